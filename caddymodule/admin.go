@@ -1,17 +1,13 @@
 package caddymodule
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
 
-	"github.com/postern-dev/postern/caddymodule/cli/up"
-	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
 )
@@ -71,48 +67,3 @@ func unavailable(err error, exiting bool) error {
 }
 
 var _ caddy.AdminRouter = (*adminAPI)(nil)
-
-// host returns what `caddy gateway up` needs from the modules.
-func host() up.Host {
-	return up.Host{
-		Port:    defaultPort,
-		Console: consolePath,
-		Place: func(config []byte) (gateway.Place, error) {
-			var c struct {
-				Apps struct {
-					Gateway App `json:"model_gateway"`
-				} `json:"apps"`
-			}
-			if len(config) > 0 {
-				if err := json.Unmarshal(config, &c); err != nil {
-					return gateway.Place{}, fmt.Errorf("reading model_gateway in the configuration: %w", err)
-				}
-			}
-			return c.Apps.Gateway.place()
-		},
-		Hold: func(database string, logger *slog.Logger) (release func() error, err error) {
-			held, release, err := acquireStore(gateway.Place{Path: database}, logger)
-			if err != nil {
-				return nil, err
-			}
-			held.Welcomed.Store(true)
-			return release, nil
-		},
-		Gateway: func() (*manage.Service, error) {
-			app, err := runningApp()
-			if err != nil {
-				return nil, err
-			}
-			return app.gateway.Manage()
-		},
-	}
-}
-
-// runningApp finds the app of the running configuration.
-func runningApp() (*App, error) {
-	app, err := caddy.ActiveContext().AppIfConfigured("model_gateway")
-	if err != nil {
-		return nil, fmt.Errorf("finding the gateway: %w", err)
-	}
-	return app.(*App), nil
-}

@@ -6,15 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -22,7 +23,10 @@ import (
 	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/metrics"
+	"github.com/postern-dev/postern/caddymodule/options"
 	"github.com/postern-dev/postern/caddymodule/serve"
+	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -58,32 +62,70 @@ type App struct {
 	// next to the program.
 	Connectors string `json:"connectors,omitempty"`
 
-	ctx      caddy.Context
-	logger   *slog.Logger
-	listen   caddy.NetworkAddress
-	store    *gateway.Store
-	listener *gateway.Listener
-	releases []func() error // of the store and the listener
-	gateway  *gateway.Gateway
-	server   *serve.Server // of the three handlers
-	events   *caddyevents.App
-	sites    func() (api, console site) // found at the first use: by then all sites are provisioned
-	warnings func() []string            // as sites
-	trust    trust
-	ordered  bool            // the handler order has been checked; set while provisioning
-	life     context.Context // canceled when the configuration stops
-	end      context.CancelFunc
+	ctx       caddy.Context
+	logger    *slog.Logger
+	addresses addresses
+	store     *gateway.Store
+	listener  *gateway.Listener
+	releases  []func() error // of the store and the listener
+	gateway   *gateway.Gateway
+	server    *serve.Server // of the three handlers
+	events    *caddyevents.App
+	checked   bool            // the sites have been checked; set while provisioning
+	life      context.Context // canceled when the configuration stops
+	end       context.CancelFunc
 }
+
+// listeners are the tunnel listeners in use, by their UDP address.
+var listeners = caddy.NewUsagePool()
 
 // The values of key_metrics.
 const on, off = "on", "off"
 
-// defaultPort is the UDP port that connectors dial by default.
-const defaultPort = 7443
-
 // CaddyModule returns the module's registration.
 func (*App) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "model_gateway", New: func() caddy.Module { return new(App) }}
+}
+
+// parseGlobalOption reads the options of the app.
+func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
+	if existing != nil {
+		return nil, d.Err("model_gateway is given twice in the global options; merge the two blocks")
+	}
+	app := new(App)
+	if err := app.UnmarshalCaddyfile(d); err != nil {
+		return nil, err
+	}
+	return httpcaddyfile.App{Name: "model_gateway", Value: caddyconfig.JSON(app, nil)}, nil
+}
+
+// UnmarshalCaddyfile reads
+//
+//	model_gateway {
+//		listen  <address>       # UDP for connectors, default :7443
+//		public  <host:port>     # what connectors dial
+//		storage bolt [<path>]   # or etcd { … }, see Storage
+//		edge { … }              # this gateway of a cluster, see Edge
+//		max_memory <size>       # for requests and answers, default a quarter of the memory limit
+//		key_metrics on|off      # ids of keys as labels of metrics, default off
+//		connectors <folder>     # of the connectors to hand out
+//	}
+func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	return options.List{
+		options.Once(options.Text("listen", &a.Listen)),
+		options.Once(options.Text("public", &a.Public)),
+		options.Once(options.Option{Name: "storage", Parse: func(d *caddyfile.Dispenser) error {
+			a.Storage = new(Storage)
+			return a.Storage.UnmarshalCaddyfile(d)
+		}}),
+		options.Once(options.Option{Name: "edge", Parse: func(d *caddyfile.Dispenser) error {
+			a.Edge = new(Edge)
+			return a.Edge.UnmarshalCaddyfile(d)
+		}}),
+		options.Once(options.Size("max_memory", &a.MaxMemory)),
+		options.Once(options.Word("key_metrics", &a.KeyMetrics, on, off)),
+		options.Once(options.Text("connectors", &a.Connectors)),
+	}.Unmarshal(d)
 }
 
 // Provision checks the configuration and takes references to the pooled store
@@ -91,15 +133,55 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx = ctx
 	a.logger = ctx.Slogger()
-	a.warnings = sync.OnceValue(a.findWarnings)
-	a.sites = sync.OnceValues(func() (api, console site) { return a.site("model_route"), a.site("model_console") })
 	a.life, a.end = context.WithCancel(context.Background())
 	if err := a.provisionEvents(ctx); err != nil {
 		return err
 	}
-	if err := a.provisionAddresses(); err != nil {
+	if err := a.addresses.parse(a.Listen, a.Public); err != nil {
 		return err
 	}
+	// The sites are found at the first use: by then all of them are provisioned.
+	a.addresses.sites = sync.OnceValue(func() sites { return findSites(a.ctx, a.addresses.public) })
+	if err := a.provisionMemory(); err != nil {
+		return err
+	}
+	if a.KeyMetrics = cmp.Or(a.KeyMetrics, off); a.KeyMetrics != on && a.KeyMetrics != off {
+		return fmt.Errorf("key_metrics: %q is neither %s nor %s", a.KeyMetrics, on, off)
+	}
+	config, err := a.Storage.config(a.Edge)
+	if err != nil {
+		return err
+	}
+	var release func() error
+	if a.store, release, err = acquireStore(config, a.logger); err != nil {
+		return err
+	}
+	a.releases = append(a.releases, release)
+	a.listener, release, err = acquire(listeners, a.addresses.listen.String(),
+		func() *gateway.Listener { return new(gateway.Listener) })
+	if err != nil {
+		return err
+	}
+	a.releases = append(a.releases, release)
+	a.addresses.listener = a.listener
+	connectors := downloads.NewFolder(cmp.Or(a.Connectors, defaultConnectors()))
+	caddyVersion, _ := caddy.Version()
+	a.gateway = &gateway.Gateway{Store: a.store, Listener: a.listener, Configuration: gateway.Configuration{
+		Listen: a.addresses.listen.JoinHostPort(0), MaxMemory: a.MaxMemory, Endpoint: a.addresses.endpoint, Logger: a.logger,
+		Build:      manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
+		Connectors: connectors,
+		Offer:      func(platform string) *link.Offer { return a.addresses.offer(connectors, platform) },
+		Program:    os.Args[0], DeploymentRemoved: metrics.DropDeployment, KeyRemoved: metrics.DropKey, Grace: a.grace,
+	}}
+	a.server = &serve.Server{
+		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, Reserve: a.gateway.ReserveTunnel, StatusOf: statusOf,
+		ClientIP: clientAddr, Observer: metrics.Observer{Keys: a.KeyMetrics == on}, Logger: a.logger,
+	}
+	return metrics.Register(ctx.GetMetricsRegistry(), a.gateway, a.KeyMetrics == on)
+}
+
+// provisionMemory sets and checks MaxMemory.
+func (a *App) provisionMemory() error {
 	if a.MaxMemory == 0 {
 		a.MaxMemory = gateway.DefaultMaxMemory()
 	}
@@ -107,42 +189,12 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("max_memory %d is too small: the gateway needs at least %d bytes (32MiB)", a.MaxMemory,
 			int64(gateway.MinMaxMemory))
 	}
-	if a.KeyMetrics = cmp.Or(a.KeyMetrics, off); a.KeyMetrics != on && a.KeyMetrics != off {
-		return fmt.Errorf("key_metrics: %q is neither %s nor %s", a.KeyMetrics, on, off)
-	}
-	if most := gateway.MostMemory(); a.MaxMemory > most {
+	if limit := gateway.AvailableMemory(); a.MaxMemory > limit {
 		a.logger.Warn("max_memory is more than the memory available; using that", "max_memory", a.MaxMemory,
-			"available", most)
-		a.MaxMemory = most
+			"available", limit)
+		a.MaxMemory = limit
 	}
-	place, err := a.place()
-	if err != nil {
-		return err
-	}
-	var release func() error
-	if a.store, release, err = acquireStore(place, a.logger); err != nil {
-		return err
-	}
-	a.releases = append(a.releases, release)
-	a.listener, release, err = acquire(listeners, a.listen.String(),
-		func() *gateway.Listener { return new(gateway.Listener) })
-	if err != nil {
-		return err
-	}
-	a.releases = append(a.releases, release)
-	caddyVersion, _ := caddy.Version()
-	a.gateway = &gateway.Gateway{Store: a.store, Listener: a.listener, Configuration: gateway.Configuration{
-		Listen: a.listen.JoinHostPort(0), MaxMemory: a.MaxMemory, Endpoint: a.endpoint, Logger: a.logger,
-		Build:      manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
-		Connectors: downloads.NewFolder(cmp.Or(a.Connectors, defaultConnectors())),
-		Offer:      a.offer,
-		Program:    os.Args[0], DeploymentRemoved: dropSeries, KeyRemoved: dropKeySeries, Grace: a.grace,
-	}}
-	a.server = &serve.Server{
-		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, Reserve: a.gateway.ReserveTunnel, StatusOf: statusOf,
-		ClientIP: clientAddr, Observer: metrics{a.KeyMetrics == on}, Logger: a.logger,
-	}
-	return registerMetrics(ctx.GetMetricsRegistry(), a.gateway, a.KeyMetrics == on)
+	return nil
 }
 
 // defaultConnectors returns the folder of connectors next to the program.
@@ -156,41 +208,6 @@ func defaultConnectors() string {
 	}
 	return filepath.Join(filepath.Dir(program), "connectors")
 }
-
-// These pools hold values that outlive a configuration. Keys are identities (a
-// path, an address), never tunables: configurations that differ in a tunable
-// still share the open file and the socket.
-var (
-	stores    = caddy.NewUsagePool() // by absolute path of the database
-	listeners = caddy.NewUsagePool() // by UDP listen address
-)
-
-// acquire takes a reference to the value under key, creating it with mk if it is
-// not in the pool. The last release destructs the value.
-func acquire[T caddy.Destructor](pool *caddy.UsagePool, key string,
-	mk func() T) (value T, release func() error, err error) {
-	v, _, err := pool.LoadOrNew(key, func() (caddy.Destructor, error) { return mk(), nil })
-	if err != nil {
-		return value, nil, err
-	}
-	return v.(T), func() error { _, err := pool.Delete(key); return err }, nil
-}
-
-// acquireStore takes a reference to the store at a place. It fails if the store is in use with
-// other options.
-func acquireStore(place gateway.Place, logger *slog.Logger) (store *gateway.Store, release func() error, err error) {
-	store, release, err = acquire(stores, place.Path, func() *gateway.Store {
-		return gateway.NewStore(place, logger,
-			gateway.Counters{SignInFailed: countFailedSignIn, EventsLost: countLostEvents, Waited: observeBarrier})
-	})
-	if err == nil && store.Options() != place.Options {
-		return nil, nil, errors.Join(errOtherOptions, release())
-	}
-	return store, release, err
-}
-
-var errOtherOptions = errors.New("`storage etcd` or `edge` has other options than the running gateway: a reload " +
-	"cannot change them, so restart the gateway")
 
 // provisionEvents cancels life as soon as the configuration begins to stop. The
 // http app may stop before this app and waits for running requests, so the streams
@@ -237,45 +254,10 @@ func (a *App) Emit(e events.Event) {
 	}
 }
 
-// provisionAddresses parses the two addresses.
-func (a *App) provisionAddresses() error {
-	listen := cmp.Or(a.Listen, ":"+strconv.Itoa(defaultPort))
-	na, err := caddy.ParseNetworkAddressWithDefaults(listen, "udp", defaultPort)
-	if err != nil {
-		return fmt.Errorf("parsing listen %q: %w", listen, err)
-	}
-	if na.Network != "udp" || na.PortRangeSize() != 1 {
-		return fmt.Errorf("parsing listen %q: connectors dial one UDP port, such as :7443", listen)
-	}
-	if isNumber(na.Host) { // a port without its colon
-		return fmt.Errorf("parsing listen %q: for this port, write :%s", listen, na.Host)
-	}
-	a.listen = na
-	if a.Public == "" {
-		return nil
-	}
-	host, port, err := net.SplitHostPort(a.Public)
-	if err != nil {
-		host, port = a.Public, strconv.Itoa(int(na.StartPort))
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" || isNumber(host) {
-		return fmt.Errorf("parsing public %q: it must be the host:port that connectors dial, such as gw.example.com:7443",
-			a.Public)
-	}
-	a.Public = net.JoinHostPort(host, port)
-	return nil
-}
-
-// isNumber reports whether a host is a decimal number.
-func isNumber(host string) bool {
-	_, err := strconv.ParseUint(host, 10, 64)
-	return err == nil
-}
-
 // Start opens the store and the listener unless an earlier configuration has
 // already opened them. An error rolls back the reload.
 func (a *App) Start() error {
-	for _, warning := range a.warnings() {
+	for _, warning := range a.addresses.sites().warnings {
 		a.logger.Warn(warning)
 	}
 	return a.gateway.Start(a.ctx)
@@ -320,14 +302,32 @@ func statusOf(err error) int {
 	return handler.StatusCode
 }
 
-// appOf finds the app for one of its handlers and checks the order of the handlers.
+// appOf finds the app for one of its handlers. At the first of them, it checks the sites.
 func appOf(ctx caddy.Context) (*App, error) {
 	loaded, err := ctx.App("model_gateway")
 	if err != nil {
 		return nil, fmt.Errorf("loading the model_gateway app: %w", err)
 	}
 	app := loaded.(*App)
-	return app, app.checkOrder(ctx)
+	if app.checked {
+		return app, nil
+	}
+	app.checked = true
+	hosts, err := checkOrder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	warnOfSites(app.logger, hosts["model_route"], hosts["model_console"], app.Public)
+	return app, nil
+}
+
+// runningApp finds the app of the running configuration.
+func runningApp() (*App, error) {
+	app, err := caddy.ActiveContext().AppIfConfigured("model_gateway")
+	if err != nil {
+		return nil, fmt.Errorf("finding the gateway: %w", err)
+	}
+	return app.(*App), nil
 }
 
 // Interface guards.

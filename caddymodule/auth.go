@@ -7,6 +7,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/postern-dev/postern/caddymodule/options"
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
@@ -54,14 +55,14 @@ func (a *Auth) Provision(ctx caddy.Context) error {
 }
 
 // options are the options of the directive.
-func (a *Auth) options() options { return options{{"cors", texts(&a.CORS)}} }
+func (a *Auth) options() options.List { return options.List{options.Texts("cors", &a.CORS)} }
 
 // UnmarshalCaddyfile reads
 //
 //	model_auth {
 //		cors <origin…>
 //	}
-func (a *Auth) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return a.options().unmarshal(d) }
+func (a *Auth) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return a.options().Unmarshal(d) }
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (a *Auth) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {

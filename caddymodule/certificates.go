@@ -41,7 +41,7 @@ func (*Certificates) CaddyModule() caddy.ModuleInfo {
 //		compact   off
 //	}
 func (c *Certificates) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	return c.options().unmarshal(d)
+	return c.options().Unmarshal(d)
 }
 
 // Provision checks the options. The store is opened at its first use.

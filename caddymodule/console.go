@@ -3,30 +3,27 @@ package caddymodule
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/console"
 	"github.com/postern-dev/postern/caddymodule/gateway"
+	"github.com/postern-dev/postern/caddymodule/options"
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
-
-// consolePath is where the console is served.
-const consolePath = "/console"
 
 // Console serves the web console and the management API for its users under
 // /console, and redirects / to it unless a later handler of the site answers that. It
 // identifies clients by Caddy's client IP: behind another proxy, add
 // that proxy to the server's trusted_proxies.
 type Console struct {
-	noOptions
+	options.None
 	app     *App
 	access  accessLog
 	mu      sync.Mutex
@@ -49,6 +46,25 @@ func (c *Console) Provision(ctx caddy.Context) error {
 	return nil
 }
 
+// parseModelConsole reads the directive of the console:
+//
+//	model_console [<matcher>]
+//
+// It serves matching requests for /console and the paths below it, and for / unless
+// a later handler answers them.
+func parseModelConsole(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
+	h.Next()
+	matcher, err := h.ExtractMatcherSet()
+	if err != nil {
+		return nil, err
+	}
+	console, err := parseHandler[Console](h)
+	if err != nil {
+		return nil, err
+	}
+	return routesWithin(matcher, pathRoute(h, caddyhttp.MatchPath{"/", consolePath, consolePath + "/*"}, console)), nil
+}
+
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	if caddyhttp.CleanPath(r.URL.Path, true) == "/" { // as the matcher of the directive reads it
@@ -68,7 +84,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		http.Error(w, text, http.StatusServiceUnavailable)
 		return nil
 	}
-	r, done := c.app.untilEnd(r)
+	r, done := c.untilEnd(r)
 	defer done()
 	fail := failText
 	if strings.HasPrefix(r.URL.Path, consolePath+"/api/") {
@@ -94,12 +110,12 @@ func (c *Console) redirect(w http.ResponseWriter, r *http.Request, next caddyhtt
 // untilEnd returns r, canceled with the configuration if it is for an event
 // stream, which never ends by itself. The page then reconnects to the next
 // configuration. done must be called after the request is served.
-func (a *App) untilEnd(r *http.Request) (_ *http.Request, done func()) {
+func (c *Console) untilEnd(r *http.Request) (_ *http.Request, done func()) {
 	if !strings.HasPrefix(r.URL.Path, consolePath+"/events/") {
 		return r, func() {}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
-	stop := context.AfterFunc(a.life, cancel)
+	stop := context.AfterFunc(c.app.life, cancel)
 	return r.WithContext(ctx), func() {
 		stop()
 		cancel()
@@ -127,23 +143,4 @@ func (c *Console) get() (*console.Console, error) {
 		Logger: c.app.logger, Now: time.Now,
 	})
 	return c.handler, nil
-}
-
-// clientAddr is clientIP for the comparison with networks; the zero Addr is in none.
-func clientAddr(r *http.Request) netip.Addr {
-	addr, _ := netip.ParseAddr(clientIP(r))
-	return addr.Unmap().WithZone("")
-}
-
-// clientIP returns the client's address as Caddy sees it: that of the connection
-// or the one reported by a trusted proxy.
-func clientIP(r *http.Request) string {
-	if ip, ok := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string); ok && ip != "" {
-		return ip
-	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
 }

@@ -122,9 +122,9 @@ func TestClientIP(t *testing.T) {
 // waits for them; other requests are left to finish.
 func TestStreamsEndWithTheConfiguration(t *testing.T) {
 	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
-	stream, done := app.untilEnd(httptest.NewRequest("GET", "/console/events/keys", nil))
+	stream, done := (&Console{app: app}).untilEnd(httptest.NewRequest("GET", "/console/events/keys", nil))
 	defer done()
-	page, pageDone := app.untilEnd(httptest.NewRequest("GET", "/console/keys", nil))
+	page, pageDone := (&Console{app: app}).untilEnd(httptest.NewRequest("GET", "/console/keys", nil))
 	defer pageDone()
 	if err := stream.Context().Err(); err != nil {
 		t.Fatalf("ended at once: %v", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/postern-dev/postern/caddymodule/options"
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
@@ -82,11 +83,11 @@ func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 }
 
 // options are the options of the directive.
-func (d *Dialect) options() options {
-	return options{
-		{"max_body", size(&d.MaxBody)},
-		{"keep_alive", duration(&d.KeepAlive)},
-		{"response_store", word(&d.ResponseStore, responseStores...)},
+func (d *Dialect) options() options.List {
+	return options.List{
+		options.Size("max_body", &d.MaxBody),
+		options.Duration("keep_alive", &d.KeepAlive),
+		options.Word("response_store", &d.ResponseStore, responseStores...),
 	}
 }
 
@@ -97,4 +98,4 @@ func (d *Dialect) options() options {
 //		keep_alive <duration>
 //		response_store on|off|account
 //	}
-func (d *Dialect) UnmarshalCaddyfile(t *caddyfile.Dispenser) error { return d.options().unmarshal(t) }
+func (d *Dialect) UnmarshalCaddyfile(t *caddyfile.Dispenser) error { return d.options().Unmarshal(t) }

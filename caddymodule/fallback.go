@@ -2,7 +2,6 @@ package caddymodule
 
 import (
 	"cmp"
-	"io"
 	"net/http"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/options"
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
@@ -42,15 +42,14 @@ func (f *Fallback) Provision(ctx caddy.Context) (err error) {
 	return err
 }
 
-// options are the options of the directive.
-func (f *Fallback) options() options { return options{{"cors", texts(&f.CORS)}} }
-
 // UnmarshalCaddyfile reads
 //
 //	model_fallback {
 //		cors <origin…>
 //	}
-func (f *Fallback) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return f.options().unmarshal(d) }
+func (f *Fallback) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	return options.List{options.Texts("cors", &f.CORS)}.Unmarshal(d)
+}
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (f *Fallback) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
@@ -80,35 +79,6 @@ func (f *Fallback) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyh
 	return nil
 }
 
-// answerReady answers a health check of a load balancer.
-func (a *App) answerReady(w http.ResponseWriter, r *http.Request) {
-	if reason := a.unready(r); reason != "" {
-		answerText(w, http.StatusServiceUnavailable, reason)
-		return
-	}
-	answerText(w, http.StatusOK, "ready")
-}
-
-// unready returns why the gateway should get no new requests, "" if it should. Connectors
-// do not count: without any, the gateway still answers, and another one would not help.
-func (a *App) unready(r *http.Request) string {
-	delayed, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Get("http.shutting_down") // by shutdown_delay
-	if caddy.Exiting() || delayed == true {
-		return "shutting down"
-	}
-	open := a.store.Opened()
-	if hub, err := a.listener.Hub(); err != nil || hub.Pin() == "" || open == nil {
-		return "starting"
-	}
-	switch {
-	case open.Store.Serving() != nil:
-		return "lost the store"
-	case open.Cluster != nil && open.Cluster.Draining():
-		return "draining"
-	}
-	return ""
-}
-
 // unhandled is the variable of a request that Caddy sets at the end of the routes,
 // where it answers with an empty 200.
 const unhandled = "unhandled"
@@ -135,14 +105,4 @@ func baseURL(r *http.Request) string {
 		scheme = "https"
 	}
 	return scheme + "://" + cmp.Or(r.Host, "localhost") + "/v1"
-}
-
-// answerText sends a line of text that must not be cached.
-func answerText(w http.ResponseWriter, status int, line string) {
-	h := w.Header()
-	h.Set("Content-Type", "text/plain; charset=utf-8")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, line+"\n") // a failed write means that the client has disconnected
 }

@@ -3,27 +3,21 @@ package caddymodule
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-
-	"github.com/postern-dev/postern/caddymodule/gateway"
 )
 
-// checkOrder warns of sites that do not work together, and rejects an http app with a
-// model_dialect that has no model_auth before
-// it, or a model_route that has no model_dialect before it. It is called when the
-// first of these handlers is provisioned: Caddy still has their routes as JSON then,
-// including those of sites that are provisioned later.
-func (a *App) checkOrder(ctx caddy.Context) error {
-	if a.ordered {
-		return nil
-	}
-	a.ordered = true
-	hosts := make(map[string]map[string]string)
+// checkOrder rejects an http app with a model_dialect that has no model_auth before it, or a
+// model_route that has no model_dialect before it. It returns the host names of the sites with a
+// handler, by the handler's name. It must be called when the first of these handlers is provisioned:
+// Caddy still has their routes as JSON then, including those of sites that are provisioned later.
+func checkOrder(ctx caddy.Context) (hosts map[string]map[string]string, err error) {
+	hosts = make(map[string]map[string]string)
 	for _, module := range ctx.Modules() {
 		httpApp, ok := module.(*caddyhttp.App)
 		if !ok {
@@ -32,26 +26,25 @@ func (a *App) checkOrder(ctx caddy.Context) error {
 		for name, server := range httpApp.Servers {
 			o := handlerOrder{named: server.NamedRoutes, hosts: hosts}
 			if _, err := o.routes(server.Routes, 0); err != nil {
-				return fmt.Errorf("server %s: %w", name, err)
+				return nil, fmt.Errorf("server %s: %w", name, err)
 			}
 		}
 	}
-	a.warnOfSites(hosts["model_route"], hosts["model_console"])
-	return nil
+	return hosts, nil
 }
 
 // warnOfSites warns if the sites with these host names do not work together. A map is nil if no
-// site has the handler.
-func (a *App) warnOfSites(api, console map[string]string) {
+// site has the handler. public is the host:port that connectors dial, "" if it is not configured.
+func warnOfSites(logger *slog.Logger, api, console map[string]string, public string) {
 	if api == nil && console != nil {
-		a.logger.Warn("the console is without the API: add `model_gateway` to a site, such as that of `model_console`")
+		logger.Warn("the console is without the API: add `model_gateway` to a site, such as that of `model_console`")
 	}
-	if api == nil || a.Public != "" {
+	if api == nil || public != "" {
 		return
 	}
 	sites := slices.Sorted(maps.Keys(api))
-	if host, _ := gateway.OnlySite(api); host == "" {
-		a.logger.Warn("connectors cannot be paired, because the address that they dial is not known: "+
+	if host, _ := onlySite(api); host == "" {
+		logger.Warn("connectors cannot be paired, because the address that they dial is not known: "+
 			"set `public <host:port>` in the global option `model_gateway`", "sites", sites)
 	}
 }

@@ -75,7 +75,7 @@ func TestWarnings(t *testing.T) {
 		{"servers {\n trusted_proxies_unix\n}", 2},
 		{"servers {\n trusted_proxies static private_ranges\n trusted_proxies_strict\n}", 0},
 	} {
-		got := provision(t, "{\n"+c.servers+"\n}\n"+sites).endpoint().Warnings
+		got := provision(t, "{\n"+c.servers+"\n}\n"+sites).addresses.endpoint().Warnings
 		if len(got) != c.want {
 			t.Errorf("%q: %q, want %d", c.servers, got, c.want)
 		}

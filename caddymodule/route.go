@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/postern-dev/postern/caddymodule/options"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
@@ -85,13 +86,13 @@ func (rt *Route) ServeHTTP(_ http.ResponseWriter, r *http.Request, _ caddyhttp.H
 }
 
 // options are the options of the directive.
-func (rt *Route) options() options {
-	return options{
-		{"connect_wait", duration(&rt.ConnectWait)},
-		{"queue_length", count(&rt.QueueLength)},
-		{"queue_wait", duration(&rt.QueueWait)},
-		{"limit_wait", duration(&rt.LimitWait)},
-		{"limit_messages", word(&rt.LimitMessages, limitMessages...)},
+func (rt *Route) options() options.List {
+	return options.List{
+		options.Duration("connect_wait", &rt.ConnectWait),
+		options.Count("queue_length", &rt.QueueLength),
+		options.Duration("queue_wait", &rt.QueueWait),
+		options.Duration("limit_wait", &rt.LimitWait),
+		options.Word("limit_messages", &rt.LimitMessages, limitMessages...),
 	}
 }
 
@@ -104,4 +105,4 @@ func (rt *Route) options() options {
 //		limit_wait   <duration>
 //		limit_messages full|short
 //	}
-func (rt *Route) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return rt.options().unmarshal(d) }
+func (rt *Route) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return rt.options().Unmarshal(d) }

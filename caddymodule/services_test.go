@@ -174,8 +174,8 @@ func TestMaxMemory(t *testing.T) {
 			t.Errorf("%d bytes, want %d", got, step.want)
 		}
 	}
-	if got := provision(t, file("900TiB")).MaxMemory; got != gateway.MostMemory() {
-		t.Errorf("more than the machine has: %d bytes of %d", got, gateway.MostMemory())
+	if got := provision(t, file("900TiB")).MaxMemory; got != gateway.AvailableMemory() {
+		t.Errorf("more than the machine has: %d bytes of %d", got, gateway.AvailableMemory())
 	}
 	if _, err := tryProvision(t, file("31MiB")); err == nil || !strings.Contains(err.Error(), "max_memory") {
 		t.Errorf("too small: %v", err)

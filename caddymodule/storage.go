@@ -6,25 +6,23 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
-	"github.com/postern-dev/postern/caddymodule/cluster"
 	"github.com/postern-dev/postern/caddymodule/cluster/edge"
 	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
 	"github.com/postern-dev/postern/caddymodule/gateway"
-	"github.com/postern-dev/postern/caddymodule/scope"
+	"github.com/postern-dev/postern/caddymodule/metrics"
+	"github.com/postern-dev/postern/caddymodule/options"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/connector/version"
 )
 
 // The kinds of storage.
@@ -33,13 +31,10 @@ const (
 	storageEtcd = "etcd"
 )
 
-// defaultStoreLoss is the default of Edge.OnStoreLoss.
-const defaultStoreLoss = 2 * time.Minute
-
-// Storage is where the gateway keeps its records.
+// Storage configures where the gateway keeps its records.
 type Storage struct {
-	// The kind of storage: `bolt`, an embedded database file, or `etcd`, for several
-	// gateways with one store.
+	// The kind of storage: `bolt` is an embedded database file. `etcd` is a store for
+	// several gateways.
 	Kind string `json:"kind,omitempty"`
 
 	// The file of `bolt`. Default: `model_gateway/gateway.db` below Caddy's data
@@ -49,26 +44,26 @@ type Storage struct {
 	Etcd
 }
 
-// Etcd is where and how a store in etcd is reached.
+// Etcd configures the connection to a store in etcd.
 type Etcd struct {
 	// The URLs of the members of etcd.
 	Endpoints []string `json:"endpoints,omitempty"`
 
-	// What all keys in etcd begin with. Default: `postern/`.
+	// The prefix of all keys in etcd. Default: `postern/`.
 	Prefix string `json:"prefix,omitempty"`
 
-	// The TLS of the connections to etcd. Default: the certificate authorities of the
-	// system, and no client certificate.
+	// The TLS options of the connections to etcd. Default: the certificate authorities of
+	// the system, and no client certificate.
 	TLS *StorageTLS `json:"tls,omitempty"`
 
-	// The user of etcd, and the password. They may be placeholders such as
+	// The user of etcd and the password. They may contain placeholders such as
 	// `{file./run/secrets/etcd}`.
 	User     string `json:"user,omitempty"`
 	Password string `json:"password,omitempty"`
 
-	// `off`: old revisions are left in etcd, for other programs that use it. By default,
-	// one of the gateways compacts all of etcd, also keys without the prefix, and keeps
-	// at least 10 minutes.
+	// With `off`, the gateways do not remove old revisions from etcd: another program does
+	// it, or needs them. By default, one of the gateways compacts all of etcd, including
+	// keys without the prefix. It keeps at least the last 10 minutes.
 	Compact string `json:"compact,omitempty"`
 }
 
@@ -76,31 +71,9 @@ type Etcd struct {
 type StorageTLS struct {
 	// The certificate authorities of etcd's certificate.
 	CA string `json:"ca,omitempty"`
-	// The client certificate and its key. They are read for each connection.
+	// The client certificate and its key. Both are read for each connection.
 	Certificate string `json:"certificate,omitempty"`
 	Key         string `json:"key,omitempty"`
-}
-
-// Edge is this gateway among those that share a store in etcd.
-type Edge struct {
-	// The name of this gateway, different for each. Default: a random one, kept in
-	// Caddy's data directory.
-	Name string `json:"name,omitempty"`
-
-	// The host:port of this gateway alone that connectors dial. Default: they dial
-	// `public`.
-	Advertise string `json:"advertise,omitempty"`
-
-	// The host:port that the other gateways dial. Default: `advertise`.
-	Peer string `json:"peer,omitempty"`
-
-	// Where this gateway is, such as `eu`.
-	Region string `json:"region,omitempty"`
-
-	// How long this gateway accepts requests without contact to etcd: a duration from 10s
-	// to 30m. `deny` is 10s. Default: `2m`. So long can a gateway without contact accept a
-	// key that another one has revoked, and the revocation is not confirmed.
-	OnStoreLoss string `json:"on_store_loss,omitempty"`
 }
 
 // UnmarshalCaddyfile reads
@@ -123,147 +96,106 @@ func (s *Storage) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		}
 		return nil
 	}
-	if d.NextArg() {
-		return d.ArgErr()
-	}
-	return s.options().block(d)
+	return s.options().UnmarshalBlock(d)
 }
 
 // options returns the options of a block.
-func (s *Etcd) options() options {
-	return options{
-		{"endpoints", once(func(d *caddyfile.Dispenser) error {
-			if s.Endpoints = d.RemainingArgs(); len(s.Endpoints) == 0 {
+func (e *Etcd) options() options.List {
+	return options.List{
+		options.Once(options.Option{Name: "endpoints", Parse: func(d *caddyfile.Dispenser) error {
+			if e.Endpoints = d.RemainingArgs(); len(e.Endpoints) == 0 {
 				return d.Err("endpoints takes the URLs of the members of etcd")
 			}
 			return nil
-		})},
-		{"prefix", once(text(&s.Prefix))},
-		{"tls", once(func(d *caddyfile.Dispenser) error {
-			s.TLS = new(StorageTLS)
+		}}),
+		options.Once(options.Text("prefix", &e.Prefix)),
+		options.Once(options.Option{Name: "tls", Parse: func(d *caddyfile.Dispenser) error {
+			e.TLS = new(StorageTLS)
 			switch files := d.RemainingArgs(); len(files) {
 			case 3:
-				s.TLS.Certificate, s.TLS.Key = files[1], files[2]
+				e.TLS.Certificate, e.TLS.Key = files[1], files[2]
 				fallthrough
 			case 1:
-				s.TLS.CA = files[0]
+				e.TLS.CA = files[0]
 				return nil
 			}
-			return d.Err("tls takes the file of the certificate authority, and possibly those of a client certificate and its " +
-				"key")
-		})},
-		{"user", once(func(d *caddyfile.Dispenser) error {
+			return d.Err("tls takes the file of the certificate authority, " +
+				"and possibly those of a client certificate and its key")
+		}}),
+		options.Once(options.Option{Name: "user", Parse: func(d *caddyfile.Dispenser) error {
 			switch words := d.RemainingArgs(); len(words) {
 			case 2:
-				s.Password = words[1]
+				e.Password = words[1]
 				fallthrough
 			case 1:
-				s.User = words[0]
+				e.User = words[0]
 				return nil
 			}
 			return d.Err("user takes a name and a password, such as user postern {file./run/secrets/etcd}")
-		})},
-		{"compact", once(text(&s.Compact))},
+		}}),
+		options.Once(options.Text("compact", &e.Compact)),
 	}
 }
 
-// UnmarshalCaddyfile reads
-//
-//	edge {
-//		name          <name>
-//		advertise     <host:port>
-//		peer          <host:port>
-//		region        <region>
-//		on_store_loss <duration>|deny
-//	}
-func (e *Edge) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	if d.NextArg() {
-		return d.ArgErr()
-	}
-	return options{
-		{"name", once(text(&e.Name))},
-		{"advertise", once(text(&e.Advertise))},
-		{"peer", once(text(&e.Peer))},
-		{"region", once(text(&e.Region))},
-		{"on_store_loss", once(text(&e.OnStoreLoss))},
-	}.block(d)
-}
-
-// place returns where the store is.
-func (a *App) place() (place gateway.Place, err error) {
-	s := cmp.Or(a.Storage, new(Storage))
-	name := "gateway.db"
+// config checks the options of the storage and of this edge, and returns how to open the store.
+// Both may be nil.
+func (s *Storage) config(self *Edge) (config gateway.Place, err error) {
+	s = cmp.Or(s, new(Storage))
+	file := "gateway.db"
 	switch s.Kind {
 	case "", storageBolt:
-		if a.Edge != nil {
-			return place, fmt.Errorf("`edge` needs a store that several gateways share: add `storage etcd { … }`, or remove " +
-				"`edge`")
+		if self != nil {
+			return config, errors.New("`edge` needs a store that several gateways share: add `storage etcd { … }`, " +
+				"or remove `edge`")
 		}
 	case storageEtcd:
-		name = "edge.db"
-		self, err := a.Edge.edge()
+		file = "edge.db"
+		record, err := self.record()
 		if err != nil {
-			return place, err
+			return config, err
 		}
-		if place.Shared, place.Name, err = s.opener(); err != nil {
-			return place, err
+		if config.Shared, config.Name, err = s.opener(); err != nil {
+			return config, err
 		}
-		joins := edge.Options{Shared: place.Shared, Edge: self}
-		place.Join = func(file store.KV, o gateway.JoinOptions) (*store.Store, gateway.Cluster, error) {
-			joins.Path = place.Path
-			return joins.Join(file, o)
+		config.Join = func(local store.KV, o gateway.JoinOptions) (*store.Store, gateway.Cluster, error) {
+			return edge.Options{Path: config.Path, Shared: config.Shared, Edge: record}.Join(local, o)
 		}
-		options, err := json.Marshal(map[string]any{"etcd": s.Etcd, "edge": self})
+		encoded, err := json.Marshal(map[string]any{"etcd": s.Etcd, "edge": record})
 		if err != nil {
-			return place, err
+			return config, err
 		}
-		place.Options = string(options)
+		config.Options = string(encoded)
 	default:
-		return place, fmt.Errorf("storage %q is unknown; expected %s or %s", s.Kind, storageBolt, storageEtcd)
+		return config, fmt.Errorf("storage %q is unknown; expected %s or %s", s.Kind, storageBolt, storageEtcd)
 	}
-	path := cmp.Or(s.Path, filepath.Join(caddy.AppDataDir(), "model_gateway", name))
-	if place.Path, err = filepath.Abs(path); err != nil {
-		return place, fmt.Errorf("finding the storage path %q: %w", path, err)
+	path := cmp.Or(s.Path, filepath.Join(caddy.AppDataDir(), "model_gateway", file))
+	if config.Path, err = filepath.Abs(path); err != nil {
+		return config, fmt.Errorf("finding the storage path %q: %w", path, err)
 	}
-	place.Name = cmp.Or(place.Name, place.Path)
-	return place, nil
+	config.Name = cmp.Or(config.Name, config.Path)
+	return config, nil
 }
 
-// edge checks the options of an edge; nil has the defaults.
-func (e *Edge) edge() (store.Edge, error) {
-	e = cmp.Or(e, new(Edge))
-	out := store.Edge{
-		Name: e.Name, Advertise: e.Advertise, Peer: cmp.Or(e.Peer, e.Advertise), Region: e.Region,
-		Version: version.Number(), OnStoreLoss: defaultStoreLoss,
+// stores are the stores in use, by the absolute path of the database.
+var stores = caddy.NewUsagePool()
+
+// acquireStore takes a reference to a store. It fails if the store is in use with other options.
+func acquireStore(config gateway.Place, logger *slog.Logger) (s *gateway.Store, release func() error, err error) {
+	s, release, err = acquire(stores, config.Path, func() *gateway.Store {
+		return gateway.NewStore(config, logger, metrics.Counters)
+	})
+	if err == nil && s.Options() != config.Options {
+		return nil, nil, errors.Join(errOtherOptions, release())
 	}
-	for option, name := range map[string]string{"name": e.Name, "region": e.Region} {
-		if name != "" && scope.CheckName(name) != nil {
-			return out, fmt.Errorf("parsing edge %s %q: use up to 64 letters, digits, dots and dashes", option, name)
-		}
-	}
-	for option, address := range map[string]string{"advertise": e.Advertise, "peer": e.Peer} {
-		if host, port, err := net.SplitHostPort(address); address != "" && (err != nil || host == "" || port == "") {
-			return out, fmt.Errorf("parsing edge %s %q: it must be a host:port, such as 203.0.113.7:7443", option, address)
-		}
-	}
-	switch e.OnStoreLoss {
-	case "":
-	case "deny":
-		out.OnStoreLoss = cluster.MinStoreLoss
-	default:
-		d, err := caddy.ParseDuration(e.OnStoreLoss)
-		if err != nil || d < cluster.MinStoreLoss || d > cluster.MaxStoreLoss {
-			return out, fmt.Errorf("parsing edge on_store_loss %q: it must be a duration from 10s to 30m, "+
-				"or deny, which is 10s", e.OnStoreLoss)
-		}
-		out.OnStoreLoss = d
-	}
-	return out, nil
+	return s, release, err
 }
 
-// opener checks the options. It returns what opens the store, and what identifies it.
-func (s *Etcd) opener() (open func(context.Context, *slog.Logger) (store.KV, error), identity string, err error) {
-	o, err := s.etcdOptions()
+var errOtherOptions = errors.New("`storage etcd` or `edge` has other options than the running gateway: a reload " +
+	"cannot change them, so restart the gateway")
+
+// opener checks the options. It returns the function that opens the store, and the store's identity.
+func (e *Etcd) opener() (open func(context.Context, *slog.Logger) (store.KV, error), identity string, err error) {
+	o, err := e.clientOptions()
 	if err != nil {
 		return nil, "", err
 	}
@@ -276,29 +208,30 @@ func (s *Etcd) opener() (open func(context.Context, *slog.Logger) (store.KV, err
 	}, identity, nil
 }
 
-// etcdOptions returns the options of the store in etcd.
-func (s *Etcd) etcdOptions() (etcd.Options, error) {
+// clientOptions returns the options of etcd's client.
+func (e *Etcd) clientOptions() (etcd.Options, error) {
 	replacer := caddy.NewReplacer()
-	o := etcd.Options{Endpoints: slices.Clone(s.Endpoints), Prefix: s.Prefix, NoCompact: s.Compact == "off"}
-	if s.Compact != "" && !o.NoCompact {
-		return o, fmt.Errorf("parsing compact %q: it must be off; leave it out to compact etcd", s.Compact)
+	o := etcd.Options{Endpoints: slices.Clone(e.Endpoints), Prefix: e.Prefix, NoCompact: e.Compact == "off"}
+	if e.Compact != "" && !o.NoCompact {
+		return o, fmt.Errorf("parsing compact %q: it must be off; leave it out to compact etcd", e.Compact)
 	}
 	var err error
-	if o.User, err = replacer.ReplaceOrErr(s.User, true, true); err == nil {
-		o.Password, err = replacer.ReplaceOrErr(s.Password, true, true)
+	if o.User, err = replacer.ReplaceOrErr(e.User, true, true); err == nil {
+		o.Password, err = replacer.ReplaceOrErr(e.Password, true, true)
 	}
 	if err != nil {
 		return o, fmt.Errorf("reading the user of etcd: %w", err)
 	}
-	o.Password = strings.TrimRight(o.Password, "\r\n") // of a file
-	if s.TLS != nil {
-		if o.TLS, err = s.TLS.config(); err != nil {
+	o.Password = strings.TrimRight(o.Password, "\r\n") // a file ends with a line feed
+	if e.TLS != nil {
+		if o.TLS, err = e.TLS.config(); err != nil {
 			return o, err
 		}
 	}
 	return o, o.Check()
 }
 
+// config reads the files.
 func (t *StorageTLS) config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.CA != "" {
@@ -327,8 +260,4 @@ func (t *StorageTLS) config() (*tls.Config, error) {
 	return config, nil
 }
 
-// Interface guards.
-var (
-	_ caddyfile.Unmarshaler = (*Storage)(nil)
-	_ caddyfile.Unmarshaler = (*Edge)(nil)
-)
+var _ caddyfile.Unmarshaler = (*Storage)(nil)

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/postern-dev/postern/caddymodule/events"
+	"github.com/postern-dev/postern/caddymodule/metrics"
+	"github.com/postern-dev/postern/caddymodule/options"
 )
 
 // Webhook posts the gateway's events to a URL as CloudEvents 1.0 in JSON. It posts
@@ -47,18 +49,18 @@ func (*Webhook) CaddyModule() caddy.ModuleInfo {
 
 // Provision replaces placeholders and checks the result.
 func (w *Webhook) Provision(ctx caddy.Context) error {
-	options, err := w.options(caddy.NewReplacer())
+	o, err := w.resolve(caddy.NewReplacer())
 	if err != nil {
 		return err
 	}
-	options.Logger, options.Lost = ctx.Slogger(), countLostEvents
-	w.webhook = events.NewWebhook(options)
+	o.Logger, o.Lost = ctx.Slogger(), metrics.CountLostEvents
+	w.webhook = events.NewWebhook(o)
 	return nil
 }
 
-// options resolves URL, headers and secret. Errors never include a value, which
+// resolve resolves URL, headers and secret. Errors never include a value, which
 // may be secret.
-func (w *Webhook) options(repl *caddy.Replacer) (o events.WebhookOptions, err error) {
+func (w *Webhook) resolve(repl *caddy.Replacer) (o events.WebhookOptions, err error) {
 	read := func(what, value string) string { // files end with a line feed
 		text, e := repl.ReplaceOrErr(value, true, true)
 		if e != nil && err == nil {
@@ -135,8 +137,8 @@ func (w *Webhook) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.Err("model_gateway_webhook takes a url: model_gateway_webhook https://hooks.example.com/postern")
 	}
 	w.Headers = make(map[string]string)
-	return options{
-		{"header", func(d *caddyfile.Dispenser) error {
+	return options.List{
+		{Name: "header", Parse: func(d *caddyfile.Dispenser) error {
 			var name, value string
 			if !d.AllArgs(&name, &value) {
 				return d.Err("header takes a name and a value: header Authorization \"Bearer {env.WEBHOOK_TOKEN}\"")
@@ -144,13 +146,13 @@ func (w *Webhook) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			w.Headers[name] = value
 			return nil
 		}},
-		{"secret", func(d *caddyfile.Dispenser) error {
+		{Name: "secret", Parse: func(d *caddyfile.Dispenser) error {
 			if w.Secret != "" || !d.AllArgs(&w.Secret) {
 				return d.Err("secret takes one secret, once: secret {env.WEBHOOK_SECRET}")
 			}
 			return nil
 		}},
-	}.block(d)
+	}.UnmarshalBlock(d)
 }
 
 // Interface guards.

@@ -33,12 +33,12 @@ func TestWebhookOptions(t *testing.T) {
 	t.Setenv("POSTERN_TEST_SECRET", "whsec_c2l4dGVlbiBieXRlcyAhIQ==\n")
 	w := &Webhook{URL: "https://hooks.example.com/a", Headers: map[string]string{"x-a": "{env.POSTERN_TEST_SECRET}"},
 		Secret: "{env.POSTERN_TEST_SECRET}"}
-	o, err := w.options(caddy.NewReplacer())
+	o, err := w.resolve(caddy.NewReplacer())
 	if err != nil || string(o.Key) != "sixteen bytes !!" || o.Header.Get("X-A") != "whsec_c2l4dGVlbiBieXRlcyAhIQ==" ||
 		o.URL.Host != "hooks.example.com" {
 		t.Errorf("%+v, %v", o, err)
 	}
-	if o, err := (&Webhook{URL: "http://hooks.example.com/a"}).options(caddy.NewReplacer()); o.Key != nil || err != nil {
+	if o, err := (&Webhook{URL: "http://hooks.example.com/a"}).resolve(caddy.NewReplacer()); o.Key != nil || err != nil {
 		t.Errorf("without a secret: %+v, %v", o, err)
 	}
 }

@@ -310,7 +310,8 @@ func TestImportRules(t *testing.T) {
 		}
 	}
 	// Everything below the shell can be tested without a server, and all but the cluster without one.
-	shell := []string{module + "caddymodule", module + "caddymodule/cli", module + "caddymodule/cli/up"}
+	shell := []string{module + "caddymodule", module + "caddymodule/cli", module + "caddymodule/cli/up",
+		module + "caddymodule/options"}
 	cluster := []string{module + "caddymodule/cluster/..."}
 	for from, deps := range deps {
 		if !matches([]string{module + "caddymodule/..."}, from) || slices.Contains(shell, from) {

@@ -32,17 +32,21 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 	handle := new(Listener)
 	t.Cleanup(func() { _ = handle.Destruct() })
 
-	if err := handle.start(t.Context(), configuration(), first); err != nil {
+	oldest, newest := configuration(), configuration()
+	if err := handle.start(t.Context(), oldest, first); err != nil {
 		t.Fatal(err)
 	}
 	if err := handle.start(t.Context(), configuration(), second); !errors.Is(err, errOtherStorage) {
 		t.Errorf("another store: %v, want errOtherStorage", err)
 	}
-	if err := handle.start(t.Context(), configuration(), first); err != nil {
+	if err := handle.start(t.Context(), newest, first); err != nil {
 		t.Errorf("the same store again: %v", err)
 	}
-	if n := handle.configurations.Len(); n != 2 {
-		t.Errorf("%d configurations own the listener, want 2", n)
+	for _, want := range []*Gateway{newest, oldest, nil} { // and not the refused one
+		if g, _ := handle.configurations.Newest(); g != want {
+			t.Errorf("the owner is %p, want %p", g, want)
+		}
+		handle.configurations.Remove(want)
 	}
 	if _, deny := (notNow{}).Claim(t.Context(), tunnel.Device{}); deny == nil || !deny.Retry {
 		t.Errorf("without a configuration devices get %+v, want to come back", deny)

@@ -32,8 +32,8 @@ func DefaultMaxMemory() int64 {
 	return max(share, MinMaxMemory)
 }
 
-// MostMemory returns the maximum of max_memory, in bytes.
-func MostMemory() int64 { return max(memory.Available(), MinMaxMemory) }
+// AvailableMemory returns the memory of this process in bytes, which is the maximum of max_memory.
+func AvailableMemory() int64 { return max(memory.Available(), MinMaxMemory) }
 
 // Counters are callbacks that count events of a store.
 type Counters struct {

@@ -1,4 +1,4 @@
-package caddymodule
+package metrics
 
 import (
 	"fmt"
@@ -16,18 +16,18 @@ import (
 
 func TestTokenMetrics(t *testing.T) {
 	const model = "counted-in-a-test"
-	defer dropSeries(model)
+	defer DropDeployment(model)
 	ex := &serve.Exchange{Start: time.Now().Add(-3 * time.Second)}
 	ex.Deployment = model
 	ex.Operation = dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}
 	ex.Usage = dialect.Usage{PromptTokens: 100, CachedTokens: 60, CompletionTokens: 21, ReasoningTokens: 5}
 	e := serve.Ending{Status: 200, Logged: 502, Class: dialect.ClassUpstream, Kind: dialect.KindUnreachable,
 		First: ex.Start.Add(time.Second)}
-	metrics{}.Ended(ex, e)
-	metrics{}.Counted(ex, ex.Usage)
-	metrics{}.Counted(ex, dialect.Usage{PromptTokens: 7, Estimated: true})
-	metrics{}.Counted(ex, dialect.Usage{})
-	metrics{}.Queued(ex, 2*time.Second)
+	Observer{}.Ended(ex, e)
+	Observer{}.Counted(ex, ex.Usage)
+	Observer{}.Counted(ex, dialect.Usage{PromptTokens: 7, Estimated: true})
+	Observer{}.Counted(ex, dialect.Usage{})
+	Observer{}.Queued(ex, 2*time.Second)
 	for series, want := range map[string]string{
 		`postern_requests_total code=200 deployment=counted-in-a-test dialect=messages`:              "1", // as sent
 		`postern_requests_total code=502 deployment=counted-in-a-test dialect=messages`:              "",
@@ -50,7 +50,7 @@ func TestTokenMetrics(t *testing.T) {
 			t.Errorf("%s is %q, not %q", series, got, want)
 		}
 	}
-	dropSeries(model)
+	DropDeployment(model)
 	for series := range gathered(t) {
 		if strings.Contains(series, model) {
 			t.Errorf("%s remains of a removed deployment", series)
@@ -90,7 +90,7 @@ func gathered(t *testing.T) map[string]string {
 
 // A request costs no more allocations with the metrics of tokens than without.
 func TestTokenMetricsAllocate(t *testing.T) {
-	defer dropSeries("m")
+	defer DropDeployment("m")
 	ex := &serve.Exchange{Start: time.Now()}
 	ex.Deployment = "m"
 	ex.Operation = dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}
@@ -98,7 +98,7 @@ func TestTokenMetricsAllocate(t *testing.T) {
 	e := serve.Ending{Status: 200, Logged: 200, First: ex.Start}
 	if n := testing.AllocsPerRun(1000, func() {
 		observeGenAI(ex, e, time.Second)
-		metrics{}.Counted(ex, ex.Usage)
+		Observer{}.Counted(ex, ex.Usage)
 	}); n != 0 {
 		t.Errorf("%v allocations per request", n)
 	}
@@ -106,7 +106,7 @@ func TestTokenMetricsAllocate(t *testing.T) {
 
 // docs/metrics.md has all metrics that requests are counted in, with their labels.
 func TestMetricsAreDocumented(t *testing.T) {
-	manual, err := os.ReadFile("../docs/metrics.md")
+	manual, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 func TestKeyMetrics(t *testing.T) {
 	defer func() {
 		for id := range keySeries {
-			dropKeySeries(id)
+			DropKey(id)
 		}
 		keyTokensTotal.Reset()
 	}()
@@ -148,7 +148,7 @@ func TestKeyMetrics(t *testing.T) {
 			t.Errorf("%s is %q, want %q", series, got[series], want)
 		}
 	}
-	dropKeySeries("key_0")
+	DropKey("key_0")
 	countKeyTokens("key_1000", dialect.Usage{PromptTokens: 1})
 	if got := gathered(t); got["postern_key_tokens_total key_id=key_0 type=input"] != "" ||
 		got["postern_key_tokens_total key_id=key_1000 type=input"] != "1" {

@@ -57,7 +57,7 @@ func TestEndpoint(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			app := provision(t, test.file)
-			got := app.endpoint()
+			got := app.addresses.endpoint()
 			if got.Public != test.public || got.URL != test.url || got.Console != test.console {
 				t.Errorf("public %q, URL %q, console %q; want %q, %q and %q", got.Public, got.URL, got.Console, test.public,
 					test.url, test.console)
@@ -75,7 +75,7 @@ func TestExposedConsole(t *testing.T) {
 		"http://localhost:8080 {\n model_gateway\n model_console\n}":                                                           false,
 		"http://127.0.0.1:8080 {\n model_gateway\n model_console\n}":                                                           false,
 	} {
-		if got := provision(t, file).endpoint(); got.Exposed != want || got.Console == "" {
+		if got := provision(t, file).addresses.endpoint(); got.Exposed != want || got.Console == "" {
 			t.Errorf("%s: %+v", file, got)
 		}
 	}
@@ -94,7 +94,7 @@ func TestVerifiedSites(t *testing.T) {
 		"http://gw.example.com {\n model_gateway\n}\nadmin.example.com {\n model_console\n}": false,
 		"http://localhost:8080 {\n model_gateway\n model_console\n}":                         true,
 	} {
-		if got := provision(t, file).endpoint(); got.Verified != want {
+		if got := provision(t, file).addresses.endpoint(); got.Verified != want {
 			t.Errorf("%s: %+v", file, got)
 		}
 	}
@@ -108,16 +108,16 @@ func TestOffer(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := "{\n model_gateway {\n  connectors " + dir + "\n }\n}\ngw.example.com {\n model_gateway\n}\n"
-	if got := provision(t, file).offer("linux/amd64"); got != nil {
+	if got := provision(t, file).gateway.Offer("linux/amd64"); got != nil {
 		t.Errorf("without a console: %+v", got)
 	}
 	app := provision(t, file+"admin.example.com {\n model_console\n}\n")
 	for range 2 {
-		got := app.offer("linux/amd64")
+		got := app.gateway.Offer("linux/amd64")
 		if got == nil || got.URL != "https://admin.example.com/console/connectors/"+archive || got.Version != "0.9.0" {
 			t.Fatalf("offer %+v", got)
 		}
-		if got := app.offer("linux/arm64"); got != nil {
+		if got := app.gateway.Offer("linux/arm64"); got != nil {
 			t.Errorf("without an archive: %+v", got)
 		}
 		httpApp, err := app.ctx.AppIfConfigured("http")
@@ -236,13 +236,13 @@ func TestProvisionErrors(t *testing.T) {
 // The storage and the edge without options have defaults.
 func TestStorageDefaults(t *testing.T) {
 	app := provision(t, "{\n model_gateway {\n  storage bolt\n }\n}\n:8080 {\n model_gateway\n}")
-	if place, err := app.place(); err != nil ||
-		place.Path != filepath.Join(caddy.AppDataDir(), "model_gateway", "gateway.db") {
-		t.Errorf("storage bolt: %q, %v", place.Path, err)
+	if config, err := app.Storage.config(app.Edge); err != nil ||
+		config.Path != filepath.Join(caddy.AppDataDir(), "model_gateway", "gateway.db") {
+		t.Errorf("storage bolt: %q, %v", config.Path, err)
 	}
 	for option, want := range map[string]time.Duration{"": 2 * time.Minute, "deny": 10 * time.Second,
 		"10s": 10 * time.Second, "30m": 30 * time.Minute} {
-		if e, err := (&Edge{OnStoreLoss: option}).edge(); err != nil || e.OnStoreLoss != want {
+		if e, err := (&Edge{OnStoreLoss: option}).record(); err != nil || e.OnStoreLoss != want {
 			t.Errorf("on_store_loss %q: %v, %v", option, e.OnStoreLoss, err)
 		}
 	}
@@ -253,12 +253,11 @@ func TestReloadOfEdge(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	reload := func(e Etcd, edge *Edge) error {
 		t.Helper()
-		a := &App{Storage: &Storage{Kind: storageEtcd, Etcd: e}, Edge: edge}
-		place, err := a.place()
+		config, err := (&Storage{Kind: storageEtcd, Etcd: e}).config(edge)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, release, err := acquireStore(place, slog.New(slog.DiscardHandler))
+		_, release, err := acquireStore(config, slog.New(slog.DiscardHandler))
 		if err == nil {
 			t.Cleanup(func() { _ = release() })
 		}

@@ -1,13 +1,13 @@
 package caddymodule
 
 import (
-	"encoding/json"
 	"net"
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/postern-dev/postern/caddymodule/options"
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
@@ -25,7 +25,7 @@ const (
 // trusted because it is sent over HTTPS. It also accepts tunnels over WebSockets
 // from connectors that cannot use UDP, and answers health checks at readyPath.
 type Tunnel struct {
-	noOptions
+	options.None
 	app    *App
 	access accessLog
 }
@@ -84,22 +84,13 @@ func (t *Tunnel) serve(w http.ResponseWriter, r *http.Request) error {
 			link.PreferBBR(conn)
 		}
 	default:
-		at := t.app.endpoint()
-		if at.Public == "" {
-			_, err := at.Token("", store.Offer{})
+		endpoint := t.app.addresses.endpoint()
+		if endpoint.Public == "" {
+			_, err := endpoint.Token("", store.Offer{})
 			answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": err.Error()})
 			return nil
 		}
-		answerJSON(w, http.StatusOK, discovery{at.Public, at.Pin, at.URL, at.Console})
+		answerJSON(w, http.StatusOK, discovery{endpoint.Public, endpoint.Pin, endpoint.URL, endpoint.Console})
 	}
 	return nil
-}
-
-// answerJSON sends a small response that must not be cached.
-func answerJSON(w http.ResponseWriter, status int, answer any) {
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(answer) // a failed write means that the client has disconnected
 }

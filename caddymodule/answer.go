@@ -1,6 +1,8 @@
 package caddymodule
 
 import (
+	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 
@@ -40,4 +42,23 @@ func failText(w http.ResponseWriter) { answerText(w, http.StatusInternalServerEr
 // failJSON answers after a panic as the management API does.
 func failJSON(w http.ResponseWriter) {
 	answerJSON(w, http.StatusInternalServerError, map[string]string{"error": errCrashed})
+}
+
+// answerText sends a line of text that must not be cached.
+func answerText(w http.ResponseWriter, status int, line string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, line+"\n") // a failed write means that the client has disconnected
+}
+
+// answerJSON sends a small response that must not be cached.
+func answerJSON(w http.ResponseWriter, status int, answer any) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer) // a failed write means that the client has disconnected
 }

@@ -20,3 +20,30 @@
 // The storage model_gateway keeps Caddy's certificates in etcd (certificates.go).
 // The `caddy gateway` commands are in package cli.
 package caddymodule
+
+import (
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	"github.com/postern-dev/postern/caddymodule/cli"
+)
+
+func init() {
+	for _, module := range []caddy.Module{
+		new(App), new(adminAPI), new(Auth), new(Dialect), new(Route), new(Tunnel), new(Fallback), new(Console), new(Webhook),
+		new(Certificates),
+	} {
+		caddy.RegisterModule(module)
+	}
+	httpcaddyfile.RegisterGlobalOption("model_gateway", parseGlobalOption)
+	httpcaddyfile.RegisterDirective("model_gateway", parseModelGateway)
+	httpcaddyfile.RegisterDirectiveOrder("model_gateway", httpcaddyfile.Before, "reverse_proxy")
+	httpcaddyfile.RegisterHandlerDirective("model_auth", parseHandler[Auth])
+	httpcaddyfile.RegisterHandlerDirective("model_dialect", parseHandler[Dialect])
+	httpcaddyfile.RegisterHandlerDirective("model_route", parseHandler[Route])
+	httpcaddyfile.RegisterHandlerDirective("model_tunnel", parseHandler[Tunnel])
+	httpcaddyfile.RegisterHandlerDirective("model_fallback", parseHandler[Fallback])
+	httpcaddyfile.RegisterDirective("model_console", parseModelConsole)
+	httpcaddyfile.RegisterDirectiveOrder("model_console", httpcaddyfile.Before, "reverse_proxy")
+	cli.Register(commandHost())
+}

@@ -1,4 +1,4 @@
-package caddymodule
+package metrics
 
 import (
 	"sync"
@@ -19,7 +19,8 @@ const (
 // Only with key_metrics.
 var (
 	keyTokensTotal = counter("key_tokens_total",
-		"Tokens by key id and type (input, output); only with key_metrics, and for 1,000 keys at most. The others are _other.", "key_id", "type")
+		"Tokens by key id and type (input, output); only with key_metrics, and for 1,000 keys at most. "+
+			"The others are _other.", "key_id", "type")
 	keyQuotaUsed = describe("key_quota_used_ratio",
 		"Used part of a limit per day or month of a key with recent requests, by key id and limit; only with key_metrics, "+
 			"and at the edge that counts the limits.",
@@ -44,8 +45,8 @@ func countKeyTokens(id string, u dialect.Usage) {
 	keyTokensTotal.WithLabelValues(id, "output").Add(float64(u.CompletionTokens))
 }
 
-// dropKeySeries drops the series of a revoked or removed key.
-func dropKeySeries(id string) {
+// DropKey drops the series of a revoked or removed key.
+func DropKey(id string) {
 	keySeriesLock.Lock()
 	defer keySeriesLock.Unlock()
 	if keySeries[id] {

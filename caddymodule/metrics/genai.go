@@ -1,4 +1,4 @@
-package caddymodule
+package metrics
 
 import (
 	"cmp"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
@@ -71,31 +70,5 @@ func observeGenAI(ex *serve.Exchange, e serve.Ending, took time.Duration) {
 	if n := ex.Usage.CompletionTokens; n > 1 {
 		genAIPerToken.WithLabelValues(operation, serve.GenAIProvider, model,
 			errorType).Observe((took - first).Seconds() / float64(n-1))
-	}
-}
-
-// Counted implements serve.Observer.
-func (m metrics) Counted(ex *serve.Exchange, u dialect.Usage) {
-	operation, deployment := ex.Operation.GenAI(), cmp.Or(ex.Deployment, otherDeployment)
-	source := "upstream"
-	if u.Estimated {
-		source = "estimate"
-	}
-	for _, n := range [...]struct {
-		kind   string
-		tokens int64
-	}{{"input", u.PromptTokens}, {"cached_input", u.CachedTokens}, {"output", u.CompletionTokens},
-		{"reasoning", u.ReasoningTokens}} {
-		if n.tokens > 0 {
-			tokensTotal.WithLabelValues(deployment, n.kind, source).Add(float64(n.tokens))
-			genAIUsage.WithLabelValues(operation, serve.GenAIProvider, deployment, n.kind).Observe(float64(n.tokens))
-		}
-	}
-	if u.PromptTokens+u.CompletionTokens > 0 {
-		if m.keys {
-			countKeyTokens(ex.Key.ID(), u)
-		}
-		genAIInput.WithLabelValues(operation, serve.GenAIProvider, deployment, modality).Add(float64(u.PromptTokens))
-		genAIOutput.WithLabelValues(operation, serve.GenAIProvider, deployment, modality).Add(float64(u.CompletionTokens))
 	}
 }

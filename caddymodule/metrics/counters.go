@@ -1,0 +1,82 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/postern-dev/postern/connector/panics"
+)
+
+// otherDeployment labels requests for unregistered names: clients must not be able
+// to create label values.
+const otherDeployment = "_other"
+
+// Collectors are created once and registered with each configuration's registry,
+// so a reload keeps the counts. Labels never hold keys or names chosen by clients.
+var (
+	requestsTotal = counter("requests_total",
+		"Completed authenticated requests, by deployment, dialect and HTTP status.", "deployment", "dialect", "code")
+	inflightRequests = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "postern", Name: "inflight_requests", Help: "Running requests, by deployment and dialect.",
+	}, []string{"deployment", "dialect"})
+	firstByteSeconds = histogram("time_to_first_byte_seconds",
+		"Time from the arrival of a request to the first byte of the model's answer.",
+		.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 180, 600)
+	durationSeconds = histogram("request_duration_seconds",
+		"Time from the arrival of a request to the end of its answer.",
+		.01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
+	authFailuresTotal = counter("auth_failures_total",
+		"Requests rejected because of their key, by reason: missing, unknown, revoked, expired, disabled, rotated, "+
+			"ip_not_allowed, management_token, tunnel_token, placeholder, quoted, second_bearer or malformed.", "reason")
+	signInFailuresTotal = counter("sign_in_failures_total",
+		"Failed sign-ins to the console, by method: password, passkey or link.", "method")
+	queueRejectedTotal = counter("queue_rejected_total",
+		"Requests rejected while queued or instead of being queued, by reason: the deployment's queue was full (full), the "+
+			"wait was too long (timeout), or the connector was at its limit (connector).",
+		"deployment", "reason")
+	limitRejectedTotal = counter("limit_rejected_total",
+		"Requests that a limit of a key or an account has refused, by limit and level (key or account).", "limit", "level")
+	limitWaitSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "postern", Name: "limit_wait_seconds",
+		Help:    "Time that requests had to wait for limits of a key or an account.",
+		Buckets: []float64{.1, .5, 1, 2.5, 5, 10, 15, 30, 60},
+	})
+	queueWaitSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "postern", Name: "queue_wait_seconds",
+		Help:    "Time that queued requests waited for their turn or in vain, by deployment.",
+		Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600},
+	}, []string{"deployment"})
+	upstreamErrorsTotal = counter("upstream_errors_total",
+		"Requests that a connector or its model server failed, by deployment and error code.",
+		"deployment", "class")
+	buildInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "postern", Name: "build_info", Help: "Build information; always 1.",
+	}, []string{"version", "goversion"})
+	barrierSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "postern", Name: "barrier_seconds",
+		Help: "Time that writes such as a revocation waited until no edge of the cluster acts on the state before, by " +
+			"result: confirmed, or unconfirmed.",
+		Buckets: []float64{.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
+	}, []string{"result"})
+	tokensTotal = counter("tokens_total",
+		"Tokens by deployment, type (input, cached_input, output, reasoning) and source: counted by the model server "+
+			"(upstream), or estimated (estimate). Cached input is part of the input, reasoning part of the output.",
+		"deployment", "type", "source")
+	panicsTotal = prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Namespace: "postern", Name: "panics_total",
+		Help: "Panics that ended one request, tunnel or item of work, and not the process. Each is a defect: the log has " +
+			"its stack.",
+	}, func() float64 { return float64(panics.Total()) })
+	eventsLostTotal = counter("events_lost_total",
+		"Events that were not delivered, by reason: handlers or a webhook were too slow (handlers, webhook), a webhook's "+
+			"receiver rejected them (refused), or the webhook's configuration had ended (ended).", "reason")
+)
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "postern", Name: name, Help: help}, labels)
+}
+
+func histogram(name, help string, buckets ...float64) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "postern", Name: name, Help: help, Buckets: buckets,
+	}, []string{"deployment", "dialect"})
+}

@@ -1,0 +1,139 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/postern-dev/postern/caddymodule/gateway"
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/queue"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+// live collects what is read at each scrape: tunnels, deployment states, queues
+// and the memory budget. Parts that have not started yet are left out.
+type live struct {
+	*gateway.Gateway
+	keys bool // key_metrics
+}
+
+var (
+	tunnelConnections = describe("tunnel_connections", "Live tunnels, by connector id and transport.", "connector",
+		"transport")
+	tunnelRTT           = describe("tunnel_rtt_seconds", "Round-trip time of a live tunnel.", "connector", "transport")
+	tunnelRequests      = describe("tunnel_requests", "Running requests of a live tunnel.", "connector", "transport")
+	tunnelRequestsLimit = describe("tunnel_requests_limit",
+		"Maximum number of running requests of a live tunnel: the connector's max_requests.", "connector", "transport")
+	upstreamUp = describe("upstream_up",
+		"Whether a model server is reachable according to its connector. Absent until the connector reports it.",
+		"connector", "upstream")
+	deploymentState = describe("deployment_state",
+		"1 for the current state of a deployment: available, degraded, model_missing, model_server_down, upstream_missing "+
+			"or offline. Deployments of the same name in several accounts are summed.",
+		"deployment", "state")
+	queueLength = describe("queue_length",
+		"Queued requests, by deployment. Only deployments with a limit have a queue.", "deployment")
+	storeReachable = describe("store_reachable",
+		"Whether the store is open and current and, in a cluster, whether this edge has contact to it.")
+	storeContact = describe("store_contact_age_seconds",
+		"Time since this edge of a cluster last had contact to the store, 0 while it has contact.")
+	edgeLeader = describe("edge_leader", "Whether this edge has the duties that one edge of the cluster fulfills for all.")
+	edgeStates = describe("edges",
+		"Edges of the cluster, by state: serving, draining, without_store, lost or unknown.", "state")
+	memoryHeld    = describe("memory_held_bytes", "Bytes of the memory budget currently held by requests and answers.")
+	memoryLimit   = describe("memory_limit_bytes", "The memory budget of requests and answers, max_memory.")
+	memoryRefused = describe("memory_refused_total",
+		"Requests and answers rejected by the memory budget, by reason: the budget is full (full), or a key or account has "+
+			"used its share (share).", "reason")
+)
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("postern_"+name, help, labels, nil)
+}
+
+// Describe implements prometheus.Collector. It announces nothing, as the metrics
+// depend on what has started.
+func (live) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (l live) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	if hub, err := l.Listener.Hub(); err == nil {
+		collectTunnels(hub.Sessions(), gauge)
+	}
+	if service, err := l.Manage(); err == nil {
+		states := make(map[[2]string]int)
+		service.EachDeployment(func(d manage.Deployment) { states[[...]string{d.Name, string(d.State)}]++ })
+		for labels, n := range states {
+			gauge(deploymentState, float64(n), labels[:]...)
+		}
+	}
+	open := l.Store.Opened()
+	gauge(storeReachable, is[open != nil && open.Store.Serving() == nil && open.Store.InContact()])
+	if open == nil {
+		return
+	}
+	if open.Cluster != nil {
+		l.collectEdges(open.Cluster, gauge)
+	}
+	lengths := map[string]int{} // accounts' deployments of the same name are one series
+	open.Queues.Lengths(func(n queue.Name, waiting int) { lengths[n.Deployment] += waiting })
+	for deployment, waiting := range lengths {
+		gauge(queueLength, float64(waiting), deployment)
+	}
+	if l.keys {
+		collectQuotas(open, gauge)
+	}
+	s := open.Memory.Stats()
+	gauge(memoryHeld, float64(s.Held))
+	gauge(memoryLimit, float64(s.Total))
+	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.Full), "full")
+	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.OverShare), "share")
+}
+
+// is returns the values of gauges that are 1 or 0.
+var is = map[bool]float64{true: 1}
+
+// collectEdges collects the metrics of a cluster.
+func (l live) collectEdges(edge gateway.Cluster, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+	service, err := l.Manage()
+	if err != nil {
+		return
+	}
+	age := 0.0
+	if last := edge.Contact(edge.Name()).Last; !last.IsZero() {
+		age = time.Since(last).Seconds()
+	}
+	gauge(storeContact, age)
+	gauge(edgeLeader, is[edge.Leader()])
+	states := map[string]int{}
+	for _, e := range service.AllEdges() {
+		states[e.State]++
+	}
+	for _, state := range manage.EdgeStates {
+		gauge(edgeStates, float64(states[state]), state)
+	}
+}
+
+func collectTunnels(sessions []tunnel.Info, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+	for _, s := range sessions {
+		if s.AtPeer {
+			continue // its gateway counts it
+		}
+		gauge(tunnelConnections, 1, s.Connector, s.Transport)
+		gauge(tunnelRTT, s.RTT.Seconds(), s.Connector, s.Transport)
+		gauge(tunnelRequests, float64(s.Own), s.Connector, s.Transport)
+		gauge(tunnelRequestsLimit, float64(s.Limit), s.Connector, s.Transport)
+		for _, u := range s.States {
+			switch {
+			case u.Known && u.Reachable:
+				gauge(upstreamUp, 1, s.Connector, u.Name)
+			case u.Known:
+				gauge(upstreamUp, 0, s.Connector, u.Name)
+			}
+		}
+	}
+}
