@@ -1,24 +1,21 @@
-// Package caddymodule contains the Caddy modules of Postern, each in its own file, and
-// their helpers. They wrap packages that do not depend on Caddy.
+// Package caddymodule contains the Caddy modules of Postern. They wrap packages that do not depend on Caddy.
+// A module has a file with its options, their defaults and its handler:
 //
-// A request passes three handlers in one route, in this order; a configuration with
-// another order is rejected when it is loaded (order.go):
+//	model_auth             checks the key before the body is read           model_auth.go
+//	model_dialect          reads and checks the body, renders the answer    model_dialect.go
+//	model_route            deployment → scope → tunnel → one round trip     model_route.go
+//	model_tunnel           pairs connectors, accepts WebSockets             model_tunnel.go
+//	model_console          the web console                                  model_console.go
+//	model_fallback         requests that no other handler of a site answers model_fallback.go
+//	model_gateway          the app: the gateway of one configuration        app.go, storage.go, edge.go
+//	model_gateway          the management API at the admin endpoint         admin.go
+//	model_gateway          Caddy's certificates in etcd                     certificates.go
+//	model_gateway_webhook  posts events                                     webhook.go
 //
-//	model_auth     checks the key before the body is read              (auth.go)
-//	model_dialect  reads and checks the body, renders the answer       (dialect.go)
-//	model_route    deployment → scope → tunnel → one round trip        (route.go)
-//
-// The request path itself is in package serve. The app model_gateway (app.go) owns
-// the gateway of one configuration (package gateway). The store and the tunnel
-// listener are in usage pools (app.go) and outlive a configuration.
-//
-// Three more handlers are independent of these: model_console serves the web
-// console (console.go), model_tunnel serves connectors that are being paired
-// (discovery.go), and model_fallback answers what no other handler of the site does
-// (fallback.go). Events of records and tunnels (package events) are emitted through
-// Caddy's events app, and the handler model_gateway_webhook (webhook.go) posts them.
-// The storage model_gateway keeps Caddy's certificates in etcd (certificates.go).
-// The `caddy gateway` commands are in package cli.
+// A request passes the first three in one route, in this order. A configuration with another order is
+// rejected when it is loaded (order.go). The request path itself is in package serve. The directive
+// model_gateway (model_gateway.go) expands to handlers. The store and the tunnel listener are in usage
+// pools (pool.go) and outlive a configuration. The `caddy gateway` commands are in package cli.
 package caddymodule
 
 import (
