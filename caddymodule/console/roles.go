@@ -3,6 +3,7 @@ package console
 import (
 	"html/template"
 
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -26,7 +27,7 @@ var roleTexts = map[store.Role]string{
 func (c *Console) loadTemplatesOf(a assets) map[store.Role]*template.Template {
 	all := make(map[store.Role]*template.Template)
 	for _, role := range append(store.Roles(), "") { // "" is without a session
-		all[role] = c.loadTemplates(a, func(operation string) bool { return c.Manage.RoleMay(role, operation) })
+		all[role] = c.loadTemplates(a, func(operation string) bool { return manage.RoleMay(role, operation) })
 	}
 	return all
 }

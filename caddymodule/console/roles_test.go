@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -28,9 +29,8 @@ func (h *house) ofRoleNamed(name string, role store.Role) (store.User, *browser)
 // Each page and action names the operation of the management API that it performs, which exists.
 func TestOperationsOfRoutes(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
 	for _, r := range routes {
-		if r.operation != ownThings && !h.service.RoleMay(store.RoleAdmin, r.operation) {
+		if r.operation != ownThings && !manage.RoleMay(store.RoleAdmin, r.operation) {
 			t.Errorf("%s performs %q, which is not an operation for admins", r.pattern, r.operation)
 		}
 	}
@@ -47,7 +47,7 @@ func TestRolesAreRefused(t *testing.T) {
 		for _, route := range routes {
 			method, path, _ := strings.Cut(route.pattern, " ")
 			path = regexp.MustCompile(`\{\w+\}`).ReplaceAllString(path, "x")
-			allowed := route.operation == ownThings || h.service.RoleMay(role, route.operation)
+			allowed := route.operation == ownThings || manage.RoleMay(role, route.operation)
 			if allowed && (method == http.MethodPost || route.operation == ownThings) {
 				continue // it would change something
 			}
@@ -121,7 +121,7 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 				r, _ := http.NewRequest(method, m[2], nil) // of our own pages
 				_, pattern := mux.Handler(r)
 				operation, known := h.console.operations[pattern]
-				if known && operation != ownThings && !h.service.RoleMay(role, operation) {
+				if known && operation != ownThings && !manage.RoleMay(role, operation) {
 					t.Errorf("%s sees %s %s on %s", role, method, m[2], path)
 				}
 			}

@@ -3,19 +3,14 @@ package limits
 // UsageLimits limit the usage of a key, or of all keys of an account together. 0 is
 // no limit. Days and months are those of UTC.
 type UsageLimits struct {
-	// Requests are those that are sent to a model.
-	RequestsPerMinute int `json:"requests_per_minute,omitempty"`
-	RequestsPerDay    int `json:"requests_per_day,omitempty"`
-	// Tokens are those of prompts and answers.
-	TokensPerMinute int `json:"tokens_per_minute,omitempty"`
-	TokensPerDay    int `json:"tokens_per_day,omitempty"`
-	TokensPerMonth  int `json:"tokens_per_month,omitempty"`
-	// SecondsPerDay is for the time that model servers are busy, summed over all requests.
-	SecondsPerDay int `json:"seconds_per_day,omitempty"`
-	// Concurrency is how many requests may run at a time. Further ones wait.
-	Concurrency int `json:"concurrency,omitempty"`
-	// MaxOutputTokens is for each answer.
-	MaxOutputTokens int `json:"max_output_tokens,omitempty"`
+	RequestsPerMinute int `json:"requests_per_minute,omitempty" help:"Requests to models per minute"`
+	RequestsPerDay    int `json:"requests_per_day,omitempty" help:"Requests to models per day"`
+	TokensPerMinute   int `json:"tokens_per_minute,omitempty" help:"Tokens of prompts and answers per minute"`
+	TokensPerDay      int `json:"tokens_per_day,omitempty" help:"Tokens of prompts and answers per day"`
+	TokensPerMonth    int `json:"tokens_per_month,omitempty" help:"Tokens of prompts and answers per month"`
+	SecondsPerDay     int `json:"seconds_per_day,omitempty" help:"Seconds per day that model servers may be busy"`
+	Concurrency       int `json:"concurrency,omitempty" help:"Requests that may run at a time; further ones wait"`
+	MaxOutputTokens   int `json:"max_output_tokens,omitempty" help:"Tokens of each answer"`
 }
 
 // Any reports whether a request must be admitted: whether there is a limit other than

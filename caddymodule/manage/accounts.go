@@ -9,21 +9,21 @@ import (
 
 // CreateAccount asks for a new account.
 type CreateAccount struct {
-	ID     string `json:"id" need:"required"` // 1 to 63 of the characters a-z, 0-9 and -
+	ID     string `json:"id" need:"required" flag:"-" help:"1 to 63 of the characters a-z, 0-9 and -"`
 	Limits givenLimits
 }
 
 // SetAccount changes the given limits of an account, for which 0 is the default or no limit, and
 // what new keys get unless they are created with other values.
 type SetAccount struct {
-	ID     string `path:"record"`
+	ID     string `json:"-" path:"record"`
 	Limits givenLimits
 
-	KeyScope       *string  `json:"key_scope"`        // "": all deployments
-	KeyExpiresDays *int     `json:"key_expires_days"` // 0: never
-	KeyAllowedIPs  []string `json:"key_allowed_ips"`  // []: all addresses
+	KeyScope       *string  `json:"key_scope" help:"The deployments that new keys may use (default \"*\", all of them)"`
+	KeyExpiresDays *int     `json:"key_expires_days" help:"Days until new keys expire; 0 is never" flag:"-"`
+	KeyAllowedIPs  []string `json:"key_allowed_ips" help:"Networks that new keys may be used from; [] is any" flag:"key-allow-ip" flaghelp:"A network that new keys may be used from (may be repeated; default any)"`
 
-	KeyLimits GivenUsageLimits `json:"key_limits"` // 0 is no limit
+	KeyLimits GivenUsageLimits `json:"key_limits" help:"Limits of new keys; 0 is no limit" flag:"key-" flaghelp:", of new keys"`
 }
 
 // Accounts lists the accounts, for operators.

@@ -128,11 +128,11 @@ func changed(before, after fields) (pairs []any) {
 
 // Audit selects entries of the audit list.
 type Audit struct {
-	By        string `json:"by" need:"filled"`        // name or id of the user, or of the management token; "": anyone
-	Operation string `json:"operation" need:"filled"` // like key.create, or a kind of records, like key; "": all
-	Record    string `json:"record" need:"filled"`    // id or name of what was changed; "": all
-	From      string `json:"from" need:"filled"`      // first day in UTC, like 2026-11-21; "": 90 days ago
-	To        string `json:"to" need:"filled"`        // last day; "": today
+	By        string `json:"by" need:"filled" help:"Only of this user or management token, by id or name"`
+	Operation string `json:"operation" need:"filled" help:"Only these operations, like key.revoke or key"`
+	Record    string `json:"record" need:"filled" help:"Only on this record, by id or name"`
+	From      string `json:"from" need:"filled" help:"The first day in UTC, like 2026-11-01"`
+	To        string `json:"to" need:"filled" help:"The last day"`
 }
 
 // Audit returns entries of the audit list of the account, newest first. In that of the default

@@ -124,7 +124,7 @@ func TestManualHasAllRoutes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	routes := newGateway(t).service.Routes()
+	routes := manage.Routes()
 	var described []string
 	for section := range strings.SplitSeq(string(data), "\n### ") {
 		heading := regexp.MustCompile("^`([A-Z]+ (/[^`{]*)[^`]*)`\n").FindStringSubmatch(section)

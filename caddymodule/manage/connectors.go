@@ -21,10 +21,10 @@ const (
 // while it is online.
 type Connector struct {
 	store.Connector
-	State     string `json:"state"`
-	Transport string `json:"transport,omitempty"`
-	Remote    string `json:"remote,omitempty"`
-	Version   string `json:"version,omitempty"`
+	State     string `json:"state" column:"STATE"`
+	Transport string `json:"transport,omitempty" column:"TRANSPORT"`
+	Remote    string `json:"remote,omitempty" column:"REMOTE"`
+	Version   string `json:"version,omitempty" column:"VERSION"`
 	// NewerVersion is a newer version that this gateway hands out: `connector update`
 	// installs it.
 	NewerVersion string     `json:"newer_version,omitempty"`
@@ -90,7 +90,7 @@ func upstreamOf(u tunnel.UpstreamState) Upstream {
 
 // CreateConnector asks for a new connector.
 type CreateConnector struct {
-	Name string `json:"name" need:"required"` // unique in the account
+	Name string `json:"name" need:"required" help:"A name of your choice for the machine"`
 }
 
 // CreatedConnector is the answer to [CreateConnector]. The token is in no other
@@ -166,8 +166,8 @@ func (s *Service) Connector(ctx context.Context, idOrName string) (ConnectorDeta
 
 // RenameConnector is a new name for a connector.
 type RenameConnector struct {
-	Connector string `path:"record"`               // id or name
-	Name      string `json:"name" need:"required"` // unique in the account
+	Connector string `json:"-" path:"record"`
+	Name      string `json:"name" need:"required" help:"The new name"`
 }
 
 // RenameConnector renames a connector. Its tunnel stays.

@@ -58,7 +58,7 @@ func (limits GivenUsageLimits) apply(l *limits.UsageLimits) {
 func decode[B any](w http.ResponseWriter, r *http.Request) (request B, account string, err error) {
 	var members []member
 	for field, value := range reflect.ValueOf(&request).Elem().Fields() {
-		if name := field.Tag.Get("json"); name != "" {
+		if name := field.Tag.Get("json"); name != "" && name != "-" {
 			members = append(members, member{name: name, to: value.Addr().Interface(), need: field.Tag.Get("need")})
 		}
 		if field.Tag.Get("path") == "record" {

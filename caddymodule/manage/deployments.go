@@ -62,18 +62,17 @@ func (d Deployment) ConnectorNames() []string {
 // SetDeployment registers or changes a public model name. Fields and options that are left out
 // keep their values.
 type SetDeployment struct {
-	Name       string   `path:"record"`
-	Connector  string   `json:"connector"`  // id or name; instead of Connectors
-	Connectors []string `json:"connectors"` // ids or names; at least one for a new deployment
-	// AddConnector is the id or name of one more.
-	AddConnector string  `json:"add_connector"`
-	Upstream     *string `json:"upstream"` // "": the connector's routes decide
-	Model        *string `json:"model"`    // "": the connector's routes decide, or the public name
-	Kind         *string `json:"kind"`     // "chat" or "embeddings"; "": "chat"
-	// MaxConcurrency limits the running requests; 0: no limit.
-	MaxConcurrency *int `json:"max_concurrency"`
-	// Options are adjustments for the model server.
-	Options GivenOptions `json:"options"`
+	Name         string   `json:"-" path:"record"`
+	Connector    string   `json:"connector" help:"Its only connector, by id or name; instead of connectors" flag:"-"`
+	Connectors   []string `json:"connectors" help:"Its connectors, by id or name; a new deployment needs one" flag:"connector" flaghelp:"A connector of the model (required for a new one; may be repeated)"`
+	AddConnector string   `json:"add_connector" help:"One more connector of the model"`
+	Upstream     *string  `json:"upstream" help:"The name of the upstream in the connector's configuration"`
+	Model        *string  `json:"model" help:"The model's name on that server"`
+	Kind         *string  `json:"kind" help:"chat or embeddings (default chat)"`
+
+	MaxConcurrency *int `json:"max_concurrency" help:"Limit of running requests (default no limit)"`
+
+	Options GivenOptions `json:"options" help:"Adjustments for the model server" flag:"option" flaghelp:"NAME=VALUE: adjustment for the model server (may be repeated)"`
 }
 
 // GivenOptions are the options of a deployment that a request has, by name.
@@ -143,7 +142,7 @@ func (s *Service) Deployments(ctx context.Context) ([]Deployment, error) {
 
 // MatchScope selects deployments; Scope defaults to all.
 type MatchScope struct {
-	Scope string `json:"scope" need:"filled"` // patterns with * and ?, separated by commas; "": all deployments
+	Scope string `json:"scope" need:"filled" flag:"-" help:"Only those of this scope: names or patterns, separated by commas"`
 }
 
 // MatchScope lists the deployments that a scope allows now, by name.

@@ -39,13 +39,13 @@ var EdgeStates = []string{EdgeServing, EdgeDraining, EdgeWithoutStore, EdgeLost,
 
 // Edge is a gateway of the cluster.
 type Edge struct {
-	Name      string `json:"name"`
-	Region    string `json:"region,omitempty"`
-	Version   string `json:"version,omitempty"`   // of Postern
-	Advertise string `json:"advertise,omitempty"` // host:port that connectors dial, absent behind a balancer
-	Peer      string `json:"peer,omitempty"`      // host:port that other edges dial
+	Name      string `json:"name" column:"NAME"`
+	Region    string `json:"region,omitempty" column:"REGION"`
+	Version   string `json:"version,omitempty" column:"VERSION"`     // of Postern
+	Advertise string `json:"advertise,omitempty" column:"ADVERTISE"` // host:port that connectors dial, absent behind a balancer
+	Peer      string `json:"peer,omitempty" column:"PEER"`           // host:port that other edges dial
 	// StartedAt is when it started.
-	StartedAt time.Time `json:"started_at"`
+	StartedAt time.Time `json:"started_at" column:"STARTED,ago"`
 	// State is "serving", "draining", "without_store", "lost" or "unknown".
 	State string `json:"state"`
 	// ContactAt is when it last had contact to the store, only with "without_store" and "lost".
@@ -152,9 +152,8 @@ func (s *Service) setDraining(ctx context.Context, operation, name string, drain
 
 // RemoveEdge is a request to remove an edge.
 type RemoveEdge struct {
-	Edge string `path:"record"`
-	// Stopped is "true" if the edge's program has certainly stopped: it is then removed at once.
-	Stopped string `json:"stopped" need:"filled"`
+	Edge    string `json:"-" path:"record"`
+	Stopped string `json:"stopped" need:"filled" help:"true: its program has certainly stopped, so it is removed at once" flaghelp:"Its program has certainly stopped"`
 }
 
 // RemoveEdge removes an edge that certainly accepts no requests.

@@ -23,12 +23,13 @@ func (s *Service) Handler(prefix string) http.Handler { return http.StripPrefix(
 // newMux returns the JSON API.
 func (s *Service) newMux() http.Handler {
 	mux := http.NewServeMux()
-	s.table = make(map[string]route)
-	for path, methods := range s.routes() {
-		for method, route := range methods {
-			s.table[method+" "+path] = route
+	byPath := make(map[string]map[string]Operation)
+	for _, o := range operations {
+		if byPath[o.Path] == nil {
+			byPath[o.Path] = make(map[string]Operation)
+			mux.Handle(o.Path, s.methods(byPath[o.Path]))
 		}
-		mux.Handle(path, s.methods(path, methods))
+		byPath[o.Path][o.Method] = o
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, faultf(store.ErrNotFound, "unknown path %s", r.URL.Path))
@@ -38,11 +39,11 @@ func (s *Service) newMux() http.Handler {
 
 // methods dispatches by method. The mux does not, so that the response to a wrong
 // method has the form of all errors.
-func (s *Service) methods(path string, byMethod map[string]route) http.Handler {
-	allow := strings.Join(slices.Sorted(maps.Keys(byMethod)), ", ")
+func (s *Service) methods(byMethod map[string]Operation) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		route, ok := byMethod[r.Method]
-		if !ok {
+		o, known := byMethod[r.Method]
+		if !known {
+			allow := strings.Join(slices.Sorted(maps.Keys(byMethod)), ", ")
 			w.Header().Set("Allow", allow)
 			s.fail(w, r, faultf(errMethod, "method %s is not allowed here; use %s", r.Method, allow))
 			return
@@ -51,7 +52,7 @@ func (s *Service) methods(path string, byMethod map[string]route) http.Handler {
 			WriteError(w, StatusOf(err), err.Error(), err)
 			return
 		}
-		err := cmp.Or(tokenMay(CallerFrom(r.Context()), route.needs), s.May(r.Context(), r.Method+" "+path))
+		err := cmp.Or(tokenMay(CallerFrom(r.Context()), o.Rights), s.may(r.Context(), o))
 		if err == nil {
 			err = s.Pace(r.Context(), r.Method)
 		}
@@ -59,7 +60,7 @@ func (s *Service) methods(path string, byMethod map[string]route) http.Handler {
 			s.fail(w, r, err)
 			return
 		}
-		answer, err := route.serve(w, r)
+		answer, err := o.serve(s, w, r)
 		if u := (*store.Unconfirmed)(nil); errors.As(err, &u) {
 			WriteJSON(w, http.StatusAccepted, UnconfirmedAnswer{Pending: u.Pending, Message: err.Error()})
 			return
@@ -72,7 +73,7 @@ func (s *Service) methods(path string, byMethod map[string]route) http.Handler {
 			s.send(w, r, file)
 			return
 		}
-		WriteJSON(w, route.status, answer)
+		WriteJSON(w, o.Status, answer)
 	})
 }
 

@@ -32,20 +32,17 @@ type IdentityStatus struct {
 
 // MissingPin is a connector that has not stored the next pin.
 type MissingPin struct {
-	ID      string `json:"id"`
-	Name    string `json:"name"`
-	Account string `json:"account"`
+	ID      string `json:"id" column:"ID"`
+	Name    string `json:"name" column:"CONNECTOR"`
+	Account string `json:"account" column:"ACCOUNT"`
 	Online  bool   `json:"online"`
-	Reason  string `json:"reason"`
+	Reason  string `json:"reason" column:"REASON"`
 }
 
 // RotateIdentity asks for a new identity.
 type RotateIdentity struct {
-	// Grace is how long both pins are valid, such as "720h"; "": 30 days.
-	Grace string `json:"grace" need:"filled"`
-	// Now drops the present pin at once. Connectors that are online have a few seconds
-	// to store the next one.
-	Now bool `json:"now"`
+	Grace string `json:"grace" need:"filled" help:"How long both pins are valid (default 720h)"`
+	Now   bool   `json:"now" help:"Switch at once"`
 }
 
 // Identity returns the state of the gateway's identity.

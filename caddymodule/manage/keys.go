@@ -18,19 +18,19 @@ type Key struct {
 	// State is valid, disabled, expired or revoked.
 	State string `json:"state"`
 	// OwnerName is the name of the owner; absent if there is none, or if the user was removed.
-	OwnerName string `json:"owner_name,omitempty"`
+	OwnerName string `json:"owner_name,omitempty" column:"OWNER"`
 }
 
 // CreateKey asks for a new key. The defaults of the account are for what is not given.
 type CreateKey struct {
-	Name       string   `json:"name" need:"required"` // unique among the keys of the account that are not revoked
-	Scope      string   `json:"scope" need:"filled"`  // names or patterns of deployments, separated by commas; "*": all
-	ExpiresAt  Expiry   `json:"expires_at"`           // null: never
-	Owner      *string  `json:"owner"`                // id or name of a user, "" for none; the default is the caller
-	Note       string   `json:"note"`                 // for people, 500 bytes at most
-	AllowedIPs []string `json:"allowed_ips"`          // addresses and networks that it may be used from; []: all
-	// Limits are those that differ from the defaults; 0 is no limit.
-	Limits GivenUsageLimits `json:"limits"`
+	Name       string   `json:"name" need:"required" help:"What the key is for"`
+	Scope      string   `json:"scope" need:"filled" help:"The deployments it may use (new keys: default \"*\", all of them)"`
+	ExpiresAt  Expiry   `json:"expires_at" help:"When it expires (new keys: default never)" flag:"expires"`
+	Owner      *string  `json:"owner" help:"The user who is responsible for it, by name or id; \"\" for none"`
+	Note       string   `json:"note" help:"A note for people"`
+	AllowedIPs []string `json:"allowed_ips" help:"Networks that it may be used from; [] is any" flag:"allow-ip" flaghelp:"A network that it may be used from (may be repeated; new keys: default any)"`
+
+	Limits GivenUsageLimits `json:"limits" help:"Limits that differ from the defaults; 0 is no limit"`
 }
 
 // CreatedKey is the answer to [CreateKey] and [RotateKey]. The secret is in no other
@@ -207,15 +207,15 @@ func (s *Service) KeyLimits(ctx context.Context, idOrName string) (KeyLimits, er
 
 // EditKey changes the given fields of a key.
 type EditKey struct {
-	Key        string   `path:"record"`
-	Name       *string  `json:"name"`
-	Scope      *string  `json:"scope"`      // running requests for other deployments are ended
-	ExpiresAt  Expiry   `json:"expires_at"` // null: never
-	Owner      *string  `json:"owner"`      // id or name of a user; "": none
-	Note       *string  `json:"note"`
-	AllowedIPs []string `json:"allowed_ips"` // []: all addresses; running requests of others are ended
-	// Limits are those that change; 0 is no limit. They apply to the next request.
-	Limits GivenUsageLimits `json:"limits"`
+	Key        string   `json:"-" path:"record"`
+	Name       *string  `json:"name" help:"The new name of the key" flag:"rename"`
+	Scope      *string  `json:"scope" help:"The deployments it may use (new keys: default \"*\", all of them)"`
+	ExpiresAt  Expiry   `json:"expires_at" help:"When it expires (new keys: default never)" flag:"expires"`
+	Owner      *string  `json:"owner" help:"The user who is responsible for it, by name or id; \"\" for none"`
+	Note       *string  `json:"note" help:"A note for people"`
+	AllowedIPs []string `json:"allowed_ips" help:"Networks that it may be used from; [] is any" flag:"allow-ip" flaghelp:"A network that it may be used from (may be repeated; new keys: default any)"`
+
+	Limits GivenUsageLimits `json:"limits" help:"Limits that change; 0 is no limit"`
 }
 
 // EditKey changes a key, by id or name. When it returns, requests that the key no longer
@@ -302,10 +302,8 @@ func (s *Service) EnableKey(ctx context.Context, idOrName string) (Key, error) {
 
 // RotateKey asks for a new secret of a key.
 type RotateKey struct {
-	Key string `path:"record"`
-	// Grace is how long the present secret stays valid, such as "24h", which is the default;
-	// at most "720h". "0s" ends it at once.
-	Grace string `json:"grace" need:"filled"`
+	Key   string `json:"-" path:"record"`
+	Grace string `json:"grace" need:"filled" format:"duration" default:"24h" help:"How long the present secret stays valid, up to 30d"`
 }
 
 // DefaultKeyGrace is how long the previous secret of a key stays valid.
@@ -346,9 +344,8 @@ func (s *Service) RevokeKey(ctx context.Context, idOrName string) (Key, error) {
 
 // DeleteKey names a key by id or name.
 type DeleteKey struct {
-	Key string `path:"record"`
-	// Record is "remove" to also remove the revoked key from the list.
-	Record string `json:"record" need:"filled"`
+	Key    string `json:"-" path:"record"`
+	Record string `json:"record" need:"filled" flag:"-" help:"remove: the key is also removed from the list"`
 }
 
 // DeletedKey is a key that is revoked.

@@ -139,7 +139,6 @@ type Service struct {
 	now      func() time.Time
 
 	api    http.Handler       // the JSON API, without a prefix
-	table  map[string]route   // its routes, by method and path
 	models singleflight.Group // of upstreams that are being asked for their models
 	plays  plays
 	paces  paces

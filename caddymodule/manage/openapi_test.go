@@ -165,7 +165,7 @@ func describe(t *testing.T) schema.Schema {
 	answers, requests := generators()
 	sections, tags := manual(t)
 	paths := schema.Schema{}
-	for _, r := range newGateway(t).service.RouteTypes() {
+	for _, r := range manage.Operations() {
 		path, ok := paths[r.Path].(schema.Schema)
 		if !ok {
 			path = schema.Schema{}
@@ -256,7 +256,7 @@ var confirmed = map[string]bool{"POST /pairings/approve": true, "PATCH /keys/{id
 	"POST /keys/{id}/disable": true}
 
 // describeRoute returns the description of one operation.
-func describeRoute(t *testing.T, r manage.RouteTypes, s section, answers, requests *schema.Generator) schema.Schema {
+func describeRoute(t *testing.T, r manage.Operation, s section, answers, requests *schema.Generator) schema.Schema {
 	t.Helper()
 	summary, _, _ := strings.Cut(s.text, ". ")
 	summary, _, _ = strings.Cut(summary, "\n")
@@ -313,7 +313,7 @@ func describeRoute(t *testing.T, r manage.RouteTypes, s section, answers, reques
 	return operation
 }
 
-func operationID(r manage.RouteTypes) string {
+func operationID(r manage.Operation) string {
 	words := regexp.MustCompile(`\w+`).FindAllString(r.Path, -1)
 	for i, word := range words {
 		words[i] = strings.ToUpper(word[:1]) + word[1:]
@@ -322,16 +322,16 @@ func operationID(r manage.RouteTypes) string {
 }
 
 // security returns who may perform an operation under /console/api.
-func security(r manage.RouteTypes) []any {
+func security(r manage.Operation) []any {
 	alternatives := []any{}
-	for _, right := range r.Needs.Names() {
+	for _, right := range r.Rights.Names() {
 		alternatives = append(alternatives, schema.Schema{"token": []string{right}})
 	}
 	return append(alternatives, schema.Schema{"session": []string{}})
 }
 
 // requestFields returns the schema of the fields of a request.
-func requestFields(r manage.RouteTypes, g *schema.Generator) schema.Schema {
+func requestFields(r manage.Operation, g *schema.Generator) schema.Schema {
 	fields := g.Object(r.Request)
 	properties, required := fields["properties"].(schema.Schema), []string{}
 	for f := range r.Request.Fields() {

@@ -20,7 +20,7 @@ type Pairing struct {
 	store.Pairing
 	// Code is the pairing code while it is usable, unless the gateway that created it
 	// has stopped since: codes are not stored.
-	Code string `json:"code,omitempty"`
+	Code string `json:"code,omitempty" column:"CODE"`
 	// Commands connect a machine, while the code is usable.
 	Commands *downloads.Commands `json:"commands,omitempty"`
 	// Connected: the device is connected and waits.
@@ -69,15 +69,10 @@ func (p Pairing) End() time.Time { return *cmp.Or(p.DecidedAt, &p.ExpiresAt) }
 // ApprovePairing asks for the approval of a waiting device. The pairing is in the body,
 // not in the path: it may be a pairing code, and paths are logged.
 type ApprovePairing struct {
-	Pairing string `json:"pairing" need:"required"` // code or id
-	// Name is the name of the new connector; "": the host name.
-	Name string `json:"name" need:"filled"`
-	// Replace is the id or name of a connector that the device replaces. Its
-	// deployments stay; its old tunnel is closed, and its old token is invalid.
-	Replace string `json:"replace" need:"filled"`
-	// Fingerprint must be that of the device, unless empty. Case and blanks are
-	// ignored.
-	Fingerprint string `json:"fingerprint" need:"filled"`
+	Pairing     string `json:"pairing" need:"required" flag:"-" help:"The code or the id of the pairing"`
+	Name        string `json:"name" need:"filled" help:"The connector's name (default: the device's host name)"`
+	Replace     string `json:"replace" need:"filled" help:"The name or id of the connector that the device replaces"`
+	Fingerprint string `json:"fingerprint" need:"filled" help:"The fingerprint that the device shows"`
 }
 
 // ApprovePairing approves the waiting device of a pairing.
@@ -109,7 +104,7 @@ func plainFingerprint(s string) string { return strings.ToLower(strings.Join(str
 
 // DenyPairing names a pairing by code or id.
 type DenyPairing struct {
-	Pairing string `json:"pairing" need:"required"` // code or id
+	Pairing string `json:"pairing" need:"required" flag:"-" help:"The code or the id of the pairing"`
 }
 
 // DenyPairing denies the device of a pairing, or cancels its code while no

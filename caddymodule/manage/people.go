@@ -12,14 +12,14 @@ import (
 type User struct {
 	store.User
 	// Passkeys counts the passkeys of the user.
-	Passkeys int `json:"passkeys"`
+	Passkeys int `json:"passkeys" column:"PASSKEYS"`
 }
 
 // AddUser asks for a new user.
 type AddUser struct {
-	Name     string `json:"name" need:"required"`     // unique over the gateway
-	Password string `json:"password" need:"required"` // 10 to 128 characters
-	Role     string `json:"role" need:"filled"`       // admin, member or viewer; "": admin
+	Name     string `json:"name" need:"required" flag:"-" help:"A name that no other user of the gateway has"`
+	Password string `json:"password" need:"required" flag:"-" help:"10 to 128 characters"`
+	Role     string `json:"role" need:"filled" default:"admin" help:"What the user may do: admin, member or viewer"`
 }
 
 // Link is a one-time link for the console. The URL contains the secret and is only in
@@ -47,8 +47,8 @@ func (s *Service) AddUser(ctx context.Context, a AddUser) (User, error) {
 
 // SetUser changes a user.
 type SetUser struct {
-	User string `path:"record"`
-	Role string `json:"role" need:"required"` // admin, member or viewer
+	User string `json:"-" path:"record"`
+	Role string `json:"role" need:"required" help:"What the user may do: admin, member or viewer"`
 }
 
 // SetUser changes the role of a user, by id or name. It is in force when SetUser returns. The last
@@ -100,7 +100,7 @@ func (s *Service) SetupLink(ctx context.Context) (Link, error) {
 
 // Invite asks for an invitation.
 type Invite struct {
-	Role string `json:"role" need:"filled"` // of the new user: admin, member or viewer; "": admin
+	Role string `json:"role" need:"filled" default:"admin" help:"What the user may do: admin, member or viewer"`
 }
 
 // Invite creates a link for a new user of the account.

@@ -8,41 +8,49 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// roles are the roles that may perform an operation.
-type roles uint8
+// Roles are the roles of users that may perform an operation.
+type Roles uint8
 
 const (
-	admins roles = 1 << iota
+	admins Roles = 1 << iota
 	members
 	viewers
 
-	readers  = admins | viewers
-	owners   = admins | members // members with their own records
-	everyone = admins | members | viewers
+	operators = Roles(0) // no role
+	readers   = admins | viewers
+	owners    = admins | members // members with their own records
+	everyone  = admins | members | viewers
 )
 
 // allow reports whether a role is one of them.
-func (r roles) allow(role store.Role) bool {
-	return r&map[store.Role]roles{store.RoleAdmin: admins, store.RoleMember: members, store.RoleViewer: viewers}[role] != 0
+func (r Roles) allow(role store.Role) bool {
+	return r&map[store.Role]Roles{store.RoleAdmin: admins, store.RoleMember: members, store.RoleViewer: viewers}[role] != 0
 }
 
-// RoleMay reports whether a role allows a route, like "POST /keys".
-func (s *Service) RoleMay(role store.Role, route string) bool {
-	return s.table[route].roles.allow(role)
+// RoleMay reports whether a role allows an operation, like "POST /keys".
+func RoleMay(role store.Role, operation string) bool {
+	return FindOperation(operation).Roles.allow(role)
 }
 
-// May returns an error unless the roles of the caller allow a route, like "POST /keys".
-func (s *Service) May(ctx context.Context, route string) error {
+// May returns an error unless the roles of the caller allow an operation, like "POST /keys".
+func (s *Service) May(ctx context.Context, operation string) error {
+	return s.may(ctx, FindOperation(operation))
+}
+
+func (s *Service) may(ctx context.Context, o Operation) error {
 	c := CallerFrom(ctx)
-	if c.Operator {
+	switch {
+	case c.Operator:
 		return nil
+	case o.Roles == operators:
+		return operator(ctx)
 	}
 	has := s.rolesOf(c)
 	if len(has) == 0 {
 		return faultf(ErrForbidden, "you are not signed in, or your user was removed; sign in, or send a management token")
 	}
 	for _, role := range has {
-		if !s.RoleMay(role, route) {
+		if !o.Roles.allow(role) {
 			return faultf(ErrForbidden, "the role %s does not allow this: %s. Ask an admin of the account", role,
 				roleTexts[role])
 		}

@@ -72,8 +72,12 @@ func TestRoles(t *testing.T) {
 					}
 					continue
 				}
+				reason := "the role " + string(role)
+				if accesses[route].operators {
+					reason = "only the operator of the gateway"
+				}
 				if status, body := refused.request(c, route, ""); status != http.StatusForbidden ||
-					!strings.Contains(body, "the role "+string(role)) {
+					!strings.Contains(body, reason) {
 					t.Errorf("%s as %s (%d): %d %s", route, role, i, status, body)
 				}
 			}

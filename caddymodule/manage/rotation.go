@@ -24,10 +24,8 @@ const (
 
 // RotateConnector asks for a new tunnel token of a connector.
 type RotateConnector struct {
-	Connector string `path:"record"` // id or name
-	// Show returns the token to the caller, for a connector that cannot write its
-	// configuration.
-	Show bool `json:"show"`
+	Connector string `json:"-" path:"record"`
+	Show      bool   `json:"show" help:"Print the new token, for a connector that cannot write its configuration"`
 }
 
 // RotatedConnector is the state of a rotation. The old token is valid until State is

@@ -8,92 +8,176 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// route is an operation, and the rights of management tokens that allow it, any of
-// needs. 0: the route is for sessions and operators only. roles are the roles of users
-// that allow it.
-type route struct {
-	needs store.Rights
-	roles roles
-	operation
+// Operation is an operation of the management API. The API itself, docs/openapi.json, `caddy gateway …`,
+// docs/cli.md, and the rights of roles and tokens are made from it.
+type Operation struct {
+	Method, Path string
+	// Help is the summary in docs/openapi.json, and the short help of the command.
+	Help string
+	// Rights are the rights of management tokens that allow it, any of them. 0: no token may perform it.
+	Rights store.Rights
+	// Roles are the roles of users that allow it. 0: only operators may perform it.
+	Roles Roles
+	About Subject
+	action
 }
 
-// operation handles one method of a path. docs/openapi.json is written from its types.
-type operation struct {
-	status          int // of success
-	request, answer reflect.Type
-	// serve returns a value to encode, of the type answer.
-	serve func(w http.ResponseWriter, r *http.Request) (any, error)
+// Subject is what an operation reads or changes.
+type Subject int
+
+const (
+	InAccount Subject = iota // records of the account that the request names
+	OfGateway                // the gateway; the account makes no difference
+	OfUser                   // the sessions of the caller, who must be a user
+)
+
+// action is what an operation does.
+type action struct {
+	Status int // of success
+	// Request and Answer are the types of its fields and of its answer. Tags of Request describe the fields, see
+	// [Operation.Fields].
+	Request, Answer reflect.Type
+	// serve returns a value to encode, of the type Answer.
+	serve func(s *Service, w http.ResponseWriter, r *http.Request) (any, error)
 }
 
-// routes returns the operations by path and method.
-func (s *Service) routes() map[string]map[string]route {
-	const get, post, put, patch, remove = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
-	const read, keys, connectors,
-		deployments = store.RightRead, store.RightKeys, store.RightConnectors, store.RightDeployments
-	const ok, created = http.StatusOK, http.StatusCreated
-	return map[string]map[string]route{
-		"/status":          {get: {read, readers, of(ok, s.Status)}},
-		"/backup":          {get: {0, admins, of(ok, s.backup)}},
-		"/identity":        {get: {0, admins, of(ok, s.Identity)}},
-		"/identity/rotate": {post: {0, admins, with(ok, s.RotateIdentity)}},
-		"/identity/cancel": {post: {0, admins, of(ok, s.CancelIdentity)}},
-		"/checklist":       {get: {read, readers, of(ok, s.Checklist)}},
-		"/keys": {get: {read | keys, everyone, of(ok, s.Keys)},
-			post: {keys, owners, with(created, s.CreateKey)}},
-		"/keys/{id}": {get: {read | keys, everyone, ofRecord(ok, s.Key)}, patch: {keys, owners, with(ok, s.EditKey)},
-			remove: {keys, owners, with(ok, s.DeleteKey)}},
-		"/keys/{id}/limits":  {get: {read | keys, everyone, ofRecord(ok, s.KeyLimits)}},
-		"/keys/{id}/rotate":  {post: {keys, owners, with(ok, s.RotateKey)}},
-		"/keys/{id}/disable": {post: {keys, owners, ofRecord(ok, s.DisableKey)}},
-		"/keys/{id}/enable":  {post: {keys, owners, ofRecord(ok, s.EnableKey)}},
-		"/connectors": {get: {read | connectors, readers, of(ok, s.Connectors)},
-			post: {connectors, admins, with(created, s.CreateConnector)}},
-		"/connectors/{id}": {
-			get:    {read | connectors, readers, ofRecord(ok, s.Connector)},
-			patch:  {connectors, admins, with(ok, s.RenameConnector)},
-			remove: {connectors, admins, ofRecord(ok, s.RemoveConnector)},
-		},
-		"/connectors/{id}/models": {get: {read | connectors | deployments, readers, ofRecord(ok, s.UpstreamModels)}},
-		"/connectors/{id}/rotate": {post: {connectors, admins, with(ok, s.RotateConnector)}},
-		"/pairings": {get: {connectors, admins, of(ok, s.Pairings)},
-			post: {connectors, admins, of(created, s.StartPairing)}},
-		"/pairings/approve": {post: {connectors, admins, with(ok, s.ApprovePairing)}},
-		"/pairings/deny":    {post: {connectors, admins, with(ok, s.DenyPairing)}},
-		"/offers":           {get: {read | deployments, readers, of(ok, s.knownOffers)}},
-		"/deployments":      {get: {read | deployments, everyone, with(ok, s.MatchScope)}},
-		"/deployments/{name}": {put: {deployments, admins, with(ok, s.SetDeployment)},
-			remove: {deployments, admins, ofRecord(ok, s.RemoveDeployment)}},
-		"/deployments/{name}/test": {post: {deployments, admins, ofRecord(ok, s.TestDeployment)}},
-		"/activity":                {get: {read, everyone, of(ok, s.Activity)}},
-		"/usage":                   {get: {read, everyone, s.usageRoute(ok)}},
-		"/audit":                   {get: {read, readers, with(ok, s.Audit)}},
-		"/users":                   {get: {read, readers, of(ok, s.Users)}, post: {0, admins, with(created, s.AddUser)}},
-		"/users/{id}": {patch: {0, admins, with(ok, s.SetUser)},
-			remove: {0, admins, ofRecord(ok, s.RemoveUser)}},
-		"/users/{id}/recovery-link": {post: {0, admins, ofRecord(created, s.RecoveryLink)}},
-		"/invitations": {get: {read, readers, of(ok, s.Invitations)},
-			post: {0, admins, with(created, s.Invite)}},
-		"/invitations/{id}":     {remove: {0, admins, ofRecord(ok, s.RevokeInvitation)}},
-		"/setup-link":           {post: {0, admins, of(created, s.SetupLink)}},
-		"/tokens":               {get: {read, everyone, of(ok, s.Tokens)}, post: {0, owners, with(created, s.CreateToken)}},
-		"/tokens/{id}":          {remove: {0, owners, ofRecord(ok, s.RevokeToken)}},
-		"/sessions":             {get: {read, everyone, of(ok, s.Sessions)}, remove: {0, everyone, of(ok, s.RevokeSessions)}},
-		"/sessions/{id}":        {remove: {0, everyone, ofRecord(ok, s.RevokeSession)}},
-		"/sessions/confirm":     {post: {0, everyone, with(ok, s.ConfirmSession)}},
-		"/edges":                {get: {read, readers, of(ok, s.Edges)}},
-		"/edges/{name}":         {remove: {0, admins, with(ok, s.RemoveEdge)}},
-		"/edges/{name}/drain":   {post: {0, admins, ofRecord(ok, s.DrainEdge)}},
-		"/edges/{name}/undrain": {post: {0, admins, ofRecord(ok, s.UndrainEdge)}},
-		"/accounts":             {get: {0, admins, of(ok, s.Accounts)}, post: {0, admins, with(created, s.CreateAccount)}},
-		"/accounts/{id}": {patch: {0, admins, with(ok, s.SetAccount)},
-			remove: {0, admins, ofRecord(ok, s.RemoveAccount)}},
-	}
+const (
+	get, post, put, patch, remove = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
+
+	read, keys, connectors, deployments = store.RightRead, store.RightKeys, store.RightConnectors, store.RightDeployments
+
+	ok, created = http.StatusOK, http.StatusCreated
+)
+
+// operations are all operations of the API.
+var operations = []Operation{
+	{get, "/status", "Shows the listener, connectors, deployments and counters", read, readers, OfGateway,
+		callPlain(ok, (*Service).Status)},
+	{get, "/backup", "Writes a backup of the running gateway's database", 0, operators, OfGateway,
+		callPlain(ok, (*Service).backup)},
+	{get, "/identity", "Shows the pins, and the connectors without the next one", 0, operators, OfGateway,
+		callPlain(ok, (*Service).Identity)},
+	{post, "/identity/rotate", "Replaces the key, after a grace period", 0, operators, OfGateway,
+		call(ok, (*Service).RotateIdentity)},
+	{post, "/identity/cancel", "Ends a pending rotation; the key stays", 0, operators, OfGateway,
+		callPlain(ok, (*Service).CancelIdentity)},
+	{get, "/checklist", "Shows the progress of the account towards its first request", read, readers, InAccount,
+		callPlain(ok, (*Service).Checklist)},
+
+	{get, "/keys", "Lists API keys", read | keys, everyone, InAccount, callPlain(ok, (*Service).Keys)},
+	{post, "/keys", "Creates an API key and prints it once", keys, owners, InAccount,
+		call(created, (*Service).CreateKey)},
+	{get, "/keys/{id}", "Shows an API key", read | keys, everyone, InAccount, callRecord(ok, (*Service).Key)},
+	{patch, "/keys/{id}", "Changes an API key", keys, owners, InAccount, call(ok, (*Service).EditKey)},
+	{remove, "/keys/{id}", "Revokes an API key", keys, owners, InAccount, call(ok, (*Service).DeleteKey)},
+	{get, "/keys/{id}/limits", "Shows the limits of an API key, and what it has used", read | keys, everyone, InAccount,
+		callRecord(ok, (*Service).KeyLimits)},
+	{post, "/keys/{id}/rotate", "Creates a new secret for an API key and prints it once", keys, owners, InAccount,
+		call(ok, (*Service).RotateKey)},
+	{post, "/keys/{id}/disable", "Disables an API key until it is enabled", keys, owners, InAccount,
+		callRecord(ok, (*Service).DisableKey)},
+	{post, "/keys/{id}/enable", "Enables a disabled API key", keys, owners, InAccount,
+		callRecord(ok, (*Service).EnableKey)},
+
+	{get, "/connectors", "Lists connectors and their live state", read | connectors, readers, InAccount,
+		callPlain(ok, (*Service).Connectors)},
+	{post, "/connectors", "Creates a connector and prints its tunnel token once", connectors, admins, InAccount,
+		call(created, (*Service).CreateConnector)},
+	{get, "/connectors/{id}", "Shows a connector, its models and its deployments", read | connectors, readers, InAccount,
+		callRecord(ok, (*Service).Connector)},
+	{patch, "/connectors/{id}", "Renames a connector", connectors, admins, InAccount,
+		call(ok, (*Service).RenameConnector)},
+	{remove, "/connectors/{id}", "Removes a connector", connectors, admins, InAccount,
+		callRecord(ok, (*Service).RemoveConnector)},
+	{get, "/connectors/{id}/models", "Asks the model servers of a connector for their models",
+		read | connectors | deployments, readers, InAccount, callRecord(ok, (*Service).UpstreamModels)},
+	{post, "/connectors/{id}/rotate", "Gives a connector a new tunnel token", connectors, admins, InAccount,
+		call(ok, (*Service).RotateConnector)},
+
+	{get, "/pairings", "Lists pairing codes and the devices that wait for approval", connectors, admins, InAccount,
+		callPlain(ok, (*Service).Pairings)},
+	{post, "/pairings", "Creates a pairing code for one device", connectors, admins, InAccount,
+		callPlain(created, (*Service).StartPairing)},
+	{post, "/pairings/approve", "Approves a waiting device", connectors, admins, InAccount,
+		call(ok, (*Service).ApprovePairing)},
+	{post, "/pairings/deny", "Denies a waiting device, or cancels a code", connectors, admins, InAccount,
+		call(ok, (*Service).DenyPairing)},
+
+	{get, "/offers", "Lists the models of online connectors that no deployment publishes", read | deployments, readers,
+		InAccount, callPlain(ok, (*Service).knownOffers)},
+	{get, "/deployments", "Lists deployments and their live state", read | deployments, everyone, InAccount,
+		call(ok, (*Service).MatchScope)},
+	{put, "/deployments/{name}", "Publishes a model, or changes its route", deployments, admins, InAccount,
+		call(ok, (*Service).SetDeployment)},
+	{remove, "/deployments/{name}", "Removes a deployment", deployments, admins, InAccount,
+		callRecord(ok, (*Service).RemoveDeployment)},
+	{post, "/deployments/{name}/test", "Sends two requests to a model", deployments, admins, InAccount,
+		callRecord(ok, (*Service).TestDeployment)},
+
+	{get, "/activity", "Lists the last requests, without prompts and answers", read, everyone, InAccount,
+		callPlain(ok, (*Service).Activity)},
+	{get, "/usage", "Shows requests and tokens by key, model, user and day", read, everyone, InAccount, usageAction},
+	{get, "/audit", "Shows who changed what, when and from where", read, readers, InAccount, call(ok, (*Service).Audit)},
+
+	{get, "/users", "Lists users of the console", read, readers, InAccount, callPlain(ok, (*Service).Users)},
+	{post, "/users", "Adds a user of the console", 0, admins, InAccount, call(created, (*Service).AddUser)},
+	{patch, "/users/{id}", "Changes the role of a user", 0, admins, InAccount, call(ok, (*Service).SetUser)},
+	{remove, "/users/{id}", "Removes a user of the console", 0, admins, InAccount,
+		callRecord(ok, (*Service).RemoveUser)},
+	{post, "/users/{id}/recovery-link", "Prints a link with which a user sets a new password", 0, admins, InAccount,
+		callRecord(created, (*Service).RecoveryLink)},
+	{get, "/invitations", "Lists the open invitations, without their links", read, readers, InAccount,
+		callPlain(ok, (*Service).Invitations)},
+	{post, "/invitations", "Creates a link with which a new user joins the account", 0, admins, InAccount,
+		call(created, (*Service).Invite)},
+	{remove, "/invitations/{id}", "Revokes an invitation", 0, admins, InAccount,
+		callRecord(ok, (*Service).RevokeInvitation)},
+	{post, "/setup-link", "Prints a link that creates the first user of the console", 0, operators, OfGateway,
+		callPlain(created, (*Service).SetupLink)},
+
+	{get, "/tokens", "Lists management tokens", read, everyone, InAccount, callPlain(ok, (*Service).Tokens)},
+	{post, "/tokens", "Creates a management token and prints it once", 0, owners, InAccount,
+		call(created, (*Service).CreateToken)},
+	{remove, "/tokens/{id}", "Revokes a management token", 0, owners, InAccount,
+		callRecord(ok, (*Service).RevokeToken)},
+	{get, "/sessions", "Lists the caller's sessions", read, everyone, OfUser, callPlain(ok, (*Service).Sessions)},
+	{remove, "/sessions", "Ends all sessions of the caller except the current one", 0, everyone, OfUser,
+		callPlain(ok, (*Service).RevokeSessions)},
+	{remove, "/sessions/{id}", "Ends a session of the caller", 0, everyone, OfUser,
+		callRecord(ok, (*Service).RevokeSession)},
+	{post, "/sessions/confirm", "Confirms the current session, with the password of its user", 0, everyone, OfUser,
+		call(ok, (*Service).ConfirmSession)},
+
+	{get, "/edges", "Lists the edges of the cluster", read, readers, OfGateway, callPlain(ok, (*Service).Edges)},
+	{remove, "/edges/{name}", "Removes an edge that does not come back", 0, admins, OfGateway,
+		call(ok, (*Service).RemoveEdge)},
+	{post, "/edges/{name}/drain", "Makes an edge not ready, so that balancers use the others", 0, admins, OfGateway,
+		callRecord(ok, (*Service).DrainEdge)},
+	{post, "/edges/{name}/undrain", "Makes a draining edge ready again", 0, admins, OfGateway,
+		callRecord(ok, (*Service).UndrainEdge)},
+
+	{get, "/accounts", "Lists accounts", 0, operators, OfGateway, callPlain(ok, (*Service).Accounts)},
+	{post, "/accounts", "Adds an account", 0, operators, OfGateway, call(created, (*Service).CreateAccount)},
+	{patch, "/accounts/{id}", "Changes an account's limits, and what new keys get", 0, operators, OfGateway,
+		call(ok, (*Service).SetAccount)},
+	{remove, "/accounts/{id}", "Removes an empty account", 0, operators, OfGateway,
+		callRecord(ok, (*Service).RemoveAccount)},
 }
 
-// with returns the operation that decodes a request and calls do.
-func with[B, T any](status int, do func(ctx context.Context, request B) (T, error)) operation {
-	serve := func(w http.ResponseWriter, r *http.Request) (any, error) {
-		request, account, err := decode[B](w, r)
+// Operations returns all operations.
+func Operations() []Operation { return operations }
+
+// FindOperation returns the operation with a method and a path, like "POST /keys". Otherwise it returns the zero
+// Operation, which nobody but operators may perform.
+func FindOperation(route string) Operation {
+	o, _ := find(operations, func(o Operation) bool { return o.Method+" "+o.Path == route })
+	return o
+}
+
+// call decodes a request and calls do.
+func call[R, A any](status int, do func(s *Service, ctx context.Context, request R) (A, error)) action {
+	serve := func(s *Service, w http.ResponseWriter, r *http.Request) (any, error) {
+		request, account, err := decode[R](w, r)
 		if err != nil {
 			return nil, err
 		}
@@ -101,22 +185,22 @@ func with[B, T any](status int, do func(ctx context.Context, request B) (T, erro
 		if err != nil {
 			return nil, err
 		}
-		return do(ctx, request)
+		return do(s, ctx, request)
 	}
-	return operation{status, reflect.TypeFor[B](), reflect.TypeFor[T](), serve}
+	return action{status, reflect.TypeFor[R](), reflect.TypeFor[A](), serve}
 }
 
-// of is [with] for an operation without fields.
-func of[T any](status int, do func(ctx context.Context) (T, error)) operation {
-	return with(status, func(ctx context.Context, _ struct{}) (T, error) { return do(ctx) })
+// callPlain is [call] for requests without fields.
+func callPlain[A any](status int, do func(s *Service, ctx context.Context) (A, error)) action {
+	return call(status, func(s *Service, ctx context.Context, _ struct{}) (A, error) { return do(s, ctx) })
 }
 
-// ofRecord is [with] for an operation on the record of the path.
-func ofRecord[T any](status int, do func(ctx context.Context, id string) (T, error)) operation {
+// callRecord is [call] for requests that name a record in the path.
+func callRecord[A any](status int, do func(s *Service, ctx context.Context, idOrName string) (A, error)) action {
 	type record struct {
-		ID string `path:"record"`
+		ID string `json:"-" path:"record"`
 	}
-	return with(status, func(ctx context.Context, r record) (T, error) { return do(ctx, r.ID) })
+	return call(status, func(s *Service, ctx context.Context, r record) (A, error) { return do(s, ctx, r.ID) })
 }
 
 // knownOffers lists the known offers.

@@ -66,7 +66,7 @@ func (s *Service) RevokeSessions(ctx context.Context) (EndedSessions, error) {
 
 // ConfirmSession has the password of the caller.
 type ConfirmSession struct {
-	Password string `json:"password" need:"required"` // of the user of the session
+	Password string `json:"password" need:"required" flag:"-" help:"The password of the user of the session"`
 }
 
 // ConfirmSession checks the password of the caller and confirms the session for

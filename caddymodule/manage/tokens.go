@@ -13,21 +13,17 @@ import (
 type Token struct {
 	store.Token
 	// UserName is for people; User is the id.
-	UserName string `json:"user_name"`
+	UserName string `json:"user_name" column:"USER"`
 }
 
 // CreateToken asks for a management token.
 type CreateToken struct {
-	Name string `json:"name" need:"required"`
-	// User is the user that the token acts for, by id or name. It is required for
-	// operators, and defaults to the caller.
-	User string `json:"user" need:"filled"`
-	// Rights are the names of its rights; by default, "read".
-	Rights []string `json:"rights"`
-	// Role restricts it to what that role allows; by default, to that of its user.
-	Role string `json:"role" need:"filled"`
-	// ExpiresAt is when it expires; nil: never.
-	ExpiresAt *time.Time `json:"expires_at"`
+	Name   string   `json:"name" need:"required" help:"What the token is for"`
+	User   string   `json:"user" need:"filled" help:"The name or id of the user that it acts for; operators must name one" flaghelp:"The name or id of the user that it acts for (required)"`
+	Rights []string `json:"rights" help:"The rights of the token (default read)"`
+	Role   string   `json:"role" need:"filled" help:"A role to restrict it to: admin, member or viewer (default that of the user)"`
+
+	ExpiresAt *time.Time `json:"expires_at" flag:"-" help:"When it expires (default never)"`
 }
 
 // CreatedToken is the answer to [CreateToken]. The secret is in no other answer.

@@ -16,26 +16,25 @@ import (
 
 // Usage selects usage, and how to sum it up.
 type Usage struct {
-	// first day in UTC, like 2026-11-21, or hour, like 2026-11-21T15; "": 29 days before the last
-	From   string `json:"from" need:"filled"`
-	To     string `json:"to" need:"filled"`     // last day, or hour; "": today
-	By     string `json:"by" need:"filled"`     // key, model, user, day, hour, or several with commas; "": day
-	Format string `json:"format" need:"filled"` // json or csv; "": json
+	From   string `json:"from" need:"filled" help:"The first day, like 2026-11-01, or hour, like 2026-11-01T15 (default 29 days before the last, or 23 hours)"`
+	To     string `json:"to" need:"filled" help:"The last day or hour (default the present one)"`
+	By     string `json:"by" need:"filled" help:"What to sum up by: key, model, user, day, hour, or several with commas (default \"day\")"`
+	Format string `json:"format" need:"filled" flag:"-" help:"json or csv (default json)"`
 }
 
 // UsageSum is a sum over usage. It has those of hour, day, user, key and model that it is a sum by.
 type UsageSum struct {
-	Hour string `json:"hour,omitempty"` // in UTC, like 2026-11-21T15
+	Hour string `json:"hour,omitempty" column:"HOUR"` // in UTC, like 2026-11-21T15
 	// Day is in UTC. It is a month, like 2026-08, if the usage is no longer kept by day.
-	Day string `json:"day,omitempty"`
+	Day string `json:"day,omitempty" column:"DAY"`
 	// UserID is the owner of the key. Keys without one, and removed ones, have none.
 	UserID   string `json:"user_id,omitempty"`
-	UserName string `json:"user_name,omitempty"`
+	UserName string `json:"user_name,omitempty" column:"USER"`
 	// KeyID is absent for the use of the console.
-	KeyID   string `json:"key_id,omitempty"`
-	KeyName string `json:"key_name,omitempty"`
+	KeyID   string `json:"key_id,omitempty" column:"KEY ID"`
+	KeyName string `json:"key_name,omitempty" column:"KEY"`
 	// Model is the name of the deployment. Requests that named none of the account have none.
-	Model string `json:"model,omitempty"`
+	Model string `json:"model,omitempty" column:"MODEL"`
 	store.Usage
 }
 
@@ -201,9 +200,9 @@ func (u Usage) by() (b by, err error) {
 	return b, nil
 }
 
-// usageRoute returns the operation that answers with [Usage], in JSON or as a file.
-func (s *Service) usageRoute(status int) operation {
-	o := with(status, func(ctx context.Context, u Usage) (any, error) {
+// usageAction answers with [Usage], in JSON or as a file.
+var usageAction = func() action {
+	a := call(ok, func(s *Service, ctx context.Context, u Usage) (any, error) {
 		if u.Format != "" && u.Format != "json" && u.Format != usageCSV {
 			return nil, badRequest("query parameter %q is %.40q; it must be json or csv", "format", u.Format)
 		}
@@ -213,9 +212,9 @@ func (s *Service) usageRoute(status int) operation {
 		}
 		return download{"text/csv; charset=utf-8", usageFileName, func(w io.Writer) error { return writeCSV(w, sums) }}, nil
 	})
-	o.answer = reflect.TypeFor[[]UsageSum]()
-	return o
-}
+	a.Answer = reflect.TypeFor[[]UsageSum]()
+	return a
+}()
 
 // writeCSV writes a table with all fields of the sums.
 func writeCSV(w io.Writer, sums []UsageSum) error {

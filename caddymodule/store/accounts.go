@@ -124,13 +124,13 @@ func checkEmpty(t *tx, id string) error {
 // Limits are the limits of an account. The limits of records keep one account from using up the
 // memory and time of others; 0 selects their default.
 type Limits struct {
-	MaxKeys        int `json:"max_keys,omitempty"` // including revoked ones until they are removed
-	MaxConnectors  int `json:"max_connectors,omitempty"`
-	MaxDeployments int `json:"max_deployments,omitempty"`
-	MaxUsers       int `json:"max_users,omitempty"`
-	MaxTokens      int `json:"max_tokens,omitempty"` // for management
-	// UsageLimits are for all keys together.
-	limits.UsageLimits
+	MaxKeys        int `json:"max_keys,omitempty" help:"How many keys it may have (default 1000)"`
+	MaxConnectors  int `json:"max_connectors,omitempty" help:"How many connectors it may have (default 200)"`
+	MaxDeployments int `json:"max_deployments,omitempty" help:"How many deployments it may have (default 2000)"`
+	MaxUsers       int `json:"max_users,omitempty" help:"How many users it may have (default 100)"`
+	MaxTokens      int `json:"max_tokens,omitempty" help:"How many tokens it may have (default 100)"`
+
+	limits.UsageLimits `flaghelp:", of all keys"`
 }
 
 const (

@@ -28,9 +28,9 @@ const (
 // Operation is a management operation that was performed, an entry of an account's audit list.
 type Operation struct {
 	ID   string    `json:"id"`
-	Time time.Time `json:"time"`
+	Time time.Time `json:"time" column:"TIME,date"`
 	// Operation is the kind, like "key.create".
-	Operation string `json:"operation"`
+	Operation string `json:"operation" column:"OPERATION"`
 	// Record is the id of the record that was changed, and Name its name, if it has one.
 	Record string `json:"record,omitempty"`
 	Name   string `json:"name,omitempty"`
@@ -41,7 +41,7 @@ type Operation struct {
 	Token     string `json:"token,omitempty"`
 	TokenName string `json:"token_name,omitempty"`
 	// From is the address of the client; absent for operations of the gateway itself.
-	From string `json:"from,omitempty"`
+	From string `json:"from,omitempty" column:"FROM"`
 	// Details are values of the operation, without secrets.
 	Details map[string]string `json:"details,omitempty"`
 }

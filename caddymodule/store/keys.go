@@ -13,17 +13,17 @@ import (
 
 // Key authenticates API calls. Its secrets are not stored.
 type Key struct {
-	ID        string    `json:"id"`
+	ID        string    `json:"id" column:"ID"`
 	Account   string    `json:"account"`
-	Name      string    `json:"name"` // unique among the keys of the account that are not revoked
-	Scope     string    `json:"scope"`
+	Name      string    `json:"name" column:"NAME"` // unique among the keys of the account that are not revoked
+	Scope     string    `json:"scope" column:"SCOPE"`
 	CreatedAt time.Time `json:"created_at"`
 	// Shown is the beginning and the end of the secret, by which people recognize it.
-	Shown string `json:"shown"`
+	Shown string `json:"shown" column:"KEY"`
 	// LastUsedAt is nil if the key was never used.
-	LastUsedAt *time.Time `json:"last_used_at"`
-	ExpiresAt  *time.Time `json:"expires_at"`  // nil: it does not expire
-	DisabledAt *time.Time `json:"disabled_at"` // nil: it is enabled
+	LastUsedAt *time.Time `json:"last_used_at" column:"LAST USED,ago"`
+	ExpiresAt  *time.Time `json:"expires_at" column:"EXPIRES,end"` // nil: it does not expire
+	DisabledAt *time.Time `json:"disabled_at"`                     // nil: it is enabled
 	// DisabledBy is the author of the last change that disabled the key; nil: it is enabled, or
 	// the author is unknown.
 	DisabledBy *Actor     `json:"disabled_by,omitempty"`

@@ -12,9 +12,9 @@ const DefaultAccount = "default"
 
 // Account owns keys, connectors, deployments and users.
 type Account struct {
-	ID        string    `json:"id"`
+	ID        string    `json:"id" column:"ID"`
 	Name      string    `json:"name"`
-	CreatedAt time.Time `json:"created_at"`
+	CreatedAt time.Time `json:"created_at" column:"CREATED,date"`
 	Limits    Limits    `json:"limits,omitzero"`
 	// KeyDefaults are the defaults of new keys.
 	KeyDefaults KeyDefaults `json:"key_defaults,omitzero"`
@@ -22,9 +22,9 @@ type Account struct {
 
 // Connector is a process that may hold a tunnel.
 type Connector struct {
-	ID        string    `json:"id"`
+	ID        string    `json:"id" column:"ID"`
 	Account   string    `json:"account"`
-	Name      string    `json:"name"`
+	Name      string    `json:"name" column:"NAME"`
 	CreatedAt time.Time `json:"created_at"`
 	// Pairing is the id of the pairing that created its credentials; "": they were
 	// created as a token.
@@ -58,19 +58,21 @@ type Rotation struct {
 // their Connectors, which must not be changed.
 type Deployment struct {
 	Account    string   `json:"account"`
-	Name       string   `json:"name"`
-	Connectors []string `json:"connectors"`         // ids, at least one; each serves the model
-	Upstream   string   `json:"upstream,omitempty"` // "": the connector's routes decide, or its only upstream
-	Model      string   `json:"model,omitempty"`    // "": the connector's routes decide, or the public name
+	Name       string   `json:"name" column:"NAME"`
+	Connectors []string `json:"connectors"` // ids, at least one; each serves the model
+	// Upstream is the name of the upstream. "": the connector's routes decide, or its only upstream.
+	Upstream string `json:"upstream,omitempty" column:"UPSTREAM"`
+	// Model is the name at the model server. "": the connector's routes decide, or the public name.
+	Model string `json:"model,omitempty" column:"MODEL"`
 	// MaxConcurrency bounds the running requests on all connectors together; 0: no
 	// limit.
-	MaxConcurrency int `json:"max_concurrency,omitempty"`
+	MaxConcurrency int `json:"max_concurrency,omitempty" column:"MAX"`
 	// Kind is what the model is for.
-	Kind ModelKind `json:"kind"`
+	Kind ModelKind `json:"kind" column:"KIND"`
 	// Options are adjustments for its model server.
-	Options   compat.Options `json:"options,omitzero"`
+	Options   compat.Options `json:"options,omitzero" column:"OPTIONS"`
 	CreatedAt time.Time      `json:"created_at"`
-	UpdatedAt time.Time      `json:"updated_at"`
+	UpdatedAt time.Time      `json:"updated_at" column:"UPDATED,date"`
 	CreatedBy Actor          `json:"created_by,omitzero"`
 	ChangedBy Actor          `json:"changed_by,omitzero"` // who set it last
 }

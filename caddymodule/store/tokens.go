@@ -11,16 +11,16 @@ import (
 
 // Token authenticates a user's programs to the management API.
 type Token struct {
-	ID         string     `json:"id"`
+	ID         string     `json:"id" column:"ID"`
 	Account    string     `json:"account"`
 	User       string     `json:"user"` // id
-	Name       string     `json:"name"`
-	CreatedAt  time.Time  `json:"created_at"`
-	LastUsedAt *time.Time `json:"last_used_at"` // nil: never
-	Rights     Rights     `json:"rights"`
-	ExpiresAt  *time.Time `json:"expires_at"` // nil: it does not expire
+	Name       string     `json:"name" column:"NAME"`
+	CreatedAt  time.Time  `json:"created_at" column:"CREATED,date"`
+	LastUsedAt *time.Time `json:"last_used_at" column:"LAST USED,ago"` // nil: never
+	Rights     Rights     `json:"rights" column:"RIGHTS"`
+	ExpiresAt  *time.Time `json:"expires_at" column:"EXPIRES,end"` // nil: it does not expire
 	// Role restricts the token in addition to the role of its user.
-	Role Role `json:"role"`
+	Role Role `json:"role" column:"ROLE"`
 }
 
 // Expired reports whether the token has expired.

@@ -32,7 +32,7 @@ type UsageRow struct {
 // Usage has sums over requests.
 type Usage struct {
 	// Requests are all requests with a valid key. A request that reached no model has no tokens.
-	Requests int64 `json:"requests"`
+	Requests int64 `json:"requests" column:"REQUESTS"`
 	// ModelRequests are the requests that a model server got. Limits count these.
 	ModelRequests int64 `json:"model_requests"`
 	// CallerErrors are requests that failed because of the client: an invalid request, or a
@@ -44,16 +44,16 @@ type Usage struct {
 	GatewayErrors int64 `json:"gateway_errors"`
 	// UpstreamErrors are requests that failed because of the connector or the model server.
 	UpstreamErrors int64 `json:"upstream_errors"`
-	InputTokens    int64 `json:"input_tokens"`
+	InputTokens    int64 `json:"input_tokens" column:"INPUT"`
 	// CachedTokens are the input tokens that the model server had in a cache.
 	CachedTokens int64 `json:"cached_tokens"`
-	OutputTokens int64 `json:"output_tokens"`
+	OutputTokens int64 `json:"output_tokens" column:"OUTPUT"`
 	// ReasoningTokens are the output tokens for reasoning.
 	ReasoningTokens int64 `json:"reasoning_tokens"`
 	// EstimatedRequests are requests whose tokens the model server did not count.
 	EstimatedRequests int64 `json:"estimated_requests"`
 	// EstimatedTokens are the input and output tokens of these requests.
-	EstimatedTokens int64 `json:"estimated_tokens"`
+	EstimatedTokens int64 `json:"estimated_tokens" column:"ESTIMATED"`
 	// BusyMillis is the time from sending requests to model servers to the end of their answers.
 	BusyMillis int64 `json:"busy_ms"`
 	// FirstTokens are streamed answers that have begun.

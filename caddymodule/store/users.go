@@ -9,11 +9,11 @@ import (
 
 // User may sign in to the console and act for the account.
 type User struct {
-	ID        string    `json:"id"`
-	Account   string    `json:"account"`
-	Name      string    `json:"name"` // unique in the gateway, ignoring case
-	Role      Role      `json:"role"`
-	CreatedAt time.Time `json:"created_at"`
+	ID        string    `json:"id" column:"ID"`
+	Account   string    `json:"account" column:"ACCOUNT"`
+	Name      string    `json:"name" column:"NAME"` // unique in the gateway, ignoring case
+	Role      Role      `json:"role" column:"ROLE"`
+	CreatedAt time.Time `json:"created_at" column:"CREATED,date"`
 }
 
 type userRecord struct {

@@ -2,7 +2,7 @@
 // documents of the repository with it, and compare them. The programs do not import it.
 //
 // A property has the name and the type that encoding/json gives a field. Its description
-// is the comment of the field.
+// is the tag help of the field, or the comment.
 package schema
 
 import (
@@ -123,7 +123,9 @@ func (g *Generator) property(t reflect.Type, f reflect.StructField, nullable boo
 	if nullable {
 		missing = "null"
 	}
-	if text := g.comments.ofField(t, f, missing); text != "" {
+	if text := f.Tag.Get("help"); text != "" {
+		property["description"] = text + "."
+	} else if text := g.comments.ofField(t, f, missing); text != "" {
 		property["description"] = text
 	}
 	return property
