@@ -31,8 +31,8 @@ func SigningKey(secret string) (key []byte, err error) {
 		}
 	}
 	if len(key) < minSigningKey {
-		return nil, fmt.Errorf("the webhook's secret is too short: it needs at least %d bytes; create one with `openssl "+
-			"rand -base64 32`", minSigningKey)
+		return nil, fmt.Errorf("the webhook's secret is too short: it needs at least %d bytes; "+
+			"create one with `openssl rand -base64 32`", minSigningKey)
 	}
 	return key, nil
 }

@@ -19,8 +19,8 @@ var refusals = []struct {
 	{store.ErrDenied, denyDenied},
 	{store.ErrUsed, &link.Deny{
 		Code: link.DenyPairingUsed,
-		Message: "another device has already used this pairing code, and each code works for one device only; start a new " +
-			"pairing on the console for this one",
+		Message: "another device has already used this pairing code, and each code works for one device only; " +
+			"start a new pairing on the console for this one",
 	}},
 }
 
@@ -32,13 +32,13 @@ var (
 	}
 	denyExpired = &link.Deny{
 		Code: link.DenyPairingExpired,
-		Message: "the pairing code expired before this device was approved; start a new pairing on the console and use its " +
-			"code",
+		Message: "the pairing code expired before this device was approved; " +
+			"start a new pairing on the console and use its code",
 	}
 	denyDenied = &link.Deny{
 		Code: link.DenyPairingDenied,
-		Message: "a user of the gateway has denied this device or canceled its pairing code; if that was a mistake, start " +
-			"a new pairing on the console",
+		Message: "a user of the gateway has denied this device or canceled its pairing code; " +
+			"if that was a mistake, start a new pairing on the console",
 	}
 	denyNoToken = &link.Deny{
 		Code:    link.DenyUnavailable,

@@ -86,8 +86,8 @@ func (s *Service) Close() {
 
 // Start creates a pairing and returns it with its pairing code. The code is kept in
 // memory while the pairing is open.
-func (s *Service) Start(ctx context.Context, account, by string) (store.Pairing, string, error) {
-	p, text, err := s.options.Store.CreatePairing(ctx, account, by)
+func (s *Service) Start(ctx context.Context, account, createdBy string) (store.Pairing, string, error) {
+	p, text, err := s.options.Store.CreatePairing(ctx, account, createdBy)
 	if err != nil {
 		return store.Pairing{}, "", err
 	}

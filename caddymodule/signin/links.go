@@ -49,8 +49,8 @@ func (s *Service) linkFailure(address string, err error) error {
 	case errors.Is(err, store.ErrExpired):
 		err = store.Errorf(ErrLink, "the link has expired: ask for a new one")
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrUsed):
-		err = store.Errorf(ErrLink, "the link does not work: it was already used, was replaced by a newer one, or is "+
-			"incomplete. Ask for a new one")
+		err = store.Errorf(ErrLink, "the link does not work: it was already used, was replaced by a newer one, "+
+			"or is incomplete. Ask for a new one")
 	default:
 		return err
 	}

@@ -27,8 +27,8 @@ func relyingParty(origin string) (*webauthn.WebAuthn, error) {
 	switch {
 	case notIP == nil:
 		return nil, store.Errorf(ErrPasskey,
-			"passkeys need a host name, but this page was opened by IP address: open the console by its host name, or sign in "+
-				"with a password")
+			"passkeys need a host name, but this page was opened by IP address: "+
+				"open the console by its host name, or sign in with a password")
 	case u.Scheme != "https" && (u.Scheme != "http" || host != "localhost"):
 		return nil, store.Errorf(ErrPasskey,
 			"passkeys need https: open the console at its https address, or sign in with a password")

@@ -57,8 +57,9 @@ func (s *Service) passkeyUser(user store.User) passkeyUser {
 // BeginPasskey begins to add a passkey for a signed-in user on a page of origin.
 // options is the JSON argument of navigator.credentials.create. ceremonyID must be
 // passed to FinishPasskey with the answer.
-func (s *Service) BeginPasskey(_ context.Context, user store.User,
-	origin string) (options json.RawMessage, ceremonyID string, err error) {
+func (s *Service) BeginPasskey(
+	_ context.Context, user store.User, origin string,
+) (options json.RawMessage, ceremonyID string, err error) {
 	if err := s.checkPasskeyCount(user); err != nil {
 		return nil, "", err
 	}
@@ -170,8 +171,9 @@ func checkPasskeyName(name string) error {
 
 // BeginPasskeySignIn begins to sign in a user with a passkey for the host of
 // origin. options is the JSON argument of navigator.credentials.get.
-func (s *Service) BeginPasskeySignIn(_ context.Context, address,
-	origin string) (options json.RawMessage, ceremonyID string, err error) {
+func (s *Service) BeginPasskeySignIn(
+	_ context.Context, address, origin string,
+) (options json.RawMessage, ceremonyID string, err error) {
 	if err := s.guard.address(fair.Parse(address), s.now()); err != nil {
 		return nil, "", err
 	}
@@ -271,8 +273,8 @@ func (s *Service) notePasskey(ctx context.Context, u passkeyUser, credential *we
 	}
 	if credential.Authenticator.CloneWarning {
 		return store.Errorf(ErrPasskey,
-			"this passkey may have been copied: its counter went back. Sign in with another method, remove the passkey %q in "+
-				"the settings and add a new one", p.Name)
+			"this passkey may have been copied: its counter went back. "+
+				"Sign in with another method, remove the passkey %q in the settings and add a new one", p.Name)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -53,11 +54,8 @@ type Service struct {
 // New returns a service for the users in o.Store.
 func New(o Options) (*Service, error) {
 	s := &Service{
-		store: o.Store, log: o.Logger, now: o.Now,
+		store: o.Store, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
 		derive: deriveArgon2id, checks: fair.NewSemaphore(checkLimits), guard: newGuard(), decoy: newDecoy(),
-	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
 	}
 	if s.failed = o.Failed; s.failed == nil {
 		s.failed = func(string) {}

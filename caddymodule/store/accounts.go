@@ -214,8 +214,8 @@ func (s *Store) checkLimit(account string, kind anyKind) error {
 	for _, f := range limitFields {
 		limit := *f.field(&limits)
 		if n := kind.count(v, account); f.kind == kind && n >= limit {
-			return Errorf(ErrLimit, "the account %q has %d %s, and may have %d: %s, or ask the operator to raise the limit "+
-				"with `caddy gateway account set %s --%s N`",
+			return Errorf(ErrLimit, "the account %q has %d %s, and may have %d: %s, "+
+				"or ask the operator to raise the limit with `caddy gateway account set %s --%s N`",
 				account, n, f.what, limit, f.fix, account, strings.ReplaceAll(f.name, "_", "-"))
 		}
 	}

@@ -111,13 +111,13 @@ func checkPages(tx *bolt.Tx, size int64) (err error) {
 	return err
 }
 
-// keptSuffix begins the rest of the name of a store that RestoreBolt has replaced.
-const keptSuffix = ".before-restore-"
+// previousSuffix begins the rest of the name of a store that RestoreBolt has replaced.
+const previousSuffix = ".before-restore-"
 
 // RestoreBolt replaces the store in the file at path by a backup, if no process has it
 // open. It returns where it keeps the previous file, "" if there was none. A crash
 // leaves either the previous store or the restored one at path.
-func RestoreBolt(ctx context.Context, backup, path string, now time.Time) (kept string, info BackupInfo, err error) {
+func RestoreBolt(ctx context.Context, backup, path string, now time.Time) (previous string, info BackupInfo, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", info, fmt.Errorf("restoring the store: %w", err)
 	}
@@ -135,19 +135,19 @@ func RestoreBolt(ctx context.Context, backup, path string, now time.Time) (kept 
 		return "", info, err
 	}
 	if _, err := os.Stat(path); err == nil {
-		kept = path + keptSuffix + now.UTC().Format("20060102T150405.000")
+		previous = path + previousSuffix + now.UTC().Format("20060102T150405.000")
 		copied, err := copyBeside(path, path)
 		if err == nil {
-			err = os.Rename(copied, kept)
+			err = os.Rename(copied, previous)
 		}
 		if err != nil {
 			return "", info, fmt.Errorf("keeping the previous store: %w", err)
 		}
 	}
 	if err := os.Rename(temporary, path); err != nil {
-		return kept, info, fmt.Errorf("restoring the store: %w", err)
+		return previous, info, fmt.Errorf("restoring the store: %w", err)
 	}
-	return kept, info, SyncFolder(path)
+	return previous, info, SyncFolder(path)
 }
 
 // lockBolt locks the store at path, if it exists, as a gateway does.

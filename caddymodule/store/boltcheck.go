@@ -53,11 +53,11 @@ func checkBolt(path string, timeout time.Duration, logger *slog.Logger) error {
 
 // checkBlank fails if an empty file was a store.
 func checkBlank(path string) error {
-	kept, err := filepath.Glob(path + keptSuffix + "*")
+	previous, err := filepath.Glob(path + previousSuffix + "*")
 	if err != nil { // the path is not a valid pattern
-		kept = nil
+		previous = nil
 	}
-	if !exists(ownerPath(path)) && len(kept) == 0 {
+	if !exists(ownerPath(path)) && len(previous) == 0 {
 		return nil
 	}
 	return Errorf(ErrSchema, "the store %s has 0 bytes and has lost its records: restore a backup; "+

@@ -10,15 +10,16 @@ import (
 // ApprovePairing makes the device that waits with a pairing code a connector of the
 // account. The name defaults to the device's host name, with a number if that is taken.
 // If the pairing is not pending, it fails with ErrExpired or ErrConflict.
-func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connectorName,
-	by string) (Pairing, Connector, error) {
+func (s *Store) ApprovePairing(
+	ctx context.Context, account, idOrCode, connectorName, decidedBy string,
+) (Pairing, Connector, error) {
 	if connectorName != "" {
 		if err := checkName("connector", prefixConnector, connectorName); err != nil {
 			return Pairing{}, Connector{}, err
 		}
 	}
 	c := s.newConnector(ctx, account, connectorName, digest{})
-	p, err := s.decide(ctx, "approving the pairing", account, idOrCode, by, func(t *tx, r *pairingRecord) error {
+	p, err := s.decide(ctx, "approving the pairing", account, idOrCode, decidedBy, func(t *tx, r *pairingRecord) error {
 		c.Hash = *r.DeviceHash
 		r.Connector, c.Pairing = c.ID, r.ID
 		if connectorName != "" {
@@ -32,10 +33,11 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 // ReplaceConnector makes the device that waits with a pairing code replace a connector of
 // the account, given by id or name. The connector keeps its id, name and deployments;
 // its old credentials become invalid.
-func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connector,
-	by string) (Pairing, Connector, error) {
+func (s *Store) ReplaceConnector(
+	ctx context.Context, account, idOrCode, connector, decidedBy string,
+) (Pairing, Connector, error) {
 	var c *connectorRecord
-	p, err := s.decide(ctx, "replacing the connector", account, idOrCode, by, func(t *tx, r *pairingRecord) error {
+	p, err := s.decide(ctx, "replacing the connector", account, idOrCode, decidedBy, func(t *tx, r *pairingRecord) error {
 		old, err := findConnector(t, account, connector)
 		if err != nil {
 			return err
@@ -63,14 +65,14 @@ func (s *Store) Namesake(account string, d Device) (Connector, bool) {
 
 // DenyPairing denies the device that waits with a pairing code, or cancels the code if no
 // device is waiting.
-func (s *Store) DenyPairing(ctx context.Context, account, idOrCode, by string) (Pairing, error) {
-	return s.decide(ctx, "denying the pairing", account, idOrCode, by, nil)
+func (s *Store) DenyPairing(ctx context.Context, account, idOrCode, decidedBy string) (Pairing, error) {
+	return s.decide(ctx, "denying the pairing", account, idOrCode, decidedBy, nil)
 }
 
 // decide approves an open pairing with approve, or denies it if that is nil. It records
 // the time and the author of the decision.
 func (s *Store) decide(
-	ctx context.Context, doing, account, idOrCode, by string, approve func(*tx, *pairingRecord) error,
+	ctx context.Context, doing, account, idOrCode, decidedBy string, approve func(*tx, *pairingRecord) error,
 ) (Pairing, error) {
 	now := s.time()
 	unknown := Errorf(ErrNotFound,
@@ -104,7 +106,7 @@ func (s *Store) decide(
 				return Pairing{}, err
 			}
 		}
-		r.DecidedAt, r.DecidedBy = &now, text.Printable(by, maxLabel)
+		r.DecidedAt, r.DecidedBy = &now, text.Printable(decidedBy, maxLabel)
 		pairingKind.save(t, r)
 		return r.Pairing, nil
 	})
@@ -114,11 +116,11 @@ func errDecided(p Pairing) error {
 	if p.State == PairingExpired {
 		return Errorf(ErrExpired, "the pairing code has expired: start a new pairing")
 	}
-	by := ""
+	author := ""
 	if p.DecidedBy != "" {
-		by = fmt.Sprintf(" by %q", p.DecidedBy)
+		author = fmt.Sprintf(" by %q", p.DecidedBy)
 	}
-	return Errorf(ErrConflict, "the pairing was already %s%s: start a new one for another device", p.State, by)
+	return Errorf(ErrConflict, "the pairing was already %s%s: start a new one for another device", p.State, author)
 }
 
 // createNamed is createConnector with the name of a host. It adds a number if that is taken.

@@ -27,8 +27,8 @@ func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {
 	// Apply each record as a change. After the first load, most of these change nothing.
 	revision, err := s.kv.Each(ctx, watched, func(item Item) error {
 		if item.Key == markRestoring {
-			return Errorf(ErrSchema, "a backup is being restored into this store, or that was interrupted: wait until it is "+
-				"complete, or restore the backup again")
+			return Errorf(ErrSchema, "a backup is being restored into this store, or that was interrupted: "+
+				"wait until it is complete, or restore the backup again")
 		}
 		if item.Key == markConfirmed {
 			confirmed = item.ModRevision

@@ -185,8 +185,8 @@ func checkPairingLimits(t *tx, account string) error {
 			account, len(all))
 	}
 	if open >= maxOpenPairings {
-		return Errorf(ErrConflict, "the account %q already has %d open pairings: finish or deny some of them, or wait "+
-			"until they expire", account, open)
+		return Errorf(ErrConflict, "the account %q already has %d open pairings: "+
+			"finish or deny some of them, or wait until they expire", account, open)
 	}
 	return nil
 }

@@ -115,21 +115,13 @@ func New(kv KV, o Options) (*Store, error) {
 // newStore returns a store with an empty view.
 func newStore(kv KV, o Options) *Store {
 	s := &Store{
-		kv: kv, local: o.Local, edge: cmp.Or(o.Edge, localEdge), cluster: o.Cluster, touchInterval: touchIntervalAlone,
-		log: o.Logger, now: o.Now, refreshPace: rate.NewLimiter(rate.Every(refreshPause), 1),
-		schedule: schedule{earlier: make(chan struct{}, 1)},
+		kv: kv, local: cmp.Or(o.Local, kv), edge: cmp.Or(o.Edge, localEdge),
+		cluster: cmp.Or[Cluster](o.Cluster, alone{}), touchInterval: touchIntervalAlone,
+		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
+		refreshPace: rate.NewLimiter(rate.Every(refreshPause), 1), schedule: schedule{earlier: make(chan struct{}, 1)},
 	}
 	if o.Edge != "" {
 		s.touchInterval = touchIntervalShared
-	}
-	if s.cluster == nil {
-		s.cluster = alone{}
-	}
-	if s.local == nil {
-		s.local = kv
-	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
 	}
 	if s.now == nil {
 		s.now = time.Now
