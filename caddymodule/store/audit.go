@@ -177,15 +177,7 @@ func (s *Store) sweepAudit(ctx context.Context) error {
 	var failed error
 	for _, a := range append(s.Accounts(), Account{}) {
 		span := Span{Start: auditPath(a.ID), End: s.auditSpan(a.ID, s.now().Add(-keepOperationsFor)).Start}
-		var paths []string
-		_, err := s.kv.Each(ctx, span, func(i Item) error {
-			paths = append(paths, i.Key)
-			return nil
-		})
-		if err == nil {
-			err = s.deleteAll(ctx, paths, nil)
-		}
-		failed = errors.Join(failed, err)
+		failed = errors.Join(failed, s.deleteSpans(ctx, span))
 	}
 	if failed == nil {
 		s.auditSwept = today

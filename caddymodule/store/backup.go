@@ -117,7 +117,9 @@ const previousSuffix = ".before-restore-"
 // RestoreBolt replaces the store in the file at path by a backup, if no process has it
 // open. It returns where it keeps the previous file, "" if there was none. A crash
 // leaves either the previous store or the restored one at path.
-func RestoreBolt(ctx context.Context, backup, path string, now time.Time) (previous string, info BackupInfo, err error) {
+func RestoreBolt(
+	ctx context.Context, backup, path string, now time.Time,
+) (previous string, info BackupInfo, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", info, fmt.Errorf("restoring the store: %w", err)
 	}
@@ -168,11 +170,11 @@ func lockBolt(path string) (unlock func() error, err error) {
 // copyBeside copies a file to a new one in the folder of path, with the owner of the
 // file at path, or of the folder. Its content is on the disk when it returns.
 func copyBeside(path, from string) (name string, err error) {
-	in, err := os.Open(from)
+	source, err := os.Open(from)
 	if err != nil {
 		return "", err
 	}
-	defer in.Close()
+	defer source.Close()
 	out, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.new") // mode 0600
 	if err != nil {
 		return "", err
@@ -185,7 +187,7 @@ func copyBeside(path, from string) (name string, err error) {
 		err = keepOwner(out, like)
 	}
 	if err == nil {
-		_, err = io.Copy(out, in)
+		_, err = io.Copy(out, source)
 	}
 	if err == nil {
 		err = out.Sync()

@@ -146,15 +146,5 @@ func (s *Store) clearAccount(ctx context.Context, id string) error {
 			spans = append(spans, Prefix(dir+id+"/"))
 		}
 	}
-	var paths []string
-	for _, span := range spans {
-		_, err := s.kv.Each(ctx, span, func(i Item) error {
-			paths = append(paths, i.Key)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return s.deleteAll(ctx, paths, nil)
+	return s.deleteSpans(ctx, spans...)
 }

@@ -227,6 +227,21 @@ func (k *kind[R, P]) removeRecord(ctx context.Context, s *Store, doing, owner, i
 	})
 }
 
+// deleteSpans deletes all KV keys in spans.
+func (s *Store) deleteSpans(ctx context.Context, spans ...Span) error {
+	var paths []string
+	for _, span := range spans {
+		_, err := s.kv.Each(ctx, span, func(item Item) error {
+			paths = append(paths, item.Key)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return s.deleteAll(ctx, paths, nil)
+}
+
 // deleteAll deletes KV keys in as many writes as necessary, and calls also for each write. A
 // confirmation of the last write confirms all.
 func (s *Store) deleteAll(ctx context.Context, keys []string, also func(*tx)) (err error) {

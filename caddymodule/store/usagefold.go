@@ -34,27 +34,19 @@ func (s *Store) dropHours(ctx context.Context) error {
 		return nil
 	}
 	oldest := s.now().UTC().Add(-keepHours * time.Hour).Format(HourOnly)
+	every := func(Item) bool { return true }
 	for _, a := range s.Accounts() {
 		dir := dirHours + a.ID + "/"
-		for span := (Span{Start: dir, End: dir + oldest}); span.Start != ""; {
+		err := s.inBatches(ctx, Span{Start: dir, End: dir + oldest}, MaxTxnOps, every, func(batch []Item) error {
 			t := new(tx)
-			var err error
-			span.Start, err = s.eachOfBatch(ctx, span, MaxTxnOps, func(item Item) bool {
+			for _, item := range batch {
 				t.delete(item.Key)
-				return true
-			})
-			if err != nil {
-				return err
 			}
-			if len(t.Then) == 0 {
-				break
-			}
-			if _, err := s.kv.Txn(ctx, t.Txn); err != nil {
-				return err
-			}
-			if err := wait.For(ctx, foldInterval); err != nil {
-				return err
-			}
+			_, err := s.kv.Txn(ctx, t.Txn)
+			return err
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -70,26 +62,20 @@ func (s *Store) foldUsage(ctx context.Context) error {
 	}
 	first := s.now().UTC()
 	oldest := time.Date(first.Year(), first.Month()-keepMonths, 1, 0, 0, 0, 0, time.UTC).Format(monthOnly)
+	unfolded := func(item Item) bool {
+		r, _, ok := parseUsagePath(item.Key)
+		return ok && (len(r.Day) == len(time.DateOnly) || r.Day < oldest)
+	}
 	complete := true
 	for _, a := range s.Accounts() {
 		dir := dirUsage + a.ID + "/"
-		for span := (Span{Start: dir, End: dir + month}); span.Start != ""; {
-			var batch []Item
-			var err error
-			if batch, span.Start, err = s.unfolded(ctx, span, oldest); err != nil {
-				return err
-			}
-			if len(batch) == 0 {
-				break
-			}
+		err := s.inBatches(ctx, Span{Start: dir, End: dir + month}, foldBatch, unfolded, func(batch []Item) error {
 			done, err := s.fold(ctx, batch, oldest)
-			if err != nil {
-				return err
-			}
 			complete = complete && done
-			if err := wait.For(ctx, foldInterval); err != nil {
-				return err
-			}
+			return err
+		})
+		if err != nil {
+			return err
 		}
 	}
 	if complete {
@@ -98,37 +84,39 @@ func (s *Store) foldUsage(ctx context.Context) error {
 	return nil
 }
 
-// unfolded returns the next rows to fold or to remove, and where to continue, "" at the end.
-func (s *Store) unfolded(ctx context.Context, span Span, oldest string) (batch []Item, next string, err error) {
-	next, err = s.eachOfBatch(ctx, span, foldBatch, func(item Item) bool {
-		r, _, ok := parseUsagePath(item.Key)
-		ok = ok && (len(r.Day) == len(time.DateOnly) || r.Day < oldest)
-		if ok {
-			batch = append(batch, item)
-		}
-		return ok
-	})
-	return batch, next, err
-}
-
-// eachOfBatch calls take with the items of a span until it has taken n of them. It returns where
-// to continue, "" at the end.
-func (s *Store) eachOfBatch(ctx context.Context, span Span, n int, take func(Item) bool) (next string, err error) {
+// inBatches calls write with the items of a span that take accepts, n at a time, and pauses after
+// each call.
+func (s *Store) inBatches(
+	ctx context.Context, span Span, n int, take func(Item) bool, write func([]Item) error,
+) error {
 	errFull := errors.New("the batch is full")
-	_, err = s.kv.Each(ctx, span, func(item Item) error {
-		if take(item) {
-			n--
+	for full := true; full; {
+		var batch []Item
+		_, err := s.kv.Each(ctx, span, func(item Item) error {
+			if take(item) {
+				batch = append(batch, item)
+			}
+			if len(batch) == n {
+				span.Start = item.Key + "\x00"
+				return errFull
+			}
+			return nil
+		})
+		full = errors.Is(err, errFull)
+		switch {
+		case err != nil && !full:
+			return err
+		case len(batch) == 0:
+			return nil
 		}
-		if n == 0 {
-			next = item.Key + "\x00"
-			return errFull
+		if err := write(batch); err != nil {
+			return err
 		}
-		return nil
-	})
-	if errors.Is(err, errFull) {
-		err = nil
+		if err := wait.For(ctx, foldInterval); err != nil {
+			return err
+		}
 	}
-	return next, err
+	return nil
 }
 
 // fold adds rows to those of their months, and deletes them. If one has changed meanwhile, it
