@@ -62,8 +62,8 @@ func TestEventsOfTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.expect(t, "a new key", eventKeyCreated)
-	by := store.WithActor(ctx, store.Actor{Name: "anna"})
-	if _, err := st.EnableKey(by, store.DefaultAccount, key.ID, false); err != nil {
+	byAnna := store.WithActor(ctx, store.Actor{Name: "anna"})
+	if _, err := st.EnableKey(byAnna, store.DefaultAccount, key.ID, false); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]any{"account": "default", "key_id": key.ID, "key_name": "new", "state": "disabled",
@@ -72,7 +72,7 @@ func TestEventsOfTheStore(t *testing.T) {
 		t.Errorf("data %v", got)
 	}
 	out.expect(t, "a disabled key", eventKeyChanged)
-	if _, _, err := st.RotateKey(by, store.DefaultAccount, key.ID, time.Hour); err != nil {
+	if _, _, err := st.RotateKey(byAnna, store.DefaultAccount, key.ID, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	out.expect(t, "a rotated key", eventKeyChanged)
@@ -113,9 +113,9 @@ func TestEventsOfTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.expect(t, "a key", eventKeyCreated)
-	most := limits.Crossing{State: limits.State{Limit: limits.TokensPerDay, Of: limits.OfKey, Max: 100, Used: 81},
+	nearlyUsed := limits.Crossing{State: limits.State{Limit: limits.TokensPerDay, Of: limits.OfKey, Max: 100, Used: 81},
 		Percent: 80}
-	s.LimitCrossed(store.DefaultAccount, k.ID, most)
+	s.LimitCrossed(store.DefaultAccount, k.ID, nearlyUsed)
 	if got, want := fmt.Sprint(out.events[0].Data), fmt.Sprint(map[string]any{
 		"account": "default", "key_id": k.ID, "key_name": "ci", "limit": "tokens_per_day", "percent": "80", "used": "81",
 		"max": "100",
@@ -123,7 +123,7 @@ func TestEventsOfTheStore(t *testing.T) {
 		t.Errorf("data %s, want %s", got, want)
 	}
 	out.expect(t, "most of a limit", eventKeyLimit)
-	s.LimitCrossed(store.DefaultAccount, "", most)
+	s.LimitCrossed(store.DefaultAccount, "", nearlyUsed)
 	out.expect(t, "most of a limit of an account", eventAccountLimit)
 	if _, _, err := st.ApprovePairing(ctx, store.DefaultAccount, p.ID, "", "anna"); err != nil {
 		t.Fatal(err)

@@ -36,14 +36,14 @@ func TestPanicOfEvent(t *testing.T) {
 	log := caught.New()
 	f := newFeed(Options{Logger: log.Logger})
 	defer f.close()
-	to := crashingEmitter{make(chan Event, 1)}
-	f.Push(to)
+	receiver := crashingEmitter{make(chan Event, 1)}
+	f.Push(receiver)
 	f.add(Event{Name: "first"})
 	f.add(Event{Name: "next"})
-	if e := wait.For(t, to.emitted, "the next event"); e.Name != "next" {
+	if e := wait.For(t, receiver.emitted, "the next event"); e.Name != "next" {
 		t.Errorf("emitted %q", e.Name)
 	}
-	f.Remove(to) // waits for the turn
+	f.Remove(receiver) // waits for the turn
 	log.Expect(t, "emitting an event", 1)
 
 	var lost []string

@@ -40,11 +40,11 @@ func SigningKey(secret string) (key []byte, err error) {
 // sign adds the headers that authenticate the sender and the time of an event. The
 // time protects against replays.
 func sign(h http.Header, key []byte, m message, now time.Time) {
-	at := strconv.FormatInt(now.Unix(), 10)
+	timestamp := strconv.FormatInt(now.Unix(), 10)
 	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(m.id + "." + at + "."))
+	mac.Write([]byte(m.id + "." + timestamp + "."))
 	mac.Write(m.body)
 	h.Set("Webhook-Id", m.id)
-	h.Set("Webhook-Timestamp", at)
+	h.Set("Webhook-Timestamp", timestamp)
 	h.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 }

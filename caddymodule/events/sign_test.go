@@ -32,17 +32,17 @@ func TestSignature(t *testing.T) {
 func TestWebhookSigns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		to := &answers{statuses: []int{503, 204}}
-		w, _ := newWebhook(to, &log)
+		receiver := &answers{statuses: []int{503, 204}}
+		w, _ := newWebhook(receiver, &log)
 		w.Key = []byte("sixteen bytes !!")
 		w.Header.Set("Webhook-Signature", "forged")
 		w.Post("model_gateway.key_created", "msg_1", []byte(`{"id":"msg_1"}`))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(to.requests) != 2 {
-			t.Fatalf("%d attempts", len(to.requests))
+		if len(receiver.requests) != 2 {
+			t.Fatalf("%d attempts", len(receiver.requests))
 		}
-		for i, r := range to.requests {
+		for i, r := range receiver.requests {
 			body, err := r.GetBody()
 			if err != nil {
 				t.Fatal(err)
@@ -52,7 +52,7 @@ func TestWebhookSigns(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := make(http.Header)
-			sign(want, w.Key, message{id: r.Header.Get("Webhook-Id"), body: text}, to.at[i])
+			sign(want, w.Key, message{id: r.Header.Get("Webhook-Id"), body: text}, receiver.received[i])
 			for name := range want {
 				if got := r.Header[name]; len(got) != 1 || got[0] != want.Get(name) {
 					t.Errorf("try %d has %s: %q, want %q", i, name, got, want.Get(name))
@@ -62,8 +62,8 @@ func TestWebhookSigns(t *testing.T) {
 				t.Errorf("the id %q is not the event's: %s", r.Header.Get("Webhook-Id"), text)
 			}
 		}
-		first, second := to.requests[0].Header.Get("Webhook-Timestamp"), to.requests[1].Header.Get("Webhook-Timestamp")
-		if first == second {
+		first := receiver.requests[0].Header.Get("Webhook-Timestamp")
+		if second := receiver.requests[1].Header.Get("Webhook-Timestamp"); first == second {
 			t.Errorf("both attempts are of %s", first)
 		}
 		if strings.Contains(log.String(), "sixteen") {

@@ -23,20 +23,20 @@ type answers struct {
 
 	mu       sync.Mutex
 	requests []*http.Request
-	at       []time.Time
+	received []time.Time
 }
 
 // times are those of the requests.
 func (a *answers) times() []time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Clone(a.at)
+	return slices.Clone(a.received)
 }
 
 // RoundTrip implements http.RoundTripper.
 func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	a.mu.Lock()
-	a.requests, a.at = append(a.requests, r), append(a.at, time.Now())
+	a.requests, a.received = append(a.requests, r), append(a.received, time.Now())
 	a.mu.Unlock()
 	select {
 	case <-time.After(a.takes):
@@ -56,7 +56,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // newWebhook returns a webhook to a receiver, and the count of its losses.
-func newWebhook(to http.RoundTripper, log io.Writer) (*Webhook, *atomic.Int64) {
+func newWebhook(receiver http.RoundTripper, log io.Writer) (*Webhook, *atomic.Int64) {
 	lost := new(atomic.Int64)
 	w := NewWebhook(WebhookOptions{
 		URL:    &url.URL{Scheme: "https", Host: "hooks.example.com", Path: "/path-secret"},
@@ -64,7 +64,7 @@ func newWebhook(to http.RoundTripper, log io.Writer) (*Webhook, *atomic.Int64) {
 		Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Lost:   func(_ string, n int) { lost.Add(int64(n)) },
 	})
-	w.client.Transport = to
+	w.client.Transport = receiver
 	return w, lost
 }
 
@@ -86,24 +86,24 @@ func TestWebhookTries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
-				to := &answers{statuses: c.statuses}
-				w, _ := newWebhook(to, &log)
+				receiver := &answers{statuses: c.statuses}
+				w, _ := newWebhook(receiver, &log)
 				w.Post("model_gateway.key_created", "1", []byte("{}"))
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if len(to.requests) != c.attempts || !strings.Contains(log.String(), c.log) {
-					t.Errorf("%d attempts, want %d; log %s", len(to.requests), c.attempts, log.String())
+				if len(receiver.requests) != c.attempts || !strings.Contains(log.String(), c.log) {
+					t.Errorf("%d attempts, want %d; log %s", len(receiver.requests), c.attempts, log.String())
 				}
 				if strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "hooks.example.com") {
 					t.Errorf("the log says %s", log.String())
 				}
-				for i, r := range to.requests {
+				for i, r := range receiver.requests {
 					if r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer header-secret" ||
 						r.URL.Path != "/path-secret" {
 						t.Errorf("request %v", r)
 					}
-					if i > 0 && to.at[i].Sub(to.at[i-1]) != webhookPauses[i-1] {
-						t.Errorf("try %d came after %v", i, to.at[i].Sub(to.at[i-1]))
+					if i > 0 && receiver.received[i].Sub(receiver.received[i-1]) != webhookPauses[i-1] {
+						t.Errorf("try %d came after %v", i, receiver.received[i].Sub(receiver.received[i-1]))
 					}
 				}
 				w.Close(false)
@@ -117,8 +117,8 @@ func TestWebhookTries(t *testing.T) {
 func TestWebhookHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		to := &answers{takes: time.Hour}
-		w, lost := newWebhook(to, &log)
+		receiver := &answers{takes: time.Hour}
+		w, lost := newWebhook(receiver, &log)
 		began := time.Now()
 		for range webhookBuffer + 10 {
 			w.Post("model_gateway.key_created", "1", []byte("{}"))
@@ -128,8 +128,8 @@ func TestWebhookHangs(t *testing.T) {
 		}
 		time.Sleep(3*webhookTimeout + 10*time.Second)
 		synctest.Wait()
-		if at := to.times(); len(at) != 4 || at[1].Sub(at[0]) != webhookTimeout+webhookPauses[0] {
-			t.Errorf("attempts at %v", at)
+		if times := receiver.times(); len(times) != 4 || times[1].Sub(times[0]) != webhookTimeout+webhookPauses[0] {
+			t.Errorf("attempts at %v", times)
 		}
 		w.Close(false)
 		if d := time.Since(began); d != 3*webhookTimeout+10*time.Second {
@@ -156,8 +156,8 @@ func TestWebhookHangs(t *testing.T) {
 // connector stay in order.
 func TestWebhookTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		to := &answers{takes: 50 * time.Millisecond}
-		w, lost := newWebhook(to, io.Discard)
+		receiver := &answers{takes: 50 * time.Millisecond}
+		w, lost := newWebhook(receiver, io.Discard)
 		const flood = 3 * webhookBuffer
 		for i := range flood {
 			w.Post("model_gateway.key_changed", "1", []byte("{}"))
@@ -169,21 +169,21 @@ func TestWebhookTakesTurns(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		var order []string
-		to.mu.Lock()
-		for _, r := range to.requests {
+		receiver.mu.Lock()
+		for _, r := range receiver.requests {
 			if body, err := io.ReadAll(r.Body); err != nil {
 				t.Error(err)
 			} else if string(body) != "{}" {
 				order = append(order, string(body))
 			}
 		}
-		to.mu.Unlock()
+		receiver.mu.Unlock()
 		if !slices.Equal(order, []string{"offline", "online"}) {
 			t.Errorf("within a second: %q", order)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		sent := len(to.times())
+		sent := len(receiver.times())
 		if n := int(lost.Load()); n+sent != flood+2 || sent < webhookBuffer {
 			t.Errorf("%d events are sent and %d lost, of %d", sent, n, flood+2)
 		}

@@ -137,11 +137,11 @@ func TestConcurrentClaims(t *testing.T) {
 	}
 	b.approve(p.ID)
 	granted := 0
-	for _, of := range tickets {
-		if len(of) != 6 {
-			t.Errorf("%d of 6 connections were let in", len(of))
+	for _, connections := range tickets {
+		if len(connections) != 6 {
+			t.Errorf("%d of 6 connections were let in", len(connections))
 		}
-		for _, ticket := range of {
+		for _, ticket := range connections {
 			if d, ok := <-ticket.Decided; ok && d.TunnelToken != "" {
 				granted++
 			}

@@ -13,9 +13,9 @@ import (
 func join(desks []*desk) {
 	for _, from := range desks {
 		from.publish = func(o Outcome) {
-			for _, to := range desks {
-				if to != from {
-					to.OnPeer(o)
+			for _, other := range desks {
+				if other != from {
+					other.OnPeer(o)
 				}
 			}
 		}

@@ -291,18 +291,18 @@ func everySecond() func() time.Time {
 func TestFailuresDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	var told atomic.Int64
-	d.failed = func(string) { told.Add(1) }
+	var failures atomic.Int64
+	d.failed = func(string) { failures.Add(1) }
 	now := time.Now()
 	d.now = func() time.Time { return now }
-	const tries = 100
-	for i := range tries {
+	const attempts = 100
+	for i := range attempts {
 		if _, err := d.Link(t.Context(), fmt.Sprintf("10.1.%d.1", i), "wrong"); err == nil {
 			t.Fatal("a wrong link works")
 		}
 	}
-	if got := strings.Count(d.log.String(), "sign-in failed"); got == 0 || got > 5 || told.Load() != tries {
-		t.Errorf("%d of %d failures are logged, and %d counted", got, tries, told.Load())
+	if got := strings.Count(d.log.String(), "sign-in failed"); got == 0 || got > 5 || failures.Load() != attempts {
+		t.Errorf("%d of %d failures are logged, and %d counted", got, attempts, failures.Load())
 	}
 }
 

@@ -237,13 +237,13 @@ func TestPasskeys(t *testing.T) {
 		t.Errorf("passkeys of another user %+v", got)
 	}
 	wantError(t, s.RemovePasskey(t.Context(), bob.ID, one.ID), store.ErrNotFound)
-	told := 0
+	reported := 0
 	s.Subscribe(func(c store.Change) {
 		if c.Kind == store.KindUser && c.ID == ann.ID && !c.Removed {
-			told++
+			reported++
 		}
 	})
-	if err := s.RemovePasskey(t.Context(), ann.ID, one.ID); err != nil || len(s.Passkeys(ann.ID)) != 1 || told != 1 {
-		t.Errorf("left %+v, told %d times, %v", s.Passkeys(ann.ID), told, err)
+	if err := s.RemovePasskey(t.Context(), ann.ID, one.ID); err != nil || len(s.Passkeys(ann.ID)) != 1 || reported != 1 {
+		t.Errorf("left %+v, reported %d times, %v", s.Passkeys(ann.ID), reported, err)
 	}
 }

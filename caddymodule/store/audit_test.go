@@ -30,14 +30,14 @@ func TestAuditListOfManyUsers(t *testing.T) {
 			}
 		}
 		list, err := s.Operations(ctx, "default")
-		of, newest := map[string]int{}, map[string]string{}
+		entries, newest := map[string]int{}, map[string]string{}
 		for _, o := range list {
-			if of[o.User]++; newest[o.User] == "" {
+			if entries[o.User]++; newest[o.User] == "" {
 				newest[o.User] = o.Name
 			}
 		}
-		if err != nil || of["usr_admin"] != 300 || of["usr_member"] != 700 || newest["usr_member"] != "1499" {
-			t.Errorf("%v, %v entries, the newest of each %v", err, of, newest)
+		if err != nil || entries["usr_admin"] != 300 || entries["usr_member"] != 700 || newest["usr_member"] != "1499" {
+			t.Errorf("%v, %v entries, the newest of each %v", err, entries, newest)
 		}
 	})
 }

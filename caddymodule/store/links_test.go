@@ -238,7 +238,7 @@ func TestLinksOfARemovedUser(t *testing.T) {
 	path := tempStore(t)
 	s := storetest.Open(t, path)
 	ann, bob := mustUser(t, s, "ann"), mustUser(t, s, "bob")
-	by := func(user store.User, kind string) (link store.Link, secret string) {
+	linkBy := func(user store.User, kind string) (link store.Link, secret string) {
 		link, secret, err := s.CreateLink(t.Context(),
 			store.Link{Kind: kind, Account: account, User: bob.ID, CreatedBy: user.ID}, time.Hour)
 		if err != nil || link.CreatedBy != user.Name {
@@ -246,9 +246,9 @@ func TestLinksOfARemovedUser(t *testing.T) {
 		}
 		return link, secret
 	}
-	_, invitation := by(ann, store.LinkInvitation)
-	_, recovery := by(ann, store.LinkRecovery)
-	kept, keptSecret := by(bob, store.LinkInvitation)
+	_, invitation := linkBy(ann, store.LinkInvitation)
+	_, recovery := linkBy(ann, store.LinkRecovery)
+	kept, keptSecret := linkBy(bob, store.LinkInvitation)
 	if _, err := s.RemoveUser(t.Context(), account, ann.ID); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ type scene struct {
 	pending        bool                    // connectorRecord.Rotation
 	rotations      int8                    // that users have begun
 	secret, number int8                    // of the connector's token, as stored
-	at             [2]sceneOfGateway       // unordered
+	gateways       [2]sceneOfGateway       // unordered
 }
 
 type sceneOffer struct {
@@ -37,12 +37,12 @@ type sceneOffer struct {
 }
 
 type sceneOfGateway struct {
-	tunnel bool
-	said   int8 // the secret of the tunnel's hello
-	memory int8 // the offer that rotation.Service remembers; 0: none
-	offer  int8 // on its way to the connector; 0: none
-	answer int8 // on its way back; 0: none
-	hello  int8 // the secret of a hello on its way; none: none
+	tunnel       bool
+	tunnelSecret int8 // the secret of the tunnel's hello
+	memory       int8 // the offer that rotation.Service remembers; 0: none
+	offer        int8 // on its way to the connector; 0: none
+	answer       int8 // on its way back; 0: none
+	hello        int8 // the secret of a hello on its way; none: none
 }
 
 // modelRules are the rules that the test replaces by wrong ones.
@@ -103,8 +103,8 @@ func modelToken(secret, number int8) link.Token {
 
 // take returns the scene after the connector has stored an offer, or ignored it.
 func (s scene) take(rules modelRules, offer int8) scene {
-	at := [3]int8{s.secret, s.number, offer}
-	if has, ok := rules.taken[at]; ok {
+	before := [3]int8{s.secret, s.number, offer}
+	if has, ok := rules.taken[before]; ok {
 		s.secret, s.number = has[0], has[1]
 		return s
 	}
@@ -117,7 +117,7 @@ func (s scene) take(rules modelRules, offer int8) scene {
 		panic(err)
 	}
 	s.secret, s.number = int8(has.Secret[0]-'0'), int8(has.Number)
-	rules.taken[at] = [2]int8{s.secret, s.number}
+	rules.taken[before] = [2]int8{s.secret, s.number}
 	return s
 }
 
@@ -126,8 +126,8 @@ func (s scene) cut(rules modelRules) scene {
 	if !rules.durable {
 		s.number = 0
 	}
-	for i := range s.at {
-		s.at[i].tunnel, s.at[i].said, s.at[i].offer = false, 0, 0
+	for i := range s.gateways {
+		s.gateways[i].tunnel, s.gateways[i].tunnelSecret, s.gateways[i].offer = false, 0, 0
 	}
 	return s
 }
@@ -141,7 +141,7 @@ func (s scene) steps(rules modelRules, f func(what string, next scene)) {
 		f("a user rotates", next)
 	}
 	f("the connector is killed", s.cut(rules))
-	for i := range s.at {
+	for i := range s.gateways {
 		s.stepsOf(i, rules, f)
 	}
 }
@@ -150,19 +150,19 @@ func (s scene) steps(rules modelRules, f func(what string, next scene)) {
 // remembers even if it is outdated, and each write of the store may fail.
 func (s scene) stepsOf(i int, rules modelRules, f func(what string, next scene)) {
 	step := func(what string, from scene, change func(g *sceneOfGateway)) {
-		change(&from.at[i])
+		change(&from.gateways[i])
 		f(fmt.Sprint(what, " at ", i), from)
 	}
-	g := s.at[i]
+	g := s.gateways[i]
 	step("the gateway is killed", s, func(g *sceneOfGateway) { *g = sceneOfGateway{hello: none} })
 	if g.tunnel {
-		step("the tunnel is lost", s, func(g *sceneOfGateway) { g.tunnel, g.said, g.offer = false, 0, 0 })
+		step("the tunnel is lost", s, func(g *sceneOfGateway) { g.tunnel, g.tunnelSecret, g.offer = false, 0, 0 })
 	} else if g.hello == none {
 		step("a hello", s, func(g *sceneOfGateway) { g.hello = s.secret })
 	}
 	r := s.record()
-	if r.number(modelHash(g.said)) != 0 {
-		step("a hello is stored", s.finish(rules, g.said), func(*sceneOfGateway) {})
+	if r.number(modelHash(g.tunnelSecret)) != 0 {
+		step("a hello is stored", s.finish(rules, g.tunnelSecret), func(*sceneOfGateway) {})
 	} else if g.tunnel && s.pending && s.offers < rules.offers && r.number(modelHash(g.memory)) == 0 {
 		number := r.offer(nextSecret{Hash: modelHash(s.offers + 1), Edge: edges[i]})
 		step("an offer is stored", s.withRecord(r), func(g *sceneOfGateway) { g.memory = int8(number) })
@@ -182,7 +182,7 @@ func (s scene) stepsOf(i int, rules modelRules, f func(what string, next scene))
 	if g.hello != none {
 		step("a hello is lost or refused", s, func(g *sceneOfGateway) { g.hello = none })
 		if s.accepts(g.hello) {
-			step("a hello is welcome", s, func(g *sceneOfGateway) { g.tunnel, g.said, g.hello = true, g.hello, none })
+			step("a hello is welcome", s, func(g *sceneOfGateway) { g.tunnel, g.tunnelSecret, g.hello = true, g.hello, none })
 		}
 	}
 }
@@ -191,12 +191,12 @@ func (s scene) stepsOf(i int, rules modelRules, f func(what string, next scene))
 // the connector is locked out.
 func play(rules modelRules) (scenes int, lockOut []string) {
 	rules.taken = make(map[[3]int8][2]int8)
-	type way struct {
+	type reached struct {
 		from scene
 		what string
 	}
-	first := scene{at: [2]sceneOfGateway{{hello: none}, {hello: none}}}
-	seen, queue := map[scene]way{first: {}}, []scene{first}
+	first := scene{gateways: [2]sceneOfGateway{{hello: none}, {hello: none}}}
+	seen, queue := map[scene]reached{first: {}}, []scene{first}
 	for len(queue) > 0 {
 		s := queue[0]
 		queue = queue[1:]
@@ -208,7 +208,7 @@ func play(rules modelRules) (scenes int, lockOut []string) {
 		}
 		s.steps(rules, func(what string, next scene) {
 			if _, known := seen[next]; !known {
-				seen[next] = way{s, what}
+				seen[next] = reached{s, what}
 				queue = append(queue, next)
 			}
 		})

@@ -69,7 +69,7 @@ func TestRotation(t *testing.T) {
 	number := s.OfferNumber
 	if number(c.ID, old) != 0 || number(c.ID, first.Secret) != 1 || number(c.ID, second.Secret) != 2 ||
 		number(other.ID, first.Secret) != 0 || number("con_x", first.Secret) != 0 {
-		t.Error("the secrets are not told apart")
+		t.Error("the secrets are not distinguished")
 	}
 	for _, unknown := range []int64{-1, 0, 3} {
 		if _, done, err := s.FinishRotation(t.Context(), c.ID, unknown); done || err != nil {
@@ -185,10 +185,10 @@ func TestRotationIsTold(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
 	c, _ := mustConnector(t, s, "box")
-	var told []string
+	var reported []string
 	stop := s.Subscribe(func(change store.Change) {
 		now, _ := s.Connector(change.ID)
-		told = append(told, fmt.Sprint(change.Kind, " ", now.Rotation != nil, " ", now.RotatedAt != nil))
+		reported = append(reported, fmt.Sprint(change.Kind, " ", now.Rotation != nil, " ", now.RotatedAt != nil))
 	})
 	defer stop()
 	for range 2 {
@@ -200,7 +200,7 @@ func TestRotationIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "connector true false, connector true false, connector true false, connector false true"
-	if got := strings.Join(told, ", "); got != want {
-		t.Errorf("told %s\nwant %s", got, want)
+	if got := strings.Join(reported, ", "); got != want {
+		t.Errorf("reported %s\nwant %s", got, want)
 	}
 }

@@ -34,7 +34,7 @@ func TestManyKeys(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector takes three times the memory; xcaddy.sh runs this without it")
 	}
-	of := map[string]func(i int) string{
+	accountOf := map[string]func(i int) string{
 		"many accounts": func(i int) string {
 			switch {
 			case i < 1000:
@@ -46,7 +46,7 @@ func TestManyKeys(t *testing.T) {
 		},
 		"one account": func(int) string { return store.DefaultAccount },
 	}
-	for name, account := range of {
+	for name, account := range accountOf {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "gateway.db")
 			fill(t, path, account)
@@ -61,12 +61,12 @@ func TestManyKeys(t *testing.T) {
 			if err := cmd.Wait(); err != nil {
 				t.Fatal(err)
 			}
-			for what, most := range map[string]float64{
+			for what, limit := range map[string]float64{
 				"start, s": 10 * max(1, got["slowness"]), "create and remove, ms": 1, "list a1000, ms": 20, "peak memory, GB": 3,
 			} {
 				value, ok := got[what]
-				if !ok && (what != "list a1000, ms" || name == "many accounts") || value > most {
-					t.Errorf("%s is %v, more than %v", what, value, most)
+				if !ok && (what != "list a1000, ms" || name == "many accounts") || value > limit {
+					t.Errorf("%s is %v, more than %v", what, value, limit)
 				}
 			}
 		})

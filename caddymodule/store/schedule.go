@@ -30,9 +30,9 @@ type schedule struct {
 // due returns the time of the next change of a key by time alone: its previous secret ends, it
 // expires, or a notice of that is due.
 func (r *keyRecord) due(now time.Time) (next time.Time, ok bool) {
-	consider := func(at time.Time) {
-		if at.After(now) && (!ok || at.Before(next)) {
-			next, ok = at, true
+	consider := func(t time.Time) {
+		if t.After(now) && (!ok || t.Before(next)) {
+			next, ok = t, true
 		}
 	}
 	if r.RevokedAt != nil {
@@ -118,7 +118,7 @@ func (s *Store) expire(ctx context.Context) {
 // notify notifies subscribers of the expiry of a key, or of the notice before it, that was due
 // between due and now.
 func (s *Store) notify(r *keyRecord, due, now time.Time) {
-	passed := func(at time.Time) bool { return !at.Before(due) && !at.After(now) }
+	passed := func(t time.Time) bool { return !t.Before(due) && !t.After(now) }
 	if r.RevokedAt != nil || r.ExpiresAt == nil {
 		return
 	}

@@ -153,8 +153,8 @@ func TestTouchSession(t *testing.T) {
 		if err != nil || token.LastUsedAt != nil {
 			t.Fatalf("%+v, %v", token, err)
 		}
-		told := 0
-		s.Subscribe(func(store.Change) { told++ })
+		reported := 0
+		s.Subscribe(func(store.Change) { reported++ })
 		before := s.Stats().Revision
 		for range 600 {
 			time.Sleep(time.Second)
@@ -164,8 +164,8 @@ func TestTouchSession(t *testing.T) {
 		if got := s.Stats().Revision - before; got < 10 || got > 21 {
 			t.Errorf("%d writes in ten minutes of two that may be written once a minute", got)
 		}
-		if told != 0 {
-			t.Errorf("%d uses were told to subscribers", told)
+		if reported != 0 {
+			t.Errorf("%d uses were reported to subscribers", reported)
 		}
 		now := time.Now().UTC()
 		if got, ok := s.FindSession(secret); !ok || !got.SeenAt.Equal(now) {

@@ -104,14 +104,14 @@ func TestSweepLeftovers(t *testing.T) {
 	}
 	const id = "00000000000000000000000000"
 	stay := []string{
-		"robots/gone/x", "user_names/x", "secrets/x", "sessions_seen/" + u.ID + "/" + session.ID, "marks/users2",
+		"robots/removed/x", "user_names/x", "secrets/x", "sessions_seen/" + u.ID + "/" + session.ID, "marks/users2",
 		"marks/accounts/default",
 	}
-	gone := []string{
-		"last_used/gone/x", "tokens_used/default/mgt_" + id, "sessions_seen/" + u.ID + "/ses_" + id,
+	removed := []string{
+		"last_used/removed/x", "tokens_used/default/mgt_" + id, "sessions_seen/" + u.ID + "/ses_" + id,
 	}
 	var ops []store.Op
-	for _, path := range slices.Concat(stay, gone) {
+	for _, path := range slices.Concat(stay, removed) {
 		ops = append(ops, store.Put(path, []byte(`{"v":1,"last_used_at":"2026-01-01T00:00:00Z"}`)))
 	}
 	if _, err := kv.Txn(t.Context(), store.Txn{Then: ops}); err != nil {
@@ -120,16 +120,16 @@ func TestSweepLeftovers(t *testing.T) {
 	s := newStore(t, share(kv))
 	wait.Until(t, "the leftovers are swept", func() bool {
 		all := paths(t, kv, "")
-		return !slices.ContainsFunc(gone, func(p string) bool { return slices.Contains(all, p) })
+		return !slices.ContainsFunc(removed, func(p string) bool { return slices.Contains(all, p) })
 	})
 	all := paths(t, kv, "")
 	for _, path := range stay {
 		if !slices.Contains(all, path) {
-			t.Errorf("%s is gone", path)
+			t.Errorf("%s is removed", path)
 		}
 	}
 	if len(s.Sessions(u.ID)) != 1 {
-		t.Error("a valid session is gone")
+		t.Error("a valid session is removed")
 	}
 }
 
@@ -212,7 +212,7 @@ func TestSweepUnreadable(t *testing.T) {
 		put(store.Put(path, item.Value))
 		time.Sleep(time.Hour)
 		if len(s.Passkeys(u.ID)) != 1 {
-			t.Error("the passkey is gone")
+			t.Error("the passkey is removed")
 		}
 		put(store.Delete(path)) // as after a crash
 		time.Sleep(time.Hour)

@@ -28,8 +28,8 @@ type use struct {
 }
 
 // move moves the time forward, never back, and reports whether it did.
-func (u *use) move(at time.Time) bool {
-	ms := at.UnixMilli()
+func (u *use) move(t time.Time) bool {
+	ms := t.UnixMilli()
 	for {
 		old := u.millis.Load()
 		if ms <= old {
@@ -42,9 +42,9 @@ func (u *use) move(at time.Time) bool {
 }
 
 // load is move for a time read from the KV.
-func (u *use) load(at time.Time) {
-	if u.move(at) {
-		u.saved.Store(at.UnixMilli())
+func (u *use) load(t time.Time) {
+	if u.move(t) {
+		u.saved.Store(t.UnixMilli())
 	}
 }
 
@@ -56,8 +56,8 @@ func (u *use) last() *time.Time {
 	if u == nil || u.millis.Load() == 0 {
 		return nil
 	}
-	at := u.time()
-	return &at
+	t := u.time()
+	return &t
 }
 
 // Touch records that a key was just used. It does no I/O: times are written in batches, each

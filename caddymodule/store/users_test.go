@@ -179,10 +179,10 @@ func TestRemoveUser(t *testing.T) {
 	_, invitation, _ := s.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: "Ann"}, time.Hour)
 	_, secret := mustSession(t, s, bob)
-	var told []string
+	var reported []string
 	stop := s.Subscribe(func(c store.Change) {
 		if c.Removed {
-			told = append(told, c.Kind)
+			reported = append(reported, c.Kind)
 		}
 	})
 	removed, err := s.RemoveUser(t.Context(), account, "ann")
@@ -191,12 +191,12 @@ func TestRemoveUser(t *testing.T) {
 		t.Fatalf("removed %+v, %v", removed, err)
 	}
 	count := map[string]int{}
-	for _, kind := range told {
+	for _, kind := range reported {
 		count[kind]++
 	}
-	if told[0] != store.KindUser || count[store.KindSession] != len(secrets) || count[store.KindToken] != 1 ||
+	if reported[0] != store.KindUser || count[store.KindSession] != len(secrets) || count[store.KindToken] != 1 ||
 		count[store.KindLink] != 1 {
-		t.Errorf("told %v", count)
+		t.Errorf("reported %v", count)
 	}
 	for _, s := range []*store.Store{s, reopen(t, s, path)} {
 		if _, ok := s.FindSession(secrets[0]); ok || len(s.Sessions(ann.ID)) != 0 || len(s.Passkeys(ann.ID)) != 0 {
