@@ -32,19 +32,19 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 	handle := new(Listener)
 	t.Cleanup(func() { _ = handle.Destruct() })
 
-	oldest, newest := configuration(), configuration()
-	if err := handle.start(t.Context(), oldest, first); err != nil {
+	old, next := configuration(), configuration()
+	if err := handle.start(t.Context(), old, first); err != nil {
 		t.Fatal(err)
 	}
 	if err := handle.start(t.Context(), configuration(), second); !errors.Is(err, errOtherStorage) {
 		t.Errorf("another store: %v, want errOtherStorage", err)
 	}
-	if err := handle.start(t.Context(), newest, first); err != nil {
+	if err := handle.start(t.Context(), next, first); err != nil {
 		t.Errorf("the same store again: %v", err)
 	}
-	for _, want := range []*Gateway{newest, oldest, nil} { // and not the refused one
+	for _, want := range []*Gateway{next, old, nil} {
 		if g, _ := handle.configurations.Newest(); g != want {
-			t.Errorf("the owner is %p, want %p", g, want)
+			t.Errorf("the newest configuration is %p, want %p", g, want)
 		}
 		handle.configurations.Remove(want)
 	}
