@@ -115,7 +115,7 @@ func TestCountTokensInBursts(t *testing.T) {
 // before calibration mean little. Those after it show the effect of calibration for an unusual tokenizer. It
 // corrects by a factor of 2 at most, which is enough only for code here.
 func testEstimate(t *testing.T, server *llama.Server) {
-	g := harness.Start(t, harness.Options{}) // another's learner may rest from earlier requests
+	g := harness.Start(t, harness.Options{}) // a used gateway may count later
 	_, key := g.Key(t, "all", "*")
 	c := g.Client(t, key)
 	con := g.Connector(t, "measured", server.URL)
