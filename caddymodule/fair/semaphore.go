@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// ErrBusy means that no permit was available: too many clients wait, the wait was
+// ErrBusy means that no slot was available: too many clients wait, the wait was
 // too long, or the semaphore is closed.
 var ErrBusy = errors.New("too many clients at a time")
 
 // Limits are the limits of a semaphore.
 type Limits struct {
 	Permits  int           // at a time
-	Reserved int           // permits kept back from each lane for the other one
+	Reserved int           // slots that each lane leaves for the other one
 	Waiting  int           // waiters per lane
-	Wait     time.Duration // maximum wait for a permit
-	Hold     time.Duration // after which a permit is released automatically; 0: never
+	Wait     time.Duration // maximum wait for a slot
+	Hold     time.Duration // after which a slot is released automatically; 0: never
 }
 
 // Semaphore bounds how many clients do something costly at a time. Known clients do
@@ -34,7 +34,7 @@ type Semaphore struct {
 
 // lane holds the state of either strangers or known clients.
 type lane struct {
-	inside  int // clients with a permit
+	inside  int // clients with a slot
 	waiting Budget
 	queue   Turns[netip.Prefix, *waiter] // by network
 }
@@ -44,11 +44,11 @@ const (
 	known
 )
 
-// waiter waits for a permit.
+// waiter waits for a slot.
 type waiter struct {
 	lane   *lane
 	from   Networks
-	called chan struct{} // closed with the permit, or when the semaphore is closed
+	called chan struct{} // closed with the slot, or when the semaphore is closed
 	inside bool
 }
 
@@ -69,7 +69,7 @@ func NewSemaphore(l Limits) *Semaphore {
 	return s
 }
 
-// Acquire waits for a permit. It returns ErrBusy or the cause of ctx's end.
+// Acquire waits for a slot. It returns ErrBusy or the cause of ctx's end.
 func (s *Semaphore) Acquire(ctx context.Context, from Networks, isKnown bool) (*Permit, error) {
 	w, err := s.enqueue(from, isKnown)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *Semaphore) enqueue(from Networks, isKnown bool) (*waiter, error) {
 	return w, nil
 }
 
-// settle ends a wait. A waiter that was called gets its permit, even if it gave up
+// settle ends a wait. A waiter that was called gets its slot, even if it gave up
 // at the same moment.
 func (s *Semaphore) settle(w *waiter, gaveUp error) (*Permit, error) {
 	s.mu.Lock()
@@ -124,7 +124,7 @@ func (s *Semaphore) settle(w *waiter, gaveUp error) (*Permit, error) {
 	return nil, gaveUp
 }
 
-// call grants the free permits, to known clients first. The caller holds the lock.
+// call grants the free slots, to known clients first. The caller holds the lock.
 func (s *Semaphore) call() {
 	for _, i := range []int{known, strangers} {
 		l := &s.lanes[i]
@@ -139,7 +139,7 @@ func (s *Semaphore) call() {
 	}
 }
 
-// Counts returns how many clients have a permit and how many wait for one.
+// Counts returns how many clients have a slot and how many wait for one.
 func (s *Semaphore) Counts() (inside, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +172,7 @@ func (s *Semaphore) Close() {
 	}
 }
 
-// Release returns the permit. Later calls have no effect.
+// Release returns the slot. Later calls have no effect.
 func (p *Permit) Release() {
 	p.semaphore.mu.Lock()
 	defer p.semaphore.mu.Unlock()

@@ -11,23 +11,23 @@ import (
 
 var testLimits = Limits{Permits: 4, Reserved: 1, Waiting: 60, Wait: 8 * time.Second, Hold: 5 * time.Second}
 
-// take takes n permits at once.
+// take takes n slots at once.
 func take(t *testing.T, s *Semaphore, n int, host string, isKnown bool) []*Permit {
 	t.Helper()
-	permits := make([]*Permit, n)
-	for i := range permits {
+	slots := make([]*Permit, n)
+	for i := range slots {
 		var err error
-		if permits[i], err = s.Acquire(t.Context(), Parse(host), isKnown); err != nil {
+		if slots[i], err = s.Acquire(t.Context(), Parse(host), isKnown); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return permits
+	return slots
 }
 
-// arrivals are the names of clients with a permit, and the errors of the others.
+// arrivals are the names of clients with a slot, and the errors of the others.
 type arrivals struct {
 	in      chan string
-	permits chan *Permit // of these clients, in the same order
+	slots chan *Permit // of these clients, in the same order
 	away    chan error
 }
 
@@ -42,7 +42,7 @@ func (a *arrivals) wait(ctx context.Context, s *Semaphore, host string, isKnown 
 			a.away <- err
 			return
 		}
-		a.permits <- p
+		a.slots <- p
 		a.in <- name
 	}()
 	synctest.Wait() // in this order
@@ -51,7 +51,7 @@ func (a *arrivals) wait(ctx context.Context, s *Semaphore, host string, isKnown 
 func expectCounts(t *testing.T, s *Semaphore, wantInside, wantWaiting int) {
 	t.Helper()
 	if inside, waiting := s.Counts(); inside != wantInside || waiting != wantWaiting {
-		t.Errorf("%d have a permit and %d wait, not %d and %d", inside, waiting, wantInside, wantWaiting)
+		t.Errorf("%d have a slot and %d wait, not %d and %d", inside, waiting, wantInside, wantWaiting)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestTurns(t *testing.T) {
 		s := NewSemaphore(testLimits)
 		a := newArrivals()
 		for _, p := range take(t, s, 3, "198.51.100.1", false) {
-			a.permits <- p
+			a.slots <- p
 		}
 		gone, leave := context.WithCancel(t.Context())
 		a.wait(t.Context(), s, "2001:db8:0:100::1", false, "48a 56a first")
@@ -92,7 +92,7 @@ func TestTurns(t *testing.T) {
 		for i, want := range []string{
 			"48a 56a first", "48b", "v4 first", "48a 56b", "v4 other", "48a 56a other 64", "v4 second", "48a 56a second",
 		} {
-			p := <-a.permits
+			p := <-a.slots
 			p.Release()
 			p.Release() // counts once
 			synctest.Wait()
@@ -135,7 +135,7 @@ func TestKnownClientsDoNotWaitForStrangers(t *testing.T) {
 			in[<-a.in]++
 		}
 		if in["known 2"] != 1 || in["stranger"] != 6 {
-			t.Errorf("after the first permits %v came in", in)
+			t.Errorf("after the first slots %v came in", in)
 		}
 		time.Sleep(time.Hour)
 
@@ -158,8 +158,8 @@ func TestSendAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := NewSemaphore(testLimits)
-		permits := take(t, s, 3, "198.51.100.1", false)
-		for _, p := range permits {
+		slots := take(t, s, 3, "198.51.100.1", false)
+		for _, p := range slots {
 			p.timer.Stop()
 		}
 		a := newArrivals()
@@ -201,7 +201,7 @@ func TestSendAway(t *testing.T) {
 		if _, err := s.Acquire(t.Context(), Parse("192.0.2.1"), true); !errors.Is(err, ErrBusy) {
 			t.Errorf("after the close: %v", err)
 		}
-		for _, p := range permits {
+		for _, p := range slots {
 			p.Release()
 		}
 		expectCounts(t, s, 0, 0)

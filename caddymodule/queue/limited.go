@@ -31,13 +31,13 @@ type Need struct {
 	limits.Cost
 	// Wait is how long it may wait until a limit per minute allows it.
 	Wait time.Duration
-	// Look means that nothing is reserved: only the states of the limits are wanted.
-	Look bool
+	// UsageOnly means that nothing is reserved: only the states of the limits are wanted.
+	UsageOnly bool
 }
 
 // LookAt returns the states of the limits of a key and its account.
 func (q *Queues) LookAt(ctx context.Context, account, key string) (limits.Look, error) {
-	permit, err := q.EnterLimited(ctx, account, fair.Client{Key: key}, Need{Look: true}, Bounds{})
+	permit, err := q.EnterLimited(ctx, account, fair.Client{Key: key}, Need{UsageOnly: true}, Bounds{})
 	if err != nil {
 		return limits.Look{}, err
 	}
@@ -165,7 +165,7 @@ func (a *limitedAccount) missing(q *Queues, r *Request) (keys []string) {
 	levels := a.levels(q, r, now)
 	counted := levels[0].Limits().Any() || levels[1].Limits().Any()
 	for i, l := range levels {
-		needed := l.Limits().HasQuota() || r.Look && i == 1
+		needed := l.Limits().HasQuota() || r.UsageOnly && i == 1
 		fresh := l.Loaded(now) && (counted || now.Sub(l.read) < maxAge)
 		if needed && !fresh && now.Sub(l.failed) > loadPause {
 			keys = append(keys, [...]string{"", r.Key}[i])
@@ -274,7 +274,7 @@ func (d *limited) all() []*limitedAccount {
 func (q *Queues) enterLimited(ctx context.Context, r Request) (Place, error) {
 	a := q.limited.account(q, r.Account)
 	q.limited.load(ctx, q, a, &r)
-	if r.Look {
+	if r.UsageOnly {
 		return Place{usage: a.usage(q, &r), leave: func(limits.Used) {}}, nil
 	}
 	t, err := a.reserve(ctx, q, &r)
