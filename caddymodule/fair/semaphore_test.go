@@ -26,9 +26,9 @@ func take(t *testing.T, s *Semaphore, n int, host string, isKnown bool) []*Permi
 
 // arrivals are the names of clients with a slot, and the errors of the others.
 type arrivals struct {
-	in      chan string
+	in    chan string
 	slots chan *Permit // of these clients, in the same order
-	away    chan error
+	away  chan error
 }
 
 func newArrivals() *arrivals {
