@@ -2,11 +2,11 @@ package cluster
 
 import "time"
 
-// Reading is a reading of the clocks of an edge. One that the machine does not have is 0.
+// Reading is a reading of the clocks of an edge. A clock that the machine does not have is 0.
 type Reading struct {
 	Monotonic time.Duration
-	Boot      time.Duration // goes on while the machine is suspended
-	Wall      time.Duration // goes on, too, but may be set
+	Boot      time.Duration // continues while the machine is suspended
+	Wall      time.Duration // continues, too, but may be set
 }
 
 // start is when the monotonic clock is 0.
@@ -18,11 +18,11 @@ func readClocks() Reading {
 	return Reading{Monotonic: now.Sub(start), Boot: bootTime(), Wall: time.Duration(now.UnixNano())}
 }
 
-// maxGap is the maximum of the time between two looks at the clocks, as long as the program runs.
+// maxGap is the maximum time between two readings of the clocks while the program runs.
 const maxGap = 5 * time.Second
 
-// gap reports whether the machine may have stood still between two looks. The wall clock, if it alone has
-// gone on, may have been set back since.
+// gap reports whether the program or its machine may have stood still between two readings. It compares
+// them in both directions: the wall clock, if it alone has continued, may have been set back since.
 func (r Reading) gap(earlier Reading) bool { return max(r.since(earlier), earlier.since(r)) > maxGap }
 
 // since returns the time between two readings.

@@ -4,5 +4,5 @@ package cluster
 
 import "time"
 
-// bootTime returns 0: the wall clock has to do.
+// bootTime returns 0: there is only the wall clock.
 func bootTime() time.Duration { return 0 }

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	contactTime = 4 * time.Second        // of an attempt to have contact
-	enterTime   = 8 * time.Second        // of an attempt to enter
-	againTime   = 150 * time.Millisecond // before another attempt to have contact, the first time
-	rejoinTime  = time.Second            // before another attempt to enter
+	contactTimeout = 4 * time.Second        // of an attempt to contact the store
+	enterTimeout   = 8 * time.Second        // of an attempt to enter
+	retryPause     = 150 * time.Millisecond // before the second attempt to contact the store
+	rejoinPause    = time.Second            // before another attempt to enter
 )
 
 // Options are the parameters of New.
 type Options struct {
 	Edge store.Edge // without StartedAt; its OnStoreLoss is at least MinStoreLoss
-	// Waited is called after each Confirm, with its time and whether all edges have confirmed.
+	// Waited is called after each Confirm, with its duration and whether all edges have confirmed.
 	// It may be nil.
 	Waited func(took time.Duration, confirmed bool)
-	// Clocks reads the clocks. nil: those of the machine.
+	// Clocks reads the clocks; nil: the clocks of the machine.
 	Clocks func() Reading
 	Logger *slog.Logger
 }
@@ -36,17 +36,19 @@ type Cluster struct {
 	Options
 	contact *contact
 	store   *store.Store
-	put     int64     // revision of the last report with the lease; of the goroutine that has contact
-	taken   time.Time // since when another process has the name; of the goroutine that enters
 
-	changed wait.Change // an edge or a report
-	mu      sync.Mutex
-	reached int64           // the newest revision to report
-	seen    map[string]seen // by the names of edges
-	ended   []ended         // that may accept requests after all
-	full    time.Time       // until when edges may have had contact without a report, as the store had no space
+	// Used by Join and then by stay alone.
+	reportRevision int64     // of the last report with the lease
+	nameTakenSince time.Time // when another process with the name was first seen; zero: the name is free
 
-	wake       chan struct{} // there is something to report, or no contact
+	changed   wait.Change // of an edge or a report
+	mu        sync.Mutex
+	reached   int64           // the newest revision to report
+	seen      map[string]seen // by the names of edges
+	ended     []ended         // processes that may accept requests although they have no report
+	fullUntil time.Time       // edges may have had contact until then without a report, as the store had no space
+
+	wake       chan struct{} // there is a revision to report, or contact was lost
 	unwatch    func()
 	end        context.CancelFunc
 	goroutines sync.WaitGroup
@@ -65,8 +67,8 @@ func New(o Options) *Cluster {
 	}
 }
 
-// Join adds this edge to the cluster. Until it returns, the edge must not accept requests. If
-// the store cannot be reached, or the name is not free, that goes on in the background.
+// Join adds this edge to the cluster. The edge must not accept requests before it returns. If
+// the store cannot be reached, or the name is not free, Join continues in the background.
 func (c *Cluster) Join(ctx context.Context, s *store.Store) error {
 	c.store = s
 	c.unwatch = s.Subscribe(func(change store.Change) {
@@ -79,7 +81,7 @@ func (c *Cluster) Join(ctx context.Context, s *store.Store) error {
 	}
 	lease, err := c.enter(ctx)
 	if err == nil {
-		err = c.meet(ctx, lease)
+		err = c.contactStore(ctx, lease)
 	}
 	if err != nil && !errors.Is(err, store.ErrUnavailable) {
 		c.unwatch()
@@ -96,14 +98,14 @@ func (c *Cluster) Join(ctx context.Context, s *store.Store) error {
 	return nil
 }
 
-// Leave removes this edge from the cluster. It must have ended all requests, except if the
+// Leave removes this edge from the cluster. All requests must have ended, unless the
 // process ends now.
 func (c *Cluster) Leave(ctx context.Context) error {
 	c.unwatch()
 	c.end()
 	c.contact.refuse()
 	c.goroutines.Wait()
-	c.contact.refuse() // a contact of meanwhile
+	c.contact.refuse() // again: there may have been a contact meanwhile
 	return c.store.RemoveEdge(ctx, c.Edge)
 }
 
@@ -124,32 +126,32 @@ func (c *Cluster) Reached(revision int64) {
 	wait.Wake(c.wake, struct{}{})
 }
 
-// enter takes the place of this edge, and returns the lease for its reports.
+// enter writes the record of this edge, and returns a lease for its reports.
 func (c *Cluster) enter(ctx context.Context) (store.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, enterTime)
+	ctx, cancel := context.WithTimeout(ctx, enterTimeout)
 	defer cancel()
 	if err := c.store.CatchUp(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.vacant(); err != nil {
+	if err := c.checkName(); err != nil {
 		return nil, err
 	}
-	c.put = 0
+	c.reportRevision = 0
 	if err := c.store.AddEdge(ctx, c.Edge); err != nil {
 		return nil, err
 	}
 	return c.store.Lease(ctx, c.Edge.LeaseTime())
 }
 
-// vacant fails with ErrUnavailable while another process has the name.
-func (c *Cluster) vacant() error {
+// checkName fails with ErrUnavailable while another process has the name.
+func (c *Cluster) checkName() error {
 	e, ok := c.store.FindEdge(c.Edge.Name)
 	if !ok || e.FreeFor(c.Edge) {
-		c.taken = time.Time{}
+		c.nameTakenSince = time.Time{}
 		return nil
 	}
-	if c.taken.IsZero() {
-		c.taken = time.Now()
+	if c.nameTakenSince.IsZero() {
+		c.nameTakenSince = time.Now()
 	}
 	who := "another gateway called " + e.Name
 	if e.Instance == c.Edge.Instance {
@@ -157,7 +159,7 @@ func (c *Cluster) vacant() error {
 	}
 	const names = "give each its own data directory and its own name with `edge { name … }`"
 	last := c.reportedAt(e)
-	if last.After(c.taken) {
+	if last.After(c.nameTakenSince) {
 		return store.Errorf(store.ErrUnavailable, "%s runs: "+names, who)
 	}
 	return store.Errorf(store.ErrUnavailable, "%s may accept requests: if it does not run, "+
@@ -166,8 +168,8 @@ func (c *Cluster) vacant() error {
 		who, shown(last.Add(e.LeaseTime())), e.Name)
 }
 
-// stay keeps this edge in the cluster until the context ends. It has no lease yet if it could
-// not enter.
+// stay keeps this edge in the cluster until the context ends. lease is nil if the edge could
+// not enter yet.
 func (c *Cluster) stay(ctx context.Context, lease store.Lease) {
 	for last := ""; ctx.Err() == nil; lease = nil {
 		err := panics.Do(c.Logger, "staying in the cluster", func() (err error) {
@@ -178,22 +180,22 @@ func (c *Cluster) stay(ctx context.Context, lease store.Lease) {
 				last = ""
 				c.Logger.Info("joined the cluster")
 			}
-			return c.hold(ctx, lease)
+			return c.keepContact(ctx, lease)
 		})
 		c.contact.refuse()
 		if ctx.Err() == nil && err.Error() != last {
 			last = err.Error()
-			c.Logger.Error("no place in the cluster; refusing requests until this gateway has joined", "error", err)
+			c.Logger.Error("not in the cluster; refusing requests until this gateway has joined", "error", err)
 		}
-		if !errors.Is(err, store.ErrNotFound) { // it has not lost its place just now
-			_ = wait.For(ctx, rejoinTime)
+		if !errors.Is(err, store.ErrNotFound) { // a lost record is written again at once
+			_ = wait.For(ctx, rejoinPause)
 		}
 	}
 }
 
-// hold has contact again and again, and reports at once what others may wait for, until the place is
-// lost.
-func (c *Cluster) hold(ctx context.Context, lease store.Lease) error {
+// keepContact contacts the store at intervals until the record or the lease is lost. In between, it
+// reports new revisions at once, as writers wait for them.
+func (c *Cluster) keepContact(ctx context.Context, lease store.Lease) error {
 	failures, due := 0, time.Now()
 	if c.contact.serving() {
 		due = due.Add(interval(c.Edge.OnStoreLoss))
@@ -206,8 +208,8 @@ func (c *Cluster) hold(ctx context.Context, lease store.Lease) error {
 		case <-time.After(time.Until(due)):
 		}
 		var err error
-		if whole := !time.Now().Before(due) || !c.contact.serving(); whole {
-			err = c.meet(ctx, lease)
+		if !time.Now().Before(due) || !c.contact.serving() {
+			err = c.contactStore(ctx, lease)
 			due = time.Now().Add(interval(c.Edge.OnStoreLoss))
 		} else {
 			err = c.report(ctx, lease)
@@ -220,7 +222,7 @@ func (c *Cluster) hold(ctx context.Context, lease store.Lease) error {
 				until := c.Contact(c.Edge.Name).Until
 				c.Logger.Warn("failed to reach the store; trying again", "error", err, "serving_until", until)
 			}
-			due = time.Now().Add(min(againTime<<min(failures-1, 3), time.Second))
+			due = time.Now().Add(min(retryPause<<min(failures-1, 3), time.Second))
 		case failures > 0:
 			c.Logger.Info("reached the store again")
 			failures = 0
@@ -228,22 +230,22 @@ func (c *Cluster) hold(ctx context.Context, lease store.Lease) error {
 	}
 }
 
-// meet has contact to the store, after which this edge serves. See the package comment.
-func (c *Cluster) meet(ctx context.Context, lease store.Lease) error {
-	ctx, cancel := context.WithTimeout(ctx, contactTime)
+// contactStore makes a contact to the store, after which this edge serves. See the package comment.
+func (c *Cluster) contactStore(ctx context.Context, lease store.Lease) error {
+	ctx, cancel := context.WithTimeout(ctx, contactTimeout)
 	defer cancel()
-	// An edge whose view stands still must not look alive, nor keep its lease.
-	if err := c.store.Reach(ctx, c.put); err != nil {
+	// An edge whose view stands still must neither report nor keep its lease.
+	if err := c.store.Reach(ctx, c.reportRevision); err != nil {
 		return err
 	}
 	sending := c.contact.send()
 	err := c.report(ctx, lease)
 	switch {
 	case err == nil:
-		err = c.store.Reach(ctx, c.put)
-	case errors.Is(err, store.ErrNoSpace) && c.put > 0: // nothing can be changed, so there is nothing to report
+		err = c.store.Reach(ctx, c.reportRevision)
+	case errors.Is(err, store.ErrNoSpace) && c.reportRevision > 0: // there are no changes to report either
 		c.mu.Lock()
-		c.full = time.Now().Add(interval(MaxStoreLoss)) // others notice that there is space by then
+		c.fullUntil = time.Now().Add(interval(MaxStoreLoss)) // by then, all edges notice that there is space again
 		c.mu.Unlock()
 		err = c.store.CatchUp(ctx)
 	}
@@ -258,19 +260,19 @@ func (c *Cluster) meet(ctx context.Context, lease store.Lease) error {
 
 // report puts the report of this edge.
 func (c *Cluster) report(ctx context.Context, lease store.Lease) error {
-	ctx, cancel := context.WithTimeout(ctx, contactTime)
+	ctx, cancel := context.WithTimeout(ctx, contactTimeout)
 	defer cancel()
 	c.mu.Lock()
 	r := store.Report{Applied: c.reached}
 	c.mu.Unlock()
 	revision, err := c.store.SaveReport(ctx, c.Edge, r, lease.ID())
 	if err == nil {
-		c.put = revision
+		c.reportRevision = revision
 	}
 	return err
 }
 
-// watchClocks looks at the clocks again and again, and ends the requests that run at L after the last contact.
+// watchClocks reads the clocks repeatedly, and ends running requests at L after the last contact.
 func (c *Cluster) watchClocks(ctx context.Context) {
 	for next := tickTime; wait.For(ctx, next) == nil; {
 		next = c.tick()
@@ -279,7 +281,7 @@ func (c *Cluster) watchClocks(ctx context.Context) {
 
 func (c *Cluster) tick() (next time.Duration) {
 	next = tickTime // also after a panic
-	defer panics.Recover(c.Logger, "looking at the clocks")
+	defer panics.Recover(c.Logger, "reading the clocks")
 	next, gap, cut := c.contact.tick()
 	if cut {
 		c.store.CutRequests()

@@ -7,10 +7,10 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// confirmTime is how long a write waits for the edges.
-const confirmTime = 5 * time.Second
+// confirmTimeout is how long a write waits for the edges.
+const confirmTimeout = 5 * time.Second
 
-// Confirm implements store.Cluster. It gives up after 5 s.
+// Confirm implements store.Cluster. It fails after confirmTimeout.
 func (c *Cluster) Confirm(ctx context.Context, revision int64) (err error) {
 	began := time.Now()
 	defer func() {
@@ -18,7 +18,7 @@ func (c *Cluster) Confirm(ctx context.Context, revision int64) (err error) {
 			c.Waited(time.Since(began), err == nil)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, confirmTime)
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
 	for {
 		changed := c.changed.Next()
@@ -34,11 +34,12 @@ func (c *Cluster) Confirm(ctx context.Context, revision int64) (err error) {
 	}
 }
 
-// pending returns the edges that may act on the state before revision, which the view has.
+// pending returns the edges that may still act on the state before revision. The view of this edge
+// has reached revision.
 func (c *Cluster) pending(revision int64) (pending []store.PendingEdge) {
 	for _, e := range c.store.Edges() {
-		waits := e.Report == nil && c.reports(e) || e.Report != nil && e.Report.Applied < revision
-		if waits && !e.Is(c.Edge) {
+		behind := e.Report == nil && c.hadReport(e) || e.Report != nil && e.Report.Applied < revision
+		if behind && !e.Is(c.Edge) {
 			pending = append(pending, store.PendingEdge{Edge: e.Name, Until: c.reportedAt(e).Add(e.OnStoreLoss)})
 		}
 	}
@@ -49,17 +50,17 @@ func (c *Cluster) pending(revision int64) (pending []store.PendingEdge) {
 			pending = append(pending, store.PendingEdge{Edge: p.Name, Until: p.serves})
 		}
 	}
-	for _, name := range c.store.UnreadEdges() { // of a later version: nothing is known of it
+	for _, name := range c.store.UnreadEdges() { // records of a later version of Postern
 		pending = append(pending, store.PendingEdge{Edge: name, Until: time.Now().Add(MaxStoreLoss)})
 	}
 	return pending
 }
 
-// reports reports whether an edge without a report had one when note was last called, which is to be called
-// again.
-func (c *Cluster) reports(e store.EdgeState) bool {
+// hadReport reports whether an edge without a report had one when note was last called. A call for the
+// loss of the report will follow.
+func (c *Cluster) hadReport(e store.EdgeState) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.seen[e.Name]
-	return was.report > 0 && was.process.Is(e.Edge)
+	before := c.seen[e.Name]
+	return before.report > 0 && before.process.Is(e.Edge)
 }

@@ -11,14 +11,14 @@ const (
 	MinStoreLoss = 10 * time.Second
 	MaxStoreLoss = forgetTime / 2
 
-	tickTime = time.Second // between two looks at the clocks
+	tickTime = time.Second // between two readings of the clocks
 )
 
-// interval returns the time between two contacts of an edge with L.
+// interval returns the time between two contacts of an edge.
 func interval(l time.Duration) time.Duration { return min(max(l/20, time.Second), 5*time.Second) }
 
-// fresh returns the time since the last contact of an edge with L after which it counts as lost.
-func fresh(l time.Duration) time.Duration { return 3*interval(l) + time.Second }
+// lostAfter returns how old the last contact of an edge is when the edge counts as lost.
+func lostAfter(l time.Duration) time.Duration { return 3*interval(l) + time.Second }
 
 // contact decides whether an edge accepts requests. See the package comment.
 type contact struct {
@@ -26,11 +26,11 @@ type contact struct {
 	limit  time.Duration // L
 
 	mu     sync.Mutex
-	ticked Reading // the last look at the clocks
-	sent   Reading // of the last confirmed contact; at first that of the start
-	period int     // grows when what was sent before no longer counts
-	holds  bool    // the last confirmed contact is of this period
-	runs   bool    // requests of the last confirmed contact may still run
+	ticked Reading // at the last tick
+	sent   Reading // when the last confirmed contact was sent; before the first one, at the start
+	period int     // grows when contacts that were sent before no longer count
+	valid  bool    // the last confirmed contact is of this period
+	runs   bool    // requests that the last confirmed contact has allowed may still run
 }
 
 func newContact(clocks func() Reading, limit time.Duration) *contact {
@@ -38,13 +38,13 @@ func newContact(clocks func() Reading, limit time.Duration) *contact {
 	return &contact{clocks: clocks, limit: limit, ticked: now, sent: now}
 }
 
-// sending is a contact that is about to be sent.
+// sending is a contact that is not confirmed yet.
 type sending struct {
-	at     Reading
+	clocks Reading // before it is sent
 	period int
 }
 
-// send returns a contact that is sent from now on.
+// send returns a contact that is about to be sent.
 func (c *contact) send() sending {
 	now := c.clocks()
 	c.mu.Lock()
@@ -52,46 +52,47 @@ func (c *contact) send() sending {
 	return sending{now, c.period}
 }
 
-// confirm makes the edge serve, unless the time from which the contact is has ended.
+// confirm lets the edge serve, unless the period of the contact has ended.
 func (c *contact) confirm(s sending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s.period == c.period {
-		c.sent, c.holds, c.runs = s.at, true, true
+		c.sent, c.valid, c.runs = s.clocks, true, true
 	}
 }
 
-// refuse makes the edge refuse requests until a contact that is sent later. Those that run may go on.
+// refuse makes the edge refuse requests until it has confirmed a contact that is sent later. Running
+// requests continue.
 func (c *contact) refuse() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.drop()
+	c.endPeriod()
 }
 
-func (c *contact) drop() { c.holds, c.period = false, c.period+1 }
+func (c *contact) endPeriod() { c.valid, c.period = false, c.period+1 }
 
 // serving reports whether the edge may accept a request now.
 func (c *contact) serving() bool {
 	now := c.clocks()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.holds && now.since(c.sent) < c.limit && !now.gap(c.ticked)
+	return c.valid && now.since(c.sent) < c.limit && !now.gap(c.ticked)
 }
 
-// tick looks at the clocks. It returns the time until the next look, and whether the edge has just begun
-// to refuse requests because of a gap, or has to end all that run.
+// tick reads the clocks. It returns the time until the next tick, whether the edge has just begun
+// to refuse requests because of a gap, and whether all running requests have to be cut.
 func (c *contact) tick() (next time.Duration, gap, cut bool) {
 	now := c.clocks()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if gap = now.gap(c.ticked); gap {
-		c.sent.Wall += min(0, now.Wall-c.ticked.Wall) // set back: it goes on from there
+		c.sent.Wall += min(0, now.Wall-c.ticked.Wall) // if it was set back, it continues from there
 	}
 	stood, elapsed := now.since(c.ticked), now.since(c.sent)
 	c.ticked = now
 	cut = c.runs && max(stood, elapsed) >= c.limit
 	if gap || cut {
-		c.drop()
+		c.endPeriod()
 	}
 	if cut {
 		c.runs = false

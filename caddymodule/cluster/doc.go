@@ -1,5 +1,5 @@
-// Package cluster makes several gateways with one store act as one: what one of them revokes, none
-// accepts. A gateway of a cluster is an edge. L is its OnStoreLoss.
+// Package cluster makes several gateways with one store act as one: when one of them has revoked a key,
+// none accepts it. A gateway of a cluster is an edge. L is its OnStoreLoss.
 //
 // # The rule
 //
@@ -17,14 +17,15 @@
 //
 // # What it rests on
 //
-// etcd ends no lease early. A leader that was stopped for longer than the lease can do so when it goes on. Then
-// edges that see their report vanish refuse at once, and a writer that has seen the report waits until L after it.
+// etcd ends no lease early, with one exception: a leader that was stopped for longer than the lease, and continues.
+// Then an edge refuses requests as soon as it sees that its report is gone. A writer that has seen the report waits
+// until L after it.
 //
-// Only the lease, its own process, or an operator who knows that it has stopped removes a report; a
-// later process with the same locked file counts as its own. A put of a report names the record of its
-// process, so it fails once that has left or was replaced.
+// A report is removed only by its lease, by its own process, or by an operator who knows that the process has
+// stopped. A later process with the same locked file counts as the same. A put of a report compares the record of
+// its process, so it fails once the process has left or was replaced.
 //
-// Rates of clocks matter, not their times: that of an edge may be slower than etcd's by a fifth. Elapsed
-// time is the largest difference of three clocks, as some stand still in a suspended machine. After a
-// gap between two looks at them, an edge refuses until its next contact.
+// Clocks need not agree, but the clock of an edge must not be slower than etcd's by more than a fifth. Elapsed
+// time is the largest difference of three clocks, as some stand still while a machine is suspended. After a
+// gap between two readings of the clocks, an edge refuses requests until its next contact.
 package cluster

@@ -12,31 +12,30 @@ import (
 
 const (
 	forgetTime  = time.Hour   // until the leader removes the record of a lost edge
-	forgetPause = time.Minute // between two looks for such edges
+	forgetPause = time.Minute // between two searches for such edges
 )
 
-// seen is what this edge has last seen of an edge.
+// seen is the state of an edge in which this edge has last seen it.
 type seen struct {
 	process store.Edge
 	record  int64 // revisions
 	report  int64
-	at      time.Time // of the last report; without one, when that was noticed
+	time    time.Time // when the last report, or that there is none, was first seen
 }
 
-// ended is a process whose lease has ended. etcd can end it early: a leader that was stopped for longer
-// than the lease ends it by its former times.
+// ended is a process whose lease has ended, possibly too early: see the package comment.
 type ended struct {
 	store.Edge
-	serves time.Time // until when it may accept requests: L after its last report, by a slow clock
+	serves time.Time // it may accept requests until then: L after its last report, by a slow clock
 }
 
-// note notes a change of an edge or of its report.
+// note applies a change of an edge or of its report.
 func (c *Cluster) note(name string) {
 	defer c.changed.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e, ok := c.store.FindEdge(name)                                // with the lock: no other call has seen a later state
-	if name == c.Edge.Name && (!e.Is(c.Edge) || e.Report == nil) { // others no longer wait for this edge
+	e, ok := c.store.FindEdge(name)                                // with the lock, so that calls see states in order
+	if name == c.Edge.Name && (!e.Is(c.Edge) || e.Report == nil) { // writers no longer wait for this edge
 		c.contact.refuse()
 		wait.Wake(c.wake, struct{}{})
 	}
@@ -44,18 +43,19 @@ func (c *Cluster) note(name string) {
 		reports := p.Is(e.Edge) && e.Report != nil
 		return p.Name == name && !ok || reports || e.Succeeds(p.Edge) || !time.Now().Before(p.serves)
 	})
-	was := c.seen[name]
-	now := seen{process: e.Edge, record: e.Revision, report: e.Reported, at: was.at}
+	before := c.seen[name]
+	now := seen{process: e.Edge, record: e.Revision, report: e.Reported, time: before.time}
+	reported := now.report > 0 && now.report != before.report
 	switch {
 	case !ok:
 		delete(c.seen, name)
 		return
-	case was.at.IsZero(), now.report > 0 && now.report != was.report, now.report == 0 && now.record != was.record:
-		now.at = time.Now()
+	case before.time.IsZero(), reported, now.report == 0 && now.record != before.record:
+		now.time = time.Now()
 	}
-	// Without contact, the last report may be older than it looks.
-	if was.report > 0 && now.report == 0 && was.process.Is(e.Edge) && c.InContact() {
-		c.ended = append(c.ended, ended{e.Edge, c.latest(was).Add(e.OnStoreLoss * 9 / 8)})
+	// Only with contact: else the last report may be older than when it was seen.
+	if before.report > 0 && now.report == 0 && before.process.Is(e.Edge) && c.InContact() {
+		c.ended = append(c.ended, ended{e.Edge, c.lastContact(before).Add(e.OnStoreLoss * 9 / 8)})
 	}
 	c.seen[name] = now
 }
@@ -65,21 +65,21 @@ func (c *Cluster) reportedAt(e store.EdgeState) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s, ok := c.seen[e.Name]; ok {
-		return c.latest(s)
+		return c.lastContact(s)
 	}
 	return time.Now() // note has not been called yet
 }
 
-// latest returns until when an edge may have had contact without a later report: as long as the store has
-// no space, there are none. The caller holds the lock.
-func (c *Cluster) latest(s seen) time.Time {
-	if s.report == 0 || c.full.Before(s.at) {
-		return s.at
+// lastContact returns the last time at which an edge may have had contact. That is the time of its report,
+// unless the store had no space for later ones. The caller holds the lock.
+func (c *Cluster) lastContact(s seen) time.Time {
+	if s.report == 0 || c.fullUntil.Before(s.time) {
+		return s.time
 	}
-	return c.full
+	return c.fullUntil
 }
 
-// mayServe reports whether an edge without a report may accept requests, as its lease ended early.
+// mayServe reports whether an edge without a report may accept requests, as its lease may have ended early.
 func (c *Cluster) mayServe(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,12 +89,12 @@ func (c *Cluster) mayServe(name string) bool {
 // Name returns the name of this edge.
 func (c *Cluster) Name() string { return c.Edge.Name }
 
-// Leader reports whether this edge has the duties that one edge fulfills for all. Two edges may
-// believe that for a moment. It may be called before Join.
+// Leader reports whether this edge is the leader, which does the work that one edge does for all. For a
+// moment, two edges may both be leaders. Leader may be called before Join.
 func (c *Cluster) Leader() bool { return c.InContact() && c.LeaderName() == c.Edge.Name }
 
-// LeaderName returns the name of the edge with the duties that one fulfills for all, "" if none
-// is known: that of the edges with contact which has started first.
+// LeaderName returns the name of the leader, "" if none is known. The leader is the edge that has started
+// first of those with contact.
 func (c *Cluster) LeaderName() string {
 	var leader store.EdgeState
 	for _, e := range c.store.Edges() {
@@ -108,7 +108,7 @@ func (c *Cluster) LeaderName() string {
 	return leader.Name
 }
 
-// Draining reports whether clients and connectors shall use other edges.
+// Draining reports whether clients and connectors should use other edges.
 func (c *Cluster) Draining() bool {
 	e, _ := c.store.FindEdge(c.Edge.Name)
 	return e.Draining
@@ -116,10 +116,10 @@ func (c *Cluster) Draining() bool {
 
 // InContact implements store.Cluster.
 func (c *Cluster) InContact() bool {
-	return c.contact.serving() && c.contact.age() < fresh(c.Edge.OnStoreLoss)
+	return c.contact.serving() && c.contact.age() < lostAfter(c.Edge.OnStoreLoss)
 }
 
-// Contact returns what this edge knows of the contact of an edge to the store.
+// Contact returns the contact of an edge to the store, as far as this edge knows.
 func (c *Cluster) Contact(name string) store.Contact {
 	last, l, serving := time.Now().Add(-c.contact.age()), c.Edge.OnStoreLoss, c.contact.serving()
 	if name != c.Edge.Name {
@@ -133,51 +133,51 @@ func (c *Cluster) Contact(name string) store.Contact {
 	if serving {
 		known.Until = last.Add(l)
 	}
-	if serving && time.Since(last) < fresh(l) {
+	if serving && time.Since(last) < lostAfter(l) {
 		known.Last = time.Time{}
 	}
 	return known
 }
 
-// Remove removes an edge that accepts no requests. If stopped says that its program has certainly
-// stopped, it removes the report, too: a program that runs after all accepts requests until it notices
-// that, and joins again.
+// Remove removes an edge that accepts no requests. stopped means that its program has certainly
+// stopped: Remove then removes its report, too. A program that runs nevertheless accepts requests until
+// it notices that, and then joins again.
 func (c *Cluster) Remove(ctx context.Context, name string, stopped bool) error {
 	if err := c.store.CatchUp(ctx); err != nil {
 		return err
 	}
 	e, _ := c.store.FindEdge(name) // the store refuses an edge that does not exist
 	e.Name = name
-	at := c.reportedAt(e)
+	reported := c.reportedAt(e)
 	switch {
 	case e.Is(c.Edge):
 		return store.Errorf(store.ErrInUse,
 			"the edge %s is running: it is this gateway. Stop it, and it leaves the cluster", name)
 	case e.Report == nil && !c.mayServe(name), stopped:
 		return c.store.RemoveLostEdge(ctx, e)
-	case time.Since(at) < fresh(e.OnStoreLoss):
+	case time.Since(reported) < lostAfter(e.OnStoreLoss):
 		return store.Errorf(store.ErrInUse, "the edge %s is running: "+
 			"stop its program, and it leaves the cluster by itself. If it was killed, it can be removed after %s, "+
 			"or at once with `caddy gateway edge remove %s --stopped`",
-			name, shown(at.Add(e.LeaseTime())), name)
+			name, shown(reported.Add(e.LeaseTime())), name)
 	}
 	return store.Errorf(store.ErrInUse, "the edge %s has lost the store, but may accept requests until %s, "+
 		"and can be removed after %s. "+
 		"If its program has certainly stopped, remove it at once with `caddy gateway edge remove %s --stopped`",
-		name, shown(at.Add(e.OnStoreLoss)), shown(at.Add(e.LeaseTime())), name)
+		name, shown(reported.Add(e.OnStoreLoss)), shown(reported.Add(e.LeaseTime())), name)
 }
 
-// shown returns a time for users.
+// shown formats a time for users.
 func shown(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// forget removes edges that are lost for forgetTime while this edge is the leader.
+// forget removes edges that have been lost for forgetTime while this edge is the leader.
 func (c *Cluster) forget(ctx context.Context) {
 	for wait.For(ctx, forgetPause) == nil {
 		c.forgetLost(ctx)
 	}
 }
 
-// forgetLost removes such edges.
+// forgetLost is one search of forget.
 func (c *Cluster) forgetLost(ctx context.Context) {
 	defer panics.Recover(c.Logger, "removing lost edges")
 	for _, e := range c.store.Edges() {
@@ -185,13 +185,13 @@ func (c *Cluster) forgetLost(ctx context.Context) {
 		if e.Report != nil || time.Since(since) < forgetTime || !c.Leader() {
 			continue
 		}
-		attempt, cancel := context.WithTimeout(ctx, contactTime)
+		attempt, cancel := context.WithTimeout(ctx, contactTimeout)
 		err := c.store.RemoveLostEdge(attempt, e)
 		cancel()
 		if err != nil {
 			c.Logger.Warn("failed to remove a lost edge", "edge", e.Name, "error", err)
 			continue
 		}
-		c.Logger.Info("removed an edge that is lost for long", "edge", e.Name, "since", since)
+		c.Logger.Info("removed an edge that was lost for a long time", "edge", e.Name, "since", since)
 	}
 }

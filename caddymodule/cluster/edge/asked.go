@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// answerTime bounds how long a peer may take to read an answer.
-	answerTime = 10 * time.Second
-	// reportTime bounds how long a page waits for the report of a peer, and how old it is at most.
-	reportTime = time.Second
+	// answerTimeout bounds how long a peer may take to read an answer.
+	answerTimeout = 10 * time.Second
+	// reportTimeout bounds how long a page waits for the report of a peer. Reports are cached as long.
+	reportTimeout = time.Second
 	// maxReport bounds the report of a peer, in bytes.
 	maxReport = 16 << 20
 )
@@ -34,27 +34,27 @@ const (
 func (e *Edge) Serve(stream *quic.Stream, m link.Message) {
 	switch m := m.(type) {
 	case link.Activity:
-		answer(stream, func(to io.Writer) error {
+		answer(stream, func(w io.Writer) error {
 			r, err := e.services.Activity.Report(stream.Context(), m.Account)
 			if err != nil {
 				return err
 			}
-			return json.NewEncoder(to).Encode(r)
+			return json.NewEncoder(w).Encode(r)
 		})
 	case link.Kept:
-		answer(stream, func(to io.Writer) error {
-			return e.services.AnswerKept(to, kept.Owner{Account: m.Account, Key: m.Key}, m.ID, m.Delete)
+		answer(stream, func(w io.Writer) error {
+			return e.services.AnswerKept(w, kept.Owner{Account: m.Account, Key: m.Key}, m.ID, m.Delete)
 		})
 	case link.Enter:
 		e.owners.Serve(stream, m)
-	default: // a newer peer asks
+	default: // a question of a newer peer
 		link.Refuse(stream, link.CodeDraining)
 	}
 }
 
 // answer writes an answer and ends the stream.
 func answer(stream *quic.Stream, write func(io.Writer) error) {
-	_ = stream.SetWriteDeadline(time.Now().Add(answerTime))
+	_ = stream.SetWriteDeadline(time.Now().Add(answerTimeout))
 	if write(stream) != nil {
 		link.Refuse(stream, link.CodeInternal)
 		return
@@ -63,10 +63,10 @@ func answer(stream *quic.Stream, write func(io.Writer) error) {
 	stream.CancelRead(0)
 }
 
-// tagSize is the length of the end of an id that names the edge. It leaves 105 random bits.
+// tagSize is the length of the tag at the end of an id. It leaves 105 random bits.
 const tagSize = 5
 
-// tag returns the end of the ids that name an edge. It reveals no name to clients.
+// tag returns the end of ids that were created at an edge. It does not reveal the name to clients.
 func (e *Edge) tag(edge string) string {
 	h := hmac.New(sha256.New, e.Links.Key)
 	h.Write([]byte("postern kept responses\x00" + edge))
@@ -90,51 +90,52 @@ func (e *Edge) Fetch(ctx context.Context, owner kept.Owner, id string, remove bo
 	return nil
 }
 
-// reports caches the reports of the peers by account, for reportTime.
-type reports struct {
-	mu    sync.Mutex
-	since time.Time
-	of    map[string]*reportsOf
+// reportCache caches the reports of the peers for reportTimeout.
+type reportCache struct {
+	mu       sync.Mutex
+	since    time.Time
+	accounts map[string]*accountReports
 }
 
-// reportsOf are the reports about an account.
-type reportsOf struct {
+// accountReports are the reports about an account.
+type accountReports struct {
 	once   sync.Once
-	by     map[string]activity.Report
+	edges  map[string]activity.Report // by name
 	silent []string
 }
 
 // get returns the entry of an account.
-func (r *reports) get(account string) *reportsOf {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now := time.Now(); now.Sub(r.since) >= reportTime {
-		r.since, r.of = now, make(map[string]*reportsOf)
+func (c *reportCache) get(account string) *accountReports {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.since) >= reportTimeout {
+		c.since, c.accounts = now, make(map[string]*accountReports)
 	}
-	of := r.of[account]
-	if of == nil {
-		of = new(reportsOf)
-		r.of[account] = of
+	r := c.accounts[account]
+	if r == nil {
+		r = new(accountReports)
+		c.accounts[account] = r
 	}
-	return of
+	return r
 }
 
 // Reports implements manage.Cluster.
-func (e *Edge) Reports(ctx context.Context, account string) (by map[string]activity.Report, silent []string) {
-	of := e.reports.get(account)
-	of.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTime) // others wait for it, too
+func (e *Edge) Reports(ctx context.Context, account string) (edges map[string]activity.Report, silent []string) {
+	r := e.reports.get(account)
+	r.once.Do(func() {
+		// Not canceled with ctx: other callers may wait for the result, too.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 		defer cancel()
-		of.by, of.silent = e.askReports(ctx, account)
+		r.edges, r.silent = e.askReports(ctx, account)
 	})
-	return of.by, of.silent
+	return r.edges, r.silent
 }
 
-// askReports asks all peers at a time.
-func (e *Edge) askReports(ctx context.Context, account string) (by map[string]activity.Report, silent []string) {
+// askReports asks all peers in parallel.
+func (e *Edge) askReports(ctx context.Context, account string) (edges map[string]activity.Report, silent []string) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	by = make(map[string]activity.Report)
+	edges = make(map[string]activity.Report)
 	for _, other := range e.services.Store.Edges() {
 		if other.Name == e.Name() {
 			continue
@@ -142,14 +143,14 @@ func (e *Edge) askReports(ctx context.Context, account string) (by map[string]ac
 		asking.Go(func() {
 			var r activity.Report
 			err := panics.Do(e.Cluster.Logger, "reading the report of a peer", func() error {
-				return e.Ask(ctx, other.Name, link.Activity{Account: account}, func(from io.Reader) error {
-					return json.NewDecoder(io.LimitReader(from, maxReport)).Decode(&r)
+				return e.Ask(ctx, other.Name, link.Activity{Account: account}, func(answer io.Reader) error {
+					return json.NewDecoder(io.LimitReader(answer, maxReport)).Decode(&r)
 				})
 			})
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
-				by[other.Name] = r
+				edges[other.Name] = r
 			} else {
 				silent = append(silent, other.Name)
 			}
@@ -157,5 +158,5 @@ func (e *Edge) askReports(ctx context.Context, account string) (by map[string]ac
 	}
 	asking.Wait()
 	slices.Sort(silent)
-	return by, silent
+	return edges, silent
 }

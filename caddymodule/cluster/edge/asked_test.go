@@ -92,10 +92,10 @@ func testRecent(t *testing.T, a *Edge) {
 		}
 	}
 	first := a.reports.get("default")
-	a.reports.since = time.Now().Add(-reportTime)
+	a.reports.since = time.Now().Add(-reportTimeout)
 	a.Reports(t.Context(), "other")
-	if len(a.reports.of) != 1 || a.reports.get("default") == first {
-		t.Errorf("an old answer is kept: %v", a.reports.of)
+	if len(a.reports.accounts) != 1 || a.reports.get("default") == first {
+		t.Errorf("an old answer is kept: %v", a.reports.accounts)
 	}
 	long := strings.Repeat("\x01", 1000)
 	var r activity.Report

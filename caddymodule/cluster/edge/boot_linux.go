@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// boot returns what is the same for two processes that have had the file open, and so locked, in one run
-// of one machine: see store.Edge. A copy of the file has another inode.
+// boot returns the identity of a file during one run of its machine: see store.Edge. Two processes with
+// the same identity have had the same file open and locked. A copy of the file has another inode.
 func boot(path string) string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil || len(id) == 0 {

@@ -1,5 +1,5 @@
-// Package edge is a gateway's part in a cluster: it opens the store that the edges share, joins them, and
-// answers for this gateway what the others ask.
+// Package edge is a gateway's part in a cluster: it opens the shared store, joins the cluster, and
+// answers questions of the other edges.
 package edge
 
 import (
@@ -23,28 +23,28 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Options say which cluster a gateway joins.
+// Options describe this gateway and the cluster that it joins.
 type Options struct {
-	// Path is the file of what belongs to this edge alone.
+	// Path is the file with the data of this edge alone.
 	Path string
 	// Shared opens the KV that the edges share.
 	Shared func(context.Context, *slog.Logger) (store.KV, error)
-	// Edge is this gateway; without a name it gets a random one for good.
+	// Edge is this gateway. If it has no name, Join gives it a random one, which it keeps.
 	Edge store.Edge
 }
 
 const (
-	joinTime  = 20 * time.Second
-	leaveTime = 5 * time.Second
+	joinTimeout  = 20 * time.Second
+	leaveTimeout = 5 * time.Second
 )
 
-// Edge is this gateway's part in a cluster: to the store, and to its peers.
+// Edge is this gateway's part in a cluster: its membership, and its connections to peers.
 type Edge struct {
 	*cluster.Cluster
 	*peer.Links
 	services *gateway.Services
 	owners   *owner.Owners
-	reports  reports
+	reports  reportCache
 }
 
 // Start implements gateway.Cluster.
@@ -69,7 +69,7 @@ func (e *Edge) Listening(hub *tunnel.Hub) {
 	e.Use(hub)
 }
 
-// Join opens the store of a cluster and joins that. local is the open file of this edge.
+// Join opens the store of a cluster and joins the cluster. local is the open file of this edge.
 func (p Options) Join(local store.KV, o gateway.JoinOptions) (*store.Store, gateway.Cluster, error) {
 	logger := o.Logger
 	if err := p.identify(context.Background(), local); err != nil {
@@ -85,7 +85,7 @@ func (p Options) Join(local store.KV, o gateway.JoinOptions) (*store.Store, gate
 	if err != nil {
 		return nil, nil, errors.Join(err, kv.Close())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), joinTime)
+	ctx, cancel := context.WithTimeout(context.Background(), joinTimeout)
 	defer cancel()
 	key, err := st.Secret(ctx, store.SecretPeer, gateway.RandomKey)
 	if err == nil {
@@ -102,9 +102,9 @@ func (p Options) Join(local store.KV, o gateway.JoinOptions) (*store.Store, gate
 	return st, edge, nil
 }
 
-// addresses returns where the other edges are dialed, by their names. Edges without a report are
-// among them: they may serve, and have tunnels. There are none before self has its place: until then
-// they know another process by its name.
+// addresses returns the addresses at which to dial the other edges, by their names. It includes edges
+// without a report, as they may serve and have tunnels. It returns none until self has joined: until then,
+// the other edges know another process by its name.
 func addresses(edges []store.EdgeState, self store.Edge) map[string]string {
 	peers, joined := make(map[string]string), false
 	for _, e := range edges {
@@ -133,8 +133,8 @@ func (e *Edge) OnSignIn(m link.SignIn) { e.services.SignIn.OnPeer(signin.Outcome
 // Members implements gateway.Cluster.
 func (e *Edge) Members() tunnel.Members { return e.members(e.services.Store.Edges()) }
 
-// members returns the edges for the connectors of this one: those that have the store, an
-// address, and do not drain.
+// members returns the edges for the connectors of this edge: those that report, have an address, and do
+// not drain.
 func (e *Edge) members(edges []store.EdgeState) tunnel.Members {
 	m := tunnel.Members{Name: e.Name()}
 	for _, other := range edges {
@@ -148,7 +148,7 @@ func (e *Edge) members(edges []store.EdgeState) tunnel.Members {
 	return m
 }
 
-// identity is what an edge's own file says about it.
+// identity is the identity of an edge, in its own file.
 type identity struct {
 	Instance string `json:"instance"` // see store.Edge
 	Name     string `json:"name"`     // if the configuration has none
@@ -156,7 +156,7 @@ type identity struct {
 
 const identityKey = "edge"
 
-// identify completes Edge with the identity in local, which it creates at the first time.
+// identify completes Edge with the identity in local. The first call creates the identity.
 func (p *Options) identify(ctx context.Context, local store.KV) error {
 	item, err := local.Get(ctx, identityKey)
 	if err != nil {
@@ -184,7 +184,7 @@ func (p *Options) identify(ctx context.Context, local store.KV) error {
 // Leave implements gateway.Cluster.
 func (e *Edge) Leave() error {
 	defer e.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	if err := e.Cluster.Leave(ctx); err != nil {
 		return fmt.Errorf("leaving the cluster: %w", err)

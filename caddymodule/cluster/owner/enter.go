@@ -14,11 +14,11 @@ import (
 	"github.com/postern-dev/postern/connector/wait"
 )
 
-// An owner reports that a request waits if it still does after waitingPause: most have a place by
-// then. It reports that again after each beatPause.
+// An owner reports that a request waits after waitingPause, as most requests have a permit by then. It
+// repeats the report after each repeatPause.
 const (
 	waitingPause = 10 * time.Millisecond
-	beatPause    = 300 * time.Millisecond
+	repeatPause  = 300 * time.Millisecond
 )
 
 // limitAnswer is the answer of an owner about limits, in [link.Entered].
@@ -27,21 +27,21 @@ type limitAnswer struct {
 	limits.Look
 }
 
-// enterAt enters a request at another edge. errSilent means that the edge does not answer.
-func (o *Owners) enterAt(ctx context.Context, edge string, r queue.Request) (queue.Place, error) {
+// enterThere enters a request at another edge. errSilent means that the edge does not answer.
+func (o *Owners) enterThere(ctx context.Context, edge string, r queue.Request) (queue.Place, error) {
 	stream, err := o.Open(edge)
 	if err != nil {
 		return queue.Place{}, err
 	}
-	held := false
+	permitted := false
 	defer func() { // after a panic, too
-		if !held {
+		if !permitted {
 			link.Refuse(stream, link.CodeNone)
 		}
 	}()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silent := time.AfterFunc(answerTime, func() { cancel(errSilent) })
+	silent := time.AfterFunc(answerTimeout, func() { cancel(errSilent) })
 	defer silent.Stop()
 
 	enter := link.Enter{
@@ -51,7 +51,7 @@ func (o *Owners) enterAt(ctx context.Context, edge string, r queue.Request) (que
 	if r.Deployment == "" {
 		enter.Need, _ = json.Marshal(r.Need) // its fields always encode
 	}
-	entered, err := link.AskPermit(ctx, stream, enter, func() { silent.Reset(silentTime) })
+	entered, err := link.AskPermit(ctx, stream, enter, func() { silent.Reset(silentTimeout) })
 	if err != nil {
 		return queue.Place{}, err
 	}
@@ -59,11 +59,11 @@ func (o *Owners) enterAt(ctx context.Context, edge string, r queue.Request) (que
 	if err != nil {
 		return queue.Place{}, err
 	}
-	held = true
-	return queue.PlaceElsewhere(entered.Waited, look, func(used limits.Used) { leave(stream, used) }), nil
+	permitted = true
+	return queue.PlaceElsewhere(entered.Waited, look, func(used limits.Used) { release(stream, used) }), nil
 }
 
-// read reads the answer of an owner. It returns its refusal as an error.
+// read reads the answer of an owner. A refusal is an error.
 func read(entered link.Entered) (limits.Look, error) {
 	var answer limitAnswer
 	if entered.Limits != nil {
@@ -84,9 +84,9 @@ func read(entered link.Entered) (limits.Look, error) {
 	return limits.Look{}, errors.New("the owner refuses: " + entered.Refused)
 }
 
-// leave returns a place at another edge. If its stream has ended, the place has, too; what was used is
-// in the sums that the next owner reads from the store.
-func leave(stream link.Stream, used limits.Used) {
+// release releases a permit of another edge, and reports what the request has used. If the stream was lost,
+// the permit has ended; the next owner reads the usage from the store.
+func release(stream link.Stream, used limits.Used) {
 	if used == (limits.Used{}) {
 		link.Refuse(stream, link.CodeNone)
 		return
@@ -95,8 +95,8 @@ func leave(stream link.Stream, used limits.Used) {
 	link.ReleasePermit(stream, link.Used{Used: data})
 }
 
-// Serve serves the enter of another edge. The place lasts as long as the stream, or until the other
-// edge sends what the request has used.
+// Serve serves the enter of another edge. The permit ends with the stream, or when the other edge
+// reports what the request has used.
 func (o *Owners) Serve(stream link.Stream, m link.Enter) {
 	r := queue.Request{
 		Name: queue.Name{Account: m.Account, Deployment: m.Deployment}, Key: m.Key, Owner: m.Owner,
@@ -111,8 +111,8 @@ func (o *Owners) Serve(stream link.Stream, m link.Enter) {
 		return
 	}
 	control := link.NewControl(stream)
-	place, err := o.wait(stream, control, r)
-	answer, entered := limitAnswer{Look: place.Look()}, link.Entered{Waited: place.Waited()}
+	permit, err := o.wait(stream, control, r)
+	answer, entered := limitAnswer{Look: permit.Look()}, link.Entered{Waited: permit.Waited()}
 	switch {
 	case err == nil:
 	case errors.Is(err, queue.ErrFull):
@@ -135,7 +135,7 @@ func (o *Owners) Serve(stream link.Stream, m link.Enter) {
 		return
 	}
 	settle := func(used limits.Used) {
-		place.Settle(used)
+		permit.Settle(used)
 		link.Refuse(stream, link.CodeNone)
 	}
 	if m.Deployment != "" {
@@ -156,21 +156,21 @@ func (o *Owners) Serve(stream link.Stream, m link.Enter) {
 func (o *Owners) serving() bool {
 	for _, e := range o.Edges() {
 		if e.Name == o.Edge {
-			return counts(e)
+			return canOwn(e)
 		}
 	}
 	return false
 }
 
-// wait enters the queue here. Meanwhile it reports to the other edge that the request waits.
+// wait enters the queue here, and meanwhile reports to the other edge that the request waits.
 func (o *Owners) wait(stream link.Stream, control *link.Control, r queue.Request) (queue.Place, error) {
 	waiting, end := context.WithCancel(stream.Context())
-	var beats sync.WaitGroup
-	defer beats.Wait() // what follows is sent last
+	var reports sync.WaitGroup
+	defer reports.Wait() // so that the answer is sent after all reports
 	defer end()
-	beats.Go(func() {
+	reports.Go(func() {
 		for pause := waitingPause; wait.For(waiting, pause) == nil && control.Send(link.Waiting{}) == nil; {
-			pause = beatPause
+			pause = repeatPause
 		}
 	})
 	return o.Queues.EnterHere(stream.Context(), r)

@@ -1,12 +1,12 @@
-// Package owner has the edges of a cluster count requests together: all requests of a deployment with
-// a limit enter its queue at one edge, its owner, and so do those of an account with limits.
+// Package owner counts requests for all edges of a cluster: all requests of a deployment with a limit
+// enter its queue at one edge, its owner. All requests of an account with limits enter at the account's owner.
 //
 // The owner is the first edge that has a report and does not drain, in an order that differs between
-// deployments. All edges have the same list of edges, so they agree. A request enters there over a
-// stream, and has its place as long as the stream lasts. If the stream ends, a request that runs goes
-// on and is not counted, and one that waits enters again. An edge that does not answer is passed over
-// for a while, and the next of the order is the owner. So after a change of the owner, as many
-// requests as before may run in addition to those that the new owner counts.
+// deployments and accounts. All edges have the same list of edges, so they agree. A request enters there over a
+// stream, and has its permit until the stream ends. If the stream is lost, a running request
+// continues without being counted, and a waiting one enters again. An edge that does not answer is
+// skipped for a while, and the next edge of the order is the owner. After a change of the owner,
+// the requests of the former owner may therefore run in addition to those of the new one.
 package owner
 
 import (
@@ -26,15 +26,15 @@ import (
 )
 
 const (
-	// answerTime is how long an owner may take to answer an enter: that it has a place, or that
+	// answerTimeout is how long an owner may take to answer an enter, with a permit or the message that
 	// the request waits.
-	answerTime = 500 * time.Millisecond
-	// silentTime is how long it may send nothing while the request waits.
-	silentTime = time.Second
-	// passTime is how long an edge is passed over that has not answered, or refuses.
-	passTime = 5 * time.Second
-	// mostSilent is how many edges a request waits for that do not answer.
-	mostSilent = 2
+	answerTimeout = 500 * time.Millisecond
+	// silentTimeout is how long an owner may send nothing while the request waits.
+	silentTimeout = time.Second
+	// skipTime is how long an edge is skipped after it has not answered, or has refused.
+	skipTime = 5 * time.Second
+	// maxSilent is how many edges that do not answer a request tries.
+	maxSilent = 2
 )
 
 var errSilent = errors.New("it does not answer")
@@ -44,7 +44,7 @@ type Options struct {
 	Edge    string                                 // the name of this gateway
 	Edges   func() []store.EdgeState               // of the cluster
 	Open    func(edge string) (link.Stream, error) // opens a stream to another edge itself
-	Suspect func(edge string)                      // is called when another edge does not answer
+	Suspect func(edge string)                      // called when another edge does not answer
 	Queues  *queue.Queues                          // of this gateway
 	Logger  *slog.Logger
 }
@@ -52,36 +52,36 @@ type Options struct {
 // Owners finds the owners of queues and limits, and enters there. It is safe for concurrent use.
 type Owners struct {
 	Options
-	lost logs.Sampler[string] // logs edges that are passed over
+	skips logs.Sampler[string] // logs edges that are skipped
 
-	mu     sync.Mutex
-	passed map[string]time.Time // edges that are passed over, until then
+	mu      sync.Mutex
+	skipped map[string]time.Time // edges, and until when they are skipped
 }
 
-// New returns owners. Enter is for [queue.Queues.Share].
-func New(o Options) *Owners { return &Owners{Options: o, passed: make(map[string]time.Time)} }
+// New returns owners. [Owners.Enter] is for [queue.Queues.Share].
+func New(o Options) *Owners { return &Owners{Options: o, skipped: make(map[string]time.Time)} }
 
-// Enter is [queue.Queues.EnterHere] at the owner. It takes up to answerTime longer for each edge that
-// does not answer.
+// Enter is [queue.Queues.EnterHere] at the owner. Each edge that does not answer delays it by up to
+// answerTimeout.
 func (o *Owners) Enter(ctx context.Context, r queue.Request) (queue.Place, error) {
 	began, wait, need := time.Now(), r.Bounds.Wait, r.Need.Wait
 	owner := o.first(r.Name)
 	for silent := 0; owner != o.Edge; {
-		place, err := o.enterAt(ctx, owner, r)
+		permit, err := o.enterThere(ctx, owner, r)
 		switch {
 		case err == nil, isRefusal(err):
-			return place, err
+			return permit, err
 		case ctx.Err() != nil:
 			return queue.Place{}, context.Cause(ctx)
 		case errors.Is(err, errSilent):
 			silent++
-			o.Suspect(owner) // the request must not wait there for its answer either
+			o.Suspect(owner) // so that the request is not sent there either
 		}
-		next := o.pass(owner, r.Name)
-		if silent == mostSilent {
+		next := o.skip(owner, r.Name)
+		if silent == maxSilent {
 			next = o.Edge
 		}
-		o.lost.Log(o.Logger, slog.LevelWarn, owner, time.Now(),
+		o.skips.Log(o.Logger, slog.LevelWarn, owner, time.Now(),
 			"counting requests at another edge, or here alone, as the edge that counts them for all cannot be reached",
 			"edge", owner, "instead", next, "account_id", r.Account, "deployment", r.Deployment, "error", err)
 		left := wait + need - time.Since(began)
@@ -91,7 +91,7 @@ func (o *Owners) Enter(ctx context.Context, r queue.Request) (queue.Place, error
 	return o.Queues.EnterHere(ctx, r)
 }
 
-// first returns the owner, this edge if there is no other one.
+// first returns the owner: this edge if there is no other one.
 func (o *Owners) first(n queue.Name) string {
 	owner, first, now := o.Edge, uint64(0), time.Now()
 	key, edges := n.Account+"\x00"+n.Deployment, o.Edges()
@@ -99,22 +99,22 @@ func (o *Owners) first(n queue.Name) string {
 	defer o.mu.Unlock()
 	for _, e := range edges {
 		rank := tunnel.Rank(key, e.Name)
-		if counts(e) && rank > first && !now.Before(o.passed[e.Name]) {
+		if canOwn(e) && rank > first && !now.Before(o.skipped[e.Name]) {
 			owner, first = e.Name, rank
 		}
 	}
 	return owner
 }
 
-// counts reports whether an edge counts requests of other edges.
-func counts(e store.EdgeState) bool { return e.Report != nil && !e.Draining }
+// canOwn reports whether an edge counts requests of other edges.
+func canOwn(e store.EdgeState) bool { return e.Report != nil && !e.Draining }
 
-// pass passes over an edge for a while, and returns the owner without it.
-func (o *Owners) pass(edge string, n queue.Name) (owner string) {
+// skip skips an edge for a while, and returns the owner without it.
+func (o *Owners) skip(edge string, n queue.Name) (owner string) {
 	now := time.Now()
 	o.mu.Lock()
-	maps.DeleteFunc(o.passed, func(_ string, until time.Time) bool { return !now.Before(until) })
-	o.passed[edge] = now.Add(passTime)
+	maps.DeleteFunc(o.skipped, func(_ string, until time.Time) bool { return !now.Before(until) })
+	o.skipped[edge] = now.Add(skipTime)
 	o.mu.Unlock()
 	return o.first(n)
 }

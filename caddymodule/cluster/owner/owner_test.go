@@ -131,7 +131,7 @@ func TestOwnerDies(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		for i, w := range waits[:2] {
-			if w.err != nil || w.at.Sub(killed) > silentTime {
+			if w.err != nil || w.at.Sub(killed) > silentTimeout {
 				t.Errorf("request %d, which waits when its owner is killed: %v after %v", i, w.err, w.at.Sub(killed))
 			}
 		}
@@ -178,22 +178,22 @@ func TestOwnerSilent(t *testing.T) {
 			}
 		}
 		edges[0].kill()
-		took("the first owner is silent", answerTime, nil, 1, time.Minute)
+		took("the first owner is silent", answerTimeout, nil, 1, time.Minute)
 		took("it is passed over", 0, nil, 1, time.Minute)
-		time.Sleep(passTime)
+		time.Sleep(skipTime)
 		took("its connection has ended", 0, nil, 1, time.Minute)
-		time.Sleep(passTime)
+		time.Sleep(skipTime)
 		there := edges[1].come(t, "k", time.Minute)
 		took("a wait, with that for the owner", 2*time.Second, queue.ErrTimeout, 1, 2*time.Second)
 		took("no wait", 0, queue.ErrFull, -1, time.Second)
 		there.place.Leave()
 		edges[0].start(t, edges[0].Edge, 1)
-		time.Sleep(passTime)
+		time.Sleep(skipTime)
 		for _, silent := range edges[:3] {
 			silent.kill()
 		}
-		took("three owners are silent", mostSilent*answerTime, nil, 1, time.Minute)
-		took("two are passed over", answerTime, nil, 1, 100*time.Millisecond)
+		took("three owners are silent", maxSilent*answerTimeout, nil, 1, time.Minute)
+		took("two are skipped", answerTimeout, nil, 1, 100*time.Millisecond)
 		took("all are passed over", 0, nil, 1, time.Minute)
 	})
 }
@@ -295,7 +295,7 @@ func TestChanges(t *testing.T) {
 				})
 			}
 			rest := func(what string) {
-				time.Sleep(500*time.Millisecond + passTime + 6*longest) // the former owner's queue is empty by then
+				time.Sleep(500*time.Millisecond + skipTime + 6*longest) // the former owner's queue is empty by then
 				if n := most.Load(); n > 2*limit {
 					t.Errorf("seed %d, %s: %d requests at a time", seed, what, n)
 				}

@@ -21,15 +21,15 @@ func (l *Links) Open(peer string) (*quic.Stream, error) {
 	return nil, tunnel.ErrNoPeer
 }
 
-// Suspect has requests avoid the tunnels at a peer, which does not answer.
+// Suspect marks the tunnels at a peer that does not answer as suspect: see [tunnel.Hub.Suspect].
 func (l *Links) Suspect(peer string) {
 	if hub := l.hub.Load(); hub != nil {
 		hub.Suspect(peer)
 	}
 }
 
-// Ask sends a message to a peer itself, and has read read the answer, until ctx ends. What read
-// leaves of it is dropped.
+// Ask sends m to a peer itself and calls read with the answer. The answer ends with an error when ctx
+// ends. Ask drops the part of the answer that read has not read.
 func (l *Links) Ask(ctx context.Context, peer string, m link.Message, read func(io.Reader) error) error {
 	if err := l.ask(ctx, peer, m, read); err != nil {
 		return fmt.Errorf("asking the gateway %q: %w", peer, err)
@@ -63,19 +63,19 @@ func (l *Links) serve(stream *quic.Stream) {
 }
 
 func (l *Links) answer(stream *quic.Stream) {
-	_ = stream.SetReadDeadline(time.Now().Add(sendTime))
-	to, err := link.ReadRelayHeader(stream)
+	_ = stream.SetReadDeadline(time.Now().Add(sendTimeout))
+	header, err := link.ReadRelayHeader(stream)
 	var asked link.Message
-	if err == nil && to.Connector == "" {
+	if err == nil && header.Connector == "" {
 		asked, err = link.ReadAsked(stream)
 	}
 	_ = stream.SetReadDeadline(time.Time{})
 	switch hub := l.hub.Load(); {
 	case err != nil, hub == nil, asked != nil && l.Gateway.Serving() != nil:
-		link.Refuse(stream, link.CodeDraining) // the connector has nothing of the request
+		link.Refuse(stream, link.CodeDraining) // nothing of the request was sent to a connector
 	case asked != nil:
 		l.Gateway.Serve(stream, asked)
 	default:
-		hub.Relay(stream, to, l.Gateway.Serving)
+		hub.Relay(stream, header, l.Gateway.Serving)
 	}
 }

@@ -1,5 +1,6 @@
-// Package peer connects a gateway to the others of its cluster, over the protocol of tunnels:
-// to its peers a gateway is a client that proves that it has the cluster's key.
+// Package peer connects a gateway to the other gateways of its cluster, its peers, with the protocol
+// of tunnels. Each gateway dials each peer, proves that it has the cluster's key, and announces its tunnels.
+// The peer then sends requests for these tunnels over the connection.
 package peer
 
 import (
@@ -22,24 +23,24 @@ import (
 	"github.com/postern-dev/postern/connector/wait"
 )
 
-// dialTime bounds an attempt to connect to a peer.
-const dialTime = 10 * time.Second
+// dialTimeout bounds an attempt to connect to a peer.
+const dialTimeout = 10 * time.Second
 
-// dialPause is between the end of a connection, or of an attempt, and the next attempt.
+// dialPause is the time between the end of a connection, or of an attempt, and the next attempt.
 const dialPause = 500 * time.Millisecond
 
-// maxRequests bounds the requests of a peer that run at a time.
+// maxRequests bounds the running requests of a peer.
 const maxRequests = 16384
 
-// idPrefix begins the id with which a gateway preauthenticates. Those of connectors have no dot.
+// idPrefix begins the id with which a gateway preauthenticates. Ids of connectors contain no dot.
 const idPrefix = "peer."
 
 // Options are the parameters of New.
 type Options struct {
 	Name, Region string        // of this gateway
 	Key          []byte        // of the cluster
-	Pin          func() string // of the identity that all its gateways have; "": not known yet
-	// Peers returns the addresses of the others by their names. [Links.Follow] applies changes.
+	Pin          func() string // of the identity that all its gateways share; "": not known yet
+	// Peers returns the addresses of the peers by their names. [Links.Follow] applies changes.
 	Peers   func() map[string]string
 	Gateway Gateway
 	Logger  *slog.Logger // nil discards
@@ -49,11 +50,11 @@ type Options struct {
 type Gateway interface {
 	// Serving fails while this gateway may have missed changes.
 	Serving() error
-	// Pairings returns what peers must know about the pairings of this gateway. It must not call
+	// Pairings returns messages for new peers about the pairings of this gateway. It must not call
 	// the links.
 	Pairings() []link.Pairing
-	// OnPairing returns the handler of the messages of one peer about its pairings. They are
-	// forgotten when ctx ends.
+	// OnPairing returns the handler for messages of one peer about its pairings. The pairings end
+	// with ctx.
 	OnPairing(ctx context.Context) func(link.Pairing)
 	// OnSignIn applies a message of a peer about an attempt to sign in there.
 	OnSignIn(m link.SignIn)
@@ -108,7 +109,7 @@ func (l *Links) Match(id string, match func(secretHash []byte) bool) bool {
 	return strings.HasPrefix(id, idPrefix) && match(hash[:])
 }
 
-// Use has the peers use the tunnels of a hub, in place of those of an earlier one, and calls Follow.
+// Use announces the tunnels of hub to the peers, instead of those of an earlier hub, and calls Follow.
 func (l *Links) Use(hub *tunnel.Hub) {
 	l.hub.Store(hub)
 	l.Follow()
@@ -117,8 +118,8 @@ func (l *Links) Use(hub *tunnel.Hub) {
 // Hub returns the hub in use; nil: there is none yet.
 func (l *Links) Hub() *tunnel.Hub { return l.hub.Load() }
 
-// Follow begins to keep connections to the peers that are new or have another address, and ends
-// those to peers that are gone.
+// Follow applies changes of the peers: it connects to new peers and to changed addresses, and closes the
+// connections to removed peers and to former addresses.
 func (l *Links) Follow() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,7 +144,7 @@ func (l *Links) Follow() {
 func (l *Links) keep(ctx context.Context, name, address string) {
 	log, failing := l.Logger.With("peer", name), false
 	for ; ctx.Err() == nil; _ = wait.For(ctx, dialPause) {
-		var open *opened
+		var open *outgoing
 		err := panics.Do(log, "connecting to a peer", func() (err error) {
 			open, err = l.dial(ctx, address)
 			return err
@@ -161,9 +162,10 @@ func (l *Links) keep(ctx context.Context, name, address string) {
 	}
 }
 
-// dial connects to a peer. The first connection from an address only makes that known there.
-func (l *Links) dial(ctx context.Context, address string) (*opened, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
+// dial connects to a peer. If the peer does not know the address of this gateway, it denies the first
+// connection with DenyAgain, and gives the next one the windows of a peer.
+func (l *Links) dial(ctx context.Context, address string) (*outgoing, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	open, err := l.dialOnce(ctx, address)
 	if deny := (link.Deny{}); errors.As(err, &deny) && deny.Code == link.DenyAgain {
@@ -172,13 +174,13 @@ func (l *Links) dial(ctx context.Context, address string) (*opened, error) {
 	return open, err
 }
 
-// dialOnce opens a connection and says hello.
-func (l *Links) dialOnce(ctx context.Context, address string) (*opened, error) {
+// dialOnce opens a connection and completes the exchange of hello and welcome.
+func (l *Links) dialOnce(ctx context.Context, address string) (*outgoing, error) {
 	token := func() link.Token {
 		return link.Token{Server: address, Pin: l.Pin(), Connector: idPrefix + l.Name, Secret: string(l.Key)}
 	}
-	conn, err := dial.NewQUIC(dial.Target{Server: address, Token: token, MaxRequests: maxRequests, Peer: true}).Dial(ctx,
-		nil)
+	target := dial.Target{Server: address, Token: token, MaxRequests: maxRequests, Peer: true}
+	conn, err := dial.NewQUIC(target).Dial(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +192,7 @@ func (l *Links) dialOnce(ctx context.Context, address string) (*opened, error) {
 	return open, nil
 }
 
-func (l *Links) hello(ctx context.Context, conn *dial.Conn) (*opened, error) {
+func (l *Links) hello(ctx context.Context, conn *dial.Conn) (*outgoing, error) {
 	proof, err := link.PeerProof(l.Key, conn.ConnectionState().TLS, l.Name)
 	if err != nil {
 		return nil, err
@@ -199,7 +201,7 @@ func (l *Links) hello(ctx context.Context, conn *dial.Conn) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	open := &opened{conn: conn, stream: stream, control: link.NewControl(stream)}
+	open := &outgoing{conn: conn, stream: stream, control: link.NewControl(stream)}
 	deadline, _ := ctx.Deadline()
 	_ = stream.SetReadDeadline(deadline)
 	if err := open.send(link.Hello{Peer: l.Name, Region: l.Region, Secret: proof}); err != nil {

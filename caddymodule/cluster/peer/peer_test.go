@@ -12,7 +12,7 @@ import (
 )
 
 // connect returns a connection to a peer that sends nothing, and the peer's end.
-func connect(t *testing.T) (o *opened, there *quic.Conn) {
+func connect(t *testing.T) (o *outgoing, there *quic.Conn) {
 	t.Helper()
 	key, err := link.NewIdentity()
 	if err != nil {
@@ -38,7 +38,8 @@ func connect(t *testing.T) (o *opened, there *quic.Conn) {
 	if there, err = listener.Accept(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return &opened{conn: &dial.Conn{Conn: &link.Conn{Conn: conn}}, stream: stream, control: link.NewControl(stream)}, there
+	wrapped := &dial.Conn{Conn: &link.Conn{Conn: conn}}
+	return &outgoing{conn: wrapped, stream: stream, control: link.NewControl(stream)}, there
 }
 
 // TestSilentPeer: a peer gets pings all the time, and is lost soon if it answers none.

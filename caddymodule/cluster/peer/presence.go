@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	publishInterval = 100 * time.Millisecond // between two comparisons with what was published
-	// activeRounds is how many of them there are between two counts of running requests.
+	publishInterval = 100 * time.Millisecond // between two comparisons with the published state
+	// activeRounds is the number of comparisons for each count of running requests.
 	activeRounds = 10
 	// maxQueued bounds the messages that wait for a peer that does not read.
 	maxQueued = 1 << 16
@@ -51,7 +51,7 @@ func (p *presence) queue(messages ...link.Message) {
 	}
 }
 
-// announce sends a peer all tunnels that take requests, the pairings, and each change, until ctx ends.
+// announce sends a peer all tunnels that take requests, the pairings, and all changes, until ctx ends.
 func (l *Links) announce(ctx context.Context, send func(link.Message) error) error {
 	p := &l.presence
 	s := l.subscribe()
@@ -67,10 +67,10 @@ func (l *Links) announce(ctx context.Context, send func(link.Message) error) err
 		case <-s.wake:
 		}
 		p.mu.Lock()
-		queue, most := s.queue, maxQueued+2*len(p.published)
+		queue, limit := s.queue, maxQueued+2*len(p.published)
 		s.queue = nil
 		p.mu.Unlock()
-		if len(queue) > most {
+		if len(queue) > limit {
 			return errBehind
 		}
 		for _, m := range queue {
@@ -81,7 +81,7 @@ func (l *Links) announce(ctx context.Context, send func(link.Message) error) err
 	}
 }
 
-// subscribe adds a peer, for which what is published already is queued.
+// subscribe adds a peer, and queues the published state for it.
 func (l *Links) subscribe() *subscriber {
 	p := &l.presence
 	s := &subscriber{wake: make(chan struct{}, 1)}
@@ -112,7 +112,7 @@ func (l *Links) publishChanges() {
 	}
 }
 
-// publishOnce publishes what has changed. It reports whether there are subscribers.
+// publishOnce publishes changes. It reports whether there are subscribers.
 func (l *Links) publishOnce(active bool) (subscribed bool) {
 	p := &l.presence
 	p.mu.Lock()

@@ -6,9 +6,9 @@ import (
 )
 
 // Receive implements tunnel.Peers.
-func (l *Links) Receive(e *tunnel.PeerConn) func(link.Message) {
-	tunnels := tunnelsAt{e, make(map[string]*tunnel.Session)}
-	onPairing := l.Gateway.OnPairing(e.Context())
+func (l *Links) Receive(p *tunnel.PeerConn) func(link.Message) {
+	tunnels := peerTunnels{p, make(map[string]*tunnel.Session)}
+	onPairing := l.Gateway.OnPairing(p.Context())
 	return func(m link.Message) {
 		switch m := m.(type) {
 		case link.Tunnel:
@@ -21,25 +21,25 @@ func (l *Links) Receive(e *tunnel.PeerConn) func(link.Message) {
 	}
 }
 
-// tunnelsAt are the tunnels at a peer.
-type tunnelsAt struct {
-	edge *tunnel.PeerConn
-	byID map[string]*tunnel.Session
+// peerTunnels are the tunnels at a peer.
+type peerTunnels struct {
+	conn     *tunnel.PeerConn
+	sessions map[string]*tunnel.Session // by id
 }
 
 // apply applies a message of the peer about one of its tunnels.
-func (t tunnelsAt) apply(m link.Tunnel) {
-	switch s := t.byID[m.Session]; {
+func (t peerTunnels) apply(m link.Tunnel) {
+	switch s := t.sessions[m.Session]; {
 	case m.Opened != nil:
 		if s != nil { // sent again
-			t.edge.Remove(s)
+			t.conn.Remove(s)
 		}
-		t.byID[m.Session] = t.edge.Add(m)
+		t.sessions[m.Session] = t.conn.Add(m)
 	case s == nil:
 	case m.Ended:
-		t.edge.Remove(s)
-		delete(t.byID, m.Session)
+		t.conn.Remove(s)
+		delete(t.sessions, m.Session)
 	default:
-		t.edge.Update(s, m)
+		t.conn.Update(s, m)
 	}
 }

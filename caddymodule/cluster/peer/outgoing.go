@@ -15,20 +15,21 @@ import (
 )
 
 const (
-	pingTime = 500 * time.Millisecond // between two pings
-	lostTime = 3 * time.Second        // that a peer may be silent
-	sendTime = 5 * time.Second        // that it may take to read a message
+	pingPause   = 500 * time.Millisecond // between two pings
+	lostAfter   = 3 * time.Second        // without a message of the peer
+	sendTimeout = 5 * time.Second        // for the peer to read a message
 )
 
-// opened is an open connection to a peer. Requests of the peer come over it.
-type opened struct {
+// outgoing is an open connection that this gateway has dialed to a peer. The peer's requests for tunnels
+// here come over it.
+type outgoing struct {
 	conn    *dial.Conn
 	stream  *quic.Stream
 	control *link.Control
 }
 
-// run uses the connection until it or ctx ends, and returns why it has ended.
-func (o *opened) run(ctx context.Context, log *slog.Logger, l *Links) error {
+// run uses the connection until it or ctx ends, and returns the reason for its end.
+func (o *outgoing) run(ctx context.Context, log *slog.Logger, l *Links) error {
 	defer context.AfterFunc(ctx, func() { _ = o.conn.Close(link.CloseNone, "") })()
 	go o.work(log, "accepting requests of a peer", func() { o.serve(l) })
 	go o.work(log, "sending a peer the tunnels", func() { o.announce(l) })
@@ -39,8 +40,8 @@ func (o *opened) run(ctx context.Context, log *slog.Logger, l *Links) error {
 }
 
 // send sends a message. The connection ends if the peer does not read it.
-func (o *opened) send(m link.Message) error {
-	_ = o.stream.SetWriteDeadline(time.Now().Add(sendTime))
+func (o *outgoing) send(m link.Message) error {
+	_ = o.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
 	err := o.control.Send(m)
 	if err != nil {
 		_ = o.conn.Close(link.CloseLost, "")
@@ -49,25 +50,25 @@ func (o *opened) send(m link.Message) error {
 }
 
 // work calls f. A panic ends the connection.
-func (o *opened) work(log *slog.Logger, doing string, f func()) {
+func (o *outgoing) work(log *slog.Logger, doing string, f func()) {
 	if panics.Do(log, doing, func() error { f(); return nil }) != nil {
 		_ = o.conn.Close(link.CloseLost, "")
 	}
 }
 
-// ping pings the peer until the connection ends: so both ends notice a silent one.
-func (o *opened) ping() {
+// ping pings the peer until the connection ends, so that both ends notice if the other one is silent.
+func (o *outgoing) ping() {
 	for o.send(link.Ping{}) == nil {
-		if wait.For(o.conn.Context(), pingTime) != nil {
+		if wait.For(o.conn.Context(), pingPause) != nil {
 			return
 		}
 	}
 }
 
-// receive ends the connection when it fails, or when the peer has been silent for too long.
-func (o *opened) receive() {
+// receive reads the pongs of the peer. It closes the connection when that fails or the peer is silent for lostAfter.
+func (o *outgoing) receive() {
 	for {
-		_ = o.stream.SetReadDeadline(time.Now().Add(lostTime))
+		_ = o.stream.SetReadDeadline(time.Now().Add(lostAfter))
 		if _, err := o.control.Receive(); err != nil && !errors.Is(err, link.ErrUnknownMessage) {
 			_ = o.conn.Close(link.CloseLost, "")
 			return
@@ -76,7 +77,7 @@ func (o *opened) receive() {
 }
 
 // serve serves requests of the peer until the connection ends.
-func (o *opened) serve(l *Links) {
+func (o *outgoing) serve(l *Links) {
 	for {
 		stream, err := o.conn.AcceptStream(context.Background())
 		if err != nil {
@@ -86,8 +87,8 @@ func (o *opened) serve(l *Links) {
 	}
 }
 
-// announce sends the peer the tunnels here until the connection ends.
-func (o *opened) announce(l *Links) {
+// announce sends the tunnels of this gateway to the peer until the connection ends.
+func (o *outgoing) announce(l *Links) {
 	if l.announce(o.conn.Context(), o.send) != nil {
 		_ = o.conn.Close(link.CloseLost, "")
 	}
