@@ -82,7 +82,7 @@ var unguarded = map[string][]string{
 	},
 	"works on what this gateway or this machine has checked": {
 		"caddymodule/cluster/certstore/certstore.go call",
-		"caddymodule/cluster/certstore/lock.go hold",
+		"caddymodule/cluster/certstore/lock.go keep",
 		"caddymodule/events/presence.go checkAfter",
 		"caddymodule/events/sources.go newSources",
 		"caddymodule/events/sources.go touchAll",

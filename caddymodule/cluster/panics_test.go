@@ -68,7 +68,7 @@ func TestPanicOfClocks(t *testing.T) {
 		r.log.PanicAt("for on_store_loss")
 		a.set(false)
 		time.Sleep(2 * time.Minute)
-		r.log.Expect(t, "looking at the clocks", 1)
+		r.log.Expect(t, "reading the clocks", 1)
 		if !ended.Load() {
 			t.Error("a request goes on")
 		}

@@ -1,25 +1,31 @@
 // Package link implements both ends of the tunnel protocol between a gateway and its
 // connectors.
 //
+// A connector runs next to model servers, its upstreams, and dials the gateway. The gateway sends the
+// requests of its clients through this connection, the tunnel. A connector authenticates with a
+// tunnel token, which contains its id, its secret, and the gateway's address and pin. A person creates the
+// token, or the connector obtains it by pairing. In a cluster, several gateways, called edges, act as one.
+//
 // # Transport
 //
 // A tunnel is one QUIC connection, ALPN "postern/1", dialed by the connector. The
-// connector authenticates the gateway by the hash of its public key (the pin in its
-// token), not by a certificate authority. A token may have a second pin, of the key that
-// the gateway will have next. The gateway authenticates the connector by the
+// connector authenticates the gateway by its pin, the hash of its public key, not by a
+// certificate authority. A token may have a second pin, for the key that
+// the gateway will use next. The gateway authenticates the connector by the
 // secret in its hello.
 //
 // Where UDP is blocked, the packets of QUIC are sent over a WebSocket on the gateway's
 // HTTPS port, subprotocol "postern.1". Each packet is a length of two bytes, big endian,
 // and that many bytes, at most 1452. The boundaries of WebSocket messages have no meaning.
-// A WebSocket carries one connection. [Conn] is either.
+// A WebSocket carries one connection. A [Conn] is a connection of either kind.
 //
-// The gateway opens a stream for each request, the connector one for control. A request
-// is reset by RESET_STREAM with a [Code], and a tunnel is closed by CONNECTION_CLOSE with
+// The gateway opens a stream for each request, the connector opens one stream for control. A request
+// is reset by RESET_STREAM with a [Code]. A tunnel is closed by CONNECTION_CLOSE with
 // a [CloseCode].
 //
-// A [Preauth] in the ALPN of the ClientHello, or in a header of the WebSocket's request,
-// lets the gateway prefer connectors to unknown clients before the handshake.
+// A preauthentication in the ALPN of the ClientHello, or in a header of the WebSocket's request,
+// proves the secret before the handshake: see [Preauth]. It lets the gateway prefer connectors to
+// unknown clients.
 //
 // # Control
 //
@@ -29,13 +35,10 @@
 //	connector                                gateway
 //	    │ hello (id, secret, upstreams, routes) │   within 5 s of the handshake
 //	    ├──────────────────────────────────────▶│
-//	    │           welcome (session, heartbeat)│   the tunnel is up; an older
-//	    │◀──────────────────────────────────────┤   one of the same connector is
-//	    │                                       │   closed: CloseReplaced; or, if
-//	    │                                       │   that is silent and the hello
-//	    │                                       │   has "beside", drained
-//	    │        or deny (code, message, retry) │   then CloseDenied, whose
-//	    │◀──────────────────────────────────────┤   reason says it again
+//	    │           welcome (session, heartbeat)│   the tunnel is up, and replaces
+//	    │◀──────────────────────────────────────┤   the connector's previous one
+//	    │        or deny (code, message, retry) │   then CloseDenied, whose reason
+//	    │◀──────────────────────────────────────┤   repeats code and message
 //	    │                                       │
 //	    │ ping                                  │   every heartbeat; no pong for
 //	    ├──────────────────────────────────────▶│   3 s: the connector dials
@@ -43,66 +46,76 @@
 //	    │◀──────────────────────────────────────┤   closed after 30 s
 //	    │                                       │
 //	    │ report (upstreams)                    │   which upstreams are reachable,
-//	    ├──────────────────────────────────────▶│   and their models: when that is
-//	    │                                       │   known, and when it changes; at
-//	    │                                       │   most one a second
+//	    ├──────────────────────────────────────▶│   and their models: once known,
+//	    │                                       │   and after changes; at most one
+//	    │                                       │   per second
 //	    │                                       │
-//	    │         rotate (number, tunnel_token) │   a new secret; old and new are
-//	    │◀──────────────────────────────────────┤   valid
-//	    │ rotated (number, error)               │   the connector has stored it, or
-//	    ├──────────────────────────────────────▶│   a later one before: older ones
-//	    │                                       │   become invalid. With an error
-//	    │                                       │   all stay valid; without an
-//	    │                                       │   answer the gateway asks again
-//	    │                                       │   after the next hello
+//	    │         rotate (number, tunnel_token) │   offers a new secret; old and
+//	    │◀──────────────────────────────────────┤   new are valid
+//	    │ rotated (number, error)               │   the connector has stored the
+//	    ├──────────────────────────────────────▶│   secret with this number: older
+//	    │                                       │   ones become invalid. After an
+//	    │                                       │   error all stay valid. Without
+//	    │                                       │   an answer, the gateway repeats
+//	    │                                       │   the offer after the next hello
 //	    │                                       │
 //	    │ drain                                 │   the connector leaves: no new
 //	    ├──────────────────────────────────────▶│   requests on this tunnel
-//	    │                              drain_ok │   only now may its successor
+//	    │                              drain_ok │   from now on, its successor may
 //	    │◀──────────────────────────────────────┤   send a hello
-//	    │                               drained │   the last answer is in; the
+//	    │                               drained │   the last answer is complete; the
 //	    │◀──────────────────────────────────────┤   gateway closes: CloseDrained
 //	    │                                       │
-//	    │                   edges (edge, edges) │   the members of its cluster
-//	    │◀──────────────────────────────────────┤   changed
+//	    │                   edges (edge, edges) │   the members of the cluster
+//	    │◀──────────────────────────────────────┤   have changed
 //	    │                                       │
 //	    │                                 drain │   the gateway leaves; it opens no
 //	    │◀──────────────────────────────────────┤   new streams if it shuts down
 //	    │ drain_ok                              │
 //	    ├──────────────────────────────────────▶│
-//	    │                               drained │   the last answer is in, or its
-//	    │◀──────────────────────────────────────┤   time is up; the gateway
-//	    │                                       │   closes: CloseShutdown, and the
-//	    │                                       │   connector dials again
+//	    │                               drained │   the last answer is complete; the
+//	    │◀──────────────────────────────────────┤   gateway closes: CloseShutdown,
+//	    │                                       │   after a deadline without drained;
+//	    │                                       │   the connector dials again
 //
 // In both drains the gateway closes the tunnel: a QUIC close drops queued data, so only the
-// receiver of the answers knows when it is safe.
+// receiver of the answers knows when they are complete.
 //
-// A hello replaces the connector's previous tunnel. If that belongs to the same process,
-// it is closed at once, as a process that dials again has lost it. If it belongs to another
-// process, as during an upgrade, it gets no new requests. If it then answers a ping of
-// the gateway within a second, it may finish its requests before it is closed. A hello with
-// dry_run replaces nothing: the gateway answers with welcome or deny, and closes. A welcome
-// may offer a newer connector for the system of the hello.
+// A hello replaces the connector's previous tunnel, which gets no new requests. Its running requests
+// depend on the process:
 //
-// In a cluster, the welcome names the edge, the number of tunnels that the connector shall
-// have, and the edges for them. Each of the tunnels is to a different edge. A hello has the
-// edges that the other tunnels are at: an edge that has one of them denies the hello (held).
-// When an edge drains, the connector dials another edge, and then sends a drain.
+//   - A tunnel of the same process is closed at once (CloseReplaced): a process that dials again has lost
+//     it. If the hello has "beside", the tunnel is silent but may recover: it is drained (CloseDrained).
+//   - A tunnel of another process, as during an upgrade, may finish its requests if it answers a ping
+//     of the gateway within a second. Then it is closed (CloseReplaced).
 //
-// Gateways of a cluster use the same protocol: the one that dials sends a hello with its name
-// and a proof, and its peer opens a stream for each request to one of its tunnels. The stream
-// begins with the length and the id of the connector. With a length of 0, an enter follows: it
-// asks for a place in a queue, which the request has until that stream ends.
+// A hello with "dry_run" replaces nothing: the gateway answers with welcome or deny, and closes. A welcome
+// may offer a newer connector program for the system of the hello.
 //
 // A receiver ignores messages of unknown type and unknown fields. A message has at
 // most 320 KiB, which a hello with 256 upstreams and 256 routes does not exceed.
 //
+// # Clusters
+//
+// In a cluster, the welcome contains the name of the edge, the edges that the connector may dial, and
+// how many tunnels it should have. Each tunnel is to a different edge. A hello lists the edges of the
+// connector's other tunnels ("held"): an edge in this list that has a tunnel of the same process denies
+// the hello. When an edge drains, it sends a drain, but may continue to send requests. The connector
+// dials another edge, and then sends a drain itself.
+//
+// Edges dial each other as peers, with the same protocol. Each sends a hello with its name and a proof that
+// it has the cluster's key, and then sends messages about its own tunnels. The peer opens a stream
+// for each request to one of these tunnels. The stream begins with a header that contains the ids of
+// the connector and the key: see [To]. The request follows. An empty header, a single zero byte, means that
+// the stream is for the edge itself, and a control message follows: see [Ask]. One of these messages is
+// enter. It asks the edge for a permit to run a request, if the edge counts the requests for all edges. The
+// permit is valid until the stream ends.
+//
 // # Pairing
 //
-// A device that is not a connector yet sends a hello with a claim, the code created by a
-// person, instead of a connector's id, and with a secret that it generated. After the
-// approval, that is the connector's secret:
+// A device that is not a connector yet sends a hello with a claim, the pairing code that a person has
+// created, instead of a connector's id. The hello also contains a secret that the device has generated. After
+// the approval, this is the connector's secret:
 //
 //	device                                   gateway
 //	    │ hello (claim, secret, upstreams)      │
@@ -122,27 +135,27 @@
 //	    │◀──────────────────────────────────────┤   then CloseDenied
 //
 // If the connection is lost, or closed without a decision, the device dials again and
-// sends the same hello. It is pending again, or gets the decision made meanwhile, without
-// pending before it. Such a connection is not a tunnel and carries no requests.
+// sends the same hello. The answer is pending, or grant or deny if there was a decision meanwhile. Such a
+// connection is not a tunnel and carries no requests.
 //
 // # Requests
 //
 // The gateway opens one bidirectional stream for each request and writes one
-// HTTP/1.1 request on it (RFC 9112), whose Host is the name of an upstream; the
+// HTTP/1.1 request on it (RFC 9112). Its Host is the name of an upstream. The
 // connector answers with one HTTP/1.1 response. Streams are not reused, so a request
 // cannot be smuggled into the next one. [RoundTrip] is the gateway's end of a stream and
 // [Serve] the connector's.
 //
-// The hello can announce that the connector decodes bodies, and how many bytes of them it
-// keeps. The gateway then sends large bodies on lines with a long round trip in the format of
+// The hello can announce that the connector decodes bodies, and how many bytes of blocks it
+// keeps. On lines with a long round trip, the gateway then sends large bodies in the format of
 // package blocks: compressed, and without the blocks that the connector has. Such a body is
-// chunked. The field Postern-Blocks has its decoded length; model servers do not get it. If
+// chunked. The header field Postern-Blocks is its decoded length, which model servers do not get. If
 // the connector does not have a block, it resets the request with CodeUnknownBlock before any
-// model server sees it, and the gateway sends it again without references.
+// model server sees it. The gateway then sends the request again without references to blocks.
 //
 // An event stream is sent with the transfer coding "events" before chunked: the bytes that
-// an event shares with its predecessor are not repeated. A stream that is longer than 64 times
-// its records and 64 KiB is malformed.
+// an event shares with its predecessor are not repeated. It consists of records; events.go describes them.
+// A stream that is longer than 64 times its records plus 64 KiB is malformed.
 //
 // Either side aborts with a stream reset that carries a [Code]. The end of a stream alone
 // never ends a message: a body has a Content-Length or is chunked, and ending early is an

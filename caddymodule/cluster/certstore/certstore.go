@@ -1,4 +1,4 @@
-// Package certstore is a storage of certmagic, and so of Caddy's certificates, in the store
+// Package certstore stores Caddy's certificates, as a storage of certmagic, in the store
 // that the gateways of a cluster share. One gateway obtains a certificate, and the others
 // read it.
 //
@@ -6,20 +6,20 @@
 //
 // Caddy has to start and to reload while the store cannot be reached. So each gateway keeps
 // copies of the files that it has read or written in a folder. Reads use the copies while the
-// store does not answer. A file that is neither in the store nor in a copy is unknown then,
-// not missing: Caddy would replace the key of its certificate authority otherwise.
+// store does not answer. A file without a copy is then an error, but not fs.ErrNotExist: Caddy would
+// replace the key of its certificate authority.
 //
 // Writes and locks need the store. Without it, Caddy keeps its certificates and tries to
 // renew them again later.
 //
 // # Locks
 //
-// A lock is an item with a lease of its own, which its holder keeps alive, so the lock of a
-// gateway that has died ends with the lease. A gateway can lose a lock without dying, if it
-// cannot reach the store for as long, and another one may write then. So a write of a
-// certificate or an ACME account also compares the lock of that name if this gateway has
-// locked it: the files of two gateways are never mixed. While a gateway has the lock, it
-// reads only from the store: a copy could be older than what the last holder wrote.
+// A lock is an item with a lease of its own, which its holder keeps alive. If a gateway dies, its
+// locks end with their leases. A gateway can also lose a lock because it cannot reach the store, and
+// another gateway may write then. A write of a certificate or an ACME account therefore compares the
+// lock of that name if this gateway has obtained it: the files of two gateways are never mixed. While a
+// gateway has the lock, it reads only from the store: a copy could be older than the files of the last
+// holder.
 package certstore
 
 import (
@@ -34,14 +34,15 @@ import (
 	"github.com/caddyserver/certmagic"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 const (
-	readTime   = 3 * time.Second  // for a read that has a copy to fall back to
-	writeTime  = 10 * time.Second // for a write, a lock, or a read by the holder of a lock
-	awayTime   = 10 * time.Second // for reads to use the copies after a call has failed
-	openPause  = 2 * time.Second  // between attempts to open the store
-	finishTime = 5 * time.Second  // to release all locks
+	readTimeout   = 3 * time.Second  // of a read that can use a copy
+	writeTimeout  = 10 * time.Second // of a write, a lock, or a read by the holder of a lock
+	copiesTime    = 10 * time.Second // for which reads use the copies after a call has failed
+	openPause     = 2 * time.Second  // between attempts to open the store
+	finishTimeout = 5 * time.Second  // for the release of all locks
 )
 
 // Options configure New.
@@ -71,11 +72,11 @@ type Storage struct {
 
 	copies  certmagic.FileStorage
 	copying sync.Mutex // guards changes, and the copies
-	changes int        // by this gateway
+	changes int        // number of changes by this gateway
 
 	mu      sync.Mutex
 	failure error     // of the last call, if the store was unavailable
-	away    time.Time // until then, reads use the copies
+	retryAt time.Time // until then, reads use the copies
 	locks   map[string]*lock
 }
 
@@ -95,7 +96,7 @@ func (s *Storage) String() string { return s.name }
 
 // Destruct releases all locks and closes the store.
 func (s *Storage) Destruct() error {
-	s.mu.Lock() // see hold
+	s.mu.Lock() // see keep
 	s.close()
 	s.mu.Unlock()
 	s.begin.Do(func() {})
@@ -108,7 +109,7 @@ func (s *Storage) Destruct() error {
 	return errors.Join(s.unlockAll(), s.kv.Close())
 }
 
-// run opens the store, however long that takes.
+// run tries to open the store until that succeeds or the storage is closed.
 func (s *Storage) run() {
 	for {
 		kv, err := s.open(s.ctx)
@@ -122,9 +123,7 @@ func (s *Storage) run() {
 			return
 		}
 		s.note(unavailable(err))
-		select {
-		case <-time.After(openPause):
-		case <-s.ctx.Done():
+		if wait.For(s.ctx, openPause) != nil {
 			return
 		}
 	}
@@ -145,7 +144,7 @@ func (s *Storage) call(ctx context.Context, limit time.Duration, f func(context.
 		err = cmp.Or(s.failed(), inner.Err())
 	}
 	switch {
-	case err != nil && ctx.Err() != nil: // says nothing about the store
+	case err != nil && ctx.Err() != nil: // not a failure of the store
 		return err
 	case err != nil && inner.Err() != nil:
 		err = unavailable(err)
@@ -178,7 +177,7 @@ func (s *Storage) note(err error) {
 	defer s.mu.Unlock()
 	before := s.failure
 	if s.failure = nil; errors.Is(err, store.ErrUnavailable) {
-		s.failure, s.away = err, time.Now().Add(awayTime)
+		s.failure, s.retryAt = err, time.Now().Add(copiesTime)
 	}
 	switch {
 	case before == nil && s.failure != nil:
@@ -193,7 +192,7 @@ func (s *Storage) note(err error) {
 func (s *Storage) skip() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failure != nil && time.Now().Before(s.away) {
+	if s.failure != nil && time.Now().Before(s.retryAt) {
 		return s.failure
 	}
 	return nil

@@ -47,12 +47,12 @@ func decode(item store.Item) (r record, err error) {
 	return r, nil
 }
 
-// errStop ends a look at the items of a span.
+// errStop ends a search of the items of a span.
 var errStop = errors.New("found")
 
 func missing(key string) error { return fmt.Errorf("certificate storage: %s: %w", key, fs.ErrNotExist) }
 
-// check refuses keys that could be files outside of the folder of copies.
+// check returns an error for a key that could be a file outside of the folder of copies.
 func check(key string) error {
 	if key == "." || !fs.ValidPath(key) || !filepath.IsLocal(filepath.FromSlash(key)) {
 		return store.Errorf(store.ErrInvalid, "the key %q is not a path of the certificate storage", key)
@@ -60,14 +60,13 @@ func check(key string) error {
 	return nil
 }
 
-// read returns the answer of the store, or that of the local copies if the store does not
-// answer. A file without a copy is unknown then.
+// read calls remote, or local if the store does not answer. A file without a copy is then an error.
 func read[T any](ctx context.Context, s *Storage, key string, remote func(context.Context, store.KV) (T, error),
 	local func() (T, error)) (T, error) {
-	limit, err := readTime, s.skip()
+	limit, err := readTimeout, s.skip()
 	locked := len(s.fence(key)) > 0
 	if locked {
-		limit, err = writeTime, nil
+		limit, err = writeTimeout, nil
 	}
 	var v T
 	if err == nil {
@@ -123,7 +122,7 @@ func (s *Storage) copyRead(ctx context.Context, key string, data []byte, exists 
 		return
 	}
 	if !exists {
-		_ = os.Remove(s.copies.Filename(key)) // which leaves a folder that has files
+		_ = os.Remove(s.copies.Filename(key)) // fails for a folder with files
 		return
 	}
 	if old, err := s.copies.Load(ctx, key); err == nil && bytes.Equal(old, data) {
@@ -132,7 +131,7 @@ func (s *Storage) copyRead(ctx context.Context, key string, data []byte, exists 
 	s.reportCopy(key, s.copies.Store(ctx, key, data))
 }
 
-// reportCopy logs that a copy could not be changed. The store has the file in any case.
+// reportCopy logs that a copy could not be changed. The store has the file nevertheless.
 func (s *Storage) reportCopy(key string, err error) {
 	if err != nil {
 		s.logger.Warn("failed to change the local copy of a file for certificates", "file", key, "error", err)
@@ -160,7 +159,7 @@ func (s *Storage) Store(ctx context.Context, key string, value []byte) error {
 	return nil
 }
 
-// Delete removes a file, or a folder with all that is in it.
+// Delete removes a file, or a folder and its contents.
 func (s *Storage) Delete(ctx context.Context, key string) error {
 	if err := check(key); err != nil {
 		return err
@@ -186,7 +185,7 @@ func (s *Storage) Delete(ctx context.Context, key string) error {
 func (s *Storage) write(ctx context.Context, key string,
 	changes func(context.Context, store.KV) ([]store.Op, error)) error {
 	fence := s.fence(key)
-	return s.call(ctx, writeTime, func(ctx context.Context, kv store.KV) error {
+	return s.call(ctx, writeTimeout, func(ctx context.Context, kv store.KV) error {
 		ops, err := changes(ctx, kv)
 		if err != nil {
 			return err
@@ -197,7 +196,8 @@ func (s *Storage) write(ctx context.Context, key string,
 				return err
 			case !result.Succeeded:
 				return store.Errorf(store.ErrConflict,
-					"this gateway has lost its lock, because it could not reach the store for %s; another gateway may do the same work", leaseTime)
+					"this gateway has lost its lock, because it could not reach the store for %s; "+
+						"another gateway may do the same work", leaseTime)
 			}
 		}
 		return nil
@@ -239,7 +239,7 @@ func (s *Storage) Stat(ctx context.Context, key string) (certmagic.KeyInfo, erro
 		func() (certmagic.KeyInfo, error) { return s.copies.Stat(ctx, key) })
 }
 
-// List returns the files and folders in a folder, and if recursive also those in its folders.
+// List returns the files and folders in a folder. If recursive is set, it includes the contents of folders.
 func (s *Storage) List(ctx context.Context, folder string, recursive bool) ([]string, error) {
 	prefix := filesDir
 	if folder != "" {

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// leaseTime is how long a lock stays after its holder has died. etcd restores the full
-	// time when it elects a leader: it is less than 20 seconds even so.
-	leaseTime = 8 * time.Second
-	keepTime  = 2 * time.Second // between two renewals of a lease
+	// leaseTime is how long a lock lasts after its holder has died. When etcd elects a leader, the
+	// time begins again: together, that takes less than 20 seconds.
+	leaseTime  = 8 * time.Second
+	renewPause = 2 * time.Second // between two renewals of a lease
 )
 
 // lock is a lock that this gateway has obtained. It may have lost it since.
 type lock struct {
-	item  store.Compare // holds as long as this gateway has the lock
+	item  store.Compare // true while this gateway has the lock
 	lease store.Lease
 	names string             // see fence
-	stop  context.CancelFunc // of keep
+	stop  context.CancelFunc // of renew
 }
 
 // Lock waits for a lock and obtains it.
@@ -43,17 +43,17 @@ func (s *Storage) Lock(ctx context.Context, name string) error {
 
 // TryLock obtains a lock if it is free, and reports whether it was.
 func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
-	held, err := s.tryLock(ctx, name)
-	return held == 0 && err == nil, err
+	lockedAt, err := s.tryLock(ctx, name)
+	return lockedAt == 0 && err == nil, err
 }
 
-// tryLock obtains a lock if it is free. Otherwise it returns a revision at which it was held.
-func (s *Storage) tryLock(ctx context.Context, name string) (held int64, err error) {
-	err = s.call(ctx, writeTime, func(ctx context.Context, kv store.KV) error {
+// tryLock obtains a lock if it is free. Otherwise it returns a revision at which another gateway had it.
+func (s *Storage) tryLock(ctx context.Context, name string) (lockedAt int64, err error) {
+	err = s.call(ctx, writeTimeout, func(ctx context.Context, kv store.KV) error {
 		key := locksDir + name
 		snapshot, err := store.Range(ctx, kv, only(key))
 		if err != nil || len(snapshot.Items) > 0 {
-			held = snapshot.Revision
+			lockedAt = snapshot.Revision
 			return err
 		}
 		value, err := encode(nil)
@@ -67,12 +67,12 @@ func (s *Storage) tryLock(ctx context.Context, name string) (held int64, err err
 		result, err := kv.Txn(ctx, store.Txn{If: []store.Compare{{Key: key}},
 			Then: []store.Op{{Key: key, Value: value, Lease: lease.ID()}}})
 		if err != nil || !result.Succeeded {
-			held = snapshot.Revision
+			lockedAt = snapshot.Revision
 			// If this fails, the lease ends by itself.
 			_ = revoke(ctx, lease)
 			return err
 		}
-		return s.hold(ctx, name, &lock{
+		return s.keep(ctx, name, &lock{
 			item: store.Compare{Key: key, ModRevision: result.Revision}, lease: lease,
 			names: "_" + certmagic.StorageKeys.Safe(name),
 		})
@@ -80,19 +80,19 @@ func (s *Storage) tryLock(ctx context.Context, name string) (held int64, err err
 	if err != nil {
 		return 0, fmt.Errorf("locking %s for all gateways: %w", name, err)
 	}
-	return held, nil
+	return lockedAt, nil
 }
 
 // only returns the span of one key.
 func only(key string) store.Span { return store.Span{Start: key, End: key + "\x00"} }
 
 func revoke(ctx context.Context, lease store.Lease) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
 	return lease.Revoke(ctx)
 }
 
-// waitUnlocked returns when a lock was released since revision.
+// waitUnlocked waits until a lock is released after revision.
 func (s *Storage) waitUnlocked(ctx context.Context, name string, revision int64) error {
 	w, err := s.kv.Watch(ctx, only(locksDir+name), revision+1)
 	if errors.Is(err, store.ErrCompacted) {
@@ -114,8 +114,8 @@ func (s *Storage) waitUnlocked(ctx context.Context, name string, revision int64)
 	}
 }
 
-// hold adds a lock of this gateway and keeps it.
-func (s *Storage) hold(ctx context.Context, name string, l *lock) error {
+// keep adds a lock of this gateway and renews its lease. After Destruct it revokes the lease instead.
+func (s *Storage) keep(ctx context.Context, name string, l *lock) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
@@ -127,13 +127,13 @@ func (s *Storage) hold(ctx context.Context, name string, l *lock) error {
 	kept, stop := context.WithCancel(s.ctx)
 	l.stop = stop
 	s.locks[name] = l
-	s.work.Go(func() { s.keep(kept, name, l.lease) })
+	s.work.Go(func() { s.renew(kept, name, l.lease) })
 	return nil
 }
 
-// keep keeps the lease of a lock alive.
-func (s *Storage) keep(ctx context.Context, name string, lease store.Lease) {
-	tick := time.NewTicker(keepTime)
+// renew keeps the lease of a lock alive.
+func (s *Storage) renew(ctx context.Context, name string, lease store.Lease) {
+	tick := time.NewTicker(renewPause)
 	defer tick.Stop()
 	for {
 		select {
@@ -156,9 +156,9 @@ func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Durati
 	l := s.locks[name]
 	s.mu.Unlock()
 	if l == nil {
-		return s.errNotHeld(name)
+		return s.errNotLocked(name)
 	}
-	err := s.call(ctx, writeTime, func(ctx context.Context, _ store.KV) error { return l.lease.KeepAlive(ctx) })
+	err := s.call(ctx, writeTimeout, func(ctx context.Context, _ store.KV) error { return l.lease.KeepAlive(ctx) })
 	if errors.Is(err, store.ErrNotFound) {
 		return s.Lock(ctx, name)
 	}
@@ -172,19 +172,19 @@ func (s *Storage) Unlock(ctx context.Context, name string) error {
 	delete(s.locks, name)
 	s.mu.Unlock()
 	if l == nil {
-		return s.errNotHeld(name)
+		return s.errNotLocked(name)
 	}
 	l.stop()
-	err := s.call(ctx, writeTime, func(ctx context.Context, _ store.KV) error { return l.lease.Revoke(ctx) })
+	err := s.call(ctx, writeTimeout, func(ctx context.Context, _ store.KV) error { return l.lease.Revoke(ctx) })
 	if err != nil {
 		return fmt.Errorf("releasing the lock %s, which ends by itself in %s: %w", name, leaseTime, err)
 	}
 	return nil
 }
 
-// errNotHeld returns the error for a lock that this gateway has not obtained. Destruct has
+// errNotLocked returns the error for a lock that this gateway has not obtained. Destruct has
 // released all locks.
-func (s *Storage) errNotHeld(name string) error {
+func (s *Storage) errNotLocked(name string) error {
 	if s.ctx.Err() != nil {
 		return nil
 	}
@@ -195,7 +195,7 @@ func (s *Storage) errNotHeld(name string) error {
 func (s *Storage) unlockAll() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), finishTime)
+	ctx, cancel := context.WithTimeout(context.Background(), finishTimeout)
 	defer cancel()
 	var errs []error
 	for name, l := range s.locks {
@@ -205,9 +205,9 @@ func (s *Storage) unlockAll() error {
 	return errors.Join(errs...)
 }
 
-// fence returns the compares by which a write of a key fails if this gateway has lost the lock
-// for it. certmagic names a lock by an operation and a name, such as "issue_cert_example.com",
-// and has the name as a folder in the keys.
+// fence returns compares that make a write of a key fail if this gateway has lost the lock
+// for it. certmagic names a lock by an operation and a name, such as "issue_cert_example.com". The
+// name is a folder in the keys.
 func (s *Storage) fence(key string) (compares []store.Compare) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

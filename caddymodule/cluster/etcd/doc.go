@@ -29,32 +29,32 @@
 // A member that is killed, frozen or cut off does not answer, and an attempt that it has
 // received may be committed much later, when all compares hold again. So each attempt also
 // compares that meta/epoch has the revision that the client knows. After one without an answer,
-// the client puts meta/epoch: from then on no earlier attempt can be made. In the same step
-// it reads the compared keys, which thus show what has become of the attempt. Only those that the
-// transaction changes count:
+// the client puts meta/epoch: from then on no earlier attempt can be committed. The same transaction
+// of etcd reads the compared keys. The keys that the transaction changes show whether the attempt
+// was committed:
 //
-//   - If one that exists was not changed since the attempt began, the attempt was not made.
-//   - Otherwise, if the first record that it puts has the same bytes and lease, it was made at
-//     the revision of that. A mark shows nothing, since others put the same bytes.
-//   - If that record did not exist and does not exist, the history of its key shows whether it
-//     was created and deleted meanwhile. If not, the attempt was not made.
-//   - If it puts no record, another attempt is harmless. It compares that what was to be deleted and
-//     is gone does not exist: then the revision of the result is later than the deletions,
-//     and is that of the transaction's own marks, which edges confirm. If a compare
-//     fails, the outcome is unknown.
+//   - If such a key exists and was not changed since the attempt began, it was not committed.
+//   - Otherwise, if the first record that it puts has the same bytes and lease, it was committed at
+//     the revision of that record. A mark shows nothing, since other transactions put the same bytes.
+//   - If that record did not exist before and does not exist now, the history of its key shows whether
+//     it was created and deleted meanwhile. If not, the attempt was not committed.
+//   - If it puts no record, another attempt is harmless. Of the keys that it deletes, some may no longer
+//     exist: the next attempt compares that they do not exist. The revision of its result is later than
+//     the deletions. It is the revision of the transaction's own marks, which edges confirm. If a
+//     compare fails, the outcome is unknown.
 //   - Otherwise the outcome is unknown, as it is if the context ends before meta/epoch is put.
 //
-// If the attempt was not made, the client makes another one. So a transaction that compares the first
-// record that it puts is made at most once, and a conflict says that it was not made. One that compares
-// nothing of what it changes may be made twice. None is made after Txn has returned, unless the
-// outcome is unknown because meta/epoch was not put.
+// If the attempt was not committed, the client makes another one. So a transaction that compares the
+// first record that it puts is committed at most once, and a conflict means that it was not committed. A
+// transaction that compares none of the keys that it changes may be committed twice. No attempt is
+// committed after Txn has returned, unless the outcome is unknown because meta/epoch was not put.
 //
 // If another client has put meta/epoch, an attempt changes nothing, and returns the new revision
-// for the next one. There are as many of these as transactions without an answer, so clients
-// cannot hold each other up for ever. A put of meta/epoch that is itself late does no harm.
+// of meta/epoch for the next attempt. Clients cannot delay each other forever, as they put meta/epoch
+// only after transactions without an answer. A late put of meta/epoch is harmless.
 //
 // # Waiting
 //
 // Calls are tried again until their context ends: while etcd elects a leader or is down, a
-// call without a deadline waits. Watchers wait, too, and then go on where they were.
+// call without a deadline waits. Watchers wait, too, and then continue from the revision that they have reached.
 package etcd

@@ -45,11 +45,11 @@ type kv struct {
 	prefix  string
 	servers string // the endpoints, for messages
 	logger  *slog.Logger
-	history bool         // is not compacted
-	seen    atomic.Int64 // the latest revision of etcd that this client knows of
-	epoch   atomic.Int64 // the ModRevision of epochKey, as far as this client knows
+	history bool         // must not be compacted
+	seen    atomic.Int64 // the latest revision of etcd that this client has seen
+	epoch   atomic.Int64 // the ModRevision of epochKey that this client has seen last
 
-	restored atomic.Pointer[error] // why all calls fail: etcd has lost changes that this client knows of
+	restored atomic.Pointer[error] // error of all calls after etcd has lost changes; nil: it has not
 
 	ctx   context.Context // ends when the KV is closed
 	close context.CancelFunc
@@ -57,8 +57,8 @@ type kv struct {
 
 // Open returns the KV below the prefix of an etcd cluster. It creates the prefix if that
 // has no keys. It fails with ErrUnavailable if no member answers or etcd refuses the
-// client, with ErrSchema if the prefix is of another program or of a newer version, and
-// with ErrInvalid for wrong options. Its context is not used after Open returns.
+// client, with ErrSchema if the prefix belongs to another program or a newer version, and
+// with ErrInvalid for wrong options. ctx is not used after Open returns.
 func Open(ctx context.Context, o Options) (store.KV, error) {
 	k, err := newKV(&o)
 	if err != nil {
@@ -125,13 +125,13 @@ func (k *kv) connect(o Options) (err error) {
 		Context:   k.ctx,
 
 		DialTimeout:          signInTimeout,
-		DialKeepAliveTime:    10 * time.Second, // the least that gRPC allows
+		DialKeepAliveTime:    10 * time.Second, // the minimum of gRPC
 		DialKeepAliveTimeout: 3 * time.Second,
 		MaxCallSendMsgSize:   maxSend,
 		MaxCallRecvMsgSize:   maxReceive,
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			// The default is up to two minutes. Edges refuse requests if they find etcd again a
-			// second later than others do.
+			// The default is up to two minutes. An edge refuses requests if it reaches etcd again
+			// a second later than other edges.
 			Backoff: backoff.Config{
 				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxPause,
 			},
@@ -141,7 +141,7 @@ func (k *kv) connect(o Options) (err error) {
 	return err
 }
 
-// Compact implements store.Compacter. It drops the changes of all programs that use etcd.
+// Compact implements store.Compacter. It drops the history of all programs that use etcd.
 func (k *kv) Compact(ctx context.Context, revision int64) error {
 	if k.history {
 		return nil

@@ -25,15 +25,15 @@ import (
 
 const (
 	schemaKey = "meta/schema"
-	epochKey  = "meta/epoch" // is put after an attempt without an answer
+	epochKey  = "meta/epoch" // put after an attempt without an answer
 	// schemaVersion is the version of the layout, not of the records.
 	schemaVersion = 1
 
-	minMajor, minMinor = 3, 6 // versions before lose changes of watches
+	minMajor, minMinor = 3, 6 // watches of earlier versions lose changes
 
 	openTimeout   = 20 * time.Second
 	signInTimeout = 5 * time.Second
-	askTimeout    = 3 * time.Second // one member
+	askTimeout    = 3 * time.Second // for one member
 )
 
 // checkEndpoints checks the URLs without repeating them in errors: they may contain a
@@ -107,8 +107,8 @@ func recent(version string) bool {
 	return err == nil && (v.Major() > minMajor || v.Major() == minMajor && v.Minor() >= minMinor)
 }
 
-// diagnose returns why no member has answered. The client of etcd reports only that it
-// waited, so diagnose makes a request with HTTP to each.
+// diagnose returns the reason why no member has answered. The client of etcd reports only that it
+// waited, so diagnose makes an HTTP request to each member.
 func (k *kv) diagnose(ctx context.Context, o Options, failed error) error {
 	if errors.Is(failed, store.ErrUnavailable) || errors.As(rpctypes.Error(failed), new(rpctypes.EtcdError)) ||
 		ctx.Err() != nil {
@@ -167,8 +167,7 @@ func explainDial(endpoint string, err error) error {
 	return fmt.Errorf("etcd at %s cannot be reached (%w): check the address and that etcd runs", endpoint, err)
 }
 
-// prepare checks the schema below the prefix, and writes it. That finds out whether the user
-// may write.
+// prepare checks the schema below the prefix, and writes it. It fails if the user may not write.
 func (k *kv) prepare(ctx context.Context) error {
 	for {
 		resp, err := try(ctx, k, attemptTime, func(ctx context.Context) (*clientv3.TxnResponse, error) {
@@ -205,7 +204,7 @@ func (k *kv) prepare(ctx context.Context) error {
 			return k.explain(err)
 		case !resp.Succeeded: // another client was faster
 			continue
-		case revision == 0: // a wrong prefix is not noticed otherwise
+		case revision == 0: // the log shows a wrong prefix
 			k.logger.Info("etcd had no keys with this prefix: the store is new", "prefix", k.prefix)
 		}
 		return nil

@@ -44,9 +44,9 @@ func (k *kv) revision(ctx context.Context) (int64, error) {
 	return resp.Header.Revision, k.see(seen, resp.Header.Revision)
 }
 
-// see notes a revision that etcd has had since the time when the latest one known was before. If it
-// is older, all calls fail from then on: once etcd is past what is known, nothing else would show that
-// watchers have missed changes.
+// see records a revision of etcd. before is the latest known revision when the call of etcd began. If the
+// new revision is older than that, etcd was restored, and watchers may miss changes. All calls fail from
+// then on, as later revisions would not show it.
 func (k *kv) see(before, revision int64) error {
 	for seen := k.seen.Load(); seen < revision && !k.seen.CompareAndSwap(seen, revision); {
 		seen = k.seen.Load()
@@ -62,7 +62,7 @@ func (k *kv) see(before, revision int64) error {
 	return nil
 }
 
-// Each reads pages of about pageBytes. etcd counts the items after each page, too, so
+// Each reads pages of about pageBytes. For each page, etcd counts all items that follow, so
 // pages must not be small: a million items take 118 s in pages of 1,000.
 func (k *kv) Each(ctx context.Context, span store.Span, f func(store.Item) error) (revision int64, err error) {
 	start, end := k.bounds(span)
@@ -108,9 +108,9 @@ func (k *kv) eachOf(kvs []*mvccpb.KeyValue, f func(store.Item) error) error {
 	return nil
 }
 
-// page is the number of items to read next. etcd limits answers by items only. A page of
-// values that are much larger than those before exceeds maxReceive, and is read again in
-// smaller pages.
+// page is the number of items to read next. etcd limits answers by their items only. If the values
+// of a page are much larger than earlier ones, the answer exceeds maxReceive, and is read again
+// in smaller pages.
 type page struct{ items int64 }
 
 const (
@@ -133,7 +133,7 @@ func tooLarge(err error) bool {
 	return code(err) == codes.ResourceExhausted && !errors.As(rpctypes.Error(err), new(rpctypes.EtcdError))
 }
 
-// Backup writes the items without their leases, which another store does not have.
+// Backup writes the items without their leases, which do not exist in another store.
 func (k *kv) Backup(ctx context.Context, w io.Writer) error {
 	return store.WriteBolt(ctx, k, w)
 }

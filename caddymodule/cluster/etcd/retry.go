@@ -34,7 +34,7 @@ func try[T any](
 	defer context.AfterFunc(k.ctx, cancel)()
 	for pause := time.Duration(0); ; pause = min(2*pause+10*time.Millisecond, maxPause) {
 		if last != nil {
-			_ = wait.For(ctx, pause) // the reason follows
+			_ = wait.For(ctx, pause) // the following cases return the reason
 		}
 		switch {
 		case k.ctx.Err() != nil:
@@ -56,7 +56,7 @@ func try[T any](
 // transient reports whether an attempt has failed, but another one may succeed. The request
 // may have been processed, or may be processed later.
 func transient(err error) bool {
-	if errors.Is(err, store.ErrUnavailable) { // what a call has found out
+	if errors.Is(err, store.ErrUnavailable) { // f has already found the final reason
 		return false
 	}
 	for _, e := range []error{rpctypes.ErrTooManyRequests, rpctypes.ErrAuthOldRevision, rpctypes.ErrInvalidAuthToken} {

@@ -14,17 +14,17 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// errEpoch is the reason why an attempt has changed nothing, and another one is made.
+// errEpoch means that an attempt has changed nothing, and another one follows.
 var errEpoch = errors.New("the epoch of the store in etcd has changed")
 
-// Txn makes attempts until one is answered. What has become of an attempt without an answer is
-// settled before the next one; doc.go has the reasoning.
+// Txn makes attempts until one is answered. After an attempt without an answer, it settles the outcome
+// before the next attempt; doc.go has the reasoning.
 func (k *kv) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 	if err := t.Check(); err != nil {
 		return store.TxnResult{}, err
 	}
 	var seen int64 // revision before the last attempt
-	var doubt bool // an attempt without an answer may have been made
+	var doubt bool // an attempt without an answer may have been committed
 	result, err := try(ctx, k, attemptTime, func(attempt context.Context) (result store.TxnResult, err error) {
 		seen = k.seen.Load()
 		result, err = k.commit(attempt, t)
@@ -93,9 +93,9 @@ func changed(resp *clientv3.TxnResponse) bool {
 	return false
 }
 
-// settle begins an epoch, so that no earlier attempt of t can be made later, and finds out from the
-// compared keys whether one was made after the revision seen. Unless it was, t has to be tried
-// again; doubt is set if one may have been made nevertheless.
+// settle begins an epoch, so that no earlier attempt of t can be committed later, and finds out from the
+// compared keys whether an attempt was committed after the revision seen. If so, made is its result. If not,
+// t has to be tried again; doubt means that an attempt may have been committed nevertheless.
 func (k *kv) settle(ctx context.Context, t *store.Txn, seen int64) (made store.TxnResult, doubt bool, err error) {
 	ops := []clientv3.Op{clientv3.OpPut(k.prefix+epochKey, "")}
 	for _, c := range t.If {
@@ -111,28 +111,28 @@ func (k *kv) settle(ctx context.Context, t *store.Txn, seen int64) (made store.T
 	if err := k.see(seen, resp.Header.Revision); err != nil {
 		return made, true, err
 	}
-	var record *store.Op // the first that t compares and puts
+	var record *store.Op // the first record that t compares and puts
 	var found mvccpb.KeyValue
 	var create bool
-	gone := slices.Clone(t.If) // compares that what t deletes does not exist
+	deleted := slices.Clone(t.If) // t.If, but keys that t deletes and that do not exist are compared as missing
 	for i, op := range t.Then {
-		at := slices.IndexFunc(t.If, func(c store.Compare) bool { return c.Key == op.Key })
-		if at < 0 {
+		n := slices.IndexFunc(t.If, func(c store.Compare) bool { return c.Key == op.Key })
+		if n < 0 {
 			continue
 		}
-		before, now := t.If[at].ModRevision, read(resp.Responses[at+1])
+		before, now := t.If[n].ModRevision, read(resp.Responses[n+1])
 		switch {
 		case now.ModRevision != 0 && now.ModRevision <= max(before, seen): // an attempt would have changed it
 			return made, false, nil
 		case op.Delete && now.ModRevision == 0:
-			gone[at].ModRevision = 0
+			deleted[n].ModRevision = 0
 		case !op.Delete && !op.Mark && record == nil:
 			record, found, create = &t.Then[i], now, before == 0
 		}
 	}
 	switch {
 	case record == nil:
-		t.If = gone
+		t.If = deleted
 		return made, true, nil
 	case found.ModRevision != 0 && found.Lease == int64(record.Lease) && bytes.Equal(found.Value, record.Value):
 		return store.TxnResult{Succeeded: true, Changed: true, Revision: found.ModRevision}, false, nil
@@ -142,8 +142,8 @@ func (k *kv) settle(ctx context.Context, t *store.Txn, seen int64) (made store.T
 	return made, true, k.overtaken()
 }
 
-// neverPut reports whether a record was not put after one revision and up to another.
-func (k *kv) neverPut(ctx context.Context, record store.Op, after, to int64) bool {
+// neverPut reports whether a record was not put after revision after, up to revision last.
+func (k *kv) neverPut(ctx context.Context, record store.Op, after, last int64) bool {
 	w, err := k.Watch(ctx, store.Span{Start: record.Key, End: record.Key + "\x00"}, after+1)
 	if err != nil {
 		return false
@@ -151,7 +151,7 @@ func (k *kv) neverPut(ctx context.Context, record store.Op, after, to int64) boo
 	defer w.Close()
 	_, err = w.Progress(ctx) // so that Next does not wait
 	var batch store.Batch
-	for err == nil && batch.Revision < to {
+	for err == nil && batch.Revision < last {
 		batch, err = w.Next(ctx)
 		for _, e := range batch.Events {
 			if !e.Deleted && bytes.Equal(e.Item.Value, record.Value) {
@@ -162,13 +162,13 @@ func (k *kv) neverPut(ctx context.Context, record store.Op, after, to int64) boo
 	return err == nil
 }
 
-// overtaken returns the reason why it is unknown whether a transaction was made.
+// overtaken returns the error for a transaction of which the outcome is unknown.
 func (k *kv) overtaken() error {
 	return store.Errorf(store.ErrUnavailable, "etcd at %s did not answer in time, "+
 		"and others have changed the same records since", k.servers)
 }
 
-// read returns the key that an operation has read; its ModRevision is 0 if it does not exist.
+// read returns the key that an operation has read. If it does not exist, its ModRevision is 0.
 func read(op *pb.ResponseOp) mvccpb.KeyValue {
 	if kvs := op.GetResponseRange().Kvs; len(kvs) > 0 {
 		return *kvs[0]

@@ -17,14 +17,14 @@ import (
 const (
 	// maxBehind is the number of changes that a watcher keeps for Next.
 	maxBehind = 100_000
-	// askPause is between two requests for progress: etcd does not answer one if the
+	// askPause is the time between two requests for progress. etcd does not answer one while the
 	// watch is behind.
 	askPause = 50 * time.Millisecond
-	// idlePause is the same while nothing is known to be missing.
+	// idlePause is the same while the watch has reached the latest known revision.
 	idlePause = time.Second
-	// silence is how long a stream may deliver nothing while changes are missing. The client
-	// of etcd notices only after 13 seconds that a machine has vanished.
-	silence = 3 * time.Second
+	// silentTimeout is how long a stream may deliver nothing while the watch is behind. The client
+	// of etcd takes 13 seconds to notice that a machine has vanished.
+	silentTimeout = 3 * time.Second
 )
 
 var (
@@ -32,18 +32,18 @@ var (
 	errEnded  = errors.New("etcd has ended the watch")
 )
 
-// watcher reads all changes as soon as they come, since the client of etcd keeps any number of
-// them otherwise.
+// watcher reads all changes as soon as they arrive. The client of etcd would buffer any number of
+// unread ones.
 type watcher struct {
 	k          *kv
 	start, end string // of etcd
 	close      context.CancelFunc
-	ask        chan struct{} // Progress wants a notification
+	ask        chan struct{} // requests of Progress for a notification
 
 	mu       sync.Mutex
-	received store.Batch // what Next has not yet returned, up to the revision that was reached
+	received store.Batch // changes that Next has not yet returned, and the revision that was reached
 	returned int64       // revision that Next has returned
-	err      error       // why the watcher has ended
+	err      error       // reason for the end of the watcher
 	changed  wait.Change // of received and err
 }
 
@@ -83,7 +83,7 @@ func (w *watcher) Next(ctx context.Context) (store.Batch, error) {
 	}
 }
 
-// take returns what was received since the last call, if anything was.
+// take returns the changes since the last call. ok is false if there are none.
 func (w *watcher) take() (batch store.Batch, ok bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +95,8 @@ func (w *watcher) take() (batch store.Batch, ok bool, err error) {
 	return batch, true, nil
 }
 
-// Progress reads etcd's revision. The watch gets there by itself or is asked for a notification.
+// Progress reads etcd's revision, and requests a progress notification in case the watch does not get there
+// by a change.
 func (w *watcher) Progress(ctx context.Context) (int64, error) {
 	if _, err := w.reached(); err != nil {
 		return 0, err
@@ -107,7 +108,8 @@ func (w *watcher) Progress(ctx context.Context) (int64, error) {
 	return revision, err
 }
 
-// reached returns up to which revision all changes were received, and why the watcher has ended.
+// reached returns the revision up to which all changes were received, and the reason for the end of the
+// watcher.
 func (w *watcher) reached() (int64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +140,7 @@ func (w *watcher) run(ctx context.Context) {
 		if now, _ := w.reached(); now > before {
 			pause = 0
 		}
-		_ = wait.For(ctx, pause) // the next stream ends at once
+		_ = wait.For(ctx, pause) // if ctx ends, the next stream does, too
 	}
 }
 
@@ -149,11 +151,11 @@ func (w *watcher) fail(err error) {
 	w.changed.Now()
 }
 
-// stream watches from the revision that was reached until that fails. The client of etcd goes on
-// by itself after most failures of a connection.
+// stream watches from the revision that was reached until that fails. The client of etcd reconnects
+// by itself after most failures.
 func (w *watcher) stream(ctx context.Context) error {
 	watches := clientv3.NewWatcher(w.k.client) // for a stream of its own
-	defer func() { _ = watches.Close() }()     // it reports why the stream has ended
+	defer func() { _ = watches.Close() }()     // its error is the reason for the stream's end
 	ctx, cancel := context.WithCancelCause(clientv3.WithRequireLeader(ctx))
 	defer cancel(nil)
 	unconfirmed := time.AfterFunc(attemptTime, func() { cancel(errSilent) })
@@ -161,7 +163,7 @@ func (w *watcher) stream(ctx context.Context) error {
 	responses := watches.Watch(ctx, w.start, clientv3.WithRange(w.end), clientv3.WithRev(reached+1),
 		clientv3.WithFragment(), clientv3.WithProgressNotify())
 	unconfirmed.Stop()
-	for heard, pause := time.Now(), idlePause; ; {
+	for last, pause := time.Now(), idlePause; ; {
 		select {
 		case resp, ok := <-responses:
 			switch {
@@ -175,7 +177,7 @@ func (w *watcher) stream(ctx context.Context) error {
 			if err := w.receive(&resp); err != nil {
 				return err
 			}
-			heard = time.Now()
+			last = time.Now()
 			continue
 		case <-w.ask:
 		case <-time.After(pause):
@@ -183,8 +185,8 @@ func (w *watcher) stream(ctx context.Context) error {
 		pause = askPause
 		switch reached, _ := w.reached(); {
 		case reached >= w.k.seen.Load():
-			heard, pause = time.Now(), idlePause
-		case time.Since(heard) > silence:
+			last, pause = time.Now(), idlePause
+		case time.Since(last) > silentTimeout:
 			return errSilent
 		default:
 			if err := watches.RequestProgress(ctx); err != nil {
