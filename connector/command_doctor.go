@@ -51,8 +51,9 @@ Exit codes: 0 no check failed, 1 a check failed, 2 invalid flags or configuratio
 	return command
 }
 
-func diagnose(ctx context.Context, sys system, path string, loaded config.Loaded, timeout time.Duration,
-	asJSON bool) error {
+func diagnose(
+	ctx context.Context, sys system, path string, loaded config.Loaded, timeout time.Duration, asJSON bool,
+) error {
 	var findings []doctor.Finding
 	bad := 0
 	report := func(f doctor.Finding) {

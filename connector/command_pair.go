@@ -55,8 +55,8 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
   connector pair http://192.168.1.2:8080 PAIR-XXXX-XXXX --pin PIN --upstream http://localhost:8000 --no-run`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return fmt.Errorf("give the gateway's URL and the pairing code, like: connector pair https://gateway.example.com " +
-					"PAIR-XXXX-XXXX --upstream http://localhost:11434")
+				return errors.New("give the gateway's URL and the pairing code, like: " +
+					"connector pair https://gateway.example.com PAIR-XXXX-XXXX --upstream http://localhost:11434")
 			}
 			return nil
 		},
@@ -82,8 +82,8 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 	flags.StringVarP(&f.config, "config", "c", "",
 		"configuration `FILE` to write (default: postern/connector.json in your configuration folder)")
 	flags.StringVar(&f.pin, "pin", "",
-		"`PIN` expected of the gateway, instead of a valid certificate; shown on the gateway's machine with \"postern "+
-			"gateway status\"")
+		"`PIN` expected of the gateway, instead of a valid certificate; shown on the gateway's machine with "+
+			"\"postern gateway status\"")
 	flags.StringVar(&f.ca, "ca", "", "`FILE` with a certificate authority to trust in addition to the system's (PEM)")
 	flags.StringVar(&f.name, "name", "", "`NAME` of this machine in the console (default: its host name)")
 	flags.StringVar(&f.server, "server", "", "`HOST:PORT` of the gateway's tunnels, instead of the published address")
@@ -94,8 +94,9 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 }
 
 // pair pairs this machine and then continues as the run command.
-func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFlags, logger *slog.Logger,
-	r *pairingReporter) error {
+func pair(
+	command *cobra.Command, sys system, gatewayURL, code string, f pairFlags, logger *slog.Logger, r *pairingReporter,
+) error {
 	path := cmp.Or(f.config, config.DefaultPath(sys.getenv))
 	if path == "" {
 		return errors.New("no folder for configurations: HOME is not set; give --config FILE")
@@ -142,8 +143,8 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, error) {
 	c, err := store.Load()
 	if errors.Is(err, config.ErrPaired) {
-		return c, fmt.Errorf("%w; start it with `connector run --config %s`, or give --force to pair it again, or another "+
-			"file with --config", err, store.Path)
+		return c, fmt.Errorf("%w; start it with `connector run --config %s`, or give --force to pair it again, "+
+			"or another file with --config", err, store.Path)
 	}
 	if err != nil {
 		return c, err
@@ -169,8 +170,10 @@ func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, er
 }
 
 // obtain pairs with the gateway and saves the token.
-func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, store *config.Store, c config.Config,
-	r *pairingReporter) error {
+func obtain(
+	ctx context.Context, discovery *dial.Discovery, code, name string, store *config.Store, c config.Config,
+	r *pairingReporter,
+) error {
 	gateway, err := discovery.Find(ctx)
 	if err != nil {
 		return failed(stopped(ctx, err, "the code is still valid"))
@@ -232,8 +235,8 @@ func refusal(deny link.Deny, start string) string {
 	case link.DenyPairingDenied:
 		return "this device was denied on the gateway; if that was a mistake, " + start
 	case link.DenyPairingOff:
-		return "pairing is disabled on this gateway; create a token on the gateway's machine with `postern gateway " +
-			"connector create`, and put it into the configuration"
+		return "pairing is disabled on this gateway; create a token on the gateway's machine with " +
+			"`postern gateway connector create`, and put it into the configuration"
 	default:
 		return fmt.Sprintf("the gateway refused to pair this device: %s (%s)", deny.Message, deny.Code)
 	}

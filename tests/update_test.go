@@ -42,7 +42,9 @@ func TestUpdateUnderLoad(t *testing.T) {
 	if n := m.starts.Load(); n != 2 {
 		t.Errorf("the service was started %d times", n)
 	}
-	for _, want := range []string{"Version 0.9.1 is available; this is 0.9.0.", "The service postern-connector runs it."} {
+	for _, want := range []string{
+		"Version 0.9.1 is available; this is 0.9.0.", "The service postern-connector runs the new version.",
+	} {
 		if !strings.Contains(p.Log(), want) {
 			t.Errorf("it does not print %q:\n%s", want, p.Log())
 		}

@@ -93,8 +93,8 @@ func (s *session) setSilent(silent bool) {
 
 func (l *leg) onSilenceChange(s *session) {
 	if s.silent.Load() {
-		l.Logger.Warn("the gateway does not answer; dialing a second connection", "session", s.welcome.Session, "fix",
-			advice[endSilent])
+		l.Logger.Warn("the gateway does not answer; dialing a second connection", "session", s.welcome.Session,
+			"fix", advice[endSilent])
 		l.enter(silent, &Problem{Reason: errNoPong.Error(), Fix: advice[endSilent], RetryAt: time.Now()})
 		l.wakeOthers()
 		return

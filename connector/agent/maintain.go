@@ -173,8 +173,8 @@ func (l *leg) rescue(searching, ctx context.Context, s *session) *handover {
 		}
 		next, err := l.replaceSilent(searching, ctx, s)
 		if err == nil {
-			l.Logger.Warn("another tunnel replaces the silent one", "session", s.welcome.Session, "replaced_by",
-				next.welcome.Session)
+			l.Logger.Warn("another tunnel replaces the silent one", "session", s.welcome.Session,
+				"replaced_by", next.welcome.Session)
 			return &handover{next: next}
 		}
 		if searching.Err() != nil {

@@ -58,16 +58,20 @@ func Pair(ctx context.Context, o PairOptions) (token string, err error) {
 
 func newPairing(o PairOptions) (*pairing, error) {
 	a := newAgent(Options{})
-	c := &configuration{hello: newHello(o.Version, o.Name, o.Upstreams),
-		credentials: &credentials{token: link.Token{Secret: newSecret()}}}
+	c := &configuration{
+		hello:       newHello(o.Version, o.Name, o.Upstreams),
+		credentials: &credentials{token: link.Token{Secret: newSecret()}},
+	}
 	if c.hello.Claim = strings.TrimSpace(o.Code); c.hello.Claim == "" {
 		return nil, errors.New("the pairing code is missing")
 	}
 	if err := c.greeting().Check(); err != nil {
 		return nil, err
 	}
-	c.dialTo(dial.Target{Server: o.Server, URL: o.URL, Claim: o.Code,
-		Token: func() link.Token { return link.Token{Pin: o.Pin} }, Logger: a.Logger}, config.TransportAuto)
+	c.dialTo(dial.Target{
+		Server: o.Server, URL: o.URL, Claim: o.Code, Logger: a.Logger,
+		Token: func() link.Token { return link.Token{Pin: o.Pin} },
+	}, config.TransportAuto)
 	a.current = c
 	return &pairing{a.legs[0], o}, nil
 }
@@ -113,8 +117,8 @@ func (p *pairing) interrupted(err error, pause time.Duration) {
 	if deny, ok := errors.AsType[link.Deny](err); ok {
 		reason = deny.Message
 	} else if kindOf(err) == endSilent {
-		fix = "check that the gateway runs and that UDP can reach it at " + p.current.quic.Server + ", or HTTPS at " +
-			p.current.web.Address
+		fix = fmt.Sprintf("check that the gateway runs and that UDP can reach it at %s, or HTTPS at %s",
+			p.current.quic.Server, p.current.web.Address)
 	}
 	p.options.Interrupted(reason, fix, pause)
 }

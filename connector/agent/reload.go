@@ -109,8 +109,8 @@ func (a *Agent) putOff(next *configuration, err error) {
 	a.pending.pause = min(max(2*a.pending.pause, a.reloadPause), lastReloadPause)
 	a.pending.retryAt = time.Now().Add(a.pending.pause)
 	a.Logger.Error("failed to connect with the new configuration; the last working one stays",
-		"server", next.quic.Server, "reason", reason(err), "retry_in", a.pending.pause.String(), "fix",
-		"check `server` and `tunnel_token` and reload again")
+		"server", next.quic.Server, "reason", reason(err), "retry_in", a.pending.pause.String(),
+		"fix", "check `server` and `tunnel_token` and reload again")
 }
 
 // renew establishes a tunnel with the pending configuration. The old tunnel stays until the new

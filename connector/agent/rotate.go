@@ -27,9 +27,9 @@ func (s *session) rotate(offer link.Rotate) {
 	answer := link.Rotated{Number: offer.Number}
 	if err := s.leg.takeToken(s.config.credentials, offer); err != nil {
 		answer.Error = text.Short(err.Error())
-		s.leg.Logger.Warn("failed to store the new tunnel token; the old one stays valid", "session", s.welcome.Session,
-			"error", err, "fix", "get the new token on the gateway's machine with `postern gateway connector rotate NAME "+
-				"--show`, and put it into tunnel_token")
+		s.leg.Logger.Warn("failed to store the new tunnel token; the old one stays valid",
+			"session", s.welcome.Session, "error", err, "fix", "get the new token on the gateway's machine with "+
+				"`postern gateway connector rotate NAME --show`, and put it into tunnel_token")
 	} else {
 		token := s.config.credentials.newest()
 		answer.Number, answer.Pins = token.Number, token.Pins()
@@ -59,8 +59,8 @@ func (a *Agent) takeToken(c *credentials, offer link.Rotate) error {
 	if next.Secret == token.Secret {
 		message = "new pins of the gateway stored"
 	}
-	if err := (link.Hello{Connector: next.Connector, Secret: next.Secret,
-		Upstreams: []string{"any"}}).Check(); err != nil {
+	hello := link.Hello{Connector: next.Connector, Secret: next.Secret, Upstreams: []string{"any"}}
+	if err := hello.Check(); err != nil {
 		return err
 	}
 	renewed := next.Encode()

@@ -125,8 +125,8 @@ func (p *phase) status() LegStatus {
 	s := LegStatus{State: states[p.state].shown, Since: p.since, Problem: p.problem}
 	if t := p.tunnel; t != nil {
 		s.Tunnel = &TunnelStatus{
-			Session: t.welcome.Session, Edge: t.welcome.Edge, Remote: t.conn.RemoteAddr().String(),
-			Transport:      t.conn.Transport(),
+			Session: t.welcome.Session, Edge: t.welcome.Edge,
+			Remote: t.conn.RemoteAddr().String(), Transport: t.conn.Transport(),
 			GatewayVersion: t.welcome.Version, NewerVersion: t.newer(), RTT: t.conn.RTT().Round(10 * time.Microsecond),
 		}
 	}

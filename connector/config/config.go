@@ -95,8 +95,8 @@ func Load(path string, getenv func(string) string) (Loaded, error) {
 	if path != "" {
 		data, err := os.ReadFile(path)
 		if errors.Is(err, os.ErrNotExist) {
-			return Loaded{}, fmt.Errorf("reading the configuration: %w; pair this machine with `connector pair`, or correct "+
-				"the path", err)
+			return Loaded{}, fmt.Errorf("reading the configuration: %w; pair this machine with `connector pair`, "+
+				"or correct the path", err)
 		}
 		if err != nil {
 			return Loaded{}, fmt.Errorf("reading the configuration: %w", err)
@@ -205,8 +205,8 @@ func parsePattern(text string) (Pattern, error) {
 		plain = strings.TrimSuffix(path, "/") + "/x"
 	}
 	if !slices.Contains(methods, method) || !isPlain(plain) || strings.Contains(path, "*") {
-		return Pattern{}, fmt.Errorf(`%q must be a method and a path under /v1, optionally with a trailing *, like "POST `+
-			`/v1/rerank" or "GET /v1/models/*"`, text)
+		return Pattern{}, fmt.Errorf("%q must be a method and a path under /v1, optionally with a trailing *, "+
+			`like "POST /v1/rerank" or "GET /v1/models/*"`, text)
 	}
 	return Pattern{method, path, prefix}, nil
 }

@@ -33,8 +33,8 @@ func Parse(data []byte) (Config, error) {
 	}
 	data = bytes.TrimPrefix(data, byteOrderMark)
 	if len(bytes.TrimSpace(data)) == 0 {
-		return Config{}, errors.New(`the configuration is empty; write {"tunnel_token": "…", "upstream": ` +
-			`"http://localhost:11434"}`)
+		return Config{}, errors.New("the configuration is empty; write " +
+			`{"tunnel_token": "…", "upstream": "http://localhost:11434"}`)
 	}
 	var c Config
 	err := json.Unmarshal(data, &c, json.RejectUnknownMembers(true),

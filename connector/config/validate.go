@@ -80,8 +80,8 @@ func CheckServer(server string) error {
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
 		return fmt.Errorf("%q is not a port; use a number from 1 to 65535, as in the gateway's `listen`", port)
 	}
-	if strings.ContainsFunc(host,
-		func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '/' || r == '@' }) {
+	invalid := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '/' || r == '@' }
+	if strings.ContainsFunc(host, invalid) {
 		return fmt.Errorf("%q is not a host name or an address", host)
 	}
 	return nil
@@ -103,8 +103,8 @@ func (c *Config) validateUpstreams() error {
 	case c.Upstream != "" && len(c.Upstreams) > 0:
 		return errors.New("upstream, upstreams: use only one of them; move the address into upstreams to keep both")
 	case c.Upstream == "" && len(c.Upstreams) == 0:
-		return errors.New(`upstream: missing; give the address of the model server, like "http://localhost:11434" (or set ` +
-			`UPSTREAM)`)
+		return errors.New(`upstream: missing; give the address of the model server, like "http://localhost:11434" ` +
+			"(or set UPSTREAM)")
 	case c.APIKeyFile != "" && len(c.Upstreams) > 0:
 		return errors.New("api_key_file: not allowed next to upstreams; move it into one of them")
 	case len(c.Upstreams) > link.MaxUpstreams:

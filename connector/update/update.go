@@ -70,7 +70,7 @@ func (u *Update) Run(ctx context.Context) error {
 	b, err := u.startBridge(ctx, u.Program.fresh(), u.Config)
 	if err != nil {
 		_ = u.Program.clean()
-		return fmt.Errorf("version %s does not connect, so %s stays as it is: %w", u.Offer.Version, u.Program, err)
+		return fmt.Errorf("version %s does not connect, so %s was not replaced: %w", u.Offer.Version, u.Program, err)
 	}
 	ctx = context.WithoutCancel(ctx)
 	if err := u.Program.take(); err != nil {
@@ -78,7 +78,7 @@ func (u *Update) Run(ctx context.Context) error {
 		_ = os.Remove(u.Program.fresh()) // not clean: the old program may be the only one left
 		return err
 	}
-	u.Report("Version %s connects, and is now %s.", u.Offer.Version, u.Program)
+	u.Report("Version %s connects, and has replaced %s.", u.Offer.Version, u.Program)
 	if err := u.restartAll(ctx, b); err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (u *Update) restartAll(ctx context.Context, first *bridge) error {
 			}
 			return err
 		}
-		u.Report("The service %s runs it.", s.Name)
+		u.Report("The service %s runs the new version.", s.Name)
 	}
 	if first != nil {
 		u.dismiss(ctx, first)

@@ -155,7 +155,7 @@ func TestUpdate(t *testing.T) {
 		t.Errorf("%d restarts", m.restarts)
 	}
 	if got := strings.Join(m.lines, "\n"); !strings.Contains(got, "Version 0.9.1 connects") ||
-		!strings.Contains(got, "The service postern-connector runs it.") {
+		!strings.Contains(got, "The service postern-connector runs the new version.") {
 		t.Errorf("it reports %s", got)
 	}
 }
@@ -179,8 +179,10 @@ func TestSeveralServices(t *testing.T) {
 	if first, rest, _ := strings.Cut(got, "The service "); !strings.HasPrefix(rest, "postern-connector") {
 		t.Errorf("the service that the first bridge is of comes later: %s%s", first, rest)
 	}
-	for _, want := range []string{"The service postern-connector runs it.", "The service rack runs it.",
-		"The service refused still runs the old version", "Error: refused"} {
+	for _, want := range []string{
+		"The service postern-connector runs the new version.", "The service rack runs the new version.",
+		"The service refused still runs the old version", "Error: refused",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("it does not report %q:\n%s", want, got)
 		}

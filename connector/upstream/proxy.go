@@ -146,7 +146,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 		p.options.Logger.Debug("upstream is down", "upstream", u.Name, "error", err)
 		return link.CodeUpstreamDown
 	default:
-		return p.broken(u, "upstream broke off before its answer", err)
+		return p.broken(u, "upstream failed before its answer", err)
 	}
 	defer answer.Close()
 	done.Status = answer.StatusCode
@@ -158,7 +158,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 	case r.Context().Err() != nil, errors.Is(err, errClientGone):
 		return link.CodeCancelled
 	default:
-		return p.broken(u, "upstream broke off in its answer", err)
+		return p.broken(u, "upstream failed during its answer", err)
 	}
 }
 
