@@ -76,6 +76,12 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 			return pair(command, sys, gatewayURL, code, f, logger, r)
 		},
 	}
+	f.flags(command)
+	return command
+}
+
+// flags adds the flags to the command.
+func (f *pairFlags) flags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVarP(&f.upstream, "upstream", "u", "",
 		"base `URL` of the model server, like http://localhost:11434; /v1 may be left out")
@@ -90,7 +96,6 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 	flags.BoolVar(&f.noRun, "no-run", false, "exit after writing the configuration")
 	flags.BoolVar(&f.force, "force", false, "replace an existing token in the configuration")
 	logFlags(command, &f.logFormat, &f.logLevel)
-	return command
 }
 
 // pair pairs this machine and then continues as the run command.

@@ -73,7 +73,7 @@ type Config struct {
 	Allow []string `json:"allow,omitempty"`
 }
 
-// Upstream is one model server of the form with several.
+// Upstream is a model server in the form with several.
 type Upstream struct {
 	// BaseURL is the base URL of the server's API; /v1 is added unless it ends in it.
 	BaseURL string `json:"base_url" alias:"BaseUrl"`
