@@ -24,8 +24,8 @@ const (
 var errTrial = errors.New("the new configuration did not work")
 
 // maintain serves a tunnel until it ends or a successor takes over. The old tunnel then
-// finishes its requests. One search for a successor runs at a time: each event ends it, and
-// the next one is chosen.
+// finishes its requests. One search for a successor runs at a time. Each event stops it, and
+// maintain chooses again.
 func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 	start := time.Now()
 	l.webDelay = webDelayOf(s)
@@ -93,9 +93,9 @@ type handover struct {
 	err  error
 }
 
-// search establishes the successor of a tunnel. A nil result keeps the tunnel. The end of the
-// context searching stops a search that has not sent the old tunnel's drain. ctx is the
-// context of the leg.
+// search establishes the successor of a tunnel. A nil result keeps the tunnel. The end of
+// searching stops the search until it has sent the old tunnel's drain; then only the end of ctx
+// does.
 type search func(searching, ctx context.Context, s *session) *handover
 
 // choose returns the search that the tunnel needs now: the first of these whose condition is
@@ -103,7 +103,7 @@ type search func(searching, ctx context.Context, s *session) *handover
 //
 //	condition                             search          ends with
 //	the tunnel has ended                  idle            an event
-//	it does not answer                    rescue          a new tunnel, or an event
+//	it does not answer                    rescue          a new tunnel
 //	a configuration is pending            renew           a tunnel with it, or its refusal
 //	the leg is not needed, or the         quit            the drain of the tunnel
 //	configuration leads elsewhere
