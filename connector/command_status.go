@@ -69,8 +69,8 @@ func waitCommand(sys system) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "wait [--timeout TIME]",
 		Short: "Wait until the connector's tunnel is up",
-		Long: `Waits until the tunnel of the connector on this machine is up. The connector need not
-be running yet. For scripts.
+		Long: `Waits until the tunnel of the connector on this machine is up, such as in a script. The
+connector need not be running yet.
 
 Exit codes: 0 the tunnel is up, 1 timed out.`,
 		Example: `  connector run & connector wait --timeout 30s && echo ready`,

@@ -32,10 +32,10 @@ func updateCommand(sys system) *cobra.Command {
 		Use:   "update [--config FILE] [--check]",
 		Short: "Update this program to the version that the gateway hands out",
 		Long: `Asks the gateway for a newer version of this program, downloads it, and checks its
-hash, which comes through the tunnel. The new version is tried first: a process of it
-takes over the tunnel. Only if that works, it replaces this program, and the services
-that run this program are restarted, one after the other. No request is lost. A service
-that does not come up again gets the old version back.
+hash, which comes through the tunnel. First, a process of the new version takes over the
+tunnel. If that works, the new version replaces this program, and the services that run
+this program are restarted, one after the other. No request is lost. A service that does
+not come up again gets the old version back.
 
 A connector that does not run as a service keeps running the old version until it is
 restarted. A program that was installed by a package manager is not changed.

@@ -2,6 +2,7 @@ package update
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,7 +107,8 @@ func (u *Update) awaitBridge(ctx context.Context, b *bridge) error {
 		}
 		select {
 		case <-b.ended:
-			return fmt.Errorf("it ended without a tunnel (%w): %s", orExit(b.err), b.lastLine())
+			return fmt.Errorf("it ended without a tunnel (%w): %s", cmp.Or(b.err, errors.New("exit status 0")),
+				b.lastLine())
 		case <-limit:
 			return fmt.Errorf("its tunnel is still down after %v: %s", u.Timeout, state)
 		case <-ctx.Done():
@@ -114,13 +116,6 @@ func (u *Update) awaitBridge(ctx context.Context, b *bridge) error {
 		case <-time.After(pollPause):
 		}
 	}
-}
-
-func orExit(err error) error {
-	if err == nil {
-		return errors.New("exit status 0")
-	}
-	return err
 }
 
 // replaced reports whether another process has taken the tunnel over, and the bridge has

@@ -3,6 +3,7 @@ package update
 import (
 	"archive/tar"
 	"archive/zip"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -68,7 +69,8 @@ func fetch(ctx context.Context, o link.Offer, path string, progress Progress) er
 		return fmt.Errorf("downloading %s: it is larger than the %d bytes that the gateway announced; run this again",
 			o.URL, o.Size)
 	case err != nil || n < o.Size:
-		return fmt.Errorf("downloading %s: it ended after %d of %d bytes (%w); run this again", o.URL, n, o.Size, orEOF(err))
+		return fmt.Errorf("downloading %s: it ended after %d of %d bytes (%w); run this again", o.URL, n, o.Size,
+			cmp.Or(err, io.ErrUnexpectedEOF))
 	case !strings.EqualFold(hex.EncodeToString(hash.Sum(nil)), o.SHA256):
 		return fmt.Errorf("downloading %s: its SHA-256 is not the one that the gateway announced through the tunnel; run "+
 			"this again, or find out what is between this machine and the gateway", o.URL)
@@ -88,13 +90,6 @@ func sameHost(next *http.Request, via []*http.Request) error {
 		return fmt.Errorf("%s redirects more than %d times", host, maxRedirects)
 	}
 	return nil
-}
-
-func orEOF(err error) error {
-	if err == nil {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }
 
 // counter reports the progress of a download.
