@@ -147,7 +147,7 @@ func TestUpdateKilled(t *testing.T) {
 			})
 		}},
 		{"the bridge is online", func(t *testing.T, m *machine, _ *harness.Process) { m.awaitVersion(t, newVersion) }},
-		{"replaced", func(t *testing.T, _ *machine, p *harness.Process) { p.WaitLog(t, "and is now", limit) }},
+		{"replaced", func(t *testing.T, _ *machine, p *harness.Process) { p.WaitLog(t, "has replaced", limit) }},
 		{"restarting", nil},
 	} {
 		t.Run(tt.when, func(t *testing.T) {
