@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestConversation: what distinguishes conversations is bounded, and is not the system prompt.
+// TestConversation checks that the text that distinguishes conversations is bounded, and that it is not
+// the system prompt.
 func TestConversation(t *testing.T) {
 	long := strings.Repeat("x", 2*maxBeginning)
 	for _, c := range []struct {

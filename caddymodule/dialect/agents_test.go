@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// The requests of this file are shaped as those that coding agents send; their
+// The requests of this file have the form of those that coding agents send. Their
 // texts are made up.
 
-// codexHead is what a Codex-like agent sends besides its input.
+// codexHead has the members, other than the input, of a request of a Codex-like agent.
 const codexHead = `{"model":"public","stream":true,"store":false,"include":["reasoning.encrypted_content"],` +
 	`"reasoning":{"effort":"medium","summary":"auto"},` +
 	`"parallel_tool_calls":true,"prompt_cache_key":"thread-1","client_metadata":{"installation":"x"},` +
@@ -25,7 +25,7 @@ const codexHead = `{"model":"public","stream":true,"store":false,"include":["rea
 	`{"type":"web_search","external_web_access":false},{"type":"tool_search","execution":"client"},` +
 	`{"type":"image_generation","output_format":"png"}],"input":[`
 
-// codexStart is how such an agent's input begins.
+// codexStart is the beginning of the input of such an agent.
 const codexStart = `{"type":"additional_tools","id":"at_1","role":"developer","tools":[{"type":"namespace",` +
 	`"name":"mcp__docs__","tools":[{"type":"function","name":"search","parameters":{"type":"object",` +
 	`"properties":{"q":{"type":"string"}}}}]}]},` +
@@ -36,7 +36,7 @@ const codexStart = `{"type":"additional_tools","id":"at_1","role":"developer","t
 	`"text":"<environment_context>cwd</environment_context>"}]},` +
 	`{"type":"message","id":"msg_4","role":"user","content":[{"type":"input_text","text":"Fix it."}]}`
 
-// codexUp is what goes up for codexStart; the list of messages is left open.
+// codexUp is the upstream's body for codexStart. The list of messages is left open.
 const codexUp = `{"model":"up","stream":true,"stream_options":{"include_usage":true},"reasoning_effort":"medium",` +
 	`"tools":[` +
 	`{"type":"function","function":{"name":"exec_command","description":"Runs a command.",` +
@@ -53,8 +53,8 @@ const codexUp = `{"model":"up","stream":true,"stream_options":{"include_usage":t
 	`{"role":"system","content":"Permissions: ask.\n\nSkills: none."},` +
 	`{"role":"user","content":"<environment_context>cwd</environment_context>"},{"role":"user","content":"Fix it."}`
 
-// A Codex-like agent's turn: it gives back the items of the answer as it got
-// them, with the results of its tools.
+// A Codex-like agent returns the items of the answer unchanged in its next turn, with the results of
+// its tools.
 func TestCodexTurn(t *testing.T) {
 	first := decodeCase(t, Responses, codexHead+codexStart+`]}`)
 	if got, want := upstreamBody(t, first), codexUp+"]}"; got != want {
@@ -110,8 +110,8 @@ func TestCodexTurn(t *testing.T) {
 	}
 }
 
-// claudeBody is a request of a Claude-Code-like agent; its billing line and
-// its cache breakpoints change from request to request.
+// claudeBody is a request of a Claude-Code-like agent. Its billing line and
+// its cache breakpoints change with each request.
 func claudeBody(nonce, messages string) string {
 	return `{"model":"public","max_tokens":32000,"stream":true,"thinking":{"type":"adaptive","display":"summarized"},` +
 		`"output_config":{"effort":"high"},` +
@@ -129,12 +129,12 @@ func claudeBody(nonce, messages string) string {
 		`{"type":"web_search_20250305","name":"web_search","max_uses":8}],"messages":[` + messages + `]}`
 }
 
-// claudeStart is how the conversation of such an agent begins.
+// claudeStart is the beginning of the conversation of such an agent.
 const claudeStart = `{"role":"user","content":[{"type":"text","text":"Fix it.",` +
 	`"cache_control":{"type":"ephemeral"}}]},{"role":"system","content":[{"type":"text","text":"cwd: /src"},` +
 	`{"type":"text","text":"Skills: none."}]}`
 
-// claudeUp is what goes up for claudeStart; the list of messages is left open.
+// claudeUp is the upstream's body for claudeStart. The list of messages is left open.
 var claudeUp = `{"model":"up","stream":true,"stream_options":{"include_usage":true},"max_tokens":32000,"tools":[` +
 	`{"type":"function","function":{"name":"Bash","description":"Runs.",` +
 	`"parameters":{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object",` +
@@ -145,7 +145,7 @@ var claudeUp = `{"model":"up","stream":true,"stream_options":{"include_usage":tr
 	`],"messages":[` + saying("system", "You are an agent.\n\nBe careful.") + "," +
 	saying("user", "Fix it.\n\n"+reminder("cwd: /src\n\nSkills: none."))
 
-// A Claude-Code-like agent's turn: it gives back the blocks of the answer.
+// A Claude-Code-like agent returns the blocks of the answer in its next turn.
 func TestClaudeCodeTurn(t *testing.T) {
 	first := decodeCase(t, Messages, claudeBody("a5145", claudeStart))
 	if got, want := upstreamBody(t, first), claudeUp+"]}"; got != want {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// benchmarkEvents feeds one event again and again; the time and the
-// allocations are those of one event.
+// benchmarkEvents measures the time and the allocations of one event.
 func benchmarkEvents(b *testing.B, d Dialect, first, event string) {
 	s := newTestStream(d, testCall())
 	s.Begin()
@@ -34,7 +33,7 @@ func BenchmarkAnswerEvents(b *testing.B) {
 	}
 }
 
-// BenchmarkAnswer is a whole stream of 500 pieces of text.
+// BenchmarkAnswer measures a whole stream of 500 pieces of text.
 func BenchmarkAnswer(b *testing.B) {
 	upstream := []byte(strings.Repeat(contentChunk(" tokens"), 500) + finishChunk("stop") + usageChunk(10, 0, 500) +
 		upstreamDone)
@@ -53,7 +52,7 @@ func BenchmarkAnswer(b *testing.B) {
 	}
 }
 
-// TestEventAllocations bounds what an event costs: one string of its text.
+// TestEventAllocations bounds the allocations of an event: one string for its text.
 func TestEventAllocations(t *testing.T) {
 	for _, d := range []Dialect{Messages, Responses} {
 		for name, event := range map[string]string{"text": contentChunk(" tokens\n"), "reason": reasonChunk(" tokens")} {
@@ -70,7 +69,7 @@ func TestEventAllocations(t *testing.T) {
 	}
 }
 
-// TestMessagesState: a messages stream remembers nothing of what it sent on.
+// TestMessagesState checks that a messages stream buffers nothing that it has sent.
 func TestMessagesState(t *testing.T) {
 	s := newTestStream(Messages, testCall())
 	s.Begin()

@@ -2,9 +2,8 @@ package dialect
 
 import "slices"
 
-// answerCase is an upstream's stream, and what a client of each dialect is to
-// make of it, as digests tell. A "…" at the end of a digest stands for the
-// rest of a message.
+// answerCase is an upstream's stream, with the digest of what a client of each dialect
+// reads. A "…" at the end of a digest stands for the rest of a message.
 type answerCase struct {
 	name      string
 	upstream  string
@@ -19,7 +18,7 @@ const (
 	badArguments    = "The model produced invalid tool arguments…"
 )
 
-// withTools is a request whose tools have other names upstream.
+// withTools is a request with tools that have other names upstream.
 func withTools(r *reply) {
 	r.names = map[string]ToolName{
 		"apply_patch":       {Kind: ToolCustom, Name: "apply_patch"},

@@ -1,6 +1,6 @@
 package dialect
 
-// edgeCases are those of forms that servers rarely answer in.
+// edgeCases are forms of answers that servers rarely send.
 var edgeCases = []answerCase{
 	{
 		"legacy function_call",

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestErrorsInStreams: B24, B25 and every kind of error behind the commit. The
+// TestErrorsInStreams checks B24, B25 and every kind of error after the header was sent. The
 // stream begins, is kept alive, and ends with the error in the dialect's form.
 func TestErrorsInStreams(t *testing.T) {
 	long := FromUpstream(400, nil,
@@ -67,7 +67,7 @@ func TestErrorsInStreams(t *testing.T) {
 	}
 }
 
-// endWith is a stream that was kept alive, and whose upstream broke.
+// endWith returns a stream that was kept alive until its upstream failed.
 func endWith(s *answerStream, upstream string, cause *Error) string {
 	var out strings.Builder
 	out.Write(s.Begin())
@@ -82,9 +82,8 @@ func endWith(s *answerStream, upstream string, cause *Error) string {
 	return out.String()
 }
 
-// TestCauseBehindTheEnd: what breaks behind the finish_reason does not spoil
-// an answer that is complete.
-func TestCauseBehindTheEnd(t *testing.T) {
+// TestCauseAfterTheEnd checks that a failure after the finish_reason does not spoil a complete answer.
+func TestCauseAfterTheEnd(t *testing.T) {
 	for _, d := range []Dialect{Messages, Responses} {
 		s := newTestStream(d, testCall())
 		if s.Finished() {
@@ -97,8 +96,8 @@ func TestCauseBehindTheEnd(t *testing.T) {
 	}
 }
 
-// TestUnbegun: a stream that is fed before Begin begins by itself, once.
-func TestUnbegun(t *testing.T) {
+// TestFeedBeforeBegin checks that a stream opens once, even if Feed is called first.
+func TestFeedBeforeBegin(t *testing.T) {
 	for _, d := range []Dialect{Messages, Responses} {
 		s := newTestStream(d, testCall())
 		var out strings.Builder
@@ -111,7 +110,7 @@ func TestUnbegun(t *testing.T) {
 	}
 }
 
-// TestEventTooLarge: an event without an end does not fill the memory.
+// TestEventTooLarge checks that an event without an end does not fill the memory.
 func TestEventTooLarge(t *testing.T) {
 	s := newTestStream(Messages, testCall())
 	s.Begin()

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/odd"
 )
 
-// randomAnswer makes an upstream's stream of chunks at random, with the habits
+// randomAnswer generates an upstream's stream of chunks, with the habits
 // of real servers and of broken ones.
 type randomAnswer struct {
 	*rand.Rand
@@ -18,13 +18,13 @@ type randomAnswer struct {
 	open  []openArgs // arguments that are not all sent
 }
 
-// openArgs are the arguments of a call that are to be sent still.
+// openArgs are the arguments of a call that were not sent yet.
 type openArgs struct {
 	index int
 	rest  string
 }
 
-// randomArgs are arguments as models write them, few of them no objects.
+// randomArgs returns arguments as models write them. Few are not objects.
 var randomArgs = []string{
 	`{"path":"a b","n":[1,2,{"x":null}]}`, `{}`, `{"text":"\"quoted\" \\ \u00e9 é 😀\n"}`, ` {"a" : 1.5e3} `,
 	`{"command":["ls","-l"]}`,
@@ -131,8 +131,8 @@ func (r *randomAnswer) sendArgs() {
 	}
 }
 
-// TestStreamGrammar: whatever the upstream sends, and wherever it is cut, the
-// client's stream keeps the grammar of its dialect, pings included.
+// TestStreamGrammar checks that the client's stream follows the grammar of its dialect, with pings,
+// whatever the upstream sends and wherever it is cut.
 func TestStreamGrammar(t *testing.T) {
 	ended, seeds := 0, uint64(800)
 	if testing.Short() {
@@ -178,8 +178,8 @@ func checkStream(d Dialect, out string) error {
 	return checkResponsesStream(events)
 }
 
-// TestStreamPings: a ping anywhere keeps the grammar, and there is none before
-// the start or behind the end.
+// TestStreamPings checks that a ping may be sent at any time between the start and the end, and that
+// none is sent before or after.
 func TestStreamPings(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 3))

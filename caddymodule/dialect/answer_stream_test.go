@@ -65,7 +65,7 @@ func golden(t *testing.T, name, text string) {
 	}
 }
 
-// TestStreamCuts: where the upstream's bytes are cut changes nothing.
+// TestStreamCuts checks that the result does not depend on how the upstream's bytes are cut.
 func TestStreamCuts(t *testing.T) {
 	for _, c := range answerCases {
 		for _, d := range []Dialect{Messages, Responses} {
@@ -81,8 +81,8 @@ func TestStreamCuts(t *testing.T) {
 	}
 }
 
-// TestStreamEnds: a stream that breaks off anywhere before the end is known
-// never looks complete, and keeps the grammar: around each line's end, and in lines.
+// TestStreamEnds checks that a stream that breaks off before its end is known never looks complete, and
+// follows the grammar. It cuts around the end of each line, and inside lines.
 func TestStreamEnds(t *testing.T) {
 	for _, c := range answerCases {
 		end := strings.Index(c.upstream, `"finish_reason":"`)

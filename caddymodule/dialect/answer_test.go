@@ -39,7 +39,7 @@ func call(index int, id, name, args string) string {
 		quoted(name), quoted(args))
 }
 
-// more is an entry of tool_calls that goes on with a call.
+// more is an entry of tool_calls that continues a call.
 func more(index int, args string) string {
 	return fmt.Sprintf(`{"index":%d,"function":{"arguments":%s}}`, index, quoted(args))
 }
@@ -59,8 +59,7 @@ func quoted(s string) string { return string(jsonscan.AppendQuoted(nil, s)) }
 
 // The client's side of the tests.
 
-// testCall returns what an encoder must know of a request, with ids that
-// count: prefix, then 1, 2, …
+// testCall returns what an encoder needs of a request. Its ids are numbered: prefix, then 1, 2, …
 func testCall(change ...func(*reply)) *reply {
 	n := 0
 	r := &reply{model: "public", estimator: func() int { return 42 }, env: &Env{
@@ -80,8 +79,8 @@ func newTestStream(d Dialect, r *reply) *answerStream {
 	return newAnswerStream(r, false)
 }
 
-// translate runs a whole upstream stream through a stream in pieces that cut
-// tells the sizes of; nil is one piece. The end is a clean one.
+// translate feeds an upstream's stream to a stream, in pieces whose sizes cut returns. If cut is nil, it
+// is fed in one piece. The upstream's stream ends without an error.
 func translate(s Stream, upstream string, cut func() int) string {
 	var out strings.Builder
 	out.Write(s.Begin())
@@ -104,7 +103,7 @@ type clientEvent struct {
 	json map[string]any
 }
 
-// clientEvents reads a client's stream: events of exactly one event line and
+// clientEvents reads a client's stream. Each event has exactly one event line and
 // one data line, whose type is the event's name.
 func clientEvents(stream string) ([]clientEvent, error) {
 	var list []clientEvent
@@ -136,7 +135,7 @@ func clientEvents(stream string) ([]clientEvent, error) {
 	return list, nil
 }
 
-// dig follows keys and indices into decoded JSON; nil if they lead nowhere.
+// dig follows keys and indexes into decoded JSON. It returns nil if a value is missing.
 func dig(v any, path ...any) any {
 	for _, key := range path {
 		switch key := key.(type) {
@@ -160,11 +159,11 @@ func str(v any, path ...any) string {
 	return s
 }
 
-// messagesDigest tells a messages stream, or message, in short:
+// messagesDigest summarizes a messages stream:
 //
 //	thinking:… text:… tool:id name {args} … | stop_reason
 //
-// with " !type: message" behind it for an error.
+// with " !type: message" at the end for an error.
 func messagesDigest(t *testing.T, stream string) string {
 	t.Helper()
 	events, err := clientEvents(stream)
@@ -230,12 +229,11 @@ func wholeMessageDigest(t *testing.T, body []byte) string {
 	return strings.Join(append(list, end), " ")
 }
 
-// responsesDigest tells a responses stream in short:
+// responsesDigest summarizes a responses stream:
 //
 //	reasoning:… message:… refusal:… function_call:id name {args} … | status
 //
-// with (incomplete) behind the items that are, and " !code: message" for an
-// error.
+// with (incomplete) after incomplete items, and " !code: message" for an error.
 func responsesDigest(t *testing.T, stream string) string {
 	t.Helper()
 	events, err := clientEvents(stream)

@@ -150,7 +150,7 @@ func TestWholeAnswers(t *testing.T) {
 	}
 }
 
-// TestWholeBodies pins whole bodies to the byte, usage included.
+// TestWholeBodies compares whole bodies byte for byte, including usage.
 func TestWholeBodies(t *testing.T) {
 	body := []byte(wholeBody(`"content":"Hi \"é\"\n","reasoning_content":"hm","tool_calls":[{"id":"c1",`+
 		`"function":{"name":"a","arguments":"{\"x\": 1}"}}]`, `"tool_calls"`, ""))
@@ -170,8 +170,8 @@ func TestWholeBodies(t *testing.T) {
 	golden(t, "whole response", string(response))
 }
 
-// TestUsage: counts of messages leave out what came from the cache, those of
-// responses do not, and an upstream that tells none is estimated.
+// TestUsage checks that the counts of messages exclude cached tokens, that those of responses include
+// them, and that the usage is estimated if the upstream sends none.
 func TestUsage(t *testing.T) {
 	for _, c := range []struct{ name, chunk, messages, responses string }{
 		{
@@ -203,15 +203,15 @@ func TestUsage(t *testing.T) {
 			if out := translate(s, upstream, nil); !strings.Contains(out, want) {
 				t.Errorf("%s, %s: no %s in\n%s", c.name, d, want, out)
 			}
-			if _, told := s.Usage(); told != (c.chunk != "") {
-				t.Errorf("%s, %s: told %v", c.name, d, told)
+			if _, ok := s.Usage(); ok != (c.chunk != "") {
+				t.Errorf("%s, %s: reported usage: %v", c.name, d, ok)
 			}
 		}
 	}
 }
 
-// TestReplay: a whole answer that is replayed as a stream tells the same as
-// the whole one, for answers that are complete.
+// TestReplay checks that a complete answer that is replayed as a stream has the same content as the
+// whole answer.
 func TestReplay(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 4))
@@ -244,7 +244,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// An answer without usage is estimated, and says so.
+// The usage of an answer without one is estimated, and marked as an estimate.
 func TestUsageIsEstimated(t *testing.T) {
 	const text = `"content":"twelve bytes","reasoning_content":"four","tool_calls":[{"index":0,"id":"a",` +
 		`"type":"function","function":{"name":"f","arguments":"{}"}}]`

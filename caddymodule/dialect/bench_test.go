@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
-// requestOf makes a chat request of about size bytes; its model comes last,
-// and most of it is long strings, as in real ones.
+// requestOf returns a chat request of about size bytes. Its model comes last, and most of it is long
+// strings, as in real requests.
 func requestOf(size int) []byte {
 	piece := 2 << 10
 	if size > 1<<20 {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// What model servers can make long: whole answers, their errors, and streams.
+// These rows are about input of model servers: whole answers, errors and streams.
 
 // whole encodes a whole answer in a dialect.
 func whole(d Dialect, change ...func(*reply)) func([]byte) (any, *Error) {
@@ -17,13 +17,13 @@ func whole(d Dialect, change ...func(*reply)) func([]byte) (any, *Error) {
 	}
 }
 
-// rewriting is for whole answers of chat.
+// rewriting rewrites a whole answer of the chat dialect.
 func rewriting(body []byte) (any, *Error) {
 	out, _, err := RewriteCompletion(body, "public", nil)
 	return out, err
 }
 
-// replaying is for whole answers to streamed requests of chat.
+// replaying converts a whole answer of the chat dialect to a stream.
 func replaying(body []byte) (any, *Error) {
 	out, err := ReplayAsStream(body)
 	return out, err
@@ -81,30 +81,30 @@ var (
 
 var answerRows = []boundedRow{
 	{name: "answer's text", input: piecesOf(anAnswer+`"content":`, "some words ", `}}]}`), work: whole(Messages),
-		most: 1 << 20},
+		maximum: 1 << 20},
 	{name: "answer's text in responses", input: piecesOf(anAnswer+`"content":`, "some words ", `}}]}`),
-		work: whole(Responses), most: 1 << 20},
+		work: whole(Responses), maximum: 1 << 20},
 	{name: "answer's escapes", input: piecesOf(anAnswer+`"content":`, `\u0001\n`, `}}]}`), work: whole(Responses),
-		most: 1 << 20},
+		maximum: 1 << 20},
 	{name: "answer's parts", input: listOf(anAnswer+`"content":[`, same(`{"type":"text","text":"some words"}`), `]}}]}`),
 		work: whole(Messages)},
 	{name: "answer's parts behind thinking",
 		input: listOf(anAnswer+`"reasoning":"r","content":[`, same(`{"type":"text","text":"some words"}`), `]}}]}`),
 		work:  whole(Responses, wantProbs)},
 	{name: "answer's calls", input: listOf(anAnswer+`"tool_calls":[`,
-		numbered(`{"id":"a#","function":{"name":"f","arguments":"{}"}}`), `]}}]}`), work: whole(Messages), most: 1000 / 4},
+		numbered(`{"id":"a#","function":{"name":"f","arguments":"{}"}}`), `]}}]}`), work: whole(Messages), maximum: 1000 / 4},
 	{name: "answer's calls in responses",
 		input: listOf(anAnswer+`"tool_calls":[`, numbered(`{"id":"a#","function":{"name":"f","arguments":"{}"}}`), `]}}]}`),
-		work:  whole(Responses), most: 1000 / 4},
+		work:  whole(Responses), maximum: 1000 / 4},
 	{name: "answer's empty calls", input: listOf(anAnswer+`"tool_calls":[`, same(`{}`), `]}}]}`), work: whole(Responses)},
 	{name: "answer's empty calls rewritten", input: listOf(anAnswer+`"tool_calls":[`, same(`{}`), `]}}]}`),
-		work: rewriting, fails: "too many", least: maxEdits + 1},
+		work: rewriting, fails: "too many", minimum: maxEdits + 1},
 	{name: "answer's arguments", input: piecesOf(anAnswer+`"tool_calls":[{"id":"a","function":{"name":"f","arguments":`,
-		`{\"a\":`, `}}]}}]}`), work: whole(Responses), most: 1 << 20},
+		`{\"a\":`, `}}]}}]}`), work: whole(Responses), maximum: 1 << 20},
 	{name: "answer's choices", input: listOf(`{"id":"c","choices":[`,
 		numbered(`{"index":#,"finish_reason":"stop","message":{"content":"some words"}}`), `]}`), work: whole(Messages)},
 	{name: "answer's names of the model", input: listOf(`{`, same(`"model":"up"`), `,"choices":[]}`), work: rewriting,
-		fails: "too many", least: maxEdits + 1, most: 1 << 20},
+		fails: "too many", minimum: maxEdits + 1, maximum: 1 << 20},
 	{name: "answer's members", input: listOf(anAnswer+`"content":"a"}}],`, numbered(`"a#":1`), `}`), work: rewriting},
 	{name: "answer's members replayed", input: listOf(anAnswer+`"content":"a"}}],`, numbered(`"a#":1`), `}`),
 		work: replaying},
@@ -115,7 +115,7 @@ var answerRows = []boundedRow{
 	{name: "answer's choices and members", input: func(n int) string {
 		return listOf(`{"choices":[`, same(`{"index":0,"message":{"content":"some words"}}`),
 			`],"a":"`+strings.Repeat("some words ", n)+`"}`)(n)
-	}, work: replaying, fails: "too many", least: maxEdits + 1, most: 1 << 20},
+	}, work: replaying, fails: "too many", minimum: maxEdits + 1, maximum: 1 << 20},
 	{name: "answer's probabilities",
 		input: listOf(anAnswer+`"content":"ab"},"logprobs":{"content":[`,
 			same(`{"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[]}`), `]}}]}`), work: whole(Responses, wantProbs)},
@@ -125,18 +125,18 @@ var answerRows = []boundedRow{
 	{name: "answer's probabilities behind thinking",
 		input: listOf(anAnswer+`"reasoning":"r","content":"ab"},"logprobs":{"content":[`,
 			same(`{"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[]}`), `]}}]}`), work: whole(Responses, wantProbs)},
-	{name: "error's HTML", input: pieces(`<html>`, same(`<script<!---->`), ``), work: readingError, most: 1000},
-	{name: "error's scripts", input: pieces(`<html>`, same(`<script>`), ``), work: readingError, most: 1000},
-	{name: "error's comments", input: pieces(`<html>`, same(`<!--`), ``), work: readingError, most: 1000},
+	{name: "error's HTML", input: pieces(`<html>`, same(`<script<!---->`), ``), work: readingError, maximum: 1000},
+	{name: "error's scripts", input: pieces(`<html>`, same(`<script>`), ``), work: readingError, maximum: 1000},
+	{name: "error's comments", input: pieces(`<html>`, same(`<!--`), ``), work: readingError, maximum: 1000},
 	{name: "error's details", input: listOf(`{"detail":[`, same(`{"loc":["body"],"msg":"m"}`), `]}`), work: readingError,
-		most: 6000},
+		maximum: 6000},
 	{name: "error's type", input: piecesOf(`{"error":{"message":"m","type":`, `context length `, `}}`),
-		work: readingError, most: 10_000},
+		work: readingError, maximum: 10_000},
 	{name: "string in strings", input: func(n int) string { return nested(n) },
-		work: func(b []byte) (any, *Error) { return customInput(string(b), false), nil }, most: 1 << 20},
+		work: func(b []byte) (any, *Error) { return customInput(string(b), false), nil }, maximum: 1 << 20},
 }
 
-// nested is a string of about n bytes in strings.
+// nested returns a string of about n bytes with JSON strings inside JSON strings.
 func nested(n int) string {
 	text := strings.Repeat("a", n)
 	for len(text) < 2*n {
@@ -152,7 +152,7 @@ var streamRows = []boundedRow{
 	{name: "stream in bytes", input: pieces("", same(contentChunk("a")), stopped), work: feeding(Responses, 1)},
 	{name: "stream of large pieces",
 		input: func(n int) string { return contentChunk(strings.Repeat("some words ", n)) + stopped },
-		work:  streaming(Messages), most: 1 << 20},
+		work:  streaming(Messages), maximum: 1 << 20},
 	{name: "stream of thinking", input: pieces("", same(reasonChunk("a")), contentChunk("a")+stopped),
 		work: streaming(Responses)},
 	{name: "stream of thinking and text", input: pieces("", same(reasonChunk("a")+contentChunk("a")), stopped),
@@ -174,40 +174,40 @@ var streamRows = []boundedRow{
 		work:  streaming(Messages)},
 	{name: "stream of parts that wait",
 		input: pieces(toolChunk(call(0, "a", "f", `{"a":"`)), same(contentChunk("a")+reasonChunk("b")),
-			toolChunk(call(1, "b", "f", `{"a":"`))+calledFor), work: streaming(Messages), least: maxWaiting, most: 1 << 20,
+			toolChunk(call(1, "b", "f", `{"a":"`))+calledFor), work: streaming(Messages), minimum: maxWaiting, maximum: 1 << 20,
 		fails: "too many"},
 	{name: "stream of calls", input: pieces("",
 		numbered(rawEvent(streamed+`"tool_calls":[{"index":#,"id":"c#","function":{"name":"f","arguments":"{}"}}]}}]}`)),
-		calledFor), work: streaming(Messages), most: 1000 / 4},
+		calledFor), work: streaming(Messages), maximum: 1000 / 4},
 	{name: "stream of many calls",
 		input: pieces("", numbered(rawEvent(streamed+
 			`"tool_calls":[{"index":#,"id":"c#","function":{"name":"f","arguments":"{"}}]}}]}`)), calledFor),
 		work: streaming(Chat)},
 	{name: "stream of calls with long ids", input: pieces("", func(i int) string {
 		return toolChunk(call(0, strings.Repeat("c", 4000)+fmt.Sprint(i), "f", "{}"))
-	}, calledFor), work: streaming(Chat), most: 4000},
+	}, calledFor), work: streaming(Chat), maximum: 4000},
 	{name: "stream of pieces of many calls",
 		input: pieces(pieces("", func(i int) string { return toolChunk(call(i, fmt.Sprint("c", i), "f", `{"a":"`)) },
 			"")(250), func(i int) string { return toolChunk(more(i%250, "a")) }, ""), work: streaming(Chat),
-		fails: "ended unexpectedly", least: 512},
+		fails: "ended unexpectedly", minimum: 512},
 	{name: "stream of calls in one event", input: listOf("data: "+streamed+`"tool_calls":[`, same(`{}`), "]}}]}\n\n"),
-		work: streaming(Chat), fails: "too many", least: maxEdits + 1, most: 1 << 19},
+		work: streaming(Chat), fails: "too many", minimum: maxEdits + 1, maximum: 1 << 19},
 	{name: "stream of choices", input: pieces("", numbered(rawEvent(`{"choices":[{"index":#,"delta":{"content":"a"}}]}`)),
 		stopped), work: streaming(Chat)},
 	{name: "stream of ids in one event", input: func(n int) string {
 		choices := listOf(`"choices":[`, numbered(`{"index":#,"delta":{"content":"a"},"finish_reason":""}`), `]}`)(200)
 		return rawEvent(listOf(`{`, numbered(`"id":"some words, and # at the end of them"`), ","+choices)(n)) + upstreamDone
-	}, work: streaming(Chat), most: 1 << 19},
+	}, work: streaming(Chat), maximum: 1 << 19},
 	{name: "stream of names of the model", input: listOf("data: {", same(`"model":"up"`), "}\n\n"), work: streaming(Chat),
-		fails: "too many", least: maxEdits + 1, most: 1 << 19},
+		fails: "too many", minimum: maxEdits + 1, maximum: 1 << 19},
 	{name: "stream of nulls", input: listOf("data: {", same(`"error":null`), "}\n\n"), work: streaming(Chat),
-		fails: "too many", least: maxEdits + 1, most: 1 << 19},
+		fails: "too many", minimum: maxEdits + 1, maximum: 1 << 19},
 	{name: "stream of comments", input: pieces("", same(": ping\n\n"), contentChunk("a")+stopped),
-		work: streaming(Messages), most: 1 << 20},
+		work: streaming(Messages), maximum: 1 << 20},
 	{name: "stream of lines", input: pieces("", same("data: 1\n"), "\n"+contentChunk("a")+stopped),
-		work: streaming(Messages), most: 1 << 19},
+		work: streaming(Messages), maximum: 1 << 19},
 	{name: "stream of carriage returns", input: pieces("", same("\r"), "\n"+contentChunk("a")+stopped),
-		work: streaming(Messages), most: 1 << 20},
+		work: streaming(Messages), maximum: 1 << 20},
 	{name: "stream of blank tags",
 		input: pieces(contentChunk("<think>a"), same(contentChunk("\n")), contentChunk("</think>b")+stopped),
 		work:  streaming(Responses, wantTags)},

@@ -2,8 +2,8 @@ package dialect
 
 import "strings"
 
-// What clients can make long. Each row has its own list or text; the elements
-// are about as small as they can be.
+// These rows are about input of clients. Each row has its own list or text, whose elements are
+// about as small as possible.
 
 const (
 	aMessage = `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"u"}`
@@ -30,7 +30,7 @@ var messagesRows = []boundedRow{
 	{name: "assistant messages", input: listOf(aMessage+",", same(`{"role":"assistant","content":"some words"}`), `]}`),
 		work: decoding(messagesOp)},
 	{name: "turns", input: listOf(aMessage+",", same(aUser+`,{"role":"assistant","content":"some words"}`), `]}`),
-		work: decoding(messagesOp), most: mostElements / 2},
+		work: decoding(messagesOp), maximum: measuredElements / 2},
 	{name: "calls in a message", input: listOf(aMessage+`,{"role":"assistant","content":[`,
 		numbered(`{"type":"tool_use","id":"#","name":"f","input":{}}`), `]}]}`), work: decoding(messagesOp)},
 	{name: "calls of one id", input: listOf(aMessage+`,{"role":"assistant","content":[`,
@@ -38,7 +38,7 @@ var messagesRows = []boundedRow{
 	{
 		name: "calls and results", input: listOf(aMessage+",",
 			numbered(useOf("#")+`,{"role":"user","content":[{"type":"tool_result","tool_use_id":"#","content":"r"}]}`), `]}`),
-		work: decoding(messagesOp), most: mostElements / 4,
+		work: decoding(messagesOp), maximum: measuredElements / 4,
 	},
 	{name: "results without calls",
 		input: listOf(aMessage+`,{"role":"user","content":[`,
@@ -98,8 +98,8 @@ var messagesRows = []boundedRow{
 		input: listOf(aMessage+`,{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{`,
 			numbered(` "a#": 1`), `}}]}]}`), work: decoding(messagesOp)},
 	{name: "a fault at the end", input: listOf(aMessage+",", same(aUser), `,{"role":"nobody"}]}`),
-		work: decoding(messagesOp), fails: "messages.", most: mostElements},
-	{name: "counted messages", input: listOf(aMessage+",", same(aUser), `]}`), work: counting(countOp), most: 8000},
+		work: decoding(messagesOp), fails: "messages.", maximum: measuredElements},
+	{name: "counted messages", input: listOf(aMessage+",", same(aUser), `]}`), work: counting(countOp), maximum: 8000},
 }
 
 // useOf is a message with one call.
@@ -109,7 +109,7 @@ func useOf(id string) string {
 
 var responsesRows = []boundedRow{
 	{name: "developer items", input: listOf(anInput+",", same(`{"role":"developer","content":"some words"}`), `]}`),
-		work: decoding(responsesOp), most: mostElements},
+		work: decoding(responsesOp), maximum: measuredElements},
 	{name: "user items", input: listOf(anInput+",", same(aUser), `]}`), work: decoding(responsesOp)},
 	{name: "function calls", input: listOf(anInput+",",
 		numbered(`{"type":"function_call","call_id":"c#","name":"f","arguments":"{}"}`), `]}`), work: decoding(responsesOp)},
@@ -120,13 +120,13 @@ var responsesRows = []boundedRow{
 		name: "function calls and outputs",
 		input: listOf(anInput+",", numbered(`{"type":"function_call","call_id":"c#","name":"f","arguments":"{}"},`+
 			`{"type":"function_call_output","call_id":"c#","output":"r"}`), `]}`),
-		work: decoding(responsesOp), most: mostElements / 2,
+		work: decoding(responsesOp), maximum: measuredElements / 2,
 	},
 	{name: "function calls before outputs", input: func(n int) string {
 		outputs := listOf("", numbered(`{"type":"function_call_output","call_id":"c#","output":"r"}`), `]}`)
 		return listOf(anInput+",", numbered(`{"type":"function_call","call_id":"c#","name":"f","arguments":"{}"}`),
 			","+outputs(n))(n)
-	}, work: decoding(responsesOp), most: mostElements / 2},
+	}, work: decoding(responsesOp), maximum: measuredElements / 2},
 	{name: "custom calls", input: listOf(anInput+",",
 		numbered(`{"type":"custom_tool_call","call_id":"c#","name":"f","input":"x"}`), `]}`), work: decoding(responsesOp)},
 	{name: "shell calls", input: listOf(anInput+",",
@@ -164,7 +164,8 @@ var responsesRows = []boundedRow{
 			numbered(aFunction), `]}]}`), work: decoding(responsesOp)},
 	{name: "namespaces", input: listOf(anInput+`],"tools":[`,
 		numbered(`{"type":"namespace","name":"n#","tools":[{"type":"function","name":"f","description":"some words",`+
-			`"parameters":{"type":"object","properties":{}}}]}`), `]}`), work: decoding(responsesOp), most: mostElements / 2},
+			`"parameters":{"type":"object","properties":{}}}]}`), `]}`),
+		work: decoding(responsesOp), maximum: measuredElements / 2},
 	{name: "long names of functions",
 		input: listOf(anInput+`],"tools":[`,
 			numbered(`{"type":"function","name":"#`+strings.Repeat("f", 80)+`","parameters":{}}`), `]}`),
@@ -177,19 +178,19 @@ var responsesRows = []boundedRow{
 		input: listOf(anInput+`,{"type":"additional_tools","tools":[`, same(`1`), `]}]}`), work: decoding(responsesOp)},
 	{name: "items with additional tools",
 		input: listOf(anInput+`,`, numbered(`{"type":"additional_tools","tools":[{"type":"function","name":"f#",`+
-			`"description":"some words","parameters":{}}]}`), `]}`), work: decoding(responsesOp), most: mostElements / 2},
+			`"description":"some words","parameters":{}}]}`), `]}`), work: decoding(responsesOp), maximum: measuredElements / 2},
 	{name: "allowed tools", input: func(n int) string {
 		allowed := listOf(`],"tool_choice":{"type":"allowed_tools","tools":[`,
 			numbered(`{"type":"function","name":"f#"}`), `]}}`)(n)
 		return listOf(anInput+`],"tools":[`,
 			numbered(aFunction), allowed)(n)
-	}, work: decoding(responsesOp), most: mostElements / 2},
+	}, work: decoding(responsesOp), maximum: measuredElements / 2},
 	{name: "allowed namespaces", input: func(n int) string {
 		allowed := listOf(`],"tool_choice":{"type":"allowed_tools","tools":[`,
 			numbered(`{"type":"namespace","name":"n#"}`), `]}}`)(n)
 		return listOf(anInput+`],"tools":[`,
 			numbered(aFunction), allowed)(n)
-	}, work: decoding(responsesOp), most: mostElements / 2},
+	}, work: decoding(responsesOp), maximum: measuredElements / 2},
 	{name: "includes", input: listOf(anInput+`],"include":[`, same(`"reasoning.encrypted_content"`), `]}`),
 		work: decoding(responsesOp)},
 	{name: "metadata", input: listOf(anInput+`],"metadata":{`, numbered(`"a#":"b"`), `}}`), work: decoding(responsesOp)},
@@ -208,21 +209,21 @@ var responsesRows = []boundedRow{
 
 var chatRows = []boundedRow{
 	{name: "chat messages", input: listOf(aChat+",", same(aUser), `]}`), work: decoding(chatOp)},
-	{name: "chat numbers as messages", input: listOf(aChat+",", same(`1`), `]}`), work: decoding(chatOp), most: 4000},
+	{name: "chat numbers as messages", input: listOf(aChat+",", same(`1`), `]}`), work: decoding(chatOp), maximum: 4000},
 	{name: "chat parts", input: listOf(aChat+`,{"role":"user","content":[`, same(`{"type":"text","text":"some words"}`),
-		`]}]}`), work: counting(chatOp), most: 8000},
+		`]}]}`), work: counting(chatOp), maximum: 8000},
 	{name: "chat calls", input: listOf(aChat+`,{"role":"assistant","tool_calls":[`,
-		same(`{"id":"a","function":{"name":"f","arguments":"{}"}}`), `]}]}`), work: counting(chatOp), most: 8000},
+		same(`{"id":"a","function":{"name":"f","arguments":"{}"}}`), `]}]}`), work: counting(chatOp), maximum: 8000},
 	{name: "chat images", input: listOf(aChat+`,{"role":"user","content":[`,
 		same(`{"type":"image_url","image_url":{"url":"data:image/jpeg;base64,/9j/4AAQSkZJRgABAQ"}}`), `]}]}`),
-		work: counting(chatOp), most: 8000},
+		work: counting(chatOp), maximum: 8000},
 	{name: "chat tools", input: listOf(aChat+`],"tools":[`, numbered(`{"type":"function","function":{"name":"f#"}}`),
-		`]}`), work: counting(chatOp), most: 8000},
+		`]}`), work: counting(chatOp), maximum: 8000},
 	{name: "chat developer messages", input: listOf(aChat+",", same(`{"role":"developer","content":"some words"}`), `]}`),
 		work: decoding(chatOp)},
 	{name: "chat developer messages in turns",
 		input: listOf(aChat+",", same(`{"role":"developer","content":"some words"},`+aUser), `]}`), work: decoding(chatOp),
-		most: mostElements / 2},
+		maximum: measuredElements / 2},
 	{name: "chat members", input: listOf(aChat+`],`, numbered(`"a#":1`), `}`), work: decoding(chatOp)},
 	{name: "chat stream options", input: listOf(aChat+`],"stream":true,"stream_options":{`, numbered(`"a#":1`), `}}`),
 		work: decoding(chatOp)},
@@ -233,46 +234,46 @@ func piecesOf(head, piece, tail string) func(n int) string {
 	return func(n int) string { return head + `"` + strings.Repeat(piece, n) + `"` + tail }
 }
 
-// counted is for texts whose tokens are counted: of more than maxCounted bytes
-// only a part is.
+// counted is the maximum size of texts whose tokens are counted. Of longer ones, only a part is
+// counted.
 const counted = 64 << 10
 
 var textRows = []boundedRow{
 	{name: "text", input: piecesOf(aMessage+`,{"role":"user","content":`, "some words ", `}]}`),
-		work: decoding(messagesOp), most: 1 << 20},
+		work: decoding(messagesOp), maximum: 1 << 20},
 	{name: "escapes", input: piecesOf(aMessage+`,{"role":"user","content":`, `\u0001\n`, `}]}`),
-		work: decoding(messagesOp), most: 1 << 20},
+		work: decoding(messagesOp), maximum: 1 << 20},
 	{name: "backslashes", input: piecesOf(aMessage+`,{"role":"user","content":`, `\\\"`, `}]}`),
-		work: decoding(messagesOp), most: 1 << 20},
+		work: decoding(messagesOp), maximum: 1 << 20},
 	{name: "bytes that are no UTF-8", input: piecesOf(aMessage+`,{"role":"user","content":`, "\xff", `}]}`),
-		work: decoding(messagesOp), most: 1 << 20},
+		work: decoding(messagesOp), maximum: 1 << 20},
 	{name: "type", input: piecesOf(anInput+`,{"role":"user","type":`, "some words ", `}]}`), work: decoding(responsesOp),
-		most: 1 << 20},
+		maximum: 1 << 20},
 	{name: "arguments", input: piecesOf(anInput+`,{"type":"function_call","call_id":"a","name":"f","arguments":`,
-		`[{\"a\":`, `}]}`), work: decoding(responsesOp), most: 1 << 20},
+		`[{\"a\":`, `}]}`), work: decoding(responsesOp), maximum: 1 << 20},
 	{name: "output that looks like parts",
 		input: piecesOf(anInput+`,{"type":"function_call_output","call_id":"a","output":`, `[\"input_image\"`, `}]}`),
-		work:  decoding(responsesOp), most: 1 << 20},
+		work:  decoding(responsesOp), maximum: 1 << 20},
 	{name: "billing line", input: piecesOf(aMessage+`],"system":`, billing+` cch=00000; a=b;`, `}`),
-		work: decoding(messagesOp), most: 1 << 19},
+		work: decoding(messagesOp), maximum: 1 << 19},
 	{name: "name of a tool", input: piecesOf(anInput+`],"tools":[{"type":"function","name":`, `\u00e9`, `}]}`),
-		work: decoding(responsesOp), most: 1 << 20},
+		work: decoding(responsesOp), maximum: 1 << 20},
 	{name: "namespace of a call",
 		input: piecesOf(anInput+`,{"type":"function_call","call_id":"a","name":"f","namespace":`, `n`, `}]}`),
-		work:  decoding(responsesOp), most: 1 << 20},
+		work:  decoding(responsesOp), maximum: 1 << 20},
 	{name: "image", input: piecesOf(aMessage+
 		`,{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":`,
-		"iVBORw0KGgoAAAANSUhEUgAA", `}}]}]}`), work: decoding(messagesOp), most: 1 << 20},
+		"iVBORw0KGgoAAAANSUhEUgAA", `}}]}]}`), work: decoding(messagesOp), maximum: 1 << 20},
 	{name: "instructions", input: piecesOf(`{"model":"m","input":"u","instructions":`, "some words ", `}`),
-		work: decoding(responsesOp), most: 1 << 20},
+		work: decoding(responsesOp), maximum: 1 << 20},
 	{name: "counted words", input: piecesOf(aChat+`,{"role":"user","content":`, "some words ", `}]}`),
-		work: counting(chatOp), most: counted / 11},
+		work: counting(chatOp), maximum: counted / 11},
 	{name: "counted letters", input: piecesOf(aChat+`,{"role":"user","content":`, "a", `}]}`), work: counting(chatOp),
-		most: counted},
+		maximum: counted},
 	{name: "counted lines", input: piecesOf(aChat+`,{"role":"user","content":`, ` \n`, `}]}`), work: counting(chatOp),
-		most: counted / 2},
+		maximum: counted / 2},
 	{name: "counted tabs", input: piecesOf(aChat+`,{"role":"user","content":`, `\t\r\n`, `}]}`), work: counting(chatOp),
-		most: counted / 3},
+		maximum: counted / 3},
 	{name: "counted signs", input: piecesOf(aChat+`,{"role":"user","content":`, `-=`, `}]}`), work: counting(chatOp),
-		most: counted / 2},
+		maximum: counted / 2},
 }

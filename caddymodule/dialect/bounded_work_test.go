@@ -16,42 +16,42 @@ import (
 	"github.com/postern-dev/postern/tests/rig/race"
 )
 
-// Whatever a client or a model server can make long costs time in proportion
-// to it, and memory in proportion to its bytes. boundedRows has a row for each
-// such list and text; TestWorkIsBounded measures them.
+// A client or a model server can make its lists and texts arbitrarily long. Each may take time in
+// proportion to its elements, and memory in proportion to its bytes. There is a row for each of
+// them, which TestWorkIsBounded measures.
 
 // boundedRow is a list or a text.
 type boundedRow struct {
-	name  string
-	input func(n int) string               // with n elements, or n pieces of text
-	work  func(input []byte) (any, *Error) // what is done with it, and what stays of that
-	most  int                              // elements; 0: as many as take long enough
-	least int                              // elements, if fewer are no fault
-	fails string                           // what the error must say; "": there is none
+	name    string
+	input   func(n int) string               // with n elements, or n pieces of text
+	work    func(input []byte) (any, *Error) // processes the input; returns the result
+	maximum int                              // number of elements; 0: as many as take long enough
+	minimum int                              // number of elements, if fewer are valid
+	fails   string                           // part of the error; "": no error
 }
 
 // Limits of what is measured.
 const (
-	timeFactor   = 1.5 // for each time the elements
-	memoryFactor = 11  // bytes for each of the input: lists and maps grow in steps, so up to 10.5 are held at some sizes
-	memorySlack  = 2 << 20
-	longEnough   = 2 * time.Millisecond
-	fewElements  = 256
-	mostElements = maxElements/4 - 1000 // so that 4 times as many are allowed, with all that is around
+	timeFactor       = 1.5 // per factor of elements
+	memoryFactor     = 11  // bytes per byte of the input: lists and maps grow in steps, so up to 10.5 are retained
+	memorySlack      = 2 << 20
+	longEnough       = 2 * time.Millisecond
+	fewElements      = 256
+	measuredElements = maxElements/4 - 1000 // so that 4 times as many are allowed, with the rest of the request
 )
 
 func TestWorkIsBounded(t *testing.T) {
 	if race.Enabled {
-		t.Skip("what the race detector adds hides a search of all earlier elements")
+		t.Skip("the overhead of the race detector hides a search of all earlier elements")
 	}
-	// The collection of garbage costs by what else the process holds.
+	// The cost of garbage collection depends on the rest of the heap.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(512 << 20))
 	for _, rows := range [][]boundedRow{messagesRows, responsesRows, chatRows, textRows, answerRows, streamRows} {
 		for _, row := range rows {
 			t.Run(strings.ReplaceAll(row.name, " ", "_"), func(t *testing.T) {
 				n, times := row.enough(t), 16
-				if row.least != 0 || row.fails != "" { // fewer would be something else
+				if row.minimum != 0 || row.fails != "" { // with fewer, the result is another one
 					times = 4
 				}
 				large := []byte(row.input(4 * n))
@@ -64,19 +64,19 @@ func TestWorkIsBounded(t *testing.T) {
 
 // enough returns a number of elements that take long enough to be measured.
 func (r *boundedRow) enough(t *testing.T) int {
-	most := r.most
-	if most == 0 {
-		most = mostElements
+	limit := r.maximum
+	if limit == 0 {
+		limit = measuredElements
 	}
-	for n := min(max(r.least, fewElements), most); ; {
+	for n := min(max(r.minimum, fewElements), limit); ; {
 		input := []byte(r.input(n))
 		d, _ := r.run(t, input)
 		again, _ := r.run(t, input)
 		d = min(d, again)
-		if d >= longEnough || n == most {
+		if d >= longEnough || n == limit {
 			return n
 		}
-		n = min(n*int(min(longEnough/max(d, 1)+1, 32)), most)
+		n = min(n*int(min(longEnough/max(d, 1)+1, 32)), limit)
 	}
 }
 
@@ -91,59 +91,60 @@ func (r *boundedRow) run(t *testing.T, input []byte) (time.Duration, uint64) {
 	runtime.ReadMemStats(after)
 	switch {
 	case err == nil && r.fails != "":
-		t.Fatalf("no error that says %q", r.fails)
+		t.Fatalf("no error with %q", r.fails)
 	case err != nil && (r.fails == "" || !strings.Contains(err.Message, r.fails)):
 		t.Fatalf("%d bytes: %s", len(input), err.Message)
 	}
 	return d, after.TotalAlloc - before.TotalAlloc
 }
 
-// checkTime compares the time of some elements and of some times as many, each the
-// shortest of several: whatever disturbs only adds to them. It returns the bytes that
-// the latter allocate.
+// checkTime compares the times of a small input and of one that is times as long. It takes the
+// shortest of several runs, because disturbances only add time. It returns the bytes that the large
+// one allocates.
 func (r *boundedRow) checkTime(t *testing.T, small, large []byte, times int) uint64 {
 	t.Helper()
 	const attempts = 40
-	least, _ := r.run(t, small)
-	leastOfLarge, allocated := r.run(t, large)
-	for i := 0; float64(leastOfLarge) >= timeFactor*float64(times)*float64(least); i++ {
+	shortest, _ := r.run(t, small)
+	shortestLarge, allocated := r.run(t, large)
+	for i := 0; float64(shortestLarge) >= timeFactor*float64(times)*float64(shortest); i++ {
 		if i == attempts {
-			t.Errorf("%d bytes take %v, %d take %v", len(small), least, len(large), leastOfLarge)
+			t.Errorf("%d bytes take %v, %d take %v", len(small), shortest, len(large), shortestLarge)
 			break
 		}
 		runtime.GC() // so that memory is used again: fresh pages cost time
 		d, _ := r.run(t, small)
-		ofLarge, _ := r.run(t, large)
-		least, leastOfLarge = min(least, d), min(leastOfLarge, ofLarge)
+		largeTime, _ := r.run(t, large)
+		shortest, shortestLarge = min(shortest, d), min(shortestLarge, largeTime)
 	}
 	return allocated
 }
 
-// checkMemory compares what an input holds of the heap with its bytes: the least of
-// several times, as garbage that waits for its collection only adds to it. It
-// needs no measuring if all that was allocated, held or not, is little.
+// checkMemory compares the memory that an input retains with its size. It takes the minimum of
+// several runs, because uncollected garbage only adds to it. It does not measure if few bytes were
+// allocated.
 func (r *boundedRow) checkMemory(t *testing.T, input []byte, allocated uint64) {
 	t.Helper()
 	const attempts = 10
 	limit := uint64(memoryFactor*len(input) + memorySlack)
-	held := allocated
-	for i := 0; i < attempts && held > limit; i++ {
-		held = min(held, r.held(input))
+	retained := allocated
+	for i := 0; i < attempts && retained > limit; i++ {
+		retained = min(retained, r.retained(input))
 	}
-	if held > limit {
-		t.Errorf("%d bytes hold up to %d bytes, %.1f times as many", len(input), held, float64(held)/float64(len(input)))
+	if retained > limit {
+		t.Errorf("%d bytes retain up to %d bytes, %.1f times as many", len(input), retained,
+			float64(retained)/float64(len(input)))
 	}
 }
 
-// held is the most that a run of the row holds of the heap, in bytes, about:
-// the garbage is collected all the time meanwhile.
-func (r *boundedRow) held(input []byte) uint64 {
+// retained returns the approximate maximum size of the heap during a run, in bytes. Garbage is
+// collected continuously meanwhile.
+func (r *boundedRow) retained(input []byte) uint64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(2))
 	runtime.GC()
 	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}} // read without stopping the world
 	metrics.Read(heap)
 	base := heap[0].Value.Uint64()
-	most := base
+	peak := base
 	stop := make(chan struct{})
 	var g sync.WaitGroup
 	g.Go(func() {
@@ -153,7 +154,7 @@ func (r *boundedRow) held(input []byte) uint64 {
 				return
 			default:
 				metrics.Read(heap)
-				most = max(most, heap[0].Value.Uint64())
+				peak = max(peak, heap[0].Value.Uint64())
 				runtime.Gosched()
 			}
 		}
@@ -163,7 +164,7 @@ func (r *boundedRow) held(input []byte) uint64 {
 	g.Wait()
 	runtime.KeepAlive(kept)
 	runtime.KeepAlive(input)
-	return most - min(base, most)
+	return peak - min(base, peak)
 }
 
 // listOf is a text with n elements and commas between them.
@@ -182,16 +183,15 @@ func listOf(head string, element func(i int) string, tail string) func(n int) st
 	}
 }
 
-// same is an element that is always the same, numbered one with its number in
-// place of each #.
+// same returns a function for equal elements.
 func same(text string) func(int) string { return func(int) string { return text } }
 
+// numbered returns a function for elements with their number in place of each #.
 func numbered(text string) func(int) string {
 	return func(i int) string { return strings.ReplaceAll(text, "#", fmt.Sprint(i)) }
 }
 
-// decoding reads a request, writes what goes up, and hashes its prompt as
-// counting does.
+// decoding reads a request, writes the upstream's body, and hashes the prompt.
 func decoding(op Operation) func([]byte) (any, *Error) {
 	return func(body []byte) (any, *Error) {
 		c, err := Decode(op, body, testEnv())
@@ -205,7 +205,7 @@ func decoding(op Operation) func([]byte) (any, *Error) {
 	}
 }
 
-// counting is decoding that counts the prompt's tokens too.
+// counting reads a request and counts the tokens of its prompt.
 func counting(op Operation) func([]byte) (any, *Error) {
 	return func(body []byte) (any, *Error) {
 		c, err := Decode(op, body, testEnv())

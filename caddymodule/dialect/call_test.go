@@ -7,8 +7,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
 
-// A chat request goes through as it is, as a call like those of the other
-// dialects.
+// A chat request is sent unchanged by the same interface as those of the other dialects.
 func TestChatCall(t *testing.T) {
 	const body = `{"model":"public","stream":true,"messages":[{"role":"user","content":"u"}],` +
 		`"tools":[{"type":"function"}],"x":1}`
@@ -41,7 +40,7 @@ func TestChatCall(t *testing.T) {
 	}
 }
 
-// What is no chat has no prompt that could be counted.
+// Requests without messages have no prompt whose tokens could be counted.
 func TestOtherCalls(t *testing.T) {
 	c := mustDecode(t, Operation{Kind: Embeddings, Dialect: Chat}, `{"model":"public","input":"u"}`, testEnv())
 	if c.Prompt() != nil || c.Streamed() {
@@ -52,8 +51,8 @@ func TestOtherCalls(t *testing.T) {
 	}
 }
 
-// Counting input tokens reads a body as creating a response does, and the
-// estimate is asked for the prompt that would go up, once.
+// A request that counts input tokens is read like one that creates a response. Its prompt, the
+// upstream's, is estimated once.
 func TestCallPrompt(t *testing.T) {
 	for op, body := range map[Operation]string{
 		{Kind: CountInputTokens, Dialect: Responses}: `{"model":"public","input":"u","instructions":"i","tools":[` +

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// This file holds the request's side of the design's collection of other
-// gateways' bugs, B1 to B25; the answer's side is in answerCases.
+// This file has the cases about requests of a collection of other gateways' bugs, B1 to B25. The
+// cases about answers are in answerCases.
 
-// testEnv is what calls take from their surroundings, with ids that count.
+// testEnv returns an environment with ids that are numbered.
 func testEnv() *Env {
 	n := 0
 	return &Env{
@@ -34,7 +34,7 @@ var testSealer = func() *Sealer {
 	return s
 }()
 
-// sealed is a text as the gateway seals it for the account of testEnv.
+// sealed returns a text as the gateway seals it for the account of testEnv.
 func sealed(mark, text string) string {
 	return string((&Env{Sealer: testSealer}).seal(nil, mark, []byte(text)))
 }
@@ -50,7 +50,7 @@ func decodeCase(t *testing.T, d Dialect, body string) Call {
 	return c
 }
 
-// upstreamBody is the body that goes up for a request.
+// upstreamBody returns the upstream's body for a request.
 func upstreamBody(t *testing.T, c Call) string {
 	t.Helper()
 	b, err := io.ReadAll(c.Body("up"))
@@ -60,7 +60,7 @@ func upstreamBody(t *testing.T, c Call) string {
 	return string(b)
 }
 
-// sameJSON compares JSON texts, whatever their white space and order of keys.
+// sameJSON compares JSON texts, regardless of white space and the order of keys.
 func sameJSON(t *testing.T, what string, got any, want string) {
 	t.Helper()
 	var w any
@@ -276,8 +276,8 @@ func TestRequestCases(t *testing.T) {
 	}
 }
 
-// TestB6IDs: an id that the dialect does not allow is another one for the
-// client, which names the same call when it comes back.
+// TestB6IDs checks that the client gets another id in place of one that its dialect does not allow, and
+// that it names the same call in later requests.
 func TestB6IDs(t *testing.T) {
 	c := decodeCase(t, Messages, messagesBody(`"messages":[{"role":"user","content":"u"}],"tools":[{"name":"bash",`+
 		`"input_schema":{"type":"object"}}]`))
@@ -303,7 +303,7 @@ func isToolUse(id string) bool {
 		strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
 }
 
-// TestB11Extends: a longer history renders the shorter one unchanged.
+// TestB11Extends checks that the body for a longer history begins with that for the shorter one.
 func TestB11Extends(t *testing.T) {
 	first := `{"role":"user","content":"u1"},{"role":"system","content":"Available agents"}`
 	second := first + `,{"role":"assistant","content":[{"type":"text","text":"a1"},{"type":"tool_use","id":"c1",` +
@@ -319,7 +319,7 @@ func TestB11Extends(t *testing.T) {
 	}
 }
 
-// TestB12Billing: requests that differ in the billing line look the same.
+// TestB12Billing checks that requests that differ only in the billing line have equal bodies.
 func TestB12Billing(t *testing.T) {
 	bodies := map[string]bool{}
 	for _, nonce := range []string{"a5145", "0aaa9"} {
@@ -339,8 +339,8 @@ func TestB12Billing(t *testing.T) {
 	}
 }
 
-// TestB14B15Names: tools come back by the names that the client gave them,
-// also where two would be called the same upstream.
+// TestB14B15Names checks that calls have the tool names of the client, even if two tools would have the
+// same name upstream.
 func TestB14B15Names(t *testing.T) {
 	c := decodeCase(t, Responses,
 		responsesBody(`"input":"u","tools":[{"type":"function","name":"mcp__docs__search"},{"type":"namespace",`+
@@ -365,7 +365,7 @@ func TestB14B15Names(t *testing.T) {
 	}
 }
 
-// TestB23Stop: stop sequences go up as an array, one of them too.
+// TestB23Stop checks that stop sequences are sent as an array, even a single one.
 func TestB23Stop(t *testing.T) {
 	body := upstreamBody(t, decodeCase(t, Messages,
 		messagesBody(`"messages":[{"role":"user","content":"u"}],"stop_sequences":["END"]`)))
@@ -374,8 +374,7 @@ func TestB23Stop(t *testing.T) {
 	}
 }
 
-// TestCasesThroughDecode runs the answer's side through calls as they are
-// decoded.
+// TestCasesThroughDecode runs the cases about answers with decoded calls.
 func TestCasesThroughDecode(t *testing.T) {
 	requests := map[Dialect]string{
 		Messages:  messagesBody(`"messages":[{"role":"user","content":"u"}]`),

@@ -35,7 +35,7 @@ func TestRewriteCompletion(t *testing.T) {
 	}
 }
 
-// Calls without a name are none. One with arguments is lost.
+// Calls without a name are removed. One with arguments is an error.
 func TestNamelessCalls(t *testing.T) {
 	const named = `{"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}`
 	for _, tt := range []struct{ message, want string }{
@@ -72,7 +72,7 @@ func TestNamelessCalls(t *testing.T) {
 	}
 }
 
-// answersThatFail are whole answers with status 200 that are none.
+// answersThatFail are whole answers with status 200 that are errors.
 var answersThatFail = []struct{ in, message string }{
 	{"", "is empty"},
 	{" \n", "is empty"},
@@ -154,8 +154,7 @@ func TestReplayAsStream(t *testing.T) {
 	}
 }
 
-// forgetCalls takes the calls out of an answer: those without a name are not sent
-// on.
+// forgetCalls removes the calls from an answer, because those without a name are not sent.
 func forgetCalls(answer map[string]any) {
 	choices, _ := answer["choices"].([]any)
 	for _, c := range choices {
@@ -207,7 +206,7 @@ func FuzzAnswer(f *testing.F) {
 		if replayErr == nil {
 			out, s := runStream(ChatStreamOptions{Model: "pub", IncludeUsage: true}, nil, stream)
 			checkClientStream(t, out, s, true)
-			// It may see one more: a finish_reason that was missing.
+			// It may have one more event: for a missing finish_reason.
 			if bytes.Count(stream, []byte("\n\n")) > strings.Count(out, "\n\n") && s.Err() == nil {
 				t.Fatalf("replayed %q, client sees %q", stream, out)
 			}

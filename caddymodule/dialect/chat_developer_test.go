@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
-// developerCases are messages of chat requests, and what becomes of them.
+// developerCases are messages of chat requests, and those of the upstream's bodies.
 var developerCases = []struct{ name, in, want string }{
 	{"alone", saying("developer", "d"), saying("system", "d")},
 	{"in front", saying("developer", "d") + "," + saying("user", "u"), saying("system", "d") + "," + saying("user", "u")},
@@ -77,8 +77,9 @@ func TestDeveloperRole(t *testing.T) {
 	for _, c := range developerCases {
 		t.Run(c.name, func(t *testing.T) {
 			body := `{"messages":[` + c.in + `],"model":"public","max_completion_tokens":5,"stream":true}`
-			checkFields(t, treatedFields(t, chatOp, body, compat.Options{}), map[string]string{"messages": "[" + c.want + "]"})
-			checkFields(t, treatedFields(t, chatOp, body, compat.Options{DeveloperRole: compat.DeveloperKeep}),
+			checkFields(t, fieldsWithOptions(t, chatOp, body, compat.Options{}),
+				map[string]string{"messages": "[" + c.want + "]"})
+			checkFields(t, fieldsWithOptions(t, chatOp, body, compat.Options{DeveloperRole: compat.DeveloperKeep}),
 				map[string]string{"messages": "[" + c.in + "]"})
 			call := mustDecode(t, chatOp, body, testEnv())
 			if whole := bodyOf(t, call.WholeBody("up")); !strings.Contains(whole, `"stream":false`) ||
@@ -89,18 +90,18 @@ func TestDeveloperRole(t *testing.T) {
 	}
 }
 
-// With inline_system keep, later messages stay where they are.
+// With inline_system keep, later messages remain in place.
 func TestDeveloperRoleInline(t *testing.T) {
 	in := saying("system", "s") + "," + saying("developer", "d") + "," + saying("user", "u") + "," +
 		saying("developer", "e") + "," + saying("assistant", "a") + "," + saying("developer", "f")
 	want := saying("system", "s\n\nd") + "," + saying("user", "u") + "," + saying("system", "e") + "," +
 		saying("assistant", "a") + "," + saying("system", "f")
-	fields := treatedFields(t, chatOp, `{"model":"public","messages":[`+in+`]}`,
+	fields := fieldsWithOptions(t, chatOp, `{"model":"public","messages":[`+in+`]}`,
 		compat.Options{InlineSystem: compat.InlineKeep})
 	checkFields(t, fields, map[string]string{"messages": "[" + want + "]"})
 }
 
-// What the model reads, for counting, is what goes up.
+// The prompt for counting is that of the upstream's body.
 func TestDeveloperRoleCounted(t *testing.T) {
 	call := mustDecode(t, chatOp,
 		`{"model":"public","messages":[`+saying("user", "u")+","+saying("developer", "d")+`]}`, testEnv())
@@ -109,8 +110,7 @@ func TestDeveloperRoleCounted(t *testing.T) {
 	}
 }
 
-// FuzzDeveloperRole checks that what goes up is JSON without a developer,
-// whatever the messages are.
+// FuzzDeveloperRole checks that the upstream's body is JSON without the role developer.
 func FuzzDeveloperRole(f *testing.F) {
 	for _, c := range developerCases {
 		f.Add(c.in)
@@ -122,7 +122,7 @@ func FuzzDeveloperRole(f *testing.F) {
 		}
 		for _, inline := range []string{"", compat.InlineKeep} {
 			call, fault := Decode(chatOp, []byte(body),
-				treating(compat.Options{InlineSystem: inline, RemoteMedia: compat.RemoteAllow, ExtraModels: true}))
+				envWithOptions(compat.Options{InlineSystem: inline, RemoteMedia: compat.RemoteAllow, ExtraModels: true}))
 			if fault != nil {
 				return
 			}

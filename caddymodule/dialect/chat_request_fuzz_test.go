@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/odd"
 )
 
-// FuzzScanRequest holds the scanner and its edits against encoding/json.
+// FuzzScanRequest compares the scanner and its edits with encoding/json.
 func FuzzScanRequest(f *testing.F) {
 	for _, s := range []string{
 		`{"model":"m","messages":[]}`,

@@ -10,7 +10,7 @@ import (
 
 var chatOp = Operation{Kind: ChatCompletions, Dialect: Chat}
 
-// bodyOf reads segments to their end, and checks their length.
+// bodyOf reads segments, and checks their length.
 func bodyOf(t testing.TB, s *Segments) string {
 	t.Helper()
 	size := s.Len()
@@ -21,8 +21,8 @@ func bodyOf(t testing.TB, s *Segments) string {
 	return string(b)
 }
 
-// requestCases are clients' bodies, what the upstream gets of them, and what
-// it gets when the answer must not be a stream (the same if that is empty).
+// requestCases are clients' bodies and those of the upstream: the usual one, and the one for an answer
+// that is not a stream ("" if it is the same).
 var requestCases = []struct{ name, body, want, whole string }{
 	{
 		"model only",
@@ -198,7 +198,7 @@ func TestRequestFlags(t *testing.T) {
 	}
 }
 
-// badRequests are clients' bodies that are refused, and how.
+// badRequests are clients' bodies that are refused, with their errors.
 var badRequests = []struct{ body, param, code, message string }{
 	{``, "", "", "is empty"},
 	{" \n", "", "", "is empty"},

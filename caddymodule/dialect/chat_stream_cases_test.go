@@ -61,7 +61,7 @@ var streamCases = []struct {
 	{name: "text that is a lone BOM", in: eventsOf(`{"choices":[{"delta":{"content":"`+"\ufeff"+`"}}]}`, stop),
 		want: eventsOf(`{"choices":[{"delta":{"content":"`+"\ufeff"+`"}}]}`, stopPub, done)},
 
-	// error:null, which the Go SDK takes for a failure
+	// error:null, which the Go SDK treats as a failure
 	{name: "error null at the start", in: eventsOf(`{"error":null,"choices":[],"a":1}`, stop),
 		want: eventsOf(`{"choices":[],"a":1}`, stopPub, done)},
 	{name: "error null in the middle", in: eventsOf(`{"choices":[],"error" : null , "a":1}`, stop),

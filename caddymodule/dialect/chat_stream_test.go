@@ -29,7 +29,7 @@ func runStream(o ChatStreamOptions, cause *Error, pieces ...[]byte) (string, *Ch
 	return string(out), s
 }
 
-// eventsOf makes a stream of events.
+// eventsOf returns a stream of events.
 func eventsOf(data ...string) string {
 	var b strings.Builder
 	for _, d := range data {
@@ -38,7 +38,7 @@ func eventsOf(data ...string) string {
 	return b.String()
 }
 
-// failed is the error event with a message.
+// failed returns the error event with a message.
 func failed(code, message string) string {
 	return eventsOf(`{"error":{"message":"` + message + `","type":"server_error","param":null,"code":"` + code + `"}}`)
 }
@@ -111,7 +111,7 @@ func TestChatStreamEndedByACause(t *testing.T) {
 	}
 }
 
-func TestChatStreamTellsUsageAndProgress(t *testing.T) {
+func TestChatStreamUsageAndProgress(t *testing.T) {
 	s := NewChatStream(ChatStreamOptions{Model: "pub", Choices: 1})
 	s.Feed([]byte(": ping\n\n: ping\n\ndata\n\n"))
 	if _, ok := s.Usage(); ok || s.events != 0 || s.Finished() {
@@ -148,7 +148,7 @@ func TestChatStreamTakesLargeEvents(t *testing.T) {
 	}
 }
 
-func TestChatStreamLetsLargeBuffersGo(t *testing.T) {
+func TestChatStreamFreesLargeBuffers(t *testing.T) {
 	s := NewChatStream(ChatStreamOptions{Model: "pub"})
 	s.Feed([]byte(eventsOf(`{"choices":[{"delta":{"content":"` + strings.Repeat("x", 1<<20) + `"}}]}`)))
 	s.Feed([]byte(eventsOf(hi)))
@@ -206,7 +206,7 @@ func FuzzChatStream(f *testing.F) {
 	})
 }
 
-// checkClientStream checks what every client may rely on.
+// checkClientStream checks what all clients depend on.
 func checkClientStream(t *testing.T, out string, s *ChatStream, usage bool) {
 	t.Helper()
 	if !s.Done() {

@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 )
 
-// TestReasoningComesBack: what a client gets as encrypted reasoning goes up as
-// reasoning when it sends that back, and thinking does in the other dialect.
+// TestReasoningComesBack checks that encrypted reasoning, or thinking in the messages dialect, is sent
+// to the upstream as reasoning once the client returns it.
 func TestReasoningComesBack(t *testing.T) {
 	const thought = "hm \"é\" 😀?>"
 	upstream := reasonChunk(thought) + contentChunk("Hi") + finishChunk("stop") + upstreamDone
@@ -33,9 +33,8 @@ func TestReasoningComesBack(t *testing.T) {
 	}
 }
 
-// TestOmittedThinkingComesBack: a client that wants no thinking gets empty
-// blocks, and the model has its thinking again when they come back, streamed or
-// whole.
+// TestOmittedThinkingComesBack checks that a client that omits thinking gets empty blocks, streamed or
+// whole, and that the model gets its thinking once the client returns them.
 func TestOmittedThinkingComesBack(t *testing.T) {
 	const thought = "hm \"é\" 😀?>"
 	call := decodeCase(t, Messages,
@@ -72,8 +71,8 @@ func TestOmittedThinkingComesBack(t *testing.T) {
 	}
 }
 
-// TestAnswersAreKept: a response is kept for its account as it was sent, with
-// its items, unless the client wants none kept.
+// TestAnswersAreKept checks that a response is kept for its account as it was sent, with
+// its items, unless the client does not want that.
 func TestAnswersAreKept(t *testing.T) {
 	env := testEnv()
 	env.Kept = viewOf(kept.NewStore(env.Now), "acme", "key")

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// All elements of a request count, whatever they are and wherever they stand.
-// TestMaxElements reads as many as may be.
+// All elements of a request count, of any kind and at any place. TestMaxElements reads
+// the maximum number.
 func TestElementsAreCounted(t *testing.T) {
 	const n = 100
 	for _, tt := range []struct {
@@ -52,8 +52,8 @@ func TestElementsAreCounted(t *testing.T) {
 	}
 }
 
-// A request may have maxElements; the error of one more names the limit and what
-// to do. In a chat request with messages of the developer, all messages count.
+// A request may have maxElements. The error for more names the limit and the remedy. In a chat request
+// with developer messages, all messages count.
 func TestMaxElements(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -75,7 +75,7 @@ func TestMaxElements(t *testing.T) {
 	}
 }
 
-// A chat request is not counted on its way, but when its tokens are.
+// The elements of a chat request are only counted with its tokens.
 func TestPromptIsBounded(t *testing.T) {
 	body := []byte(listOf(aChat+",", same(`{}`), `]}`)(maxElements + 10))
 	c, err := Decode(chatOp, body, testEnv())
@@ -87,7 +87,7 @@ func TestPromptIsBounded(t *testing.T) {
 	}
 }
 
-// When the client goes, its request is read and counted no further.
+// When the client leaves, reading and counting its request stops.
 func TestWorkEndsWithItsContext(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

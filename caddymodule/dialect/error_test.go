@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// TestErrorTable goes through the table of errors: each kind in both shapes.
+// TestErrorTable checks each kind of error in both formats.
 func TestErrorTable(t *testing.T) {
 	for _, tt := range []struct {
 		err                   *Error
@@ -85,7 +85,7 @@ func TestErrorTable(t *testing.T) {
 	}
 }
 
-// checkOpenAI checks an error body of the OpenAI shape: all four keys.
+// checkOpenAI checks an error body in the OpenAI format, which has four keys.
 func checkOpenAI(t *testing.T, body []byte, typ, code, param string) {
 	t.Helper()
 	var got map[string]map[string]*string
@@ -105,7 +105,7 @@ func checkOpenAI(t *testing.T, body []byte, typ, code, param string) {
 	}
 }
 
-// checkMessages checks an error body of the Anthropic shape.
+// checkMessages checks an error body in the Anthropic format.
 func checkMessages(t *testing.T, body []byte, typ string) {
 	t.Helper()
 	var got struct {
@@ -207,7 +207,7 @@ func TestFromHandler(t *testing.T) {
 	}
 }
 
-// Logs get neither texts of clients nor of model servers, but all else.
+// Logs contain everything but texts of clients and model servers.
 func TestLogged(t *testing.T) {
 	upstream := func(status int, body string) *Error { return FromUpstream(status, nil, []byte(body)) }
 	for _, tt := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 )
 
-// TestAgentRequests decodes bodies shaped like those of Claude Code and Codex,
-// turn after turn of one conversation, and compares what goes up.
+// TestAgentRequests decodes bodies like those of Claude Code and Codex, in the turns of one
+// conversation, and compares the upstream's bodies.
 func TestAgentRequests(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -42,7 +42,7 @@ func TestAgentRequests(t *testing.T) {
 	}
 }
 
-// Clients count small bodies in bursts; nothing but the message is told.
+// Clients count many small bodies at once. The upstream's body has only the message.
 func TestAgentCounts(t *testing.T) {
 	c := mustDecode(t, countOp, agentRequest(t, "claude_code_count"), testEnv())
 	if up := upstreamBody(t, c); up != `{"model":"up","messages":[{"role":"user","content":"foo"}]}` {
@@ -53,7 +53,7 @@ func TestAgentCounts(t *testing.T) {
 	}
 }
 
-// agentRequest is a request body of a test file.
+// agentRequest returns the request body of a file.
 func agentRequest(t *testing.T, name string) string {
 	t.Helper()
 	body, err := os.ReadFile(filepath.Join("testdata", "requests", name+".json"))
@@ -63,7 +63,7 @@ func agentRequest(t *testing.T, name string) string {
 	return string(body)
 }
 
-// checkUpstream compares what goes up with the golden file, indented.
+// checkUpstream compares an upstream's body, indented, with the golden file.
 func checkUpstream(t *testing.T, name, up string) {
 	t.Helper()
 	var b bytes.Buffer
@@ -93,7 +93,7 @@ type allModels struct{}
 // Allows implements kept.Scope.
 func (allModels) Allows(string) bool { return true }
 
-// viewOf returns what a key for all models sees.
+// viewOf returns the view of a key for all models.
 func viewOf(k *kept.Store, account, key string) kept.View {
 	return k.View(kept.Owner{Account: account, Key: key}, account, allModels{})
 }

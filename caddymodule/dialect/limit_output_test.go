@@ -131,7 +131,7 @@ func TestLimitOutput(t *testing.T) {
 	}
 }
 
-// Without a limit of the key, 0 passes: for some servers it is no limit, for others no answer.
+// Without a limit of the key, 0 is passed on. Some servers take it for no limit, others for no answer.
 func TestZeroTokensPass(t *testing.T) {
 	t.Parallel()
 	const rest = `"max_tokens":0,"n_predict":0,"messages":[]}`

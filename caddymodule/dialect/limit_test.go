@@ -21,7 +21,7 @@ func TestLimitOfOne(t *testing.T) {
 	}
 }
 
-// A client that comes back after Retry-After is not too early.
+// A client that retries after Retry-After is not too early.
 func TestRetryAfterOfLimit(t *testing.T) {
 	for wait, want := range map[time.Duration]int{300 * time.Millisecond: 1, time.Second: 1, 1500 * time.Millisecond: 2} {
 		if e := dialect.LimitReached(dialect.Limit{Name: limits.RequestsPerMinute, Of: limits.OfKey, Max: 5,

@@ -7,12 +7,11 @@ import (
 	"testing"
 )
 
-// eventLine is what each line of a stream looks like: clients read data that is
-// spread over lines as one event for each of them, or not at all.
+// eventLine is the form of each line of a stream. Clients read data of several lines as one event for
+// each line, or not at all.
 var eventLine = regexp.MustCompile(`^(data|event): |^$`)
 
-// Whatever a client's request and the model server's events look like, each
-// event's data is one line.
+// The data of each event is one line, for any request of a client and any event of the model server.
 func TestEventsAreOneLine(t *testing.T) {
 	const tools = `[{"type":"function","name":"f","description":"d","strict":true,"parameters":{"type":"object",` +
 		`"properties":{"a b":{"type":"string","description":"x y"}}}},` +

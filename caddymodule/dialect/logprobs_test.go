@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// withLogprobs is for a client that wants probabilities.
+// withLogprobs sets the option of a client that wants probabilities.
 func withLogprobs(r *reply) { r.logprobs = true }
 
-// prob is what a model server tells of a token, and what a client is told.
+// prob has the log probability of a token, as a model server sends it and as the client gets it.
 func prob(token string) (upstream, client string) {
 	client = `{"token":` + quoted(token) +
 		`,"logprob":-0.25,"bytes":[1,2],"top_logprobs":[{"token":"x","logprob":-1e1,"bytes":[]}]}`
@@ -29,7 +29,7 @@ func probChunk(members string, tokens ...string) string {
 		`],"refusal":null},"finish_reason":null}]}`)
 }
 
-// clientProbs is what a client is sent about tokens.
+// clientProbs is the log probabilities that a client gets.
 func clientProbs(tokens ...string) string {
 	var list []string
 	for _, token := range tokens {
@@ -70,7 +70,7 @@ func deltaProbs(t *testing.T, stream string) (deltas []string, done, part, outpu
 	return deltas, done, part, output
 }
 
-// normal is JSON as deltaProbs tells it.
+// normal returns JSON in the form of deltaProbs.
 func normal(t *testing.T, text string) string {
 	t.Helper()
 	var v any
@@ -158,7 +158,7 @@ func TestLogprobsInStreams(t *testing.T) {
 					}
 				}
 			}
-			// Whoever did not ask is not told, and the messages dialect has no place for it.
+			// Other clients get none, and the messages dialect has none.
 			if s := translate(newTestStream(Responses, testCall()), upstream, nil); strings.Contains(s, `"logprob"`) {
 				t.Errorf("told without being asked:\n%s", s)
 			}
@@ -207,7 +207,7 @@ func TestLogprobsOfWholeAnswers(t *testing.T) {
 	}
 }
 
-// The parameters that ask for them lead to them.
+// The parameters for log probabilities are passed on.
 func TestLogprobsAreAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		members, logprobs, top string

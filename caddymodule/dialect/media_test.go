@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
-// Each place of a request that may hold an address, and how the field is called.
+// These are the places of a request that may have an address, with the names of their fields.
 var mediaPlaces = []struct {
 	op          Operation
 	body, param string
@@ -84,7 +84,7 @@ var mediaPlaces = []struct {
 		`"input_audio":{"url":ADDRESS}}]}]}`, "input[0].content[0].input_audio.url"},
 }
 
-// Addresses, and the value of remote_media from which on each passes.
+// These are addresses, with the strictest value of remote_media that allows each.
 var mediaAddresses = map[string]string{
 	`"data:image/png;base64,iVBO"`:        "",
 	`"DATA:image/png;base64,iVBO"`:        "",
@@ -130,15 +130,15 @@ var mediaAddresses = map[string]string{
 	`"https://./a.png"`:                   compat.RemoteAllow,
 }
 
-// remote_media decides which addresses a request may have the model server
-// fetch, in each dialect and at each place; the 400 names the field.
+// remote_media controls which addresses a model server may fetch, in each dialect and at each place.
+// The error names the field.
 func TestRemoteMedia(t *testing.T) {
 	rank := map[string]int{"": 0, compat.RemoteHTTPS: 1, compat.RemoteAllow: 2}
 	for _, place := range mediaPlaces {
 		for address, needs := range mediaAddresses {
 			for policy := range rank {
 				body := strings.Replace(place.body, "ADDRESS", address, 1)
-				_, fault := Decode(place.op, []byte(body), treating(compat.Options{RemoteMedia: policy}))
+				_, fault := Decode(place.op, []byte(body), envWithOptions(compat.Options{RemoteMedia: policy}))
 				if pass := rank[policy] >= rank[needs]; pass != (fault == nil) {
 					t.Errorf("remote_media %q: %v\n%s", policy, fault, body)
 				} else if !pass && (fault.HTTPStatus(place.op.Dialect) != 400 || fault.Param != place.param ||
@@ -150,7 +150,7 @@ func TestRemoteMedia(t *testing.T) {
 	}
 }
 
-// What only looks like an address of media passes.
+// Other texts with the form of an address are allowed.
 func TestNoRemoteMedia(t *testing.T) {
 	for _, body := range []string{
 		`{"model":"public","messages":[{"role":"user","content":"see https://example.com/a.png and file:///x"}]}`,
@@ -175,8 +175,8 @@ func TestNoRemoteMedia(t *testing.T) {
 	}
 }
 
-// Fields that choose other models, servers or credentials are refused where the body goes through,
-// and dropped where it is translated.
+// Fields that choose other models, servers or credentials are refused in the chat dialect, and dropped
+// in the others.
 func TestExtraModels(t *testing.T) {
 	t.Parallel()
 	given := func(name string) string { return strings.Replace(name, "*", "region_name", 1) }
@@ -194,7 +194,7 @@ func TestExtraModels(t *testing.T) {
 				if fault == nil || fault.Param != name || fault.HTTPStatus(Chat) != 400 || !strings.Contains(fault.Message, name) {
 					t.Errorf("%v, %s", fault, body)
 				}
-				if _, fault := Decode(op, []byte(body), treating(compat.Options{ExtraModels: true})); fault != nil {
+				if _, fault := Decode(op, []byte(body), envWithOptions(compat.Options{ExtraModels: true})); fault != nil {
 					t.Errorf("extra_models: %s, %s", fault.Message, body)
 				}
 			}

@@ -2,7 +2,7 @@ package dialect
 
 import "testing"
 
-// useA is an assistant's message that calls a tool, and calledA what it becomes.
+// useA is an assistant's message that calls a tool, calledA the upstream's message for it.
 const (
 	useA    = `{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{}}]}`
 	calledA = `{"role":"assistant","content":"","tool_calls":[{"id":"a","type":"function","function":{"name":"f",` +
@@ -15,28 +15,28 @@ const (
 	chatPNG = `{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBO"}}`
 )
 
-// userSays is a user's message of blocks.
+// userSays returns a user's message with blocks.
 func userSays(blocks string) string { return `{"role":"user","content":[` + blocks + `]}` }
 
-// assistantSays is an assistant's message of blocks.
+// assistantSays returns an assistant's message with blocks.
 func assistantSays(blocks string) string { return `{"role":"assistant","content":[` + blocks + `]}` }
 
-// toolSays is a result as a message of the chat dialect.
+// toolSays returns the message of a result in the chat dialect.
 func toolSays(id, text string) string {
 	return `{"role":"tool","tool_call_id":` + quoted(id) + `,"content":` + quoted(text) + `}`
 }
 
-// saying is a message of the chat dialect that is one text.
+// saying returns a message with one text in the chat dialect.
 func saying(role, text string) string {
 	return `{"role":` + quoted(role) + `,"content":` + quoted(text) + `}`
 }
 
-// reminder is system text that was folded into another message.
+// reminder returns system text that is folded into another message.
 func reminder(text string) string {
 	return "<system-reminder>\n" + text + "\n</system-reminder>"
 }
 
-// result is a block with the result of a call; more are members.
+// result returns a block with the result of a call. more has further members.
 func result(id, members string) string {
 	if members != "" {
 		members = "," + members
@@ -227,8 +227,7 @@ func TestMessagesBlocks(t *testing.T) {
 	}
 }
 
-// The billing line changes with each request; it is taken off system text, and
-// off nothing else.
+// The billing line, which changes with each request, is removed from system text only.
 func TestMessagesBillingLine(t *testing.T) {
 	const line = "x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch=a5145;"
 	for _, c := range []struct{ name, system, want string }{

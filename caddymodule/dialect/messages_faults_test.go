@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// messagesFaults are members of a body, and the message of the 400.
+// messagesFaults are bodies, and the messages of their errors.
 var messagesFaults = []struct{ name, body, message string }{
 	{"no model", `{"max_tokens":1,"messages":[{"role":"user","content":"u"}]}`, "model: Field required"},
 	{"model empty", `{"model":"","max_tokens":1,"messages":[{"role":"user","content":"u"}]}`, "model: Field required"},
@@ -136,7 +136,7 @@ func TestMessagesFaults(t *testing.T) {
 	}
 }
 
-// PDF documents name their type, and threads how to go on without them.
+// The error for a PDF document names its type. The error for a thread says how to do without.
 func TestMessagesFaultsInFull(t *testing.T) {
 	for source, want := range map[string]string{
 		`{"type":"base64","media_type":"application/pdf","data":"JVBE"}`: "document blocks of type application/pdf are not " +

@@ -9,8 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// keysOf checks that an object has exactly the keys that are named; those with
-// a '?' behind them may be missing.
+// keysOf checks that an object has exactly these keys. Those with a '?' at the end are optional.
 func keysOf(what string, v any, names string) error {
 	m, ok := v.(map[string]any)
 	if !ok {
@@ -46,8 +45,8 @@ func wholeNumbers(what string, v any, names string) error {
 const messageUsageKeys = "input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens " +
 	"cache_creation server_tool_use service_tier output_tokens_details inference_geo speed"
 
-// checkMessage checks a message object by the messages dialect's table: every
-// key that SDKs' types demand, and none of the upstream's.
+// checkMessage checks a message object. It has every key that SDKs' types require, and
+// none of the upstream's.
 func checkMessage(m map[string]any) error {
 	if err := keysOf("message", m,
 		"id type role model content stop_reason stop_sequence stop_details container usage"); err != nil {
@@ -104,7 +103,7 @@ func checkBlock(block any, whole bool) error {
 	return fmt.Errorf("an unknown block: %v", block)
 }
 
-// checkStop checks what a message, or a message_delta, says of its end.
+// checkStop checks the members of a message, or of a message_delta, about its end.
 func checkStop(v any, calls bool) error {
 	reason := str(v, "stop_reason")
 	switch reason {
@@ -143,8 +142,8 @@ type messagesGrammar struct {
 //
 //	message_start ping? ( content_block_start content_block_delta* content_block_stop )* message_delta message_stop
 //
-// with pings anywhere behind message_start, or error at any point instead of
-// the rest. An unfinished stream is an error.
+// with pings anywhere after message_start, or an error in place of the rest. An unfinished stream
+// is an error.
 func checkMessagesStream(events []clientEvent) error {
 	g := &messagesGrammar{}
 	for i, e := range events {

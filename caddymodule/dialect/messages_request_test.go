@@ -14,7 +14,7 @@ var (
 )
 
 // upstreamFields decodes a request and returns the members of the upstream's
-// body, but for the model, which must be the upstream's.
+// body without the model, which it checks.
 func upstreamFields(t *testing.T, op Operation, body string) map[string]json.RawMessage {
 	t.Helper()
 	c, fault := Decode(op, []byte(body), testEnv())
@@ -36,8 +36,7 @@ func upstreamFields(t *testing.T, op Operation, body string) map[string]json.Raw
 	return fields
 }
 
-// strictJSON reports what is wrong with a JSON text; two members of one name
-// in an object are wrong too.
+// strictJSON returns the problem of a JSON text, such as duplicate members.
 func strictJSON(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	return strictValue(d)
@@ -77,8 +76,8 @@ func strictValue(d *json.Decoder) error {
 	return err
 }
 
-// checkFields compares members of the upstream's body, byte for byte; "" is
-// one that must not be there. Members that want does not name may be anything.
+// checkFields compares members of the upstream's body, byte for byte. "" stands for a missing member.
+// Members that want does not have are not checked.
 func checkFields(t *testing.T, got map[string]json.RawMessage, want map[string]string) {
 	t.Helper()
 	for name, text := range want {
@@ -88,8 +87,8 @@ func checkFields(t *testing.T, got map[string]json.RawMessage, want map[string]s
 	}
 }
 
-// fieldCases are members of a messages body, and what becomes of them. The
-// message of the user is always the same, and max_tokens 9 unless given.
+// messagesFieldCases are members of a messages body, and those of the upstream's. The
+// message of the user is always the same, and max_tokens is 9 unless given.
 var messagesFieldCases = []struct {
 	name, members string
 	want          map[string]string // "" is absent
@@ -162,7 +161,7 @@ func TestMessagesFields(t *testing.T) {
 	}
 }
 
-// toolA and toolB are tools, and chatA and chatB what they become.
+// toolA and toolB are tools, chatA and chatB the upstream's tools for them.
 const (
 	toolA = `{"name":"a","description":"does \u0061","input_schema":{"type":"object",` +
 		`"properties":{"x":{"type":"string"}},"required":["x"]}}`
@@ -172,7 +171,7 @@ const (
 	chatB = `{"type":"function","function":{"name":"b","parameters":{"type":"object","properties":{}}}}`
 )
 
-// messagesToolCases are tools and tool_choice, and what becomes of them.
+// messagesToolCases are tools and tool_choice, and those of the upstream's body.
 var messagesToolCases = []struct {
 	name, tools, choice string
 	want                map[string]string
@@ -245,8 +244,8 @@ func TestMessagesTools(t *testing.T) {
 	}
 }
 
-// Tools that clients run, and whose schema the API implies, become functions
-// that have it, under the name that the client gave.
+// Tools that clients run, and whose schema the API implies, become functions with that schema and the
+// client's name.
 func TestMessagesImpliedTools(t *testing.T) {
 	for kind, keys := range map[string]string{
 		"bash_20250124":        "command restart",

@@ -76,8 +76,7 @@ func TestModelsPaging(t *testing.T) {
 	}
 }
 
-// page1 shows a page: its ids, and "+" if there is more; or the parameter
-// that is at fault.
+// page1 returns the ids of a page, with "+" if there are more, or the invalid parameter.
 func page1(t *testing.T, d Dialect, models []Model, query url.Values) string {
 	t.Helper()
 	body, derr := ModelsList(d, models, query)

@@ -8,29 +8,29 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
-// treated is a Gateway whose only model is "public".
-type treated compat.Options
+// optionsGateway is a Gateway that has options for the model "public" only.
+type optionsGateway compat.Options
 
-func (o treated) Admit(model string) (compat.Options, *Error) {
+func (o optionsGateway) Admit(model string) (compat.Options, *Error) {
 	if model != "public" {
 		return compat.Options{}, nil
 	}
 	return compat.Options(o), nil
 }
 
-func (treated) Hold(int64) *Error { return nil }
+func (optionsGateway) Hold(int64) *Error { return nil }
 
-// treating is testEnv for a model server that needs options.
-func treating(o compat.Options) *Env {
+// envWithOptions is testEnv for a deployment with options.
+func envWithOptions(o compat.Options) *Env {
 	env := testEnv()
-	env.Gateway = treated(o)
+	env.Gateway = optionsGateway(o)
 	return env
 }
 
-// treatedFields is upstreamFields for a model server that needs options.
-func treatedFields(t *testing.T, op Operation, body string, o compat.Options) map[string]json.RawMessage {
+// fieldsWithOptions is upstreamFields for a deployment with options.
+func fieldsWithOptions(t *testing.T, op Operation, body string, o compat.Options) map[string]json.RawMessage {
 	t.Helper()
-	up := upstreamBody(t, mustDecode(t, op, body, treating(o)))
+	up := upstreamBody(t, mustDecode(t, op, body, envWithOptions(o)))
 	if err := strictJSON([]byte(up)); err != nil {
 		t.Fatalf("%v in %s", err, up)
 	}
@@ -65,20 +65,21 @@ func TestReasoningEffort(t *testing.T) {
 		{`"temperature":1`, ""},
 	} {
 		body := messagesBody(`"messages":[{"role":"user","content":"u"}],` + c.members)
-		checkFields(t, treatedFields(t, messagesOp, body, on), map[string]string{"reasoning_effort": c.want, "thinking": ""})
-		checkFields(t, treatedFields(t, messagesOp, body, compat.Options{}), map[string]string{"reasoning_effort": ""})
+		checkFields(t, fieldsWithOptions(t, messagesOp, body, on),
+			map[string]string{"reasoning_effort": c.want, "thinking": ""})
+		checkFields(t, fieldsWithOptions(t, messagesOp, body, compat.Options{}), map[string]string{"reasoning_effort": ""})
 	}
-	// Responses and chat have a word for it of their own, which goes up anyway.
+	// Responses and chat have fields for the effort, which are always sent.
 	for _, o := range []compat.Options{{}, on} {
-		checkFields(t, treatedFields(t, responsesOp, responsesBody(`"input":"u","reasoning":{"effort":"xhigh"}`), o),
+		checkFields(t, fieldsWithOptions(t, responsesOp, responsesBody(`"input":"u","reasoning":{"effort":"xhigh"}`), o),
 			map[string]string{"reasoning_effort": `"high"`})
-		checkFields(t, treatedFields(t, chatOp,
+		checkFields(t, fieldsWithOptions(t, chatOp,
 			`{"model":"public","messages":[],"reasoning_effort":"xhigh","thinking":{"type":"disabled"}}`, o),
 			map[string]string{"reasoning_effort": `"xhigh"`, "thinking": `{"type":"disabled"}`})
 	}
 }
 
-// systemSays is a message of the system as it goes up.
+// systemSays is the upstream's system message.
 func systemSays(text string) string { return saying("system", text) }
 
 func TestSystemInBetween(t *testing.T) {
@@ -127,8 +128,8 @@ func TestSystemInBetween(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			checkFields(t, treatedFields(t, c.op, c.body, keep), map[string]string{"messages": "[" + c.want + "]"})
-			if folded := treatedFields(t, c.op, c.body, compat.Options{})["messages"]; strings.Count(string(folded),
+			checkFields(t, fieldsWithOptions(t, c.op, c.body, keep), map[string]string{"messages": "[" + c.want + "]"})
+			if folded := fieldsWithOptions(t, c.op, c.body, compat.Options{})["messages"]; strings.Count(string(folded),
 				`"role":"system"`) > 1 {
 				t.Errorf("not folded by default: %s", folded)
 			}
@@ -136,24 +137,24 @@ func TestSystemInBetween(t *testing.T) {
 	}
 }
 
-// The chat dialect is the upstream's own: what a client says there stays.
+// The chat dialect is the upstream's own, so the client's effort is unchanged.
 func TestChatIsNotTouched(t *testing.T) {
 	body := `{"model":"public","messages":[{"role":"user","content":"u"},{"role":"system","content":"x"},` +
 		`{"role":"user","content":[{"type":"file","file":{}}]}]}`
 	all := compat.Options{Reasoning: true, InlineSystem: compat.InlineKeep, FileParts: true, ThinkTags: true,
 		ReasoningAs: compat.ReasoningContent, RepairToolIndex: compat.RepairOn}
-	up := upstreamBody(t, mustDecode(t, chatOp, body, treating(all)))
+	up := upstreamBody(t, mustDecode(t, chatOp, body, envWithOptions(all)))
 	if want := strings.Replace(body, `"public"`, `"up"`, 1); up != want {
 		t.Errorf("%s\nwant %s", up, want)
 	}
 	answer := wholeBody(`"content":"<think>hm</think>Hi"`, `"stop"`, "")
-	out, _, err := mustDecode(t, chatOp, body, treating(all)).Answer([]byte(answer))
+	out, _, err := mustDecode(t, chatOp, body, envWithOptions(all)).Answer([]byte(answer))
 	if want := strings.Replace(answer, `"up"`, `"public"`, 1); err != nil || string(out) != want {
 		t.Errorf("%s\nwant %s", out, want)
 	}
 }
 
-// All that is left of a request without its effort is the rest of it.
+// Without the effort, the rest of the request is unchanged.
 func TestDropEffort(t *testing.T) {
 	const talk = `"messages":[{"role":"user","content":"u"}],"temperature":0.5`
 	const effort = `,"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}}`
@@ -163,7 +164,7 @@ func TestDropEffort(t *testing.T) {
 			responsesBody(`"input":"u","temperature":0.5,"top_logprobs":2`)},
 	} {
 		op := map[string]Operation{"messages": messagesOp, "responses": responsesOp}[c.name]
-		env := treating(compat.Options{Reasoning: true})
+		env := envWithOptions(compat.Options{Reasoning: true})
 		call, plain := mustDecode(t, op, c.with, env), mustDecode(t, op, c.without, env)
 		if plain.DropEffort() || !call.DropEffort() || call.DropEffort() {
 			t.Errorf("%s: an effort is dropped that there is not, or it is kept", c.name)
@@ -173,16 +174,16 @@ func TestDropEffort(t *testing.T) {
 		}
 	}
 	if mustDecode(t, chatOp, `{"model":"public","messages":[],"reasoning_effort":"low"}`,
-		treating(compat.Options{})).DropEffort() {
+		envWithOptions(compat.Options{})).DropEffort() {
 		t.Error("a chat request does not go through as it is")
 	}
 }
 
-// A model that is not there is treated as most.
+// An unknown model has default options.
 func TestOptionsAreOfTheModel(t *testing.T) {
 	body := strings.Replace(messagesBody(`"messages":[{"role":"user","content":"u"}],"output_config":{"effort":"low"}`),
 		"public", "other", 1)
-	checkFields(t, treatedFields(t, messagesOp, body, compat.Options{Reasoning: true}),
+	checkFields(t, fieldsWithOptions(t, messagesOp, body, compat.Options{Reasoning: true}),
 		map[string]string{"reasoning_effort": ""})
 }
 
@@ -253,17 +254,17 @@ func TestFileParts(t *testing.T) {
 				t.Errorf("by default: %v, want a 400", err)
 			}
 			if c.want == "" {
-				if _, err := Decode(c.op, []byte(c.body), treating(on)); err == nil || err.HTTPStatus(c.op.Dialect) != 400 {
+				if _, err := Decode(c.op, []byte(c.body), envWithOptions(on)); err == nil || err.HTTPStatus(c.op.Dialect) != 400 {
 					t.Errorf("%v, want a 400", err)
 				}
 				return
 			}
-			checkFields(t, treatedFields(t, c.op, c.body, on), map[string]string{"messages": "[" + c.want + "]"})
+			checkFields(t, fieldsWithOptions(t, c.op, c.body, on), map[string]string{"messages": "[" + c.want + "]"})
 		})
 	}
-	// Text is text for any model server.
+	// All model servers support text.
 	text := strings.NewReplacer("application/pdf", "text/plain", "JVBERi0=", "YQ==").Replace(casePDF)
-	checkFields(t, treatedFields(t, messagesOp, messagesBody(`"messages":[{"role":"user","content":[`+text+`]}]`), on),
+	checkFields(t, fieldsWithOptions(t, messagesOp, messagesBody(`"messages":[{"role":"user","content":[`+text+`]}]`), on),
 		map[string]string{
 			"messages": "[" + saying("user", "<document title=\"Q3.pdf\">\na\n</document>") + "]",
 		})
@@ -290,7 +291,7 @@ func TestRepairToolIndex(t *testing.T) {
 		{compat.RepairOff, ollama, false},
 	} {
 		request := mustDecode(t, chatOp, `{"model":"public","messages":[],"stream":true}`,
-			treating(compat.Options{RepairToolIndex: c.option}))
+			envWithOptions(compat.Options{RepairToolIndex: c.option}))
 		out := translate(request.NewStream(), calls(c.fingerprint), nil)
 		if got := strings.Contains(out, `"index":1,"id":"b"`); got != c.want {
 			t.Errorf("option %q with %q: numbered anew %v, want %v in\n%s", c.option, c.fingerprint, got, c.want, out)
@@ -298,7 +299,7 @@ func TestRepairToolIndex(t *testing.T) {
 	}
 }
 
-// Options at their defaults cost nothing.
+// Default options allocate nothing.
 func TestDefaultsDoNotAllocate(t *testing.T) {
 	for _, c := range []struct {
 		op   Operation
@@ -309,7 +310,7 @@ func TestDefaultsDoNotAllocate(t *testing.T) {
 		{chatOp, `{"model":"public","messages":[]}`},
 	} {
 		plain, asked := testEnv(), testEnv()
-		var gateway Gateway = treated{}
+		var gateway Gateway = optionsGateway{}
 		asked.Gateway = gateway
 		count := func(env *Env) float64 {
 			return testing.AllocsPerRun(100, func() {
@@ -324,10 +325,10 @@ func TestDefaultsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// Each way to send a request again is offered once.
+// Each kind of retry is returned once.
 func TestRetry(t *testing.T) {
 	call := mustDecode(t, responsesOp, `{"model":"public","input":"x","reasoning":{"effort":"low"}}`,
-		treating(compat.Options{}))
+		envWithOptions(compat.Options{}))
 	effort := FromUpstream(400, nil, []byte(`{"error":{"message":"m does not support thinking"}}`))
 	whole := FromUpstream(500, nil, []byte(`{"error":{"message":"Cannot use tools with stream"}}`))
 	for i, c := range []struct {

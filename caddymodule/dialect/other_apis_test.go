@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A path of an API that the gateway does not have is not called a wrong path, with or without /v1.
+// The error for a path of an API that the gateway does not have names the API, with or without /v1.
 func TestOtherAPIs(t *testing.T) {
 	const base, audio, ollama = "https://gw.example.com/v1", "This gateway has no audio API",
 		"Ollama's own API is not served"
@@ -46,7 +46,7 @@ func TestOtherAPIs(t *testing.T) {
 	}
 }
 
-// A body for another operation gets the path of that.
+// The error for a body of another operation has the path of that operation.
 func TestContentOfAnotherOperation(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"model":"m"}`: "Missing required parameter: messages.",

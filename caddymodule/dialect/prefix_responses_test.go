@@ -28,7 +28,7 @@ func TestResponsesExtend(t *testing.T) {
 	}
 }
 
-// A response that is kept says the same as the client would.
+// A kept response results in the same body as its items sent by the client.
 func TestKeptResponsesExtend(t *testing.T) {
 	for seed := range uint64(prefixSeeds) {
 		r := &randomTalk{Rand: rand.New(rand.NewPCG(seed, 3))}
@@ -70,7 +70,7 @@ func (r *randomTalk) answer(calls []randomCall) string {
 	return message
 }
 
-// itemMembers are members of items that clients may leave out.
+// itemMembers returns optional members of items.
 func (r *randomTalk) itemMembers() string {
 	if r.chance(2) {
 		return ""
@@ -78,7 +78,7 @@ func (r *randomTalk) itemMembers() string {
 	return fmt.Sprintf(`,"id":"item_%d","status":"completed","internal_metadata":{"turn":%d}`, r.IntN(1000), r.IntN(9))
 }
 
-// itemSaying tells a message of one text.
+// itemSaying returns a message with one text.
 func (r *randomTalk) itemSaying(role, kind, text string) string {
 	content := quoted(text)
 	if r.chance(2) {
@@ -87,12 +87,12 @@ func (r *randomTalk) itemSaying(role, kind, text string) string {
 	return `{"type":"message","role":"` + role + `","content":` + content + r.itemMembers() + `}`
 }
 
-// responsesSystem tells a system message.
+// responsesSystem returns a system message.
 func (r *randomTalk) responsesSystem(text string) string {
 	return r.itemSaying([]string{"system", "developer"}[r.IntN(2)], "input_text", text)
 }
 
-// responsesUser tells results in any order, and what the user says.
+// responsesUser returns results in any order, and the user's message.
 func (r *randomTalk) responsesUser(calls []randomCall, text string) string {
 	var items []string
 	for _, c := range calls {
@@ -114,8 +114,7 @@ func (r *randomTalk) responsesUser(calls []randomCall, text string) string {
 	return strings.Join(items, ",")
 }
 
-// responsesAssistant adds an answer: its text may stand on either side of its
-// calls.
+// responsesAssistant adds an answer, with its text before or after its calls.
 func (r *randomTalk) responsesAssistant(calls []randomCall) {
 	thinking, text := "", ""
 	if r.chance(2) {
@@ -145,7 +144,7 @@ func (r *randomTalk) responsesAssistant(calls []randomCall) {
 	})
 }
 
-// reasoningItem tells reasoning in one of the three ways.
+// reasoningItem returns reasoning in one of the three forms.
 func (r *randomTalk) reasoningItem(text string) string {
 	switch r.IntN(3) {
 	case 0:

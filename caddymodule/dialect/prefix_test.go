@@ -10,23 +10,22 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
-// A model server keeps what it has computed for the prompts that it has seen,
-// and goes on from the longest beginning that a new one shares with them. So
-// the body that goes up for a longer conversation must begin with that of the
-// shorter one, byte for byte, however the client tells the same history again.
+// A model server caches its results for prompts, and continues from the longest prefix that a new
+// prompt shares with them. Therefore the upstream's body for a longer conversation must begin with that
+// of the shorter one, byte for byte, even if the client sends the same history in another form.
 
-// randomTalk makes up a conversation, step by step, and tells all of it again
-// at each turn, differently where clients differ.
+// randomTalk generates a conversation, step by step. At each turn it sends the whole history again, in
+// another form where clients differ.
 type randomTalk struct {
 	*rand.Rand
 	ids   int
 	steps []func() string // each tells some messages or items, with commas between them
 }
 
-// chance is true in one of n cases.
+// chance returns true in one of n cases.
 func (r *randomTalk) chance(n int) bool { return r.IntN(n) == 0 }
 
-// words makes up text, some of it such that it must be escaped.
+// words generates text, some of which must be escaped.
 func (r *randomTalk) words() string {
 	list := []string{"list the files", "naïve ", "\"quoted\"\n", "C:\\x\ty", "a <b> & c", "日本語", "😀", "{\"json\":[1, 2]}",
 		"Error", " "}
@@ -38,20 +37,20 @@ func (r *randomTalk) words() string {
 	return b.String()
 }
 
-// shuffled is a list in random order.
+// shuffled returns a list in random order.
 func (r *randomTalk) shuffled(list []string) []string {
 	list = append([]string(nil), list...)
 	r.Shuffle(len(list), func(i, k int) { list[i], list[k] = list[k], list[i] })
 	return list
 }
 
-// randomCall is a call that the assistant makes, and its result.
+// randomCall is a call of the assistant and its result.
 type randomCall struct {
 	id, name, arguments, result string
 	image, failed               bool
 }
 
-// calls makes up as many calls as n.
+// calls generates n calls.
 func (r *randomTalk) calls(n int) []randomCall {
 	list := make([]randomCall, n)
 	for i := range list {
@@ -64,10 +63,10 @@ func (r *randomTalk) calls(n int) []randomCall {
 	return list
 }
 
-// some is how many of something there are: mostly none.
+// some returns a small number, usually 0.
 func (r *randomTalk) some() int { return max(0, r.IntN(5)-2) }
 
-// history tells all steps.
+// history returns all steps.
 func (r *randomTalk) history() string {
 	told := make([]string, len(r.steps))
 	for i, step := range r.steps {
@@ -76,8 +75,8 @@ func (r *randomTalk) history() string {
 	return strings.Join(told, ",")
 }
 
-// userTurn adds what the user, the tools and the system say: results of calls,
-// if there are any, else text.
+// userTurn adds a turn of the user, the tools and the system: results of calls, if there are any,
+// else text.
 func (r *randomTalk) userTurn(calls []randomCall, results func([]randomCall, string) string,
 	system func(string) string) {
 	text := ""
@@ -137,14 +136,14 @@ const (
 	prefixTurns = 6
 )
 
-// talkKeeps is true for every other talk: the model server takes system messages
-// wherever they come.
+// talkKeeps reports whether the talk's model server supports system messages anywhere, which every
+// second one does.
 func talkKeeps(seed uint64) bool { return seed%2 == 1 }
 
 // talkEnv is testEnv for a talk's model server.
 func talkEnv(seed uint64) *Env {
 	if talkKeeps(seed) {
-		return treating(compat.Options{InlineSystem: compat.InlineKeep})
+		return envWithOptions(compat.Options{InlineSystem: compat.InlineKeep})
 	}
 	return testEnv()
 }
@@ -168,7 +167,7 @@ func TestMessagesExtend(t *testing.T) {
 	}
 }
 
-// cacheControl is a member of blocks that moves on from turn to turn.
+// cacheControl returns a member of blocks that is at another block in each turn.
 func (r *randomTalk) cacheControl() string {
 	if r.chance(3) {
 		return `,"cache_control":{"type":"ephemeral"}`
@@ -176,12 +175,12 @@ func (r *randomTalk) cacheControl() string {
 	return ""
 }
 
-// textBlock tells a text.
+// textBlock returns a text block.
 func (r *randomTalk) textBlock(text string) string {
 	return `{"type":"text","text":` + quoted(text) + r.cacheControl() + `}`
 }
 
-// textContent tells content that is one text.
+// textContent returns content with one text.
 func (r *randomTalk) textContent(text string) string {
 	if r.chance(2) {
 		return quoted(text)
@@ -189,13 +188,12 @@ func (r *randomTalk) textContent(text string) string {
 	return "[" + r.textBlock(text) + "]"
 }
 
-// messagesSystem tells a system message.
+// messagesSystem returns a system message.
 func (r *randomTalk) messagesSystem(text string) string {
 	return `{"role":"system","content":` + r.textContent(text) + `}`
 }
 
-// messagesUser tells the user's message: results in any order, and text on
-// either side of them.
+// messagesUser returns the user's message: results in any order, with text before or after them.
 func (r *randomTalk) messagesUser(calls []randomCall, text string) string {
 	if len(calls) == 0 {
 		return `{"role":"user","content":` + r.textContent(text) + `}`

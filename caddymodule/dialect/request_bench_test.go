@@ -15,8 +15,7 @@ func longHistory(turn string, n int) string {
 	return strings.Join(turns, ",")
 }
 
-// BenchmarkDecode reads a request of a long conversation and writes what goes
-// up.
+// BenchmarkDecode reads a request of a long conversation and writes the upstream's body.
 func BenchmarkDecode(b *testing.B) {
 	const size = 1 << 20
 	text := quoted(strings.Repeat("a line of some file\n\t\"quoted\"\n", 60))

@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/tests/rig/odd"
 )
 
-// checkDecoded checks what must hold for any body: it is refused as the
-// client's fault, or goes up as a chat request that model servers can read.
+// checkDecoded checks that a body is either refused as the client's fault, or results in a chat request
+// that model servers can read.
 func checkDecoded(t *testing.T, op Operation, body []byte) {
 	env := keptEnv(kept.NewStore(func() time.Time { return time.Unix(1700000000, 0) }), "acme")
 	c, fault := Decode(op, body, env)
@@ -51,14 +51,14 @@ func checkDecoded(t *testing.T, op Operation, body []byte) {
 	countPrompt(c)
 }
 
-// countPrompt does what follows the answer to a request.
+// countPrompt counts the prompt, as after the answer to a request.
 func countPrompt(c Call) {
 	if p := c.Prompt(); p != nil {
 		counter.Estimate("key", p)
 	}
 }
 
-// counter is that of all requests of tests.
+// counter is the counter of all tests.
 var counter = tokens.NewCounter()
 
 // chatMessage is a message of a chat request.
@@ -72,7 +72,7 @@ type chatMessage struct {
 	Result string `json:"tool_call_id"`
 }
 
-// checkChatRequest checks the rules that hold for all that goes up.
+// checkChatRequest checks the rules for all bodies of the upstream.
 func checkChatRequest(t *testing.T, body []byte, stream bool) {
 	t.Helper()
 	var r struct {
@@ -116,8 +116,8 @@ func checkChatRequest(t *testing.T, body []byte, stream bool) {
 	checkMessageOrder(t, r.Messages, body)
 }
 
-// checkMessageOrder checks that there is one system message at most, in front,
-// and that results come right behind their calls and in their order.
+// checkMessageOrder checks that there is at most one system message, which comes first, and that
+// results directly follow their calls, in the same order.
 func checkMessageOrder(t *testing.T, messages []chatMessage, body []byte) {
 	t.Helper()
 	var open []string // calls that may have a result yet
@@ -154,7 +154,7 @@ func checkMessageOrder(t *testing.T, messages []chatMessage, body []byte) {
 	}
 }
 
-// Histories that no client would tell go up in good order too.
+// Histories that no client would send result in valid requests, too.
 func TestAnyHistory(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 4))
 	for range 500 {

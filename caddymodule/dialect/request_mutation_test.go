@@ -9,10 +9,10 @@ import (
 	"github.com/postern-dev/postern/tests/rig/odd"
 )
 
-// content is a text that no log may have.
+// content is a text that must not be in logs.
 const content = odd.Text
 
-// requestSeeds are bodies that hold everything that a dialect knows.
+// requestSeeds are bodies with everything that a dialect supports.
 func requestSeeds() map[Operation][]string {
 	seeds := map[Operation][]string{}
 	for _, c := range blockCases {
@@ -42,8 +42,8 @@ func requestSeeds() map[Operation][]string {
 	return seeds
 }
 
-// A value of the wrong type, anywhere, is the client's fault or does no harm,
-// and the same body is always understood the same way. -short tries a seventh.
+// A value of the wrong type, anywhere, is refused as the client's fault or ignored, and equal bodies
+// have equal results. -short tries a seventh.
 func TestWrongValues(t *testing.T) {
 	for op, bodies := range requestSeeds() {
 		for i, text := range bodies {
@@ -56,7 +56,7 @@ func TestWrongValues(t *testing.T) {
 	}
 }
 
-// checkWrong checks what goes up for a body, if anything does.
+// checkWrong checks the upstream's body, if the request is not refused.
 func checkWrong(t *testing.T, op Operation, body []byte) {
 	defer func() {
 		if t.Failed() {

@@ -11,8 +11,8 @@ import (
 const compactionItems = `{"role":"user","content":"u"},{"type":"function_call","call_id":"a","name":"f",` +
 	`"arguments":"{}"},{"type":"function_call_output","call_id":"a","output":"r"},{"type":"compaction_trigger"}`
 
-// The request for a compaction is one for a summary, without tools, without a
-// form and without probabilities.
+// The upstream's request for a compaction asks for a summary, without tools, format and
+// probabilities.
 func TestCompactionRequest(t *testing.T) {
 	fields := upstreamFields(t, responsesOp,
 		responsesBody(`"instructions":"I","tools":[{"type":"function","name":"f"}],"tool_choice":"required",`+
@@ -30,7 +30,7 @@ func TestCompactionRequest(t *testing.T) {
 	checkFields(t, fields, map[string]string{"messages": "[" + chatU + "]"})
 }
 
-// compactionOf is the one item of a response, and the summary in it.
+// compactionOf returns the only item of a response, and its summary.
 func compactionOf(t *testing.T, response any) (item any, summary string) {
 	t.Helper()
 	output, _ := dig(response, "output").([]any)
@@ -88,13 +88,13 @@ func TestCompaction(t *testing.T) {
 		t.Errorf("whole: summary %q, usage %+v", got, usage)
 	}
 
-	// The item in place of what it stands for tells the model all of it.
+	// The model gets the summary if the client sends the item in place of the conversation.
 	text, _ := json.Marshal(item)
 	fields := upstreamFields(t, responsesOp, responsesBody(`"input":[`+string(text)+`,`+itemU+`]`))
 	checkFields(t, fields, map[string]string{"messages": "[" + saying("user", want) + "," + chatU + "]"})
 }
 
-// An answer that is no whole summary must not take the conversation's place.
+// An answer that is not a complete summary must not replace the conversation.
 func TestCompactionFails(t *testing.T) {
 	for name, c := range map[string]struct{ stream, whole string }{
 		"nothing":     {contentChunk("") + finishChunk("stop"), wholeBody(`"content":""`, `"stop"`, "")},
@@ -137,7 +137,7 @@ func TestCompactionFails(t *testing.T) {
 	}
 }
 
-// A response that goes on from a compaction goes on from the summary alone.
+// A response that continues a compaction continues only the summary.
 func TestCompactionIsKept(t *testing.T) {
 	env := testEnv()
 	env.Kept = viewOf(kept.NewStore(env.Now), "acme", "key")

@@ -13,7 +13,7 @@ const responseKeys = `id object created_at completed_at status background error 
 	safety_identifier service_tier store temperature text tool_choice tools top_logprobs top_p presence_penalty
 	frequency_penalty truncation usage user metadata`
 
-// checkResponse checks a response object by the responses dialect's table.
+// checkResponse checks a response object.
 func checkResponse(r any) error {
 	if err := keysOf("response", r, responseKeys); err != nil {
 		return err
@@ -40,7 +40,7 @@ func checkResponse(r any) error {
 	return checkStatus(r, len(output))
 }
 
-// checkStatus checks what a response's status demands.
+// checkStatus checks the members that depend on a response's status.
 func checkStatus(r any, items int) error {
 	status := str(r, "status")
 	ended := status == "completed" || status == "incomplete"
@@ -181,7 +181,7 @@ func (g *responsesGrammar) step(i int, e clientEvent) error {
 	return g.partEvent(name, e)
 }
 
-// snapshot checks an event that holds the response.
+// snapshot checks an event with the response.
 func (g *responsesGrammar) snapshot(i int, name string, e clientEvent) error {
 	if err := keysOf(e.name, e.json, "type sequence_number response"); err != nil {
 		return err
@@ -263,7 +263,7 @@ func (g *responsesGrammar) itemEvent(name string, e clientEvent) error {
 	return nil
 }
 
-// stepsOf is how far the open item must be to be done.
+// stepsOf returns the step at which the open item is done.
 func (g *responsesGrammar) stepsOf() int {
 	switch str(g.item, "type") {
 	case "function_call", "custom_tool_call":

@@ -18,7 +18,7 @@ const (
 		`"encrypted_content":null}`
 )
 
-// chatU is what itemU becomes.
+// chatU is the upstream's message for itemU.
 var chatU = saying("user", "u")
 
 // itemMessage is a message item of parts.
@@ -31,8 +31,8 @@ func itemOutput(id, output string) string {
 	return `{"type":"function_call_output","call_id":` + quoted(id) + `,"output":` + output + `}`
 }
 
-// chatCall is an assistant's message of the chat dialect: members in front of
-// its calls, then calls, each an id, a name and arguments.
+// chatCall returns an assistant's message of the chat dialect: members that precede its calls, and
+// calls, each with an id, a name and arguments.
 func chatCall(content, members string, calls ...[3]string) string {
 	b := `{"role":"assistant","content":` + quoted(content) + members + `,"tool_calls":[`
 	for i, c := range calls {
@@ -45,7 +45,7 @@ func chatCall(content, members string, calls ...[3]string) string {
 	return b + "]}"
 }
 
-// thought is an assistant's message of the chat dialect with its reasoning.
+// thought returns an assistant's message of the chat dialect with its reasoning.
 const thought = `,"reasoning_content":"hm","reasoning":"hm"`
 
 // itemCases are the items of an input, and the messages of the upstream's.
@@ -227,8 +227,7 @@ func TestResponsesItems(t *testing.T) {
 	}
 }
 
-// itemFaults are the items of an input, and the param and the message of the
-// 400.
+// itemFaults are the items of an input, with the param and the message of the error.
 var itemFaults = []struct{ name, in, param, message string }{
 	{"no object", `7`, "input[0]", ""},
 	{"no role", `{"type":"message","content":"u"}`, "input[0].role", ""},
@@ -274,8 +273,8 @@ func TestResponsesItemFaults(t *testing.T) {
 	}
 }
 
-// checkFault checks that a body in the responses dialect is answered with 400
-// about param; message is a part of its message.
+// checkFault checks that a body in the responses dialect is refused with an error about param. message
+// is a part of its message.
 func checkFault(t *testing.T, body, param, code, message string) {
 	t.Helper()
 	_, fault := Decode(responsesOp, []byte(body), testEnv())
@@ -291,9 +290,9 @@ func checkFault(t *testing.T, body, param, code, message string) {
 	}
 }
 
-// TestDroppedItemsAreTold: what is left out can be found in a log, but nothing
-// that a client may have hidden in a type.
-func TestDroppedItemsAreTold(t *testing.T) {
+// TestDroppedItemsAreLogged checks that the types of dropped items are logged, unless a type could
+// contain other data of the client.
+func TestDroppedItemsAreLogged(t *testing.T) {
 	var told []string
 	env := testEnv()
 	env.Dropped = func(itemType string) { told = append(told, itemType) }

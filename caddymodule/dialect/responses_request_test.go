@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 )
 
-// responsesFieldCases are members of a responses body, what becomes of them
-// ("" is absent), and what the response object tells of them.
+// responsesFieldCases are members of a responses body, those of the upstream's body
+// ("" is absent), and those of the response object.
 var responsesFieldCases = []struct {
 	name, members string
 	want, echo    map[string]string
@@ -130,8 +130,8 @@ func TestResponsesInput(t *testing.T) {
 	}
 }
 
-// responsesFaults are bodies that are refused, with the param and the code of
-// the 400, and a part of its message.
+// responsesFaults are bodies that are refused, with the param, the code and a part of the message of
+// the error.
 var responsesFaults = []struct{ name, body, param, code, message string }{
 	{"no model", `{"input":"u"}`, "model", "missing_required_parameter", ""},
 	{"model empty", `{"model":"","input":"u"}`, "model", "missing_required_parameter", ""},
@@ -200,8 +200,8 @@ func keptEnv(store *kept.Store, account string) *Env {
 	return env
 }
 
-// respond has a body answered, and returns the id of the response and the
-// messages that went up.
+// respond decodes and answers a request. It returns the id of the response and the
+// upstream's messages.
 func respond(t *testing.T, env *Env, body, message string) (id, messages string) {
 	t.Helper()
 	c, fault := Decode(responsesOp, []byte(body), env)
@@ -224,8 +224,7 @@ func respond(t *testing.T, env *Env, body, message string) (id, messages string)
 	return response.ID, strings.TrimSuffix(messages, "}")
 }
 
-// A response that is kept goes in front of the input of the next one, with its
-// own input, and without its instructions.
+// A kept response and its input precede the input of the next one, without its instructions.
 func TestPreviousResponse(t *testing.T) {
 	now := time.Unix(1700000000, 0)
 	store := kept.NewStore(func() time.Time { return now })
@@ -266,7 +265,7 @@ func TestPreviousResponse(t *testing.T) {
 	refused(env, two)
 }
 
-// Items that are kept can be referred to, by their account alone.
+// Only their account can refer to kept items.
 func TestItemReference(t *testing.T) {
 	store := kept.NewStore(func() time.Time { return time.Unix(1700000000, 0) })
 	env := keptEnv(store, "acme")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Tools as clients of the responses dialect send them, and what they become.
+// These are tools as clients of the responses dialect send them, and those of the upstream.
 const (
 	functionA = `{"type":"function","name":"a","description":"does \u0061","parameters":{"type":"object",` +
 		`"properties":{"x":{"type":"string"}},"required":["x"]},"strict":false}`
@@ -15,7 +15,7 @@ const (
 	emptyObject = `{"type":"object","properties":{}}`
 )
 
-// chatFunction is a tool of the chat dialect; description may be "".
+// chatFunction returns a tool of the chat dialect. description may be "".
 func chatFunction(name, description, parameters string) string {
 	if description != "" {
 		description = `,"description":` + quoted(description)
@@ -23,7 +23,7 @@ func chatFunction(name, description, parameters string) string {
 	return `{"type":"function","function":{"name":` + quoted(name) + description + `,"parameters":` + parameters + `}}`
 }
 
-// responsesToolCases are tools and tool_choice, and what becomes of them.
+// responsesToolCases are tools and tool_choice, and those of the upstream's body.
 var responsesToolCases = []struct {
 	name, tools, choice string
 	want                map[string]string
@@ -156,8 +156,8 @@ func TestResponsesBuiltinTools(t *testing.T) {
 	}
 }
 
-// Names that are too long, or taken, are other ones upstream: no more than 64
-// bytes, each of its own, and the same in each request.
+// Tools whose names are too long, or taken, have other names upstream: unique ones of at most 64 bytes,
+// which are the same in each request.
 func TestFlatNames(t *testing.T) {
 	long := strings.Repeat("é", 40)
 	tools := `{"type":"namespace","name":"mcp__docs__","tools":[{"type":"function","name":"search"},{"type":"custom",` +
@@ -200,8 +200,8 @@ func TestFlatNames(t *testing.T) {
 	checkFields(t, fields, map[string]string{"messages": "[" + chatU + "," + want + "]"})
 }
 
-// A client that tells a tool of a namespace by the upstream's name means that
-// tool; the model does not see two names of it.
+// A client may use the upstream's name for a tool in a namespace. The model does not see two
+// names of it.
 func TestFlatNameInHistory(t *testing.T) {
 	c := decodeCase(t, Responses,
 		`{"model":"public","input":[`+itemU+
@@ -213,8 +213,7 @@ func TestFlatNameInHistory(t *testing.T) {
 	}
 }
 
-// A tool of the history that is not offered any more comes back by its own
-// name.
+// A tool of the history that is no longer offered keeps its name.
 func TestToolOfTheHistory(t *testing.T) {
 	c := decodeCase(t, Responses,
 		responsesBody(`"input":[`+itemU+
@@ -226,7 +225,7 @@ func TestToolOfTheHistory(t *testing.T) {
 	}
 }
 
-// Tools that the input brings come behind the others, each once.
+// Tools in the input follow the others, each once.
 func TestToolsOfTheInput(t *testing.T) {
 	input := `{"type":"additional_tools","role":"developer","tools":[{"type":"function","name":"a",` +
 		`"description":"another"},{"type":"namespace","name":"ns","tools":[{"type":"custom","name":"c"}]},` +
@@ -242,7 +241,7 @@ func TestToolsOfTheInput(t *testing.T) {
 	})
 }
 
-// The response tells the tools again, functions with all their keys.
+// The response repeats the tools. Functions have all their keys.
 func TestToolsAreEchoed(t *testing.T) {
 	tools := `{"type":"function","name":"a"},{"type":"custom","name":"c","format":{"type":"text"}},{"type":"web_search"}`
 	told, _, fault := decodeCase(t, Responses,
@@ -262,7 +261,7 @@ func TestToolsAreEchoed(t *testing.T) {
 	})
 }
 
-// Where no tool is called, a request may have hosted tools alone: clients count tools one by one.
+// A request that calls no tool may have only hosted tools, because clients count tools one by one.
 func TestHostedToolsAlone(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -42,7 +42,7 @@ func TestSealer(t *testing.T) {
 	}
 }
 
-// Whatever is changed of a sealed text, it is as if it were not there.
+// A sealed text that was changed in any way is ignored.
 func TestForgedSeals(t *testing.T) {
 	mine := &Env{Sealer: testSealer, Account: "acme"}
 	seal := mine.seal(nil, carryingMark, []byte("thinking"))
@@ -52,7 +52,7 @@ func TestForgedSeals(t *testing.T) {
 			if forged[i] == c {
 				continue
 			}
-			// The last letter stands for fewer bits than it has.
+			// The last letter encodes fewer than six bits.
 			if forged[i] = c; mine.unseal(carryingMark, string(forged)) != "" && i < len(seal)-1 {
 				t.Errorf("opened with another byte %d", i)
 			}
@@ -69,8 +69,7 @@ func TestForgedSeals(t *testing.T) {
 	}
 }
 
-// What one account carries is nothing in the requests of another, nor is what
-// somebody made up: the request goes up as if it were not there.
+// Sealed texts of other accounts, and forged ones, are ignored.
 func TestSealsOfOthers(t *testing.T) {
 	foreign := string((&Env{Sealer: testSealer, Account: "other"}).seal(nil, reasoningMark, []byte("secret")))
 	unsealed := reasoningMark + base64.RawURLEncoding.EncodeToString([]byte("secret"))

@@ -40,7 +40,7 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-// failing is a writer that takes one byte and fails.
+// failing is a writer that writes one byte and fails.
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 1, io.ErrShortWrite }

@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// deltasOf returns the texts of the deltas in events of messages or responses, each with a bar behind it.
+// deltasOf returns the texts of the deltas in events of messages or responses, each followed by a bar.
 func deltasOf(events string) string {
 	var b strings.Builder
 	for line := range strings.SplitSeq(events, "\n") {
@@ -40,8 +40,8 @@ func deltasOf(events string) string {
 	return b.String()
 }
 
-// A surrogate pair that is split over two pieces, as escapes, is one character. Nothing but its first
-// half waits for the other one.
+// A surrogate pair that is split over two pieces, as escapes, is one character. Only its first half is
+// buffered.
 func TestSplitSurrogates(t *testing.T) {
 	t.Parallel()
 	content := func(s string) string { return `{"content":"` + s + `"}` }

@@ -8,10 +8,10 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
-// withThinkTags is for a model server that leaves thinking in the text.
+// withThinkTags sets the option for a model server that leaves thinking in the text.
 func withThinkTags(r *reply) { r.options.ThinkTags = true }
 
-// thinkCases are texts of an answer, and what they are by their tags.
+// thinkCases are texts of an answer, and their thinking and text.
 var thinkCases = []struct{ name, text, messages string }{
 	{"thinking and text", "<think>\nhm \"é\"\n\nyes\n</think>\n\nHi\n there ",
 		"thinking:hm \"é\"\n\nyes text:Hi\n there  | end_turn"},
@@ -71,8 +71,7 @@ func TestThinkTags(t *testing.T) {
 	}
 }
 
-// Nothing is held back longer than it has to be: what is thought is told with
-// the piece that it came in.
+// Nothing is buffered longer than necessary: thinking is reported with the piece that has it.
 func TestThinkTagsDoNotWait(t *testing.T) {
 	s := newTestStream(Messages, testCall(withThinkTags))
 	for _, c := range []struct{ chunk, want string }{
@@ -121,8 +120,7 @@ func TestThinkTagsBesideOtherParts(t *testing.T) {
 	}
 }
 
-// What is held back is told at the end too where the upstream forgets its
-// [DONE].
+// The buffer is reported at the end, even if the upstream omits [DONE].
 func TestThinkTagsAtTheEnd(t *testing.T) {
 	stream := translate(newTestStream(Messages, testCall(withThinkTags)), contentChunk("<th")+finishChunk("stop"), nil)
 	if got := messagesDigest(t, stream); got != "text:<th | end_turn" {
@@ -130,7 +128,7 @@ func TestThinkTagsAtTheEnd(t *testing.T) {
 	}
 }
 
-// White space without an end is not held without an end.
+// The buffer for white space is bounded.
 func TestThinkTagsAreBounded(t *testing.T) {
 	for _, start := range []string{"", "<think>hm", "<think>hm</think>"} {
 		n := normaliser{parts: &serialiser{encoder: testCall(func(r *reply) { r.dialect = Messages }).encoder(true)},
@@ -162,7 +160,7 @@ func TestReasoningAsContent(t *testing.T) {
 	if whole != "reasoning as reasoning_text:hm message:Hi | completed" {
 		t.Error(whole)
 	}
-	// The messages dialect has but one form of thinking.
+	// The messages dialect has only one form of thinking.
 	if got := messagesDigest(t, translate(newTestStream(Messages, testCall(as)), upstream, nil)); !strings.HasPrefix(got,
 		"thinking:hm") {
 		t.Error(got)

@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/odd"
 )
 
-// upstreamAnswers are answers of upstreams, and what becomes of them.
+// upstreamAnswers are answers of upstreams, and their errors.
 var upstreamAnswers = []struct {
 	name    string
 	status  int

@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 )
 
-// infoOf returns a call and the place for what its answer says.
+// infoOf returns a call, and the AnswerInfo that its answer fills.
 func infoOf(t *testing.T, op dialect.Operation, body string) (dialect.Call, *dialect.AnswerInfo) {
 	t.Helper()
 	info := &dialect.AnswerInfo{Wanted: true}

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// codexWait is how Codex reads from a failed response how long it is to wait.
+// codexWait is the pattern by which Codex reads the time to wait from a failed response.
 var codexWait = regexp.MustCompile(`(?i)try again in\s*(\d+(?:\.\d+)?)\s*(s|ms|seconds?)`)
 
-// What a client is to send again after a while looks in each dialect as in the
-// golden file: the time to wait is in the header and in the message.
+// Errors that clients retry after some time are compared with the golden file in each dialect. The time
+// to wait is in the header and in the message.
 func TestWaits(t *testing.T) {
 	var b strings.Builder
 	for _, c := range []struct {
@@ -48,7 +48,7 @@ func TestWaits(t *testing.T) {
 			stream := string(call.NewStream().End(c.e))
 			fmt.Fprintf(&b, "%s, %s, streamed:\n%s\n", c.name, d, stream)
 			if !codexWait.MatchString(stream) || strings.Count(strings.ToLower(c.e.rendered(d).Message), "try again") != 1 {
-				t.Errorf("%s, %s: no words to wait by: %s", c.name, d, stream)
+				t.Errorf("%s, %s: no time to wait: %s", c.name, d, stream)
 			}
 			if d == Responses && strings.Contains(stream, `"error":{"code":"rate_limit_exceeded"`) != c.inStream {
 				t.Errorf("%s: the code of the failed response: %s", c.name, stream)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is known to be JSON is walked over as what is not.
+// Checked iterates like MembersAt over valid JSON.
 func TestCheckedMembers(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 5))
 	pieces := []string{`\\`, `\"`, `\n`, `\u00e9`, `\\\"`, "é", "a", "}", "]", ",", " "}
@@ -58,7 +58,7 @@ func TestNameInAnArray(t *testing.T) {
 	}
 }
 
-// Other white space than that of JSON is not valid around a value.
+// Only the white space of JSON is valid around a value.
 func TestValidSpace(t *testing.T) {
 	for text, want := range map[string]bool{" 1\r\n\t": true, "1\v": false, "\f1": false, "1\u00a0": false, "": false} {
 		if Valid([]byte(text)) != want {

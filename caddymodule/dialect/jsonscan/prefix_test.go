@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// mayBecomeJSON asks encoding/json whether text is the start of a JSON text.
+// mayBecomeJSON reports whether text is the start of a JSON text, by encoding/json.
 func mayBecomeJSON(text string) bool {
 	d := json.NewDecoder(strings.NewReader(text))
 	var value json.RawMessage

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// A text comes back from its JSON string, with a special character at any place.
+// Quoting and unquoting returns the same text, with a special character at any index.
 func TestAppendQuoted(t *testing.T) {
 	t.Parallel()
 	for _, special := range []string{"", "\"", "\\", "\n", "\r", "\t", "\x00", "\x1f", "\x7f", "\u0080", "é", "€", "😀",

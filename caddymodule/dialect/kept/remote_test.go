@@ -86,8 +86,8 @@ func TestScopeOfPeer(t *testing.T) {
 	}
 }
 
-// One question finds all items of a conversation, and the questions of a request are bounded.
-func TestQuestions(t *testing.T) {
+// One fetch returns all items of a conversation, and the fetches of a request are bounded.
+func TestFetches(t *testing.T) {
 	v, p := testRemote("*", nil)
 	r := Response{Model: "m"}
 	for i := range 1000 {
@@ -131,7 +131,7 @@ func TestPeerFails(t *testing.T) {
 	}
 }
 
-// TestDecodeBroken decodes answers that are cut or wrong. They take no more memory than held.
+// TestDecodeBroken decodes truncated and invalid responses. They take no more memory than reserved.
 func TestDecodeBroken(t *testing.T) {
 	var whole bytes.Buffer
 	if err := encode(&whole, keptOf("resp_1", "x")); err != nil {
@@ -159,8 +159,7 @@ func TestDecodeBroken(t *testing.T) {
 	}
 }
 
-// FuzzRemote reads what may come from another gateway: a response that can be used, or an error,
-// in the memory that was reserved.
+// FuzzRemote decodes any input: into a valid response, or an error, within the reserved memory.
 func FuzzRemote(f *testing.F) {
 	for _, r := range []Response{keptOf("resp_1", "x"), {}, {Input: [][]byte{[]byte(`[[0]]`), []byte(`{"id"`), nil}}} {
 		var wire bytes.Buffer

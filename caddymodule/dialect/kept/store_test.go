@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/scope"
 )
 
-// testKept returns a keeper and its clock.
+// testKept returns a store and its clock.
 func testKept() (*Store, *time.Time) {
 	now := time.Unix(1e9, 0)
 	return NewStore(func() time.Time { return now }), &now
@@ -25,12 +25,12 @@ func scopeOf(text string) scope.Scope {
 	return s
 }
 
-// viewOf returns what a key for all models sees.
+// viewOf returns the view of a key for all models.
 func viewOf(k *Store, account, key string) View {
 	return k.View(Owner{account, key}, account, scopeOf("*"))
 }
 
-// keptOf is a response with one item in and two out.
+// keptOf returns a response with one input item and two output items.
 func keptOf(id, text string) Response {
 	return Response{
 		Model:  "llama3",
@@ -68,8 +68,8 @@ func TestKeptResponse(t *testing.T) {
 	}
 }
 
-// A response belongs to its key, and is seen only within the key's scope. A
-// view without a key is that of the keys of an account that share theirs.
+// A response belongs to its key, and is visible only within the key's scope. Owners without a key are
+// accounts whose keys share responses.
 func TestKeptResponsesAreTheirOwners(t *testing.T) {
 	k, _ := testKept()
 	owner := viewOf(k, "a", "k1")
@@ -147,8 +147,8 @@ func TestKeptResponsesAreBounded(t *testing.T) {
 	}
 }
 
-// One key's responses push out its own before those of others, and those of its
-// account before those of other accounts.
+// A key's responses displace its own before those of others, and those of its account before those of
+// other accounts.
 func TestKeptResponsesHaveShares(t *testing.T) {
 	k, _ := testKept()
 	text := strings.Repeat("x", 1<<20)
@@ -189,8 +189,8 @@ func TestKeptResponsesHaveShares(t *testing.T) {
 	}
 }
 
-// A response of very many items is not kept, and items count as what they cost
-// when a request refers to them.
+// A response with very many items is not kept. The size of items includes their cost for a request that
+// refers to them.
 // A user with many keys displaces its own responses, not those of others in the account.
 func TestManyKeysOfOneOwner(t *testing.T) {
 	k, _ := testKept()
@@ -234,8 +234,8 @@ func TestKeptItemsAreBounded(t *testing.T) {
 	}
 }
 
-// An item that several responses hold, as those of a conversation do, stays
-// as long as the newest of them.
+// An item of several responses, as of those of a conversation, is kept as long as the newest of
+// them.
 func TestItemOfSeveralResponses(t *testing.T) {
 	k, _ := testKept()
 	v := viewOf(k, "a", "k1")
@@ -256,8 +256,8 @@ func TestItemOfSeveralResponses(t *testing.T) {
 	}
 }
 
-// What the accounts and keys hold is what is kept.
-func TestRoomAddsUp(t *testing.T) {
+// The sizes of all shares add up to the size of the kept responses.
+func TestSharesAddUp(t *testing.T) {
 	k, _ := testKept()
 	k.limit = 1 << 20
 	for n := range 5000 {

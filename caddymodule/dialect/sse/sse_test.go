@@ -9,8 +9,7 @@ import (
 	"github.com/postern-dev/postern/tests/cut"
 )
 
-// readEvents reads a stream that comes in pieces; each event is shown as
-// "name|data".
+// readEvents reads a stream in pieces. It returns each event as "name|data".
 func readEvents(t testing.TB, pieces ...[]byte) (events []string) {
 	t.Helper()
 	var r Reader
@@ -109,7 +108,7 @@ func TestEventReaderBoundsAnEvent(t *testing.T) {
 	}
 }
 
-func TestEventReaderLetsLargeBuffersGo(t *testing.T) {
+func TestEventReaderFreesLargeBuffers(t *testing.T) {
 	var r Reader
 	big := []byte("data: " + strings.Repeat("x", 1<<20))
 	for _, p := range [][]byte{big, []byte("\n"), []byte("data: y\n\n"), []byte("data: z\n\n")} {
@@ -137,7 +136,7 @@ func TestEventReaderAllocatesNothing(t *testing.T) {
 	}
 }
 
-// eventsByTheBook is a plain reading of the standard, to compare with.
+// eventsByTheBook is a simple implementation of the standard, for comparison.
 func eventsByTheBook(stream string) (events []string) {
 	stream = strings.TrimPrefix(stream, "\ufeff")
 	stream = strings.ReplaceAll(strings.ReplaceAll(stream, "\r\n", "\n"), "\r", "\n")

@@ -14,7 +14,7 @@ var testRegistration = Registration{Account: "default", Deployment: "m", Since: 
 
 const testKey = "key_1"
 
-// longPrompt is a prompt of some 600 tokens by estimate; n makes it differ.
+// longPrompt returns a prompt of about 600 estimated tokens, a different one for each n.
 func longPrompt(t *testing.T, n int, tools any) *Prompt {
 	t.Helper()
 	return promptOf(t, []map[string]any{
@@ -69,7 +69,7 @@ func TestCountGoesOnFromTheLongestKnownBeginning(t *testing.T) {
 	}
 }
 
-// Of what another key's request has taught, only the ratio is used.
+// Keys share the ratio, but not the counts of prompts.
 func TestKeysShareNoCounts(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
 	messages := []map[string]any{{"role": "user", "content": strings.Repeat("some words ", 200)},
@@ -201,7 +201,7 @@ func TestExportAndLoad(t *testing.T) {
 	}
 }
 
-// What another program wrote may be anything.
+// Ratios of another program may be invalid.
 func TestLoadedRatiosAreClamped(t *testing.T) {
 	for loaded, want := range map[float64]float64{9: 2, 0.01: 0.5, -1: startRatio, 0: startRatio, 1.5: 1.5} {
 		c := NewCalibration(NewCounter(), func(Registration) (Ratios, bool) { return Ratios{loaded, math.NaN()}, true })
@@ -214,7 +214,7 @@ func TestLoadedRatiosAreClamped(t *testing.T) {
 	}
 }
 
-// sumOf is a sum that no other number has.
+// sumOf returns a unique sum for n.
 func sumOf(n int) (sum promptSum) {
 	binary.LittleEndian.PutUint64(sum[:], uint64(n))
 	return sum
@@ -257,8 +257,7 @@ func TestCalibrationIsSafeForConcurrentUse(t *testing.T) {
 	g.Wait()
 }
 
-// BenchmarkCount counts a long conversation of which only the last message is
-// new, as agents send it.
+// BenchmarkCount counts a long conversation with one new message, as agents send it.
 func BenchmarkCount(b *testing.B) {
 	c := NewCalibration(NewCounter(), nil)
 	message := `{"role":"user","content":"` + strings.Repeat("some words to fill the prompt ", 100) + `"}`
@@ -269,13 +268,13 @@ func BenchmarkCount(b *testing.B) {
 	}
 }
 
-// learn learns all from a count.
+// learn learns both the count and the ratio.
 func learn(c *Calibration, r Registration, p *Prompt, promptTokens int64) {
 	c.LearnCount(r, testKey, p, promptTokens)
 	c.LearnRatio(r, testKey, p, promptTokens)
 }
 
-// Counting ends with its context.
+// Counting stops when its context is done.
 func TestCountEnds(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

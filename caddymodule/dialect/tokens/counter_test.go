@@ -31,7 +31,7 @@ func TestTextTokens(t *testing.T) {
 	}
 }
 
-// Words are cut at every 4 KiB, but runes are not.
+// Words are split every 4 KiB, but runes are not.
 func TestTextIsCutAtRunes(t *testing.T) {
 	text := "a" + strings.Repeat("你好", 4000)
 	whole, err := codec.NewO200kBase().Count(text)
@@ -43,7 +43,7 @@ func TestTextIsCutAtRunes(t *testing.T) {
 	}
 }
 
-// However a text is made, counting it takes a time in proportion to its size.
+// Counting takes time in proportion to the size of the text, for any text.
 func TestCountingIsBounded(t *testing.T) {
 	for name, unit := range map[string]string{"letters": "a", "spaces": " ", "signs": "=-", "broken": "\xff\xfe",
 		"mixed": "aB9 ", "lines": " \n", "tabs": "\v\n"} {
@@ -69,7 +69,7 @@ func TestTextBeyondTheLimitIsExtrapolated(t *testing.T) {
 	}
 }
 
-// promptOf makes a prompt of Go values.
+// promptOf returns a prompt of Go values.
 func promptOf(t *testing.T, messages, tools any) *Prompt {
 	t.Helper()
 	m, err := json.Marshal(messages)
@@ -205,7 +205,7 @@ func FuzzEstimate(f *testing.F) {
 	})
 }
 
-// Clients and model servers decide what stands where a message, a part or a call belongs.
+// Clients and model servers may send anything in place of a message, a part or a call.
 func TestOddPromptsAreCounted(t *testing.T) {
 	c, text := NewCounter(), `{"role":"user","content":"hello world"}`
 	for _, odd := range []string{`null`, `true`, `0`, `"text"`, `""`, `[]`, `[0]`, `[[0]]`, `["content"]`, `{}`} {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// picture is an image file of a size in pixels.
+// picture returns an image file of a size in pixels.
 func picture(t *testing.T, format string, width, height int) []byte {
 	t.Helper()
 	img := image.NewPaletted(image.Rect(0, 0, width, height), palette.Plan9)
@@ -69,8 +69,8 @@ func TestImageTokens(t *testing.T) {
 	}
 }
 
-// Of very many images only the first are looked at: a small one costs more to
-// measure than its bytes, and a request may have 100,000 of them.
+// Only the first images of a prompt are measured. A request may have 100,000 small ones, which take
+// longer to measure than their size suggests.
 func TestManyImages(t *testing.T) {
 	count := func(n int) int {
 		image := `{"type":"image_url","image_url":{"url":"data:image/jpeg;base64,/9j/4AAQSkZJRgABAQ"}}`
