@@ -35,7 +35,7 @@ func BenchmarkScanRequest(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				r, err := ScanRequest(chatOp, body)
+				r, err := scanRequest(chatOp, body)
 				if err != nil || r.Body("up").Len() < int64(size) {
 					b.Fatal(err)
 				}
@@ -90,7 +90,7 @@ func BenchmarkRewriteCompletion(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := RewriteCompletion(body, "llama3.2:3b", nil); err != nil {
+		if _, _, err := rewriteCompletion(body, "llama3.2:3b", nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -19,7 +19,7 @@ func whole(d Dialect, change ...func(*reply)) func([]byte) (any, *Error) {
 
 // rewriting rewrites a whole answer of the chat dialect.
 func rewriting(body []byte) (any, *Error) {
-	out, _, err := RewriteCompletion(body, "public", nil)
+	out, _, err := rewriteCompletion(body, "public", nil)
 	return out, err
 }
 

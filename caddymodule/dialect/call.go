@@ -24,7 +24,7 @@ type Call interface {
 	// OutputLimit returns how many tokens the answer may have, 0 if the client does not
 	// limit them.
 	OutputLimit() int64
-	// LimitOutput lowers that limit in the bodies to n, and sets it if there is none.
+	// LimitOutput lowers that limit in the bodies to n, or sets it.
 	LimitOutput(n int64)
 	// DropEffort removes the reasoning effort from the bodies, for a model that
 	// rejects it. It reports whether there was one to remove. Chat requests are
@@ -38,7 +38,7 @@ type Call interface {
 	Answer(body []byte) ([]byte, Usage, *Error)
 	// NewStream returns the stream that encodes the answer to a streamed call.
 	NewStream() Stream
-	// Conversation returns what the turns of a conversation have in common: the
+	// Conversation returns a text that the turns of a conversation share: the
 	// prompt_cache_key, else the beginning of the first message that is not a system
 	// message. It returns nil if the request has neither.
 	Conversation() []byte
@@ -158,7 +158,7 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 
 // decodeChat reads the body of an operation of the chat dialect.
 func decodeChat(op Operation, body []byte, env *Env) (Call, *Error) {
-	r, err := ScanRequest(op, body)
+	r, err := scanRequest(op, body)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (r *ChatRequest) Retry(e *Error) Retry { return r.retries.after(e, r.DropEf
 
 // Answer implements Call.
 func (r *ChatRequest) Answer(body []byte) ([]byte, Usage, *Error) {
-	return RewriteCompletion(body, r.Model, r.Info)
+	return rewriteCompletion(body, r.Model, r.Info)
 }
 
 // NewStream implements Call.
@@ -213,7 +213,7 @@ func (r *ChatRequest) Prompt() *tokens.Prompt {
 func (s *ChatStream) Begin() []byte { return nil }
 
 // Ping implements Stream.
-func (s *ChatStream) Ping() []byte { return ChatPing }
+func (s *ChatStream) Ping() []byte { return chatPing }
 
 // Interface guards.
 var (

@@ -6,10 +6,10 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// RewriteCompletion returns the client's body for a whole answer of the upstream: the
+// rewriteCompletion returns the client's body for a whole answer of the upstream: the
 // same body with the public model name. It fails if the answer is not a JSON object,
 // or is an error with status 200.
-func RewriteCompletion(body []byte, model string, info *AnswerInfo) ([]byte, Usage, *Error) {
+func rewriteCompletion(body []byte, model string, info *AnswerInfo) ([]byte, Usage, *Error) {
 	a := wholeAnswer{body: body, info: info}
 	if err := a.read(model); err != nil {
 		return nil, Usage{}, err

@@ -23,12 +23,12 @@ func TestRewriteCompletion(t *testing.T) {
 		{"no model", `{"object":"list","data":[[0.1,-2e-5]]}`, `{"object":"list","data":[[0.1,-2e-5]]}`},
 		{"empty object", `{}`, `{}`},
 	} {
-		got, _, err := RewriteCompletion([]byte(tt.in), "pub", nil)
+		got, _, err := rewriteCompletion([]byte(tt.in), "pub", nil)
 		if err != nil || string(got) != tt.want {
 			t.Errorf("%s: %v\n got %s\nwant %s", tt.name, err, got, tt.want)
 		}
 	}
-	_, usage, err := RewriteCompletion([]byte(costs), "pub", nil)
+	_, usage, err := rewriteCompletion([]byte(costs), "pub", nil)
 	if want := (Usage{PromptTokens: 100, CompletionTokens: 7, CachedTokens: 75, ReasoningTokens: 3}); err != nil ||
 		usage != want {
 		t.Errorf("usage %+v, %v", usage, err)
@@ -55,7 +55,7 @@ func TestNamelessCalls(t *testing.T) {
 		answer := func(message string) string {
 			return `{"model":"up","choices":[{"message":` + message + `,"finish_reason":"tool_calls"}]}`
 		}
-		got, _, err := RewriteCompletion([]byte(answer(tt.message)), "up", nil)
+		got, _, err := rewriteCompletion([]byte(answer(tt.message)), "up", nil)
 		replayed, replayErr := ReplayAsStream([]byte(answer(tt.message)))
 		if tt.want == "" {
 			if err == nil || err.Message != namelessCall().Message || replayErr == nil || replayErr.Message != err.Message {
@@ -88,7 +88,7 @@ var answersThatFail = []struct{ in, message string }{
 
 func TestAnswersThatFail(t *testing.T) {
 	for _, tt := range answersThatFail {
-		if _, _, err := RewriteCompletion([]byte(tt.in), "pub", nil); err == nil || err.Kind != KindUpstream ||
+		if _, _, err := rewriteCompletion([]byte(tt.in), "pub", nil); err == nil || err.Kind != KindUpstream ||
 			!strings.Contains(err.Message, tt.message) {
 			t.Errorf("rewriting %q: %v", tt.in, err)
 		}
@@ -184,7 +184,7 @@ func FuzzAnswer(f *testing.F) {
 			}
 		}
 		stream, replayErr := ReplayAsStream(body)
-		got, _, err := RewriteCompletion(body, "pub", &AnswerInfo{Wanted: true})
+		got, _, err := rewriteCompletion(body, "pub", &AnswerInfo{Wanted: true})
 		if err != nil {
 			if replayErr == nil {
 				t.Fatalf("replayed what cannot be rewritten: %v", err)

@@ -71,12 +71,12 @@ type ChatRequest struct {
 	folds     edits         // of the developer messages
 }
 
-// ScanRequest reads the body of ChatCompletions, Completions or Embeddings in one
+// scanRequest reads the body of ChatCompletions, Completions or Embeddings in one
 // pass, and decodes only keys and the model's name. It checks the JSON grammar. It
 // rejects duplicates and other spellings of the keys that the gateway uses, because
 // the upstream's parser might pick one that was not checked here. Everything else,
 // including invalid UTF-8, is left to the upstream.
-func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
+func scanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 	r := &ChatRequest{body: body, kind: op.Kind, answers: 1, ChatStreamOptions: ChatStreamOptions{Choices: 1}}
 	m := jsonscan.Object(body)
 	if m.Err() != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// ChatPing is a comment that keeps a silent chat stream alive.
-var ChatPing = []byte(": ping\n\n")
+// chatPing is a comment that keeps a silent chat stream alive.
+var chatPing = []byte(": ping\n\n")
 
 // doneEvent ends a chat stream that is complete.
 const doneEvent = "data: [DONE]\n\n"

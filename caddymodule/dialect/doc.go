@@ -8,12 +8,12 @@
 // The processing of a request:
 //
 //	Lookup          method and path        → Operation, or an Error
-//	ScanRequest     client's body          → ChatRequest: the values that the gateway uses
-//	ChatRequest.Body  upstream's model id  → Segments: the upstream's body, spliced, not copied
+//	Decode          client's body          → Call
+//	Call.Body       upstream's model id    → Segments: the upstream's body
 //	FromUpstream    status, header, body   → Error, if the upstream did not answer 200
-//	RewriteCompletion  whole answer        → the client's body
+//	Call.Answer     whole answer           → the client's body
 //	ReplayAsStream  whole answer           → the equivalent event stream
-//	ChatStream      upstream's bytes       → the client's bytes, event by event
+//	Call.NewStream  upstream's bytes       → the client's bytes, event by event
 //	Error           → status, headers and body in the client's dialect
 //
 // The chat dialect changes only the bytes that it must. JSON is scanned (package
@@ -33,6 +33,6 @@
 //
 // Packages below this one are independent of dialects: jsonscan, sse (event streams),
 // tokens (prompt token counts) and kept (stored responses). A new dialect needs a
-// request decoder, an answer encoder, and its rows in operation.go: its name, its
-// operations, and its format.
+// request decoder, an answer encoder, and rows in operation.go: its name, its
+// operations with their kinds, and its format.
 package dialect

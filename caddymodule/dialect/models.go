@@ -12,7 +12,7 @@ import (
 // Model is an entry of the list of models.
 type Model struct {
 	ID      string // the public name
-	Kind    string // what it is for
+	Kind    string // chat or embeddings
 	Owner   string // the account
 	Created time.Time
 }

@@ -194,8 +194,7 @@ func within(path, root string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// format is what distinguishes a dialect outside the files that read its requests and write its
-// answers.
+// format describes a dialect, except for its requests and answers, which have files of their own.
 type format struct {
 	dialect Dialect
 	root    string // the path of its operations; "": all other paths
@@ -225,7 +224,7 @@ type format struct {
 	tokenCount string                 // the answer to a request that counts tokens
 }
 
-// formats are the formats of the dialects.
+// formats has a row for each dialect.
 var formats = [...]format{
 	{
 		dialect: Chat,

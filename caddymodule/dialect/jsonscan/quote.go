@@ -50,8 +50,8 @@ func AppendEscaped(b []byte, s string) []byte {
 	return append(b, s[from:]...)
 }
 
-// AppendQuotedOrNull appends s as a JSON string, or null if it is empty.
-func AppendQuotedOrNull(b []byte, s string) []byte {
+// appendQuotedOrNull appends s as a JSON string, or null if it is empty.
+func appendQuotedOrNull(b []byte, s string) []byte {
 	if s == "" {
 		return append(b, "null"...)
 	}
@@ -78,7 +78,7 @@ func Appendf(b []byte, format string, args ...any) []byte {
 			case verb == 's':
 				b = append(b, v...)
 			case verb == 'n':
-				b = AppendQuotedOrNull(b, v)
+				b = appendQuotedOrNull(b, v)
 			default:
 				b = AppendQuoted(b, v)
 			}

@@ -50,8 +50,8 @@ func (r *Ratios) ratio(tools bool) *float64 {
 
 // Calibration counts the tokens of prompts. It multiplies estimates by a ratio that it
 // learns from the counts of the deployment's model server. The count is exact for prompts
-// and prefixes of the same API key that the server has already counted: a key must not learn
-// from counts what others have sent. It is safe for concurrent use.
+// and prefixes of the same API key that the server has already counted. Keys do not share counts,
+// which would reveal prompts. It is safe for concurrent use.
 type Calibration struct {
 	counter *Counter
 	load    func(Registration) (Ratios, bool)
