@@ -62,10 +62,14 @@ var edgeCases = []answerCase{
 		"text:Hi " + brokenMessages, brokenResponses, nil,
 	},
 	{"nothing at all", "", brokenMessages, brokenResponses, nil},
-	{"end behind the reason", contentChunk("Hi") + finishChunk("stop"), "text:Hi | end_turn",
-		"message:Hi | completed", nil},
-	{"a broken event behind the reason", contentChunk("Hi") + finishChunk("stop") + `data: {"choi`, "text:Hi | end_turn",
-		"message:Hi | completed", nil},
+	{
+		"end behind the reason", contentChunk("Hi") + finishChunk("stop"), "text:Hi | end_turn",
+		"message:Hi | completed", nil,
+	},
+	{
+		"a broken event behind the reason", contentChunk("Hi") + finishChunk("stop") + `data: {"choi`, "text:Hi | end_turn",
+		"message:Hi | completed", nil,
+	},
 	{
 		"error behind the reason",
 		contentChunk("Hi") + finishChunk("stop") + rawEvent(`{"error":{"message":"late","code":503}}`),

@@ -17,8 +17,10 @@ func TestErrorsInStreams(t *testing.T) {
 		messagesType, code string
 		text, responses    string
 	}{
-		{"B25 context of llama.cpp", long, "invalid_request_error", "context_length_exceeded",
-			"prompt is too long: 13392 tokens > 8192 maximum", "request (13392 tokens)"},
+		{
+			"B25 context of llama.cpp", long, "invalid_request_error", "context_length_exceeded",
+			"prompt is too long: 13392 tokens > 8192 maximum", "request (13392 tokens)",
+		},
 		{
 			"B25 context of vLLM", FromUpstream(400, nil,
 				[]byte(`{"object":"error","message":"This model's maximum context length is 4096 tokens. However, you requested `+
@@ -27,25 +29,37 @@ func TestErrorsInStreams(t *testing.T) {
 			"This model's maximum",
 		},
 		{"offline", Offline("public"), "overloaded_error", "rate_limit_exceeded", "is offline", "Please try again in 5s."},
-		{"overloaded", FromUpstream(503, nil, []byte(`{"error":{"message":"Loading model"}}`)), "overloaded_error",
-			"server_error", "Loading model", "Please try again in 5s."},
-		{"rate limit", FromUpstream(429, nil, []byte(`slow down`)), "rate_limit_error", "rate_limit_exceeded", "slow down",
-			"Please try again in 1s."},
+		{
+			"overloaded", FromUpstream(503, nil, []byte(`{"error":{"message":"Loading model"}}`)), "overloaded_error",
+			"server_error", "Loading model", "Please try again in 5s.",
+		},
+		{
+			"rate limit", FromUpstream(429, nil, []byte(`slow down`)), "rate_limit_error", "rate_limit_exceeded", "slow down",
+			"Please try again in 1s.",
+		},
 		{"unreachable", UpstreamUnreachable("public"), "api_error", "server_error", "cannot connect", "cannot connect"},
 		{"reset", UpstreamReset("public"), "api_error", "server_error", "was lost before", "was lost before"},
-		{"timeout", &Error{Kind: KindTimeout, Message: "The model server did not answer in time."}, "timeout_error",
-			"server_error", "in time", "in time"},
+		{
+			"timeout", &Error{Kind: KindTimeout, Message: "The model server did not answer in time."}, "timeout_error",
+			"server_error", "in time", "in time",
+		},
 		{"credentials", FromUpstream(401, nil, []byte(`bad key`)), "api_error", "server_error", "not yours", "not yours"},
-		{"bad request", FromUpstream(400, nil, []byte(`{"error":{"message":"no such grammar","code":"bad_grammar"}}`)),
-			"invalid_request_error", "bad_grammar", "no such grammar", "no such grammar"},
-		{"bad request without a code", FromUpstream(422, nil, []byte(`{"detail":"no"}`)), "invalid_request_error",
-			"invalid_prompt", "no", "no"},
+		{
+			"bad request", FromUpstream(400, nil, []byte(`{"error":{"message":"no such grammar","code":"bad_grammar"}}`)),
+			"invalid_request_error", "bad_grammar", "no such grammar", "no such grammar",
+		},
+		{
+			"bad request without a code", FromUpstream(422, nil, []byte(`{"detail":"no"}`)), "invalid_request_error",
+			"invalid_prompt", "no", "no",
+		},
 		{"revoked", EndedKey("revoked"), "authentication_error", "invalid_api_key", "revoked", "revoked"},
 		{"broken", StreamBroken(), "api_error", "server_error", "unexpectedly", "unexpectedly"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, upstream := range []string{"", contentChunk("Hi"), toolChunk(call(0, "c1", "a", `{"x"`)),
-				contentChunk("Hi") + toolChunk(call(0, "c1", "a", `{}`))} {
+			for _, upstream := range []string{
+				"", contentChunk("Hi"), toolChunk(call(0, "c1", "a", `{"x"`)),
+				contentChunk("Hi") + toolChunk(call(0, "c1", "a", `{}`)),
+			} {
 				out := endWith(newTestStream(Messages, testCall()), upstream, c.err)
 				digest := messagesDigest(t, out)
 				if !strings.Contains(digest, "!"+c.messagesType+": ") || !strings.Contains(digest, c.text) ||

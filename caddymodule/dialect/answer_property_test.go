@@ -51,8 +51,10 @@ func (r *randomAnswer) stream() string {
 		r.b.WriteString(rawEvent(`{"error":{"message":"no","code":` + r.pick([]string{"500", "429", "503", `"x"`, "null"}) +
 			`}}`))
 	default:
-		r.b.WriteString(finishChunk(r.pick([]string{"stop", "tool_calls", "length", "content_filter", "eos", "", "abort",
-			"function_call"}), r.pick([]string{"", `,"stop_reason":"END"`, `,"stop_reason":7`})))
+		r.b.WriteString(finishChunk(r.pick([]string{
+			"stop", "tool_calls", "length", "content_filter", "eos", "", "abort",
+			"function_call",
+		}), r.pick([]string{"", `,"stop_reason":"END"`, `,"stop_reason":7`})))
 		if r.IntN(8) == 0 {
 			r.step() // behind the end
 		}
@@ -75,13 +77,17 @@ func (r *randomAnswer) step() {
 		r.b.WriteString(deltaChunk(r.pick([]string{`"reasoning"`, `"reasoning_content"`, `"thinking"`}) + ":" +
 			quoted(r.pick(randomTexts))))
 	case 3:
-		r.b.WriteString(deltaChunk(r.pick([]string{`"refusal":"no"`, `"refusal":null`, `"role":"assistant"`,
+		r.b.WriteString(deltaChunk(r.pick([]string{
+			`"refusal":"no"`, `"refusal":null`, `"role":"assistant"`,
 			`"content":null`, `"content":[{"type":"text","text":"x"}]`, `"tool_calls":null`,
-			`"function_call":{"name":"f","arguments":"{}"}`})))
+			`"function_call":{"name":"f","arguments":"{}"}`,
+		})))
 	case 4:
-		r.b.WriteString(r.pick([]string{": comment\n\n", rawEvent("noise"), rawEvent(`{"choices":[]}`),
+		r.b.WriteString(r.pick([]string{
+			": comment\n\n", rawEvent("noise"), rawEvent(`{"choices":[]}`),
 			rawEvent(`{"choices":[{"index":1,"delta":{"content":"x"}}]}`), usageChunk(1, 0, 1),
-			rawEvent(`{"choices":[null,{"delta":"x"}],"usage":{"prompt_tokens":-5}}`)}))
+			rawEvent(`{"choices":[null,{"delta":"x"}],"usage":{"prompt_tokens":-5}}`),
+		}))
 	case 5, 6, 7:
 		r.startCall()
 	default:

@@ -67,10 +67,14 @@ func TestWholeAnswers(t *testing.T) {
 			"!The model server reported an error: Worker limit reached",
 			"!The model server reported an error: Worker limit reached", nil,
 		},
-		{"B5 thinking", wholeBody(`"content":"Hi","reasoning_content":"hm"`, `"stop"`, ""), "thinking:hm text:Hi | end_turn",
-			"reasoning:hm message:Hi | completed", nil},
-		{"B10 thinking under its other name", wholeBody(`"content":"Hi","reasoning":"hm"`, `"stop"`, ""),
-			"thinking:hm text:Hi | end_turn", "reasoning:hm message:Hi | completed", nil},
+		{
+			"B5 thinking", wholeBody(`"content":"Hi","reasoning_content":"hm"`, `"stop"`, ""), "thinking:hm text:Hi | end_turn",
+			"reasoning:hm message:Hi | completed", nil,
+		},
+		{
+			"B10 thinking under its other name", wholeBody(`"content":"Hi","reasoning":"hm"`, `"stop"`, ""),
+			"thinking:hm text:Hi | end_turn", "reasoning:hm message:Hi | completed", nil,
+		},
 		{
 			"thinking is to be omitted", wholeBody(`"content":"Hi","reasoning_content":"hm"`, `"stop"`, ""),
 			"thinking: text:Hi | end_turn", "reasoning:hm message:Hi | completed", func(r *reply) { r.omitThinking = true },
@@ -82,10 +86,14 @@ func TestWholeAnswers(t *testing.T) {
 			`tool:c1 apply_patch {"patch":"*** Begin"} tool:c2 search {} | tool_use`,
 			`custom_tool_call:c1 apply_patch *** Begin function_call:c2 mcp__docs__/search {} | completed`, withTools,
 		},
-		{"B23 stop sequence", wholeBody(`"content":"a"`, `"stop"`, `,"stop_reason":"END"`), "text:a | stop_sequence END",
-			"message:a | completed", nil},
-		{"B23 id of a token", wholeBody(`"content":"a"`, `"stop"`, `,"matched_stop":151645`), "text:a | end_turn",
-			"message:a | completed", nil},
+		{
+			"B23 stop sequence", wholeBody(`"content":"a"`, `"stop"`, `,"stop_reason":"END"`), "text:a | stop_sequence END",
+			"message:a | completed", nil,
+		},
+		{
+			"B23 id of a token", wholeBody(`"content":"a"`, `"stop"`, `,"matched_stop":151645`), "text:a | end_turn",
+			"message:a | completed", nil,
+		},
 		{
 			"arguments of all kinds", wholeBody(`"content":"","tool_calls":[`+strings.Join([]string{
 				tool("c1", "a", `""`), tool("c2", "b", `" null "`), tool("c3", "c", `{"x": 1}`),
@@ -106,36 +114,56 @@ func TestWholeAnswers(t *testing.T) {
 			"limit behind a call", wholeBody(`"content":null,"tool_calls":[`+tool("c1", "a", `"{}"`)+`]`, `"length"`, ""),
 			"tool:c1 a {} | max_tokens", "function_call:c1 a {} (incomplete) | incomplete max_output_tokens", nil,
 		},
-		{"limit within text", wholeBody(`"content":"Hel"`, `"length"`, ""), "text:Hel | max_tokens",
-			"message:Hel (incomplete) | incomplete max_output_tokens", nil},
-		{"limit within thinking", wholeBody(`"content":"","reasoning":"hm"`, `"length"`, ""), "thinking:hm | max_tokens",
-			"reasoning:hm (incomplete) | incomplete max_output_tokens", nil},
-		{"content filter", wholeBody(`"content":"Hel"`, `"content_filter"`, ""), "text:Hel | refusal",
-			"message:Hel (incomplete) | incomplete content_filter", nil},
-		{"refusal", wholeBody(`"content":null,"refusal":"No."`, `"stop"`, ""), "text:No. | refusal",
-			"refusal:No. | completed", nil},
+		{
+			"limit within text", wholeBody(`"content":"Hel"`, `"length"`, ""), "text:Hel | max_tokens",
+			"message:Hel (incomplete) | incomplete max_output_tokens", nil,
+		},
+		{
+			"limit within thinking", wholeBody(`"content":"","reasoning":"hm"`, `"length"`, ""), "thinking:hm | max_tokens",
+			"reasoning:hm (incomplete) | incomplete max_output_tokens", nil,
+		},
+		{
+			"content filter", wholeBody(`"content":"Hel"`, `"content_filter"`, ""), "text:Hel | refusal",
+			"message:Hel (incomplete) | incomplete content_filter", nil,
+		},
+		{
+			"refusal", wholeBody(`"content":null,"refusal":"No."`, `"stop"`, ""), "text:No. | refusal",
+			"refusal:No. | completed", nil,
+		},
 		{
 			"two calls with one id", wholeBody(`"content":null,"tool_calls":[`+tool("c", "a", `"{}"`)+`,`+
 				tool("c", "a", `"{}"`)+`]`, `"tool_calls"`, ""),
 			"tool:c a {} tool:c a {} | tool_use", "function_call:c a {} function_call:c a {} | completed", nil,
 		},
-		{"content in parts", wholeBody(`"content":[{"type":"text","text":"He"},{"type":"text","text":"llo"}]`, `"stop"`, ""),
-			"text:Hello | end_turn", "message:Hello | completed", nil},
+		{
+			"content in parts", wholeBody(`"content":[{"type":"text","text":"He"},{"type":"text","text":"llo"}]`, `"stop"`, ""),
+			"text:Hello | end_turn", "message:Hello | completed", nil,
+		},
 		{"nothing at all", wholeBody(`"content":null`, `"stop"`, ""), "| end_turn", "message: | completed", nil},
 		{"no reason", wholeBody(`"content":"Hi"`, `null`, ""), "text:Hi | end_turn", "message:Hi | completed", nil},
-		{"no reason and thinking alone", wholeBody(`"content":"","reasoning":"hm"`, `null`, ""), "thinking:hm | end_turn",
-			"reasoning:hm | completed", nil},
+		{
+			"no reason and thinking alone", wholeBody(`"content":"","reasoning":"hm"`, `null`, ""), "thinking:hm | end_turn",
+			"reasoning:hm | completed", nil,
+		},
 		{"legacy function_call", wholeBody(`"content":null,"function_call":{"name":"a","arguments":"{\"x\":1}"}`,
 			`"function_call"`, ""), `tool:toolu_2 a {"x":1} | tool_use`, `function_call:call_2 a {"x":1} | completed`, nil},
-		{"no choices", `{"choices":[],"usage":{"prompt_tokens":1}}`, "!The model server's answer contains no choices.",
-			"!The model server's answer contains no choices.", nil},
-		{"choices missing", `{"id":"u"}`, "!The model server's answer contains no choices.",
-			"!The model server's answer contains no choices.", nil},
-		{"the reason is an error", wholeBody(`"content":"Hi"`, `"error"`, ""),
+		{
+			"no choices", `{"choices":[],"usage":{"prompt_tokens":1}}`, "!The model server's answer contains no choices.",
+			"!The model server's answer contains no choices.", nil,
+		},
+		{
+			"choices missing", `{"id":"u"}`, "!The model server's answer contains no choices.",
+			"!The model server's answer contains no choices.", nil,
+		},
+		{
+			"the reason is an error", wholeBody(`"content":"Hi"`, `"error"`, ""),
 			"!The model server aborted the answer (finish_reason error). Try again.",
-			"!The model server aborted the answer (finish_reason error). Try again.", nil},
-		{"HTML", "<html><body>Bad gateway</body></html>", "!The model server did not send a valid JSON object: Bad gateway",
-			"!The model server did not send a valid JSON object: Bad gateway", nil},
+			"!The model server aborted the answer (finish_reason error). Try again.", nil,
+		},
+		{
+			"HTML", "<html><body>Bad gateway</body></html>", "!The model server did not send a valid JSON object: Bad gateway",
+			"!The model server did not send a valid JSON object: Bad gateway", nil,
+		},
 		{"empty", "", "!The model server's answer is empty.", "!The model server's answer is empty.", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -161,8 +189,10 @@ func TestWholeBodies(t *testing.T) {
 	golden(t, "whole message", string(message))
 	response, _, err := encodeWhole(body, testCall(func(r *reply) {
 		r.encrypted, r.dialect = true, Responses
-		r.echo = map[string][]byte{"instructions": []byte(`"Be brief."`), "temperature": []byte("0.5"),
-			"store": []byte("false"), "metadata": []byte(`{"a":"b"}`)}
+		r.echo = map[string][]byte{
+			"instructions": []byte(`"Be brief."`), "temperature": []byte("0.5"),
+			"store": []byte("false"), "metadata": []byte(`{"a":"b"}`),
+		}
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -248,8 +278,10 @@ func TestReplay(t *testing.T) {
 func TestUsageIsEstimated(t *testing.T) {
 	const text = `"content":"twelve bytes","reasoning_content":"four","tool_calls":[{"index":0,"id":"a",` +
 		`"type":"function","function":{"name":"f","arguments":"{}"}}]`
-	for d, path := range map[Dialect]OperationKind{Chat: ChatCompletions, Messages: CreateMessage,
-		Responses: CreateResponse} {
+	for d, path := range map[Dialect]OperationKind{
+		Chat: ChatCompletions, Messages: CreateMessage,
+		Responses: CreateResponse,
+	} {
 		body := `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"u"}]}`
 		if d == Responses {
 			body = `{"model":"m","input":"u"}`

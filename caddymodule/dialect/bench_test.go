@@ -66,8 +66,10 @@ func BenchmarkChatStream(b *testing.B) {
 		{"token", token, ChatStreamOptions{Model: "llama3.2:3b"}},
 		{"tool_call_and_nulls", call, ChatStreamOptions{Model: "llama3.2:3b"}},
 		{"tool_call_repaired", call, ChatStreamOptions{Model: "llama3.2:3b", RepairToolIndex: compat.RepairOn}},
-		{"300KiB", strings.Replace(token, " token", strings.Repeat("x", 300<<10), 1),
-			ChatStreamOptions{Model: "llama3.2:3b"}},
+		{
+			"300KiB", strings.Replace(token, " token", strings.Repeat("x", 300<<10), 1),
+			ChatStreamOptions{Model: "llama3.2:3b"},
+		},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			piece := []byte(eventsOf(bb.data))

@@ -40,13 +40,19 @@ func TestNamelessCalls(t *testing.T) {
 	const named = `{"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}`
 	for _, tt := range []struct{ message, want string }{
 		{`{"tool_calls":[{"id":"x"}],"content":"hi"}`, `{"tool_calls":[],"content":"hi"}`},
-		{`{"tool_calls":[ {"id":"x","function":{"name":"","arguments":"{}"}} , {"function":{"name":null,"arguments":{}}} ]}`,
-			`{"tool_calls":[   ]}`},
-		{`{"tool_calls":[{"id":"x"}, ` + named + `,{"id":"y"},{},` + named + ` ,{"id":"z"}]}`,
-			`{"tool_calls":[ ` + named + `,` + named + `]}`},
+		{
+			`{"tool_calls":[ {"id":"x","function":{"name":"","arguments":"{}"}} , {"function":{"name":null,"arguments":{}}} ]}`,
+			`{"tool_calls":[   ]}`,
+		},
+		{
+			`{"tool_calls":[{"id":"x"}, ` + named + `,{"id":"y"},{},` + named + ` ,{"id":"z"}]}`,
+			`{"tool_calls":[ ` + named + `,` + named + `]}`,
+		},
 		{`{"tool_calls":[` + named + `]}`, `{"tool_calls":[` + named + `]}`},
-		{`{"tool_calls":[{"id":"a","type":"custom","custom":{"name":"f","input":"x"}}]}`,
-			`{"tool_calls":[{"id":"a","type":"custom","custom":{"name":"f","input":"x"}}]}`},
+		{
+			`{"tool_calls":[{"id":"a","type":"custom","custom":{"name":"f","input":"x"}}]}`,
+			`{"tool_calls":[{"id":"a","type":"custom","custom":{"name":"f","input":"x"}}]}`,
+		},
 		{`{"tool_calls":null,"function_call":{"arguments":""}}`, `{"tool_calls":null,"function_call":null}`},
 		{`{"function_call":{"name":"f","arguments":"{}"}}`, `{"function_call":{"name":"f","arguments":"{}"}}`},
 		{`{"tool_calls":[` + named + `,{"id":"x","function":{"arguments":"{\"y\":1}"}}]}`, ""},

@@ -14,63 +14,101 @@ var developerCases = []struct{ name, in, want string }{
 	{"in front", saying("developer", "d") + "," + saying("user", "u"), saying("system", "d") + "," + saying("user", "u")},
 	{"in front, in parts", `{"content":[{"type":"text","text":"d"}],"role":"developer","name":"n"},` +
 		saying("user", "u"), `{"content":[{"type":"text","text":"d"}],"role":"system","name":"n"},` + saying("user", "u")},
-	{"behind the system's", saying("system", "s") + "," + saying("developer", "d") + "," + saying("user", "u"),
-		saying("system", "s\n\nd") + "," + saying("user", "u")},
-	{"before the system's", saying("developer", "d") + " , " + saying("system", "s") + "," + saying("user", "u"),
-		saying("system", "d\n\ns") + "," + saying("user", "u")},
+	{
+		"behind the system's", saying("system", "s") + "," + saying("developer", "d") + "," + saying("user", "u"),
+		saying("system", "s\n\nd") + "," + saying("user", "u"),
+	},
+	{
+		"before the system's", saying("developer", "d") + " , " + saying("system", "s") + "," + saying("user", "u"),
+		saying("system", "d\n\ns") + "," + saying("user", "u"),
+	},
 	{"several, and parts", saying("developer", "a") +
 		`,{"role":"system","content":[{"type":"text","text":"b\"\\"},{"type":"text","text":"c"}]},` +
 		saying("developer", "") + "," + saying("developer", "d"), saying("system", "a\n\nb\"\\\nc\n\nd")},
 	{"into parts", `{"role":"system","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},` +
 		saying("developer", "d"), `{"role":"system","content":[{"type":"text","text":"a"},{"type":"text","text":"b\n\nd"}]}`},
-	{"into nothing", `{"role":"developer","content":[]},` + saying("developer", "d"),
-		`{"role":"system","content":[{"type":"text","text":"d"}]}`},
+	{
+		"into nothing", `{"role":"developer","content":[]},` + saying("developer", "d"),
+		`{"role":"system","content":[{"type":"text","text":"d"}]}`,
+	},
 	{"into an empty text", saying("system", "") + "," + saying("developer", "d"), saying("system", "d")},
-	{"without a content", `{"role":"developer"},` + saying("developer", "d"),
-		`{"role":"system"},` + saying("system", "d")},
-	{"only the system's in front", saying("system", "a") + "," + saying("system", "b") + "," + saying("user", "u"),
-		saying("system", "a") + "," + saying("system", "b") + "," + saying("user", "u")},
+	{
+		"without a content", `{"role":"developer"},` + saying("developer", "d"),
+		`{"role":"system"},` + saying("system", "d"),
+	},
+	{
+		"only the system's in front", saying("system", "a") + "," + saying("system", "b") + "," + saying("user", "u"),
+		saying("system", "a") + "," + saying("system", "b") + "," + saying("user", "u"),
+	},
 
 	{"behind the user's", saying("user", "u") + "," + saying("developer", "d"), saying("user", "u\n\n"+reminder("d"))},
-	{"twice behind the user's", saying("user", "u") + "," + saying("developer", "d") + "," + saying("developer", "e") +
-		"," + saying("assistant", "a"),
-		saying("user", "u\n\n"+reminder("d")+"\n\n"+reminder("e")) + "," + saying("assistant", "a")},
-	{"behind an image", userSays(chatPNG) + "," + saying("developer", "d"),
-		userSays(chatPNG + `,{"type":"text","text":` + quoted(reminder("d")) + `}`)},
-	{"behind an image and text", userSays(chatPNG+`,{"type":"text","text":"t"}`) + "," + saying("developer", "d"),
-		userSays(chatPNG + `,{"type":"text","text":` + quoted("t\n\n"+reminder("d")) + `}`)},
-	{"between a call and its result", calledA + "," + saying("developer", "d") + "," + toolSays("a", "r"),
-		calledA + "," + toolSays("a", "r\n\n"+reminder("d"))},
+	{
+		"twice behind the user's", saying("user", "u") + "," + saying("developer", "d") + "," + saying("developer", "e") +
+			"," + saying("assistant", "a"),
+		saying("user", "u\n\n"+reminder("d")+"\n\n"+reminder("e")) + "," + saying("assistant", "a"),
+	},
+	{
+		"behind an image", userSays(chatPNG) + "," + saying("developer", "d"),
+		userSays(chatPNG + `,{"type":"text","text":` + quoted(reminder("d")) + `}`),
+	},
+	{
+		"behind an image and text", userSays(chatPNG+`,{"type":"text","text":"t"}`) + "," + saying("developer", "d"),
+		userSays(chatPNG + `,{"type":"text","text":` + quoted("t\n\n"+reminder("d")) + `}`),
+	},
+	{
+		"between a call and its result", calledA + "," + saying("developer", "d") + "," + toolSays("a", "r"),
+		calledA + "," + toolSays("a", "r\n\n"+reminder("d")),
+	},
 	{"between results", callAB + "," + toolSays("a", "1") + "," + saying("developer", "d") + "," + toolSays("b", "2") +
 		"," + saying("user", "u"), callAB + "," + toolSays("a", "1") + "," + toolSays("b", "2\n\n"+reminder("d")) + "," +
 		saying("user", "u")},
-	{"behind results", calledA + "," + toolSays("a", "r") + "," + saying("developer", "d"),
-		calledA + "," + toolSays("a", "r\n\n"+reminder("d"))},
-	{"behind the assistant's", saying("assistant", "x") + "," + saying("developer", "d") + "," + saying("user", "u"),
-		saying("assistant", "x") + "," + saying("user", reminder("d")+"\n\nu")},
-	{"behind the assistant's, before an image",
+	{
+		"behind results", calledA + "," + toolSays("a", "r") + "," + saying("developer", "d"),
+		calledA + "," + toolSays("a", "r\n\n"+reminder("d")),
+	},
+	{
+		"behind the assistant's", saying("assistant", "x") + "," + saying("developer", "d") + "," + saying("user", "u"),
+		saying("assistant", "x") + "," + saying("user", reminder("d")+"\n\nu"),
+	},
+	{
+		"behind the assistant's, before an image",
 		saying("assistant", "x") + "," + saying("developer", "d") + "," + userSays(chatPNG),
-		saying("assistant", "x") + "," + userSays(`{"type":"text","text":`+quoted(reminder("d"))+`},`+chatPNG)},
-	{"behind the assistant's, and no more",
+		saying("assistant", "x") + "," + userSays(`{"type":"text","text":`+quoted(reminder("d"))+`},`+chatPNG),
+	},
+	{
+		"behind the assistant's, and no more",
 		saying("assistant", "x") + "," + saying("developer", "d") + "," + saying("developer", "e"),
-		saying("assistant", "x") + "," + saying("user", reminder("d")+"\n\n"+reminder("e"))},
-	{"between two of the assistant's",
+		saying("assistant", "x") + "," + saying("user", reminder("d")+"\n\n"+reminder("e")),
+	},
+	{
+		"between two of the assistant's",
 		saying("assistant", "x") + `,{"role":"developer","content":[{"type":"text","text":"d"},` +
 			`{"type":"text","text":"e"}]},` + saying("assistant", "y"),
-		saying("assistant", "x") + "," + saying("user", reminder("d\ne")) + "," + saying("assistant", "y")},
-	{"empty", saying("user", "u") + "," + saying("developer", "") + `,{"role":"developer"},` + saying("assistant", "y"),
-		saying("user", "u") + "," + saying("assistant", "y")},
-	{"behind what has no content", `{"role":"user","content":null},` + saying("developer", "d"),
-		`{"role":"user","content":null},` + saying("user", reminder("d"))},
-	{"behind the system's in between", saying("user", "u") + "," + saying("system", "s") + "," + saying("developer", "d"),
-		saying("user", "u") + "," + saying("system", "s\n\n"+reminder("d"))},
-	{"behind the user's, in front and behind again",
+		saying("assistant", "x") + "," + saying("user", reminder("d\ne")) + "," + saying("assistant", "y"),
+	},
+	{
+		"empty", saying("user", "u") + "," + saying("developer", "") + `,{"role":"developer"},` + saying("assistant", "y"),
+		saying("user", "u") + "," + saying("assistant", "y"),
+	},
+	{
+		"behind what has no content", `{"role":"user","content":null},` + saying("developer", "d"),
+		`{"role":"user","content":null},` + saying("user", reminder("d")),
+	},
+	{
+		"behind the system's in between", saying("user", "u") + "," + saying("system", "s") + "," + saying("developer", "d"),
+		saying("user", "u") + "," + saying("system", "s\n\n"+reminder("d")),
+	},
+	{
+		"behind the user's, in front and behind again",
 		saying("developer", "c") + "," + saying("user", "u") + "," + saying("developer", "d") + "," +
 			saying("assistant", "a") + "," + saying("user", "v") + "," + saying("developer", "e"),
 		saying("system", "c") + "," + saying("user", "u\n\n"+reminder("d")) + "," + saying("assistant", "a") + "," +
-			saying("user", "v\n\n"+reminder("e"))},
-	{"among what is no message", `7,null,` + saying("developer", "d") + `,[]`,
-		`7,null,` + saying("user", reminder("d")) + `,[]`},
+			saying("user", "v\n\n"+reminder("e")),
+	},
+	{
+		"among what is no message", `7,null,` + saying("developer", "d") + `,[]`,
+		`7,null,` + saying("user", reminder("d")) + `,[]`,
+	},
 }
 
 func TestDeveloperRole(t *testing.T) {

@@ -159,14 +159,20 @@ func TestRequestOfOtherOperations(t *testing.T) {
 		body, want string
 		choices    int
 	}{
-		{Completions, `{"model":"pub","prompt":"x","stream":true}`,
-			`{"model":"up","prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, 1},
+		{
+			Completions, `{"model":"pub","prompt":"x","stream":true}`,
+			`{"model":"up","prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, 1,
+		},
 		{Completions, `{"model":"pub","prompt":["x","y"],"n":2}`, `{"model":"up","prompt":["x","y"],"n":2}`, 0},
-		{Completions, `{"model":"pub","prompt":"x","n":2,"max_completion_tokens":5}`,
-			`{"model":"up","prompt":"x","n":2,"max_tokens":5,"max_completion_tokens":5}`, 2},
+		{
+			Completions, `{"model":"pub","prompt":"x","n":2,"max_completion_tokens":5}`,
+			`{"model":"up","prompt":"x","n":2,"max_tokens":5,"max_completion_tokens":5}`, 2,
+		},
 		{Completions, `{"model":"pub"}`, `{"model":"up"}`, 0},
-		{Embeddings, `{"input":["a"],"model":"pub","stream":"odd","N":2,"MAX_TOKENS":0}`,
-			`{"input":["a"],"model":"up","stream":"odd","N":2,"MAX_TOKENS":0}`, 1},
+		{
+			Embeddings, `{"input":["a"],"model":"pub","stream":"odd","N":2,"MAX_TOKENS":0}`,
+			`{"input":["a"],"model":"up","stream":"odd","N":2,"MAX_TOKENS":0}`, 1,
+		},
 		{ChatCompletions, `{"model":"pub","messages":[],"n":3}`, `{"model":"up","messages":[],"n":3}`, 3},
 		{ChatCompletions, `{"model":"pub","messages":[],"n":null}`, `{"model":"up","messages":[],"n":null}`, 1},
 	} {
@@ -214,8 +220,10 @@ var badRequests = []struct{ body, param, code, message string }{
 	{`{"model":"m","messages":[]}x`, "", "", "unexpected text after the JSON object at byte 27"},
 	{`{"model":"m","messages":[],}`, "", "", "expected a key in double quotes at byte 27"},
 	{"{\"model\":\"m\",\"messages\":[\"\n\"]}", "", "", "control character in a string"},
-	{`{"model":"m","messages":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`, "", "",
-		"nesting deeper than 512"},
+	{
+		`{"model":"m","messages":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`, "", "",
+		"nesting deeper than 512",
+	},
 
 	{`{"messages":[]}`, "model", "missing_required_parameter", "Missing required parameter: model"},
 	{`{"model":null,"messages":[]}`, "model", "missing_required_parameter", ""},
@@ -225,8 +233,10 @@ var badRequests = []struct{ body, param, code, message string }{
 
 	{`{"model":"a","model":"b","messages":[]}`, "model", "", `"model" is duplicated`},
 	{`{"model":"a","mod\u0065l":"b","messages":[]}`, "model", "", `"model" is duplicated`},
-	{`{"model":"a","MODEL":"b","messages":[]}`, "model", "unsupported_parameter",
-		`Unknown parameter "MODEL": did you mean "model"?`},
+	{
+		`{"model":"a","MODEL":"b","messages":[]}`, "model", "unsupported_parameter",
+		`Unknown parameter "MODEL": did you mean "model"?`,
+	},
 	{`{"Model":"b","model":"a","messages":[]}`, "model", "unsupported_parameter", ""},
 	{`{"Model":"b","messages":[]}`, "model", "unsupported_parameter", ""},
 	{`{"model":"a","\u017ftream":true,"messages":[]}`, "stream", "unsupported_parameter", ""},
@@ -235,25 +245,35 @@ var badRequests = []struct{ body, param, code, message string }{
 	{`{"model":"a","stream":true,"stream":false,"messages":[]}`, "stream", "", "is duplicated"},
 	{`{"model":"a","max_tokens":1,"max_tokens":2,"messages":[]}`, "max_tokens", "", "is duplicated"},
 	{`{"model":"a","n_predict":1,"n_predict":2,"messages":[]}`, "n_predict", "", "is duplicated"},
-	{`{"model":"a","N_Predict":1,"messages":[]}`, "n_predict", "unsupported_parameter",
-		`Unknown parameter "N_Predict": did you mean "n_predict"?`},
-	{`{"model":"a","max_new_tokenſ":1,"messages":[]}`, "max_new_tokens", "unsupported_parameter",
-		`did you mean "max_new_tokens"?`},
+	{
+		`{"model":"a","N_Predict":1,"messages":[]}`, "n_predict", "unsupported_parameter",
+		`Unknown parameter "N_Predict": did you mean "n_predict"?`,
+	},
+	{
+		`{"model":"a","max_new_tokenſ":1,"messages":[]}`, "max_new_tokens", "unsupported_parameter",
+		`did you mean "max_new_tokens"?`,
+	},
 	{`{"model":"a","N":128,"messages":[]}`, "n", "unsupported_parameter", `Unknown parameter "N": did you mean "n"?`},
 	{`{"model":"a","N_cmpl":128,"messages":[]}`, "n_cmpl", "unsupported_parameter", `did you mean "n_cmpl"?`},
 	{`{"model":"a","beſt_of":128,"messages":[]}`, "best_of", "unsupported_parameter", `did you mean "best_of"?`},
 	{`{"model":"a","stream_options":{},"stream_options":{},"messages":[]}`, "stream_options", "", "is duplicated"},
-	{`{"model":"a","stream_options":{"include_usage":true,"include_usage":false},"messages":[]}`,
-		"stream_options.include_usage", "", "is duplicated"},
-	{`{"model":"a","stream_options":{"Include_Usage":false},"messages":[]}`, "stream_options.include_usage",
-		"unsupported_parameter", ""},
+	{
+		`{"model":"a","stream_options":{"include_usage":true,"include_usage":false},"messages":[]}`,
+		"stream_options.include_usage", "", "is duplicated",
+	},
+	{
+		`{"model":"a","stream_options":{"Include_Usage":false},"messages":[]}`, "stream_options.include_usage",
+		"unsupported_parameter", "",
+	},
 
 	{`{"model":"a","stream":"true","messages":[]}`, "stream", "invalid_type", "expected a boolean, got a string"},
 	{`{"model":"a","stream":1,"messages":[]}`, "stream", "invalid_type", ""},
 	{`{"model":"a","stream_options":true,"messages":[]}`, "stream_options", "invalid_type", "expected an object"},
 	{`{"model":"a","stream_options":[],"messages":[]}`, "stream_options", "invalid_type", ""},
-	{`{"model":"a","stream_options":{"include_usage":1},"messages":[]}`, "stream_options.include_usage",
-		"invalid_type", ""},
+	{
+		`{"model":"a","stream_options":{"include_usage":1},"messages":[]}`, "stream_options.include_usage",
+		"invalid_type", "",
+	},
 	{`{"model":"a","max_tokens":"5","messages":[]}`, "max_tokens", "invalid_type", "expected a number"},
 	{`{"model":"a","max_completion_tokens":{},"messages":[]}`, "max_completion_tokens", "invalid_type", ""},
 

@@ -95,10 +95,14 @@ func TestChatStreamEndedByACause(t *testing.T) {
 		{"in the middle of an event", eventsOf(hi) + eventsOf(hi)[:20], eventsOf(hiPub) + tail, o},
 		{"before an event's empty line", eventsOf(hi) + eventsOf(hi)[:len(eventsOf(hi))-2], eventsOf(hiPub, hiPub) + tail, o},
 		{"behind the finish", eventsOf(hi, stop), eventsOf(hiPub, stopPub, done), o},
-		{"behind the finish of one of two choices", eventsOf(hi, stop), eventsOf(hiPub, stopPub) + tail,
-			ChatStreamOptions{Model: "pub", Choices: 2}},
-		{"behind a finish, choices unknown", eventsOf(hi, stop), eventsOf(hiPub, stopPub) + tail,
-			ChatStreamOptions{Model: "pub"}},
+		{
+			"behind the finish of one of two choices", eventsOf(hi, stop), eventsOf(hiPub, stopPub) + tail,
+			ChatStreamOptions{Model: "pub", Choices: 2},
+		},
+		{
+			"behind a finish, choices unknown", eventsOf(hi, stop), eventsOf(hiPub, stopPub) + tail,
+			ChatStreamOptions{Model: "pub"},
+		},
 		{"behind [DONE]", eventsOf(hi, stop, done), eventsOf(hiPub, stopPub, done), o},
 	} {
 		got, s := runStream(tt.o, reset, []byte(tt.in))

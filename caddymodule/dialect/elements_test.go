@@ -20,9 +20,11 @@ func TestElementsAreCounted(t *testing.T) {
 		{"blocks", messagesOp, listOf(aMessage+`,{"role":"user","content":[`, same(`{"type":"text","text":"a"}`), `]}]}`), 2},
 		{"calls", messagesOp, listOf(aMessage+`,{"role":"assistant","content":[`,
 			numbered(`{"type":"tool_use","id":"#","name":"f"}`), `]}]}`), 2},
-		{"blocks of results", messagesOp,
+		{
+			"blocks of results", messagesOp,
 			listOf(aMessage+`,{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[`,
-				same(`{"type":"text","text":"a"}`), `]}]}]}`), 3},
+				same(`{"type":"text","text":"a"}`), `]}]}]}`), 3,
+		},
 		{"blocks of the system", messagesOp, listOf(aMessage+`],"system":[`, same(`{"type":"text","text":"a"}`), `]}`), 1},
 		{"tools", messagesOp, listOf(aMessage+`],"tools":[`, same(`{"name":"f"}`), `]}`), 1},
 		{"items", responsesOp, listOf(anInput+`,`, same(aUser), `]}`), 1},
@@ -30,9 +32,11 @@ func TestElementsAreCounted(t *testing.T) {
 		{"parts", responsesOp, listOf(anInput+`,{"role":"user","content":[`, same(`{"type":"input_text","text":"a"}`),
 			`]}]}`), 2},
 		{"tools", responsesOp, listOf(anInput+`],"tools":[`, same(`{"type":"function","name":"f"}`), `]}`), 1},
-		{"tools of a namespace", responsesOp,
+		{
+			"tools of a namespace", responsesOp,
 			listOf(anInput+`],"tools":[{"type":"namespace","name":"n","tools":[`, same(`{"type":"function","name":"f"}`),
-				`]}]}`), 2},
+				`]}]}`), 2,
+		},
 		{"additional tools", responsesOp, listOf(anInput+`,{"type":"additional_tools","tools":[`, same(`1`), `]}]}`), 2},
 	} {
 		c, err := Decode(tt.op, []byte(tt.input(n)), testEnv())

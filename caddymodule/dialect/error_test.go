@@ -16,36 +16,64 @@ func TestErrorTable(t *testing.T) {
 		typ, code, param      string
 		messagesType, headers string
 	}{
-		{RefusedKey("missing"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error",
-			"X-Should-Retry: false"},
-		{RefusedKey("unknown"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error",
-			"X-Should-Retry: false"},
-		{RefusedKey("revoked"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error",
-			"X-Should-Retry: false"},
-		{RefusedKey("expired"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error",
-			"X-Should-Retry: false"},
-		{RefusedKey("ip_not_allowed"), 403, 403, "permission_error", "ip_not_allowed", "", "permission_error",
-			"X-Should-Retry: false"},
-		{EndedKey("revoked"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error",
-			"X-Should-Retry: false"},
-		{EndedKey("ip_not_allowed"), 403, 403, "permission_error", "ip_not_allowed", "", "permission_error",
-			"X-Should-Retry: false"},
-		{UnknownModel("m", ""), 404, 404, "invalid_request_error", "model_not_found", "model", "not_found_error",
-			"X-Should-Retry: false"},
-		{unknownURL("GET", "/x"), 404, 404, "invalid_request_error", "unknown_url", "", "not_found_error",
-			"X-Should-Retry: false"},
-		{wrongMethod("GET", "/x", "POST"), 405, 405, "invalid_request_error", "unknown_url", "", "invalid_request_error",
-			"Allow: POST"},
-		{wrongMethod("POST", "/x", "GET, HEAD"), 405, 405, "invalid_request_error", "unknown_url", "",
-			"invalid_request_error", "Allow: GET, HEAD"},
-		{upgradeRequired(), 426, 426, "invalid_request_error", "upgrade_not_supported", "", "invalid_request_error",
-			"Upgrade: HTTP/1.1"},
-		{invalid("n", "invalid_type", "bad"), 400, 400, "invalid_request_error", "invalid_type", "n",
-			"invalid_request_error", ""},
+		{
+			RefusedKey("missing"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error",
+			"X-Should-Retry: false",
+		},
+		{
+			RefusedKey("unknown"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error",
+			"X-Should-Retry: false",
+		},
+		{
+			RefusedKey("revoked"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error",
+			"X-Should-Retry: false",
+		},
+		{
+			RefusedKey("expired"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error",
+			"X-Should-Retry: false",
+		},
+		{
+			RefusedKey("ip_not_allowed"), 403, 403, "permission_error", "ip_not_allowed", "", "permission_error",
+			"X-Should-Retry: false",
+		},
+		{
+			EndedKey("revoked"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error",
+			"X-Should-Retry: false",
+		},
+		{
+			EndedKey("ip_not_allowed"), 403, 403, "permission_error", "ip_not_allowed", "", "permission_error",
+			"X-Should-Retry: false",
+		},
+		{
+			UnknownModel("m", ""), 404, 404, "invalid_request_error", "model_not_found", "model", "not_found_error",
+			"X-Should-Retry: false",
+		},
+		{
+			unknownURL("GET", "/x"), 404, 404, "invalid_request_error", "unknown_url", "", "not_found_error",
+			"X-Should-Retry: false",
+		},
+		{
+			wrongMethod("GET", "/x", "POST"), 405, 405, "invalid_request_error", "unknown_url", "", "invalid_request_error",
+			"Allow: POST",
+		},
+		{
+			wrongMethod("POST", "/x", "GET, HEAD"), 405, 405, "invalid_request_error", "unknown_url", "",
+			"invalid_request_error", "Allow: GET, HEAD",
+		},
+		{
+			upgradeRequired(), 426, 426, "invalid_request_error", "upgrade_not_supported", "", "invalid_request_error",
+			"Upgrade: HTTP/1.1",
+		},
+		{
+			invalid("n", "invalid_type", "bad"), 400, 400, "invalid_request_error", "invalid_type", "n",
+			"invalid_request_error", "",
+		},
 		{UnreadableBody(), 400, 400, "invalid_request_error", "", "", "invalid_request_error", ""},
 		{SlowBody(), 408, 408, "invalid_request_error", "request_timeout", "", "timeout_error", ""},
-		{UnsupportedEncoding(), 415, 415, "invalid_request_error", "unsupported_content_encoding", "",
-			"invalid_request_error", ""},
+		{
+			UnsupportedEncoding(), 415, 415, "invalid_request_error", "unsupported_content_encoding", "",
+			"invalid_request_error", "",
+		},
 		{BodyTooLarge(32 << 20), 413, 413, "invalid_request_error", "request_too_large", "", "request_too_large", ""},
 		{UpstreamTooLarge("m"), 413, 413, "invalid_request_error", "request_too_large", "", "request_too_large", ""},
 		{BodyTooLarge(1000), 413, 413, "invalid_request_error", "request_too_large", "", "request_too_large", ""},
@@ -216,29 +244,43 @@ func TestLogged(t *testing.T) {
 	}{
 		{UnknownModel(content, "m"), "model_not_found", "The model `…` does not exist or you do not have access to it."},
 		{ResponseNotFound(content), "invalid_request_error", "Response not found."},
-		{unknownURL("GET", "/v1/"+content), "unknown_url",
-			"Unknown request URL. Check the path; the API's base URL ends in /v1."},
+		{
+			unknownURL("GET", "/v1/"+content), "unknown_url",
+			"Unknown request URL. Check the path; the API's base URL ends in /v1.",
+		},
 		{NoVersion("GET", "/"+content, "https://gw"), "unknown_url", "Unknown request URL. The API is below /v1."},
 		{wrongMethod(content, "/v1/"+content, "GET"), "unknown_url", "This path does not support the method; use GET."},
-		{previousNotFound(content, false), "previous_response_not_found",
+		{
+			previousNotFound(content, false), "previous_response_not_found",
 			"Previous response with id '…' not found. This gateway keeps no responses; send the whole conversation in input " +
-				"instead of previous_response_id."},
-		{missing("model"), "missing_required_parameter",
-			"Missing required parameter: model. GET /v1/models lists the models that this key may use."},
+				"instead of previous_response_id.",
+		},
+		{
+			missing("model"), "missing_required_parameter",
+			"Missing required parameter: model. GET /v1/models lists the models that this key may use.",
+		},
 		{upstream(500, `{"error":"`+content+`"}`), "upstream_error", "The model server answered HTTP 500."},
-		{upstream(400, `{"error":{"message":"`+content+`","code":"`+content+`"}}`), "invalid_request_error",
-			"The model server answered HTTP 400."},
-		{upstream(400, `{"error":{"message":"`+content+` is longer than the context","code":"x"}}`),
-			"context_length_exceeded", "The prompt is too long for the model."},
-		{upstream(401, `{"error":"`+content+`"}`), "upstream_auth",
+		{
+			upstream(400, `{"error":{"message":"`+content+`","code":"`+content+`"}}`), "invalid_request_error",
+			"The model server answered HTTP 400.",
+		},
+		{
+			upstream(400, `{"error":{"message":"`+content+` is longer than the context","code":"x"}}`),
+			"context_length_exceeded", "The prompt is too long for the model.",
+		},
+		{
+			upstream(401, `{"error":"`+content+`"}`), "upstream_auth",
 			"The model server answered HTTP 401: it refused the connector's credentials, not yours. The connector's operator " +
-				"must check the upstream's API key in its configuration."},
+				"must check the upstream's API key in its configuration.",
+		},
 		{upstream(503, content), "overloaded", "The model server answered HTTP 503."},
 		{fromEvent([]byte(`{"error":"` + content + `"}`)), "upstream_error", "The model server reported an error."},
 		{garbled([]byte(content)), "upstream_error", "The model server did not send a valid JSON object: …"},
 		{abortedUpstream(content), "upstream_error", "The model server aborted the answer. Try again."},
-		{Offline("m"), "deployment_offline",
-			"The model `m` is offline: its connector is not connected to this gateway. If this persists, start the connector."},
+		{
+			Offline("m"), "deployment_offline",
+			"The model `m` is offline: its connector is not connected to this gateway. If this persists, start the connector.",
+		},
 	} {
 		if code, text := tt.e.Logged(); code != tt.code || text != tt.text {
 			t.Errorf("%q is logged as %s: %s", tt.e.Message, code, text)

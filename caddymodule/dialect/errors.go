@@ -104,17 +104,21 @@ func fixed(kind *Kind, message string) func() *Error {
 
 // BodyTooLarge is the error for a request body of more than limit bytes.
 func BodyTooLarge(limit int64) *Error {
-	return &Error{Kind: KindTooLarge,
+	return &Error{
+		Kind: KindTooLarge,
 		Message: "The request body exceeds this gateway's limit (max_body, " + byteSize(limit) +
-			"), compressed or decompressed. Send less, or ask its operator to raise max_body."}
+			"), compressed or decompressed. Send less, or ask its operator to raise max_body.",
+	}
 }
 
 // ReferencesTooLarge is the error for a request that exceeds limit bytes together with
 // the kept items that it refers to.
 func ReferencesTooLarge(limit int64) *Error {
-	return &Error{Kind: KindTooLarge,
+	return &Error{
+		Kind: KindTooLarge,
 		Message: "The request, including the items of previous_response_id and item_reference, exceeds this gateway's " +
-			"limit (max_body, " + byteSize(limit) + "). Refer to fewer items, or ask its operator to raise max_body."}
+			"limit (max_body, " + byteSize(limit) + "). Refer to fewer items, or ask its operator to raise max_body.",
+	}
 }
 
 // Internal is the error for a failure of the gateway. message must not contain
@@ -199,9 +203,11 @@ func garbled(data []byte) *Error {
 
 // abortedUpstream is the error for an answer whose finish_reason reports a failure.
 func abortedUpstream(reason string) *Error {
-	return &Error{Kind: KindUpstream,
+	return &Error{
+		Kind:    KindUpstream,
 		Message: "The model server aborted the answer (finish_reason " + reason + "). Try again.",
-		logged:  "The model server aborted the answer. Try again."}
+		logged:  "The model server aborted the answer. Try again.",
+	}
 }
 
 // invalid is the error 400 for a field of the request.
@@ -221,21 +227,27 @@ func invalid(param, code, format string, args ...any) *Error {
 
 // ResponseNotFound is the error for the id of a response that is not kept.
 func ResponseNotFound(id string) *Error {
-	return &Error{Kind: KindNotFound, Message: "Response with id '" + string(show(id)) + "' not found.",
-		logged: "Response not found."}
+	return &Error{
+		Kind: KindNotFound, Message: "Response with id '" + string(show(id)) + "' not found.",
+		logged: "Response not found.",
+	}
 }
 
 // wrongMethod is the error for an unsupported method. allow lists the supported ones.
 func wrongMethod(method, path, allow string) *Error {
 	path, logged := string(show(path)), "This path does not support the method; use "+allow+"."
 	if method == "OPTIONS" { // a CORS preflight request
-		return &Error{Kind: KindWrongMethod, Allow: allow, logged: logged,
+		return &Error{
+			Kind: KindWrongMethod, Allow: allow, logged: logged,
 			Message: "Web pages of this origin cannot call the API. " +
 				"Add the origin to `cors` in the gateway's configuration, or call the API from a server. " + path + " supports " +
-				allow + "."}
+				allow + ".",
+		}
 	}
-	return &Error{Kind: KindWrongMethod, Allow: allow, logged: logged,
-		Message: path + " does not support " + string(show(method)) + "; use " + allow + "."}
+	return &Error{
+		Kind: KindWrongMethod, Allow: allow, logged: logged,
+		Message: path + " does not support " + string(show(method)) + "; use " + allow + ".",
+	}
 }
 
 // unknownURL is the error for an unknown path.
@@ -244,8 +256,10 @@ func unknownURL(method, path string) *Error {
 		return e
 	}
 	const fix = ". Check the path; the API's base URL ends in /v1."
-	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + string(show(method)+" "+show(path)) + fix,
-		logged: "Unknown request URL" + fix}
+	return &Error{
+		Kind: KindUnknownURL, Message: "Unknown request URL: " + string(show(method)+" "+show(path)) + fix,
+		logged: "Unknown request URL" + fix,
+	}
 }
 
 // NoVersion is the error for an API path without /v1. base is the correct base URL.
@@ -254,9 +268,11 @@ func NoVersion(method, path, base string) *Error {
 		return e
 	}
 	const why = ". The API is below /v1"
-	return &Error{Kind: KindUnknownURL,
+	return &Error{
+		Kind: KindUnknownURL,
 		Message: "Unknown request URL: " + string(show(method)+" "+show(path)) + why + ": set the client's base URL to " +
-			string(show(base)) + ".", logged: "Unknown request URL" + why + "."}
+			string(show(base)) + ".", logged: "Unknown request URL" + why + ".",
+	}
 }
 
 // missing is the error for a missing required field.

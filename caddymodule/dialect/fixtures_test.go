@@ -31,8 +31,10 @@ func TestAgentRequests(t *testing.T) {
 				t.Errorf("%s does not extend the turn before", name)
 			}
 			before = up
-			for _, secret := range []string{"billing", "cch=", "account_uuid", "session_id", "cache_control", "encrypted",
-				"installation"} {
+			for _, secret := range []string{
+				"billing", "cch=", "account_uuid", "session_id", "cache_control", "encrypted",
+				"installation",
+			} {
 				if strings.Contains(up, secret) {
 					t.Errorf("%s: %q goes up", name, secret)
 				}

@@ -39,8 +39,10 @@ func TestInputItems(t *testing.T) {
 			t.Errorf("%s: %s, %v", query, got, err)
 		}
 	}
-	for query, param := range map[string]string{"limit=0": "limit", "limit=x": "limit", "limit=101": "limit",
-		"order=up": "order", "after=z": "after"} {
+	for query, param := range map[string]string{
+		"limit=0": "limit", "limit=x": "limit", "limit=101": "limit",
+		"order=up": "order", "after=z": "after",
+	} {
 		q, _ := url.ParseQuery(query)
 		if _, err := InputItems(items, q); err == nil || err.Param != param || err.HTTPStatus(Responses) != 400 {
 			t.Errorf("%s: %v", query, err)

@@ -19,16 +19,26 @@ func TestLimitOutput(t *testing.T) {
 		before     int64 // OutputLimit of the client
 	}{
 		{"absent", chat, messages(``), `{"max_tokens":100,"model":"m","messages":[{"role":"user","content":"x"}]}`, 0},
-		{"null", chat, messages(`"max_tokens":null,`),
-			`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0},
-		{"higher", chat, messages(`"max_tokens":101,`),
-			`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 101},
-		{"lower", chat, messages(`"max_tokens":7,`),
-			`{"model":"m","max_tokens":7,"messages":[{"role":"user","content":"x"}]}`, 7},
-		{"without end", chat, messages(`"max_tokens":-1,`),
-			`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0},
-		{"not whole", chat, messages(`"max_tokens":1e9,`),
-			`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0},
+		{
+			"null", chat, messages(`"max_tokens":null,`),
+			`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0,
+		},
+		{
+			"higher", chat, messages(`"max_tokens":101,`),
+			`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 101,
+		},
+		{
+			"lower", chat, messages(`"max_tokens":7,`),
+			`{"model":"m","max_tokens":7,"messages":[{"role":"user","content":"x"}]}`, 7,
+		},
+		{
+			"without end", chat, messages(`"max_tokens":-1,`),
+			`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0,
+		},
+		{
+			"not whole", chat, messages(`"max_tokens":1e9,`),
+			`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0,
+		},
 		{
 			"both", chat, messages(`"max_tokens":500,"max_completion_tokens":50,`),
 			`{"model":"m","max_tokens":100,"max_completion_tokens":50,"messages":[{"role":"user","content":"x"}]}`, 500,
@@ -41,8 +51,10 @@ func TestLimitOutput(t *testing.T) {
 			"of a server", chat, messages(`"n_predict":500,"max_new_tokens":1000,`),
 			`{"max_tokens":100,"model":"m","n_predict":100,"max_new_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0,
 		},
-		{"zero", chat, messages(`"max_tokens":0,`),
-			`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0},
+		{
+			"zero", chat, messages(`"max_tokens":0,`),
+			`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0,
+		},
 		{
 			"zero of the other one", chat, messages(`"max_completion_tokens":0,`),
 			`{"max_tokens":100,"model":"m","max_completion_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0,
@@ -92,10 +104,14 @@ func TestLimitOutput(t *testing.T) {
 			"too much", chat, messages(`"n":1e999,"max_tokens":9223372036854775807,`),
 			`{"model":"m","n":1e999,"max_tokens":1,"messages":[{"role":"user","content":"x"}]}`, 65535 << 30,
 		},
-		{"completions", completions, `{"model":"pub","prompt":"x","max_tokens":500}`,
-			`{"model":"m","prompt":"x","max_tokens":100}`, 500},
-		{"zero of completions", completions, `{"model":"pub","prompt":"x","max_tokens":0}`,
-			`{"model":"m","prompt":"x","max_tokens":100}`, 0},
+		{
+			"completions", completions, `{"model":"pub","prompt":"x","max_tokens":500}`,
+			`{"model":"m","prompt":"x","max_tokens":100}`, 500,
+		},
+		{
+			"zero of completions", completions, `{"model":"pub","prompt":"x","max_tokens":0}`,
+			`{"model":"m","prompt":"x","max_tokens":100}`, 0,
+		},
 		{
 			"others of completions", completions, `{"model":"pub","prompt":"x","max_completion_tokens":500}`,
 			`{"max_tokens":100,"model":"m","prompt":"x","max_completion_tokens":100}`, 500,

@@ -24,8 +24,10 @@ func TestLimitOfOne(t *testing.T) {
 // A client that retries after Retry-After is not too early.
 func TestRetryAfterOfLimit(t *testing.T) {
 	for wait, want := range map[time.Duration]int{300 * time.Millisecond: 1, time.Second: 1, 1500 * time.Millisecond: 2} {
-		if e := dialect.LimitReached(dialect.Limit{Name: limits.RequestsPerMinute, Of: limits.OfKey, Max: 5,
-			Wait: wait}); e.RetryAfter != want {
+		if e := dialect.LimitReached(dialect.Limit{
+			Name: limits.RequestsPerMinute, Of: limits.OfKey, Max: 5,
+			Wait: wait,
+		}); e.RetryAfter != want {
 			t.Errorf("%v to wait: Retry-After is %d, want %d", wait, e.RetryAfter, want)
 		}
 	}

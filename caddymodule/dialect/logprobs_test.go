@@ -180,8 +180,10 @@ func TestLogprobsOfWholeAnswers(t *testing.T) {
 	}
 	for _, c := range []struct{ name, body, want string }{
 		{"text", wholeBody(`"content":"Hello"`, `"stop"`, list("He", "llo")), clientProbs("He", "llo")},
-		{"text and the mark of the end", wholeBody(`"content":"Hello"`, `"stop"`, list("He", "llo", "<|end|>")),
-			clientProbs("He", "llo", "<|end|>")},
+		{
+			"text and the mark of the end", wholeBody(`"content":"Hello"`, `"stop"`, list("He", "llo", "<|end|>")),
+			clientProbs("He", "llo", "<|end|>"),
+		},
 		{"behind thinking", wholeBody(`"content":"Hi you","reasoning_content":"Hi"`, `"stop"`,
 			list("Hi", "</think>", "\n\n", "Hi", " you", "<|end|>")), clientProbs("Hi", " you")},
 		{"thinking without a token of the text", wholeBody(`"content":"Hi","reasoning":"hm"`, `"stop"`, list("hm")), "[]"},

@@ -13,69 +13,112 @@ var mediaPlaces = []struct {
 	op          Operation
 	body, param string
 }{
-	{chatOp, `{"model":"public","messages":[{"role":"user","content":"x"},{"role":"user","content":[{"type":"text",` +
-		`"text":"x"},{"type":"image_url","image_url":{"detail":"low","url":ADDRESS}}]}]}`,
-		"messages[1].content[1].image_url.url"},
-	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"image_url":ADDRESS}]}]}`,
-		"messages[0].content[0].image_url"},
+	{
+		chatOp, `{"model":"public","messages":[{"role":"user","content":"x"},{"role":"user","content":[{"type":"text",` +
+			`"text":"x"},{"type":"image_url","image_url":{"detail":"low","url":ADDRESS}}]}]}`,
+		"messages[1].content[1].image_url.url",
+	},
+	{
+		chatOp, `{"model":"public","messages":[{"role":"user","content":[{"image_url":ADDRESS}]}]}`,
+		"messages[0].content[0].image_url",
+	},
 	{chatOp, `{"messages":[{"role":"user","content":[{"type":"audio_url","audio_url":{"url":ADDRESS}}]}],` +
 		`"model":"public"}`, "messages[0].content[0].audio_url.url"},
 	{chatOp, `{"model":"public","messages":[{"role":"tool","content":[{"type":"video_url",` +
 		`"video_url":{"url":ADDRESS}}]}]}`, "messages[0].content[0].video_url.url"},
 	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"input_audio",` +
 		`"input_audio":{"data":ADDRESS,"format":"wav"}}]}]}`, "messages[0].content[0].input_audio.data"},
-	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"file","file":{"file_id":ADDRESS}}]}]}`,
-		"messages[0].content[0].file.file_id"},
-	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"file","file":{"file_data":ADDRESS}}]}]}`,
-		"messages[0].content[0].file.file_data"},
-	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"image","image":ADDRESS}]}]}`,
-		"messages[0].content[0].image"},
-	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"video","video":["data:,x",ADDRESS]}]}]}`,
-		"messages[0].content[0].video[1]"},
+	{
+		chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"file","file":{"file_id":ADDRESS}}]}]}`,
+		"messages[0].content[0].file.file_id",
+	},
+	{
+		chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"file","file":{"file_data":ADDRESS}}]}]}`,
+		"messages[0].content[0].file.file_data",
+	},
+	{
+		chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"image","image":ADDRESS}]}]}`,
+		"messages[0].content[0].image",
+	},
+	{
+		chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"video","video":["data:,x",ADDRESS]}]}]}`,
+		"messages[0].content[0].video[1]",
+	},
 	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"image","source":{"type":"url",` +
 		`"url":ADDRESS}}]}]}`, "messages[0].content[0].source.url"},
-	{chatOp, `{"model":"public","messages":[{"role":"user","Content":[{"Image_URL":{"U\u0072L":ADDRESS}}]}]}`,
-		"messages[0].Content[0].Image_URL.UrL"},
-	{chatOp, `{"model":"public","messages":[{"content":[{"\u0069mage_url":ADDRESS}]}]}`,
-		"messages[0].content[0].image_url"},
+	{
+		chatOp, `{"model":"public","messages":[{"role":"user","Content":[{"Image_URL":{"U\u0072L":ADDRESS}}]}]}`,
+		"messages[0].Content[0].Image_URL.UrL",
+	},
+	{
+		chatOp, `{"model":"public","messages":[{"content":[{"\u0069mage_url":ADDRESS}]}]}`,
+		"messages[0].content[0].image_url",
+	},
 	{chatOp, `{"model":"public","messages":[{"content":{"image_url":ADDRESS}}]}`, "messages[0].content.image_url"},
-	{chatOp, `{"model":"public","messages":[{"content":[{"type":"media","media":ADDRESS}]}]}`,
-		"messages[0].content[0].media"},
-	{chatOp, `{"model":"public","messages":[{"content":[{"document_url":{"url":ADDRESS}}]}]}`,
-		"messages[0].content[0].document_url.url"},
+	{
+		chatOp, `{"model":"public","messages":[{"content":[{"type":"media","media":ADDRESS}]}]}`,
+		"messages[0].content[0].media",
+	},
+	{
+		chatOp, `{"model":"public","messages":[{"content":[{"document_url":{"url":ADDRESS}}]}]}`,
+		"messages[0].content[0].document_url.url",
+	},
 	{chatOp, `{"model":"public","messages":[{"content":[{"PDF_url":ADDRESS}]}]}`, "messages[0].content[0].PDF_url"},
 	{chatOp, `{"model":"public","messages":[{"content":[{"video_path":ADDRESS}]}]}`, "messages[0].content[0].video_path"},
-	{chatOp, `{"model":"public","messages":[{"content":[{"image_embeds":{"image_embeds":ADDRESS}}]}]}`,
-		"messages[0].content[0].image_embeds.image_embeds"},
-	{chatOp, `{"model":"public","messages":[{"content":[{"image_embeds":{"image_grid_thw":ADDRESS}}]}]}`,
-		"messages[0].content[0].image_embeds.image_grid_thw"},
-	{chatOp, `{"model":"public","messages":[{"content":[{"Image_embeds":[{"x":ADDRESS}]}]}]}`,
-		"messages[0].content[0].Image_embeds[0].x"},
-	{chatOp, `{"model":"public","messages":[{"content":[{"audio_embeds":ADDRESS}]}]}`,
-		"messages[0].content[0].audio_embeds"},
-	{chatOp, `{"model":"public","messages":[{"content":[{"video_embeds":[ADDRESS]}]}]}`,
-		"messages[0].content[0].video_embeds[0]"},
+	{
+		chatOp, `{"model":"public","messages":[{"content":[{"image_embeds":{"image_embeds":ADDRESS}}]}]}`,
+		"messages[0].content[0].image_embeds.image_embeds",
+	},
+	{
+		chatOp, `{"model":"public","messages":[{"content":[{"image_embeds":{"image_grid_thw":ADDRESS}}]}]}`,
+		"messages[0].content[0].image_embeds.image_grid_thw",
+	},
+	{
+		chatOp, `{"model":"public","messages":[{"content":[{"Image_embeds":[{"x":ADDRESS}]}]}]}`,
+		"messages[0].content[0].Image_embeds[0].x",
+	},
+	{
+		chatOp, `{"model":"public","messages":[{"content":[{"audio_embeds":ADDRESS}]}]}`,
+		"messages[0].content[0].audio_embeds",
+	},
+	{
+		chatOp, `{"model":"public","messages":[{"content":[{"video_embeds":[ADDRESS]}]}]}`,
+		"messages[0].content[0].video_embeds[0]",
+	},
 	{chatOp, `{"model":"public","messages":[{"content":[{"type":"tool_result",` +
 		`"content":[{"image_url":{"url":ADDRESS}}]}]}]}`, "messages[0].content[0].content[0].image_url.url"},
-	{chatOp, `{"model":"public","messages":[{"content":{"content":{"source":{"url":ADDRESS}}}}]}`,
-		"messages[0].content.content.source.url"},
+	{
+		chatOp, `{"model":"public","messages":[{"content":{"content":{"source":{"url":ADDRESS}}}}]}`,
+		"messages[0].content.content.source.url",
+	},
 	{chatOp, `{"model":"public","messages":[],"messages":[{"content":[{"image_url":{"url":"data:,x"},` +
 		`"image_url":ADDRESS}]}]}`, "messages[0].content[0].image_url"},
-	{chatOp, `{"model":"public","messages":[],"Messages":[{"content":[{"image_url":ADDRESS}]}]}`,
-		"Messages[0].content[0].image_url"},
+	{
+		chatOp, `{"model":"public","messages":[],"Messages":[{"content":[{"image_url":ADDRESS}]}]}`,
+		"Messages[0].content[0].image_url",
+	},
 	{Operation{Kind: Embeddings, Dialect: Chat}, `{"model":"public","input":[{"image":ADDRESS}]}`, "input[0].image"},
-	{Operation{Kind: Embeddings, Dialect: Chat}, `{"model":"public","input":{"content":[{"image_url":ADDRESS}]}}`,
-		"input.content[0].image_url"},
-	{Operation{Kind: Embeddings, Dialect: Chat},
+	{
+		Operation{Kind: Embeddings, Dialect: Chat},
+		`{"model":"public","input":{"content":[{"image_url":ADDRESS}]}}`,
+		"input.content[0].image_url",
+	},
+	{
+		Operation{Kind: Embeddings, Dialect: Chat},
 		`{"model":"public","input":"x","messages":[{"content":[{"image_url":ADDRESS}]}]}`,
-		"messages[0].content[0].image_url"},
+		"messages[0].content[0].image_url",
+	},
 	{messagesOp, `{"model":"public","max_tokens":9,"messages":[{"role":"user","content":[{"type":"image",` +
 		`"source":{"type":"url","url":ADDRESS}}]}]}`, "messages.0.content.0.source.url"},
-	{messagesOp, `{"model":"public","max_tokens":9,"messages":[{"role":"user","content":[{"type":"tool_result",` +
-		`"tool_use_id":"a","content":[{"type":"image","source":{"type":"url","url":ADDRESS}}]}]}]}`,
-		"messages.0.content.0.content.0.source.url"},
-	{responsesOp, `{"model":"public","input":[{"role":"user","content":[{"type":"input_image","image_url":ADDRESS}]}]}`,
-		"input[0].content[0].image_url"},
+	{
+		messagesOp, `{"model":"public","max_tokens":9,"messages":[{"role":"user","content":[{"type":"tool_result",` +
+			`"tool_use_id":"a","content":[{"type":"image","source":{"type":"url","url":ADDRESS}}]}]}]}`,
+		"messages.0.content.0.content.0.source.url",
+	},
+	{
+		responsesOp, `{"model":"public","input":[{"role":"user","content":[{"type":"input_image","image_url":ADDRESS}]}]}`,
+		"input[0].content[0].image_url",
+	},
 	{responsesOp, `{"model":"public","input":[{"role":"user","content":[{"type":"input_image",` +
 		`"image_url":{"url":ADDRESS}}]}]}`, "input[0].content[0].image_url"},
 	{responsesOp, `{"model":"public","input":[{"type":"function_call_output","call_id":"a",` +

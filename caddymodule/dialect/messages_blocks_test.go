@@ -48,48 +48,74 @@ func result(id, members string) string {
 var blockCases = []struct{ name, in, want string }{
 	// Text.
 	{"a string", saying("user", "u"), saying("user", "u")},
-	{"one text", userSays(`{"type":"text","text":"u","cache_control":{"type":"ephemeral"},"citations":[]}`),
-		saying("user", "u")},
-	{"several texts are one string",
-		userSays(`{"type":"text","text":"a"},{"type":"text","text":""},{"type":"text","text":"b"}`), saying("user", "a\nb")},
-	{"an empty message is dropped", saying("user", "") + "," + saying("user", "u") + `,{"role":"assistant","content":[]}`,
-		saying("user", "u")},
-	{"escapes, and what is no Unicode", `{"role":"user","content":"\u00e9\ud83d\ude00\ud800\"\\\/\n"}`,
-		`{"role":"user","content":"é😀` + "\uFFFD" + `\"\\/\n"}`},
+	{
+		"one text", userSays(`{"type":"text","text":"u","cache_control":{"type":"ephemeral"},"citations":[]}`),
+		saying("user", "u"),
+	},
+	{
+		"several texts are one string",
+		userSays(`{"type":"text","text":"a"},{"type":"text","text":""},{"type":"text","text":"b"}`), saying("user", "a\nb"),
+	},
+	{
+		"an empty message is dropped", saying("user", "") + "," + saying("user", "u") + `,{"role":"assistant","content":[]}`,
+		saying("user", "u"),
+	},
+	{
+		"escapes, and what is no Unicode", `{"role":"user","content":"\u00e9\ud83d\ude00\ud800\"\\\/\n"}`,
+		`{"role":"user","content":"é😀` + "\uFFFD" + `\"\\/\n"}`,
+	},
 
 	// Images and documents.
-	{"an image keeps its place", userSays(`{"type":"text","text":"a"},` + pngIn + `,{"type":"text","text":"b"}`),
-		userSays(`{"type":"text","text":"a"},` + chatPNG + `,{"type":"text","text":"b"}`)},
-	{"an image's address", userSays(`{"type":"image","source":{"type":"url","url":"data:image/png,x"}}`),
-		userSays(`{"type":"image_url","image_url":{"url":"data:image/png,x"}}`)},
+	{
+		"an image keeps its place", userSays(`{"type":"text","text":"a"},` + pngIn + `,{"type":"text","text":"b"}`),
+		userSays(`{"type":"text","text":"a"},` + chatPNG + `,{"type":"text","text":"b"}`),
+	},
+	{
+		"an image's address", userSays(`{"type":"image","source":{"type":"url","url":"data:image/png,x"}}`),
+		userSays(`{"type":"image_url","image_url":{"url":"data:image/png,x"}}`),
+	},
 	{"a text document", userSays(`{"type":"document","title":"T","context":"c","source":{"type":"text",` +
 		`"media_type":"text/plain","data":"d"}}`), saying("user", "<document title=\"T\">\nd\n</document>")},
-	{"a document of encoded text",
+	{
+		"a document of encoded text",
 		userSays(`{"type":"document","title":"say \"T\"","source":{"type":"base64","media_type":"Text/Plain",` +
 			`"data":"aMOp"}}`),
-		saying("user", "<document title=\"say 'T'\">\nhé\n</document>")},
-	{"a document without a title",
+		saying("user", "<document title=\"say 'T'\">\nhé\n</document>"),
+	},
+	{
+		"a document without a title",
 		userSays(`{"type":"document","source":{"type":"text","media_type":"text/plain","data":"d"}}`),
-		saying("user", "<document>\nd\n</document>")},
-	{"a document of blocks", userSays(`{"type":"document","title":"T","source":{"type":"content",` +
-		`"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}}`),
-		saying("user", "<document title=\"T\">\na\nb\n</document>")},
-	{"a document of a string", userSays(`{"type":"document","title":"T","source":{"type":"content","content":"a"}}`),
-		saying("user", "<document title=\"T\">\na\n</document>")},
+		saying("user", "<document>\nd\n</document>"),
+	},
+	{
+		"a document of blocks", userSays(`{"type":"document","title":"T","source":{"type":"content",` +
+			`"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}}`),
+		saying("user", "<document title=\"T\">\na\nb\n</document>"),
+	},
+	{
+		"a document of a string", userSays(`{"type":"document","title":"T","source":{"type":"content","content":"a"}}`),
+		saying("user", "<document title=\"T\">\na\n</document>"),
+	},
 	{"a search result", userSays(`{"type":"search_result","title":"T","source":"S","content":[{"type":"text",` +
 		`"text":"a"},{"type":"text","text":"b"}]}`), saying("user", "T — S\na\nb")},
 
 	// The assistant.
-	{"thinking goes up under both names",
+	{
+		"thinking goes up under both names",
 		assistantSays(`{"type":"thinking","thinking":"t","signature":"whatever"},{"type":"text","text":"a"}`),
-		`{"role":"assistant","content":"a","reasoning_content":"t","reasoning":"t"}`},
+		`{"role":"assistant","content":"a","reasoning_content":"t","reasoning":"t"}`,
+	},
 	{"nothing but thinking", assistantSays(`{"type":"thinking","thinking":"t","signature":""}`) + "," +
 		saying("user", "u"), `{"role":"assistant","content":"","reasoning_content":"t","reasoning":"t"},` +
 		saying("user", "u")},
-	{"thinking of the user's is ignored", userSays(`{"type":"thinking","thinking":"t"},{"type":"text","text":"u"}`),
-		saying("user", "u")},
-	{"redacted thinking is dropped", assistantSays(`{"type":"redacted_thinking","data":"x"},{"type":"text","text":"a"}`),
-		saying("assistant", "a")},
+	{
+		"thinking of the user's is ignored", userSays(`{"type":"thinking","thinking":"t"},{"type":"text","text":"u"}`),
+		saying("user", "u"),
+	},
+	{
+		"redacted thinking is dropped", assistantSays(`{"type":"redacted_thinking","data":"x"},{"type":"text","text":"a"}`),
+		saying("assistant", "a"),
+	},
 	{"a call without text", useA, calledA},
 	{
 		"text before and behind a call",
@@ -108,23 +134,33 @@ var blockCases = []struct{ name, in, want string }{
 	{"a call's input is null", assistantSays(`{"type":"tool_use","id":"a","name":"f","input":null}`), calledA},
 	{"a call's input is an empty string", assistantSays(`{"type":"tool_use","id":"a","name":"f","input":""}`), calledA},
 	{"a call's input is missing", assistantSays(`{"type":"tool_use","id":"a","name":"f"}`), calledA},
-	{"two messages of the assistant are one turn", saying("assistant", "x") + "," + useA,
+	{
+		"two messages of the assistant are one turn", saying("assistant", "x") + "," + useA,
 		`{"role":"assistant","content":"x","tool_calls":[{"id":"a","type":"function","function":{"name":"f",` +
-			`"arguments":"{}"}}]}`},
+			`"arguments":"{}"}}]}`,
+	},
 
 	// Results.
 	{"a result", useA + "," + userSays(result("a", `"content":"r"`)), calledA + "," + toolSays("a", "r")},
-	{"a result of blocks", useA + "," +
-		userSays(result("a", `"content":[{"type":"text","text":"r"},{"type":"text","text":"s"}]`)),
-		calledA + "," + toolSays("a", "r\ns")},
+	{
+		"a result of blocks", useA + "," +
+			userSays(result("a", `"content":[{"type":"text","text":"r"},{"type":"text","text":"s"}]`)),
+		calledA + "," + toolSays("a", "r\ns"),
+	},
 	{"a result without content", useA + "," + userSays(result("a", "")), calledA + "," + toolSays("a", "")},
-	{"a result whose content is null", useA + "," + userSays(result("a", `"content":null`)),
-		calledA + "," + toolSays("a", "")},
-	{"a result whose content is empty", useA + "," + userSays(result("a", `"content":[]`)),
-		calledA + "," + toolSays("a", "")},
-	{"results come in the order of the calls, text behind them",
+	{
+		"a result whose content is null", useA + "," + userSays(result("a", `"content":null`)),
+		calledA + "," + toolSays("a", ""),
+	},
+	{
+		"a result whose content is empty", useA + "," + userSays(result("a", `"content":[]`)),
+		calledA + "," + toolSays("a", ""),
+	},
+	{
+		"results come in the order of the calls, text behind them",
 		useAB + "," + userSays(`{"type":"text","text":"u"},`+result("b", `"content":"2"`)+","+result("a", `"content":"1"`)),
-		callAB + "," + toolSays("a", "1") + "," + toolSays("b", "2") + "," + saying("user", "u")},
+		callAB + "," + toolSays("a", "1") + "," + toolSays("b", "2") + "," + saying("user", "u"),
+	},
 	{"results in two messages", useAB + "," + userSays(result("b", `"content":"2"`)) + "," +
 		userSays(result("a", `"content":"1"`)), callAB + "," + toolSays("a", "1") + "," + toolSays("b", "2")},
 	{
@@ -139,28 +175,44 @@ var blockCases = []struct{ name, in, want string }{
 		useA + "," + userSays(result("a", `"content":[`+pngIn+`]`)) + "," + saying("assistant", "x"),
 		calledA + "," + toolSays("a", "[image]") + "," + userSays(chatPNG) + "," + saying("assistant", "x"),
 	},
-	{"a failed result", useA + "," + userSays(result("a", `"is_error":true,"content":"City not found"`)),
-		calledA + "," + toolSays("a", "Error: City not found")},
-	{"a failed result of blocks",
+	{
+		"a failed result", useA + "," + userSays(result("a", `"is_error":true,"content":"City not found"`)),
+		calledA + "," + toolSays("a", "Error: City not found"),
+	},
+	{
+		"a failed result of blocks",
 		useA + "," + userSays(result("a", `"is_error":true,"content":[{"type":"text","text":"no"}]`)),
-		calledA + "," + toolSays("a", "Error: no")},
-	{"a failed result that says so", useA + "," + userSays(result("a", `"is_error":true,"content":"ERROR 7"`)),
-		calledA + "," + toolSays("a", "ERROR 7")},
-	{"a failed result without content", useA + "," + userSays(result("a", `"is_error":true`)),
-		calledA + "," + toolSays("a", "Error: tool failed")},
-	{"a result of no call", userSays(result("z", `"content":"r"`) + `,{"type":"text","text":"u"}`),
-		saying("user", "[tool result z]\nr") + "," + saying("user", "u")},
-	{"a document in a result", useA + "," +
-		userSays(result("a", `"content":[{"type":"document","source":{"type":"text","media_type":"text/plain",`+
-			`"data":"d"}}]`)),
-		calledA + "," + toolSays("a", "<document>\nd\n</document>")},
-	{"a search result in a result",
+		calledA + "," + toolSays("a", "Error: no"),
+	},
+	{
+		"a failed result that says so", useA + "," + userSays(result("a", `"is_error":true,"content":"ERROR 7"`)),
+		calledA + "," + toolSays("a", "ERROR 7"),
+	},
+	{
+		"a failed result without content", useA + "," + userSays(result("a", `"is_error":true`)),
+		calledA + "," + toolSays("a", "Error: tool failed"),
+	},
+	{
+		"a result of no call", userSays(result("z", `"content":"r"`) + `,{"type":"text","text":"u"}`),
+		saying("user", "[tool result z]\nr") + "," + saying("user", "u"),
+	},
+	{
+		"a document in a result", useA + "," +
+			userSays(result("a", `"content":[{"type":"document","source":{"type":"text","media_type":"text/plain",`+
+				`"data":"d"}}]`)),
+		calledA + "," + toolSays("a", "<document>\nd\n</document>"),
+	},
+	{
+		"a search result in a result",
 		useA + "," + userSays(result("a",
 			`"content":[{"type":"search_result","title":"T","source":"S","content":[{"type":"text","text":"x"}]}]`)),
-		calledA + "," + toolSays("a", "T — S\nx")},
-	{"a tool reference", useA + "," +
-		userSays(result("a", `"content":[{"type":"tool_reference","tool_name":"WebFetch"},{"type":"browser_state","x":1}]`)),
-		calledA + "," + toolSays("a", "[tool: WebFetch]")},
+		calledA + "," + toolSays("a", "T — S\nx"),
+	},
+	{
+		"a tool reference", useA + "," +
+			userSays(result("a", `"content":[{"type":"tool_reference","tool_name":"WebFetch"},{"type":"browser_state","x":1}]`)),
+		calledA + "," + toolSays("a", "[tool: WebFetch]"),
+	},
 
 	// Hosted tools.
 	{
@@ -181,40 +233,64 @@ var blockCases = []struct{ name, in, want string }{
 			`{"type":"tool_addition"},{"type":"tool_removal"},{"type":"never_heard_of"},{},{"type":"text","text":"a"}`),
 		saying("assistant", "a"),
 	},
-	{"what is dropped of the user's",
+	{
+		"what is dropped of the user's",
 		userSays(`{"type":"container_upload","file_id":"f"},{"type":"never_heard_of"},{},{"type":"text","text":"u"}`),
-		saying("user", "u")},
+		saying("user", "u"),
+	},
 
 	// System text.
-	{"system text in front", saying("system", "a") + "," + saying("system", "b") + "," + saying("user", "u"),
-		saying("system", "a\n\nb") + "," + saying("user", "u")},
-	{"system text behind the user", saying("user", "u") + "," + saying("system", "s") + "," + saying("assistant", "x"),
-		saying("user", "u\n\n"+reminder("s")) + "," + saying("assistant", "x")},
-	{"system blocks behind the user",
+	{
+		"system text in front", saying("system", "a") + "," + saying("system", "b") + "," + saying("user", "u"),
+		saying("system", "a\n\nb") + "," + saying("user", "u"),
+	},
+	{
+		"system text behind the user", saying("user", "u") + "," + saying("system", "s") + "," + saying("assistant", "x"),
+		saying("user", "u\n\n"+reminder("s")) + "," + saying("assistant", "x"),
+	},
+	{
+		"system blocks behind the user",
 		saying("user", "u") + `,{"role":"system","content":[{"type":"text","text":"s",` +
 			`"cache_control":{"type":"ephemeral"}},{"type":"tool_addition","tool":{}},{"type":"text","text":"t"}]}`,
-		saying("user", "u\n\n"+reminder("s\n\nt"))},
-	{"system text twice", saying("user", "u") + "," + saying("system", "s") + "," + saying("system", "t"),
-		saying("user", "u\n\n"+reminder("s")+"\n\n"+reminder("t"))},
-	{"system text behind an image", userSays(pngIn) + "," + saying("system", "s"),
-		userSays(chatPNG + `,{"type":"text","text":` + quoted(reminder("s")) + `}`)},
-	{"system text between a call and its result",
+		saying("user", "u\n\n"+reminder("s\n\nt")),
+	},
+	{
+		"system text twice", saying("user", "u") + "," + saying("system", "s") + "," + saying("system", "t"),
+		saying("user", "u\n\n"+reminder("s")+"\n\n"+reminder("t")),
+	},
+	{
+		"system text behind an image", userSays(pngIn) + "," + saying("system", "s"),
+		userSays(chatPNG + `,{"type":"text","text":` + quoted(reminder("s")) + `}`),
+	},
+	{
+		"system text between a call and its result",
 		useA + "," + saying("system", "s") + "," + userSays(result("a", `"content":"r"`)),
-		calledA + "," + toolSays("a", "r\n\n"+reminder("s"))},
-	{"system text behind results",
+		calledA + "," + toolSays("a", "r\n\n"+reminder("s")),
+	},
+	{
+		"system text behind results",
 		useAB + "," + userSays(result("b", `"content":"2"`)+","+result("a", `"content":"1"`)) + "," + saying("system", "s"),
-		callAB + "," + toolSays("a", "1") + "," + toolSays("b", "2\n\n"+reminder("s"))},
-	{"system text behind results and the user",
+		callAB + "," + toolSays("a", "1") + "," + toolSays("b", "2\n\n"+reminder("s")),
+	},
+	{
+		"system text behind results and the user",
 		useA + "," + userSays(result("a", `"content":"r"`)+`,{"type":"text","text":"u"}`) + "," + saying("system", "s"),
-		calledA + "," + toolSays("a", "r") + "," + saying("user", "u\n\n"+reminder("s"))},
-	{"system text behind the assistant",
+		calledA + "," + toolSays("a", "r") + "," + saying("user", "u\n\n"+reminder("s")),
+	},
+	{
+		"system text behind the assistant",
 		saying("assistant", "x") + "," + saying("system", "s") + "," + saying("user", "u"),
-		saying("assistant", "x") + "," + saying("user", reminder("s")+"\n\nu")},
-	{"system text behind the assistant, and no more", saying("assistant", "x") + "," + saying("system", "s"),
-		saying("assistant", "x") + "," + saying("user", reminder("s"))},
-	{"system text between two messages of the assistant",
+		saying("assistant", "x") + "," + saying("user", reminder("s")+"\n\nu"),
+	},
+	{
+		"system text behind the assistant, and no more", saying("assistant", "x") + "," + saying("system", "s"),
+		saying("assistant", "x") + "," + saying("user", reminder("s")),
+	},
+	{
+		"system text between two messages of the assistant",
 		saying("assistant", "x") + "," + saying("system", "s") + "," + saying("assistant", "y"),
-		saying("assistant", "x") + "," + saying("user", reminder("s")) + "," + saying("assistant", "y")},
+		saying("assistant", "x") + "," + saying("user", reminder("s")) + "," + saying("assistant", "y"),
+	},
 	{"empty system text", saying("user", "u") + "," + saying("system", ""), saying("user", "u")},
 }
 

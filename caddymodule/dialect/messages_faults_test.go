@@ -17,103 +17,159 @@ var messagesFaults = []struct{ name, body, message string }{
 	{"another role", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"u"},{"role":"tool",` +
 		`"content":"u"}]}`, "messages.1.role: "},
 	{"no role", `{"model":"m","max_tokens":1,"messages":[{"content":"u"}]}`, "messages.0.role: "},
-	{"content of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":7}]}`,
-		"messages.0.content: "},
-	{"a block of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":["u"]}]}`,
-		"messages.0.content.0: "},
+	{
+		"content of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":7}]}`,
+		"messages.0.content: ",
+	},
+	{
+		"a block of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":["u"]}]}`,
+		"messages.0.content.0: ",
+	},
 	{"no max_tokens", `{"model":"m","messages":[{"role":"user","content":"u"}]}`, "max_tokens: Field required"},
 	{"max_tokens zero", `{"model":"m","max_tokens":0,"messages":[{"role":"user","content":"u"}]}`, "max_tokens: "},
-	{"max_tokens of another type", `{"model":"m","max_tokens":"1","messages":[{"role":"user","content":"u"}]}`,
-		"max_tokens: "},
-	{"temperature of another type",
-		`{"model":"m","max_tokens":1,"temperature":"hot","messages":[{"role":"user","content":"u"}]}`, "temperature: "},
-	{"stream of another type", `{"model":"m","max_tokens":1,"stream":1,"messages":[{"role":"user","content":"u"}]}`,
-		"stream: "},
-	{"stop_sequences of another type",
-		`{"model":"m","max_tokens":1,"stop_sequences":"END","messages":[{"role":"user","content":"u"}]}`, "stop_sequences: "},
-	{"a stop sequence of another type",
+	{
+		"max_tokens of another type", `{"model":"m","max_tokens":"1","messages":[{"role":"user","content":"u"}]}`,
+		"max_tokens: ",
+	},
+	{
+		"temperature of another type",
+		`{"model":"m","max_tokens":1,"temperature":"hot","messages":[{"role":"user","content":"u"}]}`, "temperature: ",
+	},
+	{
+		"stream of another type", `{"model":"m","max_tokens":1,"stream":1,"messages":[{"role":"user","content":"u"}]}`,
+		"stream: ",
+	},
+	{
+		"stop_sequences of another type",
+		`{"model":"m","max_tokens":1,"stop_sequences":"END","messages":[{"role":"user","content":"u"}]}`, "stop_sequences: ",
+	},
+	{
+		"a stop sequence of another type",
 		`{"model":"m","max_tokens":1,"stop_sequences":["a",1],"messages":[{"role":"user","content":"u"}]}`,
-		"stop_sequences.1: "},
-	{"a system block that is no text",
+		"stop_sequences.1: ",
+	},
+	{
+		"a system block that is no text",
 		`{"model":"m","max_tokens":1,"system":[{"type":"text","text":"s"},{"type":"image"}],"messages":[{"role":"user",` +
-			`"content":"u"}]}`, "system.1.type: "},
-	{"a system text of another type",
+			`"content":"u"}]}`, "system.1.type: ",
+	},
+	{
+		"a system text of another type",
 		`{"model":"m","max_tokens":1,"system":[{"type":"text","text":7}],"messages":[{"role":"user","content":"u"}]}`,
-		"system.0.text: Field required"},
-	{"a block without a type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"text":"u"}]}]}`,
-		"messages.0.content.0.type: Field required"},
-	{"a block's type of another type",
+		"system.0.text: Field required",
+	},
+	{
+		"a block without a type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"text":"u"}]}]}`,
+		"messages.0.content.0.type: Field required",
+	},
+	{
+		"a block's type of another type",
 		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":7}]}]}`,
-		"messages.0.content.0.type: Input should be a string, not a number"},
-	{"an assistant's text of another type",
+		"messages.0.content.0.type: Input should be a string, not a number",
+	},
+	{
+		"an assistant's text of another type",
 		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"text","text":null}]}]}`,
-		"messages.0.content.0.text: Field required"},
-	{"a call's input of another type",
+		"messages.0.content.0.text: Field required",
+	},
+	{
+		"a call's input of another type",
 		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f",` +
-			`"input":"{}"}]}]}`, "messages.0.content.0.input: Input should be an object, not a string"},
+			`"input":"{}"}]}]}`, "messages.0.content.0.input: Input should be an object, not a string",
+	},
 	{"is_error of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"user",` +
 		`"content":[{"type":"tool_result","tool_use_id":"c","is_error":"yes"}]}]}`, "messages.0.content.0.is_error: "},
-	{"parallel tools of another type",
+	{
+		"parallel tools of another type",
 		`{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":{"type":"auto","disable_parallel_tool_use":1},` +
-			`"messages":[{"role":"user","content":"u"}]}`, "tool_choice.disable_parallel_tool_use: "},
-	{"system of another type", `{"model":"m","max_tokens":1,"system":7,"messages":[{"role":"user","content":"u"}]}`,
-		"system: "},
+			`"messages":[{"role":"user","content":"u"}]}`, "tool_choice.disable_parallel_tool_use: ",
+	},
+	{
+		"system of another type", `{"model":"m","max_tokens":1,"system":7,"messages":[{"role":"user","content":"u"}]}`,
+		"system: ",
+	},
 	{"mcp_servers", `{"model":"m","max_tokens":1,"mcp_servers":[{"name":"x"}],` +
 		`"messages":[{"role":"user","content":"u"}]}`, "mcp_servers: not supported by this deployment"},
-	{"thread", `{"model":"m","max_tokens":1,"thread":{"type":"create"},"messages":[{"role":"user","content":"u"}]}`,
-		"thread: "},
-	{"a named tool that is not there",
+	{
+		"thread", `{"model":"m","max_tokens":1,"thread":{"type":"create"},"messages":[{"role":"user","content":"u"}]}`,
+		"thread: ",
+	},
+	{
+		"a named tool that is not there",
 		`{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":{"type":"tool","name":"b"},` +
-			`"messages":[{"role":"user","content":"u"}]}`, "tool_choice.name: b is not available on this deployment"},
-	{"nothing but a hosted tool",
+			`"messages":[{"role":"user","content":"u"}]}`, "tool_choice.name: b is not available on this deployment",
+	},
+	{
+		"nothing but a hosted tool",
 		`{"model":"m","max_tokens":1,"tools":[{"type":"web_search_20250305","name":"web_search","max_uses":8}],` +
 			`"messages":[{"role":"user","content":"u"}]}`,
 		"tools.0.type: Tools of type 'web_search_20250305' are not available on this deployment, and no other tool is " +
-			"left. Remove it, or send a tool that the client runs."},
-	{"nothing but hosted tools", `{"model":"m","max_tokens":1,"tools":[{"type":"advisor","name":"a"},` +
-		`{"type":"computer_20250124","name":"c"}],"tool_choice":{"type":"any"},"messages":[{"role":"user","content":"u"}]}`,
-		"tools.0.type: Tools of type 'advisor'"},
-	{"a named tool that is hosted",
+			"left. Remove it, or send a tool that the client runs.",
+	},
+	{
+		"nothing but hosted tools", `{"model":"m","max_tokens":1,"tools":[{"type":"advisor","name":"a"},` +
+			`{"type":"computer_20250124","name":"c"}],"tool_choice":{"type":"any"},"messages":[{"role":"user","content":"u"}]}`,
+		"tools.0.type: Tools of type 'advisor'",
+	},
+	{
+		"a named tool that is hosted",
 		`{"model":"m","max_tokens":1,"tools":[{"name":"a"},{"type":"web_search_20250305","name":"web_search"}],` +
 			`"tool_choice":{"type":"tool","name":"web_search"},"messages":[{"role":"user","content":"u"}]}`,
-		"tool_choice.name: web_search is not available on this deployment"},
+		"tool_choice.name: web_search is not available on this deployment",
+	},
 	{"any of no tools", `{"model":"m","max_tokens":1,"tools":[],"tool_choice":{"type":"any"},` +
 		`"messages":[{"role":"user","content":"u"}]}`, "tool_choice: "},
 	{"another tool_choice", `{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":{"type":"some"},` +
 		`"messages":[{"role":"user","content":"u"}]}`, "tool_choice.type: "},
-	{"tools of another type", `{"model":"m","max_tokens":1,"tools":{},"messages":[{"role":"user","content":"u"}]}`,
-		"tools: "},
+	{
+		"tools of another type", `{"model":"m","max_tokens":1,"tools":{},"messages":[{"role":"user","content":"u"}]}`,
+		"tools: ",
+	},
 	{"a tool without a name", `{"model":"m","max_tokens":1,"tools":[{"input_schema":{}}],"messages":[{"role":"user",` +
 		`"content":"u"}]}`, "tools.0.name: "},
 	{"an image file", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image",` +
 		`"source":{"type":"file","file_id":"f"}}]}]}`, "messages.0.content.0.source.type: file is not supported"},
-	{"an image file in a result",
+	{
+		"an image file in a result",
 		`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c",` +
 			`"content":[{"type":"image","source":{"type":"file"}}]}]}]}`,
-		"messages.0.content.0.content.0.source.type: file is not supported"},
-	{"an image without a source",
+		"messages.0.content.0.content.0.source.type: file is not supported",
+	},
+	{
+		"an image without a source",
 		`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image"}]}]}`,
-		"messages.0.content.0.source: "},
-	{"a document without a source",
+		"messages.0.content.0.source: ",
+	},
+	{
+		"a document without a source",
 		`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"document"}]}]}`,
-		"messages.0.content.0.source: "},
-	{"a document that is not base64",
+		"messages.0.content.0.source: ",
+	},
+	{
+		"a document that is not base64",
 		`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64",` +
-			`"media_type":"text/plain","data":"?"}}]}]}`, "messages.0.content.0.source.data: "},
-	{"an image of the assistant",
+			`"media_type":"text/plain","data":"?"}}]}]}`, "messages.0.content.0.source.data: ",
+	},
+	{
+		"an image of the assistant",
 		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"image"}]}]}`,
-		"messages.0.content.0.type: "},
-	{"tool_choice of another type",
+		"messages.0.content.0.type: ",
+	},
+	{
+		"tool_choice of another type",
 		`{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":"auto",` +
-			`"messages":[{"role":"user","content":"u"}]}`, "tool_choice: "},
+			`"messages":[{"role":"user","content":"u"}]}`, "tool_choice: ",
+	},
 	{"a call without an id", `{"model":"m","max_tokens":1,"messages":[{"role":"assistant",` +
 		`"content":[{"type":"tool_use","name":"n","input":{}}]}]}`, "messages.0.content.0.id: "},
 	{"a call without a name", `{"model":"m","max_tokens":1,"messages":[{"role":"assistant",` +
 		`"content":[{"type":"tool_use","id":"c","input":{}}]}]}`, "messages.0.content.0.name: "},
 	{"a result without an id", `{"model":"m","max_tokens":1,"messages":[{"role":"user",` +
 		`"content":[{"type":"tool_result"}]}]}`, "messages.0.content.0.tool_use_id: "},
-	{"text without text", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"text"}]}]}`,
-		"messages.0.content.0.text: "},
+	{
+		"text without text", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"text"}]}]}`,
+		"messages.0.content.0.text: ",
+	},
 	{"not an object", `[]`, "The request body must be a JSON object"},
 	{"empty", ``, "The request body is empty"},
 	{"broken", `{"model":"m"`, "The request body is not valid JSON"},

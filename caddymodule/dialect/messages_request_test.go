@@ -97,8 +97,10 @@ var messagesFieldCases = []struct {
 	{"no system", `"system":""`, map[string]string{"messages": `[{"role":"user","content":"u"}]`}},
 	{"no system blocks", `"system":[]`, map[string]string{"messages": `[{"role":"user","content":"u"}]`}},
 	{"system null", `"system":null`, map[string]string{"messages": `[{"role":"user","content":"u"}]`}},
-	{"system string", `"system":"s"`,
-		map[string]string{"messages": `[{"role":"system","content":"s"},{"role":"user","content":"u"}]`}},
+	{
+		"system string", `"system":"s"`,
+		map[string]string{"messages": `[{"role":"system","content":"s"},{"role":"user","content":"u"}]`},
+	},
 	{
 		"system blocks", `"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text",` +
 			`"text":""},{"type":"text","text":"b"}]`,
@@ -110,8 +112,10 @@ var messagesFieldCases = []struct {
 		"sampling, as it was written", `"temperature":0.10,"top_p":1e-1,"top_k":40`,
 		map[string]string{"temperature": "0.10", "top_p": "1e-1", "top_k": "40"},
 	},
-	{"no sampling of our own", `"metadata":{}`,
-		map[string]string{"temperature": "", "top_p": "", "top_k": "", "stop": ""}},
+	{
+		"no sampling of our own", `"metadata":{}`,
+		map[string]string{"temperature": "", "top_p": "", "top_k": "", "stop": ""},
+	},
 	{"one stop sequence", `"stop_sequences":["END"]`, map[string]string{"stop": `["END"]`}},
 	{"stop sequences of white space", `"stop_sequences":["\n\n"," ","a "]`, map[string]string{"stop": `["a "]`}},
 	{"no stop sequences left", `"stop_sequences":["\n"]`, map[string]string{"stop": ""}},
@@ -120,8 +124,10 @@ var messagesFieldCases = []struct {
 		"thinking is not forwarded", `"thinking":{"type":"enabled","budget_tokens":99999},"output_config":{"effort":"max"}`,
 		map[string]string{"thinking": "", "reasoning_effort": "", "output_config": ""},
 	},
-	{"adaptive thinking", `"thinking":{"type":"adaptive","display":"omitted"}`,
-		map[string]string{"thinking": "", "reasoning_effort": ""}},
+	{
+		"adaptive thinking", `"thinking":{"type":"adaptive","display":"omitted"}`,
+		map[string]string{"thinking": "", "reasoning_effort": ""},
+	},
 	{"thinking between tools", `"thinking":{"type":"between_tools"}`, map[string]string{"thinking": ""}},
 	{
 		"format", `"output_config":{"format":{"type":"json_schema","schema":{"type":"object","b":1,"a":2}}}`,
@@ -176,13 +182,19 @@ var messagesToolCases = []struct {
 	name, tools, choice string
 	want                map[string]string
 }{
-	{"in their order", toolB + "," + toolA, "",
-		map[string]string{"tools": "[" + chatB + "," + chatA + "]", "tool_choice": "", "parallel_tool_calls": ""}},
+	{
+		"in their order", toolB + "," + toolA, "",
+		map[string]string{"tools": "[" + chatB + "," + chatA + "]", "tool_choice": "", "parallel_tool_calls": ""},
+	},
 	{"none at all", "", `{"type":"auto"}`, map[string]string{"tools": "", "tool_choice": "", "parallel_tool_calls": ""}},
-	{"none at all, with a word on parallel calls", "", `{"type":"auto","disable_parallel_tool_use":true}`,
-		map[string]string{"tools": "", "tool_choice": "", "parallel_tool_calls": ""}},
-	{"type null", `{"type":null,"name":"b","input_schema":{"type":"object","properties":{}}}`, "",
-		map[string]string{"tools": "[" + chatB + "]"}},
+	{
+		"none at all, with a word on parallel calls", "", `{"type":"auto","disable_parallel_tool_use":true}`,
+		map[string]string{"tools": "", "tool_choice": "", "parallel_tool_calls": ""},
+	},
+	{
+		"type null", `{"type":null,"name":"b","input_schema":{"type":"object","properties":{}}}`, "",
+		map[string]string{"tools": "[" + chatB + "]"},
+	},
 	{
 		"keys that are dropped",
 		`{"type":"custom","name":"b","input_schema":{"type":"object","properties":{}},` +
@@ -195,8 +207,10 @@ var messagesToolCases = []struct {
 		map[string]string{"tools": `[{"type":"function","function":{"name":"b","parameters":{"type":"object",` +
 			`"properties":{}},"strict":true}}]`},
 	},
-	{"schema without properties", `{"name":"b","input_schema":{"type":"object"}}`, "",
-		map[string]string{"tools": "[" + chatB + "]"}},
+	{
+		"schema without properties", `{"name":"b","input_schema":{"type":"object"}}`, "",
+		map[string]string{"tools": "[" + chatB + "]"},
+	},
 	{"schema empty", `{"name":"b","input_schema":{}}`, "", map[string]string{"tools": "[" + chatB + "]"}},
 	{"schema null", `{"name":"b","input_schema":null}`, "", map[string]string{"tools": "[" + chatB + "]"}},
 	{"no schema", `{"name":"b"}`, "", map[string]string{"tools": "[" + chatB + "]"}},
@@ -206,8 +220,10 @@ var messagesToolCases = []struct {
 		map[string]string{"tools": `[{"type":"function","function":{"name":"b","parameters":{"type":"object",` +
 			`"$schema":"s","properties":{"z":1,"a":2},"additionalProperties":false}}}]`},
 	},
-	{"the first of a name", toolA + `,{"name":"a","input_schema":{"type":"object"}}`, "",
-		map[string]string{"tools": "[" + chatA + "]"}},
+	{
+		"the first of a name", toolA + `,{"name":"a","input_schema":{"type":"object"}}`, "",
+		map[string]string{"tools": "[" + chatA + "]"},
+	},
 	{
 		"tools of hosted kinds",
 		`{"type":"web_search_20250305","name":"web_search"},{"type":"web_fetch_20250910","name":"web_fetch"},` +
@@ -218,18 +234,26 @@ var messagesToolCases = []struct {
 			`"display_width_px":1},{"type":"unheard_of","name":"u"},` + toolB, `{"type":"auto"}`,
 		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"auto"`},
 	},
-	{"nothing but a hosted tool, forbidden", `{"type":"web_search_20250305","name":"web_search"}`, `{"type":"none"}`,
-		map[string]string{"tools": "", "tool_choice": ""}},
+	{
+		"nothing but a hosted tool, forbidden", `{"type":"web_search_20250305","name":"web_search"}`, `{"type":"none"}`,
+		map[string]string{"tools": "", "tool_choice": ""},
+	},
 	{"auto", toolA, `{"type":"auto"}`, map[string]string{"tool_choice": `"auto"`}},
 	{"any", toolA, `{"type":"any"}`, map[string]string{"tool_choice": `"required"`}},
-	{"a named tool", toolA + "," + toolB, `{"type":"tool","name":"b"}`,
-		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`}},
+	{
+		"a named tool", toolA + "," + toolB, `{"type":"tool","name":"b"}`,
+		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`},
+	},
 	{"none", toolA, `{"type":"none"}`, map[string]string{"tools": "", "tool_choice": "", "parallel_tool_calls": ""}},
 	{"choice null", toolA, `null`, map[string]string{"tools": "[" + chatA + "]", "tool_choice": ""}},
-	{"one call at a time", toolA, `{"type":"auto","disable_parallel_tool_use":true}`,
-		map[string]string{"parallel_tool_calls": "false"}},
-	{"several calls at a time", toolA, `{"type":"any","disable_parallel_tool_use":false}`,
-		map[string]string{"parallel_tool_calls": "true", "tool_choice": `"required"`}},
+	{
+		"one call at a time", toolA, `{"type":"auto","disable_parallel_tool_use":true}`,
+		map[string]string{"parallel_tool_calls": "false"},
+	},
+	{
+		"several calls at a time", toolA, `{"type":"any","disable_parallel_tool_use":false}`,
+		map[string]string{"parallel_tool_calls": "true", "tool_choice": `"required"`},
+	},
 }
 
 func TestMessagesTools(t *testing.T) {
@@ -282,6 +306,8 @@ func TestMessagesImpliedTools(t *testing.T) {
 
 func TestCountTokensNeedsNoLimit(t *testing.T) {
 	fields := upstreamFields(t, countOp, `{"model":"public","messages":[{"role":"user","content":"foo"}],"tools":[]}`)
-	checkFields(t, fields, map[string]string{"messages": `[{"role":"user","content":"foo"}]`, "tools": "",
-		"max_tokens": ""})
+	checkFields(t, fields, map[string]string{
+		"messages": `[{"role":"user","content":"foo"}]`, "tools": "",
+		"max_tokens": "",
+	})
 }

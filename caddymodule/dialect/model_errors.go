@@ -85,8 +85,10 @@ const noRetry = -1
 // model's name. wait is the number of seconds before a retry, 0 if unknown.
 func modelError(kind *Kind, wait int, message string) func(model string) *Error {
 	return func(model string) *Error {
-		return &Error{Kind: kind, RetryAfter: max(wait, 0), NoRetry: wait == noRetry,
-			Message: fmt.Sprintf(message, show(model))}
+		return &Error{
+			Kind: kind, RetryAfter: max(wait, 0), NoRetry: wait == noRetry,
+			Message: fmt.Sprintf(message, show(model)),
+		}
 	}
 }
 

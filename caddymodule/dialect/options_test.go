@@ -141,8 +141,10 @@ func TestSystemInBetween(t *testing.T) {
 func TestChatIsNotTouched(t *testing.T) {
 	body := `{"model":"public","messages":[{"role":"user","content":"u"},{"role":"system","content":"x"},` +
 		`{"role":"user","content":[{"type":"file","file":{}}]}]}`
-	all := compat.Options{Reasoning: true, InlineSystem: compat.InlineKeep, FileParts: true, ThinkTags: true,
-		ReasoningAs: compat.ReasoningContent, RepairToolIndex: compat.RepairOn}
+	all := compat.Options{
+		Reasoning: true, InlineSystem: compat.InlineKeep, FileParts: true, ThinkTags: true,
+		ReasoningAs: compat.ReasoningContent, RepairToolIndex: compat.RepairOn,
+	}
 	up := upstreamBody(t, mustDecode(t, chatOp, body, envWithOptions(all)))
 	if want := strings.Replace(body, `"public"`, `"up"`, 1); up != want {
 		t.Errorf("%s\nwant %s", up, want)
@@ -160,8 +162,10 @@ func TestDropEffort(t *testing.T) {
 	const effort = `,"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}}`
 	for _, c := range []struct{ name, with, without string }{
 		{"messages", messagesBody(talk + effort), messagesBody(talk + strings.Replace(effort, `"effort":"low",`, "", 1))},
-		{"responses", responsesBody(`"input":"u","temperature":0.5,"reasoning":{"effort":"low"},"top_logprobs":2`),
-			responsesBody(`"input":"u","temperature":0.5,"top_logprobs":2`)},
+		{
+			"responses", responsesBody(`"input":"u","temperature":0.5,"reasoning":{"effort":"low"},"top_logprobs":2`),
+			responsesBody(`"input":"u","temperature":0.5,"top_logprobs":2`),
+		},
 	} {
 		op := map[string]Operation{"messages": messagesOp, "responses": responsesOp}[c.name]
 		env := envWithOptions(compat.Options{Reasoning: true})
@@ -220,34 +224,48 @@ func TestFileParts(t *testing.T) {
 			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r\n[file]") + "," +
 				userSays(chatPDF),
 		},
-		{"a document by its address", messagesOp,
+		{
+			"a document by its address", messagesOp,
 			messagesBody(`"messages":[{"role":"user","content":[{"type":"document","source":{"type":"url",` +
-				`"url":"https://example.com/a.pdf"}}]}]`), ""},
-		{"a document by its id", messagesOp,
+				`"url":"https://example.com/a.pdf"}}]}]`), "",
+		},
+		{
+			"a document by its id", messagesOp,
 			messagesBody(`"messages":[{"role":"user","content":[{"type":"document","source":{"type":"file","file_id":"f"}}]}]`),
-			""},
-		{"a document without data", messagesOp,
+			"",
+		},
+		{
+			"a document without data", messagesOp,
 			messagesBody(`"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64",` +
-				`"media_type":"application/pdf","data":""}}]}]`), ""},
+				`"media_type":"application/pdf","data":""}}]}]`), "",
+		},
 		{"a file", responsesOp, responsesBody(`"input":[` + itemMessage("user", inputPDF) + `]`), userSays(chatPDF)},
-		{"a file without a name", responsesOp,
+		{
+			"a file without a name", responsesOp,
 			responsesBody(`"input":[` +
 				itemMessage("user", strings.Replace(strings.Replace(inputPDF, `"filename":"Q3.pdf",`, "", 1), "application/pdf",
 					"application/zip", 1)) + `]`),
-			userSays(`{"type":"file","file":{"filename":"document","file_data":"data:application/zip;base64,JVBERi0="}}`)},
+			userSays(`{"type":"file","file":{"filename":"document","file_data":"data:application/zip;base64,JVBERi0="}}`),
+		},
 		{
 			"a file of a result", responsesOp,
 			responsesBody(`"input":[` + itemU + "," + itemCallA + "," + itemOutput("a", "["+inputPDF+"]") + `]`),
 			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "[file]") + "," + userSays(chatPDF),
 		},
-		{"a file by its address", responsesOp,
+		{
+			"a file by its address", responsesOp,
 			responsesBody(`"input":[` + itemMessage("user", `{"type":"input_file","file_url":"https://example.com/a.pdf"}`) +
-				`]`), ""},
-		{"a file that is not whole", responsesOp,
+				`]`), "",
+		},
+		{
+			"a file that is not whole", responsesOp,
 			responsesBody(`"input":[` +
-				itemMessage("user", `{"type":"input_file","file_data":"data:application/pdf;base64,J"}`) + `]`), ""},
-		{"a file of the system", responsesOp,
-			responsesBody(`"input":[` + itemU + "," + itemMessage("developer", inputPDF) + `]`), ""},
+				itemMessage("user", `{"type":"input_file","file_data":"data:application/pdf;base64,J"}`) + `]`), "",
+		},
+		{
+			"a file of the system", responsesOp,
+			responsesBody(`"input":[` + itemU + "," + itemMessage("developer", inputPDF) + `]`), "",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := Decode(c.op, []byte(c.body), testEnv()); err == nil || err.HTTPStatus(c.op.Dialect) != 400 {
@@ -335,7 +353,11 @@ func TestRetry(t *testing.T) {
 		e    *Error
 		want Retry
 	}{
-		{nil, RetryNot}, {StreamBroken(), RetryNot}, {effort, RetryWithoutEffort}, {effort, RetryNot}, {whole, RetryWhole},
+		{nil, RetryNot},
+		{StreamBroken(), RetryNot},
+		{effort, RetryWithoutEffort},
+		{effort, RetryNot},
+		{whole, RetryWhole},
 		{whole, RetryNot},
 	} {
 		if got := call.Retry(c.e); got != c.want {

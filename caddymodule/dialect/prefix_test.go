@@ -27,8 +27,10 @@ func (r *randomTalk) chance(n int) bool { return r.IntN(n) == 0 }
 
 // words generates text, some of which must be escaped.
 func (r *randomTalk) words() string {
-	list := []string{"list the files", "naïve ", "\"quoted\"\n", "C:\\x\ty", "a <b> & c", "日本語", "😀", "{\"json\":[1, 2]}",
-		"Error", " "}
+	list := []string{
+		"list the files", "naïve ", "\"quoted\"\n", "C:\\x\ty", "a <b> & c", "日本語", "😀", "{\"json\":[1, 2]}",
+		"Error", " ",
+	}
 	var b strings.Builder
 	b.WriteString("w")
 	for range 1 + r.IntN(4) {
@@ -78,7 +80,8 @@ func (r *randomTalk) history() string {
 // userTurn adds a turn of the user, the tools and the system: results of calls, if there are any,
 // else text.
 func (r *randomTalk) userTurn(calls []randomCall, results func([]randomCall, string) string,
-	system func(string) string) {
+	system func(string) string,
+) {
 	text := ""
 	if len(calls) == 0 || r.chance(4) {
 		text = r.words()

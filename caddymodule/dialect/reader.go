@@ -167,7 +167,8 @@ func (l *objects) next() bool {
 
 // readContent reads content: a string, or a list of objects that read converts to parts.
 func (t *translation) readContent(f fieldList, name, want string,
-	read func(fieldList) contentPart) (parts []contentPart) {
+	read func(fieldList) contentPart,
+) (parts []contentPart) {
 	switch content := f.given(name); {
 	case content == nil:
 	case jsonscan.IsString(content):

@@ -70,8 +70,10 @@ func (c *compactionEncoder) finish(o outcome) *Error {
 	if c.refused || o.finish.cut() || len(bytes.TrimSpace(c.summary)) == 0 {
 		return noSummary()
 	}
-	c.item = responseItem{form: &compactionItem, id: c.call.env.NewID("cmp_"),
-		text: append([]byte(compactionHead), c.summary...)}
+	c.item = responseItem{
+		form: &compactionItem, id: c.call.env.NewID("cmp_"),
+		text: append([]byte(compactionHead), c.summary...),
+	}
 	c.responsesEncoder.close(false)
 	return c.responsesEncoder.finish(o)
 }

@@ -99,20 +99,34 @@ func TestCompactionFails(t *testing.T) {
 	for name, c := range map[string]struct{ stream, whole string }{
 		"nothing":     {contentChunk("") + finishChunk("stop"), wholeBody(`"content":""`, `"stop"`, "")},
 		"white space": {contentChunk(" \n\n") + finishChunk("stop"), wholeBody(`"content":" \n"`, `"stop"`, "")},
-		"thinking alone": {reasonChunk("hm") + finishChunk("stop"),
-			wholeBody(`"content":"","reasoning":"hm"`, `"stop"`, "")},
-		"cut by the limit": {contentChunk("The user") + finishChunk("length"),
-			wholeBody(`"content":"The user"`, `"length"`, "")},
-		"cut by the filter": {contentChunk("The user") + finishChunk("content_filter"),
-			wholeBody(`"content":"The user"`, `"content_filter"`, "")},
-		"a refusal": {deltaChunk(`"refusal":"No."`) + finishChunk("stop"),
-			wholeBody(`"content":null,"refusal":"No."`, `"stop"`, "")},
-		"a refusal behind text": {contentChunk("Well.") + deltaChunk(`"refusal":"No."`) + finishChunk("stop"),
-			wholeBody(`"content":"Well.","refusal":"No."`, `"stop"`, "")},
-		"a call instead": {toolChunk(call(0, "c1", "f", "{}")) + finishChunk("tool_calls"),
-			wholeBody(`"content":null,"tool_calls":[`+call(0, "c1", "f", "{}")+`]`, `"tool_calls"`, "")},
-		"the server gave it up": {contentChunk("The user") + finishChunk("error"),
-			wholeBody(`"content":"The user"`, `"error"`, "")},
+		"thinking alone": {
+			reasonChunk("hm") + finishChunk("stop"),
+			wholeBody(`"content":"","reasoning":"hm"`, `"stop"`, ""),
+		},
+		"cut by the limit": {
+			contentChunk("The user") + finishChunk("length"),
+			wholeBody(`"content":"The user"`, `"length"`, ""),
+		},
+		"cut by the filter": {
+			contentChunk("The user") + finishChunk("content_filter"),
+			wholeBody(`"content":"The user"`, `"content_filter"`, ""),
+		},
+		"a refusal": {
+			deltaChunk(`"refusal":"No."`) + finishChunk("stop"),
+			wholeBody(`"content":null,"refusal":"No."`, `"stop"`, ""),
+		},
+		"a refusal behind text": {
+			contentChunk("Well.") + deltaChunk(`"refusal":"No."`) + finishChunk("stop"),
+			wholeBody(`"content":"Well.","refusal":"No."`, `"stop"`, ""),
+		},
+		"a call instead": {
+			toolChunk(call(0, "c1", "f", "{}")) + finishChunk("tool_calls"),
+			wholeBody(`"content":null,"tool_calls":[`+call(0, "c1", "f", "{}")+`]`, `"tool_calls"`, ""),
+		},
+		"the server gave it up": {
+			contentChunk("The user") + finishChunk("error"),
+			wholeBody(`"content":"The user"`, `"error"`, ""),
+		},
 		"the end without an end": {contentChunk(""), `{"choices":[]}`},
 	} {
 		decode := func() Call {

@@ -22,8 +22,10 @@ func checkResponse(r any) error {
 		str(r, "service_tier") == "" {
 		return fmt.Errorf("a response of the wrong head: %v", r)
 	}
-	for _, key := range []string{"temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs",
-		"created_at"} {
+	for _, key := range []string{
+		"temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs",
+		"created_at",
+	} {
 		if _, ok := dig(r, key).(float64); !ok {
 			return fmt.Errorf("%s is no number", key)
 		}

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"slices"
 	"strings"
 	"testing"
 )
@@ -52,157 +51,251 @@ const thought = `,"reasoning_content":"hm","reasoning":"hm"`
 var itemCases = []struct{ name, in, want string }{
 	// Messages.
 	{"without a type", itemU, chatU},
-	{"with all that a message may have",
+	{
+		"with all that a message may have",
 		`{"type":"message","id":"msg_1","status":"completed","phase":"final","role":"user",` +
-			`"content":[{"type":"input_text","text":"u"}],"internal":1}`, chatU},
+			`"content":[{"type":"input_text","text":"u"}],"internal":1}`, chatU,
+	},
 	{"every kind of text", itemMessage("user",
 		`{"type":"input_text","text":"a"},{"type":"text","text":"b"},{"type":"input_text","text":""},`+
 			`{"type":"output_text","text":"c"}`), saying("user", "a\nb\nc")},
-	{"the assistant", itemU + "," +
-		itemMessage("assistant", `{"type":"output_text","text":"a","annotations":[],"logprobs":[]}`),
-		chatU + "," + saying("assistant", "a")},
-	{"a refusal", itemU + "," + itemMessage("assistant", `{"type":"refusal","refusal":"no"}`),
-		chatU + "," + saying("assistant", "no")},
-	{"system and developer in front",
+	{
+		"the assistant", itemU + "," +
+			itemMessage("assistant", `{"type":"output_text","text":"a","annotations":[],"logprobs":[]}`),
+		chatU + "," + saying("assistant", "a"),
+	},
+	{
+		"a refusal", itemU + "," + itemMessage("assistant", `{"type":"refusal","refusal":"no"}`),
+		chatU + "," + saying("assistant", "no"),
+	},
+	{
+		"system and developer in front",
 		itemMessage("system", `{"type":"input_text","text":"s"}`) + `,{"role":"developer","content":"d"},` + itemU,
-		saying("system", "s\n\nd") + "," + chatU},
-	{"developer behind the user", itemU + `,{"role":"developer","content":"d"},{"role":"assistant","content":"a"}`,
-		saying("user", "u\n\n"+reminder("d")) + "," + saying("assistant", "a")},
-	{"developer behind a call", itemU + "," + itemCallA + `,{"role":"developer","content":"d"},` + itemOutput("a", `"r"`),
-		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r\n\n"+reminder("d"))},
-	{"developer behind the assistant",
+		saying("system", "s\n\nd") + "," + chatU,
+	},
+	{
+		"developer behind the user", itemU + `,{"role":"developer","content":"d"},{"role":"assistant","content":"a"}`,
+		saying("user", "u\n\n"+reminder("d")) + "," + saying("assistant", "a"),
+	},
+	{
+		"developer behind a call", itemU + "," + itemCallA + `,{"role":"developer","content":"d"},` + itemOutput("a", `"r"`),
+		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r\n\n"+reminder("d")),
+	},
+	{
+		"developer behind the assistant",
 		itemU + `,{"role":"assistant","content":"a"},{"role":"developer","content":"d"},` + itemU,
-		chatU + "," + saying("assistant", "a") + "," + saying("user", reminder("d")+"\n\nu")},
+		chatU + "," + saying("assistant", "a") + "," + saying("user", reminder("d")+"\n\nu"),
+	},
 	{"an empty message", itemU + `,{"role":"assistant","content":""},{"role":"assistant","content":[]},{"role":"user",` +
 		`"content":null}`, chatU},
 
 	// Images, files, audio.
-	{"an image", itemMessage("user", `{"type":"input_text","text":"a"},`+itemImage+`,{"type":"input_text","text":"b"}`),
-		userSays(`{"type":"text","text":"a"},` + chatPNG + `,{"type":"text","text":"b"}`)},
-	{"an image's address and detail",
+	{
+		"an image", itemMessage("user", `{"type":"input_text","text":"a"},`+itemImage+`,{"type":"input_text","text":"b"}`),
+		userSays(`{"type":"text","text":"a"},` + chatPNG + `,{"type":"text","text":"b"}`),
+	},
+	{
+		"an image's address and detail",
 		itemMessage("user", `{"type":"input_image","image_url":"data:image/png,x","detail":"low"}`),
-		userSays(`{"type":"image_url","image_url":{"url":"data:image/png,x","detail":"low"}}`)},
-	{"detail auto", itemMessage("user", `{"type":"input_image","image_url":"data:,x","detail":"auto"}`),
-		userSays(`{"type":"image_url","image_url":{"url":"data:,x","detail":"auto"}}`)},
-	{"detail high", itemMessage("user", `{"type":"input_image","image_url":"data:,x","detail":"high"}`),
-		userSays(`{"type":"image_url","image_url":{"url":"data:,x","detail":"high"}}`)},
-	{"detail original", itemMessage("user", `{"type":"input_image","image_url":"data:,x","detail":"original"}`),
-		userSays(`{"type":"image_url","image_url":{"url":"data:,x","detail":"high"}}`)},
-	{"another detail", itemMessage("user", `{"type":"input_image","image_url":"data:,x","detail":"ultra"}`),
-		userSays(`{"type":"image_url","image_url":{"url":"data:,x"}}`)},
-	{"a file of text", itemMessage("user",
-		`{"type":"input_file","filename":"a.md","file_data":"data:text/markdown;base64,aMOp"}`),
-		saying("user", "<document title=\"a.md\">\nhé\n</document>")},
-	{"a file of text that is not base64", itemMessage("user", `{"type":"input_file","file_data":"data:,a%20b"}`),
-		saying("user", "<document>\na b\n</document>")},
-	{"a file without padding, its type with parameters",
+		userSays(`{"type":"image_url","image_url":{"url":"data:image/png,x","detail":"low"}}`),
+	},
+	{
+		"detail auto", itemMessage("user", `{"type":"input_image","image_url":"data:,x","detail":"auto"}`),
+		userSays(`{"type":"image_url","image_url":{"url":"data:,x","detail":"auto"}}`),
+	},
+	{
+		"detail high", itemMessage("user", `{"type":"input_image","image_url":"data:,x","detail":"high"}`),
+		userSays(`{"type":"image_url","image_url":{"url":"data:,x","detail":"high"}}`),
+	},
+	{
+		"detail original", itemMessage("user", `{"type":"input_image","image_url":"data:,x","detail":"original"}`),
+		userSays(`{"type":"image_url","image_url":{"url":"data:,x","detail":"high"}}`),
+	},
+	{
+		"another detail", itemMessage("user", `{"type":"input_image","image_url":"data:,x","detail":"ultra"}`),
+		userSays(`{"type":"image_url","image_url":{"url":"data:,x"}}`),
+	},
+	{
+		"a file of text", itemMessage("user",
+			`{"type":"input_file","filename":"a.md","file_data":"data:text/markdown;base64,aMOp"}`),
+		saying("user", "<document title=\"a.md\">\nhé\n</document>"),
+	},
+	{
+		"a file of text that is not base64", itemMessage("user", `{"type":"input_file","file_data":"data:,a%20b"}`),
+		saying("user", "<document>\na b\n</document>"),
+	},
+	{
+		"a file without padding, its type with parameters",
 		itemMessage("user", `{"type":"input_file","file_data":"data:Text/CSV;charset=utf-8;base64,YQ"}`),
-		saying("user", "<document>\na\n</document>")},
-	{"an image as the chat dialect has it",
-		itemMessage("user", `{"type":"input_image","image_url":{"url":"data:image/png;base64,iVBO"}}`), userSays(chatPNG)},
-	{"audio", itemMessage("user", `{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}`),
-		userSays(`{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}`)},
+		saying("user", "<document>\na\n</document>"),
+	},
+	{
+		"an image as the chat dialect has it",
+		itemMessage("user", `{"type":"input_image","image_url":{"url":"data:image/png;base64,iVBO"}}`), userSays(chatPNG),
+	},
+	{
+		"audio", itemMessage("user", `{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}`),
+		userSays(`{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}`),
+	},
 
 	// Calls and results.
-	{"a call and its result", itemU + "," + itemCallA + "," + itemOutput("a", `"r"`),
-		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r")},
-	{"arguments as they were", itemU +
-		`,{"type":"function_call","call_id":"a","name":"f","arguments":"{\"b\":1.0,\"a\":2}"}`,
-		chatU + "," + chatCall("", "", [3]string{"a", "f", `{"b":1.0,"a":2}`})},
-	{"no arguments", itemU + `,{"type":"function_call","call_id":"a","name":"f","arguments":""}`,
-		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"})},
-	{"broken arguments", itemU + `,{"type":"function_call","call_id":"a","name":"f","arguments":"{\"b\":"}`,
-		chatU + "," + chatCall("", "", [3]string{"a", "f", `{"raw_arguments":"{\"b\":"}`})},
-	{"text before a call", itemU + `,{"role":"assistant","content":"x"},` + itemCallA,
-		chatU + "," + chatCall("x", "", [3]string{"a", "f", "{}"})},
-	{"text between a call and its result",
+	{
+		"a call and its result", itemU + "," + itemCallA + "," + itemOutput("a", `"r"`),
+		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r"),
+	},
+	{
+		"arguments as they were", itemU +
+			`,{"type":"function_call","call_id":"a","name":"f","arguments":"{\"b\":1.0,\"a\":2}"}`,
+		chatU + "," + chatCall("", "", [3]string{"a", "f", `{"b":1.0,"a":2}`}),
+	},
+	{
+		"no arguments", itemU + `,{"type":"function_call","call_id":"a","name":"f","arguments":""}`,
+		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}),
+	},
+	{
+		"broken arguments", itemU + `,{"type":"function_call","call_id":"a","name":"f","arguments":"{\"b\":"}`,
+		chatU + "," + chatCall("", "", [3]string{"a", "f", `{"raw_arguments":"{\"b\":"}`}),
+	},
+	{
+		"text before a call", itemU + `,{"role":"assistant","content":"x"},` + itemCallA,
+		chatU + "," + chatCall("x", "", [3]string{"a", "f", "{}"}),
+	},
+	{
+		"text between a call and its result",
 		itemU + "," + itemCallA + `,{"role":"assistant","content":"x"},` + itemOutput("a", `"r"`),
-		chatU + "," + chatCall("x", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r")},
-	{"text behind the result", itemU + "," + itemCallA + "," + itemOutput("a", `"r"`) +
-		`,{"role":"assistant","content":"x"}`,
+		chatU + "," + chatCall("x", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r"),
+	},
+	{
+		"text behind the result", itemU + "," + itemCallA + "," + itemOutput("a", `"r"`) +
+			`,{"role":"assistant","content":"x"}`,
 		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r") + "," +
-			saying("assistant", "x")},
-	{"a result of parts", itemU + "," + itemCallA + "," +
-		itemOutput("a", `[{"type":"input_text","text":"r"},{"type":"input_text","text":"s"}]`),
-		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r\ns")},
-	{"a result with an image", itemU + "," + itemCallA + "," +
-		itemOutput("a", `[{"type":"input_text","text":"r"},`+itemImage+`]`),
+			saying("assistant", "x"),
+	},
+	{
+		"a result of parts", itemU + "," + itemCallA + "," +
+			itemOutput("a", `[{"type":"input_text","text":"r"},{"type":"input_text","text":"s"}]`),
+		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r\ns"),
+	},
+	{
+		"a result with an image", itemU + "," + itemCallA + "," +
+			itemOutput("a", `[{"type":"input_text","text":"r"},`+itemImage+`]`),
 		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r\n[image]") + "," +
-			userSays(chatPNG)},
-	{"a result whose parts are a string", itemU + "," + itemCallA + "," + itemOutput("a", quoted("["+itemImage+"]")),
-		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "[image]") + "," + userSays(chatPNG)},
-	{"a result that is a list, but not of parts",
+			userSays(chatPNG),
+	},
+	{
+		"a result whose parts are a string", itemU + "," + itemCallA + "," + itemOutput("a", quoted("["+itemImage+"]")),
+		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "[image]") + "," + userSays(chatPNG),
+	},
+	{
+		"a result that is a list, but not of parts",
 		itemU + "," + itemCallA + "," + itemOutput("a", `"[1, \"input_image\"]"`),
-		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", `[1, "input_image"]`)},
+		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", `[1, "input_image"]`),
+	},
 	{"a result of no call", itemU + "," + itemOutput("z", `"r"`), chatU + "," + saying("user", "[tool result z]\nr")},
-	{"an id that is too long", itemU + `,{"type":"function_call","call_id":"` + strings.Repeat("x", 65) +
-		`","name":"f","arguments":"{}"},` + itemOutput(strings.Repeat("x", 65), `"r"`),
+	{
+		"an id that is too long", itemU + `,{"type":"function_call","call_id":"` + strings.Repeat("x", 65) +
+			`","name":"f","arguments":"{}"},` + itemOutput(strings.Repeat("x", 65), `"r"`),
 		chatU + "," + chatCall("", "", [3]string{stableID(strings.Repeat("x", 65)), "f", "{}"}) + "," +
-			toolSays(stableID(strings.Repeat("x", 65)), "r")},
-	{"an id of just the right length",
+			toolSays(stableID(strings.Repeat("x", 65)), "r"),
+	},
+	{
+		"an id of just the right length",
 		itemU + `,{"type":"function_call","call_id":"` + strings.Repeat("x", 64) + `","name":"f","arguments":"{}"},` +
 			itemOutput(strings.Repeat("x", 64), `"r"`),
 		chatU + "," + chatCall("", "", [3]string{strings.Repeat("x", 64), "f", "{}"}) + "," +
-			toolSays(strings.Repeat("x", 64), "r")},
-	{"a custom tool's call", itemU +
-		`,{"type":"custom_tool_call","id":"ctc_1","call_id":"a","name":"p","input":"x\n"},` +
-		`{"type":"custom_tool_call_output","call_id":"a","output":"r"}`,
-		chatU + "," + chatCall("", "", [3]string{"a", "p", `{"input":"x\n"}`}) + "," + toolSays("a", "r")},
-	{"a local shell's call", itemU +
-		`,{"type":"local_shell_call","id":"lsc_1","call_id":"a","action":{"type":"exec", "command":["ls"],"env":{}},` +
-		`"status":"completed"},{"type":"local_shell_call_output","id":"a","output":"r"}`,
+			toolSays(strings.Repeat("x", 64), "r"),
+	},
+	{
+		"a custom tool's call", itemU +
+			`,{"type":"custom_tool_call","id":"ctc_1","call_id":"a","name":"p","input":"x\n"},` +
+			`{"type":"custom_tool_call_output","call_id":"a","output":"r"}`,
+		chatU + "," + chatCall("", "", [3]string{"a", "p", `{"input":"x\n"}`}) + "," + toolSays("a", "r"),
+	},
+	{
+		"a local shell's call", itemU +
+			`,{"type":"local_shell_call","id":"lsc_1","call_id":"a","action":{"type":"exec", "command":["ls"],"env":{}},` +
+			`"status":"completed"},{"type":"local_shell_call_output","id":"a","output":"r"}`,
 		chatU + "," + chatCall("", "", [3]string{"a", "local_shell", `{"type":"exec","command":["ls"],"env":{}}`}) + "," +
-			toolSays("a", "r")},
-	{"a local shell's result names the item",
+			toolSays("a", "r"),
+	},
+	{
+		"a local shell's result names the item",
 		itemU + `,{"type":"local_shell_call","id":"lsc_1","call_id":"a","action":{"command":["ls"]}},` +
 			`{"type":"local_shell_call_output","id":"lsc_1","output":"r"}`,
-		chatU + "," + chatCall("", "", [3]string{"a", "local_shell", `{"command":["ls"]}`}) + "," + toolSays("a", "r")},
-	{"a shell's call", itemU + `,{"type":"shell_call","call_id":"a","action":{"commands":["ls"]}},` +
-		`{"type":"shell_call_output","call_id":"a","output":[{"stdout":"r","outcome":{"type":"exit","exit_code":0}}]}`,
+		chatU + "," + chatCall("", "", [3]string{"a", "local_shell", `{"command":["ls"]}`}) + "," + toolSays("a", "r"),
+	},
+	{
+		"a shell's call", itemU + `,{"type":"shell_call","call_id":"a","action":{"commands":["ls"]}},` +
+			`{"type":"shell_call_output","call_id":"a","output":[{"stdout":"r","outcome":{"type":"exit","exit_code":0}}]}`,
 		chatU + "," + chatCall("", "", [3]string{"a", "shell", `{"commands":["ls"]}`}) + "," +
-			toolSays("a", `[{"stdout":"r","outcome":{"type":"exit","exit_code":0}}]`)},
-	{"a patch", itemU + `,{"type":"apply_patch_call","call_id":"a","operation":{"type":"delete_file","path":"p"}},` +
-		`{"type":"apply_patch_call_output","call_id":"a","status":"completed","output":"r"}`,
+			toolSays("a", `[{"stdout":"r","outcome":{"type":"exit","exit_code":0}}]`),
+	},
+	{
+		"a patch", itemU + `,{"type":"apply_patch_call","call_id":"a","operation":{"type":"delete_file","path":"p"}},` +
+			`{"type":"apply_patch_call_output","call_id":"a","status":"completed","output":"r"}`,
 		chatU + "," + chatCall("", "", [3]string{"a", "apply_patch", `{"type":"delete_file","path":"p"}`}) + "," +
-			toolSays("a", "r")},
-	{"a patch that did not work",
+			toolSays("a", "r"),
+	},
+	{
+		"a patch that did not work",
 		itemU + `,{"type":"apply_patch_call","call_id":"a","operation":{"type":"delete_file","path":"p"}},` +
 			`{"type":"apply_patch_call_output","call_id":"a","status":"failed","output":"no p"}`,
 		chatU + "," + chatCall("", "", [3]string{"a", "apply_patch", `{"type":"delete_file","path":"p"}`}) + "," +
-			toolSays("a", "Error: no p")},
-	{"a patch without a word", itemU +
-		`,{"type":"apply_patch_call","call_id":"a","operation":{"type":"delete_file","path":"p"}},` +
-		`{"type":"apply_patch_call_output","call_id":"a","status":"completed"}`,
+			toolSays("a", "Error: no p"),
+	},
+	{
+		"a patch without a word", itemU +
+			`,{"type":"apply_patch_call","call_id":"a","operation":{"type":"delete_file","path":"p"}},` +
+			`{"type":"apply_patch_call_output","call_id":"a","status":"completed"}`,
 		chatU + "," + chatCall("", "", [3]string{"a", "apply_patch", `{"type":"delete_file","path":"p"}`}) + "," +
-			toolSays("a", "completed")},
-	{"arguments that are an object", itemU + `,{"type":"function_call","call_id":"a","name":"f","arguments":{"x": 1}}`,
-		chatU + "," + chatCall("", "", [3]string{"a", "f", `{"x":1}`})},
-	{"a result that is an object", itemU + "," + itemCallA + "," + itemOutput("a", `{"x": 1}`),
-		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", `{"x":1}`)},
+			toolSays("a", "completed"),
+	},
+	{
+		"arguments that are an object", itemU + `,{"type":"function_call","call_id":"a","name":"f","arguments":{"x": 1}}`,
+		chatU + "," + chatCall("", "", [3]string{"a", "f", `{"x":1}`}),
+	},
+	{
+		"a result that is an object", itemU + "," + itemCallA + "," + itemOutput("a", `{"x": 1}`),
+		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", `{"x":1}`),
+	},
 
 	// Reasoning.
-	{"reasoning before a message", itemU + "," + itemReason + `,{"role":"assistant","content":"a"}`,
-		chatU + `,{"role":"assistant","content":"a"` + thought + "}"},
-	{"reasoning before a call", itemU + "," + itemReason + "," + itemCallA,
-		chatU + "," + chatCall("", thought, [3]string{"a", "f", "{}"})},
-	{"reasoning in its content", itemU +
-		`,{"type":"reasoning","summary":[{"type":"summary_text","text":"s"}],"content":[{"type":"reasoning_text",` +
-		`"text":"h"},{"type":"reasoning_text","text":"i"}]},` + itemCallA,
-		chatU + "," + chatCall("", `,"reasoning_content":"h\ni","reasoning":"h\ni"`, [3]string{"a", "f", "{}"})},
+	{
+		"reasoning before a message", itemU + "," + itemReason + `,{"role":"assistant","content":"a"}`,
+		chatU + `,{"role":"assistant","content":"a"` + thought + "}",
+	},
+	{
+		"reasoning before a call", itemU + "," + itemReason + "," + itemCallA,
+		chatU + "," + chatCall("", thought, [3]string{"a", "f", "{}"}),
+	},
+	{
+		"reasoning in its content", itemU +
+			`,{"type":"reasoning","summary":[{"type":"summary_text","text":"s"}],"content":[{"type":"reasoning_text",` +
+			`"text":"h"},{"type":"reasoning_text","text":"i"}]},` + itemCallA,
+		chatU + "," + chatCall("", `,"reasoning_content":"h\ni","reasoning":"h\ni"`, [3]string{"a", "f", "{}"}),
+	},
 	{"reasoning of our own", itemU + `,{"type":"reasoning","summary":[],"encrypted_content":"` +
 		sealed(reasoningMark, "hm") + `"},` + itemCallA, chatU + "," + chatCall("", thought, [3]string{"a", "f", "{}"})},
-	{"reasoning that another encrypted",
+	{
+		"reasoning that another encrypted",
 		itemU + `,{"type":"reasoning","summary":[],"encrypted_content":"gAAAA"},` + itemCallA,
-		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"})},
-	{"reasoning that another encrypted, with a summary",
+		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}),
+	},
+	{
+		"reasoning that another encrypted, with a summary",
 		itemU + `,{"type":"reasoning","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":"gAAAA"},` +
-			itemCallA, chatU + "," + chatCall("", thought, [3]string{"a", "f", "{}"})},
-	{"reasoning of our own that is broken",
+			itemCallA, chatU + "," + chatCall("", thought, [3]string{"a", "f", "{}"}),
+	},
+	{
+		"reasoning of our own that is broken",
 		itemU + `,{"type":"reasoning","summary":[],"encrypted_content":"gwr1.?"},` + itemCallA,
-		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"})},
+		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}),
+	},
 	{"trailing reasoning", itemU + "," + itemReason, chatU},
-	{"reasoning before the user", itemU + "," + itemReason + "," + itemU + `,{"role":"assistant","content":"a"}`,
-		chatU + "," + chatU + "," + saying("assistant", "a")},
+	{
+		"reasoning before the user", itemU + "," + itemReason + "," + itemU + `,{"role":"assistant","content":"a"}`,
+		chatU + "," + chatU + "," + saying("assistant", "a"),
+	},
 
 	// The rest.
 	{"compaction of our own", `{"type":"compaction","encrypted_content":"` + sealed(compactionMark, "what was") + `"},` +
@@ -224,85 +317,5 @@ func TestResponsesItems(t *testing.T) {
 			fields := upstreamFields(t, responsesOp, `{"model":"public","input":[`+c.in+`]}`)
 			checkFields(t, fields, map[string]string{"messages": "[" + c.want + "]"})
 		})
-	}
-}
-
-// itemFaults are the items of an input, with the param and the message of the error.
-var itemFaults = []struct{ name, in, param, message string }{
-	{"no object", `7`, "input[0]", ""},
-	{"no role", `{"type":"message","content":"u"}`, "input[0].role", ""},
-	{"another role", itemU + `,{"type":"message","role":"tool","content":"u"}`, "input[1].role", ""},
-	{"content of another type", `{"role":"user","content":7}`, "input[0].content", ""},
-	{"an unknown part", itemU + `,{"role":"user","content":[{"type":"video"}]}`, "input[1].content[0].type", "video"},
-	{"a part without a type", `{"role":"user","content":[{"text":"u"}]}`, "input[0].content[0].type", ""},
-	{"text of another type", `{"role":"user","content":[{"type":"input_text","text":7}]}`, "input[0].content[0].text", ""},
-	{"an image of the assistant", `{"role":"assistant","content":[{"type":"output_text","text":"a"},` + itemImage + `]}`,
-		"input[0].content[1].type", "assistant"},
-	{"an image of the system", `{"role":"system","content":[` + itemImage + `]}`, "input[0].content[0].type", "system"},
-	{"a file that is no data URL", `{"role":"user","content":[{"type":"input_file","file_data":"YQ=="}]}`,
-		"input[0].content[0].file_data", "data URL"},
-	{"an image file", `{"role":"user","content":[{"type":"input_image","file_id":"file_1"}]}`,
-		"input[0].content[0].file_id", ""},
-	{"a file id", `{"role":"user","content":[{"type":"input_file","file_id":"file_1"}]}`,
-		"input[0].content[0].file_id", ""},
-	{"a file's address", `{"role":"user","content":[{"type":"input_file","file_url":"https://example.com"}]}`,
-		"input[0].content[0].file_url", ""},
-	{"a PDF", `{"role":"user","content":[{"type":"input_file","filename":"a.pdf",` +
-		`"file_data":"data:application/pdf;base64,JVBE"}]}`, "input[0].content[0].file_data", "application/pdf"},
-	{"a file that is not base64",
-		`{"role":"user","content":[{"type":"input_file","file_data":"data:text/plain;base64,?"}]}`,
-		"input[0].content[0].file_data", ""},
-	{"a call's arguments of another type", `{"type":"function_call","call_id":"c","name":"f","arguments":[7]}`,
-		"input[0].arguments", "a string or an object"},
-	{"an action of another type", `{"type":"local_shell_call","call_id":"c","action":"ls"}`, "input[0].action",
-		"an object"},
-	{"a call without an id", `{"type":"function_call","name":"f","arguments":"{}"}`, "input[0].call_id", ""},
-	{"a call without a name", `{"type":"function_call","call_id":"a","arguments":"{}"}`, "input[0].name", ""},
-	{"a result without an id", `{"type":"function_call_output","output":"r"}`, "input[0].call_id", ""},
-	{"an unknown part of a result", itemCallA + "," + itemOutput("a", `[{"type":"video"}]`),
-		"input[1].output[0].type", ""},
-	{"a reference to what is not kept", `{"type":"item_reference","id":"msg_9"}`, "input[0].id",
-		"Item with id 'msg_9' not found."},
-}
-
-func TestResponsesItemFaults(t *testing.T) {
-	for _, c := range itemFaults {
-		t.Run(c.name, func(t *testing.T) {
-			checkFault(t, `{"model":"public","input":[`+c.in+`]}`, c.param, "", c.message)
-		})
-	}
-}
-
-// checkFault checks that a body in the responses dialect is refused with an error about param. message
-// is a part of its message.
-func checkFault(t *testing.T, body, param, code, message string) {
-	t.Helper()
-	_, fault := Decode(responsesOp, []byte(body), testEnv())
-	if fault == nil {
-		t.Fatal("no fault")
-	}
-	if fault.HTTPStatus(Responses) != 400 || fault.Param != param || !strings.Contains(fault.Message, message) ||
-		code != "" && fault.Code != code {
-		t.Errorf("%d %s %s %s", fault.HTTPStatus(Responses), fault.Param, fault.Code, fault.Message)
-	}
-	if fault.Message == "" {
-		t.Error("no message")
-	}
-}
-
-// TestDroppedItemsAreLogged checks that the types of dropped items are logged, unless a type could
-// contain other data of the client.
-func TestDroppedItemsAreLogged(t *testing.T) {
-	var told []string
-	env := testEnv()
-	env.Dropped = func(itemType string) { told = append(told, itemType) }
-	body := `{"model":"m","input":[{"role":"user","content":"u"},{"type":"web_search_call"},{"type":"vendor:thing_2"},` +
-		`{"type":"my secret prompt"},` +
-		`{"type":"additional_tools","tools":[]},{"type":"reasoning","summary":[]}]}`
-	if _, err := Decode(Operation{Kind: CreateResponse, Dialect: Responses}, []byte(body), env); err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{"web_search_call", "vendor:thing_2", "(invalid name)"}; !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
 	}
 }

@@ -56,13 +56,19 @@ type itemForm struct {
 
 // The forms of items.
 var (
-	messageItem = itemForm{"message", "msg_", "text", "output_text", "content_part", "output_text",
-		`,"content_index":0`}
+	messageItem = itemForm{
+		"message", "msg_", "text", "output_text", "content_part", "output_text",
+		`,"content_index":0`,
+	}
 	refusalItem = itemForm{"message", "msg_", "refusal", "refusal", "content_part", "refusal", `,"content_index":0`}
-	summaryItem = itemForm{"reasoning", "rs_", "text", "reasoning_summary_text", "reasoning_summary_part",
-		"summary_text", `,"summary_index":0`}
-	reasoningItem = itemForm{"reasoning", "rs_", "text", "reasoning_text", "content_part", "reasoning_text",
-		`,"content_index":0`}
+	summaryItem = itemForm{
+		"reasoning", "rs_", "text", "reasoning_summary_text", "reasoning_summary_part",
+		"summary_text", `,"summary_index":0`,
+	}
+	reasoningItem = itemForm{
+		"reasoning", "rs_", "text", "reasoning_text", "content_part", "reasoning_text",
+		`,"content_index":0`,
+	}
 	compactionItem = itemForm{name: "compaction", prefix: "cmp_"}
 
 	callItems = [...]itemForm{

@@ -234,8 +234,10 @@ func (r *responsesEncoder) conclude(o outcome) responseState {
 		r.open(partText, "", "")
 		r.close(o.finish.cut())
 	}
-	s := responseState{status: statusCompleted, output: r.output,
-		usage: appendResponseUsage(make([]byte, 0, 256), o.usage), done: r.call.env.Now().Unix()}
+	s := responseState{
+		status: statusCompleted, output: r.output,
+		usage: appendResponseUsage(make([]byte, 0, 256), o.usage), done: r.call.env.Now().Unix(),
+	}
 	switch o.finish {
 	case finishLength:
 		s.status, s.incomplete = statusIncomplete, []byte(`{"reason":"max_output_tokens"}`)
@@ -281,8 +283,10 @@ func (r *responsesEncoder) abort(e *Error) {
 	r.out = jsonscan.Appendf(r.out, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":%d,%s,\"param\":%n,"+
 		"\"error\":{\"type\":%q,%s,\"param\":%n}}\n\n", r.seq, failure, e.Param, e.typeOfOpenAI(), failure, e.Param)
 	r.seq++
-	r.snapshot("failed", responseState{status: statusFailed, output: r.output,
-		err: jsonscan.Appendf(nil, `{%s}`, failure)})
+	r.snapshot("failed", responseState{
+		status: statusFailed, output: r.output,
+		err: jsonscan.Appendf(nil, `{%s}`, failure),
+	})
 	r.out = append(r.out, doneEvent...)
 }
 

@@ -28,36 +28,61 @@ var responsesToolCases = []struct {
 	name, tools, choice string
 	want                map[string]string
 }{
-	{"in their order", functionB + "," + functionA, "",
-		map[string]string{"tools": "[" + chatB + "," + chatA + "]", "tool_choice": ""}},
+	{
+		"in their order", functionB + "," + functionA, "",
+		map[string]string{"tools": "[" + chatB + "," + chatA + "]", "tool_choice": ""},
+	},
 	{"none", "", `"auto"`, map[string]string{"tools": "", "tool_choice": "", "parallel_tool_calls": ""}},
-	{"strict", `{"type":"function","name":"b","parameters":` + emptyObject + `,"strict":true}`, "",
+	{
+		"strict", `{"type":"function","name":"b","parameters":` + emptyObject + `,"strict":true}`, "",
 		map[string]string{"tools": `[{"type":"function","function":{"name":"b","parameters":` + emptyObject +
-			`,"strict":true}}]`}},
-	{"parameters null", `{"type":"function","name":"b","parameters":null}`, "",
-		map[string]string{"tools": "[" + chatB + "]"}},
+			`,"strict":true}}]`},
+	},
+	{
+		"parameters null", `{"type":"function","name":"b","parameters":null}`, "",
+		map[string]string{"tools": "[" + chatB + "]"},
+	},
 	{"no parameters", `{"type":"function","name":"b"}`, "", map[string]string{"tools": "[" + chatB + "]"}},
-	{"the first of a name", functionA + `,{"type":"function","name":"a"}`, "",
-		map[string]string{"tools": "[" + chatA + "]"}},
-	{"a namespace", `{"type":"namespace","name":"ns","description":"d","tools":[` + functionB + `]}`, "",
-		map[string]string{"tools": "[" + chatFunction("ns__b", "", emptyObject) + "]"}},
-	{"a namespace that ends in underscores", `{"type":"namespace","name":"mcp__docs__","tools":[` + functionB + `]}`, "",
-		map[string]string{"tools": "[" + chatFunction("mcp__docs__b", "", emptyObject) + "]"}},
-	{"an empty namespace", `{"type":"namespace","name":"ns","tools":[]},` + functionB, "",
-		map[string]string{"tools": "[" + chatB + "]"}},
-	{"a custom tool", `{"type":"custom","name":"c"}`, "",
-		map[string]string{"tools": "[" + chatFunction("c", "", freeText) + "]"}},
-	{"a custom tool of free text", `{"type":"custom","name":"c","description":"D.","format":{"type":"text"}}`, "",
-		map[string]string{"tools": "[" + chatFunction("c", "D.", freeText) + "]"}},
-	{"a custom tool with a grammar",
+	{
+		"the first of a name", functionA + `,{"type":"function","name":"a"}`, "",
+		map[string]string{"tools": "[" + chatA + "]"},
+	},
+	{
+		"a namespace", `{"type":"namespace","name":"ns","description":"d","tools":[` + functionB + `]}`, "",
+		map[string]string{"tools": "[" + chatFunction("ns__b", "", emptyObject) + "]"},
+	},
+	{
+		"a namespace that ends in underscores", `{"type":"namespace","name":"mcp__docs__","tools":[` + functionB + `]}`, "",
+		map[string]string{"tools": "[" + chatFunction("mcp__docs__b", "", emptyObject) + "]"},
+	},
+	{
+		"an empty namespace", `{"type":"namespace","name":"ns","tools":[]},` + functionB, "",
+		map[string]string{"tools": "[" + chatB + "]"},
+	},
+	{
+		"a custom tool", `{"type":"custom","name":"c"}`, "",
+		map[string]string{"tools": "[" + chatFunction("c", "", freeText) + "]"},
+	},
+	{
+		"a custom tool of free text", `{"type":"custom","name":"c","description":"D.","format":{"type":"text"}}`, "",
+		map[string]string{"tools": "[" + chatFunction("c", "D.", freeText) + "]"},
+	},
+	{
+		"a custom tool with a grammar",
 		`{"type":"custom","name":"c","description":"D.","format":{"type":"grammar","syntax":"lark","definition":"start: ` +
-			`\"x\""}}`, "", map[string]string{"tools": "[" +
-			chatFunction("c", "D.\n\nThe input must follow this lark grammar:\nstart: \"x\"", freeText) + "]"}},
-	{"a custom tool with a pattern",
+			`\"x\""}}`, "",
+		map[string]string{"tools": "[" +
+			chatFunction("c", "D.\n\nThe input must follow this lark grammar:\nstart: \"x\"", freeText) + "]"},
+	},
+	{
+		"a custom tool with a pattern",
 		`{"type":"custom","name":"c","format":{"type":"grammar","syntax":"regex","definition":"x+"}}`, "",
-		map[string]string{"tools": "[" + chatFunction("c", "The input must follow this regex grammar:\nx+", freeText) + "]"}},
-	{"a custom tool in a namespace", `{"type":"namespace","name":"ns","tools":[{"type":"custom","name":"c"}]}`, "",
-		map[string]string{"tools": "[" + chatFunction("ns__c", "", freeText) + "]"}},
+		map[string]string{"tools": "[" + chatFunction("c", "The input must follow this regex grammar:\nx+", freeText) + "]"},
+	},
+	{
+		"a custom tool in a namespace", `{"type":"namespace","name":"ns","tools":[{"type":"custom","name":"c"}]}`, "",
+		map[string]string{"tools": "[" + chatFunction("ns__c", "", freeText) + "]"},
+	},
 	{
 		"tools of hosted kinds",
 		`{"type":"web_search"},{"type":"web_search_preview_2025_03_11"},{"type":"file_search"},` +
@@ -70,13 +95,19 @@ var responsesToolCases = []struct {
 	{"required", functionA, `"required"`, map[string]string{"tool_choice": `"required"`}},
 	{"none of them", functionA, `"none"`, map[string]string{"tools": "", "tool_choice": ""}},
 	{"choice null", functionA, `null`, map[string]string{"tool_choice": ""}},
-	{"a function", functionA + "," + functionB, `{"type":"function","name":"b"}`,
-		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`}},
-	{"a custom tool, chosen", functionA + `,{"type":"custom","name":"c"}`, `{"type":"custom","name":"c"}`,
-		map[string]string{"tools": "[" + chatFunction("c", "", freeText) + "]", "tool_choice": `"required"`}},
-	{"a tool of a namespace, chosen", functionB + `,{"type":"namespace","name":"ns","tools":[` + functionB + `]}`,
+	{
+		"a function", functionA + "," + functionB, `{"type":"function","name":"b"}`,
+		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`},
+	},
+	{
+		"a custom tool, chosen", functionA + `,{"type":"custom","name":"c"}`, `{"type":"custom","name":"c"}`,
+		map[string]string{"tools": "[" + chatFunction("c", "", freeText) + "]", "tool_choice": `"required"`},
+	},
+	{
+		"a tool of a namespace, chosen", functionB + `,{"type":"namespace","name":"ns","tools":[` + functionB + `]}`,
 		`{"type":"function","name":"b","namespace":"ns"}`,
-		map[string]string{"tools": "[" + chatFunction("ns__b", "", emptyObject) + "]", "tool_choice": `"required"`}},
+		map[string]string{"tools": "[" + chatFunction("ns__b", "", emptyObject) + "]", "tool_choice": `"required"`},
+	},
 	{
 		"allowed tools", functionA + "," + functionB + `,{"type":"web_search"}`,
 		`{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"b"},{"type":"web_search"}]}`,
@@ -93,12 +124,16 @@ var responsesToolCases = []struct {
 		`{"type":"allowed_tools","tools":[{"type":"namespace","name":"ns"}]}`,
 		map[string]string{"tools": "[" + chatFunction("ns__b", "", emptyObject) + "]", "tool_choice": `"auto"`},
 	},
-	{"a function as the chat dialect has it", `{"type":"function","function":{"name":"b"}}`,
+	{
+		"a function as the chat dialect has it", `{"type":"function","function":{"name":"b"}}`,
 		`{"type":"function","function":{"name":"b"}}`,
-		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`}},
-	{"allowed tools, of which none need be called", functionA + "," + functionB,
+		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`},
+	},
+	{
+		"allowed tools, of which none need be called", functionA + "," + functionB,
 		`{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"a"}]}`,
-		map[string]string{"tools": "[" + chatA + "]", "tool_choice": `"auto"`}},
+		map[string]string{"tools": "[" + chatA + "]", "tool_choice": `"auto"`},
+	},
 }
 
 func TestResponsesTools(t *testing.T) {

@@ -61,8 +61,10 @@ func TestForgedSeals(t *testing.T) {
 			t.Errorf("opened after %d bytes", i)
 		}
 	}
-	for _, foreign := range []string{"", "gw1.xyz", carryingMark, carryingMark + "AAAA", carryingMark + "!", "gAAAA",
-		carryingMark + base64.RawURLEncoding.EncodeToString([]byte("0123456789abcdefthinking"))} {
+	for _, foreign := range []string{
+		"", "gw1.xyz", carryingMark, carryingMark + "AAAA", carryingMark + "!", "gAAAA",
+		carryingMark + base64.RawURLEncoding.EncodeToString([]byte("0123456789abcdefthinking")),
+	} {
 		if mine.unseal(carryingMark, foreign) != "" {
 			t.Errorf("opened %q", foreign)
 		}

@@ -11,8 +11,11 @@ import (
 
 func TestSegments(t *testing.T) {
 	segments := func() *Segments {
-		e := edits{{jsonscan.Span{Start: 2, End: 2}, []byte("-")}, {jsonscan.Span{Start: 0, End: 1}, []byte("AA")},
-			{jsonscan.Span{Start: 4, End: 6}, nil}}
+		e := edits{
+			{jsonscan.Span{Start: 2, End: 2}, []byte("-")},
+			{jsonscan.Span{Start: 0, End: 1}, []byte("AA")},
+			{jsonscan.Span{Start: 4, End: 6}, nil},
+		}
 		return e.segments([]byte("abcdef"))
 	}
 	const want = "AAb-cd"

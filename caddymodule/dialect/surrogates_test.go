@@ -57,14 +57,21 @@ func TestSplitSurrogates(t *testing.T) {
 		want   string // of the deltas
 	}{
 		{"text", []string{content(`a\ud83d`), content(`\ude00b`), content("c")}, "a|😀b|c|"},
-		{"text alone", []string{content(`x`), content(`y`), content(`\uD83D`), content(`\uDE00`), content(`\ud83d`),
-			content(`\ude01z`)}, "x|y|😀|😁z|"},
-		{"text with nothing between",
-			[]string{content(`a\ud83d`), content(``), `{"content":null}`, content(`\ude00b`)}, "a|😀b|"},
+		{"text alone", []string{
+			content(`x`), content(`y`), content(`\uD83D`), content(`\uDE00`), content(`\ud83d`),
+			content(`\ude01z`),
+		}, "x|y|😀|😁z|"},
+		{
+			"text with nothing between",
+			[]string{content(`a\ud83d`), content(``), `{"content":null}`, content(`\ude00b`)},
+			"a|😀b|",
+		},
 		{"text in parts", []string{`{"content":[{"type":"text","text":"a\ud83d"}]}`, content(`\ude00b`)}, "a|😀b|"},
 		{"whole pairs", []string{content(`\ud83d\ude00`), content(`\ud83d\ude00\ud83d`), content(`\ude00`)}, "😀|😀|😀|"},
-		{"lone halves", []string{content(`a\ud83d`), content(`b`), content(`\ude00`), content(`\ud83d`), content(`\ud83d`),
-			content(`\ude00`)}, "a|\uFFFDb|\uFFFD|\uFFFD|😀|"},
+		{"lone halves", []string{
+			content(`a\ud83d`), content(`b`), content(`\ude00`), content(`\ud83d`), content(`\ud83d`),
+			content(`\ude00`),
+		}, "a|\uFFFDb|\uFFFD|\uFFFD|😀|"},
 		{"a lone half at the end", []string{content(`a\ud83d`)}, "a|\uFFFD|"},
 		{"an escaped backslash", []string{content(`a\\ud83d`), content(`\\\ud83d`), content(`\ude00`)}, `a\ud83d|\|😀|`},
 		{"thinking", []string{reason(`a\ud83d`), reason(`\ude00b`)}, "a|😀b|"},
@@ -72,8 +79,11 @@ func TestSplitSurrogates(t *testing.T) {
 		{"a refusal", []string{refusal(`a\ud83d`), refusal(`\ude00b`)}, "a|😀b|"},
 		{"arguments", []string{args(`{\"x\":\"a\ud83d`), args(`\ude00b\"}`)}, `{"x":"a|😀b"}|`},
 		{"arguments of calls by turns", []string{args(`{\"x\":\"a\ud83d`), other, args(`\ude00b\"}`)}, `{"x":"a|😀b"}|{}|`},
-		{"arguments with escapes of their own", []string{args(`{\"x\":\"a\\ud83d`), args(`\\ude00b\"}`)},
-			`{"x":"a\ud83d|\ude00b"}|`},
+		{
+			"arguments with escapes of their own",
+			[]string{args(`{\"x\":\"a\\ud83d`), args(`\\ude00b\"}`)},
+			`{"x":"a\ud83d|\ude00b"}|`,
+		},
 		{"text, then a call", []string{content(`a\ud83d`), args(`{}`)}, "a|\uFFFD|{}|"},
 	} {
 		for _, d := range []Dialect{Messages, Responses} {
@@ -95,8 +105,10 @@ func TestSplitSurrogates(t *testing.T) {
 
 // FuzzHalfPair cuts a text between two characters or escapes, and joins the pieces.
 func FuzzHalfPair(f *testing.F) {
-	for _, s := range []string{`"a\ud83d\ude00b"`, `"\ud83d\ud83d\ude00"`, `"\\ud83d\\\ud83d\ude00"`, `"\ude00\ud83d"`,
-		`"é\n\uD83D"`} {
+	for _, s := range []string{
+		`"a\ud83d\ude00b"`, `"\ud83d\ud83d\ude00"`, `"\\ud83d\\\ud83d\ude00"`, `"\ude00\ud83d"`,
+		`"é\n\uD83D"`,
+	} {
 		f.Add([]byte(s), uint8(3))
 	}
 	f.Fuzz(func(t *testing.T, quoted []byte, after uint8) {

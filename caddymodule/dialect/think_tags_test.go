@@ -13,16 +13,20 @@ func withThinkTags(r *reply) { r.options.ThinkTags = true }
 
 // thinkCases are texts of an answer, and their thinking and text.
 var thinkCases = []struct{ name, text, messages string }{
-	{"thinking and text", "<think>\nhm \"é\"\n\nyes\n</think>\n\nHi\n there ",
-		"thinking:hm \"é\"\n\nyes text:Hi\n there  | end_turn"},
+	{
+		"thinking and text", "<think>\nhm \"é\"\n\nyes\n</think>\n\nHi\n there ",
+		"thinking:hm \"é\"\n\nyes text:Hi\n there  | end_turn",
+	},
 	{"white space in front", "\n <think>hm</think>Hi", "thinking:hm text:Hi | end_turn"},
 	{"no thinking", "Hi", "text:Hi | end_turn"},
 	{"white space and text", " \nHi", "text: \nHi | end_turn"},
 	{"white space alone", "\n\n", "text:\n\n | end_turn"},
 	{"empty thinking", "<think>\n\n</think>\n\nHi", "text:Hi | end_turn"},
 	{"tags further behind are text", "Use <think>a</think> for that", "text:Use <think>a</think> for that | end_turn"},
-	{"tags behind the thinking are text", "<think>hm</think>\n<think>b</think>",
-		"thinking:hm text:<think>b</think> | end_turn"},
+	{
+		"tags behind the thinking are text", "<think>hm</think>\n<think>b</think>",
+		"thinking:hm text:<think>b</think> | end_turn",
+	},
 	{"tags in the thinking", "<think>a<think>b</b></thin></think>Hi", "thinking:a<think>b</b></thin> text:Hi | end_turn"},
 	{"no tag after all", "<thinking>hm", "text:<thinking>hm | end_turn"},
 	{"half a tag at the end", " <thi", "text: <thi | end_turn"},
@@ -95,19 +99,31 @@ func TestThinkTagsDoNotWait(t *testing.T) {
 func TestThinkTagsBesideOtherParts(t *testing.T) {
 	tool := toolChunk(call(0, "c1", "a", "{}"))
 	for _, c := range []struct{ name, upstream, messages string }{
-		{"a call behind the thinking", contentChunk("<think>hm</think>\n\n") + tool + finishChunk("tool_calls"),
-			"thinking:hm tool:c1 a  | tool_use"},
-		{"a call in the thinking", contentChunk("<think>hm ") + tool + finishChunk("tool_calls"),
-			"thinking:hm tool:c1 a  | tool_use"},
-		{"a call behind half a tag", contentChunk("<th") + tool + finishChunk("tool_calls"),
-			"text:<th tool:c1 a  | tool_use"},
-		{"thinking of its own beside it", reasonChunk("hm") + contentChunk("<think>so</think>Hi") + finishChunk("stop"),
-			"thinking:hmso text:Hi | end_turn"},
+		{
+			"a call behind the thinking", contentChunk("<think>hm</think>\n\n") + tool + finishChunk("tool_calls"),
+			"thinking:hm tool:c1 a  | tool_use",
+		},
+		{
+			"a call in the thinking", contentChunk("<think>hm ") + tool + finishChunk("tool_calls"),
+			"thinking:hm tool:c1 a  | tool_use",
+		},
+		{
+			"a call behind half a tag", contentChunk("<th") + tool + finishChunk("tool_calls"),
+			"text:<th tool:c1 a  | tool_use",
+		},
+		{
+			"thinking of its own beside it", reasonChunk("hm") + contentChunk("<think>so</think>Hi") + finishChunk("stop"),
+			"thinking:hmso text:Hi | end_turn",
+		},
 		{"the limit within the thinking", contentChunk("<think>hm") + finishChunk("length"), "thinking:hm | max_tokens"},
-		{"a refusal", contentChunk("<think>hm</think>") + deltaChunk(`"refusal":"No."`) + finishChunk("stop"),
-			"thinking:hm text:No. | refusal"},
-		{"a refusal behind half a tag", contentChunk("<th") + deltaChunk(`"refusal":"No."`) + finishChunk("stop"),
-			"text:<th text:No. | refusal"},
+		{
+			"a refusal", contentChunk("<think>hm</think>") + deltaChunk(`"refusal":"No."`) + finishChunk("stop"),
+			"thinking:hm text:No. | refusal",
+		},
+		{
+			"a refusal behind half a tag", contentChunk("<th") + deltaChunk(`"refusal":"No."`) + finishChunk("stop"),
+			"text:<th text:No. | refusal",
+		},
 		{"no reason, but text", contentChunk("<think>hm</think>") + contentChunk("Hi"), "thinking:hm text:Hi | end_turn"},
 		{"no reason, and half a tag", contentChunk("<th"), "text:<th | end_turn"},
 		{"no reason, and thinking alone", contentChunk("<think>hm"), "thinking:hm !api_error: …"},
@@ -131,8 +147,10 @@ func TestThinkTagsAtTheEnd(t *testing.T) {
 // The buffer for white space is bounded.
 func TestThinkTagsAreBounded(t *testing.T) {
 	for _, start := range []string{"", "<think>hm", "<think>hm</think>"} {
-		n := normaliser{parts: &serialiser{encoder: testCall(func(r *reply) { r.dialect = Messages }).encoder(true)},
-			thinkTags: true}
+		n := normaliser{
+			parts:     &serialiser{encoder: testCall(func(r *reply) { r.dialect = Messages }).encoder(true)},
+			thinkTags: true,
+		}
 		n.feed([]byte(contentChunk(start)))
 		for range 100 {
 			n.feed([]byte(contentChunk(strings.Repeat("\n", 1000))))

@@ -20,28 +20,44 @@ func TestToolSlots(t *testing.T) {
 		entries []fragment // id, name, index, args
 		want    []int
 	}{
-		{"by index", []fragment{{"a", "f", 0, "{"}, {"", "", 0, "}"}, {"b", "g", 1, "{"}, {"", "", 0, "x"},
-			{"", "", 1, "}"}}, []int{0, 0, 1, 0, 1}},
-		{"index 0 for all, whole calls", []fragment{{"a", "f", 0, "{}"}, {"b", "f", 0, "{}"}, {"c", "g", 0, "{}"}},
-			[]int{0, 1, 2}},
-		{"a reused index goes on with its latest call",
-			[]fragment{{"a", "f", 0, "{}"}, {"b", "f", 0, "{"}, {"", "", 0, "}"}}, []int{0, 1, 1}},
+		{"by index", []fragment{
+			{"a", "f", 0, "{"},
+			{"", "", 0, "}"},
+			{"b", "g", 1, "{"},
+			{"", "", 0, "x"},
+			{"", "", 1, "}"},
+		}, []int{0, 0, 1, 0, 1}},
+		{
+			"index 0 for all, whole calls",
+			[]fragment{{"a", "f", 0, "{}"}, {"b", "f", 0, "{}"}, {"c", "g", 0, "{}"}},
+			[]int{0, 1, 2},
+		},
+		{
+			"a reused index goes on with its latest call",
+			[]fragment{{"a", "f", 0, "{}"}, {"b", "f", 0, "{"}, {"", "", 0, "}"}},
+			[]int{0, 1, 1},
+		},
 		{"known id on a wrong index", []fragment{{"a", "f", 0, "{"}, {"b", "g", 1, "{"}, {"a", "", 1, "}"}}, []int{0, 1, 0}},
 		{"id with each fragment", []fragment{{"a", "f", 0, "{"}, {"a", "f", 0, "}"}}, []int{0, 0}},
 		{"id comes late", []fragment{{"", "f", 0, ""}, {"a", "f", 0, "{}"}, {"a", "", -1, "x"}}, []int{0, 0, 0}},
 		{"a new id without a name stays", []fragment{{"a", "f", 0, "{"}, {"b", "", 0, "}"}}, []int{0, 0}},
 		{"no index, ids", []fragment{{"a", "f", -1, "{"}, {"", "", -1, "}"}, {"b", "f", -1, "{}"}}, []int{0, 0, 1}},
 		{"no index, no ids, complete arguments", []fragment{{"", "f", -1, `{"a":"}\""}`}, {"", "f", -1, "{}"}}, []int{0, 1}},
-		{"no index, no ids, incomplete arguments",
-			[]fragment{{"", "f", -1, `{"a":"}\"`}, {"", "f", -1, `"}`}, {"", "g", -1, ""}}, []int{0, 0, 1}},
+		{
+			"no index, no ids, incomplete arguments",
+			[]fragment{{"", "f", -1, `{"a":"}\"`}, {"", "f", -1, `"}`}, {"", "g", -1, ""}},
+			[]int{0, 0, 1},
+		},
 		{"no index, id late", []fragment{{"", "f", -1, "{"}, {"a", "", -1, "}"}}, []int{0, 0}},
 		{"nothing known", []fragment{{"", "", -1, ""}, {"", "", -1, ""}}, []int{0, 0}},
 	} {
 		var slots toolSlots
 		var got []int
 		for _, e := range tt.entries {
-			got = append(got, slots.assign(&toolEntry{id: e.id, name: e.name, index: e.index,
-				raw: jsonscan.AppendQuoted(nil, e.args)}))
+			got = append(got, slots.assign(&toolEntry{
+				id: e.id, name: e.name, index: e.index,
+				raw: jsonscan.AppendQuoted(nil, e.args),
+			}))
 		}
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)

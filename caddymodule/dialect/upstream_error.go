@@ -99,9 +99,11 @@ func (f *fault) classify(status int, what string) *Error {
 		return &Error{Kind: KindInvalidRequest, Code: f.code, Message: f.message, retry: f.effortRetry()}
 	case 401, 402, 403:
 		// The upstream's message may contain a part of the credentials.
-		return &Error{Kind: KindUpstreamAuth, NoRetry: true,
+		return &Error{
+			Kind: KindUpstreamAuth, NoRetry: true,
 			Message: what + ": it refused the connector's credentials, not yours. " +
-				"The connector's operator must check the upstream's API key in its configuration."}
+				"The connector's operator must check the upstream's API key in its configuration.",
+		}
 	case 404:
 		return &Error{Kind: KindUnknownModel, class: ClassUpstream, Param: "model", Message: described}
 	case 408, 504:

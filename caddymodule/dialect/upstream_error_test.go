@@ -21,56 +21,82 @@ var upstreamAnswers = []struct {
 	noRetry bool
 }{
 	// shapes of bodies
-	{"llama.cpp, code a number", 400, `{"error":{"code":400,"message":"bad grammar","type":"invalid_request_error"}}`,
-		KindInvalidRequest, "", "bad grammar", false},
-	{"Ollama", 400, `{"error":{"message":"bad role","type":"invalid_request_error","param":null,"code":null}}`,
-		KindInvalidRequest, "", "bad role", false},
-	{"code a string", 400, `{"error":{"message":"no","code":"unsupported_value"}}`, KindInvalidRequest,
-		"unsupported_value", "no", false},
+	{
+		"llama.cpp, code a number", 400, `{"error":{"code":400,"message":"bad grammar","type":"invalid_request_error"}}`,
+		KindInvalidRequest, "", "bad grammar", false,
+	},
+	{
+		"Ollama", 400, `{"error":{"message":"bad role","type":"invalid_request_error","param":null,"code":null}}`,
+		KindInvalidRequest, "", "bad role", false,
+	},
+	{
+		"code a string", 400, `{"error":{"message":"no","code":"unsupported_value"}}`, KindInvalidRequest,
+		"unsupported_value", "no", false,
+	},
 	{"error a string", 400, `{"error":"no such thing"}`, KindInvalidRequest, "", "no such thing", false},
-	{"old vLLM", 400, `{"object":"error","message":"too hot","type":"BadRequestError","param":null,"code":400}`,
-		KindInvalidRequest, "", "too hot", false},
+	{
+		"old vLLM", 400, `{"object":"error","message":"too hot","type":"BadRequestError","param":null,"code":400}`,
+		KindInvalidRequest, "", "too hot", false,
+	},
 	{"FastAPI text", 422, `{"detail":"Not like this"}`, KindInvalidRequest, "", "Not like this", false},
 	{"FastAPI list", 422, `{"detail":[{"loc":["body","messages",0,"role"],"msg":"field required","type":"x"},{"loc":[],` +
 		`"msg":"bad"}]}`, KindInvalidRequest, "", "body.messages.0.role: field required; bad", false},
 	{"FastAPI object", 422, `{"detail":{"message":"inner"}}`, KindInvalidRequest, "", "inner", false},
 	{"FastAPI odd list", 422, `{"detail":["a","b"]}`, KindInvalidRequest, "", `["a","b"]`, false},
 	{"message", 400, `{"message":"plain"}`, KindInvalidRequest, "", "plain", false},
-	{"JSON inside of message", 400, `{"error":{"message":"{\"error\":{\"code\":400,\"message\":\"deep\"}}","type":"x"}}`,
-		KindInvalidRequest, "", "deep", false},
+	{
+		"JSON inside of message", 400, `{"error":{"message":"{\"error\":{\"code\":400,\"message\":\"deep\"}}","type":"x"}}`,
+		KindInvalidRequest, "", "deep", false,
+	},
 	{"JSON of no known shape", 400, `{"foo":1}`, KindInvalidRequest, "", `{"foo":1}`, false},
 	{"text", 400, "  malformed request\n", KindInvalidRequest, "", "malformed request", false},
 	{"empty", 400, "", KindInvalidRequest, "", "upstream returned HTTP 400", false},
 	{"empty error", 400, `{"error":{}}`, KindInvalidRequest, "", "…{}}", false},
-	{"HTML", 502, "<html><head><title>502 Bad Gateway</title><style>b{}</style></head><body><center><h1>502 " +
-		"Bad&nbsp;Gateway</h1></center><script>x()</script><!-- p --></body></html>", KindUpstream, "",
-		"The model server answered HTTP 502: 502 Bad Gateway 502 Bad Gateway", false},
-	{"text with <angles> is no HTML", 400, `{"error":"use <think> & a<b"}`, KindInvalidRequest, "",
-		"use <think> & a<b", false},
+	{
+		"HTML", 502, "<html><head><title>502 Bad Gateway</title><style>b{}</style></head><body><center><h1>502 " +
+			"Bad&nbsp;Gateway</h1></center><script>x()</script><!-- p --></body></html>", KindUpstream, "",
+		"The model server answered HTTP 502: 502 Bad Gateway 502 Bad Gateway", false,
+	},
+	{
+		"text with <angles> is no HTML", 400, `{"error":"use <think> & a<b"}`, KindInvalidRequest, "",
+		"use <think> & a<b", false,
+	},
 
 	// statuses
 	{"413", 413, `{"error":"large"}`, KindInvalidRequest, "", "large", false},
-	{"401", 401, `{"error":{"message":"Incorrect API key: sk-abc"}}`, KindUpstreamAuth, "",
-		"…check the upstream's API key in its configuration.", true},
+	{
+		"401", 401, `{"error":{"message":"Incorrect API key: sk-abc"}}`, KindUpstreamAuth, "",
+		"…check the upstream's API key in its configuration.", true,
+	},
 	{"402", 402, ``, KindUpstreamAuth, "", "…configuration.", true},
 	{"403, empty", 403, ``, KindUpstreamAuth, "", "…configuration.", true},
-	{"404", 404, `{"error":{"message":"model 'x' not found"}}`, KindUnknownModel, "",
-		"The model server answered HTTP 404: model 'x' not found", false},
-	{"404, text", 404, `404 page not found`, KindUnknownModel, "",
-		"The model server answered HTTP 404: 404 page not found", false},
+	{
+		"404", 404, `{"error":{"message":"model 'x' not found"}}`, KindUnknownModel, "",
+		"The model server answered HTTP 404: model 'x' not found", false,
+	},
+	{
+		"404, text", 404, `404 page not found`, KindUnknownModel, "",
+		"The model server answered HTTP 404: 404 page not found", false,
+	},
 	{"405", 405, `405 method not allowed`, KindUpstream, "", "…HTTP 405: 405 method not allowed", true},
 	{"408", 408, ``, KindTimeout, "", "…HTTP 408: upstream returned HTTP 408", false},
 	{"415, empty", 415, ``, KindUpstream, "", "…HTTP 415", true},
 	{"429", 429, `{"error":{"message":"slow down"}}`, KindRateLimit, "", "…HTTP 429: slow down", false},
-	{"500", 500, `{"error":{"code":500,"message":"out of memory"}}`, KindUpstream, "",
-		"The model server answered HTTP 500: out of memory", false},
+	{
+		"500", 500, `{"error":{"code":500,"message":"out of memory"}}`, KindUpstream, "",
+		"The model server answered HTTP 500: out of memory", false,
+	},
 	{"501", 501, `{"error":{"message":"no embeddings"}}`, KindUpstream, "", "…HTTP 501: no embeddings", true},
-	{"503, loading", 503, `{"error":{"message":"Loading model","type":"unavailable_error","code":503}}`, KindOverloaded,
-		"", "The model server answered HTTP 503: Loading model", false},
+	{
+		"503, loading", 503, `{"error":{"message":"Loading model","type":"unavailable_error","code":503}}`, KindOverloaded,
+		"", "The model server answered HTTP 503: Loading model", false,
+	},
 	{"504", 504, ``, KindTimeout, "", "…HTTP 504", false},
 	{"529", 529, ``, KindOverloaded, "", "…HTTP 529", false},
-	{"307", 307, `<a href="/v1/chat/completions">Temporary Redirect</a>.`, KindUpstream, "",
-		"…Set the upstream's base URL to the target.", true},
+	{
+		"307", 307, `<a href="/v1/chat/completions">Temporary Redirect</a>.`, KindUpstream, "",
+		"…Set the upstream's base URL to the target.", true,
+	},
 	{"304, empty", 304, ``, KindUpstream, "", "…to the target.", true},
 	{"204", 204, ``, KindUpstream, "", "The model server answered HTTP 204: upstream returned HTTP 204", true},
 
@@ -80,8 +106,10 @@ var upstreamAnswers = []struct {
 	{"audio", 500, `{"error":{"message":"audio input is not supported"}}`, KindInvalidRequest, "", "…supported", false},
 	{"tools", 500, `{"error":{"message":"\"m\" does not support tools"}}`, KindInvalidRequest, "", "…tools", false},
 	{"tools type", 500, `{"error":{"message":"tools: must be an array"}}`, KindInvalidRequest, "", "…array", false},
-	{"tool JSON", 500, `{"error":{"message":"Failed to parse tool call arguments as JSON"}}`, KindInvalidRequest, "",
-		"…JSON", false},
+	{
+		"tool JSON", 500, `{"error":{"message":"Failed to parse tool call arguments as JSON"}}`, KindInvalidRequest, "",
+		"…JSON", false,
+	},
 	{"role", 500, `{"error":{"message":"Missing 'role' in message: {}"}}`, KindInvalidRequest, "", "…{}", false},
 	{"but 503 is not", 503, `{"error":{"message":"failed to parse"}}`, KindOverloaded, "", "…parse", false},
 }
@@ -109,28 +137,42 @@ func TestFromUpstreamContextLength(t *testing.T) {
 		body     string
 		messages string
 	}{
-		{"llama.cpp", 400, `{"error":{"code":400,"message":"request (13392 tokens) exceeds the available context size ` +
-			`(8192 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":13392,"n_ctx":8192}}`,
-			"prompt is too long: 13392 tokens > 8192 maximum"},
-		{"llama.cpp, sizes in the text only", 400,
+		{
+			"llama.cpp", 400, `{"error":{"code":400,"message":"request (13392 tokens) exceeds the available context size ` +
+				`(8192 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":13392,"n_ctx":8192}}`,
+			"prompt is too long: 13392 tokens > 8192 maximum",
+		},
+		{
+			"llama.cpp, sizes in the text only", 400,
 			`{"error":{"message":"request (13392 tokens) exceeds the available context size (8192 tokens)"}}`,
-			"prompt is too long: 13392 tokens > 8192 maximum"},
-		{"llama.cpp, no sizes", 400, `{"error":{"message":"the request exceeds the available context size"}}`,
-			"prompt is too long: the request exceeds the available context size"},
+			"prompt is too long: 13392 tokens > 8192 maximum",
+		},
+		{
+			"llama.cpp, no sizes", 400, `{"error":{"message":"the request exceeds the available context size"}}`,
+			"prompt is too long: the request exceeds the available context size",
+		},
 		{"vLLM", 400, `{"error":{"message":"This model's maximum context length is 4096 tokens. However, you requested ` +
 			`5000 tokens (4900 in the messages, 100 in the completion)."}}`, "prompt is too long: 5000 tokens > 4096 maximum"},
-		{"vLLM, no request size", 400, `{"object":"error","message":"maximum context length is 4096 tokens"}`,
-			"prompt is too long: maximum context length is 4096 tokens"},
-		{"SGLang", 400, `{"message":"The input (5000 tokens) is longer than the model's context length (4096 tokens)."}`,
-			"prompt is too long: 5000 tokens > 4096 maximum"},
+		{
+			"vLLM, no request size", 400, `{"object":"error","message":"maximum context length is 4096 tokens"}`,
+			"prompt is too long: maximum context length is 4096 tokens",
+		},
+		{
+			"SGLang", 400, `{"message":"The input (5000 tokens) is longer than the model's context length (4096 tokens)."}`,
+			"prompt is too long: 5000 tokens > 4096 maximum",
+		},
 		{"by code", 400, `{"error":{"message":"nope","code":"context_length_exceeded"}}`, "prompt is too long: nope"},
 		{"by type", 400, `{"error":{"message":"nope","type":"exceed_context_size_error"}}`, "prompt is too long: nope"},
-		{"as 500", 500, `{"error":{"message":"input is too long for n_ctx"}}`,
-			"prompt is too long: input is too long for n_ctx"},
+		{
+			"as 500", 500, `{"error":{"message":"input is too long for n_ctx"}}`,
+			"prompt is too long: input is too long for n_ctx",
+		},
 		{"as 413", 413, `prompt is too long: 9 tokens`, "prompt is too long: 9 tokens"},
 		{"Context Length … exceeded", 422, `Context Length was exceeded`, "prompt is too long: Context Length was exceeded"},
-		{"numbers beyond all bounds", 400, `maximum context length is 99999999999999999999 tokens`,
-			"prompt is too long: maximum context length is 99999999999999999999 tokens"},
+		{
+			"numbers beyond all bounds", 400, `maximum context length is 99999999999999999999 tokens`,
+			"prompt is too long: maximum context length is 99999999999999999999 tokens",
+		},
 	} {
 		e := FromUpstream(tt.status, nil, []byte(tt.body))
 		if e.Kind != KindContextLength {

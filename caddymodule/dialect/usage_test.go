@@ -34,8 +34,10 @@ func TestAnswerInfo(t *testing.T) {
 	}{
 		"a whole answer": {`{"id":"a","choices":[{"finish_reason":"length","index":1},{"finish_reason":"stop","index":0}]` +
 			counted + `}`, "a", []string{"stop", "length"}},
-		"without indexes": {`{"choices":[{"finish_reason":"stop"},{"finish_reason":"tool_calls"}]}`, "",
-			[]string{"stop", "tool_calls"}},
+		"without indexes": {
+			`{"choices":[{"finish_reason":"stop"},{"finish_reason":"tool_calls"}]}`, "",
+			[]string{"stop", "tool_calls"},
+		},
 		"not ended":          {`{"id":"a","choices":[{"finish_reason":null}]}`, "a", nil},
 		"of the wrong types": {`{"id":7,"choices":[7,{"finish_reason":{}},[],[0]]}`, "", nil},
 		"too long":           {`{"id":"` + long + `","choices":[{"finish_reason":"` + long + `"}]}`, "", nil},
@@ -52,8 +54,10 @@ func TestAnswerInfo(t *testing.T) {
 	for _, c := range []struct {
 		op   dialect.Operation
 		body string
-	}{{chat, `{"model":"m","stream":true,"n":2,"messages":[]}`},
-		{messages, `{"model":"m","stream":true,"max_tokens":9,"messages":[{"role":"user","content":"u"}]}`}} {
+	}{
+		{chat, `{"model":"m","stream":true,"n":2,"messages":[]}`},
+		{messages, `{"model":"m","stream":true,"max_tokens":9,"messages":[{"role":"user","content":"u"}]}`},
+	} {
 		call, a := infoOf(t, c.op, c.body)
 		stream := call.NewStream()
 		for _, b := range []byte(`data: {"id":"a","choices":[[0],{"index":1,"finish_reason":"length"}]}` + "\n\n" +

@@ -26,8 +26,10 @@ func TestWaits(t *testing.T) {
 		{"queue timeout", QueueTimeout("m"), true},
 		{"offline", Offline("m"), true},
 		{"the model server's own limit", FromUpstream(429, nil, []byte(`{"error":{"message":"Too many requests."}}`)), true},
-		{"the model server's own words",
-			FromUpstream(429, nil, []byte(`{"error":{"message":"Slow down. Please try again in 7.5s."}}`)), true},
+		{
+			"the model server's own words",
+			FromUpstream(429, nil, []byte(`{"error":{"message":"Slow down. Please try again in 7.5s."}}`)), true,
+		},
 		{"overloaded", Overloaded("The gateway is shutting down."), false},
 		{"the model server is loading", FromUpstream(503, nil, []byte(`{"error":{"message":"Loading model"}}`)), false},
 	} {

@@ -54,8 +54,10 @@ func TestJSONPrefixDepth(t *testing.T) {
 }
 
 func FuzzJSONPrefix(f *testing.F) {
-	for _, text := range []string{`{"a":[1,2.5e-3,true,null,"\u00e9\n"]}`, `{"a":1}x`, `[[[`, `"\ud800`, `-0`,
-		"{\"\x80\":0}"} {
+	for _, text := range []string{
+		`{"a":[1,2.5e-3,true,null,"\u00e9\n"]}`, `{"a":1}x`, `[[[`, `"\ud800`, `-0`,
+		"{\"\x80\":0}",
+	} {
 		f.Add(text, 3)
 	}
 	f.Fuzz(func(t *testing.T, text string, cut int) {

@@ -10,8 +10,10 @@ import (
 // Quoting and unquoting returns the same text, with a special character at any index.
 func TestAppendQuoted(t *testing.T) {
 	t.Parallel()
-	for _, special := range []string{"", "\"", "\\", "\n", "\r", "\t", "\x00", "\x1f", "\x7f", "\u0080", "é", "€", "😀",
-		"\xff", "\xe2\x82"} {
+	for _, special := range []string{
+		"", "\"", "\\", "\n", "\r", "\t", "\x00", "\x1f", "\x7f", "\u0080", "é", "€", "😀",
+		"\xff", "\xe2\x82",
+	} {
 		for length := range 20 {
 			for at := range length + 1 {
 				text := strings.Repeat("a", at) + special + strings.Repeat("!", length-at) + special

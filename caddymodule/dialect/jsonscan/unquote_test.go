@@ -6,8 +6,10 @@ import (
 )
 
 func FuzzUnquote(f *testing.F) {
-	for _, s := range []string{`""`, `"a\"\\\/\b\f\n\r\tz"`, `"\u00e9\uD83D\ude00é"`, `"\ud83d"`, `"\ud83dx\u0041"`,
-		`"\ude00\ud83d"`, `"\ud83d\ud83d\ude00"`, "\"\xff\xc3(\"", `"\uFFFd"`} {
+	for _, s := range []string{
+		`""`, `"a\"\\\/\b\f\n\r\tz"`, `"\u00e9\uD83D\ude00é"`, `"\ud83d"`, `"\ud83dx\u0041"`,
+		`"\ude00\ud83d"`, `"\ud83d\ud83d\ude00"`, "\"\xff\xc3(\"", `"\uFFFd"`,
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, quoted []byte) {

@@ -52,8 +52,10 @@ func TestEventReader(t *testing.T) {
 		{"a second BOM is text", "\ufeff\ufeffdata: a\n\ndata: \ufeff\n\n", []string{"|\ufeff"}},
 		{"no blank line at the end", "data: a\n\ndata: b\n", []string{"|a", "|b"}},
 		{"no line end at the end", "data: a\n\ndata: b", []string{"|a", "|b"}},
-		{"text that looks like a stream", `data: {"t":"data: x\n\nevent: error\n\n[DONE]"}` + "\n\n",
-			[]string{`|{"t":"data: x\n\nevent: error\n\n[DONE]"}`}},
+		{
+			"text that looks like a stream", `data: {"t":"data: x\n\nevent: error\n\n[DONE]"}` + "\n\n",
+			[]string{`|{"t":"data: x\n\nevent: error\n\n[DONE]"}`},
+		},
 		{"UTF-8", "data: grüße 日本 🙂\n\n", []string{"|grüße 日本 🙂"}},
 		{"nothing", "", nil},
 		{"blank lines", "\n\r\n\r", nil},

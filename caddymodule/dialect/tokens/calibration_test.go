@@ -23,8 +23,10 @@ func longPrompt(t *testing.T, n int, tools any) *Prompt {
 	}, tools)
 }
 
-var oneTool = []map[string]any{{"type": "function",
-	"function": map[string]any{"name": "look", "parameters": map[string]any{"type": "object"}}}}
+var oneTool = []map[string]any{{
+	"type":     "function",
+	"function": map[string]any{"name": "look", "parameters": map[string]any{"type": "object"}},
+}}
 
 func TestCountBeforeAnythingIsKnown(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
@@ -72,8 +74,10 @@ func TestCountGoesOnFromTheLongestKnownBeginning(t *testing.T) {
 // Keys share the ratio, but not the counts of prompts.
 func TestKeysShareNoCounts(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
-	messages := []map[string]any{{"role": "user", "content": strings.Repeat("some words ", 200)},
-		{"role": "assistant", "content": "yes"}}
+	messages := []map[string]any{
+		{"role": "user", "content": strings.Repeat("some words ", 200)},
+		{"role": "assistant", "content": "yes"},
+	}
 	whole := promptOf(t, messages, nil)
 	c.LearnCount(testRegistration, testKey, promptOf(t, messages[:1], nil), 7)
 	c.LearnCount(testRegistration, testKey, whole, 9)

@@ -45,8 +45,10 @@ func TestTextIsCutAtRunes(t *testing.T) {
 
 // Counting takes time in proportion to the size of the text, for any text.
 func TestCountingIsBounded(t *testing.T) {
-	for name, unit := range map[string]string{"letters": "a", "spaces": " ", "signs": "=-", "broken": "\xff\xfe",
-		"mixed": "aB9 ", "lines": " \n", "tabs": "\v\n"} {
+	for name, unit := range map[string]string{
+		"letters": "a", "spaces": " ", "signs": "=-", "broken": "\xff\xfe",
+		"mixed": "aB9 ", "lines": " \n", "tabs": "\v\n",
+	} {
 		text := strings.Repeat(unit, 32<<10/len(unit))
 		start := time.Now()
 		n := NewCounter().Text(testKey, text)
@@ -95,8 +97,11 @@ func TestEstimate(t *testing.T) {
 		{"nothing", `[]`, ``, Estimate{Tokens: 3}},
 		{"no array", `{}`, `null`, Estimate{Tokens: 3}},
 		{"text", `[{"role":"user","content":` + hello + `}]`, ``, Estimate{Tokens: 3 + 4 + 1 + 2}},
-		{"parts", `[{"role":"user","content":[{"type":"text","text":` + hello + `},{"type":"text","text":` + hello + `}]}]`,
-			``, Estimate{Tokens: 3 + 4 + 1 + 4}},
+		{
+			"parts", `[{"role":"user","content":[{"type":"text","text":` + hello + `},{"type":"text","text":` + hello + `}]}]`,
+			``,
+			Estimate{Tokens: 3 + 4 + 1 + 4},
+		},
 		{
 			"call and result", `[{"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function",` +
 				`"function":{"name":"hello","arguments":"hello world"}}]},` +
@@ -106,12 +111,19 @@ func TestEstimate(t *testing.T) {
 		},
 		{"tools", `[]`, `["hello"]`, Estimate{Tokens: 3 + 40 + 8 + 3, Tools: true}},
 		{"empty tools", `[]`, `[ ]`, Estimate{Tokens: 3}},
-		{"image elsewhere", `[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://e.com/a.png"}}]}]`,
-			``, Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true}},
-		{"image as a string", `[{"role":"user","content":[{"type":"image_url","image_url":"https://e.com/a.png"}]}]`, ``,
-			Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true}},
-		{"sound", `[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"aaaa"}}]}]`, ``,
-			Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true}},
+		{
+			"image elsewhere", `[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://e.com/a.png"}}]}]`,
+			``,
+			Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true},
+		},
+		{
+			"image as a string", `[{"role":"user","content":[{"type":"image_url","image_url":"https://e.com/a.png"}]}]`, ``,
+			Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true},
+		},
+		{
+			"sound", `[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"aaaa"}}]}]`, ``,
+			Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true},
+		},
 		{
 			"thinking of the turn that goes on, once",
 			`[{"role":"user","content":""},{"role":"assistant","content":"","reasoning_content":` + hello + `,"reasoning":` +
@@ -125,8 +137,10 @@ func TestEstimate(t *testing.T) {
 			``,
 			Estimate{Tokens: 3 + 5 + 5},
 		},
-		{"odd values", `[null,1,{"role":1,"content":null,"tool_calls":{}},{"content":[1,{"text":2,"image_url":3}]}]`, ``,
-			Estimate{Tokens: 3 + 4*4 + 1000, Media: true}},
+		{
+			"odd values", `[null,1,{"role":1,"content":null,"tool_calls":{}},{"content":[1,{"text":2,"image_url":3}]}]`, ``,
+			Estimate{Tokens: 3 + 4*4 + 1000, Media: true},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -61,8 +61,10 @@ func TestImageTokens(t *testing.T) {
 			}
 		})
 	}
-	for _, url := range []string{`"data:image/png,abc"`, `"data:image/png;base64,!!"`, `"https://example.com/a.png"`,
-		`null`, ``, `""`} {
+	for _, url := range []string{
+		`"data:image/png,abc"`, `"data:image/png;base64,!!"`, `"https://example.com/a.png"`,
+		`null`, ``, `""`,
+	} {
 		if got := imageTokens([]byte(url)); got != tokensOfUnknownImage {
 			t.Errorf("%s: %d tokens", url, got)
 		}
