@@ -80,7 +80,7 @@ type App struct {
 var listeners = caddy.NewUsagePool()
 
 // The values of key_metrics.
-const on, off = "on", "off"
+const keyMetricsOn, keyMetricsOff = "on", "off"
 
 // CaddyModule returns the module's registration.
 func (*App) CaddyModule() caddy.ModuleInfo {
@@ -123,7 +123,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return a.Edge.UnmarshalCaddyfile(d)
 		}}),
 		options.Once(options.Size("max_memory", &a.MaxMemory)),
-		options.Once(options.Word("key_metrics", &a.KeyMetrics, on, off)),
+		options.Once(options.Word("key_metrics", &a.KeyMetrics, keyMetricsOn, keyMetricsOff)),
 		options.Once(options.Text("connectors", &a.Connectors)),
 	}.Unmarshal(d)
 }
@@ -145,8 +145,9 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err := a.provisionMemory(); err != nil {
 		return err
 	}
-	if a.KeyMetrics = cmp.Or(a.KeyMetrics, off); a.KeyMetrics != on && a.KeyMetrics != off {
-		return fmt.Errorf("key_metrics: %q is neither %s nor %s", a.KeyMetrics, on, off)
+	a.KeyMetrics = cmp.Or(a.KeyMetrics, keyMetricsOff)
+	if a.KeyMetrics != keyMetricsOn && a.KeyMetrics != keyMetricsOff {
+		return fmt.Errorf("key_metrics: %q is neither %s nor %s", a.KeyMetrics, keyMetricsOn, keyMetricsOff)
 	}
 	config, err := a.Storage.config(a.Edge)
 	if err != nil {
@@ -175,9 +176,9 @@ func (a *App) Provision(ctx caddy.Context) error {
 	}}
 	a.server = &serve.Server{
 		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, Reserve: a.gateway.ReserveTunnel, StatusOf: statusOf,
-		ClientIP: clientAddr, Observer: metrics.Observer{Keys: a.KeyMetrics == on}, Logger: a.logger,
+		ClientIP: clientAddr, Observer: metrics.Observer{Keys: a.KeyMetrics == keyMetricsOn}, Logger: a.logger,
 	}
-	return metrics.Register(ctx.GetMetricsRegistry(), a.gateway, a.KeyMetrics == on)
+	return metrics.Register(ctx.GetMetricsRegistry(), a.gateway, a.KeyMetrics == keyMetricsOn)
 }
 
 // provisionMemory sets and checks MaxMemory.

@@ -9,373 +9,273 @@ import (
 	"github.com/postern-dev/postern/tests/harness"
 )
 
-const module = "github.com/postern-dev/postern/"
+const module = "github.com/postern-dev/postern"
 
-// An importRule says what packages must not depend on, directly or through
-// others, and why. A path ending in "/..." stands for a whole tree.
-type importRule struct {
-	from   []string // packages, below the module's path
-	forbid []string // full import paths
-	except []string // full import paths that are fine within forbid
-	why    string
+// helpers are packages that most others may import.
+const helpers = " connector/panics connector/text connector/wait"
+
+// importRules lists the packages of this module that a package may import. Together, the rows also bound
+// what a package reaches through others. A path that ends in "/..." stands for a tree.
+var importRules = []struct{ packages, mayImport, why string }{
+	{"caddymodule/dialect/jsonscan caddymodule/dialect/sse", "",
+		"scanning JSON and reading events are libraries: they know no dialect"},
+	{"caddymodule/dialect/kept caddymodule/dialect/tokens", "caddymodule/dialect/jsonscan",
+		"keeping responses and counting tokens need JSON alone"},
+	{"caddymodule/dialect", "caddymodule/compat caddymodule/dialect/..." + helpers,
+		"translation is pure: it can be tested, fuzzed and reused alone"},
+	{"caddymodule/scope caddymodule/compat caddymodule/health connector/version", "",
+		"matching and names are pure: they can be tested, fuzzed and reused alone"},
+	{"connector/link connector/link/blocks", helpers, "the wire is pure: it can be tested, fuzzed and reused alone"},
+	{"connector/logs connector/panics connector/text connector/wait caddymodule/program caddymodule/subscribe", "",
+		"they work on text, log lines, panics and functions, and do not depend on their callers"},
+	{"connector/memory", "", "a budget counts bytes by name; it is the same for gateway and connector"},
+	{"caddymodule/limits", "", "limits are arithmetic on amounts and times; queue waits for them"},
+	{"caddymodule/fair", "connector/panics connector/wait", "shares know keys, addresses and numbers alone"},
+	{"caddymodule/queue", "caddymodule/fair caddymodule/limits connector/panics connector/wait",
+		"a queue knows names, keys and numbers; the caller sets its bounds"},
+	{"caddymodule/newest", "", "which configuration is in force depends only on the order of their starts"},
+
+	{"caddymodule/store",
+		"caddymodule/compat caddymodule/limits caddymodule/program caddymodule/scope caddymodule/subscribe" + helpers,
+		"the store contains records and scopes; it does not depend on how they are requested"},
+	{"caddymodule/signin", "caddymodule/fair caddymodule/store connector/logs" + helpers,
+		"users need only records; they depend on neither tunnels and pages nor usage"},
+	{"caddymodule/activity", "caddymodule/store caddymodule/subscribe connector/logs" + helpers,
+		"usage needs only records; it depends on neither tunnels and pages nor users"},
+	{"caddymodule/tunnel", "caddymodule/fair caddymodule/health caddymodule/scope caddymodule/subscribe " +
+		"connector/link/... connector/logs connector/version" + helpers,
+		"the gateway's end of tunnels shares the protocol with the connector; of the gateway, it needs only scopes, " +
+			"fair shares and the names of states"},
+	{"caddymodule/pairing",
+		"caddymodule/fair caddymodule/store caddymodule/subscribe caddymodule/tunnel connector/link connector/logs" + helpers,
+		"pairing connects the tunnels, where devices wait, with the store, where decisions are recorded"},
+	{"caddymodule/rotation", "caddymodule/store caddymodule/tunnel connector/link connector/logs" + helpers,
+		"rotation connects the tunnels, over which tokens are offered, with the store, which keeps their hashes"},
+	{"caddymodule/events", "caddymodule/fair caddymodule/limits caddymodule/newest caddymodule/store caddymodule/tunnel " +
+		"connector/logs" + helpers,
+		"events are made of records and tunnels alone, so that no request can get into one"},
+	{"caddymodule/serve", "caddymodule/activity caddymodule/compat caddymodule/dialect/... caddymodule/fair " +
+		"caddymodule/limits caddymodule/queue caddymodule/scope caddymodule/store caddymodule/subscribe caddymodule/tunnel " +
+		"connector/link/... connector/logs connector/memory connector/version" + helpers,
+		"the request path needs keys, queues and tunnels, but no users, pages or metrics"},
+	{"caddymodule/downloads", "connector/text connector/version",
+		"the connectors to hand out are files and scripts; who serves them is not their concern"},
+	{"caddymodule/manage", "caddymodule/activity caddymodule/compat caddymodule/dialect/... caddymodule/downloads " +
+		"caddymodule/fair caddymodule/health caddymodule/limits caddymodule/pairing caddymodule/program caddymodule/scope " +
+		"caddymodule/signin caddymodule/store caddymodule/subscribe caddymodule/tunnel connector/link/... connector/logs " +
+		"connector/version" + helpers,
+		"management works on the store and the tunnels, the same behind console, admin endpoint and command line"},
+	{"caddymodule/gateway", "caddymodule/activity caddymodule/downloads caddymodule/events caddymodule/fair " +
+		"caddymodule/manage caddymodule/newest caddymodule/pairing caddymodule/rotation caddymodule/serve " +
+		"caddymodule/signin caddymodule/store caddymodule/tunnel connector/link connector/memory connector/version" + helpers,
+		"the state that outlives a configuration does not depend on console, connectors, commands or metrics, " +
+			"and knows clusters by an interface"},
+	{"caddymodule/console", "caddymodule/activity caddymodule/compat caddymodule/dialect caddymodule/downloads " +
+		"caddymodule/fair caddymodule/health caddymodule/limits caddymodule/manage caddymodule/program caddymodule/scope " +
+		"caddymodule/signin caddymodule/store connector/logs docs" + helpers,
+		"pages show what management reports; they do not run connectors"},
+	{"caddymodule/metrics", "caddymodule/dialect caddymodule/events caddymodule/gateway caddymodule/limits " +
+		"caddymodule/manage caddymodule/queue caddymodule/serve caddymodule/tunnel connector/version" + helpers,
+		"metrics observe; nothing but the modules depends on them"},
+
+	{"caddymodule/cluster", "caddymodule/store" + helpers,
+		"the rule by which gateways serve needs the store alone; it reaches the other gateways through functions"},
+	{"caddymodule/cluster/etcd", "caddymodule/store" + helpers,
+		"it implements the key-value store below the records, and nothing else"},
+	{"caddymodule/cluster/certstore", "caddymodule/store" + helpers,
+		"it implements certmagic's storage on the key-value store below the records, and nothing else"},
+	{"caddymodule/cluster/peer", "caddymodule/tunnel connector/dial connector/link/... connector/logs" + helpers,
+		"the connections between gateways carry tunnels and messages; what the messages mean is not their concern"},
+	{"caddymodule/cluster/owner",
+		"caddymodule/limits caddymodule/queue caddymodule/store caddymodule/tunnel connector/link connector/logs" + helpers,
+		"counting for other gateways needs queues, records and a stream; it opens no connections"},
+	{"caddymodule/cluster/edge", "caddymodule/activity caddymodule/cluster caddymodule/cluster/owner " +
+		"caddymodule/cluster/peer caddymodule/dialect/... caddymodule/gateway caddymodule/signin caddymodule/store " +
+		"caddymodule/tunnel connector/link" + helpers,
+		"it puts a gateway's part in a cluster together; the modules choose the kind of store"},
+
+	{"caddymodule/options", "", "options of a Caddyfile can be parsed for any module"},
+	{"caddymodule/scripted", helpers, "the built-in model server is a model server like any other"},
+	{"caddymodule/cli/up", "caddymodule/gateway caddymodule/manage caddymodule/program caddymodule/scope " +
+		"caddymodule/scripted caddymodule/store connector/agent connector/config connector/upstream connector/version" +
+		helpers,
+		"only `caddy gateway up` runs a connector in the gateway's process"},
+	{"caddymodule/cli", "caddymodule/cli/up caddymodule/compat caddymodule/downloads caddymodule/gateway " +
+		"caddymodule/health caddymodule/limits caddymodule/manage caddymodule/program caddymodule/scope caddymodule/store " +
+		"connector/usage connector/version" + helpers,
+		"commands call the management API, or the store of a gateway that is stopped"},
+	{"caddymodule", "caddymodule/... connector/link connector/version" + helpers,
+		"the modules choose the kind of store and put the gateway together; they run no connector"},
+	{".", "caddymodule", "xcaddy imports it: it registers the modules and does nothing else"},
+	{"cmd/postern", ". connector/version", "the program is Caddy with the modules"},
+	{"docs", "", "documents are data"},
+
+	{"connector/service", "", "a machine's services have nothing to do with tunnels"},
+	{"connector/usage", "connector/text", "it corrects the command lines of both programs, whatever their commands do"},
+	{"connector/config", "connector/link/... connector/memory" + helpers,
+		"a configuration is read and written without a gateway or a model server"},
+	{"connector/dial", "connector/config connector/link/... connector/logs connector/memory" + helpers,
+		"connecting does not depend on the use of the connection"},
+	{"connector/upstream", "connector/config connector/link/... connector/logs connector/memory" + helpers,
+		"the model server's side serves requests; it must not depend on which tunnel they come from"},
+	{"connector/agent", "connector/config connector/dial connector/link/... connector/logs connector/memory " +
+		"connector/upstream connector/version" + helpers,
+		"the life of a tunnel is built from connections and upstreams; it depends on no commands"},
+	{"connector/update", "connector/link connector/service" + helpers,
+		"an update replaces a file and restarts services; it sees tunnels only through the state of processes"},
+	{"connector/doctor", "connector/agent connector/config connector/dial connector/link connector/upstream " +
+		"connector/version" + helpers,
+		"the checks return findings; the program prints them"},
+	{"connector", "connector/...", "the connector is small and runs on other machines: it must not contain the gateway"},
+
+	{rigPackages, "connector/link connector/panics connector/text tests/rig/...",
+		"the rigs run the real programs, so that commands can use them as well as tests"},
 }
 
-func importRules() []importRule {
-	const (
-		caddy = "github.com/caddyserver/caddy/v2/..."
-		bbolt = "go.etcd.io/bbolt/..."
-		ours  = "github.com/postern-dev/postern/..."
-	)
-	return []importRule{
-		{
-			from:   []string{"caddymodule/dialect/jsonscan", "caddymodule/dialect/sse"},
-			forbid: []string{ours, "net/http"},
-			why:    "scanning JSON and reading events are libraries: they know no dialect",
-		},
-		{
-			from:   []string{"caddymodule/dialect/kept", "caddymodule/dialect/tokens"},
-			forbid: []string{ours, "net/http"},
-			except: []string{module + "caddymodule/dialect/jsonscan"},
-			why:    "keeping responses and counting tokens need JSON alone",
-		},
-		{
-			from: []string{"caddymodule/dialect", "caddymodule/scope", "caddymodule/compat", "caddymodule/health",
-				"connector/link", "connector/link/blocks", "connector/version"},
-			forbid: []string{ours},
-			except: []string{module + "connector/panics", module + "connector/wait", module + "connector/text",
-				module + "caddymodule/compat", module + "caddymodule/dialect/..."},
-			why: "translation, matching and the wire are pure: they can be tested, fuzzed and reused alone",
-		},
-		{
-			from:   []string{"caddymodule/store"},
-			forbid: []string{ours, "net/http"},
-			except: []string{module + "caddymodule/limits", module + "caddymodule/subscribe", module + "caddymodule/scope",
-				module + "caddymodule/compat", module + "caddymodule/program", module + "connector/panics",
-				module + "connector/wait", module + "connector/text"},
-			why: "the store contains records and scopes; it does not depend on how they are requested",
-		},
-		{
-			from:   []string{"caddymodule/cluster/etcd"},
-			forbid: []string{ours},
-			except: []string{module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/subscribe",
-				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program",
-				module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why: "it implements the key-value store below the records, and nothing else",
-		},
-		{
-			from:   []string{"caddymodule/cluster/certstore"},
-			forbid: []string{ours},
-			except: []string{module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/subscribe",
-				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program",
-				module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why: "it implements certmagic's storage on the key-value store below the records, and nothing else",
-		},
-		{
-			from:   []string{"caddymodule/cluster/peer"},
-			forbid: []string{ours},
-			except: []string{
-				module + "caddymodule/tunnel", module + "caddymodule/subscribe", module + "caddymodule/scope",
-				module + "caddymodule/fair", module + "caddymodule/health", module + "connector/dial", module + "connector/config",
-				module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/panics",
-				module + "connector/wait", module + "connector/text", module + "connector/version",
-			},
-			why: "the connections between gateways carry tunnels and messages; what the messages mean is not their concern",
-		},
-		{
-			from:   []string{"caddymodule/tunnel"},
-			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "connector/link/...", module + "connector/panics",
-				module + "connector/wait", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair",
-				module + "caddymodule/health", module + "connector/logs", module + "connector/version"},
-			why: "the gateway's end of tunnels shares the protocol with the connector; of the gateway, it needs only scopes, " +
-				"fair shares and the names of states",
-		},
-		{
-			from: []string{"connector/text", "connector/logs", "connector/panics", "caddymodule/subscribe",
-				"caddymodule/program"},
-			forbid: []string{ours, "net/http"},
-			why:    "they work on text, log lines, panics and functions, and do not depend on their callers",
-		},
-		{
-			from:   []string{"connector/memory"},
-			forbid: []string{ours, "net/http"},
-			why:    "a budget counts bytes by name; it is the same for gateway and connector",
-		},
-		{
-			from:   []string{"caddymodule/limits"},
-			forbid: []string{ours, "net/http", "context"},
-			why:    "limits are arithmetic on amounts and times; queue waits for them",
-		},
-		{
-			from:   []string{"caddymodule/queue", "caddymodule/fair"},
-			forbid: []string{ours, "net/http"},
-			except: []string{module + "caddymodule/fair", module + "caddymodule/limits", module + "connector/panics",
-				module + "connector/wait"},
-			why: "a queue knows names, keys, addresses and numbers; the caller sets its bounds",
-		},
-		{
-			from:   []string{"caddymodule/signin", "caddymodule/activity"},
-			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store",
-				module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat",
-				module + "caddymodule/fair", module + "connector/logs", module + "connector/panics", module + "connector/wait",
-				module + "connector/text"},
-			why: "users and usage need only records; they depend neither on tunnels and pages nor on each other",
-		},
-		{
-			from:   []string{"caddymodule/activity"},
-			forbid: []string{"net/http"},
-			why:    "serve decides which data of a request may be kept: activity must not see the request",
-		},
-		{
-			from:   []string{"caddymodule/pairing"},
-			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store",
-				module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat",
-				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version",
-				module + "caddymodule/health", module + "connector/link/...", module + "connector/logs",
-				module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why: "pairing connects the tunnels, where devices wait, with the store, where decisions are recorded; it needs no " +
-				"other package",
-		},
-		{
-			from:   []string{"caddymodule/newest"},
-			forbid: []string{ours, "net/http"},
-			why:    "which configuration is in force depends only on the order of their starts",
-		},
-		{
-			from:   []string{"caddymodule/events"},
-			forbid: []string{ours},
-			except: []string{
-				module + "caddymodule/newest", module + "caddymodule/subscribe", module + "connector/logs",
-				module + "connector/panics", module + "connector/wait", module + "connector/text", module + "caddymodule/limits",
-				module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope",
-				module + "caddymodule/compat",
-				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version",
-				module + "caddymodule/health", module + "connector/link/...",
-			},
-			why: "events are made of records and tunnels alone, so that no request can get into one",
-		},
-		{
-			from:   []string{"caddymodule/serve"},
-			forbid: []string{ours, "github.com/prometheus/..."},
-			except: []string{
-				module + "caddymodule/activity", module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan",
-				module + "caddymodule/dialect/kept",
-				module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/queue",
-				module + "caddymodule/subscribe", module + "connector/logs", module + "connector/panics",
-				module + "connector/wait", module + "connector/text", module + "caddymodule/limits", module + "caddymodule/store",
-				module + "caddymodule/program", module + "caddymodule/scope",
-				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel",
-				module + "connector/version", module + "caddymodule/health", module + "connector/link/...",
-				module + "connector/memory",
-			},
-			why: "the request path needs keys, queues and tunnels, but no users, pages or metrics",
-		},
-		{
-			from: []string{"caddymodule/gateway"},
-			forbid: []string{module + "caddymodule/console", module + "caddymodule/scripted", module + "connector/agent",
-				module + "caddymodule/cli/...", "github.com/prometheus/..."},
-			why: "the state that outlives a configuration does not depend on the console, connectors, commands or metrics",
-		},
-		{
-			from:   []string{"caddymodule/downloads"},
-			forbid: []string{ours, "net/http"},
-			except: []string{module + "connector/text", module + "connector/version"},
-			why:    "the connectors to hand out are files and scripts; who serves them is not their concern",
-		},
-		{
-			from:   []string{"caddymodule/rotation"},
-			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store",
-				module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat",
-				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version",
-				module + "caddymodule/health", module + "connector/link/...", module + "connector/logs",
-				module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why: "rotation connects the tunnels, over which tokens are offered, with the store, which keeps their hashes; it " +
-				"needs no other package",
-		},
-		{
-			from:   []string{"caddymodule/manage"},
-			forbid: []string{ours},
-			except: []string{
-				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/limits",
-				module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/tunnel",
-				module + "connector/version", module + "caddymodule/health", module + "connector/link/...",
-				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity",
-				module + "caddymodule/fair", module + "caddymodule/subscribe", module + "connector/logs",
-				module + "connector/panics", module + "connector/wait", module + "connector/text",
-				module + "caddymodule/downloads", module + "connector/version", module + "caddymodule/dialect",
-				module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens",
-				module + "caddymodule/dialect/kept",
-			},
-			why: "management works on the store and the tunnels, the same behind console, admin endpoint and command line",
-		},
-		{
-			from:   []string{"caddymodule/console"},
-			forbid: []string{module + "caddymodule/scripted", module + "connector", module + "connector/agent"},
-			why:    "pages show what management reports; they do not run connectors",
-		},
-		{
-			from: []string{
-				"connector", "connector/agent", "connector/config", "connector/dial", "connector/doctor", "connector/link",
-				"connector/memory",
-				"connector/logs", "connector/panics", "connector/service", "connector/text", "connector/update",
-				"connector/upstream", "connector/usage", "connector/version",
-			},
-			forbid: []string{caddy, bbolt, module + "caddymodule/...", "github.com/prometheus/..."},
-			why:    "the connector is small and runs on other machines: it must not contain the gateway",
-		},
-		{
-			from:   []string{"connector/text", "connector/service"},
-			forbid: []string{ours},
-			why:    "safe text and a machine's services have nothing to do with tunnels",
-		},
-		{
-			from:   []string{"connector/usage"},
-			forbid: []string{ours},
-			except: []string{module + "connector/text"},
-			why:    "it corrects the command lines of both programs, whatever their commands do",
-		},
-		{
-			from:   []string{"connector/config"},
-			forbid: []string{ours, "github.com/coder/websocket"},
-			except: []string{module + "connector/link/...", module + "connector/memory", module + "connector/panics",
-				module + "connector/wait", module + "connector/text"},
-			why: "a configuration is read and written without a gateway or a model server",
-		},
-		{
-			from:   []string{"connector/dial"},
-			forbid: []string{ours},
-			except: []string{module + "connector/config", module + "connector/link/...", module + "connector/memory",
-				module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why: "connecting does not depend on the use of the connection",
-		},
-		{
-			from:   []string{"connector/upstream"},
-			forbid: []string{ours, "github.com/coder/websocket"},
-			except: []string{module + "connector/config", module + "connector/link/...", module + "connector/memory",
-				module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why: "the model server's side serves requests; it must not depend on which tunnel they come from",
-		},
-		{
-			from:   []string{"connector/agent"},
-			forbid: []string{ours},
-			except: []string{
-				module + "connector/config", module + "connector/dial", module + "connector/link/...", module + "connector/memory",
-				module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text",
-				module + "connector/upstream", module + "connector/version",
-			},
-			why: "the life of a tunnel is built from connections and upstreams; it depends on no commands, and shares only " +
-				"the protocol with the gateway",
-		},
-		{
-			from:   []string{"connector/doctor"},
-			forbid: []string{module + "connector", module + "connector/service"},
-			why:    "the checks return findings; the program prints them",
-		},
-		{
-			from:   []string{"connector/update"},
-			forbid: []string{ours},
-			except: []string{module + "connector/link", module + "connector/service", module + "connector/panics",
-				module + "connector/wait", module + "connector/text"},
-			why: "an update replaces a file and restarts services; it sees tunnels only through the state of processes",
-		},
-		{
-			from:   []string{"connector", "caddymodule", "caddymodule/cli"},
-			forbid: []string{module + "tests/...", "github.com/santhosh-tekuri/..."},
-			why:    "the programs serve the descriptions that tests have written; they do not generate or validate them",
-		},
-		{
-			from:   []string{"tests/rig", "tests/rig/chromium", "tests/rig/freeport", "tests/rig/lab", "tests/rig/modelserver"},
-			forbid: []string{caddy, module + "caddymodule/...", "testing"},
-			why:    "it runs the real programs and reports errors, so that commands can use it as well as tests",
-		},
+const (
+	programs = ". cmd/... caddymodule/... connector/... docs"
+	rigPackages     = "tests/rig tests/rig/chromium tests/rig/freeport tests/rig/lab tests/rig/modelserver"
+	caddys   = "caddymodule caddymodule/cli caddymodule/cli/up caddymodule/options . cmd/postern"
+)
+
+// foreignRules lists packages of others that ours must not import, directly or through more packages of
+// others.
+var foreignRules = []struct{ foreign, packages, except, why string }{
+	{"github.com/caddyserver/caddy/v2/...", programs + " " + rigPackages, caddys,
+		"everything below the modules, their options and the commands can be tested without a server"},
+	{"go.etcd.io/etcd/...", programs, "caddymodule/cluster/etcd", "etcd stays behind one package"},
+	{"go.etcd.io/bbolt/...", programs, "caddymodule/store " + caddys, // Caddy's ACME server uses it
+		"files of the store stay behind one package"},
+	{"github.com/prometheus/...", programs, "caddymodule/metrics " + caddys, "metrics stay in one package"},
+	{"github.com/coder/websocket", programs, "caddymodule/tunnel connector/dial",
+		"WebSockets are opened and accepted in one place each"},
+	{"github.com/santhosh-tekuri/...", programs, "",
+		"the programs serve the descriptions that tests have written; they do not generate or validate them"},
+	{"net/http", "caddymodule/dialect/jsonscan caddymodule/dialect/sse caddymodule/dialect/kept " +
+		"caddymodule/dialect/tokens caddymodule/store caddymodule/scope caddymodule/compat caddymodule/health " +
+		"caddymodule/limits caddymodule/fair caddymodule/queue caddymodule/activity caddymodule/newest " +
+		"caddymodule/downloads caddymodule/program caddymodule/subscribe connector/logs connector/memory connector/panics " +
+		"connector/text connector/version connector/wait", "",
+		"they do not know that requests come over HTTP; activity must not see one, serve decides what is kept of it"},
+	{"context", "caddymodule/limits", "", "limits are arithmetic, and wait for nothing"},
+	{"testing", rigPackages + " connector/link/... connector/panics connector/text", "",
+		"the rigs report errors, so that commands can use them as well as tests"},
+}
+
+// TestImports checks the rules, then adds imports to packages and expects that a rule forbids each.
+func TestImports(t *testing.T) {
+	t.Parallel()
+	out := golist(t, "-deps", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
+	for _, violation := range importViolations(parseImports(out)) {
+		t.Error(violation)
+	}
+	const other, further = "example.com/other", "example.com/further"
+	for _, c := range []struct{ from, imports, want string }{
+		{"caddymodule/dialect/sse", "connector/text", "caddymodule/dialect/sse imports connector/text: scanning JSON"},
+		{"caddymodule/gateway", "caddymodule/cluster", "caddymodule/gateway imports caddymodule/cluster: the state"},
+		{"caddymodule", "connector/agent", "caddymodule imports connector/agent: the modules"},
+		{"connector/agent", "caddymodule/scope", "connector/agent imports caddymodule/scope: the life"},
+		{"connector", "tests/rig", "connector imports tests/rig: the connector is small"},
+		{".", "connector/version", ". imports connector/version: xcaddy"},
+		{"caddymodule/manage", "github.com/caddyserver/caddy/v2", "caddymodule/manage imports github.com/caddyserver/caddy"},
+		{"caddymodule/store", other, "caddymodule/store imports net/http"}, // other imports further, that net/http
+		{"connector/dial", "github.com/prometheus/client_golang/prometheus", "connector/dial imports github.com/prometheus/"},
+		{"caddymodule/cluster/owner", "go.etcd.io/etcd/client/v3", "caddymodule/cluster/owner imports go.etcd.io/etcd/"},
+		{"caddymodule/fresh", other, "caddymodule/fresh has no rule"},
+	} {
+		imported := parseImports(out)
+		imported[other], imported[further] = []string{further}, []string{"net/http"}
+		imported[c.from] = append(slices.Clone(imported[c.from]), c.imports)
+		violations := importViolations(imported)
+		if !slices.ContainsFunc(violations, func(v string) bool { return strings.HasPrefix(v, c.want) }) {
+			t.Errorf("%s imports %s: %q, want %q", c.from, c.imports, violations, c.want)
+		}
+	}
+	imported := parseImports(out)
+	delete(imported, "caddymodule/scope")
+	if v := importViolations(imported); !slices.Contains(v, "caddymodule/scope has a rule but does not exist") {
+		t.Errorf("a package that does not exist: %q", v)
 	}
 }
 
-func TestImportRules(t *testing.T) {
-	t.Parallel()
-	deps := imports(t, "Deps")
-	for _, rule := range importRules() {
-		for _, from := range rule.from {
-			if deps[module+from] == nil {
-				t.Errorf("package %s has a rule but does not exist", from)
+// parseImports parses lines of a package and its imports. Packages of this module begin below its path.
+func parseImports(out string) map[string][]string {
+	imported := make(map[string][]string)
+	for line := range strings.Lines(out) {
+		words := strings.Fields(line)
+		for i, path := range words {
+			if path == module {
+				words[i] = "."
+			} else {
+				words[i] = strings.TrimPrefix(path, module+"/")
 			}
-			for _, dep := range deps[module+from] {
-				if matches(rule.forbid, dep) && !matches(rule.except, dep) {
-					t.Errorf("%s depends on %s: %s", from, dep, rule.why)
+		}
+		imported[words[0]] = words[1:]
+	}
+	return imported
+}
+
+// importViolations returns the imports that a rule forbids.
+func importViolations(imported map[string][]string) (found []string) {
+	ruled := make(map[string]bool)
+	for _, rule := range importRules {
+		for from := range strings.FieldsSeq(rule.packages) {
+			ruled[from] = true
+			if _, ok := imported[from]; !ok {
+				found = append(found, from+" has a rule but does not exist")
+			}
+			for _, path := range imported[from] {
+				if matches(programs+" tests/...", path) && !matches(rule.mayImport, path) {
+					found = append(found, from+" imports "+path+": "+rule.why)
 				}
 			}
 		}
 	}
-	// Everything below the shell can be tested without a server, and all but the cluster without one.
-	shell := []string{module + "caddymodule", module + "caddymodule/cli", module + "caddymodule/cli/up",
-		module + "caddymodule/options"}
-	cluster := []string{module + "caddymodule/cluster/..."}
-	for from, deps := range deps {
-		if !matches([]string{module + "caddymodule/..."}, from) || slices.Contains(shell, from) {
-			continue
-		}
-		if i := slices.IndexFunc(deps,
-			func(dep string) bool { return strings.HasPrefix(dep, "github.com/caddyserver/caddy/v2") }); i >= 0 {
-			t.Errorf("%s depends on %s; only the modules and the command line may", from, deps[i])
-		}
-		if i := slices.IndexFunc(deps, func(dep string) bool { return matches(cluster, dep) }); i >= 0 &&
-			!matches(cluster, from) {
-			t.Errorf("%s depends on %s; it knows clusters by its own interfaces alone", from, deps[i])
+	for from := range imported {
+		if matches(programs, from) && !ruled[from] {
+			found = append(found, from+" has no rule")
 		}
 	}
-}
-
-// Even in the shell, only one package runs a connector. etcd stays behind one package, which only
-// the modules configure.
-func TestDirectImports(t *testing.T) {
-	t.Parallel()
-	const etcd = module + "caddymodule/cluster/etcd"
-	for from, imported := range imports(t, "Imports") {
-		inModules := matches([]string{module + "caddymodule/..."}, from)
-		for _, imported := range imported {
-			switch {
-			case imported == module+"connector/agent" && inModules && from != module+"caddymodule/cli/up":
-				t.Errorf("%s imports connector/agent; only `caddy gateway up` runs a connector in the gateway's process", from)
-			case imported == etcd && from != module+"caddymodule":
-				t.Errorf("%s imports %s; only caddymodule chooses the kind of store", from, imported)
-			case strings.HasPrefix(imported, "go.etcd.io/etcd/") && from != etcd:
-				t.Errorf("%s imports %s; only store/etcd may", from, imported)
+	for _, rule := range foreignRules {
+		for from := range imported {
+			if matches(rule.packages, from) && !matches(rule.except, from) {
+				for path := range foreign(imported, from) {
+					if matches(rule.foreign, path) {
+						found = append(found, from+" imports "+path+": "+rule.why)
+					}
+				}
 			}
 		}
 	}
+	slices.Sort(found)
+	return found
 }
 
-// The plug-in root is what xcaddy imports: it must register the modules and do
-// nothing else.
-func TestImportsOfPluginRoot(t *testing.T) {
-	t.Parallel()
-	out := strings.Fields(golist(t, "-f", `{{join .Imports " "}}`, "."))
-	if !slices.Equal(out, []string{module + "caddymodule"}) {
-		t.Errorf("plugin.go imports %v", out)
-	}
-}
-
-func matches(patterns []string, path string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		if tree, ok := strings.CutSuffix(p, "/..."); ok {
-			return path == tree || strings.HasPrefix(path, tree+"/")
+// foreign returns the packages of others that a package imports, directly or through packages of others.
+func foreign(imported map[string][]string, from string) map[string]bool {
+	reached := make(map[string]bool)
+	var follow func(from string)
+	follow = func(from string) {
+		for _, path := range imported[from] {
+			if !matches(programs+" tests/...", path) && !reached[path] {
+				reached[path] = true
+				follow(path)
+			}
 		}
-		return path == p
-	})
+	}
+	follow(from)
+	return reached
 }
 
-// imports returns a field of all packages of the module: "Imports", or "Deps" for indirect ones, too.
-func imports(t *testing.T, field string) map[string][]string {
-	t.Helper()
-	all := make(map[string][]string)
-	for line := range strings.Lines(golist(t, "-f", "{{.ImportPath}} {{join ."+field+` " "}}`, "./...")) {
-		words := strings.Fields(line)
-		all[words[0]] = words[1:]
+// matches reports whether a path is one of patterns, or in the tree of one.
+func matches(patterns, path string) bool {
+	for p := range strings.FieldsSeq(patterns) {
+		tree, ok := strings.CutSuffix(p, "/...")
+		if path == tree || ok && strings.HasPrefix(path, tree+"/") {
+			return true
+		}
 	}
-	return all
+	return false
 }
 
 func golist(t *testing.T, args ...string) string {

@@ -48,7 +48,9 @@ type sum struct {
 	sha256 string
 }
 
-var form = regexp.MustCompile(`^connector_([0-9][0-9A-Za-z.+~-]*)_(linux|darwin|windows|freebsd)_(amd64|arm64|armv7)\.(tar\.gz|zip)$`)
+// form is the form of an archive's name.
+var form = regexp.MustCompile(`^connector_([0-9][0-9A-Za-z.+~-]*)_` +
+	`(linux|darwin|windows|freebsd)_(amd64|arm64|armv7)\.(tar\.gz|zip)$`)
 
 // NewFolder returns the folder at a path.
 func NewFolder(path string) *Folder { return &Folder{path: path, sums: make(map[string]sum)} }

@@ -164,7 +164,8 @@ func powerShellLine(site Site, script, arguments string) string {
 	// Others can write into the present folder, but not into TEMP.
 	return fmt.Sprintf("$s = Join-Path $env:TEMP ([IO.Path]::GetRandomFileName() + '.ps1'); curl.exe -fsSLk %s -o $s; "+
 		"if ((Get-FileHash $s).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File $s %s } "+
-		"else { throw 'This is not the install.ps1 of the gateway: its SHA-256 is wrong. Copy a new line from the console.' }",
+		"else { throw 'This is not the install.ps1 of the gateway: its SHA-256 is wrong. "+
+		"Copy a new line from the console.' }",
 		url, hash(script), arguments)
 }
 

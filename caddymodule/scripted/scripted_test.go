@@ -101,7 +101,8 @@ func TestErrors(t *testing.T) {
 		{"no tokens", "POST", "/v1/chat/completions", `{"max_tokens":-1,"messages":[{"role":"user"}]}`, 400,
 			"max_tokens must be at least 1.", "max_tokens"},
 		{"wrong type", "POST", "/v1/chat/completions", `{"stream":"yes"}`, 400,
-			"The request body is not valid: json: cannot unmarshal string into Go struct field chatRequest.stream of type bool.", ""},
+			"The request body is not valid: json: cannot unmarshal string into Go struct field chatRequest.stream of type " +
+				"bool.", ""},
 		{"no JSON", "POST", "/v1/chat/completions", `hello`, 400,
 			"The request body is not valid: invalid character 'h' looking for beginning of value.", ""},
 	}
