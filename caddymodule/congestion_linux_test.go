@@ -67,7 +67,8 @@ func TestTunnelsGetBBR(t *testing.T) {
 	server.Listener = sockets
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}}}
+	roots := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
 	socket, _, err := websocket.Dial(t.Context(), server.URL+link.WebSocketPath,
 		&websocket.DialOptions{HTTPClient: client, Subprotocols: []string{link.Subprotocol}})
 	if err != nil {

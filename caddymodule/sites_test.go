@@ -68,12 +68,14 @@ func TestEndpoint(t *testing.T) {
 
 // Links with a secret are not made for plain HTTP, unless that is meant.
 func TestExposedConsole(t *testing.T) {
+	const public = "{\n model_gateway {\n  public gw.example.com:7443\n }\n}\n"
+	const handlers = " {\n model_gateway\n model_console\n}"
 	for file, want := range map[string]bool{
-		"http://gw.example.com {\n model_gateway\n model_console\n}":                                                           true,
-		"{\n model_gateway {\n  public gw.example.com:7443\n }\n}\nhttp://gw.example.com {\n model_gateway\n model_console\n}": false,
-		"gw.example.com {\n model_gateway\n model_console\n}":                                                                  false,
-		"http://localhost:8080 {\n model_gateway\n model_console\n}":                                                           false,
-		"http://127.0.0.1:8080 {\n model_gateway\n model_console\n}":                                                           false,
+		"http://gw.example.com" + handlers:          true,
+		public + "http://gw.example.com" + handlers: false,
+		"gw.example.com" + handlers:                 false,
+		"http://localhost:8080" + handlers:          false,
+		"http://127.0.0.1:8080" + handlers:          false,
 	} {
 		if got := provision(t, file).addresses.endpoint(); got.Exposed != want || got.Console == "" {
 			t.Errorf("%s: %+v", file, got)

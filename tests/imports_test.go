@@ -133,9 +133,9 @@ var importRules = []struct{ packages, mayImport, why string }{
 }
 
 const (
-	programs = ". cmd/... caddymodule/... connector/... docs"
-	rigPackages     = "tests/rig tests/rig/chromium tests/rig/freeport tests/rig/lab tests/rig/modelserver"
-	caddys   = "caddymodule caddymodule/cli caddymodule/cli/up caddymodule/options . cmd/postern"
+	programs    = ". cmd/... caddymodule/... connector/... docs"
+	rigPackages = "tests/rig tests/rig/chromium tests/rig/freeport tests/rig/lab tests/rig/modelserver"
+	caddys      = "caddymodule caddymodule/cli caddymodule/cli/up caddymodule/options . cmd/postern"
 )
 
 // foreignRules lists packages of others that ours must not import, directly or through more packages of
@@ -168,6 +168,9 @@ func TestImports(t *testing.T) {
 	out := golist(t, "-deps", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
 	for _, violation := range importViolations(parseImports(out)) {
 		t.Error(violation)
+	}
+	if root := parseImports(out)["."]; !slices.Equal(root, []string{"caddymodule"}) {
+		t.Errorf("plugin.go imports %v: it must register the modules and do nothing else", root)
 	}
 	const other, further = "example.com/other", "example.com/further"
 	for _, c := range []struct{ from, imports, want string }{
