@@ -11,9 +11,9 @@ import (
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// recovered serves a request. After a panic, fail answers if the answer has not begun; else the
-// connection is aborted, so that the answer does not look complete. net/http would log the value of
-// the panic, which may be a secret.
+// recovered serves a request. If serve panics before the answer has begun, fail answers. Later, the
+// connection is aborted, so that the answer does not look complete. The panic does not reach net/http,
+// which would log its value: that may be a secret.
 func recovered(log *slog.Logger, w http.ResponseWriter, serve func(w http.ResponseWriter) error,
 	fail func(w http.ResponseWriter)) error {
 	answer := caddyhttp.NewResponseRecorder(w, nil, nil)

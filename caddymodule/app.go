@@ -31,7 +31,7 @@ import (
 )
 
 // App is the model gateway: the store of keys, connectors and deployments, and
-// the UDP listener that connectors dial. Its handlers share both.
+// the UDP listener that connectors dial. The handlers share both.
 type App struct {
 	// The UDP address that connectors dial in to. Default: `:7443`.
 	Listen string `json:"listen,omitempty"`
@@ -41,11 +41,11 @@ type App struct {
 	// `listen`.
 	Public string `json:"public,omitempty"`
 
-	// Where keys, connectors and deployments are kept. Default: bolt, in
+	// The store of keys, connectors and deployments. Default: bolt, in
 	// `model_gateway/gateway.db` below Caddy's data directory.
 	Storage *Storage `json:"storage,omitempty"`
 
-	// This gateway among those that share a store in etcd.
+	// The options of this gateway if it shares a store in etcd with others.
 	Edge *Edge `json:"edge,omitempty"`
 
 	// The maximum bytes of requests and answers held in memory at a time, at
@@ -54,7 +54,7 @@ type App struct {
 	// memory.
 	MaxMemory int64 `json:"max_memory,omitempty"`
 
-	// Whether metrics have the ids of keys as labels: "on" or "off". Default: "off".
+	// With "on", metrics have the ids of keys as labels. Default: "off".
 	KeyMetrics string `json:"key_metrics,omitempty"`
 
 	// The folder of the connectors that the gateway hands out: archives as in a
@@ -71,7 +71,7 @@ type App struct {
 	gateway   *gateway.Gateway
 	server    *serve.Server // of the three handlers
 	events    *caddyevents.App
-	checked   bool            // the sites have been checked; set while provisioning
+	checked   bool            // the sites have been checked
 	life      context.Context // canceled when the configuration stops
 	end       context.CancelFunc
 }
@@ -103,7 +103,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //
 //	model_gateway {
 //		listen  <address>       # UDP for connectors, default :7443
-//		public  <host:port>     # what connectors dial
+//		public  <host:port>     # the address that connectors dial
 //		storage bolt [<path>]   # or etcd { … }, see Storage
 //		edge { … }              # this gateway of a cluster, see Edge
 //		max_memory <size>       # for requests and answers, default a quarter of the memory limit

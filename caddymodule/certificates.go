@@ -14,8 +14,8 @@ import (
 
 // Certificates keeps Caddy's certificates, keys and ACME accounts in the store in etcd that
 // several gateways share, so that one of them obtains a certificate for all. Each gateway
-// keeps copies in `model_gateway/certificates` below Caddy's data directory, with which
-// Caddy starts while etcd cannot be reached.
+// keeps copies in `model_gateway/certificates` below Caddy's data directory. With these,
+// Caddy can start while etcd is unreachable.
 type Certificates struct {
 	Etcd
 

@@ -29,11 +29,11 @@ func commandHost() up.Host {
 			return c.Apps.Gateway.Storage.config(c.Apps.Gateway.Edge)
 		},
 		Hold: func(database string, logger *slog.Logger) (release func() error, err error) {
-			held, release, err := acquireStore(gateway.Place{Path: database}, logger)
+			s, release, err := acquireStore(gateway.Place{Path: database}, logger)
 			if err != nil {
 				return nil, err
 			}
-			held.Welcomed.Store(true)
+			s.Welcomed.Store(true)
 			return release, nil
 		},
 		Gateway: func() (*manage.Service, error) {

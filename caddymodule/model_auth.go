@@ -14,8 +14,8 @@ import (
 // Auth checks API keys before it reads any of the request's body. It accepts
 // `Authorization: Bearer sk-svc-…`, `x-api-key: sk-svc-…` or `api-key: sk-svc-…`
 // (the first of these wins), responds with 401 in the dialect of the path, and
-// stops running requests when their key is revoked. For the handlers after it, a path
-// has no second /v1 and no slash at the end, which some clients add.
+// stops running requests when their key is revoked. It removes a second /v1 and a
+// slash at the end of the path, which some clients add.
 //
 // It is the first of three handlers of one route; their order is model_auth,
 // model_dialect, model_route. A configuration with another order is refused.
@@ -26,8 +26,8 @@ import (
 // `{http.model_gateway.key_id}` | the same
 type Auth struct {
 	// The origins whose web pages may call the API, such as `https://chat.example.com`.
-	// `*` is any origin. Browsers ask with OPTIONS, without a key; for other origins,
-	// that gets 405. Default: none.
+	// `*` allows any origin. Browsers ask first with an OPTIONS request, which has no key.
+	// For other origins, it gets 405. Default: none.
 	CORS []string `json:"cors,omitempty"`
 
 	auth   serve.Authenticator

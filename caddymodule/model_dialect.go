@@ -30,8 +30,8 @@ import (
 // `{http.model_gateway.dialect}` | chat, responses or messages
 // `{http.model_gateway.model}` | the requested model, if it is a valid name
 type Dialect struct {
-	// The maximum size of a request body in bytes, as received, when decoded, and
-	// together with the stored responses that it refers to.
+	// The maximum size of a request body in bytes. It applies to the body as received, to
+	// the decoded body, and to the body with the stored responses that it refers to.
 	// Default: 33554432 (32 MiB).
 	MaxBody int64 `json:"max_body,omitempty"`
 
@@ -44,8 +44,8 @@ type Dialect struct {
 	// item_reference and GET /v1/responses/{id}: "on", for the key that created
 	// the response; "account", for all keys of its account; "off", not at all.
 	// Responses are stored for 30 minutes, 64 MiB in total. When the store is
-	// full, the oldest response is dropped of the largest key in the largest
-	// account. A key can read only responses of models within its scope.
+	// full, it drops the oldest response of the key that uses most, in the
+	// account that uses most. A key can read only responses of models within its scope.
 	// Default: "on".
 	ResponseStore string `json:"response_store,omitempty"`
 

@@ -19,7 +19,8 @@ import (
 // URL of the API, since most such clients have a wrong one. It has the dialect of the
 // path, or is a line of text for browsers.
 type Fallback struct {
-	// The origins whose web pages may read the answers, as those of model_auth. Default: none.
+	// The origins whose web pages may read the answers, as in `cors` of model_auth.
+	// Default: none.
 	CORS []string `json:"cors,omitempty"`
 
 	app    *App

@@ -38,15 +38,16 @@ type Route struct {
 	// Default: 64. Negative: none.
 	QueueLength int `json:"queue_length,omitempty"`
 
-	// How long a request stays queued, or waits for a place of a connector. Default: 1m. Negative: not at all.
+	// How long a request stays queued or waits for a connector that is at its limit.
+	// Default: 1m. Negative: not at all.
 	QueueWait caddy.Duration `json:"queue_wait,omitempty"`
 
-	// How long a request waits until a limit per minute of its key or account allows
-	// it. Default: 15s. Negative: not at all.
+	// How long a request waits for a limit per minute of its key or account.
+	// Default: 15s. Negative: not at all.
 	LimitWait caddy.Duration `json:"limit_wait,omitempty"`
 
-	// What errors about limits tell: "full", the default, or "short", which is without the
-	// numbers of the limit.
+	// The detail of errors about limits: "full", or "short", without the numbers of the
+	// limit. Default: "full".
 	LimitMessages string `json:"limit_messages,omitempty"`
 
 	router serve.Router

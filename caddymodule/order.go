@@ -57,12 +57,12 @@ type handlerOrder struct {
 	named map[string]*caddyhttp.Route
 	depth int // nesting of named routes
 
-	within []string                     // host names of the route
+	within []string                     // host names of the present route
 	hosts  map[string]map[string]string // of the sites with a handler, by its name; the values equal the keys
 }
 
-// enter sets the host names of a route, if it has a matcher for them. It is JSON as long as the
-// server is not provisioned.
+// enter sets the host names of a route that has a matcher for them. Before the server is provisioned, the
+// matcher is JSON.
 func (o *handlerOrder) enter(r caddyhttp.Route) {
 	for _, set := range r.MatcherSetsRaw {
 		var hosts []string
@@ -79,7 +79,7 @@ func (o *handlerOrder) enter(r caddyhttp.Route) {
 	}
 }
 
-// found notes a handler.
+// found records that the present route has a handler.
 func (o *handlerOrder) found(handler string) {
 	if o.hosts[handler] == nil {
 		o.hosts[handler] = make(map[string]string)
@@ -137,8 +137,8 @@ func (o *handlerOrder) handlers(handlers []json.RawMessage, passed int) (int, er
 		case "subroute":
 			passed, err = o.routes(h.Routes, passed)
 		case "invoke":
-			const deepest = 10
-			if r := o.named[h.Name]; r != nil && o.depth < deepest {
+			const maxDepth = 10
+			if r := o.named[h.Name]; r != nil && o.depth < maxDepth {
 				o.depth++
 				passed, err = o.handlers(r.HandlersRaw, passed)
 				o.depth--

@@ -11,7 +11,8 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Join opens the store that gateways share, and joins them. file is what belongs to this gateway alone.
+// Join opens the store that the gateways of a cluster share, and joins the cluster. file has the records of
+// this gateway alone.
 type Join func(file store.KV, o JoinOptions) (*store.Store, Cluster, error)
 
 // JoinOptions are the parameters of a Join.
@@ -39,10 +40,10 @@ type Cluster interface {
 	Members() tunnel.Members
 	// Publish sends the other gateways a message about a pairing, or an attempt to sign in. It does not wait.
 	Publish(m link.Message)
-	// Draining reports whether clients and connectors shall use other gateways.
+	// Draining reports whether clients and connectors should use other gateways.
 	Draining() bool
-	// Leader reports whether this gateway has the duties that one fulfills for all.
+	// Leader reports whether this gateway does the work that one gateway does for all.
 	Leader() bool
-	// Leave leaves the cluster, when no request runs any longer.
+	// Leave leaves the cluster. No request may be running.
 	Leave() error
 }

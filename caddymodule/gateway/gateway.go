@@ -30,7 +30,7 @@ type Configuration struct {
 	Connectors *downloads.Folder // to hand out
 	Console    bool              // a site serves the console
 	Program    string            // command that starts this program
-	// Grace returns how long requests may run after this configuration has ended; 0: forever.
+	// Grace returns how long requests may run after this configuration has ended, 0 for no limit.
 	Grace  func() time.Duration
 	Logger *slog.Logger
 
@@ -50,7 +50,7 @@ type Gateway struct {
 
 	unwatch       func()         // ends the subscription to the store's changes
 	tunnelOptions tunnel.Options // set by Start
-	stopping      time.Time      // when it began; zero: not yet
+	stopping      time.Time      // when Stopping was called, zero before
 	mu            sync.Mutex
 	service       *manage.Service // nil until first used
 }
@@ -73,8 +73,8 @@ func (g *Gateway) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stopping notes that this configuration begins to stop: requests have their grace period from now
-// on. Stop may come after Caddy has waited for them.
+// Stopping records that this configuration begins to stop: the grace period of requests begins. Caddy may
+// wait for them before it calls Stop.
 func (g *Gateway) Stopping() { g.stopping = time.Now() }
 
 // Stop deactivates this configuration. Tunnels and running requests continue:
@@ -90,8 +90,8 @@ func (g *Gateway) Stop() {
 	}
 }
 
-// defaultGrace is how long requests of peers may run if there is no grace period: a gateway does
-// not wait for other machines forever.
+// defaultGrace is the grace period of requests from peers if none is configured: a gateway does not wait
+// for other machines forever.
 const defaultGrace = 30 * time.Second
 
 func (g *Gateway) grace() time.Duration {
@@ -101,13 +101,13 @@ func (g *Gateway) grace() time.Duration {
 	return cmp.Or(g.Grace(), defaultGrace)
 }
 
-// drained returns until when requests of peers may run.
+// drained returns when the grace period of requests from peers ends.
 func (g *Gateway) drained() time.Time {
-	begun := g.stopping
-	if begun.IsZero() { // without Caddy
-		begun = time.Now()
+	start := g.stopping
+	if start.IsZero() { // without Caddy
+		start = time.Now()
 	}
-	return begun.Add(g.grace())
+	return start.Add(g.grace())
 }
 
 // Backend returns the backend that serves requests.
@@ -120,13 +120,13 @@ func (g *Gateway) Backend() (*serve.Backend, error) {
 }
 
 // ChooseTunnel is [tunnel.Hub.WaitAny] for requests.
-func (g *Gateway) ChooseTunnel(ctx context.Context, connectors []string, to tunnel.Target, tried []serve.Tunnel,
+func (g *Gateway) ChooseTunnel(ctx context.Context, connectors []string, target tunnel.Target, tried []serve.Tunnel,
 	wait time.Duration) (serve.Tunnel, error) {
 	hub, err := g.Listener.Hub()
 	if err != nil { // this configuration is starting or has been unloaded
 		return nil, tunnel.ErrOffline
 	}
-	return hub.WaitAny(ctx, connectors, to, sessions(tried), wait)
+	return hub.WaitAny(ctx, connectors, target, sessions(tried), wait)
 }
 
 // ReserveTunnel is [tunnel.Reserve] for requests.
@@ -135,13 +135,13 @@ func (g *Gateway) ReserveTunnel(ctx context.Context, full []serve.Tunnel, c fair
 	return tunnel.Reserve(ctx, sessions(full), c, wait)
 }
 
-// sessions returns tunnels of ChooseTunnel.
+// sessions returns the sessions that ChooseTunnel has returned as tunnels.
 func sessions(tunnels []serve.Tunnel) []*tunnel.Session {
-	of := make([]*tunnel.Session, len(tunnels))
+	sessions := make([]*tunnel.Session, len(tunnels))
 	for i, t := range tunnels {
-		of[i] = t.(*tunnel.Session)
+		sessions[i] = t.(*tunnel.Session)
 	}
-	return of
+	return sessions
 }
 
 // Manage returns the management operations. It fails before the first Start.
@@ -176,8 +176,8 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 type managedTunnels struct{ *tunnel.Hub }
 
 // Choose implements manage.Tunnels.
-func (t managedTunnels) Choose(connectorIDs []string, to tunnel.Target) (string, manage.Tunnel, bool) {
-	session, ok := t.Hub.Choose(connectorIDs, to, nil)
+func (t managedTunnels) Choose(connectorIDs []string, target tunnel.Target) (string, manage.Tunnel, bool) {
+	session, ok := t.Hub.Choose(connectorIDs, target, nil)
 	if !ok {
 		return "", nil, false
 	}
@@ -217,17 +217,18 @@ func onConnector(st *store.Store, hub *tunnel.Hub, change store.Change) {
 // changed. f must return at once.
 func (g *Gateway) Changes(account string, f func()) (stop func()) {
 	var stops []func()
-	of := func(changed string) {
+	notify := func(changed string) {
 		if changed == account {
 			f()
 		}
 	}
 	if s := g.Store.Opened(); s != nil {
-		stops = append(stops, s.Store.Subscribe(func(c store.Change) { of(c.Account) }), s.Activity.Subscribe(of),
-			s.Pairing.Subscribe(of))
+		stops = append(stops, s.Store.Subscribe(func(c store.Change) { notify(c.Account) }),
+			s.Activity.Subscribe(notify),
+			s.Pairing.Subscribe(notify))
 	}
 	if hub, err := g.Listener.Hub(); err == nil {
-		stops = append(stops, hub.Subscribe(func(e tunnel.Event) { of(e.Account) }))
+		stops = append(stops, hub.Subscribe(func(e tunnel.Event) { notify(e.Account) }))
 	}
 	return func() {
 		for _, stop := range stops {

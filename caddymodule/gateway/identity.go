@@ -10,14 +10,13 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// The pauses between looks at an identity that is about to change: the clock may be
-// set, and the store may fail.
+// The pauses between checks whether the next key is due: the clock may be set, and the store may fail.
 const (
-	identityLook  = time.Hour
+	identityCheck = time.Hour
 	identityRetry = time.Minute
 )
 
-// currentIdentity returns the identity, after the switch to the next key if that is due.
+// currentIdentity returns the identity. If the next key is due, it switches to that first.
 func currentIdentity(ctx context.Context, st *store.Store) (store.Identity, error) {
 	identity, err := st.Identity(ctx, link.NewIdentity)
 	if err != nil || !due(identity) {
@@ -48,8 +47,8 @@ func tunnelIdentity(i store.Identity) (tunnel.Identity, error) {
 	return tunnel.Identity{Key: i.Key, NextPin: next, FormerPin: i.Former}, nil
 }
 
-// applyIdentity makes the hub use the identity in the store from now on, after a change
-// there, and once the next key is due.
+// applyIdentity passes the identity in the store to the hub. It is called after the record changes, and
+// when the next key is due.
 func (l *Listener) applyIdentity(ctx context.Context, st *store.Store) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,15 +76,15 @@ func (l *Listener) watchIdentity(st *store.Store, stored store.Identity) {
 	if l.identity != nil {
 		l.identity.Stop()
 	}
-	wait := identityLook
+	wait := identityCheck
 	if len(stored.Next) > 0 {
 		wait = max(0, min(wait, time.Until(stored.SwitchAt)))
 	}
-	l.identity = time.AfterFunc(wait, func() { l.lookAtIdentity(st) })
+	l.identity = time.AfterFunc(wait, func() { l.checkIdentity(st) })
 }
 
-// lookAtIdentity is applyIdentity by the timer.
-func (l *Listener) lookAtIdentity(st *store.Store) {
+// checkIdentity is called by the timer.
+func (l *Listener) checkIdentity(st *store.Store) {
 	err := l.applyIdentity(context.Background(), st)
 	if err == nil {
 		return

@@ -30,22 +30,21 @@ type Listener struct {
 	mu             sync.Mutex
 	configurations newest.Stack[*Gateway]
 	secrets        tunnel.Secrets    // from the store that the hub was started with
-	identity       *time.Timer       // of the next look at the identity
+	identity       *time.Timer       // of the next checkIdentity
 	events         []*events.Gateway // subscribed to the hub
 	drained        time.Time         // until then, requests of peers may run after the last configuration has ended
 }
 
-// errOtherStorage rejects a configuration with another store than the running
-// listener, and so another identity: the pin in every new token would be wrong after the next
-// restart.
+// errOtherStorage rejects a configuration whose store is not that of the running listener. It has another
+// identity, so the pin in every new token would be wrong after the next restart.
 var errOtherStorage = errors.New("a reload cannot change the storage of a running tunnel listener: " +
 	"restart Caddy, or also change the port in `model_gateway { listen … }`")
 
 // ErrNotListening is returned before Start.
 var ErrNotListening = errors.New("the tunnel listener has not started yet")
 
-// closeGrace is how long running requests may take after the last configuration
-// has ended. Caddy's own grace period is over by then, or no request of a client runs.
+// closeGrace is the time for running requests after the last configuration has ended. Caddy's own grace
+// period is over by then, or no client's request runs.
 const closeGrace = time.Second
 
 // Hub returns the hub, once a configuration has started it.
@@ -136,8 +135,8 @@ func (l *Listener) listen(address string, s *Services, secrets tunnel.Secrets, o
 }
 
 // stop removes g's configuration. After the last one, the hub continues for running
-// requests, but does not accept connectors. Requests of clients of other gateways have the same
-// grace period as those of clients here.
+// requests, but does not accept connectors. Requests from other gateways have the same grace period as
+// those of clients.
 func (l *Listener) stop(g *Gateway) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +191,7 @@ func authenticateWith(st *store.Store) tunnel.Authenticate {
 		}
 		c, err := st.AuthenticateConnector(id, secret)
 		if err != nil {
-			// Another gateway may just have made it: a refusal is final.
+			// Another gateway may have just created it, and a refusal is final.
 			if err = st.LookAgain(ctx); err == nil {
 				c, err = st.AuthenticateConnector(id, secret)
 			}
@@ -230,8 +229,8 @@ func tunnelSecrets(ctx context.Context, st *store.Store) (s tunnel.Secrets, iden
 	if s.Identity, err = tunnelIdentity(identity); err != nil {
 		return s, identity, err
 	}
-	for name, to := range map[string]*[]byte{"quic_reset": &s.Reset, "quic_token": &s.Token} {
-		if *to, err = st.Secret(ctx, name, RandomKey); err != nil {
+	for name, secret := range map[string]*[]byte{"quic_reset": &s.Reset, "quic_token": &s.Token} {
+		if *secret, err = st.Secret(ctx, name, RandomKey); err != nil {
 			return s, identity, fmt.Errorf("loading the secret %s: %w", name, err)
 		}
 	}

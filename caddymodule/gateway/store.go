@@ -42,11 +42,11 @@ type Counters struct {
 	Waited       func(took time.Duration, confirmed bool) // see JoinOptions
 }
 
-// Place says where a store is.
+// Place configures how a store is opened.
 type Place struct {
-	// Path is the database file. In a cluster it holds what belongs to this gateway alone.
+	// Path is the database file. In a cluster it has the records of this gateway alone.
 	Path string
-	// Shared opens the KV that the gateways of a cluster share. nil: the gateway is alone.
+	// Shared opens the KV that the gateways of a cluster share. It is nil if the gateway is alone.
 	Shared func(context.Context, *slog.Logger) (store.KV, error)
 	// Join joins the cluster.
 	Join Join
@@ -57,18 +57,18 @@ type Place struct {
 }
 
 // open opens the store, and joins the cluster if there is one.
-func (p Place) open(o JoinOptions) (st *store.Store, cluster Cluster, err error) {
-	if err := os.MkdirAll(filepath.Dir(p.Path), 0o700); err != nil {
+func (c Place) open(o JoinOptions) (st *store.Store, cluster Cluster, err error) {
+	if err := os.MkdirAll(filepath.Dir(c.Path), 0o700); err != nil {
 		return nil, nil, fmt.Errorf("creating the storage directory: %w", err)
 	}
-	file, err := store.OpenBolt(p.Path, store.BoltOptions{Logger: o.Logger})
+	file, err := store.OpenBolt(c.Path, store.BoltOptions{Logger: o.Logger})
 	if err != nil {
 		return nil, nil, err
 	}
-	if p.Shared == nil {
+	if c.Shared == nil {
 		st, err = store.New(file, store.Options{Logger: o.Logger})
 	} else {
-		st, cluster, err = p.Join(file, o)
+		st, cluster, err = c.Join(file, o)
 	}
 	if err != nil {
 		_ = file.Close()
@@ -83,7 +83,7 @@ type Store struct {
 	Terminal bool        // Messages is a terminal, not a journal or a file
 	Welcomed atomic.Bool // the welcome message was printed
 
-	place    Place
+	config   Place
 	logger   *slog.Logger
 	counters Counters
 	open     atomic.Pointer[Services]
@@ -97,14 +97,14 @@ type Store struct {
 // the first to use the store.
 var errStoreClosed = errors.New("the store was closed together with its configuration")
 
-// NewStore returns the store at a place.
-func NewStore(place Place, logger *slog.Logger, counters Counters) *Store {
-	return &Store{place: place, logger: logger, counters: counters, Messages: os.Stderr,
+// NewStore returns a store, which is not open yet.
+func NewStore(config Place, logger *slog.Logger, counters Counters) *Store {
+	return &Store{config: config, logger: logger, counters: counters, Messages: os.Stderr,
 		Terminal: term.IsTerminal(int(os.Stderr.Fd()))}
 }
 
-// Options returns the Place's Options.
-func (s *Store) Options() string { return s.place.Options }
+// Options returns the Options of the store's configuration.
+func (s *Store) Options() string { return s.config.Options }
 
 // Opened returns the store and its services if the store is open, nil otherwise.
 func (s *Store) Opened() *Services { return s.open.Load() }
@@ -123,7 +123,7 @@ func (s *Store) Get() (*Services, error) {
 	if s.closed {
 		return nil, errStoreClosed
 	}
-	st, cluster, err := s.place.open(JoinOptions{Pin: s.Pin, Waited: s.counters.Waited, Logger: s.logger})
+	st, cluster, err := s.config.open(JoinOptions{Pin: s.Pin, Waited: s.counters.Waited, Logger: s.logger})
 	if err != nil {
 		return nil, err
 	}

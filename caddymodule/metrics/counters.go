@@ -11,7 +11,7 @@ import (
 const otherDeployment = "_other"
 
 // Collectors are created once and registered with each configuration's registry,
-// so a reload keeps the counts. Labels never hold keys or names chosen by clients.
+// so a reload keeps the counts. Labels never contain keys or names chosen by clients.
 var (
 	requestsTotal = counter("requests_total",
 		"Completed authenticated requests, by deployment, dialect and HTTP status.", "deployment", "dialect", "code")
