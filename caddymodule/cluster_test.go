@@ -122,7 +122,7 @@ func TestEdges(t *testing.T) {
 	if status, _ := a.ready(t); status != http.StatusOK {
 		t.Errorf("a: %d", status)
 	}
-	key, _, err := a.app.store.Opened().Store.CreateKey(t.Context(), store.Key{Account: "default", Name: "k", Scope: "*"})
+	key, _, err := a.app.store.Opened().Store.CreateKey(t.Context(), "default", store.KeyFields{Name: "k", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}

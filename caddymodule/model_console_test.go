@@ -168,20 +168,20 @@ func TestChanges(t *testing.T) {
 		}
 	}
 	if _, _, err := st.CreateKey(t.Context(),
-		store.Key{Account: store.DefaultAccount, Name: "laptop", Scope: "*"}); err != nil {
+		store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	expect("a key", true)
 	app.store.Opened().Activity.Record(store.DefaultAccount, activity.Request{ID: "req_1", Time: time.Now()})
 	expect("a request", true)
-	if _, _, err := st.CreateKey(t.Context(), store.Key{Account: "other", Name: "laptop", Scope: "*"}); err != nil {
+	if _, _, err := st.CreateKey(t.Context(), "other", store.KeyFields{Name: "laptop", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	app.store.Opened().Activity.Record("other", activity.Request{ID: "req_2", Time: time.Now()})
 	expect("another account", false)
 	stop()
 	if _, _, err := st.CreateKey(t.Context(),
-		store.Key{Account: store.DefaultAccount, Name: "desk", Scope: "*"}); err != nil {
+		store.DefaultAccount, store.KeyFields{Name: "desk", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	expect("a key after the end", false)

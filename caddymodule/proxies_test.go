@@ -36,8 +36,8 @@ func TestForgedAddress(t *testing.T) {
 		var log bytes.Buffer
 		app.logger = slog.New(slog.NewTextHandler(&log, nil))
 		start(t, app)
-		_, secret, err := app.store.Opened().Store.CreateKey(t.Context(), store.Key{
-			Account: "default", Name: "test", Scope: "*", AllowedIPs: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")},
+		_, secret, err := app.store.Opened().Store.CreateKey(t.Context(), "default", store.KeyFields{
+			Name: "test", Scope: "*", AllowedIPs: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")},
 		})
 		if err != nil {
 			t.Fatal(err)

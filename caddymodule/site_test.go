@@ -38,7 +38,7 @@ func newTestSite(t *testing.T, lines string) *testSite {
 	server := httptest.NewServer(httpApp.(*caddyhttp.App).Servers["srv0"])
 	t.Cleanup(server.Close)
 	key, secret, err := app.store.Opened().Store.CreateKey(t.Context(),
-		store.Key{Account: "default", Name: "test", Scope: "*"})
+		"default", store.KeyFields{Name: "test", Scope: "*"})
 	if err != nil || key.ID == "" {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func limited(t *testing.T, st *store.Store, id string, ofAccount, ofKey limits.U
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, _, err := st.CreateKey(t.Context(), store.Key{Account: id, Name: "laptop", Scope: "*", Limits: ofKey})
+	k, _, err := st.CreateKey(t.Context(), id, store.KeyFields{Name: "laptop", Scope: "*", Limits: ofKey})
 	if err != nil {
 		t.Fatal(err)
 	}

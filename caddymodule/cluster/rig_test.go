@@ -142,7 +142,7 @@ func (r *rig) key(e *edge) (id, secret string) {
 
 func (e *edge) key(ctx context.Context) (id, secret string, err error) {
 	name := fmt.Sprint(rand.Uint64())
-	k, secret, err := e.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: name, Scope: "*"})
+	k, secret, err := e.CreateKey(ctx, store.DefaultAccount, store.KeyFields{Name: name, Scope: "*"})
 	return k.ID, secret, err
 }
 

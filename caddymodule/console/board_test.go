@@ -80,8 +80,8 @@ func TestAudiences(t *testing.T) {
 		"vera": h.userOf("vera", store.RoleViewer), "ada": h.user(store0, "ada"),
 	}
 	own := func(name, suffix string) {
-		key := store.Key{Account: store0, Name: name + suffix, Scope: "*", Owner: users[name].ID}
-		if _, _, err := h.store.CreateKey(t.Context(), key); err != nil {
+		key := store.KeyFields{Name: name + suffix, Scope: "*", Owner: users[name].ID}
+		if _, _, err := h.store.CreateKey(t.Context(), store0, key); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -195,7 +195,7 @@ func fill(b *testing.B) *gateway {
 	for i := range 1000 {
 		g.deployment(fmt.Sprintf("org-%02d/model-%04d:7b", i%20, i), connectors[i%len(connectors)])
 		if _, _, err := g.store.CreateKey(b.Context(),
-			store.Key{Account: store.DefaultAccount, Name: fmt.Sprintf("key-%04d", i), Scope: "org-01/*"}); err != nil {
+			store.DefaultAccount, store.KeyFields{Name: fmt.Sprintf("key-%04d", i), Scope: "org-01/*"}); err != nil {
 			b.Fatal(err)
 		}
 	}

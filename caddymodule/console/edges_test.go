@@ -89,7 +89,7 @@ func TestUnconfirmed(t *testing.T) {
 	h, edge, _ := newEdge(t)
 	ada := h.user(store0, "ada")
 	b := h.in(ada)
-	k, _, err := h.store.CreateKey(t.Context(), store.Key{Account: store0, Name: "laptop", Scope: "*"})
+	k, _, err := h.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "laptop", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}

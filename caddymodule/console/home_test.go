@@ -20,7 +20,7 @@ func TestHome(t *testing.T) {
 	c := g.connector("gpu-box")
 	g.lines.connect(c, "qwen3")
 	g.deployment("qwen3", c)
-	k, _, err := g.store.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "laptop", Scope: "*"})
+	k, _, err := g.store.CreateKey(t.Context(), store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestAlerts(t *testing.T) {
 	for name, expires := range map[string]time.Duration{"soon": 6 * 24 * time.Hour, "later": 8 * 24 * time.Hour} {
 		at := time.Now().Add(expires)
 		if _, _, err := g.store.CreateKey(t.Context(),
-			store.Key{Account: store.DefaultAccount, Name: name, Scope: "*", ExpiresAt: &at}); err != nil {
+			store.DefaultAccount, store.KeyFields{Name: name, Scope: "*", ExpiresAt: &at}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -102,7 +102,7 @@ func TestHomeQuotas(t *testing.T) {
 	g.deployment("qwen3", c)
 	create := func(name string, l limits.UsageLimits) string {
 		k, _, err := g.store.CreateKey(t.Context(),
-			store.Key{Account: store.DefaultAccount, Name: name, Scope: "*", Limits: l})
+			store.DefaultAccount, store.KeyFields{Name: name, Scope: "*", Limits: l})
 		if err != nil {
 			t.Fatal(err)
 		}

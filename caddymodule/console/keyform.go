@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 const shownMatches = 12 // names that the preview of a scope lists
@@ -91,19 +92,6 @@ func (f keyForm) Limited() bool {
 	return slices.ContainsFunc(f.Limits, func(l limitField) bool { return l.Value != "" })
 }
 
-// limits returns the limits that were typed. An empty field is no limit.
-func (f keyForm) limits() (manage.GivenUsageLimits, error) {
-	given := manage.GivenUsageLimits{}
-	for _, l := range f.Limits {
-		n, ok := limits.ParseAmount(cmp.Or(l.Value, "0"))
-		if !ok {
-			return nil, badForm(l.Title + " must be a whole number such as 60, 500k or 2M. Leave it empty for no limit.")
-		}
-		given[l.Name] = n
-	}
-	return given, nil
-}
-
 func (f *keyForm) set(name, scope, owner, note, networks string) {
 	f.Name, f.Scope, f.Owner, f.Note, f.Networks = name, scope, owner, note, networks
 }
@@ -121,23 +109,34 @@ func newKeyForm(v *visit) keyForm {
 	return f
 }
 
-// expiry returns the expiry that was chosen.
-func (f keyForm) expiry(v *visit) (manage.Expiry, error) {
+// fill sets the fields of a key to what was typed and chosen.
+func (f keyForm) fill(v *visit, k *store.KeyFields) (err error) {
+	k.Name, k.Scope, k.Note = f.Name, f.Scope, f.Note
+	if v.r.PostForm.Has("owner") { // a member has no choice
+		k.Owner = f.Owner
+	}
 	switch days, err := strconv.Atoi(f.Days); {
 	case f.Days == keepDays, f.Days == "":
-		return manage.Expiry{}, nil
 	case f.Days == neverDays:
-		return manage.Expiry{Given: true}, nil
+		k.ExpiresAt = nil
 	case err != nil || days < 1 || days > 3660:
-		return manage.Expiry{}, badForm("Choose when the key expires.")
+		return badForm("Choose when the key expires.")
 	default:
-		return manage.Expiry{Given: true, At: new(v.Now().UTC().AddDate(0, 0, days))}, nil
+		k.ExpiresAt = new(v.Now().UTC().AddDate(0, 0, days))
 	}
-}
-
-// networks returns the typed networks. It is never nil: an empty list allows all addresses.
-func (f keyForm) networks() []string {
-	return append([]string{}, strings.FieldsFunc(f.Networks, func(r rune) bool { return r == ',' || r == ' ' })...)
+	if f.Scope == "" {
+		return errNoScope
+	}
+	for _, l := range f.Limits { // an empty field is no limit
+		n, ok := limits.ParseAmount(cmp.Or(l.Value, "0"))
+		if !ok {
+			return badForm(l.Title + " must be a whole number such as 60, 500k or 2M. Leave it empty for no limit.")
+		}
+		*k.Limits.Field(l.Name) = n
+	}
+	networks := strings.FieldsFunc(f.Networks, func(r rune) bool { return r == ',' || r == ' ' })
+	k.AllowedIPs, err = store.ParseNetworks(networks)
+	return err
 }
 
 func networkText(networks []netip.Prefix) string {
@@ -163,29 +162,9 @@ func newKeyData(v *visit) any {
 	return f
 }
 
-// submitted returns a submitted form, its expiry and its limits.
-func submitted(v *visit) (f keyForm, expires manage.Expiry, limits manage.GivenUsageLimits, err error) {
-	f = newKeyForm(v)
-	if expires, err = f.expiry(v); err == nil && f.Scope == "" {
-		err = errNoScope
-	}
-	if err == nil {
-		limits, err = f.limits()
-	}
-	return f, expires, limits, err
-}
-
 func createKey(v *visit) error {
-	f, expires, limits, err := submitted(v)
-	if err != nil {
-		return err
-	}
-	request := manage.CreateKey{Name: f.Name, Scope: f.Scope, ExpiresAt: expires, Note: f.Note, AllowedIPs: f.networks(),
-		Limits: limits}
-	if v.r.PostForm.Has("owner") {
-		request.Owner = &f.Owner
-	}
-	created, err := v.Manage.CreateKey(v.ctx, request)
+	f := newKeyForm(v)
+	created, err := v.Manage.CreateKey(v.ctx, func(k *store.KeyFields) error { return f.fill(v, k) })
 	if err != nil {
 		return err
 	}

@@ -144,16 +144,8 @@ func findKey(v *visit) manage.Key {
 func keyURL(id string) string { return keysTab.url() + "/" + id }
 
 func editKey(v *visit) error {
-	f, expires, limits, err := submitted(v)
-	if err != nil {
-		return err
-	}
-	change := manage.EditKey{Key: v.id(), Limits: limits, Name: &f.Name, Scope: &f.Scope, ExpiresAt: expires,
-		Note: &f.Note, AllowedIPs: f.networks()}
-	if v.r.PostForm.Has("owner") { // a member has no choice
-		change.Owner = &f.Owner
-	}
-	k, err := v.Manage.EditKey(v.ctx, change)
+	f := newKeyForm(v)
+	k, err := v.Manage.EditKey(v.ctx, v.id(), func(k *store.KeyFields) error { return f.fill(v, k) })
 	return v.done(keyURL(v.id()), k.Name+" is changed.", err)
 }
 

@@ -115,7 +115,7 @@ func TestKeyPreview(t *testing.T) {
 
 func TestKeyRevoke(t *testing.T) {
 	g := newGateway(t)
-	k, secret, err := g.store.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: mean, Scope: "*"})
+	k, secret, err := g.store.CreateKey(t.Context(), store.DefaultAccount, store.KeyFields{Name: mean, Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestKeyRevoke(t *testing.T) {
 
 func TestKeysOfAnotherAccount(t *testing.T) {
 	g := newGateway(t)
-	k, secret, err := g.store.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "laptop", Scope: "*"})
+	k, secret, err := g.store.CreateKey(t.Context(), store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestKeysSearchKeepsTheList(t *testing.T) {
 	g := newGateway(t)
 	for range 12 {
 		k, _, err := g.store.CreateKey(t.Context(),
-			store.Key{Account: store.DefaultAccount, Name: "old " + rand.Text(), Scope: "*"})
+			store.DefaultAccount, store.KeyFields{Name: "old " + rand.Text(), Scope: "*"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestKeysSearchKeepsTheList(t *testing.T) {
 func TestRemoveKey(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
-	k, _, err := h.store.CreateKey(t.Context(), store.Key{Account: store0, Name: "laptop", Scope: "*"})
+	k, _, err := h.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "laptop", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestKeyPage(t *testing.T) {
 	h := newHouse(t)
 	ada := h.user(store0, "ada")
 	b := h.in(ada)
-	k, secret, err := h.store.CreateKey(t.Context(), store.Key{Account: store0, Name: mean, Scope: "qwen*", Note: mean})
+	k, secret, err := h.store.CreateKey(t.Context(), store0, store.KeyFields{Name: mean, Scope: "qwen*", Note: mean})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func (l *live) next() string {
 
 func (h *house) key(name string) {
 	h.Helper()
-	if _, _, err := h.store.CreateKey(h.Context(), store.Key{Account: store0, Name: name, Scope: "*"}); err != nil {
+	if _, _, err := h.store.CreateKey(h.Context(), store0, store.KeyFields{Name: name, Scope: "*"}); err != nil {
 		h.Fatal(err)
 	}
 }
@@ -126,7 +126,7 @@ func TestStream(t *testing.T) {
 	if _, err := h.store.CreateAccount(t.Context(), "lab"); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := h.store.CreateKey(t.Context(), store.Key{Account: "lab", Name: "labs-key", Scope: "*"}); err != nil {
+	if _, _, err := h.store.CreateKey(t.Context(), "lab", store.KeyFields{Name: "labs-key", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	h.user(store0, "grace")

@@ -257,23 +257,21 @@ func modelChoices(v *visit) error {
 // publishModel sets a deployment. Its public name defaults to the name of the model.
 func publishModel(v *visit) error {
 	to := formRoute(v.r)
-	d := manage.SetDeployment{
-		Name:       cmp.Or(strings.TrimSpace(v.typed("name")), to.model),
-		Connectors: append([]string{v.typed("connector")}, v.r.PostForm["also"]...), Upstream: &to.upstream, Model: &to.model,
-		Options: manage.GivenOptions{},
-	}
-	if d.Connectors[0] == "" {
+	connectors := append([]string{v.typed("connector")}, v.r.PostForm["also"]...)
+	if connectors[0] == "" {
 		return badForm("Choose the connector of the model.")
 	}
-	bound, err := formBound(v.r)
-	if err != nil {
+	name := cmp.Or(strings.TrimSpace(v.typed("name")), to.model)
+	set, err := v.Manage.SetDeployment(v.ctx, name, func(d *manage.DeploymentFields) (err error) {
+		d.Connectors, d.Upstream, d.Model, d.Kind = connectors, to.upstream, to.model, store.ModelKind(v.typed("kind"))
+		for _, o := range compat.All() {
+			if err := d.Options.Set(o.Name, v.r.FormValue(optionField(o))); err != nil {
+				return store.Errorf(store.ErrInvalid, "%v", err)
+			}
+		}
+		d.MaxConcurrency, err = formBound(v.r)
 		return err
-	}
-	d.MaxConcurrency, d.Kind = &bound, new(v.typed("kind"))
-	for _, o := range compat.All() {
-		d.Options[o.Name] = v.r.FormValue(optionField(o))
-	}
-	set, err := v.Manage.SetDeployment(v.ctx, d)
+	})
 	return v.done(modelTab.url()+"?"+url.Values{"name": {set.Name}}.Encode(),
 		set.Name+" is published. New requests for it take this route.", err)
 }

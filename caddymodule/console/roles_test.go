@@ -98,7 +98,7 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 	for _, role := range store.Roles() {
 		u, b := h.ofRole(role)
 		own, _, err := h.store.CreateKey(t.Context(),
-			store.Key{Account: store0, Name: "own of " + u.Name, Scope: "*", Owner: u.ID})
+			store0, store.KeyFields{Name: "own of " + u.Name, Scope: "*", Owner: u.ID})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -180,7 +180,7 @@ func TestAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	ada, eve := h.in(h.user(store0, "ada")), h.in(h.user("lab", "eve"))
-	if _, _, err := h.store.CreateKey(t.Context(), store.Key{Account: store0, Name: "adas-key", Scope: "*"}); err != nil {
+	if _, _, err := h.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "adas-key", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	if w := ada.get("/console/api/keys"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "adas-key") {

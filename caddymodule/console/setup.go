@@ -145,15 +145,17 @@ func startPairing(v *visit) error {
 // publishOffer publishes one offer. The form has all its fields, as the offers may
 // have changed since.
 func publishOffer(v *visit) error {
-	d := manage.SetDeployment{Name: v.typed("name")}
-	if v.typed("adds") != "" {
-		d.AddConnector = v.typed("connector")
-	} else {
-		d.Connectors, d.Upstream, d.Model = []string{v.typed("connector")}, new(v.typed("upstream")), new(v.typed("model"))
-		d.Kind = new(v.typed("kind"))
-	}
-	set, err := v.Manage.SetDeployment(v.ctx, d)
-	if d.AddConnector != "" {
+	adds := v.typed("adds") != ""
+	set, err := v.Manage.SetDeployment(v.ctx, v.typed("name"), func(d *manage.DeploymentFields) error {
+		if adds {
+			d.AddConnector = v.typed("connector")
+			return nil
+		}
+		d.Connectors, d.Upstream, d.Model = []string{v.typed("connector")}, v.typed("upstream"), v.typed("model")
+		d.Kind = store.ModelKind(v.typed("kind"))
+		return nil
+	})
+	if adds {
 		return v.done(startTab.url(), set.Name+" has one more connector.", err)
 	}
 	return v.done(startTab.url(), set.Name+" is published.", err)

@@ -23,7 +23,7 @@ func TestUsagePage(t *testing.T) {
 	has(t, g.page("/console/usage"), "No requests in this time")
 	ada, _ := g.store.FindUser("ada")
 	owned, _, err := g.store.CreateKey(t.Context(),
-		store.Key{Account: store.DefaultAccount, Name: "laptop", Scope: "*", Owner: ada.ID})
+		store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*", Owner: ada.ID})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func TestEventsOfACluster(t *testing.T) {
 		key := func() {
 			t.Helper()
 			if _, _, err := stores[1].CreateKey(t.Context(),
-				store.Key{Account: store.DefaultAccount, Name: rand.Text(), Scope: "*"}); err != nil {
+				store.DefaultAccount, store.KeyFields{Name: rand.Text(), Scope: "*"}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -164,7 +164,7 @@ func TestKeysExpireInACluster(t *testing.T) {
 		const day = 24 * time.Hour
 		end := time.Now().Add(10 * day).UTC()
 		_, _, err := stores[1].CreateKey(t.Context(),
-			store.Key{Account: store.DefaultAccount, Name: "k", Scope: "*", ExpiresAt: &end})
+			store.DefaultAccount, store.KeyFields{Name: "k", Scope: "*", ExpiresAt: &end})
 		if err != nil {
 			t.Fatal(err)
 		}

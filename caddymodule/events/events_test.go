@@ -51,13 +51,13 @@ func (o *recorder) expect(t *testing.T, when string, want ...string) {
 // Each change of the store becomes one event.
 func TestEventsOfTheStore(t *testing.T) {
 	st, ctx := storetest.New(t), t.Context()
-	old, _, err := st.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: "old", Scope: "*"})
+	old, _, err := st.CreateKey(ctx, store.DefaultAccount, store.KeyFields{Name: "old", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out recorder
 	s := newSources(st, out.add)
-	key, _, err := st.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: "new", Scope: "*"})
+	key, _, err := st.CreateKey(ctx, store.DefaultAccount, store.KeyFields{Name: "new", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestEventsOfTheStore(t *testing.T) {
 	out.expect(t, "a device", eventPairingRequested)
 	s.PairingLimited()
 	out.expect(t, "many wrong codes while no code waits")
-	k, _, err := st.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: "ci", Scope: "*"})
+	k, _, err := st.CreateKey(ctx, store.DefaultAccount, store.KeyFields{Name: "ci", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestEventsOfTheStore(t *testing.T) {
 	out.expect(t, "another rotation that is under way")
 
 	s.close()
-	if _, _, err := st.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: "late", Scope: "*"}); err != nil {
+	if _, _, err := st.CreateKey(ctx, store.DefaultAccount, store.KeyFields{Name: "late", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	s.PairingLimited()

@@ -92,6 +92,14 @@ var accesses = map[string]access{
 	"DELETE /accounts/{id}": {path: "/accounts/empty", noAccount: true, operators: true},
 }
 
+// named returns the request for a key with a name.
+func named(name string) func(*store.KeyFields) error {
+	return func(k *store.KeyFields) error {
+		k.Name = name
+		return nil
+	}
+}
+
 // world is a gateway with two accounts. The first has a record of each kind, with
 // "mine" in its name or id.
 type world struct {
@@ -122,7 +130,7 @@ func newWorld(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
-	key, err := g.service.CreateKey(ctx, manage.CreateKey{Name: "mine-key"})
+	key, err := g.service.CreateKey(ctx, named("mine-key"))
 	must(err)
 	spare, err := g.service.CreateConnector(ctx, manage.CreateConnector{Name: "mine-spare"})
 	must(err)

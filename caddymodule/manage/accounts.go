@@ -1,29 +1,29 @@
 package manage
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // CreateAccount asks for a new account.
 type CreateAccount struct {
-	ID     string `json:"id" need:"required" flag:"-" help:"1 to 63 of the characters a-z, 0-9 and -"`
-	Limits givenLimits
+	ID string `json:"id" need:"required" flag:"-" help:"1 to 63 of the characters a-z, 0-9 and -"`
+	store.Limits
 }
 
-// SetAccount changes the given limits of an account, for which 0 is the default or no limit, and
+// AccountFields are the fields of an account that operators set: its limits, for which 0 is the default or no limit, and
 // what new keys get unless they are created with other values.
-type SetAccount struct {
-	ID     string `json:"-" path:"record"`
-	Limits givenLimits
+type AccountFields struct {
+	store.Limits
 
-	KeyScope       *string  `json:"key_scope" help:"The deployments that new keys may use (default \"*\", all of them)"`
-	KeyExpiresDays *int     `json:"key_expires_days" help:"Days until new keys expire; 0 is never" flag:"-"`
-	KeyAllowedIPs  []string `json:"key_allowed_ips" help:"Networks that new keys may be used from; [] is any" flag:"key-allow-ip" flaghelp:"A network that new keys may be used from (may be repeated; default any)"`
-
-	KeyLimits GivenUsageLimits `json:"key_limits" help:"Limits of new keys; 0 is no limit" flag:"key-" flaghelp:", of new keys"`
+	KeyScope       string             `json:"key_scope" help:"The deployments that new keys may use (default \"*\", all of them)"`
+	KeyExpiresDays int                `json:"key_expires_days" flag:"key-expires" help:"Days until new keys expire; 0 is never" flaghelp:"When new keys expire: days such as 90d, or never (default never)"`
+	KeyAllowedIPs  []netip.Prefix     `json:"key_allowed_ips" flag:"key-allow-ip" help:"Networks that new keys may be used from; [] is any" flaghelp:"A network that new keys may be used from (may be repeated; default any)"`
+	KeyLimits      limits.UsageLimits `json:"key_limits" flag:"key-" help:"Limits of new keys; 0 is no limit" flaghelp:", of new keys"`
 }
 
 // Accounts lists the accounts, for operators.
@@ -41,45 +41,33 @@ func (s *Service) Accounts(ctx context.Context) ([]store.Account, error) {
 // CreateAccount creates an account, for operators.
 func (s *Service) CreateAccount(ctx context.Context, c CreateAccount) (store.Account, error) {
 	return s.changeAccount(ctx, "account.create", func() (store.Account, fields, error) {
-		var limits store.Limits
-		c.Limits.apply(&limits)
-		if err := (store.Account{Limits: limits}).Check(); err != nil {
+		if err := (store.Account{Limits: c.Limits}).Check(); err != nil {
 			return store.Account{}, nil, err
 		}
 		a, err := s.store.CreateAccount(ctx, c.ID)
 		before := fieldsOf(a)
-		if err == nil && len(c.Limits) > 0 {
-			a, err = s.store.SetAccount(ctx, c.ID, func(a *store.Account) { c.Limits.apply(&a.Limits) })
+		if err == nil && c.Limits != (store.Limits{}) {
+			a, err = s.store.SetAccount(ctx, c.ID, func(a *store.Account) { a.Limits = c.Limits })
 		}
 		return a, before, err
 	})
 }
 
-// SetAccount changes limits and key defaults of an account, for operators.
-func (s *Service) SetAccount(ctx context.Context, a SetAccount) (store.Account, error) {
+// SetAccount changes the fields of an account, for operators.
+func (s *Service) SetAccount(ctx context.Context, id string, edit func(*AccountFields) error) (store.Account, error) {
 	return s.changeAccount(ctx, "account.set", func() (set store.Account, before fields, err error) {
-		networks, err := store.ParseNetworks(a.KeyAllowedIPs)
-		if err != nil {
-			return set, nil, err
-		}
-		set, err = s.store.SetAccount(ctx, a.ID, func(account *store.Account) {
-			before = fieldsOf(account)
-			a.apply(account, networks)
+		var failed error
+		set, err = s.store.SetAccount(ctx, id, func(a *store.Account) {
+			before = fieldsOf(a)
+			d := a.KeyDefaults
+			f := AccountFields{a.Limits, d.Scope, d.ExpiresDays, d.AllowedIPs, d.Limits}
+			if failed = edit(&f); failed == nil {
+				a.Limits, a.KeyDefaults = f.Limits, store.KeyDefaults{Scope: f.KeyScope, ExpiresDays: f.KeyExpiresDays,
+					AllowedIPs: f.KeyAllowedIPs, Limits: f.KeyLimits}
+			}
 		})
-		return set, before, err
+		return set, before, cmp.Or(failed, err)
 	})
-}
-
-// apply makes the changes.
-func (a *SetAccount) apply(to *store.Account, networks []netip.Prefix) {
-	a.Limits.apply(&to.Limits)
-	d := &to.KeyDefaults
-	set(&d.Scope, a.KeyScope)
-	set(&d.ExpiresDays, a.KeyExpiresDays)
-	if a.KeyAllowedIPs != nil {
-		d.AllowedIPs = networks
-	}
-	a.KeyLimits.apply(&d.Limits)
 }
 
 // RemoveAccount removes an account that is empty, for operators.
@@ -111,10 +99,4 @@ func (s *Service) changeAccount(ctx context.Context, operation string,
 	s.audit(ctx, operation, list, a.ID, a.Name, changed(before, fieldsOf(a))...)
 	a.Limits = a.Limits.Effective()
 	return a, err
-}
-
-func (limits givenLimits) apply(l *store.Limits) {
-	for name, n := range limits {
-		*l.Field(name) = n
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -59,79 +60,69 @@ func (d Deployment) ConnectorNames() []string {
 	return names
 }
 
-// SetDeployment registers or changes a public model name. Fields and options that are left out
-// keep their values.
-type SetDeployment struct {
-	Name         string   `json:"-" path:"record"`
-	Connector    string   `json:"connector" help:"Its only connector, by id or name; instead of connectors" flag:"-"`
-	Connectors   []string `json:"connectors" help:"Its connectors, by id or name; a new deployment needs one" flag:"connector" flaghelp:"A connector of the model (required for a new one; may be repeated)"`
-	AddConnector string   `json:"add_connector" help:"One more connector of the model"`
-	Upstream     *string  `json:"upstream" help:"The name of the upstream in the connector's configuration"`
-	Model        *string  `json:"model" help:"The model's name on that server"`
-	Kind         *string  `json:"kind" help:"chat or embeddings (default chat)"`
+// DeploymentFields are the fields of a deployment that people set.
+type DeploymentFields struct {
+	Connector    string          `json:"connector" flag:"-" help:"Its only connector, by id or name; instead of connectors"`
+	Connectors   []string        `json:"connectors" flag:"connector" help:"Its connectors, by id or name; a new deployment needs one" flaghelp:"A connector of the model (required for a new one; may be repeated)"`
+	AddConnector string          `json:"add_connector" help:"One more connector of the model"`
+	Upstream     string          `json:"upstream" help:"The name of the upstream in the connector's configuration"`
+	Model        string          `json:"model" help:"The model's name on that server"`
+	Kind         store.ModelKind `json:"kind" help:"chat or embeddings (default chat)"`
 
-	MaxConcurrency *int `json:"max_concurrency" help:"Limit of running requests (default no limit)"`
-
-	Options GivenOptions `json:"options" help:"Adjustments for the model server" flag:"option" flaghelp:"NAME=VALUE: adjustment for the model server (may be repeated)"`
+	MaxConcurrency int            `json:"max_concurrency" help:"Limit of running requests (default no limit)"`
+	Options        compat.Options `json:"options" flag:"option" help:"Adjustments for the model server" flaghelp:"NAME=VALUE: adjustment for the model server (may be repeated)"`
 }
 
-// GivenOptions are the options of a deployment that a request has, by name.
-type GivenOptions map[string]string
+// SetDeployment creates a deployment or changes its fields. edit gets them as they are, but without connectors: those
+// stay unless it sets others. New requests use the new route; running ones finish on the old one.
+func (s *Service) SetDeployment(ctx context.Context, name string,
+	edit func(*DeploymentFields) error) (Deployment, error) {
+	return change(ctx, s, func(account string) (Deployment, write, error) {
+		var before fields
+		d, err := s.store.EditDeployment(ctx, account, name, func(d *store.Deployment) error {
+			before = fieldsOf(d)
+			f := DeploymentFields{Upstream: d.Upstream, Model: d.Model, Kind: d.Kind, MaxConcurrency: d.MaxConcurrency,
+				Options: d.Options}
+			if err := edit(&f); err != nil {
+				return err
+			}
+			d.Upstream, d.Model, d.Kind, d.MaxConcurrency, d.Options = f.Upstream, f.Model, f.Kind, f.MaxConcurrency, f.Options
+			return s.setConnectors(account, d, f)
+		})
+		return s.deploymentOf(d, s.sessions()),
+			write{"deployment.set", d.Name, d.Name, changed(before, fieldsOf(d))}, err
+	})
+}
 
-// edit applies the request to a deployment, with these connectors if it has any.
-func (d SetDeployment) edit(to *store.Deployment, connectors []string) error {
-	if len(connectors) > 0 {
-		to.Connectors = connectors
+// setConnectors sets the connectors of a deployment to the given ones, if there are any.
+func (s *Service) setConnectors(account string, d *store.Deployment, f DeploymentFields) error {
+	given := f.Connectors
+	switch {
+	case f.Connector != "" && given != nil:
+		return badRequest("fields %q and %q exclude each other; put all connectors into %q", "connector", "connectors",
+			"connectors")
+	case f.Connector != "":
+		given = []string{f.Connector}
+	case given != nil && len(given) == 0:
+		return badRequest("field %q is empty; a deployment has at least one connector", "connectors")
 	}
-	if d.AddConnector != "" {
-		to.Connectors = append(slices.Clone(to.Connectors), d.AddConnector)
+	if given != nil {
+		d.Connectors = make([]string, len(given))
 	}
-	if len(to.Connectors) == 0 {
+	for i, idOrName := range given {
+		c, err := s.connector(account, idOrName)
+		if err != nil {
+			return err
+		}
+		d.Connectors[i] = c.ID
+	}
+	if f.AddConnector != "" {
+		d.Connectors = append(slices.Clone(d.Connectors), f.AddConnector)
+	}
+	if len(d.Connectors) == 0 {
 		return badRequest("field %q or %q is required for a new deployment", "connector", "connectors")
 	}
-	set(&to.Upstream, d.Upstream)
-	set(&to.Model, d.Model)
-	set(&to.MaxConcurrency, d.MaxConcurrency)
-	if d.Kind != nil {
-		to.Kind = store.ModelKind(*d.Kind)
-	}
-	for name, value := range d.Options {
-		if err := to.Options.Set(name, value); err != nil {
-			return badRequest("%v", err)
-		}
-	}
 	return nil
-}
-
-// SetDeployment registers a deployment or changes its route. New requests use it;
-// running ones finish on the old route.
-func (s *Service) SetDeployment(ctx context.Context, d SetDeployment) (Deployment, error) {
-	switch {
-	case d.Connector != "" && d.Connectors != nil:
-		return Deployment{}, badRequest("fields %q and %q exclude each other; put all connectors into %q", "connector",
-			"connectors", "connectors")
-	case d.Connector != "":
-		d.Connectors = []string{d.Connector}
-	case d.Connectors != nil && len(d.Connectors) == 0:
-		return Deployment{}, badRequest("field %q is empty; a deployment has at least one connector", "connectors")
-	}
-	return change(ctx, s, func(account string) (Deployment, write, error) {
-		ids := make([]string, len(d.Connectors))
-		for i, idOrName := range d.Connectors {
-			con, err := s.connector(account, idOrName)
-			if err != nil {
-				return Deployment{}, write{}, err
-			}
-			ids[i] = con.ID
-		}
-		var before fields
-		record, err := s.store.EditDeployment(ctx, account, d.Name, func(edited *store.Deployment) error {
-			before = fieldsOf(edited)
-			return d.edit(edited, ids)
-		})
-		return s.deploymentOf(record, s.sessions()),
-			write{"deployment.set", record.Name, record.Name, changed(before, fieldsOf(record))}, err
-	})
 }
 
 // Deployments lists the deployments of the account by name.

@@ -84,7 +84,7 @@ func TestUnconfirmed(t *testing.T) {
 		t.Fatal(err)
 	}
 	key, secret, err := g.store.CreateKey(store.WithActor(t.Context(), store.Actor{Token: "mgt_1"}),
-		store.Key{Account: store.DefaultAccount, Name: "laptop", Scope: "*"})
+		store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}

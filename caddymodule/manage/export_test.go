@@ -6,7 +6,6 @@ import "reflect"
 var (
 	ErrorType       = reflect.TypeFor[errorAnswer]()
 	UnconfirmedType = reflect.TypeFor[UnconfirmedAnswer]()
-	GivenLimitsType = reflect.TypeFor[givenLimits]()
 	FileType        = reflect.TypeFor[download]()
 )
 

@@ -1,60 +1,97 @@
 package manage
 
 import (
+	"cmp"
 	"reflect"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/limits"
-	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // Field is a field of a request. The tags of its struct describe it:
 //
-//	json     the name in the body, or in the query of GET and DELETE
-//	path     the field has no name: it is the record of the path, and the argument of the command
-//	need     "required": it must not be missing or empty; "filled": it may be missing, but not empty
-//	help     one line: the description in docs/openapi.json, and the help of the flag
-//	flaghelp the help of the flag, if it differs
-//	flag     the name of the flag, if it is not the one of json with dashes; "-": there is no flag
-//	default  the default of the flag
-//	format   "duration": a text that is a duration, such as 24h, which a flag may also give as 30d
+//	json      the name in the body, or in the query of GET and DELETE
+//	path      "record": it is the record of the path, and the argument of the command
+//	need      "required": it must not be missing or empty; "filled": it may be missing, but not empty
+//	null      what null means; "": it must not be null
+//	help      one line: the description in docs/openapi.json, and the help of the flag
+//	flaghelp  the help of the flag, if it differs
+//	flag      the name of the flag, if it is not the one of json with dashes; "-": there is no flag
+//	editflag  the name of the flag of commands that change a record, if it differs
+//	default   the default of the flag
+//	format    "duration": a text that is a duration, such as 24h, which a flag may also give as 30d
 type Field struct {
-	Name, Need, Help, FlagHelp, Flag, Default, Format string
+	Name, Need, Null, Help, FlagHelp, Flag, Default, Format string
 
-	// Path: it is the record of the path. Set: it is a set of limits, of the type limits.UsageLimits. It has a flag for
-	// each, whose name begins with Flag. If Name is "", the limits are fields of the request themselves.
-	Path, Set bool
-	Type      reflect.Type
+	Type reflect.Type
+	// Set: it is a set of limits, of the type limits.UsageLimits. Each has a flag, whose name begins with Flag, and whose
+	// help ends with FlagHelp. If Name is "", the limits are fields of the request themselves.
+	Set bool
 }
 
-// Fields returns the fields of the operation's request, except "account", which all requests have.
-func (o Operation) Fields() []Field { return fieldsIn(o.Request) }
+// The values of the tag need.
+const (
+	needRequired = "required"
+	needFilled   = "filled"
+)
 
-func fieldsIn(t reflect.Type) (all []Field) {
-	for f := range t.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+// fieldList are the fields of a request.
+type fieldList []Field
+
+// requestFields returns the fields of a request. edit: they are those of a record that it changes, so none is needed.
+func requestFields(request reflect.Type, edit bool) (all fieldList) {
+	for f := range request.Fields() {
+		tag := f.Tag.Get
 		field := Field{
-			Name: name, Need: f.Tag.Get("need"), Help: f.Tag.Get("help"), FlagHelp: f.Tag.Get("flaghelp"),
-			Flag: f.Tag.Get("flag"), Default: f.Tag.Get("default"), Format: f.Tag.Get("format"),
-			Path: f.Tag.Get("path") != "", Type: f.Type,
-			Set: f.Type == reflect.TypeFor[limits.UsageLimits]() || f.Type == reflect.TypeFor[GivenUsageLimits](),
+			Need: tag("need"), Null: tag("null"), Help: tag("help"), FlagHelp: tag("flaghelp"), Flag: tag("flag"),
+			Default: tag("default"), Format: tag("format"),
+			Type: f.Type, Set: f.Type == reflect.TypeFor[limits.UsageLimits](),
 		}
+		field.Name, _, _ = strings.Cut(tag("json"), ",")
 		switch {
-		case f.Type == reflect.TypeFor[givenLimits]():
-			all = append(all, fieldsIn(reflect.TypeFor[store.Limits]())...)
+		case field.Name == "-":
 			continue
 		case f.Anonymous && !field.Set:
-			all = append(all, fieldsIn(f.Type)...)
+			all = append(all, requestFields(f.Type, edit)...)
 			continue
-		case field.Path:
-			field.Name, field.Flag = "", "-"
-		case field.Flag == "" && !field.Set:
-			field.Flag = strings.ReplaceAll(name, "_", "-")
+		case field.Set:
+		default:
+			field.Flag = cmp.Or(field.Flag, strings.ReplaceAll(field.Name, "_", "-"))
+			field.FlagHelp = cmp.Or(field.FlagHelp, field.Help)
 		}
-		if field.FlagHelp == "" {
-			field.FlagHelp = field.Help
+		if edit {
+			field.Need, field.Flag = "", cmp.Or(tag("editflag"), field.Flag)
 		}
 		all = append(all, field)
 	}
 	return all
+}
+
+// find returns the field with a name.
+func (all fieldList) find(name string) (Field, bool) {
+	if name == "account" {
+		return Field{Name: name, Type: reflect.TypeFor[string]()}, true
+	}
+	return find(all.flat(), func(f Field) bool { return f.Name == name })
+}
+
+// flat returns the fields with those of sets without a name.
+func (all fieldList) flat() (flat fieldList) {
+	for _, f := range all {
+		if f.Name != "" {
+			flat = append(flat, f)
+			continue
+		}
+		flat = append(flat, requestFields(f.Type, true)...)
+	}
+	return flat
+}
+
+// names lists the names of the fields for an error.
+func (all fieldList) names() string {
+	var names []string
+	for _, f := range all.flat() {
+		names = append(names, f.Name)
+	}
+	return strings.Join(append(names, "account"), ", ")
 }

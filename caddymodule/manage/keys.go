@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -19,18 +18,6 @@ type Key struct {
 	State string `json:"state"`
 	// OwnerName is the name of the owner; absent if there is none, or if the user was removed.
 	OwnerName string `json:"owner_name,omitempty" column:"OWNER"`
-}
-
-// CreateKey asks for a new key. The defaults of the account are for what is not given.
-type CreateKey struct {
-	Name       string   `json:"name" need:"required" help:"What the key is for"`
-	Scope      string   `json:"scope" need:"filled" help:"The deployments it may use (new keys: default \"*\", all of them)"`
-	ExpiresAt  Expiry   `json:"expires_at" help:"When it expires (new keys: default never)" flag:"expires"`
-	Owner      *string  `json:"owner" help:"The user who is responsible for it, by name or id; \"\" for none"`
-	Note       string   `json:"note" help:"A note for people"`
-	AllowedIPs []string `json:"allowed_ips" help:"Networks that it may be used from; [] is any" flag:"allow-ip" flaghelp:"A network that it may be used from (may be repeated; new keys: default any)"`
-
-	Limits GivenUsageLimits `json:"limits" help:"Limits that differ from the defaults; 0 is no limit"`
 }
 
 // CreatedKey is the answer to [CreateKey] and [RotateKey]. The secret is in no other
@@ -54,50 +41,39 @@ func createdKey(k store.Key, secret string) CreatedKey {
 		Previous: k.Previous}
 }
 
-// Expiry is a field of a request with a time, or null for never. It may be missing.
-type Expiry struct {
-	Given bool
-	At    *time.Time
-}
-
-// CreateKey creates a key.
-func (s *Service) CreateKey(ctx context.Context, c CreateKey) (CreatedKey, error) {
+// CreateKey creates a key. edit changes its fields, which are the defaults of the account before.
+func (s *Service) CreateKey(ctx context.Context, edit func(*store.KeyFields) error) (CreatedKey, error) {
 	return change(ctx, s, func(account string) (CreatedKey, write, error) {
-		if err := s.mayLimit(ctx, c.Limits); err != nil {
+		defaults := s.keyDefaults(account)
+		f := store.KeyFields{Scope: defaults.Scope, Owner: CallerFrom(ctx).User, AllowedIPs: defaults.AllowedIPs,
+			Limits: defaults.Limits}
+		if defaults.ExpiresDays > 0 {
+			f.ExpiresAt = new(s.now().AddDate(0, 0, defaults.ExpiresDays))
+		}
+		if err := s.editKey(ctx, account, &f, edit); err != nil {
 			return CreatedKey{}, write{}, err
 		}
-		defaults := s.keyDefaults(account)
-		k := store.Key{
-			Account: account, Name: c.Name, Scope: cmp.Or(c.Scope, defaults.Scope), ExpiresAt: c.ExpiresAt.At,
-			Owner: CallerFrom(ctx).User,
-			Note:  c.Note, AllowedIPs: defaults.AllowedIPs, Limits: defaults.Limits,
-		}
-		c.Limits.apply(&k.Limits)
-		if !c.ExpiresAt.Given && defaults.ExpiresDays > 0 {
-			k.ExpiresAt = new(s.now().AddDate(0, 0, defaults.ExpiresDays))
-		}
-		var err error
-		if c.AllowedIPs != nil {
-			if k.AllowedIPs, err = store.ParseNetworks(c.AllowedIPs); err != nil {
-				return CreatedKey{}, write{}, err
-			}
-		}
-		if c.Owner != nil {
-			if k.Owner, err = s.ownerOf(ctx, account, *c.Owner); err != nil {
-				return CreatedKey{}, write{}, err
-			}
-		}
-		k, secret, err := s.store.CreateKey(ctx, k)
+		k, secret, err := s.store.CreateKey(ctx, account, f)
 		return createdKey(k, secret), write{"key.create", k.ID, k.Name, changed(fields{"name": k.Name}, fieldsOf(k))}, err
 	})
 }
 
-// mayLimit fails if the caller may not set limits: they are for what members may use.
-func (s *Service) mayLimit(ctx context.Context, given GivenUsageLimits) error {
-	if s.owner(ctx) != "" && len(given) > 0 {
+// editKey changes the fields of a key as the caller may. edit sets the owner by id or name.
+func (s *Service) editKey(ctx context.Context, account string, f *store.KeyFields,
+	edit func(*store.KeyFields) error) error {
+	before := *f
+	if err := edit(f); err != nil {
+		return err
+	}
+	if s.owner(ctx) != "" && f.Limits != before.Limits { // they are for what members may use
 		return faultf(ErrForbidden, "the role member does not allow to set limits; ask an admin of the account")
 	}
-	return nil
+	if f.Owner == before.Owner {
+		return nil
+	}
+	var err error
+	f.Owner, err = s.ownerOf(ctx, account, f.Owner)
+	return err
 }
 
 // KeyDefaults returns what is not given of a new key of the account.
@@ -205,69 +181,21 @@ func (s *Service) KeyLimits(ctx context.Context, idOrName string) (KeyLimits, er
 	return l, nil
 }
 
-// EditKey changes the given fields of a key.
-type EditKey struct {
-	Key        string   `json:"-" path:"record"`
-	Name       *string  `json:"name" help:"The new name of the key" flag:"rename"`
-	Scope      *string  `json:"scope" help:"The deployments it may use (new keys: default \"*\", all of them)"`
-	ExpiresAt  Expiry   `json:"expires_at" help:"When it expires (new keys: default never)" flag:"expires"`
-	Owner      *string  `json:"owner" help:"The user who is responsible for it, by name or id; \"\" for none"`
-	Note       *string  `json:"note" help:"A note for people"`
-	AllowedIPs []string `json:"allowed_ips" help:"Networks that it may be used from; [] is any" flag:"allow-ip" flaghelp:"A network that it may be used from (may be repeated; new keys: default any)"`
-
-	Limits GivenUsageLimits `json:"limits" help:"Limits that change; 0 is no limit"`
-}
-
-// EditKey changes a key, by id or name. When it returns, requests that the key no longer
+// EditKey changes the fields of a key, by id or name. When it returns, requests that the key no longer
 // allows fail, and running ones are ended.
-func (s *Service) EditKey(ctx context.Context, e EditKey) (Key, error) {
+func (s *Service) EditKey(ctx context.Context, idOrName string, edit func(*store.KeyFields) error) (Key, error) {
 	return change(ctx, s, func(account string) (Key, write, error) {
-		if err := s.mayLimit(ctx, e.Limits); err != nil {
-			return Key{}, write{}, err
-		}
-		id, check, err := s.ownKey(ctx, e.Key)
+		id, check, err := s.ownKey(ctx, idOrName)
 		if err != nil {
 			return Key{}, write{}, err
 		}
-		var networks []netip.Prefix
-		if e.AllowedIPs != nil {
-			if networks, err = store.ParseNetworks(e.AllowedIPs); err != nil {
-				return Key{}, write{}, err
-			}
-		}
-		var owner string
-		if e.Owner != nil {
-			if owner, err = s.ownerOf(ctx, account, *e.Owner); err != nil {
-				return Key{}, write{}, err
-			}
-		}
 		var before fields
 		k, err := s.store.EditKey(ctx, account, id, func(k *store.Key) error {
-			before = fieldsOf(k)
-			set(&k.Name, e.Name)
-			set(&k.Scope, e.Scope)
-			set(&k.Note, e.Note)
-			if e.Owner != nil {
-				k.Owner = owner
-			}
-			if e.ExpiresAt.Given {
-				k.ExpiresAt = e.ExpiresAt.At
-			}
-			if e.AllowedIPs != nil {
-				k.AllowedIPs = networks
-			}
-			e.Limits.apply(&k.Limits)
-			return nil
+			before = fieldsOf(k.KeyFields)
+			return s.editKey(ctx, account, &k.KeyFields, edit)
 		}, check)
-		return s.keyOf(k), write{"key.edit", k.ID, k.Name, changed(before, fieldsOf(k))}, err
+		return s.keyOf(k), write{"key.edit", k.ID, k.Name, changed(before, fieldsOf(k.KeyFields))}, err
 	})
-}
-
-// set sets a field to the value of a request, if that has one.
-func set[T any](to, value *T) {
-	if value != nil {
-		*to = *value
-	}
 }
 
 // changeKey is [change] for a key, by id or name.

@@ -304,7 +304,7 @@ func TestAuditOfANamesake(t *testing.T) {
 	}{{namesake, namesake.User}, {manage.CallerFrom(asOperator(t.Context())), ""}} {
 		before := len(g.log.String())
 		if _, err := g.service.CreateKey(manage.WithCaller(t.Context(), c.caller),
-			manage.CreateKey{Name: rand.Text()}); err != nil {
+			named(rand.Text())); err != nil {
 			t.Fatal(err)
 		}
 		var entry map[string]any

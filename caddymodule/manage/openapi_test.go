@@ -226,15 +226,14 @@ func generators() (answers, requests *schema.Generator) {
 		states[i] = string(s)
 	}
 	for _, g := range []*schema.Generator{answers, requests} {
-		all := schema.Schema{"type": "object", "properties": options, "additionalProperties": false}
-		g.Types[reflect.TypeFor[compat.Options]()], g.Types[reflect.TypeFor[manage.GivenOptions]()] = all, all
-		g.Types[reflect.TypeFor[manage.GivenUsageLimits]()] = schema.Schema{"type": "object", "properties": limitFields,
+		g.Types[reflect.TypeFor[compat.Options]()] = schema.Schema{"type": "object", "properties": options,
 			"additionalProperties": false}
 		g.Types[reflect.TypeFor[store.Rights]()] = schema.Schema{"type": "array",
 			"items": schema.Schema{"type": "string", "enum": store.RightNames()}}
-		g.Types[reflect.TypeFor[manage.Expiry]()] = schema.Schema{"type": []any{"string", "null"}, "format": "date-time"}
 		g.Types[reflect.TypeFor[health.State]()] = schema.Schema{"type": "string", "enum": states}
 	}
+	requests.Types[reflect.TypeFor[limits.UsageLimits]()] = schema.Schema{"type": "object", "properties": limitFields,
+		"additionalProperties": false}
 	return answers, requests
 }
 
@@ -334,22 +333,16 @@ func security(r manage.Operation) []any {
 func requestFields(r manage.Operation, g *schema.Generator) schema.Schema {
 	fields := g.Object(r.Request)
 	properties, required := fields["properties"].(schema.Schema), []string{}
-	for f := range r.Request.Fields() {
-		name := f.Tag.Get("json")
-		if need := f.Tag.Get("need"); need != "" {
-			properties[name].(schema.Schema)["minLength"] = 1
-			if need == "required" {
-				required = append(required, name)
-			}
+	for _, f := range r.Fields() {
+		property, _ := properties[f.Name].(schema.Schema) // nil for a set of limits
+		if f.Need != "" {
+			property["minLength"] = 1
 		}
-		if f.Type == manage.GivenLimitsType {
-			for _, name := range store.RecordLimitNames() {
-				properties[name] = schema.Schema{"type": "integer", "description": "A limit of the account. 0 is the default."}
-			}
-			for _, name := range limits.Names() {
-				properties[name] = schema.Schema{"type": "integer",
-					"description": "A limit for all keys of the account together. 0 is no limit."}
-			}
+		if f.Need == "required" {
+			required = append(required, f.Name)
+		}
+		if f.Null != "" {
+			property["type"] = []any{property["type"], "null"}
 		}
 	}
 	delete(fields, "required")

@@ -25,7 +25,7 @@ func (s *Service) UsedQuotas(ctx context.Context) (used []UsedQuota, err error) 
 	var limited []store.Key
 	if account, err := s.account(ctx); err == nil && s.owner(ctx) == "" {
 		ofAccount, _ := s.store.UsageLimits(account, "")
-		limited = append(limited, store.Key{Limits: ofAccount})
+		limited = append(limited, store.Key{KeyFields: store.KeyFields{Limits: ofAccount}})
 	}
 	for _, k := range keys {
 		if k.State == store.KeyValid {

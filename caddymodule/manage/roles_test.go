@@ -128,6 +128,7 @@ func TestMember(t *testing.T) {
 		t.Errorf("another's key was changed: %s, was %s", after, before)
 	}
 	wantAs[manage.Key](w.gateway, mia, 200, "PATCH", "/keys/mias", `{"note":"mine","owner":"mine-member"}`)
+	wantAs[manage.Key](w.gateway, w.mine, 200, "PATCH", "/keys/mias", `{"limits":{"tokens_per_day":9}}`)
 	for route, body := range map[string]string{"PATCH /keys/mias": `{"limits":{"tokens_per_day":0}}`,
 		"POST /keys": `{"name":"y","limits":{"concurrency":9}}`} {
 		method, path, _ := strings.Cut(route, " ")

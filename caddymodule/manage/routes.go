@@ -1,6 +1,7 @@
 package manage
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"reflect"
@@ -34,9 +35,9 @@ const (
 // action is what an operation does.
 type action struct {
 	Status int // of success
-	// Request and Answer are the types of its fields and of its answer. Tags of Request describe the fields, see
-	// [Operation.Fields].
+	// Request and Answer are the types of the request and of the answer.
 	Request, Answer reflect.Type
+	fields          fieldList
 	// serve returns a value to encode, of the type Answer.
 	serve func(s *Service, w http.ResponseWriter, r *http.Request) (any, error)
 }
@@ -66,9 +67,9 @@ var operations = []Operation{
 
 	{get, "/keys", "Lists API keys", read | keys, everyone, InAccount, callPlain(ok, (*Service).Keys)},
 	{post, "/keys", "Creates an API key and prints it once", keys, owners, InAccount,
-		call(created, (*Service).CreateKey)},
+		callCreate((*Service).CreateKey)},
 	{get, "/keys/{id}", "Shows an API key", read | keys, everyone, InAccount, callRecord(ok, (*Service).Key)},
-	{patch, "/keys/{id}", "Changes an API key", keys, owners, InAccount, call(ok, (*Service).EditKey)},
+	{patch, "/keys/{id}", "Changes an API key", keys, owners, InAccount, callEdit(ok, (*Service).EditKey)},
 	{remove, "/keys/{id}", "Revokes an API key", keys, owners, InAccount, call(ok, (*Service).DeleteKey)},
 	{get, "/keys/{id}/limits", "Shows the limits of an API key, and what it has used", read | keys, everyone, InAccount,
 		callRecord(ok, (*Service).KeyLimits)},
@@ -108,7 +109,7 @@ var operations = []Operation{
 	{get, "/deployments", "Lists deployments and their live state", read | deployments, everyone, InAccount,
 		call(ok, (*Service).MatchScope)},
 	{put, "/deployments/{name}", "Publishes a model, or changes its route", deployments, admins, InAccount,
-		call(ok, (*Service).SetDeployment)},
+		callEdit(ok, (*Service).SetDeployment)},
 	{remove, "/deployments/{name}", "Removes a deployment", deployments, admins, InAccount,
 		callRecord(ok, (*Service).RemoveDeployment)},
 	{post, "/deployments/{name}/test", "Sends two requests to a model", deployments, admins, InAccount,
@@ -159,10 +160,13 @@ var operations = []Operation{
 	{get, "/accounts", "Lists accounts", 0, operators, OfGateway, callPlain(ok, (*Service).Accounts)},
 	{post, "/accounts", "Adds an account", 0, operators, OfGateway, call(created, (*Service).CreateAccount)},
 	{patch, "/accounts/{id}", "Changes an account's limits, and what new keys get", 0, operators, OfGateway,
-		call(ok, (*Service).SetAccount)},
+		callEdit(ok, (*Service).SetAccount)},
 	{remove, "/accounts/{id}", "Removes an empty account", 0, operators, OfGateway,
 		callRecord(ok, (*Service).RemoveAccount)},
 }
+
+// Fields returns the fields of the request, but for "account", which each may have.
+func (a action) Fields() []Field { return a.fields }
 
 // Operations returns all operations.
 func Operations() []Operation { return operations }
@@ -176,18 +180,14 @@ func FindOperation(route string) Operation {
 
 // call decodes a request and calls do.
 func call[R, A any](status int, do func(s *Service, ctx context.Context, request R) (A, error)) action {
-	serve := func(s *Service, w http.ResponseWriter, r *http.Request) (any, error) {
-		request, account, err := decode[R](w, r)
-		if err != nil {
-			return nil, err
+	return newAction[R, A](status, false, func(s *Service, ctx context.Context, r *http.Request, d decoded[R]) (A, error) {
+		for field, value := range reflect.ValueOf(&d.Request).Elem().Fields() {
+			if field.Tag.Get("path") != "" {
+				value.SetString(recordOf(r))
+			}
 		}
-		ctx, err := inAccount(r.Context(), account)
-		if err != nil {
-			return nil, err
-		}
-		return do(s, ctx, request)
-	}
-	return action{status, reflect.TypeFor[R](), reflect.TypeFor[A](), serve}
+		return do(s, ctx, d.Request)
+	})
 }
 
 // callPlain is [call] for requests without fields.
@@ -195,13 +195,52 @@ func callPlain[A any](status int, do func(s *Service, ctx context.Context) (A, e
 	return call(status, func(s *Service, ctx context.Context, _ struct{}) (A, error) { return do(s, ctx) })
 }
 
-// callRecord is [call] for requests that name a record in the path.
+// callRecord is [call] for requests that only name a record, in the path.
 func callRecord[A any](status int, do func(s *Service, ctx context.Context, idOrName string) (A, error)) action {
 	type record struct {
 		ID string `json:"-" path:"record"`
 	}
 	return call(status, func(s *Service, ctx context.Context, r record) (A, error) { return do(s, ctx, r.ID) })
 }
+
+// callEdit is for requests that change the fields F of a record, which the path names. do gets the function that
+// changes them as the request says.
+func callEdit[F, A any](status int,
+	do func(s *Service, ctx context.Context, idOrName string, edit func(*F) error) (A, error)) action {
+	return newAction[F, A](status, true, func(s *Service, ctx context.Context, r *http.Request, d decoded[F]) (A, error) {
+		return do(s, ctx, recordOf(r), d.edit)
+	})
+}
+
+// callCreate is [callEdit] for a new record, whose fields are defaults before.
+func callCreate[F, A any](do func(s *Service, ctx context.Context, edit func(*F) error) (A, error)) action {
+	return newAction[F, A](created, false, func(s *Service, ctx context.Context, _ *http.Request, d decoded[F]) (A, error) {
+		return do(s, ctx, d.edit)
+	})
+}
+
+// newAction returns the action that decodes a request and calls do. edit: the request changes a record, and has only
+// the fields to change.
+func newAction[R, A any](status int, edit bool,
+	do func(s *Service, ctx context.Context, r *http.Request, d decoded[R]) (A, error)) action {
+	a := action{Status: status, Request: reflect.TypeFor[R](), Answer: reflect.TypeFor[A](),
+		fields: requestFields(reflect.TypeFor[R](), edit)}
+	a.serve = func(s *Service, w http.ResponseWriter, r *http.Request) (any, error) {
+		d, err := decodeRequest[R](w, r, a.fields)
+		if err != nil {
+			return nil, err
+		}
+		ctx, err := inAccount(r.Context(), d.Account)
+		if err != nil {
+			return nil, err
+		}
+		return do(s, ctx, r, d)
+	}
+	return a
+}
+
+// recordOf returns the record that the path of a request names.
+func recordOf(r *http.Request) string { return cmp.Or(r.PathValue("id"), r.PathValue("name")) }
 
 // knownOffers lists the known offers.
 func (s *Service) knownOffers(ctx context.Context) ([]Offer, error) {

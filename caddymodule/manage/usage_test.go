@@ -66,7 +66,7 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 	for step := range 12 {
 		st, log := open(store.Options{Edge: []string{"", "a", "b"}[step%3]})
 		k, _, err := st.CreateKey(t.Context(),
-			store.Key{Account: store.DefaultAccount, Name: fmt.Sprint("key ", step), Scope: "*"})
+			store.DefaultAccount, store.KeyFields{Name: fmt.Sprint("key ", step), Scope: "*"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -126,7 +126,7 @@ func TestKeyOfAnotherEdge(t *testing.T) {
 	g, edge, other := lateGateway(t)
 	var err error
 	if _, g.secret, err = other.CreateKey(t.Context(),
-		store.Key{Account: store.DefaultAccount, Name: rand.Text(), Scope: "*"}); err != nil {
+		store.DefaultAccount, store.KeyFields{Name: rand.Text(), Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	edge.Cut(true)

@@ -75,7 +75,7 @@ func (g *testGateway) newKey(t testing.TB, account, scope string) (*store.LiveKe
 	if len(g.backend.Store.Keys(account)) > 0 {
 		name += " " + scope
 	}
-	_, secret, err := g.backend.Store.CreateKey(t.Context(), store.Key{Account: account, Name: name, Scope: scope})
+	_, secret, err := g.backend.Store.CreateKey(t.Context(), account, store.KeyFields{Name: name, Scope: scope})
 	if err != nil {
 		t.Fatal(err)
 	}

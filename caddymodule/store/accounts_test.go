@@ -50,7 +50,7 @@ func TestRemoveAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, _, _ := s.CreateKey(t.Context(), store.Key{Account: id, Name: "k", Scope: "*"})
+	k, _, _ := s.CreateKey(t.Context(), id, store.KeyFields{Name: "k", Scope: "*"})
 	c, _, _ := s.CreateConnector(t.Context(), id, "c")
 	if _, err := s.SetDeployment(t.Context(),
 		store.Deployment{Account: id, Name: "d", Connectors: []string{c.ID}}); err != nil {
@@ -83,7 +83,7 @@ func TestRemoveAccount(t *testing.T) {
 	if _, ok := s.Account(id); ok || !slices.Equal(left, []string{"leftovers/" + id}) {
 		t.Errorf("left %v", left)
 	}
-	_, _, err = s.CreateKey(t.Context(), store.Key{Account: id, Name: "k", Scope: "*"})
+	_, _, err = s.CreateKey(t.Context(), id, store.KeyFields{Name: "k", Scope: "*"})
 	wantError(t, err, store.ErrNotFound, "unknown account")
 	if err := s.SaveUsage(t.Context(),
 		[]store.UsageRow{{Account: id, Day: "2026-11-21", Key: "k", Usage: store.Usage{Requests: 1}}}); err != nil ||
@@ -107,7 +107,7 @@ func TestRemoveAccountConcurrent(t *testing.T) {
 			switch i % 3 {
 			case 0:
 				var k store.Key
-				k, _, createErr = s.CreateKey(t.Context(), store.Key{Account: "team", Name: "k", Scope: "*"})
+				k, _, createErr = s.CreateKey(t.Context(), "team", store.KeyFields{Name: "k", Scope: "*"})
 				id = k.ID
 			case 1:
 				var c store.Connector

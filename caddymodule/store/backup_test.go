@@ -46,7 +46,7 @@ func TestBackupUnderWrites(t *testing.T) {
 			default:
 			}
 			if _, _, err := s.CreateKey(t.Context(),
-				store.Key{Account: store.DefaultAccount, Name: fmt.Sprintf("key %d", n), Scope: "*"}); err != nil {
+				store.DefaultAccount, store.KeyFields{Name: fmt.Sprintf("key %d", n), Scope: "*"}); err != nil {
 				t.Error(err)
 				return
 			}
@@ -92,12 +92,12 @@ func TestRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := s.CreateKey(t.Context(),
-		store.Key{Account: store.DefaultAccount, Name: "before", Scope: "*"}); err != nil {
+		store.DefaultAccount, store.KeyFields{Name: "before", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	backup := backUp(t, s)
 	if _, _, err := s.CreateKey(t.Context(),
-		store.Key{Account: store.DefaultAccount, Name: "after", Scope: "*"}); err != nil {
+		store.DefaultAccount, store.KeyFields{Name: "after", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC)
@@ -148,7 +148,7 @@ func TestOpenDuringRestore(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, _, err := s.CreateKey(t.Context(),
-				store.Key{Account: store.DefaultAccount, Name: name, Scope: "*"}); err != nil {
+				store.DefaultAccount, store.KeyFields{Name: name, Scope: "*"}); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.Close(); err != nil {
@@ -197,7 +197,7 @@ func TestRestoreRefuses(t *testing.T) {
 	s := storetest.New(t)
 	for n := range 50 {
 		if _, _, err := s.CreateKey(t.Context(),
-			store.Key{Account: store.DefaultAccount, Name: fmt.Sprint(n), Scope: "*"}); err != nil {
+			store.DefaultAccount, store.KeyFields{Name: fmt.Sprint(n), Scope: "*"}); err != nil {
 			t.Fatal(err)
 		}
 	}

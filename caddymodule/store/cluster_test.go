@@ -25,7 +25,7 @@ func TestUnconfirmed(t *testing.T) {
 	t.Parallel()
 	_, s, edge := openEdges(t)
 	ctx, until := t.Context(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	k, secret, err := s.CreateKey(ctx, store.Key{Account: account, Name: "key", Scope: "*"})
+	k, secret, err := s.CreateKey(ctx, account, store.KeyFields{Name: "key", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestLookAgain(t *testing.T) {
 	t.Parallel()
 	a, b, edge := openEdges(t)
 	ctx := t.Context()
-	_, secret, err := a.CreateKey(ctx, store.Key{Account: account, Name: "key", Scope: "*"})
+	_, secret, err := a.CreateKey(ctx, account, store.KeyFields{Name: "key", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestLookAgainIsShared(t *testing.T) {
 		go look()
 		first := <-g.asked
 		synctest.Wait()
-		_, secret, err := a.CreateKey(t.Context(), store.Key{Account: account, Name: "key", Scope: "*"})
+		_, secret, err := a.CreateKey(t.Context(), account, store.KeyFields{Name: "key", Scope: "*"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -99,7 +99,7 @@ func writeUntilKilled(path string) error {
 	fmt.Printf("connector %s %s\n", c.ID, c.Name)
 	for i := 0; ; i++ {
 		k, secret, err := s.CreateKey(ctx,
-			store.Key{Account: store.DefaultAccount, Name: fmt.Sprint(rand.Uint64()), Scope: "*"})
+			store.DefaultAccount, store.KeyFields{Name: fmt.Sprint(rand.Uint64()), Scope: "*"})
 		if err != nil {
 			return err
 		}

@@ -38,11 +38,11 @@ func TestFailedCommit(t *testing.T) {
 			defer s.Close()
 			ctx := context.Background()
 			setCommit(b, commit)
-			if _, _, err := s.CreateKey(ctx, Key{Account: DefaultAccount, Name: "a", Scope: "*"}); !errors.Is(err, diskFull) {
+			if _, _, err := s.CreateKey(ctx, DefaultAccount, KeyFields{Name: "a", Scope: "*"}); !errors.Is(err, diskFull) {
 				t.Errorf("creating a key: %v", err)
 			}
 			setCommit(b, (*bolt.Tx).Commit)
-			if _, _, err := s.CreateKey(ctx, Key{Account: DefaultAccount, Name: "b", Scope: "*"}); err != nil {
+			if _, _, err := s.CreateKey(ctx, DefaultAccount, KeyFields{Name: "b", Scope: "*"}); err != nil {
 				t.Fatal(err)
 			}
 			snap, err := Range(ctx, kv, Prefix(keyKind.dir))
@@ -74,7 +74,7 @@ func TestFailedFlush(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, secret, err := s.CreateKey(t.Context(), Key{Account: DefaultAccount, Name: "a", Scope: "*"})
+	k, secret, err := s.CreateKey(t.Context(), DefaultAccount, KeyFields{Name: "a", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestViewMissesNothing(t *testing.T) {
 	_, _, linkErr := s.CreateLink(ctx, Link{Kind: LinkInvitation, Account: DefaultAccount}, time.Hour)
 	_, _, tokenErr := s.CreateToken(ctx, Token{Account: DefaultAccount, User: u.ID, Name: "x", Rights: AllRights})
 	_, _, pairingErr := s.CreatePairing(ctx, DefaultAccount, "")
-	_, _, keyErr := s.CreateKey(ctx, Key{Account: DefaultAccount, Name: "x", Scope: "*"})
+	_, _, keyErr := s.CreateKey(ctx, DefaultAccount, KeyFields{Name: "x", Scope: "*"})
 	c, _, connectorErr := s.CreateConnector(ctx, DefaultAccount, "x")
 	d, deploymentErr := s.SetDeployment(ctx, Deployment{Account: DefaultAccount, Name: "x", Connectors: []string{c.ID}})
 	passkeyErr := s.AddPasskey(ctx, u.ID, Passkey{ID: []byte("x"), Name: "x", Credential: []byte("1")})

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// EditKey changes a key, given by id or name: its name, scope, expiry, owner, note, addresses
-// and limits. When it returns without an error, running requests that the key no longer
-// allows have been ended.
+// EditKey changes the fields of a key, given by id or name. When it returns without an error, running requests that
+// the key no longer allows have been ended.
 func (s *Store) EditKey(ctx context.Context, account, idOrName string, change func(*Key) error,
 	checks ...KeyCheck) (Key, error) {
 	return s.changeKey(ctx, "changing the key", account, idOrName, checks, func(t *tx, r *keyRecord) error {
@@ -18,7 +17,7 @@ func (s *Store) EditKey(ctx context.Context, account, idOrName string, change fu
 		if err := change(&r.Key); err != nil {
 			return err
 		}
-		if err := r.normalize(&before.Key, s.now()); err != nil {
+		if err := r.normalize(&before.KeyFields, s.now()); err != nil {
 			return err
 		}
 		if r.Owner != before.Owner {

@@ -191,7 +191,7 @@ func TestRotateKey(t *testing.T) {
 
 func mustKeyIn(t *testing.T, s *store.Store) (store.Key, string) {
 	t.Helper()
-	k, secret, err := s.CreateKey(context.Background(), store.Key{Account: account, Name: "laptop", Scope: "*"})
+	k, secret, err := s.CreateKey(context.Background(), account, store.KeyFields{Name: "laptop", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,11 +230,11 @@ func TestKeysExpire(t *testing.T) {
 		requests := map[string]*running{}
 		for name, life := range map[string]time.Duration{"hour": time.Hour, "week": 8 * day, "moved": 2 * time.Hour,
 			"never": 0, "revoked": 9 * day} {
-			k := store.Key{Account: account, Name: name, Scope: "*"}
+			k := store.KeyFields{Name: name, Scope: "*"}
 			if life > 0 {
 				k.ExpiresAt = new(start.Add(life))
 			}
-			_, secret, err := s.CreateKey(context.Background(), k)
+			_, secret, err := s.CreateKey(context.Background(), account, k)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -279,7 +279,7 @@ func TestKeysExpire(t *testing.T) {
 			t.Errorf("%d keys are left", n)
 		}
 		if _, _, err := s.CreateKey(context.Background(),
-			store.Key{Account: account, Name: "moved", Scope: "*"}); err != nil {
+			account, store.KeyFields{Name: "moved", Scope: "*"}); err != nil {
 			t.Errorf("the name of a removed key: %v", err)
 		}
 	})
@@ -291,7 +291,7 @@ func TestKeyNames(t *testing.T) {
 	s := storetest.New(t)
 	ctx := t.Context()
 	create := func(name string) error {
-		_, _, err := s.CreateKey(ctx, store.Key{Account: account, Name: name, Scope: "*"})
+		_, _, err := s.CreateKey(ctx, account, store.KeyFields{Name: name, Scope: "*"})
 		return err
 	}
 	rename := func(from, to string) error {

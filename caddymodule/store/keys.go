@@ -11,19 +11,33 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
+// KeyFields are the fields of a key that people set. Tags describe them for the management API and its commands, see
+// manage.Field.
+type KeyFields struct {
+	// Name is unique among the keys of the account that are not revoked.
+	Name  string `json:"name" need:"required" editflag:"rename" help:"What the key is for" column:"NAME"`
+	Scope string `json:"scope" need:"filled" help:"The deployments it may use (new keys: default \"*\", all of them)" column:"SCOPE"`
+	// ExpiresAt is nil if the key does not expire.
+	ExpiresAt *time.Time `json:"expires_at" null:"never" flag:"expires" help:"When it expires (new keys: default never)" column:"EXPIRES,end"`
+	// Owner is an id; "" is no owner.
+	Owner string `json:"owner,omitempty" help:"The user who is responsible for it, by name or id; \"\" for none"`
+	Note  string `json:"note,omitempty" help:"A note for people"`
+	// AllowedIPs are the addresses that clients may use the key from; none: all addresses.
+	AllowedIPs []netip.Prefix     `json:"allowed_ips,omitempty" flag:"allow-ip" help:"Networks that it may be used from; [] is any" flaghelp:"A network that it may be used from (may be repeated; new keys: default any)"`
+	Limits     limits.UsageLimits `json:"limits,omitzero" help:"Its limits; 0 is no limit"`
+}
+
 // Key authenticates API calls. Its secrets are not stored.
 type Key struct {
-	ID        string    `json:"id" column:"ID"`
-	Account   string    `json:"account"`
-	Name      string    `json:"name" column:"NAME"` // unique among the keys of the account that are not revoked
-	Scope     string    `json:"scope" column:"SCOPE"`
+	ID      string `json:"id" column:"ID"`
+	Account string `json:"account"`
+	KeyFields
 	CreatedAt time.Time `json:"created_at"`
 	// Shown is the beginning and the end of the secret, by which people recognize it.
 	Shown string `json:"shown" column:"KEY"`
 	// LastUsedAt is nil if the key was never used.
 	LastUsedAt *time.Time `json:"last_used_at" column:"LAST USED,ago"`
-	ExpiresAt  *time.Time `json:"expires_at" column:"EXPIRES,end"` // nil: it does not expire
-	DisabledAt *time.Time `json:"disabled_at"`                     // nil: it is enabled
+	DisabledAt *time.Time `json:"disabled_at"` // nil: it is enabled
 	// DisabledBy is the author of the last change that disabled the key; nil: it is enabled, or
 	// the author is unknown.
 	DisabledBy *Actor     `json:"disabled_by,omitempty"`
@@ -31,16 +45,10 @@ type Key struct {
 	// RotatedAt is when the secret was last replaced by a new one; nil: never.
 	RotatedAt *time.Time `json:"rotated_at,omitempty"`
 	// Previous is the secret before the last rotation, while it is valid.
-	Previous *PreviousSecret `json:"previous,omitempty"`
-	// Owner is the id of the user who is responsible for the key; "": none.
-	Owner string `json:"owner,omitempty"`
-	Note  string `json:"note,omitempty"`
-	// AllowedIPs are the addresses that clients may use the key from; none: all addresses.
-	AllowedIPs []netip.Prefix     `json:"allowed_ips,omitempty"`
-	Limits     limits.UsageLimits `json:"limits,omitzero"`
-	CreatedBy  Actor              `json:"created_by,omitzero"`
-	RotatedBy  *Actor             `json:"rotated_by,omitempty"`
-	ChangedBy  *Actor             `json:"changed_by,omitempty"` // the author of the last change
+	Previous  *PreviousSecret `json:"previous,omitempty"`
+	CreatedBy Actor           `json:"created_by,omitzero"`
+	RotatedBy *Actor          `json:"rotated_by,omitempty"`
+	ChangedBy *Actor          `json:"changed_by,omitempty"` // the author of the last change
 }
 
 // PreviousSecret is a secret of a key that is valid in addition to the present one.
@@ -211,14 +219,11 @@ func (s *Store) CountKeys(account string) map[string]int {
 	return count
 }
 
-// CreateKey creates a key with the account, name, scope, expiry, owner, note, addresses
-// and limits of k. It returns the key with its secret, which is not shown again.
-func (s *Store) CreateKey(ctx context.Context, k Key) (Key, string, error) {
+// CreateKey creates a key. It returns the key with its secret, which is not shown again.
+func (s *Store) CreateKey(ctx context.Context, account string, fields KeyFields) (Key, string, error) {
 	secret, hash := newSecret(prefixSecret)
 	r := &keyRecord{Hash: hash, Key: Key{
-		ID: newID(prefixKey, s.now()), Account: k.Account, Name: k.Name, Scope: k.Scope, CreatedAt: s.time(),
-		Shown:     shownSecret(secret),
-		ExpiresAt: k.ExpiresAt, Owner: k.Owner, Note: k.Note, AllowedIPs: k.AllowedIPs, Limits: k.Limits,
+		ID: newID(prefixKey, s.now()), Account: account, KeyFields: fields, CreatedAt: s.time(), Shown: shownSecret(secret),
 		CreatedBy: actor(ctx),
 	}}
 	if err := r.normalize(nil, s.now()); err != nil {
@@ -236,8 +241,8 @@ func (s *Store) CreateKey(ctx context.Context, k Key) (Key, string, error) {
 	return created, secret, err
 }
 
-// normalize checks the fields that users set. old is the key before, nil for a new one.
-func (r *keyRecord) normalize(old *Key, now time.Time) error {
+// normalize checks the fields that users set. old are those before, nil for a new key.
+func (r *keyRecord) normalize(old *KeyFields, now time.Time) error {
 	if err := checkName("key", prefixKey, r.Name); err != nil {
 		return err
 	}

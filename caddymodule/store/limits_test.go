@@ -33,7 +33,7 @@ func TestLimits(t *testing.T) {
 		all   func() int
 	}{
 		"API keys": {"max_keys", func(account string) error {
-			_, _, err := s.CreateKey(ctx, store.Key{Account: account, Name: rand.Text(), Scope: "*"})
+			_, _, err := s.CreateKey(ctx, account, store.KeyFields{Name: rand.Text(), Scope: "*"})
 			return err
 		}, func() int { return len(s.Keys(account)) }},
 		"connectors": {"max_connectors", func(account string) error {

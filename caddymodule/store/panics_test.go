@@ -69,10 +69,10 @@ func panickingStore(t *testing.T) (*Store, *brokenKV, *caught.Log) {
 }
 
 // credential returns a new key.
-func credential(t *testing.T, s *Store, k Key) Credential {
+func credential(t *testing.T, s *Store, f KeyFields) Credential {
 	t.Helper()
-	k.Account, k.Scope = DefaultAccount, "*"
-	_, secret, err := s.CreateKey(t.Context(), k)
+	f.Scope = "*"
+	_, secret, err := s.CreateKey(t.Context(), DefaultAccount, f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func credential(t *testing.T, s *Store, k Key) Credential {
 // the panic takes effect.
 func TestPanicOfWatcher(t *testing.T) {
 	s, kv, log := panickingStore(t)
-	running := credential(t, s, Key{Name: "running"})
+	running := credential(t, s, KeyFields{Name: "running"})
 	ended := make(chan Refusal, 1)
 	running.Begin(netip.Addr{}, func(why Refusal) { ended <- why })
 	before := panics.Total()
@@ -122,14 +122,14 @@ func TestPanicOfWatcher(t *testing.T) {
 	if why := running.Refusal(netip.Addr{}); why != RefusedRevoked {
 		t.Errorf("the revoked key: %q", why)
 	}
-	_ = credential(t, s, Key{Name: "later"})
+	_ = credential(t, s, KeyFields{Name: "later"})
 }
 
 // After a panic between a new view and its callbacks, the missing callbacks are called when the
 // store is read again.
 func TestPanicOfCallback(t *testing.T) {
 	s, _, log := panickingStore(t)
-	running := credential(t, s, Key{Name: "running"})
+	running := credential(t, s, KeyFields{Name: "running"})
 	revoked, others := make(chan Change, 8), make(chan Refusal, 2)
 	s.Subscribe(func(Change) { panic(caught.Secret) })
 	s.Subscribe(func(c Change) {
@@ -157,7 +157,7 @@ func TestPanicOfExpiry(t *testing.T) {
 	s, kv, log := panickingStore(t)
 	kv.reading.Store(true)
 	soon := time.Now().Add(100 * time.Millisecond)
-	first := credential(t, s, Key{Name: "first", ExpiresAt: &soon})
+	first := credential(t, s, KeyFields{Name: "first", ExpiresAt: &soon})
 	first.Begin(netip.Addr{}, func(Refusal) { panic(caught.Secret) })
 	log.Expect(t, "expiring keys", 1)
 	if err := s.Serving(); !errors.Is(err, ErrUnavailable) {
@@ -166,7 +166,7 @@ func TestPanicOfExpiry(t *testing.T) {
 	kv.reading.Store(false)
 	wait.Until(t, "the store accepts requests again", func() bool { return s.Serving() == nil })
 	soon = time.Now().Add(100 * time.Millisecond)
-	next := credential(t, s, Key{Name: "next", ExpiresAt: &soon})
+	next := credential(t, s, KeyFields{Name: "next", ExpiresAt: &soon})
 	ended := make(chan Refusal, 1)
 	next.Begin(netip.Addr{}, func(why Refusal) { ended <- why })
 	if why := wait.For(t, ended, "the next key expires"); why != RefusedExpired {
@@ -192,7 +192,7 @@ func TestPanicOfRepeated(t *testing.T) {
 func TestPanicOfSchedule(t *testing.T) {
 	s, _, log := panickingStore(t)
 	soon := time.Now().Add(2 * time.Second)
-	first := credential(t, s, Key{Name: "first", ExpiresAt: &soon})
+	first := credential(t, s, KeyFields{Name: "first", ExpiresAt: &soon})
 	s.schedule.mu.Lock()
 	first.position = 9
 	s.schedule.mu.Unlock()

@@ -81,7 +81,7 @@ func TestRestoreKV(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, _, err := s.CreateKey(ctx, store.Key{Account: account, Name: "laptop", Scope: "*"}); err != nil {
+	if _, _, err := s.CreateKey(ctx, account, store.KeyFields{Name: "laptop", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	backup := backupOf(t, from)

@@ -163,7 +163,7 @@ func measure(path string) error {
 		}
 	}
 	fmt.Printf("create and remove, ms: %.3f\n", median(201, func() {
-		k, _, failed := s.CreateKey(context.Background(), store.Key{Account: account, Name: rand.Text(), Scope: "*"})
+		k, _, failed := s.CreateKey(context.Background(), account, store.KeyFields{Name: rand.Text(), Scope: "*"})
 		if failed == nil {
 			_, failed = s.RemoveKey(context.Background(), account, k.ID)
 		}

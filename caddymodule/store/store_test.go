@@ -40,7 +40,7 @@ func TestDefaultAccount(t *testing.T) {
 
 func mustKey(t testing.TB, s *store.Store, scope string) (store.Key, string) {
 	t.Helper()
-	k, secret, err := s.CreateKey(t.Context(), store.Key{Account: account, Name: "test key " + rand.Text(), Scope: scope})
+	k, secret, err := s.CreateKey(t.Context(), account, store.KeyFields{Name: "test key " + rand.Text(), Scope: scope})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestCreateKeyErrors(t *testing.T) {
 		{"", "x", "*", store.ErrNotFound, "unknown account"},
 		{"default/x", "x", "*", store.ErrNotFound, "unknown account"},
 	} {
-		_, _, err := s.CreateKey(t.Context(), store.Key{Account: c.account, Name: c.name, Scope: c.scope})
+		_, _, err := s.CreateKey(t.Context(), c.account, store.KeyFields{Name: c.name, Scope: c.scope})
 		wantError(t, err, c.kind, c.part)
 	}
 	if n := s.Stats().Keys; n != 0 {
@@ -328,7 +328,7 @@ func TestClosedStore(t *testing.T) {
 	if _, ok := s.FindKey(secret); !ok {
 		t.Error("requests that still run cannot read any more")
 	}
-	_, _, keyErr := s.CreateKey(t.Context(), store.Key{Account: account, Name: "x", Scope: "*"})
+	_, _, keyErr := s.CreateKey(t.Context(), account, store.KeyFields{Name: "x", Scope: "*"})
 	_, revokeErr := s.RevokeKey(t.Context(), account, k.ID)
 	_, secretErr := s.Secret(t.Context(), "x", nil)
 	for _, err := range []error{keyErr, revokeErr, secretErr, s.Close()} {

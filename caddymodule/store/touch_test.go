@@ -28,7 +28,7 @@ func TestTouch(t *testing.T) {
 		// One more than fit into a transaction.
 		var keys []store.Credential
 		for range store.MaxTxnOps + 1 {
-			_, secret, err = s.CreateKey(ctx, store.Key{Account: account, Name: rand.Text(), Scope: "*"})
+			_, secret, err = s.CreateKey(ctx, account, store.KeyFields{Name: rand.Text(), Scope: "*"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -147,7 +147,7 @@ func second[T any](_ T, err error) error { return err }
 
 func (t *storesTest) key(s *store.Store) (store.Key, string) {
 	t.Helper()
-	k, secret, err := s.CreateKey(t.Context(), store.Key{Account: account, Name: rand.Text(), Scope: "*"})
+	k, secret, err := s.CreateKey(t.Context(), account, store.KeyFields{Name: rand.Text(), Scope: "*"})
 	t.ok(err)
 	return k, secret
 }

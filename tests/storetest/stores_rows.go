@@ -178,7 +178,7 @@ func testLimitsOfAll(t *storesTest) {
 	t.everywhere("the limit", func(s *store.Store) bool { a, _ := s.Account(account); return a.Limits.MaxKeys == maxKeys })
 	t.all(func(_ int, s *store.Store) {
 		for {
-			if _, _, err := s.CreateKey(t.Context(), store.Key{Account: account, Name: rand.Text(), Scope: "*"}); err != nil {
+			if _, _, err := s.CreateKey(t.Context(), account, store.KeyFields{Name: rand.Text(), Scope: "*"}); err != nil {
 				if !errors.Is(err, store.ErrLimit) {
 					t.Error(err)
 				}
@@ -198,7 +198,7 @@ func testLimitsOfAll(t *storesTest) {
 	t.same()
 	t.key(there)
 	if _, _, err = there.CreateKey(t.Context(),
-		store.Key{Account: account, Name: rand.Text(), Scope: "*"}); !errors.Is(err, store.ErrLimit) {
+		account, store.KeyFields{Name: rand.Text(), Scope: "*"}); !errors.Is(err, store.ErrLimit) {
 		t.Errorf("a key beyond the limit: %v", err)
 	}
 }
@@ -250,14 +250,14 @@ func testAccountAgain(t *storesTest) {
 	ctx := t.Context()
 	_, err := here.CreateAccount(ctx, "team")
 	t.ok(err)
-	k, secret, err := here.CreateKey(ctx, store.Key{Account: "team", Name: rand.Text(), Scope: "*"})
+	k, secret, err := here.CreateKey(ctx, "team", store.KeyFields{Name: rand.Text(), Scope: "*"})
 	t.ok(err)
 	t.ok(second(here.RevokeKey(ctx, "team", k.ID)))
 	t.same()
 	if err := here.RemoveAccount(ctx, "team"); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := there.CreateKey(ctx, store.Key{Account: "team", Name: rand.Text(), Scope: "*"}); !errors.Is(err,
+	if _, _, err := there.CreateKey(ctx, "team", store.KeyFields{Name: rand.Text(), Scope: "*"}); !errors.Is(err,
 		store.ErrNotFound) {
 		t.Errorf("a key of a removed account: %v", err)
 	}
@@ -328,7 +328,7 @@ func testWriteUnconfirmed(t *storesTest) {
 	t.ok(second(there.RevokeKey(t.Context(), account, k.ID)))
 	writes := map[string]func(ctx context.Context) error{
 		"with a change": func(ctx context.Context) error {
-			_, _, err := there.CreateKey(ctx, store.Key{Account: account, Name: rand.Text(), Scope: "*"})
+			_, _, err := there.CreateKey(ctx, account, store.KeyFields{Name: rand.Text(), Scope: "*"})
 			return err
 		},
 		"without a change": func(ctx context.Context) error { _, err := there.RevokeKey(ctx, account, k.ID); return err },
@@ -371,7 +371,7 @@ func testJoinsLate(t *storesTest) {
 				default:
 				}
 				k, _, err := s.CreateKey(t.Context(),
-					store.Key{Account: account, Name: strings.Repeat("k", i+1) + rand.Text(), Scope: "*"})
+					account, store.KeyFields{Name: strings.Repeat("k", i+1) + rand.Text(), Scope: "*"})
 				if err == nil && n%2 == 0 {
 					_, err = s.RevokeKey(t.Context(), account, k.ID)
 				}

@@ -95,11 +95,13 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 		if name != model {
 			ready.note("model %q is published as %s", model, name)
 		}
-		set := manage.SetDeployment{Name: name, Connectors: []string{connector}, Upstream: new(ownName), Model: &model}
-		if !exists {
-			set.Kind = new(string(manage.KindOf(model)))
-		}
-		d, err := a.service.SetDeployment(ctx, set)
+		d, err := a.service.SetDeployment(ctx, name, func(d *manage.DeploymentFields) error {
+			d.Connectors, d.Upstream, d.Model = []string{connector}, ownName, model
+			if !exists {
+				d.Kind = manage.KindOf(model)
+			}
+			return nil
+		})
 		if err != nil {
 			return fmt.Errorf("publishing model %q: %w", model, err)
 		}
@@ -144,7 +146,10 @@ func (a account) key(ctx context.Context, ready *Ready) error {
 	for n := 2; slices.ContainsFunc(keys, func(k manage.Key) bool { return k.Name == name && k.RevokedAt == nil }); n++ {
 		name = fmt.Sprintf("%s-%d", ownKeyName, n)
 	}
-	created, err := a.service.CreateKey(ctx, manage.CreateKey{Name: name})
+	created, err := a.service.CreateKey(ctx, func(k *store.KeyFields) error {
+		k.Name = name
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("creating the key: %w", err)
 	}
