@@ -78,51 +78,58 @@ type DeploymentFields struct {
 func (s *Service) SetDeployment(ctx context.Context, name string,
 	edit func(*DeploymentFields) error) (Deployment, error) {
 	return change(ctx, s, func(account string) (Deployment, write, error) {
+		var given DeploymentFields
+		if err := edit(&given); err != nil {
+			return Deployment{}, write{}, err
+		}
+		connectors, err := s.givenConnectors(account, given)
+		if err != nil {
+			return Deployment{}, write{}, err
+		}
 		var before fields
 		d, err := s.store.EditDeployment(ctx, account, name, func(d *store.Deployment) error {
 			before = fieldsOf(d)
 			f := DeploymentFields{Upstream: d.Upstream, Model: d.Model, Kind: d.Kind, MaxConcurrency: d.MaxConcurrency,
 				Options: d.Options}
-			if err := edit(&f); err != nil {
-				return err
-			}
+			err := edit(&f)
 			d.Upstream, d.Model, d.Kind, d.MaxConcurrency, d.Options = f.Upstream, f.Model, f.Kind, f.MaxConcurrency, f.Options
-			return s.setConnectors(account, d, f)
+			if len(connectors) > 0 {
+				d.Connectors = connectors
+			}
+			if f.AddConnector != "" {
+				d.Connectors = append(slices.Clone(d.Connectors), f.AddConnector)
+			}
+			if err == nil && len(d.Connectors) == 0 {
+				err = badRequest("field %q or %q is required for a new deployment", "connector", "connectors")
+			}
+			return err
 		})
 		return s.deploymentOf(d, s.sessions()),
 			write{"deployment.set", d.Name, d.Name, changed(before, fieldsOf(d))}, err
 	})
 }
 
-// setConnectors sets the connectors of a deployment to the given ones, if there are any.
-func (s *Service) setConnectors(account string, d *store.Deployment, f DeploymentFields) error {
+// givenConnectors returns the ids of the connectors that a request names, nil if it names none.
+func (s *Service) givenConnectors(account string, f DeploymentFields) ([]string, error) {
 	given := f.Connectors
 	switch {
 	case f.Connector != "" && given != nil:
-		return badRequest("fields %q and %q exclude each other; put all connectors into %q", "connector", "connectors",
+		return nil, badRequest("fields %q and %q exclude each other; put all connectors into %q", "connector", "connectors",
 			"connectors")
 	case f.Connector != "":
 		given = []string{f.Connector}
 	case given != nil && len(given) == 0:
-		return badRequest("field %q is empty; a deployment has at least one connector", "connectors")
+		return nil, badRequest("field %q is empty; a deployment has at least one connector", "connectors")
 	}
-	if given != nil {
-		d.Connectors = make([]string, len(given))
-	}
-	for i, idOrName := range given {
+	var ids []string
+	for _, idOrName := range given {
 		c, err := s.connector(account, idOrName)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		d.Connectors[i] = c.ID
+		ids = append(ids, c.ID)
 	}
-	if f.AddConnector != "" {
-		d.Connectors = append(slices.Clone(d.Connectors), f.AddConnector)
-	}
-	if len(d.Connectors) == 0 {
-		return badRequest("field %q or %q is required for a new deployment", "connector", "connectors")
-	}
-	return nil
+	return ids, nil
 }
 
 // Deployments lists the deployments of the account by name.

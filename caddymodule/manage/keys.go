@@ -189,6 +189,10 @@ func (s *Service) EditKey(ctx context.Context, idOrName string, edit func(*store
 		if err != nil {
 			return Key{}, write{}, err
 		}
+		// The transaction adds words to errors. Those of the request need none.
+		if err := s.editKey(ctx, account, new(store.KeyFields), edit); err != nil {
+			return Key{}, write{}, err
+		}
 		var before fields
 		k, err := s.store.EditKey(ctx, account, id, func(k *store.Key) error {
 			before = fieldsOf(k.KeyFields)
