@@ -50,7 +50,7 @@ func TestPanicOfReports(t *testing.T) {
 	})
 }
 
-// After a panic where an edge looks at its clocks, it looks again.
+// After a panic while an edge reads its clocks, it reads them again.
 func TestPanicOfClocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

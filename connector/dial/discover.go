@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	discoveryPath  = "/.well-known/postern"
-	HTTPTimeout    = 10 * time.Second
-	discoveryTries = 5 // of a gateway that is starting
+	discoveryPath     = "/.well-known/postern"
+	HTTPTimeout       = 10 * time.Second
+	discoveryAttempts = 5 // while the gateway is starting
 	// maxDiscovery bounds the answer in bytes; a real one has about 300.
 	maxDiscovery = 16 << 10
 	// maxRoots bounds a file with certificate authorities in bytes; those of the Web have
@@ -47,7 +47,7 @@ type Gateway struct {
 
 // Discovery asks a gateway for the address of its tunnels.
 type Discovery struct {
-	at          *url.URL
+	url         *url.URL
 	pin, server string
 	client      *http.Client
 }
@@ -60,14 +60,14 @@ type DiscoveryOptions struct {
 }
 
 // NewDiscovery prepares to ask the gateway at a URL for the address of its tunnels and
-// its pin. The answer is trusted over HTTPS, from this machine, or with the expected pin:
-// with that, the certificate does not matter, as every tunnel is checked against the pin.
+// its pin. The answer is trusted over HTTPS, from this machine, or with the expected pin. With a pin, the
+// certificate does not matter: every tunnel is checked against the pin.
 func NewDiscovery(gatewayURL string, o DiscoveryOptions) (*Discovery, error) {
-	at, err := parseGatewayURL(gatewayURL, o.Pin)
+	location, err := parseGatewayURL(gatewayURL, o.Pin)
 	if err != nil {
 		return nil, err
 	}
-	d := &Discovery{at: at, pin: o.Pin, server: o.Server, client: HTTPClient()}
+	d := &Discovery{url: location, pin: o.Pin, server: o.Server, client: HTTPClient()}
 	trust := new(tls.Config)
 	d.client.Transport.(*http.Transport).TLSClientConfig = trust
 	if o.Pin != "" {
@@ -82,7 +82,7 @@ func NewDiscovery(gatewayURL string, o DiscoveryOptions) (*Discovery, error) {
 		}
 	}
 	if o.CA != "" {
-		if at.Scheme != "https" {
+		if location.Scheme != "https" {
 			return nil, errors.New("--ca: without HTTPS there is no certificate to verify; write https://, or omit --ca")
 		}
 		if trust.RootCAs, err = roots(o.CA); err != nil {
@@ -105,7 +105,7 @@ func roots(path string) (*x509.CertPool, error) {
 	}
 	pool, err := x509.SystemCertPool()
 	if err != nil {
-		pool = x509.NewCertPool() // the file may be all that is needed
+		pool = x509.NewCertPool() // the file may suffice
 	}
 	if !pool.AppendCertsFromPEM(data) {
 		return nil, fmt.Errorf("%s contains no certificate; it must be a PEM file, with lines like -----BEGIN "+
@@ -115,13 +115,13 @@ func roots(path string) (*x509.CertPool, error) {
 }
 
 // Origin returns the URL of the gateway, without a path.
-func (d *Discovery) Origin() string { return d.at.Scheme + "://" + d.at.Host }
+func (d *Discovery) Origin() string { return d.url.Scheme + "://" + d.url.Host }
 
 // Find asks the gateway. Its errors name the cause and the fix.
 func (d *Discovery) Find(ctx context.Context) (Gateway, error) {
-	for tries := 1; ; tries++ {
+	for attempt := 1; ; attempt++ {
 		g, err := d.ask(ctx)
-		if tries == discoveryTries || !errors.Is(err, errStarting) {
+		if attempt == discoveryAttempts || !errors.Is(err, errStarting) {
 			return g, err
 		}
 		if err := wait.For(ctx, time.Second); err != nil {
@@ -179,23 +179,23 @@ func loopback(host string) bool {
 }
 
 func (d *Discovery) ask(ctx context.Context) (Gateway, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.at.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url.String(), nil)
 	if err != nil {
 		return Gateway{}, fmt.Errorf("asking the gateway: %w", err)
 	}
 	request.Header.Set("Accept", "application/json")
 	response, err := d.client.Do(request)
 	if err != nil {
-		return Gateway{}, ExplainHTTPS(ctx, d.at, err)
+		return Gateway{}, ExplainHTTPS(ctx, d.url, err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxDiscovery+1))
 	if err != nil {
-		return Gateway{}, ExplainHTTPS(ctx, d.at, err)
+		return Gateway{}, ExplainHTTPS(ctx, d.url, err)
 	}
 	var answer struct {
 		Gateway
-		Error string `json:"error"` // instead of all others
+		Error string `json:"error"` // if it is set, the other fields are empty
 	}
 	parseErr := json.Unmarshal(body, &answer)
 	switch {
@@ -247,7 +247,7 @@ func (d *Discovery) check(g Gateway) (Gateway, error) {
 }
 
 // ExplainHTTPS adds the cause and the fix to the error of a failed request.
-func ExplainHTTPS(ctx context.Context, at *url.URL, err error) error {
+func ExplainHTTPS(ctx context.Context, location *url.URL, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -261,7 +261,7 @@ func ExplainHTTPS(ctx context.Context, at *url.URL, err error) error {
 		record     tls.RecordHeaderError
 		dns        *net.DNSError
 	)
-	host := at.Host
+	host := location.Host
 	switch {
 	case errors.As(err, &name):
 		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate, or give --pin "+
@@ -274,7 +274,7 @@ func ExplainHTTPS(ctx context.Context, at *url.URL, err error) error {
 		return fmt.Errorf("%s does not speak HTTPS: %w; check the port, or write http:// if the gateway has no HTTPS", host,
 			err)
 	case errors.As(err, &dns):
-		return fmt.Errorf("failed to resolve %s: %w; check the address", at.Hostname(), err)
+		return fmt.Errorf("failed to resolve %s: %w; check the address", location.Hostname(), err)
 	case failed != nil && failed.Timeout():
 		return fmt.Errorf("%s did not answer within %v; check the address, and that the gateway is running", host,
 			HTTPTimeout)

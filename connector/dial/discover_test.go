@@ -84,7 +84,7 @@ func TestDiscoverOverTLS(t *testing.T) {
 		t.Error(err)
 	}
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
-	d.at.Host = "localhost:" + port
+	d.url.Host = "localhost:" + port
 	_, err = d.Find(t.Context())
 	wantText(t, err, "is for another name", "localhost", "--pin")
 
@@ -247,8 +247,8 @@ func wantText(t *testing.T, err error, parts ...string) {
 	}
 }
 
-// TestDiscoverySpeaksHTTP1: also to a server that would rather speak HTTP/2, which
-// could not say whether a WebSocket can be opened.
+// TestDiscoverySpeaksHTTP1: discovery uses HTTP/1.1 even if the server prefers HTTP/2, over
+// which the WebSocket of a tunnel cannot be opened.
 func TestDiscoverySpeaksHTTP1(t *testing.T) {
 	t.Parallel()
 	protocol := make(chan string, 1)
@@ -259,7 +259,8 @@ func TestDiscoverySpeaksHTTP1(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	client := HTTPClient()
-	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+	trusted := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: trusted}
 	response, err := client.Get(server.URL)
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ const (
 	// addressStagger is the delay before the next address is tried in parallel, RFC 8305
 	// §5.
 	addressStagger = 250 * time.Millisecond
-	// answeredStagger is the delay once an answer has arrived: the gateway is up, and may
+	// answeredStagger is the delay once an answer has arrived: the gateway runs, and may
 	// be busy with many connectors.
 	answeredStagger = 3 * time.Second
 	// maxAddresses bounds the addresses tried for one name.
@@ -47,10 +47,10 @@ const tlsInternalError = quic.TransportErrorCode(0x100 + 80)
 type Target struct {
 	Server      string            // host:port
 	URL         string            // base URL of its HTTPS; "": on the usual port of Server's host
-	Token       func() link.Token // has the pins and the secret to use now; a device only has a pin
+	Token       func() link.Token // with the pins and the secret to use now; for a device, with a pin alone
 	Claim       string            // pairing code of a device; "": it is a connector
 	MaxRequests int               // concurrent requests; 0: the default
-	Peer        bool              // of another gateway, for its connectors
+	Peer        bool              // this gateway dials a peer
 	Logger      *slog.Logger
 }
 
@@ -84,7 +84,7 @@ func (d *QUIC) Dial(ctx context.Context, activity *Activity) (*Conn, error) {
 			addressStagger}
 	}
 	return stagger(ctx, attempts, activity.received, answeredStagger, func(_ *Conn, err error, _ int) (bool, error) {
-		return err == nil || errors.Is(err, ErrBusy), err // a gateway is busy at each of its addresses
+		return err == nil || errors.Is(err, ErrBusy), err // at another address, the gateway is busy, too
 	})
 }
 

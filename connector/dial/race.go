@@ -15,9 +15,8 @@ const (
 	// answeredTimeout applies once the gateway has answered: it limits concurrent
 	// handshakes, and keeps the others waiting for up to 8 s.
 	answeredTimeout = 20 * time.Second
-	// answeredDelay is the delay of the next transport once the gateway has answered. It
-	// may keep a handshake waiting. But a firewall may also have let only one packet
-	// through.
+	// answeredDelay is the delay of the next transport once the gateway has answered. The gateway
+	// may delay the handshake, but a firewall may also drop all packets after the first.
 	answeredDelay = 12 * time.Second
 )
 
@@ -28,8 +27,8 @@ type Runner struct {
 	Delay time.Duration // after the start of the previous runner
 }
 
-// run dials. The limit is longer once the gateway has answered, as the work on the
-// handshake would be lost.
+// run dials. The limit is longer once the gateway has answered, so that its work on the
+// handshake is not lost.
 func (r *Runner) run(ctx context.Context, activity *Activity) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(r.Limit, answeredTimeout))
 	defer cancel()
@@ -39,7 +38,7 @@ func (r *Runner) run(ctx context.Context, activity *Activity) (*Conn, error) {
 }
 
 // Race dials with the runners in order of preference, and calls use with the first
-// connection. If use fails, other than with a [link.Deny], it tries the next one. If final
+// connection. If use fails with an error other than a [link.Deny], the next runner follows. If final
 // is set, a refusal by a busy gateway ends the race unless another runner has started.
 func Race(ctx context.Context, runners []Runner, final bool, use func(*Conn) error) error {
 	attempts := make([]attempt, len(runners))

@@ -111,21 +111,21 @@ func (s *patientSocket) WriteTo(b []byte, addr net.Addr) (int, error) {
 
 // countsAsLoss reports whether a write error is treated as packet loss.
 func (s *patientSocket) countsAsLoss(err error) bool {
-	if !noWay(err) {
+	if !isNoRoute(err) {
 		return false // quic-go handles oversized packets and failed offloading
 	}
 	if s.patient.Load() {
 		return true
 	}
-	failed := err // here, as it escapes to the heap
+	failed := err // a copy, so that err itself does not escape to the heap
 	s.failed.Store(&failed)
 	return false
 }
 
-// noWay reports whether a packet could not leave this machine.
-func noWay(err error) bool {
+// isNoRoute reports whether a packet could not leave this machine.
+func isNoRoute(err error) bool {
 	var errno syscall.Errno
-	return errors.As(err, &errno) && slices.Contains(noWayErrors[:], errno)
+	return errors.As(err, &errno) && slices.Contains(noRouteErrors[:], errno)
 }
 
 // NoRoute reports whether all attempts failed for lack of a route on this machine. One
@@ -140,7 +140,7 @@ func NoRoute(err error) bool {
 	case interface{ Unwrap() error }:
 		return NoRoute(e.Unwrap())
 	default:
-		return noWay(err)
+		return isNoRoute(err)
 	}
 }
 
@@ -149,21 +149,21 @@ const maxProbe = 2048
 
 // probe is the last packet of a socket, to be sent again. quic-go probes a dead path with
 // pauses that double, and meanwhile sends nothing else if the congestion window is full.
-// A repeated packet does no harm, and recovers the tunnel as soon as its path works
+// A repeated packet is harmless, and recovers the tunnel as soon as its path works
 // again. A restarted gateway answers it with a reset.
 type probe struct {
 	mu          sync.Mutex
 	packet, oob []byte
-	to          net.Addr // nil: no packet
+	addr        net.Addr // nil: no packet
 }
 
-func (p *probe) remember(b, oob []byte, to net.Addr) {
+func (p *probe) remember(b, oob []byte, addr net.Addr) {
 	if len(b) > maxProbe {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.packet, p.oob, p.to = append(p.packet[:0], b...), append(p.oob[:0], oob...), to
+	p.packet, p.oob, p.addr = append(p.packet[:0], b...), append(p.oob[:0], oob...), addr
 }
 
 // send sends the packet, if there is one. Errors are ignored, as quic-go's own packets
@@ -171,8 +171,8 @@ func (p *probe) remember(b, oob []byte, to net.Addr) {
 func (p *probe) send(socket Socket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if to, ok := p.to.(*net.UDPAddr); ok {
-		_, _, _ = socket.WriteMsgUDP(p.packet, p.oob, to)
+	if addr, ok := p.addr.(*net.UDPAddr); ok {
+		_, _, _ = socket.WriteMsgUDP(p.packet, p.oob, addr)
 	}
 }
 

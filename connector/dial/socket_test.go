@@ -87,7 +87,7 @@ func opening(t *testing.T, box *atomic.Pointer[brokenSocket], err error) func(st
 func TestDialWithoutARoute(t *testing.T) {
 	var box atomic.Pointer[brokenSocket]
 	d := NewQUIC(Target{Server: "gateway.example:7", Token: func() link.Token { return link.Token{} }})
-	d.Open = opening(t, &box, noWayErrors[0])
+	d.Open = opening(t, &box, noRouteErrors[0])
 	d.Resolve = func(context.Context, string) ([]netip.AddrPort, error) {
 		return []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:7"), netip.MustParseAddrPort("127.0.0.2:7")}, nil
 	}
@@ -95,7 +95,7 @@ func TestDialWithoutARoute(t *testing.T) {
 	if n := box.Load().failed.Load(); n != 1 {
 		t.Errorf("%d packets could not be sent before it failed", n)
 	}
-	if !errors.Is(err, noWayErrors[0]) || !NoRoute(err) {
+	if !errors.Is(err, noRouteErrors[0]) || !NoRoute(err) {
 		t.Errorf("got %v", err)
 	}
 }

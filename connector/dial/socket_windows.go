@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// noWayErrors are the errors of a write without a route to the gateway. A firewall causes
+// noRouteErrors are the errors of a write without a route to the gateway. A firewall causes
 // WSAEACCES.
-var noWayErrors = [...]syscall.Errno{
+var noRouteErrors = [...]syscall.Errno{
 	windows.WSAENETUNREACH, windows.WSAEHOSTUNREACH, windows.WSAENETDOWN, windows.WSAENOBUFS, windows.WSAEACCES,
 	windows.WSAEADDRNOTAVAIL,
 }

@@ -40,16 +40,16 @@ const (
 	// package blocks). The connector has not processed the request.
 	CodeUnknownBlock Code = 9
 	// CodeNoCredit: the connector has reached its limit of requests, and has not processed
-	// this one. A gateway sends it to a peer, as the next one.
+	// this request. Only gateways send it, to peers.
 	CodeNoCredit Code = 10
-	// CodeTunnelLost: the tunnel ended during the request.
+	// CodeTunnelLost: the tunnel ended during the request. Only gateways send it, to peers.
 	CodeTunnelLost Code = 11
 	// CodeUpstreamMalformed: the upstream's answer violates HTTP.
 	CodeUpstreamMalformed Code = 12
 )
 
 // Errors of [RoundTrip] and of reading an answer's body. Test with [errors.Is]. Unknown
-// codes of newer peers are ErrInternal.
+// codes of newer programs are ErrInternal.
 var (
 	ErrCancelled     = errors.New("the other side canceled the request")
 	ErrUpstreamDown  = errors.New("the upstream cannot be reached")
@@ -121,7 +121,8 @@ func (c Code) wire() quic.StreamErrorCode { return quic.StreamErrorCode(c) }
 // CodeCancelled.
 func reset(s Stream, code Code) {
 	// quic-go panics at the next acknowledgement if a boundary is set after the other side has
-	// stopped reading. Nothing excludes that it does so just now, but it takes data in transit, too.
+	// stopped reading. It may still do so between this check and the call, but the panic also needs data
+	// in transit.
 	if code != CodeCancelled && s.Context().Err() == nil {
 		s.SetReliableBoundary()
 	}

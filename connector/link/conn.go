@@ -104,7 +104,7 @@ const (
 	// spareStreams is added to the connector's limit of streams: the gateway counts
 	// requests, and may see the end of one before the connector.
 	spareStreams = 64
-	// maxControlStreams leaves room for control streams of later versions.
+	// maxControlStreams allows control streams of later versions.
 	maxControlStreams = 4
 
 	// All streams share the connection window. If clients that do not read fill it, the
@@ -112,7 +112,7 @@ const (
 	connectionWindow    = 32 << 20
 	maxConnectionWindow = 64 << 20
 
-	// peerWindow suffices for 1024 blocked streams. It takes memory only if there are some.
+	// peerWindow suffices for 1024 blocked streams. It takes memory only while streams are blocked.
 	peerWindow = 512 << 20
 
 	answerWindow     = 256 << 10 // per stream, of the gateway
@@ -131,7 +131,7 @@ func GatewayQUIC() *quic.Config {
 }
 
 // GatewayPeerQUIC returns the gateway's QUIC configuration for a peer. The answers are for many
-// clients: those that do not read must not fill the window of all.
+// clients: clients that do not read must not use up the window of all others.
 func GatewayPeerQUIC() *quic.Config {
 	c := GatewayQUIC()
 	c.InitialConnectionReceiveWindow, c.MaxConnectionReceiveWindow = peerWindow, peerWindow
@@ -151,8 +151,8 @@ func ConnectorQUIC(requests int) *quic.Config {
 }
 
 // PeerQUIC returns the QUIC configuration of a gateway that connects to a peer, with this limit
-// of concurrent requests. They are for many connectors: those of one that does not read must not
-// fill the window of all.
+// of concurrent requests. They are for many connectors: one that does not read must not use up the
+// window of all others.
 func PeerQUIC(requests int) *quic.Config {
 	c := ConnectorQUIC(requests)
 	c.MaxStreamReceiveWindow = requestWindow
@@ -168,7 +168,7 @@ func baseQUIC() *quic.Config {
 		MaxIncomingUniStreams:          -1,
 		InitialConnectionReceiveWindow: connectionWindow,
 		MaxConnectionReceiveWindow:     maxConnectionWindow,
-		// The part of an answer before a reset still arrives.
+		// The data of an answer before a reset still arrives.
 		EnableStreamResetPartialDelivery: true,
 	}
 }

@@ -17,19 +17,19 @@ const (
 	// maxControl bounds one control message in bytes. The largest hello fits, even if each
 	// character of its names is escaped.
 	maxControl = 320 << 10
-	// maxParts bounds the fields and elements of a message, as "{}," takes some twenty
-	// times more memory than on the wire. The largest hello has some 1,030.
+	// maxParts bounds the fields and elements of a message: a "{}," takes some twenty
+	// times as much memory as on the wire. The largest hello has some 1,030 parts.
 	maxParts = 4096
-	// believed is the size in bytes up to which a message is read without accounting.
-	believed = 4 << 10
+	// uncounted is the size in bytes up to which a message is read without accounting.
+	uncounted = 4 << 10
 )
 
 // ErrOversized is returned by [Control.Receive], with [ErrMalformed], for a message above
 // the limits.
 var ErrOversized = errors.New("larger than a control message may be")
 
-// ErrUnknownMessage is returned by [Control.Receive] for an unknown type of message, as
-// from a newer peer. The next message can still be received.
+// ErrUnknownMessage is returned by [Control.Receive] for an unknown type of message, such as
+// one of a newer program. The next message can still be received.
 var ErrUnknownMessage = errors.New("unknown control message")
 
 // Control sends and receives control messages. Send is safe for concurrent use; Receive
@@ -69,9 +69,8 @@ func (c *Control) Receive() (Message, error) {
 	return c.ReceiveCounted(func(int) error { return nil })
 }
 
-// ReceiveCounted is [Control.Receive] for unauthenticated peers. It calls take before it
-// allocates more than a few KiB for the message, with the number of further bytes. An
-// error of take ends the reading and is returned.
+// ReceiveCounted is [Control.Receive] for unauthenticated connections. Before it allocates more than a
+// few KiB for the message, it calls take with the number of further bytes. It returns an error of take.
 func (c *Control) ReceiveCounted(take func(bytes int) error) (Message, error) {
 	var header [4]byte
 	if _, err := io.ReadFull(c.rw, header[:]); err != nil {
@@ -92,7 +91,7 @@ func (c *Control) ReceiveCounted(take func(bytes int) error) (Message, error) {
 // readFrame reads size bytes. It allocates memory as data arrives, not by the announced
 // length.
 func readFrame(r io.Reader, size int, take func(bytes int) error) ([]byte, error) {
-	frame := make([]byte, min(size, believed))
+	frame := make([]byte, min(size, uncounted))
 	for read := 0; ; {
 		n, err := io.ReadFull(r, frame[read:])
 		if read += n; err != nil {

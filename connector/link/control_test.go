@@ -231,11 +231,11 @@ func allocated() uint64 {
 func TestReceiveCounted(t *testing.T) {
 	errFull := errors.New("full")
 	for _, test := range []struct{ size, room, taken int }{
-		{believed, 0, 0},
-		{believed + 1, 1, 1},
-		{believed + 1, 0, 0},
-		{maxControl, maxControl, maxControl - believed},
-		{maxControl, 10 * believed, 7 * believed},
+		{uncounted, 0, 0},
+		{uncounted + 1, 1, 1},
+		{uncounted + 1, 0, 0},
+		{maxControl, maxControl, maxControl - uncounted},
+		{maxControl, 10 * uncounted, 7 * uncounted},
 	} {
 		var wire buffered
 		want := Deny{Message: strings.Repeat("x",
@@ -251,7 +251,7 @@ func TestReceiveCounted(t *testing.T) {
 			taken += n
 			return nil
 		})
-		if whole := test.room >= test.size-believed; taken != test.taken || whole && (got != want || err != nil) ||
+		if whole := test.room >= test.size-uncounted; taken != test.taken || whole && (got != want || err != nil) ||
 			!whole && err != errFull {
 			t.Errorf("%d bytes with room for %d: took %d, %v", test.size, test.room, taken, err)
 		}

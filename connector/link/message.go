@@ -31,7 +31,7 @@ type Hello struct {
 	// Peer is the name of a gateway that dials another one of its cluster. Connector is then
 	// empty, and Secret is the result of [PeerProof].
 	Peer string `json:"peer,omitempty"`
-	// Region is where a peer is.
+	// Region is the region of a peer.
 	Region string `json:"region,omitempty"`
 	// Instance is a random id of the process. It stays the same over reconnects.
 	Instance string `json:"instance,omitempty"`
@@ -40,11 +40,11 @@ type Hello struct {
 	DryRun bool `json:"dry_run,omitempty"`
 	// StartedMillis is when the process started, in Unix milliseconds.
 	StartedMillis int64 `json:"started_ms,omitempty"`
-	// Held are the names of the edges where this instance has other tunnels, which the hello
-	// must not replace: a load balancer may lead it to one of them.
+	// Held are the names of the edges where this instance has other tunnels. The hello must not
+	// replace these if a load balancer sends it to one of them.
 	Held []string `json:"held,omitempty"`
-	// Beside means that the same instance has a silent tunnel. It gets no new requests,
-	// and may finish its requests if it recovers.
+	// Beside means that the same instance has a silent tunnel. That tunnel gets no new requests,
+	// but may finish its requests if it recovers.
 	Beside    bool     `json:"beside,omitempty"`
 	Name      string   `json:"name,omitempty"` // of the host
 	Version   string   `json:"version,omitempty"`
@@ -55,10 +55,10 @@ type Hello struct {
 	// [DefaultMaxRequests].
 	MaxRequests int `json:"max_requests,omitempty"`
 	// Blocks means that bodies may be encoded: see package blocks. The connector keeps up
-	// to as many bytes of blocks.
+	// to this many bytes of blocks.
 	Blocks *int64 `json:"blocks,omitempty"`
 	// Pins are the pins in the connector's token, see [Token.Pins]. Connectors that do
-	// not support a second one send none.
+	// not support a second pin send none.
 	Pins []string `json:"pins,omitempty"`
 }
 
@@ -77,18 +77,18 @@ type Welcome struct {
 	Session         string `json:"session"` // id, for the logs of both ends
 	Version         string `json:"version"` // of the gateway
 	HeartbeatMillis int    `json:"heartbeat_ms"`
-	// Offer is the connector that the gateway hands out for the hello's OS; nil: none. A
-	// dry run gets it, too.
+	// Offer is the connector program that the gateway hands out for the hello's OS; nil: none. The
+	// answer to a dry run contains it, too.
 	Offer *Offer `json:"offer,omitempty"`
 	Edges
 }
 
-// Edges are the gateways of a cluster, its edges, for one connector. A single gateway sends
-// none. They are in the welcome, and replace those of the welcome when they change.
+// Edges are the gateways of a cluster, its edges, for one connector. They are part of the welcome, and are
+// sent again when they change. A single gateway sends none.
 type Edges struct {
-	Edge string `json:"edge,omitempty"` // the name of the edge that sends the message
-	Legs int    `json:"legs,omitempty"` // how many of them the connector shall have tunnels to
-	// List has those that take connectors, in the order in which the connector shall use them.
+	Edge string `json:"edge,omitempty"` // name of the edge that sends the message
+	Legs int    `json:"legs,omitempty"` // number of edges to which the connector should have tunnels
+	// List contains the edges that take connectors, in the order in which the connector should use them.
 	List []Edge `json:"edges,omitempty"`
 }
 
@@ -99,8 +99,8 @@ type Edge struct {
 	Region string `json:"region,omitempty"`
 }
 
-// Offer describes an archive of the connector. It comes through the tunnel, whose key is
-// pinned, so the archive may come from anywhere: its hash proves it.
+// Offer describes an archive of the connector program. The offer comes through the tunnel, whose key is
+// pinned. The archive may therefore come from anywhere: its hash proves it.
 type Offer struct {
 	Version string `json:"version"` // such as "0.9.1"
 	URL     string `json:"url"`     // of the archive, with http or https
@@ -124,7 +124,7 @@ const (
 	DenyUnavailable = "unavailable"     // the gateway cannot decide now
 	DenyShutdown    = "shutdown"        // the gateway is shutting down
 	DenyHeld        = "held"            // a tunnel in Hello.Held is at this edge
-	DenyAgain       = "again"           // a peer with a new address: its next connection has the windows of one
+	DenyAgain       = "again"           // a peer with a new address: its next connection gets a peer's windows
 )
 
 // Reason returns the refusal for the reason of a close with [CloseDenied]: the close may
@@ -208,8 +208,7 @@ type Pong struct {
 	HeartbeatMillis int `json:"heartbeat_ms"`
 }
 
-// Tunnel is what a gateway tells a peer about one of its tunnels. What is nil, or absent in
-// Opened, has not changed.
+// Tunnel is an update of a gateway to a peer about one of its tunnels. Nil fields are unchanged.
 type Tunnel struct {
 	Session string        `json:"session"` // id
 	Opened  *TunnelOpened `json:"opened,omitempty"`
@@ -224,7 +223,7 @@ type Tunnel struct {
 	Ended bool `json:"ended,omitempty"`
 }
 
-// TunnelOpened describes a tunnel from its beginning.
+// TunnelOpened describes a tunnel that has been opened.
 type TunnelOpened struct {
 	// Hello is that of the connector, without its secret.
 	Hello     Hello     `json:"hello"`
@@ -237,7 +236,7 @@ type TunnelOpened struct {
 	Since     time.Time `json:"since"`
 }
 
-// Pairing is what a gateway tells a peer about one of its pairings, or about a wrong code. It
+// Pairing is an update of a gateway to a peer about one of its pairings, or about a wrong code. It
 // contains a secret: logs and fmt do not show it.
 type Pairing struct {
 	ID      string `json:"id,omitempty"`
@@ -250,14 +249,14 @@ type Pairing struct {
 	Guess string `json:"guess,omitempty"`
 }
 
-// Drain announces that the sender leaves. An edge that drains may go on to send requests: the
-// connector first gets a tunnel to another edge, and then sends its own drain.
+// Drain announces that the sender leaves. An edge that drains may continue to send requests: the
+// connector first opens a tunnel to another edge, and then sends its own drain.
 type Drain struct{}
 
-// DrainOK answers a drain: no further requests will be sent or are expected.
+// DrainOK answers a drain. The gateway sends no further requests.
 type DrainOK struct{}
 
-// Drained means that the last answer has arrived. The tunnel closes.
+// Drained means that the gateway has received the last answer. It closes the tunnel next.
 type Drained struct{}
 
 func (Hello) kind() string   { return "hello" }
@@ -292,7 +291,7 @@ func byKind(messages ...Message) map[string]reflect.Type {
 	return types
 }
 
-// Error makes a refusal an error of the connector.
+// Error implements error: the connector returns a refusal as an error.
 func (d Deny) Error() string {
 	return fmt.Sprintf("the gateway refused the connector: %s (%s)", d.Message, d.Code)
 }

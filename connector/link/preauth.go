@@ -16,8 +16,8 @@ const (
 	PreauthProtocol = "postern-preauth/"
 	// PreauthHeader carries it in the request that opens a WebSocket.
 	PreauthHeader = "Postern-Preauth"
-	// PreauthPairing is the id in that of a device with a pairing code. It is sent over HTTPS only, to a
-	// server with a valid certificate: who reads it can find the code of 40 bits.
+	// PreauthPairing is the id in the preauthentication of a device with a pairing code. It is sent over HTTPS
+	// only, to a server with a valid certificate: a reader could find the code of 40 bits by trying.
 	PreauthPairing = "pairing"
 )
 
@@ -29,7 +29,7 @@ const (
 
 // Preauth returns the preauthentication of a token's connector: its id, a dot, and
 // base64url of the first 16 bytes of HMAC-SHA256, with the SHA-256 of the secret as
-// key, of the gateway's pin and the id. It is "" without an id, and for one that is too long.
+// key, of the gateway's pin and the id. It is "" if the id is empty or too long.
 func Preauth(t Token) string {
 	hash := sha256.Sum256([]byte(t.Secret))
 	s := t.Connector + "." + base64.RawURLEncoding.EncodeToString(preauthMAC(t.Pin, t.Connector, hash[:]))
@@ -39,21 +39,22 @@ func Preauth(t Token) string {
 	return s
 }
 
-// PreauthClaim returns the preauthentication of a device with a pairing code, as it is shown, at the
-// gateway with this pin.
+// PreauthClaim returns the preauthentication of a device with a pairing code at the gateway with this
+// pin. Case and surrounding white space of the code do not matter.
 func PreauthClaim(pin, code string) string {
 	return Preauth(Token{Connector: PreauthPairing, Secret: strings.ToUpper(strings.TrimSpace(code)), Pin: pin})
 }
 
 // ParsePreauth parses the result of [Preauth].
 func ParsePreauth(s string) (connector string, mac []byte, ok bool) {
-	at := strings.LastIndexByte(s, '.')
+	dot := strings.LastIndexByte(s, '.')
 	// The decoder skips line breaks, so the length is checked too.
-	if at < 1 || len(s)-at-1 != base64.RawURLEncoding.EncodedLen(preauthBytes) || len(PreauthProtocol)+len(s) > maxALPN {
+	if dot < 1 || len(s)-dot-1 != base64.RawURLEncoding.EncodedLen(preauthBytes) ||
+		len(PreauthProtocol)+len(s) > maxALPN {
 		return "", nil, false
 	}
-	mac, err := base64.RawURLEncoding.Strict().DecodeString(s[at+1:])
-	return s[:at], mac, err == nil && len(mac) == preauthBytes
+	mac, err := base64.RawURLEncoding.Strict().DecodeString(s[dot+1:])
+	return s[:dot], mac, err == nil && len(mac) == preauthBytes
 }
 
 // CheckPreauth reports whether mac belongs to a connector at the gateway with this pin.

@@ -2,8 +2,8 @@ package link
 
 import "log/slog"
 
-// SignIn is what a gateway publishes about an attempt to sign in. Who may be a hash of a password:
-// logs and fmt do not show it.
+// SignIn is an update of a gateway to its peers about an attempt to sign in. Who may be the hash of a
+// password: logs and fmt do not show it.
 type SignIn struct {
 	Address string `json:"address,omitempty"` // of the client
 	Who     []byte `json:"who,omitempty"`     // hash of a name, or of the id of a user
