@@ -16,8 +16,8 @@ import (
 // deafWindow is all that a deaf connector takes of a stream.
 const deafWindow = 1 << 10
 
-// deaf brings a connector up that says hello and many pings, and reads nothing:
-// neither its control stream nor its requests.
+// deaf connects a connector that sends a hello and many pings, and reads neither its control stream
+// nor its requests.
 func (g *testGateway) deaf(t *testing.T, id string, pings int) {
 	t.Helper()
 	config := link.ConnectorQUIC(0)
@@ -60,7 +60,7 @@ func TestDeafControlStream(t *testing.T) {
 }
 
 // TestDeafRequestStreams: requests that a connector does not read end with their
-// clients, leave nothing behind, and hold up nobody else.
+// clients, leave nothing behind, and delay no other request.
 func TestDeafRequestStreams(t *testing.T) {
 	overBothReal(t, func(t *testing.T, newGateway gatewayMaker) {
 		const requests = 300

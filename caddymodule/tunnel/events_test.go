@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// eventLog is a subscriber that keeps what it is told.
+// eventLog is a subscriber that keeps the events.
 type eventLog struct {
 	mu     sync.Mutex
 	events []Event
@@ -75,7 +75,7 @@ func TestSubscribe(t *testing.T) {
 	check("nothing is told after stop")
 }
 
-// TestEventsInOrder: whoever tells them, each connector's alternate.
+// TestEventsInOrder: events of a connector alternate, whichever goroutine delivers them.
 func TestEventsInOrder(t *testing.T) {
 	h := NewHub(Options{})
 	var mu sync.Mutex
@@ -111,8 +111,8 @@ func TestEventsInOrder(t *testing.T) {
 	}
 }
 
-// TestFollow: whoever begins to follow while connectors come and go misses
-// nothing and hears nothing twice: what it is told goes on from who was online.
+// TestFollow: a subscriber that begins to follow while connectors come and go misses
+// no event and gets none twice: the events continue from the snapshot.
 func TestFollow(t *testing.T) {
 	h := NewHub(Options{})
 	var connectors, followers sync.WaitGroup

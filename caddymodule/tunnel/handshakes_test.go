@@ -89,8 +89,8 @@ func TestCloseEndsTheQueue(t *testing.T) {
 	})
 }
 
-// TestManyAddressesProveThemselves: who may have to wait is told by that that the
-// gateway is there, wherever the others come from.
+// TestManyAddressesProveThemselves: while many connections wait, from whatever addresses, a new
+// client must prove its address. The retry packet shows it that the gateway is up.
 func TestManyAddressesProveThemselves(t *testing.T) {
 	h := NewHub(Options{})
 	for i := range handshakeLimits.Permits / 2 {
@@ -101,12 +101,12 @@ func TestManyAddressesProveThemselves(t *testing.T) {
 		h.pending.add(networksOf(from), 1, "")
 	}
 	if !h.verify(&net.UDPAddr{IP: net.IPv4(198, 51, 100, 1), Port: 1}) {
-		t.Error("nobody has to prove an address, though more come than can be served at once")
+		t.Error("no address has to be proven although more connections come than can be served at once")
 	}
 }
 
-// TestSilentGuestMakesRoom: whoever has shaken hands and takes his time for the
-// hello, as beside a silent tunnel, keeps nobody waiting.
+// TestSilentGuestMakesRoom: a connection that delays its hello after the handshake, as one in
+// addition to a silent tunnel does, delays no other handshake.
 func TestSilentGuestMakesRoom(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})

@@ -211,7 +211,7 @@ func TestChooseOverHubs(t *testing.T) {
 	})
 }
 
-// TestPresence tells a peer about changes of a tunnel.
+// TestPresence sends a peer changes of a tunnel.
 func TestPresence(t *testing.T) {
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
 		entry, with := newEdge("a"), newEdge("b")

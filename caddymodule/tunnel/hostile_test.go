@@ -192,8 +192,8 @@ func TestGarbageAfterHello(t *testing.T) {
 	}
 }
 
-// TestControlMessagesArePaced: from a connector that floods no more is read than
-// real ones say, and others do not notice.
+// TestControlMessagesArePaced: the gateway reads messages of a flooding connector at a limited
+// rate, and others are not affected.
 func TestControlMessagesArePaced(t *testing.T) {
 	t.Parallel()
 	overBothReal(t, func(t *testing.T, newGateway gatewayMaker) {

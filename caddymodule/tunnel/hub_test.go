@@ -182,7 +182,7 @@ func TestProtocolErrorEndsTheSession(t *testing.T) {
 	})
 }
 
-// TestPendingCap: connections that do not say hello cannot take all there is.
+// TestPendingCap: connections without a hello are bounded.
 func TestPendingCap(t *testing.T) { synctest.Test(t, testPendingCap) }
 
 func testPendingCap(t *testing.T) {
@@ -336,8 +336,7 @@ func TestDisconnect(t *testing.T) {
 	})
 }
 
-// A connector is given other credentials: what came with those from before goes,
-// and nobody else.
+// When a connector gets other credentials, only tunnels with its former credentials are closed.
 func TestDisconnectOthers(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		pairing := "pair_1"

@@ -33,9 +33,8 @@ func (g *testGateway) expectLost(t *testing.T, c *testConnector, h *gate, busy b
 	_ = c.conn.Close(link.CloseNone, "")
 }
 
-// TestLostConnector: the running requests of a connector of which nothing is heard
-// fail after one time, however many connectors there are. One without requests is
-// given up as soon as it gets no more.
+// TestLostConnector: the running requests of a silent connector fail after lostAfter, whatever the
+// number of connectors. A session without requests is closed after idleTimeout.
 func TestLostConnector(t *testing.T) {
 	for _, connectors := range []int{1, 1000} {
 		for _, busy := range []bool{true, false} {

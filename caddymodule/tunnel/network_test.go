@@ -109,8 +109,7 @@ func overBoth(t *testing.T, test func(t *testing.T, newGateway gatewayMaker)) {
 	}
 }
 
-// beats has the connector ping, as real ones do; nothing else is read from then
-// on.
+// beats sends pings, as a real connector does. It reads and drops all messages from then on.
 func (c *testConnector) beats() {
 	go func() {
 		next := time.NewTicker(time.Second)
@@ -237,7 +236,7 @@ func TestSilentConnectorIsCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := g.sendWelcome(t, conn, hello("con_1"), echo)
+		c, err := g.handshake(t, conn, hello("con_1"), echo)
 		if err != nil {
 			t.Fatal(err)
 		}

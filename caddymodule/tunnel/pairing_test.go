@@ -125,7 +125,7 @@ func TestPairRefusals(t *testing.T) {
 	}
 }
 
-// TestPairSurvivesRestarts: the device is told what happened meanwhile.
+// TestPairSurvivesRestarts: the device gets the decision that was made meanwhile.
 func TestPairSurvivesRestarts(t *testing.T) {
 	t.Parallel()
 	for _, kill := range []bool{false, true} {
@@ -225,7 +225,7 @@ func TestPairRefusesStrangeTokens(t *testing.T) {
 	}
 }
 
-// TestPairWithAnotherGateway: whoever answers must have the pin.
+// TestPairWithAnotherGateway: a server without the pin cannot pair a device.
 func TestPairWithAnotherGateway(t *testing.T) {
 	t.Parallel()
 	g, other := newGateway(t, Options{Pairing: &testDesk{}}), newGateway(t, Options{Pairing: &testDesk{}})

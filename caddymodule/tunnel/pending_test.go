@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestForgedAddressesLeaveRoom: who does not prove an address gets a share of
-// its places only.
+// TestForgedAddressesLeaveRoom: connections that have not proven an address get only a share of
+// its limit.
 func TestForgedAddressesLeaveRoom(t *testing.T) {
 	addr := &net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
 	h := NewHub(Options{PendingPerAddress: 16})

@@ -212,7 +212,7 @@ func TestRotateOfAnOldConnector(t *testing.T) {
 	}
 }
 
-// Answers that nobody asked for cost nothing.
+// Answers without an offer cost nothing.
 func TestRotatedFlood(t *testing.T) {
 	r := newRotation()
 	g := newGateway(t, Options{Rotation: r})

@@ -91,9 +91,8 @@ func TestAwayIsReplaced(t *testing.T) {
 	})
 }
 
-// TestBeside: a hello of the same process beside a tunnel that it cannot hear
-// takes the requests from now on, and leaves to that one what it has. One of
-// another process does not.
+// TestBeside: after a hello of the same process with "beside", the silent tunnel keeps its running
+// requests, and the new tunnel gets all others. A hello of another process ends them.
 func TestBeside(t *testing.T) {
 	for instance, keeps := range map[string]bool{"one": true, "two": false} {
 		simulate(t, 10*time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {

@@ -192,7 +192,7 @@ func (g *testGateway) held() (n int) {
 	return n
 }
 
-// dial says hello from a socket. Its error is the connection's, or a Deny.
+// dial sends a hello from a socket. Its error is the connection's, or a Deny.
 func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello,
 	h http.Handler) (*testConnector, error) {
 	t.Helper()
@@ -203,15 +203,15 @@ func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello
 	if err != nil {
 		return nil, err
 	}
-	c, err := g.sendWelcome(t, conn, hello, h)
+	c, err := g.handshake(t, conn, hello, h)
 	if c != nil {
 		c.socket = socket
 	}
 	return c, err
 }
 
-// sendWelcome says hello on a connection.
-func (g *testGateway) sendWelcome(t testing.TB, conn *link.Conn, hello link.Hello,
+// handshake sends a hello on a connection.
+func (g *testGateway) handshake(t testing.TB, conn *link.Conn, hello link.Hello,
 	h http.Handler) (*testConnector, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

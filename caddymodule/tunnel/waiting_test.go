@@ -65,7 +65,7 @@ func (d *testDesk) Claim(_ context.Context, device Device) (Ticket, *link.Deny) 
 	}, nil
 }
 
-// decide tells all who wait, and those who are just dialing again.
+// decide sends the decision to all waiting devices, and to those that are dialing again.
 func (d *testDesk) decide(decision Decision) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +78,7 @@ func (d *testDesk) decide(decision Decision) {
 	}
 }
 
-// device returns what the desk was told with a claim.
+// device returns the device of claim i.
 func (d *testDesk) device(i int) Device {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,7 +104,7 @@ func (g *testGateway) seats() int {
 	return len(g.waiting)
 }
 
-// pend says hello with a claim and waits for the answer that a person is needed.
+// pend sends a hello with a claim and waits for pending.
 func (g *testGateway) pend(t *testing.T, n byte) *testConnector {
 	t.Helper()
 	c, err := g.dial(t, g.socket(t), claimOf(n), nil)

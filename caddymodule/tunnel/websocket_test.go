@@ -42,7 +42,7 @@ func (g *testGateway) overPipes(t testing.TB) *testGateway {
 	return g
 }
 
-// serveHTTP has connectors use a server until the test ends.
+// serveHTTP serves WebSockets of connectors until the test ends.
 func (g *testGateway) serveHTTP(t testing.TB, server *httptest.Server) {
 	t.Cleanup(server.Close)
 	t.Cleanup(func() {
@@ -202,8 +202,7 @@ func slots(g *testGateway) int {
 	return g.pending.unknown.Used() + g.pending.known
 }
 
-// TestWebSocketPendingCap: those that do not say hello cannot take all there is,
-// whether they shake hands or not.
+// TestWebSocketPendingCap: WebSockets without a hello are bounded, with and without a handshake.
 func TestWebSocketPendingCap(t *testing.T) { synctest.Test(t, testWebSocketPendingCap) }
 
 func testWebSocketPendingCap(t *testing.T) {

@@ -91,7 +91,7 @@ func listenUDP(tb testing.TB) *net.UDPConn {
 	return socket
 }
 
-// options tells what quic-go sets on a socket.
+// options returns the options that quic-go sets on a socket.
 func options(t *testing.T, socket Socket) string {
 	t.Helper()
 	raw, err := socket.SyscallConn()

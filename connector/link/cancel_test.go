@@ -19,7 +19,7 @@ import (
 // milliseconds.
 const soon = time.Second
 
-// waiting is a handler that writes what it is told and then waits for the end
+// waiting is a handler that writes its text and then waits for the end
 // of its context.
 type waiting struct {
 	first   string

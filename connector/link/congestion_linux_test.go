@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hasBBR tells whether the kernel has it.
+// hasBBR reports whether the kernel has BBR.
 func hasBBR(t *testing.T) bool {
 	t.Helper()
 	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")

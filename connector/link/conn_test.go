@@ -181,7 +181,7 @@ func TestThousandRequests(t *testing.T) {
 	})
 }
 
-// TestWindowsOfPeers: requests that nobody reads must not fill the window that all share with a peer.
+// TestWindowsOfPeers: requests that are not read must not fill the window that all share with a peer.
 func TestWindowsOfPeers(t *testing.T) {
 	for name, c := range map[string]*quic.Config{"answers": GatewayPeerQUIC(), "requests": PeerQUIC(0)} {
 		blocked := c.MaxStreamReceiveWindow * DefaultMaxRequests

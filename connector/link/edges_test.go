@@ -68,7 +68,7 @@ func TestHelloHeldCheck(t *testing.T) {
 	}
 }
 
-// TestLargestTunnel: what a gateway tells a peer about a tunnel fits into a message, with the
+// TestLargestTunnel: the update of a gateway about a tunnel fits into a message, with the
 // largest hello.
 func TestLargestTunnel(t *testing.T) {
 	name := strings.Repeat(`"`, MaxField)
