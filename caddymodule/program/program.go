@@ -1,5 +1,5 @@
-// Package program has the name of the running program, for the commands in helps and
-// hints: packages call it postern, Caddy's own builds caddy.
+// Package program has the name of the running program, for the commands in help texts and
+// hints. It is postern if it was installed from a package, and caddy in builds of Caddy.
 package program
 
 import (
@@ -10,11 +10,11 @@ import (
 )
 
 // Name is the base name with which the program was started. In tests it is caddy, as in
-// the documents.
+// the manual.
 var Name = name(os.Args[0])
 
 // Typed is the command that started the program, for commands to paste into the same
-// shell: bin/caddy of a clone is not in PATH.
+// shell. It may be a path, such as bin/caddy in a clone.
 var Typed = typed(os.Args[0])
 
 func name(started string) string {
@@ -25,7 +25,7 @@ func name(started string) string {
 	return base
 }
 
-// plain matches paths that a shell reads as they are, and formats print so.
+// plain matches paths that need no quotes in a shell, and no escapes in a format.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_./+@-]+$`)
 
 func typed(started string) string {
@@ -35,7 +35,7 @@ func typed(started string) string {
 	return started
 }
 
-// commands are the commands that texts name, as in the documents.
+// commands are the commands in texts, as the manual writes them.
 var commands = [...]string{"caddy gateway", "caddy run", "caddy reload", "caddy list-modules"}
 
 // Named returns a text in which commands such as `caddy gateway up` have the name of

@@ -1,4 +1,4 @@
-// Package usage corrects mistyped command lines. It is the same for both programs.
+// Package usage suggests corrections of mistyped command lines, in both programs.
 package usage
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// Flag returns an error of parsing the flags of a command. The error of an unknown flag
-// suggests a similar one, or the help.
+// Flag returns the error for flags that cannot be parsed. For an unknown flag, it suggests
+// a similar one, or the help.
 func Flag(command *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -32,8 +32,12 @@ func Flag(command *cobra.Command, err error) error {
 	return fmt.Errorf("%w; see `%s --help`", err, command.CommandPath())
 }
 
-// Command returns the error of an unknown command of a group.
+// Command returns the error for an unknown command of a group, or for a flag in its place. It
+// suggests a similar command, or lists all.
 func Command(group *cobra.Command, name string) error {
+	if strings.HasPrefix(name, "-") {
+		return fmt.Errorf("unknown flag: %s; see `%s --help`", name, group.CommandPath())
+	}
 	var names, known []string
 	for _, c := range group.Commands() {
 		if c.IsAvailableCommand() {

@@ -23,11 +23,11 @@ const (
 // every start; records of the user stay.
 type account struct {
 	service *manage.Service
-	keyFile string // has the key of the last run
+	keyFile string // of the last run
 }
 
-// connector returns the id of the connector "local" and a new tunnel token for it.
-// If its place was given to another device, it is "local-2", and so on.
+// connector returns the id of the connector "local" and a new tunnel token for it. If
+// another device has replaced that connector, it uses "local-2", and so on.
 func (a account) connector(ctx context.Context) (id, token string, err error) {
 	connectors, err := a.service.Connectors(ctx)
 	if err != nil {
@@ -61,9 +61,9 @@ func (a account) online(ctx context.Context, id string) (bool, error) {
 		func(c manage.Connector) bool { return c.ID == id && c.State == manage.Online }), err
 }
 
-// publish creates a deployment for every model, and removes those of former runs whose
-// models no longer exist. Deployments with other connectors were set by the user and
-// stay.
+// publish creates a deployment for each model, and removes the deployments of former runs
+// whose models no longer exist. It does not change deployments with other connectors: the
+// user has set them.
 func (a account) publish(ctx context.Context, connector string, models []string, ready *Ready) error {
 	existing, err := a.service.Deployments(ctx)
 	if err != nil {
@@ -125,8 +125,7 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 	return nil
 }
 
-// key sets the key of this run: that of the last run, or a new one if there is none or it
-// is not valid.
+// key sets the key of this run: the key of the last run if it is valid, or a new one.
 func (a account) key(ctx context.Context, ready *Ready) error {
 	keys, err := a.service.Keys(ctx)
 	if err != nil {
@@ -165,8 +164,8 @@ func (a account) key(ctx context.Context, ready *Ready) error {
 	return nil
 }
 
-// console sets the address of the console: the link for the first user, or the
-// console itself if a user exists.
+// console sets the address of the console: the link for the first user, or the address
+// itself if a user exists.
 func (a account) console(ctx context.Context, path string, ready *Ready) error {
 	link, err := a.service.SetupLink(ctx)
 	switch {

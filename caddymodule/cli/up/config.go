@@ -38,11 +38,11 @@ func (a addresses) url() string {
 	return "http://" + net.JoinHostPort(a.name, strconv.Itoa(a.port))
 }
 
-// errPortTaken marks an HTTP port that another program has.
+// errPortTaken marks an HTTP port that another program uses.
 var errPortTaken = errors.New("the port is taken")
 
-// chooseAddresses chooses all addresses before anything is started, so that an error
-// is the only output.
+// chooseAddresses chooses all addresses. It is called before anything starts, so that an
+// error is the only output.
 func chooseAddresses(listen string, udpPort int) (addresses, error) {
 	a, err := chooseHTTP(listen)
 	for port := firstPort; listen == "" && errors.Is(err, errPortTaken) && port < lastPort; port++ {
@@ -59,8 +59,8 @@ func chooseAddresses(listen string, udpPort int) (addresses, error) {
 }
 
 // chooseHTTP parses --listen: a port, or a loopback host and a port. "" is the first of
-// the usual ports. "localhost" means both loopback addresses: if another program had one,
-// clients might reach it instead of the gateway.
+// the usual ports. "localhost" means both loopback addresses: if another program listened
+// on one of them, clients might reach it instead of the gateway.
 func chooseHTTP(listen string) (a addresses, err error) {
 	host, port, err := net.SplitHostPort(cmp.Or(listen, "localhost:"+strconv.Itoa(firstPort)))
 	if err != nil {
@@ -75,8 +75,8 @@ func chooseHTTP(listen string) (a addresses, err error) {
 	if host != "" && host != "localhost" {
 		ip, err := netip.ParseAddr(host)
 		if err != nil || !ip.IsLoopback() {
-			return a, Usagef("--listen %q is not on this machine only; `caddy gateway up` listens on localhost. "+
-				"For a public gateway write a Caddyfile and use `caddy run`", listen)
+			return a, Usagef("--listen %q is not a loopback address: `caddy gateway up` serves this machine only. "+
+				"For a public gateway, write a Caddyfile and use `caddy run`", listen)
 		}
 		candidates, a.name = []string{ip.String()}, ip.String()
 	}
@@ -132,7 +132,7 @@ func chooseAdmin(preferred string) (string, error) {
 }
 
 // caddyfile returns the configuration of the gateway. It excludes the log of the admin
-// endpoint: Caddy warns of Unix sockets as of open interfaces.
+// endpoint: Caddy calls a Unix socket an open interface there.
 func (a addresses) caddyfile(database string) string {
 	admin := a.admin
 	if !Exposed(admin) {
@@ -168,17 +168,17 @@ func (a addresses) caddyfile(database string) string {
 `, admin, a.tunnel, a.tunnel, "`"+database+"`", strings.Join(sites, ", "), strings.Join(a.hosts, " "))
 }
 
-// database returns the store of `caddy gateway up`. It is separate from that of a
-// gateway that runs as a service.
+// database returns the path of the store of `caddy gateway up`. A gateway that runs as a
+// service has another one.
 func database() string {
 	return filepath.Join(caddy.AppDataDir(), "model_gateway", "up.db")
 }
 
-// keyFile returns the file with the key of `caddy gateway up`, next to its store, which
-// has only a hash.
+// keyFile returns the path of the file with the key of `caddy gateway up`. The store, in
+// the same folder, has only the key's hash.
 func keyFile(store string) string { return filepath.Join(filepath.Dir(store), "up.key") }
 
-// adapt converts a Caddyfile to JSON. It ignores warnings, which are about formatting.
+// adapt converts a Caddyfile to JSON. It ignores warnings: they are about formatting.
 func adapt(text string) ([]byte, error) {
 	adapter := caddyconfig.GetAdapter("caddyfile")
 	if adapter == nil {
@@ -191,13 +191,13 @@ func adapt(text string) ([]byte, error) {
 	return config, nil
 }
 
-// socket returns the Unix socket of the admin endpoint of `caddy gateway up`, next to
-// its store; "" on Windows, and if it is too long. On a TCP port every local process could
-// manage the gateway.
+// socket returns the path of the Unix socket of the admin endpoint of `caddy gateway up`,
+// in the folder of the store. It is "" on Windows, and if the path would be too long. On a
+// TCP port, every local process could manage the gateway.
 func socket() string {
-	const longest = 100 // bytes; macOS allows 103
+	const maxLength = 100 // bytes; macOS allows 103
 	path := filepath.Join(filepath.Dir(database()), "up.sock")
-	if runtime.GOOS == "windows" || len(path) > longest {
+	if runtime.GOOS == "windows" || len(path) > maxLength {
 		return ""
 	}
 	return path
@@ -222,8 +222,9 @@ const packageAdmin = "/run/postern/admin.sock"
 
 // DefaultAdmin returns the admin endpoint that commands use by default: $CADDY_ADMIN, the
 // socket of a package or of `caddy gateway up`, or Caddy's default. Only root and the
-// gateway's user can create the sockets, but anyone can listen on a free port, and would get
-// passwords: DefaultAdmin fails if that is so, as far as the system lets it find out.
+// gateway's user can create the sockets, but every user can listen on a free port, and would
+// receive passwords there. DefaultAdmin fails if another user listens on the port. Only Linux
+// reports the user.
 func DefaultAdmin() (string, error) {
 	if os.Getenv("CADDY_ADMIN") != "" {
 		return caddy.DefaultAdminListen, nil
@@ -246,8 +247,8 @@ func DefaultAdmin() (string, error) {
 	return caddy.DefaultAdminListen, err
 }
 
-// CheckListener checks a connection to the endpoint of DefaultAdmin: since that has looked, another
-// user may have begun to listen there.
+// CheckListener checks who listens at the other end of a connection to the endpoint of
+// DefaultAdmin: another user may have begun to listen there since DefaultAdmin returned.
 func CheckListener(conn net.Conn) error {
 	addr, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok || os.Getenv("CADDY_ADMIN") != "" {
@@ -256,8 +257,8 @@ func CheckListener(conn net.Conn) error {
 	return checkListeners(uint(addr.Port), true)
 }
 
-// Running returns the admin endpoint of a `caddy gateway up` with the same database; ""
-// if its socket does not answer.
+// Running returns the admin endpoint of the `caddy gateway up` that uses the same database,
+// "" if its socket does not answer.
 func Running() string {
 	if socket := socket(); socket != "" && answersAt("unix/"+socket) {
 		return "unix/" + socket
@@ -265,8 +266,8 @@ func Running() string {
 	return ""
 }
 
-// ownAdmin returns the admin endpoint of a run: its socket, unless $CADDY_ADMIN is
-// set or another run has the socket.
+// ownAdmin returns the admin endpoint of a run: its socket, unless $CADDY_ADMIN is set or
+// another run uses the socket.
 func ownAdmin() (string, error) {
 	socket := socket()
 	if os.Getenv("CADDY_ADMIN") != "" || socket == "" || Running() != "" {

@@ -14,8 +14,9 @@ import (
 // caddyUsers are the users of Caddy's and Postern's packages.
 var caddyUsers = []string{"caddy", "postern"}
 
-// checkListeners fails if a user listens on a TCP port who can neither read what this one
-// can nor runs Caddy as a service, or if connected is set and the listener has gone.
+// checkListeners fails if a user listens on a TCP port who is neither root, nor this user,
+// nor a user of a package. If connected is set, it also fails if nobody listens: then the
+// listener of a connection is unknown.
 func checkListeners(port uint, connected bool) error {
 	sockets, listeners := 0, 0
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
@@ -36,9 +37,8 @@ func checkListeners(port uint, connected bool) error {
 			listeners++
 			if id := fields[7]; id != "0" && id != strconv.Itoa(os.Geteuid()) {
 				if name := userName(id); !slices.Contains(caddyUsers, name) {
-					return Usagef("port %d of this machine belongs to the user %s, who may be anyone, and there is no socket of a "+
-						"gateway: "+
-						"if that is your Caddy, name it with --address localhost:%[1]d or --config", port, name)
+					return Usagef("port %d of this machine belongs to the user %s, who may be anyone, and there is no socket "+
+						"of a gateway: if that is your Caddy, name it with --address localhost:%[1]d or --config", port, name)
 				}
 			}
 		}

@@ -17,11 +17,10 @@ import (
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
-// modelServer is a model server that answered: its base URL without /v1, and the ids
-// of its models in its order.
+// modelServer is a model server that answered.
 type modelServer struct {
-	base   string
-	models []string
+	base   string   // URL, without /v1
+	models []string // ids, in the server's order
 }
 
 var (
@@ -39,15 +38,15 @@ const probeTimeout = 2 * time.Second
 var usualBases = []string{"http://localhost:11434", "http://localhost:8080", "http://localhost:1234",
 	"http://localhost:8000"}
 
-// searchSoon is search for at most probeTimeout.
+// searchSoon is [search] with probeTimeout.
 func searchSoon(ctx context.Context, bases []string) (found modelServer, ok bool, notes []string) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return search(ctx, bases)
 }
 
-// search queries all bases at once and returns the first of them that has models. The
-// notes are about the other servers that answered. It ends with ctx at the latest.
+// search queries all bases at once and returns the first server of the list that has
+// models. The notes are about the other servers that answered.
 func search(ctx context.Context, bases []string) (found modelServer, ok bool, notes []string) {
 	servers, errs := make([]modelServer, len(bases)), make([]error, len(bases))
 	var wg sync.WaitGroup
@@ -88,13 +87,12 @@ func ask(ctx context.Context, base string) (modelServer, error) {
 	return modelServer{base: base, models: list.IDs}, err
 }
 
-// upstreams returns the upstreams of our connector: the one server.
+// upstreams returns the only upstream of the connector.
 func upstreams(base string) map[string]config.Upstream {
 	return map[string]config.Upstream{ownName: {BaseURL: base}}
 }
 
-// parseConnect returns the value of --connect as a base URL without /v1; "" if it is
-// not given.
+// parseConnect returns the value of --connect as a base URL without /v1; "" for "".
 func parseConnect(raw string) (string, error) {
 	if raw == "" {
 		return "", nil
@@ -112,9 +110,8 @@ func parseConnect(raw string) (string, error) {
 	return strings.TrimSuffix(base, "/v1"), nil
 }
 
-// deploymentName returns the public name for a model id: the id, or a similar valid
-// name (llama.cpp may report a file path). It is empty if no valid character is
-// left.
+// deploymentName returns the public name for a model id: the id, or a similar valid name,
+// as llama.cpp may report the path of a file. It is "" if no valid character is left.
 func deploymentName(id string) string {
 	if scope.CheckName(id) == nil {
 		return id

@@ -1,5 +1,5 @@
-// Package up is `caddy gateway up`: a gateway, a connector and, where the machine
-// has no model server, a scripted model, all in this process.
+// Package up is `caddy gateway up`: a gateway and a connector in this process, and a
+// scripted model if the machine has no model server.
 package up
 
 import (
@@ -25,16 +25,16 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// Host is the program that has the gateway as a module.
+// Host connects this package to the module of the gateway.
 type Host struct {
 	Port    int    // UDP, that connectors dial by default
 	Console string // path of the console, without the slash at its end
 
-	// Place returns where the store of a configuration in Caddy's JSON is; of an empty
-	// one, the default.
+	// Place returns the location of the store of a configuration in Caddy's JSON. If that
+	// names none, it is the default.
 	Place func(config []byte) (gateway.Place, error)
-	// Hold keeps a database open until release is called. Its gateway prints no setup
-	// link.
+	// Hold keeps a database open until release is called. A gateway that uses it meanwhile
+	// prints no setup link.
 	Hold func(database string, logger *slog.Logger) (release func() error, err error)
 	// Gateway returns the management operations of the running configuration.
 	Gateway func() (*manage.Service, error)
@@ -44,7 +44,7 @@ type Host struct {
 type Options struct {
 	Host     Host
 	Connect  string    // base URL of the model server; "" searches
-	Listen   string    // where the gateway serves HTTP; "": the first free port from 8080
+	Listen   string    // HTTP address of the gateway; "": the first free port from 8080
 	Search   []string  // base URLs to search, in this order; nil: the usual ones
 	Program  string    // command that starts this program
 	Messages io.Writer // progress and warnings
@@ -56,7 +56,7 @@ type Run struct {
 	addresses addresses
 	ready     Ready
 	agentDone chan error // closed after the agent's one result
-	stops     []func()   // for what was started, in this order
+	stops     []func()   // in the order of the starts
 }
 
 // Ready describes a started run.
@@ -83,16 +83,15 @@ type UsageError struct{ Err error }
 func (e UsageError) Error() string { return e.Err.Error() }
 func (e UsageError) Unwrap() error { return e.Err }
 
-// Usagef returns a [UsageError].
+// Usagef formats a [UsageError].
 func Usagef(format string, args ...any) error {
 	return UsageError{fmt.Errorf(program.Named(format), args...)}
 }
 
 const (
-	// startTimeout bounds the wait for the connector, over loopback: long enough for a
-	// machine that is loading a model.
+	// startTimeout bounds the wait for the connector. A machine that is loading a model is slow.
 	startTimeout = time.Minute
-	// agentGrace is how long running requests may take after Ctrl-C.
+	// agentGrace bounds the time of running requests after Ctrl-C.
 	agentGrace = 2 * time.Second
 )
 
@@ -104,7 +103,7 @@ func New(o Options) *Run {
 	return &Run{Options: o, ready: Ready{Program: o.Program}}
 }
 
-// Start starts everything. Stop must be called afterwards, also after an error.
+// Start starts everything. Call Stop afterwards, also after an error.
 func (u *Run) Start(ctx context.Context) (*Ready, error) {
 	server, err := u.modelServer(ctx)
 	if err != nil {
@@ -139,8 +138,8 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 	return &u.ready, nil
 }
 
-// modelServer chooses the addresses and the model server. It searches before the
-// gateway listens, so that it cannot find the gateway.
+// modelServer chooses the addresses and the model server. It is called before the gateway
+// listens, so that it cannot find the gateway.
 func (u *Run) modelServer(ctx context.Context) (modelServer, error) {
 	connect, err := parseConnect(u.Connect)
 	if err != nil {
@@ -171,7 +170,7 @@ func (u *Run) modelServer(ctx context.Context) (modelServer, error) {
 	return server, nil
 }
 
-// namedServer queries the server of --connect.
+// namedServer returns the server of --connect.
 func (u *Run) namedServer(ctx context.Context, base string) (modelServer, error) {
 	server, err := ask(ctx, base)
 	switch {
@@ -188,8 +187,8 @@ func (u *Run) namedServer(ctx context.Context, base string) (modelServer, error)
 	return server, nil
 }
 
-// explainTaken returns the error of a taken HTTP port, with a command line that works.
-// A model server on the default port is a likely cause.
+// explainTaken returns the error for an HTTP port that is taken, with a command line that
+// works. A likely cause is a model server on that port.
 func (u *Run) explainTaken(ctx context.Context, connect string, cause error) error {
 	command := u.Program + " gateway up --listen localhost:8081"
 	if u.Listen == "" {
@@ -221,7 +220,7 @@ func (u *Run) startScripted() (modelServer, error) {
 	return modelServer{base: "http://" + ln.Addr().String(), models: []string{scripted.ModelID}}, nil
 }
 
-// startGateway runs Caddy with our configuration.
+// startGateway runs Caddy with the configuration of this run.
 func (u *Run) startGateway() (account, error) {
 	path := database()
 	release, err := u.Host.Hold(path, u.logger())
@@ -246,8 +245,7 @@ func (u *Run) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(u.Messages, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// startConnector runs a connector in this process, as `connector run` would,
-// and waits until its tunnel is up.
+// startConnector runs a connector in this process and waits until its tunnel is open.
 func (u *Run) startConnector(ctx context.Context, local account, server modelServer) (id string, err error) {
 	id, token, err := local.connector(ctx)
 	if err != nil {
@@ -277,7 +275,7 @@ func (u *Run) startConnector(ctx context.Context, local account, server modelSer
 	return id, u.awaitTunnel(ctx, local, id)
 }
 
-// awaitTunnel waits until the tunnel of the connector is up.
+// awaitTunnel waits until the tunnel of the connector is open.
 func (u *Run) awaitTunnel(ctx context.Context, local account, id string) error {
 	const pause = 50 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -296,8 +294,8 @@ func (u *Run) awaitTunnel(ctx context.Context, local account, id string) error {
 	}
 }
 
-// Wait blocks until ctx ends or the connector stops, which is an error. If it was
-// removed, Wait continues: the gateway may have other connectors.
+// Wait blocks until ctx ends, or returns an error if the connector stops. It continues if
+// the connector was removed: the gateway may have other connectors.
 func (u *Run) Wait(ctx context.Context) error {
 	agentDone := u.agentDone
 	for {
@@ -340,8 +338,8 @@ func (r *Ready) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// curl returns a request to paste into a shell. Public model names contain no
-// character that needs quoting in a shell or JSON.
+// curl returns a request to paste into a shell. The public names of models contain no
+// character that a shell or JSON would require to be quoted.
 func (r *Ready) curl() string {
 	operation, input := "chat/completions", `"stream":true,"messages":[{"role":"user","content":"Say hello."}]`
 	if r.sample.Embeds() {
