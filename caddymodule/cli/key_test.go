@@ -8,8 +8,9 @@ const (
 		`"expires_at":"2026-06-01T10:30:00Z","disabled_at":null,"revoked_at":null,` +
 		`"owner":"usr_1","owner_name":"anna","note":"of the desk","allowed_ips":["10.0.0.0/8","192.0.2.1/32"],` +
 		`"state":"valid"}`
-	revokedKeyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"ci","scope":"qwen*,llama3.2:3b",` +
-		`"created_at":"2026-04-01T10:30:00Z","last_used_at":null,"shown":"sk-svc-Qw3r…Lm9k","expires_at":null,` +
+	revokedKeyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"ci",` +
+		`"scope":"qwen*,llama3.2:3b","created_at":"2026-04-01T10:30:00Z",` +
+		`"last_used_at":null,"shown":"sk-svc-Qw3r…Lm9k","expires_at":null,` +
 		`"disabled_at":null,"revoked_at":"2026-04-02T10:30:00Z","state":"revoked"}`
 	createdKeyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"laptop","scope":"*",` +
 		`"key":"sk-svc-EXAMPLE","created_at":"2026-05-01T10:30:00Z"}`
