@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 
@@ -21,7 +20,7 @@ import (
 
 func backupCommand(host up.Host) command {
 	return command{
-		use: "backup FILE [--force] [--offline]", short: "Writes a backup of the running gateway's database",
+		use: "backup FILE [--force] [--offline]", operation: "GET /backup",
 		long: `Writes a backup of the database to a file, or to the standard output if it is "-".
 The gateway continues to work meanwhile. The backup is checked before it gets its
 name.
@@ -30,9 +29,9 @@ It holds users, hashes of keys, connectors, deployments, usage, and the identity
 the gateway's tunnels in plain text: keep it as secret as a password. It does not
 hold the Caddyfile and Caddy's certificates.
 
-With --offline, it is a backup of the store in etcd that --config names, while all of
-its gateways are stopped: to move it, with "restore". A single gateway that is
-stopped needs none, as its database is one file.`,
+With --offline, the command reads the store in etcd that --config names. All of its
+gateways must be stopped. Use it to move the store, with "restore". A single gateway
+that is stopped needs no backup, as its database is one file.`,
 		example: `  caddy gateway backup postern-2026-05-02.db
   caddy gateway backup - | age -r age1… > postern.db.age
   caddy gateway backup moved.db --offline --config /etc/postern/Caddyfile`,
@@ -41,7 +40,7 @@ stopped needs none, as its database is one file.`,
 			f.Bool("offline", false, "Read the store in etcd, whose gateways are stopped")
 		},
 		run: func(in *invocation) error {
-			from := in.downloadBackup
+			from := func(w io.Writer) error { return in.download(in.newRequest("GET /backup"), w, "the backup") }
 			if in.is("offline") {
 				from = func(w io.Writer) error { return in.readShared(host, w) }
 			}
@@ -53,13 +52,13 @@ stopped needs none, as its database is one file.`,
 	}
 }
 
-// errFileExists refuses to overwrite a file.
+// errFileExists is the error for a file that would be overwritten.
 var errFileExists = errors.New("already exists; add --force to replace it")
 
-// backupToFile writes a backup to path: to another file first, so that path never names
+// backupToFile writes a backup to path. It writes to another file first, so that path never names
 // a part of a backup.
 func (in *invocation) backupToFile(path string, from func(io.Writer) error) error {
-	free := func() error {
+	checkFree := func() error {
 		if _, err := os.Lstat(path); in.is("force") || errors.Is(err, fs.ErrNotExist) {
 			return nil
 		} else if err != nil {
@@ -67,7 +66,7 @@ func (in *invocation) backupToFile(path string, from func(io.Writer) error) erro
 		}
 		return fmt.Errorf("%s %w", path, errFileExists)
 	}
-	if err := free(); err != nil {
+	if err := checkFree(); err != nil {
 		return err
 	}
 	temporary, info, err := in.fetchBackup(filepath.Dir(path), from)
@@ -75,7 +74,7 @@ func (in *invocation) backupToFile(path string, from func(io.Writer) error) erro
 		return err
 	}
 	defer func() { _ = os.Remove(temporary) }() // after a failure
-	if err := free(); err != nil {
+	if err := checkFree(); err != nil {
 		return err
 	}
 	if err := os.Rename(temporary, path); err != nil {
@@ -113,10 +112,11 @@ func (in *invocation) backupToOutput(from func(io.Writer) error) error {
 	return nil
 }
 
-// fetchBackup writes a backup to a new file in a folder, and checks it. The file is
-// read from the gateway at once: a slow reader would delay its writers.
-func (in *invocation) fetchBackup(folder string,
-	from func(io.Writer) error) (path string, info store.BackupInfo, err error) {
+// fetchBackup writes a backup to a new file in a folder, and checks it. The file takes the backup
+// at once: a slow reader of the output would delay the writers of the gateway.
+func (in *invocation) fetchBackup(
+	folder string, from func(io.Writer) error,
+) (path string, info store.BackupInfo, err error) {
 	file, err := os.CreateTemp(folder, ".backup-*.new") // mode 0600
 	if err != nil {
 		return "", info, fmt.Errorf("writing the backup: %w", err)
@@ -136,30 +136,17 @@ func (in *invocation) fetchBackup(folder string,
 	return file.Name(), info, err
 }
 
-// downloadBackup writes a backup of the running gateway to w.
-func (in *invocation) downloadBackup(w io.Writer) error {
-	resp, err := in.send(request{method: http.MethodGet, path: "/backup"})
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(w, resp.Body); err != nil {
-		return fmt.Errorf("receiving the backup: %w", err)
-	}
-	return nil
-}
-
-// readShared writes a backup of the store in etcd of --config to w.
+// readShared writes a backup of the store in etcd that --config names to w.
 func (in *invocation) readShared(host up.Host, w io.Writer) (err error) {
-	place, err := in.place(host)
+	location, err := in.storeOfConfig(host)
 	if err != nil {
 		return err
 	}
-	if place.Shared == nil {
+	if location.Shared == nil {
 		return up.Usagef("the store of the configuration is the file %s, not in etcd: copy the file, which is a backup "+
-			"while the gateway is stopped", place.Path)
+			"while the gateway is stopped", location.Path)
 	}
-	kv, err := place.Shared(in.Context(), slog.New(slog.DiscardHandler))
+	kv, err := location.Shared(in.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -170,28 +157,27 @@ func (in *invocation) readShared(host up.Host, w io.Writer) (err error) {
 	return kv.Backup(in.Context(), w)
 }
 
-// place returns where the store of --config is.
-func (in *invocation) place(host up.Host) (gateway.Place, error) {
+// storeOfConfig returns the location of the store that --config names.
+func (in *invocation) storeOfConfig(host up.Host) (gateway.Place, error) {
 	config, _, _, err := caddycmd.LoadConfig(in.text("config"), in.text("adapter"))
 	if err != nil {
 		return gateway.Place{}, up.Usagef("reading the configuration: %w", err)
 	}
-	place, err := host.Place(config)
+	location, err := host.Place(config)
 	if err != nil {
 		return gateway.Place{}, up.Usagef("finding the store: %w", err)
 	}
-	return place, nil
+	return location, nil
 }
 
-// restoreCommand needs the path of the database in a configuration.
 func restoreCommand(host up.Host) command {
 	return command{
 		use: "restore FILE [--yes]", short: "Restores a backup, while the gateway is stopped",
 		long: `Replaces the database by a backup. The gateway must not be running. The backup is
 checked first, and the present database is kept under another name. The command asks
-before that; without a terminal, it needs --yes. In etcd, there must be no keys below
-the prefix, and the backup may be the file of a gateway that is to become the first
-of several.
+before that; without a terminal, it needs --yes. A store in etcd must have no keys
+below its prefix. The backup may be that of a single gateway, which then becomes the
+first of several.
 
 The database is that of the Caddyfile in this folder, or of --config. Without
 either it is the default in Caddy's data directory, which depends on the user and
@@ -206,14 +192,14 @@ connectors must be paired again.`,
 		flags: func(f *pflag.FlagSet) {
 			f.StringP("config", "c", "", "Configuration file of the gateway")
 			f.StringP("adapter", "a", "", "Name of the adapter for --config")
-			f.BoolP("yes", "y", false, "Skip the confirmation")
+			confirmationFlag("Skip the confirmation")(f)
 		},
 		run: func(in *invocation) error { return restore(in, host) },
 	}
 }
 
 func restore(in *invocation, host up.Host) error {
-	place, err := in.place(host)
+	location, err := in.storeOfConfig(host)
 	if err != nil {
 		return err
 	}
@@ -222,20 +208,18 @@ func restore(in *invocation, host up.Host) error {
 		return err
 	}
 	in.warnf("The backup %s is intact (%d bytes, accounts: %d). The database is %s.\n", in.arg, info.Bytes, info.Accounts,
-		place.Name)
+		location.Name)
 	question := "Replace the database by the backup?"
-	if place.Shared != nil {
+	if location.Shared != nil {
 		question = "Write the backup into etcd?"
 	}
-	if !in.is("yes") {
-		if err := in.env.confirm(in.Command, question); err != nil {
-			return err
-		}
+	if err := in.confirm(question); err != nil {
+		return err
 	}
-	if place.Shared != nil {
-		err = in.restoreShared(place)
+	if location.Shared != nil {
+		err = in.restoreShared(location)
 	} else {
-		err = in.restoreFile(place.Path)
+		err = in.restoreFile(location.Path)
 	}
 	if err != nil {
 		return err
@@ -252,8 +236,8 @@ func (in *invocation) restoreFile(path string) error {
 	return err
 }
 
-func (in *invocation) restoreShared(place gateway.Place) (err error) {
-	kv, err := place.Shared(in.Context(), slog.New(slog.DiscardHandler))
+func (in *invocation) restoreShared(location gateway.Place) (err error) {
+	kv, err := location.Shared(in.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,6 @@
-// Package cli is `caddy gateway …`: a table of commands over the management API
-// of the running gateway, and `caddy gateway up`.
+// Package cli is `caddy gateway …`: a table of commands. Most of them perform an operation of
+// the management API of the running gateway. Their flags, requests and columns come from the
+// tags of the operation's types.
 package cli
 
 import (
@@ -21,16 +22,17 @@ import (
 	"github.com/postern-dev/postern/connector/usage"
 )
 
-// Register adds `caddy gateway` to Caddy's command line, and shows the commands of
-// Caddy under the name of this program.
+// Register adds `caddy gateway` to Caddy's command line, and gives Caddy's commands the name of
+// this program.
 func Register(host up.Host) {
 	caddy.CustomBinaryName = cmp.Or(caddy.CustomBinaryName, program.Name)
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "gateway",
 		Short: "Manages the model gateway",
 		CobraFunc: func(cmd *cobra.Command) {
-			build(cmd, commands(host), environment{now: time.Now, zone: time.Local, askPassword: terminalPassword,
-				confirm: terminalConfirm})
+			commands(host).build(cmd, environment{
+				now: time.Now, zone: time.Local, askPassword: terminalPassword, confirm: terminalConfirm,
+			})
 		},
 	})
 }
@@ -42,7 +44,7 @@ const (
 )
 
 // unconfirmedError is the error of a command whose change is made, but not confirmed by all
-// gateways.
+// edges.
 type unconfirmedError struct{ manage.UnconfirmedAnswer }
 
 func (e unconfirmedError) Error() string { return e.Message }
@@ -58,22 +60,27 @@ type environment struct {
 	confirm func(cmd *cobra.Command, question string) error
 }
 
-// command is one command, or a group of commands.
+// command is a group of commands, or a command that performs an operation of the management API,
+// or a command with a function of its own.
 type command struct {
 	use, short, long, example string
 
 	aliases  []string
-	account  bool     // it has the flag --account
-	local    bool     // it needs no running gateway
-	required []string // flags
-	flags    func(*pflag.FlagSet)
-	run      func(*invocation) error // nil for a group
-	commands []command               // of a group
+	commands []command // of a group
+
+	operation string                            // such as "POST /keys"; short defaults to its help
+	argument  string                            // the field that the argument sets, unless that is in the path
+	prepare   func(*invocation, *request) error // completes the request; may be nil
+	print     func(in *invocation, answer any)  // prints the answer as text
+	flags     func(*pflag.FlagSet)              // adds flags in addition to those of the operation; may be nil
+	required  []string                          // flags in addition to those of required fields
+	run       func(*invocation) error           // instead of the operation
+	local     bool                              // it needs no running gateway
 }
 
 // commands is the table of `caddy gateway`.
-func commands(host up.Host) command {
-	return command{
+func commands(host up.Host) *command {
+	return &command{
 		use: "gateway",
 		long: `Manages the model gateway: API keys, connectors, deployments, the users and
 management tokens of its console, and the edges of a cluster.
@@ -98,18 +105,17 @@ package, or to you.`,
 }
 
 // build sets up a cobra command from the table.
-func build(cmd *cobra.Command, c command, env environment) {
-	cmd.Use, cmd.Long, cmd.Example, cmd.Aliases = c.use, program.Named(c.long), program.Named(c.example), c.aliases
-	if c.short != "" {
-		cmd.Short = c.short
-	}
+func (c *command) build(cmd *cobra.Command, env environment) {
+	operation := manage.FindOperation(c.operation)
+	cmd.Use, cmd.Short, cmd.Aliases = c.use, cmp.Or(c.short, operation.Help, cmd.Short), c.aliases
+	cmd.Long, cmd.Example = program.Named(c.long), program.Named(c.example)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fail(cmd, up.UsageError{Err: usage.Flag(cmd, err)})
 	})
-	if c.run == nil {
+	if c.commands != nil {
 		for _, sub := range c.commands {
 			child := new(cobra.Command)
-			build(child, sub, env)
+			sub.build(child, env)
 			cmd.AddCommand(child)
 		}
 		// Otherwise a mistyped command would be reported as an unknown flag.
@@ -118,10 +124,15 @@ func build(cmd *cobra.Command, c command, env environment) {
 		return
 	}
 	cmd.DisableFlagsInUseLine = true
+	for _, f := range c.fields() {
+		if f.Flag != "" {
+			f.addFlag(cmd.Flags())
+		}
+	}
 	if c.flags != nil {
 		c.flags(cmd.Flags())
 	}
-	if c.account {
+	if c.operation != "" && operation.About == manage.InAccount {
 		cmd.Flags().String("account", "", `The account to work in (default "default")`)
 	}
 	if !c.local {
@@ -130,22 +141,19 @@ func build(cmd *cobra.Command, c command, env environment) {
 		cmd.Flags().StringP("config", "c", "", "Configuration file with the admin endpoint")
 		cmd.Flags().StringP("adapter", "a", "", "Name of the adapter for --config")
 	}
-	name := c.argument()
+	name := c.argumentName()
 	cmd.Args = guarded(func(cmd *cobra.Command, args []string) error { return checkArgument(cmd, name, args) })
 	cmd.RunE = guarded(func(cmd *cobra.Command, args []string) error {
-		in := &invocation{Command: cmd, env: env, arg: strings.Join(args, "")}
-		for _, name := range c.required {
-			if in.text(name) == "" {
-				example, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n")
-				return up.Usagef("--%s is missing; for example: %s", name, example)
-			}
+		in := &invocation{Command: cmd, command: c, env: env, arg: strings.Join(args, "")}
+		if c.run != nil {
+			return c.run(in)
 		}
-		return c.run(in)
+		return in.perform()
 	})
 }
 
-// argument returns the name of the command's argument, "" if it has none.
-func (c command) argument() string {
+// argumentName returns the name of the command's argument, "" if it has none.
+func (c *command) argumentName() string {
 	if words := strings.Fields(c.use); len(words) > 1 && !strings.ContainsAny(words[1][:1], "-[") {
 		return words[1]
 	}
@@ -166,7 +174,7 @@ func checkArgument(cmd *cobra.Command, name string, args []string) error {
 	return nil
 }
 
-// group prints the help of a group of commands, and refuses unknown commands.
+// group prints the help of a group of commands. It refuses unknown commands.
 func group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 || args[0] == "--help" || args[0] == "-h" {
 		return cmd.Help()
@@ -174,7 +182,7 @@ func group(cmd *cobra.Command, args []string) error {
 	return up.UsageError{Err: usage.Command(cmd, args[0])}
 }
 
-// guarded prints the errors of a command.
+// guarded returns do with its errors printed by [fail].
 func guarded(do func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := do(cmd, args); err != nil {
@@ -184,8 +192,8 @@ func guarded(do func(*cobra.Command, []string) error) func(*cobra.Command, []str
 	}
 }
 
-// fail prints err, and returns an error with which Caddy's main function exits with
-// the right code without printing it again. Exit codes above 1 need Caddy's wrapper.
+// fail prints err. It returns an error for which Caddy's main function exits with the right
+// code and prints nothing. Exit codes above 1 need Caddy's wrapper.
 func fail(cmd *cobra.Command, err error) error {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	prefix := "Error: "

@@ -60,7 +60,7 @@ func runCommand(t *testing.T, args ...string) ranCommand {
 	t.Helper()
 	now := func() time.Time { return time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC) }
 	root, gateway := &cobra.Command{Use: "caddy", SilenceUsage: true}, &cobra.Command{}
-	build(gateway, commands(up.Host{Console: "/console"}),
+	commands(up.Host{Console: "/console"}).build(gateway,
 		environment{now: now, zone: time.UTC, askPassword: scriptedPassword, confirm: scriptedConfirm})
 	root.AddCommand(gateway)
 	var out, errOut bytes.Buffer

@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
@@ -18,63 +15,65 @@ import (
 var connectorCommands = command{
 	use: "connector", short: "Creates, lists and removes connectors, and rotates their tokens",
 	commands: []command{{
-		use: "create --name NAME", short: "Creates a connector and prints its tunnel token once",
+		use: "create --name NAME", operation: "POST /connectors",
 		long: `Creates a connector and prints the tunnel token that its configuration needs.
 The token is not stored and cannot be shown again.`,
 		example: `  caddy gateway connector create --name workstation`,
-		account: true, required: []string{"name"},
-		flags: func(f *pflag.FlagSet) { f.String("name", "", "A name of your choice for the machine (required)") },
-		run:   operation(send(http.MethodPost, "/connectors", "name"), printCreatedConnector),
-	}, list[manage.Connector]{
-		kind: "connector", short: "Lists connectors and their live state",
-		empty:  "Create one with `caddy gateway connector create --name NAME`.",
-		header: []string{"ID", "NAME", "STATE", "TRANSPORT", "REMOTE", "VERSION", "UPSTREAMS", "SINCE", "TOKEN"},
-		row: func(in *invocation, c manage.Connector) []string {
-			since, upstreams := "", make([]string, len(c.Upstreams))
-			if at := cmp.Or(c.Since, c.LastSeenAt); at != nil {
-				since = in.env.ago(at)
-			}
-			for i, u := range c.Upstreams {
-				upstreams[i] = u.String()
-			}
-			return []string{c.ID, c.Name, c.State, c.Transport, c.Remote, c.Version, strings.Join(upstreams, ", "), since,
-				in.env.tokenState(c)}
-		},
-		notes: func(in *invocation, connectors []manage.Connector) {
-			printRotationProblems(in, connectors)
-			printNewerVersions(in, connectors)
-		},
-	}.command(), rotateCommand, {
-		use: "rename ID_OR_NAME --name NAME", short: "Renames a connector",
+		print:   show(printCreatedConnector),
+	}, {
+		use: "list", operation: "GET /connectors", example: "  caddy gateway connector list",
+		print: list[manage.Connector]{
+			columns: "ID, NAME, STATE, TRANSPORT, REMOTE, VERSION, UPSTREAMS, SINCE, TOKEN",
+			cells: cells[manage.Connector]{
+				"UPSTREAMS": func(_ *invocation, c manage.Connector) string {
+					upstreams := make([]string, len(c.Upstreams))
+					for i, u := range c.Upstreams {
+						upstreams[i] = u.String()
+					}
+					return strings.Join(upstreams, ", ")
+				},
+				"SINCE": func(in *invocation, c manage.Connector) string {
+					if since := cmp.Or(c.Since, c.LastSeenAt); since != nil {
+						return in.env.ago(since)
+					}
+					return ""
+				},
+				"TOKEN": tokenState,
+			},
+			empty: "No connectors yet. Create one with `caddy gateway connector create --name NAME`.",
+			notes: func(in *invocation, connectors []manage.Connector) {
+				printRotationProblems(in, connectors)
+				printNewerVersions(in, connectors)
+			},
+		}.print,
+	}, rotateCommand, {
+		use: "rename ID_OR_NAME --name NAME", operation: "PATCH /connectors/{id}",
 		long:    "Renames a connector. Its tunnel stays, and deployments keep using it.",
 		example: `  caddy gateway connector rename workstation --name gpu-box`,
-		account: true, required: []string{"name"},
-		flags: func(f *pflag.FlagSet) { f.String("name", "", "The new name (required)") },
-		run: operation(send(http.MethodPatch, "/connectors/{}", "name"), func(in *invocation, c manage.Connector) {
-			in.printf("Connector %s is called %q now.\n", c.ID, printable(c.Name))
+		print: show(func(in *invocation, c manage.Connector) {
+			in.printf("Connector %s is called %q now.\n", c.ID, c.Name)
 		}),
 	}, {
-		use: "remove ID_OR_NAME", short: "Removes a connector",
+		use: "remove ID_OR_NAME", operation: "DELETE /connectors/{id}",
 		long: `Removes a connector and closes its tunnel. Its token is then invalid. A connector
 that deployments use cannot be removed.`,
 		example: `  caddy gateway connector remove workstation`,
-		account: true,
-		run: operation(send(http.MethodDelete, "/connectors/{}"), func(in *invocation, c manage.Connector) {
-			in.printf("Connector %q (%s) is removed.\n", printable(c.Name), c.ID)
+		print: show(func(in *invocation, c manage.Connector) {
+			in.printf("Connector %q (%s) is removed.\n", c.Name, c.ID)
 		}),
 	}},
 }
 
-// printNewerVersions prints which connectors this gateway has newer versions for.
+// printNewerVersions prints the connectors for which this gateway has newer versions.
 func printNewerVersions(in *invocation, connectors []manage.Connector) {
 	names := make(map[string][]string) // by version
 	for _, c := range connectors {
 		if c.NewerVersion != "" {
-			names[c.NewerVersion] = append(names[c.NewerVersion], printable(c.Name))
+			names[c.NewerVersion] = append(names[c.NewerVersion], c.Name)
 		}
 	}
 	for _, version := range slices.Sorted(maps.Keys(names)) {
-		in.printf("\n%s is available: run `connector update` on the machine of %s\n", printable(version),
+		in.printf("\n%s is available: run `connector update` on the machine of %s\n", version,
 			strings.Join(names[version], ", "))
 	}
 }
@@ -97,11 +96,11 @@ and start the connector there:
 Then give a model of that server a public name, here:
 
   caddy gateway deployment set MODEL --connector %s
-`, printable(c.Name), c.ID, c.TunnelToken, c.ID)
+`, c.Name, c.ID, c.TunnelToken, c.ID)
 }
 
 var rotateCommand = command{
-	use: "rotate ID_OR_NAME [--show] [--yes]", short: "Gives a connector a new tunnel token",
+	use: "rotate ID_OR_NAME [--show] [--yes]", operation: "POST /connectors/{id}/rotate",
 	long: `Gives a connector a new tunnel token through its open tunnel; running requests are
 not interrupted. The old token becomes invalid when the connector has saved the
 new one. An offline connector gets the new token when it reconnects.
@@ -111,31 +110,20 @@ the old token. --show prints a new one once, to copy it by hand: the old one is
 valid until the connector connects with the new one.`,
 	example: `  caddy gateway connector rotate workstation
   caddy gateway connector rotate workstation --show`,
-	account: true,
-	flags: func(f *pflag.FlagSet) {
-		f.Bool("show", false, "Print the new token, for a connector that cannot write its configuration")
-		f.BoolP("yes", "y", false, "Skip the confirmation")
+	flags: confirmationFlag("Skip the confirmation"),
+	prepare: func(in *invocation, _ *request) error {
+		return in.confirm(fmt.Sprintf("Give connector %q a new tunnel token?", printable(in.arg)))
 	},
-	run: operation(func(in *invocation) (request, error) {
-		if !in.is("yes") {
-			if err := in.env.confirm(in.Command,
-				fmt.Sprintf("Give connector %q a new tunnel token?", printable(in.arg))); err != nil {
-				return request{}, err
-			}
-		}
-		r := in.request(http.MethodPost, "/connectors/{}/rotate")
-		r.body["show"] = in.is("show")
-		return r, nil
-	}, printRotatedConnector),
+	print: show(printRotatedConnector),
 }
 
-// printRotatedConnector prints the result of a rotation. The command fails if the
-// connector cannot save the token.
+// printRotatedConnector prints the result of a rotation. The command fails if the connector cannot
+// save the token.
 func printRotatedConnector(in *invocation, r manage.RotatedConnector) {
 	show := showCommand(r.ID, in.text("account"))
 	switch r.State {
 	case manage.Rotated:
-		in.printf("Connector %q (%s) has a new tunnel token. The old one is invalid.\n", printable(r.Name), r.ID)
+		in.printf("Connector %q (%s) has a new tunnel token. The old one is invalid.\n", r.Name, r.ID)
 	case manage.RotationFailed:
 		in.err = fmt.Errorf("the connector %q cannot write its configuration: %s\n"+
 			"The old token stays valid. Copy a new one into it; this command prints one:\n\n  %s", printable(r.Name),
@@ -150,14 +138,14 @@ Put it into tunnel_token of the connector's configuration, and then run there:
   connector reload
 
 or restart it. The old token is valid until the connector connects with this one.
-`, printable(r.Name), r.ID, r.TunnelToken)
+`, r.Name, r.ID, r.TunnelToken)
 	default:
 		in.printf(`Connector %q (%s) has not taken its new tunnel token yet: it is offline, or its
 version does not support this. It gets the token when it connects; until then the
 old one is valid. To copy a token by hand:
 
   %s
-`, printable(r.Name), r.ID, show)
+`, r.Name, r.ID, show)
 	}
 }
 
@@ -165,33 +153,32 @@ old one is valid. To copy a token by hand:
 func showCommand(id, account string) string {
 	command := program.Typed + " gateway connector rotate " + id + " --show"
 	if account != "" && account != store.DefaultAccount {
-		command += " --account " + printable(account)
+		command += " --account " + account
 	}
 	return command
 }
 
 // tokenState returns the state of a connector's token for a table.
-func (e environment) tokenState(c manage.Connector) string {
+func tokenState(in *invocation, c manage.Connector) string {
 	switch {
 	case c.Rotation != nil && c.Rotation.ByHand:
-		return "rotating by hand since " + e.date(c.Rotation.Since)
+		return "rotating by hand since " + in.env.date(c.Rotation.Since)
 	case c.Rotation != nil && c.Rotation.Problem != "":
-		return "rotating since " + e.date(c.Rotation.Since) + ", see below"
+		return "rotating since " + in.env.date(c.Rotation.Since) + ", see below"
 	case c.Rotation != nil:
-		return "rotating since " + e.date(c.Rotation.Since)
+		return "rotating since " + in.env.date(c.Rotation.Since)
 	case c.RotatedAt != nil:
-		return "rotated " + e.ago(c.RotatedAt)
+		return "rotated " + in.env.ago(c.RotatedAt)
 	}
 	return ""
 }
 
-// printRotationProblems prints the fix for connectors that cannot save their new
-// tokens.
+// printRotationProblems prints the fix for connectors that cannot save their new tokens.
 func printRotationProblems(in *invocation, connectors []manage.Connector) {
 	for _, c := range connectors {
 		if c.Rotation != nil && c.Rotation.Problem != "" {
 			in.printf("\nConnector %q cannot write its configuration: %s\nCopy a new token into it: %s\n",
-				printable(c.Name), printable(c.Rotation.Problem), showCommand(c.ID, c.Account))
+				c.Name, c.Rotation.Problem, showCommand(c.ID, c.Account))
 		}
 	}
 }

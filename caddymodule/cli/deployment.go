@@ -2,9 +2,8 @@ package cli
 
 import (
 	"fmt"
-	"net/http"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -20,7 +19,7 @@ var deploymentCommands = command{
 	commands: []command{{
 		use: "set NAME [--connector ID_OR_NAME …] [--add-connector ID_OR_NAME] [--upstream UPSTREAM] [--model MODEL] " +
 			"[--kind KIND] [--max-concurrency N] [--option NAME=VALUE …] [--reset NAME …]",
-		short: "Publishes a model, or changes its route",
+		operation: "PUT /deployments/{name}",
 		long: `Publishes a model, or changes its route. New requests use the new route at once;
 running ones finish on the old route.
 
@@ -50,79 +49,67 @@ keys.
   caddy gateway deployment set r1 --connector rack --option think_tags=true --option reasoning_as=content
   caddy gateway deployment set assistant --connector rack --upstream vllm --model Qwen/Qwen3-32B
   caddy gateway deployment set bge-m3 --connector rack --kind embeddings`,
-		account: true,
 		flags: func(f *pflag.FlagSet) {
-			f.StringArray("connector", nil, "A connector of the model (required for a new one; may be repeated)")
-			f.String("add-connector", "", "One more connector of the model")
-			f.String("upstream", "", "The name of the upstream in the connector's configuration")
-			f.String("model", "", "The model's name on that server")
-			f.String("kind", "", "chat or embeddings (default chat)")
-			f.Int("max-concurrency", 0, "Limit of running requests (default no limit)")
-			f.StringArray("option", nil, "NAME=VALUE: adjustment for the model server (may be repeated)")
 			f.StringArray("reset", nil,
 				"upstream, model, kind, max-concurrency or an option: back to its default (may be repeated)")
 		},
-		run: operation(deploymentRequest, func(in *invocation, d manage.Deployment) {
+		prepare: prepareDeployment,
+		print: show(func(in *invocation, d manage.Deployment) {
 			through := make([]string, len(d.Through))
 			for i, l := range d.Through {
 				through[i] = fmt.Sprintf("connector %q (%s)", printable(l.Name), l.State)
 			}
 			in.printf("Deployment %q uses %s.\n", d.Name, strings.Join(through, ", "))
 			if d.Warning != "" {
-				in.warnf("Warning: %s\n", printable(d.Warning))
+				in.warnf("Warning: %s\n", d.Warning)
 			}
 		}),
-	}, list[manage.Deployment]{
-		kind: "deployment", short: "Lists deployments and their live state",
-		empty:  "Publish a model with `caddy gateway deployment set NAME --connector ID_OR_NAME`.",
-		header: []string{"NAME", "KIND", "STATE", "CONNECTOR", "UPSTREAM", "MODEL", "MAX", "OPTIONS", "UPDATED"},
-		row: func(in *invocation, d manage.Deployment) []string {
-			state, bound := d.StateText(), ""
-			if d.OfflineSince != nil {
-				state += " since " + in.env.date(*d.OfflineSince)
-			}
-			if d.MaxConcurrency != 0 {
-				bound = strconv.Itoa(d.MaxConcurrency)
-			}
-			return []string{d.Name, string(d.Kind), state, strings.Join(d.ConnectorNames(), ", "), d.Upstream, d.Model, bound,
-				d.Options.String(), in.env.date(d.UpdatedAt)}
-		},
-		notes: func(in *invocation, deployments []manage.Deployment) {
-			for _, d := range deployments {
-				if d.Warning != "" {
-					in.warnf("Warning: %s: %s\n", d.Name, printable(d.Warning))
+	}, {
+		use: "list", operation: "GET /deployments", example: "  caddy gateway deployment list",
+		print: list[manage.Deployment]{
+			columns: "NAME, KIND, STATE, CONNECTOR, UPSTREAM, MODEL, MAX, OPTIONS, UPDATED",
+			cells: cells[manage.Deployment]{
+				"STATE": func(in *invocation, d manage.Deployment) string {
+					if d.OfflineSince == nil {
+						return d.StateText()
+					}
+					return d.StateText() + " since " + in.env.date(*d.OfflineSince)
+				},
+				"CONNECTOR": func(_ *invocation, d manage.Deployment) string {
+					return strings.Join(d.ConnectorNames(), ", ")
+				},
+			},
+			empty: "No deployments yet. Publish a model with `caddy gateway deployment set NAME --connector ID_OR_NAME`.",
+			notes: func(in *invocation, deployments []manage.Deployment) {
+				for _, d := range deployments {
+					if d.Warning != "" {
+						in.warnf("Warning: %s: %s\n", d.Name, d.Warning)
+					}
 				}
-			}
-		},
-	}.command(), {
-		use: "remove NAME", short: "Removes a deployment",
+			},
+		}.print,
+	}, {
+		use: "remove NAME", operation: "DELETE /deployments/{name}",
 		example: `  caddy gateway deployment remove qwen3:8b`,
-		account: true,
-		run: operation(send(http.MethodDelete, "/deployments/{}"), func(in *invocation, d manage.Deployment) {
+		print: show(func(in *invocation, d manage.Deployment) {
 			in.printf("Deployment %q is removed.\n", d.Name)
 		}),
 	}},
 }
 
-func deploymentRequest(in *invocation) (request, error) {
-	connectors, _ := in.Flags().GetStringArray("connector")
-	if slices.Contains(connectors, "") {
-		return request{}, up.Usagef("--connector is empty; for example: caddy gateway deployment set %s --connector "+
-			"workstation", in.arg)
+// prepareDeployment adds the options of --option and --reset to a request. Empty flags and
+// --max-concurrency 0 change nothing: an unset variable of a script must not reset a field.
+func prepareDeployment(in *invocation, r *request) error {
+	if connectors, _ := in.Flags().GetStringArray("connector"); slices.Contains(connectors, "") {
+		return up.Usagef("--connector is empty; for example: caddy gateway deployment set %s --connector workstation", in.arg)
 	}
-	r := in.request(http.MethodPut, "/deployments/{}", "upstream", "model", "kind", "add-connector")
-	if len(connectors) > 0 {
-		r.body["connectors"] = connectors
-	}
-	if bound, _ := in.Flags().GetInt("max-concurrency"); bound != 0 {
-		r.body["max_concurrency"] = bound
-	}
+	maps.DeleteFunc(r.body, func(_ string, value any) bool { return value == "" || value == 0 })
 	options := map[string]any{}
 	given, _ := in.Flags().GetStringArray("option")
 	for _, assignment := range given {
 		var o compat.Options
 		if err := o.Parse(assignment); err != nil {
-			return request{}, up.Usagef("--option: %w", err)
+			return up.Usagef("--option: %w", err)
 		}
 		name, value, _ := strings.Cut(assignment, "=")
 		options[name] = jsonValue(value)
@@ -130,13 +117,13 @@ func deploymentRequest(in *invocation) (request, error) {
 	reset, _ := in.Flags().GetStringArray("reset")
 	for _, name := range reset {
 		if err := resetField(r.body, options, name); err != nil {
-			return request{}, err
+			return err
 		}
 	}
 	if len(options) > 0 {
-		r.body["options"] = options
+		r.set("options", options)
 	}
-	return r, nil
+	return nil
 }
 
 // resetField sets a field or an option to its default, unless another flag sets it.
@@ -162,7 +149,7 @@ func resetField(body, options map[string]any, name string) error {
 	return nil
 }
 
-// jsonValue returns the value of an option as JSON has it: those of flags are booleans.
+// jsonValue returns the value of an option in JSON: true and false are booleans.
 func jsonValue(text string) any {
 	if text == "true" || text == "false" {
 		return text == "true"

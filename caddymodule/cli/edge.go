@@ -1,11 +1,8 @@
 package cli
 
 import (
-	"net/http"
 	"strings"
 	"time"
-
-	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
@@ -14,71 +11,62 @@ var edgeCommands = command{
 	use: "edge", short: "Lists, drains and removes the edges of a cluster",
 	long: `Lists, drains and removes the edges of a cluster, the gateways that share a store
 in etcd. A gateway with a store of its own has none.`,
-	commands: []command{
-		list[manage.Edge]{
-			kind: "edge", short: "Lists the edges of the cluster", all: true,
-			header: []string{"NAME", "STATE", "REGION", "VERSION", "ADVERTISE", "PEER", "STARTED", "ROLE"},
-			row: func(in *invocation, e manage.Edge) []string {
-				var roles []string
-				if e.Leader {
-					roles = append(roles, "leader")
-				}
-				if e.Self {
-					roles = append(roles, "this edge")
-				}
-				return []string{
-					e.Name, in.env.edgeState(e), e.Region, e.Version, e.Advertise, e.Peer,
-					in.env.ago(&e.StartedAt), strings.Join(roles, ", "),
-				}
+	commands: []command{{
+		use: "list", operation: "GET /edges", example: "  caddy gateway edge list",
+		print: list[manage.Edge]{
+			columns: "NAME, STATE, REGION, VERSION, ADVERTISE, PEER, STARTED, ROLE",
+			cells: cells[manage.Edge]{
+				"STATE": func(in *invocation, e manage.Edge) string { return in.env.edgeState(e) },
+				"ROLE": func(_ *invocation, e manage.Edge) string {
+					var roles []string
+					if e.Leader {
+						roles = append(roles, "leader")
+					}
+					if e.Self {
+						roles = append(roles, "this edge")
+					}
+					return strings.Join(roles, ", ")
+				},
 			},
+			empty: "No edges.",
 			notes: func(in *invocation, edges []manage.Edge) {
 				for _, e := range edges {
 					if e.Self && e.ContactAt != nil {
-						in.printf("\nThis edge last had contact to the store %s: "+
-							"what the list says of the others is from then.\n", in.env.ago(e.ContactAt))
+						in.printf("\nThis edge last reached the store %s. The list shows the other edges as they were then.\n",
+							in.env.ago(e.ContactAt))
 					}
 				}
 			},
-		}.command(),
-		{
-			use: "drain NAME", short: "Makes an edge not ready, so that balancers use the others",
-			long: `Makes an edge not ready: /.well-known/postern/ready answers 503, and load balancers
+		}.print,
+	}, {
+		use: "drain NAME", operation: "POST /edges/{name}/drain",
+		long: `Makes an edge not ready: /.well-known/postern/ready answers 503, and load balancers
 that check it use the other edges. Connectors leave as soon as they have a tunnel to
-another edge. The edge goes on serving what reaches it. It drains until
+another edge. The edge still serves the requests that reach it. It drains until
 "edge undrain", or until its program is started again.`,
-			example: `  caddy gateway edge drain edge-a`,
-			run: operation(send(http.MethodPost, "/edges/{}/drain"), func(in *invocation, e manage.Edge) {
-				in.printf("The edge %s drains. It still serves what reaches it.\n", printable(e.Name))
-			}),
-		},
-		{
-			use: "undrain NAME", short: "Makes a draining edge ready again",
-			example: `  caddy gateway edge undrain edge-a`,
-			run: operation(send(http.MethodPost, "/edges/{}/undrain"), func(in *invocation, e manage.Edge) {
-				in.printf("The edge %s is ready again.\n", printable(e.Name))
-			}),
-		},
-		{
-			use: "remove NAME", short: "Removes an edge that does not come back",
-			long: `Removes an edge that does not come back, as soon as it certainly accepts no
-requests. With --stopped it is removed at once: say that only if its program has
-certainly stopped. If it runs, it can accept a revoked key although the revocation
-was confirmed. Edges that stop leave the cluster by themselves, and edges that are
-lost for an hour are removed without this command.`,
-			example: `  caddy gateway edge remove edge-b
+		example: `  caddy gateway edge drain edge-a`,
+		print: show(func(in *invocation, e manage.Edge) {
+			in.printf("The edge %s drains. It still serves the requests that reach it.\n", e.Name)
+		}),
+	}, {
+		use: "undrain NAME", operation: "POST /edges/{name}/undrain",
+		example: `  caddy gateway edge undrain edge-a`,
+		print: show(func(in *invocation, e manage.Edge) {
+			in.printf("The edge %s is ready again.\n", e.Name)
+		}),
+	}, {
+		use: "remove NAME", operation: "DELETE /edges/{name}",
+		long: `Removes an edge that does not come back, as soon as it certainly accepts no
+requests. With --stopped it is removed at once. Use that only if its program has
+certainly stopped: an edge that still runs can accept a revoked key although the
+revocation was confirmed. Edges that stop leave the cluster by themselves, and edges
+that are lost for an hour are removed without this command.`,
+		example: `  caddy gateway edge remove edge-b
   caddy gateway edge remove edge-b --stopped`,
-			flags: func(f *pflag.FlagSet) { f.Bool("stopped", false, "Its program has certainly stopped") },
-			run: operation(func(in *invocation) (request, error) {
-				r := in.request(http.MethodDelete, "/edges/{}")
-				if in.is("stopped") {
-					r = r.with("stopped", "true")
-				}
-				return r, nil
-			}, func(in *invocation, e manage.Edge) {
-				in.printf("The edge %s is removed.\n", printable(e.Name))
-			}),
-		},
-	},
+		print: show(func(in *invocation, e manage.Edge) {
+			in.printf("The edge %s is removed.\n", e.Name)
+		}),
+	}},
 }
 
 // edgeState describes the state of an edge.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -25,10 +24,11 @@ import (
 // invocation is one run of a command.
 type invocation struct {
 	*cobra.Command
-	env   environment
-	arg   string // the argument, "" if the command has none
-	err   error  // of the printed answer: the command fails
-	local string // the admin endpoint of `up`; "" for that of the flags
+	command *command
+	env     environment
+	arg     string // the argument, "" if the command has none
+	err     error  // why the command fails although the gateway has answered
+	local   string // the admin endpoint of `up`, "" for the one that the flags name
 }
 
 // text returns the value of a string flag, "" if the command lacks it.
@@ -43,113 +43,27 @@ func (in *invocation) is(name string) bool {
 	return value
 }
 
+// printf prints to the standard output. Strings in args become [printable].
 func (in *invocation) printf(format string, args ...any) {
-	fmt.Fprintf(in.OutOrStdout(), program.NamedAsTyped(format), args...)
+	in.fprintf(in.OutOrStdout(), format, args)
 }
 
+// warnf is printf to the standard error.
 func (in *invocation) warnf(format string, args ...any) {
-	fmt.Fprintf(in.ErrOrStderr(), program.NamedAsTyped(format), args...)
+	in.fprintf(in.ErrOrStderr(), format, args)
 }
 
-// request is a request to the management API; without a body if it is nil.
-type request struct {
-	method, path string
-	body         map[string]any
-}
-
-// request returns a request in the account of the command. "{}" in the path is its
-// argument, which may contain any character; dots are escaped, as clients remove dot
-// segments. The body has the given string flags, without empty ones.
-func (in *invocation) request(method, path string, flags ...string) request {
-	r := request{method: method, path: strings.Replace(path, "{}",
-		strings.ReplaceAll(url.PathEscape(in.arg), ".", "%2E"), 1)}
-	account := in.text("account")
-	if method == http.MethodGet || method == http.MethodDelete {
-		if account != "" {
-			r.path += "?account=" + url.QueryEscape(account)
-		}
-		return r
-	}
-	r.body = map[string]any{}
-	for _, name := range append(flags, "account") {
-		if value := in.text(name); value != "" {
-			r.body[strings.ReplaceAll(name, "-", "_")] = value
+func (in *invocation) fprintf(w io.Writer, format string, args []any) {
+	for i, arg := range args {
+		if text, ok := arg.(string); ok {
+			args[i] = printable(text)
 		}
 	}
-	return r
+	fmt.Fprintf(w, program.NamedAsTyped(format), args...)
 }
 
-// with adds a parameter to the query.
-func (r request) with(name, value string) request {
-	separator := "?"
-	if strings.Contains(r.path, "?") {
-		separator = "&"
-	}
-	r.path += separator + name + "=" + value
-	return r
-}
-
-// send is the request of a command that needs no more than its flags.
-func send(method, path string, flags ...string) func(*invocation) (request, error) {
-	return func(in *invocation) (request, error) { return in.request(method, path, flags...), nil }
-}
-
-// operation returns the function of a command that makes one request. It prints the
-// answer as JSON, or by show.
-func operation[T any](make func(*invocation) (request, error), show func(*invocation, T)) func(*invocation) error {
-	return func(in *invocation) error {
-		r, err := make(in)
-		if err != nil {
-			return err
-		}
-		var answer T
-		if err := in.do(r, &answer); err != nil {
-			return err
-		}
-		if in.is("json") {
-			return printJSON(in.OutOrStdout(), answer)
-		}
-		show(in, answer)
-		return in.err
-	}
-}
-
-// list is a command that prints the records of one kind, of an account.
-type list[T any] struct {
-	kind   string // "key": of `caddy gateway key list` and of the collection /keys
-	short  string
-	all    bool   // it lists the records of all accounts
-	empty  string // how to create the first
-	header []string
-	row    func(*invocation, T) []string
-	notes  func(*invocation, []T) // below the table; nil: none
-}
-
-// command returns the entry of the table.
-func (l list[T]) command() command {
-	return command{
-		use: "list", short: l.short, example: "  caddy gateway " + l.kind + " list", account: !l.all,
-		run: operation(send(http.MethodGet, "/"+l.kind+"s"), l.print),
-	}
-}
-
-func (l list[T]) print(in *invocation, records []T) {
-	if len(records) == 0 {
-		in.printf("No %ss yet. "+l.empty+"\n", l.kind)
-		return
-	}
-	rows := [][]string{l.header}
-	for _, r := range records {
-		rows = append(rows, l.row(in, r))
-	}
-	in.err = printTable(in.OutOrStdout(), rows)
-	if l.notes != nil {
-		l.notes(in, records)
-	}
-}
-
-// usual reports whether the command line leaves the admin endpoint to up.DefaultAdmin.
-func (in *invocation) usual() bool {
+// usesDefaultAdmin reports whether the command line names no admin endpoint.
+func (in *invocation) usesDefaultAdmin() bool {
 	return in.local == "" && in.text("address") == "" && in.text("config") == ""
 }
 
@@ -158,7 +72,7 @@ func (in *invocation) admin() (string, error) {
 	if in.local != "" {
 		return in.local, nil
 	}
-	if in.usual() {
+	if in.usesDefaultAdmin() {
 		return up.DefaultAdmin()
 	}
 	if scheme, _, ok := strings.Cut(in.text("address"), "://"); ok {
@@ -172,9 +86,9 @@ func (in *invocation) admin() (string, error) {
 	return address, nil
 }
 
-// do sends a request to the management API of the running gateway and decodes the
-// answer into out.
-func (in *invocation) do(r request, out any) error {
+// do sends a request to the management API of the running gateway, and decodes the answer into
+// out.
+func (in *invocation) do(r *request, out any) error {
 	resp, err := in.send(r)
 	if unconfirmed, ok := errors.AsType[unconfirmedError](err); ok && in.is("json") {
 		return errors.Join(err, printJSON(in.OutOrStdout(), unconfirmed.UnconfirmedAnswer))
@@ -191,7 +105,7 @@ func (in *invocation) do(r request, out any) error {
 
 // send sends a request to the management API of the running gateway. The caller must
 // close the answer's body.
-func (in *invocation) send(r request) (*http.Response, error) {
+func (in *invocation) send(r *request) (*http.Response, error) {
 	address, err := in.admin()
 	if err != nil {
 		return nil, err
@@ -204,7 +118,7 @@ func (in *invocation) send(r request) (*http.Response, error) {
 	base := "http://" + dial
 	if addr.IsUnixNetwork() || addr.IsFdNetwork() {
 		base = "http://127.0.0.1"
-		dial, _, _ = strings.Cut(dial, "|") // the permissions of a socket
+		dial, _, _ = strings.Cut(dial, "|") // without the socket's permissions
 	} else {
 		header.Set("Origin", base) // Caddy checks it
 	}
@@ -225,7 +139,7 @@ func (in *invocation) send(r request) (*http.Response, error) {
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, addr.Network, dial)
-			if err != nil || !in.usual() {
+			if err != nil || !in.usesDefaultAdmin() {
 				return conn, err
 			}
 			if err := up.CheckListener(conn); err != nil {
@@ -246,8 +160,21 @@ func (in *invocation) send(r request) (*http.Response, error) {
 	return resp, nil
 }
 
-// refusal returns the error of a response, from the management API or from another
-// server. A change that edges have not confirmed is an error of the command, too.
+// download writes the answer to a request to w. what names the answer in errors.
+func (in *invocation) download(r *request, w io.Writer, what string) error {
+	resp, err := in.send(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return fmt.Errorf("receiving %s: %w", what, err)
+	}
+	return nil
+}
+
+// refusal returns the error of a response of the management API or of another server. A change
+// that edges have not confirmed is an error, too.
 func refusal(address string, resp *http.Response) error {
 	const limit = 1 << 20 // bytes
 	var answer struct {
@@ -263,7 +190,8 @@ func refusal(address string, resp *http.Response) error {
 	case err == nil && answer.Message != "" && resp.StatusCode == http.StatusAccepted:
 		return unconfirmedError{answer.UnconfirmedAnswer}
 	case resp.Header.Get("Server") == "Caddy": // the admin endpoint does not send it
-		return fmt.Errorf("%s is the address of a site, not of Caddy's admin endpoint, whose usual address is localhost:2019", address)
+		return fmt.Errorf("%s is the address of a site, not of Caddy's admin endpoint, whose usual address is "+
+			"localhost:2019", address)
 	case resp.StatusCode == http.StatusNotFound:
 		return fmt.Errorf(program.Named("the Caddy at %s has no model gateway; build it with the module (`caddy "+
 			"list-modules` shows the modules of a program)"), address)
@@ -272,11 +200,11 @@ func refusal(address string, resp *http.Response) error {
 		"localhost:2019", address, resp.StatusCode)
 }
 
-// url returns the base of the gateway's HTTP API for a sample request, or a
-// placeholder if it is not known.
+// url returns the base URL of the gateway's HTTP API for a sample request. It is a placeholder if
+// the URL is not known.
 func (in *invocation) url() string {
 	var status manage.Status
-	if in.do(request{method: http.MethodGet, path: "/status"}, &status) != nil || status.URL == "" {
+	if in.do(in.newRequest("GET /status"), &status) != nil || status.URL == "" {
 		return "https://YOUR-GATEWAY"
 	}
 	return status.URL

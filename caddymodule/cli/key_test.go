@@ -46,6 +46,8 @@ var keyTests = []struct {
 	}},
 	{"key_set", "key set laptop --expires 30d --allow-ip 10.0.0.0/8,192.0.2.1 --note= --owner anna --rename desk",
 		ok("PATCH /model_gateway/keys/laptop", keyJSON)},
+	{"key_set_limits", "key set laptop --requests-per-minute 60 --tokens-per-day 0",
+		ok("PATCH /model_gateway/keys/laptop", keyJSON)},
 	{"key_set_no_owner", "key set laptop --owner= --note=",
 		ok("PATCH /model_gateway/keys/laptop", `{"id":"key_1","name":"laptop","scope":"*","state":"valid"}`)},
 	{"key_set_never", "key set laptop --expires never --allow-ip any", ok("PATCH /model_gateway/keys/laptop", keyJSON)},

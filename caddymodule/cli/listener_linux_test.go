@@ -63,7 +63,7 @@ func TestForeignListener(t *testing.T) {
 	}
 }
 
-// TestListenerIsReplaced: another user takes the port between the look at it and the connection.
+// TestListenerIsReplaced: another user takes the port between the check and the connection.
 func TestListenerIsReplaced(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to listen as another user")

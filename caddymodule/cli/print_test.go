@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestIn(t *testing.T) {
+func TestUntil(t *testing.T) {
 	now := time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC)
 	env := environment{now: func() time.Time { return now }}
 	for ahead, want := range map[time.Duration]string{
@@ -14,7 +14,7 @@ func TestIn(t *testing.T) {
 		15 * time.Minute: "in 15m",
 		61 * time.Minute: "in 2h", 72 * time.Hour: "in 3d", math.MaxInt64: "in 106752d",
 	} {
-		if got := env.in(now.Add(ahead)); got != want {
+		if got := env.until(now.Add(ahead)); got != want {
 			t.Errorf("%v: %q, want %q", ahead, got, want)
 		}
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
@@ -12,14 +11,14 @@ import (
 )
 
 var statusCommand = command{
-	use: "status", short: "Shows the listener, connectors, deployments and counters",
+	use: "status", operation: "GET /status",
 	example: `  caddy gateway status`,
-	run:     operation(send(http.MethodGet, "/status"), printStatus),
+	print:   show(printStatus),
 }
 
 func printStatus(in *invocation, s manage.Status) {
 	row := func(name, format string, args ...any) {
-		in.printf("%-12s  %s\n", name, printable(fmt.Sprintf(format, args...)))
+		in.printf("%-12s  %s\n", name, fmt.Sprintf(format, args...))
 	}
 	known := func(name, value, more string) {
 		if value != "" {
@@ -44,12 +43,12 @@ func printStatus(in *invocation, s manage.Status) {
 	row("Tunnels", "%d opened, %d replaced, %d denied, %d rejected", c.Connected, c.Replaced, c.Denied, c.Rejected)
 	row("Requests", "%d, %d without an answer", c.Requests, c.Failed)
 	for _, warning := range s.Warnings {
-		in.warnf("\nWarning: %s.\n", printable(warning))
+		in.warnf("\nWarning: %s.\n", warning)
 	}
 	if address, err := in.admin(); err == nil && up.Exposed(address) {
 		in.warnf("\nWarning: the admin endpoint is at %s, where every local process can manage the gateway. "+
 			"Put it on a Unix socket: `admin unix//run/caddy/admin.sock|0600` in the Caddyfile's global options. Its folder "+
-			"must exist.\n", printable(address))
+			"must exist.\n", address)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
@@ -23,7 +24,7 @@ var errDeclined = errors.New("not done")
 // errNoTerminal is the error of a question without a terminal.
 var errNoTerminal = errors.New("no terminal to ask on; add --yes")
 
-// readLine reads a line of the standard input, without its line end.
+// readLine reads a line of the standard input, without the end of the line.
 func readLine(cmd *cobra.Command) (string, error) {
 	const limit = 4 << 10 // bytes
 	line, err := bufio.NewReader(io.LimitReader(cmd.InOrStdin(), limit)).ReadString('\n')
@@ -33,7 +34,20 @@ func readLine(cmd *cobra.Command) (string, error) {
 	return strings.TrimRight(line, "\r\n"), nil
 }
 
-// terminalConfirm asks a question on the terminal; any answer but yes is an error.
+// confirmationFlag adds the flag --yes, which [invocation.confirm] reads.
+func confirmationFlag(help string) func(*pflag.FlagSet) {
+	return func(f *pflag.FlagSet) { f.BoolP("yes", "y", false, help) }
+}
+
+// confirm asks a question, unless --yes is given. Any answer but yes is an error.
+func (in *invocation) confirm(question string) error {
+	if in.is("yes") {
+		return nil
+	}
+	return in.env.confirm(in.Command, question)
+}
+
+// terminalConfirm asks a question on the terminal. Any answer but yes is an error.
 func terminalConfirm(cmd *cobra.Command, question string) error {
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		return up.UsageError{Err: errNoTerminal}
@@ -87,14 +101,14 @@ func terminalPassword(cmd *cobra.Command, prompt string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the password: %w", err)
 	}
-	// Ctrl-C ends the program, but must not leave the terminal without its echo.
+	// Ctrl-C ends the program, but the terminal must get its echo back.
 	interrupted, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-	keep := context.AfterFunc(interrupted, func() {
-		_ = term.Restore(fd, state) // a failure cannot be handled
+	disarm := context.AfterFunc(interrupted, func() {
+		_ = term.Restore(fd, state) // the program ends in any case
 		os.Exit(exitFailed)
 	})
 	defer func() {
-		keep()
+		disarm()
 		stop()
 	}()
 	fmt.Fprint(cmd.ErrOrStderr(), prompt)

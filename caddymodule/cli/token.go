@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -16,8 +15,8 @@ var tokenCommands = command{
 	long: `Creates, lists and revokes management tokens. Programs use them for the management
 API of the console. For requests to models, use keys.`,
 	commands: []command{{
-		use:   "create --name NAME --user USER [--rights RIGHTS] [--role ROLE] [--days N]",
-		short: "Creates a management token and prints it once",
+		use:       "create --name NAME --user USER [--rights RIGHTS] [--role ROLE] [--days N]",
+		operation: "POST /tokens",
 		long: `Creates a management token and prints it. It is not stored and cannot be shown
 again.
 
@@ -32,15 +31,10 @@ A token may never do more than its user. With --role member, it is confined
 to the keys of the user. No token can create tokens, users or links.`,
 		example: `  caddy gateway token create --name monitoring --user anna
   caddy gateway token create --name ci --user anna --rights keys,deployments --days 90`,
-		account: true, required: []string{"name", "user"},
-		flags: func(f *pflag.FlagSet) {
-			f.String("name", "", "What the token is for (required)")
-			f.String("user", "", "The name or id of the user that it acts for (required)")
-			f.StringSlice("rights", nil, "The rights of the token (default read)")
-			f.String("role", "", "A role to restrict it to: admin, member or viewer (default that of the user)")
-			f.Int("days", 0, "Days until it expires (default: never)")
-		},
-		run: operation(tokenRequest, func(in *invocation, t manage.CreatedToken) {
+		required: []string{"user"},
+		flags:    func(f *pflag.FlagSet) { f.Int("days", 0, "Days until it expires (default: never)") },
+		prepare:  prepareToken,
+		print: show(func(in *invocation, t manage.CreatedToken) {
 			in.printf(`Management token %q created. It is shown only this once, so store it now:
 
   %s
@@ -49,43 +43,38 @@ to the keys of the user. No token can create tokens, users or links.`,
   rights   %s
   role     %s
   expires  %s
-`, printable(t.Name), t.Token, t.ID, t.Rights, printable(string(t.Role)), in.env.end(t.ExpiresAt))
+`, t.Name, t.Token, t.ID, t.Rights, printable(string(t.Role)), in.env.end(t.ExpiresAt))
 		}),
-	}, list[manage.Token]{
-		kind: "token", short: "Lists management tokens",
-		empty:  "Create one with `caddy gateway token create --name NAME --user USER`.",
-		header: []string{"ID", "NAME", "USER", "RIGHTS", "ROLE", "CREATED", "LAST USED", "EXPIRES"},
-		row: func(in *invocation, t manage.Token) []string {
-			return []string{t.ID, t.Name, t.UserName, t.Rights.String(), string(t.Role), in.env.date(t.CreatedAt),
-				in.env.ago(t.LastUsedAt), in.env.end(t.ExpiresAt)}
-		},
-	}.command(), {
-		use: "revoke ID", short: "Revokes a management token",
+	}, {
+		use: "list", operation: "GET /tokens", example: "  caddy gateway token list",
+		print: list[manage.Token]{
+			columns: "ID, NAME, USER, RIGHTS, ROLE, CREATED, LAST USED, EXPIRES",
+			empty:   "No tokens yet. Create one with `caddy gateway token create --name NAME --user USER`.",
+		}.print,
+	}, {
+		use: "revoke ID", operation: "DELETE /tokens/{id}",
 		long: `Revokes a management token. When the command returns, new requests with it are
 refused. What it created or changed stays: the lists of keys, connectors and
 deployments show that with --json, as created_by, rotated_by and changed_by.`,
 		example: `  caddy gateway token revoke mgt_06b3kz9v6dfx7fbv7wq7m5r2qm`,
-		account: true,
-		run: operation(send(http.MethodDelete, "/tokens/{}"), func(in *invocation, t manage.Token) {
+		print: show(func(in *invocation, t manage.Token) {
 			in.printf("Management token %s is revoked.\n", t.ID)
 		}),
 	}},
 }
 
-func tokenRequest(in *invocation) (request, error) {
-	r := in.request(http.MethodPost, "/tokens", "name", "user", "role")
-	if rights, _ := in.Flags().GetStringSlice("rights"); in.Flags().Changed("rights") {
+// prepareToken checks the rights of a new token, and adds its expiry.
+func prepareToken(in *invocation, r *request) error {
+	if rights, ok := r.body["rights"].([]string); ok {
 		if _, err := store.ParseRights(rights); err != nil {
-			return request{}, up.UsageError{Err: err}
+			return up.UsageError{Err: err}
 		}
-		r.body["rights"] = rights
 	}
 	if days, _ := in.Flags().GetInt("days"); in.Flags().Changed("days") {
 		if days < 1 {
-			return request{}, up.Usagef("--days is %d, but must be at least 1; leave it out for a token that does not expire",
-				days)
+			return up.Usagef("--days is %d, but must be at least 1; leave it out for a token that does not expire", days)
 		}
-		r.body["expires_at"] = in.env.now().UTC().AddDate(0, 0, days).Format(time.RFC3339)
+		r.set("expires_at", in.env.now().UTC().AddDate(0, 0, days).Format(time.RFC3339))
 	}
-	return r, nil
+	return nil
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -37,8 +36,8 @@ revoke that key, the next run creates another one.`,
 		local: true,
 		flags: func(f *pflag.FlagSet) {
 			f.String("connect", "", "Base URL of the model server (default: search this machine)")
-			f.String("listen", "", "Where the gateway serves HTTP, on loopback (default: the first free port from "+
-				"localhost:8080)")
+			f.String("listen", "",
+				"Where the gateway serves HTTP, on loopback (default: the first free port from localhost:8080)")
 			f.Bool("json", false, "Print what is running as JSON instead of text")
 		},
 		run: func(in *invocation) error {
@@ -46,17 +45,18 @@ revoke that key, the next run creates another one.`,
 				return err
 			}
 			return runUp(in, up.New(up.Options{
-				Host: host, Connect: in.text("connect"), Listen: in.text("listen"), Program: os.Args[0], Messages: in.ErrOrStderr(),
+				Host: host, Connect: in.text("connect"), Listen: in.text("listen"), Program: os.Args[0],
+				Messages: in.ErrOrStderr(),
 			}))
 		},
 	}
 }
 
-// alreadyUp returns an error with the addresses of a `caddy gateway up` that is running,
-// nil if there is none.
+// alreadyUp returns an error with the addresses of the `caddy gateway up` that is running, nil if
+// none is.
 func (in *invocation) alreadyUp(host up.Host) error {
 	var status manage.Status
-	if in.local = up.Running(); in.local == "" || in.do(request{method: http.MethodGet, path: "/status"}, &status) != nil {
+	if in.local = up.Running(); in.local == "" || in.do(in.newRequest("GET /status"), &status) != nil {
 		return nil
 	}
 	return fmt.Errorf(program.Named("`caddy gateway up` is already running:\n\n  API      %s/v1\n  Console  "+
@@ -64,7 +64,7 @@ func (in *invocation) alreadyUp(host up.Host) error {
 		status.URL, status.URL, host.Console)
 }
 
-// runUp is one run of `caddy gateway up`, until Ctrl-C.
+// runUp runs `caddy gateway up` until Ctrl-C.
 func runUp(in *invocation, run *up.Run) error {
 	ctx, stop := signal.NotifyContext(in.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

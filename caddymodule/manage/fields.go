@@ -19,7 +19,8 @@ import (
 //	flag      the name of the flag, if it is not the one of json with dashes; "-": there is no flag
 //	editflag  the name of the flag of commands that change a record, if it differs
 //	default   the default of the flag
-//	format    "duration": a text that is a duration, such as 24h, which a flag may also give as 30d
+//	format    of the flag: "duration": a text that is a duration, such as 24h, also 30d; "days": a number of days, such as
+//	          30d, 0 as never; "list": words, separated by commas; "true": a text that is "true" or absent
 type Field struct {
 	Name, Need, Null, Help, FlagHelp, Flag, Default, Format string
 

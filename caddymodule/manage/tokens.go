@@ -20,7 +20,7 @@ type Token struct {
 type CreateToken struct {
 	Name   string   `json:"name" need:"required" help:"What the token is for"`
 	User   string   `json:"user" need:"filled" help:"The name or id of the user that it acts for; operators must name one" flaghelp:"The name or id of the user that it acts for (required)"`
-	Rights []string `json:"rights" help:"The rights of the token (default read)"`
+	Rights []string `json:"rights" format:"list" help:"The rights of the token (default read)"`
 	Role   string   `json:"role" need:"filled" help:"A role to restrict it to: admin, member or viewer (default that of the user)"`
 
 	ExpiresAt *time.Time `json:"expires_at" flag:"-" help:"When it expires (default never)"`

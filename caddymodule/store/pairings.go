@@ -25,7 +25,7 @@ const PairingLife = 15 * time.Minute
 
 // Pairing is a pairing code and its result. The code is not stored.
 type Pairing struct {
-	ID        string     `json:"id"`
+	ID        string     `json:"id" column:"ID"`
 	Account   string     `json:"account"`
 	CreatedBy string     `json:"created_by"`
 	State     string     `json:"state"`
@@ -41,11 +41,11 @@ type Pairing struct {
 // Device is what a device reports about itself when it uses a pairing code, and its
 // address.
 type Device struct {
-	Hostname    string    `json:"hostname"`
-	OS          string    `json:"os"`
-	Version     string    `json:"version"`
-	Address     string    `json:"address"`
-	Fingerprint string    `json:"fingerprint"`
+	Hostname    string    `json:"hostname" column:"DEVICE"`
+	OS          string    `json:"os" column:"OS"`
+	Version     string    `json:"version" column:"VERSION"`
+	Address     string    `json:"address" column:"ADDRESS"`
+	Fingerprint string    `json:"fingerprint" column:"FINGERPRINT"`
 	Upstreams   []string  `json:"upstreams"`
 	At          time.Time `json:"at"`
 }
