@@ -20,14 +20,17 @@ func TestOperationsAreConfined(t *testing.T) {
 	s, ctx := w.service, manage.WithCaller(t.Context(), w.other)
 	first := func(_ any, err error) error { return err }
 	for name, err := range map[string]error{
-		"DeleteKey":       first(s.DeleteKey(ctx, manage.DeleteKey{Key: id("key")})),
-		"Key":             first(s.Key(ctx, id("key"))),
-		"EditKey":         first(s.EditKey(ctx, id("key"), named("x"))),
-		"… by name":       first(s.EditKey(ctx, "mine-key", named("x"))),
-		"RotateKey":       first(s.RotateKey(ctx, manage.RotateKey{Key: id("key")})),
-		"DisableKey":      first(s.DisableKey(ctx, id("key"))),
-		"EnableKey":       first(s.EnableKey(ctx, id("key"))),
-		"… for its user":  first(s.CreateKey(ctx, func(k *store.KeyFields) error { k.Name, k.Owner = "x", id("user"); return nil })),
+		"DeleteKey":  first(s.DeleteKey(ctx, manage.DeleteKey{Key: id("key")})),
+		"Key":        first(s.Key(ctx, id("key"))),
+		"EditKey":    first(s.EditKey(ctx, id("key"), named("x"))),
+		"… by name":  first(s.EditKey(ctx, "mine-key", named("x"))),
+		"RotateKey":  first(s.RotateKey(ctx, manage.RotateKey{Key: id("key")})),
+		"DisableKey": first(s.DisableKey(ctx, id("key"))),
+		"EnableKey":  first(s.EnableKey(ctx, id("key"))),
+		"… for its user": first(s.CreateKey(ctx, func(k *store.KeyFields) error {
+			k.Name, k.Owner = "x", id("user")
+			return nil
+		})),
 		"RevokeKey":       first(s.RevokeKey(ctx, id("key"))),
 		"RemoveKey":       s.RemoveKey(ctx, id("key")),
 		"RemoveConnector": first(s.RemoveConnector(ctx, id("spare"))),

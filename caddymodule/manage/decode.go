@@ -95,8 +95,8 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return bytes.TrimPrefix(data, []byte(byteOrderMark)), nil
 }
 
-// decode decodes a JSON object into a struct with these fields. It is strict: an unknown, duplicate, mistyped or missing
-// member is an error that names it.
+// decode decodes a JSON object into a struct with these fields. An unknown, duplicate, mistyped or missing member is
+// an error that names it.
 func (all fieldList) decode(data []byte, to any) error {
 	if !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
 		return badRequest("the body must be a JSON object with the fields %s", all.names())

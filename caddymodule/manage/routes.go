@@ -214,9 +214,10 @@ func callEdit[F, A any](status int,
 
 // callCreate is [callEdit] for a new record, whose fields are defaults before.
 func callCreate[F, A any](do func(s *Service, ctx context.Context, edit func(*F) error) (A, error)) action {
-	return newAction[F, A](created, false, func(s *Service, ctx context.Context, _ *http.Request, d decoded[F]) (A, error) {
-		return do(s, ctx, d.edit)
-	})
+	return newAction[F, A](created, false,
+		func(s *Service, ctx context.Context, _ *http.Request, d decoded[F]) (A, error) {
+			return do(s, ctx, d.edit)
+		})
 }
 
 // newAction returns the action that decodes a request and calls do. edit: the request changes a record, and has only

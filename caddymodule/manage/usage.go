@@ -94,7 +94,8 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 		sum := groups[g]
 		if sum == nil {
 			if len(groups) == maxUsageRows {
-				return badRequest("the usage from %s to %s has more than %d rows: ask for fewer days, or with a shorter list in %q", from, to, maxUsageRows, "by")
+				return badRequest("the usage from %s to %s has more than %d rows: ask for fewer days, or with a shorter "+
+					"list in %q", from, to, maxUsageRows, "by")
 			}
 			sum = &UsageSum{Hour: g.hour, Day: g.day, UserID: g.user, KeyID: g.key, Model: g.model}
 			groups[g] = sum
