@@ -130,8 +130,8 @@ func TestKeysJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	at, _ := json.Marshal(first.CreatedAt)
-	want := fmt.Sprintf(`{"id":%q,"account":"default","name":%q,"scope":"*","created_at":%s,"shown":%q,`+
-		`"last_used_at":null,"expires_at":null,"disabled_at":null,"revoked_at":null}`,
+	want := fmt.Sprintf(`{"id":%q,"account":"default","name":%q,"scope":"*","expires_at":null,"created_at":%s,"shown":%q,`+
+		`"last_used_at":null,"disabled_at":null,"revoked_at":null}`,
 		first.ID, first.Name, at, secret[:11]+"…"+secret[46:])
 	if string(got) != want {
 		t.Errorf("as JSON\n got %s\nwant %s", got, want)
