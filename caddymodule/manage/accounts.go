@@ -15,8 +15,8 @@ type CreateAccount struct {
 	store.Limits
 }
 
-// AccountFields are the fields of an account that operators set: its limits, for which 0 is the default or no limit, and
-// what new keys get unless they are created with other values.
+// AccountFields are the fields of an account that operators set: its limits, for which 0 is the default or no limit,
+// and the defaults of new keys.
 type AccountFields struct {
 	store.Limits
 
@@ -81,7 +81,7 @@ func (s *Service) RemoveAccount(ctx context.Context, id string) (store.Account, 
 	})
 }
 
-// changeAccount is [change] for accounts. do returns also the fields before. The answer has the
+// changeAccount is [change] for accounts. do also returns the fields as they were. The answer has the
 // effective limits.
 func (s *Service) changeAccount(ctx context.Context, operation string,
 	do func() (store.Account, fields, error)) (store.Account, error) {

@@ -23,7 +23,7 @@ const gatewayList = ""
 // values, without secrets.
 func (s *Service) audit(ctx context.Context, operation, account, id, name string, more ...any) {
 	c := CallerFrom(ctx)
-	log := s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.by(), "by_id", c.User)
+	log := s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.label(), "by_id", c.User)
 	if c.Token != "" {
 		log = log.With("token_id", c.Token)
 	}
@@ -33,7 +33,7 @@ func (s *Service) audit(ctx context.Context, operation, account, id, name string
 	log.InfoContext(ctx, "management operation", slog.Group("details", more...))
 
 	o := store.Operation{
-		Operation: operation, Record: id, Name: name, By: c.by(), User: c.User, Token: c.Token, TokenName: c.TokenName,
+		Operation: operation, Record: id, Name: name, By: c.label(), User: c.User, Token: c.Token, TokenName: c.TokenName,
 		From: c.From, Details: details(more),
 	}
 	// The write is made, also if the client has left.

@@ -35,8 +35,8 @@ type Caller struct {
 	Operator bool
 }
 
-// by returns the name of the caller for log lines and records.
-func (c Caller) by() string {
+// label returns the name of the caller for log lines and records.
+func (c Caller) label() string {
 	switch {
 	case c.Name != "":
 		return c.Name
@@ -48,14 +48,14 @@ func (c Caller) by() string {
 
 // maker identifies the creator of a link, by id if it is a user. A link ends with its
 // creator.
-func (c Caller) maker() string { return cmp.Or(c.User, c.by()) }
+func (c Caller) maker() string { return cmp.Or(c.User, c.label()) }
 
 type callerKey struct{}
 
 // WithCaller returns a context for operations of c. Records that are written with it
 // name c as their creator.
 func WithCaller(ctx context.Context, c Caller) context.Context {
-	ctx = store.WithActor(ctx, store.Actor{User: c.User, Name: c.by(), Token: c.Token, TokenName: c.TokenName})
+	ctx = store.WithActor(ctx, store.Actor{User: c.User, Name: c.label(), Token: c.Token, TokenName: c.TokenName})
 	return context.WithValue(ctx, callerKey{}, c)
 }
 

@@ -44,7 +44,8 @@ func TestOpenAPI(t *testing.T) {
 		}
 	}
 	if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, want.Bytes()) {
-		t.Errorf("docs/openapi.json differs from the routes; run: go test ./caddymodule/manage -run TestOpenAPI -update (%v)", err)
+		t.Errorf("docs/openapi.json differs from the operations; "+
+			"run: go test ./caddymodule/manage -run TestOpenAPI -update (%v)", err)
 	}
 	if err := schema.CheckOpenAPI(want.Bytes()); err != nil {
 		t.Errorf("it is not OpenAPI 3.1: %v", err)

@@ -47,7 +47,7 @@ func (s *Service) StartPairing(ctx context.Context) (Pairing, error) {
 		if err := s.needPublic(); err != nil {
 			return Pairing{}, write{}, err
 		}
-		p, code, err := s.pairing.Start(ctx, account, CallerFrom(ctx).by())
+		p, code, err := s.pairing.Start(ctx, account, CallerFrom(ctx).label())
 		return Pairing{Pairing: p, Code: code, Commands: s.commands(code)}, write{"pairing.start", p.ID, "", nil}, err
 	})
 }
@@ -95,7 +95,7 @@ func (s *Service) ApprovePairing(ctx context.Context, a ApprovePairing) (Pairing
 		if a.Replace != "" {
 			operation, connector, decide = "pairing.replace", a.Replace, s.store.ReplaceConnector
 		}
-		p, con, err := decide(ctx, account, a.Pairing, connector, CallerFrom(ctx).by())
+		p, con, err := decide(ctx, account, a.Pairing, connector, CallerFrom(ctx).label())
 		return s.pairingOf(p, s.sessions()), write{operation, p.ID, con.Name, []any{"connector", con.ID}}, err
 	})
 }
@@ -111,7 +111,7 @@ type DenyPairing struct {
 // device has used it.
 func (s *Service) DenyPairing(ctx context.Context, d DenyPairing) (Pairing, error) {
 	return change(ctx, s, func(account string) (Pairing, write, error) {
-		p, err := s.store.DenyPairing(ctx, account, d.Pairing, CallerFrom(ctx).by())
+		p, err := s.store.DenyPairing(ctx, account, d.Pairing, CallerFrom(ctx).label())
 		name := ""
 		if p.Device != nil {
 			name = p.Device.Hostname

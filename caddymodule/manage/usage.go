@@ -47,8 +47,8 @@ const (
 	usageFileName = "usage.csv"
 )
 
-// by is the set of columns that usage is summed up by.
-type by struct{ hour, day, user, key, model bool }
+// grouping is the set of columns that usage is summed up by.
+type grouping struct{ hour, day, user, key, model bool }
 
 // Usage returns sums of the account's usage, ordered by hour, day, user, key and model.
 func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
@@ -56,7 +56,7 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 	if err != nil {
 		return nil, err
 	}
-	by, err := u.by()
+	by, err := u.grouping()
 	if err != nil {
 		return nil, err
 	}
@@ -184,10 +184,10 @@ func (u usageUnit) parse(name, value string) (time.Time, error) {
 	return t, nil
 }
 
-// by returns the columns to sum up by.
-func (u Usage) by() (b by, err error) {
+// grouping returns the columns to sum up by.
+func (u Usage) grouping() (b grouping, err error) {
 	if u.By == "" {
-		return by{day: true}, nil
+		return grouping{day: true}, nil
 	}
 	columns := map[string]*bool{"hour": &b.hour, "day": &b.day, "user": &b.user, "key": &b.key, "model": &b.model}
 	for name := range strings.SplitSeq(u.By, ",") {
