@@ -39,7 +39,8 @@ func newAccessLog(ctx caddy.Context) accessLog {
 // begin must be called before a request is served. Serve the request with the
 // returned writer, then call end.
 func (l accessLog) begin(w http.ResponseWriter, r *http.Request,
-	ex *serve.Exchange) (_ http.ResponseWriter, end func()) {
+	ex *serve.Exchange,
+) (_ http.ResponseWriter, end func()) {
 	server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok || server.Logs == nil {
 		return w, func() {}

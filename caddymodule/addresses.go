@@ -94,6 +94,8 @@ func (a *addresses) offer(connectors *downloads.Folder, platform string) *link.O
 	if !ok || console.url == "" {
 		return nil
 	}
-	return &link.Offer{Version: archive.Version, URL: console.page() + "connectors/" + archive.Name, Size: archive.Size,
-		SHA256: archive.SHA256}
+	return &link.Offer{
+		Version: archive.Version, URL: console.page() + "connectors/" + archive.Name, Size: archive.Size,
+		SHA256: archive.SHA256,
+	}
 }

@@ -15,7 +15,8 @@ import (
 // connection is aborted, so that the answer does not look complete. The panic does not reach net/http,
 // which would log its value: that may be a secret.
 func recovered(log *slog.Logger, w http.ResponseWriter, serve func(w http.ResponseWriter) error,
-	fail func(w http.ResponseWriter)) error {
+	fail func(w http.ResponseWriter),
+) error {
 	answer := caddyhttp.NewResponseRecorder(w, nil, nil)
 	defer func() {
 		v := recover()

@@ -175,7 +175,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		Program:    os.Args[0], DeploymentRemoved: metrics.DropDeployment, KeyRemoved: metrics.DropKey, Grace: a.grace,
 	}}
 	a.server = &serve.Server{
-		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, Reserve: a.gateway.ReserveTunnel, StatusOf: statusOf,
+		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, AwaitPermit: a.gateway.ReserveTunnel, StatusOf: statusOf,
 		ClientIP: clientAddr, Observer: metrics.Observer{Keys: a.KeyMetrics == keyMetricsOn}, Logger: a.logger,
 	}
 	return metrics.Register(ctx.GetMetricsRegistry(), a.gateway, a.KeyMetrics == keyMetricsOn)
@@ -222,8 +222,10 @@ func (a *App) provisionEvents(ctx caddy.Context) error {
 		return fmt.Errorf("loading the events app: %w", err)
 	}
 	a.events = app.(*caddyevents.App)
-	return a.events.Subscribe(&caddyevents.Subscription{Events: []string{"started", "stopping"},
-		Handlers: []caddyevents.Handler{a}})
+	return a.events.Subscribe(&caddyevents.Subscription{
+		Events:   []string{"started", "stopping"},
+		Handlers: []caddyevents.Handler{a},
+	})
 }
 
 // Handle implements caddyevents.Handler.

@@ -28,7 +28,8 @@ func newTestEdge(t *testing.T, kv store.KV, name string) *testSite {
 	open := func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(kv), nil }
 	self := store.Edge{Name: name, Region: "eu", OnStoreLoss: 5 * time.Second}
 	join := edge.Options{Path: file, Shared: open, Edge: self}.Join
-	_, release, err := acquireStore(gateway.Place{Path: file, Shared: open, Join: join}, slog.New(slog.DiscardHandler))
+	_, release, err := acquireStore(gateway.StoreConfig{Path: file, Shared: open, Join: join},
+		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,8 +72,10 @@ func (s *testSite) metrics(t *testing.T) map[string]float64 {
 		t.Fatal(err)
 	}
 	values := map[string]float64{}
-	names := []string{"postern_store_reachable", "postern_store_contact_age_seconds", "postern_edge_leader",
-		"postern_edges", "postern_barrier_seconds"}
+	names := []string{
+		"postern_store_reachable", "postern_store_contact_age_seconds", "postern_edge_leader",
+		"postern_edges", "postern_barrier_seconds",
+	}
 	for _, family := range families {
 		if !slices.Contains(names, family.GetName()) {
 			continue

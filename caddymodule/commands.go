@@ -15,7 +15,7 @@ func commandHost() up.Host {
 	return up.Host{
 		Port:    defaultPort,
 		Console: consolePath,
-		Place: func(config []byte) (gateway.Place, error) {
+		StoreConfig: func(config []byte) (gateway.StoreConfig, error) {
 			var c struct {
 				Apps struct {
 					Gateway App `json:"model_gateway"`
@@ -23,13 +23,13 @@ func commandHost() up.Host {
 			}
 			if len(config) > 0 {
 				if err := json.Unmarshal(config, &c); err != nil {
-					return gateway.Place{}, fmt.Errorf("reading model_gateway in the configuration: %w", err)
+					return gateway.StoreConfig{}, fmt.Errorf("reading model_gateway in the configuration: %w", err)
 				}
 			}
 			return c.Apps.Gateway.Storage.config(c.Apps.Gateway.Edge)
 		},
-		Hold: func(database string, logger *slog.Logger) (release func() error, err error) {
-			s, release, err := acquireStore(gateway.Place{Path: database}, logger)
+		KeepOpen: func(database string, logger *slog.Logger) (release func() error, err error) {
+			s, release, err := acquireStore(gateway.StoreConfig{Path: database}, logger)
 			if err != nil {
 				return nil, err
 			}

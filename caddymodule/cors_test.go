@@ -35,8 +35,10 @@ func TestCORS(t *testing.T) {
 				headers = append(headers, "Origin: "+c.origin)
 			}
 			if c.method == http.MethodOptions {
-				headers = []string{"Origin: " + c.origin, "Access-Control-Request-Method: POST",
-					"Access-Control-Request-Headers: authorization,x-stainless-os"}
+				headers = []string{
+					"Origin: " + c.origin, "Access-Control-Request-Method: POST",
+					"Access-Control-Request-Headers: authorization,x-stainless-os",
+				}
 			}
 			response, body := listed.do(t, c.method, c.path, "", headers...)
 			h := response.Header

@@ -77,8 +77,10 @@ func TestDiscovery(t *testing.T) {
 	if strings.Contains(w.Body.String(), "version") {
 		t.Errorf("the answer has the version: %s", w.Body)
 	}
-	want := discovery{Server: "gw.example.com:7443", Pin: hub.Pin(), URL: "http://localhost:8080",
-		Console: "http://localhost:8080/console/"}
+	want := discovery{
+		Server: "gw.example.com:7443", Pin: hub.Pin(), URL: "http://localhost:8080",
+		Console: "http://localhost:8080/console/",
+	}
 	if got != want || got.Pin == "" {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -72,8 +72,10 @@ func (d *Dialect) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	d.translator = serve.Translator{Server: app.server, MaxBody: d.MaxBody, KeepAlive: time.Duration(d.KeepAlive),
-		ResponseStore: d.ResponseStore}
+	d.translator = serve.Translator{
+		Server: app.server, MaxBody: d.MaxBody, KeepAlive: time.Duration(d.KeepAlive),
+		ResponseStore: d.ResponseStore,
+	}
 	return nil
 }
 

@@ -19,8 +19,10 @@ func TestPanicOfHandler(t *testing.T) {
 		logged bool
 	}{
 		"a page": {func(http.ResponseWriter) { panic(caught.Secret) }, failText, errCrashed, true},
-		"the API": {func(w http.ResponseWriter) { w.Header().Set("X-Any", "1"); panic(caught.Secret) }, failJSON,
-			`{"error":"the gateway failed`, true},
+		"the API": {
+			func(w http.ResponseWriter) { w.Header().Set("X-Any", "1"); panic(caught.Secret) }, failJSON,
+			`{"error":"the gateway failed`, true,
+		},
 		"it has begun": {func(w http.ResponseWriter) {
 			_, _ = io.WriteString(w, "some text")
 			_ = http.NewResponseController(w).Flush()

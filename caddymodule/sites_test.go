@@ -19,23 +19,39 @@ func TestEndpoint(t *testing.T) {
 	const consoleElsewhere = "gw.example.com {\n model_gateway\n}\nadmin.example.com:8443 {\n model_console\n}"
 	for _, test := range []struct{ name, file, public, url, console string }{
 		{"one site", "gw.example.com {\n model_gateway\n}", "gw.example.com:7443", "https://gw.example.com", ""},
-		{"beside another", "gw.example.com {\n model_gateway\n}\nwww.example.com {\n respond ok\n}", "gw.example.com:7443",
-			"https://gw.example.com", ""},
-		{"ports", "{\n model_gateway {\n  listen :9443\n }\n}\nhttps://gw.example.com:8443 {\n model_gateway\n}",
-			"gw.example.com:9443", "https://gw.example.com:8443", ""},
-		{"plain HTTP", "http://gw.example.com:8080 {\n model_gateway\n}", "gw.example.com:7443",
-			"http://gw.example.com:8080", ""},
-		{"behind a proxy", "{\n https_port 8443\n}\ngw.example.com {\n model_gateway\n model_console\n}",
-			"gw.example.com:7443", "https://gw.example.com", "https://gw.example.com/console/"},
-		{"plain behind a proxy", "{\n http_port 8080\n}\nhttp://gw.example.com {\n model_gateway\n}", "gw.example.com:7443",
-			"http://gw.example.com", ""},
-		{"a port that is not https_port", "{\n https_port 8443\n}\nhttps://gw.example.com:9443 {\n model_gateway\n}",
-			"gw.example.com:7443", "https://gw.example.com:9443", ""},
-		{"loopback names", "http://localhost:8080, http://127.0.0.1:8080, http://[::1]:8080 {\n model_gateway\n}",
-			"localhost:7443", "http://localhost:8080", ""},
-		{"HTTP and HTTPS", "http://gw.example.com:8080, https://gw.example.com:8443, https://gw.example.com:9443 {\n " +
-			"model_gateway\n model_console\n}", "gw.example.com:7443", "https://gw.example.com:8443",
-			"https://gw.example.com:8443/console/"},
+		{
+			"beside another", "gw.example.com {\n model_gateway\n}\nwww.example.com {\n respond ok\n}", "gw.example.com:7443",
+			"https://gw.example.com", "",
+		},
+		{
+			"ports", "{\n model_gateway {\n  listen :9443\n }\n}\nhttps://gw.example.com:8443 {\n model_gateway\n}",
+			"gw.example.com:9443", "https://gw.example.com:8443", "",
+		},
+		{
+			"plain HTTP", "http://gw.example.com:8080 {\n model_gateway\n}", "gw.example.com:7443",
+			"http://gw.example.com:8080", "",
+		},
+		{
+			"behind a proxy", "{\n https_port 8443\n}\ngw.example.com {\n model_gateway\n model_console\n}",
+			"gw.example.com:7443", "https://gw.example.com", "https://gw.example.com/console/",
+		},
+		{
+			"plain behind a proxy", "{\n http_port 8080\n}\nhttp://gw.example.com {\n model_gateway\n}", "gw.example.com:7443",
+			"http://gw.example.com", "",
+		},
+		{
+			"a port that is not https_port", "{\n https_port 8443\n}\nhttps://gw.example.com:9443 {\n model_gateway\n}",
+			"gw.example.com:7443", "https://gw.example.com:9443", "",
+		},
+		{
+			"loopback names", "http://localhost:8080, http://127.0.0.1:8080, http://[::1]:8080 {\n model_gateway\n}",
+			"localhost:7443", "http://localhost:8080", "",
+		},
+		{
+			"HTTP and HTTPS", "http://gw.example.com:8080, https://gw.example.com:8443, https://gw.example.com:9443 {\n " +
+				"model_gateway\n model_console\n}", "gw.example.com:7443", "https://gw.example.com:8443",
+			"https://gw.example.com:8443/console/",
+		},
 		{"two sites", "a.example.com, b.example.com {\n model_gateway\n}", "", "", ""},
 		{
 			"two names, public one of them",
@@ -44,16 +60,26 @@ func TestEndpoint(t *testing.T) {
 			"b.example.com:7443", "https://b.example.com", "https://b.example.com/console/",
 		},
 		{"no host", ":8080 {\n model_gateway\n}", "", "", ""},
-		{"public", "{\n model_gateway {\n  public gw.example.net\n }\n}\n:8080 {\n model_gateway\n}",
-			"gw.example.net:7443", "", ""},
-		{"long form", "gw.example.com {\n route /v1/* {\n  model_auth\n  model_dialect\n  model_route\n }\n}",
-			"gw.example.com:7443", "https://gw.example.com", ""},
-		{"console", "gw.example.com {\n model_gateway\n model_console\n}", "gw.example.com:7443", "https://gw.example.com",
-			"https://gw.example.com/console/"},
-		{"console elsewhere", consoleElsewhere, "gw.example.com:7443", "https://gw.example.com",
-			"https://admin.example.com:8443/console/"},
-		{"console for some", "gw.example.com {\n model_gateway\n @in remote_ip 10.0.0.0/8\n model_console @in\n}",
-			"gw.example.com:7443", "https://gw.example.com", "https://gw.example.com/console/"},
+		{
+			"public", "{\n model_gateway {\n  public gw.example.net\n }\n}\n:8080 {\n model_gateway\n}",
+			"gw.example.net:7443", "", "",
+		},
+		{
+			"long form", "gw.example.com {\n route /v1/* {\n  model_auth\n  model_dialect\n  model_route\n }\n}",
+			"gw.example.com:7443", "https://gw.example.com", "",
+		},
+		{
+			"console", "gw.example.com {\n model_gateway\n model_console\n}", "gw.example.com:7443", "https://gw.example.com",
+			"https://gw.example.com/console/",
+		},
+		{
+			"console elsewhere", consoleElsewhere, "gw.example.com:7443", "https://gw.example.com",
+			"https://admin.example.com:8443/console/",
+		},
+		{
+			"console for some", "gw.example.com {\n model_gateway\n @in remote_ip 10.0.0.0/8\n model_console @in\n}",
+			"gw.example.com:7443", "https://gw.example.com", "https://gw.example.com/console/",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			app := provision(t, test.file)
@@ -137,12 +163,16 @@ func TestWarningsOfSites(t *testing.T) {
 		{"console alone", "", "gw.example.com {\n model_console\n}", noAPI},
 		{"console alone, beside others", "", "gw.example.com {\n model_console\n}\nwww.example.com {\n respond ok\n}", noAPI},
 		{"two sites", "", "a.example.com {\n model_gateway\n}\nb.example.com {\n model_gateway\n}", noAddress},
-		{"two sites, two servers", "", "a.example.com {\n model_gateway\n}\nb.example.com:8443 {\n model_gateway\n}",
-			noAddress},
+		{
+			"two sites, two servers", "", "a.example.com {\n model_gateway\n}\nb.example.com:8443 {\n model_gateway\n}",
+			noAddress,
+		},
 		{"two names", "", "a.example.com, b.example.com {\n model_gateway\n}", noAddress},
 		{"no name", "", ":8080 {\n model_gateway\n}", noAddress},
-		{"two sites, public", "public a.example.com:7443",
-			"a.example.com {\n model_gateway\n}\nb.example.com {\n model_gateway\n}", ""},
+		{
+			"two sites, public", "public a.example.com:7443",
+			"a.example.com {\n model_gateway\n}\nb.example.com {\n model_gateway\n}", "",
+		},
 		{"one site", "", "gw.example.com {\n model_gateway\n model_console\n}\nwww.example.com {\n respond ok\n}", ""},
 		{"console elsewhere", "", "gw.example.com {\n model_gateway\n}\nadmin.example.com {\n model_console\n}", ""},
 		{"HTTP and HTTPS", "", "http://gw.example.com, https://gw.example.com {\n model_gateway\n}", ""},
@@ -178,15 +208,23 @@ func TestHandlerOrder(t *testing.T) {
 		"others between":   {"route {\n model_auth\n vars x y\n model_dialect\n vars y z\n model_route\n}", ""},
 		"auth in a handle": {"route {\n handle /v1/* {\n route {\n model_auth\n}\n}\n model_dialect\n model_route\n}", ""},
 		"invoked":          {"invoke gw", ""},
-		"route first": {"route {\n model_auth\n model_route\n model_dialect\n}",
-			"model_route has no model_dialect before it"},
-		"dialect first": {"route {\n model_dialect\n model_auth\n model_route\n}",
-			"model_dialect has no model_auth before it"},
-		"backwards": {"route {\n model_route\n model_dialect\n model_auth\n}",
-			"model_route has no model_dialect before it"},
+		"route first": {
+			"route {\n model_auth\n model_route\n model_dialect\n}",
+			"model_route has no model_dialect before it",
+		},
+		"dialect first": {
+			"route {\n model_dialect\n model_auth\n model_route\n}",
+			"model_dialect has no model_auth before it",
+		},
+		"backwards": {
+			"route {\n model_route\n model_dialect\n model_auth\n}",
+			"model_route has no model_dialect before it",
+		},
 		"no auth": {"route {\n model_dialect\n model_route\n}", "the order model_auth, model_dialect, model_route"},
-		"in other handles": {"handle /a {\n route {\n model_auth\n}\n}\nhandle /b {\n route {\n model_dialect\n}\n}",
-			"model_dialect has no model_auth before it"},
+		"in other handles": {
+			"handle /a {\n route {\n model_auth\n}\n}\nhandle /b {\n route {\n model_dialect\n}\n}",
+			"model_dialect has no model_auth before it",
+		},
 		"invoked too early": {"route {\n invoke rest\n model_auth\n}", "model_dialect has no model_auth before it"},
 	} {
 		const named = "&(gw) {\n route {\n model_auth\n model_dialect\n model_route\n}\n}\n&(rest) {\n route {\n " +
@@ -222,8 +260,10 @@ func TestProvisionErrors(t *testing.T) {
 		{"edge {\n name a\n }", "`edge` needs a store that several gateways share"},
 		{"storage etcd {\n endpoints http://e\n }\n edge {\n name \"a b\"\n }", `parsing edge name "a b"`},
 		{"storage etcd {\n endpoints http://e\n }\n edge {\n peer :1\n }", `parsing edge peer ":1"`},
-		{"storage etcd {\n endpoints http://e\n }\n edge {\n on_store_loss 31m\n }",
-			"it must be a duration from 10s to 30m, or deny"},
+		{
+			"storage etcd {\n endpoints http://e\n }\n edge {\n on_store_loss 31m\n }",
+			"it must be a duration from 10s to 30m, or deny",
+		},
 		{"storage etcd {\n endpoints http://e\n }\n edge {\n on_store_loss 9s\n }", `parsing edge on_store_loss "9s"`},
 	} {
 		t.Run(test.options, func(t *testing.T) {
@@ -242,8 +282,10 @@ func TestStorageDefaults(t *testing.T) {
 		config.Path != filepath.Join(caddy.AppDataDir(), "model_gateway", "gateway.db") {
 		t.Errorf("storage bolt: %q, %v", config.Path, err)
 	}
-	for option, want := range map[string]time.Duration{"": 2 * time.Minute, "deny": 10 * time.Second,
-		"10s": 10 * time.Second, "30m": 30 * time.Minute} {
+	for option, want := range map[string]time.Duration{
+		"": 2 * time.Minute, "deny": 10 * time.Second,
+		"10s": 10 * time.Second, "30m": 30 * time.Minute,
+	} {
 		if e, err := (&Edge{OnStoreLoss: option}).record(); err != nil || e.OnStoreLoss != want {
 			t.Errorf("on_store_loss %q: %v, %v", option, e.OnStoreLoss, err)
 		}

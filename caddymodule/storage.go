@@ -139,7 +139,7 @@ func (e *Etcd) options() options.List {
 
 // config checks the options of the storage and of this edge, and returns how to open the store.
 // Both may be nil.
-func (s *Storage) config(self *Edge) (config gateway.Place, err error) {
+func (s *Storage) config(self *Edge) (config gateway.StoreConfig, err error) {
 	s = cmp.Or(s, new(Storage))
 	file := "gateway.db"
 	switch s.Kind {
@@ -180,7 +180,7 @@ func (s *Storage) config(self *Edge) (config gateway.Place, err error) {
 var stores = caddy.NewUsagePool()
 
 // acquireStore takes a reference to a store. It fails if the store is in use with other options.
-func acquireStore(config gateway.Place, logger *slog.Logger) (s *gateway.Store, release func() error, err error) {
+func acquireStore(config gateway.StoreConfig, logger *slog.Logger) (s *gateway.Store, release func() error, err error) {
 	s, release, err = acquire(stores, config.Path, func() *gateway.Store {
 		return gateway.NewStore(config, logger, metrics.Counters)
 	})

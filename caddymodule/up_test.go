@@ -28,8 +28,10 @@ var lateTunnel = regexp.MustCompile(`msg="?(cannot connect|disconnected|the gate
 // newUp is a run on ports of its own that searches at bases only.
 func newUp(connect string, bases ...string) (*up.Run, *bytes.Buffer) {
 	messages := new(bytes.Buffer)
-	return up.New(up.Options{Host: commandHost(), Connect: connect, Listen: "localhost:0", Search: bases,
-		Messages: messages, Program: "caddy"}), messages
+	return up.New(up.Options{
+		Host: commandHost(), Connect: connect, Listen: "localhost:0", Search: bases,
+		Messages: messages, Program: "caddy",
+	}), messages
 }
 
 // ownDirectories keeps the run's database out of the user's directories.

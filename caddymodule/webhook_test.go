@@ -18,8 +18,10 @@ func newWebhook(t *testing.T) *Webhook {
 	t.Helper()
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
 	t.Cleanup(cancel)
-	w := &Webhook{URL: "https://hooks.example.com/path-secret",
-		Headers: map[string]string{"authorization": "Bearer header-secret"}}
+	w := &Webhook{
+		URL:     "https://hooks.example.com/path-secret",
+		Headers: map[string]string{"authorization": "Bearer header-secret"},
+	}
 	if err := w.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -31,8 +33,10 @@ func newWebhook(t *testing.T) *Webhook {
 // end of a file.
 func TestWebhookOptions(t *testing.T) {
 	t.Setenv("POSTERN_TEST_SECRET", "whsec_c2l4dGVlbiBieXRlcyAhIQ==\n")
-	w := &Webhook{URL: "https://hooks.example.com/a", Headers: map[string]string{"x-a": "{env.POSTERN_TEST_SECRET}"},
-		Secret: "{env.POSTERN_TEST_SECRET}"}
+	w := &Webhook{
+		URL: "https://hooks.example.com/a", Headers: map[string]string{"x-a": "{env.POSTERN_TEST_SECRET}"},
+		Secret: "{env.POSTERN_TEST_SECRET}",
+	}
 	o, err := w.resolve(caddy.NewReplacer())
 	if err != nil || string(o.Key) != "sixteen bytes !!" || o.Header.Get("X-A") != "whsec_c2l4dGVlbiBieXRlcyAhIQ==" ||
 		o.URL.Host != "hooks.example.com" {
@@ -83,13 +87,17 @@ func TestWebhookMistakes(t *testing.T) {
 		"half":       {"model_gateway_webhook https://a.example {\n header X\n}", "header takes a name and a value"},
 		"scheme":     {"model_gateway_webhook ftp://secret.example", "such as https://"},
 		"no address": {"model_gateway_webhook {env.POSTERN_TEST_NOT_SET}", "env.POSTERN_TEST_NOT_SET"},
-		"no secret": {"model_gateway_webhook https://a.example {\n header X {env.POSTERN_TEST_NOT_SET}\n}",
-			"env.POSTERN_TEST_NOT_SET"},
+		"no secret": {
+			"model_gateway_webhook https://a.example {\n header X {env.POSTERN_TEST_NOT_SET}\n}",
+			"env.POSTERN_TEST_NOT_SET",
+		},
 		"two lines": {"model_gateway_webhook https://a.example {\n header X {env.POSTERN_TEST_TWO_LINES}\n}", `header "X"`},
 		"two secrets": {"model_gateway_webhook https://a.example {\n secret secret-secret-secret\n secret " +
 			"secret-secret-secret\n}", "secret takes one"},
-		"no signing": {"model_gateway_webhook https://a.example {\n secret {env.POSTERN_TEST_NOT_SET}\n}",
-			"env.POSTERN_TEST_NOT_SET"},
+		"no signing": {
+			"model_gateway_webhook https://a.example {\n secret {env.POSTERN_TEST_NOT_SET}\n}",
+			"env.POSTERN_TEST_NOT_SET",
+		},
 		"short":     {"model_gateway_webhook https://a.example {\n secret 123456789012345\n}", "too short"},
 		"no base64": {"model_gateway_webhook https://a.example {\n secret whsec_%%%\n}", "valid base64"},
 		"name":      {"model_gateway_webhook https://a.example {\n header \"X Y\" z\n}", `header "X Y"`},

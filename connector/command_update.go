@@ -96,8 +96,10 @@ func updateProgram(ctx context.Context, sys system, path string, check bool) err
 		Program: update.Program(sys.executable), Version: version.Number(), Offer: offer, Config: path, Services: services,
 		Inspect: func(ctx context.Context, socket string) (update.Process, error) {
 			r, _, err := findConnector(ctx, sys, path, socket)
-			return update.Process{PID: r.PID, Version: r.Version, Online: r.State == agent.StateOnline,
-				State: oneLine(r.Status)}, err
+			return update.Process{
+				PID: r.PID, Version: r.Version, Online: r.State == agent.StateOnline,
+				State: oneLine(r.Status),
+			}, err
 		},
 		Report: func(format string, values ...any) {
 			fmt.Fprintln(sys.stdout, text.Line(fmt.Sprintf(format, values...)))

@@ -151,8 +151,10 @@ func (r *runner) serveHTTP(ctx context.Context, listener net.Listener, h http.Ha
 	if listener == nil {
 		return
 	}
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
-		IdleTimeout: time.Minute}
+	server := &http.Server{
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
+		IdleTimeout: time.Minute,
+	}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			r.logger.Error("failed to serve", "address", listener.Addr().String(), "error", err)

@@ -337,12 +337,16 @@ func TestReportText(t *testing.T) {
 	s := agent.Status{
 		State: agent.StateOnline, Since: now.Add(-90 * time.Second), Server: "gw.example.com:7443",
 		Tunnel: &agent.TunnelStatus{Transport: "quic", RTT: 12300 * time.Microsecond, GatewayVersion: "v1"},
-		Upstreams: []agent.UpstreamStatus{{Name: "ollama", Address: "localhost:11434", State: upstream.StateReachable,
-			Models: []string{"a", "b"}}, {Name: "vllm", Address: "10.0.0.5:8000", State: upstream.StateDown}},
+		Upstreams: []agent.UpstreamStatus{{
+			Name: "ollama", Address: "localhost:11434", State: upstream.StateReachable,
+			Models: []string{"a", "b"},
+		}, {Name: "vllm", Address: "10.0.0.5:8000", State: upstream.StateDown}},
 		Running: 1, Served: 20, Failed: 2,
 		Recent: []upstream.Request{
-			{At: now, Method: "POST", Path: "/v1/chat/completions", Upstream: "ollama", Status: 200, Result: "2xx",
-				Duration: 3200 * time.Millisecond},
+			{
+				At: now, Method: "POST", Path: "/v1/chat/completions", Upstream: "ollama", Status: 200, Result: "2xx",
+				Duration: 3200 * time.Millisecond,
+			},
 			{At: now, Method: "GET", Path: "/v1/models", Upstream: "vllm", Result: "upstream_down", Duration: time.Millisecond},
 		},
 	}
@@ -367,8 +371,10 @@ process    7, version v2, running for 1h00m, configured by /etc/c.json
 	if want := "\nupdate     v3 is available: run `connector update`\n"; !strings.HasSuffix(b.String(), want) {
 		t.Errorf("got\n%s", &b)
 	}
-	s = agent.Status{State: agent.StateWaiting, Server: "gw:1",
-		Problem: &agent.Problem{Reason: "no answer over UDP", Fix: "check that", RetryAt: now.Add(5 * time.Second)}}
+	s = agent.Status{
+		State: agent.StateWaiting, Server: "gw:1",
+		Problem: &agent.Problem{Reason: "no answer over UDP", Fix: "check that", RetryAt: now.Add(5 * time.Second)},
+	}
 	b.Reset()
 	for _, l := range reportLines(s, now, 5) {
 		fmt.Fprintln(&b, l.text())

@@ -33,10 +33,12 @@ func (h *home) toBusyGateway() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	gateway := &quic.Transport{Conn: socket,
+	gateway := &quic.Transport{
+		Conn: socket,
 		ConnContext: func(context.Context, *quic.ClientInfo) (context.Context, error) {
 			return nil, errors.New("busy")
-		}}
+		},
+	}
 	if _, err := gateway.Listen(link.GatewayTLS(certificate), link.GatewayQUIC()); err != nil {
 		h.t.Fatal(err)
 	}
@@ -56,8 +58,10 @@ func TestDoctor(t *testing.T) {
 	h.toBusyGateway()
 	h.env["HTTPS_PROXY"] = ""
 	code, stdout, stderr := h.run(t.Context(), "doctor", "--config", h.config)
-	for _, part := range []string{"ok       configuration: " + h.config, "skipped  connector: ", "failed   udp: ",
-		"         fix: start the model server", "skipped  stream of default"} {
+	for _, part := range []string{
+		"ok       configuration: " + h.config, "skipped  connector: ", "failed   udp: ",
+		"         fix: start the model server", "skipped  stream of default",
+	} {
 		if !strings.Contains(stdout.String(), part) {
 			t.Errorf("%q is missing in\n%s", part, stdout)
 		}

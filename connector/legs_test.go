@@ -12,12 +12,18 @@ import (
 // TestStatusOfLegs: the tunnels to the edges of a cluster are shown one by one.
 func TestStatusOfLegs(t *testing.T) {
 	now := time.Now()
-	first := agent.LegStatus{State: agent.StateOnline, Since: now,
-		Tunnel: &agent.TunnelStatus{Edge: "edge-a", Transport: "quic", RTT: 12 * time.Millisecond, GatewayVersion: "v1"}}
-	second := agent.LegStatus{State: agent.StateWaiting, Since: now,
-		Problem: &agent.Problem{Reason: "no answer over UDP", Fix: "check that", RetryAt: now.Add(5 * time.Second)}}
-	s := agent.Status{State: first.State, Since: now, Server: "gw:1", Tunnel: first.Tunnel,
-		Legs: []agent.LegStatus{first, second}}
+	first := agent.LegStatus{
+		State: agent.StateOnline, Since: now,
+		Tunnel: &agent.TunnelStatus{Edge: "edge-a", Transport: "quic", RTT: 12 * time.Millisecond, GatewayVersion: "v1"},
+	}
+	second := agent.LegStatus{
+		State: agent.StateWaiting, Since: now,
+		Problem: &agent.Problem{Reason: "no answer over UDP", Fix: "check that", RetryAt: now.Add(5 * time.Second)},
+	}
+	s := agent.Status{
+		State: first.State, Since: now, Server: "gw:1", Tunnel: first.Tunnel,
+		Legs: []agent.LegStatus{first, second},
+	}
 	var b strings.Builder
 	for _, l := range reportLines(s, now, 5) {
 		fmt.Fprintln(&b, l.text())

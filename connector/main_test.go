@@ -70,29 +70,69 @@ func TestUsage(t *testing.T) {
 		stdout, stderr string // expected parts
 	}{
 		{"nothing", []string{}, exitOK, "Available Commands:", ""},
-		{"help", []string{"--help"}, exitOK,
+		{
+			"help",
+			[]string{"--help"},
+			exitOK,
 			"Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired,\n78 rejected by the gateway.",
-			""},
+			"",
+		},
 		{"help of run", []string{"run", "--help"}, exitOK, "connector run --config connector.json", ""},
 		{"version", []string{"--version"}, exitOK, "connector " + version.Number() + "\ncommit ", ""},
-		{"unknown command", []string{"rum"}, exitUsage, "",
-			"Error: unknown command \"rum\" for \"connector\"\n\nDid you mean this?\n  run\n"},
-		{"unknown flag", []string{"run", "--conf", "x"}, exitUsage, "",
-			"Error: unknown flag: --conf; did you mean --config?\n"},
-		{"unlike any flag", []string{"run", "--verbose"}, exitUsage, "",
-			"Error: unknown flag: --verbose; see `connector run --help`\n"},
-		{"unknown shorthand", []string{"run", "-x"}, exitUsage, "",
-			"Error: unknown shorthand flag: 'x' in -x; see `connector run --help`\n"},
-		{"unknown command of a group", []string{"service", "insall"}, exitUsage, "",
-			"Error: \"insall\" is not a command of `connector service`; did you mean \"install\"?\n"},
-		{"an argument too many", []string{"run", "connector.json"}, exitUsage, "",
-			`Error: unknown command "connector.json" for "connector run"`},
-		{"unknown level", []string{"run", "--log-level", "loud"}, exitUsage, "",
-			"Error: --log-level: unknown level \"loud\"; use debug, info, warn or error\n"},
-		{"negative time", []string{"run", "--drain-timeout", "-1s"}, exitUsage, "",
-			"Error: --drain-timeout: -1s is negative; use something like 30s, or 0s to stop at once\n"},
-		{"unknown format", []string{"run", "--log-format", "xml"}, exitUsage, "",
-			"Error: --log-format: unknown format \"xml\"; use auto, text or json\n"},
+		{
+			"unknown command",
+			[]string{"rum"},
+			exitUsage, "",
+			"Error: unknown command \"rum\" for \"connector\"\n\nDid you mean this?\n  run\n",
+		},
+		{
+			"unknown flag",
+			[]string{"run", "--conf", "x"},
+			exitUsage, "",
+			"Error: unknown flag: --conf; did you mean --config?\n",
+		},
+		{
+			"unlike any flag",
+			[]string{"run", "--verbose"},
+			exitUsage, "",
+			"Error: unknown flag: --verbose; see `connector run --help`\n",
+		},
+		{
+			"unknown shorthand",
+			[]string{"run", "-x"},
+			exitUsage, "",
+			"Error: unknown shorthand flag: 'x' in -x; see `connector run --help`\n",
+		},
+		{
+			"unknown command of a group",
+			[]string{"service", "insall"},
+			exitUsage, "",
+			"Error: \"insall\" is not a command of `connector service`; did you mean \"install\"?\n",
+		},
+		{
+			"an argument too many",
+			[]string{"run", "connector.json"},
+			exitUsage, "",
+			`Error: unknown command "connector.json" for "connector run"`,
+		},
+		{
+			"unknown level",
+			[]string{"run", "--log-level", "loud"},
+			exitUsage, "",
+			"Error: --log-level: unknown level \"loud\"; use debug, info, warn or error\n",
+		},
+		{
+			"negative time",
+			[]string{"run", "--drain-timeout", "-1s"},
+			exitUsage, "",
+			"Error: --drain-timeout: -1s is negative; use something like 30s, or 0s to stop at once\n",
+		},
+		{
+			"unknown format",
+			[]string{"run", "--log-format", "xml"},
+			exitUsage, "",
+			"Error: --log-format: unknown format \"xml\"; use auto, text or json\n",
+		},
 		{
 			"no configuration",
 			[]string{"run"},
@@ -102,11 +142,19 @@ func TestUsage(t *testing.T) {
 				"TUNNEL_TOKEN)\n" +
 				"No --config FILE was given either; see `connector run --help`\n",
 		},
-		{"no home", []string{"status"}, exitRuntime, "",
-			"Error: no connector is running, and this machine is not paired; pair it with"},
-		{"no file", []string{"run", "--config", "/none"}, exitUsage, "",
+		{
+			"no home",
+			[]string{"status"},
+			exitRuntime, "",
+			"Error: no connector is running, and this machine is not paired; pair it with",
+		},
+		{
+			"no file",
+			[]string{"run", "--config", "/none"},
+			exitUsage, "",
 			"Error: reading the configuration: open /none: no such file or directory; pair this machine with `connector " +
-				"pair`, or correct the path\n"},
+				"pair`, or correct the path\n",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -19,8 +19,10 @@ func TestMetricsText(t *testing.T) {
 	writeMetrics(&b, agent.Status{
 		State:  agent.StateOnline,
 		Tunnel: &agent.TunnelStatus{Transport: "quic", RTT: 20 * time.Millisecond}, Tunnels: 3,
-		Upstreams: []agent.UpstreamStatus{{Name: "box", Running: 1, Results: map[string]uint64{"5xx": 1, "2xx": 4},
-			Seconds: 1.5, Answered: 5, Buckets: buckets}},
+		Upstreams: []agent.UpstreamStatus{{
+			Name: "box", Running: 1, Results: map[string]uint64{"5xx": 1, "2xx": 4},
+			Seconds: 1.5, Answered: 5, Buckets: buckets,
+		}},
 	}, time.Unix(1700000000, 0))
 	for _, want := range []string{
 		"# TYPE postern_connector_up gauge\npostern_connector_up 1\n",

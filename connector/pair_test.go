@@ -185,8 +185,10 @@ func TestPairAndRun(t *testing.T) {
 		t.Fatalf("%d claims, %d tunnels", len(claims), len(welcomed))
 	}
 	fingerprint := link.Fingerprint(g.pin, claims[0].Secret)
-	for _, want := range []string{`"msg":"pairing"`, `"msg":"waiting for approval"`, fingerprint, g.URL + "/console/",
-		`"msg":"paired"`, `"msg":"connected"`} {
+	for _, want := range []string{
+		`"msg":"pairing"`, `"msg":"waiting for approval"`, fingerprint, g.URL + "/console/",
+		`"msg":"paired"`, `"msg":"connected"`,
+	} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("the log lacks %s:\n%s", want, stderr)
 		}
@@ -284,20 +286,43 @@ func TestPairUsage(t *testing.T) {
 		{"no arguments", nil, exitUsage, "give the gateway's URL and the pairing code"},
 		{"no home", []string{"https://gw", pairCode}, exitUsage, "--config FILE"},
 		{"no upstream", []string{"https://gw", pairCode, "-c", fresh}, exitUsage, "--upstream: missing"},
-		{"upstream with an endpoint", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://a:1/v1/models"}, exitUsage,
-			"must not have a path after /v1"},
-		{"upstreams are there", []string{"https://gw", pairCode, "-c", several, "-u", "http://a:1"}, exitUsage,
-			"already has upstreams"},
-		{"plain HTTP", []string{"http://gw.example.com", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"},
-			exitUsage, "--pin"},
-		{"bad server", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1", "--server", "gw"},
-			exitUsage, "--server: "},
-		{"no authority", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1", "--ca", several},
-			exitUsage, "several.json contains no certificate"},
-		{"a closed port", []string{"http://127.0.0.1:1", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"}, exitRuntime,
-			"check the address"},
-		{"a folder that cannot be", []string{"https://gw", pairCode, "-c", several + "/x/c.json", "-u",
-			"http://127.0.0.1:1"}, exitUsage, "not a directory"},
+		{
+			"upstream with an endpoint",
+			[]string{"https://gw", pairCode, "-c", fresh, "-u", "http://a:1/v1/models"},
+			exitUsage,
+			"must not have a path after /v1",
+		},
+		{
+			"upstreams are there",
+			[]string{"https://gw", pairCode, "-c", several, "-u", "http://a:1"},
+			exitUsage,
+			"already has upstreams",
+		},
+		{
+			"plain HTTP",
+			[]string{"http://gw.example.com", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"},
+			exitUsage, "--pin",
+		},
+		{
+			"bad server",
+			[]string{"https://gw", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1", "--server", "gw"},
+			exitUsage, "--server: ",
+		},
+		{
+			"no authority",
+			[]string{"https://gw", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1", "--ca", several},
+			exitUsage, "several.json contains no certificate",
+		},
+		{
+			"a closed port",
+			[]string{"http://127.0.0.1:1", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"},
+			exitRuntime,
+			"check the address",
+		},
+		{"a folder that cannot be", []string{
+			"https://gw", pairCode, "-c", several + "/x/c.json", "-u",
+			"http://127.0.0.1:1",
+		}, exitUsage, "not a directory"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			code, _, stderr := execute(t, "", nil, append([]string{"pair"}, test.args...)...)
@@ -316,8 +341,10 @@ func TestPairErrorsAreLegible(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
-		DNSNames: []string{"a\x1b]0;title\x07\x1b[2Jb"}}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"a\x1b]0;title\x07\x1b[2Jb"},
+	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)

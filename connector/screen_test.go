@@ -76,10 +76,14 @@ func testScreen(t *testing.T, term *terminal, height int) (*screen, *agent.Statu
 		Tunnel:    &agent.TunnelStatus{Transport: "quic", RTT: 12 * time.Millisecond, GatewayVersion: "v1"},
 		Upstreams: []agent.UpstreamStatus{{Name: "ollama", Address: "localhost:11434", State: upstream.StateReachable}},
 		Recent: []upstream.Request{
-			{At: now, Method: "POST", Path: "/v1/chat/completions", Upstream: "ollama", Status: 200, Result: "2xx",
-				Duration: 3200 * time.Millisecond},
-			{At: now, Method: "POST", Path: "/v1/responses", Upstream: "ollama", Status: 500, Result: "5xx",
-				Duration: 3200 * time.Millisecond},
+			{
+				At: now, Method: "POST", Path: "/v1/chat/completions", Upstream: "ollama", Status: 200, Result: "2xx",
+				Duration: 3200 * time.Millisecond,
+			},
+			{
+				At: now, Method: "POST", Path: "/v1/responses", Upstream: "ollama", Status: 500, Result: "5xx",
+				Duration: 3200 * time.Millisecond,
+			},
 		},
 	}
 	return &screen{

@@ -198,8 +198,11 @@ func TestServiceInstallRefuses(t *testing.T) {
 		want string
 	}{
 		{"no configuration", nil, "pair this machine with `connector pair`, or use --config FILE"},
-		{"no token in the file", []string{"--config", noToken},
-			"A service reads its configuration file only, and does not use this environment"},
+		{
+			"no token in the file",
+			[]string{"--config", noToken},
+			"A service reads its configuration file only, and does not use this environment",
+		},
 		{"no key", []string{"--config", noKey}, "api_key_file: open "},
 		{"no time", []string{"--config", h.config, "--drain-timeout", "0s"}, "--drain-timeout: 0s is not a duration"},
 	}

@@ -122,12 +122,18 @@ func TestChangedKeyInTheStream(t *testing.T) {
 		"expired": {"PATCH", "", func() map[string]any {
 			return map[string]any{"expires_at": time.Now().Add(2 * time.Second).Format(time.RFC3339Nano)}
 		}, 401, "invalid_api_key"},
-		"rotated": {"POST", "/rotate", func() map[string]any { return map[string]any{"grace": "0s"} }, 401,
-			"invalid_api_key"},
-		"narrowed": {"PATCH", "", func() map[string]any { return map[string]any{"scope": "other"} }, 404,
-			"model_not_found"},
-		"restricted": {"PATCH", "", func() map[string]any { return map[string]any{"allowed_ips": []string{"192.0.2.0/24"}} },
-			403, "ip_not_allowed"},
+		"rotated": {
+			"POST", "/rotate", func() map[string]any { return map[string]any{"grace": "0s"} }, 401,
+			"invalid_api_key",
+		},
+		"narrowed": {
+			"PATCH", "", func() map[string]any { return map[string]any{"scope": "other"} }, 404,
+			"model_not_found",
+		},
+		"restricted": {
+			"PATCH", "", func() map[string]any { return map[string]any{"allowed_ips": []string{"192.0.2.0/24"}} },
+			403, "ip_not_allowed",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

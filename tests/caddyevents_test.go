@@ -142,8 +142,10 @@ func TestWebhook(t *testing.T) {
 		t.Errorf("Authorization is %q", created.authorization)
 	}
 	con := g.Connector(t, "box", up.URL)
-	who := map[string]string{"account": "default", "connector_id": con.ID, "connector_name": "box", "transport": "quic",
-		"remote": "*"}
+	who := map[string]string{
+		"account": "default", "connector_id": con.ID, "connector_name": "box", "transport": "quic",
+		"remote": "*",
+	}
 	hook.next(t, 1, "connector_online").expectData(t, who)
 	g.Deploy(t, "m", con.ID, "", "up-m")
 	hook.next(t, 2, "deployment_changed").expectData(t,
@@ -168,8 +170,10 @@ func TestWebhook(t *testing.T) {
 	began := time.Now()
 	con.Process.Signal(t, syscall.SIGTERM)
 	gone := hook.next(t, 5, "connector_offline")
-	gone.expectData(t, map[string]string{"account": "default", "connector_id": con.ID, "connector_name": "box",
-		"since": "*"})
+	gone.expectData(t, map[string]string{
+		"account": "default", "connector_id": con.ID, "connector_name": "box",
+		"since": "*",
+	})
 	if d := time.Since(began); d < 5*time.Second {
 		t.Errorf("that it is offline was told after %v", d)
 	}

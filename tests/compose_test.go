@@ -206,8 +206,10 @@ func TestDockerProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"FROM caddy:2-builder AS builder\n",
-		" --with " + module + " ${WITH}\n", "--from=builder /usr/bin/caddy /usr/bin/caddy\n"} {
+	for _, want := range []string{
+		"FROM caddy:2-builder AS builder\n",
+		" --with " + module + " ${WITH}\n", "--from=builder /usr/bin/caddy /usr/bin/caddy\n",
+	} {
 		if !strings.Contains(string(docker), want) {
 			t.Errorf("the Dockerfile has no %q", want)
 		}

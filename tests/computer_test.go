@@ -34,8 +34,10 @@ func newShop(t *testing.T, o harness.Options) *shop {
 	}
 	dir := t.TempDir()
 	o.Console, o.App = true, "connectors "+dir
-	s := &shop{Gateway: harness.Start(t, o), up: upstream.Start(t),
-		archive: filepath.Join(dir, "connector_0.9.0_linux_"+runtime.GOARCH+".tar.gz")}
+	s := &shop{
+		Gateway: harness.Start(t, o), up: upstream.Start(t),
+		archive: filepath.Join(dir, "connector_0.9.0_linux_"+runtime.GOARCH+".tar.gz"),
+	}
 	_, key := s.Key(t, "all", "*")
 	s.client = s.Client(t, key)
 	s.up.Handle("up-model", upstream.JSON(upstream.Completion("up-model", "hello")))
@@ -120,8 +122,10 @@ func newComputer(t *testing.T, s *shop, root bool) *computer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	c := &computer{shop: s, dir: dir, root: root,
-		name: strings.ReplaceAll(strings.ReplaceAll(t.Name(), "/", "-"), " ", "_")}
+	c := &computer{
+		shop: s, dir: dir, root: root,
+		name: strings.ReplaceAll(strings.ReplaceAll(t.Name(), "/", "-"), " ", "_"),
+	}
 	for _, folder := range []string{"", "home", "tmp", "fake"} {
 		path := filepath.Join(dir, folder)
 		if err := errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, 0o755)); err != nil {

@@ -178,8 +178,10 @@ func writeCertificate(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
-		BasicConstraintsValid: true}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
+	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -201,8 +203,10 @@ func writeCertificate(t *testing.T, dir string) {
 // checkConnector checks a configuration with the connector's parser.
 func checkConnector(t *testing.T, path, text string) {
 	t.Helper()
-	token := link.Token{Server: "gw.example.com:7443", Pin: strings.Repeat("A", 43), Connector: "con_x",
-		Secret: "x"}.Encode()
+	token := link.Token{
+		Server: "gw.example.com:7443", Pin: strings.Repeat("A", 43), Connector: "con_x",
+		Secret: "x",
+	}.Encode()
 	c, err := config.Parse([]byte(strings.ReplaceAll(text, "ptt_…", token)))
 	if err == nil {
 		err = c.Validate()

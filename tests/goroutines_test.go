@@ -27,7 +27,7 @@ var unguarded = map[string][]string{
 		"caddymodule/cluster/peer/presence.go subscribe",
 		"caddymodule/serve/answer.go open",
 		"caddymodule/serve/completions.go newCompletions",
-		"caddymodule/store/cluster.go LookAgain",
+		"caddymodule/store/cluster.go Refresh",
 		"caddymodule/cluster/etcd/watch.go Watch",
 		"caddymodule/store/store.go New",
 		"caddymodule/tunnel/members.go MembersChanged",

@@ -77,8 +77,10 @@ func TestGuest(t *testing.T) {
 // path; "" is the package as a whole.
 var processWide = map[string][]string{
 	"runtime": {"GOMAXPROCS"},
-	"runtime/debug": {"SetGCPercent", "SetMemoryLimit", "FreeOSMemory", "SetMaxThreads",
-		"SetMaxStack", "SetTraceback", "SetCrashOutput"},
+	"runtime/debug": {
+		"SetGCPercent", "SetMemoryLimit", "FreeOSMemory", "SetMaxThreads",
+		"SetMaxStack", "SetTraceback", "SetCrashOutput",
+	},
 	"github.com/KimMachineGun/automemlimit":          {""},
 	"github.com/KimMachineGun/automemlimit/memlimit": {"Set"},
 	"go.uber.org/automaxprocs/maxprocs":              {""},

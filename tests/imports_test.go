@@ -17,119 +17,190 @@ const helpers = " connector/panics connector/text connector/wait"
 // importRules lists the packages of this module that a package may import. Together, the rows also bound
 // what a package reaches through others. A path that ends in "/..." stands for a tree.
 var importRules = []struct{ packages, mayImport, why string }{
-	{"caddymodule/dialect/jsonscan caddymodule/dialect/sse", "",
-		"scanning JSON and reading events are libraries: they know no dialect"},
-	{"caddymodule/dialect/kept caddymodule/dialect/tokens", "caddymodule/dialect/jsonscan",
-		"keeping responses and counting tokens need JSON alone"},
-	{"caddymodule/dialect", "caddymodule/compat caddymodule/dialect/..." + helpers,
-		"translation is pure: it can be tested, fuzzed and reused alone"},
-	{"caddymodule/scope caddymodule/compat caddymodule/health connector/version", "",
-		"matching and names are pure: they can be tested, fuzzed and reused alone"},
+	{
+		"caddymodule/dialect/jsonscan caddymodule/dialect/sse", "",
+		"scanning JSON and reading events are libraries: they know no dialect",
+	},
+	{
+		"caddymodule/dialect/kept caddymodule/dialect/tokens", "caddymodule/dialect/jsonscan",
+		"keeping responses and counting tokens need JSON alone",
+	},
+	{
+		"caddymodule/dialect", "caddymodule/compat caddymodule/dialect/..." + helpers,
+		"translation is pure: it can be tested, fuzzed and reused alone",
+	},
+	{
+		"caddymodule/scope caddymodule/compat caddymodule/health connector/version", "",
+		"matching and names are pure: they can be tested, fuzzed and reused alone",
+	},
 	{"connector/link connector/link/blocks", helpers, "the wire is pure: it can be tested, fuzzed and reused alone"},
-	{"connector/logs connector/panics connector/text connector/wait caddymodule/program caddymodule/subscribe", "",
-		"they work on text, log lines, panics and functions, and do not depend on their callers"},
+	{
+		"connector/logs connector/panics connector/text connector/wait caddymodule/program caddymodule/subscribe", "",
+		"they work on text, log lines, panics and functions, and do not depend on their callers",
+	},
 	{"connector/memory", "", "a budget counts bytes by name; it is the same for gateway and connector"},
 	{"caddymodule/limits", "", "limits are arithmetic on amounts and times; queue waits for them"},
 	{"caddymodule/fair", "connector/panics connector/wait", "shares know keys, addresses and numbers alone"},
-	{"caddymodule/queue", "caddymodule/fair caddymodule/limits connector/panics connector/wait",
-		"a queue knows names, keys and numbers; the caller sets its bounds"},
+	{
+		"caddymodule/queue", "caddymodule/fair caddymodule/limits connector/panics connector/wait",
+		"a queue knows names, keys and numbers; the caller sets its bounds",
+	},
 	{"caddymodule/newest", "", "which configuration is in force depends only on the order of their starts"},
 
-	{"caddymodule/store",
+	{
+		"caddymodule/store",
 		"caddymodule/compat caddymodule/limits caddymodule/program caddymodule/scope caddymodule/subscribe" + helpers,
-		"the store contains records and scopes; it does not depend on how they are requested"},
-	{"caddymodule/signin", "caddymodule/fair caddymodule/store connector/logs" + helpers,
-		"users need only records; they depend on neither tunnels and pages nor usage"},
-	{"caddymodule/activity", "caddymodule/store caddymodule/subscribe connector/logs" + helpers,
-		"usage needs only records; it depends on neither tunnels and pages nor users"},
-	{"caddymodule/tunnel", "caddymodule/fair caddymodule/health caddymodule/scope caddymodule/subscribe " +
-		"connector/link/... connector/logs connector/version" + helpers,
+		"the store contains records and scopes; it does not depend on how they are requested",
+	},
+	{
+		"caddymodule/signin", "caddymodule/fair caddymodule/store connector/logs" + helpers,
+		"users need only records; they depend on neither tunnels and pages nor usage",
+	},
+	{
+		"caddymodule/activity", "caddymodule/store caddymodule/subscribe connector/logs" + helpers,
+		"usage needs only records; it depends on neither tunnels and pages nor users",
+	},
+	{
+		"caddymodule/tunnel", "caddymodule/fair caddymodule/health caddymodule/scope caddymodule/subscribe " +
+			"connector/link/... connector/logs connector/version" + helpers,
 		"the gateway's end of tunnels shares the protocol with the connector; of the gateway, it needs only scopes, " +
-			"fair shares and the names of states"},
-	{"caddymodule/pairing",
+			"fair shares and the names of states",
+	},
+	{
+		"caddymodule/pairing",
 		"caddymodule/fair caddymodule/store caddymodule/subscribe caddymodule/tunnel connector/link connector/logs" + helpers,
-		"pairing connects the tunnels, where devices wait, with the store, where decisions are recorded"},
-	{"caddymodule/rotation", "caddymodule/store caddymodule/tunnel connector/link connector/logs" + helpers,
-		"rotation connects the tunnels, over which tokens are offered, with the store, which keeps their hashes"},
-	{"caddymodule/events", "caddymodule/fair caddymodule/limits caddymodule/newest caddymodule/store caddymodule/tunnel " +
-		"connector/logs" + helpers,
-		"events are made of records and tunnels alone, so that no request can get into one"},
-	{"caddymodule/serve", "caddymodule/activity caddymodule/compat caddymodule/dialect/... caddymodule/fair " +
-		"caddymodule/limits caddymodule/queue caddymodule/scope caddymodule/store caddymodule/subscribe caddymodule/tunnel " +
-		"connector/link/... connector/logs connector/memory connector/version" + helpers,
-		"the request path needs keys, queues and tunnels, but no users, pages or metrics"},
-	{"caddymodule/downloads", "connector/text connector/version",
-		"the connectors to hand out are files and scripts; who serves them is not their concern"},
-	{"caddymodule/manage", "caddymodule/activity caddymodule/compat caddymodule/dialect/... caddymodule/downloads " +
-		"caddymodule/fair caddymodule/health caddymodule/limits caddymodule/pairing caddymodule/program caddymodule/scope " +
-		"caddymodule/signin caddymodule/store caddymodule/subscribe caddymodule/tunnel connector/link/... connector/logs " +
-		"connector/version" + helpers,
-		"management works on the store and the tunnels, the same behind console, admin endpoint and command line"},
-	{"caddymodule/gateway", "caddymodule/activity caddymodule/downloads caddymodule/events caddymodule/fair " +
-		"caddymodule/manage caddymodule/newest caddymodule/pairing caddymodule/rotation caddymodule/serve " +
-		"caddymodule/signin caddymodule/store caddymodule/tunnel connector/link connector/memory connector/version" + helpers,
+		"pairing connects the tunnels, where devices wait, with the store, where decisions are recorded",
+	},
+	{
+		"caddymodule/rotation", "caddymodule/store caddymodule/tunnel connector/link connector/logs" + helpers,
+		"rotation connects the tunnels, over which tokens are offered, with the store, which keeps their hashes",
+	},
+	{
+		"caddymodule/events", "caddymodule/fair caddymodule/limits caddymodule/newest caddymodule/store caddymodule/tunnel " +
+			"connector/logs" + helpers,
+		"events are made of records and tunnels alone, so that no request can get into one",
+	},
+	{
+		"caddymodule/serve", "caddymodule/activity caddymodule/compat caddymodule/dialect/... caddymodule/fair " +
+			"caddymodule/limits caddymodule/queue caddymodule/scope caddymodule/store caddymodule/subscribe " +
+			"caddymodule/tunnel connector/link/... connector/logs connector/memory connector/version" + helpers,
+		"the request path needs keys, queues and tunnels, but no users, pages or metrics",
+	},
+	{
+		"caddymodule/downloads", "connector/text connector/version",
+		"the connectors to hand out are files and scripts; who serves them is not their concern",
+	},
+	{
+		"caddymodule/manage", "caddymodule/activity caddymodule/compat caddymodule/dialect/... caddymodule/downloads " +
+			"caddymodule/fair caddymodule/health caddymodule/limits caddymodule/pairing caddymodule/program caddymodule/scope " +
+			"caddymodule/signin caddymodule/store caddymodule/subscribe caddymodule/tunnel connector/link/... connector/logs " +
+			"connector/version" + helpers,
+		"management works on the store and the tunnels, the same behind console, admin endpoint and command line",
+	},
+	{
+		"caddymodule/gateway", "caddymodule/activity caddymodule/downloads caddymodule/events caddymodule/fair " +
+			"caddymodule/manage caddymodule/newest caddymodule/pairing caddymodule/rotation caddymodule/serve " +
+			"caddymodule/signin caddymodule/store caddymodule/tunnel connector/link connector/memory connector/version" +
+			helpers,
 		"the state that outlives a configuration does not depend on console, connectors, commands or metrics, " +
-			"and knows clusters by an interface"},
-	{"caddymodule/console", "caddymodule/activity caddymodule/compat caddymodule/dialect caddymodule/downloads " +
-		"caddymodule/fair caddymodule/health caddymodule/limits caddymodule/manage caddymodule/program caddymodule/scope " +
-		"caddymodule/signin caddymodule/store connector/logs docs" + helpers,
-		"pages show what management reports; they do not run connectors"},
-	{"caddymodule/metrics", "caddymodule/dialect caddymodule/events caddymodule/gateway caddymodule/limits " +
-		"caddymodule/manage caddymodule/queue caddymodule/serve caddymodule/tunnel connector/version" + helpers,
-		"metrics observe; nothing but the modules depends on them"},
+			"and knows clusters by an interface",
+	},
+	{
+		"caddymodule/console", "caddymodule/activity caddymodule/compat caddymodule/dialect caddymodule/downloads " +
+			"caddymodule/fair caddymodule/health caddymodule/limits caddymodule/manage caddymodule/program caddymodule/scope " +
+			"caddymodule/signin caddymodule/store connector/logs docs" + helpers,
+		"pages show what management reports; they do not run connectors",
+	},
+	{
+		"caddymodule/metrics", "caddymodule/dialect caddymodule/events caddymodule/gateway caddymodule/limits " +
+			"caddymodule/manage caddymodule/queue caddymodule/serve caddymodule/tunnel connector/version" + helpers,
+		"metrics observe; nothing but the modules depends on them",
+	},
 
-	{"caddymodule/cluster", "caddymodule/store" + helpers,
-		"the rule by which gateways serve needs the store alone; it reaches the other gateways through functions"},
-	{"caddymodule/cluster/etcd", "caddymodule/store" + helpers,
-		"it implements the key-value store below the records, and nothing else"},
-	{"caddymodule/cluster/certstore", "caddymodule/store" + helpers,
-		"it implements certmagic's storage on the key-value store below the records, and nothing else"},
-	{"caddymodule/cluster/peer", "caddymodule/tunnel connector/dial connector/link/... connector/logs" + helpers,
-		"the connections between gateways carry tunnels and messages; what the messages mean is not their concern"},
-	{"caddymodule/cluster/owner",
+	{
+		"caddymodule/cluster", "caddymodule/store" + helpers,
+		"the rule by which gateways serve needs the store alone; it reaches the other gateways through functions",
+	},
+	{
+		"caddymodule/cluster/etcd", "caddymodule/store" + helpers,
+		"it implements the key-value store below the records, and nothing else",
+	},
+	{
+		"caddymodule/cluster/certstore", "caddymodule/store" + helpers,
+		"it implements certmagic's storage on the key-value store below the records, and nothing else",
+	},
+	{
+		"caddymodule/cluster/peer", "caddymodule/tunnel connector/dial connector/link/... connector/logs" + helpers,
+		"the connections between gateways carry tunnels and messages; what the messages mean is not their concern",
+	},
+	{
+		"caddymodule/cluster/owner",
 		"caddymodule/limits caddymodule/queue caddymodule/store caddymodule/tunnel connector/link connector/logs" + helpers,
-		"counting for other gateways needs queues, records and a stream; it opens no connections"},
-	{"caddymodule/cluster/edge", "caddymodule/activity caddymodule/cluster caddymodule/cluster/owner " +
-		"caddymodule/cluster/peer caddymodule/dialect/... caddymodule/gateway caddymodule/signin caddymodule/store " +
-		"caddymodule/tunnel connector/link" + helpers,
-		"it puts a gateway's part in a cluster together; the modules choose the kind of store"},
+		"counting for other gateways needs queues, records and a stream; it opens no connections",
+	},
+	{
+		"caddymodule/cluster/edge", "caddymodule/activity caddymodule/cluster caddymodule/cluster/owner " +
+			"caddymodule/cluster/peer caddymodule/dialect/... caddymodule/gateway caddymodule/signin caddymodule/store " +
+			"caddymodule/tunnel connector/link" + helpers,
+		"it puts a gateway's part in a cluster together; the modules choose the kind of store",
+	},
 
 	{"caddymodule/options", "", "options of a Caddyfile can be parsed for any module"},
 	{"caddymodule/scripted", helpers, "the built-in model server is a model server like any other"},
-	{"caddymodule/cli/up", "caddymodule/gateway caddymodule/manage caddymodule/program caddymodule/scope " +
-		"caddymodule/scripted caddymodule/store connector/agent connector/config connector/upstream connector/version" +
-		helpers,
-		"only `caddy gateway up` runs a connector in the gateway's process"},
-	{"caddymodule/cli", "caddymodule/cli/up caddymodule/compat caddymodule/downloads caddymodule/gateway " +
-		"caddymodule/health caddymodule/limits caddymodule/manage caddymodule/program caddymodule/scope caddymodule/store " +
-		"connector/usage connector/version" + helpers,
-		"commands call the management API, or the store of a gateway that is stopped"},
-	{"caddymodule", "caddymodule/... connector/link connector/version" + helpers,
-		"the modules choose the kind of store and put the gateway together; they run no connector"},
+	{
+		"caddymodule/cli/up", "caddymodule/gateway caddymodule/manage caddymodule/program caddymodule/scope " +
+			"caddymodule/scripted caddymodule/store connector/agent connector/config connector/upstream connector/version" +
+			helpers,
+		"only `caddy gateway up` runs a connector in the gateway's process",
+	},
+	{
+		"caddymodule/cli", "caddymodule/cli/up caddymodule/compat caddymodule/downloads caddymodule/gateway " +
+			"caddymodule/health caddymodule/limits caddymodule/manage caddymodule/program caddymodule/scope caddymodule/store " +
+			"connector/usage connector/version" + helpers,
+		"commands call the management API, or the store of a gateway that is stopped",
+	},
+	{
+		"caddymodule", "caddymodule/... connector/link connector/version" + helpers,
+		"the modules choose the kind of store and put the gateway together; they run no connector",
+	},
 	{".", "caddymodule", "xcaddy imports it: it registers the modules and does nothing else"},
 	{"cmd/postern", ". connector/version", "the program is Caddy with the modules"},
 	{"docs", "", "documents are data"},
 
 	{"connector/service", "", "a machine's services have nothing to do with tunnels"},
 	{"connector/usage", "connector/text", "it corrects the command lines of both programs, whatever their commands do"},
-	{"connector/config", "connector/link/... connector/memory" + helpers,
-		"a configuration is read and written without a gateway or a model server"},
-	{"connector/dial", "connector/config connector/link/... connector/logs connector/memory" + helpers,
-		"connecting does not depend on the use of the connection"},
-	{"connector/upstream", "connector/config connector/link/... connector/logs connector/memory" + helpers,
-		"the model server's side serves requests; it must not depend on which tunnel they come from"},
-	{"connector/agent", "connector/config connector/dial connector/link/... connector/logs connector/memory " +
-		"connector/upstream connector/version" + helpers,
-		"the life of a tunnel is built from connections and upstreams; it depends on no commands"},
-	{"connector/update", "connector/link connector/service" + helpers,
-		"an update replaces a file and restarts services; it sees tunnels only through the state of processes"},
-	{"connector/doctor", "connector/agent connector/config connector/dial connector/link connector/upstream " +
-		"connector/version" + helpers,
-		"the checks return findings; the program prints them"},
+	{
+		"connector/config", "connector/link/... connector/memory" + helpers,
+		"a configuration is read and written without a gateway or a model server",
+	},
+	{
+		"connector/dial", "connector/config connector/link/... connector/logs connector/memory" + helpers,
+		"connecting does not depend on the use of the connection",
+	},
+	{
+		"connector/upstream", "connector/config connector/link/... connector/logs connector/memory" + helpers,
+		"the model server's side serves requests; it must not depend on which tunnel they come from",
+	},
+	{
+		"connector/agent", "connector/config connector/dial connector/link/... connector/logs connector/memory " +
+			"connector/upstream connector/version" + helpers,
+		"the life of a tunnel is built from connections and upstreams; it depends on no commands",
+	},
+	{
+		"connector/update", "connector/link connector/service" + helpers,
+		"an update replaces a file and restarts services; it sees tunnels only through the state of processes",
+	},
+	{
+		"connector/doctor", "connector/agent connector/config connector/dial connector/link connector/upstream " +
+			"connector/version" + helpers,
+		"the checks return findings; the program prints them",
+	},
 	{"connector", "connector/...", "the connector is small and runs on other machines: it must not contain the gateway"},
 
-	{rigPackages, "connector/link connector/panics connector/text tests/rig/...",
-		"the rigs run the real programs, so that commands can use them as well as tests"},
+	{
+		rigPackages, "connector/link connector/panics connector/text tests/rig/...",
+		"the rigs run the real programs, so that commands can use them as well as tests",
+	},
 }
 
 const (
@@ -141,25 +212,35 @@ const (
 // foreignRules lists packages of others that ours must not import, directly or through more packages of
 // others.
 var foreignRules = []struct{ foreign, packages, except, why string }{
-	{"github.com/caddyserver/caddy/v2/...", programs + " " + rigPackages, caddys,
-		"everything below the modules, their options and the commands can be tested without a server"},
+	{
+		"github.com/caddyserver/caddy/v2/...", programs + " " + rigPackages, caddys,
+		"everything below the modules, their options and the commands can be tested without a server",
+	},
 	{"go.etcd.io/etcd/...", programs, "caddymodule/cluster/etcd", "etcd stays behind one package"},
 	{"go.etcd.io/bbolt/...", programs, "caddymodule/store " + caddys, // Caddy's ACME server uses it
 		"files of the store stay behind one package"},
 	{"github.com/prometheus/...", programs, "caddymodule/metrics " + caddys, "metrics stay in one package"},
-	{"github.com/coder/websocket", programs, "caddymodule/tunnel connector/dial",
-		"WebSockets are opened and accepted in one place each"},
-	{"github.com/santhosh-tekuri/...", programs, "",
-		"the programs serve the descriptions that tests have written; they do not generate or validate them"},
-	{"net/http", "caddymodule/dialect/jsonscan caddymodule/dialect/sse caddymodule/dialect/kept " +
-		"caddymodule/dialect/tokens caddymodule/store caddymodule/scope caddymodule/compat caddymodule/health " +
-		"caddymodule/limits caddymodule/fair caddymodule/queue caddymodule/activity caddymodule/newest " +
-		"caddymodule/downloads caddymodule/program caddymodule/subscribe connector/logs connector/memory connector/panics " +
-		"connector/text connector/version connector/wait", "",
-		"they do not know that requests come over HTTP; activity must not see one, serve decides what is kept of it"},
+	{
+		"github.com/coder/websocket", programs, "caddymodule/tunnel connector/dial",
+		"WebSockets are opened and accepted in one place each",
+	},
+	{
+		"github.com/santhosh-tekuri/...", programs, "",
+		"the programs serve the descriptions that tests have written; they do not generate or validate them",
+	},
+	{
+		"net/http", "caddymodule/dialect/jsonscan caddymodule/dialect/sse caddymodule/dialect/kept " +
+			"caddymodule/dialect/tokens caddymodule/store caddymodule/scope caddymodule/compat caddymodule/health " +
+			"caddymodule/limits caddymodule/fair caddymodule/queue caddymodule/activity caddymodule/newest " +
+			"caddymodule/downloads caddymodule/program caddymodule/subscribe connector/logs connector/memory connector/panics " +
+			"connector/text connector/version connector/wait", "",
+		"they do not know that requests come over HTTP; activity must not see one, serve decides what is kept of it",
+	},
 	{"context", "caddymodule/limits", "", "limits are arithmetic, and wait for nothing"},
-	{"testing", rigPackages + " connector/link/... connector/panics connector/text", "",
-		"the rigs report errors, so that commands can use them as well as tests"},
+	{
+		"testing", rigPackages + " connector/link/... connector/panics connector/text", "",
+		"the rigs report errors, so that commands can use them as well as tests",
+	},
 }
 
 // TestImports checks the rules, then adds imports to packages and expects that a rule forbids each.

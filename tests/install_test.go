@@ -36,8 +36,10 @@ func TestInstallInShells(t *testing.T) {
 				if !root && !c.installed() {
 					t.Error("the program is not in ~/.local/bin")
 				}
-				if want := map[bool]string{true: "in /usr/local/bin",
-					false: "/.local/bin is not in PATH"}[root]; !strings.Contains(p.Log(), want) {
+				if want := map[bool]string{
+					true:  "in /usr/local/bin",
+					false: "/.local/bin is not in PATH",
+				}[root]; !strings.Contains(p.Log(), want) {
 					t.Errorf("it does not print %q:\n%s", want, p.Log())
 				}
 				if !p.Running() {
@@ -194,8 +196,10 @@ func TestConnectorArchives(t *testing.T) {
 		"Range: bytes=0-1"); a.Status != http.StatusPartialContent || a.Body != "\x1f\x8b" {
 		t.Errorf("the first two bytes: %d, %q", a.Status, a.Body)
 	}
-	for _, other := range []string{"secret.txt", "..%2Fsecret.txt", "%2Fetc%2Fpasswd",
-		strings.Replace(name, "0.9.0", "0.9.1", 1)} {
+	for _, other := range []string{
+		"secret.txt", "..%2Fsecret.txt", "%2Fetc%2Fpasswd",
+		strings.Replace(name, "0.9.0", "0.9.1", 1),
+	} {
 		if a := client.Do(t, http.MethodGet, "/console/connectors/"+other, ""); a.Status != http.StatusNotFound {
 			t.Errorf("%s: status %d", other, a.Status)
 		}

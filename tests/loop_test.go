@@ -52,8 +52,10 @@ func speakers() []speaker {
 				for _, call := range m.Calls {
 					results = append(results, map[string]any{"type": "tool_result", "tool_use_id": call.ID, "content": result})
 				}
-				return []any{map[string]any{"role": "assistant", "content": m.Raw},
-					map[string]any{"role": "user", "content": results}}
+				return []any{
+					map[string]any{"role": "assistant", "content": m.Raw},
+					map[string]any{"role": "user", "content": results},
+				}
 			},
 		},
 		{
@@ -97,8 +99,10 @@ func askChat(t *testing.T, c *harness.Client, history []any, more string) (m tur
 	var calls []any
 	for i := range m.Calls {
 		call := &m.Calls[i]
-		calls = append(calls, map[string]any{"id": call.ID, "type": "function",
-			"function": map[string]any{"name": call.Name, "arguments": call.Arguments}})
+		calls = append(calls, map[string]any{
+			"id": call.ID, "type": "function",
+			"function": map[string]any{"name": call.Name, "arguments": call.Arguments},
+		})
 		call.Arguments = toJSON(t, fromJSON(t, call.Arguments))
 	}
 	raw := map[string]any{"role": "assistant", "content": m.Text}

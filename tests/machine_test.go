@@ -102,13 +102,15 @@ func newMachine(t *testing.T, held bool) *machine {
 	}))
 	t.Cleanup(site.Close)
 	m.handOut(archiveOf(t, read(t, filepath.Join(folder, newVersion))), site.URL)
-	m.upgrade = &upgrade{release: make(chan struct{}),
+	m.upgrade = &upgrade{
+		release: make(chan struct{}),
 		pair: &pair{Gateway: harness.StartInProcess(t, inprocess.Options{Offer: func(os string) *link.Offer {
 			if os != "linux/"+runtime.GOARCH {
 				t.Errorf("a connector runs on %s", os)
 			}
 			return m.offer.Load()
-		}})}}
+		}})},
+	}
 	_, key := m.Gateway.Key(t, "all", "*")
 	m.Client = m.Gateway.Client(t, key)
 	m.ups = [2]*upstream.Server{upstream.Start(t), upstream.Start(t)}
@@ -125,8 +127,10 @@ func newMachine(t *testing.T, held bool) *machine {
 func (m *machine) handOut(archive []byte, url string) {
 	sum := sha256.Sum256(archive)
 	m.archive.Store(&archive)
-	m.offer.Store(&link.Offer{Version: newVersion, URL: url, Size: int64(len(archive)),
-		SHA256: hex.EncodeToString(sum[:])})
+	m.offer.Store(&link.Offer{
+		Version: newVersion, URL: url, Size: int64(len(archive)),
+		SHA256: hex.EncodeToString(sum[:]),
+	})
 }
 
 // install installs the service, and starts it.
@@ -176,8 +180,10 @@ func archiveOf(t *testing.T, program []byte) []byte {
 		t.Fatal(err)
 	}
 	archive := tar.NewWriter(zipped)
-	err = archive.WriteHeader(&tar.Header{Name: "connector", Size: int64(len(program)), Mode: 0o755,
-		Typeflag: tar.TypeReg})
+	err = archive.WriteHeader(&tar.Header{
+		Name: "connector", Size: int64(len(program)), Mode: 0o755,
+		Typeflag: tar.TypeReg,
+	})
 	if err == nil {
 		_, err = archive.Write(program)
 	}

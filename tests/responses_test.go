@@ -44,8 +44,10 @@ func responseTurn(t *testing.T, response any) (m turn) {
 		case "reasoning":
 			m.Thinking += text(item, "summary", 0, "text")
 		case "function_call":
-			m.Calls = append(m.Calls, toolCall{text(item, "call_id"), text(item, "name"),
-				toJSON(t, fromJSON(t, text(item, "arguments")))})
+			m.Calls = append(m.Calls, toolCall{
+				text(item, "call_id"), text(item, "name"),
+				toJSON(t, fromJSON(t, text(item, "arguments"))),
+			})
 		default:
 			t.Errorf("unexpected item %v", item)
 		}

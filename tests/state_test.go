@@ -31,8 +31,10 @@ func testTrueState(t *testing.T, g *harness.Gateway) {
 	}
 	state("model_server_down")
 	metrics := g.Metrics(t)
-	for _, want := range []string{`postern_upstream_up{connector="` + con.ID + `",upstream="default"} 0`,
-		`postern_deployment_state{deployment="state",state="model_server_down"} 1`} {
+	for _, want := range []string{
+		`postern_upstream_up{connector="` + con.ID + `",upstream="default"} 0`,
+		`postern_deployment_state{deployment="state",state="model_server_down"} 1`,
+	} {
 		if !strings.Contains(metrics, want+"\n") {
 			t.Errorf("metrics lack %s", want)
 		}

@@ -69,10 +69,14 @@ func TestBadUpdate(t *testing.T) {
 		slow    bool
 	}{
 		"does not start": {func() { m.handOut(archiveOf(t, []byte("no program")), url) }, "it does not start", false},
-		"ends": {func() { m.handOut(archiveOf(t, []byte("#!/bin/sh\necho Error: illegal >&2\nexit 3\n")), url) },
-			"(exit status 3): Error: illegal", false},
-		"does not connect": {func() { m.handOut(archiveOf(t, []byte("#!/bin/sh\nexec sleep 1000\n")), url) },
-			"its tunnel is still down after 1m0s", true},
+		"ends": {
+			func() { m.handOut(archiveOf(t, []byte("#!/bin/sh\necho Error: illegal >&2\nexit 3\n")), url) },
+			"(exit status 3): Error: illegal", false,
+		},
+		"does not connect": {
+			func() { m.handOut(archiveOf(t, []byte("#!/bin/sh\nexec sleep 1000\n")), url) },
+			"its tunnel is still down after 1m0s", true,
+		},
 		"another hash": {func() {
 			wrong := *m.offer.Load()
 			wrong.SHA256 = strings.Repeat("0", 64)
@@ -83,8 +87,10 @@ func TestBadUpdate(t *testing.T) {
 			longer.Size += 1000
 			m.offer.Store(&longer)
 		}, "run this again", false},
-		"invalid": {func() { m.offer.Store(&link.Offer{Version: newVersion, URL: "file:///etc/passwd", Size: 1}) },
-			"its URL is not one of http or https", false},
+		"invalid": {
+			func() { m.offer.Store(&link.Offer{Version: newVersion, URL: "file:///etc/passwd", Size: 1}) },
+			"its URL is not one of http or https", false,
+		},
 		"none": {func() { m.offer.Store(nil) }, "has no connector for linux/", false},
 	} {
 		if tt.slow && testing.Short() {

@@ -337,8 +337,10 @@ func TestRefusals(t *testing.T) {
 		calls := 0
 		defer l.Subscribe(func(string) { calls++ })()
 		refused := func(key, text string) activity.Request {
-			return activity.Request{ID: "req_" + key, Time: time.Now(), KeyID: key, Status: 401,
-				ErrorClass: activity.PolicyError, Error: text}
+			return activity.Request{
+				ID: "req_" + key, Time: time.Now(), KeyID: key, Status: 401,
+				ErrorClass: activity.PolicyError, Error: text,
+			}
 		}
 		for range 1000 {
 			l.Refuse(account, refused("a", "revoked"))

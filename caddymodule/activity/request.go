@@ -48,8 +48,8 @@ const (
 	Playground = "playground"
 )
 
-// OfConsole reports whether the console has sent the request.
-func (r *Request) OfConsole() bool { return r.Operation == Test || r.Operation == Playground }
+// FromConsole reports whether the console has sent the request.
+func (r *Request) FromConsole() bool { return r.Operation == Test || r.Operation == Playground }
 
 // StatusClientGone is the status of a request whose client disconnected before the end.
 const StatusClientGone = 499
@@ -68,8 +68,10 @@ const maxField = 256
 // clip truncates the time and the strings, some of which clients choose.
 func (r *Request) clip() {
 	r.Time = r.Time.UTC().Truncate(time.Millisecond)
-	for _, field := range [...]*string{&r.ID, &r.KeyID, &r.KeyName, &r.Deployment, &r.Model, &r.Connector, &r.Dialect,
-		&r.Operation, &r.ErrorCode, &r.Error} {
+	for _, field := range [...]*string{
+		&r.ID, &r.KeyID, &r.KeyName, &r.Deployment, &r.Model, &r.Connector, &r.Dialect,
+		&r.Operation, &r.ErrorCode, &r.Error,
+	} {
 		if len(*field) > maxField {
 			// Clone, so that the rest of the string can be freed.
 			*field = strings.Clone(strings.ToValidUTF8((*field)[:maxField], ""))

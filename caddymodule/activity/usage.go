@@ -43,8 +43,10 @@ func (k rowKey) storeRow(keyName string) store.UsageRow {
 func (l *Log) count(account string, r *Request) {
 	ended := r.Time.Add(time.Duration(r.DurationMillis * float64(time.Millisecond)))
 	hour, usage := max(0, ended.Unix()/hourSeconds), r.usage()
-	for _, k := range [...]rowKey{{hour - hour%24, true, account, r.KeyID, r.Deployment},
-		{hour, false, account, r.KeyID, r.Deployment}} {
+	for _, k := range [...]rowKey{
+		{hour - hour%24, true, account, r.KeyID, r.Deployment},
+		{hour, false, account, r.KeyID, r.Deployment},
+	} {
 		counted := l.usage[k]
 		if counted == nil {
 			counted = new(row)
@@ -202,7 +204,8 @@ func (l *Log) row(k rowKey) (*row, store.UsageRow) {
 // include requests that are not yet saved. There may be several rows of a day, key and deployment.
 // f must not use the log. newer has rows of other gateways, from their reports.
 func (l *Log) EachUsage(ctx context.Context, account, from, to string, newer map[string][]store.UsageRow,
-	f func(store.UsageRow) error) error {
+	f func(store.UsageRow) error,
+) error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
 	if err := l.store.EachUsage(ctx, account, from, to, newer, f); err != nil {

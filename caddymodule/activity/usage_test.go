@@ -43,8 +43,10 @@ func TestUsage(t *testing.T) {
 		})
 	}
 	l.Record("other", activity.Request{Time: now, Status: 200})
-	one := store.Usage{Requests: 1, ModelRequests: 1, InputTokens: 100, CachedTokens: 50, OutputTokens: 10,
-		ReasoningTokens: 5, FirstTokens: 1, FirstTokenMillis: 300, BusyMillis: 900}
+	one := store.Usage{
+		Requests: 1, ModelRequests: 1, InputTokens: 100, CachedTokens: 50, OutputTokens: 10,
+		ReasoningTokens: 5, FirstTokens: 1, FirstTokenMillis: 300, BusyMillis: 900,
+	}
 	row := func(day, key string, changes ...func(*store.Usage)) store.UsageRow {
 		r := store.UsageRow{Account: account, Day: day, Key: key, KeyName: "laptop", Deployment: "m"}
 		for _, change := range changes {

@@ -158,14 +158,14 @@ func (in *invocation) readShared(host up.Host, w io.Writer) (err error) {
 }
 
 // storeOfConfig returns the location of the store that --config names.
-func (in *invocation) storeOfConfig(host up.Host) (gateway.Place, error) {
+func (in *invocation) storeOfConfig(host up.Host) (gateway.StoreConfig, error) {
 	config, _, _, err := caddycmd.LoadConfig(in.text("config"), in.text("adapter"))
 	if err != nil {
-		return gateway.Place{}, up.Usagef("reading the configuration: %w", err)
+		return gateway.StoreConfig{}, up.Usagef("reading the configuration: %w", err)
 	}
-	location, err := host.Place(config)
+	location, err := host.StoreConfig(config)
 	if err != nil {
-		return gateway.Place{}, up.Usagef("finding the store: %w", err)
+		return gateway.StoreConfig{}, up.Usagef("finding the store: %w", err)
 	}
 	return location, nil
 }
@@ -236,7 +236,7 @@ func (in *invocation) restoreFile(path string) error {
 	return err
 }
 
-func (in *invocation) restoreShared(location gateway.Place) (err error) {
+func (in *invocation) restoreShared(location gateway.StoreConfig) (err error) {
 	kv, err := location.Shared(in.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err

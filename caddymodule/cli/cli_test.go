@@ -162,8 +162,10 @@ func TestCommandWithoutServer(t *testing.T) {
 	server.Close()
 	for _, address := range []string{address, "unix//nonexistent/admin.sock"} {
 		ran := runCommand(t, "key", "list", "--address", address)
-		for _, part := range []string{"Error: no gateway answers at " + address, "caddy run --config Caddyfile",
-			"caddy gateway up", "--address"} {
+		for _, part := range []string{
+			"Error: no gateway answers at " + address, "caddy run --config Caddyfile",
+			"caddy gateway up", "--address",
+		} {
 			if !strings.Contains(ran.err, part) {
 				t.Errorf("%s: %q is not in %q", address, part, ran.err)
 			}

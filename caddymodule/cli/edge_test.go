@@ -34,11 +34,15 @@ var edgeTests = []struct {
 	{"edge_undrain_json", "edge undrain edge-a --json", ok("POST /model_gateway/edges/edge-a/undrain", edgeJSON)},
 	{"edge_undrain", "edge undrain edge-a", ok("POST /model_gateway/edges/edge-a/undrain", edgeJSON)},
 	{"edge_remove", "edge remove edge-b", ok("DELETE /model_gateway/edges/edge-b", lostEdgeJSON)},
-	{"edge_remove_stopped", "edge remove edge-b --stopped",
-		ok("DELETE /model_gateway/edges/edge-b?stopped=true", awayEdgeJSON)},
+	{
+		"edge_remove_stopped", "edge remove edge-b --stopped",
+		ok("DELETE /model_gateway/edges/edge-b?stopped=true", awayEdgeJSON),
+	},
 	{"edge_remove_serving", "edge remove edge-b", map[string]adminAnswer{
-		"DELETE /model_gateway/edges/edge-b": {409,
-			`{"error":"the edge edge-b may accept requests until 2026-05-02T12:00:00Z"}`},
+		"DELETE /model_gateway/edges/edge-b": {
+			409,
+			`{"error":"the edge edge-b may accept requests until 2026-05-02T12:00:00Z"}`,
+		},
 	}},
 	{"edge_status", "status", ok("GET /model_gateway/status",
 		edgeStatusJSON+edgeJSON+","+awayEdgeJSON+","+drainingEdgeJSON+","+lostEdgeJSON+"]}")},

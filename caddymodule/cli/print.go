@@ -150,7 +150,9 @@ type unit struct {
 
 // units are the units of durations, each for durations below its limit.
 var units = []unit{
-	{time.Minute, time.Second, "s"}, {time.Hour, time.Minute, "m"}, {48 * time.Hour, time.Hour, "h"},
+	{time.Minute, time.Second, "s"},
+	{time.Hour, time.Minute, "m"},
+	{48 * time.Hour, time.Hour, "h"},
 	{math.MaxInt64, 24 * time.Hour, "d"},
 }
 

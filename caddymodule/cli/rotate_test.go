@@ -31,18 +31,28 @@ var rotateTests = []struct {
 	{"help_connector_rotate", "connector rotate --help", nil},
 	{"connector_rotate", "connector rotate rack", ok("POST /model_gateway/connectors/rack/rotate", rotatedJSON)},
 	{"connector_rotate_declined", "connector rotate home", nil},
-	{"connector_rotate_waiting", "connector rotate con_1 --yes --account team",
-		ok("POST /model_gateway/connectors/con_1/rotate", rotationWaitsJSON)},
-	{"connector_rotate_failed", "connector rotate rack --yes",
-		ok("POST /model_gateway/connectors/rack/rotate", rotationFailsJSON)},
-	{"connector_rotate_show", "connector rotate rack --show --yes",
-		ok("POST /model_gateway/connectors/rack/rotate", rotationShownJSON)},
-	{"connector_rotate_json", "connector rotate rack -y --json",
-		ok("POST /model_gateway/connectors/rack/rotate", rotationFailsJSON)},
+	{
+		"connector_rotate_waiting", "connector rotate con_1 --yes --account team",
+		ok("POST /model_gateway/connectors/con_1/rotate", rotationWaitsJSON),
+	},
+	{
+		"connector_rotate_failed", "connector rotate rack --yes",
+		ok("POST /model_gateway/connectors/rack/rotate", rotationFailsJSON),
+	},
+	{
+		"connector_rotate_show", "connector rotate rack --show --yes",
+		ok("POST /model_gateway/connectors/rack/rotate", rotationShownJSON),
+	},
+	{
+		"connector_rotate_json", "connector rotate rack -y --json",
+		ok("POST /model_gateway/connectors/rack/rotate", rotationFailsJSON),
+	},
 	{"connector_rotate_no_name", "connector rotate", nil},
 	{"connector_rotate_unknown", "connector rotate a/b --yes", map[string]adminAnswer{
-		"POST /model_gateway/connectors/a%2Fb/rotate": {404,
-			`{"error":"connector \"a/b\" not found in account \"default\""}`},
+		"POST /model_gateway/connectors/a%2Fb/rotate": {
+			404,
+			`{"error":"connector \"a/b\" not found in account \"default\""}`,
+		},
 	}},
 	{"connector_list_rotating", "connector list", ok("GET /model_gateway/connectors", "["+strings.Join([]string{
 		withRotation(onlineJSON, `"rotation":{"since":"2026-05-02T11:59:00Z"}`),

@@ -50,7 +50,7 @@ func (c *Cluster) pending(revision int64) (pending []store.PendingEdge) {
 			pending = append(pending, store.PendingEdge{Edge: p.Name, Until: p.serves})
 		}
 	}
-	for _, name := range c.store.UnreadEdges() { // records of a later version of Postern
+	for _, name := range c.store.UnreadableEdges() { // records of a later version of Postern
 		pending = append(pending, store.PendingEdge{Edge: name, Until: time.Now().Add(MaxStoreLoss)})
 	}
 	return pending

@@ -115,8 +115,8 @@ func All() []Option { return slices.Clone(all[:]) }
 // IsFlag reports whether the option is a boolean.
 func (s Option) IsFlag() bool { return s.Values[1] == flags[1] }
 
-// Of returns the value of this option in o.
-func (s Option) Of(o Options) string {
+// Value returns the value of this option in o.
+func (s Option) Value(o Options) string {
 	switch field := s.field(&o).(type) {
 	case *bool:
 		return strconv.FormatBool(*field)
@@ -215,7 +215,7 @@ func (o Options) Check() error {
 func (o Options) String() string {
 	var list []string
 	for _, s := range all {
-		if value := s.Of(o); value != s.Values[0] {
+		if value := s.Value(o); value != s.Values[0] {
 			list = append(list, s.Name+"="+value)
 		}
 	}

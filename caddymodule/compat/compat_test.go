@@ -14,7 +14,7 @@ func TestValues(t *testing.T) {
 			if err := o.Set(s.Name, value); err != nil {
 				t.Fatal(err)
 			}
-			if got := s.Of(o); got != value {
+			if got := s.Value(o); got != value {
 				t.Errorf("%s is %s, want %s", s.Name, got, value)
 			}
 			if err := o.Check(); err != nil {
@@ -44,9 +44,11 @@ func TestValues(t *testing.T) {
 
 // Options can be set back to their defaults, also by "".
 func TestDefaultsAgain(t *testing.T) {
-	o := Options{Reasoning: true, InlineSystem: InlineKeep, FileParts: true, ThinkTags: true,
+	o := Options{
+		Reasoning: true, InlineSystem: InlineKeep, FileParts: true, ThinkTags: true,
 		ReasoningAs: ReasoningContent, RepairToolIndex: RepairOff, RemoteMedia: RemoteHTTPS, ExtraModels: true,
-		DeveloperRole: DeveloperKeep}
+		DeveloperRole: DeveloperKeep,
+	}
 	if got := o.String(); got != "reasoning=true inline_system=keep file_parts=true think_tags=true "+
 		"reasoning_as=content repair_tool_index=off remote_media=https extra_models=true developer_role=keep" {
 		t.Error(got)
@@ -70,12 +72,16 @@ func TestFaults(t *testing.T) {
 		set  func(*Options) error
 		part string
 	}{
-		{func(o *Options) error { return o.Set("thinktags", "true") },
+		{
+			func(o *Options) error { return o.Set("thinktags", "true") },
 			`unknown option "thinktags"; the options are reasoning, inline_system, file_parts, think_tags, reasoning_as, ` +
-				`repair_tool_index, remote_media, extra_models, developer_role`},
+				`repair_tool_index, remote_media, extra_models, developer_role`,
+		},
 		{func(o *Options) error { return o.Set("think_tags", "yes") }, `option "think_tags" must be false or true`},
-		{func(o *Options) error { return o.Set("repair_tool_index", "true") },
-			`option "repair_tool_index" must be auto, on or off`},
+		{
+			func(o *Options) error { return o.Set("repair_tool_index", "true") },
+			`option "repair_tool_index" must be auto, on or off`,
+		},
 		{func(o *Options) error { return o.Parse("think_tags") }, "NAME=VALUE"},
 		{func(o *Options) error { return o.Parse("think_tags=") }, "NAME=VALUE"},
 		{func(o *Options) error { return o.SetJSON("think_tags", "true") }, "must be false or true"},

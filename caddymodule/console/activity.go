@@ -71,7 +71,7 @@ var (
 const consoleKey = "console"
 
 func (r *loggedRequest) keyID() string {
-	if r.OfConsole() {
+	if r.FromConsole() {
 		return consoleKey
 	}
 	return r.KeyID

@@ -30,15 +30,21 @@ func TestActivity(t *testing.T) {
 		ID: "req_2", KeyName: mean, Model: mean, Dialect: "chat", Status: 404, ErrorClass: activity.CallerError,
 		ErrorCode: "model_not_found", Error: "The model `…` does not exist.", DurationMillis: 1,
 	})
-	add(2*time.Hour, activity.Request{ID: "req_3", KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3",
+	add(2*time.Hour, activity.Request{
+		ID: "req_3", KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3",
 		Connector: "con_gone", Dialect: "chat", Status: 502, ErrorClass: activity.UpstreamError,
-		ErrorCode: "upstream_unreachable"})
-	add(48*time.Hour, activity.Request{ID: "req_4", Deployment: "qwen3", Operation: activity.Test, Status: 200,
-		Estimated: true, InputTokens: 9})
+		ErrorCode: "upstream_unreachable",
+	})
+	add(48*time.Hour, activity.Request{
+		ID: "req_4", Deployment: "qwen3", Operation: activity.Test, Status: 200,
+		Estimated: true, InputTokens: 9,
+	})
 	for range 30 {
 		g.log.Refuse(store.DefaultAccount,
-			activity.Request{ID: "req_5", Time: now, KeyID: "key_2", KeyName: "old", Dialect: "chat", Status: 401,
-				ErrorClass: activity.PolicyError, ErrorCode: "invalid_api_key", Error: "This API key has been revoked."})
+			activity.Request{
+				ID: "req_5", Time: now, KeyID: "key_2", KeyName: "old", Dialect: "chat", Status: 401,
+				ErrorClass: activity.PolicyError, ErrorCode: "invalid_api_key", Error: "This API key has been revoked.",
+			})
 	}
 	page := g.page("/console/activity")
 	plain(t, page)
@@ -87,8 +93,10 @@ func TestRequestPage(t *testing.T) {
 		t.Errorf("a request that is gone: %d", w.Code)
 	}
 	g.log.Refuse(store.DefaultAccount,
-		activity.Request{ID: "req_2", Time: time.Now(), Status: 401, ErrorClass: activity.PolicyError,
-			Error: "Unknown API key."})
+		activity.Request{
+			ID: "req_2", Time: time.Now(), Status: 401, ErrorClass: activity.PolicyError,
+			Error: "Unknown API key.",
+		})
 	has(t, mainOf(g.page("/console/activity/req_2")), "<dt>Key</dt><dd>unknown", "refused by the gateway")
 }
 

@@ -22,8 +22,10 @@ func TestVendoredFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := map[string]bool{"console.css": true, "console.js": true, "passkeys.js": true, "playground.js": true,
-		"postern.svg": true, "LICENSES": true, "checksums": true}
+	own := map[string]bool{
+		"console.css": true, "console.js": true, "passkeys.js": true, "playground.js": true,
+		"postern.svg": true, "LICENSES": true, "checksums": true,
+	}
 	listed := make(map[string]bool)
 	for lines := bufio.NewScanner(bytes.NewReader(checksums)); lines.Scan(); {
 		want, name, _ := strings.Cut(lines.Text(), "  ")
@@ -156,8 +158,10 @@ func TestAssets(t *testing.T) {
 			w.Header().Get("X-Content-Type-Options") != "nosniff" || w.Body.Len() == 0 {
 			t.Errorf("%s: %d %v", url, w.Code, w.Header())
 		}
-		for suffix, kind := range map[string]string{".js": "text/javascript; charset=utf-8",
-			".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"} {
+		for suffix, kind := range map[string]string{
+			".js":  "text/javascript; charset=utf-8",
+			".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+		} {
 			if strings.HasSuffix(url, suffix) && w.Header().Get("Content-Type") != kind {
 				t.Errorf("%s: Content-Type %q", url, w.Header().Get("Content-Type"))
 			}
@@ -180,8 +184,10 @@ func TestAssets(t *testing.T) {
 // The descriptions need no session. They are the same for all gateways.
 func TestDocuments(t *testing.T) {
 	h := newHouse(t)
-	for path, want := range map[string][]byte{"/console/api/openapi.json": docs.OpenAPI,
-		"/console/connector.schema.json": docs.ConnectorSchema} {
+	for path, want := range map[string][]byte{
+		"/console/api/openapi.json":      docs.OpenAPI,
+		"/console/connector.schema.json": docs.ConnectorSchema,
+	} {
 		answer := h.browser().request(http.MethodGet, path, "")
 		if answer.Code != http.StatusOK || answer.Header().Get("Content-Type") != "application/json" ||
 			answer.Body.String() != string(want) || !json.Valid(want) {

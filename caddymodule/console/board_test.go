@@ -247,8 +247,10 @@ func TestSluggishClient(t *testing.T) {
 	b := h.in(h.user(store0, "ada"))
 	r := httptest.NewRequest(http.MethodGet, base+"/console/events/keys", nil).WithContext(t.Context())
 	r.AddCookie(b.cookies["__Host-postern"])
-	slow := &sluggish{ResponseRecorder: httptest.NewRecorder(), blocked: make(chan struct{}),
-		released: make(chan struct{})}
+	slow := &sluggish{
+		ResponseRecorder: httptest.NewRecorder(), blocked: make(chan struct{}),
+		released: make(chan struct{}),
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

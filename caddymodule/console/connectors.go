@@ -23,22 +23,28 @@ var (
 		live: []string{"connector-state"}, every: 10 * time.Second,
 	}
 	// newConnectorTab is the form that creates a connector without pairing.
-	newConnectorTab = &tab{path: "connectors/new", name: "connector-new", title: "Create a connector with a token",
+	newConnectorTab = &tab{
+		path: "connectors/new", name: "connector-new", title: "Create a connector with a token",
 		data: func(v *visit) any {
 			return struct{ Name string }{v.r.FormValue("name")}
-		}}
+		},
+	}
 	connectorTokenTab  = &tab{name: "connector-token", title: "Tunnel token"}
-	removeConnectorTab = &tab{path: "connectors/{id}/remove", name: "connector-remove", title: "Remove a connector",
+	removeConnectorTab = &tab{
+		path: "connectors/{id}/remove", name: "connector-remove", title: "Remove a connector",
 		data: func(v *visit) any {
 			con := findConnector(v, v.id())
 			return removeConnectorPage{con, deploymentsOf(v, con.ID)}
-		}}
+		},
+	}
 	// rotateConnectorTab asks before a connector gets a new token, and shows the
 	// progress of that.
-	rotateConnectorTab = &tab{path: "connectors/{id}/rotate", name: "connector-rotate", title: "Rotate a tunnel token",
+	rotateConnectorTab = &tab{
+		path: "connectors/{id}/rotate", name: "connector-rotate", title: "Rotate a tunnel token",
 		data: func(v *visit) any {
 			return findConnector(v, v.id())
-		}}
+		},
+	}
 	rotatedConnectorTab = &tab{name: "connector-rotated", title: "New tunnel token"}
 )
 
@@ -51,8 +57,10 @@ type connectorsPage struct {
 
 func connectorsData(v *visit) any {
 	connectors := load(v, v.Manage.Connectors)
-	p := &connectorsPage{Devices: devices(load(v, v.Manage.Pairings), "connectors"),
-		Gateway: load(v, v.Manage.Status).Listener}
+	p := &connectorsPage{
+		Devices: devices(load(v, v.Manage.Pairings), "connectors"),
+		Gateway: load(v, v.Manage.Status).Listener,
+	}
 	for _, con := range connectors {
 		if con.State == manage.Online {
 			p.Online++

@@ -161,8 +161,10 @@ func TestConnectorsOfAnotherAccount(t *testing.T) {
 	g.signInAs("other", "eve")
 	lacks(t, mainOf(g.page("/console/connectors")), "gpu-box")
 	lacks(t, mainOf(g.page("/console/models")), "qwen3")
-	for _, path := range []string{"/console/connectors/" + con.ID + "/remove", "/console/models/show?name=qwen3",
-		"/console/models/remove?name=qwen3"} {
+	for _, path := range []string{
+		"/console/connectors/" + con.ID + "/remove", "/console/models/show?name=qwen3",
+		"/console/models/remove?name=qwen3",
+	} {
 		if w := g.get(path); w.Code != http.StatusNotFound {
 			t.Errorf("GET %s: status %d, want 404", path, w.Code)
 		}

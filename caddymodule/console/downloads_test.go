@@ -40,8 +40,10 @@ func TestDownloads(t *testing.T) {
 			t.Errorf("GET %s: status %d, %.200s", path, w.Code, w.Body)
 		}
 	}
-	for _, path := range []string{"/console/connectors/notes.txt", "/console/connectors/..%2f" + archive,
-		"/console/connectors/connector_0.9.0_linux_arm64.tar.gz"} {
+	for _, path := range []string{
+		"/console/connectors/notes.txt", "/console/connectors/..%2f" + archive,
+		"/console/connectors/connector_0.9.0_linux_arm64.tar.gz",
+	} {
 		if w := g.get(path); w.Code != http.StatusNotFound {
 			t.Errorf("GET %s: status %d", path, w.Code)
 		}

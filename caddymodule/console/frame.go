@@ -37,8 +37,15 @@ type frame struct {
 type section struct{ Name, Title string }
 
 var sections = []section{
-	{"home", "Home"}, {"start", "Setup"}, {"models", "Models"}, {"keys", "Keys"}, {"connectors", "Connectors"},
-	{"usage", "Usage"}, {"activity", "Activity"}, {"edges", "Edges"}, {"settings", "Settings"},
+	{"home", "Home"},
+	{"start", "Setup"},
+	{"models", "Models"},
+	{"keys", "Keys"},
+	{"connectors", "Connectors"},
+	{"usage", "Usage"},
+	{"activity", "Activity"},
+	{"edges", "Edges"},
+	{"settings", "Settings"},
 }
 
 // sectionsFor returns the entries that a role allows.
@@ -126,7 +133,7 @@ func (v *visit) writePage(status int, page []byte) {
 // done redirects the browser to path, which shows the notice, unless err is an error. A
 // change that edges have not confirmed is made, and the notice says so.
 func (v *visit) done(path, notice string, err error) error {
-	if !store.Made(err) {
+	if !store.Committed(err) {
 		return err
 	}
 	v.leaveNotice(withPending(notice, err))

@@ -141,8 +141,10 @@ func connectorAlerts(connectors []manage.Connector) (alerts []alert) {
 		}
 		for _, u := range c.Upstreams {
 			if u.State == manage.Down {
-				alerts = append(alerts, alert{Text: fmt.Sprintf("Connector %s cannot reach its model server %s.", c.Name, u.Name),
-					URL: to})
+				alerts = append(alerts, alert{
+					Text: fmt.Sprintf("Connector %s cannot reach its model server %s.", c.Name, u.Name),
+					URL:  to,
+				})
 			}
 		}
 	}
@@ -213,8 +215,10 @@ func edgeAlerts(edges []manage.Edge, recent manage.Recent) (alerts []alert) {
 		}
 	}
 	if recent.Partial && len(recent.Silent) == 0 { // for users who may not see gateways
-		alerts = append(alerts, alert{Text: "Another gateway does not answer, so its requests are missing.",
-			URL: activityTab.url()})
+		alerts = append(alerts, alert{
+			Text: "Another gateway does not answer, so its requests are missing.",
+			URL:  activityTab.url(),
+		})
 	}
 	return alerts
 }

@@ -24,8 +24,10 @@ func TestHome(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.record(0, activity.Request{KeyID: k.ID, Deployment: "qwen3", InputTokens: 4000, OutputTokens: 300, BusyMillis: 3000,
-		FirstTokenMillis: 210})
+	g.record(0, activity.Request{
+		KeyID: k.ID, Deployment: "qwen3", InputTokens: 4000, OutputTokens: 300, BusyMillis: 3000,
+		FirstTokenMillis: 210,
+	})
 	g.record(2, activity.Request{KeyID: k.ID, Deployment: "qwen3", InputTokens: 4000})
 	g.moved(g.get("/console/"), "/console/home")
 	page := g.page("/console/home")
@@ -76,8 +78,11 @@ func TestAlerts(t *testing.T) {
 }
 
 func TestEdgeAlerts(t *testing.T) {
-	edges := []manage.Edge{{Name: "a", State: manage.EdgeLost}, {Name: "b", State: manage.EdgeServing},
-		{Name: "c", State: manage.EdgeUnknown}}
+	edges := []manage.Edge{
+		{Name: "a", State: manage.EdgeLost},
+		{Name: "b", State: manage.EdgeServing},
+		{Name: "c", State: manage.EdgeUnknown},
+	}
 	for want, got := range map[string][]alert{
 		"[Gateway a: lost since Gateway b does not answer.]": edgeAlerts(edges,
 			manage.Recent{Partial: true, Silent: []string{"a", "b"}}),

@@ -245,7 +245,7 @@ func (b *browser) secretIn(page string) string {
 }
 
 // noLimits are those of each key.
-func noLimits(context.Context, string, string) (limits.Look, error) { return limits.Look{}, nil }
+func noLimits(context.Context, string, string) (limits.Usage, error) { return limits.Usage{}, nil }
 
 // admitAll admits each request of the console.
 func admitAll(context.Context, string, string, limits.Cost) (settle func(limits.Used), err error) {

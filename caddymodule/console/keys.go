@@ -14,8 +14,10 @@ import (
 
 var (
 	// keysTab lists the keys that are not revoked, or the revoked ones.
-	keysTab = &tab{path: "keys", name: "keys", title: "Keys", data: keysData, live: []string{"keys-list"},
-		every: 30 * time.Second}
+	keysTab = &tab{
+		path: "keys", name: "keys", title: "Keys", data: keysData, live: []string{"keys-list"},
+		every: 30 * time.Second,
+	}
 	keyTab        = &tab{path: "keys/{id}", name: "key", title: "Key", data: keyData}
 	keyCreatedTab = &tab{name: "key-created", title: "Key"}
 	revokeKeyTab  = &tab{path: "keys/{id}/revoke", name: "key-revoke", title: "Revoke a key", data: func(v *visit) any {
@@ -40,8 +42,10 @@ func (p *keysPage) Limited() bool {
 // there is neither.
 func (p *keysPage) Today(k manage.Key) *limitUse {
 	u := p.used[k.ID]
-	use := limitUse{KeyLimit: manage.KeyLimit{State: limits.State{Limit: limits.TokensPerDay,
-		Max: int64(k.Limits.TokensPerDay), Used: u.InputTokens + u.OutputTokens}}}
+	use := limitUse{KeyLimit: manage.KeyLimit{State: limits.State{
+		Limit: limits.TokensPerDay,
+		Max:   int64(k.Limits.TokensPerDay), Used: u.InputTokens + u.OutputTokens,
+	}}}
 	if use.Max == 0 {
 		use.State = limits.State{Limit: limits.RequestsPerDay, Max: int64(k.Limits.RequestsPerDay), Used: u.ModelRequests}
 	}
@@ -116,8 +120,13 @@ func (p *keyPage) Networks() string { return networkText(p.AllowedIPs) }
 // grace is how long the present secret stays valid in a rotation.
 type grace struct{ Value, Text string }
 
-var graces = []grace{{"24h", "1 day"}, {"1h", "1 hour"}, {"168h", "7 days"}, {"720h", "30 days"},
-	{"0s", "no time: it ends now"}}
+var graces = []grace{
+	{"24h", "1 day"},
+	{"1h", "1 hour"},
+	{"168h", "7 days"},
+	{"720h", "30 days"},
+	{"0s", "no time: it ends now"},
+}
 
 // keyData shows the user's input, or the fields of the key.
 func keyData(v *visit) any {

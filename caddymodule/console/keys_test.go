@@ -220,8 +220,10 @@ func TestKeyPage(t *testing.T) {
 	has(t, b.page(path), k.Shown, "active", `value="keep" selected`, "never (no change)", "<dd>none</dd>")
 
 	form := func(networks string) []string {
-		return []string{"name", "desk", "scope", "llama*", "days", "30", "owner", ada.ID, "networks", networks, "note",
-			"of the desk"}
+		return []string{
+			"name", "desk", "scope", "llama*", "days", "30", "owner", ada.ID, "networks", networks, "note",
+			"of the desk",
+		}
 	}
 	b.refused(b.post(path, form("10.0.0.0/33")...), http.StatusBadRequest, "is not an IP address or a network")
 	w := b.post(path, form("10.0.0.0/33")...)
@@ -275,8 +277,10 @@ func TestNewKeyDefaults(t *testing.T) {
 	b := h.in(h.user(store0, "ada"))
 	bob := h.user(store0, "bob")
 	_, err := h.store.SetAccount(t.Context(), store0, func(a *store.Account) {
-		a.KeyDefaults = store.KeyDefaults{Scope: "qwen*", ExpiresDays: 45,
-			AllowedIPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+		a.KeyDefaults = store.KeyDefaults{
+			Scope: "qwen*", ExpiresDays: 45,
+			AllowedIPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		}
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -297,12 +301,16 @@ func TestKeyLimits(t *testing.T) {
 	g := newGateway(t)
 	g.deployment("qwen3:8b", g.connector("gpu-box"))
 	has(t, g.page("/console/keys/new"), "<summary>Limits</summary>", "Tokens per day", `name="requests_per_minute"`)
-	form := []string{"name", "laptop", "scope", "*", "requests_per_minute", "60", "tokens_per_day", "2,000,000",
-		"tokens_per_month", "1M", "concurrency", ""}
+	form := []string{
+		"name", "laptop", "scope", "*", "requests_per_minute", "60", "tokens_per_day", "2,000,000",
+		"tokens_per_month", "1M", "concurrency", "",
+	}
 	g.post("/console/keys", form...)
 	k := g.store.Keys(store.DefaultAccount)[0]
-	if want := (limits.UsageLimits{RequestsPerMinute: 60, TokensPerDay: 2_000_000,
-		TokensPerMonth: 1_000_000}); k.Limits != want {
+	if want := (limits.UsageLimits{
+		RequestsPerMinute: 60, TokensPerDay: 2_000_000,
+		TokensPerMonth: 1_000_000,
+	}); k.Limits != want {
 		t.Errorf("limits %+v, want %+v", k.Limits, want)
 	}
 	page := g.page("/console/keys/" + k.ID)

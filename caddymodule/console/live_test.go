@@ -106,8 +106,10 @@ func TestStream(t *testing.T) {
 		}
 	}
 	if _, _, err := h.store.CreateToken(t.Context(),
-		store.Token{Account: store0, User: b.userID(), Name: "<img src=x onerror=alert(1)>",
-			Rights: store.AllRights}); err != nil {
+		store.Token{
+			Account: store0, User: b.userID(), Name: "<img src=x onerror=alert(1)>",
+			Rights: store.AllRights,
+		}); err != nil {
 		t.Fatal(err)
 	}
 	second := s.next()
@@ -279,11 +281,13 @@ func TestStreamOfNothing(t *testing.T) {
 		t.Errorf("without a session: %d %v", w.Code, w.Header())
 	}
 	h.console.operations["GET /console/broken"] = ownThings
-	h.console.tabs["broken"] = &tab{path: "broken", live: []string{"keys-list"}, every: time.Hour,
+	h.console.tabs["broken"] = &tab{
+		path: "broken", live: []string{"keys-list"}, every: time.Hour,
 		data: func(v *visit) any {
 			v.err = store.ErrUnavailable
 			return nil
-		}}
+		},
+	}
 	if w := b.get("/console/events/broken"); w.Code < http.StatusInternalServerError {
 		t.Errorf("a page that cannot be drawn now: %d", w.Code)
 	}

@@ -16,12 +16,16 @@ import (
 )
 
 var (
-	modelsTab = &tab{path: "models", name: "models", title: "Models", data: modelsData, live: []string{"models-list"},
-		every: 30 * time.Second}
+	modelsTab = &tab{
+		path: "models", name: "models", title: "Models", data: modelsData, live: []string{"models-list"},
+		every: 30 * time.Second,
+	}
 	// modelTab is the page of one deployment: its route, a test, and the configuration
 	// of clients.
-	modelTab = &tab{path: "models/show", name: "model", title: "Model", data: modelData,
-		live: []string{"model-state"}, every: 30 * time.Second}
+	modelTab = &tab{
+		path: "models/show", name: "model", title: "Model", data: modelData,
+		live: []string{"model-state"}, every: 30 * time.Second,
+	}
 	removeModelTab = &tab{path: "models/remove", name: "model-remove", title: "Remove a model", data: func(v *visit) any {
 		return findDeployment(v, v.r.FormValue("name"))
 	}}
@@ -63,8 +67,10 @@ func (p *modelPage) pageTitle() string { return p.Name }
 // dots, which proxies normalize in paths.
 func modelData(v *visit) any {
 	d := findDeployment(v, v.r.FormValue("name"))
-	return &modelPage{Deployment: d, Snippets: snippetsOf(d, values{Base: v.endpoint().URL}),
-		Private: v.privateAuthority(), Play: newPlayForm(v)}
+	return &modelPage{
+		Deployment: d, Snippets: snippetsOf(d, values{Base: v.endpoint().URL}),
+		Private: v.privateAuthority(), Play: newPlayForm(v),
+	}
 }
 
 func findDeployment(v *visit, name string) manage.Deployment {

@@ -27,8 +27,10 @@ func TestModelsList(t *testing.T) {
 	g.lines.connect(con)
 	has(t, mainOf(g.page("/console/models")), "available", "1 of 1 available")
 	if _, err := g.store.SetDeployment(t.Context(),
-		store.Deployment{Account: store.DefaultAccount, Name: "lost", Connectors: []string{con.ID},
-			Upstream: "gone"}); err != nil {
+		store.Deployment{
+			Account: store.DefaultAccount, Name: "lost", Connectors: []string{con.ID},
+			Upstream: "gone",
+		}); err != nil {
 		t.Fatal(err)
 	}
 	has(t, mainOf(g.page("/console/models?q=lost")), ">upstream missing<")
@@ -43,8 +45,10 @@ func TestModelStates(t *testing.T) {
 	con, other := g.connector("gpu-box"), g.connector("attic")
 	g.deployment("qwen3", con)
 	if _, err := g.store.SetDeployment(t.Context(),
-		store.Deployment{Account: store.DefaultAccount, Name: "both", Connectors: []string{con.ID, other.ID},
-			Model: "qwen3"}); err != nil {
+		store.Deployment{
+			Account: store.DefaultAccount, Name: "both", Connectors: []string{con.ID, other.ID},
+			Model: "qwen3",
+		}); err != nil {
 		t.Fatal(err)
 	}
 	g.lines.connect(con, "qwen3")
@@ -90,8 +94,10 @@ func TestRegister(t *testing.T) {
 	lacks(t, page, "llama3.2:3b")
 
 	pick := target{"", "llama3.2:3b"}.encode()
-	for _, path := range []string{"/console/models/new?connector=" + gpu.ID + "&name=typed",
-		"/console/models/choices?connector=" + gpu.ID} {
+	for _, path := range []string{
+		"/console/models/new?connector=" + gpu.ID + "&name=typed",
+		"/console/models/choices?connector=" + gpu.ID,
+	} {
 		page = g.page(path)
 		has(t, html.UnescapeString(page), `<option value="`+pick+`">llama3.2:3b</option>`)
 		plain(t, page)
@@ -192,11 +198,19 @@ func TestRegisterFaults(t *testing.T) {
 	}{
 		{"no connector", []string{"name", "m"}, 400, []string{"Choose the connector", `value="m"`}},
 		{"unknown connector", []string{"name", "m", "connector", "con_none"}, 404, []string{"con_none", `value="m"`}},
-		{"bad name", []string{"name", "a b", "connector", con.ID, "model", "x"}, 400,
-			[]string{"use letters", `value="a b"`, `value="x"`, `value="` + con.ID + `" selected`}},
+		{
+			"bad name",
+			[]string{"name", "a b", "connector", con.ID, "model", "x"},
+			400,
+			[]string{"use letters", `value="a b"`, `value="x"`, `value="` + con.ID + `" selected`},
+		},
 		{"no name at all", []string{"connector", con.ID}, 400, []string{"empty"}},
-		{"model with a name that cannot be public", []string{"connector", con.ID, "pick", target{"", "my model"}.encode()},
-			400, []string{"my model"}},
+		{
+			"model with a name that cannot be public",
+			[]string{"connector", con.ID, "pick", target{"", "my model"}.encode()},
+			400,
+			[]string{"my model"},
+		},
 		{"hostile name", []string{"name", mean, "connector", con.ID}, 400, []string{html.EscapeString("<script>")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

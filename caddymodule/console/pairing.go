@@ -10,12 +10,16 @@ import (
 var (
 	// pairingTab is the page of one waiting device. It can be approved under another
 	// name there.
-	pairingTab = &tab{path: "pairings/{id}", name: "pairing", title: "Approve a device", data: pairingData,
-		faults: startTab}
+	pairingTab = &tab{
+		path: "pairings/{id}", name: "pairing", title: "Approve a device", data: pairingData,
+		faults: startTab,
+	}
 	// replaceTab compares a waiting device with the connector that it would
 	// replace: a device can claim any name.
-	replaceTab = &tab{path: "pairings/{id}/replace", name: "pairing-replace", title: "Replace a connector",
-		data: replaceData, faults: pairingTab}
+	replaceTab = &tab{
+		path: "pairings/{id}/replace", name: "pairing-replace", title: "Replace a connector",
+		data: replaceData, faults: pairingTab,
+	}
 )
 
 type pairingPage struct {
@@ -69,7 +73,7 @@ func approvePairing(v *visit) error {
 	}
 	v.faults = backTab(v)
 	p, err := v.Manage.ApprovePairing(v.ctx, manage.ApprovePairing{Pairing: v.id(), Name: name, Replace: replace})
-	if store.Made(err) {
+	if store.Committed(err) {
 		return v.done(backTab(v).url(), v.approved(p), err)
 	}
 	if name != "" || replace != "" {

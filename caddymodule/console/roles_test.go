@@ -106,8 +106,10 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 			store.Token{Account: store0, User: u.ID, Name: "ci", Rights: store.RightRead}); err != nil {
 			t.Fatal(err)
 		}
-		for _, path := range []string{"models", "models/show?name=m", "keys", "keys/" + own.ID, "connectors",
-			"connectors/show?id=" + con.ID, "home", "usage", "activity", "audit", "settings", "start"} {
+		for _, path := range []string{
+			"models", "models/show?name=m", "keys", "keys/" + own.ID, "connectors",
+			"connectors/show?id=" + con.ID, "home", "usage", "activity", "audit", "settings", "start",
+		} {
 			w := b.get("/console/" + path)
 			if w.Code == http.StatusForbidden {
 				continue

@@ -173,7 +173,7 @@ func (v *visit) in(session store.Session) {
 // user, ends.
 func (v *visit) startSession(s signin.Signed) {
 	if v.signedIn() {
-		if err := v.SignIn.SignOut(v.ctx, v.Session); !store.Made(err) {
+		if err := v.SignIn.SignOut(v.ctx, v.Session); !store.Committed(err) {
 			v.Logger.Error("failed to end the former session", "session_id", v.Session.ID, "error", err)
 		}
 	}
@@ -310,12 +310,12 @@ func (v *visit) takeNotice() string {
 
 // leaveSecret has the browser hold the new secret of a record for the next page.
 func (v *visit) leaveSecret(record, secret string) error {
-	sealed, err := v.SignIn.Hold(v.Session, record, secret)
+	sealed, err := v.SignIn.SealSecret(v.Session, record, secret)
 	if err != nil {
 		return err
 	}
 	cookie := newCookie(v.r, secretCookie, sealed)
-	cookie.MaxAge = int(signin.HeldFor / time.Second)
+	cookie.MaxAge = int(signin.SecretLife / time.Second)
 	http.SetCookie(v.w, cookie)
 	return nil
 }
@@ -327,7 +327,7 @@ func (v *visit) takeSecret(record string) string {
 	if err != nil {
 		return ""
 	}
-	secret := v.SignIn.Held(v.Session, record, cookie.Value)
+	secret := v.SignIn.OpenSecret(v.Session, record, cookie.Value)
 	if secret != "" {
 		v.dropCookie(secretCookie)
 	}

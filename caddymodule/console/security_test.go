@@ -144,8 +144,10 @@ func TestProgramsAreFromNoSite(t *testing.T) {
 	program := func(token string) *httptest.ResponseRecorder {
 		return h.browser().request(http.MethodPost, "/console/api/keys", `{"name":"`+rand.Text()+`","scope":"*"}`,
 			func(r *http.Request) {
-				r.Header = http.Header{"Authorization": {token}, "Content-Type": {"application/json"},
-					"Origin": {"https://app.example.org"}}
+				r.Header = http.Header{
+					"Authorization": {token}, "Content-Type": {"application/json"},
+					"Origin": {"https://app.example.org"},
+				}
 			})
 	}
 	if w := program("Bearer " + secret); w.Code != http.StatusCreated || len(h.store.Keys(store0)) != 1 {
@@ -269,8 +271,10 @@ func TestSessionFixation(t *testing.T) {
 		t.Error("the session before still works")
 	}
 	made := h.browser()
-	made.cookies["__Host-postern"] = &http.Cookie{Name: "__Host-postern",
-		Value: "chosen-by-somebody-else-chosen-by-somebody"}
+	made.cookies["__Host-postern"] = &http.Cookie{
+		Name:  "__Host-postern",
+		Value: "chosen-by-somebody-else-chosen-by-somebody",
+	}
 	made.goes(made.post("/console/sign-in", "name", "ada", "password", password), "/console/")
 	if made.cookies["__Host-postern"].Value == "chosen-by-somebody-else-chosen-by-somebody" {
 		t.Error("the secret is not the gateway's")
@@ -299,8 +303,10 @@ func TestNext(t *testing.T) {
 	}
 	h := newHouse(t)
 	h.user(store0, "ada")
-	for next, want := range map[string]string{"/console/keys?q=x": "/console/keys?q=x",
-		"//evil.example.com": "/console/"} {
+	for next, want := range map[string]string{
+		"/console/keys?q=x":  "/console/keys?q=x",
+		"//evil.example.com": "/console/",
+	} {
 		b := h.browser()
 		page := b.page("/console/sign-in?" + url.Values{"next": {next}}.Encode())
 		if strings.Contains(page, "evil") {

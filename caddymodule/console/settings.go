@@ -113,14 +113,18 @@ func addPasskey(v *visit) error {
 }
 
 var (
-	removePasskeyTab = &tab{path: "settings/passkeys/{id}/remove", name: "passkey-remove", title: "Remove a passkey",
+	removePasskeyTab = &tab{
+		path: "settings/passkeys/{id}/remove", name: "passkey-remove", title: "Remove a passkey",
 		data: func(v *visit) any {
 			return findPasskey(v)
-		}}
-	removeUserTab = &tab{path: "settings/users/{id}/remove", name: "user-remove", title: "Remove a user",
+		},
+	}
+	removeUserTab = &tab{
+		path: "settings/users/{id}/remove", name: "user-remove", title: "Remove a user",
 		data: func(v *visit) any {
 			return findUser(v)
-		}}
+		},
+	}
 	invitationTab = &tab{name: "invitation", title: "Invitation"}
 	recoveryTab   = &tab{name: "recovery-link", title: "New password"}
 )
@@ -198,11 +202,13 @@ func recoveryLink(v *visit) error {
 
 var (
 	tokenTab       = &tab{name: "token-created", title: "Management token"}
-	revokeTokenTab = &tab{path: "settings/tokens/{id}/revoke", name: "token-revoke", title: "Revoke a management token",
+	revokeTokenTab = &tab{
+		path: "settings/tokens/{id}/revoke", name: "token-revoke", title: "Revoke a management token",
 		data: func(v *visit) any {
 			return find(v, v.Manage.Tokens, func(t manage.Token) bool { return t.ID == v.id() },
 				"This management token no longer exists.")
-		}}
+		},
+	}
 )
 
 // tokenForm is the submitted form of a new token.

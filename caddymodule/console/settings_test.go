@@ -173,8 +173,10 @@ func TestPasskeyList(t *testing.T) {
 	h := newHouse(t)
 	ada := h.user(store0, "ada")
 	b, eve := h.in(ada), h.in(h.user(store0, "eve"))
-	k := store.Passkey{ID: []byte{0xff, 0xfe, 1, 2}, Name: "key on the ring", Credential: json.RawMessage(`{}`),
-		CreatedAt: h.now()}
+	k := store.Passkey{
+		ID: []byte{0xff, 0xfe, 1, 2}, Name: "key on the ring", Credential: json.RawMessage(`{}`),
+		CreatedAt: h.now(),
+	}
 	if err := h.store.AddPasskey(t.Context(), ada.ID, k); err != nil {
 		t.Fatal(err)
 	}

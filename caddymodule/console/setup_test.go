@@ -188,8 +188,10 @@ func TestStaleDevice(t *testing.T) {
 	g := newGateway(t)
 	for connected, primary := range map[bool]string{true: "Approve", false: "Deny"} {
 		var out strings.Builder
-		d := device{manage.Pairing{Connected: connected, Pairing: store.Pairing{Device: &store.Device{Hostname: "vm"}}},
-			"start"}
+		d := device{
+			manage.Pairing{Connected: connected, Pairing: store.Pairing{Device: &store.Device{Hostname: "vm"}}},
+			"start",
+		}
 		if err := g.console.templates[store.RoleAdmin].ExecuteTemplate(&out, "device", d); err != nil {
 			t.Fatal(err)
 		}

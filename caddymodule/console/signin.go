@@ -56,7 +56,7 @@ func signInByPassword(v *visit) error {
 func signOut(v *visit) error {
 	var err error
 	if v.signedIn() {
-		if err = v.SignIn.SignOut(v.ctx, v.Session); !store.Made(err) {
+		if err = v.SignIn.SignOut(v.ctx, v.Session); !store.Committed(err) {
 			return err
 		}
 	}
@@ -94,7 +94,7 @@ func redeemLink(t *tab) action {
 		attempt.End = store.Ending{Passkeys: v.typed("end_passkeys") != "", Tokens: v.typed("end_tokens") != ""}
 		secret := linkSecret(v.typed("link"))
 		signed, err := v.SignIn.Redeem(v.ctx, attempt, secret)
-		if store.Made(err) {
+		if store.Committed(err) {
 			v.startSession(signed)
 			if err != nil {
 				v.leaveNotice(withPending("The new password is set.", err))
@@ -219,8 +219,10 @@ func (v *visit) act(do action) error {
 
 // askToConfirm shows a form that repeats the request with the password added.
 func (v *visit) askToConfirm(status int, fault string) error {
-	p := confirmSessionPage{Action: v.r.URL.EscapedPath(), Fields: maps.Clone(v.r.Form),
-		Passkey: len(v.SignIn.Passkeys(v.User.ID)) > 0}
+	p := confirmSessionPage{
+		Action: v.r.URL.EscapedPath(), Fields: maps.Clone(v.r.Form),
+		Passkey: len(v.SignIn.Passkeys(v.User.ID)) > 0,
+	}
 	delete(p.Fields, confirmField)
 	return v.showFault(confirmSessionTab, status, p, fault)
 }

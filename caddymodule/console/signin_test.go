@@ -165,8 +165,10 @@ func TestNamesAreText(t *testing.T) {
 	has(t, part.Body.String(), "&lt;script&gt;")
 	lacks(t, part.Body.String(), "<script")
 	// A forged notice cookie is shown as text.
-	b.cookies["__Host-postern-notice"] = &http.Cookie{Name: "__Host-postern-notice",
-		Value: "Ij48c2NyaXB0PmFsZXJ0KDEpPC9zY3JpcHQ-"}
+	b.cookies["__Host-postern-notice"] = &http.Cookie{
+		Name:  "__Host-postern-notice",
+		Value: "Ij48c2NyaXB0PmFsZXJ0KDEpPC9zY3JpcHQ-",
+	}
 	page := b.page("/console/settings")
 	has(t, page, "&lt;script&gt;alert(1)")
 	lacks(t, page, "<script>alert")

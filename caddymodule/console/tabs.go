@@ -220,7 +220,7 @@ func authorsOf(record any) []store.Actor {
 func authors(record any) string {
 	var names []string
 	for _, a := range authorsOf(record) {
-		if name := a.By(); name != "" && !slices.Contains(names, name) {
+		if name := a.Label(); name != "" && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

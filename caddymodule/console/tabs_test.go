@@ -95,8 +95,10 @@ func (l *lines) connect(c store.Connector, models ...string) {
 		OS: "linux/amd64", Transport: "quic",
 		Remote: "203.0.113.7:40312", Since: time.Now().Add(-time.Hour), RTT: 23 * time.Millisecond,
 		Upstreams: []string{"default"},
-		States: []tunnel.UpstreamState{{Name: "default", Server: health.Reported(true, slices.Clone(models), false),
-			Since: time.Now()}},
+		States: []tunnel.UpstreamState{{
+			Name: "default", Server: health.Reported(true, slices.Clone(models), false),
+			Since: time.Now(),
+		}},
 	})
 	l.serve[c.ID] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.asked.Add(1)
@@ -159,8 +161,10 @@ func newGateway(t testing.TB) *gateway {
 	t.Cleanup(func() { _ = st.Close() })
 	g := &gateway{
 		TB: t, store: st, lines: &lines{serve: make(map[string]http.Handler)},
-		endpoint: manage.Endpoint{URL: "https://gw.example.com", Listen: ":7443", Public: "gw.example.com:7443",
-			Pin: tabsPin, Console: "https://gw.example.com/console/", Verified: true},
+		endpoint: manage.Endpoint{
+			URL: "https://gw.example.com", Listen: ":7443", Public: "gw.example.com:7443",
+			Pin: tabsPin, Console: "https://gw.example.com/console/", Verified: true,
+		},
 	}
 	g.desk = pairing.New(pairing.Options{
 		Store: st, Token: func(string, string) (string, error) { return "ptt_test", nil },
@@ -197,8 +201,10 @@ func (g *gateway) signInAs(account, name string) {
 	if err != nil {
 		g.Fatal(err)
 	}
-	g.cookie = &http.Cookie{Name: cookieName(httptest.NewRequest(http.MethodGet, "/console/", nil), sessionCookie),
-		Value: secret}
+	g.cookie = &http.Cookie{
+		Name:  cookieName(httptest.NewRequest(http.MethodGet, "/console/", nil), sessionCookie),
+		Value: secret,
+	}
 }
 
 func (g *gateway) do(r *http.Request) *httptest.ResponseRecorder {

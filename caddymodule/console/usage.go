@@ -21,8 +21,12 @@ type span struct {
 	periods     int
 }
 
-var spans = []span{{"24h", "24 hours", true, 24}, {"7d", "7 days", false, 7}, {"30d", "30 days", false, 30},
-	{"90d", "90 days", false, 90}}
+var spans = []span{
+	{"24h", "24 hours", true, 24},
+	{"7d", "7 days", false, 7},
+	{"30d", "30 days", false, 30},
+	{"90d", "90 days", false, 90},
+}
 
 // grouping is what the usage of the page is summed up by.
 type grouping struct {
@@ -198,7 +202,8 @@ func (r usageRow) Tokens() int64 { return r.InputTokens + r.OutputTokens }
 // draw returns the charts. Tokens and requests are stacked by the busiest groups, if there are
 // any.
 func draw(periods []period, groups []usageGroup, each map[string]map[usageGroup]usageRow,
-	total map[string]store.Usage) []chart {
+	total map[string]store.Usage,
+) []chart {
 	of := func(value func(usageRow) float64) []bar {
 		bars := make([]bar, len(periods))
 		for i, at := range periods {

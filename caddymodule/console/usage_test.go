@@ -27,10 +27,14 @@ func TestUsagePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.record(0, activity.Request{KeyID: owned.ID, KeyName: "laptop", Deployment: "qwen3", InputTokens: 12000,
-		OutputTokens: 300, BusyMillis: 3000, FirstTokenMillis: 210, Estimated: true})
-	g.record(3, activity.Request{KeyID: "key_gone", KeyName: mean, Deployment: mean, InputTokens: 70,
-		ErrorClass: activity.UpstreamError})
+	g.record(0, activity.Request{
+		KeyID: owned.ID, KeyName: "laptop", Deployment: "qwen3", InputTokens: 12000,
+		OutputTokens: 300, BusyMillis: 3000, FirstTokenMillis: 210, Estimated: true,
+	})
+	g.record(3, activity.Request{
+		KeyID: "key_gone", KeyName: mean, Deployment: mean, InputTokens: 70,
+		ErrorClass: activity.UpstreamError,
+	})
 	g.record(3, activity.Request{KeyID: "key_gone", KeyName: mean, Deployment: mean, ErrorClass: activity.CallerError})
 	g.record(60, activity.Request{Deployment: "old", OutputTokens: 5})
 
@@ -75,8 +79,10 @@ func TestUsageFiles(t *testing.T) {
 func TestCharts(t *testing.T) {
 	g := newGateway(t)
 	for i := range 10 {
-		g.record(i%7, activity.Request{KeyID: fmt.Sprint("key_", i), KeyName: fmt.Sprint("key ", i),
-			InputTokens: 100 * (i + 1)})
+		g.record(i%7, activity.Request{
+			KeyID: fmt.Sprint("key_", i), KeyName: fmt.Sprint("key ", i),
+			InputTokens: 100 * (i + 1),
+		})
 	}
 	page := mainOf(g.page("/console/usage?range=7d&by=key"))
 	_, rest, _ := strings.Cut(page, "<svg")
@@ -101,7 +107,8 @@ func TestCharts(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	want := []block{
-		{"series-0", "one, a: 3 x", .1, 70, .8, 30}, {"series-1", "one, b: 4.5 x", .1, 25, .8, 45},
+		{"series-0", "one, a: 3 x", .1, 70, .8, 30},
+		{"series-1", "one, b: 4.5 x", .1, 25, .8, 45},
 		{"series-0", "three, a: 1 x", 2.1, 90, .8, 10},
 	}
 	if got := c.Blocks(); fmt.Sprint(got) != fmt.Sprint(want) {

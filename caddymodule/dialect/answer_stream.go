@@ -132,8 +132,10 @@ func (s *answerStream) conclude() (o outcome) {
 // Finished implements Stream.
 func (s *answerStream) Finished() bool { return s.finish != finishNone }
 
-// Held implements Stream.
-func (s *answerStream) Held() int64 { return s.buffered() + s.blocks.buffered() + s.encoder.buffered() }
+// Buffered implements Stream.
+func (s *answerStream) Buffered() int64 {
+	return s.buffered() + s.blocks.buffered() + s.encoder.buffered()
+}
 
 // eventBuffer is the output buffer of an encoder.
 type eventBuffer struct{ out []byte }

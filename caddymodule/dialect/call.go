@@ -104,9 +104,9 @@ type Stream interface {
 	// none, ok is false and the usage is an estimate of the answer without the
 	// prompt.
 	Usage() (u Usage, ok bool)
-	// Held returns the number of buffered bytes: incomplete events, and content
+	// Buffered returns the number of buffered bytes: incomplete events, and content
 	// that cannot be sent yet or will be repeated.
-	Held() int64
+	Buffered() int64
 }
 
 // Env is the environment of a call.

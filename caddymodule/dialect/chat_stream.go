@@ -105,8 +105,8 @@ func (s *ChatStream) Finished() bool {
 	return s.complete() && s.o.Choices > 0 && len(s.choices) >= s.o.Choices
 }
 
-// Held implements Stream.
-func (s *ChatStream) Held() int64 {
+// Buffered implements Stream.
+func (s *ChatStream) Buffered() int64 {
 	return s.reader.Held() + s.tools.buffered() + int64(cap(s.out)+cap(s.scratch)+cap(s.envelope))
 }
 

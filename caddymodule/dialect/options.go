@@ -8,9 +8,9 @@ type Gateway interface {
 	// client may not use the model. A decoder calls it once, as soon as the
 	// model is known and before the request is translated.
 	Admit(model string) (compat.Options, *Error)
-	// Hold reserves memory for the translation of n bytes in addition to the
+	// Reserve reserves memory for the translation of n bytes in addition to the
 	// body.
-	Hold(n int64) *Error
+	Reserve(n int64) *Error
 }
 
 // admit calls Gateway.Admit. Without a Gateway, it returns default options.
@@ -26,7 +26,7 @@ func (e *Env) reserve(n int) *Error {
 	if e.Gateway == nil {
 		return nil
 	}
-	return e.Gateway.Hold(int64(n))
+	return e.Gateway.Reserve(int64(n))
 }
 
 // ended reports whether the request's context is done.

@@ -18,7 +18,7 @@ func (o optionsGateway) Admit(model string) (compat.Options, *Error) {
 	return compat.Options(o), nil
 }
 
-func (optionsGateway) Hold(int64) *Error { return nil }
+func (optionsGateway) Reserve(int64) *Error { return nil }
 
 // envWithOptions is testEnv for a deployment with options.
 func envWithOptions(o compat.Options) *Env {

@@ -20,16 +20,24 @@ func TestInstall(t *testing.T) {
 		{"no code", "TO", "", 0, []string{"Installed connector v0.9.0", "!connector pair", "is not in PATH"}},
 		{
 			"no terminal", code + " TO --upstream http://localhost:1234 --config c.json", "", 0,
-			[]string{"connector pair URL " + code + " --config c.json --no-run --upstream http://localhost:1234\n",
-				"service install --config c.json\n", "!\nconnector run"},
+			[]string{
+				"connector pair URL " + code + " --config c.json --no-run --upstream http://localhost:1234\n",
+				"service install --config c.json\n", "!\nconnector run",
+			},
 		},
-		{"service", code + " TO --service -c c.json --name 'my box'", "", 0,
-			[]string{"--no-run --name my box\n", "connector service install --config c.json\n", "!\nconnector run"}},
-		{"no service", code + " TO --config=c.json --no-service", "", 0,
-			[]string{"\nconnector run --config c.json\n", "!service install"}},
+		{
+			"service", code + " TO --service -c c.json --name 'my box'", "", 0,
+			[]string{"--no-run --name my box\n", "connector service install --config c.json\n", "!\nconnector run"},
+		},
+		{
+			"no service", code + " TO --config=c.json --no-service", "", 0,
+			[]string{"\nconnector run --config c.json\n", "!service install"},
+		},
 		{"service fails", code + " --config c.json --service TO", "NO_SERVICE=1", 1, []string{"!\nconnector run"}},
-		{"paired already", code + " TO --config c.json --no-service", "PAIRED=1", 2,
-			[]string{"already paired", "!\nconnector run"}},
+		{
+			"paired already", code + " TO --config c.json --no-service", "PAIRED=1", 2,
+			[]string{"already paired", "!\nconnector run"},
+		},
 		{"flag without value", code + " TO --config", "", 1, []string{"--config needs a value", "!Installed"}},
 		{"code behind flags", "TO --name box " + code, "", 1, []string{"the pairing code comes first", "!Installed"}},
 	} {
@@ -214,9 +222,11 @@ func TestShellcheck(t *testing.T) {
 
 func TestCommands(t *testing.T) {
 	t.Parallel()
-	all := []Archive{{Name: "connector_0.9.0_linux_amd64.tar.gz", System: "linux", Arch: "amd64"},
+	all := []Archive{
+		{Name: "connector_0.9.0_linux_amd64.tar.gz", System: "linux", Arch: "amd64"},
 		{Name: "connector_0.9.0_windows_amd64.zip", System: "windows", Arch: "amd64"},
-		{Name: "connector_0.9.0_darwin_arm64.tar.gz", System: "darwin", Arch: "arm64"}}
+		{Name: "connector_0.9.0_darwin_arm64.tar.gz", System: "darwin", Arch: "arm64"},
+	}
 	public := Site{"https://gw.example.com", "https://gw.example.com/console", "PIN", true}
 	lan := Site{"http://10.0.0.5:8080", "http://10.0.0.5:8080/console", "PIN", false}
 	const upstream = " " + code + " --upstream http://localhost:11434"
@@ -245,14 +255,26 @@ func TestCommands(t *testing.T) {
 				hash(PowerShell(lan, all)), quoted),
 			"connector pair http://10.0.0.5:8080" + upstream + " --pin PIN", "",
 		}},
-		{"only Windows", public, all[1:2],
-			Commands{"", "& ([scriptblock]::Create((irm 'https://gw.example.com/console/install.ps1')))" + quoted,
-				"connector pair https://gw.example.com" + upstream, strings.Replace(onlySome, "%s", "windows/amd64", 1)}},
+		{
+			"only Windows", public, all[1:2],
+			Commands{
+				"", "& ([scriptblock]::Create((irm 'https://gw.example.com/console/install.ps1')))" + quoted,
+				"connector pair https://gw.example.com" + upstream, strings.Replace(onlySome, "%s", "windows/amd64", 1),
+			},
+		},
 		{"no archives", public, nil, Commands{Pair: "connector pair https://gw.example.com" + upstream, Note: howToGet}},
-		{"no console", Site{URL: "https://gw.example.com", Verified: true}, all,
-			Commands{Pair: "connector pair https://gw.example.com" + upstream, Note: howToGet}},
-		{"this machine", Site{URL: "http://localhost:8080"}, nil,
-			Commands{Pair: "connector pair http://localhost:8080" + upstream + " --pin ''", Note: onlyHere + "\n" + howToGet}},
+		{
+			"no console",
+			Site{URL: "https://gw.example.com", Verified: true},
+			all,
+			Commands{Pair: "connector pair https://gw.example.com" + upstream, Note: howToGet},
+		},
+		{
+			"this machine",
+			Site{URL: "http://localhost:8080"},
+			nil,
+			Commands{Pair: "connector pair http://localhost:8080" + upstream + " --pin ''", Note: onlyHere + "\n" + howToGet},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

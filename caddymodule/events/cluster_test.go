@@ -31,8 +31,10 @@ func (l *leading) InContact() bool { return !l.lost.Load() }
 func follow(t *testing.T, kv store.KV, i int, lead *leading, out *recorder) *store.Store {
 	t.Helper()
 	st, err := store.New(storetest.Share(kv),
-		store.Options{Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")),
-			Cluster: lead})
+		store.Options{
+			Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")),
+			Cluster: lead,
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,8 +107,10 @@ func TestConnectorsOfACluster(t *testing.T) {
 		hub := tunnel.NewHub(tunnel.Options{})
 		for i := range gateways {
 			st, err := store.New(storetest.Share(kv),
-				store.Options{Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")),
-					Cluster: &lead[i]})
+				store.Options{
+					Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")),
+					Cluster: &lead[i],
+				})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -66,8 +66,10 @@ func TestEventsOfTheStore(t *testing.T) {
 	if _, err := st.EnableKey(byAnna, store.DefaultAccount, key.ID, false); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]any{"account": "default", "key_id": key.ID, "key_name": "new", "state": "disabled",
-		"changed_by": "anna"}
+	want := map[string]any{
+		"account": "default", "key_id": key.ID, "key_name": "new", "state": "disabled",
+		"changed_by": "anna",
+	}
 	if got := out.events[0].Data; !reflect.DeepEqual(got, want) {
 		t.Errorf("data %v", got)
 	}
@@ -113,8 +115,10 @@ func TestEventsOfTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.expect(t, "a key", eventKeyCreated)
-	nearlyUsed := limits.Crossing{State: limits.State{Limit: limits.TokensPerDay, Of: limits.OfKey, Max: 100, Used: 81},
-		Percent: 80}
+	nearlyUsed := limits.Crossing{
+		State:   limits.State{Limit: limits.TokensPerDay, Of: limits.OfKey, Max: 100, Used: 81},
+		Percent: 80,
+	}
 	s.LimitCrossed(store.DefaultAccount, k.ID, nearlyUsed)
 	if got, want := fmt.Sprint(out.events[0].Data), fmt.Sprint(map[string]any{
 		"account": "default", "key_id": k.ID, "key_name": "ci", "limit": "tokens_per_day", "percent": "80", "used": "81",
@@ -198,8 +202,10 @@ func TestEventsOfDeployments(t *testing.T) {
 // setDeployment sets the deployment m with the only connector.
 func setDeployment(t *testing.T, st *store.Store, model string) {
 	t.Helper()
-	d := store.Deployment{Account: store.DefaultAccount, Name: "m", Connectors: []string{st.Connectors("default")[0].ID},
-		Model: model}
+	d := store.Deployment{
+		Account: store.DefaultAccount, Name: "m", Connectors: []string{st.Connectors("default")[0].ID},
+		Model: model,
+	}
 	if _, err := st.SetDeployment(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}

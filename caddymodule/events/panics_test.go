@@ -47,8 +47,10 @@ func TestPanicOfEvent(t *testing.T) {
 	log.Expect(t, "emitting an event", 1)
 
 	var lost []string
-	w := NewWebhook(WebhookOptions{URL: &url.URL{Scheme: "http", Host: "receiver"}, Logger: log.Logger,
-		Lost: func(reason string, _ int) { lost = append(lost, reason) }})
+	w := NewWebhook(WebhookOptions{
+		URL: &url.URL{Scheme: "http", Host: "receiver"}, Logger: log.Logger,
+		Lost: func(reason string, _ int) { lost = append(lost, reason) },
+	})
 	posts := crashingTransport{make(chan string, 2)}
 	w.client.Transport = posts
 	w.Post("first", "1", nil)

@@ -138,7 +138,7 @@ func (s *sources) onKey(c store.Change) {
 	case c.Was != store.KeyRevoked && c.Removed:
 		s.emitOnce(c, Event{eventKeyRevoked, data})
 	case !c.Removed && known:
-		data["state"], data["changed_by"] = k.State(time.Now()), k.Changer().By()
+		data["state"], data["changed_by"] = k.State(time.Now()), k.Changer().Label()
 		s.emitOnce(c, Event{eventKeyChanged, data})
 	}
 }

@@ -31,8 +31,10 @@ func TestEventsOfUpstreams(t *testing.T) {
 		report := func(reachable bool, names ...string) {
 			states = nil
 			for _, name := range names {
-				states = append(states, tunnel.UpstreamState{Name: name, Server: health.Reported(reachable, nil, false),
-					Since: time.Now()})
+				states = append(states, tunnel.UpstreamState{
+					Name: name, Server: health.Reported(reachable, nil, false),
+					Since: time.Now(),
+				})
 			}
 			e := event
 			e.Reported = true

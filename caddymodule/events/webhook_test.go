@@ -51,8 +51,10 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errors.New("connection refused")
 	}
 	header := http.Header{"Location": {"https://elsewhere.example.com/"}}
-	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader("what it says")),
-		Request: r}, nil
+	return &http.Response{
+		StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader("what it says")),
+		Request: r,
+	}, nil
 }
 
 // newWebhook returns a webhook to a receiver, and the count of its losses.

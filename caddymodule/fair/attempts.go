@@ -12,7 +12,7 @@ import (
 type Delays struct {
 	Free   int           // failures without a delay
 	First  time.Duration // delay after these
-	Most   time.Duration // maximum delay
+	Max    time.Duration // maximum delay
 	Forget time.Duration // after the last failure
 	// Size bounds the entries. A flood displaces the oldest failures, each by a new one.
 	Size int
@@ -56,7 +56,7 @@ func (a *Attempts[K]) Wait(key K, now time.Time) time.Duration {
 		return 0
 	}
 	// More doublings would overflow; these exceed every maximum.
-	delay := min(a.delays.First<<min(doublings, 20), a.delays.Most)
+	delay := min(a.delays.First<<min(doublings, 20), a.delays.Max)
 	return max(0, f.last.Add(delay).Sub(now))
 }
 

@@ -20,7 +20,7 @@ func TestDelays(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				a := NewAttempts[string](Delays{Free: 5, First: time.Second, Most: test.most, Forget: time.Hour, Size: 100})
+				a := NewAttempts[string](Delays{Free: 5, First: time.Second, Max: test.most, Forget: time.Hour, Size: 100})
 				for i, want := range test.want {
 					a.Fail("x", time.Now())
 					if got := a.Wait("x", time.Now()); got != want {
@@ -66,7 +66,7 @@ func seconds(all ...int) []time.Duration {
 
 func TestForgive(t *testing.T) {
 	t.Parallel()
-	a := NewAttempts[string](Delays{Free: 5, First: time.Second, Most: 15 * time.Minute, Forget: time.Hour, Size: 100})
+	a := NewAttempts[string](Delays{Free: 5, First: time.Second, Max: 15 * time.Minute, Forget: time.Hour, Size: 100})
 	now := time.Now()
 	for range 7 {
 		a.Fail("x", now)
@@ -90,7 +90,7 @@ func TestForgive(t *testing.T) {
 // Forgiving some failures does not change the time of the last one.
 func TestForgivenIsNoNewer(t *testing.T) {
 	t.Parallel()
-	a := NewAttempts[string](Delays{Free: 5, First: time.Second, Most: time.Minute, Forget: time.Hour, Size: 2})
+	a := NewAttempts[string](Delays{Free: 5, First: time.Second, Max: time.Minute, Forget: time.Hour, Size: 2})
 	now := time.Now()
 	for _, key := range []string{"x", "x", "y"} {
 		a.Fail(key, now)
@@ -107,7 +107,7 @@ func TestForgivenIsNoNewer(t *testing.T) {
 func TestAttemptsAreBounded(t *testing.T) {
 	t.Parallel()
 	const size = 100
-	a := NewAttempts[int](Delays{Free: 1, First: time.Second, Most: time.Minute, Forget: time.Hour, Size: size})
+	a := NewAttempts[int](Delays{Free: 1, First: time.Second, Max: time.Minute, Forget: time.Hour, Size: size})
 	now := time.Now()
 	a.Fail(-1, now)
 	for i := range size {

@@ -6,7 +6,7 @@ import "net/netip"
 // network shrinks as more networks compete, so another network can always take some.
 // The caller must hold a lock. The zero value has no units.
 type Budget struct {
-	Most int // total
+	Total int // total
 
 	used      int
 	byNetwork map[netip.Prefix]int
@@ -17,7 +17,7 @@ type Budget struct {
 // the networks inside it a third and a quarter. Every network may have one unit as
 // long as any is free.
 func (b *Budget) Take(from Networks, n int) bool {
-	free := b.Most - b.used
+	free := b.Total - b.used
 	if n > free {
 		return false
 	}
@@ -36,8 +36,8 @@ func (b *Budget) Take(from Networks, n int) bool {
 	return true
 }
 
-// Give returns n units that Take took for a client.
-func (b *Budget) Give(from Networks, n int) {
+// Return returns n units that Take took for a client.
+func (b *Budget) Return(from Networks, n int) {
 	b.used -= n
 	for _, p := range from {
 		if b.byNetwork[p] -= n; b.byNetwork[p] == 0 {
@@ -49,5 +49,5 @@ func (b *Budget) Give(from Networks, n int) {
 // Used returns the total number of units taken.
 func (b *Budget) Used() int { return b.used }
 
-// Of returns the number of units that a network has.
-func (b *Budget) Of(p netip.Prefix) int { return b.byNetwork[p] }
+// UsedBy returns the number of units that a network has.
+func (b *Budget) UsedBy(p netip.Prefix) int { return b.byNetwork[p] }

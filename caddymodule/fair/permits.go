@@ -21,11 +21,11 @@ const (
 	maxWaiting = 1024
 )
 
-// Places divides a number of permits among clients. One key may have nearly all of them while the
+// Permits divides a number of permits among clients. One key may have nearly all of them while the
 // other clients send nothing. From 16 permits on, the last eighth goes only to keys that have fewer
 // permits than are free, and half of that eighth only to owners with fewer. A released permit goes to
 // the owner with the fewest, and to its key with the fewest.
-type Places struct {
+type Permits struct {
 	total int
 
 	mu     sync.Mutex
@@ -49,9 +49,9 @@ type shares struct {
 	owner, key *share
 }
 
-// Place is the permit of a request.
-type Place struct {
-	pool *Places
+// Permit is the permit of a request.
+type Permit struct {
+	pool *Permits
 	shares
 }
 
@@ -62,26 +62,26 @@ type placeWaiter struct {
 	ready chan error // buffered; receives nil with the permit, ErrBusy when displaced
 }
 
-// NewPlaces returns a number of free permits.
-func NewPlaces(total int) *Places {
-	return &Places{total: total, owners: make(map[string]*share), keys: make(map[Client]*share)}
+// NewPermits returns a number of free permits.
+func NewPermits(total int) *Permits {
+	return &Permits{total: total, owners: make(map[string]*share), keys: make(map[Client]*share)}
 }
 
 // Enter returns a permit, and waits for it up to d. It fails with ErrBusy or the cause of ctx's end. The
 // caller must call [Place.Leave] once.
-func (p *Places) Enter(ctx context.Context, c Client, d time.Duration) (Place, error) {
+func (p *Permits) Enter(ctx context.Context, c Client, d time.Duration) (Permit, error) {
 	p.mu.Lock()
 	s := p.join(c)
 	if p.free(s) {
 		p.take(s)
 		p.mu.Unlock()
-		return Place{p, s}, nil
+		return Permit{p, s}, nil
 	}
 	path := c.Path()
 	if d <= 0 || p.turns.Len() >= maxWaiting && !p.displace(path) {
 		p.part(s)
 		p.mu.Unlock()
-		return Place{}, ErrBusy
+		return Permit{}, ErrBusy
 	}
 	w := &placeWaiter{shares: s, path: path, ready: make(chan error, 1)}
 	p.turns.Push(path, w)
@@ -90,7 +90,7 @@ func (p *Places) Enter(ctx context.Context, c Client, d time.Duration) (Place, e
 }
 
 // wait waits for w's turn.
-func (p *Places) wait(ctx context.Context, w *placeWaiter, d time.Duration) (Place, error) {
+func (p *Permits) wait(ctx context.Context, w *placeWaiter, d time.Duration) (Permit, error) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	var err error
@@ -109,26 +109,26 @@ func (p *Places) wait(ctx context.Context, w *placeWaiter, d time.Duration) (Pla
 	}
 	p.mu.Unlock()
 	if queued {
-		return Place{}, err
+		return Permit{}, err
 	}
 	permit, err := p.result(w, <-w.ready) // at the same moment
 	if err == nil && ctx.Err() != nil {
 		permit.Leave()
-		return Place{}, context.Cause(ctx)
+		return Permit{}, context.Cause(ctx)
 	}
 	return permit, err
 }
 
 // result returns the result of a wait.
-func (p *Places) result(w *placeWaiter, err error) (Place, error) {
+func (p *Permits) result(w *placeWaiter, err error) (Permit, error) {
 	if err != nil {
-		return Place{}, err
+		return Permit{}, err
 	}
-	return Place{p, w.shares}, nil
+	return Permit{p, w.shares}, nil
 }
 
 // free reports whether a client may take a permit now. The caller holds the lock.
-func (p *Places) free(s shares) bool {
+func (p *Permits) free(s shares) bool {
 	free := p.total - p.taken
 	if free <= 0 || p.total < scarceFrom || free > p.total/scarcePart {
 		return free > 0
@@ -137,7 +137,7 @@ func (p *Places) free(s shares) bool {
 }
 
 // displace removes a waiter for one with this path. The caller holds the lock.
-func (p *Places) displace(path []string) bool {
+func (p *Permits) displace(path []string) bool {
 	w, ok := p.turns.Longest(path)
 	if ok {
 		p.turns.Remove(w.path, w)
@@ -148,14 +148,14 @@ func (p *Places) displace(path []string) bool {
 }
 
 // take takes a permit for a client that has joined. The caller holds the lock.
-func (p *Places) take(s shares) {
+func (p *Permits) take(s shares) {
 	p.taken++
 	s.owner.permits++
 	s.key.permits++
 }
 
 // Leave releases the permit.
-func (l Place) Leave() {
+func (l Permit) Leave() {
 	p := l.pool
 	if p == nil {
 		return
@@ -180,7 +180,7 @@ func (l Place) Leave() {
 }
 
 // join adds a use to the shares of a client, and returns them. The caller holds the lock.
-func (p *Places) join(c Client) shares {
+func (p *Permits) join(c Client) shares {
 	owner, key := p.owners[c.Owner], p.keys[c]
 	if owner == nil {
 		owner = p.unused()
@@ -196,7 +196,7 @@ func (p *Places) join(c Client) shares {
 }
 
 // unused returns a share that nothing uses.
-func (p *Places) unused() *share {
+func (p *Permits) unused() *share {
 	s := p.spare
 	if s == nil {
 		return new(share)
@@ -206,7 +206,7 @@ func (p *Places) unused() *share {
 }
 
 // part removes a use from the shares of a client. The caller holds the lock.
-func (p *Places) part(s shares) {
+func (p *Permits) part(s shares) {
 	if s.owner.uses--; s.owner.uses == 0 {
 		delete(p.owners, s.client.Owner)
 		s.owner.next, p.spare = p.spare, s.owner

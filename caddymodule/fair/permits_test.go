@@ -14,15 +14,15 @@ import (
 // crowd lets clients enter, and records their permits.
 type crowd struct {
 	*testing.T
-	*Places
+	*Permits
 	mu    sync.Mutex
 	order []string // of clients that got a permit after waiting
 	away  []error  // of clients that did not get one
-	has   map[Client][]Place
+	has   map[Client][]Permit
 }
 
 func newCrowd(t *testing.T, total int) *crowd {
-	return &crowd{T: t, Places: NewPlaces(total), has: make(map[Client][]Place)}
+	return &crowd{T: t, Permits: NewPermits(total), has: make(map[Client][]Permit)}
 }
 
 // enter takes up to n permits for a client, without waiting.
@@ -80,11 +80,11 @@ func (c *crowd) empty() {
 	for client, permits := range c.has {
 		c.leave(client.Owner, client.Key, len(permits))
 	}
-	expectEmpty(c.T, c.Places)
+	expectEmpty(c.T, c.Permits)
 }
 
 // expectEmpty expects that no state of clients is left.
-func expectEmpty(t *testing.T, p *Places) {
+func expectEmpty(t *testing.T, p *Permits) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,8 +96,8 @@ func expectEmpty(t *testing.T, p *Places) {
 
 // waiting returns the number of waiters.
 func (c *crowd) waiting() int {
-	c.Places.mu.Lock()
-	defer c.Places.mu.Unlock()
+	c.Permits.mu.Lock()
+	defer c.Permits.mu.Unlock()
 	return c.turns.Len()
 }
 
@@ -210,7 +210,7 @@ func TestFullQueue(t *testing.T) {
 // Concurrent clients never exceed the total, and leave no state.
 func TestPermitsConcurrently(t *testing.T) {
 	const total = 20
-	p := NewPlaces(total)
+	p := NewPermits(total)
 	var all sync.WaitGroup
 	for worker := range 64 {
 		all.Go(func() {
@@ -236,7 +236,7 @@ func TestPermitsConcurrently(t *testing.T) {
 }
 
 func TestPermitsAllocateNothing(t *testing.T) {
-	p := NewPlaces(64)
+	p := NewPermits(64)
 	if n := testing.AllocsPerRun(100, func() {
 		permit, err := p.Enter(t.Context(), Client{"usr_1", "key_1"}, time.Minute)
 		if err != nil {
@@ -249,7 +249,7 @@ func TestPermitsAllocateNothing(t *testing.T) {
 }
 
 func BenchmarkPermits(b *testing.B) {
-	p := NewPlaces(1024)
+	p := NewPermits(1024)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {

@@ -14,11 +14,11 @@ var ErrBusy = errors.New("too many clients at a time")
 
 // Limits are the limits of a semaphore.
 type Limits struct {
-	Permits  int           // at a time
-	Reserved int           // slots that each lane leaves for the other one
-	Waiting  int           // waiters per lane
-	Wait     time.Duration // maximum wait for a slot
-	Hold     time.Duration // after which a slot is released automatically; 0: never
+	Slots   int           // at a time
+	Spare   int           // slots that each lane leaves for the other one
+	Waiting int           // waiters per lane
+	Wait    time.Duration // maximum wait for a slot
+	MaxTime time.Duration // after which a slot is released automatically; 0: never
 }
 
 // Semaphore bounds how many clients do something costly at a time. Known clients do
@@ -52,8 +52,8 @@ type waiter struct {
 	inside bool
 }
 
-// Permit lasts until Release, or for [Limits.Hold].
-type Permit struct {
+// Slot lasts until Release, or for [Limits.Hold].
+type Slot struct {
 	semaphore *Semaphore
 	lane      *lane
 	released  bool
@@ -64,13 +64,13 @@ type Permit struct {
 func NewSemaphore(l Limits) *Semaphore {
 	s := &Semaphore{limits: l}
 	for i := range s.lanes {
-		s.lanes[i].waiting.Most = l.Waiting
+		s.lanes[i].waiting.Total = l.Waiting
 	}
 	return s
 }
 
 // Acquire waits for a slot. It returns ErrBusy or the cause of ctx's end.
-func (s *Semaphore) Acquire(ctx context.Context, from Networks, isKnown bool) (*Permit, error) {
+func (s *Semaphore) Acquire(ctx context.Context, from Networks, isKnown bool) (*Slot, error) {
 	w, err := s.enqueue(from, isKnown)
 	if err != nil {
 		return nil, err
@@ -106,21 +106,21 @@ func (s *Semaphore) enqueue(from Networks, isKnown bool) (*waiter, error) {
 
 // settle ends a wait. A waiter that was called gets its slot, even if it gave up
 // at the same moment.
-func (s *Semaphore) settle(w *waiter, gaveUp error) (*Permit, error) {
+func (s *Semaphore) settle(w *waiter, gaveUp error) (*Slot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case w.inside:
-		p := &Permit{semaphore: s, lane: w.lane}
-		if s.limits.Hold > 0 {
-			p.timer = time.AfterFunc(s.limits.Hold, p.Release)
+		p := &Slot{semaphore: s, lane: w.lane}
+		if s.limits.MaxTime > 0 {
+			p.timer = time.AfterFunc(s.limits.MaxTime, p.Release)
 		}
 		return p, nil
 	case s.closed:
 		return nil, ErrBusy
 	}
 	w.lane.queue.Remove(w.from, w)
-	w.lane.waiting.Give(w.from, 1)
+	w.lane.waiting.Return(w.from, 1)
 	return nil, gaveUp
 }
 
@@ -128,10 +128,10 @@ func (s *Semaphore) settle(w *waiter, gaveUp error) (*Permit, error) {
 func (s *Semaphore) call() {
 	for _, i := range []int{known, strangers} {
 		l := &s.lanes[i]
-		for l.queue.Len() > 0 && l.inside < s.limits.Permits-s.limits.Reserved &&
-			s.lanes[known].inside+s.lanes[strangers].inside < s.limits.Permits {
+		for l.queue.Len() > 0 && l.inside < s.limits.Slots-s.limits.Spare &&
+			s.lanes[known].inside+s.lanes[strangers].inside < s.limits.Slots {
 			w := l.queue.Pop()
-			l.waiting.Give(w.from, 1)
+			l.waiting.Return(w.from, 1)
 			l.inside++
 			w.inside = true
 			close(w.called)
@@ -173,7 +173,7 @@ func (s *Semaphore) Close() {
 }
 
 // Release returns the slot. Later calls have no effect.
-func (p *Permit) Release() {
+func (p *Slot) Release() {
 	p.semaphore.mu.Lock()
 	defer p.semaphore.mu.Unlock()
 	if p.released {

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-var testLimits = Limits{Permits: 4, Reserved: 1, Waiting: 60, Wait: 8 * time.Second, Hold: 5 * time.Second}
+var testLimits = Limits{Slots: 4, Spare: 1, Waiting: 60, Wait: 8 * time.Second, MaxTime: 5 * time.Second}
 
 // take takes n slots at once.
-func take(t *testing.T, s *Semaphore, n int, host string, isKnown bool) []*Permit {
+func take(t *testing.T, s *Semaphore, n int, host string, isKnown bool) []*Slot {
 	t.Helper()
-	slots := make([]*Permit, n)
+	slots := make([]*Slot, n)
 	for i := range slots {
 		var err error
 		if slots[i], err = s.Acquire(t.Context(), Parse(host), isKnown); err != nil {
@@ -27,12 +27,12 @@ func take(t *testing.T, s *Semaphore, n int, host string, isKnown bool) []*Permi
 // arrivals are the names of clients with a slot, and the errors of the others.
 type arrivals struct {
 	in    chan string
-	slots chan *Permit // of these clients, in the same order
+	slots chan *Slot // of these clients, in the same order
 	away  chan error
 }
 
 func newArrivals() *arrivals {
-	return &arrivals{make(chan string, 200), make(chan *Permit, 200), make(chan error, 200)}
+	return &arrivals{make(chan string, 200), make(chan *Slot, 200), make(chan error, 200)}
 }
 
 func (a *arrivals) wait(ctx context.Context, s *Semaphore, host string, isKnown bool, name string) {
@@ -128,7 +128,7 @@ func TestKnownClientsDoNotWaitForStrangers(t *testing.T) {
 			t.Error("a known client waits")
 		}
 		a.wait(t.Context(), s, "10.0.2.1", true, "known 2")
-		time.Sleep(testLimits.Hold)
+		time.Sleep(testLimits.MaxTime)
 		synctest.Wait()
 		in := make(map[string]int)
 		for range len(a.in) {

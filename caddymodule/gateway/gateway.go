@@ -121,7 +121,8 @@ func (g *Gateway) Backend() (*serve.Backend, error) {
 
 // ChooseTunnel is [tunnel.Hub.WaitAny] for requests.
 func (g *Gateway) ChooseTunnel(ctx context.Context, connectors []string, target tunnel.Target, tried []serve.Tunnel,
-	wait time.Duration) (serve.Tunnel, error) {
+	wait time.Duration,
+) (serve.Tunnel, error) {
 	hub, err := g.Listener.Hub()
 	if err != nil { // this configuration is starting or has been unloaded
 		return nil, tunnel.ErrOffline
@@ -129,10 +130,11 @@ func (g *Gateway) ChooseTunnel(ctx context.Context, connectors []string, target 
 	return hub.WaitAny(ctx, connectors, target, sessions(tried), wait)
 }
 
-// ReserveTunnel is [tunnel.Reserve] for requests.
+// ReserveTunnel is [tunnel.AwaitPermit] for requests.
 func (g *Gateway) ReserveTunnel(ctx context.Context, full []serve.Tunnel, c fair.Client,
-	wait time.Duration) (serve.Reserved, error) {
-	return tunnel.Reserve(ctx, sessions(full), c, wait)
+	wait time.Duration,
+) (serve.PermittedTunnel, error) {
+	return tunnel.AwaitPermit(ctx, sessions(full), c, wait)
 }
 
 // sessions returns the sessions that ChooseTunnel has returned as tunnels.
@@ -161,7 +163,7 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 	}
 	o := manage.Options{
 		Store: s.Store, Tunnels: managedTunnels{hub}, Endpoint: g.Endpoint,
-		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Limits: s.Queues.LookAt, Admit: s.AdmitConsole,
+		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Limits: s.Queues.Usage, Admit: s.AdmitConsole,
 		ApplyIdentity: func(ctx context.Context) error { return g.Listener.applyIdentity(ctx, s.Store) },
 		Build:         g.Build, Folder: g.Connectors, Logger: g.Logger,
 	}

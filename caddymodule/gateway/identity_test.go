@@ -29,7 +29,7 @@ func TestIdentitySwitch(t *testing.T) {
 	var listener *Listener
 	var s *Services
 	start := func() func() {
-		handle := NewStore(Place{Path: path}, slog.New(slog.DiscardHandler), Counters{})
+		handle := NewStore(StoreConfig{Path: path}, slog.New(slog.DiscardHandler), Counters{})
 		var err error
 		if s, err = handle.Get(); err != nil {
 			t.Fatal(err)

@@ -58,7 +58,7 @@ func (l *Listener) Hub() (*tunnel.Hub, error) {
 // start activates g's configuration, and starts the hub if it is not running.
 func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 	options := tunnel.Options{
-		Authenticate: authenticateWith(s.Store), Known: knownTo(s.Store), Preauthenticate: s.Store.MatchConnector,
+		Authenticate: authenticateWith(s.Store), Exists: knownTo(s.Store), Preauthenticate: s.Store.MatchConnector,
 		Pairing: s.Pairing, Rotation: s.Rotation, Offer: g.Offer,
 		Logger: g.Logger, Version: version.Number(),
 	}
@@ -192,7 +192,7 @@ func authenticateWith(st *store.Store) tunnel.Authenticate {
 		c, err := st.AuthenticateConnector(id, secret)
 		if err != nil {
 			// Another gateway may have just created it, and a refusal is final.
-			if err = st.LookAgain(ctx); err == nil {
+			if err = st.Refresh(ctx); err == nil {
 				c, err = st.AuthenticateConnector(id, secret)
 			}
 		}

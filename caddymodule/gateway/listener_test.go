@@ -20,7 +20,7 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 		return &Gateway{Configuration: Configuration{Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}}
 	}
 	open := func(name string) *Services {
-		handle := NewStore(Place{Path: filepath.Join(t.TempDir(), name)}, slog.New(slog.DiscardHandler), Counters{})
+		handle := NewStore(StoreConfig{Path: filepath.Join(t.TempDir(), name)}, slog.New(slog.DiscardHandler), Counters{})
 		st, err := handle.Get()
 		if err != nil {
 			t.Fatal(err)

@@ -42,8 +42,8 @@ type Counters struct {
 	Waited       func(took time.Duration, confirmed bool) // see JoinOptions
 }
 
-// Place configures how a store is opened.
-type Place struct {
+// StoreConfig configures how a store is opened.
+type StoreConfig struct {
 	// Path is the database file. In a cluster it has the records of this gateway alone.
 	Path string
 	// Shared opens the KV that the gateways of a cluster share. It is nil if the gateway is alone.
@@ -57,7 +57,7 @@ type Place struct {
 }
 
 // open opens the store, and joins the cluster if there is one.
-func (c Place) open(o JoinOptions) (st *store.Store, cluster Cluster, err error) {
+func (c StoreConfig) open(o JoinOptions) (st *store.Store, cluster Cluster, err error) {
 	if err := os.MkdirAll(filepath.Dir(c.Path), 0o700); err != nil {
 		return nil, nil, fmt.Errorf("creating the storage directory: %w", err)
 	}
@@ -83,7 +83,7 @@ type Store struct {
 	Terminal bool        // Messages is a terminal, not a journal or a file
 	Welcomed atomic.Bool // the welcome message was printed
 
-	config   Place
+	config   StoreConfig
 	logger   *slog.Logger
 	counters Counters
 	open     atomic.Pointer[Services]
@@ -98,9 +98,11 @@ type Store struct {
 var errStoreClosed = errors.New("the store was closed together with its configuration")
 
 // NewStore returns a store, which is not open yet.
-func NewStore(config Place, logger *slog.Logger, counters Counters) *Store {
-	return &Store{config: config, logger: logger, counters: counters, Messages: os.Stderr,
-		Terminal: term.IsTerminal(int(os.Stderr.Fd()))}
+func NewStore(config StoreConfig, logger *slog.Logger, counters Counters) *Store {
+	return &Store{
+		config: config, logger: logger, counters: counters, Messages: os.Stderr,
+		Terminal: term.IsTerminal(int(os.Stderr.Fd())),
+	}
 }
 
 // Options returns the Options of the store's configuration.

@@ -17,7 +17,7 @@ import (
 // wants it would be refused.
 func TestStoreStaysClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.db")
-	handle := NewStore(Place{Path: path}, slog.New(slog.DiscardHandler), Counters{})
+	handle := NewStore(StoreConfig{Path: path}, slog.New(slog.DiscardHandler), Counters{})
 	before, err := handle.Get()
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestStoreStaysClosed(t *testing.T) {
 	if _, ok := after.Store.Account(store.DefaultAccount); !ok {
 		t.Error("the closed store has lost its view")
 	}
-	next := NewStore(Place{Path: path}, slog.New(slog.DiscardHandler), Counters{})
+	next := NewStore(StoreConfig{Path: path}, slog.New(slog.DiscardHandler), Counters{})
 	if _, err := next.Get(); err != nil {
 		t.Fatalf("the next configuration: %v", err)
 	}
@@ -43,7 +43,8 @@ func TestStoreStaysClosed(t *testing.T) {
 }
 
 func TestStoreNeverOpened(t *testing.T) {
-	handle := NewStore(Place{Path: filepath.Join(t.TempDir(), "gateway.db")}, slog.New(slog.DiscardHandler), Counters{})
+	handle := NewStore(StoreConfig{Path: filepath.Join(t.TempDir(), "gateway.db")}, slog.New(slog.DiscardHandler),
+		Counters{})
 	if err := handle.Destruct(); err != nil {
 		t.Fatal(err)
 	}

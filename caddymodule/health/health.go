@@ -70,9 +70,9 @@ func (s Server) Lacks(model string) bool {
 // Canonical returns the canonical form of a model name.
 func Canonical(model string) string { return strings.TrimSuffix(strings.ToLower(model), ":latest") }
 
-// OfWay returns the state of one route to a model. online reports whether the
+// RouteState returns the state of one route to a model. online reports whether the
 // connector is online, routed whether it has the upstream.
-func OfWay(online, routed bool, server Server, model string) State {
+func RouteState(online, routed bool, server Server, model string) State {
 	switch {
 	case !online:
 		return Offline
@@ -87,9 +87,9 @@ func OfWay(online, routed bool, server Server, model string) State {
 	}
 }
 
-// Of returns the state of a model with these routes, and how many of them are
+// ModelState returns the state of a model with these routes, and how many of them are
 // available.
-func Of(routes []State) (state State, available int) {
+func ModelState(routes []State) (state State, available int) {
 	state = Offline
 	for _, route := range routes {
 		if route == Available {

@@ -20,14 +20,17 @@ func TestOfWay(t *testing.T) {
 		{"model renamed away", true, true, lists("z", "Other", "a"), "m", ModelMissing},
 		{"an empty list", true, true, lists([]string{}...), "m", ModelMissing},
 		{"a server without a list", true, true, Server{Known: true, Reachable: true}, "m", Available},
-		{"a list that was cut, or is not binding", true, true,
-			Server{Known: true, Reachable: true, Models: []string{"a"}, Open: true}, "m", Available},
+		{
+			"a list that was cut, or is not binding", true, true,
+			Server{Known: true, Reachable: true, Models: []string{"a"}, Open: true},
+			"m", Available,
+		},
 		{"the tag left out", true, true, lists("llama3:latest"), "llama3", Available},
 		{"the tag added", true, true, lists("llama3"), "llama3:latest", Available},
 		{"another tag", true, true, lists("llama3:8b"), "llama3", ModelMissing},
 		{"another letter case", true, true, lists("Qwen/Qwen3-8B"), "qwen/qwen3-8b", Available},
 	} {
-		if got := OfWay(tt.online, tt.routed, tt.server, tt.model); got != tt.want {
+		if got := RouteState(tt.online, tt.routed, tt.server, tt.model); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
@@ -50,7 +53,7 @@ func TestOf(t *testing.T) {
 		{[]State{UpstreamMissing, Offline}, UpstreamMissing, 0, "upstream missing"},
 		{[]State{Offline, Offline}, Offline, 0, "offline"},
 	} {
-		state, available := Of(tt.ways)
+		state, available := ModelState(tt.ways)
 		if state != tt.want || available != tt.available {
 			t.Errorf("%v: %s with %d, want %s with %d", tt.ways, state, available, tt.want, tt.available)
 		}

@@ -18,7 +18,7 @@ func ParseAmount(text string) (n int, ok bool) {
 	}
 	factor := map[string]int{"": 1, "k": 1e3, "m": 1e6, "g": 1e9}[strings.ToLower(parts[2])]
 	n, err := strconv.Atoi(strings.NewReplacer("_", "", ",", "", " ", "", "\u00a0", "", "\u202f", "").Replace(parts[1]))
-	if err != nil || n > Most/factor {
+	if err != nil || n > MaxLimit/factor {
 		return 0, false
 	}
 	return n * factor, true

@@ -181,7 +181,7 @@ const (
 // quotaTokens returns the tokens that a request reserves of the limits per day and month: its expected
 // usage, or its largest possible usage once little is left.
 func (l *Level) quotaTokens(c Cost, expected int64) int64 {
-	output := min(c.Output, Most)
+	output := min(c.Output, MaxLimit)
 	if output <= 0 {
 		output = max(l.largest, unboundedOutput)
 	}
@@ -206,8 +206,10 @@ func (l *Level) quotaTokens(c Cost, expected int64) int64 {
 // take reserves a request.
 func (l *Level) take(c Cost) part {
 	expected := l.tokens(c)
-	p := part{level: l, requests: 1, tokens: l.quotaTokens(c, expected),
-		bucket: min(expected, int64(l.limits.TokensPerMinute))}
+	p := part{
+		level: l, requests: 1, tokens: l.quotaTokens(c, expected),
+		bucket: min(expected, int64(l.limits.TokensPerMinute)),
+	}
 	l.open++
 	l.lastUsed = l.requests.refilled
 	l.requests.take(p.requests)

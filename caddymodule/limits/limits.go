@@ -78,8 +78,8 @@ func (s State) Reset() time.Duration { return time.Duration(s.ResetMillis) * tim
 // PerMinute reports whether it is a limit per minute.
 func (s State) PerMinute() bool { return s.Limit == RequestsPerMinute || s.Limit == TokensPerMinute }
 
-// Look has the states of the limits of a key and its account, and the usage of the key.
-type Look struct {
+// Usage has the states of the limits of a key and its account, and the usage of the key.
+type Usage struct {
 	States     []State
 	Day, Month Sums // of ended requests
 }
@@ -124,7 +124,8 @@ type part struct {
 // after wait, which is at most maxWait. If it fails, it may succeed after the refusal's time.
 // The refusal has no States. The last level must be that of the key.
 func Reserve(now time.Time, cost Cost, maxWait time.Duration,
-	levels ...*Level) (r Reservation, wait time.Duration, refused *Refusal) {
+	levels ...*Level,
+) (r Reservation, wait time.Duration, refused *Refusal) {
 	only := levels[len(levels)-1].open == 0
 	for _, l := range levels {
 		l.advance(now)

@@ -21,7 +21,8 @@ func level(of string, l limits.UsageLimits) *limits.Level {
 
 // expect reserves, and checks the wait or the refusal.
 func expect(t *testing.T, what string, now time.Time, cost limits.Cost, want string, wait time.Duration,
-	l ...*limits.Level) limits.Reservation {
+	l ...*limits.Level,
+) limits.Reservation {
 	t.Helper()
 	r, due, refused := limits.Reserve(now, cost, 15*time.Second, l...)
 	got := ""
@@ -137,8 +138,10 @@ func TestOverMidnight(t *testing.T) {
 		t.Errorf("once they have ended: %+v, %+v", day, month)
 	}
 	for _, s := range key.AppendStates(nil, morning) {
-		if s.Used != map[string]int64{limits.RequestsPerDay: 1, limits.TokensPerDay: 300,
-			limits.TokensPerMonth: 300}[s.Limit] {
+		if s.Used != map[string]int64{
+			limits.RequestsPerDay: 1, limits.TokensPerDay: 300,
+			limits.TokensPerMonth: 300,
+		}[s.Limit] {
 			t.Errorf("a state with reservations: %+v", s)
 		}
 	}
@@ -159,13 +162,19 @@ func TestLittleLeft(t *testing.T) {
 		"a small one":         {limits.UsageLimits{TokensPerDay: 600}, limits.Cost{Input: 5, Output: 40}, 10},
 		"an unbounded answer": {limits.UsageLimits{TokensPerDay: 30_000}, limits.Cost{Input: 5}, 8},
 		"a number beyond all": {limits.UsageLimits{TokensPerDay: 600}, limits.Cost{Input: 5, Output: 1 << 62}, 2},
-		"much is left": {limits.UsageLimits{TokensPerDay: 1_000_000},
-			limits.Cost{Input: 5, Output: 10_000}, attempts},
+		"much is left": {
+			limits.UsageLimits{TokensPerDay: 1_000_000},
+			limits.Cost{Input: 5, Output: 10_000},
+			attempts,
+		},
 		"many at a time":         {limits.UsageLimits{TokensPerDay: 200_000}, limits.Cost{Input: 5, Output: 10_000}, 25},
 		"many without a bound":   {limits.UsageLimits{TokensPerMonth: 100_000}, limits.Cost{Input: 5}, 34},
 		"much is left, no bound": {limits.UsageLimits{TokensPerDay: 1_000_000}, limits.Cost{Input: 5}, attempts},
-		"no limit of tokens": {limits.UsageLimits{RequestsPerDay: 1000},
-			limits.Cost{Input: 5, Output: 10_000}, attempts},
+		"no limit of tokens": {
+			limits.UsageLimits{RequestsPerDay: 1000},
+			limits.Cost{Input: 5, Output: 10_000},
+			attempts,
+		},
 		"more than all of a small": {limits.UsageLimits{TokensPerDay: 200}, limits.Cost{Input: 5, Output: 10_000}, 1},
 	} {
 		key, account := level(limits.OfKey, limits.UsageLimits{}), level(limits.OfAccount, c.of)

@@ -25,8 +25,8 @@ func (l UsageLimits) HasQuota() bool {
 	return l.RequestsPerDay > 0 || l.TokensPerDay > 0 || l.TokensPerMonth > 0 || l.SecondsPerDay > 0
 }
 
-// Most is the largest value of a limit.
-const Most = 2_000_000_000
+// MaxLimit is the largest value of a limit.
+const MaxLimit = 2_000_000_000
 
 // fields are the limits with their names in JSON.
 var fields = []struct {

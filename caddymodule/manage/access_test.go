@@ -29,10 +29,14 @@ var accesses = map[string]access{
 	"GET /status":    {path: "/status", noAccount: true},
 	"GET /checklist": {path: "/checklist"},
 	"GET /identity":  {path: "/identity", noAccount: true, operators: true},
-	"POST /identity/rotate": {path: "/identity/rotate", body: map[string]string{}, noAccount: true,
-		operators: true},
-	"POST /identity/cancel": {path: "/identity/cancel", body: map[string]string{}, noAccount: true,
-		operators: true},
+	"POST /identity/rotate": {
+		path: "/identity/rotate", body: map[string]string{}, noAccount: true,
+		operators: true,
+	},
+	"POST /identity/cancel": {
+		path: "/identity/cancel", body: map[string]string{}, noAccount: true,
+		operators: true,
+	},
 	"GET /backup":                  {path: "/backup", noAccount: true, operators: true},
 	"GET /keys":                    {path: "/keys"},
 	"POST /keys":                   {path: "/keys", body: map[string]string{"name": "new"}},
@@ -56,16 +60,20 @@ var accesses = map[string]access{
 	"POST /pairings/deny":          {path: "/pairings/deny", body: map[string]string{"pairing": "{pairing}"}},
 	"GET /offers":                  {path: "/offers"},
 	"GET /deployments":             {path: "/deployments"},
-	"PUT /deployments/{name}": {path: "/deployments/mine-deployment",
-		body: map[string]string{"connector": "mine-connector"}},
+	"PUT /deployments/{name}": {
+		path: "/deployments/mine-deployment",
+		body: map[string]string{"connector": "mine-connector"},
+	},
 	"DELETE /deployments/{name}":    {path: "/deployments/mine-deployment"},
 	"POST /deployments/{name}/test": {path: "/deployments/mine-deployment/test", body: map[string]string{}},
 	"GET /activity":                 {path: "/activity"},
 	"GET /usage":                    {path: "/usage"},
 	"GET /audit":                    {path: "/audit"},
 	"GET /users":                    {path: "/users"},
-	"POST /users": {path: "/users",
-		body: map[string]string{"name": "new", "password": "long enough for this"}},
+	"POST /users": {
+		path: "/users",
+		body: map[string]string{"name": "new", "password": "long enough for this"},
+	},
 	"PATCH /users/{id}":              {path: "/users/{second}", body: map[string]string{"role": "viewer"}},
 	"DELETE /users/{id}":             {path: "/users/{second}"},
 	"POST /users/{id}/recovery-link": {path: "/users/{second}/recovery-link", body: map[string]string{}},
@@ -79,15 +87,19 @@ var accesses = map[string]access{
 	"GET /sessions":                  {path: "/sessions", noAccount: true, users: true},
 	"DELETE /sessions":               {path: "/sessions", noAccount: true, users: true},
 	"DELETE /sessions/{id}":          {path: "/sessions/{session}", noAccount: true, users: true},
-	"POST /sessions/confirm": {path: "/sessions/confirm", body: map[string]string{"password": password},
-		noAccount: true, users: true},
+	"POST /sessions/confirm": {
+		path: "/sessions/confirm", body: map[string]string{"password": password},
+		noAccount: true, users: true,
+	},
 	"GET /edges":                 {path: "/edges", noAccount: true},
 	"DELETE /edges/{name}":       {path: "/edges/edge-b?stopped=true", noAccount: true},
 	"POST /edges/{name}/drain":   {path: "/edges/edge-b/drain", body: map[string]string{}, noAccount: true},
 	"POST /edges/{name}/undrain": {path: "/edges/edge-b/undrain", body: map[string]string{}, noAccount: true},
 	"GET /accounts":              {path: "/accounts", noAccount: true, operators: true},
-	"POST /accounts": {path: "/accounts", body: map[string]string{"id": "third"}, noAccount: true,
-		operators: true},
+	"POST /accounts": {
+		path: "/accounts", body: map[string]string{"id": "third"}, noAccount: true,
+		operators: true,
+	},
 	"PATCH /accounts/{id}":  {path: "/accounts/empty", body: map[string]string{}, noAccount: true, operators: true},
 	"DELETE /accounts/{id}": {path: "/accounts/empty", noAccount: true, operators: true},
 }
@@ -141,8 +153,10 @@ func newWorld(t *testing.T) *world {
 	must(err)
 	token, err := g.service.CreateToken(ctx, manage.CreateToken{Name: "mine-token"})
 	must(err)
-	g.activity.Record("default", activity.Request{ID: "req_mine", Time: time.Now(), Deployment: "mine-deployment",
-		Status: 200})
+	g.activity.Record("default", activity.Request{
+		ID: "req_mine", Time: time.Now(), Deployment: "mine-deployment",
+		Status: 200,
+	})
 	for name, id := range map[string]string{
 		"key": key.ID, "spare": spare.ID, "connector": home.info.Connector, "code": pairing.Code, "pairing": pairing.ID,
 		"invitation": invitation.ID, "token": token.ID, "user": w.mine.User, "second": second.User, "session": w.mine.Session,
@@ -184,8 +198,10 @@ func (w *world) request(caller manage.Caller, route string, account string) (sta
 func (w *world) records() string {
 	w.t.Helper()
 	var all strings.Builder
-	for _, list := range []string{"keys", "connectors", "deployments", "pairings", "users", "invitations", "tokens",
-		"sessions", "activity", "usage"} {
+	for _, list := range []string{
+		"keys", "connectors", "deployments", "pairings", "users", "invitations", "tokens",
+		"sessions", "activity", "usage",
+	} {
 		answer := w.doAs(w.mine, "GET", "/"+list, "")
 		if answer.Code != 200 {
 			w.t.Fatalf("GET /%s: %d %s", list, answer.Code, answer.Body)

@@ -14,7 +14,8 @@ import (
 
 // audited returns the operations in the audit list, newest first.
 func audited(t *testing.T, g *gateway, caller manage.Caller,
-	query string) (operations []string, list []store.Operation) {
+	query string,
+) (operations []string, list []store.Operation) {
 	t.Helper()
 	answer := g.doAs(caller, "GET", "/audit"+query, "")
 	if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || answer.Code != http.StatusOK {
@@ -41,8 +42,10 @@ func TestAuditList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := manage.Caller{Account: "default", User: anna.User, Name: anna.Name, Token: token.ID, TokenName: "ci",
-		Rights: token.Rights, From: "203.0.113.8"}
+	program := manage.Caller{
+		Account: "default", User: anna.User, Name: anna.Name, Token: token.ID, TokenName: "ci",
+		Rights: token.Rights, From: "203.0.113.8",
+	}
 	g.doAs(program, "DELETE", "/keys/laptop", "")
 	g.doAs(olga, "POST", "/keys", `{"name":"theirs"}`)
 	root := manage.Caller{Name: "admin endpoint", Operator: true, From: "unix socket"}
@@ -123,8 +126,10 @@ func TestAuditDetails(t *testing.T) {
 	want := []map[string]string{
 		{"note": strings.Repeat("x", 120) + "… → null"},
 		{"note": "for Bob → " + strings.Repeat("x", 120) + "…"},
-		{"expires_at": "2030-01-01T00:00:00Z → none", "allowed_ips": "10.0.0.0/8, 192.0.2.1/32 → none",
-			"limits.tokens_per_day": "900 → none"},
+		{
+			"expires_at": "2030-01-01T00:00:00Z → none", "allowed_ips": "10.0.0.0/8, 192.0.2.1/32 → none",
+			"limits.tokens_per_day": "900 → none",
+		},
 		{
 			"name": "laptop → desk", "note": "for Bob", "expires_at": "2030-01-01T00:00:00Z",
 			"allowed_ips":           "10.0.0.0/8, 192.0.2.1/32",

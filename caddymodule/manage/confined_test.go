@@ -142,8 +142,10 @@ func TestManualHasAllRoutes(t *testing.T) {
 		// For methods other than GET, curl needs an option.
 		line := regexp.MustCompile(`(?m)^curl .*(/console/api|/model_gateway)` + path).FindString(section)
 		method, _, _ := strings.Cut(route, " ")
-		call := map[string]string{"PATCH": "curl -X PATCH --json ", "GET": "curl ", "POST": "curl --json ",
-			"PUT": "curl -X PUT --json ", "DELETE": "curl -X DELETE "}[method]
+		call := map[string]string{
+			"PATCH": "curl -X PATCH --json ", "GET": "curl ", "POST": "curl --json ",
+			"PUT": "curl -X PUT --json ", "DELETE": "curl -X DELETE ",
+		}[method]
 		if !strings.HasPrefix(line, call) || method == "GET" && strings.Contains(line, "json") {
 			t.Errorf("docs/api.md does not show how %s is called by curl: %q", route, line)
 		}

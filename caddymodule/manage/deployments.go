@@ -76,7 +76,8 @@ type DeploymentFields struct {
 // SetDeployment creates a deployment or changes its fields. edit gets them as they are, but without connectors: those
 // stay unless it sets others. New requests use the new route; running ones finish on the old one.
 func (s *Service) SetDeployment(ctx context.Context, name string,
-	edit func(*DeploymentFields) error) (Deployment, error) {
+	edit func(*DeploymentFields) error,
+) (Deployment, error) {
 	return change(ctx, s, func(account string) (Deployment, write, error) {
 		var given DeploymentFields
 		if err := edit(&given); err != nil {
@@ -89,8 +90,10 @@ func (s *Service) SetDeployment(ctx context.Context, name string,
 		var before fields
 		d, err := s.store.EditDeployment(ctx, account, name, func(d *store.Deployment) error {
 			before = fieldsOf(d)
-			f := DeploymentFields{Upstream: d.Upstream, Model: d.Model, Kind: d.Kind, MaxConcurrency: d.MaxConcurrency,
-				Options: d.Options}
+			f := DeploymentFields{
+				Upstream: d.Upstream, Model: d.Model, Kind: d.Kind, MaxConcurrency: d.MaxConcurrency,
+				Options: d.Options,
+			}
 			err := edit(&f)
 			d.Upstream, d.Model, d.Kind, d.MaxConcurrency, d.Options = f.Upstream, f.Model, f.Kind, f.MaxConcurrency, f.Options
 			if len(connectors) > 0 {
@@ -174,7 +177,7 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 		l := Leg{ID: id, Name: c.Name, State: health.Offline}
 		if info, online := live[id]; online {
 			info.Name = c.Name
-			way := info.Way(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+			way := info.DeploymentRoute(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
 			l.State, l.Upstream, l.Model = way.State, way.Upstream, way.Model
 			v.Warning = cmp.Or(v.Warning, warning(c.Name, way))
 		} else if at := c.LastSeenAt; at != nil && (v.OfflineSince == nil || v.OfflineSince.Before(*at)) {
@@ -182,7 +185,7 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 		}
 		ways[i], v.Through = l.State, append(v.Through, l)
 	}
-	if v.State, v.Available = health.Of(ways); v.State != health.Offline {
+	if v.State, v.Available = health.ModelState(ways); v.State != health.Offline {
 		v.OfflineSince = nil
 	}
 	return v
@@ -190,7 +193,7 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 
 // warning returns the problem of a route through an online connector, and the fix;
 // "" without a problem.
-func warning(connector string, way tunnel.Way) string {
+func warning(connector string, way tunnel.DeploymentRoute) string {
 	switch way.State {
 	case health.UpstreamMissing:
 		return strings.TrimPrefix(way.Problem.Error(), tunnel.ErrNoRoute.Error()+": ")

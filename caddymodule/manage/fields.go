@@ -19,8 +19,8 @@ import (
 //	flag      the name of the flag, if it is not the one of json with dashes; "-": there is no flag
 //	editflag  the name of the flag of commands that change a record, if it differs
 //	default   the default of the flag
-//	format    of the flag: "duration": a text that is a duration, such as 24h, also 30d; "days": a number of days, such as
-//	          30d, 0 as never; "list": words, separated by commas; "true": a text that is "true" or absent
+//	format    how the flag writes the value: "duration": such as 24h or 30d; "days": a number of days, such as 30d, or
+//	          never, which is 0; "list": words, separated by commas; "true": the flag has no value
 type Field struct {
 	Name, Need, Null, Help, FlagHelp, Flag, Default, Format string
 

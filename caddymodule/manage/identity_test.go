@@ -58,8 +58,10 @@ func TestIdentityMissing(t *testing.T) {
 	for _, m := range status.Missing {
 		got[m.Name] = m.Reason
 	}
-	want := map[string]string{"old": "its program is too old; upgrade it", "waiting": "it has not answered yet",
-		"failed": "read-only", "offline": "it is offline"}
+	want := map[string]string{
+		"old": "its program is too old; upgrade it", "waiting": "it has not answered yet",
+		"failed": "read-only", "offline": "it is offline",
+	}
 	for name, reason := range want {
 		if got[name] != reason || len(got) != len(want) {
 			t.Errorf("%s: %q of %v", name, got[name], got)

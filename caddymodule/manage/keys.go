@@ -37,16 +37,20 @@ type CreatedKey struct {
 }
 
 func createdKey(k store.Key, secret string) CreatedKey {
-	return CreatedKey{ID: k.ID, Name: k.Name, Scope: k.Scope, Key: secret, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt,
-		Previous: k.Previous}
+	return CreatedKey{
+		ID: k.ID, Name: k.Name, Scope: k.Scope, Key: secret, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt,
+		Previous: k.Previous,
+	}
 }
 
 // CreateKey creates a key. edit changes its fields, which are the defaults of the account before.
 func (s *Service) CreateKey(ctx context.Context, edit func(*store.KeyFields) error) (CreatedKey, error) {
 	return change(ctx, s, func(account string) (CreatedKey, write, error) {
 		defaults := s.keyDefaults(account)
-		f := store.KeyFields{Scope: defaults.Scope, Owner: CallerFrom(ctx).User, AllowedIPs: defaults.AllowedIPs,
-			Limits: defaults.Limits}
+		f := store.KeyFields{
+			Scope: defaults.Scope, Owner: CallerFrom(ctx).User, AllowedIPs: defaults.AllowedIPs,
+			Limits: defaults.Limits,
+		}
 		if defaults.ExpiresDays > 0 {
 			f.ExpiresAt = new(s.now().AddDate(0, 0, defaults.ExpiresDays))
 		}
@@ -60,7 +64,8 @@ func (s *Service) CreateKey(ctx context.Context, edit func(*store.KeyFields) err
 
 // editKey changes the fields of a key as the caller may. edit sets the owner by id or name.
 func (s *Service) editKey(ctx context.Context, account string, f *store.KeyFields,
-	edit func(*store.KeyFields) error) error {
+	edit func(*store.KeyFields) error,
+) error {
 	before := *f
 	if err := edit(f); err != nil {
 		return err
@@ -301,7 +306,7 @@ func (s *Service) DeleteKey(ctx context.Context, r DeleteKey) (DeletedKey, error
 	}
 	already := k.RevokedAt != nil
 	if !already || r.Record == "" {
-		if k, err = s.RevokeKey(ctx, cmp.Or(k.ID, r.Key)); !store.Made(err) {
+		if k, err = s.RevokeKey(ctx, cmp.Or(k.ID, r.Key)); !store.Committed(err) {
 			return DeletedKey{}, err
 		}
 	}

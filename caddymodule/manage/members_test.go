@@ -41,8 +41,10 @@ func (*fakeCluster) LeaderName() string { return "edge-a" }
 func (*fakeCluster) Reports(_ context.Context, account string) (map[string]activity.Report, []string) {
 	return map[string]activity.Report{"edge-b": {
 		Requests: []activity.Request{{ID: "req_of_" + account, Time: time.Unix(1, 0)}},
-		Usage: []store.UsageRow{{Day: time.Now().UTC().Format(time.DateOnly), Key: "key_of_b", Deployment: "m",
-			Usage: store.Usage{Requests: 7}}},
+		Usage: []store.UsageRow{{
+			Day: time.Now().UTC().Format(time.DateOnly), Key: "key_of_b", Deployment: "m",
+			Usage: store.Usage{Requests: 7},
+		}},
 	}}, nil
 }
 
@@ -87,8 +89,10 @@ func TestEdges(t *testing.T) {
 		!strings.Contains(answer.Body.String(), "the cluster has no edge called") {
 		t.Errorf("an unknown edge: %d %s", answer.Code, answer.Body)
 	}
-	for query, status := range map[string]int{"": http.StatusConflict, "?stopped=yes": http.StatusBadRequest,
-		"?stopped=": http.StatusBadRequest} {
+	for query, status := range map[string]int{
+		"": http.StatusConflict, "?stopped=yes": http.StatusBadRequest,
+		"?stopped=": http.StatusBadRequest,
+	} {
 		want[map[string]any](g, status, "DELETE", "/edges/edge-b"+query, "")
 	}
 	if answer := g.do("DELETE", "/edges/edge-b?stopped=true", ""); answer.Code != http.StatusOK ||
@@ -139,8 +143,10 @@ func TestEdgeStates(t *testing.T) {
 // The edges belong to no account: users of accounts other than the default one do not see them.
 func TestEdgesOfOthers(t *testing.T) {
 	w := newWorld(t)
-	for _, route := range []string{"GET /edges", "DELETE /edges/{name}", "POST /edges/{name}/drain",
-		"POST /edges/{name}/undrain"} {
+	for _, route := range []string{
+		"GET /edges", "DELETE /edges/{name}", "POST /edges/{name}/drain",
+		"POST /edges/{name}/undrain",
+	} {
 		for name, caller := range map[string]manage.Caller{
 			"user of another account": w.other, "its token": asToken(w.other, store.AllRights), "nobody": {},
 		} {

@@ -91,7 +91,7 @@ type location struct{ connector, upstream, model string }
 // connector, "" if there is none.
 func sameModel(deployments []store.Deployment, info tunnel.Info, at location) string {
 	for _, d := range deployments {
-		way := info.Way(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+		way := info.DeploymentRoute(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
 		if way.State == health.Available && way.Upstream == at.upstream && health.Canonical(way.Model) == at.model &&
 			!slices.Contains(d.Connectors, at.connector) {
 			return d.Name

@@ -265,8 +265,10 @@ func TestActivity(t *testing.T) {
 	if body := g.doAs(anna, "GET", "/activity", "").Body.String(); body != "[]\n" {
 		t.Errorf("empty activity = %q", body)
 	}
-	g.activity.Record("default", activity.Request{ID: "req_1", Time: time.Now(), Deployment: "m", Status: 200,
-		InputTokens: 3, OutputTokens: 4})
+	g.activity.Record("default", activity.Request{
+		ID: "req_1", Time: time.Now(), Deployment: "m", Status: 200,
+		InputTokens: 3, OutputTokens: 4,
+	})
 	if list := wantAs[[]activity.Request](g, anna, 200, "GET", "/activity", ""); len(list) != 1 || list[0].ID != "req_1" {
 		t.Errorf("activity = %+v", list)
 	}
@@ -278,8 +280,10 @@ func TestScope(t *testing.T) {
 	for _, name := range []string{"qwen3:8b", "qwen3:32b", "llama"} {
 		g.deployment(name, home, "", "")
 	}
-	for query, n := range map[string]int{"": 3, "?scope=*": 3, "?scope=qwen*": 2, "?scope=llama,nothing": 1,
-		"?scope=nothing": 0} {
+	for query, n := range map[string]int{
+		"": 3, "?scope=*": 3, "?scope=qwen*": 2, "?scope=llama,nothing": 1,
+		"?scope=nothing": 0,
+	} {
 		w := g.do("GET", "/deployments"+query, "")
 		var list []manage.Deployment
 		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list) != n {

@@ -50,8 +50,10 @@ func TestPlay(t *testing.T) {
 		if fmt.Sprint(pieces) != "[{ hm} {Hel } {lo\n\x1b[31m }]" {
 			t.Errorf("%q", pieces)
 		}
-		for _, part := range []string{`"model":"upstream-model"`, `Be brief.`, `quartz-sphinx`, `"temperature":1.5`,
-			`"max_tokens":20`, `"stop":["END"]`, `"stream":true`} {
+		for _, part := range []string{
+			`"model":"upstream-model"`, `Be brief.`, `quartz-sphinx`, `"temperature":1.5`,
+			`"max_tokens":20`, `"stop":["END"]`, `"stream":true`,
+		} {
 			if !strings.Contains(asked, part) {
 				t.Errorf("no %s in %s", part, asked)
 			}

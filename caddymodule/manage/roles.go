@@ -121,5 +121,5 @@ func (s *Service) mayChange(ctx context.Context, k store.Key) error {
 	case k.DisabledBy == nil:
 		return faultf(ErrForbidden, "the key %q is disabled; ask an admin of the account", k.Name)
 	}
-	return faultf(ErrForbidden, "the key %q was disabled by %s; ask an admin of the account", k.Name, k.DisabledBy.By())
+	return faultf(ErrForbidden, "the key %q was disabled by %s; ask an admin of the account", k.Name, k.DisabledBy.Label())
 }

@@ -129,8 +129,10 @@ func TestMember(t *testing.T) {
 	}
 	wantAs[manage.Key](w.gateway, mia, 200, "PATCH", "/keys/mias", `{"note":"mine","owner":"mine-member"}`)
 	wantAs[manage.Key](w.gateway, w.mine, 200, "PATCH", "/keys/mias", `{"limits":{"tokens_per_day":9}}`)
-	for route, body := range map[string]string{"PATCH /keys/mias": `{"limits":{"tokens_per_day":0}}`,
-		"POST /keys": `{"name":"y","limits":{"concurrency":9}}`} {
+	for route, body := range map[string]string{
+		"PATCH /keys/mias": `{"limits":{"tokens_per_day":0}}`,
+		"POST /keys":       `{"name":"y","limits":{"concurrency":9}}`,
+	} {
 		method, path, _ := strings.Cut(route, " ")
 		wantAs[map[string]any](w.gateway, mia, 403, method, path, body)
 	}

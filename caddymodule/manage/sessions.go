@@ -38,7 +38,7 @@ func (s *Service) RevokeSession(ctx context.Context, id string) (Session, error)
 		return Session{}, faultf(store.ErrNotFound, "you have no session %q; it may have ended by itself", id)
 	}
 	caller := CallerFrom(ctx)
-	if err = s.store.RemoveSession(ctx, caller.User, id); !store.Made(err) {
+	if err = s.store.RemoveSession(ctx, caller.User, id); !store.Committed(err) {
 		return Session{}, err
 	}
 	s.audit(ctx, "session.revoke", caller.Account, id, "")
@@ -57,7 +57,7 @@ func (s *Service) RevokeSessions(ctx context.Context) (EndedSessions, error) {
 		return EndedSessions{}, err
 	}
 	n, err := s.store.RemoveSessions(ctx, caller.User, caller.Session)
-	if !store.Made(err) {
+	if !store.Committed(err) {
 		return EndedSessions{}, err
 	}
 	s.audit(ctx, "session.revoke_others", caller.Account, caller.User, "", "sessions", n)

@@ -57,8 +57,8 @@ func (s *Service) speaker(d store.Deployment, operation string, b bounds) speake
 // Admit implements [dialect.Gateway].
 func (t *speaker) Admit(string) (compat.Options, *dialect.Error) { return t.deployment.Options, nil }
 
-// Hold implements [dialect.Gateway].
-func (*speaker) Hold(int64) *dialect.Error { return nil }
+// Reserve implements [dialect.Gateway].
+func (*speaker) Reserve(int64) *dialect.Error { return nil }
 
 // route finds the route of the deployment.
 // A failure is recorded.

@@ -158,7 +158,7 @@ func (s *Service) Checklist(ctx context.Context) (Checklist, error) {
 		c.Request = c.Request || k.LastUsedAt != nil
 	}
 	c.Request = c.Request || slices.ContainsFunc(s.recent(ctx, account).Requests,
-		func(r activity.Request) bool { return !r.OfConsole() && r.Refusals == 0 })
+		func(r activity.Request) bool { return !r.FromConsole() && r.Refusals == 0 })
 	return c, nil
 }
 

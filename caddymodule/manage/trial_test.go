@@ -27,40 +27,58 @@ func TestTrial(t *testing.T) {
 	}{
 		{"by usage", events(role, "wait", hello, "wait", more, stop, usage, done), 11, 100, 100, "Hello [31m", ""},
 		{"counted", events("wait", hello, "wait", more, "wait", hello, stop, done), 3, 100, 10, "Hello [31mHel", ""},
-		{"thoughts count and are not shown", events("wait", think, "wait", think, "wait", hello, stop, done), 3, 100, 10,
-			"Hel", ""},
-		{"nothing but thoughts", events("wait", `{"choices":[{"delta":{"reasoning":"hm"}}]}`, "wait", think, stop, done), 2,
-			100, 10, "", ""},
-		{"parts", events("wait", `{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text",`+
-			`"text":"hm"}]}]}}]}`, "wait", `{"choices":[{"delta":{"content":[{"type":"text","text":"Hi"}]}}]}`, stop, done), 1,
-			200, 5, "Hi", ""},
+		{
+			"thoughts count and are not shown", events("wait", think, "wait", think, "wait", hello, stop, done), 3, 100, 10,
+			"Hel", "",
+		},
+		{
+			"nothing but thoughts", events("wait", `{"choices":[{"delta":{"reasoning":"hm"}}]}`, "wait", think, stop, done), 2,
+			100, 10, "", "",
+		},
+		{
+			"parts", events("wait", `{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text",`+
+				`"text":"hm"}]}]}}]}`, "wait", `{"choices":[{"delta":{"content":[{"type":"text","text":"Hi"}]}}]}`, stop, done), 1,
+			200, 5, "Hi", "",
+		},
 		{"without a last event", events("wait", hello, "wait", more, stop), 2, 100, 10, "Hello [31m", ""},
-		{"all at once", events("wait",
-			`{"choices":[{"delta":{"content":"Hello"},"finish_reason":"stop"}],"usage":{"completion_tokens":10}}`, done), 10,
-			100, 100, "Hello", ""},
+		{
+			"all at once", events("wait",
+				`{"choices":[{"delta":{"content":"Hello"},"finish_reason":"stop"}],"usage":{"completion_tokens":10}}`, done), 10,
+			100, 100, "Hello", "",
+		},
 		{"not streamed", func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(100 * time.Millisecond)
 			answer(200, "application/json; charset=utf-8",
 				`{"choices":[{"message":{"content":"Hello"}}],"usage":{"completion_tokens":5}}`)(w, r)
 		}, 5, 100, 50, "Hello", ""},
-		{"comments and other fields", events("wait", hello+"\n: comment\nid: 3\nevent: x", "wait", more, stop, done), 2, 100,
-			10, "Hello [31m", ""},
+		{
+			"comments and other fields", events("wait", hello+"\n: comment\nid: 3\nevent: x", "wait", more, stop, done), 2, 100,
+			10, "Hello [31m", "",
+		},
 
 		{"empty", events(role, stop, done), 0, 0, 0, "", "the model's answer is empty; is it a chat model?"},
 		{"no events", events(), 0, 0, 0, "", "the model server stopped before the answer was complete"},
 		{"tokens that are no text", events(stop, usage, done), 11, 0, 0, "", "produced 11 tokens, but no text"},
-		{"ends in the middle", events("wait", hello), 1, 100, 10, "Hel",
-			"the model server stopped before the answer was complete"},
+		{
+			"ends in the middle", events("wait", hello), 1, 100, 10, "Hel",
+			"the model server stopped before the answer was complete",
+		},
 		{"broken off", events("wait", hello, "abort"), 1, 100, 10, "Hel", "the model server closed the connection early"},
 		{"broken off before", events("abort"), 0, 0, 0, "", "the model server closed the connection early"},
-		{"error in the stream", events("wait", hello, `{"error":{"message":"out of memory"}}`), 1, 100, 10, "Hel",
-			"the model server reported an error: out of memory"},
+		{
+			"error in the stream", events("wait", hello, `{"error":{"message":"out of memory"}}`), 1, 100, 10, "Hel",
+			"the model server reported an error: out of memory",
+		},
 		{"not JSON", events(`hello`), 0, 0, 0, "", "a valid JSON object: hello"},
 		{"not streamed and broken", answer(200, "application/json", `{`), 0, 0, 0, "", "a valid JSON object: {"},
-		{"refused", answer(404, "application/json", `{"error":"model \"upstream-model\" not found, try pulling it first"}`),
-			0, 0, 0, "", `the model server answered HTTP 404: model "upstream-model" not found, try pulling it first`},
-		{"long error", answer(400, "text/plain", strings.Repeat("x", 100_000)), 0, 0, 0, "",
-			"the model server refused the request: xxx"},
+		{
+			"refused", answer(404, "application/json", `{"error":"model \"upstream-model\" not found, try pulling it first"}`),
+			0, 0, 0, "", `the model server answered HTTP 404: model "upstream-model" not found, try pulling it first`,
+		},
+		{
+			"long error", answer(400, "text/plain", strings.Repeat("x", 100_000)), 0, 0, 0, "",
+			"the model server refused the request: xxx",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -94,8 +112,10 @@ func TestTrialOfEmbeddings(t *testing.T) {
 		{"works", answer(200, "application/json", vector), 3, 3, ""},
 		{"fewer tokens than none", answer(200, "application/json", reports("-9000000000000000000")), 3, estimate, ""},
 		{"too many tokens", answer(200, "application/json", reports("9000000000000000000")), 3, estimate, ""},
-		{"no vector", answer(200, "application/json", `{"data":[]}`), 0, estimate,
-			"has no vector; is it an embeddings model?"},
+		{
+			"no vector", answer(200, "application/json", `{"data":[]}`), 0, estimate,
+			"has no vector; is it an embeddings model?",
+		},
 		{"not JSON", answer(200, "text/html", "<html>"), 0, estimate, "has no vector"},
 		{"refused", answer(501, "application/json", `{"error":"start the server with --embeddings"}`), 0, 0, "--embeddings"},
 	} {
@@ -154,21 +174,33 @@ func TestTrialOfTools(t *testing.T) {
 		{"broken arguments", call("get_weather", `{"city":`), manage.ToolsNo, "arguments"},
 		{"no arguments", call("get_weather", ``), manage.ToolsNo, "arguments"},
 		{"other arguments", call("get_weather", `{"town":"Paris"}`), manage.ToolsNo, "arguments"},
-		{"Ollama without tools", answer(400, "application/json",
-			`{"error":{"message":"registry.ollama.ai/library/phi does not support tools"}}`), manage.ToolsNo,
-			"does not support tools"},
-		{"vLLM without a parser", answer(400, "application/json",
-			`{"object":"error","message":"\"auto\" tool choice requires --enable-auto-tool-choice"}`), manage.ToolsNo,
-			"--enable-auto-tool-choice"},
-		{"fails", answer(500, "application/json", `{"error":{"message":"overloaded"}}`), manage.ToolsUnknown,
-			"HTTP 500: overloaded"},
+		{
+			"Ollama without tools", answer(400, "application/json",
+				`{"error":{"message":"registry.ollama.ai/library/phi does not support tools"}}`), manage.ToolsNo,
+			"does not support tools",
+		},
+		{
+			"vLLM without a parser", answer(400, "application/json",
+				`{"object":"error","message":"\"auto\" tool choice requires --enable-auto-tool-choice"}`), manage.ToolsNo,
+			"--enable-auto-tool-choice",
+		},
+		{
+			"fails", answer(500, "application/json", `{"error":{"message":"overloaded"}}`), manage.ToolsUnknown,
+			"HTTP 500: overloaded",
+		},
 		{"not JSON", answer(200, "text/html", `<html>`), manage.ToolsUnknown, "answer is empty"},
-		{"no choices", answer(200, "application/json", `{"choices":[]}`), manage.ToolsUnknown,
-			"stopped before the answer was complete"},
-		{"broken off", func(http.ResponseWriter, *http.Request) { abort() }, manage.ToolsUnknown,
-			"closed the connection early"},
-		{"huge", answer(200, "application/json", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), manage.ToolsUnknown,
-			"a valid JSON object"},
+		{
+			"no choices", answer(200, "application/json", `{"choices":[]}`), manage.ToolsUnknown,
+			"stopped before the answer was complete",
+		},
+		{
+			"broken off", func(http.ResponseWriter, *http.Request) { abort() }, manage.ToolsUnknown,
+			"closed the connection early",
+		},
+		{
+			"huge", answer(200, "application/json", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), manage.ToolsUnknown,
+			"a valid JSON object",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -227,8 +259,10 @@ func TestTrialIsBoundedInBytes(t *testing.T) {
 	if !got.OK || got.Tokens != 256 || len(got.Answer) > 404 {
 		t.Errorf("endless answer: %+v", got)
 	}
-	for name, event := range map[string]string{"nothing but comments": ": hello\n\n",
-		"one endless line": "data: xxxxxxxx", "empty events": "data: " + role + "\n\n"} {
+	for name, event := range map[string]string{
+		"nothing but comments": ": hello\n\n",
+		"one endless line":     "data: xxxxxxxx", "empty events": "data: " + role + "\n\n",
+	} {
 		if got := try(t, server{speak: endless(event), tool: goodCall}); got.OK || got.Error == "" {
 			t.Errorf("%s: %+v", name, got)
 		}

@@ -32,8 +32,11 @@ func TestUpstreamModels(t *testing.T) {
 		{"sorted, once each", models("b", "a", "b"), []string{"a", "b"}, ""},
 		{"none", answer(200, "application/json", `{"object":"list","data":[]}`), []string{}, ""},
 		{"null, as Ollama has it", answer(200, "application/json", `{"object":"list","data":null}`), []string{}, ""},
-		{"other members", answer(200, "application/json", `{"data":[{"id":"a","meta":{"x":[1]}}],"models":[{}]}`),
-			[]string{"a"}, ""},
+		{
+			"other members", answer(200, "application/json", `{"data":[{"id":"a","meta":{"x":[1]}}],"models":[{}]}`),
+			[]string{"a"},
+			"",
+		},
 		{
 			"hostile ids", models("ok", "", "a\x00b", "a\nb", "\u202eevil", "bad\xff", "<script>alert(1)</script>",
 				strings.Repeat("x", 257), strings.Repeat("y", 256)),
@@ -42,19 +45,27 @@ func TestUpstreamModels(t *testing.T) {
 		},
 		{"too many", models(many...), many[:1000], ""},
 		{"no list", answer(200, "application/json", `{"models":[]}`), nil, "something other than a list of models"},
-		{"list of something else", answer(200, "application/json", `{"data":["a"]}`), nil,
-			"something other than a list of models"},
+		{
+			"list of something else", answer(200, "application/json", `{"data":["a"]}`), nil,
+			"something other than a list of models",
+		},
 		{"a page", answer(200, "text/html", `<html>hello</html>`), nil, "something other than a list of models"},
 		{"nothing", answer(200, "application/json", ``), nil, "something other than a list of models"},
 		{"cut off", answer(200, "application/json", `{"data":[{"id":"a"`), nil, "something other than a list of models"},
 		{"huge", answer(200, "application/json", `{"data":[{"id":"`+strings.Repeat("x", 3<<20)+`"}]}`), nil, "larger than"},
-		{"refused", answer(401, "application/json", `{"error":{"message":"wrong key"}}`), nil,
-			"refused the connector's credentials"},
+		{
+			"refused", answer(401, "application/json", `{"error":{"message":"wrong key"}}`), nil,
+			"refused the connector's credentials",
+		},
 		{"an error page", answer(502, "text/html", `<html>bad</html>`), nil, "the model server answered HTTP 502: bad"},
-		{"error text with control characters", answer(500, "text/plain", "\x1b[31mred\n\nline"), nil,
-			"HTTP 500: [31mred line"},
-		{"broken off", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":`); abort() }, nil,
-			"closed the connection early"},
+		{
+			"error text with control characters", answer(500, "text/plain", "\x1b[31mred\n\nline"), nil,
+			"HTTP 500: [31mred line",
+		},
+		{
+			"broken off", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":`); abort() }, nil,
+			"closed the connection early",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -230,8 +241,11 @@ func TestOffersOfKnownModel(t *testing.T) {
 		return list
 	}
 	// The upstream of qwen3:8b is not on rack, so that it needs a deployment of its own.
-	if got, wanted := offers(), []offer{{"LLAMA3.2:3b", "small", true}, {"phi", "phi", true},
-		{"qwen3:8b", "qwen3:8b-rack", false}}; !slices.Equal(got, wanted) {
+	if got, wanted := offers(), []offer{
+		{"LLAMA3.2:3b", "small", true},
+		{"phi", "phi", true},
+		{"qwen3:8b", "qwen3:8b-rack", false},
+	}; !slices.Equal(got, wanted) {
 		t.Errorf("offers %v, want %v", got, wanted)
 	}
 	set := want[map[string]any](g, 200, "PUT", "/deployments/small", `{"add_connector":"rack"}`)

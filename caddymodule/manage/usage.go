@@ -229,8 +229,10 @@ func writeCSV(w io.Writer, sums []UsageSum) error {
 		return err
 	}
 	for _, sum := range sums {
-		row := []string{sum.Hour, sum.Day, cell(sum.UserID), cell(sum.UserName), cell(sum.KeyID), cell(sum.KeyName),
-			cell(sum.Model)}
+		row := []string{
+			sum.Hour, sum.Day, cell(sum.UserID), cell(sum.UserName), cell(sum.KeyID), cell(sum.KeyName),
+			cell(sum.Model),
+		}
 		for _, n := range reflect.ValueOf(sum.Usage).Fields() {
 			row = append(row, strconv.FormatInt(n.Int(), 10))
 		}

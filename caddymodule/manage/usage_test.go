@@ -74,8 +74,10 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 			r := activity.Request{
 				Time: now().Add(-time.Duration(random.IntN(48)) * time.Hour), KeyID: k.ID, KeyName: k.Name,
 				Deployment: []string{"", "m", "org/m:8b"}[random.IntN(3)],
-				ErrorClass: []string{"", activity.CallerError, activity.PolicyError, activity.GatewayError,
-					activity.UpstreamError}[random.IntN(5)],
+				ErrorClass: []string{
+					"", activity.CallerError, activity.PolicyError, activity.GatewayError,
+					activity.UpstreamError,
+				}[random.IntN(5)],
 				InputTokens: random.IntN(1000), OutputTokens: random.IntN(1000), Estimated: random.IntN(2) == 0, BusyMillis: 5,
 			}
 			if random.IntN(2) == 0 {
@@ -115,8 +117,10 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 		}
 		// The hours of a day are the day.
 		today := manage.Usage{From: last.Format(time.DateOnly), By: "day"}
-		hours := manage.Usage{From: last.Format(time.DateOnly) + "T00", To: last.Format(time.DateOnly) + "T23",
-			By: "hour,key"}
+		hours := manage.Usage{
+			From: last.Format(time.DateOnly) + "T00", To: last.Format(time.DateOnly) + "T23",
+			By: "hour,key",
+		}
 		if got, want := sumOf(usageOf(t, service, hours)), sumOf(usageOf(t, service, today)); got != want {
 			t.Errorf("step %d: %+v by hour, %+v by day", step, got, want)
 		}
@@ -139,8 +143,10 @@ func TestUsage(t *testing.T) {
 	day := func(ago int) string { return now.AddDate(0, 0, -ago).Format(time.DateOnly) }
 	record := func(ago int, key, name, model string) {
 		g.activity.Record("default",
-			activity.Request{Time: now.AddDate(0, 0, -ago), KeyID: key, KeyName: name, Deployment: model, InputTokens: 3,
-				OutputTokens: 4, Estimated: true})
+			activity.Request{
+				Time: now.AddDate(0, 0, -ago), KeyID: key, KeyName: name, Deployment: model, InputTokens: 3,
+				OutputTokens: 4, Estimated: true,
+			})
 	}
 	record(0, id, "old name", "m")
 	record(0, "key_gone", "=gone", "m")
@@ -151,8 +157,10 @@ func TestUsage(t *testing.T) {
 		"?by=day":   {day(29) + "|||||1", day(0) + "|||||2"},
 		"?by=key":   {"||key_gone|=gone||1", "||" + id + "|@laptop||2"},
 		"?by=model": {"|||||1", "||||m|2"},
-		"?by=key,model": {"||key_gone|=gone|m|1", "||" + id + "|@laptop||1",
-			"||" + id + "|@laptop|m|1"},
+		"?by=key,model": {
+			"||key_gone|=gone|m|1", "||" + id + "|@laptop||1",
+			"||" + id + "|@laptop|m|1",
+		},
 		"?by=model,day":                       {day(29) + "|||||1", day(0) + "||||m|2"},
 		"?to=" + day(29) + "&from=" + day(30): {day(30) + "|||||1", day(29) + "|||||1"},
 		"?to=" + day(60):                      nil,

@@ -21,8 +21,10 @@ func TestTokenMetrics(t *testing.T) {
 	ex.Deployment = model
 	ex.Operation = dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}
 	ex.Usage = dialect.Usage{PromptTokens: 100, CachedTokens: 60, CompletionTokens: 21, ReasoningTokens: 5}
-	e := serve.Ending{Status: 200, Logged: 502, Class: dialect.ClassUpstream, Kind: dialect.KindUnreachable,
-		First: ex.Start.Add(time.Second)}
+	e := serve.Ending{
+		Status: 200, Logged: 502, Class: dialect.ClassUpstream, Kind: dialect.KindUnreachable,
+		First: ex.Start.Add(time.Second),
+	}
 	Observer{}.Ended(ex, e)
 	Observer{}.Counted(ex, ex.Usage)
 	Observer{}.Counted(ex, dialect.Usage{PromptTokens: 7, Estimated: true})

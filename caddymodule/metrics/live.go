@@ -88,7 +88,7 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 		collectQuotas(open, gauge)
 	}
 	s := open.Memory.Stats()
-	gauge(memoryHeld, float64(s.Held))
+	gauge(memoryHeld, float64(s.Reserved))
 	gauge(memoryLimit, float64(s.Total))
 	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.Full), "full")
 	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.OverShare), "share")

@@ -113,8 +113,12 @@ func (o Observer) Counted(ex *serve.Exchange, u dialect.Usage) {
 	for _, n := range [...]struct {
 		kind   string
 		tokens int64
-	}{{"input", u.PromptTokens}, {"cached_input", u.CachedTokens}, {"output", u.CompletionTokens},
-		{"reasoning", u.ReasoningTokens}} {
+	}{
+		{"input", u.PromptTokens},
+		{"cached_input", u.CachedTokens},
+		{"output", u.CompletionTokens},
+		{"reasoning", u.ReasoningTokens},
+	} {
 		if n.tokens > 0 {
 			tokensTotal.WithLabelValues(deployment, n.kind, source).Add(float64(n.tokens))
 			genAIUsage.WithLabelValues(operation, serve.GenAIProvider, deployment, n.kind).Observe(float64(n.tokens))

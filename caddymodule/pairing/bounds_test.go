@@ -111,12 +111,18 @@ func TestGuessesByGroup(t *testing.T) {
 		same    string
 		other   string
 	}{
-		"a /64": {func(i int) string { return fmt.Sprintf("2001:db8::%x:1%%eth0", i) }, 5,
-			"2001:db8::ffff:ffff:ffff:ffff", "2001:db8:0:1::1"},
-		"a /56": {func(i int) string { return fmt.Sprintf("2001:db8:0:%x::1", i) }, 10, "2001:db8:0:ff::1",
-			"2001:db8:0:100::1"},
-		"a /48": {func(i int) string { return fmt.Sprintf("2001:db8:0:%x::1", i<<8) }, 20,
-			"2001:db8:0:ffff::1", "2001:db8:1::1"},
+		"a /64": {
+			func(i int) string { return fmt.Sprintf("2001:db8::%x:1%%eth0", i) }, 5,
+			"2001:db8::ffff:ffff:ffff:ffff", "2001:db8:0:1::1",
+		},
+		"a /56": {
+			func(i int) string { return fmt.Sprintf("2001:db8:0:%x::1", i) }, 10, "2001:db8:0:ff::1",
+			"2001:db8:0:100::1",
+		},
+		"a /48": {
+			func(i int) string { return fmt.Sprintf("2001:db8:0:%x::1", i<<8) }, 20,
+			"2001:db8:0:ffff::1", "2001:db8:1::1",
+		},
 		"IPv4":                  {func(int) string { return "::ffff:192.0.2.1" }, 5, "192.0.2.1", "192.0.2.2"},
 		"a /24":                 {func(i int) string { return fmt.Sprintf("192.0.2.%d", i) }, 20, "192.0.2.255", "192.0.3.1"},
 		"what are no addresses": {func(i int) string { return strings.Repeat("a", i) }, 5, "b", "192.0.2.1"},

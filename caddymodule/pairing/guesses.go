@@ -36,7 +36,7 @@ const (
 // one per pause. They are short for networks, so that a guesser does not keep its neighbors out.
 func delays(n int, pause time.Duration) fair.Delays {
 	const size = 25_000 // more than the codes that are checked within guessMemory; takes some 5 MB
-	return fair.Delays{Free: n - 1, First: pause, Most: pause, Forget: guessMemory, Size: size}
+	return fair.Delays{Free: n - 1, First: pause, Max: pause, Forget: guessMemory, Size: size}
 }
 
 // guesses counts wrong codes, and codes being checked. Rejected attempts do not count.

@@ -65,8 +65,10 @@ func New(o Options) *Service {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Service{options: o, guesses: newGuesses(), tickets: make(map[string]*ticket), codes: make(map[string]string),
-		peers: make(map[*peerPairings]struct{})}
+	s := &Service{
+		options: o, guesses: newGuesses(), tickets: make(map[string]*ticket), codes: make(map[string]string),
+		peers: make(map[*peerPairings]struct{}),
+	}
 	s.unwatch = s.options.Store.Subscribe(s.onChange)
 	return s
 }
@@ -149,8 +151,10 @@ func (s *Service) Claim(ctx context.Context, device tunnel.Device) (tunnel.Ticke
 	if deny != nil {
 		return tunnel.Ticket{}, deny
 	}
-	t := &ticket{id: p.ID, account: p.Account, secret: device.Secret, ends: p.ExpiresAt,
-		decided: make(chan tunnel.Decision, 1)}
+	t := &ticket{
+		id: p.ID, account: p.Account, secret: device.Secret, ends: p.ExpiresAt,
+		decided: make(chan tunnel.Decision, 1),
+	}
 	if !s.admit(t) {
 		return tunnel.Ticket{}, denyShutdown
 	}

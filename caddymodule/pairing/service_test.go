@@ -123,8 +123,10 @@ func TestClockSetBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &bench{T: t, store: st,
-			service: pairing.New(pairing.Options{Store: st, Token: token, Pin: func() string { return pin }, Now: now})}
+		b := &bench{
+			T: t, store: st,
+			service: pairing.New(pairing.Options{Store: st, Token: token, Pin: func() string { return pin }, Now: now}),
+		}
 		defer b.close()
 		_, code := b.start()
 		ticket := b.claim(device(code, "box"))
@@ -258,13 +260,15 @@ func TestTokenFails(t *testing.T) {
 	t.Parallel()
 	st := storetest.New(t)
 	broken := true
-	service := pairing.New(pairing.Options{Store: st, Pin: func() string { return pin },
+	service := pairing.New(pairing.Options{
+		Store: st, Pin: func() string { return pin },
 		Token: func(id, secret string) (string, error) {
 			if broken {
 				return "", errors.New("no address")
 			}
 			return token(id, secret)
-		}})
+		},
+	})
 	b := &bench{T: t, store: st, service: service}
 	defer b.close()
 	p, code := b.start()

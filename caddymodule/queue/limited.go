@@ -35,11 +35,11 @@ type Need struct {
 	UsageOnly bool
 }
 
-// LookAt returns the states of the limits of a key and its account.
-func (q *Queues) LookAt(ctx context.Context, account, key string) (limits.Look, error) {
+// Usage returns the states of the limits of a key and its account.
+func (q *Queues) Usage(ctx context.Context, account, key string) (limits.Usage, error) {
 	permit, err := q.EnterLimited(ctx, account, fair.Client{Key: key}, Need{UsageOnly: true}, Bounds{})
 	if err != nil {
-		return limits.Look{}, err
+		return limits.Usage{}, err
 	}
 	permit.Leave()
 	return permit.usage, nil
@@ -48,7 +48,7 @@ func (q *Queues) LookAt(ctx context.Context, account, key string) (limits.Look, 
 // EnterLimited waits until the limits of a key and its account allow a request. The caller
 // must call [Place.Settle] when it has ended. It fails with a [limits.Refusal], or as
 // [Queues.Enter] does.
-func (q *Queues) EnterLimited(ctx context.Context, account string, c fair.Client, need Need, b Bounds) (Place, error) {
+func (q *Queues) EnterLimited(ctx context.Context, account string, c fair.Client, need Need, b Bounds) (Permit, error) {
 	name := Name{Account: account}
 	return q.enter(ctx, Request{Name: name, Key: c.Key, Owner: c.Owner, Bounds: b.orDefaults(), Need: need})
 }
@@ -271,30 +271,32 @@ func (d *limited) all() []*limitedAccount {
 }
 
 // enterLimited is [Queues.EnterLimited] at this gateway.
-func (q *Queues) enterLimited(ctx context.Context, r Request) (Place, error) {
+func (q *Queues) enterLimited(ctx context.Context, r Request) (Permit, error) {
 	a := q.limited.account(q, r.Account)
 	q.limited.load(ctx, q, a, &r)
 	if r.UsageOnly {
-		return Place{usage: a.usage(q, &r), leave: func(limits.Used) {}}, nil
+		return Permit{usage: a.usage(q, &r), leave: func(limits.Used) {}}, nil
 	}
 	t, err := a.reserve(ctx, q, &r)
 	if err != nil {
-		return Place{}, err
+		return Permit{}, err
 	}
 	for i := len(t.levels) - 1; i >= 0; i-- { // the key's line first
 		waited, err := t.levels[i].line.enter(ctx, &r)
 		if err != nil {
 			t.leave(t.levels[i+1:], limits.Used{})
-			return Place{}, t.tooMany(i, err)
+			return Permit{}, t.tooMany(i, err)
 		}
 		t.waited = t.waited || waited
 	}
-	return Place{waited: t.waited, usage: limits.Look{States: t.states},
-		leave: func(used limits.Used) { t.leave(t.levels[:], used) }}, nil
+	return Permit{
+		waited: t.waited, usage: limits.Usage{States: t.states},
+		leave: func(used limits.Used) { t.leave(t.levels[:], used) },
+	}, nil
 }
 
 // usage returns the states of the limits, and the usage of the key.
-func (a *limitedAccount) usage(q *Queues, r *Request) (u limits.Look) {
+func (a *limitedAccount) usage(q *Queues, r *Request) (u limits.Usage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
@@ -326,8 +328,10 @@ func (t *limitPermit) tooMany(i int, err error) error {
 	}
 	const retry = 5 * time.Second
 	l := t.levels[i].line
-	state := limits.State{Limit: limits.Concurrency, Of: [...]string{limits.OfAccount, limits.OfKey}[i],
-		Max: int64(l.limit(l.name)), Used: l.running.Load()}
+	state := limits.State{
+		Limit: limits.Concurrency, Of: [...]string{limits.OfAccount, limits.OfKey}[i],
+		Max: int64(l.limit(l.name)), Used: l.running.Load(),
+	}
 	return &limits.Refusal{State: state, WaitMillis: retry.Milliseconds(), States: t.states}
 }
 

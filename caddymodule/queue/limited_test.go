@@ -71,7 +71,7 @@ func newLimited(s *source) *queue.Queues {
 var need = queue.Need{Cost: limits.Cost{Input: 5, Output: 5}, Wait: 15 * time.Second}
 
 // enter enters a request, and returns the refused limit.
-func enter(t *testing.T, q *queue.Queues, key string, n queue.Need) (queue.Place, string) {
+func enter(t *testing.T, q *queue.Queues, key string, n queue.Need) (queue.Permit, string) {
 	t.Helper()
 	permit, err := q.EnterLimited(t.Context(), "a", client(key), n, queue.Bounds{})
 	if refused, ok := errors.AsType[*limits.Refusal](err); ok {
@@ -87,9 +87,9 @@ func enter(t *testing.T, q *queue.Queues, key string, n queue.Need) (queue.Place
 }
 
 // usage returns the states of the limits of a key, and its usage.
-func usage(t *testing.T, q *queue.Queues, key string) limits.Look {
+func usage(t *testing.T, q *queue.Queues, key string) limits.Usage {
 	t.Helper()
-	l, err := q.LookAt(t.Context(), "a", key)
+	l, err := q.Usage(t.Context(), "a", key)
 	if err != nil {
 		t.Error(err)
 	}
@@ -141,8 +141,10 @@ func TestLimitedWaits(t *testing.T) {
 
 // TestLimitedTogether sends 200 requests of a key with 100 tokens per minute at once.
 func TestLimitedTogether(t *testing.T) {
-	q := newLimited(&source{ofKey: limits.UsageLimits{TokensPerMinute: 100},
-		ofAccount: limits.UsageLimits{TokensPerDay: 1000}})
+	q := newLimited(&source{
+		ofKey:     limits.UsageLimits{TokensPerMinute: 100},
+		ofAccount: limits.UsageLimits{TokensPerDay: 1000},
+	})
 	var admitted, refused atomic.Int64
 	var all sync.WaitGroup
 	for range 200 {
@@ -164,8 +166,10 @@ func TestLimitedTogether(t *testing.T) {
 
 func TestLimitedConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &source{ofKey: limits.UsageLimits{Concurrency: 1, TokensPerDay: 100},
-			ofAccount: limits.UsageLimits{Concurrency: 2}}
+		s := &source{
+			ofKey:     limits.UsageLimits{Concurrency: 1, TokensPerDay: 100},
+			ofAccount: limits.UsageLimits{Concurrency: 2},
+		}
 		q := newLimited(s)
 		a1, _ := enter(t, q, "a", need)
 		b1, _ := enter(t, q, "b", need)

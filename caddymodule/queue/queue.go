@@ -53,7 +53,7 @@ type Queues struct {
 
 	limited *limited // nil: there are no limits of keys and accounts
 	// enter is EnterHere, or the argument of Share.
-	enter func(context.Context, Request) (Place, error)
+	enter func(context.Context, Request) (Permit, error)
 	// In a cluster, sums are loaded again after restTime without requests.
 	restTime time.Duration
 }
@@ -69,8 +69,8 @@ func New(limit func(Name) int) *Queues {
 
 // Share sets a function that returns the permits of requests with limits, from [Queues.EnterHere] or
 // from another gateway. It must be called before the first Enter.
-func (q *Queues) Share(enter func(context.Context, Request) (Place, error)) {
-	q.enter = func(ctx context.Context, r Request) (Place, error) {
+func (q *Queues) Share(enter func(context.Context, Request) (Permit, error)) {
+	q.enter = func(ctx context.Context, r Request) (Permit, error) {
 		if r.Deployment != "" && q.limit(r.Name) <= 0 {
 			return q.EnterHere(ctx, r)
 		}
@@ -94,7 +94,7 @@ func (q *Queues) line(n Name) *line {
 // Enter waits until a request of the deployment may run. The caller must call
 // [Place.Leave] when the request has ended. Enter fails with [ErrFull],
 // [ErrTimeout], or the cause of ctx's cancellation.
-func (q *Queues) Enter(ctx context.Context, n Name, c fair.Client, b Bounds) (Place, error) {
+func (q *Queues) Enter(ctx context.Context, n Name, c fair.Client, b Bounds) (Permit, error) {
 	return q.enter(ctx, Request{Name: n, Key: c.Key, Owner: c.Owner, Bounds: b.orDefaults()})
 }
 
@@ -113,13 +113,13 @@ type Request struct {
 }
 
 // EnterHere is [Queues.Enter] or [Queues.EnterLimited] at this gateway.
-func (q *Queues) EnterHere(ctx context.Context, r Request) (Place, error) {
+func (q *Queues) EnterHere(ctx context.Context, r Request) (Permit, error) {
 	if r.Deployment == "" {
 		return q.enterLimited(ctx, r)
 	}
 	l := q.line(r.Name)
 	waited, err := l.enter(ctx, &r)
-	return Place{line: l, waited: waited}, err
+	return Permit{line: l, waited: waited}, err
 }
 
 // Changed applies a changed limit to a deployment's queue.
@@ -154,31 +154,31 @@ func (q *Queues) Lengths(f func(n Name, waiting int)) {
 	}
 }
 
-// Place is a request's permission to run.
-type Place struct {
+// Permit is a request's permission to run.
+type Permit struct {
 	line   *line
 	waited bool
 	leave  func(limits.Used) // instead of line
-	usage  limits.Look       // only of limits
+	usage  limits.Usage      // only of limits
 }
 
-// PlaceElsewhere returns a permit of another gateway, which settle releases. Waited and usage are what
+// RemotePermit returns a permit of another gateway, which settle releases. Waited and usage are what
 // [Place.Waited] and [Place.Look] return there.
-func PlaceElsewhere(waited bool, usage limits.Look, settle func(limits.Used)) Place {
-	return Place{waited: waited, usage: usage, leave: settle}
+func RemotePermit(waited bool, usage limits.Usage, settle func(limits.Used)) Permit {
+	return Permit{waited: waited, usage: usage, leave: settle}
 }
 
 // Waited reports whether the request had to wait.
-func (p Place) Waited() bool { return p.waited }
+func (p Permit) Waited() bool { return p.waited }
 
-// Look returns the states of the limits after the request's reservation. Only [Queues.LookAt] adds sums.
-func (p Place) Look() limits.Look { return p.usage }
+// Usage returns the states of the limits after the request's reservation. Only [Queues.Usage] adds sums.
+func (p Permit) Usage() limits.Usage { return p.usage }
 
 // Leave is [Place.Settle] without usage.
-func (p Place) Leave() { p.Settle(limits.Used{}) }
+func (p Permit) Leave() { p.Settle(limits.Used{}) }
 
 // Settle releases the permit, and counts the usage of the request. It must be called exactly once.
-func (p Place) Settle(used limits.Used) {
+func (p Permit) Settle(used limits.Used) {
 	if p.leave != nil {
 		p.leave(used)
 		return

@@ -31,7 +31,7 @@ type hall struct {
 	mu      sync.Mutex
 	order   []string // of requests with a permit
 	refused []string // requests without one, with the reason
-	permits []queue.Place
+	permits []queue.Permit
 }
 
 func newHall(t *testing.T, limit int) *hall {

@@ -12,9 +12,9 @@ import (
 func TestShare(t *testing.T) {
 	h := newHall(t, 0)
 	elsewhere, left := 0, 0
-	h.Share(func(context.Context, queue.Request) (queue.Place, error) {
+	h.Share(func(context.Context, queue.Request) (queue.Permit, error) {
 		elsewhere++
-		return queue.PlaceElsewhere(true, limits.Look{}, func(limits.Used) { left++ }), nil
+		return queue.RemotePermit(true, limits.Usage{}, func(limits.Used) { left++ }), nil
 	})
 	for i, limit := range []int64{0, 1} {
 		h.limit.Store(limit)

@@ -110,10 +110,12 @@ func gatewayMain(dir string) error {
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	var hub *tunnel.Hub
-	service := deadly{rotation.New(rotation.Options{Store: st, Logger: logger,
+	service := deadly{rotation.New(rotation.Options{
+		Store: st, Logger: logger,
 		Token: func(id, secret string) (string, error) {
 			return link.Token{Server: hub.Addr().String(), Pin: hub.Pin(), Connector: id, Secret: secret}.Encode(), nil
-		}})}
+		},
+	})}
 	authenticate := func(_ context.Context, id, secret string) (tunnel.Connector, error) {
 		c, err := st.AuthenticateConnector(id, secret)
 		return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account}, err
@@ -124,8 +126,10 @@ func gatewayMain(dir string) error {
 		return err
 	}
 	key := make([]byte, 32) // constant, so that it is the same after a restart
-	if err := hub.Listen(socket, tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: key,
-		Token: key}); err != nil {
+	if err := hub.Listen(socket, tunnel.Secrets{
+		Identity: tunnel.Identity{Key: identity}, Reset: key,
+		Token: key,
+	}); err != nil {
 		return err
 	}
 	select {}

@@ -125,8 +125,10 @@ func TestCheckName(t *testing.T) {
 			t.Errorf("CheckName(%q): %v", good, err)
 		}
 	}
-	for _, bad := range []string{"", " a", "a b", "a*", "a?", "a,b", "é", "a\n", "a\x00", "\xff",
-		strings.Repeat("x", MaxName+1)} {
+	for _, bad := range []string{
+		"", " a", "a b", "a*", "a?", "a,b", "é", "a\n", "a\x00", "\xff",
+		strings.Repeat("x", MaxName+1),
+	} {
 		if CheckName(bad) == nil {
 			t.Errorf("CheckName(%q) accepts it", bad)
 		}

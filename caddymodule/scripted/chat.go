@@ -59,8 +59,10 @@ func newID(prefix string) string { return prefix + strings.ToLower(rand.Text()) 
 // write sends the answer, as a stream if the client requested one.
 func (m *model) write(w http.ResponseWriter, r *http.Request, q *chatRequest, a *script) error {
 	answer := object{"id": newID("chatcmpl-"), "object": "chat.completion", "created": time.Now().Unix(), "model": ModelID}
-	usage := object{"prompt_tokens": a.prompt, "completion_tokens": len(a.pieces),
-		"total_tokens": a.prompt + len(a.pieces)}
+	usage := object{
+		"prompt_tokens": a.prompt, "completion_tokens": len(a.pieces),
+		"total_tokens": a.prompt + len(a.pieces),
+	}
 	if q.Stream {
 		answer["object"] = "chat.completion.chunk"
 		return m.stream(w, r, answer, a, usage, q.StreamOptions.IncludeUsage)
@@ -76,7 +78,8 @@ func (m *model) write(w http.ResponseWriter, r *http.Request, q *chatRequest, a 
 
 // stream sends the answer token by token. Each token is flushed.
 func (m *model) stream(w http.ResponseWriter, r *http.Request, chunk object, a *script, usage object,
-	withUsage bool) error {
+	withUsage bool,
+) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	flush := http.NewResponseController(w).Flush

@@ -96,15 +96,23 @@ func TestErrors(t *testing.T) {
 		message, param           string
 	}{
 		{"no messages", "POST", "/v1/chat/completions", `{}`, 400, "messages must have at least one message.", "messages"},
-		{"several answers", "POST", "/v1/chat/completions", `{"n":2,"messages":[{"role":"user"}]}`, 400,
-			"This model returns a single answer: n must be 1.", "n"},
-		{"no tokens", "POST", "/v1/chat/completions", `{"max_tokens":-1,"messages":[{"role":"user"}]}`, 400,
-			"max_tokens must be at least 1.", "max_tokens"},
-		{"wrong type", "POST", "/v1/chat/completions", `{"stream":"yes"}`, 400,
+		{
+			"several answers", "POST", "/v1/chat/completions", `{"n":2,"messages":[{"role":"user"}]}`, 400,
+			"This model returns a single answer: n must be 1.", "n",
+		},
+		{
+			"no tokens", "POST", "/v1/chat/completions", `{"max_tokens":-1,"messages":[{"role":"user"}]}`, 400,
+			"max_tokens must be at least 1.", "max_tokens",
+		},
+		{
+			"wrong type", "POST", "/v1/chat/completions", `{"stream":"yes"}`, 400,
 			"The request body is not valid: json: cannot unmarshal string into Go struct field chatRequest.stream of type " +
-				"bool.", ""},
-		{"no JSON", "POST", "/v1/chat/completions", `hello`, 400,
-			"The request body is not valid: invalid character 'h' looking for beginning of value.", ""},
+				"bool.", "",
+		},
+		{
+			"no JSON", "POST", "/v1/chat/completions", `hello`, 400,
+			"The request body is not valid: invalid character 'h' looking for beginning of value.", "",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

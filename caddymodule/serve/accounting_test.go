@@ -127,8 +127,10 @@ func TestNothingIsFree(t *testing.T) {
 		unread           bool // the tunnel does not read the prompt
 		input, output    int  // at least; input 0: no tokens, 7: as the server counts
 	}{
-		{name: "counted", answer: stream(head + head + end[:len(end)-len("data: [DONE]\n\n")] + counts + "data: [DONE]\n\n"),
-			input: 7, output: 3},
+		{
+			name: "counted", answer: stream(head + head + end[:len(end)-len("data: [DONE]\n\n")] + counts + "data: [DONE]\n\n"),
+			input: 7, output: 3,
+		},
 		{name: "not counted", answer: stream(strings.Repeat(head, 40) + end), input: 2000, output: 40},
 		{name: "counted as nothing", answer: stream(strings.Repeat(head, 40) + zeros + end), input: 2000, output: 40},
 		{name: "cut", answer: stream(strings.Repeat(head, 40)), input: 2000, output: 40},
@@ -136,8 +138,10 @@ func TestNothingIsFree(t *testing.T) {
 		{name: "no answer", answer: func(*http.Request) *http.Response {
 			return respond(500, "application/json", `{"error":"crash"}`)
 		}, input: 2000},
-		{name: "no answer, prompt not sent",
-			answer: func(*http.Request) *http.Response { return respond(500, "application/json", `{}`) }, unread: true},
+		{
+			name:   "no answer, prompt not sent",
+			answer: func(*http.Request) *http.Response { return respond(500, "application/json", `{}`) }, unread: true,
+		},
 		{name: "refused", answer: func(*http.Request) *http.Response { return respond(400, "application/json", `{}`) }},
 		{name: "unknown model", body: `{"model":"none","messages":[{"role":"user","content":"` + words + `"}]}`},
 		{
@@ -260,8 +264,10 @@ func TestCountedAtTheEnd(t *testing.T) {
 
 // respond returns an answer of the upstream.
 func respond(status int, mediaType, body string) *http.Response {
-	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {mediaType}},
-		Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1}
+	return &http.Response{
+		StatusCode: status, Header: http.Header{"Content-Type": {mediaType}},
+		Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1,
+	}
 }
 
 // drainAll reads a request, as the tunnel does.

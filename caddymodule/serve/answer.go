@@ -120,7 +120,7 @@ func (a *answer) check() {
 
 // forward sends the output of the stream.
 func (a *answer) forward(out []byte) (progress, *dialect.Error) {
-	p := progress{finished: a.stream.Finished(), done: a.stream.Done(), err: a.stream.Err(), buffered: a.stream.Held()}
+	p := progress{finished: a.stream.Finished(), done: a.stream.Done(), err: a.stream.Err(), buffered: a.stream.Buffered()}
 	if p.err != nil && a.status == 0 {
 		return p, p.err
 	}

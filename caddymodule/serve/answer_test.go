@@ -24,7 +24,7 @@ func (s *testStream) Feed(p []byte) []byte       { return p }
 func (s *testStream) Done() bool                 { return s.done }
 func (s *testStream) Finished() bool             { return s.done }
 func (s *testStream) Err() *dialect.Error        { return s.err }
-func (*testStream) Held() int64                  { return 0 }
+func (*testStream) Buffered() int64              { return 0 }
 func (*testStream) Usage() (dialect.Usage, bool) { return dialect.Usage{PromptTokens: 1}, true }
 
 func (s *testStream) Begin() []byte {

@@ -135,8 +135,10 @@ func cleanPath(u *url.URL) {
 // request has no account, and is recorded for the default account.
 func (b *Backend) refuse(ex *Exchange, key store.Credential, d dialect.Dialect, derr *dialect.Error) (status int) {
 	status = derr.HTTPStatus(d)
-	r := activity.Request{ID: ex.RequestID, Time: ex.Start, Dialect: string(d), Status: status,
-		ErrorClass: string(derr.Class())}
+	r := activity.Request{
+		ID: ex.RequestID, Time: ex.Start, Dialect: string(d), Status: status,
+		ErrorClass: string(derr.Class()),
+	}
 	r.ErrorCode, r.Error = derr.Logged()
 	account := store.DefaultAccount
 	if key.LiveKey != nil {
@@ -161,14 +163,15 @@ func ended(why store.Refusal, ex *Exchange) *dialect.Error {
 // authenticate finds the request's key. If the key is refused, it returns the reason, as for
 // [dialect.RefusedKey]. It fails if keys of other gateways cannot be read.
 func authenticate(ctx context.Context, st *store.Store, h http.Header,
-	from netip.Addr) (key store.Credential, reason string, err error) {
+	from netip.Addr,
+) (key store.Credential, reason string, err error) {
 	secret := SentKey(h)
 	key, ok := st.FindKey(secret)
 	if !ok {
 		if reason := misplaced(secret); reason != "" {
 			return key, reason, nil
 		}
-		if err := st.LookAgain(ctx); err != nil {
+		if err := st.Refresh(ctx); err != nil {
 			return key, "", err
 		}
 		if key, ok = st.FindKey(secret); !ok {

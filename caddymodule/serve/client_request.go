@@ -176,9 +176,9 @@ func (c *clientRequest) Admit(model string) (compat.Options, *dialect.Error) {
 	return c.deployment.Options, derr
 }
 
-// Hold implements dialect.Gateway. What a request refers to is received and decoded in turn, as a
+// Reserve implements dialect.Gateway. What a request refers to is received and decoded in turn, as a
 // body is.
-func (c *clientRequest) Hold(n int64) *dialect.Error {
+func (c *clientRequest) Reserve(n int64) *dialect.Error {
 	if c.kept += n; c.size+c.kept > c.MaxBody {
 		return dialect.ReferencesTooLarge(c.MaxBody)
 	}
@@ -223,8 +223,10 @@ func (c *clientRequest) estimate(_ string, p *tokens.Prompt) int {
 // sample returns the request as a sample.
 func (c *clientRequest) sample(of tokens.Registration, counted int64) sample {
 	ex := c.exchange
-	return sample{of: of, key: ex.Key.ID(), call: c.call, size: c.size + c.kept, tokens: counted,
-		memory: ex.reservation()}
+	return sample{
+		of: of, key: ex.Key.ID(), call: c.call, size: c.size + c.kept, tokens: counted,
+		memory: ex.reservation(),
+	}
 }
 
 // failed returns the client's error for an error of the next handler.

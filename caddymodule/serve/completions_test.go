@@ -137,10 +137,12 @@ func TestSamplesTakeMemory(t *testing.T) {
 	budget := memory.NewBudget(10 << 20)
 	call := chatCall(t)
 	for range 3 {
-		c.learn(sample{of: registration(d), key: "key", call: call, size: 1 << 20, tokens: 1,
-			memory: budget.Open("a", "a", "k")})
+		c.learn(sample{
+			of: registration(d), key: "key", call: call, size: 1 << 20, tokens: 1,
+			memory: budget.Open("a", "a", "k"),
+		})
 	}
-	if n := budget.Stats().Held; len(c.samples) != 1 || n != translatedCost<<20 || c.waiting.Load() != 1<<20 {
+	if n := budget.Stats().Reserved; len(c.samples) != 1 || n != translatedCost<<20 || c.waiting.Load() != 1<<20 {
 		t.Errorf("%d samples of %d bytes wait, %d bytes are reserved", len(c.samples), c.waiting.Load(), n)
 	}
 }

@@ -12,8 +12,10 @@ func TestNewCORS(t *testing.T) {
 			t.Errorf("%q is taken", origin)
 		}
 	}
-	for _, origin := range []string{"*", "http://localhost:3000", "https://[::1]:8443", "chrome-extension://abcdef",
-		"tauri://localhost"} {
+	for _, origin := range []string{
+		"*", "http://localhost:3000", "https://[::1]:8443", "chrome-extension://abcdef",
+		"tauri://localhost",
+	} {
 		if _, err := NewCORS([]string{origin}); err != nil {
 			t.Error(err)
 		}

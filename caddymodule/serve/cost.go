@@ -101,7 +101,7 @@ type costs struct {
 
 // bodyCost returns the memory for a body: n*each bytes, plus the encoder's buffers.
 func bodyCost(n, each int64) int64 {
-	if n < blocks.Least {
+	if n < blocks.MinBody {
 		return n * each
 	}
 	return n*each + blocks.Memory

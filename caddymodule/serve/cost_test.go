@@ -188,12 +188,18 @@ func TestStreamsTakeMemory(t *testing.T) {
 	streams := map[string]endless{
 		"text":     {event: chunk(`{"content":"` + text + `"}`)},
 		"thinking": {event: chunk(`{"reasoning_content":"` + text + `"}`)},
-		"arguments": {first: chunk(call("0", `"id":"c","function":{"name":"f","arguments":"{\"a\":\""}`)),
-			event: chunk(call("0", `"function":{"arguments":"`+text+`"}`))},
-		"text behind": {first: chunk(call("0", `"id":"c","function":{"name":"f","arguments":"{\"a\":\""}`)),
-			event: chunk(`{"content":"` + text + `"}`)},
-		"calls behind": {first: chunk(call("0", `"id":"c","function":{"name":"f","arguments":"{\"a\":\""}`)),
-			event: chunk(call("1", `"id":"d","function":{"name":"g","arguments":"`+text+`"}`))},
+		"arguments": {
+			first: chunk(call("0", `"id":"c","function":{"name":"f","arguments":"{\"a\":\""}`)),
+			event: chunk(call("0", `"function":{"arguments":"`+text+`"}`)),
+		},
+		"text behind": {
+			first: chunk(call("0", `"id":"c","function":{"name":"f","arguments":"{\"a\":\""}`)),
+			event: chunk(`{"content":"` + text + `"}`),
+		},
+		"calls behind": {
+			first: chunk(call("0", `"id":"c","function":{"name":"f","arguments":"{\"a\":\""}`)),
+			event: chunk(call("1", `"id":"d","function":{"name":"g","arguments":"`+text+`"}`)),
+		},
 		"one event": {first: "data: ", event: text},
 	}
 	for path, names := range map[string][]string{

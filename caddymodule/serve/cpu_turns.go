@@ -36,7 +36,7 @@ func newTurns() *queue.Queues {
 
 // enter waits for the request's turn in one of the two queues. Its errors are those of
 // [queue.Queues.Enter].
-func (c *clientRequest) enter(ctx context.Context, kind queue.Name, wait time.Duration) (queue.Place, error) {
+func (c *clientRequest) enter(ctx context.Context, kind queue.Name, wait time.Duration) (queue.Permit, error) {
 	return c.turns.Enter(ctx, kind, c.exchange.client(), queue.Bounds{Length: maxWaiting, Wait: wait})
 }
 
@@ -70,7 +70,8 @@ func (c *clientRequest) endTurn() {
 // countPrompt counts the tokens of a prompt. It waits up to wait for a turn, unless the
 // request has one. Its errors are those of enter.
 func (c *clientRequest) countPrompt(ctx context.Context, of tokens.Registration, p *tokens.Prompt,
-	wait time.Duration) (int, error) {
+	wait time.Duration,
+) (int, error) {
 	if c.size+c.kept > countedAtOnce && c.leave == nil {
 		permit, err := c.enter(ctx, working, wait)
 		if err != nil {

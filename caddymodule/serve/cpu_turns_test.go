@@ -111,7 +111,7 @@ func TestCountsNeedNoSecondTurn(t *testing.T) {
 // takeAll takes all permits for long work. The function returned leaves them.
 func (g *testGateway) takeAll(t *testing.T) (leave func()) {
 	t.Helper()
-	var permits []queue.Place
+	var permits []queue.Permit
 	for range max(runtime.GOMAXPROCS(0)/2, 1) {
 		permit, err := g.backend.turns.Enter(t.Context(), working, fair.Client{Key: "other"}, queue.Bounds{})
 		if err != nil {

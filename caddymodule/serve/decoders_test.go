@@ -37,7 +37,7 @@ func TestDecodersTakeMemory(t *testing.T) {
 			g.answer = func(*http.Request) *http.Response {
 				text := completionOf("hi")
 				answer := upstreamAnswer("application/json", io.MultiReader(strings.NewReader(text), atEnd(func() {
-					reserved = max(reserved, g.backend.Memory.Stats().Held)
+					reserved = max(reserved, g.backend.Memory.Stats().Reserved)
 				})), -1)
 				answer.StatusCode = status
 				answer.Body = codedBody{answer.Body}
@@ -100,8 +100,10 @@ func TestReferencesCountAsBody(t *testing.T) {
 	g.answer = func(*http.Request) *http.Response {
 		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
 	}
-	for n, status := range map[int]int{9: http.StatusOK, 11: http.StatusRequestEntityTooLarge,
-		1000: http.StatusRequestEntityTooLarge} {
+	for n, status := range map[int]int{
+		9: http.StatusOK, 11: http.StatusRequestEntityTooLarge,
+		1000: http.StatusRequestEntityTooLarge,
+	} {
 		references := strings.Repeat(`,{"type":"item_reference","id":"msg_1"}`, n)
 		w := g.post("/v1/responses",
 			`{"model":"m","store":false,"previous_response_id":"resp_1","input":[`+references[1:]+`]}`)
@@ -119,8 +121,10 @@ func TestKeptResponsesTakeMemory(t *testing.T) {
 	owner := kept.Owner{Account: store.DefaultAccount, Key: g.key.ID()}
 	kept := kept.Response{Model: "m", Body: []byte("{}"), Input: [][]byte{item}}
 	g.backend.completions.kept.View(owner, owner.Account, g.key.Scope()).Keep("resp_1", kept)
-	for _, input := range []string{`"previous_response_id":"resp_1","input":"x"`,
-		`"input":[{"type":"item_reference","id":"msg_1"}]`} {
+	for _, input := range []string{
+		`"previous_response_id":"resp_1","input":"x"`,
+		`"input":[{"type":"item_reference","id":"msg_1"}]`,
+	} {
 		for _, path := range []string{"/v1/responses", "/v1/responses/input_tokens"} {
 			isFull(t, path, g.post(path, `{"model":"m",`+input+`}`))
 		}

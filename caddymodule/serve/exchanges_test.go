@@ -107,8 +107,10 @@ type exchanges struct {
 }
 
 func newExchanges(t *testing.T, head string) *exchanges {
-	e := &exchanges{T: t, testGateway: newGateway(t, 64<<20), keys: map[string]string{}, seen: map[string]string{},
-		ids: map[string]string{}}
+	e := &exchanges{
+		T: t, testGateway: newGateway(t, 64<<20), keys: map[string]string{}, seen: map[string]string{},
+		ids: map[string]string{},
+	}
 	e.keys["$KEY"] = e.secret
 	for name, scope := range map[string]string{"$OTHER": "*", "$SCOPED": "other*"} {
 		_, e.keys[name] = e.newKey(t, store.DefaultAccount, scope)
@@ -120,7 +122,7 @@ func newExchanges(t *testing.T, head string) *exchanges {
 	d, _ := e.backend.Store.Deployment(store.DefaultAccount, "m")
 	e.ids[d.Connectors[0]] = "box"
 	server := e.Translator.Server
-	server.Observer, server.Choose, server.Reserve = e, e.choose, e.reserve
+	server.Observer, server.Choose, server.AwaitPermit = e, e.choose, e.reserve
 	server.Logger = slog.New(slog.NewTextHandler(&e.events,
 		&slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
@@ -194,7 +196,7 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 			}
 		})
 	case "taken": // permits of the queue, by requests of another key
-		var permit queue.Place
+		var permit queue.Permit
 		permit, err = e.backend.Queues.Enter(e.Context(), queue.Name{Account: d.Account, Deployment: d.Name},
 			fair.Client{Key: "other"}, queue.Bounds{})
 		e.Cleanup(permit.Leave)

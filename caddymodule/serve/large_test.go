@@ -165,8 +165,10 @@ func TestSlowClientsKeepNoPlace(t *testing.T) {
 	}{
 		"whole":    {requests["/v1/chat/completions"], strings.NewReader(body)},
 		"replayed": {streamed, strings.NewReader(body)},
-		"broken": {requests["/v1/chat/completions"],
-			io.MultiReader(strings.NewReader(body), iotest.ErrReader(io.ErrUnexpectedEOF))},
+		"broken": {
+			requests["/v1/chat/completions"],
+			io.MultiReader(strings.NewReader(body), iotest.ErrReader(io.ErrUnexpectedEOF)),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

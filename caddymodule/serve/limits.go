@@ -97,7 +97,7 @@ func (rt *Router) admit(ctx context.Context, m *modelRequest) (waited bool, err 
 		rt.Observer.LimitWaited(waited)
 		ex.span.limited(waited)
 	}
-	m.answer.header(rateHeader(ex.Operation.Dialect, permit.Look().States))
+	m.answer.header(rateHeader(ex.Operation.Dialect, permit.Usage().States))
 	return permit.Waited(), nil
 }
 

@@ -122,8 +122,8 @@ func (g *oddGateway) play(path, body string) *httptest.ResponseRecorder {
 		g.Fatalf("a panic was recovered: %s %s\n%s", path, body, &g.log)
 	case g.ended != g.sent, g.counts != g.sent:
 		g.Fatalf("%d requests, of which %d ended and %d were counted; %s %s", g.sent, g.ended, g.counts, path, body)
-	case g.backend.Memory.Stats().Held != 0:
-		g.Fatalf("%d bytes are reserved after %s %s", g.backend.Memory.Stats().Held, path, body)
+	case g.backend.Memory.Stats().Reserved != 0:
+		g.Fatalf("%d bytes are reserved after %s %s", g.backend.Memory.Stats().Reserved, path, body)
 	case strings.Contains(g.log.String(), odd.Text):
 		g.Errorf("the log has content: %s of %s %s", &g.log, path, body)
 	}

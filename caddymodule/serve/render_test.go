@@ -55,8 +55,10 @@ func TestWholeAnswerToStream(t *testing.T) {
 		for _, kind := range []string{"application/json", "APPLICATION/JSON", " Application/Json ; charset=utf-8"} {
 			c, rec := testRequest(t, d)
 			body := `{"choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}`
-			derr := c.render(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {kind}},
-				Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1})
+			derr := c.render(&http.Response{
+				StatusCode: 200, Header: http.Header{"Content-Type": {kind}},
+				Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1,
+			})
 			if out := rec.Body.String(); derr != nil || !strings.Contains(out, "hello") ||
 				strings.Contains(out, "ended unexpectedly") {
 				t.Errorf("%s, %q: %v\n%s", d, kind, derr, out)
@@ -73,8 +75,10 @@ func TestCompressedAnswer(t *testing.T) {
 		for status, kind := range map[int]string{200: "application/json", 400: "application/json", 500: "text/plain"} {
 			c, _ := testRequest(t, d)
 			broken := iotest.ErrReader(fmt.Errorf("%w: corrupt", tunnel.ErrCompressed))
-			derr := c.render(&http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}},
-				Body: io.NopCloser(broken), ContentLength: -1})
+			derr := c.render(&http.Response{
+				StatusCode: status, Header: http.Header{"Content-Type": {kind}},
+				Body: io.NopCloser(broken), ContentLength: -1,
+			})
 			if derr == nil || derr.HTTPStatus(d) != http.StatusBadGateway || !strings.Contains(derr.Message, words) {
 				t.Errorf("%s, status %d: %v", d, status, derr)
 			}
@@ -82,8 +86,10 @@ func TestCompressedAnswer(t *testing.T) {
 		c, rec := testRequest(t, d)
 		begun := strings.NewReader("data: {\"choices\":[{\"delta\":{\"content\":\"hello\"}}]}\n\n")
 		broken := io.MultiReader(begun, iotest.ErrReader(fmt.Errorf("%w: corrupt", tunnel.ErrCompressed)))
-		derr := c.render(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}},
-			Body: io.NopCloser(broken), ContentLength: -1})
+		derr := c.render(&http.Response{
+			StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}},
+			Body: io.NopCloser(broken), ContentLength: -1,
+		})
 		if derr != nil || !strings.Contains(rec.Body.String(), words) {
 			t.Errorf("%s, stream: %v\n%s", d, derr, rec.Body)
 		}
@@ -98,8 +104,10 @@ func TestCompressedAnswer(t *testing.T) {
 // If the upstream refuses a streamed response, the stream begins nevertheless and fails, with
 // the text by which clients decide how long to wait. Clients of other dialects get the status.
 func TestFailsInStream(t *testing.T) {
-	for _, derr := range []*dialect.Error{dialect.QueueFull("m"), dialect.QueueTimeout("m"), dialect.Offline("m"),
-		dialect.UnknownModel("m", "")} {
+	for _, derr := range []*dialect.Error{
+		dialect.QueueFull("m"), dialect.QueueTimeout("m"), dialect.Offline("m"),
+		dialect.UnknownModel("m", ""),
+	} {
 		for _, d := range everyDialect {
 			c, rec := testRequest(t, d)
 			c.answer.fail(d, "req_1", derr)

@@ -29,8 +29,8 @@ type Tunnel interface {
 	Send(r *http.Request, c fair.Client) (*http.Response, error)
 }
 
-// Reserved is a tunnel with a permit for one request, implemented by [tunnel.Reserved].
-type Reserved interface {
+// PermittedTunnel is a tunnel with a permit for one request, implemented by [tunnel.PermittedSession].
+type PermittedTunnel interface {
 	Tunnel
 	Leave() // has no effect once the request was sent
 }

@@ -39,8 +39,10 @@ func TestWithoutSecrets(t *testing.T) {
 
 func TestWithoutSecretsHidesPreauthentications(t *testing.T) {
 	shown := link.PreauthClaim("pin", "PAIR-7K3M-Q9TX")
-	r := &http.Request{RequestURI: link.WebSocketPath,
-		Header: http.Header{"Authorization": {"Bearer x"}, link.PreauthHeader: {shown}}}
+	r := &http.Request{
+		RequestURI: link.WebSocketPath,
+		Header:     http.Header{"Authorization": {"Bearer x"}, link.PreauthHeader: {shown}},
+	}
 	if got := WithoutSecrets(r).Header.Get(link.PreauthHeader); !CarriesSecret(r) || got != redacted {
 		t.Errorf("a preauthentication is logged as %s", got)
 	}

@@ -50,9 +50,9 @@ type Server struct {
 	// tried. It waits for one, and fails with [tunnel.ErrOffline].
 	Choose func(ctx context.Context, connectors []string, target tunnel.Target, tried []Tunnel,
 		wait time.Duration) (Tunnel, error)
-	// Reserve waits for a permit of one of the full tunnels, for a request of a client: see
-	// [tunnel.Reserve].
-	Reserve func(ctx context.Context, full []Tunnel, c fair.Client, wait time.Duration) (Reserved, error)
+	// AwaitPermit waits for a permit of one of the full tunnels, for a request of a client: see
+	// [tunnel.AwaitPermit].
+	AwaitPermit func(ctx context.Context, full []Tunnel, c fair.Client, wait time.Duration) (PermittedTunnel, error)
 	// StatusOf returns the HTTP status of another handler's error, or 0.
 	StatusOf func(error) int
 	// ClientIP returns the address of a request's client, which a key may restrict.
@@ -114,13 +114,16 @@ func (b *Backend) AnswerKept(w io.Writer, owner kept.Owner, id string, remove bo
 
 // NewBackend returns a running backend. It must be closed before the store.
 func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activity.Log,
-	logger *slog.Logger) (*Backend, error) {
+	logger *slog.Logger,
+) (*Backend, error) {
 	c, err := newCompletions(st, logger)
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{Crossed: func(string, string, limits.Crossing) {}, Store: st, Memory: budget, Activity: log,
-		turns: newTurns(), peers: peers, completions: c}
+	b := &Backend{
+		Crossed: func(string, string, limits.Crossing) {}, Store: st, Memory: budget, Activity: log,
+		turns: newTurns(), peers: peers, completions: c,
+	}
 	b.Queues = queue.New(func(n queue.Name) int { return concurrency(st, n) })
 	b.Queues.Limit(limitSource{st, log, func(account, key string, c limits.Crossing) { b.Crossed(account, key, c) }},
 		logger)

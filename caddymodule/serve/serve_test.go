@@ -90,7 +90,8 @@ func (g *testGateway) newKey(t testing.TB, account, scope string) (*store.LiveKe
 type fakeTunnel struct{ g *testGateway }
 
 func (f fakeTunnel) choose(_ context.Context, _ []string, _ tunnel.Target, tried []Tunnel,
-	_ time.Duration) (Tunnel, error) {
+	_ time.Duration,
+) (Tunnel, error) {
 	if slices.Contains(tried, Tunnel(f)) {
 		return nil, tunnel.ErrOffline
 	}
@@ -179,7 +180,7 @@ func (g *testGateway) post(path, body string) *httptest.ResponseRecorder {
 // returned fails the test if a part of the budget is still reserved.
 func (g *testGateway) returned(t *testing.T) {
 	t.Helper()
-	wait.Until(t, "the budget is free, also of samples", func() bool { return g.backend.Memory.Stats().Held == 0 })
+	wait.Until(t, "the budget is free, also of samples", func() bool { return g.backend.Memory.Stats().Reserved == 0 })
 }
 
 // The permit of the queue is acquired and left once, even by requests that are sent again, fail or get

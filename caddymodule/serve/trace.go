@@ -116,8 +116,12 @@ func (t *attemptSpan) end(u dialect.Usage, info *dialect.AnswerInfo, e Ending) {
 	for _, n := range [...]struct {
 		name   string
 		tokens int64
-	}{{"input_tokens", u.PromptTokens}, {"cache_read.input_tokens", u.CachedTokens},
-		{"output_tokens", u.CompletionTokens}, {"reasoning.output_tokens", u.ReasoningTokens}} {
+	}{
+		{"input_tokens", u.PromptTokens},
+		{"cache_read.input_tokens", u.CachedTokens},
+		{"output_tokens", u.CompletionTokens},
+		{"reasoning.output_tokens", u.ReasoningTokens},
+	} {
 		if n.tokens > 0 {
 			t.span.SetAttributes(attribute.Int64("gen_ai.usage."+n.name, n.tokens))
 		}

@@ -156,7 +156,8 @@ func TestSpanOfEachTry(t *testing.T) {
 type failing struct{ fakeTunnel }
 
 func (f failing) choose(_ context.Context, _ []string, _ tunnel.Target, tried []Tunnel,
-	_ time.Duration) (Tunnel, error) {
+	_ time.Duration,
+) (Tunnel, error) {
 	if len(tried) > 0 {
 		return nil, tunnel.ErrOffline
 	}

@@ -33,8 +33,10 @@ func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler)
 	if err != nil {
 		return err
 	}
-	c := &clientRequest{Translator: t, Backend: ex.backend, ctx: r.Context(),
-		modelRequest: modelRequest{exchange: ex, header: r.Header, answer: newAnswer(w)}}
+	c := &clientRequest{
+		Translator: t, Backend: ex.backend, ctx: r.Context(),
+		modelRequest: modelRequest{exchange: ex, header: r.Header, answer: newAnswer(w)},
+	}
 	operation, derr := dialect.Lookup(r.Method, r.URL.EscapedPath(), r.Header)
 	ex.Operation = operation
 	defer c.end()
@@ -162,5 +164,5 @@ func (c *clientRequest) keptView() kept.View {
 	}
 	c.reserved.fetched = ex.reservation()
 	view := c.completions.kept.View(owner, ex.Key.Owner(), ex.Key)
-	return view.With(kept.NewRemote(c.ctx, c.peers, c.reserved.reserveFetched))
+	return view.WithRemote(kept.NewRemote(c.ctx, c.peers, c.reserved.reserveFetched))
 }

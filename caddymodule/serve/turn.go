@@ -25,7 +25,7 @@ type turn struct {
 	*Router
 	*modelRequest
 	deployment *store.Deployment // as it is now
-	permit     queue.Place
+	permit     queue.Permit
 	entered    bool      // it has the permit
 	end        time.Time // of waiting
 }
@@ -98,7 +98,7 @@ func (t *turn) send(ctx context.Context) (*http.Response, error) {
 		}
 		t.leave()
 		start := time.Now()
-		reserved, err := t.Reserve(ctx, full, t.exchange.client(), left)
+		reserved, err := t.AwaitPermit(ctx, full, t.exchange.client(), left)
 		t.waited(start)
 		if err == nil {
 			response, err = t.sendReserved(ctx, reserved)
@@ -156,7 +156,7 @@ func (t *turn) sendNow(ctx context.Context) (response *http.Response, full []Tun
 
 // sendReserved sends the request to a connector that has a permit for it. The error wraps
 // link.ErrNotSent if the deployment's queue has none, or if the deployment has changed.
-func (t *turn) sendReserved(ctx context.Context, reserved Reserved) (*http.Response, error) {
+func (t *turn) sendReserved(ctx context.Context, reserved PermittedTunnel) (*http.Response, error) {
 	defer reserved.Leave() // unless it was sent
 	switch err := t.acquire(ctx, -1); {
 	case errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrTimeout):
@@ -235,7 +235,7 @@ func (t *turn) roundTrip(ctx context.Context, via Tunnel) (*http.Response, error
 	if t.large != nil {
 		r.Body = upload{body, t.large}
 	}
-	if r.ContentLength >= blocks.Least {
+	if r.ContentLength >= blocks.MinBody {
 		r.GetBody = func() (io.ReadCloser, error) {
 			_, body := t.upstream(model)
 			ex.attempts.body = body

@@ -73,13 +73,14 @@ func busyGateway(t *testing.T, reserved *reservedTunnel, onReserve func(*testGat
 	reserved.busyTunnel = busyTunnel{fakeTunnel{g}, new(atomic.Int32)}
 	reserved.id = d.Connectors[0]
 	g.router.Choose = func(_ context.Context, _ []string, _ tunnel.Target, tried []Tunnel,
-		_ time.Duration) (Tunnel, error) {
+		_ time.Duration,
+	) (Tunnel, error) {
 		if len(tried) > 0 {
 			return nil, tunnel.ErrOffline
 		}
 		return reserved.busyTunnel, nil
 	}
-	g.router.Reserve = func(context.Context, []Tunnel, fair.Client, time.Duration) (Reserved, error) {
+	g.router.AwaitPermit = func(context.Context, []Tunnel, fair.Client, time.Duration) (PermittedTunnel, error) {
 		onReserve(g)
 		return reserved, nil
 	}
@@ -88,7 +89,7 @@ func busyGateway(t *testing.T, reserved *reservedTunnel, onReserve func(*testGat
 
 // A request does not keep the permit of a connector while it waits in the queue.
 func TestNoPermitWhileInQueue(t *testing.T) {
-	permit, left := make(chan queue.Place, 1), make(chan struct{})
+	permit, left := make(chan queue.Permit, 1), make(chan struct{})
 	g := busyGateway(t, &reservedTunnel{left: left}, func(g *testGateway) {
 		of := queue.Name{Account: store.DefaultAccount, Deployment: "m"}
 		p, err := g.backend.Queues.Enter(t.Context(), of, fair.Client{Key: "other"}, queue.Bounds{})

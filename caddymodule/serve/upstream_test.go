@@ -174,7 +174,8 @@ type scriptedTunnel struct {
 // choose returns the first connector that was not tried. The answer "offline" stands
 // for none.
 func (e *exchanges) choose(ctx context.Context, connectors []string, _ tunnel.Target, tried []Tunnel,
-	wait time.Duration) (Tunnel, error) {
+	wait time.Duration,
+) (Tunnel, error) {
 	for _, id := range connectors {
 		if !slices.ContainsFunc(tried, func(t Tunnel) bool { return t.Connector() == id }) && len(e.answers) > 0 &&
 			e.answers[0] != "offline\n" {
@@ -196,7 +197,9 @@ func (e *exchanges) choose(ctx context.Context, connectors []string, _ tunnel.Ta
 }
 
 // reserve implements Server.Reserve. A permit becomes free after 10 s if the script has another answer.
-func (e *exchanges) reserve(ctx context.Context, full []Tunnel, _ fair.Client, wait time.Duration) (Reserved, error) {
+func (e *exchanges) reserve(ctx context.Context, full []Tunnel, _ fair.Client,
+	wait time.Duration,
+) (PermittedTunnel, error) {
 	fmt.Fprintf(&e.log, "-- waiting for a permit for %v, %d requests have one of the queue --\n", wait, e.queued())
 	free := 10 * time.Second
 	if len(e.answers) == 0 {
@@ -236,7 +239,7 @@ func (s *scriptedPermit) Leave() {
 func (e *exchanges) queued() (n int) {
 	name := queue.Name{Account: store.DefaultAccount, Deployment: "m"}
 	d, _ := e.backend.Store.Deployment(name.Account, name.Deployment)
-	var permits []queue.Place
+	var permits []queue.Permit
 	for range d.MaxConcurrency {
 		permit, err := e.backend.Queues.Enter(context.Background(), name, fair.Client{}, queue.Bounds{Length: -1})
 		if err == nil {

@@ -141,8 +141,10 @@ func (a *authenticator) data(party string, flags byte) []byte {
 
 func (a *authenticator) clientData(t testing.TB, kind, challenge string) string {
 	t.Helper()
-	text, err := json.Marshal(map[string]any{"type": kind, "challenge": challenge, "origin": a.origin,
-		"crossOrigin": false})
+	text, err := json.Marshal(map[string]any{
+		"type": kind, "challenge": challenge, "origin": a.origin,
+		"crossOrigin": false,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -125,7 +125,7 @@ func TestParallelGuesses(t *testing.T) {
 		}
 		wait.Wait()
 		if n := d.derived.Load() - derived; n < freeFailures+1 ||
-			int(n) > freeFailures+checkLimits.Permits-checkLimits.Reserved {
+			int(n) > freeFailures+checkLimits.Slots-checkLimits.Spare {
 			t.Errorf("%d guesses were checked at once", n)
 		}
 	})

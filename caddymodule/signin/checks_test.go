@@ -16,8 +16,10 @@ func (d *desk) flood(t *testing.T, ctx context.Context) {
 	for i := range 60 {
 		go func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				_, err := d.Password(ctx, Attempt{Address: fmt.Sprintf("10.%d.%d.1", i, n%256), Name: fmt.Sprint("nobody ", i, n),
-					Password: rightPassword})
+				_, err := d.Password(ctx, Attempt{
+					Address: fmt.Sprintf("10.%d.%d.1", i, n%256), Name: fmt.Sprint("nobody ", i, n),
+					Password: rightPassword,
+				})
 				if errors.Is(err, ErrBusy) {
 					time.Sleep(time.Millisecond)
 				}
@@ -88,7 +90,7 @@ func TestCheckTurnsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
-		for range checkLimits.Permits - checkLimits.Reserved {
+		for range checkLimits.Slots - checkLimits.Spare {
 			if _, err := d.knownTurn(t.Context(), unthrottled); err != nil {
 				t.Fatal(err)
 			}

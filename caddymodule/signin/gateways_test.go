@@ -132,17 +132,18 @@ func TestHeldSecrets(t *testing.T) {
 		}
 	}
 	session := store.Session{ID: "ses_1"}
-	sealed, err := services[0].Hold(session, "key_1", "sk-svc-x")
+	sealed, err := services[0].SealSecret(session, "key_1", "sk-svc-x")
 	if err != nil || strings.Contains(sealed, "sk-svc") {
 		t.Fatalf("%q, %v", sealed, err)
 	}
-	if got := services[1].Held(session, "key_1", sealed); got != "sk-svc-x" {
+	if got := services[1].OpenSecret(session, "key_1", sealed); got != "sk-svc-x" {
 		t.Errorf("the other gateway opens %q", got)
 	}
 	for what, got := range map[string]string{
-		"another session": services[1].Held(store.Session{ID: "ses_2"}, "key_1", sealed),
-		"another record":  services[1].Held(session, "key_2", sealed),
-		"another text":    services[1].Held(session, "key_1", sealed+"A"), "no text": services[1].Held(session, "key_1", ""),
+		"another session": services[1].OpenSecret(store.Session{ID: "ses_2"}, "key_1", sealed),
+		"another record":  services[1].OpenSecret(session, "key_2", sealed),
+		"another text":    services[1].OpenSecret(session, "key_1", sealed+"A"),
+		"no text":         services[1].OpenSecret(session, "key_1", ""),
 	} {
 		if got != "" {
 			t.Errorf("%s: opens %q", what, got)
@@ -151,7 +152,7 @@ func TestHeldSecrets(t *testing.T) {
 	if _, err := services[1].ceremonies.take(sealed, "", "", now); err == nil {
 		t.Error("a sealed secret is a ceremony")
 	}
-	if now = now.Add(HeldFor); services[1].Held(session, "key_1", sealed) != "" {
+	if now = now.Add(SecretLife); services[1].OpenSecret(session, "key_1", sealed) != "" {
 		t.Error("it opens too late")
 	}
 }

@@ -41,11 +41,11 @@ type pair struct {
 }
 
 func newGuard() *guard {
-	delays := fair.Delays{Free: freeFailures, First: time.Second, Most: userDelay, Forget: forgetAfter, Size: maxEntries}
+	delays := fair.Delays{Free: freeFailures, First: time.Second, Max: userDelay, Forget: forgetAfter, Size: maxEntries}
 	g := &guard{users: fair.NewAttempts[subject](delays), pairs: fair.NewAttempts[pair](delays)}
 	delays.Free = siteFailures
 	g.sites = fair.NewAttempts[netip.Prefix](delays)
-	delays.Free, delays.Most = freeFailures, addressDelay
+	delays.Free, delays.Max = freeFailures, addressDelay
 	g.addresses = fair.NewAttempts[netip.Prefix](delays)
 	return g
 }

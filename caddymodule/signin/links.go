@@ -32,7 +32,7 @@ func (s *Service) Link(ctx context.Context, address, secret string) (store.Link,
 	}
 	link, err := s.store.FindLink(secret)
 	if errors.Is(err, store.ErrNotFound) {
-		if err = s.store.LookAgain(ctx); err == nil {
+		if err = s.store.Refresh(ctx); err == nil {
 			link, err = s.store.FindLink(secret)
 		}
 	}
@@ -84,7 +84,7 @@ func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed,
 		return Signed{}, err
 	}
 	user, unconfirmed := s.store.RedeemLink(ctx, secret, a.Name, hash, a.End)
-	if !store.Made(unconfirmed) {
+	if !store.Committed(unconfirmed) {
 		return Signed{}, s.linkFailure(a.Address, unconfirmed)
 	}
 	s.count(Outcome{Address: a.Address, Who: nameKey(user.Name).bytes(), Right: true})

@@ -93,8 +93,12 @@ func TestRecovery(t *testing.T) {
 	d := newDesk(t)
 	ann, bob := d.addUser(t, "ann"), d.addUser(t, "bob")
 	before := d.mustSignIn(t, home, "ann")
-	for _, wrong := range []struct{ account, user string }{{"other", "ann"}, {"other", ann.ID},
-		{store.DefaultAccount, "carl"}, {store.DefaultAccount, ""}} {
+	for _, wrong := range []struct{ account, user string }{
+		{"other", "ann"},
+		{"other", ann.ID},
+		{store.DefaultAccount, "carl"},
+		{store.DefaultAccount, ""},
+	} {
 		if _, _, err := d.CreateLink(t.Context(),
 			store.Link{Kind: store.LinkRecovery, Account: wrong.account, User: wrong.user, CreatedBy: bob.ID}); !errors.Is(err,
 			store.ErrNotFound) {

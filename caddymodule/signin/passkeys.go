@@ -91,7 +91,8 @@ func (s *Service) challenge(
 
 // FinishPasskey adds the passkey in response, the browser's credential as JSON.
 func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ceremonyID, name string,
-	response []byte) (store.Passkey, error) {
+	response []byte,
+) (store.Passkey, error) {
 	if name = strings.TrimSpace(name); name == "" {
 		name = "Passkey"
 	}
@@ -141,7 +142,8 @@ func (s *Service) checkPasskeyCount(user store.User) error {
 }
 
 func register(party *webauthn.WebAuthn, u passkeyUser, data webauthn.SessionData,
-	response []byte) (*webauthn.Credential, error) {
+	response []byte,
+) (*webauthn.Credential, error) {
 	if len(response) > maxResponse {
 		return nil, errResponse
 	}
@@ -186,7 +188,8 @@ func (s *Service) BeginPasskeySignIn(
 // and the password of the attempt are ignored. It returns ErrPasskey, a
 // *ThrottledError, or an error of the store.
 func (s *Service) FinishPasskeySignIn(ctx context.Context, a Attempt, origin, ceremonyID string,
-	response []byte) (Signed, error) {
+	response []byte,
+) (Signed, error) {
 	client := fair.Parse(a.Address)
 	if err := s.guard.address(client, s.now()); err != nil {
 		return Signed{}, err
@@ -320,7 +323,7 @@ func (s *Service) Passkeys(userID string) []store.Passkey { return s.store.Passk
 // RemovePasskey removes a passkey. Sessions that it started stay valid.
 func (s *Service) RemovePasskey(ctx context.Context, user store.User, id []byte) error {
 	err := s.store.RemovePasskey(ctx, user.ID, id)
-	if store.Made(err) {
+	if store.Committed(err) {
 		s.log.Info("passkey removed", "user_id", user.ID, "account_id", user.Account, "passkey_id",
 			base64.RawURLEncoding.EncodeToString(id))
 	}

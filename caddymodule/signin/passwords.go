@@ -81,7 +81,7 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 	case errors.Is(err, store.ErrConflict):
 		return store.Errorf(ErrCredentials,
 			"the password was just changed: try again with the new password as the current one")
-	case store.Made(err):
+	case store.Committed(err):
 		s.log.Info("password changed", "user_id", userID)
 	}
 	return err
@@ -109,7 +109,7 @@ func (s *Service) checkCurrent(ctx context.Context, user store.User, password st
 // 19 MiB and tens of milliseconds of a core each. One of the three permits is
 // reserved for known clients, see the package comment.
 var checkLimits = fair.Limits{
-	Permits: 3, Reserved: 1,
+	Slots: 3, Spare: 1,
 	Waiting: 256, // with a form of up to 64 KiB each
 	Wait:    10 * time.Second,
 }
@@ -118,7 +118,8 @@ var checkLimits = fair.Limits{
 // throttle is called before the wait, to reject floods cheaply, and after it, since earlier
 // attempts in the queue may have failed. The caller must call release.
 func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown func() bool,
-	throttle func() error) (release func(), err error) {
+	throttle func() error,
+) (release func(), err error) {
 	if err := throttle(); err != nil {
 		return nil, err
 	}

@@ -14,12 +14,12 @@ type Outcome struct {
 
 // count counts an attempt, here and at the peers.
 func (s *Service) count(o Outcome) {
-	s.OnPeer(o)
+	s.Receive(o)
 	s.publish(o)
 }
 
-// OnPeer counts an attempt at a peer.
-func (s *Service) OnPeer(o Outcome) {
+// Receive counts an attempt at a peer.
+func (s *Service) Receive(o Outcome) {
 	now, client := s.now(), fair.Parse(o.Address)
 	var user subject
 	switch hasName := copy(user[:], o.Who) > 0; {

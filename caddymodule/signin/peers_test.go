@@ -15,7 +15,7 @@ func join(desks []*desk) {
 		from.publish = func(o Outcome) {
 			for _, other := range desks {
 				if other != from {
-					other.OnPeer(o)
+					other.Receive(o)
 				}
 			}
 		}

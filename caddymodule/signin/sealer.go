@@ -62,8 +62,8 @@ func (s sealer) open(purpose, sealed string, v any) error {
 	return json.Unmarshal(plain, v)
 }
 
-// HeldFor is how long Held returns a secret after Hold.
-const HeldFor = 5 * time.Minute
+// SecretLife is how long Held returns a secret after Hold.
+const SecretLife = 5 * time.Minute
 
 // sealedSecret is a secret for one page of a session.
 type sealedSecret struct {
@@ -72,15 +72,15 @@ type sealedSecret struct {
 	Secret string
 }
 
-// Hold seals the new secret of a record for the next page of a session. The browser keeps it, so
+// SealSecret seals the new secret of a record for the next page of a session. The browser keeps it, so
 // that any gateway of the store can show it, and no gateway stores it.
-func (s *Service) Hold(session store.Session, record, secret string) (string, error) {
-	return s.sealer.seal("secret of "+session.ID, sealedSecret{s.now().Add(HeldFor), record, secret})
+func (s *Service) SealSecret(session store.Session, record, secret string) (string, error) {
+	return s.sealer.seal("secret of "+session.ID, sealedSecret{s.now().Add(SecretLife), record, secret})
 }
 
-// Held returns the secret of a record that Hold has sealed for a session, "" if sealed is
+// OpenSecret returns the secret of a record that Hold has sealed for a session, "" if sealed is
 // invalid or too old.
-func (s *Service) Held(session store.Session, record, sealed string) string {
+func (s *Service) OpenSecret(session store.Session, record, sealed string) string {
 	var h sealedSecret
 	if s.sealer.open("secret of "+session.ID, sealed, &h) != nil || h.Record != record || !s.now().Before(h.Ends) {
 		return ""

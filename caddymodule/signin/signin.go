@@ -180,7 +180,7 @@ func (s *Service) renew(ctx context.Context, user store.User, stored, password s
 		return stored
 	}
 	renewed := newPasswordHash(s.derive, password).String()
-	if err := s.store.SetPassword(ctx, user.ID, stored, renewed, ""); !store.Made(err) {
+	if err := s.store.SetPassword(ctx, user.ID, stored, renewed, ""); !store.Committed(err) {
 		s.log.Warn("failed to rehash a password at the current cost", "user_id", user.ID, "error", err)
 		return stored
 	}
@@ -227,7 +227,7 @@ func (s *Service) Session(ctx context.Context, secret string) (store.Session, st
 func (s *Service) Peek(ctx context.Context, secret string) (store.Session, store.User, error) {
 	session, ok := s.store.FindSession(secret)
 	if !ok {
-		if err := s.store.LookAgain(ctx); err != nil {
+		if err := s.store.Refresh(ctx); err != nil {
 			return store.Session{}, store.User{}, err
 		}
 		session, ok = s.store.FindSession(secret)
@@ -244,7 +244,7 @@ func (s *Service) Peek(ctx context.Context, secret string) (store.Session, store
 func (s *Service) Token(ctx context.Context, secret string) (store.Token, store.User, error) {
 	token, ok := s.store.FindToken(secret)
 	if !ok {
-		if err := s.store.LookAgain(ctx); err != nil {
+		if err := s.store.Refresh(ctx); err != nil {
 			return store.Token{}, store.User{}, err
 		}
 		token, ok = s.store.FindToken(secret)

@@ -85,7 +85,7 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 		t.confirmed()
 		return nil
 	})
-	if !Made(err) {
+	if !Committed(err) {
 		return err
 	}
 	// The remaining records are invalid without the account. If this fails, the sweeper tries again.
@@ -98,7 +98,9 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 func checkEmpty(t *tx, id string) error {
 	var remaining []string
 	for _, kind := range []struct{ what, dir string }{
-		{"users", userKind.dir}, {"connectors", connectorKind.dir}, {"deployments", deploymentKind.dir},
+		{"users", userKind.dir},
+		{"connectors", connectorKind.dir},
+		{"deployments", deploymentKind.dir},
 		{"keys", keyKind.dir},
 	} {
 		n := 0
@@ -162,13 +164,19 @@ type limitField struct {
 
 var limitFields = []limitField{
 	{keyKind, func(l *Limits) *int { return &l.MaxKeys }, 1000, "max_keys", "API keys", "remove revoked ones"},
-	{connectorKind, func(l *Limits) *int { return &l.MaxConnectors }, 200, "max_connectors", "connectors",
-		"remove one that is no longer used"},
-	{deploymentKind, func(l *Limits) *int { return &l.MaxDeployments }, 2000, "max_deployments", "deployments",
-		"remove one that is no longer used"},
+	{
+		connectorKind, func(l *Limits) *int { return &l.MaxConnectors }, 200, "max_connectors", "connectors",
+		"remove one that is no longer used",
+	},
+	{
+		deploymentKind, func(l *Limits) *int { return &l.MaxDeployments }, 2000, "max_deployments", "deployments",
+		"remove one that is no longer used",
+	},
 	{userKind, func(l *Limits) *int { return &l.MaxUsers }, 100, "max_users", "users", "remove one who has left"},
-	{tokenKind, func(l *Limits) *int { return &l.MaxTokens }, 100, "max_tokens", "management tokens",
-		"revoke one that is no longer used"},
+	{
+		tokenKind, func(l *Limits) *int { return &l.MaxTokens }, 100, "max_tokens", "management tokens",
+		"revoke one that is no longer used",
+	},
 }
 
 // RecordLimitNames returns the names in JSON of the limits for records, in order. The others
@@ -267,8 +275,8 @@ func (s *Store) SetAccount(ctx context.Context, id string, change func(*Account)
 // checkUsageLimits fails with ErrInvalid if a limit is out of range.
 func checkUsageLimits(l limits.UsageLimits) error {
 	for _, name := range limits.Names() {
-		if n := *l.Field(name); n < 0 || n > limits.Most {
-			return Errorf(ErrInvalid, "the limit %s is %d, but must be 1 to %d, or 0 for no limit", name, n, limits.Most)
+		if n := *l.Field(name); n < 0 || n > limits.MaxLimit {
+			return Errorf(ErrInvalid, "the limit %s is %d, but must be 1 to %d, or 0 for no limit", name, n, limits.MaxLimit)
 		}
 	}
 	return nil

@@ -59,8 +59,10 @@ func TestRemoveAccount(t *testing.T) {
 	_, _, err = s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: id}, time.Hour)
 	_, _, pairErr := s.CreatePairing(t.Context(), id, "Ann")
 	err = errors.Join(err, pairErr, s.SaveRecent(t.Context(), id, []byte("x")),
-		s.SaveUsage(t.Context(), []store.UsageRow{{Account: id, Day: "2026-11-21", Key: "k",
-			Usage: store.Usage{Requests: 1}}}))
+		s.SaveUsage(t.Context(), []store.UsageRow{{
+			Account: id, Day: "2026-11-21", Key: "k",
+			Usage: store.Usage{Requests: 1},
+		}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,8 +159,10 @@ func TestTokens(t *testing.T) {
 		if got := s.Tokens(account); !slices.Equal(got, []store.Token{token}) || s.Tokens("other") != nil {
 			t.Errorf("tokens %+v", got)
 		}
-		for _, wrong := range []string{"", secret[4:], "sk-svc-" + secret[4:], secret + "0",
-			"pmt_" + strings.Repeat("0", 43)} {
+		for _, wrong := range []string{
+			"", secret[4:], "sk-svc-" + secret[4:], secret + "0",
+			"pmt_" + strings.Repeat("0", 43),
+		} {
 			if _, ok := s.FindToken(wrong); ok {
 				t.Error("a wrong secret is a token's")
 			}

@@ -117,8 +117,10 @@ func TestBoltSchema(t *testing.T) {
 			}
 			return tx.DeleteBucket([]byte("meta"))
 		}, []string{"another program"}},
-		"part missing": {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("items")) },
-			[]string{`the bucket "items" is missing`}},
+		"part missing": {
+			func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("items")) },
+			[]string{`the bucket "items" is missing`},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

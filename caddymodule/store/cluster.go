@@ -56,8 +56,8 @@ func (u *Unconfirmed) Error() string {
 
 func (u *Unconfirmed) Unwrap() error { return ErrUnconfirmed }
 
-// Made reports whether a write that returned err was committed.
-func Made(err error) bool { return err == nil || errors.Is(err, ErrUnconfirmed) }
+// Committed reports whether a write that returned err was committed.
+func Committed(err error) bool { return err == nil || errors.Is(err, ErrUnconfirmed) }
 
 // confirmed makes the write wait until all edges have confirmed it.
 func (t *tx) confirmed() {
@@ -110,15 +110,15 @@ func (s *Store) withSharedTimeout(ctx context.Context) (context.Context, context
 }
 
 const (
-	refreshTimeout = 250 * time.Millisecond // of LookAgain
+	refreshTimeout = 250 * time.Millisecond // of Refresh
 	refreshPause   = 50 * time.Millisecond  // between two refreshes
 )
 
-// LookAgain is CatchUp for a caller that has not found a record. If the gateway is alone, it
+// Refresh is CatchUp for a caller that has not found a record. If the gateway is alone, it
 // returns at once. It takes at most 250 ms, and all calls together access the KV at most 20
 // times a second. If it fails, the record may exist; the error is an ErrUnavailable with a
 // message for the user.
-func (s *Store) LookAgain(ctx context.Context) error {
+func (s *Store) Refresh(ctx context.Context) error {
 	if s.broken.Load() { // the view may lack the latest changes
 		return errBroken
 	}
@@ -138,7 +138,7 @@ func (s *Store) LookAgain(ctx context.Context) error {
 var errUnreachable = Errorf(ErrUnavailable,
 	"this gateway cannot reach its store now: try again, or use another gateway")
 
-// refresh catches up for all calls of LookAgain before it begins. Later calls need another
+// refresh catches up for all calls of Refresh before it begins. Later calls need another
 // refresh, since this one may already have read the KV.
 func (s *Store) refresh() (_ any, err error) {
 	defer panics.Recover(s.log, "reading the changes of other gateways")

@@ -47,7 +47,7 @@ func TestUnconfirmed(t *testing.T) {
 	check := func(what string, err error, ok bool) {
 		t.Helper()
 		var un *store.Unconfirmed
-		if !errors.As(err, &un) || !store.Made(err) || un.Pending[0].Edge != "c" ||
+		if !errors.As(err, &un) || !store.Committed(err) || un.Pending[0].Edge != "c" ||
 			!strings.Contains(err.Error(), "2026-01-02T03:04:05Z") || !ok {
 			t.Errorf("%s: %v, %v", what, err, ok)
 		}
@@ -68,7 +68,7 @@ func TestUnconfirmed(t *testing.T) {
 	check("using the link", err, used == u && s.PasswordHash(u.ID) == "new" && link.User == u.ID)
 	removed, err := s.RemoveUser(ctx, account, u.ID)
 	check("removing the user", err, removed == u && s.UserCount() == 0)
-	if _, err := s.RemoveKey(ctx, account, "key_unknown"); store.Made(err) {
+	if _, err := s.RemoveKey(ctx, account, "key_unknown"); store.Committed(err) {
 		t.Errorf("a write that was not made: %v", err)
 	}
 }
@@ -84,7 +84,7 @@ func TestUnconfirmedText(t *testing.T) {
 	}
 }
 
-// LookAgain finds the records of other edges. Without an answer of the store it fails, since the
+// Refresh finds the records of other edges. Without an answer of the store it fails, since the
 // record may exist.
 func TestLookAgain(t *testing.T) {
 	t.Parallel()
@@ -98,7 +98,7 @@ func TestLookAgain(t *testing.T) {
 		t.Fatal("the edge is not late")
 	}
 	edge.Cut(true)
-	if err := b.LookAgain(ctx); !errors.Is(err, store.ErrUnavailable) || strings.Contains(err.Error(), "10.9.8.7") {
+	if err := b.Refresh(ctx); !errors.Is(err, store.ErrUnavailable) || strings.Contains(err.Error(), "10.9.8.7") {
 		t.Errorf("without the store: %v", err)
 	}
 	u := "usr_0000000000000000000000000a"
@@ -106,7 +106,7 @@ func TestLookAgain(t *testing.T) {
 		t.Errorf("ending sessions without the store: %v", err)
 	}
 	edge.Cut(false)
-	if err := b.LookAgain(ctx); err != nil {
+	if err := b.Refresh(ctx); err != nil {
 		t.Error(err)
 	}
 	if _, ok := b.FindKey(secret); !ok {
@@ -138,7 +138,7 @@ func (w gatedWatcher) Progress(ctx context.Context) (int64, error) {
 	return revision, err
 }
 
-// A call of LookAgain needs a refresh that begins after it. All calls until that begins share it.
+// A call of Refresh needs a refresh that begins after it. All calls until that begins share it.
 func TestLookAgainIsShared(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir() + "/gateway.db"
@@ -148,7 +148,7 @@ func TestLookAgainIsShared(t *testing.T) {
 		g := gate{kv, make(chan chan struct{})}
 		b, _ := storetest.OpenEdge(t, g, store.Options{Edge: "b"})
 		looked := make(chan error, 3)
-		look := func() { looked <- b.LookAgain(t.Context()) }
+		look := func() { looked <- b.Refresh(t.Context()) }
 		go look()
 		first := <-g.asked
 		synctest.Wait()

@@ -51,7 +51,7 @@ func (s *Store) ReplaceConnector(
 		t.confirmed()
 		return nil
 	})
-	if !Made(err) {
+	if !Committed(err) {
 		return Pairing{}, Connector{}, err
 	}
 	return p, c.Connector, err
@@ -79,7 +79,7 @@ func (s *Store) decide(
 		"the pairing was not found in the account %.40q: check the code, or start a new pairing", account)
 	known, ok := s.pairingByIDOrCode(idOrCode)
 	if !ok {
-		if err := s.LookAgain(ctx); err != nil {
+		if err := s.Refresh(ctx); err != nil {
 			return Pairing{}, err
 		}
 		known, ok = s.pairingByIDOrCode(idOrCode)

@@ -62,7 +62,8 @@ func (s *Store) SetDeployment(ctx context.Context, d Deployment) (Deployment, er
 // several times; a new deployment is empty but for its account and name. The deployment's
 // calibration is removed, since the model may have changed.
 func (s *Store) EditDeployment(ctx context.Context, account, name string,
-	edit func(*Deployment) error) (Deployment, error) {
+	edit func(*Deployment) error,
+) (Deployment, error) {
 	return update(ctx, s, "setting the deployment", func(t *tx) (Deployment, error) {
 		d, before := Deployment{Account: account, Name: name}, deploymentKind.load(t, account, name)
 		if before != nil {
@@ -154,7 +155,7 @@ func (s *Store) RemoveDeployment(ctx context.Context, account, name string) (Dep
 	unknown := Errorf(ErrNotFound, "deployment %.140q not found in the account %.40q", name, account)
 	r, err := deploymentKind.removeRecord(ctx, s, "removing the deployment", account, name, unknown,
 		calibrationKind.path(account, name))
-	if !Made(err) {
+	if !Committed(err) {
 		return Deployment{}, err
 	}
 	return r.Deployment, err

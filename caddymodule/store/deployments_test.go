@@ -81,15 +81,19 @@ func TestDeployments(t *testing.T) {
 	one, _, _ := s.CreateConnector(t.Context(), account, "one")
 	two, _, _ := s.CreateConnector(t.Context(), account, "two")
 	first, err := s.SetDeployment(t.Context(),
-		store.Deployment{Account: account, Name: "meta/llama:70b", Connectors: []string{"one"}, Upstream: "vllm",
-			Model: "Llama 70B"})
+		store.Deployment{
+			Account: account, Name: "meta/llama:70b", Connectors: []string{"one"}, Upstream: "vllm",
+			Model: "Llama 70B",
+		})
 	if err != nil || !slices.Equal(first.Connectors, []string{one.ID}) || first.CreatedAt.IsZero() ||
 		first.UpdatedAt != first.CreatedAt {
 		t.Fatalf("set %+v, %v", first, err)
 	}
 	second, err := s.SetDeployment(t.Context(),
-		store.Deployment{Account: account, Name: "meta/llama:70b", Connectors: []string{two.ID, "one", "two"},
-			MaxConcurrency: 3, Options: compat.Options{FileParts: true, InlineSystem: compat.InlineKeep}})
+		store.Deployment{
+			Account: account, Name: "meta/llama:70b", Connectors: []string{two.ID, "one", "two"},
+			MaxConcurrency: 3, Options: compat.Options{FileParts: true, InlineSystem: compat.InlineKeep},
+		})
 	if err != nil || !slices.Equal(second.Connectors, []string{two.ID, one.ID}) || second.MaxConcurrency != 3 ||
 		second.Options.String() != "inline_system=keep file_parts=true" || second.Upstream != "" ||
 		second.CreatedAt != first.CreatedAt || second.UpdatedAt.Before(first.UpdatedAt) {
@@ -123,25 +127,50 @@ func TestDeploymentErrors(t *testing.T) {
 	}{
 		{store.Deployment{Account: account, Name: "", Connectors: []string{c.ID}}, store.ErrInvalid, "empty"},
 		{store.Deployment{Account: account, Name: "a b", Connectors: []string{c.ID}}, store.ErrInvalid, "contains ' '"},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, Upstream: "\t"}, store.ErrInvalid,
-			"upstream"},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, Model: " m"}, store.ErrInvalid,
-			"upstream's model"},
+		{
+			store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, Upstream: "\t"},
+			store.ErrInvalid,
+			"upstream",
+		},
+		{
+			store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, Model: " m"},
+			store.ErrInvalid,
+			"upstream's model",
+		},
 		{store.Deployment{Account: account, Name: "a"}, store.ErrInvalid, "at least one connector"},
-		{store.Deployment{Account: account, Name: "a", Connectors: make([]string, 33)}, store.ErrInvalid,
-			"the maximum is 32"},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, MaxConcurrency: -1}, store.ErrInvalid,
-			"max_concurrency"},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID},
-			Options: compat.Options{ReasoningAs: "text"}}, store.ErrInvalid, `"reasoning_as" must be summary or content`},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{""}}, store.ErrNotFound,
-			"not found in the account"},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID, "two"}}, store.ErrNotFound,
-			`connector "two" not found`},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{"two"}}, store.ErrNotFound,
-			`connector "two" not found`},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{"con_" + strings.Repeat("0", 26)}},
-			store.ErrNotFound, "not found in the account"},
+		{
+			store.Deployment{Account: account, Name: "a", Connectors: make([]string, 33)},
+			store.ErrInvalid,
+			"the maximum is 32",
+		},
+		{
+			store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, MaxConcurrency: -1},
+			store.ErrInvalid,
+			"max_concurrency",
+		},
+		{store.Deployment{
+			Account: account, Name: "a", Connectors: []string{c.ID},
+			Options: compat.Options{ReasoningAs: "text"},
+		}, store.ErrInvalid, `"reasoning_as" must be summary or content`},
+		{
+			store.Deployment{Account: account, Name: "a", Connectors: []string{""}},
+			store.ErrNotFound,
+			"not found in the account",
+		},
+		{
+			store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID, "two"}},
+			store.ErrNotFound,
+			`connector "two" not found`,
+		},
+		{
+			store.Deployment{Account: account, Name: "a", Connectors: []string{"two"}},
+			store.ErrNotFound,
+			`connector "two" not found`,
+		},
+		{
+			store.Deployment{Account: account, Name: "a", Connectors: []string{"con_" + strings.Repeat("0", 26)}},
+			store.ErrNotFound, "not found in the account",
+		},
 		{store.Deployment{Account: "nobody", Name: "a", Connectors: []string{c.ID}}, store.ErrNotFound, "unknown account"},
 	} {
 		_, err := s.SetDeployment(t.Context(), x.d)

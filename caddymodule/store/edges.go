@@ -113,8 +113,8 @@ func (s *Store) Edges() []EdgeState {
 	return list(edgeKind.all(&v.records), func(r *edgeRecord) (EdgeState, bool) { return r.edgeState(v), true })
 }
 
-// UnreadEdges returns the names of edges whose record or report this program cannot read.
-func (s *Store) UnreadEdges() (names []string) {
+// UnreadableEdges returns the names of edges whose record or report this program cannot read.
+func (s *Store) UnreadableEdges() (names []string) {
 	for path := range s.view.Load().unreadable.all() {
 		if dir, key := splitPath(path); dir == edgeKind.dir || dir == reportKind.dir {
 			names = append(names, key.id)

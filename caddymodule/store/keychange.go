@@ -11,7 +11,8 @@ import (
 // EditKey changes the fields of a key, given by id or name. When it returns without an error, running requests that
 // the key no longer allows have been ended.
 func (s *Store) EditKey(ctx context.Context, account, idOrName string, change func(*Key) error,
-	checks ...KeyCheck) (Key, error) {
+	checks ...KeyCheck,
+) (Key, error) {
 	return s.changeKey(ctx, "changing the key", account, idOrName, checks, func(t *tx, r *keyRecord) error {
 		before := *r
 		if err := change(&r.Key); err != nil {
@@ -38,7 +39,8 @@ func (s *Store) EditKey(ctx context.Context, account, idOrName string, change fu
 // EnableKey disables a key, given by id or name, until it is enabled again. When it returns
 // without an error, requests with a disabled key have been ended.
 func (s *Store) EnableKey(ctx context.Context, account, idOrName string, enabled bool,
-	checks ...KeyCheck) (Key, error) {
+	checks ...KeyCheck,
+) (Key, error) {
 	doing := "disabling the key"
 	if enabled {
 		doing = "enabling the key"

@@ -60,8 +60,10 @@ func TestChangesEndRequests(t *testing.T) {
 		change func(*store.Key)
 		ended  map[string]store.Refusal // by the request: address and deployment
 	}{
-		"a narrower scope": {func(k *store.Key) { k.Scope = "qwen*" },
-			map[string]store.Refusal{"10.0.0.1 llama": store.RefusedScope}},
+		"a narrower scope": {
+			func(k *store.Key) { k.Scope = "qwen*" },
+			map[string]store.Refusal{"10.0.0.1 llama": store.RefusedScope},
+		},
 		"fewer addresses": {
 			func(k *store.Key) { k.AllowedIPs = networks(t, "10.0.0.0/8", "2001:db8::1") },
 			map[string]store.Refusal{"192.0.2.1 qwen3": store.RefusedAddress, " qwen3": store.RefusedAddress},
@@ -75,8 +77,10 @@ func TestChangesEndRequests(t *testing.T) {
 			s := storetest.New(t)
 			k, secret := mustKey(t, s, "*")
 			requests := map[string]*running{}
-			for _, r := range []string{"10.0.0.1 qwen3", "10.0.0.1 llama", "10.0.0.1 ", "192.0.2.1 qwen3", " qwen3",
-				"2001:db8::1 qwen3"} {
+			for _, r := range []string{
+				"10.0.0.1 qwen3", "10.0.0.1 llama", "10.0.0.1 ", "192.0.2.1 qwen3", " qwen3",
+				"2001:db8::1 qwen3",
+			} {
 				from, deployment, _ := strings.Cut(r, " ")
 				requests[r] = begin(t, s, secret, from, deployment)
 			}
@@ -228,8 +232,10 @@ func TestKeysExpire(t *testing.T) {
 		})
 		const day = 24 * time.Hour
 		requests := map[string]*running{}
-		for name, life := range map[string]time.Duration{"hour": time.Hour, "week": 8 * day, "moved": 2 * time.Hour,
-			"never": 0, "revoked": 9 * day} {
+		for name, life := range map[string]time.Duration{
+			"hour": time.Hour, "week": 8 * day, "moved": 2 * time.Hour,
+			"never": 0, "revoked": 9 * day,
+		} {
 			k := store.KeyFields{Name: name, Scope: "*"}
 			if life > 0 {
 				k.ExpiresAt = new(start.Add(life))
@@ -360,8 +366,10 @@ func TestEditKeyErrors(t *testing.T) {
 	}{
 		"name of the key is empty": {func(k *store.Key) { k.Name = "" }, store.ErrInvalid},
 		"the scope is empty":       {func(k *store.Key) { k.Scope = "" }, store.ErrInvalid},
-		"is in the past": {func(k *store.Key) { k.ExpiresAt = new(time.Now().Add(-time.Second)) },
-			store.ErrInvalid},
+		"is in the past": {
+			func(k *store.Key) { k.ExpiresAt = new(time.Now().Add(-time.Second)) },
+			store.ErrInvalid,
+		},
 		"501 bytes, more than 500":    {func(k *store.Key) { k.Note = strings.Repeat("x", 501) }, store.ErrInvalid},
 		"cannot be printed":           {func(k *store.Key) { k.Note = "a\x1b[1m" }, store.ErrInvalid},
 		"101 networks, more than 100": {func(k *store.Key) { k.AllowedIPs = make([]netip.Prefix, 101) }, store.ErrInvalid},
@@ -383,8 +391,10 @@ func TestEditKeyErrors(t *testing.T) {
 
 func TestParseNetworks(t *testing.T) {
 	t.Parallel()
-	got, err := store.ParseNetworks([]string{"10.1.2.3/8", " 192.0.2.1 ", "::ffff:10.0.0.0/104", "2001:db8::1",
-		"2001:DB8::/32", "10.0.0.0/8"})
+	got, err := store.ParseNetworks([]string{
+		"10.1.2.3/8", " 192.0.2.1 ", "::ffff:10.0.0.0/104", "2001:db8::1",
+		"2001:DB8::/32", "10.0.0.0/8",
+	})
 	if want := "[10.0.0.0/8 192.0.2.1/32 2001:db8::1/128 2001:db8::/32]"; err != nil || fmt.Sprint(got) != want {
 		t.Errorf("%v, %v", got, err)
 	}

@@ -259,8 +259,10 @@ func (k *kind[R, P]) report(d *draft, old, next P) {
 	}
 	r := cmp.Or(next, old)
 	key := r.key()
-	change := Change{Kind: k.what, Account: key.owner, ID: key.id, Name: r.label(), Removed: next == nil,
-		Revision: r.head().revision}
+	change := Change{
+		Kind: k.what, Account: key.owner, ID: key.id, Name: r.label(), Removed: next == nil,
+		Revision: r.head().revision,
+	}
 	if old != nil {
 		change.Was = old.state()
 	}

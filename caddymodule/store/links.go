@@ -217,7 +217,7 @@ func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash strin
 		}
 		return createUser(t, user)
 	})
-	if !Made(err) {
+	if !Committed(err) {
 		return User{}, err
 	}
 	// Remove also what did not fit into the write, or was added by an old session.

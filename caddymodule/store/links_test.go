@@ -87,8 +87,11 @@ func TestCreateLinkErrors(t *testing.T) {
 		{store.Link{Kind: "x", Account: account}, time.Hour, store.ErrInvalid, `kind "x"`},
 		{store.Link{Kind: store.LinkSetup, Account: account}, 0, store.ErrInvalid, "must last"},
 		{store.Link{Kind: store.LinkInvitation, Account: "nobody"}, time.Hour, store.ErrNotFound, "unknown account"},
-		{store.Link{Kind: store.LinkRecovery, Account: account, User: "ann"}, time.Hour, store.ErrNotFound,
-			"not found in the account"},
+		{
+			store.Link{Kind: store.LinkRecovery, Account: account, User: "ann"},
+			time.Hour, store.ErrNotFound,
+			"not found in the account",
+		},
 	} {
 		_, _, err := s.CreateLink(t.Context(), c.l, c.life)
 		wantError(t, err, c.kind, c.part)

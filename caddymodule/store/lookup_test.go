@@ -17,8 +17,10 @@ func lookups(b *testing.B) (s *store.Store, connector string) {
 	}
 	for i := range 20 {
 		if _, err := s.SetDeployment(b.Context(),
-			store.Deployment{Account: store.DefaultAccount, Name: fmt.Sprint("model/x-", i),
-				Connectors: []string{c.ID}}); err != nil {
+			store.Deployment{
+				Account: store.DefaultAccount, Name: fmt.Sprint("model/x-", i),
+				Connectors: []string{c.ID},
+			}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -202,7 +202,7 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 	}
 	known, ok := s.pairingByCode(code)
 	if !ok {
-		if err := s.LookAgain(ctx); err != nil {
+		if err := s.Refresh(ctx); err != nil {
 			return Pairing{}, err
 		}
 		if known, ok = s.pairingByCode(code); !ok {

@@ -125,8 +125,10 @@ func TestClaimErrors(t *testing.T) {
 	for _, wrong := range []string{"", "PAIR-0000-0000", code[:13], p.ID, "nonsense", code + "0"} {
 		wantError(t, claim(wrong, deviceSecret(1)), store.ErrUnauthenticated)
 	}
-	for _, wrong := range []string{"", "short", deviceSecret(1) + "0", "!" + deviceSecret(1)[1:],
-		"é" + deviceSecret(1)[2:]} {
+	for _, wrong := range []string{
+		"", "short", deviceSecret(1) + "0", "!" + deviceSecret(1)[1:],
+		"é" + deviceSecret(1)[2:],
+	} {
 		wantError(t, claim(code, wrong), store.ErrInvalid, "43 letters and digits")
 	}
 	mustClaim(t, s, code, 1)

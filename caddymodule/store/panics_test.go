@@ -106,7 +106,7 @@ func TestPanicOfWatcher(t *testing.T) {
 	if err := s.Serving(); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("the store accepts requests: %v", err)
 	}
-	if err := s.LookAgain(t.Context()); !errors.Is(err, ErrUnavailable) {
+	if err := s.Refresh(t.Context()); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("the view counts as current: %v", err)
 	}
 	wait.Until(t, "reading the state panics, too", func() bool { return panics.Total() >= before+2 })

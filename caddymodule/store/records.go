@@ -128,8 +128,8 @@ type Actor struct {
 	TokenName string `json:"token_name,omitempty"`
 }
 
-// By returns the name of the actor and of its token, for users.
-func (a Actor) By() string {
+// Label returns the name of the actor and of its token, for users.
+func (a Actor) Label() string {
 	if a.Token == "" {
 		return a.Name
 	}

@@ -97,8 +97,10 @@ func (s scene) finish(rules modelRules, number int8) scene {
 
 func modelToken(secret, number int8) link.Token {
 	const pin = "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
-	return link.Token{Server: "gw.example.com:7443", Pin: pin, Connector: "con_1", Secret: fmt.Sprint(secret),
-		Number: int64(number)}
+	return link.Token{
+		Server: "gw.example.com:7443", Pin: pin, Connector: "con_1", Secret: fmt.Sprint(secret),
+		Number: int64(number),
+	}
 }
 
 // take returns the scene after the connector has stored an offer, or ignored it.
@@ -233,8 +235,10 @@ func TestNoInterleavingLocksOut(t *testing.T) {
 	}{
 		"the rules": {modelRules{finish: finish, numbers: true, durable: true}, false},
 		"a connector takes any offer, an answer ends all others": {modelRules{finish: forget}, true},
-		"an answer ends later offers": {modelRules{finish: forget, numbers: true, durable: true},
-			true},
+		"an answer ends later offers": {
+			modelRules{finish: forget, numbers: true, durable: true},
+			true,
+		},
 		"a connector takes any offer":    {modelRules{finish: finish, durable: true}, true},
 		"a connector forgets the number": {modelRules{finish: finish, numbers: true}, true},
 	} {

@@ -112,7 +112,8 @@ func (s *Store) FailRotation(ctx context.Context, id, problem string) error {
 
 // changeKnown is changeConnector for a connector of any account.
 func (s *Store) changeKnown(ctx context.Context, doing, id string,
-	change func(*connectorRecord) (bool, error)) (Connector, error) {
+	change func(*connectorRecord) (bool, error),
+) (Connector, error) {
 	known, _ := s.Connector(id)
 	return s.changeConnector(ctx, doing, known.Account, id, change)
 }

@@ -63,8 +63,10 @@ func TestRotation(t *testing.T) {
 	first := mustOffer(t, s, c.ID)
 	s = reopen(t, s, path)
 	second := mustOffer(t, s, c.ID)
-	letsIn(t, s, c.ID, map[string]bool{old: true, first.Secret: true, second.Secret: true, otherSecret: false, "": false,
-		strings.Repeat("0", 43): false})
+	letsIn(t, s, c.ID, map[string]bool{
+		old: true, first.Secret: true, second.Secret: true, otherSecret: false, "": false,
+		strings.Repeat("0", 43): false,
+	})
 	letsIn(t, s, other.ID, map[string]bool{first.Secret: false, otherSecret: true})
 	number := s.OfferNumber
 	if number(c.ID, old) != 0 || number(c.ID, first.Secret) != 1 || number(c.ID, second.Secret) != 2 ||

@@ -122,8 +122,10 @@ func (s *Store) notify(r *keyRecord, due, now time.Time) {
 	if r.RevokedAt != nil || r.ExpiresAt == nil {
 		return
 	}
-	c := Change{Kind: KindKey, Account: r.Account, ID: r.ID, Name: r.Name, State: r.state(), Was: r.state(),
-		Revision: r.revision}
+	c := Change{
+		Kind: KindKey, Account: r.Account, ID: r.ID, Name: r.Name, State: r.state(), Was: r.state(),
+		Revision: r.revision,
+	}
 	if passed(*r.ExpiresAt) {
 		c.State = KeyExpired
 	} else {

@@ -51,8 +51,13 @@ func TestSessions(t *testing.T) {
 	ann, bob = mustUser(t, s, "Ann"), mustUser(t, s, "bob")
 	session, secret = mustSession(t, s, ann)
 	other, otherSecret := mustSession(t, s, bob)
-	for _, c := range [][2]string{{ann.ID, other.ID}, {bob.ID, session.ID}, {"", session.ID}, {ann.ID, ""},
-		{"usr_x/", session.ID}} {
+	for _, c := range [][2]string{
+		{ann.ID, other.ID},
+		{bob.ID, session.ID},
+		{"", session.ID},
+		{ann.ID, ""},
+		{"usr_x/", session.ID},
+	} {
 		wantError(t, s.RemoveSession(t.Context(), c[0], c[1]), store.ErrNotFound, "session was not found")
 	}
 	if err := s.RemoveSession(t.Context(), ann.ID, session.ID); err != nil {

@@ -43,7 +43,7 @@ type Store struct {
 	now           func() time.Time
 	view          atomic.Pointer[view]
 
-	refreshes   singleflight.Group // the calls of LookAgain
+	refreshes   singleflight.Group // the calls of Refresh
 	refreshPace *rate.Limiter      // of refreshes
 
 	schedule schedule

@@ -69,8 +69,10 @@ func TestCreateKey(t *testing.T) {
 	if !live.Scope().Allows("qwen3:8b") || live.Scope().Allows("llama") {
 		t.Error("the scope is not that of the key")
 	}
-	for _, wrong := range []string{"", "sk-svc-", secret[:49], secret + "x", "sk-svc-" + strings.Repeat("a", 43),
-		strings.ToUpper(secret), secret[7:]} {
+	for _, wrong := range []string{
+		"", "sk-svc-", secret[:49], secret + "x", "sk-svc-" + strings.Repeat("a", 43),
+		strings.ToUpper(secret), secret[7:],
+	} {
 		if _, ok := s.FindKey(wrong); ok {
 			t.Errorf("found a key for a wrong secret of %d bytes", len(wrong))
 		}

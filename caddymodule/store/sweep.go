@@ -139,8 +139,11 @@ var leftoverKind = &kind[leftoverRecord, *leftoverRecord]{
 
 // clearAccount deletes the remaining records of a removed account.
 func (s *Store) clearAccount(ctx context.Context, id string) error {
-	spans := []Span{Prefix(dirUsage + id + "/"), Prefix(dirHours + id + "/"),
-		{Start: dirRecent + id, End: dirRecent + id + "\x00"}, Prefix(dirKeyNames + id + "/"), Prefix(auditPath(id))}
+	spans := []Span{
+		Prefix(dirUsage + id + "/"), Prefix(dirHours + id + "/"),
+		{Start: dirRecent + id, End: dirRecent + id + "\x00"},
+		Prefix(dirKeyNames + id + "/"), Prefix(auditPath(id)),
+	}
 	for dir, kind := range viewed {
 		if kind.remain() {
 			spans = append(spans, Prefix(dir+id+"/"))

@@ -71,8 +71,10 @@ func viewOf(t testing.TB, keys int) *view {
 // putKey applies the event of a new key.
 func putKey(t testing.TB, d *draft, account string, i int) {
 	hash := digest{byte(i), byte(i >> 8), byte(i >> 16), 1}
-	k := Key{ID: fmt.Sprintf("%s%025d0", prefixKey, i), Account: account,
-		KeyFields: KeyFields{Name: "k", Scope: "*"}}
+	k := Key{
+		ID: fmt.Sprintf("%s%025d0", prefixKey, i), Account: account,
+		KeyFields: KeyFields{Name: "k", Scope: "*"},
+	}
 	op, err := encode(keyKind.path(account, k.ID), &keyRecord{Key: k, Hash: hash})
 	if err == nil {
 		err = d.apply(Event{Item: Item{Key: op.Key, Value: op.Value, ModRevision: 1}})

@@ -22,7 +22,7 @@ type tx struct {
 }
 
 // update commits the write built by build and waits until the view shows it. It returns the
-// result of build if the write was committed, see Made. It retries on conflict. A write that
+// result of build if the write was committed, see Committed. It retries on conflict. A write that
 // changes nothing waits until the view shows the items that build has read. Errors begin with
 // doing.
 func update[T any](ctx context.Context, s *Store, doing string, build func(t *tx) (T, error)) (T, error) {
@@ -31,7 +31,7 @@ func update[T any](ctx context.Context, s *Store, doing string, build func(t *tx
 		result, err = build(t)
 		return err
 	})
-	if !Made(err) {
+	if !Committed(err) {
 		var none T
 		return none, err
 	}
@@ -214,7 +214,8 @@ func (k *kind[R, P]) loadAll(t *tx, owner string) []P {
 // removeRecord removes a record, and the KV keys in also, and returns the record. All edges
 // confirm that. It fails with unknown if the record does not exist.
 func (k *kind[R, P]) removeRecord(ctx context.Context, s *Store, doing, owner, id string, unknown error,
-	also ...string) (P, error) {
+	also ...string,
+) (P, error) {
 	return update(ctx, s, doing, func(t *tx) (P, error) {
 		r := k.load(t, owner, id)
 		if r == nil {
@@ -253,7 +254,7 @@ func (s *Store) deleteAll(ctx context.Context, keys []string, also func(*tx)) (e
 			}
 			return nil
 		})
-		if !Made(err) {
+		if !Committed(err) {
 			return err
 		}
 	}

@@ -203,7 +203,8 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 // not published. newer has the unpublished rows of other gateways, by their names. f must not
 // use the store.
 func (s *Store) EachUsage(ctx context.Context, account, from, to string, newer map[string][]UsageRow,
-	f func(UsageRow) error) error {
+	f func(UsageRow) error,
+) error {
 	for _, day := range []string{from, to} {
 		if err := checkDay(day); err != nil {
 			return err
@@ -269,7 +270,8 @@ func (s *Store) KeyUsage(ctx context.Context, account, key string, from, to time
 // unpublished returns rows that the shared KV may lack or have with older sums, by path: those
 // of this gateway, and those in newer.
 func (s *Store) unpublished(ctx context.Context, account, from, to string,
-	newer map[string][]UsageRow) (map[string]UsageRow, error) {
+	newer map[string][]UsageRow,
+) (map[string]UsageRow, error) {
 	from = max(from, s.firstUnfolded()) // older rows are never published
 	rows := make(map[string]UsageRow)
 	for edge, list := range newer {
@@ -310,7 +312,8 @@ func (s *Store) UnpublishedUsage(ctx context.Context, account string, n int) ([]
 
 // eachUsage calls f with the rows of an account in a KV, their paths and revisions.
 func eachUsage(ctx context.Context, kv KV, account, from, to string,
-	f func(path string, r UsageRow, revision int64) error) error {
+	f func(path string, r UsageRow, revision int64) error,
+) error {
 	_, err := kv.Each(ctx, usageSpan(account, from, to), func(item Item) error {
 		r, _, ok := parseUsagePath(item.Key)
 		if !ok || len(r.Day) == len(to) && r.Day > to {

@@ -82,8 +82,10 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%s: %+v", days, got)
 		}
 	}
-	for of, want := range map[store.UsageRow]store.Usage{a: a.Usage, b: b.Usage, usageRow("2026-11-22", "k", "m", 0): {},
-		nobody: {}} {
+	for of, want := range map[store.UsageRow]store.Usage{
+		a: a.Usage, b: b.Usage, usageRow("2026-11-22", "k", "m", 0): {},
+		nobody: {},
+	} {
 		if got, err := s.OwnUsage(t.Context(), of); err != nil || got != want {
 			t.Errorf("own usage of %+v: %+v, %v", of, got, err)
 		}
@@ -91,8 +93,10 @@ func TestUsage(t *testing.T) {
 	if got := usageRows(t, s, "other", firstDay, lastDay); got != nil {
 		t.Errorf("usage of another account %+v", got)
 	}
-	for _, wrong := range []store.UsageRow{usageRow("", "k", "", 1), usageRow("2026-1-1", "k", "", 1),
-		usageRow("2026-02-30", "k", "", 1), usageRow("../x", "k", "", 1), usageRow("2026-01-01", "a/b", "", 1)} {
+	for _, wrong := range []store.UsageRow{
+		usageRow("", "k", "", 1), usageRow("2026-1-1", "k", "", 1),
+		usageRow("2026-02-30", "k", "", 1), usageRow("../x", "k", "", 1), usageRow("2026-01-01", "a/b", "", 1),
+	} {
 		_, err := s.OwnUsage(t.Context(), wrong)
 		wantError(t, err, store.ErrInvalid)
 		wantError(t, s.SaveUsage(t.Context(), []store.UsageRow{a, wrong}), store.ErrInvalid)

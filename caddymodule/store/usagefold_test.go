@@ -138,8 +138,10 @@ func TestUsageIsFolded(t *testing.T) {
 			t.Errorf("rows by month: %s", got)
 		}
 		// A folded month counts whole if one of its days is asked for.
-		for days, n := range map[[2]string]int{{"1999-08-20", "1999-09-02"}: 6, {"1999-08-31", "1999-08-31"}: 3,
-			{"1999-09-30", "1999-10-01"}: 6, {"1999-10-01", "1999-10-01"}: 3} {
+		for days, n := range map[[2]string]int{
+			{"1999-08-20", "1999-09-02"}: 6, {"1999-08-31", "1999-08-31"}: 3,
+			{"1999-09-30", "1999-10-01"}: 6, {"1999-10-01", "1999-10-01"}: 3,
+		} {
 			if got := usageRows(t, s, account, days[0], days[1]); len(got) != n {
 				t.Errorf("%s: %d rows", days, len(got))
 			}

@@ -124,7 +124,7 @@ func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User,
 		t.confirmed()
 		return r.User, nil
 	})
-	if Made(err) {
+	if Committed(err) {
 		// The other records are invalid without the user, and may be too many for one write.
 		// If this fails, the sweeper removes them.
 		v := s.view.Load()

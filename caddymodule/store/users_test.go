@@ -117,8 +117,14 @@ func TestUserErrors(t *testing.T) {
 		_, err := s.CreateUser(t.Context(), c.account, c.name, "", store.RoleAdmin)
 		wantError(t, err, c.kind, c.part)
 	}
-	for _, c := range [][2]string{{account, "bob"}, {account, ""}, {"other", "Ann"}, {"other", ann.ID}, {"a/b", "Ann"},
-		{account, "usr_x"}} {
+	for _, c := range [][2]string{
+		{account, "bob"},
+		{account, ""},
+		{"other", "Ann"},
+		{"other", ann.ID},
+		{"a/b", "Ann"},
+		{account, "usr_x"},
+	} {
 		_, err := s.RemoveUser(t.Context(), c[0], c[1])
 		wantError(t, err, store.ErrNotFound, "not found in the account")
 	}
@@ -352,8 +358,10 @@ func TestFileHasNoSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, secret := range []string{session, strings.TrimPrefix(token, "pmt_"), link, code[5:],
-		strings.ReplaceAll(code[5:], "-", ""), deviceSecret(1)} {
+	for i, secret := range []string{
+		session, strings.TrimPrefix(token, "pmt_"), link, code[5:],
+		strings.ReplaceAll(code[5:], "-", ""), deviceSecret(1),
+	} {
 		if len(secret) < 8 || strings.Contains(string(content), secret) {
 			t.Errorf("the file has secret %d, or there is none", i)
 		}

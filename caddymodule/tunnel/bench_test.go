@@ -22,8 +22,10 @@ func BenchmarkTunnel(b *testing.B) {
 		_, _ = w.Write(answer)
 	})
 	for _, clients := range []string{"1", "64"} {
-		for name, newGateway := range map[string]gatewayMaker{link.TransportQUIC: newGateway,
-			link.TransportWebSocket: newWebGateway} {
+		for name, newGateway := range map[string]gatewayMaker{
+			link.TransportQUIC:      newGateway,
+			link.TransportWebSocket: newWebGateway,
+		} {
 			b.Run("clients="+clients+"/"+name, func(b *testing.B) {
 				g := newGateway(b, Options{})
 				g.connect(b, "con_1", h)

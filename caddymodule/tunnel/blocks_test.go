@@ -249,8 +249,10 @@ func BenchmarkBodies(b *testing.B) {
 			"text":   turn(1, 1, size),
 			"base64": `{"image":"` + string(randomBase64(size)) + `"}`,
 		} {
-			for how, keeps := range map[string]*int64{"plain": &none, "compressed": &zero, "new blocks": &some,
-				"known blocks": &some} {
+			for how, keeps := range map[string]*int64{
+				"plain": &none, "compressed": &zero, "new blocks": &some,
+				"known blocks": &some,
+			} {
 				b.Run(fmt.Sprintf("%s/%dKiB/%s", kind, size>>10, how), func(b *testing.B) {
 					g := encodeAll(newGateway(b, Options{}))
 					k, h := &blockKeeper{store: blocks.NewStore(32 << 20)}, hello("con_1")

@@ -144,7 +144,7 @@ func TestLargeHellos(t *testing.T) {
 		}
 		const rest = 100 << 10
 		g.pending.mu.Lock()
-		g.pending.hellos.Most = g.pending.hellos.Used() + rest
+		g.pending.hellos.Total = g.pending.hellos.Used() + rest
 		g.pending.mu.Unlock()
 		_, err := g.dial(t, g.socket(t), largeHello("con_1", 200), echo)
 		if deny, ok := err.(link.Deny); !ok || deny.Code != link.DenyUnavailable || !deny.Retry ||

@@ -55,7 +55,7 @@ func (h *Hub) Choose(connectorIDs []string, target Target, except []*Session) (*
 
 // choose considers all sessions. The caller holds the lock.
 func (h *Hub) choose(connectorIDs []string, target Target, except []*Session, best choice) choice {
-	known := h.options.Load().Known
+	known := h.options.Load().Exists
 	for _, id := range connectorIDs {
 		local, remote := h.live[id], h.remote[id]
 		load := 0
@@ -180,7 +180,8 @@ func (p *PeerConn) distance() time.Duration {
 // WaitAny is [Hub.Choose], but waits up to d for one of the connectors to connect.
 // It returns [ErrOffline] or the cause of ctx's end.
 func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, target Target, except []*Session,
-	d time.Duration) (*Session, error) {
+	d time.Duration,
+) (*Session, error) {
 	if s, ok := h.Choose(connectorIDs, target, except); ok {
 		return s, nil
 	}

@@ -35,8 +35,10 @@ var compressors = map[string]func(io.Writer) compressor{
 
 // compressed is an answer in a coding.
 func compressed(coding string, body io.ReadCloser) *http.Response {
-	return &http.Response{Header: http.Header{"Content-Encoding": {coding}, "Content-Length": {"5"}}, Body: body,
-		ContentLength: 5}
+	return &http.Response{
+		Header: http.Header{"Content-Encoding": {coding}, "Content-Length": {"5"}}, Body: body,
+		ContentLength: 5,
+	}
 }
 
 // An answer that was compressed unasked reads as if it were not: what is flushed

@@ -57,7 +57,7 @@ func (s *Session) finish(ctx context.Context, code link.CloseCode) {
 func (s *Session) replace(next *Session) {
 	sameProcess := s.hello.Instance == next.hello.Instance
 	s.stop()
-	if sameProcess && next.hello.Beside {
+	if sameProcess && next.hello.KeepSilent {
 		s.hub.work("waiting for the end of a silent tunnel", func() {
 			s.finish(context.Background(), link.CloseDrained)
 		})

@@ -15,14 +15,14 @@ import (
 // so that a test may take its time.
 func newHandshakes() *fair.Semaphore {
 	endless := handshakeLimits
-	endless.Hold = 0
+	endless.MaxTime = 0
 	return fair.NewSemaphore(endless)
 }
 
 // crowd takes all permits of strangers, and holds them.
-func crowd(t *testing.T, g *testGateway) []*fair.Permit {
+func crowd(t *testing.T, g *testGateway) []*fair.Slot {
 	t.Helper()
-	permits := make([]*fair.Permit, handshakeLimits.Permits-handshakeLimits.Reserved)
+	permits := make([]*fair.Slot, handshakeLimits.Slots-handshakeLimits.Spare)
 	for i := range permits {
 		var err error
 		if permits[i], err = g.handshakes.Acquire(t.Context(), networkOf(1), false); err != nil {
@@ -93,7 +93,7 @@ func TestCloseEndsTheQueue(t *testing.T) {
 // client must prove its address. The retry packet shows it that the gateway is up.
 func TestManyAddressesProveThemselves(t *testing.T) {
 	h := NewHub(Options{})
-	for i := range handshakeLimits.Permits / 2 {
+	for i := range handshakeLimits.Slots / 2 {
 		from := &net.UDPAddr{IP: net.IPv4(192, 0, 2, byte(i)), Port: 1}
 		if h.verify(from) {
 			t.Fatalf("number %d has to prove its address", i+1)
@@ -117,7 +117,7 @@ func TestSilentGuestMakesRoom(t *testing.T) {
 		}
 		defer conn.Close(link.CloseNone, "")
 		wait.Until(t, "there is room", func() bool { return g.inside() == 0 })
-		if took := time.Since(start); took > handshakeLimits.Hold-time.Second || slots(g) != 1 {
+		if took := time.Since(start); took > handshakeLimits.MaxTime-time.Second || slots(g) != 1 {
 			t.Errorf("after %v, with %d places", took, slots(g))
 		}
 	})

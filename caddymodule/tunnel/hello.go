@@ -108,7 +108,7 @@ func (c *connection) handshake() (run func(), err error) {
 			break
 		}
 		// The connector may have been removed since the check: Disconnect has not seen this session.
-		if known := c.hub.options.Load().Known; known != nil && !known(connector) {
+		if known := c.hub.options.Load().Exists; known != nil && !known(connector) {
 			s.close(link.CloseRemoved)
 		}
 		return s.run, nil
@@ -158,7 +158,7 @@ func (c *connection) dryRun(connector Connector, hello link.Hello) {
 
 var (
 	denyHeld = link.Deny{
-		Code: link.DenyHeld, Message: "this edge has another tunnel of this connector already", Retry: true,
+		Code: link.DenyEdgeInUse, Message: "this edge has another tunnel of this connector already", Retry: true,
 	}
 	denyShutdown = link.Deny{Code: link.DenyShutdown, Message: "the gateway is shutting down", Retry: true}
 	denyStarting = link.Deny{Code: link.DenyUnavailable, Message: "the gateway is starting", Retry: true}
@@ -234,7 +234,7 @@ func (c *connection) deny(who slog.Attr, d link.Deny) {
 	h.counters.denied.Add(1)
 	c.pending.endHandshake() // it only has to read the reason
 	o, level := h.options.Load(), slog.LevelWarn
-	if d.Code == link.DenyHeld || d.Code == link.DenyAgain { // normal in a cluster
+	if d.Code == link.DenyEdgeInUse || d.Code == link.DenyAgain { // normal in a cluster
 		level = slog.LevelDebug
 	}
 	h.denials.Log(o.Logger, level, networksOf(remote).Widest(), time.Now(), "denying a connector",

@@ -14,7 +14,8 @@ import (
 
 // runningHop starts a request at entry for a connector of a peer.
 func runningHop(t *testing.T, newEdge func(string) *testGateway) (entry, with *testGateway, p *testPeer, h *gate,
-	r <-chan result) {
+	r <-chan result,
+) {
 	t.Helper()
 	entry, with = newEdge("a"), newEdge("b")
 	p = with.joins(t, entry, "b")

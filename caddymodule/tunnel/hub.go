@@ -61,9 +61,9 @@ type Options struct {
 	// Preauthenticate reports whether match accepts the SHA-256 of a secret of the
 	// connector with this id. It must return soon. nil: connectors are strangers until their hello.
 	Preauthenticate func(id string, match func(secretHash []byte) bool) bool
-	// Known reports whether a connector returned by Authenticate still exists with
+	// Exists reports whether a connector returned by Authenticate still exists with
 	// the same pairing. Its token may have been rotated meanwhile. nil: all exist.
-	Known func(Connector) bool
+	Exists func(Connector) bool
 	// Pairing accepts devices with a pairing code; nil: they are denied.
 	Pairing Pairing
 	// Rotation provides the new tokens of connectors; nil: tokens are not rotated.
@@ -110,7 +110,7 @@ type Hub struct {
 	arrivalRate *rate.Limiter // of connections that need not prove their address
 	pending     *pending
 	handshakes  *fair.Semaphore
-	blocks      *blocks.Room               // bounds the known blocks of all sessions
+	blocks      *blocks.Quota              // bounds the known blocks of all sessions
 	encodeFrom  time.Duration              // the constant, except in tests
 	denials     logs.Sampler[netip.Prefix] // logs denied hellos
 	devices     logs.Sampler[netip.Prefix] // logs waiting devices
@@ -148,7 +148,7 @@ func NewHub(o Options) *Hub {
 		arrivalRate: rate.NewLimiter(handshakesPerSecond, handshakesPerSecond),
 		pending:     newPending(),
 		handshakes:  fair.NewSemaphore(handshakeLimits),
-		blocks:      blocks.NewRoom(maxBlocks),
+		blocks:      blocks.NewQuota(maxBlocks),
 		encodeFrom:  encodeFrom,
 
 		live:     make(map[string]*Session),

@@ -367,7 +367,7 @@ func TestDisconnectOthers(t *testing.T) {
 // session is there to be closed, must not stay.
 func TestRemovedWhileSayingHello(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		g := newGateway(t, Options{Known: func(Connector) bool { return false }})
+		g := newGateway(t, Options{Exists: func(Connector) bool { return false }})
 		c, err := g.dial(t, g.socket(t), hello("a"), named("a"))
 		if c == nil {
 			t.Fatal(err)

@@ -87,7 +87,7 @@ func TestLimitIsNotGranted(t *testing.T) {
 // TestLimitIsOfTheHello: what no connector can take is refused.
 func TestLimitIsOfTheHello(t *testing.T) {
 	g := newGateway(t, Options{})
-	for _, n := range []int{-1, link.MostMaxRequests + 1} {
+	for _, n := range []int{-1, link.MaxRequestsLimit + 1} {
 		hello := hello("con_1")
 		hello.MaxRequests = n
 		if _, err := g.dial(t, listenLoopback(t), hello, http.NotFoundHandler()); err == nil {

@@ -126,7 +126,7 @@ func (h *Hub) sendMembers(sessions []*Session, members func() Members) {
 // already. Such a hello must not replace the tunnel.
 func (h *Hub) misled(hello link.Hello) bool {
 	members := h.options.Load().Members
-	if members == nil || !slices.Contains(hello.Held, members().Name) {
+	if members == nil || !slices.Contains(hello.OtherEdges, members().Name) {
 		return false
 	}
 	h.mu.RLock()

@@ -135,7 +135,7 @@ func TestSingleGatewaySendsNoEdges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := new(network).newGateway(t, time.Millisecond, Options{})
 		h := hello("con_1")
-		h.Held, h.StartedMillis = []string{"a"}, 1
+		h.OtherEdges, h.StartedMillis = []string{"a"}, 1
 		c, err := g.dial(t, g.socket(t), h, echo)
 		if err != nil {
 			t.Fatal(err)
@@ -157,17 +157,17 @@ func TestHeldTunnelIsNotReplaced(t *testing.T) {
 		g := newGateway(t, Options{Members: func() Members { return testMembers("a", "b") }})
 		held := g.connect(t, "con_1", named("first"))
 		second := hello("con_1")
-		second.Held = []string{"b", "a"}
+		second.OtherEdges = []string{"b", "a"}
 		_, err := g.dial(t, g.socket(t), second, named("second"))
 		var deny link.Deny
-		if !errors.As(err, &deny) || deny.Code != link.DenyHeld || !deny.Retry {
+		if !errors.As(err, &deny) || deny.Code != link.DenyEdgeInUse || !deny.Retry {
 			t.Fatalf("a second hello got %v", err)
 		}
 		if body, err := g.do(t, "con_1", ""); body != "first" || err != nil {
 			t.Errorf("answer %q, %v", body, err)
 		}
 		for _, change := range []func(*link.Hello){
-			func(h *link.Hello) { h.Held = []string{"b"} }, // it replaces its own
+			func(h *link.Hello) { h.OtherEdges = []string{"b"} }, // it replaces its own
 			func(h *link.Hello) { h.Instance = "another" },
 		} {
 			h := second
@@ -182,7 +182,7 @@ func TestHeldTunnelIsNotReplaced(t *testing.T) {
 			held = next
 		}
 		h := hello("con_2")
-		h.Held = []string{"a"}
+		h.OtherEdges = []string{"a"}
 		if _, err := g.dial(t, g.socket(t), h, echo); err != nil {
 			t.Errorf("a connector without a tunnel here got %v", err)
 		}

@@ -101,8 +101,10 @@ func (n *network) newGateway(t testing.TB, latency time.Duration, o Options) *te
 func overBoth(t *testing.T, test func(t *testing.T, newGateway gatewayMaker)) {
 	newGateway := func(t testing.TB, o Options) *testGateway { return new(network).newGateway(t, time.Millisecond, o) }
 	newWebGateway := func(t testing.TB, o Options) *testGateway { return newGateway(t, o).overPipes(t) }
-	for name, newGateway := range map[string]gatewayMaker{link.TransportQUIC: newGateway,
-		link.TransportWebSocket: newWebGateway} {
+	for name, newGateway := range map[string]gatewayMaker{
+		link.TransportQUIC:      newGateway,
+		link.TransportWebSocket: newWebGateway,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { test(t, newGateway) })
 		})

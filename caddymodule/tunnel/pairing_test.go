@@ -177,8 +177,10 @@ func TestPairSurvivesRestarts(t *testing.T) {
 
 func TestPairWaitsWhileTooManyTry(t *testing.T) {
 	t.Parallel()
-	desk := &testDesk{deny: &link.Deny{Code: link.DenyPairingLimit,
-		Message: "too many wrong codes; come back in a minute", Retry: true}}
+	desk := &testDesk{deny: &link.Deny{
+		Code:    link.DenyPairingLimit,
+		Message: "too many wrong codes; come back in a minute", Retry: true,
+	}}
 	g := newGateway(t, Options{Pairing: desk})
 	d := g.pair(t)
 	got := wait.For(t, d.interrupted, "the reason")
@@ -214,8 +216,10 @@ func TestPairStops(t *testing.T) {
 // TestPairRefusesStrangeTokens: one of another gateway would lead there.
 func TestPairRefusesStrangeTokens(t *testing.T) {
 	t.Parallel()
-	other := link.Token{Server: "127.0.0.1:1", Pin: "n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg", Connector: "con_1",
-		Secret: "secret"}.Encode()
+	other := link.Token{
+		Server: "127.0.0.1:1", Pin: "n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg", Connector: "con_1",
+		Secret: "secret",
+	}.Encode()
 	for _, token := range []string{"ptt_nonsense", other} {
 		desk := &testDesk{token: token}
 		g := newGateway(t, Options{Pairing: desk})

@@ -22,8 +22,10 @@ func TestPanicOfControlMessage(t *testing.T) {
 			}
 		})
 		bad, good := g.connect(t, "con_1", echo), g.connect(t, "con_2", echo)
-		if err := bad.control.Send(link.Report{Upstreams: []link.UpstreamReport{{Name: "ollama",
-			Reachable: true}}}); err != nil {
+		if err := bad.control.Send(link.Report{Upstreams: []link.UpstreamReport{{
+			Name:      "ollama",
+			Reachable: true,
+		}}}); err != nil {
 			t.Fatal(err)
 		}
 		bad.ended(t)
@@ -50,13 +52,15 @@ func (crashingDesk) Expects(string, func([]byte) bool) (string, bool) { return "
 func TestPanicOfHello(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		log := caught.New()
-		g := newGateway(t, Options{Logger: log.Logger, Pairing: crashingDesk{},
+		g := newGateway(t, Options{
+			Logger: log.Logger, Pairing: crashingDesk{},
 			Authenticate: func(ctx context.Context, id, secret string) (Connector, error) {
 				if id == "con_bad" {
 					panic(caught.Secret)
 				}
 				return allow(ctx, id, secret)
-			}})
+			},
+		})
 		for i, h := range []link.Hello{hello("con_bad"), claimOf(1)} {
 			if c, err := g.dial(t, g.socket(t), h, echo); err == nil {
 				t.Errorf("the hello was answered: %+v", c)

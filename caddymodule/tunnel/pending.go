@@ -49,12 +49,12 @@ const (
 // If thousands reconnected at once and shared the processors, none would finish
 // before its connector gave up.
 var handshakeLimits = fair.Limits{
-	Permits: 64, Reserved: 16,
+	Slots: 64, Spare: 16,
 	Waiting: maxPending, // with some 30 KB each
 	// Connectors wait longer once the gateway has sent a packet.
 	Wait: 8 * time.Second,
 	// A handshake that the client does not finish must not block the others.
-	Hold: 5 * time.Second,
+	MaxTime: 5 * time.Second,
 }
 
 var (
@@ -80,7 +80,7 @@ type pending struct {
 
 func newPending() *pending {
 	return &pending{
-		unknown: fair.Budget{Most: maxPending}, hellos: fair.Budget{Most: helloBytes}, connectors: make(map[string]int),
+		unknown: fair.Budget{Total: maxPending}, hellos: fair.Budget{Total: helloBytes}, connectors: make(map[string]int),
 	}
 }
 
@@ -93,9 +93,9 @@ type pendingConn struct {
 	// Guarded by pending.mu:
 	freed     bool
 	stranger  bool
-	connector string       // id of a known connector
-	handshake *fair.Permit // until the end of the handshake
-	hello     int          // bytes of the hello taken from the budget
+	connector string     // id of a known connector
+	handshake *fair.Slot // until the end of the handshake
+	hello     int        // bytes of the hello taken from the budget
 }
 
 // pendingKey is the context key of a pendingConn.
@@ -196,7 +196,7 @@ func (p *pending) add(networks fair.Networks, perAddress int, connector string) 
 	if connector != "" && p.addKnown(c, connector) {
 		return c
 	}
-	if p.unknown.Of(networks.Narrowest()) >= perAddress || !p.unknown.Take(networks, 1) {
+	if p.unknown.UsedBy(networks.Narrowest()) >= perAddress || !p.unknown.Take(networks, 1) {
 		return nil
 	}
 	return c
@@ -225,7 +225,7 @@ func (c *pendingConn) identify(connector string) bool {
 	case c.freed:
 		return false
 	case connector != "" && p.addKnown(c, connector):
-		p.unknown.Give(c.networks, 1)
+		p.unknown.Return(c.networks, 1)
 		return true
 	case p.strangers >= maxStrangers:
 		return false
@@ -242,7 +242,7 @@ func (p *pending) crowded(networks fair.Networks, perAddress int) bool {
 	const part = 8
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.unknown.Of(networks.Narrowest()) >= perAddress/part || p.unknown.Used() >= handshakeLimits.Permits/2
+	return p.unknown.UsedBy(networks.Narrowest()) >= perAddress/part || p.unknown.Used() >= handshakeLimits.Slots/2
 }
 
 // waitHandshake waits until the connection may begin its handshake.
@@ -292,10 +292,10 @@ func (c *pendingConn) free() {
 	}
 	c.freed = true
 	if c.hello > 0 {
-		p.hellos.Give(c.networks, c.hello)
+		p.hellos.Return(c.networks, c.hello)
 	}
 	if c.connector == "" {
-		p.unknown.Give(c.networks, 1)
+		p.unknown.Return(c.networks, 1)
 		if c.stranger {
 			p.strangers--
 		}

@@ -21,8 +21,8 @@ const creditWait = time.Second
 type openStream struct {
 	*quic.Stream
 	session *Session
-	permit  fair.Place
-	header  link.To // sent first, to a peer with the tunnel
+	permit  fair.Permit
+	header  link.RelayHeader // sent first, to a peer with the tunnel
 }
 
 // done is called at the end of each request.
@@ -33,9 +33,9 @@ func (o *openStream) done() {
 
 // acquire waits up to d for a permit for a request of a client. A session at a peer needs none here:
 // the peer acquires one.
-func (s *Session) acquire(ctx context.Context, c fair.Client, d time.Duration) (fair.Place, error) {
+func (s *Session) acquire(ctx context.Context, c fair.Client, d time.Duration) (fair.Permit, error) {
 	if s.permits == nil {
-		return fair.Place{}, nil
+		return fair.Permit{}, nil
 	}
 	if d > 0 {
 		waiting, cancel := context.WithCancelCause(ctx)
@@ -52,8 +52,8 @@ func (s *Session) acquire(ctx context.Context, c fair.Client, d time.Duration) (
 
 // open begins a request of a client and opens its stream. It takes a permit, unless the request has
 // one.
-func (s *Session) open(ctx context.Context, c fair.Client, permit fair.Place) (o *openStream, err error) {
-	if permit == (fair.Place{}) {
+func (s *Session) open(ctx context.Context, c fair.Client, permit fair.Permit) (o *openStream, err error) {
+	if permit == (fair.Permit{}) {
 		if permit, err = s.acquire(ctx, c, 0); err != nil {
 			return nil, err
 		}
@@ -62,7 +62,7 @@ func (s *Session) open(ctx context.Context, c fair.Client, permit fair.Place) (o
 	s.active.Add(1)
 	o = &openStream{session: s, permit: permit}
 	if s.peer != nil {
-		o.header = link.To{Connector: s.connector.ID, Owner: c.Owner, Key: c.Key}
+		o.header = link.RelayHeader{Connector: s.connector.ID, Owner: c.Owner, Key: c.Key}
 	}
 	if !s.usable() {
 		o.done()
@@ -100,23 +100,23 @@ func (s *Session) finished() {
 	}
 }
 
-// Reserved is a session with a permit for one request of a client. Leave must be called in the end.
-type Reserved struct {
+// PermittedSession is a session with a permit for one request of a client. Leave must be called in the end.
+type PermittedSession struct {
 	*Session
 	sent   bool // the request releases the permit
 	client fair.Client
-	permit fair.Place
+	permit fair.Permit
 	stream *openStream // to a peer that has acquired the permit
 }
 
-// Reserve waits up to d for a permit of one of the sessions, for a request of a client. It returns
+// AwaitPermit waits up to d for a permit of one of the sessions, for a request of a client. It returns
 // link.ErrNoCredit, an error that wraps link.ErrNotSent if all have ended, or the cause of ctx's
 // end.
-func Reserve(ctx context.Context, sessions []*Session, c fair.Client, d time.Duration) (*Reserved, error) {
+func AwaitPermit(ctx context.Context, sessions []*Session, c fair.Client, d time.Duration) (*PermittedSession, error) {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
-		*Reserved
+		*PermittedSession
 		error
 	}
 	results := make(chan result, len(sessions))
@@ -124,13 +124,13 @@ func Reserve(ctx context.Context, sessions []*Session, c fair.Client, d time.Dur
 		go func() {
 			var r result
 			r.error = panics.Do(s.hub.options.Load().Logger, "waiting for a permit of a connector", func() (err error) {
-				r.Reserved, err = s.awaitPermit(waiting, c, d)
+				r.PermittedSession, err = s.awaitPermit(waiting, c, d)
 				return err
 			})
 			results <- r
 		}()
 	}
-	var first *Reserved
+	var first *PermittedSession
 	err := errEnded
 	for range sessions {
 		switch r := <-results; {
@@ -141,7 +141,7 @@ func Reserve(ctx context.Context, sessions []*Session, c fair.Client, d time.Dur
 		case first != nil:
 			r.Leave()
 		default:
-			first = r.Reserved
+			first = r.PermittedSession
 			cancel()
 		}
 	}
@@ -154,18 +154,18 @@ func Reserve(ctx context.Context, sessions []*Session, c fair.Client, d time.Dur
 	return nil, err
 }
 
-// awaitPermit is [Reserve] for one session.
-func (s *Session) awaitPermit(ctx context.Context, c fair.Client, d time.Duration) (*Reserved, error) {
+// awaitPermit is [AwaitPermit] for one session.
+func (s *Session) awaitPermit(ctx context.Context, c fair.Client, d time.Duration) (*PermittedSession, error) {
 	permit, err := s.acquire(ctx, c, d)
 	if err != nil || s.peer == nil {
-		return &Reserved{Session: s, client: c, permit: permit}, err
+		return &PermittedSession{Session: s, client: c, permit: permit}, err
 	}
 	stream, err := s.open(ctx, c, permit)
 	if err != nil {
 		return nil, err
 	}
 	header := stream.header
-	header.Wait, stream.header = d, link.To{}
+	header.Wait, stream.header = d, link.RelayHeader{}
 	if err := link.AwaitPermit(ctx, stream, header); err != nil {
 		stream.done()
 		if !errors.Is(err, link.ErrNoCredit) {
@@ -173,11 +173,11 @@ func (s *Session) awaitPermit(ctx context.Context, c fair.Client, d time.Duratio
 		}
 		return nil, err
 	}
-	return &Reserved{Session: s, client: c, stream: stream}, nil
+	return &PermittedSession{Session: s, client: c, stream: stream}, nil
 }
 
 // Send is [Session.Send] with the permit, once.
-func (r *Reserved) Send(request *http.Request, _ fair.Client) (*http.Response, error) {
+func (r *PermittedSession) Send(request *http.Request, _ fair.Client) (*http.Response, error) {
 	r.sent = true
 	stream, err := r.stream, error(nil)
 	if stream == nil {
@@ -187,7 +187,7 @@ func (r *Reserved) Send(request *http.Request, _ fair.Client) (*http.Response, e
 }
 
 // Leave releases the permit, unless the request was sent.
-func (r *Reserved) Leave() {
+func (r *PermittedSession) Leave() {
 	if r.sent {
 		return
 	}

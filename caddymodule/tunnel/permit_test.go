@@ -19,7 +19,7 @@ var (
 
 // reserved is what Reserve returned.
 type reserved struct {
-	*Reserved
+	*PermittedSession
 	err error
 }
 
@@ -30,7 +30,7 @@ const longest = 30 * time.Second
 func reserve(ctx context.Context, c fair.Client, sessions ...*Session) <-chan reserved {
 	done := make(chan reserved, 1)
 	go func() {
-		r, err := Reserve(ctx, sessions, c, longest)
+		r, err := AwaitPermit(ctx, sessions, c, longest)
 		done <- reserved{r, err}
 	}()
 	return done
@@ -90,7 +90,8 @@ func TestWaitForPlace(t *testing.T) {
 			_ = c.conn.Close(link.CloseNone, "")
 		}, link.ErrNotSent},
 		"the connector is removed": {func(_ *testing.T, with *testGateway, _ *testConnector, _ *gate,
-			_ context.CancelCauseFunc) {
+			_ context.CancelCauseFunc,
+		) {
 			with.Disconnect("con_1", link.CloseRemoved)
 		}, link.ErrNotSent},
 	} {
@@ -158,7 +159,7 @@ func TestPlaceOfTheFirst(t *testing.T) {
 			c.beats()
 			sessions = append(sessions, g.mustSession(t, id))
 		}
-		var taken []fair.Place
+		var taken []fair.Permit
 		for _, s := range sessions {
 			p, err := s.acquire(t.Context(), clientB, 0)
 			if err != nil {

@@ -142,7 +142,7 @@ func (p *PeerConn) sessions() (list []*Session) {
 // Relay serves a request of a peer for a connector on its stream. It considers only tunnels of this
 // gateway, so a request makes one hop at most. serving fails while this gateway may not know that the
 // connector was replaced.
-func (h *Hub) Relay(stream *quic.Stream, header link.To, serving func() error) {
+func (h *Hub) Relay(stream *quic.Stream, header link.RelayHeader, serving func() error) {
 	opened, err := h.openRelay(stream, header, serving)
 	if err != nil {
 		code := link.CodeDraining
@@ -159,7 +159,7 @@ func (h *Hub) Relay(stream *quic.Stream, header link.To, serving func() error) {
 
 // openRelay opens the stream to the connector for a request of a peer. It waits for a permit if the
 // header says so.
-func (h *Hub) openRelay(stream *quic.Stream, header link.To, serving func() error) (*openStream, error) {
+func (h *Hub) openRelay(stream *quic.Stream, header link.RelayHeader, serving func() error) (*openStream, error) {
 	s, ok := h.Session(header.Connector)
 	if !ok {
 		return nil, errEnded

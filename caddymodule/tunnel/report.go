@@ -79,16 +79,16 @@ func (s *Session) States() []UpstreamState {
 	return list
 }
 
-// Way is the route of a deployment through one connector, and its state.
-type Way struct {
+// DeploymentRoute is the route of a deployment through one connector, and its state.
+type DeploymentRoute struct {
 	State    health.State
 	Upstream string
 	Model    string
 	Problem  error // why the route has no upstream; wraps [ErrNoRoute]
 }
 
-// Way returns the route of a deployment through the connector's tunnel.
-func (i Info) Way(target Target) Way {
+// DeploymentRoute returns the route of a deployment through the connector's tunnel.
+func (i Info) DeploymentRoute(target Target) DeploymentRoute {
 	upstream, model, err := resolve(i.Name, i.Upstreams, i.Routes, target)
 	var server health.Server
 	for _, u := range i.States {
@@ -96,7 +96,10 @@ func (i Info) Way(target Target) Way {
 			server = u.Server
 		}
 	}
-	return Way{State: health.OfWay(true, err == nil, server, model), Upstream: upstream, Model: model, Problem: err}
+	return DeploymentRoute{
+		State: health.RouteState(true, err == nil, server, model), Upstream: upstream, Model: model,
+		Problem: err,
+	}
 }
 
 // down reports whether the upstream of a request is known to be unreachable. It is

@@ -39,7 +39,7 @@ func TestReport(t *testing.T) {
 		c := g.connect(t, "con_1", echo)
 		s := g.mustSession(t, "con_1")
 		state := func() health.State {
-			return s.Info().Way(Target{Name: "m"}).State
+			return s.Info().DeploymentRoute(Target{Name: "m"}).State
 		}
 		if got := s.States(); len(got) != 1 || got[0].Known || state() != health.Available {
 			t.Errorf("before a report: %+v", got)
@@ -149,7 +149,7 @@ func TestChooseByReport(t *testing.T) {
 func TestDryRun(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		r := newRotation()
-		g := newGateway(t, Options{Rotation: r, Known: func(Connector) bool { return true }, Authenticate: allow})
+		g := newGateway(t, Options{Rotation: r, Exists: func(Connector) bool { return true }, Authenticate: allow})
 		g.connect(t, "con_1", echo)
 		before := g.mustSession(t, "con_1")
 		counted := g.Counters()

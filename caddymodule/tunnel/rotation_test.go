@@ -271,7 +271,7 @@ func TestRotatedWhileSayingHello(t *testing.T) {
 					}
 					return allow(ctx, id, secret)
 				},
-				Known: func(c Connector) bool { return known && c.ID == "con_1" },
+				Exists: func(c Connector) bool { return known && c.ID == "con_1" },
 			})
 			c, err := g.dial(t, g.socket(t), hello("con_1"), named("a"))
 			if c == nil {

@@ -71,8 +71,8 @@ type Session struct {
 	peerSuspects atomic.Bool  // whether the connector is suspect there
 
 	active      atomic.Int64
-	permits     *fair.Places              // of running requests; nil at a peer
-	blocks      *blocks.Held              // nil: the connector keeps none
+	permits     *fair.Permits             // of running requests; nil at a peer
+	blocks      *blocks.Known             // nil: the connector keeps none
 	pingDue     atomic.Pointer[time.Time] // when two pings are overdue
 	draining    atomic.Bool
 	silent      atomic.Bool     // gets no requests until its connector sends again
@@ -104,10 +104,10 @@ func newSession(c *connection, connector Connector, hello link.Hello) *Session {
 	s := &Session{
 		connection: c, id: rand.Text()[:12], connector: connector, hello: hello,
 		since: time.Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
-		permits: fair.NewPlaces(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)), unconfirmed: unconfirmed,
+		permits: fair.NewPermits(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)), unconfirmed: unconfirmed,
 	}
 	if kept := hello.Blocks; kept != nil && *kept > 0 {
-		s.blocks = blocks.NewHeld(c.hub.blocks, *kept)
+		s.blocks = blocks.NewKnown(c.hub.blocks, *kept)
 	}
 	s.serving, s.stopServing = context.WithCancel(c.conn.Context())
 	s.reported.Store(new(states))
@@ -167,12 +167,12 @@ func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
 // closed. The request's Host is the name of an upstream, its body is in memory and
 // its ContentLength is known. After an error that wraps link.ErrNotSent, nothing was
 // sent, and the request may be sent on another session. The same is true of
-// link.ErrNoCredit: the connector has reached its limit of requests; [Reserve] waits for a permit.
+// link.ErrNoCredit: the connector has reached its limit of requests; [AwaitPermit] waits for a permit.
 //
 // Blocks of the body that the connector has received in a request with the same key are
 // not sent again. That needs GetBody.
 func (s *Session) Send(r *http.Request, c fair.Client) (*http.Response, error) {
-	stream, err := s.open(r.Context(), c, fair.Place{})
+	stream, err := s.open(r.Context(), c, fair.Permit{})
 	return s.sendOn(stream, err, r, c)
 }
 
@@ -205,7 +205,7 @@ func (s *Session) repeat(r *http.Request, c fair.Client) (*http.Response, error)
 	if err != nil {
 		return nil, err
 	}
-	stream, err := s.open(r.Context(), c, fair.Place{})
+	stream, err := s.open(r.Context(), c, fair.Permit{})
 	if err != nil {
 		_ = body.Close()
 		return nil, err
@@ -219,7 +219,7 @@ func (s *Session) repeat(r *http.Request, c fair.Client) (*http.Response, error)
 // A whole body has no references to blocks.
 func (s *Session) exchange(stream *openStream, r *http.Request, key string, whole bool) (*http.Response, error) {
 	var body *blocks.Encoder
-	if s.hello.Blocks != nil && r.ContentLength >= blocks.Least && s.minRTT() >= s.hub.encodeFrom {
+	if s.hello.Blocks != nil && r.ContentLength >= blocks.MinBody && s.minRTT() >= s.hub.encodeFrom {
 		r, body = s.encode(r, key, whole)
 	}
 	answer, err := link.RoundTrip(r.Context(), stream.Stream, stream.header, r, stream.done)
@@ -245,7 +245,7 @@ func (s *Session) encode(r *http.Request, key string, whole bool) (*http.Request
 	if r.GetBody == nil {
 		known = nil
 	}
-	body := blocks.NewEncoder(r.Body, r.ContentLength, blocks.Options{Held: known, Owner: key, Whole: whole})
+	body := blocks.NewEncoder(r.Body, r.ContentLength, blocks.Options{Known: known, Owner: key, Whole: whole})
 	encoded := *r
 	encoded.Header = maps.Clone(r.Header)
 	encoded.Header[blocks.Field] = []string{strconv.FormatInt(r.ContentLength, 10)}

@@ -107,7 +107,7 @@ func TestBeside(t *testing.T) {
 			running := background(t, g.mustSession(t, "con_1"))
 			<-h.started
 			second := hello("con_1")
-			second.Instance, second.Beside = instance, true
+			second.Instance, second.KeepSilent = instance, true
 			next, err := g.dial(t, sockets[1], second, named("again"))
 			if err != nil {
 				t.Fatal(err)

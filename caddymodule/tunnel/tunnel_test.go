@@ -162,7 +162,8 @@ func (g *testGateway) connection(ctx context.Context, socket net.PacketConn) (*l
 }
 
 func (g *testGateway) connectionWith(ctx context.Context, socket net.PacketConn,
-	config *quic.Config) (*link.Conn, error) {
+	config *quic.Config,
+) (*link.Conn, error) {
 	if g.web != "" {
 		return g.openWebSocket(ctx, config)
 	}
@@ -194,7 +195,8 @@ func (g *testGateway) held() (n int) {
 
 // dial sends a hello from a socket. Its error is the connection's, or a Deny.
 func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello,
-	h http.Handler) (*testConnector, error) {
+	h http.Handler,
+) (*testConnector, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -212,7 +214,8 @@ func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello
 
 // handshake sends a hello on a connection.
 func (g *testGateway) handshake(t testing.TB, conn *link.Conn, hello link.Hello,
-	h http.Handler) (*testConnector, error) {
+	h http.Handler,
+) (*testConnector, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -122,8 +122,10 @@ func TestDeviceIsGranted(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		var log syncBuffer
 		desk := &testDesk{}
-		g := newGateway(t, Options{Pairing: desk,
-			Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+		g := newGateway(t, Options{
+			Pairing: desk,
+			Logger:  slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		})
 		c := g.pend(t, 0)
 
 		if got := desk.device(0); got.Code != claimCode || got.Secret != deviceSecret(0) || got.Hostname != "gpu-box" ||

@@ -314,14 +314,22 @@ func TestNewErrors(t *testing.T) {
 		config config.Config
 		want   string
 	}{
-		{"invalid", config.Config{TunnelToken: testToken.Encode()},
-			`upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`},
-		{"no key file", config.Config{TunnelToken: testToken.Encode(), Upstream: "http://a", APIKeyFile: "/none"},
-			"api_key_file: open /none: no such file or directory"},
+		{
+			"invalid",
+			config.Config{TunnelToken: testToken.Encode()},
+			`upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`,
+		},
+		{
+			"no key file",
+			config.Config{TunnelToken: testToken.Encode(), Upstream: "http://a", APIKeyFile: "/none"},
+			"api_key_file: open /none: no such file or directory",
+		},
 		{
 			"no key file of one of several",
-			config.Config{TunnelToken: testToken.Encode(),
-				Upstreams: map[string]config.Upstream{"a": {BaseURL: "http://a/v1", APIKeyFile: "/none"}}},
+			config.Config{
+				TunnelToken: testToken.Encode(),
+				Upstreams:   map[string]config.Upstream{"a": {BaseURL: "http://a/v1", APIKeyFile: "/none"}},
+			},
 			"upstreams.a.api_key_file: open /none: no such file or directory",
 		},
 	}

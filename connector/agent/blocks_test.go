@@ -37,7 +37,7 @@ func TestEncodedBodies(t *testing.T) {
 	})
 	a := startAgent(t, g, server.URL, nil)
 	first := g.session()
-	o := blocks.Options{Held: blocks.NewHeld(blocks.NewRoom(1000), *first.hello.Blocks)}
+	o := blocks.Options{Known: blocks.NewKnown(blocks.NewQuota(1000), *first.hello.Blocks)}
 	for range 3 {
 		r, e := encoded(t.Context(), want, o)
 		if _, err := first.roundTrip(r); err != nil {

@@ -48,8 +48,10 @@ func TestAgentDialsAllAddresses(t *testing.T) {
 	startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) {
 		a.current.quic.Resolve = func(context.Context, string) ([]netip.AddrPort, error) {
 			lookups.Add(1)
-			return []netip.AddrPort{netip.MustParseAddrPort(hole.LocalAddr().String()),
-				netip.MustParseAddrPort(g.token.Server)}, nil
+			return []netip.AddrPort{
+				netip.MustParseAddrPort(hole.LocalAddr().String()),
+				netip.MustParseAddrPort(g.token.Server),
+			}, nil
 		}
 	})
 	s := g.session()

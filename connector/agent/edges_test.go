@@ -51,8 +51,10 @@ func startEdges(t *testing.T, names ...string) *testEdges {
 		t.Fatal(err)
 	}
 	c := &testEdges{
-		t: t, secrets: tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: make([]byte, 32),
-			Token: make([]byte, 32)},
+		t: t, secrets: tunnel.Secrets{
+			Identity: tunnel.Identity{Key: identity}, Reset: make([]byte, 32),
+			Token: make([]byte, 32),
+		},
 		edges: map[string]*testEdge{}, secret: testToken.Secret, offers: map[int64]string{},
 	}
 	_, _ = rand.Read(c.secrets.Reset)

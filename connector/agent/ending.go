@@ -63,7 +63,7 @@ func kindOf(err error) endKind {
 			return endGoingAway
 		case deny.Code == link.DenyPairingLimit:
 			return endLimited
-		case deny.Code == link.DenyHeld:
+		case deny.Code == link.DenyEdgeInUse:
 			return endEdgeInUse
 		case deny.Retry:
 			return endBroken

@@ -57,8 +57,10 @@ func startRealGateway(t *testing.T) *realGateway {
 	if err := hub.Listen(socket, secrets); err != nil {
 		t.Fatal(err)
 	}
-	g := &realGateway{Hub: hub, relay: newRelay(t, socket.LocalAddr()),
-		web: httptest.NewServer(http.HandlerFunc(hub.ServeWebSocket))}
+	g := &realGateway{
+		Hub: hub, relay: newRelay(t, socket.LocalAddr()),
+		web: httptest.NewServer(http.HandlerFunc(hub.ServeWebSocket)),
+	}
 	g.token = link.Token{
 		Server: g.relay.front.LocalAddr().String(), URL: g.web.URL, Pin: hub.Pin(),
 		Connector: testToken.Connector, Secret: testToken.Secret,
@@ -92,8 +94,10 @@ func helloServer(t *testing.T) string {
 func startReal(t *testing.T, g *realGateway, change func(*Agent)) *runningAgent {
 	t.Helper()
 	log := &logBuffer{}
-	a, err := New(config.Config{TunnelToken: g.token.Encode(),
-		Upstreams: map[string]config.Upstream{"box": {BaseURL: helloServer(t) + "/v1"}}},
+	a, err := New(config.Config{
+		TunnelToken: g.token.Encode(),
+		Upstreams:   map[string]config.Upstream{"box": {BaseURL: helloServer(t) + "/v1"}},
+	},
 		Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)

@@ -116,8 +116,10 @@ func (g *fakeGateway) listen(address string) {
 	if g.socket, err = net.ListenUDP("udp", udp); err != nil {
 		g.t.Fatal(err)
 	}
-	g.token = link.Token{Server: g.socket.LocalAddr().String(), Pin: pin, Connector: testToken.Connector,
-		Secret: testToken.Secret}
+	g.token = link.Token{
+		Server: g.socket.LocalAddr().String(), Pin: pin, Connector: testToken.Connector,
+		Secret: testToken.Secret,
+	}
 	key := quic.StatelessResetKey(sha256.Sum256(g.identity))
 	transport := &quic.Transport{Conn: g.socket, ConnectionIDLength: 8, StatelessResetKey: &key}
 	listener, err := transport.Listen(link.GatewayTLS(cert), link.GatewayQUIC())
@@ -222,8 +224,10 @@ func (g *fakeGateway) tunnel(conn *quic.Conn) {
 	if err := control.Send(welcome); err != nil {
 		return
 	}
-	s := &fakeSession{gateway: g, conn: conn, control: control, hello: hello, got: make(chan link.Message, 100),
-		reports: make(chan link.Report, 100)}
+	s := &fakeSession{
+		gateway: g, conn: conn, control: control, hello: hello, got: make(chan link.Message, 100),
+		reports: make(chan link.Report, 100),
+	}
 	s.listen()
 }
 
@@ -295,7 +299,7 @@ func (s *fakeSession) roundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return link.RoundTrip(r.Context(), stream, link.To{}, r, nil)
+	return link.RoundTrip(r.Context(), stream, link.RelayHeader{}, r, nil)
 }
 
 func (s *fakeSession) close(code link.CloseCode) {
@@ -315,8 +319,10 @@ type runningAgent struct {
 func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) *runningAgent {
 	t.Helper()
 	log := &logBuffer{}
-	a, err := New(config.Config{TunnelToken: g.token.Encode(), Transport: g.transport,
-		Upstreams: map[string]config.Upstream{"box": {BaseURL: base + "/v1"}}},
+	a, err := New(config.Config{
+		TunnelToken: g.token.Encode(), Transport: g.transport,
+		Upstreams: map[string]config.Upstream{"box": {BaseURL: base + "/v1"}},
+	},
 		Options{Logger: slog.New(slog.NewTextHandler(log, nil)), Version: "1.2.3"})
 	if err != nil {
 		t.Fatal(err)

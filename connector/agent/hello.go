@@ -237,7 +237,7 @@ func (s *session) handshake(ctx context.Context, p clearance, limit time.Duratio
 		return ErrNoWelcome
 	}
 	hello := s.config.greeting()
-	hello.Beside, hello.Held = beside, p.otherEdges(s.leg.Agent)
+	hello.KeepSilent, hello.OtherEdges = beside, p.otherEdges(s.leg.Agent)
 	answer, err := exchange(link.NewControl(stream), hello) // ctx bounds it, not pongTimeout
 	var deny link.Deny
 	if err != nil && !errors.As(err, &deny) {

@@ -143,10 +143,12 @@ func TestReloadWhileDraining(t *testing.T) {
 	wait.Until(t, "the tunnel", func() bool { return len(c.at()) == 1 })
 	c.set(func() { c.edges["a"].draining = true })
 	wait.Until(t, "the drain", func() bool { live := a.servingTunnels(); return len(live) == 1 && live[0].leaving.Load() })
-	next := config.Config{TunnelToken: c.token.Encode(), Transport: config.TransportQUIC, MaxRequests: 7,
+	next := config.Config{
+		TunnelToken: c.token.Encode(), Transport: config.TransportQUIC, MaxRequests: 7,
 		Upstreams: map[string]config.Upstream{
 			"box": {BaseURL: answerWith(t, "y") + "/v1"},
-		}}
+		},
+	}
 	if err := a.Reload(next); err != nil {
 		t.Fatal(err)
 	}
@@ -209,10 +211,12 @@ func TestReloadOverLegs(t *testing.T) {
 	c := startEdges(t, "a", "b", "c")
 	a := c.startLegs(answerWith(t, "old"), nil)
 	names := c.awaitLegs(a, 2)
-	next := config.Config{TunnelToken: c.token.Encode(), Transport: config.TransportQUIC,
+	next := config.Config{
+		TunnelToken: c.token.Encode(), Transport: config.TransportQUIC,
 		Upstreams: map[string]config.Upstream{
 			"bix": {BaseURL: answerWith(t, "new") + "/v1"},
-		}}
+		},
+	}
 	if err := a.Reload(next); err != nil {
 		t.Fatal(err)
 	}
@@ -268,10 +272,12 @@ func TestReloadToAnotherCluster(t *testing.T) {
 	to.token.Connector = strings.Replace(to.token.Connector, "aa", "bb", 1)
 	a := from.startLegs(answerWith(t, "x"), nil)
 	from.awaitLegs(a, 2)
-	c := config.Config{TunnelToken: to.token.Encode(), Transport: config.TransportQUIC,
+	c := config.Config{
+		TunnelToken: to.token.Encode(), Transport: config.TransportQUIC,
 		Upstreams: map[string]config.Upstream{
 			"box": {BaseURL: answerWith(t, "y") + "/v1"},
-		}}
+		},
+	}
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}

@@ -44,12 +44,14 @@ func TestPairNeedsACode(t *testing.T) {
 func TestPairGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hints, tries int
-		p, err := newPairing(PairOptions{Server: "gw:1", Code: "c", Upstreams: []string{"default"},
+		p, err := newPairing(PairOptions{
+			Server: "gw:1", Code: "c", Upstreams: []string{"default"},
 			Interrupted: func(why, fix string, pause time.Duration) {
 				if tries++; strings.Contains(fix, "UDP can reach it at gw:1") && why != "" && pause <= longPause {
 					hints++
 				}
-			}})
+			},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,8 +94,10 @@ func TestPairStopsInAPause(t *testing.T) {
 // TestAnswersToTheOtherHello: an answer to the wrong kind of hello is an error.
 func TestAnswersToTheOtherHello(t *testing.T) {
 	g := startGateway(t)
-	conn, err := dial.NewQUIC(dial.Target{Server: g.token.Server,
-		Token: func() link.Token { return g.token }}).Dial(t.Context(), nil)
+	conn, err := dial.NewQUIC(dial.Target{
+		Server: g.token.Server,
+		Token:  func() link.Token { return g.token },
+	}).Dial(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

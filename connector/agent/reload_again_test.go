@@ -60,8 +60,10 @@ func TestReloadAgainDuringTheDrain(t *testing.T) {
 	s := g.session()
 	reload := func(i int) {
 		t.Helper()
-		if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "new"),
-			fmt.Sprint("bix", i): "http://127.0.0.1:1"})); err != nil {
+		if err := a.Reload(g.present(map[string]string{
+			"box":                answerWith(t, "new"),
+			fmt.Sprint("bix", i): "http://127.0.0.1:1",
+		})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -146,8 +148,8 @@ func TestChangeWithoutAnAnswer(t *testing.T) {
 	if m := wait.For(t, first.got, "the drain"); m != (link.Drain{}) {
 		t.Fatalf("got %#v", m)
 	}
-	if second := g.session(); !second.hello.Beside || second.hello.Instance != first.hello.Instance {
-		t.Errorf("the new hello is %+v, beside: %v", second.hello, second.hello.Beside)
+	if second := g.session(); !second.hello.KeepSilent || second.hello.Instance != first.hello.Instance {
+		t.Errorf("the new hello is %+v, beside: %v", second.hello, second.hello.KeepSilent)
 	}
 	close(finish)
 	if got := wait.For(t, running, "the answer on the old tunnel"); got != "finished" {

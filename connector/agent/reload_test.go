@@ -170,8 +170,10 @@ func TestReloadChecksNewServers(t *testing.T) {
 		a.prober.Interval = forever
 	})
 	s := g.session()
-	if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "new"),
-		"bix": "http://127.0.0.1:1"})); err != nil {
+	if err := a.Reload(g.present(map[string]string{
+		"box": answerWith(t, "new"),
+		"bix": "http://127.0.0.1:1",
+	})); err != nil {
 		t.Fatal(err)
 	}
 	s.drained(t)

@@ -297,8 +297,8 @@ func TestSilentTunnelHadItsMoment(t *testing.T) {
 				begun = answer
 			}
 			next := x.session()
-			if x.old.hello.Beside || !next.hello.Beside || next.hello.Instance != x.old.hello.Instance {
-				t.Errorf("hellos %v, %v", x.old.hello.Beside, next.hello.Beside)
+			if x.old.hello.KeepSilent || !next.hello.KeepSilent || next.hello.Instance != x.old.hello.Instance {
+				t.Errorf("hellos %v, %v", x.old.hello.KeepSilent, next.hello.KeepSilent)
 			}
 			if busy {
 				if err := (&counter{lines: bufio.NewScanner(begun.Body)}).read(100); err != nil {
@@ -336,7 +336,7 @@ func TestSilentTunnelEnds(t *testing.T) {
 	x := fallSilent(t, forever, 2*forever)
 	x.set(func() { x.silent = false })
 	x.old.close(link.CloseLost)
-	if next := x.session(); next.hello.Beside {
+	if next := x.session(); next.hello.KeepSilent {
 		t.Error("it reports another tunnel")
 	}
 	x = fallSilent(t, forever, 2*forever)

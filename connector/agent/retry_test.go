@@ -40,14 +40,29 @@ func TestRetryPauses(t *testing.T) {
 		{"eighth", broken, 30 * time.Second, 10 * time.Second},
 		{"a tunnel that lived", ending{err: errNoPong, lived: time.Minute}, 500 * time.Millisecond, 4 * time.Second},
 		{"again", broken, time.Second, 8 * time.Second},
-		{"a shutdown of a short tunnel", ending{err: closedBy(link.CloseShutdown), lived: time.Second},
-			500 * time.Millisecond, 4 * time.Second},
-		{"a gateway that is still shutting down", ending{err: link.Deny{Code: link.DenyShutdown, Retry: true}}, time.Second,
-			8 * time.Second},
-		{"a reset from a new gateway", ending{err: &quic.StatelessResetError{}, lived: 1}, 200 * time.Millisecond,
-			2 * time.Second},
-		{"a temporary refusal", ending{err: link.Deny{Code: link.DenyUnavailable, Retry: true}}, 500 * time.Millisecond,
-			4 * time.Second},
+		{
+			"a shutdown of a short tunnel",
+			ending{err: closedBy(link.CloseShutdown), lived: time.Second},
+			500 * time.Millisecond, 4 * time.Second,
+		},
+		{
+			"a gateway that is still shutting down",
+			ending{err: link.Deny{Code: link.DenyShutdown, Retry: true}},
+			time.Second,
+			8 * time.Second,
+		},
+		{
+			"a reset from a new gateway",
+			ending{err: &quic.StatelessResetError{}, lived: 1},
+			200 * time.Millisecond,
+			2 * time.Second,
+		},
+		{
+			"a temporary refusal",
+			ending{err: link.Deny{Code: link.DenyUnavailable, Retry: true}},
+			500 * time.Millisecond,
+			4 * time.Second,
+		},
 		{"a final refusal", ending{err: link.Deny{Code: link.DenyCredentials}}, 30 * time.Second, 4 * time.Second},
 		{"another gateway", ending{err: fmt.Errorf("dialing: %w", link.ErrPin)}, time.Minute, 4 * time.Second},
 		{"refused again", ending{err: link.Deny{Code: link.DenyCredentials}}, 2 * time.Minute, 4 * time.Second},
@@ -91,8 +106,10 @@ func TestRetryPausesWithoutAWay(t *testing.T) {
 	}
 	for _, tt := range ends {
 		r := retry{random: func() float64 { return 1 }}
-		want := []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second,
-			16 * time.Second, longPause, longPause}
+		want := []time.Duration{
+			500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second,
+			16 * time.Second, longPause, longPause,
+		}
 		for i, pause := range want {
 			if tt.stranded {
 				pause = min(pause, 2*time.Second)

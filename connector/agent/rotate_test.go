@@ -153,8 +153,10 @@ func TestRotateRefused(t *testing.T) {
 	}
 	for what, token := range map[string]link.Token{
 		"another connector": {Server: g.token.Server, Pin: g.token.Pin, Connector: "con_other", Secret: "n3w", Number: 3},
-		"another gateway": {Server: g.token.Server, Pin: testToken.Pin[1:] + "w", Connector: g.token.Connector,
-			Secret: "n3w", Number: 3},
+		"another gateway": {
+			Server: g.token.Server, Pin: testToken.Pin[1:] + "w", Connector: g.token.Connector,
+			Secret: "n3w", Number: 3,
+		},
 		"not a secret": g.renew(strings.Repeat("x", 300), 3),
 	} {
 		if answer := s.offer(t, token); answer.Error == "" || answer.Number != 3 {

@@ -62,7 +62,8 @@ func TestSlowHandshakeIsNotGivenUp(t *testing.T) {
 
 // refuser is an overloaded gateway: it refuses connections, or ends their handshakes.
 func refuser(t *testing.T, admit func(context.Context, *quic.ClientInfo) (context.Context, error),
-	config func(*tls.ClientHelloInfo) (*tls.Config, error)) (address, pin string) {
+	config func(*tls.ClientHelloInfo) (*tls.Config, error),
+) (address, pin string) {
 	t.Helper()
 	identity, err := link.NewIdentity()
 	if err != nil {
@@ -127,8 +128,10 @@ func TestBusyGatewayIsNotRushed(t *testing.T) {
 func TestRetryPausesWhenBusy(t *testing.T) {
 	for _, err := range []error{dial.ErrBusy, dial.ErrNotReady} {
 		r := retry{random: func() float64 { return 1 }}
-		for i, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second,
-			8 * time.Second, busyPause, busyPause, busyPause} {
+		for i, want := range []time.Duration{
+			500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second,
+			8 * time.Second, busyPause, busyPause, busyPause,
+		} {
 			if got := r.pause(ending{err: err}); got != want {
 				t.Errorf("%v: pause %d is %v, want %v", err, i+1, got, want)
 			}

@@ -49,8 +49,10 @@ func (s *brokenSocket) WriteTo(b []byte, addr net.Addr) (int, error) {
 }
 
 // noRoute lists the errors that count as lost packets.
-var noRoute = []error{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.ENOBUFS, syscall.EPERM,
-	syscall.EADDRNOTAVAIL}
+var noRoute = []error{
+	syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.ENOBUFS, syscall.EPERM,
+	syscall.EADDRNOTAVAIL,
+}
 
 // startTicker runs an agent on broken sockets, with a stream that counts until the test ends.
 func startTicker(t *testing.T) (socket *brokenSocket, s *fakeSession, lines *bufio.Scanner) {

@@ -167,8 +167,10 @@ func (m *monitor) countsOf(upstream string) *UpstreamStatus {
 		m.counts = make(map[string]*UpstreamStatus)
 	}
 	if m.counts[upstream] == nil {
-		m.counts[upstream] = &UpstreamStatus{Name: upstream, Results: map[string]uint64{},
-			Buckets: make([]uint64, len(DurationBounds))}
+		m.counts[upstream] = &UpstreamStatus{
+			Name: upstream, Results: map[string]uint64{},
+			Buckets: make([]uint64, len(DurationBounds)),
+		}
 	}
 	return m.counts[upstream]
 }

@@ -60,8 +60,10 @@ func TestGatewayIsVerbose(t *testing.T) {
 		t.Errorf("a log of %d bytes: %.300q", len(text), text)
 	}
 	s := &session{leg: a.legs[0], config: a.current}
-	if err := s.begin(link.Welcome{Edges: link.Edges{Edge: "a", Legs: 2,
-		List: []link.Edge{{Name: "\x1b[2J", Server: "a:1"}}}}); err != nil ||
+	if err := s.begin(link.Welcome{Edges: link.Edges{
+		Edge: "a", Legs: 2,
+		List: []link.Edge{{Name: "\x1b[2J", Server: "a:1"}},
+	}}); err != nil ||
 		s.welcome.Edge != "" || s.welcome.Legs != 0 || !strings.Contains(a.log.String(), "invalid edges") {
 		t.Errorf("%v, welcome %+v", err, s.welcome)
 	}

@@ -22,18 +22,26 @@ func TestWebSocketMeetsStrangers(t *testing.T) {
 		handler http.HandlerFunc
 		want    []string
 	}{
-		"captive portal": {html, []string{"a web page answers in place of the gateway (status 200)",
-			"fix=\"this network may require a sign-in"}},
+		"captive portal": {html, []string{
+			"a web page answers in place of the gateway (status 200)",
+			"fix=\"this network may require a sign-in",
+		}},
 		"portal redirect": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://portal", http.StatusFound)
 		}, []string{"a web page answers in place of the gateway (status 302)"}},
 		"no such route": {http.NotFound, []string{"the server does not accept tunnels (status 404)", "model_gateway"}},
-		"starting": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) },
-			[]string{"not ready, or busy (status 503)"}},
-		"proxy": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(407) },
-			[]string{"put them into HTTPS_PROXY"}},
-		"forbidden": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) },
-			[]string{"refused with status 403"}},
+		"starting": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) },
+			[]string{"not ready, or busy (status 503)"},
+		},
+		"proxy": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(407) },
+			[]string{"put them into HTTPS_PROXY"},
+		},
+		"forbidden": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) },
+			[]string{"refused with status 403"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := startRealGateway(t)

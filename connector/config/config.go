@@ -187,8 +187,10 @@ func readableByOthers(path string) bool {
 }
 
 // methods are the methods that can be allowed.
-var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
-	http.MethodDelete}
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+	http.MethodDelete,
+}
 
 // Pattern is one entry of Config.Allow: "METHOD /v1/path", optionally with a trailing *. It is
 // comparable.

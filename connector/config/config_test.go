@@ -65,8 +65,10 @@ func TestLoad(t *testing.T) {
 					"ollama": {BaseURL: "http://localhost:11434/v1"},
 					"vllm":   {BaseURL: "http://10.0.0.5:8000/v1/", APIKeyFile: "/etc/key"},
 				},
-				Routes: []link.Route{{Model: "qwen*", Upstream: "ollama", UpstreamModel: "qwen3:8b"},
-					{Model: "*", Upstream: "vllm"}},
+				Routes: []link.Route{
+					{Model: "qwen*", Upstream: "ollama", UpstreamModel: "qwen3:8b"},
+					{Model: "*", Upstream: "vllm"},
+				},
 			},
 		},
 	}
@@ -101,19 +103,37 @@ func TestEnvironment(t *testing.T) {
 		wantErr      string
 	}{
 		{"no file at all", "", full, "http://env:1", ""},
-		{"token from a file", "", map[string]string{"TUNNEL_TOKEN_FILE": tokenFile, "UPSTREAM": "http://env:1"},
-			"http://env:1", ""},
-		{"the file wins", `{"tunnel_token":"TOKEN","upstream":"http://file:1"}`,
-			map[string]string{"TUNNEL_TOKEN": "x", "TUNNEL_TOKEN_FILE": "y", "UPSTREAM": "z"}, "http://file:1", ""},
+		{
+			"token from a file", "",
+			map[string]string{"TUNNEL_TOKEN_FILE": tokenFile, "UPSTREAM": "http://env:1"},
+			"http://env:1", "",
+		},
+		{
+			"the file wins", `{"tunnel_token":"TOKEN","upstream":"http://file:1"}`,
+			map[string]string{"TUNNEL_TOKEN": "x", "TUNNEL_TOKEN_FILE": "y", "UPSTREAM": "z"},
+			"http://file:1", "",
+		},
 		{"the file lacks the token", `{"upstream":"http://file:1"}`, full, "http://file:1", ""},
 		{"the file lacks the upstream", `{"tunnel_token":"TOKEN"}`, full, "http://env:1", ""},
 		{"upstreams in the file win", `{"upstreams":{"a":{"base_url":"http://a/v1"}}}`, full, "", ""},
-		{"both tokens", "", map[string]string{"TUNNEL_TOKEN": "x", "TUNNEL_TOKEN_FILE": tokenFile}, "",
-			"TUNNEL_TOKEN and TUNNEL_TOKEN_FILE are both set; unset one of them"},
-		{"no token file", "", map[string]string{"TUNNEL_TOKEN_FILE": "/none"}, "",
-			"reading TUNNEL_TOKEN_FILE: open /none: no such file or directory"},
-		{"an empty token file", "", map[string]string{"TUNNEL_TOKEN_FILE": emptyFile}, "",
-			"TUNNEL_TOKEN_FILE: " + emptyFile + " is empty; write the tunnel token into it"},
+		{
+			"both tokens", "",
+			map[string]string{"TUNNEL_TOKEN": "x", "TUNNEL_TOKEN_FILE": tokenFile},
+			"",
+			"TUNNEL_TOKEN and TUNNEL_TOKEN_FILE are both set; unset one of them",
+		},
+		{
+			"no token file", "",
+			map[string]string{"TUNNEL_TOKEN_FILE": "/none"},
+			"",
+			"reading TUNNEL_TOKEN_FILE: open /none: no such file or directory",
+		},
+		{
+			"an empty token file", "",
+			map[string]string{"TUNNEL_TOKEN_FILE": emptyFile},
+			"",
+			"TUNNEL_TOKEN_FILE: " + emptyFile + " is empty; write the tunnel token into it",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -60,7 +60,7 @@ func decode(dec *jsontext.Decoder, v any) error {
 		return err
 	}
 	n, err := strconv.Atoi(string(value))
-	if err != nil || n < 1 || n > link.MostMaxRequests {
+	if err != nil || n < 1 || n > link.MaxRequestsLimit {
 		return &json.SemanticError{JSONKind: value.Kind()}
 	}
 	*number = n
@@ -106,7 +106,7 @@ func explain(data []byte, err error) error {
 	}
 	switch inner.Kind() {
 	case reflect.Int:
-		return fmt.Errorf("%s: must be a whole number from 1 to %d", path, link.MostMaxRequests)
+		return fmt.Errorf("%s: must be a whole number from 1 to %d", path, link.MaxRequestsLimit)
 	default:
 		return fmt.Errorf("%s: must be %s, not %s", cmp.Or(path, "the configuration"), wanted[inner.Kind()],
 			kinds[e.JSONKind])

@@ -26,8 +26,10 @@ func TestSchema(t *testing.T) {
 	object := g.Object(reflect.TypeFor[Config]())
 	delete(object, "required") // the environment may have the rest
 	constrain(object["properties"].(schema.Schema), g.Definitions)
-	none := schema.Schema{"anyOf": []any{schema.Schema{"required": []string{"upstream"}},
-		schema.Schema{"required": []string{"api_key_file"}}}}
+	none := schema.Schema{"anyOf": []any{
+		schema.Schema{"required": []string{"upstream"}},
+		schema.Schema{"required": []string{"api_key_file"}},
+	}}
 	object["dependentSchemas"] = schema.Schema{"upstreams": schema.Schema{"not": none}}
 	object["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	object["title"], object["$defs"] = "Configuration of a Postern connector", g.Definitions
@@ -57,7 +59,7 @@ func constrain(properties, definitions schema.Schema) {
 	set(properties, "transport", "enum", []string{TransportAuto, TransportQUIC, TransportWebSocket})
 	set(properties, "server", "pattern", `^(\[[^\]]+\]|[^:/@\s]+):[0-9]{1,5}$`)
 	set(properties, "max_requests", "minimum", 1)
-	set(properties, "max_requests", "maximum", link.MostMaxRequests)
+	set(properties, "max_requests", "maximum", link.MaxRequestsLimit)
 	for _, name := range []string{"max_memory", "kept_prompts"} {
 		set(properties, name, "pattern", `^[0-9]+ *([KMGkmg]i?)?[Bb]? *$`)
 	}
@@ -76,8 +78,10 @@ func constrain(properties, definitions schema.Schema) {
 	for _, name := range []string{"base_url", "BaseUrl"} {
 		set(upstream["properties"].(schema.Schema), name, "pattern", base)
 	}
-	upstream["oneOf"] = []any{schema.Schema{"required": []string{"base_url"}},
-		schema.Schema{"required": []string{"BaseUrl"}}}
+	upstream["oneOf"] = []any{
+		schema.Schema{"required": []string{"base_url"}},
+		schema.Schema{"required": []string{"BaseUrl"}},
+	}
 }
 
 // schemaBlind lists the rows of configErrors that a schema cannot express: names that occur

@@ -49,8 +49,10 @@ func find(t *testing.T, gatewayURL, pin, server string) (Gateway, error) {
 func TestDiscover(t *testing.T) {
 	server := httptest.NewServer(answerDiscovery(http.StatusOK, goodDiscovery))
 	defer server.Close()
-	want := Gateway{Server: "gw.example.com:7443", URL: server.URL, Pin: gatewayPin,
-		Console: "https://gw.example.com/console/"}
+	want := Gateway{
+		Server: "gw.example.com:7443", URL: server.URL, Pin: gatewayPin,
+		Console: "https://gw.example.com/console/",
+	}
 	// What is copied from a browser or another program's settings will do.
 	for _, suffix := range []string{"", "/", "/console/connectors?q=a#b", "/v1"} {
 		if got, err := find(t, " "+server.URL+suffix+"\n", "", ""); err != nil || got != want {
@@ -115,19 +117,29 @@ func TestDiscoverRefuses(t *testing.T) {
 	}{
 		{"a web site", http.StatusOK, "<html>", "", []string{"is not a Postern gateway", "check the address"}},
 		{"other JSON", http.StatusOK, `{"models":[]}`, "", []string{"is not a Postern gateway"}},
-		{"nothing there", http.StatusNotFound, "", "",
-			[]string{"is not a Postern gateway, or pairing is disabled on it", "404"}},
+		{
+			"nothing there", http.StatusNotFound, "", "",
+			[]string{"is not a Postern gateway, or pairing is disabled on it", "404"},
+		},
 		{"too much", http.StatusOK, long, "", []string{"is not a Postern gateway"}},
-		{"redirect", http.StatusFound, "https://elsewhere.example.com/", "",
-			[]string{`"https://elsewhere.example.com/"`, "use that address"}},
-		{"no address", http.StatusServiceUnavailable, `{"error":"set \"public\"\u001b[31m"}`, "",
-			[]string{`answered: set "public"[31m`}},
+		{
+			"redirect", http.StatusFound, "https://elsewhere.example.com/", "",
+			[]string{`"https://elsewhere.example.com/"`, "use that address"},
+		},
+		{
+			"no address", http.StatusServiceUnavailable, `{"error":"set \"public\"\u001b[31m"}`, "",
+			[]string{`answered: set "public"[31m`},
+		},
 		{"wrong pin", http.StatusOK, goodDiscovery, otherPin, []string{gatewayPin, "not the expected one", "another server"}},
 		{"bad pin", http.StatusOK, `{"server":"a:1","pin":"x"}`, "", []string{"invalid pin"}},
-		{"bad server", http.StatusOK, `{"server":"a","pin":"` + gatewayPin + `"}`, "",
-			[]string{"invalid address", "--server HOST:PORT"}},
-		{"hostile server", http.StatusOK, `{"server":"a\u202eb:1","pin":"` + gatewayPin + `"}`, "",
-			[]string{"not printable"}},
+		{
+			"bad server", http.StatusOK, `{"server":"a","pin":"` + gatewayPin + `"}`, "",
+			[]string{"invalid address", "--server HOST:PORT"},
+		},
+		{
+			"hostile server", http.StatusOK, `{"server":"a\u202eb:1","pin":"` + gatewayPin + `"}`, "",
+			[]string{"not printable"},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server := httptest.NewServer(answerDiscovery(test.status, test.body))

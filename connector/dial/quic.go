@@ -80,8 +80,10 @@ func (d *QUIC) Dial(ctx context.Context, activity *Activity) (*Conn, error) {
 	}
 	attempts := make([]attempt, len(addresses))
 	for i, address := range addresses {
-		attempts[i] = attempt{func(ctx context.Context) (*Conn, error) { return d.dialAddress(ctx, address, activity) },
-			addressStagger}
+		attempts[i] = attempt{
+			func(ctx context.Context) (*Conn, error) { return d.dialAddress(ctx, address, activity) },
+			addressStagger,
+		}
 	}
 	return stagger(ctx, attempts, activity.received, answeredStagger, func(_ *Conn, err error, _ int) (bool, error) {
 		return err == nil || errors.Is(err, ErrBusy), err // at another address, the gateway is busy, too

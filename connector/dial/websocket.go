@@ -124,8 +124,10 @@ func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) 
 			}
 			return conn, err
 		},
-		TLSClientConfig: &tls.Config{RootCAs: d.Roots, Time: d.Now, InsecureSkipVerify: lenient,
-			NextProtos: []string{"http/1.1"}},
+		TLSClientConfig: &tls.Config{
+			RootCAs: d.Roots, Time: d.Now, InsecureSkipVerify: lenient,
+			NextProtos: []string{"http/1.1"},
+		},
 		MaxResponseHeaderBytes: maxDiscovery,
 	}
 	header := http.Header{"User-Agent": {"postern-connector"}}

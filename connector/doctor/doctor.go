@@ -97,8 +97,10 @@ func Run(ctx context.Context, c config.Config, probeTimeout time.Duration, repor
 	}
 	d := &diagnosis{
 		config: c, client: dial.HTTPClient(), now: time.Now, report: report,
-		target: dial.Target{Server: cmp.Or(c.Server, token.Server), URL: token.URL,
-			Token: func() link.Token { return token }, Logger: slog.New(slog.DiscardHandler)},
+		target: dial.Target{
+			Server: cmp.Or(c.Server, token.Server), URL: token.URL,
+			Token: func() link.Token { return token }, Logger: slog.New(slog.DiscardHandler),
+		},
 		dialTimeout: diagnoseTimeout, probeTimeout: probeTimeout,
 	}
 	d.run(ctx)

@@ -46,8 +46,10 @@ func diagnose(t *testing.T, c config.Config, web http.HandlerFunc, change func(*
 	found := map[string]Finding{}
 	d := &diagnosis{
 		config: c, now: time.Now, dialTimeout: time.Minute, probeTimeout: time.Minute,
-		target: dial.Target{Server: token.Server, URL: token.URL, Token: func() link.Token { return token },
-			Logger: slog.New(slog.DiscardHandler)},
+		target: dial.Target{
+			Server: token.Server, URL: token.URL, Token: func() link.Token { return token },
+			Logger: slog.New(slog.DiscardHandler),
+		},
 		report: func(f Finding) {
 			if (f.Fix == "") != (f.Result == ResultOK || f.Result == ResultSkipped) {
 				t.Errorf("%s, %s, has the fix %q", f.Check, f.Result, f.Fix)
@@ -209,18 +211,30 @@ func TestUpstreams(t *testing.T) {
 		detail         string
 	}{
 		{"down", nil, "", ResultFailed, ResultSkipped, "connection refused FIX start the model server"},
-		{"no key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, "", ResultFailed, ResultSkipped,
-			"status 401 FIX the server requires a key"},
-		{"wrong key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, key, ResultFailed, ResultSkipped,
-			"rejects the key in " + key},
-		{"elsewhere", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, "", ResultFailed, ResultSkipped,
-			"must be under /v1"},
-		{"broken", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "", ResultFailed, ResultSkipped,
-			"see the log of the model server"},
-		{"something else", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hi") }, "", ResultFailed,
-			ResultSkipped, "not a list of models"},
-		{"empty", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"data": []}`) }, "", ResultWarning,
-			ResultSkipped, "load a model"},
+		{
+			"no key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, "", ResultFailed, ResultSkipped,
+			"status 401 FIX the server requires a key",
+		},
+		{
+			"wrong key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, key, ResultFailed, ResultSkipped,
+			"rejects the key in " + key,
+		},
+		{
+			"elsewhere", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, "", ResultFailed, ResultSkipped,
+			"must be under /v1",
+		},
+		{
+			"broken", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "", ResultFailed, ResultSkipped,
+			"see the log of the model server",
+		},
+		{
+			"something else", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hi") }, "", ResultFailed,
+			ResultSkipped, "not a list of models",
+		},
+		{
+			"empty", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"data": []}`) }, "", ResultWarning,
+			ResultSkipped, "load a model",
+		},
 		{"one model", func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/v1/models" {
 				modelServer(w, r)
@@ -258,8 +272,10 @@ func TestUpstreams(t *testing.T) {
 			if tt.handler != nil {
 				base = serveBox(t, tt.handler).URL
 			}
-			c := config.Config{TunnelToken: testToken.Encode(),
-				Upstreams: map[string]config.Upstream{"box": {BaseURL: base + "/v1", APIKeyFile: tt.key}}}
+			c := config.Config{
+				TunnelToken: testToken.Encode(),
+				Upstreams:   map[string]config.Upstream{"box": {BaseURL: base + "/v1", APIKeyFile: tt.key}},
+			}
 			found := diagnose(t, c, upgradeRequired, func(d *diagnosis) {
 				if d.dialTimeout = time.Millisecond; tt.name == "slow" {
 					d.probeTimeout = 300 * time.Millisecond

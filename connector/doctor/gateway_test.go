@@ -57,8 +57,10 @@ func startGateway(t *testing.T) *fakeGateway {
 		transport.Close()
 		socket.Close()
 	})
-	g := &fakeGateway{t: t, token: link.Token{Server: socket.LocalAddr().String(), Pin: pin,
-		Connector: testToken.Connector, Secret: testToken.Secret}}
+	g := &fakeGateway{t: t, token: link.Token{
+		Server: socket.LocalAddr().String(), Pin: pin,
+		Connector: testToken.Connector, Secret: testToken.Secret,
+	}}
 	go func() {
 		for {
 			conn, err := listener.Accept(context.Background())

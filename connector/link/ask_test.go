@@ -18,7 +18,7 @@ func TestAsk(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := &fakeStream{Reader: io.MultiReader(&a.written, strings.NewReader("rest"))}
-		if to, err := ReadRelayHeader(b); to != (To{}) || err != nil {
+		if to, err := ReadRelayHeader(b); to != (RelayHeader{}) || err != nil {
 			t.Fatalf("for %+v, %v", to, err)
 		}
 		got, err := ReadAsked(b)

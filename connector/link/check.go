@@ -53,7 +53,7 @@ func (h Hello) Check() error {
 			return fmt.Errorf("checking hello: a field is longer than %d bytes or not printable", MaxField)
 		}
 	}
-	if len(h.Held) > maxHeld || slices.ContainsFunc(h.Held, func(name string) bool { return !isName(name) }) {
+	if len(h.OtherEdges) > maxHeld || slices.ContainsFunc(h.OtherEdges, func(name string) bool { return !isName(name) }) {
 		return fmt.Errorf("checking hello: its tunnels are at more than %d edges, or at one whose name is empty, longer "+
 			"than %d bytes or not printable", maxHeld, MaxField)
 	}
@@ -75,9 +75,9 @@ func (h Hello) Check() error {
 	if err := checkNames(h.Upstreams); err != nil {
 		return fmt.Errorf("checking hello: %w", err)
 	}
-	if h.MaxRequests < 0 || h.MaxRequests > MostMaxRequests {
+	if h.MaxRequests < 0 || h.MaxRequests > MaxRequestsLimit {
 		return fmt.Errorf("checking hello: it takes %d requests at once; 1 to %d are possible", h.MaxRequests,
-			MostMaxRequests)
+			MaxRequestsLimit)
 	}
 	if h.Blocks != nil && *h.Blocks < 0 {
 		return fmt.Errorf("checking hello: it keeps %d bytes of blocks", *h.Blocks)

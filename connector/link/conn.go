@@ -86,7 +86,7 @@ func stopReading(s Stream, code Code) {
 // requests, or sends them to another connector.
 const (
 	DefaultMaxRequests = 1024
-	MostMaxRequests    = 16384
+	MaxRequestsLimit   = 16384
 )
 
 const (

@@ -29,8 +29,10 @@ var messages = []Message{
 		Routes:    []Route{{Model: "qwen*", Upstream: "ollama", UpstreamModel: "qwen3:8b"}, {Model: "*", Upstream: "vllm"}},
 	},
 	claim(),
-	Hello{Connector: "con_1", Secret: "s3cret", StartedMillis: 1790000000000, Held: []string{"edge-a"},
-		Upstreams: []string{"ollama"}},
+	Hello{
+		Connector: "con_1", Secret: "s3cret", StartedMillis: 1790000000000, OtherEdges: []string{"edge-a"},
+		Upstreams: []string{"ollama"},
+	},
 	Welcome{Session: "x", Version: "v1", HeartbeatMillis: 1500},
 	Welcome{Session: "x", Version: "v1", HeartbeatMillis: 1500, Edges: edges()},
 	edges(),

@@ -15,8 +15,10 @@ func edges() Edges {
 // TestWelcomeOfASingleGateway: without a cluster, nothing is sent about edges.
 func TestWelcomeOfASingleGateway(t *testing.T) {
 	for want, m := range map[string]Message{
-		`{"type":"welcome","data":{"session":"x","version":"v1","heartbeat_ms":1500}}`: Welcome{Session: "x", Version: "v1",
-			HeartbeatMillis: 1500},
+		`{"type":"welcome","data":{"session":"x","version":"v1","heartbeat_ms":1500}}`: Welcome{
+			Session: "x", Version: "v1",
+			HeartbeatMillis: 1500,
+		},
 		`{"type":"edges","data":{"edge":"edge-a","legs":2,"edges":[{"name":"edge-b","server":"203.0.113.8:7443",` +
 			`"region":"eu"},{"name":"edge-c","server":"[2001:db8::1]:7443"}]}}`: edges(),
 	} {
@@ -54,7 +56,10 @@ func TestEdgesCheck(t *testing.T) {
 }
 
 func TestHelloHeldCheck(t *testing.T) {
-	h := Hello{Connector: "con_1", Secret: "s3cret", Upstreams: []string{"ollama"}, Held: []string{"edge-a", "edge-b"}}
+	h := Hello{
+		Connector: "con_1", Secret: "s3cret", Upstreams: []string{"ollama"},
+		OtherEdges: []string{"edge-a", "edge-b"},
+	}
 	if err := h.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +67,7 @@ func TestHelloHeldCheck(t *testing.T) {
 		"too many": strings.Split(strings.Repeat("x,", maxHeld)+"x", ","), "no name": {""},
 		"a long name": {strings.Repeat("x", MaxField+1)}, "escape sequences": {"\x1b[2J"},
 	} {
-		if h.Held = held; h.Check() == nil {
+		if h.OtherEdges = held; h.Check() == nil {
 			t.Errorf("%s: passes", name)
 		}
 	}
@@ -74,7 +79,7 @@ func TestLargestTunnel(t *testing.T) {
 	name := strings.Repeat(`"`, MaxField)
 	opened := TunnelOpened{Hello: largestHello(), Account: name, Name: name, Remote: name, Newer: name}
 	for range maxHeld {
-		opened.Hello.Held = append(opened.Hello.Held, name)
+		opened.Hello.OtherEdges = append(opened.Hello.OtherEdges, name)
 	}
 	m := Tunnel{Session: "session", Opened: &opened, Active: 1 << 20, Suspect: true}
 	var wire buffered

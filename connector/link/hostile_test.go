@@ -133,8 +133,10 @@ func TestAnswerLimits(t *testing.T) {
 			start, again string
 			taken        bool
 		}{
-			"large header": {start: "HTTP/1.1 200 OK\r\n" + strings.Repeat(field, 7) + "Content-Length: 2\r\n\r\nhi",
-				taken: true},
+			"large header": {
+				start: "HTTP/1.1 200 OK\r\n" + strings.Repeat(field, 7) + "Content-Length: 2\r\n\r\nhi",
+				taken: true,
+			},
 			"too large header":      {start: "HTTP/1.1 200 OK\r\n" + strings.Repeat(field, 8) + "Content-Length: 2\r\n\r\nhi"},
 			"endless header":        {start: "HTTP/1.1 200 OK\r\n", again: field},
 			"endless field":         {start: "HTTP/1.1 200 OK\r\nA: ", again: strings.Repeat("a", 8<<10)},

@@ -40,17 +40,17 @@ type Hello struct {
 	DryRun bool `json:"dry_run,omitempty"`
 	// StartedMillis is when the process started, in Unix milliseconds.
 	StartedMillis int64 `json:"started_ms,omitempty"`
-	// Held are the names of the edges where this instance has other tunnels. The hello must not
+	// OtherEdges are the names of the edges where this instance has other tunnels. The hello must not
 	// replace these if a load balancer sends it to one of them.
-	Held []string `json:"held,omitempty"`
-	// Beside means that the same instance has a silent tunnel. That tunnel gets no new requests,
+	OtherEdges []string `json:"held,omitempty"`
+	// KeepSilent means that the same instance has a silent tunnel. That tunnel gets no new requests,
 	// but may finish its requests if it recovers.
-	Beside    bool     `json:"beside,omitempty"`
-	Name      string   `json:"name,omitempty"` // of the host
-	Version   string   `json:"version,omitempty"`
-	OS        string   `json:"os,omitempty"` // "linux/amd64": see version.Platform
-	Upstreams []string `json:"upstreams"`    // names, at least one
-	Routes    []Route  `json:"routes,omitempty"`
+	KeepSilent bool     `json:"beside,omitempty"`
+	Name       string   `json:"name,omitempty"` // of the host
+	Version    string   `json:"version,omitempty"`
+	OS         string   `json:"os,omitempty"` // "linux/amd64": see version.Platform
+	Upstreams  []string `json:"upstreams"`    // names, at least one
+	Routes     []Route  `json:"routes,omitempty"`
 	// MaxRequests limits the connector's concurrent requests. Default:
 	// [DefaultMaxRequests].
 	MaxRequests int `json:"max_requests,omitempty"`
@@ -123,7 +123,7 @@ const (
 	DenyHello       = "bad_hello"       // invalid hello
 	DenyUnavailable = "unavailable"     // the gateway cannot decide now
 	DenyShutdown    = "shutdown"        // the gateway is shutting down
-	DenyHeld        = "held"            // a tunnel in Hello.Held is at this edge
+	DenyEdgeInUse   = "held"            // a tunnel in Hello.Held is at this edge
 	DenyAgain       = "again"           // a peer with a new address: its next connection gets a peer's windows
 )
 
@@ -138,7 +138,7 @@ func Denied(err error) (Deny, bool) {
 		return Deny{}, false
 	}
 	code, message, _ := strings.Cut(closed.ErrorMessage, ": ")
-	retry := code == DenyUnavailable || code == DenyShutdown || code == DenyHeld || code == DenyAgain ||
+	retry := code == DenyUnavailable || code == DenyShutdown || code == DenyEdgeInUse || code == DenyAgain ||
 		code == DenyPairingLimit
 	return Deny{Code: code, Message: cmp.Or(message, "no reason was received"), Retry: retry}, true
 }

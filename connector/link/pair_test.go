@@ -23,8 +23,8 @@ const patience = 2 * time.Minute
 // pair is a tunnel over loopback: both ends of one connection.
 type pair struct {
 	gateway, connector *Conn
-	served             chan error // results of Serve, if anybody reads them
-	to                 To         // see RoundTrip
+	served             chan error  // results of Serve, if anybody reads them
+	to                 RelayHeader // see RoundTrip
 }
 
 // pairing connects a gateway and a connector whose streams h serves, with a limit of
@@ -121,7 +121,8 @@ func tcpPipe(t testing.TB) (gateway, connector net.Conn) {
 }
 
 func newWebSocketPairOver(t testing.TB, pipe func(testing.TB) (net.Conn, net.Conn), h http.Handler,
-	limit ...int) *pair {
+	limit ...int,
+) *pair {
 	t.Helper()
 	cert, pin := newTestIdentity(t)
 	gatewayEnd, connectorEnd := pipe(t)

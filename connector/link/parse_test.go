@@ -38,7 +38,7 @@ func readAnswer(method, answer string) (*http.Response, error) {
 func readAnswerFrom(method string, answer io.Reader) (*http.Response, error) {
 	r := post("")
 	r.Method = method
-	a, err := RoundTrip(context.Background(), &fakeStream{Reader: answer}, To{}, r, nil)
+	a, err := RoundTrip(context.Background(), &fakeStream{Reader: answer}, RelayHeader{}, r, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func TestEventsAreNotSplit(t *testing.T) {
 		pieces = append(pieces, "c8\r\n"+strings.Repeat("e", size)+"\r\n")
 	}
 	pieces = append(pieces, "0\r\n\r\n")
-	a, err := RoundTrip(t.Context(), &fakeStream{Reader: &perRead{pieces}}, To{}, post(""), nil)
+	a, err := RoundTrip(t.Context(), &fakeStream{Reader: &perRead{pieces}}, RelayHeader{}, post(""), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

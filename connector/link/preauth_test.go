@@ -37,8 +37,10 @@ func TestPreauth(t *testing.T) {
 }
 
 func FuzzParsePreauth(f *testing.F) {
-	for _, s := range []string{"", ".", "con_1", "con_1.AAAAAAAAAAAAAAAAAAAAAA", "con_1.AAAAAAAAAAAAAAAAAAAAAB",
-		".AAAAAAAAAAAAAAAAAAAAAA", "a.b.c", "0.0000000000000000\r00000A"} {
+	for _, s := range []string{
+		"", ".", "con_1", "con_1.AAAAAAAAAAAAAAAAAAAAAA", "con_1.AAAAAAAAAAAAAAAAAAAAAB",
+		".AAAAAAAAAAAAAAAAAAAAAA", "a.b.c", "0.0000000000000000\r00000A",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -15,9 +15,9 @@ import (
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// To is the header of a request that a peer relays to a connector. The peer decides whether the client gets
+// RelayHeader is the header of a request that a peer relays to a connector. The peer decides whether the client gets
 // a permit. Its texts have 255 bytes at most.
-type To struct {
+type RelayHeader struct {
 	Connector string // id; "": the request is for the peer itself
 	Owner     string // of the key
 	Key       string // id
@@ -27,7 +27,7 @@ type To struct {
 }
 
 // append appends the header, or nothing if there is no connector.
-func (t To) append(b []byte) []byte {
+func (t RelayHeader) append(b []byte) []byte {
 	if t.Connector == "" {
 		return b
 	}
@@ -39,7 +39,7 @@ func (t To) append(b []byte) []byte {
 }
 
 // ReadRelayHeader reads the header of a request of a peer. The request follows.
-func ReadRelayHeader(s Stream) (header To, err error) {
+func ReadRelayHeader(s Stream) (header RelayHeader, err error) {
 	var buf [255]byte
 	read := func(n int) []byte {
 		if err == nil {
@@ -53,14 +53,14 @@ func ReadRelayHeader(s Stream) (header To, err error) {
 		header.Wait = time.Duration(binary.BigEndian.Uint32(read(4))) * time.Millisecond
 	}
 	if err != nil {
-		return To{}, fmt.Errorf("receiving a request of a peer: %w", streamError(context.Background(), err))
+		return RelayHeader{}, fmt.Errorf("receiving a request of a peer: %w", streamError(context.Background(), err))
 	}
 	return header, nil
 }
 
 // AwaitPermit sends the header of a request on a new stream, and waits until the peer has a permit for
 // it. RoundTrip then sends the request. After an error, the stream has ended.
-func AwaitPermit(ctx context.Context, s Stream, header To) error {
+func AwaitPermit(ctx context.Context, s Stream, header RelayHeader) error {
 	stop := context.AfterFunc(ctx, func() {
 		stopReading(s, CodeCancelled)
 		s.CancelWrite(CodeCancelled.wire())

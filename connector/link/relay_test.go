@@ -50,8 +50,10 @@ func relayed(newPair pairing) pairing {
 			_ = far.gateway.Close(CloseNone, "")
 			relaying.Wait()
 		})
-		return &pair{gateway: far.gateway, connector: near.connector, served: near.served,
-			to: To{Connector: "c_1", Owner: "usr_1", Key: "key_1"}}
+		return &pair{
+			gateway: far.gateway, connector: near.connector, served: near.served,
+			to: RelayHeader{Connector: "c_1", Owner: "usr_1", Key: "key_1"},
+		}
 	}
 }
 
@@ -115,7 +117,10 @@ func TestShortWait(t *testing.T) {
 		0: 0, time.Nanosecond: time.Millisecond, time.Millisecond: time.Millisecond,
 		1500 * time.Microsecond: 2 * time.Millisecond, 1<<63 - 1: (1<<32 - 1) * time.Millisecond,
 	} {
-		to, err := ReadRelayHeader(&fakeStream{Reader: bytes.NewReader(To{Connector: "c_1", Wait: wait}.append(nil))})
+		to, err := ReadRelayHeader(&fakeStream{Reader: bytes.NewReader(RelayHeader{
+			Connector: "c_1",
+			Wait:      wait,
+		}.append(nil))})
 		if err != nil || to.Wait != want {
 			t.Errorf("%v is sent as %v, %v; want %v", wait, to.Wait, err, want)
 		}

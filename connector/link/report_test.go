@@ -51,8 +51,11 @@ func TestReportCheck(t *testing.T) {
 		}
 	}
 	// What was no list stays none, and what fits stays as it is.
-	r := Report{Upstreams: []UpstreamReport{{Name: "a"}, {Name: "b", Models: []string{}},
-		{Name: "c", Models: []string{"x", "y"}}}}
+	r := Report{Upstreams: []UpstreamReport{
+		{Name: "a"},
+		{Name: "b", Models: []string{}},
+		{Name: "c", Models: []string{"x", "y"}},
+	}}
 	fit := Report{Upstreams: append([]UpstreamReport(nil), r.Upstreams...)}
 	if fit.Fit(); !reflect.DeepEqual(fit, r) {
 		t.Errorf("fit = %+v", fit)

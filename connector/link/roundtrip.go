@@ -32,7 +32,7 @@ import (
 // with CodeCancelled. RoundTrip and reads of the body return the cause of ctx, or wrap an
 // error of this package: that of a reset, [ErrTunnelLost] or [ErrMalformed]; or
 // [io.ErrUnexpectedEOF].
-func RoundTrip(ctx context.Context, s Stream, to To, r *http.Request, done func()) (*http.Response, error) {
+func RoundTrip(ctx context.Context, s Stream, to RelayHeader, r *http.Request, done func()) (*http.Response, error) {
 	x := &exchange{ctx: ctx, stream: s, to: to, request: r, done: done}
 	x.in.stream = s
 	if ctx.Done() != nil {
@@ -60,7 +60,7 @@ func RoundTrip(ctx context.Context, s Stream, to To, r *http.Request, done func(
 type exchange struct {
 	ctx     context.Context
 	stream  Stream
-	to      To
+	to      RelayHeader
 	request *http.Request
 	done    func()
 	unwatch func() bool // stops watching ctx; nil: not watching

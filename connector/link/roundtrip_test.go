@@ -136,11 +136,17 @@ func TestAnswers(t *testing.T) {
 			"not modified":         {"GET", answer{304, map[string]string{"Content-Length": "5"}, nil}, 5},
 			"head":                 {"HEAD", answer{200, map[string]string{"Content-Length": "5"}, []string{"drop!"}}, 5},
 			"head, unknown length": {"HEAD", answer{200, nil, []string{"dropped"}}, 0},
-			"larger than a buffer": {"POST",
-				answer{200, map[string]string{"Content-Length": "100000"}, []string{strings.Repeat("a", 100000)}}, 100000},
+			"larger than a buffer": {
+				"POST",
+				answer{200, map[string]string{"Content-Length": "100000"}, []string{strings.Repeat("a", 100000)}},
+				100000,
+			},
 			"fills a buffer": {"POST", answer{200, nil, []string{strings.Repeat("a", largeChunk), "b"}}, -1},
-			"many small, of length": {"POST",
-				answer{200, map[string]string{"Content-Length": "2000"}, slices.Repeat([]string{"ab"}, 1000)}, 2000},
+			"many small, of length": {
+				"POST",
+				answer{200, map[string]string{"Content-Length": "2000"}, slices.Repeat([]string{"ab"}, 1000)},
+				2000,
+			},
 		} {
 			t.Run(name, func(t *testing.T) {
 				p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

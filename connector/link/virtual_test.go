@@ -16,8 +16,10 @@ const latency = time.Millisecond
 // overBothVirtual is overBoth in bubbles of virtual time, where nothing is late, however
 // slow the machine is. It is for small messages, as QUIC's pacing needs the time to pass.
 func overBothVirtual(t *testing.T, test func(t *testing.T, newPair pairing)) {
-	for name, newPair := range map[string]pairing{TransportQUIC: newVirtualPair,
-		TransportWebSocket: newVirtualWebSocketPair} {
+	for name, newPair := range map[string]pairing{
+		TransportQUIC:      newVirtualPair,
+		TransportWebSocket: newVirtualWebSocketPair,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				t.Cleanup(func() { time.Sleep(time.Minute) }) // last: what writes its last bytes has the time

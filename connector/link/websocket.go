@@ -42,16 +42,19 @@ func (s *webSocket) Close() error { return s.closeNow() }
 // bounds the handshake. life derives the connection's context from quic-go's. On an error,
 // raw is closed.
 func WebSocketGateway(ctx context.Context, raw net.Conn, config *tls.Config,
-	life func(context.Context) context.Context) (*Conn, error) {
+	life func(context.Context) context.Context,
+) (*Conn, error) {
 	var begun atomic.Bool
 	p := newPackets(raw)
-	transport := &quic.Transport{Conn: p,
+	transport := &quic.Transport{
+		Conn: p,
 		ConnContext: func(ctx context.Context, _ *quic.ClientInfo) (context.Context, error) {
 			if begun.Swap(true) {
 				return nil, errSecondConnection
 			}
 			return life(ctx), nil
-		}}
+		},
+	}
 	settings := GatewayQUIC()
 	listener, err := transport.Listen(config, settings)
 	if err != nil {

@@ -32,9 +32,9 @@ type Budget struct {
 
 // Stats is the state of a budget.
 type Stats struct {
-	Total, Held int64  // bytes
-	Full        uint64 // reservations refused because the budget was full
-	OverShare   uint64 // reservations refused because the key, user or account had reserved too much
+	Total, Reserved int64  // bytes
+	Full            uint64 // reservations refused because the budget was full
+	OverShare       uint64 // reservations refused because the key, user or account had reserved too much
 }
 
 // owner is a key with its owner, who is a user or the account. Without a key, it stands for all keys of
@@ -123,7 +123,7 @@ func (r *Reservation) set(n int64) error {
 	refused := more > 0 && b.refuses(r, more)
 	if !refused {
 		r.bytes += more
-		b.stats.Held += more
+		b.stats.Reserved += more
 		if r.ofKey != nil {
 			r.ofKey.bytes += more
 			r.ofOwner.bytes += more
@@ -148,7 +148,7 @@ func (o owner) all() owner { return owner{account: o.account, owner: o.owner} }
 // refuses reports whether a reservation must not grow by more bytes, and counts the
 // refusal. A key or a user with a single reservation is only bounded by the account.
 func (b *Budget) refuses(r *Reservation, more int64) bool {
-	free := b.stats.Total - b.stats.Held - more // afterwards
+	free := b.stats.Total - b.stats.Reserved - more // afterwards
 	if free < 0 {
 		b.stats.Full++
 		return true

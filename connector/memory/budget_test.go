@@ -29,7 +29,7 @@ func TestShares(t *testing.T) {
 	newcomer := b.Open("b", "b", "k3")
 	grow(t, "two thirds of what is left, for another account", &newcomer, 1356, true)
 	grow(t, "more than that", &newcomer, 1, false)
-	if got := b.Stats(); got.Held != 4266+100+1356 || got.OverShare != 4 || got.Full != 0 {
+	if got := b.Stats(); got.Reserved != 4266+100+1356 || got.OverShare != 4 || got.Full != 0 {
 		t.Errorf("%+v", got)
 	}
 	first.Release()
@@ -37,7 +37,7 @@ func TestShares(t *testing.T) {
 	for _, r := range []*Reservation{&first, &second, &other, &newcomer} {
 		r.Release()
 	}
-	if got := b.Stats().Held; got != 0 || len(b.owners) != 0 {
+	if got := b.Stats().Reserved; got != 0 || len(b.owners) != 0 {
 		t.Errorf("%d bytes are reserved in the end, by %d owners", got, len(b.owners))
 	}
 }
@@ -98,7 +98,7 @@ func TestFull(t *testing.T) {
 	if err := r.Set(5); err != nil {
 		t.Errorf("less: %v", err)
 	}
-	if got := b.Stats(); got.Total != 500 || got.Held != 1005 || got.Full != 2 {
+	if got := b.Stats(); got.Total != 500 || got.Reserved != 1005 || got.Full != 2 {
 		t.Errorf("%+v", got)
 	}
 	var unbounded Reservation
@@ -118,7 +118,7 @@ func TestConcurrentUse(t *testing.T) {
 				for range 5 {
 					_ = r.Set(random.Int64N(30_000))
 				}
-				if s := b.Stats(); s.Held > s.Total || s.Held < 0 {
+				if s := b.Stats(); s.Reserved > s.Total || s.Reserved < 0 {
 					t.Errorf("%+v", s)
 				}
 				r.Release()
@@ -126,7 +126,7 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if s := b.Stats(); s.Held != 0 || len(b.owners) != 0 {
+	if s := b.Stats(); s.Reserved != 0 || len(b.owners) != 0 {
 		t.Errorf("%+v, %d owners", s, len(b.owners))
 	}
 }

@@ -25,14 +25,20 @@ func TestRecover(t *testing.T) {
 	}{
 		"index":   {func() { _ = none[len(secret)] }, "runtime.boundsError", "index out of range [10] with length 0"},
 		"nil map": {func() { empty[secret] = 1 }, "runtime.plainError", "assignment to entry in nil map"},
-		"type": {func() { _ = any(secret).(int) }, "*runtime.TypeAssertionError",
-			"interface conversion: interface {} is string, not int"},
-		"unhashable": {func() { _ = map[any]int{}[[]string{secret}] }, "maps.unhashableTypeError",
-			"hash of unhashable type: []string"},
+		"type": {
+			func() { _ = any(secret).(int) }, "*runtime.TypeAssertionError",
+			"interface conversion: interface {} is string, not int",
+		},
+		"unhashable": {
+			func() { _ = map[any]int{}[[]string{secret}] }, "maps.unhashableTypeError",
+			"hash of unhashable type: []string",
+		},
 		"string": {func() { panic(secret) }, "type=string", "panic with a string"},
 		"error":  {func() { panic(errors.New(secret)) }, "*errors.errorString", "panic with a *errors.errorString"},
-		"wrapped": {func() { panic(fmt.Errorf("%s: %w", secret, wrapped())) }, "*fmt.wrapError",
-			"panic with a *fmt.wrapError"},
+		"wrapped": {
+			func() { panic(fmt.Errorf("%s: %w", secret, wrapped())) }, "*fmt.wrapError",
+			"panic with a *fmt.wrapError",
+		},
 		"forged":       {func() { panic(forged{errors.New(secret)}) }, "panics.forged", "panic with a panics.forged"},
 		"nil argument": {func() { panic(nil) }, "*runtime.PanicNilError", "panic called with nil argument"},
 	} {

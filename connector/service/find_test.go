@@ -14,10 +14,14 @@ func TestFind(t *testing.T) {
 		system, machine, own, other, ending string
 		text                                func(Plan) string
 	}{
-		{"linux", "etc/systemd/system", "home/me/.config/systemd/user", "home/you/.config/systemd/user", ".service",
-			Plan.Unit},
-		{"darwin", "Library/LaunchDaemons", "Users/me/Library/LaunchAgents", "Users/you/Library/LaunchAgents", ".plist",
-			Plan.PropertyList},
+		{
+			"linux", "etc/systemd/system", "home/me/.config/systemd/user", "home/you/.config/systemd/user", ".service",
+			Plan.Unit,
+		},
+		{
+			"darwin", "Library/LaunchDaemons", "Users/me/Library/LaunchAgents", "Users/you/Library/LaunchAgents", ".plist",
+			Plan.PropertyList,
+		},
 	} {
 		t.Run(tt.system, func(t *testing.T) {
 			root, err := filepath.EvalSymlinks(t.TempDir())
@@ -60,10 +64,14 @@ func TestFind(t *testing.T) {
 				install(packages, program, Plan{Name: DefaultName, Config: "/etc/postern/hidden.json"})
 				want = want[:len(want)-1] // the unit in /etc replaces it
 			}
-			install(tt.own, program, Plan{Name: DefaultName, Executable: program, Config: `/home/me/$x "y"/connector.json`,
-				User: true, Home: home})
-			install(tt.other, program, Plan{Name: DefaultName, Executable: program, Config: "/home/you/c.json", User: true,
-				Home: you})
+			install(tt.own, program, Plan{
+				Name: DefaultName, Executable: program, Config: `/home/me/$x "y"/connector.json`,
+				User: true, Home: home,
+			})
+			install(tt.other, program, Plan{
+				Name: DefaultName, Executable: program, Config: "/home/you/c.json", User: true,
+				Home: you,
+			})
 			if got := findIn(folders(tt.system, root, home)); !reflect.DeepEqual(got, want) {
 				t.Errorf("got %+v\nwant %+v", got, want)
 			}

@@ -66,10 +66,14 @@ func newMachine(t *testing.T, program string) *machine {
 	sum := sha256.Sum256(m.archive)
 	m.update = &Update{
 		Program: Program(path), Version: "0.9.0", Config: "/c.json", Timeout: time.Minute,
-		Offer: &link.Offer{Version: "0.9.1", URL: gateway.URL, Size: int64(len(m.archive)),
-			SHA256: hex.EncodeToString(sum[:])},
-		Services: []Service{{Plan: service.Plan{Name: "postern-connector", Config: "/c.json"}, Restart: m.restart,
-			Socket: "service"}},
+		Offer: &link.Offer{
+			Version: "0.9.1", URL: gateway.URL, Size: int64(len(m.archive)),
+			SHA256: hex.EncodeToString(sum[:]),
+		},
+		Services: []Service{{
+			Plan: service.Plan{Name: "postern-connector", Config: "/c.json"}, Restart: m.restart,
+			Socket: "service",
+		}},
 		Inspect: m.inspect,
 		Report:  func(format string, values ...any) { m.lines = append(m.lines, fmt.Sprintf(format, values...)) },
 	}
@@ -83,8 +87,10 @@ func packed(t *testing.T, files map[string]string) []byte {
 	zipped := gzip.NewWriter(&b)
 	archive := tar.NewWriter(zipped)
 	for name, content := range files {
-		if err := archive.WriteHeader(&tar.Header{Name: name, Size: int64(len(content)), Mode: 0o755,
-			Typeflag: tar.TypeReg}); err != nil {
+		if err := archive.WriteHeader(&tar.Header{
+			Name: name, Size: int64(len(content)), Mode: 0o755,
+			Typeflag: tar.TypeReg,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := archive.Write([]byte(content)); err != nil {
@@ -165,8 +171,10 @@ func TestUpdate(t *testing.T) {
 func TestSeveralServices(t *testing.T) {
 	m := newMachine(t, works)
 	for _, name := range []string{"rack", "refused"} {
-		m.update.Services = append([]Service{{Plan: service.Plan{Name: name, Config: "/" + name + ".json"},
-			Restart: m.restart, Socket: "service"}}, m.update.Services...)
+		m.update.Services = append([]Service{{
+			Plan:    service.Plan{Name: name, Config: "/" + name + ".json"},
+			Restart: m.restart, Socket: "service",
+		}}, m.update.Services...)
 	}
 	if err := m.update.Run(t.Context()); err != nil {
 		t.Fatal(err)
@@ -242,17 +250,25 @@ func TestBadOffers(t *testing.T) {
 	}{
 		"does not start": {"#!/no/such/shell\n", func(*machine) {}, "it does not start"},
 		"crashes":        {crashes, func(*machine) {}, "(exit status 7): Error: the illegal instruction"},
-		"does not connect": {hangs, func(m *machine) { m.update.Timeout = 300 * time.Millisecond },
-			"its tunnel is still down after 300ms"},
-		"another hash": {works, func(m *machine) { m.update.Offer.SHA256 = strings.Repeat("0", 64) },
-			"its SHA-256 is not the one"},
+		"does not connect": {
+			hangs, func(m *machine) { m.update.Timeout = 300 * time.Millisecond },
+			"its tunnel is still down after 300ms",
+		},
+		"another hash": {
+			works, func(m *machine) { m.update.Offer.SHA256 = strings.Repeat("0", 64) },
+			"its SHA-256 is not the one",
+		},
 		"truncated": {works, func(m *machine) { m.archive = m.archive[:100] }, "it ended after 100 of"},
 		"too large": {works, func(m *machine) { m.archive = append(m.archive, 0) }, "it is larger than"},
 		"no server": {works, func(m *machine) { m.update.Offer.URL = "http://127.0.0.1:1/a" }, "downloading the connector"},
-		"no archive": {works, func(m *machine) { m.offer([]byte("<html>not found</html>")) },
-			"unpacking the connector: gzip: invalid header"},
-		"no program": {works, func(m *machine) { m.offer(packed(t, map[string]string{"x/connector": ""})) },
-			"the archive has no connector"},
+		"no archive": {
+			works, func(m *machine) { m.offer([]byte("<html>not found</html>")) },
+			"unpacking the connector: gzip: invalid header",
+		},
+		"no program": {
+			works, func(m *machine) { m.offer(packed(t, map[string]string{"x/connector": ""})) },
+			"the archive has no connector",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, tt.program)

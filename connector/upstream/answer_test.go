@@ -41,9 +41,11 @@ func TestAnswers(t *testing.T) {
 		{"extensions", "POST", chunked + "3;a=b;c=\"d\"\r\nabc\r\n1;\r\nd\r\n0;e\r\n\r\n", "abcd"},
 		{"padded sizes", "POST", chunked + "3  \r\nabc\r\n0 \r\n\r\n", "abc"},
 		{"trailer", "POST", chunked + "3\r\nabc\r\n0\r\nA: b\r\nC: d\r\n\r\n", "abc"},
-		{"stream that says its end", "POST",
+		{
+			"stream that says its end", "POST",
 			"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\ndata: [DONE]\n\n",
-			"data: 1\n\ndata: [DONE]\n\n"},
+			"data: 1\n\ndata: [DONE]\n\n",
+		},
 		{"says close", "POST", okay + "Connection: Close\r\nContent-Length: 3\r\n\r\nabc", "abc"},
 		{"says close among others", "POST", okay + "Connection: keep-alive, close\r\nContent-Length: 3\r\n\r\nabc", "abc"},
 		{"old", "POST", "HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nabc", "abc"},
@@ -64,8 +66,10 @@ func TestAnswers(t *testing.T) {
 		{"a space after a name", "POST", okay + "A : b\r\nContent-Length: 3\r\n\r\nabc", "abc"},
 		{"a folded line", "POST", okay + "B: b\r\n c\r\nContent-Length: 3\r\n\r\nabc", "abc"},
 		{"equal lengths", "POST", okay + "Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc", "abc"},
-		{"length and chunks", "POST",
-			okay + "Content-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", "abc"},
+		{
+			"length and chunks", "POST",
+			okay + "Content-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", "abc",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			end := io.Reader(silence{})

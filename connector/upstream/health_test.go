@@ -56,10 +56,14 @@ func TestInspect(t *testing.T) {
 		want   link.UpstreamReport
 	}{
 		{"models", 200, `{"data": [{"id": "x"}, {"id": ""}]}`, box(true, "x")},
-		{"llama.cpp, which answers to any name", 200, `{"data": [{"id": "/m/x.gguf", "owned_by": "llamacpp"}]}`,
-			link.UpstreamReport{Name: "box", Reachable: true, Models: []string{"/m/x.gguf"}, Open: true}},
-		{"llama.cpp as a router", 200, `{"data": [{"id": "x", "owned_by": "llamacpp", "status": {"value": "loaded"}}]}`,
-			box(true, "x")},
+		{
+			"llama.cpp, which answers to any name", 200, `{"data": [{"id": "/m/x.gguf", "owned_by": "llamacpp"}]}`,
+			link.UpstreamReport{Name: "box", Reachable: true, Models: []string{"/m/x.gguf"}, Open: true},
+		},
+		{
+			"llama.cpp as a router", 200, `{"data": [{"id": "x", "owned_by": "llamacpp", "status": {"value": "loaded"}}]}`,
+			box(true, "x"),
+		},
 		{"no API there", 404, `no`, box(true)},
 		{"loading", 503, `{}`, box(true)},
 		{"a page", 200, `<html>`, box(true)},

@@ -44,7 +44,7 @@ func TestPayloadBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if held := budget.Stats().Held; held != 3<<20+1 {
+	if held := budget.Stats().Reserved; held != 3<<20+1 {
 		t.Errorf("%d bytes are held, want those of the buffer", held)
 	}
 	for _, length := range []int64{3 << 20, -1} {
@@ -57,7 +57,7 @@ func TestPayloadBudget(t *testing.T) {
 		}
 	}
 	first.release()
-	if held := budget.Stats().Held; held != 0 {
+	if held := budget.Stats().Reserved; held != 0 {
 		t.Errorf("%d bytes are held in the end", held)
 	}
 }

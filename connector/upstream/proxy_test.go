@@ -85,8 +85,10 @@ func TestProxyAnswerHeaders(t *testing.T) {
 	})
 	w := &recorder{}
 	proxyTo(t, address, nil).ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models", ""))
-	want := http.Header{"Content-Type": {"application/json"}, "Content-Length": {"5"}, "X-Custom": {"1"},
-		"Retry-After": {"3"}}
+	want := http.Header{
+		"Content-Type": {"application/json"}, "Content-Length": {"5"}, "X-Custom": {"1"},
+		"Retry-After": {"3"},
+	}
 	if !reflect.DeepEqual(w.header, want) || w.status != http.StatusTemporaryRedirect || w.body() != "moved" {
 		t.Errorf("got %d %v %q\nwant %v", w.status, w.header, w.body(), want)
 	}
@@ -111,8 +113,10 @@ func TestProxyRefuses(t *testing.T) {
 			t.Fatalf("%s: aborted %v, upstream asked: %v", target, w.aborted, asked)
 		}
 	}
-	for _, method := range []string{"CONNECT", "TRACE", "OPTIONS", "PROPFIND", "HEAD", "POST", "PUT", "PATCH",
-		"DELETE", "get"} {
+	for _, method := range []string{
+		"CONNECT", "TRACE", "OPTIONS", "PROPFIND", "HEAD", "POST", "PUT", "PATCH",
+		"DELETE", "get",
+	} {
 		w := &recorder{}
 		r := tunnelRequest(t.Context(), "GET", "/v1/models", "")
 		r.Method = method
@@ -280,7 +284,7 @@ func TestProxyMemory(t *testing.T) {
 			t.Errorf("announced length %d: aborted %v", length, w.aborted)
 		}
 	}
-	if held := p.options.Budget.Stats().Held; held != 0 {
+	if held := p.options.Budget.Stats().Reserved; held != 0 {
 		t.Errorf("%d bytes are held in the end", held)
 	}
 }

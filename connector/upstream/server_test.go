@@ -25,7 +25,8 @@ import (
 // scripted starts an upstream that runs script on each connection. The first connection has the
 // number 1.
 func scripted(t *testing.T, script func(n int32, conn net.Conn, in *bufio.Reader)) (address string,
-	conns *atomic.Int32) {
+	conns *atomic.Int32,
+) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -74,8 +75,10 @@ func TestUpstreamConnections(t *testing.T) {
 	}{
 		{"length", okay + "Content-Length: 2\r\n\r\nok", "ok", false, 0},
 		{"chunked", chunked + "2\r\nok\r\n0\r\n\r\n", "ok", false, 0},
-		{"stream", okay + "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
-			"ok", false, 0},
+		{
+			"stream", okay + "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+			"ok", false, 0,
+		},
 		{"informational", "HTTP/1.1 100 Continue\r\n\r\n" + okay + "Content-Length: 2\r\n\r\nok", "ok", false, 0},
 		{"no content", "HTTP/1.1 204 No Content\r\n\r\n", "", false, 0},
 		{"will close", okay + "Connection: close\r\nContent-Length: 2\r\n\r\nok", "ok", false, 0},

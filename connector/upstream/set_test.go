@@ -9,8 +9,10 @@ import (
 // An upstream that stays the same keeps its health.
 func TestSetReuse(t *testing.T) {
 	open := func(old Set, box string) Set {
-		set, err := Open(&config.Config{Upstreams: map[string]config.Upstream{"box": {BaseURL: box},
-			"other": {BaseURL: "http://other/v1"}}}, old, quiet)
+		set, err := Open(&config.Config{Upstreams: map[string]config.Upstream{
+			"box":   {BaseURL: box},
+			"other": {BaseURL: "http://other/v1"},
+		}}, old, quiet)
 		if err != nil {
 			t.Fatal(err)
 		}

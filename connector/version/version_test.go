@@ -28,28 +28,42 @@ func TestOfBuildInfo(t *testing.T) {
 			debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.2.3+dirty"}, Settings: dirty},
 			build{"v1.2.3+dirty", revisionText + ", modified", runtime.GOARCH},
 		},
-		"go install": {debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.2.3"}},
-			build{"v1.2.3", "unknown", runtime.GOARCH}},
+		"go install": {
+			debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.2.3"}},
+			build{"v1.2.3", "unknown", runtime.GOARCH},
+		},
 		"xcaddy": {
-			debug.BuildInfo{Main: caddy,
-				Deps: []*debug.Module{{Path: "github.com/caddyserver/caddy/v2", Version: "v2.11.9"},
-					{Path: module, Version: "v1.2.3"}}},
+			debug.BuildInfo{
+				Main: caddy,
+				Deps: []*debug.Module{
+					{Path: "github.com/caddyserver/caddy/v2", Version: "v2.11.9"},
+					{Path: module, Version: "v1.2.3"},
+				},
+			},
 			build{"v1.2.3", "unknown", runtime.GOARCH},
 		},
 		"xcaddy with a folder": {
-			debug.BuildInfo{Main: caddy,
-				Deps: []*debug.Module{{Path: module, Version: "v0.0.0", Replace: &debug.Module{Path: "/src", Version: "(devel)"}}}},
+			debug.BuildInfo{
+				Main: caddy,
+				Deps: []*debug.Module{{Path: module, Version: "v0.0.0", Replace: &debug.Module{Path: "/src", Version: "(devel)"}}},
+			},
 			build{"(devel)", "unknown", runtime.GOARCH},
 		},
 		"replaced by a folder": {
-			debug.BuildInfo{Main: caddy,
-				Deps: []*debug.Module{{Path: module, Version: "v0.0.0", Replace: &debug.Module{Path: "/src"}}}},
+			debug.BuildInfo{
+				Main: caddy,
+				Deps: []*debug.Module{{Path: module, Version: "v0.0.0", Replace: &debug.Module{Path: "/src"}}},
+			},
 			build{"(devel)", "unknown", runtime.GOARCH},
 		},
 		"replaced by a fork": {
-			debug.BuildInfo{Main: caddy,
-				Deps: []*debug.Module{{Path: module, Version: "v1.0.0",
-					Replace: &debug.Module{Path: "example.com/fork", Version: "v1.0.1"}}}},
+			debug.BuildInfo{
+				Main: caddy,
+				Deps: []*debug.Module{{
+					Path: module, Version: "v1.0.0",
+					Replace: &debug.Module{Path: "example.com/fork", Version: "v1.0.1"},
+				}},
+			},
 			build{"v1.0.1", "unknown", runtime.GOARCH},
 		},
 		// The commit of another repository is not Postern's.
@@ -90,8 +104,10 @@ func TestLinkerSetsBoth(t *testing.T) {
 // Versions are ordered, so that neither the gateway nor an update alternates between two.
 func TestNewer(t *testing.T) {
 	t.Parallel()
-	order := []string{"unknown", "0.9.0-rc.1", "v0.9.0", "0.9.0+2.gabcdef", "0.9.0+12.g123456", "0.9.1",
-		"v0.10.0", "1.0.0"}
+	order := []string{
+		"unknown", "0.9.0-rc.1", "v0.9.0", "0.9.0+2.gabcdef", "0.9.0+12.g123456", "0.9.1",
+		"v0.10.0", "1.0.0",
+	}
 	for i, a := range order {
 		for j, b := range order {
 			if got, want := Newer(a, b), i > j; got != want {
@@ -99,8 +115,12 @@ func TestNewer(t *testing.T) {
 			}
 		}
 	}
-	for _, same := range [][2]string{{"0.9.0", "v0.9.0"}, {"dev", "5dc4709-dirty"}, {"0.9.0+2.gabc", "0.9.0+2.gdef"},
-		{"0.9.0+dirty", "0.9.0"}} {
+	for _, same := range [][2]string{
+		{"0.9.0", "v0.9.0"},
+		{"dev", "5dc4709-dirty"},
+		{"0.9.0+2.gabc", "0.9.0+2.gdef"},
+		{"0.9.0+dirty", "0.9.0"},
+	} {
 		if Newer(same[0], same[1]) || Newer(same[1], same[0]) {
 			t.Errorf("%q have an order", same)
 		}

@@ -91,9 +91,11 @@ func TestEndlessAnswers(t *testing.T) {
 		"header":        {head, "A: " + text + "\r\n"},
 		"informational": {"", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"},
 		"error":         {"HTTP/1.1 500 Oh\r\n" + object + `{"error":{"message":"`, text},
-		"call": {head + stream,
+		"call": {
+			head + stream,
 			`data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","type":"function",` +
-				`"function":{"name":"f","arguments":"` + text + `"}}]}}]}` + "\n\n"},
+				`"function":{"name":"f","arguments":"` + text + `"}}]}}]}` + "\n\n",
+		},
 	} {
 		g.models = append(g.models, model)
 		g.endless(model, says[0], says[1])
@@ -167,8 +169,10 @@ func (g *target) attack(t *testing.T, name string) (stop func() string) {
 		t.Fatal(err)
 	}
 	p := g.StartProcess(t, "attacker", command)
-	order := map[string]any{"Attack": name, "UDP": g.UDP, "URL": g.URL, "Key": g.key, "Tokens": g.tokens,
-		"Models": g.models}
+	order := map[string]any{
+		"Attack": name, "UDP": g.UDP, "URL": g.URL, "Key": g.key, "Tokens": g.tokens,
+		"Models": g.models,
+	}
 	if err := json.NewEncoder(in).Encode(order); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +197,8 @@ type siege struct {
 // siege attacks the gateway for a time, or longer until honest clients, who ask one
 // after the other, were served. Halfway it calls another function.
 func (g *target) siege(t *testing.T, attack string, lasts time.Duration, ask func(model string) error,
-	halfway func()) *siege {
+	halfway func(),
+) *siege {
 	t.Helper()
 	s := &siege{highest: rss(t, g.Process), served: map[string][]time.Duration{}}
 	models := []string{link.TransportQUIC, link.TransportWebSocket}

@@ -104,8 +104,10 @@ func noting(t *testing.T) string {
 }
 
 func TestFlags(t *testing.T) {
-	o, err := parseFlags([]string{"-quick", "-rounds", "7", "-systems", "direct,caddy", "-parts", "requests,idle",
-		"-compare", "old", "-tunnels", "7,8", "-loss", "0,0.5"})
+	o, err := parseFlags([]string{
+		"-quick", "-rounds", "7", "-systems", "direct,caddy", "-parts", "requests,idle",
+		"-compare", "old", "-tunnels", "7,8", "-loss", "0,0.5",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,8 +115,10 @@ func TestFlags(t *testing.T) {
 		!slices.Equal(o.Tunnels, []int{7, 8}) || !slices.Equal(o.Loss, []float64{0, 0.5}) {
 		t.Errorf("options %+v", o)
 	}
-	for _, wrong := range []string{"-rounds 0", "-tunnels 1000,0", "-tunnels many", "-tunnels 20001", "-pace 0s",
-		"-pace 1s", "-clients 1,6000", "-loss NaN", "-parts cores", "-systems direct,old", "-systems caddy", "more"} {
+	for _, wrong := range []string{
+		"-rounds 0", "-tunnels 1000,0", "-tunnels many", "-tunnels 20001", "-pace 0s",
+		"-pace 1s", "-clients 1,6000", "-loss NaN", "-parts cores", "-systems direct,old", "-systems caddy", "more",
+	} {
 		if _, err := parseFlags(strings.Fields(wrong)); err == nil {
 			t.Errorf("%s is accepted", wrong)
 		}
@@ -159,8 +163,10 @@ func TestWrongAnswersAreSeen(t *testing.T) {
 		{"cut within a chunk", chunked(right)[:len(right)-20], false, false},
 		{"no end marker", chunked(strings.TrimSuffix(right, "data: [DONE]\n\n")) + end, false, false},
 		{"an event is missing", chunked(right[strings.Index(right, "\n\n")+2:]) + end, false, false},
-		{"another model", chunked(strings.ReplaceAll(right, publicModel+`","choices`, localModel+`","choices`)) + end,
-			false, false},
+		{
+			"another model", chunked(strings.ReplaceAll(right, publicModel+`","choices`, localModel+`","choices`)) + end,
+			false, false,
+		},
 		{"an error", "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\nsorr", false, false},
 		{"nothing", "", false, false},
 		{"stamps", chunked(stamps) + end, true, true},
@@ -191,8 +197,10 @@ func TestRatiosWithinRounds(t *testing.T) {
 		for name, f := range map[string]figures{
 			direct: {Rate: 40000 * speed, P50: 0.1 + speed, P90: 2},
 			plain:  {Rate: 10000 * speed, P50: 0.2 + speed, CPU: map[string]float64{nameUpstream: 30, nameCaddy: 100}},
-			postern: {Rate: 8000 * speed, P50: 0.3 + speed, P90: 2 * speed,
-				CPU: map[string]float64{nameUpstream: 30, nameGateway: 90, nameConnector: 70}},
+			postern: {
+				Rate: 8000 * speed, P50: 0.3 + speed, P90: 2 * speed,
+				CPU: map[string]float64{nameUpstream: 30, nameGateway: 90, nameConnector: 70},
+			},
 		} {
 			at := point{partRequests, name, 16}
 			r.Rounds[at] = append(r.Rounds[at], f)

@@ -52,8 +52,10 @@ func (t target) ask(s play.Script, prompt string) task {
 }
 
 func (t target) streamed(s play.Script, padding int) task {
-	return task{t.request(s, `"stream":true,"stream_options":{"include_usage":true},`, filler(padding)),
-		s.AppendStream(nil, publicModel)}
+	return task{
+		t.request(s, `"stream":true,"stream_options":{"include_usage":true},`, filler(padding)),
+		s.AppendStream(nil, publicModel),
+	}
 }
 
 // filler returns about n bytes.

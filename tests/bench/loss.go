@@ -118,7 +118,9 @@ func inNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
 // measureLoss takes each way over each line.
 func measureLoss(ctx context.Context, r rigs, o options) ([]*lossyWay, error) {
 	ways := slices.DeleteFunc([]*lossyWay{
-		{name: "QUIC", kind: postern}, {name: "QUIC, old", kind: old}, {name: "WebSocket", kind: webSocket},
+		{name: "QUIC", kind: postern},
+		{name: "QUIC, old", kind: old},
+		{name: "WebSocket", kind: webSocket},
 		{name: "WebSocket, TCP cubic", kind: webSocket, tcp: "cubic"},
 	}, func(w *lossyWay) bool { return !o.has(w.kind) })
 	texts, err := newPrompts(o.Root)

@@ -76,7 +76,8 @@ func (r *results) measure(ctx context.Context) (err error) {
 		return err
 	}
 	for _, measure := range []func(context.Context, *builder) error{
-		r.compare, r.lossyLine, r.memory, r.idleTunnels, r.killedEdges, r.allocations} {
+		r.compare, r.lossyLine, r.memory, r.idleTunnels, r.killedEdges, r.allocations,
+	} {
 		if err := measure(ctx, b); err != nil {
 			return command.Explain(ctx, err)
 		}

@@ -40,8 +40,10 @@ type system struct {
 }
 
 // transports are those of the tunnels of systems that have one.
-var transports = map[string]string{postern: config.TransportQUIC, old: config.TransportQUIC,
-	webSocket: config.TransportWebSocket, hop: config.TransportQUIC}
+var transports = map[string]string{
+	postern: config.TransportQUIC, old: config.TransportQUIC,
+	webSocket: config.TransportWebSocket, hop: config.TransportQUIC,
+}
 
 // A process has a name in the tables.
 type process struct {

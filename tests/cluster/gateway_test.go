@@ -25,8 +25,10 @@ type gateway struct {
 // inEtcd returns the options of a gateway with its store in etcd. name is followed by further
 // options of its edge.
 func inEtcd(name string, urls ...string) harness.Options {
-	return harness.Options{Storage: "etcd {\n endpoints " + strings.Join(urls, " ") + "\n}",
-		App: "edge {\n name " + name + "\n peer $UDP\n}"}
+	return harness.Options{
+		Storage: "etcd {\n endpoints " + strings.Join(urls, " ") + "\n}",
+		App:     "edge {\n name " + name + "\n peer $UDP\n}",
+	}
 }
 
 // chat sends a request for the model of the edge and returns the status.

@@ -55,8 +55,13 @@ func wantError(t *testing.T, o etcd.Options, kind error, parts ...string) {
 
 func TestOpenOptions(t *testing.T) {
 	t.Parallel()
-	for _, urls := range [][]string{nil, {"etcd:2379"}, {"http://user:wrong@etcd:2379"}, {"http://etcd:2379/v3"},
-		{"http://etcd", "https://etcd"}} {
+	for _, urls := range [][]string{
+		nil,
+		{"etcd:2379"},
+		{"http://user:wrong@etcd:2379"},
+		{"http://etcd:2379/v3"},
+		{"http://etcd", "https://etcd"},
+	} {
 		wantError(t, etcd.Options{Endpoints: urls}, store.ErrInvalid, "etcd")
 	}
 	wantError(t, etcd.Options{Endpoints: []string{"http://etcd"}, TLS: &tls.Config{}}, store.ErrInvalid, "write https")
@@ -278,8 +283,10 @@ func certificate(t *testing.T, dir, name string, ca *tls.Certificate) *tls.Certi
 	if err != nil {
 		t.Fatal(err)
 	}
-	for suffix, block := range map[string]*pem.Block{".pem": {Type: "CERTIFICATE", Bytes: der},
-		".key": {Type: "PRIVATE KEY", Bytes: private}} {
+	for suffix, block := range map[string]*pem.Block{
+		".pem": {Type: "CERTIFICATE", Bytes: der},
+		".key": {Type: "PRIVATE KEY", Bytes: private},
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name+suffix), pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -51,8 +51,12 @@ func TestTxnUnanswered(t *testing.T) {
 		"nothing compared, lost":         {ops{put1("d")}, false, ops{put1("a")}, "unknown"},
 		"delete":                         {ops{store.Delete("a"), store.Delete("c"), mark("m")}, true, nil, "made"},
 		"delete, lost; by others":        {ops{store.Delete("a"), mark("m")}, false, ops{store.Delete("a")}, "made"},
-		"deletions, lost; one by others": {ops{store.Delete("a"), store.Delete("b")}, false, ops{store.Delete("a")},
-			"conflict"},
+		"deletions, lost; one by others": {
+			ops{store.Delete("a"), store.Delete("b")},
+			false,
+			ops{store.Delete("a")},
+			"conflict",
+		},
 		"delete; created by others":       {ops{store.Delete("a"), mark("m")}, true, ops{put1("a")}, "unknown"},
 		"delete, lost; changed by others": {ops{store.Delete("a"), mark("m")}, false, ops{put1("a")}, "unknown"},
 	} {

@@ -15,7 +15,8 @@ import (
 // with the cause when a process of the rig exits unexpectedly, or when fail is called. Closing removes the
 // folder, unless keep is set or a log has a secret.
 func (c Command) Rig(ctx context.Context, dir,
-	bin string) (_ context.Context, fail context.CancelCauseFunc, r *rig.Rig, end func(keep bool) error, err error) {
+	bin string,
+) (_ context.Context, fail context.CancelCauseFunc, r *rig.Rig, end func(keep bool) error, err error) {
 	if dir == "" {
 		dir, err = os.MkdirTemp("", "postern-"+c.Name+"-")
 	} else if dir, err = filepath.Abs(dir); err == nil {

@@ -66,7 +66,8 @@ func Quote(s string) string {
 
 // Request builds a request with the client's key. Headers are "Name: value".
 func (c *Client) Request(ctx context.Context, t testing.TB, method, path, body string,
-	headers ...string) *http.Request {
+	headers ...string,
+) *http.Request {
 	t.Helper()
 	var r io.Reader
 	if body != "" {
@@ -142,8 +143,10 @@ func (c *Client) Open(t testing.TB, path, body string, headers ...string) *Strea
 		cancel()
 		t.Fatalf("opening a stream: %v", err)
 	}
-	s := &Stream{Status: resp.StatusCode, Header: resp.Header, cancel: cancel, body: resp.Body,
-		r: bufio.NewReader(resp.Body)}
+	s := &Stream{
+		Status: resp.StatusCode, Header: resp.Header, cancel: cancel, body: resp.Body,
+		r: bufio.NewReader(resp.Body),
+	}
 	t.Cleanup(s.Close)
 	return s
 }

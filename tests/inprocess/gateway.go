@@ -45,7 +45,7 @@ type Gateway struct {
 func Start(dir string, o Options, logger *slog.Logger) (*Gateway, error) {
 	g := new(Gateway)
 	g.gateway = &gateway.Gateway{
-		Store: gateway.NewStore(gateway.Place{Path: filepath.Join(dir, "gateway.db")}, logger,
+		Store: gateway.NewStore(gateway.StoreConfig{Path: filepath.Join(dir, "gateway.db")}, logger,
 			gateway.Counters{SignInFailed: func(string) {}, EventsLost: func(string, int) {}}),
 		Listener: new(gateway.Listener),
 		Configuration: gateway.Configuration{
@@ -70,7 +70,7 @@ func Start(dir string, o Options, logger *slog.Logger) (*Gateway, error) {
 // handler returns the three handlers in their order.
 func (g *Gateway) handler(o Options, logger *slog.Logger) http.Handler {
 	server := &serve.Server{
-		Open: g.gateway.Backend, Choose: g.gateway.ChooseTunnel, Reserve: g.gateway.ReserveTunnel,
+		Open: g.gateway.Backend, Choose: g.gateway.ChooseTunnel, AwaitPermit: g.gateway.ReserveTunnel,
 		StatusOf: func(error) int { return 0 }, Observer: unobserved{}, Logger: logger,
 		ClientIP: func(r *http.Request) netip.Addr { return netip.MustParseAddrPort(r.RemoteAddr).Addr() },
 	}

@@ -71,8 +71,10 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 	r.box.Process.WaitLog(t, webSocket, patience)
 	r.serve(t, "echo", upstream.Echo)
 	const model = "essay"
-	events := []string{upstream.Role(model), upstream.Delta(model, strings.Repeat("word ", 1000)),
-		upstream.Finish(model, "stop"), upstream.Done}
+	events := []string{
+		upstream.Role(model), upstream.Delta(model, strings.Repeat("word ", 1000)),
+		upstream.Finish(model, "stop"), upstream.Done,
+	}
 	r.serve(t, model, upstream.Events(events...))
 	r.ask(t, 20, 5, model, strings.Join(events, ""))
 	if r.WAN.Lost() == 0 {

@@ -104,8 +104,10 @@ func TestProcessIgnoresTheSignal(t *testing.T) {
 func TestClose(t *testing.T) {
 	_, r := newRig(t)
 	r.Hide("s3", "sk-svc-a-long-secret", "sk-svc-b-long-secret")
-	for _, script := range []string{"echo ready; exec sleep 600", "echo harmless long-secret >&2; echo ready",
-		"echo x sk-svc-b-long-secret >&2; echo ready", "echo s3 >&2; echo ready"} {
+	for _, script := range []string{
+		"echo ready; exec sleep 600", "echo harmless long-secret >&2; echo ready",
+		"echo x sk-svc-b-long-secret >&2; echo ready", "echo s3 >&2; echo ready",
+	} {
 		p := shell(t, r, script)
 		p.Ended = nil
 		if _, err := p.StartAnnounced(); err != nil {

@@ -154,8 +154,10 @@ func (r reply) whole(model string) string {
 	}
 	var calls []any
 	for _, c := range r.calls {
-		calls = append(calls, map[string]any{"id": c.id, "type": "function",
-			"function": map[string]string{"name": c.name, "arguments": c.arguments}})
+		calls = append(calls, map[string]any{
+			"id": c.id, "type": "function",
+			"function": map[string]string{"name": c.name, "arguments": c.arguments},
+		})
 	}
 	if calls != nil {
 		message["tool_calls"] = calls

@@ -84,8 +84,10 @@ var (
 	edgeLane     = lane{"edges", 20 * time.Second, 40, false, []*faultKind{
 		edgeReloaded,
 		{name: "edge restarted", there: []symptom{refused, stale, offline, busy}, mends: true, make: restartGateway},
-		{name: "edge killed", excuses: []symptom{broken, cut}, there: []symptom{refused, stale, offline, severed, busy},
-			mends: true, make: killGateway},
+		{
+			name: "edge killed", excuses: []symptom{broken, cut}, there: []symptom{refused, stale, offline, severed, busy},
+			mends: true, make: killGateway,
+		},
 		{name: "etcd killed", mends: true, make: killEtcd},
 		{name: "peer line slow and lossy", make: spoilLine(2*time.Second, 20*time.Second, func(random *rand.Rand) conditions {
 			return conditions{loss: 0.005 + 0.025*random.Float64(), delay: upTo(random, 60*time.Millisecond)}

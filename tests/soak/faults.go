@@ -35,8 +35,10 @@ var away = []symptom{offline, broken, cut, busy}
 // connection whose request arrives just as it begins to shut down; and a kept
 // connection whose stream began before the reload is closed at the end of that,
 // when a client may send its next request: so HTTP/1.1 is.
-var gatewayReloaded = &faultKind{name: "gateway reloaded", excuses: []symptom{refused, stale}, lingers: grace,
-	make: reloadGateway}
+var gatewayReloaded = &faultKind{
+	name: "gateway reloaded", excuses: []symptom{refused, stale}, lingers: grace,
+	make: reloadGateway,
+}
 
 // machineOverloaded is not made, but met: see pulse.
 var machineOverloaded = &faultKind{name: "machine overloaded", excuses: away}
@@ -48,8 +50,10 @@ var lanes = []lane{
 		gatewayReloaded,
 		{name: "gateway restarted", excuses: []symptom{refused, stale, offline, busy}, mends: true, make: restartGateway},
 		gatewayReloaded,
-		{name: "gateway killed", excuses: []symptom{refused, stale, offline, broken, cut, severed, busy}, mends: true,
-			make: killGateway},
+		{
+			name: "gateway killed", excuses: []symptom{refused, stale, offline, broken, cut, severed, busy}, mends: true,
+			make: killGateway,
+		},
 	}},
 	{"configuration", 40 * time.Second, 10, true, []*faultKind{gatewayReloaded}},
 	{"connectors", 4 * time.Second, 40, false, []*faultKind{
@@ -60,8 +64,10 @@ var lanes = []lane{
 		{name: "connector reloaded", make: reloadConnector},
 		{name: "connector rotated", make: rotateConnector},
 	}},
-	{"hosts", 3 * time.Minute, 5, false,
-		[]*faultKind{{name: "many connectors frozen", excuses: away, mends: true, make: freezeHost}}},
+	{
+		"hosts", 3 * time.Minute, 5, false,
+		[]*faultKind{{name: "many connectors frozen", excuses: away, mends: true, make: freezeHost}},
+	},
 	{"paths", 4 * time.Second, 40, false, []*faultKind{
 		// For less than a tunnel bears without a change of its transport.
 		{name: "path lossy", make: spoilPath(2*time.Second, 20*time.Second, func(random *rand.Rand) conditions {
@@ -74,8 +80,10 @@ var lanes = []lane{
 		{name: "path dark for a moment", make: spoilPath(0, 800*time.Millisecond, dark)},
 		{name: "path dark", excuses: away, mends: true, make: spoilPath(2*time.Second, 13*time.Second, dark)},
 	}},
-	{"model servers", time.Minute, 6, false,
-		[]*faultKind{{name: "model server killed", excuses: []symptom{broken, cut, busy}, make: killUpstream}}},
+	{
+		"model servers", time.Minute, 6, false,
+		[]*faultKind{{name: "model server killed", excuses: []symptom{broken, cut, busy}, make: killUpstream}},
+	},
 	{"management", 3 * time.Second, 40, true, []*faultKind{
 		{name: "deployment moved", make: moveDeployment},
 		{name: "key created", make: createKey},

@@ -60,8 +60,10 @@ func testConflicts(t *storesTest) {
 		lost error
 		f    func(i int, s *store.Store) error
 	}{
-		"accounts": {store.ErrExists,
-			func(_ int, s *store.Store) error { _, err := s.CreateAccount(t.Context(), "team"); return err }},
+		"accounts": {
+			store.ErrExists,
+			func(_ int, s *store.Store) error { _, err := s.CreateAccount(t.Context(), "team"); return err },
+		},
 		"connectors": {store.ErrExists, func(_ int, s *store.Store) error {
 			_, _, err := s.CreateConnector(t.Context(), account, "gpu")
 			return err

@@ -66,8 +66,10 @@ func testTxnRules(k *kvTest) {
 		"long key":           {Then: []store.Op{store.Delete(strings.Repeat("k", store.MaxKey+1))}},
 		"empty compare":      {If: []store.Compare{{}}},
 		"large value":        {Then: []store.Op{store.Put("a", make([]byte, store.MaxValue+1))}},
-		"large transaction": {Then: []store.Op{store.Put("a", make([]byte, store.MaxValue)),
-			store.Put("b", make([]byte, store.MaxTxnBytes-store.MaxValue))}},
+		"large transaction": {Then: []store.Op{
+			store.Put("a", make([]byte, store.MaxValue)),
+			store.Put("b", make([]byte, store.MaxTxnBytes-store.MaxValue)),
+		}},
 	} {
 		if _, err := k.kv.Txn(k.Context(), t); !errors.Is(err, store.ErrInvalid) {
 			k.Errorf("%s: %v", name, err)

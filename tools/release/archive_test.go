@@ -19,8 +19,10 @@ func TestArchives(t *testing.T) {
 	suffix := ".tar.gz"
 	name := "connector_0.9.0_" + runtime.GOOS + "_" + runtime.GOARCH + suffix
 	for p, want := range map[string][]string{
-		"connector": {"LICENSE", "completions/_connector", "completions/connector.bash", "completions/connector.fish",
-			"connector"},
+		"connector": {
+			"LICENSE", "completions/_connector", "completions/connector.bash", "completions/connector.fish",
+			"connector",
+		},
 		"postern": {
 			"Caddyfile", "LICENSE", "completions/_postern", "completions/postern.bash", "completions/postern.fish",
 			"connectors/" + name, "grafana/postern.json", "postern", "prometheus/rules.yml",
@@ -100,8 +102,10 @@ func TestZip(t *testing.T) {
 	windows := target{"windows", "amd64"}
 	r := built
 	r.work, r.out, r.parts = t.TempDir(), t.TempDir(), []string{"archives"}
-	for _, file := range []string{r.compiled(connector, windows), r.completion(connector, 0), r.completion(connector, 3),
-		filepath.Join(r.manual(connector), "connector.1")} {
+	for _, file := range []string{
+		r.compiled(connector, windows), r.completion(connector, 0), r.completion(connector, 3),
+		filepath.Join(r.manual(connector), "connector.1"),
+	} {
 		if err := create(file, entry{text: []byte("x")}.copyTo); err != nil {
 			t.Fatal(err)
 		}
@@ -125,8 +129,10 @@ func TestZip(t *testing.T) {
 			t.Errorf("%s: mode %v, time %v", file.Name, file.Mode(), file.Modified)
 		}
 	}
-	if want := []string{"LICENSE", "completions/connector.ps1", "connector.exe",
-		"man/connector.1"}; !slices.Equal(names, want) {
+	if want := []string{
+		"LICENSE", "completions/connector.ps1", "connector.exe",
+		"man/connector.1",
+	}; !slices.Equal(names, want) {
 		t.Errorf("the archive has %q, want %q", names, want)
 	}
 }

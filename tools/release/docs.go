@@ -49,8 +49,10 @@ func (r *release) document(ctx context.Context, p program) error {
 			return err
 		}
 	} else if err := r.goCommand(ctx,
-		[]string{"test", "-vet=off", "-count=1", "-run", "^TestManualPages$", p.source, "-args", "-manpages",
-			r.manual(p)}); err != nil {
+		[]string{
+			"test", "-vet=off", "-count=1", "-run", "^TestManualPages$", p.source, "-args", "-manpages",
+			r.manual(p),
+		}); err != nil {
 		return err
 	}
 	return r.compressManual(p)

@@ -125,8 +125,10 @@ func writeTarGz(w io.Writer, entries []entry, modified time.Time) error {
 func writeTar(w io.Writer, entries []entry, modified time.Time) error {
 	archive := tar.NewWriter(w)
 	for _, e := range sorted(entries) {
-		header := &tar.Header{Name: e.name, Mode: int64(e.mode.Perm()), Uid: e.owner, Gid: e.owner, ModTime: modified,
-			Format: tar.FormatPAX}
+		header := &tar.Header{
+			Name: e.name, Mode: int64(e.mode.Perm()), Uid: e.owner, Gid: e.owner, ModTime: modified,
+			Format: tar.FormatPAX,
+		}
 		switch {
 		case e.mode.IsDir():
 			header.Typeflag, header.Name = tar.TypeDir, e.name+"/"

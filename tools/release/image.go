@@ -82,8 +82,10 @@ func (r *release) platformImage(p program, t target) (v1.Image, error) {
 	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	image, err = mutate.Append(image,
-		mutate.Addendum{Layer: layer,
-			History: v1.History{Created: v1.Time{Time: r.time}, CreatedBy: "postern " + r.version.text}})
+		mutate.Addendum{
+			Layer:   layer,
+			History: v1.History{Created: v1.Time{Time: r.time}, CreatedBy: "postern " + r.version.text},
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -104,17 +106,21 @@ func (r *release) imageEntries(p program, t target) []entry {
 		roots = append(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})...)
 	}
 	entries := append(r.executables(p, t),
-		entry{name: "etc/passwd", mode: 0o644,
+		entry{
+			name: "etc/passwd", mode: 0o644,
 			text: fmt.Appendf(nil, "root:x:0:0:root:/root:/sbin/nologin\npostern:x:%d:%[1]d:Postern:/data:/sbin/nologin\n",
-				nonroot)},
+				nonroot),
+		},
 		entry{name: "etc/group", mode: 0o644, text: fmt.Appendf(nil, "root:x:0:\npostern:x:%d:\n", nonroot)},
 		entry{name: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, text: roots},
 		entry{name: "tmp", mode: fs.ModeDir | fs.ModeSticky | 0o777},
 		entry{name: "data", mode: fs.ModeDir | 0o700, owner: nonroot},
 		entry{name: "config", mode: fs.ModeDir | 0o700, owner: nonroot})
 	if p.name == gateway.name {
-		entries = append(entries, entry{name: "etc/postern/Caddyfile", mode: 0o644,
-			source: filepath.Join(r.root, "packaging", "Caddyfile.image")})
+		entries = append(entries, entry{
+			name: "etc/postern/Caddyfile", mode: 0o644,
+			source: filepath.Join(r.root, "packaging", "Caddyfile.image"),
+		})
 	}
 	return entries
 }
@@ -124,8 +130,10 @@ func (r *release) imageConfig(p program) v1.Config {
 	config := v1.Config{
 		User: fmt.Sprintf("%d:%[1]d", nonroot), WorkingDir: "/data", Labels: r.labels(p), StopSignal: "SIGTERM",
 		Volumes: map[string]struct{}{"/data": {}, "/config": {}},
-		Env: []string{"PATH=/usr/bin", "HOME=/data", "XDG_DATA_HOME=/data", "XDG_CONFIG_HOME=/config",
-			"XDG_RUNTIME_DIR=/config"},
+		Env: []string{
+			"PATH=/usr/bin", "HOME=/data", "XDG_DATA_HOME=/data", "XDG_CONFIG_HOME=/config",
+			"XDG_RUNTIME_DIR=/config",
+		},
 	}
 	check := []string{"CMD", "connector", "wait", "--timeout", "2s", "--config", "/config/connector.json"}
 	config.Entrypoint, config.Cmd = []string{"connector"}, []string{"run", "--config", "/config/connector.json"}
@@ -135,8 +143,10 @@ func (r *release) imageConfig(p program) v1.Config {
 		config.Env = append(config.Env, "CADDY_ADMIN=unix//config/admin.sock|0600") // for commands in the container
 		check = []string{"CMD", "postern", "gateway", "status"}
 	}
-	config.Healthcheck = &v1.HealthConfig{Test: check, Interval: 30 * time.Second, Timeout: 5 * time.Second,
-		StartPeriod: 30 * time.Second, Retries: 3}
+	config.Healthcheck = &v1.HealthConfig{
+		Test: check, Interval: 30 * time.Second, Timeout: 5 * time.Second,
+		StartPeriod: 30 * time.Second, Retries: 3,
+	}
 	return config
 }
 

@@ -85,15 +85,19 @@ echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start # as Docker does
 exec chroot --userspec="$USERSPEC" "$0" "$@"`
 	command := exec.Command("sh", append([]string{"-ec", script, root}, args...)...)
 	command.Env = append(config.Config.Env, "PATH=/usr/bin:/bin:/usr/sbin:/sbin", "USERSPEC="+config.Config.User)
-	command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET,
-		Pdeathsig: syscall.SIGKILL}
+	command.SysProcAttr = &syscall.SysProcAttr{
+		Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET,
+		Pdeathsig:    syscall.SIGKILL,
+	}
 	return command
 }
 
 // inside runs another command in the namespaces of a container.
 func inside(config *v1.ConfigFile, root string, running *exec.Cmd, args ...string) *exec.Cmd {
-	enter := []string{"--target", strconv.Itoa(running.Process.Pid), "--mount", "--net", "chroot",
-		"--userspec=" + config.Config.User, root}
+	enter := []string{
+		"--target", strconv.Itoa(running.Process.Pid), "--mount", "--net", "chroot",
+		"--userspec=" + config.Config.User, root,
+	}
 	command := exec.Command("nsenter", append(enter, args...)...)
 	command.Env = append(config.Config.Env, "PATH=/usr/bin:/bin:/usr/sbin:/sbin")
 	return command
@@ -181,8 +185,10 @@ func checkImage(t *testing.T, config *v1.ConfigFile) {
 		c.User != "65532:65532" {
 		t.Errorf("the configuration is %+v", config)
 	}
-	for name, want := range map[string]string{"source": homepage, "version": "0.9.0", "licenses": "Apache-2.0",
-		"revision": "abc"} {
+	for name, want := range map[string]string{
+		"source": homepage, "version": "0.9.0", "licenses": "Apache-2.0",
+		"revision": "abc",
+	} {
 		if got := c.Labels["org.opencontainers.image."+name]; got != want {
 			t.Errorf("the label %s is %q, want %q", name, got, want)
 		}

@@ -181,8 +181,10 @@ func TestInstallGateway(t *testing.T) {
 	}
 	write(t, filepath.Join(root, "etc/systemd/system/multi-user.target.wants/postern.service"), "", 0o644)
 	dpkg(t, root, "--purge", "postern")
-	for _, path := range []string{"var/lib/postern", "etc/postern",
-		"etc/systemd/system/multi-user.target.wants/postern.service"} {
+	for _, path := range []string{
+		"var/lib/postern", "etc/postern",
+		"etc/systemd/system/multi-user.target.wants/postern.service",
+	} {
 		if exists(root, path) {
 			t.Errorf("the purge leaves %s", path)
 		}

@@ -36,15 +36,19 @@ func (r *release) installed(p program, t target, format string) []entry {
 	if format == "deb" {
 		zsh = "usr/share/zsh/vendor-completions/"
 	}
-	for i, name := range []string{"usr/share/bash-completion/completions/" + p.name, zsh + "_" + p.name,
-		"usr/share/fish/vendor_completions.d/" + p.name + ".fish"} {
+	for i, name := range []string{
+		"usr/share/bash-completion/completions/" + p.name, zsh + "_" + p.name,
+		"usr/share/fish/vendor_completions.d/" + p.name + ".fish",
+	} {
 		entries = append(entries, entry{name: name, mode: 0o644, source: r.completion(p, i)})
 	}
 	if p.name == gateway.name {
 		entries = append(entries,
 			entry{name: "etc/postern/Caddyfile", mode: 0o644, source: packaging("Caddyfile"), config: true},
-			entry{name: "usr/share/doc/postern/Caddyfile.example", mode: 0o644,
-				source: filepath.Join(r.root, "Caddyfile.example")})
+			entry{
+				name: "usr/share/doc/postern/Caddyfile.example", mode: 0o644,
+				source: filepath.Join(r.root, "Caddyfile.example"),
+			})
 		entries = append(entries, r.monitoring("usr/share/postern")...)
 	}
 	return entries

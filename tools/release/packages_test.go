@@ -72,8 +72,10 @@ func TestDeb(t *testing.T) {
 	for name := range installedNames {
 		path := result(name, ".deb")
 		info := command(t, "dpkg-deb", "-I", path)
-		for _, line := range []string{" Package: " + name, " Version: 0.9.0", " Architecture: " + host.machine,
-			" Section: net", " Maintainer: Postern "} {
+		for _, line := range []string{
+			" Package: " + name, " Version: 0.9.0", " Architecture: " + host.machine,
+			" Section: net", " Maintainer: Postern ",
+		} {
 			if !strings.Contains(info, line) {
 				t.Errorf("the control file of %s lacks %q:\n%s", name, line, info)
 			}
@@ -255,9 +257,11 @@ func TestNextSteps(t *testing.T) {
 		call, active string // the exit code of systemctl is-active
 		want         []string
 	}{
-		{"configure ''", "0", []string{"Postern serves http://localhost",
+		{"configure ''", "0", []string{
+			"Postern serves http://localhost",
 			"1. create the first user with the link of: sudo postern gateway setup-link", "/etc/postern/Caddyfile",
-			"restart postern"}},
+			"restart postern",
+		}},
 		{"1", "3", []string{"1. start the gateway (systemctl enable --now postern), and create the first user"}},
 		{"configure 0.9.0", "0", nil},
 		{"2", "0", nil},

@@ -49,14 +49,18 @@ func TestVersions(t *testing.T) {
 		}
 		before = number
 	}
-	for text, apk := range map[string]string{"0.9.0": "0.9.0", "v0.9.0+dirty": "0.9.0_git",
-		"v0.9.0+1.g849d86f.dirty": "0.9.0_git1"} {
+	for text, apk := range map[string]string{
+		"0.9.0": "0.9.0", "v0.9.0+dirty": "0.9.0_git",
+		"v0.9.0+1.g849d86f.dirty": "0.9.0_git1",
+	} {
 		if v, err := parseVersion(text); err != nil || v.apk != apk {
 			t.Errorf("%s: %+v, %v", text, v, err)
 		}
 	}
-	for _, bad := range []string{"", "dev", "v1", "v0.9", "v0.9.0-12-g849d86f", "v0.9.0-next.1", "v0.9.0+", "v0.9.0\n",
-		"../v0.9.0"} {
+	for _, bad := range []string{
+		"", "dev", "v1", "v0.9", "v0.9.0-12-g849d86f", "v0.9.0-next.1", "v0.9.0+", "v0.9.0\n",
+		"../v0.9.0",
+	} {
 		if v, err := parseVersion(bad); err == nil {
 			t.Errorf("%q is accepted: %+v", bad, v)
 		}

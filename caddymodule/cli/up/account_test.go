@@ -155,13 +155,17 @@ func TestUpPublish(t *testing.T) {
 	}
 
 	var ready Ready
-	models := []string{"nomic-embed-text", "embed-chat", "elsewhere", "both", "qwen3:8b", "/m/My Model.gguf",
-		"/n/My Model.gguf", "日本語"}
+	models := []string{
+		"nomic-embed-text", "embed-chat", "elsewhere", "both", "qwen3:8b", "/m/My Model.gguf",
+		"/n/My Model.gguf", "日本語",
+	}
 	if err := account.publish(asOperator(t), local, models, &ready); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"nomic-embed-text", "embed-chat", "qwen3:8b", "My-Model.gguf", "elsewhere",
-		"both"}; !reflect.DeepEqual(ready.Models, want) {
+	if want := []string{
+		"nomic-embed-text", "embed-chat", "qwen3:8b", "My-Model.gguf", "elsewhere",
+		"both",
+	}; !reflect.DeepEqual(ready.Models, want) {
 		t.Errorf("models = %q, want %q", ready.Models, want)
 	}
 	wantNotes(t, ready.Notes,
@@ -174,8 +178,10 @@ func TestUpPublish(t *testing.T) {
 	for _, d := range st.Deployments(store.DefaultAccount) {
 		names = append(names, d.Name+">"+d.Model)
 	}
-	want := []string{"nomic-embed-text>nomic-embed-text", "embed-chat>embed-chat", "My-Model.gguf>/m/My Model.gguf",
-		"alias>gone", "both>both", "elsewhere>elsewhere", "qwen3:8b>qwen3:8b"}
+	want := []string{
+		"nomic-embed-text>nomic-embed-text", "embed-chat>embed-chat", "My-Model.gguf>/m/My Model.gguf",
+		"alias>gone", "both>both", "elsewhere>elsewhere", "qwen3:8b>qwen3:8b",
+	}
 	slices.Sort(names)
 	slices.Sort(want)
 	if !reflect.DeepEqual(names, want) {

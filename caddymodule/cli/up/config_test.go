@@ -38,8 +38,10 @@ func TestChooseHTTP(t *testing.T) {
 			t.Errorf("%q: error %v, want that the port is taken", listen, err)
 		}
 	}
-	for _, listen := range []string{"x", "localhost:http", "localhost:70000", "0.0.0.0:8080", "192.168.1.2:8080",
-		"gw.example.com:443"} {
+	for _, listen := range []string{
+		"x", "localhost:http", "localhost:70000", "0.0.0.0:8080", "192.168.1.2:8080",
+		"gw.example.com:443",
+	} {
 		if _, err := chooseHTTP(listen); !errors.As(err, new(UsageError)) {
 			t.Errorf("%q: error %v, want a usage error", listen, err)
 		}

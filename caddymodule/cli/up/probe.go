@@ -35,8 +35,10 @@ const probeTimeout = 2 * time.Second
 
 // usualBases are the default addresses of model servers, in order of preference:
 // Ollama, llama.cpp, LM Studio, vLLM.
-var usualBases = []string{"http://localhost:11434", "http://localhost:8080", "http://localhost:1234",
-	"http://localhost:8000"}
+var usualBases = []string{
+	"http://localhost:11434", "http://localhost:8080", "http://localhost:1234",
+	"http://localhost:8000",
+}
 
 // searchSoon is [search] with probeTimeout.
 func searchSoon(ctx context.Context, bases []string) (found modelServer, ok bool, notes []string) {

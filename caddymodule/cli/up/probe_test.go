@@ -46,8 +46,11 @@ func TestAsk(t *testing.T) {
 		err    string
 	}{
 		{"OpenAI list", 200, `{"object":"list","data":[{"id":"b","object":"model"},{"id":"a"}]}`, []string{"b", "a"}, ""},
-		{"llama.cpp has two lists", 200, `{"models":[{"name":"x"}],"object":"list","data":[{"id":"/models/x.gguf"}]}`,
-			[]string{"/models/x.gguf"}, ""},
+		{
+			"llama.cpp has two lists", 200, `{"models":[{"name":"x"}],"object":"list","data":[{"id":"/models/x.gguf"}]}`,
+			[]string{"/models/x.gguf"},
+			"",
+		},
 		{"empty list", 200, `{"object":"list","data":[]}`, nil, "has no models"},
 		{"Ollama's empty list", 200, `{"object":"list","data":null}`, nil, "has no models"},
 		{"entry without an id", 200, `{"data":[{},{"id":"a"}]}`, []string{"a"}, ""},
@@ -99,11 +102,19 @@ func TestSearch(t *testing.T) {
 		{"one", []string{nothing, first}, first, nil},
 		{"order wins", []string{first, second}, first, []string{"--connect " + second}},
 		{"order wins the other way", []string{second, first}, second, []string{"--connect " + first}},
-		{"a server without models is passed over", []string{empty, first}, first,
-			[]string{empty + " is not used: it has no models"}},
+		{
+			"a server without models is passed over",
+			[]string{empty, first},
+			first,
+			[]string{empty + " is not used: it has no models"},
+		},
 		{"only one without models", []string{empty}, "", []string{"has no models"}},
-		{"a gateway is no model server", []string{ourselves, first}, first,
-			[]string{ourselves + " is not used: it requires an API key"}},
+		{
+			"a gateway is no model server",
+			[]string{ourselves, first},
+			first,
+			[]string{ourselves + " is not used: it requires an API key"},
+		},
 		{"a web page is no model server", []string{page}, "", []string{page + " is not used"}},
 	}
 	for _, tt := range tests {

@@ -30,12 +30,12 @@ type Host struct {
 	Port    int    // UDP, that connectors dial by default
 	Console string // path of the console, without the slash at its end
 
-	// Place returns the location of the store of a configuration in Caddy's JSON. If that
+	// StoreConfig returns the location of the store of a configuration in Caddy's JSON. If that
 	// names none, it is the default.
-	Place func(config []byte) (gateway.Place, error)
-	// Hold keeps a database open until release is called. A gateway that uses it meanwhile
+	StoreConfig func(config []byte) (gateway.StoreConfig, error)
+	// KeepOpen keeps a database open until release is called. A gateway that uses it meanwhile
 	// prints no setup link.
-	Hold func(database string, logger *slog.Logger) (release func() error, err error)
+	KeepOpen func(database string, logger *slog.Logger) (release func() error, err error)
 	// Gateway returns the management operations of the running configuration.
 	Gateway func() (*manage.Service, error)
 }
@@ -223,7 +223,7 @@ func (u *Run) startScripted() (modelServer, error) {
 // startGateway runs Caddy with the configuration of this run.
 func (u *Run) startGateway() (account, error) {
 	path := database()
-	release, err := u.Host.Hold(path, u.logger())
+	release, err := u.Host.KeepOpen(path, u.logger())
 	if err != nil {
 		return account{}, err
 	}

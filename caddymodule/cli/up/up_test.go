@@ -38,8 +38,10 @@ func TestUpPortTaken(t *testing.T) {
 	model := serveModels(t, 200, `{"data":[{"id":"m"}]}`)
 	other := serveModels(t, 404, ``)
 	for _, tt := range []struct{ name, at, connect, want string }{
-		{"by a model server", model, "",
-			"caddy gateway up --listen localhost:8081 --connect http://localhost:" + portOf(model)},
+		{
+			"by a model server", model, "",
+			"caddy gateway up --listen localhost:8081 --connect http://localhost:" + portOf(model),
+		},
 		{"by something else", other, "", "caddy gateway up --listen localhost:8081"},
 		{"with a model server given", other, model, "caddy gateway up --listen localhost:8081 --connect " + model},
 	} {

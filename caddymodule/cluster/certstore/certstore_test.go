@@ -102,8 +102,10 @@ func TestInvalidKeys(t *testing.T) {
 		for _, key := range []string{"", ".", "..", "../x", "a/../../x", "/x", "a//b"} {
 			_, loaded := e.Load(t.Context(), key)
 			_, stat := e.Stat(t.Context(), key)
-			for what, err := range map[string]error{"load": loaded, "stat": stat, "store": e.Store(t.Context(), key, nil),
-				"delete": e.Delete(t.Context(), key)} {
+			for what, err := range map[string]error{
+				"load": loaded, "stat": stat, "store": e.Store(t.Context(), key, nil),
+				"delete": e.Delete(t.Context(), key),
+			} {
 				if !errors.Is(err, store.ErrInvalid) {
 					t.Errorf("%s of %q: %v, want ErrInvalid", what, key, err)
 				}

@@ -62,7 +62,8 @@ func check(key string) error {
 
 // read calls remote, or local if the store does not answer. A file without a copy is then an error.
 func read[T any](ctx context.Context, s *Storage, key string, remote func(context.Context, store.KV) (T, error),
-	local func() (T, error)) (T, error) {
+	local func() (T, error),
+) (T, error) {
 	limit, err := readTimeout, s.skip()
 	locked := len(s.fence(key)) > 0
 	if locked {
@@ -183,7 +184,8 @@ func (s *Storage) Delete(ctx context.Context, key string) error {
 
 // write makes changes below key. It fails if this gateway has lost the lock for them.
 func (s *Storage) write(ctx context.Context, key string,
-	changes func(context.Context, store.KV) ([]store.Op, error)) error {
+	changes func(context.Context, store.KV) ([]store.Op, error),
+) error {
 	fence := s.fence(key)
 	return s.call(ctx, writeTimeout, func(ctx context.Context, kv store.KV) error {
 		ops, err := changes(ctx, kv)

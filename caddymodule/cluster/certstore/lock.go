@@ -64,8 +64,10 @@ func (s *Storage) tryLock(ctx context.Context, name string) (lockedAt int64, err
 		if err != nil {
 			return err
 		}
-		result, err := kv.Txn(ctx, store.Txn{If: []store.Compare{{Key: key}},
-			Then: []store.Op{{Key: key, Value: value, Lease: lease.ID()}}})
+		result, err := kv.Txn(ctx, store.Txn{
+			If:   []store.Compare{{Key: key}},
+			Then: []store.Op{{Key: key, Value: value, Lease: lease.ID()}},
+		})
 		if err != nil || !result.Succeeded {
 			lockedAt = snapshot.Revision
 			// If this fails, the lease ends by itself.

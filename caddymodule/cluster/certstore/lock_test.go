@@ -106,8 +106,10 @@ func TestLockOfDeadHolder(t *testing.T) {
 
 		a.line.set(true)
 		time.Sleep(time.Minute)
-		for what, err := range map[string]error{"store": a.Store(ctx, certificate, []byte("a")),
-			"delete": a.Delete(ctx, key)} {
+		for what, err := range map[string]error{
+			"store":  a.Store(ctx, certificate, []byte("a")),
+			"delete": a.Delete(ctx, key),
+		} {
 			if !errors.Is(err, store.ErrConflict) {
 				t.Errorf("%s without the lock: %v, want ErrConflict", what, err)
 			}
@@ -195,8 +197,10 @@ func (f issuer) Issue(ctx context.Context, csr *x509.CertificateRequest) (*certm
 	if err != nil {
 		return nil, err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: csr.DNSNames, NotBefore: time.Now(),
-		NotAfter: time.Now().Add(90 * 24 * time.Hour)}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: csr.DNSNames, NotBefore: time.Now(),
+		NotAfter: time.Now().Add(90 * 24 * time.Hour),
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, csr.PublicKey, key.(crypto.Signer))
 	return &certmagic.IssuedCertificate{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, err
 }

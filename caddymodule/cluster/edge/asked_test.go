@@ -31,7 +31,7 @@ func openEdges(t *testing.T, names ...string) (edges []*Edge) {
 		path := filepath.Join(t.TempDir(), name+".db")
 		open := func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(shared), nil }
 		o := Options{Path: path, Edge: store.Edge{Name: name, OnStoreLoss: time.Minute}, Shared: open}
-		place := gateway.Place{Path: path, Shared: open, Join: o.Join}
+		place := gateway.StoreConfig{Path: path, Shared: open, Join: o.Join}
 		s := gateway.NewStore(place, slog.New(slog.DiscardHandler), gateway.Counters{})
 		services, err := s.Get()
 		if err != nil {
@@ -103,8 +103,10 @@ func testRecent(t *testing.T, a *Edge) {
 	wait.Until(t, "2,000 rows", func() (ok bool) {
 		for i := range 2500 {
 			a.services.Activity.Record("default",
-				activity.Request{Time: time.Now(), ID: long, KeyID: fmt.Sprint(i) + long, KeyName: long, Deployment: long,
-					Dialect: long, Operation: long})
+				activity.Request{
+					Time: time.Now(), ID: long, KeyID: fmt.Sprint(i) + long, KeyName: long, Deployment: long,
+					Dialect: long, Operation: long,
+				})
 		}
 		var err error
 		r, err = a.services.Activity.Report(t.Context(), "default")

@@ -128,7 +128,7 @@ func (e *Edge) OnPairing(ctx context.Context) func(link.Pairing) {
 }
 
 // OnSignIn implements peer.Gateway.
-func (e *Edge) OnSignIn(m link.SignIn) { e.services.SignIn.OnPeer(signin.Outcome(m)) }
+func (e *Edge) OnSignIn(m link.SignIn) { e.services.SignIn.Receive(signin.Outcome(m)) }
 
 // Members implements gateway.Cluster.
 func (e *Edge) Members() tunnel.Members { return e.members(e.services.Store.Edges()) }

@@ -27,8 +27,10 @@ func TestMembers(t *testing.T) {
 		edge("d", func(e *store.EdgeState) { e.Report = nil }),
 	}
 	self := &Edge{Cluster: cluster.New(cluster.Options{Edge: store.Edge{Name: "a"}})}
-	want := tunnel.Members{Name: "a", Region: "eu", Draining: true,
-		Edges: []link.Edge{{Name: "b", Server: "b:7443", Region: "eu"}}}
+	want := tunnel.Members{
+		Name: "a", Region: "eu", Draining: true,
+		Edges: []link.Edge{{Name: "b", Server: "b:7443", Region: "eu"}},
+	}
 	if got := self.members(edges); !reflect.DeepEqual(got, want) {
 		t.Errorf("members %+v, want %+v", got, want)
 	}

@@ -24,14 +24,14 @@ const (
 // limitAnswer is the answer of an owner about limits, in [link.Entered].
 type limitAnswer struct {
 	Refusal *limits.Refusal `json:"refusal,omitempty"`
-	limits.Look
+	limits.Usage
 }
 
 // enterThere enters a request at another edge. errSilent means that the edge does not answer.
-func (o *Owners) enterThere(ctx context.Context, edge string, r queue.Request) (queue.Place, error) {
+func (o *Owners) enterThere(ctx context.Context, edge string, r queue.Request) (queue.Permit, error) {
 	stream, err := o.Open(edge)
 	if err != nil {
-		return queue.Place{}, err
+		return queue.Permit{}, err
 	}
 	permitted := false
 	defer func() { // after a panic, too
@@ -53,35 +53,35 @@ func (o *Owners) enterThere(ctx context.Context, edge string, r queue.Request) (
 	}
 	entered, err := link.AskPermit(ctx, stream, enter, func() { silent.Reset(silentTimeout) })
 	if err != nil {
-		return queue.Place{}, err
+		return queue.Permit{}, err
 	}
 	look, err := read(entered)
 	if err != nil {
-		return queue.Place{}, err
+		return queue.Permit{}, err
 	}
 	permitted = true
-	return queue.PlaceElsewhere(entered.Waited, look, func(used limits.Used) { release(stream, used) }), nil
+	return queue.RemotePermit(entered.Waited, look, func(used limits.Used) { release(stream, used) }), nil
 }
 
 // read reads the answer of an owner. A refusal is an error.
-func read(entered link.Entered) (limits.Look, error) {
+func read(entered link.Entered) (limits.Usage, error) {
 	var answer limitAnswer
 	if entered.Limits != nil {
 		if err := json.Unmarshal(entered.Limits, &answer); err != nil {
-			return limits.Look{}, fmt.Errorf("reading the answer of the owner: %w", err)
+			return limits.Usage{}, fmt.Errorf("reading the answer of the owner: %w", err)
 		}
 	}
 	switch {
 	case answer.Refusal != nil:
-		return limits.Look{}, answer.Refusal
+		return limits.Usage{}, answer.Refusal
 	case entered.Refused == "":
-		return answer.Look, nil
+		return answer.Usage, nil
 	case entered.Refused == link.RefusedFull:
-		return limits.Look{}, queue.ErrFull
+		return limits.Usage{}, queue.ErrFull
 	case entered.Refused == link.RefusedTimeout:
-		return limits.Look{}, queue.ErrTimeout
+		return limits.Usage{}, queue.ErrTimeout
 	}
-	return limits.Look{}, errors.New("the owner refuses: " + entered.Refused)
+	return limits.Usage{}, errors.New("the owner refuses: " + entered.Refused)
 }
 
 // release releases a permit of another edge, and reports what the request has used. If the stream was lost,
@@ -112,7 +112,7 @@ func (o *Owners) Serve(stream link.Stream, m link.Enter) {
 	}
 	control := link.NewControl(stream)
 	permit, err := o.wait(stream, control, r)
-	answer, entered := limitAnswer{Look: permit.Look()}, link.Entered{Waited: permit.Waited()}
+	answer, entered := limitAnswer{Usage: permit.Usage()}, link.Entered{Waited: permit.Waited()}
 	switch {
 	case err == nil:
 	case errors.Is(err, queue.ErrFull):
@@ -163,7 +163,7 @@ func (o *Owners) serving() bool {
 }
 
 // wait enters the queue here, and meanwhile reports to the other edge that the request waits.
-func (o *Owners) wait(stream link.Stream, control *link.Control, r queue.Request) (queue.Place, error) {
+func (o *Owners) wait(stream link.Stream, control *link.Control, r queue.Request) (queue.Permit, error) {
 	waiting, end := context.WithCancel(stream.Context())
 	var reports sync.WaitGroup
 	defer reports.Wait() // so that the answer is sent after all reports

@@ -63,7 +63,7 @@ func New(o Options) *Owners { return &Owners{Options: o, skipped: make(map[strin
 
 // Enter is [queue.Queues.EnterHere] at the owner. Each edge that does not answer delays it by up to
 // answerTimeout.
-func (o *Owners) Enter(ctx context.Context, r queue.Request) (queue.Place, error) {
+func (o *Owners) Enter(ctx context.Context, r queue.Request) (queue.Permit, error) {
 	began, wait, need := time.Now(), r.Bounds.Wait, r.Need.Wait
 	owner := o.first(r.Name)
 	for silent := 0; owner != o.Edge; {
@@ -72,7 +72,7 @@ func (o *Owners) Enter(ctx context.Context, r queue.Request) (queue.Place, error
 		case err == nil, isRefusal(err):
 			return permit, err
 		case ctx.Err() != nil:
-			return queue.Place{}, context.Cause(ctx)
+			return queue.Permit{}, context.Cause(ctx)
 		case errors.Is(err, errSilent):
 			silent++
 			o.Suspect(owner) // so that the request is not sent there either

@@ -17,7 +17,7 @@ import (
 
 // held is a place that a request shall get.
 type held struct {
-	place queue.Place
+	place queue.Permit
 	err   error
 	at    time.Time
 }
@@ -230,12 +230,12 @@ func TestLimits(t *testing.T) {
 		used := func(want int64) {
 			t.Helper()
 			synctest.Wait()
-			if l, err := e.Queues.LookAt(t.Context(), "default", "k"); err != nil || l.States[0].Used != want {
+			if l, err := e.Queues.Usage(t.Context(), "default", "k"); err != nil || l.States[0].Used != want {
 				t.Errorf("used: %+v, %v, want %d", l, err, want)
 			}
 		}
 		place, err := e.Enter(t.Context(), r)
-		if err != nil || len(place.Look().States) != 2 || place.Look().States[0].Used != 97 {
+		if err != nil || len(place.Usage().States) != 2 || place.Usage().States[0].Used != 97 {
 			t.Fatalf("the first request: %+v, %v", place, err)
 		}
 		_, err = e.Enter(t.Context(), r)

@@ -81,7 +81,7 @@ func (e *testEdge) start(t *testing.T, name string, limit int) {
 }
 
 // enter has a request of a key enter the queue of the model.
-func (e *testEdge) enter(ctx context.Context, key string, length int, wait time.Duration) (queue.Place, error) {
+func (e *testEdge) enter(ctx context.Context, key string, length int, wait time.Duration) (queue.Permit, error) {
 	return e.Queues.Enter(ctx, model, fair.Client{Owner: "default", Key: key}, queue.Bounds{Length: length, Wait: wait})
 }
 

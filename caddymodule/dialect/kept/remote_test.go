@@ -42,7 +42,7 @@ func testRemote(scope string, hold func(int64) error) (View, *peer) {
 	if hold == nil {
 		hold = func(int64) error { return nil }
 	}
-	return here.View(Owner{"a", "k"}, "a", scopeOf(scope)).With(NewRemote(context.Background(), p, hold)), p
+	return here.View(Owner{"a", "k"}, "a", scopeOf(scope)).WithRemote(NewRemote(context.Background(), p, hold)), p
 }
 
 // mine returns the view of the same key at the peer.
@@ -63,7 +63,7 @@ func TestResponseOfPeer(t *testing.T) {
 	if raw, ok := v.Item("out_resp_1"); !ok || string(raw) != `{"id":"out_resp_1"}` || p.asked != 1 {
 		t.Errorf("item %s, %v, after %d questions", raw, ok, p.asked)
 	}
-	if _, ok := viewOf(p.store, "a", "other").With(v.remote).Response("resp_1"); ok {
+	if _, ok := viewOf(p.store, "a", "other").WithRemote(v.remote).Response("resp_1"); ok {
 		t.Error("another key gets the response")
 	}
 	if !v.Delete("resp_1") || v.Delete("resp_1") {

@@ -223,8 +223,8 @@ func (s *Store) View(owner Owner, user string, scope Scope) View {
 	return View{s, owner, user, scope, nil}
 }
 
-// With returns the view with the responses of other gateways.
-func (v View) With(remote *Remote) View {
+// WithRemote returns the view with the responses of other gateways.
+func (v View) WithRemote(remote *Remote) View {
 	v.remote = remote
 	return v
 }

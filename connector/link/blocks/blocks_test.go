@@ -52,18 +52,18 @@ func body(s string) io.ReadCloser { return io.NopCloser(strings.NewReader(s)) }
 
 // tunnel is both ends.
 type tunnel struct {
-	held  *Held
+	held  *Known
 	store *Store
 	sent  int // bytes of the last body
 }
 
 func newTunnel(gateway, connector int64) *tunnel {
-	return &tunnel{held: NewHeld(NewRoom(1<<20), gateway), store: NewStore(connector)}
+	return &tunnel{held: NewKnown(NewQuota(1<<20), gateway), store: NewStore(connector)}
 }
 
 // attempt sends a body once, as the owner.
 func (u *tunnel) attempt(owner, text string, whole bool) (string, error) {
-	e := NewEncoder(body(text), int64(len(text)), Options{Held: u.held, Owner: owner, Whole: whole})
+	e := NewEncoder(body(text), int64(len(text)), Options{Known: u.held, Owner: owner, Whole: whole})
 	encoded, err := io.ReadAll(e)
 	if err != nil {
 		return "", err
@@ -94,7 +94,7 @@ func (u *tunnel) send(t *testing.T, owner, text string) (misses int) {
 }
 
 func TestBodiesArrive(t *testing.T) {
-	for _, held := range []*Held{nil, NewHeld(NewRoom(1<<20), 1<<20)} {
+	for _, held := range []*Known{nil, NewKnown(NewQuota(1<<20), 1<<20)} {
 		for name, text := range map[string]string{
 			"empty": "", "a byte": "x", "a piece": prose(1, pieceBytes), "more": prose(1, pieceBytes+1),
 			"prose": prose(2, 1<<20),
@@ -105,7 +105,7 @@ func TestBodiesArrive(t *testing.T) {
 				"whole": func(r io.Reader) io.Reader { return r }, "half": iotest.HalfReader,
 				"data and error": iotest.DataErrReader,
 			} {
-				e := NewEncoder(io.NopCloser(slow(strings.NewReader(text))), int64(len(text)), Options{Held: held, Owner: "key"})
+				e := NewEncoder(io.NopCloser(slow(strings.NewReader(text))), int64(len(text)), Options{Known: held, Owner: "key"})
 				encoded, err := io.ReadAll(slow(e))
 				if err != nil {
 					t.Fatalf("%s, %s: encoding: %v", name, how, err)
@@ -184,7 +184,7 @@ func TestOnlyReceivedBlocksAreUsed(t *testing.T) {
 	for what, end := range map[string]func(*Encoder){
 		"no answer": func(*Encoder) {}, "an unknown block": (*Encoder).Unknown, "answered early": (*Encoder).Received,
 	} {
-		e := NewEncoder(body(text), int64(len(text)), Options{Held: u.held, Owner: "key"})
+		e := NewEncoder(body(text), int64(len(text)), Options{Known: u.held, Owner: "key"})
 		if _, err := io.CopyN(io.Discard, e, 1000); err != nil {
 			t.Fatal(err)
 		}
@@ -241,10 +241,10 @@ func TestStoreIsBounded(t *testing.T) {
 // The gateway's bound holds over all tunnels, and each finds room.
 func TestRoomIsShared(t *testing.T) {
 	const all = 100
-	room := NewRoom(all)
+	room := NewQuota(all)
 	var tunnels []*tunnel
 	for i := range 4 {
-		tunnels = append(tunnels, &tunnel{held: NewHeld(room, 32<<20), store: NewStore(32 << 20)})
+		tunnels = append(tunnels, &tunnel{held: NewKnown(room, 32<<20), store: NewStore(32 << 20)})
 		for range 2 {
 			for _, u := range tunnels {
 				u.send(t, "key", prose(uint64(i), 1<<20))
@@ -321,8 +321,10 @@ func TestMalformedBodies(t *testing.T) {
 		"an empty literal": {piece([]uint64{1, 0, abc, 0}, "abc"), ErrMalformed},
 		"a huge literal":   {piece([]uint64{big | 1, 0}, "abc"), ErrMalformed},
 		"half a record":    {piece([]uint64{abc}, "abc"), ErrMalformed},
-		"no varint": {strings.Repeat("\x00", 3) + "\x0b" + strings.Repeat("\x00", 8) + strings.Repeat("\xff", 11),
-			ErrMalformed},
+		"no varint": {
+			strings.Repeat("\x00", 3) + "\x0b" + strings.Repeat("\x00", 8) + strings.Repeat("\xff", 11),
+			ErrMalformed,
+		},
 		"an unknown block": {piece([]uint64{2 << 1}, ""), ErrUnknownBlock},
 		"block 0":          {piece([]uint64{abc, 0, 0}, "abc"), ErrUnknownBlock},
 		"a longer body":    {piece([]uint64{abc, 1, 1 << 1}, "abc"), ErrMalformed},
@@ -342,8 +344,10 @@ func TestMalformedBodies(t *testing.T) {
 
 func TestDecode(t *testing.T) {
 	for value, ok := range map[string]bool{"3": true, "-1": false, "x": false, "": false, "99999999999999999999": false} {
-		r := &http.Request{Header: http.Header{Field: {value}}, Body: body(piece([]uint64{3<<1 | 1, 0}, "abc")),
-			ContentLength: -1}
+		r := &http.Request{
+			Header: http.Header{Field: {value}}, Body: body(piece([]uint64{3<<1 | 1, 0}, "abc")),
+			ContentLength: -1,
+		}
 		if err := Decode(r, NewStore(0)); ok != (err == nil) {
 			t.Errorf("%q: %v", value, err)
 		}

@@ -1,5 +1,5 @@
 // Package blocks encodes the bodies of requests for a tunnel: compressed, and without the
-// blocks that the connector already has. An [Encoder] and [Held] are the gateway's end,
+// blocks that the connector already has. An [Encoder] and [Known] are the gateway's end,
 // a [Decoder] and a [Store] the connector's.
 //
 // # Format

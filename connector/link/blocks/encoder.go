@@ -30,8 +30,8 @@ type Encoder struct {
 
 // Options select how a body is encoded.
 type Options struct {
-	// Held are the blocks that the connector has, for all owners; nil: none.
-	Held  *Held
+	// Known are the blocks that the connector has, for all owners; nil: none.
+	Known *Known
 	Owner string // of the body
 	Whole bool   // refer to no block
 }
@@ -40,8 +40,8 @@ type Options struct {
 // closed.
 func NewEncoder(body io.ReadCloser, length int64, o Options) *Encoder {
 	e := &Encoder{body: body, left: length}
-	if o.Held != nil {
-		e.use = o.Held.begin(o.Owner, o.Whole)
+	if o.Known != nil {
+		e.use = o.Known.begin(o.Owner, o.Whole)
 	}
 	return e
 }

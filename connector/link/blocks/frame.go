@@ -13,8 +13,8 @@ const (
 	// Field is the header field with the length of an encoded body after decoding. It is
 	// for the tunnel alone.
 	Field = "Postern-Blocks"
-	// Least is the smallest body that is worth encoding, in bytes.
-	Least = 16 << 10
+	// MinBody is the smallest body that is worth encoding, in bytes.
+	MinBody = 16 << 10
 	// Memory is the maximum size of an [Encoder] or a [Decoder], in bytes.
 	Memory = 2 * (pieceBytes + recordBytes)
 

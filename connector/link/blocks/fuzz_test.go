@@ -11,7 +11,7 @@ import (
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(piece([]uint64{3<<1 | 1, 1, 1 << 1, 1 << 1}, "abc")), uint32(9))
 	for _, text := range []string{prose(1, 2_000), noise(2_000)} {
-		encoded, _ := io.ReadAll(NewEncoder(body(text), 2_000, Options{Held: NewHeld(NewRoom(100), 1<<20)}))
+		encoded, _ := io.ReadAll(NewEncoder(body(text), 2_000, Options{Known: NewKnown(NewQuota(100), 1<<20)}))
 		f.Add(encoded, uint32(2_000))
 	}
 	f.Fuzz(func(t *testing.T, encoded []byte, length uint32) {

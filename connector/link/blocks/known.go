@@ -9,13 +9,13 @@ import (
 	"sync/atomic"
 )
 
-// Room bounds the blocks of all tunnels that a gateway knows. A tunnel may know at most as many as
+// Quota bounds the blocks of all tunnels that a gateway knows. A tunnel may know at most as many as
 // are left for the others.
-type Room struct{ free atomic.Int64 }
+type Quota struct{ free atomic.Int64 }
 
-// NewRoom returns a bound of n blocks. Each takes about 200 bytes.
-func NewRoom(n int64) *Room {
-	r := new(Room)
+// NewQuota returns a bound of n blocks. Each takes about 200 bytes.
+func NewQuota(n int64) *Quota {
+	r := new(Quota)
 	r.free.Store(n)
 	return r
 }
@@ -23,10 +23,10 @@ func NewRoom(n int64) *Room {
 // sum identifies the bytes of a block of an owner.
 type sum [16]byte
 
-// Held are the blocks of one tunnel that the gateway knows: it believes that the connector keeps
+// Known are the blocks of one tunnel that the gateway knows: it believes that the connector keeps
 // them. It is safe for concurrent use.
-type Held struct {
-	quota *Room
+type Known struct {
+	quota *Quota
 
 	mu     sync.Mutex
 	limit  int64 // of size
@@ -46,15 +46,15 @@ type block struct {
 	dropped bool // by the connector, probably
 }
 
-// NewHeld returns the known blocks of a new tunnel, whose connector keeps limit bytes.
-func NewHeld(quota *Room, limit int64) *Held {
+// NewKnown returns the known blocks of a new tunnel, whose connector keeps limit bytes.
+func NewKnown(quota *Quota, limit int64) *Known {
 	// The connector must not drop a block first, although the two ends may see requests that run
 	// in parallel in different orders.
-	return &Held{quota: quota, limit: limit - limit/8}
+	return &Known{quota: quota, limit: limit - limit/8}
 }
 
 // Close forgets all blocks for good.
-func (h *Held) Close() {
+func (h *Known) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.limit = 0
@@ -62,7 +62,7 @@ func (h *Held) Close() {
 }
 
 // trim forgets blocks until those left are within the limits. The caller holds the lock.
-func (h *Held) trim() {
+func (h *Known) trim() {
 	for n := h.recent.Len(); n > 0 && (h.size > h.limit || int64(n) > h.quota.free.Load()); n-- {
 		b := h.recent.Remove(h.recent.Back()).(*block)
 		b.dropped = true
@@ -76,7 +76,7 @@ func (h *Held) trim() {
 
 // request is the use of blocks by one request.
 type request struct {
-	known  *Held
+	known  *Known
 	epoch  int
 	hash   hash.Hash
 	prefix []byte
@@ -85,7 +85,7 @@ type request struct {
 }
 
 // begin begins a request of an owner, which refers to no block if it is sent whole.
-func (h *Held) begin(owner string, whole bool) *request {
+func (h *Known) begin(owner string, whole bool) *request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.seed == [32]byte{} {

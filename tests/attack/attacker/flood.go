@@ -84,19 +84,25 @@ func floods() []flood {
 			p.note(p.framer.WriteContinuation(control, false, nil))
 		}},
 		{"header", func(p *peer, _ uint32) {
-			p.note(p.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: control,
-				BlockFragment: headers(":status", "200", "a", large), EndHeaders: true}))
+			p.note(p.framer.WriteHeaders(http2.HeadersFrameParam{
+				StreamID:      control,
+				BlockFragment: headers(":status", "200", "a", large), EndHeaders: true,
+			}))
 		}},
 		{"informational", func(p *peer, _ uint32) {
-			p.note(p.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: control,
-				BlockFragment: headers(":status", "103", "link", "x"), EndHeaders: true}))
+			p.note(p.framer.WriteHeaders(http2.HeadersFrameParam{
+				StreamID:      control,
+				BlockFragment: headers(":status", "103", "link", "x"), EndHeaders: true,
+			}))
 		}},
 		{"data of nothing", func(p *peer, _ uint32) { p.note(p.framer.WriteData(control, false, nil)) }},
 		{"padding", func(p *peer, _ uint32) { p.note(p.framer.WriteDataPadded(control, false, nil, make([]byte, 255))) }},
 		{"window updates", func(p *peer, n uint32) { p.note(p.framer.WriteWindowUpdate(n%2, 1)) }},
 		{"promises", func(p *peer, n uint32) {
-			p.note(p.framer.WritePushPromise(http2.PushPromiseParam{StreamID: control, PromiseID: 2*n + 2,
-				BlockFragment: headers(":method", "GET"), EndHeaders: true}))
+			p.note(p.framer.WritePushPromise(http2.PushPromiseParam{
+				StreamID: control, PromiseID: 2*n + 2,
+				BlockFragment: headers(":method", "GET"), EndHeaders: true,
+			}))
 		}},
 		{"unknown frames", func(p *peer, _ uint32) { p.note(p.framer.WriteRawFrame(0x77, 0, 0, []byte(large))) }},
 		{"priorities", func(p *peer, n uint32) {

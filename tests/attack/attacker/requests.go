@@ -29,9 +29,11 @@ const chat, messages, responses = "/v1/chat/completions", "/v1/messages", "/v1/r
 // costlyRequests are the requests of each attack.
 var costlyRequests = map[string]func() []costly{
 	"system messages": func() []costly {
-		return []costly{counted("bulk", many(40_000, `{"role":"system","content":"a"}`)),
+		return []costly{
+			counted("bulk", many(40_000, `{"role":"system","content":"a"}`)),
 			{path: responses + "/input_tokens", body: fmt.Sprintf(
-				`{"model":"bulk","input":[{"role":"user","content":"x"},%s]}`, many(40_000, `{"role":"developer","content":"a"}`))}}
+				`{"model":"bulk","input":[{"role":"user","content":"x"},%s]}`, many(40_000, `{"role":"developer","content":"a"}`))},
+		}
 	},
 	"calls": func() []costly {
 		return []costly{counted("bulk",
@@ -47,8 +49,10 @@ var costlyRequests = map[string]func() []costly{
 		return []costly{counted("bulk", fmt.Sprintf(`{"role":"user","content":%q}`, strings.Repeat(" \n", 1<<20)))}
 	},
 	"items": func() []costly {
-		return []costly{{path: responses + "/input_tokens",
-			body: fmt.Sprintf(`{"model":"bulk","input":[%s]}`, many(8<<20/3, "{}"))}}
+		return []costly{{
+			path: responses + "/input_tokens",
+			body: fmt.Sprintf(`{"model":"bulk","input":[%s]}`, many(8<<20/3, "{}")),
+		}}
 	},
 	"endless streams": func() []costly { return inAll("event", true, "x") },
 	"whole answers":   func() []costly { return inAll("large", false, "x") },
@@ -77,8 +81,10 @@ func many(n int, element string) string {
 
 // counted is a request to count the tokens of messages.
 func counted(model, list string) costly {
-	return costly{path: messages + "/count_tokens",
-		body: fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"x"},%s]}`, model, list)}
+	return costly{
+		path: messages + "/count_tokens",
+		body: fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"x"},%s]}`, model, list),
+	}
 }
 
 // inAll is a text for a model, in all dialects.

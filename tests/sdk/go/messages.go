@@ -20,7 +20,8 @@ func anthropicClient(key string) anthropic.Client {
 func useMessages(ctx context.Context, m model, scripted bool) error {
 	client := anthropicClient(os.Getenv("API_KEY"))
 	for _, ask := range []func(context.Context, anthropic.Client, anthropic.MessageNewParams) (*anthropic.Message, error){
-		newMessage, streamMessage} {
+		newMessage, streamMessage,
+	} {
 		err := first(
 			func() error {
 				got, err := ask(ctx, client, messageParams(m.plain))
@@ -56,13 +57,15 @@ func messageParams(model string) anthropic.MessageNewParams {
 }
 
 func newMessage(ctx context.Context, client anthropic.Client,
-	p anthropic.MessageNewParams) (*anthropic.Message, error) {
+	p anthropic.MessageNewParams,
+) (*anthropic.Message, error) {
 	return client.Messages.New(ctx, p)
 }
 
 // streamMessage puts the message of a stream together.
 func streamMessage(ctx context.Context, client anthropic.Client,
-	p anthropic.MessageNewParams) (*anthropic.Message, error) {
+	p anthropic.MessageNewParams,
+) (*anthropic.Message, error) {
 	s := client.Messages.NewStreaming(ctx, p)
 	defer s.Close()
 	var m anthropic.Message
@@ -83,7 +86,8 @@ func textOf(m *anthropic.Message) string {
 }
 
 func messageTools(ctx context.Context, client anthropic.Client, m model,
-	ask func(context.Context, anthropic.Client, anthropic.MessageNewParams) (*anthropic.Message, error)) error {
+	ask func(context.Context, anthropic.Client, anthropic.MessageNewParams) (*anthropic.Message, error),
+) error {
 	p := messageParams(m.weather)
 	p.Tools = []anthropic.ToolUnionParam{
 		anthropic.ToolUnionParamOfTool(anthropic.ToolInputSchemaParam{Properties: properties, Required: []string{"city"}},
@@ -119,7 +123,8 @@ func messageTools(ctx context.Context, client anthropic.Client, m model,
 }
 
 func messageThinking(ctx context.Context, client anthropic.Client,
-	ask func(context.Context, anthropic.Client, anthropic.MessageNewParams) (*anthropic.Message, error)) error {
+	ask func(context.Context, anthropic.Client, anthropic.MessageNewParams) (*anthropic.Message, error),
+) error {
 	p := messageParams("think")
 	p.Thinking = anthropic.ThinkingConfigParamOfEnabled(2048)
 	got, err := ask(ctx, client, p)

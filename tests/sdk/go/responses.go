@@ -15,7 +15,8 @@ import (
 func useResponses(ctx context.Context, m model, scripted bool) error {
 	client := openaiClient(os.Getenv("API_KEY"))
 	for _, ask := range []func(context.Context, openai.Client, responses.ResponseNewParams) (*responses.Response, error){
-		newResponse, streamResponse} {
+		newResponse, streamResponse,
+	} {
 		err := first(
 			func() error {
 				got, err := ask(ctx, client, responseParams(m.plain, "hello"))
@@ -45,14 +46,16 @@ func responseParams(model, input string) responses.ResponseNewParams {
 }
 
 func newResponse(ctx context.Context, client openai.Client,
-	p responses.ResponseNewParams) (*responses.Response, error) {
+	p responses.ResponseNewParams,
+) (*responses.Response, error) {
 	return client.Responses.New(ctx, p)
 }
 
 // streamResponse returns the response of a stream's last event, after a look
 // at the others.
 func streamResponse(ctx context.Context, client openai.Client,
-	p responses.ResponseNewParams) (*responses.Response, error) {
+	p responses.ResponseNewParams,
+) (*responses.Response, error) {
 	s := client.Responses.NewStreaming(ctx, p)
 	defer s.Close()
 	var final *responses.Response
@@ -81,7 +84,8 @@ func streamResponse(ctx context.Context, client openai.Client,
 // responseTools calls tools, and gives their results with the id of the
 // response before.
 func responseTools(ctx context.Context, client openai.Client, m model,
-	ask func(context.Context, openai.Client, responses.ResponseNewParams) (*responses.Response, error)) error {
+	ask func(context.Context, openai.Client, responses.ResponseNewParams) (*responses.Response, error),
+) error {
 	p := responseParams(m.weather, "How is the weather?")
 	p.Tools = []responses.ToolUnionParam{responses.ToolParamOfFunction("get_weather",
 		map[string]any{"type": "object", "properties": properties, "required": []string{"city"}}, false)}

@@ -23,8 +23,10 @@ func TestScriptSurvivesThePrompt(t *testing.T) {
 			t.Errorf("%v came back as %v, %v", want, got, err)
 		}
 	}
-	for _, body := range []string{"", "play:", "play:1,2,3:", "play:1,2,3,4,5,x,0:", "play:-1,2,3,4,5,0,0:",
-		"play:1,2,3,4,5,0,0", "play:1,2,3,4,5,0,3:", "play:1,2,3,4,99999999,0,0:", "play:1,2,3,4,5,0,0,0:"} {
+	for _, body := range []string{
+		"", "play:", "play:1,2,3:", "play:1,2,3,4,5,x,0:", "play:-1,2,3,4,5,0,0:",
+		"play:1,2,3,4,5,0,0", "play:1,2,3,4,5,0,3:", "play:1,2,3,4,99999999,0,0:", "play:1,2,3,4,5,0,0,0:",
+	} {
 		if s, err := Find([]byte(body)); err == nil {
 			t.Errorf("%q is accepted as %v", body, s)
 		}
