@@ -92,6 +92,7 @@ func TestUsageIsFolded(t *testing.T) {
 		ctx := context.Background()
 		kv := &slowKV{KV: share(storetest.OpenBolt(t, path))}
 		s := openLater(t, kv, 0, store.Options{}) // on 1 January 2000
+		synctest.Wait()                           // it has looked for usage to fold
 		later := func(days int) {
 			t.Helper()
 			if err := s.Close(); err != nil {
