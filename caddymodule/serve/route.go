@@ -62,7 +62,7 @@ func (rt *Router) Serve(r *http.Request) error {
 				return derr
 			}
 		}
-		response, err := t.send(ctx)
+		response, err := t.send(ctx) //nolint:bodyclose // receive closes it
 		if err != nil {
 			ex.attempts.end()
 			return rt.clientError(ctx, ex, err)

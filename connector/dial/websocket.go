@@ -134,8 +134,8 @@ func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) 
 	if preauth := d.preauth(lenient); preauth != "" {
 		header.Set(link.PreauthHeader, preauth)
 	}
-	socket, answer, err := websocket.Dial(ctx, d.Address,
-		&websocket.DialOptions{ //nolint:bodyclose // the library closes it
+	socket, answer, err := websocket.Dial(ctx, d.Address, //nolint:bodyclose // the library closes it
+		&websocket.DialOptions{
 			HTTPClient: &http.Client{
 				Transport:     transport,
 				CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -137,8 +137,8 @@ func (c *Client) Stream(t testing.TB, body string, headers ...string) *Stream {
 func (c *Client) Open(t testing.TB, path, body string, headers ...string) *Stream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	resp, err := c.HTTP.Do(c.Request(ctx, t, http.MethodPost, path, body,
-		headers...)) //nolint:bodyclose // Stream.Close does
+	resp, err := c.HTTP.Do(c.Request(ctx, t, http.MethodPost, path, body, //nolint:bodyclose // Stream.Close does
+		headers...))
 	if err != nil {
 		cancel()
 		t.Fatalf("opening a stream: %v", err)
