@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// newBalancer starts a balancer of TCP connections, and returns its address. Edges take turns;
-// one that refuses a connection is passed over. Only the process ends it.
+// newBalancer starts a balancer of TCP connections and returns its address. It uses the edges in turn, and
+// skips one that refuses a connection. It runs until the process ends.
 func newBalancer(edges []*edge) (address string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -18,7 +18,7 @@ func newBalancer(edges []*edge) (address string, err error) {
 		for turn := 0; ; turn++ {
 			client, err := l.Accept()
 			if err != nil {
-				return // it is closed
+				return // the listener is closed
 			}
 			go balance(client, edges, turn)
 		}
@@ -29,14 +29,14 @@ func newBalancer(edges []*edge) (address string, err error) {
 func balance(client net.Conn, edges []*edge, turn int) {
 	defer client.Close()
 	for i := range edges {
-		to := edges[(turn+i)%len(edges)]
-		server, err := net.Dial("tcp", strings.TrimPrefix(to.URL, "http://"))
+		e := edges[(turn+i)%len(edges)]
+		server, err := net.Dial("tcp", strings.TrimPrefix(e.URL, "http://"))
 		if err != nil {
 			continue
 		}
 		go func() {
 			defer client.Close()
-			_, _ = io.Copy(client, server) // its end is that of the tunnel
+			_, _ = io.Copy(client, server) // any end closes the connection
 		}()
 		defer server.Close()
 		_, _ = io.Copy(server, client)

@@ -17,31 +17,31 @@ import (
 )
 
 const (
-	// hangLimit is how long an answer may take: the longest is done in far less,
-	// and what the gateway or a connector bounds is bounded by less.
+	// hangLimit is the maximum time for an answer. The longest answer takes much less, and the timeouts of the
+	// gateway and the connectors are shorter.
 	hangLimit = 150 * time.Second
-	// How long clients do not read. The gateway cuts one after 60 s.
+	// Pauses of clients that stop reading. The gateway disconnects a client after 60 s.
 	pauseTime = 5 * time.Second
 	deafTime  = 80 * time.Second
 )
 
-// A symptom is how a request failed, as its client sees it.
+// A symptom is the kind of a failure, as the client sees it.
 type symptom string
 
 const (
 	well         symptom = ""
-	left         symptom = "left"           // by the client, as it wanted to
+	left         symptom = "left"           // the client left, as planned
 	refused      symptom = "no connection"  // nothing listened, or the connection ended before an answer
-	stale        symptom = "closed between" // a kept connection ended as the request went out
-	offline      symptom = "offline"        // 503: the connector is not there
-	broken       symptom = "broken"         // 502: connector or model server went away before the answer
-	cut          symptom = "cut"            // a stream that ended with an error of the gateway
-	severed      symptom = "severed"        // an answer that ended in the middle without an error
+	stale        symptom = "closed between" // an idle connection was closed while the request was sent
+	offline      symptom = "offline"        // 503: the connector is not connected
+	broken       symptom = "broken"         // 502: the connector or model server disconnected before the answer
+	cut          symptom = "cut"            // a stream that the gateway ended with an error
+	severed      symptom = "severed"        // an incomplete answer without an error
 	unauthorized symptom = "unauthorized"   // 401
 	busy         symptom = "busy"           // 429
 	failed       symptom = "failed"         // another error status
-	wrong        symptom = "wrong"          // an answer that is not the right one
-	hung         symptom = "hung"           // no end
+	wrong        symptom = "wrong"          // a complete answer that differs from the script
+	hung         symptom = "hung"           // no end within hangLimit
 )
 
 // symptomOf classifies an error status, or an error within a stream.
@@ -50,7 +50,7 @@ func symptomOf(status int, r *refusal) symptom {
 	switch {
 	case status == 401 || code == "invalid_api_key" || code == "authentication_error":
 		return unauthorized
-	case strings.Contains(r.Message, "is offline"): // whatever the code, which a stream has its own for
+	case strings.Contains(r.Message, "is offline"): // first, because streams have another code for it
 		return offline
 	case status == 429 || code == "rate_limit_exceeded" || code == "rate_limit_error":
 		return busy
@@ -64,10 +64,10 @@ func symptomOf(status int, r *refusal) symptom {
 	return failed
 }
 
-// clients send requests.
+// clients are the HTTP clients of a run.
 type clients struct {
 	kept, fresh, slow *http.Client
-	release           chan struct{} // closed: ends the patience of deaf clients
+	release           chan struct{} // when closed, deaf clients leave
 }
 
 func newClients() *clients {
@@ -93,13 +93,13 @@ func (c *clients) closeIdle() {
 	}
 }
 
-// Ends of a request that are not the gateway's.
+// Ends of a request that the gateway does not cause.
 var (
-	errLeft = errors.New("the client has left, or was let go at the end of the run")
+	errLeft = errors.New("the client left, or was stopped at the end of the run")
 	errHung = errors.New("the request took too long")
 )
 
-// send sends a request, reads the answer, and returns how it went.
+// send sends a request, reads the answer, and returns the outcome.
 func (c *clients) send(ctx context.Context, r *request) outcome {
 	ctx, cancel := context.WithTimeoutCause(ctx, hangLimit, errHung)
 	defer cancel()
@@ -127,8 +127,8 @@ func (c *clients) send(ctx context.Context, r *request) outcome {
 	return o
 }
 
-// exchange is send without the clock. It sets the symptom of its error, unless that
-// is one of the errors above.
+// exchange sends a request and reads the answer, for send. It sets the symptom for the error that it returns,
+// unless that is one of the errors above.
 func (c *clients) exchange(ctx context.Context, o *outcome) error {
 	o.symptom = refused
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
@@ -152,7 +152,7 @@ func (c *clients) exchange(ctx context.Context, o *outcome) error {
 		return err
 	}
 	defer resp.Body.Close()
-	// of the messages dialect
+	// The messages dialect has a header of its own.
 	o.status, o.requestID = resp.StatusCode, cmp.Or(resp.Header.Get("X-Request-Id"), resp.Header.Get("Request-Id"))
 	if resp.StatusCode != http.StatusOK {
 		r := readRefusal(resp.Body)
@@ -168,7 +168,7 @@ func (c *clients) exchange(ctx context.Context, o *outcome) error {
 		o.symptom = symptomOf(http.StatusOK, a.refusal)
 		return fmt.Errorf("after %d events: %w", a.events, a.refusal)
 	case !a.finished:
-		return fmt.Errorf("after %d events the stream ended as if it were whole", a.events)
+		return fmt.Errorf("the stream ended without its last event, after %d events", a.events)
 	}
 	return a.verify(o.Script)
 }

@@ -18,18 +18,17 @@ import (
 	"github.com/postern-dev/postern/tests/rig"
 )
 
-// A connector is one of the gateway's. Some are processes of their own, the
-// others share a few.
+// A connector is a connector of the gateway. A few run in their own processes, the others in the hosts.
 type connector struct {
-	*rig.Connector // its process is nil if a host holds it
+	*rig.Connector // without a process if it runs in a host
 
 	index  int
-	server int // the model server that it stands before
-	relay  int // the bad path that it takes; -1: none
-	host   int // the process that holds it; -1: its own
+	server int // index of its model server
+	relay  int // index of its relay; -1: none
+	host   int // index of its host; -1: its own process
 }
 
-// A host is a process that holds many connectors.
+// A host is a process that runs many connectors.
 type host struct {
 	process *rig.Process
 	admin   rig.Admin
@@ -61,7 +60,7 @@ func (s *system) register(ctx context.Context) error {
 		if c.Connector, err = s.gateway().CreateConnector(ctx, fmt.Sprintf("c%d", i)); err != nil {
 			return err
 		}
-		if err := s.lead(c); err != nil {
+		if err := s.useBalancer(c); err != nil {
 			return err
 		}
 		config := s.configure(c)
@@ -83,8 +82,8 @@ func (s *system) register(ctx context.Context) error {
 	return nil
 }
 
-// lead makes the WebSockets of a connector go through the balancer of a cluster.
-func (s *system) lead(c *connector) error {
+// useBalancer routes the WebSockets of a connector through the balancer of a cluster.
+func (s *system) useBalancer(c *connector) error {
 	if s.balancer == "" {
 		return nil
 	}
@@ -97,14 +96,14 @@ func (s *system) lead(c *connector) error {
 	return nil
 }
 
-// hostConfig is the file with the configurations of a host's connectors.
+// hostConfig returns the path of the file with the configurations of a host's connectors.
 func (s *system) hostConfig(i int) string {
 	return filepath.Join(s.rig.Dir, fmt.Sprintf("host-%d.json", i))
 }
 
-// configure decides where a connector is and how it dials, and returns its
-// configuration. Of those that share processes, every fifth takes a bad path, and
-// every sixth uses the WebSocket; of the others, every fourth does that.
+// configure assigns a connector to a process and a path, and returns its configuration. In the hosts, every
+// fifth connector uses a relay and every sixth the WebSocket. Of the connectors with their own process, every
+// fourth uses the WebSocket.
 func (s *system) configure(c *connector) map[string]any {
 	config := map[string]any{"upstream": "http://" + s.addresses[c.server]}
 	i, real := c.index, c.index < s.o.Real
@@ -121,7 +120,7 @@ func (s *system) configure(c *connector) map[string]any {
 	return config
 }
 
-// startConnectors starts the hosts and the connectors that are processes.
+// startConnectors starts the hosts and the connectors with their own processes.
 func (s *system) startConnectors(context.Context) error {
 	for i := range hosts {
 		config, err := os.Open(s.hostConfig(i))
@@ -143,8 +142,8 @@ func (s *system) startConnectors(context.Context) error {
 	return nil
 }
 
-// recovered returns nil when connectors are online for all edges, all if nil is given;
-// those that another fault holds are no matter. All of them have all of their tunnels then.
+// recovered returns nil when the connectors are online at all edges. If connectors is nil, all must be online
+// with all of their tunnels, except for those that another fault takes offline.
 func (s *system) recovered(ctx context.Context, connectors []int) error {
 	for _, e := range s.edges {
 		if err := s.recoveredAt(ctx, e, connectors); err != nil {
@@ -161,7 +160,7 @@ func (s *system) recoveredAt(ctx context.Context, e *edge, connectors []int) err
 	}
 	online := map[string]bool{}
 	for _, l := range list {
-		online[l.Name] = l.State == "online" && (connectors != nil || s.o.Edges == 1 || len(l.Edges) == s.legs())
+		online[l.Name] = l.State == "online" && (connectors != nil || s.o.Edges == 1 || len(l.Edges) == s.tunnels())
 	}
 	missing := s.members(func(c *connector) bool {
 		if connectors == nil {
@@ -186,25 +185,24 @@ func (s *system) members(choose func(*connector) bool) []int {
 	return all
 }
 
-// A deployment is a public model name, and the connectors that it led to.
+// A deployment is a public model name, with the routes that it has had.
 type deployment struct {
 	name string
 	max  int // max_concurrency
 
-	mu    sync.Mutex
-	homes []home // the last one holds now
+	mu     sync.Mutex
+	routes []route // the last one is current
 }
 
-// A home is what a deployment led to from some time on.
-type home struct {
+// A route is the list of connectors of a deployment for some time.
+type route struct {
 	connectors []int
-	from       time.Time // when it began to be set
-	until      time.Time // when the next one had been set; zero: it holds
+	from       time.Time // before the change was sent
+	until      time.Time // after the change to the next route; zero: it is current
 }
 
-// deploy creates the deployments: one for each connector, some with two of them,
-// and some that will be moved. What is small in number gets its share of the
-// requests all the same, so that faults find some running.
+// deploy creates the deployments: one for each connector, some with two connectors, and some that move. Each
+// group gets a fixed share of the requests, so that faults of small groups find running requests.
 func (s *system) deploy(ctx context.Context) error {
 	var own, bad, good, double []*deployment
 	add := func(group *[]*deployment, d *deployment, connectors ...int) error {
@@ -237,14 +235,14 @@ func (s *system) deploy(ctx context.Context) error {
 	return nil
 }
 
-// set registers the deployment, or moves it.
+// set creates the deployment, or changes its route.
 func (s *system) set(ctx context.Context, d *deployment, connectors ...int) error {
 	names := make([]string, len(connectors))
 	for i, c := range connectors {
 		names[i] = s.connectors[c].Name
 	}
 	d.mu.Lock()
-	d.homes = append(d.homes, home{connectors: connectors, from: time.Now()})
+	d.routes = append(d.routes, route{connectors: connectors, from: time.Now()})
 	d.mu.Unlock()
 	body := map[string]any{"connectors": names, "max_concurrency": d.max}
 	if err := persist(ctx, func() error { return s.gateway().Deploy(ctx, d.name, body) }); err != nil {
@@ -252,17 +250,17 @@ func (s *system) set(ctx context.Context, d *deployment, connectors ...int) erro
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if earlier := len(d.homes) - 2; earlier >= 0 {
-		d.homes[earlier].until = time.Now()
+	if earlier := len(d.routes) - 2; earlier >= 0 {
+		d.routes[earlier].until = time.Now()
 	}
 	return nil
 }
 
-// during returns what the deployment led to during a request, the homes apart.
-func (d *deployment) during(from, until time.Time) (all [][]int) {
+// routesDuring returns the routes that the deployment had during a request.
+func (d *deployment) routesDuring(from, until time.Time) (all [][]int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, h := range d.homes {
+	for _, h := range d.routes {
 		if !h.from.After(until) && (h.until.IsZero() || !h.until.Before(from)) {
 			all = append(all, h.connectors)
 		}
@@ -270,16 +268,16 @@ func (d *deployment) during(from, until time.Time) (all [][]int) {
 	return all
 }
 
-// A key is an API key; it may have been revoked.
+// A key is an API key, valid or revoked.
 type key struct {
 	id, secret string
-	revoked    atomic.Int64 // when its revocation began, since 1970; 0: it is valid
+	revoked    atomic.Int64 // start of its revocation, in Unix nanoseconds; 0: it is valid
 }
 
-// revokedBy reports whether the key's revocation had begun by then.
-func (k *key) revokedBy(at time.Time) bool {
+// revokedBy reports whether the key's revocation had begun at this time.
+func (k *key) revokedBy(t time.Time) bool {
 	from := k.revoked.Load()
-	return from != 0 && at.UnixNano() >= from
+	return from != 0 && t.UnixNano() >= from
 }
 
 // revoke revokes a key.
@@ -288,8 +286,7 @@ func (k *key) revoke(ctx context.Context, g *rig.Gateway) error {
 	return persist(ctx, func() error { return g.Admin.Manage(ctx, http.MethodDelete, "/keys/"+k.id, nil, nil) })
 }
 
-// A keyring holds the keys that clients use. The first stays, others come and
-// go.
+// A keyring has the keys that clients use. The first one stays, the others are created and revoked.
 type keyring struct {
 	mu      sync.Mutex
 	keys    []*key
@@ -299,10 +296,10 @@ type keyring struct {
 func (k *keyring) any(random *rand.Rand) *key {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return one(random, k.keys)
+	return pick(random, k.keys)
 }
 
-// create creates a key and hands it to clients.
+// create creates a key for clients to use.
 func (k *keyring) create(ctx context.Context, g *rig.Gateway) error {
 	fresh := &key{}
 	err := persist(ctx, func() (err error) {
@@ -318,8 +315,7 @@ func (k *keyring) create(ctx context.Context, g *rig.Gateway) error {
 	return nil
 }
 
-// take returns the oldest key but the first, which clients no longer get; nil if
-// there are few.
+// take removes the oldest key after the first one from the keyring and returns it; nil if there are few.
 func (k *keyring) take() *key {
 	k.mu.Lock()
 	defer k.mu.Unlock()

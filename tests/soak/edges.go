@@ -14,11 +14,11 @@ import (
 // An edge is a gateway: the only one, or one of a cluster.
 type edge struct {
 	*rig.Gateway
-	name string // "" of the only one
-	line *relay // the path from the others to it; nil of the only one
+	name string // "" without a cluster
+	line *relay // path from other edges to this one; nil without a cluster
 }
 
-// startGateways starts the gateway, or etcd and all edges, for the first time.
+// startGateways starts the gateway, or etcd and all edges.
 func (s *system) startGateways(ctx context.Context) (err error) {
 	url := ""
 	if s.o.Edges > 1 {
@@ -54,8 +54,7 @@ func (s *system) startGateways(ctx context.Context) (err error) {
 	return err
 }
 
-// configuration is that of a gateway. Each generation of it differs in two values that matter
-// little.
+// configuration returns the configuration of a gateway. Each generation differs in two unimportant values.
 func (s *system) configuration(e *edge) rig.GatewayOptions {
 	o := rig.GatewayOptions{
 		Global: "metrics", Grace: grace,
@@ -71,32 +70,31 @@ func (s *system) configuration(e *edge) rig.GatewayOptions {
 	return o
 }
 
-// gateway returns one that is managed next. All of a cluster take turns.
+// gateway returns the gateway for the next management request. Edges are used in turn.
 func (s *system) gateway() *edge { return s.edges[int(s.turn.Add(1))%len(s.edges)] }
 
-// legs is how many tunnels a connector has.
-func (s *system) legs() int { return min(2, s.o.Edges) }
+// tunnels returns the number of tunnels of each connector.
+func (s *system) tunnels() int { return min(2, s.o.Edges) }
 
-// In a cluster, the clients of an edge notice what happens to it. Others notice only that a
-// request which runs over it ends.
+// In a cluster, faults of an edge affect its own clients. Clients of other edges notice only the end of
+// requests that run over it.
 var (
-	edgeReloaded = &faultKind{name: "edge reloaded", there: []symptom{refused, stale}, lingers: grace, make: reloadGateway}
-	edgeLane     = lane{"edges", 20 * time.Second, 40, false, []*faultKind{
+	edgeReloaded = &faultKind{name: "edge reloaded", atEdge: []symptom{refused, stale}, lingers: grace,
+		make: reloadGateway}
+	edgeLane = lane{"edges", 20 * time.Second, 40, false, []*faultKind{
 		edgeReloaded,
-		{name: "edge restarted", there: []symptom{refused, stale, offline, busy}, mends: true, make: restartGateway},
-		{
-			name: "edge killed", excuses: []symptom{broken, cut}, there: []symptom{refused, stale, offline, severed, busy},
-			mends: true, make: killGateway,
-		},
-		{name: "etcd killed", mends: true, make: killEtcd},
+		{name: "edge restarted", atEdge: []symptom{refused, stale, offline, busy}, recovery: true, make: restartGateway},
+		{name: "edge killed", excuses: []symptom{broken, cut}, atEdge: []symptom{refused, stale, offline, severed, busy},
+			recovery: true, make: killGateway},
+		{name: "etcd killed", recovery: true, make: killEtcd},
 		{name: "peer line slow and lossy", make: spoilLine(2*time.Second, 20*time.Second, func(random *rand.Rand) conditions {
 			return conditions{loss: 0.005 + 0.025*random.Float64(), delay: upTo(random, 60*time.Millisecond)}
 		})},
-		{name: "peer line dark", there: away, mends: true, make: spoilLine(2*time.Second, 13*time.Second, dark)},
+		{name: "peer line dark", atEdge: away, recovery: true, make: spoilLine(2*time.Second, 13*time.Second, dark)},
 	}}
 )
 
-// lanes returns those of the run.
+// lanes returns the lanes of the run.
 func (o options) lanes() []lane {
 	if o.Edges == 1 {
 		return lanes
@@ -106,7 +104,7 @@ func (o options) lanes() []lane {
 	return all
 }
 
-// killEtcd kills etcd, which is down for less time than changes wait.
+// killEtcd kills etcd and starts it again before waiting changes time out.
 func killEtcd(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	s.up.Lock()
 	defer s.up.Unlock()
@@ -119,10 +117,10 @@ func killEtcd(ctx context.Context, s *system, random *rand.Rand, begin beginning
 	return s.etcd.Start()
 }
 
-// spoilLine makes the path from the other edges to one of them worse for a while.
-func spoilLine(least, most time.Duration, choose func(*rand.Rand) conditions) maker {
+// spoilLine degrades the path from the other edges to one of them for a while.
+func spoilLine(shortest, longest time.Duration, choose func(*rand.Rand) conditions) maker {
 	return func(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
-		e, c, d := one(random, s.edges), choose(random), s.lasts(random, least, most)
+		e, c, d := pick(random, s.edges), choose(random), s.duration(random, shortest, longest)
 		begin(e, nil, "%s: %+v for %v", e.name, c, d)
 		e.line.set(c)
 		defer e.line.set(conditions{})

@@ -11,35 +11,35 @@ import (
 	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
-// A faultKind is something that is done to a part of the system, and what of
-// it clients may notice. What is in no list must go unnoticed.
+// A faultKind is a kind of fault, with the symptoms that it may cause. Clients must not notice any other
+// symptom.
 type faultKind struct {
-	name    string
-	excuses []symptom
-	there   []symptom // what clients of the edge that it hits may notice, too
-	mends   bool      // all has to be well again afterwards, see mend
-	make    maker
-	// lingers is how long after its end kept connections may be closed still.
+	name     string
+	excuses  []symptom
+	atEdge   []symptom // additional symptoms for clients of the faulty edge
+	recovery bool      // wait for recovery afterwards, see awaitRecovery
+	make     maker
+	// lingers is the time after the fault in which idle connections may still be closed.
 	lingers time.Duration
 }
 
-// A maker makes one fault, and ends it. It calls begin just before, with the
-// connectors that it hits, nil for all. Its error is one of the soak itself; what
-// the product does wrong is a finding.
+// A maker causes one fault and ends it. Just before, it calls begin with the affected connectors, nil for all.
+// It returns an error only if the soak itself fails; a failure of the product is a finding.
 type maker func(ctx context.Context, s *system, random *rand.Rand, begin beginning) error
 
-// A beginning notes that a fault begins at an edge, nil for none of several, with connectors.
-type beginning func(at *edge, connectors []int, format string, args ...any)
+// A beginning records the start of a fault, with the affected edge and connectors. The edge is nil if none of
+// several is affected.
+type beginning func(e *edge, connectors []int, format string, args ...any)
 
-// A fault is one that was made. Its fields are the log's to read and write.
+// A fault is a fault of this run. The log's lock protects its fields.
 type fault struct {
 	kind       *faultKind
-	edge       *edge // that it hits; nil: none in particular
+	edge       *edge // nil: no particular edge
 	connectors []int // nil: all
 	note       string
 	from       time.Time
-	until      time.Time // when all was seen to be well again; zero: not yet
-	caused     int       // failures
+	until      time.Time // when recovery was complete; zero: not yet
+	caused     int       // number of failed requests
 }
 
 func (f *fault) String() string {
@@ -50,13 +50,13 @@ func (f *fault) String() string {
 	return fmt.Sprintf("%s – %s %s (connectors %s) %s", clock(f.from), clock(f.until), f.kind.name, whom, f.note)
 }
 
-// slack is how much later than a fault's end a client may notice it: its side
-// of the connection has buffers, and the machine is busy.
+// slack is the time after a fault's end in which a client may still notice it, because of buffers and a busy
+// machine.
 const slack = 2 * time.Second
 
-// excuses reports whether the fault may be the cause of a symptom that a client
-// of a connector met at an edge between two times, and how long it was over then.
-func (f *fault) excuses(s symptom, at *edge, connector int, from, until time.Time) (over time.Duration, ok bool) {
+// excuses reports whether the fault may have caused a symptom that a client of a connector noticed at an edge
+// between two times. It also returns the time since the fault's end.
+func (f *fault) excuses(s symptom, e *edge, connector int, from, until time.Time) (over time.Duration, ok bool) {
 	late := slack
 	if s == stale {
 		late = max(late, f.kind.lingers)
@@ -64,35 +64,34 @@ func (f *fault) excuses(s symptom, at *edge, connector int, from, until time.Tim
 	if !f.until.IsZero() {
 		over = max(0, from.Sub(f.until))
 	}
-	noticed := slices.Contains(f.kind.excuses, s) || at != nil && at == f.edge && slices.Contains(f.kind.there, s)
+	noticed := slices.Contains(f.kind.excuses, s) || e != nil && e == f.edge && slices.Contains(f.kind.atEdge, s)
 	return over, noticed && !until.Before(f.from) && over <= late &&
 		(f.connectors == nil || slices.Contains(f.connectors, connector))
 }
 
-// A faultLog holds what was done, in order of its beginning.
+// A faultLog has all faults, ordered by their start.
 type faultLog struct {
 	mu     sync.Mutex
 	faults []*fault
 }
 
-// begin notes a fault before it is made.
-func (l *faultLog) begin(kind *faultKind, from time.Time, at *edge, connectors []int, note string) *fault {
+// begin records a fault before it is caused.
+func (l *faultLog) begin(kind *faultKind, from time.Time, e *edge, connectors []int, note string) *fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := &fault{kind: kind, edge: at, connectors: connectors, note: note, from: from}
+	f := &fault{kind: kind, edge: e, connectors: connectors, note: note, from: from}
 	l.faults = append(l.faults, f)
 	return f
 }
 
-// end notes that all is well again.
+// end records that the system has recovered from a fault.
 func (l *faultLog) end(f *fault) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f.until = time.Now()
 }
 
-// troubled reports whether a fault of a connector is under way that takes it
-// offline.
+// troubled reports whether a current fault takes the connector offline.
 func (l *faultLog) troubled(connector int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,20 +101,20 @@ func (l *faultLog) troubled(connector int) bool {
 	})
 }
 
-// The causes that are no faults of the log.
+// Causes that are not faults.
 const (
-	causeModelDied   = "model server died in the answer"
+	causeModelDied   = "model server died within the answer"
 	causeModelFailed = "model server answered 500"
-	causeDeaf        = "client read no longer"
+	causeDeaf        = "client stopped reading"
 	causeKeyRevoked  = "key revoked"
 )
 
-// cause returns why a request failed; false if there is no reason known. A request
-// that was to fail and did not is a failure, too.
+// cause returns the reason for a failure, or false if it is unknown. A request that should have failed and did
+// not is a failure, too.
 func (l *faultLog) cause(o *outcome) (string, bool) {
 	switch {
 	case o.symptom == well && (o.End != play.Whole || o.habit == deaf):
-		o.detail = "this request was to fail, and did not"
+		o.detail = "this request should have failed"
 		return "", false
 	case o.symptom == well || o.symptom == left:
 		return "", true
@@ -131,23 +130,23 @@ func (l *faultLog) cause(o *outcome) (string, bool) {
 	return l.blame(o)
 }
 
-// blame looks for a fault that excuses the symptom. A deployment is offline
-// only if each of its connectors has such a fault.
+// blame finds a fault that excuses the symptom. A deployment may be offline only if each of its connectors has
+// such a fault.
 func (l *faultLog) blame(o *outcome) (string, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	met := o.ended
-	if o.habit == pauses { // it may have been there while the client did not read
+	if o.habit == pauses { // the symptom may have occurred during the client's pause
 		met = met.Add(-pauseTime)
 	}
-	for _, home := range o.homes {
+	for _, route := range o.routes {
 		var found []*fault
-		for _, c := range home {
+		for _, c := range route {
 			if f := l.nearest(o.symptom, o.edge, c, met, o.ended); f != nil {
 				found = append(found, f)
 			}
 		}
-		if len(found) > 0 && (o.symptom != offline || len(found) == len(home)) {
+		if len(found) > 0 && (o.symptom != offline || len(found) == len(route)) {
 			found[0].caused++
 			return found[0].kind.name, true
 		}
@@ -155,19 +154,19 @@ func (l *faultLog) blame(o *outcome) (string, bool) {
 	return "", false
 }
 
-// nearest returns the fault that excuses a symptom and was over for the shortest
-// time, if at all; of several, the one that began last. The lock must be held.
-func (l *faultLog) nearest(s symptom, at *edge, connector int, from, until time.Time) (found *fault) {
-	var least time.Duration
+// nearest returns the fault that excuses a symptom and has been over for the shortest time. Of several, it
+// returns the one that began last. The caller must hold the lock.
+func (l *faultLog) nearest(s symptom, e *edge, connector int, from, until time.Time) (found *fault) {
+	var shortest time.Duration
 	for _, f := range l.faults {
-		if over, ok := f.excuses(s, at, connector, from, until); ok && (found == nil || over <= least) {
-			found, least = f, over
+		if over, ok := f.excuses(s, e, connector, from, until); ok && (found == nil || over <= shortest) {
+			found, shortest = f, over
 		}
 	}
 	return found
 }
 
-// around returns the faults that were in force at a time, or shortly before.
+// around returns the faults during a period and shortly before it.
 func (l *faultLog) around(from, until time.Time) (lines []string) {
 	const before = 30 * time.Second
 	l.mu.Lock()

@@ -16,60 +16,52 @@ import (
 	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
-// A lane makes one fault after the other, while other lanes make theirs. Each of
-// its kinds comes once before one comes again.
+// A lane causes one fault after the other, in parallel with other lanes. It uses all of its kinds before it
+// repeats one.
 type lane struct {
 	name string
-	// rest is the mean of the pauses between two faults; in a short run it is a
-	// share of the run's length.
+	// rest is the mean pause between two faults. A short run uses a share of the run's length instead.
 	rest    time.Duration
 	share   time.Duration
-	manages bool // it is at rest while the gateway is being replaced
+	manages bool // paused while the gateway is being replaced
 	kinds   []*faultKind
 }
 
-// What clients may notice of a connector that is away.
+// Symptoms of a connector that is disconnected.
 var away = []symptom{offline, broken, cut, busy}
 
-// What is running goes on while a gateway reloads. But Go's HTTP server drops a
-// connection whose request arrives just as it begins to shut down; and a kept
-// connection whose stream began before the reload is closed at the end of that,
-// when a client may send its next request: so HTTP/1.1 is.
-var gatewayReloaded = &faultKind{
-	name: "gateway reloaded", excuses: []symptom{refused, stale}, lingers: grace,
-	make: reloadGateway,
-}
+// Running requests continue during a reload. But Go's HTTP/1.1 server drops a connection whose request arrives
+// just as it begins to shut down. It also closes an idle connection whose stream began before the reload when
+// that stream ends, which may be when the client sends its next request.
+var gatewayReloaded = &faultKind{name: "gateway reloaded", excuses: []symptom{refused, stale}, lingers: grace,
+	make: reloadGateway}
 
-// machineOverloaded is not made, but met: see pulse.
+// machineOverloaded is detected, see pulse. No lane causes it.
 var machineOverloaded = &faultKind{name: "machine overloaded", excuses: away}
 
-// The gateway is restarted and killed in the first part of a run only, in the first
-// lane: what it holds is watched over the life that it has from then on.
+// The first lane, which restarts and kills the gateway, runs only in the first part of a run. In the rest, the
+// memory of the same process is observed.
 var lanes = []lane{
 	{"gateway", 20 * time.Second, 40, false, []*faultKind{
 		gatewayReloaded,
-		{name: "gateway restarted", excuses: []symptom{refused, stale, offline, busy}, mends: true, make: restartGateway},
+		{name: "gateway restarted", excuses: []symptom{refused, stale, offline, busy}, recovery: true, make: restartGateway},
 		gatewayReloaded,
-		{
-			name: "gateway killed", excuses: []symptom{refused, stale, offline, broken, cut, severed, busy}, mends: true,
-			make: killGateway,
-		},
+		{name: "gateway killed", excuses: []symptom{refused, stale, offline, broken, cut, severed, busy}, recovery: true,
+			make: killGateway},
 	}},
 	{"configuration", 40 * time.Second, 10, true, []*faultKind{gatewayReloaded}},
 	{"connectors", 4 * time.Second, 40, false, []*faultKind{
-		{name: "connector killed", excuses: away, mends: true, make: killConnector},
-		{name: "connector frozen", excuses: away, mends: true, make: freezeConnector(2*time.Second, 20*time.Second)},
-		{name: "connector held up", make: freezeConnector(0, 700*time.Millisecond)},
-		{name: "connector restarted", excuses: []symptom{offline}, mends: true, make: restartConnector},
+		{name: "connector killed", excuses: away, recovery: true, make: killConnector},
+		{name: "connector frozen", excuses: away, recovery: true, make: freezeConnector(2*time.Second, 20*time.Second)},
+		{name: "connector stalled", make: freezeConnector(0, 700*time.Millisecond)},
+		{name: "connector restarted", excuses: []symptom{offline}, recovery: true, make: restartConnector},
 		{name: "connector reloaded", make: reloadConnector},
 		{name: "connector rotated", make: rotateConnector},
 	}},
-	{
-		"hosts", 3 * time.Minute, 5, false,
-		[]*faultKind{{name: "many connectors frozen", excuses: away, mends: true, make: freezeHost}},
-	},
+	{"hosts", 3 * time.Minute, 5, false,
+		[]*faultKind{{name: "many connectors frozen", excuses: away, recovery: true, make: freezeHost}}},
 	{"paths", 4 * time.Second, 40, false, []*faultKind{
-		// For less than a tunnel bears without a change of its transport.
+		// After a longer time of loss, tunnels would change their transport.
 		{name: "path lossy", make: spoilPath(2*time.Second, 20*time.Second, func(random *rand.Rand) conditions {
 			return conditions{loss: 0.005 + 0.025*random.Float64()}
 		})},
@@ -78,30 +70,30 @@ var lanes = []lane{
 		})},
 		{name: "path rebound", make: rebindPath},
 		{name: "path dark for a moment", make: spoilPath(0, 800*time.Millisecond, dark)},
-		{name: "path dark", excuses: away, mends: true, make: spoilPath(2*time.Second, 13*time.Second, dark)},
+		{name: "path dark", excuses: away, recovery: true, make: spoilPath(2*time.Second, 13*time.Second, dark)},
 	}},
-	{
-		"model servers", time.Minute, 6, false,
-		[]*faultKind{{name: "model server killed", excuses: []symptom{broken, cut, busy}, make: killUpstream}},
-	},
+	{"model servers", time.Minute, 6, false,
+		[]*faultKind{{name: "model server killed", excuses: []symptom{broken, cut, busy}, make: killUpstream}}},
 	{"management", 3 * time.Second, 40, true, []*faultKind{
 		{name: "deployment moved", make: moveDeployment},
 		{name: "key created", make: createKey},
-		{name: "key revoked", make: revokeKey}, // its own requests alone: see cause
+		{name: "key revoked", make: revokeKey}, // affects only requests with this key, see cause
 	}},
 }
 
-// lasts returns how long a fault lasts, less in a short run, so that it has some of
-// each.
-func (s *system) lasts(random *rand.Rand, least, most time.Duration) time.Duration {
-	return least + upTo(random, min(most, s.o.Length/12))
+// duration returns a random duration of a fault. It is shorter in a short run, so that each kind of fault
+// occurs.
+func (s *system) duration(random *rand.Rand, shortest, longest time.Duration) time.Duration {
+	return shortest + upTo(random, min(longest, s.o.Length/12))
 }
 
-// own picks a connector that is a process.
-func (s *system) own(random *rand.Rand) *connector { return one(random, s.connectors[:s.o.Real]) }
+// ownProcess returns a random connector that has its own process.
+func (s *system) ownProcess(random *rand.Rand) *connector {
+	return pick(random, s.connectors[:s.o.Real])
+}
 
 func killConnector(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
-	c, down := s.own(random), s.lasts(random, 0, 15*time.Second)
+	c, down := s.ownProcess(random), s.duration(random, 0, 15*time.Second)
 	begin(nil, []int{c.index}, "down for %v", down)
 	c.Process.Kill()
 	if err := command.Pause(ctx, down); err != nil {
@@ -110,24 +102,24 @@ func killConnector(ctx context.Context, s *system, random *rand.Rand, begin begi
 	return c.Process.Start()
 }
 
-// freezeConnector stops a connector, for longer than its tunnel bears or for so
-// short that nothing may happen.
-func freezeConnector(least, most time.Duration) maker {
+// freezeConnector stops a connector's process: so long that its tunnel is lost, or so shortly that clients
+// must not notice.
+func freezeConnector(shortest, longest time.Duration) maker {
 	return func(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
-		c, stopped := s.own(random), s.lasts(random, least, most)
+		c, stopped := s.ownProcess(random), s.duration(random, shortest, longest)
 		begin(nil, []int{c.index}, "for %v", stopped)
 		return freeze(ctx, c.Process, stopped)
 	}
 }
 
-// freezeHost stops a quarter of all connectors at once.
+// freezeHost stops a host, and with it a quarter of all connectors.
 func freezeHost(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
-	i, stopped := random.IntN(hosts), s.lasts(random, 2*time.Second, 15*time.Second)
+	i, stopped := random.IntN(hosts), s.duration(random, 2*time.Second, 15*time.Second)
 	begin(nil, s.members(func(c *connector) bool { return c.host == i }), "host %d for %v", i, stopped)
 	return freeze(ctx, s.hosts[i].process, stopped)
 }
 
-// freeze stops a process for a while. It goes on even if ctx ends.
+// freeze stops a process for a while. It continues the process even if ctx ends.
 func freeze(ctx context.Context, p *rig.Process, d time.Duration) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -136,10 +128,9 @@ func freeze(ctx context.Context, p *rig.Process, d time.Duration) error {
 	return errors.Join(p.Signal(syscall.SIGCONT), cause)
 }
 
-// restartConnector restarts a connector as a service manager does: its requests
-// end before it does.
+// restartConnector restarts a connector as a service manager does. The connector finishes its requests first.
 func restartConnector(_ context.Context, s *system, random *rand.Rand, begin beginning) error {
-	c := s.own(random)
+	c := s.ownProcess(random)
 	begin(nil, []int{c.index}, "SIGTERM")
 	if err := c.Process.Terminate(time.Minute); err != nil {
 		s.tally.find("%v", err)
@@ -147,17 +138,16 @@ func restartConnector(_ context.Context, s *system, random *rand.Rand, begin beg
 	return c.Process.Start()
 }
 
-// reloadConnector has a connector read its configuration again.
+// reloadConnector makes a connector read its configuration again.
 func reloadConnector(_ context.Context, s *system, random *rand.Rand, begin beginning) error {
-	c := s.own(random)
+	c := s.ownProcess(random)
 	begin(nil, []int{c.index}, "SIGHUP")
 	return c.Process.Signal(syscall.SIGHUP)
 }
 
-// rotateConnector gives a connector another token in band: its configuration
-// must hold another one afterwards.
+// rotateConnector rotates a connector's token, and checks that its configuration changes.
 func rotateConnector(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
-	c := s.own(random)
+	c := s.ownProcess(random)
 	before, err := os.ReadFile(c.Config)
 	if err != nil {
 		return fmt.Errorf("reading a connector's configuration: %w", err)
@@ -174,7 +164,7 @@ func rotateConnector(ctx context.Context, s *system, random *rand.Rand, begin be
 	err = rig.Poll(ctx, recoveryLimit, poll, "the rotation of "+c.Name, func(context.Context) error {
 		after, err := os.ReadFile(c.Config)
 		if err == nil && bytes.Equal(before, after) {
-			err = errors.New("its configuration is as before")
+			err = errors.New("its configuration has not changed")
 		}
 		return err
 	})
@@ -184,13 +174,13 @@ func rotateConnector(ctx context.Context, s *system, random *rand.Rand, begin be
 	return nil
 }
 
-// dark stops all packets.
+// dark drops all packets.
 func dark(*rand.Rand) conditions { return conditions{dark: true} }
 
-// spoilPath makes a path worse for a while, and good again even if ctx ends.
-func spoilPath(least, most time.Duration, choose func(*rand.Rand) conditions) maker {
+// spoilPath degrades a path for a while. It restores the path even if ctx ends.
+func spoilPath(shortest, longest time.Duration, choose func(*rand.Rand) conditions) maker {
 	return func(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
-		i, c, d := random.IntN(relays), choose(random), s.lasts(random, least, most)
+		i, c, d := random.IntN(relays), choose(random), s.duration(random, shortest, longest)
 		begin(nil, s.members(func(c *connector) bool { return c.relay == i }), "%+v for %v", c, d)
 		s.relays[i].set(c)
 		defer s.relays[i].set(conditions{})
@@ -198,7 +188,7 @@ func spoilPath(least, most time.Duration, choose func(*rand.Rand) conditions) ma
 	}
 }
 
-// rebindPath gives the connectors of a path other addresses, at once.
+// rebindPath changes the source addresses of all connectors of a path at once.
 func rebindPath(_ context.Context, s *system, random *rand.Rand, begin beginning) error {
 	i := random.IntN(relays)
 	begin(nil, s.members(func(c *connector) bool { return c.relay == i }), "")
@@ -206,18 +196,18 @@ func rebindPath(_ context.Context, s *system, random *rand.Rand, begin beginning
 	return nil
 }
 
-// reloadGateway gives a gateway another configuration, as `caddy reload` does.
+// reloadGateway changes the configuration of a gateway with `caddy reload`.
 func reloadGateway(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
 	s.generation++
-	e := one(random, s.edges)
+	e := pick(random, s.edges)
 	begin(e, nil, "%s generation %d", e.name, s.generation)
 	if err := e.Configure(s.configuration(e)); err != nil {
 		return err
 	}
 	if err := e.Reload(); err != nil && ctx.Err() == nil {
-		s.tally.find("the gateway %s does not reload: %v", e.name, err)
+		s.tally.find("the gateway %s failed to reload: %v", e.name, err)
 	}
 	return nil
 }
@@ -226,7 +216,7 @@ func reloadGateway(ctx context.Context, s *system, random *rand.Rand, begin begi
 func restartGateway(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	s.up.Lock()
 	defer s.up.Unlock()
-	e := one(random, s.edges)
+	e := pick(random, s.edges)
 	begin(e, nil, "%s: SIGTERM", e.name)
 	if err := e.Process.Terminate(time.Minute); err != nil {
 		s.tally.find("%v", err)
@@ -234,11 +224,11 @@ func restartGateway(ctx context.Context, s *system, random *rand.Rand, begin beg
 	return e.Start(ctx)
 }
 
-// killGateway kills a gateway, which is down for a moment then.
+// killGateway kills a gateway and starts it again after a moment.
 func killGateway(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	s.up.Lock()
 	defer s.up.Unlock()
-	e, down := one(random, s.edges), upTo(random, 4*time.Second)
+	e, down := pick(random, s.edges), upTo(random, 4*time.Second)
 	begin(e, nil, "%s: down for %v", e.name, down)
 	e.Process.Kill()
 	if err := command.Pause(ctx, down); err != nil {
@@ -247,11 +237,11 @@ func killGateway(ctx context.Context, s *system, random *rand.Rand, begin beginn
 	return e.Start(ctx)
 }
 
-// killUpstream kills a model server, which is down for a moment then.
+// killUpstream kills a model server and starts it again after a moment.
 func killUpstream(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	i := random.IntN(len(s.servers))
 	begin(nil, s.members(func(c *connector) bool { return c.server == i }), "model server %d", i)
-	_, _ = s.visit(ctx, i) // what it knows dies with it
+	_, _ = s.readReport(ctx, i) // its report is lost when it dies
 	s.deaths[i].Add(1)
 	s.servers[i].Kill()
 	if err := command.Pause(ctx, upTo(random, 4*time.Second)); err != nil {
@@ -261,20 +251,20 @@ func killUpstream(ctx context.Context, s *system, random *rand.Rand, begin begin
 	return err
 }
 
-// moveDeployment lets a deployment lead to another connector.
+// moveDeployment changes the route of a deployment to another connector.
 func moveDeployment(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
-	d, to := one(random, s.moving), random.IntN(len(s.connectors))
-	begin(nil, []int{to}, "%s", d.name)
-	return s.set(ctx, d, to)
+	d, target := pick(random, s.moving), random.IntN(len(s.connectors))
+	begin(nil, []int{target}, "%s", d.name)
+	return s.set(ctx, d, target)
 }
 
-// createKey creates a key that clients use from then on.
+// createKey creates a key that clients use from now on.
 func createKey(ctx context.Context, s *system, _ *rand.Rand, begin beginning) error {
 	begin(nil, nil, "")
 	return s.keys.create(ctx, s.gateway().Gateway)
 }
 
-// revokeKey revokes a key that clients use, and tries it once more.
+// revokeKey revokes a key and checks that a request with it fails.
 func revokeKey(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	k := s.keys.take()
 	if k == nil {
@@ -286,9 +276,9 @@ func revokeKey(ctx context.Context, s *system, random *rand.Rand, begin beginnin
 	}
 	r := compose(random, s.lastID.Add(1))
 	r.model, r.key, r.edge, r.habit, r.End,
-		r.fresh = one(random, one(random, s.groups)), k, one(random, s.edges), reads, play.Whole, true
+		r.fresh = pick(random, pick(random, s.groups)), k, pick(random, s.edges), reads, play.Whole, true
 	o := s.clients.send(ctx, r)
-	for tries := 1; o.symptom == refused && tries < 3 && ctx.Err() == nil; tries++ { // a reload
+	for attempt := 1; o.symptom == refused && attempt < 3 && ctx.Err() == nil; attempt++ { // refused because of a reload
 		o = s.clients.send(ctx, r)
 	}
 	if o.symptom != unauthorized && ctx.Err() == nil {

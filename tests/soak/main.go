@@ -1,74 +1,63 @@
-// Command soak keeps a gateway and hundreds of connectors under load while
-// random faults hit them, and finds what fails without a cause and what grows.
+// Command soak keeps a gateway and hundreds of connectors under load and causes random faults. It finds failures
+// without a known cause, and growth of memory, goroutines and files.
 //
 //	go run ./tests/soak -minutes 30
 //
-// It needs bin/caddy and bin/connector (./xcaddy.sh) and Linux, uses loopback
-// only, and ends every process that it starts. It exits with 0 if all that
-// failed has a cause among the faults and nothing grows, and with 1 otherwise.
-// Reports go to standard output, what happens meanwhile to standard error.
+// It needs Linux, bin/caddy and bin/connector (./xcaddy.sh). It uses loopback only, and ends every process that
+// it starts. It exits with 0 if a fault explains each failure and nothing grows, and with 1 otherwise. It
+// writes its report to standard output and its progress to standard error.
 //
-// # What runs
+// # Load
 //
-// A real gateway; a few connectors as processes of their own and hundreds more
-// in four processes, over QUIC, over the WebSocket, and over paths that are made
-// bad; four scripted model servers. Clients send requests at random times at a
-// given rate: chat, responses and messages, whole and streamed, text and tools.
-// Each answer follows from its request and is compared whole. A few of the
-// models die in their answer, fail or think for long; a few of the clients
-// leave, pause, or stop reading.
+// A run has a real gateway and four scripted model servers. A few connectors run in their own processes, and
+// hundreds more in four processes. They use QUIC, the WebSocket, and UDP paths with faults. Clients send requests
+// at random times, at a given rate: chat, responses and messages, whole and streamed, text and tools. Each
+// request determines its answer, which is compared in full. A few model servers die within the answer, fail, or
+// think for a long time; a few clients leave, pause, or stop reading.
 //
-// # What is done to it
+// # Faults
 //
-// Lanes make one fault after the other, at the same time as the other lanes:
+// Each lane causes one fault after the other, in parallel with the other lanes:
 //
 //	gateway        reload, SIGTERM and start, kill -9
 //	configuration  reload
-//	connectors     kill -9, freeze, hold up, restart, reload, rotate the token
+//	connectors     kill -9, freeze, stall, restart, reload, rotate the token
 //	hosts          freeze a quarter of all connectors
 //	paths          lose, delay and stop packets, rebind
 //	model servers  kill -9
 //	management     move a deployment, create and revoke keys
 //
-// The gateway dies in the first two fifths of a run only. Its memory is watched
-// over the life after that.
+// The gateway dies only in the first two fifths of a run. In the rest, the memory of one process is observed.
 //
-// With -edges 3, there are three edges with a store in etcd, requests go to any of them, and
-// the first lane is another one:
+// With -edges 3, there are three edges with a store in etcd. Clients use all of them, and the first lane is
+// another one:
 //
-//	edges          reload, SIGTERM and start, kill -9; kill etcd; the path between edges loses,
-//	               delays and stops packets
+//	edges          reload, SIGTERM and start, kill -9; kill etcd; lose, delay and stop packets between edges
 //
-// Another edge than the one that is hit excuses only that requests over it end, and the death
-// of etcd excuses nothing.
+// A fault of one edge excuses, at the others, only that requests over the faulty edge end. The death of etcd
+// excuses nothing.
 //
-// # What is a cause
+// # Causes
 //
-// The log of faults knows what was in force for which connectors, from before a
-// fault was made until all was seen to be well again for some seconds. Each kind
-// of fault excuses certain failures, and some excuse none: a rebind, lost and
-// late packets, a connector that is held up for less than a second, a deployment
-// that moves. A reload excuses that a request finds its connection closed before
-// an answer, and nothing that was running. A deployment with two connectors is
-// offline with a cause only if both have one. Nothing excuses a wrong answer, a
-// stream that ends as if it were whole, a request without an end, or one that
-// reached a model twice. What does not come back after a fault is a finding, too,
-// as is what still runs after the last client has gone.
+// The log has each fault with its connectors, from just before it is caused until the system has been healthy
+// again for some seconds. Each kind of fault excuses certain failures. Some kinds excuse none: a rebind, lost and
+// late packets, a stall of less than a second, a moved deployment. A reload excuses that a request finds its
+// connection closed before an answer, but no end of a running request. A deployment with two connectors may be
+// offline only if both have a fault. Nothing excuses a wrong answer, an incomplete stream without an error, a
+// request without an end, or a request that reaches a model twice. It is a finding, too, if something does not
+// recover after a fault, or still runs after the last client has left.
 //
-// A machine with too much else to do loses tunnels, too. That counts as a cause
-// when a small request to the gateway is late while some process waits for a
-// processor all the time (/proc/pressure/cpu); it has a line of its own among
-// the faults. A run that is to prove something should have none.
+// An overloaded machine also loses tunnels. That is a cause if a small request to the gateway is late while some
+// process is always waiting for a processor (/proc/pressure/cpu). The report lists it among the faults. A run
+// that should prove something must not have any.
 //
-// # What is growth
+// # Growth
 //
-// The last 45 % of a run count, in quarters: a figure grows if the median of the
-// last quarter is above that of the first by more than a floor (20 MB of RSS,
-// 100 goroutines, 40 open files) and a share (15 % of RSS, 8 % of the others),
-// and that of the third by more than half of that. Besides, goroutines, open
-// files and what the heaps hold are compared between rest after a request of
-// each kind for each deployment, and rest after the last. A run of less than some
-// fifteen minutes is too short for the first, not for the second.
+// The last 45 % of a run are divided into quarters. A figure grows if the median of the last quarter is above
+// that of the first by more than a floor (20 MB of RSS, 100 goroutines, 40 open files) and a share (15 % of RSS,
+// 8 % of the others), and the median of the third by more than half of that. In addition, goroutines, open files
+// and live heaps are compared at rest: after one request of each kind for each deployment, and after the last
+// request. A run of less than fifteen minutes is too short for the first comparison, but not for the second.
 package main
 
 import (
@@ -87,7 +76,7 @@ import (
 	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
-// The roles of the processes of a run.
+// Roles of the processes of a run.
 const (
 	roleUpstream = "upstream" // a scripted model server
 	roleHost     = "host"     // many connectors in one process
@@ -103,7 +92,7 @@ func program() command.Command {
 		},
 		roleHost: func(ctx context.Context, in io.Reader, out io.Writer) error {
 			logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-			// A connector that ends is to end soon: what it drains is counted.
+			// The grace is short: a process that drains still counts its goroutines.
 			return agents.Run(ctx, in, out, func(n int) agent.Options {
 				return agent.Options{Logger: logger.With("number", n), DrainTimeout: 10 * time.Second}
 			})
@@ -113,7 +102,7 @@ func program() command.Command {
 
 func main() { program().Run(execute) }
 
-// execute runs what the command line asks for, and prints the report.
+// execute runs the soak as the arguments say, and prints the report.
 func execute(ctx context.Context, args []string) error {
 	o, err := parseFlags(args)
 	if err != nil {
@@ -129,30 +118,30 @@ func execute(ctx context.Context, args []string) error {
 	return err
 }
 
-// options are how much happens, and for how long.
+// options are the size and the length of a run.
 type options struct {
 	Length     time.Duration
-	Connectors int     // all of them
-	Real       int     // those of them that are processes of their own
-	Edges      int     // gateways; from two on, they are a cluster
+	Connectors int     // total number
+	Real       int     // number of connectors with their own processes
+	Edges      int     // number of gateways; two or more are a cluster
 	Rate       float64 // requests a second
 	Seed       uint64
 	Bin        string // folder of the binaries; "" is the repository's bin
-	Keep       string // where logs stay; "" is a folder that goes when all is well
+	Keep       string // folder for logs; "" is a temporary folder, removed after success
 }
 
 // parseFlags reads the command line into options.
 func parseFlags(args []string) (options, error) {
 	o := options{}
 	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
-	minutes := flags.Float64("minutes", 30, "for how many `minutes` requests are sent and faults are made")
+	minutes := flags.Float64("minutes", 30, "length of the run in `minutes`")
 	flags.IntVar(&o.Connectors, "connectors", 500, "`number` of connectors")
-	flags.IntVar(&o.Real, "real", 8, "`number` of them that are processes of their own, to be killed and frozen")
+	flags.IntVar(&o.Real, "real", 8, "`number` of connectors with their own processes, to be killed and frozen")
 	flags.IntVar(&o.Edges, "edges", 1,
-		"`number` of gateways; from two on, they share a store in etcd, and each connector has two tunnels")
-	flags.Float64Var(&o.Rate, "rps", 40, "requests a `second`; 40 leaves two slow cores some air")
+		"`number` of gateways; two or more share a store in etcd, and each connector has two tunnels")
+	flags.Float64Var(&o.Rate, "rps", 40, "requests per `second`; two slow cores can serve 40")
 	flags.Uint64Var(&o.Seed, "seed", 0,
-		"`number` that decides about requests and faults; 0 takes another each time, and prints it")
+		"`number` that seeds requests and faults; 0 chooses one and prints it")
 	flags.StringVar(&o.Bin, "bin", "", "`folder` of caddy and connector (default: bin of the repository)")
 	flags.StringVar(&o.Keep, "keep", "",
 		"keep the logs of all processes in this `folder`, which must not exist (default: a temporary one, kept after a "+
@@ -162,7 +151,7 @@ func parseFlags(args []string) (options, error) {
 	}
 	o.Length = time.Duration(*minutes * float64(time.Minute))
 	if o.Seed == 0 {
-		o.Seed = rand.Uint64()>>32 + 1 // short enough to be typed
+		o.Seed = rand.Uint64()>>32 + 1 // short enough to type
 	}
 	switch {
 	case flags.NArg() > 0:
@@ -181,14 +170,14 @@ func parseFlags(args []string) (options, error) {
 	return o, nil
 }
 
-// random returns a generator of its own for each purpose, so that none depends
-// on how often another was asked.
+// random returns a separate generator for each purpose, so that the use of one does not change the numbers of
+// another.
 func (o options) random(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(o.Seed, purpose)) }
 
-// one picks one of several.
-func one[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
+// pick returns a random element.
+func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
 
-// upTo returns a random time below limit.
+// upTo returns a random duration below limit.
 func upTo(random *rand.Rand, limit time.Duration) time.Duration {
 	return time.Duration(random.Int64N(limit.Milliseconds())) * time.Millisecond
 }

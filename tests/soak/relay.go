@@ -10,16 +10,15 @@ import (
 	"time"
 )
 
-// conditions are what a path does to packets. The zero value is a good one.
+// conditions describe how a path changes the flow of packets. The zero value is a good path.
 type conditions struct {
-	loss  float64 // share of the packets, in each direction
+	loss  float64 // share of packets that are lost, in each direction
 	delay time.Duration
-	dark  bool // it loses all
+	dark  bool // all packets are lost
 }
 
-// A relay is a bad UDP path to the gateway, for some of the connectors: it
-// loses, delays and stops packets, and moves its end of all flows to other
-// ports, as a NAT does that was restarted. It needs no network of its own.
+// A relay is a bad UDP path to the gateway for some of the connectors. It loses, delays and stops packets.
+// Like a NAT that restarts, it can move all flows to other ports. It does not need a network namespace.
 type relay struct {
 	front  *net.UDPConn
 	target *net.UDPAddr
@@ -27,14 +26,14 @@ type relay struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	now    conditions
-	flows  map[string]*net.UDPConn // to the gateway, by the connector's address
+	flows  map[string]*net.UDPConn // sockets to the gateway, by the connector's address
 }
 
-// flowLimit is how long a flow is kept without a packet from the gateway: no
-// tunnel is silent for that long.
+// flowLimit is the time after which a flow without packets from the gateway is closed. Tunnels are never
+// silent for so long.
 const flowLimit = 2 * time.Minute
 
-// newRelay starts a relay to the gateway's address. Only the process ends it.
+// newRelay starts a relay to the gateway's address. It runs until the process ends.
 func newRelay(target string, random *rand.Rand) (*relay, error) {
 	to, err := net.ResolveUDPAddr("udp", target)
 	if err != nil {
@@ -49,14 +48,14 @@ func newRelay(target string, random *rand.Rand) (*relay, error) {
 	return r, nil
 }
 
-// set changes what happens to packets.
+// set changes the conditions.
 func (r *relay) set(c conditions) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.now = c
 }
 
-// rebind gives all flows other ports.
+// rebind moves all flows to other ports.
 func (r *relay) rebind() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,21 +65,21 @@ func (r *relay) rebind() {
 	}
 }
 
-// outward takes the packets of connectors.
+// outward forwards the packets of connectors.
 func (r *relay) outward() {
 	buffer := make([]byte, 64<<10)
 	for {
 		n, from, err := r.front.ReadFromUDP(buffer)
 		if err != nil {
-			return // it is closed: nothing else ends a UDP socket that listens
+			return // the socket is closed: it has no other errors
 		}
 		if flow := r.flow(from); flow != nil {
-			r.pass(buffer[:n], func(p []byte) { _, _ = flow.Write(p) }) // UDP promises nothing
+			r.pass(buffer[:n], func(p []byte) { _, _ = flow.Write(p) }) // UDP may lose packets
 		}
 	}
 }
 
-// flow returns the socket for a connector's address, a new one if there is none.
+// flow returns the socket for a connector's address. It opens one if there is none.
 func (r *relay) flow(from *net.UDPAddr) *net.UDPConn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,16 +88,15 @@ func (r *relay) flow(from *net.UDPAddr) *net.UDPConn {
 	}
 	flow, err := net.DialUDP("udp", nil, r.target)
 	if err != nil {
-		return nil // a packet that is lost; the next one tries again
+		return nil // the packet is lost; the next one tries again
 	}
 	r.flows[from.String()] = flow
 	go r.inward(flow, from)
 	return flow
 }
 
-// inward takes the gateway's packets of one flow until it is closed, or silent
-// for so long that the connector's socket must be gone. While the gateway is down
-// the kernel reports that nothing listens, which ends nothing.
+// inward forwards the gateway's packets of one flow until the flow is closed or flowLimit has passed without a
+// packet. It ignores the errors that the kernel reports while the gateway is down.
 func (r *relay) inward(flow *net.UDPConn, to *net.UDPAddr) {
 	buffer := make([]byte, 64<<10)
 	for {
@@ -121,7 +119,7 @@ func (r *relay) inward(flow *net.UDPConn, to *net.UDPAddr) {
 	}
 }
 
-// pass sends a packet on, or not, at once or later.
+// pass drops a packet, or sends it at once or later.
 func (r *relay) pass(packet []byte, send func([]byte)) {
 	r.mu.Lock()
 	c, lost := r.now, r.now.dark || r.random.Float64() < r.now.loss

@@ -12,66 +12,66 @@ import (
 	"github.com/postern-dev/postern/tests/command"
 )
 
-// A finding is something that went wrong without a cause: what the soak is for.
+// A finding is a failure without a known cause, which the soak is looking for.
 type finding struct {
-	began, at time.Time
-	story     string
+	began, found time.Time
+	story        string
 }
 
-// maxFindings is how many are shown in full: one defect may break everything.
+// maxFindings is the maximum number of findings that are kept in full. One defect may cause very many.
 const maxFindings = 50
 
-// A tally counts what became of requests.
+// A tally counts requests and their results.
 type tally struct {
 	log *faultLog
 
 	mu       sync.Mutex
 	started  map[string]int // by kind of request
-	became   map[string]int
+	results  map[string]int
 	unknown  int // failures without a cause
 	findings []finding
 }
 
-// What became of requests that did not fail.
+// Results of requests that did not fail.
 const (
-	fine = "right answers"
-	gone = "left by the client, as it wanted"
-	held = "not sent, for too many were running"
+	fine          = "right answers"
+	leftAsPlanned = "left by the client, as planned"
+	omitted       = "not sent, because too many were running"
 )
 
 func newTally(log *faultLog) *tally {
-	return &tally{log: log, started: map[string]int{}, became: map[string]int{}}
+	return &tally{log: log, started: map[string]int{}, results: map[string]int{}}
 }
 
-// start counts a request that is sent, or could not be.
+// start counts a request that is sent, or is left out because too many are running.
 func (t *tally) start(r *request, sent bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if sent {
 		t.started[r.kind()]++
 	} else {
-		t.became[held]++
+		t.results[omitted]++
 	}
 }
 
-// end counts what became of a request.
+// end counts the result of a request.
 func (t *tally) end(o *outcome) {
 	cause, known := t.log.cause(o)
-	became := map[symptom]string{well: fine, left: gone}[o.symptom]
-	if became == "" {
-		became = "failed; " + cause + ": " + string(o.symptom)
+	result := map[symptom]string{well: fine, left: leftAsPlanned}[o.symptom]
+	if result == "" {
+		result = "failed; " + cause + ": " + string(o.symptom)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if known {
-		t.became[became]++
+		t.results[result]++
 		return
 	}
 	t.unknown++
 	t.add(finding{o.began, time.Now(), o.story()})
 }
 
-// find notes a finding.
+// find records a finding.
 func (t *tally) find(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -84,37 +84,37 @@ func (t *tally) add(f finding) {
 	}
 }
 
-// line is the tally in one line.
+// line returns the tally in one line.
 func (t *tally) line() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return fmt.Sprintf("%v, %v, %d failed without a cause", t.started, t.became, t.unknown)
+	return fmt.Sprintf("%v, %v, %d failed without a cause", t.started, t.results, t.unknown)
 }
 
-// A report is what a run found.
+// A report has the results of a run.
 type report struct {
 	o             options
 	tally         *tally
 	log           *faultLog
-	began         time.Time // of the first request
+	began         time.Time // start of the first request
 	samples       []sample
 	before, after sample // at rest, after the first requests and after the last one
 	complete      bool
 }
 
-// minSteady is how long the steady part must be for a verdict.
+// minSteady is the minimum length of the steady part for a verdict.
 const minSteady = 5 * time.Minute
 
-// steady returns the samples of the steady part, in which growth would show.
+// steady returns the samples of the steady part of the run, in which growth is measured.
 func (r *report) steady() []sample {
 	from := r.began.Add(r.o.Length * 11 / 20)
-	return r.samples[slices.IndexFunc(append(r.samples, sample{at: from}),
-		func(m sample) bool { return !m.at.Before(from) }):]
+	return r.samples[slices.IndexFunc(append(r.samples, sample{taken: from}),
+		func(m sample) bool { return !m.taken.Before(from) }):]
 }
 
-// trend returns the medians of a figure in the quarters of the steady part, and
-// whether it grows: the last one is above the first by more than the bound, and the
-// third by more than half of that, which a single step at the end does not reach.
+// trend returns the medians of a figure in the quarters of the steady part, and whether it grows: the last is
+// above the first by more than the bound, and the third by more than half of it. A single step at the end is
+// not growth.
 func trend(figure int, samples []sample) (quarters [4]float64, grows bool) {
 	for q := range quarters {
 		var values []float64
@@ -123,17 +123,17 @@ func trend(figure int, samples []sample) (quarters [4]float64, grows bool) {
 		}
 		quarters[q] = command.Median(values)
 	}
-	allowed := figures[figure].steady.of(quarters[0])
+	allowed := figures[figure].steady.limit(quarters[0])
 	return quarters, judged(samples) && quarters[3]-quarters[0] > allowed && quarters[2]-quarters[0] > allowed/2
 }
 
 // judged reports whether the samples are enough for a verdict.
 func judged(samples []sample) bool {
-	return len(samples) >= 8 && samples[len(samples)-1].at.Sub(samples[0].at) >= minSteady
+	return len(samples) >= 8 && samples[len(samples)-1].taken.Sub(samples[0].taken) >= minSteady
 }
 
-// growth names what grows, and what has grown between the two samples at rest, with
-// the same connectors online: there would be more of what each request left behind.
+// growth describes the figures that grow in the steady part, and those that have grown between the two samples
+// at rest. Both samples have the same connectors online, so a difference is what requests have left behind.
 func (r *report) growth() (grows []string) {
 	moved := float64(max(0, r.after.webSocket-r.before.webSocket))
 	for i, f := range figures {
@@ -144,19 +144,19 @@ func (r *report) growth() (grows []string) {
 		allowed := f.atRest.floor + f.atRest.share*before + f.perWebSocket*moved
 		if r.complete && after-before > allowed {
 			grows = append(grows, fmt.Sprintf("%s: %.0f at rest after the first requests, %.0f after the last; %.0f more "+
-				"would pass", f.name, before, after, allowed))
+				"are allowed", f.name, before, after, allowed))
 		}
 	}
 	return grows
 }
 
-// failure returns why the run failed, if it did.
+// failure returns an error if the run has failed.
 func (r *report) failure() error {
 	grows := r.growth()
 	if len(r.tally.findings) == 0 && len(grows) == 0 && r.complete {
 		return nil
 	}
-	return fmt.Errorf("%d findings without a cause; growth: %q; the run was finished: %t", len(r.tally.findings), grows,
+	return fmt.Errorf("%d findings without a cause; growth: %q; complete: %t", len(r.tally.findings), grows,
 		r.complete)
 }
 
@@ -165,12 +165,12 @@ func (r *report) write(w io.Writer) {
 	fmt.Fprintf(w, "## Soak: %d gateways, %d connectors, %g requests/s, %v, seed %d\n\n", r.o.Edges, r.o.Connectors,
 		r.o.Rate, r.o.Length, r.o.Seed)
 	if !r.complete {
-		fmt.Fprint(w, "The run was **not finished**.\n\n")
+		fmt.Fprint(w, "The run is **incomplete**.\n\n")
 	}
 	for _, list := range []struct {
 		title  string
 		counts map[string]int
-	}{{"Requests", r.tally.started}, {"What became of them", r.tally.became}} {
+	}{{"Requests", r.tally.started}, {"Results", r.tally.results}} {
 		t := &command.Table{Title: list.title}
 		t.Add("", "times")
 		for _, name := range slices.Sorted(maps.Keys(list.counts)) {
@@ -182,12 +182,12 @@ func (r *report) write(w io.Writer) {
 	r.writeFigures(w)
 	fmt.Fprintf(w, "### Without a cause: %d\n\n", len(r.tally.findings))
 	for i, f := range r.tally.findings[:min(maxFindings, len(r.tally.findings))] {
-		fmt.Fprintf(w, "%d. %s %s\n   - %s\n", i+1, clock(f.at), f.story,
-			strings.Join(r.log.around(f.began, f.at), "\n   - "))
+		fmt.Fprintf(w, "%d. %s %s\n   - %s\n", i+1, clock(f.found), f.story,
+			strings.Join(r.log.around(f.began, f.found), "\n   - "))
 	}
 }
 
-// writeFaults prints the faults by kind, in order of their first.
+// writeFaults prints the faults by kind, in the order of their first occurrence.
 func (r *report) writeFaults(w io.Writer) {
 	r.log.mu.Lock()
 	defer r.log.mu.Unlock()
@@ -200,7 +200,7 @@ func (r *report) writeFaults(w io.Writer) {
 		byKind[f.kind.name] = append(byKind[f.kind.name], f)
 	}
 	t := &command.Table{Title: "Faults"}
-	t.Add("fault", "times", "requests that failed by it", "all well again after s, median", "at most")
+	t.Add("fault", "times", "failed requests", "recovered after s, median", "maximum")
 	for _, name := range names {
 		caused := 0
 		var recovered []float64
@@ -215,7 +215,8 @@ func (r *report) writeFaults(w io.Writer) {
 			fmt.Sprintf("%.1f", command.Median(recovered)), fmt.Sprintf("%.1f", command.Percentile(recovered, 1)))
 	}
 	t.Write(w)
-	fmt.Fprintf(w, "A fault's time includes that of the fault itself, and %v in which all must stay well.\n\n", settle)
+	fmt.Fprintf(w, "The time until recovery includes the fault itself, and %v in which the system must stay healthy.\n\n",
+		settle)
 }
 
 func (r *report) writeFigures(w io.Writer) {

@@ -26,54 +26,53 @@ var (
 	paths    = map[string]string{chat: "/v1/chat/completions", responses: "/v1/responses", messages: "/v1/messages"}
 )
 
-// A habit is how a client reads.
+// A habit is the way in which a client reads.
 type habit string
 
 const (
 	reads  habit = "reads"
-	leaves habit = "leaves" // in the middle
-	pauses habit = "pauses" // for some seconds, and reads on
-	deaf   habit = "deaf"   // reads no longer, for more time than the gateway bears
+	leaves habit = "leaves" // leaves before the end
+	pauses habit = "pauses" // stops reading for some seconds
+	deaf   habit = "deaf"   // stops reading for longer than the gateway allows
 )
 
-// A request is one of a client's, and how it is sent and read.
+// A request is a request of a client, and the way in which it is sent and read.
 type request struct {
 	play.Script
 	dialect  string
 	streamed bool
-	stored   bool // a response that the gateway keeps
+	stored   bool // with store: the gateway keeps the response
 	model    *deployment
 	key      *key
-	edge     *edge // that it is sent to
+	edge     *edge // the gateway that gets it
 	habit    habit
-	fresh    bool // on a connection of its own
-	leave    int  // after so many events, or in this share (percent) of a whole answer's time
+	fresh    bool // uses a new connection
+	leave    int  // leaves after this number of events, or in this percentage of the time of a whole answer
 }
 
-// kind is how the tables name the request.
+// kind returns the name of the request's kind in tables.
 func (r *request) kind() string {
 	return r.dialect + map[bool]string{true: " streamed"}[r.streamed]
 }
 
-// compose makes up a request; its model and its key are for the caller to choose.
+// compose creates a random request. The caller sets its model, key and edge.
 func compose(random *rand.Rand, id int64) *request {
 	r := &request{
 		Script: play.Script{
 			ID: id, Tokens: 4 + random.IntN(40), Pace: time.Duration(random.IntN(30)) * time.Millisecond,
 			Tool: random.IntN(5) == 0,
 		},
-		dialect: one(random, dialects), streamed: random.IntN(3) > 0, stored: random.IntN(20) == 0,
+		dialect: pick(random, dialects), streamed: random.IntN(3) > 0, stored: random.IntN(20) == 0,
 		habit: reads, fresh: random.IntN(2) == 0,
 	}
 	switch n := random.IntN(1000); {
 	case n < 20:
-		// The connector takes a kept connection that ends at once for one that
-		// the model server had closed before, and sends the request again: this
-		// one dies later.
+		// If an idle connection ends at once, the connector assumes that the model server had closed it before, and
+		// sends the request again. So this model server dies later.
 		r.End, r.First = play.Dies, 500*time.Millisecond
 	case n < 40:
 		r.End = play.Fails
-	case n < 70: // a model that thinks, some for longer than the pings' interval
+	case n < 70: // some think for longer than the interval of pings
 		r.First = time.Duration(2+random.IntN(12)) * time.Second
 	case n < 110:
 		r.habit, r.leave = leaves, 1+random.IntN(80)
@@ -83,20 +82,20 @@ func compose(random *rand.Rand, id int64) *request {
 	case n < 114:
 		r.habit = deaf
 		r.fill(1000)
-	case n < 220: // a long answer, for faults to find it running
+	case n < 220: // a long answer, so that faults find it running
 		r.Tokens, r.Pace = 100, time.Duration(30+random.IntN(60))*time.Millisecond
 	}
 	return r
 }
 
-// fill makes the answer a stream of more than the buffers between model and
-// client hold. It is none of responses, which repeat all of it at the end.
+// fill makes the answer a stream that is longer than the buffers between model and client. It is not a stream
+// of responses, which repeat everything at the end.
 func (r *request) fill(tokens int) {
 	r.streamed, r.Tokens, r.Bulk, r.Pace, r.Tool = true, tokens, 16<<10, 0, false
 	r.dialect = strings.Replace(r.dialect, responses, chat, 1)
 }
 
-// body is the request's body.
+// body returns the request's body.
 func (r *request) body() []byte {
 	prompt := "Please do what follows. " + r.Script.String()
 	body := map[string]any{"model": r.model.name, "stream": r.streamed}
@@ -121,12 +120,12 @@ func (r *request) body() []byte {
 	}
 	b, err := json.Marshal(body)
 	if err != nil {
-		panic(err) // texts and numbers can be encoded
+		panic(err) // texts and numbers always encode
 	}
 	return b
 }
 
-// An outcome is a request that has ended.
+// An outcome is the result of a request.
 type outcome struct {
 	*request
 	began, ended time.Time
@@ -134,19 +133,19 @@ type outcome struct {
 	detail       string
 	requestID    string
 	status       int
-	homes        [][]int // where the deployment led meanwhile
+	routes       [][]int // routes of the deployment during the request
 }
 
-// story is all that is known of a failure; it holds no prompt, answer or key.
+// story describes a failure in full, without prompts, answers and secrets of keys.
 func (o *outcome) story() string {
 	return fmt.Sprintf("request %d, %s, tool %t, the model %v, the client %s, model %s of connectors %v, edge %q, key "+
 		"%s, fresh connection %t\n"+
 		"  from %s to %s: %s, status %d, request id %q\n  %s",
-		o.ID, o.kind(), o.Tool, o.End, o.habit, o.model.name, o.homes, o.edge.name, o.key.id, o.fresh,
+		o.ID, o.kind(), o.Tool, o.End, o.habit, o.model.name, o.routes, o.edge.name, o.key.id, o.fresh,
 		clock(o.began), clock(o.ended), o.symptom, o.status, o.requestID, o.detail)
 }
 
-// clock shows a time of day.
+// clock formats a time of day.
 func clock(t time.Time) string {
 	if t.IsZero() {
 		return "…"
@@ -159,8 +158,7 @@ type refusal struct{ Type, Code, Message string }
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s %s: %.200s", r.Type, r.Code, r.Message) }
 
-// An object is an answer, or an event of one, in any of the dialects: their
-// fields do not contradict each other.
+// An object is an answer or an event of a stream, in any dialect. The dialects' fields do not conflict.
 type object struct {
 	Type    string
 	Choices []struct { // chat
@@ -176,7 +174,7 @@ type object struct {
 	Response struct{ Error *refusal } // responses
 }
 
-// A block is a part of an answer in the dialects responses and messages.
+// A block is a part of an answer in the responses or messages dialect.
 type block struct {
 	Text      string
 	Content   []block         // of a message in responses
@@ -184,15 +182,15 @@ type block struct {
 	Input     json.RawMessage // messages
 }
 
-// An answer is what came of one, in any dialect, streamed or not.
+// An answer is the content of an answer, in any dialect, streamed or not.
 type answer struct {
 	text, arguments strings.Builder
-	finished        bool // its end is there
+	finished        bool // it has its proper end
 	events          int
-	refusal         *refusal // what ended a stream
+	refusal         *refusal // error that ended a stream
 }
 
-// errWrong is an answer that came whole and is not the right one.
+// errWrong reports a complete answer that differs from the script.
 var errWrong = errors.New("a wrong answer")
 
 // readWhole reads an answer that is not a stream.
@@ -206,8 +204,8 @@ func readWhole(body io.Reader) (*answer, error) {
 	return a, err
 }
 
-// readStream reads a streamed answer to its end. each is called after every
-// event, with the number of them; its error ends the reading.
+// readStream reads a streamed answer to its end. It calls each after every event, with the number of events,
+// and stops on its error.
 func readStream(body io.Reader, each func(events int) error) (*answer, error) {
 	a, r := &answer{}, bufio.NewReader(body)
 	for {
@@ -223,7 +221,7 @@ func readStream(body io.Reader, each func(events int) error) (*answer, error) {
 			continue // a name, a ping, or the end of an event
 		}
 		a.events++
-		if string(data) == "[DONE]" { // of chat and responses; in responses it means nothing
+		if string(data) == "[DONE]" { // the end in chat; without a meaning in responses
 			a.finished = a.finished || a.refusal == nil
 		} else if err := a.takeEvent(data); err != nil {
 			return a, err
@@ -234,7 +232,7 @@ func readStream(body io.Reader, each func(events int) error) (*answer, error) {
 	}
 }
 
-// take adds the text and the calls of an answer, or of an event of chat.
+// take adds the text and the calls of an answer, or of an event of chat, and returns the decoded object.
 func (a *answer) take(data []byte) (o object, err error) {
 	if err := json.Unmarshal(data, &o); err != nil {
 		return o, fmt.Errorf("%w: %w", errWrong, err)
@@ -258,7 +256,7 @@ func (a *answer) add(blocks []block) {
 	}
 }
 
-// takeEvent adds those of any event.
+// takeEvent adds the text and the calls of an event of any dialect.
 func (a *answer) takeEvent(data []byte) error {
 	o, err := a.take(data)
 	if err != nil {
@@ -298,13 +296,13 @@ func (a *answer) verify(s play.Script) error {
 		text, arguments = "", s.Arguments()
 	}
 	got, want := a.text.String()+"|"+a.arguments.String(), text+"|"+arguments
-	at := 0
-	for at < min(len(got), len(want)) && got[at] == want[at] {
-		at++
+	i := 0
+	for i < min(len(got), len(want)) && got[i] == want[i] {
+		i++
 	}
-	if got != want { // neither is a secret
+	if got != want { // test data, not a secret
 		return fmt.Errorf("%w: text and arguments have %d bytes instead of %d; from byte %d it is %.60q instead of %.60q",
-			errWrong, len(got), len(want), at, got[at:], want[at:])
+			errWrong, len(got), len(want), i, got[i:], want[i:])
 	}
 	return nil
 }

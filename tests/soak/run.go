@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
-// soak runs everything. With an error it returns what there is so far.
+// soak runs everything. In case of an error, it returns the incomplete report.
 func soak(ctx context.Context, o options) (r *report, err error) {
 	command.Progress("seed %d: %d connectors, %g requests/s, for %v", o.Seed, o.Connectors, o.Rate, o.Length)
 	ctx, s, err := newSystem(ctx, o)
@@ -41,8 +41,8 @@ func soak(ctx context.Context, o options) (r *report, err error) {
 	return r, nil
 }
 
-// warm sends a small request in each dialect for each deployment over each edge. What
-// that leaves behind is made once, however many requests follow: metrics above all.
+// warm sends a small request in each dialect to each deployment at each edge. So structures that are created
+// once, above all metrics, exist before the first sample.
 func (s *system) warm(ctx context.Context, _ *report) error {
 	command.Progress("sending the first requests")
 	var edges sync.WaitGroup
@@ -63,8 +63,8 @@ func (s *system) warm(ctx context.Context, _ *report) error {
 	return context.Cause(ctx)
 }
 
-// stress sends requests and makes faults for the length of the run, and returns
-// when the last request has ended.
+// stress sends requests and causes faults for the length of the run. It returns when the last request has
+// ended.
 func (s *system) stress(ctx context.Context, r *report) error {
 	r.began = time.Now()
 	watching, stopWatching := context.WithCancel(ctx)
@@ -93,43 +93,42 @@ func (s *system) stress(ctx context.Context, r *report) error {
 	return context.Cause(ctx)
 }
 
-// send sends requests until ctx ends, at random times, whether or not others have
-// been answered, up to a number that the machine can bear. Those under way go on in
-// their own context.
+// send sends requests at random times until ctx ends, whether or not others have been answered. If too many
+// are running, it leaves requests out. Running requests continue in their own context.
 func (s *system) send(ctx, running context.Context, requests *sync.WaitGroup) {
 	random := s.o.random('l')
-	places := make(chan struct{}, 50+int(20*s.o.Rate)) // more than what is normal for the rate
+	slots := make(chan struct{}, 50+int(20*s.o.Rate)) // above the normal number for the rate
 	for next := time.Now(); ; {
 		next = next.Add(time.Duration(random.ExpFloat64() / s.o.Rate * float64(time.Second)))
-		if late := time.Since(next); late > time.Second { // a machine that was held up does not catch up
+		if late := time.Since(next); late > time.Second { // do not catch up after a stall
 			next = next.Add(late)
 		}
 		if command.Pause(ctx, time.Until(next)) != nil {
 			return
 		}
 		r := compose(random, s.lastID.Add(1))
-		r.model, r.key, r.edge = one(random, one(random, s.groups)), s.keys.any(random), one(random, s.edges)
+		r.model, r.key, r.edge = pick(random, pick(random, s.groups)), s.keys.any(random), pick(random, s.edges)
 		select {
-		case places <- struct{}{}:
+		case slots <- struct{}{}:
 		default:
 			s.tally.start(r, false)
 			continue
 		}
 		requests.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			s.request(running, r)
 		})
 	}
 }
 
-// request sends a request, and counts what became of it.
+// request sends a request and counts its result.
 func (s *system) request(ctx context.Context, r *request) {
 	s.tally.start(r, true)
 	o := s.clients.send(ctx, r)
 	if ctx.Err() != nil {
-		return // the run was broken off, not the request
+		return // the run was canceled
 	}
-	o.homes = r.model.during(o.began, o.ended)
+	o.routes = r.model.routesDuring(o.began, o.ended)
 	s.tally.end(&o)
 }
 
@@ -142,45 +141,45 @@ func (s *system) runLane(ctx context.Context, i int, random *rand.Rand) error {
 	end, rest := time.Now().Add(length), min(l.rest, s.o.Length/l.share)
 	for {
 		for _, k := range random.Perm(len(l.kinds)) {
-			// Half of the mean at least, so that there is a time without.
+			// The pause is at least half of the mean, so that there is some time without the fault.
 			if err := command.Pause(ctx, rest/2+time.Duration(random.Float64()*float64(rest))); err != nil ||
 				time.Now().After(end) {
 				return nil
 			}
 			if err := s.makeFault(ctx, l, l.kinds[k], random); err != nil && ctx.Err() == nil {
-				return fmt.Errorf("making a fault of the %s: %w", l.name, err)
+				return fmt.Errorf("causing a fault of lane %s: %w", l.name, err)
 			}
 		}
 	}
 }
 
-// makeFault makes one fault, and returns when all is well again.
+// makeFault causes one fault and waits until the system has recovered.
 func (s *system) makeFault(ctx context.Context, l lane, kind *faultKind, random *rand.Rand) error {
 	if l.manages {
 		s.up.RLock()
 		defer s.up.RUnlock()
 	}
 	var f *fault
-	err := kind.make(ctx, s, random, func(at *edge, connectors []int, format string, args ...any) {
-		f = s.log.begin(kind, time.Now(), at, connectors, fmt.Sprintf(format, args...))
+	err := kind.make(ctx, s, random, func(e *edge, connectors []int, format string, args ...any) {
+		f = s.log.begin(kind, time.Now(), e, connectors, fmt.Sprintf(format, args...))
 	})
 	if err != nil || f == nil {
 		return err
 	}
-	if kind.mends {
-		err = s.mend(ctx, f)
+	if kind.recovery {
+		err = s.awaitRecovery(ctx, f)
 	}
 	s.log.end(f)
 	return err
 }
 
-// settle is how long all must be well before a fault is over: what was frozen
-// may seem well for a moment.
+// settle is the time for which the system must stay healthy before a fault is over. A frozen process may look
+// healthy for a moment.
 const settle = 3 * time.Second
 
-// mend waits until the fault's connectors are online and stay so. That they do not
-// come back is a finding.
-func (s *system) mend(ctx context.Context, f *fault) error {
+// awaitRecovery waits until the fault's connectors are online and stay online. If they do not come back, that
+// is a finding.
+func (s *system) awaitRecovery(ctx context.Context, f *fault) error {
 	for {
 		err := rig.Poll(ctx, recoveryLimit, poll, "recovery",
 			func(ctx context.Context) error { return s.recovered(ctx, f.connectors) })
@@ -188,7 +187,7 @@ func (s *system) mend(ctx context.Context, f *fault) error {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			s.tally.find("not well again after %s: %v", f, err)
+			s.tally.find("no recovery from %s: %v", f, err)
 			return nil
 		}
 		if err := command.Pause(ctx, settle); err != nil {
@@ -202,26 +201,24 @@ func (s *system) mend(ctx context.Context, f *fault) error {
 
 const (
 	pulseEvery = 500 * time.Millisecond
-	// pulseLate is when a small request is late enough for tunnels to be given
-	// up soon: a connector waits 3 s for a pong.
+	// pulseLate is the delay of a small request from which tunnels may soon be lost: a connector waits 3 s for a
+	// pong.
 	pulseLate = 1500 * time.Millisecond
-	// pulseLimit is when it is a finding on a machine that has time.
+	// pulseLimit is the delay that is a finding if the machine is not overloaded.
 	pulseLimit = 10 * time.Second
-	// crowded is the share of the time, in percent, in which some process waited
-	// for a processor, from which on a machine has no time for all of them. The
-	// soak alone makes less than half of it.
+	// crowded is the CPU pressure, in percent, from which the machine counts as overloaded. The soak alone causes
+	// less than half of it.
 	crowded = 95
 )
 
-// pulse sends small requests to the gateway until ctx ends. When one is late
-// because the machine has too much else to do, tunnels may be lost, and that is
-// noted as a fault; that the gateway does not answer otherwise is a finding.
+// pulse sends small requests to the gateway until ctx ends. If one is late on an overloaded machine, tunnels
+// may be lost, so it records a fault. If one is very late on another machine, that is a finding.
 func (s *system) pulse(ctx context.Context) {
 	public := rig.Admin(strings.TrimPrefix(s.edges[0].URL, "http://"))
 	for command.Pause(ctx, pulseEvery) == nil {
 		sent, answered := time.Now(), make(chan struct{})
 		go func() {
-			defer close(answered) // or refused, as while it is restarted
+			defer close(answered) // a refused request counts, too: the gateway may be restarting
 			_, _ = public.Call(ctx, http.MethodGet, "/.well-known/postern", nil)
 		}()
 		select {
@@ -229,26 +226,26 @@ func (s *system) pulse(ctx context.Context) {
 			continue
 		case <-time.After(pulseLate):
 		}
-		pressure, _ := os.ReadFile("/proc/pressure/cpu") // empty where the kernel does not report it
+		pressure, _ := os.ReadFile("/proc/pressure/cpu") // empty if the kernel does not report it
 		if busy := parsePressure(string(pressure)); busy >= crowded {
 			f := s.log.begin(machineOverloaded, sent, nil, nil, fmt.Sprintf("some process waited %.0f %% of the time", busy))
 			<-answered
-			_ = s.mend(ctx, f) // its error is the end of ctx
+			_ = s.awaitRecovery(ctx, f) // it fails only if ctx ends
 			s.log.end(f)
 			continue
 		}
 		select {
 		case <-answered:
 		case <-time.After(pulseLimit):
-			s.tally.find("the gateway does not answer a small request for %v, on a machine that has time", pulseLimit)
+			s.tally.find("the gateway did not answer a small request for %v, and the machine is not overloaded", pulseLimit)
 			<-answered
 		}
 	}
 }
 
-// parsePressure reads "some avg10=1.23 avg60=…", which is the share of the last ten
-// seconds in which some process waited for a processor, in percent.
+// parsePressure parses "some avg10=1.23 avg60=…": the percentage of the last ten seconds in which some process
+// waited for a processor.
 func parsePressure(text string) (percent float64) {
-	_, _ = fmt.Sscanf(text, "some avg10=%f", &percent) // or it stays 0
+	_, _ = fmt.Sscanf(text, "some avg10=%f", &percent) // 0 if it has another form
 	return percent
 }

@@ -14,15 +14,14 @@ import (
 	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
-// TestMain makes the test binary what a run starts for its own processes, and
-// builds the binaries.
+// TestMain runs the roles of a soak's processes in the test binary, and builds the other binaries.
 func TestMain(m *testing.M) {
 	program().RunRole()
 	harness.Main(m)
 }
 
-// Ten minutes of everything with fifty connectors: five at one gateway, and five at three
-// edges. They find what breaks, and what grows fast.
+// TestSoak runs all faults with fifty connectors for ten minutes: five with one gateway, and five with three
+// edges. It finds failures and fast growth.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this takes ten minutes")
@@ -43,24 +42,22 @@ func testSoak(t *testing.T, edges int) {
 	}
 	var b strings.Builder
 	r.write(&b)
-	for _, want := range []string{
-		"### Requests", "### Faults", "### Memory, goroutines, files",
-		"### Without a cause: 0",
-	} {
+	for _, want := range []string{"### Requests", "### Faults", "### Memory, goroutines, files",
+		"### Without a cause: 0"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the report has no %q", want)
 		}
 	}
-	if n := r.tally.became[fine]; n < 20 {
-		t.Errorf("only %d requests had their answer", n)
+	if n := r.tally.results[fine]; n < 20 {
+		t.Errorf("only %d requests were answered", n)
 	}
-	// On a slow machine five minutes are too short for each kind.
+	// On a slow machine, five minutes are too short for every kind of fault.
 	for _, l := range o.lanes() {
 		made := func(k *faultKind) bool {
 			return slices.ContainsFunc(r.log.faults, func(f *fault) bool { return f.kind == k })
 		}
 		if !slices.ContainsFunc(l.kinds, made) {
-			t.Errorf("no fault of this lane was made: %s", l.name)
+			t.Errorf("lane %s caused no fault", l.name)
 		}
 	}
 	if t.Failed() {
@@ -68,7 +65,7 @@ func testSoak(t *testing.T, edges int) {
 	}
 }
 
-// data is a stream of events.
+// data returns a stream of events.
 func data(events ...string) string {
 	return "data: " + strings.Join(events, "\n\n: ping\n\ndata: ") + "\n\n"
 }
@@ -85,13 +82,11 @@ func TestReadStream(t *testing.T) {
 			`"arguments":"{"}}]}}]}`,
 			`{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"}"}}]}}]}`, "[DONE]"), "", "{}", true, well},
 		"chat without an end": {data(`{"choices":[{"delta":{"content":"a"}}]}`), "a", "", false, well},
-		"responses": {
-			"event: response.created\n" +
-				data(`{"type":"response.created","response":{"error":null}}`, `{"type":"response.output_text.delta","delta":"a\n"}`,
-					`{"type":"response.function_call_arguments.delta","delta":"{}"}`,
-					`{"type":"response.completed","response":{"error":null,"output":[{"content":[{"text":"a"}]}]}}`, "[DONE]"), "a\n",
-			"{}", true, well,
-		},
+		"responses": {"event: response.created\n" +
+			data(`{"type":"response.created","response":{"error":null}}`, `{"type":"response.output_text.delta","delta":"a\n"}`,
+				`{"type":"response.function_call_arguments.delta","delta":"{}"}`,
+				`{"type":"response.completed","response":{"error":null,"output":[{"content":[{"text":"a"}]}]}}`, "[DONE]"), "a\n",
+			"{}", true, well},
 		"messages": {data(`{"type":"content_block_start","content_block":{"type":"text","text":""}}`,
 			`{"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}`,
 			`{"type":"content_block_delta","delta":{"type":"input_json_delta","partial_json":"{}"}}`,
@@ -102,10 +97,8 @@ func TestReadStream(t *testing.T) {
 			`"message":"m"}}}`, "[DONE]"), "", "", false, unauthorized},
 		"responses that wait": {data(`{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded",`+
 			`"message":"The model is offline: m"}}}`, "[DONE]"), "", "", false, offline},
-		"messages that break": {
-			data(`{"type":"error","error":{"type":"overloaded_error","message":"m"}}`), "", "",
-			false, offline,
-		},
+		"messages that break": {data(`{"type":"error","error":{"type":"overloaded_error","message":"m"}}`), "", "",
+			false, offline},
 	} {
 		a, err := readStream(strings.NewReader(c.stream), func(int) error { return nil })
 		got := well
@@ -132,7 +125,7 @@ type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// An answer is right only if it is all of its script.
+// An answer is correct only if it has the whole script.
 func TestVerify(t *testing.T) {
 	s := play.Script{ID: 9, Tokens: 3}
 	tool := play.Script{ID: 9, Tokens: 3, Tool: true}
@@ -147,22 +140,13 @@ func TestVerify(t *testing.T) {
 		"text for a tool":    {text, tool, false},
 		"of another request": {strings.ReplaceAll(text, "w9.1", "w8.1"), s, false},
 		"too little":         {`{"choices":[{"message":{"content":"w9.0"}}]}`, s, false},
-		"responses": {
-			`{"error":null,"output":[{"content":[{"type":"output_text","text":"w0.0token"}]}]}`,
-			play.Script{Tokens: 1},
-			true,
-		},
+		"responses": {`{"error":null,"output":[{"content":[{"type":"output_text","text":"w0.0token"}]}]}`,
+			play.Script{Tokens: 1}, true},
 		"messages": {`{"content":[{"type":"text","text":"w0.0token"}]}`, play.Script{Tokens: 1}, true},
-		"messages tool": {
-			`{"content":[{"type":"tool_use","input":{"id":0,"words":"w0.0token"}}]}`,
-			play.Script{Tokens: 1, Tool: true},
-			true,
-		},
-		"responses tool": {
-			`{"output":[{"arguments":"{\"id\":0,\"words\":\"w0.0token\"}"}]}`,
-			play.Script{Tokens: 1, Tool: true},
-			true,
-		},
+		"messages tool": {`{"content":[{"type":"tool_use","input":{"id":0,"words":"w0.0token"}}]}`,
+			play.Script{Tokens: 1, Tool: true}, true},
+		"responses tool": {`{"output":[{"arguments":"{\"id\":0,\"words\":\"w0.0token\"}"}]}`,
+			play.Script{Tokens: 1, Tool: true}, true},
 		"HTML": {"<html>", s, false},
 	} {
 		a, err := readWhole(strings.NewReader(c.body))
@@ -175,26 +159,26 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// at is a time of these tests, in seconds.
-func at(seconds float64) time.Time {
+// second returns a time of these tests.
+func second(seconds float64) time.Time {
 	return time.Unix(1_000_000, 0).Add(time.Duration(seconds * float64(time.Second)))
 }
 
-// made is a fault that lasted from 10 to 20.
-func made(kind string, connectors ...int) *fault {
+// pastFault returns a fault that lasted from second 10 to second 20.
+func pastFault(kind string, connectors ...int) *fault {
 	for _, l := range lanes {
 		for _, k := range l.kinds {
 			if k.name == kind {
-				return &fault{kind: k, connectors: connectors, from: at(10), until: at(20)}
+				return &fault{kind: k, connectors: connectors, from: second(10), until: second(20)}
 			}
 		}
 	}
-	return &fault{kind: machineOverloaded, connectors: connectors, from: at(10), until: at(20)}
+	return &fault{kind: machineOverloaded, connectors: connectors, from: second(10), until: second(20)}
 }
 
 func TestCauseOfARequestsOwn(t *testing.T) {
 	valid, revoked := &key{}, &key{}
-	revoked.revoked.Store(at(12).UnixNano())
+	revoked.revoked.Store(second(12).UnixNano())
 	dies, fails := play.Script{End: play.Dies}, play.Script{End: play.Fails}
 	for name, c := range map[string]struct {
 		r     request
@@ -213,12 +197,12 @@ func TestCauseOfARequestsOwn(t *testing.T) {
 		"a deaf client":            {request{habit: deaf}, severed, true},
 		"a deaf client is served":  {request{habit: deaf}, well, false},
 	} {
-		o := outcome{request: &c.r, symptom: c.s, ended: at(15), homes: [][]int{{1}}}
+		o := outcome{request: &c.r, symptom: c.s, ended: second(15), routes: [][]int{{1}}}
 		if cause, known := (&faultLog{}).cause(&o); known != c.known {
 			t.Errorf("%s: %q, %t", name, cause, known)
 		}
 	}
-	if revoked.revokedBy(at(11)) {
+	if revoked.revokedBy(second(11)) {
 		t.Error("a key is revoked before its revocation")
 	}
 }
@@ -226,12 +210,12 @@ func TestCauseOfARequestsOwn(t *testing.T) {
 func TestCauseInTheLog(t *testing.T) {
 	one, two, all := [][]int{{1}}, [][]int{{1, 2}}, []int(nil)
 	for name, c := range map[string]struct {
-		kind  string
-		hits  []int
-		s     symptom
-		ended float64
-		homes [][]int
-		known bool
+		kind   string
+		hits   []int
+		s      symptom
+		ended  float64
+		routes [][]int
+		known  bool
 	}{
 		"killed":                    {"connector killed", []int{1}, broken, 15, one, true},
 		"another was killed":        {"connector killed", []int{2}, broken, 15, one, false},
@@ -254,27 +238,25 @@ func TestCauseInTheLog(t *testing.T) {
 		"moved from where it broke": {"connector killed", []int{1}, offline, 15, [][]int{{1}, {2}}, true},
 		"an overloaded machine":     {"machine overloaded", all, cut, 15, one, true},
 	} {
-		o := outcome{request: &request{key: &key{}}, symptom: c.s, ended: at(c.ended), homes: c.homes}
-		l := &faultLog{faults: []*fault{made(c.kind, c.hits...)}}
+		o := outcome{request: &request{key: &key{}}, symptom: c.s, ended: second(c.ended), routes: c.routes}
+		l := &faultLog{faults: []*fault{pastFault(c.kind, c.hits...)}}
 		if cause, known := l.cause(&o); known != c.known || known && (cause != c.kind || l.faults[0].caused != 1) {
 			t.Errorf("%s: %q, %t", name, cause, known)
 		}
 	}
-	late := outcome{request: &request{habit: pauses}, symptom: cut, ended: at(25), homes: one}
-	if _, known := (&faultLog{faults: []*fault{made("connector killed", 1)}}).cause(&late); !known {
-		t.Error("a client that pauses reads of a fault later")
+	late := outcome{request: &request{habit: pauses}, symptom: cut, ended: second(25), routes: one}
+	if _, known := (&faultLog{faults: []*fault{pastFault("connector killed", 1)}}).cause(&late); !known {
+		t.Error("a client that pauses does not notice a fault later")
 	}
-	nearer := &fault{kind: made("gateway restarted").kind, from: at(20)}
-	both := outcome{request: &request{}, symptom: refused, ended: at(21), homes: one}
-	if cause, _ := (&faultLog{faults: []*fault{
-		made("gateway reloaded"),
-		nearer,
-	}}).cause(&both); cause != "gateway restarted" {
+	nearer := &fault{kind: pastFault("gateway restarted").kind, from: second(20)}
+	both := outcome{request: &request{}, symptom: refused, ended: second(21), routes: one}
+	if cause, _ := (&faultLog{faults: []*fault{pastFault("gateway reloaded"),
+		nearer}}).cause(&both); cause != "gateway restarted" {
 		t.Errorf("of two faults the cause is %q", cause)
 	}
 }
 
-// TestCauseAtAnEdge: what an edge's own clients may notice excuses nothing at another edge.
+// Symptoms that only clients of the faulty edge may notice have no excuse at another edge.
 func TestCauseAtAnEdge(t *testing.T) {
 	hit, other := &edge{}, &edge{}
 	kinds := map[string]*faultKind{}
@@ -283,7 +265,7 @@ func TestCauseAtAnEdge(t *testing.T) {
 	}
 	for _, c := range []struct {
 		kind  string
-		at    *edge
+		edge  *edge
 		s     symptom
 		known bool
 	}{
@@ -297,10 +279,10 @@ func TestCauseAtAnEdge(t *testing.T) {
 		{"peer line dark", hit, offline, true},
 		{"peer line dark", other, offline, false},
 	} {
-		l := &faultLog{faults: []*fault{{kind: kinds[c.kind], edge: hit, from: at(10), until: at(20)}}}
-		o := outcome{request: &request{edge: c.at}, symptom: c.s, ended: at(15), homes: [][]int{{1}}}
+		l := &faultLog{faults: []*fault{{kind: kinds[c.kind], edge: hit, from: second(10), until: second(20)}}}
+		o := outcome{request: &request{edge: c.edge}, symptom: c.s, ended: second(15), routes: [][]int{{1}}}
 		if cause, known := l.cause(&o); known != c.known {
-			t.Errorf("%s at the edge %t: %s is %q, %t", c.kind, c.at == hit, c.s, cause, known)
+			t.Errorf("%s at the edge %t: %s is %q, %t", c.kind, c.edge == hit, c.s, cause, known)
 		}
 	}
 }
@@ -308,7 +290,7 @@ func TestCauseAtAnEdge(t *testing.T) {
 func TestGrowth(t *testing.T) {
 	for name, c := range map[string]struct {
 		over  time.Duration
-		of    func(float64) float64
+		value func(float64) float64
 		grows bool
 	}{
 		"level":     {15 * time.Minute, func(float64) float64 { return 200 }, false},
@@ -316,21 +298,17 @@ func TestGrowth(t *testing.T) {
 		"grows":     {15 * time.Minute, func(s float64) float64 { return 200 + 60*s }, true},
 		"a little":  {15 * time.Minute, func(s float64) float64 { return 200 + 20*s }, false},
 		"too short": {2 * time.Minute, func(s float64) float64 { return 200 + 60*s }, false},
-		"a moment": {
-			15 * time.Minute,
-			func(s float64) float64 { return 200 + map[bool]float64{true: 500}[s > 0.9 && s < 0.97] }, false,
-		},
-		"at the end": {
-			15 * time.Minute,
-			func(s float64) float64 { return 200 + map[bool]float64{true: 500}[s > 0.8] }, false,
-		},
+		"a moment": {15 * time.Minute,
+			func(s float64) float64 { return 200 + map[bool]float64{true: 500}[s > 0.9 && s < 0.97] }, false},
+		"at the end": {15 * time.Minute,
+			func(s float64) float64 { return 200 + map[bool]float64{true: 500}[s > 0.8] }, false},
 		"from small": {15 * time.Minute, func(s float64) float64 { return 20 + 15*s }, false},
 	} {
 		random, r := rand.New(rand.NewPCG(1, 2)), &report{complete: true, log: &faultLog{}, tally: newTally(nil)}
 		for i := range 60 {
 			share := float64(i) / 59
 			r.samples = append(r.samples,
-				sample{at: at(share * c.over.Seconds()), figures: [8]float64{c.of(share) + 20*random.Float64()}})
+				sample{taken: second(share * c.over.Seconds()), figures: [8]float64{c.value(share) + 20*random.Float64()}})
 		}
 		if err := r.failure(); (err != nil) != c.grows {
 			t.Errorf("%s: %v", name, err)
@@ -348,7 +326,7 @@ func TestLeaks(t *testing.T) {
 	}{
 		{[8]float64{500, 170, 40, 17, 0, 0, 0, 0}, 0, 0},
 		{[8]float64{0, 200, 0, 20, 0, 0, 50, 0}, 0, 3},
-		{[8]float64{0, 200, 0, 20, 0, 0, 50, 0}, 30, 1}, // explains goroutines and files
+		{[8]float64{0, 200, 0, 20, 0, 0, 50, 0}, 30, 1}, // explains the growth of goroutines and files
 	} {
 		r.after = sample{webSocket: c.webSocket}
 		for i, n := range c.more {
@@ -361,12 +339,14 @@ func TestLeaks(t *testing.T) {
 }
 
 func TestDeploymentHomes(t *testing.T) {
-	d := &deployment{homes: []home{{[]int{1}, at(0), at(10)}, {[]int{2}, at(9), at(20)}, {[]int{3}, at(19), time.Time{}}}}
+	d := &deployment{routes: []route{
+		{[]int{1}, second(0), second(10)}, {[]int{2}, second(9), second(20)}, {[]int{3}, second(19), time.Time{}},
+	}}
 	for _, c := range []struct {
 		from, until float64
 		want        int
 	}{{1, 2, 1}, {1, 9.5, 2}, {11, 12, 1}, {11, 30, 2}, {1, 30, 3}, {25, 30, 1}} {
-		if got := d.during(at(c.from), at(c.until)); len(got) != c.want {
+		if got := d.routesDuring(second(c.from), second(c.until)); len(got) != c.want {
 			t.Errorf("from %v to %v it led to %v", c.from, c.until, got)
 		}
 	}

@@ -13,25 +13,23 @@ import (
 	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
-// How many of each there are.
+// Numbers of processes and paths.
 const (
-	hosts     = 4 // processes that hold the connectors that are not processes
+	hosts     = 4 // processes that run many connectors each
 	upstreams = 4 // model servers
-	relays    = 5 // bad paths
+	relays    = 5 // UDP paths with faults
 )
 
 const (
-	// grace is how long the gateway gives what runs, when it ends or takes another
-	// configuration: longer than all answers but those of clients that do not read.
+	// grace is Caddy's grace period. It is longer than all answers except those to clients that stop reading.
 	grace = 30 * time.Second
-	// poll is the time between two looks at something that is awaited.
+	// poll is the interval of checks while waiting for a condition.
 	poll = 250 * time.Millisecond
-	// recoveryLimit is how long everything may take to be well again after a
-	// fault, on a busy machine.
+	// recoveryLimit is the maximum time for recovery from a fault on a busy machine.
 	recoveryLimit = 3 * time.Minute
 )
 
-// A system is everything that a run has started.
+// A system is everything that a run starts.
 type system struct {
 	o    options
 	rig  *rig.Rig
@@ -39,23 +37,23 @@ type system struct {
 	end  func(keepLogs bool) error
 
 	edges      []*edge
-	turn       atomic.Int64 // of edges to be managed
+	turn       atomic.Int64 // counter for gateway
 	etcd       *rig.Process // of a cluster
-	store      string       // of a cluster, as in the configuration
-	balancer   string       // of a cluster: its address
-	up         sync.RWMutex // locked while a gateway or etcd is being replaced
+	store      string       // of a cluster, in Caddyfile syntax
+	balancer   string       // of a cluster: address of its balancer
+	up         sync.RWMutex // locked while a gateway or etcd is down
 	reloading  sync.Mutex
 	generation int // of the gateways' configuration
 
 	servers    []*rig.Process // model servers
-	addresses  []string       // theirs
+	addresses  []string       // of the model servers
 	deaths     [upstreams]atomic.Int32
 	hosts      []*host
 	relays     []*relay
 	connectors []*connector
 
 	deployments []*deployment   // all
-	groups      [][]*deployment // by the share of requests that they get
+	groups      [][]*deployment // each group gets the same share of requests
 	moving      []*deployment
 	keys        keyring
 	clients     *clients
@@ -64,11 +62,11 @@ type system struct {
 	tally       *tally
 
 	seenMu sync.Mutex
-	seen   map[int64]sighting // requests that have reached a model
+	seen   map[int64]sighting // requests that have reached a model server
 }
 
-// newSystem makes a system without processes. The context that it returns ends
-// with the cause when one of its processes ends unasked.
+// newSystem creates a system without processes. The context that it returns ends, with the cause, if a process
+// ends unexpectedly.
 func newSystem(ctx context.Context, o options) (_ context.Context, s *system, err error) {
 	s = &system{o: o, clients: newClients(), log: &faultLog{}, seen: map[int64]sighting{}}
 	s.tally = newTally(s.log)
@@ -114,9 +112,8 @@ func (s *system) startUpstreams(context.Context) error {
 	return nil
 }
 
-// persist calls what changes something at the gateway, and again if it gets no
-// answer: a reload replaces Caddy's admin endpoint, which loses connections that
-// are just being made. All such changes may be made twice.
+// persist calls change, which changes data at the gateway, and repeats it if there is no answer. A reload
+// replaces Caddy's admin endpoint, which drops new connections. All of these changes may be repeated.
 func persist(ctx context.Context, change func() error) error {
 	err := change()
 	var answered *rig.StatusError

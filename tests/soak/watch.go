@@ -19,57 +19,54 @@ import (
 	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
-// A bound is how much a figure may differ: by the floor, whatever its size, or by
-// the share of itself.
+// A bound is the maximum difference of a figure: the floor, or a share of its value if that is more.
 type bound struct{ floor, share float64 }
 
-func (b bound) of(v float64) float64 { return max(b.floor, b.share*v) }
+func (b bound) limit(v float64) float64 { return max(b.floor, b.share*v) }
 
-// A figure must not grow.
+// A figure is a measured quantity that must not grow.
 type figure struct {
 	name   string
-	steady bound // from one quarter of the steady part to another
-	atRest bound // from rest after the first requests to rest after the last
-	// perWebSocket is what a tunnel by WebSocket has more than one by QUIC: a
-	// connector that has lost UDP uses it for a while.
+	steady bound // between quarters of the steady part
+	atRest bound // between rest after the first requests and rest after the last one
+	// perWebSocket is the amount that a tunnel over WebSocket needs in addition to one over QUIC. A connector
+	// that has lost UDP uses the WebSocket for a while.
 	perWebSocket float64
 }
 
 var never = bound{floor: math.Inf(1)}
 
-// figures are those of all gateways, and then of the connectors in hosts. What a
-// process has of memory depends on when it collects its garbage; what it needs of
-// that is compared at rest. Before, it has what is made once. After, there is also
-// what it keeps by design: 2 MiB of changes of its file, responses for half an hour,
-// the last requests, metrics of errors. That was 11 MB of three gateways after twelve
-// minutes, and 4 MB of one after five with 500 connectors.
+// figures are measured for the gateways together, and for the hosts together. RSS depends on the time of the
+// last garbage collection, so live heaps are compared at rest. The heap at the end has in addition what a
+// gateway keeps by design: 2 MiB of changes of its file, responses for half an hour, the last requests, and
+// metrics of errors. That was 11 MB for three gateways after twelve minutes, and 4 MB for one gateway after
+// five minutes with 500 connectors.
 var figures = func() (all []figure) {
-	for _, of := range []string{"gateway, ", "connectors in hosts, "} {
+	for _, prefix := range []string{"gateway, ", "connectors in hosts, "} {
 		all = append(all,
-			figure{of + "RSS in MB", bound{20, 0.15}, never, 0},
-			figure{of + "goroutines", bound{100, 0.08}, bound{100, 0.05}, 8},
-			figure{of + "open files", bound{40, 0.08}, bound{40, 0.05}, 2},
-			figure{of + "live heap at rest in MB", never, bound{16, 0.1}, 0})
+			figure{prefix + "RSS in MB", bound{20, 0.15}, never, 0},
+			figure{prefix + "goroutines", bound{100, 0.08}, bound{100, 0.05}, 8},
+			figure{prefix + "open files", bound{40, 0.08}, bound{40, 0.05}, 2},
+			figure{prefix + "live heap at rest in MB", never, bound{16, 0.1}, 0})
 	}
 	return all
 }()
 
-// A sample is what everything occupied at a time.
+// A sample has all figures at one time.
 type sample struct {
-	at        time.Time
+	taken     time.Time
 	figures   [8]float64 // in the order of figures
 	online    int
-	webSocket int // of those online
+	webSocket int // number of online connectors that use the WebSocket
 }
 
-// sampleLimit is how long a process may take to count its goroutines: one that is
-// stopped does not answer.
+// sampleLimit is the maximum time to count the goroutines of a process. A stopped process does not answer.
 const sampleLimit = 3 * time.Second
 
-// sample takes one; at rest it collects garbage before. While the gateway is being
-// replaced there is an error.
+// sample takes a sample, at rest after a garbage collection. It returns an error while the gateway is being
+// replaced.
 func (s *system) sample(ctx context.Context, atRest bool) (m sample, err error) {
-	m.at = time.Now()
+	m.taken = time.Now()
 	list, err := s.edges[0].Connectors(ctx)
 	if err != nil {
 		return m, err
@@ -95,7 +92,7 @@ func (s *system) sample(ctx context.Context, atRest bool) (m sample, err error) 
 	return m, nil
 }
 
-// add adds what a process occupies to the figures from the i-th on.
+// add adds the values of a process to the figures from index i on.
 func (m *sample) add(ctx context.Context, i int, h *host, atRest bool) error {
 	if atRest {
 		heap, err := h.admin.Heap(ctx, true)
@@ -121,11 +118,11 @@ func (m *sample) add(ctx context.Context, i int, h *host, atRest bool) error {
 	return err
 }
 
-// String is the sample in one line.
+// String returns the sample in one line.
 func (m sample) String() string {
 	var b strings.Builder
 	for i, f := range figures {
-		if m.figures[i] > 0 { // heaps at rest only
+		if m.figures[i] > 0 { // heaps are measured at rest only
 			fmt.Fprintf(&b, "%s %.0f · ", f.name, m.figures[i])
 		}
 	}
@@ -133,11 +130,11 @@ func (m sample) String() string {
 	return b.String()
 }
 
-// watch takes samples and prints what happens, until ctx ends.
+// watch takes samples and prints the progress until ctx ends.
 func (s *system) watch(ctx context.Context, r *report) {
 	printed, every := time.Now(), min(15*time.Second, max(time.Second, s.o.Length/60))
 	for command.Pause(ctx, every) == nil {
-		s.visitAll(ctx)
+		s.readReports(ctx)
 		m, err := s.sample(ctx, false)
 		if err == nil {
 			r.samples = append(r.samples, m)
@@ -155,10 +152,9 @@ func (s *system) watch(ctx context.Context, r *report) {
 	}
 }
 
-// atRest takes a sample of processes that have nothing to do. A profile of each
-// gateway's heap stays with the logs.
+// atRest takes a sample of idle processes. It keeps a heap profile of each gateway with the logs.
 func (s *system) atRest(ctx context.Context, name string) (m sample, err error) {
-	// What ends a moment after the last request: idle connections, timers.
+	// Idle connections and timers end a moment after the last request.
 	if err := command.Pause(ctx, min(10*time.Second, s.o.Length/12)); err != nil {
 		return m, err
 	}
@@ -175,17 +171,16 @@ func (s *system) atRest(ctx context.Context, name string) (m sample, err error) 
 	return m, errors.Join(err, ctx.Err())
 }
 
-// A sighting is where a request was seen.
+// A sighting is the model server that a request has reached.
 type sighting struct {
 	server int
-	deaths int32 // of that model server by then
+	deaths int32 // deaths of that model server so far
 }
 
-// visit asks a model server what it has seen, and returns how many requests it
-// is answering. A request that reached a model twice is a finding, whichever
-// answered it: what may have reached one must not be sent again, unless that
-// one has been killed since.
-func (s *system) visit(ctx context.Context, server int) (running int, err error) {
+// readReport reads the requests that a model server has received, and returns the number of running ones. A request
+// that has reached model servers twice is a finding, unless the first one has been killed since: the gateway
+// may not send a request again if it may have reached a model.
+func (s *system) readReport(ctx context.Context, server int) (running int, err error) {
 	body, err := rig.Admin(s.addresses[server]).Call(ctx, http.MethodGet, play.ReportPath, nil)
 	if err != nil {
 		return 0, err
@@ -205,39 +200,39 @@ func (s *system) visit(ctx context.Context, server int) (running int, err error)
 	return r.Running, nil
 }
 
-// visitAll visits all model servers; one that is down answers nothing.
-func (s *system) visitAll(ctx context.Context) (running int) {
+// readReports reads the reports of all model servers. A server that is down counts as idle.
+func (s *system) readReports(ctx context.Context) (running int) {
 	for i := range s.servers {
-		n, _ := s.visit(ctx, i)
+		n, _ := s.readReport(ctx, i)
 		running += n
 	}
 	return running
 }
 
-// restLimit is how long everything may take to come to rest when no more
-// requests are sent: what a silent peer holds is let go after a minute.
+// restLimit is the maximum time until everything is idle after the last request. The resources of a silent
+// peer are released after a minute.
 const restLimit = 2 * time.Minute
 
-// rest waits until nothing runs anywhere and all connectors are online. That
-// it does not come to that is a finding.
+// rest waits until no request is running and all connectors are online. If that does not happen, it is a
+// finding.
 func (s *system) rest(ctx context.Context, _ *report) error {
 	err := rig.Poll(ctx, restLimit, poll, "rest", func(ctx context.Context) error {
-		atModels := s.visitAll(ctx)
+		atModels := s.readReports(ctx)
 		inGateway, err := s.inflight(ctx)
 		if err == nil && atModels+inGateway > 0 {
-			err = fmt.Errorf("models answer %d requests, the gateway has %d, and no client waits", atModels, inGateway)
+			err = fmt.Errorf("model servers have %d requests and the gateway %d, but no client is waiting", atModels, inGateway)
 		}
 		return errors.Join(err, s.recovered(ctx, nil))
 	})
 	if err != nil && ctx.Err() == nil {
-		s.tally.find("not at rest after the last request: %v", err)
+		s.tally.find("not idle after the last request: %v", err)
 	}
 	return context.Cause(ctx)
 }
 
 var inflightPattern = regexp.MustCompile(`(?m)^postern_inflight_requests\{[^}]*\} (\d+)`)
 
-// inflight sums the running requests that the gateways report.
+// inflight returns the number of running requests that the gateways report.
 func (s *system) inflight(ctx context.Context) (sum int, err error) {
 	for _, e := range s.edges {
 		page, err := e.Admin.Metrics(ctx)
