@@ -23,22 +23,21 @@ import (
 )
 
 const (
-	// bound is the most memory that a gateway may have at any time of an attack by
-	// so many.
+	// bound is the maximum memory of a gateway during an attack.
 	bound = 640 << 20
-	// lasts is how long one goes on: longer than the 5 s that a connection may go
-	// without a hello.
-	lasts = 8 * time.Second
-	// patience is for what happens at once on a machine that has nothing else to do.
+	// duration is the length of an attack. It is longer than the 5 s that a connection may take to send its
+	// hello.
+	duration = 8 * time.Second
+	// patience is the limit for actions that are immediate on an idle machine.
 	patience = harness.Patience
 )
 
-// program is the attackers'.
+// program is the path of the attackers' program.
 var program string
 
 func TestMain(m *testing.M) {
 	if flag.Parse(); testing.Short() {
-		fmt.Println("-short: no attacks; caddymodule/tunnel has what each of them meets")
+		fmt.Println("-short: no attacks; tests of caddymodule/tunnel cover the limits")
 		return
 	}
 	dir, err := os.MkdirTemp("", "postern-attack-")
@@ -55,7 +54,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestUnknown: connections whose hello does not come, or is none.
+// Connections send no hello, or an invalid one.
 func TestUnknown(t *testing.T) {
 	for _, attack := range []string{
 		"quic/hellos", "websocket/hellos", "quic/handshakes", "quic/streams", "websocket/handshakes", "websocket/packets",
@@ -66,17 +65,17 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestFloods: clients of the API that flood the gateway with frames of HTTP/2.
+// Clients of the API flood the gateway with HTTP/2 frames.
 func TestFloods(t *testing.T) {
 	newTarget(t, harness.Options{HTTPS: true}).endure(t, "floods")
 }
 
-// TestSlowClients: requests that do not come to their end.
+// Clients send requests that never end.
 func TestSlowClients(t *testing.T) {
 	newTarget(t, harness.Options{}).endure(t, "slow")
 }
 
-// TestEndlessAnswers: upstreams that do not end what they say.
+// Upstreams send answers that never end.
 func TestEndlessAnswers(t *testing.T) {
 	const (
 		head   = "HTTP/1.1 200 OK\r\n"
@@ -85,20 +84,18 @@ func TestEndlessAnswers(t *testing.T) {
 	)
 	text := strings.Repeat("x", 2<<10)
 	g := newTarget(t, harness.Options{Site: "connect_wait 1s"})
-	for model, says := range map[string][2]string{
+	for model, parts := range map[string][2]string{
 		"json":          {head + object + `{"choices":[{"message":{"content":"`, text},
 		"event":         {head + stream + "data: ", text},
 		"header":        {head, "A: " + text + "\r\n"},
 		"informational": {"", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"},
 		"error":         {"HTTP/1.1 500 Oh\r\n" + object + `{"error":{"message":"`, text},
-		"call": {
-			head + stream,
+		"call": {head + stream,
 			`data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","type":"function",` +
-				`"function":{"name":"f","arguments":"` + text + `"}}]}}]}` + "\n\n",
-		},
+				`"function":{"name":"f","arguments":"` + text + `"}}]}}]}` + "\n\n"},
 	} {
 		g.models = append(g.models, model)
-		g.endless(model, says[0], says[1])
+		g.endless(model, parts[0], parts[1])
 		g.Deploy(t, model, link.TransportQUIC, "", model)
 	}
 	g.endure(t, "endless")
@@ -111,13 +108,13 @@ type target struct {
 	client   *harness.Client
 	newcomer *harness.Connector
 	key      string
-	tokens   []string // of connectors that the attackers have
-	models   []string // whose upstreams do not end what they say
+	tokens   []string // tunnel tokens that the attackers know
+	models   []string // models whose upstreams send endless answers
 }
 
 func newTarget(t *testing.T, o harness.Options) *target {
 	t.Helper()
-	o.Site = cmp.Or(o.Site, "connect_wait 1m") // attackers may keep a machine so busy that a tunnel is lost
+	o.Site = cmp.Or(o.Site, "connect_wait 1m") // a busy machine may lose tunnels
 	g := &target{Gateway: harness.Start(t, o), up: upstream.Start(t)}
 	_, key := g.Key(t, "all", "*")
 	g.key, g.client = key, g.Gateway.Client(t, key)
@@ -133,9 +130,8 @@ func newTarget(t *testing.T, o harness.Options) *target {
 	return g
 }
 
-// endless makes the upstream of a model begin with start, and go on with again
-// until nobody takes it any more.
-func (g *target) endless(model, start, again string) {
+// endless makes the upstream of a model send start, and then repeat until the gateway closes the connection.
+func (g *target) endless(model, start, repeat string) {
 	g.up.Handle(model, func(x *upstream.Exchange) {
 		x.Write(start)
 		for !x.Left() {
@@ -144,12 +140,12 @@ func (g *target) endless(model, start, again string) {
 				return
 			case <-time.After(time.Millisecond):
 			}
-			x.Write(again)
+			x.Write(repeat)
 		}
 	})
 }
 
-// rss is the memory that a process has.
+// rss returns the resident memory of a process in bytes.
 func rss(t *testing.T, p *harness.Process) int {
 	t.Helper()
 	kib, err := p.Kilobytes("status", "VmRSS:")
@@ -159,8 +155,7 @@ func rss(t *testing.T, p *harness.Process) int {
 	return kib << 10
 }
 
-// attack starts an attack. The attackers leave the processor to others where they
-// can: these tests are about memory.
+// attack starts an attack. The attackers have a low priority, because these tests are about memory.
 func (g *target) attack(t *testing.T, name string) (stop func() string) {
 	t.Helper()
 	command := exec.Command("nice", "-n", "10", program)
@@ -169,36 +164,33 @@ func (g *target) attack(t *testing.T, name string) (stop func() string) {
 		t.Fatal(err)
 	}
 	p := g.StartProcess(t, "attacker", command)
-	order := map[string]any{
-		"Attack": name, "UDP": g.UDP, "URL": g.URL, "Key": g.key, "Tokens": g.tokens,
-		"Models": g.models,
-	}
+	order := map[string]any{"Attack": name, "UDP": g.UDP, "URL": g.URL, "Key": g.key, "Tokens": g.tokens,
+		"Models": g.models}
 	if err := json.NewEncoder(in).Encode(order); err != nil {
 		t.Fatal(err)
 	}
 	return func() string {
 		_ = in.Close()
 		if code := p.WaitExit(t, patience); code != 0 {
-			t.Errorf("the attackers ended with code %d", code)
+			t.Errorf("the attackers exited with code %d", code)
 		}
 		return strings.TrimSpace(p.Log())
 	}
 }
 
-// A siege is an attack, and how honest clients fared.
+// A siege is the result of an attack.
 type siege struct {
 	story   string
-	highest int // bytes of memory that the gateway had
+	highest int // maximum memory of the gateway in bytes
 
 	mu     sync.Mutex
-	served map[string][]time.Duration // by model
+	served map[string][]time.Duration // times of honest requests by model
 }
 
-// siege attacks the gateway for a time, or longer until honest clients, who ask one
-// after the other, were served. Halfway it calls another function.
-func (g *target) siege(t *testing.T, attack string, lasts time.Duration, ask func(model string) error,
-	halfway func(),
-) *siege {
+// siege attacks the gateway for the given time, or longer until each of the honest clients has had some
+// answers. These send one request after the other. siege calls halfway in the middle of the attack.
+func (g *target) siege(t *testing.T, attack string, length time.Duration, ask func(model string) error,
+	halfway func()) *siege {
 	t.Helper()
 	s := &siege{highest: rss(t, g.Process), served: map[string][]time.Duration{}}
 	models := []string{link.TransportQUIC, link.TransportWebSocket}
@@ -225,9 +217,9 @@ func (g *target) siege(t *testing.T, attack string, lasts time.Duration, ask fun
 		return min(len(s.served[models[0]]), len(s.served[models[1]])) >= 10
 	}
 	stop, start := g.attack(t, attack), time.Now()
-	timer := time.NewTimer(lasts / 2)
+	timer := time.NewTimer(length / 2)
 	defer timer.Stop()
-	for g.Process.Running() && !t.Failed() && (time.Since(start) < lasts || !enough() && time.Since(start) < patience) {
+	for g.Process.Running() && !t.Failed() && (time.Since(start) < length || !enough() && time.Since(start) < patience) {
 		s.highest = max(s.highest, rss(t, g.Process))
 		select {
 		case <-timer.C:
@@ -248,38 +240,37 @@ func (g *target) siege(t *testing.T, attack string, lasts time.Duration, ask fun
 	return s
 }
 
-// endure attacks the gateway for a while, during which a new connector comes in.
+// endure attacks the gateway. During the attack, a new connector connects.
 func (g *target) endure(t *testing.T, attack string) {
 	t.Helper()
 	before := rss(t, g.Process)
-	// A machine that the attackers keep busy may lose a tunnel: a request is sent up to
-	// two times again, as the SDKs do.
-	var again atomic.Int64
-	s := g.siege(t, attack, lasts, func(model string) (err error) {
+	// If the machine is busy, a tunnel may be lost. So a request is retried twice, as by the SDKs.
+	var retries atomic.Int64
+	s := g.siege(t, attack, duration, func(model string) (err error) {
 		for range 3 {
-			if err = g.right(t, model); err == nil {
+			if err = g.checkAnswer(t, model); err == nil {
 				return nil
 			}
-			again.Add(1)
+			retries.Add(1)
 			time.Sleep(time.Second)
 		}
 		return err
-	}, func() { g.welcome(t.Context(), t) })
-	t.Logf("%s: from %d to at most %d MiB; honest requests: %d over QUIC, %d over WebSocket, %d sent again", s.story,
+	}, func() { g.connectNew(t.Context(), t) })
+	t.Logf("%s: from %d to at most %d MiB; honest requests: %d over QUIC, %d over WebSocket, %d retries", s.story,
 		before>>20, s.highest>>20,
-		len(s.served[link.TransportQUIC]), len(s.served[link.TransportWebSocket]), again.Load())
+		len(s.served[link.TransportQUIC]), len(s.served[link.TransportWebSocket]), retries.Load())
 	if s.highest > bound {
 		t.Errorf("the gateway had %d MiB, more than %d", s.highest>>20, bound>>20)
 	}
 }
 
-// welcome waits for an honest connector that comes during an attack.
-func (g *target) welcome(ctx context.Context, t *testing.T) {
+// connectNew starts a connector during an attack and waits until it is online.
+func (g *target) connectNew(ctx context.Context, t *testing.T) {
 	g.newcomer.Launch(t)
 	start := time.Now()
 	if err := g.newcomer.Await(ctx, "online", patience); err != nil {
-		t.Errorf("a new connector did not come in: %v", err)
+		t.Errorf("a new connector did not connect: %v", err)
 		return
 	}
-	t.Logf("a new connector came in after %v", time.Since(start).Round(time.Millisecond))
+	t.Logf("a new connector connected after %v", time.Since(start).Round(time.Millisecond))
 }

@@ -1,7 +1,6 @@
-// Package attack tests what a gateway takes of hostile peers: connectors that are
-// none, connectors that mean ill, and clients. The gateway is a process of its own,
-// as it is shipped. While an attack lasts its memory stays below a bound, clients
-// of honest connectors are served over both transports, and new connectors come in.
+// Package attack tests the gateway against hostile peers: unauthenticated connections, malicious connectors and
+// malicious clients. The gateway is a process, as in production. During each attack, its memory stays below a
+// bound, clients of honest connectors are served over both transports, and new connectors can connect.
 //
-// The attackers have other addresses than the honest, loopback's as well.
+// The attackers' addresses differ from those of honest peers. All of them are on loopback.
 package attack

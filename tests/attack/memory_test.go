@@ -21,13 +21,12 @@ import (
 	"github.com/postern-dev/postern/tests/harness"
 )
 
-// machine is the memory of the machine that the gateway believes to be on.
+// machine is the memory in bytes of the machine that the cgroup simulates.
 const machine = 512 << 20
 
-// TestSmallMachine: a gateway in a cgroup of 512 MB, without GOMEMLIMIT, is not
-// killed by one key whose requests cost it much more than they cost to send, and
-// goes on serving another key: every request is answered right, 99 of 100 within a
-// second. An attack lasts 4 s, or POSTERN_ATTACK_MINUTES.
+// A gateway in a cgroup of 512 MB, without GOMEMLIMIT, is attacked by one key whose requests cost the gateway
+// much more than the client. It is not killed, and serves another key: every request is answered correctly,
+// and half of them within the limit. Each attack length 4 s, or POSTERN_ATTACK_MINUTES.
 func TestSmallMachine(t *testing.T) {
 	cgroup := newCgroup(t)
 	t.Setenv("GOMEMLIMIT", "")
@@ -43,7 +42,7 @@ func TestSmallMachine(t *testing.T) {
 	for _, model := range []string{"event", "heads"} {
 		g.Deploy(t, model, link.TransportQUIC, "", model)
 	}
-	g.client = g.Gateway.Client(t, g.key) // keeps its key; the attackers have another
+	g.client = g.Gateway.Client(t, g.key) // honest, with the first key
 	_, g.key = g.Key(t, "attackers", "*")
 
 	attacks := []string{
@@ -54,20 +53,20 @@ func TestSmallMachine(t *testing.T) {
 	if minutes, err := strconv.ParseFloat(os.Getenv("POSTERN_ATTACK_MINUTES"), 64); err == nil {
 		each = time.Duration(minutes * float64(time.Minute))
 	}
-	limit := g.pace(t)
+	limit := g.latencyLimit(t)
 	for _, attack := range attacks {
 		t.Run(attack, func(t *testing.T) { g.withstand(t, "costly/"+attack, each, limit) })
 	}
 }
 
-// pace returns how long 99 of 100 requests may take: a second, or longer on a machine
-// that has much else to do, as requests without an attack show.
-func (g *target) pace(t *testing.T) time.Duration {
+// latencyLimit returns the limit for the median of honest requests: a second, or more if requests without an
+// attack are slow on this machine.
+func (g *target) latencyLimit(t *testing.T) time.Duration {
 	t.Helper()
 	var took []time.Duration
 	for range 100 {
 		start := time.Now()
-		if err := g.right(t, link.TransportWebSocket); err != nil {
+		if err := g.checkAnswer(t, link.TransportWebSocket); err != nil {
 			t.Fatal(err)
 		}
 		took = append(took, time.Since(start))
@@ -76,8 +75,8 @@ func (g *target) pace(t *testing.T) time.Duration {
 	return max(time.Second, 200*took[len(took)/2])
 }
 
-// bulk adds a model server with a connector of its own, and the models bulk, which
-// takes its time, and large, whose answers are.
+// bulk adds a model server with its own connector. Its model bulk answers slowly, and its model large sends
+// large answers.
 func (g *target) bulk(t *testing.T) {
 	t.Helper()
 	large := `{"id":"x","object":"chat.completion","created":1,"model":"large","choices":[{"index":0,` +
@@ -85,12 +84,12 @@ func (g *target) bulk(t *testing.T) {
 		strings.Repeat("x", 20<<20) + `"},"finish_reason":"stop"}]}`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := make([]byte, 200)
-		n, _ := io.ReadFull(r.Body, start) // an end before that is fine
+		n, _ := io.ReadFull(r.Body, start) // the body may be shorter
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
 		if strings.Contains(string(start[:n]), `"large"`) {
 			w.Header().Set("Content-Length", strconv.Itoa(len(large)))
-			_, _ = io.WriteString(w, large) // the gateway may have gone
+			_, _ = io.WriteString(w, large) // the gateway may have disconnected
 			return
 		}
 		select {
@@ -106,11 +105,10 @@ func (g *target) bulk(t *testing.T) {
 	g.Deploy(t, "large", c.ID, "", "large")
 }
 
-// withstand attacks the gateway for a time, in which all honest requests must be
-// answered, and half of them within the limit: the slowest ones depend on what else the
-// machine does.
-func (g *target) withstand(t *testing.T, attack string, lasts, limit time.Duration) {
-	s := g.siege(t, attack, lasts, func(model string) error { return g.right(t, model) }, func() {})
+// withstand attacks the gateway for a time. All honest requests must be answered, and half of them within the
+// limit. The slowest ones depend on the load of the machine.
+func (g *target) withstand(t *testing.T, attack string, length, limit time.Duration) {
+	s := g.siege(t, attack, length, func(model string) error { return g.checkAnswer(t, model) }, func() {})
 	took := slices.Sorted(slices.Values(slices.Concat(s.served[link.TransportQUIC], s.served[link.TransportWebSocket])))
 	p50, p99 := took[len(took)/2], took[(len(took)-1)*99/100]
 	t.Logf("%s: at most %d MiB; %d honest requests, p50 %v, p99 %v", s.story, s.highest>>20, len(took),
@@ -120,10 +118,10 @@ func (g *target) withstand(t *testing.T, attack string, lasts, limit time.Durati
 	}
 }
 
-// right sends an honest request, whose answer must tell its length.
-func (g *target) right(t *testing.T, model string) error {
+// checkAnswer sends an honest request. The answer must contain the length of the request.
+func (g *target) checkAnswer(t *testing.T, model string) error {
 	body := harness.Chat(model, "")
-	// of the upstream's body, with its own name of the model
+	// The upstream gets the body with its own name of the model.
 	want := fmt.Sprintf(`"content":"%d bytes"`, len("up-")+len(body))
 	a, err := g.client.Send(g.client.Request(context.Background(), t, http.MethodPost, "/v1/chat/completions", body))
 	switch {
@@ -137,31 +135,30 @@ func (g *target) right(t *testing.T, model string) error {
 	return nil
 }
 
-// newCgroup returns the folder of a cgroup with the memory of a small machine, of
-// version 1 or 2.
+// newCgroup creates a cgroup, of version 1 or 2, with the memory of a small machine, and returns its folder.
 func newCgroup(t *testing.T) string {
 	t.Helper()
 	if os.Getenv("POSTERN_SKIP_NETWORK") == "1" {
-		t.Skip("POSTERN_SKIP_NETWORK=1: no tests that need root")
+		t.Skip("POSTERN_SKIP_NETWORK=1: tests that need root are skipped")
 	}
 	limit, root := "memory.limit_in_bytes", "/sys/fs/cgroup/memory"
 	if _, err := os.Stat(root); errors.Is(err, os.ErrNotExist) {
 		limit, root = "memory.max", "/sys/fs/cgroup"
 		if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+memory"), 0o644); err != nil {
-			t.Fatalf("%v; run as root, or set POSTERN_SKIP_NETWORK=1 to leave out the tests that need it", err)
+			t.Fatalf("%v; run as root, or set POSTERN_SKIP_NETWORK=1 to skip these tests", err)
 		}
 	}
 	dir, err := os.MkdirTemp(root, "postern-")
 	if err == nil {
 		t.Cleanup(func() {
-			if err := os.Remove(dir); err != nil { // the processes have ended before
+			if err := os.Remove(dir); err != nil { // its processes have ended
 				t.Error(err)
 			}
 		})
 		err = os.WriteFile(filepath.Join(dir, limit), []byte(strconv.Itoa(machine)), 0o644)
 	}
 	if err != nil {
-		t.Fatalf("%v; run as root, or set POSTERN_SKIP_NETWORK=1 to leave out the tests that need it", err)
+		t.Fatalf("%v; run as root, or set POSTERN_SKIP_NETWORK=1 to skip these tests", err)
 	}
 	return dir
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// slowClients send requests that do not come to their end, among them upgrades of
-// the tunnel.
+// slowClients sends requests that never end, including upgrades to the tunnel.
 func slowClients(ctx context.Context, g *target) string {
 	starts := []string{
 		"", "GET " + link.WebSocketPath + " HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nA: ",
@@ -42,8 +41,7 @@ func slowClients(ctx context.Context, g *target) string {
 	return fmt.Sprintf("%d connections, %d of them refused", runs, failed)
 }
 
-// endlessAnswers asks for models whose upstreams do not end what they say, in all
-// dialects, streamed and not.
+// endlessAnswers sends requests for models with endless answers, in all dialects, streamed and whole.
 func endlessAnswers(ctx context.Context, g *target) string {
 	dialects := []string{"/v1/chat/completions", "/v1/responses", "/v1/messages"}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
@@ -66,7 +64,7 @@ func endlessAnswers(ctx context.Context, g *target) string {
 		r.Header.Set("Content-Type", "application/json")
 		answer, err := client.Do(r)
 		if err != nil {
-			return nil // its time is up
+			return nil // timeout
 		}
 		defer answer.Body.Close()
 		_, _ = io.Copy(io.Discard, answer.Body)

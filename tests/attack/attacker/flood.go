@@ -19,21 +19,21 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// pace is the pause of a flood after so many frames: enough to see what grows, on
-// a machine that has other things to do, too.
+// A flood pauses after a number of frames. It is fast enough to show growth, and leaves some of the processor
+// to others.
 const (
 	framesAtOnce = 200
 	pace         = 2 * time.Millisecond
 )
 
-// control is the stream that a peer opens first.
+// control is the id of the stream that a peer opens first.
 const control = 1
 
-// A peer is a client that speaks HTTP/2 by hand.
+// A peer is a client that sends HTTP/2 frames itself.
 type peer struct {
 	conn   *tls.Conn
 	framer *http2.Framer
-	err    error // the first of writing
+	err    error // first error of a write
 }
 
 func (p *peer) note(err error) {
@@ -42,17 +42,17 @@ func (p *peer) note(err error) {
 	}
 }
 
-// headers encodes fields, which are pairs.
+// headers encodes a list of names and values.
 func headers(fields ...string) []byte {
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
 	for i := 0; i < len(fields); i += 2 {
-		_ = e.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // to memory
+		_ = e.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // memory does not fail
 	}
 	return block.Bytes()
 }
 
-// A flood is frames that a peer sends without end; n counts them.
+// A flood is an endless series of frames. send sends the frames with number n.
 type flood struct {
 	name string
 	send func(p *peer, n uint32)
@@ -95,7 +95,7 @@ func floods() []flood {
 				BlockFragment: headers(":status", "103", "link", "x"), EndHeaders: true,
 			}))
 		}},
-		{"data of nothing", func(p *peer, _ uint32) { p.note(p.framer.WriteData(control, false, nil)) }},
+		{"empty data", func(p *peer, _ uint32) { p.note(p.framer.WriteData(control, false, nil)) }},
 		{"padding", func(p *peer, _ uint32) { p.note(p.framer.WriteDataPadded(control, false, nil, make([]byte, 255))) }},
 		{"window updates", func(p *peer, n uint32) { p.note(p.framer.WriteWindowUpdate(n%2, 1)) }},
 		{"promises", func(p *peer, n uint32) {
@@ -120,8 +120,7 @@ func (p *peer) open(id uint32, end bool) {
 	}))
 }
 
-// flood sends until the gateway has enough of it. Every second peer does not even
-// read.
+// flood sends frames until the gateway closes the connection. A deaf peer does not read.
 func (p *peer) flood(ctx context.Context, f flood, deaf bool) (frames uint32) {
 	if !deaf {
 		go func() { _, _ = io.Copy(io.Discard, p.conn) }()
@@ -135,7 +134,7 @@ func (p *peer) flood(ctx context.Context, f flood, deaf bool) (frames uint32) {
 	return frames
 }
 
-// tally is how many frames were taken, by flood.
+// tally counts the frames or requests that were sent, by kind.
 type tally struct {
 	sync.Mutex
 	frames map[string]int
@@ -150,7 +149,7 @@ func (c *tally) add(name string, frames uint32) {
 	c.frames[name] += int(frames)
 }
 
-// flooding has two peers for each flood, which come again when they are cut.
+// flooding runs two peers for each flood. They reconnect when they are disconnected.
 func flooding(ctx context.Context, g *target) string {
 	var count tally
 	all := floods()
@@ -163,13 +162,13 @@ func flooding(ctx context.Context, g *target) string {
 		defer context.AfterFunc(ctx, func() { _ = p.conn.NetConn().Close() })()
 		f := all[i%len(all)]
 		count.add(f.name, p.flood(ctx, f, i >= len(all)))
-		time.Sleep(50 * time.Millisecond) // of which others would see nothing
+		time.Sleep(50 * time.Millisecond) // gives others some time to connect
 		return nil
 	})
 	return fmt.Sprint(count.frames)
 }
 
-// joinAPI comes as a client of the API, without a key.
+// joinAPI connects as a client of the API, without a key.
 func joinAPI(ctx context.Context, g *target, i int) (*peer, error) {
 	dialer := tls.Dialer{
 		NetDialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: address(i)}},

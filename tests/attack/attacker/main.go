@@ -1,11 +1,10 @@
 //go:build linux
 
-// Command attacker attacks a gateway on loopback, for the tests in the folder
-// above. It is a program of its own, for these run under the race detector, with
-// which it would do little harm.
+// Command attacker attacks a gateway on loopback, for the tests in the folder above. It is a separate program,
+// because these run under the race detector, which would make the attack too slow.
 //
-// It reads an [order] from its standard input, goes on until that is closed, and
-// then says what it did. Its addresses are others than 127.0.0.1.
+// It reads an [order] from its standard input, attacks until that is closed, and prints a summary. It does not
+// use the address 127.0.0.1.
 package main
 
 import (
@@ -22,30 +21,30 @@ import (
 )
 
 const (
-	// attackers is how many work at a time; they have some addresses.
+	// Number of parallel attackers, and of their addresses.
 	attackers, addresses = 400, 4
-	// rampUp is the time in which they begin: it is about memory, and not about
-	// the processor, which they share with the gateway here.
+	// rampUp is the time in which the attackers start. It is long, because the tests are about memory and the
+	// gateway uses the same processors.
 	rampUp = 2 * time.Second
 )
 
-// An order is what to do.
+// An order describes an attack.
 type order struct {
 	Attack string
-	UDP    string   // where connectors dial
-	URL    string   // of the site
-	Key    string   // of the API
-	Tokens []string // of connectors
-	Models []string // whose upstreams do not end what they say
+	UDP    string   // address for connectors
+	URL    string   // URL of the site
+	Key    string   // key for the API
+	Tokens []string // tunnel tokens
+	Models []string // models with endless answers
 }
 
-// A target is the gateway to attack.
+// A target is the gateway under attack.
 type target struct {
 	order
 	tokens []link.Token
 }
 
-// An attack goes on until ctx ends, and returns what was done.
+// An attack runs until ctx ends, and returns a summary.
 type attack func(ctx context.Context, g *target) string
 
 func attacks() map[string]attack {
@@ -93,7 +92,7 @@ func run(in io.Reader, out io.Writer) error {
 	all := attacks()
 	attack := all[g.Attack]
 	if attack == nil {
-		return fmt.Errorf("there is no attack %q", g.Attack)
+		return fmt.Errorf("unknown attack %q", g.Attack)
 	}
 	if !strings.Contains(g.URL, "://127.0.0.1:") && !strings.Contains(g.URL, "://localhost:") {
 		return fmt.Errorf("%s is not on loopback", g.URL)

@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// A costly request is small where it is sent, and large where it is answered.
+// A costly request is cheap to send and expensive to answer.
 type costly struct {
 	path, body string
-	slowly     bool // its answer is taken at 10 KB/s
-	drips      bool // its body is declared large, and comes at 400 bytes a second
-	leaves     bool // after a second
+	slowReader bool // the client reads the answer at 10 KB/s
+	slowBody   bool // the declared body is large and arrives at 400 bytes per second
+	leaves     bool // the client disconnects after a second
 }
 
-// The paths of the dialects.
+// Paths of the dialects.
 const chat, messages, responses = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 
-// costlyRequests are the requests of each attack.
+// costlyRequests returns the requests of each attack.
 var costlyRequests = map[string]func() []costly{
 	"system messages": func() []costly {
 		return []costly{
@@ -60,26 +60,26 @@ var costlyRequests = map[string]func() []costly{
 	"slow readers": func() []costly {
 		all := inAll("large", false, "x")
 		for i := range all {
-			all[i].slowly = true
+			all[i].slowReader = true
 		}
 		return all
 	},
 	"slow bodies": func() []costly {
 		all := inAll("bulk", false, "x")
 		for i := range all {
-			all[i].drips = true
+			all[i].slowBody = true
 		}
 		return all
 	},
 	"heads": func() []costly { return inAll("heads", false, "x") },
 }
 
-// many is a list of n elements.
+// many returns a list of n elements.
 func many(n int, element string) string {
 	return strings.TrimSuffix(strings.Repeat(element+",", n), ",")
 }
 
-// counted is a request to count the tokens of messages.
+// counted returns a request that counts the tokens of messages.
 func counted(model, list string) costly {
 	return costly{
 		path: messages + "/count_tokens",
@@ -87,7 +87,7 @@ func counted(model, list string) costly {
 	}
 }
 
-// inAll is a text for a model, in all dialects.
+// inAll returns a request with a text in each dialect.
 func inAll(model string, stream bool, text string) []costly {
 	return []costly{
 		{path: responses, body: fmt.Sprintf(`{"model":%q,"stream":%t,"input":%q}`, model, stream, text)},
@@ -98,7 +98,7 @@ func inAll(model string, stream bool, text string) []costly {
 	}
 }
 
-// costing sends the requests of an attack, compressed, many at a time.
+// costing returns an attack whose clients send compressed requests in parallel.
 func costing(name string) attack {
 	return func(ctx context.Context, g *target) string {
 		const clients = 40
@@ -106,8 +106,8 @@ func costing(name string) attack {
 		bodies := make([][]byte, len(requests))
 		for i, c := range requests {
 			var b bytes.Buffer
-			w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // a level that there is
-			_, _ = io.WriteString(w, c.body)                // to memory
+			w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is valid
+			_, _ = io.WriteString(w, c.body)                // memory does not fail
 			_ = w.Close()
 			bodies[i] = b.Bytes()
 		}
@@ -129,8 +129,8 @@ func costing(name string) attack {
 	}
 }
 
-// send sends the request with its compressed body, and returns the status of its
-// answer, which it takes; 0 if there is none.
+// send sends the request with its compressed body and reads the answer. It returns the status, or 0 without an
+// answer.
 func (c costly) send(ctx context.Context, client *http.Client, g *target, body []byte) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -142,26 +142,26 @@ func (c costly) send(ctx context.Context, client *http.Client, g *target, body [
 		return 0
 	}
 	r.Header.Set("Authorization", "Bearer "+g.Key)
-	if c.drips {
+	if c.slowBody {
 		r.Body, r.ContentLength = io.NopCloser(&drip{ctx: ctx}), 30<<20
 	} else {
 		r.Header.Set("Content-Encoding", "gzip")
 	}
 	answer, err := client.Do(r)
 	if err != nil {
-		return 0 // its time is up
+		return 0 // canceled
 	}
 	defer answer.Body.Close()
-	for c.slowly && err == nil {
+	for c.slowReader && err == nil {
 		if _, err = io.CopyN(io.Discard, answer.Body, 1000); err == nil {
 			time.Sleep(100 * time.Millisecond)
 		}
 	}
-	_, _ = io.Copy(io.Discard, answer.Body) // as far as it goes
+	_, _ = io.Copy(io.Discard, answer.Body) // until its end or an error
 	return answer.StatusCode
 }
 
-// drip is a body of white space: 8 KiB at once, and then 4 KiB each 10 s.
+// drip is a body of white space: first 8 KiB, then 4 KiB every 10 s.
 type drip struct {
 	ctx   context.Context
 	begun bool
@@ -174,7 +174,7 @@ func (d *drip) Read(p []byte) (int, error) {
 			return 0, d.ctx.Err()
 		case <-time.After(10 * time.Second):
 		}
-		p = p[:4<<10] // as much as net/http sends at a time
+		p = p[:4<<10] // net/http sends as much at a time
 	} else {
 		p = p[:8<<10]
 	}

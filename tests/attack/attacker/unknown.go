@@ -22,7 +22,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// crowd runs one for each of n attackers, again and again until ctx ends.
+// crowd calls one in a loop for each of n attackers until ctx ends.
 func crowd(ctx context.Context, n int, one func(i, run int) error) (runs, failed int64) {
 	var all sync.WaitGroup
 	var ran, missed atomic.Int64
@@ -45,13 +45,13 @@ func crowd(ctx context.Context, n int, one func(i, run int) error) (runs, failed
 	return ran.Load(), missed.Load()
 }
 
-// address is that of an attacker.
+// address returns the address of an attacker.
 func address(i int) net.IP { return net.IPv4(127, 0, 1, byte(1+i%addresses)) }
 
-// overQUIC has each attacker make connections, on which it says something.
-func overQUIC(say func(ctx context.Context, conn *quic.Conn, run int)) attack {
+// overQUIC returns an attack whose attackers open QUIC connections and call use on them.
+func overQUIC(use func(ctx context.Context, conn *quic.Conn, run int)) attack {
 	return func(ctx context.Context, g *target) string {
-		to, err := net.ResolveUDPAddr("udp", g.UDP)
+		server, err := net.ResolveUDPAddr("udp", g.UDP)
 		if err != nil {
 			return err.Error()
 		}
@@ -68,11 +68,11 @@ func overQUIC(say func(ctx context.Context, conn *quic.Conn, run int)) attack {
 			}()
 		}
 		runs, failed := crowd(ctx, attackers, func(i, run int) error {
-			conn, err := transports[i%addresses].Dial(ctx, to, link.ConnectorTLS("", g.tokens[0].Pin), link.ConnectorQUIC(0))
+			conn, err := transports[i%addresses].Dial(ctx, server, link.ConnectorTLS("", g.tokens[0].Pin), link.ConnectorQUIC(0))
 			if err != nil {
 				return err
 			}
-			say(ctx, conn, run)
+			use(ctx, conn, run)
 			select {
 			case <-ctx.Done():
 			case <-conn.Context().Done():
@@ -83,8 +83,8 @@ func overQUIC(say func(ctx context.Context, conn *quic.Conn, run int)) attack {
 	}
 }
 
-// overWebSocket is the same over WebSockets: say gets what is inside.
-func overWebSocket(say func(ctx context.Context, conn net.Conn, g *target, run int)) attack {
+// overWebSocket does the same over WebSockets. use gets the byte stream inside.
+func overWebSocket(use func(ctx context.Context, conn net.Conn, g *target, run int)) attack {
 	return func(ctx context.Context, g *target) string {
 		runs, failed := crowd(ctx, attackers, func(i, run int) error {
 			conn, err := dialWebSocket(ctx, g, i)
@@ -93,7 +93,7 @@ func overWebSocket(say func(ctx context.Context, conn net.Conn, g *target, run i
 			}
 			defer conn.Close()
 			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-			say(ctx, conn, g, run)
+			use(ctx, conn, g, run)
 			_, _ = io.Copy(io.Discard, conn)
 			return nil
 		})
@@ -101,7 +101,7 @@ func overWebSocket(say func(ctx context.Context, conn net.Conn, g *target, run i
 	}
 }
 
-// dialWebSocket opens a WebSocket of attacker i.
+// dialWebSocket opens a WebSocket for attacker i.
 func dialWebSocket(ctx context.Context, g *target, i int) (net.Conn, error) {
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: address(i)}}
 	client := &http.Client{Transport: &http.Transport{
@@ -119,7 +119,7 @@ func dialWebSocket(ctx context.Context, g *target, i int) (net.Conn, error) {
 	return closing{conn, socket}, nil
 }
 
-// closing is a WebSocket that is closed without a word.
+// closing is a WebSocket that closes without a close frame.
 type closing struct {
 	net.Conn
 	socket *websocket.Conn
@@ -127,19 +127,19 @@ type closing struct {
 
 func (c closing) Close() error { return c.socket.CloseNow() }
 
-// frame is the beginning of a control message of so many bytes.
+// frame returns the header of a control message of size bytes, and the first have bytes of it.
 func frame(size, have int) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(size)), strings.Repeat(" ", have)...)
 }
 
-// sayOn writes what there is room for on a stream.
-func sayOn(stream *quic.Stream, what []byte) {
+// write writes to a stream within two seconds.
+func write(stream *quic.Stream, data []byte) {
 	_ = stream.SetWriteDeadline(time.Now().Add(2 * time.Second))
-	_, _ = stream.Write(what)
+	_, _ = stream.Write(data)
 }
 
-// badHello is one of several, by turns: larger than any may be, one that does not
-// come to its end, and one that would take much more memory than it has bytes.
+// badHello returns an invalid hello: one above the maximum size, an incomplete one, or one that would decode
+// to much more memory than its size.
 func badHello(run int) []byte {
 	switch run % 3 {
 	case 0:
@@ -152,41 +152,41 @@ func badHello(run int) []byte {
 	}
 }
 
-// quicHandshake is a connection that says nothing.
+// quicHandshake sends nothing after the handshake.
 func quicHandshake(context.Context, *quic.Conn, int) {}
 
-// quicHello is one with a bad hello.
+// quicHello sends an invalid hello.
 func quicHello(ctx context.Context, conn *quic.Conn, run int) {
 	if stream, err := conn.OpenStreamSync(ctx); err == nil {
-		sayOn(stream, badHello(run))
+		write(stream, badHello(run))
 	}
 }
 
-// quicStreams is one that fills all streams that it may open.
+// quicStreams opens all streams that it may open and fills them.
 func quicStreams(_ context.Context, conn *quic.Conn, _ int) {
 	stream, err := conn.OpenStream()
 	if err == nil {
-		sayOn(stream, badHello(1))
+		write(stream, badHello(1))
 	}
 	for err == nil {
 		if stream, err = conn.OpenStream(); err == nil {
-			sayOn(stream, make([]byte, 1<<20))
+			write(stream, make([]byte, 1<<20))
 		}
 	}
 }
 
-// webHandshake does not come further than to one of the layers of a WebSocket.
+// webHandshake stops within one of the layers of a WebSocket.
 func webHandshake(ctx context.Context, conn net.Conn, g *target, run int) {
 	switch run % 3 {
-	case 0: // just the WebSocket
+	case 0: // WebSocket only
 	case 1:
 		_, _ = conn.Write(packet(initial, 1000)[:500])
 	case 2:
-		_, _ = webConnection(ctx, conn, g) // which says no more
+		_, _ = webConnection(ctx, conn, g) // handshake only
 	}
 }
 
-// webHello is a bad hello.
+// webHello sends an invalid hello.
 func webHello(ctx context.Context, conn net.Conn, g *target, run int) {
 	if c, err := webConnection(ctx, conn, g); err == nil {
 		quicHello(ctx, c.Conn, run)
@@ -197,15 +197,15 @@ func webConnection(ctx context.Context, conn net.Conn, g *target) (*link.Conn, e
 	return link.WebSocketConnector(ctx, conn, link.ConnectorTLS("", g.tokens[0].Pin), link.ConnectorQUIC(0))
 }
 
-// The beginnings of packets, RFC 9000 §17.2: of a connection, of one in a version
-// that does not exist, and behind a handshake that was none.
+// Beginnings of packets, RFC 9000 §17.2: of a connection, of a connection with an unknown version, and of a
+// packet after a handshake that has not happened.
 const (
 	initial = "\xc0\x00\x00\x00\x01\x08"
 	unknown = "\xc0\x0a\x0a\x0a\x0a\x08"
 	short   = "\x40"
 )
 
-// packet is a packet of noise of so many bytes, as a WebSocket carries it.
+// packet returns a packet of random bytes of this size, in the framing of the WebSocket.
 func packet(start string, size int) []byte {
 	p := append(binary.BigEndian.AppendUint16(nil, uint16(size)), start...)
 	noise := make([]byte, max(size-len(start), 0))
@@ -213,7 +213,7 @@ func packet(start string, size int) []byte {
 	return append(p, noise...)
 }
 
-// webPackets sends packets without end. Every second attacker does not even read.
+// webPackets sends packets until the connection fails. Every second attacker does not read.
 func webPackets(ctx context.Context, conn net.Conn, _ *target, run int) {
 	if run%2 == 0 {
 		go func() { _, _ = io.Copy(io.Discard, conn) }()
