@@ -23,14 +23,14 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// webSocket is what a connector's log says when its tunnel goes over one.
+// webSocket is in a connector's log if its tunnel uses a WebSocket.
 const webSocket = `"transport":"websocket"`
 
-// withoutUDP are the conditions of a network that lets nothing but TCP through.
+// withoutUDP drops all UDP packets.
 var withoutUDP = lab.Conditions{Drop: func(p lab.Packet, _ bool) bool { return p.UDP() }}
 
-// addressed makes sure that the token says where the gateway's WebSocket is.
-func (r *rig) addressed(t *testing.T, c *harness.Connector) *harness.Connector {
+// addURL adds the URL of the gateway's WebSocket to the connector's token.
+func (r *rig) addURL(t *testing.T, c *harness.Connector) *harness.Connector {
 	t.Helper()
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(c.Token, "ptt_"))
 	if err != nil {
@@ -57,13 +57,13 @@ func (r *rig) addressed(t *testing.T, c *harness.Connector) *harness.Connector {
 	return c
 }
 
-// Where UDP is blocked a tunnel goes over a WebSocket, and changes to QUIC when
-// that is let through, without a failed request.
+// If UDP is blocked, a tunnel uses a WebSocket. When UDP works again, it changes to QUIC, and no request
+// fails.
 func TestUDPBlockedFromTheStart(t *testing.T) {
 	t.Parallel()
 	r := newGateway(t, harness.Options{})
 	r.WAN.Set(withoutUDP)
-	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
+	r.box = r.addURL(t, r.connector(t, "box", map[string]any{}))
 	start := time.Now()
 	r.launch(t, r.box)
 	r.box.WaitState(t, "online", patience)
@@ -81,7 +81,7 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 		t.Error("the line has lost no UDP: nothing was tested")
 	}
 	if testing.Short() {
-		return // the rest takes up to two minutes
+		return // what follows takes up to two minutes
 	}
 	load, stop := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
@@ -108,13 +108,13 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 	t.Logf("back to QUIC after %v, %d requests meanwhile", time.Since(start).Round(time.Second), meanwhile)
 }
 
-// UDP that is blocked while a tunnel is up costs what runs on it, and the tunnel
-// is back over a WebSocket.
+// If UDP is blocked during the life of a tunnel, its requests fail and the connector reconnects over a
+// WebSocket.
 func TestUDPBlockedInMidLife(t *testing.T) {
 	long(t)
 	t.Parallel()
 	r := newGateway(t, harness.Options{})
-	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
+	r.box = r.addURL(t, r.connector(t, "box", map[string]any{}))
 	r.launch(t, r.box)
 	r.box.WaitState(t, "online", patience)
 	r.serve(t, "ticker", upstream.SlowTokens(50*time.Millisecond, nil))
@@ -122,12 +122,12 @@ func TestUDPBlockedInMidLife(t *testing.T) {
 	f := r.follow(t, "ticker")
 	f.wait(t, 3, patience)
 	if strings.Contains(r.box.Process.Log(), webSocket) {
-		t.Fatal("the tunnel goes over a WebSocket although UDP works")
+		t.Fatal("the tunnel uses a WebSocket although UDP works")
 	}
 	start := time.Now()
 	r.WAN.Set(withoutUDP)
 	r.box.Process.WaitLog(t, webSocket, patience)
-	t.Logf("on a WebSocket after %v", time.Since(start).Round(100*time.Millisecond))
+	t.Logf("over a WebSocket after %v", time.Since(start).Round(100*time.Millisecond))
 	r.waitAnswer(t, "echo", patience)
 	f.end(t)
 	if f.err != nil || !strings.HasPrefix(f.last, streamError) {
@@ -135,13 +135,13 @@ func TestUDPBlockedInMidLife(t *testing.T) {
 	}
 }
 
-// A certificate that nobody knows, at the port of the WebSocket, is told once,
-// with what to do; the tunnel inside trusts the token's pin and nothing else.
+// If the WebSocket's port has an unknown certificate, the connector logs that once, with a remedy. The tunnel
+// inside trusts only the token's pin.
 func TestUnknownCertificate(t *testing.T) {
 	t.Parallel()
 	r := newGateway(t, harness.Options{HTTPS: true})
 	r.WAN.Set(withoutUDP)
-	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
+	r.box = r.addURL(t, r.connector(t, "box", map[string]any{}))
 	r.launch(t, r.box)
 	r.box.WaitState(t, "online", patience)
 	r.box.Process.WaitLog(t, webSocket, patience)
@@ -152,12 +152,11 @@ func TestUnknownCertificate(t *testing.T) {
 	const fix = `"fix":"if a proxy terminates TLS, install its certificate authority here; otherwise check the ` +
 		`gateway's certificate"`
 	if log := r.box.Process.Log(); strings.Count(log, warning) != 1 || !strings.Contains(log, fix) {
-		t.Errorf("the log does not warn once, with the fix:\n%s", log)
+		t.Errorf("the log does not have one warning with the fix:\n%s", log)
 	}
 }
 
-// portal answers every address of the world with a page, as a hotel does to
-// those who have not signed in.
+// portal redirects all TCP connections to a login page, like the captive portal of a hotel.
 func (r *rig) portal(t *testing.T) {
 	t.Helper()
 	var l net.Listener
@@ -170,7 +169,7 @@ func (r *rig) portal(t *testing.T) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, "<html><title>Welcome</title>Please sign in.")
 	})}
-	go func() { _ = server.Serve(l) }() // ends with the listener
+	go func() { _ = server.Serve(l) }() // ends when the listener is closed
 	t.Cleanup(func() { server.Close() })
 	must(t, r.Router.Run("nft", "-f", "-", `
 table ip portal {
@@ -182,21 +181,21 @@ table ip portal {
 `))
 }
 
-// A captive portal is told apart from a gateway, with what to do about it; after
-// somebody has signed in the connector gets through by itself.
+// The connector distinguishes a captive portal from a gateway and logs a remedy. After the login, it connects
+// without help.
 func TestCaptivePortal(t *testing.T) {
 	t.Parallel()
 	r := newGateway(t, harness.Options{})
 	r.portal(t)
 	r.WAN.Set(withoutUDP)
-	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
+	r.box = r.addURL(t, r.connector(t, "box", map[string]any{}))
 	r.launch(t, r.box)
 	const reason, fix = "a web page answers in place of the gateway", `"fix":"this network may require a sign-in: open ` +
 		`any page in a browser"`
 	r.box.Process.WaitLog(t, reason, patience)
 	r.box.Process.WaitLog(t, fix, patience)
 	if state, err := r.box.State(t.Context()); err != nil || state != "offline" {
-		t.Errorf("behind the portal the connector is %s, %v", state, err)
+		t.Errorf("behind the portal, the connector is %s, %v", state, err)
 	}
 	if err := r.onlyPortal(); err != nil {
 		t.Error(err)
@@ -204,10 +203,10 @@ func TestCaptivePortal(t *testing.T) {
 	must(t, r.Router.Run("nft", "delete", "table", "ip", "portal"))
 	start := time.Now()
 	r.box.WaitState(t, "online", patience)
-	t.Logf("through %v after the sign-in", time.Since(start).Round(100*time.Millisecond))
+	t.Logf("online %v after the sign-in", time.Since(start).Round(100*time.Millisecond))
 }
 
-// onlyPortal checks that home reaches nothing but the portal.
+// onlyPortal checks that connections from home reach the portal.
 func (r *rig) onlyPortal() error {
 	var conn net.Conn
 	var err error
@@ -219,7 +218,7 @@ func (r *rig) onlyPortal() error {
 	fmt.Fprintf(conn, "GET / HTTP/1.0\r\n\r\n")
 	answer, err := io.ReadAll(conn)
 	if err == nil && !strings.Contains(string(answer), "Welcome") {
-		err = errors.New("it is not the portal that answers: nothing was tested")
+		err = errors.New("the answer is not from the portal: nothing was tested")
 	}
 	return err
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/postern-dev/postern/tests/harness"
 )
 
-// Many connectors whose gateway is restarted come back at once, and all get in,
-// though the gateway lets only so many shake hands at a time, and only so many of
-// one address wait for that. It is not parallel: the other tests would starve.
+// When the gateway restarts, many connectors reconnect at the same time. All of them get a tunnel, although
+// the gateway limits parallel handshakes, and waiting handshakes of one address. The test is not parallel,
+// because it would starve the others.
 func TestCrowd(t *testing.T) {
 	size := 3000
 	if testing.Short() {
@@ -40,9 +40,9 @@ func (r *rig) rush(t *testing.T, size int) {
 	r.waitCrowd(t, size)
 	t.Logf("%d connectors created and online in %v", size, time.Since(start).Round(100*time.Millisecond))
 	start = time.Now()
-	r.gateway.Process.Signal(t, syscall.SIGTERM) // which all of them are told at once
+	r.gateway.Process.Signal(t, syscall.SIGTERM) // notifies all connectors at the same time
 	if code := r.gateway.Process.WaitExit(t, patience); code != 0 {
-		t.Errorf("the gateway ended with code %d", code)
+		t.Errorf("the gateway exited with code %d", code)
 	}
 	r.gateway.Restart(t)
 	r.waitCrowd(t, size)
@@ -50,7 +50,7 @@ func (r *rig) rush(t *testing.T, size int) {
 	crowd.Kill()
 }
 
-// crowd creates connectors and starts each at once.
+// crowd creates connectors and starts each one at once.
 func (r *rig) crowd(t *testing.T, size int) *harness.Process {
 	t.Helper()
 	configs, in, err := os.Pipe()
@@ -64,7 +64,7 @@ func (r *rig) crowd(t *testing.T, size int) *harness.Process {
 		cmd.Stdin = configs
 		crowd = r.gateway.StartProcess(t, "crowd", cmd)
 	})
-	configs.Close() // the process has its own
+	configs.Close() // the process has its own copy
 	r.gateway.Manage(t, http.MethodPatch, "/accounts/default", map[string]int{"max_connectors": size}, nil)
 	for i := range size {
 		c, err := r.gateway.CreateConnector(t.Context(), fmt.Sprintf("c%d", i))

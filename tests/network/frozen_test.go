@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// freeze stops a process and waits until none of its threads runs.
+// freeze stops a process and waits until all of its threads are stopped.
 func freeze(t *testing.T, p *harness.Process) {
 	t.Helper()
 	p.Signal(t, syscall.SIGSTOP)
@@ -31,17 +31,17 @@ func freeze(t *testing.T, p *harness.Process) {
 			if err != nil {
 				return err
 			}
-			// The state follows the name, which is in parentheses, proc_pid_stat(5).
+			// The state is after the name, which is in parentheses, see proc_pid_stat(5).
 			if _, state, _ := strings.Cut(string(b), ") "); !strings.HasPrefix(state, "T") {
-				return fmt.Errorf("one is not: %s", b)
+				return fmt.Errorf("one is running: %s", b)
 			}
 		}
 		return nil
 	})
 }
 
-// A connector that is frozen harms only who needs it: callers get an error in
-// their dialect, and others do not notice. It goes on where it wakes up.
+// A frozen connector affects only its own requests: their clients get an error in their dialect. When it
+// continues, it serves again.
 func TestFrozen(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -75,15 +75,15 @@ func TestFrozen(t *testing.T) {
 	chat := ask("/v1/chat/completions", harness.Chat("echo", ""))
 	messages := ask("/v1/messages", `{"model":"echo","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`)
 	for range time.Tick(time.Second) {
-		if took := r.waitAnswer(t, "else", patience); took > 20*time.Second { // before the frozen one is given up
+		if took := r.waitAnswer(t, "else", patience); took > 20*time.Second { // less than the timeout of the frozen connector
 			t.Errorf("a request to another connector took %v", took)
 		}
 		if time.Since(frozen) > 25*time.Second {
 			break
 		}
 	}
-	// QUIC gives a path up that is silent for 30 s; a request adds to that until
-	// the gateway has given up sending.
+	// QUIC closes a connection after 30 s of silence. A request restarts this timeout until the gateway stops
+	// sending.
 	const bound = time.Minute + patience
 	for name, done := range map[string]chan result{"chat completions": chat, "messages": messages} {
 		select {
@@ -109,8 +109,8 @@ func TestFrozen(t *testing.T) {
 	t.Logf("back after %v", r.waitAnswer(t, "echo", patience).Round(100*time.Millisecond))
 }
 
-// A freeze that is shorter than the path's patience, as that of a laptop's lid
-// opened again at once, costs nothing.
+// A freeze that is shorter than the timeouts, like that of a laptop whose lid is closed for a moment, causes
+// no error.
 func TestFrozenShortly(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})

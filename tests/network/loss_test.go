@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// A line of 50 ms that loses packets makes answers slower, and nothing else.
+// Packet loss on a line of 50 ms makes answers slower and has no other effect.
 func TestLoss(t *testing.T) {
 	t.Parallel()
 	percents, answers := []int{5, 1}, 100
@@ -47,7 +47,7 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// ask asks for n streams, some of them at a time, that all must be just want.
+// ask sends n requests for streams, atOnce in parallel, and checks that each answer is want.
 func (r *rig) ask(t *testing.T, n, atOnce int, model, want string) {
 	t.Helper()
 	var askers sync.WaitGroup

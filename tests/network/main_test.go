@@ -12,9 +12,8 @@ import (
 	"github.com/postern-dev/postern/tests/harness"
 )
 
-// crowdProgram is the environment's variable with the path of the program crowd.
-// It is there for the tests in their own namespace; without it, this program is
-// what `go test` has started.
+// crowdProgram is the environment variable with the path of the program crowd. It is set for the test process
+// in the namespace, but not for the one that `go test` starts.
 const crowdProgram = "POSTERN_NETWORK_CROWD"
 
 func TestMain(m *testing.M) {

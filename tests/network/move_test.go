@@ -15,11 +15,11 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// flows remembers from where packets have come to the gateway.
+// flows records the source addresses of packets to the gateway.
 type flows struct {
 	mu   sync.Mutex
 	seen map[netip.AddrPort]bool
-	last time.Time // when one came
+	last time.Time // time of the last packet
 }
 
 func watchFlows(w *lab.Wire) *flows {
@@ -34,14 +34,14 @@ func watchFlows(w *lab.Wire) *flows {
 	return f
 }
 
-// waitIdle waits until no packets come for a moment.
+// waitIdle waits until there have been no packets for a moment.
 func (f *flows) waitIdle(t *testing.T) {
 	t.Helper()
 	harness.Poll(t, patience, "the connector sending nothing", func(context.Context) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if silent := time.Since(f.last); silent < 300*time.Millisecond {
-			return fmt.Errorf("it has for %v", silent)
+			return fmt.Errorf("the last packet came %v ago", silent)
 		}
 		return nil
 	})
@@ -53,8 +53,7 @@ func (f *flows) count() int {
 	return len(f.seen)
 }
 
-// A NAT that changes its mapping 20 times breaks neither a running stream nor
-// the tunnel.
+// 20 changes of a NAT's mapping end neither a stream nor the tunnel.
 func TestRebinds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})
@@ -73,8 +72,8 @@ func TestRebinds(t *testing.T) {
 	if n := seen.count(); n < 20 {
 		t.Errorf("the NAT has used only %d ports: nothing was tested", n)
 	}
-	// While idle nothing tells the gateway where to send: a request waits for
-	// the connector's next packet.
+	// Without packets, the gateway does not know the new address. A request waits for the connector's next
+	// packet.
 	seen.waitIdle(t)
 	must(t, r.Rebind())
 	t.Logf("the first answer after a rebind while idle took %v",
@@ -84,8 +83,7 @@ func TestRebinds(t *testing.T) {
 	}
 }
 
-// A machine that changes networks has another address of its own, and another
-// one for the gateway. The tunnel moves along.
+// A machine that changes networks gets new local and public addresses. The tunnel continues.
 func TestAddressChange(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})

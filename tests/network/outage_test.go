@@ -14,40 +14,38 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// streamError begins the event that tells a caller of chat completions that its
-// stream broke off.
+// streamError is the beginning of the event for a broken stream of chat completions.
 const streamError = `data: {"error":{"message":`
 
-// A line that is dead for longer, or a card that is out, costs no stream either:
-// QUIC goes on where it was. That holds whether the stream leaves room in the
-// congestion window or not.
+// A dead line or a disabled network card ends no stream if QUIC's timeout has not passed: the stream continues
+// afterwards. It may or may not have filled the congestion window.
 func TestBlackout(t *testing.T) {
 	t.Parallel()
 	cut := func(t *testing.T, r *rig, length time.Duration) {
 		r.WAN.Cut()
-		r.endure(t, length)
+		r.waitSilence(t, length)
 		r.WAN.Heal()
 	}
 	for _, blackout := range []struct {
 		name   string
-		pace   time.Duration // between tokens
+		pace   time.Duration // interval of tokens
 		length time.Duration
 		dark   func(t *testing.T, r *rig, length time.Duration)
-		most   int // tunnels
+		max    int // maximum number of tunnels
 	}{
 		{"slow stream", 200 * time.Millisecond, 10 * time.Second, cut, 1},
 		{"fast stream", time.Millisecond, 10 * time.Second, cut, 1},
 		{"long", 20 * time.Millisecond, 18 * time.Second, cut, 1},
 		{"card out", 20 * time.Millisecond, 10 * time.Second, func(t *testing.T, r *rig, length time.Duration) {
 			must(t, r.Home.IP("link set lan down"))
-			r.endure(t, length)
+			r.waitSilence(t, length)
 			must(t, r.Home.IP("link set lan up", "route add default via "+lab.RouterLAN))
 		}, 1},
-		// QUIC has to show that it is the same as before, which it can when the window
-		// has room again: new requests may go over another tunnel meanwhile.
+		// QUIC must validate the new path, which it can only do when the window has space again. Meanwhile, new
+		// requests may use another tunnel.
 		{"another network", 20 * time.Millisecond, 10 * time.Second, func(t *testing.T, r *rig, length time.Duration) {
 			r.WAN.Cut()
-			r.endure(t, length)
+			r.waitSilence(t, length)
 			must(t, r.Move(1))
 			r.WAN.Heal()
 		}, 2},
@@ -61,29 +59,29 @@ func TestBlackout(t *testing.T) {
 			release := make(chan struct{})
 			r.serve(t, "ticker", upstream.SlowTokens(blackout.pace, release))
 			f := r.follow(t, "ticker")
-			f.wait(t, int(time.Second/blackout.pace), patience) // meanwhile the gateway has answered a ping
+			f.wait(t, int(time.Second/blackout.pace), patience) // so the gateway has answered a ping
 			blackout.dark(t, r, blackout.length)
 			start := time.Now()
 			f.wait(t, 5, patience)
-			t.Logf("the stream goes on %v after the path's return", time.Since(start).Round(10*time.Millisecond))
+			t.Logf("the stream continued %v after the path's return", time.Since(start).Round(10*time.Millisecond))
 			close(release)
 			f.whole(t)
-			if n := r.online(r.box); n > blackout.most {
+			if n := r.online(r.box); n > blackout.max {
 				t.Errorf("the connector came online %d times", n)
 			}
 		})
 	}
 }
 
-// endure waits for a time, and until the connector has noticed the silence.
-func (r *rig) endure(t *testing.T, length time.Duration) {
+// waitSilence waits for a time, and until the connector has noticed the silence.
+func (r *rig) waitSilence(t *testing.T, length time.Duration) {
 	t.Helper()
 	time.Sleep(length)
 	r.box.Process.WaitLog(t, "the gateway does not answer; dialing a second connection", patience)
 }
 
-// A line that is dead for longer ends what was running, in the words of each
-// caller's dialect, and when it is back so is the tunnel, by itself.
+// If a line is dead for longer than QUIC's timeout, all requests end with an error in their dialect. When the
+// line is back, the connector reconnects.
 func TestOutage(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -95,7 +93,7 @@ func TestOutage(t *testing.T) {
 		`{"model":"ticker","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"x"}]}`)
 	f.wait(t, 3, patience)
 	r.WAN.Cut()
-	time.Sleep(35 * time.Second) // QUIC bears 30 s
+	time.Sleep(35 * time.Second) // QUIC's timeout is 30 s
 	r.WAN.Heal()
 	took := r.waitAnswer(t, "echo", patience)
 	t.Logf("back after %v over %s", took.Round(100*time.Millisecond), cmp.Or(transport(r.box), "QUIC"))
@@ -107,12 +105,11 @@ func TestOutage(t *testing.T) {
 	if err != nil || !strings.Contains(rest[strings.LastIndex(rest, "event:"):], `event: error`) {
 		t.Errorf("the stream of messages ended with %q, %v", rest[max(0, len(rest)-300):], err)
 	}
-	r.up.WaitRunning(t, 0) // the model does not go on for nobody
+	r.up.WaitRunning(t, 0) // the model stops without a client
 }
 
-// While home has no network at all a request is refused in time, in the words
-// of its dialect; and a network card that is switched off and on again does not
-// end the connector.
+// Without a network at home, requests soon fail with an error in their dialect. A network card that is
+// switched off and on again does not end the connector.
 func TestCardOff(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -121,7 +118,7 @@ func TestCardOff(t *testing.T) {
 	r.serve(t, "echo", upstream.Echo)
 	f := r.follow(t, "ticker")
 	f.wait(t, 3, patience)
-	must(t, r.Home.IP("link set lan down")) // takes the routes away: the next send fails
+	must(t, r.Home.IP("link set lan down")) // removes the routes, so the next send fails
 	f.end(t)
 	if f.err != nil || !strings.HasPrefix(f.last, streamError) {
 		t.Errorf("the stream ended with %q, %v", f.last, f.err)

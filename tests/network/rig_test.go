@@ -18,21 +18,19 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// patience is for what has to happen without faults, on a machine that may stand still
-// for seconds.
+// patience is the limit for actions without faults, on a machine that may stall for seconds.
 const patience = harness.Patience
 
-// long leaves out, with -short, a test that waits for long limits. Tests of
-// connector/agent and caddymodule/tunnel have their clocks in a bubble.
+// long skips a test that waits for long timeouts, with -short. Tests of connector/agent and caddymodule/tunnel
+// cover these with a fake clock.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("-short: this takes long")
+		t.Skip("-short: this waits for long timeouts")
 	}
 }
 
-// A rig is a lab with a gateway on one side, and a connector and its upstream
-// on the other.
+// A rig is a lab with a gateway on one side, and a connector with its upstream on the other.
 type rig struct {
 	*lab.Lab
 	*harness.Client
@@ -47,7 +45,7 @@ func newRig(t *testing.T, o harness.Options) *rig {
 	r.box = r.connector(t, "box", map[string]any{})
 	r.launch(t, r.box)
 	r.box.WaitState(t, "online", patience)
-	r.box.Process.WaitLog(t, `"msg":"connected"`, patience) // it may be a moment later
+	r.box.Process.WaitLog(t, `"msg":"connected"`, patience) // the log may have a delay
 	return r
 }
 
@@ -74,7 +72,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// connector creates one for the rig's upstream; config is what else it is told.
+// connector creates a connector for the rig's upstream, with additional configuration.
 func (r *rig) connector(t *testing.T, name string, config map[string]any) *harness.Connector {
 	t.Helper()
 	config["upstream"] = r.up.URL
@@ -88,14 +86,14 @@ func (r *rig) launch(t *testing.T, c *harness.Connector) *harness.Process {
 	return c.Process
 }
 
-// serve deploys a model under the same name as at the upstream.
+// serve deploys a model under its name at the upstream.
 func (r *rig) serve(t *testing.T, name string, h upstream.Handler) {
 	t.Helper()
 	r.up.Handle(name, h)
 	r.gateway.Deploy(t, name, r.box.ID, "", name)
 }
 
-// online counts how often a connector has come online.
+// online returns how often a connector has come online.
 func (r *rig) online(c *harness.Connector) int {
 	n := 0
 	for line := range strings.Lines(r.gateway.Process.Log()) {
@@ -106,21 +104,19 @@ func (r *rig) online(c *harness.Connector) int {
 	return n
 }
 
-// transport returns what a connector's last tunnel goes over, "" if it does not
-// say.
+// transport returns the transport of a connector's last tunnel, or "" if it is not in the log.
 func transport(c *harness.Connector) string {
 	const field = `"transport":"`
 	log := c.Process.Log()
-	at := strings.LastIndex(log, field)
-	if at < 0 {
+	i := strings.LastIndex(log, field)
+	if i < 0 {
 		return ""
 	}
-	name, _, _ := strings.Cut(log[at+len(field):], `"`)
+	name, _, _ := strings.Cut(log[i+len(field):], `"`)
 	return name
 }
 
-// waitAnswer asks again and again until there is an answer of status 200, and
-// returns how long that took.
+// waitAnswer repeats a request until it has an answer with status 200. It returns how long that took.
 func (r *rig) waitAnswer(t *testing.T, model string, limit time.Duration) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -137,13 +133,13 @@ func (r *rig) waitAnswer(t *testing.T, model string, limit time.Duration) time.D
 	return time.Since(start)
 }
 
-// A tail is a stream of [upstream.SlowTokens] that is being read.
+// A tail reads a stream of [upstream.SlowTokens].
 type tail struct {
 	stream *harness.Stream
-	tokens atomic.Int64 // that have come, each in its place
+	tokens atomic.Int64 // number of tokens, received in order
 	done   chan struct{}
 	last   string // the last event
-	err    error  // of the end; nil after a clean one
+	err    error  // error at the end; nil after a proper end
 }
 
 // follow opens a stream and reads it until it ends.
@@ -168,7 +164,7 @@ func (r *rig) follow(t *testing.T, model string) *tail {
 			}
 			f.last = event
 			if strings.Contains(event, "token") && !f.counts(event) {
-				f.err = fmt.Errorf("after token %d comes %s", f.tokens.Load(), event)
+				f.err = fmt.Errorf("unexpected event after token %d: %s", f.tokens.Load(), event)
 				return
 			}
 		}
@@ -176,7 +172,7 @@ func (r *rig) follow(t *testing.T, model string) *tail {
 	return f
 }
 
-// counts reports whether the event holds the next token, and counts it.
+// counts counts the event and returns true if it has the next token.
 func (f *tail) counts(event string) bool {
 	next := f.tokens.Load() + 1
 	if !strings.Contains(event, fmt.Sprintf(`"token%d "`, next)) {
@@ -186,7 +182,7 @@ func (f *tail) counts(event string) bool {
 	return true
 }
 
-// wait waits until n more tokens have come.
+// wait waits until n more tokens have arrived.
 func (f *tail) wait(t *testing.T, n int, limit time.Duration) {
 	t.Helper()
 	want := f.tokens.Load() + int64(n)
@@ -195,13 +191,13 @@ func (f *tail) wait(t *testing.T, n int, limit time.Duration) {
 			t.Fatalf("the stream has ended (%v) with %s", f.err, f.last)
 		}
 		if got := f.tokens.Load(); got < want {
-			return fmt.Errorf("there are %d of %d", got, want)
+			return fmt.Errorf("got %d of %d", got, want)
 		}
 		return nil
 	})
 }
 
-// over reports whether the stream has ended; last and err are valid then.
+// over reports whether the stream has ended. Only then, last and err are valid.
 func (f *tail) over() bool {
 	select {
 	case <-f.done:
@@ -211,7 +207,7 @@ func (f *tail) over() bool {
 	}
 }
 
-// whole waits for the end and checks that it is the model's own.
+// whole waits for the end of the stream and checks that the answer is complete.
 func (f *tail) whole(t *testing.T) {
 	t.Helper()
 	f.end(t)
@@ -220,8 +216,7 @@ func (f *tail) whole(t *testing.T) {
 	}
 }
 
-// end waits for the end, whichever it is. A path that is silent is given up
-// after 30 s.
+// end waits for the end of the stream, which comes at the latest after QUIC's timeout of 30 s.
 func (f *tail) end(t *testing.T) {
 	t.Helper()
 	select {

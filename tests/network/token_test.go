@@ -13,14 +13,13 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// What only somebody's hand can mend is an error in the log with the fix. It ends
-// a process that is of no more use, and is not tried again twice a second by
-// another.
+// An error that only a user can fix is logged with a remedy. The process ends if it can never connect again.
+// Otherwise it retries, but not twice a second.
 func TestFatal(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, log string
-		code      int // 0: it goes on
+		code      int // exit code; 0: the process continues
 		change    func(t *testing.T, r *rig)
 	}{
 		{
@@ -66,14 +65,14 @@ func TestFatal(t *testing.T) {
 			logged := r.expectError(t, c.log)
 			if c.code != 0 {
 				if code := r.box.Process.WaitExit(t, patience); code != c.code {
-					t.Errorf("it ended with code %d, want %d", code, c.code)
+					t.Errorf("exit code %d, want %d", code, c.code)
 				}
 				return
 			}
 			_, after, _ := strings.Cut(logged, `"retry_in":"`)
 			pause, _, _ := strings.Cut(after, `"`)
 			if d, err := time.ParseDuration(pause); err != nil || d < 10*time.Second {
-				t.Errorf("it is tried again after %v, %v", d, err)
+				t.Errorf("it retries after %v, %v", d, err)
 			}
 			if !r.box.Process.Running() {
 				t.Error("the connector has ended, although it was online before")
@@ -82,24 +81,22 @@ func TestFatal(t *testing.T) {
 	}
 }
 
-// expectError waits for an error with a fix in the connector's log, and checks
-// the last one, which it returns.
-func (r *rig) expectError(t *testing.T, pattern string) (said string) {
+// expectError waits for an error in the connector's log, checks the last one, and returns it.
+func (r *rig) expectError(t *testing.T, pattern string) (logged string) {
 	t.Helper()
 	r.box.Process.WaitLog(t, `"level":"ERROR"`, patience)
 	for line := range strings.Lines(r.box.Process.Log()) {
 		if strings.Contains(line, `"level":"ERROR"`) {
-			said = line
+			logged = line
 		}
 	}
-	if !like(said, pattern) {
-		t.Errorf("the log says\n%s\nwant\n%s", said, pattern)
+	if !like(logged, pattern) {
+		t.Errorf("the log says\n%s\nwant\n%s", logged, pattern)
 	}
-	return said
+	return logged
 }
 
-// like reports whether a line holds the pieces of a pattern, which are parted by
-// ~, in order.
+// like reports whether a line contains the parts of a pattern in order. The pattern separates them by ~.
 func like(line, pattern string) bool {
 	for piece := range strings.SplitSeq(pattern, "~") {
 		_, after, found := strings.Cut(line, piece)
@@ -111,8 +108,8 @@ func like(line, pattern string) bool {
 	return true
 }
 
-// Two processes with the token of one connector: the newer is served, the older
-// says why it is not, and the two do not throw each other out all the time.
+// Two processes have the token of one connector. The newer one serves, the older one logs the reason, and they
+// do not replace each other all the time.
 func TestTwins(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})
@@ -124,20 +121,20 @@ func TestTwins(t *testing.T) {
 	older.WaitLog(t, fix, patience)
 	r.waitAnswer(t, "echo", patience)
 	if strings.Contains(newer.Log(), "replaced") {
-		t.Error("the newer one was thrown out at once")
+		t.Error("the newer one was replaced at once")
 	}
 	if testing.Short() {
-		return // the pauses are in connector/agent's TestAgentEndings
+		return // TestAgentEndings of connector/agent covers the pauses
 	}
 	before, start := r.online(r.box), time.Now()
 	for range 15 {
 		time.Sleep(2 * time.Second)
 		r.waitAnswer(t, "echo", patience)
 	}
-	// Each waits 15 to 30 s before it is back, if it does come back.
+	// Each waits 15 to 30 s before it reconnects, if it does.
 	n := r.online(r.box) - before
 	if took := time.Since(start); n > 1+int(took/(15*time.Second)) {
-		t.Errorf("they replaced each other %d times in %v: they fight", n, took)
+		t.Errorf("they replaced each other %d times in %v", n, took)
 	}
 	older.Kill()
 	newer.Kill()

@@ -1,6 +1,6 @@
-// Command crowd runs many connectors in one process. It is a program of its own,
-// and not a role of the tests, to be built without the race detector: with it,
-// 3,000 connectors would take 7 GB and five times the processor.
+// Command crowd runs many connectors in one process. It is a separate program, and not a role of the tests, so
+// that it is built without the race detector. With that, 3,000 connectors would need 7 GB and five times the
+// CPU time.
 package main
 
 import (
