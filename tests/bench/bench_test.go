@@ -18,22 +18,20 @@ import (
 	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
-// TestMain makes the test binary what the bench starts for its own processes,
-// and builds the binaries that are measured.
+// TestMain runs the roles of the bench's processes in the test binary, and builds the binaries to measure.
 func TestMain(m *testing.M) {
 	program().RunRole()
 	harness.Main(m)
 }
 
-// TestRun does everything once, as little of it as possible. It takes no time
-// into account: it shows that every part works, that all answers are right, and
-// that no figure of the report is missing.
+// TestRun runs each part once, as shortly as possible. It ignores times, but checks that every part works,
+// that all answers are correct, and that the report is complete.
 func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: the bench starts five systems")
 	}
 	o := fullRun()
-	o.hurry()
+	o.shorten()
 	o.Clients, o.Load, o.Warmup = []int{1, 16}, 100*time.Millisecond, 20*time.Millisecond
 	o.Streams, o.Stream = []int{1, 50}, 400*time.Millisecond
 	o.Uploads, o.Memory, o.Rest = []int{10}, 10, 100*time.Millisecond
@@ -86,7 +84,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// noting returns a folder of binaries that leave a file NAME.ran there.
+// noting returns a folder of binaries that create a file NAME.ran when they run.
 func noting(t *testing.T) string {
 	t.Helper()
 	root, err := rig.Root()
@@ -125,7 +123,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// serve answers a first request with given bytes, then closes the connection.
+// serve answers one request with the given bytes and closes the connection.
 func serve(t *testing.T, answer string) target {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -140,13 +138,13 @@ func serve(t *testing.T, answer string) target {
 		}
 		defer c.Close()
 		if _, err := c.Read(make([]byte, 100<<10)); err == nil {
-			_, _ = io.WriteString(c, answer) // a client that left has its own error
+			_, _ = io.WriteString(c, answer) // a client that has left reports its own error
 		}
 	}()
 	return target{Addr: l.Addr().String()}
 }
 
-// The check must see what it is there for.
+// The comparison of answers finds each kind of error.
 func TestWrongAnswersAreSeen(t *testing.T) {
 	const head, end = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "0\r\n\r\n"
 	chunked := func(body string) string { return head + fmt.Sprintf("%x\r\n%s\r\n", len(body), body) }
@@ -173,15 +171,15 @@ func TestWrongAnswersAreSeen(t *testing.T) {
 		{"half of the stamps", chunked(stamps[:len(stamps)/2]) + end, true, false},
 		{"stamps without an end", chunked(stamps), true, false},
 	} {
-		at := serve(t, c.answer)
-		client, err := at.dial(time.Minute)
+		target := serve(t, c.answer)
+		client, err := target.dial(time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if c.stamped {
-			_, err = client.stamps(at.streamed(stamped, 0).request, stamped.Tokens)
+			_, err = client.stamps(target.streamed(stamped, 0).request, stamped.Tokens)
 		} else {
-			err = client.do(at.streamed(s, 0))
+			err = client.do(target.streamed(s, 0))
 		}
 		client.Close()
 		if (err == nil) != c.ok {
@@ -190,7 +188,7 @@ func TestWrongAnswersAreSeen(t *testing.T) {
 	}
 }
 
-// Ratios are those of a round: the machine's speed may differ between rounds.
+// Ratios are computed within a round, because the machine's speed may differ between rounds.
 func TestRatiosWithinRounds(t *testing.T) {
 	r := &results{Options: fullRun(), Rounds: map[point][]figures{}}
 	for speed := 1.0; speed < 3; speed++ {
@@ -202,12 +200,12 @@ func TestRatiosWithinRounds(t *testing.T) {
 				CPU: map[string]float64{nameUpstream: 30, nameGateway: 90, nameConnector: 70},
 			},
 		} {
-			at := point{partRequests, name, 16}
-			r.Rounds[at] = append(r.Rounds[at], f)
+			p := point{partRequests, name, 16}
+			r.Rounds[p] = append(r.Rounds[p], f)
 		}
 	}
 	var b strings.Builder
-	r.writeRounds(&b, partRequests, "at a time", "Requests", []int{16})
+	r.writeRounds(&b, partRequests, "in parallel", "Requests", []int{16})
 	want := "| 16 | postern | 12000 | 0.20 (0.20–0.20) | 0.80 (0.80–0.80) | | 1.800 | 3.000 | 0.000 | 0.200 " +
 		"(0.200–0.200) | 0.000 (0.000–0.000) | | | 160.0 | | 90.0 | 70.0 | 30.0 |"
 	if report := strings.Join(strings.Fields(b.String()), " "); !strings.Contains(report, want) {

@@ -15,12 +15,12 @@ import (
 
 const (
 	fastStreams   = 8
-	fastEvents    = 1000 // of each stream
+	fastEvents    = 1000 // per stream
 	memoryClients = 64
 )
 
-// measureFast reads n streams at a time, as fast as they go. The figures are those
-// of events, but for the times.
+// measureFast reads n streams in parallel, without a pace. The rate and the CPU time are per event, the times
+// per stream.
 func (s *system) measureFast(ctx context.Context, o options, n int) (figures, error) {
 	const notTokens = 4 // the role, the finish, the usage and the end
 	f, err := s.measureRequests(ctx, o, n, s.Target.streamed(play.Script{Tokens: fastEvents - notTokens}, 0))
@@ -31,16 +31,15 @@ func (s *system) measureFast(ctx context.Context, o options, n int) (figures, er
 	return f, err
 }
 
-// measureUploads sends large bodies, one at a time. The rate is in MB a second, of
-// the median body: making the next one takes time as well.
+// measureUploads sends large bodies, one after the other. The rate is in MB per second for the median body,
+// because creating the next body takes time, too.
 func (s *system) measureUploads(ctx context.Context, o options, kb int, prompt func(n int) string) (figures, error) {
 	f, err := s.measurePrompts(ctx, o, 1, func() string { return prompt(kb * 1000) })
 	f.Rate = float64(kb) / f.P50
 	return f, err
 }
 
-// memory is the RSS of a process before, while and after large bodies pass through
-// it, in KB.
+// memory is the RSS of a process in KB before, during and after large bodies.
 type memory struct {
 	system  string
 	process process
@@ -48,7 +47,7 @@ type memory struct {
 	loaded  time.Time
 }
 
-// memory measures the memory of fresh systems, which then rest at the same time.
+// memory measures the memory of new systems. All of them rest at the same time.
 func (r *results) memory(ctx context.Context, b *builder) error {
 	o := r.Options
 	if !o.measures(partMemory) {
@@ -59,7 +58,7 @@ func (r *results) memory(ctx context.Context, b *builder) error {
 	if err != nil {
 		return err
 	}
-	texts := make([]string, memoryClients) // the same for each system
+	texts := make([]string, memoryClients) // every system gets the same texts
 	for i := range texts {
 		texts[i] = r.texts.new(o.Memory * 1000)
 	}
@@ -85,7 +84,7 @@ func (r *results) memory(ctx context.Context, b *builder) error {
 	return nil
 }
 
-// read reads a figure of each process.
+// read reads a figure from /proc for each process.
 func read(all []memory, figure int, label string) (err error) {
 	for i := range all {
 		if all[i].figures[figure], err = all[i].process.Kilobytes("status", label); err != nil {
@@ -95,7 +94,7 @@ func read(all []memory, figure int, label string) (err error) {
 	return nil
 }
 
-// measureMemory lets clients send one of the prompts each, at the same time.
+// measureMemory sends all of the prompts at the same time, each with its own client.
 func (s *system) measureMemory(ctx context.Context, prompts []string, processes []memory) error {
 	tasks := make([]task, len(prompts))
 	for i, prompt := range prompts {
@@ -110,7 +109,7 @@ func (s *system) measureMemory(ctx context.Context, prompts []string, processes 
 		return err
 	}
 	for _, m := range processes {
-		// proc(5): VmHWM
+		// This resets VmHWM, see proc(5).
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", m.process.Pid()), []byte("5"), 0); err != nil {
 			return fmt.Errorf("resetting the peak of memory: %w", err)
 		}
@@ -124,7 +123,7 @@ func (s *system) measureMemory(ctx context.Context, prompts []string, processes 
 	return read(processes, 1, "VmHWM:")
 }
 
-// writeMemory prints what processes occupy before, while and after large bodies.
+// writeMemory prints the memory of processes before, during and after large bodies.
 func (r *results) writeMemory(w io.Writer) {
 	t := &command.Table{Title: fmt.Sprintf("Memory with %d clients that send %d KB each at the same time, RSS in MB",
 		memoryClients, r.Options.Memory)}

@@ -14,49 +14,49 @@ import (
 	"github.com/postern-dev/postern/tests/rig"
 )
 
-// edgeCount is how many gateways share the tunnels in the part edges.
+// edgeCount is the number of gateways in the part edges.
 const edgeCount = 3
 
-// legs are the tunnels of connectors to three gateways with one store, and what happens when
-// one of them is killed.
-type legs struct {
+// edgeTunnels are the figures of connectors with tunnels to three gateways with one store, before and after
+// one of these is killed.
+type edgeTunnels struct {
 	Connectors int
 	Before     []float64     // RSS of each gateway without connectors, KB
-	After      []float64     // and with them
-	CPU        []float64     // of each gateway, in percent of one core
-	Etcd       float64       // of etcd
+	After      []float64     // RSS of each gateway with connectors, KB
+	CPU        []float64     // each gateway, in percent of one core
+	Etcd       float64       // etcd, in percent of one core
 	DialIn     time.Duration // until all connectors had two tunnels
-	Killed     int           // tunnels at the gateway that was killed
+	Killed     int           // tunnels of the killed gateway
 	Back       time.Duration // until all connectors had two tunnels at the others
 }
 
-// inEtcd returns the options of an edge.
-func (b *builder) inEtcd(name, url, more string) rig.GatewayOptions {
+// edgeOptions returns the options of an edge.
+func (b *builder) edgeOptions(name, url, more string) rig.GatewayOptions {
 	return rig.GatewayOptions{
 		Name: name, Host: b.host, Data: filepath.Join(b.rig.Dir, name),
 		Storage: "etcd {\n endpoints " + url + "\n}", App: "edge {\n name " + name + "\n peer $UDP\n" + more + "\n}",
 	}
 }
 
-// startEdges starts two gateways that share a store. Requests go to the first one, and the
-// connector has its only tunnel at the second one.
+// startEdges starts two gateways that share a store. Clients use the first one, and the connector has its only
+// tunnel to the second one.
 func (b *builder) startEdges(ctx context.Context, s *system) error {
 	_, url, err := b.rig.Etcd(ctx)
 	if err != nil {
 		return err
 	}
-	if err := b.startCaddy(ctx, s, nameEntry, b.inEtcd(nameEntry, url, "")); err != nil {
+	if err := b.startCaddy(ctx, s, nameEntry, b.edgeOptions(nameEntry, url, "")); err != nil {
 		return err
 	}
 	entry := s.Target.Addr
-	err = b.startCaddy(ctx, s, nameGateway, b.inEtcd(nameGateway, url, ""))
+	err = b.startCaddy(ctx, s, nameGateway, b.edgeOptions(nameGateway, url, ""))
 	s.Target.Addr = entry
 	return err
 }
 
-// measureLegs lets connectors dial in at three gateways, and kills one.
-func (b *builder) measureLegs(ctx context.Context, o options, connectors int) (result legs, err error) {
-	result = legs{Connectors: connectors}
+// measureEdges connects connectors to three gateways and kills one.
+func (b *builder) measureEdges(ctx context.Context, o options, connectors int) (result edgeTunnels, err error) {
+	result = edgeTunnels{Connectors: connectors}
 	s := b.system(postern)
 	etcd, url, err := b.rig.Etcd(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func (b *builder) measureLegs(ctx context.Context, o options, connectors int) (r
 	defer func() { s.stop() }()
 	for i := range edgeCount {
 		name := fmt.Sprintf("edge-%d-%d", connectors, i)
-		if err := b.startCaddy(ctx, s, name, b.inEtcd(name, url, "advertise $UDP")); err != nil {
+		if err := b.startCaddy(ctx, s, name, b.edgeOptions(name, url, "advertise $UDP")); err != nil {
 			return result, err
 		}
 		edges = append(edges, s.gateway)
@@ -86,7 +86,7 @@ func (b *builder) measureLegs(ctx context.Context, o options, connectors int) (r
 		return result, err
 	}
 	defer stop(holder)
-	if err := awaitLegs(ctx, edges, connectors); err != nil {
+	if err := awaitTunnels(ctx, edges, connectors); err != nil {
 		return result, fmt.Errorf("%w; the last output of their process:\n%s", err, holder.Tail())
 	}
 	result.DialIn = time.Since(began)
@@ -94,22 +94,22 @@ func (b *builder) measureLegs(ctx context.Context, o options, connectors int) (r
 		return result, err
 	}
 	victim := edges[0]
-	there, err := countLegs(ctx, edges[1], victim.Process.Name)
+	killed, err := countTunnels(ctx, edges[1], victim.Process.Name)
 	if err != nil {
 		return result, err
 	}
-	result.Killed = there
+	result.Killed = killed
 	began = time.Now()
 	victim.Process.Kill()
-	if err := awaitLegs(ctx, edges[1:], connectors); err != nil {
+	if err := awaitTunnels(ctx, edges[1:], connectors); err != nil {
 		return result, err
 	}
 	result.Back = time.Since(began)
 	return result, nil
 }
 
-// atRest measures what all take while nothing happens.
-func (r *legs) atRest(ctx context.Context, o options, edges []*rig.Gateway, etcd *rig.Process) (err error) {
+// atRest measures the CPU time and memory of idle processes.
+func (r *edgeTunnels) atRest(ctx context.Context, o options, edges []*rig.Gateway, etcd *rig.Process) (err error) {
 	var processes []*rig.Process
 	for _, e := range edges {
 		processes = append(processes, e.Process)
@@ -130,7 +130,7 @@ func (r *legs) atRest(ctx context.Context, o options, edges []*rig.Gateway, etcd
 	return err
 }
 
-// residents returns the RSS of gateways, in KB, after a garbage collection.
+// residents returns the RSS of gateways in KB after a garbage collection.
 func residents(edges []*rig.Gateway) (kilobytes []float64, err error) {
 	for _, e := range edges {
 		if _, err := e.Admin.Heap(context.Background(), true); err != nil {
@@ -145,9 +145,9 @@ func residents(edges []*rig.Gateway) (kilobytes []float64, err error) {
 	return kilobytes, nil
 }
 
-// countLegs returns how many connectors have a tunnel to an edge, as another one lists them.
-func countLegs(ctx context.Context, at *rig.Gateway, edge string) (n int, err error) {
-	list, err := at.Connectors(ctx)
+// countTunnels returns the number of connectors with a tunnel to an edge, as another edge reports it.
+func countTunnels(ctx context.Context, g *rig.Gateway, edge string) (n int, err error) {
+	list, err := g.Connectors(ctx)
 	for _, c := range list {
 		if slices.ContainsFunc(c.Edges, func(name string) bool { return name == edge }) {
 			n++
@@ -156,13 +156,13 @@ func countLegs(ctx context.Context, at *rig.Gateway, edge string) (n int, err er
 	return n, err
 }
 
-// awaitLegs waits until all edges list two tunnels of each connector, to these edges.
-func awaitLegs(ctx context.Context, edges []*rig.Gateway, connectors int) error {
+// awaitTunnels waits until all edges report two tunnels for each connector, both to these edges.
+func awaitTunnels(ctx context.Context, edges []*rig.Gateway, connectors int) error {
 	names := map[string]bool{}
 	for _, e := range edges {
 		names[e.Process.Name] = true
 	}
-	return rig.Poll(ctx, connectLimit, time.Second, "two tunnels of each connector", func(ctx context.Context) error {
+	return rig.Poll(ctx, connectLimit, time.Second, "two tunnels for each connector", func(ctx context.Context) error {
 		for _, e := range edges {
 			list, err := e.Connectors(ctx)
 			if err != nil {
@@ -175,7 +175,7 @@ func awaitLegs(ctx context.Context, edges []*rig.Gateway, connectors int) error 
 				}
 			}
 			if both != connectors {
-				return fmt.Errorf("%s lists %d of %d connectors with two", e.Process.Name, both, connectors)
+				return fmt.Errorf("%s lists %d of %d connectors with two tunnels", e.Process.Name, both, connectors)
 			}
 		}
 		return nil
@@ -189,21 +189,21 @@ func (r *results) killedEdges(ctx context.Context, b *builder) error {
 			break
 		}
 		command.Progress("%d connectors at %d edges", n, edgeCount)
-		measured, err := b.measureLegs(ctx, r.Options, n)
+		measured, err := b.measureEdges(ctx, r.Options, n)
 		if err != nil {
 			return fmt.Errorf("measuring %d connectors at %d edges: %w", n, edgeCount, err)
 		}
-		r.Legs = append(r.Legs, measured)
+		r.Edges = append(r.Edges, measured)
 	}
 	return nil
 }
 
-func (r *results) writeLegs(w io.Writer) {
-	t := &command.Table{Title: fmt.Sprintf("Connectors with two tunnels each, at %d edges; one is killed: aim for all "+
+func (r *results) writeEdges(w io.Writer) {
+	t := &command.Table{Title: fmt.Sprintf("Connectors with two tunnels each, at %d edges; one is killed: target: all "+
 		"tunnels < 30 s", edgeCount)}
-	t.Add("connectors", "KB of an edge for each tunnel", "% of a core, each edge", "etcd", "all had two within s",
-		"tunnels lost", "all had two again within s")
-	for _, l := range r.Legs {
+	t.Add("connectors", "KB per tunnel", "% of a core per edge", "etcd", "all connected within s",
+		"tunnels lost", "all reconnected within s")
+	for _, l := range r.Edges {
 		var grown, cpu float64
 		for i := range l.After {
 			grown += l.After[i] - l.Before[i]
@@ -212,7 +212,7 @@ func (r *results) writeLegs(w io.Writer) {
 		t.Add(fmt.Sprint(l.Connectors), figure(grown/float64(2*l.Connectors), 1), figure(cpu, 1), figure(l.Etcd, 1),
 			figure(l.DialIn.Seconds(), 1), fmt.Sprint(l.Killed), figure(l.Back.Seconds(), 1))
 	}
-	if len(r.Legs) > 0 {
+	if len(r.Edges) > 0 {
 		t.Write(w)
 	}
 }

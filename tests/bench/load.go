@@ -24,29 +24,28 @@ import (
 	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
-// The model's public name, which clients use, and its name at the upstream
-// behind Postern. The upstream answers with whichever name it was asked for, so
-// that a client must see the public one in every case.
+// The model's public name, which clients use, and its name at the upstream behind Postern. The upstream
+// answers with the name in the request, so clients always get the public name.
 const (
 	publicModel = "bench"
 	localModel  = "bench-local-8b"
 )
 
-// A target is where a system takes requests.
+// A target is the address that takes a system's requests.
 type target struct {
 	Addr string // host:port
-	Key  string // sent as bearer token; the systems without keys ignore it
+	Key  string // bearer token; ignored by systems without keys
 }
 
-// A task is a request and its right answer.
+// A task is a request and the correct answer.
 type task struct{ request, want []byte }
 
-// whole and streamed return the task to play a script, with bytes of prompt before it.
+// whole and streamed return the task for a script, with a prompt of padding bytes before it.
 func (t target) whole(s play.Script, padding int) task {
 	return t.ask(s, filler(padding))
 }
 
-// ask returns the task to play a script, with a prompt before it, escaped for JSON.
+// ask returns the task for a script, with a prompt before it that is escaped for JSON.
 func (t target) ask(s play.Script, prompt string) task {
 	return task{t.request(s, "", prompt), s.AppendCompletion(nil, publicModel)}
 }
@@ -77,30 +76,28 @@ func (t target) request(s play.Script, more, prompt string) []byte {
 // smallAnswer is a whole answer of about 1 KB.
 var smallAnswer = play.Script{Tokens: 1, Bulk: 720}
 
-// A client sends requests on one connection, one after the other. It costs less
-// than net/http: on few cores the generator's own work is in the way of what it
-// measures.
+// A client sends requests on one connection, one after the other. It uses less CPU time than net/http, which
+// would distort the measurement on few cores.
 type client struct {
 	net.Conn
-	r    *bufio.Reader
-	body []byte
-	at   int64 // when the last read returned, by the monotonic clock
+	r        *bufio.Reader
+	body     []byte
+	lastRead int64 // time of the last read, by the monotonic clock
 }
 
 func (c *client) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.at = play.Monotonic()
+	c.lastRead = play.Monotonic()
 	return n, err
 }
 
-// dial connects to the target. The connection is useless after limit, so that
-// nothing can hang.
+// dial connects to the target. The connection times out after limit.
 func (t target) dial(limit time.Duration) (*client, error) {
 	conn, err := net.DialTimeout("tcp", t.Addr, 5*time.Second)
 	if err != nil {
 		return nil, err
 	}
-	_ = conn.SetDeadline(time.Now().Add(limit)) // an open socket has deadlines
+	_ = conn.SetDeadline(time.Now().Add(limit)) // an open socket accepts deadlines
 	c := &client{Conn: conn}
 	c.r = bufio.NewReaderSize(c, 16<<10)
 	return c, nil
@@ -113,21 +110,21 @@ func (c *client) do(t task) error {
 		return err
 	}
 	if c.body, err = play.ReadBody(c.r, c.body[:0], length, chunked); err != nil {
-		return fmt.Errorf("the answer was cut short: %w", err)
+		return fmt.Errorf("the answer is incomplete: %w", err)
 	}
 	if bytes.Equal(c.body, t.want) {
 		return nil
 	}
-	at := 0
-	for at < min(len(c.body), len(t.want)) && c.body[at] == t.want[at] {
-		at++
+	i := 0
+	for i < min(len(c.body), len(t.want)) && c.body[i] == t.want[i] {
+		i++
 	}
 	return fmt.Errorf("the answer has %d bytes instead of %d; from byte %d it is %.100q instead of %.100q",
-		len(c.body), len(t.want), at, c.body[at:], t.want[at:])
+		len(c.body), len(t.want), i, c.body[i:], t.want[i:])
 }
 
-// start sends a request and reads the head of its answer. Another status than 200
-// is an error.
+// start sends a request and reads the status and the header of the answer. It returns an error for any status
+// but 200.
 func (c *client) start(request []byte) (length int, chunked bool, err error) {
 	if _, err := c.Write(request); err != nil {
 		return 0, false, fmt.Errorf("sending a request: %w", err)
@@ -138,21 +135,20 @@ func (c *client) start(request []byte) (length int, chunked bool, err error) {
 	}
 	status := 0
 	if fields := bytes.Fields(line); len(fields) > 1 {
-		status, _ = strconv.Atoi(string(fields[1])) // what is not a number is not 200 either
+		status, _ = strconv.Atoi(string(fields[1])) // 0 if it is not a number
 	}
 	if length, chunked, err = play.ReadHeader(c.r); err != nil {
 		return 0, false, fmt.Errorf("reading the head of an answer: %w", err)
 	}
 	if status != 200 {
-		text, _ := play.ReadBody(c.r, nil, length, chunked) // as much as came
+		text, _ := play.ReadBody(c.r, nil, length, chunked) // as much as was received
 		return 0, false, fmt.Errorf("the answer has status %d: %.300s", status, text)
 	}
 	return length, chunked, nil
 }
 
-// stamps sends a request for a stream of stamped tokens, and returns how old each
-// event was when its last byte arrived, in milliseconds. A stream without all of
-// its events is an error.
+// stamps sends a request for a stream of stamped tokens. It returns the age of each event in milliseconds, at
+// the arrival of its last byte, or an error if the stream is incomplete.
 func (c *client) stamps(request []byte, tokens int) ([]float64, error) {
 	_, chunked, err := c.start(request)
 	if err != nil {
@@ -166,12 +162,12 @@ func (c *client) stamps(request []byte, tokens int) ([]float64, error) {
 		var line []byte
 		line, err = lines.ReadSlice('\n')
 		if sent, ok := play.StampOf(line); ok {
-			delays = append(delays, milliseconds(time.Duration(c.at-sent)))
+			delays = append(delays, milliseconds(time.Duration(c.lastRead-sent)))
 		}
 		ended = ended || bytes.HasPrefix(line, []byte("data: [DONE]"))
 	}
 	if !errors.Is(err, io.EOF) || !ended || len(delays) != tokens {
-		return nil, fmt.Errorf("the stream was cut short: %d of %d events, end marker: %t: %w", len(delays), tokens,
+		return nil, fmt.Errorf("the stream is incomplete: %d of %d events, end marker: %t: %w", len(delays), tokens,
 			ended, err)
 	}
 	return delays, play.ReadTrailer(c.r)
@@ -180,29 +176,29 @@ func (c *client) stamps(request []byte, tokens int) ([]float64, error) {
 // milliseconds returns d as a number.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// figures are what a number of clients got out of a system in one round, in
-// requests or in events of streams.
+// figures are the results of parallel clients of a system in one round. They count requests, or events of
+// streams.
 type figures struct {
-	Rate          float64            // a second
-	P50, P90, P99 float64            // of the time of a request, or the age of an event on arrival, in milliseconds
-	CPU           map[string]float64 // of each process for each, in microseconds
+	Rate          float64            // per second
+	P50, P90, P99 float64            // of the request's time, or of the event's age on arrival, in milliseconds
+	CPU           map[string]float64 // per request or event, by process, in microseconds
 }
 
-// measureRequests lets n clients do a task, one time after the other each. Any
-// wrong answer is an error: figures of a system that fails mean nothing.
-func (s *system) measureRequests(ctx context.Context, o options, n int, what task) (figures, error) {
+// measureRequests runs n clients that repeat a task. A wrong answer is an error, because the figures would be
+// meaningless.
+func (s *system) measureRequests(ctx context.Context, o options, n int, t task) (figures, error) {
 	clients, err := s.dialAll(n, o.Warmup+o.Load+o.AnswerLimit)
 	if err != nil {
 		return figures{}, err
 	}
 	defer closeAll(clients)
-	if _, err := closedLoop(ctx, clients, o.Warmup, same(what)); err != nil {
+	if _, err := closedLoop(ctx, clients, o.Warmup, same(t)); err != nil {
 		return figures{}, fmt.Errorf("warming up: %w", err)
 	}
-	return s.measure(func() ([]float64, error) { return closedLoop(ctx, clients, o.Load, same(what)) })
+	return s.measure(func() ([]float64, error) { return closedLoop(ctx, clients, o.Load, same(t)) })
 }
 
-// measure makes figures of the times that load returns.
+// measure runs load and computes the figures from the times that it returns.
 func (s *system) measure(load func() ([]float64, error)) (f figures, err error) {
 	before, err := s.cpu()
 	if err != nil {
@@ -227,25 +223,23 @@ func (s *system) measure(load func() ([]float64, error)) (f figures, err error) 
 	return f, nil
 }
 
-// uncounted stands for the age of an event at the start of a stream, of which
-// there are warmEvents.
+// uncounted replaces the ages of the first events of a stream, warmEvents in number.
 const (
 	uncounted  = -1
 	warmEvents = 10
 )
 
-// same returns one task again and again.
-func same(what task) func() task { return func() task { return what } }
+// same returns a function that always returns the same task.
+func same(t task) func() task { return func() task { return t } }
 
-// closedLoop lets the clients do tasks for some time. It returns how long each took, in
-// milliseconds.
+// closedLoop runs tasks on the clients for some time. It returns the times of the tasks in milliseconds.
 func closedLoop(ctx context.Context, clients []*client, d time.Duration, next func() task) ([]float64, error) {
 	deadline := time.Now().Add(d)
 	taken := make([][]float64, len(clients))
 	err := parallel(clients, func(i int, c *client) error {
 		for time.Now().Before(deadline) && ctx.Err() == nil {
-			what, began := next(), time.Now()
-			if err := c.do(what); err != nil {
+			t, began := next(), time.Now()
+			if err := c.do(t); err != nil {
 				return err
 			}
 			taken[i] = append(taken[i], milliseconds(time.Since(began)))
@@ -255,7 +249,7 @@ func closedLoop(ctx context.Context, clients []*client, d time.Duration, next fu
 	return slices.Concat(taken...), err
 }
 
-// measureStreams reads n streams at a time.
+// measureStreams reads n streams in parallel.
 func (s *system) measureStreams(ctx context.Context, o options, n int) (figures, error) {
 	clients, err := s.dialAll(n, o.Stream+o.AnswerLimit)
 	if err != nil {
@@ -263,9 +257,8 @@ func (s *system) measureStreams(ctx context.Context, o options, n int) (figures,
 	}
 	defer closeAll(clients)
 	tokens := int(o.Stream / o.Pace)
-	what := s.Target.streamed(play.Script{Tokens: tokens, Pace: o.Pace, Stamp: true}, 0)
-	// Real streams tick independently of each other. The seed makes their phases
-	// the same for every system.
+	t := s.Target.streamed(play.Script{Tokens: tokens, Pace: o.Pace, Stamp: true}, 0)
+	// Real streams are not in phase. The seed is constant, so all systems get the same phases.
 	phases, random := make([]time.Duration, n), rand.New(rand.NewPCG(1, uint64(n)))
 	for i := range phases {
 		phases[i] = time.Duration(random.Int64N(int64(o.Pace)))
@@ -276,7 +269,7 @@ func (s *system) measureStreams(ctx context.Context, o options, n int) (figures,
 			if err := command.Pause(ctx, phases[i]); err != nil {
 				return err
 			}
-			if ages[i], err = c.stamps(what.request, tokens); err != nil {
+			if ages[i], err = c.stamps(t.request, tokens); err != nil {
 				return err
 			}
 			for j := range min(warmEvents, tokens) {
@@ -307,8 +300,7 @@ func closeAll(clients []*client) {
 	}
 }
 
-// parallel runs do for all items at a time, and returns the first error in their
-// order.
+// parallel runs do for all items in parallel. It returns the error of the first item that has one.
 func parallel[T any](items []T, do func(i int, item T) error) error {
 	errs := make([]error, len(items))
 	var running sync.WaitGroup
@@ -322,17 +314,17 @@ func parallel[T any](items []T, do func(i int, item T) error) error {
 // answers counts streamed answers that were compared byte for byte.
 type answers struct {
 	Total   int
-	Wrong   int // cut short, different, or none
+	Wrong   int // incomplete, different, or missing
 	Rate    float64
-	Example string // the first that was wrong
+	Example string // description of the first wrong one
 }
 
 const (
 	answerClients = 64
-	answersLimit  = 5 * time.Minute // of all answers on one connection
+	answersLimit  = 5 * time.Minute // for all answers of one connection
 )
 
-// measureAnswers reads streamed answers, several at a time.
+// measureAnswers reads streamed answers in parallel and counts the wrong ones.
 func (s *system) measureAnswers(ctx context.Context, o options) (result answers, err error) {
 	began := time.Now()
 	var next atomic.Int64
@@ -349,7 +341,7 @@ func (s *system) measureAnswers(ctx context.Context, o options) (result answers,
 				}
 			}
 			if err := c.do(s.Target.streamed(answerScript(i))); err != nil {
-				c.Close() // it is in an unknown state
+				c.Close() // its state is unknown
 				c = nil
 				mu.Lock()
 				if result.Wrong++; result.Wrong == 1 {
@@ -367,9 +359,8 @@ func (s *system) measureAnswers(ctx context.Context, o options) (result answers,
 	return result, err
 }
 
-// answerScript is what the i-th answer is: of 4 to 35 events, half of them
-// without a pause between events, the others with very short ones; every third
-// with writes that end anywhere. One prompt in eight is long.
+// answerScript returns the script of the i-th answer. It has 4 to 35 events. Half of the answers have no
+// pauses, the others very short ones. Every third is written in arbitrary pieces. One prompt in eight is long.
 func answerScript(i int) (s play.Script, padding int) {
 	s = play.Script{ID: int64(i), Tokens: 4 + i%32, Ragged: i%3 == 0}
 	if i%2 == 0 {

@@ -27,43 +27,43 @@ const (
 	lossClients = 16
 	lossStreams = 10
 	lossBulk    = 4         // clients with large bodies
-	bulkBytes   = 256 << 10 // of each
+	bulkBytes   = 256 << 10 // per body
 
-	lossAnswerLimit = 2 * time.Minute // for an answer that has to be sent again and again
-	lossAttempts    = 2               // a measurement is begun that a lost tunnel ends
+	lossAnswerLimit = 2 * time.Minute // for an answer with many retransmissions
+	lossAttempts    = 2               // number of attempts for a measurement, which a lost tunnel ends
 )
 
-// A lossyWay is a system whose connector is at the other end of a line.
-type lossyWay struct {
+// A lossySystem is a system whose connector is behind a line with loss.
+type lossySystem struct {
 	*system
 	name, kind, tcp string
 	line            *lab.Lab
 	prompts         *prompts
-	rounds          map[float64][]lossRound // by the loss in percent
+	rounds          map[float64][]lossRound // by packet loss in percent
 }
 
-// lossRound are the figures of one round; what comes to no end in all attempts
-// stays zero. Broken counts attempts that ended before.
+// lossRound are the figures of one round. Figures without a successful attempt are zero. Broken counts the
+// failed attempts.
 type lossRound struct {
 	Streams, Requests, Prompts, Answers figures
-	EventBytes                          float64 // on the line, of both directions, for each event
+	EventBytes                          float64 // bytes on the line per event, in both directions
 	Broken                              int
 	Turns                               []turn
 }
 
-// lossyLine measures on a lossy line, in a process whose network is its own, and
-// returns that process's report.
+// lossyLine runs the parts with a lossy line in a process with its own network namespace, and returns the
+// report of that process.
 func (b *builder) lossyLine(ctx context.Context, o options) (string, error) {
 	if missing := lab.Missing(); missing != nil {
 		return fmt.Sprintf("### A line that loses packets\n\nNot measured: it needs %v.\n\n", missing), nil
 	}
-	o.Bin = b.rig.Bin() // that process has another working folder
+	o.Bin = b.rig.Bin() // that process has another working directory
 	if o.Compare != "" {
 		o.Compare = b.rig.old.Bin()
 	}
 	input, err := json.Marshal(o)
 	if err != nil {
-		return "", fmt.Errorf("passing on the options: %w", err)
+		return "", fmt.Errorf("encoding the options: %w", err)
 	}
 	var output strings.Builder
 	p, err := b.rig.Process("loss", func() *exec.Cmd {
@@ -80,12 +80,12 @@ func (b *builder) lossyLine(ctx context.Context, o options) (string, error) {
 	}
 	defer stop(p)
 	if code, err := p.Wait(ctx); err != nil || code != 0 {
-		return "", cmp.Or(err, errors.New("measuring on a lossy line has failed: see above"))
+		return "", cmp.Or(err, errors.New("the measurement on a lossy line failed, see above"))
 	}
 	return output.String(), nil
 }
 
-// inNamespace is the process in which the lossy lines are.
+// inNamespace is the role of that process.
 func inNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
 	var o options
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
@@ -99,7 +99,7 @@ func inNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	ways, err := measureLoss(ctx, r, o)
+	systems, err := measureLoss(ctx, r, o)
 	if err != nil {
 		err = command.Explain(ctx, err)
 	}
@@ -107,30 +107,28 @@ func inNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	if o.measures(partTurns) {
-		writeTurns(out, o, ways)
+		writeTurns(out, o, systems)
 	}
 	if o.measures(partLoss) {
-		writeLoss(out, o, ways)
+		writeLoss(out, o, systems)
 	}
 	return nil
 }
 
-// measureLoss takes each way over each line.
-func measureLoss(ctx context.Context, r rigs, o options) ([]*lossyWay, error) {
-	ways := slices.DeleteFunc([]*lossyWay{
-		{name: "QUIC", kind: postern},
-		{name: "QUIC, old", kind: old},
-		{name: "WebSocket", kind: webSocket},
+// measureLoss measures each system with each loss.
+func measureLoss(ctx context.Context, r rigs, o options) ([]*lossySystem, error) {
+	systems := slices.DeleteFunc([]*lossySystem{
+		{name: "QUIC", kind: postern}, {name: "QUIC, old", kind: old}, {name: "WebSocket", kind: webSocket},
 		{name: "WebSocket, TCP cubic", kind: webSocket, tcp: "cubic"},
-	}, func(w *lossyWay) bool { return !o.has(w.kind) })
+	}, func(w *lossySystem) bool { return !o.has(w.kind) })
 	texts, err := newPrompts(o.Root)
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range ways {
+	for _, w := range systems {
 		w.prompts = texts
 		if w.line, err = lab.New(); err != nil {
-			return nil, fmt.Errorf("making a network: %w", err)
+			return nil, fmt.Errorf("creating a network: %w", err)
 		}
 		defer w.line.Close()
 		if err := w.start(ctx, r, o); err != nil {
@@ -139,28 +137,27 @@ func measureLoss(ctx context.Context, r rigs, o options) ([]*lossyWay, error) {
 	}
 	for round := range o.LossRounds {
 		for i, percent := range o.Loss {
-			for j := range ways {
-				w := ways[(j+round+i)%len(ways)] // they take turns
-				command.Progress("round %d of %d, a line that loses %v %%: %s", round+1, o.LossRounds, percent, w.name)
+			for j := range systems {
+				w := systems[(j+round+i)%len(systems)] // rotate their order
+				command.Progress("round %d of %d, a line with %v %% loss: %s", round+1, o.LossRounds, percent, w.name)
 				w.line.WAN.Set(lab.Conditions{Delay: o.RTT / 2, Loss: percent / 100})
 				measured, err := w.measure(ctx, o)
 				if err != nil {
-					return nil, fmt.Errorf("%s on a line that loses %v %%: %w", w.name, percent, err)
+					return nil, fmt.Errorf("%s on a line with %v %% loss: %w", w.name, percent, err)
 				}
 				w.rounds[percent] = append(w.rounds[percent], measured)
 			}
 		}
 	}
-	return ways, nil
+	return systems, nil
 }
 
-// start starts the system, on a line that has its delay and loses nothing: QUIC
-// takes what it has seen as the least round trip for good, and a longer one for a
-// queue.
-func (w *lossyWay) start(ctx context.Context, r rigs, o options) error {
+// start starts the system on a line with the delay but without loss. QUIC keeps the minimum round-trip time
+// that it has measured, and would take a later increase for a queue.
+func (w *lossySystem) start(ctx context.Context, r rigs, o options) error {
 	w.rounds = map[float64][]lossRound{}
 	w.line.WAN.Set(lab.Conditions{Delay: o.RTT / 2})
-	if w.tcp != "" { // whatever programs choose
+	if w.tcp != "" { // this overrides the choice of programs
 		lock := " congctl lock " + w.tcp
 		err := errors.Join(w.line.Home.IP("route replace default via "+lab.RouterLAN+lock),
 			w.line.Gateway.IP("route add "+w.line.RouterAddress+" via "+w.line.RouterAddress+lock))
@@ -179,9 +176,9 @@ func (w *lossyWay) start(ctx context.Context, r rigs, o options) error {
 	return err
 }
 
-// congestion returns what TCP does about lost packets at both ends of the tunnel,
-// "" if it has no part in that.
-func (w *lossyWay) congestion() (string, error) {
+// congestion returns the congestion control of TCP at both ends of the tunnel, or "" if the tunnel does not
+// use TCP.
+func (w *lossySystem) congestion() (string, error) {
 	var ends []string
 	for _, end := range []struct {
 		in   *lab.Namespace
@@ -191,7 +188,7 @@ func (w *lossyWay) congestion() (string, error) {
 		var err error
 		end.in.Do(func() { out, err = exec.Command("ss", "-tinH", "dst", end.peer).Output() })
 		if err != nil {
-			return "", fmt.Errorf("asking ss about TCP: %w", err)
+			return "", fmt.Errorf("running ss: %w", err)
 		}
 		if found := regexp.MustCompile(`\b(bbr|cubic|reno)\b`).Find(out); found != nil {
 			ends = append(ends, string(found))
@@ -200,8 +197,8 @@ func (w *lossyWay) congestion() (string, error) {
 	return strings.Join(ends, " / "), nil
 }
 
-// measure measures the way on the line as it is.
-func (w *lossyWay) measure(ctx context.Context, o options) (r lossRound, err error) {
+// measure measures the system on the line with its current conditions.
+func (w *lossySystem) measure(ctx context.Context, o options) (r lossRound, err error) {
 	if o.measures(partTurns) {
 		if r.Turns, err = w.measureTurns(ctx, o); err != nil {
 			return r, err
@@ -212,8 +209,8 @@ func (w *lossyWay) measure(ctx context.Context, o options) (r lossRound, err err
 	}
 	event := len(play.Script{Tokens: 2}.AppendStream(nil, publicModel)) - len(play.Script{Tokens: 1}.AppendStream(nil,
 		publicModel))
-	requests := func(n int, what task) func() (figures, error) {
-		return func() (figures, error) { return w.measureRequests(ctx, o, n, what) }
+	requests := func(n int, t task) func() (figures, error) {
+		return func() (figures, error) { return w.measureRequests(ctx, o, n, t) }
 	}
 	for _, m := range []struct {
 		into    *figures
@@ -236,7 +233,7 @@ func (w *lossyWay) measure(ctx context.Context, o options) (r lossRound, err err
 				return r, context.Cause(ctx)
 			}
 			r.Broken++
-			command.Progress("broken off: %.150s", err.Error())
+			command.Progress("failed attempt: %.150s", err.Error())
 			if err := w.awaitAnswer(ctx, lossAnswerLimit); err != nil {
 				return r, err
 			}
@@ -245,8 +242,8 @@ func (w *lossyWay) measure(ctx context.Context, o options) (r lossRound, err err
 	return r, nil
 }
 
-// measureLossStreams reads streams, and counts what they take on the line.
-func (w *lossyWay) measureLossStreams(ctx context.Context, o options, r *lossRound) (figures, error) {
+// measureLossStreams reads streams and counts their bytes on the line.
+func (w *lossySystem) measureLossStreams(ctx context.Context, o options, r *lossRound) (figures, error) {
 	read, end := w.count()
 	defer end()
 	f, err := w.measureStreams(ctx, o, lossStreams)
@@ -254,45 +251,43 @@ func (w *lossyWay) measureLossStreams(ctx context.Context, o options, r *lossRou
 	return f, err
 }
 
-// count counts the bytes of all packets on the line, until end.
-func (w *lossyWay) count() (read func() int64, end func()) {
+// count counts the bytes of all packets on the line until end is called.
+func (w *lossySystem) count() (read func() int64, end func()) {
 	var bytes atomic.Int64
 	w.line.WAN.Tap(func(p lab.Packet, _ bool) { bytes.Add(int64(len(p))) })
 	return bytes.Load, func() { w.line.WAN.Tap(func(lab.Packet, bool) {}) }
 }
 
-// writeLoss prints what tunnels did on a lossy line.
-func writeLoss(out io.Writer, o options, ways []*lossyWay) {
+// writeLoss prints the figures of tunnels on lossy lines.
+func writeLoss(out io.Writer, o options, systems []*lossySystem) {
 	t := &command.Table{Title: fmt.Sprintf("A line of %v between gateway and connector that loses packets", o.RTT)}
-	t.Add("loss", "tunnel", "TCP, connector / gateway", "event p50 ms", "event p99 ms", "bytes an event", "requests/s",
-		"p50 ms", "p99 ms", "prompts MB/s", "answers MB/s", "broken off")
+	t.Add("loss", "tunnel", "TCP, connector / gateway", "event p50 ms", "event p99 ms", "bytes per event", "requests/s",
+		"p50 ms", "p99 ms", "prompts MB/s", "answers MB/s", "failed attempts")
 	for _, percent := range o.Loss {
-		for _, w := range ways {
+		for _, w := range systems {
 			rounds, broken := w.rounds[percent], 0
 			for _, r := range rounds {
 				broken += r.Broken
 			}
-			of := func(f func(lossRound) float64, decimals int) string {
+			median := func(f func(lossRound) float64, decimals int) string {
 				return figure(command.Median(slices.DeleteFunc(each(rounds, f), func(v float64) bool { return v == 0 })), decimals)
 			}
 			t.Add(figure(percent, 1)+" %", w.name, w.tcp,
-				of(func(r lossRound) float64 { return r.Streams.P50 }, 1),
-				of(func(r lossRound) float64 { return r.Streams.P99 }, 1),
-				of(func(r lossRound) float64 { return r.EventBytes }, 0),
-				of(func(r lossRound) float64 { return r.Requests.Rate }, 0),
-				of(func(r lossRound) float64 { return r.Requests.P50 }, 0),
-				of(func(r lossRound) float64 { return r.Requests.P99 }, 0),
-				of(func(r lossRound) float64 { return r.Prompts.Rate * bulkBytes / 1e6 }, 2),
-				of(func(r lossRound) float64 { return r.Answers.Rate * bulkBytes / 1e6 }, 2),
+				median(func(r lossRound) float64 { return r.Streams.P50 }, 1),
+				median(func(r lossRound) float64 { return r.Streams.P99 }, 1),
+				median(func(r lossRound) float64 { return r.EventBytes }, 0),
+				median(func(r lossRound) float64 { return r.Requests.Rate }, 0),
+				median(func(r lossRound) float64 { return r.Requests.P50 }, 0),
+				median(func(r lossRound) float64 { return r.Requests.P99 }, 0),
+				median(func(r lossRound) float64 { return r.Prompts.Rate * bulkBytes / 1e6 }, 2),
+				median(func(r lossRound) float64 { return r.Answers.Rate * bulkBytes / 1e6 }, 2),
 				fmt.Sprint(broken))
 		}
 	}
 	t.Write(out)
-	fmt.Fprintf(out, "%d rounds. Events: %d streams of %.0f a second; the line alone takes %v of their age; their bytes "+
-		"are those of all "+
-		"packets, in both directions. Requests: %d clients, 1 KB. Prompts and streamed answers: %d at a time, of %d KiB "+
-		"each; "+
-		"prompts are text that was not sent before. Broken off: measurements that were begun "+
-		"again because the tunnel was lost.\n\n", o.LossRounds, lossStreams, 1/o.Pace.Seconds(), o.RTT/2, lossClients,
-		lossBulk, bulkBytes>>10)
+	fmt.Fprintf(out, "%d rounds. Events: %d streams of %.0f per second. %v of an event's age is the delay of the "+
+		"line. Its bytes are those of all packets, in both directions. Requests: %d clients, 1 KB. Prompts and "+
+		"streamed answers: %d in parallel, %d KiB each, of text that was not sent before. Failed attempts: "+
+		"measurements that were repeated because the tunnel was lost.\n\n", o.LossRounds, lossStreams,
+		1/o.Pace.Seconds(), o.RTT/2, lossClients, lossBulk, bulkBytes>>10)
 }

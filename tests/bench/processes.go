@@ -20,35 +20,33 @@ import (
 	"github.com/postern-dev/postern/tests/rig"
 )
 
-// allocations are what one process allocates for one request.
+// allocations are the allocations of one process per request.
 type allocations struct{ Objects, Bytes float64 }
 
 const (
-	// accountClients is how many clients send requests while allocations are
-	// counted and profiles taken.
+	// accountClients is the number of clients while allocations are counted and profiles are taken.
 	accountClients = 16
-	// profileSeconds is how long a CPU profile takes.
+	// profileSeconds is the length of a CPU profile.
 	profileSeconds = 5
 )
 
-// measureAllocations counts what each Caddy and the connector allocate per
-// request, by name. What reading the account itself allocates is measured and taken
-// off.
+// measureAllocations counts the allocations per request of each Caddy and the connector, by name. It subtracts
+// the allocations for reading the counters.
 func (s *system) measureAllocations(ctx context.Context, o options) (map[string]allocations, error) {
 	clients, err := s.dialAll(accountClients, time.Minute+3*o.Load)
 	if err != nil {
 		return nil, err
 	}
 	defer closeAll(clients)
-	what := s.Target.whole(smallAnswer, 0)
-	if _, err := closedLoop(ctx, clients, o.Load/2, same(what)); err != nil { // fills pools
+	t := s.Target.whole(smallAnswer, 0)
+	if _, err := closedLoop(ctx, clients, o.Load/2, same(t)); err != nil { // fills pools
 		return nil, err
 	}
 	var times []float64
 	readings := map[string][]rig.Heap{}
 	for i := range 3 {
 		if i == 2 {
-			if times, err = closedLoop(ctx, clients, 2*o.Load, same(what)); err != nil {
+			if times, err = closedLoop(ctx, clients, 2*o.Load, same(t)); err != nil {
 				return nil, err
 			}
 		}
@@ -73,8 +71,7 @@ func (s *system) measureAllocations(ctx context.Context, o options) (map[string]
 	return result, err
 }
 
-// saveProfiles takes profiles of all processes at a time: CPU under requests, and
-// what they have allocated since they started.
+// saveProfiles takes profiles of all processes in parallel: CPU under load, and allocations since the start.
 func (s *system) saveProfiles(ctx context.Context, o options) error {
 	if err := os.MkdirAll(o.Profile, 0o755); err != nil {
 		return fmt.Errorf("creating the folder for profiles: %w", err)
@@ -94,16 +91,14 @@ func (s *system) saveProfiles(ctx context.Context, o options) error {
 	return parallel(tasks, func(_ int, task func() error) error { return task() })
 }
 
-// A footprint is what a process occupies while it does nothing.
+// A footprint has the memory and goroutines of an idle process.
 type footprint [6]float64
 
-// footprintHead names its figures. RSS counts pages that are shared with others in
-// full, PSS in part.
+// footprintHead has the names of these figures. RSS counts all shared pages, PSS a part of them.
 var footprintHead = []string{"RSS KB", "PSS KB", "RSS with garbage KB", "goroutines", "live heap KB", "stacks KB"}
 
-// footprintOf looks at the Caddy of a system. Go collects the garbage of an idle
-// process every two minutes, and gives memory back in the background: here it is
-// asked for at once, and given the time to do so.
+// footprintOf returns the footprint of a system's Caddy. Go collects the garbage of an idle process every two
+// minutes and returns memory in the background. footprintOf forces a collection and waits for that.
 func (s *system) footprintOf(ctx context.Context, settle time.Duration) (f footprint, err error) {
 	memory := func(to *float64, label string) {
 		n := 0
@@ -120,7 +115,7 @@ func (s *system) footprintOf(ctx context.Context, settle time.Duration) (f footp
 	if err != nil {
 		return f, err
 	}
-	// More than once: pools keep what they hold over one collection.
+	// Several times, because pools keep their objects during one collection.
 	var heap rig.Heap
 	for range 5 {
 		if heap, err = s.gateway.Admin.Heap(ctx, true); err != nil {
@@ -134,18 +129,17 @@ func (s *system) footprintOf(ctx context.Context, settle time.Duration) (f footp
 	return f, err
 }
 
-// idle is a gateway without and with idle tunnels.
+// idle has the figures of a gateway without and with idle tunnels.
 type idle struct {
-	System        string // whose transport they have
+	System        string // determines their transport
 	Tunnels       int
 	Before, After footprint
-	Holder        int           // RSS of the process that holds all of the other ends, KB
-	DialIn        time.Duration // until all were online
-	CPU           float64       // of the gateway for all idle tunnels, in percent of one core
+	Holder        int           // RSS of the process that runs all connectors, KB
+	DialIn        time.Duration // time until all were online
+	CPU           float64       // of the gateway with all idle tunnels, in percent of one core
 }
 
-// measureIdle starts a gateway of its own and lets connectors dial in, or a plain
-// Caddy.
+// measureIdle starts a plain Caddy, or a gateway with connectors.
 func (b *builder) measureIdle(ctx context.Context, o options, name string, tunnels int) (result idle, err error) {
 	result = idle{System: name, Tunnels: tunnels}
 	s, start := b.system(name), b.startGateway
@@ -156,8 +150,8 @@ func (b *builder) measureIdle(ctx context.Context, o options, name string, tunne
 		return result, err
 	}
 	defer s.stop()
-	// Before the connectors are created: what creating them leaves in the heap
-	// would hide a part of what tunnels take.
+	// The connectors do not exist yet: creating them leaves garbage in the heap, which would hide a part of the
+	// memory of tunnels.
 	if result.Before, err = s.footprintOf(ctx, o.Settle/2); err != nil || tunnels == 0 {
 		return result, err
 	}
@@ -185,11 +179,11 @@ func (b *builder) measureIdle(ctx context.Context, o options, name string, tunne
 	if result.After, err = s.footprintOf(ctx, o.Settle/2); err != nil {
 		return result, err
 	}
-	return result, s.waitOnline(ctx, tunnels) // none was lost meanwhile
+	return result, s.waitOnline(ctx, tunnels) // checks that no tunnel was lost
 }
 
-// idleCPU waits and returns what a process uses meanwhile, in percent of one
-// core. The first half of the time, in which it still settles, is left out.
+// idleCPU returns the CPU usage of a process during a period, in percent of one core. It leaves out the first
+// half, in which the process may still be busy.
 func idleCPU(ctx context.Context, pid int, d time.Duration) (float64, error) {
 	if err := command.Pause(ctx, d/2); err != nil {
 		return 0, err
@@ -206,8 +200,7 @@ func idleCPU(ctx context.Context, pid int, d time.Duration) (float64, error) {
 	return 100 * float64(after-before) / float64(time.Since(began)), err
 }
 
-// connectorConfigs creates connectors and writes their configurations to a file,
-// which it returns to be read.
+// connectorConfigs creates connectors, writes their configurations to a file, and opens it for reading.
 func (b *builder) connectorConfigs(ctx context.Context, s *system, n int) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(b.rig.Dir, "connectors.json"), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
@@ -234,11 +227,10 @@ func (b *builder) connectorConfigs(ctx context.Context, s *system, n int) (*os.F
 	return f, nil
 }
 
-// cpuTime returns the CPU time of all threads that a process has and had, in
-// nanoseconds: finer than the hundredths of a second in /proc/PID/stat.
+// cpuTime returns the CPU time of all threads of a process, including those that have ended. It has
+// nanoseconds, while /proc/PID/stat has hundredths of a second.
 func cpuTime(pid int) (time.Duration, error) {
-	// clock_getcpuclockid(3): the id of a process's clock is made of its pid
-	// and CPUCLOCK_SCHED (2).
+	// The id of a process's clock consists of its pid and CPUCLOCK_SCHED (2), see clock_getcpuclockid(3).
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid)<<3|2, &t); err != nil {
 		return 0, fmt.Errorf("reading the CPU clock of process %d: %w", pid, err)
@@ -246,7 +238,7 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// cpu reads the CPU clock of each process, in microseconds.
+// cpu returns the CPU time of each process in microseconds.
 func (s *system) cpu() (map[string]float64, error) {
 	times := map[string]float64{}
 	for _, p := range s.Processes {
@@ -259,8 +251,8 @@ func (s *system) cpu() (map[string]float64, error) {
 	return times, nil
 }
 
-// machineTicks returns what all processors together have done since the machine
-// started, and what its host has withheld.
+// machineTicks returns the busy time of all processors since the machine started, and the time that its host
+// has withheld.
 func machineTicks() (busy, stolen time.Duration, err error) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -269,8 +261,8 @@ func machineTicks() (busy, stolen time.Duration, err error) {
 	return parseTicks(string(b))
 }
 
-// parseTicks reads "cpu user nice system idle iowait irq softirq steal …". The unit
-// is USER_HZ, which is 100 on all platforms of Linux that Go supports.
+// parseTicks parses "cpu user nice system idle iowait irq softirq steal …". The unit is USER_HZ, which is 100
+// on all Linux platforms that Go supports.
 func parseTicks(text string) (busy, stolen time.Duration, err error) {
 	const tick = 10 * time.Millisecond
 	var n [8]time.Duration
@@ -292,9 +284,9 @@ func ownTime() (sum time.Duration) {
 	return sum
 }
 
-// noise returns a function that returns how much of the machine others have used
-// since, and how much its host has withheld, both in percent of all processors.
-// Figures of a busy machine mean little. All children must have ended.
+// noise starts to measure the load by others. The function that it returns reports how much of the machine
+// others have used since, and how much its host has withheld, both in percent of all processors. All children
+// of this process must have ended.
 func noise() (func() (foreign, stolen float64, err error), error) {
 	began, ours := time.Now(), ownTime()
 	busy, stolen, err := machineTicks()
@@ -305,9 +297,9 @@ func noise() (func() (foreign, stolen float64, err error), error) {
 	}, err
 }
 
-// machine names the machine.
+// machine describes the machine.
 func machine() string {
-	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease") // each Linux has both
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease") // these exist on every Linux
 	cpus, _ := os.ReadFile("/proc/cpuinfo")
 	_, name, _ := strings.Cut(string(cpus), "model name\t: ")
 	name, _, _ = strings.Cut(name, "\n")

@@ -13,45 +13,44 @@ import (
 	"github.com/postern-dev/postern/tests/command"
 )
 
-// quietForeign is how much of the machine others may use, in percent, before
-// the report warns.
+// quietForeign is the load by others, in percent, above which the report has a warning.
 const quietForeign = 5
 
 // write prints the results as Markdown.
 func (r *results) write(w io.Writer) {
 	o := r.Options
-	fmt.Fprintf(w, "## Measured %s\n\n%s; %d rounds of %v (requests) and %v (streams), in all %v. ",
+	fmt.Fprintf(w, "## Measured %s\n\n%s; %d rounds of %v (requests) and %v (streams), %v in total. ",
 		r.Began.Format("2006-01-02 15:04 MST"),
 		machine(), o.Rounds, o.Load, o.Stream, r.Took.Round(time.Second))
-	fmt.Fprintf(w, "All on loopback, load generator on the same cores. CPU by the kernel's clock of each process (1 ns). "+
-		"Meanwhile others used %.1f %% of the machine, and %.1f %% was withheld by its host.\n\n", r.Foreign, r.Stolen)
+	fmt.Fprintf(w, "Everything runs on loopback, with the load generator on the same cores. CPU times are from the "+
+		"kernel's clock of each process (1 ns). Other processes used %.1f %% of the machine, "+
+		"and its host withheld %.1f %%.\n\n", r.Foreign, r.Stolen)
 	for warning, due := range map[string]bool{
-		"**The run was not finished: figures are missing.**":                       !r.Complete,
-		"**The machine was busy with other things: times and rates mean little.**": r.Foreign > quietForeign,
-		"Fewer than three rounds: coarse figures.":                                 o.Rounds < 3,
+		"**The run is incomplete.**":                                !r.Complete,
+		"**The machine was busy: times and rates are unreliable.**": r.Foreign > quietForeign,
+		"Fewer than three rounds: coarse figures.":                  o.Rounds < 3,
 	} {
 		if due {
 			fmt.Fprintf(w, "%s\n\n", warning)
 		}
 	}
 	if o.Compare != "" {
-		fmt.Fprintf(w, "The system old is Postern of %s.\n\n", o.Compare)
+		fmt.Fprintf(w, "The system old has the binaries of %s.\n\n", o.Compare)
 	}
 	r.writeStreams(w)
 	fmt.Fprint(w, r.Loss)
 	r.writeAnswers(w)
 	r.writeMemory(w)
 	r.writeIdle(w)
-	r.writeLegs(w)
-	r.writeRounds(w, partUploads, "KB", "Bodies of text, one at a time; MB a second of the median body", o.Uploads)
+	r.writeEdges(w)
+	r.writeRounds(w, partUploads, "KB", "Bodies of text, one at a time; MB per second for the median body", o.Uploads)
 	r.writeRounds(w, partImages, "KB",
-		"Bodies of text and as much base64, one at a time; MB a second of the median body", o.Uploads)
-	r.writeRounds(w, partRequests, "at a time",
-		"Closed loops: each client sends its next request at once, which no model keeps up with; aim for postern with 16 "+
+		"Bodies of text and as much base64, one at a time; MB per second for the median body", o.Uploads)
+	r.writeRounds(w, partRequests, "in parallel",
+		"Closed loops: each client sends its next request at once, faster than any model; target for postern with 16 "+
 			"clients: × caddy ≥ 0.75", o.Clients)
-	r.writeRounds(w, partFast, "at a time",
-		fmt.Sprintf("Streams faster than any model: events as fast as they go; the times are those of whole streams, of %d "+
-			"events", fastEvents),
+	r.writeRounds(w, partFast, "in parallel",
+		fmt.Sprintf("Streams faster than any model: events without a pace; times are per stream of %d events", fastEvents),
 		[]int{fastStreams})
 	r.writeAllocations(w)
 }
@@ -73,17 +72,16 @@ func ranged(values []float64, decimals int) string {
 		figure(slices.Max(values), decimals))
 }
 
-// each returns one figure of each round.
-func each[T, V any](rounds []T, of func(T) V) []V {
+// each returns one figure for each round.
+func each[T, V any](rounds []T, value func(T) V) []V {
 	values := make([]V, len(rounds))
 	for i, v := range rounds {
-		values[i] = of(v)
+		values[i] = value(v)
 	}
 	return values
 }
 
-// pairwise applies f to the values of each round: a[i] with b[i]. The rounds
-// that only one of them has are left out.
+// pairwise applies f to a[i] and b[i] for each round. It leaves out rounds that only one of them has.
 func pairwise(a, b []float64, f func(a, b float64) float64) []float64 {
 	out := make([]float64, min(len(a), len(b)))
 	for i := range out {
@@ -92,22 +90,21 @@ func pairwise(a, b []float64, f func(a, b float64) float64) []float64 {
 	return out
 }
 
-// writeRounds prints what numbers of clients or streams, or bodies of some sizes, got
-// out of the systems.
+// writeRounds prints the figures of the systems for several numbers of clients or streams, or sizes of bodies.
 func (r *results) writeRounds(w io.Writer, part, number, title string, numbers []int) {
 	t := &command.Table{Title: title}
-	t.Add(number, "system", "a second", "× direct", "× caddy", "× postern", "p50 ms", "p90 ms", "p99 ms",
+	t.Add(number, "system", "per second", "× direct", "× caddy", "× postern", "p50 ms", "p90 ms", "p99 ms",
 		"p50 more than direct", "p99 more than direct",
-		"p50 more than postern", "CPU × postern", "CPU µs each", "of it entry", "gateway", "connector", "upstream")
-	decimals := 1 // of CPU
+		"p50 more than postern", "CPU × postern", "CPU µs each", "of which entry", "gateway", "connector", "upstream")
+	decimals := 1 // of CPU times
 	if part == partFast {
 		decimals = 2
 	}
 	cpu := figures.cpu
 	for _, n := range numbers {
 		for _, s := range r.Options.Systems {
-			all := func(system string, of func(figures) float64) []float64 {
-				return each(r.Rounds[point{part, system, n}], of)
+			all := func(system string, value func(figures) float64) []float64 {
+				return each(r.Rounds[point{part, system, n}], value)
 			}
 			if len(r.Rounds[point{part, s, n}]) == 0 {
 				continue
@@ -148,7 +145,7 @@ func (r *results) writeRounds(w io.Writer, part, number, title string, numbers [
 
 func (r *results) writeAnswers(w io.Writer) {
 	t := &command.Table{Title: fmt.Sprintf("Streamed answers, %d clients, compared byte for byte", answerClients)}
-	t.Add("system", "answers", "cut short, different or failed", "answers/s")
+	t.Add("system", "answers", "incomplete, different or failed", "answers/s")
 	for _, s := range r.Options.Systems {
 		if a, ok := r.Answers[s]; ok {
 			t.Add(s, fmt.Sprint(a.Total), fmt.Sprint(a.Wrong), figure(a.Rate, 0))
@@ -171,17 +168,17 @@ func (r *results) writeAllocations(w io.Writer) {
 }
 
 func (r *results) writeIdle(w io.Writer) {
-	t := &command.Table{Title: "Memory; aim for an idle tunnel over QUIC: RSS < 70 KB"}
+	t := &command.Table{Title: "Memory; target for an idle tunnel over QUIC: RSS < 70 KB"}
 	t.Add(slices.Concat([]string{"at rest"}, footprintHead)...)
-	row := func(name string, decimals int, of func(int) float64) {
+	row := func(name string, decimals int, value func(int) float64) {
 		cells := []string{name}
 		for i := range footprintHead {
-			cells = append(cells, figure(of(i), decimals))
+			cells = append(cells, figure(value(i), decimals))
 		}
 		t.Add(cells...)
 	}
 	rest := &command.Table{Title: "Idle tunnels"}
-	rest.Add("tunnels", "system", "% of a core", "µs a second each", "KB each at their other ends", "all online within s")
+	rest.Add("tunnels", "system", "% of a core", "µs per second each", "KB each in the connectors", "all online within s")
 	for _, i := range r.Idle {
 		if i.System == plain {
 			row("plain Caddy", 0, func(k int) float64 { return i.Before[k] })
@@ -197,10 +194,9 @@ func (r *results) writeIdle(w io.Writer) {
 	t.Write(w)
 	rest.Write(w)
 	if len(r.Idle) > 0 {
-		fmt.Fprintf(w, "With garbage: %v after the last one dialed in. The other figures: after a garbage collection, as "+
-			"Go makes one every two minutes. "+
-			"Connectors start %v apart, and all other ends are in one process. Processor: of the gateway, which answers a "+
-			"ping of each tunnel "+
-			"every 9 s when there are 900 or more.\n\n", r.Options.Settle, agents.StartInterval)
+		fmt.Fprintf(w, "RSS with garbage is measured %v after the last connection, the other figures after a garbage "+
+			"collection, which Go makes every two minutes. Connectors start at intervals of %v, all of them in one process. "+
+			"CPU usage is that of the gateway. With 900 tunnels or more, it answers a ping of each tunnel every 9 s.\n\n",
+			r.Options.Settle, agents.StartInterval)
 	}
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/postern-dev/postern/tests/command"
 )
 
-// cpu returns the CPU time of all processes between client and model server, in
-// microseconds.
+// cpu returns the CPU time of all processes from gateway to model server, in microseconds.
 func (f figures) cpu() float64 {
 	return f.CPU[nameCaddy] + f.CPU[nameEntry] + f.CPU[nameGateway] + f.CPU[nameConnector]
 }
@@ -18,15 +17,12 @@ func (f figures) cpu() float64 {
 func ratio(a, b float64) float64      { return a / b }
 func difference(a, b float64) float64 { return a - b }
 
-// writeStreams prints what an event of a paced stream costs, and how much later it
-// arrives than without a system in between.
+// writeStreams prints the CPU time of an event of a paced stream, and its delay compared with direct.
 func (r *results) writeStreams(w io.Writer) {
-	t := &command.Table{Title: fmt.Sprintf("Streams of %.0f events a second; aims for postern, × caddy: CPU of one ≤ "+
-		"4.3, of 50 ≤ 2.4; added with 50: p50 ≤ 2.4, p99 ≤ 2.3",
-		1/r.Options.Pace.Seconds())}
-	t.Add("at a time", "system", "events/s", "age p50 ms", "p99 ms", "added p50 ms", "added p99 ms", "p50 × caddy",
-		"p99 × caddy",
-		"CPU µs each", "CPU × caddy", "CPU × postern", "of it entry", "gateway", "connector", "upstream")
+	t := &command.Table{Title: fmt.Sprintf("Streams of %.0f events per second; targets for postern, × caddy: "+
+		"CPU of one ≤ 4.3, of 50 ≤ 2.4; added with 50: p50 ≤ 2.4, p99 ≤ 2.3", 1/r.Options.Pace.Seconds())}
+	t.Add("in parallel", "system", "events/s", "age p50 ms", "p99 ms", "added p50 ms", "added p99 ms", "p50 × caddy",
+		"p99 × caddy", "CPU µs each", "CPU × caddy", "CPU × postern", "of which entry", "gateway", "connector", "upstream")
 	for _, n := range r.Options.Streams {
 		for _, s := range r.Options.Systems {
 			if rounds := r.Rounds[point{partStreams, s, n}]; len(rounds) > 0 {
@@ -39,15 +35,15 @@ func (r *results) writeStreams(w io.Writer) {
 
 // streamsRow returns the row of a system with n streams.
 func (r *results) streamsRow(s string, n int) []string {
-	all := func(system string, of func(figures) float64) []float64 {
-		return each(r.Rounds[point{partStreams, system, n}], of)
+	all := func(system string, value func(figures) float64) []float64 {
+		return each(r.Rounds[point{partStreams, system, n}], value)
 	}
-	median := func(of func(figures) float64, decimals int) string {
-		return figure(command.Median(all(s, of)), decimals)
+	median := func(value func(figures) float64, decimals int) string {
+		return figure(command.Median(all(s, value)), decimals)
 	}
 	p50, p99 := func(f figures) float64 { return f.P50 }, func(f figures) float64 { return f.P99 }
-	added := func(system string, of func(figures) float64) []float64 {
-		return pairwise(all(system, of), all(direct, of), difference)
+	added := func(system string, value func(figures) float64) []float64 {
+		return pairwise(all(system, value), all(direct, value), difference)
 	}
 	row := []string{fmt.Sprint(n), s, median(func(f figures) float64 { return f.Rate }, 0), median(p50, 3), median(p99, 3)}
 	if s == direct {

@@ -14,32 +14,32 @@ import (
 	"github.com/postern-dev/postern/tests/rig"
 )
 
-// results are everything that a run has measured.
+// results are the figures of a run.
 type results struct {
 	Options  options
 	Began    time.Time
 	Took     time.Duration
-	Rounds   map[point][]figures // one for each round
+	Rounds   map[point][]figures // one per round
 	Answers  map[string]answers  // by system
 	Allocs   map[string]map[string]allocations
 	Memory   []memory
 	Idle     []idle
-	Legs     []legs
-	Loss     string  // the report of the process that measures it
-	Foreign  float64 // CPU that others used meanwhile, in percent of the machine
-	Stolen   float64 // CPU that the hypervisor withheld, in percent of the machine
-	Complete bool    // nothing is missing
+	Edges    []edgeTunnels
+	Loss     string  // report of the process with the lossy line
+	Foreign  float64 // CPU time of other processes, in percent of the machine
+	Stolen   float64 // CPU time that the hypervisor withheld, in percent of the machine
+	Complete bool    // all parts were measured
 
 	texts *prompts
 }
 
-// A point is what one figure of a round stands for.
+// A point identifies the figures of a round.
 type point struct {
 	Part, System string
-	N            int // clients or streams at a time, or KB of a body
+	N            int // number of clients or streams, or KB of a body
 }
 
-// run measures everything. With an error it returns what there is so far.
+// run measures everything. In case of an error, it returns the incomplete results.
 func run(ctx context.Context, o options) (r *results, err error) {
 	r = &results{
 		Options: o, Began: time.Now(),
@@ -58,7 +58,7 @@ func run(ctx context.Context, o options) (r *results, err error) {
 	return r, err
 }
 
-// measure starts what is measured, measures it, and ends it.
+// measure starts the systems, measures them, and ends them.
 func (r *results) measure(ctx context.Context) (err error) {
 	if r.Options.Root, err = rig.Root(); err != nil {
 		return err
@@ -85,14 +85,14 @@ func (r *results) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// compare measures what all systems can do.
+// compare measures the parts that all systems have.
 func (r *results) compare(ctx context.Context, b *builder) error {
 	o := r.Options
 	if !o.measures(partAnswers) && !slices.ContainsFunc(roundParts, o.measures) {
 		return nil
 	}
 	systems, stop, err := b.buildAll(ctx, o.Systems)
-	defer stop() // they would take a little of the processor from what comes later
+	defer stop() // they would use CPU time during the next parts
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (r *results) compare(ctx context.Context, b *builder) error {
 			return err
 		}
 	}
-	// Direct and plain Caddy show that what goes wrong is not the check's fault.
+	// Direct and plain Caddy are checked, too: an error of these is a fault of the bench.
 	for _, s := range systems {
 		if !o.measures(partAnswers) {
 			break
@@ -115,7 +115,7 @@ func (r *results) compare(ctx context.Context, b *builder) error {
 	return nil
 }
 
-// buildAll builds systems, and returns what stops those that it has built.
+// buildAll starts systems. It also returns a function that stops those that have started.
 func (b *builder) buildAll(ctx context.Context, names []string) (systems []*system, stop func(), err error) {
 	stop = func() {
 		for _, s := range systems {
@@ -133,7 +133,7 @@ func (b *builder) buildAll(ctx context.Context, names []string) (systems []*syst
 	return systems, stop, nil
 }
 
-// allocations counts them, in systems of its own.
+// allocations counts allocations, in separate systems.
 func (r *results) allocations(ctx context.Context, b *builder) error {
 	b.profiled = true
 	for _, name := range r.Options.Systems {
@@ -154,7 +154,7 @@ func (r *results) allocations(ctx context.Context, b *builder) error {
 	return nil
 }
 
-// round lets the systems take turns, in an order that rotates.
+// round measures the systems in turn, in an order that rotates.
 func (r *results) round(ctx context.Context, systems []*system, round int) error {
 	o := r.Options
 	for _, part := range []struct {
@@ -185,15 +185,15 @@ func (r *results) round(ctx context.Context, systems []*system, round int) error
 				if err != nil {
 					return fmt.Errorf("%s, %s of %d: %w", s.Name, part.name, n, err)
 				}
-				at := point{part.name, s.Name, n}
-				r.Rounds[at] = append(r.Rounds[at], f)
+				p := point{part.name, s.Name, n}
+				r.Rounds[p] = append(r.Rounds[p], f)
 			}
 		}
 	}
 	return nil
 }
 
-// idleTunnels measures a Caddy at rest, and gateways with many tunnels.
+// idleTunnels measures an idle Caddy, and gateways with many idle tunnels.
 func (r *results) idleTunnels(ctx context.Context, b *builder) error {
 	for _, name := range r.Options.Systems {
 		for i, n := range r.Options.Tunnels {
@@ -201,7 +201,7 @@ func (r *results) idleTunnels(ctx context.Context, b *builder) error {
 				continue
 			}
 			if name == plain {
-				n = 0 // once
+				n = 0 // plain Caddy is measured once
 			}
 			command.Progress("%d idle tunnels: %s", n, name)
 			measured, err := b.measureIdle(ctx, r.Options, name, n)
@@ -214,7 +214,7 @@ func (r *results) idleTunnels(ctx context.Context, b *builder) error {
 	return nil
 }
 
-// lossyLine measures tunnels over a line that loses packets.
+// lossyLine measures tunnels on a line with packet loss.
 func (r *results) lossyLine(ctx context.Context, b *builder) (err error) {
 	if (r.Options.measures(partLoss) || r.Options.measures(partTurns)) &&
 		(r.Options.has(postern) || r.Options.has(webSocket)) {
@@ -223,8 +223,7 @@ func (r *results) lossyLine(ctx context.Context, b *builder) (err error) {
 	return err
 }
 
-// failure returns an error if an answer was wrong. How fast they are depends on
-// the machine.
+// failure returns an error if an answer was wrong. It ignores times, which depend on the machine.
 func (r *results) failure() error {
 	var wrong []string
 	for name, a := range r.Answers {

@@ -20,38 +20,36 @@ import (
 	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
-// poll is the time between two looks at something that is awaited, connectLimit
-// how long all connectors may take to dial in.
+// poll is the interval of checks while waiting for a condition. connectLimit is the maximum time until all
+// connectors are online.
 const (
 	poll         = 20 * time.Millisecond
 	connectLimit = 5 * time.Minute
 )
 
-// A system is one of the ways to the upstream.
+// A system is one of the paths to the upstream.
 type system struct {
 	Name   string
 	Target target
-	// Processes do the work of a request, the upstream first.
+	// Processes take part in a request. The upstream is the first.
 	Processes []process
 
-	gateway *rig.Gateway         // or plain Caddy, if there is one
-	admins  map[string]rig.Admin // of the processes that have profiling pages, by name
+	gateway *rig.Gateway         // the gateway or plain Caddy; nil without one
+	admins  map[string]rig.Admin // processes with profiling endpoints, by name
 	https   string               // https://host:port for tunnels over WebSockets, "" without
 }
 
-// transports are those of the tunnels of systems that have one.
-var transports = map[string]string{
-	postern: config.TransportQUIC, old: config.TransportQUIC,
-	webSocket: config.TransportWebSocket, hop: config.TransportQUIC,
-}
+// transports are the transports of systems with a tunnel.
+var transports = map[string]string{postern: config.TransportQUIC, old: config.TransportQUIC,
+	webSocket: config.TransportWebSocket, hop: config.TransportQUIC}
 
-// A process has a name in the tables.
+// A process is a process with its name in the tables.
 type process struct {
 	name string
 	*rig.Process
 }
 
-// The names of processes.
+// Names of processes.
 const (
 	nameUpstream  = "upstream"
 	nameCaddy     = "caddy"
@@ -62,16 +60,16 @@ const (
 
 // stop ends a process that is no longer needed.
 func stop(p *rig.Process) {
-	_ = p.Terminate(3 * time.Second) // or it is killed
+	_ = p.Terminate(3 * time.Second) // after that, it is killed
 }
 
-// rigs are one for all processes and, to compare with, one whose binaries are others.
+// rigs has the rig for all processes, and a rig with the binaries to compare.
 type rigs struct {
 	*rig.Rig
 	old *rig.Rig
 }
 
-// newRigs returns rigs, and what ends them, as [command.Command.Rig] does.
+// newRigs returns rigs and a function that ends them, as [command.Command.Rig] does.
 func newRigs(ctx context.Context, o options) (context.Context, rigs, func(keep bool) error, error) {
 	ctx, _, r, end, err := program().Rig(ctx, "", o.Bin)
 	if err != nil || o.Compare == "" {
@@ -89,12 +87,12 @@ type builder struct {
 	rig      rigs
 	upstream process
 	address  string       // of the upstream
-	host     string       // at which connectors reach gateways
-	home     func(func()) // runs what starts a connector or the upstream
-	profiled bool         // connectors run in processes of this program
+	host     string       // address of gateways for connectors
+	home     func(func()) // calls a function that starts a connector or the upstream, in its namespace
+	profiled bool         // connectors run in a process of this program, for profiles
 }
 
-// newBuilder starts the upstream, which all of its systems share.
+// newBuilder starts the upstream, which all systems of the builder share.
 func newBuilder(r rigs, host string, home func(func())) (b *builder, err error) {
 	b = &builder{rig: r, host: host, home: home, upstream: process{name: nameUpstream}}
 	home(func() { b.upstream.Process, b.address, err = program().Start(r.Rig, nameUpstream, roleUpstream, nil) })
@@ -106,7 +104,7 @@ func onLoopback(r rigs) (*builder, error) {
 	return newBuilder(r, "127.0.0.1", func(start func()) { start() })
 }
 
-// build starts what a system needs and waits until it answers.
+// build starts a system and waits until it answers.
 func (b *builder) build(ctx context.Context, name string) (s *system, err error) {
 	s = b.system(name)
 	switch {
@@ -142,7 +140,7 @@ func (s *system) stop() {
 	}
 }
 
-// awaitAnswer waits for a right answer.
+// awaitAnswer waits for a correct answer.
 func (s *system) awaitAnswer(ctx context.Context, limit time.Duration) error {
 	return rig.Poll(ctx, limit, poll, "an answer through "+s.Name, func(context.Context) error {
 		c, err := s.Target.dial(rig.StartLimit)
@@ -154,15 +152,14 @@ func (s *system) awaitAnswer(ctx context.Context, limit time.Duration) error {
 	})
 }
 
-// startPlain starts a Caddy that does nothing but pass on.
+// startPlain starts a Caddy with a reverse proxy only.
 func (b *builder) startPlain(ctx context.Context, s *system) error {
 	proxy := fmt.Sprintf("reverse_proxy %s {\n transport http {\n keepalive_idle_conns_per_host 256\n }\n}", b.address)
 	return b.startCaddy(ctx, s, nameCaddy, rig.GatewayOptions{Plain: true, Site: proxy})
 }
 
-// startGateway starts a gateway that knows no connector yet. Clients come over
-// plain HTTP as to the other systems; tunnels over WebSockets come over HTTPS, as
-// they do from outside.
+// startGateway starts a gateway without connectors. Clients use plain HTTP, as with the other systems. Tunnels
+// over WebSockets use HTTPS, as from other networks.
 func (b *builder) startGateway(ctx context.Context, s *system) error {
 	o := rig.GatewayOptions{Host: b.host}
 	if s.Name == webSocket {
@@ -170,7 +167,7 @@ func (b *builder) startGateway(ctx context.Context, s *system) error {
 		if err != nil {
 			return err
 		}
-		_, port, _ := net.SplitHostPort(addr) // it has one
+		_, port, _ := net.SplitHostPort(addr) // the address has a port
 		s.https = "https://" + net.JoinHostPort(b.host, port)
 		o.Sites = fmt.Sprintf("%s {\n bind %s\n tls internal\n model_gateway\n}\n", s.https, b.host)
 	}
@@ -183,7 +180,7 @@ func (b *builder) startCaddy(ctx context.Context, s *system, name string, o rig.
 	if s.Name == old {
 		r = b.rig.old
 	}
-	// a name that no other has
+	// The name is unique.
 	o.Name, o.Grace = cmp.Or(o.Name, fmt.Sprintf("%s-%d", name, len(r.Processes()))), time.Second
 	g, err := r.Gateway(o)
 	if err != nil {
@@ -194,8 +191,7 @@ func (b *builder) startCaddy(ctx context.Context, s *system, name string, o rig.
 	return g.Start(ctx)
 }
 
-// connect gives the gateway a key, a connector and a deployment, and starts the
-// connector.
+// connect creates a key, a connector and a deployment at the gateway, and starts the connector.
 func (b *builder) connect(ctx context.Context, s *system) error {
 	c, err := s.newConnector(ctx, s.gateway.Process.Name)
 	if err != nil {
@@ -219,7 +215,7 @@ func (b *builder) connect(ctx context.Context, s *system) error {
 
 // launch starts the connector, or the same agent in a process of this program.
 func (b *builder) launch(s *system, c *rig.Connector) error {
-	if !b.profiled || s.Name == old { // this program has no other agent
+	if !b.profiled || s.Name == old { // this program cannot run another version of the agent
 		return c.Launch()
 	}
 	config, err := os.Open(c.Config)
@@ -232,7 +228,7 @@ func (b *builder) launch(s *system, c *rig.Connector) error {
 	return err
 }
 
-// newConnector creates a connector whose token leads to the system's site.
+// newConnector creates a connector whose token has the URL of the system's site.
 func (s *system) newConnector(ctx context.Context, name string) (*rig.Connector, error) {
 	c, err := s.gateway.CreateConnector(ctx, name)
 	if err != nil {
@@ -242,14 +238,14 @@ func (s *system) newConnector(ctx context.Context, name string) (*rig.Connector,
 	if err != nil {
 		return nil, err
 	}
-	t.URL = s.https // of two sites, a gateway does not know which one it is
+	t.URL = s.https // a gateway with two sites does not know the right one
 	c.Token = t.Encode()
 	return c, nil
 }
 
-// connectorConfig is a connector's configuration without its token.
+// connectorConfig returns the configuration of a connector without its token.
 func (b *builder) connectorConfig(s *system) map[string]any {
-	return map[string]any{"upstream": "http://" + b.address, "transport": transports[s.Name], "max_requests": mostAtOnce}
+	return map[string]any{"upstream": "http://" + b.address, "transport": transports[s.Name], "max_requests": maxParallel}
 }
 
 // waitOnline waits until n connectors of the gateway are online.

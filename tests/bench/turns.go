@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	turnBytes     = 30 << 10 // that each turn adds to a conversation
+	turnBytes     = 30 << 10 // added to the conversation by each turn
 	lastTurn      = 20
-	conversations = 3 // of each round
+	conversations = 3 // per round
 )
 
-// prompts are made of the text of this repository.
+// prompts are random excerpts of this repository.
 type prompts struct {
 	text  []byte
-	seeds uint64 // that were used: no two prompts of a run are the same
+	seeds uint64 // number of seeds used; each prompt of a run has its own
 	mu    sync.Mutex
 }
 
@@ -49,7 +49,7 @@ func newPrompts(root string) (*prompts, error) {
 	return p, nil
 }
 
-// seed returns the seed of another prompt.
+// seed returns an unused seed.
 func (p *prompts) seed() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,20 +57,20 @@ func (p *prompts) seed() uint64 {
 	return p.seeds
 }
 
-// prompt returns about n bytes of text, escaped for JSON. Fewer bytes of a seed are the
-// beginning of more.
+// prompt returns about n bytes of text, escaped for JSON. With the same seed, a shorter prompt is a prefix of
+// a longer one.
 func (p *prompts) prompt(seed uint64, n int) string {
 	const part = 2 << 10
 	var b strings.Builder
 	for random := rand.New(rand.NewPCG(seed, 1)); b.Len() < n; {
-		at := random.IntN(len(p.text) - part)
-		text, _ := json.Marshal(strings.ToValidUTF8(string(p.text[at:at+part]), "")) // strings have a form
+		start := random.IntN(len(p.text) - part)
+		text, _ := json.Marshal(strings.ToValidUTF8(string(p.text[start:start+part]), "")) // strings always encode
 		b.Write(text[1 : len(text)-1])
 	}
 	return b.String()
 }
 
-// new returns a prompt of about n bytes that was not there before.
+// new returns a new prompt of about n bytes.
 func (p *prompts) new(n int) string { return p.prompt(p.seed(), n) }
 
 // image returns a new prompt of about n bytes, half of it random bytes in base64.
@@ -80,7 +80,7 @@ func (p *prompts) image(n int) string {
 	return p.new(n/2) + base64.StdEncoding.EncodeToString(random)
 }
 
-// measurePrompts lets n clients send large prompts.
+// measurePrompts sends large prompts with n parallel clients.
 func (s *system) measurePrompts(ctx context.Context, o options, n int, prompt func() string) (figures, error) {
 	clients, err := s.dialAll(n, o.Warmup+o.Load+o.AnswerLimit)
 	if err != nil {
@@ -96,14 +96,14 @@ func (s *system) measurePrompts(ctx context.Context, o options, n int, prompt fu
 	return s.measure(func() ([]float64, error) { return send(o.Load) })
 }
 
-// A turn is what the last turn of a conversation took.
+// A turn has the figures of the last turn of a conversation.
 type turn struct {
-	Time  float64 // until its answer began to arrive, in milliseconds
-	Bytes float64 // on the line, of both directions
+	Time  float64 // until the first byte of the answer, in milliseconds
+	Bytes float64 // on the line, in both directions
 }
 
-// measureTurns lets a client send the last turns of conversations, one after the other.
-func (w *lossyWay) measureTurns(ctx context.Context, o options) (turns []turn, err error) {
+// measureTurns sends the last turns of conversations, one after the other.
+func (w *lossySystem) measureTurns(ctx context.Context, o options) (turns []turn, err error) {
 	clients, err := w.dialAll(1, conversations*lastTurn*o.AnswerLimit)
 	if err != nil {
 		return nil, err
@@ -114,14 +114,14 @@ func (w *lossyWay) measureTurns(ctx context.Context, o options) (turns []turn, e
 	for range conversations {
 		seed := w.prompts.seed()
 		for n := lastTurn - 2; n <= lastTurn; n++ {
-			what, before, began := w.Target.ask(smallAnswer, w.prompts.prompt(seed, n*turnBytes)), read(), time.Now()
-			if err := clients[0].do(what); err != nil {
+			t, before, began := w.Target.ask(smallAnswer, w.prompts.prompt(seed, n*turnBytes)), read(), time.Now()
+			if err := clients[0].do(t); err != nil {
 				return nil, fmt.Errorf("turn %d: %w", n, err)
 			}
 			if n == lastTurn {
 				turns = append(turns, turn{milliseconds(time.Since(began)), float64(read() - before)})
 			}
-			if err := command.Pause(ctx, o.RTT); err != nil { // acknowledgements
+			if err := command.Pause(ctx, o.RTT); err != nil { // wait for acknowledgments
 				return nil, err
 			}
 		}
@@ -129,13 +129,13 @@ func (w *lossyWay) measureTurns(ctx context.Context, o options) (turns []turn, e
 	return turns, nil
 }
 
-// writeTurns prints what the last turns of conversations took.
-func writeTurns(out io.Writer, o options, ways []*lossyWay) {
+// writeTurns prints the figures of the last turns of conversations.
+func writeTurns(out io.Writer, o options, systems []*lossySystem) {
 	t := &command.Table{Title: fmt.Sprintf("Turn %d of a conversation of %d KB, over a line of %v", lastTurn,
 		lastTurn*turnBytes/1000, o.RTT)}
 	t.Add("loss", "tunnel", "ms", "KB on the line")
 	for _, percent := range o.Loss {
-		for _, w := range ways {
+		for _, w := range systems {
 			turns := slices.Concat(each(w.rounds[percent], func(r lossRound) []turn { return r.Turns })...)
 			t.Add(figure(percent, 1)+" %", w.name,
 				figure(command.Median(each(turns, func(v turn) float64 { return v.Time })), 0),
@@ -143,7 +143,7 @@ func writeTurns(out io.Writer, o options, ways []*lossyWay) {
 		}
 	}
 	t.Write(out)
-	fmt.Fprintf(out, "%d conversations in each of %d rounds, one at a time. The time ends with the answer, which takes "+
-		"%v on the line.\n\n",
+	fmt.Fprintf(out, "%d conversations in each of %d rounds, one after the other. The time includes the %v "+
+		"that the answer takes on the line.\n\n",
 		conversations, o.LossRounds, o.RTT/2)
 }
