@@ -1,7 +1,6 @@
-// Package browser drives a real Chromium through the console, as people with a
-// mouse, a keyboard, a phone, or without JavaScript do. Every page that a test
-// opens is watched: an error on its console, an exception or a violation of
-// its content security policy fails the test.
+// Package browser drives a real Chromium through the console with a mouse, a keyboard, the screen of a phone,
+// and without JavaScript. It watches every page that a test opens: an error on the page's console, an
+// exception or a violation of its content security policy fails the test.
 package browser
 
 import (
@@ -28,14 +27,14 @@ import (
 	"github.com/postern-dev/postern/tests/rig/chromium"
 )
 
-// patience bounds one step of a test.
+// patience is the limit for one step of a test.
 const patience = harness.Patience
 
 // start starts the Chromium that all tests of the package share.
 var start = sync.OnceValues(func() (*Browser, error) {
 	dir, err := os.MkdirTemp("", "chromium-")
 	if err != nil {
-		return nil, fmt.Errorf("making a folder for Chromium: %w", err)
+		return nil, fmt.Errorf("creating a folder for Chromium: %w", err)
 	}
 	ctx, end, err := chromium.Start(dir)
 	stop = func() {
@@ -47,45 +46,42 @@ var start = sync.OnceValues(func() (*Browser, error) {
 	return &Browser{ctx: ctx}, err
 })
 
-// stop ends what start has started.
+// stop ends the browser of start.
 var stop = func() {}
 
-// Stop ends the browser, if there is one. It is for the end of the tests.
+// Stop ends the browser, if it runs. Call it after all tests.
 func Stop() { stop() }
 
-// A Browser is one Chromium. The people in it, see [Browser.Person], share
-// nothing but the program.
+// A Browser is a running Chromium. Each [Person] in it has its own profile.
 type Browser struct {
 	ctx context.Context
 }
 
-// Start returns the browser. Without a Chromium the test fails, unless the
-// environment says that this machine is to do without.
+// Start returns the browser. Without Chromium, the test fails, or is skipped with POSTERN_SKIP_BROWSER=1.
 func Start(t testing.TB) *Browser {
 	t.Helper()
 	b, err := start()
 	if errors.Is(err, chromium.ErrMissing) && os.Getenv("POSTERN_SKIP_BROWSER") == "1" {
-		t.Skip("POSTERN_SKIP_BROWSER=1: not testing the console in a browser")
+		t.Skip("POSTERN_SKIP_BROWSER=1: tests that need Chromium are skipped")
 	}
 	if err != nil {
-		t.Fatalf("%v\n(POSTERN_SKIP_BROWSER=1 leaves out the tests that need Chromium)", err)
+		t.Fatalf("%v\n(POSTERN_SKIP_BROWSER=1 skips the tests that need Chromium)", err)
 	}
 	return b
 }
 
-// A Person has one page open, with cookies of its own.
+// A Person has one open page and its own cookies.
 type Person struct {
 	t    testing.TB
 	ctx  context.Context
-	base string // of relative URLs
+	base string // base of relative URLs
 
 	mu       sync.Mutex
 	faults   []string
-	expected []string // parts of messages that are no fault
+	expected []string // parts of messages that are not faults
 }
 
-// Person opens an empty page in a profile of its own. base is put before the
-// paths that [Person.Open] is given.
+// Person opens an empty page in a new profile. The paths for [Person.Open] are relative to base.
 func (b *Browser) Person(t testing.TB, base string) *Person {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
@@ -94,20 +90,20 @@ func (b *Browser) Person(t testing.TB, base string) *Person {
 		p.Check()
 		cancel()
 	})
-	// Without a deadline: the page would end with it.
+	// No deadline, because the page would end with it.
 	if err := chromedp.Listen(ctx, p.watch); err != nil {
 		t.Fatalf("opening a page: %v", err)
 	}
 	p.Do(
 		command(audits.Enable, cdp.Empty{}),
-		// As if its window were in front: only such a page has the clipboard.
+		// Only a focused page can use the clipboard.
 		command(emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}),
 	)
 	p.Width(1280)
 	return p
 }
 
-// command is a protocol command as a step.
+// command returns a step that sends a protocol command.
 func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, c, params)
@@ -115,7 +111,7 @@ func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.V
 	})
 }
 
-// watch notes what no page of ours may cause.
+// watch records events that no page may cause.
 func (p *Person) watch(event any) {
 	switch e := event.(type) {
 	case *log.EventEntryAdded:
@@ -155,26 +151,26 @@ func (p *Person) fault(kind, text string) {
 	p.faults = append(p.faults, kind+": "+text)
 }
 
-// Expect says that messages with this text in them are no fault from now on: a
-// form that is refused has a status that the browser logs.
+// Expect excludes messages with this text from the faults. For example, the browser logs the error status of a
+// refused form.
 func (p *Person) Expect(part string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expected = append(p.expected, part)
 }
 
-// Check fails the test for what was wrong with the pages until now.
+// Check fails the test if there were faults, and forgets them.
 func (p *Person) Check() {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, fault := range p.faults {
-		p.t.Errorf("the page is at fault: %s", fault)
+		p.t.Errorf("fault of the page: %s", fault)
 	}
 	p.faults = nil
 }
 
-// Do takes steps, and fails the test if one does not succeed in time.
+// Do runs steps, and fails the test if one fails or takes too long.
 func (p *Person) Do(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
@@ -184,14 +180,14 @@ func (p *Person) Do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// get asks the page for something.
+// get runs an action that returns a value.
 func get[T any](p *Person, a chromedp.Action[T]) (T, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	return chromedp.Run(ctx, a)
 }
 
-// must asks the page for something that it must know.
+// must is get for an action that must succeed.
 func must[T any](p *Person, a chromedp.Action[T]) T {
 	p.t.Helper()
 	v, err := get(p, a)
@@ -201,25 +197,24 @@ func must[T any](p *Person, a chromedp.Action[T]) T {
 	return v
 }
 
-// Eval is the value of a JavaScript expression in the page.
+// Eval returns the value of a JavaScript expression in the page.
 func Eval[T any](p *Person, expression string) T {
 	p.t.Helper()
 	return must(p, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// body is the visible text of the page.
+// body is the expression for the visible text of the page.
 const body = `document.body ? document.body.innerText : ""`
 
-// where describes the page for the message of a failure.
+// where describes the page for an error message.
 func (p *Person) where() string {
 	url, _ := get(p, chromedp.Location())
 	text, err := get(p, chromedp.Evaluate[string](body))
 	return fmt.Sprintf("the page is %s (%v):\n%s", url, err, text)
 }
 
-// Open goes to a path, and fails unless the page has loaded. A page that goes
-// elsewhere by itself at that moment, as one does whose session has ended, may
-// overtake that: then it is left again.
+// Open opens a path and waits until the page has loaded. It repeats that if the old page navigates at the same
+// moment, as a page does whose session has ended.
 func (p *Person) Open(path string) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("%s is opened", path), func() bool {
@@ -231,7 +226,7 @@ func (p *Person) Open(path string) {
 	})
 }
 
-// Path is the path and query of the page that is open.
+// Path returns the path and query of the open page.
 func (p *Person) Path() string {
 	p.t.Helper()
 	return strings.TrimPrefix(must(p, chromedp.Location()), p.base)
@@ -246,21 +241,19 @@ func (p *Person) Arrives(path string) {
 	})
 }
 
-// Text is the visible text of the first element that the selector finds, which
-// is waited for.
+// Text waits for the first element that matches the selector and returns its visible text.
 func (p *Person) Text(selector string) string {
 	p.t.Helper()
 	return must(p, chromedp.Text(chromedp.CSS(selector), chromedp.NodeVisible))
 }
 
-// Sees waits until the visible text of the page has a part, whatever its case
-// and spacing.
+// Sees waits until the visible text of the page contains part, ignoring case and spacing.
 func (p *Person) Sees(part string) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("the page shows %q", part), func() bool { return p.shows(part) })
 }
 
-// SeesNot waits until the visible text of the page lacks a part.
+// SeesNot waits until the visible text of the page does not contain part.
 func (p *Person) SeesNot(part string) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("the page does not show %q", part), func() bool { return !p.shows(part) })
@@ -275,15 +268,14 @@ func (p *Person) until(what string, holds func() bool) {
 	p.t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			p.t.Fatalf("it did not come about that %s\n%s", what, p.where())
+			p.t.Fatalf("timed out waiting until %s\n%s", what, p.where())
 		}
 	}
 }
 
 func fold(s string) string { return strings.ToLower(strings.Join(strings.Fields(s), " ")) }
 
-// Fill enters text into a field, in place of what it holds, as an input method does: the page
-// gets one event and not three for each key.
+// Fill replaces the text of a field, as an input method does: the page gets one event, and not three per key.
 func (p *Person) Fill(selector, text string) {
 	p.t.Helper()
 	p.Do(chromedp.WaitVisible(chromedp.CSS(selector)))
@@ -292,7 +284,7 @@ func (p *Person) Fill(selector, text string) {
 	p.Do(command(input.InsertText, input.InsertTextParams{Text: text}))
 }
 
-// Choose sets a select to the option with a value.
+// Choose selects the option with this value.
 func (p *Person) Choose(selector, value string) {
 	p.t.Helper()
 	p.Do(chromedp.WaitVisible(chromedp.CSS(selector)))
@@ -307,15 +299,15 @@ func (p *Person) Choose(selector, value string) {
 	}
 }
 
-// Click clicks what the selector finds first, when it can be seen.
+// Click clicks the first element that matches the selector, when it is visible.
 func (p *Person) Click(selector string) {
 	p.t.Helper()
 	p.Do(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
 }
 
-// Press clicks the first button or link that can be seen and has this text, or
-// label, on a page that has loaded. It finds and clicks in one step, as live pages
-// replace their elements; what something else covers cannot be clicked.
+// Press clicks the first visible button or link with this text or label. It waits until the page has loaded.
+// It finds and clicks in one step, because live pages replace their elements. An element that is covered by
+// another one cannot be clicked.
 func (p *Person) Press(label string) {
 	p.t.Helper()
 	const press = `((label) => {
@@ -336,8 +328,8 @@ func (p *Person) Press(label string) {
 	})
 }
 
-// Width makes the window as wide as a device of that many CSS pixels; below
-// 600 it is a phone with a touch screen.
+// Width sets the width of the window in CSS pixels. A window of less than 600 pixels is a phone with a touch
+// screen.
 func (p *Person) Width(pixels int64) {
 	p.t.Helper()
 	p.Do(command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
@@ -345,7 +337,7 @@ func (p *Person) Width(pixels int64) {
 	}))
 }
 
-// Dark switches the color scheme that the page is asked for.
+// Dark sets the preferred color scheme.
 func (p *Person) Dark(on bool) {
 	p.t.Helper()
 	scheme := "light"
@@ -357,13 +349,13 @@ func (p *Person) Dark(on bool) {
 	}))
 }
 
-// Scripts switches JavaScript, for the pages that are opened from now on.
+// Scripts enables or disables JavaScript for pages that are opened from now on.
 func (p *Person) Scripts(on bool) {
 	p.t.Helper()
 	p.Do(command(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !on}))
 }
 
-// Clipboard allows pages to use the clipboard, as a person's click does.
+// Clipboard allows pages to use the clipboard, as a user's click does.
 func (p *Person) Clipboard() {
 	p.t.Helper()
 	c := chromedp.FromContext(p.ctx)
@@ -378,7 +370,7 @@ func (p *Person) Clipboard() {
 	}
 }
 
-// Authenticator gives the browser an authenticator that makes passkeys and uses them without asking.
+// Authenticator adds a virtual authenticator, which creates and uses passkeys without asking.
 func (p *Person) Authenticator() {
 	p.t.Helper()
 	p.Do(

@@ -8,14 +8,13 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// keys types as on a keyboard, wherever the focus is.
+// keys types text on the keyboard, wherever the focus is.
 func (p *Person) keys(text string) {
 	p.t.Helper()
 	p.Do(chromedp.KeyEvent(text))
 }
 
-// focused waits until the first field has the focus: a page that has been reached
-// may still be without it.
+// focused waits until the first match has the focus. A new page may not have it yet.
 func (p *Person) focused(selector string) {
 	p.t.Helper()
 	p.until(selector+" has the focus", func() bool {
@@ -24,8 +23,8 @@ func (p *Person) focused(selector string) {
 	})
 }
 
-// tabTo presses the Tab key until what has the focus has this text or label,
-// and fails where the focus cannot be seen on the way.
+// tabTo presses the Tab key until the focus is on an element with this text or label. It fails if the focus is
+// invisible on any element before it.
 func (p *Person) tabTo(label string) {
 	p.t.Helper()
 	for range 60 {
@@ -36,7 +35,7 @@ func (p *Person) tabTo(label string) {
 		}](p, `(() => {
 			const e = document.activeElement ?? document.documentElement;
 			const style = getComputedStyle(e), box = e.getBoundingClientRect();
-			const shown = e.matches("input[type=radio]") ? e.nextElementSibling : e; // its label is what one sees
+			const shown = e.matches("input[type=radio]") ? e.nextElementSibling : e; // its label is visible instead
 			const ring = getComputedStyle(shown);
 			return {label: e.getAttribute("aria-label") || e.textContent.trim().replace(/\s+/g, " ") || e.id,
 				seen: e === document.body || e === document.documentElement || ring.outlineStyle !== "none" ||
@@ -49,10 +48,10 @@ func (p *Person) tabTo(label string) {
 			return
 		}
 	}
-	p.t.Fatalf("the Tab key does not lead to %q\n%s", label, p.where())
+	p.t.Fatalf("the Tab key does not reach %q\n%s", label, p.where())
 }
 
-// Everything from signing in to a key, with the keyboard alone.
+// The keyboard alone is enough from signing in to creating a key.
 func testByKeyboard(t *testing.T, r *rig) {
 	r.newUser("keyboard", "kay")
 	p := r.browser.Person(t, r.URL)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What the other tests rely on: a page at fault is noticed.
+// The other tests rely on this: faults of a page are noticed.
 func TestFaultsOfPagesAreSeen(t *testing.T) {
 	pages := map[string]string{
 		"content security policy": `<p style="color: red">inline</p>`,
@@ -51,7 +51,7 @@ func TestFaultsOfPagesAreSeen(t *testing.T) {
 			return false
 		})
 		p.mu.Lock()
-		p.expected = []string{""} // whatever still comes
+		p.expected = []string{""} // ignore all later faults
 		p.faults = nil
 		p.mu.Unlock()
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A person signs out while the page is still opening its stream. The stream is aborted: refused,
-// it would redirect the page to the sign-in and hide that the person is signed out.
+// A user signs out while the page still opens its stream. The gateway aborts the stream. If it refused the
+// stream, the page would redirect to the sign-in and hide that the user is signed out.
 func testSignOutOfANewPage(t *testing.T, r *rig) {
 	p := r.newUser("leaving", "lea")
 	to, err := url.Parse(r.URL)
@@ -25,7 +25,7 @@ func testSignOutOfANewPage(t *testing.T, r *rig) {
 			r.Out.Host = r.In.Host
 		},
 		ModifyResponse: func(response *http.Response) error {
-			if response.Request.URL.Path == "/console/sign-out" { // the browser learns of it when the stream has ended
+			if response.Request.URL.Path == "/console/sign-out" { // the browser gets the answer when the stream has ended
 				close(signedOut)
 				select {
 				case <-ended:
@@ -38,7 +38,7 @@ func testSignOutOfANewPage(t *testing.T, r *rig) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		switch {
 		case strings.HasSuffix(req.URL.Path, "/hx-sse.min.js"):
-			time.Sleep(300 * time.Millisecond) // as on a slow line: the script before it runs earlier
+			time.Sleep(300 * time.Millisecond) // like a slow line: the script before it runs earlier
 		case req.URL.Path == "/console/events/settings":
 			defer close(ended)
 			close(opens)
@@ -52,7 +52,7 @@ func testSignOutOfANewPage(t *testing.T, r *rig) {
 	}))
 	t.Cleanup(proxy.Close)
 
-	p.base = strings.Replace(proxy.URL, "127.0.0.1", "localhost", 1) // the cookies are for every port
+	p.base = strings.Replace(proxy.URL, "127.0.0.1", "localhost", 1) // cookies are valid for all ports
 	p.Open("/console/settings")
 	p.until("the page opens its stream", func() bool {
 		select {

@@ -15,14 +15,12 @@ import (
 	testrig "github.com/postern-dev/postern/tests/rig"
 )
 
-// screenshots is the environment variable with the folder that [Person.Look]
-// puts pictures into.
+// screenshots is the environment variable with the folder for the pictures of [Person.Look].
 const screenshots = "POSTERN_SCREENSHOTS"
 
-// Look looks at the page as it is now: on a phone and on a wide screen, light
-// and dark, by rules of accessibility and for what is cut off, at 320 px too. With -short, each page
-// has one of these views and 320 px. If the environment names a folder, it leaves pictures
-// there for a person to judge.
+// Look checks the current page on a phone and on a wide screen, light and dark, for accessibility and for
+// clipped content, also at 320 px. With -short, it checks one of these views and 320 px. It saves pictures if
+// the environment names a folder.
 func (p *Person) Look(name string) {
 	p.t.Helper()
 	views := []struct {
@@ -49,8 +47,7 @@ func (p *Person) Look(name string) {
 	p.Width(1280)
 }
 
-// fits fails the test when the page is wider than the window: a phone would
-// have to scroll sideways.
+// fits fails the test if the page is wider than the window, because a phone would have to scroll sideways.
 func (p *Person) fits(view string) {
 	p.t.Helper()
 	wide := Eval[struct {
@@ -74,7 +71,7 @@ func (p *Person) fits(view string) {
 	}
 }
 
-// A violation of a rule of accessibility, as axe-core reports it.
+// A violation is a violation of an accessibility rule, as axe-core reports it.
 type violation struct {
 	ID     string `json:"id"`
 	Impact string `json:"impact"`
@@ -85,7 +82,7 @@ type violation struct {
 	} `json:"nodes"`
 }
 
-// accessible fails the test for serious and critical violations.
+// accessible fails the test if there are serious or critical violations.
 func (p *Person) accessible(view string) {
 	p.t.Helper()
 	source, err := axe()
@@ -111,7 +108,7 @@ func (p *Person) accessible(view string) {
 	}
 }
 
-// shoot takes a picture of the whole page.
+// shoot saves a picture of the whole page.
 func (p *Person) shoot(view string) {
 	p.t.Helper()
 	dir := os.Getenv(screenshots)
@@ -132,13 +129,12 @@ func (p *Person) shoot(view string) {
 	}
 }
 
-// axe returns the source of axe-core, which npm installs on first use; "" if
-// the machine is to do without Node.
+// axe returns the source of axe-core, which npm installs on first use, or "" with POSTERN_SKIP_NODE=1.
 var axe = sync.OnceValues(func() (string, error) {
 	if os.Getenv("POSTERN_SKIP_NODE") == "1" {
 		return "", nil
 	}
-	root, err := testrig.Root() // tests of other packages look at pages, too
+	root, err := testrig.Root() // other packages use this, too
 	if err != nil {
 		return "", err
 	}

@@ -21,11 +21,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// password is what every user of these tests signs in with.
+// password is the password of every user in these tests.
 const password = "correct-horse-battery-staple"
 
-// A rig is a gateway with a console, a model server that the gateway does not
-// know yet, and a browser.
+// A rig is a gateway with a console, a model server without a connector, and a browser.
 type rig struct {
 	*harness.Gateway
 	t       *testing.T
@@ -43,8 +42,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// firstUser opens the one-time link as a new person, who becomes the first
-// user and is signed in after it.
+// firstUser opens the setup link as a new person, and signs up as the first user.
 func (r *rig) firstUser(name string) *Person {
 	r.t.Helper()
 	var link struct{ URL string }
@@ -52,7 +50,7 @@ func (r *rig) firstUser(name string) *Person {
 	return r.redeem(link.URL, name)
 }
 
-// TestOneGateway has the tests that need nothing but accounts of their own.
+// TestOneGateway has the tests that share a gateway, each with its own account.
 func TestOneGateway(t *testing.T) {
 	t.Parallel()
 	shared := newRig(t)
@@ -73,7 +71,7 @@ func TestOneGateway(t *testing.T) {
 	}
 }
 
-// newUser creates an account and a user in it, who is signed in.
+// newUser creates an account with a user, and signs in.
 func (r *rig) newUser(account, name string) *Person {
 	r.t.Helper()
 	r.Manage(r.t, http.MethodPost, "/accounts", map[string]string{"id": account}, nil)
@@ -82,7 +80,7 @@ func (r *rig) newUser(account, name string) *Person {
 	return r.redeem(invited.URL, name)
 }
 
-// redeem opens a one-time link as a new person and signs up by it, as an admin.
+// redeem opens a one-time link as a new person and signs up as an admin.
 func (r *rig) redeem(link, name string) *Person {
 	r.t.Helper()
 	p := r.join(link, name)
@@ -90,7 +88,7 @@ func (r *rig) redeem(link, name string) *Person {
 	return p
 }
 
-// join is redeem for any role.
+// join opens a one-time link as a new person and signs up, in any role.
 func (r *rig) join(link, name string) *Person {
 	r.t.Helper()
 	_, secret, ok := strings.Cut(link, "#")
@@ -104,7 +102,7 @@ func (r *rig) join(link, name string) *Person {
 	return p
 }
 
-// signUp fills in the form that a one-time link leads to.
+// signUp fills in the form of a one-time link.
 func (p *Person) signUp(name string) {
 	p.t.Helper()
 	p.Fill(`input[name="name"]`, name)
@@ -121,7 +119,7 @@ func (p *Person) signIn(name, password string) {
 	p.Click(`main form button:not([type="button"])`)
 }
 
-// startPairing presses the button on the Setup tab and returns the pairing code.
+// startPairing starts a pairing on the Setup tab and returns the code.
 func (r *rig) startPairing(p *Person) string {
 	r.t.Helper()
 	p.Open("/console/start")
@@ -133,7 +131,7 @@ func (r *rig) startPairing(p *Person) string {
 	return code
 }
 
-// fingerprint looks like "3f9a 07c2 b1d4 5e60".
+// fingerprint matches a fingerprint like "3f9a 07c2 b1d4 5e60".
 var fingerprint = regexp.MustCompile(`[0-9a-f]{4}( [0-9a-f]{4}){3}`)
 
 // fingerprint waits for the fingerprint that a pairing device prints.
@@ -149,8 +147,7 @@ func (r *rig) fingerprint(device *harness.Process) string {
 	return found
 }
 
-// paired pairs a connector to the model server by the console, and publishes its
-// model.
+// paired pairs a connector of the model server with the console, and publishes its model.
 func (r *rig) paired(p *Person, name string) {
 	r.t.Helper()
 	device := r.Pair(r.t, name, r.startPairing(p), r.model)
@@ -167,7 +164,7 @@ func (p *Person) publish() {
 	p.Sees("2 of 4 done")
 }
 
-// key creates a key by the console and returns it.
+// key creates a key with the console and returns it.
 func (r *rig) key(p *Person, name, scope string) string {
 	r.t.Helper()
 	p.Open("/console/keys/new")
@@ -176,19 +173,19 @@ func (r *rig) key(p *Person, name, scope string) string {
 	p.Press("Create the key")
 	key := strings.TrimSpace(p.Text("#new-key"))
 	if !strings.HasPrefix(key, "sk-svc-") {
-		r.t.Fatalf("the page shows no key but %d characters", len(key))
+		r.t.Fatalf("the page shows %d characters instead of a key", len(key))
 	}
 	r.Hide(key)
 	return key
 }
 
-// chat sends a request and returns its status.
+// chat sends a request and returns the status.
 func (r *rig) chat(key, model string) int {
 	r.t.Helper()
 	return r.Client(r.t, key).Post(r.t, harness.Chat(model, "")).Status
 }
 
-// expectChat sends a request and compares its status.
+// expectChat sends a request and checks the status.
 func (r *rig) expectChat(key, model string, want int) {
 	r.t.Helper()
 	if got := r.chat(key, model); got != want {

@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/tests/harness"
 )
 
-// A machine that was set up anew gets its old place, after a look at both.
+// A machine that was installed again replaces its old connector, after the user has compared both.
 func testReplacedDevice(t *testing.T, r *rig) {
 	p := r.newUser("replaced", "ron")
 	pair := func(config string) *harness.Process {
@@ -24,12 +24,12 @@ func testReplacedDevice(t *testing.T, r *rig) {
 	second := pair("second")
 	p.Sees("A connector named gpu-box is already online")
 	p.Look("start-device-online")
-	p.Open("/console/connectors") // where it can be decided, too
+	p.Open("/console/connectors") // this page also has the decision
 	p.Sees("waiting for approval")
 	p.Look("connectors-device")
 	p.Open("/console/start")
 	first.Kill()
-	p.Sees("A connector named gpu-box is offline") // by itself
+	p.Sees("A connector named gpu-box is offline") // without a reload
 	p.Look("start-device-again")
 	p.Press("Approve as…")
 	p.Sees("Or replace a connector")

@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// A second account sees nothing of the first, whatever it asks for.
+// A second account sees nothing of the first one, on any page.
 func testAnotherAccountSeesNothing(t *testing.T, r *rig) {
 	ada := r.newUser("first", "ada")
 	r.paired(ada, "secret-box")
@@ -45,7 +45,7 @@ func testAnotherAccountSeesNothing(t *testing.T, r *rig) {
 	eve.Sees("Requests 1")
 }
 
-// A user who forgot the password, signs out, comes back, and is invited.
+// Users recover a forgotten password, sign out, sign in again, and are invited.
 func testUsersComeAndGo(t *testing.T, r *rig) {
 	grace := r.newUser("users", "grace")
 	grace.Open("/console/settings")
@@ -55,7 +55,7 @@ func testUsersComeAndGo(t *testing.T, r *rig) {
 	stranger.Open("/console/keys")
 	stranger.Arrives("/console/sign-in?next=%2Fconsole%2Fkeys")
 	stranger.Look("sign-in")
-	stranger.Expect("status of 403") // the browser logs what it is refused
+	stranger.Expect("status of 403") // the browser logs the refusal
 	stranger.Fill(`input[name="name"]`, "grace")
 	stranger.Fill(`input[name="password"]`, "not the password")
 	stranger.Click(`main form button:not([type="button"])`)
@@ -66,8 +66,8 @@ func testUsersComeAndGo(t *testing.T, r *rig) {
 	stranger.Click(`main form button:not([type="button"])`)
 	stranger.Arrives("/console/keys")
 
-	// The other session ends here, and its page finds out, at the end of its
-	// stream or when it asks for another.
+	// The other session ends here. Its page notices that at the end of its stream, or when it requests another
+	// one.
 	grace.Open("/console/start")
 	grace.Expect("status of 401")
 	stranger.Open("/console/settings")
@@ -85,7 +85,7 @@ func testUsersComeAndGo(t *testing.T, r *rig) {
 	recovers(r, stranger)
 }
 
-// recovers has a person set grace's password by a link, which works once.
+// recovers sets grace's password with a link, which works once.
 func recovers(r *rig, stranger *Person) {
 	t := r.t
 	t.Helper()
@@ -115,7 +115,7 @@ func recovers(r *rig, stranger *Person) {
 	again.Arrives("/console/start")
 }
 
-// Names come from everywhere: connectors and model servers choose theirs.
+// Connectors and model servers choose names, which may be hostile.
 func testHostileNames(t *testing.T, r *rig) {
 	p := r.newUser("hostile", `hal"><img src=x onerror=alert(1)>`)
 	const evil = `"><script>document.title='pwned'</script><img src=x onerror="document.title='pwned'">{{.}}` + "`${1}`"

@@ -8,7 +8,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// All that must be done can be done without JavaScript.
+// Everything necessary works without JavaScript.
 func testWithoutScripts(t *testing.T, r *rig) {
 	r.newUser("plain", "paul")
 	p := r.browser.Person(t, r.URL)
@@ -25,7 +25,7 @@ func testWithoutScripts(t *testing.T, r *rig) {
 	p.Sees("approved")
 	p.Open("/console/connectors")
 	p.until("a connector is online", func() bool {
-		p.Open(p.Path()) // pages without scripts do not change
+		p.Open(p.Path()) // pages without scripts do not update
 		return p.shows("1 of 1 online")
 	})
 	p.Open("/console/models/new")
@@ -65,7 +65,7 @@ func testWithoutScripts(t *testing.T, r *rig) {
 	p.Sees("Confirmed")
 }
 
-// A passkey is a second way in.
+// A user can also sign in with a passkey.
 func testPasskeys(_ *testing.T, r *rig) {
 	p := r.newUser("passkeys", "pam")
 	p.Authenticator()
@@ -88,7 +88,7 @@ func testPasskeys(_ *testing.T, r *rig) {
 	p.Sees("Confirmed")
 }
 
-// firstOption is the first value that a select offers.
+// firstOption returns the value of the first option of a select.
 func firstOption(p *Person, selector string) string {
 	p.t.Helper()
 	p.Do(chromedp.WaitVisible(chromedp.CSS(selector)))

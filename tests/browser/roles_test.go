@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// An admin invites a member, who has keys of its own, and then makes it a viewer, who changes nothing.
+// An admin invites a member, who has keys, and then makes it a viewer, who cannot change anything.
 func testRoles(t *testing.T, r *rig) {
 	rosa := r.newUser("roles", "rosa")
 	rosa.Open("/console/settings")

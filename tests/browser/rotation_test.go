@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A connector gets a new token with two clicks; one that cannot write its
-// configuration says why, and the page has a token to copy.
+// A connector gets a new token with two clicks. If it cannot write its configuration, the page shows the
+// reason and the token to copy.
 func testRotatingAToken(t *testing.T, r *rig) {
 	p := r.newUser("rotating", "rob")
 	r.paired(p, "rotating")
@@ -42,7 +42,7 @@ func testRotatingAToken(t *testing.T, r *rig) {
 	p.Sees("Copy this token now")
 	token := strings.TrimSpace(p.Text("#token-new"))
 	if !strings.HasPrefix(token, "ptt_") {
-		t.Errorf("the page shows no token but %d characters", len(token))
+		t.Errorf("the page shows %d characters instead of a token", len(token))
 	}
 	r.Hide(token)
 	p.Look("connector-rotated")

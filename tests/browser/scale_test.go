@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// A large account: its pages stay short, and what is looked for is found. With
-// -short it has a few pages.
+// The pages of a large account are short, and the search works. With -short, the account has a few pages.
 func TestLargeAccount(t *testing.T) {
 	t.Parallel()
 	deployments, keys, connectors := 1000, 1000, 200
@@ -48,7 +47,7 @@ func TestLargeAccount(t *testing.T) {
 			return Eval[int](p, `document.querySelectorAll("main tbody tr").length`) == 1
 		})
 		p.Arrives("/console/" + tab.name + "?q=" + tab.needle)
-		p.Open(p.Path()) // as a link that was kept
+		p.Open(p.Path()) // as from a bookmark
 		if rows := Eval[int](p, `document.querySelectorAll("main tbody tr").length`); rows != 1 {
 			t.Errorf("the address of the search in %s shows %d rows", tab.name, rows)
 		}

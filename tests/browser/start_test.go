@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// From the first start to the first completion, with nothing but the browser
-// and one command for the connector. On its way every page is looked at.
+// The first start and the first completion need only the browser and one command for the connector. All pages
+// on the way are checked.
 func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -24,7 +24,7 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Look("start-code")
 	device := r.Pair(t, "gpu-box", code, r.model)
 	fingerprint := r.fingerprint(device)
-	p.Sees(fingerprint) // live: nobody has reloaded the page
+	p.Sees(fingerprint) // the page updates without a reload
 	p.Sees("waiting for approval")
 	p.Look("start-device")
 	p.Press("Approve")
@@ -95,7 +95,7 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Sees(", by vm")
 	p.Look("model-played")
 	if !Eval[bool](p, `!!document.getElementById("live")`) { // the page has answered its forms itself
-		t.Error("the page has no stream any more")
+		t.Error("the page no longer has a stream")
 	}
 	p.Open("/console/activity?key=console")
 	p.Sees("playground")
@@ -117,7 +117,7 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Sees("Models that use it")
 }
 
-// A key that is revoked fails from the moment that the page says so.
+// A revoked key fails as soon as the page shows it as revoked.
 func testRevokingAKey(t *testing.T, r *rig) {
 	p := r.newUser("revoking", "rita")
 	r.paired(p, "revoking")
@@ -153,7 +153,7 @@ func testRevokingAKey(t *testing.T, r *rig) {
 	}
 }
 
-// The page of a new key can be reloaded without another key, and the page of a key changes it.
+// A reload of a new key's page does not create another key, and a key's page changes it.
 func testLifeOfAKey(t *testing.T, r *rig) {
 	p := r.newUser("keys", "kim")
 	r.paired(p, "keys")
