@@ -9,16 +9,16 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// A reply is what a scripted model says, streamed or whole as it is asked.
+// A reply is the answer of a scripted model, streamed or whole.
 type reply struct {
 	thought, text string
 	calls         []call
-	probs         bool // with probabilities of the text's pieces
+	probs         bool // with the log probabilities of the tokens
 }
 
 type call struct{ id, name, arguments string }
 
-// A question is what a scripted model reads of a request.
+// A question has the parts of a request that scripted models read.
 type question struct {
 	Stream   bool `json:"stream"`
 	Messages []struct {
@@ -35,7 +35,7 @@ type question struct {
 	body []byte
 }
 
-// models are the scripted models that reply.
+// models returns the scripted models.
 func models() map[string]func(question) reply {
 	return map[string]func(question) reply{
 		"hello":   func(question) reply { return reply{text: "Hello, world."} },
@@ -47,7 +47,7 @@ func models() map[string]func(question) reply {
 	}
 }
 
-// weather calls a tool twice at once, and then says what the results were.
+// weather calls a tool twice in parallel, and then answers with the results.
 func weather(q question) reply {
 	var results []string
 	for _, m := range q.Messages {
@@ -63,8 +63,7 @@ func weather(q question) reply {
 	}}
 }
 
-// form fills in a form where the request has one: a schema, or a tool that
-// takes the form.
+// form answers with JSON for the request's schema, or calls the tool that takes the form.
 func form(q question) reply {
 	const filled = `{"city": "Paris", "degrees": 21}`
 	if len(q.Tools) > 0 {
@@ -76,7 +75,7 @@ func form(q question) reply {
 	return reply{text: filled}
 }
 
-// serve makes all models that the programs use known to an upstream.
+// serve adds all models of the programs to an upstream.
 func serve(up *upstream.Server) {
 	for name, say := range models() {
 		up.Handle(name, func(x *upstream.Exchange) {
@@ -109,7 +108,7 @@ func (r reply) finish() string {
 	return "stop"
 }
 
-// stream is the reply as chunks, with everything in two pieces.
+// stream returns the reply as chunks, in two pieces for each field.
 func (r reply) stream(model string) []string {
 	chunks := []string{upstream.Role(model)}
 	for _, piece := range halves(r.thought) {
@@ -132,7 +131,7 @@ func (r reply) stream(model string) []string {
 	return append(chunks, upstream.Finish(model, r.finish()), upstream.Usage(model, 10, 3), upstream.Done)
 }
 
-// probsOf is the logprobs of a choice whose text is one token.
+// probsOf returns the logprobs of a choice with one token.
 func probsOf(token string) string {
 	return fmt.Sprintf(`{"content":[{"token":%q,"logprob":-0.5,"bytes":[1],"top_logprobs":[{"token":%q,"logprob":-0.5,`+
 		`"bytes":[1]}]}]}`, token, token)
@@ -146,7 +145,7 @@ func halves(s string) []string {
 	return []string{s[:middle], s[middle:]}
 }
 
-// whole is the reply as one chat completion.
+// whole returns the reply as a chat completion.
 func (r reply) whole(model string) string {
 	message := map[string]any{"role": "assistant", "content": r.text}
 	if r.thought != "" {
@@ -172,7 +171,7 @@ func (r reply) whole(model string) string {
 		"usage":   map[string]int{"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13},
 	})
 	if err != nil {
-		panic(err) // it holds nothing but text and numbers
+		panic(err) // text and numbers always encode
 	}
 	return string(b)
 }

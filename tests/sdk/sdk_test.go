@@ -1,5 +1,5 @@
-// Package sdk runs programs that use official SDKs, for Node and for Go, as
-// they are, against a gateway with a scripted upstream and a real llama-server.
+// Package sdk runs programs with unchanged official SDKs for Node and for Go against a gateway, with a
+// scripted upstream and a real llama-server.
 package sdk
 
 import (
@@ -19,12 +19,11 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// tiny is the public name of the real model. It has the characters that a path
-// must escape.
+// tiny is the public name of the real model. It has characters that must be escaped in a path.
 const tiny = "org/tiny:1b"
 
-// A program uses one SDK, checks what it sees and fails if that is wrong. Its
-// argument is the upstream: scripted or llama.
+// A program uses one SDK, checks the results, and fails if they are wrong. Its argument is the upstream:
+// scripted or llama.
 type program struct {
 	name    string
 	command func(t *testing.T, upstream string) *exec.Cmd
@@ -32,7 +31,7 @@ type program struct {
 
 func programs(t *testing.T) []program {
 	built := filepath.Join(t.TempDir(), "sdk")
-	// The SDKs are large and this runs once, so that nothing is optimized.
+	// The SDKs are large and run once, so they are built without optimization.
 	build := exec.Command("go", "build", "-trimpath", "-gcflags=github.com/...=-N -l -dwarf=false", "-o", built, ".")
 	build.Dir, build.Env = "go", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

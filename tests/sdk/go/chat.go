@@ -16,7 +16,7 @@ func openaiClient(key string) openai.Client {
 		option.WithMaxRetries(0))
 }
 
-// useChat uses OpenAI's SDK by chat completions.
+// useChat uses OpenAI's SDK with chat completions.
 func useChat(ctx context.Context, m model, scripted bool) error {
 	client := openaiClient(os.Getenv("API_KEY"))
 	err := first(
@@ -71,7 +71,7 @@ func chatStream(ctx context.Context, client openai.Client, m model) error {
 	)
 }
 
-// chatErrors has one answer with an error, and one within a stream.
+// chatErrors checks an error answer and an error within a stream.
 func chatErrors(ctx context.Context, client openai.Client) error {
 	_, err := client.Chat.Completions.New(ctx, chatParams("nosuch"))
 	cut := client.Chat.Completions.NewStreaming(ctx, chatParams("cut"))

@@ -1,12 +1,10 @@
-// Command go uses the gateway as any program with the official SDKs of OpenAI
-// and of Anthropic for Go does, checks what it sees, and fails if that is
-// wrong. All models and errors are in the programs for Node. It is a module of its
-// own so that the SDKs are no dependency of the product.
+// Command go uses the gateway with the official SDKs of OpenAI and Anthropic for Go, like any program. It checks the
+// results and fails if they are wrong. The programs for Node cover all models and errors. It is a separate module, so
+// that the product does not depend on the SDKs.
 //
-// Environment: GATEWAY, its URL; API_KEY; TINY, the public name of a real
-// model, which says ANSWER, calls get_weather where there are tools, and says
-// DONE after their results. Argument: the upstream that is used, scripted or
-// llama.
+// Environment: GATEWAY is the gateway's URL, and API_KEY the key. TINY is the public name of a real model, which
+// replies ANSWER, calls get_weather if there are tools, and replies DONE to their results. The argument is the
+// upstream: scripted or llama.
 package main
 
 import (
@@ -18,11 +16,11 @@ import (
 	"time"
 )
 
-// A model is what is asked, and what it is known to say.
+// A model is a model with its known answers.
 type model struct {
 	plain, plainText, weather, weatherText string
-	cities                                 []string // that it calls the tool for
-	tokens                                 int64    // of plainText
+	cities                                 []string // arguments of its calls of the tool
+	tokens                                 int64    // tokens of plainText
 }
 
 func main() {
@@ -44,7 +42,7 @@ func main() {
 	os.Exit(code)
 }
 
-// first returns the first error of some checks, which run until then.
+// first runs checks until one fails, and returns its error.
 func first(checks ...func() error) error {
 	for _, check := range checks {
 		if err := check(); err != nil {
@@ -54,7 +52,7 @@ func first(checks ...func() error) error {
 	return nil
 }
 
-// equal compares what was seen with what was to be seen.
+// equal compares a result with the expected one.
 func equal(what string, got, want any) error {
 	if !reflect.DeepEqual(got, want) {
 		return fmt.Errorf("%s: got %#v, want %#v", what, got, want)
@@ -62,12 +60,12 @@ func equal(what string, got, want any) error {
 	return nil
 }
 
-// degrees is what the tool says.
+// degrees returns the result of the tool.
 func degrees(city string) string {
 	return map[string]string{"Paris": "21", "Tokyo": "25"}[city]
 }
 
-// properties are those of the tool's parameters.
+// properties are the properties of the tool's parameters.
 var properties = map[string]any{"city": map[string]any{"type": "string"}}
 
 // failed returns an error if there is none.

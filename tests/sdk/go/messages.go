@@ -62,7 +62,7 @@ func newMessage(ctx context.Context, client anthropic.Client,
 	return client.Messages.New(ctx, p)
 }
 
-// streamMessage puts the message of a stream together.
+// streamMessage assembles the message of a stream.
 func streamMessage(ctx context.Context, client anthropic.Client,
 	p anthropic.MessageNewParams,
 ) (*anthropic.Message, error) {
@@ -138,7 +138,7 @@ func messageThinking(ctx context.Context, client anthropic.Client,
 		[]string{"Six times seven.", "Forty-two."})
 }
 
-// messageErrors has one answer with an error, and one within a stream.
+// messageErrors checks an error answer and an error within a stream.
 func messageErrors(ctx context.Context, client anthropic.Client) error {
 	_, err := newMessage(ctx, client, messageParams("loading"))
 	_, cut := streamMessage(ctx, client, messageParams("cut"))

@@ -11,7 +11,7 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 )
 
-// useResponses uses OpenAI's SDK by responses.
+// useResponses uses OpenAI's SDK with responses.
 func useResponses(ctx context.Context, m model, scripted bool) error {
 	client := openaiClient(os.Getenv("API_KEY"))
 	for _, ask := range []func(context.Context, openai.Client, responses.ResponseNewParams) (*responses.Response, error){
@@ -51,8 +51,7 @@ func newResponse(ctx context.Context, client openai.Client,
 	return client.Responses.New(ctx, p)
 }
 
-// streamResponse returns the response of a stream's last event, after a look
-// at the others.
+// streamResponse checks the events of a stream and returns the response of the last one.
 func streamResponse(ctx context.Context, client openai.Client,
 	p responses.ResponseNewParams,
 ) (*responses.Response, error) {
@@ -81,8 +80,7 @@ func streamResponse(ctx context.Context, client openai.Client,
 	return final, equal("text of the events", said, final.OutputText())
 }
 
-// responseTools calls tools, and gives their results with the id of the
-// response before.
+// responseTools calls tools, and returns their results with the id of the previous response.
 func responseTools(ctx context.Context, client openai.Client, m model,
 	ask func(context.Context, openai.Client, responses.ResponseNewParams) (*responses.Response, error),
 ) error {
@@ -120,7 +118,7 @@ func responseTools(ctx context.Context, client openai.Client, m model,
 	return equal("response after calls", got.OutputText(), m.weatherText)
 }
 
-// responseErrors has one answer with an error, and one within a stream.
+// responseErrors checks an error answer and an error within a stream.
 func responseErrors(ctx context.Context, client openai.Client) error {
 	_, err := newResponse(ctx, client, responseParams("full", "hello"))
 	_, cut := streamResponse(ctx, client, responseParams("cut", "hello"))

@@ -1,5 +1,5 @@
-// Uses the gateway as any program with the OpenAI Agents SDK does: an agent
-// with a tool, by responses and by chat completions.
+// Uses the gateway with the OpenAI Agents SDK, like any program: an agent with a
+// tool, with responses and with chat completions.
 import assert from "node:assert/strict";
 import { Agent, OpenAIProvider, Runner, setTracingDisabled, tool } from "@openai/agents";
 import OpenAI from "openai";

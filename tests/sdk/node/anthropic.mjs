@@ -1,4 +1,4 @@
-// Uses the gateway as any program with the official Anthropic SDK does.
+// Uses the gateway with the official Anthropic SDK, like any program.
 import assert from "node:assert/strict";
 import Anthropic from "@anthropic-ai/sdk";
 import { betaTool } from "@anthropic-ai/sdk/helpers/beta/json-schema";
@@ -13,8 +13,8 @@ const tools = [{ name: "get_weather", description: "the weather now", input_sche
 
 const textOf = (message) => message.content.map((block) => block.text ?? "").join("");
 
-// both asks whole and streamed; the helper for streams puts the same message
-// together.
+// both sends a request whole and streamed; the SDK must assemble the same
+// message from the stream.
 async function both(body, look) {
   for (const ask of [(b) => client.messages.create(b), (b) => client.messages.stream(b).finalMessage()]) {
     await look(await ask({ ...base, ...body }));
@@ -46,7 +46,7 @@ async function messages(model, text, tokens) {
   assert.equal(seen.map((e) => e.delta?.text ?? "").join(""), text);
 }
 
-// A tool loop: both turns whole, and both streamed.
+// A tool loop, whole and streamed.
 async function toolLoop(model, text, cities) {
   await both({ model, tools }, async (first) => {
     assert.equal(first.stop_reason, "tool_use");
@@ -105,12 +105,12 @@ async function count(model) {
   assert.ok(few.input_tokens > 0 && many.input_tokens > few.input_tokens, `${few.input_tokens}, ${many.input_tokens}`);
 }
 
-// The runner asks for a thread, is told that there are none, and sends the
+// The runner requests a thread. The gateway has none, so the runner sends the
 // whole conversation.
 async function runner(model, text, cities) {
   for (const stream of [false, true]) {
     const asked = [];
-    const sent = []; // what stands for the conversation in each request, and the answer's status
+    const sent = []; // the conversation in each request, and the status of the answer
     const client = new Anthropic({
       baseURL: gateway, apiKey, maxRetries: 0, fetch: async (url, init) => {
         const { thread, messages } = JSON.parse(init.body);

@@ -1,14 +1,15 @@
-// What all programs share. Environment: GATEWAY, its URL; API_KEY; LIMITED_KEY,
-// with 30 requests per minute; USED_KEY, with one per day; TINY, the public name of a real model, which says ANSWER, calls get_weather where there
-// are tools, and says DONE after their results. Argument: the upstream that is
-// used, scripted or llama.
+// Functions of all programs. Environment: GATEWAY is the gateway's URL, and API_KEY
+// the key. LIMITED_KEY allows 30 requests per minute, USED_KEY one per day. TINY is
+// the public name of a real model, which replies ANSWER, calls get_weather if there
+// are tools, and replies DONE to their results. The argument is the upstream:
+// scripted or llama.
 import assert from "node:assert/strict";
 
 export const { GATEWAY: gateway, API_KEY: apiKey, TINY: tiny, ANSWER: answer, DONE: done } = process.env;
 const { LIMITED_KEY: limitedKey, USED_KEY: usedKey } = process.env;
 export const scripted = process.argv[2] === "scripted";
 
-// check runs one check. After a failure the others still run.
+// check runs one check. The others run even if it fails.
 export async function check(name, run) {
   try {
     await run();
@@ -28,29 +29,29 @@ export async function fails(call, type, members) {
   }
 }
 
-// degrees is what the tool of the programs says.
+// degrees returns the result of the tool.
 export const degrees = { Paris: "21", Tokyo: "25" };
 
-// schema is that of the tool's parameters.
+// schema is the schema of the tool's parameters.
 export const schema = {
   type: "object", properties: { city: { type: "string" } }, required: ["city"], additionalProperties: false,
 };
 
-// results is what the scripted model says after the tool was called.
+// results is the scripted model's answer after the calls of the tool.
 export const results = "Results: 21, 25";
 
 // pixel is an image.
 export const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-// limits checks what a client does at the limits of its key. connect returns a client that uses
-// a key, tries again so often, and fetches by this function; send sends a request.
+// limits checks the behavior of a client at the limits of its key. connect returns a
+// client with a key, a number of retries and a fetch function; send sends a request.
 export async function limits(connect, send, error, rate, quota) {
   const patient = connect(limitedKey, 3, fetch), hasty = connect(limitedKey, 0, fetch);
   const refused = async () => {
     for (;;) await send(hasty);
   };
   await fails(refused, error, rate);
-  await send(patient); // after the time that the refusal says
+  await send(patient); // retries after the time in the refusal
 
   let fetched = 0;
   const used = connect(usedKey, 3, (...args) => (fetched++, fetch(...args)));

@@ -1,5 +1,5 @@
-// Uses the gateway as any program with the official OpenAI SDK does, by chat
-// completions and by responses.
+// Uses the gateway with the official OpenAI SDK, like any program: chat completions
+// and responses.
 import assert from "node:assert/strict";
 import OpenAI from "openai";
 import { zodResponseFormat, zodTextFormat } from "openai/helpers/zod";
@@ -86,7 +86,7 @@ async function responses(model, text, tokens) {
   assert.deepEqual([final.output_text, heard, final.status], [text, text, "completed"]);
 }
 
-// A tool loop, with the whole conversation or with the response before.
+// A tool loop, with the whole conversation or the previous response.
 async function responsesTools(model, text, cities) {
   for (const stream of [false, true]) {
     for (const kept of [false, true]) {
@@ -148,8 +148,8 @@ async function responsesProbabilities() {
   }
 }
 
-// The item that stands for a conversation is all that a client gets, and the
-// model has what it stands for when it comes back.
+// A client gets only an opaque item for a compacted conversation. When it sends the
+// item back, the model gets the content.
 async function responsesCompaction() {
   const body = { model: "hello", input: [{ role: "user", content: "hello" }, { type: "compaction_trigger" }], store: false };
   for (const got of [await client.responses.create(body), await client.responses.stream(body).finalResponse()]) {

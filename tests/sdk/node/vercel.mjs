@@ -1,6 +1,5 @@
-// Uses the gateway as any program with the Vercel AI SDK does: by its OpenAI
-// provider, for responses (the default) and chat completions, and by its
-// Anthropic provider.
+// Uses the gateway with the Vercel AI SDK, like any program: with its OpenAI provider,
+// for responses (the default) and chat completions, and with its Anthropic provider.
 import assert from "node:assert/strict";
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
@@ -15,7 +14,7 @@ const anthropic = createAnthropic({ baseURL, apiKey });
 const shape = z.object({ city: z.string(), degrees: z.number() });
 const shared = { prompt: "How is the weather?", maxRetries: 0 };
 
-// ask asks whole and streamed.
+// ask sends a request whole and streamed.
 async function ask(body, look) {
   await look(await generateText({ ...shared, ...body }));
   const failures = [];
@@ -48,8 +47,8 @@ async function thinking(model) {
   await ask({ model }, (got) => assert.deepEqual([got.reasoningText, got.text], ["Six times seven.", "Forty-two."]));
 }
 
-// What the model said goes back with the history: the provider for responses
-// sends no more than its id.
+// The history contains the model's answer: the provider for responses sends only
+// its id.
 async function history(provider) {
   const question = { role: "user", content: "hello" };
   const { response } = await generateText({ maxRetries: 0, model: provider("hello"), messages: [question] });
@@ -57,8 +56,8 @@ async function history(provider) {
   assert.deepEqual(JSON.parse(text).messages, [question, { role: "assistant", content: "Hello, world." }, question]);
 }
 
-// For models that it does not know the Anthropic provider has a tool take the
-// form, unless it is told that they can do more.
+// For unknown models, the Anthropic provider uses a tool for structured output,
+// unless an option says that they support more.
 async function form(model, structuredOutputMode) {
   const got = await generateText({ ...shared, model, output: Output.object({ schema: shape }), providerOptions: { anthropic: { structuredOutputMode } } });
   assert.deepEqual(got.output, { city: "Paris", degrees: 21 });
