@@ -1,23 +1,22 @@
 #!/bin/bash
 # usage: fetch.sh DIR
-# Puts a real llama.cpp server into DIR, as DIR/llama-server, unless it is there.
+# Installs a real llama.cpp server as DIR/llama-server, unless it exists.
 #
-# Debian stable has no package of it, Debian unstable has. Installing that one
-# would pull a newer libc into the system, so its files are unpacked into a
-# folder of their own and started with the loader that came with them. apt
-# works on a state folder of its own: no root, and nothing is installed.
-# About 12 MB, a few seconds.
+# Only Debian unstable has a package of it, which would install a newer libc on
+# the system. So its files are unpacked into DIR and run with their own loader.
+# apt uses its own state folder: this needs no root, and installs nothing on the
+# system. It downloads about 12 MB in a few seconds.
 set -euo pipefail
 dir=$(realpath -m "${1:?usage: fetch.sh DIR}")
 if [ -x "$dir/llama-server" ] && "$dir/llama-server" --version >/dev/null 2>&1; then
 	exit 0
 fi
 command -v apt-get >/dev/null || {
-	echo "fetch.sh: fetching llama-server needs apt-get (a Debian system)" >&2
+	echo "fetch.sh: needs apt-get (a Debian system) to fetch llama-server" >&2
 	exit 1
 }
 
-# The machine's own Debian mirror; a fresh image may know none before an update.
+# The machine's own Debian mirror. A new image may have none before an update.
 find_mirror() {
 	# shellcheck disable=SC2016 # apt fills it in
 	apt-get indextargets --format '$(REPO_URI) $(ORIGIN) $(LABEL)' 'Created-By: Packages' 2>/dev/null |
@@ -39,7 +38,8 @@ opt=(-o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=/nonex
 echo "fetch.sh: fetching llama-server from $mirror sid"
 apt-get -qq "${opt[@]}" update
 
-# What the server needs, less what only maintainer scripts and https models use.
+# The dependencies of the server, except those that only maintainer scripts and
+# https models use.
 unused='^(debconf|wget|curl|perl.*|openssl-provider-legacy|libc-gconv-modules-extra|libgmp.*|libnettle.*|libhogweed.*|libunistring.*'
 unused+='|libidn2.*|libffi.*|libp11.*|libtasn1.*|libgnutls.*|libpcre2.*|libpsl.*|libuuid1|gcc-.*-base)$'
 mapfile -t packages < <(apt-get -q "${opt[@]}" -s --no-install-recommends install llama.cpp-tools |
@@ -52,11 +52,11 @@ for deb in "$apt"/debs/*.deb; do dpkg -x "$deb" "$dir/root"; done
 rm -rf "$dir"/root/usr/share "$dir"/root/usr/lib/*-linux-gnu/gconv
 cat >"$dir/llama-server" <<'S'
 #!/bin/sh
-# Starts the unpacked server with the loader and the libraries it came with.
+# Starts the unpacked server with its own loader and libraries.
 usr=$(dirname "$(realpath "$0")")/root/usr
 lib=$(echo "$usr"/lib/*-linux-gnu*)
-# The build looks for its compute back ends at an absolute path: name one that
-# this processor can run. For a test model any will do.
+# The server searches its compute back ends at an absolute path. Select one that
+# this processor supports. Any of them is good enough for a test model.
 if [ -z "$GGML_BACKEND_PATH" ]; then
 	backend=x64
 	grep -qw avx2 /proc/cpuinfo && grep -qw fma /proc/cpuinfo && backend=haswell

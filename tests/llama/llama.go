@@ -1,6 +1,5 @@
-// Package llama starts a real llama.cpp server with the scripted model of
-// package tinymodel. The server comes from Debian (fetch.sh) into .cache/ of
-// the repository; nothing is installed on the system.
+// Package llama starts a real llama.cpp server with the scripted model of package tinymodel. fetch.sh unpacks
+// the server from Debian into .cache/ of the repository. Nothing is installed on the system.
 package llama
 
 import (
@@ -23,11 +22,11 @@ import (
 // Alias is the model's name at the server.
 const Alias = "tinyscript"
 
-// Options say how the server is started.
+// Options are the options of a server.
 type Options struct {
-	Slots int      // requests it computes at a time, default 4
+	Slots int      // number of parallel requests, default 4
 	Slow  bool     // some milliseconds per token instead of a fraction of one
-	Args  []string // further arguments for llama-server
+	Args  []string // additional arguments for llama-server
 }
 
 // A Server is a running llama-server.
@@ -36,8 +35,8 @@ type Server struct {
 	*harness.Process
 }
 
-// Start starts a server and waits until it has loaded the model. It fails the
-// test where the server cannot be had, unless POSTERN_SKIP_LLAMA=1 is set.
+// Start starts a server and waits until it has loaded the model. If there is no server, the test fails, or is
+// skipped with POSTERN_SKIP_LLAMA=1.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	if os.Getenv("POSTERN_SKIP_LLAMA") == "1" {
@@ -46,7 +45,7 @@ func Start(t testing.TB, o Options) *Server {
 	dir := t.TempDir()
 	server, model, err := prepare(dir, o)
 	if err != nil {
-		t.Fatalf("%v\n(set POSTERN_SKIP_LLAMA=1 to leave out the tests with a real llama-server)", err)
+		t.Fatalf("%v\n(set POSTERN_SKIP_LLAMA=1 to skip the tests with a real llama-server)", err)
 	}
 	if o.Slots == 0 {
 		o.Slots = 4
@@ -69,7 +68,7 @@ func Start(t testing.TB, o Options) *Server {
 	return s
 }
 
-// Busy returns how many slots are computing an answer at this moment.
+// Busy returns the number of slots that are computing an answer.
 func (s *Server) Busy(ctx context.Context) (int, error) {
 	var slots []struct {
 		Processing bool `json:"is_processing"`
@@ -105,8 +104,8 @@ func get(ctx context.Context, url string, into any) error {
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// prepare returns the path of the server, fetching it first if need be, and
-// writes the model. Tests of several packages may do so at the same time.
+// prepare fetches the server if necessary, writes the model, and returns the paths of both. Several processes
+// may call it at the same time.
 func prepare(dir string, o Options) (server, model string, err error) {
 	root, err := rig.Root()
 	if err != nil {

@@ -19,10 +19,10 @@ const (
 	tensorF32 = 0
 	tensorF16 = 1
 
-	alignment = 32 // bytes, of every tensor's data
+	alignment = 32 // alignment of every tensor's data, in bytes
 )
 
-// A gguf collects what goes into a file, little endian.
+// A gguf collects the content of a file, little endian.
 type gguf struct {
 	kv      []byte
 	nKV     uint64
@@ -32,7 +32,7 @@ type gguf struct {
 type tensor struct {
 	name string
 	data []float32
-	dims []int // fastest first
+	dims []int // fastest dimension first
 }
 
 func appendString(b []byte, s string) []byte {
@@ -84,13 +84,13 @@ func (g *gguf) i32s(k string, xs []int32) {
 	}
 }
 
-// tensor adds a tensor; dims are fastest first. Matrices are stored as F16,
-// vectors as F32, which is what llama.cpp expects of them.
+// tensor adds a tensor, with the fastest dimension first. Matrices are stored as F16 and vectors as F32, as
+// llama.cpp expects.
 func (g *gguf) tensor(name string, data []float32, dims ...int) {
 	g.tensors = append(g.tensors, tensor{name, data, dims})
 }
 
-// layout returns how a tensor's numbers are stored: type and bytes of each.
+// layout returns the type of a tensor's numbers, and their size in bytes.
 func (t tensor) layout() (kind uint32, width int) {
 	if len(t.dims) > 1 {
 		return tensorF16, 2

@@ -3,39 +3,38 @@
 // meet the server's real HTTP surface, tokenizer, chat template, sampling,
 // streaming and tool-call parsing without downloading weights.
 //
-// How it works. The model is an ordinary "llama" transformer:
+// The model is an ordinary "llama" transformer:
 //
-//   - every token has a random ±1 code, and the output row of token j is the
-//     sum of the codes of the tokens that j should follow: the model is a
-//     nearly deterministic successor table, so it recites scripts;
-//   - each script is cut into pieces that occur nowhere else, one token each,
-//     so that a successor is never ambiguous (vocab.go);
-//   - the chat template ends the last message with a control token
-//     <|route:NAME|>; one attention head finds it from any later position and
-//     pushes the first token of the script NAME. Position does not matter,
-//     because that head uses a rotary pair of nearly zero frequency (weights.go);
-//   - a constant part of every code carries a bias per token, so that output
+//   - Every token has a random ±1 code. The output row of token j is the sum of
+//     the codes of the tokens that j should follow. So the model is a nearly
+//     deterministic table of successors, which recites scripts.
+//   - Each script is divided into tokens that no other script has, so that a
+//     successor is never ambiguous (vocab.go).
+//   - The chat template ends the last message with a control token
+//     <|route:NAME|>. One attention head finds it from any later position and
+//     selects the first token of the script NAME. Position does not matter,
+//     because that head uses a rotary pair of nearly zero frequency (weights.go).
+//   - A constant part of every code has a bias per token, so that output that is
 //     forced by a grammar (a JSON schema, tool_choice "required") ends soon.
 //
-// The last message decides which script is recited. A marker such as [[long]]
-// in it picks the script of that name; else a user message with tools present
-// gives "call", a tool result gives "done", and all others give "answer".
+// The last message selects the script. A marker such as [[long]] in it selects
+// the script of that name. Without a marker, a user message in a request with
+// tools selects "call", a tool result "done", and any other message "answer".
 package tinymodel
 
 import _ "embed" // the chat template and the tokenizer's corpus
 
-// Answer is what the model says when nothing else was asked for: 38 tokens,
-// then finish_reason "stop".
+// Answer is the default reply: 38 tokens, then finish_reason "stop".
 const Answer = "Hello! I am tinyscript, a very small language model that runs inside a real model server. " +
 	"My weights were written by a program, so every reply is this same short paragraph. " +
 	"Nothing I say is interesting, but each token takes a genuine trip through the network. Goodbye."
 
-// Done is what it says after a tool result.
+// Done is the reply after a tool result.
 const Done = "The tool has answered, and its result is now part of our conversation. No further calls are needed; " +
 	"that is all."
 
-// Unicode is the reply to [[unicode]]. Its tokens split runes, so a server
-// that streams it must hold bytes back.
+// Unicode is the reply to [[unicode]]. Its tokens split runes, so a server that streams it must keep bytes
+// back.
 const Unicode = "Grüße, naïve façade — “quotes”… 你好，世界。 こんにちは 🦙🚀👩‍👩‍👧‍👦 עברית العربية \u200b zero-width, e\u0301 " +
 	"combining, 𝔘𝔫𝔦 ends."
 
@@ -60,7 +59,7 @@ var chatTemplate string
 //go:embed corpus.txt
 var corpus string
 
-// A script is what the model says on one route, special tokens written out.
+// A script is the reply for one route, with special tokens as text.
 type script struct {
 	name string
 	text string

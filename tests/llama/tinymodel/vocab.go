@@ -26,8 +26,7 @@ type vocab struct {
 	merge []string // "left right", in byte runes
 }
 
-// add appends a token and returns its id. A token that is there already is a
-// mistake in the scripts.
+// add appends a token and returns its id. A duplicate token is an error in the scripts.
 func (v *vocab) add(text string, kind int32) int {
 	if _, dup := v.index[text]; dup {
 		panic(fmt.Sprintf("token %q is in the vocabulary twice", text))
@@ -66,7 +65,7 @@ func encode(s string) string {
 	return sb.String()
 }
 
-// A word of the corpus: the parts it is merged to so far, and how often it occurs.
+// A word is a word of the corpus: the parts that it is merged to so far, and the number of its occurrences.
 type word struct {
 	parts []string
 	count int
@@ -96,8 +95,8 @@ func words(text string) []word {
 	return list
 }
 
-// train learns up to n merges from text; equal counts are decided by the
-// pair's text, so that the file always comes out the same.
+// train learns up to n merges from text. The pair's text decides between equal counts, so that the file is
+// deterministic.
 func (v *vocab) train(text string, n int) {
 	list := words(text)
 	for len(v.merge) < n {
@@ -156,8 +155,8 @@ func specials() []string {
 	return []string{"<tool_call>", "</tool_call>", "<think>", "</think>"}
 }
 
-// cut returns the tokens of s. It tries again with other lengths when a short
-// rest has no unused way to be written; ok is false if nothing is left.
+// cut returns the tokens of s. If a short rest has no unused token, it tries other lengths. ok is false if
+// there is no way.
 func (c *cutter) cut(s string) (ids []int, ok bool) {
 	if s == "" {
 		return nil, true
@@ -165,7 +164,7 @@ func (c *cutter) cut(s string) (ids []int, ok bool) {
 	limit := len(s)
 	for _, sp := range specials() {
 		if c.used[c.index[sp]] {
-			continue // taken: it will be spelled with other tokens
+			continue // used by another script: try other tokens
 		}
 		if i := strings.Index(s, sp); i == 0 {
 			return c.try(s, len(sp))
@@ -181,8 +180,8 @@ func (c *cutter) cut(s string) (ids []int, ok bool) {
 	return nil, false
 }
 
-// pieceSizes lists the lengths to try, best first: word ends, then any length,
-// which splits runes as well, then what is left.
+// pieceSizes returns the lengths to try, best first: ends of words, then any length, which may split runes,
+// then the rest.
 func pieceSizes(s string, limit int) []int {
 	var sizes []int
 	for n := 2; n < min(limit, maxWord); n++ {
@@ -205,7 +204,7 @@ func pieceSizes(s string, limit int) []int {
 // everything if the rest cannot be cut.
 func (c *cutter) try(s string, n int) ([]int, bool) {
 	id, known := c.index[s[:n]]
-	if known && (c.used[id] || c.kind[id] != kindUser) { // the tokenizer's own tokens stay free
+	if known && (c.used[id] || c.kind[id] != kindUser) { // tokens of the tokenizer are not used
 		return nil, false
 	}
 	mark := len(c.text)

@@ -9,28 +9,28 @@ import (
 )
 
 const (
-	width   = 256 // of an embedding
+	width   = 256 // dimensions of an embedding
 	heads   = 4
 	headDim = width / heads
 	baseFFN = 256
 
-	// Which dimension of an embedding says what.
+	// Meaning of the dimensions of an embedding.
 	dimConst  = 8                      // dimensions 0..7 are 1 for every token
 	maxRoutes = 24                     //
 	dimIn     = dimConst               // which route token this is
-	dimOut    = dimIn + maxRoutes      // which route token was seen: written by attention
+	dimOut    = dimIn + maxRoutes      // which route token was seen, written by attention
 	dimEnd    = dimOut + maxRoutes     // 1 for the last token of a script
 	dimMid    = dimEnd + 1             // 1 for every token but a newline
 	dimText   = dimMid + 1             // 1 for the last token of a script without a tool call
-	dimCode   = dimText + 1            // from here on the ±1 code
+	dimCode   = dimText + 1            // the ±1 code starts here
 	codeLen   = width - dimCode        //
-	unitDims  = dimConst + 1 + codeLen // dimensions that are ±1 in an ordinary token
+	unitDims  = dimConst + 1 + codeLen // number of dimensions that are ±1 in an ordinary token
 
 	gainNext  = 60.0 // logit of a successor
 	gainRoute = 40.0 // logit of a route's first token
 )
 
-// Options shape the model without changing what it says.
+// Options change the size of the model, but not its replies.
 type Options struct {
 	Layers  int // default 2; more make the model slower
 	FFN     int // feed-forward width, default 256; more makes the model slower
@@ -60,8 +60,8 @@ func Write(w io.Writer, o Options) error {
 	return g.write(w)
 }
 
-// An edge says that a token may follow, and how strongly.
-type edge struct {
+// A transition makes a token a possible successor of another one.
+type transition struct {
 	to   int
 	gain float64 // logit
 }
@@ -72,21 +72,21 @@ type model struct {
 	scripts    []script
 	routes     []int // control token of each script
 	first      []int // first token of each script
-	next       map[int][]edge
+	next       map[int][]transition
 	ends       []int // last tokens of scripts
 	textEnds   []int // last tokens of scripts that call no tool
 	bias       map[int]float64
 	endText    int
 	eos        int
 	embeddings []float32 // len(text) × width
-	rms        float64   // of an ordinary embedding: what the norm divides by
+	rms        float64   // root mean square of an ordinary embedding, which the norm divides by
 }
 
 func newModel() *model {
 	m := &model{
 		vocab:   vocab{index: map[string]int{}},
 		scripts: scripts(),
-		next:    map[int][]edge{},
+		next:    map[int][]transition{},
 		rms:     math.Sqrt(float64(unitDims) / width),
 	}
 	for b := range 256 {
@@ -143,11 +143,11 @@ func (m *model) learn() {
 }
 
 func (m *model) follow(token, next int, gain float64) {
-	m.next[token] = append(m.next[token], edge{next, gain})
+	m.next[token] = append(m.next[token], transition{next, gain})
 }
 
-// grammar adds what output forced by a grammar needs: strings hold one word,
-// objects get a key, and closing is likelier than going on.
+// grammar adds transitions for output that is forced by a grammar: strings have one word, objects have a key,
+// and a closing bracket is more likely than another element.
 func (m *model) grammar() {
 	at := func(s string) int { return m.index[s] }
 	sample := m.add("sample", kindNormal)
@@ -156,7 +156,7 @@ func (m *model) grammar() {
 	m.follow(at("{"), at(`"`), gainNext/2)
 	m.follow(at("}"), at("\n"), gainNext/2)
 	m.follow(at("\n"), at("</tool_call>"), gainNext/3)
-	// Without a route token (an odd message list) say the answer.
+	// Without a route token, in an unusual list of messages, the reply is answer.
 	m.follow(at("\n"), m.first[0], gainNext/2)
 	m.bias = map[int]float64{
 		at(`"`): 20, at("}"): 14, at("]"): 14, at(","): 12, at(":"): 11, at("7"): 10, at("t"): 9, m.eos: 8,
@@ -185,8 +185,8 @@ func (m *model) embed() {
 	for i, t := range m.routes {
 		m.embeddings[t*width+dimIn+i] = 1
 	}
-	// Under a grammar text ends with a plain "}" or ">": stop there if the
-	// grammar allows it, rather than start the next call.
+	// Under a grammar, text ends with a plain "}" or ">". If the grammar allows it, stop there instead of
+	// starting the next call.
 	for _, t := range append(m.ends, m.index["}"], m.index[">"]) {
 		m.embeddings[t*width+dimEnd] = 1
 	}
@@ -196,8 +196,7 @@ func (m *model) embed() {
 	m.embeddings[m.index["\n"]*width+dimMid] = 0
 }
 
-// head returns the output matrix: row j is the sum of the codes of the tokens
-// that j follows.
+// head returns the output matrix. Row j is the sum of the codes of the tokens that j follows.
 func (m *model) head() []float32 {
 	head := make([]float32, len(m.text)*width)
 	for t := range m.text {
@@ -208,7 +207,7 @@ func (m *model) head() []float32 {
 		}
 	}
 	head[m.eos*width+dimEnd] = float32(gainNext * m.rms)
-	// If the server does not allow the end yet (tool_choice "required"), call.
+	// If the server does not allow the end yet (tool_choice "required"), the model calls a tool.
 	head[m.index["<tool_call>"]*width+dimText] = float32(2 * gainRoute * m.rms)
 	for t, b := range m.bias {
 		for d := range dimConst {
