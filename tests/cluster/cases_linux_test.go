@@ -17,12 +17,12 @@ import (
 	"github.com/postern-dev/postern/tests/rig"
 )
 
-// TestHistories breaks clusters in many ways, under requests at all edges, and checks what
-// clients have seen. With -short, on_store_loss and with it all times are short.
+// TestHistories causes faults in clusters while clients use all edges, and checks what the clients have
+// observed. With -short, on_store_loss is short, and so is the whole test.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	if network == nil {
-		t.Skip("POSTERN_SKIP_NETWORK=1: no histories of clusters")
+		t.Skip("POSTERN_SKIP_NETWORK=1: tests that need root are skipped")
 	}
 	for _, row := range []struct {
 		name    string
@@ -52,13 +52,13 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// silence is how long a machine that is gone may be taken for one that is slow.
+// silence is the time after which peers and connectors consider an edge as lost, and not as slow.
 const silence = 15 * time.Second
 
-// at returns an edge, in turn.
-func (c *cluster) at(i int) *edge { return c.edges[i%len(c.edges)] }
+// edge returns the i-th edge, modulo their number.
+func (c *cluster) edge(i int) *edge { return c.edges[i%len(c.edges)] }
 
-// confirmed checks that all edges have confirmed a write when it returned.
+// confirmed checks that all edges had confirmed the write when it returned.
 func (c *cluster) confirmed(w write) {
 	c.Helper()
 	if !w.confirmed() {
@@ -66,20 +66,20 @@ func (c *cluster) confirmed(w write) {
 	}
 }
 
-// changes: a key that an edge creates works at all edges at once, and is refused everywhere when
-// its revocation returns. A model that has moved is served from its new place.
+// changes: a new key works at all edges at once. A revoked key is refused at all edges when the revocation
+// returns. A moved model is served by its new connector.
 func changes(c *cluster) {
 	for i := range short(200, 12) {
-		k := c.create(c.at(i))
+		k := c.create(c.edge(i))
 		u := c.use(k, true)
 		u.more(u.whole, 1, "answers")
 		u.more(u.flowing, 1, "events")
-		c.confirmed(c.revoke(c.at(i+1), k))
+		c.confirmed(c.revoke(c.edge(i+1), k))
 		u.more(u.refused, 2, "refusals")
 		u.stop()
 	}
 	for i := range short(100, 12) {
-		c.confirmed(c.move(c.at(i), places[(i+1)%len(places)]))
+		c.confirmed(c.move(c.edge(i), places[(i+1)%len(places)]))
 		var all sync.WaitGroup
 		for _, e := range c.edges {
 			all.Go(func() { c.send(c.Context(), e, c.steady, "m", "", nil) })
@@ -88,15 +88,15 @@ func changes(c *cluster) {
 	}
 }
 
-// memberCutOff: requests and writes go on when a member of etcd is cut off from the others, or
-// the leader is killed.
+// memberCutOff: requests and writes succeed while a member of etcd is cut off from the others, and after the
+// leader was killed.
 func memberCutOff(c *cluster) {
 	writes := func(while string) {
 		var slowest time.Duration
 		for i := range 6 {
 			began := c.history.now()
-			k := c.create(c.at(i))
-			c.confirmed(c.revoke(c.at(i+1), k))
+			k := c.create(c.edge(i))
+			c.confirmed(c.revoke(c.edge(i+1), k))
 			slowest = max(slowest, c.history.now()-began)
 		}
 		c.note("%s: two writes took %.1f s at most", while, slowest.Seconds())
@@ -116,16 +116,16 @@ func memberCutOff(c *cluster) {
 	leader.start(c)
 }
 
-// lease checks an edge whose last contact was before a time, until it has contact again: it
-// serves for on_store_loss and no longer, and while it may serve, what it has not confirmed is
-// not confirmed. The contact was at most three seconds old.
+// lease checks an edge without contact to etcd from a time on, until it has contact again. It serves for
+// on_store_loss and no longer. Until then, writes without its confirmation are not confirmed. The last contact
+// was at most three seconds old.
 func (c *cluster) lease(e *edge, from, again time.Duration) {
 	c.mustRefuse(e, from+c.loss, again)
 	c.mayFail(e.name, from+c.loss-grace, c.serves(e)+grace)
 }
 
-// cutOff: an edge without etcd accepts a revoked key no longer than the answer to the revocation
-// says. The others go on, also when it has lost all but its clients.
+// cutOff: an edge without etcd accepts a revoked key only until the time in the answer to the revocation. The
+// others continue, even if the edge can reach nothing but its clients.
 func cutOff(c *cluster, all bool) {
 	a, e := c.edges[0], c.edges[2]
 	k := c.create(a)
@@ -148,36 +148,36 @@ func cutOff(c *cluster, all bool) {
 	again := c.heal()
 	c.lease(e, cut, again)
 	c.note("serves %.1f s after the line", (c.history.now() - again).Seconds())
-	if all { // connectors and peers take it for slow at first
+	if all { // at first, connectors and peers consider it as slow
 		c.mayFail("", cut, cut+silence)
 		c.mayFail(e.name, cut, cut+c.loss)
 	}
 }
 
-// cutFromPeers: writes are confirmed while two edges do not reach the third one.
+// cutFromPeers: writes are confirmed while two edges cannot reach the third one.
 func cutFromPeers(c *cluster) {
 	e := c.edges[2]
 	edges, _ := c.addresses(e)
 	cut := c.cut(e.machine, edges...)
 	for i := range 6 {
-		k := c.create(c.at(i))
-		c.confirmed(c.revoke(c.at(i+1), k))
+		k := c.create(c.edge(i))
+		c.confirmed(c.revoke(c.edge(i+1), k))
 	}
 	again := c.heal()
 	c.mayFail("", cut, cut+silence)
-	c.mayFail(e.name, cut, max(again, c.serves(e))+grace) // connectors that have no tunnel there
+	c.mayFail(e.name, cut, max(again, c.serves(e))+grace) // its requests for connectors with tunnels to the others only
 }
 
-// etcdDown: requests go on without etcd for on_store_loss, also when it comes back. An edge that
-// starts meanwhile does not serve, and ends.
+// etcdDown: requests succeed without etcd for on_store_loss, and when it comes back. An edge that starts
+// meanwhile does not serve, and exits.
 func etcdDown(c *cluster) {
 	etcd := c.members[0]
 	etcd.Kill()
 	c.until(c.history.now() + c.loss*6/10)
 	etcd.start(c)
 	c.servers().wait(c)
-	c.confirm(c.edges[0], c.create(c.edges[0])) // all have etcd again
-	c.until(c.history.now() + grace)            // and a contact that was sent after its start
+	c.confirm(c.edges[0], c.create(c.edges[0])) // all edges have contact again
+	c.until(c.history.now() + grace)            // and one that began after the restart
 	k := c.create(c.edges[0])
 	etcd.Kill()
 	down := c.history.now()
@@ -206,11 +206,11 @@ func etcdDown(c *cluster) {
 	c.note("all serve %.1f s after etcd's start", (c.history.now() - again).Seconds())
 }
 
-// killed: an edge that is killed serves again at once with its disk, and changes are confirmed.
+// killed: a killed edge serves again at once if it has its disk, and writes are confirmed.
 func killed(c *cluster) {
 	fastest := c.patience()
 	for i := range short(9, 3) {
-		e, other := c.at(i), c.at(i+1)
+		e, other := c.edge(i), c.edge(i+1)
 		k := c.create(other)
 		u := c.use(k, true)
 		u.more(u.flowing, 1, "events")
@@ -222,13 +222,13 @@ func killed(c *cluster) {
 		c.mayFail(e.name, at, c.serves(e)+grace)
 	}
 	c.note("ready %.2f s after a start", fastest.Seconds())
-	if fastest > 2*time.Second { // the fastest of some: a busy machine is busy for one of them
+	if fastest > 2*time.Second { // only the fastest start counts, because the machine may be busy
 		c.Errorf("no start took less than %v", fastest)
 	}
 }
 
-// anotherDisk: an edge that comes back without its disk waits for the end of its report, unless
-// an operator removes it.
+// anotherDisk: an edge that comes back without its disk waits until its old report expires, unless an operator
+// removes the edge.
 func anotherDisk(c *cluster) {
 	a, e := c.edges[0], c.edges[1]
 	for _, remove := range []bool{false, true} {
@@ -251,8 +251,8 @@ func anotherDisk(c *cluster) {
 	}
 }
 
-// stopped: an edge that stands still, as in a laptop that sleeps, accepts nothing afterwards that
-// was revoked meanwhile.
+// stopped: an edge is suspended, like a sleeping laptop. Afterwards it accepts nothing that was revoked
+// meanwhile.
 func stopped(c *cluster) {
 	a, e := c.edges[0], c.edges[2]
 	for _, still := range []time.Duration{5 * time.Second, short(200*time.Second, 2*c.loss)} {
@@ -286,8 +286,8 @@ func stopped(c *cluster) {
 	}
 }
 
-// cloned: a gateway with a copy of an edge's disk does no harm. It gets the name of an edge that
-// has ended, and no other one.
+// cloned: a gateway with a copy of an edge's disk is harmless. It can only take the name of an edge that has
+// ended.
 func cloned(c *cluster) {
 	e := c.edges[1]
 	other, same := c.clone(e, "d"), c.clone(e, e.name)
@@ -306,13 +306,14 @@ func cloned(c *cluster) {
 	}
 	other.Process.Kill()
 	at := c.kill(e)
-	c.mayFail(e.name, at, at+c.patience()) // it does not come back
+	c.mayFail(e.name, at, at+c.patience()) // the edge does not come back
 	c.ready(same)
 	c.note("the copy serves %.1f s after the end of the edge", (c.history.now() - at).Seconds())
 }
 
-// bounded: max_concurrency holds for all edges together. The model goes on when an edge is killed: at
-// once if that counts the requests, and otherwise when those that it had are taken for lost.
+// bounded: max_concurrency limits the requests of all edges together. When an edge is killed, the model
+// continues: at once if that edge counts the requests, and otherwise when the edge's own requests are
+// considered as lost.
 func bounded(c *cluster) {
 	a := c.edges[0]
 	model := map[string]any{"connector": places[0], "model": "bounded", "max_concurrency": bound}
@@ -322,7 +323,7 @@ func bounded(c *cluster) {
 	for i := range 12 {
 		clients.Go(func() {
 			for ctx.Err() == nil {
-				if r := c.send(context.WithoutCancel(ctx), c.at(i), c.steady, "bounded", "", nil); !r.whole {
+				if r := c.send(context.WithoutCancel(ctx), c.edge(i), c.steady, "bounded", "", nil); !r.whole {
 					time.Sleep(pace)
 				}
 			}
@@ -334,8 +335,8 @@ func bounded(c *cluster) {
 		if c.counting() == e {
 			limit = 3 * time.Second / 2
 		}
-		if most := c.history.turn(0); e == a && most > bound {
-			c.Errorf("%d requests run at a time", most)
+		if n := c.history.turn(0); e == a && n > bound {
+			c.Errorf("%d requests ran in parallel", n)
 		}
 		at := c.kill(e)
 		c.until(at + 2*grace)
@@ -351,9 +352,9 @@ func bounded(c *cluster) {
 	clients.Wait()
 }
 
-// restarted: no request at another edge fails while one drains, stops and starts again.
+// restarted: while one edge drains, stops and starts again, no request at another edge fails.
 func restarted(c *cluster) {
-	c.stops[0]() // streams that do not end are not waited for
+	c.stops[0]() // a drain does not wait for endless streams
 	c.use(c.steady, false)
 	for _, e := range c.edges[:short(3, 1)] {
 		at := c.history.now()
@@ -374,10 +375,10 @@ func restarted(c *cluster) {
 	}
 }
 
-// rotated: no connector is locked out when tokens are rotated while edges are killed.
+// rotated: a rotation of tokens while edges are killed locks out no connector.
 func rotated(c *cluster) {
 	for i := range short(24, 3) {
-		at, down := c.at(i), c.at(i+1)
+		at, down := c.edge(i), c.edge(i+1)
 		killed := c.kill(down)
 		var r struct{ State, Problem string }
 		at.Manage(c, http.MethodPost, "/connectors/"+c.boxes[i%len(c.boxes)].ID+"/rotate", struct{}{}, &r)
@@ -385,7 +386,7 @@ func rotated(c *cluster) {
 			c.Errorf("a rotation at %s: %+v", at.name, r)
 		}
 		c.start(down)
-		c.mayFail("", killed, c.serves(down)+grace) // a new token is a new tunnel
+		c.mayFail("", killed, c.serves(down)+grace) // a new token needs a new tunnel
 	}
 	at := c.history.now()
 	for i, box := range c.boxes {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestChecker: the checker accepts a good history, and refuses each of the bad ones.
+// TestChecker: the checker accepts a correct history, and finds the error in each of the others.
 func TestChecker(t *testing.T) {
 	t.Parallel()
 	const s = time.Second
@@ -32,7 +32,7 @@ func TestChecker(t *testing.T) {
 	for name, row := range map[string]struct {
 		request  request
 		arrivals []arrival
-		want     string // "" of a good history
+		want     string // "" for a correct history
 	}{
 		"a request while the key is valid":          {at(ok, 11*s, 12*s), one(11 * s), ""},
 		"a request over a revocation":               {at(ok, 19*s, 21*s), []arrival{{19 * s, "two"}}, ""},
@@ -61,15 +61,15 @@ func TestChecker(t *testing.T) {
 		h := newHistory()
 		h.requests, h.arrivals["n"] = []request{row.request}, row.arrivals
 		h.writes = []write{
-			{what: "move", of: "m", place: "one", begin: 8 * s, end: 9 * s},
-			{what: "create", of: "k", begin: 9 * s, end: 10 * s},
-			{what: "move", of: "m", place: "two", begin: 13 * s, end: 14 * s},
-			{what: "revoke", of: "k", begin: 19 * s, end: 20 * s, pending: map[string]time.Duration{"b": 24 * s}},
+			{what: "move", target: "m", place: "one", begin: 8 * s, end: 9 * s},
+			{what: "create", target: "k", begin: 9 * s, end: 10 * s},
+			{what: "move", target: "m", place: "two", begin: 13 * s, end: 14 * s},
+			{what: "revoke", target: "k", begin: 19 * s, end: 20 * s, pending: map[string]time.Duration{"b": 24 * s}},
 		}
-		h.may = []window{{"a", 15 * s, 16 * s}}
+		h.mayFail = []window{{"a", 15 * s, 16 * s}}
 		if strings.Contains(name, "store") || strings.Contains(name, "must refuse") {
-			h.may = []window{{"a", 12 * s, 16 * s}}
-			h.must = []window{{"a", 12 * s, 13 * s}}
+			h.mayFail = []window{{"a", 12 * s, 16 * s}}
+			h.mustRefuse = []window{{"a", 12 * s, 13 * s}}
 		}
 		wrong := strings.Join(h.check(), "\n")
 		if row.want == "" && wrong != "" || !strings.Contains(wrong, row.want) {

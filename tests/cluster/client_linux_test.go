@@ -24,10 +24,10 @@ import (
 type key struct{ id, secret string }
 
 const (
-	pace     = 40 * time.Millisecond // of requests and events
-	events   = 5                     // of a stream that ends
-	endless  = "endless"             // begins the nonce of a stream that does not
-	occupied = 25 * time.Millisecond // is how long the bounded model takes
+	pace     = 40 * time.Millisecond // interval of requests and of events
+	events   = 5                     // number of events of a finite stream
+	endless  = "endless"             // prefix of the nonce of an endless stream
+	occupied = 25 * time.Millisecond // response time of the bounded model
 	bound    = 4                     // max_concurrency of the bounded model
 )
 
@@ -37,7 +37,7 @@ var (
 	numbers atomic.Int64
 )
 
-// serve is the model server: it answers with the time of each event.
+// serve handles requests as the model server. The answer has the time of each event.
 func (h *history) serve(x *upstream.Exchange) {
 	nonce := nonceOf.FindStringSubmatch(string(x.Request.Body))[1]
 	h.arrived(nonce, x.Request.Model)
@@ -65,8 +65,8 @@ func (h *history) serve(x *upstream.Exchange) {
 	x.End()
 }
 
-// send sends a request for a model and adds it to the history. kind is "", "stream" or endless,
-// which the end of ctx ends. began is called with the first event.
+// send sends a request for a model and adds it to the history. kind is "", "stream" or endless; an endless
+// stream ends with ctx. began is called on each event.
 func (c *cluster) send(ctx context.Context, e *edge, k key, model, kind string, began func()) request {
 	h := c.history
 	nonce := kind + "n" + strconv.FormatInt(numbers.Add(1), 10)
@@ -84,7 +84,7 @@ func (c *cluster) send(ctx context.Context, e *edge, k key, model, kind string, 
 func (c *cluster) exchange(ctx context.Context, e *edge, k key, body string, r *request, began func()) {
 	out, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
-		panic(err) // the URL is well-formed
+		panic(err) // the URL is valid
 	}
 	out.Header.Set("Content-Type", "application/json")
 	out.Header.Set("Authorization", "Bearer "+k.secret)
@@ -99,7 +99,7 @@ func (c *cluster) exchange(ctx context.Context, e *edge, k key, body string, r *
 	for lines.Scan() {
 		line := lines.Text()
 		if m := written.FindStringSubmatch(line); m != nil {
-			at, _ := strconv.ParseInt(m[1], 10, 64) // it is a number
+			at, _ := strconv.ParseInt(m[1], 10, 64) // the pattern has digits only
 			if r.written, r.read = time.Duration(at), c.history.now(); began != nil {
 				began()
 			}
@@ -116,17 +116,17 @@ func (c *cluster) exchange(ctx context.Context, e *edge, k key, body string, r *
 	r.whole = r.status == http.StatusOK && (!streamed || done || left)
 }
 
-// A use is clients with a key at all edges: at each, requests and streams, and a stream that
-// does not end.
+// A use is a group of clients with the same key at all edges: at each edge, requests, streams and an endless
+// stream.
 type use struct {
 	c       *cluster
 	stop    func()
-	whole   map[string]*atomic.Int64 // requests that are answered, by edge
+	whole   map[string]*atomic.Int64 // answered requests, by edge
 	refused map[string]*atomic.Int64
-	flowing map[string]*atomic.Int64 // events of streams without an end
+	flowing map[string]*atomic.Int64 // events of endless streams, by edge
 }
 
-// use uses a key until the test ends, or stop is called.
+// use starts clients with a key. They run until the test ends or stop is called.
 func (c *cluster) use(k key, streams bool) *use {
 	type counters = map[string]*atomic.Int64
 	u := &use{c: c, whole: counters{}, refused: counters{}, flowing: counters{}}
@@ -167,7 +167,7 @@ func (c *cluster) use(k key, streams bool) *use {
 	return u
 }
 
-// more waits until each of the counters has grown by n.
+// more waits until each counter has grown by n.
 func (u *use) more(counters map[string]*atomic.Int64, n int64, what string) {
 	u.c.Helper()
 	for name, counter := range counters {
@@ -181,7 +181,7 @@ func (u *use) more(counters map[string]*atomic.Int64, n int64, what string) {
 	}
 }
 
-// serves waits until the edge answers requests, and returns when that was.
+// serves waits until the edge answers requests, and returns the time.
 func (c *cluster) serves(e *edge) time.Duration {
 	c.Helper()
 	harness.Poll(c, c.patience(), "answers at "+e.name, func(ctx context.Context) error {
@@ -195,15 +195,15 @@ func (c *cluster) serves(e *edge) time.Duration {
 	return c.history.now()
 }
 
-// write makes a change at an edge and adds it to the history.
+// write sends a change to an edge and adds it to the history.
 func (c *cluster) write(e *edge, w write, method, path string, body any) (answer []byte, made write) {
 	w.begin = c.history.now()
 	answer, err := e.Admin.Call(context.Background(), method, "/model_gateway"+path, body)
 	w.end = c.history.now()
 	var pending struct {
 		store.Unconfirmed
-		Of store.Unconfirmed `json:"unconfirmed"` // of a key that is created
-		ID string
+		Key store.Unconfirmed `json:"unconfirmed"` // of a key that is created
+		ID  string
 	}
 	if err != nil {
 		w.err = err.Error()
@@ -213,10 +213,10 @@ func (c *cluster) write(e *edge, w write, method, path string, body any) (answer
 		}
 	}
 	w.pending = map[string]time.Duration{}
-	for _, p := range append(pending.Pending, pending.Of.Pending...) {
+	for _, p := range append(pending.Pending, pending.Key.Pending...) {
 		w.pending[p.Edge] = p.Until.Sub(c.history.start)
 	}
-	w.of = cmp.Or(w.of, pending.ID)
+	w.target = cmp.Or(w.target, pending.ID)
 	record(c.history, &c.history.writes, w)
 	return answer, w
 }
@@ -236,18 +236,18 @@ func (c *cluster) create(e *edge) key {
 
 // revoke revokes a key.
 func (c *cluster) revoke(e *edge, k key) write {
-	_, w := c.write(e, write{what: "revoke", of: k.id}, http.MethodDelete, "/keys/"+k.id, nil)
+	_, w := c.write(e, write{what: "revoke", target: k.id}, http.MethodDelete, "/keys/"+k.id, nil)
 	return w
 }
 
-// move moves the model to a place.
+// move changes the connector of the model.
 func (c *cluster) move(e *edge, place string) write {
 	body := map[string]string{"connector": place, "model": place}
-	_, w := c.write(e, write{what: "move", of: "m", place: place}, http.MethodPut, "/deployments/m", body)
+	_, w := c.write(e, write{what: "move", target: "m", place: place}, http.MethodPut, "/deployments/m", body)
 	return w
 }
 
-// confirm revokes a key until all edges have confirmed that, and returns when that was.
+// confirm repeats the revocation of a key until all edges have confirmed it, and returns the time.
 func (c *cluster) confirm(e *edge, k key) time.Duration {
 	c.Helper()
 	harness.Poll(c, c.patience(), "a confirmed revocation", func(context.Context) error {
@@ -259,8 +259,8 @@ func (c *cluster) confirm(e *edge, k key) time.Duration {
 	return c.history.now()
 }
 
-// standstill returns the longest time from one answer of the bounded model to the next, since a
-// time, at edges but one.
+// standstill returns the longest time between two answers of the bounded model since a time, at all edges but
+// one.
 func (c *cluster) standstill(but *edge, since time.Duration) (longest time.Duration) {
 	c.history.mu.Lock()
 	defer c.history.mu.Unlock()
@@ -277,7 +277,7 @@ func (c *cluster) standstill(but *edge, since time.Duration) (longest time.Durat
 	return longest
 }
 
-// counting returns the edge where requests wait for their turn.
+// counting returns the edge that queues requests, because it counts them.
 func (c *cluster) counting() (counts *edge) {
 	harness.Poll(c, c.patience(), "an edge that counts", func(ctx context.Context) error {
 		for _, e := range c.edges {
@@ -291,11 +291,11 @@ func (c *cluster) counting() (counts *edge) {
 	return counts
 }
 
-// waiting returns how many requests wait at an edge.
+// waiting returns the number of queued requests at an edge.
 func waiting(ctx context.Context, g *harness.Gateway) (int, error) {
 	page, err := g.Admin.Metrics(ctx)
 	_, line, ok := strings.Cut(page, `postern_queue_length{deployment="bounded"} `)
-	if err != nil || !ok { // no request has entered there
+	if err != nil || !ok { // nothing was queued there
 		return 0, err
 	}
 	line, _, _ = strings.Cut(line, "\n")

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// TestCompact drops old revisions, by several gateways. TestWatchCompacted shows what their watchers do.
+// TestCompact: several gateways compact old revisions. TestWatchCompacted covers their watchers.
 func TestCompact(t *testing.T) {
 	t.Parallel()
 	all := start(t, 1)
@@ -30,7 +30,7 @@ func TestCompact(t *testing.T) {
 	if err := errors.Join(leaves.(store.Compacter).Compact(t.Context(), now), read(old)); err != nil {
 		t.Errorf("with the option NoCompact: %v", err)
 	}
-	for range 2 { // also if another gateway was faster
+	for range 2 { // even if another gateway was faster
 		if err := kv.(store.Compacter).Compact(t.Context(), now); err != nil {
 			t.Fatal(err)
 		}

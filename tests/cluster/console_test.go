@@ -20,7 +20,7 @@ func startConsoles(t *testing.T, etcd servers) (edges []*gateway) {
 	return edges
 }
 
-// createUser creates the first user with a setup link of a gateway, and signs in.
+// createUser creates the first user with the setup link of a gateway, and signs in.
 func createUser(t *testing.T, g *harness.Gateway, p *browser.Person) {
 	t.Helper()
 	var link struct{ URL string }
@@ -34,8 +34,8 @@ func createUser(t *testing.T, g *harness.Gateway, p *browser.Person) {
 	p.Arrives("/console/start")
 }
 
-// TestEdgesPage looks at the page of the edges in all states, as a person who drains one and
-// removes one that has stopped, and while etcd is away.
+// TestEdgesPage checks the page of the edges in all states, while a user drains one edge, removes a stopped
+// one, and while etcd is down.
 func TestEdgesPage(t *testing.T) {
 	t.Parallel()
 	chromium := browser.Start(t)
@@ -60,7 +60,7 @@ func TestEdgesPage(t *testing.T) {
 	p.Sees("2 of 3 serving")
 	edges[2].Process.Signal(t, syscall.SIGKILL)
 	edges[2].Process.WaitExit(t, limit)
-	p.Sees("1 of 3 serving") // the page follows by itself
+	p.Sees("1 of 3 serving") // the page updates itself
 	p.Sees("may serve without the store")
 	p.Look("edges")
 	p.Press("Undrain edge-2")
@@ -83,7 +83,7 @@ func TestEdgesPage(t *testing.T) {
 	p.Sees("no contact to the store")
 	p.Sees("serving without the store")
 	p.Sees("1 of 2 serving, 1 unknown")
-	p.SeesNot("Remove") // it knows nothing of the other
+	p.SeesNot("Remove") // it does not know the other edge
 	p.Look("edges-without-store")
 	p.Open("/console/home")
 	p.Sees("Gateway edge-1: serving without the store until")

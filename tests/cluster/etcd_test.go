@@ -1,5 +1,5 @@
-// Package cluster tests the store in etcd against real servers. It is a module of its
-// own: etcd's server has dependencies that Postern does not have.
+// Package cluster tests the store in etcd against real servers. It is a separate
+// module, because etcd's server has dependencies that Postern does not need.
 package cluster
 
 import (
@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	patience = 2 * time.Minute // for what must happen, however slow the machine is
-	oneTry   = 3 * time.Second // of what is polled
+	patience = 2 * time.Minute // limit for necessary steps on a slow machine
+	oneTry   = 3 * time.Second // limit for one attempt of a poll
 )
 
 // servers are the members of an etcd cluster.
@@ -31,8 +31,7 @@ type server struct {
 	url string // for clients
 }
 
-// start starts a cluster of n members and waits until it serves. They have the flags in
-// addition.
+// start starts a cluster of n members with additional flags and waits until it serves.
 func start(t testing.TB, n int, flags ...string) servers {
 	t.Helper()
 	var all servers
@@ -105,7 +104,7 @@ func (all servers) wait(t testing.TB) {
 	})
 }
 
-// client returns a client of etcd's own, to look behind the store.
+// client returns a client of etcd, for checks that bypass the store.
 func (all servers) client(t testing.TB) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{Endpoints: all.urls(), Logger: zap.NewNop()})
@@ -116,7 +115,7 @@ func (all servers) client(t testing.TB) *clientv3.Client {
 	return c
 }
 
-// leader returns the member that leads.
+// leader returns the leader.
 func (all servers) leader(t testing.TB) *server {
 	t.Helper()
 	c := all.client(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/tests/harness"
 )
 
-// TestAllMembersDown ends all members while a write and a watcher wait.
+// TestAllMembersDown stops all members while a write and a watcher wait.
 func TestAllMembersDown(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -57,8 +57,7 @@ func TestAllMembersDown(t *testing.T) {
 		}
 		written <- result.Revision
 	}()
-	// So many attempts that gRPC would need many minutes for them with the pauses that it
-	// makes unless told otherwise.
+	// With the default pauses of gRPC, this number of attempts would take many minutes.
 	const enough = 20
 	for _, p := range ways {
 		harness.Poll(t, patience, "an attempt to connect", func(context.Context) error {

@@ -14,16 +14,15 @@ import (
 
 const limit = 60 * time.Second
 
-// gateway is an edge in a process. "m-NAME" is the model for requests at this edge, which a
-// connector has from the model server.
+// A gateway is an edge in the test process. Requests at this edge use the model "m-NAME", which a connector
+// has from the model server.
 type gateway struct {
 	*harness.Gateway
 	name string
 	up   *upstream.Server
 }
 
-// inEtcd returns the options of a gateway with its store in etcd. name is followed by further
-// options of its edge.
+// inEtcd returns the options of an edge with its store in etcd. name may contain more options of the edge.
 func inEtcd(name string, urls ...string) harness.Options {
 	return harness.Options{
 		Storage: "etcd {\n endpoints " + strings.Join(urls, " ") + "\n}",
@@ -31,14 +30,14 @@ func inEtcd(name string, urls ...string) harness.Options {
 	}
 }
 
-// chat sends a request for the model of the edge and returns the status.
+// chat sends a request for the edge's model and returns the status.
 func (g *gateway) chat(t *testing.T, client *harness.Client) int {
 	t.Helper()
 	a := client.Post(t, harness.Chat("m-"+g.name, ""))
 	return a.Status
 }
 
-// await waits until a request at the edge has this status.
+// await waits until a request at the edge gets this status.
 func (g *gateway) await(t *testing.T, client *harness.Client, status int, what string) {
 	t.Helper()
 	harness.Poll(t, limit, what, func(context.Context) error {
@@ -49,8 +48,8 @@ func (g *gateway) await(t *testing.T, client *harness.Client, status int, what s
 	})
 }
 
-// startEdges starts edges that send connectors to each other, and one connector. "m-NAME" is
-// its model for requests at an edge.
+// startEdges starts edges that refer connectors to each other, and one connector. "m-NAME" is its model for
+// requests at an edge.
 func startEdges(t *testing.T, etcd servers, names ...string) (edges map[string]*gateway, con *harness.Connector) {
 	t.Helper()
 	edges = map[string]*gateway{}
@@ -79,9 +78,9 @@ func (g *gateway) tunnelAt(ctx context.Context, con *harness.Connector) (bool, e
 	return false, err
 }
 
-// awaitLegs waits until the connector has tunnels to two of the edges, and returns the names
-// of the edges with and without one.
-func awaitLegs(t *testing.T, edges map[string]*gateway, con *harness.Connector) (with, without []string) {
+// awaitTunnels waits until the connector has tunnels to two of the edges. It returns the names of the edges with
+// and without a tunnel.
+func awaitTunnels(t *testing.T, edges map[string]*gateway, con *harness.Connector) (with, without []string) {
 	t.Helper()
 	harness.Poll(t, limit, "two tunnels", func(ctx context.Context) error {
 		with, without = nil, nil
@@ -104,7 +103,7 @@ func awaitLegs(t *testing.T, edges map[string]*gateway, con *harness.Connector) 
 	return with, without
 }
 
-// short returns one of two values, with -short the second.
+// short returns the second value with -short, and otherwise the first.
 func short[T any](long, short T) T {
 	if testing.Short() {
 		return short

@@ -10,32 +10,32 @@ import (
 	"time"
 )
 
-// grace is how long what was passed on in time may take to its end, on a busy machine.
+// grace is the maximum delay between a server that sends in time and a client on a busy machine.
 const grace = 3 * time.Second
 
-// A history is what clients and the model server have seen. All times are since its start, by
-// one clock.
+// A history has the observations of clients and the model server. All times are since its start, by the same
+// clock.
 type history struct {
 	start time.Time
 
-	mu       sync.Mutex
-	requests []request
-	arrivals map[string][]arrival // at the model server, by nonce
-	writes   []write
-	may      []window // requests may fail then
-	must     []window // the edge must accept nothing that begins then
-	turns    int      // requests for the bounded model that run
-	most     int      // of turns at a time
+	mu         sync.Mutex
+	requests   []request
+	arrivals   map[string][]arrival // requests at the model server, by nonce
+	writes     []write
+	mayFail    []window // when requests may fail
+	mustRefuse []window // when the edge must not accept requests
+	turns      int      // running requests for the bounded model
+	maxTurns   int      // maximum of turns
 }
 
-// A request has ended.
+// A request is a request that has ended.
 type request struct {
 	edge, key, model, nonce string
 	begin, end              time.Duration
-	status                  int           // 0: there was no answer
-	text                    string        // of the error
-	whole                   bool          // the answer has come to its end, or until the client left it
-	written, read           time.Duration // the last event of a stream: by the model server, by the client
+	status                  int           // 0: no answer
+	text                    string        // text of the error
+	whole                   bool          // the answer is complete, or the client left it
+	written, read           time.Duration // time of the last event, at the model server and at the client
 }
 
 type arrival struct {
@@ -45,14 +45,14 @@ type arrival struct {
 
 // A write is a change by the management API.
 type write struct {
-	what, of   string // "create" or "revoke" and a key, "move" and a model
-	place      string // of the model
-	begin, end time.Duration
-	err        string
-	pending    map[string]time.Duration // edges that have not confirmed, and when they accept nothing
+	what, target string // "create" or "revoke" with a key, "move" with a model
+	place        string // connector of a moved model
+	begin, end   time.Duration
+	err          string
+	pending      map[string]time.Duration // edges that have not confirmed, with the time after which they accept nothing
 }
 
-// A window is a time at an edge, at all for "", or of all writes for "writes".
+// A window is a period at an edge, at all edges for "", or for writes for "writes".
 type window struct {
 	edge     string
 	from, to time.Duration
@@ -62,7 +62,7 @@ func (h *history) now() time.Duration { return time.Since(h.start) }
 
 func newHistory() *history { return &history{start: time.Now(), arrivals: map[string][]arrival{}} }
 
-// record adds to one of the lists.
+// record appends an item to one of the lists.
 func record[T any](h *history, list *[]T, item T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,22 +75,22 @@ func (h *history) arrived(nonce, place string) {
 	h.arrivals[nonce] = append(h.arrivals[nonce], arrival{h.now(), place})
 }
 
-// turn notes that n requests for the bounded model have begun, and returns how many have run at a time.
-func (h *history) turn(n int) (most int) {
+// turn adds n to the number of running requests for the bounded model, and returns the maximum so far.
+func (h *history) turn(n int) (maximum int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.turns += n
-	h.most = max(h.most, h.turns)
-	return h.most
+	h.maxTurns = max(h.maxTurns, h.turns)
+	return h.maxTurns
 }
 
-// refused reports whether an edge that runs has not accepted the request.
+// refused reports whether a running edge has refused the request.
 func (r request) refused() bool {
-	const lost = "its store" // which it has lost, or cannot open
+	const lost = "its store" // lost, or cannot be opened
 	return r.status == http.StatusUnauthorized || r.status >= 500 && strings.Contains(r.text, lost)
 }
 
-// refused reports whether the edge has not accepted the request, or does not run.
+// refused reports whether the edge has refused the request or was not running.
 func (h *history) refused(r request) bool {
 	return len(h.arrivals[r.nonce]) == 0 && (r.status == 0 || r.refused())
 }
@@ -98,7 +98,7 @@ func (h *history) refused(r request) bool {
 // confirmed reports whether all edges have confirmed the write.
 func (w write) confirmed() bool { return w.err == "" && len(w.pending) == 0 }
 
-// inForce returns from when on the write is in force at an edge.
+// inForce returns the time from which the write is in force at an edge.
 func (w write) inForce(edge string) (at time.Duration, ok bool) {
 	if until, pending := w.pending[edge]; pending {
 		return max(until, w.end), w.err == ""
@@ -106,10 +106,10 @@ func (w write) inForce(edge string) (at time.Duration, ok bool) {
 	return w.end, w.err == ""
 }
 
-// of returns the writes of a kind to a key or a model, in the order of their beginnings.
-func (h *history) of(what, of string) (found []write) {
+// find returns the writes of a kind for a key or a model, in the order of their start.
+func (h *history) find(what, target string) (found []write) {
 	for _, w := range h.writes {
-		if w.what == what && w.of == of {
+		if w.what == what && w.target == target {
 			found = append(found, w)
 		}
 	}
@@ -123,7 +123,7 @@ func in(windows []window, edge string, at time.Duration) bool {
 	})
 }
 
-// check returns what is wrong in the history.
+// check returns the errors in the history.
 func (h *history) check() (wrong []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -134,22 +134,22 @@ func (h *history) check() (wrong []string) {
 			edges = append(edges, r.edge)
 		}
 	}
-	revoking := map[string]time.Duration{} // by key: when its first revocation began
+	revoking := map[string]time.Duration{} // start of the first revocation, by key
 	for _, w := range h.writes {
-		if w.err != "" && !in(h.may, "writes", w.end) {
+		if w.err != "" && !in(h.mayFail, "writes", w.end) {
 			wrong = append(wrong, fmt.Sprintf("a write has failed: %+v", w))
 		}
 		switch w.what {
 		case "create":
-			created[w.of] = append(created[w.of], w)
+			created[w.target] = append(created[w.target], w)
 		case "revoke":
-			if first, ok := revoking[w.of]; !ok || w.begin < first {
-				revoking[w.of] = w.begin
+			if first, ok := revoking[w.target]; !ok || w.begin < first {
+				revoking[w.target] = w.begin
 			}
 			for _, e := range edges {
 				at, ok := w.inForce(e)
-				if before, known := gone[[2]string{e, w.of}]; ok && (!known || at < before) {
-					gone[[2]string{e, w.of}] = at
+				if before, known := gone[[2]string{e, w.target}]; ok && (!known || at < before) {
+					gone[[2]string{e, w.target}] = at
 				}
 			}
 		}
@@ -165,7 +165,7 @@ func (h *history) check() (wrong []string) {
 		if at, ok := gone[[2]string{r.edge, r.key}]; ok {
 			h.checkGone(r, at, "revoked at "+at.String(), report)
 		}
-		for _, w := range h.must {
+		for _, w := range h.mustRefuse {
 			accepted := r.begin >= w.from && r.begin < w.to && !h.refused(r)
 			if w.edge == r.edge && (accepted || r.written >= w.from && r.written < w.to) {
 				report(fmt.Sprintf("accepted without the store, from %v to %v", w.from, w.to))
@@ -175,14 +175,14 @@ func (h *history) check() (wrong []string) {
 			h.checkValid(r, created[r.key], report)
 		}
 		if _, ok := moves[r.model]; !ok {
-			moves[r.model] = h.of("move", r.model)
+			moves[r.model] = h.find("move", r.model)
 		}
 		h.checkPlace(r, moves[r.model], report)
 	}
 	return wrong
 }
 
-// checkGone checks a request with a key that is revoked from a time on.
+// checkGone checks a request with a key that is revoked from this time on.
 func (h *history) checkGone(r request, at time.Duration, why string, report func(string)) {
 	switch {
 	case r.begin >= at && !h.refused(r):
@@ -196,7 +196,7 @@ func (h *history) checkGone(r request, at time.Duration, why string, report func
 	}
 }
 
-// checkValid checks a request that has ended before the key was revoked.
+// checkValid checks a request that ended before the key was revoked.
 func (h *history) checkValid(r request, created []write, report func(string)) {
 	known := slices.ContainsFunc(created, func(w write) bool {
 		at, ok := w.inForce(r.edge)
@@ -206,17 +206,17 @@ func (h *history) checkValid(r request, created []write, report func(string)) {
 	case !known:
 	case r.status == http.StatusUnauthorized:
 		report("refused with a valid key")
-	case !r.whole && !in(h.may, r.edge, r.end):
+	case !r.whole && !in(h.mayFail, r.edge, r.end):
 		report("failed")
 	}
 }
 
-// checkPlace checks where a request was served.
+// checkPlace checks that a connector of the model served the request.
 func (h *history) checkPlace(r request, moves []write, report func(string)) {
 	var places []string
 	for _, w := range moves {
 		if at, ok := w.inForce(r.edge); ok && at <= r.begin {
-			places = nil // the model has left all places before
+			places = nil // earlier moves no longer apply
 		}
 		if w.begin <= r.end {
 			places = append(places, w.place)
@@ -229,7 +229,7 @@ func (h *history) checkPlace(r request, moves []write, report func(string)) {
 	}
 }
 
-// String returns how many requests and writes the history has.
+// String returns the numbers of requests and writes.
 func (h *history) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

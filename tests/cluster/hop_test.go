@@ -13,12 +13,11 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// startHop starts three edges, and returns the one without a tunnel of the connector, the
-// others, and a key.
+// startHop starts three edges. It returns the edge without a tunnel of the connector, the others, and a key.
 func startHop(t *testing.T) (entry *gateway, with []*gateway, key string) {
 	t.Helper()
 	edges, con := startEdges(t, start(t, 1), "a", "b", "c")
-	up, down := awaitLegs(t, edges, con)
+	up, down := awaitTunnels(t, edges, con)
 	slices.Sort(up)
 	for _, name := range up {
 		with = append(with, edges[name])

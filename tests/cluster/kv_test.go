@@ -27,12 +27,11 @@ func TestKVThroughTrouble(t *testing.T) {
 	}))
 }
 
-// backend has an etcd of its own for each test, which the client reaches at the URL that
-// reach returns.
+// backend starts an etcd for each test. The client uses the URL that reach returns.
 func backend(reach func(*testing.T, *server) string) storetest.Backend {
 	type running struct {
 		*server
-		url string // for the client
+		url string // URL for the client
 	}
 	var all sync.Map // store.KV to running
 	return storetest.Backend{

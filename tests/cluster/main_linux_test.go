@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// isolated is the environment's variable of the process with its own network.
+	// isolated is the environment variable of the process in its own network namespace.
 	isolated = "POSTERN_CLUSTER_ISOLATED"
-	// skip is that of a machine without such networks.
+	// skip is the variable for a machine without network namespaces.
 	skip = "POSTERN_SKIP_NETWORK"
 )
 
 var (
 	network *lab.Switch // nil with POSTERN_SKIP_NETWORK=1
-	here    netip.Addr  // of this process at the switch
+	here    netip.Addr  // address of this process at the switch
 )
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		network, here = s, netip.MustParseAddr(address)
-		os.Unsetenv(isolated) // a test that starts this program again is on this network
+		os.Unsetenv(isolated) // tests that start this program again use the same network
 		os.Setenv(skip, "1")
 	case os.Getenv(skip) != "1":
 		harness.Isolate(func(string) (string, error) {

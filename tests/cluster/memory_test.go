@@ -29,12 +29,11 @@ func (g *gateway) respond(t *testing.T, client *harness.Client, fields string) r
 	return r
 }
 
-// TestKeptOverEdges refers to responses at other edges than the one that keeps them, until that
-// is gone.
+// TestKeptOverEdges: requests refer to responses that another edge keeps, until that edge is gone.
 func TestKeptOverEdges(t *testing.T) {
 	t.Parallel()
 	edges, con := startEdges(t, start(t, 1), "a", "b", "c")
-	awaitLegs(t, edges, con)
+	awaitTunnels(t, edges, con)
 	a, b, c := edges["a"], edges["b"], edges["c"]
 	_, key := a.Key(t, "key", "*")
 	clients := map[*gateway]*harness.Client{a: a.Client(t, key), b: b.Client(t, key), c: c.Client(t, key)}
@@ -43,7 +42,7 @@ func TestKeptOverEdges(t *testing.T) {
 	}
 	secret := "the prompt of the first turn"
 	first := a.respond(t, clients[a], `"input":"`+secret+`"`)
-	// The peers connect to each other at their own time.
+	// The peers do not connect at the same time.
 	for g, client := range clients {
 		harness.Poll(t, limit, "the response at "+g.name, func(context.Context) error {
 			if got := client.Do(t, http.MethodGet, "/v1/responses/"+first.ID, ""); got.Status != http.StatusOK ||

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// TestMove: a gateway moves into etcd and back, and nothing is lost.
+// TestMove: a gateway moves its data to etcd and back without losing any.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	etcd := start(t, 1)
@@ -49,7 +49,7 @@ func TestMove(t *testing.T) {
 		}
 	}
 	for path := range after {
-		if _, ok := before[path]; !ok && path != "secrets/peer" { // which edges share, and which harms nobody
+		if _, ok := before[path]; !ok && path != "secrets/peer" { // shared by edges, and harmless here
 			t.Errorf("%s came with the move", path)
 		}
 	}
@@ -64,7 +64,7 @@ func (g *gateway) end(t *testing.T) {
 	}
 }
 
-// offline runs a command with the gateway's configuration, and checks what it prints.
+// offline runs a command with the gateway's configuration, and checks the output.
 func (g *gateway) offline(t *testing.T, code int, want string, args ...string) {
 	t.Helper()
 	cmd := g.Caddy(append(append([]string{"gateway"}, args...), "--config", g.Caddyfile, "--adapter", "caddyfile")...)
@@ -84,7 +84,7 @@ func only(t *testing.T, pattern string) string {
 	return found[0]
 }
 
-// items returns the records in a database that no use of a gateway changes.
+// items returns the records of a database that a running gateway does not change.
 func items(t *testing.T, path string) map[string]string {
 	t.Helper()
 	kv, err := store.OpenBolt(path, store.BoltOptions{})

@@ -31,7 +31,7 @@ import (
 
 const password = "correct-horse"
 
-// wantError opens the store and checks the error that a user will read.
+// wantError opens the store and checks the error for the user.
 func wantError(t *testing.T, o etcd.Options, kind error, parts ...string) {
 	t.Helper()
 	kv, err := etcd.Open(t.Context(), o)
@@ -134,7 +134,7 @@ func TestOpenOldVersion(t *testing.T) {
 	pb.RegisterMaintenanceServer(server, &oldVersion{})
 	go server.Serve(l)
 	defer server.Stop()
-	// One that is too old is enough.
+	// One member with an old version is enough.
 	urls := []string{start(t, 1)[0].url, "http://" + l.Addr().String()}
 	wantError(t, etcd.Options{Endpoints: urls}, store.ErrUnavailable, urls[1]+" has version 3.5.21", "needs version 3.6")
 }
@@ -147,7 +147,7 @@ func (*oldVersion) Status(context.Context, *pb.StatusRequest) (*pb.StatusRespons
 	return &pb.StatusResponse{Version: "3.5.21"}, nil
 }
 
-// TestAuth opens the store as a user who may use the prefix only.
+// TestAuth opens the store as a user with rights for the prefix only.
 func TestAuth(t *testing.T) {
 	t.Parallel()
 	all := start(t, 1)
@@ -252,8 +252,8 @@ func TestTLS(t *testing.T) {
 		store.ErrUnavailable, "write http instead of https")
 }
 
-// certificate writes a certificate for loopback and its key to the folder, signed by a
-// certificate authority or by itself.
+// certificate writes a certificate for loopback and its key to a folder. It is signed by a certificate
+// authority, or by itself.
 func certificate(t *testing.T, dir, name string, ca *tls.Certificate) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// awaitPairing waits until an edge lists a pairing that is as it should be.
+// awaitPairing waits until an edge lists a pairing that fulfils a condition.
 func (g *gateway) awaitPairing(t *testing.T, id, what string, is func(manage.Pairing) bool) {
 	t.Helper()
 	harness.Poll(t, limit, what+" at "+g.name, func(context.Context) error {
@@ -29,8 +29,8 @@ func (g *gateway) awaitPairing(t *testing.T, id, what string, is func(manage.Pai
 	})
 }
 
-// TestPairingOverEdges: a code of one edge, a device at another one, and the approval at a third.
-// Its connector can be tested at all of them.
+// TestPairingOverEdges: one edge creates the code, another one has the device, and a third one approves. All
+// of them can test the connector.
 func TestPairingOverEdges(t *testing.T) {
 	t.Parallel()
 	etcd, up := start(t, 1), upstream.Start(t)
@@ -82,8 +82,8 @@ func TestPairingOverEdges(t *testing.T) {
 	testWrongCodes(t, edges, up.URL)
 }
 
-// testWrongCodes tries wrong codes at the first edge, and the right one at the others: after five
-// wrong ones it must wait.
+// testWrongCodes tries wrong codes at the first edge and the right one at the others. After five wrong codes,
+// it must wait.
 func testWrongCodes(t *testing.T, edges []*gateway, upstream string) {
 	t.Helper()
 	var p manage.Pairing

@@ -11,22 +11,22 @@ import (
 	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
-// proxy passes TCP connections to an etcd, and breaks them.
+// proxy forwards TCP connections to an etcd, with faults.
 type proxy struct {
 	url     string
 	to      string
-	delay   atomic.Int64 // nanoseconds, in each direction
-	swallow atomic.Bool  // nothing passes, and nothing closes
-	answers atomic.Bool  // nothing passes to the client
-	refuse  atomic.Bool  // new connections are closed
-	dialed  atomic.Int64 // new connections
+	delay   atomic.Int64 // in nanoseconds, for each direction
+	swallow atomic.Bool  // drop everything, but keep connections open
+	answers atomic.Bool  // drop what the server sends
+	refuse  atomic.Bool  // close new connections
+	dialed  atomic.Int64 // number of new connections
 
-	lose atomic.Bool // what the client sends is lost; deliver sends it late
+	lose atomic.Bool // drop what the client sends; deliver sends it later
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	lost  map[net.Conn][]byte // by connection to the server
-	late  []byte              // from the server, after the client's connection has ended
+	lost  map[net.Conn][]byte // dropped bytes, by connection to the server
+	late  []byte              // bytes from the server after the client had disconnected
 }
 
 // hasLost reports whether the client has sent this while lose was set.
@@ -41,7 +41,7 @@ func (p *proxy) hasLost(data string) bool {
 	return false
 }
 
-// deliver sends what was lost, though the connections of the client have ended.
+// deliver sends the dropped bytes, even if the client has disconnected.
 func (p *proxy) deliver(t testing.TB) {
 	t.Helper()
 	p.mu.Lock()
@@ -53,14 +53,14 @@ func (p *proxy) deliver(t testing.TB) {
 	}
 }
 
-// answered reports whether the server has sent this too late.
+// answered reports whether the server has sent this after the client had disconnected.
 func (p *proxy) answered(data string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return bytes.Contains(p.late, []byte(data))
 }
 
-// forget makes hasLost false.
+// forget resets the dropped bytes, so that hasLost returns false.
 func (p *proxy) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +71,7 @@ func (p *proxy) forget() {
 	p.late = nil
 }
 
-// leadTo passes later connections to another server, and closes those of now.
+// leadTo forwards new connections to another server, and closes the present ones.
 func (p *proxy) leadTo(s *server) {
 	p.mu.Lock()
 	p.to = s.url[len("http://"):]
@@ -139,7 +139,7 @@ func (p *proxy) serve(client net.Conn) {
 	p.copy(server, client, nil)
 }
 
-// copy copies to the client if there is a swallow, else to the server.
+// copy copies to the client if swallow is not nil, and otherwise to the server.
 func (p *proxy) copy(to, from net.Conn, swallow *atomic.Bool) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -178,8 +178,8 @@ func (p *proxy) cut() {
 	}
 }
 
-// trouble breaks connections until the test ends: it delays, cuts, and swallows before
-// it cuts.
+// trouble breaks connections until the test ends: it delays them, cuts them, and drops bytes before it cuts
+// them.
 func (p *proxy) trouble(t testing.TB) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	pause := func(d time.Duration) bool {

@@ -25,10 +25,10 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// places of the model "m": a connector of each name, which sends it as a model of that name.
+// places are the connectors that can serve the model "m". Each calls it by its own name at the model server.
 var places = []string{"one", "two"}
 
-// A machine has an address at the switch.
+// A machine is a network namespace with an address at the switch.
 type machine struct {
 	*lab.Namespace
 	addr netip.Addr
@@ -43,36 +43,36 @@ func newMachine(t *testing.T) machine {
 	return machine{space, netip.MustParseAddr(address)}
 }
 
-// free returns an address with a port that is free there.
+// free returns an address of the machine with a free port.
 func (m machine) free(t testing.TB) string {
 	return strings.Replace(harness.FreeAddr(t), "127.0.0.1", m.addr.String(), 1)
 }
 
-// An edge is a gateway on a machine of its own.
+// An edge is a gateway on its own machine.
 type edge struct {
 	*harness.Gateway
 	machine
 	name string
 }
 
-// A member is one of etcd on a machine of its own.
+// A member is a member of etcd on its own machine.
 type member struct {
 	*server
 	machine
 }
 
-// A cluster is some edges with one or three etcds, two connectors, and clients whose history is
-// checked when the test ends.
+// A cluster has edges, one or three members of etcd, two connectors, and clients. The history of the clients
+// is checked at the end of the test.
 type cluster struct {
 	*testing.T
 	loss    time.Duration // on_store_loss
 	members []*member
 	edges   []*edge
-	boxes   []*harness.Connector // of each place
+	boxes   []*harness.Connector // one per place
 	history *history
 	web     *http.Transport
 	steady  key
-	stops   []func() // of what uses keys
+	stops   []func() // stop the clients
 	notes   []string
 }
 
@@ -122,7 +122,7 @@ func (c *cluster) startEtcd(n int) {
 	c.servers().wait(c)
 }
 
-// start starts the member, which must not run.
+// start starts the member, which must not be running.
 func (m *member) start(t testing.TB) { m.Do(func() { m.server.start(t) }) }
 
 func (c *cluster) servers() (all servers) {
@@ -147,8 +147,7 @@ func (c *cluster) startEdge(name string) {
 	c.edges = append(c.edges, e)
 }
 
-// kill ends the edge as kill -9 does, and returns when that was. Requests that run over it may
-// fail at the others.
+// kill ends the edge with SIGKILL and returns the time. At other edges, requests that run over it may fail.
 func (c *cluster) kill(e *edge) (at time.Duration) {
 	c.Helper()
 	at = c.history.now()
@@ -157,7 +156,7 @@ func (c *cluster) kill(e *edge) (at time.Duration) {
 	return at
 }
 
-// begin starts the edge, which must have ended, and does not wait.
+// begin starts the edge, which must not be running, without waiting for it.
 func (c *cluster) begin(e *edge) {
 	c.Helper()
 	var err error
@@ -166,7 +165,7 @@ func (c *cluster) begin(e *edge) {
 	}
 }
 
-// start is begin, and returns how long it took until the edge was ready.
+// start starts the edge and waits until it is ready. It returns how long that took.
 func (c *cluster) start(e *edge) (took time.Duration) {
 	c.Helper()
 	began := c.history.now()
@@ -190,7 +189,7 @@ func (c *cluster) ready(e *edge) {
 	})
 }
 
-// until waits until a time.
+// until sleeps until this time.
 func (c *cluster) until(at time.Duration) { time.Sleep(at - c.history.now()) }
 
 func (c *cluster) get(ctx context.Context, url string) (status int, err error) {
@@ -205,7 +204,7 @@ func (c *cluster) get(ctx context.Context, url string) (status int, err error) {
 	return response.StatusCode, response.Body.Close()
 }
 
-// wipe deletes what the edge has on its disk.
+// wipe deletes the data of the edge.
 func (c *cluster) wipe(e *edge) {
 	c.Helper()
 	if err := os.RemoveAll(filepath.Join(e.Dir, "data")); err != nil {
@@ -213,7 +212,7 @@ func (c *cluster) wipe(e *edge) {
 	}
 }
 
-// clone starts a gateway on another machine with a copy of the edge's disk, and does not wait.
+// clone starts a gateway on another machine with a copy of the edge's data, without waiting for it.
 func (c *cluster) clone(e *edge, name string) *edge {
 	c.Helper()
 	r, err := rig.New(rig.Options{Dir: c.TempDir()})
@@ -231,7 +230,7 @@ func (c *cluster) clone(e *edge, name string) *edge {
 	if err != nil {
 		c.Fatal(err)
 	}
-	e.Process.Signal(c, syscall.SIGSTOP) // a copy of a file that changes would be invalid
+	e.Process.Signal(c, syscall.SIGSTOP) // a file must not change while it is copied
 	err = os.CopyFS(filepath.Join(r.Dir, "data"), os.DirFS(filepath.Join(e.Dir, "data")))
 	if e.Process.Signal(c, syscall.SIGCONT); err != nil {
 		c.Fatal(err)
@@ -242,13 +241,13 @@ func (c *cluster) clone(e *edge, name string) *edge {
 	return clone
 }
 
-// member returns the member that leads, or one that follows.
+// member returns the leader, or one of the followers.
 func (c *cluster) member(leads bool) *member {
 	leader := c.servers().leader(c)
 	return c.members[slices.IndexFunc(c.members, func(m *member) bool { return (m.server == leader) == leads })]
 }
 
-// awaitIsolation waits until the member has noticed that it is cut off. Clients still reach it.
+// awaitIsolation waits until the member has noticed that it is cut off. It is still reachable for clients.
 func (m *member) awaitIsolation(t testing.TB) {
 	t.Helper()
 	client := servers{m.server}.client(t)
@@ -262,10 +261,10 @@ func (m *member) awaitIsolation(t testing.TB) {
 	})
 }
 
-// patience is longer than anything that the lease makes wait.
+// patience is longer than any wait for a lease.
 func (c *cluster) patience() time.Duration { return 2*c.loss + patience }
 
-// margin is how much longer than an edge serves without etcd its report is there.
+// margin is the time for which the report of an edge without etcd remains after the edge has stopped serving.
 func (c *cluster) margin() time.Duration { return max(c.loss/4, 5*time.Second) }
 
 var cuts = struct {
@@ -273,8 +272,8 @@ var cuts = struct {
 	rules map[*cluster]func(lab.Packet) bool
 }{rules: map[*cluster]func(lab.Packet) bool{}}
 
-// cut loses the packets between an edge or a member and others; without others, all of the
-// machine but those of clients and operators. It returns when that was.
+// cut drops the packets between a machine and others, or without others, all packets of the machine except
+// those of clients and operators. It returns the time.
 func (c *cluster) cut(m machine, others ...netip.Addr) time.Duration {
 	c.Helper()
 	c.lose(func(p lab.Packet) bool {
@@ -286,7 +285,7 @@ func (c *cluster) cut(m machine, others ...netip.Addr) time.Duration {
 	return c.history.now()
 }
 
-// heal ends the cut.
+// heal ends the cut and returns the time.
 func (c *cluster) heal() time.Duration {
 	c.lose(nil)
 	return c.history.now()
@@ -304,7 +303,7 @@ func (c *cluster) lose(rule func(lab.Packet) bool) {
 	})
 }
 
-// addresses returns those of the edges but one, and of the members.
+// addresses returns the addresses of all edges but one, and of the members.
 func (c *cluster) addresses(but *edge) (edges, members []netip.Addr) {
 	for _, e := range c.edges {
 		if e != but {
@@ -317,14 +316,14 @@ func (c *cluster) addresses(but *edge) (edges, members []netip.Addr) {
 	return edges, members
 }
 
-// mayFail excuses requests that fail at an edge, at all for "", or writes for "writes".
+// mayFail allows requests to fail at an edge, at all edges for "", or writes to fail for "writes".
 func (c *cluster) mayFail(edge string, from, to time.Duration) {
-	record(c.history, &c.history.may, window{edge, from, to})
+	record(c.history, &c.history.mayFail, window{edge, from, to})
 }
 
-// mustRefuse demands that the edge accepts nothing.
+// mustRefuse requires that the edge accepts no requests.
 func (c *cluster) mustRefuse(e *edge, from, to time.Duration) {
-	record(c.history, &c.history.must, window{e.name, from, to})
+	record(c.history, &c.history.mustRefuse, window{e.name, from, to})
 }
 
 func (c *cluster) note(format string, args ...any) {
@@ -334,14 +333,14 @@ func (c *cluster) note(format string, args ...any) {
 // finish checks the history.
 func (c *cluster) finish() {
 	c.Helper()
-	const most = 8
+	const limit = 8
 	for _, stop := range c.stops {
 		stop()
 	}
 	wrong := c.history.check()
 	for i, w := range wrong {
-		if i == most {
-			c.Errorf("and %d more", len(wrong)-most)
+		if i == limit {
+			c.Errorf("and %d more", len(wrong)-limit)
 			break
 		}
 		c.Error(w)

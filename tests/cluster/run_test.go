@@ -21,9 +21,9 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// The ports of docs/cluster/run.sh, from that of the balancer on.
+// Ports of docs/cluster/run.sh, relative to the balancer's port.
 const (
-	edgePort   = 1 // of the first of three
+	edgePort   = 1 // first of three edges
 	etcdPort   = 4
 	memberPort = 5 // of etcd
 	modelPort  = 6
@@ -38,7 +38,7 @@ type script struct {
 	key  string
 }
 
-// startScript starts the script and waits until it has printed a request to paste.
+// startScript starts the script and waits until it has printed a sample request.
 func startScript(t *testing.T, args ...string) *script {
 	t.Helper()
 	etcd, err := rig.EtcdProgram()
@@ -63,7 +63,7 @@ func startScript(t *testing.T, args ...string) *script {
 		"PORT=" + strconv.Itoa(port), "HOME=" + dir, "TMPDIR=" + s.dir,
 	}
 	s.Process = harness.StartProcess(t, dir, "run", cmd)
-	t.Cleanup(func() { // before the process is killed
+	t.Cleanup(func() { // runs before the process is killed
 		if s.Running() {
 			s.end(t)
 		}
@@ -97,7 +97,7 @@ func (s *script) pid(t *testing.T, name string) int {
 	return pid
 }
 
-// send sends a request with the key, and fails unless the answer has the status 200.
+// send sends a request with the key. Any status but 200 is an error.
 func (s *script) send(ctx context.Context, method, url, body string) error {
 	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -124,8 +124,7 @@ func (s *script) chats(ctx context.Context) error {
 	return nil
 }
 
-// end ends the script as Ctrl-C does. Nothing may listen at its ports then, and its folder
-// is gone.
+// end ends the script with SIGINT. Then nothing may listen at its ports, and its folder must be gone.
 func (s *script) end(t *testing.T) {
 	t.Helper()
 	s.Signal(t, syscall.SIGINT)
@@ -141,8 +140,7 @@ func (s *script) end(t *testing.T) {
 	}
 }
 
-// closed checks that a page in a browser of this machine can neither read nor write the
-// store.
+// closed checks that a page in a browser on this machine can neither read nor write the store.
 func (s *script) closed(t *testing.T) {
 	t.Helper()
 	const put = `{"key":"cG9zdGVybi9h","value":"YQ=="}`
@@ -161,7 +159,7 @@ func (s *script) closed(t *testing.T) {
 		request.Header.Set("Origin", "https://evil.example")
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
-			continue // the port of members has TLS
+			continue // this port uses TLS
 		}
 		if response.Body.Close(); response.StatusCode < http.StatusBadRequest {
 			t.Errorf("%s %s for the host %q: status %d", page.method, page.url, page.host, response.StatusCode)
@@ -171,8 +169,8 @@ func (s *script) closed(t *testing.T) {
 
 const readyPath = "/.well-known/postern/ready"
 
-// The script of the manual runs a cluster. Requests go on when a gateway is killed, and it
-// starts again as the script says. Ctrl-C ends all processes, also one that hangs.
+// The script of the manual runs a cluster. Requests succeed after a gateway was killed, and it starts again
+// with the command that the script prints. Ctrl-C ends all processes, including one that hangs.
 func TestClusterScript(t *testing.T) {
 	t.Parallel()
 	model := upstream.Start(t)
@@ -209,8 +207,7 @@ func TestClusterScript(t *testing.T) {
 	s.end(t)
 }
 
-// Without a model server, the script has one that always gives the same answer. The request
-// that it prints works.
+// Without a model server, the script starts a model with a constant answer. The request that it prints works.
 func TestClusterScriptAlone(t *testing.T) {
 	t.Parallel()
 	s := startScript(t)
@@ -229,7 +226,7 @@ func TestClusterScriptAlone(t *testing.T) {
 	s.end(t)
 }
 
-// Without etcd, the script starts nothing and says where to get it.
+// Without etcd, the script starts nothing and explains where to get it.
 func TestClusterScriptWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	root := harness.Root(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// TestScrape: the metrics and labels in the rules for Prometheus and in the dashboard for Grafana
-// exist in the metrics of an edge that has served requests of all kinds.
+// TestScrape: an edge that has served requests of all kinds exposes all metrics and labels in the rules for
+// Prometheus and the dashboard for Grafana.
 func TestScrape(t *testing.T) {
 	t.Parallel()
 	o := inEtcd("a", start(t, 1).urls()...)
@@ -31,7 +31,7 @@ func TestScrape(t *testing.T) {
 		map[string]any{"connector": "box", "model": "m", "max_concurrency": 1}, nil)
 	serveAllKinds(t, g)
 
-	exposed := map[string][]string{} // the labels of each metric
+	exposed := map[string][]string{} // labels by metric
 	label := regexp.MustCompile(`(\w+)="`)
 	var metrics string
 	harness.Poll(t, limit, "the metrics that come later than an answer", func(context.Context) error {
@@ -61,7 +61,7 @@ func TestScrape(t *testing.T) {
 	}
 }
 
-// serveAllKinds makes the edge serve requests that succeed, wait, fail and are refused.
+// serveAllKinds sends requests to the edge that succeed, wait, fail and are refused.
 func serveAllKinds(t *testing.T, g *gateway) {
 	t.Helper()
 	id, key := g.Key(t, "key", "*")
@@ -102,10 +102,10 @@ func serveAllKinds(t *testing.T, g *gateway) {
 	g.Revoke(t, id)
 }
 
-// An expression is a query, with the labels that its texts name.
+// An expression is a query, with the texts that use its labels.
 type expression struct{ query, texts string }
 
-// queries returns the expressions of the rules and of the dashboard.
+// queries returns the expressions of the rules and the dashboard.
 func queries(t *testing.T) (all []expression) {
 	t.Helper()
 	read := func(path string) []byte {
@@ -143,7 +143,7 @@ func queries(t *testing.T) (all []expression) {
 			all = append(all, expression{target.Expr, target.LegendFormat})
 		}
 	}
-	return append(all, expression{query: "postern_requests_total{deployment=~\"\"}"}) // of the variable
+	return append(all, expression{query: "postern_requests_total{deployment=~\"\"}"}) // from the dashboard's variable
 }
 
 var (
@@ -153,10 +153,10 @@ var (
 	named      = regexp.MustCompile(`\{\{ ?(\w+) ?\}\}`)
 )
 
-// checkExpression checks that the metrics of an expression exist, with its labels.
+// checkExpression checks that the metrics of an expression exist, with their labels.
 func checkExpression(t *testing.T, e expression, exposed map[string][]string) {
 	t.Helper()
-	var grouping, labels []string // of the expression, and of all its metrics
+	var grouping, labels []string // labels of the expression, and of all of its metrics
 	for _, m := range grouped.FindAllStringSubmatch(e.query, -1) {
 		grouping = append(grouping, strings.Split(m[1], ", ")...)
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/postern-dev/postern/tests/harness"
 )
 
-// balancer sends each request to the next edge.
+// A balancer sends each request to the next edge.
 type balancer struct {
 	URL  string
-	sent []atomic.Int64 // requests by edge
+	sent []atomic.Int64 // number of requests by edge
 }
 
 func newBalancer(t *testing.T, edges []*gateway) *balancer {
@@ -47,8 +47,8 @@ func newBalancer(t *testing.T, edges []*gateway) *balancer {
 	return b
 }
 
-// TestConsoleOverEdges uses the console through a balancer that sends each request to another
-// edge: signing in, with a password and with a passkey, and pairing.
+// TestConsoleOverEdges uses the console through a balancer that sends each request to another edge. It signs
+// in with a password and a passkey, and pairs a device.
 func TestConsoleOverEdges(t *testing.T) {
 	t.Parallel()
 	chromium := browser.Start(t)
@@ -63,7 +63,7 @@ func TestConsoleOverEdges(t *testing.T) {
 	p.Fill(`#passkey-name`, "laptop")
 	p.Press("Add a passkey")
 	p.Sees("laptop")
-	for range 2 { // with three edges, begin and end are at different ones
+	for range 2 { // with three edges, both steps use different ones
 		p.Press("Sign out")
 		p.Sees("signed out")
 		p.Open("/console/sign-in")
@@ -75,7 +75,7 @@ func TestConsoleOverEdges(t *testing.T) {
 	p.Click(`form[action="/console/start/pairing"] button`)
 	code := strings.TrimSpace(p.Text(".claim"))
 	edges[2].Pair(t, "box", code, "http://"+harness.FreeAddr(t), "--name", "box")
-	p.Sees("waiting for approval") // the page follows by itself
+	p.Sees("waiting for approval") // the page updates itself
 	p.Press("Approve")
 	p.Sees("box approved")
 	for i := range b.sent {

@@ -13,11 +13,11 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// stopTime is how long a gateway without etcd may take to stop once no request runs: it waits for
-// etcd for 2 s in all.
+// stopTime is the maximum time for a gateway without etcd to stop after its last request. It waits 2 s for
+// etcd.
 const stopTime = 8 * time.Second
 
-// stops waits for the end of the gateway.
+// stops waits until the gateway has exited.
 func (g *gateway) stops(t *testing.T) {
 	t.Helper()
 	begun := time.Now()
@@ -27,14 +27,13 @@ func (g *gateway) stops(t *testing.T) {
 	}
 }
 
-// TestStopWithoutEtcd: a gateway that stops while etcd is down accepts nothing more, lets a request
-// finish, and ends soon after. What it has counted is in its own file, and all gateways have it once it
-// has started again.
+// TestStopWithoutEtcd: a gateway that stops while etcd is down accepts no requests, lets a running one finish,
+// and exits soon after. Its usage is in its own file. After its next start, all gateways have it.
 func TestStopWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	etcd := start(t, 1)
 	edges, con := startEdges(t, etcd, "a", "b")
-	awaitLegs(t, edges, con)
+	awaitTunnels(t, edges, con)
 	a, b := edges["a"], edges["b"]
 	a.up.Handle("", upstream.JSON(counted))
 	a.up.Handle("stream", upstream.SlowTokens(50*time.Millisecond, nil))
@@ -46,7 +45,7 @@ func TestStopWithoutEtcd(t *testing.T) {
 	a.send(t, client, some)
 	harness.Poll(t, limit, "the usage in the file of a", func(ctx context.Context) error {
 		got, err := a.saved(ctx, t)
-		if err == nil && got != of(1+some) {
+		if err == nil && got != usageOf(1+some) {
 			err = fmt.Errorf("%+v", got)
 		}
 		return err
@@ -56,7 +55,7 @@ func TestStopWithoutEtcd(t *testing.T) {
 	a.send(t, client, some)
 	a.Process.Signal(t, syscall.SIGTERM)
 	a.stops(t)
-	if got, err := a.saved(t.Context(), t); err != nil || got != of(1+2*some) {
+	if got, err := a.saved(t.Context(), t); err != nil || got != usageOf(1+2*some) {
 		t.Errorf("a has saved %+v, %v", got, err)
 	}
 	b.Process.Signal(t, syscall.SIGTERM)
@@ -78,9 +77,9 @@ func TestStopWithoutEtcd(t *testing.T) {
 	etcd.wait(t)
 	a.Restart(t)
 	b.Restart(t)
-	a.end(t) // it has published all
+	a.end(t) // it publishes its usage
 	harness.Poll(t, limit, "the usage at b", func(context.Context) error {
-		if got := b.usage(t); got.requests != 1+2*some { // and the stream, as one that its client has left
+		if got := b.usage(t); got.requests != 1+2*some { // and the stream, counted as left by its client
 			return fmt.Errorf("%+v", got)
 		}
 		return nil

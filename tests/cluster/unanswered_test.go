@@ -10,9 +10,9 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// TestTxnUnanswered loses the first attempt of a transaction or its answer. Before the second one,
-// another client may write. The transaction compares that a and b have not changed since they
-// were put, and that c does not exist.
+// TestTxnUnanswered: the first attempt of a transaction or its answer is lost. Before the second attempt,
+// another client may write. The transaction requires that a and b have not changed since they were put, and
+// that c does not exist.
 func TestTxnUnanswered(t *testing.T) {
 	t.Parallel()
 	s := start(t, 1)[0]
@@ -30,8 +30,8 @@ func TestTxnUnanswered(t *testing.T) {
 	type ops []store.Op
 	for name, test := range map[string]struct {
 		txn       ops
-		arrives   bool // the first attempt
-		meanwhile ops  // by the other client
+		arrives   bool // the first attempt reaches the server
+		meanwhile ops  // writes of the other client
 		want      string
 	}{
 		"put":                            {ops{put1("a"), mark("m")}, true, nil, "made"},
@@ -63,7 +63,7 @@ func TestTxnUnanswered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			put(t, direct, store.Delete("c"), store.Delete("d"))
 			before := put(t, direct, store.Put("a", nil), store.Put("b", nil))
-			if _, err := kv.Get(t.Context(), "c"); err != nil { // as one does before a transaction
+			if _, err := kv.Get(t.Context(), "c"); err != nil { // as callers do before a transaction
 				t.Fatal(err)
 			}
 			losing := &p.lose
@@ -111,8 +111,8 @@ func TestTxnUnanswered(t *testing.T) {
 	}
 }
 
-// checkMade checks that what a transaction puts has the revision that it has returned, and that its
-// deletions were made before.
+// checkMade checks that the records that a transaction puts have the revision that it has returned, and that
+// its deletions were made before.
 func checkMade(t *testing.T, kv store.KV, ops []store.Op, result store.TxnResult, between int64) {
 	t.Helper()
 	for _, op := range ops {
@@ -132,9 +132,9 @@ func checkMade(t *testing.T, kv store.KV, ops []store.Op, result store.TxnResult
 	}
 }
 
-// hold begins a transaction whose first attempt does not arrive until the proxy delivers it, and
-// returns a channel for its result. Later attempts arrive at once.
-func hold(t *testing.T, p *proxy, kv store.KV, txn store.Txn) <-chan store.TxnResult {
+// delayFirst starts a transaction and returns a channel for its result. The first attempt does not arrive until the
+// proxy delivers it. Later attempts arrive at once.
+func delayFirst(t *testing.T, p *proxy, kv store.KV, txn store.Txn) <-chan store.TxnResult {
 	t.Helper()
 	p.lose.Store(true)
 	done := make(chan store.TxnResult, 1)
@@ -145,15 +145,15 @@ func hold(t *testing.T, p *proxy, kv store.KV, txn store.Txn) <-chan store.TxnRe
 		}
 		done <- result
 	}()
-	// The key is in the compares, and the value in the changes, which follow.
+	// The key is in the compares. The value is in the changes after them.
 	wait.Until(t, "the first attempt", func() bool { return p.hasLost(string(txn.Then[0].Value)) })
 	p.lose.Store(false)
 	p.cut()
 	return done
 }
 
-// TestTxnLate has transactions of several clients, all of them without an answer to the first
-// attempt. It arrives when the records were deleted again, so that all compares hold.
+// TestTxnLate: several clients send transactions, and get no answer to the first attempt. That arrives after
+// the records were deleted again, when all compares hold.
 func TestTxnLate(t *testing.T) {
 	t.Parallel()
 	s := start(t, 1)[0]
@@ -178,7 +178,7 @@ func TestTxnLate(t *testing.T) {
 		case "uncompared":
 			compares = nil
 		}
-		made[key] = hold(t, late[key], kv, store.Txn{If: compares, Then: []store.Op{op}})
+		made[key] = delayFirst(t, late[key], kv, store.Txn{If: compares, Then: []store.Op{op}})
 	}
 	all := store.Txn{If: []store.Compare{{Key: "x"}}, Then: []store.Op{store.Put("x", nil)}}
 	want := make(map[string]int64)
@@ -217,8 +217,8 @@ func TestTxnLate(t *testing.T) {
 	}
 }
 
-// TestTxnStale has a transaction with an old compare, whose first attempt is lost: that another client
-// had put the same bytes earlier does not show that it was made.
+// TestTxnStale: the first attempt of a transaction with an old compare is lost. Another client has put the
+// same bytes earlier, which does not show that the transaction was made.
 func TestTxnStale(t *testing.T) {
 	t.Parallel()
 	s := start(t, 1)[0]
@@ -226,7 +226,7 @@ func TestTxnStale(t *testing.T) {
 	kv := open(t, p.url)
 	old := put(t, kv, store.Put("a", nil))
 	put(t, kv, store.Put("a", []byte("same")))
-	result := <-hold(t, p, kv, store.Txn{
+	result := <-delayFirst(t, p, kv, store.Txn{
 		If:   []store.Compare{{Key: "a", ModRevision: old}},
 		Then: []store.Op{store.Put("a", []byte("same")), store.Put("b", nil)},
 	})
@@ -235,8 +235,8 @@ func TestTxnStale(t *testing.T) {
 	}
 }
 
-// TestRestored leads the client to an etcd whose revision is older, as after a restore. It has missed
-// changes there, also when the revision is later again.
+// TestRestored connects the client to an etcd with a lower revision, as after a restore. The client has missed
+// changes, even if the revision later exceeds the old one.
 func TestRestored(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, start(t, 1)[0])

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tests/harness"
 )
 
-// usage is a sum over days, without requests that failed.
+// usage is a sum over days, without failed requests.
 type usage struct{ requests, tokens int64 }
 
 func (u *usage) add(d store.Usage) {
@@ -28,13 +28,13 @@ const counted = `{"id":"c","object":"chat.completion","created":1,"model":"m","c
 	`"message":{"role":"assistant","content":"yes"}}],"usage":{"prompt_tokens":10,"completion_tokens":3,` +
 	`"total_tokens":13}}`
 
-// of is the usage of answered requests: each has the same tokens.
-func of(requests int64) usage {
+// usageOf returns the usage of a number of answered requests. Each has the same tokens.
+func usageOf(requests int64) usage {
 	const tokens = 10 + 3 // see counted
 	return usage{requests, requests * tokens}
 }
 
-// usage returns the usage of the account as this gateway shows it.
+// usage returns the usage of the account from this gateway.
 func (g *gateway) usage(t *testing.T) (u usage) {
 	t.Helper()
 	var days []manage.UsageSum
@@ -45,8 +45,8 @@ func (g *gateway) usage(t *testing.T) (u usage) {
 	return u
 }
 
-// saved returns the usage that this gateway has saved in its own file, from a copy. Equal ones
-// are not from the middle of a write.
+// saved returns the usage in the gateway's own file, from a copy. It returns an error if the
+// gateway is writing, which makes two copies differ.
 func (g *gateway) saved(ctx context.Context, t *testing.T) (u usage, err error) {
 	var copies [2][]byte
 	for i := range copies {
@@ -77,7 +77,7 @@ func (g *gateway) saved(ctx context.Context, t *testing.T) (u usage, err error) 
 	return u, err
 }
 
-// send has the model of the gateway answer so many requests.
+// send sends a number of requests to the gateway's model, and checks that they are answered.
 func (g *gateway) send(t *testing.T, client *harness.Client, requests int64) {
 	t.Helper()
 	for range requests {

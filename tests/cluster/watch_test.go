@@ -23,8 +23,7 @@ func put(t *testing.T, kv store.KV, ops ...store.Op) int64 {
 	return result.Revision
 }
 
-// TestWatchLarge is late for transactions that etcd sends in several fragments: each comes
-// in one batch.
+// TestWatchLarge: a late watcher reads transactions that etcd sends in several fragments. Each is one batch.
 func TestWatchLarge(t *testing.T) {
 	t.Parallel()
 	kv := open(t, start(t, 1)[0].url)
@@ -58,8 +57,8 @@ func TestWatchLarge(t *testing.T) {
 	}
 }
 
-// TestWatchCompacted compacts changes that a watcher has not read, and a revision that
-// Each is reading.
+// TestWatchCompacted: a compaction removes changes that a watcher has not read, and a revision that Each is
+// reading.
 func TestWatchCompacted(t *testing.T) {
 	t.Parallel()
 	all := start(t, 1)
@@ -102,7 +101,7 @@ func TestWatchCompacted(t *testing.T) {
 	}
 }
 
-// TestWatchFarBehind changes more than a watcher keeps for its reader.
+// TestWatchFarBehind: there are more changes than a watcher buffers for its reader.
 func TestWatchFarBehind(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -131,21 +130,21 @@ func TestWatchFarBehind(t *testing.T) {
 	}
 }
 
-// TestWatchSilent lets one of two ways to etcd fall silent: the watcher takes the other
-// one, as soon as it is asked for progress.
+// TestWatchSilent: one of two paths to etcd becomes silent. The watcher changes to the other one when it
+// requests the progress.
 func TestWatchSilent(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("slow")
 	}
 	s := start(t, 1)[0]
-	ways := []*proxy{newProxy(t, s), newProxy(t, s)}
-	direct, kv := open(t, s.url), open(t, ways[0].url, ways[1].url)
+	proxies := []*proxy{newProxy(t, s), newProxy(t, s)}
+	direct, kv := open(t, s.url), open(t, proxies[0].url, proxies[1].url)
 	w, err := kv.Watch(t.Context(), store.Span{}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, p := range ways {
+	for i, p := range proxies {
 		p.swallow.Store(true)
 		put(t, direct, store.Put("a", []byte(strconv.Itoa(i))))
 		begin := time.Now()
@@ -166,14 +165,13 @@ func TestWatchSilent(t *testing.T) {
 			}
 		}
 		cancel()
-		t.Logf("%v after way %d fell silent", time.Since(begin).Round(time.Millisecond), i)
+		t.Logf("%v after proxy %d became silent", time.Since(begin).Round(time.Millisecond), i)
 		p.swallow.Store(false)
 		p.cut()
 	}
 }
 
-// TestEachLarge reads values of the largest size: a page of them exceeds what the client
-// accepts.
+// TestEachLarge reads values of the maximum size. A page of them exceeds the client's limit.
 func TestEachLarge(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
