@@ -1,34 +1,33 @@
 #!/bin/bash
-# Builds, runs and tests Postern. It needs Go and nothing else to build and run.
+# Builds, runs and tests Postern. Building and running need only Go.
 #
-#   ./xcaddy.sh           build bin/caddy (Caddy with Postern) and bin/connector, and
-#                         the connector's archive that the gateway hands out, for
-#                         machines of the same system
+#   ./xcaddy.sh           build bin/caddy (Caddy with Postern), bin/connector, and the
+#                         archive of the connector that the gateway offers for
+#                         download, for this operating system and architecture
 #   ./xcaddy.sh up [...]  build if sources have changed, then run everything on
 #                         this machine: bin/caddy gateway up [...]
 #   ./xcaddy.sh connectors
 #                         build the archives for all systems into bin/connectors/
 #   ./xcaddy.sh release [VERSION] [...]
-#                         build archives, packages and images into dist/; the
-#                         version is that of the tag. Flags: tools/release/main.go
+#                         build archives, packages and images into dist/, by default
+#                         with the version of the tag. Flags: tools/release/main.go
 #   ./xcaddy.sh test      lint, build, and run the tests that must pass before a
 #                         change is merged
-#   ./xcaddy.sh test long the same with the slow tests: bad networks, attacks,
-#                         3,000 connectors, clusters, ten minutes of faults under
-#                         load, the bench, six platforms
+#   ./xcaddy.sh test long also run the slow tests: bad networks, attacks, 3,000
+#                         connectors, clusters, ten minutes of faults under load,
+#                         the bench, six platforms
 #   ./xcaddy.sh test NAME run the tests whose names match the regular expression
 #
-# The tests also need node and npm (SDKs for Node, axe-core), apt (it brings a
-# llama-server into .cache/; an etcd is built there), shellcheck, Chromium, and on
-# Linux iproute2, nftables and root (network namespaces). Root gets the last four
-# installed on Debian.
-# POSTERN_SKIP_NODE=1, POSTERN_SKIP_LLAMA=1, POSTERN_SKIP_BROWSER=1 and
-# POSTERN_SKIP_NETWORK=1 leave out what needs them; otherwise a machine without
-# them fails.
+# The tests also need node and npm (SDKs for Node, axe-core), apt (to fetch a
+# llama-server into .cache/, where an etcd is built, too), shellcheck, Chromium, and
+# on Linux iproute2, nftables and root (network namespaces). On Debian, the tests
+# install Chromium, shellcheck, iproute2 and nftables if root runs them. Without these
+# tools, they fail. POSTERN_SKIP_NODE=1, POSTERN_SKIP_LLAMA=1,
+# POSTERN_SKIP_BROWSER=1 and POSTERN_SKIP_NETWORK=1 skip the tests that need them.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")"
 
-caddy_tags=nobadger,nomysql,nopgx # without some databases of Caddy's ACME server, as xcaddy builds it
+caddy_tags=nobadger,nomysql,nopgx # excludes some databases of Caddy's ACME server, as xcaddy does
 
 step() { echo "--- $*" >&2; }
 
@@ -44,14 +43,14 @@ quietly() {
 	rm -f "$log"
 }
 
-# changed FILE: whether a source file is newer than the built FILE.
+# changed FILE: succeeds if a source file is newer than the built FILE.
 changed() {
 	[ -x "$1" ] || return 0
 	[ -n "$(find go.mod go.sum plugin.go cmd caddymodule connector -type f \
 		! -name '*_test.go' ! -path '*/testdata/*' -newer "$1" -print -quit)" ]
 }
 
-# version: the version in the tag of the commit. A later commit adds to it, in a form that
+# version: prints the version of the last tag. For a later commit, it appends a suffix that
 # sorts after the tag in all package managers: v0.9.0+12.g849d86f16a92.
 version() {
 	local described
@@ -61,32 +60,32 @@ version() {
 	sed -E 's/-([0-9]+)-g/+\1.g/; s/\+(.*)-dirty$/+\1.dirty/; s/-dirty$/+dirty/' <<<"$described"
 }
 
-# version_flags VERSION: has the linker write down which Postern this is.
+# version_flags VERSION: prints the linker flags that set the version and the commit.
 version_flags() {
 	local package=github.com/postern-dev/postern/connector/version
 	echo "-X $package.number=$1 -X $package.commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)"
 }
 
-# as_caddy COMMAND...: runs a Go command with the settings of bin/caddy, so that packages
-# of both are compiled once.
+# as_caddy COMMAND...: runs a Go command with the settings of bin/caddy, so that it shares
+# compiled packages with bin/caddy.
 as_caddy() { CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath" "$@"; }
 
-# Programs of tests are linked without DWARF. Without it in the packages, compiling them
-# takes a sixth less. -trimpath: they are compiled once for all clones.
+# Test programs are linked without DWARF. Packages compile a sixth faster without it, too.
+# With -trimpath, all clones share compiled packages.
 no_dwarf=-gcflags=all=-dwarf=false
 race=(-race -trimpath "$no_dwarf")
 
-# Compilers and linters collect garbage less often: they take a tenth less time. Tests
-# get the default.
+# With fewer garbage collections, compilers and linters need a tenth less time. Tests use
+# the default.
 compile_gogc=400
 
-# as_tests COMMAND...: runs a linter with the settings of the tests, so that Caddy's many
-# packages are compiled once for both.
+# as_tests COMMAND...: runs a linter with the settings of the tests, so that both share
+# Caddy's many compiled packages.
 as_tests() { GOFLAGS="$(go env GOFLAGS) ${race[*]}" "$@"; }
 
-# Both are built under a temporary name: a running binary cannot be overwritten,
-# and an incomplete one must not be started. touch: a build of unchanged sources
-# may leave an old date.
+# Both programs are built under a temporary name, because a running binary cannot be
+# overwritten, and an incomplete one must not be started. touch is necessary because a
+# build of unchanged sources may keep the old date.
 build_caddy() {
 	step "building bin/caddy"
 	GOGC=$compile_gogc as_caddy go build -tags "$caddy_tags" -ldflags "-s -w $(version_flags "$(version)")" -o bin/caddy.new ./cmd/postern
@@ -94,7 +93,7 @@ build_caddy() {
 	mv bin/caddy.new bin/caddy
 }
 
-# The archive has the version of the program, so one does not change without the other.
+# The archive and bin/connector have the same version, so they are built together.
 build_connector() {
 	step "building bin/connector"
 	local version platform
@@ -122,16 +121,16 @@ build() {
 	build_connector
 }
 
-# need COMMAND VARIABLE WHAT: fails unless COMMAND is there or VARIABLE is 1.
+# need COMMAND VARIABLE WHAT: fails unless COMMAND exists or VARIABLE is 1.
 need() {
 	if [ "${!2:-}" != 1 ] && ! command -v "$1" >/dev/null; then
-		echo "xcaddy.sh: $1 is missing: install $3, or set $2=1 to leave out the tests that need it" >&2
+		echo "xcaddy.sh: $1 is missing: install $3, or set $2=1 to skip the tests that need it" >&2
 		exit 1
 	fi
 }
 
-# bring COMMAND OTHERWISE PACKAGE...: installs Debian's packages with COMMAND where that is
-# possible, or fails and names what else can be done.
+# bring COMMAND OTHERWISE PACKAGE...: installs Debian packages that have COMMAND, or fails with
+# OTHERWISE as the alternative if it cannot install them.
 bring() {
 	local command=$1 otherwise=$2
 	shift 2
@@ -145,7 +144,7 @@ bring() {
 	quietly env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@"
 }
 
-# need_chromium: installs Chromium where that is possible, or fails unless
+# need_chromium: installs Chromium if it can. Otherwise it fails, unless
 # POSTERN_SKIP_BROWSER is 1.
 need_chromium() {
 	local name
@@ -153,16 +152,16 @@ need_chromium() {
 		if command -v "$name" >/dev/null; then return; fi
 	done
 	if [ "${POSTERN_SKIP_BROWSER:-}" = 1 ]; then return; fi
-	bring chromium ", or set POSTERN_SKIP_BROWSER=1 to leave out the tests that need it" chromium fonts-dejavu-core
+	bring chromium ", or set POSTERN_SKIP_BROWSER=1 to skip the tests that need it" chromium fonts-dejavu-core
 }
 
-# need_network: installs the tools of the tests of bad networks where that is
-# possible, or fails unless POSTERN_SKIP_NETWORK is 1.
+# need_network: installs the tools for the tests of bad networks if it can. Otherwise it
+# fails, unless POSTERN_SKIP_NETWORK is 1.
 need_network() {
-	local command otherwise=", or set POSTERN_SKIP_NETWORK=1 to leave out the tests that need it"
+	local command otherwise=", or set POSTERN_SKIP_NETWORK=1 to skip the tests that need it"
 	if [ "${POSTERN_SKIP_NETWORK:-}" = 1 ] || [ "$(uname)" != Linux ]; then return; fi
 	if [ "$(id -u)" != 0 ]; then
-		echo "xcaddy.sh: network namespaces need root: run as root, or set POSTERN_SKIP_NETWORK=1 to leave out the tests that need them" >&2
+		echo "xcaddy.sh: network namespaces need root: run as root, or set POSTERN_SKIP_NETWORK=1 to skip the tests that need them" >&2
 		exit 1
 	fi
 	for command in ip nft; do
@@ -170,8 +169,8 @@ need_network() {
 	done
 }
 
-# part NAME COMMAND...: runs a part of the tests and prints how long it took. What a
-# failing one printed comes again at the end, without the packages that passed.
+# part NAME COMMAND...: runs a part of the tests and prints its duration. After a failure, it
+# repeats the output without the packages that passed.
 part() {
 	local name=$1 start=$SECONDS log
 	shift
@@ -187,18 +186,18 @@ part() {
 	step "$name took $((SECONDS - start)) s"
 }
 
-# lint SYSTEM...: only the connector is built for other systems. Short runs leave out
-# macOS: no file is for it alone, and an empty cache costs a minute.
+# lint SYSTEM...: lints everything, and the connector for other systems. Short runs leave out
+# macOS: no file is specific to it, and with an empty cache it takes a minute.
 lint() {
 	local linter=$PWD/.cache/golangci-lint actionlint=$PWD/.cache/actionlint
 	local -x GOGC=$compile_gogc
-	# go tool ignores the settings of bin/caddy: it would compile many packages again.
+	# go tool ignores the settings of bin/caddy, and would compile many packages again.
 	part "building the linters" as_caddy go -C tools build -o "$linter" github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	part "building the linter of the workflows" as_caddy go -C tools/release build -o "$actionlint" github.com/rhysd/actionlint/cmd/actionlint
 	as_tests part "lint" "$linter" run ./...
 	part "lint of the scripts" shellcheck xcaddy.sh packaging/*.sh tests/llama/fetch.sh docs/cluster/run.sh
 	part "lint of the workflows" "$actionlint"
-	part "lint of the SDK tests" as_caddy go -C tests/sdk/go vet -gcflags='github.com/...=-N -l -dwarf=false' ./... # as their test builds it
+	part "lint of the SDK tests" as_caddy go -C tests/sdk/go vet -gcflags='github.com/...=-N -l -dwarf=false' ./... # the flags of their test
 	part "lint of the release" as_caddy env -C tools/release "$linter" run ./...
 	as_tests part "lint of the cluster tests" env -C tests/cluster "$linter" run ./...
 	for system in "$@"; do
@@ -212,13 +211,14 @@ need_tools() {
 	need apt-get POSTERN_SKIP_LLAMA "a Debian-like system's apt"
 	need_chromium
 	need_network
-	bring shellcheck "" shellcheck # otherwise its tests would be skipped
+	bring shellcheck "" shellcheck # without it, its tests would be skipped
 }
 
-# run_tests SYSTEMS FLAG...: lints, builds, and runs the tests. The linters have vetted the
-# code.
+# run_tests SYSTEMS FLAG...: lints, builds, and runs the tests, without vet, which the linters
+# include.
 run_tests() {
-	# Tests of these wait for pings and handshakes: no others run or are compiled beside them.
+	# Tests of these packages wait for pings and handshakes. No other tests run, and no packages
+	# are compiled, at the same time.
 	local units tunnel systems=$1 timed='/(tunnel|agent|dial|link)(/|$)'
 	shift
 	need_tools
@@ -227,19 +227,20 @@ run_tests() {
 	build_changed
 	units=$(go list ./... | grep -vE "/tests(/|\$)|$timed")
 	tunnel=$(go list ./... | grep -E "$timed")
-	# More packages at a time than there may be cores: they wait for processes and timers.
+	# More packages than cores run in parallel, because they wait for processes and timers.
 	# shellcheck disable=SC2086 # one word per package
 	part "unit tests" go test "${race[@]}" -vet=off -ldflags=-w -shuffle=on -p 4 "$@" $units
 	# shellcheck disable=SC2086
 	part "unit tests of the tunnel" go test "${race[@]}" -vet=off -ldflags=-w -shuffle=on -p 3 "$@" $tunnel
-	# Without the race detector: these measure time and memory.
+	# These measure time and memory, so they run without the race detector.
 	part "bounded work" as_caddy go test -vet=off -p 1 -run '^(TestWorkIsBounded|TestManyKeys)$' "$@" ./caddymodule/dialect ./caddymodule/store
 	part "end-to-end tests" go test "${race[@]}" -vet=off -ldflags=-w -shuffle=on -timeout 60m -p 3 "$@" ./tests/...
 	part "cluster and release" cluster_and_release "$@"
 	step "all tests passed"
 }
 
-# cluster_and_release FLAG...: the tests of etcd wait for leases, those of the release compile.
+# cluster_and_release FLAG...: runs both in parallel, because the tests of etcd wait for leases
+# while those of the release compile.
 cluster_and_release() {
 	go -C tests/cluster test "${race[@]}" -vet=off -ldflags=-w -shuffle=on -timeout 30m -parallel 8 "$@" . &
 	local failed=0 cluster=$!
@@ -248,8 +249,8 @@ cluster_and_release() {
 	return "$failed"
 }
 
-# run_matching NAME: runs the tests that match, of the packages that have some. Those of etcd
-# and of the release are modules of their own.
+# run_matching NAME: runs the matching tests, in the packages that have any. The tests of etcd
+# and of the release are separate modules.
 run_matching() {
 	local found packages
 	found=$(grep -rEo --include='*_test.go' '^func (Test|Fuzz)[A-Za-z0-9_]+' caddymodule connector tests tools/release |
@@ -272,7 +273,8 @@ run_matching() {
 	fi
 }
 
-# release [VERSION] [FLAG...]: the same version in the programs and in the names of the files.
+# release [VERSION] [FLAG...]: builds a release. The programs and the names of the files have
+# the same version.
 release() {
 	local version root=$PWD
 	case "${1:-}" in
@@ -282,7 +284,7 @@ release() {
 	as_caddy go -C tools/release run . -root "$root" -version "$version" -tags "$caddy_tags" -ldflags "-s -w $(version_flags "$version")" "$@"
 }
 
-# connectors: the archives of a release, next to bin/caddy.
+# connectors: builds the connector's archives of a release, next to bin/caddy.
 connectors() {
 	release -programs connector -parts archives -out .cache/connectors
 	mkdir -p bin/connectors
@@ -292,7 +294,7 @@ connectors() {
 	ls bin/connectors >&2
 }
 
-# help: prints the comment at the head of this file.
+# help: prints the comment at the beginning of this file.
 help() { sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; }
 
 case "${1:-build}" in
@@ -312,7 +314,7 @@ release)
 test)
 	case "${2:-}" in
 	"") run_tests windows -short ;;
-	long) run_tests "windows darwin" -p 1 ;; # some measure time
+	long) run_tests "windows darwin" -p 1 ;; # one package at a time, because some measure time
 	*) run_matching "$2" ;;
 	esac
 	;;

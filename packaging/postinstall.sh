@@ -1,13 +1,13 @@
 #!/bin/sh
-# After an installation or an upgrade. dpkg calls it with "configure" and the old version
-# if there was one, or "abort-…"; rpm with 1 or 2; apk with the new version and the old one.
+# Runs after an installation or an upgrade. dpkg passes "configure" with the old version, if
+# there was one, or "abort-…"; rpm passes 1 or 2; apk passes the new and the old version.
 set -e
-package=postern # the connector's package has another name here
+package=postern # replaced in the package of the connector
 
 first="" upgrade=""
 case $1:${2:-} in
 2:* | *.*:?*) upgrade=yes ;;
-configure:?* | abort-*:*) # dpkg calls it like this also after a removal
+configure:?* | abort-*:*) # dpkg does the same after a removal
 	if [ -e "/run/$package.upgrade" ]; then upgrade=yes; fi
 	rm -f "/run/$package.upgrade"
 	;;
@@ -24,25 +24,25 @@ if [ "$package" = postern ]; then
 			adduser -S -D -H -G postern -h /var/lib/postern -s /sbin/nologin -g "Postern gateway" postern
 		fi
 	fi
-	# systemd creates it, too. Others need it to run the gateway.
+	# systemd creates it, too. Without systemd, the gateway needs it.
 	install -d -m 0750 -o postern -g postern /var/lib/postern
 fi
 
 if command -v systemctl >/dev/null; then
-	if [ "$first" ]; then # the distribution decides whether services start by themselves
+	if [ "$first" ]; then # the distribution decides whether services are enabled
 		systemctl preset "$package.service" >/dev/null 2>&1 || true
 	fi
 	if [ -d /run/systemd/system ]; then # not in a chroot or a container
 		systemctl daemon-reload
-		# Only a restart runs the new program. An upgrade leaves a stopped service stopped.
+		# A restart is necessary to run the new program. An upgrade does not start a stopped service.
 		action=try-restart
 		if [ ! "$upgrade" ] && systemctl --quiet is-enabled "$package.service"; then action=restart; fi
-		systemctl "$action" "$package.service" || echo "$package.service does not start; see: journalctl -u $package" >&2
+		systemctl "$action" "$package.service" || echo "$package.service failed to start; see: journalctl -u $package" >&2
 	fi
 fi
 
 if [ "$first" ] && [ "$package" = postern ]; then
-	# Fedora and containers start no service, and Alpine has no systemd.
+	# Fedora and containers do not start services, and Alpine has no systemd.
 	run="postern run --config /etc/postern/Caddyfile, as the user postern" restart="restart the gateway"
 	if command -v systemctl >/dev/null; then
 		run="systemctl enable --now postern" restart="sudo systemctl restart postern"

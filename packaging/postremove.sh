@@ -1,5 +1,5 @@
 #!/bin/sh
-# After a removal or an upgrade. A removal keeps the data; dpkg's "purge" removes it.
+# Runs after a removal or an upgrade. A removal keeps the data; dpkg's "purge" deletes them.
 set -e
 package=postern
 
@@ -12,7 +12,7 @@ rm -f "/etc/systemd/system/multi-user.target.wants/$package.service"
 if [ "$package" = postern ]; then
 	rm -rf /var/lib/postern
 	if id postern >/dev/null 2>&1; then
-		userdel postern || true # the group goes with it
+		userdel postern || true # this also deletes the group
 	fi
 else
 	rm -rf /etc/postern/connector.json /var/lib/private/postern-connector /var/lib/postern-connector

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Before a removal. dpkg calls it with "remove", rpm with 0, apk with the version; before
-# an upgrade, dpkg with "upgrade", rpm with 1. The upgrade restarts the service.
+# Runs before a removal or an upgrade. Before a removal, dpkg passes "remove", rpm 0, and apk
+# the version. Before an upgrade, dpkg passes "upgrade" and rpm 1. postinstall.sh then
+# restarts the service.
 set -e
 package=postern
 
 case $1 in
-upgrade | failed-upgrade | deconfigure) # postinstall.sh reads it
+upgrade | failed-upgrade | deconfigure) # postinstall.sh checks this file
 	if [ -d /run/systemd/system ]; then : >"/run/$package.upgrade"; fi
 	exit 0
 	;;
@@ -15,6 +16,6 @@ if [ -d /run/systemd/system ]; then
 	systemctl stop "$package.service" || true
 fi
 case $1 in
-remove) ;; # dpkg remembers whether it is enabled, until a purge
+remove) ;; # until a purge, dpkg keeps the service enabled or disabled
 *) if command -v systemctl >/dev/null; then systemctl disable "$package.service" >/dev/null 2>&1 || true; fi ;;
 esac

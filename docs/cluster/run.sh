@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Runs a cluster on this machine, to try it: etcd, three gateways, a balancer and a
-# connector. All of it is on loopback, and ends with Ctrl-C. It needs caddy with Postern,
-# connector, curl, and etcd 3.6 or later in PATH.
+# Runs a cluster on this machine for a try: etcd, three gateways, a balancer and a
+# connector. Everything listens on loopback, and ends with Ctrl-C. Put caddy with Postern,
+# connector, curl, and etcd 3.6 or later into PATH.
 #
 #   ./run.sh                                     a model that always gives the same answer
 #   ./run.sh http://localhost:11434 llama3.2:3b  a model of your own server
 #
-# PORT (8080) is the port of the balancer. The next six ports are used, too.
+# PORT (8080) is the port of the balancer. The script also uses the next six ports.
 set -euo pipefail
-set -m # each process has a group of its own: Ctrl-C reaches this script alone
+set -m # each process gets its own group, so that Ctrl-C reaches only this script
 cd "$(dirname "$0")"
 port=${PORT:-8080}
 etcd=http://127.0.0.1:$((port + 4))
-members=https://127.0.0.1:$((port + 5)) # of etcd, for each other; here, it has one
+members=https://127.0.0.1:$((port + 5)) # for members of etcd; this cluster has one
 server=${1:-http://127.0.0.1:$((port + 6))}
 model=${2:-scripted}
 
@@ -22,7 +22,7 @@ if ! type caddy connector curl etcd >/dev/null; then
 fi
 dir=$(mktemp -d) # data and logs
 
-# start NAME COMMAND...: starts a program, with its output in a file.
+# start NAME COMMAND...: starts a program and writes its output to a file.
 start() {
 	"${@:2}" >"$dir/$1.log" 2>&1 &
 	echo "started $1 (pid $!)"
@@ -38,8 +38,8 @@ await() {
 	exit 1
 }
 
-# end stops what has been started, the last first: the gateways leave the cluster while
-# they have etcd. It kills what hangs for 15 seconds.
+# end stops all processes in reverse order, so that the gateways leave the cluster while
+# etcd runs. It kills a process that has not exited after 15 seconds.
 end() {
 	set +eu; pids=()
 	for pid in $(jobs -p); do pids=("$pid" "${pids[@]}"); done
@@ -53,13 +53,14 @@ end() {
 trap end EXIT
 trap exit INT TERM
 
-# The last three flags keep out pages in a browser, which reach the ports of this machine.
+# The last three flags stop web pages in a local browser from using the ports of etcd.
 start etcd etcd --data-dir "$dir/etcd" --log-level warn --listen-client-urls "$etcd" --advertise-client-urls "$etcd" \
 	--listen-peer-urls "$members" --initial-advertise-peer-urls "$members" --initial-cluster "default=$members" \
 	--enable-grpc-gateway=false --host-whitelist 127.0.0.1,localhost --peer-auto-tls
 await etcd "$etcd/health"
 
-# Each edge has a name, a port (TCP for requests, UDP for tunnels), data, a socket to manage it.
+# Each edge has a name, a port (TCP for requests, UDP for tunnels), a data folder, and a
+# socket for its admin API.
 for n in 1 2 3; do
 	edge=(env "EDGE=edge-$n" "EDGE_PORT=$((port + n))" "PUBLIC_PORT=$((port + 1))" "ETCD=$etcd"
 		"CADDY_ADMIN=unix/$dir/edge-$n.sock|0600" "XDG_DATA_HOME=$dir/edge-$n" caddy run --config "$PWD/edge/Caddyfile")
@@ -75,7 +76,7 @@ start balancer env "PORT=$port" "EDGES=127.0.0.1:$((port + 1)) 127.0.0.1:$((port
 	caddy run --config balancer/Caddyfile
 await balancer "http://localhost:$port/.well-known/postern/ready"
 
-# gateway manages the cluster at its first edge; field prints a field of JSON.
+# gateway manages the cluster through the first edge; field prints a field of JSON.
 gateway() { CADDY_ADMIN="unix/$dir/edge-1.sock" caddy gateway "$@"; }
 field() { sed -n "s/^  \"$1\": \"\(.*\)\",*$/\1/p"; }
 token=$(gateway connector create --name local --json | field tunnel_token)
@@ -95,6 +96,6 @@ Send a request:
 
 List the gateways:  caddy gateway edge list --address unix/$dir/edge-1.sock
 Start edge-3 again: $(printf '%q ' "${edge[@]}")
-Logs are in $dir. Ctrl-C ends it all.
+Logs are in $dir. Ctrl-C ends everything.
 END
 wait

@@ -74,7 +74,7 @@ func startScript(t *testing.T, args ...string) *script {
 			t.Fatal("the script has ended: " + s.Log())
 		}
 		m := key.FindStringSubmatch(s.Log())
-		if m == nil || !strings.Contains(s.Log(), "Ctrl-C ends it all.") {
+		if m == nil || !strings.Contains(s.Log(), "Ctrl-C ends everything.") {
 			return errors.New("it has not started")
 		}
 		s.key = m[1]
@@ -207,7 +207,7 @@ func TestClusterScript(t *testing.T) {
 	s.end(t)
 }
 
-// Without a model server, the script starts a model with a constant answer. The request that it prints works.
+// Without a model server, the script starts a model that always gives the same answer. The request that it prints works.
 func TestClusterScriptAlone(t *testing.T) {
 	t.Parallel()
 	s := startScript(t)
