@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// The archives have the programs and their documents. Nothing shows who built them, or when.
+// The archives have the programs and their documents, and do not show who built them or when.
 func TestArchives(t *testing.T) {
 	suffix := ".tar.gz"
 	name := "connector_0.9.0_" + runtime.GOOS + "_" + runtime.GOARCH + suffix
@@ -54,11 +54,11 @@ func TestArchives(t *testing.T) {
 	}
 	handed := readTarGz(t, result("postern", suffix))["connectors/"+name].text
 	if own, err := os.ReadFile(result("connector", suffix)); err != nil || !bytes.Equal(handed, own) {
-		t.Errorf("the gateway hands out another connector, %v", err)
+		t.Errorf("the gateway offers another connector, %v", err)
 	}
 }
 
-// The programs report the version of the release, under their own names.
+// The programs report the version of the release under their own names.
 func TestVersionIsShown(t *testing.T) {
 	if got := command(t, built.compiled(connector, host), "--version"); !strings.HasPrefix(got, "connector v0.9.0\n") {
 		t.Errorf("connector --version prints %q", got)
@@ -76,7 +76,7 @@ func TestVersionIsShown(t *testing.T) {
 	}
 }
 
-// man renders the manual pages without a warning.
+// man renders the manual pages without warnings.
 func TestManualPages(t *testing.T) {
 	if _, err := exec.LookPath("man"); err != nil {
 		t.Skip("man is not installed")
@@ -86,7 +86,7 @@ func TestManualPages(t *testing.T) {
 		if err != nil || len(pages) == 0 {
 			t.Fatalf("%d pages, %v", len(pages), err)
 		}
-		// One page at a time takes a second for ten; man tells apart many in one call.
+		// A call for each page would take a second for ten pages. In one call, man separates the pages.
 		man := exec.Command("man", append([]string{"--warnings", "-E", "UTF-8", "-l"}, pages...)...)
 		man.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "MANPAGER=cat", "MANWIDTH=80")
 		var warnings bytes.Buffer
@@ -97,7 +97,7 @@ func TestManualPages(t *testing.T) {
 	}
 }
 
-// Windows gets a zip file, with the suffix that its programs need.
+// Windows gets a zip file, with the suffix .exe for programs.
 func TestZip(t *testing.T) {
 	windows := target{"windows", "amd64"}
 	r := built
@@ -137,7 +137,7 @@ func TestZip(t *testing.T) {
 	}
 }
 
-// The SBOM has each module that `go version -m` shows, once.
+// The SBOM has each module of `go version -m` once.
 func TestSBOM(t *testing.T) {
 	for _, p := range []program{connector, gateway} {
 		text, err := os.ReadFile(result(p.name, ".cdx.json"))
@@ -209,7 +209,7 @@ func TestFolderIsKept(t *testing.T) {
 	}
 }
 
-// Two clones, in folders of different names, give the same bytes.
+// Two clones in folders with different names give the same bytes.
 func TestReproducible(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds two releases")

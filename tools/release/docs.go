@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// shells are the shells with completions, and the names of the files.
+// shells are the shells with completions, and the patterns of the files' names.
 var shells = []struct{ shell, pattern string }{
 	{"bash", "%s.bash"}, {"zsh", "_%s"}, {"fish", "%s.fish"}, {"powershell", "%s.ps1"},
 }
@@ -23,8 +23,8 @@ func (r *release) completion(p program, i int) string {
 // manual returns the folder of a program's manual pages.
 func (r *release) manual(p program) string { return filepath.Join(r.work, p.name, "man") }
 
-// document writes a program's completions and manual pages. This machine must be able to run
-// the program.
+// document writes a program's completions and manual pages. It runs the program, so this needs a program for
+// this machine.
 func (r *release) document(ctx context.Context, p program) error {
 	executable := r.compiled(p, host)
 	if _, err := os.Stat(executable); err != nil {
@@ -61,7 +61,7 @@ func (r *release) document(ctx context.Context, p program) error {
 // run runs a compiled program and returns its output.
 func (r *release) run(ctx context.Context, executable string, args ...string) ([]byte, error) {
 	command := exec.CommandContext(ctx, executable, args...)
-	// Help texts have paths of the user's folders.
+	// Help texts contain paths of the user's folders.
 	command.Env = []string{"HOME=/root", "SOURCE_DATE_EPOCH=" + fmt.Sprint(r.time.Unix())}
 	out, err := command.Output()
 	if err != nil {

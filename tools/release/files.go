@@ -17,16 +17,16 @@ import (
 
 // entry is a file, a folder or a symbolic link in an archive, a package or an image.
 type entry struct {
-	name   string // without a slash at the beginning
+	name   string // without a leading slash
 	mode   fs.FileMode
 	source string // path of the content
-	text   []byte // the content, if there is no source
+	text   []byte // content without a source
 	link   string // target of a symbolic link
 	owner  int    // user and group
-	config bool   // may be changed by the user of the package
+	config bool   // a configuration file, which the user may change
 }
 
-// archived returns the entries of a program's archive, all in one folder.
+// archived returns the entries of a program's archive, which are all in one folder.
 func (r *release) archived(p program, t target) []entry {
 	entries := []entry{
 		{name: t.executable(p), mode: 0o755, source: r.compiled(p, t)},
@@ -47,17 +47,17 @@ func (r *release) archived(p program, t target) []entry {
 	return entries
 }
 
-// monitoring returns the entries of the dashboard and the rules, below a folder.
+// monitoring returns the entries of the dashboard and the rules, in a folder.
 func (r *release) monitoring(name string) []entry {
 	return append(folder(path.Join(name, "grafana"), filepath.Join(r.root, "packaging", "grafana"), "*.json"),
 		folder(path.Join(name, "prometheus"), filepath.Join(r.root, "packaging", "prometheus"), "*.yml")...)
 }
 
-// folder returns the entries of the files of a folder whose names match.
+// folder returns entries for the files of a folder whose names match.
 func folder(name, source, pattern string) (entries []entry) {
 	paths, err := filepath.Glob(filepath.Join(source, pattern))
 	if err != nil {
-		panic(err) // the pattern is ours
+		panic(err) // the pattern is a constant
 	}
 	for _, file := range paths {
 		entries = append(entries, entry{name: path.Join(name, filepath.Base(file)), mode: 0o644, source: file})
@@ -65,7 +65,7 @@ func folder(name, source, pattern string) (entries []entry) {
 	return entries
 }
 
-// connectors returns the archives that the gateway hands out.
+// connectors returns the connectors' archives, which the gateway offers for download.
 func (r *release) connectors(name string) []entry {
 	return folder(name, r.connectorArchives(), "connector_*")
 }
@@ -73,12 +73,13 @@ func (r *release) connectors(name string) []entry {
 // connectorArchives is the folder of the connectors' archives.
 func (r *release) connectorArchives() string { return filepath.Join(r.work, "connectors") }
 
-// fileName returns the name of a result.
+// fileName returns the file name of a result.
 func (r *release) fileName(name string, t target, suffix string) string {
 	return fmt.Sprintf("%s_%s_%s_%s%s", name, r.version.text, t.system, t.machine, suffix)
 }
 
-// archive writes a program's archive. The connectors' are always written, for the gateway.
+// archive writes a program's archive. The connectors' archives are always written, because the gateway
+// includes them.
 func (r *release) archive(p program, t target) error {
 	write, suffix := writeTarGz, ".tar.gz"
 	if t.system == "windows" {
@@ -98,7 +99,7 @@ func (r *release) archive(p program, t target) error {
 	return create(filepath.Join(r.out, name), entry{source: written}.copyTo)
 }
 
-// create writes a file, in a folder that may not exist yet.
+// create writes a file, and creates its folder if necessary.
 func create(path string, write func(io.Writer) error) error {
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {
@@ -121,7 +122,7 @@ func writeTarGz(w io.Writer, entries []entry, modified time.Time) error {
 	return z.Close()
 }
 
-// writeTar writes entries in the order of their names.
+// writeTar writes entries, sorted by name.
 func writeTar(w io.Writer, entries []entry, modified time.Time) error {
 	archive := tar.NewWriter(w)
 	for _, e := range sorted(entries) {

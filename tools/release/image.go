@@ -18,7 +18,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// nonroot is the user and the group of the programs in images.
+// nonroot is the id of the user and the group of programs in images.
 const nonroot = 65532
 
 // image writes a program's image for several architectures: an OCI layout in a tar file.
@@ -59,7 +59,7 @@ func (r *release) image(p program, targets []target) error {
 	})
 }
 
-// imageArchitecture returns the architecture and its variant as OCI has them.
+// imageArchitecture returns the architecture and its variant in OCI's terms.
 func imageArchitecture(t target) (architecture, variant string) {
 	if goarch, goarm := t.architecture(); goarm != "" {
 		return goarch, "v" + goarm
@@ -99,10 +99,10 @@ func (r *release) platformImage(p program, t target) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// imageEntries returns the files of an image: the program and what it expects of a system.
+// imageEntries returns the files of an image: the program and the system files that it needs.
 func (r *release) imageEntries(p program, t target) []entry {
 	var roots []byte
-	for root := range bundle.Roots() { // as in Mozilla's list; the module's version pins them
+	for root := range bundle.Roots() { // from Mozilla's list, in the version of this module
 		roots = append(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})...)
 	}
 	entries := append(r.executables(p, t),
@@ -125,7 +125,7 @@ func (r *release) imageEntries(p program, t target) []entry {
 	return entries
 }
 
-// imageConfig returns how a container of an image runs.
+// imageConfig returns the configuration for containers of an image.
 func (r *release) imageConfig(p program) v1.Config {
 	config := v1.Config{
 		User: fmt.Sprintf("%d:%[1]d", nonroot), WorkingDir: "/data", Labels: r.labels(p), StopSignal: "SIGTERM",
@@ -150,7 +150,7 @@ func (r *release) imageConfig(p program) v1.Config {
 	return config
 }
 
-// labels returns what an image says about itself.
+// labels returns the labels of an image.
 func (r *release) labels(p program) map[string]string {
 	labels := map[string]string{}
 	for name, value := range map[string]string{

@@ -33,7 +33,7 @@ func readImage(t *testing.T, name string) (root string, config *v1.ConfigFile) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := validate.Index(top); err != nil { // every digest and size
+	if err := validate.Index(top); err != nil { // checks every digest and size
 		t.Error(err)
 	}
 	manifest, err := top.IndexManifest()
@@ -74,8 +74,8 @@ func readImage(t *testing.T, name string) (root string, config *v1.ConfigFile) {
 	return root, config
 }
 
-// container returns a command that runs in an image as its configuration says: as its user,
-// with a root folder that cannot be written to, volumes, and a network of its own.
+// container returns a command that runs in an image according to its configuration: as its user, with a
+// read-only root folder, volumes, and a separate network.
 func container(config *v1.ConfigFile, root string, args ...string) *exec.Cmd {
 	const script = `
 mount --bind "$0" "$0" && mount -o remount,bind,ro "$0"
@@ -103,8 +103,8 @@ func inside(config *v1.ConfigFile, root string, running *exec.Cmd, args ...strin
 	return command
 }
 
-// The gateway runs in its image as an unprivileged user, becomes healthy, serves the console,
-// and starts again after it was killed.
+// The gateway runs in its image as an unprivileged user, becomes healthy, serves the console, and starts again
+// after it was killed.
 func TestImageOfGateway(t *testing.T) {
 	needRoot(t)
 	root, config := readImage(t, "postern")
@@ -158,8 +158,8 @@ func TestImageOfGateway(t *testing.T) {
 	stopped = true
 }
 
-// The connector runs in its image as an unprivileged user. Without a configuration, it names
-// the file; it is unhealthy without a tunnel.
+// The connector runs in its image as an unprivileged user. Without a configuration, its error has the name of
+// the file. Without a tunnel, it is unhealthy.
 func TestImageOfConnector(t *testing.T) {
 	needRoot(t)
 	root, config := readImage(t, "postern-connector")
@@ -170,14 +170,14 @@ func TestImageOfConnector(t *testing.T) {
 	}
 	out, err = container(config, root, append(config.Config.Entrypoint, config.Config.Cmd...)...).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "/config/connector.json") {
-		t.Errorf("without a configuration, it ends with %v and prints\n%s", err, out)
+		t.Errorf("without a configuration, the connector ends with %v and prints\n%s", err, out)
 	}
 	if out, err := container(config, root, config.Config.Healthcheck.Test[1:]...).CombinedOutput(); err == nil {
-		t.Errorf("it is healthy without a tunnel:\n%s", out)
+		t.Errorf("the connector is healthy without a tunnel:\n%s", out)
 	}
 }
 
-// checkImage checks what both images have.
+// checkImage checks the common properties of images.
 func checkImage(t *testing.T, config *v1.ConfigFile) {
 	t.Helper()
 	c := config.Config

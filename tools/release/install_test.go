@@ -11,8 +11,8 @@ import (
 // tools are the programs that the scripts of the packages use.
 var tools = []string{"sh", "id", "install", "rm", "rmdir", "echo", "useradd", "userdel", "find"}
 
-// systemctl stands for systemd's: it logs its calls. A unit is enabled unless `disable`
-// was the last call of the two.
+// systemctl replaces systemd's program and logs its calls. A unit is enabled unless the last call of `enable`
+// or `disable` was `disable`.
 const systemctl = `#!/bin/sh
 echo "$*" >>$ROOT/systemctl.log
 case $1 in
@@ -22,8 +22,7 @@ disable) echo >$ROOT/disabled ;;
 esac
 `
 
-// newRoot returns a root folder as small as the packages need: a shell, a few tools, no
-// packages but passwd.
+// newRoot returns a minimal root folder: a shell, a few tools, and no packages but passwd.
 func newRoot(t *testing.T) string {
 	t.Helper()
 	needRoot(t)
@@ -102,7 +101,7 @@ func exists(root, path string) bool {
 	return err == nil
 }
 
-// calls returns the calls of systemctl since the last time.
+// calls returns the calls of systemctl since the previous call of this function.
 func calls(t *testing.T, root string) string {
 	t.Helper()
 	path := filepath.Join(root, "systemctl.log")
@@ -114,7 +113,7 @@ func calls(t *testing.T, root string) string {
 	return strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "; ")
 }
 
-// next returns a package of the next version, with the same program.
+// next returns a package with the same program and the next version.
 func next(t *testing.T, p program, format string) string {
 	t.Helper()
 	r := built
@@ -129,8 +128,8 @@ func next(t *testing.T, p program, format string) string {
 	return filepath.Join(r.out, r.fileName(p.pack, host, "."+format))
 }
 
-// A gateway is installed, upgraded, removed, installed again and purged. Changes of its
-// configuration survive an upgrade, its data a removal.
+// A gateway is installed, upgraded, removed, installed again and purged. An upgrade keeps changes of the
+// configuration, and a removal keeps the data.
 func TestInstallGateway(t *testing.T) {
 	root := newRoot(t)
 	write(t, filepath.Join(root, "bin/systemctl"), systemctl, 0o755)
@@ -193,14 +192,14 @@ func TestInstallGateway(t *testing.T) {
 	checkText(t, filepath.Join(root, "etc/group"), "root:x:0:\n")
 }
 
-// In a root folder without systemd, as in a container, nothing fails. A disabled service
-// stays so, and the connector's token survives a removal.
+// Without systemd, as in a container, nothing fails. A disabled service stays disabled, and a removal keeps
+// the connector's token.
 func TestInstallConnector(t *testing.T) {
 	root := newRoot(t)
 	config := filepath.Join(root, "etc/postern/connector.json")
 	if out := dpkg(t, root, "--install", result("postern-connector", ".deb")); !strings.Contains(out,
 		"connector pair https://") {
-		t.Errorf("the installation does not say how to go on:\n%s", out)
+		t.Errorf("the installation does not print the next steps:\n%s", out)
 	}
 	write(t, config, "{}", 0o600)
 	if got := command(t, "chroot", root, "/usr/bin/connector", "--version"); !strings.HasPrefix(got,
@@ -213,7 +212,7 @@ func TestInstallConnector(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out := dpkg(t, root, "--install", next(t, connector, "deb")); strings.Contains(out, "connector pair https://") {
-		t.Errorf("the upgrade says how to pair:\n%s", out)
+		t.Errorf("the upgrade prints how to pair:\n%s", out)
 	}
 	if got := calls(t, root); !strings.HasSuffix(got, "daemon-reload; try-restart postern-connector.service") {
 		t.Errorf("the upgrade calls systemctl %s", got)

@@ -1,12 +1,11 @@
-// Command release builds what a release of Postern consists of: archives, packages for
-// Linux, container images, SBOMs and checksums. Two runs for the same commit write the same
-// bytes, in any folder. `./xcaddy.sh release` runs it.
+// Command release builds a release of Postern: archives, packages for Linux, container images, SBOMs and checksums.
+// Two runs for the same commit write the same bytes, in any folder. `./xcaddy.sh release` runs it.
 //
-//	main.go      flags, and the order of the work
+//	main.go      flags, and the order of the steps
 //	version.go   the version, for each package manager
-//	programs.go  programs, their systems, and compiling them
+//	programs.go  programs, their systems, and how they are compiled
 //	docs.go      completions and manual pages
-//	files.go     what archives, packages and images contain; archives
+//	files.go     the content of archives, packages and images; archives
 //	packages.go  deb, rpm, apk
 //	image.go     images, as OCI layouts
 //	sbom.go      CycloneDX
@@ -42,20 +41,20 @@ func main() {
 	}
 }
 
-// release is one run.
+// release is a run of the program.
 type release struct {
-	root    string // of the repository
-	out     string // where the results are collected
-	work    string // for everything else
+	root    string // root folder of the repository
+	out     string // folder for the results
+	work    string // folder for temporary files
 	version version
 	commit  string
-	time    time.Time // of the commit: the time of each file
-	tags    string    // for the gateway
+	time    time.Time // time of the commit, and of each file
+	tags    string    // build tags of the gateway
 	ldflags string
-	targets []target // nil for all
+	targets []target // nil means all
 	parts   []string
 
-	programs []program // in the order of their work
+	programs []program // in the order in which they are built
 }
 
 var allParts = []string{"archives", "packages", "images", "sbom"}
@@ -107,8 +106,7 @@ func run(ctx context.Context, args []string) error {
 	return r.into(ctx, *out)
 }
 
-// readCommit reads which commit is built, and when it was made. SOURCE_DATE_EPOCH replaces
-// its time.
+// readCommit reads the commit and its time. SOURCE_DATE_EPOCH replaces the time.
 func (r *release) readCommit(ctx context.Context) error {
 	show := exec.CommandContext(ctx, "git", "log", "-1", "--format=%H %ct")
 	show.Dir = r.root
@@ -127,8 +125,8 @@ func (r *release) readCommit(ctx context.Context) error {
 	return nil
 }
 
-// into builds the release and puts it into a folder, which must be new or an earlier
-// release. The folder is only replaced if all went well.
+// into builds the release and puts it into a folder, which must be new or have an earlier release. It replaces
+// the folder only if everything succeeds.
 func (r *release) into(ctx context.Context, folder string) (err error) {
 	if _, err := os.Stat(filepath.Join(folder, checksumsName)); err != nil {
 		if found, err := os.ReadDir(folder); !errors.Is(err, fs.ErrNotExist) && len(found) > 0 {
@@ -137,7 +135,7 @@ func (r *release) into(ctx context.Context, folder string) (err error) {
 		}
 	}
 	if r.work, err = os.MkdirTemp("", "postern-release-"); err != nil {
-		return fmt.Errorf("creating a folder to work in: %w", err)
+		return fmt.Errorf("creating a temporary folder: %w", err)
 	}
 	defer os.RemoveAll(r.work)
 	r.out = folder + ".new"
@@ -162,7 +160,7 @@ func (r *release) into(ctx context.Context, folder string) (err error) {
 	return os.Rename(r.out, folder)
 }
 
-// program builds a program for its targets, and all that it is published as.
+// program builds a program for its targets, and publishes it.
 func (r *release) program(ctx context.Context, p program) error {
 	targets := r.targetsOf(p)
 	if len(targets) == 0 {
@@ -184,12 +182,12 @@ func (r *release) program(ctx context.Context, p program) error {
 	return r.publish(p, targets)
 }
 
-// publish writes everything that contains the compiled program.
+// publish writes all results that contain the compiled program.
 func (r *release) publish(p program, targets []target) error {
 	defer step("packing " + p.name)()
 	var group errgroup.Group
 	group.SetLimit(runtime.NumCPU())
-	// The largest first: they take longest.
+	// The largest results come first, because they take longest.
 	if slices.Contains(r.parts, "images") && slices.ContainsFunc(targets, target.linux) {
 		group.Go(func() error { return r.image(p, slices.DeleteFunc(slices.Clone(targets), target.notLinux)) })
 	}
@@ -207,7 +205,7 @@ func (r *release) publish(p program, targets []target) error {
 	return group.Wait()
 }
 
-// step reports that a step begins; the returned function reports how long it took.
+// step reports the start of a step. The function that it returns reports the step's duration.
 func step(name string) (done func()) {
 	start := time.Now()
 	fmt.Fprintf(os.Stderr, "--- %s\n", name)
@@ -216,7 +214,7 @@ func step(name string) (done func()) {
 
 const checksumsName = "checksums.txt"
 
-// checksums writes the SHA-256 of each file, for sha256sum --check.
+// checksums writes the SHA-256 of each file, in the format of sha256sum.
 func (r *release) checksums() error {
 	entries, err := os.ReadDir(r.out)
 	if err != nil {

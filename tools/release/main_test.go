@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// built is a release for this machine. The packages have two versions of the same programs.
+// built is a release for this machine. It has packages of two versions with the same programs.
 var built release
 
 func TestMain(m *testing.M) {
@@ -62,7 +62,7 @@ func build(work string) error {
 	return built.checksums()
 }
 
-// needLinux skips a test that needs Linux's packages or images.
+// needLinux skips a test that needs packages or images for Linux.
 func needLinux(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -89,13 +89,13 @@ func command(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// A packed file is what a reader of an archive sees.
+// A packed file is a file of an archive, as a reader gets it.
 type packed struct {
 	header *tar.Header
 	text   []byte
 }
 
-// readTarGz reads all tar archives of a compressed file as one.
+// readTarGz reads all concatenated tar archives of a compressed file.
 func readTarGz(t *testing.T, path string) map[string]packed {
 	t.Helper()
 	file, err := os.Open(path)
@@ -140,7 +140,7 @@ func result(name, suffix string) string {
 	return filepath.Join(built.out, built.fileName(name, host, suffix))
 }
 
-// namesOf returns the names in an archive, without those that match a pattern.
+// namesOf returns the names in an archive that do not match a pattern.
 func namesOf(files map[string]packed, without string) (names []string) {
 	for name := range files {
 		if hidden, _ := filepath.Match(without, name); !hidden {

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/goreleaser/nfpm/v2"
-	_ "github.com/goreleaser/nfpm/v2/apk" // the formats register themselves
+	_ "github.com/goreleaser/nfpm/v2/apk" // registers the format
 	_ "github.com/goreleaser/nfpm/v2/deb"
 	"github.com/goreleaser/nfpm/v2/files"
 	_ "github.com/goreleaser/nfpm/v2/rpm"
@@ -21,8 +21,8 @@ var formats = []string{"deb", "rpm", "apk"}
 
 const homepage = "https://github.com/postern-dev/postern"
 
-// installed returns the entries of a program's package. The gateway finds the connectors
-// beside its executable.
+// installed returns the entries of a program's package. The gateway finds the connectors next to its
+// executable.
 func (r *release) installed(p program, t target, format string) []entry {
 	packaging := func(name string) string { return filepath.Join(r.root, "packaging", name) }
 	entries := []entry{
@@ -54,7 +54,7 @@ func (r *release) installed(p program, t target, format string) []entry {
 	return entries
 }
 
-// executables returns the entries that the program needs to run, in packages and images.
+// executables returns the entries that a program needs to run, in packages and images.
 func (r *release) executables(p program, t target) []entry {
 	if p.name != gateway.name {
 		return []entry{{name: "usr/bin/" + p.name, mode: 0o755, source: r.compiled(p, t)}}
@@ -92,7 +92,7 @@ func (r *release) packageInfo(p program, t target, format string) (*nfpm.Info, e
 	case "apk":
 		info.Version, info.VersionSchema, info.Release = r.version.apk, "none", "0"
 	}
-	if p.name == gateway.name { // its user is created
+	if p.name == gateway.name { // for postinstall.sh, which creates its user
 		info.Depends = map[string][]string{"deb": {"passwd"}, "rpm": {"/usr/sbin/useradd"}}[format]
 	}
 	for _, e := range sorted(r.installed(p, t, format)) {
@@ -112,7 +112,7 @@ func (r *release) packageInfo(p program, t target, format string) (*nfpm.Info, e
 	return nfpm.WithDefaults(info), nil
 }
 
-// content returns an entry as nfpm has them.
+// content returns an entry in the form of nfpm.
 func (r *release) content(e entry) *files.Content {
 	c := &files.Content{
 		Source: e.source, Destination: path.Join("/", e.name),
@@ -129,7 +129,7 @@ func (r *release) content(e entry) *files.Content {
 	return c
 }
 
-// script writes a script with the name of its package, and returns its path.
+// script writes a script of packages with the name of the package, and returns its path.
 func (r *release) script(p program, t target, format, name string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(r.root, "packaging", name+".sh"))
 	if err != nil {
@@ -145,5 +145,5 @@ func (r *release) script(p program, t target, format, name string) (string, erro
 	if err := create(path, entry{text: []byte(before + line + p.pack + "\n" + after)}.copyTo); err != nil {
 		return "", err
 	}
-	return path, os.Chtimes(path, r.time, r.time) // an apk has the times of its scripts
+	return path, os.Chtimes(path, r.time, r.time) // an apk contains the times of its scripts
 }

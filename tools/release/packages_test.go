@@ -16,7 +16,7 @@ import (
 	"github.com/sassoftware/go-rpmutils"
 )
 
-// installedNames are the files of the packages, without manual pages and connectors.
+// installedNames are the files of the packages, except manual pages and connectors.
 var installedNames = map[string][]string{
 	"postern": {
 		"etc/postern/Caddyfile", "usr/bin/postern", "usr/lib/postern/postern", "usr/lib/systemd/system/postern.service",
@@ -33,7 +33,7 @@ var installedNames = map[string][]string{
 	},
 }
 
-// checkNames compares the files of a package, with their modes. Folders end with a slash.
+// checkNames compares the files and modes of a package. Names of folders end with a slash.
 func checkNames(t *testing.T, what, name string, got map[string]int64) {
 	t.Helper()
 	var rest []string
@@ -98,7 +98,7 @@ func TestDeb(t *testing.T) {
 	}
 }
 
-// modeOf reads rwxr-xr-x.
+// modeOf parses a mode like rwxr-xr-x.
 func modeOf(text string) (mode int64) {
 	for _, c := range text[1:] {
 		mode <<= 1
@@ -199,13 +199,13 @@ func TestAPK(t *testing.T) {
 	}
 }
 
-// The scripts do the right thing however rpm and apk call them.
+// The scripts also handle the arguments of rpm and apk.
 func TestScriptsOfOtherPackageManagers(t *testing.T) {
 	needLinux(t)
 	const unit = "postern-connector.service"
 	const installed = "preset " + unit + "; daemon-reload; --quiet is-enabled " + unit + "; restart " + unit
 	const again = "daemon-reload; --quiet is-enabled " + unit + "; restart " + unit
-	const upgraded = "daemon-reload; try-restart " + unit // not if it is stopped
+	const upgraded = "daemon-reload; try-restart " + unit // without a start of a stopped service
 	for _, test := range []struct{ calls, want string }{
 		{"postinstall 1", installed},
 		{"postinstall 2", upgraded},
@@ -231,7 +231,7 @@ func TestScriptsOfOtherPackageManagers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// As on a machine with systemd, without its folder and without a new user.
+			// This simulates a machine with systemd, without its folder, and without a new user.
 			script := strings.NewReplacer("/run/", dir+"/run/", "package=postern",
 				"package=postern-connector").Replace(string(text))
 			write(t, filepath.Join(dir, name), script, 0o755)
@@ -250,11 +250,11 @@ func TestScriptsOfOtherPackageManagers(t *testing.T) {
 	}
 }
 
-// A first installation says what to do next; an upgrade is silent.
+// A first installation prints the next steps; an upgrade prints nothing.
 func TestNextSteps(t *testing.T) {
 	needLinux(t)
 	for _, test := range []struct {
-		call, active string // the exit code of systemctl is-active
+		call, active string // exit code of systemctl is-active
 		want         []string
 	}{
 		{"configure ''", "0", []string{
@@ -284,7 +284,7 @@ func TestNextSteps(t *testing.T) {
 	}
 }
 
-// systemd accepts the units, and rates what they may do. Each is confined.
+// systemd accepts the units. Its analysis rates them as confined.
 func TestUnits(t *testing.T) {
 	needLinux(t)
 	for _, name := range []string{"postern", "postern-connector"} {
@@ -306,7 +306,7 @@ func TestUnits(t *testing.T) {
 		if _, err := exec.LookPath("systemd-analyze"); err != nil {
 			continue
 		}
-		// The program must exist for systemd, but not on this machine.
+		// systemd checks that the program exists. This machine does not have it.
 		copied := filepath.Join(t.TempDir(), name+".service")
 		text := strings.NewReplacer("/usr/bin/postern", "/bin/true", "/usr/bin/connector", "/bin/true").Replace(string(unit))
 		write(t, copied, text, 0o644)

@@ -13,10 +13,10 @@ import (
 
 // program is a program of Postern.
 type program struct {
-	name    string // of the file, without a suffix
-	source  string // its package
-	pack    string // the name of its packages
-	section string // of its manual pages
+	name    string // file name without a suffix
+	source  string // Go package
+	pack    string // name of its packages
+	section string // section of its manual pages
 	summary string
 	targets []target
 }
@@ -43,7 +43,7 @@ var (
 	host = target{runtime.GOOS, runtime.GOARCH}
 )
 
-// target is a system and an architecture, as in the names of the files.
+// target is a system and an architecture, in the form of file names.
 type target struct{ system, machine string }
 
 func (t target) String() string { return t.system + "/" + t.machine }
@@ -58,7 +58,7 @@ func (t target) architecture() (goarch, goarm string) {
 	return t.machine, ""
 }
 
-// executable returns the name of a program's file.
+// executable returns the file name of a program.
 func (t target) executable(p program) string {
 	if t.system == "windows" {
 		return p.name + ".exe"
@@ -66,7 +66,7 @@ func (t target) executable(p program) string {
 	return p.name
 }
 
-// parseTargets reads a list of targets.
+// parseTargets parses a list of targets.
 func parseTargets(list string) (targets []target, err error) {
 	if list == "" {
 		return connector.targets, nil
@@ -81,8 +81,8 @@ func parseTargets(list string) (targets []target, err error) {
 	return targets, nil
 }
 
-// parsePrograms reads a list of programs. The connector comes first, because the gateway has
-// its archives.
+// parsePrograms parses a list of programs. The connector is the first, because the gateway includes its
+// archives.
 func parsePrograms(list string) (programs []program, err error) {
 	names := strings.Split(list, ",")
 	for _, p := range []program{connector, gateway} {
@@ -106,8 +106,8 @@ func (r *release) compiled(p program, t target) string {
 	return filepath.Join(r.work, "bin", t.system+"_"+t.machine, t.executable(p))
 }
 
-// compile compiles a program. The commit is not taken from the version control, because Go
-// finds it in clones but not in other copies: the linker gets it.
+// compile compiles a program. The linker sets the commit. Go's own information comes from version control, and
+// would be missing in copies that are not clones.
 func (r *release) compile(ctx context.Context, p program, t target) error {
 	args := []string{"build", "-buildvcs=false", "-ldflags", r.ldflags, "-o", r.compiled(p, t)}
 	if p.name == gateway.name {
@@ -118,7 +118,7 @@ func (r *release) compile(ctx context.Context, p program, t target) error {
 		"GOARM64=v8.0")
 }
 
-// goCommand runs a command of Go in the repository.
+// goCommand runs a go command in the repository.
 func (r *release) goCommand(ctx context.Context, args []string, env ...string) error {
 	command := exec.CommandContext(ctx, "go", args...)
 	command.Dir = r.root

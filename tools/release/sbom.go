@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The parts of CycloneDX 1.6 that are used: https://cyclonedx.org/docs/1.6/json/
+// The used parts of CycloneDX 1.6: https://cyclonedx.org/docs/1.6/json/
 type (
 	bill struct {
 		Format     string      `json:"bomFormat"`
@@ -34,8 +34,7 @@ type (
 	}
 )
 
-// sbom writes the list of the modules in a program, as `go version -m` shows them, and the
-// standard library.
+// sbom writes the list of the modules in a program, from `go version -m`, and the standard library.
 func (r *release) sbom(p program, t target) error {
 	info, err := buildinfo.ReadFile(r.compiled(p, t))
 	if err != nil {

@@ -5,18 +5,17 @@ import (
 	"regexp"
 )
 
-// version is a version in the forms that need it. Later ones sort after earlier ones in each
-// form.
+// version has a version in all necessary forms. In each form, a later version sorts after an earlier one.
 type version struct {
-	text string // 0.9.0, 1.0.0-rc.1, 0.9.0+12.g849d86f16a92: as semantic versions; for deb, rpm
-	apk  string // 0.9.0, 1.0.0_rc1, 0.9.0_git12
+	text string // semantic version, also for deb and rpm: 0.9.0, 1.0.0-rc.1, 0.9.0+12.g849d86f16a92
+	apk  string // for apk: 0.9.0, 1.0.0_rc1, 0.9.0_git12
 }
 
 var versionForm = regexp.MustCompile(`^v?([0-9]+\.[0-9]+\.[0-9]+)(?:-(alpha|beta|rc)\.([0-9]+))?` +
 	`(?:\+([0-9]+)\.g[0-9a-f]+)?([+.]dirty)?$`)
 
-// parseVersion reads a version of a tag, or of a commit after one, as xcaddy.sh writes it.
-// Alpine knows only certain words for what comes before a version, so others are refused.
+// parseVersion parses the version of a tag, or of a commit after it, as xcaddy.sh prints it. It accepts only
+// the words for prereleases that Alpine knows.
 func parseVersion(s string) (version, error) {
 	m := versionForm.FindStringSubmatch(s)
 	if m == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/goreleaser/nfpm/v2"
 )
 
-// releases in the order in which users shall get them.
+// releases are sorted by their order for package managers.
 var releases = []struct{ text, apk string }{
 	{"v0.0.0+894.gf1dda4e6a568", "0.0.0_git894"},
 	{"v0.9.0-beta.2", "0.9.0_beta2"},
@@ -31,7 +31,7 @@ func TestVersions(t *testing.T) {
 			t.Errorf("%s: %+v, %v", test.text, v, err)
 		}
 		info := nfpm.WithDefaults(&nfpm.Info{Version: v.text})
-		number := info.Version // as nfpm writes it into deb and rpm
+		number := info.Version // as nfpm writes it for deb and rpm
 		if info.Prerelease != "" {
 			number += "~" + info.Prerelease
 		}
