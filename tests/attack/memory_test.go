@@ -26,7 +26,7 @@ const machine = 512 << 20
 
 // A gateway in a cgroup of 512 MB, without GOMEMLIMIT, is attacked by one key whose requests cost the gateway
 // much more than the client. It is not killed, and serves another key: every request is answered correctly,
-// and half of them within the limit. Each attack length 4 s, or POSTERN_ATTACK_MINUTES.
+// and half of them within the limit. Each attack takes 4 s, or POSTERN_ATTACK_MINUTES.
 func TestSmallMachine(t *testing.T) {
 	cgroup := newCgroup(t)
 	t.Setenv("GOMEMLIMIT", "")

@@ -25,7 +25,7 @@ import (
 )
 
 // The model's public name, which clients use, and its name at the upstream behind Postern. The upstream
-// answers with the name in the request, so clients always get the public name.
+// answers with the name in the request. With every system, clients must get the public name.
 const (
 	publicModel = "bench"
 	localModel  = "bench-local-8b"

@@ -181,7 +181,7 @@ type options struct {
 
 	Uploads []int         // sizes of bodies, in KB
 	Memory  int           // size of the bodies whose memory is measured, in KB
-	Rest    time.Duration // from then until memory is read again
+	Rest    time.Duration // idle time before memory is read again
 
 	Tunnels []int         // numbers of idle tunnels
 	Settle  time.Duration // idle time before their memory is read

@@ -53,7 +53,7 @@ type system struct {
 	connectors []*connector
 
 	deployments []*deployment   // all
-	groups      [][]*deployment // each group gets the same share of requests
+	groups      [][]*deployment // each entry gets the same share of requests; a group may have several
 	moving      []*deployment
 	keys        keyring
 	clients     *clients

@@ -47,7 +47,7 @@ func headers(fields ...string) []byte {
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
 	for i := 0; i < len(fields); i += 2 {
-		_ = e.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // memory does not fail
+		_ = e.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // writes to memory succeed
 	}
 	return block.Bytes()
 }

@@ -107,7 +107,7 @@ func costing(name string) attack {
 		for i, c := range requests {
 			var b bytes.Buffer
 			w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is valid
-			_, _ = io.WriteString(w, c.body)                // memory does not fail
+			_, _ = io.WriteString(w, c.body)                // writes to memory succeed
 			_ = w.Close()
 			bodies[i] = b.Bytes()
 		}
@@ -174,7 +174,7 @@ func (d *drip) Read(p []byte) (int, error) {
 			return 0, d.ctx.Err()
 		case <-time.After(10 * time.Second):
 		}
-		p = p[:4<<10] // net/http sends as much at a time
+		p = p[:4<<10] // net/http sends this much at a time
 	} else {
 		p = p[:8<<10]
 	}
