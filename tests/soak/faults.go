@@ -102,8 +102,8 @@ func killConnector(ctx context.Context, s *system, random *rand.Rand, begin begi
 	return c.Process.Start()
 }
 
-// freezeConnector stops a connector's process: so long that its tunnel is lost, or so shortly that clients
-// must not notice.
+// freezeConnector stops a connector's process for a while. Its tunnel is lost after some seconds. Clients must
+// not notice a shorter stop.
 func freezeConnector(shortest, longest time.Duration) maker {
 	return func(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 		c, stopped := s.ownProcess(random), s.duration(random, shortest, longest)
