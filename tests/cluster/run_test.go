@@ -207,7 +207,8 @@ func TestClusterScript(t *testing.T) {
 	s.end(t)
 }
 
-// Without a model server, the script starts a model that always gives the same answer. The request that it prints works.
+// Without a model server, the script starts a model that always gives the same answer. The request that it prints
+// works.
 func TestClusterScriptAlone(t *testing.T) {
 	t.Parallel()
 	s := startScript(t)
