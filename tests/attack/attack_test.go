@@ -90,9 +90,11 @@ func TestEndlessAnswers(t *testing.T) {
 		"header":        {head, "A: " + text + "\r\n"},
 		"informational": {"", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"},
 		"error":         {"HTTP/1.1 500 Oh\r\n" + object + `{"error":{"message":"`, text},
-		"call": {head + stream,
+		"call": {
+			head + stream,
 			`data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","type":"function",` +
-				`"function":{"name":"f","arguments":"` + text + `"}}]}}]}` + "\n\n"},
+				`"function":{"name":"f","arguments":"` + text + `"}}]}}]}` + "\n\n",
+		},
 	} {
 		g.models = append(g.models, model)
 		g.endless(model, parts[0], parts[1])
@@ -164,8 +166,10 @@ func (g *target) attack(t *testing.T, name string) (stop func() string) {
 		t.Fatal(err)
 	}
 	p := g.StartProcess(t, "attacker", command)
-	order := map[string]any{"Attack": name, "UDP": g.UDP, "URL": g.URL, "Key": g.key, "Tokens": g.tokens,
-		"Models": g.models}
+	order := map[string]any{
+		"Attack": name, "UDP": g.UDP, "URL": g.URL, "Key": g.key, "Tokens": g.tokens,
+		"Models": g.models,
+	}
 	if err := json.NewEncoder(in).Encode(order); err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +194,8 @@ type siege struct {
 // siege attacks the gateway for the given time, or longer until each of the honest clients has had some
 // answers. These send one request after the other. siege calls halfway in the middle of the attack.
 func (g *target) siege(t *testing.T, attack string, length time.Duration, ask func(model string) error,
-	halfway func()) *siege {
+	halfway func(),
+) *siege {
 	t.Helper()
 	s := &siege{highest: rss(t, g.Process), served: map[string][]time.Duration{}}
 	models := []string{link.TransportQUIC, link.TransportWebSocket}

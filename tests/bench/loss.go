@@ -118,7 +118,9 @@ func inNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
 // measureLoss measures each system with each loss.
 func measureLoss(ctx context.Context, r rigs, o options) ([]*lossySystem, error) {
 	systems := slices.DeleteFunc([]*lossySystem{
-		{name: "QUIC", kind: postern}, {name: "QUIC, old", kind: old}, {name: "WebSocket", kind: webSocket},
+		{name: "QUIC", kind: postern},
+		{name: "QUIC, old", kind: old},
+		{name: "WebSocket", kind: webSocket},
 		{name: "WebSocket, TCP cubic", kind: webSocket, tcp: "cubic"},
 	}, func(w *lossySystem) bool { return !o.has(w.kind) })
 	texts, err := newPrompts(o.Root)

@@ -40,8 +40,10 @@ type system struct {
 }
 
 // transports are the transports of systems with a tunnel.
-var transports = map[string]string{postern: config.TransportQUIC, old: config.TransportQUIC,
-	webSocket: config.TransportWebSocket, hop: config.TransportQUIC}
+var transports = map[string]string{
+	postern: config.TransportQUIC, old: config.TransportQUIC,
+	webSocket: config.TransportWebSocket, hop: config.TransportQUIC,
+}
 
 // A process is a process with its name in the tables.
 type process struct {

@@ -79,13 +79,17 @@ func (s *system) tunnels() int { return min(2, s.o.Edges) }
 // In a cluster, faults of an edge affect its own clients. Clients of other edges notice only the end of
 // requests that run over it.
 var (
-	edgeReloaded = &faultKind{name: "edge reloaded", atEdge: []symptom{refused, stale}, lingers: grace,
-		make: reloadGateway}
+	edgeReloaded = &faultKind{
+		name: "edge reloaded", atEdge: []symptom{refused, stale}, lingers: grace,
+		make: reloadGateway,
+	}
 	edgeLane = lane{"edges", 20 * time.Second, 40, false, []*faultKind{
 		edgeReloaded,
 		{name: "edge restarted", atEdge: []symptom{refused, stale, offline, busy}, recovery: true, make: restartGateway},
-		{name: "edge killed", excuses: []symptom{broken, cut}, atEdge: []symptom{refused, stale, offline, severed, busy},
-			recovery: true, make: killGateway},
+		{
+			name: "edge killed", excuses: []symptom{broken, cut}, atEdge: []symptom{refused, stale, offline, severed, busy},
+			recovery: true, make: killGateway,
+		},
 		{name: "etcd killed", recovery: true, make: killEtcd},
 		{name: "peer line slow and lossy", make: spoilLine(2*time.Second, 20*time.Second, func(random *rand.Rand) conditions {
 			return conditions{loss: 0.005 + 0.025*random.Float64(), delay: upTo(random, 60*time.Millisecond)}

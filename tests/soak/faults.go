@@ -33,8 +33,10 @@ var away = []symptom{offline, broken, cut, busy}
 // Running requests continue during a reload. But Go's HTTP/1.1 server drops a connection whose request arrives
 // just as it begins to shut down. It also closes an idle connection whose stream began before the reload when
 // that stream ends, which may be when the client sends its next request.
-var gatewayReloaded = &faultKind{name: "gateway reloaded", excuses: []symptom{refused, stale}, lingers: grace,
-	make: reloadGateway}
+var gatewayReloaded = &faultKind{
+	name: "gateway reloaded", excuses: []symptom{refused, stale}, lingers: grace,
+	make: reloadGateway,
+}
 
 // machineOverloaded is detected, see pulse. No lane causes it.
 var machineOverloaded = &faultKind{name: "machine overloaded", excuses: away}
@@ -46,8 +48,10 @@ var lanes = []lane{
 		gatewayReloaded,
 		{name: "gateway restarted", excuses: []symptom{refused, stale, offline, busy}, recovery: true, make: restartGateway},
 		gatewayReloaded,
-		{name: "gateway killed", excuses: []symptom{refused, stale, offline, broken, cut, severed, busy}, recovery: true,
-			make: killGateway},
+		{
+			name: "gateway killed", excuses: []symptom{refused, stale, offline, broken, cut, severed, busy}, recovery: true,
+			make: killGateway,
+		},
 	}},
 	{"configuration", 40 * time.Second, 10, true, []*faultKind{gatewayReloaded}},
 	{"connectors", 4 * time.Second, 40, false, []*faultKind{
@@ -58,8 +62,10 @@ var lanes = []lane{
 		{name: "connector reloaded", make: reloadConnector},
 		{name: "connector rotated", make: rotateConnector},
 	}},
-	{"hosts", 3 * time.Minute, 5, false,
-		[]*faultKind{{name: "many connectors frozen", excuses: away, recovery: true, make: freezeHost}}},
+	{
+		"hosts", 3 * time.Minute, 5, false,
+		[]*faultKind{{name: "many connectors frozen", excuses: away, recovery: true, make: freezeHost}},
+	},
 	{"paths", 4 * time.Second, 40, false, []*faultKind{
 		// After a longer time of loss, tunnels would change their transport.
 		{name: "path lossy", make: spoilPath(2*time.Second, 20*time.Second, func(random *rand.Rand) conditions {
@@ -72,8 +78,10 @@ var lanes = []lane{
 		{name: "path dark for a moment", make: spoilPath(0, 800*time.Millisecond, dark)},
 		{name: "path dark", excuses: away, recovery: true, make: spoilPath(2*time.Second, 13*time.Second, dark)},
 	}},
-	{"model servers", time.Minute, 6, false,
-		[]*faultKind{{name: "model server killed", excuses: []symptom{broken, cut, busy}, make: killUpstream}}},
+	{
+		"model servers", time.Minute, 6, false,
+		[]*faultKind{{name: "model server killed", excuses: []symptom{broken, cut, busy}, make: killUpstream}},
+	},
 	{"management", 3 * time.Second, 40, true, []*faultKind{
 		{name: "deployment moved", make: moveDeployment},
 		{name: "key created", make: createKey},

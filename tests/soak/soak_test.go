@@ -42,8 +42,10 @@ func testSoak(t *testing.T, edges int) {
 	}
 	var b strings.Builder
 	r.write(&b)
-	for _, want := range []string{"### Requests", "### Faults", "### Memory, goroutines, files",
-		"### Without a cause: 0"} {
+	for _, want := range []string{
+		"### Requests", "### Faults", "### Memory, goroutines, files",
+		"### Without a cause: 0",
+	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the report has no %q", want)
 		}
@@ -82,11 +84,13 @@ func TestReadStream(t *testing.T) {
 			`"arguments":"{"}}]}}]}`,
 			`{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"}"}}]}}]}`, "[DONE]"), "", "{}", true, well},
 		"chat without an end": {data(`{"choices":[{"delta":{"content":"a"}}]}`), "a", "", false, well},
-		"responses": {"event: response.created\n" +
-			data(`{"type":"response.created","response":{"error":null}}`, `{"type":"response.output_text.delta","delta":"a\n"}`,
-				`{"type":"response.function_call_arguments.delta","delta":"{}"}`,
-				`{"type":"response.completed","response":{"error":null,"output":[{"content":[{"text":"a"}]}]}}`, "[DONE]"), "a\n",
-			"{}", true, well},
+		"responses": {
+			"event: response.created\n" +
+				data(`{"type":"response.created","response":{"error":null}}`, `{"type":"response.output_text.delta","delta":"a\n"}`,
+					`{"type":"response.function_call_arguments.delta","delta":"{}"}`,
+					`{"type":"response.completed","response":{"error":null,"output":[{"content":[{"text":"a"}]}]}}`, "[DONE]"), "a\n",
+			"{}", true, well,
+		},
 		"messages": {data(`{"type":"content_block_start","content_block":{"type":"text","text":""}}`,
 			`{"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}`,
 			`{"type":"content_block_delta","delta":{"type":"input_json_delta","partial_json":"{}"}}`,
@@ -97,8 +101,10 @@ func TestReadStream(t *testing.T) {
 			`"message":"m"}}}`, "[DONE]"), "", "", false, unauthorized},
 		"responses that wait": {data(`{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded",`+
 			`"message":"The model is offline: m"}}}`, "[DONE]"), "", "", false, offline},
-		"messages that break": {data(`{"type":"error","error":{"type":"overloaded_error","message":"m"}}`), "", "",
-			false, offline},
+		"messages that break": {
+			data(`{"type":"error","error":{"type":"overloaded_error","message":"m"}}`), "", "",
+			false, offline,
+		},
 	} {
 		a, err := readStream(strings.NewReader(c.stream), func(int) error { return nil })
 		got := well
@@ -140,13 +146,22 @@ func TestVerify(t *testing.T) {
 		"text for a tool":    {text, tool, false},
 		"of another request": {strings.ReplaceAll(text, "w9.1", "w8.1"), s, false},
 		"too little":         {`{"choices":[{"message":{"content":"w9.0"}}]}`, s, false},
-		"responses": {`{"error":null,"output":[{"content":[{"type":"output_text","text":"w0.0token"}]}]}`,
-			play.Script{Tokens: 1}, true},
+		"responses": {
+			`{"error":null,"output":[{"content":[{"type":"output_text","text":"w0.0token"}]}]}`,
+			play.Script{Tokens: 1},
+			true,
+		},
 		"messages": {`{"content":[{"type":"text","text":"w0.0token"}]}`, play.Script{Tokens: 1}, true},
-		"messages tool": {`{"content":[{"type":"tool_use","input":{"id":0,"words":"w0.0token"}}]}`,
-			play.Script{Tokens: 1, Tool: true}, true},
-		"responses tool": {`{"output":[{"arguments":"{\"id\":0,\"words\":\"w0.0token\"}"}]}`,
-			play.Script{Tokens: 1, Tool: true}, true},
+		"messages tool": {
+			`{"content":[{"type":"tool_use","input":{"id":0,"words":"w0.0token"}}]}`,
+			play.Script{Tokens: 1, Tool: true},
+			true,
+		},
+		"responses tool": {
+			`{"output":[{"arguments":"{\"id\":0,\"words\":\"w0.0token\"}"}]}`,
+			play.Script{Tokens: 1, Tool: true},
+			true,
+		},
 		"HTML": {"<html>", s, false},
 	} {
 		a, err := readWhole(strings.NewReader(c.body))
@@ -250,8 +265,10 @@ func TestCauseInTheLog(t *testing.T) {
 	}
 	nearer := &fault{kind: pastFault("gateway restarted").kind, from: second(20)}
 	both := outcome{request: &request{}, symptom: refused, ended: second(21), routes: one}
-	if cause, _ := (&faultLog{faults: []*fault{pastFault("gateway reloaded"),
-		nearer}}).cause(&both); cause != "gateway restarted" {
+	if cause, _ := (&faultLog{faults: []*fault{
+		pastFault("gateway reloaded"),
+		nearer,
+	}}).cause(&both); cause != "gateway restarted" {
 		t.Errorf("of two faults the cause is %q", cause)
 	}
 }
@@ -298,10 +315,14 @@ func TestGrowth(t *testing.T) {
 		"grows":     {15 * time.Minute, func(s float64) float64 { return 200 + 60*s }, true},
 		"a little":  {15 * time.Minute, func(s float64) float64 { return 200 + 20*s }, false},
 		"too short": {2 * time.Minute, func(s float64) float64 { return 200 + 60*s }, false},
-		"a moment": {15 * time.Minute,
-			func(s float64) float64 { return 200 + map[bool]float64{true: 500}[s > 0.9 && s < 0.97] }, false},
-		"at the end": {15 * time.Minute,
-			func(s float64) float64 { return 200 + map[bool]float64{true: 500}[s > 0.8] }, false},
+		"a moment": {
+			15 * time.Minute,
+			func(s float64) float64 { return 200 + map[bool]float64{true: 500}[s > 0.9 && s < 0.97] }, false,
+		},
+		"at the end": {
+			15 * time.Minute,
+			func(s float64) float64 { return 200 + map[bool]float64{true: 500}[s > 0.8] }, false,
+		},
 		"from small": {15 * time.Minute, func(s float64) float64 { return 20 + 15*s }, false},
 	} {
 		random, r := rand.New(rand.NewPCG(1, 2)), &report{complete: true, log: &faultLog{}, tally: newTally(nil)}
