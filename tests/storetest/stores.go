@@ -3,6 +3,7 @@ package storetest
 import (
 	"crypto/rand"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -184,4 +185,45 @@ func (t *storesTest) paths(prefix string) (out []string) {
 		out = append(out, item.Key)
 	}
 	return out
+}
+
+// testJoinsLate opens a store while others write.
+func testJoinsLate(t *storesTest) {
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		t.all(func(i int, s *store.Store) {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				k, _, err := s.CreateKey(t.Context(),
+					account, store.KeyFields{Name: strings.Repeat("k", i+1) + rand.Text(), Scope: "*"})
+				if err == nil && n%2 == 0 {
+					_, err = s.RevokeKey(t.Context(), account, k.ID)
+				}
+				if err == nil && n%3 == 0 {
+					_, err = s.RemoveKey(t.Context(), account, k.ID)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}()
+	time.Sleep(20 * time.Millisecond)
+	late := t.join()
+	time.Sleep(20 * time.Millisecond)
+	close(stop)
+	<-done
+	if len(t.stores[0].Keys(account)) == 0 {
+		t.Error("the others wrote nothing")
+	}
+	t.everywhere("as the late one", func(s *store.Store) bool { return dump(s) == dump(late) })
+	_, secret := t.key(late)
+	t.everywhere("a key of the late one", func(s *store.Store) bool { _, ok := s.FindKey(secret); return ok })
 }

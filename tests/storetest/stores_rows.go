@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -358,45 +357,4 @@ func testWriteUnconfirmed(t *storesTest) {
 			t.Errorf("a write %s since before the failure: %v", name, err)
 		}
 	}
-}
-
-// testJoinsLate opens a store while others write.
-func testJoinsLate(t *storesTest) {
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		t.all(func(i int, s *store.Store) {
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				k, _, err := s.CreateKey(t.Context(),
-					account, store.KeyFields{Name: strings.Repeat("k", i+1) + rand.Text(), Scope: "*"})
-				if err == nil && n%2 == 0 {
-					_, err = s.RevokeKey(t.Context(), account, k.ID)
-				}
-				if err == nil && n%3 == 0 {
-					_, err = s.RemoveKey(t.Context(), account, k.ID)
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				time.Sleep(time.Millisecond)
-			}
-		})
-	}()
-	time.Sleep(20 * time.Millisecond)
-	late := t.join()
-	time.Sleep(20 * time.Millisecond)
-	close(stop)
-	<-done
-	if len(t.stores[0].Keys(account)) == 0 {
-		t.Error("the others wrote nothing")
-	}
-	t.everywhere("as the late one", func(s *store.Store) bool { return dump(s) == dump(late) })
-	_, secret := t.key(late)
-	t.everywhere("a key of the late one", func(s *store.Store) bool { _, ok := s.FindKey(secret); return ok })
 }
