@@ -18,26 +18,16 @@ import (
 type access struct {
 	path string            // relative to the route's collection; {…} are records of the world
 	body map[string]string // nil: none
-	// noAccount: the route takes no account.
-	noAccount bool
-	// operators: users may not do it. users: operators may not.
-	operators, users bool
 }
 
 // accesses has a case for every route: a new route needs one here.
 var accesses = map[string]access{
-	"GET /status":    {path: "/status", noAccount: true},
-	"GET /checklist": {path: "/checklist"},
-	"GET /identity":  {path: "/identity", noAccount: true, operators: true},
-	"POST /identity/rotate": {
-		path: "/identity/rotate", body: map[string]string{}, noAccount: true,
-		operators: true,
-	},
-	"POST /identity/cancel": {
-		path: "/identity/cancel", body: map[string]string{}, noAccount: true,
-		operators: true,
-	},
-	"GET /backup":                  {path: "/backup", noAccount: true, operators: true},
+	"GET /status":                  {path: "/status"},
+	"GET /checklist":               {path: "/checklist"},
+	"GET /identity":                {path: "/identity"},
+	"POST /identity/rotate":        {path: "/identity/rotate", body: map[string]string{}},
+	"POST /identity/cancel":        {path: "/identity/cancel", body: map[string]string{}},
+	"GET /backup":                  {path: "/backup"},
 	"GET /keys":                    {path: "/keys"},
 	"POST /keys":                   {path: "/keys", body: map[string]string{"name": "new"}},
 	"GET /keys/{id}":               {path: "/keys/{key}"},
@@ -60,48 +50,38 @@ var accesses = map[string]access{
 	"POST /pairings/deny":          {path: "/pairings/deny", body: map[string]string{"pairing": "{pairing}"}},
 	"GET /offers":                  {path: "/offers"},
 	"GET /deployments":             {path: "/deployments"},
-	"PUT /deployments/{name}": {
-		path: "/deployments/mine-deployment",
-		body: map[string]string{"connector": "mine-connector"},
-	},
+	"PUT /deployments/{name}": {path: "/deployments/mine-deployment",
+		body: map[string]string{"connector": "mine-connector"}},
 	"DELETE /deployments/{name}":    {path: "/deployments/mine-deployment"},
 	"POST /deployments/{name}/test": {path: "/deployments/mine-deployment/test", body: map[string]string{}},
 	"GET /activity":                 {path: "/activity"},
 	"GET /usage":                    {path: "/usage"},
 	"GET /audit":                    {path: "/audit"},
 	"GET /users":                    {path: "/users"},
-	"POST /users": {
-		path: "/users",
-		body: map[string]string{"name": "new", "password": "long enough for this"},
-	},
+	"POST /users": {path: "/users",
+		body: map[string]string{"name": "new", "password": "long enough for this"}},
 	"PATCH /users/{id}":              {path: "/users/{second}", body: map[string]string{"role": "viewer"}},
 	"DELETE /users/{id}":             {path: "/users/{second}"},
 	"POST /users/{id}/recovery-link": {path: "/users/{second}/recovery-link", body: map[string]string{}},
 	"GET /invitations":               {path: "/invitations"},
 	"POST /invitations":              {path: "/invitations", body: map[string]string{}},
 	"DELETE /invitations/{id}":       {path: "/invitations/{invitation}"},
-	"POST /setup-link":               {path: "/setup-link", body: map[string]string{}, noAccount: true, operators: true},
+	"POST /setup-link":               {path: "/setup-link", body: map[string]string{}},
 	"GET /tokens":                    {path: "/tokens"},
 	"POST /tokens":                   {path: "/tokens", body: map[string]string{"name": "new", "user": "mine-user"}},
 	"DELETE /tokens/{id}":            {path: "/tokens/{token}"},
-	"GET /sessions":                  {path: "/sessions", noAccount: true, users: true},
-	"DELETE /sessions":               {path: "/sessions", noAccount: true, users: true},
-	"DELETE /sessions/{id}":          {path: "/sessions/{session}", noAccount: true, users: true},
-	"POST /sessions/confirm": {
-		path: "/sessions/confirm", body: map[string]string{"password": password},
-		noAccount: true, users: true,
-	},
-	"GET /edges":                 {path: "/edges", noAccount: true},
-	"DELETE /edges/{name}":       {path: "/edges/edge-b?stopped=true", noAccount: true},
-	"POST /edges/{name}/drain":   {path: "/edges/edge-b/drain", body: map[string]string{}, noAccount: true},
-	"POST /edges/{name}/undrain": {path: "/edges/edge-b/undrain", body: map[string]string{}, noAccount: true},
-	"GET /accounts":              {path: "/accounts", noAccount: true, operators: true},
-	"POST /accounts": {
-		path: "/accounts", body: map[string]string{"id": "third"}, noAccount: true,
-		operators: true,
-	},
-	"PATCH /accounts/{id}":  {path: "/accounts/empty", body: map[string]string{}, noAccount: true, operators: true},
-	"DELETE /accounts/{id}": {path: "/accounts/empty", noAccount: true, operators: true},
+	"GET /sessions":                  {path: "/sessions"},
+	"DELETE /sessions":               {path: "/sessions"},
+	"DELETE /sessions/{id}":          {path: "/sessions/{session}"},
+	"POST /sessions/confirm":         {path: "/sessions/confirm", body: map[string]string{"password": password}},
+	"GET /edges":                     {path: "/edges"},
+	"DELETE /edges/{name}":           {path: "/edges/edge-b?stopped=true"},
+	"POST /edges/{name}/drain":       {path: "/edges/edge-b/drain", body: map[string]string{}},
+	"POST /edges/{name}/undrain":     {path: "/edges/edge-b/undrain", body: map[string]string{}},
+	"GET /accounts":                  {path: "/accounts"},
+	"POST /accounts":                 {path: "/accounts", body: map[string]string{"id": "third"}},
+	"PATCH /accounts/{id}":           {path: "/accounts/empty", body: map[string]string{}},
+	"DELETE /accounts/{id}":          {path: "/accounts/empty"},
 }
 
 // named returns the request for a key with a name.
@@ -153,10 +133,8 @@ func newWorld(t *testing.T) *world {
 	must(err)
 	token, err := g.service.CreateToken(ctx, manage.CreateToken{Name: "mine-token"})
 	must(err)
-	g.activity.Record("default", activity.Request{
-		ID: "req_mine", Time: time.Now(), Deployment: "mine-deployment",
-		Status: 200,
-	})
+	g.activity.Record("default", activity.Request{ID: "req_mine", Time: time.Now(), Deployment: "mine-deployment",
+		Status: 200})
 	for name, id := range map[string]string{
 		"key": key.ID, "spare": spare.ID, "connector": home.info.Connector, "code": pairing.Code, "pairing": pairing.ID,
 		"invitation": invitation.ID, "token": token.ID, "user": w.mine.User, "second": second.User, "session": w.mine.Session,
@@ -198,10 +176,8 @@ func (w *world) request(caller manage.Caller, route string, account string) (sta
 func (w *world) records() string {
 	w.t.Helper()
 	var all strings.Builder
-	for _, list := range []string{
-		"keys", "connectors", "deployments", "pairings", "users", "invitations", "tokens",
-		"sessions", "activity", "usage",
-	} {
+	for _, list := range []string{"keys", "connectors", "deployments", "pairings", "users", "invitations", "tokens",
+		"sessions", "activity", "usage"} {
 		answer := w.doAs(w.mine, "GET", "/"+list, "")
 		if answer.Code != 200 {
 			w.t.Fatalf("GET /%s: %d %s", list, answer.Code, answer.Body)
@@ -250,11 +226,11 @@ func TestAccessAllowed(t *testing.T) {
 		}
 		return newWorld(t)
 	}
-	for route, a := range accesses {
+	for route := range accesses {
 		t.Run(route, func(t *testing.T) {
-			w := fresh(t, route)
+			w, o := fresh(t, route), manage.FindOperation(route)
 			status, body := w.request(w.mine, route, "")
-			if a.operators && status != http.StatusForbidden || !a.operators && status >= 300 {
+			if operators := o.Roles == 0; operators != (status == http.StatusForbidden) || !operators && status >= 300 {
 				t.Errorf("the account's user: %d %s", status, body)
 			}
 			if status < 300 {
@@ -262,7 +238,7 @@ func TestAccessAllowed(t *testing.T) {
 			}
 			w = fresh(t, route)
 			account := "default"
-			if a.noAccount {
+			if o.About != manage.InAccount {
 				account = ""
 			}
 			if route == "POST /setup-link" { // only while there are no users
@@ -281,7 +257,7 @@ func TestAccessAllowed(t *testing.T) {
 				}
 			}
 			status, body = w.request(manage.Caller{Name: "root", Operator: true}, route, account)
-			if a.users && status != http.StatusForbidden || !a.users && status >= 300 {
+			if users := o.About == manage.OfUser; users != (status == http.StatusForbidden) || !users && status >= 300 {
 				t.Errorf("an operator: %d %s", status, body)
 			}
 			switch {
@@ -320,13 +296,14 @@ func TestAccessOfAnotherAccount(t *testing.T) {
 	before := w.records()
 	for route, a := range accesses {
 		t.Run(route, func(t *testing.T) {
+			o := manage.FindOperation(route)
 			for name, caller := range map[string]manage.Caller{"session": w.other, "token": token} {
 				status, body := w.request(caller, route, "")
 				w.wantNothing(body)
 				if strings.Contains(a.path, "{") && status != http.StatusNotFound && status != http.StatusForbidden {
 					t.Errorf("%s, record of another account: %d %s", name, status, body)
 				}
-				if a.operators && status != http.StatusForbidden {
+				if o.Roles == 0 && status != http.StatusForbidden {
 					t.Errorf("%s, for operators only: %d %s", name, status, body)
 				}
 				status, body = w.request(caller, route, "default")
@@ -334,7 +311,7 @@ func TestAccessOfAnotherAccount(t *testing.T) {
 				if name == "token" && strings.Contains(body, "a management token cannot do this") {
 					continue // in no account
 				}
-				if a.noAccount {
+				if o.About != manage.InAccount {
 					if status != http.StatusBadRequest && status != http.StatusForbidden && status != http.StatusNotFound {
 						t.Errorf("%s, naming the account where there is none: %d %s", name, status, body)
 					}

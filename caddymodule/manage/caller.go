@@ -149,7 +149,8 @@ func tokenMay(c Caller, needs store.Rights) error {
 		c.TokenName, c.Rights, strings.Join(needs.Names(), " or "))
 }
 
-// operator checks that the caller is an operator.
+// operator checks that the caller is an operator. Methods for operators call it although the table of operations names
+// them: `caddy gateway up` and the console call methods directly, and [Service.account] does not protect these.
 func operator(ctx context.Context) error {
 	if !CallerFrom(ctx).Operator {
 		return faultf(ErrForbidden, "only the operator of the gateway may do this, with `caddy gateway` on its machine")

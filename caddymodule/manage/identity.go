@@ -85,9 +85,6 @@ func (s *Service) Identity(ctx context.Context) (IdentityStatus, error) {
 // RotateIdentity creates the gateway's next identity, which replaces the present one
 // after a grace period. With Now, it returns the state right before the switch.
 func (s *Service) RotateIdentity(ctx context.Context, r RotateIdentity) (IdentityStatus, error) {
-	if err := operator(ctx); err != nil {
-		return IdentityStatus{}, err
-	}
 	grace := defaultGrace
 	if r.Grace != "" {
 		var err error
@@ -131,9 +128,6 @@ func (s *Service) RotateIdentity(ctx context.Context, r RotateIdentity) (Identit
 
 // CancelIdentity ends a pending rotation. The present identity stays.
 func (s *Service) CancelIdentity(ctx context.Context) (IdentityStatus, error) {
-	if err := operator(ctx); err != nil {
-		return IdentityStatus{}, err
-	}
 	err := s.changeIdentity(ctx, "identity.cancel", func(i *store.Identity) error {
 		if len(i.Next) == 0 {
 			return faultf(store.ErrConflict, "no rotation of the identity is pending")
@@ -149,6 +143,9 @@ func (s *Service) CancelIdentity(ctx context.Context) (IdentityStatus, error) {
 
 // changeIdentity changes the identity in the store and applies it.
 func (s *Service) changeIdentity(ctx context.Context, operation string, change func(*store.Identity) error) error {
+	if err := operator(ctx); err != nil {
+		return err
+	}
 	if _, err := s.store.ChangeIdentity(ctx, change); err != nil {
 		return err
 	}

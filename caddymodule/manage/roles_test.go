@@ -73,7 +73,7 @@ func TestRoles(t *testing.T) {
 					continue
 				}
 				reason := "the role " + string(role)
-				if accesses[route].operators {
+				if manage.FindOperation(route).Roles == 0 {
 					reason = "only the operator of the gateway"
 				}
 				if status, body := refused.request(c, route, ""); status != http.StatusForbidden ||

@@ -1,7 +1,9 @@
 package manage_test
 
 import (
+	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -204,5 +206,19 @@ func TestDeleteKey(t *testing.T) {
 		}
 		want[map[string]any](g, 404, "DELETE", "/keys/"+id, "")
 		want[map[string]any](g, 404, "DELETE", "/keys/"+id+"?record=remove", "")
+	}
+}
+
+// The help of the limits for records names their defaults.
+func TestHelpNamesDefaults(t *testing.T) {
+	defaults := store.Limits{}.Effective()
+	for f := range reflect.TypeFor[store.Limits]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous { // limits of use have no defaults
+			continue
+		}
+		if help, want := f.Tag.Get("help"), fmt.Sprintf("(default %d)", *defaults.Field(name)); !strings.HasSuffix(help, want) {
+			t.Errorf("%s: %q does not end with %q", name, help, want)
+		}
 	}
 }
