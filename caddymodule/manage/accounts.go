@@ -40,12 +40,12 @@ func (s *Service) Accounts(ctx context.Context) ([]store.Account, error) {
 
 // CreateAccount creates an account, for operators.
 func (s *Service) CreateAccount(ctx context.Context, c CreateAccount) (store.Account, error) {
-	return s.changeAccount(ctx, "account.create", func() (store.Account, fields, error) {
+	return s.changeAccount(ctx, "account.create", func() (store.Account, values, error) {
 		if err := (store.Account{Limits: c.Limits}).Check(); err != nil {
 			return store.Account{}, nil, err
 		}
 		a, err := s.store.CreateAccount(ctx, c.ID)
-		before := fieldsOf(a)
+		before := valuesOf(a)
 		if err == nil && c.Limits != (store.Limits{}) {
 			a, err = s.store.SetAccount(ctx, c.ID, func(a *store.Account) { a.Limits = c.Limits })
 		}
@@ -55,17 +55,15 @@ func (s *Service) CreateAccount(ctx context.Context, c CreateAccount) (store.Acc
 
 // SetAccount changes the fields of an account, for operators.
 func (s *Service) SetAccount(ctx context.Context, id string, edit func(*AccountFields) error) (store.Account, error) {
-	return s.changeAccount(ctx, "account.set", func() (set store.Account, before fields, err error) {
+	return s.changeAccount(ctx, "account.set", func() (set store.Account, before values, err error) {
 		var failed error
 		set, err = s.store.SetAccount(ctx, id, func(a *store.Account) {
-			before = fieldsOf(a)
+			before = valuesOf(a)
 			d := a.KeyDefaults
 			f := AccountFields{a.Limits, d.Scope, d.ExpiresDays, d.AllowedIPs, d.Limits}
 			if failed = edit(&f); failed == nil {
-				a.Limits, a.KeyDefaults = f.Limits, store.KeyDefaults{
-					Scope: f.KeyScope, ExpiresDays: f.KeyExpiresDays,
-					AllowedIPs: f.KeyAllowedIPs, Limits: f.KeyLimits,
-				}
+				a.Limits, a.KeyDefaults = f.Limits, store.KeyDefaults{Scope: f.KeyScope, ExpiresDays: f.KeyExpiresDays,
+					AllowedIPs: f.KeyAllowedIPs, Limits: f.KeyLimits}
 			}
 		})
 		return set, before, cmp.Or(failed, err)
@@ -74,32 +72,31 @@ func (s *Service) SetAccount(ctx context.Context, id string, edit func(*AccountF
 
 // RemoveAccount removes an account that is empty, for operators.
 func (s *Service) RemoveAccount(ctx context.Context, id string) (store.Account, error) {
-	return s.changeAccount(ctx, "account.remove", func() (store.Account, fields, error) {
+	return s.changeAccount(ctx, "account.remove", func() (store.Account, values, error) {
 		a, ok := s.store.Account(id)
 		if !ok {
 			return store.Account{}, nil, errNoAccount(id)
 		}
-		return a, fieldsOf(a), s.store.RemoveAccount(ctx, id)
+		return a, valuesOf(a), s.store.RemoveAccount(ctx, id)
 	})
 }
 
 // changeAccount is [change] for accounts. do also returns the fields as they were. The answer has the
 // effective limits.
 func (s *Service) changeAccount(ctx context.Context, operation string,
-	do func() (store.Account, fields, error),
-) (store.Account, error) {
+	do func() (store.Account, values, error)) (store.Account, error) {
 	if err := operator(ctx); err != nil {
 		return store.Account{}, err
 	}
 	a, before, err := do()
-	if !store.Committed(err) {
+	if !store.Made(err) {
 		return store.Account{}, err
 	}
 	list := a.ID
 	if _, ok := s.store.Account(a.ID); !ok {
 		list = gatewayList // that of the account is removed with it
 	}
-	s.audit(ctx, operation, list, a.ID, a.Name, changed(before, fieldsOf(a))...)
+	s.audit(ctx, operation, list, a.ID, a.Name, changed(before, valuesOf(a))...)
 	a.Limits = a.Limits.Effective()
 	return a, err
 }

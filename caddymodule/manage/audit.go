@@ -61,11 +61,11 @@ func details(more []any) map[string]string {
 }
 
 // fields are the text of the fields of a record that people set, by name in JSON.
-type fields map[string]string
+type values map[string]string
 
-// fieldsOf returns those of a record that are not empty.
-func fieldsOf(record any) fields {
-	all := make(fields)
+// valuesOf returns those of a record that are not empty.
+func valuesOf(record any) values {
+	all := make(values)
 	data, err := json.Marshal(record)
 	if err == nil {
 		all.add("", data)
@@ -81,7 +81,7 @@ func fieldsOf(record any) fields {
 }
 
 // add adds the fields of a JSON value with this name.
-func (f fields) add(name string, value json.RawMessage) {
+func (v values) add(name string, value json.RawMessage) {
 	var object map[string]json.RawMessage
 	var list []string
 	var line string
@@ -91,8 +91,8 @@ func (f fields) add(name string, value json.RawMessage) {
 	switch value[0] {
 	case '{':
 		_ = json.Unmarshal(value, &object) // marshaled above
-		for member, v := range object {
-			f.add(strings.TrimPrefix(name+"."+member, "."), v)
+		for member, text := range object {
+			v.add(strings.TrimPrefix(name+"."+member, "."), text)
 		}
 		return
 	case '[':
@@ -104,13 +104,13 @@ func (f fields) add(name string, value json.RawMessage) {
 		line = string(value)
 	}
 	if line != "" {
-		f[name] = line
+		v[name] = line
 	}
 }
 
 // changed returns the names of the fields that differ, with their values before and after.
-func changed(before, after fields) (pairs []any) {
-	const most = 120 // bytes of a value, so that a detail has room for two
+func changed(before, after values) (pairs []any) {
+	const maxValue = 120 // bytes of a value, so that a detail has room for two
 	all := maps.Clone(after)
 	maps.Copy(all, before)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -120,7 +120,7 @@ func changed(before, after fields) (pairs []any) {
 		case was == "":
 			pairs = append(pairs, name, is)
 		default:
-			pairs = append(pairs, name, text.Within(was, most)+" → "+cmp.Or(text.Within(is, most), "none"))
+			pairs = append(pairs, name, text.Within(was, maxValue)+" → "+cmp.Or(text.Within(is, maxValue), "none"))
 		}
 	}
 	return pairs

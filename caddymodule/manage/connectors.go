@@ -153,10 +153,8 @@ func (s *Service) Connector(ctx context.Context, idOrName string) (ConnectorDeta
 	info, online := s.sessions()[c.ID]
 	v := ConnectorDetail{Connector: connectorOf(c, info, online), Models: []UpstreamModels{}, Deployments: []string{}}
 	for _, u := range info.States {
-		v.Models = append(v.Models, UpstreamModels{
-			Upstream: u.Name, Models: append([]string{}, u.Models...),
-			Error: gapOf(c.Name, u),
-		})
+		v.Models = append(v.Models, UpstreamModels{Upstream: u.Name, Models: append([]string{}, u.Models...),
+			Error: unknownModels(c.Name, u)})
 	}
 	for _, d := range s.store.Deployments(account) {
 		if slices.Contains(d.Connectors, c.ID) {
@@ -182,7 +180,7 @@ func (s *Service) RenameConnector(ctx context.Context, r RenameConnector) (Conne
 		c, err := s.store.RenameConnector(ctx, account, before.ID, r.Name)
 		info, online := s.sessions()[c.ID]
 		return connectorOf(c, info, online),
-			write{"connector.rename", c.ID, c.Name, changed(fields{"name": before.Name}, fields{"name": c.Name})}, err
+			write{"connector.rename", c.ID, c.Name, changed(values{"name": before.Name}, values{"name": c.Name})}, err
 	})
 }
 

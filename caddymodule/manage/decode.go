@@ -55,10 +55,10 @@ func decodeRequest[R any](w http.ResponseWriter, r *http.Request, fields fieldLi
 }
 
 // edit changes the fields of a record as the request says.
-func (d decoded[R]) edit(to *R) error {
-	d.Request = *to
+func (d decoded[R]) edit(record *R) error {
+	d.Request = *record
 	err := d.fields.decode(d.body, &d)
-	*to = d.Request
+	*record = d.Request
 	return err
 }
 
@@ -97,26 +97,26 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 
 // decode decodes a JSON object into a struct with these fields. An unknown, duplicate, mistyped or missing member is
 // an error that names it.
-func (all fieldList) decode(data []byte, to any) error {
+func (all fieldList) decode(data []byte, value any) error {
 	if !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
 		return badRequest("the body must be a JSON object with the fields %s", all.names())
 	}
 	filled := make(map[string]bool) // texts that are not empty
-	decodeText := func(d *jsontext.Decoder, to *string) error {
+	decodeText := func(d *jsontext.Decoder, value *string) error {
 		if d.PeekKind() != '"' {
 			return errType
 		}
 		token, err := d.ReadToken()
-		*to = token.String()
+		*value = token.String()
 		name := d.StackPointer().LastToken()
-		filled[name] = *to != ""
+		filled[name] = *value != ""
 		if f, _ := all.find(name); err == nil && f.Need == needFilled && !filled[name] {
 			return badRequest("field %q is empty; leave it out for its default", name)
 		}
 		return err
 	}
 	d := jsontext.NewDecoder(bytes.NewReader(data))
-	err := json.UnmarshalDecode(d, to, json.RejectUnknownMembers(true), json.WithUnmarshalers(json.JoinUnmarshalers(
+	err := json.UnmarshalDecode(d, value, json.RejectUnknownMembers(true), json.WithUnmarshalers(json.JoinUnmarshalers(
 		json.UnmarshalFromFunc(decodeText), json.UnmarshalFromFunc(all.decodeTime), json.UnmarshalFromFunc(decodeNetworks),
 		json.UnmarshalFromFunc(decodeOptions), json.UnmarshalFromFunc(refuseNull))))
 	if err != nil {
@@ -144,26 +144,26 @@ func refuseNull(d *jsontext.Decoder, _ any) error {
 }
 
 // decodeTime sets a time. It does not change the present one, which a record may have, too.
-func (all fieldList) decodeTime(d *jsontext.Decoder, to **time.Time) error {
+func (all fieldList) decodeTime(d *jsontext.Decoder, value **time.Time) error {
 	if f, _ := all.find(d.StackPointer().LastToken()); d.PeekKind() == 'n' && f.Null != "" {
-		*to = nil
+		*value = nil
 		return d.SkipValue()
 	}
-	*to = new(time.Time)
-	return json.UnmarshalDecode(d, *to)
+	*value = new(time.Time)
+	return json.UnmarshalDecode(d, *value)
 }
 
-func decodeNetworks(d *jsontext.Decoder, to *[]netip.Prefix) error {
+func decodeNetworks(d *jsontext.Decoder, value *[]netip.Prefix) error {
 	var texts []string
 	err := json.UnmarshalDecode(d, &texts)
 	if err == nil {
-		*to, err = store.ParseNetworks(texts)
+		*value, err = store.ParseNetworks(texts)
 	}
 	return err
 }
 
 // decodeOptions sets the options that are given.
-func decodeOptions(d *jsontext.Decoder, to *compat.Options) error {
+func decodeOptions(d *jsontext.Decoder, options *compat.Options) error {
 	if d.PeekKind() != '{' {
 		return errType
 	}
@@ -171,12 +171,12 @@ func decodeOptions(d *jsontext.Decoder, to *compat.Options) error {
 	if err != nil {
 		return err
 	}
-	var given map[string]any
-	if err := json.Unmarshal(text, &given); err != nil {
+	var members map[string]any
+	if err := json.Unmarshal(text, &members); err != nil {
 		return err
 	}
-	for name, value := range given {
-		if err := to.SetJSON(name, value); err != nil {
+	for name, value := range members {
+		if err := options.SetJSON(name, value); err != nil {
 			return badRequest("%v", err)
 		}
 	}

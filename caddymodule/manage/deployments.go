@@ -19,7 +19,7 @@ import (
 type Deployment struct {
 	store.Deployment
 	// Through are its connectors, in the order of Connectors.
-	Through []Leg `json:"through"`
+	Through []DeploymentRoute `json:"through"`
 	// State is the combined state of its routes.
 	State health.State `json:"state"`
 	// Available counts the available connectors.
@@ -35,8 +35,8 @@ type Deployment struct {
 // StateText is the state in words: "degraded (1 of 2)".
 func (d Deployment) StateText() string { return health.Text(d.State, d.Available, len(d.Through)) }
 
-// Leg is one connector of a deployment, and the state of the route through it.
-type Leg struct {
+// DeploymentRoute is one connector of a deployment, and the state of the route through it.
+type DeploymentRoute struct {
 	ID    string       `json:"id"`
 	Name  string       `json:"name"`
 	State health.State `json:"state"`
@@ -46,7 +46,7 @@ type Leg struct {
 }
 
 // StateText is the state in words.
-func (l Leg) StateText() string { return l.State.String() }
+func (l DeploymentRoute) StateText() string { return l.State.String() }
 
 // Embeds reports whether it is an embeddings model.
 func (d Deployment) Embeds() bool { return d.Kind == store.EmbeddingsModel }
@@ -76,24 +76,21 @@ type DeploymentFields struct {
 // SetDeployment creates a deployment or changes its fields. edit gets them as they are, but without connectors: those
 // stay unless it sets others. New requests use the new route; running ones finish on the old one.
 func (s *Service) SetDeployment(ctx context.Context, name string,
-	edit func(*DeploymentFields) error,
-) (Deployment, error) {
+	edit func(*DeploymentFields) error) (Deployment, error) {
 	return change(ctx, s, func(account string) (Deployment, write, error) {
-		var given DeploymentFields
-		if err := edit(&given); err != nil {
+		var request DeploymentFields
+		if err := edit(&request); err != nil {
 			return Deployment{}, write{}, err
 		}
-		connectors, err := s.givenConnectors(account, given)
+		connectors, err := s.connectorIDs(account, request)
 		if err != nil {
 			return Deployment{}, write{}, err
 		}
-		var before fields
+		var before values
 		d, err := s.store.EditDeployment(ctx, account, name, func(d *store.Deployment) error {
-			before = fieldsOf(d)
-			f := DeploymentFields{
-				Upstream: d.Upstream, Model: d.Model, Kind: d.Kind, MaxConcurrency: d.MaxConcurrency,
-				Options: d.Options,
-			}
+			before = valuesOf(d)
+			f := DeploymentFields{Upstream: d.Upstream, Model: d.Model, Kind: d.Kind, MaxConcurrency: d.MaxConcurrency,
+				Options: d.Options}
 			err := edit(&f)
 			d.Upstream, d.Model, d.Kind, d.MaxConcurrency, d.Options = f.Upstream, f.Model, f.Kind, f.MaxConcurrency, f.Options
 			if len(connectors) > 0 {
@@ -108,24 +105,24 @@ func (s *Service) SetDeployment(ctx context.Context, name string,
 			return err
 		})
 		return s.deploymentOf(d, s.sessions()),
-			write{"deployment.set", d.Name, d.Name, changed(before, fieldsOf(d))}, err
+			write{"deployment.set", d.Name, d.Name, changed(before, valuesOf(d))}, err
 	})
 }
 
-// givenConnectors returns the ids of the connectors that a request names, nil if it names none.
-func (s *Service) givenConnectors(account string, f DeploymentFields) ([]string, error) {
-	given := f.Connectors
+// connectorIDs returns the ids of the connectors that a request names, nil if it names none.
+func (s *Service) connectorIDs(account string, f DeploymentFields) ([]string, error) {
+	names := f.Connectors
 	switch {
-	case f.Connector != "" && given != nil:
+	case f.Connector != "" && names != nil:
 		return nil, badRequest("fields %q and %q exclude each other; put all connectors into %q", "connector", "connectors",
 			"connectors")
 	case f.Connector != "":
-		given = []string{f.Connector}
-	case given != nil && len(given) == 0:
+		names = []string{f.Connector}
+	case names != nil && len(names) == 0:
 		return nil, badRequest("field %q is empty; a deployment has at least one connector", "connectors")
 	}
 	var ids []string
-	for _, idOrName := range given {
+	for _, idOrName := range names {
 		c, err := s.connector(account, idOrName)
 		if err != nil {
 			return nil, err
@@ -171,21 +168,21 @@ func (s *Service) RemoveDeployment(ctx context.Context, name string) (Deployment
 func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) Deployment {
 	v := Deployment{Deployment: d}
 	v.Kind = cmp.Or(d.Kind, store.ChatModel)
-	ways := make([]health.State, len(d.Connectors))
+	states := make([]health.State, len(d.Connectors))
 	for i, id := range d.Connectors {
 		c, _ := s.store.Connector(id)
-		l := Leg{ID: id, Name: c.Name, State: health.Offline}
+		l := DeploymentRoute{ID: id, Name: c.Name, State: health.Offline}
 		if info, online := live[id]; online {
 			info.Name = c.Name
-			way := info.DeploymentRoute(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
-			l.State, l.Upstream, l.Model = way.State, way.Upstream, way.Model
-			v.Warning = cmp.Or(v.Warning, warning(c.Name, way))
-		} else if at := c.LastSeenAt; at != nil && (v.OfflineSince == nil || v.OfflineSince.Before(*at)) {
-			v.OfflineSince = at
+			route := info.Way(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+			l.State, l.Upstream, l.Model = route.State, route.Upstream, route.Model
+			v.Warning = cmp.Or(v.Warning, warning(c.Name, route))
+		} else if last := c.LastSeenAt; last != nil && (v.OfflineSince == nil || v.OfflineSince.Before(*last)) {
+			v.OfflineSince = last
 		}
-		ways[i], v.Through = l.State, append(v.Through, l)
+		states[i], v.Through = l.State, append(v.Through, l)
 	}
-	if v.State, v.Available = health.ModelState(ways); v.State != health.Offline {
+	if v.State, v.Available = health.Of(states); v.State != health.Offline {
 		v.OfflineSince = nil
 	}
 	return v
@@ -193,16 +190,16 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 
 // warning returns the problem of a route through an online connector, and the fix;
 // "" without a problem.
-func warning(connector string, way tunnel.DeploymentRoute) string {
-	switch way.State {
+func warning(connector string, route tunnel.Way) string {
+	switch route.State {
 	case health.UpstreamMissing:
-		return strings.TrimPrefix(way.Problem.Error(), tunnel.ErrNoRoute.Error()+": ")
+		return strings.TrimPrefix(route.Problem.Error(), tunnel.ErrNoRoute.Error()+": ")
 	case health.ServerDown:
 		return fmt.Sprintf("connector %q cannot reach its model server %q; start the server there, or correct its address "+
-			"in the connector's configuration", connector, way.Upstream)
+			"in the connector's configuration", connector, route.Upstream)
 	case health.ModelMissing:
 		return fmt.Sprintf("model server %q of connector %q does not list the model %q; load it there, or change the "+
-			"deployment's model", way.Upstream, connector, way.Model)
+			"deployment's model", route.Upstream, connector, route.Model)
 	default:
 		return ""
 	}

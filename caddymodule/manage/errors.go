@@ -49,7 +49,7 @@ var statuses = []struct {
 		store.ErrExists, store.ErrConflict, store.ErrInUse, store.ErrLimit, store.ErrExpired, store.ErrUsed, store.ErrDenied,
 		ErrNotReady,
 	}},
-	{http.StatusTooManyRequests, []error{ErrPaced}},
+	{http.StatusTooManyRequests, []error{ErrTooManyWrites}},
 	{http.StatusServiceUnavailable, []error{store.ErrLocked, store.ErrUnavailable, signin.ErrBusy}},
 }
 
@@ -86,8 +86,8 @@ func Explain(err error) (status int, text string) {
 const (
 	// storeWait is the Retry-After of a gateway that has lost its store, in seconds.
 	storeWait = "5"
-	// paceWait is that of a user who makes too many changes.
-	paceWait = "1"
+	// writeWait is that of a user who makes too many changes.
+	writeWait = "1"
 )
 
 // RetryAfter returns the value of the HTTP header Retry-After for an error, "" for none.
@@ -98,8 +98,8 @@ func RetryAfter(err error) string {
 	switch {
 	case errors.Is(err, store.ErrUnavailable):
 		return storeWait
-	case errors.Is(err, ErrPaced):
-		return paceWait
+	case errors.Is(err, ErrTooManyWrites):
+		return writeWait
 	}
 	return ""
 }

@@ -54,13 +54,13 @@ func (s *Service) Identity(ctx context.Context) (IdentityStatus, error) {
 	if err != nil {
 		return IdentityStatus{}, err
 	}
-	at := s.endpoint()
-	status := IdentityStatus{Pin: at.Pin, NextPin: at.NextPin, Missing: []MissingPin{}}
+	endpoint := s.endpoint()
+	status := IdentityStatus{Pin: endpoint.Pin, NextPin: endpoint.NextPin, Missing: []MissingPin{}}
 	live := s.sessions()
 	for _, account := range s.store.Accounts() {
 		for _, c := range s.store.Connectors(account.ID) {
 			status.Connectors++
-			if at.NextPin == "" || c.NextPin == at.NextPin {
+			if endpoint.NextPin == "" || c.NextPin == endpoint.NextPin {
 				continue
 			}
 			info, online := live[c.ID]

@@ -58,7 +58,7 @@ func (s *Service) CreateKey(ctx context.Context, edit func(*store.KeyFields) err
 			return CreatedKey{}, write{}, err
 		}
 		k, secret, err := s.store.CreateKey(ctx, account, f)
-		return createdKey(k, secret), write{"key.create", k.ID, k.Name, changed(fields{"name": k.Name}, fieldsOf(k))}, err
+		return createdKey(k, secret), write{"key.create", k.ID, k.Name, changed(values{"name": k.Name}, valuesOf(k))}, err
 	})
 }
 
@@ -172,15 +172,15 @@ func (s *Service) KeyLimits(ctx context.Context, idOrName string) (KeyLimits, er
 	if err != nil {
 		return KeyLimits{}, err
 	}
-	look, err := s.limits(ctx, k.Account, k.ID)
+	usage, err := s.limits(ctx, k.Account, k.ID)
 	if err != nil {
 		return KeyLimits{}, err
 	}
 	l := KeyLimits{
-		Limits: make([]KeyLimit, len(look.States)), TokensToday: look.Day.Tokens, TokensMonth: look.Month.Tokens,
-		RequestsToday: look.Day.Requests, RequestsMonth: look.Month.Requests,
+		Limits: make([]KeyLimit, len(usage.States)), TokensToday: usage.Day.Tokens, TokensMonth: usage.Month.Tokens,
+		RequestsToday: usage.Day.Requests, RequestsMonth: usage.Month.Requests,
 	}
-	for i, state := range look.States {
+	for i, state := range usage.States {
 		l.Limits[i] = KeyLimit{state, s.now().Add(state.Reset()).UTC().Round(time.Second)}
 	}
 	return l, nil
@@ -198,12 +198,12 @@ func (s *Service) EditKey(ctx context.Context, idOrName string, edit func(*store
 		if err := s.editKey(ctx, account, new(store.KeyFields), edit); err != nil {
 			return Key{}, write{}, err
 		}
-		var before fields
+		var before values
 		k, err := s.store.EditKey(ctx, account, id, func(k *store.Key) error {
-			before = fieldsOf(k.KeyFields)
+			before = valuesOf(k.KeyFields)
 			return s.editKey(ctx, account, &k.KeyFields, edit)
 		}, check)
-		return s.keyOf(k), write{"key.edit", k.ID, k.Name, changed(before, fieldsOf(k.KeyFields))}, err
+		return s.keyOf(k), write{"key.edit", k.ID, k.Name, changed(before, valuesOf(k.KeyFields))}, err
 	})
 }
 

@@ -93,10 +93,8 @@ func (e Endpoint) Token(connectorID string, o store.Offer) (string, error) {
 			"add `public gw.example.com:7443` to the `model_gateway` block of the Caddyfile's global options and run `caddy "+
 			"reload`")
 	}
-	return link.Token{
-		Server: e.Public, URL: e.URL, Pin: e.Pin, NextPin: e.NextPin, Connector: connectorID,
-		Secret: o.Secret, Number: o.Number,
-	}.Encode(), nil
+	return link.Token{Server: e.Public, URL: e.URL, Pin: e.Pin, NextPin: e.NextPin, Connector: connectorID,
+		Secret: o.Secret, Number: o.Number}.Encode(), nil
 }
 
 // Options configures a [Service]. All but Cluster, Build, Folder, Logger and Now are required.
@@ -108,7 +106,7 @@ type Options struct {
 	SignIn   *signin.Service
 	Activity *activity.Log
 	// Limits returns what the limits of a key and its account leave.
-	Limits func(ctx context.Context, account, key string) (limits.Usage, error)
+	Limits func(ctx context.Context, account, key string) (limits.Look, error)
 	// Admit waits until the limits of an account allow a request of its console to a deployment.
 	// settle must be called once the request has ended.
 	Admit func(ctx context.Context, account, deployment string, cost limits.Cost) (settle func(limits.Used), err error)
@@ -131,7 +129,7 @@ type Service struct {
 	pairing  *pairing.Service
 	signIn   *signin.Service
 	activity *activity.Log
-	limits   func(ctx context.Context, account, key string) (limits.Usage, error)
+	limits   func(ctx context.Context, account, key string) (limits.Look, error)
 	admit    func(ctx context.Context, account, deployment string, cost limits.Cost) (settle func(limits.Used), err error)
 	apply    func(ctx context.Context) error
 	cluster  Cluster // nil: the gateway is alone
@@ -140,10 +138,10 @@ type Service struct {
 	log      *slog.Logger
 	now      func() time.Time
 
-	api    http.Handler       // the JSON API, without a prefix
-	models singleflight.Group // of upstreams that are being asked for their models
-	plays  plays
-	paces  paces
+	api           http.Handler       // the JSON API, without a prefix
+	models        singleflight.Group // of upstreams that are being asked for their models
+	plays         plays
+	writeLimiters writeLimiters
 }
 
 // New returns a service over o.Store and o.Tunnels; it owns neither.
@@ -175,11 +173,9 @@ func (s *Service) Build() Build { return s.build }
 // Downloads returns the folder of connectors that the gateway hands out, and the site that
 // it hands them out at.
 func (s *Service) Downloads() (*downloads.Folder, downloads.Site) {
-	at := s.endpoint()
-	return s.folder, downloads.Site{
-		URL: at.URL, Console: strings.TrimSuffix(at.Console, "/"), Pin: at.Pin,
-		Verified: at.Verified,
-	}
+	e := s.endpoint()
+	return s.folder, downloads.Site{URL: e.URL, Console: strings.TrimSuffix(e.Console, "/"), Pin: e.Pin,
+		Verified: e.Verified}
 }
 
 // write is the log line of an operation that changed a record.
@@ -197,7 +193,7 @@ func change[T any](ctx context.Context, s *Service, do func(account string) (T, 
 		return none, err
 	}
 	answer, w, err := do(account)
-	if !store.Committed(err) {
+	if !store.Made(err) {
 		return none, err
 	}
 	s.audit(ctx, w.operation, account, w.id, w.name, w.more...)
@@ -229,8 +225,8 @@ func list[R, V any](ctx context.Context, s *Service, records func(account string
 }
 
 // find returns the first record for which is returns true.
-func find[T any](records []T, is func(T) bool) (T, bool) {
-	if i := slices.IndexFunc(records, is); i >= 0 {
+func find[T any](records []T, match func(T) bool) (T, bool) {
+	if i := slices.IndexFunc(records, match); i >= 0 {
 		return records[i], true
 	}
 	var none T

@@ -51,24 +51,24 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 		}
 	}
 	offers = []Offer{}
-	gaps := 0
+	unknown := 0
 	for _, c := range s.store.Connectors(account) {
 		for _, u := range live[c.ID].States {
-			if gap := gapOf(c.Name, u); gap != "" {
-				missing = cmp.Or(missing, gap)
-				gaps++
+			if reason := unknownModels(c.Name, u); reason != "" {
+				missing = cmp.Or(missing, reason)
+				unknown++
 			}
 			for _, model := range u.Models {
-				to := location{c.ID, u.Name, health.Canonical(model)}
-				if published[to] || len(offers) == maxOffers {
+				l := location{c.ID, u.Name, health.Canonical(model)}
+				if published[l] || len(offers) == maxOffers {
 					continue
 				}
-				published[to] = true
+				published[l] = true
 				o := Offer{Connector: c.ID, ConnectorName: c.Name, Model: model, Kind: KindOf(model)}
 				if len(live[c.ID].Upstreams) > 1 {
 					o.Upstream = u.Name
 				}
-				if o.Name = sameModel(byModel[to.model], live[c.ID], to); o.Name != "" {
+				if o.Name = sameModel(byModel[l.model], live[c.ID], l); o.Name != "" {
 					o.Adds = true
 				} else {
 					o.Name = freeName(taken, model, c.Name)
@@ -78,8 +78,8 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 			}
 		}
 	}
-	if gaps > 1 {
-		missing += fmt.Sprintf(" (and %d more)", gaps-1)
+	if unknown > 1 {
+		missing += fmt.Sprintf(" (and %d more)", unknown-1)
 	}
 	return offers, missing, nil
 }
@@ -89,19 +89,19 @@ type location struct{ connector, upstream, model string }
 
 // sameModel returns the name of the first of the deployments that would find its model at a location of another
 // connector, "" if there is none.
-func sameModel(deployments []store.Deployment, info tunnel.Info, at location) string {
+func sameModel(deployments []store.Deployment, info tunnel.Info, l location) string {
 	for _, d := range deployments {
-		way := info.DeploymentRoute(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
-		if way.State == health.Available && way.Upstream == at.upstream && health.Canonical(way.Model) == at.model &&
-			!slices.Contains(d.Connectors, at.connector) {
+		route := info.Way(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+		if route.State == health.Available && route.Upstream == l.upstream && health.Canonical(route.Model) == l.model &&
+			!slices.Contains(d.Connectors, l.connector) {
 			return d.Name
 		}
 	}
 	return ""
 }
 
-// gapOf returns why the models of an upstream are not offered, "" if they are.
-func gapOf(connector string, u tunnel.UpstreamState) string {
+// unknownModels returns why the models of an upstream are not offered, "" if they are.
+func unknownModels(connector string, u tunnel.UpstreamState) string {
 	switch {
 	case !u.Known:
 		return fmt.Sprintf("connector %q has not reported yet which models its model server %q has", connector, u.Name)

@@ -83,7 +83,7 @@ func (s *Service) RemoveUser(ctx context.Context, idOrName string) (User, error)
 			"you cannot remove yourself; ask another user of the account, or the operator of the gateway")
 	}
 	removed := s.userOf(u)
-	if _, err = s.store.RemoveUser(ctx, account, u.ID); !store.Committed(err) {
+	if _, err = s.store.RemoveUser(ctx, account, u.ID); !store.Made(err) {
 		return User{}, err
 	}
 	s.audit(ctx, "user.remove", account, u.ID, u.Name)
@@ -110,10 +110,8 @@ func (s *Service) Invite(ctx context.Context, i Invite) (Link, error) {
 		return Link{}, err
 	}
 	return s.createLink(ctx, "join",
-		store.Link{
-			Kind: store.LinkInvitation, Account: account, Role: store.Role(i.Role),
-			CreatedBy: CallerFrom(ctx).maker(),
-		})
+		store.Link{Kind: store.LinkInvitation, Account: account, Role: store.Role(i.Role),
+			CreatedBy: CallerFrom(ctx).creator()})
 }
 
 // RecoveryLink creates a link with which another user, by id or name, sets a new
@@ -134,7 +132,7 @@ func (s *Service) RecoveryLink(ctx context.Context, idOrName string) (Link, erro
 				"or have another user create the link, or `caddy gateway user recovery-link`")
 	}
 	return s.createLink(ctx, "recover",
-		store.Link{Kind: store.LinkRecovery, Account: account, User: u.ID, CreatedBy: CallerFrom(ctx).maker()})
+		store.Link{Kind: store.LinkRecovery, Account: account, User: u.ID, CreatedBy: CallerFrom(ctx).creator()})
 }
 
 // Invitations lists the invitations of the account that can still be used.
@@ -163,14 +161,14 @@ func (s *Service) RevokeInvitation(ctx context.Context, id string) (Link, error)
 // createLink creates a link to a page of the console. The secret is in the fragment,
 // which browsers do not send: it does not appear in server logs.
 func (s *Service) createLink(ctx context.Context, page string, link store.Link) (Link, error) {
-	at := s.endpoint()
-	if at.Exposed {
+	endpoint := s.endpoint()
+	if endpoint.Exposed {
 		return Link{}, faultf(ErrNotReady,
 			"the console at %s is served over plain HTTP, so a link and the password would be readable in transit; "+
 				"serve it over HTTPS, or, if something in front of it does, name its host with `public`; `caddy gateway user "+
-				"add` creates users without a link", at.Console)
+				"add` creates users without a link", endpoint.Console)
 	}
-	if at.Console == "" {
+	if endpoint.Console == "" {
 		return Link{}, faultf(ErrNotReady,
 			"the address of the console is not known: the Caddyfile needs one site with `model_console` and a host name; "+
 				"if it has several, name one with `public`, and run `caddy reload`; `caddy gateway user add` creates users "+
@@ -181,7 +179,7 @@ func (s *Service) createLink(ctx context.Context, page string, link store.Link) 
 		return Link{}, err
 	}
 	s.audit(ctx, "link.create", l.Account, l.ID, "", "kind", l.Kind, "user", l.User, "role", l.Role)
-	return Link{Link: l, URL: strings.TrimSuffix(at.Console, "/") + "/" + page + "#" + secret}, nil
+	return Link{Link: l, URL: strings.TrimSuffix(endpoint.Console, "/") + "/" + page + "#" + secret}, nil
 }
 
 // user finds a user of the account by id, then by name in any letter case.

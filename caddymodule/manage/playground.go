@@ -28,7 +28,7 @@ type Play struct {
 
 // Played is the answer to [Play].
 type Played struct {
-	Pace
+	Speed
 	Connector string `json:"connector,omitempty"` // its name
 	Answer    string `json:"-"`
 	Thinking  string `json:"-"`
@@ -68,17 +68,17 @@ func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, e
 		p.MaxTokens = defaultPlayTokens
 	}
 	// A server that ignores the limit of tokens is stopped.
-	b := bounds{wait: 5 * time.Minute, deltas: 2 * p.MaxTokens, text: 1 << 20, answer: 32 << 20}
-	ctx, cancel := context.WithTimeout(ctx, b.wait)
+	b := bounds{timeout: 5 * time.Minute, maxPieces: 2 * p.MaxTokens, maxText: 1 << 20, maxBytes: 32 << 20}
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
-	t := s.speaker(d, activity.Playground, b)
-	if err := t.route(s); err != nil {
+	c := s.modelClient(d, activity.Playground, b)
+	if err := c.route(s); err != nil {
 		return Played{Error: err.Error()}, nil
 	}
-	r, err := t.ask(ctx, p.Prompt, p.request(), show)
+	r, err := c.ask(ctx, p.Prompt, p.request(), show)
 	played := Played{
-		Pace: r.pace(), Connector: t.connector, Answer: r.written.String(), Thinking: r.thought.String(),
-		Cut: r.stop == "max_tokens" || r.pieces == r.deltas,
+		Speed: r.speed(), Connector: c.connector, Answer: r.text.String(), Thinking: r.thinking.String(),
+		Cut: r.stop == "max_tokens" || r.pieces == r.maxPieces,
 	}
 	switch {
 	case err != nil:

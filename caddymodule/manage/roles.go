@@ -45,11 +45,11 @@ func (s *Service) may(ctx context.Context, o Operation) error {
 	case o.Roles == operators:
 		return operator(ctx)
 	}
-	has := s.rolesOf(c)
-	if len(has) == 0 {
+	roles := s.rolesOf(c)
+	if len(roles) == 0 {
 		return faultf(ErrForbidden, "you are not signed in, or your user was removed; sign in, or send a management token")
 	}
-	for _, role := range has {
+	for _, role := range roles {
 		if !o.Roles.allow(role) {
 			return faultf(ErrForbidden, "the role %s does not allow this: %s. Ask an admin of the account", role,
 				roleTexts[role])
@@ -78,7 +78,7 @@ func (s *Service) rolesOf(c Caller) []store.Role {
 // it may all of the account.
 func (s *Service) owner(ctx context.Context) string {
 	c := CallerFrom(ctx)
-	if has := s.rolesOf(c); c.Operator || len(has) > 0 && !slices.Contains(has, store.RoleMember) {
+	if roles := s.rolesOf(c); c.Operator || len(roles) > 0 && !slices.Contains(roles, store.RoleMember) {
 		return ""
 	}
 	return c.User

@@ -18,8 +18,8 @@ const (
 const (
 	// rotationWait bounds how long a rotation waits for online connectors to take what is new.
 	rotationWait = 5 * time.Second
-	// rotationLook is the pause between two looks at their answers.
-	rotationLook = 100 * time.Millisecond
+	// rotationPoll is the pause between two looks at their answers.
+	rotationPoll = 100 * time.Millisecond
 )
 
 // RotateConnector asks for a new tunnel token of a connector.
@@ -86,17 +86,17 @@ func (s *Service) showToken(ctx context.Context, account, idOrName string) (Rota
 }
 
 // awaitRotation calls waits until it returns false or an error, at most for rotationWait.
-func awaitRotation(ctx context.Context, waits func() (bool, error)) error {
+func awaitRotation(ctx context.Context, pending func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, rotationWait)
 	defer cancel()
-	look := time.NewTicker(rotationLook)
-	defer look.Stop()
+	ticker := time.NewTicker(rotationPoll)
+	defer ticker.Stop()
 	for {
-		if more, err := waits(); !more || err != nil {
+		if more, err := pending(); !more || err != nil {
 			return err
 		}
 		select {
-		case <-look.C:
+		case <-ticker.C:
 		case <-ctx.Done():
 			return nil
 		}

@@ -80,18 +80,18 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 	} else if _, err := s.account(ctx); err != nil {
 		return Status{}, err
 	}
-	at, listener, err := s.listener(ctx)
+	endpoint, listener, err := s.listener(ctx)
 	if err != nil {
 		return Status{}, err
 	}
 	st := Status{
 		Build:       s.build,
-		URL:         at.URL,
+		URL:         endpoint.URL,
 		Listener:    listener,
 		Deployments: DeploymentCount{States: make(map[health.State]int)},
 	}
 	if caller.Operator {
-		st.Counters, st.Warnings = s.tunnels.Counters(), at.Warnings
+		st.Counters, st.Warnings = s.tunnels.Counters(), endpoint.Warnings
 	}
 	if s.MayEdges(ctx) == nil {
 		st.Edges = s.AllEdges()
@@ -123,16 +123,16 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 
 // listener returns where connectors dial, and the pins of the gateway's identity.
 func (s *Service) listener(ctx context.Context) (Endpoint, Listener, error) {
-	at := s.endpoint()
-	l := Listener{Address: at.Listen, Public: at.Public, Pin: at.Pin, NextPin: at.NextPin}
+	endpoint := s.endpoint()
+	l := Listener{Address: endpoint.Listen, Public: endpoint.Public, Pin: endpoint.Pin, NextPin: endpoint.NextPin}
 	if l.NextPin == "" {
-		return at, l, nil
+		return endpoint, l, nil
 	}
 	stored, err := s.store.Identity(ctx, link.NewIdentity)
 	if err == nil && len(stored.Next) > 0 {
 		l.SwitchAt = &stored.SwitchAt
 	}
-	return at, l, err
+	return endpoint, l, err
 }
 
 // Checklist has the steps to the first request of an account.
@@ -182,9 +182,9 @@ func (s *Service) Recent(ctx context.Context) (Recent, error) {
 		return Recent{}, err
 	}
 	recent := s.recent(ctx, account)
-	mayKey := s.ownKeys(ctx, account)
+	maySee := s.ownKeys(ctx, account)
 	recent.Requests = slices.DeleteFunc(append([]activity.Request{}, recent.Requests...),
-		func(r activity.Request) bool { return !mayKey(r.KeyID) })
+		func(r activity.Request) bool { return !maySee(r.KeyID) })
 	if s.MayEdges(ctx) != nil {
 		recent.Silent = nil
 	}

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	modelsWait   = 5 * time.Second // for an upstream's list of models
-	modelsAsked  = 16              // concurrent requests of one operation
-	maxModelList = 2 << 20         // bytes
+	modelsTimeout = 5 * time.Second // for an upstream's list of models
+	maxModelCalls = 16              // concurrent requests of one operation
+	maxModelList  = 2 << 20         // bytes
 )
 
 // UpstreamModels are the models that one upstream of a connector lists.
@@ -43,17 +43,17 @@ func (s *Service) UpstreamModels(ctx context.Context, connector string) ([]Upstr
 		return nil, err
 	}
 	info, online := s.sessions()[con.ID]
-	_, to, open := s.tunnels.Choose([]string{con.ID}, tunnel.Target{})
+	_, tun, open := s.tunnels.Choose([]string{con.ID}, tunnel.Target{})
 	if !online || !open {
 		return nil, offline(con.Name)
 	}
 	answers := make([]UpstreamModels, len(info.Upstreams))
 	var all errgroup.Group
-	all.SetLimit(modelsAsked)
+	all.SetLimit(maxModelCalls)
 	for i, upstream := range info.Upstreams {
 		all.Go(func() error {
-			q := question{tunnel: to, connector: con.Name, upstream: upstream, limit: modelsWait}
-			models, err := s.modelsOf(ctx, q, con.ID+"/"+info.Session)
+			u := upstreamCall{tunnel: tun, connector: con.Name, upstream: upstream, timeout: modelsTimeout}
+			models, err := s.modelsOf(ctx, u, con.ID+"/"+info.Session)
 			answers[i] = UpstreamModels{Upstream: upstream, Models: append([]string{}, models...)}
 			if err != nil {
 				answers[i].Error = err.Error()
@@ -70,13 +70,13 @@ func offline(connector string) error {
 
 // modelsOf returns the models of an upstream. Concurrent callers share one request,
 // which continues when they have left.
-func (s *Service) modelsOf(ctx context.Context, q question, session string) ([]string, error) {
-	asked := s.models.DoChan(session+"/"+q.upstream, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), modelsWait)
+func (s *Service) modelsOf(ctx context.Context, u upstreamCall, session string) ([]string, error) {
+	result := s.models.DoChan(session+"/"+u.upstream, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), modelsTimeout)
 		defer cancel()
 		var models []string
 		err := panics.Do(s.log, "reading the models of a model server", func() (err error) {
-			models, err = q.models(ctx)
+			models, err = u.models(ctx)
 			return err
 		})
 		if _, panicked := errors.AsType[*panics.Error](err); panicked {
@@ -85,7 +85,7 @@ func (s *Service) modelsOf(ctx context.Context, q question, session string) ([]s
 		return models, err
 	})
 	select {
-	case answer := <-asked:
+	case answer := <-result:
 		models, _ := answer.Val.([]string)
 		return models, answer.Err
 	case <-ctx.Done():
@@ -95,15 +95,15 @@ func (s *Service) modelsOf(ctx context.Context, q question, session string) ([]s
 
 // models queries the models of the upstream. Ids that are not printable, and those
 // beyond the limit, are left out.
-func (q question) models(ctx context.Context) ([]string, error) {
-	answer, err := q.do(ctx, http.MethodGet, "/v1/models", nil)
+func (u upstreamCall) models(ctx context.Context) ([]string, error) {
+	answer, err := u.do(ctx, http.MethodGet, "/v1/models", nil)
 	if err != nil {
 		return nil, err
 	}
 	defer answer.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(answer.Body, maxModelList+1))
 	if err != nil {
-		return nil, q.explain(ctx, err)
+		return nil, u.explain(ctx, err)
 	}
 	if len(data) > maxModelList {
 		return nil, fmt.Errorf("the model server's list of models is larger than %d bytes", maxModelList)

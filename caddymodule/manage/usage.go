@@ -56,11 +56,11 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 	if err != nil {
 		return nil, err
 	}
-	by, err := u.grouping()
+	columns, err := u.grouping()
 	if err != nil {
 		return nil, err
 	}
-	from, to, err := s.usageRange(u, by.hour)
+	from, to, err := s.usageRange(u, columns.hour)
 	if err != nil {
 		return nil, err
 	}
@@ -69,26 +69,26 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 			"the usage is in the store, which this gateway cannot reach now: try again, or use another gateway")
 	}
 	type group struct{ hour, day, user, key, model string }
-	groups, mayKey := make(map[group]*UsageSum), s.ownKeys(ctx, account)
+	groups, maySee := make(map[group]*UsageSum), s.ownKeys(ctx, account)
 	err = s.activity.EachUsage(ctx, account, from, to, s.unpublished(ctx, account), func(r store.UsageRow) error {
 		var g group
-		if !mayKey(r.Key) {
+		if !maySee(r.Key) {
 			return nil
 		}
-		if by.hour {
+		if columns.hour {
 			g.hour = r.Day
 		}
-		if by.day {
+		if columns.day {
 			g.day, _, _ = strings.Cut(r.Day, "T")
 		}
-		if by.user {
+		if columns.user {
 			k, _ := s.store.Key(account, r.Key)
 			g.user = k.Owner
 		}
-		if by.key {
+		if columns.key {
 			g.key = r.Key
 		}
-		if by.model {
+		if columns.model {
 			g.model = r.Deployment
 		}
 		sum := groups[g]
@@ -100,7 +100,7 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 			sum = &UsageSum{Hour: g.hour, Day: g.day, UserID: g.user, KeyID: g.key, Model: g.model}
 			groups[g] = sum
 		}
-		if by.key {
+		if columns.key {
 			sum.KeyName = cmp.Or(r.KeyName, sum.KeyName)
 		}
 		sum.Add(r.Usage)
@@ -162,8 +162,8 @@ func (s *Service) usageRange(u Usage, hourly bool) (from, to string, err error) 
 		return "", "", err
 	}
 	from, to = first.Format(unit.layout), last.Format(unit.layout)
-	if first.After(last) || first.Before(last.Add(unit.size*time.Duration(1-unit.most))) {
-		return "", "", badRequest("the usage from %s to %s is not 1 to %d %s", from, to, unit.most, unit.name)
+	if first.After(last) || first.Before(last.Add(unit.size*time.Duration(1-unit.max))) {
+		return "", "", badRequest("the usage from %s to %s is not 1 to %d %s", from, to, unit.max, unit.name)
 	}
 	return from, to, nil
 }
@@ -172,7 +172,7 @@ func (s *Service) usageRange(u Usage, hourly bool) (from, to string, err error) 
 type usageUnit struct {
 	layout        string
 	size          time.Duration
-	most, usual   int
+	max, usual    int
 	name, example string
 }
 

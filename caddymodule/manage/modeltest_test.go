@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-func TestTrial(t *testing.T) {
+func TestModelTest(t *testing.T) {
 	tests := []struct {
 		name   string
 		speak  http.HandlerFunc
@@ -100,7 +100,7 @@ func TestTrial(t *testing.T) {
 }
 
 // An embeddings model is asked for a vector.
-func TestTrialOfEmbeddings(t *testing.T) {
+func TestModelTestOfEmbeddings(t *testing.T) {
 	const vector, estimate = `{"data":[{"embedding":[0.5,-1e-3,2]}],"usage":{"prompt_tokens":3}}`, 10
 	reports := func(tokens string) string { return strings.Replace(vector, ":3}", ":"+tokens+"}", 1) }
 	for _, tt := range []struct {
@@ -155,7 +155,7 @@ func TestTrialOfEmbeddings(t *testing.T) {
 	}
 }
 
-func TestTrialOfTools(t *testing.T) {
+func TestModelTestOfTools(t *testing.T) {
 	speak := events(hello, stop, done)
 	words := func(finish string) http.HandlerFunc {
 		return answer(200, "application/json",
@@ -214,7 +214,7 @@ func TestTrialOfTools(t *testing.T) {
 }
 
 // A test ends after at most a minute.
-func TestTrialIsBoundedInTime(t *testing.T) {
+func TestModelTestIsBoundedInTime(t *testing.T) {
 	late := func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "data: "+hello+"\n\n")
 		hang(w, r)
@@ -245,7 +245,7 @@ func TestTrialIsBoundedInTime(t *testing.T) {
 }
 
 // The answer of a server that ignores max_tokens is cut, by events and by bytes.
-func TestTrialIsBoundedInBytes(t *testing.T) {
+func TestModelTestIsBoundedInBytes(t *testing.T) {
 	endless := func(event string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			for {
@@ -270,7 +270,7 @@ func TestTrialIsBoundedInBytes(t *testing.T) {
 }
 
 // A test uses the connector that a request would use, and reports its name.
-func TestTrialChooses(t *testing.T) {
+func TestModelTestChooses(t *testing.T) {
 	g := newGateway(t)
 	first := g.connector("default", "first", map[string]http.Handler{"a": server{}})
 	second := g.connector("default", "second", map[string]http.Handler{"a": server{}})
@@ -287,7 +287,7 @@ func TestTrialChooses(t *testing.T) {
 	}
 }
 
-func TestTrialWithoutAWay(t *testing.T) {
+func TestModelTestWithoutAWay(t *testing.T) {
 	g := newGateway(t)
 	home := g.connector("default", "home", map[string]http.Handler{"a": server{}, "b": server{}})
 	g.deployment("m", home, "", "")
@@ -317,7 +317,7 @@ func TestTrialWithoutAWay(t *testing.T) {
 
 // Tests are in the activity and in the usage, as requests without a key. What the model server
 // says is not.
-func TestTrialsAreRecorded(t *testing.T) {
+func TestModelTestsAreRecorded(t *testing.T) {
 	counted := `{"choices":[],"usage":{"prompt_tokens":21,"completion_tokens":11}}`
 	fails := answer(500, "application/json", `{"error":{"message":"quartz-sphinx"}}`)
 	for name, tt := range map[string]struct {

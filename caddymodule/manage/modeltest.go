@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	trialTokens = 64
-	toolTokens  = 512 // a model may think before it calls a tool
+	testTokens = 64
+	toolTokens = 512 // a model may think before it calls a tool
 )
 
-// trialBounds are those of a test, and of each answer in it.
-var trialBounds = bounds{wait: 60 * time.Second, deltas: 4 * trialTokens, text: 400, answer: 1 << 20}
+// testBounds are those of a test, and of each answer in it.
+var testBounds = bounds{timeout: 60 * time.Second, maxPieces: 4 * testTokens, maxText: 400, maxBytes: 1 << 20}
 
 // The results of the tool test.
 const (
@@ -34,7 +34,7 @@ const (
 // TestResult is the result of [Service.TestDeployment].
 type TestResult struct {
 	OK bool `json:"ok"`
-	Pace
+	Speed
 	Tools string `json:"tools,omitempty"` // "works", "no" or "unknown"; "" for an embeddings model
 	// ToolsReason is why tools do not work, or why that is not known.
 	ToolsReason string `json:"tools_reason,omitempty"`
@@ -61,9 +61,9 @@ func (s *Service) TestDeployment(ctx context.Context, name string) (TestResult, 
 	if !ok {
 		return TestResult{}, faultf(store.ErrNotFound, "deployment %q not found in account %q", name, account)
 	}
-	ctx, cancel := context.WithTimeout(ctx, trialBounds.wait)
+	ctx, cancel := context.WithTimeout(ctx, testBounds.timeout)
 	defer cancel()
-	t := trial{s.speaker(d, activity.Test, trialBounds), TestResult{}}
+	t := modelTest{s.modelClient(d, activity.Test, testBounds), TestResult{}}
 	if err := t.run(ctx, s); err != nil {
 		t.result.Error = err.Error()
 		return t.result, nil
@@ -74,14 +74,14 @@ func (s *Service) TestDeployment(ctx context.Context, name string) (TestResult, 
 	return t.result, nil
 }
 
-// trial is a test of a deployment.
-type trial struct {
-	speaker
+// modelTest is a test of a deployment.
+type modelTest struct {
+	modelClient
 	result TestResult
 }
 
 // run finds the route of the deployment and requests a sentence or a vector.
-func (t *trial) run(ctx context.Context, s *Service) error {
+func (t *modelTest) run(ctx context.Context, s *Service) error {
 	embeds := t.deployment.Kind == store.EmbeddingsModel
 	if !embeds {
 		t.result.Tools = ToolsUnknown
@@ -96,10 +96,10 @@ func (t *trial) run(ctx context.Context, s *Service) error {
 }
 
 // complete requests a sentence and measures its speed.
-func (t *trial) complete(ctx context.Context) error {
+func (t *modelTest) complete(ctx context.Context) error {
 	r, err := t.ask(ctx, "Say hello to the person who has just set you up, in one short sentence.",
-		map[string]any{"max_tokens": trialTokens, "stream": true}, nil)
-	t.result.Pace, t.result.Answer = r.pace(), oneLine(r.written.String(), trialBounds.text)
+		map[string]any{"max_tokens": testTokens, "stream": true}, nil)
+	t.result.Speed, t.result.Answer = r.speed(), oneLine(r.text.String(), testBounds.maxText)
 	switch {
 	case err != nil || r.pieces > 0:
 		return err
@@ -110,13 +110,13 @@ func (t *trial) complete(ctx context.Context) error {
 }
 
 // embed requests a vector.
-func (t *trial) embed(ctx context.Context) error {
+func (t *modelTest) embed(ctx context.Context) error {
 	r := &reply{dialect: dialect.Chat, begin: t.now()}
 	data, err := json.Marshal(map[string]any{"model": t.model, "input": "Hello."})
 	if err != nil {
 		return err
 	}
-	return t.counted(ctx, r, limits.Cost{Input: int64(len(data) / dialect.BytesPerToken)}, func() (err error) {
+	return t.limited(ctx, r, limits.Cost{Input: int64(len(data) / dialect.BytesPerToken)}, func() (err error) {
 		t.result.Dimensions, err = t.vector(ctx, r, data)
 		if err == nil {
 			t.result.AnswerMillis = activity.Millis(t.now().Sub(r.sent))
@@ -126,7 +126,7 @@ func (t *trial) embed(ctx context.Context) error {
 }
 
 // vector returns the number of dimensions of a vector of the model.
-func (t *trial) vector(ctx context.Context, r *reply, data []byte) (int, error) {
+func (t *modelTest) vector(ctx context.Context, r *reply, data []byte) (int, error) {
 	answer, err := t.do(ctx, http.MethodPost, "/v1/embeddings", data)
 	if err != nil {
 		return 0, err
@@ -134,7 +134,7 @@ func (t *trial) vector(ctx context.Context, r *reply, data []byte) (int, error) 
 	defer answer.Body.Close()
 	// Until the server counts.
 	r.usage = dialect.Usage{PromptTokens: int64(len(data) / dialect.BytesPerToken), Estimated: true}
-	body, err := io.ReadAll(io.LimitReader(answer.Body, t.answer))
+	body, err := io.ReadAll(io.LimitReader(answer.Body, t.maxBytes))
 	if err != nil {
 		return 0, t.explain(ctx, err)
 	}
@@ -158,7 +158,7 @@ const weatherTool = "get_weather"
 
 // tools requests a tool call as agents do, with the choice left to the model, and
 // judges the answer.
-func (t *trial) tools(ctx context.Context) (works, reason string) {
+func (t *modelTest) tools(ctx context.Context) (works, reason string) {
 	r, err := t.ask(ctx, "What is the weather in Paris now? Call the tool "+weatherTool+" to find out.", map[string]any{
 		"max_tokens": toolTokens, "tool_choice": map[string]any{"type": "auto"},
 		"tools": []any{map[string]any{
@@ -178,12 +178,12 @@ func (t *trial) tools(ctx context.Context) (works, reason string) {
 		return ToolsNo, refused.Message
 	case err != nil:
 		return ToolsUnknown, err.Error()
-	case r.calls == 0 && r.stop == "max_tokens":
+	case r.toolCalls == 0 && r.stop == "max_tokens":
 		return ToolsUnknown, fmt.Sprintf("the model did not finish within %d tokens", toolTokens)
-	case r.calls == 0:
+	case r.toolCalls == 0:
 		return ToolsNo, "the model answered with text instead of calling the tool"
-	case r.tool != weatherTool:
-		return ToolsNo, fmt.Sprintf("the model called %q, which is not one of its tools", oneLine(r.tool, 64))
+	case r.toolName != weatherTool:
+		return ToolsNo, fmt.Sprintf("the model called %q, which is not one of its tools", oneLine(r.toolName, 64))
 	case json.Unmarshal([]byte(r.arguments.String()), &arguments) != nil || arguments.City == "":
 		return ToolsNo, "the model called the tool with invalid arguments"
 	}

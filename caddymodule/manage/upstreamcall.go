@@ -22,19 +22,19 @@ const (
 	maxErrorText = 300     // of it that users see, in bytes
 )
 
-// question is a request of an operation to one upstream of a connector.
-type question struct {
+// upstreamCall is a request of an operation to one upstream of a connector.
+type upstreamCall struct {
 	tunnel    Tunnel
 	connector string // its name
 	upstream  string
-	limit     time.Duration // of the whole operation, for messages
+	timeout   time.Duration // of the whole operation, for messages
 }
 
 // do sends a request. A response other than 2xx is an error. The texts of errors are
 // for users.
-func (q question) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	to := url.URL{Scheme: "http", Host: q.upstream, Path: path}
-	r, err := http.NewRequestWithContext(ctx, method, to.String(), bytes.NewReader(body))
+func (u upstreamCall) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	target := url.URL{Scheme: "http", Host: u.upstream, Path: path}
+	r, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -42,9 +42,9 @@ func (q question) do(ctx context.Context, method, path string, body []byte) (*ht
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	answer, err := q.tunnel.RoundTrip(r)
+	answer, err := u.tunnel.RoundTrip(r)
 	if err != nil {
-		return nil, q.explain(ctx, err)
+		return nil, u.explain(ctx, err)
 	}
 	if answer.StatusCode/100 == 2 {
 		return answer, nil
@@ -54,12 +54,12 @@ func (q question) do(ctx context.Context, method, path string, body []byte) (*ht
 	if err != nil {
 		fault = nil // the status is enough
 	}
-	return nil, shown(dialect.FromUpstream(answer.StatusCode, answer.Header, fault))
+	return nil, forUsers(dialect.FromUpstream(answer.StatusCode, answer.Header, fault))
 }
 
-// shown returns an error of a model server in the style of the other errors: cut,
+// forUsers returns an error of a model server in the style of the other errors: cut,
 // printable, and with a lower-case first letter.
-func shown(e *dialect.Error) error {
+func forUsers(e *dialect.Error) error {
 	message := e.Message
 	if e.Kind == dialect.KindInvalidRequest || e.Kind == dialect.KindContextLength {
 		message = "the model server refused the request: " + message
@@ -72,31 +72,31 @@ func shown(e *dialect.Error) error {
 }
 
 // explain returns the error of a missing or incomplete response, for users.
-func (q question) explain(ctx context.Context, err error) error {
+func (u upstreamCall) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("the model server did not answer within %.f seconds", q.limit.Seconds())
+		return fmt.Errorf("the model server did not answer within %.f seconds", u.timeout.Seconds())
 	case ctx.Err() != nil:
 		return fmt.Errorf("the request was canceled: %w", ctx.Err())
 	case errors.Is(err, link.ErrUpstreamDown):
 		return fmt.Errorf("connector %q cannot reach its upstream %q; start the model server there, or correct the "+
-			"upstream's address in the connector's configuration", q.connector, q.upstream)
+			"upstream's address in the connector's configuration", u.connector, u.upstream)
 	case errors.Is(err, link.ErrUpstreamReset), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the model server closed the connection early; its log may have the reason")
 	case errors.Is(err, link.ErrUpstreamMalformed):
 		return fmt.Errorf("the model server sent an answer that is not valid HTTP; the log of connector %q names the fault",
-			q.connector)
+			u.connector)
 	case errors.Is(err, tunnel.ErrCompressed):
 		return errors.New("the model server compressed its response although the request did not allow it; turn off " +
 			"compression in the server, or in the proxy in front of it")
 	case errors.Is(err, link.ErrRefused):
-		return fmt.Errorf("connector %q refused the request; it may be older than this gateway", q.connector)
+		return fmt.Errorf("connector %q refused the request; it may be older than this gateway", u.connector)
 	case errors.Is(err, link.ErrNoCredit):
 		return fmt.Errorf("connector %q runs as many requests as it allows; try again later, or raise max_requests in its "+
-			"configuration", q.connector)
+			"configuration", u.connector)
 	case errors.Is(err, link.ErrNotSent), errors.Is(err, link.ErrTunnelLost), errors.Is(err, link.ErrDraining),
 		errors.Is(err, link.ErrCancelled):
-		return fmt.Errorf("the tunnel of connector %q was lost; try again when the connector is online", q.connector)
+		return fmt.Errorf("the tunnel of connector %q was lost; try again when the connector is online", u.connector)
 	}
 	return fmt.Errorf("the request to the model server failed: %w", err)
 }

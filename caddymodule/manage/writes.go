@@ -16,27 +16,27 @@ const (
 	// make one more. Each is an event, and a line of the log and of the audit list.
 	writesAtOnce = 200
 	writePause   = 100 * time.Millisecond
-	// pacesKept is the number of users from which on those are dropped who may make all writes again.
-	pacesKept = 1000
+	// limitersKept is the number of users from which on those are dropped who may make all writes again.
+	limitersKept = 1000
 )
 
-// ErrPaced is wrapped by writes of a user who makes too many.
-var ErrPaced = errors.New("too many changes")
+// ErrTooManyWrites is wrapped by writes of a user who makes too many.
+var ErrTooManyWrites = errors.New("too many changes")
 
-var errPaced = faultf(ErrPaced,
+var errTooManyWrites = faultf(ErrTooManyWrites,
 	"too many changes: a user can make %d at once, and then %d a second; try again in a second",
 	writesAtOnce, time.Second/writePause)
 
-// Pace fails with [ErrPaced] if the caller makes too many writes. method is that of the request. Operators
+// Pace fails with [ErrTooManyWrites] if the caller makes too many writes. method is that of the request. Operators
 // may make any number. The tokens of a user share a pace of their own, so that a stolen one cannot keep the
 // user from revoking it.
 func (s *Service) Pace(ctx context.Context, method string) error {
 	c := CallerFrom(ctx)
 	if c.Operator || method == http.MethodGet || method == http.MethodHead ||
-		s.paces.take(writer{c.User, c.Token != ""}, s.now()) {
+		s.writeLimiters.take(writer{c.User, c.Token != ""}, s.now()) {
 		return nil
 	}
-	return errPaced
+	return errTooManyWrites
 }
 
 // writer is a user with the sessions, or with all management tokens.
@@ -45,28 +45,28 @@ type writer struct {
 	tokens bool
 }
 
-// paces are the writes of users.
-type paces struct {
+// writeLimiters are the limiters of the users.
+type writeLimiters struct {
 	mu       sync.Mutex
 	limiters map[writer]*rate.Limiter
 	limit    int // of the limiters; then the full ones are dropped
 }
 
 // take reports whether a write may be made now.
-func (p *paces) take(by writer, now time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	l := p.limiters[by]
+func (ls *writeLimiters) take(w writer, now time.Time) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := ls.limiters[w]
 	if l == nil {
-		if len(p.limiters) >= p.limit {
-			maps.DeleteFunc(p.limiters, func(_ writer, l *rate.Limiter) bool { return l.TokensAt(now) >= writesAtOnce })
-			p.limit = max(2*len(p.limiters), pacesKept)
+		if len(ls.limiters) >= ls.limit {
+			maps.DeleteFunc(ls.limiters, func(_ writer, l *rate.Limiter) bool { return l.TokensAt(now) >= writesAtOnce })
+			ls.limit = max(2*len(ls.limiters), limitersKept)
 		}
-		if p.limiters == nil {
-			p.limiters = make(map[writer]*rate.Limiter)
+		if ls.limiters == nil {
+			ls.limiters = make(map[writer]*rate.Limiter)
 		}
 		l = rate.NewLimiter(rate.Every(writePause), writesAtOnce)
-		p.limiters[by] = l
+		ls.limiters[w] = l
 	}
 	return l.AllowN(now, 1)
 }
