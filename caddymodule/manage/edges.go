@@ -8,30 +8,28 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Cluster is this gateway's part in a cluster: the gateways that share a store, its edges.
+// Cluster is the cluster of this gateway: the gateways that share a store, called edges.
 type Cluster interface {
 	// Name returns the name of this edge.
 	Name() string
-	// LeaderName returns the name of the edge with the duties that one fulfills for all, "" if
-	// none is known.
+	// LeaderName returns the name of the edge that performs the duties of the whole cluster, "" if it is not known.
 	LeaderName() string
-	// Contact returns what this edge knows of the contact of an edge to the store.
+	// Contact returns what this edge knows about an edge's contact to the store.
 	Contact(edge string) store.Contact
-	// Remove removes an edge. While it may accept requests, this fails unless stopped says that
-	// its program has stopped.
+	// Remove removes an edge. It fails while the edge may accept requests, unless its program has stopped.
 	Remove(ctx context.Context, edge string, stopped bool) error
-	// Reports returns what other edges know alone about the activity of an account, by their
-	// names, and the names of those that do not answer soon.
+	// Reports returns the unpublished activity of an account at other edges, by edge, and the edges that do not
+	// answer soon.
 	Reports(ctx context.Context, account string) (reports map[string]activity.Report, silent []string)
 }
 
 // The states of edges.
 const (
 	EdgeServing      = "serving"
-	EdgeDraining     = "draining"      // clients and connectors shall use other edges
+	EdgeDraining     = "draining"      // clients and connectors should use other edges
 	EdgeWithoutStore = "without_store" // without contact to the store; may accept requests for a while
 	EdgeLost         = "lost"          // without contact for so long that it accepts no requests
-	EdgeUnknown      = "unknown"       // as the edge that answers has no contact itself
+	EdgeUnknown      = "unknown"       // the edge that answers has no contact itself
 )
 
 // EdgeStates lists the states of edges.
@@ -48,16 +46,15 @@ type Edge struct {
 	StartedAt time.Time `json:"started_at" column:"STARTED,ago"`
 	// State is "serving", "draining", "without_store", "lost" or "unknown".
 	State string `json:"state"`
-	// ContactAt is when it last had contact to the store, only with "without_store" and "lost".
+	// ContactAt is when it last reached the store; only with "without_store" and "lost".
 	ContactAt *time.Time `json:"contact_at,omitempty"`
-	// ServesUntil is when it accepts no more requests unless it gets contact, only with
-	// "without_store".
+	// ServesUntil is when it stops accepting requests unless it reaches the store; only with "without_store".
 	ServesUntil *time.Time `json:"serves_until,omitempty"`
-	Leader      bool       `json:"leader"` // has the duties that one edge fulfills for all
+	Leader      bool       `json:"leader"` // performs the duties of the whole cluster
 	Self        bool       `json:"self"`   // is the edge that answers
 }
 
-// StateText is the state in words. With EdgeWithoutStore it goes on with "until ServesUntil".
+// StateText is the state in words. With EdgeWithoutStore, callers append "until" and ServesUntil.
 func (e Edge) StateText() string {
 	switch {
 	case e.State == EdgeWithoutStore && e.Self:
@@ -68,8 +65,8 @@ func (e Edge) StateText() string {
 	return e.State
 }
 
-// MayEdges returns an error if the caller may not see and change the edges, or there are none.
-// They belong to no account: only operators and users of the default account may.
+// MayEdges returns an error unless the gateway is in a cluster and the caller may see and change its edges. Edges
+// belong to no account: operators and users of the default account may.
 func (s *Service) MayEdges(ctx context.Context) error {
 	account, err := s.account(ctx)
 	switch {
@@ -128,7 +125,7 @@ func (s *Service) edgeOf(e store.Edge) Edge {
 	return view
 }
 
-// DrainEdge makes an edge not ready, so that load balancers use the others. It refuses nothing.
+// DrainEdge makes an edge not ready, so that load balancers use the others. It still serves requests.
 func (s *Service) DrainEdge(ctx context.Context, name string) (Edge, error) {
 	return s.setDraining(ctx, "edge.drain", name, true)
 }
@@ -150,7 +147,7 @@ func (s *Service) setDraining(ctx context.Context, operation, name string, drain
 	return s.edgeOf(e), nil
 }
 
-// RemoveEdge is a request to remove an edge.
+// RemoveEdge asks for the removal of an edge.
 type RemoveEdge struct {
 	Edge    string `json:"-" path:"record"`
 	Stopped string `json:"stopped" need:"filled" format:"true" help:"true: its program has certainly stopped, so it is removed at once" flaghelp:"Its program has certainly stopped"`

@@ -19,14 +19,14 @@ import (
 //	flag      the name of the flag, if it is not the one of json with dashes; "-": there is no flag
 //	editflag  the name of the flag of commands that change a record, if it differs
 //	default   the default of the flag
-//	format    how the flag writes the value: "duration": such as 24h or 30d; "days": a number of days, such as 30d, or
-//	          never, which is 0; "list": words, separated by commas; "true": the flag has no value
+//	format    of the flag: "duration": a text that is a duration, such as 24h or 30d; "days": a number of days, such as
+//	          30d, or never for 0; "list": words, separated by commas; "true": a text that is "true" or absent
 type Field struct {
 	Name, Need, Null, Help, FlagHelp, Flag, Default, Format string
 
 	Type reflect.Type
-	// Set: it is a set of limits, of the type limits.UsageLimits. Each has a flag, whose name begins with Flag, and whose
-	// help ends with FlagHelp. If Name is "", the limits are fields of the request themselves.
+	// Set is true for a set of limits, of the type limits.UsageLimits. Each limit has a flag whose name begins with
+	// Flag, and whose help ends with FlagHelp. If Name is "", the limits are members of the request itself.
 	Set bool
 }
 
@@ -36,10 +36,10 @@ const (
 	needFilled   = "filled"
 )
 
-// fieldList are the fields of a request.
+// fieldList is the list of the fields of a request.
 type fieldList []Field
 
-// requestFields returns the fields of a request. edit: they are those of a record that it changes, so none is needed.
+// requestFields returns the fields of a request. edit: it changes a record, so that no field is required.
 func requestFields(request reflect.Type, edit bool) (all fieldList) {
 	for f := range request.Fields() {
 		tag := f.Tag.Get
@@ -76,7 +76,7 @@ func (all fieldList) find(name string) (Field, bool) {
 	return find(all.flat(), func(f Field) bool { return f.Name == name })
 }
 
-// flat returns the fields with those of sets without a name.
+// flat returns the fields, with the limits of a set without a name in its place.
 func (all fieldList) flat() (flat fieldList) {
 	for _, f := range all {
 		if f.Name != "" {

@@ -15,9 +15,8 @@ import (
 // AdminPrefix is where Caddy's admin endpoint serves the management API.
 const AdminPrefix = "/model_gateway"
 
-// Handler returns the JSON API under prefix, for example "/model_gateway".
-// It does not authenticate: the server that mounts it does, and passes the caller by
-// [WithCaller].
+// Handler returns the JSON API under prefix, for example "/model_gateway". The server that mounts it authenticates
+// the caller and passes it by [WithCaller].
 func (s *Service) Handler(prefix string) http.Handler { return http.StripPrefix(prefix, s.api) }
 
 // newMux returns the JSON API.
@@ -37,8 +36,7 @@ func (s *Service) newMux() http.Handler {
 	return mux
 }
 
-// methods dispatches by method. The mux does not, so that the response to a wrong
-// method has the form of all errors.
+// methods dispatches by method instead of the mux, so that a wrong method gets a JSON error.
 func (s *Service) methods(byMethod map[string]Operation) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o, known := byMethod[r.Method]
@@ -77,7 +75,7 @@ func (s *Service) methods(byMethod map[string]Operation) http.Handler {
 	})
 }
 
-// fail responds with an error. The text of a hidden one is logged.
+// fail responds with an error. It logs the text of a hidden one.
 func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := Explain(err)
 	if Hidden(err) && r.Context().Err() == nil { // otherwise the client has disconnected

@@ -39,6 +39,8 @@ type MissingPin struct {
 	Reason  string `json:"reason" column:"REASON"`
 }
 
+const notAnswered = "it has not answered yet" // Reason of a pending answer
+
 // RotateIdentity asks for a new identity.
 type RotateIdentity struct {
 	Grace string `json:"grace" need:"filled" help:"How long both pins are valid (default 720h)"`
@@ -64,7 +66,7 @@ func (s *Service) Identity(ctx context.Context) (IdentityStatus, error) {
 				continue
 			}
 			info, online := live[c.ID]
-			missing := MissingPin{ID: c.ID, Name: c.Name, Account: c.Account, Online: online, Reason: "it has not answered yet"}
+			missing := MissingPin{ID: c.ID, Name: c.Name, Account: c.Account, Online: online, Reason: notAnswered}
 			switch {
 			case !online:
 				missing.Reason = "it is offline"
@@ -151,18 +153,17 @@ func (s *Service) changeIdentity(ctx context.Context, operation string, change f
 	}
 	s.audit(ctx, operation, "", "", "")
 	if err := s.apply(ctx); err != nil {
-		return fmt.Errorf("using the changed identity: %w", err)
+		return fmt.Errorf("applying the changed identity: %w", err)
 	}
 	return nil
 }
 
-// awaitPins waits until all connectors that are online have stored the next pin, or
-// cannot, at most rotationWait.
+// awaitPins waits for at most rotationWait until each online connector has stored the next pin, or failed to.
 func (s *Service) awaitPins(ctx context.Context) (status IdentityStatus, err error) {
-	err = awaitRotation(ctx, func() (waits bool, err error) {
+	err = awaitRotation(ctx, func() (pending bool, err error) {
 		status, err = s.Identity(ctx)
-		_, waits = find(status.Missing, func(m MissingPin) bool { return m.Online && m.Reason == "it has not answered yet" })
-		return waits, err
+		_, pending = find(status.Missing, func(m MissingPin) bool { return m.Online && m.Reason == notAnswered })
+		return pending, err
 	})
 	return status, cmp.Or(err, ctx.Err())
 }

@@ -43,7 +43,7 @@ func createdKey(k store.Key, secret string) CreatedKey {
 	}
 }
 
-// CreateKey creates a key. edit changes its fields, which are the defaults of the account before.
+// CreateKey creates a key. edit gets fields with the defaults of the account, and changes them.
 func (s *Service) CreateKey(ctx context.Context, edit func(*store.KeyFields) error) (CreatedKey, error) {
 	return change(ctx, s, func(account string) (CreatedKey, write, error) {
 		defaults := s.keyDefaults(account)
@@ -62,7 +62,7 @@ func (s *Service) CreateKey(ctx context.Context, edit func(*store.KeyFields) err
 	})
 }
 
-// editKey changes the fields of a key as the caller may. edit sets the owner by id or name.
+// editKey calls edit, and checks that the caller may make its changes. edit sets the owner by id or name.
 func (s *Service) editKey(ctx context.Context, account string, f *store.KeyFields,
 	edit func(*store.KeyFields) error,
 ) error {
@@ -70,7 +70,7 @@ func (s *Service) editKey(ctx context.Context, account string, f *store.KeyField
 	if err := edit(f); err != nil {
 		return err
 	}
-	if s.owner(ctx) != "" && f.Limits != before.Limits { // they are for what members may use
+	if s.owner(ctx) != "" && f.Limits != before.Limits { // limits bound what members use
 		return faultf(ErrForbidden, "the role member does not allow to set limits; ask an admin of the account")
 	}
 	if f.Owner == before.Owner {
@@ -81,7 +81,7 @@ func (s *Service) editKey(ctx context.Context, account string, f *store.KeyField
 	return err
 }
 
-// KeyDefaults returns what is not given of a new key of the account.
+// KeyDefaults returns the defaults of new keys of the account.
 func (s *Service) KeyDefaults(ctx context.Context) (store.KeyDefaults, error) {
 	account, err := s.account(ctx)
 	return s.keyDefaults(account), err
@@ -93,7 +93,7 @@ func (s *Service) keyDefaults(account string) store.KeyDefaults {
 	return a.KeyDefaults
 }
 
-// ownerOf returns the id of a user of the account, who shall own a key; "" for "".
+// ownerOf returns the id of the user of the account who will own a key; "" for "".
 func (s *Service) ownerOf(ctx context.Context, account, idOrName string) (string, error) {
 	var u store.User
 	if idOrName != "" {
@@ -134,7 +134,7 @@ func (s *Service) Key(ctx context.Context, idOrName string) (Key, error) {
 		return Key{}, err
 	}
 	var found Key
-	for _, k := range keys { // of several revoked ones, the last
+	for _, k := range keys { // of several revoked keys with the name, the last
 		if k.ID == idOrName || k.Name == idOrName && (found.ID == "" || found.RevokedAt != nil) {
 			found = k
 		}
@@ -149,11 +149,11 @@ func errNoKey(idOrName string) error {
 	return faultf(store.ErrNotFound, "key %q not found; `caddy gateway key list` shows all", idOrName)
 }
 
-// KeyLimits is what the limits of a key and its account leave, and what the key has used.
+// KeyLimits is the state of the limits of a key and its account, and the usage of the key.
 type KeyLimits struct {
-	// Limits are those of the key and of its account that are amounts per time.
+	// Limits are the limits per time of the key and of its account.
 	Limits []KeyLimit `json:"limits"`
-	// Since midnight, and since the month began, in UTC. They are of requests that have ended.
+	// The sums are since midnight, and since the month began, in UTC. They count requests that have ended.
 	TokensToday   int64 `json:"tokens_today"`
 	TokensMonth   int64 `json:"tokens_month"`
 	RequestsToday int64 `json:"requests_today"` // that a model got
@@ -194,7 +194,7 @@ func (s *Service) EditKey(ctx context.Context, idOrName string, edit func(*store
 		if err != nil {
 			return Key{}, write{}, err
 		}
-		// The transaction adds words to errors. Those of the request need none.
+		// The transaction would add words to the errors of the request.
 		if err := s.editKey(ctx, account, new(store.KeyFields), edit); err != nil {
 			return Key{}, write{}, err
 		}
@@ -246,8 +246,7 @@ type RotateKey struct {
 // DefaultKeyGrace is how long the previous secret of a key stays valid.
 const DefaultKeyGrace = 24 * time.Hour
 
-// RotateKey creates a new secret for a key, by id or name. The one before the present one,
-// if it is still valid, ends at once.
+// RotateKey creates a new secret for a key, by id or name. A previous secret that is still valid ends at once.
 func (s *Service) RotateKey(ctx context.Context, r RotateKey) (CreatedKey, error) {
 	grace := DefaultKeyGrace
 	if r.Grace != "" {

@@ -38,9 +38,8 @@ type Played struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Play sends a prompt to a deployment, bypassing its queue, and stores nothing of it or of the
-// answer. show gets the pieces of the answer as they arrive; it may be nil. A failure of the
-// model is not an error of the operation.
+// Play sends a prompt to a deployment, bypassing its queue, and stores neither the prompt nor the answer. show gets
+// the pieces of the answer as they arrive; it may be nil. A failure of the model is not an error of the operation.
 func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, error) {
 	account, err := s.account(ctx)
 	if err != nil {

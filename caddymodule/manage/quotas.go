@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// UsedQuota is a limit per day or month of which most or all is used.
+// UsedQuota is a limit per day or month of which at least 80 percent are used.
 type UsedQuota struct {
 	limits.Crossing
 	Key store.Key // the zero value for a limit of the account

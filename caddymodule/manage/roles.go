@@ -74,8 +74,8 @@ func (s *Service) rolesOf(c Caller) []store.Role {
 	return []store.Role{u.Role, cmp.Or(c.Role, u.Role)}
 }
 
-// owner returns the id of the user whose keys and tokens alone the caller may see and change, "" if
-// it may all of the account.
+// owner returns the id of the user if the caller may see and change only the keys and tokens of this user, "" if it
+// may access those of the whole account.
 func (s *Service) owner(ctx context.Context) string {
 	c := CallerFrom(ctx)
 	if roles := s.rolesOf(c); c.Operator || len(roles) > 0 && !slices.Contains(roles, store.RoleMember) {
@@ -96,8 +96,8 @@ func (s *Service) ownKeys(ctx context.Context, account string) func(id string) b
 	}
 }
 
-// ownKey returns the id of a key that the caller names, and the check that a write of it makes in its
-// transaction: others may change the key until then.
+// ownKey returns the id of a key that the caller names, and the check for the transaction of a write: others may
+// change the key until then.
 func (s *Service) ownKey(ctx context.Context, idOrName string) (id string, check store.KeyCheck, err error) {
 	check = func(k store.Key) error { return s.mayChange(ctx, k) }
 	if s.owner(ctx) == "" {
@@ -107,8 +107,8 @@ func (s *Service) ownKey(ctx context.Context, idOrName string) (id string, check
 	return k.ID, check, err
 }
 
-// mayChange fails if the caller may change its own keys only, and not this one. For such a caller the
-// keys of others do not exist, and a key that another user has disabled stays as it is.
+// mayChange fails if the caller may change only its own keys, and not this one. Such a caller does not find keys of
+// others, and cannot change a key that another user has disabled.
 func (s *Service) mayChange(ctx context.Context, k store.Key) error {
 	owner := s.owner(ctx)
 	switch {

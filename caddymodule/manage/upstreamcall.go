@@ -19,7 +19,7 @@ import (
 
 const (
 	maxErrorBody = 8 << 10 // of a model server, in bytes
-	maxErrorText = 300     // of it that users see, in bytes
+	maxErrorText = 300     // of its text that users see, in bytes
 )
 
 // upstreamCall is a request of an operation to one upstream of a connector.
