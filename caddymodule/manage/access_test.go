@@ -50,16 +50,20 @@ var accesses = map[string]access{
 	"POST /pairings/deny":          {path: "/pairings/deny", body: map[string]string{"pairing": "{pairing}"}},
 	"GET /offers":                  {path: "/offers"},
 	"GET /deployments":             {path: "/deployments"},
-	"PUT /deployments/{name}": {path: "/deployments/mine-deployment",
-		body: map[string]string{"connector": "mine-connector"}},
+	"PUT /deployments/{name}": {
+		path: "/deployments/mine-deployment",
+		body: map[string]string{"connector": "mine-connector"},
+	},
 	"DELETE /deployments/{name}":    {path: "/deployments/mine-deployment"},
 	"POST /deployments/{name}/test": {path: "/deployments/mine-deployment/test", body: map[string]string{}},
 	"GET /activity":                 {path: "/activity"},
 	"GET /usage":                    {path: "/usage"},
 	"GET /audit":                    {path: "/audit"},
 	"GET /users":                    {path: "/users"},
-	"POST /users": {path: "/users",
-		body: map[string]string{"name": "new", "password": "long enough for this"}},
+	"POST /users": {
+		path: "/users",
+		body: map[string]string{"name": "new", "password": "long enough for this"},
+	},
 	"PATCH /users/{id}":              {path: "/users/{second}", body: map[string]string{"role": "viewer"}},
 	"DELETE /users/{id}":             {path: "/users/{second}"},
 	"POST /users/{id}/recovery-link": {path: "/users/{second}/recovery-link", body: map[string]string{}},
@@ -133,8 +137,10 @@ func newWorld(t *testing.T) *world {
 	must(err)
 	token, err := g.service.CreateToken(ctx, manage.CreateToken{Name: "mine-token"})
 	must(err)
-	g.activity.Record("default", activity.Request{ID: "req_mine", Time: time.Now(), Deployment: "mine-deployment",
-		Status: 200})
+	g.activity.Record("default", activity.Request{
+		ID: "req_mine", Time: time.Now(), Deployment: "mine-deployment",
+		Status: 200,
+	})
 	for name, id := range map[string]string{
 		"key": key.ID, "spare": spare.ID, "connector": home.info.Connector, "code": pairing.Code, "pairing": pairing.ID,
 		"invitation": invitation.ID, "token": token.ID, "user": w.mine.User, "second": second.User, "session": w.mine.Session,
@@ -176,8 +182,10 @@ func (w *world) request(caller manage.Caller, route string, account string) (sta
 func (w *world) records() string {
 	w.t.Helper()
 	var all strings.Builder
-	for _, list := range []string{"keys", "connectors", "deployments", "pairings", "users", "invitations", "tokens",
-		"sessions", "activity", "usage"} {
+	for _, list := range []string{
+		"keys", "connectors", "deployments", "pairings", "users", "invitations", "tokens",
+		"sessions", "activity", "usage",
+	} {
 		answer := w.doAs(w.mine, "GET", "/"+list, "")
 		if answer.Code != 200 {
 			w.t.Fatalf("GET /%s: %d %s", list, answer.Code, answer.Body)
