@@ -38,9 +38,9 @@ func newAccessLog(ctx caddy.Context) accessLog {
 
 // begin must be called before a request is served. Serve the request with the
 // returned writer, then call end.
-func (l accessLog) begin(w http.ResponseWriter, r *http.Request,
-	ex *serve.Exchange,
-) (_ http.ResponseWriter, end func()) {
+func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *serve.Exchange) (
+	_ http.ResponseWriter, end func(),
+) {
 	server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok || server.Logs == nil {
 		return w, func() {}
@@ -105,7 +105,7 @@ type accessEntry struct {
 	request     *http.Request
 	body        *countingReader
 	recorder    caddyhttp.ResponseRecorder
-	credentials bool // are logged
+	credentials bool // log credentials, too
 	duration    time.Duration
 	user        string // key id
 	loggers     []*zap.Logger

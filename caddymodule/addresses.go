@@ -86,8 +86,8 @@ func (a *addresses) endpoint() manage.Endpoint {
 	return e
 }
 
-// offer returns the connector in a folder that the console hands out for a system and architecture such
-// as "linux/amd64", nil if there is none. It is called at each hello.
+// offer returns the connector for a platform such as "linux/amd64" from the folder that the console
+// serves, nil if it has none. It is called at each hello.
 func (a *addresses) offer(connectors *downloads.Folder, platform string) *link.Offer {
 	console := a.sites().console
 	archive, ok := connectors.For(platform)

@@ -175,7 +175,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		Program:    os.Args[0], DeploymentRemoved: metrics.DropDeployment, KeyRemoved: metrics.DropKey, Grace: a.grace,
 	}}
 	a.server = &serve.Server{
-		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, AwaitPermit: a.gateway.ReserveTunnel, StatusOf: statusOf,
+		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, AwaitPermit: a.gateway.AwaitPermit, StatusOf: statusOf,
 		ClientIP: clientAddr, Observer: metrics.Observer{Keys: a.KeyMetrics == keyMetricsOn}, Logger: a.logger,
 	}
 	return metrics.Register(ctx.GetMetricsRegistry(), a.gateway, a.KeyMetrics == keyMetricsOn)
@@ -276,7 +276,7 @@ func (a *App) Stop() error {
 // Cleanup releases the pooled values. The last configuration closes the tunnels,
 // then the store.
 func (a *App) Cleanup() error {
-	a.stopEvents() // in case it failed right after it started
+	a.stopEvents() // a configuration that failed to start gets no event
 	var errs []error
 	for _, release := range slices.Backward(a.releases) {
 		errs = append(errs, release())

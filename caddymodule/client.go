@@ -8,7 +8,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// clientAddr is clientIP for the comparison with networks; the zero Addr is in none.
+// clientAddr returns clientIP as an address to compare with networks. The zero Addr is in none.
 func clientAddr(r *http.Request) netip.Addr {
 	addr, _ := netip.ParseAddr(clientIP(r))
 	return addr.Unmap().WithZone("")

@@ -18,7 +18,7 @@ import (
 
 // Edge configures this gateway as one of several that share a store in etcd.
 type Edge struct {
-	// The name of this gateway. Each gateway needs another one. Default: a random name,
+	// The name of this gateway. Each gateway needs its own. Default: a random name,
 	// which is kept in Caddy's data directory.
 	Name string `json:"name,omitempty"`
 
@@ -60,7 +60,7 @@ func (e *Edge) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}.UnmarshalBlock(d)
 }
 
-// record checks the options and returns the record of this edge. nil has the defaults.
+// record checks the options and returns the record of this edge. A nil e means the defaults.
 func (e *Edge) record() (store.Edge, error) {
 	e = cmp.Or(e, new(Edge))
 	record := store.Edge{

@@ -54,7 +54,7 @@ func (a *Auth) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// options are the options of the directive.
+// options returns the options of the directive.
 func (a *Auth) options() options.List { return options.List{options.Texts("cors", &a.CORS)} }
 
 // UnmarshalCaddyfile reads

@@ -107,9 +107,9 @@ func (c *Console) redirect(w http.ResponseWriter, r *http.Request, next caddyhtt
 	return err
 }
 
-// untilEnd returns r, canceled with the configuration if it is for an event
-// stream, which never ends by itself. The page then reconnects to the next
-// configuration. done must be called after the request is served.
+// untilEnd returns r. An event stream never ends by itself, so the end of the configuration
+// cancels its request. The page then reconnects to the next configuration. done must be called
+// after the request is served.
 func (c *Console) untilEnd(r *http.Request) (_ *http.Request, done func()) {
 	if !strings.HasPrefix(r.URL.Path, consolePath+"/events/") {
 		return r, func() {}

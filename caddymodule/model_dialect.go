@@ -84,7 +84,7 @@ func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return d.translator.Serve(w, r, next)
 }
 
-// options are the options of the directive.
+// options returns the options of the directive.
 func (d *Dialect) options() options.List {
 	return options.List{
 		options.Size("max_body", &d.MaxBody),

@@ -85,8 +85,8 @@ func (f *Fallback) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyh
 const unhandled = "unhandled"
 
 // passOn passes a request to the next handlers. It reports whether none of them has
-// answered; the caller must then answer. It does not wrap w, so that flushes and
-// taken connections of other handlers work as without it.
+// answered; the caller must then answer. It does not wrap w, so that other handlers can
+// flush and hijack as usual.
 func passOn(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (unanswered bool, err error) {
 	err = next.ServeHTTP(w, r)
 	unanswered, _ = caddyhttp.GetVar(r.Context(), unhandled).(bool)

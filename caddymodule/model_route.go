@@ -86,7 +86,7 @@ func (rt *Route) ServeHTTP(_ http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	return rt.router.Serve(r)
 }
 
-// options are the options of the directive.
+// options returns the options of the directive.
 func (rt *Route) options() options.List {
 	return options.List{
 		options.Duration("connect_wait", &rt.ConnectWait),

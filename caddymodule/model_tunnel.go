@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// discoveryPath is the path that `connector pair` requests. Below it, readyPath is /readyz for
-// sites that have their own.
+// `connector pair` requests discoveryPath. readyPath serves the health check on sites that have
+// a /readyz of their own.
 const (
 	discoveryPath = "/.well-known/postern"
 	readyPath     = discoveryPath + "/ready"
@@ -42,8 +42,8 @@ func (t *Tunnel) Provision(ctx caddy.Context) (err error) {
 	return err
 }
 
-// discovery is the response. It is public, so it holds only what pairing needs.
-// The gateway's version is sent with the welcome.
+// discovery is the answer to `connector pair`. It is public, so it has only what pairing needs:
+// the gateway's version is in the welcome.
 type discovery struct {
 	Server  string `json:"server"` // host:port
 	Pin     string `json:"pin"`
@@ -51,8 +51,8 @@ type discovery struct {
 	Console string `json:"console,omitempty"` // where the pairing is approved
 }
 
-// ServeHTTP implements caddyhttp.MiddlewareHandler. The WebSocket is of the client
-// that trusted proxies report.
+// ServeHTTP implements caddyhttp.MiddlewareHandler. A WebSocket gets the client's address
+// from trusted proxies.
 func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
 	w, end := t.access.begin(w, r, serve.NewExchange())
 	defer end()
@@ -79,7 +79,7 @@ func (t *Tunnel) serve(w http.ResponseWriter, r *http.Request) error {
 			r.RemoteAddr = net.JoinHostPort(clientIP(r), port)
 		}
 		hub.ServeWebSocket(w, r)
-		// Not the connection that w hands over: recorders of answers hide what is below it.
+		// The connection of the context: a ResponseRecorder hides the TCP connection from Hijack.
 		if conn, ok := r.Context().Value(caddyhttp.ConnCtxKey).(net.Conn); ok {
 			link.PreferBBR(conn)
 		}

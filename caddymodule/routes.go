@@ -11,8 +11,8 @@ import (
 )
 
 // pathRoute returns a route from paths, all paths if there are none, to handlers.
-func pathRoute(h httpcaddyfile.Helper, paths caddyhttp.MatchPath,
-	handlers ...caddyhttp.MiddlewareHandler,
+func pathRoute(
+	h httpcaddyfile.Helper, paths caddyhttp.MatchPath, handlers ...caddyhttp.MiddlewareHandler,
 ) caddyhttp.Route {
 	var route caddyhttp.Route
 	if len(paths) > 0 {

@@ -188,8 +188,8 @@ func proxyWarnings(servers map[string]*caddyhttp.Server) (warnings []string) {
 	return warnings
 }
 
-// trustsProxies reports whether a server takes addresses of clients from proxies. Caddy drops the option
-// when it has loaded it, and exports nothing else.
+// trustsProxies reports whether a server takes addresses of clients from proxies. Caddy clears the
+// option after loading it, and does not export the result.
 func trustsProxies(server *caddyhttp.Server) bool {
 	source := reflect.ValueOf(server).Elem().FieldByName("trustedProxies")
 	return server.TrustedProxiesUnix || source.IsValid() && !source.IsNil()

@@ -138,7 +138,7 @@ func (e *Etcd) options() options.List {
 }
 
 // config checks the options of the storage and of this edge, and returns how to open the store.
-// Both may be nil.
+// s and self may be nil.
 func (s *Storage) config(self *Edge) (config gateway.StoreConfig, err error) {
 	s = cmp.Or(s, new(Storage))
 	file := "gateway.db"

@@ -25,8 +25,8 @@ type verdict struct {
 	public bool
 }
 
-// verified reports whether a machine can verify the site at a URL: it has a certificate of
-// a public authority, or is plain HTTP on the same machine. The roots of this machine do
+// verified reports whether a machine can verify the site at a URL: the site has a certificate
+// of a public authority, or is plain HTTP on the same machine. The roots of this machine do
 // not count: they may include the gateway's own authority.
 func (t *trust) verified(host, url string) bool {
 	if !strings.HasPrefix(url, "https://") {

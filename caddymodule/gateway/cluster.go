@@ -38,7 +38,7 @@ type Cluster interface {
 	Match(id string, match func(secretHash []byte) bool) bool
 	// Members returns the gateways for connectors.
 	Members() tunnel.Members
-	// Publish sends the other gateways a message about a pairing, or an attempt to sign in. It does not wait.
+	// Publish sends the other gateways a message about a pairing or a sign-in. It does not wait.
 	Publish(m link.Message)
 	// Draining reports whether clients and connectors should use other gateways.
 	Draining() bool

@@ -120,8 +120,8 @@ func (g *Gateway) Backend() (*serve.Backend, error) {
 }
 
 // ChooseTunnel is [tunnel.Hub.WaitAny] for requests.
-func (g *Gateway) ChooseTunnel(ctx context.Context, connectors []string, target tunnel.Target, tried []serve.Tunnel,
-	wait time.Duration,
+func (g *Gateway) ChooseTunnel(ctx context.Context, connectors []string, target tunnel.Target,
+	tried []serve.Tunnel, wait time.Duration,
 ) (serve.Tunnel, error) {
 	hub, err := g.Listener.Hub()
 	if err != nil { // this configuration is starting or has been unloaded
@@ -130,9 +130,9 @@ func (g *Gateway) ChooseTunnel(ctx context.Context, connectors []string, target 
 	return hub.WaitAny(ctx, connectors, target, sessions(tried), wait)
 }
 
-// ReserveTunnel is [tunnel.AwaitPermit] for requests.
-func (g *Gateway) ReserveTunnel(ctx context.Context, full []serve.Tunnel, c fair.Client,
-	wait time.Duration,
+// AwaitPermit is [tunnel.AwaitPermit] for requests.
+func (g *Gateway) AwaitPermit(
+	ctx context.Context, full []serve.Tunnel, c fair.Client, wait time.Duration,
 ) (serve.PermittedTunnel, error) {
 	return tunnel.AwaitPermit(ctx, sessions(full), c, wait)
 }
@@ -226,8 +226,7 @@ func (g *Gateway) Changes(account string, f func()) (stop func()) {
 	}
 	if s := g.Store.Opened(); s != nil {
 		stops = append(stops, s.Store.Subscribe(func(c store.Change) { notify(c.Account) }),
-			s.Activity.Subscribe(notify),
-			s.Pairing.Subscribe(notify))
+			s.Activity.Subscribe(notify), s.Pairing.Subscribe(notify))
 	}
 	if hub, err := g.Listener.Hub(); err == nil {
 		stops = append(stops, hub.Subscribe(func(e tunnel.Event) { notify(e.Account) }))

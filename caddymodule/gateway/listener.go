@@ -58,7 +58,7 @@ func (l *Listener) Hub() (*tunnel.Hub, error) {
 // start activates g's configuration, and starts the hub if it is not running.
 func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 	options := tunnel.Options{
-		Authenticate: authenticateWith(s.Store), Exists: knownTo(s.Store), Preauthenticate: s.Store.MatchConnector,
+		Authenticate: authenticateWith(s.Store), Exists: existsIn(s.Store), Preauthenticate: s.Store.MatchConnector,
 		Pairing: s.Pairing, Rotation: s.Rotation, Offer: g.Offer,
 		Logger: g.Logger, Version: version.Number(),
 	}
@@ -135,8 +135,8 @@ func (l *Listener) listen(address string, s *Services, secrets tunnel.Secrets, o
 }
 
 // stop removes g's configuration. After the last one, the hub continues for running
-// requests, but does not accept connectors. Requests from other gateways have the same grace period as
-// those of clients.
+// requests, but does not accept connectors. Requests from other gateways have the same grace
+// period as those of clients.
 func (l *Listener) stop(g *Gateway) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,9 +206,9 @@ func authenticateWith(st *store.Store) tunnel.Authenticate {
 	}
 }
 
-// knownTo returns a function that reports whether a connector still exists with the
+// existsIn returns a function that reports whether a connector still exists with the
 // same pairing.
-func knownTo(st *store.Store) func(tunnel.Connector) bool {
+func existsIn(st *store.Store) func(tunnel.Connector) bool {
 	return func(c tunnel.Connector) bool {
 		now, ok := st.Connector(c.ID)
 		return ok && now.Pairing == c.Pairing

@@ -60,7 +60,7 @@ func TestKnownConnectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := knownTo(st)
+	known := existsIn(st)
 	if !known(tunnelConnector(c)) || known(tunnel.Connector{ID: c.ID, Pairing: "pair_before"}) {
 		t.Error("a connector is not known, or one that had its place is")
 	}
