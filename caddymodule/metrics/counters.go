@@ -53,8 +53,8 @@ var (
 	}, []string{"version", "goversion"})
 	barrierSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "postern", Name: "barrier_seconds",
-		Help: "Time that writes such as a revocation waited until no edge of the cluster acts on the state before, by " +
-			"result: confirmed, or unconfirmed.",
+		Help: "Time that writes such as a revocation waited until no edge of the cluster acted on the former state, " +
+			"by result: confirmed, or unconfirmed.",
 		Buckets: []float64{.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
 	}, []string{"result"})
 	tokensTotal = counter("tokens_total",

@@ -68,7 +68,7 @@ func observeGenAI(ex *serve.Exchange, e serve.Ending, took time.Duration) {
 	first := e.First.Sub(ex.Start)
 	genAIFirstToken.WithLabelValues(operation, serve.GenAIProvider, model, errorType).Observe(first.Seconds())
 	if n := ex.Usage.CompletionTokens; n > 1 {
-		genAIPerToken.WithLabelValues(operation, serve.GenAIProvider, model,
-			errorType).Observe((took - first).Seconds() / float64(n-1))
+		perToken := (took - first).Seconds() / float64(n-1)
+		genAIPerToken.WithLabelValues(operation, serve.GenAIProvider, model, errorType).Observe(perToken)
 	}
 }

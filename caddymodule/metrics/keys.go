@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
-// maxKeySeries bounds the keys that have series of their own. Others share those of otherKey.
+// maxKeySeries bounds the keys with series of their own. All other keys share those of otherKey.
 const (
 	maxKeySeries = 1000
 	otherKey     = "_other"

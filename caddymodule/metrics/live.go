@@ -19,8 +19,8 @@ type live struct {
 }
 
 var (
-	tunnelConnections = describe("tunnel_connections", "Live tunnels, by connector id and transport.", "connector",
-		"transport")
+	tunnelConnections = describe("tunnel_connections",
+		"Live tunnels, by connector id and transport.", "connector", "transport")
 	tunnelRTT           = describe("tunnel_rtt_seconds", "Round-trip time of a live tunnel.", "connector", "transport")
 	tunnelRequests      = describe("tunnel_requests", "Running requests of a live tunnel.", "connector", "transport")
 	tunnelRequestsLimit = describe("tunnel_requests_limit",

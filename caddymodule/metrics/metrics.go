@@ -53,13 +53,12 @@ func Register(reg prometheus.Registerer, g *gateway.Gateway, keys bool) error {
 	return nil
 }
 
-// collectors returns what is counted. See [live] for the other metrics.
+// collectors returns the collectors that count and observe. See [live] for the other metrics.
 func collectors() []prometheus.Collector {
 	return append([]prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal,
-		queueRejectedTotal,
-		eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal, limitWaitSeconds, queueWaitSeconds,
-		upstreamErrorsTotal, buildInfo, keyTokensTotal, panicsTotal,
+		queueRejectedTotal, eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal, limitWaitSeconds,
+		queueWaitSeconds, upstreamErrorsTotal, buildInfo, keyTokensTotal, panicsTotal,
 	}, genAI...)
 }
 
