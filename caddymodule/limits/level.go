@@ -169,7 +169,7 @@ func (l *Level) overRate(tokens int64, maxWait time.Duration) (*Refusal, time.Du
 
 const (
 	// While a quota has more left than fewAnswers answers of the size that a client allows, and one for
-	// each running request, requests reserve only their expected usage. Clients can influence it.
+	// each running request, requests reserve only their expected usage. Clients can influence that.
 	fewAnswers = 16
 	// unboundedOutput is the minimum output that a request reserves later if the client sets no limit.
 	unboundedOutput = 4096

@@ -123,9 +123,9 @@ type part struct {
 // Reserve reserves the usage of a request at all levels, or at none. If it succeeds, the request may run
 // after wait, which is at most maxWait. If it fails, it may succeed after the refusal's time.
 // The refusal has no States. The last level must be that of the key.
-func Reserve(now time.Time, cost Cost, maxWait time.Duration,
-	levels ...*Level,
-) (r Reservation, wait time.Duration, refused *Refusal) {
+func Reserve(now time.Time, cost Cost, maxWait time.Duration, levels ...*Level) (
+	r Reservation, wait time.Duration, refused *Refusal,
+) {
 	only := levels[len(levels)-1].open == 0
 	for _, l := range levels {
 		l.advance(now)
