@@ -6,7 +6,7 @@ import "net/netip"
 // network shrinks as more networks compete, so another network can always take some.
 // The caller must hold a lock. The zero value has no units.
 type Budget struct {
-	Total int // total
+	Total int // number of units
 
 	used      int
 	byNetwork map[netip.Prefix]int

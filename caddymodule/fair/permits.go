@@ -33,7 +33,7 @@ type Permits struct {
 	owners map[string]*share
 	keys   map[Client]*share
 	spare  *share // list of unused shares, to avoid allocations
-	turns  Turns[string, *placeWaiter]
+	turns  Turns[string, *permitWaiter]
 }
 
 // share is the share of a key or an owner. It exists while it has permits or waits for some.
@@ -49,14 +49,14 @@ type shares struct {
 	owner, key *share
 }
 
-// Permit is the permit of a request.
+// Permit lets one request run.
 type Permit struct {
 	pool *Permits
 	shares
 }
 
-// placeWaiter waits for a permit.
-type placeWaiter struct {
+// permitWaiter waits for a permit.
+type permitWaiter struct {
 	shares
 	path  []string
 	ready chan error // buffered; receives nil with the permit, ErrBusy when displaced
@@ -68,7 +68,7 @@ func NewPermits(total int) *Permits {
 }
 
 // Enter returns a permit, and waits for it up to d. It fails with ErrBusy or the cause of ctx's end. The
-// caller must call [Place.Leave] once.
+// caller must call [Permit.Leave] once.
 func (p *Permits) Enter(ctx context.Context, c Client, d time.Duration) (Permit, error) {
 	p.mu.Lock()
 	s := p.join(c)
@@ -83,14 +83,14 @@ func (p *Permits) Enter(ctx context.Context, c Client, d time.Duration) (Permit,
 		p.mu.Unlock()
 		return Permit{}, ErrBusy
 	}
-	w := &placeWaiter{shares: s, path: path, ready: make(chan error, 1)}
+	w := &permitWaiter{shares: s, path: path, ready: make(chan error, 1)}
 	p.turns.Push(path, w)
 	p.mu.Unlock()
 	return p.wait(ctx, w, d)
 }
 
 // wait waits for w's turn.
-func (p *Permits) wait(ctx context.Context, w *placeWaiter, d time.Duration) (Permit, error) {
+func (p *Permits) wait(ctx context.Context, w *permitWaiter, d time.Duration) (Permit, error) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	var err error
@@ -120,7 +120,7 @@ func (p *Permits) wait(ctx context.Context, w *placeWaiter, d time.Duration) (Pe
 }
 
 // result returns the result of a wait.
-func (p *Permits) result(w *placeWaiter, err error) (Permit, error) {
+func (p *Permits) result(w *permitWaiter, err error) (Permit, error) {
 	if err != nil {
 		return Permit{}, err
 	}
@@ -167,7 +167,7 @@ func (l Permit) Leave() {
 	l.key.permits--
 	p.part(l.shares)
 	for p.turns.Len() > 0 {
-		w, ok := p.turns.Lowest(func(w *placeWaiter, depth int) (int, bool) {
+		w, ok := p.turns.Lowest(func(w *permitWaiter, depth int) (int, bool) {
 			return [...]*share{w.owner, w.key}[depth].permits, p.free(w.shares)
 		})
 		if !ok {

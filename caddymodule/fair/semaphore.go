@@ -52,12 +52,12 @@ type waiter struct {
 	inside bool
 }
 
-// Slot lasts until Release, or for [Limits.Hold].
+// Slot lasts until Release, or for [Limits.MaxTime].
 type Slot struct {
 	semaphore *Semaphore
 	lane      *lane
 	released  bool
-	timer     *time.Timer // nil without Limits.Hold
+	timer     *time.Timer // nil without Limits.MaxTime
 }
 
 // NewSemaphore returns a semaphore.
