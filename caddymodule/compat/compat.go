@@ -83,14 +83,14 @@ var all = [...]Option{
 	},
 	{
 		Name: "remote_media", Values: []string{"deny", RemoteHTTPS, RemoteAllow}, Title: "Remote media",
-		Help: "https: the model server may fetch images and other media from https:// URLs of public hosts; allow: from " +
-			"any URL",
+		Help: "https: the model server may fetch images and other media from https:// URLs of public hosts; " +
+			"allow: from any URL",
 		field: func(o *Options) any { return &o.RemoteMedia },
 	},
 	{
 		Name: "extra_models", Values: flags, Title: "Additional models",
-		Help: "true: requests may have fields such as models, fallbacks and api_base, with which a router uses other " +
-			"models or servers",
+		Help: "true: requests may have fields such as models, fallbacks and api_base, " +
+			"with which a router uses other models or servers",
 		field: func(o *Options) any { return &o.ExtraModels },
 	},
 	{
