@@ -46,7 +46,7 @@ func (q *Queues) Usage(ctx context.Context, account, key string) (limits.Usage, 
 }
 
 // EnterLimited waits until the limits of a key and its account allow a request. The caller
-// must call [Place.Settle] when it has ended. It fails with a [limits.Refusal], or as
+// must call [Permit.Settle] when it has ended. It fails with a [limits.Refusal], or as
 // [Queues.Enter] does.
 func (q *Queues) EnterLimited(ctx context.Context, account string, c fair.Client, need Need, b Bounds) (Permit, error) {
 	name := Name{Account: account}
@@ -74,7 +74,7 @@ type limitedAccount struct {
 	mu      sync.Mutex
 	own     *limitedLevel
 	keys    map[string]*limitedLevel
-	swept   time.Time                        // last time
+	swept   time.Time                        // last sweep
 	waiting map[*limitPermit]context.Context // requests that wait until their reservations are due
 }
 
@@ -150,7 +150,7 @@ func (l *limitedLevel) set(next limits.UsageLimits) {
 }
 
 const (
-	// loadPause is the time between two attempts to load sums.
+	// loadPause is the pause after a failure to load sums.
 	loadPause = 10 * time.Second
 	// maxAge is the maximum age of sums that are shown to a client without limits. Its requests are
 	// not counted here.

@@ -92,7 +92,7 @@ func (q *Queues) line(n Name) *line {
 }
 
 // Enter waits until a request of the deployment may run. The caller must call
-// [Place.Leave] when the request has ended. Enter fails with [ErrFull],
+// [Permit.Leave] when the request has ended. Enter fails with [ErrFull],
 // [ErrTimeout], or the cause of ctx's cancellation.
 func (q *Queues) Enter(ctx context.Context, n Name, c fair.Client, b Bounds) (Permit, error) {
 	return q.enter(ctx, Request{Name: n, Key: c.Key, Owner: c.Owner, Bounds: b.orDefaults()})
@@ -162,8 +162,8 @@ type Permit struct {
 	usage  limits.Usage      // only of limits
 }
 
-// RemotePermit returns a permit of another gateway, which settle releases. Waited and usage are what
-// [Place.Waited] and [Place.Look] return there.
+// RemotePermit returns a permit of another gateway, which settle releases. waited and usage are the
+// results of [Permit.Waited] and [Permit.Usage] there.
 func RemotePermit(waited bool, usage limits.Usage, settle func(limits.Used)) Permit {
 	return Permit{waited: waited, usage: usage, leave: settle}
 }
@@ -174,7 +174,7 @@ func (p Permit) Waited() bool { return p.waited }
 // Usage returns the states of the limits after the request's reservation. Only [Queues.Usage] adds sums.
 func (p Permit) Usage() limits.Usage { return p.usage }
 
-// Leave is [Place.Settle] without usage.
+// Leave is [Permit.Settle] without usage.
 func (p Permit) Leave() { p.Settle(limits.Used{}) }
 
 // Settle releases the permit, and counts the usage of the request. It must be called exactly once.

@@ -41,9 +41,9 @@ func (a *limitedAccount) reserve(ctx context.Context, q *Queues, r *Request) (*l
 }
 
 // tryReserve returns a permit with a reservation, and how long to wait until it is due, or a refusal.
-func (a *limitedAccount) tryReserve(ctx context.Context, q *Queues, r *Request,
-	end time.Time,
-) (*limitPermit, time.Duration, *limits.Refusal) {
+func (a *limitedAccount) tryReserve(ctx context.Context, q *Queues, r *Request, end time.Time) (
+	*limitPermit, time.Duration, *limits.Refusal,
+) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
