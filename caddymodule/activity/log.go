@@ -67,7 +67,7 @@ func (l *Log) Record(id string, r Request) {
 }
 
 // Refuse adds a request without a valid key. Requests of the same minute, key and error share an
-// entry, because anybody can send many of them. They are not part of the usage.
+// entry, because unauthenticated clients can send many. They are not part of the usage.
 func (l *Log) Refuse(id string, r Request) {
 	r.clip()
 	l.mu.Lock()

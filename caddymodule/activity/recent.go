@@ -87,7 +87,7 @@ func (l *Log) Recent(account string) []Request {
 	return l.account(account).newestFirst()
 }
 
-// Latest merges what several gateways have returned for Recent.
+// Latest merges the results of Recent of several gateways.
 func Latest(requests []Request) []Request {
 	recent, refused := split(requests)
 	newest := func(a, b Request) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.ID, b.ID)) }

@@ -141,7 +141,7 @@ func (l *Log) saveQuotas() error {
 	return l.save(unsaved)
 }
 
-// save is saveRows. Rows that it could not save stay unsaved, even after a panic. The caller holds
+// save calls saveRows. Rows that are not saved stay unsaved, even after a panic. The caller holds
 // l.saving.
 func (l *Log) save(unsaved map[rowKey]store.Usage) error {
 	defer func() {
@@ -199,9 +199,9 @@ func (l *Log) row(k rowKey) (*row, store.UsageRow) {
 	return r, k.storeRow(r.keyName)
 }
 
-// EachUsage calls f with the rows of an account, of all gateways, on the days from from to to, and with
-// the folded months that have one of these days. If from and to are hours, the rows are hours. They
-// include requests that are not yet saved. There may be several rows of a day, key and deployment.
+// EachUsage calls f with the rows of an account, of all gateways, on the days between from and to, and
+// with the folded months that have one of these days. If from and to are hours, the rows are hours.
+// They include requests that are not yet saved. There may be several rows of a day, key and deployment.
 // f must not use the log. newer has rows of other gateways, from their reports.
 func (l *Log) EachUsage(ctx context.Context, account, from, to string, newer map[string][]store.UsageRow,
 	f func(store.UsageRow) error,
