@@ -24,7 +24,7 @@ type presence struct {
 	check        *time.Timer          // nil: no check is due
 }
 
-// Follow starts reporting a hub's connectors, unless it already does. Connectors
+// Follow starts reporting a hub's connectors. A second call has no effect. Connectors
 // that are already online are not reported again.
 func (s *sources) Follow(hub *tunnel.Hub) {
 	s.mu.Lock()

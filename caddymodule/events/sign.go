@@ -17,7 +17,7 @@ const (
 	// (https://www.standardwebhooks.com). Other secrets are used as raw bytes.
 	signingPrefix = "whsec_"
 
-	// leastSigningKey is the minimum length of a key in bytes: shorter keys could
+	// minSigningKey is the minimum length of a key in bytes: shorter keys could
 	// be guessed.
 	minSigningKey = 16
 )

@@ -178,8 +178,8 @@ func (s *sources) onPairing(c store.Change) {
 	}
 }
 
-// LimitCrossed emits an event about a limit per day or month that is used up, or nearly so. It is
-// the limit of a key, or of the account if key is "".
+// LimitCrossed emits an event about a limit per day or month of which 80 or 100 percent are used: a
+// limit of a key, or of the account if key is "".
 func (s *sources) LimitCrossed(account, key string, c limits.Crossing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +200,7 @@ func (s *sources) LimitCrossed(account, key string, c limits.Crossing) {
 }
 
 // PairingLimited emits an event for each account with an unused pairing code: its
-// device may have to try more than once.
+// device may be rejected at first.
 func (s *sources) PairingLimited() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -78,7 +78,7 @@ func (m *message) kind() string {
 // NewWebhook returns a webhook, which must be closed.
 func NewWebhook(o WebhookOptions) *Webhook {
 	w := &Webhook{WebhookOptions: o, client: &http.Client{
-		Transport: &http.Transport{ // the default one is the host's, which may have replaced it
+		Transport: &http.Transport{ // another module may have replaced http.DefaultTransport
 			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute,
 		},
 		Timeout:       webhookTimeout,
@@ -200,8 +200,8 @@ func (w *Webhook) attempt(m *message) (retry bool, err error) {
 	case code/100 == 3:
 		return false, fmt.Errorf("the receiver responded with %d: redirects are not followed, configure the final url", code)
 	default:
-		return code >= 500 || code == http.StatusTooManyRequests ||
-			code == http.StatusRequestTimeout, fmt.Errorf("the receiver responded with %d", code)
+		retry = code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout
+		return retry, fmt.Errorf("the receiver responded with %d", code)
 	}
 }
 
