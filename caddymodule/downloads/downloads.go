@@ -20,7 +20,7 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// Archive is an archive of the connector for one system, as a release has it.
+// Archive is the connector for one system, in the archive of a release.
 type Archive struct {
 	Name         string // of the file, such as "connector_0.9.0_linux_amd64.tar.gz"
 	Version      string // such as "0.9.0"

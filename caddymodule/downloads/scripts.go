@@ -74,7 +74,7 @@ type Commands struct {
 	InstallWindows string `json:"install_windows,omitempty"`
 	// Pair pairs an installed connector.
 	Pair string `json:"pair"`
-	// Note is what to know before, in lines of at most 80 characters; "" nothing.
+	// Note is advice to read first, in lines of at most 80 characters. It may be empty.
 	Note string `json:"note,omitempty"`
 }
 
@@ -148,10 +148,10 @@ func shellLine(site Site, script, arguments string) string {
 	if site.Verified {
 		return "curl -fsSL " + url + " | sh -s -- " + arguments
 	}
-	// macOS has shasum. sha256sum leaves the line for it if it does not exist; after a wrong
-	// sum it leaves nothing, of which shasum would complain.
-	return fmt.Sprintf(`s=$(mktemp) && curl -fsSLk %s -o "$s" && echo "%s  $s" | { sha256sum -c || shasum -a 256 -c `+
-		`2>/dev/null || `+
+	// macOS has shasum instead of sha256sum. After a wrong sum, sha256sum has already read the line,
+	// and shasum would complain about its empty input.
+	return fmt.Sprintf(`s=$(mktemp) && curl -fsSLk %s -o "$s" && `+
+		`echo "%s  $s" | { sha256sum -c || shasum -a 256 -c 2>/dev/null || `+
 		`{ echo "This is not the install.sh of the gateway. Copy a new line." >&2; false; }; } && sh "$s" %s`,
 		url, hash(script), arguments)
 }
@@ -161,7 +161,7 @@ func powerShellLine(site Site, script, arguments string) string {
 	if site.Verified {
 		return "& ([scriptblock]::Create((irm " + url + "))) " + arguments
 	}
-	// Others can write into the present folder, but not into TEMP.
+	// Other users may write into the current folder, but not into TEMP.
 	return fmt.Sprintf("$s = Join-Path $env:TEMP ([IO.Path]::GetRandomFileName() + '.ps1'); curl.exe -fsSLk %s -o $s; "+
 		"if ((Get-FileHash $s).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File $s %s } "+
 		"else { throw 'This is not the install.ps1 of the gateway: its SHA-256 is wrong. "+
