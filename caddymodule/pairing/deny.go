@@ -73,8 +73,8 @@ func denyLimit(wait time.Duration) *link.Deny {
 	}
 }
 
-// inWords formats a duration. It rounds up, so that a device that waits that long is
-// not denied again.
+// inWords formats a duration. It rounds up: a device that waits for this time is not
+// denied again.
 func inWords(wait time.Duration) string {
 	n, unit := (wait+time.Second-1)/time.Second, "second"
 	if n > 90 {

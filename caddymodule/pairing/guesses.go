@@ -39,7 +39,7 @@ func delays(n int, pause time.Duration) fair.Delays {
 	return fair.Delays{Free: n - 1, First: pause, Max: pause, Forget: guessMemory, Size: size}
 }
 
-// guesses counts wrong codes, and codes being checked. Rejected attempts do not count.
+// guesses counts wrong codes, and codes being checked. Rejected codes do not count.
 type guesses struct {
 	mu        sync.Mutex
 	first     *rate.Limiter // for networks without a wrong code
@@ -54,7 +54,7 @@ type guesses struct {
 type verdict struct {
 	wait        time.Duration // 0: the code may be checked
 	limitBegins bool          // first code within guessMemory that the limits of all networks rejected
-	from        fair.Networks // networks that the attempt counts for; nil: it does not count
+	from        fair.Networks // networks that the code counts for; nil: it does not count
 }
 
 func newGuesses() *guesses {
@@ -67,7 +67,7 @@ func newGuesses() *guesses {
 	}
 }
 
-// attempts returns the attempts of networks like from[i].
+// attempts returns the failures of networks of the size of from[i].
 func (g *guesses) attempts(from fair.Networks, i int) *fair.Attempts[netip.Prefix] {
 	switch i {
 	case len(from) - 1:
@@ -87,7 +87,7 @@ func (g *guesses) limiter(from fair.Networks, now time.Time) *rate.Limiter {
 }
 
 // begin decides whether a code from an address may be checked now. If counts is
-// set, the code counts as wrong until forgive, so that concurrent attempts cannot
+// set, the code counts as wrong until forgive, so that concurrent guesses cannot
 // exceed the limits.
 func (g *guesses) begin(address string, now time.Time, counts bool) (v verdict) {
 	from := fair.Parse(address)
@@ -115,7 +115,7 @@ func (g *guesses) count(address string, now time.Time) {
 	g.record(fair.Parse(address), now)
 }
 
-// record counts an attempt. The caller holds the lock.
+// record counts a code as wrong. The caller holds the lock.
 func (g *guesses) record(from fair.Networks, now time.Time) {
 	g.limiter(from, now).AllowN(now, 1)
 	for i, p := range from {
@@ -123,7 +123,7 @@ func (g *guesses) record(from fair.Networks, now time.Time) {
 	}
 }
 
-// forgive drops an attempt whose code was not wrong.
+// forgive uncounts a code that was not wrong.
 func (g *guesses) forgive(v verdict) {
 	for i, p := range v.from {
 		g.attempts(v.from, i).Forgive(p, 1)

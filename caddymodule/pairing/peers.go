@@ -13,7 +13,7 @@ type peerPairings struct {
 	byID map[string]link.Pairing // by id; guarded by Service.mu
 }
 
-// publish sends the peers what only this gateway knows of a pairing.
+// publish sends the peers the message about a pairing.
 func (s *Service) publish(account, id string) {
 	s.publishing.Lock()
 	defer s.publishing.Unlock()
@@ -23,7 +23,7 @@ func (s *Service) publish(account, id string) {
 	s.options.Publish(m)
 }
 
-// message returns what only this gateway knows of a pairing. The caller holds the lock.
+// message returns the facts about a pairing that only this gateway knows. The caller holds the lock.
 func (s *Service) message(account, id string) link.Pairing {
 	_, connected := s.tickets[id]
 	return link.Pairing{ID: id, Account: account, Code: s.codes[id], Connected: connected}

@@ -49,7 +49,7 @@ type Service struct {
 	peers   map[*peerPairings]struct{}
 	closed  bool
 
-	publishing sync.Mutex // keeps what is published in order
+	publishing sync.Mutex // orders the messages to peers
 
 	subscribers subscribe.List[string] // accounts
 }
@@ -86,7 +86,7 @@ func (s *Service) Close() {
 	}
 }
 
-// Start creates a pairing and returns it with its pairing code. The code is kept in
+// Start creates a pairing and returns it with its pairing code. The code stays in
 // memory while the pairing is open.
 func (s *Service) Start(ctx context.Context, account, createdBy string) (store.Pairing, string, error) {
 	p, text, err := s.options.Store.CreatePairing(ctx, account, createdBy)

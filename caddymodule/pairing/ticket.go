@@ -7,8 +7,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// expiryGrace is how long after its code has expired a device is denied: an approval
-// at the last moment may still be propagating through the store.
+// expiryGrace is the time from the expiry of a code to the denial of its device: an
+// approval at the last moment may still be propagating through the store.
 const expiryGrace = time.Second
 
 // ticket represents one connected device. The goroutine that removes it from the
