@@ -77,8 +77,8 @@ func (m *model) write(w http.ResponseWriter, r *http.Request, q *chatRequest, a 
 }
 
 // stream sends the answer token by token. Each token is flushed.
-func (m *model) stream(w http.ResponseWriter, r *http.Request, chunk object, a *script, usage object,
-	withUsage bool,
+func (m *model) stream(
+	w http.ResponseWriter, r *http.Request, chunk object, a *script, usage object, withUsage bool,
 ) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
