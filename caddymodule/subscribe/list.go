@@ -28,7 +28,7 @@ func (l *List[T]) Add(f func(T)) (stop func()) {
 	}
 }
 
-// Now returns the current subscribers.
+// Now returns a snapshot of the subscribers.
 func (l *List[T]) Now() Subscribers[T] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
