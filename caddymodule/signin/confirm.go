@@ -28,8 +28,8 @@ func (s *Service) Confirm(ctx context.Context, session store.Session, password s
 
 // ConfirmByPasskey is Confirm for the answer to [Service.BeginPasskeySignIn]. It
 // returns ErrPasskey, a *ThrottledError, or an error of the store.
-func (s *Service) ConfirmByPasskey(ctx context.Context, session store.Session, address, origin, ceremonyID string,
-	response []byte,
+func (s *Service) ConfirmByPasskey(ctx context.Context, session store.Session,
+	address, origin, ceremonyID string, response []byte,
 ) (store.Session, error) {
 	if err := s.guard.address(fair.Parse(address), s.now()); err != nil {
 		return store.Session{}, err

@@ -6,7 +6,7 @@
 //
 // Passwords are stored as argon2id in the PHC string format. At most two are
 // derived at a time. Others wait in a bounded queue for a bounded time, and their
-// networks take turns. A third derivation is reserved for known clients: signed in,
+// networks take turns. A third derivation is possible for known clients: signed in,
 // with a valid link, or at an address from which the user is signed in. An unknown
 // name takes the same work as a known one. A hash with other cost parameters is
 // replaced the next time its password is entered.
