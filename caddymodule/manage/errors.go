@@ -78,8 +78,7 @@ func Explain(err error) (status int, text string) {
 		return status, err.Error()
 	case status == http.StatusServiceUnavailable:
 		return status, "this gateway cannot reach its store, so the change may have been made or not: check, and " +
-			"try again; " +
-			"the gateway's log has the reason"
+			"try again; the gateway's log has the reason"
 	}
 	return status, "the gateway failed to do this; its log has the reason"
 }
