@@ -30,7 +30,8 @@ type Caller struct {
 	Role store.Role
 	// From is the address of the caller, "" if it is the gateway itself.
 	From string
-	// Operator is set for requests from the admin endpoint. Operators may do everything in every account.
+	// Operator: the request is from the admin endpoint. Operators may do everything in
+	// every account.
 	Operator bool
 }
 
@@ -45,8 +46,9 @@ func (c Caller) label() string {
 	return c.User
 }
 
-// creator returns the caller as the creator of a link, which is removed with its creator.
-func (c Caller) creator() string { return cmp.Or(c.User, c.label()) }
+// maker identifies the creator of a link, by id if it is a user. A link ends with its
+// creator.
+func (c Caller) maker() string { return cmp.Or(c.User, c.label()) }
 
 type callerKey struct{}
 
@@ -88,7 +90,7 @@ func (s *Service) account(ctx context.Context) (string, error) {
 	if _, ok := s.store.Account(id); ok {
 		return id, nil
 	}
-	if err := s.store.Refresh(ctx); err != nil {
+	if err := s.store.LookAgain(ctx); err != nil {
 		return "", err
 	}
 	if _, ok := s.store.Account(id); !ok {
@@ -99,9 +101,9 @@ func (s *Service) account(ctx context.Context) (string, error) {
 
 func errNoAccount(id string) error { return faultf(store.ErrNotFound, "account %q not found", id) }
 
-// accountOfPerson is account for operations on users and their credentials. A management token may not perform
-// them: a stolen token could create a user that outlasts it. Nor may an unconfirmed session, see
-// [Service.Confirmed].
+// accountOfPerson is account for operations on credentials of people. A management
+// token may not perform them: a stolen token could create a user that outlasts it.
+// Nor may a session that is not confirmed, see Confirmed.
 func (s *Service) accountOfPerson(ctx context.Context) (string, error) {
 	account, err := s.account(ctx)
 	if err != nil {
@@ -132,8 +134,8 @@ func (s *Service) Confirmed(ctx context.Context) error {
 			"or open /console/confirm; then ask again within %d minutes", int(signin.ConfirmedFor.Minutes()))
 }
 
-// tokenMay checks that a management token has one of the rights that an operation needs. Operations without rights
-// are not for tokens.
+// tokenMay checks that a management token has one of the rights that a route needs.
+// Routes without rights are not for tokens.
 func tokenMay(c Caller, needs store.Rights) error {
 	switch {
 	case c.Token == "" || c.Rights&needs != 0:
@@ -147,8 +149,8 @@ func tokenMay(c Caller, needs store.Rights) error {
 		c.TokenName, c.Rights, strings.Join(needs.Names(), " or "))
 }
 
-// operator checks that the caller is an operator. Methods for operators call it in addition to the check by the
-// table of operations: Go code may call them directly, as `caddy gateway up` does.
+// operator checks that the caller is an operator. Methods for operators call it although the table of operations names
+// them: `caddy gateway up` and the console call methods directly, and [Service.account] does not protect these.
 func operator(ctx context.Context) error {
 	if !CallerFrom(ctx).Operator {
 		return faultf(ErrForbidden, "only the operator of the gateway may do this, with `caddy gateway` on its machine")

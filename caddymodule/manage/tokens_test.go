@@ -217,8 +217,7 @@ func TestHelpNamesDefaults(t *testing.T) {
 		if f.Anonymous { // limits of use have no defaults
 			continue
 		}
-		want := fmt.Sprintf("(default %d)", *defaults.Field(name))
-		if help := f.Tag.Get("help"); !strings.HasSuffix(help, want) {
+		if help, want := f.Tag.Get("help"), fmt.Sprintf("(default %d)", *defaults.Field(name)); !strings.HasSuffix(help, want) {
 			t.Errorf("%s: %q does not end with %q", name, help, want)
 		}
 	}
