@@ -62,10 +62,8 @@ func (s *Service) SetAccount(ctx context.Context, id string, edit func(*AccountF
 			d := a.KeyDefaults
 			f := AccountFields{a.Limits, d.Scope, d.ExpiresDays, d.AllowedIPs, d.Limits}
 			if failed = edit(&f); failed == nil {
-				a.Limits, a.KeyDefaults = f.Limits, store.KeyDefaults{
-					Scope: f.KeyScope, ExpiresDays: f.KeyExpiresDays,
-					AllowedIPs: f.KeyAllowedIPs, Limits: f.KeyLimits,
-				}
+				a.Limits, a.KeyDefaults = f.Limits, store.KeyDefaults{Scope: f.KeyScope, ExpiresDays: f.KeyExpiresDays,
+					AllowedIPs: f.KeyAllowedIPs, Limits: f.KeyLimits}
 			}
 		})
 		return set, before, cmp.Or(failed, err)
@@ -83,21 +81,20 @@ func (s *Service) RemoveAccount(ctx context.Context, id string) (store.Account, 
 	})
 }
 
-// changeAccount is [change] for accounts. do also returns the values before the change. The answer has the
+// changeAccount is [change] for accounts. do also returns the fields as they were. The answer has the
 // effective limits.
 func (s *Service) changeAccount(ctx context.Context, operation string,
-	do func() (store.Account, values, error),
-) (store.Account, error) {
+	do func() (store.Account, values, error)) (store.Account, error) {
 	if err := operator(ctx); err != nil {
 		return store.Account{}, err
 	}
 	a, before, err := do()
-	if !store.Committed(err) {
+	if !store.Made(err) {
 		return store.Account{}, err
 	}
 	list := a.ID
 	if _, ok := s.store.Account(a.ID); !ok {
-		list = gatewayList // the account's own list is removed with it
+		list = gatewayList // that of the account is removed with it
 	}
 	s.audit(ctx, operation, list, a.ID, a.Name, changed(before, valuesOf(a))...)
 	a.Limits = a.Limits.Effective()

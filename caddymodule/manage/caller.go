@@ -46,9 +46,9 @@ func (c Caller) label() string {
 	return c.User
 }
 
-// maker identifies the creator of a link, by id if it is a user. A link ends with its
+// creator identifies the creator of a link, by id if it is a user. A link ends with its
 // creator.
-func (c Caller) maker() string { return cmp.Or(c.User, c.label()) }
+func (c Caller) creator() string { return cmp.Or(c.User, c.label()) }
 
 type callerKey struct{}
 

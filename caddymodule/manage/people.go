@@ -83,7 +83,7 @@ func (s *Service) RemoveUser(ctx context.Context, idOrName string) (User, error)
 			"you cannot remove yourself; ask another user of the account, or the operator of the gateway")
 	}
 	removed := s.userOf(u)
-	if _, err = s.store.RemoveUser(ctx, account, u.ID); !store.Committed(err) {
+	if _, err = s.store.RemoveUser(ctx, account, u.ID); !store.Made(err) {
 		return User{}, err
 	}
 	s.audit(ctx, "user.remove", account, u.ID, u.Name)
@@ -110,10 +110,8 @@ func (s *Service) Invite(ctx context.Context, i Invite) (Link, error) {
 		return Link{}, err
 	}
 	return s.createLink(ctx, "join",
-		store.Link{
-			Kind: store.LinkInvitation, Account: account, Role: store.Role(i.Role),
-			CreatedBy: CallerFrom(ctx).creator(),
-		})
+		store.Link{Kind: store.LinkInvitation, Account: account, Role: store.Role(i.Role),
+			CreatedBy: CallerFrom(ctx).creator()})
 }
 
 // RecoveryLink creates a link with which another user, by id or name, sets a new
@@ -131,7 +129,7 @@ func (s *Service) RecoveryLink(ctx context.Context, idOrName string) (Link, erro
 	if u.ID == CallerFrom(ctx).User {
 		return Link{}, faultf(ErrForbidden,
 			"you cannot create a link for a new password of your own; change the password in the console under Settings, "+
-				"or ask another user or the operator of the gateway for a link")
+				"or have another user create the link, or `caddy gateway user recovery-link`")
 	}
 	return s.createLink(ctx, "recover",
 		store.Link{Kind: store.LinkRecovery, Account: account, User: u.ID, CreatedBy: CallerFrom(ctx).creator()})

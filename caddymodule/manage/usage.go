@@ -22,18 +22,18 @@ type Usage struct {
 	Format string `json:"format" need:"filled" flag:"-" help:"json or csv (default json)"`
 }
 
-// UsageSum is a sum of usage. Of hour, day, user, key and model, it has those that usage is summed up by.
+// UsageSum is a sum over usage. It has those of hour, day, user, key and model that it is a sum by.
 type UsageSum struct {
 	Hour string `json:"hour,omitempty" column:"HOUR"` // in UTC, like 2026-11-21T15
 	// Day is in UTC. It is a month, like 2026-08, if the usage is no longer kept by day.
 	Day string `json:"day,omitempty" column:"DAY"`
-	// UserID is the owner of the key. It is absent if the key has no owner or was removed.
+	// UserID is the owner of the key. Keys without one, and removed ones, have none.
 	UserID   string `json:"user_id,omitempty"`
 	UserName string `json:"user_name,omitempty" column:"USER"`
 	// KeyID is absent for the use of the console.
 	KeyID   string `json:"key_id,omitempty" column:"KEY ID"`
 	KeyName string `json:"key_name,omitempty" column:"KEY"`
-	// Model is the name of the deployment. It is absent for requests that named no deployment of the account.
+	// Model is the name of the deployment. Requests that named none of the account have none.
 	Model string `json:"model,omitempty" column:"MODEL"`
 	store.Usage
 }
@@ -68,12 +68,29 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 		return nil, store.Errorf(store.ErrUnavailable,
 			"the usage is in the store, which this gateway cannot reach now: try again, or use another gateway")
 	}
-	groups, maySee := make(map[usageGroup]*UsageSum), s.ownKeys(ctx, account)
+	type group struct{ hour, day, user, key, model string }
+	groups, maySee := make(map[group]*UsageSum), s.ownKeys(ctx, account)
 	err = s.activity.EachUsage(ctx, account, from, to, s.unpublished(ctx, account), func(r store.UsageRow) error {
+		var g group
 		if !maySee(r.Key) {
 			return nil
 		}
-		g := s.groupOf(account, r, columns)
+		if columns.hour {
+			g.hour = r.Day
+		}
+		if columns.day {
+			g.day, _, _ = strings.Cut(r.Day, "T")
+		}
+		if columns.user {
+			k, _ := s.store.Key(account, r.Key)
+			g.user = k.Owner
+		}
+		if columns.key {
+			g.key = r.Key
+		}
+		if columns.model {
+			g.model = r.Deployment
+		}
 		sum := groups[g]
 		if sum == nil {
 			if len(groups) == maxUsageRows {
@@ -105,30 +122,6 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 	return sums, nil
 }
 
-// usageGroup has the values of the columns that a sum is for.
-type usageGroup struct{ hour, day, user, key, model string }
-
-// groupOf returns the group of a row of usage.
-func (s *Service) groupOf(account string, r store.UsageRow, columns grouping) (g usageGroup) {
-	if columns.hour {
-		g.hour = r.Day
-	}
-	if columns.day {
-		g.day, _, _ = strings.Cut(r.Day, "T")
-	}
-	if columns.user {
-		k, _ := s.store.Key(account, r.Key)
-		g.user = k.Owner
-	}
-	if columns.key {
-		g.key = r.Key
-	}
-	if columns.model {
-		g.model = r.Deployment
-	}
-	return g
-}
-
 // unpublished returns the rows of usage that other gateways have not published, by gateway.
 func (s *Service) unpublished(ctx context.Context, account string) map[string][]store.UsageRow {
 	if s.cluster == nil {
@@ -142,7 +135,7 @@ func (s *Service) unpublished(ctx context.Context, account string) map[string][]
 	return rows
 }
 
-// nameSums sets the current names of keys and users. Removed keys keep their last names.
+// nameSums sets the current names of keys and users. Removed keys keep those they had.
 func (s *Service) nameSums(account string, sums []UsageSum) {
 	for i := range sums {
 		if k, ok := s.store.Key(account, sums[i].KeyID); ok {
@@ -236,10 +229,8 @@ func writeCSV(w io.Writer, sums []UsageSum) error {
 		return err
 	}
 	for _, sum := range sums {
-		row := []string{
-			sum.Hour, sum.Day, cell(sum.UserID), cell(sum.UserName), cell(sum.KeyID), cell(sum.KeyName),
-			cell(sum.Model),
-		}
+		row := []string{sum.Hour, sum.Day, cell(sum.UserID), cell(sum.UserName), cell(sum.KeyID), cell(sum.KeyName),
+			cell(sum.Model)}
 		for _, n := range reflect.ValueOf(sum.Usage).Fields() {
 			row = append(row, strconv.FormatInt(n.Int(), 10))
 		}
@@ -251,7 +242,7 @@ func writeCSV(w io.Writer, sums []UsageSum) error {
 	return out.Error()
 }
 
-// cell returns s as a cell that no spreadsheet takes for a formula.
+// cell returns a text that a spreadsheet does not take for a formula.
 func cell(s string) string {
 	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
 		return "'" + s
