@@ -81,7 +81,7 @@ func (s *Service) RemoveAccount(ctx context.Context, id string) (store.Account, 
 	})
 }
 
-// changeAccount is [change] for accounts. do also returns the fields as they were. The answer has the
+// changeAccount is [change] for accounts. do also returns the values before the change. The answer has the
 // effective limits.
 func (s *Service) changeAccount(ctx context.Context, operation string,
 	do func() (store.Account, values, error)) (store.Account, error) {
@@ -94,7 +94,7 @@ func (s *Service) changeAccount(ctx context.Context, operation string,
 	}
 	list := a.ID
 	if _, ok := s.store.Account(a.ID); !ok {
-		list = gatewayList // that of the account is removed with it
+		list = gatewayList // the account's own list is removed with it
 	}
 	s.audit(ctx, operation, list, a.ID, a.Name, changed(before, valuesOf(a))...)
 	a.Limits = a.Limits.Effective()

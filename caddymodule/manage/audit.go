@@ -18,9 +18,8 @@ import (
 // gatewayList is the account of operations that belong to no account.
 const gatewayList = ""
 
-// audit logs a successful write, and adds it to the audit list. It has the id of a user in addition
-// to the name: a user may have the name of an operator, or of a removed user. more has names and
-// values, without secrets.
+// audit logs a successful write, and adds it to the audit list. It adds the id of a user: operators and removed
+// users may have the same name. more has pairs of names and values, without secrets.
 func (s *Service) audit(ctx context.Context, operation, account, id, name string, more ...any) {
 	c := CallerFrom(ctx)
 	log := s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.label(), "by_id", c.User)
@@ -36,13 +35,13 @@ func (s *Service) audit(ctx context.Context, operation, account, id, name string
 		Operation: operation, Record: id, Name: name, By: c.label(), User: c.User, Token: c.Token, TokenName: c.TokenName,
 		From: c.From, Details: details(more),
 	}
-	// The write is made, also if the client has left.
+	// The write was made, even if the client has disconnected since.
 	if err := s.store.AddOperation(context.WithoutCancel(ctx), account, o); err != nil {
 		s.log.Error("failed to add an operation to the audit list", "operation", operation, "id", id, "error", err)
 	}
 }
 
-// details returns the text of values by their names, nil for none.
+// details returns pairs of names and values as texts by name, nil if all are empty.
 func details(more []any) map[string]string {
 	all := make(map[string]string)
 	for pair := range slices.Chunk(more, 2) {
@@ -60,10 +59,10 @@ func details(more []any) map[string]string {
 	return all
 }
 
-// fields are the text of the fields of a record that people set, by name in JSON.
+// values are the fields of a record that people set, as texts by JSON name.
 type values map[string]string
 
-// valuesOf returns those of a record that are not empty.
+// valuesOf returns the values of a record that are not empty.
 func valuesOf(record any) values {
 	all := make(values)
 	data, err := json.Marshal(record)
@@ -80,7 +79,7 @@ func valuesOf(record any) values {
 	return all
 }
 
-// add adds the fields of a JSON value with this name.
+// add adds a JSON value under a name, and the members of an object under "name.member".
 func (v values) add(name string, value json.RawMessage) {
 	var object map[string]json.RawMessage
 	var list []string
@@ -135,8 +134,8 @@ type Audit struct {
 	To        string `json:"to" need:"filled" help:"The last day"`
 }
 
-// Audit returns entries of the audit list of the account, newest first. In that of the default
-// account are the operations on the gateway, which belong to no account.
+// Audit returns entries of the audit list of the account, newest first. Operations on the gateway, which belong to
+// no account, are in the list of the default account.
 func (s *Service) Audit(ctx context.Context, a Audit) ([]store.Operation, error) {
 	account, err := s.account(ctx)
 	if err != nil {
@@ -173,7 +172,7 @@ func (a Audit) selects(o store.Operation) bool {
 		(a.From == "" || day >= a.From) && (a.To == "" || day <= a.To)
 }
 
-// isOne reports whether want is one of the texts, in any letter case, or "".
+// isOne reports whether want is "" or one of the texts, in any letter case.
 func isOne(want string, texts ...string) bool {
 	return want == "" || slices.ContainsFunc(texts, func(text string) bool { return strings.EqualFold(text, want) })
 }

@@ -30,8 +30,7 @@ type Caller struct {
 	Role store.Role
 	// From is the address of the caller, "" if it is the gateway itself.
 	From string
-	// Operator: the request is from the admin endpoint. Operators may do everything in
-	// every account.
+	// Operator is set for requests from the admin endpoint. Operators may do everything in every account.
 	Operator bool
 }
 
@@ -46,8 +45,7 @@ func (c Caller) label() string {
 	return c.User
 }
 
-// creator identifies the creator of a link, by id if it is a user. A link ends with its
-// creator.
+// creator returns the caller as the creator of a link, which is removed with its creator.
 func (c Caller) creator() string { return cmp.Or(c.User, c.label()) }
 
 type callerKey struct{}
@@ -101,9 +99,9 @@ func (s *Service) account(ctx context.Context) (string, error) {
 
 func errNoAccount(id string) error { return faultf(store.ErrNotFound, "account %q not found", id) }
 
-// accountOfPerson is account for operations on credentials of people. A management
-// token may not perform them: a stolen token could create a user that outlasts it.
-// Nor may a session that is not confirmed, see Confirmed.
+// accountOfPerson is account for operations on users and their credentials. A management token may not perform
+// them: a stolen token could create a user that outlasts it. Nor may an unconfirmed session, see
+// [Service.Confirmed].
 func (s *Service) accountOfPerson(ctx context.Context) (string, error) {
 	account, err := s.account(ctx)
 	if err != nil {
@@ -134,8 +132,8 @@ func (s *Service) Confirmed(ctx context.Context) error {
 			"or open /console/confirm; then ask again within %d minutes", int(signin.ConfirmedFor.Minutes()))
 }
 
-// tokenMay checks that a management token has one of the rights that a route needs.
-// Routes without rights are not for tokens.
+// tokenMay checks that a management token has one of the rights that an operation needs. Operations without rights
+// are not for tokens.
 func tokenMay(c Caller, needs store.Rights) error {
 	switch {
 	case c.Token == "" || c.Rights&needs != 0:
@@ -149,8 +147,8 @@ func tokenMay(c Caller, needs store.Rights) error {
 		c.TokenName, c.Rights, strings.Join(needs.Names(), " or "))
 }
 
-// operator checks that the caller is an operator. Methods for operators call it although the table of operations names
-// them: `caddy gateway up` and the console call methods directly, and [Service.account] does not protect these.
+// operator checks that the caller is an operator. Methods for operators call it in addition to the check by the
+// table of operations: Go code may call them directly, as `caddy gateway up` does.
 func operator(ctx context.Context) error {
 	if !CallerFrom(ctx).Operator {
 		return faultf(ErrForbidden, "only the operator of the gateway may do this, with `caddy gateway` on its machine")

@@ -24,7 +24,7 @@ import (
 // maxBody bounds the body of a management request, in bytes.
 const maxBody = 64 << 10
 
-// decoded is a request, with the account that each may name.
+// decoded is a request and the account that it names.
 type decoded[R any] struct {
 	Request R      `json:",inline"`
 	Account string `json:"account"`
@@ -133,7 +133,7 @@ func (all fieldList) decode(data []byte, value any) error {
 	return nil
 }
 
-// errType is the error of a value of another type than its field, whose text [fieldList.explain] finds.
+// errType is returned for a value of the wrong type. [fieldList.explain] replaces it with a text for users.
 var errType = errors.New("wrong type")
 
 func refuseNull(d *jsontext.Decoder, _ any) error {
@@ -143,7 +143,7 @@ func refuseNull(d *jsontext.Decoder, _ any) error {
 	return json.SkipFunc
 }
 
-// decodeTime sets a time. It does not change the present one, which a record may have, too.
+// decodeTime sets a new time, as the present one may be shared with a record.
 func (all fieldList) decodeTime(d *jsontext.Decoder, value **time.Time) error {
 	if f, _ := all.find(d.StackPointer().LastToken()); d.PeekKind() == 'n' && f.Null != "" {
 		*value = nil
@@ -162,7 +162,7 @@ func decodeNetworks(d *jsontext.Decoder, value *[]netip.Prefix) error {
 	return err
 }
 
-// decodeOptions sets the options that are given.
+// decodeOptions sets the options of the request, and keeps the others.
 func decodeOptions(d *jsontext.Decoder, options *compat.Options) error {
 	if d.PeekKind() != '{' {
 		return errType
@@ -183,7 +183,7 @@ func decodeOptions(d *jsontext.Decoder, options *compat.Options) error {
 	return nil
 }
 
-// explain returns the error of a body for users.
+// explain returns the error of a body as a text for users.
 func (all fieldList) explain(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return badRequest("the body is not valid JSON: unexpected end")
@@ -211,7 +211,7 @@ func (all fieldList) explain(err error) error {
 	}
 }
 
-// locate returns the word for what is at a place in the body, and its name and type.
+// locate returns whether a pointer into the body names a "field", a "limit" or an "option", with its name and type.
 func (all fieldList) locate(p jsontext.Pointer) (kind string, f Field) {
 	names := slices.Collect(p.Tokens())
 	if len(names) == 0 {

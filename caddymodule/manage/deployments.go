@@ -35,7 +35,7 @@ type Deployment struct {
 // StateText is the state in words: "degraded (1 of 2)".
 func (d Deployment) StateText() string { return health.Text(d.State, d.Available, len(d.Through)) }
 
-// DeploymentRoute is one connector of a deployment, and the state of the route through it.
+// DeploymentRoute is the route of a deployment through one of its connectors.
 type DeploymentRoute struct {
 	ID    string       `json:"id"`
 	Name  string       `json:"name"`
@@ -46,7 +46,7 @@ type DeploymentRoute struct {
 }
 
 // StateText is the state in words.
-func (l DeploymentRoute) StateText() string { return l.State.String() }
+func (r DeploymentRoute) StateText() string { return r.State.String() }
 
 // Embeds reports whether it is an embeddings model.
 func (d Deployment) Embeds() bool { return d.Kind == store.EmbeddingsModel }
@@ -54,8 +54,8 @@ func (d Deployment) Embeds() bool { return d.Kind == store.EmbeddingsModel }
 // ConnectorNames returns the names of its connectors.
 func (d Deployment) ConnectorNames() []string {
 	names := make([]string, len(d.Through))
-	for i, l := range d.Through {
-		names[i] = l.Name
+	for i, r := range d.Through {
+		names[i] = r.Name
 	}
 	return names
 }
@@ -73,8 +73,8 @@ type DeploymentFields struct {
 	Options        compat.Options `json:"options" flag:"option" help:"Adjustments for the model server" flaghelp:"NAME=VALUE: adjustment for the model server (may be repeated)"`
 }
 
-// SetDeployment creates a deployment or changes its fields. edit gets them as they are, but without connectors: those
-// stay unless it sets others. New requests use the new route; running ones finish on the old one.
+// SetDeployment creates a deployment or changes its fields. edit gets the present fields without the connectors,
+// which stay unless it sets others. New requests use the new route; running ones finish on the old one.
 func (s *Service) SetDeployment(ctx context.Context, name string,
 	edit func(*DeploymentFields) error) (Deployment, error) {
 	return change(ctx, s, func(account string) (Deployment, write, error) {
@@ -171,16 +171,16 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 	states := make([]health.State, len(d.Connectors))
 	for i, id := range d.Connectors {
 		c, _ := s.store.Connector(id)
-		l := DeploymentRoute{ID: id, Name: c.Name, State: health.Offline}
+		r := DeploymentRoute{ID: id, Name: c.Name, State: health.Offline}
 		if info, online := live[id]; online {
 			info.Name = c.Name
 			route := info.Way(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
-			l.State, l.Upstream, l.Model = route.State, route.Upstream, route.Model
+			r.State, r.Upstream, r.Model = route.State, route.Upstream, route.Model
 			v.Warning = cmp.Or(v.Warning, warning(c.Name, route))
 		} else if last := c.LastSeenAt; last != nil && (v.OfflineSince == nil || v.OfflineSince.Before(*last)) {
 			v.OfflineSince = last
 		}
-		states[i], v.Through = l.State, append(v.Through, l)
+		states[i], v.Through = r.State, append(v.Through, r)
 	}
 	if v.State, v.Available = health.Of(states); v.State != health.Offline {
 		v.OfflineSince = nil

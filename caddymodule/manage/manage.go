@@ -1,19 +1,17 @@
-// Package manage is the management of a gateway: the operations on its
-// connectors, deployments, keys and users, and the JSON API that offers them.
+// Package manage implements the management operations of a gateway and the JSON API for them. The table
+// [Operations] describes each operation; docs/api.md is the manual.
 //
-// It does not depend on Caddy, the command line or the pages. Caddy's admin endpoint
-// serves [Service.Handler] under /model_gateway, and the commands are its clients.
-// The console calls the same operations, and serves the same API under /console/api.
-// docs/api.md describes all routes.
+// It does not depend on Caddy, the command line or the pages. Caddy's admin endpoint serves [Service.Handler] under
+// /model_gateway, and the commands are its clients. The console calls the same operations, and serves the same API
+// under /console/api.
 //
-// The server authenticates the caller and passes it by [WithCaller]. Users are confined
-// to their account: others do not exist for them. Operators, who use the admin
-// endpoint, name the account in the field "account" of a body or in the query
-// parameter of the same name; it defaults to "default".
+// The server authenticates the caller and passes it by [WithCaller]. Users are confined to their account: other
+// accounts are not found. Operators, who use the admin endpoint, name the account in the field "account" of the
+// body or of the query; the default is "default".
 //
-// Errors are {"error": "text"}, as everywhere on Caddy's admin endpoint, and their
-// text names the fix. Every write is logged with the operation, the record and the
-// caller, and added to the account's audit list. Secrets appear only in the answer that creates them.
+// Errors are {"error": "text"}, as everywhere on Caddy's admin endpoint; the text names the fix. Each write is
+// logged with the operation, the record and the caller, and added to the audit list of the account. Secrets appear
+// only in the answer that creates them.
 package manage
 
 import (
@@ -41,7 +39,7 @@ import (
 type Tunnels interface {
 	// Sessions lists the live tunnels, one at most per connector.
 	Sessions() []tunnel.Info
-	// Counters are the totals since the process started.
+	// Counters returns the totals since the process started.
 	Counters() tunnel.Counters
 	// Choose returns the tunnel that a request through any of the connectors would
 	// use now, and its connector.
@@ -68,8 +66,8 @@ type Endpoint struct {
 	// Verified: other machines can verify the sites at URL and Console, as they have
 	// certificates of a public authority. On this machine, HTTP counts too.
 	Verified bool
-	// Exposed: the console is served over plain HTTP under a name other than this
-	// machine's, and the configuration does not allow that.
+	// Exposed is set if the console is served over plain HTTP under a name other than this machine's, and the
+	// configuration does not allow that.
 	Exposed bool
 	// Listen is the UDP address of the tunnel listener.
 	Listen string
@@ -78,7 +76,7 @@ type Endpoint struct {
 	// Pin is the hash of the gateway's tunnel identity, a part of tokens. NextPin is
 	// that of its next identity, "" if there is none.
 	Pin, NextPin string
-	// Warnings are what is wrong with the configuration of the sites.
+	// Warnings lists the problems of the configuration of the sites.
 	Warnings []string
 }
 
@@ -105,12 +103,12 @@ type Options struct {
 	Pairing  *pairing.Service
 	SignIn   *signin.Service
 	Activity *activity.Log
-	// Limits returns what the limits of a key and its account leave.
+	// Limits returns the state of the limits of a key and of its account, and the usage of the key.
 	Limits func(ctx context.Context, account, key string) (limits.Look, error)
 	// Admit waits until the limits of an account allow a request of its console to a deployment.
 	// settle must be called once the request has ended.
 	Admit func(ctx context.Context, account, deployment string, cost limits.Cost) (settle func(limits.Used), err error)
-	// ApplyIdentity uses the identity in the store from now on, after a change.
+	// ApplyIdentity applies a change of the identity in the store.
 	ApplyIdentity func(ctx context.Context) error
 	Cluster       Cluster           // nil: the gateway is alone
 	Build         Build             // for status
@@ -139,7 +137,7 @@ type Service struct {
 	now      func() time.Time
 
 	api           http.Handler       // the JSON API, without a prefix
-	models        singleflight.Group // of upstreams that are being asked for their models
+	models        singleflight.Group // requests for the models of upstreams
 	plays         plays
 	writeLimiters writeLimiters
 }
@@ -160,8 +158,8 @@ func New(o Options) *Service {
 	return s
 }
 
-// Serving fails with store.ErrUnavailable while the gateway may have missed changes of the
-// store. It must not serve its records then.
+// Serving fails with [store.ErrUnavailable] while the gateway may have missed changes of the store. Its records
+// must not be served then.
 func (s *Service) Serving() error { return s.store.Serving() }
 
 // Endpoint returns the public addresses of the gateway.
@@ -178,14 +176,14 @@ func (s *Service) Downloads() (*downloads.Folder, downloads.Site) {
 		Verified: e.Verified}
 }
 
-// write is the log line of an operation that changed a record.
+// write describes a write for the log and the audit list.
 type write struct {
 	operation, id, name string
 	more                []any
 }
 
-// change performs a write in the caller's account, and logs it. A write that edges have not
-// confirmed is made: it has an answer in addition to the error.
+// change performs a write in the caller's account, and adds it to the audit list. A write that edges have not
+// confirmed is made: it returns an answer and an error.
 func change[T any](ctx context.Context, s *Service, do func(account string) (T, write, error)) (T, error) {
 	var none T
 	account, err := s.account(ctx)
@@ -224,7 +222,7 @@ func list[R, V any](ctx context.Context, s *Service, records func(account string
 	return views, nil
 }
 
-// find returns the first record for which is returns true.
+// find returns the first record that matches.
 func find[T any](records []T, match func(T) bool) (T, bool) {
 	if i := slices.IndexFunc(records, match); i >= 0 {
 		return records[i], true

@@ -21,9 +21,8 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// modelClient sends requests of the console to a deployment, bypassing its queue, but not the limits of the
-// account. It uses the messages
-// dialect, in which the answers of all model servers have the same form.
+// modelClient sends requests of the console to a deployment. It bypasses the queue, but not the limits of the
+// account. It uses the messages dialect, in which the answers of all model servers have the same form.
 type modelClient struct {
 	upstreamCall
 	bounds
@@ -62,8 +61,7 @@ func (c *modelClient) Admit(string) (compat.Options, *dialect.Error) {
 // Hold implements [dialect.Gateway].
 func (*modelClient) Hold(int64) *dialect.Error { return nil }
 
-// route finds the route of the deployment.
-// A failure is recorded.
+// route finds the route of the deployment, and records a failure.
 func (c *modelClient) route(s *Service) error {
 	d := c.deployment
 	con, tun, err := s.chooseConnector(d)
@@ -128,7 +126,7 @@ func (c *modelClient) ask(ctx context.Context, text string, request map[string]a
 	return r, err
 }
 
-// counted has a request sent once the limits of the account allow it, and records both.
+// limited calls send once the limits of the account allow the request, and records the request.
 func (c *modelClient) limited(ctx context.Context, r *reply, cost limits.Cost, send func() error) error {
 	settle, err := c.admit(ctx, c.deployment.Account, c.deployment.Name, cost)
 	if err != nil {
@@ -164,7 +162,7 @@ func (c *modelClient) request(ctx context.Context, text string, request map[stri
 }
 
 func (c *modelClient) exchange(ctx context.Context, r *reply, call dialect.Call, data []byte) error {
-	// Until the server counts.
+	// This is an estimate until the server counts.
 	r.usage = dialect.Usage{PromptTokens: int64(len(data) / dialect.BytesPerToken), Estimated: true}
 	answer, err := c.do(ctx, http.MethodPost, "/v1/chat/completions", data)
 	if err != nil {
@@ -188,7 +186,7 @@ func (c *modelClient) exchange(ctx context.Context, r *reply, call dialect.Call,
 	return c.read(ctx, r, call.NewStream(), body)
 }
 
-// read reads a stream into a reply. What was written of a broken one is used, too.
+// read reads a stream into a reply, which keeps the beginning of a broken stream.
 func (c *modelClient) read(ctx context.Context, r *reply, stream dialect.Stream, body io.Reader) error {
 	buf := make([]byte, 32<<10)
 	var broken error
@@ -257,7 +255,7 @@ func (r *reply) events(events []byte, now time.Time) {
 	}
 }
 
-// record adds a request to the activity, as one of the console, and returns what it has used.
+// record adds a request of the console to the activity, and returns its usage.
 func (c *modelClient) record(r *reply, err error) limits.Used {
 	now := c.now()
 	entry := activity.Request{
@@ -317,7 +315,7 @@ type Speed struct {
 	Tokens           int     `json:"tokens"`
 }
 
-// pace returns the pace, also that of an incomplete answer.
+// speed returns the speed of an answer, which may be incomplete.
 func (r *reply) speed() Speed {
 	tokens := cmp.Or(r.tokens, r.pieces)
 	s := Speed{Tokens: tokens}
@@ -325,8 +323,8 @@ func (r *reply) speed() Speed {
 		return s
 	}
 	s.FirstTokenMillis = float64(r.first.Sub(r.sent).Microseconds()) / 1000
-	// The first token took the time of the prompt, which is not related to the
-	// pace of the others. When all came at once, nothing else is known.
+	// The first token took the time of the prompt, which says nothing about the other tokens. If all tokens came at
+	// once, it is the only time known.
 	took := r.last.Sub(r.first)
 	if r.pieces == 1 || tokens == 1 {
 		took = r.last.Sub(r.sent)

@@ -21,7 +21,7 @@ const (
 	toolTokens = 512 // a model may think before it calls a tool
 )
 
-// testBounds are those of a test, and of each answer in it.
+// testBounds are the bounds of a test, and of each answer in it.
 var testBounds = bounds{timeout: 60 * time.Second, maxPieces: 4 * testTokens, maxText: 400, maxBytes: 1 << 20}
 
 // The results of the tool test.
@@ -49,9 +49,8 @@ type TestResult struct {
 	Error string `json:"error,omitempty"`
 }
 
-// TestDeployment runs a short completion on a deployment, bypassing its queue, and then
-// requests a tool call, within one minute; of an embeddings model, it requests a vector. A failure
-// of the model is not an error of the operation.
+// TestDeployment requests a short answer from a deployment, bypassing its queue, and then a tool call, within one
+// minute. From an embeddings model it requests a vector. A failure of the model is not an error of the operation.
 func (s *Service) TestDeployment(ctx context.Context, name string) (TestResult, error) {
 	account, err := s.account(ctx)
 	if err != nil {
@@ -132,7 +131,7 @@ func (t *modelTest) vector(ctx context.Context, r *reply, data []byte) (int, err
 		return 0, err
 	}
 	defer answer.Body.Close()
-	// Until the server counts.
+	// This is an estimate until the server counts.
 	r.usage = dialect.Usage{PromptTokens: int64(len(data) / dialect.BytesPerToken), Estimated: true}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, t.maxBytes))
 	if err != nil {
@@ -147,7 +146,7 @@ func (t *modelTest) vector(ctx context.Context, r *reply, data []byte) (int, err
 	if json.Unmarshal(body, &embedded) != nil || len(embedded.Data) == 0 || len(embedded.Data[0].Embedding) == 0 {
 		return 0, errors.New("the model server's answer has no vector; is it an embeddings model?")
 	}
-	if n := embedded.Usage.PromptTokens; 0 < n && n <= limits.Most { // others would spoil the sums of the account
+	if n := embedded.Usage.PromptTokens; 0 < n && n <= limits.Most { // other counts would distort the sums of the account
 		r.usage = dialect.Usage{PromptTokens: n}
 	}
 	return len(embedded.Data[0].Embedding), nil

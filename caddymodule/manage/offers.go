@@ -23,11 +23,11 @@ type Offer struct {
 	// Upstream is "" if the connector has only one, so that it can be renamed later.
 	Upstream string `json:"upstream"`
 	Model    string `json:"model"`
-	// Name is a free public name for it. If Adds is set, it is that of a deployment of the same
-	// model, to which the connector can be added.
+	// Name is a free public name for it. If Adds is set, it is the name of a deployment of the same model, to which
+	// the connector can be added.
 	Name string `json:"name"`
 	Adds bool   `json:"adds,omitempty"`
-	// Kind is what its name suggests.
+	// Kind is the kind that its name suggests.
 	Kind store.ModelKind `json:"kind"`
 }
 
@@ -46,8 +46,8 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 		model := health.Canonical(cmp.Or(d.Model, d.Name))
 		byModel[model] = append(byModel[model], d)
 		taken[d.Name] = true
-		for _, l := range s.deploymentOf(d, live).Through {
-			published[location{l.ID, l.Upstream, health.Canonical(l.Model)}] = true
+		for _, r := range s.deploymentOf(d, live).Through {
+			published[location{r.ID, r.Upstream, health.Canonical(r.Model)}] = true
 		}
 	}
 	offers = []Offer{}
@@ -84,11 +84,11 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 	return offers, missing, nil
 }
 
-// location is the place of a model.
+// location identifies a model of a connector.
 type location struct{ connector, upstream, model string }
 
-// sameModel returns the name of the first of the deployments that would find its model at a location of another
-// connector, "" if there is none.
+// sameModel returns the first of the deployments that would find its model at a location and lacks its connector,
+// "" if there is none.
 func sameModel(deployments []store.Deployment, info tunnel.Info, l location) string {
 	for _, d := range deployments {
 		route := info.Way(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
@@ -100,7 +100,7 @@ func sameModel(deployments []store.Deployment, info tunnel.Info, l location) str
 	return ""
 }
 
-// unknownModels returns why the models of an upstream are not offered, "" if they are.
+// unknownModels returns why the models of an upstream are not known, "" if they are.
 func unknownModels(connector string, u tunnel.UpstreamState) string {
 	switch {
 	case !u.Known:

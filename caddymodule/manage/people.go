@@ -129,7 +129,7 @@ func (s *Service) RecoveryLink(ctx context.Context, idOrName string) (Link, erro
 	if u.ID == CallerFrom(ctx).User {
 		return Link{}, faultf(ErrForbidden,
 			"you cannot create a link for a new password of your own; change the password in the console under Settings, "+
-				"or have another user create the link, or `caddy gateway user recovery-link`")
+				"or ask another user or the operator of the gateway for a link")
 	}
 	return s.createLink(ctx, "recover",
 		store.Link{Kind: store.LinkRecovery, Account: account, User: u.ID, CreatedBy: CallerFrom(ctx).creator()})

@@ -12,13 +12,13 @@ const (
 	Rotated        = "rotated" // the connector has a new token, the old one is invalid
 	RotationWaits  = "waiting" // the connector is offline, or has not answered yet
 	RotationFailed = "failed"  // the connector cannot save a new token
-	RotationByHand = "by_hand" // the new token was shown
+	RotationByHand = "by_hand" // a person copies the shown token to the connector
 )
 
 const (
-	// rotationWait bounds how long a rotation waits for online connectors to take what is new.
+	// rotationWait bounds the wait for online connectors to save a new token or pin.
 	rotationWait = 5 * time.Second
-	// rotationPoll is the pause between two looks at their answers.
+	// rotationPoll is the pause between two checks of their answers.
 	rotationPoll = 100 * time.Millisecond
 )
 
@@ -85,7 +85,7 @@ func (s *Service) showToken(ctx context.Context, account, idOrName string) (Rota
 	return answer, err
 }
 
-// awaitRotation calls waits until it returns false or an error, at most for rotationWait.
+// awaitRotation calls pending until it returns false or an error, for at most rotationWait.
 func awaitRotation(ctx context.Context, pending func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, rotationWait)
 	defer cancel()

@@ -15,7 +15,7 @@ type Operation struct {
 	Method, Path string
 	// Help is the summary in docs/openapi.json, and the short help of the command.
 	Help string
-	// Rights are the rights of management tokens that allow it, any of them. 0: no token may perform it.
+	// Rights are the rights of management tokens. Any of them allows the operation. 0: no token may perform it.
 	Rights store.Rights
 	// Roles are the roles of users that allow it. 0: only operators may perform it.
 	Roles Roles
@@ -171,8 +171,8 @@ func (a action) Fields() []Field { return a.fields }
 // Operations returns all operations.
 func Operations() []Operation { return operations }
 
-// FindOperation returns the operation with a method and a path, like "POST /keys". Otherwise it returns the zero
-// Operation, which nobody but operators may perform.
+// FindOperation returns the operation with a method and a path, like "POST /keys". For others it returns the zero
+// Operation, which only operators may perform.
 func FindOperation(route string) Operation {
 	o, _ := find(operations, func(o Operation) bool { return o.Method+" "+o.Path == route })
 	return o
@@ -203,8 +203,8 @@ func callRecord[A any](status int, do func(s *Service, ctx context.Context, idOr
 	return call(status, func(s *Service, ctx context.Context, r record) (A, error) { return do(s, ctx, r.ID) })
 }
 
-// callEdit is for requests that change the fields F of a record, which the path names. do gets the function that
-// changes them as the request says.
+// callEdit is [call] for requests that change the fields F of a record, which the path names. do gets a function
+// that applies the changes.
 func callEdit[F, A any](status int,
 	do func(s *Service, ctx context.Context, idOrName string, edit func(*F) error) (A, error)) action {
 	return newAction[F, A](status, true, func(s *Service, ctx context.Context, r *http.Request, d decoded[F]) (A, error) {
@@ -212,7 +212,7 @@ func callEdit[F, A any](status int,
 	})
 }
 
-// callCreate is [callEdit] for a new record, whose fields are defaults before.
+// callCreate is [callEdit] for a new record, whose fields have defaults.
 func callCreate[F, A any](do func(s *Service, ctx context.Context, edit func(*F) error) (A, error)) action {
 	return newAction[F, A](created, false,
 		func(s *Service, ctx context.Context, _ *http.Request, d decoded[F]) (A, error) {
@@ -220,8 +220,8 @@ func callCreate[F, A any](do func(s *Service, ctx context.Context, edit func(*F)
 		})
 }
 
-// newAction returns the action that decodes a request and calls do. edit: the request changes a record, and has only
-// the fields to change.
+// newAction returns the action that decodes a request and calls do. edit: the request has the changed fields of a
+// record.
 func newAction[R, A any](status int, edit bool,
 	do func(s *Service, ctx context.Context, r *http.Request, d decoded[R]) (A, error)) action {
 	a := action{Status: status, Request: reflect.TypeFor[R](), Answer: reflect.TypeFor[A](),
@@ -243,7 +243,7 @@ func newAction[R, A any](status int, edit bool,
 // recordOf returns the record that the path of a request names.
 func recordOf(r *http.Request) string { return cmp.Or(r.PathValue("id"), r.PathValue("name")) }
 
-// knownOffers lists the known offers.
+// knownOffers is [Service.Offers] without the reason why some are missing.
 func (s *Service) knownOffers(ctx context.Context) ([]Offer, error) {
 	offers, _, err := s.Offers(ctx)
 	return offers, err

@@ -217,7 +217,8 @@ func TestHelpNamesDefaults(t *testing.T) {
 		if f.Anonymous { // limits of use have no defaults
 			continue
 		}
-		if help, want := f.Tag.Get("help"), fmt.Sprintf("(default %d)", *defaults.Field(name)); !strings.HasSuffix(help, want) {
+		want := fmt.Sprintf("(default %d)", *defaults.Field(name))
+		if help := f.Tag.Get("help"); !strings.HasSuffix(help, want) {
 			t.Errorf("%s: %q does not end with %q", name, help, want)
 		}
 	}

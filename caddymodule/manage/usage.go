@@ -22,18 +22,18 @@ type Usage struct {
 	Format string `json:"format" need:"filled" flag:"-" help:"json or csv (default json)"`
 }
 
-// UsageSum is a sum over usage. It has those of hour, day, user, key and model that it is a sum by.
+// UsageSum is a sum of usage. Of hour, day, user, key and model, it has those that usage is summed up by.
 type UsageSum struct {
 	Hour string `json:"hour,omitempty" column:"HOUR"` // in UTC, like 2026-11-21T15
 	// Day is in UTC. It is a month, like 2026-08, if the usage is no longer kept by day.
 	Day string `json:"day,omitempty" column:"DAY"`
-	// UserID is the owner of the key. Keys without one, and removed ones, have none.
+	// UserID is the owner of the key. It is absent if the key has no owner or was removed.
 	UserID   string `json:"user_id,omitempty"`
 	UserName string `json:"user_name,omitempty" column:"USER"`
 	// KeyID is absent for the use of the console.
 	KeyID   string `json:"key_id,omitempty" column:"KEY ID"`
 	KeyName string `json:"key_name,omitempty" column:"KEY"`
-	// Model is the name of the deployment. Requests that named none of the account have none.
+	// Model is the name of the deployment. It is absent for requests that named no deployment of the account.
 	Model string `json:"model,omitempty" column:"MODEL"`
 	store.Usage
 }
@@ -135,7 +135,7 @@ func (s *Service) unpublished(ctx context.Context, account string) map[string][]
 	return rows
 }
 
-// nameSums sets the current names of keys and users. Removed keys keep those they had.
+// nameSums sets the current names of keys and users. Removed keys keep their last names.
 func (s *Service) nameSums(account string, sums []UsageSum) {
 	for i := range sums {
 		if k, ok := s.store.Key(account, sums[i].KeyID); ok {
@@ -242,7 +242,7 @@ func writeCSV(w io.Writer, sums []UsageSum) error {
 	return out.Error()
 }
 
-// cell returns a text that a spreadsheet does not take for a formula.
+// cell returns s as a cell that no spreadsheet takes for a formula.
 func cell(s string) string {
 	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
 		return "'" + s

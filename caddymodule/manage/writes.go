@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// writesAtOnce is how many writes a user may make at once, and writePause the time in which it may
-	// make one more. Each is an event, and a line of the log and of the audit list.
+	// A user may make writesAtOnce writes at once, and then one in each writePause. Each write is an event, a line
+	// of the log and an entry of the audit list.
 	writesAtOnce = 200
 	writePause   = 100 * time.Millisecond
-	// limitersKept is the number of users from which on those are dropped who may make all writes again.
+	// limitersKept is the number of limiters above which full ones are dropped.
 	limitersKept = 1000
 )
 
-// ErrTooManyWrites is wrapped by writes of a user who makes too many.
+// ErrTooManyWrites is wrapped by the errors of writes of a user who makes too many.
 var ErrTooManyWrites = errors.New("too many changes")
 
 var errTooManyWrites = faultf(ErrTooManyWrites,
@@ -28,8 +28,8 @@ var errTooManyWrites = faultf(ErrTooManyWrites,
 	writesAtOnce, time.Second/writePause)
 
 // Pace fails with [ErrTooManyWrites] if the caller makes too many writes. method is that of the request. Operators
-// may make any number. The tokens of a user share a pace of their own, so that a stolen one cannot keep the
-// user from revoking it.
+// may make any number. The tokens of a user share a limit apart from the sessions, so that a stolen token cannot
+// keep the user from revoking it.
 func (s *Service) Pace(ctx context.Context, method string) error {
 	c := CallerFrom(ctx)
 	if c.Operator || method == http.MethodGet || method == http.MethodHead ||
@@ -39,17 +39,17 @@ func (s *Service) Pace(ctx context.Context, method string) error {
 	return errTooManyWrites
 }
 
-// writer is a user with the sessions, or with all management tokens.
+// writer is a user with sessions, or with management tokens.
 type writer struct {
 	user   string
 	tokens bool
 }
 
-// writeLimiters are the limiters of the users.
+// writeLimiters limit the writes of users.
 type writeLimiters struct {
 	mu       sync.Mutex
 	limiters map[writer]*rate.Limiter
-	limit    int // of the limiters; then the full ones are dropped
+	limit    int // the number of limiters at which full ones are dropped
 }
 
 // take reports whether a write may be made now.
