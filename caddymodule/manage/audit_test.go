@@ -95,7 +95,7 @@ func TestAuditList(t *testing.T) {
 	}
 }
 
-// What an operator does to an account is in its list; its removal is in that of the gateway.
+// Operations on an account are in its list. Its removal is in the list of the gateway.
 func TestAuditOfAccounts(t *testing.T) {
 	g := newGateway(t)
 	root := manage.Caller{Name: "root", Operator: true}
@@ -111,7 +111,7 @@ func TestAuditOfAccounts(t *testing.T) {
 	}
 }
 
-// Details are what has changed, before and after. Fields that are given again are not.
+// Details are the changed fields, before and after. Fields that are sent unchanged are left out.
 func TestAuditDetails(t *testing.T) {
 	g := newGateway(t)
 	anna := g.user("default", "anna")

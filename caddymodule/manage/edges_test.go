@@ -21,8 +21,8 @@ func newEdge(t *testing.T) (g *gateway, edge *storetest.Edge, other *store.Store
 	return newGatewayOn(t, st, nil), edge, other
 }
 
-// A gateway that has lost its store refuses all. While it only cannot write, it answers reads,
-// and says of writes that they may have been made. The addresses of the store are for operators.
+// A gateway that has lost its store refuses all requests. If only writes fail, it answers reads, and reports that the
+// write may have been made. Only operators get the addresses of the store.
 func TestStoreLost(t *testing.T) {
 	t.Parallel()
 	g, edge, _ := newEdge(t)
@@ -57,7 +57,7 @@ func TestStoreLost(t *testing.T) {
 	}
 }
 
-// An account that was made at another edge exists.
+// An account that another edge created is found.
 func TestAccountOfAnotherEdge(t *testing.T) {
 	t.Parallel()
 	g, edge, other := newEdge(t)

@@ -77,8 +77,8 @@ func Explain(err error) (status int, text string) {
 	case !Hidden(err):
 		return status, err.Error()
 	case status == http.StatusServiceUnavailable:
-		return status, "this gateway cannot reach its store, so the change may have been made or not: check, and try again; " +
-			"the gateway's log has the reason"
+		return status, "this gateway cannot reach its store, so the change may have been made or not: check, and try " +
+			"again; the gateway's log has the reason"
 	}
 	return status, "the gateway failed to do this; its log has the reason"
 }

@@ -12,7 +12,7 @@ import (
 
 const key, connector, deployment = "/keys", "/connectors", "/deployments/m"
 
-// errorTests are the ways in which a request can be wrong.
+// errorTests are wrong requests and their errors.
 var errorTests = []struct {
 	name, method, path, body string
 	status                   int
@@ -154,7 +154,7 @@ var errorTests = []struct {
 	},
 }
 
-// Every way a request can be wrong, and that nothing is changed by it.
+// Each wrong request gets its error, and changes nothing.
 func TestErrors(t *testing.T) {
 	for _, tt := range errorTests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestContentTypeRequired(t *testing.T) {
 	}
 }
 
-// What goes wrong inside is in the log; the answer does not tell it.
+// The cause of an internal error is in the log, and not in the answer.
 func TestInternalError(t *testing.T) {
 	g := newGateway(t)
 	if err := g.store.Close(); err != nil {

@@ -152,12 +152,11 @@ func errNoKey(idOrName string) error {
 // KeyLimits is the state of the limits of a key and its account, and the usage of the key.
 type KeyLimits struct {
 	// Limits are the limits per time of the key and of its account.
-	Limits []KeyLimit `json:"limits"`
-	// The sums are since midnight, and since the month began, in UTC. They count requests that have ended.
-	TokensToday   int64 `json:"tokens_today"`
-	TokensMonth   int64 `json:"tokens_month"`
-	RequestsToday int64 `json:"requests_today"` // that a model got
-	RequestsMonth int64 `json:"requests_month"`
+	Limits        []KeyLimit `json:"limits"`
+	TokensToday   int64      `json:"tokens_today"`   // since midnight in UTC, of requests that have ended
+	TokensMonth   int64      `json:"tokens_month"`   // since the month began in UTC, of requests that have ended
+	RequestsToday int64      `json:"requests_today"` // that a model got and that have ended
+	RequestsMonth int64      `json:"requests_month"`
 }
 
 // KeyLimit is the state of a limit.

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// A key is changed in parts: what is not named stays.
+// A change of a key keeps the fields that it does not name.
 func TestKeyLife(t *testing.T) {
 	g := newGateway(t)
 	ann := g.user(store.DefaultAccount, "ann")

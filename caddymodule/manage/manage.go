@@ -76,7 +76,7 @@ type Endpoint struct {
 	// Pin is the hash of the gateway's tunnel identity, a part of tokens. NextPin is
 	// that of its next identity, "" if there is none.
 	Pin, NextPin string
-	// Warnings lists the problems of the configuration of the sites.
+	// Warnings are the problems of the configuration of the sites.
 	Warnings []string
 }
 

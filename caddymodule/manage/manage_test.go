@@ -161,7 +161,7 @@ func TestDeployments(t *testing.T) {
 	if !through(set, rack, "rack", "offline") || set["model"] != "q" {
 		t.Errorf("set again = %v", set)
 	}
-	// What is left out stays, and what is empty is reset.
+	// Absent fields stay, and empty ones are reset.
 	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"upstream":"ollama"}`)
 	if !through(set, rack, "rack", "offline") || set["model"] != "q" || set["upstream"] != "ollama" {
 		t.Errorf("set the upstream = %v", set)

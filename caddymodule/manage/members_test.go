@@ -170,7 +170,7 @@ func TestEdgesOfOthers(t *testing.T) {
 	}
 }
 
-// A gateway that is alone says so.
+// A gateway that is alone has no edges, and answers that it is not in a cluster.
 func TestNoEdges(t *testing.T) {
 	g := newGateway(t)
 	for method, path := range map[string]string{"GET": "/edges", "POST": "/edges/a/drain", "DELETE": "/edges/a"} {

@@ -287,7 +287,7 @@ func TestModelTestChooses(t *testing.T) {
 	}
 }
 
-func TestModelTestWithoutAWay(t *testing.T) {
+func TestModelTestWithoutARoute(t *testing.T) {
 	g := newGateway(t)
 	home := g.connector("default", "home", map[string]http.Handler{"a": server{}, "b": server{}})
 	g.deployment("m", home, "", "")
@@ -315,8 +315,8 @@ func TestModelTestWithoutAWay(t *testing.T) {
 	wantError(t, w, `deployment "none" not found`)
 }
 
-// Tests are in the activity and in the usage, as requests without a key. What the model server
-// says is not.
+// Tests are in the activity and in the usage, as requests without a key and without texts of
+// the model server.
 func TestModelTestsAreRecorded(t *testing.T) {
 	counted := `{"choices":[],"usage":{"prompt_tokens":21,"completion_tokens":11}}`
 	fails := answer(500, "application/json", `{"error":{"message":"quartz-sphinx"}}`)

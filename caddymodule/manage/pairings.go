@@ -23,10 +23,10 @@ type Pairing struct {
 	Code string `json:"code,omitempty" column:"CODE"`
 	// Commands connect a machine, while the code is usable.
 	Commands *downloads.Commands `json:"commands,omitempty"`
-	// Connected is set if the device is connected and waits.
+	// Connected: the device is connected and waits.
 	Connected bool `json:"connected"`
-	// Limited is set for an unused code while some codes are refused unchecked, as many networks try too many wrong
-	// ones. The device may have to retry.
+	// Limited: the code is unused, and some codes are refused unchecked, as many networks try wrong ones. The device
+	// may have to retry.
 	Limited bool `json:"limited,omitempty"`
 	// Namesake is a connector with the name of the waiting device: probably the same
 	// machine, which is paired again.

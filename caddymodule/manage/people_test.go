@@ -30,8 +30,8 @@ func wantAs[T any](g *gateway, caller manage.Caller, status int, method, path, b
 	return v
 }
 
-// TestLinksEndWithTheirMaker: the links of a removed user are invalid.
-func TestLinksEndWithTheirMaker(t *testing.T) {
+// TestLinksEndWithTheirCreator: the links of a removed user are invalid.
+func TestLinksEndWithTheirCreator(t *testing.T) {
 	g := newGateway(t)
 	anna, bert := g.user("default", "anna"), g.user("default", "bert")
 	for _, path := range []string{"/invitations", "/users/anna/recovery-link"} {
@@ -199,7 +199,7 @@ func TestSessions(t *testing.T) {
 			t.Errorf("current = %v in %+v", o.Current, o)
 		}
 	}
-	// Not even those of others of the account.
+	// A user cannot end sessions of others in the account.
 	wantAs[map[string]any](g, bert, 404, "DELETE", "/sessions/"+second.ID, "")
 	wantAs[manage.Session](g, anna, 200, "DELETE", "/sessions/"+second.ID, "")
 	wantAs[map[string]any](g, anna, 404, "DELETE", "/sessions/"+second.ID, "")

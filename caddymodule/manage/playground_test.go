@@ -136,7 +136,7 @@ func TestConsoleIsLimited(t *testing.T) {
 	}
 }
 
-// What a model has written counts for the limits of the account, also if the user leaves before the end.
+// The tokens of an answer count for the limits of the account, even if the user leaves before its end.
 func TestPlayThatIsLeftCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := playGateway(t, events(hello, more, hello, more, "wait", stop, usage, done))

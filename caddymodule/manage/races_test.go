@@ -92,7 +92,7 @@ func TestAdminOvertakesMember(t *testing.T) {
 	}
 }
 
-// Who has disabled a key stays known whatever else is changed.
+// Other changes of a key keep the user who disabled it.
 func TestDisabledBy(t *testing.T) {
 	g, kv, admin, member := newOvertaken(t)
 	k := wantAs[manage.CreatedKey](g, member, 201, "POST", "/keys", `{"name":"laptop"}`)
@@ -110,7 +110,7 @@ func TestDisabledBy(t *testing.T) {
 		t.Errorf("enabled by its owner: %d %s", a.Code, a.Body)
 	}
 
-	// A record that an older version has written does not say who it was.
+	// A record need not name the user who disabled the key.
 	path := "keys/default/" + k.ID
 	item, err := kv.Get(t.Context(), path)
 	if err != nil {

@@ -23,25 +23,25 @@ func (w *world) as(role store.Role) manage.Caller {
 	return c
 }
 
-// ofMembers are the routes that members may use, besides the own sessions.
-var ofMembers = []string{
+// memberRoutes are the routes that members may use, besides those for their own sessions.
+var memberRoutes = []string{
 	"GET /keys", "POST /keys", "GET /keys/{id}", "PATCH /keys/{id}", "DELETE /keys/{id}", "POST /keys/{id}/rotate",
 	"POST /keys/{id}/disable", "POST /keys/{id}/enable",
 	"GET /keys/{id}/limits",
 	"GET /deployments", "GET /activity", "GET /usage", "GET /tokens", "POST /tokens", "DELETE /tokens/{id}",
 }
 
-// notOfViewers are the routes that only read, and that viewers may not use.
-var notOfViewers = []string{"GET /pairings", "GET /backup", "GET /identity", "GET /accounts"}
+// hiddenFromViewers are the routes that only read, and that viewers may not use.
+var hiddenFromViewers = []string{"GET /pairings", "GET /backup", "GET /identity", "GET /accounts"}
 
 func mayUse(role store.Role, route string) bool {
 	switch {
 	case role == store.RoleAdmin || strings.Contains(route, " /sessions"):
 		return true
 	case role == store.RoleMember:
-		return slices.Contains(ofMembers, route)
+		return slices.Contains(memberRoutes, route)
 	}
-	return strings.HasPrefix(route, "GET ") && !slices.Contains(notOfViewers, route)
+	return strings.HasPrefix(route, "GET ") && !slices.Contains(hiddenFromViewers, route)
 }
 
 // Each role may use its routes, and no others, with a session and with a token. A token is
@@ -185,7 +185,7 @@ func TestUseOfMembers(t *testing.T) {
 }
 
 // A role is in force at once. The last admin of an account stays one, and invitations end with the
-// role of who created them.
+// role of their creator.
 func TestRoleChanges(t *testing.T) {
 	g := newGateway(t)
 	anna, bert := g.user("default", "anna"), g.user("default", "bert")

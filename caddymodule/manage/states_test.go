@@ -113,7 +113,7 @@ func TestStatesAreCheapWithManyModels(t *testing.T) {
 	}
 	few, many := list(200), list(800)
 	small, large := few(), many()
-	// The least of several, as a garbage collection adds to some of them.
+	// The minimum of several runs, as garbage collections delay some of them.
 	for range 40 {
 		if large <= 8*small {
 			return

@@ -27,7 +27,7 @@ type Status struct {
 	Edges []Edge `json:"edges,omitempty"`
 	// Counters are of the whole gateway and for operators only.
 	Counters tunnel.Counters `json:"counters,omitzero"`
-	// Warnings lists the problems of the configuration, for operators only.
+	// Warnings are the problems of the configuration, for operators only.
 	Warnings []string `json:"warnings,omitempty"`
 }
 

@@ -67,7 +67,7 @@ func TestTokenRights(t *testing.T) {
 	}
 }
 
-// The records that a token created or changed stay, and name it when it is revoked.
+// Records that a token created or changed stay when it is revoked, and name it.
 func TestRecordsOfToken(t *testing.T) {
 	g := newGateway(t)
 	anna := g.user("default", "anna")
@@ -183,7 +183,7 @@ func TestAccountLimits(t *testing.T) {
 	}
 }
 
-// DELETE revokes a key, however often. It removes the record only if the query says so.
+// DELETE revokes a key, and may be repeated. It removes the record only with record=remove.
 func TestDeleteKey(t *testing.T) {
 	g := newGateway(t)
 	key := want[manage.CreatedKey](g, 201, "POST", "/keys", `{"name":"a"}`)

@@ -65,7 +65,7 @@ func (f *fakeTunnels) report(connector, upstream string, server health.Server) {
 	}
 }
 
-// Resolve is that of a connector without routes.
+// Resolve resolves like a connector without routes.
 func (f *fakeTunnel) Resolve(public, upstream, model string) (string, string, error) {
 	if upstream == "" {
 		if len(f.info.Upstreams) != 1 {

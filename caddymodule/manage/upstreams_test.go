@@ -172,7 +172,7 @@ func TestUpstreamModelsAreBoundedInTime(t *testing.T) {
 // lists is a model server that is reachable and has models.
 func lists(models ...string) health.Server { return health.Reported(true, models, false) }
 
-// Offers are from the reports of connectors: no model server gets a request.
+// Offers come from the reports of connectors: no model server gets a request.
 func TestOffers(t *testing.T) {
 	g := newGateway(t)
 	nobody := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a model server was asked") })
