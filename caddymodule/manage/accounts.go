@@ -62,8 +62,10 @@ func (s *Service) SetAccount(ctx context.Context, id string, edit func(*AccountF
 			d := a.KeyDefaults
 			f := AccountFields{a.Limits, d.Scope, d.ExpiresDays, d.AllowedIPs, d.Limits}
 			if failed = edit(&f); failed == nil {
-				a.Limits, a.KeyDefaults = f.Limits, store.KeyDefaults{Scope: f.KeyScope, ExpiresDays: f.KeyExpiresDays,
-					AllowedIPs: f.KeyAllowedIPs, Limits: f.KeyLimits}
+				a.Limits, a.KeyDefaults = f.Limits, store.KeyDefaults{
+					Scope: f.KeyScope, ExpiresDays: f.KeyExpiresDays,
+					AllowedIPs: f.KeyAllowedIPs, Limits: f.KeyLimits,
+				}
 			}
 		})
 		return set, before, cmp.Or(failed, err)
@@ -84,12 +86,13 @@ func (s *Service) RemoveAccount(ctx context.Context, id string) (store.Account, 
 // changeAccount is [change] for accounts. do also returns the values before the change. The answer has the
 // effective limits.
 func (s *Service) changeAccount(ctx context.Context, operation string,
-	do func() (store.Account, values, error)) (store.Account, error) {
+	do func() (store.Account, values, error),
+) (store.Account, error) {
 	if err := operator(ctx); err != nil {
 		return store.Account{}, err
 	}
 	a, before, err := do()
-	if !store.Made(err) {
+	if !store.Committed(err) {
 		return store.Account{}, err
 	}
 	list := a.ID

@@ -88,7 +88,7 @@ func (s *Service) account(ctx context.Context) (string, error) {
 	if _, ok := s.store.Account(id); ok {
 		return id, nil
 	}
-	if err := s.store.LookAgain(ctx); err != nil {
+	if err := s.store.Refresh(ctx); err != nil {
 		return "", err
 	}
 	if _, ok := s.store.Account(id); !ok {

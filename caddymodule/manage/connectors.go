@@ -153,8 +153,10 @@ func (s *Service) Connector(ctx context.Context, idOrName string) (ConnectorDeta
 	info, online := s.sessions()[c.ID]
 	v := ConnectorDetail{Connector: connectorOf(c, info, online), Models: []UpstreamModels{}, Deployments: []string{}}
 	for _, u := range info.States {
-		v.Models = append(v.Models, UpstreamModels{Upstream: u.Name, Models: append([]string{}, u.Models...),
-			Error: unknownModels(c.Name, u)})
+		v.Models = append(v.Models, UpstreamModels{
+			Upstream: u.Name, Models: append([]string{}, u.Models...),
+			Error: unknownModels(c.Name, u),
+		})
 	}
 	for _, d := range s.store.Deployments(account) {
 		if slices.Contains(d.Connectors, c.ID) {

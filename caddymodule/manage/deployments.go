@@ -76,7 +76,8 @@ type DeploymentFields struct {
 // SetDeployment creates a deployment or changes its fields. edit gets the present fields without the connectors,
 // which stay unless it sets others. New requests use the new route; running ones finish on the old one.
 func (s *Service) SetDeployment(ctx context.Context, name string,
-	edit func(*DeploymentFields) error) (Deployment, error) {
+	edit func(*DeploymentFields) error,
+) (Deployment, error) {
 	return change(ctx, s, func(account string) (Deployment, write, error) {
 		var request DeploymentFields
 		if err := edit(&request); err != nil {
@@ -89,8 +90,10 @@ func (s *Service) SetDeployment(ctx context.Context, name string,
 		var before values
 		d, err := s.store.EditDeployment(ctx, account, name, func(d *store.Deployment) error {
 			before = valuesOf(d)
-			f := DeploymentFields{Upstream: d.Upstream, Model: d.Model, Kind: d.Kind, MaxConcurrency: d.MaxConcurrency,
-				Options: d.Options}
+			f := DeploymentFields{
+				Upstream: d.Upstream, Model: d.Model, Kind: d.Kind, MaxConcurrency: d.MaxConcurrency,
+				Options: d.Options,
+			}
 			err := edit(&f)
 			d.Upstream, d.Model, d.Kind, d.MaxConcurrency, d.Options = f.Upstream, f.Model, f.Kind, f.MaxConcurrency, f.Options
 			if len(connectors) > 0 {
@@ -174,7 +177,7 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 		r := DeploymentRoute{ID: id, Name: c.Name, State: health.Offline}
 		if info, online := live[id]; online {
 			info.Name = c.Name
-			route := info.Way(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+			route := info.DeploymentRoute(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
 			r.State, r.Upstream, r.Model = route.State, route.Upstream, route.Model
 			v.Warning = cmp.Or(v.Warning, warning(c.Name, route))
 		} else if last := c.LastSeenAt; last != nil && (v.OfflineSince == nil || v.OfflineSince.Before(*last)) {
@@ -182,7 +185,7 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 		}
 		states[i], v.Through = r.State, append(v.Through, r)
 	}
-	if v.State, v.Available = health.Of(states); v.State != health.Offline {
+	if v.State, v.Available = health.ModelState(states); v.State != health.Offline {
 		v.OfflineSince = nil
 	}
 	return v
@@ -190,7 +193,7 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 
 // warning returns the problem of a route through an online connector, and the fix;
 // "" without a problem.
-func warning(connector string, route tunnel.Way) string {
+func warning(connector string, route tunnel.DeploymentRoute) string {
 	switch route.State {
 	case health.UpstreamMissing:
 		return strings.TrimPrefix(route.Problem.Error(), tunnel.ErrNoRoute.Error()+": ")

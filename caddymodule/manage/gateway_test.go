@@ -177,8 +177,10 @@ func (g *gateway) user(account, name string) manage.Caller {
 
 // asToken returns the context of a management token of a user.
 func asToken(user manage.Caller, rights store.Rights) manage.Caller {
-	return manage.Caller{Account: user.Account, User: user.User, Name: user.Name, Token: "mgt_ci", TokenName: "ci",
-		Rights: rights}
+	return manage.Caller{
+		Account: user.Account, User: user.User, Name: user.Name, Token: "mgt_ci", TokenName: "ci",
+		Rights: rights,
+	}
 }
 
 // connector creates an online connector with these upstreams.
@@ -266,7 +268,7 @@ func (f *fakeTunnels) open(t *testing.T, con store.Connector, upstreams map[stri
 }
 
 // noLimits returns the limits of any key.
-func noLimits(context.Context, string, string) (limits.Look, error) { return limits.Look{}, nil }
+func noLimits(context.Context, string, string) (limits.Usage, error) { return limits.Usage{}, nil }
 
 // admitAll admits each request of the console.
 func admitAll(context.Context, string, string, limits.Cost) (settle func(limits.Used), err error) {

@@ -91,8 +91,10 @@ func (e Endpoint) Token(connectorID string, o store.Offer) (string, error) {
 			"add `public gw.example.com:7443` to the `model_gateway` block of the Caddyfile's global options and run `caddy "+
 			"reload`")
 	}
-	return link.Token{Server: e.Public, URL: e.URL, Pin: e.Pin, NextPin: e.NextPin, Connector: connectorID,
-		Secret: o.Secret, Number: o.Number}.Encode(), nil
+	return link.Token{
+		Server: e.Public, URL: e.URL, Pin: e.Pin, NextPin: e.NextPin, Connector: connectorID,
+		Secret: o.Secret, Number: o.Number,
+	}.Encode(), nil
 }
 
 // Options configures a [Service]. All but Cluster, Build, Folder, Logger and Now are required.
@@ -104,7 +106,7 @@ type Options struct {
 	SignIn   *signin.Service
 	Activity *activity.Log
 	// Limits returns the state of the limits of a key and of its account, and the usage of the key.
-	Limits func(ctx context.Context, account, key string) (limits.Look, error)
+	Limits func(ctx context.Context, account, key string) (limits.Usage, error)
 	// Admit waits until the limits of an account allow a request of its console to a deployment.
 	// settle must be called once the request has ended.
 	Admit func(ctx context.Context, account, deployment string, cost limits.Cost) (settle func(limits.Used), err error)
@@ -127,7 +129,7 @@ type Service struct {
 	pairing  *pairing.Service
 	signIn   *signin.Service
 	activity *activity.Log
-	limits   func(ctx context.Context, account, key string) (limits.Look, error)
+	limits   func(ctx context.Context, account, key string) (limits.Usage, error)
 	admit    func(ctx context.Context, account, deployment string, cost limits.Cost) (settle func(limits.Used), err error)
 	apply    func(ctx context.Context) error
 	cluster  Cluster // nil: the gateway is alone
@@ -172,8 +174,10 @@ func (s *Service) Build() Build { return s.build }
 // it hands them out at.
 func (s *Service) Downloads() (*downloads.Folder, downloads.Site) {
 	e := s.endpoint()
-	return s.folder, downloads.Site{URL: e.URL, Console: strings.TrimSuffix(e.Console, "/"), Pin: e.Pin,
-		Verified: e.Verified}
+	return s.folder, downloads.Site{
+		URL: e.URL, Console: strings.TrimSuffix(e.Console, "/"), Pin: e.Pin,
+		Verified: e.Verified,
+	}
 }
 
 // write describes a write for the log and the audit list.
@@ -191,7 +195,7 @@ func change[T any](ctx context.Context, s *Service, do func(account string) (T, 
 		return none, err
 	}
 	answer, w, err := do(account)
-	if !store.Made(err) {
+	if !store.Committed(err) {
 		return none, err
 	}
 	s.audit(ctx, w.operation, account, w.id, w.name, w.more...)

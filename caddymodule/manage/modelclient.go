@@ -59,7 +59,7 @@ func (c *modelClient) Admit(string) (compat.Options, *dialect.Error) {
 }
 
 // Hold implements [dialect.Gateway].
-func (*modelClient) Hold(int64) *dialect.Error { return nil }
+func (*modelClient) Reserve(int64) *dialect.Error { return nil }
 
 // route finds the route of the deployment, and records a failure.
 func (c *modelClient) route(s *Service) error {

@@ -91,7 +91,7 @@ type location struct{ connector, upstream, model string }
 // "" if there is none.
 func sameModel(deployments []store.Deployment, info tunnel.Info, l location) string {
 	for _, d := range deployments {
-		route := info.Way(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+		route := info.DeploymentRoute(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
 		if route.State == health.Available && route.Upstream == l.upstream && health.Canonical(route.Model) == l.model &&
 			!slices.Contains(d.Connectors, l.connector) {
 			return d.Name

@@ -154,10 +154,14 @@ func TestDescriptionIsStrict(t *testing.T) {
 
 // The servers. Some operations are for operators only, or for users only.
 var (
-	console = schema.Schema{"url": "/console/api",
-		"description": "For users, with a management token or a session of the console."}
-	adminEndpoint = schema.Schema{"url": "http://localhost:2019/model_gateway",
-		"description": "Caddy's admin endpoint, for operators, without authentication."}
+	console = schema.Schema{
+		"url":         "/console/api",
+		"description": "For users, with a management token or a session of the console.",
+	}
+	adminEndpoint = schema.Schema{
+		"url":         "http://localhost:2019/model_gateway",
+		"description": "Caddy's admin endpoint, for operators, without authentication.",
+	}
 )
 
 // describe returns the description of the API.
@@ -194,11 +198,15 @@ func describe(t *testing.T) schema.Schema {
 				"content":     schema.Schema{"application/json": schema.Schema{"schema": unconfirmed}},
 			}},
 			"securitySchemes": schema.Schema{
-				"token": schema.Schema{"type": "http", "scheme": "bearer",
+				"token": schema.Schema{
+					"type": "http", "scheme": "bearer",
 					"description": "A management token (pmt_…). The roles of an operation are the rights of the token, of which it " +
-						"needs one."},
-				"session": schema.Schema{"type": "apiKey", "in": "cookie", "name": "__Host-postern",
-					"description": "A session of the console."},
+						"needs one.",
+				},
+				"session": schema.Schema{
+					"type": "apiKey", "in": "cookie", "name": "__Host-postern",
+					"description": "A session of the console.",
+				},
 			},
 		},
 	}
@@ -227,14 +235,20 @@ func generators() (answers, requests *schema.Generator) {
 		states[i] = string(s)
 	}
 	for _, g := range []*schema.Generator{answers, requests} {
-		g.Types[reflect.TypeFor[compat.Options]()] = schema.Schema{"type": "object", "properties": options,
-			"additionalProperties": false}
-		g.Types[reflect.TypeFor[store.Rights]()] = schema.Schema{"type": "array",
-			"items": schema.Schema{"type": "string", "enum": store.RightNames()}}
+		g.Types[reflect.TypeFor[compat.Options]()] = schema.Schema{
+			"type": "object", "properties": options,
+			"additionalProperties": false,
+		}
+		g.Types[reflect.TypeFor[store.Rights]()] = schema.Schema{
+			"type":  "array",
+			"items": schema.Schema{"type": "string", "enum": store.RightNames()},
+		}
 		g.Types[reflect.TypeFor[health.State]()] = schema.Schema{"type": "string", "enum": states}
 	}
-	requests.Types[reflect.TypeFor[limits.UsageLimits]()] = schema.Schema{"type": "object", "properties": limitFields,
-		"additionalProperties": false}
+	requests.Types[reflect.TypeFor[limits.UsageLimits]()] = schema.Schema{
+		"type": "object", "properties": limitFields,
+		"additionalProperties": false,
+	}
 	return answers, requests
 }
 
@@ -252,8 +266,10 @@ var (
 )
 
 // confirmed are the changes that may wait for all gateways, apart from all PUT and DELETE.
-var confirmed = map[string]bool{"POST /pairings/approve": true, "PATCH /keys/{id}": true,
-	"POST /keys/{id}/disable": true}
+var confirmed = map[string]bool{
+	"POST /pairings/approve": true, "PATCH /keys/{id}": true,
+	"POST /keys/{id}/disable": true,
+}
 
 // describeRoute returns the description of one operation.
 func describeRoute(t *testing.T, r manage.Operation, s section, answers, requests *schema.Generator) schema.Schema {
@@ -351,12 +367,16 @@ func requestFields(r manage.Operation, g *schema.Generator) schema.Schema {
 		rights["items"] = schema.Schema{"type": "string", "enum": store.RightNames()}
 	}
 	if _, several := properties["connectors"]; several {
-		fields["oneOf"] = []any{schema.Schema{"required": []string{"connector"}},
-			schema.Schema{"required": []string{"connectors"}}}
+		fields["oneOf"] = []any{
+			schema.Schema{"required": []string{"connector"}},
+			schema.Schema{"required": []string{"connectors"}},
+		}
 	}
 	if r.About == manage.InAccount {
-		properties["account"] = schema.Schema{"type": "string",
-			"description": "The account to work in. Only operators need it; the default is \"default\"."}
+		properties["account"] = schema.Schema{
+			"type":        "string",
+			"description": "The account to work in. Only operators need it; the default is \"default\".",
+		}
 	}
 	return fields
 }

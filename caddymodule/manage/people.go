@@ -83,7 +83,7 @@ func (s *Service) RemoveUser(ctx context.Context, idOrName string) (User, error)
 			"you cannot remove yourself; ask another user of the account, or the operator of the gateway")
 	}
 	removed := s.userOf(u)
-	if _, err = s.store.RemoveUser(ctx, account, u.ID); !store.Made(err) {
+	if _, err = s.store.RemoveUser(ctx, account, u.ID); !store.Committed(err) {
 		return User{}, err
 	}
 	s.audit(ctx, "user.remove", account, u.ID, u.Name)
@@ -110,8 +110,10 @@ func (s *Service) Invite(ctx context.Context, i Invite) (Link, error) {
 		return Link{}, err
 	}
 	return s.createLink(ctx, "join",
-		store.Link{Kind: store.LinkInvitation, Account: account, Role: store.Role(i.Role),
-			CreatedBy: CallerFrom(ctx).creator()})
+		store.Link{
+			Kind: store.LinkInvitation, Account: account, Role: store.Role(i.Role),
+			CreatedBy: CallerFrom(ctx).creator(),
+		})
 }
 
 // RecoveryLink creates a link with which another user, by id or name, sets a new

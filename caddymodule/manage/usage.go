@@ -68,29 +68,12 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 		return nil, store.Errorf(store.ErrUnavailable,
 			"the usage is in the store, which this gateway cannot reach now: try again, or use another gateway")
 	}
-	type group struct{ hour, day, user, key, model string }
-	groups, maySee := make(map[group]*UsageSum), s.ownKeys(ctx, account)
+	groups, maySee := make(map[usageGroup]*UsageSum), s.ownKeys(ctx, account)
 	err = s.activity.EachUsage(ctx, account, from, to, s.unpublished(ctx, account), func(r store.UsageRow) error {
-		var g group
 		if !maySee(r.Key) {
 			return nil
 		}
-		if columns.hour {
-			g.hour = r.Day
-		}
-		if columns.day {
-			g.day, _, _ = strings.Cut(r.Day, "T")
-		}
-		if columns.user {
-			k, _ := s.store.Key(account, r.Key)
-			g.user = k.Owner
-		}
-		if columns.key {
-			g.key = r.Key
-		}
-		if columns.model {
-			g.model = r.Deployment
-		}
+		g := s.groupOf(account, r, columns)
 		sum := groups[g]
 		if sum == nil {
 			if len(groups) == maxUsageRows {
@@ -120,6 +103,30 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 			cmp.Compare(a.Model, b.Model))
 	})
 	return sums, nil
+}
+
+// usageGroup has the values of the columns that a sum is for.
+type usageGroup struct{ hour, day, user, key, model string }
+
+// groupOf returns the group of a row of usage.
+func (s *Service) groupOf(account string, r store.UsageRow, columns grouping) (g usageGroup) {
+	if columns.hour {
+		g.hour = r.Day
+	}
+	if columns.day {
+		g.day, _, _ = strings.Cut(r.Day, "T")
+	}
+	if columns.user {
+		k, _ := s.store.Key(account, r.Key)
+		g.user = k.Owner
+	}
+	if columns.key {
+		g.key = r.Key
+	}
+	if columns.model {
+		g.model = r.Deployment
+	}
+	return g
 }
 
 // unpublished returns the rows of usage that other gateways have not published, by gateway.
@@ -229,8 +236,10 @@ func writeCSV(w io.Writer, sums []UsageSum) error {
 		return err
 	}
 	for _, sum := range sums {
-		row := []string{sum.Hour, sum.Day, cell(sum.UserID), cell(sum.UserName), cell(sum.KeyID), cell(sum.KeyName),
-			cell(sum.Model)}
+		row := []string{
+			sum.Hour, sum.Day, cell(sum.UserID), cell(sum.UserName), cell(sum.KeyID), cell(sum.KeyName),
+			cell(sum.Model),
+		}
 		for _, n := range reflect.ValueOf(sum.Usage).Fields() {
 			row = append(row, strconv.FormatInt(n.Int(), 10))
 		}
