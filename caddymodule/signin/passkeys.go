@@ -90,8 +90,8 @@ func (s *Service) challenge(
 }
 
 // FinishPasskey adds the passkey in response, the browser's credential as JSON.
-func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ceremonyID, name string,
-	response []byte,
+func (s *Service) FinishPasskey(
+	ctx context.Context, user store.User, origin, ceremonyID, name string, response []byte,
 ) (store.Passkey, error) {
 	if name = strings.TrimSpace(name); name == "" {
 		name = "Passkey"
@@ -141,9 +141,9 @@ func (s *Service) checkPasskeyCount(user store.User) error {
 	return nil
 }
 
-func register(party *webauthn.WebAuthn, u passkeyUser, data webauthn.SessionData,
-	response []byte,
-) (*webauthn.Credential, error) {
+func register(party *webauthn.WebAuthn, u passkeyUser, data webauthn.SessionData, response []byte) (
+	*webauthn.Credential, error,
+) {
 	if len(response) > maxResponse {
 		return nil, errResponse
 	}
@@ -187,8 +187,8 @@ func (s *Service) BeginPasskeySignIn(
 // FinishPasskeySignIn signs in the user whose passkey created response. The name
 // and the password of the attempt are ignored. It returns ErrPasskey, a
 // *ThrottledError, or an error of the store.
-func (s *Service) FinishPasskeySignIn(ctx context.Context, a Attempt, origin, ceremonyID string,
-	response []byte,
+func (s *Service) FinishPasskeySignIn(
+	ctx context.Context, a Attempt, origin, ceremonyID string, response []byte,
 ) (Signed, error) {
 	client := fair.Parse(a.Address)
 	if err := s.guard.address(client, s.now()); err != nil {

@@ -35,7 +35,7 @@ func checkPassword(name, password string) error {
 	return nil
 }
 
-// hash waits for a permit and hashes a new password.
+// hash waits for a slot and hashes a new password.
 func (s *Service) hash(ctx context.Context, password string) (string, error) {
 	release, err := s.knownTurn(ctx, unthrottled)
 	if err != nil {
@@ -106,8 +106,8 @@ func (s *Service) checkCurrent(ctx context.Context, user store.User, password st
 }
 
 // checkLimits bounds the passwords that are checked or hashed at a time, with
-// 19 MiB and tens of milliseconds of a core each. One of the three permits is
-// reserved for known clients, see the package comment.
+// 19 MiB and tens of milliseconds of a core each. One of the three slots is
+// only for known clients, see the package comment.
 var checkLimits = fair.Limits{
 	Slots: 3, Spare: 1,
 	Waiting: 256, // with a form of up to 64 KiB each
@@ -117,13 +117,13 @@ var checkLimits = fair.Limits{
 // checkTurn waits until a password of a client with these networks may be checked.
 // throttle is called before the wait, to reject floods cheaply, and after it, since earlier
 // attempts in the queue may have failed. The caller must call release.
-func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown func() bool,
-	throttle func() error,
-) (release func(), err error) {
+func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown func() bool, throttle func() error) (
+	release func(), err error,
+) {
 	if err := throttle(); err != nil {
 		return nil, err
 	}
-	permit, err := s.checks.Acquire(ctx, from, isKnown())
+	slot, err := s.checks.Acquire(ctx, from, isKnown())
 	switch {
 	case errors.Is(err, fair.ErrBusy):
 		return nil, store.Errorf(ErrBusy, "too many people are signing in right now: try again in a few seconds")
@@ -131,10 +131,10 @@ func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown fun
 		return nil, err
 	}
 	if err := throttle(); err != nil {
-		permit.Release()
+		slot.Release()
 		return nil, err
 	}
-	return permit.Release, nil
+	return slot.Release, nil
 }
 
 // knownTurn is checkTurn for known clients, for which it needs no address.

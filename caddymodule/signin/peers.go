@@ -2,23 +2,23 @@ package signin
 
 import "github.com/postern-dev/postern/caddymodule/fair"
 
-// Outcome is the outcome of an attempt, as gateways of a cluster send it to each other. Who may be
-// the hash of a password, so it must not be logged.
+// Outcome is the outcome of an [Attempt] or a confirmation, as gateways of a cluster send it to each
+// other. Who may be the hash of a password, so it must not be logged.
 type Outcome struct {
 	Address  string // of the client
 	Who      []byte // hash of a name, or of the id of a user
 	SignedIn bool   // the user was signed in, and had to confirm the password; there is no Address
-	Right    bool   // the attempt was successful
+	Right    bool   // it was successful
 	Answered string // the challenge of a passkey that was answered; the other fields are empty
 }
 
-// count counts an attempt, here and at the peers.
+// count counts an outcome, here and at the peers.
 func (s *Service) count(o Outcome) {
 	s.Receive(o)
 	s.publish(o)
 }
 
-// Receive counts an attempt at a peer.
+// Receive counts an outcome that a peer has sent.
 func (s *Service) Receive(o Outcome) {
 	now, client := s.now(), fair.Parse(o.Address)
 	var user subject

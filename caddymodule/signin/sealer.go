@@ -26,11 +26,11 @@ func newSealer(st *store.Store) (sealer, error) {
 		return key, err
 	})
 	if err != nil {
-		return sealer{}, fmt.Errorf("loading the key of what browsers keep: %w", err)
+		return sealer{}, fmt.Errorf("loading the key that seals data for browsers: %w", err)
 	}
 	aead, err := chacha20poly1305.NewX(key)
 	if err != nil {
-		return sealer{}, fmt.Errorf("loading the key of what browsers keep: %w", err)
+		return sealer{}, fmt.Errorf("loading the key that seals data for browsers: %w", err)
 	}
 	return sealer{aead}, nil
 }
@@ -62,7 +62,7 @@ func (s sealer) open(purpose, sealed string, v any) error {
 	return json.Unmarshal(plain, v)
 }
 
-// SecretLife is how long Held returns a secret after Hold.
+// SecretLife is how long OpenSecret returns a secret after SealSecret.
 const SecretLife = 5 * time.Minute
 
 // sealedSecret is a secret for one page of a session.
@@ -78,7 +78,7 @@ func (s *Service) SealSecret(session store.Session, record, secret string) (stri
 	return s.sealer.seal("secret of "+session.ID, sealedSecret{s.now().Add(SecretLife), record, secret})
 }
 
-// OpenSecret returns the secret of a record that Hold has sealed for a session, "" if sealed is
+// OpenSecret returns the secret of a record that SealSecret has sealed for a session, "" if sealed is
 // invalid or too old.
 func (s *Service) OpenSecret(session store.Session, record, sealed string) string {
 	var h sealedSecret
