@@ -57,8 +57,8 @@ func (a account) connector(ctx context.Context) (id, token string, err error) {
 // online reports whether a connector has its tunnel.
 func (a account) online(ctx context.Context, id string) (bool, error) {
 	connectors, err := a.service.Connectors(ctx)
-	return slices.ContainsFunc(connectors,
-		func(c manage.Connector) bool { return c.ID == id && c.State == manage.Online }), err
+	isOnline := func(c manage.Connector) bool { return c.ID == id && c.State == manage.Online }
+	return slices.ContainsFunc(connectors, isOnline), err
 }
 
 // publish creates a deployment for each model, and removes the deployments of former runs

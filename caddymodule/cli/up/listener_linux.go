@@ -15,7 +15,7 @@ import (
 var caddyUsers = []string{"caddy", "postern"}
 
 // checkListeners fails if a user listens on a TCP port who is neither root, nor this user,
-// nor a user of a package. If connected is set, it also fails if nobody listens: then the
+// nor a user of a package. If connected is set, it also fails if no program listens: then the
 // listener of a connection is unknown.
 func checkListeners(port uint, connected bool) error {
 	sockets, listeners := 0, 0

@@ -25,8 +25,8 @@ type modelServer struct {
 
 var (
 	// errNeedsKey means that a server requires an API key, as a gateway does.
-	errNeedsKey = errors.New(program.Named("it requires an API key, which `caddy gateway up` cannot send; use a " +
-		"separate connector, with \"api_key_file\" in its configuration"))
+	errNeedsKey = errors.New(program.Named("it requires an API key, which `caddy gateway up` cannot send; " +
+		"use a separate connector, with \"api_key_file\" in its configuration"))
 	errNoModels = errors.New("it has no models")
 )
 
@@ -36,8 +36,7 @@ const probeTimeout = 2 * time.Second
 // usualBases are the default addresses of model servers, in order of preference:
 // Ollama, llama.cpp, LM Studio, vLLM.
 var usualBases = []string{
-	"http://localhost:11434", "http://localhost:8080", "http://localhost:1234",
-	"http://localhost:8000",
+	"http://localhost:11434", "http://localhost:8080", "http://localhost:1234", "http://localhost:8000",
 }
 
 // searchSoon is [search] with probeTimeout.

@@ -175,11 +175,11 @@ func (u *Run) namedServer(ctx context.Context, base string) (modelServer, error)
 	server, err := ask(ctx, base)
 	switch {
 	case errors.Is(err, upstream.ErrNotConnected):
-		return modelServer{}, fmt.Errorf("no model server answers at %s: %w\nStart it, or leave --connect out to search "+
-			"this machine", base, err)
+		return modelServer{}, fmt.Errorf("no model server answers at %s: %w\n"+
+			"Start it, or leave --connect out to search this machine", base, err)
 	case errors.Is(err, errNoModels):
-		return modelServer{}, fmt.Errorf("the model server at %s has no models; load one there (`ollama pull llama3.2`, "+
-			"for example) and run this again", base)
+		return modelServer{}, fmt.Errorf("the model server at %s has no models; "+
+			"load one there (`ollama pull llama3.2`, for example) and run this again", base)
 	case err != nil:
 		return modelServer{}, fmt.Errorf("%s is not usable as a model server: %w", base, err)
 	}
@@ -346,6 +346,5 @@ func (r *Ready) curl() string {
 		operation, input = "embeddings", `"input":"Some text to embed."`
 	}
 	return fmt.Sprintf(`curl -N %s/v1/%s -H "Authorization: Bearer %s" -H "Content-Type: application/json" -d `+
-		`'{"model":"%s",%s}'`,
-		r.URL, operation, r.Key, r.sample.Name, input)
+		`'{"model":"%s",%s}'`, r.URL, operation, r.Key, r.sample.Name, input)
 }
