@@ -143,8 +143,8 @@ func (in *invocation) readShared(host up.Host, w io.Writer) (err error) {
 		return err
 	}
 	if location.Shared == nil {
-		return up.Usagef("the store of the configuration is the file %s, not in etcd: copy the file, which is a backup "+
-			"while the gateway is stopped", location.Path)
+		return up.Usagef("the store of the configuration is the file %s, not in etcd: "+
+			"copy the file, which is a backup while the gateway is stopped", location.Path)
 	}
 	kv, err := location.Shared(in.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -22,7 +22,7 @@ type field struct {
 	object string // the member of the request that has the field; "": the request itself
 }
 
-// The formats of fields. Those without a tag have the name of the kind of their type.
+// The formats of fields. The default is the kind of the field's type.
 const (
 	formatAmount   = "amount"   // a number such as 500k
 	formatDays     = "days"     // a number of them; 0: never

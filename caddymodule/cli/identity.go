@@ -62,8 +62,8 @@ func printIdentity(in *invocation, s manage.IdentityStatus) {
 		in.printf("Switch     %s (%s)\n", s.SwitchAt.In(in.env.zone).Format(time.RFC1123), in.env.until(*s.SwitchAt))
 	}
 	in.printf("Stored by  %d of %d connectors\n", s.Connectors-len(s.Missing), s.Connectors)
-	in.printMissing(s, "These connectors have not stored the next pin yet. Without it they must be paired again after "+
-		"the switch:")
+	in.printMissing(s, "These connectors have not stored the next pin yet. "+
+		"Without it they must be paired again after the switch:")
 }
 
 // printMissing prints the connectors without the next pin.

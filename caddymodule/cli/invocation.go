@@ -190,14 +190,14 @@ func refusal(address string, resp *http.Response) error {
 	case err == nil && answer.Message != "" && resp.StatusCode == http.StatusAccepted:
 		return unconfirmedError{answer.UnconfirmedAnswer}
 	case resp.Header.Get("Server") == "Caddy": // the admin endpoint does not send it
-		return fmt.Errorf("%s is the address of a site, not of Caddy's admin endpoint, whose usual address is "+
-			"localhost:2019", address)
+		return fmt.Errorf("%s is the address of a site, not of Caddy's admin endpoint, "+
+			"whose usual address is localhost:2019", address)
 	case resp.StatusCode == http.StatusNotFound:
-		return fmt.Errorf(program.Named("the Caddy at %s has no model gateway; build it with the module (`caddy "+
-			"list-modules` shows the modules of a program)"), address)
+		return fmt.Errorf(program.Named("the Caddy at %s has no model gateway; build it with the module "+
+			"(`caddy list-modules` shows the modules of a program)"), address)
 	}
-	return fmt.Errorf("the server at %s answered HTTP %d; it may not be Caddy's admin endpoint, whose usual address is "+
-		"localhost:2019", address, resp.StatusCode)
+	return fmt.Errorf("the server at %s answered HTTP %d; it may not be Caddy's admin endpoint, "+
+		"whose usual address is localhost:2019", address, resp.StatusCode)
 }
 
 // url returns the base URL of the gateway's HTTP API for a sample request. It is a placeholder if

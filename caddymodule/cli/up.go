@@ -59,8 +59,8 @@ func (in *invocation) alreadyUp(host up.Host) error {
 	if in.local = up.Running(); in.local == "" || in.do(in.newRequest("GET /status"), &status) != nil {
 		return nil
 	}
-	return fmt.Errorf(program.Named("`caddy gateway up` is already running:\n\n  API      %s/v1\n  Console  "+
-		"%s%s/\n\nUse it, or end it with Ctrl-C in its terminal before you start another one."),
+	return fmt.Errorf(program.Named("`caddy gateway up` is already running:\n\n  API      %s/v1\n  Console  %s%s/\n\n"+
+		"Use it, or end it with Ctrl-C in its terminal before you start another one."),
 		status.URL, status.URL, host.Console)
 }
 
