@@ -37,8 +37,8 @@ type loggedRequest struct {
 	Today         bool
 }
 
-// Outcome is the kind of the request's status: "ok", "failed", or that of an error that is no
-// outage.
+// Outcome returns the kind of the request's status: "ok", "failed", or for an error that is not an
+// outage, "refused" or "client".
 func (r *loggedRequest) Outcome() string {
 	switch {
 	case r.Failed():

@@ -35,8 +35,7 @@ func (r auditRow) Values() string {
 func auditData(v *visit) any {
 	query := v.r.URL.Query()
 	p := &auditPage{Chosen: manage.Audit{
-		By: query.Get("by"), Operation: query.Get("operation"), From: query.Get("from"),
-		To: query.Get("to"),
+		By: query.Get("by"), Operation: query.Get("operation"), From: query.Get("from"), To: query.Get("to"),
 	}}
 	people, operations := map[string]bool{}, map[string]bool{}
 	for _, o := range load(v, func(ctx context.Context) ([]store.Operation, error) {

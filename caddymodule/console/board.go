@@ -21,7 +21,7 @@ import (
 type audience struct {
 	account string
 	role    store.Role
-	person  string // user whose records alone the page has; the session, if the page is about the session
+	person  string // the only user whose records the page has, or the session if the page is about it
 	tab     string
 	query   string
 	base    string // address of the gateway, which a request can determine

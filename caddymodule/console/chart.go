@@ -19,7 +19,7 @@ type chart struct {
 
 const (
 	chartHeight = 100
-	maxSeries   = 6 // shown alone; the others are one more
+	maxSeries   = 6 // series of one name; the rest share one more
 	barGap      = .2
 )
 
@@ -48,18 +48,18 @@ func newChart(title, unit string, names []string, bars []bar) chart {
 		}
 		c.Series = append(c.Series, series{class, name})
 	}
-	most, at := 0., ""
+	peak, period := 0., ""
 	for _, b := range bars {
-		if sum := b.sum(); sum > most {
-			most, at = sum, b.Name
+		if sum := b.sum(); sum > peak {
+			peak, period = sum, b.Name
 		}
 	}
-	c.Top = roundUp(most)
+	c.Top = roundUp(peak)
 	c.Label = title + ", " + c.First() + " to " + c.Last() + ": "
-	if most == 0 {
+	if peak == 0 {
 		c.Label += "none"
 	} else {
-		c.Label += "at most " + short(most) + ", " + at
+		c.Label += "at most " + short(peak) + ", " + period
 	}
 	return c
 }

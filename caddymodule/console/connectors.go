@@ -25,9 +25,7 @@ var (
 	// newConnectorTab is the form that creates a connector without pairing.
 	newConnectorTab = &tab{
 		path: "connectors/new", name: "connector-new", title: "Create a connector with a token",
-		data: func(v *visit) any {
-			return struct{ Name string }{v.r.FormValue("name")}
-		},
+		data: func(v *visit) any { return struct{ Name string }{v.r.FormValue("name")} },
 	}
 	connectorTokenTab  = &tab{name: "connector-token", title: "Tunnel token"}
 	removeConnectorTab = &tab{
@@ -41,9 +39,7 @@ var (
 	// progress of that.
 	rotateConnectorTab = &tab{
 		path: "connectors/{id}/rotate", name: "connector-rotate", title: "Rotate a tunnel token",
-		data: func(v *visit) any {
-			return findConnector(v, v.id())
-		},
+		data: func(v *visit) any { return findConnector(v, v.id()) },
 	}
 	rotatedConnectorTab = &tab{name: "connector-rotated", title: "New tunnel token"}
 )
@@ -74,7 +70,7 @@ func connectorsData(v *visit) any {
 
 type connectorPage struct{ manage.ConnectorDetail }
 
-// pageTitle tells the tabs of several connectors apart.
+// pageTitle distinguishes the browser tabs of several connectors.
 func (p *connectorPage) pageTitle() string { return p.Name }
 
 func connectorData(v *visit) any {
@@ -135,7 +131,7 @@ func rotateConnector(v *visit) error {
 			"Nothing has changed: "+rotated.Name+" keeps its old token.", nil)
 	default:
 		return v.done(connectorsTab.url(),
-			rotated.Name+" has not taken its new token yet. It gets the token when it connects; until then the old "+
-				"one is valid.", nil)
+			rotated.Name+" has not taken its new token yet. It gets the token when it connects; "+
+				"until then the old one is valid.", nil)
 	}
 }

@@ -60,8 +60,7 @@ func New(o Options) *Console {
 	files := loadAssets()
 	c := &Console{
 		Options: o, operations: make(map[string]string), tabs: make(map[string]*tab),
-		origins: http.NewCrossOriginProtection(),
-		mux:     http.NewServeMux(), api: o.Manage.Handler("/console/api"),
+		origins: http.NewCrossOriginProtection(), mux: http.NewServeMux(), api: o.Manage.Handler("/console/api"),
 	}
 	for _, r := range routes {
 		c.operations[r.pattern] = r.operation

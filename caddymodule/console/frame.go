@@ -69,10 +69,10 @@ func (c *Console) loadTemplates(a assets, may func(operation string) bool) *temp
 		"decimal": decimal, "sentence": sentence, "prose": prose, "sections": c.sectionsFor(may), "may": may,
 		"roles": store.Roles, "role": func(r store.Role) string { return roleTexts[r] },
 		"has": slices.Contains[[]string], "authors": authors, "passkeyID": passkeyID, "browser": browserOf,
-		"optionField": optionField,
-		"method":      func(name string) string { return sessionMethods[name] },
-		"program":     func() string { return program.Name }, "rights": store.RightNames,
-		"right": func(name string) string { return rightTexts[name] },
+		"optionField": optionField, "rights": store.RightNames,
+		"method":  func(name string) string { return sessionMethods[name] },
+		"program": func() string { return program.Name },
+		"right":   func(name string) string { return rightTexts[name] },
 	}).ParseFS(templateFiles, "templates/*.html"))
 }
 
@@ -203,8 +203,8 @@ func (v *visit) failPart(status int, text string) {
 var failTitles = map[int]string{
 	http.StatusBadRequest: "Invalid request", http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed",
 	http.StatusMethodNotAllowed: "Method not allowed", http.StatusTooManyRequests: "Too many attempts",
-	http.StatusConflict:              "Not possible now",
-	http.StatusRequestEntityTooLarge: "Too large", http.StatusServiceUnavailable: "Unavailable",
+	http.StatusConflict: "Not possible now", http.StatusRequestEntityTooLarge: "Too large",
+	http.StatusServiceUnavailable: "Unavailable",
 }
 
 // failPage renders an error page.
@@ -251,8 +251,8 @@ func nowhere(v *visit) error {
 	return nil
 }
 
-// isModelClient reports whether a request can be of a client of models: its base URL was copied
-// from the browser, so that it sends requests to the console.
+// isModelClient reports whether a request may be from a client of models, whose base URL was copied
+// from the browser and is that of the console.
 func isModelClient(r *http.Request) bool {
 	accept, sent := r.Header.Get("Accept"), r.Header.Get("Content-Type")
 	form := strings.HasPrefix(sent, "application/x-www-form-urlencoded") || strings.HasPrefix(sent, "multipart/form-data")

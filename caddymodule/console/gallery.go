@@ -83,25 +83,25 @@ func (g *gallery) leave(w *wing, b *board, user string) {
 // it pauses for idleShare times as long. So pages with different searches, which share no board, use a small part of
 // a core, however many are open.
 type turn struct {
-	held chan struct{} // capacity 1
-	free time.Time     // guarded by held
+	busy chan struct{} // capacity 1
+	free time.Time     // guarded by busy
 }
 
 const idleShare = 4
 
-func newTurn() turn { return turn{held: make(chan struct{}, 1)} }
+func newTurn() turn { return turn{busy: make(chan struct{}, 1)} }
 
 // take waits for the turn, until done is called.
 func (t *turn) take(ctx context.Context) (done func(), err error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case t.held <- struct{}{}:
+	case t.busy <- struct{}{}:
 	}
 	if wait := time.Until(t.free); wait > 0 {
 		select {
 		case <-ctx.Done():
-			<-t.held
+			<-t.busy
 			return nil, ctx.Err()
 		case <-time.After(wait):
 		}
@@ -110,6 +110,6 @@ func (t *turn) take(ctx context.Context) (done func(), err error) {
 	return func() {
 		now := time.Now()
 		t.free = now.Add(idleShare * now.Sub(began))
-		<-t.held
+		<-t.busy
 	}, nil
 }

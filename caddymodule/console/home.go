@@ -190,11 +190,10 @@ func ratioAlerts(hours []period, sums []manage.UsageSum) (alerts []alert) {
 		sum := byModel[d.Model]
 		delete(byModel, d.Model)
 		if sum.Outages() >= alertErrors && float64(sum.Outages()) > alertRatio*float64(sum.Requests) {
-			alerts = append(alerts, alert{
-				Bad: true, Text: fmt.Sprintf("%d of the last %d requests for %s failed.", sum.Outages(), sum.Requests,
-					cmp.Or(sum.Name, "no model")),
-				URL: activityTab.url() + "?" + url.Values{"status": {"failed"}, "model": {sum.Name}}.Encode(),
-			})
+			text := fmt.Sprintf("%d of the last %d requests for %s failed.", sum.Outages(), sum.Requests,
+				cmp.Or(sum.Name, "no model"))
+			to := activityTab.url() + "?" + url.Values{"status": {"failed"}, "model": {sum.Name}}.Encode()
+			alerts = append(alerts, alert{Bad: true, Text: text, URL: to})
 		}
 	}
 	return alerts

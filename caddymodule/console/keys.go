@@ -43,8 +43,7 @@ func (p *keysPage) Limited() bool {
 func (p *keysPage) Today(k manage.Key) *limitUse {
 	u := p.used[k.ID]
 	use := limitUse{KeyLimit: manage.KeyLimit{State: limits.State{
-		Limit: limits.TokensPerDay,
-		Max:   int64(k.Limits.TokensPerDay), Used: u.InputTokens + u.OutputTokens,
+		Limit: limits.TokensPerDay, Max: int64(k.Limits.TokensPerDay), Used: u.InputTokens + u.OutputTokens,
 	}}}
 	if use.Max == 0 {
 		use.State = limits.State{Limit: limits.RequestsPerDay, Max: int64(k.Limits.RequestsPerDay), Used: u.ModelRequests}

@@ -209,8 +209,8 @@ func (ch *choices) load(v *visit, c manage.Connector) {
 	ch.From, ch.Only = c.Name, len(c.Upstreams) == 1
 	if c.State != manage.Online {
 		ch.Problems = append(ch.Problems,
-			c.Name+" is offline, so its models are not known. Enter a model by hand, or start the connector and load the "+
-				"models again.")
+			c.Name+" is offline, so its models are not known. "+
+				"Enter a model by hand, or start the connector and load the models again.")
 		return
 	}
 	upstreams, err := v.Manage.UpstreamModels(v.ctx, c.ID)

@@ -11,8 +11,8 @@ var (
 	// pairingTab is the page of one waiting device. It can be approved under another
 	// name there.
 	pairingTab = &tab{
-		path: "pairings/{id}", name: "pairing", title: "Approve a device", data: pairingData,
-		faults: startTab,
+		path: "pairings/{id}", name: "pairing", title: "Approve a device",
+		data: pairingData, faults: startTab,
 	}
 	// replaceTab compares a waiting device with the connector that it would
 	// replace: a device can claim any name.

@@ -15,12 +15,12 @@ type route struct {
 // credentials, or have no data.
 const ownThings = "own things"
 
-// page is the route that opens a tab.
+// page returns the route that opens a tab.
 func page(t *tab, operation string) route {
 	return route{"GET " + t.url(), operation, t.open, t.faults, t}
 }
 
-// do is the route of an action.
+// do returns the route of an action.
 func do(pattern, operation string, a action, faults *tab) route {
 	return route{pattern, operation, a, faults, nil}
 }

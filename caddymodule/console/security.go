@@ -150,7 +150,7 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request) (*visit, error) 
 	switch {
 	case err == nil:
 		v.User, v.Account = user, session.Account
-		v.in(session)
+		v.setSession(session)
 	case !errors.Is(err, signin.ErrSession):
 		return v, err
 	}
@@ -160,8 +160,8 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request) (*visit, error) 
 // signedIn reports whether the request has a session.
 func (v *visit) signedIn() bool { return v.User.ID != "" }
 
-// in sets the session and the caller of the visit.
-func (v *visit) in(session store.Session) {
+// setSession sets the session and the caller of the visit.
+func (v *visit) setSession(session store.Session) {
 	v.Session = session
 	v.ctx = manage.WithCaller(v.r.Context(), manage.Caller{
 		Account: session.Account, User: v.User.ID, Name: v.User.Name, Session: session.ID, ConfirmedAt: session.ConfirmedAt,
@@ -250,8 +250,7 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 		}
 		caller = manage.Caller{
 			Account: token.Account, User: user.ID, Name: user.Name, Token: token.ID, TokenName: token.Name,
-			Rights: token.Rights, Role: token.Role,
-			From: c.ClientIP(r),
+			Rights: token.Rights, Role: token.Role, From: c.ClientIP(r),
 		}
 	} else {
 		v, err := c.visit(w, r)
@@ -270,8 +269,8 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 var errNotSignedIn = errors.New("sign in, or send a management token as Authorization: Bearer pmt_…; create one in " +
 	"the console under Settings")
 
-// refuseAPI refuses a request without a known caller: it is not signed in, or that is not
-// known as the gateway has lost its store.
+// refuseAPI refuses a request without a known caller: it is not signed in, or the gateway has
+// lost the store that would show the caller.
 func refuseAPI(w http.ResponseWriter, err error) {
 	status := http.StatusUnauthorized
 	if errors.Is(err, store.ErrUnavailable) {
@@ -308,7 +307,7 @@ func (v *visit) takeNotice() string {
 	return strings.ToValidUTF8(string(text), "")
 }
 
-// leaveSecret has the browser hold the new secret of a record for the next page.
+// leaveSecret stores the new secret of a record in the browser, sealed, for the next page.
 func (v *visit) leaveSecret(record, secret string) error {
 	sealed, err := v.SignIn.SealSecret(v.Session, record, secret)
 	if err != nil {
@@ -320,8 +319,8 @@ func (v *visit) leaveSecret(record, secret string) error {
 	return nil
 }
 
-// takeSecret returns the secret of leaveSecret, and deletes it; "" if the browser has none of
-// the record.
+// takeSecret returns the secret that leaveSecret has stored, and deletes it. It returns "" if the
+// browser has no secret of the record.
 func (v *visit) takeSecret(record string) string {
 	cookie, err := v.r.Cookie(cookieName(v.r, secretCookie))
 	if err != nil {

@@ -43,8 +43,8 @@ var sessionMethods = map[string]string{
 func settingsData(v *visit) any {
 	p := &settingsPage{
 		User: v.User.ID, Now: v.Now(), Passkeys: v.SignIn.Passkeys(v.User.ID), PasskeyName: v.r.URL.Query().Get("passkey"),
-		Sessions: load(v, v.Manage.Sessions),
-		Tokens:   load(v, v.Manage.Tokens), NewToken: newTokenForm(v), API: v.endpoint().URL + "/console/api",
+		Sessions: load(v, v.Manage.Sessions), Tokens: load(v, v.Manage.Tokens), NewToken: newTokenForm(v),
+		API: v.endpoint().URL + "/console/api",
 	}
 	if v.Manage.May(v.ctx, "GET /users") == nil {
 		p.Users, p.Invitations = load(v, v.Manage.Users), load(v, v.Manage.Invitations)
@@ -115,15 +115,11 @@ func addPasskey(v *visit) error {
 var (
 	removePasskeyTab = &tab{
 		path: "settings/passkeys/{id}/remove", name: "passkey-remove", title: "Remove a passkey",
-		data: func(v *visit) any {
-			return findPasskey(v)
-		},
+		data: func(v *visit) any { return findPasskey(v) },
 	}
 	removeUserTab = &tab{
 		path: "settings/users/{id}/remove", name: "user-remove", title: "Remove a user",
-		data: func(v *visit) any {
-			return findUser(v)
-		},
+		data: func(v *visit) any { return findUser(v) },
 	}
 	invitationTab = &tab{name: "invitation", title: "Invitation"}
 	recoveryTab   = &tab{name: "recovery-link", title: "New password"}

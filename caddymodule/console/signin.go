@@ -213,7 +213,7 @@ func (v *visit) act(do action) error {
 		status, text := v.explain(err)
 		return v.askToConfirm(status, text)
 	}
-	v.in(session)
+	v.setSession(session)
 	return do(v)
 }
 

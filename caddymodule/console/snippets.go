@@ -75,14 +75,13 @@ func snippetsOf(d manage.Deployment, v values) []snippet {
 
 const sdkHint = "Python, after pip install openai. Other languages have the same two settings."
 
-// snippets returns those of a chat model.
+// snippets returns the configuration of clients for a chat model.
 func snippets(v values) []snippet {
 	const shell = "In the shell where you start it:"
-	const window = "Replace 32768 with the context window of the model server: -c of llama.cpp divided by its slots " +
-		"(-np), " +
-		"OLLAMA_CONTEXT_LENGTH or num_ctx of Ollama, --max-model-len of vLLM. " + shell
-	webUI := "Starts a new container. In an existing installation: Admin Panel, Settings, Connections, add an OpenAI " +
-		"connection with the URL and key below. Then pick " + v.Model + " in the list of models."
+	const window = "Replace 32768 with the context window of the model server: " +
+		"-c of llama.cpp divided by its slots (-np), OLLAMA_CONTEXT_LENGTH or num_ctx of Ollama, --max-model-len of vLLM. " + shell
+	webUI := "Starts a new container. In an existing installation: Admin Panel, Settings, Connections, " +
+		"add an OpenAI connection with the URL and key below. Then pick " + v.Model + " in the list of models."
 	return []snippet{
 		{ID: "curl", Title: "curl", Parts: []snippetPart{part("curl", "In a shell of Linux or macOS:", v)}},
 		{ID: "sdk", Title: "OpenAI SDK", Parts: []snippetPart{part("sdk", sdkHint, v)}},

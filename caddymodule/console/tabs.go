@@ -69,15 +69,15 @@ func load[T any](v *visit, read func(ctx context.Context) (T, error)) T {
 	return value
 }
 
-// find loads the first record of the account for which is returns true. missing is
-// the text of the error if none does.
-func find[T any](v *visit, list func(ctx context.Context) ([]T, error), is func(T) bool, missing string) T {
+// find loads the first record of the account that match accepts. missing is the text of
+// the error if there is none.
+func find[T any](v *visit, list func(ctx context.Context) ([]T, error), match func(T) bool, missing string) T {
 	return load(v, func(ctx context.Context) (found T, err error) {
 		records, err := list(ctx)
 		if err != nil {
 			return found, err
 		}
-		if i := slices.IndexFunc(records, is); i >= 0 {
+		if i := slices.IndexFunc(records, match); i >= 0 {
 			return records[i], nil
 		}
 		return found, notThere(missing)
@@ -145,9 +145,9 @@ const pageSize = 50
 type listing[T any] struct {
 	Name     string // of the tab; also its path
 	Items    []T
-	Query    string // the search
-	Kept     []kept // other parameters of the page, kept by search and paging
-	Total    int    // before the search
+	Query    string      // the search
+	Kept     []parameter // other parameters of the page, which links and the search keep
+	Total    int         // before the search
 	Matching int
 	Page     int // from 1
 	Pages    int
@@ -155,23 +155,22 @@ type listing[T any] struct {
 	Next     string
 }
 
-// kept is a parameter of a page, and its value.
-type kept struct{ Name, Value string }
+// parameter is a parameter of a page, and its value.
+type parameter struct{ Name, Value string }
 
-// First and Last are the positions of the shown items among the matching ones, from 1.
+// First and Last are the numbers of the shown items among the matching ones, from 1.
 func (l listing[T]) First() int { return (l.Page-1)*pageSize + 1 }
 func (l listing[T]) Last() int  { return (l.Page-1)*pageSize + len(l.Items) }
 
 // list filters items by the parameter q and returns the requested page. All words
 // of q must be in text(item), ignoring case. A page number past the end is the last
-// page: rows may have been removed in the meantime. parameters are those of the page that search
-// and paging keep.
+// page: rows may have been removed in the meantime. parameters are the names of those in Kept.
 func list[T any](v *visit, name string, items []T, text func(T) string, parameters ...string) listing[T] {
 	query := v.r.URL.Query()
 	l := listing[T]{Name: name, Items: items, Query: strings.TrimSpace(query.Get("q")), Total: len(items), Page: 1}
 	for _, name := range parameters {
 		if value := query.Get(name); value != "" {
-			l.Kept = append(l.Kept, kept{name, value})
+			l.Kept = append(l.Kept, parameter{name, value})
 		}
 	}
 	for word := range strings.FieldsSeq(strings.ToLower(l.Query)) {
@@ -227,8 +226,8 @@ func authors(record any) string {
 	return strings.Join(names, ", ")
 }
 
-// authorText is what a search finds a record by its authors with: their names, and the ids of the tokens, which
-// outlast the tokens.
+// authorText returns the text in which a search finds a record by its authors: their names, and the ids of their
+// tokens, which outlast the tokens.
 func authorText(record any) string {
 	texts := []string{authors(record)}
 	for _, a := range authorsOf(record) {

@@ -28,10 +28,10 @@ var spans = []span{
 	{"90d", "90 days", false, 90},
 }
 
-// grouping is what the usage of the page is summed up by.
+// grouping selects what each row of the page sums up.
 type grouping struct {
 	name, title string
-	of          func(manage.UsageSum) usageGroup
+	group       func(manage.UsageSum) usageGroup
 }
 
 // usageGroup identifies a row of the page.
@@ -83,7 +83,7 @@ type usagePage struct {
 	Sum              usageRow
 	Charts           []chart
 	List             listing[usageRow]
-	CSV, JSON        string // URLs of what the page shows
+	CSV, JSON        string // URLs of the same usage
 }
 
 func usageData(v *visit) any {
@@ -105,7 +105,7 @@ func usageData(v *visit) any {
 	}
 	for _, g := range groupings {
 		title, current := g.title, g.name == by.name
-		if g.of == nil && during.hours {
+		if g.group == nil && during.hours {
 			title = "Hour"
 		}
 		if current {
@@ -142,7 +142,7 @@ func (s span) request(by grouping, now time.Time) (manage.Usage, []period) {
 		periods[i] = period{at.Format(layout), at.Format(name), at.Format(full)}
 	}
 	request := manage.Usage{From: periods[0].id, To: periods[len(periods)-1].id, By: column}
-	if by.of != nil {
+	if by.group != nil {
 		request.By += "," + by.name
 	}
 	return request, periods
@@ -159,10 +159,10 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 		sum.Add(u.Usage)
 		total[at] = sum
 		p.Sum.Add(u.Usage)
-		if by.of == nil {
+		if by.group == nil {
 			continue
 		}
-		g := by.of(u)
+		g := by.group(u)
 		if rows[g] == nil {
 			rows[g] = &usageRow{Name: g.Name}
 		}
@@ -185,7 +185,7 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 	for _, g := range groups {
 		table = append(table, *rows[g])
 	}
-	if by.of == nil {
+	if by.group == nil {
 		for _, at := range slices.Backward(periods) {
 			if u := total[at.id]; u.Requests > 0 {
 				table = append(table, usageRow{at.full, u})
@@ -201,10 +201,10 @@ func (r usageRow) Tokens() int64 { return r.InputTokens + r.OutputTokens }
 
 // draw returns the charts. Tokens and requests are stacked by the busiest groups, if there are
 // any.
-func draw(periods []period, groups []usageGroup, each map[string]map[usageGroup]usageRow,
-	total map[string]store.Usage,
+func draw(
+	periods []period, groups []usageGroup, each map[string]map[usageGroup]usageRow, total map[string]store.Usage,
 ) []chart {
-	of := func(value func(usageRow) float64) []bar {
+	stacked := func(value func(usageRow) float64) []bar {
 		bars := make([]bar, len(periods))
 		for i, at := range periods {
 			bars[i].Name = at.name
@@ -233,8 +233,8 @@ func draw(periods []period, groups []usageGroup, each map[string]map[usageGroup]
 	if len(groups) > maxSeries {
 		names[maxSeries] = "Others"
 	}
-	tokens := newChart("Tokens", "tokens", names, of(func(r usageRow) float64 { return float64(r.Tokens()) }))
-	requests := newChart("Requests", "requests", names, of(func(r usageRow) float64 { return float64(r.Requests) }))
+	tokens := newChart("Tokens", "tokens", names, stacked(func(r usageRow) float64 { return float64(r.Tokens()) }))
+	requests := newChart("Requests", "requests", names, stacked(func(r usageRow) float64 { return float64(r.Requests) }))
 	if len(groups) == 0 {
 		tokens = newChart("Tokens", "tokens", []string{"Tokens in", "Tokens out"}, plain(
 			func(r usageRow) float64 { return float64(r.InputTokens) },
