@@ -12,8 +12,8 @@ import (
 // unknownMemory is the assumed memory of an unknown machine, in bytes.
 const unknownMemory = 1 << 30
 
-// Limit returns Go's memory limit in bytes, and whether one is in force: GOMEMLIMIT, or the program's.
-// This package only reads it, because it belongs to the process.
+// Limit returns Go's memory limit in bytes, and whether GOMEMLIMIT or the program has set one. This
+// package does not change the limit: it belongs to the process.
 func Limit() (bytes int64, inForce bool) {
 	limit := debug.SetMemoryLimit(-1)
 	return limit, limit < math.MaxInt64

@@ -74,8 +74,7 @@ func (b *Budget) Open(account, keyOwner, key string) Reservation {
 }
 
 // Reservation is the part of a budget that one request has reserved. The zero value is
-// unbounded. It is safe for concurrent use. After copying it, the original must not be
-// used.
+// unbounded. It is safe for concurrent use. Once it is copied, only the copy may be used.
 type Reservation struct {
 	budget *Budget
 	owner
@@ -142,7 +141,7 @@ func (r *Reservation) set(n int64) error {
 	return nil
 }
 
-// all returns all keys of the owner of a key.
+// all returns the owner that stands for all keys of this owner.
 func (o owner) all() owner { return owner{account: o.account, owner: o.owner} }
 
 // refuses reports whether a reservation must not grow by more bytes, and counts the
