@@ -115,10 +115,10 @@ func TestAudiences(t *testing.T) {
 		}
 		check(name, text, "-second")
 	}
-	for name, u := range users { // only admins may publish models, and are told how
+	for name, u := range users { // only admins may publish models, and see how
 		text := h.in(u).stream("/console/events/models").next()
 		if got, want := strings.Contains(text, "A model needs a connector."), u.Role == store.RoleAdmin; got != want {
-			t.Errorf("%s is told how to publish a model: %v, want %v", name, got, want)
+			t.Errorf("%s sees how to publish a model: %v, want %v", name, got, want)
 		}
 	}
 }

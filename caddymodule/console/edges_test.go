@@ -25,7 +25,7 @@ func newEdge(t *testing.T) (h *house, edge *storetest.Edge, other *store.Store) 
 	return h, edge, other
 }
 
-// Without its store the gateway shows no pages and lets nobody in, and says why. The files of
+// Without its store, the gateway shows no pages and no sign-in, but the reason. The files of
 // its pages are not affected.
 func TestStoreLost(t *testing.T) {
 	t.Parallel()

@@ -37,7 +37,7 @@ func TestHome(t *testing.T) {
 	has(t, page, `aria-current="page">Home`)
 }
 
-// What needs attention is on the Home tab, what fails first.
+// The Home tab has the alerts, failures first.
 func TestAlerts(t *testing.T) {
 	g := newGateway(t)
 	c, away := g.connector("gpu-box"), g.connector("attic <b>")

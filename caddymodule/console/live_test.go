@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// patience is for what must happen, however slow the machine is.
+// patience bounds the wait for events on a slow machine.
 const patience = 2 * time.Minute
 
 // wrapped is a ResponseWriter like Caddy's: its other methods are found by
@@ -337,7 +337,7 @@ func TestStreamToAStuckClient(t *testing.T) {
 			}
 		}
 	}
-	// One for each message alone, and none in the silence after it: HTTP/2 ends a
+	// One for each message, and none in the silence after it: HTTP/2 ends a
 	// stream whose deadline passes.
 	if d := w.deadlines; len(d) != 4 || d[0].IsZero() || !d[1].IsZero() || time.Until(d[2]) > livePatience ||
 		!d[3].IsZero() {

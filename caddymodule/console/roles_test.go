@@ -81,7 +81,7 @@ func TestStreamEndsWithTheRole(t *testing.T) {
 	}
 }
 
-// Pages show nobody a link or a form to what the role does not allow.
+// Pages show no link or form to operations that the role does not allow.
 func TestPagesShowWhatOneMayDo(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -79,7 +79,8 @@ const sdkHint = "Python, after pip install openai. Other languages have the same
 func snippets(v values) []snippet {
 	const shell = "In the shell where you start it:"
 	const window = "Replace 32768 with the context window of the model server: " +
-		"-c of llama.cpp divided by its slots (-np), OLLAMA_CONTEXT_LENGTH or num_ctx of Ollama, --max-model-len of vLLM. " + shell
+		"-c of llama.cpp divided by its slots (-np), OLLAMA_CONTEXT_LENGTH or num_ctx of Ollama, " +
+		"--max-model-len of vLLM. " + shell
 	webUI := "Starts a new container. In an existing installation: Admin Panel, Settings, Connections, " +
 		"add an OpenAI connection with the URL and key below. Then pick " + v.Model + " in the list of models."
 	return []snippet{

@@ -55,7 +55,7 @@ func TestUsagePage(t *testing.T) {
 	lacks(t, found, `data-label="Key">Console`)
 }
 
-// The files of the page are of the query that it shows.
+// The files that the page offers are those of its query.
 func TestUsageFiles(t *testing.T) {
 	g := newGateway(t)
 	g.record(1, activity.Request{KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3", InputTokens: 7})
@@ -75,7 +75,7 @@ func TestUsageFiles(t *testing.T) {
 	}
 }
 
-// What a chart draws adds up, stays inside of it, and is well-formed.
+// The blocks of a chart add up, stay inside it, and are well-formed.
 func TestCharts(t *testing.T) {
 	g := newGateway(t)
 	for i := range 10 {
