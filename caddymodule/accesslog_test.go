@@ -68,7 +68,7 @@ func TestLoggerNamesOfRequest(t *testing.T) {
 	}
 }
 
-// accessLogs is where a log goes that has `output memory`.
+// accessLogs receives the logs that have `output memory`.
 var accessLogs = new(memoryLog)
 
 func init() { caddy.RegisterModule(accessLogs) }
@@ -95,13 +95,13 @@ func (l *memoryLog) Write(p []byte) (int, error) {
 	l.lines = append(l.lines, bytes.Clone(p))
 	select {
 	case l.wrote <- struct{}{}:
-	default: // nothing waits for it
+	default: // no test waits for it
 	}
 	return len(p), nil
 }
 
 // No secret reaches the log, wherever a client puts it, and the fields of
-// Caddy's own entries are all there: those that other handlers add, too.
+// Caddy's own entries are complete, including those that other handlers add.
 func TestAccessLogHidesSecrets(t *testing.T) {
 	s := newTestSite(t, "log {\n output memory\n}\nlog_append late {http.request.method}\nlog_append <early "+
 		"yes\nmodel_gateway")
@@ -209,8 +209,7 @@ func TestAccessLogOfWebSocketHidesSecrets(t *testing.T) {
 	}
 }
 
-// The entry has the model of a request only if that can be the name of one: it may as well be
-// a prompt.
+// The entry has the model of a request only if it is a valid name: it could be a prompt.
 func TestAccessLogOfModels(t *testing.T) {
 	s := newTestSite(t, "log {\n output memory\n}\nmodel_gateway")
 	for model, logged := range map[string]any{"no/such:model": "no/such:model", "quartz sphinx, judge my vow": nil} {

@@ -10,8 +10,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 )
 
-// Without a gateway in the running configuration the admin endpoint says what
-// to do, in Caddy's own error type.
+// Without a gateway in the running configuration, the admin endpoint names the fix,
+// in Caddy's own error type.
 func TestAdminWithoutGateway(t *testing.T) {
 	routes := new(adminAPI).Routes()
 	if len(routes) != 1 || routes[0].Pattern != "/model_gateway/" {
@@ -25,7 +25,7 @@ func TestAdminWithoutGateway(t *testing.T) {
 	}
 }
 
-// While the process exits, no answer says to add what is there.
+// While the process exits, no answer asks for a module that is configured.
 func TestAdminWhileExiting(t *testing.T) {
 	for _, reason := range []error{caddy.ErrNotConfigured, errors.New("the database is closed")} {
 		var api caddy.APIError

@@ -48,7 +48,7 @@ func TestCertificatesWithoutEtcd(t *testing.T) {
 	if err := old.Cleanup(); err != nil {
 		t.Error(err)
 	}
-	old.release = nil // Caddy cleans up only once, but ctx does so too
+	old.release = nil // Caddy cleans up only once; here, ctx does, too
 	storage, err := next.CertMagicStorage()
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestCertificatesWithoutEtcd(t *testing.T) {
 	}
 }
 
-// TestCertificatesOptions has options that no store can have.
+// TestCertificatesOptions checks that invalid options are rejected.
 func TestCertificatesOptions(t *testing.T) {
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
 	defer cancel()

@@ -34,7 +34,7 @@ func newTestEdge(t *testing.T, kv store.KV, name string) *testSite {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = release() })
-	// The configuration finds the store that is open.
+	// The configuration finds the open store.
 	app := provision(t, "{\n model_gateway {\n  listen "+freeUDP(t)+"\n  storage bolt "+file+
 		"\n }\n}\nhttp://:8080 {\n model_gateway\n model_console\n}")
 	app.store.Messages = io.Discard
@@ -48,14 +48,14 @@ func newTestEdge(t *testing.T, kv store.KV, name string) *testSite {
 	return &testSite{app, server.URL, ""}
 }
 
-// ready returns what the health checks answer, which is the same on both paths.
+// ready returns the answer of the health checks, which is the same on both paths.
 func (s *testSite) ready(t *testing.T) (int, string) {
 	t.Helper()
 	for {
 		a, body := s.do(t, http.MethodGet, "/readyz", "")
 		b, text := s.do(t, http.MethodGet, "/.well-known/postern/ready", "")
 		if again, _ := s.do(t, http.MethodGet, "/readyz", ""); again.StatusCode != a.StatusCode {
-			continue // it has changed between the two
+			continue // it changed between the two requests
 		}
 		if b.StatusCode != a.StatusCode || text != body || b.Header.Get("Cache-Control") != "no-store" {
 			t.Errorf("/readyz: %d %q, /.well-known/postern/ready: %d %q %v", a.StatusCode, body, b.StatusCode, text, b.Header)
@@ -91,7 +91,7 @@ func (s *testSite) metrics(t *testing.T) map[string]float64 {
 	return values
 }
 
-// An edge that drains or has lost the store is not ready; the others see it, and metrics show it.
+// An edge that drains or has lost the store is not ready. The other edges and the metrics show that.
 func TestEdges(t *testing.T) {
 	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "shared.db"), store.BoltOptions{})
 	if err != nil {
@@ -175,7 +175,7 @@ func TestNoEdges(t *testing.T) {
 		t.Error("the store is not reachable")
 	}
 	for name, value := range metrics {
-		if name != "postern_store_reachable" && name != "postern_barrier_seconds confirmed" { // the histogram of the process
+		if name != "postern_store_reachable" && name != "postern_barrier_seconds confirmed" { // of the process
 			t.Errorf("%s is %v", name, value)
 		}
 	}

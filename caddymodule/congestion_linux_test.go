@@ -21,7 +21,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// keeper is a listener that keeps the sockets under what it accepts.
+// keeper is a listener that records the sockets of the connections that it accepts.
 type keeper struct {
 	net.Listener
 	accepted chan *net.TCPConn
@@ -35,8 +35,8 @@ func (k *keeper) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// TestTunnelsGetBBR: the gateway's side of a tunnel over HTTPS has it, where the
-// kernel does, through TLS and what records the answer for the access log.
+// TestTunnelsGetBBR: the gateway sets BBR for a tunnel over HTTPS if the kernel has it, through TLS
+// and the recorder of the access log.
 func TestTunnelsGetBBR(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
 	if err != nil {
@@ -52,7 +52,7 @@ func TestTunnelsGetBBR(t *testing.T) {
 		return context.WithValue(ctx, caddyhttp.ConnCtxKey, c)
 	}
 	_ = server.Listener.Close()
-	// Reno is what each kernel has; its usual choice may be BBR already.
+	// Each kernel has Reno; its default may be BBR already.
 	listener, err := (&net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
 		controlErr := raw.Control(func(fd uintptr) {
@@ -83,7 +83,7 @@ func TestTunnelsGetBBR(t *testing.T) {
 	if slices.Contains(strings.Fields(string(text)), "bbr") {
 		want = "bbr"
 	}
-	wait.Until(t, "the congestion control is "+want, func() bool { // the answer comes a moment before it
+	wait.Until(t, "the congestion control is "+want, func() bool { // it is set a moment after the answer
 		var got string
 		if err := raw.Control(func(fd uintptr) {
 			got, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Common mistakes in the set-up of a client get an answer that names the fix.
+// Common mistakes in the configuration of clients get an answer that names the fix.
 func TestMistakes(t *testing.T) {
 	s := newTestSite(t, "model_gateway {\n max_body 1KiB\n}\nmodel_console")
 	deployModel(t, s, "qwen3")

@@ -20,7 +20,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// serveOne has a handler answer one request, as Caddy would have it.
+// serveOne passes one request to a handler, as Caddy does.
 func serveOne(t *testing.T, h caddyhttp.MiddlewareHandler, r *http.Request) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -31,8 +31,7 @@ func serveOne(t *testing.T, h caddyhttp.MiddlewareHandler, r *http.Request) *htt
 	return w
 }
 
-// A request may come before the app's Start: the answer says to come again, and the
-// next one is served.
+// A request before the app's Start gets an answer that asks for a retry. The next one is served.
 func TestConsoleBeforeStart(t *testing.T) {
 	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
 	app.store.Messages = io.Discard
@@ -52,7 +51,7 @@ func TestConsoleBeforeStart(t *testing.T) {
 	}
 }
 
-// A connector that is to be paired learns where it dials, once that is known.
+// A connector that is being paired gets the address to dial once the gateway knows it.
 func TestDiscovery(t *testing.T) {
 	app := provision(t, gatewayFile(freeUDP(t), "gw.example.com:7443", filepath.Join(t.TempDir(), "gateway.db")))
 	app.store.Messages = io.Discard
@@ -89,7 +88,7 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// Without an address that connectors can dial there is no answer.
+// Without an address that connectors can dial, discovery fails.
 func TestDiscoveryWithoutAddress(t *testing.T) {
 	app := provision(t, "{\n model_gateway {\n  listen "+freeUDP(t)+"\n }\n}\n:8080 {\n model_gateway\n}")
 	start(t, app)
@@ -99,7 +98,7 @@ func TestDiscoveryWithoutAddress(t *testing.T) {
 	}
 }
 
-// Failed sign-ins are counted by the address that Caddy believes.
+// Failed sign-ins are counted by Caddy's client IP.
 func TestClientIP(t *testing.T) {
 	r := httptest.NewRequest("GET", "/console/", nil)
 	r.RemoteAddr = "192.0.2.7:4711"
@@ -109,7 +108,7 @@ func TestClientIP(t *testing.T) {
 	}
 	trusted := r.WithContext(context.WithValue(r.Context(), caddyhttp.VarsCtxKey,
 		map[string]any{caddyhttp.ClientIPVarKey: "198.51.100.1"}))
-	// The addresses of keys are compared with the same one.
+	// The networks of keys are compared with the same address.
 	for from, want := range map[*http.Request]string{r: "192.0.2.7", trusted: "198.51.100.1"} {
 		if got := clientAddr(from); got.String() != want {
 			t.Errorf("the address of the client is %v, not %s", got, want)
@@ -120,8 +119,8 @@ func TestClientIP(t *testing.T) {
 	}
 }
 
-// Streams end when the configuration is about to stop, before the http app
-// waits for them; other requests are left to finish.
+// Streams end when the configuration begins to stop, before the http app waits
+// for them. Other requests finish.
 func TestStreamsEndWithTheConfiguration(t *testing.T) {
 	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
 	stream, done := (&Console{app: app}).untilEnd(httptest.NewRequest("GET", "/console/events/keys", nil))

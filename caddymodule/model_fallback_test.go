@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// What no handler of the site answers gets the base URL, in the dialect of its path.
+// A request that no handler of the site answers gets the base URL, in the dialect of its path.
 func TestFallback(t *testing.T) {
 	s := newTestSite(t, "model_gateway")
 	for _, c := range []struct{ method, path, want string }{
@@ -111,7 +111,7 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-// Probes need no key, and no connector. Other handlers come first.
+// Health checks need neither a key nor a connector. Other handlers have precedence.
 func TestHealth(t *testing.T) {
 	s := newTestSite(t, "model_gateway")
 	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ready\n"} {

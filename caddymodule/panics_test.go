@@ -10,12 +10,12 @@ import (
 	"github.com/postern-dev/postern/tests/rig/caught"
 )
 
-// After a panic, a handler answers with an error if it can, else it aborts the connection.
+// After a panic, a handler answers with an error, or aborts the connection if the answer has begun.
 func TestPanicOfHandler(t *testing.T) {
 	for name, c := range map[string]struct {
 		serve  func(w http.ResponseWriter)
 		fail   func(http.ResponseWriter)
-		answer string // part of it; "": it is broken
+		answer string // a part of the answer; "": the connection is aborted
 		logged bool
 	}{
 		"a page": {func(http.ResponseWriter) { panic(caught.Secret) }, failText, errCrashed, true},

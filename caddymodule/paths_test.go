@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// longForm is the directive model_gateway in its long form, with a handler for one path between.
+// longForm is the long form of the directive model_gateway, with a handler for one path in between.
 const longForm = `
 	@api path /v1 /v1/*
 	route @api {
@@ -69,7 +69,7 @@ func TestSurplusInPaths(t *testing.T) {
 	}
 }
 
-// A handler for one path, such as a rate limit, is not passed by with another form of the path.
+// No other form of a path bypasses a handler for that path, such as a rate limit.
 func TestHandlersBetweenSeeOnePath(t *testing.T) {
 	s := newTestSite(t, longForm)
 	for _, path := range []string{"/v1/completions", "/v1/v1/completions", "/v1/completions/", "/v1/v1/completions/"} {

@@ -18,7 +18,7 @@ import (
 )
 
 // TestForgedAddress: behind a proxy that appends to X-Forwarded-For, a client cannot choose
-// the address that a key is for if the proxies are strict. Without that, the gateway warns.
+// an address that a key allows if the proxies are strict. Otherwise, the gateway warns.
 func TestForgedAddress(t *testing.T) {
 	for _, c := range []struct {
 		strict, forwarded string
@@ -27,7 +27,7 @@ func TestForgedAddress(t *testing.T) {
 		{"trusted_proxies_strict", "10.1.2.3, 203.0.113.9", http.StatusForbidden},
 		{"trusted_proxies_strict", "203.0.113.9, 10.1.2.3", http.StatusOK},
 		{"trusted_proxies_strict", "10.1.2.3, 203.0.113.9, 192.0.2.8", http.StatusForbidden}, // two proxies
-		{"", "10.1.2.3, 203.0.113.9", http.StatusOK},                                         // what the warning is about
+		{"", "10.1.2.3, 203.0.113.9", http.StatusOK},                                         // the case of the warning
 	} {
 		app := provision(t, fmt.Sprintf("{\n servers {\n  trusted_proxies static 192.0.2.0/24\n  %s\n }\n model_gateway "+
 			"{\n  listen %s\n  storage bolt %s\n }\n}\nhttp://:8080 {\n model_gateway\n}",

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
-// freeUDP is a loopback UDP address without a listener.
+// freeUDP returns a loopback UDP address without a listener.
 func freeUDP(t *testing.T) string {
 	t.Helper()
 	addr, err := freeport.Addr()
@@ -40,7 +40,7 @@ func start(t *testing.T, app *App) {
 	t.Cleanup(func() { _ = app.Stop() })
 }
 
-// Tokens hold the address of the configuration in force, whichever stops first.
+// Tokens contain the address of the current configuration, whichever stops first.
 func TestTokensFollowTheConfiguration(t *testing.T) {
 	listen, database := freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")
 	old := provision(t, gatewayFile(listen, "old.example.com:7443", database))
@@ -94,36 +94,36 @@ func TestNoTokenWithoutAddress(t *testing.T) {
 	}
 }
 
-// The first start says how the first user comes in, once in a process.
+// The first start prints how to create the first user, once per process.
 func TestWelcome(t *testing.T) {
 	listen, database := freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")
-	var said bytes.Buffer
+	var output bytes.Buffer
 	first := provision(t, gatewayFile(listen, "localhost:7443", database))
-	first.store.Messages, first.store.Terminal = &said, true
+	first.store.Messages, first.store.Terminal = &output, true
 	start(t, first)
-	_, secret, ok := strings.Cut(said.String(), "  http://localhost:8080/console/setup#")
-	if !ok || strings.Count(said.String(), "#") != 1 || len(strings.Fields(secret)[0]) != 43 {
-		t.Fatalf("the first start said %q", said.String())
+	_, secret, ok := strings.Cut(output.String(), "  http://localhost:8080/console/setup#")
+	if !ok || strings.Count(output.String(), "#") != 1 || len(strings.Fields(secret)[0]) != 43 {
+		t.Fatalf("the first start printed %q", output.String())
 	}
 	if _, err := first.store.Opened().Store.FindLink(strings.Fields(secret)[0]); err != nil {
 		t.Errorf("the link is not valid: %v", err)
 	}
-	said.Reset()
+	output.Reset()
 	start(t, provision(t, gatewayFile(listen, "localhost:7443", database)))
-	if said.Len() > 0 {
-		t.Errorf("a reload said %q", said.String())
+	if output.Len() > 0 {
+		t.Errorf("a reload printed %q", output.String())
 	}
 }
 
-// Where others may read it, the first start names the command instead of the
+// Where others may read the output, the first start names the command instead of the
 // link.
 func TestWelcomeWithoutTerminal(t *testing.T) {
-	var said bytes.Buffer
+	var output bytes.Buffer
 	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
-	app.store.Messages, app.store.Terminal = &said, false
+	app.store.Messages, app.store.Terminal = &output, false
 	start(t, app)
-	if !strings.Contains(said.String(), " gateway setup-link` prints a link") || strings.Contains(said.String(), "#") {
-		t.Errorf("the first start said %q", said.String())
+	if !strings.Contains(output.String(), " gateway setup-link` prints a link") || strings.Contains(output.String(), "#") {
+		t.Errorf("the first start printed %q", output.String())
 	}
 }
 
@@ -133,9 +133,9 @@ func TestNoWelcome(t *testing.T) {
 	with := gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "b.db"))
 	for name, file := range map[string]string{"no console": without, "a user": with} {
 		t.Run(name, func(t *testing.T) {
-			var said bytes.Buffer
+			var output bytes.Buffer
 			app := provision(t, file)
-			app.store.Messages = &said
+			app.store.Messages = &output
 			open, err := app.store.Get()
 			if err != nil {
 				t.Fatal(err)
@@ -146,14 +146,14 @@ func TestNoWelcome(t *testing.T) {
 				}
 			}
 			start(t, app)
-			if said.Len() > 0 {
-				t.Errorf("it said %q", said.String())
+			if output.Len() > 0 {
+				t.Errorf("it printed %q", output.String())
 			}
 		})
 	}
 }
 
-// The total is that of the configuration in force.
+// The memory budget is that of the current configuration.
 func TestMaxMemory(t *testing.T) {
 	listen, database := freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")
 	file := func(size string) string {

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// A testSite is a site of Caddy in this process, with its gateway started and a
+// testSite is a site of Caddy in this process, with its gateway started and a
 // key for everything.
 type testSite struct {
 	app *App

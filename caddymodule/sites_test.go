@@ -14,7 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// TestEndpoint checks what the gateway finds out about its own address.
+// TestEndpoint checks the addresses of the gateway that follow from its sites.
 func TestEndpoint(t *testing.T) {
 	const consoleElsewhere = "gw.example.com {\n model_gateway\n}\nadmin.example.com:8443 {\n model_console\n}"
 	for _, test := range []struct{ name, file, public, url, console string }{
@@ -92,7 +92,7 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// Links with a secret are not made for plain HTTP, unless that is meant.
+// Links with a secret are not created for plain HTTP, unless `public` names the host.
 func TestExposedConsole(t *testing.T) {
 	const public = "{\n model_gateway {\n  public gw.example.com:7443\n }\n}\n"
 	const handlers = " {\n model_gateway\n model_console\n}"
@@ -128,7 +128,7 @@ func TestVerifiedSites(t *testing.T) {
 	}
 }
 
-// An offer is made at each hello: the sites are found once.
+// An offer is created at each hello, but the sites are searched only once.
 func TestOffer(t *testing.T) {
 	dir := t.TempDir()
 	const archive = "connector_0.9.0_linux_amd64.tar.gz"
@@ -152,7 +152,7 @@ func TestOffer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		httpApp.(*caddyhttp.App).Servers = nil // they are not looked at again
+		httpApp.(*caddyhttp.App).Servers = nil // they are not searched again
 	}
 }
 
@@ -292,7 +292,7 @@ func TestStorageDefaults(t *testing.T) {
 	}
 }
 
-// TestReloadOfEdge refuses a reload with options that only a start applies.
+// TestReloadOfEdge: a reload with options that only a start applies is refused.
 func TestReloadOfEdge(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	reload := func(e Etcd, edge *Edge) error {

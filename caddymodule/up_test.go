@@ -21,11 +21,11 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// lateTunnel matches what a connector says of a tunnel on a machine that stands still.
+// lateTunnel matches the log of a connector about a tunnel on an overloaded machine.
 var lateTunnel = regexp.MustCompile(`msg="?(cannot connect|disconnected|the gateway does not answer|another tunnel ` +
 	`replaces)`)
 
-// newUp is a run on ports of its own that searches at bases only.
+// newUp returns a run on ports of its own that searches only bases.
 func newUp(connect string, bases ...string) (*up.Run, *bytes.Buffer) {
 	messages := new(bytes.Buffer)
 	return up.New(up.Options{
@@ -64,7 +64,7 @@ func ask(t *testing.T, ready *up.Ready, key, method, path, body string) (int, st
 }
 
 // Two runs on the same database: the first finds no model server, the second
-// is given one.
+// gets one.
 func TestUpRuns(t *testing.T) {
 	ownDirectories(t)
 	first, messages := newUp("", closedServer(t))
@@ -85,7 +85,7 @@ func TestUpRuns(t *testing.T) {
 		t.Errorf("connector list: %v, %s", err, out)
 	}
 	checkUpConsole(t, one)
-	// The next run comes with the token that this one has kept.
+	// The connector takes a new token. The next run creates another one.
 	if out, err := runCommand(t, "connector", "rotate", "local", "--yes", "--address", one.Admin); err != nil ||
 		!strings.Contains(out, "has a new tunnel token") {
 		t.Errorf("connector rotate: %v, %s", err, out)
@@ -113,8 +113,7 @@ func TestUpRuns(t *testing.T) {
 	checkSecondRun(t, one, server.URL)
 }
 
-// checkUpConsole looks at what a run serves beside the API, and makes its first
-// user.
+// checkUpConsole checks the console of a run, and creates its first user.
 func checkUpConsole(t *testing.T, ready *up.Ready) {
 	t.Helper()
 	page, secret, ok := strings.Cut(ready.Console, "#")
@@ -150,7 +149,7 @@ func checkUpConsole(t *testing.T, ready *up.Ready) {
 }
 
 // checkSecondRun runs again with a model server: the key stays, and the scripted model is
-// gone.
+// removed.
 func checkSecondRun(t *testing.T, one *up.Ready, base string) {
 	t.Helper()
 	second, _ := newUp(base)
@@ -196,7 +195,7 @@ func checkSecondRun(t *testing.T, one *up.Ready, base string) {
 	}
 }
 
-// sampleBody is the JSON in the printed curl line.
+// sampleBody returns the JSON in the printed curl line.
 func sampleBody(t *testing.T, curl string) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(curl, "-d '")
@@ -207,7 +206,7 @@ func sampleBody(t *testing.T, curl string) string {
 	return body
 }
 
-// runCommand runs `caddy gateway args…`, as Caddy's command line has it.
+// runCommand runs `caddy gateway args…`, as Caddy's command line does.
 func runCommand(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -221,7 +220,7 @@ func runCommand(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// closedServer is a base URL where nothing listens.
+// closedServer returns a base URL where nothing listens.
 func closedServer(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.NotFoundHandler())

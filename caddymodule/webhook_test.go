@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// newWebhook is a webhook as a configuration would make it. It posts to nothing.
+// newWebhook returns a webhook of a configuration. It has no receiver.
 func newWebhook(t *testing.T) *Webhook {
 	t.Helper()
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
@@ -47,7 +47,7 @@ func TestWebhookOptions(t *testing.T) {
 	}
 }
 
-// newEvent is an event without an origin.
+// newEvent returns an event without an origin.
 func newEvent(t *testing.T) caddy.Event {
 	t.Helper()
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
@@ -59,7 +59,7 @@ func newEvent(t *testing.T) caddy.Event {
 	return e
 }
 
-// Events of Caddy itself stay here.
+// Events of Caddy itself are not posted.
 func TestWebhookLeavesOthersAlone(t *testing.T) {
 	if err := new(Webhook).Handle(t.Context(), newEvent(t)); err != nil {
 		t.Errorf("an event without an origin: %v", err)
