@@ -70,7 +70,7 @@ func TestIdentitySwitch(t *testing.T) {
 	if hub := listener.hub.Load(); hub.Pin() != first || hub.NextPin() != second {
 		t.Errorf("before the switch: pins %s, %s", hub.Pin(), hub.NextPin())
 	}
-	// Now it is due in a moment, unless this machine needs longer than that to apply it.
+	// It is due in a moment, or already if this machine is slow.
 	_, err := s.Store.ChangeIdentity(t.Context(), func(i *store.Identity) error {
 		i.SwitchAt = time.Now().Add(300 * time.Millisecond)
 		return nil

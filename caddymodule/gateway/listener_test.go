@@ -14,7 +14,7 @@ import (
 )
 
 // A listener outlives configurations, and with it the identity that connectors
-// know: a configuration with another store must not make tokens for it.
+// know: a configuration with another store must not create tokens for it.
 func TestListenerKeepsItsIdentity(t *testing.T) {
 	configuration := func() *Gateway {
 		return &Gateway{Configuration: Configuration{Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}}
@@ -53,7 +53,7 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 	}
 }
 
-// A connector stays known with a new secret, but not in the place of another.
+// A connector exists after a rotation of its secret, but not after another device replaced it.
 func TestKnownConnectors(t *testing.T) {
 	st := storetest.New(t)
 	c, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, "box")
@@ -62,7 +62,7 @@ func TestKnownConnectors(t *testing.T) {
 	}
 	known := existsIn(st)
 	if !known(tunnelConnector(c)) || known(tunnel.Connector{ID: c.ID, Pairing: "pair_before"}) {
-		t.Error("a connector is not known, or one that had its place is")
+		t.Error("a connector does not exist, or a replaced one does")
 	}
 	_, offer, err := st.ShowSecret(t.Context(), store.DefaultAccount, c.ID)
 	if err != nil {
@@ -106,8 +106,8 @@ func TestResetKeys(t *testing.T) {
 	}
 }
 
-// A connector that another edge has just made or given a new secret is accepted. It is not
-// refused for good while this gateway may have missed that.
+// A connector that another edge has just created or rotated is accepted. It is not denied
+// permanently while this gateway may have missed the change.
 func TestConnectorOfAnotherEdge(t *testing.T) {
 	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
 	other, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "a"})

@@ -13,8 +13,8 @@ import (
 )
 
 // A request may outlive its configuration, and with it the store. It must not
-// open the file again: nothing would close it, and the next configuration that
-// wants it would be refused.
+// open the file again: nothing would close it, and the next configuration could not
+// open it.
 func TestStoreStaysClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.db")
 	handle := NewStore(StoreConfig{Path: path}, slog.New(slog.DiscardHandler), Counters{})
