@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The address of a site gets an error that says so, not that the gateway is missing.
+// The error for the address of a site names this mistake, not a missing gateway.
 func TestAddressOfSite(t *testing.T) {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Server", "Caddy")

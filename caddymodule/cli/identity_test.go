@@ -33,7 +33,7 @@ var identityTests = []struct {
 	{"help_restore", "restore --help", nil},
 }
 
-// A backup that is cut, or that is none, leaves no file and no success.
+// A truncated or invalid backup leaves no file, and the command fails.
 func TestBackupFails(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"cut": func(w http.ResponseWriter, _ *http.Request) {

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 )
 
-// A second run says where the first one is, and starts nothing.
+// A second run prints the addresses of the first one, and starts nothing.
 func TestUpTwice(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there is no socket")

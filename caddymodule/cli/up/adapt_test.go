@@ -60,7 +60,7 @@ func TestUpConfiguration(t *testing.T) {
 func TestUpConfigurationOfASocket(t *testing.T) {
 	config, err := up.Configuration("unix//run/up.sock", filepath.Join(t.TempDir(), "up.db"))
 	if err != nil || !strings.Contains(string(config), `"listen":"unix//run/up.sock|0600"`) ||
-		!strings.Contains(string(config), `"exclude":["admin"]`) { // which calls it an open interface
+		!strings.Contains(string(config), `"exclude":["admin"]`) { // its log calls the socket an open interface
 		t.Errorf("%s, %v", config, err)
 	}
 }

@@ -48,7 +48,7 @@ func TestChooseHTTP(t *testing.T) {
 	}
 }
 
-// Without --listen, a taken port is passed over.
+// Without --listen, a taken port is skipped.
 func TestChooseFreePort(t *testing.T) {
 	for port := firstPort; port < firstPort+2; port++ {
 		if ln, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil { // otherwise another program has it

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// serveModels is a server that answers GET /v1/models.
+// serveModels returns a server that answers GET /v1/models.
 func serveModels(t *testing.T, status int, body string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -29,7 +29,7 @@ func serveModels(t *testing.T, status int, body string) string {
 	return server.URL
 }
 
-// closedServer is a base URL where nothing listens.
+// closedServer returns a base URL where nothing listens.
 func closedServer(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.NotFoundHandler())
