@@ -106,7 +106,7 @@ func TestTokenMetricsAllocate(t *testing.T) {
 	}
 }
 
-// docs/metrics.md has all metrics that requests are counted in, with their labels.
+// docs/metrics.md has all metrics that count requests, with their labels.
 func TestMetricsAreDocumented(t *testing.T) {
 	manual, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
