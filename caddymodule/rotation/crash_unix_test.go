@@ -28,7 +28,7 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// The two programs of a rotation. A point of each can be selected, where it is killed.
+// The two programs of a rotation. Each can be killed at a selected point.
 const (
 	roleGateway   = "gateway"
 	roleConnector = "connector"

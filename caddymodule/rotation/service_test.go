@@ -23,7 +23,7 @@ type bench struct {
 	id     string
 	old    string // its secret
 	log    bytes.Buffer
-	failed error // of making tokens
+	failed error // of creating tokens
 }
 
 func newBench(t *testing.T) *bench {
