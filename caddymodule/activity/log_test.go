@@ -219,8 +219,8 @@ func TestSubscribe(t *testing.T) {
 	t.Parallel()
 	st := storetest.New(t)
 	l := newLog(t, activity.Options{Store: st})
-	var told []string
-	stop := l.Subscribe(func(account string) { told = append(told, fmt.Sprint(account, len(l.Recent(account)))) })
+	var notified []string
+	stop := l.Subscribe(func(account string) { notified = append(notified, fmt.Sprint(account, len(l.Recent(account)))) })
 	var other int
 	stopOther := l.Subscribe(func(string) { other++ })
 	l.Record(account, request(1))
@@ -229,11 +229,11 @@ func TestSubscribe(t *testing.T) {
 	stop()
 	stop()
 	l.Record(account, request(4))
-	if want := []string{account + "1", account + "2", "b1"}; !slices.Equal(told, want) {
-		t.Errorf("told %v, not %v", told, want)
+	if want := []string{account + "1", account + "2", "b1"}; !slices.Equal(notified, want) {
+		t.Errorf("notified of %v, not %v", notified, want)
 	}
 	if stopOther(); other != 4 {
-		t.Errorf("the other one was told of %d requests", other)
+		t.Errorf("the other one was notified of %d requests", other)
 	}
 }
 
@@ -244,8 +244,8 @@ func TestConcurrent(t *testing.T) {
 	var saved int64
 	synctest.Test(t, func(t *testing.T) {
 		l, st, kv := open(t, path)
-		var told, recorded atomic.Int64
-		l.Subscribe(func(string) { told.Add(1) })
+		var notified, recorded atomic.Int64
+		l.Subscribe(func(string) { notified.Add(1) })
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
@@ -278,8 +278,8 @@ func TestConcurrent(t *testing.T) {
 		})
 		wg.Wait()
 		closeBoth(t, l, st)
-		if told.Load() != 2400 {
-			t.Errorf("told of %d requests", told.Load())
+		if notified.Load() != 2400 {
+			t.Errorf("notified of %d requests", notified.Load())
 		}
 		l, _, _ = open(t, path)
 		saved = total(t, l, account).Requests
