@@ -76,7 +76,7 @@ func TestGuessesFromManyNetworks(t *testing.T) {
 			}
 		}
 		if refused < 2800 || !b.service.Limited() || b.limits != 1 {
-			b.Errorf("%d codes were refused; told %d times", refused, b.limits)
+			b.Errorf("%d codes were refused; notified %d times", refused, b.limits)
 		}
 		b.claim(from("198.51.100.1", code)).Release()
 		b.deny(p.ID)
@@ -94,7 +94,7 @@ func TestGuessesFromManyNetworks(t *testing.T) {
 		b.claim(from("203.0.113.1", code)).Release()
 		b.deny(p.ID)
 		if b.limits != 1 {
-			b.Errorf("told %d times", b.limits)
+			b.Errorf("notified %d times", b.limits)
 		}
 		time.Sleep(time.Minute)
 		if b.service.Limited() {

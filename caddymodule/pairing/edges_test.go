@@ -36,7 +36,7 @@ func TestCodeOfAnotherEdge(t *testing.T) {
 	two.refused(device("PAIR-ZZZZ-ZZZZ", "box"), link.DenyPairingUnknown)
 }
 
-// Peers learn what only one gateway knows of pairings, until their connection to it ends.
+// Peers receive the facts about pairings that only one gateway knows, until their connection to it ends.
 func TestTold(t *testing.T) {
 	inBubble(t, func(one *bench) {
 		one.service.Close()

@@ -28,7 +28,7 @@ func TestGuessesAreBounded(t *testing.T) {
 	}
 }
 
-// A forgiven attempt has no effect.
+// A forgiven code has no effect.
 func TestGuessTakenBack(t *testing.T) {
 	t.Parallel()
 	g := newGuesses()

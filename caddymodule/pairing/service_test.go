@@ -98,7 +98,7 @@ func TestExpiresWhileWaiting(t *testing.T) {
 		deny := b.decision(ticket).Deny
 		b.denied(deny, link.DenyPairingExpired)
 		if deny.Retry {
-			b.Error("the device is told to try the same code again")
+			b.Error("the device is asked to retry with the same code")
 		}
 		if got, ok := b.service.Code(p.ID); ok || b.service.Connected(p.ID) {
 			b.Errorf("the code is still shown, as %q, or its device as connected", got)
@@ -166,19 +166,19 @@ func TestSubscribe(t *testing.T) {
 		var seen []bool
 		stop := b.service.Subscribe(func(of string) {
 			if of != account {
-				b.Errorf("told of the account %q", of)
+				b.Errorf("notified of the account %q", of)
 			}
 			seen = append(seen, b.service.Connected(p.ID))
 		})
 		ticket := b.claim(device(code, "box"))
 		ticket.Release()
 		if len(seen) != 2 || !seen[0] || seen[1] {
-			b.Errorf("when told, the device was connected: %v", seen)
+			b.Errorf("when notified, the device was connected: %v", seen)
 		}
 		stop()
 		b.claim(device(code, "box")).Release()
 		if len(seen) != 2 {
-			b.Error("told after the end of the subscription")
+			b.Error("notified after the end of the subscription")
 		}
 	})
 }
