@@ -349,7 +349,7 @@ func FuzzChat(f *testing.F) {
 	})
 }
 
-// A request that is not a chat gets an error that says what serves it.
+// A request that is not a chat gets an error that names a server for it.
 func TestChatOnly(t *testing.T) {
 	for _, path := range []string{"/v1/embeddings", "/v1/completions"} {
 		w := serve(t, http.MethodPost, path, `{"model":"scripted","input":"a","prompt":"a"}`)
