@@ -41,7 +41,7 @@ func TestBackOff(t *testing.T) {
 		}
 		d.fail(t, "203.0.113.1", "nobody", freeFailures+1)
 		if _, err := d.signIn(t, "203.0.113.2", "nobody", ""); !errors.As(err, &throttled) {
-			t.Errorf("a name that nobody has: %v", err)
+			t.Errorf("a name that no user has: %v", err)
 		}
 		d.mustSignIn(t, elsewhere, "bob")
 		time.Sleep(time.Second)
