@@ -157,7 +157,7 @@ func TestRoleOfAStreamChanges(t *testing.T) {
 	}
 	h.key("later")
 	if text, ok := s.message(); ok {
-		t.Errorf("the stream goes on: %s", text)
+		t.Errorf("the stream continues: %s", text)
 	}
 	if text := b.stream("/console/events/keys").next(); strings.Contains(text, "foreign") {
 		t.Errorf("a member sees\n%s", text)

@@ -69,7 +69,7 @@ func TestAlerts(t *testing.T) {
 	has(t, main, "6 of the last 106 requests for qwen3 failed.", "Model qwen3: model server down.",
 		"Connector gpu-box cannot reach its model server default.")
 	if strings.Index(main, "6 of the last") > strings.Index(main, "has never been online") {
-		t.Error("what fails is not first")
+		t.Error("failures are not first")
 	}
 	for i := range maxAlerts {
 		g.deployment(fmt.Sprint("gone-", i), away)

@@ -51,7 +51,7 @@ func TestKeyCreate(t *testing.T) {
 		t.Errorf("%d keys", n)
 	}
 	if strings.Contains(held.Value, secret) {
-		t.Error("the cookie holds the secret in clear")
+		t.Error("the cookie contains the secret in plain text")
 	}
 	// Nor does another session show it, with the cookie.
 	g.signInAs(store.DefaultAccount, "bob")
@@ -230,7 +230,7 @@ func TestKeyPage(t *testing.T) {
 	has(t, w.Body.String(), `value="desk"`, `value="llama*"`, `value="10.0.0.0/33"`, `value="30" selected`,
 		`value="of the desk"`, html.EscapeString(mean))
 	if now().Name != mean {
-		t.Error("a refused change was made")
+		t.Error("a refused change took effect")
 	}
 	b.goes(b.post(path, form("10.0.0.0/8 192.0.2.7")...), path)
 	has(t, b.page(path), "desk is changed.", "10.0.0.0/8, 192.0.2.7/32", "of the desk", `<dd>ada</dd>`)

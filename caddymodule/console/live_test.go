@@ -203,7 +203,7 @@ func TestStreamEndsWithTheSession(t *testing.T) {
 				}
 			}
 			if text, ok := s.message(); ok {
-				t.Errorf("it goes on: %s", text)
+				t.Errorf("it continues: %s", text)
 			}
 			if w := b.get("/console/events/keys"); w.Code == http.StatusOK {
 				t.Errorf("a new stream: %d", w.Code)
@@ -333,7 +333,7 @@ func TestStreamToAStuckClient(t *testing.T) {
 			on = false
 		case <-time.After(100 * time.Millisecond):
 			if time.Now().After(deadline) {
-				t.Fatal("the stream goes on")
+				t.Fatal("the stream continues")
 			}
 		}
 	}

@@ -118,7 +118,7 @@ func TestRegister(t *testing.T) {
 		"model", "typed one"), "/console/models/show?name=llama3.2%3A3b")
 	d, _ = g.store.Deployment(store.DefaultAccount, "llama3.2:3b")
 	if d.Model != "typed one" || d.Upstream != "vllm" || !slices.Equal(d.Connectors, []string{attic.ID}) {
-		t.Errorf("what is typed must win over what is picked: %+v", d)
+		t.Errorf("the typed route must win over the picked one: %+v", d)
 	}
 	again = mainOf(g.page("/console/models/new?name=llama3.2:3b"))
 	has(t, again, `value="typed one"`, `value="vllm"`, "<details open>")

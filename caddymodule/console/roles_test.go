@@ -74,7 +74,7 @@ func TestStreamEndsWithTheRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, ok := open.message(); ok {
-		t.Errorf("the stream goes on: %s", text)
+		t.Errorf("the stream continues: %s", text)
 	}
 	if w := b.get("/console/events/connectors"); w.Code != http.StatusNoContent {
 		t.Errorf("the next stream: %d %s", w.Code, w.Body)

@@ -327,7 +327,7 @@ func TestForms(t *testing.T) {
 		asJSON), http.StatusRequestEntityTooLarge, "too large")
 	b.refused(b.request(http.MethodPost, "/console/keys", "name=%zz"), http.StatusBadRequest, "could not be read")
 	if n := len(h.store.Keys(store0)); n != 0 {
-		t.Errorf("%d keys were made", n)
+		t.Errorf("%d keys were created", n)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestOwnSessions(t *testing.T) {
 	eve.refused(eve.post("/console/settings/sessions/"+id(b)+"/end"), http.StatusNotFound, "You have no session")
 	b.goes(b.post("/console/settings/sessions/"+id(b)+"/end"), "/console/sign-in")
 	if len(h.store.Sessions(ada.ID)) != 0 || b.cookies["__Host-postern"] != nil {
-		t.Error("the own session goes on")
+		t.Error("the current session continues")
 	}
 }
 
