@@ -89,6 +89,6 @@ func TestUpConnectorRemoved(t *testing.T) {
 	}
 	if got := messages.String(); !strings.Contains(got,
 		"Warning: this process no longer has a connector: the gateway closed the tunnel: removed.") {
-		t.Errorf("it says %q", got)
+		t.Errorf("the warning is %q", got)
 	}
 }
