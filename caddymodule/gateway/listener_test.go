@@ -49,7 +49,7 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 		handle.configurations.Remove(want)
 	}
 	if _, deny := (notNow{}).Claim(t.Context(), tunnel.Device{}); deny == nil || !deny.Retry {
-		t.Errorf("without a configuration devices get %+v, want to come back", deny)
+		t.Errorf("without a configuration, devices get %+v, not a request to retry", deny)
 	}
 }
 
