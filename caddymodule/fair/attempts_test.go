@@ -118,7 +118,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 		t.Errorf("%d entries, not %d", n, size)
 	}
 	if a.Failed(-1, now) || !a.Failed(-2, now) || a.Wait(-2, now) != time.Minute {
-		t.Error("a flood displaced what was not the oldest")
+		t.Error("a flood displaced entries that were not the oldest")
 	}
 	now = now.Add(time.Hour)
 	if a.Failed(-2, now) || a.Wait(-2, now) != 0 {

@@ -85,7 +85,7 @@ func TestTurns(t *testing.T) {
 		}
 		for i := range 100 { // neither they nor their networks leave state
 			if _, err := s.Acquire(gone, Parse(fmt.Sprintf("192.0.2.%d", i%3)), false); err == nil {
-				t.Fatal("who has given up comes in")
+				t.Fatal("a waiter that has given up gets a slot")
 			}
 		}
 		expectCounts(t, s, 3, 8)
