@@ -166,7 +166,7 @@ func TestByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := b.Next(t.Context(), b.id); ok || b.Pending(b.id) {
-		t.Error("it is offered what a person brings")
+		t.Error("the connector is offered a token that a person copies")
 	}
 	b.hello(shown.Secret)
 	b.valid(map[string]bool{b.old: false, offered: false, shown.Secret: true})
