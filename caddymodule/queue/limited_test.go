@@ -131,7 +131,7 @@ func TestLimitedWaits(t *testing.T) {
 		}
 		time.Sleep(9 * time.Second)
 		if _, refused := enter(t, q, "k", queue.Need{Cost: need.Cost}); refused != "" {
-			t.Errorf("what a client that left had reserved is lost: %s", refused)
+			t.Errorf("the reservation of a client that has left is not released: %s", refused)
 		}
 		if _, refused := enter(t, q, "other", queue.Need{}); refused != "" {
 			t.Errorf("another key: %s", refused)
@@ -240,7 +240,7 @@ func TestLimitedLoads(t *testing.T) {
 			t.Errorf("crossed: %s", got)
 		}
 		if _, refused = enter(t, q, "k", need); refused != "key tokens_per_day" || s.reads.Load() != 1 {
-			t.Errorf("what was used before: %q after %d reads", refused, s.reads.Load())
+			t.Errorf("usage before the limits: %q after %d reads", refused, s.reads.Load())
 		}
 		s.mu.Lock()
 		s.ofAccount.TokensPerMonth, s.ofKey, s.err = 500, limits.UsageLimits{}, errors.New("the store is away")

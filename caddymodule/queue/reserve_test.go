@@ -44,7 +44,7 @@ func TestLimitedLeaves(t *testing.T) {
 			t.Errorf("the next turn is after %v", time.Since(start))
 		}
 		if l := usage(t, q, "k"); l.States[0].Used != 6 {
-			t.Errorf("what is reserved after all have left: %+v", l.States)
+			t.Errorf("reservations after all clients have left: %+v", l.States)
 		}
 	})
 }
