@@ -83,7 +83,7 @@ func TestEventsOfUpstreams(t *testing.T) {
 		report(false, many...)
 		for i, want := range []int{upstreamsAtOnce, upstreamsAtOnce, 1, 0} {
 			if wait(offlineAfter); len(out.take()) != want {
-				t.Errorf("look %d: not %d events", i, want)
+				t.Errorf("check %d: not %d events", i, want)
 			}
 		}
 

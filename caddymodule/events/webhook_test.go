@@ -97,7 +97,7 @@ func TestWebhookTries(t *testing.T) {
 					t.Errorf("%d attempts, want %d; log %s", len(receiver.requests), c.attempts, log.String())
 				}
 				if strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "hooks.example.com") {
-					t.Errorf("the log says %s", log.String())
+					t.Errorf("the log is %s", log.String())
 				}
 				for i, r := range receiver.requests {
 					if r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer header-secret" ||
@@ -149,7 +149,7 @@ func TestWebhookHangs(t *testing.T) {
 		}
 		if strings.Count(log.String(), "failed to queue an event: the webhook is too slow") != 1 ||
 			strings.Count(log.String(), "failed to post events in time") != 1 {
-			t.Errorf("the log says %s", log.String())
+			t.Errorf("the log is %s", log.String())
 		}
 	})
 }
