@@ -98,7 +98,7 @@ func TestGuessesFromManyNetworks(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if b.service.Limited() {
-			b.Error("a minute later codes are said to be refused")
+			b.Error("a minute later, Limited reports that codes are refused")
 		}
 	})
 }

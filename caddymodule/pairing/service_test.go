@@ -213,7 +213,7 @@ func TestRestart(t *testing.T) {
 	b.sentBack(first)
 	b.sentBack(second)
 	if deny := b.refused(device(pendingCode, "first"), link.DenyShutdown); !deny.Retry {
-		b.Error("the device is not told to come back")
+		b.Error("the device is not asked to retry")
 	}
 	b.approve(approved.ID)
 	if err := b.store.Close(); err != nil {
@@ -277,7 +277,7 @@ func TestTokenFails(t *testing.T) {
 	deny := b.decision(ticket).Deny
 	b.denied(deny, link.DenyUnavailable)
 	if !deny.Retry {
-		t.Error("the device is not told to come back")
+		t.Error("the device is not asked to retry")
 	}
 	broken = false
 	if b.decision(b.claim(device(code, "box"))).TunnelToken == "" {
