@@ -26,7 +26,7 @@ func TestGuardInFlood(t *testing.T) {
 	}
 	if g.address(fair.Parse("192.0.2.1"), now) == nil ||
 		g.user(fair.Parse("192.0.2.2"), nameKey("ann"), func() bool { return false }, now) == nil {
-		t.Error("a flood made the tables forget what was not the oldest")
+		t.Error("a flood displaced entries that were not the oldest")
 	}
 }
 

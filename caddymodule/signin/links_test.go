@@ -191,7 +191,7 @@ func TestLinksEndAndGuessingIsBounded(t *testing.T) {
 			t.Errorf("from another address: %v", err)
 		}
 		if d.derived.Load() != derived {
-			t.Error("guesses at links cost what passwords do")
+			t.Error("guesses at links cost as much as passwords")
 		}
 		time.Sleep(linkLife[store.LinkSetup])
 		_, err = d.Link(t.Context(), elsewhere, secret)

@@ -64,7 +64,7 @@ func TestPasskey(t *testing.T) {
 		}
 	}
 	if d.derived.Load() != derived {
-		t.Error("passkeys cost what passwords do")
+		t.Error("passkeys cost as much as passwords")
 	}
 	if all := d.store.Passkeys(ann.ID); all[0].LastUsedAt == nil || all[0].Name != "Ann's phone" {
 		t.Errorf("the use is not noted: %+v", all)
@@ -134,7 +134,7 @@ func TestPasskeyOptions(t *testing.T) {
 		t.Errorf("options: %s", options)
 	}
 	if len(o.Exclude) != 1 || o.Exclude[0].ID != b64.EncodeToString(a.id) || len(o.Params) == 0 {
-		t.Errorf("the passkey that there is can be made again: %s", options)
+		t.Errorf("an existing passkey can be created again: %s", options)
 	}
 	if handle, err := b64.DecodeString(o.User.ID); err != nil || string(handle) != ann.ID {
 		t.Errorf("the handle %q is not the user's id: %v", handle, err)
