@@ -47,7 +47,7 @@ func TestConsoleBeforeStart(t *testing.T) {
 		t.Errorf("after Start: %d %v %.300s", w.Code, w.Header(), w.Body)
 	}
 	if first, _ := h.get(); first == nil || first != h.handler {
-		t.Error("the console is made for each request")
+		t.Error("the console is created for each request")
 	}
 }
 
