@@ -178,7 +178,7 @@ func (r *keyRecord) current(now time.Time) Key {
 }
 
 // FindKey returns the key with this secret, even if it is refused. It takes no lock and
-// allocates nothing. It refreshes up a SHA-256 hash, so its timing reveals nothing useful
+// allocates nothing. It looks up a SHA-256 hash, so its timing reveals nothing useful
 // about secrets.
 func (s *Store) FindKey(secret string) (Credential, bool) {
 	hash, _ := hashSecret(prefixSecret, secret)
