@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/netip"
@@ -175,8 +176,8 @@ func decodeOptions(d *jsontext.Decoder, options *compat.Options) error {
 	if err := json.Unmarshal(text, &members); err != nil {
 		return err
 	}
-	for name, value := range members {
-		if err := options.SetJSON(name, value); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(members)) { // of several errors, always the same
+		if err := options.SetJSON(name, members[name]); err != nil {
 			return badRequest("%v", err)
 		}
 	}
@@ -189,7 +190,8 @@ func (all fieldList) explain(err error) error {
 		return badRequest("the body is not valid JSON: unexpected end")
 	}
 	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		if kind, f := all.locate(e.JSONPointer); errors.Is(e, jsontext.ErrDuplicateName) {
+		kind, f := all.locate(e.JSONPointer)
+		if errors.Is(e, jsontext.ErrDuplicateName) && e.JSONPointer.LastToken() == f.Name { // not within its value
 			return badRequest("%s %q is given twice", kind, f.Name)
 		}
 		return badRequest("the body is not valid JSON near byte %d: %v", e.ByteOffset, e.Err)

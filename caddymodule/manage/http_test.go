@@ -45,6 +45,8 @@ var errorTests = []struct {
 	},
 	{"other letter case", "POST", key, `{"Name":"x"}`, 400, `unknown field "Name"`},
 	{"doubled field", "POST", key, `{"name":"x","name":"y"}`, 400, `"name" is given twice`},
+	{"doubled field in a value", "POST", key, `{"name":"x","expires_at":{"a":1,"a":2}}`, 400, `duplicate object member`},
+	{"two wrong options", "PUT", deployment, `{"options":{"z":1,"b":1,"y":1,"x":1}}`, 400, `unknown option "b"`},
 	{"number", "POST", key, `{"name":7}`, 400, `"name" must be a string`},
 	{"null", "POST", key, `{"name":null}`, 400, `"name" must be a string`},
 	{"object", "POST", key, `{"name":{}}`, 400, `"name" must be a string`},
