@@ -32,6 +32,18 @@ var configErrors = []struct{ name, text, want string }{
 		`timeout: unknown field; known here: $schema, tunnel_token, server, transport, max_requests, upstream, ` +
 			`api_key_file, upstreams, routes, max_memory, kept_prompts, allow`,
 	},
+	{
+		"a member twice in an object instead of text", `{"upstream":{"a":"b","a":"c"}}`,
+		`upstream: must be text in quotes, not an object`,
+	},
+	{
+		"a member twice in an object instead of a number", `{"max_requests":{"a":1,"a":2}}`,
+		`max_requests: must be a whole number from 1 to 16384`,
+	},
+	{
+		"a field and its alias, both empty", `{"upstreams":{"a":{"base_url":"","BaseUrl":""}}}`,
+		`upstreams.a.base_url: given twice; remove one of the two`,
+	},
 	{"a field twice", `{"upstream":"http://a","upstream":"http://b"}`, `upstream: given twice; remove one of the two`},
 	{
 		"an escaped field twice", `{"upstream":"http://a","\u0075pstream":"http://b"}`,

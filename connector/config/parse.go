@@ -72,16 +72,19 @@ func (u *Upstream) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain Upstream
 	var members struct {
 		plain
-		Alias string `json:"BaseUrl"`
+		BaseURL *string `json:"base_url"`
+		Alias   *string `json:"BaseUrl"`
 	}
 	if err := json.UnmarshalDecode(dec, &members); err != nil {
 		return err
 	}
-	if members.BaseURL != "" && members.Alias != "" {
+	if members.BaseURL != nil && members.Alias != nil {
 		return &jsontext.SyntacticError{JSONPointer: dec.StackPointer() + "/base_url", Err: jsontext.ErrDuplicateName}
 	}
 	*u = Upstream(members.plain)
-	u.BaseURL = cmp.Or(u.BaseURL, members.Alias)
+	if url := cmp.Or(members.BaseURL, members.Alias); url != nil {
+		u.BaseURL = *url
+	}
 	return nil
 }
 
@@ -89,7 +92,10 @@ func (u *Upstream) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 func explain(data []byte, err error) error {
 	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		if errors.Is(e, jsontext.ErrDuplicateName) {
-			path, _, _ := locate(e.JSONPointer)
+			path, outer, inner := locate(e.JSONPointer)
+			if outer == nil { // within an object that should be another value
+				return wrongType(path, inner, '{')
+			}
 			return fmt.Errorf("%s: given twice; remove one of the two", path)
 		}
 		return explainSyntax(data, e)
@@ -104,13 +110,15 @@ func explain(data []byte, err error) error {
 		return fmt.Errorf("%s: unknown field; %s", path,
 			suggestion(e.JSONPointer.LastToken(), known, "known here: "+strings.Join(known, ", ")))
 	}
-	switch inner.Kind() {
-	case reflect.Int:
+	return wrongType(path, inner, e.JSONKind)
+}
+
+// wrongType returns the error of a value that is not of the type t.
+func wrongType(path string, t reflect.Type, kind jsontext.Kind) error {
+	if t.Kind() == reflect.Int {
 		return fmt.Errorf("%s: must be a whole number from 1 to %d", path, link.MaxRequestsLimit)
-	default:
-		return fmt.Errorf("%s: must be %s, not %s", cmp.Or(path, "the configuration"), wanted[inner.Kind()],
-			kinds[e.JSONKind])
 	}
+	return fmt.Errorf("%s: must be %s, not %s", cmp.Or(path, "the configuration"), wanted[t.Kind()], kinds[kind])
 }
 
 // explainSyntax translates a syntax error. The translation has its line and column.
@@ -128,7 +136,8 @@ func explainSyntax(data []byte, e *jsontext.SyntacticError) error {
 }
 
 // locate returns the path of a value, such as routes[0].model, its type, and the type of the
-// object or list around it. The type of an unknown field is nil.
+// object or list around it. The type of an unknown field is nil. If the place is within a value that
+// should have no members, the path and type are of that value, and outer is nil.
 func locate(pointer jsontext.Pointer) (path string, outer, inner reflect.Type) {
 	inner = reflect.TypeFor[Config]()
 	for token := range pointer.Tokens() {
@@ -138,8 +147,10 @@ func locate(pointer jsontext.Pointer) (path string, outer, inner reflect.Type) {
 			continue
 		case reflect.Map:
 			inner = outer.Elem()
-		default:
+		case reflect.Struct:
 			token, inner = field(outer, token)
+		default:
+			return path, nil, outer
 		}
 		path = strings.TrimPrefix(path+"."+token, ".")
 	}
