@@ -175,17 +175,17 @@ func restoreCommand(host up.Host) command {
 		use: "restore FILE [--yes]", short: "Restores a backup, while the gateway is stopped",
 		long: `Replaces the database by a backup. The gateway must not be running. The backup is
 checked first, and the present database is kept under another name. The command asks
-before that; without a terminal, it needs --yes. A store in etcd must have no keys
+for confirmation; without a terminal, it needs --yes. A store in etcd must have no keys
 below its prefix. The backup may be that of a single gateway, which then becomes the
 first of several.
 
 The database is that of the Caddyfile in this folder, or of --config. Without
 either it is the default in Caddy's data directory, which depends on the user and
-on XDG_DATA_HOME: run this as the gateway is run.
+on XDG_DATA_HOME: run the command with the same user and environment as the gateway.
 
 Connectors and keys work as at the time of the backup. A key that was revoked since
-then is valid again. After a rotation of the identity that has ended since then, all
-connectors must be paired again.`,
+then is valid again. If a rotation of the identity has ended since then, all connectors
+must be paired again.`,
 		example: `  caddy gateway restore postern-2026-05-02.db
   caddy gateway restore postern-2026-05-02.db --config /etc/postern/Caddyfile`,
 		local: true,

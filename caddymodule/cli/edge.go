@@ -10,7 +10,7 @@ import (
 var edgeCommands = command{
 	use: "edge", short: "Lists, drains and removes the edges of a cluster",
 	long: `Lists, drains and removes the edges of a cluster, the gateways that share a store
-in etcd. A gateway with a store of its own has none.`,
+in etcd. A single gateway, whose store is a file, has no edges.`,
 	commands: []command{{
 		use: "list", operation: "GET /edges", example: "  caddy gateway edge list",
 		print: list[manage.Edge]{

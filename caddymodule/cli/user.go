@@ -35,8 +35,8 @@ characters.`,
 		}.print,
 	}, {
 		use: "set ID_OR_NAME --role ROLE", operation: "PATCH /users/{id}",
-		long: `Changes the role of a user of the console. It is in force at once, also for open
-pages and management tokens of the user. The last admin of an account stays one.
+		long: `Changes the role of a user of the console. The new role applies at once, also to
+open pages and management tokens of the user. The last admin keeps this role.
 
 An admin may do everything in the account. A member creates and changes API keys of
 its own, and sees their use and the models. A viewer sees everything but secrets, and

@@ -127,8 +127,8 @@ func changed(before, after values) (pairs []any) {
 
 // Audit selects entries of the audit list.
 type Audit struct {
-	By        string `json:"by" need:"filled" help:"Only of this user or management token, by id or name"`
-	Operation string `json:"operation" need:"filled" help:"Only these operations, like key.revoke or key"`
+	By        string `json:"by" need:"filled" help:"Only operations of this user or management token, by id or name"`
+	Operation string `json:"operation" need:"filled" help:"Only operations of this kind, like key.revoke or key"`
 	Record    string `json:"record" need:"filled" help:"Only on this record, by id or name"`
 	From      string `json:"from" need:"filled" help:"The first day in UTC, like 2026-11-01"`
 	To        string `json:"to" need:"filled" help:"The last day"`

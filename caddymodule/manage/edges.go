@@ -150,7 +150,7 @@ func (s *Service) setDraining(ctx context.Context, operation, name string, drain
 // RemoveEdge asks for the removal of an edge.
 type RemoveEdge struct {
 	Edge    string `json:"-" path:"record"`
-	Stopped string `json:"stopped" need:"filled" format:"true" help:"true: its program has certainly stopped, so it is removed at once" flaghelp:"Its program has certainly stopped"`
+	Stopped string `json:"stopped" need:"filled" format:"true" help:"true: its program has certainly stopped, so it is removed at once" flaghelp:"Remove the edge at once: its program has certainly stopped"`
 }
 
 // RemoveEdge removes an edge that certainly accepts no requests.
