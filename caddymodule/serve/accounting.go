@@ -11,7 +11,7 @@ import (
 // Ending is how a request ended.
 type Ending struct {
 	Status int           // sent to the client
-	Logged int           // for the activity; that of a stream which failed is the error's
+	Logged int           // for the activity; for a failed stream, the status of the error
 	Class  dialect.Class // of the error, "" for success
 	Code   string        // of the error, for logs
 	Error  string        // text of the error, for logs
@@ -95,8 +95,8 @@ func (c *clientRequest) usage() (u dialect.Usage, counted bool) {
 	return u, counted
 }
 
-// account records a request that has ended. If its prompt must be counted, that happens
-// later: the client does not wait for it. After a panic in the answer's usage, it is estimated.
+// account records a request that has ended. The client does not wait while a prompt is counted.
+// If reading the usage panics, the usage is estimated.
 func (c *clientRequest) account(e Ending) {
 	ex, u, known := c.exchange, dialect.Usage{Estimated: true}, false
 	defer func() { // a panic does not keep a request out of limits and usage
@@ -127,7 +127,7 @@ func (c *clientRequest) countLater(u dialect.Usage, r activity.Request) {
 		u.PromptTokens, r.InputTokens = int64(n), n
 		c.record(u, r)
 	}
-	if of, ok := c.registration(); !ok || !c.completions.count(c.sample(of, 0), counted) {
+	if deployed, ok := c.registration(); !ok || !c.completions.count(c.sample(deployed, 0), counted) {
 		counted(int(c.size / dialect.BytesPerToken))
 	}
 }
@@ -137,8 +137,8 @@ func (c *clientRequest) learn(u dialect.Usage) {
 	if u.Estimated || u.PromptTokens <= 0 {
 		return
 	}
-	if of, ok := c.registration(); ok && c.exchange.Operation.IsChat() {
-		c.completions.learn(c.sample(of, u.PromptTokens))
+	if r, ok := c.registration(); ok && c.exchange.Operation.IsChat() {
+		c.completions.learn(c.sample(r, u.PromptTokens))
 	}
 }
 

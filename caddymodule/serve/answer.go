@@ -66,8 +66,8 @@ func (a *answer) open(s dialect.Stream, interval time.Duration) {
 }
 
 // tick is called by the timer. Comparing the time of the last write is cheaper
-// than resetting the timer at each event. A panic, such as in the estimate with which a stream opens,
-// is raised again by the next step of the request.
+// than resetting the timer at each event. The next step of the request raises a panic of tick again:
+// a stream opens with an estimate, which could panic.
 func (a *answer) tick() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

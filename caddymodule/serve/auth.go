@@ -46,7 +46,7 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	}
 	b, err := a.Open()
 	switch {
-	case errors.Is(err, store.ErrUnavailable): // by a gateway that starts; its log has the reason
+	case errors.Is(err, store.ErrUnavailable): // while the gateway starts; its log has the reason
 		fail(dialect.StoreLost())
 		return
 	case err != nil:

@@ -17,7 +17,7 @@ import (
 // errTooLarge is returned for a body that exceeds its limit.
 var errTooLarge = errors.New("body exceeds the size limit")
 
-// readBody reads a request body of up to limit bytes to its end. Only then does
+// readBody reads a request body of up to limit bytes to its end. Only after that does
 // net/http detect that the client disconnects, and Caddy clear its read deadline.
 // reserve reserves memory for n bytes in total, in advance if the length is known.
 func readBody(r *http.Request, limit int64, reserve func(n int64) error) ([]byte, *dialect.Error) {

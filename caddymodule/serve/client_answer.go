@@ -32,8 +32,8 @@ func (c *clientRequest) render(response *http.Response) *dialect.Error {
 		return c.upstreamError(response)
 	}
 	if c.noEffort { // learn only from an answer, as a client can cause the error text
-		if of, ok := c.registration(); ok {
-			c.completions.learnNoEffort(of)
+		if r, ok := c.registration(); ok {
+			c.completions.learnNoEffort(r)
 		}
 	}
 	if !c.call.Streamed() {
@@ -102,7 +102,7 @@ func (c *clientRequest) readWhole(response *http.Response, cost int64) ([]byte, 
 	if err != nil {
 		c.large.release() // the client may be slow to read the error
 	} else {
-		c.large.keep() // until it is translated, which does not wait for peers
+		c.large.keep() // until the answer is translated, which does not wait for the network
 	}
 	switch {
 	case errors.Is(err, memory.ErrExceeded):
@@ -142,23 +142,23 @@ func (c *clientRequest) stream(body io.ReadCloser) *dialect.Error {
 	var last *time.Timer
 	for {
 		n, err := body.Read(buf[:])
-		at, derr := c.answer.feed(buf[:n])
-		if derr == nil && err != nil && !at.gone {
-			derr = c.answer.finish(c.cause(at, err))
+		p, derr := c.answer.feed(buf[:n])
+		if derr == nil && err != nil && !p.gone {
+			derr = c.answer.finish(c.cause(p, err))
 		}
 		if derr != nil {
 			return derr
 		}
-		if at.gone || at.done || err != nil {
-			if at.done && at.err == nil {
+		if p.gone || p.done || err != nil {
+			if p.done && p.err == nil {
 				drain(body)
 			}
 			return nil
 		}
-		if derr := c.reserveBuffered(at.buffered); derr != nil {
+		if derr := c.reserveBuffered(p.buffered); derr != nil {
 			return c.answer.finish(derr)
 		}
-		if last == nil && at.finished {
+		if last == nil && p.finished {
 			last = time.AfterFunc(linger, func() { body.Close() })
 			defer last.Stop()
 		}
@@ -177,9 +177,9 @@ func (c *clientRequest) reserveBuffered(n int64) *dialect.Error {
 	return nil
 }
 
-// drain reads the rest of a body whose stream is done. If it was closed, the connector would
-// count a canceled request, and the model server lose a client. Usually EOF follows [DONE] at
-// once; drain does not wait longer.
+// drain reads the rest of a body whose stream is done. If the gateway closed it, the connector would
+// count a canceled request, and the model server would lose its client. Usually EOF follows [DONE] at
+// once, so drain waits only briefly.
 func drain(body io.ReadCloser) {
 	const wait = 50 * time.Millisecond
 	timer := time.AfterFunc(wait, func() { body.Close() })
@@ -188,8 +188,8 @@ func drain(body io.ReadCloser) {
 }
 
 // cause returns the error that broke the upstream's stream, nil for a clean end.
-func (c *clientRequest) cause(at progress, err error) *dialect.Error {
-	if errors.Is(err, io.EOF) || at.finished || at.done {
+func (c *clientRequest) cause(p progress, err error) *dialect.Error {
+	if errors.Is(err, io.EOF) || p.finished || p.done {
 		return nil
 	}
 	derr := c.broken(err)

@@ -176,8 +176,8 @@ func (c *clientRequest) Admit(model string) (compat.Options, *dialect.Error) {
 	return c.deployment.Options, derr
 }
 
-// Reserve implements dialect.Gateway. What a request refers to is received and decoded in turn, as a
-// body is.
+// Reserve implements dialect.Gateway. Kept responses that the request refers to wait for their turn, as
+// bodies do.
 func (c *clientRequest) Reserve(n int64) *dialect.Error {
 	if c.kept += n; c.size+c.kept > c.MaxBody {
 		return dialect.ReferencesTooLarge(c.MaxBody)
@@ -211,8 +211,8 @@ func (c *clientRequest) registration() (tokens.Registration, bool) {
 func (c *clientRequest) estimate(_ string, p *tokens.Prompt) int {
 	c.estimated.Do(func() {
 		c.tokens = int(c.size / dialect.BytesPerToken)
-		if of, ok := c.registration(); ok && p != nil {
-			if n, err := c.countPrompt(c.ctx, of, p, estimateWait); err == nil && c.ctx.Err() == nil {
+		if r, ok := c.registration(); ok && p != nil {
+			if n, err := c.countPrompt(c.ctx, r, p, estimateWait); err == nil && c.ctx.Err() == nil {
 				c.tokens = n
 			}
 		}
@@ -221,10 +221,10 @@ func (c *clientRequest) estimate(_ string, p *tokens.Prompt) int {
 }
 
 // sample returns the request as a sample.
-func (c *clientRequest) sample(of tokens.Registration, counted int64) sample {
+func (c *clientRequest) sample(r tokens.Registration, counted int64) sample {
 	ex := c.exchange
 	return sample{
-		of: of, key: ex.Key.ID(), call: c.call, size: c.size + c.kept, tokens: counted,
+		registration: r, key: ex.Key.ID(), call: c.call, size: c.size + c.kept, tokens: counted,
 		memory: ex.reservation(),
 	}
 }

@@ -44,12 +44,12 @@ type completions struct {
 
 // sample is a completed request and the tokens of its prompt.
 type sample struct {
-	of     tokens.Registration
-	key    string // the id of the request's key
-	call   dialect.Call
-	size   int64 // bytes of the request
-	tokens int64
-	memory memory.Reservation // for the request, until the sample is processed
+	registration tokens.Registration
+	key          string // the id of the request's key
+	call         dialect.Call
+	size         int64 // bytes of the request
+	tokens       int64
+	memory       memory.Reservation // for the request, until the sample is processed
 
 	counted func(tokens int) // called with the estimated tokens if the upstream did not count them; else nil
 }
@@ -148,17 +148,17 @@ func (c *completions) onChange(change store.Change) {
 
 // learnNoEffort records that the deployment's model rejects reasoning effort, until
 // the deployment changes.
-func (c *completions) learnNoEffort(of tokens.Registration) {
+func (c *completions) learnNoEffort(r tokens.Registration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.noEffort[of] = true
+	c.noEffort[r] = true
 }
 
 // refusesEffort reports whether the request's model rejects reasoning effort.
-func (c *completions) refusesEffort(of tokens.Registration) bool {
+func (c *completions) refusesEffort(r tokens.Registration) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.noEffort[of]
+	return c.noEffort[r]
 }
 
 // count counts the tokens of a prompt later, and then calls counted. It reports false if
@@ -223,7 +223,7 @@ func (c *completions) estimate(m sample) {
 		m.counted(n)
 	}()
 	if p := m.call.Prompt(); p != nil {
-		n = c.calibration.Count(context.Background(), m.of, m.key, p)
+		n = c.calibration.Count(context.Background(), m.registration, m.key, p)
 	}
 }
 
@@ -235,7 +235,7 @@ func (c *completions) remember(m sample) {
 	if p == nil {
 		return
 	}
-	c.calibration.LearnCount(m.of, m.key, p, m.tokens)
+	c.calibration.LearnCount(m.registration, m.key, p, m.tokens)
 	begun := time.Now()
 	if begun.Before(c.learnAfter) {
 		return
@@ -244,7 +244,7 @@ func (c *completions) remember(m sample) {
 		now := time.Now()
 		c.learnAfter = now.Add(restFactor * now.Sub(begun))
 	}()
-	c.calibration.LearnRatio(m.of, m.key, p, m.tokens)
+	c.calibration.LearnRatio(m.registration, m.key, p, m.tokens)
 }
 
 // done releases the sample's memory.

@@ -61,7 +61,7 @@ func TestCompletionsSave(t *testing.T) {
 	c := newTestCompletions(t, st)
 	call := chatCall(t)
 	before := c.calibration.Count(t.Context(), registration(d), "key", call.Prompt())
-	c.learn(sample{of: registration(d), key: "key", call: call, size: 100, tokens: int64(before) * 3 / 2})
+	c.learn(sample{registration: registration(d), key: "key", call: call, size: 100, tokens: int64(before) * 3 / 2})
 	wait.Until(t, "the sample is used", func() bool { return c.waiting.Load() == 0 })
 	c.close()
 	saved, ok := st.Calibration(d.Account, d.Name)
@@ -99,7 +99,8 @@ func TestCountsWithoutCorrections(t *testing.T) {
 			t.Fatal(derr)
 		}
 		wait.Until(t, fmt.Sprintf("prompt %d is counted exactly", i), func() bool {
-			c.learn(sample{of: registration(d), key: "key", call: call, size: int64(len(body)), tokens: int64(12345 + i)})
+			tokens := int64(12345 + i)
+			c.learn(sample{registration: registration(d), key: "key", call: call, size: int64(len(body)), tokens: tokens})
 			return c.calibration.Count(t.Context(), registration(d), "key", call.Prompt()) == 12345+i
 		})
 	}
@@ -114,12 +115,12 @@ func TestSamplesAreBounded(t *testing.T) {
 	c.stop() // no sample leaves the queue
 	c.worker.Wait()
 	call := chatCall(t)
-	c.learn(sample{of: registration(d), key: "key", call: call, size: maxSampleBytes + 1, tokens: 1})
+	c.learn(sample{registration: registration(d), key: "key", call: call, size: maxSampleBytes + 1, tokens: 1})
 	if len(c.samples) != 0 || c.waiting.Load() != 0 {
 		t.Errorf("%d samples of %d bytes wait", len(c.samples), c.waiting.Load())
 	}
 	for range maxSamples + 10 {
-		c.learn(sample{of: registration(d), key: "key", call: call, size: 1, tokens: 1})
+		c.learn(sample{registration: registration(d), key: "key", call: call, size: 1, tokens: 1})
 	}
 	if len(c.samples) != maxSamples || c.waiting.Load() != maxSamples {
 		t.Errorf("%d samples of %d bytes wait", len(c.samples), c.waiting.Load())
@@ -138,7 +139,7 @@ func TestSamplesTakeMemory(t *testing.T) {
 	call := chatCall(t)
 	for range 3 {
 		c.learn(sample{
-			of: registration(d), key: "key", call: call, size: 1 << 20, tokens: 1,
+			registration: registration(d), key: "key", call: call, size: 1 << 20, tokens: 1,
 			memory: budget.Open("a", "a", "k"),
 		})
 	}

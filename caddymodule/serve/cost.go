@@ -13,8 +13,8 @@ const (
 	// buffers. An answer that is smaller is free.
 	requestCost = 32 << 10
 	// A body of another dialect is in memory as received, as a conversation and
-	// as the upstream's body. The first and the last stay. Both are multiples of
-	// the body's size.
+	// as the upstream's body. The first and the last stay. The costs are
+	// multiples of the body's size.
 	translateCost  = 5
 	translatedCost = 3
 	// A whole answer during its translation: a chat completion is copied once,
@@ -86,7 +86,7 @@ func (s *reservations) reserveBuffered(n int64) error {
 	return nil
 }
 
-// release releases all of it.
+// release releases the memory of the request and its answer.
 func (s *reservations) release() {
 	s.reservation.Release()
 	s.fetched.Release()

@@ -69,7 +69,7 @@ func (c *clientRequest) endTurn() {
 
 // countPrompt counts the tokens of a prompt. It waits up to wait for a turn, unless the
 // request has one. Its errors are those of enter.
-func (c *clientRequest) countPrompt(ctx context.Context, of tokens.Registration, p *tokens.Prompt,
+func (c *clientRequest) countPrompt(ctx context.Context, r tokens.Registration, p *tokens.Prompt,
 	wait time.Duration,
 ) (int, error) {
 	if c.size+c.kept > countedAtOnce && c.leave == nil {
@@ -79,7 +79,7 @@ func (c *clientRequest) countPrompt(ctx context.Context, of tokens.Registration,
 		}
 		defer permit.Leave()
 	}
-	return c.completions.calibration.Count(ctx, of, c.exchange.Key.ID(), p), nil
+	return c.completions.calibration.Count(ctx, r, c.exchange.Key.ID(), p), nil
 }
 
 // countTokens returns the number of tokens of a request. It does not ask the upstream,

@@ -8,8 +8,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
-// keyInfo is the answer to GET /v1/key, with the names of OpenRouter's. Limits and usage are in
-// tokens.
+// keyInfo is the answer to GET /v1/key, with OpenRouter's names. Limits and usage are in tokens.
 type keyInfo struct {
 	Label     string     `json:"label"` // the key's name
 	Shown     string     `json:"shown"` // the beginning and the end of the secret

@@ -11,7 +11,7 @@ import (
 // Large bodies are received and sent a few at a time. More at a time would not be faster,
 // but all of them would be in memory. The queue is fair between owners of keys, and between their keys.
 // A slow client, tunnel or model server delays others by at most largeTime, because the next body then
-// gets the permit. The memory budget bounds the bodies of slow peers.
+// gets the permit. The memory budget bounds the slow bodies.
 var buffering = queue.Name{Deployment: "buffering"}
 
 const (

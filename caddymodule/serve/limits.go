@@ -46,7 +46,7 @@ func (s limitSource) SumsOf(ctx context.Context, account, key string) (day, mont
 	}
 	if key != "" {
 		err = s.log.KeyUsage(ctx, account, key, from, to, add)
-		return day, month, err // day and month are set by add
+		return day, month, err
 	}
 	err = s.log.EachUsage(ctx, account, from.Format(time.DateOnly), today, nil, func(r store.UsageRow) error {
 		add(r)
@@ -102,7 +102,7 @@ func (rt *Router) admit(ctx context.Context, m *modelRequest) (waited bool, err 
 }
 
 // AdmitConsole waits until the limits of an account allow a request of its console, which has no key.
-// The caller must call settle when the request has ended. An error is what a client would get.
+// The caller must call settle when the request has ended. The error is the one that a client would get.
 func (b *Backend) AdmitConsole(
 	ctx context.Context, account, deployment string, cost limits.Cost,
 ) (settle func(limits.Used), err error) {
@@ -123,7 +123,7 @@ func limitError(err error, deployment string, short bool) error {
 	switch {
 	case ok:
 		return dialect.LimitReached(limitOf(refusal, short))
-	case errors.Is(err, queue.ErrTimeout): // its owner could not be reached in time
+	case errors.Is(err, queue.ErrTimeout): // the owner of the limits did not answer in time
 		return dialect.QueueTimeout(deployment)
 	}
 	return err

@@ -19,15 +19,13 @@ type modelRequest struct {
 	large      *largePermit // of the body; nil if it is small
 	answer     *answer      // for headers about limits
 
-	// receive sends the upstream's answer to the client. If it returns an error, the request was
-	// changed because of it, and must be sent again.
-	receive func(*http.Response) (retry *dialect.Error)
+	receive func(*http.Response) (retry *dialect.Error) // see clientRequest.receive
 }
 
 // modelRequestKey is the context key of the model request.
 type modelRequestKey struct{}
 
-// withModelRequest returns r for the handlers before Router. Router calls receive with the answer.
+// withModelRequest returns r with m for Router, which calls receive with the upstream's answer.
 func withModelRequest(r *http.Request, m *modelRequest, receive func(*http.Response) *dialect.Error) *http.Request {
 	m.receive = receive
 	return r.WithContext(context.WithValue(r.Context(), modelRequestKey{}, m))

@@ -150,7 +150,7 @@ func TestPanicOfSample(t *testing.T) {
 	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
 	call := chatCall(t)
 	wait.Until(t, "a sample is processed again", func() bool {
-		c.learn(sample{of: registration(d), key: "key", call: call, size: 100, tokens: 12345})
+		c.learn(sample{registration: registration(d), key: "key", call: call, size: 100, tokens: 12345})
 		return c.calibration.Count(t.Context(), registration(d), "key", call.Prompt()) == 12345
 	})
 	if n := c.waiting.Load(); n > 100 {

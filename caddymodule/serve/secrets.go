@@ -12,8 +12,8 @@ import (
 // secretPrefixes are the prefixes of API keys, management tokens, tunnel tokens and pairing codes.
 var secretPrefixes = [...]string{"sk-svc-", "pmt_", "ptt_", "PAIR-"}
 
-// bareSecret is the number of letters and digits of a secret without a prefix: that of a session,
-// or of a link for an invitation.
+// bareSecret is the number of letters and digits of a secret without a prefix: the secret of a session
+// of the console or of an invitation.
 const bareSecret = 43
 
 // hiddenByCaddy are the headers that Caddy redacts in its log.

@@ -5,9 +5,9 @@
 //	[Translator]     reads and checks the body, renders the answer
 //	[Router]         deployment → turn in its queue → tunnel → one round trip
 //
-// They share the [Exchange], which is in the request's context and says who writes what. Translator
-// adds a modelRequest to the context. It has the function that receives the upstream's answer, which
-// Router calls before it leaves the queue. Router sends the request again if the function returns why.
+// They share the [Exchange], which is in the request's context, with a struct for the fields of each
+// handler. Translator adds a modelRequest to the context. Router passes the upstream's answer to its
+// receive function before it leaves the queue. If receive returns an error, Router sends the request again.
 package serve
 
 import (
@@ -47,7 +47,7 @@ type Server struct {
 	// Open returns the backend, opening it on first use.
 	Open func() (*Backend, error)
 	// Choose returns a live tunnel of one of the connectors, except those already
-	// tried. It waits for one, and fails with [tunnel.ErrOffline].
+	// tried. If none connects within wait, it fails with [tunnel.ErrOffline].
 	Choose func(ctx context.Context, connectors []string, target tunnel.Target, tried []Tunnel,
 		wait time.Duration) (Tunnel, error)
 	// AwaitPermit waits for a permit of one of the full tunnels, for a request of a client: see
@@ -66,12 +66,12 @@ type Observer interface {
 	Refused(reason string)                 // a request without a valid key
 	Running(ex *Exchange, change float64)  // 1: its deployment is known; -1: it has ended
 	FirstByte(ex *Exchange)                // the upstream began to answer
-	Rejected(ex *Exchange, reason string)  // it was rejected while queued
+	Rejected(ex *Exchange, reason string)  // the request was rejected while queued
 	Limited(s limits.State)                // a limit has refused a request
 	LimitWaited(d time.Duration)           // a request has waited for limits
-	Queued(ex *Exchange, d time.Duration)  // it waited in the queue
+	Queued(ex *Exchange, d time.Duration)  // the request has waited in the queue
 	Ended(ex *Exchange, e Ending)          // an authenticated request has ended
-	Counted(ex *Exchange, u dialect.Usage) // its tokens are known, possibly later
+	Counted(ex *Exchange, u dialect.Usage) // the tokens of an ended request are known
 }
 
 // Backend is an open store and the other state that requests need. It outlives

@@ -26,7 +26,7 @@ type turn struct {
 	*modelRequest
 	deployment *store.Deployment // as it is now
 	permit     queue.Permit
-	entered    bool      // it has the permit
+	entered    bool      // the request has the permit
 	end        time.Time // of waiting
 }
 
@@ -98,10 +98,10 @@ func (t *turn) send(ctx context.Context) (*http.Response, error) {
 		}
 		t.leave()
 		start := time.Now()
-		reserved, err := t.AwaitPermit(ctx, full, t.exchange.client(), left)
+		permitted, err := t.AwaitPermit(ctx, full, t.exchange.client(), left)
 		t.waited(start)
 		if err == nil {
-			response, err = t.sendReserved(ctx, reserved)
+			response, err = t.sendPermitted(ctx, permitted)
 		}
 		if !errors.Is(err, link.ErrNotSent) || ctx.Err() != nil {
 			return response, err
@@ -121,7 +121,7 @@ func (t *turn) sendNow(ctx context.Context) (response *http.Response, full []Tun
 	target := tunnel.Target{Name: ex.Deployment, Upstream: d.Upstream, Model: d.Model, Affinity: t.affinity()}
 	deadline := time.Now().Add(t.ConnectWait)
 	if len(d.Connectors) == 1 {
-		ex.Connector = d.Connectors[0] // for the log, should it be offline
+		ex.Connector = d.Connectors[0] // for the log, if it is offline
 	}
 	var tried []Tunnel
 	var unable error // why an online connector cannot serve the request
@@ -154,10 +154,10 @@ func (t *turn) sendNow(ctx context.Context) (response *http.Response, full []Tun
 	}
 }
 
-// sendReserved sends the request to a connector that has a permit for it. The error wraps
-// link.ErrNotSent if the deployment's queue has none, or if the deployment has changed.
-func (t *turn) sendReserved(ctx context.Context, reserved PermittedTunnel) (*http.Response, error) {
-	defer reserved.Leave() // unless it was sent
+// sendPermitted sends the request to a connector that has a permit for it. The error wraps
+// link.ErrNotSent if the deployment's queue has no permit, or if the deployment has lost the connector.
+func (t *turn) sendPermitted(ctx context.Context, permitted PermittedTunnel) (*http.Response, error) {
+	defer permitted.Leave() // unless the request was sent
 	switch err := t.acquire(ctx, -1); {
 	case errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrTimeout):
 		return nil, link.ErrNotSent
@@ -167,8 +167,8 @@ func (t *turn) sendReserved(ctx context.Context, reserved PermittedTunnel) (*htt
 	if derr := t.find(); derr != nil {
 		return nil, derr
 	}
-	if slices.Contains(t.deployment.Connectors, reserved.Connector()) {
-		return t.roundTrip(ctx, reserved)
+	if slices.Contains(t.deployment.Connectors, permitted.Connector()) {
+		return t.roundTrip(ctx, permitted)
 	}
 	return nil, link.ErrNotSent
 }
@@ -187,8 +187,8 @@ func (t *turn) enterAgain(ctx context.Context) error {
 	return nil
 }
 
-// affinity returns the same number for requests that shall stay with one connector, 0 for requests
-// that need not.
+// affinity returns a number that is equal for requests that should go to one connector, or 0 for a
+// request that may go to any.
 func (t *turn) affinity() uint64 {
 	d := t.deployment
 	if len(d.Connectors) < 2 || d.Options.Affinity == compat.AffinityOff {
@@ -209,15 +209,15 @@ func (t *turn) affinity() uint64 {
 	return h.Sum64()
 }
 
-// roundTrip sends the request through one tunnel, unless the gateway has lost its store since it has
-// checked the key: the request may have waited, and the process may have been stopped.
-func (t *turn) roundTrip(ctx context.Context, via Tunnel) (*http.Response, error) {
+// roundTrip sends the request through one tunnel. It fails if the gateway has lost its store since it
+// checked the key: the request may have waited, or the process may have been suspended.
+func (t *turn) roundTrip(ctx context.Context, chosen Tunnel) (*http.Response, error) {
 	ex, d := t.exchange, t.deployment
 	if ex.backend.Store.Serving() != nil {
 		return nil, dialect.StoreLost()
 	}
-	ex.Connector = via.Connector()
-	upstream, model, err := via.Resolve(ex.Deployment, d.Upstream, d.Model)
+	ex.Connector = chosen.Connector()
+	upstream, model, err := chosen.Resolve(ex.Deployment, d.Upstream, d.Model)
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ func (t *turn) roundTrip(ctx context.Context, via Tunnel) (*http.Response, error
 			return body, nil
 		}
 	}
-	response, err := via.Send(r.WithContext(ctx), ex.client())
+	response, err := chosen.Send(r.WithContext(ctx), ex.client())
 	if _, ok := refusal(err); ok {
 		ex.attempts.refuse()
 	}
