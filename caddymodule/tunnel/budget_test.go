@@ -75,9 +75,9 @@ func TestPendingBudget(t *testing.T) {
 		if honest := (&attacker{from: networkOf(1 << 20)}); addresses <= 100 {
 			n := honest.take(p)
 			if n < 5 {
-				t.Errorf("beside %d addresses there is room for %d", addresses, n)
+				t.Errorf("with %d addresses used, another one gets %d", addresses, n)
 			}
-			t.Logf("beside %d addresses there is room for %d", addresses, n)
+			t.Logf("with %d addresses used, another one gets %d", addresses, n)
 			honest.free()
 		} else if p.unknown.Used() < maxPending*9/10 {
 			t.Errorf("%d addresses got %d", addresses, p.unknown.Used())
@@ -110,7 +110,7 @@ func TestHelloBudget(t *testing.T) {
 		}
 	}
 	if s := p.add(networkOf(1<<17), 1, ""); s.grow(300<<10) != nil {
-		t.Errorf("beside %d bytes there is no room for another address", p.hellos.Used())
+		t.Errorf("with %d bytes used, another address gets none", p.hellos.Used())
 	} else {
 		places = append(places, s)
 	}

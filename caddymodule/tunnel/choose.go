@@ -34,14 +34,14 @@ func (s *Session) suspect() bool {
 	return time.Now().After(*s.pingDue.Load())
 }
 
-// maxSpread is how many more requests than the least busy connector a connector may have that
-// a request has an affinity to.
+// maxSpread is how many more requests than the least busy connector may run at a connector that is
+// chosen by affinity.
 const maxSpread = 1
 
 // Choose returns the best session for a request. It compares sessions by these criteria, in this
 // order: the session is not suspect and its upstream was not reported down; its region is near;
-// its connector has few requests; the target has an affinity to its connector, which is hardly busier
-// than others; it is at this gateway. Choose does not wait.
+// its connector has few requests; the target has an affinity to its connector, within maxSpread; it is
+// at this gateway. Choose does not wait.
 func (h *Hub) Choose(connectorIDs []string, target Target, except []*Session) (*Session, bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

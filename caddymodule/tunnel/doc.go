@@ -19,7 +19,7 @@
 //	event                                    started by   running requests           code           function
 //	drain                                    connector    finish                     CloseDrained   finish
 //	hello of the same process                connector    fail: it has lost them     CloseReplaced  replace, close
-//	hello of the same process, "beside"      connector    finish, if the silent      CloseDrained   replace, finish
+//	hello of the same process, KeepSilent    connector    finish, if the silent      CloseDrained   replace, finish
 //	                                                      tunnel recovers
 //	hello of another process, here or at     connector    finish if the former one   CloseReplaced  replace, finish
 //	a peer                                                answers a ping, else fail                 or close

@@ -157,7 +157,7 @@ func (c *connection) dryRun(connector Connector, hello link.Hello) {
 }
 
 var (
-	denyHeld = link.Deny{
+	denyEdgeInUse = link.Deny{
 		Code: link.DenyEdgeInUse, Message: "this edge has another tunnel of this connector already", Retry: true,
 	}
 	denyShutdown = link.Deny{Code: link.DenyShutdown, Message: "the gateway is shutting down", Retry: true}
@@ -196,7 +196,7 @@ func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Den
 	case err != nil:
 		return Connector{}, &denyCredentials
 	case h.misled(hello):
-		return Connector{}, &denyHeld
+		return Connector{}, &denyEdgeInUse
 	}
 	return connector, nil
 }

@@ -21,7 +21,7 @@ type Peers interface {
 	Receive(p *PeerConn) func(link.Message)
 }
 
-// maxPeerAddresses bounds the known addresses of peers. When it is reached, all are learned again.
+// maxPeerAddresses bounds the known addresses of peers. At the bound, all are forgotten and learned again.
 const maxPeerAddresses = 1024
 
 // addresses are addresses of peers, without ports.

@@ -67,8 +67,8 @@ var (
 // pending counts connections without a valid hello by their networks. Known connectors, which have
 // sent a valid preauthentication, are counted separately: strangers cannot use up their share. Over
 // QUIC, the preauthentication is part of the ClientHello. Until then all connections share one budget,
-// so strangers can exhaust it only by withholding theirs. WebSockets send it with the request. There,
-// a device may send that of an open pairing code, which is checked only if the budget is nearly used.
+// so strangers can exhaust it only by withholding theirs. Over a WebSocket, it is in the request. There,
+// a device may send one with an open pairing code, which is checked only if the budget is nearly used.
 type pending struct {
 	mu         sync.Mutex
 	unknown    fair.Budget    // connections of unknown clients
@@ -84,7 +84,7 @@ func newPending() *pending {
 	}
 }
 
-// pendingConn is one such connection. It is counted until its hello is accepted or it ends.
+// pendingConn is a connection in pending. It is counted until its hello is accepted or it ends.
 type pendingConn struct {
 	pending     *pending
 	networks    fair.Networks

@@ -14,7 +14,7 @@ type Published struct {
 }
 
 // Changes returns messages about changes of this gateway's tunnels that take requests, and updates
-// published. It counts running requests only if active is set.
+// published. Changes of their running requests are included only if active is set.
 func (h *Hub) Changes(published map[*Session]Published, active bool) (changes []link.Message) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -41,8 +41,8 @@ func (h *Hub) Changes(published map[*Session]Published, active bool) (changes []
 	return changes
 }
 
-// Messages returns the messages about the changes between two states of a session. A report has a message
-// of its own, as one with the hello, too, may be too large.
+// Messages returns the messages about the changes between two states of a session. A report has its own
+// message, because a message with hello and report may be too large.
 func (s *Session) Messages(before, now Published) []link.Message {
 	rtt := s.conn.ConnectionStats().MinRTT.Microseconds()
 	m := link.Tunnel{Session: s.id, Active: now.active, RTTMicros: rtt, Suspect: now.suspect}

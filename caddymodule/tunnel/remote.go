@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// peerLost is how long a peer may be silent before its connection counts as lost. It sends
-	// a ping every half a second.
+	// peerLost is how long a peer may be silent before its connection counts as lost. Peers
+	// send a ping every half second.
 	peerLost = 3 * time.Second
 	// peerSuspect is how long a peer may be silent before its tunnels are suspect.
 	peerSuspect = 1200 * time.Millisecond
@@ -23,7 +23,7 @@ const (
 // ErrNoPeer: the peer has no connection to this gateway.
 var ErrNoPeer = errors.New("it has no connection to this one")
 
-// Open opens a stream to a peer itself.
+// Open opens a stream to a peer, not to a connector there.
 func (h *Hub) Open(peer string) (*quic.Stream, error) {
 	h.mu.RLock()
 	p := h.peers[peer]
@@ -96,12 +96,12 @@ func (*PeerConn) Update(s *Session, m link.Tunnel) {
 // Remove removes a tunnel that takes no further requests. Its running requests continue.
 func (*PeerConn) Remove(s *Session) { s.stop() }
 
-// succeeds reports whether s is of a later process of the connector than another session.
+// succeeds reports whether s belongs to a later process of the connector than another session.
 func (s *Session) succeeds(other *Session) bool {
 	return s.hello.Instance != other.hello.Instance && s.hello.StartedMillis > other.hello.StartedMillis
 }
 
-// replaceByPeer ends the session here of a connector if a later process of it has a tunnel at a peer.
+// replaceByPeer ends this gateway's session of a connector whose later process has a tunnel at a peer.
 func (h *Hub) replaceByPeer(connectorID string) {
 	h.mu.RLock()
 	local, later := h.live[connectorID], (*Session)(nil)

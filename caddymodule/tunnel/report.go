@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// reportCost is how many messages a potentially large message counts as. A connector
-// sends at most one report per second.
+// reportCost is how many messages a report counts as, because it may be large. A
+// connector sends at most one per second.
 const reportCost = messagesPerSecond
 
 // UpstreamState is the state of an upstream as reported by its connector. Its list of
@@ -97,8 +97,8 @@ func (i Info) DeploymentRoute(target Target) DeploymentRoute {
 		}
 	}
 	return DeploymentRoute{
-		State: health.RouteState(true, err == nil, server, model), Upstream: upstream, Model: model,
-		Problem: err,
+		State:    health.RouteState(true, err == nil, server, model),
+		Upstream: upstream, Model: model, Problem: err,
 	}
 }
 

@@ -25,7 +25,7 @@ type Rotation interface {
 	// Renew begins a rotation for a connector whose token lacks a pin of the gateway,
 	// or has another one, unless one is pending.
 	Renew(ctx context.Context, connectorID string)
-	// Confirm handles that a connector has stored the pin of the next identity.
+	// Confirm records that a connector has stored the pin of the next identity.
 	Confirm(ctx context.Context, connectorID, pin string)
 	// Rotated handles the connector's answer to an offer, and reports whether it is stored.
 	Rotated(ctx context.Context, connectorID string, answer link.Rotated) bool
@@ -50,8 +50,7 @@ type pinState struct {
 
 // rotate confirms the secret of the connector's hello, if that is new, and offers the
 // connector its new token, if one is pending or its token has other pins than the gateway.
-// It does not wait for the store: thousands of connectors may
-// connect at once.
+// It does not wait for the store: thousands of connectors may connect at once.
 func (s *Session) rotate() {
 	if rotation := s.hub.options.Load().Rotation; rotation != nil {
 		go func() {

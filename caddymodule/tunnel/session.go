@@ -30,7 +30,7 @@ type Info struct {
 	Name      string // as registered
 	Host      string // host name reported by the connector
 	Version   string
-	Newer     string // newer version that the gateway hands out, ""
+	Newer     string // newer version that the gateway hands out, or ""
 	OS        string
 	Transport string // "quic" or "websocket"
 	Remote    string // address
@@ -39,7 +39,7 @@ type Info struct {
 	Upstreams []string
 	Routes    []link.Route
 	States    []UpstreamState // of Upstreams, in their order
-	KnowsPins bool            // it can store the pin of the gateway's next identity
+	KnowsPins bool            // the connector can store the pin of the gateway's next identity
 	Active    int             // running requests
 	Own       int             // of these, requests of this session
 	Limit     int             // maximum of running requests
@@ -176,7 +176,7 @@ func (s *Session) Send(r *http.Request, c fair.Client) (*http.Response, error) {
 	return s.sendOn(stream, err, r, c)
 }
 
-// sendOn is [Session.Send] on a stream, unless that could not be opened.
+// sendOn is [Session.Send] on a stream, or fails with the error of opening it.
 func (s *Session) sendOn(stream *openStream, err error, r *http.Request, c fair.Client) (*http.Response, error) {
 	if err != nil {
 		if r.Body != nil {

@@ -91,9 +91,9 @@ func TestAwayIsReplaced(t *testing.T) {
 	})
 }
 
-// TestBeside: after a hello of the same process with "beside", the silent tunnel keeps its running
+// TestKeepSilent: after a hello of the same process with KeepSilent, the silent tunnel keeps its running
 // requests, and the new tunnel gets all others. A hello of another process ends them.
-func TestBeside(t *testing.T) {
+func TestKeepSilent(t *testing.T) {
 	for instance, keeps := range map[string]bool{"one": true, "two": false} {
 		simulate(t, 10*time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {
 			h := newGate()
