@@ -18,8 +18,8 @@ const (
 	MaxUpstreams = 256
 	MaxRoutes    = 256
 	MaxField     = 256 // bytes of a name
-	// maxHeld bounds the edges of the other tunnels.
-	maxHeld = 16
+	// maxOtherEdges bounds the edges of the other tunnels.
+	maxOtherEdges = 16
 )
 
 // MaxEdges bounds the edges in a welcome.
@@ -53,9 +53,10 @@ func (h Hello) Check() error {
 			return fmt.Errorf("checking hello: a field is longer than %d bytes or not printable", MaxField)
 		}
 	}
-	if len(h.OtherEdges) > maxHeld || slices.ContainsFunc(h.OtherEdges, func(name string) bool { return !isName(name) }) {
+	invalid := func(name string) bool { return !isName(name) }
+	if len(h.OtherEdges) > maxOtherEdges || slices.ContainsFunc(h.OtherEdges, invalid) {
 		return fmt.Errorf("checking hello: its tunnels are at more than %d edges, or at one whose name is empty, longer "+
-			"than %d bytes or not printable", maxHeld, MaxField)
+			"than %d bytes or not printable", maxOtherEdges, MaxField)
 	}
 	if err := h.checkClaim(); err != nil {
 		return err

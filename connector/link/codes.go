@@ -198,7 +198,7 @@ func streamError(ctx context.Context, err error) error {
 		return io.ErrUnexpectedEOF
 	case errors.As(err, &reset) && reset.Remote:
 		return Code(reset.ErrorCode).Err()
-	case errors.Is(err, net.ErrClosed): // all of quic-go's connection errors are
+	case errors.Is(err, net.ErrClosed): // true for all connection errors of quic-go
 		return fmt.Errorf("%w: %w", ErrTunnelLost, err)
 	default:
 		return err

@@ -69,7 +69,7 @@ type Stream interface {
 	// SetReliableBoundary makes the data written so far arrive even after CancelWrite.
 	SetReliableBoundary()
 	SetReadDeadline(time.Time) error
-	// Context ends with the write side, or when the peer stops reading.
+	// Context ends with the write side, or when the other side stops reading.
 	Context() context.Context
 }
 

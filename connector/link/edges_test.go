@@ -64,7 +64,7 @@ func TestHelloHeldCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, held := range map[string][]string{
-		"too many": strings.Split(strings.Repeat("x,", maxHeld)+"x", ","), "no name": {""},
+		"too many": strings.Split(strings.Repeat("x,", maxOtherEdges)+"x", ","), "no name": {""},
 		"a long name": {strings.Repeat("x", MaxField+1)}, "escape sequences": {"\x1b[2J"},
 	} {
 		if h.OtherEdges = held; h.Check() == nil {
@@ -78,7 +78,7 @@ func TestHelloHeldCheck(t *testing.T) {
 func TestLargestTunnel(t *testing.T) {
 	name := strings.Repeat(`"`, MaxField)
 	opened := TunnelOpened{Hello: largestHello(), Account: name, Name: name, Remote: name, Newer: name}
-	for range maxHeld {
+	for range maxOtherEdges {
 		opened.Hello.OtherEdges = append(opened.Hello.OtherEdges, name)
 	}
 	m := Tunnel{Session: "session", Opened: &opened, Active: 1 << 20, Suspect: true}

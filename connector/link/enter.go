@@ -15,7 +15,7 @@ type Enter struct {
 	// Length is how many requests may wait, WaitMillis how long this one may.
 	Length     int   `json:"length"`
 	WaitMillis int64 `json:"wait_ms"`
-	// Need is the request's need under limits, as of package limits.
+	// Need is what the request needs under limits: a queue.Need of the gateway.
 	Need json.RawMessage `json:"need,omitempty"`
 }
 
@@ -94,7 +94,7 @@ func askPermit(s Stream, m Enter, waits func()) (Entered, error) {
 		case Entered:
 			return answer, nil
 		default:
-			return Entered{}, Malformed("an answer to an enter that is a message of another type")
+			return Entered{}, Malformed("the answer to an enter has another type")
 		}
 	}
 }

@@ -107,8 +107,8 @@ func ConnectorTLS(preauth string, pins ...string) *tls.Config {
 	return &tls.Config{
 		NextProtos: protocols,
 		MinVersion: tls.VersionTLS13,
-		// VerifyConnection checks the key itself. The handshake proves that the peer
-		// holds it.
+		// VerifyConnection checks the key itself. The handshake proves that the other
+		// side has it.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			if len(state.PeerCertificates) == 0 || !slices.Contains(pins, Pin(state.PeerCertificates[0])) {

@@ -123,7 +123,7 @@ const (
 	DenyHello       = "bad_hello"       // invalid hello
 	DenyUnavailable = "unavailable"     // the gateway cannot decide now
 	DenyShutdown    = "shutdown"        // the gateway is shutting down
-	DenyEdgeInUse   = "held"            // a tunnel in Hello.Held is at this edge
+	DenyEdgeInUse   = "held"            // this edge is in Hello.OtherEdges
 	DenyAgain       = "again"           // a peer with a new address: its next connection gets a peer's windows
 )
 
@@ -189,8 +189,8 @@ type Rotate struct {
 
 // Rotated answers a rotate. Connectors that do not support rotation send no answer.
 type Rotated struct {
-	// Number is that of the stored token, which is higher than that of the offer if the
-	// connector ignored the offer. With an error it is that of the offer.
+	// Number is that of the stored token. It is higher than that of the offer if the
+	// connector ignored the offer. With an error, Number is that of the offer.
 	Number int64 `json:"number"`
 	// Error is the reason why the connector cannot store the new token and keeps the old
 	// one. If it is "", the connector uses the new token from now on.

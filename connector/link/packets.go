@@ -20,7 +20,7 @@ const (
 	// lastPackets is the space reserved for the last packets of a connection: quic-go may
 	// queue 8 before the one with the close code.
 	lastPackets = 10 * (packetLength + packetBytes)
-	// stallTimeout is how long a peer may not read.
+	// stallTimeout is how long the other side may not read.
 	stallTimeout = idleTimeout
 )
 
@@ -33,9 +33,9 @@ type packets struct {
 	broken chan struct{} // closed after the last ReadFrom
 
 	mu      sync.Mutex
-	change  sync.Cond // of what follows
+	change  sync.Cond // of the fields below
 	out     *buffer   // packets for the stream; nil: none
-	size    int       // of what is in out
+	size    int       // bytes in out
 	leaving bool      // the connection is being closed: WriteTo must not wait
 	err     error     // of the stream, or after Close
 }
@@ -89,7 +89,7 @@ func (p *packets) WriteTo(b []byte, _ net.Addr) (int, error) {
 		p.out = getBuffer(largeBuffer)
 		p.change.Broadcast()
 	}
-	// otherwise it is dropped, as on any path
+	// A packet that does not fit is dropped, as on any path.
 	if queued := p.out.array[:p.size]; p.size+packetLength+len(b) <= largeBuffer {
 		queued = binary.BigEndian.AppendUint16(queued, uint16(len(b)))
 		p.size = len(append(queued, b...))

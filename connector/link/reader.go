@@ -75,7 +75,7 @@ type body struct {
 func (b *reader) buffered() []byte { return b.buf[b.r:b.w] }
 
 // fill reads from the stream once. It returns the stream's error if no bytes were read.
-// The buffer must have room.
+// The buffer must not be full.
 func (b *reader) fill() error {
 	if b.err != nil {
 		return b.err

@@ -15,8 +15,8 @@ import (
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// RelayHeader is the header of a request that a peer relays to a connector. The peer decides whether the client gets
-// a permit. Its texts have 255 bytes at most.
+// RelayHeader is the header of a request that a peer relays to a connector. The peer decides whether the
+// client gets a permit. A text has at most 255 bytes.
 type RelayHeader struct {
 	Connector string // id; "": the request is for the peer itself
 	Owner     string // of the key
@@ -110,8 +110,8 @@ type end struct {
 	answer bool // an answer is written to it
 }
 
-// forward copies one direction, and ends both sides of it. Its buffer is small until a read fills
-// it, as thousands of event streams may run.
+// forward copies one direction, and ends both sides of it. The buffer is small until a read fills it,
+// because thousands of event streams may run.
 func forward(to, from end) {
 	buf := getBuffer(smallBuffer)
 	defer func() { buf.put() }()
@@ -150,7 +150,7 @@ func (e end) code(err error) Code {
 	switch {
 	case errors.As(err, &reset):
 		return Code(reset.ErrorCode)
-	case e.answer && errors.Is(err, net.ErrClosed): // all of quic-go's connection errors are
+	case e.answer && errors.Is(err, net.ErrClosed): // true for all connection errors of quic-go
 		return CodeTunnelLost
 	default:
 		return CodeCancelled // as after the deadline of stopReading

@@ -23,11 +23,11 @@ type response struct {
 	length   int64 // Content-Length; -1: chunked
 	written  int64
 
-	// held delays the head until the first bytes of the body, and a small body until the
+	// pending delays the head until the first bytes of the body, and a small body until the
 	// end of the stream.
-	held *buffer
-	out  []byte // bytes in held, or in a larger array if they outgrew it
-	err  error  // of the first failed write, or of Abort
+	pending *buffer
+	out     []byte // bytes in pending, or in a larger array if they outgrew it
+	err     error  // of the first failed write, or of Abort
 
 	events *pieces // of an event stream; nil for other answers
 }
@@ -60,13 +60,13 @@ func (w *response) WriteHeader(status int) {
 		}
 		w.length = n
 	}
-	w.held = getBuffer(smallBuffer)
+	w.pending = getBuffer(smallBuffer)
 	w.appendHead()
 }
 
-// appendHead puts the head into held.
+// appendHead puts the head into pending.
 func (w *response) appendHead() {
-	b := append(w.held.array[:0], "HTTP/1.1 "...)
+	b := append(w.pending.array[:0], "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(w.status), 10)
 	b = append(b, ' ')
 	b = append(b, http.StatusText(w.status)...)
@@ -117,7 +117,7 @@ func (w *response) writePlain(p []byte) (int, error) {
 	w.written += int64(len(p))
 	last := w.written == w.length // sent with the end of the stream
 	if (last || len(w.out) > 0) && len(w.out)+len(p) <= largeBuffer {
-		w.reserve(len(p))
+		w.grow(len(p))
 		w.out = append(w.out, p...)
 		if last {
 			return len(p), nil
@@ -137,7 +137,7 @@ func (w *response) writeChunks(p []byte) (int, error) {
 	n := 0
 	for n < len(p) {
 		piece := p[n:min(len(p), n+largeChunk)]
-		w.reserve(len(piece) + 2*maxChunkLine)
+		w.grow(len(piece) + 2*maxChunkLine)
 		if w.events != nil {
 			w.appendEvents(piece)
 		} else {
@@ -163,22 +163,22 @@ func (w *response) appendEvents(p []byte) {
 	setSize(w.out[begin:])
 }
 
-// reserve makes room for n more bytes in held.
-func (w *response) reserve(n int) {
-	if w.held == nil {
-		w.held = getBuffer(n)
-		w.out = w.held.array[:0]
+// grow enlarges pending for n more bytes.
+func (w *response) grow(n int) {
+	if w.pending == nil {
+		w.pending = getBuffer(n)
+		w.out = w.pending.array[:0]
 		return
 	}
 	if n > cap(w.out)-len(w.out) && len(w.out)+n <= largeBuffer {
 		larger := getBuffer(largeBuffer)
 		w.out = append(larger.array[:0], w.out...)
-		w.held.put()
-		w.held = larger
+		w.pending.put()
+		w.pending = larger
 	}
 }
 
-// send writes the held bytes.
+// send writes the pending bytes.
 func (w *response) send() error {
 	if w.err == nil && len(w.out) > 0 {
 		if _, err := w.stream.Write(w.out); err != nil {
@@ -191,8 +191,8 @@ func (w *response) send() error {
 
 // release returns the buffer to its pool.
 func (w *response) release() {
-	w.held.put()
-	w.held, w.out = nil, nil
+	w.pending.put()
+	w.pending, w.out = nil, nil
 }
 
 // Flush implements http.Flusher.
@@ -224,7 +224,7 @@ func (w *response) finish() error {
 		return fmt.Errorf("sending an answer of %d bytes: the handler wrote %d: %w", w.length, w.written, w.err)
 	}
 	if w.err == nil && w.length < 0 && !w.discards {
-		w.reserve(maxChunkLine)
+		w.grow(maxChunkLine)
 		w.out = append(w.out, "0\r\n\r\n"...)
 	}
 	if err := w.send(); err != nil {

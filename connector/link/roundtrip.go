@@ -17,8 +17,8 @@ import (
 )
 
 // RoundTrip sends r on a new stream and reads the head of the answer. It is the gateway's
-// end of a request. If to is set, r is for a connector of a peer, which serves the stream with
-// [ReadTo] and [Relay].
+// end of a request. If header is set, r is for a connector of a peer, which serves the stream with
+// [ReadRelayHeader] and [Relay].
 //
 // r.Host (or r.URL.Host) is the name of an upstream. r.ContentLength is -1 if the length is
 // unknown. r.Body should be in memory: it is read to its end even if the answer begins
@@ -32,8 +32,9 @@ import (
 // with CodeCancelled. RoundTrip and reads of the body return the cause of ctx, or wrap an
 // error of this package: that of a reset, [ErrTunnelLost] or [ErrMalformed]; or
 // [io.ErrUnexpectedEOF].
-func RoundTrip(ctx context.Context, s Stream, to RelayHeader, r *http.Request, done func()) (*http.Response, error) {
-	x := &exchange{ctx: ctx, stream: s, to: to, request: r, done: done}
+func RoundTrip(ctx context.Context, s Stream, header RelayHeader, r *http.Request, done func(),
+) (*http.Response, error) {
+	x := &exchange{ctx: ctx, stream: s, header: header, request: r, done: done}
 	x.in.stream = s
 	if ctx.Done() != nil {
 		x.unwatch = context.AfterFunc(ctx, x.cancel)
@@ -60,7 +61,7 @@ func RoundTrip(ctx context.Context, s Stream, to RelayHeader, r *http.Request, d
 type exchange struct {
 	ctx     context.Context
 	stream  Stream
-	to      RelayHeader
+	header  RelayHeader
 	request *http.Request
 	done    func()
 	unwatch func() bool // stops watching ctx; nil: not watching
@@ -74,7 +75,7 @@ type exchange struct {
 
 	finished atomic.Bool // finish has run
 
-	mu  sync.Mutex // held by Read; protects what follows
+	mu  sync.Mutex // held by Read; guards the fields below
 	in  reader
 	err error // what Read returns from now on
 }
@@ -146,7 +147,7 @@ func (x *exchange) send() error {
 		expected = largeChunk
 	}
 	buf := getBuffer(int(min(expected, largeChunk)) + smallBuffer/2)
-	head, err := appendRequest(x.to.append(buf.array[:0]), r, size)
+	head, err := appendRequest(x.header.append(buf.array[:0]), r, size)
 	var n int
 	if err == nil {
 		head, n, err = x.fillBody(head, body, size)
@@ -186,8 +187,8 @@ func (x *exchange) fillBody(b []byte, body io.Reader, size int64) ([]byte, int, 
 	if size <= 0 {
 		return b, 0, nil
 	}
-	room := int(min(size, int64(cap(b)-len(b))))
-	n, err := io.ReadFull(body, b[len(b):len(b)+room])
+	fits := int(min(size, int64(cap(b)-len(b))))
+	n, err := io.ReadFull(body, b[len(b):len(b)+fits])
 	if err != nil {
 		return nil, 0, bodyError(err)
 	}

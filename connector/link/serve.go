@@ -57,7 +57,7 @@ type serving struct {
 
 	request *http.Request
 
-	mu  sync.Mutex // held by Read; protects what follows
+	mu  sync.Mutex // held by Read; guards the fields below
 	in  reader
 	err error // what Read returns from now on
 }

@@ -15,9 +15,9 @@ type Quota struct{ free atomic.Int64 }
 
 // NewQuota returns a bound of n blocks. Each takes about 200 bytes.
 func NewQuota(n int64) *Quota {
-	r := new(Quota)
-	r.free.Store(n)
-	return r
+	q := new(Quota)
+	q.free.Store(n)
+	return q
 }
 
 // sum identifies the bytes of a block of an owner.
@@ -54,22 +54,22 @@ func NewKnown(quota *Quota, limit int64) *Known {
 }
 
 // Close forgets all blocks for good.
-func (h *Known) Close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.limit = 0
-	h.trim()
+func (k *Known) Close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.limit = 0
+	k.trim()
 }
 
 // trim forgets blocks until those left are within the limits. The caller holds the lock.
-func (h *Known) trim() {
-	for n := h.recent.Len(); n > 0 && (h.size > h.limit || int64(n) > h.quota.free.Load()); n-- {
-		b := h.recent.Remove(h.recent.Back()).(*block)
+func (k *Known) trim() {
+	for n := k.recent.Len(); n > 0 && (k.size > k.limit || int64(n) > k.quota.free.Load()); n-- {
+		b := k.recent.Remove(k.recent.Back()).(*block)
 		b.dropped = true
-		h.size -= b.cost
-		h.quota.free.Add(1)
-		if e := h.blocks[b.sum]; e != nil && e.Value == b {
-			delete(h.blocks, b.sum)
+		k.size -= b.cost
+		k.quota.free.Add(1)
+		if e := k.blocks[b.sum]; e != nil && e.Value == b {
+			delete(k.blocks, b.sum)
 		}
 	}
 }
@@ -85,16 +85,16 @@ type request struct {
 }
 
 // begin begins a request of an owner, which refers to no block if it is sent whole.
-func (h *Known) begin(owner string, whole bool) *request {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.seed == [32]byte{} {
-		_, _ = rand.Read(h.seed[:])
-		h.blocks = make(map[sum]*list.Element)
+func (k *Known) begin(owner string, whole bool) *request {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.seed == [32]byte{} {
+		_, _ = rand.Read(k.seed[:])
+		k.blocks = make(map[sum]*list.Element)
 	}
 	hashed := sha256.Sum256([]byte(owner))
-	prefix := append(h.seed[:], hashed[:]...)
-	return &request{known: h, epoch: h.epoch, hash: sha256.New(), prefix: prefix, whole: whole}
+	prefix := append(k.seed[:], hashed[:]...)
+	return &request{known: k, epoch: k.epoch, hash: sha256.New(), prefix: prefix, whole: whole}
 }
 
 // find returns the id of a block, and whether the connector has it. Otherwise the id is new.
@@ -105,30 +105,30 @@ func (r *request) find(bytes []byte) (id uint64, known bool) {
 	r.hash.Write(bytes)
 	var out [sha256.Size]byte
 	s := sum(r.hash.Sum(out[:0]))
-	h := r.known
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if e := h.blocks[s]; e != nil && !r.whole {
-		h.recent.MoveToFront(e)
+	k := r.known
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e := k.blocks[s]; e != nil && !r.whole {
+		k.recent.MoveToFront(e)
 		return e.Value.(*block).id, true
 	}
-	h.last++
-	b := &block{sum: s, id: h.last, cost: int64(len(bytes)) + blockCost}
-	r.new = append(r.new, h.recent.PushFront(b))
-	h.size += b.cost
-	h.quota.free.Add(-1)
-	h.trim()
+	k.last++
+	b := &block{sum: s, id: k.last, cost: int64(len(bytes)) + blockCost}
+	r.new = append(r.new, k.recent.PushFront(b))
+	k.size += b.cost
+	k.quota.free.Add(-1)
+	k.trim()
 	return b.id, false
 }
 
 // received makes the new blocks of the request usable.
 func (r *request) received() {
-	h := r.known
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	k := r.known
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for _, e := range r.new {
 		if b := e.Value.(*block); !b.dropped {
-			h.blocks[b.sum] = e
+			k.blocks[b.sum] = e
 		}
 	}
 	r.new = nil
@@ -136,11 +136,11 @@ func (r *request) received() {
 
 // unknown forgets all blocks, unless another request did so after this one began.
 func (r *request) unknown() {
-	h := r.known
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.epoch == r.epoch {
-		h.epoch++
-		clear(h.blocks)
+	k := r.known
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.epoch == r.epoch {
+		k.epoch++
+		clear(k.blocks)
 	}
 }

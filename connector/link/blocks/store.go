@@ -9,7 +9,7 @@ import (
 // blockCost is what a connector counts for a block in addition to its bytes.
 const blockCost = 128
 
-// Store is the blocks that a connector keeps for one tunnel. It is safe for concurrent use.
+// Store keeps the blocks of one tunnel at its connector. It is safe for concurrent use.
 type Store struct {
 	mu     sync.Mutex
 	limit  int64 // bytes
