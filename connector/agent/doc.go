@@ -58,7 +58,7 @@
 //	successor  after the gateway has confirmed the old tunnel's    finishes its requests
 //	           drain; without an answer, as a rescue
 //	rescue     a moment after the old tunnel fell silent, in       may finish its requests if
-//	           case it recovers, or after its end                  it recovers: Hello.Beside
+//	           case it recovers, or after its end                  it recovers: Hello.KeepSilent
 //	newcomer   at once: it is for another connector, gateway or    is drained after the
 //	           edge, so it does not replace the old tunnel         welcome
 package agent

@@ -221,8 +221,8 @@ func (p clearance) otherEdges(a *Agent) (names []string) {
 	return names
 }
 
-// outdated reports whether a tunnel has an older configuration than another leg, which has made
-// the new one current.
+// outdated reports whether a tunnel has an older configuration than the current one, which another leg
+// has adopted.
 func (l *leg) outdated(s *session) bool { return !s.config.sameTunnel(l.inUse()) }
 
 // obsolete reports whether a tunnel needs no successor: its leg is not needed, or the current

@@ -22,7 +22,7 @@ type ending struct {
 type endKind int
 
 const (
-	endBroken    endKind = iota // the path or the peer failed: try again
+	endBroken    endKind = iota // the path or the gateway failed: try again
 	endGoingAway                // the gateway shuts down, maybe to restart: try again soon
 	endReset                    // the gateway was killed and is up again: try again at once
 	endBusy                     // too many connectors are connecting to the gateway

@@ -50,10 +50,9 @@ type clearance struct {
 	ctx context.Context // of the handshake, after the wait
 }
 
-// wait waits until a hello with configuration c may be sent, or ctx ends. beside means that
-// the old tunnel may finish its requests. After an error, the hello must not be sent: a search
-// that has ended must not change the tunnel.
-func (p clearance) wait(ctx context.Context, c *configuration) (beside bool, err error) {
+// wait waits until a hello with configuration c may be sent, or ctx ends. keepSilent is the field of the
+// hello. After an error, the hello must not be sent: a search that has ended must not change the tunnel.
+func (p clearance) wait(ctx context.Context, c *configuration) (keepSilent bool, err error) {
 	if p.purpose == successor || p.purpose == newcomer {
 		if ctx.Err() != nil && !p.old.departed.Load() {
 			return false, ctx.Err()
@@ -182,7 +181,7 @@ func (l *leg) runners(c *configuration, target link.Edge, limit time.Duration) [
 
 // race establishes a tunnel with one of the runners. It sends a hello on the first
 // connection, and uses another one only if that fails: a second hello would end the
-// first's tunnel.
+// tunnel of the first.
 func (l *leg) race(ctx context.Context, c *configuration, p clearance, runners []dial.Runner) (s *session, err error) {
 	limit := l.retry.long // dialing has succeeded, so the gateway is up
 	if p.purpose == successor || p.purpose == newcomer {
@@ -203,7 +202,7 @@ func (l *leg) race(ctx context.Context, c *configuration, p clearance, runners [
 // handshake sends the hello as soon as it may be sent, and processes the gateway's
 // answer. On an error it closes the connection.
 func (s *session) handshake(ctx context.Context, p clearance, limit time.Duration) (err error) {
-	beside, err := p.wait(ctx, s.config)
+	keepSilent, err := p.wait(ctx, s.config)
 	if err != nil {
 		s.close(link.CloseNone, err)
 		return err
@@ -237,7 +236,7 @@ func (s *session) handshake(ctx context.Context, p clearance, limit time.Duratio
 		return ErrNoWelcome
 	}
 	hello := s.config.greeting()
-	hello.KeepSilent, hello.OtherEdges = beside, p.otherEdges(s.leg.Agent)
+	hello.KeepSilent, hello.OtherEdges = keepSilent, p.otherEdges(s.leg.Agent)
 	answer, err := exchange(link.NewControl(stream), hello) // ctx bounds it, not pongTimeout
 	var deny link.Deny
 	if err != nil && !errors.As(err, &deny) {

@@ -124,7 +124,7 @@ func (l *leg) choose(s *session) search {
 	}
 }
 
-// chooseCurrent has the rows of choose below renew.
+// chooseCurrent is choose from the row below renew.
 func (l *leg) chooseCurrent(s *session) search {
 	switch {
 	case l.obsolete(s):
@@ -201,7 +201,7 @@ func (l *leg) replaceSilent(searching, ctx context.Context, s *session) (*sessio
 		return nil, errNoEdge
 	}
 	next, err := l.race(searching, c, clearance{rescue, s, ctx}, l.runners(c, target, l.retry.dialTimeout()))
-	if err == nil && next.welcome.Edge != s.welcome.Edge { // the old edge does not know that it is replaced
+	if err == nil && next.welcome.Edge != s.welcome.Edge { // the old edge does not know the new tunnel
 		if err := s.depart(); err != nil {
 			s.close(link.CloseNone, err)
 		}
