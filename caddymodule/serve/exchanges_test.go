@@ -122,7 +122,7 @@ func newExchanges(t *testing.T, head string) *exchanges {
 	d, _ := e.backend.Store.Deployment(store.DefaultAccount, "m")
 	e.ids[d.Connectors[0]] = "box"
 	server := e.Translator.Server
-	server.Observer, server.Choose, server.AwaitPermit = e, e.choose, e.reserve
+	server.Observer, server.Choose, server.AwaitPermit = e, e.choose, e.awaitPermit
 	server.Logger = slog.New(slog.NewTextHandler(&e.events,
 		&slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {

@@ -30,8 +30,8 @@ func (b busyTunnel) Send(r *http.Request, c fair.Client) (*http.Response, error)
 	return b.fakeTunnel.Send(r, c)
 }
 
-// reservedTunnel is a tunnel with a permit.
-type reservedTunnel struct {
+// permittedTunnel is a tunnel with a permit.
+type permittedTunnel struct {
 	busyTunnel
 	id    string
 	route error
@@ -39,26 +39,26 @@ type reservedTunnel struct {
 	left  chan struct{}
 }
 
-func (r *reservedTunnel) Connector() string { return r.id }
+func (r *permittedTunnel) Connector() string { return r.id }
 
-func (r *reservedTunnel) Resolve(_, _, _ string) (upstream, model string, err error) {
+func (r *permittedTunnel) Resolve(_, _, _ string) (upstream, model string, err error) {
 	return "ollama", "up", r.route
 }
 
-func (r *reservedTunnel) Send(request *http.Request, c fair.Client) (*http.Response, error) {
+func (r *permittedTunnel) Send(request *http.Request, c fair.Client) (*http.Response, error) {
 	r.sent = true
 	return r.busyTunnel.Send(request, c)
 }
 
-func (r *reservedTunnel) Leave() {
+func (r *permittedTunnel) Leave() {
 	if !r.sent {
 		close(r.left)
 	}
 }
 
 // busyGateway returns a gateway whose tunnel is full for the first request, which then gets a
-// permit. onReserve is called before.
-func busyGateway(t *testing.T, reserved *reservedTunnel, onReserve func(*testGateway)) *testGateway {
+// permit. onPermit is called before.
+func busyGateway(t *testing.T, permitted *permittedTunnel, onPermit func(*testGateway)) *testGateway {
 	t.Helper()
 	g := newGateway(t, 64<<20)
 	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
@@ -70,19 +70,19 @@ func busyGateway(t *testing.T, reserved *reservedTunnel, onReserve func(*testGat
 	g.answer = func(*http.Request) *http.Response {
 		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
 	}
-	reserved.busyTunnel = busyTunnel{fakeTunnel{g}, new(atomic.Int32)}
-	reserved.id = d.Connectors[0]
+	permitted.busyTunnel = busyTunnel{fakeTunnel{g}, new(atomic.Int32)}
+	permitted.id = d.Connectors[0]
 	g.router.Choose = func(_ context.Context, _ []string, _ tunnel.Target, tried []Tunnel,
 		_ time.Duration,
 	) (Tunnel, error) {
 		if len(tried) > 0 {
 			return nil, tunnel.ErrOffline
 		}
-		return reserved.busyTunnel, nil
+		return permitted.busyTunnel, nil
 	}
 	g.router.AwaitPermit = func(context.Context, []Tunnel, fair.Client, time.Duration) (PermittedTunnel, error) {
-		onReserve(g)
-		return reserved, nil
+		onPermit(g)
+		return permitted, nil
 	}
 	return g
 }
@@ -90,7 +90,7 @@ func busyGateway(t *testing.T, reserved *reservedTunnel, onReserve func(*testGat
 // A request does not keep the permit of a connector while it waits in the queue.
 func TestNoPermitWhileInQueue(t *testing.T) {
 	permit, left := make(chan queue.Permit, 1), make(chan struct{})
-	g := busyGateway(t, &reservedTunnel{left: left}, func(g *testGateway) {
+	g := busyGateway(t, &permittedTunnel{left: left}, func(g *testGateway) {
 		of := queue.Name{Account: store.DefaultAccount, Deployment: "m"}
 		p, err := g.backend.Queues.Enter(t.Context(), of, fair.Client{Key: "other"}, queue.Bounds{})
 		if err != nil {
@@ -111,7 +111,7 @@ func TestNoPermitWhileInQueue(t *testing.T) {
 // A permit is released if the connector no longer has the model.
 func TestPermitWithoutRoute(t *testing.T) {
 	left := make(chan struct{})
-	g := busyGateway(t, &reservedTunnel{route: tunnel.ErrNoRoute, left: left}, func(*testGateway) {})
+	g := busyGateway(t, &permittedTunnel{route: tunnel.ErrNoRoute, left: left}, func(*testGateway) {})
 	if w := g.post("/v1/chat/completions", requests["/v1/chat/completions"]); w.Code < 500 {
 		t.Errorf("status %d, %s", w.Code, w.Body)
 	}

@@ -196,8 +196,8 @@ func (e *exchanges) choose(ctx context.Context, connectors []string, _ tunnel.Ta
 	return nil, tunnel.ErrOffline
 }
 
-// reserve implements Server.Reserve. A permit becomes free after 10 s if the script has another answer.
-func (e *exchanges) reserve(ctx context.Context, full []Tunnel, _ fair.Client,
+// awaitPermit implements Server.AwaitPermit. A permit becomes free after 10 s if the script has another answer.
+func (e *exchanges) awaitPermit(ctx context.Context, full []Tunnel, _ fair.Client,
 	wait time.Duration,
 ) (PermittedTunnel, error) {
 	fmt.Fprintf(&e.log, "-- waiting for a permit for %v, %d requests have one of the queue --\n", wait, e.queued())
@@ -228,7 +228,7 @@ func (s *scriptedPermit) Send(r *http.Request, c fair.Client) (*http.Response, e
 	return s.scriptedTunnel.Send(r, c)
 }
 
-// Leave implements Reserved.
+// Leave implements PermittedTunnel.
 func (s *scriptedPermit) Leave() {
 	if !s.sent {
 		fmt.Fprintf(&s.e.log, "-- %s: the permit is released --\n", s.id)
