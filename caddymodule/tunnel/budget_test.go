@@ -24,13 +24,13 @@ func networkOf(i int) fair.Networks {
 
 // attacker is an address that takes all that it can get.
 type attacker struct {
-	from   fair.Networks
-	places []*pendingConn
+	from    fair.Networks
+	pending []*pendingConn
 }
 
 func (a *attacker) take(p *pending) (n int) {
 	for s := p.add(a.from, defaultPending, ""); s != nil; s = p.add(a.from, defaultPending, "") {
-		a.places = append(a.places, s)
+		a.pending = append(a.pending, s)
 		n++
 	}
 	return n
@@ -43,11 +43,11 @@ func (a *attacker) renew(p *pending) {
 }
 
 func (a *attacker) free() {
-	for _, s := range a.places {
+	for _, s := range a.pending {
 		s.free()
 		s.free() // counts once
 	}
-	a.places = nil
+	a.pending = nil
 }
 
 // TestPendingBudget: however many addresses take all that they can get, there is
@@ -94,13 +94,13 @@ func TestPendingBudget(t *testing.T) {
 // TestHelloBudget: the same for the bytes of large hellos.
 func TestHelloBudget(t *testing.T) {
 	p := newPending()
-	var places []*pendingConn
+	var pending []*pendingConn
 	for address := range 4 {
 		for range 60 {
 			s := p.add(networkOf(address), defaultPending, "")
 			for n := 4 << 10; n <= 256<<10 && s.grow(n) == nil; n *= 2 {
 			}
-			places = append(places, s)
+			pending = append(pending, s)
 		}
 		if most := helloBytes/4 + 256<<10; address == 0 && (p.hellos.Used() > most || p.hellos.Used() < most/2) {
 			t.Errorf("one address has %d bytes", p.hellos.Used())
@@ -112,16 +112,16 @@ func TestHelloBudget(t *testing.T) {
 	if s := p.add(networkOf(1<<17), 1, ""); s.grow(300<<10) != nil {
 		t.Errorf("with %d bytes used, another address gets none", p.hellos.Used())
 	} else {
-		places = append(places, s)
+		pending = append(pending, s)
 	}
-	for _, s := range places {
+	for _, s := range pending {
 		s.free()
 	}
 	if p.hellos.Used() != 0 {
 		t.Errorf("afterwards %d bytes are left", p.hellos.Used())
 	}
-	if places[0].grow(1) == nil {
-		t.Error("a place that is free has grown")
+	if pending[0].grow(1) == nil {
+		t.Error("a freed connection has grown")
 	}
 }
 
@@ -220,14 +220,14 @@ func TestHalfHandshakes(t *testing.T) {
 		}()
 		time.Sleep(time.Second)
 		if taken() != 1 {
-			t.Fatalf("%d places are taken", taken())
+			t.Fatalf("%d handshakes run", taken())
 		}
 		if err := <-dialed; err == nil {
 			t.Fatal("the hands were shaken")
 		}
 		time.Sleep(20 * time.Second)
 		if taken() != 0 {
-			t.Errorf("%d places are taken", taken())
+			t.Errorf("%d handshakes run", taken())
 		}
 	})
 }

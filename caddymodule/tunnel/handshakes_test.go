@@ -118,7 +118,7 @@ func TestSilentGuestMakesRoom(t *testing.T) {
 		defer conn.Close(link.CloseNone, "")
 		wait.Until(t, "there is room", func() bool { return g.inside() == 0 })
 		if took := time.Since(start); took > handshakeLimits.MaxTime-time.Second || slots(g) != 1 {
-			t.Errorf("after %v, with %d places", took, slots(g))
+			t.Errorf("after %v, with %d slots", took, slots(g))
 		}
 	})
 }

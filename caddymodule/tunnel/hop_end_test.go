@@ -61,7 +61,7 @@ func TestLimitAtPeer(t *testing.T) {
 	})
 }
 
-// TestClientLeavesHop frees the place of a request whose client leaves before the answer begins.
+// TestClientLeavesHop frees the permit of a request whose client leaves before the answer begins.
 func TestClientLeavesHop(t *testing.T) {
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
 		entry, with, _, h, r := runningHop(t, newEdge)

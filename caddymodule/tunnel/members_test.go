@@ -150,9 +150,9 @@ func TestSingleGatewaySendsNoEdges(t *testing.T) {
 	})
 }
 
-// TestHeldTunnelIsNotReplaced: a second hello that was led to this edge by mistake is denied,
+// TestMisledHelloDoesNotReplace: a second hello that was led to this edge by mistake is denied,
 // and one that is meant for it replaces the tunnel.
-func TestHeldTunnelIsNotReplaced(t *testing.T) {
+func TestMisledHelloDoesNotReplace(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{Members: func() Members { return testMembers("a", "b") }})
 		held := g.connect(t, "con_1", named("first"))

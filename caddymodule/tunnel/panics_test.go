@@ -48,7 +48,7 @@ func (crashingDesk) Claim(context.Context, Device) (Ticket, *link.Deny) { panic(
 
 func (crashingDesk) Expects(string, func([]byte) bool) (string, bool) { return "", false }
 
-// A panic where a hello is handled closes that connection, and frees its places.
+// A panic where a hello is handled closes that connection, and stops counting it.
 func TestPanicOfHello(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		log := caught.New()
@@ -67,15 +67,15 @@ func TestPanicOfHello(t *testing.T) {
 			}
 			log.Expect(t, "reading a hello", i+1)
 		}
-		wait.Until(t, "no connection has a place", func() bool { return places(g) == 0 })
+		wait.Until(t, "no connection is pending", func() bool { return pendingConns(g) == 0 })
 		if c := g.connect(t, "con_1", echo); c.welcome.Session == "" || len(g.waiting) != 0 {
 			t.Errorf("a later connector: %+v", c.welcome)
 		}
 	})
 }
 
-// places returns how many connections have no accepted hello yet.
-func places(g *testGateway) int {
+// pendingConns returns how many connections have no accepted hello yet.
+func pendingConns(g *testGateway) int {
 	g.pending.mu.Lock()
 	defer g.pending.mu.Unlock()
 	return g.pending.unknown.Used() + g.pending.known

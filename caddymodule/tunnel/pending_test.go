@@ -21,7 +21,7 @@ func TestForgedAddressesLeaveRoom(t *testing.T) {
 	a.free() // counts once
 	b.free()
 	if h.verify(addr) {
-		t.Error("places were not given back")
+		t.Error("connections are still counted")
 	}
 	for range handshakesPerSecond {
 		h.verify(addr)

@@ -23,11 +23,11 @@ type reserved struct {
 	err error
 }
 
-// longest is how long a test waits for a place.
+// longest is how long a test waits for a permit.
 const longest = 30 * time.Second
 
-// reserve waits for a place in the background.
-func reserve(ctx context.Context, c fair.Client, sessions ...*Session) <-chan reserved {
+// awaitPermit waits for a permit in the background.
+func awaitPermit(ctx context.Context, c fair.Client, sessions ...*Session) <-chan reserved {
 	done := make(chan reserved, 1)
 	go func() {
 		r, err := AwaitPermit(ctx, sessions, c, longest)
@@ -36,11 +36,11 @@ func reserve(ctx context.Context, c fair.Client, sessions ...*Session) <-chan re
 	return done
 }
 
-// limited connects con_1 with this many places.
-func (g *testGateway) limited(t *testing.T, places int) (*testConnector, *gate) {
+// limited connects con_1 with this many permits.
+func (g *testGateway) limited(t *testing.T, permits int) (*testConnector, *gate) {
 	t.Helper()
 	h, hello := newGate(), hello("con_1")
-	hello.MaxRequests = places
+	hello.MaxRequests = permits
 	c, err := g.dial(t, g.socket(t), hello, h)
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func (g *testGateway) limited(t *testing.T, places int) (*testConnector, *gate) 
 	return c, h
 }
 
-// use sends a request in a reserved place.
+// use sends a request with a permit.
 func (r reserved) use(t *testing.T, c fair.Client) {
 	t.Helper()
 	if r.err != nil {
@@ -66,15 +66,15 @@ func (r reserved) use(t *testing.T, c fair.Client) {
 	}
 }
 
-// TestWaitForPlace waits for the place of a connector, at its gateway and over a hop, until each
+// TestWaitForPermit waits for the permit of a connector, at its gateway and over a hop, until each
 // of the ways in which a wait can end.
-func TestWaitForPlace(t *testing.T) {
+func TestWaitForPermit(t *testing.T) {
 	gone := errors.New("the key was revoked")
 	for name, test := range map[string]struct {
 		end  func(t *testing.T, with *testGateway, c *testConnector, h *gate, leave context.CancelCauseFunc)
 		want error
 	}{
-		"a place is free": {func(_ *testing.T, _ *testGateway, _ *testConnector, h *gate, _ context.CancelCauseFunc) {
+		"a permit is free": {func(_ *testing.T, _ *testGateway, _ *testConnector, h *gate, _ context.CancelCauseFunc) {
 			close(h.open)
 		}, nil},
 		"the client leaves": {func(_ *testing.T, _ *testGateway, _ *testConnector, _ *gate, leave context.CancelCauseFunc) {
@@ -104,9 +104,9 @@ func TestWaitForPlace(t *testing.T) {
 					running := background(t, with.mustSession(t, "con_1"))
 					<-h.started
 					from := map[string]*testGateway{"entry": entry, "with": with}[at].mustSession(t, "con_1")
-					places := with.mustSession(t, "con_1").permits
+					permits := with.mustSession(t, "con_1").permits
 					ctx, leave := context.WithCancelCause(t.Context())
-					wait := reserve(ctx, clientA, from)
+					wait := awaitPermit(ctx, clientA, from)
 					synctest.Wait()
 					time.Sleep(publishTime)
 					if len(wait) > 0 {
@@ -129,9 +129,9 @@ func TestWaitForPlace(t *testing.T) {
 					leave(nil)
 					time.Sleep(publishTime)
 					for range 2 { // nothing is left
-						p, err := places.Enter(t.Context(), clientB, 0)
+						p, err := permits.Enter(t.Context(), clientB, 0)
 						if err != nil {
-							t.Fatal("a place was lost")
+							t.Fatal("a permit was lost")
 						}
 						p.Leave()
 					}
@@ -144,8 +144,8 @@ func TestWaitForPlace(t *testing.T) {
 	}
 }
 
-// TestPlaceOfTheFirst waits for a place of two connectors, and gives that of the other one back.
-func TestPlaceOfTheFirst(t *testing.T) {
+// TestPermitOfTheFirst waits for a permit of two connectors, and gives that of the other one back.
+func TestPermitOfTheFirst(t *testing.T) {
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
 		g := newEdge("a")
 		var sessions []*Session
@@ -167,13 +167,13 @@ func TestPlaceOfTheFirst(t *testing.T) {
 			}
 			taken = append(taken, p)
 		}
-		wait := reserve(t.Context(), clientA, sessions...)
+		wait := awaitPermit(t.Context(), clientA, sessions...)
 		synctest.Wait()
 		taken[1].Leave()
 		taken[0].Leave()
 		got := <-wait
 		got.use(t, clientA)
-		unused := <-reserve(t.Context(), clientA, sessions...)
+		unused := <-awaitPermit(t.Context(), clientA, sessions...)
 		unused.Leave()
 		for _, s := range sessions {
 			p, err := s.acquire(t.Context(), clientB, 0)
@@ -185,30 +185,30 @@ func TestPlaceOfTheFirst(t *testing.T) {
 	})
 }
 
-// TestLostStoreAtPeer: a request that waits for a place at a peer is not sent if that has lost its store
-// meanwhile. The place is free for the next one.
+// TestLostStoreAtPeer: a request that waits for a permit at a peer is not sent if that has lost its store
+// meanwhile. The permit is free for the next one.
 func TestLostStoreAtPeer(t *testing.T) {
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
 		entry, with := newEdge("a"), newEdge("b")
 		with.joins(t, entry, "b")
 		_, h := with.limited(t, 1)
 		here, there := entry.mustSession(t, "con_1"), with.mustSession(t, "con_1")
-		place := <-reserve(t.Context(), clientA, there)
-		waits := reserve(t.Context(), clientB, here)
+		permit := <-awaitPermit(t.Context(), clientA, there)
+		waits := awaitPermit(t.Context(), clientB, here)
 		time.Sleep(time.Second)
 		with.lost.Store(true)
-		place.Leave()
+		permit.Leave()
 		if r := <-waits; !errors.Is(r.err, link.ErrNotSent) {
 			t.Errorf("without the store: %v", r.err)
 		}
 		with.lost.Store(false)
 		close(h.open)
-		next := <-reserve(t.Context(), clientB, here)
+		next := <-awaitPermit(t.Context(), clientB, here)
 		next.use(t, clientB)
 	})
 }
 
-// TestOwnerOverHop: the gateway with the tunnel divides its places among owners, whichever gateway
+// TestOwnerOverHop: the gateway with the tunnel divides its permits among owners, whichever gateway
 // their requests come from.
 func TestOwnerOverHop(t *testing.T) {
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
@@ -232,7 +232,7 @@ func TestOwnerOverHop(t *testing.T) {
 				t.Errorf("one more of the same key: %v", err)
 			}
 		}
-		other := <-reserve(t.Context(), clientB, here)
+		other := <-awaitPermit(t.Context(), clientB, here)
 		close(h.open)
 		other.use(t, clientB)
 	})

@@ -20,7 +20,7 @@ func secretOf(_ string, match func(secretHash []byte) bool) bool {
 	return match(hash[:])
 }
 
-// besiege has 3,000 networks take all places that strangers can get, and all permits,
+// besiege lets 3,000 networks open all connections that strangers can have, and take all permits,
 // and keep them.
 func (g *testGateway) besiege(t *testing.T) {
 	t.Helper()
@@ -39,7 +39,7 @@ func (g *testGateway) besiege(t *testing.T) {
 		}
 	}
 	if held != maxStrangers {
-		t.Errorf("strangers have %d places, not %d", held, maxStrangers)
+		t.Errorf("strangers have %d connections, not %d", held, maxStrangers)
 	}
 	wait.Until(t, "they wait", func() bool { return g.queued() > 1000 })
 }
@@ -69,7 +69,7 @@ func TestConnectorsComeInDespiteStrangers(t *testing.T) {
 				t.Errorf("%q, %v", body, err)
 			}
 		}
-		wait.Until(t, "it has lost its place", func() bool {
+		wait.Until(t, "its connection is closed", func() bool {
 			g.pending.mu.Lock()
 			defer g.pending.mu.Unlock()
 			return g.pending.known == 0 && len(g.pending.connectors) == 0
@@ -109,7 +109,7 @@ func TestKnownPlacesAreBounded(t *testing.T) {
 	known := func(connector string, i int) *pendingConn {
 		l := p.add(networkOf(i), defaultPending, "")
 		if l == nil || !l.identify(connector) {
-			t.Fatalf("no place for connection %d of %s", i, connector)
+			t.Fatalf("connection %d of %s was refused", i, connector)
 		}
 		return l
 	}
@@ -136,13 +136,13 @@ func TestKnownPlacesAreBounded(t *testing.T) {
 	if l := p.add(networkOf(1), 1, ""); l.identify("") {
 		l.free()
 		if l.identify("con_1") {
-			t.Error("a place that is free was given to a connector")
+			t.Error("a freed connection was counted for a connector")
 		}
 	}
 }
 
 // TestDevicesPairDespiteStrangers: a device that shows an open pairing code comes in over a
-// WebSocket when strangers have all places. No other does, and a code has few places.
+// WebSocket when strangers have all connections. No other does, and a code has few.
 func TestDevicesPairDespiteStrangers(t *testing.T) {
 	desk := new(testDesk)
 	g := newWebGateway(t, Options{Preauthenticate: secretOf, Pairing: desk})
@@ -170,6 +170,6 @@ func TestDevicesPairDespiteStrangers(t *testing.T) {
 		}
 	}
 	if _, err := g.dialWebSocket(t.Context()); err == nil {
-		t.Error("one code takes any number of places")
+		t.Error("one code opens any number of connections")
 	}
 }
