@@ -74,7 +74,7 @@ func exists(path string) bool {
 func openToRead(path string, timeout time.Duration) (db *bolt.DB, size int64, err error) {
 	var file *os.File
 	defer catchDamage(func(damage error) {
-		_ = file.Close() // which unlocks it, too
+		_ = file.Close() // also unlocks it
 		err = fmt.Errorf("%w: %w", bolterrors.ErrInvalid, damage)
 	})()
 	db, err = bolt.Open(path, 0, &bolt.Options{

@@ -8,8 +8,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Txn holds the writer's lock from the first compare to the delivery to the watchers,
-// so that events are in the order of revisions.
+// Txn keeps the writer's lock from the first compare until the watchers have the events,
+// so that these are in the order of revisions.
 func (b *boltKV) Txn(ctx context.Context, t Txn) (TxnResult, error) {
 	if err := t.Check(); err != nil {
 		return TxnResult{}, err

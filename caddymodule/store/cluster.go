@@ -11,9 +11,9 @@ import (
 
 // Cluster knows the other gateways that share the KV. Package cluster implements it.
 type Cluster interface {
-	// Reached is called when all changes up to revision have taken effect here, and revision
-	// is that of the latest change that edges confirm, 0 if there was none yet. It must
-	// return at once.
+	// Reached is called when all changes up to revision have taken effect here. revision is
+	// that of the latest change that edges confirm, 0 before the first. Reached must return
+	// at once.
 	Reached(revision int64)
 	// Confirm waits until no edge acts on the state before revision. It fails with an
 	// *Unconfirmed error if that takes too long.
@@ -97,8 +97,8 @@ func (s *Store) Serving() error {
 	return s.cluster.Serving()
 }
 
-// sharedTimeout bounds calls of the shared KV, which itself waits for its servers forever. They
-// elect a leader within a few seconds.
+// sharedTimeout bounds calls of the shared KV, which waits for its servers forever. These elect
+// a leader within a few seconds.
 const sharedTimeout = 10 * time.Second
 
 // withSharedTimeout returns a context for calls of the shared KV.

@@ -195,8 +195,7 @@ func (s *Store) Calibration(account, deployment string) (Calibration, bool) {
 	return c.Calibration, true
 }
 
-// SaveCalibration stores a calibration, unless the deployment was changed or removed
-// since.
+// SaveCalibration stores a calibration, unless the deployment has changed since.
 func (s *Store) SaveCalibration(ctx context.Context, c Calibration) error {
 	return s.update(ctx, "saving a calibration", func(t *tx) error {
 		if d := deploymentKind.load(t, c.Account, c.Deployment); d != nil && d.UpdatedAt.Equal(c.Since) {

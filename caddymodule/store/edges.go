@@ -64,7 +64,7 @@ func (e EdgeState) FreeFor(process Edge) bool {
 
 // Contact describes the contact of an edge to the store, as far as this gateway knows.
 type Contact struct {
-	// Unknown is set if this gateway itself has no contact, so that it learns nothing of others.
+	// Unknown is set if this gateway has no contact, and therefore cannot know that of others.
 	Unknown bool
 	// Last is when the edge last had contact; zero: it has contact now.
 	Last time.Time
@@ -246,8 +246,7 @@ func (s *Store) SaveReport(ctx context.Context, e Edge, r Report, lease LeaseID)
 	for {
 		old, _ := s.FindEdge(e.Name)
 		if !old.Is(e) {
-			return 0, Errorf(ErrNotFound, "another gateway has taken the place of this one, "+
-				"or an operator has removed it")
+			return 0, Errorf(ErrNotFound, "another gateway has taken the place of this one, or an operator has removed it")
 		}
 		unchanged := Compare{Key: edgeKind.path("", e.Name), ModRevision: old.Revision}
 		result, err := s.kv.Txn(ctx, Txn{If: []Compare{unchanged}, Then: []Op{op}})

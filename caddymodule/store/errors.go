@@ -35,7 +35,7 @@ var (
 )
 
 // ErrCompacted is returned by a watch for events that the KV no longer has. The watcher
-// must read the current state with Range and watch from there.
+// must read the current state with Each and watch from there.
 var ErrCompacted = errors.New("the requested changes are no longer available")
 
 // failure is an error with a message of its own and a kind for errors.Is. The message

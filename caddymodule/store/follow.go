@@ -234,7 +234,7 @@ func (s *Store) CatchUp(ctx context.Context) error {
 		case errors.Is(err, ErrUnavailable):
 			return err
 		}
-		// The watcher has failed, and follow replaces it. Or the failure may be temporary.
+		// Follow replaces a watcher that has failed. The failure may also be temporary.
 		select {
 		case <-progress:
 		case <-time.After(retryWatch):
