@@ -86,7 +86,7 @@ func TestMessagesState(t *testing.T) {
 	s.Feed([]byte(toolChunk(call(0, "c1", "a", `{"x":"`))))
 	feed(args)()
 	m := s.encoder.(*messagesEncoder)
-	kept := cap(m.out) + cap(m.refusal) + cap(s.blocks.call.pending) + int(s.reader.Held())
+	kept := cap(m.out) + cap(m.refusal) + cap(s.blocks.call.pending) + int(s.reader.Buffered())
 	for i := range s.slots.slots {
 		kept += cap(s.slots.slots[i].pending)
 	}

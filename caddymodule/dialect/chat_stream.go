@@ -107,7 +107,7 @@ func (s *ChatStream) Finished() bool {
 
 // Buffered implements Stream.
 func (s *ChatStream) Buffered() int64 {
-	return s.reader.Held() + s.tools.buffered() + int64(cap(s.out)+cap(s.scratch)+cap(s.envelope))
+	return s.reader.Buffered() + s.tools.buffered() + int64(cap(s.out)+cap(s.scratch)+cap(s.envelope))
 }
 
 // done implements chunkReader.

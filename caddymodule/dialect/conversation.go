@@ -44,7 +44,7 @@ type assistantParts struct {
 	answered  bool // a call has a result
 }
 
-// callPlace is the position of a call.
+// callIndex is the position of a call.
 type callIndex struct{ turn, call int }
 
 // toolCall is a call and its result.

@@ -53,7 +53,7 @@ func (n *normaliser) feed(p []byte) { n.read(p, n) }
 
 // buffered returns the number of buffered bytes.
 func (n *normaliser) buffered() int64 {
-	return n.reader.Held() + n.slots.buffered() + int64(cap(n.probs)+cap(n.think.pending))
+	return n.reader.Buffered() + n.slots.buffered() + int64(cap(n.probs)+cap(n.think.pending))
 }
 
 // end ends the upstream's stream. cause is nil for a clean end, else the error to report

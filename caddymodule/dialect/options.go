@@ -21,7 +21,7 @@ func (e *Env) admit(model string) (compat.Options, *Error) {
 	return e.Gateway.Admit(model)
 }
 
-// reserve calls Gateway.Hold.
+// reserve calls Gateway.Reserve.
 func (e *Env) reserve(n int) *Error {
 	if e.Gateway == nil {
 		return nil

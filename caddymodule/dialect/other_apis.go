@@ -26,7 +26,7 @@ var otherAPIs = [...]struct{ path, name string }{
 	{"/rerank", "reranking"},
 }
 
-// ofOllama are the paths of Ollama's own API.
+// ollamaPaths are the paths of Ollama's own API.
 var ollamaPaths = [...]string{
 	"/api/chat", "/api/generate", "/api/embed", "/api/embeddings", "/api/tags", "/api/show", "/api/ps", "/api/version",
 	"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete",

@@ -41,7 +41,7 @@ type openCall struct {
 	broken  bool   // the arguments are not valid JSON
 	done    bool   // the object has ended
 	pending []byte // arguments that were not sent yet
-	space   int    // length of the white space at the start of held
+	space   int    // length of the white space at the start of pending
 }
 
 // maxWaiting is the maximum number of waiting parts. Only a stream that alternates between

@@ -14,7 +14,7 @@ const (
 	thinkClose = "</think>"
 )
 
-// thinkPlace is the position in a text that may start with thinking.
+// thinkState is the position in a text that may start with thinking.
 type thinkState uint8
 
 const (
@@ -32,7 +32,7 @@ type thinkTags struct {
 	pending []byte
 }
 
-// maxHeldSpace is the maximum white space that is buffered, in bytes.
+// maxPendingSpace is the maximum white space that is buffered, in bytes.
 const maxPendingSpace = 512
 
 // take adds a piece of text. It passes thinking to reason and other text to text.

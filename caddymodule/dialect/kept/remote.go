@@ -27,8 +27,8 @@ var (
 // Peers are the other gateways of a cluster.
 type Peers interface {
 	// Fetch calls read with the response of an owner with this id, or with an item of this id. It
-	// asks the gateway that the id names, and does not call read if that is this one, or none. If
-	// remove is set, that gateway removes the response.
+	// asks the gateway that the id names. It does not call read if the id names this gateway, or none.
+	// If remove is set, the gateway removes the response.
 	Fetch(ctx context.Context, owner Owner, id string, remove bool, read func(io.Reader) error) error
 }
 

@@ -44,8 +44,8 @@ type Reader struct {
 	ready   bool   // Data and Name were returned; reset before continuing
 }
 
-// Held returns the size of the reader's buffers.
-func (r *Reader) Held() int64 { return int64(cap(r.line) + cap(r.buf)) }
+// Buffered returns the size of the reader's buffers.
+func (r *Reader) Buffered() int64 { return int64(cap(r.line) + cap(r.buf)) }
 
 // Feed sets the next piece of the stream. Next must have returned false before, and p must
 // not be modified until it does again.
