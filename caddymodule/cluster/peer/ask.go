@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// Open opens a stream to a peer itself, which begins with [link.Ask].
+// Open opens a stream to a peer, not to a connector there. It begins with [link.Ask].
 func (l *Links) Open(peer string) (*quic.Stream, error) {
 	if hub := l.hub.Load(); hub != nil {
 		return hub.Open(peer)
