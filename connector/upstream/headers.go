@@ -7,7 +7,7 @@ import (
 )
 
 // forUpstream lists the request fields that model servers receive. All other fields describe
-// the client, contain its secrets, or are for proxies. The gateway's list is in serve/route.go.
+// the client, contain its secrets, or are for proxies. The gateway's list is in serve/model_request.go.
 var forUpstream = []string{"Accept", "Content-Type", "Traceparent", "Tracestate", "User-Agent"}
 
 // requestHeader returns the fields of a request of the tunnel that the model server receives.
