@@ -50,8 +50,8 @@ func (a *attacker) free() {
 	a.pending = nil
 }
 
-// TestPendingBudget: however many addresses take all that they can get, there is
-// an end to it, and soon room for one more address.
+// TestPendingBudget: the budget bounds the connections of any number of addresses, and soon has
+// connections for one more address.
 func TestPendingBudget(t *testing.T) {
 	for _, addresses := range []int{1, 3, 10, 100, 2 * maxPending} {
 		p := newPending()
@@ -134,8 +134,8 @@ func largeHello(id string, n int) link.Hello {
 	return h
 }
 
-// TestLargeHellos: while there is no room for large hellos, their connectors are
-// told so, and to come back; others get in as always.
+// TestLargeHellos: while large hellos use the whole budget, another large one is denied and may be
+// sent again. Small hellos are accepted.
 func TestLargeHellos(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
@@ -149,7 +149,7 @@ func TestLargeHellos(t *testing.T) {
 		_, err := g.dial(t, g.socket(t), largeHello("con_1", 200), echo)
 		if deny, ok := err.(link.Deny); !ok || deny.Code != link.DenyUnavailable || !deny.Retry ||
 			!strings.Contains(deny.Message, "large hellos") {
-			t.Errorf("without room: %v", err)
+			t.Errorf("with a full budget: %v", err)
 		}
 		g.connect(t, "con_2", echo)
 		full.free()
@@ -158,7 +158,7 @@ func TestLargeHellos(t *testing.T) {
 			t.Fatal(err)
 		}
 		if body, err := g.do(t, "con_1", "hi"); body != "hi" || err != nil || c.welcome.Session == "" {
-			t.Errorf("with room: %q, %v", body, err)
+			t.Errorf("with a free budget: %q, %v", body, err)
 		}
 		wait.Until(t, "nothing is counted", func() bool {
 			g.pending.mu.Lock()
@@ -171,7 +171,7 @@ func TestLargeHellos(t *testing.T) {
 // frame is a control message as it is sent.
 func frame(text string) string { return length(uint32(len(text))) + text }
 
-// TestOversizedHello: it is said what is wrong with it.
+// TestOversizedHello: the deny names the problem.
 func TestOversizedHello(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		for name, hello := range map[string]string{
@@ -199,8 +199,7 @@ func TestOversizedHello(t *testing.T) {
 	})
 }
 
-// TestHalfHandshakes: who begins to shake hands, and never ends it, has no place
-// for long.
+// TestHalfHandshakes: a client that begins a handshake, and never ends it, soon loses its permit.
 func TestHalfHandshakes(t *testing.T) {
 	simulate(t, 10*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
 		taken := func() int {

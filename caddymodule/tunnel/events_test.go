@@ -56,7 +56,7 @@ func TestSubscribe(t *testing.T) {
 	}
 	check("it is online")
 
-	// A newer tunnel in its place is no going offline.
+	// A tunnel that replaces another one does not emit an offline event.
 	g.connect(t, "con_1", echo)
 	want = append(want, event(true))
 	if code := c.ended(t); code != link.CloseReplaced {

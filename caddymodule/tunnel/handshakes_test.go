@@ -11,15 +11,15 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// newHandshakes returns a semaphore whose permits are held until they are released,
-// so that a test may take its time.
+// newHandshakes returns a semaphore whose permits last until they are released,
+// however slow the test is.
 func newHandshakes() *fair.Semaphore {
 	endless := handshakeLimits
 	endless.MaxTime = 0
 	return fair.NewSemaphore(endless)
 }
 
-// crowd takes all permits of strangers, and holds them.
+// crowd takes all permits of strangers, and keeps them.
 func crowd(t *testing.T, g *testGateway) []*fair.Slot {
 	t.Helper()
 	permits := make([]*fair.Slot, handshakeLimits.Slots-handshakeLimits.Spare)
@@ -36,8 +36,8 @@ func crowd(t *testing.T, g *testGateway) []*fair.Slot {
 func (g *testGateway) inside() int { n, _ := g.handshakes.Counts(); return n }
 func (g *testGateway) queued() int { _, n := g.handshakes.Counts(); return n }
 
-// TestHandshakesWaitForTheirTurn: a connector comes in when there is room for
-// it, and makes room itself with its hello, whether that is accepted or refused.
+// TestHandshakesWaitForTheirTurn: a connector waits for a permit, and releases it with its hello,
+// whether that is accepted or denied.
 func TestHandshakesWaitForTheirTurn(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})

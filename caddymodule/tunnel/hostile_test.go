@@ -139,8 +139,8 @@ func TestSlowHandshakeOverWebSocket(t *testing.T) {
 	})
 }
 
-// TestSlowControlMessage: after the hello a message has the time in which a
-// connector has to say something; others are not held up meanwhile.
+// TestSlowControlMessage: after the hello, a message may take as long as a connector may be silent.
+// Meanwhile, other connectors do not wait.
 func TestSlowControlMessage(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
@@ -237,8 +237,8 @@ func TestControlMessagesArePaced(t *testing.T) {
 	})
 }
 
-// TestNoStreamsOfConnectors: only the control stream is theirs to open; a few
-// more, for later versions, are not read and have no room to fill.
+// TestNoStreamsOfConnectors: connectors may open only the control stream. A few more are allowed for
+// later versions; they are not read, and take no memory.
 func TestNoStreamsOfConnectors(t *testing.T) {
 	g := newGateway(t, Options{})
 	socket := listenLoopback(t)

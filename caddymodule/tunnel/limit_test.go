@@ -14,7 +14,7 @@ import (
 )
 
 // TestLimit: a connector gets as many requests as it takes, all but the last eighth from
-// one client. The next one is refused at once, and each that ends makes room for another.
+// one client. The next one is refused at once. Each request that ends allows another one.
 func TestLimit(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		for limit, most := range map[int]int{2: 2, 0: link.DefaultMaxRequests * 7 / 8} {

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// expectLost has a connector die, and waits until its requests fail.
+// expectLost kills a connector with die, and waits until its requests fail.
 func (g *testGateway) expectLost(t *testing.T, c *testConnector, h *gate, busy bool, die func()) {
 	t.Helper()
 	s := g.mustSession(t, "con_1")

@@ -127,7 +127,7 @@ func TestRotate(t *testing.T) {
 		}
 		c.quiet(t, r) // one answer counts, and a failure is not offered again at once
 
-		g.Rotate("con_1") // anew, after a failure
+		g.Rotate("con_1") // again, after a failure
 		if m, ok := c.next(t).(link.Rotate); !ok || m.Number != 2 {
 			t.Fatalf("received %v", m)
 		}
@@ -258,8 +258,8 @@ func TestRotateWhileAway(t *testing.T) {
 	t.Error("it is offered nothing")
 }
 
-// A connector whose secret is rotated on one tunnel after another of its hellos
-// was checked is not told that it was removed: it would end for good.
+// The secret of a connector is rotated on one tunnel while its hello on another one is handled. That
+// tunnel does not end as removed, which would be final for the connector.
 func TestRotatedWhileSayingHello(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		for _, known := range []bool{true, false} {

@@ -145,7 +145,7 @@ func TestDrainWaitsForTheWholeBody(t *testing.T) {
 	})
 }
 
-// TestShutdown: requests finish, connectors are told to come back.
+// TestShutdown: requests finish, and connectors dial again.
 func TestShutdown(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})

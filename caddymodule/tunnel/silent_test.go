@@ -27,7 +27,7 @@ func TestAway(t *testing.T) {
 		running := background(t, s)
 		<-h.started
 		n.losing(1)
-		time.Sleep(11 * time.Second) // with the ping that may just have been said
+		time.Sleep(11 * time.Second) // after a ping that may just have been sent
 		if !s.usable() {
 			t.Error("it is away already")
 		}

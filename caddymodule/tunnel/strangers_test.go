@@ -77,7 +77,7 @@ func TestConnectorsComeInDespiteStrangers(t *testing.T) {
 	})
 }
 
-// TestOnePreauthIsChecked: of a stranger who shows as many as have room.
+// TestOnePreauthIsChecked: the gateway checks only one of the preauthentications in a ClientHello.
 func TestOnePreauthIsChecked(t *testing.T) {
 	t.Parallel()
 	var checks atomic.Int32

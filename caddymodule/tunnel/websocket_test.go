@@ -150,7 +150,7 @@ func TestWebSocketInfo(t *testing.T) {
 	wait.Until(t, "the round trip is measured", func() bool { return g.Sessions()[0].RTT > 0 })
 }
 
-// TestWebSocketRefusals: what is no connector gets a sentence.
+// TestWebSocketRefusals: a client that is not a connector gets an explanation.
 func TestWebSocketRefusals(t *testing.T) {
 	g := newWebGateway(t, Options{})
 	upgrade := http.Header{
