@@ -186,8 +186,8 @@ func TestSuspension(t *testing.T) {
 	}
 }
 
-// TestStuckWatch has an edge get no changes while its calls are answered. Its lease ends, and it has no
-// place until it gets them.
+// TestStuckWatch: an edge gets no changes while its calls are answered. Its lease ends, and it is not in
+// the cluster until it gets them.
 func TestStuckWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -241,8 +241,8 @@ func TestLateReport(t *testing.T) {
 	})
 }
 
-// TestPlaces starts a process for a place that has a report.
-func TestPlaces(t *testing.T) {
+// TestTakenName starts a process with the name of an edge that has a report.
+func TestTakenName(t *testing.T) {
 	const l = time.Minute
 	for name, tt := range map[string]struct {
 		name  string
@@ -306,7 +306,7 @@ func TestPlaces(t *testing.T) {
 				if edges := a.Edges(); len(edges) != 2 || edges[1].Name != tt.name || edges[1].Instance != tt.disk.instance {
 					t.Errorf("there are %+v", edges)
 				}
-				if tt.ready > time.Second { // the first one comes back, and must not take the place
+				if tt.ready > time.Second { // the first one comes back, and must not take the name
 					b.set(true)
 					time.Sleep(2 * l)
 					if other.Serving() != nil || b.Serving() == nil || !strings.Contains(r.log.String(), " runs: give each its own") {
@@ -315,7 +315,7 @@ func TestPlaces(t *testing.T) {
 					id, _ := r.key(b)
 					other.set(false)
 					if err := b.revoke(t.Context(), id); !errors.Is(err, store.ErrUnconfirmed) {
-						t.Errorf("without an answer of the one that has the place, a revocation returns %v", err)
+						t.Errorf("without an answer of the process with the name, a revocation returns %v", err)
 					}
 					other.set(true)
 					r.leave(b) // without what belongs to the other

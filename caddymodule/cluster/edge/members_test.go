@@ -36,7 +36,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// TestAddresses: a process without a place yet dials no other edge, as they know another process by its name.
+// TestAddresses: a process that has not joined dials no edge, as the edges know another process by its name.
 func TestAddresses(t *testing.T) {
 	process := store.Edge{Name: "a", Instance: "1", StartedAt: time.Unix(1, 0)}
 	other := store.EdgeState{Edge: store.Edge{Name: "b", Peer: "b:7443"}}

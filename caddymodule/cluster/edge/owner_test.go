@@ -64,7 +64,7 @@ func ownedBy(t testing.TB, a, b *Edge, owner *Edge) queue.Name {
 	return queue.Name{}
 }
 
-// BenchmarkEnter measures a place without a cluster, at the gateway that is the owner, and at a
+// BenchmarkEnter measures a permit without a cluster, at the gateway that is the owner, and at a
 // peer: both ends are then in this process.
 func BenchmarkEnter(t *testing.B) {
 	const limit = 64

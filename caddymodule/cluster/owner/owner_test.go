@@ -15,18 +15,18 @@ import (
 	"github.com/postern-dev/postern/caddymodule/queue"
 )
 
-// held is a place that a request shall get.
-type held struct {
-	place queue.Permit
-	err   error
-	at    time.Time
+// waitingPermit is a permit that a request waits for.
+type waitingPermit struct {
+	permit queue.Permit
+	err    error
+	at     time.Time
 }
 
 // come has a request arrive.
-func (e *testEdge) come(t *testing.T, key string, wait time.Duration) *held {
-	h := new(held)
+func (e *testEdge) come(t *testing.T, key string, wait time.Duration) *waitingPermit {
+	h := new(waitingPermit)
 	go func() {
-		h.place, h.err = e.enter(t.Context(), key, 9, wait)
+		h.permit, h.err = e.enter(t.Context(), key, 9, wait)
 		h.at = time.Now()
 	}()
 	synctest.Wait()
@@ -88,29 +88,29 @@ func TestWait(t *testing.T) {
 		}
 		last := other.come(t, "k", time.Hour)
 		time.Sleep(time.Minute)
-		first.place.Leave()
+		first.permit.Leave()
 		synctest.Wait()
-		if last.err != nil || !last.place.Waited() || owner.waiting()+other.waiting() != 0 || other.log.Len() != 0 {
+		if last.err != nil || !last.permit.Waited() || owner.waiting()+other.waiting() != 0 || other.log.Len() != 0 {
 			t.Errorf("after its wait: %+v, log: %s", last, other.log.String())
 		}
-		for range 1000 { // the place arrives at the moment the client leaves
+		for range 1000 { // the permit arrives at the moment the client leaves
 			ctx, leave := context.WithCancel(t.Context())
 			var clients sync.WaitGroup
 			clients.Go(func() {
-				if place, err := other.enter(ctx, "k", 9, time.Hour); err == nil {
-					place.Leave()
+				if permit, err := other.enter(ctx, "k", 9, time.Hour); err == nil {
+					permit.Leave()
 				}
 			})
 			synctest.Wait()
 			go leave()
-			last.place.Leave()
+			last.permit.Leave()
 			clients.Wait()
 			synctest.Wait()
 			if last = other.come(t, "k", -1); last.err != nil {
-				t.Fatalf("a place was lost: %v", last.err)
+				t.Fatalf("a permit was lost: %v", last.err)
 			}
 		}
-		last.place.Leave()
+		last.permit.Leave()
 	})
 }
 
@@ -120,8 +120,8 @@ func TestOwnerDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		edges := newEdges(t, 2, "a", "b", "c")
 		owner, next, other := edges[0], edges[1], edges[2]
-		running := []*held{next.come(t, "k", time.Hour), other.come(t, "k", time.Hour)}
-		waits := []*held{next.come(t, "k", time.Hour), other.come(t, "k", time.Hour)}
+		running := []*waitingPermit{next.come(t, "k", time.Hour), other.come(t, "k", time.Hour)}
+		waits := []*waitingPermit{next.come(t, "k", time.Hour), other.come(t, "k", time.Hour)}
 		time.Sleep(50 * time.Millisecond) // so that it enters again after the others
 		began := time.Now()
 		waits = append(waits, other.come(t, "k", 10*time.Second))
@@ -146,12 +146,12 @@ func TestOwnerDies(t *testing.T) {
 		}
 		last := other.come(t, "k", time.Hour)
 		for _, r := range running {
-			r.place.Leave()
+			r.permit.Leave()
 		}
 		if synctest.Wait(); next.waiting() != 1 || !last.at.IsZero() {
 			t.Errorf("%d wait at the next owner, want the last request: %+v", next.waiting(), last)
 		}
-		waits[0].place.Leave()
+		waits[0].permit.Leave()
 		synctest.Wait()
 		if last.err != nil || last.at.IsZero() {
 			t.Errorf("the last request: %+v", last)
@@ -168,12 +168,12 @@ func TestOwnerSilent(t *testing.T) {
 		took := func(what string, want time.Duration, wantErr error, length int, wait time.Duration) {
 			t.Helper()
 			began := time.Now()
-			place, err := e.enter(t.Context(), "k", length, wait)
+			permit, err := e.enter(t.Context(), "k", length, wait)
 			if !errors.Is(err, wantErr) || time.Since(began) != want {
 				t.Errorf("%s: %v after %v", what, err, time.Since(began))
 			}
 			if err == nil {
-				place.Leave()
+				permit.Leave()
 				synctest.Wait()
 			}
 		}
@@ -186,7 +186,7 @@ func TestOwnerSilent(t *testing.T) {
 		there := edges[1].come(t, "k", time.Minute)
 		took("a wait, with that for the owner", 2*time.Second, queue.ErrTimeout, 1, 2*time.Second)
 		took("no wait", 0, queue.ErrFull, -1, time.Second)
-		there.place.Leave()
+		there.permit.Leave()
 		edges[0].start(t, edges[0].Edge, 1)
 		time.Sleep(skipTime)
 		for _, silent := range edges[:3] {
@@ -208,7 +208,7 @@ func TestOwnerDrains(t *testing.T) {
 		if first.err != nil || edges[1].waiting() != 1 || time.Since(began) != 0 {
 			t.Errorf("%+v, %d wait at the next owner", first, edges[1].waiting())
 		}
-		first.place.Leave()
+		first.permit.Leave()
 		synctest.Wait()
 		if second.err != nil || second.at.IsZero() {
 			t.Errorf("the request after it: %+v", second)
@@ -234,9 +234,9 @@ func TestLimits(t *testing.T) {
 				t.Errorf("used: %+v, %v, want %d", l, err, want)
 			}
 		}
-		place, err := e.Enter(t.Context(), r)
-		if err != nil || len(place.Usage().States) != 2 || place.Usage().States[0].Used != 97 {
-			t.Fatalf("the first request: %+v, %v", place, err)
+		permit, err := e.Enter(t.Context(), r)
+		if err != nil || len(permit.Usage().States) != 2 || permit.Usage().States[0].Used != 97 {
+			t.Fatalf("the first request: %+v, %v", permit, err)
 		}
 		_, err = e.Enter(t.Context(), r)
 		refused, _ := errors.AsType[*limits.Refusal](err)
@@ -244,17 +244,17 @@ func TestLimits(t *testing.T) {
 			len(refused.States) != 2 {
 			t.Errorf("the second request: %+v, %v", refused, err)
 		}
-		place.Settle(limits.Used{Requests: 1, Tokens: 20, Output: 5, BusyMillis: 3})
+		permit.Settle(limits.Used{Requests: 1, Tokens: 20, Output: 5, BusyMillis: 3})
 		used(27)
-		if place, err = e.Enter(t.Context(), r); err != nil {
+		if permit, err = e.Enter(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		place.Leave()
+		permit.Leave()
 		used(27)
-		place, err = e.Enter(t.Context(), r)
+		permit, err = e.Enter(t.Context(), r)
 		owner.kill()
 		time.Sleep(lostTime)
-		place.Settle(limits.Used{Requests: 1, Tokens: 20}) // the next owner reads it in the sums
+		permit.Settle(limits.Used{Requests: 1, Tokens: 20}) // the next owner reads it in the sums
 		used(7)
 		if err != nil || owner.waiting() != 0 {
 			t.Errorf("at the end: %v", err)
@@ -280,7 +280,7 @@ func TestChanges(t *testing.T) {
 						if e.killed() {
 							continue
 						}
-						place, err := e.enter(ctx, "k", 99, time.Minute)
+						permit, err := e.enter(ctx, "k", 99, time.Minute)
 						if err != nil {
 							continue
 						}
@@ -290,7 +290,7 @@ func TestChanges(t *testing.T) {
 						time.Sleep(time.Duration(pauses.Int64N(int64(longest))))
 						running.Add(-1)
 						done.Add(1)
-						place.Leave()
+						permit.Leave()
 					}
 				})
 			}
