@@ -87,7 +87,7 @@ func TestPreferBBR(t *testing.T) {
 			t.Errorf("%s: %s, not %s", name, got, want)
 		}
 	}
-	one, other := net.Pipe() // has none, and takes no harm
+	one, other := net.Pipe() // has no socket, and stays unchanged
 	PreferBBR(one)
 	PreferBBR(nil)
 	one.Close()

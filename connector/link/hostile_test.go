@@ -70,8 +70,8 @@ func TestAnswerHeadLimit(t *testing.T) {
 	}
 }
 
-// TestAnswerFieldLimit: a head of many small fields is refused before room is
-// made for them.
+// TestAnswerFieldLimit: a head of many small fields is refused before memory is
+// allocated for them.
 func TestAnswerFieldLimit(t *testing.T) {
 	for n, ok := range map[int]bool{MaxFields: true, MaxFields + 1: false, 10_000: false} {
 		_, err := readAnswer("POST", "HTTP/1.1 200 OK\r\n"+strings.Repeat("A: b\r\n", n-1)+"Content-Length: 0\r\n\r\n")
@@ -81,8 +81,8 @@ func TestAnswerFieldLimit(t *testing.T) {
 	}
 }
 
-// TestHeadMemory: what the head of an answer has of line feeds and of fields costs
-// no more memory than what it has of bytes.
+// TestHeadMemory: line feeds and fields in the head of an answer take no more memory than
+// other bytes.
 func TestHeadMemory(t *testing.T) {
 	const size = 60 << 10
 	for name, head := range map[string]string{

@@ -238,8 +238,8 @@ func TestStoreIsBounded(t *testing.T) {
 	}
 }
 
-// The gateway's bound holds over all tunnels, and each finds room.
-func TestRoomIsShared(t *testing.T) {
+// All tunnels together keep the quota of the gateway, and each gets a part of it.
+func TestQuotaIsShared(t *testing.T) {
 	const all = 100
 	room := NewQuota(all)
 	var tunnels []*tunnel
