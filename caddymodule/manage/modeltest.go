@@ -146,7 +146,8 @@ func (t *modelTest) vector(ctx context.Context, r *reply, data []byte) (int, err
 	if json.Unmarshal(body, &embedded) != nil || len(embedded.Data) == 0 || len(embedded.Data[0].Embedding) == 0 {
 		return 0, errors.New("the model server's answer has no vector; is it an embeddings model?")
 	}
-	if n := embedded.Usage.PromptTokens; 0 < n && n <= limits.MaxLimit { // other counts would distort the sums of the account
+	// Other counts would distort the sums of the account.
+	if n := embedded.Usage.PromptTokens; 0 < n && n <= limits.MaxLimit {
 		r.usage = dialect.Usage{PromptTokens: n}
 	}
 	return len(embedded.Data[0].Embedding), nil
