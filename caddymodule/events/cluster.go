@@ -49,8 +49,8 @@ func (s *sources) emitTunnelEvent(e Event) {
 		time.Now().Truncate(offlineAfter).Unix()), e)
 }
 
-// emitNamed emits an event if this gateway leads, and otherwise defers it. An event has the same
-// name at all gateways.
+// emitNamed emits an event if this gateway leads, and otherwise defers it. All gateways give an event
+// the same name, from which its id is made, so that receivers recognize a repeated one.
 func (s *sources) emitNamed(name []byte, e Event) {
 	sum := sha256.Sum256(name)
 	e.Data["id"] = hex.EncodeToString(sum[:16])

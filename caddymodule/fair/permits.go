@@ -22,8 +22,8 @@ const (
 )
 
 // Permits divides a number of permits among clients. One key may have nearly all of them while the
-// other clients send nothing. From 16 permits on, the last eighth goes only to keys that have fewer
-// permits than are free, and half of that eighth only to owners with fewer. A released permit goes to
+// other clients send nothing. With 16 permits or more, the last eighth is reserved for keys that have
+// fewer permits than are free, and the last sixteenth for owners that do. A released permit goes to
 // the owner with the fewest, and to its key with the fewest.
 type Permits struct {
 	total int

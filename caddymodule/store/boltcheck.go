@@ -61,7 +61,7 @@ func checkBlank(path string) error {
 		return nil
 	}
 	return Errorf(ErrSchema, "the store %s has 0 bytes and has lost its records: restore a backup; "+
-		"to begin with a new store, remove it and the files beside it whose names begin with its name", path)
+		"to begin with a new store, remove it and the files in its folder whose names begin with its name", path)
 }
 
 func exists(path string) bool {

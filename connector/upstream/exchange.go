@@ -52,9 +52,8 @@ func begin(ctx context.Context, conn, raw net.Conn, request *http.Request) *exch
 	return x
 }
 
-// send writes the request. A failure may mean that the server has answered early, so receive
-// reads the answer or the error. Without a byte sent, no answer can come, and send closes the
-// connection.
+// send writes the request. If that fails after the first byte, the server may have answered early:
+// receive then reads the answer or the error. If no byte was written, send closes the connection.
 func (x *exchange) send(request *http.Request) {
 	defer close(x.written)
 	defer func() {

@@ -95,8 +95,8 @@ func release(stream link.Stream, used limits.Used) {
 	link.ReleasePermit(stream, link.Used{Used: data})
 }
 
-// Serve serves the enter of another edge. The permit ends with the stream, or when the other edge
-// reports what the request has used.
+// Serve enters the queue for a request of another edge. The permit ends with the stream, or when the
+// other edge reports the usage of the request.
 func (o *Owners) Serve(stream link.Stream, m link.Enter) {
 	r := queue.Request{
 		Name: queue.Name{Account: m.Account, Deployment: m.Deployment}, Key: m.Key, Owner: m.Owner,
