@@ -45,7 +45,7 @@ func (c *command) fields() (all []field) {
 				name, _, _ := strings.Cut(limit.Tag.Get("json"), ",")
 				all = append(all, field{manage.Field{
 					Name: name, Flag: f.Flag + strings.ReplaceAll(name, "_", "-"), Format: formatAmount,
-					FlagHelp: limit.Tag.Get("help") + f.FlagHelp + " (default no limit)",
+					FlagHelp: f.FlagHelp + limit.Tag.Get("help") + " (default no limit)",
 				}, f.Name})
 			}
 		case f.Name == c.argument && f.Name != "":

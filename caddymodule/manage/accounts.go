@@ -23,7 +23,7 @@ type AccountFields struct {
 	KeyScope       string             `json:"key_scope" help:"The deployments that new keys may use (default \"*\", all of them)"`
 	KeyExpiresDays int                `json:"key_expires_days" flag:"key-expires" format:"days" help:"Days until new keys expire; 0 is never" flaghelp:"When new keys expire: days such as 90d, or never (default never)"`
 	KeyAllowedIPs  []netip.Prefix     `json:"key_allowed_ips" flag:"key-allow-ip" help:"Networks that new keys may be used from; [] is any" flaghelp:"A network that new keys may be used from (may be repeated; default any)"`
-	KeyLimits      limits.UsageLimits `json:"key_limits" flag:"key-" help:"Limits of new keys; 0 is no limit" flaghelp:", of new keys"`
+	KeyLimits      limits.UsageLimits `json:"key_limits" flag:"key-" help:"Limits of new keys; 0 is no limit" flaghelp:"New keys: "`
 }
 
 // Accounts lists the accounts, for operators.

@@ -26,7 +26,7 @@ type Field struct {
 
 	Type reflect.Type
 	// Set is true for a set of limits, of the type limits.UsageLimits. Each limit has a flag whose name begins with
-	// Flag, and whose help ends with FlagHelp. If Name is "", the limits are members of the request itself.
+	// Flag, and whose help begins with FlagHelp. If Name is "", the limits are members of the request itself.
 	Set bool
 }
 

@@ -132,7 +132,7 @@ type Limits struct {
 	MaxUsers       int `json:"max_users,omitempty" help:"How many users it may have (default 100)"`
 	MaxTokens      int `json:"max_tokens,omitempty" help:"How many tokens it may have (default 100)"`
 
-	limits.UsageLimits `flaghelp:", of all keys"`
+	limits.UsageLimits `flaghelp:"All keys together: "`
 }
 
 const (
