@@ -50,203 +50,123 @@ const (
 	ok, created = http.StatusOK, http.StatusCreated
 )
 
+// row returns a row of the table.
+func row(method, path, help string, rights store.Rights, roles Roles, about Subject, a action) Operation {
+	return Operation{method, path, help, rights, roles, about, a}
+}
+
 // operations are all operations of the API.
 var operations = []Operation{
-	{
-		get, "/status", "Shows the listener, connectors, deployments and counters", read, readers, OfGateway,
-		callPlain(ok, (*Service).Status),
-	},
-	{
-		get, "/backup", "Writes a backup of the running gateway's database", 0, operators, OfGateway,
-		callPlain(ok, (*Service).backup),
-	},
-	{
-		get, "/identity", "Shows the gateway's pins, and the connectors without the next one", 0, operators, OfGateway,
-		callPlain(ok, (*Service).Identity),
-	},
-	{
-		post, "/identity/rotate", "Replaces the gateway's identity, after a grace period", 0, operators, OfGateway,
-		call(ok, (*Service).RotateIdentity),
-	},
-	{
-		post, "/identity/cancel", "Ends a pending rotation; the present identity stays", 0, operators, OfGateway,
-		callPlain(ok, (*Service).CancelIdentity),
-	},
-	{
-		get, "/checklist", "Shows the progress of the account towards its first request", read, readers, InAccount,
-		callPlain(ok, (*Service).Checklist),
-	},
+	row(get, "/status", "Shows the listener, connectors, deployments and counters", read, readers, OfGateway,
+		callPlain(ok, (*Service).Status)),
+	row(get, "/backup", "Writes a backup of the running gateway's database", 0, operators, OfGateway,
+		callPlain(ok, (*Service).backup)),
+	row(get, "/identity", "Shows the gateway's pins, and the connectors without the next one", 0, operators, OfGateway,
+		callPlain(ok, (*Service).Identity)),
+	row(post, "/identity/rotate", "Replaces the gateway's identity, after a grace period", 0, operators, OfGateway,
+		call(ok, (*Service).RotateIdentity)),
+	row(post, "/identity/cancel", "Ends a pending rotation; the present identity stays", 0, operators, OfGateway,
+		callPlain(ok, (*Service).CancelIdentity)),
+	row(get, "/checklist", "Shows the progress of the account towards its first request", read, readers, InAccount,
+		callPlain(ok, (*Service).Checklist)),
 
-	{get, "/keys", "Lists API keys", read | keys, everyone, InAccount, callPlain(ok, (*Service).Keys)},
-	{
-		post, "/keys", "Creates an API key and shows it once", keys, owners, InAccount,
-		callCreate((*Service).CreateKey),
-	},
-	{get, "/keys/{id}", "Shows an API key", read | keys, everyone, InAccount, callRecord(ok, (*Service).Key)},
-	{patch, "/keys/{id}", "Changes an API key", keys, owners, InAccount, callEdit(ok, (*Service).EditKey)},
-	{remove, "/keys/{id}", "Revokes an API key", keys, owners, InAccount, call(ok, (*Service).DeleteKey)},
-	{
-		get, "/keys/{id}/limits", "Shows the limits of an API key, and what it has used", read | keys, everyone, InAccount,
-		callRecord(ok, (*Service).KeyLimits),
-	},
-	{
-		post, "/keys/{id}/rotate", "Creates a new secret for an API key and shows it once", keys, owners, InAccount,
-		call(ok, (*Service).RotateKey),
-	},
-	{
-		post, "/keys/{id}/disable", "Disables an API key until it is enabled", keys, owners, InAccount,
-		callRecord(ok, (*Service).DisableKey),
-	},
-	{
-		post, "/keys/{id}/enable", "Enables a disabled API key", keys, owners, InAccount,
-		callRecord(ok, (*Service).EnableKey),
-	},
+	row(get, "/keys", "Lists API keys", read|keys, everyone, InAccount, callPlain(ok, (*Service).Keys)),
+	row(post, "/keys", "Creates an API key and shows it once", keys, owners, InAccount,
+		callCreate((*Service).CreateKey)),
+	row(get, "/keys/{id}", "Shows an API key", read|keys, everyone, InAccount, callRecord(ok, (*Service).Key)),
+	row(patch, "/keys/{id}", "Changes an API key", keys, owners, InAccount, callEdit(ok, (*Service).EditKey)),
+	row(remove, "/keys/{id}", "Revokes an API key", keys, owners, InAccount, call(ok, (*Service).DeleteKey)),
+	row(get, "/keys/{id}/limits", "Shows the limits of an API key, and what it has used", read|keys, everyone, InAccount,
+		callRecord(ok, (*Service).KeyLimits)),
+	row(post, "/keys/{id}/rotate", "Creates a new secret for an API key and shows it once", keys, owners, InAccount,
+		call(ok, (*Service).RotateKey)),
+	row(post, "/keys/{id}/disable", "Disables an API key until it is enabled", keys, owners, InAccount,
+		callRecord(ok, (*Service).DisableKey)),
+	row(post, "/keys/{id}/enable", "Enables a disabled API key", keys, owners, InAccount,
+		callRecord(ok, (*Service).EnableKey)),
 
-	{
-		get, "/connectors", "Lists connectors and their live state", read | connectors, readers, InAccount,
-		callPlain(ok, (*Service).Connectors),
-	},
-	{
-		post, "/connectors", "Creates a connector and shows its tunnel token once", connectors, admins, InAccount,
-		call(created, (*Service).CreateConnector),
-	},
-	{
-		get, "/connectors/{id}", "Shows a connector, its models and its deployments", read | connectors, readers, InAccount,
-		callRecord(ok, (*Service).Connector),
-	},
-	{
-		patch, "/connectors/{id}", "Renames a connector", connectors, admins, InAccount,
-		call(ok, (*Service).RenameConnector),
-	},
-	{
-		remove, "/connectors/{id}", "Removes a connector", connectors, admins, InAccount,
-		callRecord(ok, (*Service).RemoveConnector),
-	},
-	{
-		get, "/connectors/{id}/models", "Asks the model servers of a connector for their models",
-		read | connectors | deployments, readers, InAccount, callRecord(ok, (*Service).UpstreamModels),
-	},
-	{
-		post, "/connectors/{id}/rotate", "Gives a connector a new tunnel token", connectors, admins, InAccount,
-		call(ok, (*Service).RotateConnector),
-	},
+	row(get, "/connectors", "Lists connectors and their live state", read|connectors, readers, InAccount,
+		callPlain(ok, (*Service).Connectors)),
+	row(post, "/connectors", "Creates a connector and shows its tunnel token once", connectors, admins, InAccount,
+		call(created, (*Service).CreateConnector)),
+	row(get, "/connectors/{id}", "Shows a connector, its models and its deployments", read|connectors, readers, InAccount,
+		callRecord(ok, (*Service).Connector)),
+	row(patch, "/connectors/{id}", "Renames a connector", connectors, admins, InAccount,
+		call(ok, (*Service).RenameConnector)),
+	row(remove, "/connectors/{id}", "Removes a connector", connectors, admins, InAccount,
+		callRecord(ok, (*Service).RemoveConnector)),
+	row(get, "/connectors/{id}/models", "Asks the model servers of a connector for their models",
+		read|connectors|deployments, readers, InAccount, callRecord(ok, (*Service).UpstreamModels)),
+	row(post, "/connectors/{id}/rotate", "Gives a connector a new tunnel token", connectors, admins, InAccount,
+		call(ok, (*Service).RotateConnector)),
 
-	{
-		get, "/pairings", "Lists pairing codes and the devices that wait for approval", connectors, admins, InAccount,
-		callPlain(ok, (*Service).Pairings),
-	},
-	{
-		post, "/pairings", "Creates a pairing code for one device", connectors, admins, InAccount,
-		callPlain(created, (*Service).StartPairing),
-	},
-	{
-		post, "/pairings/approve", "Approves a waiting device", connectors, admins, InAccount,
-		call(ok, (*Service).ApprovePairing),
-	},
-	{
-		post, "/pairings/deny", "Denies a waiting device, or cancels a code", connectors, admins, InAccount,
-		call(ok, (*Service).DenyPairing),
-	},
+	row(get, "/pairings", "Lists pairing codes and the devices that wait for approval", connectors, admins, InAccount,
+		callPlain(ok, (*Service).Pairings)),
+	row(post, "/pairings", "Creates a pairing code for one device", connectors, admins, InAccount,
+		callPlain(created, (*Service).StartPairing)),
+	row(post, "/pairings/approve", "Approves a waiting device", connectors, admins, InAccount,
+		call(ok, (*Service).ApprovePairing)),
+	row(post, "/pairings/deny", "Denies a waiting device, or cancels a code", connectors, admins, InAccount,
+		call(ok, (*Service).DenyPairing)),
 
-	{
-		get, "/offers", "Lists the models of online connectors that no deployment publishes", read | deployments, readers,
-		InAccount, callPlain(ok, (*Service).knownOffers),
-	},
-	{
-		get, "/deployments", "Lists deployments and their live state", read | deployments, everyone, InAccount,
-		call(ok, (*Service).MatchScope),
-	},
-	{
-		put, "/deployments/{name}", "Publishes a model, or changes its route", deployments, admins, InAccount,
-		callEdit(ok, (*Service).SetDeployment),
-	},
-	{
-		remove, "/deployments/{name}", "Removes a deployment", deployments, admins, InAccount,
-		callRecord(ok, (*Service).RemoveDeployment),
-	},
-	{
-		post, "/deployments/{name}/test", "Sends two requests to a model", deployments, admins, InAccount,
-		callRecord(ok, (*Service).TestDeployment),
-	},
+	row(get, "/offers", "Lists the models of online connectors that no deployment publishes", read|deployments, readers,
+		InAccount, callPlain(ok, (*Service).knownOffers)),
+	row(get, "/deployments", "Lists deployments and their live state", read|deployments, everyone, InAccount,
+		call(ok, (*Service).MatchScope)),
+	row(put, "/deployments/{name}", "Publishes a model, or changes its route", deployments, admins, InAccount,
+		callEdit(ok, (*Service).SetDeployment)),
+	row(remove, "/deployments/{name}", "Removes a deployment", deployments, admins, InAccount,
+		callRecord(ok, (*Service).RemoveDeployment)),
+	row(post, "/deployments/{name}/test", "Sends two requests to a model", deployments, admins, InAccount,
+		callRecord(ok, (*Service).TestDeployment)),
 
-	{
-		get, "/activity", "Lists the last requests, without prompts and answers", read, everyone, InAccount,
-		callPlain(ok, (*Service).Activity),
-	},
-	{get, "/usage", "Shows requests and tokens by key, model, user and day", read, everyone, InAccount, usageAction},
-	{get, "/audit", "Shows who changed what, when and from where", read, readers, InAccount, call(ok, (*Service).Audit)},
+	row(get, "/activity", "Lists the last requests, without prompts and answers", read, everyone, InAccount,
+		callPlain(ok, (*Service).Activity)),
+	row(get, "/usage", "Shows requests and tokens by key, model, user and day", read, everyone, InAccount, usageAction),
+	row(get, "/audit", "Shows who changed what, when and from where", read, readers, InAccount,
+		call(ok, (*Service).Audit)),
 
-	{get, "/users", "Lists users of the console", read, readers, InAccount, callPlain(ok, (*Service).Users)},
-	{post, "/users", "Adds a user of the console", 0, admins, InAccount, call(created, (*Service).AddUser)},
-	{patch, "/users/{id}", "Changes the role of a user", 0, admins, InAccount, call(ok, (*Service).SetUser)},
-	{
-		remove, "/users/{id}", "Removes a user of the console", 0, admins, InAccount,
-		callRecord(ok, (*Service).RemoveUser),
-	},
-	{
-		post, "/users/{id}/recovery-link", "Creates a link with which a user sets a new password", 0, admins, InAccount,
-		callRecord(created, (*Service).RecoveryLink),
-	},
-	{
-		get, "/invitations", "Lists the open invitations, without their links", read, readers, InAccount,
-		callPlain(ok, (*Service).Invitations),
-	},
-	{
-		post, "/invitations", "Creates a link with which a new user joins the account", 0, admins, InAccount,
-		call(created, (*Service).Invite),
-	},
-	{
-		remove, "/invitations/{id}", "Revokes an invitation", 0, admins, InAccount,
-		callRecord(ok, (*Service).RevokeInvitation),
-	},
-	{
-		post, "/setup-link", "Creates the link for the first user of the console", 0, operators, OfGateway,
-		callPlain(created, (*Service).SetupLink),
-	},
+	row(get, "/users", "Lists users of the console", read, readers, InAccount, callPlain(ok, (*Service).Users)),
+	row(post, "/users", "Adds a user of the console", 0, admins, InAccount, call(created, (*Service).AddUser)),
+	row(patch, "/users/{id}", "Changes the role of a user", 0, admins, InAccount, call(ok, (*Service).SetUser)),
+	row(remove, "/users/{id}", "Removes a user of the console", 0, admins, InAccount,
+		callRecord(ok, (*Service).RemoveUser)),
+	row(post, "/users/{id}/recovery-link", "Creates a link with which a user sets a new password", 0, admins, InAccount,
+		callRecord(created, (*Service).RecoveryLink)),
+	row(get, "/invitations", "Lists the open invitations, without their links", read, readers, InAccount,
+		callPlain(ok, (*Service).Invitations)),
+	row(post, "/invitations", "Creates a link with which a new user joins the account", 0, admins, InAccount,
+		call(created, (*Service).Invite)),
+	row(remove, "/invitations/{id}", "Revokes an invitation", 0, admins, InAccount,
+		callRecord(ok, (*Service).RevokeInvitation)),
+	row(post, "/setup-link", "Creates the link for the first user of the console", 0, operators, OfGateway,
+		callPlain(created, (*Service).SetupLink)),
 
-	{get, "/tokens", "Lists management tokens", read, everyone, InAccount, callPlain(ok, (*Service).Tokens)},
-	{
-		post, "/tokens", "Creates a management token and shows it once", 0, owners, InAccount,
-		call(created, (*Service).CreateToken),
-	},
-	{
-		remove, "/tokens/{id}", "Revokes a management token", 0, owners, InAccount,
-		callRecord(ok, (*Service).RevokeToken),
-	},
-	{get, "/sessions", "Lists the caller's sessions", read, everyone, OfUser, callPlain(ok, (*Service).Sessions)},
-	{
-		remove, "/sessions", "Ends all sessions of the caller except the current one", 0, everyone, OfUser,
-		callPlain(ok, (*Service).RevokeSessions),
-	},
-	{
-		remove, "/sessions/{id}", "Ends a session of the caller", 0, everyone, OfUser,
-		callRecord(ok, (*Service).RevokeSession),
-	},
-	{
-		post, "/sessions/confirm", "Confirms the current session, with the password of its user", 0, everyone, OfUser,
-		call(ok, (*Service).ConfirmSession),
-	},
+	row(get, "/tokens", "Lists management tokens", read, everyone, InAccount, callPlain(ok, (*Service).Tokens)),
+	row(post, "/tokens", "Creates a management token and shows it once", 0, owners, InAccount,
+		call(created, (*Service).CreateToken)),
+	row(remove, "/tokens/{id}", "Revokes a management token", 0, owners, InAccount,
+		callRecord(ok, (*Service).RevokeToken)),
+	row(get, "/sessions", "Lists the caller's sessions", read, everyone, OfUser, callPlain(ok, (*Service).Sessions)),
+	row(remove, "/sessions", "Ends all sessions of the caller except the current one", 0, everyone, OfUser,
+		callPlain(ok, (*Service).RevokeSessions)),
+	row(remove, "/sessions/{id}", "Ends a session of the caller", 0, everyone, OfUser,
+		callRecord(ok, (*Service).RevokeSession)),
+	row(post, "/sessions/confirm", "Confirms the current session, with the password of its user", 0, everyone, OfUser,
+		call(ok, (*Service).ConfirmSession)),
 
-	{get, "/edges", "Lists the edges of the cluster", read, readers, OfGateway, callPlain(ok, (*Service).Edges)},
-	{
-		remove, "/edges/{name}", "Removes an edge that does not come back", 0, admins, OfGateway,
-		call(ok, (*Service).RemoveEdge),
-	},
-	{
-		post, "/edges/{name}/drain", "Makes an edge not ready, so that balancers use the others", 0, admins, OfGateway,
-		callRecord(ok, (*Service).DrainEdge),
-	},
-	{
-		post, "/edges/{name}/undrain", "Makes a draining edge ready again", 0, admins, OfGateway,
-		callRecord(ok, (*Service).UndrainEdge),
-	},
+	row(get, "/edges", "Lists the edges of the cluster", read, readers, OfGateway, callPlain(ok, (*Service).Edges)),
+	row(remove, "/edges/{name}", "Removes an edge that does not come back", 0, admins, OfGateway,
+		call(ok, (*Service).RemoveEdge)),
+	row(post, "/edges/{name}/drain", "Makes an edge not ready, so that balancers use the others", 0, admins, OfGateway,
+		callRecord(ok, (*Service).DrainEdge)),
+	row(post, "/edges/{name}/undrain", "Makes a draining edge ready again", 0, admins, OfGateway,
+		callRecord(ok, (*Service).UndrainEdge)),
 
-	{get, "/accounts", "Lists accounts", 0, operators, OfGateway, callPlain(ok, (*Service).Accounts)},
-	{post, "/accounts", "Adds an account", 0, operators, OfGateway, call(created, (*Service).CreateAccount)},
-	{
-		patch, "/accounts/{id}", "Changes an account's limits, and what new keys get", 0, operators, OfGateway,
-		callEdit(ok, (*Service).SetAccount),
-	},
+	row(get, "/accounts", "Lists accounts", 0, operators, OfGateway, callPlain(ok, (*Service).Accounts)),
+	row(post, "/accounts", "Adds an account", 0, operators, OfGateway, call(created, (*Service).CreateAccount)),
+	row(patch, "/accounts/{id}", "Changes an account's limits, and what new keys get", 0, operators, OfGateway,
+		callEdit(ok, (*Service).SetAccount)),
 	{
 		remove, "/accounts/{id}", "Removes an empty account", 0, operators, OfGateway,
 		callRecord(ok, (*Service).RemoveAccount),
