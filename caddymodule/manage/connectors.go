@@ -16,7 +16,7 @@ const (
 	Offline = "offline"
 )
 
-// Connector is a connector as it is listed. The fields from Transport on
+// Connector is a listed connector. The fields from Transport on
 // describe its live tunnel and are absent while it is offline. LastSeenAt is absent
 // while it is online.
 type Connector struct {

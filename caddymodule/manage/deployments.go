@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// Deployment is a deployment as it is listed.
+// Deployment is a listed deployment.
 type Deployment struct {
 	store.Deployment
 	// Through are its connectors, in the order of Connectors.

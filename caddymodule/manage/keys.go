@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Key is a key as it is listed.
+// Key is a listed key.
 type Key struct {
 	store.Key
 	// State is valid, disabled, expired or revoked.

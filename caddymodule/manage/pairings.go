@@ -15,7 +15,7 @@ import (
 // endedPairings is how long a pairing is listed after its end.
 const endedPairings = time.Hour
 
-// Pairing is a pairing as it is listed.
+// Pairing is a listed pairing.
 type Pairing struct {
 	store.Pairing
 	// Code is the pairing code while it is usable, unless the gateway that created it

@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// User is a user of the console as it is listed.
+// User is a listed user of the console.
 type User struct {
 	store.User
 	// Passkeys counts the passkeys of the user.

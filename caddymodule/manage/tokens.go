@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Token is a management token as it is listed.
+// Token is a listed management token.
 type Token struct {
 	store.Token
 	// UserName is for people; User is the id.
