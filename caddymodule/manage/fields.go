@@ -17,7 +17,7 @@ import (
 //	help      one line: the description in docs/openapi.json, and the help of the flag
 //	flaghelp  the help of the flag, if it differs
 //	flag      the name of the flag, if it is not the one of json with dashes; "-": there is no flag
-//	editflag  the name of the flag of commands that change a record, if it differs
+//	editflag  the name of the flag of commands that change a record, if it differs; edithelp: its help
 //	default   the default of the flag
 //	format    of the flag: "duration": a text that is a duration, such as 24h or 30d; "days": a number of days, such as
 //	          30d, or never for 0; "list": words, separated by commas; "true": a text that is "true" or absent
@@ -62,6 +62,7 @@ func requestFields(request reflect.Type, edit bool) (all fieldList) {
 		}
 		if edit {
 			field.Need, field.Flag = "", cmp.Or(tag("editflag"), field.Flag)
+			field.FlagHelp = cmp.Or(tag("edithelp"), field.FlagHelp)
 		}
 		all = append(all, field)
 	}

@@ -15,7 +15,7 @@ import (
 // manage.Field.
 type KeyFields struct {
 	// Name is unique among the keys of the account that are not revoked.
-	Name  string `json:"name" need:"required" editflag:"rename" help:"The name of the key: what it is for" column:"NAME"`
+	Name  string `json:"name" need:"required" editflag:"rename" edithelp:"The new name of the key" help:"What the key is for" column:"NAME"`
 	Scope string `json:"scope" need:"filled" help:"The deployments it may use (new keys: default \"*\", all of them)" column:"SCOPE"`
 	// ExpiresAt is nil if the key does not expire.
 	ExpiresAt *time.Time `json:"expires_at" null:"never" flag:"expires" help:"When it expires (new keys: default never)" column:"EXPIRES,end"`
