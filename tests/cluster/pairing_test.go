@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// awaitPairing waits until an edge lists a pairing that fulfils a condition.
+// awaitPairing waits until an edge lists a pairing that fulfills a condition.
 func (g *gateway) awaitPairing(t *testing.T, id, what string, is func(manage.Pairing) bool) {
 	t.Helper()
 	harness.Poll(t, limit, what+" at "+g.name, func(context.Context) error {
