@@ -175,7 +175,8 @@ func (a *App) Provision(ctx caddy.Context) error {
 		Program:    os.Args[0], DeploymentRemoved: metrics.DropDeployment, KeyRemoved: metrics.DropKey, Grace: a.grace,
 	}}
 	a.server = &serve.Server{
-		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, AwaitPermit: a.gateway.AwaitPermit, StatusOf: statusOf,
+		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, Route: a.gateway.Route,
+		AwaitPermit: a.gateway.AwaitPermit, StatusOf: statusOf,
 		ClientIP: clientAddr, Observer: metrics.Observer{Keys: a.KeyMetrics == keyMetricsOn}, Logger: a.logger,
 	}
 	return metrics.Register(ctx.GetMetricsRegistry(), a.gateway, a.KeyMetrics == keyMetricsOn)

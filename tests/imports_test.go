@@ -81,8 +81,12 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"events are made of records and tunnels alone, so that no request can get into one",
 	},
 	{
+		"caddymodule/observed", "caddymodule/health caddymodule/store caddymodule/tunnel",
+		"what answers show about model servers depends on deployments and their routes, not on who asks",
+	},
+	{
 		"caddymodule/serve", "caddymodule/activity caddymodule/compat caddymodule/dialect/... caddymodule/fair " +
-			"caddymodule/limits caddymodule/queue caddymodule/scope caddymodule/store caddymodule/subscribe " +
+			"caddymodule/limits caddymodule/observed caddymodule/queue caddymodule/scope caddymodule/store caddymodule/subscribe " +
 			"caddymodule/tunnel connector/link/... connector/logs connector/memory connector/version" + helpers,
 		"the request path needs keys, queues and tunnels, but no users, pages or metrics",
 	},
@@ -92,8 +96,8 @@ var importRules = []struct{ packages, mayImport, why string }{
 	},
 	{
 		"caddymodule/manage", "caddymodule/activity caddymodule/compat caddymodule/dialect/... caddymodule/downloads " +
-			"caddymodule/fair caddymodule/health caddymodule/limits caddymodule/pairing caddymodule/program caddymodule/scope " +
-			"caddymodule/signin caddymodule/store caddymodule/subscribe caddymodule/tunnel connector/link/... connector/logs " +
+			"caddymodule/fair caddymodule/health caddymodule/limits caddymodule/observed caddymodule/pairing " +
+			"caddymodule/program caddymodule/scope caddymodule/signin caddymodule/store caddymodule/subscribe caddymodule/tunnel connector/link/... connector/logs " +
 			"connector/version" + helpers,
 		"management works on the store and the tunnels, the same behind console, admin endpoint and command line",
 	},

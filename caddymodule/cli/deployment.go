@@ -111,8 +111,9 @@ func prepareDeployment(in *invocation, r *request) error {
 		if err := o.Parse(assignment); err != nil {
 			return up.Usagef("--option: %w", err)
 		}
-		name, value, _ := strings.Cut(assignment, "=")
-		options[name] = jsonValue(value)
+		name, _, _ := strings.Cut(assignment, "=")
+		option, _ := compat.Find(name) // it was parsed
+		options[name] = option.JSON(option.Value(o))
 	}
 	reset, _ := in.Flags().GetStringArray("reset")
 	for _, name := range reset {
@@ -140,21 +141,13 @@ func resetField(body, options map[string]any, name string) error {
 		body["max_concurrency"] = 0
 		return nil
 	}
-	i := slices.IndexFunc(compat.All(), func(o compat.Option) bool { return o.Name == name })
-	if i < 0 {
+	o, err := compat.Find(name)
+	if err != nil {
 		return up.Usagef("--reset: unknown name %.80q; the names are upstream, model, kind, max-concurrency, %s", name,
 			strings.Join(compat.Names(), ", "))
 	}
-	options[name] = jsonValue(compat.All()[i].Values[0])
+	options[name] = o.JSON(o.Values[0])
 	return nil
-}
-
-// jsonValue returns the value of an option in JSON: true and false are booleans.
-func jsonValue(text string) any {
-	if text == "true" || text == "false" {
-		return text == "true"
-	}
-	return text
 }
 
 // optionsHelp returns the help of the options.
@@ -164,7 +157,11 @@ func optionsHelp() string {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "  %s=%s (default %s)\n      %s", o.Name, strings.Join(o.Values, "|"), o.Values[0], o.Help)
+		values := strings.Join(o.Values, "|")
+		if o.Form != "" {
+			values = "VALUE"
+		}
+		fmt.Fprintf(&b, "  %s=%s (default %s)\n      %s", o.Name, values, o.Values[0], o.Help)
 	}
 	return b.String()
 }

@@ -4,10 +4,14 @@
 package compat
 
 import (
+	"cmp"
+	"encoding"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Options are the options of a deployment. The zero value has the defaults. An
@@ -24,6 +28,14 @@ type Options struct {
 	ExtraModels     bool   `json:"extra_models,omitempty"`
 	DeveloperRole   string `json:"developer_role,omitempty"`
 	Affinity        string `json:"affinity,omitempty"`
+	Order           string `json:"order,omitempty"`
+
+	ContextWindow     int      `json:"context_window,omitzero"` // tokens; 0: not known
+	Overflow          string   `json:"overflow,omitempty"`
+	Defaults          Object   `json:"defaults,omitzero"`
+	Force             Object   `json:"force,omitzero"`
+	Efforts           Object   `json:"efforts,omitzero"`
+	FirstTokenTimeout Duration `json:"first_token_timeout,omitzero"` // 0: none
 }
 
 // The values that are not defaults.
@@ -37,16 +49,19 @@ const (
 	ReasoningContent = "content"
 	RepairOn         = "on"
 	RepairOff        = "off"
+	OrderFirst       = "first"
+	OverflowPass     = "pass"
 )
 
 // Option describes one option, to show or set it by name.
 type Option struct {
 	Name   string
-	Values []string // the first is the default
+	Values []string // the first is the default; of an option with Form, the only one
+	Form   string   // what other values are, "" for an option with Values alone
 	Title  string   // heading in the console
 	Help   string   // describes the other values
 
-	field func(*Options) any // a *bool if the values are flags, else a *string
+	field func(*Options) any // a *bool if the values are flags, a *string, or a value with a Form
 }
 
 // all lists the options.
@@ -104,6 +119,43 @@ var all = [...]Option{
 			"key: all requests of a key do; off: each goes to the least busy",
 		field: func(o *Options) any { return &o.Affinity },
 	},
+	{
+		Name: "order", Values: []string{"spread", OrderFirst}, Title: "Order of connectors",
+		Help: "first: connectors are tried in their order; the next one serves only while those before it are " +
+			"offline, down or full",
+		field: func(o *Options) any { return &o.Order },
+	},
+	{
+		Name: "context_window", Values: []string{"0"}, Form: formTokens, Title: "Context window",
+		Help:  "the context window of the model in tokens, if its server does not tell it",
+		field: func(o *Options) any { return &o.ContextWindow },
+	},
+	{
+		Name: "overflow", Values: []string{"refuse", OverflowPass}, Title: "Overlong prompts",
+		Help:  "pass: prompts that are longer than the context window are sent to the model server, too",
+		field: func(o *Options) any { return &o.Overflow },
+	},
+	{
+		Name: "defaults", Values: []string{emptyObject}, Form: formObject, Title: "Default parameters",
+		Help:  "parameters for requests that lack them",
+		field: func(o *Options) any { return &o.Defaults },
+	},
+	{
+		Name: "force", Values: []string{emptyObject}, Form: formObject, Title: "Forced parameters",
+		Help:  "parameters that replace those of requests",
+		field: func(o *Options) any { return &o.Force },
+	},
+	{
+		Name: "efforts", Values: []string{emptyObject}, Form: formObject, Title: "Reasoning efforts",
+		Help: "for each effort of a client, the name that the model server knows, or an object with parameters " +
+			"to send in its place",
+		field: func(o *Options) any { return &o.Efforts },
+	},
+	{
+		Name: "first_token_timeout", Values: []string{noDuration}, Form: formDuration, Title: "Timeout of the first token",
+		Help:  "requests without a first token within this time end with an error",
+		field: func(o *Options) any { return &o.FirstTokenTimeout },
+	},
 }
 
 // flags are the values of a boolean option.
@@ -113,23 +165,37 @@ var flags = []string{"false", "true"}
 func All() []Option { return slices.Clone(all[:]) }
 
 // IsFlag reports whether the option is a boolean.
-func (s Option) IsFlag() bool { return s.Values[1] == flags[1] }
+func (s Option) IsFlag() bool { return s.Form == "" && s.Values[1] == flags[1] }
 
 // Value returns the value of this option in o.
 func (s Option) Value(o Options) string {
 	switch field := s.field(&o).(type) {
 	case *bool:
 		return strconv.FormatBool(*field)
+	case *int:
+		return strconv.Itoa(*field)
 	case *string:
-		if *field != "" {
-			return *field
-		}
+		return cmp.Or(*field, s.Values[0])
+	case fmt.Stringer:
+		return field.String()
 	}
 	return s.Values[0]
 }
 
-// find returns the option with this name.
-func find(name string) (Option, error) {
+// JSON returns a value of the option as JSON.
+func (s Option) JSON(value string) json.RawMessage {
+	if !s.quoted() {
+		return json.RawMessage(value)
+	}
+	text, _ := json.Marshal(value) // a string has no error
+	return text
+}
+
+// quoted reports whether values of the option are strings in JSON.
+func (s Option) quoted() bool { return !s.IsFlag() && s.Form != formTokens && s.Form != formObject }
+
+// Find returns the option with this name.
+func Find(name string) (Option, error) {
 	i := slices.IndexFunc(all[:], func(s Option) bool { return s.Name == name })
 	if i < 0 {
 		return Option{}, fmt.Errorf("unknown option %.80q; the options are %s", name, strings.Join(Names(), ", "))
@@ -148,37 +214,51 @@ func Names() []string {
 
 // Set sets the option with this name. "" sets its default.
 func (o *Options) Set(name, value string) error {
-	s, err := find(name)
+	s, err := Find(name)
 	if err != nil {
 		return err
 	}
-	if value == "" {
-		value = s.Values[0]
+	next := *o
+	if err := s.set(&next, cmp.Or(value, s.Values[0])); err != nil {
+		return err
 	}
-	if !slices.Contains(s.Values, value) {
-		return s.wrong()
-	}
+	*o = next
+	return nil
+}
+
+// set sets the option to a value that is not "".
+func (s Option) set(o *Options, value string) (err error) {
+	known := s.Form != "" || slices.Contains(s.Values, value)
 	switch field := s.field(o).(type) {
 	case *bool:
-		*field = value == s.Values[1]
+		*field = value == flags[1]
 	case *string:
 		if *field = value; value == s.Values[0] {
 			*field = ""
 		}
+	case *int:
+		*field, err = strconv.Atoi(value)
+	case encoding.TextUnmarshaler:
+		err = field.UnmarshalText([]byte(value))
 	}
-	return nil
+	if err != nil || !known {
+		return s.wrong()
+	}
+	return s.check(o)
 }
 
-// SetJSON sets the option with this name to a JSON boolean or string.
-func (o *Options) SetJSON(name string, value any) error {
-	s, err := find(name)
+// SetJSON sets the option with this name to a JSON value.
+func (o *Options) SetJSON(name string, value []byte) error {
+	s, err := Find(name)
 	if err != nil {
 		return err
 	}
-	text, ok := value.(string)
-	if flag, isFlag := value.(bool); isFlag {
-		text = strconv.FormatBool(flag)
-	} else if !ok || text == "" || s.IsFlag() {
+	text := string(value)
+	if s.quoted() {
+		text = ""
+		_ = json.Unmarshal(value, &text) // of another type: ""
+	}
+	if text == "" || !s.quoted() && text[0] == '"' {
 		return s.wrong()
 	}
 	return o.Set(name, text)
@@ -186,6 +266,9 @@ func (o *Options) SetJSON(name string, value any) error {
 
 // wrong returns an error that lists the valid values.
 func (s Option) wrong() error {
+	if s.Form != "" {
+		return fmt.Errorf("option %q must be %s", s.Name, s.Form)
+	}
 	last := len(s.Values) - 1
 	return fmt.Errorf("option %q must be %s or %s", s.Name, strings.Join(s.Values[:last], ", "), s.Values[last])
 }
@@ -203,19 +286,43 @@ func (o *Options) Parse(assignment string) error {
 // Check returns an error if a value is unknown, or is a default that should be "".
 func (o Options) Check() error {
 	for _, s := range all {
-		if text, ok := s.field(&o).(*string); ok && *text != "" && !slices.Contains(s.Values[1:], *text) {
-			return s.wrong()
+		if err := s.check(&o); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// check checks the value of this option.
+func (s Option) check(o *Options) error {
+	switch field := s.field(o).(type) {
+	case *string:
+		if *field != "" && !slices.Contains(s.Values[1:], *field) {
+			return s.wrong()
+		}
+	case *int:
+		if *field < 0 || *field > maxWindow {
+			return s.wrong()
+		}
+	case *Duration:
+		if *field < 0 || time.Duration(*field) > maxDuration {
+			return s.wrong()
+		}
+	case *Object:
+		return field.check(s)
+	}
+	return nil
+}
+
 // String returns the options that differ from their defaults, as NAME=VALUE separated
-// by spaces.
+// by spaces. Long values are cut.
 func (o Options) String() string {
 	var list []string
 	for _, s := range all {
 		if value := s.Value(o); value != s.Values[0] {
+			if s.Form == formObject && len(value) > maxShown {
+				value = "{…}"
+			}
 			list = append(list, s.Name+"="+value)
 		}
 	}

@@ -14,6 +14,9 @@ func TestValues(t *testing.T) {
 			if err := o.Set(s.Name, value); err != nil {
 				t.Fatal(err)
 			}
+			if s.Form != "" && len(s.Values) != 1 {
+				t.Errorf("%s has a form and %d values", s.Name, len(s.Values))
+			}
 			if got := s.Value(o); got != value {
 				t.Errorf("%s is %s, want %s", s.Name, got, value)
 			}
@@ -38,6 +41,40 @@ func TestValues(t *testing.T) {
 		}
 		if s.Title == "" || s.Help == "" {
 			t.Errorf("%s is not explained", s.Name)
+		}
+	}
+}
+
+// Options with a form take other values, and keep them in JSON.
+func TestForms(t *testing.T) {
+	for _, c := range []struct{ name, value, shown, json string }{
+		{"context_window", "32768", "32768", "32768"},
+		{"defaults", ` {"a": 1.50, "b": {"c": "x y"}} `, `{"a":1.50,"b":{"c":"x y"}}`, `{"a":1.50,"b":{"c":"x y"}}`},
+		{"force", `{"temperature":0}`, `{"temperature":0}`, `{"temperature":0}`},
+		{
+			"efforts", `{"max":"xhigh","none":{"chat_template_kwargs":{"enable_thinking":false}}}`,
+			`{"max":"xhigh","none":{"chat_template_kwargs":{"enable_thinking":false}}}`,
+			`{"max":"xhigh","none":{"chat_template_kwargs":{"enable_thinking":false}}}`,
+		},
+		{"first_token_timeout", "120s", "2m", `"2m"`},
+	} {
+		var o, parsed, again Options
+		if err := o.Set(c.name, c.value); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Find(c.name)
+		if err != nil || s.Value(o) != c.shown || string(s.JSON(s.Value(o))) != c.json {
+			t.Errorf("%s is %s, %s, %v", c.name, s.Value(o), s.JSON(s.Value(o)), err)
+		}
+		if err := parsed.SetJSON(c.name, s.JSON(c.shown)); err != nil || parsed != o {
+			t.Errorf("%s: %+v, %v", c.name, parsed, err)
+		}
+		text, err := json.Marshal(o)
+		if err != nil || json.Unmarshal(text, &again) != nil || again != o || o.Check() != nil {
+			t.Errorf("%s is %s, and then %+v, %v", c.name, text, again, o.Check())
+		}
+		if o.Set(c.name, "") != nil || o != (Options{}) {
+			t.Errorf("%s: %+v", c.name, o)
 		}
 	}
 }
@@ -84,12 +121,25 @@ func TestFaults(t *testing.T) {
 		},
 		{func(o *Options) error { return o.Parse("think_tags") }, "NAME=VALUE"},
 		{func(o *Options) error { return o.Parse("think_tags=") }, "NAME=VALUE"},
-		{func(o *Options) error { return o.SetJSON("think_tags", "true") }, "must be false or true"},
-		{func(o *Options) error { return o.SetJSON("think_tags", nil) }, "must be false or true"},
-		{func(o *Options) error { return o.SetJSON("inline_system", true) }, "must be fold or keep"},
-		{func(o *Options) error { return o.SetJSON("inline_system", "") }, "must be fold or keep"},
-		{func(o *Options) error { return o.SetJSON("inline_system", 1.0) }, "must be fold or keep"},
-		{func(o *Options) error { return o.SetJSON("x", true) }, `unknown option "x"`},
+		{func(o *Options) error { return o.SetJSON("think_tags", []byte(`"true"`)) }, "must be false or true"},
+		{func(o *Options) error { return o.SetJSON("think_tags", []byte("null")) }, "must be false or true"},
+		{func(o *Options) error { return o.SetJSON("inline_system", []byte("true")) }, "must be fold or keep"},
+		{func(o *Options) error { return o.SetJSON("inline_system", []byte(`""`)) }, "must be fold or keep"},
+		{func(o *Options) error { return o.SetJSON("inline_system", []byte("1")) }, "must be fold or keep"},
+		{func(o *Options) error { return o.SetJSON("context_window", []byte(`"1"`)) }, "must be a number of tokens"},
+		{func(o *Options) error { return o.SetJSON("context_window", []byte("1.5")) }, "must be a number of tokens"},
+		{func(o *Options) error { return o.Set("context_window", "-1") }, "must be a number of tokens"},
+		{func(o *Options) error { return o.Set("first_token_timeout", "25h") }, "must be a duration"},
+		{func(o *Options) error { return o.Set("first_token_timeout", "soon") }, "must be a duration"},
+		{func(o *Options) error { return o.SetJSON("defaults", []byte(`"{}"`)) }, "must be a JSON object"},
+		{func(o *Options) error { return o.Set("defaults", "[]") }, "must be a JSON object"},
+		{func(o *Options) error { return o.Set("defaults", `{"a":1,"a":2}`) }, "must be a JSON object"},
+		{func(o *Options) error { return o.Set("force", `{"a":"`+strings.Repeat("x", 9000)+`"}`) }, "8 KiB"},
+		{func(o *Options) error { return o.Set("force", `{"model":"x"}`) }, `must not have "model"`},
+		{func(o *Options) error { return o.Set("efforts", `{"much":"x"}`) }, `unknown effort "much"`},
+		{func(o *Options) error { return o.Set("efforts", `{"low":1}`) }, "must be a name or an object"},
+		{func(o *Options) error { return o.Set("efforts", `{"low":{"tools":[]}}`) }, `must not have "tools"`},
+		{func(o *Options) error { return o.SetJSON("x", []byte("true")) }, `unknown option "x"`},
 		// not in the form of Set
 		{func(*Options) error { return Options{InlineSystem: "fold"}.Check() }, "must be fold or keep"},
 		{func(*Options) error { return Options{RepairToolIndex: "maybe"}.Check() }, "must be auto, on or off"},

@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -103,6 +104,7 @@ func newHouseWith(t testing.TB, cluster manage.Cluster, open func(store.Options)
 		t.Fatal(err)
 	}
 	h.service = manage.New(manage.Options{
+		Observed: observed.New(time.Now),
 		Limits: noLimits, Admit: admitAll,
 		Store: h.store, Tunnels: &lines{}, Pairing: desk, SignIn: h.signIn, Activity: requests, Cluster: cluster, Now: h.now,
 		Logger:   logger,

@@ -21,6 +21,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -178,6 +179,7 @@ func newGateway(t testing.TB) *gateway {
 		t.Fatal(err)
 	}
 	service := manage.New(manage.Options{
+		Observed: observed.New(time.Now),
 		Limits: noLimits, Admit: admitAll,
 		Store: st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log, Folder: connectors(t),
 		Endpoint: func() manage.Endpoint { return g.endpoint },

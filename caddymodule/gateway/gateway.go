@@ -130,6 +130,15 @@ func (g *Gateway) ChooseTunnel(ctx context.Context, connectors []string, target 
 	return hub.WaitAny(ctx, connectors, target, sessions(tried), wait)
 }
 
+// Route is [tunnel.Hub.Route] for requests.
+func (g *Gateway) Route(connector string, target tunnel.Target) (tunnel.DeploymentRoute, bool) {
+	hub, err := g.Listener.Hub()
+	if err != nil {
+		return tunnel.DeploymentRoute{}, false
+	}
+	return hub.Route(connector, target)
+}
+
 // AwaitPermit is [tunnel.AwaitPermit] for requests.
 func (g *Gateway) AwaitPermit(
 	ctx context.Context, full []serve.Tunnel, c fair.Client, wait time.Duration,
@@ -163,7 +172,8 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 	}
 	o := manage.Options{
 		Store: s.Store, Tunnels: managedTunnels{hub}, Endpoint: g.Endpoint,
-		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Limits: s.Queues.Usage, Admit: s.AdmitConsole,
+		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Observed: s.Observed, Limits: s.Queues.Usage,
+		Admit:         s.AdmitConsole,
 		ApplyIdentity: func(ctx context.Context) error { return g.Listener.applyIdentity(ctx, s.Store) },
 		Build:         g.Build, Folder: g.Connectors, Logger: g.Logger,
 	}

@@ -16,8 +16,12 @@ type State string
 // of the best route.
 const (
 	Available State = "available"
+	// CutsPrompts: the model server has answered prompts of which it had dropped a part.
+	CutsPrompts State = "cuts_prompts"
 	// Degraded: some routes are available, others are not.
 	Degraded State = "degraded"
+	// Hanging: requests get no answer, although the model server is reachable.
+	Hanging State = "hanging"
 	// ModelMissing: the model server answers, but does not list the model.
 	ModelMissing State = "model_missing"
 	// ServerDown: the tunnel is up, but the model server cannot be reached.
@@ -29,13 +33,13 @@ const (
 )
 
 // States lists all states, the best one first.
-var States = []State{Available, Degraded, ModelMissing, ServerDown, UpstreamMissing, Offline}
+var States = []State{Available, CutsPrompts, Degraded, Hanging, ModelMissing, ServerDown, UpstreamMissing, Offline}
 
 // String returns the display text of the state.
 func (s State) String() string { return strings.ReplaceAll(string(s), "_", " ") }
 
 // Usable reports whether the model can serve requests.
-func (s State) Usable() bool { return s == Available || s == Degraded }
+func (s State) Usable() bool { return s == Available || s == CutsPrompts || s == Degraded }
 
 // Server is the state of a model server. The zero value is a server without a report,
 // which is assumed to work.
@@ -44,12 +48,29 @@ type Server struct {
 	Reachable bool
 	Models    []string // listed models, sorted by Canonical, read-only; nil: not known
 	Open      bool     // unlisted models may work, too
+	// Windows are the context windows of listed models in tokens, as far as the server tells them. Read-only.
+	Windows map[string]int
 }
 
 // Reported returns the reported state of a server. It sorts and retains models.
 func Reported(reachable bool, models []string, open bool) Server {
 	slices.SortFunc(models, byName)
 	return Server{Known: true, Reachable: reachable, Models: models, Open: open}
+}
+
+// Window returns the context window of a model in tokens, 0 if it is not known. A server with one model that accepts
+// any name has its window for all names.
+func (s Server) Window(model string) int {
+	if s.Open && len(s.Models) == 1 {
+		model = s.Models[0]
+	}
+	if window, ok := s.Windows[model]; ok || s.Windows == nil {
+		return window
+	}
+	if i, found := slices.BinarySearchFunc(s.Models, model, byName); found {
+		return s.Windows[s.Models[i]]
+	}
+	return 0
 }
 
 func byName(a, b string) int { return strings.Compare(Canonical(a), Canonical(b)) }
@@ -88,19 +109,22 @@ func RouteState(online, routed bool, server Server, model string) State {
 }
 
 // ModelState returns the state of a model with these routes, and how many of them are
-// available.
+// available. A model server that cuts prompts is available, but the model's state tells it.
 func ModelState(routes []State) (state State, available int) {
 	state = Offline
 	for _, route := range routes {
-		if route == Available {
+		if route == Available || route == CutsPrompts {
 			available++
 		}
 		if rank(route) < rank(state) {
 			state = route
 		}
 	}
-	if available > 0 && available < len(routes) {
+	switch {
+	case available > 0 && available < len(routes):
 		state = Degraded
+	case available > 0 && slices.Contains(routes, CutsPrompts):
+		state = CutsPrompts
 	}
 	return state, available
 }
@@ -108,10 +132,13 @@ func ModelState(routes []State) (state State, available int) {
 func rank(s State) int { return slices.Index(States, s) }
 
 // Text returns the display text of a model's state, with the number of available
-// routes if it is degraded: "degraded (1 of 2)".
-func Text(state State, available, routes int) string {
-	if state == Degraded {
+// routes if it is degraded, and the context window if prompts are cut: "degraded (1 of 2)".
+func Text(state State, available, routes, window int) string {
+	switch {
+	case state == Degraded:
 		return fmt.Sprintf("%s (%d of %d)", state, available, routes)
+	case state == CutsPrompts && window > 0:
+		return fmt.Sprintf("%s over %d tokens", state, window)
 	}
 	return state.String()
 }

@@ -172,7 +172,7 @@ func decodeOptions(d *jsontext.Decoder, options *compat.Options) error {
 	if err != nil {
 		return err
 	}
-	var members map[string]any
+	var members map[string]jsontext.Value
 	if err := json.Unmarshal(text, &members); err != nil {
 		return err
 	}

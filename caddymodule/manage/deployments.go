@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -24,6 +25,10 @@ type Deployment struct {
 	State health.State `json:"state"`
 	// Available counts the available connectors.
 	Available int `json:"available"`
+	// ContextWindow is the smallest known context window of its online routes in tokens, and WindowSource how it is
+	// known; 0: not known.
+	ContextWindow int             `json:"context_window,omitempty"`
+	WindowSource  observed.Source `json:"window_source,omitempty"`
 	// OfflineSince is when the last of its connectors disconnected, while all are
 	// offline; nil: none was ever online.
 	OfflineSince *time.Time `json:"offline_since,omitempty"`
@@ -32,8 +37,10 @@ type Deployment struct {
 	Warning string `json:"warning,omitempty"`
 }
 
-// StateText is the state in words: "degraded (1 of 2)".
-func (d Deployment) StateText() string { return health.Text(d.State, d.Available, len(d.Through)) }
+// StateText is the state in words: "degraded (1 of 2)", "cuts prompts over 4096 tokens".
+func (d Deployment) StateText() string {
+	return health.Text(d.State, d.Available, len(d.Through), d.ContextWindow)
+}
 
 // DeploymentRoute is the route of a deployment through one of its connectors.
 type DeploymentRoute struct {
@@ -43,10 +50,13 @@ type DeploymentRoute struct {
 	// Upstream and Model are the target of the route, while the connector is online.
 	Upstream string `json:"upstream,omitempty"`
 	Model    string `json:"model,omitempty"`
+	// ContextWindow is the context window in tokens, while the connector is online; 0: not known.
+	ContextWindow int             `json:"context_window,omitempty"`
+	WindowSource  observed.Source `json:"window_source,omitempty"`
 }
 
 // StateText is the state in words.
-func (r DeploymentRoute) StateText() string { return r.State.String() }
+func (r DeploymentRoute) StateText() string { return health.Text(r.State, 0, 0, r.ContextWindow) }
 
 // Embeds reports whether it is an embeddings model.
 func (d Deployment) Embeds() bool { return d.Kind == store.EmbeddingsModel }
@@ -68,6 +78,9 @@ type DeploymentFields struct {
 	Upstream     string          `json:"upstream" help:"The name of the upstream in the connector's configuration"`
 	Model        string          `json:"model" help:"The model's name on that server"`
 	Kind         store.ModelKind `json:"kind" help:"chat or embeddings (default chat)"`
+
+	AlsoAs   []string `json:"also_as" help:"More names that clients may ask for, exact ones or patterns such as claude-*; [] is none" flaghelp:"One more name, or a pattern such as claude-*, that clients may ask for (may be repeated)"`
+	Fallback string   `json:"fallback" help:"The deployment that serves requests which no connector of this one accepts"`
 
 	MaxConcurrency int            `json:"max_concurrency" help:"Limit of running requests (default no limit)"`
 	Options        compat.Options `json:"options" flag:"option" help:"Adjustments for the model server" flaghelp:"NAME=VALUE: adjustment for the model server (may be repeated)"`
@@ -91,11 +104,12 @@ func (s *Service) SetDeployment(ctx context.Context, name string,
 		d, err := s.store.EditDeployment(ctx, account, name, func(d *store.Deployment) error {
 			before = valuesOf(d)
 			f := DeploymentFields{
-				Upstream: d.Upstream, Model: d.Model, Kind: d.Kind, MaxConcurrency: d.MaxConcurrency,
-				Options: d.Options,
+				Upstream: d.Upstream, Model: d.Model, Kind: d.Kind, AlsoAs: d.AlsoAs, Fallback: d.Fallback,
+				MaxConcurrency: d.MaxConcurrency, Options: d.Options,
 			}
 			err := edit(&f)
-			d.Upstream, d.Model, d.Kind, d.MaxConcurrency, d.Options = f.Upstream, f.Model, f.Kind, f.MaxConcurrency, f.Options
+			d.Upstream, d.Model, d.Kind, d.AlsoAs, d.Fallback = f.Upstream, f.Model, f.Kind, f.AlsoAs, f.Fallback
+			d.MaxConcurrency, d.Options = f.MaxConcurrency, f.Options
 			if len(connectors) > 0 {
 				d.Connectors = connectors
 			}
@@ -178,7 +192,12 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 		if info, online := live[id]; online {
 			info.Name = c.Name
 			route := info.DeploymentRoute(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
-			r.State, r.Upstream, r.Model = route.State, route.Upstream, route.Model
+			r.State, r.Upstream, r.Model = s.observed.State(d, id, route), route.Upstream, route.Model
+			window := s.observed.Window(d, id, route)
+			r.ContextWindow, r.WindowSource = window.Tokens, window.Source
+			if window.Tokens > 0 && (v.ContextWindow == 0 || window.Tokens < v.ContextWindow) {
+				v.ContextWindow, v.WindowSource = window.Tokens, window.Source
+			}
 			v.Warning = cmp.Or(v.Warning, warning(c.Name, route))
 		} else if last := c.LastSeenAt; last != nil && (v.OfflineSince == nil || v.OfflineSince.Before(*last)) {
 			v.OfflineSince = last

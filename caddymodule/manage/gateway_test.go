@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -112,7 +113,7 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 			return g.admit(ctx, account, deployment, cost)
 		},
 		Store: st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
-		Pairing: desk, SignIn: signIn, Activity: g.activity, Cluster: cluster,
+		Pairing: desk, SignIn: signIn, Activity: g.activity, Observed: observed.New(time.Now), Cluster: cluster,
 		Endpoint: func() manage.Endpoint { return g.endpoint },
 		ApplyIdentity: func(context.Context) error {
 			if g.identity == nil {

@@ -28,6 +28,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -105,6 +106,7 @@ type Options struct {
 	Pairing  *pairing.Service
 	SignIn   *signin.Service
 	Activity *activity.Log
+	Observed *observed.Table
 	// Limits returns the state of the limits of a key and of its account, and the usage of the key.
 	Limits func(ctx context.Context, account, key string) (limits.Usage, error)
 	// Admit waits until the limits of an account allow a request of its console to a deployment.
@@ -129,6 +131,7 @@ type Service struct {
 	pairing  *pairing.Service
 	signIn   *signin.Service
 	activity *activity.Log
+	observed *observed.Table
 	limits   func(ctx context.Context, account, key string) (limits.Usage, error)
 	admit    func(ctx context.Context, account, deployment string, cost limits.Cost) (settle func(limits.Used), err error)
 	apply    func(ctx context.Context) error
@@ -148,7 +151,8 @@ type Service struct {
 func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint,
-		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, limits: o.Limits, admit: o.Admit, apply: o.ApplyIdentity,
+		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, observed: o.Observed, limits: o.Limits, admit: o.Admit,
+		apply:   o.ApplyIdentity,
 		cluster: o.Cluster,
 		build:   o.Build, folder: cmp.Or(o.Folder, downloads.NewFolder("")),
 		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,

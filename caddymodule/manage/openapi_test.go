@@ -219,9 +219,19 @@ func generators() (answers, requests *schema.Generator) {
 	requests.Input = true
 	options := schema.Schema{}
 	for _, o := range compat.All() {
-		option := schema.Schema{"type": "boolean"}
-		if !o.IsFlag() {
-			option = schema.Schema{"type": "string", "enum": o.Values}
+		var option schema.Schema
+		switch o.JSON(o.Values[0])[0] {
+		case '"':
+			option = schema.Schema{"type": "string"}
+		case '{':
+			option = schema.Schema{"type": "object"}
+		case '0':
+			option = schema.Schema{"type": "integer"}
+		default:
+			option = schema.Schema{"type": "boolean"}
+		}
+		if o.Form == "" && !o.IsFlag() {
+			option["enum"] = o.Values
 		}
 		option["description"] = o.Title + ". " + o.Help + "."
 		options[o.Name] = option

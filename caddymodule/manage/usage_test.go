@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/storetest"
 )
@@ -102,7 +103,7 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 				t.Fatal(err)
 			}
 		}
-		service := manage.New(manage.Options{Store: st, Activity: log, Now: now})
+		service := manage.New(manage.Options{Store: st, Activity: log, Observed: observed.New(now), Now: now})
 		first, last := now().AddDate(0, 0, -365).UTC(), now().UTC()
 		for _, by := range []string{"day", "key", "model", "user", "key,model", "model,day", "day,user,key,model"} {
 			sums := usageOf(t, service, manage.Usage{From: first.Format(time.DateOnly), To: last.Format(time.DateOnly), By: by})

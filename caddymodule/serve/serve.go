@@ -24,6 +24,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -50,6 +51,8 @@ type Server struct {
 	// tried. If none connects within wait, it fails with [tunnel.ErrOffline].
 	Choose func(ctx context.Context, connectors []string, target tunnel.Target, tried []Tunnel,
 		wait time.Duration) (Tunnel, error)
+	// Route returns the route of a deployment through a connector. ok is false if it is offline.
+	Route func(connector string, target tunnel.Target) (r tunnel.DeploymentRoute, ok bool)
 	// AwaitPermit waits for a permit of one of the full tunnels, for a request of a client: see
 	// [tunnel.AwaitPermit].
 	AwaitPermit func(ctx context.Context, full []Tunnel, c fair.Client, wait time.Duration) (PermittedTunnel, error)
@@ -81,6 +84,7 @@ type Backend struct {
 	Memory   *memory.Budget // of requests and answers
 	Activity *activity.Log
 	Queues   *queue.Queues
+	Observed *observed.Table // of model servers
 	// Crossed is called when 80 or 100 percent of a limit per day or month are used: see [queue.Source].
 	Crossed     func(account, key string, c limits.Crossing)
 	turns       *queue.Queues // for the processing of large requests
@@ -122,7 +126,8 @@ func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activi
 	}
 	b := &Backend{
 		Crossed: func(string, string, limits.Crossing) {}, Store: st, Memory: budget, Activity: log,
-		turns: newTurns(), peers: peers, completions: c,
+		Observed: observed.New(time.Now),
+		turns:    newTurns(), peers: peers, completions: c,
 	}
 	b.Queues = queue.New(func(n queue.Name) int { return concurrency(st, n) })
 	b.Queues.Limit(limitSource{st, log, func(account, key string, c limits.Crossing) { b.Crossed(account, key, c) }},

@@ -22,6 +22,8 @@ type KeyFields struct {
 	// Owner is an id; "" is no owner.
 	Owner string `json:"owner,omitempty" help:"The user who is responsible for it, by name or id; \"\" for none"`
 	Note  string `json:"note,omitempty" help:"A note for people"`
+	// DefaultModel is the deployment of requests that name no model; "": they fail.
+	DefaultModel string `json:"default_model,omitempty" help:"The deployment of requests that name no model; \"\" for none"`
 	// AllowedIPs are the addresses that clients may use the key from; none: all addresses.
 	AllowedIPs []netip.Prefix     `json:"allowed_ips,omitempty" flag:"allow-ip" help:"Networks that it may be used from; [] is any" flaghelp:"A network that it may be used from (may be repeated; new keys: default any)"`
 	Limits     limits.UsageLimits `json:"limits,omitzero" help:"Its limits; 0 is no limit"`

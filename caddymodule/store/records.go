@@ -64,6 +64,10 @@ type Deployment struct {
 	Upstream string `json:"upstream,omitempty" column:"UPSTREAM"`
 	// Model is the name at the model server. "": the connector's routes decide, or the public name.
 	Model string `json:"model,omitempty" column:"MODEL"`
+	// AlsoAs are more names that clients may ask for: exact ones, and patterns in which * stands for any text.
+	AlsoAs []string `json:"also_as,omitempty" column:"ALSO AS"`
+	// Fallback is the name of the deployment that serves requests which no connector of this one accepts; "": none.
+	Fallback string `json:"fallback,omitempty" column:"FALLBACK"`
 	// MaxConcurrency bounds the running requests on all connectors together; 0: no
 	// limit.
 	MaxConcurrency int `json:"max_concurrency,omitempty" column:"MAX"`

@@ -58,6 +58,7 @@ func (s *Session) Messages(before, now Published) []link.Message {
 		for name, u := range *now.reported {
 			report.Upstreams = append(report.Upstreams, link.UpstreamReport{
 				Name: name, Reachable: u.Reachable, Models: slices.Clone(u.Models), Open: u.Open,
+				Windows: u.Windows,
 			})
 		}
 		messages = append(messages, link.Tunnel{

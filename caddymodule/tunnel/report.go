@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -46,6 +47,7 @@ func (s *Session) report(m link.Report) {
 	next, down, changed := make(states, len(m.Upstreams)), false, old == nil || len(old) != len(m.Upstreams)
 	for _, u := range m.Upstreams {
 		state := UpstreamState{Name: u.Name, Since: now, Server: health.Reported(u.Reachable, u.Models, u.Open)}
+		state.Windows = u.Windows
 		down = down || !u.Reachable
 		before := old[u.Name]
 		if before.Known && before.Reachable == u.Reachable {
@@ -65,7 +67,7 @@ func (s *Session) report(m link.Report) {
 // same reports whether two servers are equal.
 func same(a, b health.Server) bool {
 	return a.Known == b.Known && a.Reachable == b.Reachable && a.Open == b.Open &&
-		(a.Models == nil) == (b.Models == nil) && slices.Equal(a.Models, b.Models)
+		(a.Models == nil) == (b.Models == nil) && slices.Equal(a.Models, b.Models) && maps.Equal(a.Windows, b.Windows)
 }
 
 // States returns the state of each of the connector's upstreams.
@@ -85,21 +87,49 @@ type DeploymentRoute struct {
 	Upstream string
 	Model    string
 	Problem  error // why the route has no upstream; wraps [ErrNoRoute]
+	// Window is the context window of the model in tokens, as its server tells it; 0: not known.
+	Window int
+	// Since is when the tunnel began, or when its model server was reachable again.
+	Since time.Time
 }
 
 // DeploymentRoute returns the route of a deployment through the connector's tunnel.
 func (i Info) DeploymentRoute(target Target) DeploymentRoute {
 	upstream, model, err := resolve(i.Name, i.Upstreams, i.Routes, target)
-	var server health.Server
+	var state UpstreamState
 	for _, u := range i.States {
 		if u.Name == upstream {
-			server = u.Server
+			state = u
 		}
 	}
-	return DeploymentRoute{
-		State:    health.RouteState(true, err == nil, server, model),
-		Upstream: upstream, Model: model, Problem: err,
+	return state.route(i.Since, upstream, model, err)
+}
+
+// route returns the route of a deployment to an upstream in this state, over a tunnel that began at since.
+func (u UpstreamState) route(since time.Time, upstream, model string, err error) DeploymentRoute {
+	if u.Since.After(since) {
+		since = u.Since
 	}
+	return DeploymentRoute{
+		State:    health.RouteState(true, err == nil, u.Server, model),
+		Upstream: upstream, Model: model, Problem: err, Window: u.Window(model), Since: since,
+	}
+}
+
+// Route returns the route of a deployment through a connector. ok is false if the connector is offline. It allocates
+// nothing, unless the connector has no upstream for the deployment.
+func (h *Hub) Route(connectorID string, target Target) (r DeploymentRoute, ok bool) {
+	h.mu.RLock()
+	s := h.live[connectorID]
+	if remote := h.remote[connectorID]; s == nil && len(remote) > 0 {
+		s = remote[0]
+	}
+	h.mu.RUnlock()
+	if s == nil {
+		return r, false
+	}
+	upstream, model, err := s.Resolve(target.Name, target.Upstream, target.Model)
+	return (*s.reported.Load())[upstream].route(s.since, upstream, model, err), true
 }
 
 // down reports whether the upstream of a request is known to be unreachable. It is

@@ -175,6 +175,8 @@ type UpstreamReport struct {
 	// Open means that other models may work too: the list was cut, or the server accepts
 	// any name.
 	Open bool `json:"open,omitempty"`
+	// Windows are the context windows of listed models in tokens, as far as the server tells them.
+	Windows map[string]int `json:"windows,omitempty"`
 }
 
 // Rotate offers a new token to a connector. The connector durably stores it before it

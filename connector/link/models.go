@@ -6,6 +6,8 @@ import "encoding/json"
 type ModelList struct {
 	IDs  []string // in the server's order, not nil
 	Open bool     // the server also accepts other names
+	// Windows are the context windows of the models in tokens, as far as they are known.
+	Windows map[string]int
 }
 
 // ParseModels parses the answer to GET /v1/models. Ollama sends null for an empty list.

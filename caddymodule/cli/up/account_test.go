@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -55,7 +56,7 @@ func newAccount(t *testing.T) (local account, st *store.Store, public *string) {
 	}
 	public = new("127.0.0.1:7443")
 	service := manage.New(manage.Options{
-		Store: st, Tunnels: noTunnels{},
+		Store: st, Tunnels: noTunnels{}, Observed: observed.New(time.Now),
 		Endpoint: func() manage.Endpoint { return manage.Endpoint{Public: *public, Pin: pin} },
 	})
 	return account{service: service}, st, public

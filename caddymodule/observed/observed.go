@@ -1,0 +1,53 @@
+// Package observed records what the answers of model servers have shown about deployments: their context windows, and
+// whether requests get no answer.
+package observed
+
+import (
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+// Source is how a context window is known.
+type Source string
+
+// The sources, in the order of precedence.
+const (
+	Option   Source = "option"   // the deployment's option context_window
+	Listed   Source = "listed"   // the model server's list of models
+	Refusal  Source = "refusal"  // the numbers of a refused prompt
+	Measured Source = "measured" // a measurement that somebody asked for
+	Cut      Source = "cut"      // the token counts of prompts that the model server has cut
+)
+
+// Window is the context window of a deployment through one connector.
+type Window struct {
+	Tokens int // 0: not known
+	Source Source
+}
+
+// Table records the observations of one gateway. It is safe for concurrent use.
+type Table struct {
+	now func() time.Time
+}
+
+// New returns an empty table.
+func New(now func() time.Time) *Table { return &Table{now: now} }
+
+// Window returns the context window of a deployment through a connector with this route.
+func (t *Table) Window(d store.Deployment, connector string, route tunnel.DeploymentRoute) Window {
+	switch {
+	case d.Options.ContextWindow > 0:
+		return Window{d.Options.ContextWindow, Option}
+	case route.Window > 0:
+		return Window{route.Window, Listed}
+	}
+	return Window{}
+}
+
+// State returns the state of a route. It differs from route.State if answers have shown a problem.
+func (t *Table) State(d store.Deployment, connector string, route tunnel.DeploymentRoute) health.State {
+	return route.State
+}
