@@ -105,7 +105,7 @@ func newHouseWith(t testing.TB, cluster manage.Cluster, open func(store.Options)
 	}
 	h.service = manage.New(manage.Options{
 		Observed: observed.New(time.Now),
-		Limits: noLimits, Admit: admitAll,
+		Limits:   noLimits, Admit: admitAll,
 		Store: h.store, Tunnels: &lines{}, Pairing: desk, SignIn: h.signIn, Activity: requests, Cluster: cluster, Now: h.now,
 		Logger:   logger,
 		Build:    manage.Build{Version: "v1.2.3-4-gabc", Caddy: "v2.11.9"},

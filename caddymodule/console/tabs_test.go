@@ -180,7 +180,7 @@ func newGateway(t testing.TB) *gateway {
 	}
 	service := manage.New(manage.Options{
 		Observed: observed.New(time.Now),
-		Limits: noLimits, Admit: admitAll,
+		Limits:   noLimits, Admit: admitAll,
 		Store: st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log, Folder: connectors(t),
 		Endpoint: func() manage.Endpoint { return g.endpoint },
 	})

@@ -60,7 +60,7 @@ func newGateway(t testing.TB, budget int64) *testGateway {
 	g := &testGateway{backend: backend, counts: new(counts)}
 	server := &Server{
 		Open: func() (*Backend, error) { return backend, nil }, Choose: fakeTunnel{g}.choose,
-		Route: func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return g.route, true },
+		Route:    func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return g.route, true },
 		StatusOf: func(error) int { return 0 }, Observer: g.counts, Logger: quiet,
 		ClientIP: func(r *http.Request) netip.Addr { return netip.MustParseAddrPort(r.RemoteAddr).Addr() },
 	}
