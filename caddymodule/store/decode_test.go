@@ -9,6 +9,8 @@ import (
 	"time"
 
 	fastjson "github.com/go-json-experiment/json"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
 // The fast decoder reads the most numerous records, with the same result as the usual one.
@@ -63,6 +65,11 @@ func setAll(v reflect.Value) {
 	case reflect.Struct:
 		if v.Type() == reflect.TypeFor[time.Time]() {
 			v.Set(reflect.ValueOf(time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)))
+			return
+		}
+		if v.Type() == reflect.TypeFor[compat.Options]() {
+			options := compat.Options{Defaults: `{"größer":["<&>"]}`, ContextWindow: 8192, FirstTokenTimeout: compat.Duration(time.Minute)}
+			v.Set(reflect.ValueOf(options))
 			return
 		}
 		if v.Type() == reflect.TypeFor[netip.Prefix]() {
