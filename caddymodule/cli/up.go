@@ -17,11 +17,11 @@ import (
 
 func upCommand(host up.Host) command {
 	return command{
-		use:   "up [--connect URL] [--listen ADDRESS]",
+		use:   "up [--connect URL] [--listen ADDRESS] [--cloud]",
 		short: "Runs a gateway and a connector on this machine",
 		long: `Runs a gateway on localhost and a connector to a model server, in one process. It
 publishes the server's models and prints an API key, a request to paste and a link
-to the web console.
+to the web console. Models that run in a cloud are published only with --cloud.
 
 The model server is that of --connect, or the first that answers on one of the
 usual ports (11434, 8080, 1234, 8000). If none answers, a built-in scripted model
@@ -38,6 +38,7 @@ revoke that key, the next run creates another one.`,
 			f.String("connect", "", "Base URL of the model server (default: search this machine)")
 			f.String("listen", "",
 				"Where the gateway serves HTTP, on loopback (default: the first free port from localhost:8080)")
+			f.Bool("cloud", false, "Publish models that run in a cloud, too, such as glm-5.1:cloud of Ollama")
 			f.Bool("json", false, "Print what is running as JSON instead of text")
 		},
 		run: func(in *invocation) error {
@@ -45,8 +46,8 @@ revoke that key, the next run creates another one.`,
 				return err
 			}
 			return runUp(in, up.New(up.Options{
-				Host: host, Connect: in.text("connect"), Listen: in.text("listen"), Program: os.Args[0],
-				Messages: in.ErrOrStderr(),
+				Host: host, Connect: in.text("connect"), Listen: in.text("listen"), Cloud: in.is("cloud"),
+				Program: os.Args[0], Messages: in.ErrOrStderr(),
 			}))
 		},
 	}
@@ -95,6 +96,9 @@ func printReady(w io.Writer, r *up.Ready) {
 	models := strings.Join(r.Models[:min(len(r.Models), shownModels)], ", ")
 	if more := len(r.Models) - shownModels; more > 0 {
 		models += fmt.Sprintf(" and %d more", more)
+	}
+	if len(r.Models) > 1 {
+		models = fmt.Sprintf("%d found: %s", len(r.Models), models)
 	}
 	server, address := r.ModelServer, ""
 	if r.Scripted {

@@ -155,9 +155,21 @@ func KindOf(model string) store.ModelKind {
 	return store.ChatModel
 }
 
-// Sample picks a deployment for a sample request: the first chat model, if there is one.
+// IsCloud reports whether a model runs in the cloud of its server's maker: Ollama marks such models by their names.
+func IsCloud(model string) bool {
+	name := strings.ToLower(model)
+	return strings.HasSuffix(name, ":cloud") || strings.HasSuffix(name, "-cloud")
+}
+
+// Sample picks a deployment for a sample request: the first local chat model, else the first chat model, if there is
+// one.
 func Sample(deployments []Deployment) Deployment {
-	return deployments[max(0, slices.IndexFunc(deployments, func(d Deployment) bool { return !d.Embeds() }))]
+	local := func(d Deployment) bool { return !d.Embeds() && !IsCloud(cmp.Or(d.Model, d.Name)) }
+	i := slices.IndexFunc(deployments, local)
+	if i < 0 {
+		i = max(0, slices.IndexFunc(deployments, func(d Deployment) bool { return !d.Embeds() }))
+	}
+	return deployments[i]
 }
 
 // cut returns at most n bytes of s.

@@ -24,6 +24,7 @@ const (
 type account struct {
 	service *manage.Service
 	keyFile string // of the last run
+	cloud   bool   // publish models of clouds, too
 }
 
 // connector returns the id of the connector "local" and a new tunnel token for it. If
@@ -63,7 +64,7 @@ func (a account) online(ctx context.Context, id string) (bool, error) {
 
 // publish creates a deployment for each model, and removes the deployments of former runs
 // whose models no longer exist. It does not change deployments with other connectors: the
-// user has set them.
+// user has set them. A request for a model of a cloud would leave the machine, so only --cloud publishes it.
 func (a account) publish(ctx context.Context, connector string, models []string, ready *Ready) error {
 	existing, err := a.service.Deployments(ctx)
 	if err != nil {
@@ -76,7 +77,12 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 	ours := func(d manage.Deployment) bool { return slices.Equal(d.Connectors, []string{connector}) }
 	used := map[string]bool{}
 	var published, others []manage.Deployment // others: set by the user
-	for _, model := range models {
+	clouds := 0
+	for _, model := range slices.Sorted(slices.Values(models)) {
+		if manage.IsCloud(model) && !a.cloud {
+			clouds++
+			continue
+		}
 		name := deploymentName(model)
 		d, exists := before[name]
 		if name == "" || used[name] {
@@ -107,9 +113,13 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 		}
 		published = append(published, d)
 	}
+	if clouds > 0 {
+		ready.note("models that run in a cloud are not published: %d; --cloud publishes them", clouds)
+	}
 	if published = append(published, others...); len(published) == 0 {
 		return fmt.Errorf("none of the server's models can be published: %s", strings.Join(ready.Notes, "; "))
 	}
+	slices.SortFunc(published, func(a, b manage.Deployment) int { return strings.Compare(a.Name, b.Name) })
 	ready.sample = manage.Sample(published)
 	for _, d := range published {
 		ready.Models = append(ready.Models, d.Name)

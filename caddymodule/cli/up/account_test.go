@@ -158,22 +158,22 @@ func TestUpPublish(t *testing.T) {
 	var ready Ready
 	models := []string{
 		"nomic-embed-text", "embed-chat", "elsewhere", "both", "qwen3:8b", "/m/My Model.gguf",
-		"/n/My Model.gguf", "日本語",
+		"/n/My Model.gguf", "日本語", "glm-5.1:cloud", "gpt-oss:120b-Cloud",
 	}
 	if err := account.publish(asOperator(t), local, models, &ready); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{
-		"nomic-embed-text", "embed-chat", "qwen3:8b", "My-Model.gguf", "elsewhere",
-		"both",
+		"My-Model.gguf", "both", "elsewhere", "embed-chat", "nomic-embed-text", "qwen3:8b",
 	}; !reflect.DeepEqual(ready.Models, want) {
 		t.Errorf("models = %q, want %q", ready.Models, want)
 	}
 	wantNotes(t, ready.Notes,
-		`model "elsewhere" is not published: the deployment of that name uses another connector`,
 		`model "/m/My Model.gguf" is published as My-Model.gguf`,
 		`model "/n/My Model.gguf" is not published`,
-		`model "日本語" is not published`)
+		`model "elsewhere" is not published: the deployment of that name uses another connector`,
+		`model "日本語" is not published`,
+		`models that run in a cloud are not published: 2; --cloud publishes them`)
 
 	var names []string
 	for _, d := range st.Deployments(store.DefaultAccount) {
@@ -191,12 +191,37 @@ func TestUpPublish(t *testing.T) {
 	if d, _ := st.Deployment(store.DefaultAccount, "nomic-embed-text"); d.Kind != store.EmbeddingsModel {
 		t.Errorf("an embeddings model has the kind %s", d.Kind)
 	}
-	if ready.sample.Name != "embed-chat" || ready.sample.Kind != store.ChatModel { // the first for chat
+	if ready.sample.Name != "My-Model.gguf" || ready.sample.Kind != store.ChatModel { // the first for chat
 		t.Errorf("the sample is %+v", ready.sample)
 	}
 	// Settings of the user stay.
 	if d, _ := st.Deployment(store.DefaultAccount, "qwen3:8b"); d.MaxConcurrency != 4 || !d.Options.ThinkTags {
 		t.Errorf("the bound and the options of a model are lost: %+v", d)
+	}
+}
+
+// With --cloud, models of clouds are published, but a local one is the sample.
+func TestUpPublishCloud(t *testing.T) {
+	account, st, _ := newAccount(t)
+	account.cloud = true
+	local, _, err := account.connector(asOperator(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ready Ready
+	models := []string{"a:cloud", "llama3.2:3b"}
+	if err := account.publish(asOperator(t), local, models, &ready); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(ready.Models, models) || ready.sample.Name != "llama3.2:3b" || ready.Notes != nil {
+		t.Errorf("ready = %+v", ready)
+	}
+	account.cloud = false
+	if err := account.publish(asOperator(t), local, models, new(Ready)); err != nil {
+		t.Fatal(err)
+	}
+	if d := st.Deployments(store.DefaultAccount); len(d) != 1 || d[0].Name != "llama3.2:3b" {
+		t.Errorf("deployments = %+v", d)
 	}
 }
 

@@ -45,6 +45,7 @@ type Options struct {
 	Host     Host
 	Connect  string    // base URL of the model server; "" searches
 	Listen   string    // HTTP address of the gateway; "": the first free port from 8080
+	Cloud    bool      // publish models of clouds, too
 	Search   []string  // base URLs to search, in this order; nil: the usual ones
 	Program  string    // command that starts this program
 	Messages io.Writer // progress and warnings
@@ -237,7 +238,7 @@ func (u *Run) startGateway() (account, error) {
 	}
 	u.stops = append(u.stops, func() { u.warn("stop the gateway", caddy.Stop()) })
 	service, err := u.Host.Gateway()
-	return account{service, keyFile(path)}, err
+	return account{service, keyFile(path), u.Cloud}, err
 }
 
 // logger logs warnings to the terminal.
