@@ -26,14 +26,15 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"keeping responses and counting tokens need JSON alone",
 	},
 	{
-		"caddymodule/dialect", "caddymodule/compat caddymodule/dialect/..." + helpers,
+		"caddymodule/dialect", "caddymodule/compat caddymodule/dialect/... connector/window" + helpers,
 		"translation is pure: it can be tested, fuzzed and reused alone",
 	},
 	{
 		"caddymodule/scope caddymodule/compat caddymodule/health connector/version", "",
 		"matching and names are pure: they can be tested, fuzzed and reused alone",
 	},
-	{"connector/link connector/link/blocks", helpers, "the wire is pure: it can be tested, fuzzed and reused alone"},
+	{"connector/window", "", "reading a window needs the bytes of an answer alone, on the connector as on the gateway"},
+	{"connector/link connector/link/blocks", "connector/window" + helpers, "the wire is pure: it can be tested, fuzzed and reused alone"},
 	{
 		"connector/logs connector/panics connector/text connector/wait caddymodule/program caddymodule/subscribe", "",
 		"they work on text, log lines, panics and functions, and do not depend on their callers",

@@ -23,8 +23,8 @@ func TestErrorsInStreams(t *testing.T) {
 		},
 		{
 			"B25 context of vLLM", FromUpstream(400, nil,
-				[]byte(`{"object":"error","message":"This model's maximum context length is 4096 tokens. However, you requested `+
-					`5000 tokens","code":400}`)),
+				[]byte(`{"object":"error","message":"This model's maximum context length is 4096 tokens. However, your messages `+
+					`resulted in 5000 tokens","code":400}`)),
 			"invalid_request_error", "context_length_exceeded", "prompt is too long: 5000 tokens > 4096 maximum",
 			"This model's maximum",
 		},

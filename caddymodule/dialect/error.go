@@ -73,6 +73,10 @@ type Error struct {
 	NoRetry bool   // SDKs should not retry, as the error is permanent
 	Allow   string // methods for the Allow header of a 405
 
+	// PromptTokens and Window are the numbers that a model server's refusal of a prompt that is too long
+	// names; 0: it does not. A prompt's number exceeds the window.
+	PromptTokens, Window int64
+
 	// openaiType replaces the kind's if not empty.
 	openaiType string
 

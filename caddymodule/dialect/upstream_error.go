@@ -24,10 +24,6 @@ var (
 	effortText = regexp.MustCompile(`(?i)does not support (thinking|reasoning)`)
 	// Older llama.cpp rejects a streamed request with tools.
 	wholeText = regexp.MustCompile(`(?i)cannot use tools with stream`)
-
-	// The number of requested tokens and the size of the context window.
-	sizesText  = regexp.MustCompile(`(?is)\((\d+) tokens\).*?\((\d+) tokens\)`)
-	windowText = regexp.MustCompile(`(?is)maximum context length (?:is|of) (\d+)(?:.*?(\d+))?`)
 )
 
 // FromUpstream returns the Error for an upstream's answer with a status other than 200. The
@@ -138,29 +134,17 @@ func (f *fault) isContext() bool {
 // dialect compact their history if the message has "prompt is too long".
 func (f *fault) contextError() *Error {
 	const start = "prompt is too long"
-	prompt, window := f.prompt, f.window
-	if m := sizesText.FindStringSubmatch(f.message); window == 0 && m != nil {
-		prompt, window = number(m[1]), number(m[2])
-	} else if m := windowText.FindStringSubmatch(f.message); window == 0 && m != nil {
-		window, prompt = number(m[1]), number(m[2])
-	}
 	text := start + ": " + f.message
 	switch {
-	case prompt > 0 && window > 0:
-		text = fmt.Sprintf("%s: %d tokens > %d maximum", start, prompt, window)
+	case f.prompt > 0:
+		text = fmt.Sprintf("%s: %d tokens > %d maximum", start, f.prompt, f.window)
 	case strings.HasPrefix(f.message, start):
 		text = f.message
 	}
-	return &Error{Kind: KindContextLength, Message: f.message, texts: map[Dialect]string{Messages: text}}
-}
-
-// number parses digits. It returns 0 on an overflow.
-func number(digits string) int64 {
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil {
-		return 0
+	return &Error{
+		Kind: KindContextLength, Message: f.message, PromptTokens: f.prompt, Window: f.window,
+		texts: map[Dialect]string{Messages: text},
 	}
-	return n
 }
 
 // retryAfter returns the time to wait in seconds from the answer's header, or 0. A date (RFC

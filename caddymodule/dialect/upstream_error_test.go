@@ -152,7 +152,7 @@ func TestFromUpstreamContextLength(t *testing.T) {
 			"prompt is too long: the request exceeds the available context size",
 		},
 		{"vLLM", 400, `{"error":{"message":"This model's maximum context length is 4096 tokens. However, you requested ` +
-			`5000 tokens (4900 in the messages, 100 in the completion)."}}`, "prompt is too long: 5000 tokens > 4096 maximum"},
+			`5000 tokens (4900 in the messages, 100 in the completion)."}}`, "prompt is too long: 4900 tokens > 4096 maximum"},
 		{
 			"vLLM, no request size", 400, `{"object":"error","message":"maximum context length is 4096 tokens"}`,
 			"prompt is too long: maximum context length is 4096 tokens",

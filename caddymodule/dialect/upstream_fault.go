@@ -9,6 +9,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/connector/window"
 )
 
 // maxMessage is the maximum size of an upstream's text in a message, in bytes.
@@ -20,8 +21,8 @@ type fault struct {
 	kind    string // its "type"
 	code    string // its "code", if that is a string
 	status  int    // its "code", if that is a number
-	prompt  int64  // tokens of the prompt
-	window  int64  // tokens of the context window
+	prompt  int64  // tokens of the prompt, and of the context window, that a refusal of it names
+	window  int64
 }
 
 // readFault reads an error body.
@@ -30,6 +31,7 @@ func readFault(body []byte) fault {
 	var f fault
 	f.read(bytes.TrimSpace(body[:min(len(body), maxBody)]), 0)
 	f.message = plainMessage(f.message)
+	f.prompt, f.window = window.Refusal(body)
 	return f
 }
 
@@ -65,10 +67,6 @@ func (f *fault) read(data []byte, level int) {
 			f.code = text
 		case name == "code" && isInteger:
 			f.status = int(n)
-		case name == "n_prompt_tokens" && isInteger:
-			f.prompt = n
-		case name == "n_ctx" && isInteger:
-			f.window = n
 		}
 	}
 	for _, raw := range nested {

@@ -1,0 +1,84 @@
+// Package window reads the context window of a model from the answers of its server: from
+// refusals of prompts that are too long, and from the answer to one prompt that measures it.
+package window
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Max bounds a context window in tokens. Larger numbers are not windows.
+const Max = 100_000_000
+
+// Remedy is what helps if a server cuts prompts.
+const Remedy = "if it is Ollama, set OLLAMA_CONTEXT_LENGTH there to a larger number"
+
+// letters are the words of the measuring prompt. Each is a token in common vocabularies.
+const letters = 600_000
+
+// Prompt returns the body of a chat request that measures the window of a model. Its prompt has
+// 1.2 MB, which exceeds most windows, and asks for one token.
+func Prompt(model string) []byte {
+	var text strings.Builder
+	for i := range letters {
+		text.WriteByte(byte('a' + i%26))
+		text.WriteByte(' ')
+	}
+	body, err := json.Marshal(map[string]any{
+		"model": model, "max_tokens": 1, "messages": []any{map[string]string{"role": "user", "content": text.String()}},
+	})
+	if err != nil {
+		panic(err) // strings and numbers are always JSON
+	}
+	return body
+}
+
+// Result is what the answer to [Prompt] shows.
+type Result struct {
+	Window  int64 // in tokens; 0: the answer does not show it
+	Cuts    bool  // the server cuts longer prompts instead of refusing them
+	AtLeast bool  // the server accepted the whole prompt: the window is not smaller
+}
+
+// Read reads the answer to [Prompt].
+func Read(status int, body []byte) Result {
+	if status != http.StatusOK {
+		_, window := Refusal(body)
+		return Result{Window: window}
+	}
+	var answer struct {
+		Usage struct {
+			Prompt json.RawMessage `json:"prompt_tokens"`
+		} `json:"usage"`
+	}
+	_ = json.Unmarshal(body, &answer) // an invalid answer has no usage
+	switch prompt := count(string(answer.Usage.Prompt)); {
+	case prompt == 0:
+		return Result{}
+	case prompt >= letters/2:
+		return Result{Window: prompt, AtLeast: true}
+	default:
+		return Result{Window: OfCut(prompt), Cuts: true}
+	}
+}
+
+// OfCut returns the window of an Ollama server that has cut a prompt to this many tokens: it keeps
+// the first four, and as many of the last as make half of the window and two more.
+func OfCut(prompt int64) int64 { return max(2*(prompt-2), prompt) }
+
+// String describes the result.
+func (r Result) String() string {
+	switch {
+	case r.Window == 0:
+		return "the answer does not show the context window"
+	case r.Cuts:
+		return fmt.Sprintf("the context window has %d tokens; the server cuts longer prompts and reports no error", r.Window)
+	case r.AtLeast:
+		return fmt.Sprintf("the context window has at least %d tokens; the server accepts the longest prompt of this test",
+			r.Window)
+	default:
+		return fmt.Sprintf("the context window has %d tokens; the server refuses longer prompts", r.Window)
+	}
+}

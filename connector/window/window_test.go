@@ -1,0 +1,100 @@
+package window
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+)
+
+func TestRefusal(t *testing.T) {
+	for _, tt := range []struct {
+		body           string
+		prompt, window int64
+	}{
+		{`{"error":{"message":"too long","n_prompt_tokens":13392,"n_ctx":8192}}`, 13392, 8192},
+		{`{"error":{"message":"{\"error\":{\"message\":\"x\",\"n_prompt_tokens\":8626,\"n_ctx\":4096}}"}}`, 8626, 4096},
+		{`{"error":"request (4550 tokens) exceeds the available context size (4096 tokens), try increasing it"}`, 4550, 4096},
+		{`{"message":"The input (5000 tokens) is longer than the model's context length (4096 tokens)."}`, 5000, 4096},
+		{`{"error":"input length (9 tokens) exceeds the model's maximum context length (8 tokens)"}`, 9, 8},
+		{`prompt is too long: 218849 tokens > 200000 maximum`, 218849, 200000},
+		{`This model's maximum context length is 4097 tokens. However, your messages resulted in 6164 tokens.`, 6164, 4097},
+		{
+			`[{"error":{"message":"this model's maximum context length is 8 tokens, but the prompt contains 9 input tokens"}}]`,
+			9, 8,
+		},
+		{`maximum context length is 4096 tokens, you requested 5000 tokens (4900 in the messages, 100 …)`, 4900, 4096},
+		{`maximum context length of 4096 tokens. You requested 5000: 4900 tokens from the input messages`, 4900, 4096},
+		// Numbers that include the output, or are only a bound.
+		{`This model's maximum context length is 4096 tokens. However, you requested 5000 tokens`, 0, 4096},
+		{
+			`You passed 1193 input tokens and requested 7000 output tokens. However, the model's context length is only ` +
+				`8192 tokens, resulting in a maximum input length of 1192 tokens.`, 0, 8192,
+		},
+		{`maximum context length is 4096 tokens. However, your prompt contains at least 4097 input tokens`, 0, 4096},
+		// Odd values.
+		{`{"n_ctx":-1}`, 0, 0},
+		{`{"n_ctx":"4096"}`, 0, 0},
+		{`{"n_ctx":100000001}`, 0, 0},
+		{`{"n_prompt_tokens":1e99,"n_ctx":4096}`, 0, 4096},
+		{`maximum context length is 99999999999999999999 tokens`, 0, 0},
+		{`{"error":null}`, 0, 0},
+		{`the parts (5 tokens) and (4 tokens) differ`, 0, 0},
+		{``, 0, 0},
+	} {
+		if prompt, window := Refusal([]byte(tt.body)); prompt != tt.prompt || window != tt.window {
+			t.Errorf("%s: %d, %d", tt.body, prompt, window)
+		}
+	}
+}
+
+func TestRead(t *testing.T) {
+	for _, tt := range []struct {
+		status int
+		body   string
+		want   Result
+	}{
+		{400, `{"error":{"n_prompt_tokens":600013,"n_ctx":4096}}`, Result{Window: 4096}},
+		{403, `{"error":"no"}`, Result{}},
+		{200, `{"usage":{"prompt_tokens":2050}}`, Result{Window: 4096, Cuts: true}},
+		{200, `{"usage":{"prompt_tokens":131074}}`, Result{Window: 262144, Cuts: true}},
+		{200, `{"usage":{"prompt_tokens":600013}}`, Result{Window: 600013, AtLeast: true}},
+		{200, `{"usage":{"prompt_tokens":1}}`, Result{Window: 1, Cuts: true}},
+		{200, `{"usage":{"prompt_tokens":"2050"}}`, Result{}},
+		{200, `{"usage":[]}`, Result{}},
+		{200, `<html>`, Result{}},
+	} {
+		if got := Read(tt.status, []byte(tt.body)); got != tt.want {
+			t.Errorf("%d %s: %+v", tt.status, tt.body, got)
+		}
+	}
+}
+
+func TestPrompt(t *testing.T) {
+	body := Prompt("qwen3:8b")
+	var request struct {
+		Model     string
+		MaxTokens int `json:"max_tokens"`
+		Messages  []struct{ Role, Content string }
+	}
+	if err := json.Unmarshal(body, &request); err != nil || request.Model != "qwen3:8b" || request.MaxTokens != 1 ||
+		len(request.Messages) != 1 || len(request.Messages[0].Content) != 1_200_000 {
+		t.Errorf("%v, %.200s", err, body)
+	}
+}
+
+func FuzzRefusal(f *testing.F) {
+	f.Add([]byte(`{"error":{"message":"{\"error\":{\"n_prompt_tokens\":8626,\"n_ctx\":4096}}"}}`))
+	f.Add([]byte(`maximum context length is 8 tokens, but the prompt contains 9 input tokens`))
+	f.Add([]byte(`(9 tokens) exceeds (8 tokens)`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		prompt, window := Refusal(body)
+		if window < 0 || window > Max || prompt != 0 && prompt <= window || prompt > Max {
+			t.Fatal(prompt, window)
+		}
+		for _, status := range []int{200, 400} {
+			if r := Read(status, body); r.Window < 0 || r.Window > 2*Max || fmt.Sprint(r) == "" {
+				t.Fatalf("%+v", r)
+			}
+		}
+	})
+}
