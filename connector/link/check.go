@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/connector/text"
+	"github.com/postern-dev/postern/connector/window"
 )
 
 // Limits of a hello.
@@ -41,7 +42,8 @@ const (
 const (
 	// MaxListed bounds the reported models of one upstream.
 	MaxListed = 1000
-	// maxListedAll and maxListedBytes bound the models of all upstreams together.
+	// maxListedAll and maxListedBytes bound the models of all upstreams together, and the names of the
+	// models with windows in the rest.
 	maxListedAll   = 2000
 	maxListedBytes = 128 << 10
 )
@@ -199,8 +201,8 @@ func alphanumeric(s, others string) bool {
 	return true
 }
 
-// Fit shortens the lists of models to the limits of [Report.Check], and reports whether it
-// had to. It does not modify the original lists.
+// Fit shortens the lists of models and windows to the limits of [Report.Check], and reports whether
+// it had to. It does not modify the original lists.
 func (r *Report) Fit() (shortened bool) {
 	count, bytes := 0, 0
 	for i := range r.Upstreams {
@@ -220,6 +222,26 @@ func (r *Report) Fit() (shortened bool) {
 		}
 		u.Models = fitting
 	}
+	for i := range r.Upstreams {
+		u := &r.Upstreams[i]
+		var fitting map[string]int
+		for _, id := range u.Models {
+			tokens := u.Windows[id]
+			if tokens < 1 || tokens > window.Max || fitting[id] > 0 || count == maxListedAll ||
+				bytes+len(id) > maxListedBytes {
+				continue
+			}
+			if fitting == nil {
+				fitting = make(map[string]int)
+			}
+			count++
+			bytes += len(id)
+			fitting[id] = tokens
+		}
+		if len(fitting) < len(u.Windows) {
+			u.Windows, shortened = fitting, true
+		}
+	}
 	return shortened
 }
 
@@ -236,7 +258,7 @@ func (r Report) Check() error {
 		return fmt.Errorf("checking report: %w", err)
 	}
 	if fitting := (Report{slices.Clone(r.Upstreams)}); fitting.Fit() {
-		return fmt.Errorf("checking report: its models have invalid ids or are too many; up to %d of an upstream, %d and "+
+		return fmt.Errorf("checking report: its models have invalid ids or windows or are too many; up to %d of an upstream, %d and "+
 			"%d bytes together are possible", MaxListed, maxListedAll, maxListedBytes)
 	}
 	return nil

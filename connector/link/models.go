@@ -1,6 +1,10 @@
 package link
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/postern-dev/postern/connector/window"
+)
 
 // ModelList is the list of models of a model server.
 type ModelList struct {
@@ -8,6 +12,20 @@ type ModelList struct {
 	Open bool     // the server also accepts other names
 	// Windows are the context windows of the models in tokens, as far as they are known.
 	Windows map[string]int
+	// Unloaded means that some models are not loaded: their windows can be known later.
+	Unloaded bool
+}
+
+// listedModel is one entry of a list.
+type listedModel struct {
+	ID      string          `json:"id"`
+	OwnedBy string          `json:"owned_by"`
+	Status  json.RawMessage `json:"status"`
+	Meta    json.RawMessage `json:"meta"`
+
+	MaxModelLen   json.RawMessage `json:"max_model_len"`
+	ContextWindow json.RawMessage `json:"context_window"`
+	LoadedLength  json.RawMessage `json:"loaded_context_length"`
 }
 
 // ParseModels parses the answer to GET /v1/models. Ollama sends null for an empty list.
@@ -16,20 +34,46 @@ func ParseModels(data []byte) (_ ModelList, ok bool) {
 	var body struct {
 		Data json.RawMessage `json:"data"`
 	}
-	var entries []struct {
-		ID      string          `json:"id"`
-		OwnedBy string          `json:"owned_by"`
-		Status  json.RawMessage `json:"status"`
-	}
+	var entries []listedModel
 	if json.Unmarshal(data, &body) != nil || body.Data == nil || json.Unmarshal(body.Data, &entries) != nil {
 		return ModelList{}, false
 	}
 	list := ModelList{IDs: make([]string, 0, len(entries))}
 	for _, m := range entries {
-		if m.ID != "" {
-			list.IDs = append(list.IDs, m.ID)
+		if m.ID == "" {
+			continue
+		}
+		list.IDs = append(list.IDs, m.ID)
+		tokens, loaded := m.window()
+		list.Unloaded = list.Unloaded || !loaded
+		if tokens > 0 {
+			if list.Windows == nil {
+				list.Windows = make(map[string]int)
+			}
+			list.Windows[m.ID] = tokens
 		}
 	}
 	list.Open = len(entries) == 1 && entries[0].OwnedBy == "llamacpp" && entries[0].Status == nil
 	return list, true
+}
+
+// window returns the context window with which the model runs, and whether it is loaded. The window
+// for which a model was trained, such as "context_length", may be larger.
+func (m listedModel) window() (tokens int, loaded bool) {
+	var status struct {
+		Value string `json:"value"`
+	}
+	var meta struct {
+		Window json.RawMessage `json:"n_ctx"` // of one slot
+	}
+	_, _ = json.Unmarshal(m.Status, &status), json.Unmarshal(m.Meta, &meta) // other values have no such fields
+	if status.Value != "" && status.Value != "loaded" {
+		return 0, false
+	}
+	for _, field := range []json.RawMessage{m.MaxModelLen, meta.Window, m.ContextWindow, m.LoadedLength} {
+		if n := window.Tokens(string(field)); n > 0 {
+			return int(n), true
+		}
+	}
+	return 0, true
 }

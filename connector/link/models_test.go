@@ -1,9 +1,63 @@
 package link
 
 import (
+	"maps"
 	"slices"
 	"testing"
+
+	"github.com/postern-dev/postern/connector/window"
 )
+
+// Windows are those with which models run, never those for which they were trained. Odd values are not known.
+func TestWindowsOfModels(t *testing.T) {
+	for body, want := range map[string]ModelList{
+		`{"id":"m","max_model_len":8192}`:                                     {Windows: map[string]int{"m": 8192}},
+		`{"id":"m","meta":{"n_ctx":4096,"n_ctx_train":32768}}`:                {Windows: map[string]int{"m": 4096}},
+		`{"id":"m","context_window":131072}`:                                  {Windows: map[string]int{"m": 131072}},
+		`{"id":"m","loaded_context_length":4096,"max_context_length":32768}`:  {Windows: map[string]int{"m": 4096}},
+		`{"id":"m","max_model_len":1,"meta":{"n_ctx":2},"context_window":3}`:  {Windows: map[string]int{"m": 1}},
+		`{"id":"m","max_model_len":null,"context_window":3}`:                  {Windows: map[string]int{"m": 3}},
+		`{"id":"m","context_length":32768,"meta":{"n_ctx_train":32768}}`:      {},
+		`{"id":"m","max_model_len":"8192","meta":"4096","context_window":[]}`: {},
+		`{"id":"m","max_model_len":8192.5,"meta":{"n_ctx":-1}}`:               {},
+		`{"id":"m","max_model_len":100000001,"context_window":1e6}`:           {},
+		`{"id":"m","max_model_len":99999999999999999999}`:                     {},
+		`{"id":"","max_model_len":8192}`:                                      {},
+		`{"id":"m","max_model_len":8192,"status":[]}`:                         {Windows: map[string]int{"m": 8192}},
+		`{"id":"m","meta":{"n_ctx":9},"status":{"value":"loaded"}}`:           {Windows: map[string]int{"m": 9}},
+		`{"id":"m","meta":{"n_ctx":9},"status":{"value":"loading"}}`:          {Unloaded: true},
+		`{"id":"m","status":{"value":"unloaded"}},{"id":"n","meta":{"n_ctx":9}}`: {
+			Windows: map[string]int{"n": 9}, Unloaded: true,
+		},
+	} {
+		got, ok := ParseModels([]byte(`{"data":[` + body + `]}`))
+		if !ok || !maps.Equal(got.Windows, want.Windows) || got.Unloaded != want.Unloaded {
+			t.Errorf("%s: %+v, %v", body, got, ok)
+		}
+	}
+}
+
+// FuzzParseModels: whatever a server lists, its windows can be reported.
+func FuzzParseModels(f *testing.F) {
+	f.Add([]byte(`{"data":[{"id":"m","meta":{"n_ctx":4096},"status":{"value":"loaded"}},{"id":"n","max_model_len":1}]}`))
+	f.Add([]byte(`{"data":[{"id":"m","meta":[],"status":1,"max_model_len":"x"}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, ok := ParseModels(data)
+		if ok != (list.IDs != nil) {
+			t.Fatalf("%+v", list)
+		}
+		for id, tokens := range list.Windows {
+			if !slices.Contains(list.IDs, id) || tokens < 1 || tokens > window.Max {
+				t.Fatalf("window of %q: %d", id, tokens)
+			}
+		}
+		r := Report{Upstreams: []UpstreamReport{{Name: "a", Models: list.IDs, Windows: list.Windows}}}
+		r.Fit()
+		if err := r.Check(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
 
 func TestParseModels(t *testing.T) {
 	for body, want := range map[string]ModelList{

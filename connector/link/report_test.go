@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/connector/window"
 )
 
 func TestReportCheck(t *testing.T) {
@@ -28,6 +30,10 @@ func TestReportCheck(t *testing.T) {
 		"long model":         func(r *Report) { r.Upstreams[0].Models = []string{strings.Repeat("m", MaxField+1)} },
 		"terminal escape":    func(r *Report) { r.Upstreams[0].Models = []string{"\x1b[31m"} },
 		"no text":            func(r *Report) { r.Upstreams[0].Models = []string{"\xff"} },
+		"window of no model": func(r *Report) { r.Upstreams[0].Windows = map[string]int{"y": 1} },
+		"window of 0":        func(r *Report) { r.Upstreams[0].Windows = map[string]int{"x": 0} },
+		"negative window":    func(r *Report) { r.Upstreams[0].Windows = map[string]int{"x": -1} },
+		"huge window":        func(r *Report) { r.Upstreams[0].Windows = map[string]int{"x": window.Max + 1} },
 		"too many models":    func(r *Report) { r.Upstreams[0].Models = long(MaxListed + 1) },
 		"too many together": func(r *Report) {
 			for i := range 3 {
@@ -54,7 +60,7 @@ func TestReportCheck(t *testing.T) {
 	r := Report{Upstreams: []UpstreamReport{
 		{Name: "a"},
 		{Name: "b", Models: []string{}},
-		{Name: "c", Models: []string{"x", "y"}},
+		{Name: "c", Models: []string{"x", "y"}, Windows: map[string]int{"y": window.Max}},
 	}}
 	fit := Report{Upstreams: append([]UpstreamReport(nil), r.Upstreams...)}
 	if fit.Fit(); !reflect.DeepEqual(fit, r) {
@@ -68,8 +74,11 @@ func TestLargestReport(t *testing.T) {
 	var r Report
 	for i := range MaxUpstreams {
 		u := UpstreamReport{Name: fmt.Sprintf("%064d", i), Models: []string{}}
-		for range 10 {
-			u.Models = append(u.Models, strings.Repeat(`"`, MaxField))
+		u.Reachable, u.Open, u.Windows = true, true, map[string]int{}
+		for j := range 10 {
+			id := strings.Repeat(`"`, MaxField-1) + string(rune('0'+j))
+			u.Models = append(u.Models, id)
+			u.Windows[id] = window.Max
 		}
 		r.Upstreams = append(r.Upstreams, u)
 	}
@@ -85,8 +94,31 @@ func TestLargestReport(t *testing.T) {
 	if got, err := c.Receive(); err != nil || !reflect.DeepEqual(got, r) {
 		t.Errorf("received %T, %v", got, err)
 	}
+	for _, models := range []int{2, 4, 64} { // windows of all, of some and of none
+		for i := range r.Upstreams {
+			u := UpstreamReport{Name: r.Upstreams[i].Name, Reachable: true, Open: true, Windows: map[string]int{}}
+			for j := range models {
+				id := strings.Repeat(`"`, 60) + fmt.Sprint(j)
+				u.Models = append(u.Models, id)
+				u.Windows[id] = window.Max
+			}
+			r.Upstreams[i] = u
+		}
+		r.Fit()
+		if err := c.Send(r); err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.Receive()
+		if err != nil || got.(Report).Check() != nil {
+			t.Errorf("%d models: %v", models, err)
+		}
+		if n := len(r.Upstreams[0].Windows); models < 64 && n != models || models == 64 && n != 0 {
+			t.Errorf("of %d models, %d have windows", models, n)
+		}
+	}
 	for i := range r.Upstreams {
 		r.Upstreams[i].Models = strings.Split(strings.Repeat("m", 64), "")
+		r.Upstreams[i].Windows = map[string]int{"m": 1}
 	}
 	r.Fit()
 	if err := c.Send(r); err != nil {
@@ -106,6 +138,7 @@ func FuzzReport(f *testing.F) {
 		r := Report{Upstreams: []UpstreamReport{{Name: name}, {Name: "b"}}}
 		for range min(max(times, 0), 100) {
 			for i := range r.Upstreams {
+				r.Upstreams[i].Windows = map[string]int{list: times, "b": 1}
 				r.Upstreams[i].Models = append(r.Upstreams[i].Models, strings.Split(list, "\n")...)
 			}
 		}

@@ -24,10 +24,11 @@ const (
 	// The pauses after failed checks double from firstHealthPause to lastHealthPause.
 	firstHealthPause = time.Second
 	lastHealthPause  = 30 * time.Second
-	// missingInterval and brokenInterval are the shortest intervals of checks: after answers
-	// that may mean a missing model, and after broken connections.
+	// missingInterval, brokenInterval and recheckInterval are the shortest intervals of checks: after
+	// answers that may mean another list of models, after broken connections, and for the gateway.
 	missingInterval = 10 * time.Second
 	brokenInterval  = 2 * time.Second
+	recheckInterval = time.Second
 )
 
 // The states of an upstream.
@@ -41,6 +42,8 @@ const (
 type health struct {
 	report atomic.Pointer[link.UpstreamReport] // the last one, never modified; nil: unknown
 	doubts chan time.Duration                  // of capacity 1: see doubt
+	// unloaded means that the last list has models that are not loaded: an answer may mean a change.
+	unloaded atomic.Bool
 }
 
 // Prober checks the health of an agent's upstreams.
@@ -134,7 +137,8 @@ func (p *Prober) ask(ctx context.Context, u *Server) error {
 	switch {
 	case err == nil:
 		slices.Sort(list.IDs)
-		report.Models, report.Open = slices.Compact(list.IDs), list.Open
+		report.Models, report.Open, report.Windows = slices.Compact(list.IDs), list.Open, list.Windows
+		u.health.unloaded.Store(list.Unloaded)
 	case errors.As(err, new(*StatusError)), errors.Is(err, ErrNoList):
 		err = nil // the server is up
 	case ctx.Err() != nil, errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrNotConnected):
@@ -164,8 +168,9 @@ func (p *Prober) note(u *Server, report link.UpstreamReport, err error) {
 // answered processes the status of an answer to a request. It is cheap while the upstream
 // is reachable.
 func (p *Prober) answered(u *Server, status int) {
-	if status == http.StatusNotFound {
-		p.doubt(u, missingInterval) // the model may be gone
+	// The model may be gone, or may have been loaded, which shows its window.
+	if status == http.StatusNotFound || status == http.StatusOK && u.health.unloaded.Load() {
+		p.doubt(u, missingInterval)
 	}
 	last := u.health.report.Load()
 	if last != nil && last.Reachable {
@@ -173,7 +178,7 @@ func (p *Prober) answered(u *Server, status int) {
 	}
 	report := link.UpstreamReport{Name: u.Name, Reachable: true}
 	if last != nil {
-		report.Models, report.Open = last.Models, last.Open
+		report.Models, report.Open, report.Windows = last.Models, last.Open, last.Windows
 	}
 	p.note(u, report, nil)
 	p.doubt(u, 0) // its models are unknown
@@ -191,6 +196,9 @@ func (p *Prober) failed(u *Server, code link.Code) {
 		p.doubt(u, brokenInterval)
 	}
 }
+
+// Recheck asks an upstream for its models again soon.
+func (p *Prober) Recheck(u *Server) { p.doubt(u, recheckInterval) }
 
 // doubt schedules a check of an upstream, at least interval after the last one. It has no
 // effect if another doubt waits.

@@ -2,11 +2,13 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -63,6 +65,12 @@ func TestInspect(t *testing.T) {
 		{
 			"llama.cpp as a router", 200, `{"data": [{"id": "x", "owned_by": "llamacpp", "status": {"value": "loaded"}}]}`,
 			box(true, "x"),
+		},
+		{
+			"windows", 200, `{"data": [{"id": "y"}, {"id": "x", "max_model_len": 8192}]}`,
+			link.UpstreamReport{
+				Name: "box", Reachable: true, Models: []string{"x", "y"}, Windows: map[string]int{"x": 8192},
+			},
 		},
 		{"no API there", 404, `no`, box(true)},
 		{"loading", 503, `{}`, box(true)},
@@ -141,6 +149,52 @@ func TestAnswerEndsThePause(t *testing.T) {
 	<-changed
 	if state, _ := u.State(); state != StateReachable || <-u.health.doubts != 0 {
 		t.Errorf("after an answer the server is %s", state)
+	}
+}
+
+// While models are not loaded, an answer may mean that one is loaded now: its server is asked again. The gateway can
+// ask for that at any time.
+func TestAskAgain(t *testing.T) {
+	const router = `{"data": [{"id": "x", "status": {"value": %q}, "meta": {"n_ctx": 4096}}]}`
+	server, url := newListing(t, fmt.Sprintf(router, "unloaded"))
+	p, u := NewProber(quiet), upstreamAt(t, url)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	p.ask(ctx, u)
+	p.answered(u, http.StatusOK)
+	if interval := <-u.health.doubts; interval != missingInterval || u.health.report.Load().Windows != nil {
+		t.Errorf("a model is not loaded: asked after %v, %+v", interval, u.health.report.Load())
+	}
+	server.body.Store(fmt.Sprintf(router, "loaded"))
+	changed := p.Changed()
+	running.Go(func() { p.watch(ctx, u) }) // asks at once
+	<-changed
+	if got := u.health.report.Load().Windows["x"]; got != 4096 {
+		t.Errorf("window of the loaded model: %d", got)
+	}
+	server.body.Store(`{"data": [{"id": "y"}]}`)
+	changed = p.Changed()
+	for waiting := true; waiting; { // a doubt during a question has no effect
+		p.Recheck(u)
+		p.answered(u, http.StatusOK)
+		select {
+		case <-changed:
+			waiting = false
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if _, models := u.State(); !slices.Equal(models, []string{"y"}) || server.asked.Load() > 4 {
+		t.Errorf("asked %d times, models %q", server.asked.Load(), models)
+	}
+	cancel()
+	running.Wait()
+	p.answered(u, http.StatusOK)
+	select {
+	case interval := <-u.health.doubts:
+		t.Errorf("all models are loaded: asked after %v", interval)
+	default:
 	}
 }
 

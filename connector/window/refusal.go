@@ -10,12 +10,14 @@ import (
 // Texts of refusals.
 var (
 	// Both numbers: llama.cpp, SGLang and Ollama; Anthropic and this gateway.
-	bothText = regexp.MustCompile(`(?is)\((\d+) tokens\).*?(?:exceed|longer).*?\((\d+) tokens\)|(\d+) tokens > (\d+) maximum`)
+	bothText = regexp.MustCompile(
+		`(?is)\((\d+) tokens\).*?(?:exceed|longer).*?\((\d+) tokens\)|(\d+) tokens > (\d+) maximum`)
 	// The window: vLLM, OpenAI, SGLang.
 	windowText = regexp.MustCompile(`(?i)context length (?:is|of)(?: only)? (\d+)`)
-	// The prompt next to that. Numbers that include the output, or that are only a lower bound, are not its size.
-	promptText = regexp.MustCompile(`(?i)(at least )?\b(\d+) (?:input tokens|tokens from the input|in the (?:messages|prompt))|` +
-		`\bresulted in (\d+) tokens`)
+	// The prompt next to that. A number that includes the output, or is only a lower bound, is not its size.
+	promptText = regexp.MustCompile(
+		`(?i)(at least )?\b(\d+) (?:input tokens|tokens from the input|in the (?:messages|prompt))|` +
+			`\bresulted in (\d+) tokens`)
 )
 
 // Refusal returns the numbers of tokens that an error body names: of the prompt, if it is known and
@@ -46,8 +48,8 @@ func numbers(data []byte, level int) (prompt, window int64) {
 	if level == deepest || json.Unmarshal(data, &object) != nil {
 		return inText(string(data[:min(len(data), maxText)]))
 	}
-	if window = count(string(object.Window)); window > 0 {
-		return count(string(object.Prompt)), window
+	if window = Tokens(string(object.Window)); window > 0 {
+		return Tokens(string(object.Prompt)), window
 	}
 	for _, nested := range [][]byte{object.Error, object.Message, object.Detail} {
 		var text string
@@ -64,21 +66,21 @@ func numbers(data []byte, level int) (prompt, window int64) {
 // inText reads the numbers from the text of a refusal.
 func inText(text string) (prompt, window int64) {
 	if m := bothText.FindStringSubmatch(text); m != nil {
-		return count(m[1] + m[3]), count(m[2] + m[4])
+		return Tokens(m[1] + m[3]), Tokens(m[2] + m[4])
 	}
 	m := windowText.FindStringSubmatch(text)
 	if m == nil {
 		return 0, 0
 	}
-	window = count(m[1])
+	window = Tokens(m[1])
 	if m := promptText.FindStringSubmatch(text); m != nil && m[1] == "" {
-		prompt = count(m[2] + m[3])
+		prompt = Tokens(m[2] + m[3])
 	}
 	return prompt, window
 }
 
-// count parses a number of tokens. It returns 0 for anything else.
-func count(digits string) int64 {
+// Tokens parses a number of tokens. It returns 0 for anything else.
+func Tokens(digits string) int64 {
 	if n, err := strconv.ParseInt(digits, 10, 64); err == nil && n > 0 && n <= Max {
 		return n
 	}

@@ -54,7 +54,7 @@ func Read(status int, body []byte) Result {
 		} `json:"usage"`
 	}
 	_ = json.Unmarshal(body, &answer) // an invalid answer has no usage
-	switch prompt := count(string(answer.Usage.Prompt)); {
+	switch prompt := Tokens(string(answer.Usage.Prompt)); {
 	case prompt == 0:
 		return Result{}
 	case prompt >= letters/2:
