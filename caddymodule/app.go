@@ -176,7 +176,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	}}
 	a.server = &serve.Server{
 		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, Route: a.gateway.Route,
-		AwaitPermit: a.gateway.AwaitPermit, StatusOf: statusOf,
+		Recheck: a.gateway.Recheck, AwaitPermit: a.gateway.AwaitPermit, StatusOf: statusOf,
 		ClientIP: clientAddr, Observer: metrics.Observer{Keys: a.KeyMetrics == keyMetricsOn}, Logger: a.logger,
 	}
 	return metrics.Register(ctx.GetMetricsRegistry(), a.gateway, a.KeyMetrics == keyMetricsOn)

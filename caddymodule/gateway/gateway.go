@@ -139,6 +139,13 @@ func (g *Gateway) Route(connector string, target tunnel.Target) (tunnel.Deployme
 	return hub.Route(connector, target)
 }
 
+// Recheck is [tunnel.Hub.Recheck] for requests.
+func (g *Gateway) Recheck(connector string, target tunnel.Target) {
+	if hub, err := g.Listener.Hub(); err == nil {
+		hub.Recheck(connector, target)
+	}
+}
+
 // AwaitPermit is [tunnel.AwaitPermit] for requests.
 func (g *Gateway) AwaitPermit(
 	ctx context.Context, full []serve.Tunnel, c fair.Client, wait time.Duration,

@@ -4,9 +4,12 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // State is the state of a model, or of one of its routes.
@@ -73,7 +76,30 @@ func (s Server) Window(model string) int {
 	return 0
 }
 
-func byName(a, b string) int { return strings.Compare(Canonical(a), Canonical(b)) }
+// byName compares the canonical forms of two names. It allocates nothing.
+func byName(a, b string) int {
+	a, b = untagged(a), untagged(b)
+	for a != "" && b != "" {
+		x, n := utf8.DecodeRuneInString(a)
+		y, m := utf8.DecodeRuneInString(b)
+		if c := cmp.Compare(unicode.ToLower(x), unicode.ToLower(y)); c != 0 {
+			return c
+		}
+		a, b = a[n:], b[m:]
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// untagged returns a name without the tag ":latest".
+func untagged(model string) string {
+	if i := len(model) - len(latest); i >= 0 && strings.EqualFold(model[i:], latest) {
+		return model[:i]
+	}
+	return model
+}
+
+// latest is the tag that Ollama assumes.
+const latest = ":latest"
 
 // Down reports whether the server is known to be unreachable.
 func (s Server) Down() bool { return s.Known && !s.Reachable }
@@ -89,7 +115,7 @@ func (s Server) Lacks(model string) bool {
 }
 
 // Canonical returns the canonical form of a model name.
-func Canonical(model string) string { return strings.TrimSuffix(strings.ToLower(model), ":latest") }
+func Canonical(model string) string { return strings.ToLower(untagged(model)) }
 
 // RouteState returns the state of one route to a model. online reports whether the
 // connector is online, routed whether it has the upstream.

@@ -1,6 +1,9 @@
 package health
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestOfWay(t *testing.T) {
 	lists := func(models ...string) Server { return Reported(true, models, false) }
@@ -71,5 +74,24 @@ func TestOf(t *testing.T) {
 		if s.String() == "" {
 			t.Errorf("%q has no words", string(s))
 		}
+	}
+}
+
+// Names are compared by their canonical forms, without a copy of them.
+func TestByName(t *testing.T) {
+	names := []string{
+		"", "a", "A", "a:latest", "A:LATEST", "b", "ab", ":latest", "latest", "a:latest:latest", "É", "é", "e", "K", "k",
+		"Qwen/Qwen3-8B", "qwen/qwen3-8b:latest", "日本",
+	}
+	for _, a := range names {
+		for _, b := range names {
+			if got, want := byName(a, b), strings.Compare(Canonical(a), Canonical(b)); got != want {
+				t.Errorf("byName(%q, %q) = %d, want %d", a, b, got, want)
+			}
+		}
+	}
+	server := Reported(true, []string{"Qwen/Qwen3-8B", "LLAMA3:latest", "Gemma"}, false)
+	if n := testing.AllocsPerRun(10, func() { server.Lacks("qwen/Qwen3-8b") }); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

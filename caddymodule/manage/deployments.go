@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // Deployment is a listed deployment.
@@ -86,12 +87,15 @@ type DeploymentFields struct {
 	Options        compat.Options `json:"options" flag:"option" help:"Adjustments for the model server" flaghelp:"NAME=VALUE: adjustment for the model server (may be repeated)"`
 }
 
+// recheckTimeout bounds the wait for a new list of models.
+const recheckTimeout = time.Second
+
 // SetDeployment creates a deployment or changes its fields. edit gets the present fields without the connectors,
 // which stay unless it sets others. New requests use the new route; running ones finish on the old one.
 func (s *Service) SetDeployment(ctx context.Context, name string,
 	edit func(*DeploymentFields) error,
 ) (Deployment, error) {
-	return change(ctx, s, func(account string) (Deployment, write, error) {
+	d, err := change(ctx, s, func(account string) (Deployment, write, error) {
 		var request DeploymentFields
 		if err := edit(&request); err != nil {
 			return Deployment{}, write{}, err
@@ -124,6 +128,37 @@ func (s *Service) SetDeployment(ctx context.Context, name string,
 		return s.deploymentOf(d, s.sessions()),
 			write{"deployment.set", d.Name, d.Name, changed(before, valuesOf(d))}, err
 	})
+	if err != nil {
+		return d, err
+	}
+	return s.recheck(ctx, d), nil
+}
+
+// recheck waits a moment if a model server does not list a deployment's model, until its list was asked for
+// again: the model may have been loaded since the last report. It returns the deployment as it is then.
+func (s *Service) recheck(ctx context.Context, d Deployment) Deployment {
+	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
+	defer cancel()
+	events := make(chan struct{}, 1)
+	defer s.tunnels.Subscribe(func(tunnel.Event) { wait.Wake(events, struct{}{}) })()
+	to := tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model}
+	for waited := false; ; waited = true {
+		missing := false
+		for _, id := range d.Connectors {
+			missing = s.tunnels.Recheck(id, to) || missing
+		}
+		if waited {
+			d = s.deploymentOf(d.Deployment, s.sessions())
+		}
+		if !missing {
+			return d
+		}
+		select {
+		case <-events:
+		case <-ctx.Done():
+			return d
+		}
+	}
 }
 
 // connectorIDs returns the ids of the connectors that a request names, nil if it names none.

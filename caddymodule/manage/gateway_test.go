@@ -17,12 +17,14 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/subscribe"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -225,6 +227,9 @@ type fakeTunnels struct {
 	mu      sync.Mutex
 	infos   []tunnel.Info
 	tunnels map[string]*fakeTunnel
+	recheck func() // is called for missing models
+
+	subscribers subscribe.List[tunnel.Event]
 }
 
 func (f *fakeTunnels) Sessions() []tunnel.Info {
@@ -250,6 +255,24 @@ func (f *fakeTunnels) Choose(ids []string, _ tunnel.Target) (string, manage.Tunn
 		}
 	}
 	return "", nil, false
+}
+
+// Recheck reports whether a model is missing. A test may list it then.
+func (f *fakeTunnels) Recheck(id string, to tunnel.Target) (missing bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, info := range f.infos {
+		missing = missing || info.Connector == id && info.DeploymentRoute(to).State == health.ModelMissing
+	}
+	if missing && f.recheck != nil {
+		f.recheck()
+	}
+	return missing
+}
+
+// Subscribe sends the events of a test.
+func (f *fakeTunnels) Subscribe(event func(tunnel.Event)) (stop func()) {
+	return f.subscribers.Add(event)
 }
 
 // connect sets the listed tunnels, without tunnels for requests.

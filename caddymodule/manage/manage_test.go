@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -227,6 +228,34 @@ func TestDeployments(t *testing.T) {
 	want[map[string]any](g, 200, "DELETE", "/deployments/org%2Fmodel%2E%2E", "")
 	if _, ok := g.store.Deployment("default", "org/model.."); ok {
 		t.Error("the deployment is still there")
+	}
+}
+
+// A deployment's model that is not listed may be new: the warning comes only if the server still does not list it.
+func TestSetDeploymentAsksForModels(t *testing.T) {
+	g := newGateway(t)
+	home := want[map[string]any](g, 201, "POST", "/connectors", `{"name":"home"}`)["id"].(string)
+	lists := func(models ...string) {
+		g.tunnels.connect(tunnel.Info{
+			Connector: home, Upstreams: []string{"ollama"},
+			States: []tunnel.UpstreamState{{Name: "ollama", Server: health.Reported(true, models, false)}},
+		})
+		g.tunnels.subscribers.Now().Call(tunnel.Event{})
+	}
+	lists("a")
+	var asked atomic.Int64
+	g.tunnels.recheck = func() {
+		if asked.Add(1) == 1 {
+			go lists("a", "m")
+		}
+	}
+	set := want[manage.Deployment](g, 200, "PUT", "/deployments/m", `{"connector":"home"}`)
+	if set.Warning != "" || set.State != health.Available || asked.Load() == 0 {
+		t.Errorf("asked %d times: %s, %q", asked.Load(), set.State, set.Warning)
+	}
+	set = want[manage.Deployment](g, 200, "PUT", "/deployments/n", `{"connector":"home"}`)
+	if set.Warning == "" || set.State != health.ModelMissing {
+		t.Errorf("a model that is missing: %s, %q", set.State, set.Warning)
 	}
 }
 

@@ -53,6 +53,9 @@ type Server struct {
 		wait time.Duration) (Tunnel, error)
 	// Route returns the route of a deployment through a connector. ok is false if it is offline.
 	Route func(connector string, target tunnel.Target) (r tunnel.DeploymentRoute, ok bool)
+	// Recheck asks for the list of a model server again if it lacks the model of a deployment's route, which
+	// has served a request.
+	Recheck func(connector string, target tunnel.Target)
 	// AwaitPermit waits for a permit of one of the full tunnels, for a request of a client: see
 	// [tunnel.AwaitPermit].
 	AwaitPermit func(ctx context.Context, full []Tunnel, c fair.Client, wait time.Duration) (PermittedTunnel, error)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,8 @@ type testGateway struct {
 	secret  string
 	counts  *counts
 	route   tunnel.DeploymentRoute // of all deployments
+	// rechecks counts calls of Recheck.
+	rechecks atomic.Int64
 
 	// answer is the upstream.
 	answer func(r *http.Request) *http.Response
@@ -61,6 +64,7 @@ func newGateway(t testing.TB, budget int64) *testGateway {
 	server := &Server{
 		Open: func() (*Backend, error) { return backend, nil }, Choose: fakeTunnel{g}.choose,
 		Route:    func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return g.route, true },
+		Recheck:  func(string, tunnel.Target) { g.rechecks.Add(1) },
 		StatusOf: func(error) int { return 0 }, Observer: g.counts, Logger: quiet,
 		ClientIP: func(r *http.Request) netip.Addr { return netip.MustParseAddrPort(r.RemoteAddr).Addr() },
 	}
@@ -183,6 +187,20 @@ func (g *testGateway) post(path, body string) *httptest.ResponseRecorder {
 func (g *testGateway) returned(t *testing.T) {
 	t.Helper()
 	wait.Until(t, "the budget is free, also of samples", func() bool { return g.backend.Memory.Stats().Reserved == 0 })
+}
+
+// After a success, the model must be listed, or its server is asked again.
+func TestRecheckAfterAnswer(t *testing.T) {
+	g := newGateway(t, 64<<20)
+	for i, status := range []int{http.StatusOK, http.StatusNotFound, http.StatusServiceUnavailable, http.StatusOK} {
+		g.answer = func(*http.Request) *http.Response {
+			return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(`{}`))}
+		}
+		g.post("/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
+		if got, want := g.rechecks.Load(), []int64{1, 1, 1, 2}[i]; got != want {
+			t.Errorf("after status %d: %d questions, want %d", status, got, want)
+		}
+	}
 }
 
 // The permit of the queue is acquired and left once, even by requests that are sent again, fail or get

@@ -246,5 +246,8 @@ func (t *turn) roundTrip(ctx context.Context, chosen Tunnel) (*http.Response, er
 	if _, ok := refusal(err); ok {
 		ex.attempts.refuse()
 	}
+	if err == nil && response.StatusCode == http.StatusOK {
+		t.Recheck(ex.Connector, tunnel.Target{Name: ex.Deployment, Upstream: d.Upstream, Model: d.Model})
+	}
 	return response, err
 }

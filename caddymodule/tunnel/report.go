@@ -3,10 +3,12 @@ package tunnel
 import (
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // reportCost is how many messages a report counts as, because it may be large. A
@@ -130,6 +132,47 @@ func (h *Hub) Route(connectorID string, target Target) (r DeploymentRoute, ok bo
 	}
 	upstream, model, err := s.Resolve(target.Name, target.Upstream, target.Model)
 	return (*s.reported.Load())[upstream].route(s.since, upstream, model, err), true
+}
+
+// recheckInterval is the shortest time between two questions about the models of one upstream.
+const recheckInterval = time.Second
+
+// Recheck asks the connector of a route to ask its model server for the models again, if that does not list
+// the route's model. It reports whether that is so. It does not ask connectors at peers. It allocates nothing
+// if the model is listed.
+func (h *Hub) Recheck(connectorID string, target Target) (missing bool) {
+	route, _ := h.Route(connectorID, target)
+	if route.State != health.ModelMissing {
+		return false
+	}
+	s, ok := h.Session(connectorID)
+	if ok && s.rechecks.due(route.Upstream) {
+		go func() {
+			defer panics.Recover(s.log(), "asking a connector for its models")
+			s.send(link.Recheck{Upstream: route.Upstream})
+		}()
+	}
+	return ok
+}
+
+// rechecks are the times of the last questions of a session, by the name of the upstream.
+type rechecks struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+// due reports whether a question about an upstream may be sent now.
+func (r *rechecks) due(upstream string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last, ok := r.last[upstream]; ok && time.Since(last) < recheckInterval {
+		return false
+	}
+	if r.last == nil {
+		r.last = make(map[string]time.Time)
+	}
+	r.last[upstream] = time.Now()
+	return true
 }
 
 // down reports whether the upstream of a request is known to be unreachable. It is

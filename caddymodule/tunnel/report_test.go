@@ -145,6 +145,43 @@ func TestChooseByReport(t *testing.T) {
 	busy.active.Store(0)
 }
 
+// A connector is asked again for models that it does not list, at most once per second, and nothing else is.
+func TestRecheck(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		c := g.connect(t, "con_1", echo)
+		s, to := g.mustSession(t, "con_1"), Target{Name: "m"}
+		if g.Recheck("con_1", to) || g.Recheck("con_2", to) {
+			t.Error("a model is missing without a report")
+		}
+		c.send(t, reports("ollama", true, "Other", "M:latest"))
+		wait.Until(t, "the report", func() bool { return s.States()[0].Known })
+		if n := testing.AllocsPerRun(100, func() { g.Recheck("con_1", to) }); n != 0 {
+			t.Errorf("%v allocations for a model that is listed", n)
+		}
+		to.Model = "new"
+		for range 100 {
+			if !g.Recheck("con_1", to) {
+				t.Fatal("the model is listed")
+			}
+		}
+		if m := c.next(t); m != (link.Recheck{Upstream: "ollama"}) {
+			t.Errorf("received %#v", m)
+		}
+		g.Recheck("con_1", Target{Name: "new", Upstream: "none"})
+		time.Sleep(recheckInterval) // of the test's clock
+		g.Recheck("con_1", to)
+		if m := c.next(t); m != (link.Recheck{Upstream: "ollama"}) {
+			t.Errorf("a second later: received %#v", m)
+		}
+		select {
+		case m := <-c.messages:
+			t.Errorf("unexpected %#v", m)
+		default:
+		}
+	})
+}
+
 // A dry run is answered, and leaves the connector's tunnel and its rotation alone.
 func TestDryRun(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {

@@ -82,7 +82,8 @@ type Session struct {
 	idleOnce    sync.Once
 	pong        chan struct{} // capacity 1: the answer to a ping of the gateway
 
-	members membership
+	members  membership
+	rechecks rechecks
 
 	anyDown     atomic.Bool // an upstream was reported as down
 	misreported atomic.Bool // an invalid report was logged

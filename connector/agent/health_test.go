@@ -122,6 +122,23 @@ func TestAgentReportsAnUpstreamThatIsDown(t *testing.T) {
 	s.reported(box(true, "m"))
 }
 
+// The gateway can ask for the models of an upstream. Names of other upstreams are ignored.
+func TestGatewayAsksForModels(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t)
+	server, url := newListing(t, `{"data": [{"id": "a"}]}`)
+	startAgent(t, g, url, asks(forever))
+	s := g.session()
+	s.reported(box(true, "a"))
+	server.body.Store(`{"data": [{"id": "a"}, {"id": "b"}]}`)
+	for _, upstream := range []string{"none", "", "box"} {
+		if err := s.control.Send(link.Recheck{Upstream: upstream}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.reported(box(true, "a", "b"))
+}
+
 // Requests change the state at once, without a check.
 func TestRequestsShowHealth(t *testing.T) {
 	t.Parallel()

@@ -215,6 +215,10 @@ func (s *session) listen() (decision link.Message) {
 			s.offer(m)
 		case link.Edges:
 			s.onEdges(m)
+		case link.Recheck:
+			if u := s.leg.inUse().proxy.Upstreams()[m.Upstream]; u != nil {
+				s.leg.prober.Recheck(u)
+			}
 		case link.Grant, link.Deny:
 			if s.config.hello.Claim != "" {
 				return message

@@ -49,6 +49,8 @@
 //	    ├──────────────────────────────────────▶│   and their models: once known,
 //	    │                                       │   and after changes; at most one
 //	    │                                       │   per second
+//	    │                    recheck (upstream) │   asks for the models of this
+//	    │◀──────────────────────────────────────┤   upstream again at once
 //	    │                                       │
 //	    │         rotate (number, tunnel_token) │   offers a new secret; old and
 //	    │◀──────────────────────────────────────┤   new are valid

@@ -179,6 +179,12 @@ type UpstreamReport struct {
 	Windows map[string]int `json:"windows,omitempty"`
 }
 
+// Recheck asks a connector to ask a model server for its models again at once, as they seem to have
+// changed. If so, it sends a report. Connectors that do not support it ignore it.
+type Recheck struct {
+	Upstream string `json:"upstream"`
+}
+
 // Rotate offers a new token to a connector. The connector durably stores it before it
 // answers; from then on the gateway may reject the old one. Until the answer, both are
 // valid. It contains a secret: logs and fmt do not show it. [Token.Renewed] applies it.
@@ -268,6 +274,7 @@ func (Deny) kind() string    { return "deny" }
 func (Pending) kind() string { return "pending" }
 func (Grant) kind() string   { return "grant" }
 func (Report) kind() string  { return "report" }
+func (Recheck) kind() string { return "recheck" }
 func (Rotate) kind() string  { return "rotate" }
 func (Rotated) kind() string { return "rotated" }
 func (Ping) kind() string    { return "ping" }
@@ -280,7 +287,7 @@ func (Drained) kind() string { return "drained" }
 
 // types are the types of the messages by their kinds.
 var types = byKind(
-	Hello{}, Welcome{}, Edges{}, Deny{}, Pending{}, Grant{}, Report{}, Rotate{}, Rotated{},
+	Hello{}, Welcome{}, Edges{}, Deny{}, Pending{}, Grant{}, Report{}, Recheck{}, Rotate{}, Rotated{},
 	Ping{}, Pong{}, Tunnel{}, Pairing{}, Drain{}, DrainOK{}, Drained{}, Activity{}, Kept{}, SignIn{},
 	Enter{}, Waiting{}, Entered{}, Used{},
 )

@@ -71,8 +71,8 @@ func Start(dir string, o Options, logger *slog.Logger) (*Gateway, error) {
 func (g *Gateway) handler(o Options, logger *slog.Logger) http.Handler {
 	server := &serve.Server{
 		Open: g.gateway.Backend, Choose: g.gateway.ChooseTunnel, Route: g.gateway.Route,
-		AwaitPermit: g.gateway.AwaitPermit,
-		StatusOf:    func(error) int { return 0 }, Observer: unobserved{}, Logger: logger,
+		Recheck: g.gateway.Recheck, AwaitPermit: g.gateway.AwaitPermit,
+		StatusOf: func(error) int { return 0 }, Observer: unobserved{}, Logger: logger,
 		ClientIP: func(r *http.Request) netip.Addr { return netip.MustParseAddrPort(r.RemoteAddr).Addr() },
 	}
 	translator, router := o.Translator, o.Router
