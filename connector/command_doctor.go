@@ -18,17 +18,22 @@ import (
 func doctorCommand(sys system) *cobra.Command {
 	var path string
 	var asJSON bool
-	var timeout time.Duration
+	var options doctor.Options
 	command := &cobra.Command{
-		Use:   "doctor [--config FILE] [--json]",
+		Use:   "doctor [--config FILE] [--measure MODEL] [--json]",
 		Short: "Check everything the connector needs, and suggest fixes",
 		Long: `Checks the configuration, the gateway's name, the transports to it (UDP, and
 WebSocket where UDP is blocked), its pin, whether it accepts the tunnel token, this
 machine's clock, and each model server: its list of models, and a short streamed
 answer from the first one. A running connector is not disturbed.
 
+With --measure, it also sends a prompt of 1.2 MB to each model server with this model.
+The answer shows how many tokens its context window has, and whether the server refuses
+longer prompts or silently cuts them. That takes up to five minutes.
+
 Exit codes: 0 no check failed, 1 a check failed, 2 invalid flags or configuration.`,
 		Example: `  connector doctor
+  connector doctor --measure qwen3:8b
   connector doctor --config connector.json --json`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -41,18 +46,19 @@ Exit codes: 0 no check failed, 1 a check failed, 2 invalid flags or configuratio
 			}
 			ctx, stop := sys.signals(command.Context())
 			defer stop()
-			return diagnose(ctx, sys, path, loaded, timeout, asJSON)
+			return diagnose(ctx, sys, path, loaded, options, asJSON)
 		},
 	}
 	flags := command.Flags()
 	flags.StringVarP(&path, "config", "c", "", "configuration `FILE` (default: as for `connector run`)")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
-	flags.DurationVar(&timeout, "timeout", time.Minute, "`TIME` limit for a model's answer")
+	flags.StringVar(&options.Measure, "measure", "", "measure the context window of this `MODEL` of the model server")
+	flags.DurationVar(&options.Timeout, "timeout", time.Minute, "`TIME` limit for a model's answer")
 	return command
 }
 
 func diagnose(
-	ctx context.Context, sys system, path string, loaded config.Loaded, timeout time.Duration, asJSON bool,
+	ctx context.Context, sys system, path string, loaded config.Loaded, options doctor.Options, asJSON bool,
 ) error {
 	var findings []doctor.Finding
 	bad := 0
@@ -67,7 +73,7 @@ func diagnose(
 	}
 	report(configFinding(path, loaded))
 	report(connectorFinding(ctx, sys, path))
-	if err := doctor.Run(ctx, loaded.Config, timeout, report); err != nil {
+	if err := doctor.Run(ctx, loaded.Config, options, report); err != nil {
 		return failed(fmt.Errorf("interrupted: %w", err))
 	}
 	if asJSON {

@@ -34,7 +34,10 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"matching and names are pure: they can be tested, fuzzed and reused alone",
 	},
 	{"connector/window", "", "reading a window needs the bytes of an answer alone, on the connector as on the gateway"},
-	{"connector/link connector/link/blocks", "connector/window" + helpers, "the wire is pure: it can be tested, fuzzed and reused alone"},
+	{
+		"connector/link connector/link/blocks", "connector/window" + helpers,
+		"the wire is pure: it can be tested, fuzzed and reused alone",
+	},
 	{
 		"connector/logs connector/panics connector/text connector/wait caddymodule/program caddymodule/subscribe", "",
 		"they work on text, log lines, panics and functions, and do not depend on their callers",
@@ -183,7 +186,8 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"connecting does not depend on the use of the connection",
 	},
 	{
-		"connector/upstream", "connector/config connector/link/... connector/logs connector/memory" + helpers,
+		"connector/upstream",
+		"connector/config connector/link/... connector/logs connector/memory connector/window" + helpers,
 		"the model server's side serves requests; it must not depend on which tunnel they come from",
 	},
 	{
@@ -197,7 +201,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 	},
 	{
 		"connector/doctor", "connector/agent connector/config connector/dial connector/link connector/upstream " +
-			"connector/version" + helpers,
+			"connector/version connector/window" + helpers,
 		"the checks return findings; the program prints them",
 	},
 	{"connector", "connector/...", "the connector is small and runs on other machines: it must not contain the gateway"},

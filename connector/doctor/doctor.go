@@ -67,6 +67,12 @@ const (
 	maxDetail = 500
 )
 
+// Options select what [Run] asks model servers.
+type Options struct {
+	Timeout time.Duration // of the first model's answer
+	Measure string        // the model whose context window is measured, "" for none
+}
+
 // diagnosis runs the checks, one after the other.
 type diagnosis struct {
 	config config.Config
@@ -75,8 +81,8 @@ type diagnosis struct {
 	now    func() time.Time
 	report func(Finding)
 
-	dialTimeout  time.Duration
-	probeTimeout time.Duration
+	dialTimeout time.Duration
+	options     Options
 
 	resolved bool      // the gateway has an address
 	udp      error     // of the handshake over QUIC
@@ -87,7 +93,7 @@ type diagnosis struct {
 // Run checks a configuration's gateway (name, transports, identity, token), the clock, and each
 // upstream with a short request to its first model. It reports each finding at once, and does
 // not disturb a running connector.
-func Run(ctx context.Context, c config.Config, probeTimeout time.Duration, report func(Finding)) error {
+func Run(ctx context.Context, c config.Config, o Options, report func(Finding)) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
@@ -101,7 +107,7 @@ func Run(ctx context.Context, c config.Config, probeTimeout time.Duration, repor
 			Server: cmp.Or(c.Server, token.Server), URL: token.URL,
 			Token: func() link.Token { return token }, Logger: slog.New(slog.DiscardHandler),
 		},
-		dialTimeout: diagnoseTimeout, probeTimeout: probeTimeout,
+		dialTimeout: diagnoseTimeout, options: o,
 	}
 	d.run(ctx)
 	return ctx.Err()

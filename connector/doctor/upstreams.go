@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/upstream"
+	"github.com/postern-dev/postern/connector/window"
 )
 
 // Models checks that each upstream lists its models. It returns an error only if the configuration
@@ -40,32 +42,68 @@ func (d *diagnosis) upstreams(ctx context.Context) {
 		return
 	}
 	for _, name := range set.Names() {
-		model := d.models(ctx, set[name])
+		list := d.models(ctx, set[name])
 		d.check(ctx, "stream of "+name, func(ctx context.Context) Finding {
-			if model == "" {
+			if len(list.IDs) == 0 {
 				return skipped("no model to test")
 			}
-			return stream(ctx, set[name], model, d.probeTimeout)
+			return stream(ctx, set[name], list.IDs[0], d.options.Timeout)
 		})
+		if model := d.options.Measure; model != "" {
+			d.check(ctx, "context window of "+name, func(ctx context.Context) Finding {
+				if list.IDs != nil && !list.Open && !slices.Contains(list.IDs, model) {
+					return skipped("it does not list the model " + model)
+				}
+				return measure(ctx, set[name], model)
+			})
+		}
 	}
 }
 
-// models asks a model server for its models, and returns the first one.
-func (d *diagnosis) models(ctx context.Context, u *upstream.Server) (first string) {
+// models asks a model server for its models, and returns them.
+func (d *diagnosis) models(ctx context.Context, u *upstream.Server) (list link.ModelList) {
 	d.check(ctx, "models of "+u.Name, func(ctx context.Context) Finding {
-		list, err := u.Models(ctx)
+		var err error
+		list, err = u.Models(ctx)
 		switch {
 		case err != nil:
 			return bad(fix(u, err), "the model server at %s: %v", u.Address, err)
 		case len(list.IDs) == 0:
 			return warned("load a model into it", "the model server at %s has no models", u.Address)
 		}
-		if first = list.IDs[0]; len(list.IDs) == 1 {
+		first := list.IDs[0]
+		if tokens := list.Windows[first]; tokens > 0 {
+			first += fmt.Sprintf(" with a context window of %d tokens", tokens)
+		}
+		if len(list.IDs) == 1 {
 			return ok("%s has 1 model, %s", u.Address, first)
 		}
 		return ok("%s has %d models, the first is %s", u.Address, len(list.IDs), first)
 	})
-	return first
+	return list
+}
+
+// measureTimeout bounds a measurement: a server may process half a window of tokens first.
+const measureTimeout = 5 * time.Minute
+
+// measure measures the context window of a model.
+func measure(ctx context.Context, u *upstream.Server, model string) Finding {
+	limited, cancel := context.WithTimeout(ctx, measureTimeout)
+	defer cancel()
+	result, err := u.Measure(limited, model)
+	switch {
+	case err != nil && limited.Err() != nil:
+		return bad("try again when the model server is idle, or set the option context_window of the model's deployment",
+			"%s did not answer a long prompt within %v", model, measureTimeout)
+	case err != nil:
+		return bad(fix(u, err), "measuring the context window of %s: %v", model, err)
+	case result.Window == 0:
+		return warned("set the option context_window of the model's deployment", "%s: %v", model, result)
+	case result.Cuts:
+		return warned(window.Remedy, "%s: %v", model, result)
+	default:
+		return ok("%s: %v", model, result)
+	}
 }
 
 func fix(u *upstream.Server, err error) string {

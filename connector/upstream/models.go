@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/window"
 )
 
 const (
@@ -16,6 +17,8 @@ const (
 	modelsTimeout = 5 * time.Second
 	// maxModelList bounds that list, in bytes.
 	maxModelList = 2 << 20
+	// maxMeasured bounds the answer to a prompt that measures a window, in bytes.
+	maxMeasured = 1 << 20
 )
 
 var (
@@ -59,17 +62,29 @@ func (u *Server) Models(ctx context.Context) (_ link.ModelList, err error) {
 	return list, nil
 }
 
+// Measure measures the context window of a model with one long prompt. If the answer does not show it, the
+// window is 0, or the error is a [StatusError].
+func (u *Server) Measure(ctx context.Context, model string) (window.Result, error) {
+	answer, err := u.ask(ctx, http.MethodPost, "/v1/chat/completions", window.Prompt(model))
+	if err != nil {
+		return window.Result{}, err
+	}
+	defer answer.Close()
+	data, err := io.ReadAll(io.LimitReader(answer, maxMeasured))
+	if err != nil {
+		return window.Result{}, fmt.Errorf("the answer was interrupted: %w", err)
+	}
+	result := window.Read(answer.StatusCode, data)
+	if result.Window == 0 && answer.StatusCode != http.StatusOK {
+		return result, &StatusError{answer.StatusCode}
+	}
+	return result, nil
+}
+
 // Ask sends a request of the connector itself. It returns a [StatusError] for an answer with a
 // status other than 200. The caller must close the answer.
 func (u *Server) Ask(ctx context.Context, method, path, body string) (http.Header, io.ReadCloser, error) {
-	r, err := http.NewRequestWithContext(ctx, method, path, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	if body != "" {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	answer, err := u.roundTrip(r, []byte(body))
+	answer, err := u.ask(ctx, method, path, []byte(body))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -78,4 +93,16 @@ func (u *Server) Ask(ctx context.Context, method, path, body string) (http.Heade
 		return nil, nil, &StatusError{answer.StatusCode}
 	}
 	return answer.Header, answer, nil
+}
+
+// ask sends a request of the connector itself, and returns any answer.
+func (u *Server) ask(ctx context.Context, method, path string, body []byte) (*answer, error) {
+	r, err := http.NewRequestWithContext(ctx, method, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > 0 {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	return u.roundTrip(r, body)
 }
