@@ -30,7 +30,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"translation is pure: it can be tested, fuzzed and reused alone",
 	},
 	{
-		"caddymodule/scope caddymodule/compat caddymodule/health connector/version", "",
+		"caddymodule/scope caddymodule/compat connector/version", "",
 		"matching and names are pure: they can be tested, fuzzed and reused alone",
 	},
 	{"connector/window", "", "reading a window needs the bytes of an answer alone, on the connector as on the gateway"},
@@ -38,6 +38,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"connector/link connector/link/blocks", "connector/window" + helpers,
 		"the wire is pure: it can be tested, fuzzed and reused alone",
 	},
+	{"caddymodule/health", "caddymodule/scope", "states are pure: they need only how names are compared"},
 	{
 		"connector/logs connector/panics connector/text connector/wait caddymodule/program caddymodule/subscribe", "",
 		"they work on text, log lines, panics and functions, and do not depend on their callers",

@@ -35,7 +35,7 @@ func BenchmarkScanRequest(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				r, err := scanRequest(chatOp, body)
+				r, err := scanRequest(chatOp, body, "")
 				if err != nil || r.Body("up").Len() < int64(size) {
 					b.Fatal(err)
 				}

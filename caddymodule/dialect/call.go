@@ -131,6 +131,8 @@ type Env struct {
 	// refer to. The zero view keeps none.
 	Kept    kept.View
 	Account string
+	// DefaultModel is the model of requests that name none; "": they fail.
+	DefaultModel string
 	// Gateway authorizes models, reserves memory and returns the model's options;
 	// nil: all requests are allowed, with default options.
 	Gateway Gateway
@@ -158,7 +160,7 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 
 // decodeChat reads the body of an operation of the chat dialect.
 func decodeChat(op Operation, body []byte, env *Env) (Call, *Error) {
-	r, err := scanRequest(op, body)
+	r, err := scanRequest(op, body, env.DefaultModel)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
@@ -8,7 +9,7 @@ import (
 
 // Body returns the upstream's body: the client's, spliced, with
 //
-//   - the upstream's model id in place of the public name;
+//   - the upstream's model id in place of the public name, or before the first member;
 //   - max_tokens in addition to a lone max_completion_tokens, which Ollama
 //     silently ignores;
 //   - the limit of LimitOutput;
@@ -43,8 +44,12 @@ func (r *ChatRequest) WholeBody(upstreamModel string) *Segments {
 // commonEdits returns the edits of both Body and WholeBody.
 func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 	e := append(make(edits, 0, 4+len(r.folds)), r.folds...)
-	model := r.fields[fieldModel].value
-	e.add(model.Start, model.End, jsonscan.AppendQuoted(make([]byte, 0, len(upstreamModel)+2), upstreamModel))
+	model := r.fields[fieldModel]
+	name := jsonscan.AppendQuoted(make([]byte, 0, len(upstreamModel)+2), upstreamModel)
+	if model.key == model.value { // the client named none
+		name = slices.Concat([]byte(`"model":`), name, []byte(","))
+	}
+	e.add(model.value.Start, model.value.End, name)
 
 	if r.output > 0 {
 		r.limitOutput(&e)

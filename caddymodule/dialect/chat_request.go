@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -75,8 +76,9 @@ type ChatRequest struct {
 // pass, and decodes only keys and the model's name. It checks the JSON grammar. It
 // rejects duplicates and other spellings of the keys that the gateway uses, because
 // the upstream's parser might pick one that was not checked here. Everything else,
-// including invalid UTF-8, is left to the upstream.
-func scanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
+// including invalid UTF-8, is left to the upstream. A body that names no model is for
+// defaultModel.
+func scanRequest(op Operation, body []byte, defaultModel string) (*ChatRequest, *Error) {
 	r := &ChatRequest{body: body, kind: op.Kind, answers: 1, ChatStreamOptions: ChatStreamOptions{Choices: 1}}
 	m := jsonscan.Object(body)
 	if m.Err() != nil {
@@ -117,7 +119,8 @@ func scanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 			return nil, wrongType(fieldNames[f], want.name, raw)
 		}
 	}
-	if r.Model = jsonscan.String(r.raw(fieldModel)); r.Model == "" {
+	r.Model = cmp.Or(jsonscan.String(r.raw(fieldModel)), defaultModel)
+	if r.Model == "" || !r.placeModel() {
 		return nil, missing("model")
 	}
 	r.Stream = string(r.raw(fieldStream)) == "true"
@@ -128,6 +131,21 @@ func scanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// placeModel determines where Body writes the model if the request has no such member: an empty one
+// before the first member. It reports false if there is none.
+func (r *ChatRequest) placeModel() bool {
+	if r.fields[fieldModel].found() {
+		return true
+	}
+	m := jsonscan.Object(r.body)
+	if !m.Next() {
+		return false
+	}
+	at := jsonscan.Span{Start: m.Key.Start, End: m.Key.Start}
+	r.fields[fieldModel] = member{at, at}
+	return true
 }
 
 // contentField returns the key of the operation's main field.

@@ -36,12 +36,12 @@ func FuzzScanRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		keep := bytes.Clone(body)
 		for _, kind := range []OperationKind{Completions, Embeddings} {
-			if r, derr := scanRequest(Operation{Kind: kind, Dialect: Chat}, body); derr == nil &&
+			if r, derr := scanRequest(Operation{Kind: kind, Dialect: Chat}, body, ""); derr == nil &&
 				!json.Valid([]byte(bodyOf(t, r.Body("up")))) {
 				t.Fatalf("kind %d: the upstream's body is no JSON", kind)
 			}
 		}
-		r, derr := scanRequest(chatOp, body)
+		r, derr := scanRequest(chatOp, body, "")
 		if derr != nil {
 			if !json.Valid(derr.Body(Chat, "req_1")) {
 				t.Fatalf("the error is no JSON: %s", derr.Body(Chat, "req_1"))

@@ -119,7 +119,7 @@ var requestCases = []struct{ name, body, want, whole string }{
 func TestRequestBody(t *testing.T) {
 	for _, tt := range requestCases {
 		t.Run(tt.name, func(t *testing.T) {
-			r, derr := scanRequest(chatOp, []byte(tt.body))
+			r, derr := scanRequest(chatOp, []byte(tt.body), "")
 			if derr != nil {
 				t.Fatalf("scanning: %v", derr)
 			}
@@ -141,7 +141,7 @@ func TestRequestBody(t *testing.T) {
 }
 
 func TestRequestBodyQuotesTheModel(t *testing.T) {
-	r, derr := scanRequest(chatOp, []byte(`{"messages":[],"model":"pub"}`))
+	r, derr := scanRequest(chatOp, []byte(`{"messages":[],"model":"pub"}`), "")
 	if derr != nil {
 		t.Fatal(derr)
 	}
@@ -176,7 +176,7 @@ func TestRequestOfOtherOperations(t *testing.T) {
 		{ChatCompletions, `{"model":"pub","messages":[],"n":3}`, `{"model":"up","messages":[],"n":3}`, 3},
 		{ChatCompletions, `{"model":"pub","messages":[],"n":null}`, `{"model":"up","messages":[],"n":null}`, 1},
 	} {
-		r, derr := scanRequest(Operation{Kind: tt.kind, Dialect: Chat}, []byte(tt.body))
+		r, derr := scanRequest(Operation{Kind: tt.kind, Dialect: Chat}, []byte(tt.body), "")
 		if derr != nil {
 			t.Errorf("%s: %v", tt.body, derr)
 			continue
@@ -197,7 +197,7 @@ func TestRequestFlags(t *testing.T) {
 		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":null}}`:    {true, false},
 		`{"model":"m","messages":[],"str\u0065am":true,"stream_options":{"x":[],"y":{"z":0}}}`: {true, false},
 	} {
-		r, derr := scanRequest(chatOp, []byte(body))
+		r, derr := scanRequest(chatOp, []byte(body), "")
 		if derr != nil || r.Stream != want[0] || r.IncludeUsage != want[1] {
 			t.Errorf("%s: got %+v, %v", body, r, derr)
 		}
@@ -284,7 +284,7 @@ var badRequests = []struct{ body, param, code, message string }{
 
 func TestRequestErrors(t *testing.T) {
 	for _, tt := range badRequests {
-		r, derr := scanRequest(chatOp, []byte(tt.body))
+		r, derr := scanRequest(chatOp, []byte(tt.body), "")
 		if derr == nil {
 			t.Errorf("%.80s: accepted", tt.body)
 			continue
@@ -294,14 +294,14 @@ func TestRequestErrors(t *testing.T) {
 			t.Errorf("%.80s: got param %q, code %q, message %q", tt.body, derr.Param, derr.Code, derr.Message)
 		}
 	}
-	if _, derr := scanRequest(Operation{Kind: Embeddings}, []byte(`{"model":"m"}`)); derr == nil || derr.Param != "input" {
+	if _, derr := scanRequest(Operation{Kind: Embeddings}, []byte(`{"model":"m"}`), ""); derr == nil || derr.Param != "input" {
 		t.Errorf("embeddings without input: %v", derr)
 	}
 }
 
 func TestRequestBodyIsNotCopied(t *testing.T) {
 	body := []byte(`{"model":"pub","stream":true,"messages":["` + strings.Repeat("x", 1<<20) + `"]}`)
-	r, derr := scanRequest(chatOp, body)
+	r, derr := scanRequest(chatOp, body, "")
 	if derr != nil {
 		t.Fatal(derr)
 	}

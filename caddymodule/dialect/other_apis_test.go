@@ -55,11 +55,11 @@ func TestContentOfAnotherOperation(t *testing.T) {
 		`{"model":"m","stream":true,"input":[{}]}`: "Missing required parameter: messages. For a request with `input`, use " +
 			"POST /v1/responses.",
 	} {
-		if _, err := scanRequest(Operation{Kind: ChatCompletions}, []byte(body)); err == nil || err.Message != want {
+		if _, err := scanRequest(Operation{Kind: ChatCompletions}, []byte(body), ""); err == nil || err.Message != want {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
-	if _, err := scanRequest(Operation{Kind: Embeddings}, []byte(`{"model":"m","messages":[]}`)); err == nil ||
+	if _, err := scanRequest(Operation{Kind: Embeddings}, []byte(`{"model":"m","messages":[]}`), ""); err == nil ||
 		!strings.Contains(err.Message, "use POST /v1/chat/completions.") {
 		t.Error(err)
 	}

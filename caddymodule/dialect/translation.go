@@ -64,7 +64,7 @@ func (t *translation) decode(body []byte, env *Env, d Dialect, parts ...func(fie
 
 // readModel reads model and stream, and gets the deployment's options.
 func (t *translation) readModel(f fieldList) {
-	t.model = jsonscan.String(t.typed(f, "model", aString))
+	t.model = cmp.Or(jsonscan.String(t.typed(f, "model", aString)), t.env.DefaultModel)
 	if t.model == "" {
 		t.missing("model")
 	}

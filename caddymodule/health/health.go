@@ -4,12 +4,11 @@
 package health
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/postern-dev/postern/caddymodule/scope"
 )
 
 // State is the state of a model, or of one of its routes.
@@ -49,7 +48,7 @@ func (s State) Usable() bool { return s == Available || s == CutsPrompts || s ==
 type Server struct {
 	Known     bool
 	Reachable bool
-	Models    []string // listed models, sorted by Canonical, read-only; nil: not known
+	Models    []string // listed models, sorted by scope.Canonical, read-only; nil: not known
 	Open      bool     // unlisted models may work, too
 	// Windows are the context windows of listed models in tokens, as far as the server tells them. Read-only.
 	Windows map[string]int
@@ -57,7 +56,7 @@ type Server struct {
 
 // Reported returns the reported state of a server. It sorts and retains models.
 func Reported(reachable bool, models []string, open bool) Server {
-	slices.SortFunc(models, byName)
+	slices.SortFunc(models, scope.Compare)
 	return Server{Known: true, Reachable: reachable, Models: models, Open: open}
 }
 
@@ -70,52 +69,24 @@ func (s Server) Window(model string) int {
 	if window, ok := s.Windows[model]; ok || s.Windows == nil {
 		return window
 	}
-	if i, found := slices.BinarySearchFunc(s.Models, model, byName); found {
+	if i, found := slices.BinarySearchFunc(s.Models, model, scope.Compare); found {
 		return s.Windows[s.Models[i]]
 	}
 	return 0
 }
 
-// byName compares the canonical forms of two names. It allocates nothing.
-func byName(a, b string) int {
-	a, b = untagged(a), untagged(b)
-	for a != "" && b != "" {
-		x, n := utf8.DecodeRuneInString(a)
-		y, m := utf8.DecodeRuneInString(b)
-		if c := cmp.Compare(unicode.ToLower(x), unicode.ToLower(y)); c != 0 {
-			return c
-		}
-		a, b = a[n:], b[m:]
-	}
-	return cmp.Compare(len(a), len(b))
-}
-
-// untagged returns a name without the tag ":latest".
-func untagged(model string) string {
-	if i := len(model) - len(latest); i >= 0 && strings.EqualFold(model[i:], latest) {
-		return model[:i]
-	}
-	return model
-}
-
-// latest is the tag that Ollama assumes.
-const latest = ":latest"
-
 // Down reports whether the server is known to be unreachable.
 func (s Server) Down() bool { return s.Known && !s.Reachable }
 
-// Lacks reports whether the server is known not to have a model. Names are compared
-// as Ollama does: case-insensitively, with an optional ":latest".
+// Lacks reports whether the server is known not to have a model. Names are compared by
+// scope.Canonical.
 func (s Server) Lacks(model string) bool {
 	if !s.Known || s.Models == nil || s.Open {
 		return false
 	}
-	_, found := slices.BinarySearchFunc(s.Models, model, byName)
+	_, found := slices.BinarySearchFunc(s.Models, model, scope.Compare)
 	return !found
 }
-
-// Canonical returns the canonical form of a model name.
-func Canonical(model string) string { return strings.ToLower(untagged(model)) }
 
 // RouteState returns the state of one route to a model. online reports whether the
 // connector is online, routed whether it has the upstream.

@@ -43,11 +43,11 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 	taken, published := make(map[string]bool), make(map[location]bool)
 	byModel := make(map[string][]store.Deployment)
 	for _, d := range s.store.Deployments(account) {
-		model := health.Canonical(cmp.Or(d.Model, d.Name))
+		model := scope.Canonical(cmp.Or(d.Model, d.Name))
 		byModel[model] = append(byModel[model], d)
 		taken[d.Name] = true
 		for _, r := range s.deploymentOf(d, live).Through {
-			published[location{r.ID, r.Upstream, health.Canonical(r.Model)}] = true
+			published[location{r.ID, r.Upstream, scope.Canonical(r.Model)}] = true
 		}
 	}
 	offers = []Offer{}
@@ -59,7 +59,7 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 				unknown++
 			}
 			for _, model := range u.Models {
-				l := location{c.ID, u.Name, health.Canonical(model)}
+				l := location{c.ID, u.Name, scope.Canonical(model)}
 				if published[l] || len(offers) == maxOffers {
 					continue
 				}
@@ -92,7 +92,7 @@ type location struct{ connector, upstream, model string }
 func sameModel(deployments []store.Deployment, info tunnel.Info, l location) string {
 	for _, d := range deployments {
 		route := info.DeploymentRoute(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
-		if route.State == health.Available && route.Upstream == l.upstream && health.Canonical(route.Model) == l.model &&
+		if route.State == health.Available && route.Upstream == l.upstream && scope.Canonical(route.Model) == l.model &&
 			!slices.Contains(d.Connectors, l.connector) {
 			return d.Name
 		}

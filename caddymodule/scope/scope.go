@@ -9,10 +9,13 @@
 package scope
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Limits of Parse and CheckName, in bytes.
@@ -40,8 +43,8 @@ func Parse(s string) (Scope, error) {
 	var patterns []string
 	for p := range strings.SplitSeq(s, ",") {
 		p = strings.TrimSpace(p)
-		if err := checkPattern(p); err != nil {
-			return Scope{}, err
+		if err := CheckPattern(p); err != nil {
+			return Scope{}, fmt.Errorf("the scope: %w", err)
 		}
 		patterns = append(patterns, p)
 	}
@@ -73,20 +76,56 @@ func CheckName(name string) error {
 	return nil
 }
 
-func checkPattern(p string) error {
+// CheckPattern returns an error if p is neither a valid deployment name nor a pattern.
+func CheckPattern(p string) error {
 	if p == "" {
-		return errors.New("the scope has an empty pattern: remove the extra comma")
+		return errors.New("a pattern is empty: remove it and its extra comma")
 	}
 	if len(p) > MaxName {
-		return fmt.Errorf("a scope pattern has %d characters, more than %d", len(p), MaxName)
+		return fmt.Errorf("a pattern has %d characters, more than %d", len(p), MaxName)
 	}
 	for _, r := range p {
 		if r != '*' && r != '?' && !nameRune(r) {
-			return fmt.Errorf("the scope pattern %q contains %q, which is not allowed in deployment names: "+
+			return fmt.Errorf("the pattern %q contains %q, which is not allowed in deployment names: "+
 				"use letters, digits, . _ : / @ + - and the wildcards * and ?", p, r)
 		}
 	}
 	return nil
+}
+
+// Literals returns how many characters of a pattern stand for themselves.
+func Literals(pattern string) int {
+	return len(pattern) - strings.Count(pattern, "*") - strings.Count(pattern, "?")
+}
+
+// IsName reports whether a valid pattern is a name: it has no wildcards.
+func IsName(pattern string) bool { return Literals(pattern) == len(pattern) }
+
+// Canonical returns the canonical form of a model name. Names are compared as Ollama does: case-insensitively, with an
+// optional ":latest".
+func Canonical(name string) string { return strings.ToLower(untagged(name)) }
+
+// Compare compares the canonical forms of two names. It allocates nothing.
+func Compare(a, b string) int {
+	a, b = untagged(a), untagged(b)
+	for a != "" && b != "" {
+		x, n := utf8.DecodeRuneInString(a)
+		y, m := utf8.DecodeRuneInString(b)
+		if c := cmp.Compare(unicode.ToLower(x), unicode.ToLower(y)); c != 0 {
+			return c
+		}
+		a, b = a[n:], b[m:]
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// untagged returns a name without the tag ":latest", which Ollama assumes.
+func untagged(name string) string {
+	const latest = ":latest"
+	if i := len(name) - len(latest); i >= 0 && strings.EqualFold(name[i:], latest) {
+		return name[:i]
+	}
+	return name
 }
 
 func nameRune(r rune) bool {

@@ -209,3 +209,18 @@ func matchTable(pattern, name string) bool {
 	}
 	return table[len(ns)]
 }
+
+// Names are compared by their canonical forms, without a copy of them.
+func TestCompare(t *testing.T) {
+	names := []string{
+		"", "a", "A", "a:latest", "A:LATEST", "b", "ab", ":latest", "latest", "a:latest:latest", "É", "é", "e", "K", "k",
+		"Qwen/Qwen3-8B", "qwen/qwen3-8b:latest", "日本",
+	}
+	for _, a := range names {
+		for _, b := range names {
+			if got, want := Compare(a, b), strings.Compare(Canonical(a), Canonical(b)); got != want {
+				t.Errorf("Compare(%q, %q) = %d, want %d", a, b, got, want)
+			}
+		}
+	}
+}

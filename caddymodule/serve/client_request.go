@@ -130,7 +130,7 @@ func (c *clientRequest) decode(body []byte) *dialect.Error {
 		Context: c.ctx,
 		Now:     time.Now, NewID: dialect.NewID, RequestID: ex.RequestID, SignatureKey: c.completions.signatureKey,
 		Account: ex.Account, Sealer: c.completions.sealer, Gateway: c, Estimate: c.estimate, Dropped: c.dropped,
-		Info: &c.info,
+		Info: &c.info, DefaultModel: ex.Key.DefaultModel(),
 	}
 	if ex.Operation.Dialect == dialect.Responses {
 		env.Kept, env.NewID = c.keptView(), c.peers.NewID
@@ -167,8 +167,10 @@ func (c *clientRequest) orEnded(derr *dialect.Error) *dialect.Error {
 func (c *clientRequest) Admit(model string) (compat.Options, *dialect.Error) {
 	ex := c.exchange
 	ex.Model = model
+	var ok bool
+	c.deployment, ok = c.Store.Resolve(ex.Account, model, ex.Key.Scope())
 	var derr *dialect.Error
-	c.deployment, ex.rejected, derr = ex.find()
+	ex.rejected, derr = ex.check(c.deployment, ok)
 	if ex.Deployment = c.deployment.Name; ex.Deployment != "" {
 		c.running = true
 		c.Observer.Running(ex, 1)
@@ -202,7 +204,7 @@ func (c *clientRequest) dropped(itemType string) {
 // registration returns the current registration of the request's deployment, false
 // if it does not exist.
 func (c *clientRequest) registration() (tokens.Registration, bool) {
-	deployment, ok := c.Store.Deployment(c.exchange.Account, c.exchange.Model)
+	deployment, ok := c.Store.Deployment(c.exchange.Account, c.exchange.Deployment)
 	return registration(deployment), ok
 }
 

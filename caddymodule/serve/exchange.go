@@ -37,8 +37,8 @@ type authenticated struct {
 // translated is written by Translator.
 type translated struct {
 	Operation  dialect.Operation
-	Model      string        // the public name that the client asked for
-	Deployment string        // the registered name, "" while unknown
+	Model      string        // the name that the client asked for, which answers carry
+	Deployment string        // the public name of the deployment that serves the request, "" while unknown
 	Streamed   bool          // the client asked for a stream
 	Usage      dialect.Usage // tokens, once the request has ended; an estimate may lack the prompt
 	rejected   string        // why the model was rejected, for the access log
@@ -82,21 +82,20 @@ func exchangeOf(r *http.Request) (*Exchange, error) {
 	return nil, errOrder
 }
 
-// find returns the deployment of the requested model, after checking the key's scope and the model's
+// check checks whether the request may use a deployment: whether it exists, the key's scope and the model's
 // kind. The client gets the same error for an unknown model and one out of scope. The reason
 // distinguishes them in the access log.
-func (ex *Exchange) find() (d store.Deployment, reason string, derr *dialect.Error) {
-	d, ok := ex.backend.Store.Deployment(ex.Account, ex.Model)
+func (ex *Exchange) check(d store.Deployment, exists bool) (reason string, derr *dialect.Error) {
 	switch {
-	case !ok:
-		return d, "unknown_model", ex.unknown(ex.Model)
+	case !exists:
+		return "unknown_model", ex.unknown(ex.Model)
 	case !ex.use.Use(d.Name):
-		return d, "out_of_scope", ex.unknown(ex.Model)
+		return "out_of_scope", ex.unknown(ex.Model)
 	// A model server may have embeddings of a chat model, too.
 	case d.Kind == store.EmbeddingsModel && ex.Operation.Kind != dialect.Embeddings:
-		return d, "wrong_kind", dialect.EmbeddingsOnly(d.Name)
+		return "wrong_kind", dialect.EmbeddingsOnly(d.Name)
 	}
-	return d, "", nil
+	return "", nil
 }
 
 // Reason returns why the request was rejected, for the access log.
@@ -107,14 +106,15 @@ func (ex *Exchange) Reason() string { return cmp.Or(ex.refused, ex.rejected) }
 // that of GET /v1/models.
 func (ex *Exchange) unknown(model string) *dialect.Error {
 	var names []string
+	asked := scope.Canonical(model)
 	for _, d := range ex.backend.Store.Deployments(ex.Account) {
 		if !ex.Key.Scope().Allows(d.Name) {
 			continue
 		}
-		if d.Model == model {
+		if d.Model != "" && scope.Canonical(d.Model) == asked {
 			return dialect.UnknownModel(model, d.Name)
 		}
-		names = append(names, d.Name)
+		names = append(names, d.Names()...)
 	}
 	return dialect.UnknownModel(model, text.Similar(model, names))
 }

@@ -97,31 +97,34 @@ func (c *clientRequest) perform(w http.ResponseWriter, r *http.Request, next Han
 	return derr
 }
 
-// listModels returns the deployments that the key's scope allows.
+// listModels returns the deployments that the key's scope allows, an entry for each of their names.
 func listModels(ex *Exchange, r *http.Request) ([]byte, *dialect.Error) {
 	var models []dialect.Model
 	for _, deployment := range ex.backend.Store.Deployments(ex.Account) {
-		if ex.Key.Scope().Allows(deployment.Name) {
-			models = append(models, modelOf(deployment))
+		if !ex.Key.Scope().Allows(deployment.Name) {
+			continue
+		}
+		for _, name := range deployment.Names() {
+			models = append(models, modelOf(deployment, name))
 		}
 	}
 	return dialect.ModelsList(ex.Operation.Dialect, models, r.URL.Query())
 }
 
-// getModel returns one deployment. If the key's scope does not allow it, the error is
+// getModel returns the deployment of a name. If the key's scope does not allow it, the error is
 // the same as for an unknown model.
 func getModel(ex *Exchange) ([]byte, *dialect.Error) {
 	name := ex.Operation.ModelID
-	deployment, ok := ex.backend.Store.Deployment(ex.Account, name)
-	if !ok || !ex.Key.Scope().Allows(name) {
+	deployment, ok := ex.backend.Store.Resolve(ex.Account, name, ex.Key.Scope())
+	if !ok || !ex.Key.Scope().Allows(deployment.Name) {
 		return nil, ex.unknown(name)
 	}
-	return dialect.ModelObject(modelOf(deployment)), nil
+	return dialect.ModelObject(modelOf(deployment, name)), nil
 }
 
-// modelOf returns the entry of a deployment in the list of models.
-func modelOf(d store.Deployment) dialect.Model {
-	return dialect.Model{ID: d.Name, Kind: string(cmp.Or(d.Kind, store.ChatModel)), Owner: d.Account, Created: d.CreatedAt}
+// modelOf returns the entry of a deployment with one of its names in the list of models.
+func modelOf(d store.Deployment, name string) dialect.Model {
+	return dialect.Model{ID: name, Kind: string(cmp.Or(d.Kind, store.ChatModel)), Owner: d.Account, Created: d.CreatedAt}
 }
 
 // keptResponse returns a kept response or its input items, or deletes it.

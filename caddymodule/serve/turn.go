@@ -37,9 +37,11 @@ func (rt *Router) newTurn(m *modelRequest) *turn {
 }
 
 // find reads the deployment again: it may have changed while the request waited.
-func (t *turn) find() *dialect.Error {
-	d, reason, derr := t.exchange.find()
-	t.deployment, t.exchange.refused = &d, reason
+func (t *turn) find() (derr *dialect.Error) {
+	ex := t.exchange
+	d, ok := ex.backend.Store.Deployment(ex.Account, ex.Deployment)
+	t.deployment = &d
+	ex.refused, derr = ex.check(d, ok)
 	return derr
 }
 

@@ -32,6 +32,11 @@ func (r *deploymentRecord) check() error {
 var deploymentKind = &kind[deploymentRecord, *deploymentRecord]{
 	dir: "deployments/", what: KindDeployment,
 	collection: func(r *records) *collection[*deploymentRecord] { return &r.deployments },
+	with: func(r *deploymentRecord) []string {
+		return append(alsoAsPaths(r.Account, r.AlsoAs), calibrationKind.path(r.Account, r.Name))
+	},
+	adopt:   func(d *draft, _, next *deploymentRecord) { d.resetNames(next.Account) },
+	removed: func(d *draft, old *deploymentRecord) { d.resetNames(old.Account) },
 }
 
 // Deployment returns the deployment with this name. It takes no lock and
@@ -107,7 +112,7 @@ func checkDeployment(d Deployment) error {
 	if err := d.Options.Check(); err != nil {
 		return Errorf(ErrInvalid, "%v", err)
 	}
-	return nil
+	return checkAlsoAs(d)
 }
 
 func setDeployment(t *tx, d Deployment, before *deploymentRecord) (Deployment, error) {
@@ -116,6 +121,9 @@ func setDeployment(t *tx, d Deployment, before *deploymentRecord) (Deployment, e
 	}
 	ids, err := useConnectors(t, d)
 	if err != nil {
+		return Deployment{}, err
+	}
+	if err := takeNames(t, d, before); err != nil {
 		return Deployment{}, err
 	}
 	d.Connectors, d.Kind = ids, cmp.Or(d.Kind, ChatModel)
@@ -153,8 +161,7 @@ func useConnectors(t *tx, d Deployment) ([]string, error) {
 // RemoveDeployment removes the deployment and returns it as it was.
 func (s *Store) RemoveDeployment(ctx context.Context, account, name string) (Deployment, error) {
 	unknown := Errorf(ErrNotFound, "deployment %.140q not found in the account %.40q", name, account)
-	r, err := deploymentKind.removeRecord(ctx, s, "removing the deployment", account, name, unknown,
-		calibrationKind.path(account, name))
+	r, err := deploymentKind.removeRecord(ctx, s, "removing the deployment", account, name, unknown)
 	if !Committed(err) {
 		return Deployment{}, err
 	}

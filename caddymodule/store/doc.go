@@ -40,6 +40,7 @@
 // These are the keys:
 //
 //	accounts/ID                     account
+//	also_as/ACCOUNT/NAME            the deployment that has this name or pattern in also_as
 //	calibrations/ACCOUNT/NAME       calibration of token counts for the deployment
 //	connector_names/ACCOUNT/NAME    the id of the connector of that name
 //	connector_uses/ID               changed whenever a deployment begins to use the connector

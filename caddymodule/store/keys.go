@@ -22,7 +22,7 @@ type KeyFields struct {
 	// Owner is an id; "" is no owner.
 	Owner string `json:"owner,omitempty" help:"The user who is responsible for it, by name or id; \"\" for none"`
 	Note  string `json:"note,omitempty" help:"A note for people"`
-	// DefaultModel is the deployment of requests that name no model; "": they fail.
+	// DefaultModel is the name that requests without a model ask for, which need not exist; "": they fail.
 	DefaultModel string `json:"default_model,omitempty" help:"The deployment of requests that name no model; \"\" for none"`
 	// AllowedIPs are the addresses that clients may use the key from; none: all addresses.
 	AllowedIPs []netip.Prefix     `json:"allowed_ips,omitempty" flag:"allow-ip" help:"Networks that it may be used from; [] is any" flaghelp:"A network that it may be used from (may be repeated; new keys: default any)"`
@@ -138,8 +138,13 @@ var keyKind = &kind[keyRecord, *keyRecord]{
 	collection: func(r *records) *collection[*keyRecord] { return &r.keys },
 	index:      func(r *keyRecord) digest { return r.Hash },
 	former:     func(r *keyRecord) digest { return r.PreviousHash },
-	nameOf:     (*keyRecord).namePath,
-	amend:      func(_ *records, r *keyRecord, c *Change) { c.Removed = c.Removed || r.RevokedAt != nil },
+	with: func(r *keyRecord) []string {
+		if r.RevokedAt != nil { // its name is free for others
+			return nil
+		}
+		return []string{r.namePath()}
+	},
+	amend: func(_ *records, r *keyRecord, c *Change) { c.Removed = c.Removed || r.RevokedAt != nil },
 	adopt: func(d *draft, old, next *keyRecord) {
 		if old == nil {
 			next.live = &LiveKey{}
@@ -161,13 +166,8 @@ var keyKind = &kind[keyRecord, *keyRecord]{
 	},
 }
 
-// namePath returns the path of the record of the key's name, "" if it is free for others.
-func (r *keyRecord) namePath() string {
-	if r.RevokedAt != nil {
-		return ""
-	}
-	return keyNamePath(r.Account, r.Name)
-}
+// namePath returns the path of the record of the key's name.
+func (r *keyRecord) namePath() string { return keyNamePath(r.Account, r.Name) }
 
 // current returns the key with its last use, and without a secret that has ended.
 func (r *keyRecord) current(now time.Time) Key {
@@ -268,6 +268,11 @@ func (r *keyRecord) normalize(old *KeyFields, now time.Time) error {
 	case len(r.AllowedIPs) > MaxAllowedIPs:
 		return Errorf(ErrInvalid, "the key has %d networks, more than %d: join neighboring ones", len(r.AllowedIPs),
 			MaxAllowedIPs)
+	}
+	if r.DefaultModel != "" { // which may be published later
+		if err := scope.CheckName(r.DefaultModel); err != nil {
+			return Errorf(ErrInvalid, "default_model: %v", err)
+		}
 	}
 	return checkUsageLimits(r.Limits)
 }

@@ -32,6 +32,8 @@ type records struct {
 	// use whose record was removed, and values that this program cannot read.
 	orphans, unreadable table[string, int64]
 
+	names table[string, *names] // of the deployments of an account
+
 	accounts     collection[*accountRecord]
 	keys         collection[*keyRecord]
 	connectors   collection[*connectorRecord]
@@ -50,6 +52,7 @@ type records struct {
 
 // The directories of records that are read by their paths, see the package comment.
 const (
+	dirAlsoAs         = "also_as/"
 	dirConnectorNames = "connector_names/"
 	dirConnectorUses  = "connector_uses/"
 	dirKeyNames       = "key_names/"

@@ -50,6 +50,9 @@ func (k *LiveKey) Owner() string {
 // Scope returns what the key may be used for.
 func (k *LiveKey) Scope() scope.Scope { return k.record.Load().scope }
 
+// DefaultModel returns the model of requests that name none, "" if they fail.
+func (k *LiveKey) DefaultModel() string { return k.record.Load().DefaultModel }
+
 // Allows reports whether the key may be used for a deployment's public name.
 func (k *LiveKey) Allows(name string) bool { return k.record.Load().scope.Allows(name) }
 

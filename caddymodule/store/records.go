@@ -55,7 +55,7 @@ type Rotation struct {
 }
 
 // Deployment is a public model name and its route. Deployments returned by the store share
-// their Connectors, which must not be changed.
+// their Connectors and AlsoAs, which must not be changed.
 type Deployment struct {
 	Account    string   `json:"account"`
 	Name       string   `json:"name" column:"NAME"`
@@ -64,7 +64,7 @@ type Deployment struct {
 	Upstream string `json:"upstream,omitempty" column:"UPSTREAM"`
 	// Model is the name at the model server. "": the connector's routes decide, or the public name.
 	Model string `json:"model,omitempty" column:"MODEL"`
-	// AlsoAs are more names that clients may ask for: exact ones, and patterns in which * stands for any text.
+	// AlsoAs are more names that clients may ask for: exact ones, and patterns of package scope.
 	AlsoAs []string `json:"also_as,omitempty" column:"ALSO AS"`
 	// Fallback is the name of the deployment that serves requests which no connector of this one accepts; "": none.
 	Fallback string `json:"fallback,omitempty" column:"FALLBACK"`
