@@ -166,6 +166,15 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 		e.router.ShortLimits = value == "short"
 	case "options":
 		err = json.Unmarshal([]byte(value), &d.Options)
+	case "also_as":
+		d.AlsoAs = strings.Fields(value)
+	case "model":
+		d.Model = value
+	case "default_model": // of the request's key
+		_, err = e.backend.Store.EditKey(e.Context(), store.DefaultAccount, e.key.ID(), func(k *store.Key) error {
+			k.DefaultModel = value
+			return nil
+		})
 	case "max_concurrency":
 		d.MaxConcurrency, err = strconv.Atoi(value)
 	case "connector": // another one that has m
@@ -247,7 +256,7 @@ func (e *exchanges) exchange(source string, answers []string) string {
 	Serve(w, r, e.ex, e.Translator, e.router)
 	synctest.Wait() // until samples are processed
 	if len(e.answers) != 0 {
-		e.Errorf("%d answers were not fetched", len(e.answers))
+		e.Errorf("%d answers were not fetched: %s", len(e.answers), w)
 	}
 	e.returned(e.T)
 	recorded := e.recorded(before)

@@ -35,8 +35,12 @@ var deploymentKind = &kind[deploymentRecord, *deploymentRecord]{
 	with: func(r *deploymentRecord) []string {
 		return append(alsoAsPaths(r.Account, r.AlsoAs), calibrationKind.path(r.Account, r.Name))
 	},
-	adopt:   func(d *draft, _, next *deploymentRecord) { d.resetNames(next.Account) },
-	removed: func(d *draft, old *deploymentRecord) { d.resetNames(old.Account) },
+	adopt: func(d *draft, _, next *deploymentRecord) { d.names.set(d.edit, next.Account, new(names)) },
+	removed: func(d *draft, old *deploymentRecord) {
+		if d.names.set(d.edit, old.Account, new(names)); d.deployments.byOwner.value(old.Account).size == 0 {
+			d.names.remove(d.edit, old.Account)
+		}
+	},
 }
 
 // Deployment returns the deployment with this name. It takes no lock and

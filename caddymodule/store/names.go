@@ -65,15 +65,6 @@ type namePattern struct {
 	of   *deploymentRecord
 }
 
-// resetNames makes the view build the names of an account again.
-func (d *draft) resetNames(account string) {
-	if d.deployments.byOwner.value(account).size == 0 {
-		d.names.remove(d.edit, account)
-	} else {
-		d.names.set(d.edit, account, new(names))
-	}
-}
-
 func (n *names) build(deployments iter.Seq[*deploymentRecord]) {
 	n.exact, n.canonical = make(map[string]*deploymentRecord), make(map[string][]*deploymentRecord)
 	for r := range deployments {
