@@ -137,18 +137,18 @@ var all = [...]Option{
 	},
 	{
 		Name: "defaults", Values: []string{emptyObject}, Form: formObject, Title: "Default parameters",
-		Help:  "parameters for requests that lack them",
+		Help:  "parameters for chat, messages and responses requests that lack them",
 		field: func(o *Options) any { return &o.Defaults },
 	},
 	{
 		Name: "force", Values: []string{emptyObject}, Form: formObject, Title: "Forced parameters",
-		Help:  "parameters that replace those of requests",
+		Help:  "parameters that replace those of chat, messages and responses requests",
 		field: func(o *Options) any { return &o.Force },
 	},
 	{
-		Name: "efforts", Values: []string{emptyObject}, Form: formObject, Title: "Reasoning efforts",
+		Name: effortsName, Values: []string{emptyObject}, Form: formObject, Title: "Reasoning efforts",
 		Help: "for each effort of a client, the name that the model server knows, or an object with parameters " +
-			"to send in its place",
+			"to send in its place; messages requests send the efforts listed here also without reasoning=true",
 		field: func(o *Options) any { return &o.Efforts },
 	},
 	{

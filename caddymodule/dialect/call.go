@@ -27,8 +27,8 @@ type Call interface {
 	// LimitOutput lowers that limit in the bodies to n, or sets it.
 	LimitOutput(n int64)
 	// DropEffort removes the reasoning effort from the bodies, for a model that
-	// rejects it. It reports whether there was one to remove. Chat requests are
-	// never changed.
+	// rejects it, or the object that is sent in its place. It reports whether there
+	// was one to remove. Chat requests are never changed.
 	DropEffort() bool
 	// Retry returns how to send the request again after an error of the upstream.
 	// Later bodies reflect the retry.
@@ -169,7 +169,10 @@ func decodeChat(op Operation, body []byte, env *Env) (Call, *Error) {
 		return nil, err
 	}
 	r.Info = env.Info
-	return r, r.applyOptions(options)
+	if err := r.applyOptions(options); err != nil {
+		return nil, err
+	}
+	return r, r.readParameters(options)
 }
 
 // Streamed implements Call.

@@ -13,6 +13,7 @@ import (
 //   - max_tokens in addition to a lone max_completion_tokens, which Ollama
 //     silently ignores;
 //   - the limit of LimitOutput;
+//   - the parameters of the deployment;
 //   - stream_options.include_usage in a stream, for metering;
 //   - developer messages as system messages, unless the deployment's model
 //     supports the role.
@@ -43,7 +44,7 @@ func (r *ChatRequest) WholeBody(upstreamModel string) *Segments {
 
 // commonEdits returns the edits of both Body and WholeBody.
 func (r *ChatRequest) commonEdits(upstreamModel string) edits {
-	e := append(make(edits, 0, 4+len(r.folds)), r.folds...)
+	e := append(append(make(edits, 0, 4+len(r.folds)+len(r.parameters)), r.folds...), r.parameters...)
 	model := r.fields[fieldModel]
 	name := jsonscan.AppendQuoted(make([]byte, 0, len(upstreamModel)+2), upstreamModel)
 	if model.key == model.value { // the client named none
@@ -51,7 +52,7 @@ func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 	}
 	e.add(model.value.Start, model.value.End, name)
 
-	if r.output > 0 {
+	if r.output > 0 || r.limit > 0 {
 		r.limitOutput(&e)
 		return e
 	}
@@ -69,14 +70,17 @@ func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 	return e
 }
 
-// OutputLimit implements Call. The client's limit is for each answer.
+// OutputLimit implements Call. The limit of the client and the deployment is for each answer.
 func (r *ChatRequest) OutputLimit() int64 {
 	return max(lowered(min(r.answerLimit(), maxTokens)*r.answers, r.output), 0)
 }
 
-// answerLimit returns the client's limit of each answer. Of several, a model server may use the
+// answerLimit returns the limit of each answer. Of several, a model server may use the
 // highest, and some take 0 for no limit.
 func (r *ChatRequest) answerLimit() (limit int64) {
+	if r.limit > 0 {
+		return r.limit
+	}
 	if r.raw(fieldMaxTokens) == nil && r.raw(fieldMaxCompletionTokens) == nil {
 		return 0 // few servers know the others
 	}
@@ -99,16 +103,19 @@ func (r *ChatRequest) LimitOutput(n int64) {
 	}
 }
 
-// limitOutput lowers all limits of an answer, and sets max_tokens. The answers share the limit. 0 is
-// no limit for some servers, so it becomes the limit.
+// limitOutput lowers all limits of an answer, or replaces them by that of the deployment, and sets max_tokens.
+// The answers share the limit. 0 is no limit for some servers, so it becomes the limit.
 func (r *ChatRequest) limitOutput(e *edits) {
-	allowed := max(r.output/r.answers, 1)
+	allowed := r.limit
+	if r.output > 0 {
+		allowed = lowered(allowed, max(r.output/r.answers, 1))
+	}
 	lowest := allowed
 	for _, limit := range r.fields[fieldMaxTokens:] {
 		n, ok := jsonscan.Integer(limit.value.Bytes(r.body))
 		switch {
 		case !limit.found():
-		case ok && n > 0 && n <= allowed:
+		case ok && n > 0 && n <= allowed && r.limit == 0:
 			lowest = min(lowest, n)
 		default:
 			e.add(limit.value.Start, limit.value.End, strconv.AppendInt(nil, allowed, 10))

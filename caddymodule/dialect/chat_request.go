@@ -60,16 +60,19 @@ type ChatRequest struct {
 	content jsonscan.Span // of the operation's main field
 
 	cacheKey jsonscan.Span // of prompt_cache_key
+	effort   jsonscan.Span // of reasoning_effort
 
 	retries retries
 	answers int64 // number of answers to all prompts
-	output  int64 // limit of the tokens of all answers together; 0: only the client's limits
+	limit   int64 // limit of the tokens of an answer in place of the client's; 0: only the client's limits
+	output  int64 // limit of the tokens of all answers together; 0: only those of each answer
 
 	// Subject to the deployment's options. Few requests have these.
-	routing   string        // of routingNames, or ""
-	media     []member      // members that may contain addresses of media
-	developer jsonscan.Span // of the messages, if one has the role developer
-	folds     edits         // of the developer messages
+	routing    string        // of compat.RoutingNames, or ""
+	media      []member      // members that may contain addresses of media
+	developer  jsonscan.Span // of the messages, if one has the role developer
+	folds      edits         // of the developer messages
+	parameters edits         // of parameters of the deployment
 }
 
 // scanRequest reads the body of ChatCompletions, Completions or Embeddings in one
@@ -96,6 +99,8 @@ func scanRequest(op Operation, body []byte, defaultModel string) (*ChatRequest, 
 			if jsonscan.IsString(m.Raw()) {
 				r.cacheKey = m.Value
 			}
+		case reasoningEffort:
+			r.effort = m.Value
 		case "n":
 			r.Choices = r.noteAnswers(m.Raw())
 		case "n_cmpl":

@@ -230,16 +230,16 @@ func budgetLevel(tokens int64) string {
 	return "high"
 }
 
-// readThinking reads how the answer shows thinking and, if the deployment supports it,
+// readThinking reads how the answer shows thinking and, if the deployment supports or maps it,
 // the reasoning effort. The client's effort takes precedence over its budget, which
 // agents usually do not adapt.
 func (c *messagesCall) readThinking(f fieldList) {
 	thinking := f.given("thinking")
 	c.omitThinking = jsonscan.Text(thinking, "display") == "omitted"
-	if !c.options.Reasoning {
+	if !c.options.Reasoning && c.options.Efforts == "" {
 		return
 	}
-	level := effortLevel(jsonscan.Text(f.given("output_config"), "effort"))
+	level := jsonscan.Text(f.given("output_config"), "effort")
 	switch jsonscan.Text(thinking, "type") {
 	case "disabled":
 		level = "none"
@@ -249,6 +249,6 @@ func (c *messagesCall) readThinking(f fieldList) {
 		}
 	}
 	if level != "" {
-		c.askEffort(level)
+		c.askEffort(level, c.options.Reasoning)
 	}
 }

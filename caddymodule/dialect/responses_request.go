@@ -151,7 +151,7 @@ func (c *responsesCall) readReasoning(f fieldList) {
 		return
 	}
 	if effort := c.typed(readFields(raw), "reasoning.effort", aString); effort != nil {
-		c.askEffort(effortLevel(jsonscan.Unquote(effort)))
+		c.askEffort(jsonscan.Unquote(effort), true)
 	}
 	c.noteEcho("reasoning", withMembers(raw, "effort", "null", "summary", "null"))
 }

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"io"
 	"net"
 	"slices"
@@ -26,9 +27,9 @@ func (e *edits) add(start, end int, text []byte) {
 	*e = append(*e, edit{jsonscan.Span{Start: start, End: end}, text})
 }
 
-// sort sorts the edits by position.
+// sort sorts the edits by position: insertions precede an edit of what follows them.
 func (e edits) sort() {
-	byStart := func(a, b edit) int { return a.Start - b.Start }
+	byStart := func(a, b edit) int { return cmp.Or(a.Start-b.Start, a.End-b.End) }
 	if !slices.IsSortedFunc(e, byStart) {
 		slices.SortStableFunc(e, byStart)
 	}

@@ -27,6 +27,7 @@ type translation struct {
 	output       int64         // max_tokens; 0: none
 	parameters   []byte        // other members, each preceded by a comma
 	effort       jsonscan.Span // the reasoning effort in parameters, if any
+	effortObject []byte        // is sent in its place, if any
 
 	cacheKey []byte // prompt_cache_key as JSON, nil if there is none
 	messages []byte // the conversation as JSON, once it is complete
@@ -58,6 +59,7 @@ func (t *translation) decode(body []byte, env *Env, d Dialect, parts ...func(fie
 			return t.err
 		}
 	}
+	t.output = limitOf(t.options, t.output)
 	t.complete(len(body))
 	return nil
 }
@@ -162,20 +164,28 @@ func (t *translation) chooseTool(upstreamName string) {
 	t.choice = "required"
 }
 
-// askEffort adds the reasoning effort.
-func (t *translation) askEffort(level string) {
+// askEffort adds the reasoning effort of the client, as the deployment maps it. An effort that it does not map
+// is added if passes is set.
+func (t *translation) askEffort(level string, passes bool) {
+	var name []byte
+	switch name, t.effortObject = mappedEffort(t.options, level); {
+	case t.effortObject != nil, name == nil && !passes:
+		return
+	case name == nil:
+		name = jsonscan.AppendQuoted(nil, effortLevel(level))
+	}
 	t.effort.Start = len(t.parameters)
-	t.addParameter("reasoning_effort", jsonscan.AppendQuoted(nil, level))
+	t.addParameter(reasoningEffort, name)
 	t.effort.End = len(t.parameters)
 }
 
 // DropEffort implements Call.
 func (t *translation) DropEffort() bool {
-	if t.effort == (jsonscan.Span{}) {
+	if t.effort == (jsonscan.Span{}) && t.effortObject == nil {
 		return false
 	}
 	t.parameters = slices.Delete(t.parameters, t.effort.Start, t.effort.End)
-	t.effort = jsonscan.Span{}
+	t.effort, t.effortObject = jsonscan.Span{}, nil
 	return true
 }
 
@@ -229,8 +239,12 @@ func (t *translation) body(upstreamModel string, stream bool) *Segments {
 	if t.output > 0 {
 		head = strconv.AppendInt(append(head, `,"max_tokens":`...), t.output, 10)
 	}
+	head = append(head, t.parameters...)
+	if hasParameters(t.options) {
+		head = t.mergeParameters(head)
+	}
 	s := new(Segments)
-	s.add(append(head, t.parameters...))
+	s.add(head)
 	if t.toolList != nil {
 		s.add([]byte(`,"tools":`))
 		s.add(t.toolList)
@@ -238,7 +252,7 @@ func (t *translation) body(upstreamModel string, stream bool) *Segments {
 		if t.choice != "" {
 			tail = jsonscan.Appendf(tail, `,"tool_choice":%q`, t.choice)
 		}
-		if t.parallel != "" {
+		if t.parallel != "" && !hasParameters(t.options) {
 			tail = jsonscan.Appendf(tail, `,"parallel_tool_calls":%s`, t.parallel)
 		}
 		s.add(tail)
