@@ -47,7 +47,9 @@ func TestWorkIsBounded(t *testing.T) {
 	// The cost of garbage collection depends on the rest of the heap.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(512 << 20))
-	for _, rows := range [][]boundedRow{messagesRows, responsesRows, chatRows, textRows, answerRows, streamRows} {
+	for _, rows := range [][]boundedRow{
+		messagesRows, responsesRows, chatRows, parameterRows, textRows, answerRows, streamRows,
+	} {
 		for _, row := range rows {
 			t.Run(strings.ReplaceAll(row.name, " ", "_"), func(t *testing.T) {
 				n, times := row.enough(t), 16
