@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"testing"
 	"unicode/utf8"
 
@@ -23,6 +24,7 @@ func FuzzParameters(f *testing.F) {
 		},
 		{`{"reasoning_effort":"x"}`, `{ "reasoning_effort" : "low" }`, `{"low":{"y":1}}`, ``},
 		{``, `{"reasoning_effort":"low","x":1}`, `{"low":"z"}`, `{"n_predict":7}`},
+		{``, ` { "x" : 1 , "reasoning_effort" : "low" } `, `{"low":{}}`, `{"x":{}}`},
 		{`{"a":{}}`, `{"\u0061":{},"":0,"max_tokens":null}`, ``, `{"a":{},"":1}`},
 	} {
 		f.Add([]byte(s[0]), []byte(s[1]), []byte(s[2]), []byte(s[3]))
@@ -35,20 +37,29 @@ func FuzzParameters(f *testing.F) {
 			}
 		}
 		var members map[string]any
-		if json.Unmarshal(client, &members) != nil || members == nil {
+		if json.Unmarshal(client, &members) != nil || members == nil || strictJSON(client) != nil {
 			return
 		}
-		members["model"], members["messages"], members["stream"] = "public", []any{}, true
-		got, ok := merged(t, o, []byte(encoded(t, members))) // duplicates are errors: TestParameterFaults
-		if !ok {
-			return
+		const gateway = `"model":"public","messages":[],"stream":true`
+		first, last := gateway, gateway
+		if len(members) > 0 {
+			first, last = gateway+",", ","+gateway
 		}
-		if want := withoutLimits(mergedByMaps(t, o, members)); !reflect.DeepEqual(got, want) {
-			t.Fatalf("%s\n got %v\nwant %v", client, got, want)
-		}
-		again, ok := merged(t, compat.Options{Force: o.Force}, []byte(encoded(t, got)))
-		if !ok || !reflect.DeepEqual(got, again) {
-			t.Fatalf("forced again: %v\nwant %v", again, got)
+		start, end := bytes.IndexByte(client, '{')+1, bytes.LastIndexByte(client, '}')
+		for _, body := range [][]byte{
+			slices.Concat(client[:start], []byte(first), client[start:]), slices.Concat(client[:end], []byte(last), client[end:]),
+		} {
+			got, ok := merged(t, o, body)
+			if !ok {
+				return
+			}
+			if want := withoutLimits(mergedByMaps(t, o, body)); !reflect.DeepEqual(got, want) {
+				t.Fatalf("%s\n got %v\nwant %v", body, got, want)
+			}
+			again, ok := merged(t, compat.Options{Force: o.Force}, []byte(encoded(t, got)))
+			if !ok || !reflect.DeepEqual(got, again) {
+				t.Fatalf("forced again: %v\nwant %v", again, got)
+			}
 		}
 	})
 }
@@ -56,8 +67,8 @@ func FuzzParameters(f *testing.F) {
 // folds reports whether a name with this rune may equal another one under case folding.
 func folds(r rune) bool { return 'A' <= r && r <= 'Z' || r >= utf8.RuneSelf || r == '\\' }
 
-// merged is the body for a model server, without the members that the gateway sets. It returns false for a
-// client's fault. A client may write some names in another case, so false is also a result of valid JSON.
+// merged is the body for a model server, without the options and limits that the gateway sets. It returns false
+// for a fault of the client, such as a name in another case.
 func merged(t *testing.T, o compat.Options, body []byte) (map[string]any, bool) {
 	t.Helper()
 	call, fault := Decode(chatOp, body, envWithOptions(o))
@@ -81,17 +92,18 @@ func withoutLimits(body map[string]any) map[string]any {
 }
 
 // mergedByMaps is what a body becomes, by the documented precedence.
-func mergedByMaps(t *testing.T, o compat.Options, client map[string]any) map[string]any {
+func mergedByMaps(t *testing.T, o compat.Options, client []byte) map[string]any {
 	t.Helper()
-	object := func(option compat.Object) (m map[string]any) {
-		if err := json.Unmarshal([]byte(option.String()), &m); err != nil {
+	object := func(text []byte) (m map[string]any) {
+		if err := json.Unmarshal(text, &m); err != nil {
 			t.Skip(err) // a number that is out of range
 		}
 		return m
 	}
-	body, defaults, over := clone(client).(map[string]any), object(o.Defaults), map[string]any(nil)
+	option := func(o compat.Object) map[string]any { return object([]byte(o.String())) }
+	body, defaults, over := object(client), option(o.Defaults), map[string]any(nil)
 	effort, _ := body[reasoningEffort].(string)
-	switch value := object(o.Efforts)[effort].(type) {
+	switch value := option(o.Efforts)[effort].(type) {
 	case string:
 		body[reasoningEffort] = value
 	case map[string]any:
@@ -101,7 +113,7 @@ func mergedByMaps(t *testing.T, o compat.Options, client map[string]any) map[str
 	}
 	fill(body, defaults)
 	overlay(body, over)
-	overlay(body, object(o.Force))
+	overlay(body, option(o.Force))
 	delete(body, "stream_options")
 	return body
 }
