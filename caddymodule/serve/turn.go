@@ -120,7 +120,10 @@ func (t *turn) send(ctx context.Context) (*http.Response, error) {
 // the tunnels whose connectors have no permit for it.
 func (t *turn) sendNow(ctx context.Context) (response *http.Response, full []Tunnel, err error) {
 	ex, d := t.exchange, t.deployment
-	target := tunnel.Target{Name: ex.Deployment, Upstream: d.Upstream, Model: d.Model, Affinity: t.affinity()}
+	target := tunnel.Target{
+		Name: ex.Deployment, Upstream: d.Upstream, Model: d.Model, Affinity: t.affinity(),
+		InOrder: d.Options.Order == compat.OrderFirst,
+	}
 	deadline := time.Now().Add(t.ConnectWait)
 	if len(d.Connectors) == 1 {
 		ex.Connector = d.Connectors[0] // for the log, if it is offline
@@ -193,12 +196,13 @@ func (t *turn) enterAgain(ctx context.Context) error {
 // request that may go to any.
 func (t *turn) affinity() uint64 {
 	d := t.deployment
-	if len(d.Connectors) < 2 || d.Options.Affinity == compat.AffinityOff {
+	o := &d.Options
+	if len(d.Connectors) < 2 || o.Affinity == compat.AffinityOff || o.Order == compat.OrderFirst {
 		return 0
 	}
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, t.exchange.Key.ID())
-	if d.Options.Affinity != compat.AffinityKey {
+	if o.Affinity != compat.AffinityKey {
 		conversation := []byte(t.header.Get("X-Session-Id"))
 		if len(conversation) == 0 {
 			conversation = t.call.Conversation()

@@ -39,8 +39,8 @@ func (s *Session) suspect() bool {
 const maxSpread = 1
 
 // Choose returns the best session for a request. It compares sessions by these criteria, in this
-// order: the session is not suspect and its upstream was not reported down; its region is near;
-// its connector has few requests; the target has an affinity to its connector, within maxSpread; it is
+// order: the session is not suspect and its upstream was not reported down; its connector is the first of
+// connectorIDs, if the target is InOrder; its region is near; its connector has few requests; the target has an affinity to its connector, within maxSpread; it is
 // at this gateway. Choose does not wait.
 func (h *Hub) Choose(connectorIDs []string, target Target, except []*Session) (*Session, bool) {
 	h.mu.RLock()
@@ -56,18 +56,21 @@ func (h *Hub) Choose(connectorIDs []string, target Target, except []*Session) (*
 // choose considers all sessions. The caller holds the lock.
 func (h *Hub) choose(connectorIDs []string, target Target, except []*Session, best choice) choice {
 	known := h.options.Load().Exists
-	for _, id := range connectorIDs {
+	for i, id := range connectorIDs {
 		local, remote := h.live[id], h.remote[id]
-		load := 0
+		var r rank
 		if len(connectorIDs) > 1 {
-			load = loadOf(local, remote)
+			r.load = loadOf(local, remote)
+		}
+		if target.InOrder {
+			r.position = i
 		}
 		if local != nil {
-			best.consider(local, target, except, load)
+			best.consider(local, target, except, r)
 		}
 		for _, s := range remote {
 			if known == nil || known(s.connector) { // its edge may not know yet that the connector was removed
-				best.consider(s, target, except, load)
+				best.consider(s, target, except, r)
 			}
 		}
 	}
@@ -98,6 +101,7 @@ type choice struct {
 // rank orders sessions; the smallest is the best.
 type rank struct {
 	doubtful bool
+	position int           // of the connector, if the order counts
 	distance time.Duration // to another region
 	load     int
 	affinity uint64 // to the connector; the largest is the best
@@ -111,19 +115,18 @@ func (a rank) compare(b rank) int {
 		}
 		return -1
 	}
-	return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.load, b.load),
+	return cmp.Or(cmp.Compare(a.position, b.position), cmp.Compare(a.distance, b.distance), cmp.Compare(a.load, b.load),
 		cmp.Compare(b.affinity, a.affinity), cmp.Compare(a.hops, b.hops))
 }
 
-func (c *choice) consider(s *Session, target Target, except []*Session, load int) {
+// consider considers a session of a connector with the load and the position of r.
+func (c *choice) consider(s *Session, target Target, except []*Session, r rank) {
 	if !s.usable() || slices.Contains(except, s) {
 		return
 	}
-	r := rank{
-		doubtful: s.suspect() || s.down(target),
-		load:     max(load, c.minLoad),
-		affinity: affinityTo(s.connector.ID, c.affinity),
-	}
+	r.doubtful = s.suspect() || s.down(target)
+	r.load = max(r.load, c.minLoad)
+	r.affinity = affinityTo(s.connector.ID, c.affinity)
 	if s.peer != nil {
 		r.hops, r.distance = 1, s.peer.distance()
 	}
@@ -222,6 +225,8 @@ type Target struct {
 	// Affinity is equal for requests that should stay with one of several connectors; 0:
 	// none.
 	Affinity uint64
+	// InOrder means that an earlier connector is better than a later one.
+	InOrder bool
 }
 
 // Resolve returns the upstream and the upstream's model id for a deployment. The

@@ -131,6 +131,29 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
+// In order, an earlier connector is chosen however busy it is, unless it was tried or is in doubt.
+func TestInOrder(t *testing.T) {
+	g := newGateway(t, Options{})
+	ids := []string{"con_none", "con_2", "con_1"}
+	for _, id := range ids[1:] {
+		g.connect(t, id, http.NotFoundHandler())
+	}
+	first, second := held(t, g, "con_2", 50), held(t, g, "con_1", 0)
+	choose := func(want *Session, except ...*Session) {
+		t.Helper()
+		if got, _ := g.Choose(ids, Target{InOrder: true}, except); got != want {
+			t.Errorf("chose %v, want %v", got, want)
+		}
+	}
+	choose(first)
+	choose(second, first) // it was full
+	choose(nil, first, second)
+	first.beat(-time.Minute)
+	choose(second)
+	second.beat(-time.Minute)
+	choose(first)
+}
+
 func TestWaitAny(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, Options{})
