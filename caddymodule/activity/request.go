@@ -13,7 +13,7 @@ type Request struct {
 	KeyID            string    `json:"key_id"`
 	KeyName          string    `json:"key_name"`
 	Deployment       string    `json:"deployment"`      // public name
-	Model            string    `json:"model,omitempty"` // from the client, if it is not a deployment
+	Model            string    `json:"model,omitempty"` // from the client, if it is not the deployment
 	Connector        string    `json:"connector_id,omitempty"`
 	Dialect          string    `json:"dialect"`
 	Operation        string    `json:"operation"` // path below /v1, or [Test] or [Playground]

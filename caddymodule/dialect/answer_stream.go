@@ -10,6 +10,7 @@ type encoder interface {
 	// check that they start a JSON object.
 	wantsWhole(name string) bool
 
+	answers(call *reply)                 // the rest of the answer is for this call, which has the same body
 	open(kind partKind, id, name string) // id and name are those of a tool call
 	logprobs(list []byte)                // for the next fill; list is valid during the call only
 	fill(s string)                       // s must not be empty
@@ -51,6 +52,16 @@ func newAnswerStream(call *reply, whole bool) *answerStream {
 	s.blocks.encoder, s.blocks.calls = enc, &s.slots
 	s.info = call.env.Info
 	return s
+}
+
+// Continue makes s, which is a new stream, continue the stream of another call with the same body if that
+// has sent its opening events, and nothing of an answer.
+func Continue(s, begun Stream) {
+	next, _ := s.(*answerStream)
+	if first, ok := begun.(*answerStream); ok && next != nil && first.opened {
+		next.opened, next.encoder, next.blocks.encoder = true, first.encoder, first.encoder
+		next.encoder.answers(next.call)
+	}
 }
 
 // encodeWhole returns the client's body for a whole answer of the upstream. The answer

@@ -72,6 +72,8 @@ type Error struct {
 	Wait    time.Duration
 	NoRetry bool   // SDKs should not retry, as the error is permanent
 	Allow   string // methods for the Allow header of a 405
+	// Unserved means that no connector has accepted the request, so that another deployment may serve it.
+	Unserved bool
 
 	// PromptTokens and Window are the numbers that a model server's refusal of a prompt that is too long
 	// names; 0: it does not. A prompt's number exceeds the window.

@@ -33,15 +33,15 @@ func EmbeddingsOnly(model string) *Error {
 // The errors of models and of the routes to them.
 var (
 	// Offline: no connector of the deployment is online.
-	Offline = modelError(KindOffline, 5,
-		"The model `%s` is offline: its connector is not connected to this gateway. If this persists, start the connector.")
+	Offline = unserved(modelError(KindOffline, 5,
+		"The model `%s` is offline: its connector is not connected to this gateway. If this persists, start the connector."))
 	// NoRoute: the connector does not have the deployment's upstream. Their names are not disclosed to clients.
 	NoRoute = modelError(KindUnreachable, noRetry,
 		"The model `%s` is not configured: it has no model server. The gateway's log has the details.")
 	// UpstreamUnreachable: the connector cannot connect to the model server.
-	UpstreamUnreachable = modelError(KindUnreachable, 0,
+	UpstreamUnreachable = unserved(modelError(KindUnreachable, 0,
 		"The connector cannot connect to the model server of `%s`. Check that the server is running at the address in the "+
-			"connector's configuration.")
+			"connector's configuration."))
 	// UpstreamReset: the connection to the model server was lost before it answered.
 	UpstreamReset = modelError(KindUnreachable, 0,
 		"The connection to the model server of `%s` was lost before it answered. It may have crashed or restarted. "+
@@ -67,12 +67,12 @@ var (
 	ConnectorBusy = modelError(KindOverloaded, 5,
 		"The connector of `%s` has reached its memory limit (max_memory). Send less at a time, or raise its max_memory.")
 	// ConnectorFull: the connectors of the deployment have reached their limit of requests.
-	ConnectorFull = modelError(KindRateLimit, 5,
+	ConnectorFull = unserved(modelError(KindRateLimit, 5,
 		"The connector of the model `%s` has reached its limit of concurrent requests (queue_full). Send fewer at a time, "+
-			"or raise max_requests in its configuration.")
+			"or raise max_requests in its configuration."))
 	// QueueFull: the deployment's queue is full.
-	QueueFull = modelError(KindRateLimit, 5,
-		"The model `%s` is busy and its queue is full (queue_full). Send fewer requests at a time.")
+	QueueFull = unserved(modelError(KindRateLimit, 5,
+		"The model `%s` is busy and its queue is full (queue_full). Send fewer requests at a time."))
 	// QueueTimeout: the request timed out in the deployment's queue.
 	QueueTimeout = modelError(KindRateLimit, 5,
 		"The model `%s` is busy and the request timed out in its queue (queue_timeout). Send fewer requests at a time.")
@@ -89,6 +89,15 @@ func modelError(kind *Kind, wait int, message string) func(model string) *Error 
 			Kind: kind, RetryAfter: max(wait, 0), NoRetry: wait == noRetry,
 			Message: fmt.Sprintf(message, show(model)),
 		}
+	}
+}
+
+// unserved returns a constructor of errors that a fallback can prevent.
+func unserved(construct func(model string) *Error) func(model string) *Error {
+	return func(model string) *Error {
+		e := construct(model)
+		e.Unserved = true
+		return e
 	}
 }
 

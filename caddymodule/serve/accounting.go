@@ -167,7 +167,7 @@ func (ex *Exchange) request(e Ending) activity.Request {
 		ReasoningTokens: int(ex.Usage.ReasoningTokens),
 		Estimated:       ex.Usage.Estimated,
 	}
-	if ex.Deployment == "" {
+	if ex.Model != ex.Deployment {
 		r.Model = ex.ModelName()
 	}
 	if ex.attempts.reached {

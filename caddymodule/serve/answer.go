@@ -54,12 +54,15 @@ func newAnswer(w http.ResponseWriter) *answer {
 
 // open makes the answer a stream. After each interval of silence a ping is sent;
 // the first one opens the stream and commits it to status 200. An interval of 0
-// or less disables pings.
+// or less disables pings. If the answer is a stream already, s continues it.
 func (a *answer) open(s dialect.Stream, interval time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.stream != nil {
+		dialect.Continue(s, a.stream)
+	}
 	a.stream = s
-	if interval > 0 {
+	if interval > 0 && a.pings == nil {
 		a.interval, a.sent = interval, time.Now()
 		a.pings = time.AfterFunc(interval, a.tick)
 	}

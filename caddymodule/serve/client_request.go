@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/panics"
 )
 
@@ -25,30 +26,46 @@ type clientRequest struct {
 	kept     int64  // bytes of kept responses that the request refers to
 	leave    func() // ends the turn of awaitTurn; nil: the request has none
 
+	body  []byte // of the client, if the deployment has a fallback
+	held  int64  // bytes of the first decoding that its stream holds while the body is decoded for the fallback
+	moved bool   // to the fallback
+
 	noEffort   bool               // sent again without reasoning effort, which the model rejected
 	result     *dialect.Error     // of the last answer; nil if it was sent
 	info       dialect.AnswerInfo // of the last answer
 	streaming  bool               // the answer is a stream
 	translated bool               // the answer is not a stream, and exchange has its usage
 
-	estimated sync.Once
-	tokens    int // estimated, of the prompt
+	estimating sync.WaitGroup // a goroutine that estimates
+	estimated  sync.Once
+	tokens     int // estimated, of the prompt
 }
 
 // errNoRouter is the result of a request that no Router has received.
 var errNoRouter = dialect.Internal("no model_route follows model_dialect in this route of the gateway's configuration")
 
-// forward reads the request and passes it to the next handlers. Router calls receive with the answer.
-// The caller writes the error to the client.
+// forward reads the request and passes it to the next handlers, with the fallback of its deployment if
+// that is necessary. The caller writes the error to the client.
 func (c *clientRequest) forward(w http.ResponseWriter, r *http.Request, next Handler) *dialect.Error {
 	if derr := c.read(r); derr != nil {
 		return derr
 	}
+	derr := c.pass(w, r, next)
+	if derr != nil && derr.Unserved && c.body != nil && c.exchange.attempts.waiting() {
+		return c.fallBack(w, r, next, derr)
+	}
+	return derr
+}
+
+// pass passes the decoded request to the next handlers. Router calls receive with the answer.
+func (c *clientRequest) pass(w http.ResponseWriter, r *http.Request, next Handler) *dialect.Error {
 	ex := c.exchange
 	if ex.Streamed = c.call.Streamed(); ex.Streamed {
 		if ex.Operation.Dialect.Estimates() {
 			prompt := c.call.Prompt()
+			c.estimating.Add(1)
 			go func() { // while the upstream processes the prompt
+				defer c.estimating.Done()
 				defer panics.Recover(c.Logger, "estimating a prompt")
 				c.estimate("", prompt)
 			}()
@@ -123,7 +140,7 @@ func (c *clientRequest) read(r *http.Request) *dialect.Error {
 func (c *clientRequest) decode(body []byte) *dialect.Error {
 	ex := c.exchange
 	c.size = int64(len(body))
-	if c.reserved.reserveRequest(bodyCost(c.size, ex.costs().decoding)) != nil {
+	if c.reserved.reserveRequest(c.held+bodyCost(c.size, ex.costs().decoding)) != nil {
 		return dialect.MemoryFull()
 	}
 	env := &dialect.Env{
@@ -146,6 +163,9 @@ func (c *clientRequest) decode(body []byte) *dialect.Error {
 	if c.reserved.request > requestCost { // smaller requests save too little
 		_ = c.reserved.reserveRequest(bodyCost(c.size+c.kept, ex.costs().decoded)) // a smaller reservation always succeeds
 	}
+	if c.deployment.Fallback != "" {
+		c.body = body // the cost of a decoded request includes it
+	}
 	if c.completions.refusesEffort(registration(c.deployment)) {
 		c.call.DropEffort()
 	}
@@ -165,17 +185,28 @@ func (c *clientRequest) orEnded(derr *dialect.Error) *dialect.Error {
 
 // Admit implements dialect.Gateway.
 func (c *clientRequest) Admit(model string) (compat.Options, *dialect.Error) {
+	if c.moved {
+		return c.deployment.Options, nil
+	}
 	ex := c.exchange
 	ex.Model = model
-	var ok bool
-	c.deployment, ok = c.Store.Resolve(ex.Account, model, ex.Key.Scope())
-	var derr *dialect.Error
-	ex.rejected, derr = ex.check(c.deployment, ok)
-	if ex.Deployment = c.deployment.Name; ex.Deployment != "" {
-		c.running = true
+	d, ok := c.Store.Resolve(ex.Account, model, ex.Key.Scope())
+	reason, derr := ex.check(d, ok)
+	ex.rejected = reason
+	c.assign(d)
+	return d.Options, derr
+}
+
+// assign makes a deployment serve the request.
+func (c *clientRequest) assign(d store.Deployment) {
+	ex := c.exchange
+	if c.running {
+		c.Observer.Running(ex, -1)
+	}
+	c.deployment, ex.Deployment = d, d.Name
+	if c.running = d.Name != ""; c.running {
 		c.Observer.Running(ex, 1)
 	}
-	return c.deployment.Options, derr
 }
 
 // Reserve implements dialect.Gateway. Kept responses that the request refers to wait for their turn, as
@@ -190,7 +221,7 @@ func (c *clientRequest) Reserve(n int64) *dialect.Error {
 			return derr
 		}
 	}
-	if c.reserved.reserveRequest(bodyCost(c.size+c.kept, c.exchange.costs().decoding)) != nil {
+	if c.reserved.reserveRequest(c.held+bodyCost(c.size+c.kept, c.exchange.costs().decoding)) != nil {
 		return dialect.MemoryFull()
 	}
 	return nil

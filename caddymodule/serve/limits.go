@@ -142,6 +142,7 @@ func (rd *routed) settle(u dialect.Usage) {
 		}
 	}
 	rd.release(used)
+	rd.release = nil
 }
 
 // limitOf describes a refusal for the client.

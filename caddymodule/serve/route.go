@@ -44,8 +44,10 @@ func (rt *Router) Serve(r *http.Request) error {
 		return err
 	}
 	ctx, ex := r.Context(), m.exchange
-	ex.attempts.ready = time.Now()
-	ex.span.begin(ctx, ex)
+	if ex.attempts.ready.IsZero() { // else this is the fallback
+		ex.attempts.ready = time.Now()
+		ex.span.begin(ctx, ex)
+	}
 	waited, err := rt.admit(ctx, m)
 	if err != nil {
 		return err

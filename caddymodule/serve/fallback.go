@@ -1,0 +1,60 @@
+package serve
+
+import (
+	"net/http"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// servedBy is the header with the name of the fallback that serves a request.
+const servedBy = "X-Postern-Model"
+
+// fallBack passes a request that no model has seen to the fallback of its deployment, and returns the
+// client's error. A fallback has no fallback of its own. If no model sees the request there either,
+// because the key may not use it, for example, the first error stands.
+func (c *clientRequest) fallBack(w http.ResponseWriter, r *http.Request, next Handler, first *dialect.Error,
+) *dialect.Error {
+	ex, deployment, connector := c.exchange, c.deployment, c.exchange.Connector
+	d, ok := c.Store.Deployment(ex.Account, deployment.Fallback)
+	_, derr := ex.check(d, ok)
+	if embeds := ex.Operation.Kind == dialect.Embeddings; derr != nil || embeds != (d.Kind == store.EmbeddingsModel) {
+		return first
+	}
+	c.Logger.Debug("the fallback serves a request", "deployment", deployment.Name, "fallback", d.Name,
+		"request_id", ex.RequestID, "error", first.Message)
+	c.estimating.Wait() // the estimate stays, so that a ping meanwhile does not read what changes here
+	ex.settle(dialect.Usage{})
+	c.assign(d)
+	ex.span.retry(r.Context(), ex, first)
+	ex.Connector, ex.refused, ex.attempts = "", "", attempts{ready: ex.attempts.ready}
+	c.answer.header(http.Header{servedBy: {d.Name}})
+	if derr = c.decodeAgain(); derr == nil {
+		derr = c.pass(w, r, next)
+	}
+	if derr == nil || c.ctx.Err() != nil || !ex.attempts.waiting() {
+		return derr
+	}
+	c.assign(deployment)
+	ex.Connector, ex.refused = connector, ""
+	c.answer.header(http.Header{servedBy: nil})
+	return first
+}
+
+// decodeAgain decodes the body for the fallback.
+func (c *clientRequest) decodeAgain() *dialect.Error {
+	c.moved, c.noEffort, c.unstreamed = true, false, false
+	c.call, c.kept = nil, 0
+	c.reserved.fetched.Release() // the body is decoded with its references
+	if c.exchange.Streamed {
+		c.held = c.reserved.request
+	}
+	defer func() { c.held = 0 }()
+	defer c.endTurn()
+	if len(c.body) > decodedAtOnce {
+		if derr := c.awaitTurn(tooManyRequests); derr != nil {
+			return derr
+		}
+	}
+	return c.decode(c.body)
+}
