@@ -148,6 +148,8 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 		e.MaxBody, err = strconv.ParseInt(value, 10, 64)
 	case "response_store":
 		e.ResponseStore = value
+	case "keep_alive":
+		e.KeepAlive, err = time.ParseDuration(value)
 	case "queue_length":
 		e.router.Queue.Length, err = strconv.Atoi(value)
 	case "queue_wait":
@@ -192,6 +194,12 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 	case "deployment": // another one
 		_, err = e.backend.Store.SetDeployment(e.Context(),
 			store.Deployment{Account: store.DefaultAccount, Name: value, Connectors: d.Connectors})
+	case "fallback": // of m, another one
+		other := store.Deployment{Account: store.DefaultAccount, Connectors: d.Connectors}
+		if err = json.Unmarshal([]byte(value), &other); err == nil {
+			_, err = e.backend.Store.SetDeployment(e.Context(), other)
+		}
+		d.Fallback = other.Name
 	case "embeddings": // another one, for embeddings
 		_, err = e.backend.Store.SetDeployment(e.Context(), store.Deployment{
 			Account: store.DefaultAccount, Name: value, Connectors: d.Connectors, Kind: store.EmbeddingsModel,

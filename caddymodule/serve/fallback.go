@@ -11,8 +11,8 @@ import (
 const servedBy = "X-Postern-Model"
 
 // fallBack passes a request that no model has seen to the fallback of its deployment, and returns the
-// client's error. A fallback has no fallback of its own. If no model sees the request there either,
-// because the key may not use it, for example, the first error stands.
+// client's error. A fallback has no fallback of its own. If no model sees the request there either, and no
+// model server refuses it, the first error stands.
 func (c *clientRequest) fallBack(w http.ResponseWriter, r *http.Request, next Handler, first *dialect.Error,
 ) *dialect.Error {
 	ex, deployment, connector := c.exchange, c.deployment, c.exchange.Connector
@@ -32,7 +32,7 @@ func (c *clientRequest) fallBack(w http.ResponseWriter, r *http.Request, next Ha
 	if derr = c.decodeAgain(); derr == nil {
 		derr = c.pass(w, r, next)
 	}
-	if derr == nil || c.ctx.Err() != nil || !ex.attempts.waiting() {
+	if derr == nil || derr == c.result || c.ctx.Err() != nil || !ex.attempts.waiting() {
 		return derr
 	}
 	c.assign(deployment)

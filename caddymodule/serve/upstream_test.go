@@ -256,8 +256,8 @@ func (e *exchanges) queued() (n int) {
 func (s scriptedTunnel) Connector() string { return s.id }
 
 // Resolve implements Tunnel.
-func (scriptedTunnel) Resolve(_, _, _ string) (upstream, model string, err error) {
-	return "ollama", "up", nil
+func (scriptedTunnel) Resolve(_, _, name string) (upstream, model string, err error) {
+	return "ollama", cmp.Or(name, "up"), nil
 }
 
 // Send implements Tunnel. It notes the request.

@@ -1,0 +1,154 @@
+package serve
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+// withFallback makes m2 the fallback of m, which is offline: choosing a tunnel for m calls offline.
+func withFallback(t *testing.T, kind store.ModelKind, offline func(g *testGateway)) *testGateway {
+	t.Helper()
+	g := newGateway(t, 64<<20)
+	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+	d.Kind = kind
+	other := d
+	other.Name, d.Fallback = "m2", "m2"
+	for _, d := range []store.Deployment{other, d} {
+		if _, err := g.backend.Store.SetDeployment(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	choose := g.Choose
+	g.Server.Choose = func(ctx context.Context, connectors []string, target tunnel.Target, tried []Tunnel,
+		wait time.Duration,
+	) (Tunnel, error) {
+		if target.Name == "m" {
+			offline(g)
+			return nil, tunnel.ErrOffline
+		}
+		return choose(ctx, connectors, target, tried, wait)
+	}
+	g.answer = func(*http.Request) *http.Response {
+		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
+	}
+	return g
+}
+
+// stays fails the test if an answer is not the first error, or if nothing is counted for m.
+func (g *testGateway) stays(t *testing.T, path, body string) {
+	t.Helper()
+	w := g.post(path, body)
+	if !strings.Contains(w.Body.String(), "`m` is offline") || w.Header().Get(servedBy) != "" {
+		t.Errorf("%s: %d %v %s", path, w.Code, w.Header(), w.Body)
+	}
+	recent := g.backend.Activity.Recent(store.DefaultAccount)
+	if recent[0].Deployment != "m" || recent[0].Model != "" || g.counts.running != 0 {
+		t.Errorf("%s: recorded %+v, %v requests run", path, recent, g.counts.running)
+	}
+	g.returned(t)
+}
+
+// If the fallback cannot get the request, the first error stands.
+func TestFallbackRefuses(t *testing.T) {
+	for name, refuse := range map[string]func(t *testing.T, g *testGateway){
+		"missing": func(t *testing.T, g *testGateway) {
+			if _, err := g.backend.Store.RemoveDeployment(t.Context(), store.DefaultAccount, "m2"); err != nil {
+				t.Error(err)
+			}
+		},
+		"memory": func(_ *testing.T, g *testGateway) { g.backend.Memory.Resize(1) },
+	} {
+		for path, body := range requests {
+			if name == "memory" && path == "/v1/chat/completions" {
+				continue // it needs no more memory
+			}
+			g := withFallback(t, store.ChatModel, func(g *testGateway) { refuse(t, g) })
+			t.Logf("%s, %s", name, path)
+			g.stays(t, path, strings.Replace(body, "TEXT", strings.Repeat("hi there ", 1<<10), 1))
+		}
+	}
+}
+
+// thief observes that a request goes to m2, and sends another one first.
+type thief struct {
+	*counts
+	g      *testGateway
+	status int // of the other one
+}
+
+func (o *thief) Running(ex *Exchange, change float64) {
+	o.counts.Running(ex, change)
+	if ex.Deployment == "m2" && o.status == 0 {
+		o.status = -1
+		const path = "/v1/chat/completions"
+		o.status = o.g.post(path, strings.Replace(requests[path], `"m"`, `"m2"`, 1)).Code
+	}
+}
+
+// If the limits do not allow the second try, the first error stands.
+func TestFallbackLimited(t *testing.T) {
+	for path, body := range requests {
+		g := withFallback(t, store.ChatModel, func(*testGateway) {})
+		edit := func(k *store.Key) error {
+			k.Limits.RequestsPerMinute = 1
+			return nil
+		}
+		if _, err := g.backend.Store.EditKey(t.Context(), store.DefaultAccount, g.key.ID(), edit); err != nil {
+			t.Fatal(err)
+		}
+		o := &thief{counts: g.counts, g: g}
+		g.Server.Observer = o
+		if g.stays(t, path, body); o.status != http.StatusOK {
+			t.Errorf("the other request got status %d", o.status)
+		}
+	}
+}
+
+// Embeddings go to a fallback for embeddings only.
+func TestFallbackOfEmbeddings(t *testing.T) {
+	const path, body = "/v1/embeddings", `{"model":"m","input":"hi"}`
+	g := withFallback(t, store.EmbeddingsModel, func(*testGateway) {})
+	g.answer = func(*http.Request) *http.Response {
+		return upstreamAnswer("application/json", strings.NewReader(`{"object":"list","data":[],"model":"up"}`), -1)
+	}
+	if w := g.post(path, body); w.Code != http.StatusOK || w.Header().Get(servedBy) != "m2" {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+	withFallback(t, store.ChatModel, func(*testGateway) {}).stays(t, path, body)
+}
+
+// Pings meanwhile, which open the answer and estimate the prompt, and large bodies, which wait for turns. The
+// fallback has a fallback, which gets nothing.
+func TestFallbackWithPings(t *testing.T) {
+	g := withFallback(t, store.ChatModel, func(*testGateway) {})
+	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m2")
+	d.Fallback = "m"
+	if _, err := g.backend.Store.SetDeployment(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	g.KeepAlive = time.Microsecond
+	for path, body := range requests {
+		body = strings.NewReplacer("false,", "true,", "TEXT", strings.Repeat("hi there ", 64<<10)).Replace(body)
+		for range 5 {
+			w := g.post(path, body)
+			for _, opening := range []string{"event: message_start", "event: response.created"} {
+				if strings.Count(w.Body.String(), opening) > 1 {
+					t.Errorf("%s: %s was sent again", path, opening)
+				}
+			}
+			if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "error\":{") || !strings.Contains(w.Body.String(), "hi") {
+				t.Errorf("%s: %d %s", path, w.Code, w.Body)
+			}
+		}
+	}
+	if g.counts.running != 0 {
+		t.Errorf("%v requests run", g.counts.running)
+	}
+	g.returned(t)
+}
