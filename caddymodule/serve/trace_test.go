@@ -152,6 +152,20 @@ func TestSpanOfEachTry(t *testing.T) {
 	}
 }
 
+// A request that goes to the fallback has a span for each deployment.
+func TestSpanOfFallback(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	g := &tracedGateway{withFallback(t, store.ChatModel, func(*testGateway) {}), spans, provider.Tracer("test")}
+	_, tries := g.post("/v1/chat/completions", requests["/v1/chat/completions"])
+	if len(tries) != 2 || len(lacks(tries[0], "gen_ai.request.model=m", "error.type=upstream_503")) > 0 ||
+		len(lacks(tries[1], "gen_ai.request.model=m2", "status Unset", "event sent")) > 0 {
+		for _, s := range tries {
+			t.Error(described(s))
+		}
+	}
+}
+
 // A failing tunnel's connector does not reach its model server.
 type failing struct{ fakeTunnel }
 
