@@ -81,8 +81,8 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"rotation connects the tunnels, over which tokens are offered, with the store, which keeps their hashes",
 	},
 	{
-		"caddymodule/events", "caddymodule/fair caddymodule/limits caddymodule/newest caddymodule/store caddymodule/tunnel " +
-			"connector/logs" + helpers,
+		"caddymodule/events", "caddymodule/fair caddymodule/health caddymodule/limits caddymodule/newest caddymodule/store " +
+			"caddymodule/tunnel connector/logs" + helpers,
 		"events are made of records and tunnels alone, so that no request can get into one",
 	},
 	{

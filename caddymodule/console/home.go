@@ -121,8 +121,12 @@ func modelAlerts(deployments []manage.Deployment) (alerts []alert) {
 		if d.State == health.Available {
 			continue
 		}
+		text := d.StateText()
+		if d.State == health.Hanging || d.State == health.CutsPrompts {
+			text = d.Warning
+		}
 		alerts = append(alerts, alert{
-			Bad: !d.State.Usable(), Text: fmt.Sprintf("Model %s: %s.", d.Name, d.StateText()),
+			Bad: !d.State.Usable(), Text: fmt.Sprintf("Model %s: %s.", d.Name, text),
 			URL: modelTab.url() + "?" + url.Values{"name": {d.Name}}.Encode(),
 		})
 	}

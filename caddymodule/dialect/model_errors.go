@@ -101,6 +101,13 @@ func unserved(construct func(model string) *Error) func(model string) *Error {
 	}
 }
 
+// FirstTokenTimeout is the error for an answer without a first token within limit, such as "2m".
+func FirstTokenTimeout(model, limit string) *Error {
+	return modelError(KindTimeout, 0, "The model server of `%s` sent no first token within "+limit+
+		" (first_token_timeout). It is busy with other requests or a long prompt, or hangs. Try again; if this persists, "+
+		"restart the model server.")(model)
+}
+
 // AnswerTooLarge is the error for a whole answer of more than limit bytes.
 func AnswerTooLarge(model string, limit int64) *Error {
 	return modelError(KindUpstream, noRetry,

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -34,6 +35,9 @@ const (
 	eventAccountLimit      = "account_limit"
 	eventDeploymentChanged = "deployment_changed"
 	eventDeploymentRemoved = "deployment_removed"
+	eventModelHanging      = "model_hanging"
+	eventModelAnswering    = "model_answering"
+	eventModelCutsPrompts  = "model_cuts_prompts"
 )
 
 // sources creates events from the changes of the store and the tunnels. It tracks
@@ -197,6 +201,29 @@ func (s *sources) LimitCrossed(account, key string, c limits.Crossing) {
 	k, _ := s.store.Key(account, key)
 	data["key_id"], data["key_name"] = key, k.Name
 	s.emit(Event{eventKeyLimit, data})
+}
+
+// ModelChanged emits an event about a model server whose answers have shown another state, see
+// [observed.Table.Changed]. In a cluster, each gateway emits those of the requests that it has sent.
+func (s *sources) ModelChanged(account, deployment, connector string, state health.State, window int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	c, _ := s.store.Connector(connector)
+	e := Event{eventModelAnswering, map[string]any{
+		"account": account, "deployment": deployment, "connector_id": connector, "connector_name": c.Name,
+	}}
+	switch state {
+	case health.Hanging:
+		e.Name, e.Data["remedy"] = eventModelHanging, "restart the model server"
+	case health.CutsPrompts:
+		e.Name, e.Data["remedy"] = eventModelCutsPrompts, "raise the context window of the model server, with Ollama by "+
+			"OLLAMA_CONTEXT_LENGTH, and restart it"
+		e.Data["context_window"] = strconv.Itoa(window)
+	}
+	s.emit(e)
 }
 
 // PairingLimited emits an event for each account with an unused pairing code: its

@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/events"
@@ -11,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/memory"
 )
@@ -51,6 +53,14 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 	}
 	feed := events.New(events.Options{Store: st, Logger: s.logger, Lost: s.counters.EventsLost})
 	backend.Crossed = feed.LimitCrossed
+	backend.Observed.Changed = feed.ModelChanged
+	backend.Observed.Route = func(account, deployment, connector string) (r tunnel.DeploymentRoute, ok bool) {
+		d, deployed := st.Deployment(account, deployment)
+		if g, current := s.configurations.Newest(); deployed && current && slices.Contains(d.Connectors, connector) {
+			r, ok = g.Route(connector, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+		}
+		return r, ok
+	}
 	services := &Services{
 		Backend: backend,
 		SignIn:  signIn,

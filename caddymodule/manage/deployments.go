@@ -33,7 +33,7 @@ type Deployment struct {
 	// OfflineSince is when the last of its connectors disconnected, while all are
 	// offline; nil: none was ever online.
 	OfflineSince *time.Time `json:"offline_since,omitempty"`
-	// Warning is why requests fail now on one of its online connectors. It does not
+	// Warning is why requests fail now on one of its online connectors, or lose a part of their prompts. It does not
 	// make the operation fail: a connector may be configured later.
 	Warning string `json:"warning,omitempty"`
 }
@@ -233,6 +233,7 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 			if window.Tokens > 0 && (v.ContextWindow == 0 || window.Tokens < v.ContextWindow) {
 				v.ContextWindow, v.WindowSource = window.Tokens, window.Source
 			}
+			route.State, route.Window = r.State, window.Tokens
 			v.Warning = cmp.Or(v.Warning, warning(c.Name, route))
 		} else if last := c.LastSeenAt; last != nil && (v.OfflineSince == nil || v.OfflineSince.Before(*last)) {
 			v.OfflineSince = last
@@ -257,6 +258,12 @@ func warning(connector string, route tunnel.DeploymentRoute) string {
 	case health.ModelMissing:
 		return fmt.Sprintf("model server %q of connector %q does not list the model %q; load it there, or change the "+
 			"deployment's model", route.Upstream, connector, route.Model)
+	case health.Hanging:
+		return fmt.Sprintf("requests have had no first token for 5 minutes from model server %q of connector %q, although it "+
+			"can be reached; restart it there, for example Ollama", route.Upstream, connector)
+	case health.CutsPrompts:
+		return fmt.Sprintf("model server %q of connector %q cuts prompts over %d tokens; set a larger context window there, "+
+			"with Ollama by OLLAMA_CONTEXT_LENGTH, and restart it", route.Upstream, connector, route.Window)
 	default:
 		return ""
 	}

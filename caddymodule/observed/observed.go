@@ -30,11 +30,32 @@ type Window struct {
 
 // Table records the observations of one gateway. It is safe for concurrent use.
 type Table struct {
-	now func() time.Time
+	// Route returns the route of a deployment through a connector. ok is false if either is missing or offline.
+	Route func(account, deployment, connector string) (r tunnel.DeploymentRoute, ok bool)
+	// Changed is called when the answers of a route have shown another state: [health.Hanging],
+	// [health.CutsPrompts] with the context window, or [health.Available] when a route no longer hangs. It must
+	// return soon.
+	Changed func(account, deployment, connector string, state health.State, window int)
+
+	now   func() time.Time
+	waits waits
 }
 
-// New returns an empty table.
-func New(now func() time.Time) *Table { return &Table{now: now} }
+// New returns an empty table. Its functions can be set before its first use.
+func New(now func() time.Time) *Table {
+	return &Table{
+		Route:   func(_, _, _ string) (r tunnel.DeploymentRoute, ok bool) { return r, false },
+		Changed: func(string, string, string, health.State, int) {},
+		now:     now, waits: waits{routes: make(map[deployment]map[string]*route)},
+	}
+}
+
+// OnChange forgets the observations of a deployment that has changed.
+func (t *Table) OnChange(c store.Change) {
+	if c.Kind == store.KindDeployment {
+		t.waits.remove(deployment{c.Account, c.ID}, nil)
+	}
+}
 
 // Window returns the context window of a deployment through a connector with this route.
 func (t *Table) Window(d store.Deployment, connector string, route tunnel.DeploymentRoute) Window {
@@ -49,5 +70,8 @@ func (t *Table) Window(d store.Deployment, connector string, route tunnel.Deploy
 
 // State returns the state of a route. It differs from route.State if answers have shown a problem.
 func (t *Table) State(d store.Deployment, connector string, route tunnel.DeploymentRoute) health.State {
+	if t.waits.hangs(d, connector, route) {
+		return health.Hanging
+	}
 	return route.State
 }

@@ -34,6 +34,7 @@ type attempts struct {
 	refused bool              // no model has processed the request
 	reached bool              // a model server got the request
 	busy    time.Duration     // of all attempts
+	first   firstToken        // of the running attempt
 }
 
 // begin begins an attempt.
@@ -61,6 +62,9 @@ func (a *attempts) refuse() { a.sent, a.refused = time.Time{}, true }
 
 // answered records the status of an answer. A request that the model server refused was not processed.
 func (a *attempts) answered(status int) {
+	if status != http.StatusOK {
+		a.first.stop()
+	}
 	if status != http.StatusOK && status < http.StatusInternalServerError {
 		a.refuse()
 	}
@@ -68,6 +72,7 @@ func (a *attempts) answered(status int) {
 
 // end ends an attempt, unless it has ended.
 func (a *attempts) end() {
+	a.first.end()
 	if !a.sent.IsZero() {
 		a.reached = true
 		a.busy += time.Since(a.sent)

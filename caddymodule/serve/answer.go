@@ -41,6 +41,7 @@ type answer struct {
 // progress is the state of a stream after a step.
 type progress struct {
 	gone     bool           // the client disconnected
+	begun    bool           // the first content went out
 	finished bool           // the answer is complete; only usage may follow
 	done     bool           // the end of the stream was sent to the client
 	err      *dialect.Error // the error that ended the stream, or nil
@@ -134,6 +135,7 @@ func (a *answer) forward(out []byte) (progress, *dialect.Error) {
 			a.first = a.sent
 		}
 	}
+	p.begun = !a.first.IsZero()
 	return p, nil
 }
 

@@ -95,7 +95,8 @@ func (c *clientRequest) readWhole(response *http.Response, cost int64) ([]byte, 
 		c.awaitLarge(n, turnWait)
 		return c.reserved.reserveAnswer(n)
 	}
-	body, err := readAll(response.Body, response.ContentLength, maxAnswer, reserve)
+	c.wholeBody = wholeBody{response.Body, &c.exchange.attempts.first}
+	body, err := readAll(&c.wholeBody, response.ContentLength, maxAnswer, reserve)
 	if err == nil {
 		err = reserve(cost * int64(len(body)))
 	}
@@ -143,6 +144,9 @@ func (c *clientRequest) stream(body io.ReadCloser) *dialect.Error {
 	for {
 		n, err := body.Read(buf[:])
 		p, derr := c.answer.feed(buf[:n])
+		if p.begun || p.finished {
+			c.exchange.attempts.first.came()
+		}
 		if derr == nil && err != nil && !p.gone {
 			derr = c.answer.finish(c.cause(p, err))
 		}
@@ -193,7 +197,8 @@ func (c *clientRequest) cause(p progress, err error) *dialect.Error {
 		return nil
 	}
 	derr := c.broken(err)
-	if derr == nil || c.ctx.Err() != nil || !c.answer.committed() || errors.Is(err, tunnel.ErrCompressed) {
+	if derr == nil || c.ctx.Err() != nil || !c.answer.committed() || errors.Is(err, tunnel.ErrCompressed) ||
+		errors.As(err, new(*dialect.Error)) {
 		return derr
 	}
 	if errors.Is(err, link.ErrTunnelLost) {

@@ -35,6 +35,7 @@ type clientRequest struct {
 	info       dialect.AnswerInfo // of the last answer
 	streaming  bool               // the answer is a stream
 	translated bool               // the answer is not a stream, and exchange has its usage
+	wholeBody  wholeBody          // of an answer that is not a stream
 
 	estimating sync.WaitGroup // a goroutine that estimates
 	estimated  sync.Once
@@ -285,6 +286,8 @@ func (c *clientRequest) broken(err error) *dialect.Error {
 	case c.ctx.Err() != nil:
 		c.answer.abandon()
 		return nil
+	case errors.As(err, &cut): // the attempt's time is over
+		return cut
 	default:
 		c.Logger.Warn("the upstream's answer broke off", "deployment", c.exchange.Deployment,
 			"connector", c.exchange.Connector, "error", err)

@@ -141,6 +141,7 @@ func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activi
 
 // onChange passes changes of deployments and limits to the queues and completions.
 func (b *Backend) onChange(c store.Change) {
+	b.Observed.OnChange(c)
 	switch c.Kind {
 	case store.KindKey:
 		b.Queues.LimitsChanged(c.Account, c.ID)

@@ -230,6 +230,7 @@ func (t *turn) roundTrip(ctx context.Context, chosen Tunnel) (*http.Response, er
 	header, body := t.upstream(model)
 	ex.span.send(t.modelRequest, model, header)
 	ex.attempts.begin(body)
+	ctx = ex.attempts.first.begin(ctx, t)
 	r := &http.Request{
 		Method:        http.MethodPost,
 		URL:           &url.URL{Scheme: "http", Host: upstream, Path: ex.Operation.UpstreamPath()},
@@ -249,6 +250,9 @@ func (t *turn) roundTrip(ctx context.Context, chosen Tunnel) (*http.Response, er
 		}
 	}
 	response, err := chosen.Send(r.WithContext(ctx), ex.client())
+	if err != nil {
+		ex.attempts.first.end()
+	}
 	if _, ok := refusal(err); ok {
 		ex.attempts.refuse()
 	}
