@@ -133,8 +133,10 @@ func (r *route) checkAfter(d time.Duration) {
 // check reports a model server that hangs, once until its next first token.
 func (r *route) check() {
 	at, ok := r.table.Route(r.account, r.name, r.connector)
-	if !ok { // the request began when the deployment was removed, or its tunnel has ended
+	if !ok { // the tunnel has ended, or the request began when the deployment was removed
 		r.table.waits.remove(r.deployment, r)
+	}
+	if r.table.waits.find(r.deployment, r.connector) != r {
 		return
 	}
 	r.mu.Lock()

@@ -139,7 +139,7 @@ func (u *upstreamScript) sleep(event <-chan time.Time) error {
 	case <-event:
 		return nil
 	case <-u.ctx.Done():
-		return u.ctx.Err()
+		return context.Cause(u.ctx)
 	case <-u.closed:
 		return errors.New("the body was closed")
 	}

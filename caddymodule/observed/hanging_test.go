@@ -1,0 +1,227 @@
+package observed
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+// rig is a table with the deployment m on con_1.
+type rig struct {
+	*Table
+	t       *testing.T
+	mu      sync.Mutex // guards the rest
+	at      tunnel.DeploymentRoute
+	online  bool
+	changes []string
+}
+
+var m = store.Deployment{Account: "default", Name: "m", Connectors: []string{"con_1"}}
+
+// play runs a test in virtual time.
+func play(t *testing.T, f func(*rig)) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{Table: New(time.Now), t: t, online: true}
+		r.at = tunnel.DeploymentRoute{State: health.Available, Since: time.Now()}
+		time.Sleep(time.Second)
+		r.Route = func(_, name, _ string) (tunnel.DeploymentRoute, bool) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.at, r.online && name == m.Name
+		}
+		r.Changed = func(account, deployment, connector string, state health.State, _ int) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.changes = append(r.changes, fmt.Sprint(account, " ", deployment, " ", connector, " ", state))
+		}
+		f(r)
+	})
+}
+
+func (r *rig) begin() *Attempt {
+	a := r.Begin(m.Account, m.Name, "con_1")
+	return &a
+}
+
+// set changes the route.
+func (r *rig) set(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+}
+
+// serve is a request with an answer.
+func (r *rig) serve() {
+	a := r.begin()
+	time.Sleep(time.Second)
+	a.First()
+	time.Sleep(time.Second)
+	a.End()
+}
+
+// expect checks the state, and the changes since the last call.
+func (r *rig) expect(what string, want health.State, changes ...string) {
+	r.t.Helper()
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if got := r.State(m, "con_1", r.at); got != want {
+		r.t.Errorf("%s: %s, want %s", what, got, want)
+	}
+	got := r.changes
+	r.changes = nil
+	for i, c := range changes {
+		changes[i] = "default m con_1 " + c
+	}
+	if fmt.Sprint(got) != fmt.Sprint(changes) {
+		r.t.Errorf("%s: changes %v, want %v", what, got, changes)
+	}
+}
+
+// A model server hangs when requests have had no first token for five minutes, although one got its before. It is
+// reported once, and its next first token, too.
+func TestHanging(t *testing.T) {
+	play(t, func(r *rig) {
+		r.serve()
+		time.Sleep(time.Hour)
+		r.expect("without requests", health.Available)
+		first := r.begin()
+		time.Sleep(3 * time.Minute)
+		second := r.begin()
+		first.End() // its client leaves
+		time.Sleep(2*time.Minute - time.Second)
+		r.expect("a moment before", health.Available)
+		time.Sleep(time.Second)
+		r.expect("after five minutes", health.Hanging, "hanging")
+		time.Sleep(time.Hour)
+		r.expect("an hour later", health.Hanging)
+		second.End()
+		r.expect("nobody waits", health.Available)
+		third := r.begin()
+		time.Sleep(time.Minute)
+		third.First()
+		third.First()
+		r.expect("a first token", health.Available, "available")
+		third.End()
+		third.End()
+		last := r.begin()
+		time.Sleep(hangAfter + checkAgain)
+		r.expect("again", health.Hanging, "hanging")
+		last.End()
+	})
+}
+
+// Nothing hangs that may only be slow.
+func TestNotHanging(t *testing.T) {
+	for name, f := range map[string]func(*rig){
+		"a model that has not answered yet": func(r *rig) { r.begin() },
+		"a long prompt, while others are answered": func(r *rig) {
+			r.serve()
+			r.begin()
+			time.Sleep(time.Minute)
+			r.serve()
+		},
+		"a long answer that the others wait for": func(r *rig) {
+			a := r.begin()
+			a.First()
+			r.begin()
+			time.AfterFunc(22*time.Minute, a.End)
+		},
+		"one request after another": func(r *rig) {
+			r.serve()
+			for range 20 {
+				a := r.begin()
+				time.Sleep(time.Minute)
+				a.End()
+			}
+		},
+		"a new tunnel": func(r *rig) {
+			r.serve()
+			r.set(func() { r.at.Since = time.Now() })
+			r.begin()
+		},
+		"a server that is down": func(r *rig) {
+			r.serve()
+			r.set(func() { r.at.State = health.ServerDown })
+			r.begin()
+		},
+		"a deployment that was changed": func(r *rig) {
+			r.serve()
+			r.begin()
+			r.OnChange(store.Change{Kind: store.KindDeployment, Account: m.Account, ID: m.Name})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(r *rig) {
+				f(r)
+				time.Sleep(20 * time.Minute)
+				r.expect(name, r.at.State)
+			})
+		})
+	}
+}
+
+// What waits behind a long answer has five minutes from its end on.
+func TestHangingAfterAnAnswer(t *testing.T) {
+	play(t, func(r *rig) {
+		a := r.begin()
+		a.First()
+		r.begin()
+		time.Sleep(time.Hour)
+		a.End()
+		time.Sleep(hangAfter - time.Second)
+		r.expect("before", health.Available)
+		time.Sleep(checkAgain)
+		r.expect("after", health.Hanging, "hanging")
+	})
+}
+
+// The table has entries for routes with requests alone, and removes them with their deployment, also those of a request
+// that begins when the deployment is removed. No timer is left.
+func TestWaitsAreBounded(t *testing.T) {
+	play(t, func(r *rig) {
+		r.serve()
+		r.OnChange(store.Change{Kind: store.KindDeployment, Account: m.Account, ID: m.Name, Removed: true})
+		if len(r.waits.routes) != 0 {
+			t.Errorf("%d deployments after a removal", len(r.waits.routes))
+		}
+		r.set(func() { r.online = false })
+		a := r.begin()
+		time.Sleep(hangAfter)
+		synctest.Wait()
+		if len(r.waits.routes) != 0 {
+			t.Errorf("%d deployments after a late request", len(r.waits.routes))
+		}
+		a.First()
+		a.End()
+	})
+}
+
+// Attempts allocate nothing.
+func TestAttemptsAreCheap(t *testing.T) {
+	table := New(time.Now)
+	use := func() {
+		a := table.Begin(m.Account, m.Name, "con_1")
+		a.First()
+		a.End()
+	}
+	use()
+	if n := testing.AllocsPerRun(100, use); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkAttempt(b *testing.B) {
+	table := New(time.Now)
+	for b.Loop() {
+		a := table.Begin(m.Account, m.Name, "con_1")
+		a.First()
+		a.End()
+	}
+}
