@@ -130,3 +130,18 @@ func TestHomeQuotas(t *testing.T) {
 		`notice"><a href="/console/keys/`+most+"\">Key most has used 80\u202f000 of its 100\u202f000 tokens per month.")
 	lacks(t, main, "Key some has")
 }
+
+// What answers show about a model server is an alert with its fix.
+func TestModelAlerts(t *testing.T) {
+	deployments := []manage.Deployment{{State: health.Available}}
+	for _, state := range []health.State{health.Hanging, health.CutsPrompts, health.Offline} {
+		deployments = append(deployments, manage.Deployment{
+			Deployment: store.Deployment{Name: "m"}, State: state, Warning: "the fix",
+		})
+	}
+	got := modelAlerts(deployments)
+	if len(got) != 3 || got[0].Text != "Model m: the fix." || !got[0].Bad || got[1].Text != got[0].Text || got[1].Bad ||
+		got[2].Text != "Model m: offline." {
+		t.Errorf("alerts %+v", got)
+	}
+}

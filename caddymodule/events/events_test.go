@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -163,11 +164,25 @@ func TestEventsOfTheStore(t *testing.T) {
 	}
 	out.expect(t, "another rotation that is under way")
 
+	for state, name := range map[health.State]string{
+		health.Hanging: eventModelHanging, health.Available: eventModelAnswering, health.CutsPrompts: eventModelCutsPrompts,
+	} {
+		s.ModelChanged(store.DefaultAccount, "m", den.ID, state, 4096)
+		data := out.events[0].Data
+		window, cuts := data["context_window"]
+		if (data["remedy"] == nil) != (state == health.Available) || cuts != (state == health.CutsPrompts) ||
+			cuts && window != "4096" || data["deployment"] != "m" || data["connector_name"] != "den" {
+			t.Errorf("%s: data %v", state, data)
+		}
+		out.expect(t, "a model server "+state.String(), name)
+	}
+
 	s.close()
 	if _, _, err := st.CreateKey(ctx, store.DefaultAccount, store.KeyFields{Name: "late", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	s.PairingLimited()
+	s.ModelChanged(store.DefaultAccount, "m", den.ID, health.Hanging, 0)
 	out.expect(t, "closed")
 }
 

@@ -8,8 +8,11 @@ import (
 	"runtime/debug"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/events"
+	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/memory"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // A request may outlive its configuration, and with it the store. It must not
@@ -62,3 +65,29 @@ func TestDefaultMaxMemory(t *testing.T) {
 		t.Errorf("%d bytes without a limit, %d with one", without, with)
 	}
 }
+
+// What the answers of model servers show becomes events. Without a configuration no route is known.
+func TestObservedEvents(t *testing.T) {
+	handle := NewStore(StoreConfig{Path: filepath.Join(t.TempDir(), "gateway.db")}, slog.New(slog.DiscardHandler),
+		Counters{})
+	services, err := handle.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = handle.Destruct() }()
+	emitted := make(emitter, 1)
+	services.Events.Push(emitted)
+	services.Observed.Changed(store.DefaultAccount, "m", "con_1", health.Hanging, 0)
+	if e := wait.For(t, emitted, "an event"); e.Name != "model_hanging" || e.Data["connector_id"] != "con_1" {
+		t.Errorf("event %+v", e)
+	}
+	if _, ok := services.Observed.Route(store.DefaultAccount, "m", "con_1"); ok {
+		t.Error("a route of a deployment that does not exist")
+	}
+}
+
+// emitter receives events.
+type emitter chan events.Event
+
+// Emit implements events.Emitter.
+func (e emitter) Emit(event events.Event) { e <- event }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,6 +41,8 @@ type gateway struct {
 	store    *store.Store
 	tunnels  *fakeTunnels
 	activity *activity.Log
+	observed *observed.Table
+	later    atomic.Int64 // nanoseconds by which the clock of observed is ahead
 	endpoint manage.Endpoint
 	admit    func(ctx context.Context, account, deployment string, cost limits.Cost) (func(limits.Used), error)
 	identity func() error // of applying a changed identity; nil: it succeeds
@@ -104,6 +107,7 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 	})
 	t.Cleanup(desk.Close)
 	g.activity = activity.New(activity.Options{Store: st})
+	g.observed = observed.New(func() time.Time { return time.Now().Add(time.Duration(g.later.Load())) })
 	t.Cleanup(func() { _ = g.activity.Close() })
 	signIn, err := signin.New(signin.Options{Store: st})
 	if err != nil {
@@ -115,7 +119,7 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 			return g.admit(ctx, account, deployment, cost)
 		},
 		Store: st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
-		Pairing: desk, SignIn: signIn, Activity: g.activity, Observed: observed.New(time.Now), Cluster: cluster,
+		Pairing: desk, SignIn: signIn, Activity: g.activity, Observed: g.observed, Cluster: cluster,
 		Endpoint: func() manage.Endpoint { return g.endpoint },
 		ApplyIdentity: func(context.Context) error {
 			if g.identity == nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/rig/cputime"
 )
@@ -65,6 +66,18 @@ func TestDeploymentStates(t *testing.T) {
 	expect("both fail", health.ModelMissing, health.ModelMissing, "model missing", "does not list")
 	g.tunnels.report(home.info.Connector, "ollama", health.Reported(true, nil, false))
 	expect("a server that lists nothing", health.Available, health.Degraded, "degraded (1 of 2)")
+
+	attempt := func() *observed.Attempt { a := g.observed.Begin("default", "m", home.info.Connector); return &a }
+	answered, waiting := attempt(), attempt()
+	answered.First()
+	answered.End()
+	waiting.End()
+	waiting = attempt()
+	g.later.Store(int64(5 * time.Minute))
+	expect("a server that hangs", health.Hanging, health.Degraded, "degraded (1 of 2)",
+		`no first token for 5 minutes from model server "ollama" of connector "home"`, "restart it there")
+	waiting.First()
+	expect("it answers", health.Available, health.Degraded, "degraded (1 of 2)")
 
 	cons := want[[]manage.Connector](g, 200, "GET", "/connectors", "")
 	if len(cons) != 2 || len(cons[1].Upstreams) != 2 || cons[1].Upstreams[0].State != manage.Down ||

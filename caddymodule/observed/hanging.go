@@ -144,7 +144,11 @@ func (r *route) check() {
 	hangs := r.hangs(at) && !r.reported
 	r.reported = r.reported || hangs
 	if r.waiting > 0 && !r.reported {
-		r.checkAfter(max(hangAfter-r.table.now().Sub(r.since), checkAgain))
+		rest := hangAfter - r.table.now().Sub(r.since)
+		if rest <= 0 {
+			rest = checkAgain
+		}
+		r.checkAfter(rest)
 	}
 	r.mu.Unlock()
 	if hangs {

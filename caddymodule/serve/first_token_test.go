@@ -1,0 +1,78 @@
+package serve
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+// slowReader reads after a pause.
+type slowReader struct {
+	io.Reader
+	pause time.Duration
+}
+
+func (s *slowReader) Read(p []byte) (int, error) {
+	time.Sleep(s.pause)
+	s.pause = 0
+	return s.Reader.Read(p)
+}
+
+// A model server hangs while a request waits for its first token, in a stream and without, after another one got its.
+// A request that failed does not count.
+func TestRequestsAreObserved(t *testing.T) {
+	role := chunkOf(`{"role":"assistant","content":""}`)
+	hello := chunkOf(`{"content":"hello"}`) + "data: [DONE]\n\n"
+	for _, streamed := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGateway(t, 64<<20)
+			start, changes := time.Now().Add(-time.Second), make(chan string, 10)
+			g.backend.Observed.Route = func(_, name, connector string) (tunnel.DeploymentRoute, bool) {
+				return tunnel.DeploymentRoute{State: health.Available, Since: start}, name == "m" && connector == "con_1"
+			}
+			g.backend.Observed.Changed = func(_, _, _ string, state health.State, _ int) {
+				changes <- fmt.Sprintf("%s after %v", state, time.Since(start))
+			}
+			post := func(status int, pause time.Duration) {
+				g.answer = func(*http.Request) *http.Response {
+					body, kind := io.Reader(&slowReader{strings.NewReader(completionOf("hello")), pause}), "application/json"
+					if streamed {
+						kind = "text/event-stream"
+						body = io.MultiReader(strings.NewReader(role), &slowReader{strings.NewReader(hello), pause})
+					}
+					answer := upstreamAnswer(kind, body, -1)
+					answer.StatusCode = status
+					return answer
+				}
+				g.post("/v1/chat/completions", fmt.Sprintf(`{"model":"m","stream":%t,"messages":[]}`, streamed))
+				synctest.Wait()
+			}
+			post(500, time.Hour)
+			post(200, time.Second)
+			post(200, 6*time.Minute)
+			close(changes)
+			want := []string{"hanging after 1h5m2s", "available after 1h6m2s"}
+			for i := range want {
+				if got := <-changes; got != want[i] {
+					t.Errorf("streamed %t: %q, want %q", streamed, got, want[i])
+				}
+			}
+			if len(changes) > 0 {
+				t.Errorf("streamed %t: then %q", streamed, <-changes)
+			}
+		})
+	}
+}
+
+// chunkOf returns a chunk of a stream.
+func chunkOf(delta string) string {
+	return `data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"up","choices":[{"index":0,"delta":` + delta +
+		`,"finish_reason":null}]}` + "\n\n"
+}
