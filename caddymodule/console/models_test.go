@@ -62,7 +62,7 @@ func TestModelStates(t *testing.T) {
 	has(t, page, ">model server down<", "Requests fail now: connector &#34;gpu-box&#34; cannot reach its model server")
 	page = mainOf(g.page("/console/models/show?name=both"))
 	has(t, page, ">degraded (1 of 2)<", ">available<", ">model server down<",
-		"Some of its connectors cannot answer: connector")
+		"Connector &#34;gpu-box&#34; cannot reach its model server")
 	has(t, mainOf(g.page("/console/connectors")), `default <span class="badge badge-bad">down</span>`)
 	has(t, mainOf(g.page("/console/start")), "cannot reach its model server")
 
