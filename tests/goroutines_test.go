@@ -88,7 +88,7 @@ var unguarded = map[string][]string{
 		"caddymodule/events/sources.go newSources",
 		"caddymodule/events/sources.go touchAll",
 		"caddymodule/gateway/identity.go watchIdentity",
-		"caddymodule/observed/hanging.go checkAfter",
+		"caddymodule/observed/hanging.go checkLater",
 		"caddymodule/tunnel/listen.go Listen",
 		"connector/runner.go serve",
 		"connector/service/run.go Start",

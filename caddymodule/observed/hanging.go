@@ -1,39 +1,29 @@
 package observed
 
 import (
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/health"
-	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
 const (
-	// hangAfter is how long requests must wait without a first token until their model server hangs.
-	hangAfter = 5 * time.Minute
-	// checkAgain is how soon a model server is checked again that did not hang when it was due.
-	checkAgain = 30 * time.Second
+	hangAfter  = 5 * time.Minute  // without a first token
+	checkEvery = 30 * time.Second // while requests wait
 )
 
-// deployment names a deployment of an account.
-type deployment struct{ account, name string }
+// name names a route.
+type name struct{ account, deployment, connector string }
 
-// waits are the requests that model servers have, by deployment and connector.
-type waits struct {
-	mu     sync.RWMutex
-	routes map[deployment]map[string]*route
-}
-
-// route counts the requests that wait for their first token, through one connector. A model server hangs if at each
-// moment of hangAfter at least one request has waited, none has got its first token or the rest of its answer, and one
-// got its first token before, through the same tunnel.
+// waits counts the requests of a route that wait for their first token. The route hangs if at each moment of hangAfter
+// at least one has waited and no answer has flowed, and if there was a first token before, through the same tunnel.
 //
-// A first token shows that the requests before it wait for another reason, such as a long prompt. They are forgotten.
-type route struct {
+// A first token shows that the requests before it wait for another reason, such as a long prompt. They no longer count.
+type waits struct {
 	table *Table
-	deployment
-	connector string
+	name
 
 	mu       sync.Mutex
 	turn     uint64    // number of first tokens
@@ -47,144 +37,124 @@ type route struct {
 
 // Attempt is a request that a model server has, until it ends. The zero value has ended.
 type Attempt struct {
-	route *route
+	waits *waits
 	turn  uint64
 	begun bool // it has its first token
 }
 
-// Begin begins an attempt to serve a request of a deployment through a connector. It allocates nothing while such
-// requests have been running before.
-func (t *Table) Begin(account, name, connector string) Attempt {
-	r := t.waits.find(deployment{account, name}, connector)
-	if r == nil {
-		r = t.waits.add(&route{table: t, deployment: deployment{account, name}, connector: connector})
+// Begin begins an attempt to serve a request of a deployment through a connector. It allocates only for the first one.
+func (t *Table) Begin(account, deployment, connector string) Attempt {
+	n := name{account, deployment, connector}
+	w := t.find(n)
+	if w == nil {
+		t.mu.Lock()
+		if w = t.waits[n]; w == nil {
+			w = &waits{table: t, name: n}
+			t.waits[n] = w
+		}
+		t.mu.Unlock()
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.waiting == 0 {
-		r.since = t.now()
-		r.checkAfter(hangAfter)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.waiting == 0 {
+		w.since = t.now()
 	}
-	r.waiting++
-	return Attempt{route: r, turn: r.turn}
+	w.waiting++
+	w.checkLater()
+	return Attempt{waits: w, turn: w.turn}
 }
 
 // First records that the answer has its first token. Later calls have no effect.
 func (a *Attempt) First() {
-	r := a.route
-	if r == nil || a.begun {
+	w := a.waits
+	if w == nil || a.begun {
 		return
 	}
 	a.begun = true
-	r.mu.Lock()
-	reported := r.reported
-	r.turn++
-	r.waiting, r.answered, r.reported = 0, r.table.now(), false
-	r.flowing++
-	r.mu.Unlock()
-	if reported {
-		r.table.Changed(r.account, r.name, r.connector, health.Available, 0)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.turn++
+	w.flowing++
+	w.waiting, w.answered = 0, w.table.now()
+	if w.reported {
+		w.reported = false
+		w.table.Changed(w.account, w.deployment, w.connector, health.Available, 0)
 	}
 }
 
 // End ends the attempt. A second call has no effect.
 func (a *Attempt) End() {
-	r := a.route
-	if r == nil {
+	w := a.waits
+	if w == nil {
 		return
 	}
-	a.route = nil
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	a.waits = nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	switch {
 	case a.begun:
-		r.flowing--
-		r.since = r.table.now() // the next request may have waited for this one
-	case a.turn == r.turn:
-		r.waiting--
+		w.flowing--
+		w.since = w.table.now() // the next request may have waited for this one
+	case a.turn == w.turn:
+		w.waiting--
 	}
 }
 
-// hangs reports whether the model server of a deployment hangs behind a connector with this route.
-func (w *waits) hangs(d store.Deployment, connector string, at tunnel.DeploymentRoute) bool {
-	r := w.find(deployment{d.Account, d.Name}, connector)
-	if r == nil {
+// hangs reports whether the model server hangs behind this route.
+func (t *Table) hangs(n name, route tunnel.DeploymentRoute) bool {
+	w := t.find(n)
+	if w == nil {
 		return false
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.hangs(at)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hangs(route)
 }
 
-// hangs implements [waits.hangs]. The caller holds the lock.
-func (r *route) hangs(at tunnel.DeploymentRoute) bool {
-	return at.State == health.Available && r.waiting > 0 && r.flowing == 0 && r.answered.After(at.Since) &&
-		r.table.now().Sub(r.since) >= hangAfter
+// hangs implements [Table.hangs]. The caller holds the lock.
+func (w *waits) hangs(route tunnel.DeploymentRoute) bool {
+	return route.State == health.Available && w.waiting > 0 && w.flowing == 0 && w.answered.After(route.Since) &&
+		w.table.now().Sub(w.since) >= hangAfter
 }
 
-// checkAfter schedules a check, unless one is due. The caller holds the lock.
-func (r *route) checkAfter(d time.Duration) {
-	if !r.checking {
-		r.checking = true
-		time.AfterFunc(d, r.check)
+// checkLater schedules a check, unless one is due or none is necessary. The caller holds the lock.
+func (w *waits) checkLater() {
+	if !w.checking && w.waiting > 0 && !w.reported {
+		w.checking = true
+		time.AfterFunc(checkEvery, w.check)
 	}
 }
 
 // check reports a model server that hangs, once until its next first token.
-func (r *route) check() {
-	at, ok := r.table.Route(r.account, r.name, r.connector)
+func (w *waits) check() {
+	route, ok := w.table.Route(w.account, w.deployment, w.connector)
 	if !ok { // the tunnel has ended, or the request began when the deployment was removed
-		r.table.waits.remove(r.deployment, r)
+		w.table.forget(func(n name) bool { return n == w.name })
 	}
-	if r.table.waits.find(r.deployment, r.connector) != r {
-		return
-	}
-	r.mu.Lock()
-	r.checking = false
-	hangs := r.hangs(at) && !r.reported
-	r.reported = r.reported || hangs
-	if r.waiting > 0 && !r.reported {
-		rest := hangAfter - r.table.now().Sub(r.since)
-		if rest <= 0 {
-			rest = checkAgain
-		}
-		r.checkAfter(rest)
-	}
-	r.mu.Unlock()
-	if hangs {
-		r.table.Changed(r.account, r.name, r.connector, health.Hanging, 0)
-	}
-}
-
-func (w *waits) find(d deployment, connector string) *route {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	return w.routes[d][connector]
-}
-
-// add adds a route, unless there is one already, and returns the one that is there.
-func (w *waits) add(r *route) *route {
+	known := w.table.find(w.name) == w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	routes := w.routes[r.deployment]
-	if routes == nil {
-		routes = make(map[string]*route)
-		w.routes[r.deployment] = routes
+	w.checking = false
+	switch {
+	case !known, w.reported:
+	case w.hangs(route):
+		w.reported = true
+		w.table.Changed(w.account, w.deployment, w.connector, health.Hanging, 0)
+	default:
+		w.checkLater()
 	}
-	if routes[r.connector] == nil {
-		routes[r.connector] = r
-	}
-	return routes[r.connector]
 }
 
-// remove removes the route r of a deployment, or all if r is nil. Running requests keep theirs.
-func (w *waits) remove(d deployment, r *route) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if r != nil && w.routes[d][r.connector] == r {
-		delete(w.routes[d], r.connector)
-	}
-	if r == nil || len(w.routes[d]) == 0 {
-		delete(w.routes, d)
-	}
+// find returns the waits of a route, nil if it had no request.
+func (t *Table) find(n name) *waits {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.waits[n]
+}
+
+// forget removes routes. Their running requests keep theirs.
+func (t *Table) forget(which func(name) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.waits, func(n name, _ *waits) bool { return which(n) })
 }

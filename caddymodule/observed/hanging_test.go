@@ -111,7 +111,7 @@ func TestHanging(t *testing.T) {
 		third.End()
 		third.End()
 		last := r.begin()
-		time.Sleep(hangAfter + checkAgain)
+		time.Sleep(hangAfter + checkEvery)
 		r.expect("again", health.Hanging, "hanging")
 		last.End()
 	})
@@ -177,7 +177,7 @@ func TestHangingAfterAnAnswer(t *testing.T) {
 		a.End()
 		time.Sleep(hangAfter - time.Second)
 		r.expect("before", health.Available)
-		time.Sleep(checkAgain)
+		time.Sleep(checkEvery)
 		r.expect("after", health.Hanging, "hanging")
 	})
 }
@@ -188,15 +188,15 @@ func TestWaitsAreBounded(t *testing.T) {
 	play(t, func(r *rig) {
 		r.serve()
 		r.OnChange(store.Change{Kind: store.KindDeployment, Account: m.Account, ID: m.Name, Removed: true})
-		if len(r.waits.routes) != 0 {
-			t.Errorf("%d deployments after a removal", len(r.waits.routes))
+		if len(r.waits) != 0 {
+			t.Errorf("%d routes after a removal", len(r.waits))
 		}
 		r.set(func() { r.online = false })
 		a := r.begin()
 		time.Sleep(hangAfter)
 		synctest.Wait()
-		if len(r.waits.routes) != 0 {
-			t.Errorf("%d deployments after a late request", len(r.waits.routes))
+		if len(r.waits) != 0 {
+			t.Errorf("%d routes after a late request", len(r.waits))
 		}
 		a.First()
 		a.End()

@@ -3,6 +3,7 @@
 package observed
 
 import (
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/health"
@@ -34,11 +35,12 @@ type Table struct {
 	Route func(account, deployment, connector string) (r tunnel.DeploymentRoute, ok bool)
 	// Changed is called when the answers of a route have shown another state: [health.Hanging],
 	// [health.CutsPrompts] with the context window, or [health.Available] when a route no longer hangs. It must
-	// return soon.
+	// return soon, and must not use the table.
 	Changed func(account, deployment, connector string, state health.State, window int)
 
 	now   func() time.Time
-	waits waits
+	mu    sync.RWMutex // guards waits
+	waits map[name]*waits
 }
 
 // New returns an empty table. Its functions can be set before its first use.
@@ -46,14 +48,14 @@ func New(now func() time.Time) *Table {
 	return &Table{
 		Route:   func(_, _, _ string) (r tunnel.DeploymentRoute, ok bool) { return r, false },
 		Changed: func(string, string, string, health.State, int) {},
-		now:     now, waits: waits{routes: make(map[deployment]map[string]*route)},
+		now:     now, waits: make(map[name]*waits),
 	}
 }
 
 // OnChange forgets the observations of a deployment that has changed.
 func (t *Table) OnChange(c store.Change) {
 	if c.Kind == store.KindDeployment {
-		t.waits.remove(deployment{c.Account, c.ID}, nil)
+		t.forget(func(n name) bool { return n.account == c.Account && n.deployment == c.ID })
 	}
 }
 
@@ -70,7 +72,7 @@ func (t *Table) Window(d store.Deployment, connector string, route tunnel.Deploy
 
 // State returns the state of a route. It differs from route.State if answers have shown a problem.
 func (t *Table) State(d store.Deployment, connector string, route tunnel.DeploymentRoute) health.State {
-	if t.waits.hangs(d, connector, route) {
+	if t.hangs(name{d.Account, d.Name, connector}, route) {
 		return health.Hanging
 	}
 	return route.State

@@ -58,7 +58,7 @@ func TestRequestsAreObserved(t *testing.T) {
 			post(200, time.Second)
 			post(200, 6*time.Minute)
 			close(changes)
-			want := []string{"hanging after 1h5m2s", "available after 1h6m2s"}
+			want := []string{"hanging after 1h5m31s", "available after 1h6m2s"}
 			for i := range want {
 				if got := <-changes; got != want[i] {
 					t.Errorf("streamed %t: %q, want %q", streamed, got, want[i])
