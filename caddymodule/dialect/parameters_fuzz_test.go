@@ -47,7 +47,8 @@ func FuzzParameters(f *testing.F) {
 		}
 		start, end := bytes.IndexByte(client, '{')+1, bytes.LastIndexByte(client, '}')
 		for _, body := range [][]byte{
-			slices.Concat(client[:start], []byte(first), client[start:]), slices.Concat(client[:end], []byte(last), client[end:]),
+			slices.Concat(client[:start], []byte(first), client[start:]),
+			slices.Concat(client[:end], []byte(last), client[end:]),
 		} {
 			got, ok := merged(t, o, body)
 			if !ok {
