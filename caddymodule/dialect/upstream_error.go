@@ -22,6 +22,10 @@ var (
 		`does not support (tools|images|thinking|reasoning)|tools.*must be|failed to parse|missing.*role`)
 	// Ollama rejects reasoning effort for a model without thinking.
 	effortText = regexp.MustCompile(`(?i)does not support (thinking|reasoning)`)
+	// Ollama rejects a model that runs in its cloud, not on this server.
+	cloudText = regexp.MustCompile(`(?i)cloud is disabled|remote model .*unavailable`)
+	// The model was removed or renamed.
+	missingText = regexp.MustCompile(`(?i)model .*(not found|does not exist)`)
 	// Older llama.cpp rejects a streamed request with tools.
 	wholeText = regexp.MustCompile(`(?i)cannot use tools with stream`)
 )
@@ -89,6 +93,13 @@ func (f *fault) classify(status int, what string) *Error {
 		return &Error{Kind: KindInvalidRequest, Message: f.message, retry: RetryWhole}
 	case status == 500 && clientText.MatchString(f.message):
 		return &Error{Kind: KindInvalidRequest, Message: f.message, retry: f.effortRetry()}
+	case status == 403 && cloudText.MatchString(f.message):
+		return &Error{
+			Kind: KindUpstream, NoRetry: true,
+			Message: described + ". This model runs in Ollama's cloud, which Ollama's settings turn off. Use a local model.",
+		}
+	case status == 404 && missingText.MatchString(f.message):
+		described = strings.TrimRight(described, ".") + `. Load the model there, in Ollama with "ollama pull".`
 	}
 	switch status {
 	case 400, 413, 422:

@@ -69,10 +69,21 @@ var upstreamAnswers = []struct {
 		"…check the upstream's API key in its configuration.", true,
 	},
 	{"402", 402, ``, KindUpstreamAuth, "", "…configuration.", true},
+	{
+		"403 of Ollama for a cloud model", 403,
+		`{"error":{"message":"ollama cloud is disabled: remote model is unavailable"}}`, KindUpstream, "",
+		"…is unavailable. This model runs in Ollama's cloud, which Ollama's settings turn off. Use a local model.",
+		true,
+	},
+	{
+		"404 of Ollama", 404, `{"error":{"message":"model 'llama3.2:3b' not found"}}`, KindUnknownModel, "",
+		`…HTTP 404: model 'llama3.2:3b' not found. Load the model there, in Ollama with "ollama pull".`, false,
+	},
 	{"403, empty", 403, ``, KindUpstreamAuth, "", "…configuration.", true},
 	{
-		"404", 404, `{"error":{"message":"model 'x' not found"}}`, KindUnknownModel, "",
-		"The model server answered HTTP 404: model 'x' not found", false,
+		"404 of vLLM", 404, "{\"error\":{\"message\":\"The model `x` does not exist.\"}}", KindUnknownModel, "",
+		"…HTTP 404: The model `x` does not exist. Load the model there, in Ollama with \"ollama pull\".",
+		false,
 	},
 	{
 		"404, text", 404, `404 page not found`, KindUnknownModel, "",
