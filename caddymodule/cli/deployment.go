@@ -18,7 +18,7 @@ var deploymentCommands = command{
 	aliases: []string{"model"},
 	commands: []command{{
 		use: "set NAME [--connector ID_OR_NAME …] [--add-connector ID_OR_NAME] [--upstream UPSTREAM] [--model MODEL] " +
-			"[--kind KIND] [--max-concurrency N] [--option NAME=VALUE …] [--reset NAME …]",
+			"[--kind KIND] [--also-as NAME …] [--fallback NAME] [--max-concurrency N] [--option NAME=VALUE …] [--reset NAME …]",
 		operation: "PUT /deployments/{name}",
 		long: `Publishes a model, or changes its route. New requests use the new route at once;
 running ones finish on the old route.
@@ -36,6 +36,14 @@ the same name on all of them.
 --kind is what the model is for: chat, or embeddings for one that returns vectors. It
 serves requests of its kind alone.
 
+--also-as gives it one more name, or a pattern such as claude-*, that clients may ask
+for; the flags together replace those of before. Public names come first, then exact
+names, then the patterns with the most literal characters. Keys need the public name
+in their scope.
+
+--fallback is the deployment that serves a request which no model has seen: because
+the connectors are offline, the model server is unreachable, or the queue is full.
+
 --max-concurrency limits the running requests. More are queued, fairly between
 keys.
 
@@ -48,10 +56,11 @@ keys.
   caddy gateway deployment set qwen3:8b --max-concurrency 4 --reset upstream
   caddy gateway deployment set r1 --connector rack --option think_tags=true --option reasoning_as=content
   caddy gateway deployment set assistant --connector rack --upstream vllm --model Qwen/Qwen3-32B
+  caddy gateway deployment set qwen3:8b --also-as "claude-*" --also-as gpt-4o --fallback assistant
   caddy gateway deployment set bge-m3 --connector rack --kind embeddings`,
 		flags: func(f *pflag.FlagSet) {
 			f.StringArray("reset", nil,
-				"upstream, model, kind, max-concurrency or an option: back to its default (may be repeated)")
+				resetNames+" or an option: back to its default (may be repeated)")
 		},
 		prepare: prepareDeployment,
 		print: show(func(in *invocation, d manage.Deployment) {
@@ -67,7 +76,8 @@ keys.
 	}, {
 		use: "list", operation: "GET /deployments", example: "  caddy gateway deployment list",
 		print: list[manage.Deployment]{
-			columns: "NAME, KIND, STATE, CONNECTOR, UPSTREAM, MODEL, MAX, OPTIONS, UPDATED",
+			columns:  "NAME, ALSO AS, KIND, STATE, CONNECTOR, UPSTREAM, MODEL, FALLBACK, MAX, OPTIONS, UPDATED",
+			optional: "ALSO AS, FALLBACK",
 			cells: cells[manage.Deployment]{
 				"STATE": func(in *invocation, d manage.Deployment) string {
 					if d.OfflineSince == nil {
@@ -75,6 +85,7 @@ keys.
 					}
 					return d.StateText() + " since " + in.env.date(*d.OfflineSince)
 				},
+				"ALSO AS": func(_ *invocation, d manage.Deployment) string { return strings.Join(d.AlsoAs, ", ") },
 				"CONNECTOR": func(_ *invocation, d manage.Deployment) string {
 					return strings.Join(d.ConnectorNames(), ", ")
 				},
@@ -127,23 +138,25 @@ func prepareDeployment(in *invocation, r *request) error {
 	return nil
 }
 
+// resetNames are the fields that --reset knows.
+const resetNames = "upstream, model, kind, also-as, fallback, max-concurrency"
+
 // resetField sets a field or an option to its default, unless another flag sets it.
 func resetField(body, options map[string]any, name string) error {
-	_, field := body[strings.ReplaceAll(name, "-", "_")]
+	member := strings.ReplaceAll(name, "-", "_")
+	_, field := body[member]
 	if _, option := options[name]; field || option {
 		return up.Usagef("--reset: %s is given twice", name)
 	}
-	switch name {
-	case "upstream", "model", "kind":
-		body[name] = ""
-		return nil
-	case "max-concurrency":
-		body["max_concurrency"] = 0
+	if empty, ok := map[string]any{
+		"upstream": "", "model": "", "kind": "", "also-as": []string{}, "fallback": "", "max-concurrency": 0,
+	}[name]; ok {
+		body[member] = empty
 		return nil
 	}
 	o, err := compat.Find(name)
 	if err != nil {
-		return up.Usagef("--reset: unknown name %.80q; the names are upstream, model, kind, max-concurrency, %s", name,
+		return up.Usagef("--reset: unknown name %.80q; the names are %s, %s", name, resetNames,
 			strings.Join(compat.Names(), ", "))
 	}
 	options[name] = o.JSON(o.Values[0])

@@ -165,11 +165,12 @@ func printKey(in *invocation, k manage.Key) {
   expires  %s
   from     %s
   owner    %s
+  default  %s
   note     %s
   limits   %s
   state    %s
 `, k.ID, k.Scope, in.env.end(k.ExpiresAt), networkList(k.AllowedIPs), cmp.Or(k.OwnerName, "none"),
-		cmp.Or(k.Note, "none"), limitList(k.Limits), keyState(in, k))
+		cmp.Or(k.DefaultModel, "none"), cmp.Or(k.Note, "none"), limitList(k.Limits), keyState(in, k))
 }
 
 func printRotatedKey(in *invocation, key manage.CreatedKey) {

@@ -62,6 +62,7 @@ var keyTests = []struct {
 		"key_set_no_owner", "key set laptop --owner= --note=",
 		ok("PATCH /model_gateway/keys/laptop", `{"id":"key_1","name":"laptop","scope":"*","state":"valid"}`),
 	},
+	{"key_set_default_model", "key set laptop --default-model qwen3:8b", ok("PATCH /model_gateway/keys/laptop", keyJSON)},
 	{"key_set_never", "key set laptop --expires never --allow-ip any", ok("PATCH /model_gateway/keys/laptop", keyJSON)},
 	{"key_set_nothing", "key set laptop --account team", nil},
 	{"key_set_wrong_time", "key set laptop --expires tomorrow", nil},

@@ -21,6 +21,7 @@ var newKeyTab = &tab{path: "keys/new", name: "key-new", title: "Create a key", d
 // keyForm is the form of a new key, and of a change.
 type keyForm struct {
 	Name, Scope, Note string
+	DefaultModel      string
 	Owner             string // id
 	Networks          string // separated by commas
 	Days              string // until it expires
@@ -102,6 +103,7 @@ func newKeyForm(v *visit) keyForm {
 	if v.Manage.May(v.ctx, "GET /users") == nil {
 		f.Users = load(v, v.Manage.Users)
 	}
+	f.DefaultModel = value("default_model")
 	f.set(value("name"), value("scope"), value("owner"), value("note"), value("networks"))
 	if v.r.PostForm.Has(limits.Names()[0]) { // members have no fields for them
 		f.Limits = limitFields(value)
@@ -111,7 +113,7 @@ func newKeyForm(v *visit) keyForm {
 
 // fill sets the fields of a key to what was typed and chosen.
 func (f keyForm) fill(v *visit, k *store.KeyFields) (err error) {
-	k.Name, k.Scope, k.Note = f.Name, f.Scope, f.Note
+	k.Name, k.Scope, k.Note, k.DefaultModel = f.Name, f.Scope, f.Note, f.DefaultModel
 	if v.r.PostForm.Has("owner") { // a member has no choice
 		k.Owner = f.Owner
 	}

@@ -133,7 +133,7 @@ func keyData(v *visit) any {
 	p := &keyPage{Key: k, Form: newKeyForm(v), Graces: graces}
 	if v.r.Method == http.MethodGet || !v.r.PostForm.Has("scope") {
 		p.Form.set(k.Name, k.Scope, k.Owner, k.Note, networkText(k.AllowedIPs))
-		p.Form.Days = keepDays
+		p.Form.Days, p.Form.DefaultModel = keepDays, k.DefaultModel
 		p.Form.showLimits(k.Limits)
 	}
 	if v.err == nil && k.RevokedAt == nil {

@@ -222,25 +222,25 @@ func TestKeyPage(t *testing.T) {
 	form := func(networks string) []string {
 		return []string{
 			"name", "desk", "scope", "llama*", "days", "30", "owner", ada.ID, "networks", networks, "note",
-			"of the desk",
+			"of the desk", "default_model", "llama3",
 		}
 	}
 	b.refused(b.post(path, form("10.0.0.0/33")...), http.StatusBadRequest, "is not an IP address or a network")
 	w := b.post(path, form("10.0.0.0/33")...)
 	has(t, w.Body.String(), `value="desk"`, `value="llama*"`, `value="10.0.0.0/33"`, `value="30" selected`,
-		`value="of the desk"`, html.EscapeString(mean))
+		`value="of the desk"`, `value="llama3"`, html.EscapeString(mean))
 	if now().Name != mean {
 		t.Error("a refused change took effect")
 	}
 	b.goes(b.post(path, form("10.0.0.0/8 192.0.2.7")...), path)
-	has(t, b.page(path), "desk is changed.", "10.0.0.0/8, 192.0.2.7/32", "of the desk", `<dd>ada</dd>`)
+	has(t, b.page(path), "desk is changed.", "10.0.0.0/8, 192.0.2.7/32", "of the desk", `<dd>ada</dd>`, `<dd class="mono">llama3</dd>`)
 	if k := now(); k.Name != "desk" || k.Scope != "llama*" || k.ExpiresAt == nil || k.Owner != ada.ID ||
-		len(k.AllowedIPs) != 2 {
+		len(k.AllowedIPs) != 2 || k.DefaultModel != "llama3" {
 		t.Errorf("changed %+v", k)
 	}
 	ends := *now().ExpiresAt
 	b.goes(b.post(path, "name", "desk", "scope", "llama*", "days", "keep", "owner", "", "networks", "", "note", ""), path)
-	if k := now(); !k.ExpiresAt.Equal(ends) || k.Owner != "" || k.AllowedIPs != nil || k.Note != "" {
+	if k := now(); !k.ExpiresAt.Equal(ends) || k.Owner != "" || k.AllowedIPs != nil || k.Note != "" || k.DefaultModel != "" {
 		t.Errorf("changed %+v", k)
 	}
 	b.goes(b.post(path, "name", "desk", "scope", "llama*", "days", "never"), path)
