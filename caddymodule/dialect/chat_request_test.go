@@ -319,3 +319,30 @@ func TestRequestBodyIsNotCopied(t *testing.T) {
 }
 
 func uintptrOf(p []byte) uintptr { return reflect.ValueOf(p).Pointer() }
+
+// The model of a request that names none is written before the first member, also with other changes there.
+func TestDefaultModel(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"messages":[],"stream":true}`:                `{"model":"up","max_tokens":9,"messages":[],"stream":false}`,
+		` { "max_completion_tokens":50,"messages":[]}`: ` { "model":"up","max_tokens":9,"max_completion_tokens":9,"messages":[]}`,
+		`{"model":null,"messages":[]}`:                 `{"max_tokens":9,"model":"up","messages":[]}`,
+		`{"model":"","max_tokens":5,"messages":[]}`:    `{"model":"up","max_tokens":5,"messages":[]}`,
+		`{"model":"own","messages":[]}`:                `{"max_tokens":9,"model":"up","messages":[]}`,
+	} {
+		r, derr := scanRequest(chatOp, []byte(body), "pub")
+		if derr != nil {
+			t.Fatal(body, derr)
+		}
+		r.LimitOutput(9)
+		got, err := io.ReadAll(r.WholeBody("up"))
+		if err != nil || string(got) != want || r.Model != "pub" && r.Model != "own" {
+			t.Errorf("%s of %s is\n%s, %v, not\n%s", body, r.Model, got, err, want)
+		}
+	}
+	for _, body := range []string{`{}`, `{"messages":[]`, `{"model":7,"messages":[]}`} {
+		if _, derr := scanRequest(chatOp, []byte(body), "pub"); derr == nil {
+			t.Errorf("%s is accepted", body)
+		}
+	}
+}

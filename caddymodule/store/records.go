@@ -64,7 +64,7 @@ type Deployment struct {
 	Upstream string `json:"upstream,omitempty" column:"UPSTREAM"`
 	// Model is the name at the model server. "": the connector's routes decide, or the public name.
 	Model string `json:"model,omitempty" column:"MODEL"`
-	// AlsoAs are more names that clients may ask for: exact ones, and patterns of package scope.
+	// AlsoAs are more names that clients may ask for: exact ones, and patterns with the wildcards * and ?.
 	AlsoAs []string `json:"also_as,omitempty" column:"ALSO AS"`
 	// Fallback is the name of the deployment that serves requests which no connector of this one accepts; "": none.
 	Fallback string `json:"fallback,omitempty" column:"FALLBACK"`
