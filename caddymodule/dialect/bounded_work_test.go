@@ -202,7 +202,7 @@ func decoding(op Operation) func([]byte) (any, *Error) {
 		}
 		_, _ = io.Copy(io.Discard, c.Body("up"))
 		p := c.Prompt()
-		tokens.NewCalibration(nil, nil).LearnCount(tokens.Registration{}, "key", p, 1)
+		tokens.NewCalibration(nil, nil).Learn(tokens.Registration{}, "con_1", "key", p, 1, false)
 		return []any{c, p}, nil
 	}
 }

@@ -15,6 +15,7 @@ type Model struct {
 	Kind    string // chat or embeddings
 	Owner   string // the account
 	Created time.Time
+	Window  int // the context window in tokens; 0: not known
 }
 
 // maxPage is the maximum limit of a page of models.
@@ -48,11 +49,16 @@ func ModelObject(m Model) []byte {
 	return append(m.append(make([]byte, 0, 256)), '\n')
 }
 
-// append appends the model's object.
+// append appends the model's object. Clients read the context window under several names.
 func (m Model) append(b []byte) []byte {
-	return jsonscan.Appendf(b, `{"id":%q,"object":"model","created":%d,"owned_by":%q,"kind":%q,"type":"model",`+
-		`"display_name":%q,"created_at":%q}`,
+	b = jsonscan.Appendf(b, `{"id":%q,"object":"model","created":%d,"owned_by":%q,"kind":%q,"type":"model",`+
+		`"display_name":%q,"created_at":%q`,
 		m.ID, m.Created.Unix(), m.Owner, m.Kind, m.ID, m.Created.UTC().Format(time.RFC3339))
+	if m.Window > 0 {
+		b = jsonscan.Appendf(b, `,"context_length":%d,"max_model_len":%d,"max_input_tokens":%d,"meta":{"n_ctx":%d}`,
+			m.Window, m.Window, m.Window, m.Window)
+	}
+	return append(b, '}')
 }
 
 // pageOf returns a page of a sorted list. more reports whether the list continues in the

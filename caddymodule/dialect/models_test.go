@@ -14,8 +14,9 @@ func TestModelsGolden(t *testing.T) {
 	const a = `{"id":"a/b:1","object":"model","created":1700000000,"owned_by":"default","kind":"chat","type":"model",` +
 		`"display_name":"a/b:1","created_at":"2023-11-14T22:13:20Z"}`
 	const b = `{"id":"b","object":"model","created":1700000000,"owned_by":"\"x\"","kind":"embeddings","type":"model",` +
-		`"display_name":"b","created_at":"2023-11-14T22:13:20Z"}`
-	models := []Model{{"b", "embeddings", `"x"`, modelTime}, {"a/b:1", "chat", "default", modelTime}}
+		`"display_name":"b","created_at":"2023-11-14T22:13:20Z",` +
+		`"context_length":8192,"max_model_len":8192,"max_input_tokens":8192,"meta":{"n_ctx":8192}}`
+	models := []Model{{"b", "embeddings", `"x"`, modelTime, 8192}, {"a/b:1", "chat", "default", modelTime, 0}}
 	for _, tt := range []struct {
 		models []Model
 		want   string

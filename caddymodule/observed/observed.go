@@ -34,13 +34,14 @@ type Table struct {
 	// Route returns the route of a deployment through a connector. ok is false if either is missing or offline.
 	Route func(account, deployment, connector string) (r tunnel.DeploymentRoute, ok bool)
 	// Changed is called when the answers of a route have shown another state: [health.Hanging],
-	// [health.CutsPrompts] with the context window, or [health.Available] when a route no longer hangs. It must
+	// [health.CutsPrompts] with the context window, or [health.Available] when that ends. It must
 	// return soon, and must not use the table.
 	Changed func(account, deployment, connector string, state health.State, window int)
 
-	now   func() time.Time
-	mu    sync.RWMutex // guards waits
-	waits map[name]*waits
+	now     func() time.Time
+	mu      sync.RWMutex // guards waits
+	waits   map[name]*waits
+	windows windows
 }
 
 // New returns an empty table. Its functions can be set before its first use.
@@ -48,7 +49,7 @@ func New(now func() time.Time) *Table {
 	return &Table{
 		Route:   func(_, _, _ string) (r tunnel.DeploymentRoute, ok bool) { return r, false },
 		Changed: func(string, string, string, health.State, int) {},
-		now:     now, waits: make(map[name]*waits),
+		now:     now, waits: make(map[name]*waits), windows: windows{routes: make(map[name]*observations)},
 	}
 }
 
@@ -56,6 +57,7 @@ func New(now func() time.Time) *Table {
 func (t *Table) OnChange(c store.Change) {
 	if c.Kind == store.KindDeployment {
 		t.forget(func(n name) bool { return n.account == c.Account && n.deployment == c.ID })
+		t.windows.remove(c.Account, c.ID)
 	}
 }
 
@@ -67,13 +69,16 @@ func (t *Table) Window(d store.Deployment, connector string, route tunnel.Deploy
 	case route.Window > 0:
 		return Window{route.Window, Listed}
 	}
-	return Window{}
+	return t.observed(d, connector, route).Window
 }
 
 // State returns the state of a route. It differs from route.State if answers have shown a problem.
 func (t *Table) State(d store.Deployment, connector string, route tunnel.DeploymentRoute) health.State {
-	if t.hangs(name{d.Account, d.Name, connector}, route) {
+	switch {
+	case t.hangs(name{d.Account, d.Name, connector}, route):
 		return health.Hanging
+	case route.State == health.Available && t.observed(d, connector, route).cuts:
+		return health.CutsPrompts
 	}
 	return route.State
 }

@@ -137,16 +137,6 @@ func (c *clientRequest) countLater(u dialect.Usage, r activity.Request) {
 	}
 }
 
-// learn enqueues a sample if the upstream counted the tokens of the prompt.
-func (c *clientRequest) learn(u dialect.Usage) {
-	if u.Estimated || u.PromptTokens <= 0 {
-		return
-	}
-	if r, ok := c.registration(); ok && c.exchange.Operation.IsChat() {
-		c.completions.learn(c.sample(r, u.PromptTokens))
-	}
-}
-
 // request returns the record of a request for its account's activity, without its content.
 func (ex *Exchange) request(e Ending) activity.Request {
 	key := ex.Key.Key()

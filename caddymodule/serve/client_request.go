@@ -36,6 +36,7 @@ type clientRequest struct {
 	streaming  bool               // the answer is a stream
 	translated bool               // the answer is not a stream, and exchange has its usage
 	wholeBody  wholeBody          // of an answer that is not a stream
+	overflow   int64              // tokens of the prompt that the model server refused as too long, if it named them
 
 	estimating sync.WaitGroup // a goroutine that estimates
 	estimated  sync.Once
@@ -60,6 +61,9 @@ func (c *clientRequest) forward(w http.ResponseWriter, r *http.Request, next Han
 
 // pass passes the decoded request to the next handlers. Router calls receive with the answer.
 func (c *clientRequest) pass(w http.ResponseWriter, r *http.Request, next Handler) *dialect.Error {
+	if derr := c.fit(); derr != nil {
+		return derr
+	}
 	ex := c.exchange
 	if ex.Streamed = c.call.Streamed(); ex.Streamed {
 		if ex.Operation.Dialect.Estimates() {
@@ -92,6 +96,7 @@ func (c *clientRequest) receive(response *http.Response) (retry *dialect.Error) 
 		return nil
 	}
 	derr := c.render(response)
+	c.overflowed(derr)
 	switch c.call.Retry(derr) {
 	case dialect.RetryWithoutEffort:
 		c.noEffort = true

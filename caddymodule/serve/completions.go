@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
+	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/panics"
@@ -29,11 +30,13 @@ type completions struct {
 	sealer       *dialect.Sealer
 
 	store      *store.Store
+	observed   *observed.Table
 	logger     *slog.Logger
 	samples    chan sample
-	waiting    atomic.Int64 // bytes of requests in samples
-	learnAfter time.Time    // when estimates may be corrected again
-	countAfter atomic.Int64 // when prompts may be counted again, in Unix nanoseconds
+	waiting    atomic.Int64  // bytes of requests in samples
+	corrected  time.Time     // when an estimate was corrected last
+	correcting time.Duration // how long that took
+	countAfter atomic.Int64  // when prompts may be counted again, in Unix nanoseconds
 	stop       context.CancelFunc
 	worker     sync.WaitGroup
 
@@ -49,6 +52,9 @@ type sample struct {
 	call         dialect.Call
 	size         int64 // bytes of the request
 	tokens       int64
+	connector    string             // that served the request
+	since        time.Time          // of its route
+	refused      bool               // the count is that of a refusal
 	memory       memory.Reservation // for the request, until the sample is processed
 
 	counted func(tokens int) // called with the estimated tokens if the upstream did not count them; else nil
@@ -65,7 +71,8 @@ const (
 // Correcting takes several times as long.
 const restFactor = 100
 
-// countRestFactor limits counting the prompts of requests without usage to 10% of a core.
+// countRestFactor limits counting the prompts of requests without usage to 10% of a core, and correcting by counts that
+// are implausible: a model server that cuts prompts must be detected soon.
 const countRestFactor = 10
 
 // Calibrations are saved rarely: ratios change a little with each request, and converge.
@@ -78,7 +85,7 @@ const (
 )
 
 // newCompletions starts completions. They must be closed before the store.
-func newCompletions(st *store.Store, logger *slog.Logger) (*completions, error) {
+func newCompletions(st *store.Store, table *observed.Table, logger *slog.Logger) (*completions, error) {
 	key, err := st.Secret(context.Background(), "thinking_signature", func() ([]byte, error) {
 		key := make([]byte, 32)
 		_, err := rand.Read(key)
@@ -97,6 +104,7 @@ func newCompletions(st *store.Store, logger *slog.Logger) (*completions, error) 
 		signatureKey: key,
 		sealer:       sealer,
 		store:        st,
+		observed:     table,
 		logger:       logger,
 		samples:      make(chan sample, maxSamples),
 		stop:         stop,
@@ -130,7 +138,10 @@ func (c *completions) load(r tokens.Registration) (tokens.Ratios, bool) {
 	if !ok || saved.Since.UnixMilli() != r.Since {
 		return tokens.Ratios{}, false
 	}
-	return tokens.Ratios{Plain: saved.Plain, Tools: saved.Tools}, true
+	return tokens.Ratios{
+		Plain: tokens.Ratio{Mean: saved.Plain, Counts: saved.PlainCounts},
+		Tools: tokens.Ratio{Mean: saved.Tools, Counts: saved.ToolsCounts},
+	}, true
 }
 
 // onChange drops the data of a removed deployment. It also resets noEffort of a
@@ -235,16 +246,22 @@ func (c *completions) remember(m sample) {
 	if p == nil {
 		return
 	}
-	c.calibration.LearnCount(m.registration, m.key, p, m.tokens)
-	begun := time.Now()
-	if begun.Before(c.learnAfter) {
-		return
+	begun, rest := time.Now(), restFactor*c.correcting
+	if p.Implausible(m.tokens) {
+		rest = countRestFactor * c.correcting
 	}
-	defer func() { // after a panic, too
-		now := time.Now()
-		c.learnAfter = now.Add(restFactor * now.Sub(begun))
-	}()
-	c.calibration.LearnRatio(m.registration, m.key, p, m.tokens)
+	correct := begun.Sub(c.corrected) >= rest
+	if correct {
+		defer func() { // after a panic, too
+			c.corrected = time.Now()
+			c.correcting = c.corrected.Sub(begun)
+		}()
+	}
+	evidence := c.calibration.Learn(m.registration, m.connector, m.key, p, m.tokens, correct)
+	d, ok := c.store.Deployment(m.registration.Account, m.registration.Deployment)
+	if ok && !m.refused && registration(d) == m.registration {
+		c.observed.Counted(d, m.connector, m.since, int(m.tokens), evidence)
+	}
 }
 
 // done releases the sample's memory.
@@ -261,7 +278,8 @@ func (c *completions) save(ctx context.Context) {
 		}
 		err := c.store.SaveCalibration(ctx, store.Calibration{
 			Account: r.Account, Deployment: r.Deployment, Since: time.UnixMilli(r.Since).UTC(),
-			Plain: ratios.Plain, Tools: ratios.Tools,
+			Plain: ratios.Plain.Mean, PlainCounts: ratios.Plain.Counts,
+			Tools: ratios.Tools.Mean, ToolsCounts: ratios.Tools.Counts,
 		})
 		if err != nil && ctx.Err() == nil {
 			c.logger.Warn("failed to save token calibration", "deployment", r.Deployment, "error", err)
@@ -269,7 +287,10 @@ func (c *completions) save(ctx context.Context) {
 	}
 }
 
-func near(a, b float64) bool { return math.Abs(a-b) <= minChange*b }
+// near reports whether two ratios make nearly the same, and equally sure, estimates.
+func near(a, b tokens.Ratio) bool {
+	return a.Sure() == b.Sure() && math.Abs(a.Mean-b.Mean) <= minChange*b.Mean
+}
 
 // registration returns the current registration of a deployment.
 func registration(d store.Deployment) tokens.Registration {

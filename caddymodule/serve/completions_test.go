@@ -8,8 +8,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/tests/rig/wait"
@@ -46,7 +48,7 @@ func deploy(t testing.TB, st *store.Store) store.Deployment {
 // newTestCompletions returns completions that the test has to close.
 func newTestCompletions(t *testing.T, st *store.Store) *completions {
 	t.Helper()
-	c, err := newCompletions(st, slog.New(slog.DiscardHandler))
+	c, err := newCompletions(st, observed.New(time.Now), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,9 +101,9 @@ func TestCountsWithoutCorrections(t *testing.T) {
 			t.Fatal(derr)
 		}
 		wait.Until(t, fmt.Sprintf("prompt %d is counted exactly", i), func() bool {
-			tokens := int64(12345 + i)
+			tokens := int64(45678 + i)
 			c.learn(sample{registration: registration(d), key: "key", call: call, size: int64(len(body)), tokens: tokens})
-			return c.calibration.Count(t.Context(), registration(d), "key", call.Prompt()) == 12345+i
+			return c.calibration.Count(t.Context(), registration(d), "key", call.Prompt()) == 45678+i
 		})
 	}
 }

@@ -72,14 +72,22 @@ func (c *clientRequest) endTurn() {
 func (c *clientRequest) countPrompt(ctx context.Context, r tokens.Registration, p *tokens.Prompt,
 	wait time.Duration,
 ) (int, error) {
-	if c.size+c.kept > countedAtOnce && c.leave == nil {
-		permit, err := c.enter(ctx, working, wait)
-		if err != nil {
-			return 0, err
-		}
-		defer permit.Leave()
+	leave, err := c.enterCounting(ctx, wait)
+	if err != nil {
+		return 0, err
 	}
+	defer leave()
 	return c.completions.calibration.Count(ctx, r, c.exchange.Key.ID(), p), nil
+}
+
+// enterCounting waits up to wait for a turn to count tokens, unless the request has one or is small. The turn ends
+// with leave.
+func (c *clientRequest) enterCounting(ctx context.Context, wait time.Duration) (leave func(), err error) {
+	if c.size+c.kept <= countedAtOnce || c.leave != nil {
+		return func() {}, nil
+	}
+	permit, err := c.enter(ctx, working, wait)
+	return permit.Leave, err
 }
 
 // countTokens returns the number of tokens of a request. It does not ask the upstream,

@@ -15,6 +15,7 @@ type modelRequest struct {
 	header     http.Header      // the client's
 	size       int64            // of the client's body, in bytes
 	call       dialect.Call
+	prompt     int          // tokens that the prompt surely has; 0: not known, or it fits all connectors
 	unstreamed bool         // the answer shall not be a stream, although the client wants one
 	large      *largePermit // of the body; nil if it is small
 	answer     *answer      // for headers about limits

@@ -123,13 +123,14 @@ func (b *Backend) AnswerKept(w io.Writer, owner kept.Owner, id string, remove bo
 func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activity.Log,
 	logger *slog.Logger,
 ) (*Backend, error) {
-	c, err := newCompletions(st, logger)
+	table := observed.New(time.Now)
+	c, err := newCompletions(st, table, logger)
 	if err != nil {
 		return nil, err
 	}
 	b := &Backend{
 		Crossed: func(string, string, limits.Crossing) {}, Store: st, Memory: budget, Activity: log,
-		Observed: observed.New(time.Now),
+		Observed: table,
 		turns:    newTurns(), peers: peers, completions: c,
 	}
 	b.Queues = queue.New(func(n queue.Name) int { return concurrency(st, n) })

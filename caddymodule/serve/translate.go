@@ -81,9 +81,9 @@ func (c *clientRequest) perform(w http.ResponseWriter, r *http.Request, next Han
 	case ex.Operation.UpstreamPath() != "":
 		return c.forward(w, r, next)
 	case ex.Operation.Kind == dialect.ListModels:
-		body, derr = listModels(ex, r)
+		body, derr = c.listModels(r)
 	case ex.Operation.Kind == dialect.GetModel:
-		body, derr = getModel(ex)
+		body, derr = c.getModel()
 	case ex.Operation.Kind == dialect.GetKey:
 		body, derr = c.getKey()
 	case ex.Operation.ResponseID != "":
@@ -98,14 +98,15 @@ func (c *clientRequest) perform(w http.ResponseWriter, r *http.Request, next Han
 }
 
 // listModels returns the deployments that the key's scope allows, an entry for each of their names.
-func listModels(ex *Exchange, r *http.Request) ([]byte, *dialect.Error) {
+func (c *clientRequest) listModels(r *http.Request) ([]byte, *dialect.Error) {
+	ex := c.exchange
 	var models []dialect.Model
 	for _, deployment := range ex.backend.Store.Deployments(ex.Account) {
 		if !ex.Key.Scope().Allows(deployment.Name) {
 			continue
 		}
 		for _, name := range deployment.Names() {
-			models = append(models, modelOf(deployment, name))
+			models = append(models, c.modelOf(deployment, name))
 		}
 	}
 	return dialect.ModelsList(ex.Operation.Dialect, models, r.URL.Query())
@@ -113,18 +114,23 @@ func listModels(ex *Exchange, r *http.Request) ([]byte, *dialect.Error) {
 
 // getModel returns the deployment of a name. If the key's scope does not allow it, the error is
 // the same as for an unknown model.
-func getModel(ex *Exchange) ([]byte, *dialect.Error) {
+func (c *clientRequest) getModel() ([]byte, *dialect.Error) {
+	ex := c.exchange
 	name := ex.Operation.ModelID
 	deployment, ok := ex.backend.Store.Resolve(ex.Account, name, ex.Key.Scope())
 	if !ok || !ex.Key.Scope().Allows(deployment.Name) {
 		return nil, ex.unknown(name)
 	}
-	return dialect.ModelObject(modelOf(deployment, name)), nil
+	return dialect.ModelObject(c.modelOf(deployment, name)), nil
 }
 
-// modelOf returns the entry of a deployment with one of its names in the list of models.
-func modelOf(d store.Deployment, name string) dialect.Model {
-	return dialect.Model{ID: name, Kind: string(cmp.Or(d.Kind, store.ChatModel)), Owner: d.Account, Created: d.CreatedAt}
+// modelOf returns the entry of a deployment in the list of models, with one of its names. Its context window is the
+// smallest one of its connectors: a request can go to any.
+func (c *clientRequest) modelOf(d store.Deployment, name string) dialect.Model {
+	return dialect.Model{
+		ID: name, Kind: string(cmp.Or(d.Kind, store.ChatModel)), Owner: d.Account, Created: d.CreatedAt,
+		Window: c.windows(c.Backend, &d).smallest.Tokens,
+	}
 }
 
 // keptResponse returns a kept response or its input items, or deletes it.

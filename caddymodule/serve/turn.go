@@ -125,6 +125,7 @@ func (t *turn) sendNow(ctx context.Context) (response *http.Response, full []Tun
 		InOrder: d.Options.Order == compat.OrderFirst,
 	}
 	deadline := time.Now().Add(t.ConnectWait)
+	connectors := t.fitting()
 	if len(d.Connectors) == 1 {
 		ex.Connector = d.Connectors[0] // for the log, if it is offline
 	}
@@ -135,7 +136,7 @@ func (t *turn) sendNow(ctx context.Context) (response *http.Response, full []Tun
 		if unable != nil {
 			wait = 0
 		}
-		chosen, err := t.Choose(ctx, d.Connectors, target, tried, wait)
+		chosen, err := t.Choose(ctx, connectors, target, tried, wait)
 		if err != nil {
 			return nil, full, cmp.Or(unable, err)
 		}

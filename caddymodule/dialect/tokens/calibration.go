@@ -1,6 +1,8 @@
 package tokens
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -12,13 +14,19 @@ import (
 
 // How estimates are calibrated.
 const (
-	startRatio      = 1.05 // initial value; overestimates rather than underestimates
-	minRatio        = 0.5
-	maxRatio        = 2.0
-	ratioWeight     = 0.3     // weight of the newest ratio in the mean
-	minLearned      = 200     // tokens; the overhead of templates distorts the ratio of shorter prompts
-	exactPrompts    = 8192    // whose counts are kept
-	maxPromptTokens = 1 << 30 // maximum that an upstream may report
+	startRatio    = 1.05 // initial value; overestimates rather than underestimates
+	minRatio      = 0.5
+	maxRatio      = 2.0
+	ratioWeight   = 0.3  // weight of the newest ratio in the mean
+	minLearned    = 200  // tokens; the overhead of templates distorts the ratio of shorter prompts
+	exactPrompts  = 8192 // whose counts are kept
+	cutRatio      = 0.6  // of the expected tokens: the model server has cut a prompt with fewer
+	enoughCounts  = 5    // learned ratios that make an estimate sure
+	estimateError = 1.1  // maximum ratio of a sure estimate to the actual tokens
+	// restRatio is the maximum ratio of tokens to the estimate of a few messages.
+	restRatio        = 3.0
+	maxBytesPerToken = 6       // of usual text
+	maxPromptTokens  = 1 << 30 // maximum that an upstream may report
 )
 
 // Registration identifies a version of a deployment. The calibration of an older version
@@ -34,18 +42,44 @@ func (r Registration) key() string {
 }
 
 // Ratios are the ratios of actual to estimated tokens, for prompts without and with tools.
-// 0 means unknown.
-type Ratios struct {
-	Plain float64 `json:"plain,omitempty"`
-	Tools float64 `json:"tools,omitempty"`
+type Ratios struct{ Plain, Tools Ratio }
+
+// Ratio is a mean ratio. The zero value is unknown.
+type Ratio struct {
+	Mean   float64
+	Counts int // that it was learned from
+	low    int // counts in a row that were too low for it, and were not learned
 }
 
-// ratio returns the ratio for prompts with or without tools.
-func (r *Ratios) ratio(tools bool) *float64 {
+// of returns the ratio for prompts with or without tools.
+func (r *Ratios) of(tools bool) *Ratio {
 	if tools {
 		return &r.Tools
 	}
 	return &r.Plain
+}
+
+// expected returns the ratio by which to multiply an estimate.
+func (r Ratio) expected() float64 { return cmp.Or(r.Mean, startRatio) }
+
+// Sure reports whether estimates with the ratio are sure.
+func (r Ratio) Sure() bool { return r.Counts >= enoughCounts }
+
+// learn adds a ratio to the mean, unless the model server may have cut the prompt. The first one replaces the initial
+// value. Before the ratio is known well, it is too low only if no tokenizer has it. Texts in another language can have
+// one that is too low for the mean alone: several in a row replace that.
+func (r *Ratio) learn(ratio float64) (ok bool) {
+	if ratio < minRatio || r.Sure() && ratio < cutRatio*r.Mean {
+		if r.low++; r.low < enoughCounts || ratio < minRatio {
+			return false
+		}
+		*r = Ratio{}
+	}
+	if r.Mean != 0 {
+		ratio = r.Mean + ratioWeight*(ratio-r.Mean)
+	}
+	*r = Ratio{Mean: clampRatio(ratio), Counts: r.Counts + 1}
+	return true
 }
 
 // Calibration counts the tokens of prompts. It multiplies estimates by a ratio that it
@@ -58,7 +92,25 @@ type Calibration struct {
 
 	mu      sync.Mutex
 	learned map[deployment]*learned
-	exact   *lru.Cache[promptSum, int] // counts of model servers
+	exact   *lru.Cache[promptSum, counted]
+}
+
+// counted is a model server's count of a prompt.
+type counted struct {
+	tokens    int
+	connector string
+	doubted   bool // it is too low for the prompt
+	shrunk    int  // how often in a row the count of the conversation's prompt has not grown
+	before    int  // the largest count of the conversation before that
+}
+
+// Evidence is what a count shows of a model server that cuts prompts.
+type Evidence struct {
+	// TooLow is the estimate of a prompt of which the count is too small a part for any tokenizer; 0: it is not.
+	TooLow int
+	// Before is the largest count of a beginning of the conversation, if twice in a row its count did not grow with
+	// its prompt; 0: it did.
+	Before int
 }
 
 // deployment identifies a deployment, independent of its version.
@@ -77,7 +129,7 @@ func NewCalibration(counter *Counter, load func(Registration) (Ratios, bool)) *C
 	if load == nil {
 		load = func(Registration) (Ratios, bool) { return Ratios{}, false }
 	}
-	exact, _ := lru.New[promptSum, int](exactPrompts) // no error: the size is positive
+	exact, _ := lru.New[promptSum, counted](exactPrompts) // no error: the size is positive
 	return &Calibration{counter: counter, load: load, learned: make(map[deployment]*learned), exact: exact}
 }
 
@@ -89,29 +141,61 @@ func (c *Calibration) Count(ctx context.Context, r Registration, key string, p *
 		return known
 	}
 	rest := c.counter.estimateFrom(ctx, key, p, from)
-	return known + int(math.Ceil(float64(rest.Tokens)*c.ratio(r, rest.Tools)))
+	return known + c.ratio(r, rest.Tools).times(rest.Tokens)
+}
+
+// CountSurely is Count, and returns how many tokens the prompt surely has: all if the count is exact, a part of a
+// sure estimate, else 0. Templates drop old thinking, which the count of a beginning may include, so the estimate of
+// the whole prompt must agree.
+func (c *Calibration) CountSurely(ctx context.Context, r Registration, key string, p *Prompt) (tokens, sure int) {
+	known, from := c.longest(p.sums(r.key(), key))
+	if from == len(p.Messages) && known > 0 {
+		return known, known
+	}
+	whole := c.counter.estimateFrom(ctx, key, p, 0)
+	ratio := c.ratio(r, whole.Tools)
+	estimate := ratio.times(whole.Tokens)
+	tokens = estimate
+	if known > 0 {
+		tokens = known + ratio.times(c.counter.estimateFrom(ctx, key, p, from).Tokens)
+	}
+	if ratio.Sure() && !whole.Media {
+		sure = int(float64(min(estimate, tokens)) / estimateError)
+	}
+	return tokens, sure
 }
 
 // longest returns the tokens and the number of messages of the longest counted prefix of a
-// prompt.
+// prompt. It does not use counts of prompts that may have been cut.
 func (c *Calibration) longest(sums []promptSum) (tokens, messages int) {
-	for i, sum := range slices.Backward(sums) {
-		if tokens, ok := c.exact.Get(sum); ok {
-			return tokens, i
-		}
+	if n, i := c.beginning(sums); n.shrunk == 0 && !n.doubted {
+		return n.tokens, i
 	}
 	return 0, 0
 }
 
-// ratio returns the ratio by which to multiply an estimate.
-func (c *Calibration) ratio(r Registration, tools bool) float64 {
+// beginning returns the count and the number of messages of the longest counted prefix of a prompt.
+func (c *Calibration) beginning(sums []promptSum) (counted, int) {
+	for i, sum := range slices.Backward(sums) {
+		if n, ok := c.exact.Get(sum); ok {
+			return n, i
+		}
+	}
+	return counted{}, 0
+}
+
+// ratio returns the ratio for prompts with or without tools.
+func (c *Calibration) ratio(r Registration, tools bool) Ratio {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := c.known(r); l != nil && *l.ratios.ratio(tools) != 0 {
-		return *l.ratios.ratio(tools)
+	if l := c.known(r); l != nil {
+		return *l.ratios.of(tools)
 	}
-	return startRatio
+	return Ratio{}
 }
+
+// times multiplies an estimate by the ratio.
+func (r Ratio) times(estimate int) int { return int(math.Ceil(float64(estimate) * r.expected())) }
 
 // known returns the calibration of a registration, nil if a newer one is known.
 func (c *Calibration) known(r Registration) *learned {
@@ -119,7 +203,8 @@ func (c *Calibration) known(r Registration) *learned {
 	l := c.learned[name]
 	if l == nil || l.since < r.Since {
 		ratios, _ := c.load(r)
-		l = &learned{since: r.Since, ratios: Ratios{Plain: clampRatio(ratios.Plain), Tools: clampRatio(ratios.Tools)}}
+		ratios.Plain.Mean, ratios.Tools.Mean = clampRatio(ratios.Plain.Mean), clampRatio(ratios.Tools.Mean)
+		l = &learned{since: r.Since, ratios: ratios}
 		c.learned[name] = l
 	}
 	if l.since > r.Since {
@@ -143,46 +228,74 @@ func (c *Calibration) Remove(account, name string) {
 	delete(c.learned, deployment{account, name})
 }
 
-// canLearn reports whether a model server's count of a prompt is plausible.
-func canLearn(p *Prompt, promptTokens int64) bool {
-	return promptTokens > 0 && promptTokens <= maxPromptTokens && len(p.Messages) > 0
+// Implausible reports whether a prompt has many more bytes than text of this many tokens usually has.
+func (p *Prompt) Implausible(tokens int64) bool {
+	size := int64(len(p.Tools))
+	for _, m := range p.Messages {
+		if !bytes.Contains(m, []byte(";base64,")) { // media
+			size += int64(len(m))
+		}
+	}
+	return size > maxBytesPerToken*tokens
 }
 
-// LearnCount records the model server's count of a key's prompt. Its cost is a hash of the
-// prompt.
-func (c *Calibration) LearnCount(r Registration, key string, p *Prompt, promptTokens int64) {
-	if canLearn(p, promptTokens) {
-		sums := p.sums(r.key(), key)
-		c.exact.Add(sums[len(sums)-1], int(promptTokens))
+// Learn records the model server's count of a key's prompt, which it answered through a connector. If correct is
+// set, it also corrects the ratio, which all keys share: that tokenizes the prompt, which takes about 2 ms for 100 KB
+// of text. Else its cost is a hash of the prompt.
+//
+// A count that does not exceed that of a beginning of the prompt is one of a cut prompt, or the template has dropped
+// old thinking. Templates do that once, then the counts of the conversation grow again. Servers that do not count
+// cached tokens count the messages after the beginning: that is no evidence either.
+func (c *Calibration) Learn(r Registration, connector, key string, p *Prompt, promptTokens int64, correct bool,
+) (e Evidence) {
+	if promptTokens <= 0 || promptTokens > maxPromptTokens || len(p.Messages) == 0 {
+		return e
 	}
+	n := counted{tokens: int(promptTokens), connector: connector}
+	if correct {
+		n.doubted, e.TooLow = c.learnRatio(r, key, p, n.tokens)
+	} else {
+		n.doubted = p.Implausible(promptTokens)
+	}
+	sums := p.sums(r.key(), key)
+	last := len(sums) - 1
+	known, from := c.beginning(sums[:last])
+	continues := from > 0 && known.connector == connector
+	if continues && n.tokens <= known.tokens {
+		n.shrunk, n.before = known.shrunk+1, max(known.before, known.tokens)
+	}
+	if n.shrunk == 2 {
+		e.Before, n.shrunk = n.before, 1
+	}
+	if e != (Evidence{}) && continues {
+		rest := float64(c.counter.estimateFrom(context.Background(), key, p, from).Tokens)
+		if minRatio*rest <= float64(n.tokens) && float64(n.tokens) <= restRatio*rest {
+			e = Evidence{}
+		}
+	}
+	c.exact.Add(sums[last], n)
+	return e
 }
 
-// LearnRatio updates the ratio, which all keys share, from the model server's count of a
-// key's prompt. It tokenizes the prompt, which takes about 2 ms for 100 KB of text.
-func (c *Calibration) LearnRatio(r Registration, key string, p *Prompt, promptTokens int64) {
-	if !canLearn(p, promptTokens) {
-		return
+// learnRatio updates the ratio from a count, unless that is too low for the prompt. If it is too low for any
+// tokenizer, it also returns the estimate.
+func (c *Calibration) learnRatio(r Registration, key string, p *Prompt, n int) (low bool, tooLow int) {
+	estimate := c.counter.Estimate(key, p)
+	if estimate.Tokens < minLearned || estimate.Media {
+		return false, 0
 	}
-	if estimate := c.counter.Estimate(key, p); estimate.Tokens >= minLearned && !estimate.Media {
-		c.learnRatio(r, estimate.Tools, float64(promptTokens)/float64(estimate.Tokens))
-	}
-}
-
-// learnRatio adds a ratio to the mean. The first one replaces the initial value.
-func (c *Calibration) learnRatio(r Registration, tools bool, ratio float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := c.known(r)
 	if l == nil {
-		return
+		return false, 0
 	}
-	mean := l.ratios.ratio(tools)
-	before := *mean
-	if before != 0 {
-		ratio = before + ratioWeight*(ratio-before)
+	ratio := float64(n) / float64(estimate.Tokens)
+	if low = !l.ratios.of(estimate.Tools).learn(ratio); low && ratio < minRatio {
+		tooLow = estimate.Tokens
 	}
-	*mean = clampRatio(ratio)
-	l.changed = l.changed || *mean != before
+	l.changed = l.changed || !low
+	return low, tooLow
 }
 
 // Export returns the ratios that have changed since the last Export.

@@ -12,7 +12,10 @@ import (
 
 var testRegistration = Registration{Account: "default", Deployment: "m", Since: 1}
 
-const testKey = "key_1"
+const (
+	testKey       = "key_1"
+	testConnector = "con_1"
+)
 
 // longPrompt returns a prompt of about 600 estimated tokens, a different one for each n.
 func longPrompt(t *testing.T, n int, tools any) *Prompt {
@@ -79,18 +82,18 @@ func TestKeysShareNoCounts(t *testing.T) {
 		{"role": "assistant", "content": "yes"},
 	}
 	whole := promptOf(t, messages, nil)
-	c.LearnCount(testRegistration, testKey, promptOf(t, messages[:1], nil), 7)
-	c.LearnCount(testRegistration, testKey, whole, 9)
+	c.Learn(testRegistration, testConnector, testKey, promptOf(t, messages[:1], nil), 7, false)
+	c.Learn(testRegistration, testConnector, testKey, whole, 900, false)
 	estimate := c.counter.Estimate("key_2", whole).Tokens
 	if got, want := c.Count(t.Context(), testRegistration, "key_2",
 		whole), int(math.Ceil(startRatio*float64(estimate))); got != want {
 		t.Errorf("another key's prompt has %d tokens, want the estimate %d", got, want)
 	}
-	c.LearnRatio(testRegistration, testKey, whole, int64(2*estimate))
+	c.learnRatio(testRegistration, testKey, whole, 2*estimate)
 	if got := c.Count(t.Context(), testRegistration, "key_2", whole); got != 2*estimate {
 		t.Errorf("%d tokens with the ratio of another key's request, want %d", got, 2*estimate)
 	}
-	if got := c.Count(t.Context(), testRegistration, testKey, whole); got != 9 {
+	if got := c.Count(t.Context(), testRegistration, testKey, whole); got != 900 {
 		t.Errorf("the key's own prompt has %d tokens", got)
 	}
 }
@@ -102,7 +105,7 @@ func TestRatioIsAWeightedMean(t *testing.T) {
 		learn(c, testRegistration, longPrompt(t, n, tools),
 			int64(math.Round(ratio*float64(c.counter.Estimate(testKey, longPrompt(t, n, tools)).Tokens))))
 	}
-	ratio := func(tools bool) float64 { return c.ratio(testRegistration, tools) }
+	ratio := func(tools bool) float64 { return c.ratio(testRegistration, tools).expected() }
 	near := func(what string, got, want float64) {
 		t.Helper()
 		if math.Abs(got-want) > 2/float64(estimate) {
@@ -119,7 +122,7 @@ func TestRatioIsAWeightedMean(t *testing.T) {
 	near("without tools, as before", ratio(false), 1.23)
 	for n := range 30 {
 		learn(10+n, 9, nil)
-		learn(10+n, 0.1, oneTool)
+		learn(10+n, 0.5, oneTool)
 	}
 	near("clamped above", ratio(false), 2)
 	near("clamped below", ratio(true), 0.5)
@@ -144,7 +147,7 @@ func TestWhatIsNotLearned(t *testing.T) {
 		{"an absurd count", longPrompt(t, 1, nil), 1 << 40},
 	} {
 		learn(c, testRegistration, tt.p, tt.tokens)
-		if got := c.ratio(testRegistration, false); got != startRatio {
+		if got := c.ratio(testRegistration, false).expected(); got != startRatio {
 			t.Errorf("%s was learned: ratio %v", tt.name, got)
 		}
 	}
@@ -165,7 +168,7 @@ func TestRatiosAreResetByRegistration(t *testing.T) {
 		t.Errorf("%d tokens after registering again, want %d", got, fresh)
 	}
 	learn(c, before, longPrompt(t, 2, nil), 900) // a request that was still running
-	if got := c.ratio(after, false); got != startRatio {
+	if got := c.ratio(after, false).expected(); got != startRatio {
 		t.Errorf("ratio %v learned from a former registration", got)
 	}
 	if all := c.Export(); len(all) != 0 {
@@ -177,7 +180,7 @@ func TestExportAndLoad(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
 	learn(c, testRegistration, longPrompt(t, 1, nil), 900)
 	all := c.Export()
-	if len(all) != 1 || all[testRegistration].Plain == 0 || all[testRegistration].Tools != 0 {
+	if len(all) != 1 || all[testRegistration].Plain.Counts != 1 || all[testRegistration].Tools.Mean != 0 {
 		t.Fatalf("exported %v", all)
 	}
 	if again := c.Export(); len(again) != 0 {
@@ -190,7 +193,7 @@ func TestExportAndLoad(t *testing.T) {
 		return ratios, ok
 	})
 	p := longPrompt(t, 2, nil)
-	want := int(math.Ceil(all[testRegistration].Plain * float64(c.counter.Estimate(testKey, p).Tokens)))
+	want := int(math.Ceil(all[testRegistration].Plain.Mean * float64(c.counter.Estimate(testKey, p).Tokens)))
 	for range 2 {
 		if got := next.Count(t.Context(), testRegistration, testKey, p); got != want {
 			t.Errorf("%d tokens, want %d", got, want)
@@ -208,11 +211,11 @@ func TestExportAndLoad(t *testing.T) {
 // Ratios of another program may be invalid.
 func TestLoadedRatiosAreClamped(t *testing.T) {
 	for loaded, want := range map[float64]float64{9: 2, 0.01: 0.5, -1: startRatio, 0: startRatio, 1.5: 1.5} {
-		c := NewCalibration(NewCounter(), func(Registration) (Ratios, bool) { return Ratios{loaded, math.NaN()}, true })
-		if got := c.ratio(testRegistration, false); got != want {
+		c := NewCalibration(NewCounter(), func(Registration) (Ratios, bool) { return Ratios{Ratio{Mean: loaded}, Ratio{Mean: math.NaN()}}, true })
+		if got := c.ratio(testRegistration, false).expected(); got != want {
 			t.Errorf("loaded %v: ratio %v, want %v", loaded, got, want)
 		}
-		if got := c.ratio(testRegistration, true); got != startRatio {
+		if got := c.ratio(testRegistration, true).expected(); got != startRatio {
 			t.Errorf("loaded what is no number: ratio %v", got)
 		}
 	}
@@ -227,7 +230,7 @@ func sumOf(n int) (sum promptSum) {
 func TestExactCountsAreBounded(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
 	for n := range 2*exactPrompts + 10 {
-		c.exact.Add(sumOf(n), n)
+		c.exact.Add(sumOf(n), counted{tokens: n})
 	}
 	if c.exact.Len() > exactPrompts {
 		t.Errorf("%d counts are kept", c.exact.Len())
@@ -273,9 +276,8 @@ func BenchmarkCount(b *testing.B) {
 }
 
 // learn learns both the count and the ratio.
-func learn(c *Calibration, r Registration, p *Prompt, promptTokens int64) {
-	c.LearnCount(r, testKey, p, promptTokens)
-	c.LearnRatio(r, testKey, p, promptTokens)
+func learn(c *Calibration, r Registration, p *Prompt, promptTokens int64) Evidence {
+	return c.Learn(r, testConnector, testKey, p, promptTokens, true)
 }
 
 // Counting stops when its context is done.

@@ -1,0 +1,127 @@
+package serve
+
+import (
+	"cmp"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/observed"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+// minBytesPerToken is the size of a token that text hardly goes below. Smaller bodies fit into a window, and are not
+// counted.
+const minBytesPerToken = 2
+
+// window returns the context window of a deployment through a connector. ok is false if the connector is offline, or
+// its model server down.
+func (s *Server) window(b *Backend, d *store.Deployment, connector string) (w observed.Window, ok bool) {
+	target := tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model}
+	route, ok := s.Route(connector, target)
+	if !ok || !route.State.Usable() {
+		return w, false
+	}
+	return b.Observed.Window(*d, connector, route), true
+}
+
+// windows are the context windows of a deployment through its connectors that can serve it.
+type windows struct {
+	smallest, largest observed.Window // of the known ones
+	unknown           bool            // there are others
+}
+
+// windows returns the context windows of a deployment.
+func (s *Server) windows(b *Backend, d *store.Deployment) (all windows) {
+	for _, connector := range d.Connectors {
+		switch w, ok := s.window(b, d, connector); {
+		case !ok:
+		case w.Tokens == 0:
+			all.unknown = true
+		default:
+			if all.smallest.Tokens == 0 || w.Tokens < all.smallest.Tokens {
+				all.smallest = w
+			}
+			if w.Tokens > all.largest.Tokens {
+				all.largest = w
+			}
+		}
+	}
+	return all
+}
+
+// fit counts the prompt if it may be longer than a context window of its deployment. It refuses a prompt that is
+// surely longer than all of them. Router omits the connectors whose window is too small.
+func (c *clientRequest) fit() *dialect.Error {
+	c.prompt = 0
+	if !c.exchange.Operation.IsChat() || c.deployment.Options.Overflow == compat.OverflowPass {
+		return nil
+	}
+	all := c.windows(c.Backend, &c.deployment)
+	if all.smallest.Tokens == 0 || c.size+c.kept < minBytesPerToken*int64(all.smallest.Tokens) {
+		return nil
+	}
+	leave, err := c.enterCounting(c.ctx, estimateWait)
+	if err != nil {
+		return nil // the model server counts it
+	}
+	defer leave()
+	r := registration(c.deployment)
+	n, sure := c.completions.calibration.CountSurely(c.ctx, r, c.exchange.Key.ID(), c.call.Prompt())
+	if c.ctx.Err() != nil {
+		return nil
+	}
+	c.estimated.Do(func() { c.tokens = n })
+	if !all.unknown && sure > all.largest.Tokens {
+		return dialect.PromptTooLong(n, all.largest.Tokens, all.largest.Source == observed.Cut)
+	}
+	c.prompt = sure
+	return nil
+}
+
+// fitting returns the connectors of the deployment whose context window may be large enough for the prompt. They are
+// all if each is too small: windows have changed since the prompt was counted.
+func (t *turn) fitting() []string {
+	d := t.deployment
+	if t.prompt == 0 {
+		return d.Connectors
+	}
+	var fitting []string
+	for _, connector := range d.Connectors {
+		if w, ok := t.window(t.exchange.backend, d, connector); !ok || w.Tokens == 0 || w.Tokens >= t.prompt {
+			fitting = append(fitting, connector)
+		}
+	}
+	if len(fitting) == 0 {
+		return d.Connectors
+	}
+	return fitting
+}
+
+// overflowed records the numbers of a model server's refusal of a prompt that is too long.
+func (c *clientRequest) overflowed(derr *dialect.Error) {
+	if derr == nil || derr.Kind != dialect.KindContextLength {
+		return
+	}
+	if derr.Window > 0 {
+		c.Observed.Refused(c.deployment, c.exchange.Connector, int(derr.Window))
+	}
+	c.overflow = derr.PromptTokens
+}
+
+// learn enqueues a sample if the upstream counted the tokens of the prompt.
+func (c *clientRequest) learn(u dialect.Usage) {
+	n := cmp.Or(c.overflow, u.PromptTokens)
+	if c.overflow == 0 && (u.Estimated || u.CachedTokens >= n) { // without tokens, or those of the cache are not counted
+		return
+	}
+	r, ok := c.registration()
+	if !ok || !c.exchange.Operation.IsChat() {
+		return
+	}
+	m := c.sample(r, n)
+	d := &c.deployment
+	route, _ := c.Route(c.exchange.Connector, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+	m.connector, m.since, m.refused = c.exchange.Connector, route.Since, c.overflow > 0
+	c.completions.learn(m)
+}
