@@ -85,7 +85,7 @@ func (t *Table) Counted(d store.Deployment, connector string, since time.Time, c
 // window.
 func (e *evidence) conclude(count int, c tokens.Evidence) (window int) {
 	switch {
-	case c.TooLow > 0 && count == e.low && max(c.TooLow-e.size, e.size-c.TooLow) >= minDifference, c.Before == count:
+	case c.TooLow > 0 && count == e.low && max(c.TooLow-e.size, e.size-c.TooLow) >= minDifference, c.Same:
 		window = 2 * (count - 2) // Ollama keeps the last half of the window and four tokens
 	case 2*c.Before >= e.largest: // else the server has answered much longer prompts whole
 		window = (e.largest + windowUnit - 1) / windowUnit * windowUnit

@@ -1,7 +1,6 @@
 package tokens
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"math"
@@ -24,7 +23,7 @@ const (
 	enoughCounts  = 5    // learned ratios that make an estimate sure
 	estimateError = 1.1  // maximum ratio of a sure estimate to the actual tokens
 	// restRatio is the maximum ratio of tokens to the estimate of a few messages.
-	restRatio        = 3.0
+	restRatio        = 3
 	maxBytesPerToken = 6       // of usual text
 	maxPromptTokens  = 1 << 30 // maximum that an upstream may report
 )
@@ -101,16 +100,29 @@ type counted struct {
 	connector string
 	doubted   bool // it is too low for the prompt
 	shrunk    int  // how often in a row the count of the conversation's prompt has not grown
-	before    int  // the largest count of the conversation before that
+	before    int  // the largest count of the conversation before
 }
 
 // Evidence is what a count shows of a model server that cuts prompts.
 type Evidence struct {
 	// TooLow is the estimate of a prompt of which the count is too small a part for any tokenizer; 0: it is not.
 	TooLow int
-	// Before is the largest count of a beginning of the conversation, if twice in a row its count did not grow with
-	// its prompt; 0: it did.
+	// Before is the largest count of a beginning of the conversation, if twice in a row the whole had no more; else 0.
 	Before int
+	Same   bool // both counts were equal
+}
+
+// beyond returns the evidence without what a server shows that counts no cached tokens: it counts the messages after
+// the beginning of the prompt alone, whose estimate is rest.
+func (e Evidence) beyond(n, rest int) Evidence {
+	if n > restRatio*rest {
+		return e
+	}
+	e.Before, e.Same = 0, false
+	if float64(n) >= minRatio*float64(rest) {
+		e.TooLow = 0
+	}
+	return e
 }
 
 // deployment identifies a deployment, independent of its version.
@@ -228,24 +240,12 @@ func (c *Calibration) Remove(account, name string) {
 	delete(c.learned, deployment{account, name})
 }
 
-// Implausible reports whether a prompt has many more bytes than text of this many tokens usually has.
-func (p *Prompt) Implausible(tokens int64) bool {
-	size := int64(len(p.Tools))
-	for _, m := range p.Messages {
-		if !bytes.Contains(m, []byte(";base64,")) { // media
-			size += int64(len(m))
-		}
-	}
-	return size > maxBytesPerToken*tokens
-}
-
 // Learn records the model server's count of a key's prompt, which it answered through a connector. If correct is
 // set, it also corrects the ratio, which all keys share: that tokenizes the prompt, which takes about 2 ms for 100 KB
 // of text. Else its cost is a hash of the prompt.
 //
-// A count that does not exceed that of a beginning of the prompt is one of a cut prompt, or the template has dropped
-// old thinking. Templates do that once, then the counts of the conversation grow again. Servers that do not count
-// cached tokens count the messages after the beginning: that is no evidence either.
+// A count that does not exceed those of the prompt's beginnings is one of a cut prompt, or the template has dropped
+// old thinking. Templates do that once, then the counts of the conversation grow again.
 func (c *Calibration) Learn(r Registration, connector, key string, p *Prompt, promptTokens int64, correct bool,
 ) (e Evidence) {
 	if promptTokens <= 0 || promptTokens > maxPromptTokens || len(p.Messages) == 0 {
@@ -260,17 +260,17 @@ func (c *Calibration) Learn(r Registration, connector, key string, p *Prompt, pr
 	sums := p.sums(r.key(), key)
 	last := len(sums) - 1
 	known, from := c.beginning(sums[:last])
-	continues := from > 0 && known.connector == connector
-	if continues && n.tokens <= known.tokens {
-		n.shrunk, n.before = known.shrunk+1, max(known.before, known.tokens)
-	}
-	if n.shrunk == 2 {
-		e.Before, n.shrunk = n.before, 1
-	}
-	if e != (Evidence{}) && continues {
-		rest := float64(c.counter.estimateFrom(context.Background(), key, p, from).Tokens)
-		if minRatio*rest <= float64(n.tokens) && float64(n.tokens) <= restRatio*rest {
-			e = Evidence{}
+	if from > 0 && known.connector == connector {
+		n.before = max(known.before, known.tokens)
+		if n.tokens <= known.tokens || n.tokens <= n.before && !p.thinks() {
+			n.shrunk = known.shrunk + 1
+		}
+		if n.shrunk == 2 {
+			e.Before, e.Same = n.before, n.tokens == known.tokens
+			n.shrunk, n.doubted = 0, true
+		}
+		if e != (Evidence{}) {
+			e = e.beyond(n.tokens, c.counter.estimateFrom(context.Background(), key, p, from).Tokens)
 		}
 	}
 	c.exact.Add(sums[last], n)
