@@ -26,8 +26,8 @@ const listsModels = "GET /v1/models lists the models that this key may use."
 // PromptTooLong is the error for a prompt of n tokens that is longer than the model's context window. cut means that
 // the model server would not refuse it. Clients compact the conversation if they find these words and numbers.
 func PromptTooLong(n, window int, cut bool) *Error {
-	openai := fmt.Sprintf("This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. "+
-		"Please reduce the length of the messages.", window, n)
+	openai := fmt.Sprintf("This model's maximum context length is %d tokens. However, your messages resulted in %d "+
+		"tokens. Please reduce the length of the messages.", window, n)
 	anthropic := fmt.Sprintf("prompt is too long: %d tokens > %d maximum", n, window)
 	if cut {
 		const remedy = "The model server cuts longer prompts. If it is Ollama, set OLLAMA_CONTEXT_LENGTH there."

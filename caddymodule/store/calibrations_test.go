@@ -24,7 +24,9 @@ func TestCalibration(t *testing.T) {
 	if got, ok := s.Calibration(account, "m"); ok {
 		t.Errorf("a new deployment has %+v", got)
 	}
-	saved := store.Calibration{Account: account, Deployment: "m", Since: d.UpdatedAt, Plain: 1.25, Tools: 0.75}
+	saved := store.Calibration{
+		Account: account, Deployment: "m", Since: d.UpdatedAt, Plain: 1.25, Tools: 0.75, PlainCounts: 7, ToolsCounts: 5,
+	}
 	if err := s.SaveCalibration(t.Context(), saved); err != nil {
 		t.Fatal(err)
 	}

@@ -68,8 +68,11 @@ func (r Ratio) Sure() bool { return r.Counts >= enoughCounts }
 // value. Before the ratio is known well, it is too low only if no tokenizer has it. Texts in another language can have
 // one that is too low for the mean alone: several in a row replace that.
 func (r *Ratio) learn(ratio float64) (ok bool) {
-	if ratio < minRatio || r.Sure() && ratio < cutRatio*r.Mean {
-		if r.low++; r.low < enoughCounts || ratio < minRatio {
+	switch {
+	case ratio < minRatio:
+		return false
+	case r.Sure() && ratio < cutRatio*r.Mean:
+		if r.low++; r.low < enoughCounts {
 			return false
 		}
 		*r = Ratio{}
