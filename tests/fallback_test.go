@@ -30,7 +30,8 @@ func fallbackUnderLoad(t *testing.T, p *pair, killed bool) {
 	t.Helper()
 	p.Manage(t, http.MethodPut, "/deployments/second", map[string]any{"connectors": []string{"b"}, "model": "m"}, nil)
 	p.Manage(t, http.MethodPut, "/deployments/m", map[string]any{"connectors": []string{"a"}, "fallback": "second"}, nil)
-	p.handle("m", upstream.Events(upstream.Role("m"), upstream.Delta("m", "x"), upstream.Finish("m", "stop"), upstream.Done))
+	p.handle("m",
+		upstream.Events(upstream.Role("m"), upstream.Delta("m", "x"), upstream.Finish("m", "stop"), upstream.Done))
 	const clients = 8
 	first := p.cons[0]
 	if killed {

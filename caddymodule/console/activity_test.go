@@ -22,8 +22,8 @@ func TestActivity(t *testing.T) {
 	}
 	add(0, activity.Request{
 		ID: "req_1", KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3", Connector: c.ID, Dialect: "messages",
-		Operation: "messages",
-		Status:    200, Streamed: true, WaitMillis: 1200, DurationMillis: 2340, FirstTokenMillis: 210, InputTokens: 12934,
+		Model: "claude-haiku", Operation: "messages",
+		Status: 200, Streamed: true, WaitMillis: 1200, DurationMillis: 2340, FirstTokenMillis: 210, InputTokens: 12934,
 		OutputTokens: 312,
 	})
 	add(0, activity.Request{
@@ -49,7 +49,7 @@ func TestActivity(t *testing.T) {
 	page := g.page("/console/activity")
 	plain(t, page)
 	main := mainOf(page)
-	has(t, main, "laptop", "qwen3", "on gpu-box", "on con_gone", "messages", "1.2 s", "2.3 s", "210 ms",
+	has(t, main, "laptop", "qwen3", "on gpu-box", "asked for claude-haiku", "on con_gone", "messages", "1.2 s", "2.3 s", "210 ms",
 		"12\u202f934", "≈ 9",
 		`badge-ok">200`, `badge">404`, `badge-bad">502`, `badge">401`, `badge">test`,
 		"model_not_found</code> The model <code>…</code> does not exist.",

@@ -70,9 +70,8 @@ func (c *clientRequest) pass(w http.ResponseWriter, r *http.Request, next Handle
 			prompt := c.call.Prompt()
 			c.estimating.Add(1)
 			go func() { // while the upstream processes the prompt
-				defer c.estimating.Done()
 				defer panics.Recover(c.Logger, "estimating a prompt")
-				c.estimate("", prompt)
+				c.estimateAhead(prompt)
 			}()
 		}
 		c.answer.open(c.call.NewStream(), c.KeepAlive)
@@ -257,6 +256,12 @@ func (c *clientRequest) estimate(_ string, p *tokens.Prompt) int {
 		}
 	})
 	return c.tokens
+}
+
+// estimateAhead estimates the tokens of the prompt before they are needed.
+func (c *clientRequest) estimateAhead(p *tokens.Prompt) {
+	defer c.estimating.Done()
+	c.estimate("", p)
 }
 
 // sample returns the request as a sample.

@@ -402,13 +402,3 @@ func (c *client) String() string {
 	}
 	return b.String()
 }
-
-// crlfWriter writes lines without carriage returns.
-type crlfWriter struct{ *bytes.Buffer }
-
-func (w crlfWriter) Write(p []byte) (int, error) {
-	_, err := w.Buffer.Write(bytes.ReplaceAll(p, []byte("\r"), nil))
-	return len(p), err
-}
-
-func (w crlfWriter) WriteString(s string) (int, error) { return w.Write([]byte(s)) }

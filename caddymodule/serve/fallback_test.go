@@ -142,8 +142,9 @@ func TestFallbackWithPings(t *testing.T) {
 					t.Errorf("%s: %s was sent again", path, opening)
 				}
 			}
-			if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "error\":{") || !strings.Contains(w.Body.String(), "hi") {
-				t.Errorf("%s: %d %s", path, w.Code, w.Body)
+			got := w.Body.String()
+			if w.Code != http.StatusOK || strings.Contains(got, `"error":{`) || !strings.Contains(got, `"hi"`) {
+				t.Errorf("%s: %d %s", path, w.Code, got)
 			}
 		}
 	}

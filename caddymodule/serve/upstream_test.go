@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -326,3 +327,13 @@ func (e *exchanges) Ended(ex *Exchange, end Ending) {
 
 // Counted implements Observer.
 func (*exchanges) Counted(*Exchange, dialect.Usage) {}
+
+// crlfWriter writes lines without carriage returns.
+type crlfWriter struct{ *bytes.Buffer }
+
+func (w crlfWriter) Write(p []byte) (int, error) {
+	_, err := w.Buffer.Write(bytes.ReplaceAll(p, []byte("\r"), nil))
+	return len(p), err
+}
+
+func (w crlfWriter) WriteString(s string) (int, error) { return w.Write([]byte(s)) }

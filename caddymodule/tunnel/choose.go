@@ -40,8 +40,8 @@ const maxSpread = 1
 
 // Choose returns the best session for a request. It compares sessions by these criteria, in this
 // order: the session is not suspect and its upstream was not reported down; its connector is the first of
-// connectorIDs, if the target is InOrder; its region is near; its connector has few requests; the target has an affinity to its connector, within maxSpread; it is
-// at this gateway. Choose does not wait.
+// connectorIDs, if the target is InOrder; its region is near; its connector has few requests; the target
+// has an affinity to its connector, within maxSpread; it is at this gateway. Choose does not wait.
 func (h *Hub) Choose(connectorIDs []string, target Target, except []*Session) (*Session, bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
