@@ -149,10 +149,14 @@ var commandTests = []struct {
 	},
 	{"deployment_set_reset", "deployment set qwen3:8b --reset upstream --reset max-concurrency --reset think_tags " +
 		"--reset affinity", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
-	{"deployment_set_names", "deployment set qwen3:8b --also-as claude-* --also-as gpt-4o --fallback small",
-		ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
-	{"deployment_set_reset_names", "deployment set qwen3:8b --reset also-as --reset fallback",
-		ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
+	{
+		"deployment_set_names", "deployment set qwen3:8b --also-as claude-* --also-as gpt-4o --fallback small",
+		ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON),
+	},
+	{
+		"deployment_set_reset_names", "deployment set qwen3:8b --reset also-as --reset fallback",
+		ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON),
+	},
 	{"deployment_list_names", "deployment list", ok("GET /model_gateway/deployments",
 		"["+strings.Replace(deploymentJSON, "{", `{"also_as":["claude-*","gpt-4o"],`, 1)+"]")},
 	{"deployment_set_reset_unknown", "deployment set qwen3:8b --reset connector", nil},

@@ -294,7 +294,8 @@ func TestRequestErrors(t *testing.T) {
 			t.Errorf("%.80s: got param %q, code %q, message %q", tt.body, derr.Param, derr.Code, derr.Message)
 		}
 	}
-	if _, derr := scanRequest(Operation{Kind: Embeddings}, []byte(`{"model":"m"}`), ""); derr == nil || derr.Param != "input" {
+	_, derr := scanRequest(Operation{Kind: Embeddings}, []byte(`{"model":"m"}`), "")
+	if derr == nil || derr.Param != "input" {
 		t.Errorf("embeddings without input: %v", derr)
 	}
 }
@@ -324,11 +325,11 @@ func uintptrOf(p []byte) uintptr { return reflect.ValueOf(p).Pointer() }
 func TestDefaultModel(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
-		`{"messages":[],"stream":true}`:                `{"model":"up","max_tokens":9,"messages":[],"stream":false}`,
-		` { "max_completion_tokens":50,"messages":[]}`: ` { "model":"up","max_tokens":9,"max_completion_tokens":9,"messages":[]}`,
-		`{"model":null,"messages":[]}`:                 `{"max_tokens":9,"model":"up","messages":[]}`,
-		`{"model":"","max_tokens":5,"messages":[]}`:    `{"model":"up","max_tokens":5,"messages":[]}`,
-		`{"model":"own","messages":[]}`:                `{"max_tokens":9,"model":"up","messages":[]}`,
+		`{"messages":[],"stream":true}`:             `{"model":"up","max_tokens":9,"messages":[],"stream":false}`,
+		` { "n_predict":50,"messages":[]}`:          ` { "model":"up","max_tokens":9,"n_predict":9,"messages":[]}`,
+		`{"model":null,"messages":[]}`:              `{"max_tokens":9,"model":"up","messages":[]}`,
+		`{"model":"","max_tokens":5,"messages":[]}`: `{"model":"up","max_tokens":5,"messages":[]}`,
+		`{"model":"own","messages":[]}`:             `{"max_tokens":9,"model":"up","messages":[]}`,
 	} {
 		r, derr := scanRequest(chatOp, []byte(body), "pub")
 		if derr != nil {

@@ -145,8 +145,8 @@ func checkAlsoAs(d Deployment) error {
 // records make concurrent writes conflict.
 func takeNames(t *tx, d Deployment, before *deploymentRecord) error {
 	taken := func(name, other string) error {
-		return Errorf(ErrExists, "the deployment %q of the account %q has the name %q: choose another name, or remove it there",
-			other, d.Account, name)
+		return Errorf(ErrExists, "the deployment %q of the account %q has the name %q: choose another name, "+
+			"or remove it there", other, d.Account, name)
 	}
 	var old Deployment
 	var other nameRecord

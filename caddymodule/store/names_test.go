@@ -95,7 +95,8 @@ func TestResolve(t *testing.T) {
 			t.Error("another account has the names")
 		}
 		d, _ := s.Deployment(account, "big")
-		if !slices.Equal(d.Names(), []string{"big", "gpt-4o"}) || !slices.Equal(d.AlsoAs, []string{"gpt-4o", "claude-*", "z-*-x"}) {
+		if !slices.Equal(d.Names(), []string{"big", "gpt-4o"}) ||
+			!slices.Equal(d.AlsoAs, []string{"gpt-4o", "claude-*", "z-*-x"}) {
 			t.Errorf("names %q, also as %q", d.Names(), d.AlsoAs)
 		}
 	}
