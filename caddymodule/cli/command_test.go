@@ -17,6 +17,7 @@ const (
 		`"created_at":"2026-05-01T10:30:00Z","state":"online","version":"\u001b[2J\nv1\tx"}`
 	deploymentJSON = `{"account":"default","name":"qwen3:8b","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qm",` +
 		`"con_06b3kz9v6dfx7fbv7wq7m5r2qn"],"model":"qwen3","max_concurrency":4,"options":{"think_tags":true},` +
+		`"context_window":8192,"window_source":"listed","also_as":["coder","claude-*"],"fallback":"small",` +
 		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z",` +
 		`"through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"rack","state":"available","upstream":"ollama",` +
 		`"model":"qwen3"},` +
@@ -170,6 +171,12 @@ var commandTests = []struct {
 	{"deployment_list_json", "deployment list --json", ok("GET /model_gateway/deployments", "["+deploymentJSON+"]")},
 	{"deployment_alias", "model list", ok("GET /model_gateway/deployments", "[]")},
 	{"deployment_list_argument", "deployment list x", nil},
+	{
+		"deployment_measure", "deployment measure qwen3:8b --connector rack",
+		ok("POST /model_gateway/deployments/qwen3:8b/measure", `[{"connector":"rack","context_window":4096,"cuts":true,`+
+			`"remedy":"if it is Ollama, set OLLAMA_CONTEXT_LENGTH there to a larger number"},{"connector":"home",`+
+			`"error":"the tunnel was lost"}]`),
+	},
 	{"deployment_remove", "deployment remove ..", ok("DELETE /model_gateway/deployments/%2E%2E", deploymentJSON)},
 	{"status", "status", ok("GET /model_gateway/status", statusJSON)},
 	{"status_warning", "status", ok("GET /model_gateway/status",

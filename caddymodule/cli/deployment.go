@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -69,6 +70,7 @@ keys.
 				through[i] = fmt.Sprintf("connector %q (%s)", printable(l.Name), l.State)
 			}
 			in.printf("Deployment %q uses %s.\n", d.Name, strings.Join(through, ", "))
+			printClientView(in, d)
 			if d.Warning != "" {
 				in.warnf("Warning: %s\n", d.Warning)
 			}
@@ -76,8 +78,8 @@ keys.
 	}, {
 		use: "list", operation: "GET /deployments", example: "  caddy gateway deployment list",
 		print: list[manage.Deployment]{
-			columns:  "NAME, ALSO AS, KIND, STATE, CONNECTOR, UPSTREAM, MODEL, FALLBACK, MAX, OPTIONS, UPDATED",
-			optional: "ALSO AS, FALLBACK",
+			columns:  "NAME, ALSO AS, KIND, STATE, WINDOW, CONNECTOR, UPSTREAM, MODEL, FALLBACK, MAX, OPTIONS, UPDATED",
+			optional: "ALSO AS, WINDOW, FALLBACK",
 			cells: cells[manage.Deployment]{
 				"STATE": func(in *invocation, d manage.Deployment) string {
 					if d.OfflineSince == nil {
@@ -86,6 +88,12 @@ keys.
 					return d.StateText() + " since " + in.env.date(*d.OfflineSince)
 				},
 				"ALSO AS": func(_ *invocation, d manage.Deployment) string { return strings.Join(d.AlsoAs, ", ") },
+				"WINDOW": func(_ *invocation, d manage.Deployment) string {
+					if d.ContextWindow == 0 {
+						return ""
+					}
+					return strconv.Itoa(d.ContextWindow)
+				},
 				"CONNECTOR": func(_ *invocation, d manage.Deployment) string {
 					return strings.Join(d.ConnectorNames(), ", ")
 				},
@@ -99,13 +107,40 @@ keys.
 				}
 			},
 		}.print,
-	}, {
+	}, measureCommand, {
 		use: "remove NAME", operation: "DELETE /deployments/{name}",
 		example: `  caddy gateway deployment remove qwen3:8b`,
 		print: show(func(in *invocation, d manage.Deployment) {
 			in.printf("Deployment %q is removed.\n", d.Name)
 		}),
 	}},
+}
+
+// printClientView prints what clients see of a deployment.
+func printClientView(in *invocation, d manage.Deployment) {
+	if d.ContextWindow > 0 {
+		in.printf("Its context window has %d tokens (%s).\n", d.ContextWindow, manage.SourceText(d.WindowSource))
+	}
+	if len(d.AlsoAs) > 0 {
+		in.printf("It is also known as %s.\n", strings.Join(d.AlsoAs, ", "))
+	}
+	if d.Fallback != "" {
+		in.printf("Its fallback is %s.\n", d.Fallback)
+	}
+}
+
+var measureCommand = command{
+	use: "measure NAME [--connector ID_OR_NAME]", operation: "POST /deployments/{name}/measure",
+	long: `Measures the context window of a model: sends one prompt of 1.2 MB through each
+connector that is online, and reads the window from the answer. Most servers refuse
+it at once. One that cuts prompts works on half a window, and one with a very large
+window on all of it. The measurement ends after five minutes.`,
+	example: "  caddy gateway deployment measure qwen3:8b",
+	print: show(func(in *invocation, all []manage.Measurement) {
+		for _, m := range all {
+			in.printf("Connector %q: %s.\n", printable(m.Connector), printable(m.Text()))
+		}
+	}),
 }
 
 // prepareDeployment adds the options of --option and --reset to a request. Empty flags and

@@ -5,11 +5,9 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -56,6 +54,7 @@ type modelPage struct {
 	Snippets []snippet
 	Private  bool // the certificate of the gateway is of a private authority
 	Test     *manage.TestResult
+	Measured []manage.Measurement
 	Play     playForm
 	Played   *manage.Played // nil before the first prompt
 }
@@ -93,6 +92,20 @@ func testModel(v *visit) error {
 	return v.show(modelTab, p, v.err)
 }
 
+// measureModel measures the context window. It answers as testModel does.
+func measureModel(v *visit) error {
+	measured, err := v.Manage.MeasureDeployment(v.ctx, manage.MeasureDeployment{Name: v.r.FormValue("name")})
+	if err != nil {
+		return err
+	}
+	if isHTMX(v.r) {
+		return v.write(http.StatusOK, "model-measured", measured)
+	}
+	p := modelData(v).(*modelPage)
+	p.Measured = measured
+	return v.show(modelTab, p, v.err)
+}
+
 func removeModel(v *visit) error {
 	removed, err := v.Manage.RemoveDeployment(v.ctx, v.typed("name"))
 	return v.done(modelsTab.url(), removed.Name+" is removed. New requests for it fail from now on.", err)
@@ -109,21 +122,11 @@ type publishPage struct {
 	Also           map[string]bool // ids of the other connectors of the model
 	Kind           store.ModelKind
 	MaxConcurrency string // as typed, "" for no limit
-	Switches       []compat.Option
-	Options        compat.Options
+	AlsoAs         string // as typed
+	Fallback       string
+	Others         []string          // the other deployments
+	Options        map[string]string // as typed, by name
 	choices
-}
-
-// optionField returns the form field of a switch.
-func optionField(o compat.Option) string { return "option." + o.Name }
-
-// formOptions returns the switches of a form. A wrong value is reported when the form is
-// submitted.
-func formOptions(r *http.Request) (options compat.Options) {
-	for _, o := range compat.All() {
-		_ = options.Set(o.Name, r.FormValue(optionField(o)))
-	}
-	return options
 }
 
 // choices is the part of the form that depends on the connector: the model is picked
@@ -175,18 +178,18 @@ func publishData(v *visit) any {
 	p := &publishPage{
 		Name: v.r.FormValue("name"), Connectors: connectors, Connector: v.r.FormValue("connector"), Also: map[string]bool{},
 		Kind: store.ModelKind(v.r.FormValue("kind")), MaxConcurrency: v.r.FormValue("max_concurrency"),
-		Switches: compat.All(),
+		AlsoAs: v.r.FormValue("also_as"), Fallback: v.r.FormValue("fallback"), Options: typedOptions(v.r),
 	}
-	p.Options = formOptions(v.r)
 	to, also := formRoute(v.r), v.r.Form["also"]
-	if i := slices.IndexFunc(deployments, func(d manage.Deployment) bool { return d.Name == p.Name }); i >= 0 {
+	for _, d := range deployments {
+		if d.Name != p.Name {
+			p.Others = append(p.Others, d.Name)
+			continue
+		}
 		p.Again = true
-		if d := deployments[i]; p.Connector == "" {
-			p.Connector, to, also, p.Options = d.Connectors[0], target{d.Upstream, d.Model}, d.Connectors[1:], d.Options
-			p.Kind = d.Kind
-			if d.MaxConcurrency > 0 {
-				p.MaxConcurrency = strconv.Itoa(d.MaxConcurrency)
-			}
+		if p.Connector == "" {
+			p.Connector, to, also = d.Connectors[0], target{d.Upstream, d.Model}, d.Connectors[1:]
+			p.fill(d)
 		}
 	}
 	if p.Connector == "" && len(connectors) == 1 {
@@ -270,10 +273,9 @@ func publishModel(v *visit) error {
 	name := cmp.Or(strings.TrimSpace(v.typed("name")), to.model)
 	set, err := v.Manage.SetDeployment(v.ctx, name, func(d *manage.DeploymentFields) (err error) {
 		d.Connectors, d.Upstream, d.Model, d.Kind = connectors, to.upstream, to.model, store.ModelKind(v.typed("kind"))
-		for _, o := range compat.All() {
-			if err := d.Options.Set(o.Name, v.r.FormValue(optionField(o))); err != nil {
-				return store.Errorf(store.ErrInvalid, "%v", err)
-			}
+		d.AlsoAs, d.Fallback = formNames(v.typed("also_as")), v.typed("fallback")
+		if err := setOptions(&d.Options, typedOptions(v.r)); err != nil {
+			return err
 		}
 		d.MaxConcurrency, err = formBound(v.r)
 		return err

@@ -50,6 +50,7 @@ var routes = []route{
 	page(removeModelTab, "DELETE /deployments/{name}"),
 	do("POST /console/models", "PUT /deployments/{name}", publishModel, publishTab),
 	do("POST /console/models/test", "POST /deployments/{name}/test", testModel, modelsTab),
+	do("POST /console/models/measure", "POST /deployments/{name}/measure", measureModel, modelsTab),
 	do("POST /console/models/play", "POST /deployments/{name}/test", play, modelTab),
 	do("POST /console/models/remove", "DELETE /deployments/{name}", removeModel, modelsTab),
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	_ "embed" // for the code of snippets
 	"fmt"
+	"slices"
 	"strings"
 	"text/template"
 	"unicode"
@@ -38,6 +39,23 @@ type values struct {
 	Base       string // of the gateway, without /v1 and without a slash at its end
 	Model, Key string // of clients
 	Token      string
+	Window     int  // context window in tokens; 0: not known
+	Claude     bool // the deployment serves all models of Claude Code
+}
+
+// unknownWindow is the context window in snippets if it is not known.
+const unknownWindow = 32768
+
+// Output returns the longest answer that leaves enough of the context window for a prompt.
+func (v values) Output() int { return min(v.Window/4, 32000) }
+
+// with returns a hint, with another one if the context window is not known.
+func (v values) with(hint string) string {
+	if v.Window > 0 {
+		return hint
+	}
+	return fmt.Sprintf("The context window is not known: press Measure on the model's page, then replace %d by it. %s",
+		unknownWindow, hint)
 }
 
 //go:embed snippets.tmpl
@@ -49,7 +67,7 @@ var snippetTemplates = template.Must(template.New("").Funcs(template.FuncMap{
 
 // code returns the code of a snippet.
 func code(name string, v values) string {
-	v.Key = cmp.Or(v.Key, keyPlaceholder)
+	v.Key, v.Window = cmp.Or(v.Key, keyPlaceholder), cmp.Or(v.Window, unknownWindow)
 	var b strings.Builder
 	if err := snippetTemplates.ExecuteTemplate(&b, name, v); err != nil {
 		panic(err) // not possible: all values are strings
@@ -64,7 +82,12 @@ func part(name, hint string, v values) snippetPart {
 
 // snippetsOf returns the configuration of clients for a deployment.
 func snippetsOf(d manage.Deployment, v values) []snippet {
-	if v.Model = d.Name; d.Embeds() {
+	v.Model, v.Window = d.Name, d.ContextWindow
+	v.Claude = slices.ContainsFunc(d.AlsoAs, func(name string) bool {
+		start, pattern := strings.CutSuffix(name, "*")
+		return pattern && strings.HasPrefix("claude-", start)
+	})
+	if d.Embeds() {
 		return []snippet{
 			{ID: "curl", Title: "curl", Parts: []snippetPart{part("embed-curl", "In a shell of Linux or macOS:", v)}},
 			{ID: "sdk", Title: "OpenAI SDK", Parts: []snippetPart{part("embed-sdk", sdkHint, v)}},
@@ -78,17 +101,22 @@ const sdkHint = "Python, after pip install openai. Other languages have the same
 // snippets returns the configuration of clients for a chat model.
 func snippets(v values) []snippet {
 	const shell = "In the shell where you start it:"
-	const window = "Replace 32768 with the context window of the model server: " +
-		"-c of llama.cpp divided by its slots (-np), OLLAMA_CONTEXT_LENGTH or num_ctx of Ollama, " +
-		"--max-model-len of vLLM. " + shell
+	claude := v.with(shell)
+	if v.Claude {
+		claude = "Subagents ask for other names, which this model serves, too. " + claude
+	}
 	webUI := "Starts a new container. In an existing installation: Admin Panel, Settings, Connections, " +
 		"add an OpenAI connection with the URL and key below. Then pick " + v.Model + " in the list of models."
 	return []snippet{
 		{ID: "curl", Title: "curl", Parts: []snippetPart{part("curl", "In a shell of Linux or macOS:", v)}},
 		{ID: "sdk", Title: "OpenAI SDK", Parts: []snippetPart{part("sdk", sdkHint, v)}},
-		{ID: "claude", Title: "Claude Code", Parts: []snippetPart{part("claude", window, v)}, Agent: true},
+		{ID: "claude", Title: "Claude Code", Parts: []snippetPart{part("claude", claude, v)}, Agent: true},
 		{ID: "codex", Title: "Codex", Agent: true, Parts: []snippetPart{
-			part("codex-file", "At the beginning of ~/.codex/config.toml:", v), part("codex-shell", shell, v),
+			part("codex-file", v.with("At the beginning of ~/.codex/config.toml:"), v), part("codex-shell", shell, v),
+		}},
+		{ID: "opencode", Title: "opencode", Agent: true, Parts: []snippetPart{
+			part("opencode-file", v.with("In opencode.json of the project, or ~/.config/opencode/opencode.json:"), v),
+			part("opencode-shell", shell, v),
 		}},
 		{ID: "webui", Title: "Open WebUI", Parts: []snippetPart{part("webui", webUI, v)}},
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
 // hostile are strings with metacharacters. They are not valid deployment names, but
@@ -101,6 +103,19 @@ func TestSnippets(t *testing.T) {
 			quote(model) {
 			t.Errorf("config.toml begins with %s", first)
 		}
+		var opencode struct {
+			Model    string
+			Provider struct {
+				Postern struct {
+					Models map[string]struct{ Limit struct{ Context, Output int } }
+				}
+			}
+		}
+		file := code("opencode-file", values{Base: base, Model: model, Window: 8192})
+		if err := json.Unmarshal([]byte(file), &opencode); err != nil || opencode.Model != "postern/"+model ||
+			opencode.Provider.Postern.Models[model].Limit.Context != 8192 {
+			t.Errorf("opencode.json is %s: %v", file, err)
+		}
 		if !strings.Contains(code("sdk", values{Base: base, Model: model, Key: key}), "model="+quote(model)+",") {
 			t.Errorf("the SDK does not use %q", model)
 		}
@@ -113,6 +128,21 @@ func TestSDKSnippetLines(t *testing.T) {
 	for _, model := range hostile {
 		if got := strings.Count(code("sdk", values{Base: "https://gw", Model: model}), "\n"); got != want {
 			t.Errorf("%q makes %d lines of %d", model, got, want)
+		}
+	}
+}
+
+// Claude Code needs no variables for models that the deployment serves by its other names.
+func TestSnippetOfClaudeNames(t *testing.T) {
+	for name, all := range map[string]bool{
+		"*": true, "claude-*": true, "cl*": true, "claude-sonnet-*": false, "coder": false, "claude-": false,
+	} {
+		var d manage.Deployment
+		d.Name, d.AlsoAs, d.ContextWindow = "qwen3", []string{"x", name}, 8192
+		for _, s := range snippetsOf(d, values{Base: "https://gw.example.com"}) {
+			if s.ID == "claude" && strings.Contains(s.Parts[0].Code, "ANTHROPIC_DEFAULT_") == all {
+				t.Errorf("%s: %s", name, s.Parts[0].Code)
+			}
 		}
 	}
 }
@@ -131,13 +161,13 @@ func TestSnippetsOfAPage(t *testing.T) {
 			}
 		}
 	}
-	if len(all) != 5 {
-		t.Errorf("%d clients, want 5", len(all))
+	if len(all) != 6 {
+		t.Errorf("%d clients, want 6", len(all))
 	}
 	if code := all[0].Parts[0].Code; !strings.Contains(code, keyPlaceholder) {
 		t.Errorf("a page without a key shows %s", code)
 	}
-	if code := all[4].Parts[0].Code; !strings.Contains(code, "--network=host") {
+	if code := all[5].Parts[0].Code; !strings.Contains(code, "--network=host") {
 		t.Errorf("a container does not reach the gateway on loopback: %s", code)
 	}
 	if text := code("webui", values{Base: "https://gw.example.com"}); !strings.Contains(text, "-p 3000:8080") {

@@ -138,19 +138,27 @@ func (t *modelTest) vector(ctx context.Context, r *reply, data []byte) (int, err
 		return 0, t.explain(ctx, err)
 	}
 	var embedded struct {
-		Data  []struct{ Embedding []float64 }
-		Usage struct {
-			PromptTokens int64 `json:"prompt_tokens"`
-		}
+		Data []struct{ Embedding []float64 }
 	}
 	if json.Unmarshal(body, &embedded) != nil || len(embedded.Data) == 0 || len(embedded.Data[0].Embedding) == 0 {
 		return 0, errors.New("the model server's answer has no vector; is it an embeddings model?")
 	}
+	r.count(body)
+	return len(embedded.Data[0].Embedding), nil
+}
+
+// count replaces the estimate of the prompt's tokens by the count in an answer.
+func (r *reply) count(answer []byte) {
+	var counted struct {
+		Usage struct {
+			PromptTokens int64 `json:"prompt_tokens"`
+		}
+	}
+	_ = json.Unmarshal(answer, &counted) // otherwise the estimate stays
 	// Other counts would distort the sums of the account.
-	if n := embedded.Usage.PromptTokens; 0 < n && n <= limits.MaxLimit {
+	if n := counted.Usage.PromptTokens; 0 < n && n <= limits.MaxLimit {
 		r.usage = dialect.Usage{PromptTokens: n}
 	}
-	return len(embedded.Data[0].Embedding), nil
 }
 
 // weatherTool is the tool that the model should call.

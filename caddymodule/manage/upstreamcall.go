@@ -30,9 +30,8 @@ type upstreamCall struct {
 	timeout   time.Duration // of the whole operation, for messages
 }
 
-// do sends a request. A response other than 2xx is an error. The texts of errors are
-// for users.
-func (u upstreamCall) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+// send sends a request. The texts of errors are for users.
+func (u upstreamCall) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	target := url.URL{Scheme: "http", Host: u.upstream, Path: path}
 	r, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
 	if err != nil {
@@ -46,8 +45,14 @@ func (u upstreamCall) do(ctx context.Context, method, path string, body []byte) 
 	if err != nil {
 		return nil, u.explain(ctx, err)
 	}
-	if answer.StatusCode/100 == 2 {
-		return answer, nil
+	return answer, nil
+}
+
+// do is send for requests to which a response other than 2xx is an error.
+func (u upstreamCall) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	answer, err := u.send(ctx, method, path, body)
+	if err != nil || answer.StatusCode/100 == 2 {
+		return answer, err
 	}
 	defer answer.Body.Close()
 	fault, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))

@@ -1,0 +1,114 @@
+package manage_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// measured is a model server that answers the long prompt.
+func measured(t *testing.T, status int, answer string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || r.URL.Path != "/v1/chat/completions" || len(body) < 1_200_000 ||
+			!strings.Contains(string(body), `"max_tokens":1,`) || !strings.Contains(string(body), `"model":"public"`) {
+			t.Errorf("%s with %d bytes, %v", r.URL, len(body), err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, answer)
+	}
+}
+
+// The window is measured through each connector that is online.
+func TestMeasure(t *testing.T) {
+	const cut, whole = `{"usage":{"prompt_tokens":2050}}`, `{"usage":{"prompt_tokens":600013}}`
+	for _, tt := range []struct {
+		name   string
+		status int
+		answer string
+		want   string // the measurement, and the usage
+	}{
+		{
+			"refuses", 400, `{"error":{"n_prompt_tokens":600013,"n_ctx":8192}}`,
+			"8192 false false the context window has 8192 tokens; the server refuses longer prompts; 200 in0",
+		},
+		{"cuts", 200, cut, "4096 true false the context window has 4096 tokens; the server cuts longer prompts and reports no " +
+			"error; if it is Ollama, set OLLAMA_CONTEXT_LENGTH there to a larger number; 200 in2050"},
+		{"accepts", 200, whole, "600013 false true the context window has at least 600013 tokens; the server accepts the " +
+			"longest prompt of this test; 200 in600013"},
+		{"does not count", 200, "{}", "0 false false the answer has no count of the prompt's tokens, so it does not show the " +
+			"context window; 502 in300"},
+		{
+			"fails", 500, `{"error":{"message":"out of memory"}}`,
+			"0 false false the model server answered HTTP 500: out of memory; 502 in0",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newGateway(t)
+			home := g.connector("default", "home", map[string]http.Handler{"ollama": measured(t, tt.status, tt.answer)})
+			g.deployment("public", home, "", "")
+			all := want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}")
+			recent := g.activity.Recent("default")
+			if len(all) != 1 || len(recent) != 1 || all[0].Connector != "home" {
+				t.Fatalf("%+v, %+v", all, recent)
+			}
+			m, in := all[0], recent[0].InputTokens
+			if recent[0].Estimated {
+				in /= 1000
+			}
+			got := fmt.Sprintf("%d %v %v %s; %d in%d", m.ContextWindow, m.Cuts, m.AtLeast, m.Text(), recent[0].Status, in)
+			if got != tt.want {
+				t.Errorf("%s", got)
+			}
+		})
+	}
+}
+
+// One connector can be chosen; the others are not asked. Offline ones are skipped.
+func TestMeasureThroughConnectors(t *testing.T) {
+	g := newGateway(t)
+	refuse := measured(t, 400, `{"error":{"n_prompt_tokens":600013,"n_ctx":8192}}`)
+	home := g.connector("default", "home", map[string]http.Handler{"ollama": refuse})
+	rack := g.connector("default", "rack", map[string]http.Handler{"ollama": refuse})
+	g.connector("default", "other", map[string]http.Handler{"ollama": refuse})
+	for name, kind := range map[string]store.ModelKind{"public": store.ChatModel, "vectors": store.EmbeddingsModel} {
+		if _, err := g.store.SetDeployment(t.Context(), store.Deployment{
+			Account: "default", Name: name, Kind: kind, Connectors: []string{home.info.Connector, rack.info.Connector},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := func(body string) (names []string) {
+		for _, m := range want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", body) {
+			names = append(names, m.Connector)
+		}
+		return names
+	}
+	if got := names("{}"); !slices.Equal(got, []string{"home", "rack"}) {
+		t.Errorf("through %v", got)
+	}
+	if got := names(`{"connector":"rack"}`); !slices.Equal(got, []string{"rack"}) {
+		t.Errorf("through %v", got)
+	}
+	for path, message := range map[string]string{
+		"public other": `deployment "public" does not use connector "other"`, "vectors home": "is an embeddings model",
+		"public none": `connector "none" not found`, "none home": `deployment "none" not found`,
+	} {
+		name, connector, _ := strings.Cut(path, " ")
+		wantError(t, g.do("POST", "/deployments/"+name+"/measure", `{"connector":"`+connector+`"}`), message)
+	}
+	g.tunnels.mu.Lock()
+	delete(g.tunnels.tunnels, rack.info.Connector)
+	g.tunnels.mu.Unlock()
+	if got := names("{}"); !slices.Equal(got, []string{"home"}) {
+		t.Errorf("through %v", got)
+	}
+	wantError(t, g.do("POST", "/deployments/public/measure", `{"connector":"rack"}`), `connector "rack" is offline`)
+}
