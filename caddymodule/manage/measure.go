@@ -130,8 +130,10 @@ func (s *Service) measure(ctx context.Context, d store.Deployment, connector str
 	var result window.Result
 	cost := limits.Cost{Input: int64(len(body) / dialect.BytesPerToken), Output: 1}
 	err := c.limited(ctx, r, cost, func() (err error) {
-		result, err = c.measure(ctx, r, body)
-		return err
+		if result, err = c.measure(ctx, r, body); err == nil && !result.AtLeast {
+			s.observed.Measured(d, connector, int(result.Window), result.Cuts)
+		}
+		return err // the record of the request, which follows, updates pages
 	})
 	m := Measurement{Connector: c.connector, ContextWindow: int(result.Window), Cuts: result.Cuts, AtLeast: result.AtLeast}
 	if err != nil {
@@ -140,9 +142,6 @@ func (s *Service) measure(ctx context.Context, d store.Deployment, connector str
 	}
 	if m.Cuts {
 		m.Remedy = window.Remedy
-	}
-	if !m.AtLeast {
-		s.observed.Measured(d, connector, m.ContextWindow, m.Cuts)
 	}
 	return m
 }

@@ -1,13 +1,18 @@
 package manage_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -104,6 +109,15 @@ func TestMeasureThroughConnectors(t *testing.T) {
 		name, connector, _ := strings.Cut(path, " ")
 		wantError(t, g.do("POST", "/deployments/"+name+"/measure", `{"connector":"`+connector+`"}`), message)
 	}
+	g.admit = func(context.Context, string, string, limits.Cost) (func(limits.Used), error) {
+		return nil, errors.New("the account has used its tokens")
+	}
+	for _, m := range want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}") {
+		if m.Text() != "the account has used its tokens" {
+			t.Errorf("above the limits: %+v", m)
+		}
+	}
+	g.admit = admitAll
 	g.tunnels.mu.Lock()
 	delete(g.tunnels.tunnels, rack.info.Connector)
 	g.tunnels.mu.Unlock()
@@ -111,4 +125,21 @@ func TestMeasureThroughConnectors(t *testing.T) {
 		t.Errorf("through %v", got)
 	}
 	wantError(t, g.do("POST", "/deployments/public/measure", `{"connector":"rack"}`), `connector "rack" is offline`)
+}
+
+// A measurement ends after five minutes. The prompt counts as used: the model may have processed it.
+func TestMeasureTimesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t)
+		g.deployment("public", g.connector("default", "home", map[string]http.Handler{"ollama": http.HandlerFunc(hang)}), "", "")
+		begin := time.Now()
+		all := want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}")
+		if len(all) != 1 || !strings.Contains(all[0].Error, "did not answer within 300 seconds") ||
+			time.Since(begin) != 5*time.Minute {
+			t.Errorf("%+v after %v", all, time.Since(begin))
+		}
+		if r := g.activity.Recent("default"); len(r) != 1 || !r[0].Estimated || r[0].InputTokens < 100_000 {
+			t.Errorf("recorded: %+v", r)
+		}
+	})
 }
