@@ -172,10 +172,9 @@ var commandTests = []struct {
 	{"deployment_alias", "model list", ok("GET /model_gateway/deployments", "[]")},
 	{"deployment_list_argument", "deployment list x", nil},
 	{
-		"deployment_measure", "deployment measure qwen3:8b --connector rack",
+		"deployment_measure", "deployment measure qwen3:8b",
 		ok("POST /model_gateway/deployments/qwen3:8b/measure", `[{"connector":"rack","context_window":4096,"cuts":true,`+
-			`"remedy":"if it is Ollama, set OLLAMA_CONTEXT_LENGTH there to a larger number"},{"connector":"home",`+
-			`"error":"the tunnel was lost"}]`),
+			`"text":"the context window has 4096 tokens"},{"connector":"home","text":"the tunnel was lost"}]`),
 	},
 	{"deployment_remove", "deployment remove ..", ok("DELETE /model_gateway/deployments/%2E%2E", deploymentJSON)},
 	{"status", "status", ok("GET /model_gateway/status", statusJSON)},

@@ -130,7 +130,7 @@ func printClientView(in *invocation, d manage.Deployment) {
 }
 
 var measureCommand = command{
-	use: "measure NAME [--connector ID_OR_NAME]", operation: "POST /deployments/{name}/measure",
+	use: "measure NAME", operation: "POST /deployments/{name}/measure",
 	long: `Measures the context window of a model: sends one prompt of 1.2 MB through each
 connector that is online, and reads the window from the answer. Most servers refuse
 it at once. One that cuts prompts works on half a window, and one with a very large
@@ -138,7 +138,7 @@ window on all of it. The measurement ends after five minutes.`,
 	example: "  caddy gateway deployment measure qwen3:8b",
 	print: show(func(in *invocation, all []manage.Measurement) {
 		for _, m := range all {
-			in.printf("Connector %q: %s.\n", printable(m.Connector), printable(m.Text()))
+			in.printf("Connector %q: %s.\n", printable(m.Connector), printable(m.Text))
 		}
 	}),
 }

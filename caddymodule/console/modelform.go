@@ -10,7 +10,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // formOption is an option in the form of a deployment.
@@ -18,15 +17,6 @@ type formOption struct {
 	compat.Option
 	Text string // as typed; "" is the default
 }
-
-// optionField returns the form field of an option.
-func optionField(o compat.Option) string { return "option." + o.Name }
-
-// Field returns the name of its form field.
-func (o formOption) Field() string { return optionField(o.Option) }
-
-// IsObject reports whether its values are JSON objects.
-func (o formOption) IsObject() bool { return o.Values[0] == "{}" }
 
 // optionGroup is a part of the form.
 type optionGroup []formOption
@@ -70,23 +60,9 @@ func (p *publishPage) fill(d manage.Deployment) {
 	}
 }
 
-// typedOptions returns the options of a form, by name.
-func typedOptions(r *http.Request) map[string]string {
-	typed := map[string]string{}
-	for _, o := range compat.All() {
-		typed[o.Name] = strings.TrimSpace(r.FormValue(optionField(o)))
-	}
-	return typed
-}
-
-// setOptions sets the options to those of a form.
-func setOptions(options *compat.Options, typed map[string]string) error {
-	for _, o := range compat.All() {
-		if err := options.Set(o.Name, typed[o.Name]); err != nil {
-			return store.Errorf(store.ErrInvalid, "%s: %v", o.Title, err)
-		}
-	}
-	return nil
+// typedOption returns the text in the field of an option.
+func typedOption(r *http.Request, o compat.Option) string {
+	return strings.TrimSpace(r.FormValue("option." + o.Name))
 }
 
 // formNames returns the names in a field: one on each line, or separated by commas.

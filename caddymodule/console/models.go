@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -94,7 +95,7 @@ func testModel(v *visit) error {
 
 // measureModel measures the context window. It answers as testModel does.
 func measureModel(v *visit) error {
-	measured, err := v.Manage.MeasureDeployment(v.ctx, manage.MeasureDeployment{Name: v.r.FormValue("name")})
+	measured, err := v.Manage.MeasureDeployment(v.ctx, v.r.FormValue("name"))
 	if err != nil {
 		return err
 	}
@@ -178,7 +179,10 @@ func publishData(v *visit) any {
 	p := &publishPage{
 		Name: v.r.FormValue("name"), Connectors: connectors, Connector: v.r.FormValue("connector"), Also: map[string]bool{},
 		Kind: store.ModelKind(v.r.FormValue("kind")), MaxConcurrency: v.r.FormValue("max_concurrency"),
-		AlsoAs: v.r.FormValue("also_as"), Fallback: v.r.FormValue("fallback"), Options: typedOptions(v.r),
+		AlsoAs: v.r.FormValue("also_as"), Fallback: v.r.FormValue("fallback"), Options: map[string]string{},
+	}
+	for _, o := range compat.All() {
+		p.Options[o.Name] = typedOption(v.r, o)
 	}
 	to, also := formRoute(v.r), v.r.Form["also"]
 	for _, d := range deployments {
@@ -274,8 +278,10 @@ func publishModel(v *visit) error {
 	set, err := v.Manage.SetDeployment(v.ctx, name, func(d *manage.DeploymentFields) (err error) {
 		d.Connectors, d.Upstream, d.Model, d.Kind = connectors, to.upstream, to.model, store.ModelKind(v.typed("kind"))
 		d.AlsoAs, d.Fallback = formNames(v.typed("also_as")), v.typed("fallback")
-		if err := setOptions(&d.Options, typedOptions(v.r)); err != nil {
-			return err
+		for _, o := range compat.All() {
+			if err := d.Options.Set(o.Name, typedOption(v.r, o)); err != nil {
+				return store.Errorf(store.ErrInvalid, "%s: %v", o.Title, err)
+			}
 		}
 		d.MaxConcurrency, err = formBound(v.r)
 		return err

@@ -68,7 +68,7 @@ func TestMeasure(t *testing.T) {
 			if recent[0].Estimated {
 				in /= 1000
 			}
-			got := fmt.Sprintf("%d %v %v %s; %d in%d", m.ContextWindow, m.Cuts, m.AtLeast, m.Text(), recent[0].Status, in)
+			got := fmt.Sprintf("%d %v %v %s; %d in%d", m.ContextWindow, m.Cuts, m.AtLeast, m.Text, recent[0].Status, in)
 			if got != tt.want {
 				t.Errorf("%s", got)
 			}
@@ -76,7 +76,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// One connector can be chosen; the others are not asked. Offline ones are skipped.
+// Each connector that is online is asked, and no other one.
 func TestMeasureThroughConnectors(t *testing.T) {
 	g := newGateway(t)
 	refuse := measured(t, 400, `{"error":{"n_prompt_tokens":600013,"n_ctx":8192}}`)
@@ -90,30 +90,22 @@ func TestMeasureThroughConnectors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	names := func(body string) (names []string) {
-		for _, m := range want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", body) {
+	names := func() (names []string) {
+		for _, m := range want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}") {
 			names = append(names, m.Connector)
 		}
 		return names
 	}
-	if got := names("{}"); !slices.Equal(got, []string{"home", "rack"}) {
+	if got := names(); !slices.Equal(got, []string{"home", "rack"}) {
 		t.Errorf("through %v", got)
 	}
-	if got := names(`{"connector":"rack"}`); !slices.Equal(got, []string{"rack"}) {
-		t.Errorf("through %v", got)
-	}
-	for path, message := range map[string]string{
-		"public other": `deployment "public" does not use connector "other"`, "vectors home": "is an embeddings model",
-		"public none": `connector "none" not found`, "none home": `deployment "none" not found`,
-	} {
-		name, connector, _ := strings.Cut(path, " ")
-		wantError(t, g.do("POST", "/deployments/"+name+"/measure", `{"connector":"`+connector+`"}`), message)
-	}
+	wantError(t, g.do("POST", "/deployments/vectors/measure", "{}"), "is an embeddings model")
+	wantError(t, g.do("POST", "/deployments/none/measure", "{}"), `deployment "none" not found`)
 	g.admit = func(context.Context, string, string, limits.Cost) (func(limits.Used), error) {
 		return nil, errors.New("the account has used its tokens")
 	}
 	for _, m := range want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}") {
-		if m.Text() != "the account has used its tokens" {
+		if m.Text != "the account has used its tokens" {
 			t.Errorf("above the limits: %+v", m)
 		}
 	}
@@ -121,10 +113,13 @@ func TestMeasureThroughConnectors(t *testing.T) {
 	g.tunnels.mu.Lock()
 	delete(g.tunnels.tunnels, rack.info.Connector)
 	g.tunnels.mu.Unlock()
-	if got := names("{}"); !slices.Equal(got, []string{"home"}) {
+	if got := names(); !slices.Equal(got, []string{"home"}) {
 		t.Errorf("through %v", got)
 	}
-	wantError(t, g.do("POST", "/deployments/public/measure", `{"connector":"rack"}`), `connector "rack" is offline`)
+	g.tunnels.mu.Lock()
+	clear(g.tunnels.tunnels)
+	g.tunnels.mu.Unlock()
+	wantError(t, g.do("POST", "/deployments/public/measure", "{}"), "is offline")
 }
 
 // A measurement ends after five minutes. The prompt counts as used: the model may have processed it.
@@ -134,7 +129,7 @@ func TestMeasureTimesOut(t *testing.T) {
 		g.deployment("public", g.connector("default", "home", map[string]http.Handler{"ollama": http.HandlerFunc(hang)}), "", "")
 		begin := time.Now()
 		all := want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}")
-		if len(all) != 1 || !strings.Contains(all[0].Error, "did not answer within 300 seconds") ||
+		if len(all) != 1 || !strings.Contains(all[0].Text, "did not answer within 300 seconds") ||
 			time.Since(begin) != 5*time.Minute {
 			t.Errorf("%+v after %v", all, time.Since(begin))
 		}

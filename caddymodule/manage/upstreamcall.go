@@ -30,8 +30,9 @@ type upstreamCall struct {
 	timeout   time.Duration // of the whole operation, for messages
 }
 
-// send sends a request. The texts of errors are for users.
-func (u upstreamCall) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+// do sends a request. A response other than 2xx is an error. The texts of errors are
+// for users.
+func (u upstreamCall) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	target := url.URL{Scheme: "http", Host: u.upstream, Path: path}
 	r, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
 	if err != nil {
@@ -45,14 +46,8 @@ func (u upstreamCall) send(ctx context.Context, method, path string, body []byte
 	if err != nil {
 		return nil, u.explain(ctx, err)
 	}
-	return answer, nil
-}
-
-// do is send for requests to which a response other than 2xx is an error.
-func (u upstreamCall) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	answer, err := u.send(ctx, method, path, body)
-	if err != nil || answer.StatusCode/100 == 2 {
-		return answer, err
+	if answer.StatusCode/100 == 2 {
+		return answer, nil
 	}
 	defer answer.Body.Close()
 	fault, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))
