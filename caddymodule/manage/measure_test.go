@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -137,4 +138,16 @@ func TestMeasureTimesOut(t *testing.T) {
 			t.Errorf("recorded: %+v", r)
 		}
 	})
+}
+
+// A measured window is in the list of deployments, and so is that the server cuts prompts.
+func TestMeasuredWindowIsListed(t *testing.T) {
+	g := newGateway(t)
+	cuts := measured(t, 200, `{"usage":{"prompt_tokens":2050}}`)
+	g.deployment("public", g.connector("default", "home", map[string]http.Handler{"ollama": cuts}), "", "")
+	want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}")
+	d := want[[]manage.Deployment](g, 200, "GET", "/deployments", "")[0]
+	if d.ContextWindow != 4096 || d.WindowSource != observed.Measured || d.StateText() != "cuts prompts over 4096 tokens" {
+		t.Errorf("%d tokens, %s, %s", d.ContextWindow, d.WindowSource, d.StateText())
+	}
 }
