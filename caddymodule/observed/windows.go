@@ -122,9 +122,12 @@ func (t *Table) update(d store.Deployment, connector string, change func(o *obse
 	n := name{d.Account, d.Name, connector}
 	t.windows.mu.Lock()
 	o := t.windows.routes[n]
-	if o == nil || !o.updated.Equal(d.UpdatedAt) {
+	if o == nil || o.updated.Before(d.UpdatedAt) {
 		o = &observations{updated: d.UpdatedAt}
 		t.windows.routes[n] = o
+	} else if o.updated.After(d.UpdatedAt) { // a request that began before the deployment changed
+		t.windows.mu.Unlock()
+		return
 	}
 	now, cut := t.now(), 0
 	change(o, now)

@@ -67,6 +67,8 @@ func TestWindowSources(t *testing.T) {
 	b := newBench()
 	const none = "0  available"
 	b.expect(t, "nothing is known", none)
+	b.Counted(b.d, "con_1", begun, 3000, tokens.Evidence{})
+	b.expect(t, "a count", none)
 	b.Counted(b.d, "con_1", begun, 3000, tokens.Evidence{Before: 3500})
 	b.expect(t, "cut", "3072 cut cuts prompts")
 	b.Refused(b.d, "con_1", 4096)
@@ -84,6 +86,10 @@ func TestWindowSources(t *testing.T) {
 	}
 	b.d.Options, b.route.Window, b.route.State = compat.Options{}, 0, health.ServerDown
 	b.expect(t, "the model server is down", "2048 refusal model server down")
+	old := b.d
+	old.UpdatedAt = begun.Add(-time.Hour)
+	b.Refused(old, "con_1", 1024)
+	b.expect(t, "a refusal from before the deployment's last change", "2048 refusal model server down")
 	want := []string{
 		"con_1 cuts prompts 3072", "con_1 available 0", "con_1 cuts prompts 8192", "con_1 available 0",
 	}
@@ -93,13 +99,13 @@ func TestWindowSources(t *testing.T) {
 }
 
 func TestWindowEnds(t *testing.T) {
+	changed := func(b *bench) { b.OnChange(store.Change{Kind: store.KindDeployment, Account: "default", ID: "m"}) }
 	for name, end := range map[string]func(b *bench){
-		"an hour":          func(b *bench) { b.now = b.now.Add(time.Hour) },
-		"a new tunnel":     func(b *bench) { b.route.Since = b.now.Add(time.Second) },
-		"a longer prompt":  func(b *bench) { b.Counted(b.d, "con_1", begun, 3073, tokens.Evidence{}) },
-		"another version":  func(b *bench) { b.d.UpdatedAt = b.now },
-		"the removal":      func(b *bench) { b.OnChange(store.Change{Kind: store.KindDeployment, Account: "default", ID: "m"}) },
-		"a connector more": func(b *bench) { b.OnChange(store.Change{Kind: store.KindDeployment, Account: "default", ID: "m"}) },
+		"an hour":         func(b *bench) { b.now = b.now.Add(time.Hour) },
+		"a new tunnel":    func(b *bench) { b.route.Since = b.now.Add(time.Second) },
+		"a longer prompt": func(b *bench) { b.Counted(b.d, "con_1", begun, 3073, tokens.Evidence{}) },
+		"another version": func(b *bench) { b.d.UpdatedAt = b.now },
+		"the removal":     changed,
 	} {
 		for source, record := range map[string]func(b *bench){
 			"3072 refusal available":     func(b *bench) { b.Refused(b.d, "con_1", 3072) },
@@ -183,7 +189,7 @@ func promptOf(t *testing.T, messages []message, tools string) *tokens.Prompt {
 func words(r *rand.Rand, n int) string {
 	var b strings.Builder
 	for range n {
-		b.WriteString([...]string{"model ", "stream ", "window ", "answer ", "prompt ", "token ", "is ", "the ", "of "}[r.IntN(9)])
+		b.WriteString([...]string{"model ", "stream ", "window ", "answer ", "prompt ", "token ", "the ", "of "}[r.IntN(8)])
 	}
 	return b.String()
 }
@@ -207,7 +213,9 @@ func newConversation(r *rand.Rand, id int, ratio float64) *conversation {
 	if r.IntN(2) == 0 {
 		c.tools = `[{"type":"function","function":{"name":"look","description":"` + words(r, 100) + `"}}]`
 	}
-	c.messages = []message{{Role: "system", Content: words(r, 1+r.IntN(3000))}, {Role: "user", Content: words(r, 1+r.IntN(1000))}}
+	c.messages = []message{
+		{Role: "system", Content: words(r, 1+r.IntN(3000))}, {Role: "user", Content: words(r, 1+r.IntN(1000))},
+	}
 	return c
 }
 

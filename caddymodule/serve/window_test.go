@@ -46,7 +46,9 @@ func newWindowGateway(t *testing.T) *windowGateway {
 		r, ok := g.routes[connector]
 		return r, ok
 	}
-	g.Server.Choose = func(_ context.Context, connectors []string, _ tunnel.Target, _ []Tunnel, _ time.Duration) (Tunnel, error) {
+	g.Server.Choose = func(
+		_ context.Context, connectors []string, _ tunnel.Target, _ []Tunnel, _ time.Duration,
+	) (Tunnel, error) {
 		g.offer = slices.Clone(connectors)
 		g.sent++
 		return connectorTunnel{fakeTunnel{g.testGateway}, connectors[0]}, nil
@@ -82,7 +84,8 @@ func (g *windowGateway) set(t *testing.T, change func(d *store.Deployment)) {
 func (g *windowGateway) calibrate(n int) {
 	counter := tokens.NewCounter()
 	for i := range n {
-		p := tokens.NewPrompt(fmt.Appendf(nil, `[{"role":"user","content":"%s%d"}]`, strings.Repeat("some words ", 200), i), nil)
+		text := strings.Repeat("some words ", 200)
+		p := tokens.NewPrompt(fmt.Appendf(nil, `[{"role":"user","content":"%s%d"}]`, text, i), nil)
 		g.backend.completions.calibration.Learn(registration(g.deployment()), "con", "key", p,
 			int64(counter.Estimate("key", p).Tokens), true)
 	}

@@ -211,7 +211,9 @@ func TestExportAndLoad(t *testing.T) {
 // Ratios of another program may be invalid.
 func TestLoadedRatiosAreClamped(t *testing.T) {
 	for loaded, want := range map[float64]float64{9: 2, 0.01: 0.5, -1: startRatio, 0: startRatio, 1.5: 1.5} {
-		c := NewCalibration(NewCounter(), func(Registration) (Ratios, bool) { return Ratios{Ratio{Mean: loaded}, Ratio{Mean: math.NaN()}}, true })
+		c := NewCalibration(NewCounter(), func(Registration) (Ratios, bool) {
+			return Ratios{Ratio{Mean: loaded}, Ratio{Mean: math.NaN()}}, true
+		})
 		if got := c.ratio(testRegistration, false).expected(); got != want {
 			t.Errorf("loaded %v: ratio %v, want %v", loaded, got, want)
 		}
@@ -355,7 +357,8 @@ func TestShrinkingConversations(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
 	whole := append(messages, map[string]any{"role": "user", "content": "go"})
 	for _, connector := range []string{"con_1", "con_2", "con_3"} { // with other tokenizers
-		if e := c.Learn(testRegistration, connector, testKey, promptOf(t, whole, nil), int64(1000-len(whole)), false); e.Before != 0 {
+		n := int64(1000 - len(whole))
+		if e := c.Learn(testRegistration, connector, testKey, promptOf(t, whole, nil), n, false); e.Before != 0 {
 			t.Errorf("%s: %+v", connector, e)
 		}
 		whole = append(whole, map[string]any{"role": "user", "content": "go"})
@@ -385,7 +388,8 @@ func TestCountSurely(t *testing.T) {
 		t.Errorf("exact: %d tokens, %d are sure", n, sure)
 	}
 	messages := []map[string]any{
-		{"role": "user", "content": "hello"}, {"role": "assistant", "content": "", "reasoning": strings.Repeat("hm ", 5000)},
+		{"role": "user", "content": "hello"},
+		{"role": "assistant", "content": "", "reasoning": strings.Repeat("hm ", 5000)},
 		{"role": "tool", "content": "yes"},
 	}
 	learn(c, testRegistration, promptOf(t, messages, nil), 6000)
