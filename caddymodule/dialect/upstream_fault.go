@@ -29,7 +29,8 @@ type fault struct {
 func readFault(body []byte) fault {
 	const maxBody = 1 << 20 // enough for any real error
 	var f fault
-	f.read(bytes.TrimSpace(body[:min(len(body), maxBody)]), 0)
+	body = bytes.TrimSpace(body[:min(len(body), maxBody)])
+	f.read(body, 0)
 	f.message = plainMessage(f.message)
 	f.prompt, f.window = window.Refusal(body)
 	return f

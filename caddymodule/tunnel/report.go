@@ -3,7 +3,6 @@ package tunnel
 import (
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/health"
@@ -130,48 +129,34 @@ func (h *Hub) Route(connectorID string, target Target) (r DeploymentRoute, ok bo
 	if s == nil {
 		return r, false
 	}
-	upstream, model, err := s.Resolve(target.Name, target.Upstream, target.Model)
-	return (*s.reported.Load())[upstream].route(s.since, upstream, model, err), true
+	return s.route(target), true
 }
 
-// recheckInterval is the shortest time between two questions about the models of one upstream.
-const recheckInterval = time.Second
+// route returns the route of a deployment through the session.
+func (s *Session) route(target Target) DeploymentRoute {
+	upstream, model, err := s.Resolve(target.Name, target.Upstream, target.Model)
+	return (*s.reported.Load())[upstream].route(s.since, upstream, model, err)
+}
 
 // Recheck asks the connector of a route to ask its model server for the models again, if that does not list
 // the route's model. It reports whether that is so. It does not ask connectors at peers. It allocates nothing
 // if the model is listed.
 func (h *Hub) Recheck(connectorID string, target Target) (missing bool) {
-	route, _ := h.Route(connectorID, target)
+	s, ok := h.Session(connectorID)
+	if !ok {
+		return false
+	}
+	route := s.route(target)
 	if route.State != health.ModelMissing {
 		return false
 	}
-	s, ok := h.Session(connectorID)
-	if ok && s.rechecks.due(route.Upstream) {
+	if s.rechecking.CompareAndSwap(false, true) { // the connector bounds how often it asks
 		go func() {
 			defer panics.Recover(s.log(), "asking a connector for its models")
+			defer s.rechecking.Store(false)
 			s.send(link.Recheck{Upstream: route.Upstream})
 		}()
 	}
-	return ok
-}
-
-// rechecks are the times of the last questions of a session, by the name of the upstream.
-type rechecks struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-}
-
-// due reports whether a question about an upstream may be sent now.
-func (r *rechecks) due(upstream string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if last, ok := r.last[upstream]; ok && time.Since(last) < recheckInterval {
-		return false
-	}
-	if r.last == nil {
-		r.last = make(map[string]time.Time)
-	}
-	r.last[upstream] = time.Now()
 	return true
 }
 

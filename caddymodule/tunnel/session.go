@@ -82,11 +82,11 @@ type Session struct {
 	idleOnce    sync.Once
 	pong        chan struct{} // capacity 1: the answer to a ping of the gateway
 
-	members  membership
-	rechecks rechecks
+	members membership
 
 	anyDown     atomic.Bool // an upstream was reported as down
 	misreported atomic.Bool // an invalid report was logged
+	rechecking  atomic.Bool // a link.Recheck is being sent
 
 	rotating    sync.Mutex // held while a new token is offered; guards pins and unconfirmed
 	pins        pinState

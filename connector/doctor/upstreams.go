@@ -64,21 +64,16 @@ func (d *diagnosis) upstreams(ctx context.Context) {
 func (d *diagnosis) models(ctx context.Context, u *upstream.Server) (list link.ModelList) {
 	d.check(ctx, "models of "+u.Name, func(ctx context.Context) Finding {
 		var err error
-		list, err = u.Models(ctx)
-		switch {
+		switch list, err = u.Models(ctx); {
 		case err != nil:
 			return bad(fix(u, err), "the model server at %s: %v", u.Address, err)
 		case len(list.IDs) == 0:
 			return warned("load a model into it", "the model server at %s has no models", u.Address)
 		}
-		first := list.IDs[0]
-		if tokens := list.Windows[first]; tokens > 0 {
-			first += fmt.Sprintf(" with a context window of %d tokens", tokens)
-		}
 		if len(list.IDs) == 1 {
-			return ok("%s has 1 model, %s", u.Address, first)
+			return ok("%s has 1 model, %s", u.Address, list.IDs[0])
 		}
-		return ok("%s has %d models, the first is %s", u.Address, len(list.IDs), first)
+		return ok("%s has %d models, the first is %s", u.Address, len(list.IDs), list.IDs[0])
 	})
 	return list
 }
@@ -88,17 +83,18 @@ const measureTimeout = 5 * time.Minute
 
 // measure measures the context window of a model.
 func measure(ctx context.Context, u *upstream.Server, model string) Finding {
-	limited, cancel := context.WithTimeout(ctx, measureTimeout)
+	const byHand = "set the option context_window of the model's deployment"
+	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
-	result, err := u.Measure(limited, model)
+	result, err := u.Measure(ctx, model)
 	switch {
-	case err != nil && limited.Err() != nil:
-		return bad("try again when the model server is idle, or set the option context_window of the model's deployment",
+	case ctx.Err() != nil:
+		return bad("try again when the model server is idle, or "+byHand,
 			"%s did not answer a long prompt within %v", model, measureTimeout)
 	case err != nil:
 		return bad(fix(u, err), "measuring the context window of %s: %v", model, err)
 	case result.Window == 0:
-		return warned("set the option context_window of the model's deployment", "%s: %v", model, result)
+		return warned(byHand, "%s: %v", model, result)
 	case result.Cuts:
 		return warned(window.Remedy, "%s: %v", model, result)
 	default:

@@ -42,8 +42,8 @@ const (
 const (
 	// MaxListed bounds the reported models of one upstream.
 	MaxListed = 1000
-	// maxListedAll and maxListedBytes bound the models of all upstreams together, and the names of the
-	// models with windows in the rest.
+	// maxListedAll and maxListedBytes bound the models of all upstreams together. The id of a model with a
+	// window counts twice.
 	maxListedAll   = 2000
 	maxListedBytes = 128 << 10
 )
@@ -207,39 +207,34 @@ func (r *Report) Fit() (shortened bool) {
 	count, bytes := 0, 0
 	for i := range r.Upstreams {
 		u := &r.Upstreams[i]
-		if u.Models == nil {
-			continue
+		var fitting []string
+		if u.Models != nil {
+			fitting = make([]string, 0, min(len(u.Models), MaxListed))
 		}
-		fitting := make([]string, 0, min(len(u.Models), MaxListed))
+		var windows map[string]int
 		for _, id := range u.Models {
-			if !isName(id) || len(fitting) == MaxListed || count == maxListedAll || bytes+len(id) > maxListedBytes {
+			size, tokens := len(id), u.Windows[id]
+			known := tokens > 0 && tokens <= window.Max
+			if known {
+				size *= 2
+			}
+			if !isName(id) || len(fitting) == MaxListed || count == maxListedAll || bytes+size > maxListedBytes {
 				u.Open, shortened = true, true
 				continue
 			}
 			count++
-			bytes += len(id)
+			bytes += size
 			fitting = append(fitting, id)
+			if known && windows == nil {
+				windows = make(map[string]int)
+			}
+			if known {
+				windows[id] = tokens
+			}
 		}
 		u.Models = fitting
-	}
-	for i := range r.Upstreams {
-		u := &r.Upstreams[i]
-		var fitting map[string]int
-		for _, id := range u.Models {
-			tokens := u.Windows[id]
-			if tokens < 1 || tokens > window.Max || fitting[id] > 0 || count == maxListedAll ||
-				bytes+len(id) > maxListedBytes {
-				continue
-			}
-			if fitting == nil {
-				fitting = make(map[string]int)
-			}
-			count++
-			bytes += len(id)
-			fitting[id] = tokens
-		}
-		if len(fitting) < len(u.Windows) {
-			u.Windows, shortened = fitting, true
+		if len(windows) < len(u.Windows) {
+			u.Windows, shortened = windows, true
 		}
 	}
 	return shortened
@@ -258,8 +253,8 @@ func (r Report) Check() error {
 		return fmt.Errorf("checking report: %w", err)
 	}
 	if fitting := (Report{slices.Clone(r.Upstreams)}); fitting.Fit() {
-		return fmt.Errorf("checking report: its models have invalid ids or windows or are too many; up to %d of an upstream, %d and "+
-			"%d bytes together are possible", MaxListed, maxListedAll, maxListedBytes)
+		return fmt.Errorf("checking report: its models have invalid ids or windows, or are too many; up to %d of an upstream, "+
+			"%d and %d bytes together are possible", MaxListed, maxListedAll, maxListedBytes)
 	}
 	return nil
 }

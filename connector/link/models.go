@@ -46,10 +46,10 @@ func ParseModels(data []byte) (_ ModelList, ok bool) {
 		list.IDs = append(list.IDs, m.ID)
 		tokens, loaded := m.window()
 		list.Unloaded = list.Unloaded || !loaded
+		if list.Windows == nil && tokens > 0 {
+			list.Windows = make(map[string]int)
+		}
 		if tokens > 0 {
-			if list.Windows == nil {
-				list.Windows = make(map[string]int)
-			}
 			list.Windows[m.ID] = tokens
 		}
 	}
@@ -67,13 +67,11 @@ func (m listedModel) window() (tokens int, loaded bool) {
 		Window json.RawMessage `json:"n_ctx"` // of one slot
 	}
 	_, _ = json.Unmarshal(m.Status, &status), json.Unmarshal(m.Meta, &meta) // other values have no such fields
-	if status.Value != "" && status.Value != "loaded" {
-		return 0, false
-	}
+	loaded = status.Value == "" || status.Value == "loaded"
 	for _, field := range []json.RawMessage{m.MaxModelLen, meta.Window, m.ContextWindow, m.LoadedLength} {
-		if n := window.Tokens(string(field)); n > 0 {
-			return int(n), true
+		if n := window.Tokens(field); n > 0 {
+			return int(n), loaded
 		}
 	}
-	return 0, true
+	return 0, loaded
 }

@@ -15,19 +15,15 @@ const Max = 100_000_000
 // Remedy is what helps if a server cuts prompts.
 const Remedy = "if it is Ollama, set OLLAMA_CONTEXT_LENGTH there to a larger number"
 
-// letters are the words of the measuring prompt. Each is a token in common vocabularies.
+// letters are the words of the measuring prompt, 1.2 MB. Each is a token in common vocabularies.
 const letters = 600_000
 
-// Prompt returns the body of a chat request that measures the window of a model. Its prompt has
-// 1.2 MB, which exceeds most windows, and asks for one token.
+// Prompt returns the body of a chat request that measures the window of a model. Its prompt
+// exceeds most windows, and asks for one token.
 func Prompt(model string) []byte {
-	var text strings.Builder
-	for i := range letters {
-		text.WriteByte(byte('a' + i%26))
-		text.WriteByte(' ')
-	}
+	text := strings.Repeat("a b c d e f g h i j ", letters/10)
 	body, err := json.Marshal(map[string]any{
-		"model": model, "max_tokens": 1, "messages": []any{map[string]string{"role": "user", "content": text.String()}},
+		"model": model, "max_tokens": 1, "messages": []any{map[string]string{"role": "user", "content": text}},
 	})
 	if err != nil {
 		panic(err) // strings and numbers are always JSON
@@ -51,22 +47,18 @@ func Read(status int, body []byte) Result {
 	var answer struct {
 		Usage struct {
 			Prompt json.RawMessage `json:"prompt_tokens"`
-		} `json:"usage"`
+		}
 	}
 	_ = json.Unmarshal(body, &answer) // an invalid answer has no usage
-	switch prompt := Tokens(string(answer.Usage.Prompt)); {
+	switch prompt := Tokens(answer.Usage.Prompt); {
 	case prompt == 0:
 		return Result{}
 	case prompt >= letters/2:
 		return Result{Window: prompt, AtLeast: true}
-	default:
-		return Result{Window: OfCut(prompt), Cuts: true}
+	default: // Ollama keeps the last half of the window and four tokens, and counts half and two
+		return Result{Window: max(2*(prompt-2), prompt), Cuts: true}
 	}
 }
-
-// OfCut returns the window of an Ollama server that has cut a prompt to this many tokens: it keeps
-// the first four, and as many of the last as make half of the window and two more.
-func OfCut(prompt int64) int64 { return max(2*(prompt-2), prompt) }
 
 // String describes the result.
 func (r Result) String() string {

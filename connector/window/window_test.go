@@ -16,27 +16,41 @@ func TestRefusal(t *testing.T) {
 		{`{"error":"request (4550 tokens) exceeds the available context size (4096 tokens), try increasing it"}`, 4550, 4096},
 		{`{"message":"The input (5000 tokens) is longer than the model's context length (4096 tokens)."}`, 5000, 4096},
 		{`{"error":"input length (9 tokens) exceeds the model's maximum context length (8 tokens)"}`, 9, 8},
-		{`prompt is too long: 218849 tokens > 200000 maximum`, 218849, 200000},
 		{`This model's maximum context length is 4097 tokens. However, your messages resulted in 6164 tokens.`, 6164, 4097},
 		{
-			`[{"error":{"message":"this model's maximum context length is 8 tokens, but the prompt contains 9 input tokens"}}]`,
+			`{"error":{"message":"this model's maximum context length is 8 tokens, but the prompt contains 9 input tokens"}}`,
 			9, 8,
 		},
-		{`maximum context length is 4096 tokens, you requested 5000 tokens (4900 in the messages, 100 …)`, 4900, 4096},
-		{`maximum context length of 4096 tokens. You requested 5000: 4900 tokens from the input messages`, 4900, 4096},
+		{
+			`This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4900 in the messages, ` +
+				`100 in the completion).`, 4900, 4096,
+		},
+		{
+			`Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of ` +
+				`5000 tokens: 4900 tokens from the input messages and 100 tokens for the completion.`, 4900, 4096,
+		},
+		{
+			`{"error":"Trying to keep the first 10136 tokens when context the overflows. However, the model is loaded with ` +
+				`context length of only 7866 tokens, which is not enough."}`, 0, 7866,
+		},
 		// Numbers that include the output, or are only a bound.
 		{`This model's maximum context length is 4096 tokens. However, you requested 5000 tokens`, 0, 4096},
 		{
 			`You passed 1193 input tokens and requested 7000 output tokens. However, the model's context length is only ` +
 				`8192 tokens, resulting in a maximum input length of 1192 tokens.`, 0, 8192,
 		},
-		{`maximum context length is 4096 tokens. However, your prompt contains at least 4097 input tokens`, 0, 4096},
+		{`This model's maximum context length is 4096 tokens. However, your prompt contains at least 4097 input tokens`, 0, 4096},
+		// Texts of clients that a server repeats.
+		{`{"error":{"message":"Unknown role: This model's maximum context length is 5 tokens"}}`, 0, 0},
+		{`{"detail":[{"msg":"x","input":"This model's maximum context length is 5 tokens"}]}`, 0, 0},
+		{`{"error":{"message":"failed to parse {\"n_prompt_tokens\":6,\"n_ctx\":5}"}}`, 0, 0},
+		{`{"error":"unknown tool x (6 tokens) exceeds the size (5 tokens)"}`, 0, 0},
 		// Odd values.
 		{`{"n_ctx":-1}`, 0, 0},
 		{`{"n_ctx":"4096"}`, 0, 0},
 		{`{"n_ctx":100000001}`, 0, 0},
 		{`{"n_prompt_tokens":1e99,"n_ctx":4096}`, 0, 4096},
-		{`maximum context length is 99999999999999999999 tokens`, 0, 0},
+		{`This model's maximum context length is 99999999999999999999 tokens`, 0, 0},
 		{`{"error":null}`, 0, 0},
 		{`the parts (5 tokens) and (4 tokens) differ`, 0, 0},
 		{``, 0, 0},
@@ -84,7 +98,7 @@ func TestPrompt(t *testing.T) {
 
 func FuzzRefusal(f *testing.F) {
 	f.Add([]byte(`{"error":{"message":"{\"error\":{\"n_prompt_tokens\":8626,\"n_ctx\":4096}}"}}`))
-	f.Add([]byte(`maximum context length is 8 tokens, but the prompt contains 9 input tokens`))
+	f.Add([]byte(`this model's maximum context length is 8 tokens, but the prompt contains 9 input tokens`))
 	f.Add([]byte(`(9 tokens) exceeds (8 tokens)`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		prompt, window := Refusal(body)
