@@ -25,7 +25,7 @@ func TestWindowsOfModels(t *testing.T) {
 		`{"id":"","max_model_len":8192}`:                                      {},
 		`{"id":"m","max_model_len":8192,"status":[]}`:                         {Windows: map[string]int{"m": 8192}},
 		`{"id":"m","meta":{"n_ctx":9},"status":{"value":"loaded"}}`:           {Windows: map[string]int{"m": 9}},
-		`{"id":"m","meta":{"n_ctx":9},"status":{"value":"loading"}}`:          {Unloaded: true},
+		`{"id":"m","status":{"value":"loading"}}`:                             {Unloaded: true},
 		`{"id":"m","status":{"value":"unloaded"}},{"id":"n","meta":{"n_ctx":9}}`: {
 			Windows: map[string]int{"n": 9}, Unloaded: true,
 		},
