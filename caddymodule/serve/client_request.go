@@ -26,9 +26,8 @@ type clientRequest struct {
 	kept     int64  // bytes of kept responses that the request refers to
 	leave    func() // ends the turn of awaitTurn; nil: the request has none
 
-	body  []byte // of the client, if the deployment has a fallback
-	held  int64  // bytes of the first decoding that its stream holds while the body is decoded for the fallback
-	moved bool   // to the fallback
+	body []byte // of the client, if the deployment has a fallback
+	held int64  // bytes of the first decoding, which its stream uses while the body is decoded for the fallback
 
 	noEffort   bool               // sent again without reasoning effort, which the model rejected
 	result     *dialect.Error     // of the last answer; nil if it was sent
@@ -38,9 +37,8 @@ type clientRequest struct {
 	wholeBody  wholeBody          // of an answer that is not a stream
 	overflow   int64              // tokens of the prompt that the model server refused as too long, if it named them
 
-	estimating sync.WaitGroup // a goroutine that estimates
-	estimated  sync.Once
-	tokens     int // estimated, of the prompt
+	estimated sync.Once
+	tokens    int // estimated, of the prompt
 }
 
 // errNoRouter is the result of a request that no Router has received.
@@ -68,10 +66,9 @@ func (c *clientRequest) pass(w http.ResponseWriter, r *http.Request, next Handle
 	if ex.Streamed = c.call.Streamed(); ex.Streamed {
 		if ex.Operation.Dialect.Estimates() {
 			prompt := c.call.Prompt()
-			c.estimating.Add(1)
 			go func() { // while the upstream processes the prompt
 				defer panics.Recover(c.Logger, "estimating a prompt")
-				c.estimateAhead(prompt)
+				c.estimate("", prompt)
 			}()
 		}
 		c.answer.open(c.call.NewStream(), c.KeepAlive)
@@ -127,12 +124,10 @@ func (c *clientRequest) read(r *http.Request) *dialect.Error {
 	if derr != nil {
 		return derr
 	}
-	if encoding != "" || len(body) > decodedAtOnce {
+	if encoding != "" {
 		if derr := c.awaitTurn(tooManyRequests); derr != nil {
 			return derr
 		}
-	}
-	if encoding != "" {
 		// Without a permit for a large body: answers keep theirs while they wait for a turn.
 		if body, derr = decompress(body, encoding, c.MaxBody, reserve); derr != nil {
 			return derr
@@ -144,6 +139,11 @@ func (c *clientRequest) read(r *http.Request) *dialect.Error {
 // decode decodes the request's body.
 func (c *clientRequest) decode(body []byte) *dialect.Error {
 	ex := c.exchange
+	if len(body) > decodedAtOnce {
+		if derr := c.awaitTurn(tooManyRequests); derr != nil {
+			return derr
+		}
+	}
 	c.size = int64(len(body))
 	if c.reserved.reserveRequest(c.held+bodyCost(c.size, ex.costs().decoding)) != nil {
 		return dialect.MemoryFull()
@@ -190,7 +190,7 @@ func (c *clientRequest) orEnded(derr *dialect.Error) *dialect.Error {
 
 // Admit implements dialect.Gateway.
 func (c *clientRequest) Admit(model string) (compat.Options, *dialect.Error) {
-	if c.moved {
+	if c.running { // for the fallback
 		return c.deployment.Options, nil
 	}
 	ex := c.exchange
@@ -256,12 +256,6 @@ func (c *clientRequest) estimate(_ string, p *tokens.Prompt) int {
 		}
 	})
 	return c.tokens
-}
-
-// estimateAhead estimates the tokens of the prompt before they are needed.
-func (c *clientRequest) estimateAhead(p *tokens.Prompt) {
-	defer c.estimating.Done()
-	c.estimate("", p)
 }
 
 // sample returns the request as a sample.

@@ -23,11 +23,13 @@ func (c *clientRequest) fallBack(w http.ResponseWriter, r *http.Request, next Ha
 	}
 	c.Logger.Debug("the fallback serves a request", "deployment", deployment.Name, "fallback", d.Name,
 		"request_id", ex.RequestID, "error", first.Message)
-	c.estimating.Wait() // the estimate stays, so that a ping meanwhile does not read what changes here
+	if ex.Streamed && ex.Operation.Dialect.Estimates() {
+		c.estimate("", c.call.Prompt()) // it stays, so that a ping meanwhile does not read what changes here
+	}
 	ex.settle(dialect.Usage{})
 	c.assign(d)
 	ex.span.retry(r.Context(), ex, first)
-	ex.Connector, ex.refused, ex.attempts = "", "", attempts{ready: ex.attempts.ready}
+	ex.Connector = ""
 	c.answer.header(http.Header{servedBy: {d.Name}})
 	if derr = c.decodeAgain(); derr == nil {
 		derr = c.pass(w, r, next)
@@ -43,18 +45,10 @@ func (c *clientRequest) fallBack(w http.ResponseWriter, r *http.Request, next Ha
 
 // decodeAgain decodes the body for the fallback.
 func (c *clientRequest) decodeAgain() *dialect.Error {
-	c.moved, c.noEffort, c.unstreamed = true, false, false
-	c.call, c.kept = nil, 0
+	c.noEffort, c.unstreamed, c.kept = false, false, 0
 	c.reserved.fetched.Release() // the body is decoded with its references
-	if c.exchange.Streamed {
-		c.held = c.reserved.request
-	}
+	c.held = c.reserved.request
 	defer func() { c.held = 0 }()
 	defer c.endTurn()
-	if len(c.body) > decodedAtOnce {
-		if derr := c.awaitTurn(tooManyRequests); derr != nil {
-			return derr
-		}
-	}
 	return c.decode(c.body)
 }
