@@ -21,18 +21,22 @@ type fault struct {
 	kind    string // its "type"
 	code    string // its "code", if that is a string
 	status  int    // its "code", if that is a number
-	prompt  int64  // tokens of the prompt, and of the context window, that a refusal of it names
-	window  int64
+	prompt  int64  // tokens of a prompt that exceeds the context window, if a refusal names them
+	window  int64  // tokens of the context window, if a refusal names them
 }
 
 // readFault reads an error body.
 func readFault(body []byte) fault {
 	const maxBody = 1 << 20 // enough for any real error
 	var f fault
-	body = bytes.TrimSpace(body[:min(len(body), maxBody)])
-	f.read(body, 0)
+	f.read(bytes.TrimSpace(body[:min(len(body), maxBody)]), 0)
 	f.message = plainMessage(f.message)
-	f.prompt, f.window = window.Refusal(body)
+	if f.window == 0 {
+		f.prompt, f.window = window.Refusal(f.message)
+	}
+	if f.prompt <= f.window {
+		f.prompt = 0
+	}
 	return f
 }
 
@@ -68,6 +72,10 @@ func (f *fault) read(data []byte, level int) {
 			f.code = text
 		case name == "code" && isInteger:
 			f.status = int(n)
+		case name == "n_prompt_tokens":
+			f.prompt = window.Tokens(raw)
+		case name == "n_ctx":
+			f.window = window.Tokens(raw)
 		}
 	}
 	for _, raw := range nested {

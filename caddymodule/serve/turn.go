@@ -197,13 +197,12 @@ func (t *turn) enterAgain(ctx context.Context) error {
 // request that may go to any.
 func (t *turn) affinity() uint64 {
 	d := t.deployment
-	o := &d.Options
-	if len(d.Connectors) < 2 || o.Affinity == compat.AffinityOff || o.Order == compat.OrderFirst {
+	if len(d.Connectors) < 2 || d.Options.Affinity == compat.AffinityOff {
 		return 0
 	}
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, t.exchange.Key.ID())
-	if o.Affinity != compat.AffinityKey {
+	if d.Options.Affinity != compat.AffinityKey {
 		conversation := []byte(t.header.Get("X-Session-Id"))
 		if len(conversation) == 0 {
 			conversation = t.call.Conversation()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 )
 
@@ -18,16 +19,17 @@ const Remedy = "if it is Ollama, set OLLAMA_CONTEXT_LENGTH there to a larger num
 // letters are the words of the measuring prompt, 1.2 MB. Each is a token in common vocabularies.
 const letters = 600_000
 
+// measuredText is the window in a refusal of [Prompt], at any level of nested errors.
+var measuredText = regexp.MustCompile(
+	`(?i)(?:"n_ctx\\*": *|context length (?:is|of)(?: only)? |context (?:length|size) \()(\d+)`)
+
 // Prompt returns the body of a chat request that measures the window of a model. Its prompt
 // exceeds most windows, and asks for one token.
 func Prompt(model string) []byte {
 	text := strings.Repeat("a b c d e f g h i j ", letters/10)
-	body, err := json.Marshal(map[string]any{
+	body, _ := json.Marshal(map[string]any{ // strings and numbers are always JSON
 		"model": model, "max_tokens": 1, "messages": []any{map[string]string{"role": "user", "content": text}},
 	})
-	if err != nil {
-		panic(err) // strings and numbers are always JSON
-	}
 	return body
 }
 
@@ -41,8 +43,10 @@ type Result struct {
 // Read reads the answer to [Prompt].
 func Read(status int, body []byte) Result {
 	if status != http.StatusOK {
-		_, window := Refusal(body)
-		return Result{Window: window}
+		if m := measuredText.FindSubmatch(body); m != nil {
+			return Result{Window: Tokens(m[1])}
+		}
+		return Result{}
 	}
 	var answer struct {
 		Usage struct {
