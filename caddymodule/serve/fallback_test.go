@@ -2,13 +2,18 @@ package serve
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // withFallback makes m2 the fallback of m, which is offline: choosing a tunnel for m calls offline.
@@ -142,6 +147,103 @@ func TestFallbackWithPings(t *testing.T) {
 			got := w.Body.String()
 			if w.Code != http.StatusOK || strings.Contains(got, `"error":{`) || !strings.Contains(got, `"hi"`) {
 				t.Errorf("%s: %d %s", path, w.Code, got)
+			}
+		}
+	}
+	if g.counts.running != 0 {
+		t.Errorf("%v requests run", g.counts.running)
+	}
+	g.returned(t)
+}
+
+// outcome is what happens to a request that goes to a deployment.
+type outcome struct {
+	err     error
+	status  int
+	body    string
+	offered bool // the fallback gets the request
+	seen    bool // a model may have seen it
+}
+
+// oneOutcome is a tunnel in which each request has the same outcome.
+type oneOutcome struct {
+	fakeTunnel
+	outcome
+	seenBy *[]string
+	name   string
+}
+
+func (o *oneOutcome) Send(r *http.Request, _ fair.Client) (*http.Response, error) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	if o.seen {
+		*o.seenBy = append(*o.seenBy, o.name)
+	}
+	if o.err != nil {
+		return nil, o.err
+	}
+	response := upstreamAnswer("application/json", strings.NewReader(o.body), -1)
+	response.StatusCode = o.status
+	return response, nil
+}
+
+// Whatever happens to a request at both deployments, at most one model sees it.
+func TestFallbackOnce(t *testing.T) {
+	outcomes := map[string]outcome{
+		"offline":       {err: tunnel.ErrOffline, offered: true},
+		"not sent":      {err: link.ErrNotSent, offered: true},
+		"no permit":     {err: link.ErrNoCredit, offered: true},
+		"server down":   {err: link.ErrUpstreamDown, offered: true},
+		"no route":      {err: tunnel.ErrNoRoute},
+		"busy":          {err: link.ErrBusy},
+		"too large":     {err: link.ErrTooLarge},
+		"refused":       {err: link.ErrRefused},
+		"reset":         {err: link.ErrUpstreamReset, seen: true},
+		"tunnel lost":   {err: link.ErrTunnelLost, seen: true},
+		"malformed":     {err: link.ErrUpstreamMalformed, seen: true},
+		"answer":        {status: 200, body: completionOf("hi"), seen: true},
+		"server error":  {status: 500, body: `{"error":"broken"}`, seen: true},
+		"overloaded":    {status: 503, body: `{"error":"busy"}`, seen: true},
+		"bad request":   {status: 400, body: `{"error":"bad"}`},
+		"too long":      {status: 400, body: `{"error":{"message":"x","n_prompt_tokens":9,"n_ctx":8}}`},
+		"without model": {status: 404, body: `{"error":"model not found"}`},
+	}
+	g := withFallback(t, store.ChatModel, func(*testGateway) {})
+	g.router.Queue.Length = -1
+	var seenBy []string
+	tunnels := make(map[string]*oneOutcome)
+	g.Server.Choose = func(_ context.Context, _ []string, to tunnel.Target, tried []Tunnel, _ time.Duration) (Tunnel, error) {
+		if o := tunnels[to.Name]; o.err != tunnel.ErrOffline && !slices.Contains(tried, Tunnel(o)) {
+			return o, nil
+		}
+		return nil, tunnel.ErrOffline
+	}
+	for first, a := range outcomes {
+		for second, b := range outcomes {
+			for path, body := range requests {
+				for _, streamed := range []string{"false,", "true,"} {
+					name := fmt.Sprintf("%s, then %s: %s, stream %s", first, second, path, streamed)
+					seenBy = nil
+					tunnels["m"] = &oneOutcome{fakeTunnel{g}, a, &seenBy, "m"}
+					tunnels["m2"] = &oneOutcome{fakeTunnel{g}, b, &seenBy, "m2"}
+					w := g.post(path, strings.Replace(body, "false,", streamed, 1))
+					var want []string
+					switch {
+					case a.seen:
+						want = []string{"m"}
+					case a.offered && b.seen:
+						want = []string{"m2"}
+					}
+					if !slices.Equal(seenBy, want) {
+						t.Errorf("%s: seen by %q", name, seenBy)
+					}
+					served := ""
+					if a.offered && (b.seen || b.status != 0) {
+						served = "m2"
+					}
+					if w.Header().Get(servedBy) != served {
+						t.Errorf("%s: %v", name, w.Header())
+					}
+				}
 			}
 		}
 	}
