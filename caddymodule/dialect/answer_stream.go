@@ -10,7 +10,6 @@ type encoder interface {
 	// check that they start a JSON object.
 	wantsWhole(name string) bool
 
-	answers(call *reply)                 // the rest of the answer is for this call, which has the same body
 	open(kind partKind, id, name string) // id and name are those of a tool call
 	logprobs(list []byte)                // for the next fill; list is valid during the call only
 	fill(s string)                       // s must not be empty
@@ -59,8 +58,8 @@ func newAnswerStream(call *reply, whole bool) *answerStream {
 func Continue(s, begun Stream) {
 	next, _ := s.(*answerStream)
 	if first, ok := begun.(*answerStream); ok && next != nil && first.opened {
+		*first.call = *next.call // for the encoder, which has sent the events
 		next.opened, next.encoder, next.blocks.encoder = true, first.encoder, first.encoder
-		next.encoder.answers(next.call)
 	}
 }
 

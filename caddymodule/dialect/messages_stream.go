@@ -34,9 +34,6 @@ func newMessagesEncoder(call *reply, quiet bool) encoder {
 // buffered implements encoder.
 func (m *messagesEncoder) buffered() int64 { return m.eventBuffer.buffered() + int64(cap(m.refusal)) }
 
-// answers implements encoder.
-func (m *messagesEncoder) answers(call *reply) { m.call = call }
-
 // begin implements encoder.
 func (m *messagesEncoder) begin() {
 	if !m.quiet {

@@ -49,9 +49,6 @@ func (r *responsesEncoder) buffered() int64 {
 		int64(cap(r.output)+cap(r.item.text)+cap(r.item.probs)+cap(r.raw)+cap(r.probs))
 }
 
-// answers implements encoder.
-func (r *responsesEncoder) answers(call *reply) { r.call = call }
-
 // begin implements encoder.
 func (r *responsesEncoder) begin() {
 	if r.quiet {
