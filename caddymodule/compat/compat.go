@@ -5,7 +5,6 @@ package compat
 
 import (
 	"cmp"
-	"encoding"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -30,12 +29,12 @@ type Options struct {
 	Affinity        string `json:"affinity,omitempty"`
 	Order           string `json:"order,omitempty"`
 
-	ContextWindow     int      `json:"context_window,omitzero"` // tokens; 0: not known
-	Overflow          string   `json:"overflow,omitempty"`
-	Defaults          Object   `json:"defaults,omitzero"`
-	Force             Object   `json:"force,omitzero"`
-	Efforts           Object   `json:"efforts,omitzero"`
-	FirstTokenTimeout Duration `json:"first_token_timeout,omitzero"` // 0: none
+	ContextWindow     int    `json:"context_window,omitzero"` // tokens; 0: not known
+	Overflow          string `json:"overflow,omitempty"`
+	Defaults          Object `json:"defaults,omitzero"`
+	Force             Object `json:"force,omitzero"`
+	Efforts           Object `json:"efforts,omitzero"`
+	FirstTokenTimeout string `json:"first_token_timeout,omitempty"` // for time.ParseDuration; "": none
 }
 
 // The values that are not defaults.
@@ -61,7 +60,7 @@ type Option struct {
 	Title  string   // heading in the console
 	Help   string   // describes the other values
 
-	field func(*Options) any // a *bool if the values are flags, a *string, or a value with a Form
+	field func(*Options) any // a *bool if the values are flags, else a *string, *int or *Object
 }
 
 // all lists the options.
@@ -146,17 +145,30 @@ var all = [...]Option{
 		field: func(o *Options) any { return &o.Force },
 	},
 	{
-		Name: effortsName, Values: []string{emptyObject}, Form: formObject, Title: "Reasoning efforts",
+		Name: "efforts", Values: []string{emptyObject}, Form: formObject, Title: "Reasoning efforts",
 		Help: "for each effort of a client, the name that the model server knows, or an object with parameters " +
 			"to send in its place; messages requests send the efforts listed here also without reasoning=true",
 		field: func(o *Options) any { return &o.Efforts },
 	},
 	{
-		Name: "first_token_timeout", Values: []string{noDuration}, Form: formDuration, Title: "Timeout of the first token",
+		Name: "first_token_timeout", Values: []string{"off"}, Form: formDuration, Title: "Timeout of the first token",
 		Help:  "requests without a first token within this time end with an error",
 		field: func(o *Options) any { return &o.FirstTokenTimeout },
 	},
 }
+
+// The forms of values, for errors.
+const (
+	formTokens   = "a number of tokens up to 100000000, or 0"
+	formObject   = "a JSON object of at most 8 KiB"
+	formDuration = "a duration up to 24h such as 2m, or off"
+)
+
+const (
+	maxWindow   = 100_000_000
+	maxDuration = 24 * time.Hour
+	maxShown    = 60 // bytes of an object in a list of options
+)
 
 // flags are the values of a boolean option.
 var flags = []string{"false", "true"}
@@ -176,23 +188,26 @@ func (s Option) Value(o Options) string {
 		return strconv.Itoa(*field)
 	case *string:
 		return cmp.Or(*field, s.Values[0])
-	case fmt.Stringer:
-		return field.String()
+	case *Object:
+		return string(cmp.Or(*field, emptyObject))
 	}
 	return s.Values[0]
 }
 
 // JSON returns a value of the option as JSON.
 func (s Option) JSON(value string) json.RawMessage {
-	if !s.quoted() {
+	if !s.isString() {
 		return json.RawMessage(value)
 	}
 	text, _ := json.Marshal(value) // a string has no error
 	return text
 }
 
-// quoted reports whether values of the option are strings in JSON.
-func (s Option) quoted() bool { return !s.IsFlag() && s.Form != formTokens && s.Form != formObject }
+// isString reports whether values of the option are strings in JSON.
+func (s Option) isString() bool {
+	_, ok := s.field(new(Options)).(*string)
+	return ok
+}
 
 // Find returns the option with this name.
 func Find(name string) (Option, error) {
@@ -227,24 +242,37 @@ func (o *Options) Set(name, value string) error {
 }
 
 // set sets the option to a value that is not "".
-func (s Option) set(o *Options, value string) (err error) {
-	known := s.Form != "" || slices.Contains(s.Values, value)
+func (s Option) set(o *Options, value string) error {
+	if s.Form == "" && !slices.Contains(s.Values, value) {
+		return s.wrong()
+	}
 	switch field := s.field(o).(type) {
 	case *bool:
 		*field = value == flags[1]
 	case *string:
 		if *field = value; value == s.Values[0] {
 			*field = ""
+			return nil
+		}
+		d, err := time.ParseDuration(value)
+		if s.Form != "" && (err != nil || d <= 0 || d > maxDuration) {
+			return s.wrong()
 		}
 	case *int:
-		*field, err = strconv.Atoi(value)
-	case encoding.TextUnmarshaler:
-		err = field.UnmarshalText([]byte(value))
+		n, err := strconv.Atoi(value)
+		if *field = n; err != nil || n < 0 || n > maxWindow {
+			return s.wrong()
+		}
+	case *Object:
+		if err := field.UnmarshalJSON([]byte(value)); err != nil || len(*field) > maxObject {
+			return s.wrong()
+		}
+		if s.Name == "efforts" {
+			return s.checkEfforts(*field)
+		}
+		return s.checkParameters([]byte(*field), outputLimits)
 	}
-	if err != nil || !known {
-		return s.wrong()
-	}
-	return s.check(o)
+	return nil
 }
 
 // SetJSON sets the option with this name to a JSON value.
@@ -254,11 +282,7 @@ func (o *Options) SetJSON(name string, value []byte) error {
 		return err
 	}
 	text := string(value)
-	if s.quoted() {
-		text = ""
-		_ = json.Unmarshal(value, &text) // of another type: ""
-	}
-	if text == "" || !s.quoted() && text[0] == '"' {
+	if s.isString() && (json.Unmarshal(value, &text) != nil || text == "") {
 		return s.wrong()
 	}
 	return o.Set(name, text)
@@ -283,39 +307,19 @@ func (o *Options) Parse(assignment string) error {
 	return o.Set(name, value)
 }
 
-// Check returns an error if a value is unknown, or is a default that should be "".
+// Check returns an error if a value is not in the form in which Set keeps it.
 func (o Options) Check() error {
 	for _, s := range all {
-		if err := s.check(&o); err != nil {
-			return err
+		again := o
+		if err := again.Set(s.Name, s.Value(o)); err != nil || again != o {
+			return cmp.Or(err, s.wrong())
 		}
-	}
-	return nil
-}
-
-// check checks the value of this option.
-func (s Option) check(o *Options) error {
-	switch field := s.field(o).(type) {
-	case *string:
-		if *field != "" && !slices.Contains(s.Values[1:], *field) {
-			return s.wrong()
-		}
-	case *int:
-		if *field < 0 || *field > maxWindow {
-			return s.wrong()
-		}
-	case *Duration:
-		if *field < 0 || time.Duration(*field) > maxDuration {
-			return s.wrong()
-		}
-	case *Object:
-		return field.check(s)
 	}
 	return nil
 }
 
 // String returns the options that differ from their defaults, as NAME=VALUE separated
-// by spaces. Long values are cut.
+// by spaces, without long objects.
 func (o Options) String() string {
 	var list []string
 	for _, s := range all {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/health"
@@ -200,7 +199,7 @@ func TestRegisterForClients(t *testing.T) {
 		"option.context_window", " 32768 ", "option.first_token_timeout", "2m", "option.defaults", defaults),
 		"/console/models/show?name=qwen3")
 	d, _ := g.store.Deployment(store.DefaultAccount, "qwen3")
-	want := compat.Options{Order: compat.OrderFirst, ContextWindow: 32768, FirstTokenTimeout: compat.Duration(2 * time.Minute)}
+	want := compat.Options{Order: compat.OrderFirst, ContextWindow: 32768, FirstTokenTimeout: "2m"}
 	if d.Options.Defaults != `{"temperature":0.7}` || d.Fallback != "small" ||
 		!slices.Equal(d.AlsoAs, []string{"coder", "claude-*", "other"}) {
 		t.Errorf("registered: %+v", d)

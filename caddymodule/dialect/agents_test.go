@@ -38,7 +38,7 @@ const codexStart = `{"type":"additional_tools","id":"at_1","role":"developer","t
 
 // codexUp is the upstream's body for codexStart. The list of messages is left open.
 const codexUp = `{"model":"up","stream":true,"stream_options":{"include_usage":true},"reasoning_effort":"medium",` +
-	`"tools":[` +
+	`"parallel_tool_calls":true,"tools":[` +
 	`{"type":"function","function":{"name":"exec_command","description":"Runs a command.",` +
 	`"parameters":{"type":"object","properties":{"cmd":{"type":"string"}},"required":["cmd"],` +
 	`"additionalProperties":false}}},` +
@@ -49,7 +49,7 @@ const codexUp = `{"model":"up","stream":true,"stream_options":{"include_usage":t
 	`"parameters":{"type":"object","properties":{"task":{"type":"string"}}}}},` +
 	`{"type":"function","function":{"name":"mcp__docs__search","parameters":{"type":"object",` +
 	`"properties":{"q":{"type":"string"}}}}}` +
-	`],"tool_choice":"auto","parallel_tool_calls":true,"messages":[` +
+	`],"tool_choice":"auto","messages":[` +
 	`{"role":"system","content":"Permissions: ask.\n\nSkills: none."},` +
 	`{"role":"user","content":"<environment_context>cwd</environment_context>"},{"role":"user","content":"Fix it."}`
 

@@ -52,7 +52,7 @@ func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 	}
 	e.add(model.value.Start, model.value.End, name)
 
-	if r.output > 0 || r.limit > 0 {
+	if r.output > 0 {
 		r.limitOutput(&e)
 		return e
 	}
@@ -70,19 +70,16 @@ func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 	return e
 }
 
-// OutputLimit implements Call. The limit of the client and the deployment is for each answer.
+// OutputLimit implements Call. The client's limit is for each answer.
 func (r *ChatRequest) OutputLimit() int64 {
 	return max(lowered(min(r.answerLimit(), maxTokens)*r.answers, r.output), 0)
 }
 
-// answerLimit returns the limit of each answer. Of several, a model server may use the
+// answerLimit returns the client's limit of each answer. Of several, a model server may use the
 // highest, and some take 0 for no limit.
 func (r *ChatRequest) answerLimit() (limit int64) {
-	if r.limit > 0 {
-		return r.limit
-	}
-	if r.raw(fieldMaxTokens) == nil && r.raw(fieldMaxCompletionTokens) == nil {
-		return 0 // few servers know the others
+	if r.forced || r.raw(fieldMaxTokens) == nil && r.raw(fieldMaxCompletionTokens) == nil {
+		return 0 // replaced, or others, which few servers know
 	}
 	for f := fieldMaxTokens; f < fieldCount; f++ {
 		if raw := r.raw(f); raw != nil {
@@ -103,19 +100,16 @@ func (r *ChatRequest) LimitOutput(n int64) {
 	}
 }
 
-// limitOutput lowers all limits of an answer, or replaces them by that of the deployment, and sets max_tokens.
-// The answers share the limit. 0 is no limit for some servers, so it becomes the limit.
+// limitOutput lowers all limits of an answer, or replaces them, and sets max_tokens. The answers share the limit.
+// 0 is no limit for some servers, so it becomes the limit.
 func (r *ChatRequest) limitOutput(e *edits) {
-	allowed := r.limit
-	if r.output > 0 {
-		allowed = lowered(allowed, max(r.output/r.answers, 1))
-	}
+	allowed := max(r.output/r.answers, 1)
 	lowest := allowed
 	for _, limit := range r.fields[fieldMaxTokens:] {
 		n, ok := jsonscan.Integer(limit.value.Bytes(r.body))
 		switch {
 		case !limit.found():
-		case ok && n > 0 && n <= allowed && r.limit == 0:
+		case ok && n > 0 && n <= allowed && !r.forced:
 			lowest = min(lowest, n)
 		default:
 			e.add(limit.value.Start, limit.value.End, strconv.AppendInt(nil, allowed, 10))

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
@@ -49,25 +50,49 @@ func (r *ChatRequest) noteSeen(m *jsonscan.Members) {
 	}
 }
 
-// routingByLetter has compat.RoutingNames by their first letter.
+// routingNames are fields that make a server use another model, server, file or credential than
+// those of the deployment, for which the key's scope was checked. * stands for any ending.
+var routingNames = [...]string{
+	// OpenRouter, LM Studio
+	"models", "route", "draft_model",
+	// LiteLLM
+	"fallbacks", "default_fallbacks", "context_window_fallbacks", "context_window_fallback_dict",
+	"content_policy_fallbacks", "model_list", "user_config", "deployment_id", "custom_llm_provider",
+	"extra_body", "extra_headers", "headers", "litellm_params_template", "litellm_embedding_config",
+	"litellm_credential_name",
+	"api_base", "base_url", "deployment_url", "s3_endpoint_url", "sagemaker_base_url",
+	"api_key", "aws_*", "azure_*", "vertex_*",
+	// SGLang, vLLM
+	"lora_path", "bootstrap_*", "kv_transfer_params",
+}
+
+// routingByLetter has routingNames by their first letter.
 var routingByLetter = func() (names [256][]string) {
-	for _, name := range compat.RoutingNames {
+	for _, name := range routingNames {
 		names[name[0]] = append(names[name[0]], name)
 	}
 	return names
 }()
 
-// noteRouting records a field of compat.RoutingNames. Some JSON parsers ignore the case of keys.
+// noteRouting records a field of routingNames. Some JSON parsers ignore the case of keys.
 func (r *ChatRequest) noteRouting(key, value []byte) {
 	names := routingByLetter[key[0]|0x20]
 	if key[0] >= utf8.RuneSelf { // some letters of Unicode are taken for those of ASCII
-		names = compat.RoutingNames[:]
+		names = routingNames[:]
 	}
 	for _, name := range names {
-		if compat.IsRouting(key, name) && !jsonscan.IsNull(value) {
+		if isRouting(key, name) && !jsonscan.IsNull(value) {
 			r.routing = name
 		}
 	}
+}
+
+// isRouting reports whether a key is a field of routingNames.
+func isRouting(key []byte, name string) bool {
+	if prefix, open := strings.CutSuffix(name, "*"); open {
+		return len(key) > len(prefix) && bytes.EqualFold(key[:len(prefix)], []byte(prefix))
+	}
+	return isLike(key, name)
 }
 
 // applyOptions applies the deployment's options. It returns an error if they do not

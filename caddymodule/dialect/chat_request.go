@@ -60,15 +60,14 @@ type ChatRequest struct {
 	content jsonscan.Span // of the operation's main field
 
 	cacheKey jsonscan.Span // of prompt_cache_key
-	effort   jsonscan.Span // of reasoning_effort
 
 	retries retries
 	answers int64 // number of answers to all prompts
-	limit   int64 // limit of the tokens of an answer in place of the client's; 0: only the client's limits
-	output  int64 // limit of the tokens of all answers together; 0: only those of each answer
+	output  int64 // limit of the tokens of all answers together; 0: only the client's limits
+	forced  bool  // output is in place of the client's limits
 
 	// Subject to the deployment's options. Few requests have these.
-	routing    string        // of compat.RoutingNames, or ""
+	routing    string        // of routingNames, or ""
 	media      []member      // members that may contain addresses of media
 	developer  jsonscan.Span // of the messages, if one has the role developer
 	folds      edits         // of the developer messages
@@ -99,8 +98,6 @@ func scanRequest(op Operation, body []byte, defaultModel string) (*ChatRequest, 
 			if jsonscan.IsString(m.Raw()) {
 				r.cacheKey = m.Value
 			}
-		case reasoningEffort:
-			r.effort = m.Value
 		case "n":
 			r.Choices = r.noteAnswers(m.Raw())
 		case "n_cmpl":
@@ -125,8 +122,13 @@ func scanRequest(op Operation, body []byte, defaultModel string) (*ChatRequest, 
 		}
 	}
 	r.Model = cmp.Or(jsonscan.String(r.raw(fieldModel)), defaultModel)
-	if r.Model == "" || !r.placeModel() {
+	start := bytes.IndexByte(body, '{')
+	switch model := &r.fields[fieldModel]; {
+	case r.Model == "", !model.found() && !jsonscan.IsFilled(body[start:]):
 		return nil, missing("model")
+	case !model.found(): // Body inserts it
+		at := jsonscan.Span{Start: start + 1, End: start + 1}
+		*model = member{at, at}
 	}
 	r.Stream = string(r.raw(fieldStream)) == "true"
 	if err := r.checkStreamOptions(); err != nil {
@@ -136,21 +138,6 @@ func scanRequest(op Operation, body []byte, defaultModel string) (*ChatRequest, 
 		return nil, err
 	}
 	return r, nil
-}
-
-// placeModel determines where Body writes the model if the request has no such member: an empty one
-// before the first member. It reports false if there is none.
-func (r *ChatRequest) placeModel() bool {
-	if r.fields[fieldModel].found() {
-		return true
-	}
-	m := jsonscan.Object(r.body)
-	if !m.Next() {
-		return false
-	}
-	at := jsonscan.Span{Start: m.Key.Start, End: m.Key.Start}
-	r.fields[fieldModel] = member{at, at}
-	return true
 }
 
 // contentField returns the key of the operation's main field.

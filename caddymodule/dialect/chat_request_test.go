@@ -326,7 +326,7 @@ func TestDefaultModel(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
 		`{"messages":[],"stream":true}`:             `{"model":"up","max_tokens":9,"messages":[],"stream":false}`,
-		` { "n_predict":50,"messages":[]}`:          ` { "model":"up","max_tokens":9,"n_predict":9,"messages":[]}`,
+		` { "n_predict":50,"messages":[]}`:          ` {"model":"up","max_tokens":9, "n_predict":9,"messages":[]}`,
 		`{"model":null,"messages":[]}`:              `{"max_tokens":9,"model":"up","messages":[]}`,
 		`{"model":"","max_tokens":5,"messages":[]}`: `{"model":"up","max_tokens":5,"messages":[]}`,
 		`{"model":"own","messages":[]}`:             `{"max_tokens":9,"model":"up","messages":[]}`,

@@ -225,7 +225,7 @@ func TestExtraModels(t *testing.T) {
 	given := func(name string) string { return strings.Replace(name, "*", "region_name", 1) }
 	for _, kind := range []OperationKind{ChatCompletions, Completions, Embeddings} {
 		op := Operation{Kind: kind, Dialect: Chat}
-		for _, name := range compat.RoutingNames {
+		for _, name := range routingNames {
 			key := given(name)
 			keys := []string{key, strings.ToUpper(key), fmt.Sprintf(`\u%04x%s`, key[0], key[1:])}
 			if key == name {
@@ -254,7 +254,7 @@ func TestExtraModels(t *testing.T) {
 		messagesOp:  `{"model":"public","max_tokens":9,"messages":[{"role":"user","content":"x"}]`,
 		responsesOp: `{"model":"public","input":"x"`,
 	} {
-		for _, name := range compat.RoutingNames {
+		for _, name := range routingNames {
 			if up := upstreamFields(t, op, body+`,"`+given(name)+`":"a"}`); up[given(name)] != nil {
 				t.Errorf("%s: %s goes up", op.Dialect, given(name))
 			}

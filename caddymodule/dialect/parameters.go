@@ -9,49 +9,27 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// The sources of a request's parameters. Later ones take precedence.
-const (
-	ofDefaults = iota // an option
-	ofClient
-	ofEffort // the object that the option efforts has for the client's effort
-	ofForce  // an option
-	sourceCount
-)
-
-// reasoningEffort is the parameter in whose place the object of an effort is sent.
+// reasoningEffort is the parameter that has the client's effort.
 const reasoningEffort = "reasoning_effort"
 
-// sources are the JSON values of a parameter by source, nil where it is absent.
-type sources [sourceCount][]byte
-
-// parameter is a member of an option.
-type parameter struct {
-	name   string
-	values sources
-	at     jsonscan.Span // of the client's value; zero: absent
-	whole  jsonscan.Span // of the client's member with a comma
-	mapped bool          // sent is the client's value, whatever it has sent
-	sent   []byte
-}
-
-// parameters are the members of options, in order and by name. Some JSON parsers ignore the case of names.
-type parameters struct {
-	list   []*parameter
-	byName map[string]*parameter // by compat.FoldName
-}
+// maxMerged is the number of levels in which objects merge: each one scans the client's object again.
+const maxMerged = 16
 
 // hasParameters reports whether a deployment has parameters for chat requests.
 func hasParameters(o compat.Options) bool {
 	return o.Defaults != "" || o.Force != "" || o.Efforts != ""
 }
 
-// mappedEffort returns what the option efforts has for a client's effort: a name or an object, both as JSON.
-func mappedEffort(o compat.Options, effort string) (name, object []byte) {
-	value := jsonscan.Member([]byte(o.Efforts), effort)
-	if jsonscan.IsString(value) {
-		return value, nil
+// mappedEffort returns the parameters that the option efforts has for a client's effort, nil if it has none.
+func mappedEffort(o compat.Options, effort string) []byte {
+	switch value := jsonscan.Member([]byte(o.Efforts), effort); {
+	case value == nil:
+		return nil
+	case jsonscan.IsString(value):
+		return jsonscan.Appendf(nil, `{%q:%s}`, reasoningEffort, value)
+	default: // in place of the effort
+		return overlaid(jsonscan.Appendf(nil, `{%q:null}`, reasoningEffort), value, 0)
 	}
-	return nil, value
 }
 
 // isLimit reports whether a parameter limits an answer.
@@ -59,147 +37,12 @@ func isLimit(name string) bool { return slices.Contains(fieldNames[fieldMaxToken
 
 // optionLimit returns the limit of an answer in an option, 0 if there is none.
 func optionLimit(o compat.Object) (limit int64) {
-	if o != "" {
-		for m := jsonscan.Checked([]byte(o)); m.Next(); {
-			if isLimit(string(m.Name())) {
-				limit, _ = jsonscan.Integer(m.Raw())
-			}
+	for m := jsonscan.Checked([]byte(o)); m.Next(); {
+		if n, _ := jsonscan.Integer(m.Raw()); isLimit(string(m.Name())) {
+			limit = lowered(limit, n)
 		}
 	}
 	return limit
-}
-
-// optionParameters returns a deployment's parameters but the limits of an answer. effort is the object
-// that is sent in place of the client's effort, or nil.
-func optionParameters(o compat.Options, effort []byte) (p parameters) {
-	p.read([]byte(o.Defaults), ofDefaults, func(name string) bool {
-		return isLimit(name) || effort != nil && name == reasoningEffort
-	})
-	p.read(effort, ofEffort, nil)
-	p.read([]byte(o.Force), ofForce, isLimit)
-	return p
-}
-
-// read reads an object of an option. skips may be nil.
-func (p *parameters) read(object []byte, source int, skips func(name string) bool) {
-	if len(object) == 0 {
-		return
-	}
-	for m := jsonscan.Checked(object); m.Next(); {
-		if name := string(m.Name()); skips == nil || !skips(name) {
-			p.named(name).values[source] = m.Raw()
-		}
-	}
-}
-
-// named returns the parameter with this name, which it adds if it is missing.
-func (p *parameters) named(name string) *parameter {
-	key := compat.FoldName(name)
-	q := p.byName[key]
-	if q == nil {
-		if p.byName == nil {
-			p.byName = make(map[string]*parameter)
-		}
-		q = &parameter{name: name}
-		p.byName[key] = q
-		p.list = append(p.list, q)
-	}
-	return q
-}
-
-// settle returns the value of a parameter, nil if it has none. Of several values, the last one counts, but
-// objects merge, in any depth: then merges is true. A default replaces null of the client.
-func (v *sources) settle() (value []byte, merges bool) {
-	if v[ofDefaults] != nil && jsonscan.IsNull(v[ofClient]) {
-		v[ofClient] = nil
-	}
-	for i := len(v) - 1; i >= 0; i-- {
-		switch {
-		case v[i] == nil:
-		case value == nil && v[i][0] != '{':
-			return v[i], false
-		case v[i][0] != '{':
-			clear(v[:i+1])
-		default:
-			merges = value != nil
-			value = v[i]
-		}
-	}
-	return value, merges
-}
-
-// except returns the members of the objects of all sources but one.
-func (v sources) except(source int) (p parameters) {
-	v[source] = nil
-	for i, object := range v {
-		p.read(object, i, nil)
-	}
-	return p
-}
-
-// joined merges the objects of options.
-func (v sources) joined() []byte {
-	lowest := slices.IndexFunc(v[:], func(object []byte) bool { return object != nil })
-	var e edits
-	_ = v.except(lowest).merge(&e, v[lowest], 0, "") // an operator may repeat names
-	return e.appendTo(nil, v[lowest])
-}
-
-// merge adds the edits that merge the client's object at data[start] with the parameters. Like the fields that
-// the gateway uses, the client must send them once and in this spelling, else the error is not nil.
-func (p parameters) merge(e *edits, data []byte, start int, path string) *Error {
-	filled, err := p.find(data, start, path)
-	var added []byte
-	for _, q := range p.list {
-		value, merges := q.values.settle()
-		if merges && q.values[ofClient] != nil {
-			err = cmp.Or(err, q.values.except(ofClient).merge(e, data, q.at.Start, dotted(path, q.name)))
-			continue
-		}
-		if merges {
-			value = q.values.joined()
-		}
-		switch {
-		case value == nil:
-			e.add(q.whole.Start, q.whole.End, nil)
-		case q.at.End != 0:
-			e.add(q.at.Start, q.at.End, value)
-		default:
-			added = append(append(jsonscan.AppendQuoted(added, q.name), ':'), value...)
-			added = append(added, ',')
-		}
-	}
-	if !filled {
-		added = bytes.TrimSuffix(added, []byte{','})
-	}
-	e.add(start+1, start+1, added)
-	return err
-}
-
-// find finds the parameters in the object at data[start], and reports whether it has members.
-func (p parameters) find(data []byte, start int, path string) (filled bool, err *Error) {
-	before := 0 // index of the comma before the member
-	for m := jsonscan.CheckedAt(data, start); m.Next(); before = m.Sep {
-		filled = true
-		q := p.byName[compat.FoldName(string(m.Name()))]
-		if q == nil {
-			continue
-		}
-		err = cmp.Or(err, checkKey(&m, q.name, member{value: q.at}, dotted(path, q.name)))
-		q.at, q.values[ofClient] = m.Value, m.Raw()
-		if q.mapped {
-			q.values[ofClient] = q.sent
-		}
-		if q.whole = (jsonscan.Span{Start: before, End: m.Value.End}); m.More() {
-			q.whole = jsonscan.Span{Start: m.Key.Start, End: m.Sep + 1}
-		}
-	}
-	return filled, err
-}
-
-// limitOf returns the limit of an answer. client is the client's limit, or 0.
-func limitOf(o compat.Options, client int64) int64 {
-	return cmp.Or(optionLimit(o.Force), client, optionLimit(o.Defaults))
 }
 
 // readParameters reads the limit of an answer, and merges the other parameters of the deployment with the
@@ -208,34 +51,114 @@ func (r *ChatRequest) readParameters(o compat.Options) *Error {
 	if r.kind != ChatCompletions || !hasParameters(o) {
 		return nil
 	}
-	client := int64(0)
+	limit := optionLimit(o.Force)
+	r.forced = limit > 0
+	isGiven := r.forced
 	for f := fieldMaxTokens; f < fieldCount; f++ {
-		if r.raw(f) != nil {
-			client = -1
-		}
+		isGiven = isGiven || r.raw(f) != nil
 	}
-	r.limit = max(limitOf(o, client), 0)
-	name, object := mappedEffort(o, jsonscan.String(r.effort.Bytes(r.body)))
-	p := optionParameters(o, object)
-	if name != nil || object != nil {
-		q := p.named(reasoningEffort)
-		q.mapped, q.sent = true, name
+	if !isGiven {
+		limit = optionLimit(o.Defaults)
 	}
-	if len(p.list) == 0 {
-		return nil
-	}
-	return p.merge(&r.parameters, r.body, bytes.IndexByte(r.body, '{'), "")
+	r.LimitOutput(limit * r.answers)
+	start := bytes.IndexByte(r.body, '{')
+	effort := mappedEffort(o, jsonscan.Text(r.body[start:], reasoningEffort))
+	return r.parameters.merge(r.body, start, []byte(o.Defaults), overlaid(effort, []byte(o.Force), 0), 0)
 }
 
 // mergeParameters merges the members of a translated request with the parameters of the deployment. The object
 // has no closing brace.
 func (t *translation) mergeParameters(head []byte) []byte {
-	if t.toolList != nil && t.parallel != "" {
-		head = jsonscan.Appendf(head, `,"parallel_tool_calls":%s`, t.parallel)
-	}
 	head = append(head, '}')
 	var e edits
-	_ = optionParameters(t.options, t.effortObject).merge(&e, head, 0, "") // most names are those of the gateway
+	_ = e.merge(head, 0, []byte(t.options.Defaults), overlaid(t.mapped, []byte(t.options.Force), 0), 0)
 	merged := e.appendTo(nil, head)
 	return merged[:len(merged)-1]
+}
+
+// parameter is a member of options.
+type parameter struct {
+	name     string
+	defaults []byte        // is sent if the client has none; nil: absent
+	force    []byte        // is sent in place of the client's; nil: absent
+	at       jsonscan.Span // of the client's value; zero: absent
+}
+
+// parameterList returns the members of two objects, in order and by folded name. Some JSON parsers ignore the
+// case of names. Limits of an answer are not parameters.
+func parameterList(defaults, force []byte, level int) (list []*parameter, byName map[string]*parameter) {
+	byName = make(map[string]*parameter)
+	for i, object := range [][]byte{defaults, force} {
+		for m := jsonscan.Object(object); m.Next(); {
+			if level == 0 && isLimit(string(m.Name())) {
+				continue
+			}
+			p := byName[folded(m.Name())]
+			if p == nil {
+				p = &parameter{name: string(m.Name())}
+				byName[folded(m.Name())] = p
+				list = append(list, p)
+			}
+			if i == 0 {
+				p.defaults = m.Raw()
+			} else {
+				p.force = m.Raw()
+			}
+		}
+	}
+	return list, byName
+}
+
+// folded returns a form that names have in common if they differ only in case.
+func folded(name []byte) string { return string(bytes.ToLower(bytes.ToUpper(name))) }
+
+// merge adds the edits that merge the client's object at data[start] with the objects defaults and force. Like
+// the fields that the gateway uses, the client must send members of these once and in their spelling, else the
+// error is not nil.
+func (e *edits) merge(data []byte, start int, defaults, force []byte, level int) (err *Error) {
+	list, byName := parameterList(defaults, force, level)
+	m := jsonscan.CheckedAt(data, start)
+	for m.Next() {
+		p := byName[folded(m.Name())]
+		if p == nil {
+			continue
+		}
+		err = cmp.Or(err, checkKey(&m, p.name, member{value: p.at}, p.name))
+		p.at = m.Value
+		switch client := m.Raw(); {
+		case jsonscan.IsNull(client):
+			e.add(p.at.Start, p.at.End, overlaid(p.defaults, p.force, level+1))
+		case level < maxMerged && isObject(client) && (p.force == nil || isObject(p.force)):
+			err = cmp.Or(err, e.merge(data, p.at.Start, p.defaults, p.force, level+1))
+		case p.force != nil:
+			e.add(p.at.Start, p.at.End, p.force)
+		}
+	}
+	var added []byte
+	for _, p := range list {
+		if p.at.End == 0 {
+			added = jsonscan.Appendf(added, `%q:%s,`, p.name, overlaid(p.defaults, p.force, level+1))
+		}
+	}
+	if m.Index < 0 { // an empty object
+		added = bytes.TrimSuffix(added, []byte{','})
+	}
+	e.add(start+1, start+1, added)
+	return err
+}
+
+// isObject reports whether a value is an object.
+func isObject(raw []byte) bool { return len(raw) > 0 && raw[0] == '{' }
+
+// overlaid returns force, merged with defaults if both are objects. nil is absent.
+func overlaid(defaults, force []byte, level int) []byte {
+	switch {
+	case len(force) == 0:
+		return defaults
+	case !isObject(defaults) || !isObject(force):
+		return force
+	}
+	var e edits
+	_ = e.merge(defaults, 0, nil, force, level) // an operator may spell names differently
+	return e.appendTo(nil, defaults)
 }

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -101,20 +102,19 @@ func mergedByMaps(t *testing.T, o compat.Options, client []byte) map[string]any 
 		}
 		return m
 	}
-	option := func(o compat.Object) map[string]any { return object([]byte(o.String())) }
-	body, defaults, over := object(client), option(o.Defaults), map[string]any(nil)
+	option := func(o compat.Object) map[string]any { return object([]byte(cmp.Or(o, "{}"))) }
+	body, over := object(client), map[string]any{}
 	effort, _ := body[reasoningEffort].(string)
 	switch value := option(o.Efforts)[effort].(type) {
 	case string:
-		body[reasoningEffort] = value
+		over[reasoningEffort] = value
 	case map[string]any:
-		delete(body, reasoningEffort)
-		delete(defaults, reasoningEffort)
-		over = value
+		over[reasoningEffort] = nil
+		overlay(over, value)
 	}
-	fill(body, defaults)
+	overlay(over, option(o.Force))
+	fill(body, option(o.Defaults))
 	overlay(body, over)
-	overlay(body, option(o.Force))
 	delete(body, "stream_options")
 	return body
 }

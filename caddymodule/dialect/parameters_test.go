@@ -53,11 +53,11 @@ func TestParameters(t *testing.T) {
 	}{
 		{
 			"thinking is off", messagesOp, qwen, messages(`"thinking":{"type":"disabled"},`),
-			`{"max_tokens":7,"chat_template_kwargs":{"enable_thinking":false}}`,
+			`{"max_tokens":7,"reasoning_effort":null,"chat_template_kwargs":{"enable_thinking":false}}`,
 		},
 		{
 			"effort of messages", messagesOp, qwen, messages(`"output_config":{"effort":"max"},"temperature":1,`),
-			`{"max_tokens":7,"temperature":1,"chat_template_kwargs":{"enable_thinking":true}}`,
+			`{"max_tokens":7,"temperature":1,"reasoning_effort":null,"chat_template_kwargs":{"enable_thinking":true}}`,
 		},
 		{"effort that is not mapped", messagesOp, qwen, messages(`"output_config":{"effort":"low"},`), `{"max_tokens":7}`},
 		{
@@ -66,15 +66,15 @@ func TestParameters(t *testing.T) {
 		},
 		{
 			"effort of responses", responsesOp, qwen, `{"model":"public","input":"u","reasoning":{"effort":"none"}}`,
-			`{"chat_template_kwargs":{"enable_thinking":false}}`,
+			`{"reasoning_effort":null,"chat_template_kwargs":{"enable_thinking":false}}`,
 		},
 		{
 			"effort of chat", chatOp, qwen, chat(`"reasoning_effort":"none","chat_template_kwargs":{"x":1},`),
-			`{"chat_template_kwargs":{"x":1,"enable_thinking":false}}`,
+			`{"reasoning_effort":null,"chat_template_kwargs":{"x":1,"enable_thinking":false}}`,
 		},
 		{
 			"effort of chat at the end", chatOp, qwen, `{"model":"public","messages":[],"reasoning_effort" : "none" }`,
-			`{"chat_template_kwargs":{"enable_thinking":false}}`,
+			`{"reasoning_effort":null,"chat_template_kwargs":{"enable_thinking":false}}`,
 		},
 		{
 			"effort of chat as an object", chatOp, qwen, chat(`"reasoning":{"effort":"none"},`),
@@ -110,7 +110,8 @@ func TestParameters(t *testing.T) {
 		{
 			"depth", chatOp, deep, chat(`"a":{"c":9,"d":9,"e":9,"x":{"c":8,"\u0064":null,"f":8}},"stop":[],` +
 				`"reasoning_effort":"low",`),
-			`{"a":{"c":9,"d":3,"e":5,"f":5,"x":{"c":8,"d":2,"e":4,"f":6}},"stop":[],"b":{"d":1,"f":1}}`,
+			`{"a":{"c":9,"d":3,"e":5,"f":5,"x":{"c":8,"d":2,"e":4,"f":6}},"stop":[],"b":{"d":1,"f":1},` +
+				`"reasoning_effort":null}`,
 		},
 		{
 			"depth without objects of the client", chatOp, deep, chat(`"a":null,"b":{},"reasoning_effort":"high",`),
@@ -270,8 +271,8 @@ func TestParameterFaults(t *testing.T) {
 		{`"temperature":1,"\u0074emperature":2`, "temperature", "duplicated"},
 		{`"Temperature":1`, "temperature", `did you mean "temperature"`},
 		{`"a":{"b":1},"a":{"b":1}`, "a", "duplicated"},
-		{`"a":{"b":{"c":1,"c":2}}`, "a.b.c", "duplicated"},
-		{`"a":{"B":{"c":1}}`, "a.b", `did you mean "b"`},
+		{`"a":{"b":{"c":1,"c":2}}`, "c", "duplicated"},
+		{`"a":{"B":{"c":1}}`, "b", `did you mean "b"`},
 		{`"reasoning_effort":"max","Reasoning_effort":"max"`, "reasoning_effort", `did you mean "reasoning_effort"`},
 		{`"reaſoning_effort":"high","reasoning_effort":"max"`, "reasoning_effort", `did you mean "reasoning_effort"`},
 	} {

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"cmp"
 	"io"
 	"net"
 	"slices"
@@ -27,9 +26,9 @@ func (e *edits) add(start, end int, text []byte) {
 	*e = append(*e, edit{jsonscan.Span{Start: start, End: end}, text})
 }
 
-// sort sorts the edits by position: insertions precede an edit of what follows them.
+// sort sorts the edits by position.
 func (e edits) sort() {
-	byStart := func(a, b edit) int { return cmp.Or(a.Start-b.Start, a.End-b.End) }
+	byStart := func(a, b edit) int { return a.Start - b.Start }
 	if !slices.IsSortedFunc(e, byStart) {
 		slices.SortStableFunc(e, byStart)
 	}

@@ -27,7 +27,7 @@ type translation struct {
 	output       int64         // max_tokens; 0: none
 	parameters   []byte        // other members, each preceded by a comma
 	effort       jsonscan.Span // the reasoning effort in parameters, if any
-	effortObject []byte        // is sent in its place, if any
+	mapped       []byte        // what the option efforts has in its place, if anything
 
 	cacheKey []byte // prompt_cache_key as JSON, nil if there is none
 	messages []byte // the conversation as JSON, once it is complete
@@ -59,7 +59,7 @@ func (t *translation) decode(body []byte, env *Env, d Dialect, parts ...func(fie
 			return t.err
 		}
 	}
-	t.output = limitOf(t.options, t.output)
+	t.output = cmp.Or(optionLimit(t.options.Force), t.output, optionLimit(t.options.Defaults))
 	t.complete(len(body))
 	return nil
 }
@@ -167,25 +167,21 @@ func (t *translation) chooseTool(upstreamName string) {
 // askEffort adds the reasoning effort of the client, as the deployment maps it. An effort that it does not map
 // is added if passes is set.
 func (t *translation) askEffort(level string, passes bool) {
-	var name []byte
-	switch name, t.effortObject = mappedEffort(t.options, level); {
-	case t.effortObject != nil, name == nil && !passes:
+	if t.mapped = mappedEffort(t.options, level); t.mapped != nil || !passes {
 		return
-	case name == nil:
-		name = jsonscan.AppendQuoted(nil, effortLevel(level))
 	}
 	t.effort.Start = len(t.parameters)
-	t.addParameter(reasoningEffort, name)
+	t.addParameter(reasoningEffort, jsonscan.AppendQuoted(nil, effortLevel(level)))
 	t.effort.End = len(t.parameters)
 }
 
 // DropEffort implements Call.
 func (t *translation) DropEffort() bool {
-	if t.effort == (jsonscan.Span{}) && t.effortObject == nil {
+	if t.effort == (jsonscan.Span{}) && t.mapped == nil {
 		return false
 	}
 	t.parameters = slices.Delete(t.parameters, t.effort.Start, t.effort.End)
-	t.effort, t.effortObject = jsonscan.Span{}, nil
+	t.effort, t.mapped = jsonscan.Span{}, nil
 	return true
 }
 
@@ -240,6 +236,9 @@ func (t *translation) body(upstreamModel string, stream bool) *Segments {
 		head = strconv.AppendInt(append(head, `,"max_tokens":`...), t.output, 10)
 	}
 	head = append(head, t.parameters...)
+	if t.toolList != nil && t.parallel != "" {
+		head = jsonscan.Appendf(head, `,"parallel_tool_calls":%s`, t.parallel)
+	}
 	if hasParameters(t.options) {
 		head = t.mergeParameters(head)
 	}
@@ -248,14 +247,9 @@ func (t *translation) body(upstreamModel string, stream bool) *Segments {
 	if t.toolList != nil {
 		s.add([]byte(`,"tools":`))
 		s.add(t.toolList)
-		tail := []byte(nil)
 		if t.choice != "" {
-			tail = jsonscan.Appendf(tail, `,"tool_choice":%q`, t.choice)
+			s.add(jsonscan.Appendf(nil, `,"tool_choice":%q`, t.choice))
 		}
-		if t.parallel != "" && !hasParameters(t.options) {
-			tail = jsonscan.Appendf(tail, `,"parallel_tool_calls":%s`, t.parallel)
-		}
-		s.add(tail)
 	}
 	s.add([]byte(`,"messages":`))
 	s.add(t.messages)

@@ -19,12 +19,12 @@ type firstToken struct {
 
 // begin begins the wait of an attempt that is sent through a connector. The returned context ends at the timeout.
 func (f *firstToken) begin(ctx context.Context, t *turn) context.Context {
-	ex, limit := t.exchange, t.deployment.Options.FirstTokenTimeout
+	ex, option := t.exchange, t.deployment.Options.FirstTokenTimeout
 	f.attempt = ex.backend.Observed.Begin(ex.Account, ex.Deployment, ex.Connector)
-	if limit > 0 {
+	if limit, _ := time.ParseDuration(option); limit > 0 {
 		ctx, f.cancel = context.WithCancelCause(ctx)
-		cancel, late := f.cancel, dialect.FirstTokenTimeout(ex.Deployment, limit.String())
-		f.timeout = time.AfterFunc(time.Duration(limit), func() { cancel(late) })
+		cancel, late := f.cancel, dialect.FirstTokenTimeout(ex.Deployment, option)
+		f.timeout = time.AfterFunc(limit, func() { cancel(late) })
 	}
 	return ctx
 }

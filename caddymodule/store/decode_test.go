@@ -68,7 +68,7 @@ func setAll(v reflect.Value) {
 			return
 		}
 		if v.Type() == reflect.TypeFor[compat.Options]() {
-			options := compat.Options{Defaults: `{"größer":["<&>"]}`, ContextWindow: 8192, FirstTokenTimeout: compat.Duration(time.Minute)}
+			options := compat.Options{Defaults: `{"größer":["<&>"]}`, ContextWindow: 8192, FirstTokenTimeout: "1m"}
 			v.Set(reflect.ValueOf(options))
 			return
 		}
