@@ -167,7 +167,8 @@ const (
 const (
 	maxWindow   = 100_000_000
 	maxDuration = 24 * time.Hour
-	maxShown    = 60 // bytes of an object in a list of options
+	maxObject   = 8 << 10 // bytes
+	maxShown    = 60      // bytes of an object in a list of options
 )
 
 // flags are the values of a boolean option.

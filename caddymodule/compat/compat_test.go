@@ -135,6 +135,12 @@ func TestFaults(t *testing.T) {
 		{func(o *Options) error { return o.Set("defaults", "[]") }, "must be a JSON object"},
 		{func(o *Options) error { return o.Set("defaults", `{"a":1,"a":2}`) }, "must be a JSON object"},
 		{func(o *Options) error { return o.Set("force", `{"a":"`+strings.Repeat("x", 9000)+`"}`) }, "8 KiB"},
+		{
+			func(o *Options) error {
+				return o.Set("force", strings.Repeat(`{"a":`, 600)+"1"+strings.Repeat("}", 600))
+			},
+			"must be a JSON object",
+		},
 		{func(o *Options) error { return o.Set("force", `{"model":"x"}`) }, `must not have "model"`},
 		{func(o *Options) error { return o.Set("force", `{"Model":"x"}`) }, `must not have "Model", which the gateway sets`},
 		{func(o *Options) error { return o.Set("force", `{"n_cmpl":2}`) }, `must not have "n_cmpl"`},

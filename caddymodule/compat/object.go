@@ -13,10 +13,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-const (
-	emptyObject = "{}"
-	maxObject   = 8 << 10 // bytes
-)
+const emptyObject = "{}"
 
 // Object is a JSON object without white space, "" for an empty one.
 type Object string
@@ -27,8 +24,8 @@ func (o Object) MarshalJSON() ([]byte, error) { return []byte(cmp.Or(o, emptyObj
 // UnmarshalJSON implements [json.Unmarshaler]. It fails if names are duplicated.
 func (o *Object) UnmarshalJSON(data []byte) error {
 	value := slices.Clone(jsontext.Value(data))
-	if err := value.Format(); err != nil || value.Kind() != '{' {
-		return cmp.Or(err, errors.New("not a JSON object"))
+	if value.Format() != nil || value.Kind() != '{' || !jsonscan.Valid(value) {
+		return errors.New("not a JSON object, or one with duplicate names or too many levels")
 	}
 	if *o = Object(value); *o == emptyObject {
 		*o = ""

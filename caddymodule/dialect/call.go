@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"time"
@@ -26,8 +27,8 @@ type Call interface {
 	OutputLimit() int64
 	// LimitOutput lowers that limit in the bodies to n, or sets it.
 	LimitOutput(n int64)
-	// DropEffort removes the reasoning effort from the bodies, for a model that
-	// rejects it, or the object that is sent in its place. It reports whether there
+	// DropEffort removes the reasoning effort, or what the deployment sends in its
+	// place, from the bodies, for a model that rejects it. It reports whether there
 	// was one to remove. Chat requests are never changed.
 	DropEffort() bool
 	// Retry returns how to send the request again after an error of the upstream.
@@ -169,10 +170,7 @@ func decodeChat(op Operation, body []byte, env *Env) (Call, *Error) {
 		return nil, err
 	}
 	r.Info = env.Info
-	if err := r.applyOptions(options); err != nil {
-		return nil, err
-	}
-	return r, r.readParameters(options)
+	return r, cmp.Or(r.applyOptions(options), r.readParameters(options))
 }
 
 // Streamed implements Call.

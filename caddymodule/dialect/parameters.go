@@ -78,10 +78,9 @@ func (t *translation) mergeParameters(head []byte) []byte {
 
 // parameter is a member of options.
 type parameter struct {
-	name     string
-	defaults []byte        // is sent if the client has none; nil: absent
-	force    []byte        // is sent in place of the client's; nil: absent
-	at       jsonscan.Span // of the client's value; zero: absent
+	name   string
+	values [2][]byte     // the default, and what replaces the client's; nil: absent
+	at     jsonscan.Span // of the client's value; zero: absent
 }
 
 // parameterList returns the members of two objects, in order and by folded name. Some JSON parsers ignore the
@@ -93,51 +92,50 @@ func parameterList(defaults, force []byte, level int) (list []*parameter, byName
 			if level == 0 && isLimit(string(m.Name())) {
 				continue
 			}
-			p := byName[folded(m.Name())]
+			name := folded(m.Name())
+			p := byName[string(name)]
 			if p == nil {
 				p = &parameter{name: string(m.Name())}
-				byName[folded(m.Name())] = p
+				byName[string(name)] = p
 				list = append(list, p)
 			}
-			if i == 0 {
-				p.defaults = m.Raw()
-			} else {
-				p.force = m.Raw()
-			}
+			p.values[i] = m.Raw()
 		}
 	}
 	return list, byName
 }
 
 // folded returns a form that names have in common if they differ only in case.
-func folded(name []byte) string { return string(bytes.ToLower(bytes.ToUpper(name))) }
+func folded(name []byte) []byte { return bytes.ToLower(bytes.ToUpper(name)) }
 
 // merge adds the edits that merge the client's object at data[start] with the objects defaults and force. Like
-// the fields that the gateway uses, the client must send members of these once and in their spelling, else the
-// error is not nil.
+// the fields that the gateway uses, the client must send their members once and in the same spelling.
 func (e *edits) merge(data []byte, start int, defaults, force []byte, level int) (err *Error) {
 	list, byName := parameterList(defaults, force, level)
 	m := jsonscan.CheckedAt(data, start)
 	for m.Next() {
-		p := byName[folded(m.Name())]
+		p := byName[string(folded(m.Name()))]
 		if p == nil {
 			continue
 		}
-		err = cmp.Or(err, checkKey(&m, p.name, member{value: p.at}, p.name))
+		if err = cmp.Or(err, checkKey(&m, p.name, member{value: p.at}, p.name)); p.at.End != 0 {
+			continue // an error, which ends the request
+		}
 		p.at = m.Value
-		switch client := m.Raw(); {
+		client, byDefault, forced := m.Raw(), p.values[0], p.values[1]
+		switch {
 		case jsonscan.IsNull(client):
-			e.add(p.at.Start, p.at.End, overlaid(p.defaults, p.force, level+1))
-		case level < maxMerged && isObject(client) && (p.force == nil || isObject(p.force)):
-			err = cmp.Or(err, e.merge(data, p.at.Start, p.defaults, p.force, level+1))
-		case p.force != nil:
-			e.add(p.at.Start, p.at.End, p.force)
+			e.add(p.at.Start, p.at.End, overlaid(byDefault, forced, level+1))
+		case level < maxMerged && isObject(client) && (forced == nil || isObject(forced)):
+			err = cmp.Or(err, e.merge(data, p.at.Start, byDefault, forced, level+1))
+		case forced != nil:
+			e.add(p.at.Start, p.at.End, forced)
 		}
 	}
 	var added []byte
 	for _, p := range list {
 		if p.at.End == 0 {
-			added = jsonscan.Appendf(added, `%q:%s,`, p.name, overlaid(p.defaults, p.force, level+1))
+			added = jsonscan.Appendf(added, `%q:%s,`, p.name, overlaid(p.values[0], p.values[1], level+1))
 		}
 	}
 	if m.Index < 0 { // an empty object

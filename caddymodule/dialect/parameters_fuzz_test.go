@@ -33,7 +33,8 @@ func FuzzParameters(f *testing.F) {
 	f.Fuzz(func(t *testing.T, defaults, client, efforts, force []byte) {
 		var o compat.Options
 		for name, value := range map[string][]byte{"defaults": defaults, "efforts": efforts, "force": force} {
-			if isFolded := bytes.ContainsFunc(value, folds); isFolded || len(value) > 0 && o.SetJSON(name, value) != nil {
+			isOdd := bytes.ContainsFunc(value, folds) || bytes.Count(value, []byte("{")) > maxMerged
+			if isOdd || len(value) > 0 && o.SetJSON(name, value) != nil {
 				return
 			}
 		}
