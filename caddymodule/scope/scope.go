@@ -93,13 +93,14 @@ func CheckPattern(p string) error {
 	return nil
 }
 
-// Literals returns how many characters of a pattern stand for themselves.
-func Literals(pattern string) int {
-	return len(pattern) - strings.Count(pattern, "*") - strings.Count(pattern, "?")
-}
-
 // IsName reports whether a valid pattern is a name: it has no wildcards.
-func IsName(pattern string) bool { return Literals(pattern) == len(pattern) }
+func IsName(pattern string) bool { return !strings.ContainsAny(pattern, "*?") }
+
+// ComparePatterns orders patterns: those with more literal characters first, then by text.
+func ComparePatterns(a, b string) int {
+	literals := func(p string) int { return len(p) - strings.Count(p, "*") - strings.Count(p, "?") }
+	return cmp.Or(literals(b)-literals(a), strings.Compare(a, b))
+}
 
 // Canonical returns the canonical form of a model name. Names are compared as Ollama does: case-insensitively, with an
 // optional ":latest".

@@ -81,7 +81,7 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 		}
 		accountKind.remove(t, "", id)
 		leftoverKind.save(t, &leftoverRecord{ID: id, Since: s.time()})
-		t.delete(markAccount(id), markPairings(id))
+		t.delete(markAccount(id), markNames(id), markPairings(id))
 		t.confirmed()
 		return nil
 	})

@@ -32,15 +32,6 @@ func (r *deploymentRecord) check() error {
 var deploymentKind = &kind[deploymentRecord, *deploymentRecord]{
 	dir: "deployments/", what: KindDeployment,
 	collection: func(r *records) *collection[*deploymentRecord] { return &r.deployments },
-	with: func(r *deploymentRecord) []string {
-		return append(alsoAsPaths(r.Account, r.AlsoAs), calibrationKind.path(r.Account, r.Name))
-	},
-	adopt: func(d *draft, _, next *deploymentRecord) { d.names.set(d.edit, next.Account, new(names)) },
-	removed: func(d *draft, old *deploymentRecord) {
-		if d.names.set(d.edit, old.Account, new(names)); d.deployments.byOwner.value(old.Account).size == 0 {
-			d.names.remove(d.edit, old.Account)
-		}
-	},
 }
 
 // Deployment returns the deployment with this name. It takes no lock and
@@ -127,7 +118,7 @@ func setDeployment(t *tx, d Deployment, before *deploymentRecord) (Deployment, e
 	if err != nil {
 		return Deployment{}, err
 	}
-	if err := takeNames(t, d, before); err != nil {
+	if err := checkNames(t, d, before); err != nil {
 		return Deployment{}, err
 	}
 	d.Connectors, d.Kind = ids, cmp.Or(d.Kind, ChatModel)
@@ -165,7 +156,8 @@ func useConnectors(t *tx, d Deployment) ([]string, error) {
 // RemoveDeployment removes the deployment and returns it as it was.
 func (s *Store) RemoveDeployment(ctx context.Context, account, name string) (Deployment, error) {
 	unknown := Errorf(ErrNotFound, "deployment %.140q not found in the account %.40q", name, account)
-	r, err := deploymentKind.removeRecord(ctx, s, "removing the deployment", account, name, unknown)
+	r, err := deploymentKind.removeRecord(ctx, s, "removing the deployment", account, name, unknown,
+		calibrationKind.path(account, name))
 	if !Committed(err) {
 		return Deployment{}, err
 	}

@@ -40,7 +40,6 @@
 // These are the keys:
 //
 //	accounts/ID                     account
-//	also_as/ACCOUNT/NAME            the deployment that has this name or pattern in also_as
 //	calibrations/ACCOUNT/NAME       calibration of token counts for the deployment
 //	connector_names/ACCOUNT/NAME    the id of the connector of that name
 //	connector_uses/ID               changed whenever a deployment begins to use the connector
@@ -59,6 +58,7 @@
 //	links/ACCOUNT/ID                one-time link and the SHA-256 of its secret
 //	marks/accounts/ID               changed whenever the account gets a key, connector or user
 //	marks/confirmed                 changed by the writes that all edges confirm
+//	marks/names/ACCOUNT             changed whenever a deployment of the account gets a name
 //	marks/pairings/ACCOUNT          changed whenever the account gets a pairing
 //	marks/restoring                 a backup is being restored into the store; see RestoreKV
 //	marks/users                     changed whenever a user or a setup link is created

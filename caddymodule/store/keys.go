@@ -138,13 +138,8 @@ var keyKind = &kind[keyRecord, *keyRecord]{
 	collection: func(r *records) *collection[*keyRecord] { return &r.keys },
 	index:      func(r *keyRecord) digest { return r.Hash },
 	former:     func(r *keyRecord) digest { return r.PreviousHash },
-	with: func(r *keyRecord) []string {
-		if r.RevokedAt != nil { // its name is free for others
-			return nil
-		}
-		return []string{r.namePath()}
-	},
-	amend: func(_ *records, r *keyRecord, c *Change) { c.Removed = c.Removed || r.RevokedAt != nil },
+	nameOf:     (*keyRecord).namePath,
+	amend:      func(_ *records, r *keyRecord, c *Change) { c.Removed = c.Removed || r.RevokedAt != nil },
 	adopt: func(d *draft, old, next *keyRecord) {
 		if old == nil {
 			next.live = &LiveKey{}
@@ -166,8 +161,13 @@ var keyKind = &kind[keyRecord, *keyRecord]{
 	},
 }
 
-// namePath returns the path of the record of the key's name.
-func (r *keyRecord) namePath() string { return keyNamePath(r.Account, r.Name) }
+// namePath returns the path of the record of the key's name, "" if it is free for others.
+func (r *keyRecord) namePath() string {
+	if r.RevokedAt != nil {
+		return ""
+	}
+	return keyNamePath(r.Account, r.Name)
+}
 
 // current returns the key with its last use, and without a secret that has ended.
 func (r *keyRecord) current(now time.Time) Key {

@@ -76,9 +76,8 @@ type kind[R any, P interface {
 	index func(P) digest
 	// former returns another such key, the zero digest for none. It may be nil.
 	former func(P) digest
-	// with returns the KV keys that are removed with a record, such as those of its names. It may be
-	// nil.
-	with func(P) []string
+	// nameOf returns the path of the record of a record's name, "" for none. It may be nil.
+	nameOf func(P) string
 	// amend adjusts a change before subscribers get it. It may be nil.
 	amend func(*records, P, *Change)
 	// adopt moves long-lived state from old to next before next enters the view. old
@@ -110,11 +109,11 @@ func (k *kind[R, P]) paths(key recordKey) []string {
 	return []string{k.path(key.owner, key.id), k.usePath(key)}
 }
 
-// pathsOf returns the KV keys of a record, of its time of use and of its names.
+// pathsOf returns the KV keys of a record, of its time of use and of its name.
 func (k *kind[R, P]) pathsOf(r P) []string {
 	paths := k.paths(r.key())
-	if k.with != nil {
-		paths = append(paths, k.with(r)...)
+	if k.nameOf != nil && k.nameOf(r) != "" {
+		paths = append(paths, k.nameOf(r))
 	}
 	return paths
 }

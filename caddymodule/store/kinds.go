@@ -32,8 +32,6 @@ type records struct {
 	// use whose record was removed, and values that this program cannot read.
 	orphans, unreadable table[string, int64]
 
-	names table[string, *names] // of the deployments of an account
-
 	accounts     collection[*accountRecord]
 	keys         collection[*keyRecord]
 	connectors   collection[*connectorRecord]
@@ -52,7 +50,6 @@ type records struct {
 
 // The directories of records that are read by their paths, see the package comment.
 const (
-	dirAlsoAs         = "also_as/"
 	dirConnectorNames = "connector_names/"
 	dirConnectorUses  = "connector_uses/"
 	dirKeyNames       = "key_names/"
@@ -68,6 +65,7 @@ const markUsers = dirMarks + "users"
 const markConfirmed = dirMarks + "confirmed"
 
 func markAccount(id string) string       { return dirMarks + "accounts/" + id }
+func markNames(account string) string    { return dirMarks + "names/" + account }
 func markPairings(account string) string { return dirMarks + "pairings/" + account }
 
 func connectorNamePath(account, name string) string { return dirConnectorNames + account + "/" + name }

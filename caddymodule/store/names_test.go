@@ -78,8 +78,8 @@ func TestResolve(t *testing.T) {
 			{"small", "gpt-4o", "small"}, // as for any other name
 			{"small", "big", "small"},
 			{"big", "small", "(small)"},
-			{"big", "other", "(small)"},
-			{"gpt*,claude*", "gpt-4o", "(big)"}, // a scope is about public names
+			{"big", "other", ""},
+			{"gpt*,claude*", "gpt-4o", ""}, // a scope is about public names
 		} {
 			in := mustScope(t, c.scope)
 			d, ok := s.Resolve(account, c.asked, in)
@@ -122,8 +122,8 @@ func TestNamesAreUnique(t *testing.T) {
 			{store.ErrExists, `"a" of the account "default" has the name "claude-*"`, []string{"b", "two", "claude-*"}},
 			{store.ErrExists, `"a" of the account "default" has the name "one"`, []string{"one"}},
 			{store.ErrExists, `"b" of the account "default" has the name "b"`, []string{"a", "b"}},
-			{store.ErrInvalid, "own name", []string{"c", "c"}},
-			{store.ErrInvalid, "twice", []string{"c", "x", "x"}},
+			{store.ErrInvalid, `the name "c" twice`, []string{"c", "c"}},
+			{store.ErrInvalid, `the name "x" twice`, []string{"c", "x", "x"}},
 			{store.ErrInvalid, "is empty", []string{"c", ""}},
 			{store.ErrInvalid, "contains ' '", []string{"c", "x y"}},
 			{store.ErrInvalid, "17 names, more than 16", append([]string{"c"}, make([]string, 17)...)},
@@ -260,35 +260,30 @@ func FuzzResolve(f *testing.F) {
 
 // search is a simple Resolve.
 func search(all []store.Deployment, asked string, in scope.Scope) string {
-	allowed := slices.DeleteFunc(slices.Clone(all), func(d store.Deployment) bool { return !in.Allows(d.Name) })
-	public := slices.ContainsFunc(all, func(d store.Deployment) bool { return d.Name == asked })
-	for _, among := range [][]store.Deployment{allowed, all} {
-		if len(among) == len(all) && public {
-			return asked
+	var canonical []string
+	best, text, letters, public := "", "", -1, ""
+	for _, d := range all {
+		if d.Name == asked {
+			public = d.Name
 		}
-		var canonical []string
-		best, text, letters := "", "", -1
-		for _, d := range among {
-			if slices.Contains(d.Names(), asked) {
-				return d.Name
-			}
-			if slices.ContainsFunc(d.Names(), func(n string) bool { return scope.Canonical(n) == scope.Canonical(asked) }) {
-				canonical = append(canonical, d.Name)
-			}
-			for _, p := range d.AlsoAs {
-				n := len(strings.NewReplacer("*", "", "?", "").Replace(p))
-				if scope.Match(p, asked) && !scope.IsName(p) && (n > letters || n == letters && p < text) {
-					best, text, letters = d.Name, p, n
-				}
-			}
+		if !in.Allows(d.Name) || len(asked) > scope.MaxName {
+			continue
 		}
-		switch {
-		case len(asked) > scope.MaxName:
-		case len(canonical) == 1:
-			return canonical[0]
-		case best != "":
-			return best
+		if d.Name == asked || slices.Contains(d.AlsoAs, asked) {
+			return d.Name
+		}
+		if slices.ContainsFunc(d.Names(), func(n string) bool { return scope.Canonical(n) == scope.Canonical(asked) }) {
+			canonical = append(canonical, d.Name)
+		}
+		for _, p := range d.AlsoAs {
+			n := len(strings.NewReplacer("*", "", "?", "").Replace(p))
+			if scope.Match(p, asked) && (n > letters || n == letters && p < text) {
+				best, text, letters = d.Name, p, n
+			}
 		}
 	}
-	return ""
+	if len(canonical) == 1 {
+		return canonical[0]
+	}
+	return cmp.Or(best, public)
 }

@@ -211,16 +211,18 @@ func (k *kind[R, P]) loadAll(t *tx, owner string) []P {
 	return all
 }
 
-// removeRecord removes a record and returns it. All edges confirm that. It fails with unknown if the
-// record does not exist.
+// removeRecord removes a record, and the KV keys in also, and returns the record. All edges
+// confirm that. It fails with unknown if the record does not exist.
 func (k *kind[R, P]) removeRecord(ctx context.Context, s *Store, doing, owner, id string, unknown error,
+	also ...string,
 ) (P, error) {
 	return update(ctx, s, doing, func(t *tx) (P, error) {
 		r := k.load(t, owner, id)
 		if r == nil {
 			return nil, unknown
 		}
-		t.delete(k.pathsOf(r)...)
+		k.remove(t, owner, id)
+		t.delete(also...)
 		t.confirmed()
 		return r, nil
 	})
