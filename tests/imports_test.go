@@ -83,7 +83,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 	},
 	{
 		"caddymodule/events", "caddymodule/fair caddymodule/health caddymodule/limits caddymodule/newest caddymodule/store " +
-			"caddymodule/tunnel connector/logs" + helpers,
+			"caddymodule/tunnel connector/logs connector/window" + helpers,
 		"events are made of records and tunnels alone, so that no request can get into one",
 	},
 	{

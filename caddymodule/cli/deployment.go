@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -37,13 +36,7 @@ the same name on all of them.
 --kind is what the model is for: chat, or embeddings for one that returns vectors. It
 serves requests of its kind alone.
 
---also-as gives it one more name, or a pattern such as claude-*, that clients may ask
-for; the flags together replace those of before. Public names come first, then exact
-names, then the patterns with the most literal characters. Keys need the public name
-in their scope.
-
---fallback is the deployment that serves a request which no model has seen: because
-the connectors are offline, the model server is unreachable, or the queue is full.
+The names of --also-as replace those of before. Keys need the public name in their scope.
 
 --max-concurrency limits the running requests. More are queued, fairly between
 keys.
@@ -70,7 +63,6 @@ keys.
 				through[i] = fmt.Sprintf("connector %q (%s)", printable(l.Name), l.State)
 			}
 			in.printf("Deployment %q uses %s.\n", d.Name, strings.Join(through, ", "))
-			printClientView(in, d)
 			if d.Warning != "" {
 				in.warnf("Warning: %s\n", d.Warning)
 			}
@@ -78,8 +70,7 @@ keys.
 	}, {
 		use: "list", operation: "GET /deployments", example: "  caddy gateway deployment list",
 		print: list[manage.Deployment]{
-			columns:  "NAME, ALSO AS, KIND, STATE, WINDOW, CONNECTOR, UPSTREAM, MODEL, FALLBACK, MAX, OPTIONS, UPDATED",
-			optional: "ALSO AS, WINDOW, FALLBACK",
+			columns: "NAME, ALSO AS, KIND, STATE, WINDOW, CONNECTOR, UPSTREAM, MODEL, FALLBACK, MAX, OPTIONS, UPDATED",
 			cells: cells[manage.Deployment]{
 				"STATE": func(in *invocation, d manage.Deployment) string {
 					if d.OfflineSince == nil {
@@ -88,12 +79,6 @@ keys.
 					return d.StateText() + " since " + in.env.date(*d.OfflineSince)
 				},
 				"ALSO AS": func(_ *invocation, d manage.Deployment) string { return strings.Join(d.AlsoAs, ", ") },
-				"WINDOW": func(_ *invocation, d manage.Deployment) string {
-					if d.ContextWindow == 0 {
-						return ""
-					}
-					return strconv.Itoa(d.ContextWindow)
-				},
 				"CONNECTOR": func(_ *invocation, d manage.Deployment) string {
 					return strings.Join(d.ConnectorNames(), ", ")
 				},
@@ -107,40 +92,25 @@ keys.
 				}
 			},
 		}.print,
-	}, measureCommand, {
+	}, {
+		use: "measure NAME", operation: "POST /deployments/{name}/measure",
+		long: `Measures the context window of a model: sends one prompt of 1.2 MB through each
+connector, and reads the window from the answer. Most servers refuse it at once. One
+that cuts prompts works on half a window, and one with a very large window on all of
+it. The measurement ends after five minutes.`,
+		example: "  caddy gateway deployment measure qwen3:8b",
+		print: show(func(in *invocation, all []manage.Measurement) {
+			for _, m := range all {
+				in.printf("Connector %q: %s.\n", printable(m.Connector), printable(m.Text))
+			}
+		}),
+	}, {
 		use: "remove NAME", operation: "DELETE /deployments/{name}",
 		example: `  caddy gateway deployment remove qwen3:8b`,
 		print: show(func(in *invocation, d manage.Deployment) {
 			in.printf("Deployment %q is removed.\n", d.Name)
 		}),
 	}},
-}
-
-// printClientView prints what clients see of a deployment.
-func printClientView(in *invocation, d manage.Deployment) {
-	if d.ContextWindow > 0 {
-		in.printf("Its context window has %d tokens (%s).\n", d.ContextWindow, manage.SourceText(d.WindowSource))
-	}
-	if len(d.AlsoAs) > 0 {
-		in.printf("It is also known as %s.\n", strings.Join(d.AlsoAs, ", "))
-	}
-	if d.Fallback != "" {
-		in.printf("Its fallback is %s.\n", d.Fallback)
-	}
-}
-
-var measureCommand = command{
-	use: "measure NAME", operation: "POST /deployments/{name}/measure",
-	long: `Measures the context window of a model: sends one prompt of 1.2 MB through each
-connector that is online, and reads the window from the answer. Most servers refuse
-it at once. One that cuts prompts works on half a window, and one with a very large
-window on all of it. The measurement ends after five minutes.`,
-	example: "  caddy gateway deployment measure qwen3:8b",
-	print: show(func(in *invocation, all []manage.Measurement) {
-		for _, m := range all {
-			in.printf("Connector %q: %s.\n", printable(m.Connector), printable(m.Text))
-		}
-	}),
 }
 
 // prepareDeployment adds the options of --option and --reset to a request. Empty flags and

@@ -33,11 +33,10 @@ func show[T any](print func(*invocation, T)) func(*invocation, any) {
 // list prints the records of one kind as a table. A field with the tag `column:"TITLE"` is a column,
 // in the format of `column:"TITLE,format"` if the tag has one; see [environment.cell].
 type list[T any] struct {
-	columns  string // titles, separated by ", "
-	optional string // those of columns that are left out if they are empty
-	cells    cells[T]
-	empty    string                 // printed if there are no records
-	notes    func(*invocation, []T) // prints notes below the table; may be nil
+	columns string // titles, separated by ", "
+	cells   cells[T]
+	empty   string                 // printed if there are no records
+	notes   func(*invocation, []T) // prints notes below the table; may be nil
 }
 
 // cells are the columns of a list that no tag makes, by title.
@@ -53,15 +52,6 @@ func (l list[T]) print(in *invocation, answer any) {
 	rows := [][]string{titles}
 	for _, record := range records {
 		rows = append(rows, l.row(in, titles, record))
-	}
-	for title := range strings.SplitSeq(l.optional, ", ") {
-		i := slices.Index(rows[0], title)
-		if i < 0 || slices.ContainsFunc(rows[1:], func(row []string) bool { return row[i] != "" }) {
-			continue
-		}
-		for j, row := range rows {
-			rows[j] = slices.Delete(slices.Clone(row), i, i+1)
-		}
 	}
 	in.printTable(rows)
 	if l.notes != nil {

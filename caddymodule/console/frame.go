@@ -69,7 +69,7 @@ func (c *Console) loadTemplates(a assets, may func(operation string) bool) *temp
 		"decimal": decimal, "sentence": sentence, "prose": prose, "sections": c.sectionsFor(may), "may": may,
 		"roles": store.Roles, "role": func(r store.Role) string { return roleTexts[r] },
 		"has": slices.Contains[[]string], "authors": authors, "passkeyID": passkeyID, "browser": browserOf,
-		"source": manage.SourceText, "rights": store.RightNames,
+		"rights":  store.RightNames,
 		"method":  func(name string) string { return sessionMethods[name] },
 		"program": func() string { return program.Name },
 		"right":   func(name string) string { return rightTexts[name] },

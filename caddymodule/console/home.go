@@ -123,7 +123,7 @@ func modelAlerts(deployments []manage.Deployment) (alerts []alert) {
 		}
 		text := d.StateText()
 		if d.State == health.Hanging || d.State == health.CutsPrompts {
-			text = d.Warning
+			text = d.Warning // of other states, the alert of the connector has the reason
 		}
 		alerts = append(alerts, alert{
 			Bad: !d.State.Usable(), Text: fmt.Sprintf("Model %s: %s.", d.Name, text),

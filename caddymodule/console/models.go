@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -78,32 +77,28 @@ func findDeployment(v *visit, name string) manage.Deployment {
 		"No model with this name.")
 }
 
-// testModel runs a short completion. Its result is a part of the page with scripts,
-// and a whole page without them.
+// testModel runs a short completion.
 func testModel(v *visit) error {
 	result, err := v.Manage.TestDeployment(v.ctx, v.r.FormValue("name"))
-	if err != nil {
-		return err
-	}
-	if isHTMX(v.r) {
-		return v.write(http.StatusOK, "model-test", &result)
-	}
-	p := modelData(v).(*modelPage)
-	p.Test = &result
-	return v.show(modelTab, p, v.err)
+	return showResult(v, err, "model-test", &result, func(p *modelPage) { p.Test = &result })
 }
 
-// measureModel measures the context window. It answers as testModel does.
+// measureModel measures the context window.
 func measureModel(v *visit) error {
-	measured, err := v.Manage.MeasureDeployment(v.ctx, v.r.FormValue("name"))
+	result, err := v.Manage.MeasureDeployment(v.ctx, v.r.FormValue("name"))
+	return showResult(v, err, "model-measured", result, func(p *modelPage) { p.Measured = result })
+}
+
+// showResult shows what a model has answered: a part of the page with scripts, and a whole page without them.
+func showResult(v *visit, err error, part string, result any, add func(*modelPage)) error {
 	if err != nil {
 		return err
 	}
 	if isHTMX(v.r) {
-		return v.write(http.StatusOK, "model-measured", measured)
+		return v.write(http.StatusOK, part, result)
 	}
 	p := modelData(v).(*modelPage)
-	p.Measured = measured
+	add(p)
 	return v.show(modelTab, p, v.err)
 }
 
@@ -125,8 +120,8 @@ type publishPage struct {
 	MaxConcurrency string // as typed, "" for no limit
 	AlsoAs         string // as typed
 	Fallback       string
-	Others         []string          // the other deployments
-	Options        map[string]string // as typed, by name
+	Others         []string // the other deployments
+	Options        []formOption
 	choices
 }
 
@@ -179,10 +174,7 @@ func publishData(v *visit) any {
 	p := &publishPage{
 		Name: v.r.FormValue("name"), Connectors: connectors, Connector: v.r.FormValue("connector"), Also: map[string]bool{},
 		Kind: store.ModelKind(v.r.FormValue("kind")), MaxConcurrency: v.r.FormValue("max_concurrency"),
-		AlsoAs: v.r.FormValue("also_as"), Fallback: v.r.FormValue("fallback"), Options: map[string]string{},
-	}
-	for _, o := range compat.All() {
-		p.Options[o.Name] = typedOption(v.r, o)
+		AlsoAs: v.r.FormValue("also_as"), Fallback: v.r.FormValue("fallback"), Options: formOptions(v.r),
 	}
 	to, also := formRoute(v.r), v.r.Form["also"]
 	for _, d := range deployments {
@@ -277,9 +269,9 @@ func publishModel(v *visit) error {
 	name := cmp.Or(strings.TrimSpace(v.typed("name")), to.model)
 	set, err := v.Manage.SetDeployment(v.ctx, name, func(d *manage.DeploymentFields) (err error) {
 		d.Connectors, d.Upstream, d.Model, d.Kind = connectors, to.upstream, to.model, store.ModelKind(v.typed("kind"))
-		d.AlsoAs, d.Fallback = formNames(v.typed("also_as")), v.typed("fallback")
-		for _, o := range compat.All() {
-			if err := d.Options.Set(o.Name, typedOption(v.r, o)); err != nil {
+		d.AlsoAs, d.Fallback = strings.Fields(v.typed("also_as")), v.typed("fallback")
+		for _, o := range formOptions(v.r) {
+			if err := d.Options.Set(o.Name, o.Text); err != nil {
 				return store.Errorf(store.ErrInvalid, "%s: %v", o.Title, err)
 			}
 		}

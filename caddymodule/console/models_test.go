@@ -167,12 +167,12 @@ func TestRegisterOptions(t *testing.T) {
 	}
 	has(t, mainOf(g.page("/console/models/show?name=r1")), "Options", "think_tags=true reasoning_as=content")
 	again := mainOf(g.page("/console/models/new?name=r1"))
-	has(t, again, "<details open>",
+	has(t, again, `<details id="options" open>`, `<details id="names">`,
 		`name="option.think_tags"><option value="false">false</option><option value="true" selected>`,
-		`<option value="content" selected>`, `<option value="fold" selected>`)
+		`<option value="content" selected>`, `name="option.inline_system"><option value="fold">`)
 	// The choices stay when the models of a connector are loaded.
 	has(t, mainOf(g.page("/console/models/new?name=r1&connector="+gpu.ID+"&option.inline_system=keep")),
-		`<option value="keep" selected>`, `<option value="summary" selected>`)
+		`<option value="keep" selected>`, `name="option.reasoning_as"><option value="summary">`)
 
 	w := set("option.inline_system", "hoist")
 	if w.Code != http.StatusBadRequest {
@@ -195,7 +195,7 @@ func TestRegisterForClients(t *testing.T) {
 		return g.post("/console/models", append([]string{"name", "qwen3", "connector", gpu.ID}, fields...)...)
 	}
 	const defaults = `{"temperature": 0.7}`
-	g.moved(set("also_as", "coder\n claude-*,other\n", "fallback", "small", "option.order", "first",
+	g.moved(set("also_as", "coder\n claude-* other\n", "fallback", "small", "option.order", "first",
 		"option.context_window", " 32768 ", "option.first_token_timeout", "2m", "option.defaults", defaults),
 		"/console/models/show?name=qwen3")
 	d, _ := g.store.Deployment(store.DefaultAccount, "qwen3")
@@ -235,7 +235,7 @@ func TestModelWindow(t *testing.T) {
 	g.lines.report(con, server)
 	has(t, mainOf(g.page("/console/models")), `<td data-label="Window">8 192</td>`)
 	page := mainOf(g.page("/console/models/show?name=qwen3"))
-	has(t, page, "8 192 tokens · the server lists it", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=8192", "1.2 MB",
+	has(t, page, "8 192 tokens · the server lists it", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=8192", "CLAUDE_CODE_MAX_OUTPUT_TOKENS=2048", "1.2 MB",
 		"model_context_window = 8192", "&#34;context&#34;: 8192, &#34;output&#34;: 2048")
 	lacks(t, page, "press Measure")
 

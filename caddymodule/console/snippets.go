@@ -4,7 +4,6 @@ import (
 	"cmp"
 	_ "embed" // for the code of snippets
 	"fmt"
-	"slices"
 	"strings"
 	"text/template"
 	"unicode"
@@ -39,15 +38,15 @@ type values struct {
 	Base       string // of the gateway, without /v1 and without a slash at its end
 	Model, Key string // of clients
 	Token      string
-	Window     int  // context window in tokens; 0: not known
-	Claude     bool // the deployment serves all models of Claude Code
+	Window     int // context window in tokens; 0: not known
 }
 
 // unknownWindow is the context window in snippets if it is not known.
 const unknownWindow = 32768
 
-// Output returns the longest answer that leaves enough of the context window for a prompt.
-func (v values) Output() int { return min(v.Window/4, 32000) }
+// Output returns the longest answer that leaves enough of the context window for a prompt. Agents compact a
+// conversation that leaves less than this.
+func (v values) Output() int { return max(1024, min(v.Window/4, 8192)) }
 
 // with returns a hint, with another one if the context window is not known.
 func (v values) with(hint string) string {
@@ -82,12 +81,7 @@ func part(name, hint string, v values) snippetPart {
 
 // snippetsOf returns the configuration of clients for a deployment.
 func snippetsOf(d manage.Deployment, v values) []snippet {
-	v.Model, v.Window = d.Name, d.ContextWindow
-	v.Claude = slices.ContainsFunc(d.AlsoAs, func(name string) bool {
-		start, pattern := strings.CutSuffix(name, "*")
-		return pattern && strings.HasPrefix("claude-", start)
-	})
-	if d.Embeds() {
+	if v.Model, v.Window = d.Name, d.ContextWindow; d.Embeds() {
 		return []snippet{
 			{ID: "curl", Title: "curl", Parts: []snippetPart{part("embed-curl", "In a shell of Linux or macOS:", v)}},
 			{ID: "sdk", Title: "OpenAI SDK", Parts: []snippetPart{part("embed-sdk", sdkHint, v)}},
@@ -101,16 +95,12 @@ const sdkHint = "Python, after pip install openai. Other languages have the same
 // snippets returns the configuration of clients for a chat model.
 func snippets(v values) []snippet {
 	const shell = "In the shell where you start it:"
-	claude := v.with(shell)
-	if v.Claude {
-		claude = "Subagents ask for other names, which this model serves, too. " + claude
-	}
 	webUI := "Starts a new container. In an existing installation: Admin Panel, Settings, Connections, " +
 		"add an OpenAI connection with the URL and key below. Then pick " + v.Model + " in the list of models."
 	return []snippet{
 		{ID: "curl", Title: "curl", Parts: []snippetPart{part("curl", "In a shell of Linux or macOS:", v)}},
 		{ID: "sdk", Title: "OpenAI SDK", Parts: []snippetPart{part("sdk", sdkHint, v)}},
-		{ID: "claude", Title: "Claude Code", Parts: []snippetPart{part("claude", claude, v)}, Agent: true},
+		{ID: "claude", Title: "Claude Code", Parts: []snippetPart{part("claude", v.with(shell), v)}, Agent: true},
 		{ID: "codex", Title: "Codex", Agent: true, Parts: []snippetPart{
 			part("codex-file", v.with("At the beginning of ~/.codex/config.toml:"), v), part("codex-shell", shell, v),
 		}},

@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -132,16 +133,24 @@ func TestSDKSnippetLines(t *testing.T) {
 	}
 }
 
-// Claude Code needs no variables for models that the deployment serves by its other names.
-func TestSnippetOfClaudeNames(t *testing.T) {
-	for name, all := range map[string]bool{
-		"*": true, "claude-*": true, "cl*": true, "claude-sonnet-*": false, "coder": false, "claude-": false,
-	} {
+// The snippets of agents have the window, and how much of it an answer may take. Claude Code needs its variables even if
+// the deployment has all of its names: it assumes windows for them.
+func TestSnippetsOfAgents(t *testing.T) {
+	for window, want := range map[int][2]int{0: {unknownWindow, 8192}, 2048: {2048, 1024}, 8192: {8192, 2048}, 262144: {262144, 8192}} {
 		var d manage.Deployment
-		d.Name, d.AlsoAs, d.ContextWindow = "qwen3", []string{"x", name}, 8192
+		d.Name, d.AlsoAs, d.ContextWindow = "qwen3", []string{"claude-*"}, window
 		for _, s := range snippetsOf(d, values{Base: "https://gw.example.com"}) {
-			if s.ID == "claude" && strings.Contains(s.Parts[0].Code, "ANTHROPIC_DEFAULT_") == all {
-				t.Errorf("%s: %s", name, s.Parts[0].Code)
+			for _, text := range map[string][]string{
+				"claude": {
+					"ANTHROPIC_DEFAULT_HAIKU_MODEL=qwen3\n", fmt.Sprintf("CLAUDE_CODE_MAX_CONTEXT_TOKENS=%d\n", want[0]),
+					fmt.Sprintf("CLAUDE_CODE_MAX_OUTPUT_TOKENS=%d\n", want[1]),
+				},
+				"codex":    {fmt.Sprintf("model_context_window = %d\n", want[0])},
+				"opencode": {fmt.Sprintf(`{"context": %d, "output": %d}`, want[0], want[1])},
+			}[s.ID] {
+				if !strings.Contains(s.Parts[0].Code, text) || strings.Contains(s.Parts[0].Hint, "Measure") != (window == 0) {
+					t.Errorf("window %d: no %q in %q, %s", window, text, s.Parts[0].Hint, s.Parts[0].Code)
+				}
 			}
 		}
 	}

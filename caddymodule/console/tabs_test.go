@@ -66,8 +66,6 @@ func (l *lines) Choose(ids []string, _ tunnel.Target) (string, manage.Tunnel, bo
 
 func (l *lines) Recheck(string, tunnel.Target) bool { return false }
 
-func (l *lines) Subscribe(func(tunnel.Event)) (stop func()) { return func() {} }
-
 // report sets the reported upstream of a connector.
 func (l *lines) report(c store.Connector, server health.Server) {
 	l.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/window"
 )
 
 // touchInterval is how often the last-seen times of online connectors are saved. It is also the
@@ -205,7 +206,7 @@ func (s *sources) LimitCrossed(account, key string, c limits.Crossing) {
 
 // ModelChanged emits an event about a model server whose answers have shown another state, see
 // [observed.Table.Changed]. In a cluster, each gateway emits those of the requests that it has sent.
-func (s *sources) ModelChanged(account, deployment, connector string, state health.State, window int) {
+func (s *sources) ModelChanged(account, deployment, connector string, state health.State, tokens int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -219,9 +220,8 @@ func (s *sources) ModelChanged(account, deployment, connector string, state heal
 	case health.Hanging:
 		e.Name, e.Data["remedy"] = eventModelHanging, "restart the model server"
 	case health.CutsPrompts:
-		e.Name, e.Data["remedy"] = eventModelCutsPrompts, "raise the context window of the model server, with Ollama by "+
-			"OLLAMA_CONTEXT_LENGTH, and restart it"
-		e.Data["context_window"] = strconv.Itoa(window)
+		e.Name, e.Data["remedy"] = eventModelCutsPrompts, window.Remedy
+		e.Data["context_window"] = strconv.Itoa(tokens)
 	}
 	s.emit(e)
 }

@@ -3,7 +3,6 @@ package gateway
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/events"
@@ -55,11 +54,11 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 	backend.Crossed = feed.LimitCrossed
 	backend.Observed.Changed = feed.ModelChanged
 	backend.Observed.Route = func(account, deployment, connector string) (r tunnel.DeploymentRoute, ok bool) {
-		d, deployed := st.Deployment(account, deployment)
-		if g, current := s.configurations.Newest(); deployed && current && slices.Contains(d.Connectors, connector) {
-			r, ok = g.Route(connector, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+		d, ok := st.Deployment(account, deployment)
+		if g, current := s.configurations.Newest(); ok && current {
+			return g.Route(connector, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
 		}
-		return r, ok
+		return r, false
 	}
 	services := &Services{
 		Backend: backend,

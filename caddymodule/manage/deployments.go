@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/wait"
+	"github.com/postern-dev/postern/connector/window"
 )
 
 // Deployment is a listed deployment.
@@ -28,7 +29,7 @@ type Deployment struct {
 	Available int `json:"available"`
 	// ContextWindow is the smallest known context window of its online routes in tokens, and WindowSource how it is
 	// known; 0: not known.
-	ContextWindow int             `json:"context_window,omitempty"`
+	ContextWindow int             `json:"context_window,omitempty" column:"WINDOW"`
 	WindowSource  observed.Source `json:"window_source,omitempty"`
 	// OfflineSince is when the last of its connectors disconnected, while all are
 	// offline; nil: none was ever online.
@@ -87,15 +88,25 @@ type DeploymentFields struct {
 	Options        compat.Options `json:"options" flag:"option" help:"Adjustments for the model server" flaghelp:"NAME=VALUE: adjustment for the model server (may be repeated)"`
 }
 
-// recheckTimeout bounds the wait for a new list of models.
-const recheckTimeout = time.Second
+// deployment returns the deployment with this name in the account of the caller.
+func (s *Service) deployment(ctx context.Context, name string) (store.Deployment, error) {
+	account, err := s.account(ctx)
+	if err != nil {
+		return store.Deployment{}, err
+	}
+	d, ok := s.store.Deployment(account, name)
+	if !ok {
+		return d, faultf(store.ErrNotFound, "deployment %q not found in account %q", name, account)
+	}
+	return d, nil
+}
 
 // SetDeployment creates a deployment or changes its fields. edit gets the present fields without the connectors,
 // which stay unless it sets others. New requests use the new route; running ones finish on the old one.
 func (s *Service) SetDeployment(ctx context.Context, name string,
 	edit func(*DeploymentFields) error,
 ) (Deployment, error) {
-	d, err := change(ctx, s, func(account string) (Deployment, write, error) {
+	return change(ctx, s, func(account string) (Deployment, write, error) {
 		var request DeploymentFields
 		if err := edit(&request); err != nil {
 			return Deployment{}, write{}, err
@@ -125,40 +136,23 @@ func (s *Service) SetDeployment(ctx context.Context, name string,
 			}
 			return err
 		})
-		return s.deploymentOf(d, s.sessions()),
-			write{"deployment.set", d.Name, d.Name, changed(before, valuesOf(d))}, err
+		return s.recheck(ctx, d), write{"deployment.set", d.Name, d.Name, changed(before, valuesOf(d))}, err
 	})
-	if err != nil {
-		return d, err
-	}
-	return s.recheck(ctx, d), nil
 }
 
-// recheck waits a moment if a model server does not list a deployment's model, until its list was asked for
-// again: the model may have been loaded since the last report. It returns the deployment as it is then.
-func (s *Service) recheck(ctx context.Context, d Deployment) Deployment {
-	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
-	defer cancel()
-	events := make(chan struct{}, 1)
-	defer s.tunnels.Subscribe(func(tunnel.Event) { wait.Wake(events, struct{}{}) })()
-	to := tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model}
-	for waited := false; ; waited = true {
+// recheck returns a deployment with its state. If a model server does not list the model, it asks for the list again,
+// and waits for it up to a second: the model may be new.
+func (s *Service) recheck(ctx context.Context, d store.Deployment) Deployment {
+	for range 20 {
 		missing := false
 		for _, id := range d.Connectors {
-			missing = s.tunnels.Recheck(id, to) || missing
+			missing = s.tunnels.Recheck(id, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model}) || missing
 		}
-		if waited {
-			d = s.deploymentOf(d.Deployment, s.sessions())
-		}
-		if !missing {
-			return d
-		}
-		select {
-		case <-events:
-		case <-ctx.Done():
-			return d
+		if !missing || wait.For(ctx, time.Second/20) != nil {
+			break
 		}
 	}
+	return s.deploymentOf(d, s.sessions())
 }
 
 // connectorIDs returns the ids of the connectors that a request names, nil if it names none.
@@ -228,12 +222,12 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 			info.Name = c.Name
 			route := info.DeploymentRoute(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
 			r.State, r.Upstream, r.Model = s.observed.State(d, id, route), route.Upstream, route.Model
-			window := s.observed.Window(d, id, route)
-			r.ContextWindow, r.WindowSource = window.Tokens, window.Source
-			if window.Tokens > 0 && (v.ContextWindow == 0 || window.Tokens < v.ContextWindow) {
-				v.ContextWindow, v.WindowSource = window.Tokens, window.Source
+			known := s.observed.Window(d, id, route)
+			r.ContextWindow, r.WindowSource = known.Tokens, known.Source
+			if known.Tokens > 0 && (v.ContextWindow == 0 || known.Tokens < v.ContextWindow) {
+				v.ContextWindow, v.WindowSource = known.Tokens, known.Source
 			}
-			route.State, route.Window = r.State, window.Tokens
+			route.State, route.Window = r.State, known.Tokens
 			v.Warning = cmp.Or(v.Warning, warning(c.Name, route))
 		} else if last := c.LastSeenAt; last != nil && (v.OfflineSince == nil || v.OfflineSince.Before(*last)) {
 			v.OfflineSince = last
@@ -262,8 +256,8 @@ func warning(connector string, route tunnel.DeploymentRoute) string {
 		return fmt.Sprintf("requests have had no first token for 5 minutes from model server %q of connector %q, although it "+
 			"can be reached; restart it there, for example Ollama", route.Upstream, connector)
 	case health.CutsPrompts:
-		return fmt.Sprintf("model server %q of connector %q cuts prompts over %d tokens; set a larger context window there, "+
-			"with Ollama by OLLAMA_CONTEXT_LENGTH, and restart it", route.Upstream, connector, route.Window)
+		return fmt.Sprintf("model server %q of connector %q cuts prompts over %d tokens; %s", route.Upstream, connector,
+			route.Window, window.Remedy)
 	default:
 		return ""
 	}

@@ -25,7 +25,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/subscribe"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -232,8 +231,6 @@ type fakeTunnels struct {
 	infos   []tunnel.Info
 	tunnels map[string]*fakeTunnel
 	recheck func() // is called for missing models
-
-	subscribers subscribe.List[tunnel.Event]
 }
 
 func (f *fakeTunnels) Sessions() []tunnel.Info {
@@ -272,11 +269,6 @@ func (f *fakeTunnels) Recheck(id string, to tunnel.Target) (missing bool) {
 		f.recheck()
 	}
 	return missing
-}
-
-// Subscribe sends the events of a test.
-func (f *fakeTunnels) Subscribe(event func(tunnel.Event)) (stop func()) {
-	return f.subscribers.Add(event)
 }
 
 // connect sets the listed tunnels, without tunnels for requests.

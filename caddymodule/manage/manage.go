@@ -48,8 +48,6 @@ type Tunnels interface {
 	// Recheck asks for the list of a model server again if it lacks the model of a connector's route, and reports
 	// whether that is so.
 	Recheck(connectorID string, to tunnel.Target) (missing bool)
-	// Subscribe calls f for each event of a connector until stop is called.
-	Subscribe(f func(tunnel.Event)) (stop func())
 }
 
 // Tunnel is the live tunnel of one connector. The host of its requests is the

@@ -240,7 +240,6 @@ func TestSetDeploymentAsksForModels(t *testing.T) {
 			Connector: home, Upstreams: []string{"ollama"},
 			States: []tunnel.UpstreamState{{Name: "ollama", Server: health.Reported(true, models, false)}},
 		})
-		g.tunnels.subscribers.Now().Call(tunnel.Event{})
 	}
 	lists("a")
 	var asked atomic.Int64

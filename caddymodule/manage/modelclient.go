@@ -141,6 +141,38 @@ func (c *modelClient) limited(ctx context.Context, r *reply, cost limits.Cost, s
 	return err
 }
 
+// post sends a request without a stream, once the limits of the account allow it, and records it. read gets the
+// body of the answer, or the error; what it returns is the result of the request.
+func (c *modelClient) post(ctx context.Context, path string, body []byte, read func([]byte, error) error) (*reply, error) {
+	r := &reply{dialect: dialect.Chat, begin: c.now()}
+	prompt := int64(len(body) / dialect.BytesPerToken)
+	return r, c.limited(ctx, r, limits.Cost{Input: prompt}, func() error {
+		answer, err := c.do(ctx, http.MethodPost, path, body)
+		if err == nil || ctx.Err() != nil { // a model may process it: this is an estimate until the server counts
+			r.usage = dialect.Usage{PromptTokens: prompt, Estimated: true}
+		}
+		if err != nil {
+			return read(nil, err)
+		}
+		defer answer.Body.Close()
+		data, err := io.ReadAll(io.LimitReader(answer.Body, c.maxBytes))
+		if err != nil {
+			return read(nil, c.explain(ctx, err))
+		}
+		var counted struct {
+			Usage struct {
+				PromptTokens int64 `json:"prompt_tokens"`
+			}
+		}
+		_ = json.Unmarshal(data, &counted) // otherwise the estimate stays
+		// Other counts would distort the sums of the account.
+		if n := counted.Usage.PromptTokens; 0 < n && n <= limits.MaxLimit {
+			r.usage = dialect.Usage{PromptTokens: n}
+		}
+		return read(data, nil)
+	})
+}
+
 // request returns a request, and its body for the model server.
 func (c *modelClient) request(ctx context.Context, text string, request map[string]any) (dialect.Call, []byte, error) {
 	request["model"] = c.model

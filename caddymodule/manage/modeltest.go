@@ -5,14 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
-	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -52,13 +49,9 @@ type TestResult struct {
 // TestDeployment requests a short answer from a deployment, bypassing its queue, and then a tool call, within one
 // minute. From an embeddings model it requests a vector. A failure of the model is not an error of the operation.
 func (s *Service) TestDeployment(ctx context.Context, name string) (TestResult, error) {
-	account, err := s.account(ctx)
+	d, err := s.deployment(ctx, name)
 	if err != nil {
 		return TestResult{}, err
-	}
-	d, ok := s.store.Deployment(account, name)
-	if !ok {
-		return TestResult{}, faultf(store.ErrNotFound, "deployment %q not found in account %q", name, account)
 	}
 	ctx, cancel := context.WithTimeout(ctx, testBounds.timeout)
 	defer cancel()
@@ -110,55 +103,27 @@ func (t *modelTest) complete(ctx context.Context) error {
 
 // embed requests a vector.
 func (t *modelTest) embed(ctx context.Context) error {
-	r := &reply{dialect: dialect.Chat, begin: t.now()}
 	data, err := json.Marshal(map[string]any{"model": t.model, "input": "Hello."})
 	if err != nil {
 		return err
 	}
-	return t.limited(ctx, r, limits.Cost{Input: int64(len(data) / dialect.BytesPerToken)}, func() (err error) {
-		t.result.Dimensions, err = t.vector(ctx, r, data)
-		if err == nil {
-			t.result.AnswerMillis = activity.Millis(t.now().Sub(r.sent))
+	r, err := t.post(ctx, "/v1/embeddings", data, func(answer []byte, err error) error {
+		var embedded struct {
+			Data []struct{ Embedding []float64 }
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		if json.Unmarshal(answer, &embedded) != nil || len(embedded.Data) == 0 || len(embedded.Data[0].Embedding) == 0 {
+			return errors.New("the model server's answer has no vector; is it an embeddings model?")
+		}
+		t.result.Dimensions = len(embedded.Data[0].Embedding)
+		return nil
 	})
-}
-
-// vector returns the number of dimensions of a vector of the model.
-func (t *modelTest) vector(ctx context.Context, r *reply, data []byte) (int, error) {
-	answer, err := t.do(ctx, http.MethodPost, "/v1/embeddings", data)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		t.result.AnswerMillis = activity.Millis(t.now().Sub(r.sent))
 	}
-	defer answer.Body.Close()
-	// This is an estimate until the server counts.
-	r.usage = dialect.Usage{PromptTokens: int64(len(data) / dialect.BytesPerToken), Estimated: true}
-	body, err := io.ReadAll(io.LimitReader(answer.Body, t.maxBytes))
-	if err != nil {
-		return 0, t.explain(ctx, err)
-	}
-	var embedded struct {
-		Data []struct{ Embedding []float64 }
-	}
-	if json.Unmarshal(body, &embedded) != nil || len(embedded.Data) == 0 || len(embedded.Data[0].Embedding) == 0 {
-		return 0, errors.New("the model server's answer has no vector; is it an embeddings model?")
-	}
-	r.count(body)
-	return len(embedded.Data[0].Embedding), nil
-}
-
-// count replaces the estimate of the prompt's tokens by the count in an answer.
-func (r *reply) count(answer []byte) {
-	var counted struct {
-		Usage struct {
-			PromptTokens int64 `json:"prompt_tokens"`
-		}
-	}
-	_ = json.Unmarshal(answer, &counted) // otherwise the estimate stays
-	// Other counts would distort the sums of the account.
-	if n := counted.Usage.PromptTokens; 0 < n && n <= limits.MaxLimit {
-		r.usage = dialect.Usage{PromptTokens: n}
-	}
+	return err
 }
 
 // weatherTool is the tool that the model should call.

@@ -41,14 +41,10 @@ type Played struct {
 // Play sends a prompt to a deployment, bypassing its queue, and stores neither the prompt nor the answer. show gets
 // the pieces of the answer as they arrive; it may be nil. A failure of the model is not an error of the operation.
 func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, error) {
-	account, err := s.account(ctx)
-	if err != nil {
-		return Played{}, err
-	}
-	d, ok := s.store.Deployment(account, p.Model)
+	d, err := s.deployment(ctx, p.Model)
 	switch {
-	case !ok:
-		return Played{}, faultf(store.ErrNotFound, "deployment %q not found in account %q", p.Model, account)
+	case err != nil:
+		return Played{}, err
 	case d.Kind == store.EmbeddingsModel:
 		return Played{}, badRequest("%q is an embeddings model: it writes no answers", p.Model)
 	case p.Prompt == "":
@@ -58,11 +54,10 @@ func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, e
 	case p.Temperature != nil && (math.IsNaN(*p.Temperature) || *p.Temperature < 0 || *p.Temperature > 2):
 		return Played{}, badRequest("the temperature is %g; it must be 0 to 2", *p.Temperature)
 	}
-	if !s.plays.enter(account) {
-		return Played{}, faultf(store.ErrLimit,
-			"%d answers of the playground are being written in this account; wait until one has ended", maxPlays)
+	if err := s.plays.enter(d.Account); err != nil {
+		return Played{}, err
 	}
-	defer s.plays.leave(account)
+	defer s.plays.leave(d.Account)
 	if p.MaxTokens == 0 {
 		p.MaxTokens = defaultPlayTokens
 	}
@@ -103,24 +98,25 @@ func (p Play) request() map[string]any {
 	return request
 }
 
-// plays counts the running answers of the playground by account.
+// plays counts the running answers of the playground, and measurements, by account.
 type plays struct {
 	mu      sync.Mutex
 	running map[string]int
 }
 
-// enter reports whether one more may run. If so, leave must be called.
-func (p *plays) enter(account string) bool {
+// enter fails if one more may not run. Otherwise, leave must be called.
+func (p *plays) enter(account string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running[account] >= maxPlays {
-		return false
+		return faultf(store.ErrLimit, "%d answers for the console are being written in this account; wait until one has ended",
+			maxPlays)
 	}
 	if p.running == nil {
 		p.running = make(map[string]int)
 	}
 	p.running[account]++
-	return true
+	return nil
 }
 
 func (p *plays) leave(account string) {

@@ -93,8 +93,8 @@ func CheckPattern(p string) error {
 	return nil
 }
 
-// IsName reports whether a valid pattern is a name: it has no wildcards.
-func IsName(pattern string) bool { return !strings.ContainsAny(pattern, "*?") }
+// IsPattern reports whether a name has wildcards.
+func IsPattern(name string) bool { return strings.ContainsAny(name, "*?") }
 
 // ComparePatterns orders patterns: those with more literal characters first, then by text.
 func ComparePatterns(a, b string) int {

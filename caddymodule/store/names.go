@@ -11,13 +11,7 @@ const maxAlsoAs = 16
 
 // Names returns the names of a deployment that are not patterns, its public name first.
 func (d Deployment) Names() []string {
-	names := []string{d.Name}
-	for _, name := range d.AlsoAs {
-		if scope.IsName(name) {
-			names = append(names, name)
-		}
-	}
-	return names
+	return slices.DeleteFunc(append([]string{d.Name}, d.AlsoAs...), scope.IsPattern)
 }
 
 // Resolve returns the deployment of a name that a client asks for. Of the deployments in the scope, it is the

@@ -27,7 +27,6 @@ func (noTunnels) Counters() tunnel.Counters           { return tunnel.Counters{}
 func (noTunnels) Tunnel(string) (manage.Tunnel, bool) { return nil, false }
 
 func (noTunnels) Recheck(string, tunnel.Target) bool                           { return false }
-func (noTunnels) Subscribe(func(tunnel.Event)) (stop func())                   { return func() {} }
 func (noTunnels) Choose([]string, tunnel.Target) (string, manage.Tunnel, bool) { return "", nil, false }
 
 // asOperator returns the context of the operations of `caddy gateway up`.
