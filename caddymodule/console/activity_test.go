@@ -49,7 +49,8 @@ func TestActivity(t *testing.T) {
 	page := g.page("/console/activity")
 	plain(t, page)
 	main := mainOf(page)
-	has(t, main, "laptop", "qwen3", "on gpu-box", "asked for claude-haiku", "on con_gone", "messages", "1.2 s", "2.3 s", "210 ms",
+	has(t, main, "laptop", "qwen3", "on gpu-box", "asked for claude-haiku", "on con_gone", "messages", "1.2 s", "2.3 s",
+		"210 ms",
 		"12\u202f934", "≈ 9",
 		`badge-ok">200`, `badge">404`, `badge-bad">502`, `badge">401`, `badge">test`,
 		"model_not_found</code> The model <code>…</code> does not exist.",

@@ -233,14 +233,16 @@ func TestKeyPage(t *testing.T) {
 		t.Error("a refused change took effect")
 	}
 	b.goes(b.post(path, form("10.0.0.0/8 192.0.2.7")...), path)
-	has(t, b.page(path), "desk is changed.", "10.0.0.0/8, 192.0.2.7/32", "of the desk", `<dd>ada</dd>`, `<dd class="mono">llama3</dd>`)
+	has(t, b.page(path), "desk is changed.", "10.0.0.0/8, 192.0.2.7/32", "of the desk", `<dd>ada</dd>`,
+		`<dd class="mono">llama3</dd>`)
 	if k := now(); k.Name != "desk" || k.Scope != "llama*" || k.ExpiresAt == nil || k.Owner != ada.ID ||
 		len(k.AllowedIPs) != 2 || k.DefaultModel != "llama3" {
 		t.Errorf("changed %+v", k)
 	}
 	ends := *now().ExpiresAt
 	b.goes(b.post(path, "name", "desk", "scope", "llama*", "days", "keep", "owner", "", "networks", "", "note", ""), path)
-	if k := now(); !k.ExpiresAt.Equal(ends) || k.Owner != "" || k.AllowedIPs != nil || k.Note != "" || k.DefaultModel != "" {
+	if k := now(); !k.ExpiresAt.Equal(ends) || k.Owner != "" || k.AllowedIPs != nil || k.Note != "" ||
+		k.DefaultModel != "" {
 		t.Errorf("changed %+v", k)
 	}
 	b.goes(b.post(path, "name", "desk", "scope", "llama*", "days", "never"), path)

@@ -218,8 +218,8 @@ func TestRegisterForClients(t *testing.T) {
 	if wrong.Code != http.StatusBadRequest {
 		t.Errorf("wrong values: status %d, want 400", wrong.Code)
 	}
-	has(t, html.UnescapeString(wrong.Body.String()), "Context window: option", "must be a number of tokens", `>{"a": 1</textarea>`,
-		`value="40k"`, ">coder</textarea>", "<option selected>small</option>")
+	has(t, html.UnescapeString(wrong.Body.String()), "Context window: option", "must be a number of tokens",
+		`>{"a": 1</textarea>`, `value="40k"`, ">coder</textarea>", "<option selected>small</option>")
 	has(t, set("option.force", `{"a": 1`).Body.String(), "Forced parameters: option", "must be a JSON object")
 }
 
@@ -229,13 +229,15 @@ func TestModelWindow(t *testing.T) {
 	con := g.connector("gpu-box")
 	g.deployment("qwen3", con)
 	g.lines.connect(con, "qwen3")
-	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "<dd>not known</dd>", "press Measure on the model&#39;s page")
+	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "<dd>not known</dd>",
+		"press Measure on the model&#39;s page")
 	server := health.Reported(true, []string{"qwen3"}, false)
 	server.Windows = map[string]int{"qwen3": 8192}
 	g.lines.report(con, server)
 	has(t, mainOf(g.page("/console/models")), `<td data-label="Window">8 192</td>`)
 	page := mainOf(g.page("/console/models/show?name=qwen3"))
-	has(t, page, "8 192 tokens · the server lists it", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=8192", "CLAUDE_CODE_MAX_OUTPUT_TOKENS=2048", "1.2 MB",
+	has(t, page, "8 192 tokens · the server lists it", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=8192",
+		"CLAUDE_CODE_MAX_OUTPUT_TOKENS=2048", "1.2 MB",
 		"model_context_window = 8192", "&#34;context&#34;: 8192, &#34;output&#34;: 2048")
 	lacks(t, page, "press Measure")
 

@@ -133,10 +133,12 @@ func TestSDKSnippetLines(t *testing.T) {
 	}
 }
 
-// The snippets of agents have the window, and how much of it an answer may take. Claude Code needs its variables even if
-// the deployment has all of its names: it assumes windows for them.
+// The snippets of agents have the window, and how much of it an answer may take. Claude Code needs its variables even
+// if the deployment has all of its names: it assumes windows for them.
 func TestSnippetsOfAgents(t *testing.T) {
-	for window, want := range map[int][2]int{0: {unknownWindow, 8192}, 2048: {2048, 1024}, 8192: {8192, 2048}, 262144: {262144, 8192}} {
+	for window, want := range map[int][2]int{
+		0: {unknownWindow, 8192}, 2048: {2048, 1024}, 8192: {8192, 2048}, 262144: {262144, 8192},
+	} {
 		var d manage.Deployment
 		d.Name, d.AlsoAs, d.ContextWindow = "qwen3", []string{"claude-*"}, window
 		for _, s := range snippetsOf(d, values{Base: "https://gw.example.com"}) {

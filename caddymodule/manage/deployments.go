@@ -253,8 +253,8 @@ func warning(connector string, route tunnel.DeploymentRoute) string {
 		return fmt.Sprintf("model server %q of connector %q does not list the model %q; load it there, or change the "+
 			"deployment's model", route.Upstream, connector, route.Model)
 	case health.Hanging:
-		return fmt.Sprintf("requests have had no first token for 5 minutes from model server %q of connector %q, although it "+
-			"can be reached; restart it there, for example Ollama", route.Upstream, connector)
+		return fmt.Sprintf("requests have had no first token for 5 minutes from model server %q of connector %q, although "+
+			"it can be reached; restart it there, for example Ollama", route.Upstream, connector)
 	case health.CutsPrompts:
 		return fmt.Sprintf("model server %q of connector %q cuts prompts over %d tokens; %s", route.Upstream, connector,
 			route.Window, window.Remedy)

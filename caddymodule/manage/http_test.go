@@ -31,7 +31,8 @@ var errorTests = []struct {
 
 	{
 		"not JSON", "POST", key, "name=x", 400,
-		"must be a JSON object with the fields name, scope, expires_at, owner, note, default_model, allowed_ips, limits, account",
+		"must be a JSON object with the fields name, scope, expires_at, owner, note, default_model, allowed_ips, limits, " +
+			"account",
 	},
 	{"array", "POST", key, `[]`, 400, "must be a JSON object"},
 	{"cut off", "POST", key, `{"name":"x"`, 400, "unexpected end"},
@@ -41,7 +42,8 @@ var errorTests = []struct {
 	{"two values", "POST", key, `{"name":"x"}{}`, 400, "data after its JSON object"},
 	{
 		"unknown field", "POST", key, `{"name":"x","scopes":"*"}`, 400,
-		`unknown field "scopes"; the fields are name, scope, expires_at, owner, note, default_model, allowed_ips, limits, account`,
+		`unknown field "scopes"; the fields are name, scope, expires_at, owner, note, default_model, allowed_ips, ` +
+			"limits, account",
 	},
 	{"other letter case", "POST", key, `{"Name":"x"}`, 400, `unknown field "Name"`},
 	{"doubled field", "POST", key, `{"name":"x","name":"y"}`, 400, `"name" is given twice`},

@@ -30,8 +30,8 @@ type Measurement struct {
 }
 
 // MeasureDeployment measures the context window of a deployment, within five minutes: it sends one long prompt through
-// each of its connectors, one after another, bypassing the queue. A failure, such as a connector that is offline, is not
-// an error of the operation.
+// each of its connectors, one after another, bypassing the queue. A failure is not an error of the operation, nor is a
+// connector that is offline.
 func (s *Service) MeasureDeployment(ctx context.Context, name string) (all []Measurement, err error) {
 	d, err := s.deployment(ctx, name)
 	switch {

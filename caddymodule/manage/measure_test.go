@@ -45,12 +45,12 @@ func TestMeasure(t *testing.T) {
 			"refuses", 400, `{"error":{"n_prompt_tokens":600013,"n_ctx":8192}}`,
 			"8192 false false the context window has 8192 tokens; the server refuses longer prompts; 200 in0",
 		},
-		{"cuts", 200, cut, "4096 true false the context window has 4096 tokens; the server cuts longer prompts and reports no " +
-			"error; if it is Ollama, set OLLAMA_CONTEXT_LENGTH there to a larger number; 200 in2050"},
+		{"cuts", 200, cut, "4096 true false the context window has 4096 tokens; the server cuts longer prompts and reports " +
+			"no error; if it is Ollama, set OLLAMA_CONTEXT_LENGTH there to a larger number; 200 in2050"},
 		{"accepts", 200, whole, "600013 false true the context window has at least 600013 tokens; the server accepts the " +
 			"longest prompt of this test; 200 in600013"},
-		{"does not count", 200, "{}", "0 false false the answer has no count of the prompt's tokens, so it does not show the " +
-			"context window; 502 in300"},
+		{"does not count", 200, "{}", "0 false false the answer has no count of the prompt's tokens, so it does not show " +
+			"the context window; 502 in300"},
 		{
 			"fails", 500, `{"error":{"message":"out of memory"}}`,
 			"0 false false the model server answered HTTP 500: out of memory; 502 in0",
@@ -125,7 +125,8 @@ func TestMeasureThroughConnectors(t *testing.T) {
 func TestMeasureTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t)
-		g.deployment("public", g.connector("default", "home", map[string]http.Handler{"ollama": http.HandlerFunc(hang)}), "", "")
+		home := g.connector("default", "home", map[string]http.Handler{"ollama": http.HandlerFunc(hang)})
+		g.deployment("public", home, "", "")
 		begin := time.Now()
 		all := want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}")
 		if len(all) != 1 || !strings.Contains(all[0].Text, "did not answer within 300 seconds") ||

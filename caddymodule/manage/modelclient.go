@@ -143,7 +143,9 @@ func (c *modelClient) limited(ctx context.Context, r *reply, cost limits.Cost, s
 
 // post sends a request without a stream, once the limits of the account allow it, and records it. read gets the
 // body of the answer, or the error; what it returns is the result of the request.
-func (c *modelClient) post(ctx context.Context, path string, body []byte, read func([]byte, error) error) (*reply, error) {
+func (c *modelClient) post(ctx context.Context, path string, body []byte,
+	read func(answer []byte, err error) error,
+) (*reply, error) {
 	r := &reply{dialect: dialect.Chat, begin: c.now()}
 	prompt := int64(len(body) / dialect.BytesPerToken)
 	return r, c.limited(ctx, r, limits.Cost{Input: prompt}, func() error {

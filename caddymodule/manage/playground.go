@@ -109,8 +109,8 @@ func (p *plays) enter(account string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running[account] >= maxPlays {
-		return faultf(store.ErrLimit, "%d answers for the console are being written in this account; wait until one has ended",
-			maxPlays)
+		return faultf(store.ErrLimit, "%d answers for the console are being written in this account; wait until one "+
+			"has ended", maxPlays)
 	}
 	if p.running == nil {
 		p.running = make(map[string]int)
