@@ -53,10 +53,9 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 	feed := events.New(events.Options{Store: st, Logger: s.logger, Lost: s.counters.EventsLost})
 	backend.Crossed = feed.LimitCrossed
 	backend.Observed.Changed = feed.ModelChanged
-	backend.Observed.Route = func(account, deployment, connector string) (r tunnel.DeploymentRoute, ok bool) {
-		d, ok := st.Deployment(account, deployment)
-		if g, current := s.configurations.Newest(); ok && current {
-			return g.Route(connector, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+	backend.Observed.Route = func(connector string, target tunnel.Target) (r tunnel.DeploymentRoute, ok bool) {
+		if g, current := s.configurations.Newest(); current {
+			return g.Route(connector, target)
 		}
 		return r, false
 	}

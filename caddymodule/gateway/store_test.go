@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
@@ -81,7 +82,7 @@ func TestObservedEvents(t *testing.T) {
 	if e := wait.For(t, emitted, "an event"); e.Name != "model_hanging" || e.Data["connector_id"] != "con_1" {
 		t.Errorf("event %+v", e)
 	}
-	if _, ok := services.Observed.Route(store.DefaultAccount, "m", "con_1"); ok {
+	if _, ok := services.Observed.Route("con_1", tunnel.Target{Name: "m"}); ok {
 		t.Error("a route of a deployment that does not exist")
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,7 +40,6 @@ type gateway struct {
 	tunnels  *fakeTunnels
 	activity *activity.Log
 	observed *observed.Table
-	later    atomic.Int64 // nanoseconds by which the clock of observed is ahead
 	endpoint manage.Endpoint
 	admit    func(ctx context.Context, account, deployment string, cost limits.Cost) (func(limits.Used), error)
 	identity func() error // of applying a changed identity; nil: it succeeds
@@ -106,7 +104,8 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 	})
 	t.Cleanup(desk.Close)
 	g.activity = activity.New(activity.Options{Store: st})
-	g.observed = observed.New(func() time.Time { return time.Now().Add(time.Duration(g.later.Load())) })
+	g.observed = observed.New(time.Now)
+	g.observed.Deployment, g.observed.Route = st.Deployment, g.tunnels.Route
 	t.Cleanup(func() { _ = g.activity.Close() })
 	signIn, err := signin.New(signin.Options{Store: st})
 	if err != nil {
@@ -256,6 +255,16 @@ func (f *fakeTunnels) Choose(ids []string, _ tunnel.Target) (string, manage.Tunn
 		}
 	}
 	return "", nil, false
+}
+
+// Route returns the route of a deployment through a connector.
+func (f *fakeTunnels) Route(id string, to tunnel.Target) (r tunnel.DeploymentRoute, ok bool) {
+	for _, info := range f.Sessions() {
+		if info.Connector == id {
+			return info.DeploymentRoute(to), true
+		}
+	}
+	return r, false
 }
 
 // Recheck reports whether a model is missing. A test may list it then.

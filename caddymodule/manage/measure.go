@@ -68,7 +68,7 @@ func (s *Service) measure(ctx context.Context, d store.Deployment, connector str
 				return errors.New("the answer has no count of the prompt's tokens, so it does not show the context window")
 			}
 			if !result.AtLeast { // before the record of the request, which updates pages
-				s.observed.Measured(d, connector, int(result.Window), result.Cuts)
+				s.observed.Measured(&d, connector, int(result.Window), result.Cuts)
 			}
 			return nil
 		})

@@ -5,11 +5,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/rig/cputime"
 )
@@ -67,18 +67,6 @@ func TestDeploymentStates(t *testing.T) {
 	g.tunnels.report(home.info.Connector, "ollama", health.Reported(true, nil, false))
 	expect("a server that lists nothing", health.Available, health.Degraded, "degraded (1 of 2)")
 
-	attempt := func() *observed.Attempt { a := g.observed.Begin("default", "m", home.info.Connector); return &a }
-	answered, waiting := attempt(), attempt()
-	answered.First()
-	answered.End()
-	waiting.End()
-	waiting = attempt()
-	g.later.Store(int64(5 * time.Minute))
-	expect("a server that hangs", health.Hanging, health.Degraded, "degraded (1 of 2)",
-		`no first token for 5 minutes from model server "ollama" of connector "home"`, "restart it there")
-	waiting.First()
-	expect("it answers", health.Available, health.Degraded, "degraded (1 of 2)")
-
 	cons := want[[]manage.Connector](g, 200, "GET", "/connectors", "")
 	if len(cons) != 2 || len(cons[1].Upstreams) != 2 || cons[1].Upstreams[0].State != manage.Down ||
 		cons[1].Upstreams[1].State != manage.Unknown {
@@ -101,6 +89,33 @@ func TestDeploymentStates(t *testing.T) {
 		cons[0].LastSeenAt != nil {
 		t.Errorf("last seen %v and %v", cons[1].LastSeenAt, cons[0].LastSeenAt)
 	}
+}
+
+// A deployment whose model server hangs says so, until that answers.
+func TestHangingState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t)
+		g.deployment("m", g.connector("default", "home", map[string]http.Handler{"ollama": nil}), "", "")
+		d, _ := g.store.Deployment("default", "m")
+		expect := func(state health.State, warning string) {
+			t.Helper()
+			got := want[[]manage.Deployment](g, 200, "GET", "/deployments", "")[0]
+			if got.State != state || !strings.Contains(got.Warning, warning) || (got.Warning == "") != (warning == "") {
+				t.Errorf("%s, %q, want %s, %q", got.State, got.Warning, state, warning)
+			}
+		}
+		time.Sleep(time.Second)
+		answered := g.observed.Begin(&d, d.Connectors[0])
+		answered.First()
+		answered.End()
+		waits := g.observed.Begin(&d, d.Connectors[0])
+		defer waits.End()
+		expect(health.Available, "")
+		time.Sleep(5*time.Minute + time.Second)
+		expect(health.Hanging, `no first token for 5 minutes from model server "ollama" of connector "home"`)
+		waits.First()
+		expect(health.Available, "")
+	})
 }
 
 // Many models and many deployments take linear time.

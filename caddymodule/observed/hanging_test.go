@@ -17,6 +17,7 @@ type rig struct {
 	*Table
 	t       *testing.T
 	mu      sync.Mutex // guards the rest
+	d       store.Deployment
 	at      tunnel.DeploymentRoute
 	online  bool
 	changes []string
@@ -27,13 +28,18 @@ var m = store.Deployment{Account: "default", Name: "m", Connectors: []string{"co
 // play runs a test in virtual time.
 func play(t *testing.T, f func(*rig)) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{Table: New(time.Now), t: t, online: true}
+		r := &rig{Table: New(time.Now), t: t, d: m, online: true}
 		r.at = tunnel.DeploymentRoute{State: health.Available, Since: time.Now()}
 		time.Sleep(time.Second)
-		r.Route = func(_, name, _ string) (tunnel.DeploymentRoute, bool) {
+		r.Deployment = func(_, name string) (store.Deployment, bool) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			return r.at, r.online && name == m.Name
+			return r.d, name == r.d.Name
+		}
+		r.Route = func(string, tunnel.Target) (tunnel.DeploymentRoute, bool) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.at, r.online
 		}
 		r.Changed = func(account, deployment, connector string, state health.State, _ int) {
 			r.mu.Lock()
@@ -45,7 +51,7 @@ func play(t *testing.T, f func(*rig)) {
 }
 
 func (r *rig) begin() *Attempt {
-	a := r.Begin(m.Account, m.Name, "con_1")
+	a := r.Begin(&m, "con_1")
 	return &a
 }
 
@@ -71,7 +77,7 @@ func (r *rig) expect(what string, want health.State, changes ...string) {
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if got := r.State(m, "con_1", r.at); got != want {
+	if got := r.State(&m, "con_1", r.at); got != want {
 		r.t.Errorf("%s: %s, want %s", what, got, want)
 	}
 	got := r.changes
@@ -102,7 +108,7 @@ func TestHanging(t *testing.T) {
 		time.Sleep(time.Hour)
 		r.expect("an hour later", health.Hanging)
 		second.End()
-		r.expect("nobody waits", health.Available)
+		r.expect("its client leaves", health.Hanging)
 		third := r.begin()
 		time.Sleep(time.Minute)
 		third.First()
@@ -121,12 +127,6 @@ func TestHanging(t *testing.T) {
 func TestNotHanging(t *testing.T) {
 	for name, f := range map[string]func(*rig){
 		"a model that has not answered yet": func(r *rig) { r.begin() },
-		"a long prompt, while others are answered": func(r *rig) {
-			r.serve()
-			r.begin()
-			time.Sleep(time.Minute)
-			r.serve()
-		},
 		"a long answer that the others wait for": func(r *rig) {
 			a := r.begin()
 			a.First()
@@ -154,7 +154,9 @@ func TestNotHanging(t *testing.T) {
 		"a deployment that was changed": func(r *rig) {
 			r.serve()
 			r.begin()
+			r.set(func() { r.d.UpdatedAt = time.Now() })
 			r.OnChange(store.Change{Kind: store.KindDeployment, Account: m.Account, ID: m.Name})
+			r.begin() // it began with the deployment from before
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,32 +184,64 @@ func TestHangingAfterAnAnswer(t *testing.T) {
 	})
 }
 
-// The table has entries for routes with requests alone, and removes them with their deployment, also those of a request
-// that begins when the deployment is removed. No timer is left.
-func TestWaitsAreBounded(t *testing.T) {
+// The table has entries for routes of deployments that exist, and removes them with their deployment. A request that
+// begins when its deployment was removed, changed, or has lost the connector adds none. No timer is left.
+func TestRoutesAreBounded(t *testing.T) {
 	play(t, func(r *rig) {
 		r.serve()
+		if len(r.routes) != 1 {
+			t.Errorf("%d routes with requests", len(r.routes))
+		}
 		r.OnChange(store.Change{Kind: store.KindDeployment, Account: m.Account, ID: m.Name, Removed: true})
-		if len(r.waits) != 0 {
-			t.Errorf("%d routes after a removal", len(r.waits))
+		if len(r.routes) != 0 {
+			t.Errorf("%d routes after a removal", len(r.routes))
 		}
-		r.set(func() { r.online = false })
-		a := r.begin()
-		time.Sleep(hangAfter)
-		synctest.Wait()
-		if len(r.waits) != 0 {
-			t.Errorf("%d routes after a late request", len(r.waits))
+		for what, change := range map[string]func(){
+			"offline":              func() { r.online = false },
+			"another version":      func() { r.d.UpdatedAt = time.Now() },
+			"without a connector":  func() { r.d.Connectors = nil },
+			"a removed deployment": func() { r.d = store.Deployment{} },
+		} {
+			r.set(func() { r.d, r.online = m, true })
+			r.set(change)
+			a := r.begin()
+			r.Refused(&m, "con_1", 1024)
+			a.First()
+			a.End()
+			if len(r.routes) != 0 {
+				t.Errorf("%s: %d routes", what, len(r.routes))
+			}
 		}
-		a.First()
-		a.End()
 	})
 }
 
-// Attempts allocate nothing.
+// Reports are in order, also if a first token comes while the state is reported. They can use the table.
+func TestReportsAreInOrder(t *testing.T) {
+	play(t, func(r *rig) {
+		var states []health.State
+		waits := r.begin()
+		r.Changed = func(_, _, _ string, state health.State, _ int) {
+			r.State(&m, "con_1", r.at)
+			if state == health.Hanging {
+				go waits.First()
+			}
+			states = append(states, state)
+		}
+		r.serve()
+		time.Sleep(2 * hangAfter)
+		synctest.Wait()
+		if fmt.Sprint(states) != "[hanging available]" {
+			t.Errorf("reported %v", states)
+		}
+		waits.End()
+	})
+}
+
+// Attempts and look-ups allocate nothing.
 func TestAttemptsAreCheap(t *testing.T) {
-	table := New(time.Now)
+	b := newBench()
 	use := func() {
-		a := table.Begin(m.Account, m.Name, "con_1")
+		a := b.Begin(&b.d, "con_1")
 		a.First()
 		a.End()
 	}
@@ -218,9 +252,9 @@ func TestAttemptsAreCheap(t *testing.T) {
 }
 
 func BenchmarkAttempt(b *testing.B) {
-	table := New(time.Now)
+	table := newBench()
 	for b.Loop() {
-		a := table.Begin(m.Account, m.Name, "con_1")
+		a := table.Begin(&table.d, "con_1")
 		a.First()
 		a.End()
 	}

@@ -3,9 +3,12 @@
 package observed
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -31,54 +34,134 @@ type Window struct {
 
 // Table records the observations of one gateway. It is safe for concurrent use.
 type Table struct {
-	// Route returns the route of a deployment through a connector. ok is false if either is missing or offline.
-	Route func(account, deployment, connector string) (r tunnel.DeploymentRoute, ok bool)
+	// Deployment returns the current version of a deployment.
+	Deployment func(account, name string) (store.Deployment, bool)
+	// Route returns the route of a deployment through a connector. ok is false if the connector is offline.
+	Route func(connector string, target tunnel.Target) (r tunnel.DeploymentRoute, ok bool)
 	// Changed is called when the answers of a route have shown another state: [health.Hanging],
-	// [health.CutsPrompts] with the context window, or [health.Available] when that ends. It must
-	// return soon, and must not use the table.
+	// [health.CutsPrompts] with the context window, or [health.Available] when both have ended.
 	Changed func(account, deployment, connector string, state health.State, window int)
 
-	now     func() time.Time
-	mu      sync.RWMutex // guards waits
-	waits   map[name]*waits
-	windows windows
+	now       func() time.Time
+	reporting sync.Mutex // held during Changed, so that its calls are in order; locked before mu
+	mu        sync.RWMutex
+	routes    map[name]*route
+}
+
+// name names a route. A changed deployment has others.
+type name struct {
+	tokens.Registration
+	connector string
+}
+
+// route is what the requests through a route have shown. The table's lock guards it.
+type route struct {
+	name     name
+	window   observation
+	evidence evidence
+	waits    waits
+
+	state health.State // as Changed knows it, with the window
+	over  int
 }
 
 // New returns an empty table. Its functions can be set before its first use.
 func New(now func() time.Time) *Table {
 	return &Table{
-		Route:   func(_, _, _ string) (r tunnel.DeploymentRoute, ok bool) { return r, false },
-		Changed: func(string, string, string, health.State, int) {},
-		now:     now, waits: make(map[name]*waits), windows: windows{routes: make(map[name]*observations)},
+		Deployment: func(_, _ string) (d store.Deployment, ok bool) { return d, false },
+		Route:      func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return r, false },
+		Changed:    func(string, string, string, health.State, int) {},
+		now:        now, routes: make(map[name]*route),
 	}
 }
 
 // OnChange forgets the observations of a deployment that has changed.
 func (t *Table) OnChange(c store.Change) {
-	if c.Kind == store.KindDeployment {
-		t.forget(func(n name) bool { return n.account == c.Account && n.deployment == c.ID })
-		t.windows.remove(c.Account, c.ID)
+	if c.Kind != store.KindDeployment {
+		return
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.routes, func(n name, _ *route) bool { return n.Account == c.Account && n.Deployment == c.ID })
+}
+
+// nameOf returns the name of a route.
+func nameOf(d *store.Deployment, connector string) name {
+	return name{tokens.NewRegistration(d.Account, d.Name, d.UpdatedAt), connector}
+}
+
+// current returns the present state of a route. ok is false if the deployment has changed, or the connector is offline.
+func (t *Table) current(n name) (r tunnel.DeploymentRoute, ok bool) {
+	d, _ := t.Deployment(n.Account, n.Deployment)
+	if nameOf(&d, n.connector) != n || !slices.Contains(d.Connectors, n.connector) {
+		return r, false
+	}
+	return t.Route(n.connector, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+}
+
+// find returns the record of a route. It creates one only for a current route: [Table.OnChange] removes that. Otherwise
+// it returns nil. The caller holds the lock.
+func (t *Table) find(n name) *route {
+	o := t.routes[n]
+	if o == nil {
+		if _, ok := t.current(n); ok {
+			o = &route{name: n, state: health.Available}
+			t.routes[n] = o
+		}
+	}
+	return o
+}
+
+// report calls Changed if the observed state of a route is another one than before. The caller holds no lock.
+func (t *Table) report(o *route) {
+	t.reporting.Lock()
+	defer t.reporting.Unlock()
+	t.mu.Lock()
+	state, over := o.observed(time.Time{}, t.now())
+	changed := t.routes[o.name] == o && (state != o.state || over != o.over)
+	o.state, o.over = state, over
+	t.mu.Unlock()
+	if changed {
+		t.Changed(o.name.Account, o.name.Deployment, o.name.connector, state, over)
+	}
+}
+
+// observed returns the state that answers have shown since a time: Available if they have shown no problem. A server
+// that cuts prompts does so over a number of tokens.
+func (o *route) observed(since, now time.Time) (state health.State, over int) {
+	switch {
+	case o.waits.hanging && o.waits.answered.After(since):
+		return health.Hanging, 0
+	case o.window.cuts && o.window.holds(since, now):
+		return health.CutsPrompts, o.window.Tokens
+	}
+	return health.Available, 0
 }
 
 // Window returns the context window of a deployment through a connector with this route.
-func (t *Table) Window(d store.Deployment, connector string, route tunnel.DeploymentRoute) Window {
+func (t *Table) Window(d *store.Deployment, connector string, r tunnel.DeploymentRoute) (w Window) {
 	switch {
 	case d.Options.ContextWindow > 0:
 		return Window{d.Options.ContextWindow, Option}
-	case route.Window > 0:
-		return Window{route.Window, Listed}
+	case r.Window > 0:
+		return Window{r.Window, Listed}
 	}
-	return t.observed(d, connector, route).Window
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if o := t.routes[nameOf(d, connector)]; o != nil && o.window.holds(r.Since, t.now()) {
+		return o.window.Window
+	}
+	return w
 }
 
-// State returns the state of a route. It differs from route.State if answers have shown a problem.
-func (t *Table) State(d store.Deployment, connector string, route tunnel.DeploymentRoute) health.State {
-	switch {
-	case t.hangs(name{d.Account, d.Name, connector}, route):
-		return health.Hanging
-	case route.State == health.Available && t.observed(d, connector, route).cuts:
-		return health.CutsPrompts
+// State returns the state of a route. It differs from r.State if answers have shown a problem.
+func (t *Table) State(d *store.Deployment, connector string, r tunnel.DeploymentRoute) health.State {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	o := t.routes[nameOf(d, connector)]
+	if o == nil || r.State != health.Available {
+		return r.State
 	}
-	return route.State
+	state, _ := o.observed(r.Since, t.now())
+	return state
 }

@@ -37,6 +37,8 @@ func newBench() *bench {
 		calibration: tokens.NewCalibration(tokens.NewCounter(), nil),
 	}
 	b.Table = New(func() time.Time { return b.now })
+	b.Deployment = func(_, name string) (store.Deployment, bool) { return b.d, name == b.d.Name }
+	b.Route = func(string, tunnel.Target) (tunnel.DeploymentRoute, bool) { return b.route, true }
 	b.Changed = func(_, _, connector string, state health.State, window int) {
 		b.changes = append(b.changes, fmt.Sprint(connector, " ", state, " ", window))
 	}
@@ -45,8 +47,8 @@ func newBench() *bench {
 
 // window returns the window in force, with the state.
 func (b *bench) window() string {
-	w := b.Window(b.d, "con_1", b.route)
-	return fmt.Sprint(w.Tokens, " ", w.Source, " ", b.State(b.d, "con_1", b.route))
+	w := b.Window(&b.d, "con_1", b.route)
+	return fmt.Sprint(w.Tokens, " ", w.Source, " ", b.State(&b.d, "con_1", b.route))
 }
 
 func (b *bench) expect(t *testing.T, what, want string) {
@@ -58,37 +60,41 @@ func (b *bench) expect(t *testing.T, what, want string) {
 
 // count learns a count of a prompt.
 func (b *bench) count(key string, p *tokens.Prompt, n int, correct bool) {
-	r := tokens.Registration{Account: b.d.Account, Deployment: b.d.Name, Since: b.d.UpdatedAt.UnixMilli()}
-	e := b.calibration.Learn(r, "con_1", key, p, int64(n), correct)
-	b.Counted(b.d, "con_1", b.route.Since, n, e)
+	r := tokens.NewRegistration(b.d.Account, b.d.Name, b.d.UpdatedAt)
+	b.counted(n, b.calibration.Learn(r, "con_1", key, p, int64(n), correct))
+}
+
+// counted records a count.
+func (b *bench) counted(n int, e tokens.Evidence) {
+	b.Counted(tokens.NewRegistration(b.d.Account, b.d.Name, b.d.UpdatedAt), "con_1", n, e)
 }
 
 func TestWindowSources(t *testing.T) {
 	b := newBench()
 	const none = "0  available"
 	b.expect(t, "nothing is known", none)
-	b.Counted(b.d, "con_1", begun, 3000, tokens.Evidence{})
+	b.counted(3000, tokens.Evidence{})
 	b.expect(t, "a count", none)
-	b.Counted(b.d, "con_1", begun, 3000, tokens.Evidence{Before: 3500})
+	b.counted(3000, tokens.Evidence{Shrunk: true})
 	b.expect(t, "cut", "3072 cut cuts prompts")
-	b.Refused(b.d, "con_1", 4096)
+	b.Refused(&b.d, "con_1", 4096)
 	b.expect(t, "a refusal", "4096 refusal available")
-	b.Measured(b.d, "con_1", 8192, true)
+	b.Measured(&b.d, "con_1", 8192, true)
 	b.expect(t, "a measurement that is newer", "8192 measured cuts prompts")
-	b.Refused(b.d, "con_1", 2048)
+	b.Refused(&b.d, "con_1", 2048)
 	b.expect(t, "a refusal that is newer", "2048 refusal available")
 	b.route.Window = 16384
 	b.expect(t, "listed", "16384 listed available")
 	b.d.Options = compat.Options{ContextWindow: 1000}
 	b.expect(t, "the option", "1000 option available")
-	if w := b.Window(b.d, "con_2", tunnel.DeploymentRoute{}); w.Tokens != 1000 {
+	if w := b.Window(&b.d, "con_2", tunnel.DeploymentRoute{}); w.Tokens != 1000 {
 		t.Errorf("the option has the window %d at another connector", w.Tokens)
 	}
 	b.d.Options, b.route.Window, b.route.State = compat.Options{}, 0, health.ServerDown
 	b.expect(t, "the model server is down", "2048 refusal model server down")
 	old := b.d
 	old.UpdatedAt = begun.Add(-time.Hour)
-	b.Refused(old, "con_1", 1024)
+	b.Refused(&old, "con_1", 1024)
 	b.expect(t, "a refusal from before the deployment's last change", "2048 refusal model server down")
 	want := []string{
 		"con_1 cuts prompts 3072", "con_1 available 0", "con_1 cuts prompts 8192", "con_1 available 0",
@@ -103,23 +109,22 @@ func TestWindowEnds(t *testing.T) {
 	for name, end := range map[string]func(b *bench){
 		"an hour":         func(b *bench) { b.now = b.now.Add(time.Hour) },
 		"a new tunnel":    func(b *bench) { b.route.Since = b.now.Add(time.Second) },
-		"a longer prompt": func(b *bench) { b.Counted(b.d, "con_1", begun, 3073, tokens.Evidence{}) },
+		"a longer prompt": func(b *bench) { b.counted(3073, tokens.Evidence{}) },
 		"another version": func(b *bench) { b.d.UpdatedAt = b.now },
 		"the removal":     changed,
 	} {
 		for source, record := range map[string]func(b *bench){
-			"3072 refusal available":     func(b *bench) { b.Refused(b.d, "con_1", 3072) },
-			"3072 measured available":    func(b *bench) { b.Measured(b.d, "con_1", 3072, false) },
-			"3072 cut cuts prompts":      func(b *bench) { b.Counted(b.d, "con_1", begun, 3072, tokens.Evidence{Before: 4000}) },
-			"1000 refusal available":     func(b *bench) { b.Refused(b.d, "con_1", 1000) },
-			"3000 measured cuts prompts": func(b *bench) { b.Measured(b.d, "con_1", 3000, true) },
+			"3072 refusal available":     func(b *bench) { b.Refused(&b.d, "con_1", 3072) },
+			"3072 measured available":    func(b *bench) { b.Measured(&b.d, "con_1", 3072, false) },
+			"3072 cut cuts prompts":      func(b *bench) { b.counted(3072, tokens.Evidence{Shrunk: true}) },
+			"1000 refusal available":     func(b *bench) { b.Refused(&b.d, "con_1", 1000) },
+			"3000 measured cuts prompts": func(b *bench) { b.Measured(&b.d, "con_1", 3000, true) },
 		} {
 			b := newBench()
 			record(b)
 			b.OnChange(store.Change{Kind: store.KindDeployment, Account: "default", ID: "other"})
 			b.OnChange(store.Change{Kind: store.KindKey, Account: "default", ID: "m"})
-			b.Counted(b.d, "con_2", begun, 1<<20, tokens.Evidence{})
-			b.Counted(b.d, "con_1", begun, 900, tokens.Evidence{})
+			b.counted(900, tokens.Evidence{})
 			b.expect(t, source, source)
 			end(b)
 			b.expect(t, source+" after "+name, "0  available")
@@ -130,7 +135,7 @@ func TestWindowEnds(t *testing.T) {
 // After the end of a window, it takes the whole evidence again. What a prompt without a problem shows is the end, too.
 func TestEvidenceStartsAgain(t *testing.T) {
 	b := newBench()
-	low := func(estimate int) { b.Counted(b.d, "con_1", b.route.Since, 2050, tokens.Evidence{TooLow: estimate}) }
+	low := func(estimate int) { b.counted(2050, tokens.Evidence{TooLow: estimate}) }
 	low(9000)
 	low(9010)
 	b.expect(t, "two prompts of the same size", "0  available")
@@ -145,7 +150,7 @@ func TestEvidenceStartsAgain(t *testing.T) {
 	b.now = b.now.Add(time.Minute)
 	low(9400)
 	b.expect(t, "after a reconnect", "0  available")
-	b.Counted(b.d, "con_1", b.route.Since, 5000, tokens.Evidence{})
+	b.counted(5000, tokens.Evidence{})
 	low(9500)
 	b.expect(t, "it has answered a longer prompt", "0  available")
 	want := []string{
@@ -158,11 +163,11 @@ func TestEvidenceStartsAgain(t *testing.T) {
 
 func TestLookUpsAllocateNothing(t *testing.T) {
 	b := newBench()
-	b.Refused(b.d, "con_1", 4096)
+	b.Refused(&b.d, "con_1", 4096)
 	if n := testing.AllocsPerRun(100, func() {
-		b.Window(b.d, "con_1", b.route)
-		b.State(b.d, "con_1", b.route)
-		b.Window(b.d, "con_2", b.route)
+		b.Window(&b.d, "con_1", b.route)
+		b.State(&b.d, "con_1", b.route)
+		b.Window(&b.d, "con_2", b.route)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -266,7 +271,7 @@ func TestHonestServersDoNotCut(t *testing.T) {
 					}
 					c.counted = len(c.messages)
 					b.count(c.key, p, n, r.IntN(3) > 0)
-					if w := b.Window(b.d, "con_1", b.route); w.Tokens > 0 {
+					if w := b.Window(&b.d, "con_1", b.route); w.Tokens > 0 {
 						t.Fatalf("seed %d: after %d tokens, the window is %d (%s)", seed, n, w.Tokens, w.Source)
 					}
 				}
@@ -317,7 +322,7 @@ func TestCutConversations(t *testing.T) {
 		for seed := range uint64(6) {
 			r, b, counter := rand.New(rand.NewPCG(seed, 3)), newBench(), tokens.NewCounter()
 			c, largest, outgrown, n := newConversation(r, 1, 1.2), 0, 0, 0
-			for b.Window(b.d, "con_1", b.route).Tokens == 0 {
+			for b.Window(&b.d, "con_1", b.route).Tokens == 0 {
 				if outgrown++; outgrown > 80 {
 					t.Fatalf("window %d, seed %d: not detected", window, seed)
 				}
@@ -330,7 +335,7 @@ func TestCutConversations(t *testing.T) {
 				largest = max(largest, n)
 				b.count(c.key, p, n, outgrown%3 == 0)
 			}
-			w := b.Window(b.d, "con_1", b.route)
+			w := b.Window(&b.d, "con_1", b.route)
 			t.Logf("window %d, seed %d: %d after %d cut prompts", window, seed, w.Tokens, outgrown)
 			if w.Tokens < largest || w.Tokens > window+windowUnit || w.Source != Cut {
 				t.Errorf("window %d, seed %d: %d %s, and the largest count is %d", window, seed, w.Tokens, w.Source, largest)

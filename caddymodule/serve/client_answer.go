@@ -95,8 +95,8 @@ func (c *clientRequest) readWhole(response *http.Response, cost int64) ([]byte, 
 		c.awaitLarge(n, turnWait)
 		return c.reserved.reserveAnswer(n)
 	}
-	c.wholeBody = wholeBody{response.Body, &c.exchange.attempts.first}
-	body, err := readAll(&c.wholeBody, response.ContentLength, maxAnswer, reserve)
+	c.exchange.attempts.first.came()
+	body, err := readAll(response.Body, response.ContentLength, maxAnswer, reserve)
 	if err == nil {
 		err = reserve(cost * int64(len(body)))
 	}

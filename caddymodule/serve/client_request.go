@@ -34,7 +34,6 @@ type clientRequest struct {
 	info       dialect.AnswerInfo // of the last answer
 	streaming  bool               // the answer is a stream
 	translated bool               // the answer is not a stream, and exchange has its usage
-	wholeBody  wholeBody          // of an answer that is not a stream
 	overflow   int64              // tokens of the prompt that the model server refused as too long, if it named them
 
 	estimated sync.Once

@@ -33,10 +33,9 @@ type completions struct {
 	observed   *observed.Table
 	logger     *slog.Logger
 	samples    chan sample
-	waiting    atomic.Int64  // bytes of requests in samples
-	corrected  time.Time     // when an estimate was corrected last
-	correcting time.Duration // how long that took
-	countAfter atomic.Int64  // when prompts may be counted again, in Unix nanoseconds
+	waiting    atomic.Int64 // bytes of requests in samples
+	learnAfter time.Time    // when estimates may be corrected again
+	countAfter atomic.Int64 // when prompts may be counted again, in Unix nanoseconds
 	stop       context.CancelFunc
 	worker     sync.WaitGroup
 
@@ -53,7 +52,6 @@ type sample struct {
 	size         int64 // bytes of the request
 	tokens       int64
 	connector    string             // that served the request
-	since        time.Time          // of its route
 	refused      bool               // the count is that of a refusal
 	memory       memory.Reservation // for the request, until the sample is processed
 
@@ -71,8 +69,8 @@ const (
 // Correcting takes several times as long.
 const restFactor = 100
 
-// countRestFactor limits counting the prompts of requests without usage to 10% of a core, and correcting by counts that
-// are implausible: a model server that cuts prompts must be detected soon.
+// countRestFactor limits counting the prompts of requests without usage to 10% of a core. So it does correcting, once a
+// model server may have cut a prompt: the next one shows it.
 const countRestFactor = 10
 
 // Calibrations are saved rarely: ratios change a little with each request, and converge.
@@ -246,21 +244,20 @@ func (c *completions) remember(m sample) {
 	if p == nil {
 		return
 	}
-	begun, rest := time.Now(), restFactor*c.correcting
-	if p.Implausible(m.tokens) {
-		rest = countRestFactor * c.correcting
-	}
-	correct := begun.Sub(c.corrected) >= rest
+	begun, rest := time.Now(), time.Duration(restFactor)
+	correct := !begun.Before(c.learnAfter)
 	if correct {
 		defer func() { // after a panic, too
-			c.corrected = time.Now()
-			c.correcting = c.corrected.Sub(begun)
+			now := time.Now()
+			c.learnAfter = now.Add(rest * now.Sub(begun))
 		}()
 	}
 	evidence := c.calibration.Learn(m.registration, m.connector, m.key, p, m.tokens, correct)
-	d, ok := c.store.Deployment(m.registration.Account, m.registration.Deployment)
-	if ok && !m.refused && registration(d) == m.registration {
-		c.observed.Counted(d, m.connector, m.since, int(m.tokens), evidence)
+	if evidence.TooLow > 0 {
+		rest = countRestFactor
+	}
+	if !m.refused {
+		c.observed.Counted(m.registration, m.connector, int(m.tokens), evidence)
 	}
 }
 
@@ -294,5 +291,5 @@ func near(a, b tokens.Ratio) bool {
 
 // registration returns the current registration of a deployment.
 func registration(d store.Deployment) tokens.Registration {
-	return tokens.Registration{Account: d.Account, Deployment: d.Name, Since: d.UpdatedAt.UnixMilli()}
+	return tokens.NewRegistration(d.Account, d.Name, d.UpdatedAt)
 }

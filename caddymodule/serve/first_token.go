@@ -2,15 +2,14 @@ package serve
 
 import (
 	"context"
-	"io"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/observed"
 )
 
-// firstToken is the wait of an attempt for the first token of its answer: the first content of a stream, or the first
-// byte of the body of another answer.
+// firstToken is the wait of an attempt for the first token of its answer: the first content of a stream, or the header
+// of another answer, which model servers send when it is complete.
 type firstToken struct {
 	attempt observed.Attempt
 	timeout *time.Timer // nil without the option first_token_timeout
@@ -19,13 +18,15 @@ type firstToken struct {
 
 // begin begins the wait of an attempt that is sent through a connector. The returned context ends at the timeout.
 func (f *firstToken) begin(ctx context.Context, t *turn) context.Context {
-	ex, option := t.exchange, t.deployment.Options.FirstTokenTimeout
-	f.attempt = ex.backend.Observed.Begin(ex.Account, ex.Deployment, ex.Connector)
-	if limit, _ := time.ParseDuration(option); limit > 0 {
-		ctx, f.cancel = context.WithCancelCause(ctx)
-		cancel, late := f.cancel, dialect.FirstTokenTimeout(ex.Deployment, option)
-		f.timeout = time.AfterFunc(limit, func() { cancel(late) })
+	f.attempt = t.exchange.backend.Observed.Begin(t.deployment, t.exchange.Connector)
+	option := t.deployment.Options.FirstTokenTimeout
+	limit, _ := time.ParseDuration(option)
+	if limit <= 0 {
+		return ctx
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := dialect.FirstTokenTimeout(t.deployment.Name, option)
+	f.timeout, f.cancel = time.AfterFunc(limit, func() { cancel(late) }), cancel
 	return ctx
 }
 
@@ -49,19 +50,4 @@ func (f *firstToken) end() {
 		f.cancel(nil)
 		f.timeout, f.cancel = nil, nil
 	}
-}
-
-// wholeBody is the body of an answer that is not a stream. Its first byte counts as the first token.
-type wholeBody struct {
-	io.Reader
-	first *firstToken
-}
-
-// Read implements io.Reader.
-func (b *wholeBody) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if n > 0 {
-		b.first.came()
-	}
-	return n, err
 }

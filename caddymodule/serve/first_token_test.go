@@ -34,16 +34,16 @@ func TestRequestsAreObserved(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g := newGateway(t, 64<<20)
 			start, changes := time.Now().Add(-time.Second), make(chan string, 10)
-			g.backend.Observed.Route = func(_, name, connector string) (tunnel.DeploymentRoute, bool) {
-				return tunnel.DeploymentRoute{State: health.Available, Since: start}, name == "m" && connector == "con_1"
-			}
+			g.route = tunnel.DeploymentRoute{State: health.Available, Since: start}
 			g.backend.Observed.Changed = func(_, _, _ string, state health.State, _ int) {
 				changes <- fmt.Sprintf("%s after %v", state, time.Since(start))
 			}
 			post := func(status int, pause time.Duration) {
 				g.answer = func(*http.Request) *http.Response {
-					body, kind := io.Reader(&slowReader{strings.NewReader(completionOf("hello")), pause}), "application/json"
-					if streamed {
+					body, kind := io.Reader(strings.NewReader(completionOf("hello"))), "application/json"
+					if !streamed {
+						time.Sleep(pause)
+					} else {
 						kind = "text/event-stream"
 						body = io.MultiReader(strings.NewReader(role), &slowReader{strings.NewReader(hello), pause})
 					}

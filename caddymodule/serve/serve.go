@@ -124,6 +124,7 @@ func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activi
 	logger *slog.Logger,
 ) (*Backend, error) {
 	table := observed.New(time.Now)
+	table.Deployment = st.Deployment
 	c, err := newCompletions(st, table, logger)
 	if err != nil {
 		return nil, err

@@ -68,6 +68,9 @@ func newGateway(t testing.TB, budget int64) *testGateway {
 		StatusOf: func(error) int { return 0 }, Observer: g.counts, Logger: quiet,
 		ClientIP: func(r *http.Request) netip.Addr { return netip.MustParseAddrPort(r.RemoteAddr).Addr() },
 	}
+	backend.Observed.Route = func(connector string, to tunnel.Target) (tunnel.DeploymentRoute, bool) {
+		return server.Route(connector, to)
+	}
 	g.Translator = &Translator{Server: server, MaxBody: DefaultMaxBody, ResponseStore: StoreOn}
 	g.router = &Router{Server: server, ConnectWait: -1}
 	g.key, g.secret = g.newKey(t, store.DefaultAccount, "m*")

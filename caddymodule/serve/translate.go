@@ -105,8 +105,9 @@ func (c *clientRequest) listModels(r *http.Request) ([]byte, *dialect.Error) {
 		if !ex.Key.Scope().Allows(deployment.Name) {
 			continue
 		}
-		for _, name := range deployment.Names() {
-			models = append(models, c.modelOf(deployment, name))
+		model := c.modelOf(deployment)
+		for _, model.ID = range deployment.Names() {
+			models = append(models, model)
 		}
 	}
 	return dialect.ModelsList(ex.Operation.Dialect, models, r.URL.Query())
@@ -121,15 +122,18 @@ func (c *clientRequest) getModel() ([]byte, *dialect.Error) {
 	if !ok || !ex.Key.Scope().Allows(deployment.Name) {
 		return nil, ex.unknown(name)
 	}
-	return dialect.ModelObject(c.modelOf(deployment, name)), nil
+	model := c.modelOf(deployment)
+	model.ID = name
+	return dialect.ModelObject(model), nil
 }
 
-// modelOf returns the entry of a deployment in the list of models, with one of its names. Its context window is the
-// smallest one of its connectors: a request can go to any.
-func (c *clientRequest) modelOf(d store.Deployment, name string) dialect.Model {
+// modelOf returns the entry of a deployment in the list of models, without a name. Its context window is the smallest
+// one of its connectors: a request can go to any.
+func (c *clientRequest) modelOf(d store.Deployment) dialect.Model {
+	smallest, _, _ := c.windows(c.Backend, &d)
 	return dialect.Model{
-		ID: name, Kind: string(cmp.Or(d.Kind, store.ChatModel)), Owner: d.Account, Created: d.CreatedAt,
-		Window: c.windows(c.Backend, &d).smallest.Tokens,
+		Kind: string(cmp.Or(d.Kind, store.ChatModel)), Owner: d.Account, Created: d.CreatedAt,
+		Window: smallest,
 	}
 }
 

@@ -22,32 +22,27 @@ func (s *Server) window(b *Backend, d *store.Deployment, connector string) (w ob
 	if !ok || !route.State.Usable() {
 		return w, false
 	}
-	return b.Observed.Window(*d, connector, route), true
+	return b.Observed.Window(d, connector, route), true
 }
 
-// windows are the context windows of a deployment through its connectors that can serve it.
-type windows struct {
-	smallest, largest observed.Window // of the known ones
-	unknown           bool            // there are others
-}
-
-// windows returns the context windows of a deployment.
-func (s *Server) windows(b *Backend, d *store.Deployment) (all windows) {
+// windows returns the smallest and the largest known context window of a deployment through the connectors that can
+// serve it, and whether there are unknown ones.
+func (s *Server) windows(b *Backend, d *store.Deployment) (smallest int, largest observed.Window, unknown bool) {
 	for _, connector := range d.Connectors {
-		switch w, ok := s.window(b, d, connector); {
+		w, ok := s.window(b, d, connector)
+		switch {
 		case !ok:
+			continue
 		case w.Tokens == 0:
-			all.unknown = true
-		default:
-			if all.smallest.Tokens == 0 || w.Tokens < all.smallest.Tokens {
-				all.smallest = w
-			}
-			if w.Tokens > all.largest.Tokens {
-				all.largest = w
-			}
+			unknown = true
+		case smallest == 0 || w.Tokens < smallest:
+			smallest = w.Tokens
+		}
+		if w.Tokens > largest.Tokens {
+			largest = w
 		}
 	}
-	return all
+	return smallest, largest, unknown
 }
 
 // fit counts the prompt if it may be longer than a context window of its deployment. It refuses a prompt that is
@@ -57,8 +52,8 @@ func (c *clientRequest) fit() *dialect.Error {
 	if !c.exchange.Operation.IsChat() || c.deployment.Options.Overflow == compat.OverflowPass {
 		return nil
 	}
-	all := c.windows(c.Backend, &c.deployment)
-	if all.smallest.Tokens == 0 || c.size+c.kept < minBytesPerToken*int64(all.smallest.Tokens) {
+	smallest, largest, unknown := c.windows(c.Backend, &c.deployment)
+	if smallest == 0 || c.size+c.kept < minBytesPerToken*int64(smallest) {
 		return nil
 	}
 	leave, err := c.enterCounting(c.ctx, estimateWait)
@@ -72,8 +67,8 @@ func (c *clientRequest) fit() *dialect.Error {
 		return nil
 	}
 	c.estimated.Do(func() { c.tokens = n })
-	if !all.unknown && sure > all.largest.Tokens {
-		return dialect.PromptTooLong(n, all.largest.Tokens, all.largest.Source == observed.Cut)
+	if !unknown && sure > largest.Tokens {
+		return dialect.PromptTooLong(n, largest.Tokens, largest.Source == observed.Cut)
 	}
 	c.prompt = sure
 	return nil
@@ -104,7 +99,7 @@ func (c *clientRequest) overflowed(derr *dialect.Error) {
 		return
 	}
 	if derr.Window > 0 {
-		c.Observed.Refused(c.deployment, c.exchange.Connector, int(derr.Window))
+		c.Observed.Refused(&c.deployment, c.exchange.Connector, int(derr.Window))
 	}
 	c.overflow = derr.PromptTokens
 }
@@ -120,8 +115,6 @@ func (c *clientRequest) learn(u dialect.Usage) {
 		return
 	}
 	m := c.sample(r, n)
-	d := &c.deployment
-	route, _ := c.Route(c.exchange.Connector, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
-	m.connector, m.since, m.refused = c.exchange.Connector, route.Since, c.overflow > 0
+	m.connector, m.refused = c.exchange.Connector, c.overflow > 0
 	c.completions.learn(m)
 }

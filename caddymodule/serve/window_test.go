@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 // windowGateway is a gateway whose connectors have routes of their own.
 type windowGateway struct {
 	*testGateway
+	mu     sync.Mutex                        // guards routes
 	routes map[string]tunnel.DeploymentRoute // by connector
 	offer  []string                          // connectors that the last request could go to
 	sent   int                               // requests
@@ -43,6 +45,8 @@ func newWindowGateway(t *testing.T) *windowGateway {
 	t.Helper()
 	g := &windowGateway{testGateway: newGateway(t, 256<<20), routes: make(map[string]tunnel.DeploymentRoute)}
 	g.Server.Route = func(connector string, _ tunnel.Target) (tunnel.DeploymentRoute, bool) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
 		r, ok := g.routes[connector]
 		return r, ok
 	}
@@ -67,7 +71,16 @@ func (g *windowGateway) deployment() store.Deployment {
 
 // online connects a connector whose model server lists a window.
 func (g *windowGateway) online(connector string, window int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.routes[connector] = tunnel.DeploymentRoute{State: health.Available, Window: window, Since: time.Now()}
+}
+
+// offline disconnects a connector.
+func (g *windowGateway) offline(connector string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.routes, connector)
 }
 
 // set changes the deployment.
@@ -137,7 +150,7 @@ func TestOverlongPrompts(t *testing.T) {
 		withText(chat, wordsOf(2000))[len(`{"model":"m",`):], 200)
 	g.online(connector, 5000)
 	status("a larger window", chat, withText(chat, wordsOf(2000)), 200)
-	delete(g.routes, connector)
+	g.offline(connector)
 	status("offline", chat, withText(chat, wordsOf(2000)), 200) // the fake tunnel is there
 	g.online(connector, 1000)
 	g.set(t, func(d *store.Deployment) { d.Options.Overflow = compat.OverflowPass })
@@ -180,7 +193,7 @@ func TestConnectorsWherePromptsFit(t *testing.T) {
 	g.online(unknown, 0)
 	send("a connector with an unknown window", 8000, 200, unknown, away)
 	g.online(away, 16000)
-	delete(g.routes, unknown)
+	g.offline(unknown)
 	send("a larger window", 8000, 200, unknown, away)
 	model := g.list(t)
 	if model != 1000 {
@@ -292,7 +305,7 @@ func TestRefusalIsLearned(t *testing.T) {
 	if w := g.post(path, body); w.Code != 400 || g.sent != 1 {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	w := g.backend.Observed.Window(g.deployment(), g.deployment().Connectors[0], tunnel.DeploymentRoute{})
+	w := g.backend.Observed.Window(new(g.deployment()), g.deployment().Connectors[0], tunnel.DeploymentRoute{})
 	if (w != observed.Window{Tokens: 4096, Source: observed.Refusal}) {
 		t.Errorf("window %+v", w)
 	}
@@ -324,5 +337,23 @@ func TestUnknownWindowsCostNothing(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// BenchmarkWindows is what the windows cost a request, apart from the hub's look-up of the routes.
+func BenchmarkWindows(b *testing.B) {
+	for _, n := range []int{1, 32} {
+		b.Run(fmt.Sprint(n, " connectors"), func(b *testing.B) {
+			g := newGateway(b, 64<<20)
+			g.route = tunnel.DeploymentRoute{State: health.Available}
+			d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+			for len(d.Connectors) < n {
+				d.Connectors = append(d.Connectors, fmt.Sprint("con_", len(d.Connectors)))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				g.router.windows(g.backend, &d)
+			}
+		})
 	}
 }

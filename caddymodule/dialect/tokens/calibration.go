@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 )
@@ -33,6 +34,11 @@ const (
 type Registration struct {
 	Account, Deployment string
 	Since               int64 // Unix time in milliseconds
+}
+
+// NewRegistration returns the registration of a deployment that was last changed at a time.
+func NewRegistration(account, deployment string, changed time.Time) Registration {
+	return Registration{account, deployment, changed.UnixMilli()}
 }
 
 // key returns a unique string for the registration.
@@ -64,14 +70,10 @@ func (r Ratio) expected() float64 { return cmp.Or(r.Mean, startRatio) }
 // Sure reports whether estimates with the ratio are sure.
 func (r Ratio) Sure() bool { return r.Counts >= enoughCounts }
 
-// learn adds a ratio to the mean, unless the model server may have cut the prompt. The first one replaces the initial
-// value. Before the ratio is known well, it is too low only if no tokenizer has it. Texts in another language can have
-// one that is too low for the mean alone: several in a row replace that.
+// learn adds a ratio to the mean, unless it is so low that the model server may have cut the prompt. Texts in another
+// language can have such a ratio, too: several in a row replace the mean.
 func (r *Ratio) learn(ratio float64) (ok bool) {
-	switch {
-	case ratio < minRatio:
-		return false
-	case r.Sure() && ratio < cutRatio*r.Mean:
+	if ratio < cutRatio*r.expected() {
 		if r.low++; r.low < enoughCounts {
 			return false
 		}
@@ -102,30 +104,16 @@ type counted struct {
 	tokens    int
 	connector string
 	doubted   bool // it is too low for the prompt
-	shrunk    int  // how often in a row the count of the conversation's prompt has not grown
-	before    int  // the largest count of the conversation before
+	shrunk    int  // how often in a row the count was below one of the prompt's beginning
+	base      int  // the largest count of a beginning that ended with the user's message: it has no old thinking
 }
 
 // Evidence is what a count shows of a model server that cuts prompts.
 type Evidence struct {
 	// TooLow is the estimate of a prompt of which the count is too small a part for any tokenizer; 0: it is not.
 	TooLow int
-	// Before is the largest count of a beginning of the conversation, if twice in a row the whole had no more; else 0.
-	Before int
-	Same   bool // both counts were equal
-}
-
-// beyond returns the evidence without what a server shows that counts no cached tokens: it counts the messages after
-// the beginning of the prompt alone, whose estimate is rest.
-func (e Evidence) beyond(n, rest int) Evidence {
-	if n > restRatio*rest {
-		return e
-	}
-	e.Before, e.Same = 0, false
-	if float64(n) >= minRatio*float64(rest) {
-		e.TooLow = 0
-	}
-	return e
+	// Shrunk reports whether twice in a row a prompt had fewer tokens than its beginning.
+	Shrunk bool
 }
 
 // deployment identifies a deployment, independent of its version.
@@ -151,42 +139,37 @@ func NewCalibration(counter *Counter, load func(Registration) (Ratios, bool)) *C
 // Count returns the estimated number of tokens of a key's prompt. If ctx is done, it returns
 // early and the number is too low.
 func (c *Calibration) Count(ctx context.Context, r Registration, key string, p *Prompt) int {
-	known, from := c.longest(p.sums(r.key(), key))
-	if from == len(p.Messages) && known > 0 {
-		return known
+	tokens, _ := c.count(ctx, r, key, p)
+	return tokens
+}
+
+// count implements Count, and reports whether the number is exact. Counts of prompts that may have been cut are not
+// used.
+func (c *Calibration) count(ctx context.Context, r Registration, key string, p *Prompt) (tokens int, exact bool) {
+	known, from := c.beginning(p.sums(r.key(), key))
+	if known.doubted {
+		known, from = counted{}, 0
+	}
+	if from == len(p.Messages) && known.tokens > 0 {
+		return known.tokens, true
 	}
 	rest := c.counter.estimateFrom(ctx, key, p, from)
-	return known + c.ratio(r, rest.Tools).times(rest.Tokens)
+	return known.tokens + c.ratio(r, rest.Tools).times(rest.Tokens), false
 }
 
 // CountSurely is Count, and returns how many tokens the prompt surely has: all if the count is exact, a part of a
 // sure estimate, else 0. Templates drop old thinking, which the count of a beginning may include, so the estimate of
 // the whole prompt must agree.
 func (c *Calibration) CountSurely(ctx context.Context, r Registration, key string, p *Prompt) (tokens, sure int) {
-	known, from := c.longest(p.sums(r.key(), key))
-	if from == len(p.Messages) && known > 0 {
-		return known, known
+	tokens, exact := c.count(ctx, r, key, p)
+	if exact {
+		return tokens, tokens
 	}
 	whole := c.counter.estimateFrom(ctx, key, p, 0)
-	ratio := c.ratio(r, whole.Tools)
-	estimate := ratio.times(whole.Tokens)
-	tokens = estimate
-	if known > 0 {
-		tokens = known + ratio.times(c.counter.estimateFrom(ctx, key, p, from).Tokens)
-	}
-	if ratio.Sure() && !whole.Media {
-		sure = int(float64(min(estimate, tokens)) / estimateError)
+	if ratio := c.ratio(r, whole.Tools); ratio.Sure() && !whole.Media {
+		sure = int(float64(min(tokens, ratio.times(whole.Tokens))) / estimateError)
 	}
 	return tokens, sure
-}
-
-// longest returns the tokens and the number of messages of the longest counted prefix of a
-// prompt. It does not use counts of prompts that may have been cut.
-func (c *Calibration) longest(sums []promptSum) (tokens, messages int) {
-	if n, i := c.beginning(sums); n.shrunk == 0 && !n.doubted {
-		return n.tokens, i
-	}
-	return 0, 0
 }
 
 // beginning returns the count and the number of messages of the longest counted prefix of a prompt.
@@ -247,58 +230,63 @@ func (c *Calibration) Remove(account, name string) {
 // set, it also corrects the ratio, which all keys share: that tokenizes the prompt, which takes about 2 ms for 100 KB
 // of text. Else its cost is a hash of the prompt.
 //
-// A count that does not exceed those of the prompt's beginnings is one of a cut prompt, or the template has dropped
-// old thinking. Templates do that once, then the counts of the conversation grow again.
+// A count below that of the prompt's beginning is one of a cut prompt, or the template has dropped old thinking.
+// Templates do that once, then the counts of the conversation grow again.
 func (c *Calibration) Learn(r Registration, connector, key string, p *Prompt, promptTokens int64, correct bool,
 ) (e Evidence) {
 	if promptTokens <= 0 || promptTokens > maxPromptTokens || len(p.Messages) == 0 {
 		return e
 	}
 	n := counted{tokens: int(promptTokens), connector: connector}
-	if correct {
-		n.doubted, e.TooLow = c.learnRatio(r, key, p, n.tokens)
-	} else {
-		n.doubted = p.Implausible(promptTokens)
-	}
 	sums := p.sums(r.key(), key)
 	last := len(sums) - 1
 	known, from := c.beginning(sums[:last])
-	if from > 0 && known.connector == connector {
-		n.before = max(known.before, known.tokens)
-		if n.tokens <= known.tokens || n.tokens <= n.before && !p.thinks() {
-			n.shrunk = known.shrunk + 1
-		}
-		if n.shrunk == 2 {
-			e.Before, e.Same = n.before, n.tokens == known.tokens
-			n.shrunk, n.doubted = 0, true
-		}
-		if e != (Evidence{}) {
-			e = e.beyond(n.tokens, c.counter.estimateFrom(context.Background(), key, p, from).Tokens)
-		}
+	if known.connector != connector { // which may have another tokenizer
+		known, from = counted{}, 0
+	}
+	if n.tokens < max(known.tokens, known.base) {
+		n.shrunk = known.shrunk + 1
+		e.Shrunk = n.shrunk > 1
+	}
+	grown := n.tokens > known.tokens && n.shrunk == 0
+	if correct {
+		n.doubted, e.TooLow = c.learnRatio(r, key, p, n.tokens, grown)
+	} else {
+		n.doubted = p.implausible(n.tokens)
+	}
+	n.doubted = n.doubted || !grown
+	if n.base = known.base; p.lastUser == len(p.Messages)-1 {
+		n.base = max(n.base, n.tokens)
 	}
 	c.exact.Add(sums[last], n)
+	if from > 0 && e != (Evidence{}) {
+		// Some servers count the messages that they have not cached alone.
+		rest := float64(c.counter.estimateFrom(context.Background(), key, p, from).Tokens)
+		if minRatio*rest <= float64(n.tokens) && float64(n.tokens) <= restRatio*rest {
+			return Evidence{}
+		}
+	}
 	return e
 }
 
-// learnRatio updates the ratio from a count, unless that is too low for the prompt. If it is too low for any
-// tokenizer, it also returns the estimate.
-func (c *Calibration) learnRatio(r Registration, key string, p *Prompt, n int) (low bool, tooLow int) {
+// learnRatio updates the ratio from a count, unless the model server may have cut the prompt: its count has not grown,
+// or is too low for it. If it is too low for any tokenizer, learnRatio also returns the estimate.
+func (c *Calibration) learnRatio(r Registration, key string, p *Prompt, n int, grown bool) (low bool, tooLow int) {
 	estimate := c.counter.Estimate(key, p)
 	if estimate.Tokens < minLearned || estimate.Media {
 		return false, 0
 	}
+	ratio := float64(n) / float64(estimate.Tokens)
+	if ratio < minRatio {
+		return true, estimate.Tokens
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := c.known(r)
-	if l == nil {
-		return false, 0
+	if l := c.known(r); l != nil && grown {
+		low = !l.ratios.of(estimate.Tools).learn(ratio)
+		l.changed = l.changed || !low
 	}
-	ratio := float64(n) / float64(estimate.Tokens)
-	if low = !l.ratios.of(estimate.Tools).learn(ratio); low && ratio < minRatio {
-		tooLow = estimate.Tokens
-	}
-	l.changed = l.changed || !low
-	return low, tooLow
+	return low, 0
 }
 
 // Export returns the ratios that have changed since the last Export.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -89,7 +90,7 @@ func TestKeysShareNoCounts(t *testing.T) {
 		whole), int(math.Ceil(startRatio*float64(estimate))); got != want {
 		t.Errorf("another key's prompt has %d tokens, want the estimate %d", got, want)
 	}
-	c.learnRatio(testRegistration, testKey, whole, 2*estimate)
+	c.learnRatio(testRegistration, testKey, whole, 2*estimate, true)
 	if got := c.Count(t.Context(), testRegistration, "key_2", whole); got != 2*estimate {
 		t.Errorf("%d tokens with the ratio of another key's request, want %d", got, 2*estimate)
 	}
@@ -237,10 +238,10 @@ func TestExactCountsAreBounded(t *testing.T) {
 	if c.exact.Len() > exactPrompts {
 		t.Errorf("%d counts are kept", c.exact.Len())
 	}
-	if n, _ := c.longest([]promptSum{sumOf(9)}); n != 0 {
+	if n, _ := c.beginning([]promptSum{sumOf(9)}); n.tokens != 0 {
 		t.Error("the oldest is kept")
 	}
-	if n, _ := c.longest([]promptSum{sumOf(exactPrompts + 10)}); n != exactPrompts+10 {
+	if n, _ := c.beginning([]promptSum{sumOf(exactPrompts + 10)}); n.tokens != exactPrompts+10 {
 		t.Error("a newer one is not kept")
 	}
 }
@@ -323,42 +324,37 @@ func TestCutPromptsAreNotLearned(t *testing.T) {
 	}
 }
 
-// A count below that of the prompt's beginning is not the base of others. If thinking explains it, twice in a row is
-// evidence nevertheless: templates drop thinking once.
+// A count below that of the prompt's beginning is not the base of others. Twice in a row is evidence: templates drop
+// old thinking once.
 func TestShrinkingConversations(t *testing.T) {
 	messages := []map[string]any{{"role": "user", "content": strings.Repeat("some words ", 400)}}
 	for name, tt := range map[string]struct {
-		thinking bool
 		counts   []int
-		evidence map[int]int
+		evidence []int // indices of counts
 	}{
-		"grows":                        {false, []int{900, 950, 1000, 1050}, nil},
-		"twice below its beginning":    {false, []int{3791, 3598, 3500, 3700}, map[int]int{2: 3791}},
-		"twice below its largest":      {false, []int{3791, 3598, 3600, 3900}, map[int]int{2: 3791}},
-		"evidence starts again":        {false, []int{3791, 3598, 3500, 3400, 3300}, map[int]int{2: 3791, 4: 3791}},
-		"grows in between":             {false, []int{3791, 3598, 3800, 3700, 3900}, nil},
-		"thinking is dropped once":     {true, []int{3791, 1598, 1650, 1700}, nil},
-		"thinking, and twice in a row": {true, []int{3791, 3598, 3500}, map[int]int{2: 3791}},
-		"only what is not in a cache":  {false, []int{3791, 20, 15, 12, 10}, nil},
+		"grows":                       {[]int{900, 950, 1000, 1050}, nil},
+		"twice":                       {[]int{3791, 3598, 3500, 3800}, []int{2}},
+		"more than twice":             {[]int{3791, 3598, 3500, 3400}, []int{2, 3}},
+		"twice below its largest":     {[]int{3791, 3598, 3600, 3900}, []int{2}},
+		"grows in between":            {[]int{3791, 3598, 3800, 3700, 3900}, nil},
+		"the same count":              {[]int{2050, 2050, 2050}, nil},
+		"only what is not in a cache": {[]int{3791, 20, 15, 12, 10}, nil},
 	} {
 		c, all := NewCalibration(NewCounter(), nil), messages
 		for i, n := range tt.counts {
 			e := c.Learn(testRegistration, testConnector, testKey, promptOf(t, all, nil), int64(n), false)
-			if e.Before != tt.evidence[i] {
+			if e.Shrunk != slices.Contains(tt.evidence, i) {
 				t.Errorf("%s: evidence of %d is %+v", name, i, e)
 			}
-			answer := map[string]any{"role": "assistant", "content": "yes"}
-			if tt.thinking {
-				answer["reasoning_content"] = "hm"
-			}
-			all = append(all, answer, map[string]any{"role": "user", "content": fmt.Sprint("go on ", i)})
+			all = append(all, map[string]any{"role": "assistant", "content": "yes"},
+				map[string]any{"role": "user", "content": fmt.Sprint("go on ", i)})
 		}
 	}
 	c := NewCalibration(NewCounter(), nil)
 	whole := append(messages, map[string]any{"role": "user", "content": "go"})
 	for _, connector := range []string{"con_1", "con_2", "con_3"} { // with other tokenizers
 		n := int64(1000 - len(whole))
-		if e := c.Learn(testRegistration, connector, testKey, promptOf(t, whole, nil), n, false); e.Before != 0 {
+		if e := c.Learn(testRegistration, connector, testKey, promptOf(t, whole, nil), n, false); e.Shrunk {
 			t.Errorf("%s: %+v", connector, e)
 		}
 		whole = append(whole, map[string]any{"role": "user", "content": "go"})
@@ -408,5 +404,22 @@ func TestCountEnds(t *testing.T) {
 	NewCalibration(counter, nil).Count(ended, testRegistration, testKey, p)
 	if counter.texts.Len() > 0 {
 		t.Error("a text was counted")
+	}
+}
+
+// Templates drop thinking with the next message of the user. The counts before that are no evidence.
+func TestDroppedThinking(t *testing.T) {
+	c, all := NewCalibration(NewCounter(), nil), []map[string]any{{"role": "user", "content": "go"}}
+	for i, n := range []int{900, 2900, 3900, 1000, 1050, 2000, 1100} {
+		e := c.Learn(testRegistration, testConnector, testKey, promptOf(t, all, nil), int64(n), false)
+		if e != (Evidence{}) {
+			t.Errorf("evidence of count %d: %+v", i, e)
+		}
+		role := "tool"
+		if i == 2 || i == 3 || i == 5 {
+			role = "user"
+		}
+		all = append(all, map[string]any{"role": "assistant", "content": "yes"},
+			map[string]any{"role": role, "content": fmt.Sprint("go on ", i)})
 	}
 }

@@ -38,29 +38,12 @@ func NewPrompt(messages, tools []byte) *Prompt {
 	return p
 }
 
-// thinkingMarks mark the thinking of messages, in fields and in texts.
-var thinkingMarks = [...][]byte{
-	[]byte(`"reasoning`), []byte(`"thinking`), []byte(`think>`), []byte(`think\u003e`), []byte(`THINK]`), []byte(`<|`),
-}
-
-// thinks reports whether a message may have thinking, which templates drop later.
-func (p *Prompt) thinks() bool {
-	for _, m := range p.Messages {
-		for _, mark := range thinkingMarks {
-			if bytes.Contains(m, mark) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// Implausible reports whether a prompt has many more bytes than text of this many tokens usually has.
-func (p *Prompt) Implausible(tokens int64) bool {
-	size := int64(len(p.Tools))
+// implausible reports whether a prompt has many more bytes than text of this many tokens usually has.
+func (p *Prompt) implausible(tokens int) bool {
+	size := len(p.Tools)
 	for _, m := range p.Messages {
 		if !bytes.Contains(m, []byte(";base64,")) { // media
-			size += int64(len(m))
+			size += len(m)
 		}
 	}
 	return size > maxBytesPerToken*tokens
