@@ -30,6 +30,7 @@ const (
 type Window struct {
 	Tokens int // 0: not known
 	Source Source
+	Cuts   bool // the model server cuts longer prompts
 }
 
 // Table records the observations of one gateway. It is safe for concurrent use.
@@ -132,7 +133,7 @@ func (o *route) observed(since, now time.Time) (state health.State, over int) {
 	switch {
 	case o.waits.hanging && o.waits.answered.After(since):
 		return health.Hanging, 0
-	case o.window.cuts && o.window.holds(since, now):
+	case o.window.Cuts && o.window.holds(since, now):
 		return health.CutsPrompts, o.window.Tokens
 	}
 	return health.Available, 0
@@ -142,9 +143,9 @@ func (o *route) observed(since, now time.Time) (state health.State, over int) {
 func (t *Table) Window(d *store.Deployment, connector string, r tunnel.DeploymentRoute) (w Window) {
 	switch {
 	case d.Options.ContextWindow > 0:
-		return Window{d.Options.ContextWindow, Option}
+		return Window{Tokens: d.Options.ContextWindow, Source: Option}
 	case r.Window > 0:
-		return Window{r.Window, Listed}
+		return Window{Tokens: r.Window, Source: Listed}
 	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()

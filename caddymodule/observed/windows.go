@@ -21,8 +21,7 @@ const (
 // observation is an observed window.
 type observation struct {
 	Window
-	cuts bool // the model server cuts longer prompts
-	at   time.Time
+	at time.Time
 }
 
 // holds reports whether the observation is of the current tunnel and model server.
@@ -51,7 +50,7 @@ func (t *Table) Counted(r tokens.Registration, connector string, count int, c to
 			o.window = observation{}
 		}
 		if window := e.conclude(count, c); window > 0 && (o.window.Tokens == 0 || o.window.Source == Cut) {
-			o.window = observation{Window{window, Cut}, true, now}
+			o.window = observation{Window{window, Cut, true}, now}
 		}
 	})
 }
@@ -77,20 +76,17 @@ func (e *evidence) conclude(count int, c tokens.Evidence) (window int) {
 
 // Refused records the window that a refusal of a prompt names.
 func (t *Table) Refused(d *store.Deployment, connector string, window int) {
-	t.set(d, connector, observation{Window: Window{window, Refusal}})
+	t.set(d, connector, Window{window, Refusal, false})
 }
 
 // Measured records a measured window. cuts reports whether the model server cuts longer prompts.
 func (t *Table) Measured(d *store.Deployment, connector string, window int, cuts bool) {
-	t.set(d, connector, observation{Window: Window{window, Measured}, cuts: cuts})
+	t.set(d, connector, Window{window, Measured, cuts})
 }
 
 // set records a window, which takes precedence over one of counts.
-func (t *Table) set(d *store.Deployment, connector string, w observation) {
-	t.update(nameOf(d, connector), func(o *route, _, now time.Time) {
-		w.at = now
-		o.window = w
-	})
+func (t *Table) set(d *store.Deployment, connector string, w Window) {
+	t.update(nameOf(d, connector), func(o *route, _, now time.Time) { o.window = observation{w, now} })
 }
 
 // update changes what is known of a route. since is that of the route.

@@ -40,6 +40,9 @@ func TestRequestsAreObserved(t *testing.T) {
 			g := newGateway(t, 64<<20)
 			start, changes := time.Now().Add(-time.Second), make(chan string, 10)
 			g.route = tunnel.DeploymentRoute{State: health.Available, Since: start}
+			d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+			d.Connectors = []string{fakeTunnel{}.Connector()}
+			g.backend.Observed.Deployment = func(_, _ string) (store.Deployment, bool) { return d, true }
 			g.backend.Observed.Changed = func(_, _, _ string, state health.State, _ int) {
 				changes <- fmt.Sprintf("%s after %v", state, time.Since(start))
 			}

@@ -68,7 +68,7 @@ func (c *clientRequest) fit() *dialect.Error {
 	}
 	c.estimated.Do(func() { c.tokens = n })
 	if !unknown && sure > largest.Tokens {
-		return dialect.PromptTooLong(n, largest.Tokens, largest.Source == observed.Cut)
+		return dialect.PromptTooLong(n, largest.Tokens, largest.Cuts)
 	}
 	c.prompt = sure
 	return nil

@@ -286,6 +286,10 @@ func TestServerThatCutsPrompts(t *testing.T) {
 	if n := g.list(t); n != window {
 		t.Errorf("the list has the window %d", n)
 	}
+	g.backend.Observed.Measured(new(g.deployment()), connector, window, true)
+	if w := g.post(path, withText(path, wordsOf(3000))); !strings.Contains(w.Body.String(), "OLLAMA_CONTEXT_LENGTH") {
+		t.Errorf("after a measurement: %d %s", w.Code, w.Body)
+	}
 	if w := g.post(path, withText(path, wordsOf(700))); w.Code != 200 {
 		t.Errorf("a prompt that fits: %d %s", w.Code, w.Body)
 	}
