@@ -60,6 +60,7 @@ type ChatRequest struct {
 	content jsonscan.Span // of the operation's main field
 
 	cacheKey jsonscan.Span // of prompt_cache_key
+	effort   jsonscan.Span // of reasoning_effort
 
 	retries retries
 	answers int64 // number of answers to all prompts
@@ -98,6 +99,8 @@ func scanRequest(op Operation, body []byte, defaultModel string) (*ChatRequest, 
 			if jsonscan.IsString(m.Raw()) {
 				r.cacheKey = m.Value
 			}
+		case reasoningEffort:
+			r.effort = m.Value
 		case "n":
 			r.Choices = r.noteAnswers(m.Raw())
 		case "n_cmpl":

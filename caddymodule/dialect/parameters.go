@@ -61,9 +61,8 @@ func (r *ChatRequest) readParameters(o compat.Options) *Error {
 		limit = optionLimit(o.Defaults)
 	}
 	r.LimitOutput(limit * r.answers)
-	start := bytes.IndexByte(r.body, '{')
-	effort := mappedEffort(o, jsonscan.Text(r.body[start:], reasoningEffort))
-	return r.parameters.merge(r.body, start, []byte(o.Defaults), overlaid(effort, []byte(o.Force), 0), 0)
+	force := overlaid(mappedEffort(o, jsonscan.String(r.effort.Bytes(r.body))), []byte(o.Force), 0)
+	return r.parameters.merge(r.body, bytes.IndexByte(r.body, '{'), []byte(o.Defaults), force, 0)
 }
 
 // mergeParameters merges the members of a translated request with the parameters of the deployment. The object
