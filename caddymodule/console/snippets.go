@@ -44,8 +44,7 @@ type values struct {
 // unknownWindow is the context window in snippets if it is not known.
 const unknownWindow = 32768
 
-// Output returns the longest answer that leaves enough of the context window for a prompt. Agents compact a
-// conversation that leaves less than this.
+// Output returns the longest answer: agents compact a conversation that leaves less of the context window.
 func (v values) Output() int { return max(1024, min(v.Window/4, 8192)) }
 
 // with returns a hint, with another one if the context window is not known.

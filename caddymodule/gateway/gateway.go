@@ -179,10 +179,9 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 	}
 	o := manage.Options{
 		Store: s.Store, Tunnels: managedTunnels{hub}, Endpoint: g.Endpoint,
-		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Observed: s.Observed, Limits: s.Queues.Usage,
-		Admit:         s.AdmitConsole,
+		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Limits: s.Queues.Usage, Admit: s.AdmitConsole,
 		ApplyIdentity: func(ctx context.Context) error { return g.Listener.applyIdentity(ctx, s.Store) },
-		Build:         g.Build, Folder: g.Connectors, Logger: g.Logger,
+		Build:         g.Build, Folder: g.Connectors, Logger: g.Logger, Observed: s.Observed,
 	}
 	if s.Cluster != nil {
 		o.Cluster = s.Cluster

@@ -154,10 +154,9 @@ type Service struct {
 func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint,
-		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, observed: o.Observed, limits: o.Limits, admit: o.Admit,
-		apply:   o.ApplyIdentity,
-		cluster: o.Cluster,
-		build:   o.Build, folder: cmp.Or(o.Folder, downloads.NewFolder("")),
+		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, limits: o.Limits, admit: o.Admit, apply: o.ApplyIdentity,
+		cluster: o.Cluster, observed: o.Observed,
+		build: o.Build, folder: cmp.Or(o.Folder, downloads.NewFolder("")),
 		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
 	}
 	if s.now == nil {

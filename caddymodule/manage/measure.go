@@ -18,15 +18,11 @@ var measureBounds = bounds{timeout: 5 * time.Minute, maxBytes: 1 << 20}
 
 // Measurement is what the model server behind a connector shows of its context window.
 type Measurement struct {
-	Connector string `json:"connector"` // its name
-	// ContextWindow is the context window in tokens; 0: not known.
-	ContextWindow int `json:"context_window,omitempty"`
-	// Cuts: the server cuts longer prompts, and reports no error.
-	Cuts bool `json:"cuts,omitempty"`
-	// AtLeast: the server accepts the whole prompt, so the window may be larger.
-	AtLeast bool `json:"at_least,omitempty"`
-	// Text is the result in words, with what helps if it cuts prompts; or why the window is not known.
-	Text string `json:"text"`
+	Connector     string `json:"connector"`                // its name
+	ContextWindow int    `json:"context_window,omitempty"` // in tokens; 0: not known
+	Cuts          bool   `json:"cuts,omitempty"`           // the server cuts longer prompts, and reports no error
+	AtLeast       bool   `json:"at_least,omitempty"`       // it accepts the whole prompt: the window may be larger
+	Text          string `json:"text"`                     // the result in words, or why the window is not known
 }
 
 // MeasureDeployment measures the context window of a deployment, within five minutes: it sends one long prompt through

@@ -75,10 +75,7 @@ func checkAlsoAs(d Deployment) error {
 // checkNames checks that no other deployment of the account has a name of d, and that its fallback exists. Only what
 // has changed is checked: a fallback can be removed later.
 func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
-	if before == nil {
-		before = &deploymentRecord{}
-	}
-	if before.Name == "" || !slices.Equal(d.AlsoAs, before.AlsoAs) {
+	if before == nil || !slices.Equal(d.AlsoAs, before.AlsoAs) {
 		// Read the mark before the deployments: a deployment that gets a name after they were read has changed it.
 		t.get(markNames(d.Account))
 		t.mark(markNames(d.Account))
@@ -92,7 +89,7 @@ func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
 		}
 	}
 	switch {
-	case d.Fallback == "" || d.Fallback == before.Fallback:
+	case d.Fallback == "" || before != nil && d.Fallback == before.Fallback:
 	case d.Fallback == d.Name:
 		return Errorf(ErrInvalid, "the deployment %q cannot be its own fallback", d.Name)
 	case deploymentKind.load(t, d.Account, d.Fallback) == nil:
