@@ -60,10 +60,10 @@ func (t *Table) Counted(r tokens.Registration, connector string, count int, c to
 // window.
 func (e *evidence) conclude(count int, c tokens.Evidence) (window int) {
 	switch {
-	case c.TooLow > 0 && count == e.low && max(c.TooLow-e.size, e.size-c.TooLow) >= minDifference:
-		window = 2 * (count - 2) // Ollama keeps the last half of the window and four tokens
 	case c.Shrunk && 2*count >= e.largest: // else the server has answered much longer prompts whole
 		window = (e.largest + windowUnit - 1) / windowUnit * windowUnit
+	case c.TooLow > 0 && count == e.low && max(c.TooLow-e.size, e.size-c.TooLow) >= minDifference:
+		window = 2 * (count - 2) // Ollama keeps the last half of the window and four tokens
 	}
 	if c.TooLow > 0 {
 		e.low, e.size = count, c.TooLow

@@ -343,3 +343,25 @@ func TestCutConversations(t *testing.T) {
 		}
 	}
 }
+
+// Turns of equal length can make the counts of cut prompts equal. The window is then not taken for half of one.
+func TestCutTurnsOfEqualLength(t *testing.T) {
+	b, counter, turn := newBench(), tokens.NewCounter(), strings.Repeat("quartz sphinx ", 50)
+	messages := []message{{Role: "system", Content: turn}}
+	for range 30 {
+		messages = append(messages, message{Role: "user", Content: turn}, message{Role: "assistant", Content: turn})
+		p := promptOf(t, messages, "")
+		b.count("key", p, min(size(counter, p, 1), 8000), true)
+	}
+	b.expect(t, "after turns of equal length", "8192 cut cuts prompts")
+}
+
+// A server that reports the same count for all prompts does not count them.
+func TestConstantCounts(t *testing.T) {
+	b, messages := newBench(), []message{}
+	for range 8 {
+		messages = append(messages, message{Role: "user", Content: strings.Repeat("quartz sphinx ", 400)})
+		b.count("key", promptOf(t, messages, ""), 100, true)
+	}
+	b.expect(t, "after constant counts", "0  available")
+}

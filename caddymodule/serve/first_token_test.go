@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -91,7 +90,7 @@ func TestFirstTokenTimeouts(t *testing.T) {
 		g := newGateway(t, 64<<20)
 		g.route = tunnel.DeploymentRoute{State: health.Available}
 		d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
-		d.Options.FirstTokenTimeout = compat.Duration(25 * time.Second)
+		d.Options.FirstTokenTimeout = "25s"
 		ex := &Exchange{authenticated: authenticated{backend: g.backend}}
 		ex.Connector = d.Connectors[0]
 		attempt := &turn{modelRequest: &modelRequest{exchange: ex}, deployment: &d}

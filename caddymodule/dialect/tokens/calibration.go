@@ -104,7 +104,7 @@ type counted struct {
 	tokens    int
 	connector string
 	doubted   bool // it is too low for the prompt
-	shrunk    int  // how often in a row the count was below one of the prompt's beginning
+	shrunk    int  // how often in a row the count was not above one of the prompt's beginning
 	base      int  // the largest count of a beginning that ended with the user's message: it has no old thinking
 }
 
@@ -112,7 +112,7 @@ type counted struct {
 type Evidence struct {
 	// TooLow is the estimate of a prompt of which the count is too small a part for any tokenizer; 0: it is not.
 	TooLow int
-	// Shrunk reports whether twice in a row a prompt had fewer tokens than its beginning.
+	// Shrunk reports whether twice in a row a prompt had no more tokens than its beginning.
 	Shrunk bool
 }
 
@@ -230,8 +230,9 @@ func (c *Calibration) Remove(account, name string) {
 // set, it also corrects the ratio, which all keys share: that tokenizes the prompt, which takes about 2 ms for 100 KB
 // of text. Else its cost is a hash of the prompt.
 //
-// A count below that of the prompt's beginning is one of a cut prompt, or the template has dropped old thinking.
-// Templates do that once, then the counts of the conversation grow again.
+// A count that is not above that of the prompt's beginning is one of a cut prompt, or the template has dropped old
+// thinking. Templates do that once, then the counts of the conversation grow again. Turns of equal length can make
+// counts of cut prompts equal; so can a server that does not count.
 func (c *Calibration) Learn(r Registration, connector, key string, p *Prompt, promptTokens int64, correct bool,
 ) (e Evidence) {
 	if promptTokens <= 0 || promptTokens > maxPromptTokens || len(p.Messages) == 0 {
@@ -244,7 +245,7 @@ func (c *Calibration) Learn(r Registration, connector, key string, p *Prompt, pr
 	if known.connector != connector { // which may have another tokenizer
 		known, from = counted{}, 0
 	}
-	if n.tokens < max(known.tokens, known.base) {
+	if before := max(known.tokens, known.base); n.tokens < before || n.tokens == before && !p.implausible(n.tokens) {
 		n.shrunk = known.shrunk + 1
 		e.Shrunk = n.shrunk > 1
 	}

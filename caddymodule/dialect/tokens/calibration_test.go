@@ -337,7 +337,8 @@ func TestShrinkingConversations(t *testing.T) {
 		"more than twice":             {[]int{3791, 3598, 3500, 3400}, []int{2, 3}},
 		"twice below its largest":     {[]int{3791, 3598, 3600, 3900}, []int{2}},
 		"grows in between":            {[]int{3791, 3598, 3800, 3700, 3900}, nil},
-		"the same count":              {[]int{2050, 2050, 2050}, nil},
+		"the same count":              {[]int{2050, 2050, 2050}, []int{2}},
+		"the same count of all":       {[]int{100, 100, 100}, nil},
 		"only what is not in a cache": {[]int{3791, 20, 15, 12, 10}, nil},
 	} {
 		c, all := NewCalibration(NewCounter(), nil), messages
