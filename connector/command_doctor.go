@@ -18,7 +18,8 @@ import (
 func doctorCommand(sys system) *cobra.Command {
 	var path string
 	var asJSON bool
-	var options doctor.Options
+	var timeout time.Duration
+	var measured string
 	command := &cobra.Command{
 		Use:   "doctor [--config FILE] [--measure MODEL] [--json]",
 		Short: "Check everything the connector needs, and suggest fixes",
@@ -46,19 +47,20 @@ Exit codes: 0 no check failed, 1 a check failed, 2 invalid flags or configuratio
 			}
 			ctx, stop := sys.signals(command.Context())
 			defer stop()
-			return diagnose(ctx, sys, path, loaded, options, asJSON)
+			return diagnose(ctx, sys, path, loaded, timeout, measured, asJSON)
 		},
 	}
 	flags := command.Flags()
 	flags.StringVarP(&path, "config", "c", "", "configuration `FILE` (default: as for `connector run`)")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
-	flags.StringVar(&options.Measure, "measure", "", "measure the context window of this `MODEL` of the model server")
-	flags.DurationVar(&options.Timeout, "timeout", time.Minute, "`TIME` limit for a model's answer")
+	flags.StringVar(&measured, "measure", "", "measure the context window of this `MODEL` of the model server")
+	flags.DurationVar(&timeout, "timeout", time.Minute, "`TIME` limit for a model's answer")
 	return command
 }
 
 func diagnose(
-	ctx context.Context, sys system, path string, loaded config.Loaded, options doctor.Options, asJSON bool,
+	ctx context.Context, sys system, path string, loaded config.Loaded, timeout time.Duration, measured string,
+	asJSON bool,
 ) error {
 	var findings []doctor.Finding
 	bad := 0
@@ -73,7 +75,7 @@ func diagnose(
 	}
 	report(configFinding(path, loaded))
 	report(connectorFinding(ctx, sys, path))
-	if err := doctor.Run(ctx, loaded.Config, options, report); err != nil {
+	if err := doctor.Run(ctx, loaded.Config, timeout, measured, report); err != nil {
 		return failed(fmt.Errorf("interrupted: %w", err))
 	}
 	if asJSON {

@@ -138,6 +138,7 @@ func (c *clientRequest) read(r *http.Request) *dialect.Error {
 // decode decodes the request's body.
 func (c *clientRequest) decode(body []byte) *dialect.Error {
 	ex := c.exchange
+	defer c.endTurn()
 	if len(body) > decodedAtOnce {
 		if derr := c.awaitTurn(tooManyRequests); derr != nil {
 			return derr

@@ -31,7 +31,12 @@ func (c *clientRequest) fallBack(w http.ResponseWriter, r *http.Request, next Ha
 	ex.span.retry(r.Context(), ex, first)
 	ex.Connector = ""
 	c.answer.header(http.Header{servedBy: {d.Name}})
-	if derr = c.decodeAgain(); derr == nil {
+	c.noEffort, c.unstreamed, c.kept = false, false, 0
+	c.reserved.fetched.Release() // the body is decoded with its references
+	c.held = c.reserved.request
+	derr = c.decode(c.body)
+	c.held = 0
+	if derr == nil {
 		derr = c.pass(w, r, next)
 	}
 	if derr == nil || derr == c.result || c.ctx.Err() != nil || !ex.attempts.waiting() {
@@ -41,14 +46,4 @@ func (c *clientRequest) fallBack(w http.ResponseWriter, r *http.Request, next Ha
 	ex.Connector, ex.refused = connector, ""
 	c.answer.header(http.Header{servedBy: nil})
 	return first
-}
-
-// decodeAgain decodes the body for the fallback.
-func (c *clientRequest) decodeAgain() *dialect.Error {
-	c.noEffort, c.unstreamed, c.kept = false, false, 0
-	c.reserved.fetched.Release() // the body is decoded with its references
-	c.held = c.reserved.request
-	defer func() { c.held = 0 }()
-	defer c.endTurn()
-	return c.decode(c.body)
 }

@@ -211,7 +211,9 @@ func TestFallbackOnce(t *testing.T) {
 	g.router.Queue.Length = -1
 	var seenBy []string
 	tunnels := make(map[string]*oneOutcome)
-	g.Server.Choose = func(_ context.Context, _ []string, to tunnel.Target, tried []Tunnel, _ time.Duration) (Tunnel, error) {
+	g.Server.Choose = func(_ context.Context, _ []string, to tunnel.Target, tried []Tunnel,
+		_ time.Duration,
+	) (Tunnel, error) {
 		if o := tunnels[to.Name]; o.err != tunnel.ErrOffline && !slices.Contains(tried, Tunnel(o)) {
 			return o, nil
 		}

@@ -67,12 +67,6 @@ const (
 	maxDetail = 500
 )
 
-// Options select what [Run] asks model servers.
-type Options struct {
-	Timeout time.Duration // of the first model's answer
-	Measure string        // the model whose context window is measured, "" for none
-}
-
 // diagnosis runs the checks, one after the other.
 type diagnosis struct {
 	config config.Config
@@ -81,8 +75,9 @@ type diagnosis struct {
 	now    func() time.Time
 	report func(Finding)
 
-	dialTimeout time.Duration
-	options     Options
+	dialTimeout  time.Duration
+	probeTimeout time.Duration
+	measured     string // the model whose context window is measured, "" for none
 
 	resolved bool      // the gateway has an address
 	udp      error     // of the handshake over QUIC
@@ -91,9 +86,11 @@ type diagnosis struct {
 }
 
 // Run checks a configuration's gateway (name, transports, identity, token), the clock, and each
-// upstream with a short request to its first model. It reports each finding at once, and does
-// not disturb a running connector.
-func Run(ctx context.Context, c config.Config, o Options, report func(Finding)) error {
+// upstream with a short request to its first model. Unless measured is "", it measures the context
+// window of the model of that name. It reports each finding at once, and does not disturb a running connector.
+func Run(
+	ctx context.Context, c config.Config, probeTimeout time.Duration, measured string, report func(Finding),
+) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
@@ -107,7 +104,7 @@ func Run(ctx context.Context, c config.Config, o Options, report func(Finding)) 
 			Server: cmp.Or(c.Server, token.Server), URL: token.URL,
 			Token: func() link.Token { return token }, Logger: slog.New(slog.DiscardHandler),
 		},
-		dialTimeout: diagnoseTimeout, options: o,
+		dialTimeout: diagnoseTimeout, probeTimeout: probeTimeout, measured: measured,
 	}
 	d.run(ctx)
 	return ctx.Err()

@@ -45,7 +45,7 @@ func diagnose(t *testing.T, c config.Config, web http.HandlerFunc, change func(*
 	}
 	found := map[string]Finding{}
 	d := &diagnosis{
-		config: c, now: time.Now, dialTimeout: time.Minute, options: Options{Timeout: time.Minute},
+		config: c, now: time.Now, dialTimeout: time.Minute, probeTimeout: time.Minute,
 		target: dial.Target{
 			Server: token.Server, URL: token.URL, Token: func() link.Token { return token },
 			Logger: slog.New(slog.DiscardHandler),
@@ -123,7 +123,7 @@ func TestHealth(t *testing.T) {
 	if f := found["token"]; f.Result != ResultSkipped {
 		t.Errorf("a silent gateway: %+v", f)
 	}
-	if err := Run(t.Context(), config.Config{}, Options{}, nil); err == nil ||
+	if err := Run(t.Context(), config.Config{}, time.Minute, "", nil); err == nil ||
 		!strings.Contains(err.Error(), "tunnel_token: missing") {
 		t.Errorf("error %v", err)
 	}
@@ -278,7 +278,7 @@ func TestUpstreams(t *testing.T) {
 			}
 			found := diagnose(t, c, upgradeRequired, func(d *diagnosis) {
 				if d.dialTimeout = time.Millisecond; tt.name == "slow" {
-					d.options.Timeout = 300 * time.Millisecond
+					d.probeTimeout = 300 * time.Millisecond
 				}
 			})
 			m, s := found["models of box"], found["stream of box"]

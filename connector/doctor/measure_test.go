@@ -57,7 +57,7 @@ func TestMeasure(t *testing.T) {
 		if tt.answer != nil {
 			answer.Store(tt.answer)
 		}
-		f := diagnose(t, c, upgradeRequired, func(d *diagnosis) { d.options.Measure = tt.model })["context window of box"]
+		f := diagnose(t, c, upgradeRequired, func(d *diagnosis) { d.measured = tt.model })["context window of box"]
 		if f.Result != tt.result || !strings.Contains(f.Detail+"; "+f.Fix, tt.want) {
 			t.Errorf("%s: %+v", tt.name, f)
 		}
@@ -68,7 +68,7 @@ func TestMeasure(t *testing.T) {
 	// An interruption ends it at once, without a finding.
 	ctx, cancel := context.WithCancel(t.Context())
 	answer.Store(func(http.ResponseWriter) { cancel() })
-	err := Run(ctx, c, Options{Timeout: time.Minute, Measure: "tiny"}, func(f Finding) {
+	err := Run(ctx, c, time.Minute, "tiny", func(f Finding) {
 		if f.Check == "context window of box" {
 			t.Errorf("interrupted: %+v", f)
 		}

@@ -47,9 +47,9 @@ func (d *diagnosis) upstreams(ctx context.Context) {
 			if len(list.IDs) == 0 {
 				return skipped("no model to test")
 			}
-			return stream(ctx, set[name], list.IDs[0], d.options.Timeout)
+			return stream(ctx, set[name], list.IDs[0], d.probeTimeout)
 		})
-		if model := d.options.Measure; model != "" {
+		if model := d.measured; model != "" {
 			d.check(ctx, "context window of "+name, func(ctx context.Context) Finding {
 				if list.IDs != nil && !list.Open && !slices.Contains(list.IDs, model) {
 					return skipped("it does not list the model " + model)

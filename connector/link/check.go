@@ -253,8 +253,8 @@ func (r Report) Check() error {
 		return fmt.Errorf("checking report: %w", err)
 	}
 	if fitting := (Report{slices.Clone(r.Upstreams)}); fitting.Fit() {
-		return fmt.Errorf("checking report: its models have invalid ids or windows, or are too many; up to %d of an upstream, "+
-			"%d and %d bytes together are possible", MaxListed, maxListedAll, maxListedBytes)
+		return fmt.Errorf("checking report: its models have invalid ids or windows, or are too many; up to %d of an "+
+			"upstream, %d and %d bytes together are possible", MaxListed, maxListedAll, maxListedBytes)
 	}
 	return nil
 }

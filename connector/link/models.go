@@ -12,7 +12,7 @@ type ModelList struct {
 	Open bool     // the server also accepts other names
 	// Windows are the context windows of the models in tokens, as far as they are known.
 	Windows map[string]int
-	// Unloaded means that some models are not loaded: their windows can be known later.
+	// Unloaded means that a router has not loaded some models: their windows can be known later.
 	Unloaded bool
 }
 
@@ -44,8 +44,8 @@ func ParseModels(data []byte) (_ ModelList, ok bool) {
 			continue
 		}
 		list.IDs = append(list.IDs, m.ID)
-		tokens, loaded := m.window()
-		list.Unloaded = list.Unloaded || !loaded
+		tokens := m.window()
+		list.Unloaded = list.Unloaded || tokens == 0 && m.Status != nil
 		if list.Windows == nil && tokens > 0 {
 			list.Windows = make(map[string]int)
 		}
@@ -57,21 +57,17 @@ func ParseModels(data []byte) (_ ModelList, ok bool) {
 	return list, true
 }
 
-// window returns the context window with which the model runs, and whether it is loaded. The window
-// for which a model was trained, such as "context_length", may be larger.
-func (m listedModel) window() (tokens int, loaded bool) {
-	var status struct {
-		Value string `json:"value"`
-	}
+// window returns the context window with which the model runs, or 0. The window for which a model was
+// trained, such as "context_length", may be larger.
+func (m listedModel) window() int {
 	var meta struct {
 		Window json.RawMessage `json:"n_ctx"` // of one slot
 	}
-	_, _ = json.Unmarshal(m.Status, &status), json.Unmarshal(m.Meta, &meta) // other values have no such fields
-	loaded = status.Value == "" || status.Value == "loaded"
+	_ = json.Unmarshal(m.Meta, &meta) // other values have no such field
 	for _, field := range []json.RawMessage{m.MaxModelLen, meta.Window, m.ContextWindow, m.LoadedLength} {
 		if n := window.Tokens(field); n > 0 {
-			return int(n), loaded
+			return int(n)
 		}
 	}
-	return 0, loaded
+	return 0
 }

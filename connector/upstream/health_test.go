@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -155,8 +154,7 @@ func TestAnswerEndsThePause(t *testing.T) {
 // While models are not loaded, an answer may mean that one is loaded now: its server is asked again. The gateway can
 // ask for that at any time.
 func TestAskAgain(t *testing.T) {
-	const router = `{"data": [{"id": "x", "status": {"value": %q}, "meta": {"n_ctx": 4096}}]}`
-	server, url := newListing(t, fmt.Sprintf(router, "unloaded"))
+	server, url := newListing(t, `{"data": [{"id": "x", "status": {"value": "unloaded"}}]}`)
 	p, u := NewProber(quiet), upstreamAt(t, url)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -167,7 +165,7 @@ func TestAskAgain(t *testing.T) {
 	if interval := <-u.health.doubts; interval != missingInterval || u.health.report.Load().Windows != nil {
 		t.Errorf("a model is not loaded: asked after %v, %+v", interval, u.health.report.Load())
 	}
-	server.body.Store(fmt.Sprintf(router, "loaded"))
+	server.body.Store(`{"data": [{"id": "x", "status": {"value": "loaded"}, "meta": {"n_ctx": 4096}}]}`)
 	changed := p.Changed()
 	running.Go(func() { p.watch(ctx, u) }) // asks at once
 	<-changed

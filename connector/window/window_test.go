@@ -34,7 +34,7 @@ func TestRefusal(t *testing.T) {
 		},
 		// Numbers that include the output, or are only a bound.
 		{`This model's maximum context length is 4096 tokens. However, you requested 5000 tokens`, 0, 4096},
-		{`This model's maximum context length is 4096 tokens. However, your prompt contains at least 4097 input tokens`, 0, 4096},
+		{`This model's maximum context length is 4096 tokens. However, it contains at least 4097 input tokens`, 0, 4096},
 		// Texts of clients that a server repeats, and odd ones.
 		{`Unknown role: This model's maximum context length is 5 tokens`, 0, 0},
 		{`unknown tool x (6 tokens) exceeds the context (5 tokens)`, 0, 0},
