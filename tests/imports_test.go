@@ -92,8 +92,9 @@ var importRules = []struct{ packages, mayImport, why string }{
 	},
 	{
 		"caddymodule/serve", "caddymodule/activity caddymodule/compat caddymodule/dialect/... caddymodule/fair " +
-			"caddymodule/limits caddymodule/observed caddymodule/queue caddymodule/scope caddymodule/store caddymodule/subscribe " +
-			"caddymodule/tunnel connector/link/... connector/logs connector/memory connector/version" + helpers,
+			"caddymodule/limits caddymodule/observed caddymodule/queue caddymodule/scope caddymodule/store " +
+			"caddymodule/subscribe caddymodule/tunnel connector/link/... connector/logs connector/memory connector/version" +
+			helpers,
 		"the request path needs keys, queues and tunnels, but no users, pages or metrics",
 	},
 	{
@@ -103,8 +104,9 @@ var importRules = []struct{ packages, mayImport, why string }{
 	{
 		"caddymodule/manage", "caddymodule/activity caddymodule/compat caddymodule/dialect/... caddymodule/downloads " +
 			"caddymodule/fair caddymodule/health caddymodule/limits caddymodule/observed caddymodule/pairing " +
-			"caddymodule/program caddymodule/scope caddymodule/signin caddymodule/store caddymodule/subscribe caddymodule/tunnel connector/link/... connector/logs " +
-			"connector/version connector/window" + helpers,
+			"caddymodule/program caddymodule/scope caddymodule/signin caddymodule/store " +
+			"caddymodule/subscribe caddymodule/tunnel connector/link/... connector/logs connector/version connector/window" +
+			helpers,
 		"management works on the store and the tunnels, the same behind console, admin endpoint and command line",
 	},
 	{

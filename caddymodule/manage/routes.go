@@ -119,7 +119,7 @@ var operations = []Operation{
 		callRecord(ok, (*Service).RemoveDeployment)),
 	row(post, "/deployments/{name}/test", "Sends two requests to a model", deployments, admins, InAccount,
 		callRecord(ok, (*Service).TestDeployment)),
-	row(post, "/deployments/{name}/measure", "Measures the context window of a model, with a prompt of 1.2 MB", deployments,
+	row(post, "/deployments/{name}/measure", "Measures the context window of a model, by one long prompt", deployments,
 		admins, InAccount, callRecord(ok, (*Service).MeasureDeployment)),
 
 	row(get, "/activity", "Lists the last requests, without prompts and answers", read, everyone, InAccount,

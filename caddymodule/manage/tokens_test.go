@@ -28,7 +28,8 @@ var needs = map[string]string{
 	"POST /pairings/deny": "connectors",
 	"GET /offers":         "read deployments", "GET /deployments": "read deployments",
 	"PUT /deployments/{name}":    "deployments",
-	"DELETE /deployments/{name}": "deployments", "POST /deployments/{name}/test": "deployments", "POST /deployments/{name}/measure": "deployments",
+	"DELETE /deployments/{name}": "deployments", "POST /deployments/{name}/test": "deployments",
+	"POST /deployments/{name}/measure": "deployments",
 }
 
 // A token can perform the operations of its rights, and no others.

@@ -80,8 +80,8 @@ func TestRequestsAreObserved(t *testing.T) {
 
 // chunkOf returns a chunk of a stream.
 func chunkOf(delta string) string {
-	return `data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"up","choices":[{"index":0,"delta":` + delta +
-		`,"finish_reason":null}]}` + "\n\n"
+	return `data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"up",` +
+		`"choices":[{"index":0,"delta":` + delta + `,"finish_reason":null}]}` + "\n\n"
 }
 
 // The time limit ends with the first token, an error in its place, or the attempt. Each attempt has its own.

@@ -263,7 +263,7 @@ func TestServerThatCutsPrompts(t *testing.T) {
 	}
 	const path = "/v1/messages"
 	count := func() string {
-		return string(g.post("/v1/messages/count_tokens", withText(path, wordsOf(3000))).Body.Bytes())
+		return g.post("/v1/messages/count_tokens", withText(path, wordsOf(3000))).Body.String()
 	}
 	before, n, refusal := count(), 0, ""
 	wait.Until(t, "the window is known", func() bool {
