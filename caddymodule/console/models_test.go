@@ -186,67 +186,6 @@ func TestRegisterOptions(t *testing.T) {
 	lacks(t, mainOf(g.page("/console/models/show?name=r1")), "<dt>Options")
 }
 
-// The form sets and shows what clients see of a model. A wrong value comes back as typed, with the name of its field.
-func TestRegisterForClients(t *testing.T) {
-	g := newGateway(t)
-	gpu := g.connector("gpu-box")
-	g.deployment("small", gpu)
-	set := func(fields ...string) *httptest.ResponseRecorder {
-		return g.post("/console/models", append([]string{"name", "qwen3", "connector", gpu.ID}, fields...)...)
-	}
-	const defaults = `{"temperature": 0.7}`
-	g.moved(set("also_as", "coder\n claude-* other\n", "fallback", "small", "option.order", "first",
-		"option.context_window", " 32768 ", "option.first_token_timeout", "2m", "option.defaults", defaults),
-		"/console/models/show?name=qwen3")
-	d, _ := g.store.Deployment(store.DefaultAccount, "qwen3")
-	want := compat.Options{Order: compat.OrderFirst, ContextWindow: 32768, FirstTokenTimeout: "2m"}
-	if d.Options.Defaults != `{"temperature":0.7}` || d.Fallback != "small" ||
-		!slices.Equal(d.AlsoAs, []string{"coder", "claude-*", "other"}) {
-		t.Errorf("registered: %+v", d)
-	}
-	if d.Options.Defaults = ""; d.Options != want {
-		t.Errorf("registered: %+v", d.Options)
-	}
-	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "coder, claude-*, other",
-		`href="/console/models/show?name=small">small</a>`, "order=first")
-	again := mainOf(g.page("/console/models/new?name=qwen3"))
-	has(t, html.UnescapeString(again), ">coder\nclaude-*\nother</textarea>", "<option selected>small</option>",
-		`value="32768"`, `value="2m"`, `>{"temperature":0.7}</textarea>`, "enable_thinking")
-	lacks(t, again, "<option>qwen3</option>")
-
-	wrong := set("also_as", "coder", "fallback", "small", "option.force", `{"a": 1`, "option.context_window", "40k")
-	if wrong.Code != http.StatusBadRequest {
-		t.Errorf("wrong values: status %d, want 400", wrong.Code)
-	}
-	has(t, html.UnescapeString(wrong.Body.String()), "Context window: option", "must be a number of tokens",
-		`>{"a": 1</textarea>`, `value="40k"`, ">coder</textarea>", "<option selected>small</option>")
-	has(t, set("option.force", `{"a": 1`).Body.String(), "Forced parameters: option", "must be a JSON object")
-}
-
-// The page shows the window of a model and how it is known, and the measurement of it.
-func TestModelWindow(t *testing.T) {
-	g := newGateway(t)
-	con := g.connector("gpu-box")
-	g.deployment("qwen3", con)
-	g.lines.connect(con, "qwen3")
-	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "<dd>not known</dd>",
-		"press Measure on the model&#39;s page")
-	server := health.Reported(true, []string{"qwen3"}, false)
-	server.Windows = map[string]int{"qwen3": 8192}
-	g.lines.report(con, server)
-	has(t, mainOf(g.page("/console/models")), `<td data-label="Window">8 192</td>`)
-	page := mainOf(g.page("/console/models/show?name=qwen3"))
-	has(t, page, "8 192 tokens · the server lists it", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=8192",
-		"CLAUDE_CODE_MAX_OUTPUT_TOKENS=2048", "1.2 MB",
-		"model_context_window = 8192", "&#34;context&#34;: 8192, &#34;output&#34;: 2048")
-	lacks(t, page, "press Measure")
-
-	page = g.post("/console/models/measure", "name", "qwen3").Body.String()
-	has(t, page, "<!doctype html>", "gpu-box: The answer has no count")
-	g.lines.disconnect()
-	has(t, g.post("/console/models/measure", "name", "qwen3").Body.String(), "is offline")
-}
-
 func TestRegisterFaults(t *testing.T) {
 	g := newGateway(t)
 	con := g.connector("gpu-box")

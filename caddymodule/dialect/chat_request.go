@@ -124,14 +124,8 @@ func scanRequest(op Operation, body []byte, defaultModel string) (*ChatRequest, 
 			return nil, wrongType(fieldNames[f], want.name, raw)
 		}
 	}
-	r.Model = cmp.Or(jsonscan.String(r.raw(fieldModel)), defaultModel)
-	start := bytes.IndexByte(body, '{')
-	switch model := &r.fields[fieldModel]; {
-	case r.Model == "", !model.found() && !jsonscan.IsFilled(body[start:]):
-		return nil, missing("model")
-	case !model.found(): // Body inserts it
-		at := jsonscan.Span{Start: start + 1, End: start + 1}
-		*model = member{at, at}
+	if err := r.readModel(defaultModel); err != nil {
+		return nil, err
 	}
 	r.Stream = string(r.raw(fieldStream)) == "true"
 	if err := r.checkStreamOptions(); err != nil {
@@ -141,6 +135,20 @@ func scanRequest(op Operation, body []byte, defaultModel string) (*ChatRequest, 
 		return nil, err
 	}
 	return r, nil
+}
+
+// readModel reads the model of the scanned body.
+func (r *ChatRequest) readModel(defaultModel string) *Error {
+	r.Model = cmp.Or(jsonscan.String(r.raw(fieldModel)), defaultModel)
+	start := bytes.IndexByte(r.body, '{')
+	switch model := &r.fields[fieldModel]; {
+	case r.Model == "", !model.found() && !jsonscan.IsFilled(r.body[start:]):
+		return missing("model")
+	case !model.found(): // Body inserts it
+		at := jsonscan.Span{Start: start + 1, End: start + 1}
+		*model = member{at, at}
+	}
+	return nil
 }
 
 // contentField returns the key of the operation's main field.

@@ -64,7 +64,7 @@ func (a account) online(ctx context.Context, id string) (bool, error) {
 
 // publish creates a deployment for each model, and removes the deployments of former runs
 // whose models no longer exist. It does not change deployments with other connectors: the
-// user has set them. A request for a model of a cloud would leave the machine, so only --cloud publishes it.
+// user has set them.
 func (a account) publish(ctx context.Context, connector string, models []string, ready *Ready) error {
 	existing, err := a.service.Deployments(ctx)
 	if err != nil {
@@ -77,12 +77,7 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 	ours := func(d manage.Deployment) bool { return slices.Equal(d.Connectors, []string{connector}) }
 	used := map[string]bool{}
 	var published, others []manage.Deployment // others: set by the user
-	clouds := 0
-	for _, model := range slices.Sorted(slices.Values(models)) {
-		if manage.IsCloud(model) && !a.cloud {
-			clouds++
-			continue
-		}
+	for _, model := range a.publishable(models, ready) {
 		name := deploymentName(model)
 		d, exists := before[name]
 		if name == "" || used[name] {
@@ -113,17 +108,10 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 		}
 		published = append(published, d)
 	}
-	if clouds > 0 {
-		ready.note("models that run in a cloud are not published: %d; --cloud publishes them", clouds)
-	}
 	if published = append(published, others...); len(published) == 0 {
 		return fmt.Errorf("none of the server's models can be published: %s", strings.Join(ready.Notes, "; "))
 	}
-	slices.SortFunc(published, func(a, b manage.Deployment) int { return strings.Compare(a.Name, b.Name) })
-	ready.sample = manage.Sample(published)
-	for _, d := range published {
-		ready.Models = append(ready.Models, d.Name)
-	}
+	ready.publish(published)
 	for _, d := range existing {
 		if !ours(d) || used[d.Name] || d.Name != deploymentName(d.Model) {
 			continue
@@ -133,6 +121,27 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 		}
 	}
 	return nil
+}
+
+// publish records the published models, sorted, and one of them for a sample request.
+func (r *Ready) publish(published []manage.Deployment) {
+	slices.SortFunc(published, func(a, b manage.Deployment) int { return strings.Compare(a.Name, b.Name) })
+	r.sample = manage.Sample(published)
+	for _, d := range published {
+		r.Models = append(r.Models, d.Name)
+	}
+}
+
+// publishable returns the models to publish, sorted. A request for a model of a cloud would leave the machine, so only
+// --cloud publishes it.
+func (a account) publishable(models []string, ready *Ready) []string {
+	local := slices.DeleteFunc(slices.Sorted(slices.Values(models)), func(model string) bool {
+		return manage.IsCloud(model) && !a.cloud
+	})
+	if clouds := len(models) - len(local); clouds > 0 {
+		ready.note("models that run in a cloud are not published: %d; --cloud publishes them", clouds)
+	}
+	return local
 }
 
 // key sets the key of this run: the key of the last run if it is valid, or a new one.

@@ -170,11 +170,11 @@ func TestUpPublish(t *testing.T) {
 		t.Errorf("models = %q, want %q", ready.Models, want)
 	}
 	wantNotes(t, ready.Notes,
+		`models that run in a cloud are not published: 2; --cloud publishes them`,
 		`model "/m/My Model.gguf" is published as My-Model.gguf`,
 		`model "/n/My Model.gguf" is not published`,
 		`model "elsewhere" is not published: the deployment of that name uses another connector`,
-		`model "日本語" is not published`,
-		`models that run in a cloud are not published: 2; --cloud publishes them`)
+		`model "日本語" is not published`)
 
 	var names []string
 	for _, d := range st.Deployments(store.DefaultAccount) {
