@@ -168,7 +168,6 @@ const (
 	maxWindow   = 100_000_000
 	maxDuration = 24 * time.Hour
 	maxObject   = 8 << 10 // bytes
-	maxShown    = 60      // bytes of an object in a list of options
 )
 
 // flags are the values of a boolean option.
@@ -320,12 +319,12 @@ func (o Options) Check() error {
 }
 
 // String returns the options that differ from their defaults, as NAME=VALUE separated
-// by spaces, without long objects.
+// by spaces, without the members of objects.
 func (o Options) String() string {
 	var list []string
 	for _, s := range all {
 		if value := s.Value(o); value != s.Values[0] {
-			if s.Form == formObject && len(value) > maxShown {
+			if s.Form == formObject {
 				value = "{…}"
 			}
 			list = append(list, s.Name+"="+value)

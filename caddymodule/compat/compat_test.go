@@ -142,6 +142,7 @@ func TestFaults(t *testing.T) {
 			"must be a JSON object",
 		},
 		{func(o *Options) error { return o.Set("force", `{"model":"x"}`) }, `must not have "model"`},
+		{func(o *Options) error { return o.Set("defaults", `{"Top_K":1}`) }, `"Top_K" must be written in lower case`},
 		{func(o *Options) error { return o.Set("force", `{"Model":"x"}`) }, `must not have "Model", which the gateway sets`},
 		{func(o *Options) error { return o.Set("force", `{"n_cmpl":2}`) }, `must not have "n_cmpl"`},
 		{func(o *Options) error { return o.Set("force", `{"max_tokens":-1}`) }, "must be a number from 1 to 100000000"},

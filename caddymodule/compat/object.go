@@ -72,6 +72,8 @@ func (s Option) checkParameters(object []byte, limits []string) error {
 		switch {
 		case !isLimit && slices.Contains(reserved, strings.ToLower(name)):
 			return fmt.Errorf("option %q must not have %q, which the gateway sets", s.Name, name)
+		case name != strings.ToLower(name):
+			return fmt.Errorf("option %q: %.40q must be written in lower case, as model servers do", s.Name, name)
 		case isLimit && (err != nil || n < 1 || n > maxWindow):
 			return fmt.Errorf("option %q: %q must be a number from 1 to %d", s.Name, name, maxWindow)
 		}

@@ -250,6 +250,17 @@ func formBound(r *http.Request) (int, error) {
 	return n, nil
 }
 
+// keepOrder puts connectors into the order that they have in the deployment with this name; others follow.
+func keepOrder(connectors []string, deployments []manage.Deployment, name string) {
+	for _, d := range deployments {
+		if d.Name == name {
+			slices.SortStableFunc(connectors, func(a, b string) int {
+				return cmp.Compare(uint(slices.Index(d.Connectors, a)), uint(slices.Index(d.Connectors, b)))
+			})
+		}
+	}
+}
+
 // modelChoices renders the part of the form that depends on the connector.
 func modelChoices(v *visit) error {
 	data, err := publishTab.read(v)
@@ -267,6 +278,7 @@ func publishModel(v *visit) error {
 		return badForm("Choose the connector of the model.")
 	}
 	name := cmp.Or(strings.TrimSpace(v.typed("name")), to.model)
+	keepOrder(connectors[1:], load(v, v.Manage.Deployments), name)
 	set, err := v.Manage.SetDeployment(v.ctx, name, func(d *manage.DeploymentFields) (err error) {
 		d.Connectors, d.Upstream, d.Model, d.Kind = connectors, to.upstream, to.model, store.ModelKind(v.typed("kind"))
 		d.AlsoAs, d.Fallback = strings.Fields(v.typed("also_as")), v.typed("fallback")

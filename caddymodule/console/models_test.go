@@ -144,6 +144,15 @@ func TestRegisterOnSeveral(t *testing.T) {
 	has(t, again, `value="`+attic.ID+`" checked`, `name="max_concurrency" value="4"`, `value="`+gpu.ID+`" selected`)
 	lacks(t, again, `value="`+cellar.ID+`" checked`)
 
+	form["also"] = []string{cellar.ID, attic.ID} // attic was before cellar
+	r = httptest.NewRequest(http.MethodPost, "/console/models", strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	g.moved(g.do(r), "/console/models/show?name=qwen3")
+	d, _ = g.store.Deployment(store.DefaultAccount, "qwen3")
+	if !slices.Equal(d.Connectors, []string{gpu.ID, attic.ID, cellar.ID}) {
+		t.Errorf("the order of connectors is %v", d.Connectors)
+	}
+
 	w := g.post("/console/models", "name", "qwen3", "connector", gpu.ID, "also", cellar.ID, "max_concurrency", "four")
 	if w.Code != http.StatusBadRequest {
 		t.Errorf("a bound that is no number: status %d, want 400", w.Code)

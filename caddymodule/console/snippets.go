@@ -42,7 +42,7 @@ type values struct {
 }
 
 // unknownWindow is the context window in snippets if it is not known.
-const unknownWindow = 32768
+const unknownWindow = 65536
 
 // Output returns the longest answer: agents compact a conversation that leaves less of the context window.
 func (v values) Output() int { return max(1024, min(v.Window/4, 8192)) }
@@ -52,7 +52,7 @@ func (v values) with(hint string) string {
 	if v.Window > 0 {
 		return hint
 	}
-	return fmt.Sprintf("The context window is not known: press Measure on the model's page, then replace %d by it. %s",
+	return fmt.Sprintf("The context window is not known: press Measure on the model's page, and load it again. Until then, %d is a guess. %s",
 		unknownWindow, hint)
 }
 

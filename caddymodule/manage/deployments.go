@@ -34,7 +34,7 @@ type Deployment struct {
 	// OfflineSince is when the last of its connectors disconnected, while all are
 	// offline; nil: none was ever online.
 	OfflineSince *time.Time `json:"offline_since,omitempty"`
-	// Warning is why requests fail now on one of its online connectors, or lose a part of their prompts. It does not
+	// Warning is a fallback that does not exist, or why requests fail now on one of its online connectors, or lose a part of their prompts. It does not
 	// make the operation fail: a connector may be configured later.
 	Warning string `json:"warning,omitempty"`
 }
@@ -119,7 +119,8 @@ func (s *Service) SetDeployment(ctx context.Context, name string,
 		d, err := s.store.EditDeployment(ctx, account, name, func(d *store.Deployment) error {
 			before = valuesOf(d)
 			f := DeploymentFields{
-				Upstream: d.Upstream, Model: d.Model, Kind: d.Kind, AlsoAs: d.AlsoAs, Fallback: d.Fallback,
+				Upstream: d.Upstream, Model: d.Model, Kind: d.Kind, Fallback: d.Fallback,
+				AlsoAs:         slices.Clone(d.AlsoAs), // the decoder reuses a list
 				MaxConcurrency: d.MaxConcurrency, Options: d.Options,
 			}
 			err := edit(&f)
@@ -233,6 +234,9 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 			v.OfflineSince = last
 		}
 		states[i], v.Through = r.State, append(v.Through, r)
+	}
+	if _, ok := s.store.Deployment(d.Account, d.Fallback); !ok && d.Fallback != "" {
+		v.Warning = cmp.Or(v.Warning, fmt.Sprintf("the fallback %q does not exist; choose another one, or none", d.Fallback))
 	}
 	if v.State, v.Available = health.ModelState(states); v.State != health.Offline {
 		v.OfflineSince = nil

@@ -88,11 +88,16 @@ func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
 			}
 		}
 	}
+	if d.Fallback == "" || before != nil && d.Fallback == before.Fallback {
+		return nil
+	}
+	fallback := deploymentKind.load(t, d.Account, d.Fallback)
 	switch {
-	case d.Fallback == "" || before != nil && d.Fallback == before.Fallback:
 	case d.Fallback == d.Name:
 		return Errorf(ErrInvalid, "the deployment %q cannot be its own fallback", d.Name)
-	case deploymentKind.load(t, d.Account, d.Fallback) == nil:
+	case fallback != nil && (fallback.Kind == EmbeddingsModel) != (d.Kind == EmbeddingsModel):
+		return Errorf(ErrInvalid, "the fallback %q is of another kind than the deployment %q", d.Fallback, d.Name)
+	case fallback == nil:
 		return Errorf(ErrInvalid, "the fallback %.140q is not a deployment of the account %q: "+
 			"use a public name from the list of deployments", d.Fallback, d.Account)
 	}

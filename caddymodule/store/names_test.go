@@ -191,6 +191,14 @@ func TestFallback(t *testing.T) {
 	wantError(t, set("c"), store.ErrInvalid, `the fallback "c" is not a deployment`)
 	wantError(t, set("also-b"), store.ErrInvalid, "use a public name")
 	wantError(t, set("a"), store.ErrInvalid, "its own fallback")
+	if _, err := s.EditDeployment(t.Context(), account, "b", func(d *store.Deployment) error {
+		d.Kind = store.EmbeddingsModel
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, set("b"), store.ErrInvalid, "is of another kind")
+	mustName(t, s, "b", "also-b")
 	if err := set("b"); err != nil {
 		t.Fatal(err)
 	}
