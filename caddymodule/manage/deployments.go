@@ -34,8 +34,8 @@ type Deployment struct {
 	// OfflineSince is when the last of its connectors disconnected, while all are
 	// offline; nil: none was ever online.
 	OfflineSince *time.Time `json:"offline_since,omitempty"`
-	// Warning is a fallback that does not exist, or why requests fail now on one of its online connectors, or lose a part of their prompts. It does not
-	// make the operation fail: a connector may be configured later.
+	// Warning is why requests fail now on one of its online connectors, or lose a part of their prompts; or that its
+	// fallback does not exist. It does not make the operation fail: a connector may be configured later.
 	Warning string `json:"warning,omitempty"`
 }
 
