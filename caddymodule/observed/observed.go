@@ -64,6 +64,7 @@ type route struct {
 
 	state health.State // as Changed knows it, with the window
 	over  int
+	told  time.Time // when Changed was last called for a cut
 }
 
 // New returns an empty table. Its functions can be set before its first use.
@@ -119,6 +120,13 @@ func (t *Table) report(o *route) {
 	defer t.reporting.Unlock()
 	t.mu.Lock()
 	state, over := o.observed(time.Time{}, t.now())
+	if state == health.CutsPrompts && o.state != state {
+		if t.now().Sub(o.told) < lifetime { // clients cannot cause many calls
+			state, over = health.Available, 0
+		} else {
+			o.told = t.now()
+		}
+	}
 	changed := t.routes[o.name] == o && (state != o.state || over != o.over)
 	o.state, o.over = state, over
 	t.mu.Unlock()
@@ -139,8 +147,9 @@ func (o *route) observed(since, now time.Time) (state health.State, over int) {
 	return health.Available, 0
 }
 
-// Window returns the context window of a deployment through a connector with this route.
-func (t *Table) Window(d *store.Deployment, connector string, r tunnel.DeploymentRoute) (w Window) {
+// Window returns the context window of a deployment through a connector with this route, for the requests of a client;
+// "": all that is known.
+func (t *Table) Window(d *store.Deployment, connector, client string, r tunnel.DeploymentRoute) (w Window) {
 	switch {
 	case d.Options.ContextWindow > 0:
 		return Window{Tokens: d.Options.ContextWindow, Source: Option}
@@ -149,10 +158,11 @@ func (t *Table) Window(d *store.Deployment, connector string, r tunnel.Deploymen
 	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if o := t.routes[nameOf(d, connector)]; o != nil && o.window.holds(r.Since, t.now()) {
-		return o.window.Window
+	o := t.routes[nameOf(d, connector)]
+	if o == nil || !o.window.holds(r.Since, t.now()) || client != "" && o.window.client != "" && o.window.client != client {
+		return w
 	}
-	return w
+	return o.window.Window
 }
 
 // State returns the state of a route. It differs from r.State if answers have shown a problem.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
 const (
@@ -21,7 +22,8 @@ const (
 // observation is an observed window.
 type observation struct {
 	Window
-	at time.Time
+	at     time.Time
+	client string // who alone has seen it: it is in force for this client's requests; "": for all
 }
 
 // holds reports whether the observation is of the current tunnel and model server.
@@ -37,11 +39,12 @@ type evidence struct {
 	low, size int       // the last count that was too low, and the estimate of its prompt
 }
 
-// Counted records a model server's count of a prompt that it has answered. A count above the observed window ends it.
-// Counts that contradict each other show that the model server cuts prompts.
-func (t *Table) Counted(r tokens.Registration, connector string, count int, c tokens.Evidence) {
-	t.update(name{r, connector}, func(o *route, since, now time.Time) {
-		e := &o.evidence
+// Counted records a model server's count of a client's prompt that it has answered. A count above the observed window
+// ends it. Counts that contradict each other show that the model server cuts prompts. They can also come of a prompt
+// that is written for that, so a cut concerns its client alone until a second one has seen it.
+func (t *Table) Counted(r tokens.Registration, connector, client string, count int, c tokens.Evidence) {
+	t.update(name{r, connector}, func(o *route, at tunnel.DeploymentRoute, now time.Time) {
+		e, since := &o.evidence, at.Since
 		if !e.since.Equal(since) || now.Sub(e.begun) >= lifetime {
 			*e = evidence{since: since, begun: now}
 		}
@@ -49,9 +52,14 @@ func (t *Table) Counted(r tokens.Registration, connector string, count int, c to
 		if count > o.window.Tokens || !o.window.holds(since, now) {
 			o.window = observation{}
 		}
-		if window := e.conclude(count, c); window > 0 && (o.window.Tokens == 0 || o.window.Source == Cut) {
-			o.window = observation{Window{window, Cut, true}, now}
+		window := e.conclude(count, c)
+		if window == 0 || at.Window > 0 || o.window.Tokens > 0 && o.window.Source != Cut {
+			return // a server that lists its window refuses longer prompts
 		}
+		if o.window.Tokens > 0 && o.window.client != client {
+			client = ""
+		}
+		o.window = observation{Window{window, Cut, true}, now, client}
 	})
 }
 
@@ -86,19 +94,21 @@ func (t *Table) Measured(d *store.Deployment, connector string, window int, cuts
 
 // set records a window, which takes precedence over one of counts.
 func (t *Table) set(d *store.Deployment, connector string, w Window) {
-	t.update(nameOf(d, connector), func(o *route, _, now time.Time) { o.window = observation{w, now} })
+	t.update(nameOf(d, connector), func(o *route, _ tunnel.DeploymentRoute, now time.Time) {
+		o.window = observation{Window: w, at: now}
+	})
 }
 
-// update changes what is known of a route. since is that of the route.
-func (t *Table) update(n name, change func(o *route, since, now time.Time)) {
+// update changes what is known of a route. at is its present state.
+func (t *Table) update(n name, change func(o *route, at tunnel.DeploymentRoute, now time.Time)) {
 	t.mu.Lock()
 	o := t.find(n)
 	if o == nil {
 		t.mu.Unlock()
 		return
 	}
-	r, _ := t.current(n)
-	change(o, r.Since, t.now())
+	at, _ := t.current(n)
+	change(o, at, t.now())
 	t.mu.Unlock()
 	t.report(o)
 }

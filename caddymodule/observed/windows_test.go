@@ -47,7 +47,7 @@ func newBench() *bench {
 
 // window returns the window in force, with the state.
 func (b *bench) window() string {
-	w := b.Window(&b.d, "con_1", b.route)
+	w := b.Window(&b.d, "con_1", "", b.route)
 	return fmt.Sprint(w.Tokens, " ", w.Source, " ", b.State(&b.d, "con_1", b.route))
 }
 
@@ -66,7 +66,7 @@ func (b *bench) count(key string, p *tokens.Prompt, n int, correct bool) {
 
 // counted records a count.
 func (b *bench) counted(n int, e tokens.Evidence) {
-	b.Counted(tokens.NewRegistration(b.d.Account, b.d.Name, b.d.UpdatedAt), "con_1", n, e)
+	b.Counted(tokens.NewRegistration(b.d.Account, b.d.Name, b.d.UpdatedAt), "con_1", "key", n, e)
 }
 
 func TestWindowSources(t *testing.T) {
@@ -87,7 +87,7 @@ func TestWindowSources(t *testing.T) {
 	b.expect(t, "listed", "16384 listed available")
 	b.d.Options = compat.Options{ContextWindow: 1000}
 	b.expect(t, "the option", "1000 option available")
-	if w := b.Window(&b.d, "con_2", tunnel.DeploymentRoute{}); w.Tokens != 1000 {
+	if w := b.Window(&b.d, "con_2", "", tunnel.DeploymentRoute{}); w.Tokens != 1000 {
 		t.Errorf("the option has the window %d at another connector", w.Tokens)
 	}
 	b.d.Options, b.route.Window, b.route.State = compat.Options{}, 0, health.ServerDown
@@ -96,9 +96,7 @@ func TestWindowSources(t *testing.T) {
 	old.UpdatedAt = begun.Add(-time.Hour)
 	b.Refused(&old, "con_1", 1024)
 	b.expect(t, "a refusal from before the deployment's last change", "2048 refusal model server down")
-	want := []string{
-		"con_1 cuts prompts 3072", "con_1 available 0", "con_1 cuts prompts 8192", "con_1 available 0",
-	}
+	want := []string{"con_1 cuts prompts 3072", "con_1 available 0"} // and no more within an hour
 	if !slices.Equal(b.changes, want) {
 		t.Errorf("changes %q, want %q", b.changes, want)
 	}
@@ -165,9 +163,9 @@ func TestLookUpsAllocateNothing(t *testing.T) {
 	b := newBench()
 	b.Refused(&b.d, "con_1", 4096)
 	if n := testing.AllocsPerRun(100, func() {
-		b.Window(&b.d, "con_1", b.route)
+		b.Window(&b.d, "con_1", "", b.route)
 		b.State(&b.d, "con_1", b.route)
-		b.Window(&b.d, "con_2", b.route)
+		b.Window(&b.d, "con_2", "", b.route)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -271,7 +269,7 @@ func TestHonestServersDoNotCut(t *testing.T) {
 					}
 					c.counted = len(c.messages)
 					b.count(c.key, p, n, r.IntN(3) > 0)
-					if w := b.Window(&b.d, "con_1", b.route); w.Tokens > 0 {
+					if w := b.Window(&b.d, "con_1", "", b.route); w.Tokens > 0 {
 						t.Fatalf("seed %d: after %d tokens, the window is %d (%s)", seed, n, w.Tokens, w.Source)
 					}
 				}
@@ -322,7 +320,7 @@ func TestCutConversations(t *testing.T) {
 		for seed := range uint64(6) {
 			r, b, counter := rand.New(rand.NewPCG(seed, 3)), newBench(), tokens.NewCounter()
 			c, largest, outgrown, n := newConversation(r, 1, 1.2), 0, 0, 0
-			for b.Window(&b.d, "con_1", b.route).Tokens == 0 {
+			for b.Window(&b.d, "con_1", "", b.route).Tokens == 0 {
 				if outgrown++; outgrown > 80 {
 					t.Fatalf("window %d, seed %d: not detected", window, seed)
 				}
@@ -335,7 +333,7 @@ func TestCutConversations(t *testing.T) {
 				largest = max(largest, n)
 				b.count(c.key, p, n, outgrown%3 == 0)
 			}
-			w := b.Window(&b.d, "con_1", b.route)
+			w := b.Window(&b.d, "con_1", "", b.route)
 			t.Logf("window %d, seed %d: %d after %d cut prompts", window, seed, w.Tokens, outgrown)
 			if w.Tokens < largest || w.Tokens > window+windowUnit || w.Source != Cut {
 				t.Errorf("window %d, seed %d: %d %s, and the largest count is %d", window, seed, w.Tokens, w.Source, largest)
@@ -364,4 +362,30 @@ func TestConstantCounts(t *testing.T) {
 		b.count("key", promptOf(t, messages, ""), 100, true)
 	}
 	b.expect(t, "after constant counts", "0  available")
+}
+
+// A cut that one client has seen concerns its requests alone, until another one has seen it, too.
+func TestCutOfAClient(t *testing.T) {
+	b := newBench()
+	known := func(client string) int { return b.Window(&b.d, "con_1", client, b.route).Tokens }
+	see := func(client string) {
+		for i := range 2 {
+			b.Counted(tokens.NewRegistration(b.d.Account, b.d.Name, b.d.UpdatedAt), "con_1", client, 2050,
+				tokens.Evidence{TooLow: 9000 + 100*i})
+		}
+	}
+	if see("a"); known("a") != 4096 || known("b") != 0 || known("") != 4096 {
+		t.Errorf("after one client: %d, %d, %d", known("a"), known("b"), known(""))
+	}
+	if see("a"); known("b") != 0 {
+		t.Errorf("after one client again: %d", known("b"))
+	}
+	if see("b"); known("a") != 4096 || known("c") != 4096 {
+		t.Errorf("after two clients: %d, %d", known("a"), known("c"))
+	}
+	b = newBench()
+	b.route.Window = 32768
+	if see("a"); b.State(&b.d, "con_1", b.route) != health.Available {
+		t.Error("a server that lists its window is said to cut prompts")
+	}
 }

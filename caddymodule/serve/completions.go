@@ -48,6 +48,7 @@ type completions struct {
 type sample struct {
 	registration tokens.Registration
 	key          string // the id of the request's key
+	client       string // the owner of the key, or the key
 	call         dialect.Call
 	size         int64 // bytes of the request
 	tokens       int64
@@ -137,8 +138,7 @@ func (c *completions) load(r tokens.Registration) (tokens.Ratios, bool) {
 		return tokens.Ratios{}, false
 	}
 	return tokens.Ratios{
-		Plain: tokens.Ratio{Mean: saved.Plain, Counts: saved.PlainCounts},
-		Tools: tokens.Ratio{Mean: saved.Tools, Counts: saved.ToolsCounts},
+		Plain: tokens.Ratio{Mean: saved.Plain}, Tools: tokens.Ratio{Mean: saved.Tools},
 	}, true
 }
 
@@ -257,7 +257,7 @@ func (c *completions) remember(m sample) {
 		rest = countRestFactor
 	}
 	if !m.refused {
-		c.observed.Counted(m.registration, m.connector, int(m.tokens), evidence)
+		c.observed.Counted(m.registration, m.connector, m.client, int(m.tokens), evidence)
 	}
 }
 
@@ -275,8 +275,7 @@ func (c *completions) save(ctx context.Context) {
 		}
 		err := c.store.SaveCalibration(ctx, store.Calibration{
 			Account: r.Account, Deployment: r.Deployment, Since: time.UnixMilli(r.Since).UTC(),
-			Plain: ratios.Plain.Mean, PlainCounts: ratios.Plain.Counts,
-			Tools: ratios.Tools.Mean, ToolsCounts: ratios.Tools.Counts,
+			Plain: ratios.Plain.Mean, Tools: ratios.Tools.Mean,
 		})
 		if err != nil && ctx.Err() == nil {
 			c.logger.Warn("failed to save token calibration", "deployment", r.Deployment, "error", err)
@@ -284,10 +283,7 @@ func (c *completions) save(ctx context.Context) {
 	}
 }
 
-// near reports whether two ratios make nearly the same, and equally sure, estimates.
-func near(a, b tokens.Ratio) bool {
-	return a.Sure() == b.Sure() && math.Abs(a.Mean-b.Mean) <= minChange*b.Mean
-}
+func near(a, b tokens.Ratio) bool { return math.Abs(a.Mean-b.Mean) <= minChange*b.Mean }
 
 // registration returns the current registration of a deployment.
 func registration(d store.Deployment) tokens.Registration {

@@ -196,10 +196,13 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 			store.Deployment{Account: store.DefaultAccount, Name: value, Connectors: d.Connectors})
 	case "fallback": // of m, another one
 		other := store.Deployment{Account: store.DefaultAccount, Connectors: d.Connectors}
-		if err = json.Unmarshal([]byte(value), &other); err == nil {
-			_, err = e.backend.Store.SetDeployment(e.Context(), other)
-		}
+		err = json.Unmarshal([]byte(value), &other)
 		d.Fallback = other.Name
+		for _, set := range []store.Deployment{{Account: d.Account, Name: other.Name, Connectors: d.Connectors}, *d, other} {
+			if err == nil { // another kind is not accepted at first
+				_, err = e.backend.Store.SetDeployment(e.Context(), set)
+			}
+		}
 	case "embeddings": // another one, for embeddings
 		_, err = e.backend.Store.SetDeployment(e.Context(), store.Deployment{
 			Account: store.DefaultAccount, Name: value, Connectors: d.Connectors, Kind: store.EmbeddingsModel,

@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/observed"
 )
 
-// firstToken is the wait of an attempt for the first token of its answer: the first content of a stream, or the header
-// of another answer, which model servers send when it is complete.
+// firstToken is the wait of an attempt for the first token of a stream: its first content. Model servers send other
+// answers when they are complete, so nobody knows when their first token came.
 type firstToken struct {
 	attempt observed.Attempt
 	timeout *time.Timer // nil without the option first_token_timeout
@@ -18,6 +18,9 @@ type firstToken struct {
 
 // begin begins the wait of an attempt that is sent through a connector. The returned context ends at the timeout.
 func (f *firstToken) begin(ctx context.Context, t *turn) context.Context {
+	if !t.call.Streamed() || t.unstreamed {
+		return ctx
+	}
 	f.attempt = t.exchange.backend.Observed.Begin(t.deployment, t.exchange.Connector)
 	option := t.deployment.Options.FirstTokenTimeout
 	limit, _ := time.ParseDuration(option)

@@ -130,7 +130,7 @@ func (c *clientRequest) getModel() ([]byte, *dialect.Error) {
 // modelOf returns the entry of a deployment in the list of models, without a name. Its context window is the smallest
 // one of its connectors: a request can go to any.
 func (c *clientRequest) modelOf(d store.Deployment) dialect.Model {
-	smallest, _, _ := c.windows(c.Backend, &d)
+	smallest, _, _ := c.windows(c.exchange, &d)
 	return dialect.Model{
 		Kind: string(cmp.Or(d.Kind, store.ChatModel)), Owner: d.Account, Created: d.CreatedAt,
 		Window: smallest,

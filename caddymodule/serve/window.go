@@ -14,22 +14,25 @@ import (
 // counted.
 const minBytesPerToken = 2
 
-// window returns the context window of a deployment through a connector. ok is false if the connector is offline, or
-// its model server down.
-func (s *Server) window(b *Backend, d *store.Deployment, connector string) (w observed.Window, ok bool) {
+// clientOf returns who has sent a request: the owner of its key, or the key.
+func clientOf(ex *Exchange) string { return cmp.Or(ex.Key.Owner(), ex.Key.ID()) }
+
+// window returns the context window for a client of a deployment through a connector. ok is false if the connector is
+// offline, or its model server down.
+func (s *Server) window(ex *Exchange, d *store.Deployment, connector string) (w observed.Window, ok bool) {
 	target := tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model}
 	route, ok := s.Route(connector, target)
 	if !ok || !route.State.Usable() {
 		return w, false
 	}
-	return b.Observed.Window(d, connector, route), true
+	return ex.backend.Observed.Window(d, connector, clientOf(ex), route), true
 }
 
 // windows returns the smallest and the largest known context window of a deployment through the connectors that can
 // serve it, and whether there are unknown ones.
-func (s *Server) windows(b *Backend, d *store.Deployment) (smallest int, largest observed.Window, unknown bool) {
+func (s *Server) windows(ex *Exchange, d *store.Deployment) (smallest int, largest observed.Window, unknown bool) {
 	for _, connector := range d.Connectors {
-		w, ok := s.window(b, d, connector)
+		w, ok := s.window(ex, d, connector)
 		switch {
 		case !ok:
 			continue
@@ -52,18 +55,18 @@ func (c *clientRequest) fit() *dialect.Error {
 	if !c.exchange.Operation.IsChat() || c.deployment.Options.Overflow == compat.OverflowPass {
 		return nil
 	}
-	smallest, largest, unknown := c.windows(c.Backend, &c.deployment)
+	smallest, largest, unknown := c.windows(c.exchange, &c.deployment)
 	if smallest == 0 || c.size+c.kept < minBytesPerToken*int64(smallest) {
 		return nil
 	}
-	leave, err := c.enterCounting(c.ctx, estimateWait)
+	leave, err := c.enterCounting(c.ctx, turnWait)
 	if err != nil {
 		return nil // the model server counts it
 	}
 	defer leave()
 	r := registration(c.deployment)
 	n, sure := c.completions.calibration.CountSurely(c.ctx, r, c.exchange.Key.ID(), c.call.Prompt())
-	if c.ctx.Err() != nil {
+	if c.ctx.Err() != nil || n == 0 {
 		return nil
 	}
 	c.estimated.Do(func() { c.tokens = n })
@@ -83,7 +86,7 @@ func (t *turn) fitting() []string {
 	}
 	var fitting []string
 	for _, connector := range d.Connectors {
-		if w, ok := t.window(t.exchange.backend, d, connector); !ok || w.Tokens == 0 || w.Tokens >= t.prompt {
+		if w, ok := t.window(t.exchange, d, connector); !ok || w.Tokens == 0 || w.Tokens >= t.prompt {
 			fitting = append(fitting, connector)
 		}
 	}

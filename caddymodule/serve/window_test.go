@@ -99,7 +99,7 @@ func (g *windowGateway) calibrate(n int) {
 	for i := range n {
 		text := strings.Repeat("some words ", 200)
 		p := tokens.NewPrompt(fmt.Appendf(nil, `[{"role":"user","content":"%s%d"}]`, text, i), nil)
-		g.backend.completions.calibration.Learn(registration(g.deployment()), "con", "key", p,
+		g.backend.completions.calibration.Learn(registration(g.deployment()), "con", g.key.ID(), p,
 			int64(counter.Estimate("key", p).Tokens), true)
 	}
 }
@@ -309,7 +309,7 @@ func TestRefusalIsLearned(t *testing.T) {
 	if w := g.post(path, body); w.Code != 400 || g.sent != 1 {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	w := g.backend.Observed.Window(new(g.deployment()), g.deployment().Connectors[0], tunnel.DeploymentRoute{})
+	w := g.backend.Observed.Window(new(g.deployment()), g.deployment().Connectors[0], "", tunnel.DeploymentRoute{})
 	if (w != observed.Window{Tokens: 4096, Source: observed.Refusal}) {
 		t.Errorf("window %+v", w)
 	}
@@ -354,9 +354,10 @@ func BenchmarkWindows(b *testing.B) {
 			for len(d.Connectors) < n {
 				d.Connectors = append(d.Connectors, fmt.Sprint("con_", len(d.Connectors)))
 			}
+			ex := &Exchange{authenticated: authenticated{backend: g.backend, Key: g.key}}
 			b.ReportAllocs()
 			for b.Loop() {
-				g.router.windows(g.backend, &d)
+				g.router.windows(ex, &d)
 			}
 		})
 	}

@@ -25,7 +25,7 @@ func TestCalibration(t *testing.T) {
 		t.Errorf("a new deployment has %+v", got)
 	}
 	saved := store.Calibration{
-		Account: account, Deployment: "m", Since: d.UpdatedAt, Plain: 1.25, Tools: 0.75, PlainCounts: 7, ToolsCounts: 5,
+		Account: account, Deployment: "m", Since: d.UpdatedAt, Plain: 1.25, Tools: 0.75,
 	}
 	if err := s.SaveCalibration(t.Context(), saved); err != nil {
 		t.Fatal(err)

@@ -184,9 +184,6 @@ type Calibration struct {
 	Since      time.Time `json:"since"`
 	Plain      float64   `json:"plain,omitempty"` // ratio for prompts without tools; 0: unknown
 	Tools      float64   `json:"tools,omitempty"` // ratio for prompts with tools; 0: unknown
-	// From how many counts the ratios were learned.
-	PlainCounts int `json:"plain_counts,omitzero"`
-	ToolsCounts int `json:"tools_counts,omitzero"`
 }
 
 // Calibration returns the calibration of a deployment's current configuration. It takes

@@ -20,8 +20,10 @@ const (
 	ratioWeight   = 0.3  // weight of the newest ratio in the mean
 	minLearned    = 200  // tokens; the overhead of templates distorts the ratio of shorter prompts
 	exactPrompts  = 8192 // whose counts are kept
+	keptBounds    = 8192
+	boundWeight   = 0.05 // weight of a higher ratio in a bound
 	cutRatio      = 0.6  // of the expected tokens: the model server has cut a prompt with fewer
-	enoughCounts  = 5    // learned ratios that make an estimate sure
+	enoughCounts  = 5    // of a key, which make an estimate sure
 	estimateError = 1.1  // maximum ratio of a sure estimate to the actual tokens
 	// restRatio is the maximum ratio of tokens to the estimate of a few messages.
 	restRatio        = 3
@@ -51,9 +53,8 @@ type Ratios struct{ Plain, Tools Ratio }
 
 // Ratio is a mean ratio. The zero value is unknown.
 type Ratio struct {
-	Mean   float64
-	Counts int // that it was learned from
-	low    int // counts in a row that were too low for it, and were not learned
+	Mean float64
+	low  int // counts in a row that were too low for it, and were not learned
 }
 
 // of returns the ratio for prompts with or without tools.
@@ -67,9 +68,6 @@ func (r *Ratios) of(tools bool) *Ratio {
 // expected returns the ratio by which to multiply an estimate.
 func (r Ratio) expected() float64 { return cmp.Or(r.Mean, startRatio) }
 
-// Sure reports whether estimates with the ratio are sure.
-func (r Ratio) Sure() bool { return r.Counts >= enoughCounts }
-
 // learn adds a ratio to the mean, unless it is so low that the model server may have cut the prompt. Texts in another
 // language can have such a ratio, too: several in a row replace the mean.
 func (r *Ratio) learn(ratio float64) (ok bool) {
@@ -82,8 +80,30 @@ func (r *Ratio) learn(ratio float64) (ok bool) {
 	if r.Mean != 0 {
 		ratio = r.Mean + ratioWeight*(ratio-r.Mean)
 	}
-	*r = Ratio{Mean: clampRatio(ratio), Counts: r.Counts + 1}
+	*r = Ratio{Mean: clampRatio(ratio)}
 	return true
+}
+
+// prompts are those of a key to a deployment, with or without tools.
+type prompts struct {
+	Registration
+	key   string
+	tools bool
+}
+
+// bound is the lowest ratio of a key's prompts. It rises slowly. Other keys do not change what is sure of a prompt:
+// their prompts can have a higher ratio.
+type bound struct {
+	ratio  float64
+	counts int // that it was learned from
+}
+
+// add adds a ratio.
+func (b bound) add(ratio float64) bound {
+	if b.counts > 0 {
+		ratio = min(ratio, b.ratio+boundWeight*(ratio-b.ratio))
+	}
+	return bound{ratio, b.counts + 1}
 }
 
 // Calibration counts the tokens of prompts. It multiplies estimates by a ratio that it
@@ -97,6 +117,7 @@ type Calibration struct {
 	mu      sync.Mutex
 	learned map[deployment]*learned
 	exact   *lru.Cache[promptSum, counted]
+	bounds  *lru.Cache[prompts, bound]
 }
 
 // counted is a model server's count of a prompt.
@@ -133,43 +154,49 @@ func NewCalibration(counter *Counter, load func(Registration) (Ratios, bool)) *C
 		load = func(Registration) (Ratios, bool) { return Ratios{}, false }
 	}
 	exact, _ := lru.New[promptSum, counted](exactPrompts) // no error: the size is positive
-	return &Calibration{counter: counter, load: load, learned: make(map[deployment]*learned), exact: exact}
+	bounds, _ := lru.New[prompts, bound](keptBounds)
+	return &Calibration{
+		counter: counter, load: load, learned: make(map[deployment]*learned), exact: exact, bounds: bounds,
+	}
 }
 
 // Count returns the estimated number of tokens of a key's prompt. If ctx is done, it returns
 // early and the number is too low.
 func (c *Calibration) Count(ctx context.Context, r Registration, key string, p *Prompt) int {
-	tokens, _ := c.count(ctx, r, key, p)
-	return tokens
-}
-
-// count implements Count, and reports whether the number is exact. Counts of prompts that may have been cut are not
-// used.
-func (c *Calibration) count(ctx context.Context, r Registration, key string, p *Prompt) (tokens int, exact bool) {
-	known, from := c.beginning(p.sums(r.key(), key))
-	if known.doubted {
-		known, from = counted{}, 0
-	}
-	if from == len(p.Messages) && known.tokens > 0 {
-		return known.tokens, true
+	known, from := c.usable(r, key, p)
+	if from == len(p.Messages) && known > 0 {
+		return known
 	}
 	rest := c.counter.estimateFrom(ctx, key, p, from)
-	return known.tokens + c.ratio(r, rest.Tools).times(rest.Tokens), false
+	return known + c.ratio(r, rest.Tools).times(rest.Tokens)
 }
 
-// CountSurely is Count, and returns how many tokens the prompt surely has: all if the count is exact, a part of a
-// sure estimate, else 0. Templates drop old thinking, which the count of a beginning may include, so the estimate of
-// the whole prompt must agree.
+// CountSurely returns the tokens of a prompt and how many it surely has: all if the count is exact, a part of an
+// estimate that prompts of the key have made sure, else 0. Templates drop old thinking, which the count of a beginning
+// may include, so the estimate of the whole prompt must agree.
 func (c *Calibration) CountSurely(ctx context.Context, r Registration, key string, p *Prompt) (tokens, sure int) {
-	tokens, exact := c.count(ctx, r, key, p)
-	if exact {
-		return tokens, tokens
+	known, from := c.usable(r, key, p)
+	if from == len(p.Messages) && known > 0 {
+		return known, known
 	}
 	whole := c.counter.estimateFrom(ctx, key, p, 0)
-	if ratio := c.ratio(r, whole.Tools); ratio.Sure() && !whole.Media {
-		sure = int(float64(min(tokens, ratio.times(whole.Tokens))) / estimateError)
+	lowest, _ := c.bounds.Get(prompts{r, key, whole.Tools})
+	if lowest.counts < enoughCounts || whole.Media {
+		return 0, 0
 	}
-	return tokens, sure
+	rest := c.counter.estimateFrom(ctx, key, p, from)
+	tokens = min(known+int(lowest.ratio*float64(rest.Tokens)), int(lowest.ratio*float64(whole.Tokens)))
+	return tokens, int(float64(tokens) / estimateError)
+}
+
+// usable returns the count and the number of messages of the longest counted prefix of a prompt. Counts of prompts
+// that may have been cut are not used.
+func (c *Calibration) usable(r Registration, key string, p *Prompt) (tokens, messages int) {
+	known, from := c.beginning(p.sums(r.key(), key))
+	if known.doubted {
+		return 0, 0
+	}
+	return known.tokens, from
 }
 
 // beginning returns the count and the number of messages of the longest counted prefix of a prompt.
@@ -286,6 +313,10 @@ func (c *Calibration) learnRatio(r Registration, key string, p *Prompt, n int, g
 	if l := c.known(r); l != nil && grown {
 		low = !l.ratios.of(estimate.Tools).learn(ratio)
 		l.changed = l.changed || !low
+		if kind := (prompts{r, key, estimate.Tools}); !low {
+			lowest, _ := c.bounds.Get(kind)
+			c.bounds.Add(kind, lowest.add(ratio))
+		}
 	}
 	return low, 0
 }
