@@ -52,8 +52,8 @@ func (v values) with(hint string) string {
 	if v.Window > 0 {
 		return hint
 	}
-	return fmt.Sprintf("The context window is not known: press Measure on the model's page, and load it again. Until then, %d is a guess. %s",
-		unknownWindow, hint)
+	return fmt.Sprintf("The context window is not known: press Measure on the model's page, and load it again. "+
+		"Until then, %d is a guess. %s", unknownWindow, hint)
 }
 
 //go:embed snippets.tmpl

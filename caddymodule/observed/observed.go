@@ -159,7 +159,10 @@ func (t *Table) Window(d *store.Deployment, connector, client string, r tunnel.D
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	o := t.routes[nameOf(d, connector)]
-	if o == nil || !o.window.holds(r.Since, t.now()) || client != "" && o.window.client != "" && o.window.client != client {
+	if o == nil || !o.window.holds(r.Since, t.now()) {
+		return w
+	}
+	if by := o.window.client; client != "" && by != "" && by != client {
 		return w
 	}
 	return o.window.Window
