@@ -23,6 +23,7 @@ type Request struct {
 	Error            string    `json:"error,omitempty"`    // text of the gateway, never of the client or the model server
 	Refusals         int       `json:"refusals,omitempty"` // number of requests without a valid key in this entry
 	Streamed         bool      `json:"streamed"`
+	Dropped          string    `json:"dropped,omitempty"` // parts that were not sent to the model; at most 1 KiB
 	WaitMillis       float64   `json:"wait_ms,omitempty"` // in the queue, and for a connector
 	DurationMillis   float64   `json:"duration_ms"`
 	FirstTokenMillis float64   `json:"first_token_ms"`    // 0: none

@@ -39,6 +39,9 @@ type Call interface {
 	Answer(body []byte) ([]byte, Usage, *Error)
 	// NewStream returns the stream that encodes the answer to a streamed call.
 	NewStream() Stream
+	// Dropped returns the parts of the request that are not sent to the model although they carry
+	// meaning, for people: paths with types. It returns "" if there are none.
+	Dropped() string
 	// Conversation returns a text that the turns of a conversation share: the
 	// prompt_cache_key, else the beginning of the first message that is not a system
 	// message. It returns nil if the request has neither.
@@ -139,8 +142,6 @@ type Env struct {
 	Gateway Gateway
 	// Info is written while the answer is read. May be nil.
 	Info *AnswerInfo
-	// Dropped logs the type of an item that is not sent to the model. May be nil.
-	Dropped func(itemType string)
 }
 
 // NewID returns an id: the prefix and 26 base32 characters.

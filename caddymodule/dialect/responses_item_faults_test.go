@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"slices"
 	"strings"
 	"testing"
 )
@@ -89,19 +88,18 @@ func checkFault(t *testing.T, body, param, code, message string) {
 	}
 }
 
-// TestDroppedItemsAreLogged checks that the types of dropped items are logged, unless a type could
-// contain other data of the client.
-func TestDroppedItemsAreLogged(t *testing.T) {
-	var told []string
-	env := testEnv()
-	env.Dropped = func(itemType string) { told = append(told, itemType) }
+// TestDroppedItems checks that dropped items are named with their types, unless a type could contain
+// other data of the client.
+func TestDroppedItems(t *testing.T) {
 	body := `{"model":"m","input":[{"role":"user","content":"u"},{"type":"web_search_call"},{"type":"vendor:thing_2"},` +
 		`{"type":"my secret prompt"},` +
 		`{"type":"additional_tools","tools":[]},{"type":"reasoning","summary":[]}]}`
-	if _, err := Decode(Operation{Kind: CreateResponse, Dialect: Responses}, []byte(body), env); err != nil {
+	c, err := Decode(Operation{Kind: CreateResponse, Dialect: Responses}, []byte(body), testEnv())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"web_search_call", "vendor:thing_2", "(invalid name)"}; !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+	want := "input[1] (web_search_call), input[2] (vendor:thing_2), input[3] (invalid name)"
+	if got := c.Dropped(); got != want {
+		t.Errorf("dropped %q, want %q", got, want)
 	}
 }

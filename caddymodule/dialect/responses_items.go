@@ -47,16 +47,14 @@ func (c *responsesCall) readItem(f fieldList) {
 	case "additional_tools", "tool_search_output": // their tools were already read
 	case "compaction_trigger": // see readTrigger
 	default:
-		if c.env.Dropped != nil {
-			c.env.Dropped(plainName(kind))
-		}
+		c.drop(kind)
 	}
 }
 
 // plainName returns name if it is safe to log. Other names may contain anything.
 func plainName(name string) string {
 	if !isPlain(name, "_.:") {
-		return "(invalid name)"
+		return "invalid name"
 	}
 	return name
 }

@@ -21,7 +21,8 @@ type translation struct {
 	retries      retries
 	conversation conversation
 	tools        toolset
-	unavailable  *Error        // for the first tool that was dropped because of its type
+	unavailable  *Error // for the first tool that was dropped because of its type
+	droppedParts droppedParts
 	choice       string        // tool_choice: "", "auto" or "required"
 	parallel     string        // parallel_tool_calls: "", "true" or "false"
 	output       int64         // max_tokens; 0: none
@@ -140,6 +141,7 @@ func (t *translation) chooseMode(mode, name string) {
 
 // dropTool drops a tool of a type that the client does not run.
 func (t *translation) dropTool(kind string) {
+	t.drop(kind)
 	if t.unavailable != nil || t.lenient {
 		return
 	}

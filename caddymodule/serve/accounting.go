@@ -154,6 +154,7 @@ func (ex *Exchange) request(e Ending) activity.Request {
 		ErrorCode:       e.Code,
 		Error:           e.Error,
 		Streamed:        ex.Streamed,
+		Dropped:         ex.Dropped,
 		WaitMillis:      float64(ex.attempts.wait().Round(time.Millisecond).Milliseconds()),
 		DurationMillis:  activity.Millis(time.Since(ex.Start)),
 		InputTokens:     int(ex.Usage.PromptTokens),

@@ -40,6 +40,9 @@ type clientRequest struct {
 	tokens    int // estimated, of the prompt
 }
 
+// droppedParts is the header that lists what was dropped of a request, see [dialect.Call].
+const droppedParts = "X-Postern-Dropped"
+
 // errNoRouter is the result of a request that no Router has received.
 var errNoRouter = dialect.Internal("no model_route follows model_dialect in this route of the gateway's configuration")
 
@@ -151,7 +154,7 @@ func (c *clientRequest) decode(body []byte) *dialect.Error {
 	env := &dialect.Env{
 		Context: c.ctx,
 		Now:     time.Now, NewID: dialect.NewID, RequestID: ex.RequestID, SignatureKey: c.completions.signatureKey,
-		Account: ex.Account, Sealer: c.completions.sealer, Gateway: c, Estimate: c.estimate, Dropped: c.dropped,
+		Account: ex.Account, Sealer: c.completions.sealer, Gateway: c, Estimate: c.estimate,
 		Info: &c.info, DefaultModel: ex.Key.DefaultModel(),
 	}
 	if ex.Operation.Dialect == dialect.Responses {
@@ -167,6 +170,9 @@ func (c *clientRequest) decode(body []byte) *dialect.Error {
 	}
 	if c.reserved.request > requestCost { // smaller requests save too little
 		_ = c.reserved.reserveRequest(bodyCost(c.size+c.kept, ex.costs().decoded)) // a smaller reservation always succeeds
+	}
+	if ex.Dropped = c.call.Dropped(); ex.Dropped != "" {
+		c.answer.header(http.Header{droppedParts: {ex.Dropped}})
 	}
 	if c.deployment.Fallback != "" {
 		c.body = body // the cost of a decoded request includes it
@@ -230,11 +236,6 @@ func (c *clientRequest) Reserve(n int64) *dialect.Error {
 		return dialect.MemoryFull()
 	}
 	return nil
-}
-
-// dropped logs that an item of the request was left out.
-func (c *clientRequest) dropped(itemType string) {
-	c.Logger.Debug("leaving out an item of a request", "type", itemType, "dialect", string(c.exchange.Operation.Dialect))
 }
 
 // registration returns the current registration of the request's deployment, false

@@ -40,6 +40,7 @@ type translated struct {
 	Model      string        // the name that the client asked for, which answers carry
 	Deployment string        // the public name of the deployment that serves the request, "" while unknown
 	Streamed   bool          // the client asked for a stream
+	Dropped    string        // what was dropped of the request, see [dialect.Call]
 	Usage      dialect.Usage // tokens, once the request has ended; an estimate may lack the prompt
 	rejected   string        // why the model was rejected, for the access log
 }
