@@ -113,7 +113,7 @@ func activityData(v *visit) any {
 	p.List = list(v, "activity", matching, func(r loggedRequest) string {
 		return strings.Join([]string{
 			r.ID, r.KeyName, r.KeyID, r.Deployment, r.Model, r.ConnectorName, r.Dialect, r.Operation, strconv.Itoa(r.Status),
-			r.ErrorCode, r.Error,
+			r.ErrorCode, r.Error, r.Dropped,
 		}, "\n")
 	}, "key", "model", "status", "since")
 	return p

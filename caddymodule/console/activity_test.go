@@ -83,13 +83,13 @@ func TestRequestPage(t *testing.T) {
 		ID: "req_1", KeyID: "key_1", KeyName: mean, Model: mean, Dialect: "chat", Operation: "chat/completions", Status: 502,
 		ErrorClass: activity.UpstreamError,
 		ErrorCode:  "upstream_error", Error: "The model server answered `500`.", BusyMillis: 2000, InputTokens: 12,
-		CachedTokens: 4, OutputTokens: 3, Estimated: true,
+		CachedTokens: 4, OutputTokens: 3, Estimated: true, Dropped: "tools.2 (web_search)",
 	})
 	page := g.page("/console/activity/req_1")
 	plain(t, page)
 	has(t, mainOf(page), "req_1", "upstream_error</code>", "answered <code>500</code>",
 		"the connector or the model server failed", "Model asked for", `href="/console/keys/key_1"`,
-		"≈ 12", "of them cached", "At the model server")
+		"≈ 12", "of them cached", "At the model server", "<dt>Dropped</dt><dd>tools.2 (web_search)")
 	if w := g.get("/console/activity/req_gone"); w.Code != http.StatusNotFound {
 		t.Errorf("a request that is gone: %d", w.Code)
 	}
