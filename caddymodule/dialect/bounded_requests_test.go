@@ -232,6 +232,20 @@ var responsesRows = []boundedRow{
 	},
 	{name: "hosted tools", input: listOf(anInput+`],"tools":[{"type":"function","name":"f"},`,
 		same(`{"type":"web_search"}`), `]}`), work: decoding(responsesOp)},
+	{
+		name: "members that nobody reads", input: listOf(`{"model":"m","input":"u","a":1,`, numbered(`"a#":1`), `}`),
+		work: decoding(responsesOp),
+	},
+	{name: "hosted tools of the messages dialect", input: listOf(aMessage+`],"tools":[{"name":"f"},`,
+		numbered(`{"type":"web_search_#"}`), `]}`), work: decoding(messagesOp)},
+	{name: "edits", input: listOf(aMessage+`],"context_management":{"edits":[`,
+		same(`{"type":"clear_tool_uses_1"}`), `]}}`), work: decoding(messagesOp)},
+	{name: "members of a toolset", input: listOf(aMessage+`],"tools":[{"type":"browser_toolset_20260801","configs":{`,
+		numbered(`"m#":{"enabled":true}`), `}}]}`), work: decoding(messagesOp)},
+	{
+		name: "toolsets", input: listOf(aMessage+`],"tools":[`, same(`{"type":"browser_toolset_20260801"}`), `]}`),
+		work: decoding(messagesOp), maximum: measuredElements / 32,
+	},
 	{name: "additional tools", input: listOf(anInput+`,{"type":"additional_tools","tools":[`,
 		numbered(aFunction), `]}]}`), work: decoding(responsesOp)},
 	{

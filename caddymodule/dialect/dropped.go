@@ -1,6 +1,12 @@
 package dialect
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // maxDropped is the maximum length of the text of droppedParts, in bytes.
 const maxDropped = 1 << 10
@@ -20,7 +26,7 @@ func (d *droppedParts) add(path, kind string) {
 	if d.text != "" {
 		path = ", " + path
 	}
-	if d.omitted > 0 || len(d.text)+len(path) > maxDropped-len(", and 100000 more") {
+	if d.omitted > 0 || len(d.text)+len(path) > maxDropped-len(", and 1000000000 more") {
 		d.omitted++
 		return
 	}
@@ -37,6 +43,26 @@ func (d *droppedParts) String() string {
 
 // drop notes that the current object, of this type, is not sent to the model.
 func (t *translation) drop(kind string) { t.droppedParts.add(t.fieldPath(""), kind) }
+
+// dropUnread notes a member of the request, unless it is read or means nothing to a model.
+func (t *translation) dropUnread(m *jsonscan.Members) {
+	name, format := m.Name(), t.dialect.format()
+	is := func(known string) bool { return known == string(name) }
+	if !jsonscan.IsNull(m.Raw()) && !slices.ContainsFunc(format.request, is) && !slices.ContainsFunc(format.ignored, is) {
+		t.droppedParts.add(plainName(string(name)), "")
+	}
+}
+
+// dropEdits notes the edits that shorten the conversation at the API. Those of thinking only save tokens.
+func (t *translation) dropEdits(f fieldList, name string) {
+	t.lenient = true // other values are ignored
+	for list := t.objects(f, name); list.next(); {
+		if kind := list.fields.text("type"); !strings.HasPrefix(kind, "clear_thinking_") {
+			t.drop(kind)
+		}
+	}
+	t.lenient = false
+}
 
 // Dropped implements Call.
 func (t *translation) Dropped() string { return t.droppedParts.String() }

@@ -22,3 +22,128 @@ func TestDroppedPartsAreBounded(t *testing.T) {
 		t.Errorf("%d parts in %d bytes: %s", n, len(text), text)
 	}
 }
+
+// Members of a request that nobody reads are named, unless they mean nothing to a model.
+func TestDroppedMembers(t *testing.T) {
+	messages := `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"u"}],`
+	responses := `{"model":"m","input":"u",`
+	for _, c := range []struct {
+		name, body, want string
+	}{
+		{"nothing", messages + `"stream":false}`, ""},
+		{
+			"harmless ones", messages + `"anthropic_beta":["b"],"anthropic_version":"v","betas":["b"],"cache_control":{},` +
+				`"container":"c","diagnostics":{},"fallback_credit_token":"f","fallbacks":"default","inference_geo":"eu",` +
+				`"metadata":{"user_id":"u"},"safeguards":[],"service_tier":"auto","speed":"fast","user_profile_id":"p"}`, "",
+		},
+		{"null", messages + `"compaction":null}`, ""},
+		{"compaction", messages + `"compaction":{"type":"auto"},"output_config":{"effort":"low"}}`, "compaction"},
+		{"the name of an inner member", messages + `"title":"t","reasoning_effort":"low"}`, "title, reasoning_effort"},
+		{"of another dialect", messages + `"truncation":"auto","input":"u"}`, "truncation, input"},
+		{
+			"odd names", messages + `"a\r\nSet-Cookie: b":1,"é":2,"\u0062":3,"":4}`,
+			"invalid name, invalid name, b, invalid name",
+		},
+		{
+			"edits", messages + `"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"},` +
+				`{"type":"clear_tool_uses_20250919"},7,{"type":"compact_20260112"},{}]}}`,
+			"context_management.edits.1 (clear_tool_uses_20250919), context_management.edits.3 (compact_20260112), " +
+				"context_management.edits.4",
+		},
+		{"odd edits", messages + `"context_management":{"edits":"x"}}`, ""},
+		{"no edits", messages + `"context_management":[{"edits":[{"type":"a"}]}]}`, ""},
+		{
+			"harmless ones of responses", responses + `"access_programs":{},"client_metadata":{},"image":{},` +
+				`"prompt_cache_options":{},"prompt_cache_retention":"24h","service_tier":"auto","stream_options":{},` +
+				`"user":"u","truncation":"auto","text":{"verbosity":"low"},"include":["file_search_call.results"]}`, "",
+		},
+		{
+			"those of responses", responses + `"moderation":{"model":"m"},"stop":["s"],` +
+				`"context_management":[{"type":"compaction","compact_threshold":9}]}`,
+			"moderation, stop, context_management[0] (compaction)",
+		},
+		{"an object in place of a list", responses + `"context_management":{"edits":[{"type":"a"}]}}`, ""},
+		{
+			"tools", messages + `"tools":[{"name":"a"},{"type":"web_search_20250305","name":"w"},{"type":"mcp_toolset"},` +
+				`{"type":"computer_toolset_20260801"},{"type":"bash_20250124"}]}`,
+			"tools.1 (web_search_20250305), tools.2 (mcp_toolset), tools.4 (bash_20250124)",
+		},
+		{
+			"tools of responses", responses + `"tools":[{"type":"function","name":"a"},{"type":"web_search"},` +
+				`{"type":"namespace","name":"n","tools":[{"type":"shell"},{"type":"namespace","name":"o","tools":[]}]}]}`,
+			"tools[1] (web_search), tools[2].tools[0] (shell), tools[2].tools[1] (namespace)",
+		},
+		{
+			"tools of items", `{"model":"m","input":[{"role":"user","content":"u"},{"type":"additional_tools","tools":[` +
+				`{"type":"function","name":"a"},{"type":"web_search"},{"type":"function"},7,{"type":"custom","name":"b"},` +
+				`{"name":"c","parameters":[]},{"type":"namespace","name":"n","tools":[{"type":"custom"}]}]}]}`,
+			"input[1].tools[1] (web_search), input[1].tools[2] (function), input[1].tools[5], " +
+				"input[1].tools[6].tools[0] (custom)",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			op := messagesOp
+			if strings.Contains(c.body, `"input":[`) || strings.HasPrefix(c.body, responses) {
+				op = responsesOp
+			}
+			if got := mustDecode(t, op, c.body, testEnv()).Dropped(); got != c.want {
+				t.Errorf("dropped %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// Nothing that a request can hold makes the list longer than its bound.
+func TestDroppedPartsOfLargeRequests(t *testing.T) {
+	many := strings.Repeat(`,{"type":"`+strings.Repeat("w", 64)+`"}`, maxElements-2)
+	call := mustDecode(t, messagesOp, `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"u"}],`+
+		`"tools":[{"name":"a"}`+many+`]`+strings.Repeat(`,"x":1`, 1_000_000)+`}`, testEnv())
+	got := call.Dropped()
+	if len(got) > maxDropped || !strings.HasPrefix(got, "x, x, ") || !strings.HasSuffix(got, " more") {
+		t.Errorf("%d bytes: %s", len(got), got)
+	}
+}
+
+// A toolset stands for tools that the client runs. Calls carry the names of the toolset and of its tool, in
+// answers and in the history.
+func TestToolsets(t *testing.T) {
+	head := `{"model":"public","max_tokens":9,"tools":[{"name":"left_click"},{"type":"computer_toolset_20260801"},` +
+		`{"type":"browser_toolset_20260801","configs":{"zoom":{"enabled":false},"javascript_exec":{"enabled":true},` +
+		`"find":{"enabled":"no"},"hover":{"defer_loading":true},"unknown":{"enabled":true},"wait":7}}],"messages":[`
+	c := mustDecode(t, messagesOp, head+`{"role":"user","content":"u"},{"role":"assistant","content":[`+
+		`{"type":"tool_use","id":"t1","name":"left_click","toolset_name":"computer","input":{"coordinate":[1,2]}}]},`+
+		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","toolset_name":"computer","content":"ok"}]}]}`,
+		testEnv())
+	up := upstreamBody(t, c)
+	checkChatRequest(t, []byte(up), false)
+	var names []string
+	for name, tool := range c.(*messagesCall).names {
+		if tool.offered {
+			names = append(names, name)
+		}
+	}
+	if len(names) != 1+17+31-4 {
+		t.Errorf("%d tools", len(names))
+	}
+	for name, want := range map[string]bool{
+		"left_click": true, "computer__left_click": true, "browser__left_click": true, "computer__zoom": true,
+		"browser__zoom": false, "browser__javascript_exec": true, "browser__read_console": false, "browser__find": true,
+		"browser__hover": true, "browser__wait": true, "browser__unknown": false, "browser__file_upload": false,
+	} {
+		if got := strings.Contains(up, `"function":{"name":"`+name+`"`); got != want {
+			t.Errorf("%s: offered %t", name, got)
+		}
+	}
+	if !strings.Contains(up, `"function":{"name":"computer__left_click","arguments":"{\"coordinate\":[1,2]}"}`) {
+		t.Error("the call in the history has another name: " + up)
+	}
+	if c.Dropped() != "" {
+		t.Errorf("dropped %q", c.Dropped())
+	}
+	answer := translate(c.NewStream(), toolChunk(call(0, "c", "browser__left_click", `{"target":{}}`))+
+		finishChunk("tool_calls")+upstreamDone, nil)
+	want := `"id":"c","name":"left_click","input":{},"caller":{"type":"direct"},"toolset_name":"browser"}`
+	if !strings.Contains(answer, want) {
+		t.Errorf("%s\nlacks %s", answer, want)
+	}
+}

@@ -21,7 +21,7 @@ type fieldOf struct {
 var knownFields = func() map[string]string {
 	known := make(map[string]string)
 	for i := range formats {
-		for _, name := range formats[i].fields {
+		for _, name := range slices.Concat(formats[i].request, formats[i].fields) {
 			known[name] = name
 		}
 	}

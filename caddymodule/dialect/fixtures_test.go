@@ -15,17 +15,22 @@ import (
 // conversation, and compares the upstream's bodies.
 func TestAgentRequests(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		op    Operation
-		turns int
+		name    string
+		op      Operation
+		turns   int
+		dropped string // no more than what a person would miss
 	}{
-		{"claude_code", messagesOp, 3},
-		{"codex", responsesOp, 3},
+		{"claude_code", messagesOp, 3, "tools.29 (web_search_20250305)"},
+		{"codex", responsesOp, 3, "tools[5] (web_search), tools[6] (image_generation), tools[7] (tool_search)"},
 	} {
 		before := ""
 		for turn := range c.turns {
 			name := c.name + "_" + string(rune('1'+turn))
-			up := upstreamBody(t, mustDecode(t, c.op, agentRequest(t, name), testEnv()))
+			call := mustDecode(t, c.op, agentRequest(t, name), testEnv())
+			if got := call.Dropped(); got != c.dropped {
+				t.Errorf("%s dropped %q, want %q", name, got, c.dropped)
+			}
+			up := upstreamBody(t, call)
 			checkChatRequest(t, []byte(up), true)
 			if !strings.HasPrefix(up, strings.TrimSuffix(before, "]}")) {
 				t.Errorf("%s does not extend the turn before", name)
@@ -47,6 +52,9 @@ func TestAgentRequests(t *testing.T) {
 // Clients count many small bodies at once. The upstream's body has only the message.
 func TestAgentCounts(t *testing.T) {
 	c := mustDecode(t, countOp, agentRequest(t, "claude_code_count"), testEnv())
+	if c.Dropped() != "" {
+		t.Errorf("dropped %q", c.Dropped())
+	}
 	if up := upstreamBody(t, c); up != `{"model":"up","messages":[{"role":"user","content":"foo"}]}` {
 		t.Error(up)
 	}

@@ -37,6 +37,9 @@ func (c *messagesCall) readBlock(f fieldList) contentPart {
 		return c.readDocument(f)
 	case "search_result":
 		return contentPart{text: f.text("title") + " — " + f.text("source") + "\n" + plainText(f.get("content"))}
+	case "browser_state":
+		return contentPart{text: string(jsonscan.Appendf(nil, `{"tabs":%n,"state_changes":%n}`,
+			compactJSON(f.get("tabs")), compactJSON(f.get("state_changes"))))}
 	case "tool_reference":
 		return contentPart{text: "[tool: " + f.text("tool_name") + "]"}
 	}
@@ -216,7 +219,7 @@ func (c *messagesCall) readAssistantBlock(f fieldList) {
 		if input := f.get("input"); jsonscan.IsFilled(input) && !anObject.is(input) {
 			c.wrongType("input", anObject.name, input)
 		}
-		c.conversation.addCall(f.text("id"), f.text("name"), callInput(f.get("input")))
+		c.conversation.addCall(f.text("id"), memberName(f.text("toolset_name"), f.text("name")), callInput(f.get("input")))
 	case "image", "document":
 		c.fault("type", "an assistant's message cannot hold this block")
 	default:

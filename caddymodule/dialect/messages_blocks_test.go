@@ -210,8 +210,13 @@ var blockCases = []struct{ name, in, want string }{
 	},
 	{
 		"a tool reference", useA + "," +
-			userSays(result("a", `"content":[{"type":"tool_reference","tool_name":"WebFetch"},{"type":"browser_state","x":1}]`)),
+			userSays(result("a", `"content":[{"type":"tool_reference","tool_name":"WebFetch"},{"type":"x","x":1}]`)),
 		calledA + "," + toolSays("a", "[tool: WebFetch]"),
+	},
+	{
+		"the state of a browser", useA + "," +
+			userSays(result("a", `"content":[{"type":"browser_state","tabs":[{"tab_id": "t"}],"cache_control":null}]`)),
+		calledA + "," + toolSays("a", `{\"tabs\":[{\"tab_id\":\"t\"}],\"state_changes\":null}`),
 	},
 
 	// Hosted tools.

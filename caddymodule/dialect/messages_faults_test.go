@@ -108,7 +108,7 @@ var messagesFaults = []struct{ name, body, message string }{
 	},
 	{
 		"nothing but hosted tools", `{"model":"m","max_tokens":1,"tools":[{"type":"advisor","name":"a"},` +
-			`{"type":"computer_20250124","name":"c"}],"tool_choice":{"type":"any"},"messages":[{"role":"user","content":"u"}]}`,
+			`{"type":"mcp_toolset","name":"c"}],"tool_choice":{"type":"any"},"messages":[{"role":"user","content":"u"}]}`,
 		"tools.0.type: Tools of type 'advisor'",
 	},
 	{

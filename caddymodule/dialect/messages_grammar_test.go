@@ -98,7 +98,7 @@ func checkBlock(block any, whole bool) error {
 		if _, ok := dig(block, "input").(map[string]any); !ok {
 			return fmt.Errorf("an input that is no object: %v", block)
 		}
-		return keysOf("tool_use", block, "type id name input caller")
+		return keysOf("tool_use", block, "type id name input caller toolset_name?")
 	}
 	return fmt.Errorf("an unknown block: %v", block)
 }

@@ -23,16 +23,19 @@ func decodeMessages(op Operation, body []byte, env *Env) (Call, *Error) {
 	return c, err
 }
 
-// messagesFields are the names of the members that are read.
+// messagesRequest are the names of the members of a request that are read.
+var messagesRequest = []string{
+	"context_management", "max_tokens", "mcp_servers", "messages", "model", "output_config", "output_format",
+	"stop_sequences", "stream", "system", "temperature", "thinking", "thread", "tool_choice", "tools", "top_k", "top_p",
+}
+
+// messagesFields are the names of the members of other objects that are read.
 var messagesFields = []string{
-	// requests
-	"max_tokens", "mcp_servers", "messages", "model", "output_config", "output_format", "stop_sequences", "stream",
-	"system", "temperature", "thinking", "thread", "tool_choice", "tools", "top_k", "top_p",
 	// messages and their content
-	"content", "data", "id", "input", "is_error", "media_type", "name", "role", "signature", "source", "text", "title",
-	"tool_name", "tool_use_id", "type", "url",
+	"content", "data", "id", "input", "is_error", "media_type", "name", "role", "signature", "source", "state_changes",
+	"tabs", "text", "title", "tool_name", "tool_use_id", "toolset_name", "type", "url",
 	// tools and other objects
-	"description", "disable_parallel_tool_use", "format", "input_schema", "strict",
+	"configs", "description", "disable_parallel_tool_use", "edits", "format", "input_schema", "strict",
 }
 
 // messagesMissing is the error for a missing required field.
@@ -59,7 +62,7 @@ func isPlain(name, others string) bool {
 	})
 }
 
-// readUnsupported rejects fields that are not supported and must not be ignored.
+// readUnsupported rejects fields that are not supported and must not be ignored, and names those that are dropped.
 func (c *messagesCall) readUnsupported(f fieldList) {
 	if f.given("thread") != nil {
 		// With these details, SDKs fall back to sending the whole history.
@@ -70,6 +73,10 @@ func (c *messagesCall) readUnsupported(f fieldList) {
 	if jsonscan.IsFilled(f.given("mcp_servers")) {
 		c.fault("mcp_servers", "not supported by this deployment")
 	}
+	management, _ := f.inner("context_management")
+	c.path = append(c.path, step{"context_management", -1})
+	c.dropEdits(management, "edits")
+	c.path = c.path[:0]
 }
 
 // readSystem reads the system prompt.

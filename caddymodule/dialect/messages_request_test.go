@@ -229,9 +229,8 @@ var messagesToolCases = []struct {
 		`{"type":"web_search_20250305","name":"web_search"},{"type":"web_fetch_20250910","name":"web_fetch"},` +
 			`{"type":"code_execution_20250825","name":"code_execution"},` +
 			`{"type":"tool_search_tool_regex_20251119","name":"tool_search_tool_regex"},{"type":"mcp_toolset",` +
-			`"mcp_server_name":"m"},{"type":"browser_toolset_20260101"},` +
-			`{"type":"advisor_20260301","name":"advisor"},{"type":"computer_20250124","name":"computer",` +
-			`"display_width_px":1},{"type":"unheard_of","name":"u"},` + toolB, `{"type":"auto"}`,
+			`"mcp_server_name":"m"},{"type":"advisor_20260301","name":"advisor"},{"type":"agent_toolset_20260401"},` +
+			`{"type":"unheard_of","name":"u"},` + toolB, `{"type":"auto"}`,
 		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"auto"`},
 	},
 	{
@@ -275,6 +274,7 @@ func TestMessagesImpliedTools(t *testing.T) {
 		"bash_20250124":        "command restart",
 		"text_editor_20250728": "command path",
 		"memory_20250818":      "command path",
+		"computer_20251124":    "action coordinate start_coordinate text scroll_direction scroll_amount duration",
 	} {
 		fields := upstreamFields(t, messagesOp,
 			`{"model":"public","max_tokens":9,"messages":[{"role":"user","content":"u"}],"tools":[{"type":"`+kind+

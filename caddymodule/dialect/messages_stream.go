@@ -93,8 +93,13 @@ func (m *messagesEncoder) appendBlock(text string, input []byte) {
 		m.out = append(m.out, '}')
 	case partTool:
 		m.calls = true
-		m.out = jsonscan.Appendf(m.out, `{"type":"tool_use","id":%q,"name":%q,"input":%s,"caller":{"type":"direct"}}`,
-			m.call.callID(m.id, "toolu_"), m.call.tool(m.name).Name, input)
+		tool := m.call.tool(m.name)
+		m.out = jsonscan.Appendf(m.out, `{"type":"tool_use","id":%q,"name":%q,"input":%s,"caller":{"type":"direct"}`,
+			m.call.callID(m.id, "toolu_"), tool.Name, input)
+		if tool.Namespace != "" {
+			m.out = jsonscan.Appendf(m.out, `,"toolset_name":%q`, tool.Namespace)
+		}
+		m.out = append(m.out, '}')
 	default:
 		// No citations, not even null, which the Vercel AI SDK rejects.
 		m.out = jsonscan.Appendf(m.out, `{"type":"text","text":%q}`, text)

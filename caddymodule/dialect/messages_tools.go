@@ -1,38 +1,32 @@
 package dialect
 
 import (
+	_ "embed" // for the schemas of tools
+	"encoding/json"
 	"strconv"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Client-side tools whose schema the API implies, by the prefix of their type before the
-// date.
-var impliedTools = []struct{ prefix, description, parameters string }{
-	{
-		"bash_", "Runs a command in a persistent shell and returns its output.",
-		`{"type":"object","properties":{"command":{"type":"string","description":"The command to run"},` +
-			`"restart":{"type":"boolean","description":"Restarts the shell"}}}`,
-	},
-	{
-		"text_editor_", "Views, creates and edits text files.",
-		`{"type":"object","properties":{"command":{"type":"string","enum":["view","create","str_replace","insert"]},` +
-			`"path":{"type":"string"},` +
-			`"file_text":{"type":"string"},"old_str":{"type":"string"},"new_str":{"type":"string"},` +
-			`"insert_line":{"type":"integer"},"insert_text":{"type":"string"},` +
-			`"view_range":{"type":"array","items":{"type":"integer"}}},"required":["command","path"]}`,
-	},
-	{
-		"memory_", "Views and edits files of a memory directory.",
-		`{"type":"object","properties":{"command":{"type":"string","enum":["view","create","str_replace","insert",` +
-			`"delete","rename"]},"path":{"type":"string"},` +
-			`"file_text":{"type":"string"},"old_str":{"type":"string"},"new_str":{"type":"string"},` +
-			`"insert_line":{"type":"integer"},"insert_text":{"type":"string"},` +
-			`"old_path":{"type":"string"},"new_path":{"type":"string"},"view_range":{"type":"array",` +
-			`"items":{"type":"integer"}}},"required":["command"]}`,
-	},
-}
+//go:embed client_tools.json
+var clientToolsText []byte
+
+// clientTools are tools that clients run and whose schema the API implies. A row with names is a part of a toolset.
+var clientTools = func() (tools []struct {
+	Type        string // before the date
+	Toolset     string // in calls
+	Names       []string
+	Off         bool // unless the request enables it
+	Description string
+	Parameters  json.RawMessage
+},
+) {
+	if err := json.Unmarshal(clientToolsText, &tools); err != nil {
+		panic(err)
+	}
+	return tools
+}()
 
 // readTools reads the tools. Server-side tools are not available and are dropped next to others.
 func (c *messagesCall) readTools(f fieldList) {
@@ -53,15 +47,41 @@ func (c *messagesCall) readTool(f fieldList) {
 		c.tools.add(name, ToolName{Name: name}, f.get("description"), schema, string(f.get("strict")) == "true")
 		return
 	}
-	for _, implied := range impliedTools {
-		if strings.HasPrefix(kind, implied.prefix) && name != "" {
-			c.tools.add(name, ToolName{Name: name}, jsonscan.AppendQuoted(nil, implied.description),
-				[]byte(implied.parameters), false)
-			return
+	if !c.offerClientTools(kind, f) {
+		c.dropTool(kind)
+	}
+}
+
+// offerClientTools offers the tools that an entry of this type stands for. It returns false if there are none.
+func (c *messagesCall) offerClientTools(kind string, f fieldList) (ok bool) {
+	enabled := make(map[string]bool)
+	for m := jsonscan.Checked(f.get("configs")); m.Next() && len(enabled) < len(clientTools); {
+		if value := jsonscan.Member(m.Raw(), "enabled"); jsonscan.IsBool(value) {
+			enabled[string(m.Name())] = value[0] == 't'
 		}
 	}
-	c.dropTool(kind)
+	for i := range clientTools {
+		t := &clientTools[i]
+		names := t.Names
+		if t.Toolset == "" {
+			names = []string{f.text("name")}
+		}
+		if !strings.HasPrefix(kind, t.Type) || names[0] == "" {
+			continue
+		}
+		ok = true
+		for _, name := range names {
+			if on, told := enabled[name]; (on || !told && !t.Off) && c.count() {
+				c.tools.add(memberName(t.Toolset, name), ToolName{Name: name, Namespace: t.Toolset},
+					jsonscan.AppendQuoted(nil, t.Description), t.Parameters, false)
+			}
+		}
+	}
+	return ok
 }
+
+// memberName returns the upstream's name of a tool in a toolset, if any. Toolsets have tools of the same name.
+func memberName(toolset, name string) string { return strings.TrimPrefix(toolset+"__"+name, "__") }
 
 // readToolChoice reads the tool choice.
 func (c *messagesCall) readToolChoice(f fieldList) {

@@ -217,7 +217,9 @@ type format struct {
 	tokens []string
 
 	// Translation, which chat does not need.
-	fields     []string // the names of all members that a request's reader uses
+	request    []string // the names of a request's members that its reader uses
+	ignored    []string // those of its members that mean nothing to a model; others are named, see droppedParts
+	fields     []string // those of inner members that its reader uses
 	encoder    func(r *reply, quiet bool) encoder
 	callID     func(id string) string // a valid id of a tool call
 	estimates  bool                   // a stream opens with the estimated tokens of the prompt
@@ -237,7 +239,12 @@ var formats = [...]format{
 		element: element, missing: missing, wrongType: wrongType,
 		appendError: appendOpenAI, inStream: (*Error).isResponsesEvent,
 		rate: rateOfOpenAI, tokens: []string{"Tokens"},
-		fields: responsesFields, encoder: newResponsesEncoder, callID: responsesID,
+		request: responsesRequest, fields: responsesFields,
+		ignored: []string{
+			"access_programs", "client_metadata", "image", "prompt_cache_options", "prompt_cache_retention", "service_tier",
+			"stream_options", "user",
+		},
+		encoder: newResponsesEncoder, callID: responsesID,
 		tokenCount: `{"object":"response.input_tokens","input_tokens":%d}`,
 	},
 	{
@@ -246,7 +253,13 @@ var formats = [...]format{
 		element: dottedElement, missing: messagesMissing, wrongType: messagesWrongType,
 		statuses: map[*Kind]int{KindOverloaded: 529}, appendError: appendMessagesError,
 		rate: rateOfAnthropic, tokens: []string{"Tokens", "Input-Tokens", "Output-Tokens"}, // one limit is for all
-		fields: messagesFields, encoder: newMessagesEncoder, callID: messagesID, estimates: true,
+		request: messagesRequest, fields: messagesFields,
+		ignored: []string{
+			"anthropic_beta", "anthropic_version", "betas", "cache_control", "container", "diagnostics",
+			"fallback_credit_token", "fallbacks", "inference_geo", "metadata", "safeguards", "service_tier", "speed",
+			"user_profile_id",
+		},
+		encoder: newMessagesEncoder, callID: messagesID, estimates: true,
 		tokenCount: `{"input_tokens":%d}`,
 	},
 }

@@ -53,7 +53,7 @@ const (
 type ToolName struct {
 	Kind      ToolKind
 	Name      string
-	Namespace string // may be ""
+	Namespace string // of the responses dialect, or a toolset of the messages dialect; may be ""
 
 	offered bool // the request offers the tool
 }

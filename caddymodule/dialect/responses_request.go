@@ -32,13 +32,16 @@ func decodeResponses(op Operation, body []byte, env *Env) (Call, *Error) {
 	return c, err
 }
 
-// responsesFields are the names of the members that are read.
+// responsesRequest are the names of the members of a request that are read.
+var responsesRequest = []string{
+	"background", "context_management", "conversation", "frequency_penalty", "include", "input", "instructions",
+	"max_output_tokens", "max_tool_calls", "metadata", "model", "parallel_tool_calls", "presence_penalty",
+	"previous_response_id", "prompt", "prompt_cache_key", "reasoning", "safety_identifier", "store", "stream",
+	"temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p", "truncation",
+}
+
+// responsesFields are the names of the members of other objects that are read.
 var responsesFields = []string{
-	// requests
-	"background", "conversation", "frequency_penalty", "include", "input", "instructions", "max_output_tokens",
-	"max_tool_calls", "metadata", "model", "parallel_tool_calls", "presence_penalty", "previous_response_id", "prompt",
-	"prompt_cache_key", "reasoning", "safety_identifier", "store", "stream", "temperature", "text", "tool_choice", "tools",
-	"top_logprobs", "top_p", "truncation",
 	// items and their content
 	"action", "arguments", "call_id", "content", "detail", "encrypted_content", "file_data", "file_id", "file_url",
 	"filename", "id", "image_url", "input_audio", "name", "namespace", "operation", "output", "refusal", "role", "status",
@@ -64,8 +67,9 @@ func (c *responsesCall) unsupported(name, advice string) {
 	c.fail(invalid(name, "unsupported_parameter", "Unsupported parameter: %s. %s", name, advice))
 }
 
-// readUnsupported rejects unsupported fields.
+// readUnsupported rejects unsupported fields, and names those that are dropped.
 func (c *responsesCall) readUnsupported(f fieldList) {
+	c.dropEdits(f, "context_management")
 	for _, name := range [...]string{"conversation", "prompt"} {
 		if f.given(name) != nil {
 			c.unsupported(name, "Send the whole conversation in input.")

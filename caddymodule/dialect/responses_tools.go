@@ -104,7 +104,9 @@ func (c *responsesCall) readTools(f fieldList) {
 	// their clients generate.
 	c.lenient = true
 	for _, i := range c.toolItems {
+		c.path = append(c.path, c.items[i].step())
 		c.readToolList(readFields(c.items[i].raw), "")
+		c.path = c.path[:0]
 	}
 	c.lenient = false
 }
@@ -115,7 +117,11 @@ func (c *responsesCall) readToolList(f fieldList, namespace string) {
 		return
 	}
 	for list := c.objects(f, "tools"); list.next(); {
-		c.readTool(list.fields, namespace)
+		c.faulty = false
+		if c.readTool(list.fields, namespace); c.faulty {
+			c.drop(list.fields.text("type"))
+			c.faulty = false
+		}
 	}
 }
 
@@ -169,9 +175,10 @@ func (c *responsesCall) readTool(f fieldList, namespace string) {
 	}
 }
 
-// readNamespace reads the tools of a namespace. Nested namespaces are ignored.
+// readNamespace reads the tools of a namespace. Nested namespaces are dropped.
 func (c *responsesCall) readNamespace(f fieldList, outer string) {
 	if outer != "" {
+		c.drop("namespace")
 		return
 	}
 	name := f.text("name")

@@ -51,6 +51,7 @@ func (t *translation) decode(body []byte, env *Env, d Dialect, parts ...func(fie
 	}
 	for m.Next() {
 		f.note(&m)
+		t.dropUnread(&m)
 	}
 	if !m.Whole() {
 		return notJSON(m.Err())
