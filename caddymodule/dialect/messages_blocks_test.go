@@ -216,7 +216,7 @@ var blockCases = []struct{ name, in, want string }{
 	{
 		"the state of a browser", useA + "," +
 			userSays(result("a", `"content":[{"type":"browser_state","tabs":[{"tab_id": "t"}],"cache_control":null}]`)),
-		calledA + "," + toolSays("a", `{\"tabs\":[{\"tab_id\":\"t\"}],\"state_changes\":null}`),
+		calledA + "," + toolSays("a", `{"tabs":[{"tab_id":"t"}],"state_changes":null}`),
 	},
 
 	// Hosted tools.
