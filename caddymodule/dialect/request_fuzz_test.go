@@ -25,6 +25,10 @@ func checkDecoded(t *testing.T, op Operation, body []byte) {
 		}
 		return
 	}
+	dropped := c.Dropped()
+	if len(dropped) > maxDropped || strings.ContainsFunc(dropped, func(r rune) bool { return r < ' ' || r > '~' }) {
+		t.Fatalf("not safe for a header: %q", dropped)
+	}
 	up, err := io.ReadAll(c.Body("up"))
 	if err != nil {
 		t.Fatal(err)
@@ -179,6 +183,8 @@ func FuzzMessagesRequest(f *testing.F) {
 	for _, body := range requestSeeds()[messagesOp] {
 		f.Add([]byte(body))
 	}
+	f.Add([]byte(`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"u"}],"tools":[{"type":` +
+		`"browser_toolset_1","configs":{"zoom":{"enabled":false}}}],"context_management":{"edits":[{"type":"x"}]},"y":1}`))
 	for _, c := range messagesFaults {
 		f.Add([]byte(c.body))
 	}
