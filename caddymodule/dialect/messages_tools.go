@@ -62,16 +62,16 @@ func (c *messagesCall) offerClientTools(kind string, f fieldList) (ok bool) {
 	}
 	for i := range clientTools {
 		t := &clientTools[i]
+		if !strings.HasPrefix(kind, t.Type) {
+			continue
+		}
 		names := t.Names
 		if t.Toolset == "" {
 			names = []string{f.text("name")}
 		}
-		if !strings.HasPrefix(kind, t.Type) || names[0] == "" {
-			continue
-		}
-		ok = true
+		ok = names[0] != ""
 		for _, name := range names {
-			if on, told := enabled[name]; (on || !told && !t.Off) && c.count() {
+			if on, told := enabled[name]; ok && (on || !told && !t.Off) && c.count() {
 				c.tools.add(memberName(t.Toolset, name), ToolName{Name: name, Namespace: t.Toolset},
 					jsonscan.AppendQuoted(nil, t.Description), t.Parameters, false)
 			}
