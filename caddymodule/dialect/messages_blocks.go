@@ -1,7 +1,10 @@
 package dialect
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/base64"
+	"slices"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
@@ -16,9 +19,14 @@ func (c *messagesCall) readUser(f fieldList) {
 	}
 	var parts []contentPart
 	for list := c.objects(f, "content"); list.next(); {
-		if list.fields.text("type") == "tool_result" {
+		switch list.fields.text("type") {
+		case "tool_result":
 			c.readResult(list.fields)
-		} else {
+		case "compaction", "mid_conv_system", "tool_addition", "tool_removal":
+			c.conversation.addUser(parts)
+			parts = nil
+			c.readChange(list.fields)
+		default:
 			parts = append(parts, c.readBlock(list.fields))
 		}
 	}
@@ -222,6 +230,8 @@ func (c *messagesCall) readAssistantBlock(f fieldList) {
 		c.conversation.addCall(f.text("id"), memberName(f.text("toolset_name"), f.text("name")), callInput(f.get("input")))
 	case "image", "document":
 		c.fault("type", "an assistant's message cannot hold this block")
+	case "compaction", "mid_conv_system", "tool_addition", "tool_removal":
+		c.readChange(f)
 	default:
 		c.conversation.addText(c.hostedText(f))
 	}
@@ -235,30 +245,85 @@ func callInput(raw []byte) string {
 	return string(compactJSON(raw))
 }
 
-// hostedText returns the text of a hosted tool's history for the model: the call in one
-// line, or a line with title and URL for each result. It returns "" for other blocks.
+// readChange reads a block that changes the conversation or the tools. A compaction without content failed.
+func (c *messagesCall) readChange(f fieldList) {
+	switch f.text("type") {
+	case "compaction":
+		if summary := f.text("content"); summary != "" {
+			c.conversation.turns, c.conversation.calls = nil, nil
+			c.conversation.addUser([]contentPart{{text: summary}})
+		}
+		c.typed(f, "tool_changes", aList)
+		for list := c.objects(f, "tool_changes"); list.next(); {
+			c.readToolChange(list.fields)
+		}
+	case "mid_conv_system":
+		c.addSystemContent(f, "content")
+	default:
+		c.readToolChange(f)
+	}
+}
+
+// hostedText returns the text of a hosted tool's history for the model: the call in one line, or its result.
 // Newer clients may send other types, but a missing type is an error.
 func (c *messagesCall) hostedText(f fieldList) string {
 	if c.typed(f, "type", aString) == nil && len(f) > 0 {
 		c.missing("type")
 	}
-	kind := f.text("type")
-	if kind == "server_tool_use" {
+	switch kind := f.text("type"); kind {
+	case "server_tool_use", "mcp_tool_use":
 		return "[" + f.text("name") + " " + callInput(f.get("input")) + "]"
+	case "", "fallback", "redacted_thinking": // they mean nothing to another model
+		return ""
+	default:
+		return c.hosted(kind, f.given("content"))
 	}
-	if !strings.HasSuffix(kind, "_tool_result") {
+}
+
+// hostedMembers are the members of a history from another service that have text for the model, sorted.
+var hostedMembers = strings.Fields(`action actions approve arguments author code content data error error_code
+	error_message filename is_file_update lines logs message name output outputs queries reason result results
+	return_code source stderr stdout text title tool_name tool_references url`)
+
+// hosted returns the text of what another service did. The type is noted as dropped if there is no text, or
+// something else, too.
+func (t *translation) hosted(kind string, raw []byte) string {
+	text := appendHosted(nil, "", raw, 8) // a fetched page needs 5
+	has := func(part string) bool { return bytes.Contains(raw, []byte(part)) }
+	if text == nil || has(`"encrypted_`) || has(`"base64"`) || has(`"data:image/`) {
+		t.drop(kind)
+	}
+	if text == nil {
 		return ""
 	}
-	content := f.given("content")
-	if content == nil || content[0] != '[' {
-		return ""
-	}
-	var lines []string
-	for m := jsonscan.Checked(content); m.Next(); {
-		title, url := jsonscan.Text(m.Raw(), "title"), jsonscan.Text(m.Raw(), "url")
-		if url != "" {
-			lines = append(lines, strings.TrimPrefix(title+": "+url, ": "))
+	return "[" + plainName(kind) + "]" + string(text)
+}
+
+// appendHosted appends a line for a member with text, and for those inside it, down to some levels.
+func appendHosted(b []byte, name string, raw []byte, levels int) []byte {
+	text, object := "", len(raw) > 0 && raw[0] == '{'
+	switch {
+	case levels == 0, len(raw) == 0, jsonscan.IsNull(raw), string(raw) == `""`,
+		bytes.HasPrefix(raw, []byte(`"data:image/`)), name == "source" && jsonscan.Text(raw, "type") == "base64":
+		return b
+	case object && (name == "arguments" || strings.HasPrefix(name, "action")):
+		text = string(compactJSON(raw))
+	case object, raw[0] == '[':
+		for m := jsonscan.Checked(raw); m.Next(); {
+			inner := name
+			if object {
+				inner = string(m.Name())
+			}
+			if _, ok := slices.BinarySearch(hostedMembers, inner); ok || !object {
+				b = appendHosted(b, inner, m.Raw(), levels-1)
+			}
 		}
+		return b
+	default:
+		text = cmp.Or(jsonscan.String(raw), string(raw))
 	}
-	return strings.Join(lines, "\n")
+	if name != "text" && name != "content" && name != "" {
+		text = name + ": " + text
+	}
+	return append(append(b, '\n'), text...)
 }

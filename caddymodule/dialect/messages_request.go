@@ -18,7 +18,7 @@ func decodeMessages(op Operation, body []byte, env *Env) (Call, *Error) {
 	c := new(messagesCall)
 	c.counted = op.Kind == CountTokens
 	err := c.decode(body, env, Messages,
-		c.readModel, c.readUnsupported, c.readSystem, c.readMessages, c.readTools, c.needTool, c.readToolChoice,
+		c.readModel, c.readUnsupported, c.readSystem, c.readTools, c.readMessages, c.needTool, c.readToolChoice,
 		c.readFormat, c.readThinking, c.readSampling)
 	return c, err
 }
@@ -32,8 +32,9 @@ var messagesRequest = []string{
 // messagesFields are the names of the members of other objects that are read.
 var messagesFields = []string{
 	// messages and their content
-	"content", "data", "id", "input", "is_error", "media_type", "name", "role", "signature", "source", "state_changes",
-	"tabs", "text", "title", "tool_name", "tool_use_id", "toolset_name", "type", "url",
+	"content", "data", "definition", "id", "input", "is_error", "media_type", "name", "role", "signature", "source",
+	"state_changes", "tabs", "text", "title", "tool", "tool_changes", "tool_name", "tool_use_id", "toolset_name", "type",
+	"url",
 	// tools and other objects
 	"configs", "description", "disable_parallel_tool_use", "edits", "format", "input_schema", "strict",
 }
@@ -101,8 +102,10 @@ func (c *messagesCall) addSystemContent(f fieldList, name string) {
 			if text := cutBillingLine(c.blockText(list.fields), false); text != "" {
 				texts = append(texts, text)
 			}
-		} else if name == "system" { // in messages, clients send other blocks about changed tools
+		} else if name == "system" {
 			c.fault("type", "only text blocks are allowed here")
+		} else {
+			c.readToolChange(list.fields)
 		}
 	}
 	c.conversation.addSystem(strings.Join(texts, "\n\n"))
@@ -141,6 +144,7 @@ func (c *messagesCall) readMessages(f fieldList) {
 	for list := c.objects(f, "messages"); list.next(); {
 		c.readMessage(list.fields)
 	}
+	c.tools.settle()
 	c.conversation.ensureMessage()
 }
 

@@ -82,6 +82,23 @@ func (c *messagesCall) offerClientTools(kind string, f fieldList) (ok bool) {
 
 // memberName returns the upstream's name of a tool in a toolset, if any. Toolsets have tools of the same name.
 func memberName(toolset, name string) string { return strings.TrimPrefix(toolset+"__"+name, "__") }
+// readToolChange reads a block of the history that adds or removes a tool. A reference adds nothing: the tools
+// that it can name are offered from the start.
+func (c *messagesCall) readToolChange(f fieldList) {
+	reference, _ := f.inner("tool")
+	definition, defined := reference.inner("definition")
+	switch kind, name := f.text("type"), reference.text("name"); {
+	case kind == "tool_removal":
+		delete(c.tools.names, name)
+	case kind == "tool_addition" && defined:
+		delete(c.tools.names, definition.text("name")) // it replaces an earlier definition
+		c.path = append(c.path, step{"tool.definition", -1})
+		c.readTool(definition)
+		c.path = c.path[:len(c.path)-1]
+	case kind != "tool_addition" || !c.tools.offers(name):
+		c.drop(kind)
+	}
+}
 
 // readToolChoice reads the tool choice.
 func (c *messagesCall) readToolChoice(f fieldList) {

@@ -18,15 +18,15 @@ func (c *responsesCall) readItems(fieldList) {
 		}
 		f = appendFields(f, item.raw)
 		c.path = append(c.path[:0], item.step())
-		c.readItem(f)
+		c.readItem(f, item.raw)
 	}
 	c.path = c.path[:0]
 	c.conversation.ensureMessage()
 }
 
-// readItem reads an item. Unknown items and those of server-side tools are dropped,
-// because clients send them anyway.
-func (c *responsesCall) readItem(f fieldList) {
+// readItem reads an item. Of items that other services added, such as calls of their tools, only the text is
+// sent to the model.
+func (c *responsesCall) readItem(f fieldList, raw []byte) {
 	switch kind := itemType(f); kind {
 	case "message":
 		c.readMessage(f)
@@ -43,11 +43,19 @@ func (c *responsesCall) readItem(f fieldList) {
 		if text := c.env.unseal(compactionMark, f.text("encrypted_content")); text != "" {
 			c.pendingReasoning = nil
 			c.conversation.addUser([]contentPart{{text: text}})
+		} else {
+			c.drop(kind)
 		}
 	case "additional_tools", "tool_search_output": // their tools were already read
 	case "compaction_trigger": // see readTrigger
-	default:
+	case "image_generation_call": // a picture
 		c.drop(kind)
+	default:
+		if text := c.hosted(kind, raw); strings.HasSuffix(kind, "_call") || kind == "program" {
+			c.conversation.addText(text)
+		} else {
+			c.conversation.addUser([]contentPart{{text: text}})
+		}
 	}
 }
 

@@ -279,8 +279,6 @@ func (s *toolset) add(upstreamName string, tool ToolName, description, parameter
 	if _, ok := s.names[upstreamName]; ok {
 		return
 	}
-	tool.offered = true
-	s.alias(upstreamName, tool)
 	from := len(s.json)
 	b := jsonscan.Appendf(s.json, `,{"type":"function","function":{"name":%q`, upstreamName)
 	if jsonscan.IsString(description) {
@@ -291,11 +289,13 @@ func (s *toolset) add(upstreamName string, tool ToolName, description, parameter
 		b = append(b, `,"strict":true`...)
 	}
 	s.json = append(b, "}}"...)
+	tool.end = len(s.json)
+	s.alias(upstreamName, tool)
 	s.order = append(s.order, offeredTool{upstreamName, jsonscan.Span{Start: from, End: len(s.json)}})
 }
 
 // offers reports whether the request offers a tool with this name.
-func (s *toolset) offers(upstreamName string) bool { return s.names[upstreamName].offered }
+func (s *toolset) offers(upstreamName string) bool { return s.names[upstreamName].end > 0 }
 
 // alias maps an upstream name to the client's, even if the tool is not offered, as for
 // calls in the history.
@@ -312,6 +312,11 @@ func (s *toolset) alias(upstreamName string, tool ToolName) {
 // keep drops all tools except those for which ok is true.
 func (s *toolset) keep(ok func(upstreamName string) bool) {
 	s.order = slices.DeleteFunc(s.order, func(t offeredTool) bool { return !ok(t.upstreamName) })
+}
+
+// settle drops tools whose name was removed or has a later definition.
+func (s *toolset) settle() {
+	s.order = slices.DeleteFunc(s.order, func(t offeredTool) bool { return s.names[t.upstreamName].end != t.json.End })
 }
 
 // list returns the tools as a JSON array, nil if there are none, because some upstreams
