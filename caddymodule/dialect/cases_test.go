@@ -200,7 +200,7 @@ func TestRequestCases(t *testing.T) {
 				`"name":"functions","tools":[{"type":"custom","name":"exec"}]}]},{"role":"user","content":"u"},` +
 				`{"type":"tool_search_call","id":"t"},{"type":"tool_search_output","tools":[{"type":"function","name":"found"},` +
 				`{"type":"function","name":"found"}]},{"type":"compaction_trigger"},{"type":"agent_message","content":"x"}]`),
-			`[{"role":"user","content":"u"}]`,
+			`[{"role":"user","content":"u"},{"role":"user","content":"[agent_message]\nx"}]`,
 			`[{"type":"function","function":{"name":"functions__exec","parameters":{"type":"object",` +
 				`"properties":{"input":{"type":"string"}},"required":["input"]}}},{"type":"function","function":{"name":"found",` +
 				`"parameters":{"type":"object","properties":{}}}}]`,

@@ -226,15 +226,27 @@ var blockCases = []struct{ name, in, want string }{
 			`{"type":"web_search_tool_result","tool_use_id":"s","content":[{"type":"web_search_result","title":"T",` +
 			`"url":"https://example.com","encrypted_content":"x"},{"type":"web_search_result","title":"",` +
 			`"url":"https://example.org"}]},{"type":"text","text":"so"}`),
-		saying("assistant", "[web_search {\"query\":\"q\"}]\nT: https://example.com\nhttps://example.org\nso"),
+		saying("assistant", "[web_search {\"query\":\"q\"}]\n[web_search_tool_result]\ntitle: T\nurl: https://example.com\n"+
+			"url: https://example.org\nso"),
 	},
 	{
-		"what is dropped", assistantSays(`{"type":"web_search_tool_result","tool_use_id":"s",` +
-			`"content":{"type":"web_search_tool_result_error","error_code":"x"}},{"type":"code_execution_tool_result",` +
-			`"content":{}},` +
+		"other hosted tools",
+		assistantSays(`{"type":"web_search_tool_result","tool_use_id":"s",` +
+			`"content":{"type":"web_search_tool_result_error","error_code":"x"}},` +
+			`{"type":"code_execution_tool_result","content":{"stdout":"a","stderr":"b","return_code":1}},` +
+			`{"type":"text_editor_code_execution_tool_result","content":{"lines":["-a","+b"]}},` +
+			`{"type":"web_fetch_tool_result","content":{"url":"u","content":{"type":"document","source":{"type":"base64",` +
+			`"media_type":"application/pdf","data":"JVBE"}}}},` +
+			`{"type":"tool_search_tool_result","content":{"tool_references":[{"type":"tool_reference","tool_name":"n"}]}},` +
 			`{"type":"mcp_tool_use","id":"m","name":"n","input":{}},{"type":"mcp_tool_result","tool_use_id":"m",` +
-			`"content":[{"type":"text","text":"t"}]},{"type":"container_upload"},{"type":"compaction","content":"c"},` +
-			`{"type":"fallback"},` +
+			`"content":[{"type":"text","text":"t"}]}`),
+		saying("assistant", "[web_search_tool_result]\nerror_code: x\n[code_execution_tool_result]\nstdout: a\nstderr: b\n"+
+			"return_code: 1\n[text_editor_code_execution_tool_result]\nlines: -a\nlines: +b\n[web_fetch_tool_result]\nurl: u\n"+
+			"[tool_search_tool_result]\ntool_name: n\n[n {}]\n[mcp_tool_result]\nt"),
+	},
+	{
+		"what is dropped", assistantSays(`{"type":"code_execution_tool_result","content":{}},` +
+			`{"type":"container_upload"},{"type":"compaction","content":null},{"type":"fallback"},` +
 			`{"type":"tool_addition"},{"type":"tool_removal"},{"type":"never_heard_of"},{},{"type":"text","text":"a"}`),
 		saying("assistant", "a"),
 	},
@@ -242,6 +254,35 @@ var blockCases = []struct{ name, in, want string }{
 		"what is dropped of the user's",
 		userSays(`{"type":"container_upload","file_id":"f"},{"type":"never_heard_of"},{},{"type":"text","text":"u"}`),
 		saying("user", "u"),
+	},
+
+	// Blocks that change the conversation.
+	{
+		"a compaction", useA + "," + assistantSays(`{"type":"text","text":"b"},{"type":"compaction","content":"c"},`+
+			`{"type":"text","text":"a"}`) + "," + userSays(result("a", `"content":"r"`)+`,{"type":"text","text":"u"}`),
+		saying("user", "c") + "," + saying("assistant", "a") + "," + saying("user", "[tool result a]\nr") + "," +
+			saying("user", "u"),
+	},
+	{
+		"a compaction in a message of the user's",
+		userSays(`{"type":"text","text":"b"},{"type":"compaction","content":"c"},{"type":"text","text":"u"}`),
+		saying("user", "c") + "," + saying("user", "u"),
+	},
+	{
+		"a compaction that failed", saying("user", "u") + "," + assistantSays(`{"type":"compaction","content":null}`),
+		saying("user", "u"),
+	},
+	{
+		"system text in a message of the user's",
+		userSays(`{"type":"text","text":"u"},{"type":"mid_conv_system","content":[{"type":"text","text":"s"},` +
+			`{"type":"mid_conv_system","content":[{"type":"text","text":"deeper"}]}]},{"type":"text","text":"v"}`),
+		saying("user", "u\n\n"+reminder("s")) + "," + saying("user", "v"),
+	},
+	{
+		"a result does not change the conversation", saying("user", "u") + "," + useA + "," + userSays(result("a",
+			`"content":[{"type":"compaction","content":"c"},{"type":"mid_conv_system","content":[{"type":"text",`+
+				`"text":"s"}]}]`)),
+		saying("user", "u") + "," + calledA + "," + toolSays("a", "[compaction]\nc\n[mid_conv_system]\ns"),
 	},
 
 	// System text.

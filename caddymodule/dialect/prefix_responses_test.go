@@ -116,12 +116,15 @@ func (r *randomTalk) responsesUser(calls []randomCall, text string) string {
 
 // responsesAssistant adds an answer, with its text before or after its calls.
 func (r *randomTalk) responsesAssistant(calls []randomCall) {
-	thinking, text := "", ""
+	thinking, text, hosted := "", "", ""
 	if r.chance(2) {
 		thinking = r.words()
 	}
 	if len(calls) == 0 || r.chance(2) {
 		text = r.words()
+	}
+	if r.chance(4) {
+		hosted = r.words()
 	}
 	r.steps = append(r.steps, func() string {
 		var items []string
@@ -136,6 +139,14 @@ func (r *randomTalk) responsesAssistant(calls []randomCall) {
 			} else {
 				items = append([]string{said}, items...)
 			}
+		}
+		if hosted != "" {
+			action := []string{`{"type":"search","query":`, "{\"type\": \"search\",\n\"query\" :"}[r.IntN(2)]
+			items = append([]string{
+				`{"type":"web_search_call","action":` + action + quoted(hosted) + `}` + r.itemMembers() + `}`,
+				`{"type":"program","code":` + quoted(hosted) + r.itemMembers() + `}`,
+				`{"type":"program_output","result":` + quoted(hosted) + r.itemMembers() + `}`,
+			}, items...)
 		}
 		if thinking != "" {
 			items = append([]string{r.reasoningItem(thinking)}, items...)

@@ -154,6 +154,11 @@ func talkEnv(seed uint64) *Env {
 func TestMessagesExtend(t *testing.T) {
 	for seed := range uint64(prefixSeeds) {
 		r := &randomTalk{Rand: rand.New(rand.NewPCG(seed, 1))}
+		if r.chance(2) {
+			r.steps = append(r.steps, func() string {
+				return saying("user", r.words()) + "," + assistantSays(`{"type":"compaction","content":"what was"`+r.cacheControl()+"}")
+			})
+		}
 		var bodies []Call
 		var calls []randomCall
 		for turn := range prefixTurns {
@@ -191,8 +196,11 @@ func (r *randomTalk) textContent(text string) string {
 	return "[" + r.textBlock(text) + "]"
 }
 
-// messagesSystem returns a system message.
+// messagesSystem returns a system message, or the block of a user's message.
 func (r *randomTalk) messagesSystem(text string) string {
+	if r.chance(3) {
+		return userSays(`{"type":"mid_conv_system","content":[` + r.textBlock(text) + `]` + r.cacheControl() + "}")
+	}
 	return `{"role":"system","content":` + r.textContent(text) + `}`
 }
 
@@ -221,21 +229,28 @@ func (r *randomTalk) messagesUser(calls []randomCall, text string) string {
 
 // messagesAssistant adds an answer.
 func (r *randomTalk) messagesAssistant(calls []randomCall) {
-	thinking, text := "", ""
+	thinking, text, hosted := "", "", ""
 	if r.chance(2) {
 		thinking = r.words()
 	}
 	if len(calls) == 0 || r.chance(2) {
 		text = r.words()
 	}
+	if r.chance(4) {
+		hosted = r.words()
+	}
 	r.steps = append(r.steps, func() string {
-		if thinking == "" && len(calls) == 0 && r.chance(2) {
+		if thinking == "" && hosted == "" && len(calls) == 0 && r.chance(2) {
 			return saying("assistant", text)
 		}
 		var blocks []string
 		if thinking != "" {
 			blocks = append(blocks, `{"type":"thinking","thinking":`+quoted(thinking)+`,"signature":"s`+fmt.Sprint(r.IntN(9))+
 				`"}`)
+		}
+		if hosted != "" {
+			blocks = append(blocks, `{"type":"mcp_tool_use","id":"m","name":"ask","input":{"q":`+quoted(hosted)+`}}`,
+				`{"type":"mcp_tool_result","tool_use_id":"m","content":[`+r.textBlock(hosted)+`]`+r.cacheControl()+`}`)
 		}
 		if text != "" {
 			blocks = append(blocks, r.textBlock(text))

@@ -51,9 +51,13 @@ func (c *responsesCall) readItem(f fieldList, raw []byte) {
 	case "image_generation_call": // a picture
 		c.drop(kind)
 	default:
-		if text := c.hosted(kind, raw); strings.HasSuffix(kind, "_call") || kind == "program" {
+		switch text := c.hosted(kind, raw); {
+		case text == "":
+		case strings.HasSuffix(kind, "_call"), kind == "program":
+			c.addPendingReasoning()
 			c.conversation.addText(text)
-		} else {
+		default:
+			c.pendingReasoning = nil
 			c.conversation.addUser([]contentPart{{text: text}})
 		}
 	}

@@ -302,6 +302,20 @@ var itemCases = []struct{ name, in, want string }{
 		itemU, saying("user", "what was") + "," + chatU},
 	{"compaction of another", `{"type":"compaction","encrypted_content":"gAAAA"},` + itemU, chatU},
 	{
+		"hosted tools", itemU + "," + itemReason + `,{"type":"web_search_call","action":{"type":"open_page", "url":"p"}},` +
+			`{"type":"file_search_call","queries":["q"],"results":[{"filename":"f","score":1,"text":"t"}]},` +
+			`{"type":"code_interpreter_call","code":"c","outputs":[{"type":"logs","logs":"l"},{"type":"image",` +
+			`"url":"data:image/png;base64,iVBO"}]},{"type":"computer_call","actions":[{"type":"click","x":1}]},` +
+			`{"type":"mcp_call","name":"n","arguments":"{}","output":null,"error":{"type":"http","code":404,"message":"m"}},` +
+			`{"type":"program","code":"p()"},{"type":"program_output","result":"o"},` +
+			`{"type":"mcp_approval_response","approve":false,"reason":"r"},{"role":"assistant","content":"a"}`,
+		chatU + "," + `{"role":"assistant","content":` + quoted("[web_search_call]\naction: {\"type\":\"open_page\",\"url\":\"p\"}\n"+
+			"[file_search_call]\nqueries: q\nfilename: f\nt\n[code_interpreter_call]\ncode: c\nlogs: l\n[computer_call]\n"+
+			"actions: {\"type\":\"click\",\"x\":1}\n[mcp_call]\nname: n\narguments: {}\ncode: 404\nmessage: m\n[program]\n"+
+			"code: p()") + thought + "}" + "," + saying("user", "[program_output]\nresult: o") + "," +
+			saying("user", "[mcp_approval_response]\napprove: false\nreason: r") + "," + saying("assistant", "a"),
+	},
+	{
 		"what is dropped", itemU + `,{"type":"web_search_call","id":"x"},{"type":"file_search_call"},` +
 			`{"type":"code_interpreter_call"},{"type":"image_generation_call","result":"x"},{"type":"computer_call"},` +
 			`{"type":"computer_call_output"},
