@@ -104,7 +104,8 @@ func TestCodexTurn(t *testing.T) {
 		[3]string{"c0", "exec_command", `{"cmd":"ls"}`}, [3]string{"c1", "apply_patch", arguments},
 		[3]string{"c2", "multi_agent_v1__spawn", `{"task":"t"}`}, [3]string{"c3", "mcp__docs__search", `{"q":"x"}`}) + "," +
 		toolSays("c0", "a.go") + "," + toolSays("c1", "Done") + "," + toolSays("c2", "ok") + "," +
-		toolSays("c3", "[image]\n\n"+reminder("Be brief.")) + "," + userSays(chatPNG+`,{"type":"text","text":"[agent_message]\nx"}`) + "]}"
+		toolSays("c3", "[image]\n\n"+reminder("Be brief.")) + "," +
+		userSays(chatPNG+`,{"type":"text","text":"[agent_message]\nx"}`) + "]}"
 	if got := upstreamBody(t, decodeCase(t, Responses, codexHead+input+`]}`)); got != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}

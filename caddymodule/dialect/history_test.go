@@ -8,6 +8,7 @@ import (
 
 // adding and removing return blocks about changed tools.
 func adding(tool string) string { return `{"type":"tool_addition","tool":` + tool + `}` }
+
 func removing(name string) string {
 	return `{"type":"tool_removal","tool":{"type":"tool_reference","name":"` + name + `"}}`
 }
@@ -116,32 +117,36 @@ func TestHistoryFaults(t *testing.T) {
 
 // What has no text is named, and what means nothing to another model is not.
 func TestDroppedHistory(t *testing.T) {
-	for block, dropped := range map[string]string{
-		`{"type":"redacted_thinking","data":"x"}`:                                                            "",
-		`{"type":"fallback","from":{"model":"a"},"to":{"model":"b"}}`:                                        "",
-		`{"type":"compaction","content":null}`:                                                               "",
-		`{"type":"mcp_tool_result","content":"t"}`:                                                           "",
-		`{"type":"bash_code_execution_tool_result","content":{"stdout":"","return_code":0}}`:                 "",
-		`{"type":"acme","content":"t"}`:                                                                      "",
-		`{"type":"acme"}`:                                                                                    "acme",
-		`{"type":"my secret prompt"}`:                                                                        "invalid name",
-		`{"type":"container_upload","file_id":"f"}`:                                                          "container_upload",
-		`{"type":"mcp_tool_listing","mcp_server_name":"s","tools":[]}`:                                       "mcp_tool_listing",
-		`{"type":"advisor_tool_result","content":{"encrypted_content":"x"}}`:                                 "advisor_tool_result",
-		`{"type":"a_tool_result","content":{"encrypted_stdout":"x","return_code":0}}`:                        "a_tool_result",
-		`{"type":"a_tool_result","content":{"title":"T","source":{"type":"base64","data":"JVBE"}}}`:          "a_tool_result",
-		`{"type":"a_tool_result","content":{"text":"T","url":"data:image/png;base64,iVBO"}}`:                 "a_tool_result",
-		`{"type":"a_tool_result","content":` + strings.Repeat("[", 9) + `"t"` + strings.Repeat("]", 9) + "}": "a_tool_result",
+	for _, c := range [][2]string{
+		{`{"type":"redacted_thinking","data":"x"}`, ""},
+		{`{"type":"fallback","from":{"model":"a"},"to":{"model":"b"}}`, ""},
+		{`{"type":"compaction","content":null}`, ""},
+		{`{"type":"mcp_tool_result","content":"t"}`, ""},
+		{`{"type":"bash_code_execution_tool_result","content":{"stdout":"","return_code":0}}`, ""},
+		{`{"type":"acme","content":"t"}`, ""},
+		{`{"type":"acme"}`, "acme"},
+		{`{"type":"my secret prompt"}`, "invalid name"},
+		{`{"type":"container_upload","file_id":"f"}`, "container_upload"},
+		{`{"type":"mcp_tool_listing","mcp_server_name":"s","tools":[]}`, "mcp_tool_listing"},
+		{`{"type":"advisor_tool_result","content":{"encrypted_content":"x"}}`, "advisor_tool_result"},
+		{`{"type":"a_tool_result","content":{"encrypted_stdout":"x","return_code":0}}`, "a_tool_result"},
+		{`{"type":"a_tool_result","content":{"title":"T","source":{"type":"base64","data":"JVBE"}}}`, "a_tool_result"},
+		{`{"type":"a_tool_result","content":{"text":"T","url":"data:image/png;base64,iVBO"}}`, "a_tool_result"},
+		{
+			`{"type":"a_tool_result","content":` + strings.Repeat("[", 9) + `"t"` + strings.Repeat("]", 9) + "}",
+			"a_tool_result",
+		},
 	} {
+		block, dropped := c[0], c[1]
 		if dropped != "" {
 			dropped = "messages.1.content.0 (" + dropped + ")"
 		}
 		body := `{"model":"m","max_tokens":9,"messages":[` + saying("user", "u") + "," + assistantSays(block) + `]}`
-		c := mustDecode(t, messagesOp, body, testEnv())
-		if got := c.Dropped(); got != dropped {
+		call := mustDecode(t, messagesOp, body, testEnv())
+		if got := call.Dropped(); got != dropped {
 			t.Errorf("%s: dropped %q, want %q", block, got, dropped)
 		}
-		if up := upstreamBody(t, c); strings.Contains(up, "base64") || strings.Contains(up, "secret") {
+		if up := upstreamBody(t, call); strings.Contains(up, "base64") || strings.Contains(up, "secret") {
 			t.Errorf("%s: %s", block, up)
 		}
 	}
@@ -161,7 +166,8 @@ var historyRows = []boundedRow{
 	},
 	{
 		name: "compactions", input: listOf(aMessage+`,{"role":"assistant","content":[`,
-			numbered(`{"type":"compaction","content":"some words"},{"type":"tool_use","id":"c#","name":"f","input":{}}`), `]}]}`),
+			numbered(`{"type":"compaction","content":"some words"},{"type":"tool_use","id":"c#","name":"f","input":{}}`),
+			`]}]}`),
 		work: decoding(messagesOp), maximum: maxElements/8 - 1000,
 	},
 	{

@@ -288,7 +288,7 @@ var hostedMembers = strings.Fields(`action actions approve arguments author code
 // hosted returns the text of what another service did. The type is noted as dropped if there is no text, or
 // something else, too.
 func (t *translation) hosted(kind string, raw []byte) string {
-	text := appendHosted(nil, "", raw, 8) // a fetched page needs 5
+	text := appendHosted(nil, "content", raw, 8) // a fetched page needs 5
 	has := func(part string) bool { return bytes.Contains(raw, []byte(part)) }
 	if text == nil || has(`"encrypted_`) || has(`"base64"`) || has(`"data:image/`) {
 		t.drop(kind)
@@ -301,20 +301,17 @@ func (t *translation) hosted(kind string, raw []byte) string {
 
 // appendHosted appends a line for a member with text, and for those inside it, down to some levels.
 func appendHosted(b []byte, name string, raw []byte, levels int) []byte {
-	text, object := "", len(raw) > 0 && raw[0] == '{'
+	text := ""
 	switch {
 	case levels == 0, len(raw) == 0, jsonscan.IsNull(raw), string(raw) == `""`,
 		bytes.HasPrefix(raw, []byte(`"data:image/`)), name == "source" && jsonscan.Text(raw, "type") == "base64":
 		return b
-	case object && (name == "arguments" || strings.HasPrefix(name, "action")):
+	case raw[0] == '{' && (name == "arguments" || strings.HasPrefix(name, "action")):
 		text = string(compactJSON(raw))
-	case object, raw[0] == '[':
+	case raw[0] == '{', raw[0] == '[':
 		for m := jsonscan.Checked(raw); m.Next(); {
-			inner := name
-			if object {
-				inner = string(m.Name())
-			}
-			if _, ok := slices.BinarySearch(hostedMembers, inner); ok || !object {
+			inner := cmp.Or(string(m.Name()), name)
+			if _, ok := slices.BinarySearch(hostedMembers, inner); ok {
 				b = appendHosted(b, inner, m.Raw(), levels-1)
 			}
 		}
@@ -322,7 +319,7 @@ func appendHosted(b []byte, name string, raw []byte, levels int) []byte {
 	default:
 		text = cmp.Or(jsonscan.String(raw), string(raw))
 	}
-	if name != "text" && name != "content" && name != "" {
+	if name != "text" && name != "content" {
 		text = name + ": " + text
 	}
 	return append(append(b, '\n'), text...)

@@ -156,7 +156,8 @@ func TestMessagesExtend(t *testing.T) {
 		r := &randomTalk{Rand: rand.New(rand.NewPCG(seed, 1))}
 		if r.chance(2) {
 			r.steps = append(r.steps, func() string {
-				return saying("user", r.words()) + "," + assistantSays(`{"type":"compaction","content":"what was"`+r.cacheControl()+"}")
+				return saying("user", r.words()) + "," +
+					assistantSays(`{"type":"compaction","content":"what was"`+r.cacheControl()+"}")
 			})
 		}
 		var bodies []Call

@@ -309,10 +309,11 @@ var itemCases = []struct{ name, in, want string }{
 			`{"type":"mcp_call","name":"n","arguments":"{}","output":null,"error":{"type":"http","code":404,"message":"m"}},` +
 			`{"type":"program","code":"p()"},{"type":"program_output","result":"o"},` +
 			`{"type":"mcp_approval_response","approve":false,"reason":"r"},{"role":"assistant","content":"a"}`,
-		chatU + "," + `{"role":"assistant","content":` + quoted("[web_search_call]\naction: {\"type\":\"open_page\",\"url\":\"p\"}\n"+
-			"[file_search_call]\nqueries: q\nfilename: f\nt\n[code_interpreter_call]\ncode: c\nlogs: l\n[computer_call]\n"+
+		chatU + "," + `{"role":"assistant","content":` + quoted("[web_search_call]\naction: "+
+			"{\"type\":\"open_page\",\"url\":\"p\"}\n[file_search_call]\nqueries: q\nfilename: f\nt\n"+
+			"[code_interpreter_call]\ncode: c\nlogs: l\n[computer_call]\n"+
 			"actions: {\"type\":\"click\",\"x\":1}\n[mcp_call]\nname: n\narguments: {}\ncode: 404\nmessage: m\n[program]\n"+
-			"code: p()") + thought + "}" + "," + saying("user", "[program_output]\nresult: o") + "," +
+			"code: p()") + thought + "}," + saying("user", "[program_output]\nresult: o") + "," +
 			saying("user", "[mcp_approval_response]\napprove: false\nreason: r") + "," + saying("assistant", "a"),
 	},
 	{
