@@ -59,6 +59,9 @@ var (
 	UpstreamReset = modelError(KindUnreachable, 0,
 		"The connection to the model server of `%s` was lost before it answered. It may have crashed or restarted. "+
 			"Try again.")
+	// Silent: the connector has missed pings before the model server answered. The outcome of the request is unknown.
+	Silent = modelError(KindOffline, 1,
+		"The connector of `%s` does not answer. The request was not sent to another one, because a model may have seen it.")
 	// TunnelLost: the tunnel was lost before the model server answered. The outcome of the request is unknown.
 	TunnelLost = modelError(KindUnreachable, 0,
 		"The connection to the connector of `%s` was lost before the model server answered. Try again.")

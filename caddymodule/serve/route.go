@@ -130,6 +130,8 @@ func (rt *Router) clientError(ctx context.Context, ex *Exchange, err error) erro
 // lost returns the client's error for an answer that was interrupted, even before its beginning.
 func lost(deployment string, err error) *dialect.Error {
 	switch {
+	case errors.Is(err, link.ErrSilent):
+		return dialect.Silent(deployment)
 	case errors.Is(err, link.ErrTunnelLost):
 		return dialect.TunnelLost(deployment)
 	case errors.Is(err, tunnel.ErrCompressed):

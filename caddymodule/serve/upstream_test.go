@@ -50,7 +50,7 @@ var faults = map[string]error{
 	"upstream down": link.ErrUpstreamDown, "reset": link.ErrUpstreamReset,
 	"too large": link.ErrTooLarge, "refused": link.ErrRefused, "tunnel lost": link.ErrTunnelLost,
 	"no route": tunnel.ErrNoRoute, "compressed": tunnel.ErrCompressed,
-	"malformed": link.ErrUpstreamMalformed,
+	"malformed": link.ErrUpstreamMalformed, "silent": link.ErrSilent,
 }
 
 // next returns the script's next bytes. It returns an error at the mark of a fault.

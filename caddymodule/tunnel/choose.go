@@ -19,10 +19,12 @@ func (s *Session) Connector() string { return s.connector.ID }
 // Active returns the number of running requests.
 func (s *Session) Active() int { return int(max(s.active.Load(), s.peerActive.Load())) }
 
-// beat records a ping. next is the time until the next one.
-func (s *Session) beat(next time.Duration) {
-	due := time.Now().Add(2*next + time.Second)
+// beat records a ping. next is the time until the next one. It returns the time until two are overdue.
+func (s *Session) beat(next time.Duration) time.Duration {
+	wait := 2*next + time.Second
+	due := time.Now().Add(wait)
 	s.pingDue.Store(&due)
+	return wait
 }
 
 // suspect reports whether the connector has missed two pings: it is probably dead,

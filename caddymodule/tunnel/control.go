@@ -50,29 +50,39 @@ func endOf(err error) string {
 // survive shorter outages of the path. The transports themselves time out later.
 const lostAfter = 22 * time.Second
 
-// idleTimeout is how long a connector with this heartbeat may be silent before it
-// gets no further requests. By then it has missed one ping, or three if they are
-// frequent, and is reconnecting.
-func idleTimeout(heartbeat time.Duration) time.Duration {
-	return min(3*heartbeat+8*time.Second, lostAfter)
+// onSilence: two pings are overdue. The connector gets no requests until it is back, and those whose answers have
+// not begun fail. They are not sent elsewhere, because a model may have seen them.
+func (s *Session) onSilence() {
+	if late := time.Since(*s.pingDue.Load()); late < 0 || late > time.Second {
+		return // a ping has arrived, or this process was frozen and has not read it yet
+	}
+	s.hub.setSilent(s, true)
+	s.waitingMu.Lock()
+	defer s.waitingMu.Unlock()
+	s.log().Info("connector is silent", "active", s.active.Load(), "unanswered", len(s.waiting))
+	for o := range s.waiting {
+		link.Refuse(o, link.CodeSilent)
+	}
 }
 
-// onTimeout closes an idle session, since its connector dials again. A busy session
-// gets no requests until its connector is back.
-func (s *Session) onTimeout() {
-	active := s.active.Load()
-	if active == 0 {
-		s.close(link.CloseLost)
-		return
+// setWaiting records whether a request waits for its answer to begin.
+func (s *Session) setWaiting(o *openStream, waiting bool) {
+	s.waitingMu.Lock()
+	defer s.waitingMu.Unlock()
+	switch {
+	case !waiting:
+		delete(s.waiting, o)
+	case s.silent.Load(): // since the stream was opened
+		link.Refuse(o, link.CodeSilent)
+	default:
+		s.waiting[o] = struct{}{}
 	}
-	s.log().Info("connector is silent", "active", active)
-	s.hub.setSilent(s, true)
 }
 
 // receive handles control messages until the stream ends or has been silent for too
 // long: a killed connector does not close it.
 func (s *Session) receive() error {
-	silent := time.AfterFunc(idleTimeout(s.hub.heartbeat()), s.onTimeout)
+	silent := time.AfterFunc(time.Until(*s.pingDue.Load()), s.onSilence)
 	defer silent.Stop()
 	lost := time.AfterFunc(lostAfter, func() { s.close(link.CloseLost) })
 	defer lost.Stop()
@@ -83,7 +93,6 @@ func (s *Session) receive() error {
 		}
 		m, err := s.control.Receive()
 		spent = cost(m)
-		silent.Reset(idleTimeout(s.hub.heartbeat()))
 		lost.Reset(lostAfter)
 		if err == nil && s.hub.setSilent(s, false) {
 			s.rotate() // a rotation may have begun meanwhile
@@ -97,7 +106,7 @@ func (s *Session) receive() error {
 		switch m := m.(type) {
 		case link.Ping:
 			next := s.hub.heartbeat()
-			s.beat(next)
+			silent.Reset(s.beat(next))
 			s.send(link.Pong{HeartbeatMillis: int(next.Milliseconds())})
 		case link.Pong:
 			wait.Wake(s.pong, struct{}{})

@@ -25,8 +25,7 @@
 //	a peer                                                answers a ping, else fail                 or close
 //	connector removed, or paired again       user         fail                       CloseRemoved   close
 //	gateway stops                            Hub.Close    finish, until a deadline   CloseShutdown  finish
-//	silence: idleTimeout without requests,   gateway      fail                       CloseLost      close
-//	lostAfter with some
+//	silence of lostAfter                     gateway      fail                       CloseLost      close
 //	connector does not read a message        gateway      fail                       CloseLost      send
 //	malformed message                        gateway      fail                       CloseProtocol  run, close
 //	connection has ended                     either end,  fail                       of that end    run, close

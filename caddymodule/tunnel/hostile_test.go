@@ -156,7 +156,7 @@ func TestSlowControlMessage(t *testing.T) {
 		})
 		select {
 		case <-c.conn.Context().Done():
-		case <-time.After(idleTimeout(g.heartbeat()) + soon):
+		case <-time.After(lostAfter + soon):
 			t.Fatal("it stays")
 		}
 		if code := c.ended(t); code != link.CloseLost || time.Since(at) < soon {

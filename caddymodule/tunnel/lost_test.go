@@ -13,28 +13,41 @@ import (
 func (g *testGateway) expectLost(t *testing.T, c *testConnector, h *gate, busy bool, die func()) {
 	t.Helper()
 	s := g.mustSession(t, "con_1")
-	want := idleTimeout(g.heartbeat())
-	var running <-chan result
+	var waiting, begun <-chan result
 	if busy {
-		want = lostAfter
-		running = background(t, s)
+		waiting = background(t, s)
 		<-h.started
+		h.begins = true
+		begun = background(t, s)
+		<-h.started
+		time.Sleep(time.Minute) // a slow model server is waited for
 	}
 	die()
 	at := time.Now()
+	due := 2*g.heartbeat() + time.Second
+	if busy {
+		r := <-waiting
+		wantError(t, r.err, link.ErrSilent)
+		// Its last ping was up to a second ago.
+		if d := r.at.Sub(at); d < due-1500*time.Millisecond || d > due {
+			t.Errorf("a request without an answer failed after %v, want %v", d, due)
+		}
+	}
 	<-s.conn.Context().Done()
-	// Its last ping was up to a second ago.
-	if d := time.Since(at); d < want-1500*time.Millisecond || d > want+time.Second {
-		t.Errorf("given up after %v, want %v", d, want)
+	if d := time.Since(at); d < lostAfter-1500*time.Millisecond || d > lostAfter+time.Second {
+		t.Errorf("given up after %v", d)
 	}
 	if busy {
-		wantError(t, (<-running).err, link.ErrTunnelLost)
+		wantError(t, (<-begun).err, link.ErrTunnelLost)
+	}
+	if len(s.waiting) != 0 {
+		t.Errorf("%d requests still wait", len(s.waiting))
 	}
 	_ = c.conn.Close(link.CloseNone, "")
 }
 
-// TestLostConnector: the running requests of a silent connector fail after lostAfter, whatever the
-// number of connectors. A session without requests is closed after idleTimeout.
+// TestLostConnector: requests whose answers have not begun fail at the second missed ping, the others after lostAfter,
+// whatever the number of connectors.
 func TestLostConnector(t *testing.T) {
 	for _, connectors := range []int{1, 1000} {
 		for _, busy := range []bool{true, false} {

@@ -23,10 +23,22 @@ type openStream struct {
 	session *Session
 	permit  fair.Permit
 	header  link.RelayHeader // sent first, to a peer with the tunnel
+	begun   bool             // Read has returned
+}
+
+// Read reads the answer, which begins with the first Read.
+func (o *openStream) Read(p []byte) (int, error) {
+	n, err := o.Stream.Read(p)
+	if !o.begun {
+		o.begun = true
+		o.session.setWaiting(o, false)
+	}
+	return n, err
 }
 
 // done is called at the end of each request.
 func (o *openStream) done() {
+	o.session.setWaiting(o, false)
 	o.permit.Leave()
 	o.session.finished()
 }
@@ -72,6 +84,7 @@ func (s *Session) open(ctx context.Context, c fair.Client, permit fair.Permit) (
 		o.Stream, err = s.openSync(ctx)
 	}
 	if err == nil {
+		s.setWaiting(o, true)
 		return o, nil
 	}
 	o.done()

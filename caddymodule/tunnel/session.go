@@ -74,6 +74,8 @@ type Session struct {
 	permits     *fair.Permits             // of running requests; nil at a peer
 	blocks      *blocks.Known             // nil: the connector keeps none
 	pingDue     atomic.Pointer[time.Time] // when two pings are overdue
+	waitingMu   sync.Mutex
+	waiting     map[*openStream]struct{} // requests whose answers have not begun
 	draining    atomic.Bool
 	silent      atomic.Bool     // gets no requests until its connector sends again
 	serving     context.Context // canceled when the session takes no further requests
@@ -105,6 +107,7 @@ func newSession(c *connection, connector Connector, hello link.Hello) *Session {
 	s := &Session{
 		connection: c, id: rand.Text()[:12], connector: connector, hello: hello,
 		since: time.Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
+		waiting: make(map[*openStream]struct{}),
 		permits: fair.NewPermits(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)), unconfirmed: unconfirmed,
 	}
 	if kept := hello.Blocks; kept != nil && *kept > 0 {
@@ -223,7 +226,7 @@ func (s *Session) exchange(stream *openStream, r *http.Request, key string, whol
 	if s.hello.Blocks != nil && r.ContentLength >= blocks.MinBody && s.minRTT() >= s.hub.encodeFrom {
 		r, body = s.encode(r, key, whole)
 	}
-	answer, err := link.RoundTrip(r.Context(), stream.Stream, stream.header, r, stream.done)
+	answer, err := link.RoundTrip(r.Context(), stream, stream.header, r, stream.done)
 	switch {
 	case body == nil:
 	case err == nil:

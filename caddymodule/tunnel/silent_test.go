@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -18,6 +20,7 @@ func TestAway(t *testing.T) {
 		var events eventLog
 		t.Cleanup(g.Subscribe(events.add))
 		h := newGate()
+		h.begins = true
 		c, err := g.dial(t, sockets[0], hello("con_1"), h)
 		if err != nil {
 			t.Fatal(err)
@@ -27,11 +30,11 @@ func TestAway(t *testing.T) {
 		running := background(t, s)
 		<-h.started
 		n.losing(1)
-		time.Sleep(11 * time.Second) // after a ping that may just have been sent
+		time.Sleep(2900 * time.Millisecond) // after a ping that may just have been sent
 		if !s.usable() {
 			t.Error("it is away already")
 		}
-		time.Sleep(3 * time.Second)
+		time.Sleep(11100 * time.Millisecond)
 		if _, ok := g.Session("con_1"); ok || len(g.Sessions()) != 0 {
 			t.Error("a connector that is away gets requests")
 		}
@@ -61,11 +64,85 @@ func TestAway(t *testing.T) {
 	})
 }
 
+// TestSilence: at the second missed ping, a request without an answer fails, and the connector cancels it when the path
+// is back. A request that comes meanwhile waits for that. A shorter outage is only a delay.
+func TestSilence(t *testing.T) {
+	simulate(t, 10*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
+		h := newGate()
+		canceled := make(chan struct{})
+		c, err := g.dial(t, sockets[0], hello("con_1"), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(w, r)
+			if r.Context().Err() != nil {
+				close(canceled)
+			}
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.beats()
+		s := g.mustSession(t, "con_1")
+		running := background(t, s)
+		<-h.started
+		n.losing(1)
+		time.Sleep(1500 * time.Millisecond)
+		n.heal()
+		time.Sleep(time.Minute)
+		select {
+		case r := <-running:
+			t.Fatalf("a short outage ended a request: %v", r.err)
+		default:
+		}
+		n.losing(1)
+		wantError(t, (<-running).err, link.ErrSilent)
+		if n := g.Counters(); n.Failed != 1 {
+			t.Errorf("%+v", n)
+		}
+		time.AfterFunc(time.Second, n.heal)
+		back, err := g.Wait(t.Context(), "con_1", 10*time.Second)
+		if back != s {
+			t.Fatalf("another session is back: %v", err)
+		}
+		<-canceled
+		close(h.open)
+		if body, err := g.do(t, "con_1", "{}"); body != "at last" || err != nil {
+			t.Errorf("afterwards: %q, %v", body, err)
+		}
+	})
+}
+
+// TestFrozen: after a pause of the gateway's process, the pings that it has not read do not count as missed.
+func TestFrozen(t *testing.T) {
+	simulate(t, 10*time.Millisecond, func(t *testing.T, _ *network, g *testGateway, _ []net.PacketConn) {
+		g.connect(t, "con_1", echo).beats()
+		s := g.mustSession(t, "con_1")
+		s.beat(-time.Minute)
+		if s.onSilence(); !s.usable() {
+			t.Error("silent after a pause")
+		}
+		s.beat(-500 * time.Millisecond) // due now
+		if s.onSilence(); s.usable() {
+			t.Error("not silent")
+		}
+		stream, err := s.open(t.Context(), fair.Client{}, fair.Permit{})
+		wantError(t, err, link.ErrNotSent)
+		g.setSilent(s, false)
+		if stream, err = s.open(t.Context(), fair.Client{}, fair.Permit{}); err != nil {
+			t.Fatal(err)
+		}
+		defer stream.done()
+		g.setSilent(s, true)
+		s.setWaiting(stream, true) // as if it had been opened before
+		_, err = link.RoundTrip(t.Context(), stream, link.RelayHeader{}, post("{}"), nil)
+		wantError(t, err, link.ErrSilent)
+	})
+}
+
 // TestAwayIsReplaced: the next hello of a connector that is away ends the tunnel
 // that it left.
 func TestAwayIsReplaced(t *testing.T) {
 	simulate(t, 10*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
 		h := newGate()
+		h.begins = true
 		c, err := g.dial(t, sockets[0], hello("con_1"), h)
 		if err != nil {
 			t.Fatal(err)

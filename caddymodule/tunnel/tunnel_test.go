@@ -347,11 +347,15 @@ func named(name string) http.Handler {
 type gate struct {
 	started chan struct{}
 	open    chan struct{}
+	begins  bool // the answer begins before it is open
 }
 
-func newGate() *gate { return &gate{make(chan struct{}, 4096), make(chan struct{})} }
+func newGate() *gate { return &gate{started: make(chan struct{}, 4096), open: make(chan struct{})} }
 
 func (h *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.begins {
+		_ = http.NewResponseController(w).Flush()
+	}
 	h.started <- struct{}{}
 	select {
 	case <-h.open:

@@ -46,6 +46,8 @@ const (
 	CodeTunnelLost Code = 11
 	// CodeUpstreamMalformed: the upstream's answer violates HTTP.
 	CodeUpstreamMalformed Code = 12
+	// CodeSilent: the connector has missed pings, and the answer has not begun.
+	CodeSilent Code = 13
 )
 
 // Errors of [RoundTrip] and of reading an answer's body. Test with [errors.Is]. Unknown
@@ -69,6 +71,8 @@ var (
 	ErrNotSent = errors.New("the request was not sent")
 	// ErrTunnelLost: the tunnel ended during the request.
 	ErrTunnelLost = errors.New("the tunnel was lost")
+	// ErrSilent: the connector has missed pings. It may have received the request.
+	ErrSilent = errors.New("the connector does not answer")
 	// ErrMalformed: the other side's message violates the protocol.
 	ErrMalformed = errors.New("malformed message")
 )
@@ -92,6 +96,7 @@ var codes = [...]struct {
 	CodeTunnelLost:    {"tunnel_lost", ErrTunnelLost},
 
 	CodeUpstreamMalformed: {"upstream_malformed", ErrUpstreamMalformed},
+	CodeSilent:            {"silent", ErrSilent},
 }
 
 // String returns the code's name in snake_case, as in logs.
@@ -196,7 +201,7 @@ func streamError(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	case err == io.EOF:
 		return io.ErrUnexpectedEOF
-	case errors.As(err, &reset) && reset.Remote:
+	case errors.As(err, &reset) && (reset.Remote || reset.ErrorCode == CodeSilent.wire()):
 		return Code(reset.ErrorCode).Err()
 	case errors.Is(err, net.ErrClosed): // true for all connection errors of quic-go
 		return fmt.Errorf("%w: %w", ErrTunnelLost, err)
