@@ -42,7 +42,7 @@ func (g *testGateway) deaf(t *testing.T, id string, pings int) {
 func TestDeafControlStream(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
-		g.connect(t, "con_other", echo)
+		g.connect(t, "con_other", echo).beats()
 		at := time.Now()
 		g.deaf(t, "con_deaf", messagesAtOnce)
 		g.mustSession(t, "con_deaf")

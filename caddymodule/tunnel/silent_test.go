@@ -29,6 +29,7 @@ func TestAway(t *testing.T) {
 		s := g.mustSession(t, "con_1")
 		running := background(t, s)
 		<-h.started
+		time.Sleep(time.Second) // the answer begins
 		n.losing(1)
 		time.Sleep(2900 * time.Millisecond) // after a ping that may just have been sent
 		if !s.usable() {
