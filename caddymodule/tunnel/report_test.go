@@ -179,7 +179,7 @@ func TestDryRun(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		r := newRotation()
 		g := newGateway(t, Options{Rotation: r, Exists: func(Connector) bool { return true }, Authenticate: allow})
-		g.connect(t, "con_1", echo)
+		g.connect(t, "con_1", echo).beats()
 		before := g.mustSession(t, "con_1")
 		counted := g.Counters()
 
