@@ -87,7 +87,8 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"events are made of records and tunnels alone, so that no request can get into one",
 	},
 	{
-		"caddymodule/observed", "caddymodule/dialect/tokens caddymodule/health caddymodule/store caddymodule/tunnel",
+		"caddymodule/observed",
+		"caddymodule/compat caddymodule/dialect/tokens caddymodule/health caddymodule/store caddymodule/tunnel",
 		"what answers show about model servers depends on deployments and their routes, not on who asks",
 	},
 	{

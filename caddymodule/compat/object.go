@@ -41,17 +41,22 @@ var (
 		"model", "messages", "prompt", "input", "stream", "stream_options", "tools", "tool_choice", "functions",
 		"function_call", "n", "n_cmpl", "best_of",
 	}, outputLimits...)
-	// efforts are the reasoning efforts of all dialects.
-	efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
+	// Efforts are the reasoning efforts of all dialects. The levels of messages requests are those from low on.
+	Efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
 )
+
+// SendsEffort reports whether the model server gets an effort of messages requests.
+func (o Options) SendsEffort(effort string) bool {
+	return o.Reasoning || jsonscan.Member([]byte(o.Efforts), effort) != nil
+}
 
 // checkEfforts checks the members of the option efforts.
 func (s Option) checkEfforts(o Object) error {
 	for m := jsonscan.Checked([]byte(o)); m.Next(); {
 		effort, value := string(m.Name()), m.Raw()
-		if !slices.Contains(efforts, effort) {
+		if !slices.Contains(Efforts, effort) {
 			return fmt.Errorf("option %q: unknown effort %.40q; the efforts are %s", s.Name, effort,
-				strings.Join(efforts, ", "))
+				strings.Join(Efforts, ", "))
 		}
 		if value[0] != '"' && value[0] != '{' {
 			return fmt.Errorf("option %q: the effort %q must be a name or an object", s.Name, effort)

@@ -68,7 +68,7 @@ func (c *Console) loadTemplates(a assets, may func(operation string) bool) *temp
 		"asset": a.url, "count": count, "millis": millis, "seconds": seconds, "short": short, "shortCount": shortCount,
 		"decimal": decimal, "sentence": sentence, "prose": prose, "sections": c.sectionsFor(may), "may": may,
 		"roles": store.Roles, "role": func(r store.Role) string { return roleTexts[r] },
-		"has": slices.Contains[[]string], "authors": authors, "passkeyID": passkeyID, "browser": browserOf,
+		"has": slices.Contains[[]string], "join": strings.Join, "authors": authors, "passkeyID": passkeyID, "browser": browserOf,
 		"rights":  store.RightNames,
 		"method":  func(name string) string { return sessionMethods[name] },
 		"program": func() string { return program.Name },

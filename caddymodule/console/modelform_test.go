@@ -72,3 +72,39 @@ func TestModelWindow(t *testing.T) {
 	g.lines.disconnect()
 	has(t, g.post("/console/models/measure", "name", "qwen3").Body.String(), "is offline")
 }
+
+// The form has a sentence about efforts, which follows the options and what answers have shown.
+func TestEffortOfTheForm(t *testing.T) {
+	g := newGateway(t)
+	con := g.connector("gpu-box")
+	set := func(options compat.Options) *store.Deployment {
+		d, err := g.store.SetDeployment(t.Context(), store.Deployment{
+			Account: store.DefaultAccount, Name: "qwen3", Connectors: []string{con.ID}, Options: options,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &d
+	}
+	form := func(want string) {
+		t.Helper()
+		has(t, mainOf(g.page("/console/models/new?name=qwen3")), `<p class="hint">/effort of Claude Code `+want+".</p>")
+	}
+	set(compat.Options{})
+	form("is not sent: choose true, or set Reasoning efforts below")
+	set(compat.Options{Efforts: `{"none":"low"}`})
+	form("is not sent: choose true, or set Reasoning efforts below")
+	set(compat.Options{Efforts: `{"none":"low","max":"high"}`})
+	form("– sent, but no answer has shown reasoning yet: max")
+	d := set(compat.Options{Reasoning: true})
+	form("– sent, but no answer has shown reasoning yet: low, medium, high, xhigh, max")
+	g.observed.Effort(d, "max", false)
+	form("– sent, but no answer has shown reasoning yet: low, medium, high, xhigh – no longer sent, as the model rejects it: max")
+	g.observed.Effort(d, "low", true)
+	g.observed.Effort(d, "high", true)
+	form("– works, as answers have shown reasoning: low, high – sent, but no answer has shown reasoning yet: medium, xhigh" +
+		" – no longer sent, as the model rejects it: max")
+	set(compat.Options{Reasoning: true})
+	form("– sent, but no answer has shown reasoning yet: low, medium, high, xhigh, max")
+	lacks(t, mainOf(g.page("/console/models/new")), "/effort")
+}

@@ -112,6 +112,7 @@ var publishTab = &tab{path: "models/new", name: "model-new", title: "Publish a m
 
 type publishPage struct {
 	Again          bool // the name is published already
+	Now            manage.Deployment
 	Name           string
 	Connectors     []manage.Connector
 	Connector      string          // id of the chosen one, may be empty
@@ -182,7 +183,7 @@ func publishData(v *visit) any {
 			p.Others = append(p.Others, d.Name)
 			continue
 		}
-		p.Again = true
+		p.Again, p.Now = true, d
 		if p.Connector == "" {
 			p.Connector, to, also = d.Connectors[0], target{d.Upstream, d.Model}, d.Connectors[1:]
 			p.fill(d)

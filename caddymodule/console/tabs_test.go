@@ -142,6 +142,7 @@ type gateway struct {
 	testing.TB
 	store    *store.Store
 	lines    *lines
+	observed *observed.Table
 	desk     *pairing.Service
 	log      *activity.Log
 	console  *Console
@@ -163,7 +164,7 @@ func newGateway(t testing.TB) *gateway {
 	}
 	t.Cleanup(func() { _ = st.Close() })
 	g := &gateway{
-		TB: t, store: st, lines: &lines{serve: make(map[string]http.Handler)},
+		TB: t, store: st, lines: &lines{serve: make(map[string]http.Handler)}, observed: observed.New(time.Now),
 		endpoint: manage.Endpoint{
 			URL: "https://gw.example.com", Listen: ":7443", Public: "gw.example.com:7443",
 			Pin: tabsPin, Console: "https://gw.example.com/console/", Verified: true,
@@ -180,8 +181,10 @@ func newGateway(t testing.TB) *gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
+	g.observed.Deployment = st.Deployment
+	t.Cleanup(st.Subscribe(g.observed.OnChange))
 	service := manage.New(manage.Options{
-		Observed: observed.New(time.Now),
+		Observed: g.observed,
 		Limits:   noLimits, Admit: admitAll,
 		Store: st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log, Folder: connectors(t),
 		Endpoint: func() manage.Endpoint { return g.endpoint },

@@ -140,7 +140,7 @@ type Env struct {
 	// Gateway authorizes models, reserves memory and returns the model's options;
 	// nil: all requests are allowed, with default options.
 	Gateway Gateway
-	// Info is written while the answer is read. May be nil.
+	// Info is written while the request is decoded and the answer is read. May be nil.
 	Info *AnswerInfo
 }
 

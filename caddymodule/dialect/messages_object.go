@@ -43,6 +43,8 @@ func (m *messagesEncoder) stopReason(o outcome) string {
 	switch {
 	case m.refused || o.finish == finishFilter:
 		return "refusal"
+	case o.finish == finishLength && m.call.fillsWindow(o.usage):
+		return "model_context_window_exceeded"
 	case o.finish == finishLength:
 		return "max_tokens"
 	case m.calls:
@@ -51,6 +53,14 @@ func (m *messagesEncoder) stopReason(o outcome) string {
 		return "stop_sequence"
 	}
 	return "end_turn"
+}
+
+// fillsWindow reports whether an answer that was cut has filled the context window, and not its limit.
+func (r *reply) fillsWindow(u Usage) bool {
+	const rest = 16 // tokens that a model server may leave free
+	info := r.env.Info
+	return info != nil && info.Window > 0 && !u.Estimated && (r.output < 1 || u.CompletionTokens < r.output) &&
+		u.PromptTokens+u.CompletionTokens >= int64(info.Window-rest)
 }
 
 // appendStop appends the members about why a message ended. reason is "" if it has not

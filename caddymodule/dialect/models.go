@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,7 +16,9 @@ type Model struct {
 	Kind    string // chat or embeddings
 	Owner   string // the account
 	Created time.Time
-	Window  int // the context window in tokens; 0: not known
+	Window  int      // the context window in tokens; 0: not known
+	Output  int      // tokens of the largest answer; 0: not known
+	Efforts []string // the levels of messages requests that the model server gets
 }
 
 // maxPage is the maximum limit of a page of models.
@@ -39,27 +42,45 @@ func ModelsList(d Dialect, models []Model, query url.Values) ([]byte, *Error) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = m.append(b)
+		b = m.append(b, d)
 	}
 	return appendListEnd(b, len(list), more, func(i int) string { return list[i].ID }), nil
 }
 
 // ModelObject returns the body of GET /v1/models/{id}.
-func ModelObject(m Model) []byte {
-	return append(m.append(make([]byte, 0, 256)), '\n')
+func ModelObject(d Dialect, m Model) []byte {
+	return append(m.append(make([]byte, 0, 256), d), '\n')
 }
 
 // append appends the model's object. Clients read the context window under several names.
-func (m Model) append(b []byte) []byte {
+func (m Model) append(b []byte, d Dialect) []byte {
 	b = jsonscan.Appendf(b, `{"id":%q,"object":"model","created":%d,"owned_by":%q,"kind":%q,"type":"model",`+
 		`"display_name":%q,"created_at":%q`,
 		m.ID, m.Created.Unix(), m.Owner, m.Kind, m.ID, m.Created.UTC().Format(time.RFC3339))
 	if m.Window > 0 {
-		b = jsonscan.Appendf(b, `,"context_length":%d,"max_model_len":%d,"max_input_tokens":%d,"meta":{"n_ctx":%d}`,
-			m.Window, m.Window, m.Window, m.Window)
+		b = jsonscan.Appendf(b, `,"description":"%s model with a context window of %d tokens",`+
+			`"context_length":%d,"max_model_len":%d,"max_input_tokens":%d,"meta":{"n_ctx":%d}`,
+			m.Kind, m.Window, m.Window, m.Window, m.Window, m.Window)
+	}
+	if d == Messages {
+		has := func(level string) bool { return slices.Contains(m.Efforts, level) }
+		b = jsonscan.Appendf(b, `,"max_tokens":%n`, int64(m.Output))
+		b = fmt.Appendf(b, modelInfo, len(m.Efforts) > 0, has("low"), has("medium"), has("high"), has("xhigh"),
+			has("max"), m.Kind != "embeddings")
 	}
 	return append(b, '}')
 }
+
+// modelInfo has the members of Anthropic's ModelInfo that clients of OpenAI could misread. Whether the model sees images
+// is not known, so it is not promised.
+var modelInfo = strings.ReplaceAll(`,"lifecycle":"active","line":null,"deprecated_at":null,"retires_at":null,`+
+	`"capabilities":{"batch":NO,"citations":NO,"code_execution":NO,"context_management":{"supported":false,`+
+	`"clear_thinking_20251015":NO,"clear_tool_uses_20250919":NO,"compact_20260112":NO},`+
+	`"effort":{"supported":%[1]t,"low":{"supported":%[2]t},"medium":{"supported":%[3]t},"high":{"supported":%[4]t},`+
+	`"xhigh":{"supported":%[5]t},"max":{"supported":%[6]t}},"image_input":NO,"pdf_input":NO,`+
+	`"server_tools":{"supported":false,"code_execution":NO,"web_search":NO},"structured_outputs":{"supported":%[7]t},`+
+	`"thinking":{"supported":%[1]t,"types":{"adaptive":{"supported":%[1]t},"between_tools":NO,`+
+	`"disabled":{"supported":%[7]t},"enabled":{"supported":%[1]t}}}}`, "NO", `{"supported":false}`)
 
 // pageOf returns a page of a sorted list. more reports whether the list continues in the
 // direction of paging. The ids are positions in the order of names, so the models need

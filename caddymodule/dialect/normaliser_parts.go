@@ -139,7 +139,9 @@ func (n *normaliser) emitReasoning(s string) {
 	if s == "" {
 		return
 	}
-	n.hasReasoning = true
+	if n.hasReasoning = true; n.info != nil {
+		n.info.Reasoned = true
+	}
 	n.note(s)
 	n.parts.add(partReason, s, nil)
 	n.dropLogprobs()

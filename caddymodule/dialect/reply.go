@@ -11,6 +11,7 @@ type reply struct {
 	estimator func() int          // tokens of the prompt; nil: no estimate
 	estimated int                 // the result of estimator
 	options   compat.Options      // of the deployment
+	output    int64               // max_tokens; 0: none
 
 	omitThinking bool // thinking blocks of the messages dialect are empty
 	responseOptions

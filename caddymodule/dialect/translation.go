@@ -25,7 +25,6 @@ type translation struct {
 	droppedParts droppedParts
 	choice       string        // tool_choice: "", "auto" or "required"
 	parallel     string        // parallel_tool_calls: "", "true" or "false"
-	output       int64         // max_tokens; 0: none
 	parameters   []byte        // other members, each preceded by a comma
 	effort       jsonscan.Span // the reasoning effort in parameters, if any
 	mapped       []byte        // what the option efforts has in its place, if anything
@@ -170,7 +169,11 @@ func (t *translation) chooseTool(upstreamName string) {
 // askEffort adds the reasoning effort of the client, as the deployment maps it. An effort that it does not map
 // is added if passes is set.
 func (t *translation) askEffort(level string, passes bool) {
-	if t.mapped = mappedEffort(t.options, level); t.mapped != nil || !passes {
+	t.mapped = mappedEffort(t.options, level)
+	if t.env.Info != nil && (t.mapped != nil || passes) {
+		t.env.Info.Effort = level
+	}
+	if t.mapped != nil || !passes {
 		return
 	}
 	t.effort.Start = len(t.parameters)

@@ -61,12 +61,16 @@ func tokenCount(raw []byte) int64 {
 	return 0
 }
 
-// AnswerInfo describes an upstream's answer, for traces. The reader of the answer writes it.
+// AnswerInfo describes an upstream's answer. The reader of the answer writes it, for traces if it is wanted.
 type AnswerInfo struct {
 	Wanted        bool
 	ID            string
 	FinishReasons []string // one for each choice that has ended, by index
 	choices       []int64  // the indexes
+
+	Effort   string // of the request, if its body has it as it is or mapped; not in the chat dialect
+	Window   int    // the context window of the model server in tokens, not written; 0: not known
+	Reasoned bool   // the answer has reasoning; not in the chat dialect
 }
 
 // wanted reports whether to write it.

@@ -37,6 +37,8 @@ type Deployment struct {
 	// Warning is why requests fail now on one of its online connectors, or lose a part of their prompts; or that its
 	// fallback does not exist. It does not make the operation fail: a connector may be configured later.
 	Warning string `json:"warning,omitempty"`
+	// Efforts are what /effort of Claude Code does.
+	Efforts observed.Efforts `json:"-"`
 }
 
 // StateText is the state in words: "degraded (1 of 2)", "cuts prompts over 4096 tokens".
@@ -213,7 +215,7 @@ func (s *Service) RemoveDeployment(ctx context.Context, name string) (Deployment
 
 // deploymentOf adds to a record the state of its routes.
 func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) Deployment {
-	v := Deployment{Deployment: d}
+	v := Deployment{Deployment: d, Efforts: s.observed.Efforts(&d)}
 	v.Kind = cmp.Or(d.Kind, store.ChatModel)
 	states := make([]health.State, len(d.Connectors))
 	for i, id := range d.Connectors {

@@ -1,5 +1,5 @@
-// Package observed records what the answers of model servers have shown about deployments: their context windows, and
-// whether requests get no answer.
+// Package observed records what the answers of model servers have shown about deployments: their context windows,
+// whether requests get no answer, and which reasoning efforts work.
 package observed
 
 import (
@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -47,6 +48,7 @@ type Table struct {
 	reporting sync.Mutex // held during Changed, so that its calls are in order; locked before mu
 	mu        sync.RWMutex
 	routes    map[name]*route
+	efforts   map[effort]bool
 }
 
 // name names a route. A changed deployment has others.
@@ -67,13 +69,23 @@ type route struct {
 	told  time.Time // when Changed was last called for a cut
 }
 
+// effort is a reasoning effort that clients of a deployment have sent.
+type effort struct {
+	tokens.Registration
+	name string
+}
+
+// Efforts are the levels of messages requests: those that have worked, others that the model server gets, and those
+// that it no longer gets because the model has rejected them.
+type Efforts struct{ Work, Sent, Rejected []string }
+
 // New returns an empty table. Its functions can be set before its first use.
 func New(now func() time.Time) *Table {
 	return &Table{
 		Deployment: func(_, _ string) (d store.Deployment, ok bool) { return d, false },
 		Route:      func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return r, false },
 		Changed:    func(string, string, string, health.State, int) {},
-		now:        now, routes: make(map[name]*route),
+		now:        now, routes: make(map[name]*route), efforts: make(map[effort]bool),
 	}
 }
 
@@ -85,6 +97,7 @@ func (t *Table) OnChange(c store.Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.DeleteFunc(t.routes, func(n name, _ *route) bool { return n.Account == c.Account && n.Deployment == c.ID })
+	maps.DeleteFunc(t.efforts, func(e effort, _ bool) bool { return e.Account == c.Account && e.Deployment == c.ID })
 }
 
 // nameOf returns the name of a route.
@@ -178,4 +191,39 @@ func (t *Table) State(d *store.Deployment, connector string, r tunnel.Deployment
 	}
 	state, _ := o.observed(r.Since, t.now())
 	return state
+}
+
+// Effort records that an answer to an effort has shown reasoning, or that the model has rejected the effort. An effort
+// that has worked stays so. Clients invent names of efforts: only [compat.Efforts] are kept.
+func (t *Table) Effort(d *store.Deployment, name string, works bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	current, _ := t.Deployment(d.Account, d.Name) // OnChange removes its efforts
+	if e := (effort{nameOf(d, "").Registration, name}); e.Registration == nameOf(&current, "").Registration &&
+		slices.Contains(compat.Efforts, name) {
+		t.efforts[e] = t.efforts[e] || works
+	}
+}
+
+// EffortWorks reports whether an effort has worked, and not been rejected, if that is known.
+func (t *Table) EffortWorks(d *store.Deployment, name string) (works, known bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	works, known = t.efforts[effort{nameOf(d, "").Registration, name}]
+	return works, known
+}
+
+// Efforts returns what is known of the efforts of a deployment.
+func (t *Table) Efforts(d *store.Deployment) (e Efforts) {
+	for _, level := range compat.Efforts[2:] {
+		switch works, known := t.EffortWorks(d, level); {
+		case works:
+			e.Work = append(e.Work, level)
+		case known:
+			e.Rejected = append(e.Rejected, level)
+		case d.Options.SendsEffort(level):
+			e.Sent = append(e.Sent, level)
+		}
+	}
+	return e
 }

@@ -31,11 +31,6 @@ func (c *clientRequest) render(response *http.Response) *dialect.Error {
 	if response.StatusCode != http.StatusOK {
 		return c.upstreamError(response)
 	}
-	if c.noEffort { // learn only from an answer, as a client can cause the error text
-		if r, ok := c.registration(); ok {
-			c.completions.learnNoEffort(r)
-		}
-	}
 	if !c.call.Streamed() {
 		return c.whole(response)
 	}

@@ -29,7 +29,7 @@ type clientRequest struct {
 	body []byte // of the client, if the deployment has a fallback
 	held int64  // bytes of the first decoding, which its stream uses while the body is decoded for the fallback
 
-	noEffort   bool               // sent again without reasoning effort, which the model rejected
+	noEffort   bool               // sent without reasoning effort, which the model has rejected
 	result     *dialect.Error     // of the last answer; nil if it was sent
 	info       dialect.AnswerInfo // of the last answer
 	streaming  bool               // the answer is a stream
@@ -87,7 +87,11 @@ func (c *clientRequest) pass(w http.ResponseWriter, r *http.Request, next Handle
 func (c *clientRequest) receive(response *http.Response) (retry *dialect.Error) {
 	defer response.Body.Close()
 	ex := c.exchange
-	c.info = dialect.AnswerInfo{Wanted: ex.span.recording()}
+	c.info = dialect.AnswerInfo{Wanted: ex.span.recording(), Effort: c.info.Effort}
+	if ex.Operation.Dialect == dialect.Messages {
+		w, _ := c.window(ex, &c.deployment, ex.Connector)
+		c.info.Window = w.Tokens
+	}
 	if body, ok := response.Body.(interface{ DecoderMemory() int64 }); ok &&
 		c.reserved.reserveRequest(c.reserved.request+body.DecoderMemory()) != nil {
 		c.result = dialect.MemoryFull() // for the decoder of a compressed answer
@@ -177,8 +181,8 @@ func (c *clientRequest) decode(body []byte) *dialect.Error {
 	if c.deployment.Fallback != "" {
 		c.body = body // the cost of a decoded request includes it
 	}
-	if c.completions.refusesEffort(registration(c.deployment)) {
-		c.call.DropEffort()
+	if works, known := c.Observed.EffortWorks(&c.deployment, c.info.Effort); known && !works {
+		c.noEffort = c.call.DropEffort()
 	}
 	return nil
 }

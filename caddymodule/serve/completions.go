@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -39,9 +38,8 @@ type completions struct {
 	stop       context.CancelFunc
 	worker     sync.WaitGroup
 
-	mu       sync.RWMutex
-	noEffort map[tokens.Registration]bool // deployments whose models reject reasoning effort
-	closed   bool                         // no more samples
+	mu     sync.RWMutex
+	closed bool // no more samples
 }
 
 // sample is a completed request and the tokens of its prompt.
@@ -107,7 +105,6 @@ func newCompletions(st *store.Store, table *observed.Table, logger *slog.Logger)
 		logger:       logger,
 		samples:      make(chan sample, maxSamples),
 		stop:         stop,
-		noEffort:     make(map[tokens.Registration]bool),
 	}
 	c.calibration = tokens.NewCalibration(tokens.NewCounter(), c.load)
 	c.worker.Go(func() { c.run(ctx) })
@@ -142,32 +139,11 @@ func (c *completions) load(r tokens.Registration) (tokens.Ratios, bool) {
 	}, true
 }
 
-// onChange drops the data of a removed deployment. It also resets noEffort of a
-// changed one.
+// onChange drops the data of a removed deployment.
 func (c *completions) onChange(change store.Change) {
 	if change.Removed {
 		c.calibration.Remove(change.Account, change.ID)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	maps.DeleteFunc(c.noEffort, func(r tokens.Registration, _ bool) bool {
-		return r.Account == change.Account && r.Deployment == change.ID
-	})
-}
-
-// learnNoEffort records that the deployment's model rejects reasoning effort, until
-// the deployment changes.
-func (c *completions) learnNoEffort(r tokens.Registration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.noEffort[r] = true
-}
-
-// refusesEffort reports whether the request's model rejects reasoning effort.
-func (c *completions) refusesEffort(r tokens.Registration) bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.noEffort[r]
 }
 
 // count counts the tokens of a prompt later, and then calls counted. It reports false if

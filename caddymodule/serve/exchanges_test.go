@@ -21,6 +21,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/fair"
+	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -215,6 +216,9 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 				e.Error(err)
 			}
 		})
+	case "window": // that the model server lists
+		e.route.State = health.Available
+		e.route.Window, err = strconv.Atoi(value)
 	case "taken": // permits of the queue, by requests of another key
 		var permit queue.Permit
 		permit, err = e.backend.Queues.Enter(e.Context(), queue.Name{Account: d.Account, Deployment: d.Name},

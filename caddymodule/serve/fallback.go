@@ -31,7 +31,7 @@ func (c *clientRequest) fallBack(w http.ResponseWriter, r *http.Request, next Ha
 	ex.span.retry(r.Context(), ex, first)
 	ex.Connector = ""
 	c.answer.header(http.Header{servedBy: {d.Name}})
-	c.noEffort, c.unstreamed, c.kept = false, false, 0
+	c.noEffort, c.info.Effort, c.unstreamed, c.kept = false, "", false, 0
 	c.reserved.fetched.Release() // the body is decoded with its references
 	c.held = c.reserved.request
 	derr = c.decode(c.body)

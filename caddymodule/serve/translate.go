@@ -124,16 +124,19 @@ func (c *clientRequest) getModel() ([]byte, *dialect.Error) {
 	}
 	model := c.modelOf(deployment)
 	model.ID = name
-	return dialect.ModelObject(model), nil
+	return dialect.ModelObject(ex.Operation.Dialect, model), nil
 }
 
 // modelOf returns the entry of a deployment in the list of models, without a name. Its context window is the smallest
 // one of its connectors: a request can go to any.
 func (c *clientRequest) modelOf(d store.Deployment) dialect.Model {
 	smallest, _, _ := c.windows(c.exchange, &d)
+	ofAccount, ofKey := c.Store.UsageLimits(c.exchange.Account, c.exchange.Key.ID())
+	efforts := c.Observed.Efforts(&d)
 	return dialect.Model{
 		Kind: string(cmp.Or(d.Kind, store.ChatModel)), Owner: d.Account, Created: d.CreatedAt,
-		Window: smallest,
+		Window: smallest, Output: lower(lower(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens), smallest),
+		Efforts: append(efforts.Work, efforts.Sent...),
 	}
 }
 
