@@ -88,7 +88,7 @@ func TestEffortOfTheForm(t *testing.T) {
 	}
 	form := func(want string) {
 		t.Helper()
-		has(t, mainOf(g.page("/console/models/new?name=qwen3")), `<p class="hint">/effort of Claude Code `+want+".</p>")
+		has(t, mainOf(g.page("/console/models/new?name=qwen3")), `<p class="hint"><code>/effort</code> of Claude Code `+want+".</p>")
 	}
 	set(compat.Options{})
 	form("is not sent: choose true, or set Reasoning efforts below")
