@@ -116,7 +116,8 @@ func (c *clientRequest) account(e Ending) {
 	}()
 	u, known = c.usage()
 	ex.Usage = u
-	if c.info.Reasoned || u.ReasoningTokens > 0 || c.noEffort && (c.streaming || c.translated) {
+	if reasoned := c.info.Reasoned || u.ReasoningTokens > 0; c.info.Effort != "" &&
+		(reasoned || c.noEffort && (c.streaming || c.translated)) {
 		// A rejection counts only with an answer, as a client can cause the text of the error.
 		c.Observed.Effort(&c.deployment, c.info.Effort, !c.noEffort)
 	}
