@@ -34,6 +34,7 @@ type Options struct {
 	Defaults          Object `json:"defaults,omitzero"`
 	Force             Object `json:"force,omitzero"`
 	Efforts           Object `json:"efforts,omitzero"`
+	Safeguards        string `json:"safeguards,omitempty"`          // the deployment that judges, or SafeguardsSelf; "": none
 	FirstTokenTimeout string `json:"first_token_timeout,omitempty"` // for time.ParseDuration; "": none
 }
 
@@ -50,6 +51,7 @@ const (
 	RepairOff        = "off"
 	OrderFirst       = "first"
 	OverflowPass     = "pass"
+	SafeguardsSelf   = "self"
 )
 
 // Option describes one option, to show or set it by name.
@@ -155,6 +157,12 @@ var all = [...]Option{
 		Help:  "requests without a first token within this time end with an error",
 		field: func(o *Options) any { return &o.FirstTokenTimeout },
 	},
+	{
+		Name: "safeguards", Values: []string{"off"}, Form: formModel, Title: "Auto mode checks",
+		Help: "the chat model that decides whether tool calls may run without a question in Claude Code's auto mode; " +
+			"self: the model itself",
+		field: func(o *Options) any { return &o.Safeguards },
+	},
 }
 
 // The forms of values, for errors.
@@ -162,6 +170,7 @@ const (
 	formTokens   = "a number of tokens up to 100000000, or 0"
 	formObject   = "a JSON object of at most 8 KiB"
 	formDuration = "a duration up to 24h such as 2m, or off"
+	formModel    = "the public name of a model, self or off"
 )
 
 const (
@@ -255,7 +264,7 @@ func (s Option) set(o *Options, value string) error {
 			return nil
 		}
 		d, err := time.ParseDuration(value)
-		if s.Form != "" && (err != nil || d <= 0 || d > maxDuration) {
+		if s.Form == formDuration && (err != nil || d <= 0 || d > maxDuration) {
 			return s.wrong()
 		}
 	case *int:

@@ -100,12 +100,20 @@ func (s *answerStream) Ping() []byte {
 func (s *answerStream) Feed(p []byte) []byte { return s.write(func() { s.feed(p) }) }
 
 // End implements Stream.
-func (s *answerStream) End(cause *Error) []byte { return s.write(func() { s.end(cause) }) }
+func (s *answerStream) End(cause *Error) []byte {
+	return s.write(func() {
+		if s.end(cause); s.call.safeguard.Waits() && cause != nil {
+			s.call.safeguard.tail, s.err = nil, cause
+			s.encoder.abort(cause)
+		}
+	})
+}
 
 // write runs step and returns the encoder's output. It opens the stream before the
-// first step, and ends it after the last one.
+// first step, and ends it after the last one. While the end waits for verdicts, there can be pings or an error.
 func (s *answerStream) write(step func()) []byte {
-	if s.ended {
+	waits := s.call.safeguard.Waits()
+	if s.ended && !waits {
 		return nil
 	}
 	s.encoder.clear()
@@ -113,7 +121,7 @@ func (s *answerStream) write(step func()) []byte {
 		s.opened = true
 		s.encoder.begin()
 	}
-	if step(); s.ended {
+	if step(); s.ended && !waits {
 		if s.conclude(); s.err != nil {
 			s.encoder.abort(s.err)
 		}

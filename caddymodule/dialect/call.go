@@ -42,6 +42,8 @@ type Call interface {
 	// Dropped returns the parts of the request that are not sent to the model although they carry
 	// meaning, for people: paths with types. It returns "" if there are none.
 	Dropped() string
+	// Safeguard returns the check of the answer's tool calls, nil if there is none.
+	Safeguard() *Safeguard
 	// Conversation returns a text that the turns of a conversation share: the
 	// prompt_cache_key, else the beginning of the first message that is not a system
 	// message. It returns nil if the request has neither.

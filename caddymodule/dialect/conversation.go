@@ -159,8 +159,11 @@ func (c *conversation) addResult(id, text string, images []contentPart) {
 			return
 		}
 	}
-	c.addUser(append([]contentPart{{text: "[tool result " + id + "]\n" + text}}, images...))
+	c.addUser(append([]contentPart{{text: orphanResult + id + "]\n" + text}}, images...))
 }
+
+// orphanResult begins the text of a result without a call.
+const orphanResult = "[tool result "
 
 // appendMessages appends the conversation as a JSON array of chat messages.
 func (c *conversation) appendMessages(b []byte) []byte {

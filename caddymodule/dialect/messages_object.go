@@ -18,7 +18,7 @@ func appendMessageHead(b []byte, id, model string) []byte {
 // appendTail appends the end of the message, after its last block. reason is "" if it has
 // not ended.
 func (m *messagesEncoder) appendTail(b []byte, reason, matched string, u Usage) []byte {
-	b = append(appendStop(append(b, "],"...), reason, matched, m.refusal), `,"usage":`...)
+	b = append(m.appendStop(append(b, "],"...), reason, matched), `,"usage":`...)
 	return append(appendMessageUsage(b, u, `"cache_creation":null,"server_tool_use":null,"service_tier":"standard"`,
 		`,"inference_geo":null,"speed":null`), '}')
 }
@@ -65,16 +65,18 @@ func (r *reply) fillsWindow(u Usage) bool {
 
 // appendStop appends the members about why a message ended. reason is "" if it has not
 // ended.
-func appendStop(b []byte, reason, matched string, refusal []byte) []byte {
+func (m *messagesEncoder) appendStop(b []byte, reason, matched string) []byte {
 	var details []byte
 	if reason == "refusal" {
-		details = jsonscan.Appendf(nil, `{"type":"refusal","category":null,"explanation":%n}`, string(refusal))
+		details = jsonscan.Appendf(nil, `{"type":"refusal","category":null,"explanation":%n}`, string(m.refusal))
 	}
 	if reason != "stop_sequence" {
 		matched = ""
 	}
-	return jsonscan.Appendf(b, `"stop_reason":%n,"stop_sequence":%n,"stop_details":%n,"container":null`, reason,
+	b = jsonscan.Appendf(b, `"stop_reason":%n,"stop_sequence":%n,"stop_details":%n,"container":null`, reason,
 		matched, details)
+	m.place = len(b)
+	return b
 }
 
 // signer signs a thinking block while it is written. Clients discard turns with

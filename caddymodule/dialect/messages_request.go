@@ -19,14 +19,15 @@ func decodeMessages(op Operation, body []byte, env *Env) (Call, *Error) {
 	c.counted = op.Kind == CountTokens
 	err := c.decode(body, env, Messages,
 		c.readModel, c.readUnsupported, c.readSystem, c.readTools, c.readMessages, c.needTool, c.readToolChoice,
-		c.readFormat, c.readThinking, c.readSampling)
+		c.readFormat, c.readThinking, c.readSampling, c.readSafeguards)
 	return c, err
 }
 
 // messagesRequest are the names of the members of a request that are read.
 var messagesRequest = []string{
 	"context_management", "max_tokens", "mcp_servers", "messages", "model", "output_config", "output_format",
-	"stop_sequences", "stream", "system", "temperature", "thinking", "thread", "tool_choice", "tools", "top_k", "top_p",
+	"safeguards", "stop_sequences", "stream", "system", "temperature", "thinking", "thread", "tool_choice", "tools",
+	"top_k", "top_p",
 }
 
 // messagesFields are the names of the members of other objects that are read.
@@ -36,7 +37,8 @@ var messagesFields = []string{
 	"state_changes", "tabs", "text", "title", "tool", "tool_changes", "tool_name", "tool_use_id", "toolset_name", "type",
 	"url",
 	// tools and other objects
-	"configs", "description", "disable_parallel_tool_use", "edits", "format", "input_schema", "strict",
+	"classifier_context", "configs", "description", "disable_parallel_tool_use", "edits", "format", "input_schema",
+	"strict",
 }
 
 // messagesMissing is the error for a missing required field.

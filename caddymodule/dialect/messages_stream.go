@@ -21,6 +21,7 @@ type messagesEncoder struct {
 	index    int64  // of the open or next block
 	text     []byte // of the open block, if quiet
 	calls    bool
+	place    int // in out: the end of the members about why the message ended
 
 	refused bool
 	refusal []byte // the refusal's text, for stop_details
@@ -93,13 +94,19 @@ func (m *messagesEncoder) appendBlock(text string, input []byte) {
 		m.out = append(m.out, '}')
 	case partTool:
 		m.calls = true
-		tool := m.call.tool(m.name)
+		id, tool := m.call.callID(m.id, "toolu_"), m.call.tool(m.name)
 		m.out = jsonscan.Appendf(m.out, `{"type":"tool_use","id":%q,"name":%q,"input":%s,"caller":{"type":"direct"}`,
-			m.call.callID(m.id, "toolu_"), tool.Name, input)
+			id, tool.Name, input)
 		if tool.Namespace != "" {
 			m.out = jsonscan.Appendf(m.out, `,"toolset_name":%q`, tool.Namespace)
 		}
 		m.out = append(m.out, '}')
+		if g := m.call.safeguard; g != nil {
+			g.calls, g.size = append(g.calls, judgedCall{id: id, name: tool.Name}), g.size+len(id)+len(tool.Name)
+			if m.quiet {
+				g.fill(string(input))
+			}
+		}
 	default:
 		// No citations, not even null, which the Vercel AI SDK rejects.
 		m.out = jsonscan.Appendf(m.out, `{"type":"text","text":%q}`, text)
@@ -128,6 +135,9 @@ func (m *messagesEncoder) fill(s string) {
 	if m.quiet {
 		m.text = append(m.text, s...)
 		return
+	}
+	if m.kind == partTool && m.call.safeguard != nil {
+		m.call.safeguard.fill(s)
 	}
 	m.blockEvent("content_block_delta")
 	m.out = jsonscan.Appendf(m.out, `,"delta":{"type":"%s","%s":%q}`, delta, key, s)
@@ -168,17 +178,21 @@ func (m *messagesEncoder) closeWhole(cut bool) {
 	m.index++
 }
 
-// finish implements encoder.
+// finish implements encoder. The end waits if its tool calls are checked.
 func (m *messagesEncoder) finish(o outcome) *Error {
-	reason := m.stopReason(o)
+	reason, start := m.stopReason(o), len(m.out)
 	if m.quiet {
-		m.out = append(m.appendTail(m.out, reason, o.matched, o.usage), '\n')
-		return nil
+		start, m.out = 0, append(m.appendTail(m.out, reason, o.matched, o.usage), '\n')
+	} else {
+		b := append(m.out, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"...)
+		b = append(m.appendStop(b, reason, o.matched), `},"usage":`...)
+		b = appendMessageUsage(b, o.usage, `"server_tool_use":null`, "")
+		m.out = append(b, "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...)
 	}
-	b := append(m.out, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"...)
-	b = append(appendStop(b, reason, o.matched, m.refusal), `},"usage":`...)
-	b = appendMessageUsage(b, o.usage, `"server_tool_use":null`, "")
-	m.out = append(b, "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...)
+	if g := m.call.safeguard; g != nil {
+		g.tail, g.place, g.cut = m.out[start:], m.place-start, o.finish.cut()
+		m.out = m.out[:start:start] // later output does not overwrite the end
+	}
 	return nil
 }
 

@@ -124,6 +124,9 @@ func FirstTokenTimeout(model, limit string) *Error {
 		"restart the model server.")(model)
 }
 
+// JudgeTimeout is the error for a judge that is too slow.
+var JudgeTimeout = modelError(KindTimeout, noRetry, "The model server of `%s` did not judge tool calls within 20s.")
+
 // AnswerTooLarge is the error for a whole answer of more than limit bytes.
 func AnswerTooLarge(model string, limit int64) *Error {
 	return modelError(KindUpstream, noRetry,

@@ -78,7 +78,15 @@ var routes = [...]route{
 }
 
 // Name returns the operation's name in the activity, "" if Lookup has failed.
-func (op Operation) Name() string { return routes[op.Kind].name }
+func (op Operation) Name() string {
+	if op == Judging {
+		return "messages/safeguards"
+	}
+	return routes[op.Kind].name
+}
+
+// Judging is the gateway's own request about the tool calls of an answer.
+var Judging = Operation{Kind: ChatCompletions, Dialect: Messages}
 
 // UpstreamPath returns the upstream's path for the operation, "" if it is not sent to an
 // upstream.
@@ -256,7 +264,7 @@ var formats = [...]format{
 		request: messagesRequest, fields: messagesFields,
 		ignored: []string{
 			"anthropic_beta", "anthropic_version", "betas", "cache_control", "container", "diagnostics",
-			"fallback_credit_token", "fallbacks", "inference_geo", "metadata", "safeguards", "service_tier", "speed",
+			"fallback_credit_token", "fallbacks", "inference_geo", "metadata", "service_tier", "speed",
 			"user_profile_id",
 		},
 		encoder: newMessagesEncoder, callID: messagesID, estimates: true,

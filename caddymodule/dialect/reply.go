@@ -13,7 +13,8 @@ type reply struct {
 	options   compat.Options      // of the deployment
 	output    int64               // max_tokens; 0: none
 
-	omitThinking bool // thinking blocks of the messages dialect are empty
+	safeguard    *Safeguard // nil without a check of tool calls
+	omitThinking bool       // thinking blocks of the messages dialect are empty
 	responseOptions
 }
 
