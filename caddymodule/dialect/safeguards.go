@@ -226,7 +226,7 @@ func verdictOf(word, reason string) string {
 		return `"type":"evaluated","outcome":"not_flagged"`
 	case "block":
 		return string(jsonscan.Appendf(nil, `"type":"evaluated","outcome":"flagged","explanation":%q`,
-			text.Printable(reason, 1<<10)))
+			cmp.Or(text.Printable(reason, 1<<10), "The judge has blocked this.")))
 	}
 	return ""
 }

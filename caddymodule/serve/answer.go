@@ -114,6 +114,18 @@ func (a *answer) finish(cause *dialect.Error) *dialect.Error {
 	return derr
 }
 
+// conclude sends the end of an answer that has waited for verdicts.
+func (a *answer) conclude(g *dialect.Safeguard) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.check()
+	if a.stream == nil {
+		a.writeWhole(http.StatusOK, g.End())
+	} else {
+		a.writeEvent(g.End())
+	}
+}
+
 // check raises the panic of a ping again.
 func (a *answer) check() {
 	if p := a.crashed; p != nil {

@@ -63,9 +63,12 @@ func (c *clientRequest) whole(response *http.Response) *dialect.Error {
 	if derr != nil {
 		return derr
 	}
-	_ = c.reserved.reserveAnswer(int64(len(out))) // a smaller reservation always succeeds
 	c.exchange.Usage, c.translated = usage, true
-	_ = c.answer.whole(http.StatusOK, out) // a failed write means that the client is gone
+	if c.call.Safeguard().Waits() {
+		return nil
+	}
+	_ = c.reserved.reserveAnswer(int64(len(out))) // a smaller reservation always succeeds
+	_ = c.answer.whole(http.StatusOK, out)        // a failed write means that the client is gone
 	return nil
 }
 

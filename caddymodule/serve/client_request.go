@@ -75,7 +75,10 @@ func (c *clientRequest) pass(w http.ResponseWriter, r *http.Request, next Handle
 		}
 		c.answer.open(c.call.NewStream(), c.KeepAlive)
 	}
-	c.result = errNoRouter
+	c.result, c.followUp = errNoRouter, nil
+	if c.call.Safeguard() != nil {
+		c.followUp = c.checkCalls
+	}
 	if err := next.ServeHTTP(w, withModelRequest(r, &c.modelRequest, c.receive)); err != nil {
 		return c.failed(err)
 	}

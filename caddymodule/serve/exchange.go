@@ -52,6 +52,7 @@ type routed struct {
 	attempts  attempts
 	span      attemptSpan
 	release   func(limits.Used) // releases what limits have granted; nil without limits
+	judged    limits.Used       // by the judge of the answer
 }
 
 // client returns the key of the request, and its owner.

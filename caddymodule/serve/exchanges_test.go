@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/queue"
@@ -204,6 +205,8 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 				_, err = e.backend.Store.SetDeployment(e.Context(), set)
 			}
 		}
+	case "remove":
+		_, err = e.backend.Store.RemoveDeployment(e.Context(), store.DefaultAccount, value)
 	case "embeddings": // another one, for embeddings
 		_, err = e.backend.Store.SetDeployment(e.Context(), store.Deployment{
 			Account: store.DefaultAccount, Name: value, Connectors: d.Connectors, Kind: store.EmbeddingsModel,
@@ -307,10 +310,14 @@ func (e *exchanges) recorded(before map[string]int) string {
 	}
 	account := e.ex.Key.Account()
 	recent := e.backend.Activity.Recent(account)
-	if before[account]++; len(recent) != before[account] || recent[0].ID != e.ex.RequestID {
-		e.Fatalf("the activity has %d entries, not %d", len(recent), before[account])
+	added := recent[:len(recent)-before[account]]
+	fmt.Fprintf(&b, " reason=%s\n", e.ex.Reason())
+	for i, r := range added { // the request before the one to its judge
+		if (i == 0) != (r.ID == e.ex.RequestID) || i > 0 && r.Operation != dialect.Judging.Name() {
+			e.Fatalf("entry %d of %d is %s", i, len(added), entryOf(e.T, r))
+		}
+		fmt.Fprintf(&b, "activity: %s\n", entryOf(e.T, r))
 	}
-	fmt.Fprintf(&b, " reason=%s\nactivity: %s\n", e.ex.Reason(), entryOf(e.T, recent[0]))
 	return b.String()
 }
 

@@ -134,12 +134,12 @@ func (rd *routed) settle(u dialect.Usage) {
 	if rd.release == nil {
 		return
 	}
-	var used limits.Used
+	used := rd.judged
 	if rd.attempts.reached {
-		used = limits.Used{
-			Requests: 1, Tokens: u.PromptTokens + u.CompletionTokens, Output: u.CompletionTokens,
-			BusyMillis: rd.attempts.busy.Milliseconds(),
-		}
+		used.Requests++
+		used.Tokens += u.PromptTokens + u.CompletionTokens
+		used.Output += u.CompletionTokens
+		used.BusyMillis += rd.attempts.busy.Milliseconds()
 	}
 	rd.release(used)
 	rd.release = nil

@@ -21,6 +21,9 @@ type modelRequest struct {
 	answer     *answer      // for headers about limits
 
 	receive func(*http.Response) (retry *dialect.Error) // see clientRequest.receive
+
+	// followUp sends further requests within the turn of this one, before its answer ends; nil: there are none.
+	followUp func(send func(context.Context, *modelRequest) error)
 }
 
 // modelRequestKey is the context key of the model request.

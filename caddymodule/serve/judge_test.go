@@ -1,0 +1,107 @@
+package serve
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// Requests to be judged, and the answers of their model server.
+const (
+	toJudge = `{"model":"m","max_tokens":9,"stream":false,"safeguards":[{"type":"dangerous_tool_use"}],` +
+		`"messages":[{"role":"user","content":"hi"}]}`
+	withCall = `{"choices":[{"index":0,"message":{"role":"assistant","tool_calls":[{"id":"t1","type":"function",` +
+		`"function":{"name":"Bash","arguments":"{}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":3}}`
+	allowed = `{"choices":[{"index":0,"message":{"role":"assistant","content":` +
+		`"{\"verdicts\":[{\"call\":1,\"reason\":\"\",\"verdict\":\"allow\"}]}"},"finish_reason":"stop"}],` +
+		`"usage":{"prompt_tokens":3}}`
+)
+
+// judgeItself makes the deployment m its own judge, for one request at a time.
+func (g *testGateway) judgeItself(t *testing.T) {
+	t.Helper()
+	_, err := g.backend.Store.EditDeployment(t.Context(), store.DefaultAccount, "m", func(d *store.Deployment) error {
+		d.Options.Safeguards, d.MaxConcurrency = compat.SafeguardsSelf, 1
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// isJudged reports whether a model server receives the request to the judge.
+func isJudged(r *http.Request) bool {
+	body, _ := io.ReadAll(r.Body)
+	return strings.Contains(string(body), "You check the tool calls")
+}
+
+// A panic while the judge decides is no verdict. The answer ends, and the permits are free.
+func TestPanicOfJudge(t *testing.T) {
+	g, log := panickingGateway(t)
+	g.judgeItself(t)
+	g.answer = func(r *http.Request) *http.Response {
+		if isJudged(r) {
+			return upstreamAnswer("application/json", panicking{strings.NewReader("{")}, -1)
+		}
+		return upstreamAnswer("application/json", strings.NewReader(withCall), -1)
+	}
+	for i := range 2 {
+		for k, body := range []string{toJudge, strings.Replace(toJudge, `"stream":false`, `"stream":true`, 1)} {
+			w := g.post("/v1/messages", body)
+			if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"t1":{"type":"unavailable","reason":"error"}`) ||
+				strings.Contains(w.Body.String(), "event: error") {
+				t.Errorf("status %d, %s", w.Code, w.Body)
+			}
+			log.Expect(t, "serving a request", 2*i+k+1)
+		}
+	}
+	g.returned(t)
+	recent := g.backend.Activity.Recent(store.DefaultAccount)
+	if len(recent) != 8 || recent[0].Status != http.StatusOK || recent[1].Operation != "messages/safeguards" ||
+		recent[1].Status != http.StatusInternalServerError || g.counts.running != 0 {
+		t.Errorf("%v running, recorded %+v", g.counts.running, recent)
+	}
+}
+
+// The next request of the queue does not start before the judge has decided, and the judge does not wait for it.
+func TestJudgeHoldsTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, 64<<20)
+		g.judgeItself(t)
+		judging, decide := make(chan bool), make(chan bool)
+		var order []string
+		g.answer = func(r *http.Request) *http.Response {
+			if !isJudged(r) {
+				order = append(order, "request")
+				return upstreamAnswer("application/json", strings.NewReader(withCall), -1)
+			}
+			order = append(order, "judge")
+			judging <- true
+			<-decide
+			return upstreamAnswer("application/json", strings.NewReader(allowed), -1)
+		}
+		done := make(chan string, 2)
+		for range 2 {
+			go func() { done <- g.post("/v1/messages", toJudge).Body.String() }()
+		}
+		for range 2 {
+			<-judging
+			synctest.Wait()
+			decide <- true
+		}
+		for range 2 {
+			if got := <-done; !strings.Contains(got, `"t1":{"type":"evaluated","outcome":"not_flagged"}`) {
+				t.Error(got)
+			}
+		}
+		if got := strings.Join(order, " "); got != "request judge request judge" {
+			t.Error(got)
+		}
+		g.returned(t)
+	})
+}
