@@ -240,6 +240,10 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 	if _, ok := s.store.Deployment(d.Account, d.Fallback); !ok && d.Fallback != "" {
 		v.Warning = cmp.Or(v.Warning, fmt.Sprintf("the fallback %q does not exist; choose another one, or none", d.Fallback))
 	}
+	judge := d.Options.Safeguards
+	if _, ok := s.store.Deployment(d.Account, judge); !ok && judge != "" && judge != compat.SafeguardsSelf {
+		v.Warning = cmp.Or(v.Warning, fmt.Sprintf("option \"safeguards\": %q does not exist; choose another model, self or off", judge))
+	}
 	if v.State, v.Available = health.ModelState(states); v.State != health.Offline {
 		v.OfflineSince = nil
 	}

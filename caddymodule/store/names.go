@@ -3,6 +3,7 @@ package store
 import (
 	"slices"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/scope"
 )
 
@@ -72,8 +73,8 @@ func checkAlsoAs(d Deployment) error {
 	return nil
 }
 
-// checkNames checks that no other deployment of the account has a name of d, and that its fallback exists. Only what
-// has changed is checked: a fallback can be removed later.
+// checkNames checks that no other deployment of the account has a name of d, and that its judge and its fallback exist.
+// Only what has changed is checked: they can be removed later.
 func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
 	if before == nil || !slices.Equal(d.AlsoAs, before.AlsoAs) {
 		// Read the mark before the deployments: a deployment that gets a name after they were read has changed it.
@@ -86,6 +87,13 @@ func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
 						"or remove it there", other.Name, d.Account, name)
 				}
 			}
+		}
+	}
+	judge := d.Options.Safeguards
+	if judge != "" && judge != compat.SafeguardsSelf && (before == nil || judge != before.Options.Safeguards) {
+		if r := deploymentKind.load(t, d.Account, judge); r == nil || r.Kind == EmbeddingsModel {
+			return Errorf(ErrInvalid, "option \"safeguards\": %.140q is not a chat model of the account %q: "+
+				"use a public name from the list of deployments, or self", judge, d.Account)
 		}
 	}
 	if d.Fallback == "" || before != nil && d.Fallback == before.Fallback {
