@@ -102,7 +102,8 @@ func (m *messagesEncoder) appendBlock(text string, input []byte) {
 		}
 		m.out = append(m.out, '}')
 		if g := m.call.safeguard; g != nil {
-			g.calls, g.size = append(g.calls, judgedCall{id: id, name: tool.Name}), g.size+len(id)+len(tool.Name)
+			name := memberName(tool.Namespace, tool.Name) // as in the history
+			g.calls, g.size = append(g.calls, judgedCall{id: id, name: name}), g.size+len(id)+len(name)
 			if m.quiet {
 				g.fill(string(input))
 			}
