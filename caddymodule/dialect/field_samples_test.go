@@ -9,7 +9,10 @@ import (
 
 // baseRequests are requests without any optional part.
 var baseRequests = map[Dialect]map[string]string{
-	Chat:      {"model": `"public"`, "messages": `[{"role":"user","content":"u"}]`},
+	Chat: {
+		"model": `"public"`, "messages": `[{"role":"user","content":"u"}]`,
+		"prompt": `"u"`, "input": `"u"`, // for completions and embeddings
+	},
 	Messages:  {"model": `"public"`, "max_tokens": `9`, "messages": `[{"role":"user","content":"u"}]`},
 	Responses: {"model": `"public"`, "input": `[{"role":"user","content":"u"}]`},
 }
@@ -153,14 +156,16 @@ func fieldSamples(row tableRow, base map[string]string) (samples []sample) {
 	if value, ok := fieldValues[row.dialect][row.name]; ok {
 		values = []string{value}
 	}
-	member := strings.ReplaceAll(row.member(), "*", "new")
+	names := []string{strings.ReplaceAll(row.member(), "*", "new")}
 	if row.name == othersRow {
-		member = "field_of_tomorrow"
+		names = append(strings.Fields(passedFields[row.dialect]), "field_of_tomorrow")
 	}
-	for _, value := range values {
-		samples = append(samples, sample{
-			with: with(base, member, value), without: base, member: member, named: strings.TrimSuffix(member, "new"),
-		})
+	for _, member := range names {
+		for _, value := range values {
+			samples = append(samples, sample{
+				with: with(base, member, value), without: base, member: member, named: strings.TrimSuffix(member, "new"),
+			})
+		}
 	}
 	return samples
 }

@@ -80,11 +80,21 @@ func fieldTables(t *testing.T) (rows []tableRow) {
 	return rows
 }
 
-// creatingKinds and countingKinds are the operations of the dialects.
-var (
-	creatingKinds = map[Dialect]OperationKind{Chat: ChatCompletions, Messages: CreateMessage, Responses: CreateResponse}
-	countingKinds = map[Dialect]OperationKind{Messages: CountTokens, Responses: CountInputTokens}
-)
+// operations returns the operations for which a row holds.
+func (r tableRow) operations() []OperationKind {
+	switch {
+	case r.dialect == Messages:
+		return []OperationKind{CreateMessage, CountTokens}
+	case r.dialect == Responses:
+		return []OperationKind{CreateResponse, CountInputTokens}
+	case r.member() == "messages":
+		return []OperationKind{ChatCompletions}
+	}
+	return []OperationKind{ChatCompletions, Completions, Embeddings}
+}
+
+// counts reports whether an operation only counts tokens.
+func (op Operation) counts() bool { return op.Kind == CountTokens || op.Kind == CountInputTokens }
 
 // tableEnv returns an environment with a kept response, for a deployment whose options translate all that can be
 // translated.
@@ -124,7 +134,7 @@ func effectOf(t *testing.T, op Operation, request map[string]string) (e effect) 
 	e.dropped = call.Dropped()
 	e.upstream = members(t, []byte(upstreamBody(t, call)))
 	e.answer = map[string]string{" conversation": string(call.Conversation())}
-	if op.Kind == countingKinds[op.Dialect] {
+	if op.counts() {
 		return e
 	}
 	answer, _, fault := call.Answer([]byte(tableAnswer))
@@ -215,9 +225,8 @@ func TestFieldTables(t *testing.T) {
 				return
 			}
 			for _, sample := range samplesOf(row) {
-				checkRow(t, row, creatingKinds[row.dialect], sample)
-				if kind := countingKinds[row.dialect]; kind != 0 {
-					checkRow(t, row, kind, sample)
+				for _, kind := range row.operations() {
+					checkRow(t, row, Operation{Kind: kind, Dialect: row.dialect}, sample)
 				}
 			}
 		})
@@ -225,24 +234,23 @@ func TestFieldTables(t *testing.T) {
 }
 
 // checkRow checks the fate of a sample of a row.
-func checkRow(t *testing.T, row tableRow, kind OperationKind, s sample) {
+func checkRow(t *testing.T, row tableRow, op Operation, s sample) {
 	t.Helper()
-	op, repeated := Operation{Kind: kind, Dialect: row.dialect}, ""
+	repeated := ""
 	if row.fate == fateIgnored {
 		repeated = s.member
 	}
-	counted := kind == countingKinds[row.dialect]
 	got, text := fateOf(t, op, s, repeated)
 	switch {
 	case got == row.fate:
-	case counted && row.fate == fateServed && got == fateIgnored: // it concerns the answer
+	case op.counts() && row.fate == fateServed && got == fateIgnored: // it concerns the answer
 	default:
 		t.Errorf("%s: %s, and the page says %s %s\n%s", op.Name(), got, row.fate, text, object(s.with))
 	}
 	if text != "" && !strings.Contains(text, s.named) && (got == fateDropped || !strings.Contains(text, s.path)) {
 		t.Errorf("%s: %s without a name: %s", op.Name(), got, text)
 	}
-	if row.kind == "Tool" && got == fateDropped && !counted {
+	if row.kind == "Tool" && got == fateDropped && !op.counts() {
 		if alone := effectOf(t, op, s.alone); alone.fault == nil || !strings.Contains(alone.fault.Message, s.named) {
 			t.Errorf("alone: %+v", alone.fault)
 		}
@@ -279,19 +287,24 @@ func TestFieldTablesAreComplete(t *testing.T) {
 	}
 	for _, list := range apiParts {
 		for name := range strings.FieldsSeq(list.names) {
-			if list.dialect != Chat && !has(list.dialect, list.kind, name) {
+			if !has(list.dialect, list.kind, name) {
 				t.Errorf("%s: no %s has the name %s", list.dialect, list.kind, name)
 			}
 		}
 	}
-	for _, tool := range impliedTools {
-		if !has(Messages, "Tool", strings.TrimSuffix(tool.prefix, "2")+"20990101") {
-			t.Errorf("no tool has the prefix %s", tool.prefix)
+	for _, tool := range clientTools {
+		if !has(Messages, "Tool", strings.TrimSuffix(tool.Type, "2")+"20990101") {
+			t.Errorf("no tool has the prefix %s", tool.Type)
 		}
 	}
 	for kind := range builtinTools {
 		if !has(Responses, "Tool", kind) {
 			t.Errorf("no tool has the type %s", kind)
+		}
+	}
+	for _, name := range routingNames {
+		if !has(Chat, "Field", name) {
+			t.Errorf("no field of chat requests has the name %s", name)
 		}
 	}
 	for i := range formats {

@@ -37,6 +37,14 @@ var apiParts = []struct {
 		local_shell shell custom namespace tool_search apply_patch`},
 }
 
+// passedFields are the fields of the current APIs that have no row of their own.
+var passedFields = map[Dialect]string{
+	Chat: `frequency_penalty logprobs presence_penalty safety_identifier seed store temperature top_logprobs top_p
+		parallel_tool_calls user audio logit_bias metadata modalities moderation prompt_cache_retention service_tier stop
+		verbosity function_call functions prediction prompt_cache_options response_format tool_choice web_search_options
+		best_of echo suffix dimensions encoding_format`,
+}
+
 // fieldValues are values of fields, for those that need more than any value. A condition follows after " with ".
 var fieldValues = map[Dialect]map[string]string{
 	Chat: {
@@ -119,21 +127,23 @@ var fieldValues = map[Dialect]map[string]string{
 // Members of a block may follow the role of its message.
 var elementMembers = map[Dialect]map[string]string{
 	Messages: {
-		"text":                       `"text":"a"`,
-		"image":                      `user "source":{"type":"url","url":"data:image/png;base64,AA=="}`,
-		"document":                   `user "source":{"type":"text","data":"a","media_type":"text/plain"}`,
-		"document with a PDF":        `user "source":{"type":"base64","data":"AA==","media_type":"application/pdf"}`,
-		"image with a file":          `user "source":{"type":"file","file_id":"file_1"}`,
-		"image with an assistant":    `assistant "source":{"type":"url","url":"data:image/png;base64,AA=="}`,
-		"document with an assistant": `assistant "source":{"type":"text","data":"a"}`,
-		"search_result":              `user "title":"a","source":"b","content":[{"type":"text","text":"c"}]`,
-		"thinking":                   `assistant "thinking":"a","signature":"b"`,
-		"redacted_thinking":          `assistant "data":"a"`,
-		"tool_use":                   `assistant "id":"t","name":"f","input":{}`,
-		"tool_result":                `user "tool_use_id":"t","content":"a"`,
-		"tool_reference":             `user "tool_name":"f"`,
-		"browser_state":              `user "tabs":[]`,
-		"server_tool_use":            `assistant "id":"t","name":"web_search","input":{"query":"a"}`,
+		"text":                          `"text":"a"`,
+		"image":                         `user "source":{"type":"url","url":"data:image/png;base64,AA=="}`,
+		"document":                      `user "source":{"type":"text","data":"a","media_type":"text/plain"}`,
+		"document with a PDF":           `user "source":{"type":"base64","data":"AA==","media_type":"application/pdf"}`,
+		"image with a file":             `user "source":{"type":"file","file_id":"file_1"}`,
+		"image with an assistant":       `assistant "source":{"type":"url","url":"data:image/png;base64,AA=="}`,
+		"document with an assistant":    `assistant "source":{"type":"text","data":"a"}`,
+		"search_result":                 `user "title":"a","source":"b","content":[{"type":"text","text":"c"}]`,
+		"thinking":                      `assistant "thinking":"a","signature":"b"`,
+		"redacted_thinking":             `assistant "data":"a"`,
+		"tool_use":                      `assistant "id":"t","name":"f","input":{}`,
+		"tool_result":                   `user "tool_use_id":"t","content":"a"`,
+		"tool_use with a user":          `user "id":"t","name":"f","input":{}`,
+		"tool_result with an assistant": `assistant "tool_use_id":"t","content":"a"`,
+		"tool_reference":                `user "tool_name":"f"`,
+		"browser_state":                 `user "tabs":[]`,
+		"server_tool_use":               `assistant "id":"t","name":"web_search","input":{"query":"a"}`,
 		"web_search_tool_result": `assistant "tool_use_id":"t","content":[{"type":"web_search_result",` +
 			`"title":"a","url":"https://b"}]`,
 		"web_fetch_tool_result": `assistant "tool_use_id":"t","content":{"type":"web_fetch_result","url":"https://b",` +
@@ -156,9 +166,9 @@ var elementMembers = map[Dialect]map[string]string{
 		"mid_conv_system":  `"content":[{"type":"text","text":"a"}]`,
 		"tool_addition with a definition": `system "tool":{"type":"tool_definition",` +
 			`"definition":{"name":"g","input_schema":{}}}`,
-		"tool_addition with a reference":     `system "tool":{"type":"tool_reference","tool_name":"f"}`,
-		"tool_addition with an unknown tool": `system "tool":{"type":"tool_reference","tool_name":"x"}`,
-		"tool_removal":                       `system "tool":{"type":"tool_reference","tool_name":"f"}`,
+		"tool_addition with a reference":     `system "tool":{"type":"tool_reference","name":"f"}`,
+		"tool_addition with an unknown tool": `system "tool":{"type":"tool_reference","name":"x"}`,
+		"tool_removal":                       `system "tool":{"type":"tool_reference","name":"f"}`,
 		"mcp_tool_listing":                   `assistant "mcp_server_name":"s","tools":[{"name":"f"}]`,
 		"fallback":                           `assistant "from":{"model":"a"},"to":{"model":"b"}`,
 
@@ -211,7 +221,8 @@ var elementMembers = map[Dialect]map[string]string{
 			`"output":[{"type":"output_text","text":"a"}]`,
 		"agent_message": `"author":"a","recipient":"b",` +
 			`"content":[{"type":"input_text","text":"c"}]`,
-		"configuration_update": `"reasoning":{"effort":"low"}`,
+		"reasoning with another service's data": `"summary":[],"encrypted_content":"gAAA"`,
+		"configuration_update":                  `"reasoning":{"effort":"low"}`,
 
 		"input_text":               `"text":"a"`,
 		"output_text":              `"text":"a"`,
