@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"os"
 	"path"
@@ -141,9 +142,7 @@ func effectOf(t *testing.T, op Operation, request map[string]string) (e effect) 
 	if fault != nil {
 		t.Fatalf("%s: %s", object(request), fault.Message)
 	}
-	for name, value := range members(t, answer) {
-		e.answer[name] = value
-	}
+	maps.Copy(e.answer, members(t, answer))
 	if r, ok := call.(*responsesCall); ok && r.keep != nil {
 		e.answer[" kept"] = "true"
 	}
