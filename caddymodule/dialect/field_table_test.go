@@ -105,7 +105,7 @@ func tableEnv() *Env {
 	env.Kept.Keep("resp_kept", kept.Response{Model: "public", Input: [][]byte{
 		[]byte(`{"type":"message","id":"msg_kept","role":"user","content":"earlier"}`),
 	}})
-	env.Gateway = optionsGateway(compat.Options{Reasoning: true})
+	env.Gateway = optionsGateway(compat.Options{Reasoning: true, Safeguards: compat.SafeguardsSelf})
 	return env
 }
 
@@ -141,6 +141,9 @@ func effectOf(t *testing.T, op Operation, request map[string]string) (e effect) 
 	answer, _, fault := call.Answer([]byte(tableAnswer))
 	if fault != nil {
 		t.Fatalf("%s: %s", object(request), fault.Message)
+	}
+	if check := call.Safeguard(); check.Waits() {
+		answer = check.End()
 	}
 	maps.Copy(e.answer, members(t, answer))
 	if r, ok := call.(*responsesCall); ok && r.keep != nil {
