@@ -34,7 +34,7 @@ type Options struct {
 	Defaults          Object `json:"defaults,omitzero"`
 	Force             Object `json:"force,omitzero"`
 	Efforts           Object `json:"efforts,omitzero"`
-	Safeguards        string `json:"safeguards,omitempty"`          // the deployment that judges, or SafeguardsSelf; "": none
+	Safeguards        string `json:"safeguards,omitempty"`          // a deployment, or SafeguardsSelf
 	FirstTokenTimeout string `json:"first_token_timeout,omitempty"` // for time.ParseDuration; "": none
 }
 
@@ -159,8 +159,7 @@ var all = [...]Option{
 	},
 	{
 		Name: "safeguards", Values: []string{"off"}, Form: formModel, Title: "Auto mode checks",
-		Help: "the chat model that decides whether tool calls may run without a question in Claude Code's auto mode; " +
-			"self: the model itself",
+		Help:  "the model that decides which tool calls Claude Code's auto mode runs without a question; self: this one",
 		field: func(o *Options) any { return &o.Safeguards },
 	},
 }
@@ -170,7 +169,7 @@ const (
 	formTokens   = "a number of tokens up to 100000000, or 0"
 	formObject   = "a JSON object of at most 8 KiB"
 	formDuration = "a duration up to 24h such as 2m, or off"
-	formModel    = "the public name of a model, self or off"
+	formModel    = "the public name of a chat model, self or off"
 )
 
 const (

@@ -57,6 +57,8 @@ func TestForms(t *testing.T) {
 			`{"max":"xhigh","none":{"chat_template_kwargs":{"enable_thinking":false}}}`,
 		},
 		{"first_token_timeout", "120s", "120s", `"120s"`},
+		{"safeguards", "qwen3:8b", "qwen3:8b", `"qwen3:8b"`},
+		{"safeguards", SafeguardsSelf, "self", `"self"`},
 	} {
 		var o, parsed, again Options
 		if err := o.Set(c.name, c.value); err != nil {

@@ -168,13 +168,17 @@ func TestDeployments(t *testing.T) {
 	if w := g.do("PUT", "/deployments/qwen3:8b", `{"also_as":["coder"]}`); w.Code != 409 {
 		t.Errorf("the name of another deployment in place of its own: %d %s", w.Code, w.Body)
 	}
-	want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"fallback":"other"}`)
+	want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"fallback":"other","options":{"safeguards":"other"}}`)
 	want[map[string]any](g, 200, "DELETE", "/deployments/other", "")
 	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"also_as":[]}`)
 	if text, _ := set["warning"].(string); !strings.Contains(text, `the fallback "other" does not exist`) {
 		t.Errorf("without its fallback: %v", set)
 	}
-	want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"fallback":""}`)
+	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"fallback":""}`)
+	if text, _ := set["warning"].(string); !strings.Contains(text, `option "safeguards": "other" does not exist`) {
+		t.Errorf("without its judge: %v", set)
+	}
+	want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"options":{"safeguards":"off"}}`)
 	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"upstream":"ollama"}`)
 	if !through(set, rack, "rack", "offline") || set["model"] != "q" || set["upstream"] != "ollama" {
 		t.Errorf("set the upstream = %v", set)
