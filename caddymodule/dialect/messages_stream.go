@@ -33,7 +33,13 @@ func newMessagesEncoder(call *reply, quiet bool) encoder {
 }
 
 // buffered implements encoder.
-func (m *messagesEncoder) buffered() int64 { return m.eventBuffer.buffered() + int64(cap(m.refusal)) }
+func (m *messagesEncoder) buffered() int64 {
+	n := m.eventBuffer.buffered() + int64(cap(m.refusal))
+	if g := m.call.safeguard; g != nil {
+		n += int64(min(g.size, maxJudged))
+	}
+	return n
+}
 
 // begin implements encoder.
 func (m *messagesEncoder) begin() {

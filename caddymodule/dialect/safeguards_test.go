@@ -99,8 +99,8 @@ func verdictsOf(t testing.TB, g *Safeguard) map[string]struct{ Type, Outcome, Re
 
 // completion is the judge's chat completion.
 func completion(content, finish string) []byte {
-	return jsonscan.Appendf(nil, `{"choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":%q}]}`,
-		content, finish)
+	return jsonscan.Appendf(nil,
+		`{"choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":%q}]}`, content, finish)
 }
 
 const oneUser = `[{"role":"user","content":"build it"}]`
@@ -217,7 +217,8 @@ func TestDecide(t *testing.T) {
 func TestDecideOddAnswers(t *testing.T) {
 	ok := string(completion(`{"verdicts":[{"call":1,"reason":"","verdict":"allow"}]}`, "stop"))
 	for _, odd := range []string{
-		"", "null", "[]", `{}`, `{"choices":{}}`, `{"choices":[]}`, `{"choices":[1]}`, `{"choices":[{"finish_reason":"stop"}]}`,
+		"", "null", "[]", `{}`, `{"choices":{}}`, `{"choices":[]}`, `{"choices":[1]}`,
+		`{"choices":[{"finish_reason":"stop"}]}`,
 		strings.Replace(ok, `"choices":[`, `"choices":[{},`, 1), strings.Replace(ok, `"content":"`, `"content":["`, 1) + "]",
 	} {
 		g := answered(t, checked(t, `{}`, oneUser), "Bash", `{}`)

@@ -242,7 +242,8 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 	}
 	judge := d.Options.Safeguards
 	if _, ok := s.store.Deployment(d.Account, judge); !ok && judge != "" && judge != compat.SafeguardsSelf {
-		v.Warning = cmp.Or(v.Warning, fmt.Sprintf("option \"safeguards\": %q does not exist; choose another model, self or off", judge))
+		v.Warning = cmp.Or(v.Warning, fmt.Sprintf("option \"safeguards\": %q does not exist; choose another model, or off",
+			judge))
 	}
 	if v.State, v.Available = health.ModelState(states); v.State != health.Offline {
 		v.OfflineSince = nil

@@ -59,7 +59,8 @@ func (c *clientRequest) judge(d store.Deployment, g *dialect.Safeguard, body []b
 	ex.authenticated, ex.Operation, ex.Model = c.exchange.authenticated, dialect.Judging, d.Name
 	ex.release = func(u limits.Used) { c.exchange.judged = u } // they are settled together
 	j := &clientRequest{
-		Translator: c.Translator, Backend: c.Backend, ctx: ctx, modelRequest: modelRequest{exchange: ex, answer: newAnswer(w)},
+		Translator: c.Translator, Backend: c.Backend, ctx: ctx,
+		modelRequest: modelRequest{exchange: ex, answer: newAnswer(w)},
 	}
 	j.modelRequest.receive, j.reserved.reservation = j.receive, ex.reservation()
 	defer func() {
