@@ -50,7 +50,7 @@ const codexUp = `{"model":"up","stream":true,"stream_options":{"include_usage":t
 	`{"type":"function","function":{"name":"mcp__docs__search","parameters":{"type":"object",` +
 	`"properties":{"q":{"type":"string"}}}}}` +
 	`],"tool_choice":"auto","messages":[` +
-	`{"role":"system","content":"Permissions: ask.\n\nSkills: none."},` +
+	`{"role":"system","content":"Tools of multi_agent_v1: Agents.\n\nPermissions: ask.\n\nSkills: none."},` +
 	`{"role":"user","content":"<environment_context>cwd</environment_context>"},{"role":"user","content":"Fix it."}`
 
 // A Codex-like agent returns the items of the answer unchanged in its next turn, with the results of

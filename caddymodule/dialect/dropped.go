@@ -1,71 +1,54 @@
 package dialect
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// maxDropped is the maximum length of the text of droppedParts, in bytes.
+// maxDropped is the maximum length of the list of dropped parts, in bytes.
 const maxDropped = 1 << 10
 
-// droppedParts lists the parts of a request that are not sent to the model although they carry meaning, as
-// "tools.2 (web_search), thread". The text is safe for a header: paths consist of names that this package reads.
-type droppedParts struct {
-	text    string
-	omitted int // parts that the text has no room for
-}
-
-// add adds a part with its path. kind is its type, or "" if the path says enough.
-func (d *droppedParts) add(path, kind string) {
+// drop lists a member of the current object, or the object if name is "", as not sent to the model although it carries
+// meaning: "tools.2 (web_search)". kind is its type, "" if the path says enough. A type is listed once, where it
+// comes first, because clients repeat their histories. The list is safe for a header.
+func (t *translation) drop(name, kind string) {
+	const more = ", and more"
 	if kind != "" {
-		path += " (" + plainName(kind) + ")"
+		kind = " (" + plainName(kind) + ")"
 	}
-	if d.text != "" {
-		path = ", " + path
-	}
-	if d.omitted > 0 || len(d.text)+len(path) > maxDropped-len(", and 1000000000 more") {
-		d.omitted++
+	if kind != "" && strings.Contains(t.dropped, kind) || strings.HasSuffix(t.dropped, more) {
 		return
 	}
-	d.text += path
-}
-
-// String returns the list, "" if it is empty.
-func (d *droppedParts) String() string {
-	if d.omitted > 0 {
-		return fmt.Sprintf("%s, and %d more", d.text, d.omitted)
+	part := t.fieldPath(name) + kind
+	if t.dropped != "" {
+		part = ", " + part
 	}
-	return d.text
+	if len(t.dropped)+len(part) > maxDropped-len(more) {
+		part = more
+	}
+	t.dropped += part
 }
-
-// drop notes that the current object, of this type, is not sent to the model.
-func (t *translation) drop(kind string) { t.droppedParts.add(t.fieldPath(""), kind) }
 
 // dropUnread notes a member of the request, unless it is read or means nothing to a model.
 func (t *translation) dropUnread(m *jsonscan.Members) {
-	name, format := m.Name(), t.dialect.format()
-	is := func(known string) bool { return known == string(name) }
-	if !jsonscan.IsNull(m.Raw()) && !slices.ContainsFunc(format.request, is) && !slices.ContainsFunc(format.ignored, is) {
-		t.droppedParts.add(plainName(string(name)), "")
+	if name := string(m.Name()); !jsonscan.IsNull(m.Raw()) && !slices.Contains(t.dialect.format().request, name) {
+		t.drop(plainName(name), "")
 	}
 }
 
 // dropEdits notes the edits that shorten the conversation at the API. Those of thinking only save tokens.
-func (t *translation) dropEdits(f fieldList, name string) {
-	t.lenient = true // other values are ignored
-	for list := t.objects(f, name); list.next(); {
-		if kind := list.fields.text("type"); !strings.HasPrefix(kind, "clear_thinking_") {
-			t.drop(kind)
+func (t *translation) dropEdits(path string, list []byte) {
+	for m := jsonscan.Checked(list); m.Next(); {
+		if kind := jsonscan.Text(m.Raw(), "type"); kind != "" && !strings.HasPrefix(kind, "clear_thinking_") {
+			t.drop(t.dialect.format().element(path, m.Index), kind)
 		}
 	}
-	t.lenient = false
 }
 
 // Dropped implements Call.
-func (t *translation) Dropped() string { return t.droppedParts.String() }
+func (t *translation) Dropped() string { return t.dropped }
 
 // Dropped implements Call: model servers get all fields of chat requests.
 func (r *ChatRequest) Dropped() string { return "" }

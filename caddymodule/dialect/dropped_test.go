@@ -6,20 +6,27 @@ import (
 	"testing"
 )
 
-// The list is bounded, and tells how many parts it omits.
+// The list is bounded, and tells that it omits parts.
 func TestDroppedPartsAreBounded(t *testing.T) {
-	var d droppedParts
-	if d.String() != "" {
-		t.Errorf("an empty list is %q", d.String())
+	d := &translation{reply: reply{dialect: Messages}, path: []step{{"tools", 2}}}
+	for i := range 500 {
+		d.drop("", "type_"+strconv.Itoa(i))
 	}
-	for range 500 {
-		d.add("tools.2", "web_search")
+	n := strings.Count(d.dropped, "type_")
+	if len(d.dropped) > maxDropped || n < 30 || !strings.HasSuffix(d.dropped, "), and more") {
+		t.Errorf("%d parts in %d bytes: %s", n, len(d.dropped), d.dropped)
 	}
-	text := d.String()
-	n := strings.Count(text, "web_search")
-	if len(text) > maxDropped || n < 30 || !strings.HasSuffix(text, "tools.2 (web_search), and "+
-		strconv.Itoa(500-n)+" more") {
-		t.Errorf("%d parts in %d bytes: %s", n, len(text), text)
+}
+
+// A history repeats what it lacks: a type is listed once. A path without a type is not part of another one.
+func TestDroppedTypesAreListedOnce(t *testing.T) {
+	turn := `,{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"container_upload"},` +
+		`{"type":"web_search_tool_result","content":[{"title":"T","url":"https://e.org","encrypted_content":"x"}]}]}`
+	call := mustDecode(t, messagesOp, `{"model":"m","max_tokens":1,"x_stop":1,"stop":1,"messages":[`+turn[1:]+
+		strings.Repeat(turn, 40)+`]}`, testEnv())
+	want := "x_stop, stop, messages.1.content.0 (container_upload), messages.1.content.1 (web_search_tool_result)"
+	if got := call.Dropped(); got != want {
+		t.Errorf("dropped %q, want %q", got, want)
 	}
 }
 
@@ -47,8 +54,7 @@ func TestDroppedMembers(t *testing.T) {
 		{
 			"edits", messages + `"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"},` +
 				`{"type":"clear_tool_uses_20250919"},7,{"type":"compact_20260112"},{}]}}`,
-			"context_management.edits.1 (clear_tool_uses_20250919), context_management.edits.3 (compact_20260112), " +
-				"context_management.edits.4",
+			"context_management.edits.1 (clear_tool_uses_20250919), context_management.edits.3 (compact_20260112)",
 		},
 		{"odd edits", messages + `"context_management":{"edits":"x"}}`, ""},
 		{"no edits", messages + `"context_management":[{"edits":[{"type":"a"}]}]}`, ""},
@@ -61,6 +67,11 @@ func TestDroppedMembers(t *testing.T) {
 			"those of responses", responses + `"moderation":{"model":"m"},"stop":["s"],` +
 				`"context_management":[{"type":"compaction","compact_threshold":9}]}`,
 			"moderation, stop, context_management[0] (compaction)",
+		},
+		{
+			"an effort from a message on", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"u"},` +
+				`{"role":"system","content":"s","clear_at":"next_user_message","output_config":{"effort":"low"}}]}`,
+			"messages.1.output_config",
 		},
 		{"an object in place of a list", responses + `"context_management":{"edits":[{"type":"a"}]}}`, ""},
 		{

@@ -311,15 +311,14 @@ func TestFieldTablesAreComplete(t *testing.T) {
 	}
 	for i := range formats {
 		f := &formats[i]
-		known := slices.Concat(f.request, f.ignored)
-		for _, name := range known {
+		for _, name := range f.request {
 			if !has(f.dialect, "Field", name) {
 				t.Errorf("%s: no field has the name %s", f.dialect, name)
 			}
 		}
 		for _, row := range rows {
-			if row.dialect == f.dialect && row.kind == "Field" && known != nil && row.fate != fateDropped &&
-				!slices.Contains(known, row.member()) {
+			if row.dialect == f.dialect && row.kind == "Field" && f.request != nil && row.fate != fateDropped &&
+				!slices.Contains(f.request, row.member()) {
 				t.Errorf("%s: no reader knows the field %s, and no list of ignored ones", f.dialect, row.name)
 			}
 		}

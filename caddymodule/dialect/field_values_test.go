@@ -63,8 +63,10 @@ var fieldValues = map[Dialect]map[string]string{
 		"prompt_cache_key":      `"k"`,
 	},
 	Messages: {
-		"model":                     `"other"`,
-		"messages":                  `[{"role":"user","content":[{"type":"text","text":"v"}]}]`,
+		"model":    `"other"`,
+		"messages": `[{"role":"user","content":[{"type":"text","text":"v"}]}]`,
+		"messages with output_config": `[{"role":"user","content":"v"},{"role":"system","content":"s",` +
+			`"output_config":{"effort":"low"}}]`,
 		"system":                    `"s"`,
 		"max_tokens":                `3`,
 		"temperature":               `0.5`,

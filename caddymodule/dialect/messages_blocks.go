@@ -118,7 +118,7 @@ func (c *messagesCall) readDocument(f fieldList) contentPart {
 		c.missing("source")
 		return contentPart{}
 	}
-	text, title := "", f.text("title")
+	text, title := "", strings.Trim(f.text("title")+" — "+f.text("context"), " —")
 	data, media := source.get("data"), strings.ToLower(source.text("media_type"))
 	switch kind := source.text("type"); {
 	case kind == "text" && jsonscan.IsString(data):
@@ -291,7 +291,7 @@ func (t *translation) hosted(kind string, raw []byte) string {
 	text := appendHosted(nil, "content", raw, 8) // a fetched page needs 5
 	has := func(part string) bool { return bytes.Contains(raw, []byte(part)) }
 	if text == nil || has(`"encrypted_`) || has(`"base64"`) || has(`"data:image/`) {
-		t.drop(kind)
+		t.drop("", kind)
 	}
 	if text == nil {
 		return ""
@@ -299,25 +299,26 @@ func (t *translation) hosted(kind string, raw []byte) string {
 	return "[" + plainName(kind) + "]" + string(text)
 }
 
-// appendHosted appends a line for a member with text, and for those inside it, down to some levels.
+// appendHosted appends a line for each text of a member. Members below these levels, and what means something only as
+// a whole, stay JSON.
 func appendHosted(b []byte, name string, raw []byte, levels int) []byte {
 	text := ""
 	switch {
-	case levels == 0, len(raw) == 0, jsonscan.IsNull(raw), string(raw) == `""`,
-		bytes.HasPrefix(raw, []byte(`"data:image/`)), name == "source" && jsonscan.Text(raw, "type") == "base64":
-		return b
-	case raw[0] == '{' && (name == "arguments" || strings.HasPrefix(name, "action")):
+	case len(raw) == 0, jsonscan.IsNull(raw), name == "source" && jsonscan.Text(raw, "type") == "base64":
+	case jsonscan.IsString(raw):
+		text = jsonscan.Unquote(raw)
+	case raw[0] != '{' && raw[0] != '[', levels == 0, name == "arguments", strings.HasPrefix(name, "action"):
 		text = string(compactJSON(raw))
-	case raw[0] == '{', raw[0] == '[':
+	default:
 		for m := jsonscan.Checked(raw); m.Next(); {
 			inner := cmp.Or(string(m.Name()), name)
 			if _, ok := slices.BinarySearch(hostedMembers, inner); ok {
 				b = appendHosted(b, inner, m.Raw(), levels-1)
 			}
 		}
+	}
+	if text == "" || strings.HasPrefix(text, "data:image/") {
 		return b
-	default:
-		text = cmp.Or(jsonscan.String(raw), string(raw))
 	}
 	if name != "text" && name != "content" {
 		text = name + ": " + text

@@ -75,7 +75,7 @@ var blockCases = []struct{ name, in, want string }{
 		userSays(`{"type":"image_url","image_url":{"url":"data:image/png,x"}}`),
 	},
 	{"a text document", userSays(`{"type":"document","title":"T","context":"c","source":{"type":"text",` +
-		`"media_type":"text/plain","data":"d"}}`), saying("user", "<document title=\"T\">\nd\n</document>")},
+		`"media_type":"text/plain","data":"d"}}`), saying("user", "<document title=\"T — c\">\nd\n</document>")},
 	{
 		"a document of encoded text",
 		userSays(`{"type":"document","title":"say \"T\"","source":{"type":"base64","media_type":"Text/Plain",` +

@@ -23,22 +23,25 @@ func decodeMessages(op Operation, body []byte, env *Env) (Call, *Error) {
 	return c, err
 }
 
-// messagesRequest are the names of the members of a request that are read.
+// messagesRequest are the names of the members of a request that are read, and of those that mean nothing to a model.
 var messagesRequest = []string{
 	"context_management", "max_tokens", "mcp_servers", "messages", "model", "output_config", "output_format",
 	"safeguards", "stop_sequences", "stream", "system", "temperature", "thinking", "thread", "tool_choice", "tools",
 	"top_k", "top_p",
+	// ignored
+	"anthropic_beta", "anthropic_version", "betas", "cache_control", "container", "diagnostics",
+	"fallback_credit_token", "fallbacks", "inference_geo", "metadata", "service_tier", "speed", "user_profile_id",
 }
 
 // messagesFields are the names of the members of other objects that are read.
 var messagesFields = []string{
 	// messages and their content
-	"content", "data", "definition", "id", "input", "is_error", "media_type", "name", "role", "signature", "source",
-	"state_changes", "tabs", "text", "title", "tool", "tool_changes", "tool_name", "tool_use_id", "toolset_name", "type",
-	"url",
+	"content", "context", "data", "definition", "id", "input", "is_error", "media_type", "name", "role", "signature",
+	"source", "state_changes", "tabs", "text", "title", "tool", "tool_changes", "tool_name", "tool_use_id", "toolset_name",
+	"type", "url",
 	// tools and other objects
-	"classifier_context", "configs", "description", "disable_parallel_tool_use", "edits", "format", "input_schema",
-	"strict",
+	"classifier_context", "configs", "description", "disable_parallel_tool_use", "format", "input_examples",
+	"input_schema", "strict",
 }
 
 // messagesMissing is the error for a missing required field.
@@ -76,10 +79,7 @@ func (c *messagesCall) readUnsupported(f fieldList) {
 	if jsonscan.IsFilled(f.given("mcp_servers")) {
 		c.fault("mcp_servers", "not supported by this deployment")
 	}
-	management, _ := f.inner("context_management")
-	c.path = append(c.path, step{"context_management", -1})
-	c.dropEdits(management, "edits")
-	c.path = c.path[:0]
+	c.dropEdits("context_management.edits", jsonscan.Member(f.given("context_management"), "edits"))
 }
 
 // readSystem reads the system prompt.
@@ -159,6 +159,9 @@ func (c *messagesCall) readMessage(f fieldList) {
 	}
 	switch role := f.text("role"); role {
 	case "system":
+		if f.given("output_config") != nil { // an effort from here on
+			c.drop("output_config", "")
+		}
 		c.addSystemContent(f, "content")
 	case "user":
 		c.readUser(f)

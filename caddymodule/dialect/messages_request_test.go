@@ -198,9 +198,14 @@ var messagesToolCases = []struct {
 	{
 		"keys that are dropped",
 		`{"type":"custom","name":"b","input_schema":{"type":"object","properties":{}},` +
-			`"cache_control":{"type":"ephemeral"},"defer_loading":true,"input_examples":[1],"eager_input_streaming":true,` +
+			`"cache_control":{"type":"ephemeral"},"defer_loading":true,"input_examples":[],"eager_input_streaming":true,` +
 			`"allowed_callers":["x"],"strict":false}`, "",
 		map[string]string{"tools": "[" + chatB + "]"},
+	},
+	{
+		"examples of inputs", `{"name":"b","description":"d","input_examples":[{"a": 1}],"input_schema":{"type":"object",` +
+			`"properties":{}}}`, "",
+		map[string]string{"tools": "[" + chatFunction("b", "d\n\nExamples of inputs: [{\"a\":1}]", emptyObject) + "]"},
 	},
 	{
 		"strict", `{"name":"b","strict":true,"input_schema":{"type":"object","properties":{}}}`, "",

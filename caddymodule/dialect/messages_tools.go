@@ -43,11 +43,14 @@ func (c *messagesCall) readTool(f fieldList) {
 		if name == "" {
 			c.missing("name")
 		}
+		description := f.get("description")
+		if examples := f.given("input_examples"); jsonscan.IsFilled(examples) {
+			text := strings.TrimSpace(jsonscan.String(description) + "\n\nExamples of inputs: " + string(compactJSON(examples)))
+			description = jsonscan.AppendQuoted(nil, text)
+		}
 		schema := c.typed(f, "input_schema", anObject)
-		c.tools.add(name, ToolName{Name: name}, f.get("description"), schema, string(f.get("strict")) == "true")
-		return
-	}
-	if !c.offerClientTools(kind, f) {
+		c.tools.add(name, ToolName{Name: name}, description, schema, string(f.get("strict")) == "true")
+	} else if !c.offerClientTools(kind, f) {
 		c.dropTool(kind)
 	}
 }
@@ -60,17 +63,15 @@ func (c *messagesCall) offerClientTools(kind string, f fieldList) (ok bool) {
 			enabled[string(m.Name())] = value[0] == 't'
 		}
 	}
-	for i := range clientTools {
-		t := &clientTools[i]
+	for _, t := range clientTools {
 		if !strings.HasPrefix(kind, t.Type) {
 			continue
 		}
-		names := t.Names
 		if t.Toolset == "" {
-			names = []string{f.text("name")}
+			t.Names = []string{f.text("name")}
 		}
-		ok = names[0] != ""
-		for _, name := range names {
+		for _, name := range t.Names {
+			ok = name != ""
 			if on, told := enabled[name]; ok && (on || !told && !t.Off) && c.count() {
 				c.tools.add(memberName(t.Toolset, name), ToolName{Name: name, Namespace: t.Toolset},
 					jsonscan.AppendQuoted(nil, t.Description), t.Parameters, false)
@@ -82,21 +83,24 @@ func (c *messagesCall) offerClientTools(kind string, f fieldList) (ok bool) {
 
 // memberName returns the upstream's name of a tool in a toolset, if any. Toolsets have tools of the same name.
 func memberName(toolset, name string) string { return strings.TrimPrefix(toolset+"__"+name, "__") }
-// readToolChange reads a block of the history that adds or removes a tool. A reference adds nothing: the tools
-// that it can name are offered from the start.
+
+// readToolChange reads a block of the history that adds or removes a tool. Another block is dropped.
 func (c *messagesCall) readToolChange(f fieldList) {
 	reference, _ := f.inner("tool")
 	definition, defined := reference.inner("definition")
-	switch kind, name := f.text("type"), reference.text("name"); {
-	case kind == "tool_removal":
-		delete(c.tools.names, name)
+	name := reference.text("name")
+	tool, known := c.tools.names[name]
+	switch kind := f.text("type"); {
 	case kind == "tool_addition" && defined:
 		delete(c.tools.names, definition.text("name")) // it replaces an earlier definition
 		c.path = append(c.path, step{"tool.definition", -1})
 		c.readTool(definition)
 		c.path = c.path[:len(c.path)-1]
-	case kind != "tool_addition" || !c.tools.offers(name):
-		c.drop(kind)
+	case kind == "tool_addition" && known, kind == "tool_removal" && known:
+		tool.offered = kind == "tool_addition"
+		c.tools.names[name] = tool
+	case kind != "tool_removal":
+		c.drop("", kind)
 	}
 }
 

@@ -225,8 +225,7 @@ type format struct {
 	tokens []string
 
 	// Translation, which chat does not need.
-	request    []string // the names of a request's members that its reader uses
-	ignored    []string // those of its members that mean nothing to a model; others are named, see droppedParts
+	request    []string // the names of a request's members that are read or ignored; others are named, see drop
 	fields     []string // those of inner members that its reader uses
 	encoder    func(r *reply, quiet bool) encoder
 	callID     func(id string) string // a valid id of a tool call
@@ -247,12 +246,7 @@ var formats = [...]format{
 		element: element, missing: missing, wrongType: wrongType,
 		appendError: appendOpenAI, inStream: (*Error).isResponsesEvent,
 		rate: rateOfOpenAI, tokens: []string{"Tokens"},
-		request: responsesRequest, fields: responsesFields,
-		ignored: []string{
-			"access_programs", "client_metadata", "image", "prompt_cache_options", "prompt_cache_retention", "service_tier",
-			"stream_options", "user",
-		},
-		encoder: newResponsesEncoder, callID: responsesID,
+		request: responsesRequest, fields: responsesFields, encoder: newResponsesEncoder, callID: responsesID,
 		tokenCount: `{"object":"response.input_tokens","input_tokens":%d}`,
 	},
 	{
@@ -261,13 +255,7 @@ var formats = [...]format{
 		element: dottedElement, missing: messagesMissing, wrongType: messagesWrongType,
 		statuses: map[*Kind]int{KindOverloaded: 529}, appendError: appendMessagesError,
 		rate: rateOfAnthropic, tokens: []string{"Tokens", "Input-Tokens", "Output-Tokens"}, // one limit is for all
-		request: messagesRequest, fields: messagesFields,
-		ignored: []string{
-			"anthropic_beta", "anthropic_version", "betas", "cache_control", "container", "diagnostics",
-			"fallback_credit_token", "fallbacks", "inference_geo", "metadata", "service_tier", "speed",
-			"user_profile_id",
-		},
-		encoder: newMessagesEncoder, callID: messagesID, estimates: true,
+		request: messagesRequest, fields: messagesFields, encoder: newMessagesEncoder, callID: messagesID, estimates: true,
 		tokenCount: `{"input_tokens":%d}`,
 	},
 }

@@ -57,7 +57,8 @@ type ToolName struct {
 	Name      string
 	Namespace string // of the responses dialect, or a toolset of the messages dialect; may be ""
 
-	end int // of its definition in toolset.json; 0: the request does not offer the tool
+	offered bool // the request offers the tool
+	end     int  // of its definition in toolset.json
 }
 
 // tool returns the client's name of a tool. A name that the model made up is unchanged,

@@ -44,12 +44,12 @@ func (c *responsesCall) readItem(f fieldList, raw []byte) {
 			c.pendingReasoning = nil
 			c.conversation.addUser([]contentPart{{text: text}})
 		} else {
-			c.drop(kind)
+			c.drop("", kind)
 		}
 	case "additional_tools", "tool_search_output": // their tools were already read
 	case "compaction_trigger": // see readTrigger
 	case "image_generation_call": // a picture
-		c.drop(kind)
+		c.drop("", kind)
 	default:
 		switch text := c.hosted(kind, raw); {
 		case text == "":

@@ -312,7 +312,7 @@ var itemCases = []struct{ name, in, want string }{
 		chatU + "," + `{"role":"assistant","content":` + quoted("[web_search_call]\naction: "+
 			"{\"type\":\"open_page\",\"url\":\"p\"}\n[file_search_call]\nqueries: q\nfilename: f\nt\n"+
 			"[code_interpreter_call]\ncode: c\nlogs: l\n[computer_call]\n"+
-			"actions: {\"type\":\"click\",\"x\":1}\n[mcp_call]\nname: n\narguments: {}\ncode: 404\nmessage: m\n[program]\n"+
+			"actions: [{\"type\":\"click\",\"x\":1}]\n[mcp_call]\nname: n\narguments: {}\ncode: 404\nmessage: m\n[program]\n"+
 			"code: p()") + thought + "}," + saying("user", "[program_output]\nresult: o") + "," +
 			saying("user", "[mcp_approval_response]\napprove: false\nreason: r") + "," + saying("assistant", "a"),
 	},

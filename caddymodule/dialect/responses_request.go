@@ -27,17 +27,20 @@ func decodeResponses(op Operation, body []byte, env *Env) (Call, *Error) {
 	c.counted = op.Kind == CountInputTokens
 	c.echo = make(map[string][]byte)
 	err := c.decode(body, env, Responses,
-		c.readBasics, c.readUnsupported, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
+		c.readBasics, c.readUnsupported, c.readInput, c.readInstructions, c.readTools, c.readItems, c.readTrigger,
 		c.needTool, c.readToolChoice, c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed)
 	return c, err
 }
 
-// responsesRequest are the names of the members of a request that are read.
+// responsesRequest are the names of the members of a request that are read, and of those that mean nothing to a model.
 var responsesRequest = []string{
 	"background", "context_management", "conversation", "frequency_penalty", "include", "input", "instructions",
 	"max_output_tokens", "max_tool_calls", "metadata", "model", "parallel_tool_calls", "presence_penalty",
 	"previous_response_id", "prompt", "prompt_cache_key", "reasoning", "safety_identifier", "store", "stream",
 	"temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p", "truncation",
+	// ignored
+	"access_programs", "client_metadata", "image", "prompt_cache_options", "prompt_cache_retention", "service_tier",
+	"stream_options", "user",
 }
 
 // responsesFields are the names of the members of other objects that are read.
@@ -69,7 +72,7 @@ func (c *responsesCall) unsupported(name, advice string) {
 
 // readUnsupported rejects unsupported fields, and names those that are dropped.
 func (c *responsesCall) readUnsupported(f fieldList) {
-	c.dropEdits(f, "context_management")
+	c.dropEdits("context_management", f.given("context_management"))
 	for _, name := range [...]string{"conversation", "prompt"} {
 		if f.given(name) != nil {
 			c.unsupported(name, "Send the whole conversation in input.")

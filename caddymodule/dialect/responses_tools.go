@@ -119,7 +119,7 @@ func (c *responsesCall) readToolList(f fieldList, namespace string) {
 	for list := c.objects(f, "tools"); list.next(); {
 		c.faulty = false
 		if c.readTool(list.fields, namespace); c.faulty {
-			c.drop(list.fields.text("type"))
+			c.drop("", list.fields.text("type"))
 			c.faulty = false
 		}
 	}
@@ -178,7 +178,7 @@ func (c *responsesCall) readTool(f fieldList, namespace string) {
 // readNamespace reads the tools of a namespace. Nested namespaces are dropped.
 func (c *responsesCall) readNamespace(f fieldList, outer string) {
 	if outer != "" {
-		c.drop("namespace")
+		c.drop("", "namespace")
 		return
 	}
 	name := f.text("name")
@@ -186,8 +186,11 @@ func (c *responsesCall) readNamespace(f fieldList, outer string) {
 		c.missing("name")
 		return
 	}
-	if c.typed(f, "tools", anArray) != nil {
+	if before := len(c.tools.order); c.typed(f, "tools", anArray) != nil {
 		c.readToolList(f, name)
+		if text := f.text("description"); text != "" && len(c.tools.order) > before {
+			c.conversation.addSystem("Tools of " + name + ": " + text)
+		}
 	}
 }
 

@@ -49,7 +49,15 @@ var responsesToolCases = []struct {
 	},
 	{
 		"a namespace", `{"type":"namespace","name":"ns","description":"d","tools":[` + functionB + `]}`, "",
-		map[string]string{"tools": "[" + chatFunction("ns__b", "", emptyObject) + "]"},
+		map[string]string{
+			"tools":    "[" + chatFunction("ns__b", "", emptyObject) + "]",
+			"messages": "[" + saying("system", "Tools of ns: d") + "," + saying("user", "u") + "]",
+		},
+	},
+	{
+		"a namespace without new tools", `{"type":"namespace","name":"ns","tools":[` + functionB + `]},` +
+			`{"type":"namespace","name":"ns","description":"d","tools":[` + functionB + `]}`, "",
+		map[string]string{"messages": "[" + saying("user", "u") + "]"},
 	},
 	{
 		"a namespace that ends in underscores", `{"type":"namespace","name":"mcp__docs__","tools":[` + functionB + `]}`, "",

@@ -21,8 +21,8 @@ type translation struct {
 	retries      retries
 	conversation conversation
 	tools        toolset
-	unavailable  *Error // for the first tool that was dropped because of its type
-	droppedParts droppedParts
+	unavailable  *Error        // for the first tool that was dropped because of its type
+	dropped      string        // parts that are not sent to the model, see drop
 	choice       string        // tool_choice: "", "auto" or "required"
 	parallel     string        // parallel_tool_calls: "", "true" or "false"
 	parameters   []byte        // other members, each preceded by a comma
@@ -141,7 +141,7 @@ func (t *translation) chooseMode(mode, name string) {
 
 // dropTool drops a tool of a type that the client does not run.
 func (t *translation) dropTool(kind string) {
-	t.drop(kind)
+	t.drop("", kind)
 	if t.unavailable != nil || t.lenient {
 		return
 	}
@@ -292,13 +292,13 @@ func (s *toolset) add(upstreamName string, tool ToolName, description, parameter
 		b = append(b, `,"strict":true`...)
 	}
 	s.json = append(b, "}}"...)
-	tool.end = len(s.json)
+	tool.offered, tool.end = true, len(s.json)
 	s.alias(upstreamName, tool)
 	s.order = append(s.order, offeredTool{upstreamName, jsonscan.Span{Start: from, End: len(s.json)}})
 }
 
 // offers reports whether the request offers a tool with this name.
-func (s *toolset) offers(upstreamName string) bool { return s.names[upstreamName].end > 0 }
+func (s *toolset) offers(upstreamName string) bool { return s.names[upstreamName].offered }
 
 // alias maps an upstream name to the client's, even if the tool is not offered, as for
 // calls in the history.
@@ -317,9 +317,12 @@ func (s *toolset) keep(ok func(upstreamName string) bool) {
 	s.order = slices.DeleteFunc(s.order, func(t offeredTool) bool { return !ok(t.upstreamName) })
 }
 
-// settle drops tools whose name was removed or has a later definition.
+// settle drops tools that are no longer offered, or have a later definition.
 func (s *toolset) settle() {
-	s.order = slices.DeleteFunc(s.order, func(t offeredTool) bool { return s.names[t.upstreamName].end != t.json.End })
+	s.order = slices.DeleteFunc(s.order, func(t offeredTool) bool {
+		tool := s.names[t.upstreamName]
+		return !tool.offered || tool.end != t.json.End
+	})
 }
 
 // list returns the tools as a JSON array, nil if there are none, because some upstreams
