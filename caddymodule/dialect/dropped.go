@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
@@ -29,13 +28,6 @@ func (t *translation) drop(name, kind string) {
 		part = more
 	}
 	t.dropped += part
-}
-
-// dropUnread notes a member of the request, unless it is read or means nothing to a model.
-func (t *translation) dropUnread(m *jsonscan.Members) {
-	if name := string(m.Name()); !jsonscan.IsNull(m.Raw()) && !slices.Contains(t.dialect.format().request, name) {
-		t.drop(plainName(name), "")
-	}
 }
 
 // dropEdits notes the edits that shorten the conversation at the API. Those of thinking only save tokens.

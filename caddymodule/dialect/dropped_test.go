@@ -86,10 +86,10 @@ func TestDroppedMembers(t *testing.T) {
 		},
 		{
 			"tools of items", `{"model":"m","input":[{"role":"user","content":"u"},{"type":"additional_tools","tools":[` +
-				`{"type":"function","name":"a"},{"type":"web_search"},{"type":"function"},7,{"type":"custom","name":"b"},` +
-				`{"name":"c","parameters":[]},{"type":"namespace","name":"n","tools":[{"type":"custom"}]}]}]}`,
-			"input[1].tools[1] (web_search), input[1].tools[2] (function), input[1].tools[5], " +
-				"input[1].tools[6].tools[0] (custom)",
+				`{"type":"function","name":"a"},{"type":"web_search"},{"type":"function"},{"type":"custom","name":"b"},` +
+				`{"name":"c","parameters":[]},{"type":"namespace","name":"n","tools":[{"type":"custom"}]},7]}]}`,
+			"input[1].tools[1] (web_search), input[1].tools[2] (function), input[1].tools[4], " +
+				"input[1].tools[5].tools[0] (custom)",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -57,11 +57,9 @@ func (c *messagesCall) readTool(f fieldList) {
 
 // offerClientTools offers the tools that an entry of this type stands for. It returns false if there are none.
 func (c *messagesCall) offerClientTools(kind string, f fieldList) (ok bool) {
-	enabled := make(map[string]bool)
+	enabled := make(map[string]string)
 	for m := jsonscan.Checked(f.get("configs")); m.Next() && len(enabled) < len(clientTools); {
-		if value := jsonscan.Member(m.Raw(), "enabled"); jsonscan.IsBool(value) {
-			enabled[string(m.Name())] = value[0] == 't'
-		}
+		enabled[string(m.Name())] = string(jsonscan.Member(m.Raw(), "enabled"))
 	}
 	for _, t := range clientTools {
 		if !strings.HasPrefix(kind, t.Type) {
@@ -72,7 +70,7 @@ func (c *messagesCall) offerClientTools(kind string, f fieldList) (ok bool) {
 		}
 		for _, name := range t.Names {
 			ok = name != ""
-			if on, told := enabled[name]; ok && (on || !told && !t.Off) && c.count() {
+			if on := enabled[name]; ok && (on == "true" || on != "false" && !t.Off) && c.count() {
 				c.tools.add(memberName(t.Toolset, name), ToolName{Name: name, Namespace: t.Toolset},
 					jsonscan.AppendQuoted(nil, t.Description), t.Parameters, false)
 			}

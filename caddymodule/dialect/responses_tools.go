@@ -116,11 +116,9 @@ func (c *responsesCall) readToolList(f fieldList, namespace string) {
 	if tools := f.given("tools"); tools == nil || tools[0] != '[' {
 		return
 	}
-	for list := c.objects(f, "tools"); list.next(); {
-		c.faulty = false
+	for list := c.objects(f, "tools"); list.next(); c.faulty = false {
 		if c.readTool(list.fields, namespace); c.faulty {
 			c.drop("", list.fields.text("type"))
-			c.faulty = false
 		}
 	}
 }

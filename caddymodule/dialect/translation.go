@@ -50,7 +50,9 @@ func (t *translation) decode(body []byte, env *Env, d Dialect, parts ...func(fie
 	}
 	for m.Next() {
 		f.note(&m)
-		t.dropUnread(&m)
+		if name := string(m.Name()); !jsonscan.IsNull(m.Raw()) && !slices.Contains(d.format().request, name) {
+			t.drop(plainName(name), "")
+		}
 	}
 	if !m.Whole() {
 		return notJSON(m.Err())
