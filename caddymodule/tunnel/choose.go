@@ -19,29 +19,12 @@ func (s *Session) Connector() string { return s.connector.ID }
 // Active returns the number of running requests.
 func (s *Session) Active() int { return int(max(s.active.Load(), s.peerActive.Load())) }
 
-// beat records a ping. next is the time until the next one. It returns the time until two are overdue.
-func (s *Session) beat(next time.Duration) time.Duration {
-	wait := 2*next + time.Second
-	due := time.Now().Add(wait)
-	s.pingDue.Store(&due)
-	return wait
-}
-
-// suspect reports whether the connector has missed two pings: it is probably dead,
-// but not yet considered lost. A connector at a peer is suspect, too, if the peer has missed pings.
-func (s *Session) suspect() bool {
-	if s.peer != nil {
-		return s.peerSuspects.Load() || s.peer.silent()
-	}
-	return time.Now().After(*s.pingDue.Load())
-}
-
 // maxSpread is how many more requests than the least busy connector may run at a connector that is
 // chosen by affinity.
 const maxSpread = 1
 
 // Choose returns the best session for a request. It compares sessions by these criteria, in this
-// order: the session is not suspect and its upstream was not reported down; its connector is the first of
+// order: its peer is not silent, and its upstream was not reported down; its connector is the first of
 // connectorIDs, if the target is InOrder; its region is near; its connector has few requests; the target
 // has an affinity to its connector, within maxSpread; it is at this gateway. Choose does not wait.
 func (h *Hub) Choose(connectorIDs []string, target Target, except []*Session) (*Session, bool) {
@@ -126,11 +109,12 @@ func (c *choice) consider(s *Session, target Target, except []*Session, r rank) 
 	if !s.usable() || slices.Contains(except, s) {
 		return
 	}
-	r.doubtful = s.suspect() || s.down(target)
+	r.doubtful = s.down(target)
 	r.load = max(r.load, c.minLoad)
 	r.affinity = affinityTo(s.connector.ID, c.affinity)
 	if s.peer != nil {
 		r.hops, r.distance = 1, s.peer.distance()
+		r.doubtful = r.doubtful || s.peer.silent()
 	}
 	order := -1
 	if c.session != nil {

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // held are requests that run on a session, as far as it counts them.
@@ -19,6 +21,11 @@ func held(t *testing.T, g *testGateway, id string, n int64) *Session {
 	s.active.Store(n)
 	s.beat(time.Hour) // on a slow machine, the test lasts longer than two pings
 	return s
+}
+
+// report is a report of a connector about its only model server.
+func report(s *Session, reachable bool) {
+	s.report(link.Report{Upstreams: []link.UpstreamReport{{Name: s.hello.Upstreams[0], Reachable: reachable}}})
 }
 
 func TestChoose(t *testing.T) {
@@ -43,18 +50,18 @@ func TestChoose(t *testing.T) {
 	choose(three, one, two)
 	choose(nil, one, two, three)
 
-	// One that has missed its pings is the last choice, whatever it has.
-	two.beat(-time.Minute)
+	// One whose model server is down is the last choice, whatever it has.
+	report(two, false)
 	choose(one)
 	choose(two, one, three)
-	one.beat(-time.Minute)
-	three.beat(-time.Minute)
+	report(one, false)
+	report(three, false)
 	choose(two)
-	two.beat(time.Hour)
+	report(two, true)
 
 	// Among equals each has its share.
-	one.beat(time.Hour)
-	three.beat(time.Hour)
+	report(one, true)
+	report(three, true)
 	for _, s := range []*Session{one, two, three} {
 		s.active.Store(1)
 	}
@@ -121,11 +128,11 @@ func TestAffinity(t *testing.T) {
 	if choose(affinity) != favorite {
 		t.Error("it does not come back")
 	}
-	favorite.beat(-time.Minute)
+	report(favorite, false)
 	if choose(affinity) != second {
-		t.Error("it stays with a suspect one")
+		t.Error("it stays with one whose model server is down")
 	}
-	favorite.beat(time.Hour)
+	report(favorite, true)
 	if n := testing.AllocsPerRun(100, func() { choose(affinity) }); n != 0 {
 		t.Errorf("choosing allocates %v times", n)
 	}
@@ -148,9 +155,9 @@ func TestInOrder(t *testing.T) {
 	choose(first)
 	choose(second, first) // it was full
 	choose(nil, first, second)
-	first.beat(-time.Minute)
+	report(first, false)
 	choose(second)
-	second.beat(-time.Minute)
+	report(second, false)
 	choose(first)
 }
 
@@ -183,23 +190,4 @@ func TestWaitAny(t *testing.T) {
 		t.Fatalf("waited for %v, %v", s, err)
 	}
 	g.waitFor(t, 0)
-}
-
-// A connector that stops pinging, while its tunnel lasts, grows suspect; its next
-// ping heals it.
-func TestSuspect(t *testing.T) {
-	t.Parallel()
-	var p Session
-	p.beat(10 * time.Second)
-	if p.suspect() {
-		t.Error("suspect after a ping")
-	}
-	p.beat(-2 * time.Second) // due three seconds ago
-	if !p.suspect() {
-		t.Error("not suspect after two missed pings")
-	}
-	p.beat(10 * time.Second)
-	if p.suspect() {
-		t.Error("suspect after another ping")
-	}
 }

@@ -50,11 +50,27 @@ func endOf(err error) string {
 // survive shorter outages of the path. The transports themselves time out later.
 const lostAfter = 22 * time.Second
 
-// onSilence: two pings are overdue. The connector gets no requests until it is back, and those whose answers have
-// not begun fail. They are not sent elsewhere, because a model may have seen them.
+// listening is how long nothing arrives, after two pings are overdue, until a connector is silent.
+const listening = 500 * time.Millisecond
+
+// beat records a ping. next is the time until the next one. It returns the time until two are overdue.
+func (s *Session) beat(next time.Duration) time.Duration {
+	overdue := 2*next + time.Second - listening
+	at := time.Now().Add(overdue)
+	s.overdue.Store(&at)
+	return overdue
+}
+
+// onSilence is called when two pings are overdue. If nothing else arrives, the connector gets no requests until it is
+// back, and those whose answers have not begun fail. They are not sent elsewhere, because a model may have seen them.
 func (s *Session) onSilence() {
-	if late := time.Since(*s.pingDue.Load()); late < 0 || late > time.Second {
-		return // a ping has arrived, or this process was frozen and has not read it yet
+	received := func() uint64 { return s.conn.ConnectionStats().PacketsReceived }
+	// Pings may be behind an answer on a slow line, or not be read yet because this process was frozen.
+	for n, before := received(), uint64(0); n != before; n, before = received(), n {
+		time.Sleep(listening)
+		if time.Now().Before(*s.overdue.Load()) || s.conn.Context().Err() != nil {
+			return
+		}
 	}
 	s.hub.setSilent(s, true)
 	s.waitingMu.Lock()
@@ -63,26 +79,13 @@ func (s *Session) onSilence() {
 	for o := range s.waiting {
 		link.Refuse(o, link.CodeSilent)
 	}
-}
-
-// setWaiting records whether a request waits for its answer to begin.
-func (s *Session) setWaiting(o *openStream, waiting bool) {
-	s.waitingMu.Lock()
-	defer s.waitingMu.Unlock()
-	switch {
-	case !waiting:
-		delete(s.waiting, o)
-	case s.silent.Load(): // since the stream was opened
-		link.Refuse(o, link.CodeSilent)
-	default:
-		s.waiting[o] = struct{}{}
-	}
+	clear(s.waiting)
 }
 
 // receive handles control messages until the stream ends or has been silent for too
 // long: a killed connector does not close it.
 func (s *Session) receive() error {
-	silent := time.AfterFunc(time.Until(*s.pingDue.Load()), s.onSilence)
+	silent := time.AfterFunc(time.Until(*s.overdue.Load()), s.onSilence)
 	defer silent.Stop()
 	lost := time.AfterFunc(lostAfter, func() { s.close(link.CloseLost) })
 	defer lost.Stop()

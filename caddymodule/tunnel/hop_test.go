@@ -243,22 +243,17 @@ func TestPresence(t *testing.T) {
 			t.Errorf("after an empty report: %+v", states)
 		}
 		say(link.Ping{})
-		if s.suspect() {
-			t.Error("it is suspect")
-		}
 		time.Sleep(7 * time.Second)
 		if _, ok := entry.Find("con_1"); ok {
 			t.Error("a connector without pings gets requests at the peer")
 		}
 		say(link.Ping{})
-		if s = entry.mustSession(t, "con_1"); s.suspect() {
-			t.Error("it is suspect after a ping")
-		}
+		s = entry.mustSession(t, "con_1")
 		entry.Suspect("b")
-		if !s.suspect() {
+		if !s.peer.silent() {
 			t.Error("it is not suspect while its gateway does not answer")
 		}
-		if say(link.Report{Upstreams: []link.UpstreamReport{{Name: "ollama"}}}); s.suspect() {
+		if say(link.Report{Upstreams: []link.UpstreamReport{{Name: "ollama"}}}); s.peer.silent() {
 			t.Error("it is suspect after a message of its gateway")
 		}
 	})

@@ -40,6 +40,8 @@ func (g *testGateway) expectLost(t *testing.T, c *testConnector, h *gate, busy b
 	if busy {
 		wantError(t, (<-begun).err, link.ErrTunnelLost)
 	}
+	s.waitingMu.Lock()
+	defer s.waitingMu.Unlock()
 	if len(s.waiting) != 0 {
 		t.Errorf("%d requests still wait", len(s.waiting))
 	}

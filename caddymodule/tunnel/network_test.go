@@ -37,17 +37,41 @@ func listenAgain(addr string) (*net.UDPConn, error) {
 	return nil, fmt.Errorf("binding %s", addr)
 }
 
-// network is a simulated one, in virtual time. It drops what drop says.
+// network is a simulated one, in virtual time. It drops what drop says. Each direction has a line of rate bytes a second,
+// with a buffer before it; 0: without a limit.
 type network struct {
 	simnet.PerfectRouter
 	drop atomic.Pointer[func() bool]
+	rate atomic.Int64
+	mu   sync.Mutex
+	free [2]time.Time // when the lines to and from the gateway are
 }
 
 func (n *network) SendPacket(p simnet.Packet) error {
 	if drop := n.drop.Load(); drop != nil && (*drop)() {
 		return nil
 	}
-	return n.PerfectRouter.SendPacket(p)
+	rate := n.rate.Load()
+	if rate == 0 {
+		return n.PerfectRouter.SendPacket(p)
+	}
+	const buffer = 5 * time.Second // as large as those of many home routers
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	free := &n.free[0]
+	if p.From.(*net.UDPAddr).Port == 7443 {
+		free = &n.free[1]
+	}
+	now := time.Now()
+	if free.Sub(now) > buffer {
+		return nil
+	}
+	if free.Before(now) {
+		*free = now
+	}
+	*free = free.Add(time.Duration(len(p.Data)) * time.Second / time.Duration(rate))
+	time.AfterFunc(free.Sub(now), func() { _ = n.PerfectRouter.SendPacket(p) })
+	return nil
 }
 
 // losing drops a share of all packets, the same ones every time.

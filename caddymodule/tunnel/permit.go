@@ -26,19 +26,29 @@ type openStream struct {
 	begun   bool             // Read has returned
 }
 
-// Read reads the answer, which begins with the first Read.
+// Read reads the answer, which begins with the first Read. A request that has failed gets no answer any more.
 func (o *openStream) Read(p []byte) (int, error) {
 	n, err := o.Stream.Read(p)
-	if !o.begun {
-		o.begun = true
-		o.session.setWaiting(o, false)
+	if !o.begun && !o.endWait() {
+		return 0, &quic.StreamError{ErrorCode: quic.StreamErrorCode(link.CodeSilent), Remote: true}
 	}
+	o.begun = true
 	return n, err
+}
+
+// endWait ends the wait for the answer. It reports false if the session has ended it: see onSilence.
+func (o *openStream) endWait() (waited bool) {
+	s := o.session
+	s.waitingMu.Lock()
+	defer s.waitingMu.Unlock()
+	_, waited = s.waiting[o]
+	delete(s.waiting, o)
+	return waited
 }
 
 // done is called at the end of each request.
 func (o *openStream) done() {
-	o.session.setWaiting(o, false)
+	o.endWait()
 	o.permit.Leave()
 	o.session.finished()
 }
@@ -84,8 +94,13 @@ func (s *Session) open(ctx context.Context, c fair.Client, permit fair.Permit) (
 		o.Stream, err = s.openSync(ctx)
 	}
 	if err == nil {
-		s.setWaiting(o, true)
-		return o, nil
+		s.waitingMu.Lock()
+		s.waiting[o] = struct{}{}
+		s.waitingMu.Unlock()
+		if !s.silent.Load() {
+			return o, nil
+		}
+		link.Refuse(o, link.CodeCancelled) // silent since the check above; nothing was sent
 	}
 	o.done()
 	switch {

@@ -10,7 +10,6 @@ import (
 type Published struct {
 	reported *states
 	active   int
-	suspect  bool
 }
 
 // Changes returns messages about changes of this gateway's tunnels that take requests, and updates
@@ -23,7 +22,7 @@ func (h *Hub) Changes(published map[*Session]Published, active bool) (changes []
 			continue
 		}
 		before := published[s]
-		now := Published{reported: s.reported.Load(), active: before.active, suspect: s.suspect()}
+		now := Published{reported: s.reported.Load(), active: before.active}
 		if active || before.reported == nil {
 			now.active = s.Active()
 		}
@@ -45,7 +44,7 @@ func (h *Hub) Changes(published map[*Session]Published, active bool) (changes []
 // message, because a message with hello and report may be too large.
 func (s *Session) Messages(before, now Published) []link.Message {
 	rtt := s.conn.ConnectionStats().MinRTT.Microseconds()
-	m := link.Tunnel{Session: s.id, Active: now.active, RTTMicros: rtt, Suspect: now.suspect}
+	m := link.Tunnel{Session: s.id, Active: now.active, RTTMicros: rtt}
 	if before.reported == nil {
 		m.Opened = &link.TunnelOpened{
 			Hello: s.hello, Account: s.connector.Account, Name: s.connector.Name, Pairing: s.connector.Pairing,
@@ -61,9 +60,7 @@ func (s *Session) Messages(before, now Published) []link.Message {
 				Windows: u.Windows,
 			})
 		}
-		messages = append(messages, link.Tunnel{
-			Session: s.id, Report: report, Active: now.active, RTTMicros: rtt, Suspect: now.suspect,
-		})
+		messages = append(messages, link.Tunnel{Session: s.id, Report: report, Active: now.active, RTTMicros: rtt})
 	}
 	return messages
 }

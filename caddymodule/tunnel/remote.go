@@ -90,7 +90,6 @@ func (*PeerConn) Update(s *Session, m link.Tunnel) {
 	}
 	s.peerActive.Store(int64(m.Active))
 	s.peerRTT.Store(m.RTTMicros)
-	s.peerSuspects.Store(m.Suspect)
 }
 
 // Remove removes a tunnel that takes no further requests. Its running requests continue.

@@ -64,16 +64,15 @@ type Session struct {
 	since     time.Time
 
 	// Of a tunnel at a peer; nil and 0 if the tunnel is here.
-	peer         *PeerConn
-	opened       *link.TunnelOpened
-	peerActive   atomic.Int64 // running requests, as the peer reports
-	peerRTT      atomic.Int64 // shortest round trip between the peer and the connector, in microseconds
-	peerSuspects atomic.Bool  // whether the connector is suspect there
+	peer       *PeerConn
+	opened     *link.TunnelOpened
+	peerActive atomic.Int64 // running requests, as the peer reports
+	peerRTT    atomic.Int64 // shortest round trip between the peer and the connector, in microseconds
 
 	active      atomic.Int64
 	permits     *fair.Permits             // of running requests; nil at a peer
 	blocks      *blocks.Known             // nil: the connector keeps none
-	pingDue     atomic.Pointer[time.Time] // when two pings are overdue
+	overdue     atomic.Pointer[time.Time] // when two pings are
 	waitingMu   sync.Mutex
 	waiting     map[*openStream]struct{} // requests whose answers have not begun
 	draining    atomic.Bool

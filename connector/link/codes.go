@@ -201,7 +201,7 @@ func streamError(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	case err == io.EOF:
 		return io.ErrUnexpectedEOF
-	case errors.As(err, &reset) && (reset.Remote || reset.ErrorCode == CodeSilent.wire()):
+	case errors.As(err, &reset) && reset.Remote:
 		return Code(reset.ErrorCode).Err()
 	case errors.Is(err, net.ErrClosed): // true for all connection errors of quic-go
 		return fmt.Errorf("%w: %w", ErrTunnelLost, err)

@@ -81,7 +81,7 @@ func TestLargestTunnel(t *testing.T) {
 	for range maxOtherEdges {
 		opened.Hello.OtherEdges = append(opened.Hello.OtherEdges, name)
 	}
-	m := Tunnel{Session: "session", Opened: &opened, Active: 1 << 20, Suspect: true}
+	m := Tunnel{Session: "session", Opened: &opened, Active: 1 << 20}
 	var wire buffered
 	if err := NewControl(&wire).Send(m); err != nil {
 		t.Fatal(err)

@@ -225,8 +225,6 @@ type Tunnel struct {
 	Active int `json:"active,omitempty"`
 	// RTTMicros is the shortest round-trip time until now.
 	RTTMicros int64 `json:"rtt_us,omitempty"`
-	// Suspect means that the connector has missed pings: other tunnels have precedence.
-	Suspect bool `json:"suspect,omitempty"`
 	// Ended means that the tunnel takes no further requests.
 	Ended bool `json:"ended,omitempty"`
 }
