@@ -88,7 +88,8 @@ var importRules = []struct{ packages, mayImport, why string }{
 	},
 	{
 		"caddymodule/observed",
-		"caddymodule/compat caddymodule/dialect/tokens caddymodule/health caddymodule/store caddymodule/tunnel",
+		"caddymodule/compat caddymodule/dialect/jsonscan caddymodule/dialect/tokens caddymodule/health " +
+			"caddymodule/store caddymodule/tunnel",
 		"what answers show about model servers depends on deployments and their routes, not on who asks",
 	},
 	{

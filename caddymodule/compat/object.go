@@ -45,11 +45,6 @@ var (
 	Efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
 )
 
-// SendsEffort reports whether the model server gets an effort of messages requests.
-func (o Options) SendsEffort(effort string) bool {
-	return o.Reasoning || jsonscan.Member([]byte(o.Efforts), effort) != nil
-}
-
 // checkEfforts checks the members of the option efforts.
 func (s Option) checkEfforts(o Object) error {
 	for m := jsonscan.Checked([]byte(o)); m.Next(); {

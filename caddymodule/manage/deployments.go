@@ -36,9 +36,8 @@ type Deployment struct {
 	OfflineSince *time.Time `json:"offline_since,omitempty"`
 	// Warning is why requests fail now on one of its online connectors, or lose a part of their prompts; or that its
 	// fallback does not exist. It does not make the operation fail: a connector may be configured later.
-	Warning string `json:"warning,omitempty"`
-	// Efforts are what /effort of Claude Code does.
-	Efforts observed.Efforts `json:"-"`
+	Warning string           `json:"warning,omitempty"`
+	Efforts observed.Efforts `json:"-"` // what /effort of Claude Code does
 }
 
 // StateText is the state in words: "degraded (1 of 2)", "cuts prompts over 4096 tokens".

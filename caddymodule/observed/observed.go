@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -221,7 +222,7 @@ func (t *Table) Efforts(d *store.Deployment) (e Efforts) {
 			e.Work = append(e.Work, level)
 		case known:
 			e.Rejected = append(e.Rejected, level)
-		case d.Options.SendsEffort(level):
+		case d.Options.Reasoning || jsonscan.Member([]byte(d.Options.Efforts), level) != nil:
 			e.Sent = append(e.Sent, level)
 		}
 	}

@@ -50,24 +50,22 @@ func endOf(err error) string {
 // survive shorter outages of the path. The transports themselves time out later.
 const lostAfter = 22 * time.Second
 
-// listening is how long nothing arrives, after two pings are overdue, until a connector is silent.
-const listening = 500 * time.Millisecond
-
 // beat records a ping. next is the time until the next one. It returns the time until two are overdue.
 func (s *Session) beat(next time.Duration) time.Duration {
-	overdue := 2*next + time.Second - listening
+	overdue := 2*next + time.Second/2
 	at := time.Now().Add(overdue)
 	s.overdue.Store(&at)
 	return overdue
 }
 
-// onSilence is called when two pings are overdue. If nothing else arrives, the connector gets no requests until it is
-// back, and those whose answers have not begun fail. They are not sent elsewhere, because a model may have seen them.
+// onSilence is called when two pings are overdue. If nothing else arrives for half a second, the connector gets no
+// requests until it is back, and those whose answers have not begun fail. They are not sent elsewhere, because a model
+// may have seen them.
 func (s *Session) onSilence() {
 	received := func() uint64 { return s.conn.ConnectionStats().PacketsReceived }
 	// Pings may be behind an answer on a slow line, or not be read yet because this process was frozen.
 	for n, before := received(), uint64(0); n != before; n, before = received(), n {
-		time.Sleep(listening)
+		time.Sleep(time.Second / 2)
 		if time.Now().Before(*s.overdue.Load()) || s.conn.Context().Err() != nil {
 			return
 		}
@@ -80,6 +78,17 @@ func (s *Session) onSilence() {
 		link.Refuse(o, link.CodeSilent)
 	}
 	clear(s.waiting)
+}
+
+// setWaiting records whether a request waits for its answer to begin. It reports whether it has waited.
+func (s *Session) setWaiting(o *openStream, waits bool) (waited bool) {
+	s.waitingMu.Lock()
+	defer s.waitingMu.Unlock()
+	waited = s.waiting[o]
+	if delete(s.waiting, o); waits {
+		s.waiting[o] = true
+	}
+	return waited
 }
 
 // receive handles control messages until the stream ends or has been silent for too

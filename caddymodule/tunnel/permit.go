@@ -29,26 +29,16 @@ type openStream struct {
 // Read reads the answer, which begins with the first Read. A request that has failed gets no answer any more.
 func (o *openStream) Read(p []byte) (int, error) {
 	n, err := o.Stream.Read(p)
-	if !o.begun && !o.endWait() {
+	if !o.begun && !o.session.setWaiting(o, false) { // see onSilence
 		return 0, &quic.StreamError{ErrorCode: quic.StreamErrorCode(link.CodeSilent), Remote: true}
 	}
 	o.begun = true
 	return n, err
 }
 
-// endWait ends the wait for the answer. It reports false if the session has ended it: see onSilence.
-func (o *openStream) endWait() (waited bool) {
-	s := o.session
-	s.waitingMu.Lock()
-	defer s.waitingMu.Unlock()
-	_, waited = s.waiting[o]
-	delete(s.waiting, o)
-	return waited
-}
-
 // done is called at the end of each request.
 func (o *openStream) done() {
-	o.endWait()
+	o.session.setWaiting(o, false)
 	o.permit.Leave()
 	o.session.finished()
 }
@@ -94,9 +84,7 @@ func (s *Session) open(ctx context.Context, c fair.Client, permit fair.Permit) (
 		o.Stream, err = s.openSync(ctx)
 	}
 	if err == nil {
-		s.waitingMu.Lock()
-		s.waiting[o] = struct{}{}
-		s.waitingMu.Unlock()
+		s.setWaiting(o, true)
 		if !s.silent.Load() {
 			return o, nil
 		}

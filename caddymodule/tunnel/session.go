@@ -74,7 +74,7 @@ type Session struct {
 	blocks      *blocks.Known             // nil: the connector keeps none
 	overdue     atomic.Pointer[time.Time] // when two pings are
 	waitingMu   sync.Mutex
-	waiting     map[*openStream]struct{} // requests whose answers have not begun
+	waiting     map[*openStream]bool // requests whose answers have not begun
 	draining    atomic.Bool
 	silent      atomic.Bool     // gets no requests until its connector sends again
 	serving     context.Context // canceled when the session takes no further requests
@@ -106,7 +106,7 @@ func newSession(c *connection, connector Connector, hello link.Hello) *Session {
 	s := &Session{
 		connection: c, id: rand.Text()[:12], connector: connector, hello: hello,
 		since: time.Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
-		waiting: make(map[*openStream]struct{}),
+		waiting: make(map[*openStream]bool),
 		permits: fair.NewPermits(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)), unconfirmed: unconfirmed,
 	}
 	if kept := hello.Blocks; kept != nil && *kept > 0 {
