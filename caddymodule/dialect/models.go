@@ -71,8 +71,7 @@ func (m Model) append(b []byte, d Dialect) []byte {
 	return append(b, '}')
 }
 
-// modelInfo has the members of Anthropic's ModelInfo that clients of OpenAI could misread. Whether the model sees images
-// is not known, so it is not promised.
+// modelInfo has the other members of Anthropic's ModelInfo. What is not known is false, as whether a model sees images.
 var modelInfo = strings.ReplaceAll(`,"lifecycle":"active","line":null,"deprecated_at":null,"retires_at":null,`+
 	`"capabilities":{"batch":NO,"citations":NO,"code_execution":NO,"context_management":{"supported":false,`+
 	`"clear_thinking_20251015":NO,"clear_tool_uses_20250919":NO,"compact_20260112":NO},`+
