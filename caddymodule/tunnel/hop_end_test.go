@@ -138,6 +138,24 @@ func TestLostDuringHop(t *testing.T) {
 	}
 }
 
+// TestSilentDuringHop: the gateway that the request came to learns that the connector of a peer is silent.
+func TestSilentDuringHop(t *testing.T) {
+	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+		entry, with := newEdge("a"), newEdge("b")
+		with.joins(t, entry, "b")
+		h := newGate()
+		with.connect(t, "con_1", h) // without pings
+		time.Sleep(publishTime)
+		r := background(t, entry.mustSession(t, "con_1"))
+		<-h.started
+		wantError(t, (<-r).err, link.ErrSilent)
+		time.Sleep(publishTime)
+		if _, ok := entry.Session("con_1"); ok {
+			t.Error("it gets requests")
+		}
+	})
+}
+
 // TestDeafConnectorAtPeer: a connector that does not read its requests does not stop those for
 // others over the same peer.
 func TestDeafConnectorAtPeer(t *testing.T) {

@@ -71,8 +71,7 @@ var (
 	ErrNotSent = errors.New("the request was not sent")
 	// ErrTunnelLost: the tunnel ended during the request.
 	ErrTunnelLost = errors.New("the tunnel was lost")
-	// ErrSilent: the connector has missed pings. It may have received the request.
-	ErrSilent = errors.New("the connector does not answer")
+	ErrSilent     = errors.New("the connector does not answer") // it may have received the request
 	// ErrMalformed: the other side's message violates the protocol.
 	ErrMalformed = errors.New("malformed message")
 )
