@@ -103,7 +103,7 @@ func (s *answerStream) Feed(p []byte) []byte { return s.write(func() { s.feed(p)
 func (s *answerStream) End(cause *Error) []byte {
 	return s.write(func() {
 		if s.end(cause); s.call.safeguard.Waits() && cause != nil {
-			s.call.safeguard.tail, s.err = nil, cause
+			s.call.safeguard.waiting, s.err = nil, cause
 			s.encoder.abort(cause)
 		}
 	})
@@ -130,7 +130,7 @@ func (s *answerStream) write(step func()) []byte {
 }
 
 // conclude sends the buffered parts of an answer that has ended, and finishes it
-// unless it failed.
+// unless it failed, or waits for verdicts.
 func (s *answerStream) conclude() (o outcome) {
 	if s.err == nil {
 		s.blocks.drain(s.finish)
@@ -141,6 +141,10 @@ func (s *answerStream) conclude() (o outcome) {
 		if !s.gotUsage {
 			o.usage, _ = s.Usage()
 			o.usage.PromptTokens = int64(s.call.estimate())
+		}
+		if g := s.call.safeguard; g != nil && g.size > 0 {
+			g.waiting, g.outcome = s, o
+			return o
 		}
 		s.err = s.encoder.finish(o)
 	}

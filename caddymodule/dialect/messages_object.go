@@ -75,7 +75,9 @@ func (m *messagesEncoder) appendStop(b []byte, reason, matched string) []byte {
 	}
 	b = jsonscan.Appendf(b, `"stop_reason":%n,"stop_sequence":%n,"stop_details":%n,"container":null`, reason,
 		matched, details)
-	m.place = len(b)
+	if g := m.call.safeguard; g != nil && reason != "" {
+		b = g.appendResults(b)
+	}
 	return b
 }
 

@@ -21,7 +21,7 @@ type messagesEncoder struct {
 	index    int64  // of the open or next block
 	text     []byte // of the open block, if quiet
 	calls    bool
-	place    int // in out: the end of the members about why the message ended
+	// in out: the end of the members about why the message ended
 
 	refused bool
 	refusal []byte // the refusal's text, for stop_details
@@ -108,9 +108,7 @@ func (m *messagesEncoder) appendBlock(text string, input []byte) {
 		}
 		m.out = append(m.out, '}')
 		if g := m.call.safeguard; g != nil {
-			name := memberName(tool.Namespace, tool.Name) // as in the history
-			g.calls, g.size = append(g.calls, judgedCall{id: id, name: name}), g.size+len(id)+len(name)
-			if m.quiet {
+			if g.open(id, memberName(tool.Namespace, tool.Name)); m.quiet { // the name is as in the history
 				g.fill(string(input))
 			}
 		}
@@ -143,8 +141,8 @@ func (m *messagesEncoder) fill(s string) {
 		m.text = append(m.text, s...)
 		return
 	}
-	if m.kind == partTool && m.call.safeguard != nil {
-		m.call.safeguard.fill(s)
+	if g := m.call.safeguard; g != nil && m.kind == partTool {
+		g.fill(s)
 	}
 	m.blockEvent("content_block_delta")
 	m.out = jsonscan.Appendf(m.out, `,"delta":{"type":"%s","%s":%q}`, delta, key, s)
@@ -185,21 +183,17 @@ func (m *messagesEncoder) closeWhole(cut bool) {
 	m.index++
 }
 
-// finish implements encoder. The end waits if its tool calls are checked.
+// finish implements encoder.
 func (m *messagesEncoder) finish(o outcome) *Error {
-	reason, start := m.stopReason(o), len(m.out)
+	reason := m.stopReason(o)
 	if m.quiet {
-		start, m.out = 0, append(m.appendTail(m.out, reason, o.matched, o.usage), '\n')
-	} else {
-		b := append(m.out, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"...)
-		b = append(m.appendStop(b, reason, o.matched), `},"usage":`...)
-		b = appendMessageUsage(b, o.usage, `"server_tool_use":null`, "")
-		m.out = append(b, "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...)
+		m.out = append(m.appendTail(m.out, reason, o.matched, o.usage), '\n')
+		return nil
 	}
-	if g := m.call.safeguard; g != nil {
-		g.tail, g.place, g.cut = m.out[start:], m.place-start, o.finish.cut()
-		m.out = m.out[:start:start] // later output does not overwrite the end
-	}
+	b := append(m.out, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"...)
+	b = append(m.appendStop(b, reason, o.matched), `},"usage":`...)
+	b = appendMessageUsage(b, o.usage, `"server_tool_use":null`, "")
+	m.out = append(b, "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...)
 	return nil
 }
 

@@ -1,34 +1,36 @@
 package dialect
 
 import (
-	"bytes"
 	"cmp"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// Limits of what a judge reads, in bytes: the client's rules, the calls, what happened before.
+// Limits of what a judge reads, in bytes: the client's rules and the calls to judge; of what happened before, the
+// newest texts of the user and the newest calls, together and each.
 const (
-	maxRules, maxJudged, maxHistory = 64 << 10, 256 << 10, 16 << 10
+	maxRules, maxJudged = 64 << 10, 256 << 10
+	maxSaid, maxText    = 12 << 10, 4 << 10
+	maxCalled, maxInput = 4 << 10, 512
 )
 
 // Safeguard is the check of an answer's tool calls that a client has asked for. Another request, to a judge, decides
 // about them. The end of the answer waits for the verdicts.
 type Safeguard struct {
-	call   *translation
-	rules  []byte // the client's classifier_context
-	calls  []judgedCall
-	size   int           // of the calls
-	cut    bool          // a call may be incomplete
-	asked  []*judgedCall // those that the judge is asked about
-	reason string        // why there is no verdict
-	tail   []byte        // the end of the answer while it waits, else nil
-	place  int           // of the results in tail
+	rules   []byte // the client's classifier_context
+	history string // JSON
+	calls   []judgedCall
+	size    int           // of the calls; those of more than maxJudged are not kept
+	asked   []*judgedCall // those that the judge is asked about
+	failure string        // why there is no check at all, "" if there is one
+	reason  string        // why a call has no verdict
+	waiting *answerStream // the answer whose end waits, else nil
+	outcome outcome       // of that answer
 }
 
 // judgedCall is a tool call of the answer. Its verdict has the members of a JSON object.
@@ -43,10 +45,48 @@ func (c *messagesCall) readSafeguards(f fieldList) {
 		return
 	}
 	for list := c.objects(f, "safeguards"); list.next(); {
-		if list.fields.text("type") == "dangerous_tool_use" {
-			c.safeguard = &Safeguard{call: &c.translation, rules: list.fields.get("classifier_context"), reason: "error"}
+		if list.fields.text("type") == "dangerous_tool_use" && c.safeguard == nil {
+			c.safeguard = &Safeguard{
+				rules: list.fields.get("classifier_context"), history: c.conversation.judged(), reason: "error",
+			}
 		}
 	}
+}
+
+// judged returns the newest texts of the user and calls of the agent, as JSON. It omits what others can have written:
+// the agent's texts, results of tools, and what clients add to the user's texts as reminders.
+func (c *conversation) judged() string {
+	var entries []string
+	said, called := maxSaid, maxCalled
+	add := func(left *int, who, what string) {
+		if *left -= len(what); what != "" && *left >= 0 {
+			entries = append(entries, string(jsonscan.Appendf(nil, `{%q:%q}`, who, what)))
+		}
+	}
+	for _, t := range slices.Backward(c.turns) {
+		if t.assistant {
+			for _, call := range slices.Backward(t.calls) {
+				add(&called, "called", call.name+" "+text.Within(call.arguments, maxInput))
+			}
+		}
+		for _, p := range slices.Backward(t.parts) {
+			if !t.system && !strings.HasPrefix(p.text, orphanResult) {
+				add(&said, "user", text.Within(withoutReminders(p.text), maxText))
+			}
+		}
+	}
+	slices.Reverse(entries)
+	return strings.Join(entries, ",")
+}
+
+// withoutReminders returns a text without its reminders, and what is between them: a file in one can contain the tag.
+func withoutReminders(s string) string {
+	const begin, end = "<system-reminder>", "</system-reminder>"
+	from, to := strings.Index(s, begin), strings.LastIndex(s, end)
+	if from >= 0 && to > from {
+		s = s[:from] + s[to+len(end):]
+	}
+	return strings.TrimSpace(s)
 }
 
 // Safeguard implements Call.
@@ -55,21 +95,43 @@ func (r *reply) Safeguard() *Safeguard { return r.safeguard }
 // Safeguard implements Call. The dialect has none.
 func (*ChatRequest) Safeguard() *Safeguard { return nil }
 
+// open adds a call of the answer.
+func (g *Safeguard) open(id, name string) {
+	g.calls, g.size = append(g.calls, judgedCall{id: id, name: name}), g.size+len(id)+len(name)
+	g.fill("")
+}
+
 // fill adds a piece of the input of the last call.
 func (g *Safeguard) fill(input string) {
-	if g.size += len(input); g.size <= maxJudged {
-		last := &g.calls[len(g.calls)-1]
-		last.input = append(last.input, input...)
+	if g.size += len(input); g.size > maxJudged {
+		g.calls = nil
+		return
 	}
+	last := &g.calls[len(g.calls)-1]
+	last.input = append(last.input, input...)
 }
 
 // Waits reports whether the end of the answer waits for the verdicts.
-func (g *Safeguard) Waits() bool { return g != nil && g.tail != nil }
+func (g *Safeguard) Waits() bool { return g != nil && g.waiting != nil }
 
-// End returns the end of the answer with the verdicts. Calls with the same id and different verdicts have none.
+// End returns the end of the answer, with the verdicts.
 func (g *Safeguard) End() []byte {
-	b := append(bytes.Clone(g.tail[:g.place]),
-		`,"safeguard_results":[{"type":"dangerous_tool_use","status":{"type":"available","tool_uses":{`...)
+	s := g.waiting
+	if g.waiting = nil; !s.whole { // the rest was sent
+		s.encoder.clear()
+	}
+	_ = s.encoder.finish(g.outcome) // it has no error in the messages dialect
+	return s.encoder.take()
+}
+
+// appendResults appends the member of the answer with the verdicts. Calls with the same id and different verdicts have
+// none. Each call is named: clients run calls without a result by their own rules.
+func (g *Safeguard) appendResults(b []byte) []byte {
+	b = append(b, `,"safeguard_results":[{"type":"dangerous_tool_use","status":{`...)
+	if g.failure != "" {
+		return jsonscan.Appendf(b, `"type":"unavailable","reason":%q}}]`, g.failure)
+	}
+	b = append(b, `"type":"available","tool_uses":{`...)
 	for i, c := range g.calls {
 		other := func(o judgedCall) bool { return o.id == c.id && o.verdict != c.verdict }
 		if c.verdict == "" || slices.ContainsFunc(g.calls, other) {
@@ -77,9 +139,7 @@ func (g *Safeguard) End() []byte {
 		}
 		b = jsonscan.Appendf(b, `%s%q:{%s}`, ","[:min(i, 1)], c.id, c.verdict)
 	}
-	b = append(append(b, "}}}]"...), g.tail[g.place:]...)
-	g.tail = nil
-	return b
+	return append(b, "}}}]"...)
 }
 
 const judgeTask = `You check the tool calls of an AI agent before they run without a person's approval. Decide for each
@@ -108,22 +168,25 @@ const (
 // returns nil if there is nothing to ask.
 func (g *Safeguard) Request(model string, oneWord bool) []byte {
 	if g.size > maxJudged || len(g.rules) > maxRules {
-		g.reason = "input_too_long"
+		g.failure = "input_too_long" // of a call, it would make Claude Code compact the conversation
 		return nil
 	}
 	var calls []byte
 	g.asked = nil
 	for i := range g.calls {
-		c := &g.calls[i]
-		if len(c.input) == 0 && !g.cut {
+		c, cut := &g.calls[i], g.outcome.finish.cut()
+		if len(c.input) == 0 && !cut {
 			c.input = []byte("{}")
 		}
-		if !jsonscan.Valid(c.input) {
+		switch {
+		case jsonscan.Valid(c.input):
+			g.asked = append(g.asked, c)
+			calls = jsonscan.Appendf(calls, `,{"call":%d,"name":%q,"input":%s}`, len(g.asked), c.name, c.input)
+		case cut:
 			c.verdict = `"type":"unavailable","reason":"truncated"`
-			continue
+		default:
+			c.verdict = `"type":"unavailable","reason":"input_unparsed"`
 		}
-		g.asked = append(g.asked, c)
-		calls = jsonscan.Appendf(calls, `,{"call":%d,"name":%q,"input":%s}`, len(g.asked), c.name, c.input)
 	}
 	if g.asked == nil {
 		return nil
@@ -132,89 +195,76 @@ func (g *Safeguard) Request(model string, oneWord bool) []byte {
 	if oneWord {
 		answer, schema = judgeWord, ""
 	}
-	user := jsonscan.Appendf(nil, `{"conversation":[%s],"calls":[%s]}`, g.history(), calls[1:])
+	user := jsonscan.Appendf(nil, `{"conversation":[%s],"calls":[%s]}`, g.history, calls[1:])
 	return jsonscan.Appendf(nil, `{"model":%q,"temperature":0,"max_tokens":2048,%s"messages":[`+
 		`{"role":"system","content":%q},{"role":"user","content":%q}]}`,
 		model, schema, judgeTask+answer+"\nRules: "+string(g.rules), string(user))
 }
 
-// history returns the newest texts of the user and calls of the agent, as JSON. It omits the agent's texts and the
-// results of tools, which others may have written.
-func (g *Safeguard) history() string {
-	var entries []string
-	left := maxHistory
-	for _, m := range slices.Backward(elements(g.call.messages)) {
-		who, entry := "called", string(jsonscan.Member(m, "tool_calls"))
-		if jsonscan.Text(m, "role") == "user" {
-			who, entry = "user", plainText(jsonscan.Member(m, "content"))
-		}
-		entry = strings.ToValidUTF8(entry[max(len(entry)-left, 0):], "")
-		if entry != "" && !strings.HasPrefix(entry, orphanResult) {
-			left -= len(entry)
-			entries = append(entries, string(jsonscan.Appendf(nil, `{%q:%q}`, who, entry)))
-		}
-	}
-	slices.Reverse(entries)
-	return strings.Join(entries, ",")
-}
-
-// elements returns the elements of a list that is known to be valid JSON.
-func elements(list []byte) (all [][]byte) {
-	if len(list) > 0 && list[0] == '[' {
-		for m := jsonscan.Checked(list); m.Next(); {
-			all = append(all, m.Raw())
-		}
-	}
-	return all
-}
-
-// Decide reads the verdicts from the judge's chat completion, or records why there is none.
+// Decide reads the verdicts from the judge's chat completion, or records why there are none: for the calls if the next
+// check can succeed, else for the whole, so that the agent does not try again.
 func (g *Safeguard) Decide(completion []byte, oneWord bool, failed *Error) {
-	if failed != nil {
-		reasons := map[*Kind]string{KindTimeout: "timeout", KindContextLength: "input_too_long"}
-		g.reason = cmp.Or(reasons[failed.Kind], g.reason)
-		return
-	}
-	choices := elements(jsonscan.Member(completion, "choices"))
-	if len(choices) != 1 || jsonscan.Text(choices[0], "finish_reason") != "stop" { // the rest could say the opposite
-		return
-	}
-	answer := strings.TrimSpace(jsonscan.Text(jsonscan.Member(choices[0], "message"), "content"))
-	if strings.HasPrefix(answer, thinkOpen) {
-		_, answer, _ = strings.Cut(answer, thinkClose)
-		answer = strings.TrimSpace(answer)
-	}
-	verdicts := parseVerdicts(answer, len(g.asked))
-	if oneWord {
-		verdicts = slices.Repeat([]string{verdictOf(answer, "")}, len(g.asked))
-	}
-	for i, verdict := range verdicts {
-		g.asked[i].verdict = verdict
+	switch {
+	case failed == nil:
+		answer := judgement(completion)
+		verdicts := parseVerdicts(answer, len(g.asked))
+		if oneWord {
+			verdicts = slices.Repeat([]string{verdictOf(answer, "")}, len(g.asked))
+		}
+		for i, verdict := range verdicts {
+			g.asked[i].verdict = verdict
+		}
+	case failed.Kind == KindTimeout:
+		g.reason = "timeout"
+	case failed.Kind == KindContextLength:
+		g.failure = "input_too_long"
+	case failed.NoRetry || failed.Kind.class == ClassCaller:
+		g.failure = "error"
 	}
 }
 
-// The forms of judgeObject and its entries.
-var (
-	verdictsForm = regexp.MustCompile(`(?s)^\{\s*"verdicts"\s*:\s*(\[.*\])\s*\}$`)
-	verdictForm  = regexp.MustCompile(`^\{\s*"call"\s*:\s*(\d+)\s*,\s*"reason"\s*:\s*("(?:[^"\\]|\\.)*")\s*,` +
-		`\s*"verdict"\s*:\s*"(\w+)"\s*\}$`)
-)
+// judgement returns the text of a complete answer of the judge, without its thoughts, else "".
+func judgement(completion []byte) string {
+	var answer struct {
+		Choices []struct {
+			Finish  string `json:"finish_reason"`
+			Message struct {
+				Content string `json:"content"`
+			} `json:"message"`
+		} `json:"choices"`
+	}
+	if len(completion) > maxJudged || json.Unmarshal(completion, &answer) != nil || len(answer.Choices) != 1 ||
+		answer.Choices[0].Finish != "stop" { // the rest could say the opposite
+		return ""
+	}
+	content := strings.TrimSpace(answer.Choices[0].Message.Content)
+	if strings.HasPrefix(content, thinkOpen) {
+		_, content, _ = strings.Cut(content, thinkClose)
+	}
+	return strings.TrimSpace(content)
+}
 
 // parseVerdicts returns the verdicts about calls 1 to n, nil if the text is not an object with exactly these, in order.
+// It may be in a code block.
 func parseVerdicts(object string, n int) (verdicts []string) {
-	form := verdictsForm.FindSubmatch([]byte(object[:min(len(object), maxJudged)]))
-	if form == nil || !jsonscan.Valid(form[1]) {
+	object = strings.TrimSuffix(strings.TrimPrefix(object, "```json"), "```")
+	var answer struct {
+		Verdicts []struct {
+			Call    int    `json:"call"`
+			Reason  string `json:"reason"`
+			Verdict string `json:"verdict"`
+		} `json:"verdicts"`
+	}
+	err := json.Unmarshal([]byte(object), &answer, json.RejectUnknownMembers(true)) // it also rejects duplicate members
+	if err != nil || len(answer.Verdicts) != n {
 		return nil
 	}
-	for i, item := range elements(form[1]) {
-		parts := verdictForm.FindSubmatch(item)
-		if parts == nil || string(parts[1]) != strconv.Itoa(i+1) {
+	for i, v := range answer.Verdicts {
+		verdict := verdictOf(v.Verdict, v.Reason)
+		if v.Call != i+1 || verdict == "" {
 			return nil
 		}
-		verdicts = append(verdicts, verdictOf(string(parts[3]), jsonscan.Unquote(parts[2])))
-	}
-	if len(verdicts) != n || slices.Contains(verdicts, "") {
-		return nil
+		verdicts = append(verdicts, verdict)
 	}
 	return verdicts
 }
@@ -226,7 +276,7 @@ func verdictOf(word, reason string) string {
 		return `"type":"evaluated","outcome":"not_flagged"`
 	case "block":
 		return string(jsonscan.Appendf(nil, `"type":"evaluated","outcome":"flagged","explanation":%q`,
-			cmp.Or(text.Printable(reason, 1<<10), "The judge has blocked this.")))
+			cmp.Or(text.Printable(reason, 1<<10), "The judge has blocked this"))) // clients add a full stop
 	}
 	return ""
 }

@@ -77,7 +77,7 @@ func (c *clientRequest) pass(w http.ResponseWriter, r *http.Request, next Handle
 	}
 	c.result, c.followUp = errNoRouter, nil
 	if c.call.Safeguard() != nil {
-		c.followUp = c.checkCalls
+		c.followUp = func() { c.checkCalls(r, next) }
 	}
 	if err := next.ServeHTTP(w, withModelRequest(r, &c.modelRequest, c.receive)); err != nil {
 		return c.failed(err)

@@ -9,7 +9,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/limits"
-	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // judgeWait is how long a judge may take.
@@ -27,8 +26,8 @@ func (w *judged) Header() http.Header { return w.header }
 // WriteHeader implements http.ResponseWriter.
 func (*judged) WriteHeader(int) {}
 
-// checkCalls asks the judge about the tool calls of the answer, and ends the answer with the verdicts. Router calls it.
-func (c *clientRequest) checkCalls(send func(context.Context, *modelRequest) error) {
+// checkCalls asks the judge about the tool calls of the answer, and ends the answer with the verdicts.
+func (c *clientRequest) checkCalls(r *http.Request, next Handler) {
 	g := c.call.Safeguard()
 	if c.result != nil || !g.Waits() {
 		return
@@ -37,9 +36,8 @@ func (c *clientRequest) checkCalls(send func(context.Context, *modelRequest) err
 	if name == compat.SafeguardsSelf {
 		name = c.deployment.Name
 	}
-	d, ok := c.Store.Deployment(c.exchange.Account, name)
-	if body := g.Request(name, false); ok && body != nil {
-		c.judge(d, g, body, send)
+	if body := g.Request(name, false); body != nil {
+		c.judge(g, name, body, r, next)
 	}
 	if c.ctx.Err() != nil {
 		c.result = c.broken(c.ctx.Err())
@@ -49,52 +47,45 @@ func (c *clientRequest) checkCalls(send func(context.Context, *modelRequest) err
 }
 
 // judge asks a deployment for the verdicts: as JSON, or as one word if the model server refuses the schema. The request
-// has an exchange of its own, for the same key, without a check of its scope.
-func (c *clientRequest) judge(d store.Deployment, g *dialect.Safeguard, body []byte,
-	send func(context.Context, *modelRequest) error,
-) {
-	ctx, cancel := context.WithTimeoutCause(c.ctx, judgeWait, dialect.JudgeTimeout(d.Name))
+// has an exchange of its own, for the same key. It is sent in the turn of c.
+func (c *clientRequest) judge(g *dialect.Safeguard, name string, body []byte, r *http.Request, next Handler) {
+	ctx, cancel := context.WithTimeoutCause(c.ctx, judgeWait, dialect.JudgeTimeout(name))
 	defer cancel()
 	w, ex := &judged{header: http.Header{}}, NewExchange()
-	ex.authenticated, ex.Operation, ex.Model = c.exchange.authenticated, dialect.Judging, d.Name
+	ex.authenticated, ex.Operation, ex.Model = c.exchange.authenticated, dialect.Judging, name
 	ex.release = func(u limits.Used) { c.exchange.judged = u } // they are settled together
 	j := &clientRequest{
 		Translator: c.Translator, Backend: c.Backend, ctx: ctx,
-		modelRequest: modelRequest{exchange: ex, answer: newAnswer(w)},
+		modelRequest: modelRequest{exchange: ex, answer: newAnswer(w), within: true},
 	}
-	j.modelRequest.receive, j.reserved.reservation = j.receive, ex.reservation()
+	j.reserved.reservation = ex.reservation()
+	derr := errCrashed // after a panic, which is no verdict
 	defer func() {
-		if j.crashed(recover()) {
-			j.answer.crash(ex.Operation.Dialect, ex.RequestID)
+		if j.crashed(recover()); derr != nil {
+			j.answer.fail(ex.Operation.Dialect, ex.RequestID, derr)
 		}
 		if ex.Usage.PromptTokens == 0 && ex.attempts.whole() { // it cannot be counted later
 			ex.Usage.PromptTokens, ex.Usage.Estimated, j.translated = j.size/dialect.BytesPerToken, true, true
 		}
 		j.end()
 	}()
-	j.assign(d)
-	derr := j.ask(body, send)
-	oneWord := derr != nil && derr.Kind == dialect.KindInvalidRequest
-	if oneWord {
-		derr = j.ask(g.Request(d.Name, true), send)
+	d, ok := c.Store.Deployment(ex.Account, name)
+	if !ok {
+		derr = ex.unknown(name)
+		g.Decide(nil, false, derr)
+		return
 	}
-	if derr != nil {
-		j.answer.fail(ex.Operation.Dialect, ex.RequestID, derr)
+	j.assign(d)
+	ask := func(body []byte) *dialect.Error {
+		if derr := j.decode(body); derr != nil {
+			return derr
+		}
+		return j.pass(w, r.WithContext(ctx), next)
+	}
+	oneWord := false
+	if derr = ask(body); derr != nil && derr.Kind == dialect.KindInvalidRequest {
+		oneWord = true
+		derr = ask(g.Request(name, oneWord))
 	}
 	g.Decide(w.Bytes(), oneWord, derr)
-}
-
-// ask sends a request to the judge.
-func (c *clientRequest) ask(body []byte, send func(context.Context, *modelRequest) error) *dialect.Error {
-	derr := c.decode(body)
-	if derr == nil {
-		derr = c.fit()
-	}
-	if derr != nil {
-		return derr
-	}
-	if err := send(c.ctx, &c.modelRequest); err != nil {
-		return c.failed(err)
-	}
-	return c.result
 }

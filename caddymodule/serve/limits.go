@@ -71,6 +71,9 @@ func concurrency(st *store.Store, n queue.Name) int {
 // admit waits until the limits of the key and its account allow the request, and reports
 // whether it had to wait.
 func (rt *Router) admit(ctx context.Context, m *modelRequest) (waited bool, err error) {
+	if m.within {
+		return false, nil
+	}
 	ex := m.exchange
 	ofAccount, ofKey := ex.backend.Store.UsageLimits(ex.Account, ex.Key.ID())
 	if n := lower(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens); n > 0 {

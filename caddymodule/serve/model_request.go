@@ -22,8 +22,8 @@ type modelRequest struct {
 
 	receive func(*http.Response) (retry *dialect.Error) // see clientRequest.receive
 
-	// followUp sends further requests within the turn of this one, before its answer ends; nil: there are none.
-	followUp func(send func(context.Context, *modelRequest) error)
+	followUp func() // called after receive, within the turn of the request; may be nil
+	within   bool   // the request is sent within the turn of another one, without limits, a queue or a check of the key
 }
 
 // modelRequestKey is the context key of the model request.

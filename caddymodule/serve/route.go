@@ -75,37 +75,12 @@ func (rt *Router) Serve(r *http.Request) error {
 		ex.attempts.end()
 		if retry == nil {
 			if m.followUp != nil {
-				m.followUp(rt.sendWithin)
+				m.followUp()
 			}
 			return nil
 		}
 		ex.span.retry(ctx, ex, retry)
 	}
-}
-
-// sendWithin sends a request within the turn of another one: without a queue, limits and retries.
-func (rt *Router) sendWithin(ctx context.Context, m *modelRequest) error {
-	ex := m.exchange
-	ex.attempts.ready = time.Now()
-	defer ex.attempts.end()
-	t := rt.newTurn(m)
-	response, full, err := t.sendNow(ctx) //nolint:bodyclose // receive closes it
-	if len(full) > 0 {
-		var permitted PermittedTunnel
-		if permitted, err = rt.AwaitPermit(ctx, full, ex.client(), time.Until(t.end)); err == nil {
-			defer permitted.Leave() // unless the request was sent
-			response, err = t.roundTrip(ctx, permitted)
-		}
-	}
-	if err != nil {
-		return rt.clientError(ctx, ex, err)
-	}
-	rt.Observer.FirstByte(ex)
-	ex.attempts.answered(response.StatusCode)
-	if derr := m.receive(response); derr != nil {
-		return derr
-	}
-	return nil
 }
 
 // refused is an error of a connector that did not accept a request.

@@ -38,6 +38,9 @@ func (rt *Router) newTurn(m *modelRequest) *turn {
 
 // find reads the deployment again: it may have changed while the request waited.
 func (t *turn) find() (derr *dialect.Error) {
+	if t.within {
+		return nil
+	}
 	ex := t.exchange
 	d, ok := ex.backend.Store.Deployment(ex.Account, ex.Deployment)
 	t.deployment = &d
@@ -65,6 +68,9 @@ func (t *turn) enter(ctx context.Context, length int) (err error) {
 
 // acquire acquires a permit of the queue, and waits for it if the length allows that.
 func (t *turn) acquire(ctx context.Context, length int) (err error) {
+	if t.within {
+		return nil
+	}
 	ex := t.exchange
 	n := queue.Name{Account: ex.Account, Deployment: ex.Deployment}
 	b := queue.Bounds{Length: length, Wait: cmp.Or(time.Until(t.end), -1)}
