@@ -38,7 +38,8 @@ type values struct {
 	Base       string // of the gateway, without /v1 and without a slash at its end
 	Model, Key string // of clients
 	Token      string
-	Window     int // context window in tokens; 0: not known
+	Window     int  // context window in tokens; 0: not known
+	Judged     bool // the gateway checks tool calls
 }
 
 // unknownWindow is the context window in snippets if it is not known.
@@ -80,7 +81,8 @@ func part(name, hint string, v values) snippetPart {
 
 // snippetsOf returns the configuration of clients for a deployment.
 func snippetsOf(d manage.Deployment, v values) []snippet {
-	if v.Model, v.Window = d.Name, d.ContextWindow; d.Embeds() {
+	v.Model, v.Window, v.Judged = d.Name, d.ContextWindow, d.Options.Safeguards != ""
+	if d.Embeds() {
 		return []snippet{
 			{ID: "curl", Title: "curl", Parts: []snippetPart{part("embed-curl", "In a shell of Linux or macOS:", v)}},
 			{ID: "sdk", Title: "OpenAI SDK", Parts: []snippetPart{part("embed-sdk", sdkHint, v)}},

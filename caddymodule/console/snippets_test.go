@@ -158,6 +158,22 @@ func TestSnippetsOfAgents(t *testing.T) {
 	}
 }
 
+// Claude Code checks the calls of its auto mode itself, unless the deployment has a judge.
+func TestSnippetsOfAutoMode(t *testing.T) {
+	for judge, want := range map[string]bool{"": true, "self": false, "other": false} {
+		var d manage.Deployment
+		d.Name, d.Options.Safeguards = "qwen3", judge
+		for _, s := range snippetsOf(d, values{Base: "https://gw.example.com"}) {
+			code := s.Parts[0].Code
+			if s.ID == "claude" && (strings.Contains(code, "AUTO_MODE_SERVER=0\nexport CLAUDE_CODE_AUTO_MODE_MODEL=qwen3\n") != want ||
+				strings.Contains(code, "AUTO_MODE") != want || strings.Contains(code, "\n\n") ||
+				!strings.Contains(code, "\nexport CLAUDE_CODE_MAX_CONTEXT_TOKENS=")) {
+				t.Errorf("judge %q: %s", judge, code)
+			}
+		}
+	}
+}
+
 func TestSnippetsOfAPage(t *testing.T) {
 	all := snippets(values{Base: "http://localhost:8080", Model: "qwen3"})
 	ids := map[string]bool{}

@@ -161,8 +161,8 @@ func TestShareOfHistory(t *testing.T) {
 	long := strings.Repeat("x", maxText)
 	messages := []string{`{"role":"user","content":"too old"}`, `{"role":"user","content":"the task ` + long + `"}`}
 	for i := range 100 {
-		messages = append(messages, fmt.Sprintf(`{"role":"assistant","content":[{"type":"tool_use","id":"t%d","name":"Write",`+
-			`"input":{"number":%d,"text":%q}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t%d"}]}`,
+		messages = append(messages, fmt.Sprintf(`{"role":"assistant","content":[`+
+			`{"type":"tool_use","id":"t%d","name":"Write","input":{"number":%d,"text":%q}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t%d"}]}`,
 			i, i, long, i))
 	}
 	messages = append(messages, `{"role":"user","content":"`+long+long+`"}`, `{"role":"user","content":"end"}`)
@@ -371,7 +371,8 @@ func FuzzVerdicts(f *testing.F) {
 		for i, verdict := range verdicts {
 			item := answer["verdicts"][i]
 			said := item["verdict"]
-			if _, reasoned := item["reason"]; len(item) > 3 || len(item) > 2 && !reasoned || item["call"] != float64(i+1) || said != "allow" && said != "block" ||
+			delete(item, "reason")
+			if len(item) != 2 || item["call"] != float64(i+1) || said != "allow" && said != "block" ||
 				strings.Contains(verdict, `"outcome":"not_flagged"`) && said != "allow" {
 				t.Fatalf("%q: call %d: %s", text, i+1, verdict)
 			}
