@@ -21,7 +21,6 @@ type messagesEncoder struct {
 	index    int64  // of the open or next block
 	text     []byte // of the open block, if quiet
 	calls    bool
-	// in out: the end of the members about why the message ended
 
 	refused bool
 	refusal []byte // the refusal's text, for stop_details

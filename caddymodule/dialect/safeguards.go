@@ -174,15 +174,13 @@ func (g *Safeguard) Request(model string, oneWord bool) []byte {
 	var calls []byte
 	g.asked = nil
 	for i := range g.calls {
-		c, cut := &g.calls[i], g.outcome.finish.cut()
-		if len(c.input) == 0 && !cut {
-			c.input = []byte("{}")
-		}
+		c := &g.calls[i]
+		input := cmp.Or(string(c.input), "{}")
 		switch {
-		case jsonscan.Valid(c.input):
+		case jsonscan.Valid([]byte(input)):
 			g.asked = append(g.asked, c)
-			calls = jsonscan.Appendf(calls, `,{"call":%d,"name":%q,"input":%s}`, len(g.asked), c.name, c.input)
-		case cut:
+			calls = jsonscan.Appendf(calls, `,{"call":%d,"name":%q,"input":%s}`, len(g.asked), c.name, input)
+		case g.outcome.finish.cut():
 			c.verdict = `"type":"unavailable","reason":"truncated"`
 		default:
 			c.verdict = `"type":"unavailable","reason":"input_unparsed"`

@@ -69,13 +69,9 @@ func (c *clientRequest) judge(g *dialect.Safeguard, name string, body []byte, r 
 		}
 		j.end()
 	}()
-	d, ok := c.Store.Deployment(ex.Account, name)
-	if !ok {
-		derr = ex.unknown(name)
-		g.Decide(nil, false, derr)
-		return
+	if d, ok := c.Store.Deployment(ex.Account, name); ok { // else it is refused as unknown
+		j.assign(d)
 	}
-	j.assign(d)
 	ask := func(body []byte) *dialect.Error {
 		if derr := j.decode(body); derr != nil {
 			return derr
