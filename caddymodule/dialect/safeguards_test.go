@@ -162,7 +162,8 @@ func TestShareOfHistory(t *testing.T) {
 	messages := []string{`{"role":"user","content":"too old"}`, `{"role":"user","content":"the task ` + long + `"}`}
 	for i := range 100 {
 		messages = append(messages, fmt.Sprintf(`{"role":"assistant","content":[`+
-			`{"type":"tool_use","id":"t%d","name":"Write","input":{"number":%d,"text":%q}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t%d"}]}`,
+			`{"type":"tool_use","id":"t%d","name":"Write","input":{"number":%d,"text":%q}}]},`+
+			`{"role":"user","content":[{"type":"tool_result","tool_use_id":"t%d"}]}`,
 			i, i, long, i))
 	}
 	messages = append(messages, `{"role":"user","content":"`+long+long+`"}`, `{"role":"user","content":"end"}`)
