@@ -2,28 +2,37 @@
 // snippets, docs/clients.md and `connector use` come from its table.
 package clients
 
+import (
+	"cmp"
+	"net/url"
+	"strings"
+)
+
 // Client is a program that uses the gateway's API.
 type Client struct {
 	ID      string // such as "claude"
 	Title   string // such as "Claude Code"
 	Agent   bool   // needs a model that calls tools
+	Embeds  bool   // can use embedding models
 	Dialect string // chat, responses or messages
 	WithV1  bool   // its base URL ends in /v1
-	Errors  string // how it shows errors, a sentence for people
+	Errors  string // how it shows errors, sentences for people
 	Parts   []Part // to copy by hand
 	Files   []File // that `connector use` changes; none: it prints the parts
 }
 
-// Part is one thing to copy.
+// Part is one thing to copy: what a template prints, or the text of a file.
 type Part struct {
-	Name string // of the template of its code
+	Name string // of the template; unique in the table
 	Hint string // where to put it; may be empty
+	File int    // the number of the file in Files, from 1; 0: a template
 }
 
 // File is a settings file of a client.
 type File struct {
-	Path    []string // below the home folder
-	Folder  string   // the environment variable that replaces all but the last element of Path; "": none
+	Env     string   // the environment variable that replaces Folder; "": none
+	Folder  string   // below the home folder
+	Paths   []string // below the folder; the first one that exists is used, otherwise the last
 	Format  Format
 	Members func(Values) []Member // to set
 }
@@ -38,37 +47,55 @@ const (
 	YAML Format = "yaml"
 )
 
-// Member is a value at a path in a file. A number in a path is an element of a list that is recognized by
-// its member of that name, see Client.
+// Member is a value at a path in a file.
 type Member struct {
-	Path  []string
-	Value any // a string, a bool, an int, a list or an object of them
+	Path    []string
+	Value   any    // a string, a bool, an int, or a list of strings; nil removes the member
+	Default bool   // an existing value stays
+	Item    string // not empty: Path is a list, see Element
+	Element []Member
 }
+
+// A member with an Item sets one object in a list: the one whose member Item has the same value as in Element. It is
+// replaced, or put in front. The paths of Element begin in the object.
 
 // Values are the values of one set-up.
 type Values struct {
 	Base   string // of the gateway, without /v1 and without a slash at its end
-	Host   string // of Base, for names of providers: a person may have two gateways
 	Model  string
 	Key    string
 	Window int  // context window in tokens; 0: not known
+	Embeds bool // it is an embedding model
 	Judged bool // the gateway checks tool calls for Claude Code's auto mode
 }
 
-// clients are all clients, in display order.
-var clients []Client
+// unknownWindow is the context window of a set-up if it is not known.
+const unknownWindow = 65536
 
-// All returns the clients in display order.
-func All() []Client { return clients }
+// Tokens returns the context window, or a guess.
+func (v Values) Tokens() int { return cmp.Or(v.Window, unknownWindow) }
 
-// Find returns the client with an id.
-func Find(id string) (Client, bool) {
-	for _, c := range clients {
-		if c.ID == id {
-			return c, true
-		}
+// Output returns the longest answer: agents compact a conversation that leaves less of the context window.
+func (v Values) Output() int { return max(1024, min(v.Tokens()/4, 8192)) }
+
+// Host returns the gateway's host, with its port.
+func (v Values) Host() string {
+	u, err := url.Parse(v.Base)
+	if err != nil {
+		return ""
 	}
-	return Client{}, false
+	return u.Host
+}
+
+// Provider returns the name of the gateway in a client's settings, such as postern-gw-example-com: a person may have
+// two gateways.
+func (v Values) Provider() string {
+	return "postern-" + strings.Trim(strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(v.Host())), "-")
 }
 
 // Trade is the request that trades a code for a key, at /console/use.
