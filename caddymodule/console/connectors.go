@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -91,8 +92,8 @@ func findConnector(v *visit, id string) manage.Connector {
 
 func createConnector(v *visit) error {
 	created, err := v.Manage.CreateConnector(v.ctx, manage.CreateConnector{Name: v.typed("name")})
-	return v.show(connectorTokenTab,
-		struct{ Name, Config string }{created.Name, code("config", values{Token: created.TunnelToken})}, err)
+	config := fmt.Sprintf("{\n  \"tunnel_token\": %q,\n  \"upstream\": \"http://localhost:11434\"\n}\n", created.TunnelToken)
+	return v.show(connectorTokenTab, struct{ Name, Config string }{created.Name, config}, err)
 }
 
 type removeConnectorPage struct {

@@ -199,7 +199,7 @@ func keyCreated(v *visit) error {
 	}
 	if allowed, err := v.Manage.MatchScope(v.ctx, manage.MatchScope{Scope: k.Scope}); err == nil && len(allowed) > 0 {
 		d := manage.Sample(allowed)
-		p.Model, p.Snippets = d.Name, snippetsOf(d, values{Base: v.endpoint().URL, Key: p.Secret})
+		p.Model, p.Snippets = d.Name, snippetsOf(d, v.endpoint().URL, p.Secret)
 	}
 	return v.show(keyCreatedTab, p, nil)
 }

@@ -64,7 +64,7 @@ func TestModelWindow(t *testing.T) {
 	page := mainOf(g.page("/console/models/show?name=qwen3"))
 	has(t, page, "8 192 tokens · the server lists it", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=8192",
 		"CLAUDE_CODE_MAX_OUTPUT_TOKENS=2048", "1.2 MB",
-		"model_context_window = 8192", "&#34;context&#34;: 8192, &#34;output&#34;: 2048")
+		"model_context_window = 8192", "&#34;context&#34;: 8192", "contextLength: 8192")
 	lacks(t, page, "press Measure")
 
 	page = g.post("/console/models/measure", "name", "qwen3").Body.String()

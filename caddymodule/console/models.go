@@ -67,7 +67,7 @@ func (p *modelPage) pageTitle() string { return p.Name }
 func modelData(v *visit) any {
 	d := findDeployment(v, v.r.FormValue("name"))
 	return &modelPage{
-		Deployment: d, Snippets: snippetsOf(d, values{Base: v.endpoint().URL}),
+		Deployment: d, Snippets: snippetsOf(d, v.endpoint().URL, ""),
 		Private: v.privateAuthority(), Play: newPlayForm(v),
 	}
 }

@@ -244,7 +244,7 @@ func TestModelPage(t *testing.T) {
 	has(t, page, "connector is offline", "https://gw.example.com/v1/chat/completions",
 		"ANTHROPIC_BASE_URL=https://gw.example.com",
 		html.EscapeString(`model = "org/qwen3:8b"`), "wire_api", "OPENAI_API_BASE_URL", "from openai import OpenAI",
-		keyPlaceholder)
+		"sk-svc-YOUR-KEY")
 	if w := g.get("/console/models/show?name=none"); w.Code != http.StatusNotFound {
 		t.Errorf("unknown model: status %d, want 404", w.Code)
 	}
@@ -290,8 +290,8 @@ func TestModelWithoutTools(t *testing.T) {
 		}
 	}
 	g.deployment("qwen3", g.connector("gpu-box"))
-	if n := strings.Count(g.page("/console/models/show?name=qwen3"), "toolless"); n != 3 {
-		t.Errorf("%d tabs are for agents, want 3", n)
+	if n := strings.Count(g.page("/console/models/show?name=qwen3"), "toolless"); n != 7 {
+		t.Errorf("%d tabs are for agents, want 7", n)
 	}
 }
 

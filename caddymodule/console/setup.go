@@ -119,7 +119,7 @@ func (p *startPage) request(v *visit, base string) {
 		all = usable
 	}
 	if len(all) > 0 {
-		p.Request = snippetsOf(manage.Sample(all), values{Base: base})[0].Parts[0].Code
+		p.Request = snippetsOf(manage.Sample(all), base, "")[0].Parts[0].Code
 	}
 }
 

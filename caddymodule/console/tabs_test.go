@@ -89,7 +89,7 @@ func (l *lines) disconnect() {
 func (l *lines) connect(c store.Connector, models ...string) {
 	var list []string
 	for _, m := range models {
-		list = append(list, `{"id":`+quote(m)+`,"object":"model"}`)
+		list = append(list, fmt.Sprintf(`{"id":%q,"object":"model"}`, m))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

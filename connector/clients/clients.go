@@ -4,6 +4,8 @@ package clients
 
 import (
 	"cmp"
+	"fmt"
+	"net/netip"
 	"net/url"
 	"strings"
 )
@@ -17,7 +19,8 @@ type Client struct {
 	Dialect string // chat, responses or messages
 	WithV1  bool   // its base URL ends in /v1
 	Errors  string // how it shows errors, sentences for people
-	Parts   []Part // to copy by hand
+	Notes   string // what else to know, or where its settings are if it has no parts; sentences for people
+	Parts   []Part // to copy by hand; none: it is only described
 	Files   []File // that `connector use` changes; none: it prints the parts
 }
 
@@ -47,17 +50,15 @@ const (
 	YAML Format = "yaml"
 )
 
-// Member is a value at a path in a file.
+// Member is a value at a path in a file. One with an Item sets an object in a list: the one whose member Item has the
+// same value as in Element. It is replaced, or put in front. The paths of Element begin in the object.
 type Member struct {
 	Path    []string
 	Value   any    // a string, a bool, an int, or a list of strings; nil removes the member
 	Default bool   // an existing value stays
-	Item    string // not empty: Path is a list, see Element
+	Item    string // not empty: Path is a list
 	Element []Member
 }
-
-// A member with an Item sets one object in a list: the one whose member Item has the same value as in Element. It is
-// replaced, or put in front. The paths of Element begin in the object.
 
 // Values are the values of one set-up.
 type Values struct {
@@ -78,13 +79,43 @@ func (v Values) Tokens() int { return cmp.Or(v.Window, unknownWindow) }
 // Output returns the longest answer: agents compact a conversation that leaves less of the context window.
 func (v Values) Output() int { return max(1024, min(v.Tokens()/4, 8192)) }
 
+// Prompt returns the longest prompt that leaves room for an answer.
+func (v Values) Prompt() int { return v.Tokens() - v.Output() }
+
+// Path returns the path of a request, after /v1/.
+func (v Values) Path() string {
+	if v.Embeds {
+		return "embeddings"
+	}
+	return "chat/completions"
+}
+
+// Body returns the body of a request.
+func (v Values) Body(stream bool) string {
+	if v.Embeds {
+		return fmt.Sprintf(`{"model": %s, "input": "Some text to embed."}`, quote(v.Model))
+	}
+	return fmt.Sprintf(`{"model": %s, "stream": %v, "messages": [{"role": "user", "content": "Say hello."}]}`,
+		quote(v.Model), stream)
+}
+
 // Host returns the gateway's host, with its port.
-func (v Values) Host() string {
+func (v Values) Host() string { return v.url().Host }
+
+// Loopback reports whether only this machine reaches the gateway.
+func (v Values) Loopback() bool {
+	host := v.url().Hostname()
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// url returns the base URL, an empty one if it is invalid.
+func (v Values) url() *url.URL {
 	u, err := url.Parse(v.Base)
 	if err != nil {
-		return ""
+		return &url.URL{}
 	}
-	return u.Host
+	return u
 }
 
 // Provider returns the name of the gateway in a client's settings, such as postern-gw-example-com: a person may have

@@ -132,3 +132,17 @@ var clineFile = File{
 		}
 	},
 }
+
+var qwenFile = File{
+	Env: "QWEN_HOME", Folder: ".qwen", Paths: []string{"settings.json"}, Format: JSON,
+	Members: func(v Values) []Member {
+		return []Member{
+			{Path: []string{"security", "auth", "selectedType"}, Value: "openai"},
+			{Path: []string{"security", "auth", "apiKey"}, Value: v.Key},
+			{Path: []string{"security", "auth", "baseUrl"}, Value: v.Base + "/v1"},
+			{Path: []string{"model", "name"}, Value: v.Model},
+			{Path: []string{"model", "generationConfig", "contextWindowSize"}, Value: v.Tokens()},
+			{Path: []string{"model", "generationConfig", "samplingParams", "max_tokens"}, Value: v.Output()},
+		}
+	},
+}
