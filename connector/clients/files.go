@@ -14,7 +14,8 @@ var claudeFile = File{
 		}
 		// Each of them would win over the gateway, or be left from a run before.
 		for _, name := range []string{
-			"ANTHROPIC_API_KEY", "ANTHROPIC_MODEL", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_FOUNDRY", "CLAUDE_CODE_USE_VERTEX",
+			"ANTHROPIC_API_KEY", "ANTHROPIC_MODEL", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_FOUNDRY",
+			"CLAUDE_CODE_USE_VERTEX",
 		} {
 			members = append(members, Member{Path: []string{"env", name}})
 		}

@@ -13,33 +13,32 @@ var update = flag.Bool("update", false, "write docs/clients.md")
 
 const pageHead = `# Clients
 
-Written by ` + "`go test ./connector/clients -run TestClientsPage -update`" + ` from the table of clients.
+Written by ~go test ./connector/clients -run TestClientsPage -update~ from the table of clients.
 
-A client needs a base URL, a key and the name of a model. Most want the base URL with ` + "`/v1`" + `; Claude Code and the
-Anthropic SDK add it themselves. A base URL with ` + "`/v1`" + ` too many works, too.
+A client needs a base URL, a key and the name of a model. Most want the base URL with ~/v1~; Claude Code and the
+Anthropic SDK add it themselves. A base URL with one ~/v1~ too many works, too.
 
 **In one line.** *Set up a client* in the console, at a key or a model, shows a line for the machine with the client:
 
     curl -fsSL https://gw.example.com/console/use.sh | sh -s -- claude USE-7K3M-Q9TX
 
-Its code works once, for 15 minutes. The line creates a key for this client, tests a request, and sets the gateway in the
-client's own files, of which it keeps a copy: ` + "`connector use --undo claude`" + ` restores them. It knows the clients that
-have a file below.
+Its code works once, for 15 minutes. The line creates a key for this client, tests a request, and sets the gateway in
+the client's own files. It keeps a copy, which ~connector use --undo claude~ restores. It knows the clients that have a
+file below.
 
-**By hand.** The page of a model in the console has the text below with its name and its window; the page of a new key has
-it with the key, too. With nothing but a key, open ` + "`/console/connect`" + `.
+**By hand.** The page of a model in the console has the text below with its name and its window; the page of a new key
+has it with the key, too. With nothing but a key, open ~/console/connect~.
 
 **The window.** Few clients ask the gateway for the context window. The files and variables below have it, so that a
 client compacts a conversation before the model server refuses it, or [cuts it](deployments.md#context-window) without
-a word. Replace 65536 by the window that
-` + "`caddy gateway deployment list`" + ` shows; if it shows none, ` + "`caddy gateway deployment measure qwen3`" + ` finds it. The
-longest answer is a quarter of the window, at most 8192.
+a word. Replace 65536 by the window that ~caddy gateway deployment list~ shows; if it shows none,
+~caddy gateway deployment measure qwen3~ finds it. The longest answer is a quarter of the window, at most 8192.
 
-**Tools.** Agents need a model that calls tools. *Test* on the page of a model tries it; if that fails, the console marks
-the agents with *no tools*.
+**Tools.** Agents need a model that calls tools. *Test* on the page of a model tries it; if that fails, the console
+marks the agents with *no tools*.
 
-**Two gateways.** The names of providers in the files have the host of the gateway, so that a file can have both. Claude
-Code, Cline, Qwen Code and Copilot CLI have one gateway at a time.
+**Two gateways.** The names of providers in the files have the host of the gateway, so that a file can have both.
+Claude Code, Cline, Qwen Code and Copilot CLI have one gateway at a time.
 
 | Client | API | Base URL |
 |---|---|---|
@@ -49,7 +48,7 @@ Code, Cline, Qwen Code and Copilot CLI have one gateway at a time.
 func TestClientsPage(t *testing.T) {
 	v := Values{Base: "https://gw.example.com", Model: "qwen3", Window: unknownWindow}
 	text := strings.Builder{}
-	text.WriteString(pageHead)
+	text.WriteString(strings.ReplaceAll(pageHead, "~", "`"))
 	for _, c := range All() {
 		base := v.Base
 		if c.WithV1 {
@@ -77,7 +76,7 @@ func TestClientsPage(t *testing.T) {
 		return
 	}
 	if have, err := os.ReadFile(path); err != nil || string(have) != text.String() {
-		t.Errorf("docs/clients.md differs from the table, %v; run: go test ./connector/clients -run TestClientsPage -update", err)
+		t.Errorf("%v, or it differs from the table; run: go test ./connector/clients -run TestClientsPage -update", err)
 	}
 }
 

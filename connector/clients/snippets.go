@@ -24,7 +24,8 @@ const keyPlaceholder = "sk-svc-YOUR-KEY"
 var snippetText string
 
 var snippets = template.Must(template.New("").Funcs(template.FuncMap{
-	"quote": quote, "shell": text.ShellQuote, "word": text.ShellWord, "power": text.PowerShellQuote, "claudeEnv": claudeEnv,
+	"quote": quote, "shell": text.ShellQuote, "word": text.ShellWord, "power": text.PowerShellQuote,
+	"claudeEnv": claudeEnv,
 }).Parse(snippetText))
 
 // code returns what a template prints.

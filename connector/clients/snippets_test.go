@@ -193,7 +193,8 @@ func TestProvider(t *testing.T) {
 		}
 	}
 	for base, want := range map[string]string{
-		"http://localhost:8080": "--network=host", "http://[::1]:8080": "--network=host", "https://gw.example.com": "-p 3000:8080",
+		"http://localhost:8080": "--network=host", "http://[::1]:8080": "--network=host",
+		"https://gw.example.com": "-p 3000:8080",
 	} {
 		if text := code("webui", Values{Base: base}); !strings.Contains(text, want) {
 			t.Errorf("%s: the container has no %s: %s", base, want, text)

@@ -35,14 +35,14 @@ var clients = []Client{
 	{
 		ID: "claude", Title: "Claude Code", Agent: true, Dialect: "messages", Files: []File{claudeFile},
 		Errors: "It shows the gateway's text, but not that of a 404, which becomes \"There's an issue with the selected " +
-			"model\", also if the base URL is wrong. After 429 and 5xx, it tries again for minutes, without a word with `-p`. " +
-			"\"unrecognized_model\" says that it is not a model of its vendor, and needs nothing.",
-		Notes: "It uses further models for small tasks, for subagents and for the check of auto mode: the variables set all " +
-			"of them. It does not ask for the context window, which it otherwise assumes to be a million tokens. It uses some " +
-			"10,000 itself, and compacts a conversation when the rest of the window is less than the longest answer and 13,000 " +
-			"tokens: it needs 32,768, better 65,536. In auto mode, it checks actions with requests of its own, unless the " +
-			"deployment has the [option](dialects.md#auto-mode-of-claude-code) `safeguards`: then leave out the variables with " +
-			"`AUTO_MODE`.",
+			"model\", also if the base URL is wrong. After 429 and 5xx, it tries again for minutes, without a word with " +
+			"`-p`. \"unrecognized_model\" says that it is not a model of its vendor, and needs nothing.",
+		Notes: "It uses further models for small tasks, for subagents and for the check of auto mode: the variables set " +
+			"all of them. It does not ask for the context window, which it otherwise assumes to be a million tokens. It " +
+			"uses some 10,000 itself, and compacts a conversation when the rest of the window is less than the longest " +
+			"answer and 13,000 tokens: it needs 32,768, better 65,536. In auto mode, it checks actions with requests of its " +
+			"own, unless the deployment has the [option](dialects.md#auto-mode-of-claude-code) `safeguards`: then leave out " +
+			"the variables with `AUTO_MODE`.",
 		Parts: []Part{
 			{Name: "claude", Hint: shell},
 			{Name: "claude-file", Hint: "Or for good, in ~/.claude/settings.json:", File: 1},
@@ -50,8 +50,9 @@ var clients = []Client{
 	},
 	{
 		ID: "codex", Title: "Codex", Agent: true, Dialect: "responses", WithV1: true, Files: []File{codexFile},
-		Errors: "It shows the gateway's text after five tries (\"Reconnecting\"), for 400, 404 and 429 at once. \"Model metadata not " +
-			"found\" is a warning: Codex has no entry for the model in its own list, and uses general instructions.",
+		Errors: "It shows the gateway's text after five tries (\"Reconnecting\"), for 400 and 404 at once. \"Model " +
+			"metadata not found\" is a warning: Codex has no entry for the model in its own list, and uses general " +
+			"instructions.",
 		Notes: "It compacts a conversation at 90% of `model_context_window`, and never because a prompt was refused.",
 		Parts: []Part{{Name: "codex-file", Hint: "In ~/.codex/config.toml, the first lines at its beginning:", File: 1}},
 	},
@@ -68,10 +69,10 @@ var clients = []Client{
 	},
 	{
 		ID: "cline", Title: "Cline", Agent: true, Dialect: "chat", WithV1: true, Files: []File{clineFile},
-		Errors: "It shows the gateway's text, after 5xx when it has tried again for nearly two minutes. Warnings of the AI SDK " +
-			"need nothing.",
-		Notes: "The file is of the command `cline`, which has one provider with a base URL. In the extension, choose *OpenAI " +
-			"Compatible* in its settings, with the same base URL, key, model and window.",
+		Errors: "It shows the gateway's text, after 5xx when it has tried again for nearly two minutes. Warnings of the " +
+			"AI SDK need nothing.",
+		Notes: "The file is of the command `cline`, which has one provider with a base URL. In the extension, choose " +
+			"*OpenAI Compatible* in its settings, with the same base URL, key, model and window.",
 		Parts: []Part{{Name: "cline-file", Hint: "In ~/.cline/data/settings/providers.json:", File: 1}},
 	},
 	{
@@ -103,25 +104,26 @@ var clients = []Client{
 	},
 	{
 		ID: "pi", Title: "pi", Agent: true, Dialect: "chat", WithV1: true,
-		Notes: "`~/.pi/agent/models.json`: a provider with `\"api\": \"openai-completions\"`, `baseUrl`, `apiKey` and `models`, " +
-			"each with `id` and `contextWindow`.",
+		Notes: "`~/.pi/agent/models.json`: a provider with `\"api\": \"openai-completions\"`, `baseUrl`, `apiKey` and " +
+			"`models`, each with `id` and `contextWindow`.",
 	},
 	{
 		ID: "zed", Title: "Zed", Agent: true, Dialect: "chat", WithV1: true,
-		Notes: "`language_models.openai_compatible` of its settings: a provider with `api_url` and `available_models`, each with " +
-			"`name`, `max_tokens` (the window) and `max_output_tokens`. The key belongs into Agent Settings, LLM Providers.",
+		Notes: "`language_models.openai_compatible` of its settings: a provider with `api_url` and `available_models`, " +
+			"each with `name`, `max_tokens` (the window) and `max_output_tokens`. The key belongs into Agent Settings, LLM " +
+			"Providers.",
 	},
 	{
 		ID: "vscode", Title: "VS Code", Agent: true, Dialect: "chat", WithV1: true,
-		Notes: "*Chat: Manage Language Models*, Add, *Custom Endpoint*, with the type `chat-completions`. The `url` of a model is " +
-			"the base URL and `/chat/completions`; `maxInputTokens` and `maxOutputTokens` together are the window.",
+		Notes: "*Chat: Manage Language Models*, Add, *Custom Endpoint*, with the type `chat-completions`. The `url` of a " +
+			"model is the base URL and `/chat/completions`; `maxInputTokens` and `maxOutputTokens` together are the window.",
 	},
 	{
 		ID: "cursor", Title: "Cursor", Agent: true, Dialect: "chat", WithV1: true,
-		Errors: "A 400 \"Missing required parameter: messages\" means that Cursor sends the body of another API to this path, " +
-			"which the gateway does not serve.",
-		Notes: "Settings, Models, *Override OpenAI Base URL*. Its requests come from its vendor's servers: the gateway needs a " +
-			"public address, and prompts pass through them.",
+		Errors: "A 400 \"Missing required parameter: messages\" means that Cursor sends the body of another API to this " +
+			"path, which the gateway does not serve.",
+		Notes: "Settings, Models, *Override OpenAI Base URL*. Its requests come from its vendor's servers: the gateway " +
+			"needs a public address, and prompts pass through them.",
 	},
 	{
 		ID: "langchain", Title: "LangChain", Dialect: "chat", WithV1: true, Embeds: true,
@@ -129,8 +131,8 @@ var clients = []Client{
 	},
 	{
 		ID: "aisdk", Title: "AI SDK", Dialect: "chat", WithV1: true, Embeds: true,
-		Notes: "`createOpenAICompatible({ name, baseURL, apiKey })` of `@ai-sdk/openai-compatible`; `createAnthropic` has a base " +
-			"URL with `/v1`, too.",
+		Notes: "`createOpenAICompatible({ name, baseURL, apiKey })` of `@ai-sdk/openai-compatible`; `createAnthropic` " +
+			"has a base URL with `/v1`, too.",
 	},
 }
 
