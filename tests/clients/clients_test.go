@@ -1,0 +1,129 @@
+// Package clients runs programs of npm with what the table of clients says for them, each in a home of its own.
+package clients
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/clients"
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
+	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// model has characters that mean something to shells, files and paths.
+const model, answer = "org/qwen3:8b", "The answer of the model."
+
+const prompt = " -p 'Say hello.'"
+
+// commands are what starts a client, after its files are written.
+var commands = map[string]string{
+	"claude": "claude" + prompt, "codex": "codex exec --skip-git-repo-check 'Say hello.'",
+	"opencode": "opencode run 'Say hello.'", "continue": "cn" + prompt, "cline": "cline 'Say hello.'", "qwen": "qwen" + prompt,
+}
+
+// Each client on npm answers with its own file, and each snippet for Node or a shell as it is.
+func TestClients(t *testing.T) {
+	if testing.Short() || os.Getenv("POSTERN_SKIP_NODE") == "1" {
+		t.Skip("installs a gigabyte of clients with npm")
+	}
+	if err := rig.NPM("node"); err != nil {
+		t.Fatal(err)
+	}
+	g := harness.StartInProcess(t, inprocess.Options{})
+	_, key := g.Key(t, "clients", "*")
+	up := upstream.Start(t)
+	up.Handle("", func(x *upstream.Exchange) {
+		var request struct{ Stream bool }
+		if json.Unmarshal(x.Request.Body, &request) == nil && !request.Stream {
+			upstream.JSON(upstream.Completion(model, answer))(x)
+			return
+		}
+		upstream.Events(upstream.Role(model), upstream.Delta(model, answer), upstream.Finish(model, "stop"),
+			upstream.Usage(model, 100, 5), upstream.Done)(x)
+	})
+	g.Deploy(t, model, g.Connector(t, "box", up.URL).ID, "", model)
+	v := clients.Values{Base: g.URL, Model: model, Key: key, Window: 65536}
+	ran := 0
+	for _, c := range clients.All() {
+		if command := commands[c.ID]; command != "" {
+			ran++
+			t.Run(c.ID, func(t *testing.T) {
+				home := t.TempDir()
+				for _, f := range c.Files {
+					write(t, filepath.Join(home, f.Folder, f.Paths[len(f.Paths)-1]), f.Text(v))
+				}
+				run(t, home, command)
+			})
+		}
+		for _, s := range c.Snippets(v) {
+			code := s.Code
+			switch s.Name {
+			case "curl":
+			case "claude", "copilot":
+				code += prompt
+			case "openai-node", "anthropic-node":
+				path, err := filepath.Abs(filepath.Join("node", s.Name+".mjs")) // beside node_modules, where Node looks
+				if err != nil {
+					t.Fatal(err)
+				}
+				write(t, path, code)
+				t.Cleanup(func() { _ = os.Remove(path) })
+				code = "node '" + path + "'"
+			default:
+				continue
+			}
+			ran++
+			t.Run(s.Name, func(t *testing.T) { run(t, t.TempDir(), code) })
+		}
+	}
+	if ran != len(commands)+5 {
+		t.Errorf("%d programs ran", ran)
+	}
+	for _, r := range up.Requests() {
+		if r.Model != model && r.Method == "POST" {
+			t.Errorf("a client asks for the model %q", r.Model)
+		}
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs a command in a home, and expects the answer of the model in its output.
+func run(t *testing.T, home, command string) {
+	t.Helper()
+	bin, err := filepath.Abs("node/node_modules/.bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", command)
+	cmd.Dir, cmd.WaitDelay = home, time.Second
+	cmd.Env = []string{
+		"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + home, "TERM=dumb",
+		"CLINE_SESSION_BACKEND_MODE=local", // without a process that stays
+		"DISABLE_AUTOUPDATER=1", "OPENCODE_DISABLE_AUTOUPDATE=1", "COPILOT_AUTO_UPDATE=false",
+	}
+	started := time.Now()
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), answer) {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	t.Logf("answered after %s", time.Since(started).Round(100*time.Millisecond))
+}
