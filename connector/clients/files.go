@@ -7,6 +7,7 @@ import "strconv"
 
 var claudeFile = File{
 	Env: "CLAUDE_CONFIG_DIR", Folder: ".claude", Paths: []string{"settings.json"}, Format: JSON,
+	Login: ".credentials.json",
 	Members: func(v Values) []Member {
 		members := []Member{{Path: []string{"model"}, Value: v.Model}}
 		for _, e := range claudeEnv(v) {
@@ -58,6 +59,7 @@ func autoMode(v Values) []variable {
 
 var codexFile = File{
 	Env: "CODEX_HOME", Folder: ".codex", Paths: []string{"config.toml"}, Format: TOML,
+	Login: "auth.json",
 	Members: func(v Values) []Member {
 		provider := func(name string, value any) Member {
 			return Member{Path: []string{"model_providers", v.Provider(), name}, Value: value}
@@ -96,6 +98,7 @@ var opencodeFile = File{
 
 var continueFile = File{
 	Env: "CONTINUE_GLOBAL_DIR", Folder: ".continue", Paths: []string{"config.yaml"}, Format: YAML,
+	Login: "auth.json",
 	Members: func(v Values) []Member {
 		return []Member{
 			{Path: []string{"name"}, Value: "Postern", Default: true},
