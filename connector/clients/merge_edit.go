@@ -12,7 +12,10 @@ import (
 
 // literal returns a value of a member as text of JSON, TOML and YAML.
 func literal(value any) string {
-	text, _ := json.Marshal(value) // of strings, numbers, bools and lists of strings
+	if s, ok := value.(string); ok {
+		return quote(s)
+	}
+	text, _ := json.Marshal(value) // of numbers, bools and lists of strings
 	return string(text)
 }
 

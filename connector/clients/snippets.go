@@ -1,18 +1,13 @@
 package clients
 
 import (
-	"bytes"
 	"cmp"
 	_ "embed" // for the code of snippets
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"text/template"
 	"unicode"
 	"unicode/utf8"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/postern-dev/postern/connector/text"
 )
@@ -58,67 +53,11 @@ func (c Client) Snippets(v Values) []Snippet {
 
 // Text returns a file with nothing but the members.
 func (f File) Text(v Values) string {
-	members := slices.DeleteFunc(f.Members(v), func(m Member) bool { return m.Value == nil && m.Item == "" })
-	var b bytes.Buffer
-	var err error
-	switch f.Format {
-	case TOML:
-		tables(&b, members)
-	case YAML:
-		e := yaml.NewEncoder(&b)
-		e.SetIndent(2)
-		err = e.Encode(object(members))
-	default:
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		err = e.Encode(object(members))
-	}
+	text, err := f.Format.Merge(nil, f.Members(v))
 	if err != nil {
-		panic(err) // not possible: all values are strings, bools, numbers and lists
+		panic(err) // not possible: all members can be set in an empty file
 	}
-	return b.String()
-}
-
-// object returns an object with the members.
-func object(members []Member) map[string]any {
-	root := map[string]any{}
-	for _, m := range members {
-		at, last := root, len(m.Path)-1
-		for _, name := range m.Path[:last] {
-			if _, ok := at[name]; !ok {
-				at[name] = map[string]any{}
-			}
-			at = at[name].(map[string]any)
-		}
-		if at[m.Path[last]] = m.Value; m.Item != "" {
-			at[m.Path[last]] = []any{object(m.Element)}
-		}
-	}
-	return root
-}
-
-// tables writes members as TOML. Those of a table follow one another, after those without one.
-func tables(b *bytes.Buffer, members []Member) {
-	table := ""
-	for _, m := range members {
-		names := make([]string, len(m.Path))
-		for i, name := range m.Path {
-			if names[i] = name; strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
-				names[i] = quote(name)
-			}
-		}
-		last := len(names) - 1
-		if at := strings.Join(names[:last], "."); at != table {
-			fmt.Fprintf(b, "\n[%s]\n", at)
-			table = at
-		}
-		value := fmt.Sprint(m.Value)
-		if s, ok := m.Value.(string); ok {
-			value = quote(s)
-		}
-		fmt.Fprintf(b, "%s = %s\n", names[last], value)
-	}
+	return string(text)
 }
 
 // quote returns s as a string literal of JSON, TOML, Python, JavaScript and Go. Its escapes are \", \\ and \uXXXX.

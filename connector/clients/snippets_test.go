@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // hostile are strings with metacharacters. They are not valid deployment names, but
@@ -139,23 +137,10 @@ func TestFiles(t *testing.T) {
 // checkFile reads a file again, and compares it with the members.
 func checkFile(t *testing.T, id string, f File, v Values) {
 	t.Helper()
-	text, read := f.Text(v), map[string]any{}
-	switch f.Format {
-	case TOML:
-		if first, _, _ := strings.Cut(text, "\n"); first != "model = "+quote(v.Model) ||
-			!strings.Contains(text, "\n[model_providers.postern-gw-example-com-8443]\nname = ") ||
-			!strings.Contains(text, fmt.Sprintf("\nmodel_context_window = %d\n", v.Tokens())) {
-			t.Errorf("%s: %s", id, text)
-		}
-		return
-	case YAML:
-		if err := yaml.Unmarshal([]byte(text), &read); err != nil {
-			t.Fatalf("%s: %v: %s", id, err, text)
-		}
-	case JSON:
-		if err := json.Unmarshal([]byte(text), &read); err != nil {
-			t.Fatalf("%s: %v: %s", id, err, text)
-		}
+	text := f.Text(v)
+	read, err := f.Format.parse(text)
+	if err != nil {
+		t.Fatalf("%s: %v: %s", id, err, text)
 	}
 	var compare func(at any, members []Member)
 	compare = func(at any, members []Member) {

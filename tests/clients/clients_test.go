@@ -26,7 +26,8 @@ const prompt = " -p 'Say hello.'"
 // commands are what starts a client, after its files are written.
 var commands = map[string]string{
 	"claude": "claude" + prompt, "codex": "codex exec --skip-git-repo-check 'Say hello.'",
-	"opencode": "opencode run 'Say hello.'", "continue": "cn" + prompt, "cline": "cline 'Say hello.'", "qwen": "qwen" + prompt,
+	"opencode": "opencode run 'Say hello.'", "continue": "cn" + prompt, "cline": "cline 'Say hello.'",
+	"qwen": "qwen" + prompt,
 }
 
 // Each client on npm answers with its own file, and each snippet for Node or a shell as it is.
