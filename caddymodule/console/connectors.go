@@ -92,7 +92,8 @@ func findConnector(v *visit, id string) manage.Connector {
 
 func createConnector(v *visit) error {
 	created, err := v.Manage.CreateConnector(v.ctx, manage.CreateConnector{Name: v.typed("name")})
-	config := fmt.Sprintf("{\n  \"tunnel_token\": %q,\n  \"upstream\": \"http://localhost:11434\"\n}\n", created.TunnelToken)
+	config := fmt.Sprintf("{\n  \"tunnel_token\": %q,\n  \"upstream\": \"http://localhost:11434\"\n}\n",
+		created.TunnelToken)
 	return v.show(connectorTokenTab, struct{ Name, Config string }{created.Name, config}, err)
 }
 

@@ -23,7 +23,7 @@ func snippetsOf(d manage.Deployment, base, key string) []snippet {
 	}
 	var all []snippet
 	for _, c := range clients.All() {
-		if len(c.Parts) == 0 || v.Embeds && !c.Embeds {
+		if v.Embeds && !c.Embeds {
 			continue
 		}
 		s := snippet{ID: c.ID, Title: c.Title, Parts: c.Snippets(v), Agent: c.Agent}

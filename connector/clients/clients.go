@@ -19,8 +19,7 @@ type Client struct {
 	Dialect string // chat, responses or messages
 	WithV1  bool   // its base URL ends in /v1
 	Errors  string // how it shows errors, sentences for people
-	Notes   string // what else to know, or where its settings are if it has no parts; sentences for people
-	Parts   []Part // to copy by hand; none: it is only described
+	Parts   []Part // to copy by hand
 	Files   []File // that `connector use` changes; none: it prints the parts
 }
 
