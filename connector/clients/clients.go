@@ -65,9 +65,10 @@ type Values struct {
 	Base   string // of the gateway, without /v1 and without a slash at its end
 	Model  string
 	Key    string
-	Window int  // context window in tokens; 0: not known
-	Embeds bool // it is an embedding model
-	Judged bool // the gateway checks tool calls for Claude Code's auto mode
+	Window int    // context window in tokens; 0: not known
+	Embeds bool   // it is an embedding model
+	CA     string // the path of a file with the gateway's authority, if it is not a public one
+	Judged bool   // the gateway checks tool calls for Claude Code's auto mode
 }
 
 // unknownWindow is the context window of a set-up if it is not known.

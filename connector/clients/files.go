@@ -47,6 +47,9 @@ func claudeEnv(v Values) []variable {
 	if !v.Judged {
 		env = append(env, autoMode(v)...)
 	}
+	if v.CA != "" {
+		env = append(env, variable{"NODE_EXTRA_CA_CERTS", v.CA})
+	}
 	return append(env,
 		variable{"CLAUDE_CODE_MAX_CONTEXT_TOKENS", strconv.Itoa(v.Tokens())},
 		variable{"CLAUDE_CODE_MAX_OUTPUT_TOKENS", strconv.Itoa(v.Output())})

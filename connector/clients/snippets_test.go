@@ -167,6 +167,17 @@ func checkFile(t *testing.T, id string, f File, v Values) {
 	compare(read, f.Members(v))
 }
 
+// Claude Code reads the authority of a private gateway from its own file.
+func TestPrivateAuthority(t *testing.T) {
+	v := Values{Base: "https://gw.lan", Model: "m"}
+	for v.CA = range map[string]bool{"": true, "/home/me/root.crt": true} {
+		text := claudeFile.Text(v)
+		if strings.Contains(text, "NODE_EXTRA_CA_CERTS") != (v.CA != "") || !strings.Contains(text, quote(v.CA)) && v.CA != "" {
+			t.Errorf("with the authority %q: %s", v.CA, text)
+		}
+	}
+}
+
 // Names of providers have the host: a person may have two gateways.
 func TestProvider(t *testing.T) {
 	for base, want := range map[string]string{
