@@ -40,6 +40,7 @@ func main() {
 	// the memory is unknown.
 	_, _ = memlimit.Set(memlimit.WithProvider(memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)))
 	os.Exit(start(system{
+		stdin:  os.Stdin,
 		stdout: os.Stdout,
 		stderr: os.Stderr,
 		getenv: os.Getenv,
@@ -88,6 +89,7 @@ func start(sys system) int {
 
 // system is the program's environment. Tests replace it.
 type system struct {
+	stdin          io.Reader // a terminal, or nothing is asked
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	// signals returns a context that ends with the first signal to stop. After a call of its
@@ -157,6 +159,6 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 		runtime.Version(), runtime.GOOS, runtime.GOARCH))
 	root.SetFlagErrorFunc(usage.Flag)
 	root.AddCommand(pairCommand(sys), runCommand(sys), statusCommand(sys), waitCommand(sys), reloadCommand(sys),
-		doctorCommand(sys), serviceCommand(sys), updateCommand(sys))
+		doctorCommand(sys), serviceCommand(sys), updateCommand(sys), useCommand(sys))
 	return root
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -24,10 +23,10 @@ var errUnusual = errors.New("it is written in a way that cannot be changed witho
 
 // Change is a difference between a file and the members to set.
 type Change struct {
-	Path     []string // through lists by number
+	Path     []string
 	Old, New any      // nil: the member does not exist
 	element  []Member // to put in front of the list at Path
-	move     bool     // moves the element of a list at Path to the front
+	at       int      // the number of the former element in the list, -1: none
 }
 
 // Changes returns what [Format.Merge] would change.
@@ -122,13 +121,13 @@ func (f Format) plan(text string, members []Member) (root map[string]any, change
 		return nil, nil, errors.New("it is longer than 1 MiB")
 	}
 	if root, err = f.parse(text); err == nil {
-		changes, err = set(root, nil, members)
+		changes, err = set(root, members)
 	}
 	return root, changes, err
 }
 
-// set sets members of an object at a path, and returns the changes.
-func set(root map[string]any, path []string, members []Member) (changes []Change, err error) {
+// set sets members of an object, and returns the changes.
+func set(root map[string]any, members []Member) (changes []Change, err error) {
 	for _, m := range members {
 		object, last := root, len(m.Path)-1
 		for _, name := range m.Path[:last] {
@@ -146,7 +145,7 @@ func set(root map[string]any, path []string, members []Member) (changes []Change
 		}
 		name := m.Path[last]
 		old, exists := object[name]
-		c := Change{Path: slices.Concat(path, m.Path), Old: old, New: m.Value}
+		c := Change{Path: m.Path, Old: old, New: m.Value}
 		switch {
 		case m.Item != "":
 			added, err := setItem(object, c, m)
@@ -165,29 +164,33 @@ func set(root map[string]any, path []string, members []Member) (changes []Change
 	return changes, nil
 }
 
-// setItem sets an element of a list, as the first one.
-func setItem(object map[string]any, c Change, m Member) (changes []Change, err error) {
+// setItem puts an element in front of a list, instead of the former one with the same name.
+func setItem(object map[string]any, c Change, m Member) ([]Change, error) {
 	list, ok := c.Old.([]any)
 	if !ok && c.Old != nil {
 		return nil, fmt.Errorf("its member %s is not a list", strings.Join(c.Path, "."))
 	}
-	id := m.Element[slices.IndexFunc(m.Element, func(e Member) bool { return e.Path[0] == m.Item })].Value
-	at := slices.IndexFunc(list, func(e any) bool {
-		element, _ := e.(map[string]any)
-		return element[m.Item] == id
+	element := map[string]any{}
+	if _, err := set(element, m.Element); err != nil {
+		return nil, err
+	}
+	c.Old, c.New, c.element = nil, element[m.Item], m.Element
+	c.at = slices.IndexFunc(list, func(e any) bool {
+		former, _ := e.(map[string]any)
+		return former[m.Item] == c.New
 	})
-	name, element := c.Path[len(c.Path)-1], map[string]any{}
-	if at >= 0 {
-		element = list[at].(map[string]any)
-		list = slices.Delete(slices.Clone(list), at, at+1)
+	switch former := list[max(0, c.at):]; {
+	case c.at == 0 && equal(former[0], element):
+		return nil, nil
+	case c.at >= 0:
+		for name := range former[0].(map[string]any) {
+			if element[name] == nil {
+				return nil, fmt.Errorf("its element %v of %s has a foreign member %s; remove or rename the element first", c.New,
+					strings.Join(c.Path, "."), name)
+			}
+		}
+		list = slices.Delete(slices.Clone(list), c.at, c.at+1)
 	}
-	object[name] = append([]any{element}, list...)
-	changes, err = set(element, append(c.Path, "0"), m.Element)
-	switch {
-	case at < 0:
-		return []Change{{Path: c.Path, New: id, element: m.Element}}, err
-	case at > 0: // the last one is made first
-		changes = append(changes, Change{Path: append(c.Path, strconv.Itoa(at)), Old: id, New: id, move: true})
-	}
-	return changes, err
+	object[c.Path[len(c.Path)-1]] = append([]any{element}, list...)
+	return []Change{c}, nil
 }

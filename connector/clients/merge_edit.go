@@ -3,7 +3,6 @@ package clients
 import (
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -96,21 +95,8 @@ func cutMember(object *hujson.Object, i int) {
 	*next = append(hujson.Extra(comments), *next...)
 }
 
-// valueOf matches a line of TOML or YAML that has a name with a value in one line; $1 is what precedes the value, $2 what
-// follows it.
-func valueOf(name, separator string) *regexp.Regexp {
-	return regexp.MustCompile(`^(\s*(?:- )?["']?` + regexp.QuoteMeta(name) + `["']?[ \t]*` + separator + `[ \t]*)` +
-		`(?:"(?:[^"\\]|\\.)*"|'[^']*'|\[[^]#]*\]|[^\s"'#{\[&*!|>][^#\r\n]*?)?(\s*|\s+#.*\s*)$`)
-}
-
-// withValue returns a line with another value.
-func withValue(line string, parts []int, value any) string {
-	before := line[:parts[3]]
-	if strings.HasSuffix(before, ":") {
-		before += " "
-	}
-	return before + literal(value) + line[parts[4]:]
-}
+// tomlValue matches what follows a name with a value in one line; $1 is what precedes the value, $2 what follows it.
+const tomlValue = `["']?[ \t]*=[ \t]*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'#{\[][^#\r\n]*?)(\s*|\s*#.*\s*)$`
 
 // editTOML makes a change in a valid text: in a line of a table, behind the last one of the table, or in a new table.
 func editTOML(text string, c Change, line string) (string, error) {
@@ -123,7 +109,7 @@ func editTOML(text string, c Change, line string) (string, error) {
 	last := len(names) - 1
 	head := "[" + strings.Join(names[:last], ".") + "]"
 	simple := strings.NewReplacer(" ", "", "'", "", `"`, "")
-	this := valueOf(c.Path[last], "=")
+	this := regexp.MustCompile(`^(\s*["']?` + regexp.QuoteMeta(c.Path[last]) + tomlValue)
 	lines := strings.SplitAfter(text, "\n")
 	here, end := last == 0, -1 // in the table; behind its last line
 	for i, s := range lines {
@@ -135,7 +121,7 @@ func editTOML(text string, c Change, line string) (string, error) {
 		case here && content != "":
 			end = i + 1
 			if parts := this.FindStringSubmatchIndex(s); parts != nil {
-				lines[i] = withValue(s, parts, c.New)
+				lines[i] = s[:parts[3]] + literal(c.New) + s[parts[4]:]
 				return strings.Join(lines, ""), nil
 			}
 		}
@@ -162,7 +148,7 @@ var (
 	yamlEmpty   = regexp.MustCompile(`(:)[ \t]*(?:\[\s*\]|null|~)?(\s*|\s+#.*\s*)$`)
 )
 
-// editYAML makes a change in a valid text: a member of the root or of the first element of a list in it.
+// editYAML makes a change in a valid text: a member of the root, or an element of a list in the root.
 func editYAML(text string, c Change, line string) (string, error) {
 	if len(c.Path) == 1 && c.element == nil {
 		at := len(text)
@@ -189,40 +175,23 @@ func editYAML(text string, c Change, line string) (string, error) {
 			lines[list] = lines[list][:parts[3]] + lines[list][parts[4]:]
 		}
 	}
-	if c.element != nil {
-		return strings.Join(slices.Insert(lines, list+1, yamlElement(c.element, margin, line)...), ""), nil
-	}
-	if len(items) == 0 {
+	if c.at >= len(items) {
 		return "", errUnusual
 	}
-	if c.move {
-		at, _ := strconv.Atoi(c.Path[1])
-		if len(items) <= at {
-			return "", errUnusual
-		}
-		if at+1 < len(items) {
-			end = items[at+1]
-		}
+	if c.at >= 0 {
+		start, end := items[c.at], append(items, end)[c.at+1]
 		for !yamlContent.MatchString(lines[end-1]) { // comments in front of the next one stay
 			end--
 		}
-		moved := slices.Clone(lines[items[at]:end])
-		return strings.Join(slices.Insert(slices.Delete(lines, items[at], end), items[0], moved...), ""), nil
-	}
-	if len(items) > 1 {
-		end = items[1]
-	}
-	this := valueOf(c.Path[len(c.Path)-1], ":")
-	for i := items[0]; i < end; i++ {
-		if parts := this.FindStringSubmatchIndex(lines[i]); parts != nil {
-			lines[i] = withValue(lines[i], parts, c.New)
-			return strings.Join(lines, ""), nil
+		if slices.ContainsFunc(lines[start:end], yamlComment) {
+			return "", errUnusual
 		}
+		lines = slices.Delete(lines, start, end)
 	}
-	added := yamlElement([]Member{{Path: c.Path[2:], Value: c.New}}, margin, line)
-	added[0] = strings.Replace(added[0], "- ", "  ", 1)
-	return strings.Join(slices.Insert(lines, items[0]+1, added...), ""), nil
+	return strings.Join(slices.Insert(lines, list+1, yamlElement(c.element, margin, line)...), ""), nil
 }
+
+func yamlComment(line string) bool { return strings.Contains(line, "#") }
 
 // yamlItems returns the lines from a line on where the elements of a list begin, its end without the comments there, and
 // its margin.

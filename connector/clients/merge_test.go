@@ -101,9 +101,9 @@ func TestMerge(t *testing.T) {
 		},
 		{
 			"an older run", YAML,
-			"kept: 1\nmodels:\n    - name: other\n      key: x\n    # ours\n    - name: gw\n      key: 'old' # mine\n      more: 1\n" +
-				"      roles:  [a, b]\n      options:\n        x: 7\n        y: 2\n\n# end\n",
-			"kept: 1\nmodels:\n    - name: gw\n      key: \"k\" # mine\n      more: 1\n      roles:  [a, b]\n      options:\n" +
+			"kept: 1\nmodels:\n    - name: other\n      key: x\n    # ours\n    - name: gw\n      key: 'old'\n" +
+				"      options:\n        x: 7\n        y: 2\n\n# end\n",
+			"kept: 1\nmodels:\n    - name: \"gw\"\n      key: \"k\"\n      roles: [\"a\",\"b\"]\n      options:\n" +
 				"        x: 1\n        y: 2\n    - name: other\n      key: x\n    # ours\n\n# end\n",
 		},
 	} {
@@ -126,7 +126,7 @@ func TestMergeRefuses(t *testing.T) {
 		format Format
 		part   string
 	}{
-		"{\n\"a\": 1\n\"b\": sk-1}":               {JSON, "line 3"},
+		"{\n\"a\": 1\n\"b\": sk-1}":                {JSON, "line 3"},
 		"{\"a\": 1} /* ":                           {JSON, "line 1"},
 		"[]":                                       {JSON, "not an object"},
 		`{"model": 1, "model": 2}`:                 {JSON, "duplicate"},
@@ -134,6 +134,8 @@ func TestMergeRefuses(t *testing.T) {
 		"a = 1\nb = sk-1":                          {TOML, "line 2 is not valid TOML"},
 		"providers = {gw = {url = 'x'}}":           {TOML, "by hand"},
 		"models: [{name: gw, key: x}]":             {YAML, "by hand"},
+		"models:\n- name: gw\n  key: x # mine":     {YAML, "by hand"},
+		"models:\n- name: gw\n  mine: 1":           {YAML, "foreign member mine"},
 		"models:\n  a: 1":                          {YAML, "models is not a list"},
 		"a: 1\nb: [":                               {YAML, "line 2"},
 		"- a":                                      {YAML, "not an object"},

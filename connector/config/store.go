@@ -175,6 +175,24 @@ func replace(target string, text []byte, like os.FileInfo) error {
 	return syncFolder(filepath.Dir(target))
 }
 
+// Replace atomically writes a file with a mode. It follows symbolic links, and keeps the owner of an existing file.
+func Replace(path string, text []byte, mode os.FileMode) error {
+	file := target(path)
+	info, err := os.Stat(file)
+	if err != nil {
+		return replace(file, text, nil)
+	}
+	return replace(file, text, withMode{info, mode})
+}
+
+// withMode is the information on a file with another mode.
+type withMode struct {
+	os.FileInfo
+	mode os.FileMode
+}
+
+func (m withMode) Mode() os.FileMode { return m.mode }
+
 // stage writes text to a new file next to target, with the mode and the owner of like. If like
 // is nil, only the current user can read the file. It also removes abandoned staged files.
 func stage(target string, text []byte, like os.FileInfo) (name string, err error) {

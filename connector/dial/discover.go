@@ -117,6 +117,9 @@ func roots(path string) (*x509.CertPool, error) {
 // Origin returns the URL of the gateway, without a path.
 func (d *Discovery) Origin() string { return d.url.Scheme + "://" + d.url.Host }
 
+// Client returns the client that asks the gateway, with its trust.
+func (d *Discovery) Client() *http.Client { return d.client }
+
 // Find asks the gateway. Its errors name the cause and the fix.
 func (d *Discovery) Find(ctx context.Context) (Gateway, error) {
 	for attempt := 1; ; attempt++ {

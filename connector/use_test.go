@@ -1,0 +1,260 @@
+package main
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/postern-dev/postern/connector/clients"
+)
+
+const (
+	useCode = "USE-7K3M-Q9TX"
+	useKey  = "sk-svc-VERYSECRET"
+)
+
+// useHome is a machine with clients, and a gateway with a certificate of a private authority.
+type useHome struct {
+	t       *testing.T
+	env     map[string]string
+	gateway *httptest.Server
+	ca      string
+	trades  atomic.Int32
+	down    atomic.Bool // the model is
+}
+
+func newUseHome(t *testing.T) *useHome {
+	t.Helper()
+	h := &useHome{t: t, env: map[string]string{"HOME": t.TempDir()}}
+	h.gateway = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body map[string]any
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		switch {
+		case r.URL.Path == "/console/use" && body["code"] != useCode:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"error": "This code is unknown, used or expired."}`)
+		case r.URL.Path == "/console/use":
+			h.trades.Add(1)
+			_ = json.NewEncoder(w).Encode(clients.Traded{
+				Key: useKey, KeyName: "ann box claude", Base: h.gateway.URL, Model: "my-model",
+				Models: []clients.Model{{ID: "my-model", Window: 32768}, {ID: "other"}},
+			})
+		case r.Header.Get("Authorization") != "Bearer "+useKey || h.down.Load() && r.URL.Path == "/v1/chat/completions":
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprintf(w, `{"error": {"message": "The model is down, %s."}}`, r.Header.Get("Authorization"))
+		default:
+			fmt.Fprint(w, `{}`)
+		}
+	}))
+	t.Cleanup(h.gateway.Close)
+	h.ca = filepath.Join(t.TempDir(), "root.crt")
+	h.write(h.ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.gateway.Certificate().Raw})), 0o644)
+	return h
+}
+
+func (h *useHome) path(names ...string) string {
+	return filepath.Join(append([]string{h.env["HOME"]}, names...)...)
+}
+
+func (h *useHome) write(path, text string, mode fs.FileMode) {
+	h.t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), mode),
+		os.Chmod(path, mode)); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// holds checks a file.
+func (h *useHome) holds(path, text string, mode fs.FileMode) {
+	h.t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil || string(data) != text {
+		h.t.Fatalf("%s: %v\n%s\nwant\n%s", path, err, data, text)
+	}
+	if info, _ := os.Stat(path); info.Mode().Perm() != mode && runtime.GOOS != "windows" {
+		h.t.Errorf("%s: mode %v", path, info.Mode())
+	}
+}
+
+// use runs the command, and checks that it prints no secret.
+func (h *useHome) use(code int, part string, args ...string) {
+	h.t.Helper()
+	got, stdout, stderr := execute(h.t, "", h.env, append([]string{"use"}, args...)...)
+	if out := stdout + stderr; got != code || !strings.Contains(out, part) ||
+		strings.Contains(out, useKey) || strings.Contains(out, "sk-old") {
+		h.t.Fatalf("%v: code %d, want %d with %q\n%s", args, got, code, part, out)
+	}
+}
+
+// set runs the command for a client.
+func (h *useHome) set(code int, part, client string, args ...string) {
+	h.t.Helper()
+	h.use(code, part, append([]string{client, useCode, "--gateway", h.gateway.URL, "--ca", h.ca}, args...)...)
+}
+
+func TestUse(t *testing.T) {
+	for _, c := range clients.All() {
+		if len(c.Files) == 0 {
+			continue
+		}
+		t.Run(c.ID, func(t *testing.T) {
+			h := newUseHome(t)
+			h.set(exitOK, "A test request was answered.", c.ID)
+			f := c.Files[0]
+			path := h.path(append([]string{f.Folder}, f.Paths[len(f.Paths)-1])...)
+			want, err := f.Format.Merge(nil, f.Members(clients.Values{
+				Base: h.gateway.URL, Model: "my-model", Key: useKey, Window: 32768,
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.holds(path, string(want), 0o600)
+			h.set(exitOK, "A test request was answered.", c.ID) // of an older run: no question
+			h.holds(path, string(want), 0o600)
+			h.use(exitOK, "Restored "+path, "--undo", c.ID)
+			if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s stays: %v", path, err)
+			}
+			h.use(exitRuntime, "has not set up", "--undo", c.ID)
+		})
+	}
+}
+
+// TestUseReplaces sets up a client that has another provider.
+func TestUseReplaces(t *testing.T) {
+	h := newUseHome(t)
+	path, target := h.path(".claude", "settings.json"), h.path("dotfiles", "claude.json")
+	before := "\xef\xbb\xbf{\r\n  \"env\": {\"ANTHROPIC_AUTH_TOKEN\": \"sk-old\", \"ANTHROPIC_BASE_URL\": \"https://a:sk-old@x.example\"},\r\n" +
+		"  \"mine\": 1\r\n}"
+	h.write(target, before, 0o640)
+	h.write(h.path(".claude", ".credentials.json"), "{}", 0o600)
+	if err := os.Symlink(target, path); err != nil {
+		t.Skip(err)
+	}
+	h.set(exitOK, "- env.ANTHROPIC_BASE_URL: https://x.example\n", "claude", "--dry-run")
+	h.set(exitOK, "+ env.ANTHROPIC_AUTH_TOKEN: KEY\n", "claude", "--dry-run")
+	h.set(exitRuntime, "A login is there", "claude")
+	h.set(exitRuntime, "nothing was changed; --yes", "claude")
+	if h.trades.Load() != 0 {
+		t.Error("the code was traded")
+	}
+	h.holds(path, before, 0o640)
+	h.set(exitOK, "Claude Code now uses other", "claude", "--yes", "--model", "other")
+	if link, err := os.Readlink(path); err != nil || link != target {
+		t.Errorf("the link is %q, %v", link, err)
+	}
+	if data, _ := os.ReadFile(target); !strings.Contains(string(data), "\"mine\": 1") || !strings.Contains(string(data), useKey) {
+		t.Errorf("%s", data)
+	}
+	h.use(exitOK, "Restored", "--undo", "claude")
+	h.holds(target, before, 0o640)
+	if left, _ := filepath.Glob(h.path("*", ".connector-new-*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestUseAfterChanges tests files that somebody else changes after a run.
+func TestUseAfterChanges(t *testing.T) {
+	h := newUseHome(t)
+	path := h.path(".codex", "config.toml")
+	h.write(path, "# mine\n", 0o644)
+	h.set(exitOK, "", "codex")
+	ours, _ := os.ReadFile(path)
+	h.write(path, string(ours)+"[foreign]\n", 0o644)
+	h.use(exitRuntime, "was changed since", "--undo", "codex")
+	h.set(exitRuntime, "nothing was changed; --yes", "codex", "--model", "other")
+	h.set(exitOK, "", "codex", "--yes")
+	h.holds(path, string(ours)+"[foreign]\n", 0o600)
+	h.use(exitRuntime, "was changed since", "--undo", "codex")
+	h.use(exitOK, "Restored", "--undo", "codex", "--yes")
+	h.holds(path, "# mine\n", 0o644)
+}
+
+// TestUseRefuses tests what fails before the code is traded.
+func TestUseRefuses(t *testing.T) {
+	h := newUseHome(t)
+	path := h.path(".claude", "settings.json")
+	h.write(path, "{\n  \"a\": 1\n  \"b\": \"sk-old\"}", 0o644)
+	h.set(exitRuntime, "line 3", "claude")
+	h.holds(path, "{\n  \"a\": 1\n  \"b\": \"sk-old\"}", 0o644)
+	h.write(path, "{}", 0o444)
+	h.set(exitRuntime, path+" is marked as read-only", "claude")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h.set(exitRuntime, path+" is not a file", "claude")
+	if os.Geteuid() != 0 && runtime.GOOS != "windows" {
+		if err := errors.Join(os.Remove(path), os.Chmod(filepath.Dir(path), 0o500)); err != nil {
+			t.Fatal(err)
+		}
+		h.set(exitRuntime, "permission denied", "claude")
+	}
+	h.use(exitRuntime, "give --ca", "codex", useCode, "--gateway", h.gateway.URL)
+	h.use(exitUsage, "--gateway: missing", "claude", useCode)
+	h.use(exitUsage, "the code is missing", "codex", "--gateway", h.gateway.URL)
+	h.use(exitUsage, `did you mean "codex"`, "kodex", useCode, "--gateway", h.gateway.URL)
+	h.use(exitOK, "claude     Claude Code\n")
+	if h.trades.Load() != 0 {
+		t.Error("the code was traded")
+	}
+	h.use(exitRefused, "nothing was changed: This code is unknown", "codex", "USE-0000-0000", "--gateway", h.gateway.URL, "--ca", h.ca)
+	h.set(exitRuntime, `the key cannot use the model "none", and nothing was changed; it can use: my-model, other`, "codex",
+		"--model", "none")
+	h.down.Store(true)
+	h.set(exitRuntime, "the settings are written, but a test request failed: The model is down, Bearer KEY.", "codex")
+	h.use(exitOK, "Restored", "--undo", "codex")
+}
+
+// TestUseKilled ends the process between any two steps: the file is the old or the new one, and undo works.
+func TestUseKilled(t *testing.T) {
+	for _, second := range []bool{false, true} {
+		for done := range 3 {
+			h := newUseHome(t)
+			path := h.path(".codex", "config.toml")
+			h.write(path, "# mine\n", 0o644)
+			if second {
+				h.set(exitOK, "", "codex")
+			}
+			now, _ := os.ReadFile(path)
+			c, _ := clients.Find("codex")
+			getenv := func(name string) string { return h.env[name] }
+			keep, err := usedPath(c.ID, getenv)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept, err := loadUsed(keep)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files, after, err := merge(c, system{getenv: getenv}, clients.Values{Base: "https://b.example", Model: "b", Key: "k"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, step := range writing(keep, kept, files, after)[:done] {
+				if err := step(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if text, _ := os.ReadFile(path); string(text) != string(now) && string(text) != string(after[0]) {
+				t.Fatalf("%s", text)
+			}
+			if done > 0 || second {
+				h.use(exitOK, "Restored", "--undo", "codex")
+			}
+			h.holds(path, "# mine\n", 0o644)
+		}
+	}
+}
