@@ -14,7 +14,9 @@ import (
 )
 
 const (
-	maxFile       = 1 << 20 // bytes
+	// The parser of YAML compares each name with all others, and those of JSON and TOML have no bound of nesting.
+	maxFile       = 128 << 10 // bytes
+	maxNesting    = 500
 	byteOrderMark = "\xef\xbb\xbf"
 )
 
@@ -118,7 +120,19 @@ func equal(a, b any) bool {
 // plan returns what a file means once the members are set, and the changes for that.
 func (f Format) plan(text string, members []Member) (root map[string]any, changes []Change, err error) {
 	if len(text) > maxFile {
-		return nil, nil, errors.New("it is longer than 1 MiB")
+		return nil, nil, fmt.Errorf("it is longer than %d KiB", maxFile>>10)
+	}
+	depth := 0 // or more: brackets in strings count
+	for i := range len(text) {
+		switch text[i] {
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth = max(0, depth-1)
+		}
+		if depth > maxNesting {
+			return nil, nil, errors.New("its brackets are nested too deeply")
+		}
 	}
 	if root, err = f.parse(text); err == nil {
 		changes, err = set(root, members)

@@ -139,7 +139,8 @@ func TestMergeRefuses(t *testing.T) {
 		"models:\n  a: 1":                          {YAML, "models is not a list"},
 		"a: 1\nb: [":                               {YAML, "line 2"},
 		"- a":                                      {YAML, "not an object"},
-		strings.Repeat(" ", maxFile) + "x":         {YAML, "1 MiB"},
+		strings.Repeat(" ", maxFile) + "x":         {YAML, "128 KiB"},
+		strings.Repeat("[", 600):                   {JSON, "nested too deeply"},
 		"a: &a [x]\nb: [*a, *a]\nmodels: *a\nc: 1": {YAML, "by hand"},
 	} {
 		if after, err := want.format.Merge([]byte(text), small(want.format)); err == nil || after != nil ||
