@@ -130,15 +130,14 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 		return failed(err)
 	}
 	// Everything that can fail without the key is tried first: a code works once.
-	files, _, err := merge(client, sys, clients.Values{Base: g.Origin(), Model: cmp.Or(f.model, "MODEL"), Key: "KEY"})
+	values := clients.Values{Base: g.Origin(), Model: cmp.Or(f.model, "MODEL"), Key: "KEY"}
+	files, _, err := merge(client, sys, values)
 	if err != nil {
 		return failed(err)
 	}
-	found, err := show(sys.stdout, files, kept, clients.Values{
-		Base: g.Origin(), Model: cmp.Or(f.model, "MODEL"), Key: "KEY",
-	}, f.dryRun)
-	if err != nil || f.dryRun {
-		return err
+	found := show(sys.stdout, files, kept, values, f.dryRun)
+	if f.dryRun {
+		return nil
 	}
 	if found && !f.yes && !agreed(sys, "Replace that?") {
 		return failed(errors.New("nothing was changed; --yes replaces it without a question"))
@@ -152,11 +151,10 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 	if err != nil {
 		return err
 	}
-	values, err := g.values(traded, f.model)
-	if err != nil {
+	if values, err = g.values(traded, f.model); err != nil {
 		return failed(err)
 	}
-	if _, err := g.call(ctx, values, "key", nil); err != nil {
+	if err := g.call(ctx, values, "key", nil); err != nil {
 		return failed(fmt.Errorf("the new key does not work, and nothing was changed: %w", err))
 	}
 	files, after, err := merge(client, sys, values)
@@ -172,9 +170,7 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 		fmt.Fprintf(sys.stdout, "%s now uses %s with the key %q. Changed: %s\n", client.Title, text.Short(values.Model),
 			text.Short(traded.KeyName), s.path)
 	}
-	if _, err := g.call(ctx, values, "chat/completions", map[string]any{
-		"model": values.Model, "max_tokens": 16, "messages": []any{map[string]string{"role": "user", "content": "Say hello."}},
-	}); err != nil {
+	if err := g.test(ctx, values); err != nil {
 		return failed(fmt.Errorf("the settings are written, but a test request failed: %w", err))
 	}
 	fmt.Fprintf(sys.stdout, "A test request was answered. To undo: connector use --undo %s\n", client.ID)
@@ -198,30 +194,26 @@ func merge(c clients.Client, sys system, v clients.Values) (files []settings, af
 
 // show prints what is there and would be replaced or, for a dry run, all changes. It reports whether something is there
 // that the command has not written.
-func show(w io.Writer, files []settings, kept []used, v clients.Values, dryRun bool) (found bool, err error) {
+func show(w io.Writer, files []settings, kept []used, v clients.Values, dryRun bool) (found bool) {
 	for _, s := range files {
-		changes, err := s.Format.Changes(s.before, s.Members(v))
-		if err != nil {
-			return false, err
-		}
 		ours := slices.ContainsFunc(kept, func(u used) bool { return u.Path == s.path && !u.Changed && u.ours(s.before) })
 		if s.login != "" && !ours {
 			found = true
 			fmt.Fprintf(w, "A login is there, which this client will no longer use: %s\n", s.login)
 		}
-		fmt.Fprintf(w, "%s\n", s.path)
+		changes, _ := s.Format.Changes(s.before, s.Members(v)) // it can be merged
 		for _, c := range changes {
 			name := strings.Join(c.Path, ".")
-			if c.Old != nil {
-				found = found || !ours
-				fmt.Fprintf(w, "  - %s: %s\n", text.Short(name), shown(name, c.Old))
+			if c.Old != nil && (dryRun || !ours) {
+				found = true
+				fmt.Fprintf(w, "%s - %s: %s\n", s.path, text.Short(name), shown(name, c.Old))
 			}
 			if dryRun && c.New != nil {
-				fmt.Fprintf(w, "  + %s: %s\n", text.Short(name), shown("", c.New))
+				fmt.Fprintf(w, "%s + %s: %s\n", s.path, text.Short(name), shown("", c.New))
 			}
 		}
 	}
-	return found, nil
+	return found
 }
 
 // secretName matches the names of members whose values are not shown.
@@ -280,7 +272,10 @@ func undo(sys system, client clients.Client, yes bool) error {
 		}
 		fmt.Fprintf(sys.stdout, "Restored %s. The key stays valid until it is revoked in the console.\n", u.Path)
 	}
-	return os.Remove(path)
+	if err := os.Remove(path); err != nil {
+		return failed(err)
+	}
+	return nil
 }
 
 // useGateway is the gateway that a client is set up for.
@@ -338,13 +333,20 @@ func (g useGateway) values(t clients.Traded, model string) (clients.Values, erro
 		text.Short(v.Model), text.Short(strings.Join(names, ", ")))
 }
 
-// call sends a request of the API with the new key.
-func (g useGateway) call(ctx context.Context, v clients.Values, path string, body any) ([]byte, error) {
-	status, answer, err := g.send(ctx, g.Origin()+"/v1/"+path, v.Key, body)
+// test sends a short request to the model.
+func (g useGateway) test(ctx context.Context, v clients.Values) error {
+	return g.call(ctx, v, "chat/completions", map[string]any{
+		"model": v.Model, "max_tokens": 16, "messages": []any{map[string]string{"role": "user", "content": "Say hello."}},
+	})
+}
+
+// call sends a request of the API with the new key, to where the client will send its requests.
+func (g useGateway) call(ctx context.Context, v clients.Values, path string, body any) error {
+	status, answer, err := g.send(ctx, v.Base+"/v1/"+path, v.Key, body)
 	if err == nil && status != http.StatusOK {
 		err = errors.New(strings.ReplaceAll(said(status, answer), v.Key, "KEY"))
 	}
-	return answer, err
+	return err
 }
 
 // send sends a request, and returns the status and the body of the answer.

@@ -141,7 +141,7 @@ func TestUseReplaces(t *testing.T) {
 	if err := os.Symlink(target, path); err != nil {
 		t.Skip(err)
 	}
-	h.set(exitOK, "- env.ANTHROPIC_BASE_URL: https://x.example\n", "claude", "--dry-run")
+	h.set(exitOK, path+" - env.ANTHROPIC_BASE_URL: https://x.example\n", "claude", "--dry-run")
 	h.set(exitOK, "+ env.ANTHROPIC_AUTH_TOKEN: KEY\n", "claude", "--dry-run")
 	h.set(exitRuntime, "A login is there", "claude")
 	h.set(exitRuntime, "nothing was changed; --yes", "claude")
