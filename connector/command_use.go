@@ -98,21 +98,11 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
 
 // usable returns the client with an id that has settings files.
 func usable(id string) (clients.Client, error) {
-	var ids []string
-	for _, c := range clients.All() {
-		if len(c.Files) > 0 {
-			ids = append(ids, c.ID)
-		}
-	}
-	c, _ := clients.Find(id)
-	if slices.Contains(ids, id) {
+	if c, _ := clients.Find(id); len(c.Files) > 0 {
 		return c, nil
 	}
-	if similar := text.Similar(id, ids); similar != "" {
-		return c, fmt.Errorf("%q is not a client; did you mean %q?", text.Short(id), similar)
-	}
-	return c, fmt.Errorf("%q is not a client that this command sets up; it knows: %s", text.Short(id),
-		strings.Join(ids, ", "))
+	return clients.Client{}, fmt.Errorf("%q is not a client that this command sets up; `connector use` lists them",
+		text.Short(id))
 }
 
 // use sets up a client.
@@ -231,20 +221,14 @@ func shown(name string, value any) string {
 	return text.Short(s)
 }
 
-// agreed asks on the terminal.
+// agreed asks on the terminal. Tests answer with other readers than files.
 func agreed(sys system, question string) bool {
-	if !interactive(sys.stdin) {
+	if file, ok := sys.stdin.(*os.File); sys.stdin == nil || ok && !isTerminal(file) {
 		return false
 	}
 	fmt.Fprintf(sys.stdout, "%s [y/N] ", question)
 	line, _ := bufio.NewReader(io.LimitReader(sys.stdin, 100)).ReadString('\n')
 	return strings.HasPrefix(strings.ToLower(strings.TrimSpace(line)), "y")
-}
-
-// interactive reports whether a person can answer. Tests answer with other readers than files.
-func interactive(r io.Reader) bool {
-	file, ok := r.(*os.File)
-	return r != nil && (!ok || isTerminal(file))
 }
 
 // undo restores the settings of a client.
@@ -315,8 +299,8 @@ func (g useGateway) trade(ctx context.Context, client, code string) (t clients.T
 		}
 		return t, nil
 	}
-	return t, &exitError{exitRefused, fmt.Errorf("the gateway refused the code, and nothing was changed: %s", said(status,
-		answer))}
+	return t, &exitError{exitRefused, errors.New("the gateway refused the code, and nothing was changed: " +
+		said(status, answer))}
 }
 
 // values returns the values to set for a model.

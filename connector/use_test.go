@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -134,7 +135,8 @@ func TestUse(t *testing.T) {
 func TestUseReplaces(t *testing.T) {
 	h := newUseHome(t)
 	path, target := h.path(".claude", "settings.json"), h.path("dotfiles", "claude.json")
-	before := "\xef\xbb\xbf{\r\n  \"env\": {\"ANTHROPIC_AUTH_TOKEN\": \"sk-old\", \"ANTHROPIC_BASE_URL\": \"https://a:sk-old@x.example\"},\r\n" +
+	before := "\xef\xbb\xbf{\r\n  \"env\": {\"ANTHROPIC_AUTH_TOKEN\": \"sk-old\", " +
+		"\"ANTHROPIC_BASE_URL\": \"https://a:sk-old@x.example\"},\r\n" +
 		"  \"mine\": 1\r\n}"
 	h.write(target, before, 0o640)
 	h.write(h.path(".claude", ".credentials.json"), "{}", 0o600)
@@ -153,7 +155,8 @@ func TestUseReplaces(t *testing.T) {
 	if link, err := os.Readlink(path); err != nil || link != target {
 		t.Errorf("the link is %q, %v", link, err)
 	}
-	if data, _ := os.ReadFile(target); !strings.Contains(string(data), "\"mine\": 1") || !strings.Contains(string(data), useKey) {
+	if data, _ := os.ReadFile(target); !strings.Contains(string(data), "\"mine\": 1") ||
+		!strings.Contains(string(data), useKey) {
 		t.Errorf("%s", data)
 	}
 	h.use(exitOK, "Restored", "--undo", "claude")
@@ -205,17 +208,26 @@ func TestUseRefuses(t *testing.T) {
 	h.use(exitRuntime, "give --ca", "codex", useCode, "--gateway", h.gateway.URL)
 	h.use(exitUsage, "--gateway: missing", "claude", useCode)
 	h.use(exitUsage, "the code is missing", "codex", "--gateway", h.gateway.URL)
-	h.use(exitUsage, `did you mean "codex"`, "kodex", useCode, "--gateway", h.gateway.URL)
+	h.use(exitUsage, `"kodex" is not a client`, "kodex", useCode, "--gateway", h.gateway.URL)
 	h.use(exitOK, "claude     Claude Code\n")
 	if h.trades.Load() != 0 {
 		t.Error("the code was traded")
 	}
-	h.use(exitRefused, "nothing was changed: This code is unknown", "codex", "USE-0000-0000", "--gateway", h.gateway.URL, "--ca", h.ca)
-	h.set(exitRuntime, `the key cannot use the model "none", and nothing was changed; it can use: my-model, other`, "codex",
-		"--model", "none")
+	h.use(exitRefused, "nothing was changed: This code is unknown", "codex",
+		"USE-0000-0000", "--gateway", h.gateway.URL, "--ca", h.ca)
+	h.set(exitRuntime, `the key cannot use the model "none", and nothing was changed; it can use: my-model, other`,
+		"codex", "--model", "none")
 	h.down.Store(true)
 	h.set(exitRuntime, "the settings are written, but a test request failed: The model is down, Bearer KEY.", "codex")
 	h.use(exitOK, "Restored", "--undo", "codex")
+}
+
+func TestAgreed(t *testing.T) {
+	for answer, want := range map[string]bool{"y\n": true, " Yes": true, "n\n": false, "\n": false, "": false} {
+		if agreed(system{stdin: strings.NewReader(answer), stdout: io.Discard}, "Replace that?") != want {
+			t.Errorf("%q: want %v", answer, want)
+		}
+	}
 }
 
 // TestUseKilled ends the process between any two steps: the file is the old or the new one, and undo works.
@@ -239,7 +251,9 @@ func TestUseKilled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			files, after, err := merge(c, system{getenv: getenv}, clients.Values{Base: "https://b.example", Model: "b", Key: "k"})
+			files, after, err := merge(c, system{getenv: getenv}, clients.Values{
+				Base: "https://b.example", Model: "b", Key: "k",
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -193,8 +193,8 @@ func editYAML(text string, c Change, line string) (string, error) {
 
 func yamlComment(line string) bool { return strings.Contains(line, "#") }
 
-// yamlItems returns the lines from a line on where the elements of a list begin, its end without the comments there, and
-// its margin.
+// yamlItems returns the lines from a line on where the elements of a list begin, its end without the comments there,
+// and its margin.
 func yamlItems(lines []string, from int) (items []int, end, margin int) {
 	margin, end = 2, from
 	for i, s := range lines[from:] {

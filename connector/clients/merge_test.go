@@ -47,14 +47,17 @@ func TestMerge(t *testing.T) {
 	}{
 		{
 			"absent", JSON, "",
-			"{\n  \"model\": \"m\",\n  \"kept\": \"new\",\n  \"providers\": {\n    \"gw\": {\n      \"url\": \"u\",\n" +
+			"{\n  \"model\": \"m\",\n  \"kept\": \"new\",\n  \"providers\": {\n    \"gw\": {\n" +
+				"      \"url\": \"u\",\n" +
 				"      \"key\": \"k\"\n    }\n  }\n}\n",
 		},
 		{
 			"comments, a comma at the end, foreign settings", JSON,
 			"// head\n{\n\t\"a\": [1, 2,], // list\n\t/* b */ \"kept\": \"mine\", // c\n\t// end\n}\n// foot",
-			"// head\n{\n\t\"a\": [1, 2,], // list\n\t/* b */ \"kept\": \"mine\", // c\n\t// end\n\t\"model\": \"m\",\n" +
-				"\t\"providers\": {\n\t  \"gw\": {\n\t    \"url\": \"u\",\n\t    \"key\": \"k\"\n\t  }\n\t}\n}\n// foot\n",
+			"// head\n{\n\t\"a\": [1, 2,], // list\n\t/* b */ \"kept\": \"mine\", // c\n\t// end\n" +
+				"\t\"model\": \"m\",\n" +
+				"\t\"providers\": {\n\t  \"gw\": {\n\t    \"url\": \"u\",\n\t    \"key\": \"k\"\n\t  }\n\t}\n}\n" +
+				"// foot\n",
 		},
 		{
 			"an older run", JSON,
@@ -63,7 +66,8 @@ func TestMerge(t *testing.T) {
 		},
 		{
 			"removed", JSON,
-			"{\n  \"env\": {\n    // why\n    \"OLD\": \"1\", // x\n    \"B\": \"2\"\n  },\n  \"model\": \"m\", \"kept\": 1, " +
+			"{\n  \"env\": {\n    // why\n    \"OLD\": \"1\", // x\n    \"B\": \"2\"\n  },\n" +
+				"  \"model\": \"m\", \"kept\": 1, " +
 				"\"providers\": {\"gw\": {\"url\": \"u\", \"key\": \"k\"}}\n}\n",
 			"{\n  \"env\": {\n    // why\n     // x\n    \"B\": \"2\"\n  },\n  \"model\": \"m\", \"kept\": 1, " +
 				"\"providers\": {\"gw\": {\"url\": \"u\", \"key\": \"k\"}}\n}\n",
@@ -71,7 +75,8 @@ func TestMerge(t *testing.T) {
 		{
 			"line ends of Windows, a mark", JSON,
 			"\xef\xbb\xbf{\r\n  \"model\": \"m\", \"kept\": 1, \"providers\": null\r\n}",
-			"\xef\xbb\xbf{\r\n  \"model\": \"m\", \"kept\": 1, \"providers\": {\r\n    \"gw\": {\r\n      \"url\": \"u\",\r\n" +
+			"\xef\xbb\xbf{\r\n  \"model\": \"m\", \"kept\": 1, \"providers\": {\r\n    \"gw\": {\r\n" +
+				"      \"url\": \"u\",\r\n" +
 				"      \"key\": \"k\"\r\n    }\r\n  }\r\n}\r\n",
 		},
 		{
@@ -80,14 +85,17 @@ func TestMerge(t *testing.T) {
 		},
 		{
 			"comments, foreign settings, no final line end", TOML,
-			"# head\nmodel = 'old' # mine\nnotify = [\n  \"x\", # y\n]\n\n# other\n[a.b]\nmodel = \"other\"\n[providers]\nx = '''\nmodel = 1\n'''",
-			"# head\nmodel = \"m\" # mine\nnotify = [\n  \"x\", # y\n]\nkept = \"new\"\n\n# other\n[a.b]\nmodel = \"other\"\n" +
+			"# head\nmodel = 'old' # mine\nnotify = [\n  \"x\", # y\n]\n\n# other\n[a.b]\nmodel = \"other\"\n" +
+				"[providers]\nx = '''\nmodel = 1\n'''",
+			"# head\nmodel = \"m\" # mine\nnotify = [\n  \"x\", # y\n]\nkept = \"new\"\n\n# other\n[a.b]\n" +
+				"model = \"other\"\n" +
 				"[providers]\nx = '''\nmodel = 1\n'''\n\n[providers.gw]\nurl = \"u\"\nkey = \"k\"\n",
 		},
 		{
 			"an older run", TOML,
 			"kept=1\r\n[providers.\"gw\"]\r\nmore = true\r\nkey = \"old\"   # mine\r\n\r\n[z]\r\n",
-			"kept=1\r\nmodel = \"m\"\r\n[providers.\"gw\"]\r\nmore = true\r\nkey = \"k\"   # mine\r\nurl = \"u\"\r\n\r\n[z]\r\n",
+			"kept=1\r\nmodel = \"m\"\r\n[providers.\"gw\"]\r\nmore = true\r\nkey = \"k\"   # mine\r\n" +
+				"url = \"u\"\r\n\r\n[z]\r\n",
 		},
 		{"absent", YAML, "", "kept: \"new\"\nmodels:\n  " + yamlOurs},
 		{
@@ -174,8 +182,10 @@ func TestMergeClients(t *testing.T) {
 
 func FuzzMerge(f *testing.F) {
 	for _, s := range []string{
-		"{\"a\": 1, // xyz\n}", `{"env": {"OLD": 1}}`, "a = 1 # xyz\n[providers.gw]\nurl = 2", "models:\n  - name: gw # xyz\n",
-		"models:\n- name: a\n- name: gw\n  key: |\n   x\n", "a = [\n[1], # x\n]\n", "a = \"\"\"\n[providers.gw]\n\"\"\"",
+		"{\"a\": 1, // xyz\n}", `{"env": {"OLD": 1}}`, "a = 1 # xyz\n[providers.gw]\nurl = 2", "models:\n" +
+			"  - name: gw # xyz\n",
+		"models:\n- name: a\n- name: gw\n  key: |\n   x\n", "a = [\n[1], # x\n]\n", "a = \"\"\"\n" +
+			"[providers.gw]\n\"\"\"",
 	} {
 		f.Add(s, uint8(0))
 		f.Add(s, uint8(1))
