@@ -79,12 +79,12 @@ func addMember(object *hujson.Object, name, before, after string) {
 // cutMember removes a member. The comments around it stay.
 func cutMember(object *hujson.Object, i int) {
 	m := object.Members[i]
-	comments := ""
+	var comments hujson.Extra
 	for _, extra := range []hujson.Extra{
 		m.Name.BeforeExtra, m.Name.AfterExtra, m.Value.BeforeExtra, m.Value.AfterExtra,
 	} {
 		if strings.TrimSpace(string(extra)) != "" {
-			comments += string(extra)
+			comments = append(comments, extra...)
 		}
 	}
 	object.Members = slices.Delete(object.Members, i, i+1)
@@ -92,7 +92,7 @@ func cutMember(object *hujson.Object, i int) {
 	if i < len(object.Members) {
 		next = &object.Members[i].Name.BeforeExtra
 	}
-	*next = append(hujson.Extra(comments), *next...)
+	*next = append(comments, *next...)
 }
 
 // tomlValue matches what follows a name with a value in one line; $1 is what precedes the value, $2 what follows it.
