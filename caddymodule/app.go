@@ -177,9 +177,17 @@ func (a *App) Provision(ctx caddy.Context) error {
 	a.server = &serve.Server{
 		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, Route: a.gateway.Route,
 		Recheck: a.gateway.Recheck, AwaitPermit: a.gateway.AwaitPermit, StatusOf: statusOf,
-		ClientIP: clientAddr, Observer: metrics.Observer{Keys: a.KeyMetrics == keyMetricsOn}, Logger: a.logger,
+		ClientIP: clientAddr, Page: a.connectPage, Observer: metrics.Observer{Keys: a.KeyMetrics == keyMetricsOn}, Logger: a.logger,
 	}
 	return metrics.Register(ctx.GetMetricsRegistry(), a.gateway, a.KeyMetrics == keyMetricsOn)
+}
+
+// connectPage returns the address of the page for people with a key, "" without a console.
+func (a *App) connectPage() string {
+	if !a.gateway.Console {
+		return ""
+	}
+	return cmp.Or(a.addresses.sites().console.page(), consolePath+"/") + "connect"
 }
 
 // provisionMemory sets and checks MaxMemory.

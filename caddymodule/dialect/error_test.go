@@ -49,7 +49,7 @@ func TestErrorTable(t *testing.T) {
 			"X-Should-Retry: false",
 		},
 		{
-			unknownURL("GET", "/x"), 404, 404, "invalid_request_error", "unknown_url", "", "not_found_error",
+			unknownURL("GET", "/x", Chat), 404, 404, "invalid_request_error", "unknown_url", "", "not_found_error",
 			"X-Should-Retry: false",
 		},
 		{
@@ -188,7 +188,9 @@ func TestErrorGolden(t *testing.T) {
 
 func TestErrorsShowNamesWithinBounds(t *testing.T) {
 	for _, name := range []string{strings.Repeat("日", 1<<20), "\xff\"\x00\n", "<script>"} {
-		for _, e := range []*Error{UnknownModel(name, "m"), unknownURL(name, name), wrongMethod(name, name, "GET, HEAD")} {
+		for _, e := range []*Error{
+			UnknownModel(name, "m"), unknownURL(name, name, Chat), wrongMethod(name, name, "GET, HEAD"),
+		} {
 			for _, d := range []Dialect{Chat, Messages} {
 				if body := e.Body(d, "req_1"); !json.Valid(body) || len(body) > 1024 {
 					t.Errorf("%.80s…: %d bytes", body, len(body))
@@ -245,7 +247,7 @@ func TestLogged(t *testing.T) {
 		{UnknownModel(content, "m"), "model_not_found", "The model `…` does not exist or you do not have access to it."},
 		{ResponseNotFound(content), "invalid_request_error", "Response not found."},
 		{
-			unknownURL("GET", "/v1/"+content), "unknown_url",
+			unknownURL("GET", "/v1/"+content, Chat), "unknown_url",
 			"Unknown request URL. Check the path; the API's base URL ends in /v1.",
 		},
 		{NoVersion("GET", "/"+content, "https://gw"), "unknown_url", "Unknown request URL. The API is below /v1."},

@@ -251,19 +251,26 @@ func wrongMethod(method, path, allow string) *Error {
 }
 
 // unknownURL is the error for an unknown path.
-func unknownURL(method, path string) *Error {
+func unknownURL(method, path string, d Dialect) *Error {
 	if e := otherAPI(method, path, "one that ends in /v1"); e != nil {
 		return e
 	}
-	const fix = ". Check the path; the API's base URL ends in /v1."
+	fix := ". Check the path; the API's base URL ends in /v1."
+	if d == Messages {
+		fix = ". Check the path; clients add /v1 to the base URL of this API (ANTHROPIC_BASE_URL), which ends without it."
+	}
 	return &Error{
 		Kind: KindUnknownURL, Message: "Unknown request URL: " + string(show(method)+" "+show(path)) + fix,
 		logged: "Unknown request URL" + fix,
 	}
 }
 
-// NoVersion is the error for an API path without /v1. base is the correct base URL.
+// NoVersion is the error for an API path without /v1, or with another path in front of it. base is the correct base URL
+// of OpenAI's API.
 func NoVersion(method, path, base string) *Error {
+	if strings.Contains(path, "/v1/messages") { // Anthropic's clients add /v1
+		base = strings.TrimSuffix(base, "/v1")
+	}
 	if e := otherAPI(method, path, base); e != nil {
 		return e
 	}

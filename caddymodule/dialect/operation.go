@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Dialect is the API that a client uses. Its value is the name in logs and metrics.
@@ -35,10 +37,12 @@ const (
 	DeleteResponse
 	ListInputItems
 	GetKey
+	ListPaths
 )
 
 // route describes an operation. In a path, "*" stands for an id.
 type route struct {
+	about        string // a line for people, in GET /v1
 	method, path string
 	name         string // in the activity: the path below /v1, unless several operations have it
 	upstream     string // the upstream's path, "" if the operation is not sent to an upstream
@@ -47,8 +51,11 @@ type route struct {
 	decode func(op Operation, body []byte, env *Env) (Call, *Error)
 }
 
-// modelsPath is the path of the list of models, which several dialects share.
-const modelsPath = "/v1/models"
+// The paths that several dialects share.
+const (
+	modelsPath = "/v1/models"
+	keyPath    = "/v1/key"
+)
 
 // The paths of upstreams.
 const (
@@ -59,22 +66,46 @@ const (
 
 // routes are the operations.
 var routes = [...]route{
-	ChatCompletions: {"POST", chatPath, "chat/completions", chatPath, decodeChat},
-	Completions:     {"POST", textPath, "completions", textPath, decodeChat},
-	Embeddings:      {"POST", embeddingsPath, "embeddings", embeddingsPath, decodeChat},
-	ListModels:      {"GET", modelsPath, "models", "", nil},
-	GetModel:        {"GET", modelsPath + "/*", "models/get", "", nil},
+	ChatCompletions: {"a chat completion (OpenAI)", "POST", chatPath, "chat/completions", chatPath, decodeChat},
+	Completions:     {"a completion of a text (OpenAI)", "POST", textPath, "completions", textPath, decodeChat},
+	Embeddings:      {"vectors of texts (OpenAI)", "POST", embeddingsPath, "embeddings", embeddingsPath, decodeChat},
+	ListModels:      {"the models that the key may use", "GET", modelsPath, "models", "", nil},
+	GetModel:        {"one model", "GET", modelsPath + "/*", "models/get", "", nil},
 
-	CreateMessage: {"POST", "/v1/messages", "messages", chatPath, decodeMessages},
-	CountTokens:   {"POST", "/v1/messages/count_tokens", "messages/count_tokens", "", decodeMessages},
+	CreateMessage: {"a message (Anthropic)", "POST", "/v1/messages", "messages", chatPath, decodeMessages},
+	CountTokens: {
+		"the tokens of a messages request",
+		"POST", "/v1/messages/count_tokens", "messages/count_tokens", "", decodeMessages,
+	},
 
-	CreateResponse:   {"POST", "/v1/responses", "responses", chatPath, decodeResponses},
-	CountInputTokens: {"POST", "/v1/responses/input_tokens", "responses/input_tokens", "", decodeResponses},
-	GetResponse:      {"GET", "/v1/responses/*", "responses/get", "", nil},
-	DeleteResponse:   {"DELETE", "/v1/responses/*", "responses/delete", "", nil},
-	ListInputItems:   {"GET", "/v1/responses/*/input_items", "responses/input_items", "", nil},
+	CreateResponse: {"a response (OpenAI)", "POST", "/v1/responses", "responses", chatPath, decodeResponses},
+	CountInputTokens: {
+		"the tokens of a responses request",
+		"POST", "/v1/responses/input_tokens", "responses/input_tokens", "", decodeResponses,
+	},
+	GetResponse:    {"a stored response", "GET", "/v1/responses/*", "responses/get", "", nil},
+	DeleteResponse: {"deletes a stored response", "DELETE", "/v1/responses/*", "responses/delete", "", nil},
+	ListInputItems: {
+		"the input of a stored response",
+		"GET", "/v1/responses/*/input_items", "responses/input_items", "", nil,
+	},
 
-	GetKey: {"GET", "/v1/key", "key", "", nil},
+	GetKey:    {"the limits and the usage of the key", "GET", keyPath, "key", "", nil},
+	ListPaths: {"this list", "GET", "/v1", "paths", "", nil},
+}
+
+// PathsList returns the body of GET /v1: all operations, and the address of a page for people with a key, which may be
+// empty.
+func PathsList(page string) []byte {
+	b := []byte(`{"object":"list","data":[`)
+	for i, r := range routes[1:] {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		path := strings.Replace(r.path, "*", "{id}", 1)
+		b = jsonscan.Appendf(b, `{"method":%q,"path":%q,"description":%q}`, r.method, path, r.about)
+	}
+	return jsonscan.Appendf(b, `],"links":{"models":%q,"key":%q,"page":%n}}`+"\n", modelsPath, keyPath, page)
 }
 
 // Name returns the operation's name in the activity, "" if Lookup has failed.
@@ -151,7 +182,7 @@ func Lookup(method, escapedPath string, h http.Header) (Operation, *Error) {
 	if id, ok := idIn("/v1/responses/*/cancel", escapedPath); ok && method == http.MethodPost {
 		return op, ResponseNotFound(id) // only background responses can be canceled
 	}
-	return op, unknownURL(method, escapedPath)
+	return op, unknownURL(method, escapedPath, op.Dialect)
 }
 
 // withID returns the operation of a kind, for the id in its path.

@@ -1,7 +1,9 @@
 package dialect
 
 import (
+	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -36,6 +38,8 @@ func TestLookup(t *testing.T) {
 		{"POST", "/v1/chat/completions/", nil, Operation{Dialect: Chat}, 404, ""},
 		{"POST", "/v1/audio/speech", nil, Operation{Dialect: Chat}, 404, ""},
 		{"GET", "/", nil, Operation{Dialect: Chat}, 404, ""},
+		{"GET", "/v1", nil, Operation{Kind: ListPaths, Dialect: Chat}, 0, ""},
+		{"POST", "/v1", nil, Operation{Dialect: Chat}, 405, "GET, HEAD"},
 		{"GET", "/v1/modelsx", anthropic, Operation{Dialect: Chat}, 404, ""},
 		{"POST", "/v1/messages", nil, Operation{Kind: CreateMessage, Dialect: Messages}, 0, ""},
 		{"POST", "/v1/messages/count_tokens", nil, Operation{Kind: CountTokens, Dialect: Messages}, 0, ""},
@@ -95,6 +99,49 @@ func TestOperationNames(t *testing.T) {
 			t.Errorf("operation %d has the name %q", kind, name)
 		}
 		seen[name] = true
+	}
+}
+
+// GET /v1 lists what Lookup finds, each with a line for people.
+func TestPathsList(t *testing.T) {
+	var list struct {
+		Data  []struct{ Method, Path, Description string }
+		Links map[string]*string
+	}
+	if err := json.Unmarshal(PathsList("https://gw.example.com/console/connect"), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Data) != len(routes)-1 || *list.Links["page"] != "https://gw.example.com/console/connect" {
+		t.Errorf("%+v", list)
+	}
+	for _, p := range list.Data {
+		op, err := Lookup(p.Method, p.Path, nil)
+		if err != nil || routes[op.Kind].about != p.Description || p.Description == "" {
+			t.Errorf("%+v: %+v, %v", p, op, err)
+		}
+	}
+	if err := json.Unmarshal(PathsList(""), &list); err != nil || list.Links["page"] != nil {
+		t.Errorf("without a page: %v, %v", list.Links, err)
+	}
+}
+
+// The error for an unknown path, or one without /v1, says for each dialect whether the base URL has /v1.
+func TestBaseURLOfErrors(t *testing.T) {
+	const openAI, anthropic = "base URL ends in /v1.", "(ANTHROPIC_BASE_URL), which ends without it."
+	for path, want := range map[string]string{
+		"/v1/nosuch": openAI, "/v1/v1/chat/completions": openAI, "/v1/responses/a/b": openAI, "/v1/messages/nosuch": anthropic,
+	} {
+		if _, e := Lookup("POST", path, nil); e == nil || !strings.HasSuffix(e.Message, want) {
+			t.Errorf("%s: %v", path, e)
+		}
+	}
+	for path, want := range map[string]string{
+		"/console/v1/messages": "https://gw.example.com.", "/messages": "https://gw.example.com/v1.",
+		"/console/v1/chat/completions": "https://gw.example.com/v1.",
+	} {
+		if e := NoVersion("POST", path, "https://gw.example.com/v1"); !strings.HasSuffix(e.Message, "base URL to "+want) {
+			t.Errorf("%s: %v", path, e)
+		}
 	}
 }
 

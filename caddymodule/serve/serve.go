@@ -63,6 +63,8 @@ type Server struct {
 	StatusOf func(error) int
 	// ClientIP returns the address of a request's client, which a key may restrict.
 	ClientIP func(*http.Request) netip.Addr
+	// Page returns the address of the console's page for people with a key, "" if there is no console.
+	Page     func() string
 	Observer Observer
 	Logger   *slog.Logger
 }

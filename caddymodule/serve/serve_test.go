@@ -66,6 +66,7 @@ func newGateway(t testing.TB, budget int64) *testGateway {
 		Route:    func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return g.route, true },
 		Recheck:  func(string, tunnel.Target) { g.rechecks.Add(1) },
 		StatusOf: func(error) int { return 0 }, Observer: g.counts, Logger: quiet,
+		Page:     func() string { return "https://gw.example.com/console/connect" },
 		ClientIP: func(r *http.Request) netip.Addr { return netip.MustParseAddrPort(r.RemoteAddr).Addr() },
 	}
 	backend.Observed.Route = func(connector string, to tunnel.Target) (tunnel.DeploymentRoute, bool) {

@@ -86,6 +86,8 @@ func (c *clientRequest) perform(w http.ResponseWriter, r *http.Request, next Han
 		body, derr = c.getModel()
 	case ex.Operation.Kind == dialect.GetKey:
 		body, derr = c.getKey()
+	case ex.Operation.Kind == dialect.ListPaths:
+		body = dialect.PathsList(c.Page())
 	case ex.Operation.ResponseID != "":
 		body, derr = c.keptResponse(r.URL.Query())
 	default:
