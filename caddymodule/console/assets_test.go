@@ -23,7 +23,7 @@ func TestVendoredFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := map[string]bool{
-		"console.css": true, "console.js": true, "passkeys.js": true, "playground.js": true,
+		"connect.js": true, "console.css": true, "console.js": true, "passkeys.js": true, "playground.js": true,
 		"postern.svg": true, "LICENSES": true, "checksums": true,
 	}
 	listed := make(map[string]bool)

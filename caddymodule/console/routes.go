@@ -122,6 +122,8 @@ var openActions = map[string]action{
 	"GET /console/recover":                linkPage(recoverTab),
 	"POST /console/recover":               redeemLink(recoverTab),
 
+	"GET /console/connect": connectTab.open,
+
 	"GET /console": func(v *visit) error { return v.redirect("/console/") },
 	"/":            nowhere,
 }

@@ -1,0 +1,43 @@
+package console
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/scope"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// connectTab is the page for people with only an API key. The key never reaches the console: the page's script sends it
+// to the API alone, and opens this page again for the snippets of a model.
+var connectTab = &tab{path: "connect", name: "connect", title: "Use an API key", gate: true, data: connect}
+
+type connectPage struct {
+	API         string // base URL of the API if it is not on the console's site, else ""
+	Base        string // base URL of the API for clients, without /v1
+	Private     bool
+	Placeholder string    // in the snippets, for the key
+	Snippets    []snippet // of the model in the query
+}
+
+func connect(v *visit) any {
+	at := v.Manage.Endpoint()
+	p := connectPage{Base: v.endpoint().URL, Private: v.privateAuthority(), Placeholder: keyPlaceholder}
+	if at.URL != "" && at.Console != "" && at.Console != at.URL+"/console/" {
+		const own = "connect-src 'self'"
+		p.API = at.URL
+		v.w.Header().Set("Content-Security-Policy", strings.Replace(policy, own, own+" "+at.URL, 1))
+	}
+	var d manage.Deployment
+	if d.Name = v.r.FormValue("model"); d.Name != "" {
+		if err := scope.CheckName(d.Name); err != nil {
+			v.err = badForm(err.Error())
+			return p
+		}
+		window, _ := strconv.Atoi(v.r.FormValue("window")) // 0: not known
+		d.ContextWindow, d.Kind = max(window, 0), store.ModelKind(v.r.FormValue("kind"))
+		p.Snippets = snippetsOf(d, values{Base: p.Base})
+	}
+	return p
+}

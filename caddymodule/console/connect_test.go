@@ -1,0 +1,81 @@
+package console
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+)
+
+// The page for people with only a key needs no session. Its field has no name and its form no action: without its
+// script, a browser cannot send the key to the console.
+func TestConnect(t *testing.T) {
+	h := newHouse(t)
+	h.user(store0, "ada")
+	b := h.browser()
+	has(t, b.page("/console/sign-in"), `href="/console/connect"`)
+	w := b.get("/console/connect")
+	page := w.Body.String()
+	has(t, page, "<noscript>", "needs JavaScript", `data-placeholder="`+keyPlaceholder+`"`, `data-api=""`,
+		base+"/v1</code>", "/connect.js", `aria-describedby="key-hint"`)
+	lacks(t, page, "code-curl", `id="key" name`, "action=", "htmx.min.js")
+	if form := regexp.MustCompile(`<form[^>]*>`).FindString(page); !strings.Contains(form, `data-connect="form" hidden>`) {
+		t.Errorf("a form without its script is visible: %s", form)
+	}
+	if h := w.Header(); h.Get("Content-Security-Policy") != policy || h.Get("Cache-Control") != "no-store" ||
+		len(h.Values("Set-Cookie")) != 0 {
+		t.Errorf("%v", h)
+	}
+	text, err := staticFiles.ReadFile("static/connect.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := string(text)
+	lacks(t, script, "Storage", "cookie", "history", "indexedDB", "caches", "console.log", "innerHTML", "sendBeacon",
+		"location.assign", "location.href", "location.hash", "postMessage")
+	if header := "Authorization: \"Bearer \" + key"; strings.Count(script, header) != 1 {
+		t.Errorf("the script does not send the key as %s", header)
+	}
+}
+
+// The snippets are those of the model's own page, for what the query says: the page reads no records.
+func TestConnectSnippets(t *testing.T) {
+	b := newHouse(t).browser()
+	page := b.page("/console/connect?model=qwen3:8b&window=32768&kind=chat")
+	has(t, page, "ANTHROPIC_DEFAULT_HAIKU_MODEL=qwen3:8b\n", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768\n", keyPlaceholder,
+		"model_context_window = 32768", base+"/v1/chat/completions")
+	has(t, b.page("/console/connect?model=m"), "The context window is not known")
+	has(t, b.page("/console/connect?model=m&window=-5"), "The context window is not known")
+	embeds := b.page("/console/connect?model=bge&window=0&kind=embeddings")
+	has(t, embeds, base+"/v1/embeddings", "bge")
+	lacks(t, embeds, "ANTHROPIC")
+	for _, bad := range []string{"a%20b", "%3Cscript%3E", strings.Repeat("x", 129)} {
+		w := b.get("/console/connect?model=" + bad)
+		if w.Code != http.StatusBadRequest || strings.Contains(w.Body.String(), "ANTHROPIC") ||
+			strings.Contains(w.Body.String(), "<script>") {
+			t.Errorf("%s: %d %s", bad, w.Code, mainPart(w.Body.String()))
+		}
+	}
+}
+
+// If another site serves the API, the page may call it, and nothing else.
+func TestConnectToAnotherSite(t *testing.T) {
+	g := newGateway(t)
+	g.endpoint.Console, g.endpoint.Verified = "https://admin.example.com/console/", false
+	w := g.get("/console/connect")
+	has(t, w.Body.String(), `data-api="https://gw.example.com"`, "--cacert")
+	if csp := w.Header().Get("Content-Security-Policy"); !strings.Contains(csp,
+		" connect-src 'self' https://gw.example.com; ") || len(csp) != len(policy)+len(" https://gw.example.com") {
+		t.Errorf("%s", csp)
+	}
+	for _, one := range []manage.Endpoint{{URL: "https://gw.example.com"}, {}} { // not known
+		g.endpoint = one
+		w = g.get("/console/connect")
+		has(t, w.Body.String(), `data-api=""`)
+		if w.Header().Get("Content-Security-Policy") != policy {
+			t.Errorf("%+v: %v", one, w.Header())
+		}
+	}
+}
