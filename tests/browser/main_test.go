@@ -61,6 +61,7 @@ func TestOneGateway(t *testing.T) {
 		"hostile names":     testHostileNames,
 		"users come and go": testUsersComeAndGo, "signing out of a new page": testSignOutOfANewPage, "roles": testRoles,
 		"another account sees nothing": testAnotherAccountSeesNothing,
+		"only a key":                   testOnlyAKey, "faults of the page for a key": testFaultsOfConnect,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

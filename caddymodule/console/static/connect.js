@@ -4,14 +4,15 @@
   "use strict";
 
   const at = (part) => document.querySelector(`[data-connect="${part}"]`);
-  const { api, placeholder } = at("page").dataset;
   const [form, fault, status, result, reveal, snippets] = ["form", "fault", "status", "result", "reveal", "snippets"].map(at);
+  const { api, placeholder } = form.dataset;
   const field = document.getElementById("key");
   const select = document.getElementById("model");
   const unreachable = api
     ? `The API at ${api} cannot be reached, or does not allow this page to call it: its operator can add ${location.origin} to cors in the gateway’s configuration.`
     : "The gateway cannot be reached. Check your connection and try again.";
   const number = (n) => n.toLocaleString("en");
+  const count = (n, unit) => `${number(n)} ${unit}${n === 1 ? "" : "s"}`;
   let key = "", models = [], shown = false, turn = 0;
 
   const ask = async (path) => {
@@ -31,7 +32,7 @@
     return made;
   };
   const time = (iso) => {
-    const made = element("time", iso, { dateTime: iso });
+    const made = element("time", new Date(iso).toLocaleString("en"), { dateTime: iso });
     made.dataset.ago = ""; // console.js keeps its text up to date
     return made;
   };
@@ -50,10 +51,10 @@
     at("title").textContent = `Key ${about.label}`;
     const facts = {
       "Key": about.shown, "Allowed models": about.scope, "Expires": about.expires_at ? time(about.expires_at) : "never",
-      "Today (UTC)": `${number(about.usage_daily)} tokens, ${number(about.requests_daily)} requests`,
-      "This month": `${number(about.usage_monthly)} tokens, ${number(about.requests_monthly)} requests`,
-      "At the same time": about.concurrency ? `${number(about.concurrency)} requests` : "no limit",
-      "Longest answer": about.max_output_tokens ? `${number(about.max_output_tokens)} tokens` : "no limit",
+      "Today (UTC)": `${count(about.usage_daily, "token")}, ${count(about.requests_daily, "request")}`,
+      "This month": `${count(about.usage_monthly, "token")}, ${count(about.requests_monthly, "request")}`,
+      "At once": about.concurrency ? count(about.concurrency, "request") : "no limit",
+      "Longest answer": about.max_output_tokens ? count(about.max_output_tokens, "token") : "no limit",
     };
     at("facts").replaceChildren(...Object.entries(facts).map(([name, value]) => {
       const fact = element("div", element("dt", name));
@@ -66,12 +67,12 @@
       meter.setAttribute("aria-label", name);
       const use = element("span", meter);
       use.append(` ${number(used)} of ${number(max)}`);
-      return [of === "account" ? `${name}, of the account` : name, use, time(resets)];
+      return [of === "account" ? `${name}, of the account` : name, use, used ? time(resets) : ""];
     }));
   };
 
   const list = () => {
-    fill(at("models"), models.map((m) => [m.id, m.kind, m.context_length ? `${number(m.context_length)} tokens` : "not known"]));
+    fill(at("models"), models.map((m) => [m.id, m.kind, m.context_length ? count(m.context_length, "token") : "not known"]));
     at("none").hidden = models.length > 0;
     at("setup").hidden = !models.length;
     select.replaceChildren(...models.map((m) => new Option(m.id)));
@@ -118,7 +119,7 @@
     describe(about);
     list();
     [field.value, result.hidden, form.hidden] = ["", false, true];
-    status.textContent = models.length === 1 ? "This key may use one model." : `This key may use ${models.length} models.`;
+    status.textContent = `This key may use ${count(models.length, "model")}.`;
     at("title").focus();
     if (models.length) await load();
   };
