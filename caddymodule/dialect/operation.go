@@ -73,22 +73,16 @@ var routes = [...]route{
 	GetModel:        {"one model", "GET", modelsPath + "/*", "models/get", "", nil},
 
 	CreateMessage: {"a message (Anthropic)", "POST", "/v1/messages", "messages", chatPath, decodeMessages},
-	CountTokens: {
-		"the tokens of a messages request",
-		"POST", "/v1/messages/count_tokens", "messages/count_tokens", "", decodeMessages,
-	},
+	CountTokens:   {"a count of tokens", "POST", "/v1/messages/count_tokens", "messages/count_tokens", "", decodeMessages},
 
 	CreateResponse: {"a response (OpenAI)", "POST", "/v1/responses", "responses", chatPath, decodeResponses},
 	CountInputTokens: {
-		"the tokens of a responses request",
+		"a count of tokens",
 		"POST", "/v1/responses/input_tokens", "responses/input_tokens", "", decodeResponses,
 	},
 	GetResponse:    {"a stored response", "GET", "/v1/responses/*", "responses/get", "", nil},
 	DeleteResponse: {"deletes a stored response", "DELETE", "/v1/responses/*", "responses/delete", "", nil},
-	ListInputItems: {
-		"the input of a stored response",
-		"GET", "/v1/responses/*/input_items", "responses/input_items", "", nil,
-	},
+	ListInputItems: {"a stored response's input", "GET", "/v1/responses/*/input_items", "responses/input_items", "", nil},
 
 	GetKey:    {"the limits and the usage of the key", "GET", keyPath, "key", "", nil},
 	ListPaths: {"this list", "GET", "/v1", "paths", "", nil},

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -16,6 +17,9 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 // A requestLog has the requests of a page, without the headers that may have a key.
@@ -182,4 +186,35 @@ func testFaultsOfConnect(t *testing.T, r *rig) {
 	p.Sees("An API key has only letters, digits and hyphens.")
 	r.Manage(t, http.MethodPost, "/keys/nothing/disable", map[string]string{"account": "faults"}, nil)
 	try("This API key is disabled.")
+}
+
+// A console whose API is another site needs an entry of `cors` there, and says so.
+func TestConnectToAnotherSite(t *testing.T) {
+	t.Parallel()
+	var listed, other string
+	for _, site := range []*string{&listed, &other} {
+		addr, err := freeport.Addr()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(addr)
+		*site = "http://localhost:" + port
+	}
+	g := harness.Start(t, harness.Options{
+		Address: "localhost", Site: "cors " + listed, Sites: listed + ", " + other + " {\n model_console\n}",
+	})
+	_, key := g.Key(t, "laptop", "*")
+	for site, want := range map[string]string{
+		listed: "This key may not use any model now", other: "its operator can add " + other + " to cors",
+	} {
+		p := Start(t).Person(t, site)
+		if site == other {
+			p.Expect("CORS policy")
+			p.Expect("Failed to load resource")
+		}
+		p.Open("/console/connect")
+		p.Fill("#key", key)
+		p.keys(kb.Enter)
+		p.Sees(want)
+	}
 }
