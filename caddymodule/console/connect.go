@@ -13,6 +13,9 @@ import (
 // to the API alone, and opens this page again for the snippets of a model.
 var connectTab = &tab{path: "connect", name: "connect", title: "Use an API key", gate: true, data: connect}
 
+// keyPlaceholder stands for the key in snippets, until the page's script replaces it.
+const keyPlaceholder = "sk-svc-YOUR-KEY"
+
 type connectPage struct {
 	API         string // base URL of the API if it is not on the console's site, else ""
 	Base        string // base URL of the API for clients, without /v1
@@ -37,7 +40,7 @@ func connect(v *visit) any {
 		}
 		window, _ := strconv.Atoi(v.r.FormValue("window")) // 0: not known
 		d.ContextWindow, d.Kind = max(window, 0), store.ModelKind(v.r.FormValue("kind"))
-		p.Snippets = snippetsOf(d, values{Base: p.Base})
+		p.Snippets = snippetsOf(d, p.Base, keyPlaceholder)
 	}
 	return p
 }
