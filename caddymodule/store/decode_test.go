@@ -19,7 +19,8 @@ func TestFastDecoder(t *testing.T) {
 	for _, r := range []any{
 		new(accountRecord), new(keyRecord), new(connectorRecord), new(deploymentRecord), new(calibrationRecord),
 		new(userRecord),
-		new(passkeyRecord), new(sessionRecord), new(linkRecord), new(tokenRecord), new(pairingRecord), new(lastUsedRecord),
+		new(passkeyRecord), new(sessionRecord), new(linkRecord), new(tokenRecord), new(pairingRecord),
+		new(setupRecord), new(lastUsedRecord),
 	} {
 		t.Run(fmt.Sprintf("%T", r), func(t *testing.T) {
 			t.Parallel()

@@ -67,6 +67,7 @@
 //	secrets/NAME                    bytes; tunnel_identity also has the next key of a rotation
 //	sessions/USER/ID                session and the SHA-256 of its secret
 //	sessions_seen/USER/ID           when the session was last used, separate like last_used
+//	setups/ACCOUNT/ID               set-up code: its SHA-256, and the fields of its key
 //	tokens/ACCOUNT/ID               management token and the SHA-256 of its secret
 //	tokens_used/ACCOUNT/ID          when the token was last used, separate like last_used
 //	user_names/NAME                 the user of that name, which is in lower case
@@ -100,11 +101,11 @@
 //
 // # Expiry
 //
-// Sessions, links and pairings expire by comparison with the clock at each read.
+// Sessions, links, pairings and set-up codes expire by comparison with the clock at each read.
 // Removing a user invalidates all of the user's sessions, tokens and links at once,
 // since each read checks the user. A new password invalidates all older sessions at
 // once, since each session has the number of its password. A sweeper removes the
-// records themselves: expired ones after a day, revoked and expired keys and management
+// records themselves: set-up codes at their expiry, other expired ones after a day, revoked and expired keys and management
 // tokens after 90 days. It finds them in the view, and never reads the whole KV.
 //
 // Times of use are written without reading their records. The view notes times without
@@ -123,7 +124,7 @@
 //
 // The secrets of keys, connectors, sessions, links and management tokens have 256 random
 // bits, or 215 if a device has chosen them. They are shown once and stored as SHA-256: with
-// this entropy, a slow hash would add nothing. A pairing code has 40 bits, so that it can be
-// typed. It is valid for 15 minutes, and the caller must limit attempts. Passwords are
+// this entropy, a slow hash would add nothing. A pairing code or a set-up code has 40 bits, so that
+// it can be typed. It is valid for 15 minutes, and the caller must limit attempts. Passwords are
 // hashed by the caller.
 package store

@@ -22,6 +22,7 @@ const (
 	prefixLink      = "lnk_"
 	prefixToken     = "mgt_"
 	prefixPairing   = "pair_"
+	prefixSetup     = "use_"
 	prefixOperation = "op_"
 
 	prefixSecret      = "sk-svc-" // of keys

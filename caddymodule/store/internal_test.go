@@ -174,6 +174,8 @@ func FuzzRecord(f *testing.F) {
 	const usr, ses = "usr_00000000000000000000000000", "ses_00000000000000000000000000"
 	const lnk = "lnk_00000000000000000000000000"
 	const mgt, pair = "mgt_00000000000000000000000000", "pair_00000000000000000000000000"
+	const use = "use_00000000000000000000000000"
+	f.Add("setups/default/"+use, []byte(`{"v":1,"id":"`+use+`","account":"default","key":{"scope":"*"},"hash":"`+hash+`"}`))
 	f.Add("users/default/"+usr, []byte(`{"v":1,"id":"`+usr+
 		`","account":"default","name":"Ann","password_hash":"x","epoch":3}`))
 	f.Add(passkeyKind.path(usr, hashPasskey([]byte("x"))),
@@ -213,6 +215,7 @@ func FuzzRecord(f *testing.F) {
 		again(t, item, linkKind)
 		again(t, item, tokenKind)
 		again(t, item, pairingKind)
+		again(t, item, setupKind)
 		again(t, item, leftoverKind)
 		again(t, item, edgeKind)
 		again(t, item, reportKind)
@@ -238,6 +241,7 @@ func TestViewMissesNothing(t *testing.T) {
 	_, _, tokenErr := s.CreateToken(ctx, Token{Account: DefaultAccount, User: u.ID, Name: "x", Rights: AllRights})
 	_, _, pairingErr := s.CreatePairing(ctx, DefaultAccount, "")
 	_, _, keyErr := s.CreateKey(ctx, DefaultAccount, KeyFields{Name: "x", Scope: "*"})
+	_, _, setupErr := s.CreateSetup(ctx, DefaultAccount, KeyFields{Name: "x", Scope: "*"})
 	c, _, connectorErr := s.CreateConnector(ctx, DefaultAccount, "x")
 	d, deploymentErr := s.SetDeployment(ctx, Deployment{Account: DefaultAccount, Name: "x", Connectors: []string{c.ID}})
 	passkeyErr := s.AddPasskey(ctx, u.ID, Passkey{ID: []byte("x"), Name: "x", Credential: []byte("1")})
@@ -247,7 +251,7 @@ func TestViewMissesNothing(t *testing.T) {
 	edgeErr := s.AddEdge(ctx, Edge{Name: "a"})
 	_, reportErr := s.SaveReport(ctx, Edge{Name: "a"}, Report{}, 0)
 	caughtUp := s.CatchUp(ctx)
-	err = errors.Join(err, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr, pairingErr, keyErr, connectorErr,
+	err = errors.Join(err, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr, pairingErr, keyErr, setupErr, connectorErr,
 		deploymentErr, passkeyErr, calibrationErr, accountErr, leftoverErr)
 	if err != nil {
 		t.Fatal(err)

@@ -51,6 +51,8 @@ type Key struct {
 	CreatedBy Actor           `json:"created_by,omitzero"`
 	RotatedBy *Actor          `json:"rotated_by,omitempty"`
 	ChangedBy *Actor          `json:"changed_by,omitempty"` // the author of the last change
+	// Client is the id of the client that got the key for a set-up code; "": none.
+	Client string `json:"client,omitempty"`
 }
 
 // PreviousSecret is a secret of a key that is valid in addition to the present one.
@@ -223,12 +225,8 @@ func (s *Store) CountKeys(account string) map[string]int {
 
 // CreateKey creates a key. It returns the key with its secret, which is not shown again.
 func (s *Store) CreateKey(ctx context.Context, account string, fields KeyFields) (Key, string, error) {
-	secret, hash := newSecret(prefixSecret)
-	r := &keyRecord{Hash: hash, Key: Key{
-		ID: newID(prefixKey, s.now()), Account: account, KeyFields: fields, CreatedAt: s.time(), Shown: shownSecret(secret),
-		CreatedBy: actor(ctx),
-	}}
-	if err := r.normalize(nil, s.now()); err != nil {
+	r, secret, err := s.newKey(ctx, account, fields)
+	if err != nil {
 		return Key{}, "", err
 	}
 	created, err := update(ctx, s, "creating the key", func(t *tx) (Key, error) {
@@ -241,6 +239,16 @@ func (s *Store) CreateKey(ctx context.Context, account string, fields KeyFields)
 		return r.Key, takeKeyName(t, r)
 	})
 	return created, secret, err
+}
+
+// newKey returns the record of a new key, and its secret.
+func (s *Store) newKey(ctx context.Context, account string, fields KeyFields) (*keyRecord, string, error) {
+	secret, hash := newSecret(prefixSecret)
+	r := &keyRecord{Hash: hash, Key: Key{
+		ID: newID(prefixKey, s.now()), Account: account, KeyFields: fields, CreatedAt: s.time(), Shown: shownSecret(secret),
+		CreatedBy: actor(ctx),
+	}}
+	return r, secret, r.normalize(nil, s.now())
 }
 
 // normalize checks the fields that users set. old are those before, nil for a new key.

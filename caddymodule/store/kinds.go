@@ -9,7 +9,7 @@ import (
 // kinds are the kinds of records in the view.
 var kinds = []anyKind{
 	accountKind, keyKind, connectorKind, deploymentKind, calibrationKind, userKind, passkeyKind, sessionKind, linkKind,
-	tokenKind, pairingKind,
+	tokenKind, pairingKind, setupKind,
 	leftoverKind, edgeKind, reportKind,
 }
 
@@ -43,6 +43,7 @@ type records struct {
 	links        collection[*linkRecord]
 	tokens       collection[*tokenRecord]
 	pairings     collection[*pairingRecord]
+	setups       collection[*setupRecord]
 	leftovers    collection[*leftoverRecord]
 	edges        collection[*edgeRecord]
 	reports      collection[*reportRecord]

@@ -137,7 +137,7 @@ func (s *Store) MatchPairing(match func(codeHash []byte) bool) (id string, ok bo
 }
 
 func (s *Store) pairingByCode(code string) (*pairingRecord, bool) {
-	hash, _ := hashCode(code) // the zero hash of an invalid code matches no pairing
+	hash, _ := hashCode(prefixPair, code) // the zero hash of an invalid code matches no pairing
 	return pairingKind.byHash(s.view.Load(), hash)
 }
 
@@ -151,8 +151,8 @@ func (s *Store) pairingByIDOrCode(idOrCode string) (*pairingRecord, bool) {
 // CreatePairing creates a pairing and returns it with its pairing code, which is not shown
 // again. An account may have 20 open pairings.
 func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (Pairing, string, error) {
-	code := newCode()
-	hash, _ := hashCode(code)
+	code := newCode(prefixPair)
+	hash, _ := hashCode(prefixPair, code)
 	now := s.time()
 	r := &pairingRecord{CodeHash: hash, Pairing: Pairing{
 		ID: newID(prefixPairing, s.now()), Account: account, CreatedBy: text.Printable(createdBy, maxLabel),
@@ -254,34 +254,48 @@ func (s *Store) cleanDevice(d Device) Device {
 const codeAlphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 const (
-	prefixCode   = "PAIR-"
-	prefixDigits = "PA1R" // the prefix after normalization
-	codeDigits   = 8      // of five bits each
+	prefixPair = "PAIR-" // of pairing codes
+	prefixUse  = "USE-"  // of set-up codes
+	codeDigits = 8       // of five bits each
 )
 
-// newCode returns a pairing code: 40 random bits as PAIR-XXXX-XXXX, short enough to type.
-// Guessing is limited by the life of the code and by the caller.
-func newCode() string {
+// newCode returns a code: 40 random bits as PAIR-XXXX-XXXX, short enough to type. Guessing is limited by the life of
+// the code and by the caller.
+func newCode(prefix string) string {
 	var digits [codeDigits]byte
 	rand.Read(digits[:]) // never fails, see its documentation
 	for i := range digits {
 		digits[i] = codeAlphabet[digits[i]%32]
 	}
-	return formatCode(string(digits[:]))
+	return formatCode(prefix, string(digits[:]))
 }
 
-func formatCode(digits string) string {
-	return prefixCode + digits[:codeDigits/2] + "-" + digits[codeDigits/2:]
+func formatCode(prefix, digits string) string {
+	return prefix + digits[:codeDigits/2] + "-" + digits[codeDigits/2:]
 }
 
 // NormalizeCode returns a typed pairing code as PAIR-XXXX-XXXX. It ignores case, reads O
 // as 0 and I and L as 1, and accepts missing or additional blanks and dashes and a
 // missing prefix.
-func NormalizeCode(s string) (string, bool) {
+func NormalizeCode(s string) (string, bool) { return normalizeCode(prefixPair, s) }
+
+func normalizeCode(prefix, s string) (string, bool) {
 	if len(s) > 64 {
 		return "", false
 	}
-	digits := strings.Map(func(c rune) rune {
+	typed, digits := codeDigitsOf(prefix), codeDigitsOf(s)
+	if len(digits) == len(typed)+codeDigits {
+		digits = strings.TrimPrefix(digits, typed)
+	}
+	if len(digits) != codeDigits || strings.Trim(digits, codeAlphabet) != "" {
+		return "", false
+	}
+	return formatCode(prefix, digits), true
+}
+
+// codeDigitsOf returns the digits of a typed code, or of its prefix.
+func codeDigitsOf(s string) string {
+	return strings.Map(func(c rune) rune {
 		if 'a' <= c && c <= 'z' {
 			c -= 'a' - 'A'
 		}
@@ -295,18 +309,11 @@ func NormalizeCode(s string) (string, bool) {
 		}
 		return c
 	}, s)
-	if len(digits) == len(prefixDigits)+codeDigits {
-		digits = strings.TrimPrefix(digits, prefixDigits)
-	}
-	if len(digits) != codeDigits || strings.Trim(digits, codeAlphabet) != "" {
-		return "", false
-	}
-	return formatCode(digits), true
 }
 
-// hashCode returns the hash of a typed pairing code.
-func hashCode(s string) (digest, bool) {
-	code, ok := NormalizeCode(s)
+// hashCode returns the hash of a typed code.
+func hashCode(prefix, s string) (digest, bool) {
+	code, ok := normalizeCode(prefix, s)
 	if !ok {
 		return digest{}, false
 	}

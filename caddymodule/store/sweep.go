@@ -28,7 +28,7 @@ func (s *Store) compact(ctx context.Context) error {
 	return s.kv.(Compacter).Compact(ctx, old)
 }
 
-// sweep removes sessions, links and pairings that ended a day ago, keys and management
+// sweep removes set-up codes that have expired, sessions, links and pairings that ended a day ago, keys and management
 // tokens that ended 90 days ago, and leftovers of removed records, users and accounts. It
 // finds them in the view.
 func (s *Store) sweep(ctx context.Context) error {
@@ -71,6 +71,7 @@ func (s *Store) sweep(ctx context.Context) error {
 // sweep decides which records to remove. A record that has changed since is not removed.
 type sweep struct {
 	view    *view
+	now     time.Time
 	before  time.Time // records that ended before are removed
 	long    time.Time // the same for keys and management tokens
 	expired []expiredRecord
@@ -85,7 +86,7 @@ type expiredRecord struct {
 
 func (s *Store) newSweep() *sweep {
 	now := s.now()
-	return &sweep{view: s.view.Load(), before: now.Add(-sweepAfter), long: now.Add(-sweepLong)}
+	return &sweep{view: s.view.Load(), now: now, before: now.Add(-sweepAfter), long: now.Add(-sweepLong)}
 }
 
 func (w *sweep) remove(revision int64, paths ...string) {
@@ -119,6 +120,9 @@ func (r *pairingRecord) ended(w *sweep) bool {
 	end := cmp.Or(r.DecidedAt, &r.ExpiresAt)
 	return !w.before.Before(*end)
 }
+
+// Nobody sees a code that has expired.
+func (r *setupRecord) ended(w *sweep) bool { return !w.now.Before(r.ExpiresAt) }
 
 // leftoverRecord notes that an account was removed. Other gateways may still write records of
 // the account for a moment, so the sweeper removes them later.

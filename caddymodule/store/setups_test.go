@@ -1,0 +1,244 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
+	"github.com/postern-dev/postern/tests/storetest"
+)
+
+const noSetup = "the code is wrong, used or expired"
+
+// as returns the context of a user's writes.
+func as(t testing.TB, u store.User, token string) context.Context {
+	t.Helper()
+	return store.WithActor(t.Context(), store.Actor{User: u.ID, Name: u.Name, Token: token})
+}
+
+func mustSetup(ctx context.Context, t testing.TB, s *store.Store, fields store.KeyFields) (store.Setup, string) {
+	t.Helper()
+	setup, code, err := s.CreateSetup(ctx, account, fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return setup, code
+}
+
+func TestSetup(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	path := tempStore(t)
+	s := c.open(t, path)
+	ann := mustUser(t, s, "Ann")
+	fields := store.KeyFields{Name: "Ann", Scope: "qwen*", Owner: ann.ID, DefaultModel: "qwen3:8b"}
+	setup, code := mustSetup(as(t, ann, ""), t, s, fields)
+	if !regexp.MustCompile(`^USE-[0-9A-Z]{4}-[0-9A-Z]{4}$`).MatchString(code) ||
+		!setup.ExpiresAt.Equal(c.now().Add(15*time.Minute)) {
+		t.Errorf("created %+v with the code %q", setup, code)
+	}
+	s = c.open(t, closed(t, s, path))
+	for _, wrong := range []string{"", "USE-", "PAIR" + code[3:], code + "0", strings.Repeat("0", 8)} {
+		_, err := s.FindSetup(t.Context(), wrong)
+		wantError(t, err, store.ErrNotFound, noSetup)
+	}
+	found, err := s.FindSetup(t.Context(), " "+strings.ToLower(strings.ReplaceAll(code, "-", "")))
+	if err != nil || found.ID != setup.ID || found.Key.DefaultModel != "qwen3:8b" || found.CreatedBy.User != ann.ID {
+		t.Fatalf("found %+v, %v", found, err)
+	}
+	k, secret, former, err := s.UseSetup(as(t, ann, ""), found, "Ann box claude", "claude")
+	if err != nil || former != "" || k.Name != "Ann box claude" || k.Client != "claude" || k.Owner != ann.ID ||
+		k.Scope != "qwen*" {
+		t.Fatalf("got %+v in place of %q, %v", k, former, err)
+	}
+	if live, ok := s.FindKey(secret); !ok || live.Key().ID != k.ID {
+		t.Error("the secret is not that of the key")
+	}
+	_, _, _, err = s.UseSetup(t.Context(), found, "Ann box claude", "claude")
+	wantError(t, err, store.ErrNotFound, noSetup)
+	_, err = s.FindSetup(t.Context(), code)
+	wantError(t, err, store.ErrNotFound, noSetup)
+
+	// A code expires between its lookup and its trade.
+	late, code := mustSetup(as(t, ann, ""), t, s, fields)
+	c.advance(15 * time.Minute)
+	_, _, _, err = s.UseSetup(t.Context(), late, "late", "claude")
+	wantError(t, err, store.ErrNotFound, noSetup)
+	_, err = s.FindSetup(t.Context(), code)
+	wantError(t, err, store.ErrNotFound, noSetup)
+}
+
+// The next trade for the same person, machine and client replaces the key. A trade replaces no other key, and then
+// does not use up the code.
+func TestSetupReplaces(t *testing.T) {
+	t.Parallel()
+	s := newClock().open(t, tempStore(t))
+	ann, bob := mustUser(t, s, "Ann"), mustUser(t, s, "bob")
+	trade := func(u store.User, name string) (store.Key, string, string, error) {
+		setup, _ := mustSetup(as(t, u, ""), t, s, store.KeyFields{Name: u.Name, Scope: "*", Owner: u.ID})
+		return s.UseSetup(as(t, u, ""), setup, name, "claude")
+	}
+	first, secret, _, err := trade(ann, "box")
+	second, _, former, err2 := trade(ann, "box")
+	if err := errors.Join(err, err2); err != nil || former != first.ID || second.Name != "box" {
+		t.Fatalf("%+v replaces %q, %v", second, former, err)
+	}
+	if live, ok := s.FindKey(secret); !ok || live.Key().RevokedAt == nil || live.Key().Changer().User != ann.ID {
+		t.Error("the former key is valid")
+	}
+	_, _, _, err = trade(bob, "box")
+	wantError(t, err, store.ErrExists, `already has a key "box"`)
+	if _, _, err := s.CreateKey(t.Context(), account, store.KeyFields{Name: "desk", Scope: "*", Owner: ann.ID}); err != nil {
+		t.Fatal(err)
+	}
+	_, _, _, err = trade(ann, "desk")
+	wantError(t, err, store.ErrExists, `already has a key "desk"`)
+	if _, err := s.RevokeKey(t.Context(), account, "desk"); err != nil {
+		t.Fatal(err)
+	}
+	third, _, former, err := trade(ann, "desk")
+	if err != nil || former != "" {
+		t.Errorf("%+v replaces %q, %v", third, former, err)
+	}
+	if _, err := s.RevokeKey(t.Context(), account, "desk"); err != nil { // its name is its own
+		t.Error(err)
+	}
+}
+
+// A code is invalid once its creator may no longer do what it could.
+func TestSetupOfAnotherRole(t *testing.T) {
+	t.Parallel()
+	s := newClock().open(t, tempStore(t))
+	mustUser(t, s, "root")
+	for what, change := range map[string]func(u store.User, token string) error{
+		"another role": func(u store.User, _ string) error {
+			_, err := s.SetUserRole(t.Context(), account, u.ID, store.RoleMember)
+			return err
+		},
+		"a removed user": func(u store.User, _ string) error {
+			_, err := s.RemoveUser(t.Context(), account, u.ID)
+			return err
+		},
+		"a revoked token": func(_ store.User, token string) error {
+			return s.RemoveToken(t.Context(), account, token)
+		},
+	} {
+		u := mustUser(t, s, strings.ReplaceAll(what, " ", "-"))
+		token, _, err := s.CreateToken(t.Context(), store.Token{Account: account, User: u.ID, Name: "x", Rights: store.RightKeys})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, code := mustSetup(as(t, u, token.ID), t, s, store.KeyFields{Name: "x", Scope: "*"})
+		if _, err := s.FindSetup(t.Context(), code); err != nil {
+			t.Errorf("before %s: %v", what, err)
+		}
+		if err := change(u, token.ID); err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.FindSetup(t.Context(), code)
+		wantError(t, err, store.ErrNotFound, noSetup)
+	}
+	owner := mustUser(t, s, "owner")
+	_, code := mustSetup(t.Context(), t, s, store.KeyFields{Name: "x", Scope: "*", Owner: owner.ID})
+	if _, err := s.RemoveUser(t.Context(), account, owner.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.FindSetup(t.Context(), code)
+	wantError(t, err, store.ErrNotFound, noSetup)
+}
+
+func TestSetupFaults(t *testing.T) {
+	t.Parallel()
+	s := newClock().open(t, tempStore(t))
+	ann, bob := mustUser(t, s, "Ann"), mustUser(t, s, "bob")
+	for text, fields := range map[string]store.KeyFields{
+		"pattern is empty": {Name: "x", Scope: "a,,b"},
+		"in the past":      {Name: "x", Scope: "*", ExpiresAt: new(time.Unix(0, 0))},
+		"the name of the":  {Scope: "*"},
+		"not the id of":    {Name: "x", Scope: "*", Owner: "bob"},
+	} {
+		if _, _, err := s.CreateSetup(t.Context(), account, fields); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%+v: %v", fields, err)
+		}
+	}
+	_, _, err := s.CreateSetup(t.Context(), "none", store.KeyFields{Name: "x", Scope: "*"})
+	wantError(t, err, store.ErrNotFound, "none")
+	for range 20 {
+		mustSetup(as(t, ann, ""), t, s, store.KeyFields{Name: "x", Scope: "*"})
+	}
+	_, _, err = s.CreateSetup(as(t, ann, ""), account, store.KeyFields{Name: "x", Scope: "*"})
+	wantError(t, err, store.ErrConflict, "20 unused codes")
+	mustSetup(as(t, bob, ""), t, s, store.KeyFields{Name: "x", Scope: "*"})
+}
+
+// Of many trades of a code at two gateways, one succeeds. The other gateway knows the code at once.
+func TestSetupRace(t *testing.T) {
+	t.Parallel()
+	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
+	gateways := []*store.Store{newStore(t, share(kv)), newStore(t, share(kv))}
+	ann := mustUser(t, gateways[0], "Ann")
+	wait.Until(t, "the other knows her", func() bool { return gateways[1].UserCount() == 1 })
+	for range 10 {
+		_, code := mustSetup(as(t, ann, ""), t, gateways[0], store.KeyFields{Name: "x", Scope: "*", Owner: ann.ID})
+		var group sync.WaitGroup
+		var mu sync.Mutex
+		won := 0
+		for i := range 8 {
+			group.Go(func() {
+				s := gateways[i%2]
+				setup, err := s.FindSetup(t.Context(), code)
+				if err == nil {
+					_, _, _, err = s.UseSetup(as(t, ann, ""), setup, "box", "claude")
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					won++
+				} else if !errors.Is(err, store.ErrNotFound) {
+					t.Error(err)
+				}
+			})
+		}
+		if group.Wait(); won != 1 {
+			t.Fatalf("%d trades of a code succeeded", won)
+		}
+	}
+	if got := gateways[0].CountKeys(account); got[store.KeyValid] != 1 || got[store.KeyRevoked] != 9 {
+		t.Errorf("keys %v", got)
+	}
+}
+
+// Codes are removed once they have expired.
+func TestSetupSweep(t *testing.T) {
+	t.Parallel()
+	path := tempStore(t)
+	synctest.Test(t, func(t *testing.T) {
+		kv, err := store.OpenBolt(path, store.BoltOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.New(share(kv), store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustSetup(context.Background(), t, s, store.KeyFields{Name: "x", Scope: "*"})
+		for _, want := range []int{1, 0} {
+			time.Sleep(14 * time.Minute)
+			synctest.Wait()
+			if n := len(paths(t, kv, "setups/")); n != want {
+				t.Errorf("%d codes, not %d", n, want)
+			}
+		}
+		if err := errors.Join(s.Close(), kv.Close()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
