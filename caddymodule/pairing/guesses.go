@@ -10,12 +10,12 @@ import (
 	"github.com/postern-dev/postern/caddymodule/fair"
 )
 
-// Limits on wrong codes. A code has 40 random bits and lives for 15 minutes. In
+// Limits on wrong codes, for pairing and set-up codes together. A code has 40 random bits and lives for 15 minutes. In
 // that time at most 23,100 wrong codes are checked, from any number of networks:
 // two bursts (5,000 and 100) and two rates (10 per second each). So the chance of
 // guessing a code is 23,100 / 2^40 = 2e-8, and 6e-4 in a year in which one code is
 // always open. Gateways of a cluster count together, except those that are cut off
-// from each other. A guessed code alone gives no access: a user compares fingerprints.
+// from each other. A guessed pairing code alone gives no access: a user compares fingerprints.
 const (
 	// guessMemory is how long a network (/24, /48) is remembered after a wrong
 	// code. Remembered networks share one rate limit; the first code of any other

@@ -166,20 +166,28 @@ func (s *Service) Claim(ctx context.Context, device tunnel.Device) (tunnel.Ticke
 
 // Expects implements [tunnel.Pairing].
 func (s *Service) Expects(remote string, match func(codeHash []byte) bool) (pairing string, ok bool) {
+	s.Try(remote, func() (wrong bool) {
+		pairing, ok = s.options.Store.MatchPairing(match)
+		return !ok
+	})
+	return pairing, ok
+}
+
+// Try calls check, which reports whether a code from an address is wrong, within the limits on wrong codes. If these
+// do not allow it, Try returns when to try again.
+func (s *Service) Try(remote string, check func() (wrong bool)) (wait time.Duration) {
 	v := s.guesses.begin(remote, s.options.Now(), true)
 	if v.limitBegins {
 		s.beginLimit()
 	}
-	if v.wait > 0 {
-		return "", false
-	}
-	pairing, ok = s.options.Store.MatchPairing(match)
-	if ok {
-		s.guesses.forgive(v)
-	} else {
+	switch {
+	case v.wait > 0:
+	case check():
 		s.options.Publish(link.Pairing{Guess: remote})
+	default:
+		s.guesses.forgive(v)
 	}
-	return pairing, ok
+	return v.wait
 }
 
 // claim binds the code to the device in the store, within the limits on wrong codes.
