@@ -74,8 +74,10 @@ func New(o Options) *Console {
 	}
 	c.templates = c.loadTemplatesOf(files)
 	c.mux.Handle("GET /console/static/{version}/{name}", files)
-	c.mux.HandleFunc("GET /console/install.sh", c.script(downloads.Shell))
-	c.mux.HandleFunc("GET /console/install.ps1", c.script(downloads.PowerShell))
+	c.mux.HandleFunc("GET /console/install.sh", c.script(downloads.Install.Shell))
+	c.mux.HandleFunc("GET /console/install.ps1", c.script(downloads.Install.PowerShell))
+	c.mux.HandleFunc("GET /console/use.sh", c.script(downloads.Use.Shell))
+	c.mux.HandleFunc("GET /console/use.ps1", c.script(downloads.Use.PowerShell))
 	c.mux.HandleFunc("GET /console/connectors/{name}", c.archive)
 	c.mux.HandleFunc("/console/api/", c.serveAPI)
 	// Both are the same for every gateway, so they need no session.

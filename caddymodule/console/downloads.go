@@ -9,7 +9,7 @@ import (
 // noScript is the answer while the gateway does not know its own address.
 const noScript = "The gateway does not know its address. Name its host with `public` in the Caddyfile.\n"
 
-// script serves a script that installs a connector. It needs no session: it contains
+// script serves a script that installs a connector or sets up a client. It needs no session: it contains
 // nothing secret.
 func (c *Console) script(write func(downloads.Site, []downloads.Archive) string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {

@@ -6,9 +6,7 @@
 # the service without a question and needs an administrator, --no-service runs the
 # connector in the foreground.
 
-$ErrorActionPreference = 'Stop'
-
-function Install-Connector {
+function Main {
 	$code = ''
 	$to = Join-Path $env:LOCALAPPDATA 'Postern'
 	$service = ''
@@ -21,26 +19,10 @@ function Install-Connector {
 		else { $flags += $args[$i] }
 	}
 
-	$arch = $env:PROCESSOR_ARCHITEW6432
-	if (-not $arch) { $arch = $env:PROCESSOR_ARCHITECTURE }
-	$archive = $archives["windows/$($arch.ToLower())"]
-	if (-not $archive) { throw "The gateway has no connector for windows/$arch. Its operator can add it with ./xcaddy.sh connectors in the gateway's clone." }
-
-	New-Item -ItemType Directory -Force $to | Out-Null
-	$zip = Join-Path $to 'connector.zip'
-	Write-Host "Downloading $($archive.name)"
-	curl.exe -fsSL @unverified -o $zip "$console/connectors/$($archive.name)"
-	if ($LASTEXITCODE -ne 0) { throw "Cannot download $($archive.name)." }
-	if ((Get-FileHash -Algorithm SHA256 $zip).Hash -ne $archive.sha256) {
-		Remove-Item $zip
-		throw "$($archive.name) is damaged: its SHA-256 differs from the gateway's. Try again."
-	}
-	$program = Join-Path $to 'connector.exe'
-	if (Test-Path $program) { Move-Item -Force $program "$program.old" } # it may be running
-	Expand-Archive -Force $zip $to
-	Remove-Item $zip
+	Get-Connector $to
 	$path = [Environment]::GetEnvironmentVariable('Path', 'User')
 	if (($path -split ';') -notcontains $to) { [Environment]::SetEnvironmentVariable('Path', "$path;$to", 'User') }
+	$program = Join-Path $to 'connector.exe'
 	Write-Host "Installed $(& $program --version | Select-Object -First 1) in $to"
 	if (-not $code) { return }
 
@@ -49,5 +31,3 @@ function Install-Connector {
 	if (-not $service -and (Read-Host 'Run the connector as a service, which starts with this machine? [Y/n]') -notlike 'n*') { $service = 'yes' }
 	if ($service -eq 'yes') { & $program service install } else { & $program run }
 }
-
-Install-Connector @args

@@ -33,6 +33,7 @@ const program = `#!/bin/sh
 case $1 in
 --version) echo "connector v0.9.0"; exit ;;
 service) [ -z "${NO_SERVICE-}" ] || exit 1 ;;
+use) [ -z "${NO_USE-}" ] || { echo "no use" >&2; exit 3; }; cat ;;
 pair) [ -z "${PAIRED-}" ] || { echo "already paired" >&2; exit 2; } ;;
 esac
 echo "connector $*"
@@ -60,6 +61,9 @@ func newMachine(t *testing.T, verified bool) *machine {
 	})
 	mux.HandleFunc("/console/install.sh",
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(m.script())) })
+	mux.HandleFunc("/console/use.sh", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(Use.Shell(m.site, m.folder.Archives())))
+	})
 	return m
 }
 
@@ -88,7 +92,7 @@ func packed(t *testing.T) string {
 	return b.String()
 }
 
-func (m *machine) script() string { return Shell(m.site, m.folder.Archives()) }
+func (m *machine) script() string { return Install.Shell(m.site, m.folder.Archives()) }
 
 // run runs a command without a terminal, in an empty folder. It must leave nothing behind,
 // except for the program and, for the line that saves the script, that one temporary file.

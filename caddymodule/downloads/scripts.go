@@ -2,7 +2,7 @@ package downloads
 
 import (
 	"crypto/sha256"
-	_ "embed" // for the scripts
+	"embed"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
@@ -22,19 +22,35 @@ type Site struct {
 	Verified bool
 }
 
+//go:embed *.sh *.ps1
+var files embed.FS
+
+// Script is a script that the gateway hands out, for shells and for PowerShell.
+type Script struct{ name, does string }
+
+// The scripts that install a connector, and that set up a client.
 var (
-	//go:embed install.sh
-	shellBody string
-	//go:embed install.ps1
-	powerShellBody string
+	Install = Script{"install", "Installs the connector of"}
+	Use     = Script{"use", "Sets up a client of"}
 )
 
-const opening = "# Installs the connector of the Postern gateway at %s\n"
+// body returns the part of a script that is the same for all gateways. Its last line calls its functions: a part of
+// the script does nothing.
+func (s Script) body(extension string) string {
+	own, _ := files.ReadFile(s.name + extension) // embedded
+	shared, _ := files.ReadFile("shared" + extension)
+	return string(own) + string(shared)
+}
 
-// Shell returns the script install.sh. It is the same for the same site and archives.
-func Shell(site Site, archives []Archive) string {
+// opening returns the comment at the beginning of a script.
+func (s Script) opening(site Site) string {
+	return "# " + s.does + " the Postern gateway at " + text.Printable(site.URL, maxURL) + "\n"
+}
+
+// Shell returns the script for shells. It is the same for the same site and archives.
+func (s Script) Shell(site Site, archives []Archive) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "#!/bin/sh\n"+opening+"set -eu\n\n", text.Printable(site.URL, maxURL))
+	fmt.Fprintf(&b, "#!/bin/sh\n%sset -eu\n\nscript=%s.sh\n", s.opening(site), s.name)
 	unverified, lines := "", make([]string, len(archives))
 	if !site.Verified {
 		unverified = "yes # this script has the hashes of all downloads"
@@ -44,13 +60,13 @@ func Shell(site Site, archives []Archive) string {
 	}
 	fmt.Fprintf(&b, "gateway=%s\nconsole=%s\nunverified=%s\narchives=%s\n",
 		text.ShellQuote(site.URL), text.ShellQuote(site.Console), unverified, text.ShellQuote(strings.Join(lines, "\n")))
-	return b.String() + shellBody
+	return b.String() + s.body(".sh")
 }
 
-// PowerShell returns the script install.ps1, as [Shell] does.
-func PowerShell(site Site, archives []Archive) string {
+// PowerShell returns the script for PowerShell, as [Script.Shell] does.
+func (s Script) PowerShell(site Site, archives []Archive) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, opening+"\n", text.Printable(site.URL, maxURL))
+	b.WriteString(s.opening(site) + "\n")
 	unverified := ""
 	if !site.Verified {
 		unverified = "'-k'" // the script has the hashes of all downloads
@@ -61,7 +77,7 @@ func PowerShell(site Site, archives []Archive) string {
 		fmt.Fprintf(&b, "\t%s = @{ name = %s; sha256 = %s }\n",
 			text.PowerShellQuote(a.Platform()), text.PowerShellQuote(a.Name), text.PowerShellQuote(a.SHA256))
 	}
-	return b.String() + "}\n" + powerShellBody
+	return b.String() + "}\n" + s.body(".ps1")
 }
 
 const maxURL = 300 // bytes of a URL in a comment
@@ -127,24 +143,53 @@ const exampleUpstream = "http://localhost:11434"
 // CommandsFor returns the commands for a pairing code. A machine that cannot verify the
 // site gets the hash of the script, and the pin of the gateway.
 func CommandsFor(site Site, archives []Archive, code string) Commands {
-	flags := []string{"--upstream", exampleUpstream}
-	if !site.Verified {
-		flags = append(flags, "--pin", site.Pin)
-	}
+	flags := site.flags("--upstream", exampleUpstream)
 	c := Commands{Pair: words(text.ShellWord, append([]string{"connector", "pair", site.URL, code}, flags...)...)}
-	arguments := append([]string{code}, flags...)
-	if site.Console != "" && has(archives, "linux", "darwin") {
-		c.Install = shellLine(site, Shell(site, archives), words(text.ShellWord, arguments...))
-	}
-	if site.Console != "" && has(archives, "windows") {
-		c.InstallWindows = powerShellLine(site, PowerShell(site, archives), words(text.PowerShellQuote, arguments...))
-	}
+	c.Install, c.InstallWindows = Install.lines(site, archives, append([]string{code}, flags...))
 	c.Note = c.note(site, archives)
 	return c
 }
 
-func shellLine(site Site, script, arguments string) string {
-	url := text.ShellWord(site.Console + "/install.sh")
+// UseCommands are the commands that set up a client.
+type UseCommands struct {
+	// Shell is for a shell of Linux or macOS; "" if the gateway has no archive for them. PowerShell is for Windows.
+	Shell      string `json:"shell,omitempty"`
+	PowerShell string `json:"powershell,omitempty"`
+	// Connector is for machines with a connector.
+	Connector string `json:"connector"`
+}
+
+// UseCommandsFor returns the commands that set up a client with a code, as [CommandsFor] does.
+func UseCommandsFor(site Site, archives []Archive, client, code string) UseCommands {
+	arguments := site.flags(client, code)
+	c := UseCommands{Connector: words(text.ShellWord,
+		append([]string{"connector", "use", "--gateway", site.URL}, arguments...)...)}
+	c.Shell, c.PowerShell = Use.lines(site, archives, arguments)
+	return c
+}
+
+// flags adds the pin of a site that a machine cannot verify to arguments.
+func (site Site) flags(arguments ...string) []string {
+	if !site.Verified {
+		arguments = append(arguments, "--pin", site.Pin)
+	}
+	return arguments
+}
+
+// lines returns the lines that load and run a script, "" for systems without an archive.
+func (s Script) lines(site Site, archives []Archive, arguments []string) (shell, powerShell string) {
+	if site.Console != "" && has(archives, "linux", "darwin") {
+		shell = s.shellLine(site, s.Shell(site, archives), words(text.ShellWord, arguments...))
+	}
+	if site.Console != "" && has(archives, "windows") {
+		powerShell = s.powerShellLine(site, s.PowerShell(site, archives), words(text.PowerShellQuote, arguments...))
+	}
+	return shell, powerShell
+}
+
+func (s Script) shellLine(site Site, script, arguments string) string {
+	name := s.name + ".sh"
+	url := text.ShellWord(site.Console + "/" + name)
 	if site.Verified {
 		return "curl -fsSL " + url + " | sh -s -- " + arguments
 	}
@@ -152,21 +197,22 @@ func shellLine(site Site, script, arguments string) string {
 	// and shasum would complain about its empty input.
 	return fmt.Sprintf(`s=$(mktemp) && curl -fsSLk %s -o "$s" && `+
 		`echo "%s  $s" | { sha256sum -c || shasum -a 256 -c 2>/dev/null || `+
-		`{ echo "This is not the install.sh of the gateway. Copy a new line." >&2; false; }; } && sh "$s" %s`,
-		url, hash(script), arguments)
+		`{ echo "This is not the %s of the gateway. Copy a new line." >&2; false; }; } && sh "$s" %s`,
+		url, hash(script), name, arguments)
 }
 
-func powerShellLine(site Site, script, arguments string) string {
-	url := text.PowerShellQuote(site.Console + "/install.ps1")
+func (s Script) powerShellLine(site Site, script, arguments string) string {
+	name := s.name + ".ps1"
+	url := text.PowerShellQuote(site.Console + "/" + name)
 	if site.Verified {
 		return "& ([scriptblock]::Create((irm " + url + "))) " + arguments
 	}
 	// Other users may write into the current folder, but not into TEMP.
 	return fmt.Sprintf("$s = Join-Path $env:TEMP ([IO.Path]::GetRandomFileName() + '.ps1'); curl.exe -fsSLk %s -o $s; "+
 		"if ((Get-FileHash $s).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File $s %s } "+
-		"else { throw 'This is not the install.ps1 of the gateway: its SHA-256 is wrong. "+
+		"else { throw 'This is not the %s of the gateway: its SHA-256 is wrong. "+
 		"Copy a new line from the console.' }",
-		url, hash(script), arguments)
+		url, hash(script), arguments, name)
 }
 
 func hash(script string) string {

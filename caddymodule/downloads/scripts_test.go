@@ -215,8 +215,121 @@ func TestShellcheck(t *testing.T) {
 		t.Skip("shellcheck is not installed")
 	}
 	m := newMachine(t, false)
-	if out, status := m.run(m.script(), "shellcheck", "-s", "sh", "-"); status != 0 {
-		t.Error(out)
+	for _, script := range []Script{Install, Use} {
+		text := script.Shell(m.site, m.folder.Archives())
+		if out, status := m.run(text, "shellcheck", "-s", "sh", "-"); status != 0 {
+			t.Errorf("%s.sh: %s", script.name, out)
+		}
+	}
+}
+
+// The line for a client runs the connector of the gateway, or the installed one, and leaves nothing behind.
+func TestUse(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name       string
+		verified   bool
+		env        string
+		noArchives bool
+		installed  bool
+		status     int
+		want       []string // in the output; "!" means not
+	}{
+		{name: "downloaded", verified: true, want: []string{"Downloading", "connector use claude USE-7K3M-Q9TX --gateway URL\n"}},
+		{
+			name: "installed", verified: true, installed: true,
+			want: []string{"!Downloading", "connector use claude USE-7K3M-Q9TX --gateway URL\n"},
+		},
+		{
+			name: "installed, too old", verified: true, installed: true, env: "NO_USE=1", status: 3,
+			want: []string{"Downloading", "no use"},
+		},
+		{name: "not verified", want: []string{"connector use claude USE-7K3M-Q9TX --pin PIN --gateway URL\n"}},
+		{
+			name: "no archive", verified: true, noArchives: true, status: 1,
+			want: []string{"use.sh: the gateway has no connector for", "open the page of a model: URL/console/models", "!connector use"},
+		},
+	} {
+		for _, shell := range shells(t) {
+			t.Run(tt.name+" in "+shell[0], func(t *testing.T) {
+				t.Parallel()
+				m := newMachine(t, tt.verified)
+				m.saved = []string{"tmp.*"} // of the line that checks the script
+				if tt.verified {
+					m.saved = nil
+				}
+				path := os.Getenv("PATH")
+				if tt.installed {
+					if err := os.Mkdir(filepath.Join(m.home, "bin"), 0o700); err != nil {
+						t.Fatal(err)
+					}
+					if err := os.WriteFile(filepath.Join(m.home, "bin", "connector"), []byte(program), 0o700); err != nil {
+						t.Fatal(err)
+					}
+					path = filepath.Join(m.home, "bin") + ":" + path
+				}
+				m.env = append(m.env, tt.env, "PATH="+path)
+				line := UseCommandsFor(m.site, m.folder.Archives(), "claude", "USE-7K3M-Q9TX").Shell
+				if tt.noArchives {
+					if err := os.Remove(filepath.Join(m.folder.path, archiveName())); err != nil {
+						t.Fatal(err)
+					}
+				}
+				line = strings.Replace(line, "| sh -s", "| "+strings.Join(shell, " ")+" -s", 1)
+				line = strings.Replace(line, `&& sh "$s"`, "&& "+strings.Join(shell, " ")+` "$s"`, 1)
+				out, status := m.run("not for the connector", "sh", "-c", line)
+				if status != tt.status {
+					t.Errorf("status %d", status)
+				}
+				out = strings.ReplaceAll(out, m.site.URL, "URL")
+				for _, want := range append(tt.want, "!not for the connector") {
+					if text, not := strings.CutPrefix(want, "!"); strings.Contains(out, text) == not {
+						t.Errorf("%q: %t", text, !not)
+					}
+				}
+				if t.Failed() {
+					t.Log(out)
+				}
+			})
+		}
+	}
+	m := newMachine(t, true)
+	if out, status := m.run(Use.Shell(m.site, nil), "sh", "-s", "--", "claude"); status != 1 ||
+		!strings.Contains(out, "a client and a code are needed") {
+		t.Errorf("without a code: status %d, %s", status, out)
+	}
+}
+
+func TestUseCommands(t *testing.T) {
+	t.Parallel()
+	all := []Archive{{Name: "a", System: "linux", Arch: "amd64"}, {Name: "b", System: "windows", Arch: "amd64"}}
+	public := Site{"https://gw.example.com", "https://gw.example.com/console", "PIN", true}
+	want := UseCommands{
+		"curl -fsSL https://gw.example.com/console/use.sh | sh -s -- claude USE-7K3M-Q9TX",
+		"& ([scriptblock]::Create((irm 'https://gw.example.com/console/use.ps1'))) 'claude' 'USE-7K3M-Q9TX'",
+		"connector use --gateway https://gw.example.com claude USE-7K3M-Q9TX",
+	}
+	if got := UseCommandsFor(public, all, "claude", "USE-7K3M-Q9TX"); got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if got := UseCommandsFor(public, nil, "claude", "USE-7K3M-Q9TX"); got != (UseCommands{Connector: want.Connector}) {
+		t.Errorf("without archives: %+v", got)
+	}
+}
+
+// Both scripts for PowerShell end with the call of the function that they define, before what they share.
+func TestPowerShell(t *testing.T) {
+	t.Parallel()
+	for _, s := range []Script{Install, Use} {
+		text := s.PowerShell(Site{URL: "https://gw.example.com", Console: "https://gw.example.com/console"}, nil)
+		for _, want := range []string{"$unverified = @('-k')", "function Main {", "\tGet-Connector $to\n", "function Get-Connector($to) {"} {
+			if strings.Count(text, want) != 1 {
+				t.Errorf("%s.ps1 lacks %q: %s", s.name, want, text)
+			}
+		}
+		if !strings.HasSuffix(text, "\n}\n\n$ErrorActionPreference = 'Stop'\nMain @args\n") {
+			t.Errorf("%s.ps1 does not end with its call: %s", s.name, text)
+		}
 	}
 }
 
@@ -246,13 +359,13 @@ func TestCommands(t *testing.T) {
 			fmt.Sprintf(`s=$(mktemp) && curl -fsSLk http://10.0.0.5:8080/console/install.sh -o "$s" && echo "%s  $s" | { `+
 				`sha256sum -c || shasum -a 256 -c 2>/dev/null || { echo "This is not the install.sh of the gateway. Copy a new `+
 				`line." >&2; false; }; } && sh "$s"%s --pin PIN`,
-				hash(Shell(lan, all)), upstream),
+				hash(Install.Shell(lan, all)), upstream),
 			fmt.Sprintf("$s = Join-Path $env:TEMP ([IO.Path]::GetRandomFileName() + '.ps1'); curl.exe -fsSLk "+
 				"'http://10.0.0.5:8080/console/install.ps1' -o $s; "+
 				"if ((Get-FileHash $s).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File $s%s '--pin' 'PIN' } "+
 				"else { throw 'This is not the install.ps1 of the gateway: its SHA-256 is wrong. Copy a new line from the "+
 				"console.' }",
-				hash(PowerShell(lan, all)), quoted),
+				hash(Install.PowerShell(lan, all)), quoted),
 			"connector pair http://10.0.0.5:8080" + upstream + " --pin PIN", "",
 		}},
 		{
