@@ -38,6 +38,32 @@ Try it:
 `, key.Name, key.Key, key.ID, key.Scope, in.env.end(key.ExpiresAt), in.url(), key.Key)
 		}),
 	}, {
+		use: "setup CLIENT [--default-model MODEL] [--scope SCOPE] [--expires TIME] …", operation: "POST /setups",
+		argument: "client",
+		long: `Creates a code that sets up a client, such as claude or codex, and prints the command
+for the person's machine. There, the code is traded for a new API key, which is
+written into the settings of the client. The code works once, within 15 minutes.
+
+` + keyFlagsHelp + `
+
+The account's defaults apply to what you leave out of scope, expiry, networks and
+limits.`,
+		example: `  caddy gateway key setup claude --owner anna --default-model qwen3:8b
+  caddy gateway key setup codex --owner anna --scope "qwen*" --expires 30d`,
+		prepare: checkScope,
+		print: show(func(in *invocation, s manage.CreatedSetup) {
+			in.printf("The code is %s. It works once, and expires %s.\n", s.Code, in.env.until(s.ExpiresAt))
+			for _, line := range [][2]string{
+				{"In a shell of Linux or macOS", s.Commands.Shell},
+				{"In PowerShell", s.Commands.PowerShell},
+				{"Where the connector is installed already", s.Commands.Connector},
+			} {
+				if line[1] != "" {
+					in.printf("\n%s:\n\n  %s\n", line[0], line[1])
+				}
+			}
+		}),
+	}, {
 		use: "list", operation: "GET /keys", example: "  caddy gateway key list",
 		print: list[manage.Key]{
 			columns: "ID, NAME, KEY, SCOPE, OWNER, LAST USED, EXPIRES, STATE",

@@ -12,6 +12,9 @@ const (
 		`"scope":"qwen*,llama3.2:3b","created_at":"2026-04-01T10:30:00Z",` +
 		`"last_used_at":null,"shown":"sk-svc-Qw3r…Lm9k","expires_at":null,` +
 		`"disabled_at":null,"revoked_at":"2026-04-02T10:30:00Z","state":"revoked"}`
+	setupJSON = `{"id":"use_06b3kz9v6dfx7fbv7wq7m5r2qm","client":"claude","code":"USE-7K3M-Q9TX",` +
+		`"expires_at":"2026-05-02T12:15:00Z","commands":{"shell":"curl … | sh -s -- claude USE-7K3M-Q9TX",` +
+		`"connector":"connector use --gateway https://gw.example.com claude USE-7K3M-Q9TX"}}`
 	createdKeyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"laptop","scope":"*",` +
 		`"key":"sk-svc-EXAMPLE","created_at":"2026-05-01T10:30:00Z"}`
 )
@@ -29,6 +32,15 @@ var keyTests = []struct {
 	{"key_create_json", "key create --name laptop --json", ok("POST /model_gateway/keys", createdKeyJSON)},
 	{"key_create_no_name", "key create", nil},
 	{"key_create_empty_scope", "key create --name laptop --scope=", nil},
+	{
+		"key_setup", "key setup claude --owner anna --scope qwen* --default-model qwen3:8b --expires 30d --requests-per-day 9",
+		ok("POST /model_gateway/setups", setupJSON),
+	},
+	{"key_setup_json", "key setup claude --json --account team", ok("POST /model_gateway/setups", setupJSON)},
+	{"key_setup_no_client", "key setup", nil},
+	{"key_setup_unknown", "key setup emacs", map[string]adminAnswer{
+		"POST /model_gateway/setups": {400, `{"error":"unknown client \"emacs\"; the clients are claude, codex"}`},
+	}},
 	{"key_list", "key list", ok("GET /model_gateway/keys", "["+keyJSON+","+revokedKeyJSON+"]")},
 	{"key_list_empty", "key list --account a&b", ok("GET /model_gateway/keys?account=a%26b", "[]")},
 	{"key_list_json", "key list --json", ok("GET /model_gateway/keys", "["+keyJSON+"]")},

@@ -1,9 +1,13 @@
 package console
 
 import (
+	"cmp"
+	"encoding/json"
 	"net/http"
 
 	"github.com/postern-dev/postern/caddymodule/downloads"
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/connector/clients"
 )
 
 // noScript is the answer while the gateway does not know its own address.
@@ -23,6 +27,29 @@ func (c *Console) script(write func(downloads.Site, []downloads.Archive) string)
 		h.Set("Cache-Control", "no-store")
 		_, _ = w.Write([]byte(write(site, folder.Archives()))) // fails only if the client has gone
 	}
+}
+
+// use trades a set-up code for a key. It needs no session, but a code.
+func (c *Console) use(w http.ResponseWriter, r *http.Request) {
+	const maxTrade = 4 << 10 // bytes of a body
+	var t clients.Trade
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxTrade)).Decode(&t); err != nil {
+		manage.WriteError(w, http.StatusBadRequest, "the body must be a JSON object of at most 4 KiB with code, client and machine",
+			nil)
+		return
+	}
+	var traded clients.Traded
+	err := c.Manage.Serving()
+	if err == nil {
+		traded, err = c.Manage.UseSetup(r.Context(), c.ClientIP(r), t)
+	}
+	if err != nil {
+		status, text := (&visit{Console: c, w: w, r: r}).explain(err)
+		manage.WriteError(w, status, text, err)
+		return
+	}
+	traded.Base = cmp.Or(traded.Base, origin(r))
+	manage.WriteJSON(w, http.StatusOK, traded)
 }
 
 // archive serves an archive of the connector, without a session.

@@ -1,6 +1,7 @@
 package downloads
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -163,7 +164,7 @@ type UseCommands struct {
 func UseCommandsFor(site Site, archives []Archive, client, code string) UseCommands {
 	arguments := site.flags(client, code)
 	c := UseCommands{Connector: words(text.ShellWord,
-		append([]string{"connector", "use", "--gateway", site.URL}, arguments...)...)}
+		append([]string{"connector", "use", "--gateway", cmp.Or(site.URL, "https://GATEWAY")}, arguments...)...)}
 	c.Shell, c.PowerShell = Use.lines(site, archives, arguments)
 	return c
 }

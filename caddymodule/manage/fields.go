@@ -3,6 +3,7 @@ package manage
 import (
 	"cmp"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/limits"
@@ -53,7 +54,10 @@ func requestFields(request reflect.Type, edit bool) (all fieldList) {
 		case field.Name == "-":
 			continue
 		case f.Anonymous && !field.Set:
-			all = append(all, requestFields(f.Type, edit)...)
+			embedded := requestFields(f.Type, edit)
+			all = append(all, slices.DeleteFunc(embedded, func(e Field) bool {
+				return slices.ContainsFunc(all, func(own Field) bool { return own.Name == e.Name })
+			})...)
 			continue
 		case field.Set:
 		default:

@@ -45,6 +45,7 @@ type gateway struct {
 	identity func() error // of applying a changed identity; nil: it succeeds
 	log      *buffer
 	service  *manage.Service
+	desk     *pairing.Service
 	handler  http.Handler
 }
 
@@ -103,6 +104,7 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 		Store: st, Token: func(string, string) (string, error) { return "ptt_test", nil }, Pin: func() string { return pin },
 	})
 	t.Cleanup(desk.Close)
+	g.desk = desk
 	g.activity = activity.New(activity.Options{Store: st})
 	g.observed = observed.New(time.Now)
 	g.observed.Deployment, g.observed.Route = st.Deployment, g.tunnels.Route

@@ -46,20 +46,25 @@ func createdKey(k store.Key, secret string) CreatedKey {
 // CreateKey creates a key. edit gets fields with the defaults of the account, and changes them.
 func (s *Service) CreateKey(ctx context.Context, edit func(*store.KeyFields) error) (CreatedKey, error) {
 	return change(ctx, s, func(account string) (CreatedKey, write, error) {
-		defaults := s.keyDefaults(account)
-		f := store.KeyFields{
-			Scope: defaults.Scope, Owner: CallerFrom(ctx).User, AllowedIPs: defaults.AllowedIPs,
-			Limits: defaults.Limits,
-		}
-		if defaults.ExpiresDays > 0 {
-			f.ExpiresAt = new(s.now().AddDate(0, 0, defaults.ExpiresDays))
-		}
+		f := s.newKeyFields(ctx, account)
 		if err := s.editKey(ctx, account, &f, edit); err != nil {
 			return CreatedKey{}, write{}, err
 		}
 		k, secret, err := s.store.CreateKey(ctx, account, f)
 		return createdKey(k, secret), write{"key.create", k.ID, k.Name, changed(values{"name": k.Name}, valuesOf(k))}, err
 	})
+}
+
+// newKeyFields returns the fields of a new key, with the defaults of the account.
+func (s *Service) newKeyFields(ctx context.Context, account string) store.KeyFields {
+	defaults := s.keyDefaults(account)
+	f := store.KeyFields{
+		Scope: defaults.Scope, Owner: CallerFrom(ctx).User, AllowedIPs: defaults.AllowedIPs, Limits: defaults.Limits,
+	}
+	if defaults.ExpiresDays > 0 {
+		f.ExpiresAt = new(s.now().AddDate(0, 0, defaults.ExpiresDays))
+	}
+	return f
 }
 
 // editKey calls edit, and checks that the caller may make its changes. edit sets the owner by id or name.

@@ -84,6 +84,8 @@ var operations = []Operation{
 		callRecord(ok, (*Service).DisableKey)),
 	row(post, "/keys/{id}/enable", "Enables a disabled API key", keys, owners, InAccount,
 		callRecord(ok, (*Service).EnableKey)),
+	row(post, "/setups", "Creates a code that sets up a client with a new API key", keys, owners, InAccount,
+		callCreate((*Service).CreateSetup)),
 
 	row(get, "/connectors", "Lists connectors and their live state", read|connectors, readers, InAccount,
 		callPlain(ok, (*Service).Connectors)),

@@ -1,0 +1,116 @@
+package manage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/downloads"
+	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/clients"
+	"github.com/postern-dev/postern/connector/text"
+)
+
+// CreateSetup asks for a set-up code: it names a client, and has the fields of the key that the client will get.
+type CreateSetup struct {
+	Client string `json:"client" need:"required" flag:"-" help:"The client to set up, such as claude or codex"`
+	Name   string `json:"name" need:"filled" help:"The beginning of the name of the key; machine and client follow (default: the owner)"`
+	store.KeyFields
+}
+
+// CreatedSetup is the answer to [CreateSetup]. The code is in no other answer.
+type CreatedSetup struct {
+	ID        string                `json:"id"`
+	Client    string                `json:"client"`
+	Code      string                `json:"code"`
+	ExpiresAt time.Time             `json:"expires_at"`
+	Commands  downloads.UseCommands `json:"commands"`
+}
+
+// CreateSetup creates a set-up code, as [Service.CreateKey] creates a key.
+func (s *Service) CreateSetup(ctx context.Context, edit func(*CreateSetup) error) (CreatedSetup, error) {
+	return change(ctx, s, func(account string) (CreatedSetup, write, error) {
+		c := CreateSetup{KeyFields: s.newKeyFields(ctx, account)}
+		err := s.editKey(ctx, account, &c.KeyFields, func(*store.KeyFields) error { return edit(&c) })
+		if err != nil {
+			return CreatedSetup{}, write{}, err
+		}
+		if err := checkClient(c.Client); err != nil {
+			return CreatedSetup{}, write{}, err
+		}
+		owner, _ := s.store.User(c.Owner)
+		c.KeyFields.Name = cmp.Or(c.Name, owner.Name, CallerFrom(ctx).label())
+		made, code, err := s.store.CreateSetup(ctx, account, c.KeyFields)
+		folder, site := s.Downloads()
+		return CreatedSetup{
+			made.ID, c.Client, code, made.ExpiresAt, downloads.UseCommandsFor(site, folder.Archives(), c.Client, code),
+		}, write{"setup.create", made.ID, made.Key.Name, []any{"client", c.Client, "scope", made.Key.Scope}}, err
+	})
+}
+
+func checkClient(id string) error {
+	if _, ok := clients.Find(id); ok {
+		return nil
+	}
+	var ids []string
+	for _, c := range clients.All() {
+		ids = append(ids, c.ID)
+	}
+	return badRequest("unknown client %.40q; the clients are %s", id, ids)
+}
+
+// UseSetup trades a set-up code for a key. The caller is not signed in: the code is what it has.
+func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (clients.Traded, error) {
+	if err := checkClient(t.Client); err != nil {
+		return clients.Traded{}, err
+	}
+	var code store.Setup
+	var err error
+	wait := s.pairing.Try(from, func() (wrong bool) {
+		code, err = s.store.FindSetup(ctx, t.Code)
+		return errors.Is(err, store.ErrNotFound)
+	})
+	if wait > 0 {
+		return clients.Traded{}, &signin.ThrottledError{RetryAfter: wait}
+	}
+	if err != nil {
+		return clients.Traded{}, err
+	}
+	by := code.CreatedBy
+	ctx = WithCaller(ctx, Caller{
+		Account: code.Account, User: by.User, Name: by.Name, Token: by.Token, TokenName: by.TokenName, From: from,
+	})
+	traded, err := s.tradedModels(ctx, code.Key) // first: the trade is final
+	if err != nil {
+		return clients.Traded{}, err
+	}
+	const part = 40 // bytes of the name of a key
+	person, machine := text.Printable(code.Key.Name, part), cmp.Or(text.Printable(t.Machine, part), "machine")
+	traded, err = change(ctx, s, func(string) (clients.Traded, write, error) {
+		k, secret, former, err := s.store.UseSetup(ctx, code, strings.Join([]string{person, machine, t.Client}, " "), t.Client)
+		traded.Key, traded.KeyName = secret, k.Name
+		return traded, write{"setup.use", k.ID, k.Name, []any{"code", code.ID, "client", t.Client, "replaced", former}}, err
+	})
+	if store.Committed(err) { // the secret is in this answer alone
+		err = nil
+	}
+	return traded, err
+}
+
+// tradedModels returns the answer to a trade, without the key: the chat models that it may use, and the chosen one.
+func (s *Service) tradedModels(ctx context.Context, k store.KeyFields) (clients.Traded, error) {
+	allowed, err := s.MatchScope(ctx, MatchScope{Scope: k.Scope})
+	allowed = slices.DeleteFunc(allowed, Deployment.Embeds)
+	t := clients.Traded{Base: s.endpoint().URL, Models: make([]clients.Model, len(allowed))}
+	for i, d := range allowed {
+		t.Models[i] = clients.Model{ID: d.Name, Window: d.ContextWindow, Judged: d.Options.Safeguards != ""}
+		if i == 0 || d.Name == k.DefaultModel {
+			t.Model = d.Name
+		}
+	}
+	return t, err
+}
