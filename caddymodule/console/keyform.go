@@ -27,7 +27,8 @@ type keyForm struct {
 	Days              string // until it expires
 	Ends              *time.Time
 	Limits            []limitField
-	Change            bool // of a key
+	Change            bool   // of a key
+	Page              string // that shows a preview without scripts; "": none
 	Users             []manage.User
 	Preview           scopePreview
 }
@@ -155,11 +156,13 @@ func newKeyData(v *visit) any {
 	if v.r.Method == http.MethodGet && f.Scope == "" {
 		defaults := load(v, v.Manage.KeyDefaults)
 		f.showLimits(defaults.Limits)
-		f.Scope, f.Owner, f.Networks, f.Days = defaults.Scope, v.User.ID, networkText(defaults.AllowedIPs), neverDays
+		f.Owner = cmp.Or(f.Owner, v.User.ID)
+		f.Scope, f.Networks, f.Days = defaults.Scope, networkText(defaults.AllowedIPs), neverDays
 		if defaults.ExpiresDays > 0 {
 			f.Days = strconv.Itoa(defaults.ExpiresDays)
 		}
 	}
+	f.Page = "/console/keys/new"
 	f.Preview = preview(v, f.Scope)
 	return f
 }

@@ -59,6 +59,8 @@ var routes = []route{
 	do("GET /console/keys/preview", "GET /deployments", previewScope, nil),
 	page(newKeyTab, "POST /keys"),
 	do("POST /console/keys", "POST /keys", createKey, newKeyTab),
+	page(newSetupTab, "POST /setups"),
+	do("POST /console/keys/setup", "POST /setups", createSetup, newSetupTab),
 	do("GET /console/keys/{id}/created", "POST /keys", keyCreated, nil),
 	page(revokeKeyTab, "DELETE /keys/{id}"),
 	do("POST /console/keys/{id}", "PATCH /keys/{id}", editKey, keyTab),

@@ -1,0 +1,58 @@
+package console
+
+import (
+	"slices"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/connector/clients"
+)
+
+var (
+	newSetupTab = &tab{path: "keys/setup", name: "client-setup", title: "Set up a client", data: newSetupData}
+	setupCode   = &tab{name: "client-code", title: "Set up a client"}
+)
+
+// setupForm is the form of a set-up code: a client, its model, and the fields of its key.
+type setupForm struct {
+	keyForm
+	Client  string
+	Clients []clients.Client
+	Models  []string
+}
+
+// newSetupData shows the user's input, or the defaults of the account.
+func newSetupData(v *visit) any {
+	f := setupForm{keyForm: newKeyData(v).(keyForm), Client: v.r.FormValue("client")}
+	f.Page = "/console/keys/setup"
+	for _, c := range clients.All() {
+		if len(c.Files) > 0 { // others are set up by hand
+			f.Clients = append(f.Clients, c)
+		}
+	}
+	for _, d := range load(v, v.Manage.Deployments) {
+		if !d.Embeds() {
+			f.Models = append(f.Models, d.Name)
+		}
+	}
+	return f
+}
+
+// setupCodePage shows a set-up code, once.
+type setupCodePage struct {
+	manage.CreatedSetup
+	Title, Model string // of the client
+	Private      bool   // the certificate of the gateway is of a private authority
+}
+
+func createSetup(v *visit) error {
+	f := newKeyForm(v)
+	if names, err := matching(v, f.Scope); err == nil && !slices.Contains(names, f.DefaultModel) {
+		return badForm("Choose a model that the key may use.")
+	}
+	made, err := v.Manage.CreateSetup(v.ctx, func(c *manage.CreateSetup) error {
+		c.Client, c.Name = v.typed("client"), f.Name
+		return f.fill(v, &c.KeyFields)
+	})
+	client, _ := clients.Find(made.Client)
+	return v.show(setupCode, setupCodePage{made, client.Title, f.DefaultModel, v.privateAuthority()}, err)
+}
