@@ -9,7 +9,7 @@ function Main {
 	$otherwise = "To set up the client by hand, open the page of a model: $console/models"
 	try {
 		Get-Connector $to
-		& (Join-Path $to 'connector.exe') use @args --gateway $gateway
+		& (Join-Path $to 'connector.exe') use @args --gateway ($console -replace '/console$')
 		if ($LASTEXITCODE -ne 0) { throw 'The client is not set up.' }
 	} finally { Remove-Item -Recurse -Force -ErrorAction SilentlyContinue $to }
 }

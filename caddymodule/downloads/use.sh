@@ -13,5 +13,6 @@ main() {
 	fi
 	terminal=/dev/tty # standard input is this script
 	(: </dev/tty) 2>/dev/null || terminal=/dev/null
+	gateway=${console%/console} # which trades the code
 	"$program" use "$@" --gateway "$gateway" <"$terminal"
 }

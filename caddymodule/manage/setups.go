@@ -85,6 +85,10 @@ func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (c
 		Account: code.Account, User: by.User, Name: by.Name, Token: by.Token, TokenName: by.TokenName, From: from,
 	})
 	traded, err := s.tradedModels(ctx, code.Key) // first: the trade is final
+	if err == nil && traded.Model == "" {
+		err = faultf(store.ErrConflict, "the key of this code may use no chat model that is published; publish one, or "+
+			"create a code for another")
+	}
 	if err != nil {
 		return clients.Traded{}, err
 	}

@@ -95,12 +95,21 @@ func wantFault(t *testing.T, err, kind error, text string) {
 	}
 }
 
-// Without models, machine and owner, a trade works, too.
+// chatModel publishes a model.
+func (g *gateway) chatModel() {
+	g.t.Helper()
+	g.deployment("llama3", g.connector(store.DefaultAccount, "gpu", nil), "", "")
+}
+
+// Without a machine and an owner, a trade works, too; without a model, it is refused and does not use up the code.
 func TestSetupOfOperator(t *testing.T) {
 	g := newGateway(t)
 	made := want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"codex"}`)
+	_, err := g.trade(made.Code, "")
+	wantFault(t, err, store.ErrConflict, "the key of this code may use no chat model")
+	g.chatModel()
 	traded, err := g.trade(made.Code, "")
-	if err != nil || traded.KeyName != "root machine claude" || traded.Model != "" || len(traded.Models) != 0 {
+	if err != nil || traded.KeyName != "root machine claude" || traded.Model != "llama3" || len(traded.Models) != 1 {
 		t.Errorf("traded %+v, %v", traded, err)
 	}
 	made = want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"codex","name":"ci"}`)
@@ -113,6 +122,7 @@ func TestSetupOfOperator(t *testing.T) {
 // Members create codes for themselves, and the key has the limits that were in force for them.
 func TestSetupRoles(t *testing.T) {
 	g := newGateway(t)
+	g.chatModel()
 	g.user(store.DefaultAccount, "ann")
 	mia, viv := g.inRole("mia", store.RoleMember), g.inRole("viv", store.RoleViewer)
 	made := wantAs[manage.CreatedSetup](g, mia, 201, "POST", "/setups", `{"client":"claude"}`)
@@ -146,6 +156,7 @@ func TestSetupRoles(t *testing.T) {
 // A refused trade does not use up the code: of an unknown client, and of a name that another key has.
 func TestRefusedTrade(t *testing.T) {
 	g := newGateway(t)
+	g.chatModel()
 	made := want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"claude","name":"ci"}`)
 	_, err := g.service.UseSetup(t.Context(), "192.0.2.9", clients.Trade{Code: made.Code, Client: "none"})
 	wantFault(t, err, store.ErrInvalid, `unknown client "none"`)
@@ -160,6 +171,7 @@ func TestRefusedTrade(t *testing.T) {
 // Wrong codes of both kinds count together.
 func TestGuessedSetups(t *testing.T) {
 	g := newGateway(t)
+	g.chatModel()
 	from := func(address, code string) error {
 		_, err := g.service.UseSetup(context.Background(), address, clients.Trade{Code: code, Client: "claude"})
 		return err
