@@ -1,5 +1,6 @@
 
 # Arguments: CLIENT CODE [FLAG...]
+#            --undo CLIENT
 #
 # Sets up a client, such as claude, with a code of the gateway's console. The flags are those of "connector use". The
 # connector is downloaded for that, and removed again.

@@ -1,5 +1,6 @@
 
 # Usage: use.sh CLIENT CODE [FLAG...]
+#        use.sh --undo CLIENT
 #
 # Sets up a client, such as claude, with a code of the gateway's console. The flags are those of "connector use". A
 # connector that is not installed is downloaded for that, and removed again.
