@@ -33,7 +33,8 @@ var keyTests = []struct {
 	{"key_create_no_name", "key create", nil},
 	{"key_create_empty_scope", "key create --name laptop --scope=", nil},
 	{
-		"key_setup", "key setup claude --owner anna --scope qwen* --default-model qwen3:8b --expires 30d --requests-per-day 9",
+		"key_setup",
+		"key setup claude --owner anna --scope qwen* --default-model qwen3:8b --expires 30d --requests-per-day 9",
 		ok("POST /model_gateway/setups", setupJSON),
 	},
 	{"key_setup_json", "key setup claude --json --account team", ok("POST /model_gateway/setups", setupJSON)},

@@ -35,7 +35,8 @@ func TestClientSetup(t *testing.T) {
 	has(t, g.page("/console/keys"), `href="/console/keys/setup"`)
 	has(t, g.page("/console/models/show?name=llama3"), `href="/console/keys/setup?default_model=llama3"`)
 	form := g.page("/console/keys/setup?default_model=qwen3:8b&client=codex")
-	has(t, form, `<option value="claude">Claude Code`, `<option value="codex" selected>`, "<option selected>qwen3:8b", `value="*"`,
+	has(t, form, `<option value="claude">Claude Code`, `<option value="codex" selected>`, "<option selected>qwen3:8b",
+		`value="*"`,
 		"2 models match", `formaction="/console/keys/setup"`, `id="requests_per_minute"`)
 	lacks(t, form, `name="name"`, `value="curl"`)
 
@@ -56,8 +57,8 @@ func TestClientSetup(t *testing.T) {
 	var traded clients.Traded
 	w = g.trade(`{"code":"` + code + `","client":"claude","machine":"laptop"}`)
 	if err := json.Unmarshal(w.Body.Bytes(), &traded); err != nil || w.Code != http.StatusOK ||
-		w.Header().Get("Cache-Control") != "no-store" || traded.KeyName != "ada laptop claude" || traded.Model != "qwen3:8b" ||
-		traded.Base != "https://gw.example.com" {
+		w.Header().Get("Cache-Control") != "no-store" || traded.KeyName != "ada laptop claude" ||
+		traded.Model != "qwen3:8b" || traded.Base != "https://gw.example.com" {
 		t.Fatalf("status %d, %s", w.Code, w.Body)
 	}
 	if live, ok := g.store.FindKey(traded.Key); !ok || live.Key().Limits.RequestsPerMinute != 60 ||
@@ -132,7 +133,8 @@ func TestClientSetupRoles(t *testing.T) {
 	lacks(t, form, `id="owner"`, `id="requests_per_minute"`)
 	has(t, admin.get("/console/settings").Body.String(), `href="/console/keys/setup?owner=`+mia.ID)
 	has(t, admin.get("/console/keys/setup?owner="+mia.ID).Body.String(), `<option value="`+mia.ID+`" selected>`)
-	made, err := h.service.CreateSetup(manage.WithCaller(t.Context(), manage.Caller{Account: store0, User: mia.ID, Name: mia.Name}),
+	caller := manage.Caller{Account: store0, User: mia.ID, Name: mia.Name}
+	made, err := h.service.CreateSetup(manage.WithCaller(t.Context(), caller),
 		func(c *manage.CreateSetup) error { c.Client = "claude"; return nil })
 	if err != nil || made.Commands.Shell != "" {
 		t.Errorf("created %+v, %v", made, err)

@@ -34,8 +34,8 @@ func (c *Console) use(w http.ResponseWriter, r *http.Request) {
 	const maxTrade = 4 << 10 // bytes of a body
 	var t clients.Trade
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxTrade)).Decode(&t); err != nil {
-		manage.WriteError(w, http.StatusBadRequest, "the body must be a JSON object of at most 4 KiB with code, client and machine",
-			nil)
+		manage.WriteError(w, http.StatusBadRequest,
+			"the body must be a JSON object of at most 4 KiB with code, client and machine", nil)
 		return
 	}
 	var traded clients.Traded

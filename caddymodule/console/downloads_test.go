@@ -33,7 +33,7 @@ func TestDownloads(t *testing.T) {
 		"/console/install.sh": "#!/bin/sh\n# Installs the connector of the Postern gateway at " +
 			"https://gw.example.com\n",
 		"/console/use.sh":                "#!/bin/sh\n# Sets up a client of the Postern gateway at https://gw.example.com\n",
-		"/console/use.ps1":               "& (Join-Path $to 'connector.exe') use @args --gateway ($console -replace '/console$')",
+		"/console/use.ps1":               "use @args --gateway ($console -replace '/console$')",
 		"/console/install.ps1":           "$console = 'https://gw.example.com/console'\n",
 		"/console/connectors/" + archive: archive,
 	} {

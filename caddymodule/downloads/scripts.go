@@ -163,7 +163,8 @@ type UseCommands struct {
 // UseCommandsFor returns the commands that set up a client with a code, as [CommandsFor] does.
 func UseCommandsFor(site Site, archives []Archive, client, code string) UseCommands {
 	arguments, gateway := site.flags(client, code), cmp.Or(strings.TrimSuffix(site.Console, "/console"), "https://GATEWAY")
-	c := UseCommands{Connector: words(text.ShellWord, append([]string{"connector", "use", "--gateway", gateway}, arguments...)...)}
+	c := UseCommands{Connector: words(text.ShellWord,
+		append([]string{"connector", "use", "--gateway", gateway}, arguments...)...)}
 	c.Shell, c.PowerShell = Use.lines(site, archives, arguments)
 	return c
 }

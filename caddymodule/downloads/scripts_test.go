@@ -235,7 +235,10 @@ func TestUse(t *testing.T) {
 		status     int
 		want       []string // in the output; "!" means not
 	}{
-		{name: "downloaded", verified: true, want: []string{"Downloading", "connector use claude USE-7K3M-Q9TX --gateway URL\n"}},
+		{
+			name: "downloaded", verified: true,
+			want: []string{"Downloading", "connector use claude USE-7K3M-Q9TX --gateway URL\n"},
+		},
 		{
 			name: "installed", verified: true, installed: true,
 			want: []string{"!Downloading", "connector use claude USE-7K3M-Q9TX --gateway URL\n"},
@@ -247,7 +250,9 @@ func TestUse(t *testing.T) {
 		{name: "not verified", want: []string{"connector use claude USE-7K3M-Q9TX --pin PIN --gateway URL\n"}},
 		{
 			name: "no archive", verified: true, noArchives: true, status: 1,
-			want: []string{"use.sh: the gateway has no connector for", "open the page of a model: URL/console/models", "!connector use"},
+			want: []string{
+				"use.sh: the gateway has no connector for", "open the page of a model: URL/console/models", "!connector use",
+			},
 		},
 	} {
 		for _, shell := range shells(t) {
@@ -322,7 +327,9 @@ func TestPowerShell(t *testing.T) {
 	t.Parallel()
 	for _, s := range []Script{Install, Use} {
 		text := s.PowerShell(Site{URL: "https://gw.example.com", Console: "https://gw.example.com/console"}, nil)
-		for _, want := range []string{"$unverified = @('-k')", "function Main {", "\tGet-Connector $to\n", "function Get-Connector($to) {"} {
+		for _, want := range []string{
+			"$unverified = @('-k')", "function Main {", "\tGet-Connector $to\n", "function Get-Connector($to) {",
+		} {
 			if strings.Count(text, want) != 1 {
 				t.Errorf("%s.ps1 lacks %q: %s", s.name, want, text)
 			}

@@ -30,6 +30,7 @@ var accesses = map[string]access{
 	"GET /backup":                  {path: "/backup"},
 	"GET /keys":                    {path: "/keys"},
 	"POST /keys":                   {path: "/keys", body: map[string]string{"name": "new"}},
+	"POST /setups":                 {path: "/setups", body: map[string]string{"client": "claude"}},
 	"GET /keys/{id}":               {path: "/keys/{key}"},
 	"GET /keys/{id}/limits":        {path: "/keys/{key}/limits"},
 	"PATCH /keys/{id}":             {path: "/keys/{key}", body: map[string]string{"note": "new"}},

@@ -93,9 +93,10 @@ func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (c
 		return clients.Traded{}, err
 	}
 	const part = 40 // bytes of the name of a key
-	person, machine := text.Printable(code.Key.Name, part), cmp.Or(text.Printable(t.Machine, part), "machine")
+	machine := cmp.Or(text.Printable(t.Machine, part), "machine")
+	name := strings.Join([]string{text.Printable(code.Key.Name, part), machine, t.Client}, " ")
 	traded, err = change(ctx, s, func(string) (clients.Traded, write, error) {
-		k, secret, former, err := s.store.UseSetup(ctx, code, strings.Join([]string{person, machine, t.Client}, " "), t.Client)
+		k, secret, former, err := s.store.UseSetup(ctx, code, name, t.Client)
 		traded.Key, traded.KeyName = secret, k.Name
 		return traded, write{"setup.use", k.ID, k.Name, []any{"code", code.ID, "client", t.Client, "replaced", former}}, err
 	})

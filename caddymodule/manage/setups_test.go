@@ -39,7 +39,8 @@ func TestSetup(t *testing.T) {
 		g.deployment(name, con, "", "")
 	}
 	if _, err := g.store.SetDeployment(t.Context(), store.Deployment{
-		Account: store.DefaultAccount, Name: "qwen-embed", Connectors: []string{con.info.Connector}, Kind: store.EmbeddingsModel,
+		Account: store.DefaultAccount, Name: "qwen-embed", Connectors: []string{con.info.Connector},
+		Kind: store.EmbeddingsModel,
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +55,8 @@ func TestSetup(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := wantAs[manage.Key](g, ann, 200, "GET", "/keys/"+"ann%20Ann's%20%5B31mbox%20claude", "")
-	if live, ok := g.store.FindKey(traded.Key); !ok || live.Key().ID != k.ID || k.OwnerName != "ann" || k.Scope != "qwen*" ||
-		k.Limits.RequestsPerMinute != 7 || k.CreatedBy.Name != "ann" || k.Client != "claude" || k.Name != traded.KeyName {
+	if live, ok := g.store.FindKey(traded.Key); !ok || live.Key().ID != k.ID || k.OwnerName != "ann" ||
+		k.Scope != "qwen*" || k.Limits.RequestsPerMinute != 7 || k.CreatedBy.Name != "ann" || k.Client != "claude" || k.Name != traded.KeyName {
 		t.Errorf("the key is %+v", k)
 	}
 	if traded.Base != "https://gw.example.com" || traded.Model != "qwen3:8b" || len(traded.Models) != 2 ||
@@ -129,7 +130,9 @@ func TestSetupRoles(t *testing.T) {
 	if traded, err := g.trade(made.Code, "box"); err != nil || traded.KeyName != "mia box claude" {
 		t.Errorf("traded %+v, %v", traded, err)
 	}
-	for _, body := range []string{`{"client":"claude","owner":"ann"}`, `{"client":"claude","limits":{"requests_per_day":9}}`} {
+	for _, body := range []string{
+		`{"client":"claude","owner":"ann"}`, `{"client":"claude","limits":{"requests_per_day":9}}`,
+	} {
 		wantAs[map[string]string](g, mia, 403, "POST", "/setups", body)
 	}
 	wantAs[map[string]string](g, viv, 403, "POST", "/setups", `{"client":"claude"}`)

@@ -105,8 +105,8 @@
 // Removing a user invalidates all of the user's sessions, tokens and links at once,
 // since each read checks the user. A new password invalidates all older sessions at
 // once, since each session has the number of its password. A sweeper removes the
-// records themselves: set-up codes at their expiry, other expired ones after a day, revoked and expired keys and management
-// tokens after 90 days. It finds them in the view, and never reads the whole KV.
+// records themselves: set-up codes at their expiry, other expired ones after a day, revoked and
+// expired keys and management tokens after 90 days. It finds them in the view, and never reads the whole KV.
 //
 // Times of use are written without reading their records. The view notes times without
 // a record, and the sweeper removes them. Marks and names are removed in one transaction

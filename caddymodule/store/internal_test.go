@@ -175,7 +175,8 @@ func FuzzRecord(f *testing.F) {
 	const lnk = "lnk_00000000000000000000000000"
 	const mgt, pair = "mgt_00000000000000000000000000", "pair_00000000000000000000000000"
 	const use = "use_00000000000000000000000000"
-	f.Add("setups/default/"+use, []byte(`{"v":1,"id":"`+use+`","account":"default","key":{"scope":"*"},"hash":"`+hash+`"}`))
+	f.Add("setups/default/"+use,
+		[]byte(`{"v":1,"id":"`+use+`","account":"default","key":{"scope":"*"},"hash":"`+hash+`"}`))
 	f.Add("users/default/"+usr, []byte(`{"v":1,"id":"`+usr+
 		`","account":"default","name":"Ann","password_hash":"x","epoch":3}`))
 	f.Add(passkeyKind.path(usr, hashPasskey([]byte("x"))),
@@ -251,7 +252,8 @@ func TestViewMissesNothing(t *testing.T) {
 	edgeErr := s.AddEdge(ctx, Edge{Name: "a"})
 	_, reportErr := s.SaveReport(ctx, Edge{Name: "a"}, Report{}, 0)
 	caughtUp := s.CatchUp(ctx)
-	err = errors.Join(err, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr, pairingErr, keyErr, setupErr, connectorErr,
+	err = errors.Join(err, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr, pairingErr, keyErr, setupErr,
+		connectorErr,
 		deploymentErr, passkeyErr, calibrationErr, accountErr, leftoverErr)
 	if err != nil {
 		t.Fatal(err)

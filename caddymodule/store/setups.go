@@ -96,7 +96,9 @@ func (s *Store) ended(code Setup) bool { return !s.now().Before(code.ExpiresAt) 
 
 // UseSetup trades a code that FindSetup has returned for a key with this name, for a client. The same write revokes
 // the key of this name, owner and client, if there is one, and returns its id.
-func (s *Store) UseSetup(ctx context.Context, code Setup, name, client string) (k Key, secret, former string, err error) {
+func (s *Store) UseSetup(ctx context.Context, code Setup, name, client string) (
+	k Key, secret, former string, err error,
+) {
 	code.Key.Name = name
 	r, secret, err := s.newKey(ctx, code.Account, code.Key)
 	if err != nil {

@@ -96,7 +96,8 @@ func TestSetupReplaces(t *testing.T) {
 	}
 	_, _, _, err = trade(bob, "box")
 	wantError(t, err, store.ErrExists, `already has a key "box"`)
-	if _, _, err := s.CreateKey(t.Context(), account, store.KeyFields{Name: "desk", Scope: "*", Owner: ann.ID}); err != nil {
+	_, _, err = s.CreateKey(t.Context(), account, store.KeyFields{Name: "desk", Scope: "*", Owner: ann.ID})
+	if err != nil {
 		t.Fatal(err)
 	}
 	_, _, _, err = trade(ann, "desk")
@@ -132,7 +133,8 @@ func TestSetupOfAnotherRole(t *testing.T) {
 		},
 	} {
 		u := mustUser(t, s, strings.ReplaceAll(what, " ", "-"))
-		token, _, err := s.CreateToken(t.Context(), store.Token{Account: account, User: u.ID, Name: "x", Rights: store.RightKeys})
+		token, _, err := s.CreateToken(t.Context(),
+			store.Token{Account: account, User: u.ID, Name: "x", Rights: store.RightKeys})
 		if err != nil {
 			t.Fatal(err)
 		}
