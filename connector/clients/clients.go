@@ -5,29 +5,19 @@ package clients
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
-	"net/url"
+	"regexp"
 	"strings"
 )
 
 // Client is a program that uses the gateway's API.
 type Client struct {
-	ID      string // such as "claude"
-	Title   string // such as "Claude Code"
-	Agent   bool   // needs a model that calls tools
-	Embeds  bool   // can use embedding models
-	Dialect string // chat, responses or messages
-	WithV1  bool   // its base URL ends in /v1
-	Errors  string // how it shows errors, sentences for people
-	Parts   []Part // to copy by hand
-	Files   []File // that `connector use` changes; none: it prints the parts
-}
-
-// Part is one thing to copy: what a template prints, or the text of a file.
-type Part struct {
-	Name string // of the template; unique in the table
-	Hint string // where to put it; may be empty
-	File int    // the number of the file in Files, from 1; 0: a template
+	ID      string    // such as "claude"
+	Title   string    // such as "Claude Code"
+	Agent   bool      // needs a model that calls tools
+	Embeds  bool      // can use embedding models
+	Dialect string    // chat, responses or messages; the base URL of messages has no /v1
+	Parts   []Snippet // to copy, without their code, which templates print
+	Files   []File    // that `connector use` changes
 }
 
 // File is a settings file of a client.
@@ -101,33 +91,22 @@ func (v Values) Body(stream bool) string {
 }
 
 // Host returns the gateway's host, with its port.
-func (v Values) Host() string { return v.url().Host }
+func (v Values) Host() string {
+	_, host, _ := strings.Cut(v.Base, "://")
+	return host
+}
+
+var thisMachine = regexp.MustCompile(`^https?://(([^/]*\.)?localhost|127\.[0-9.]+|\[::1])(:|$)`)
 
 // Loopback reports whether only this machine reaches the gateway.
-func (v Values) Loopback() bool {
-	host := v.url().Hostname()
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
-}
+func (v Values) Loopback() bool { return thisMachine.MatchString(v.Base) }
 
-// url returns the base URL, an empty one if it is invalid.
-func (v Values) url() *url.URL {
-	u, err := url.Parse(v.Base)
-	if err != nil {
-		return &url.URL{}
-	}
-	return u
-}
+var notInProvider = regexp.MustCompile(`[^a-z0-9]+`)
 
 // Provider returns the name of the gateway in a client's settings, such as postern-gw-example-com: a person may have
 // two gateways.
 func (v Values) Provider() string {
-	return "postern-" + strings.Trim(strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '-'
-	}, strings.ToLower(v.Host())), "-")
+	return "postern-" + strings.Trim(notInProvider.ReplaceAllString(strings.ToLower(v.Host()), "-"), "-")
 }
 
 // Trade is the request that trades a code for a key, at /console/use.

@@ -5,76 +5,75 @@ import "strconv"
 // The settings files of clients. Their members have the key: a variable of the shell would be one more thing to set,
 // and would end with the shell.
 
+// member returns a member to set; nil removes it.
+func member(value any, path ...string) Member { return Member{Path: path, Value: value} }
+
+// initial returns a member whose existing value stays.
+func initial(value any, path ...string) Member {
+	return Member{Path: path, Value: value, Default: true}
+}
+
 var claudeFile = File{
 	Env: "CLAUDE_CONFIG_DIR", Folder: ".claude", Paths: []string{"settings.json"}, Format: JSON,
 	Login: ".credentials.json",
 	Members: func(v Values) []Member {
-		members := []Member{{Path: []string{"model"}, Value: v.Model}}
+		members := []Member{member(v.Model, "model"), member(nil, "apiKeyHelper")}
 		for _, e := range claudeEnv(v) {
-			members = append(members, Member{Path: []string{"env", e.Name}, Value: e.Value})
+			members = append(members, member(e.Value, "env", e.Name))
 		}
-		// Each of them would win over the gateway, or be left from a run before.
-		for _, name := range []string{
-			"ANTHROPIC_API_KEY", "ANTHROPIC_MODEL", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_FOUNDRY",
-			"CLAUDE_CODE_USE_VERTEX",
-		} {
-			members = append(members, Member{Path: []string{"env", name}})
+		if v.CA != "" {
+			members = append(members, member(v.CA, "env", "NODE_EXTRA_CA_CERTS"))
 		}
-		if v.Judged {
-			for _, e := range autoMode(v) {
-				members = append(members, Member{Path: []string{"env", e.Name}})
-			}
-		}
-		return append(members, Member{Path: []string{"apiKeyHelper"}})
+		return members
 	},
 }
 
 // variable is an environment variable.
-type variable struct{ Name, Value string }
+type variable struct {
+	Name  string
+	Value any // a string; nil: not set
+}
 
 // claudeEnv returns the variables of Claude Code. It otherwise requests models of its vendor, for subagents and for the
 // check of auto mode. It does not ask for the context window, and ignores MAX_CONTEXT_TOKENS for models of its vendor.
 // It compacts when the rest of the window is less than MAX_OUTPUT_TOKENS and 13,000 more.
 func claudeEnv(v Values) []variable {
-	env := []variable{
+	var server, judge any = "0", v.Model // Claude Code checks tool calls itself
+	if v.Judged {
+		server, judge = nil, nil
+	}
+	return []variable{
 		{"ANTHROPIC_BASE_URL", v.Base},
 		{"ANTHROPIC_AUTH_TOKEN", v.Key},
+		{"ANTHROPIC_API_KEY", ""}, // one in the environment would be sent to the gateway, too
 		{"ANTHROPIC_DEFAULT_HAIKU_MODEL", v.Model},
 		{"ANTHROPIC_DEFAULT_SONNET_MODEL", v.Model},
 		{"ANTHROPIC_DEFAULT_OPUS_MODEL", v.Model},
 		{"ANTHROPIC_DEFAULT_FABLE_MODEL", v.Model},
+		{"CLAUDE_CODE_AUTO_MODE_SERVER", server},
+		{"CLAUDE_CODE_AUTO_MODE_MODEL", judge},
+		{"CLAUDE_CODE_MAX_CONTEXT_TOKENS", strconv.Itoa(v.Tokens())},
+		{"CLAUDE_CODE_MAX_OUTPUT_TOKENS", strconv.Itoa(v.Output())},
+		// Each of them would win over the gateway or the model.
+		{"ANTHROPIC_MODEL", nil},
+		{"CLAUDE_CODE_USE_BEDROCK", nil},
+		{"CLAUDE_CODE_USE_FOUNDRY", nil},
+		{"CLAUDE_CODE_USE_VERTEX", nil},
 	}
-	if !v.Judged {
-		env = append(env, autoMode(v)...)
-	}
-	if v.CA != "" {
-		env = append(env, variable{"NODE_EXTRA_CA_CERTS", v.CA})
-	}
-	return append(env,
-		variable{"CLAUDE_CODE_MAX_CONTEXT_TOKENS", strconv.Itoa(v.Tokens())},
-		variable{"CLAUDE_CODE_MAX_OUTPUT_TOKENS", strconv.Itoa(v.Output())})
-}
-
-// autoMode returns the variables with which Claude Code checks tool calls itself, if the gateway does not.
-func autoMode(v Values) []variable {
-	return []variable{{"CLAUDE_CODE_AUTO_MODE_SERVER", "0"}, {"CLAUDE_CODE_AUTO_MODE_MODEL", v.Model}}
 }
 
 var codexFile = File{
 	Env: "CODEX_HOME", Folder: ".codex", Paths: []string{"config.toml"}, Format: TOML,
 	Login: "auth.json",
 	Members: func(v Values) []Member {
-		provider := func(name string, value any) Member {
-			return Member{Path: []string{"model_providers", v.Provider(), name}, Value: value}
-		}
 		return []Member{
-			{Path: []string{"model"}, Value: v.Model},
-			{Path: []string{"model_provider"}, Value: v.Provider()},
-			{Path: []string{"model_context_window"}, Value: v.Tokens()},
-			provider("name", "Postern "+v.Host()),
-			provider("base_url", v.Base+"/v1"),
-			provider("wire_api", "responses"),
-			provider("experimental_bearer_token", v.Key),
+			member(v.Model, "model"),
+			member(v.Provider(), "model_provider"),
+			member(v.Tokens(), "model_context_window"),
+			member("Postern "+v.Host(), "model_providers", v.Provider(), "name"),
+			member(v.Base+"/v1", "model_providers", v.Provider(), "base_url"),
+			member("responses", "model_providers", v.Provider(), "wire_api"),
+			member(v.Key, "model_providers", v.Provider(), "experimental_bearer_token"),
 		}
 	},
 }
@@ -83,18 +82,15 @@ var opencodeFile = File{
 	Env: "XDG_CONFIG_HOME", Folder: ".config", Paths: []string{"opencode/opencode.jsonc", "opencode/opencode.json"},
 	Format: JSON,
 	Members: func(v Values) []Member {
-		at := func(value any, path ...string) Member {
-			return Member{Path: append([]string{"provider", v.Provider()}, path...), Value: value}
-		}
 		return []Member{
-			{Path: []string{"$schema"}, Value: "https://opencode.ai/config.json", Default: true},
-			{Path: []string{"model"}, Value: v.Provider() + "/" + v.Model},
-			at("@ai-sdk/openai-compatible", "npm"),
-			at("Postern "+v.Host(), "name"),
-			at(v.Base+"/v1", "options", "baseURL"),
-			at(v.Key, "options", "apiKey"),
-			at(v.Tokens(), "models", v.Model, "limit", "context"),
-			at(v.Output(), "models", v.Model, "limit", "output"),
+			initial("https://opencode.ai/config.json", "$schema"),
+			member(v.Provider()+"/"+v.Model, "model"),
+			member("@ai-sdk/openai-compatible", "provider", v.Provider(), "npm"),
+			member("Postern "+v.Host(), "provider", v.Provider(), "name"),
+			member(v.Base+"/v1", "provider", v.Provider(), "options", "baseURL"),
+			member(v.Key, "provider", v.Provider(), "options", "apiKey"),
+			member(v.Tokens(), "provider", v.Provider(), "models", v.Model, "limit", "context"),
+			member(v.Output(), "provider", v.Provider(), "models", v.Model, "limit", "output"),
 		}
 	},
 }
@@ -104,18 +100,16 @@ var continueFile = File{
 	Login: "auth.json",
 	Members: func(v Values) []Member {
 		return []Member{
-			{Path: []string{"name"}, Value: "Postern", Default: true},
-			{Path: []string{"version"}, Value: "1.0.0", Default: true},
-			{Path: []string{"schema"}, Value: "v1", Default: true},
+			initial("Postern", "name"), initial("1.0.0", "version"), initial("v1", "schema"),
 			{Path: []string{"models"}, Item: "name", Element: []Member{
-				{Path: []string{"name"}, Value: v.Model + " at " + v.Host()},
-				{Path: []string{"provider"}, Value: "openai"},
-				{Path: []string{"model"}, Value: v.Model},
-				{Path: []string{"apiBase"}, Value: v.Base + "/v1"},
-				{Path: []string{"apiKey"}, Value: v.Key},
-				{Path: []string{"roles"}, Value: []string{"chat", "edit", "apply"}},
-				{Path: []string{"defaultCompletionOptions", "contextLength"}, Value: v.Tokens()},
-				{Path: []string{"defaultCompletionOptions", "maxTokens"}, Value: v.Output()},
+				member(v.Model+" at "+v.Host(), "name"),
+				member("openai", "provider"),
+				member(v.Model, "model"),
+				member(v.Base+"/v1", "apiBase"),
+				member(v.Key, "apiKey"),
+				member([]string{"chat", "edit", "apply"}, "roles"),
+				member(v.Tokens(), "defaultCompletionOptions", "contextLength"),
+				member(v.Output(), "defaultCompletionOptions", "maxTokens"),
 			}},
 		}
 	},
@@ -126,16 +120,17 @@ var clineFile = File{
 	Env: "CLINE_DATA_DIR", Folder: ".cline/data", Paths: []string{"settings/providers.json"}, Format: JSON,
 	Members: func(v Values) []Member {
 		const id = "openai-compatible"
-		at := func(name string, value any) Member {
-			return Member{Path: []string{"providers", id, "settings", name}, Value: value}
-		}
 		return []Member{
-			{Path: []string{"version"}, Value: 1, Default: true},
-			{Path: []string{"lastUsedProvider"}, Value: id},
-			at("provider", id), at("apiKey", v.Key), at("model", v.Model), at("baseUrl", v.Base+"/v1"),
-			at("contextWindow", v.Tokens()), at("maxTokens", v.Output()),
-			{Path: []string{"providers", id, "updatedAt"}, Value: "2026-01-01T00:00:00.000Z", Default: true},
-			{Path: []string{"providers", id, "tokenSource"}, Value: "manual"},
+			initial(1, "version"),
+			member(id, "lastUsedProvider"),
+			member(id, "providers", id, "settings", "provider"),
+			member(v.Key, "providers", id, "settings", "apiKey"),
+			member(v.Model, "providers", id, "settings", "model"),
+			member(v.Base+"/v1", "providers", id, "settings", "baseUrl"),
+			member(v.Tokens(), "providers", id, "settings", "contextWindow"),
+			member(v.Output(), "providers", id, "settings", "maxTokens"),
+			initial("2026-01-01T00:00:00.000Z", "providers", id, "updatedAt"),
+			member("manual", "providers", id, "tokenSource"),
 		}
 	},
 }
@@ -144,12 +139,12 @@ var qwenFile = File{
 	Env: "QWEN_HOME", Folder: ".qwen", Paths: []string{"settings.json"}, Format: JSON,
 	Members: func(v Values) []Member {
 		return []Member{
-			{Path: []string{"security", "auth", "selectedType"}, Value: "openai"},
-			{Path: []string{"security", "auth", "apiKey"}, Value: v.Key},
-			{Path: []string{"security", "auth", "baseUrl"}, Value: v.Base + "/v1"},
-			{Path: []string{"model", "name"}, Value: v.Model},
-			{Path: []string{"model", "generationConfig", "contextWindowSize"}, Value: v.Tokens()},
-			{Path: []string{"model", "generationConfig", "samplingParams", "max_tokens"}, Value: v.Output()},
+			member("openai", "security", "auth", "selectedType"),
+			member(v.Key, "security", "auth", "apiKey"),
+			member(v.Base+"/v1", "security", "auth", "baseUrl"),
+			member(v.Model, "model", "name"),
+			member(v.Tokens(), "model", "generationConfig", "contextWindowSize"),
+			member(v.Output(), "model", "generationConfig", "samplingParams", "max_tokens"),
 		}
 	},
 }

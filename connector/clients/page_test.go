@@ -20,17 +20,19 @@ func TestClientsPage(t *testing.T) {
 		"clients": All,
 		"anchor":  func(title string) string { return strings.ReplaceAll(strings.ToLower(title), " ", "-") },
 		"base": func(c Client) string {
-			if c.WithV1 {
-				return v.Base + "/v1"
+			if c.Dialect == "messages" {
+				return v.Base
 			}
-			return v.Base
+			return v.Base + "/v1"
 		},
 		"client": func(id string) string {
 			c, _ := Find(id)
 			text := strings.Builder{}
-			fmt.Fprintln(&text, wrap(c.Errors))
 			for i, s := range c.Snippets(v) {
-				fmt.Fprintf(&text, "\n%s\n\n```%s\n%s\n```\n", wrap(s.Hint), language(c, c.Parts[i]), strings.TrimSpace(s.Code))
+				if i > 0 {
+					text.WriteByte('\n')
+				}
+				fmt.Fprintf(&text, "%s\n\n```%s\n%s\n```\n", wrap(s.Hint), language(c, s.Name), strings.TrimSpace(s.Code))
 			}
 			described++
 			return text.String()
@@ -58,14 +60,14 @@ func TestClientsPage(t *testing.T) {
 	}
 }
 
-// language returns the language of a part, for the page.
-func language(c Client, p Part) string {
-	if p.File > 0 {
-		return string(c.Files[p.File-1].Format)
+// language returns the language of a snippet, for the page.
+func language(c Client, name string) string {
+	if strings.HasSuffix(name, "-file") {
+		return string(c.Files[0].Format)
 	}
-	_, suffix, _ := strings.Cut(p.Name, "-")
+	_, suffix, _ := strings.Cut(name, "-")
 	return cmp.Or(map[string]string{"python": "python", "node": "js", "go": "go"}[suffix],
-		map[string]string{"powershell": "powershell"}[p.Name], "sh")
+		map[string]string{"powershell": "powershell"}[name], "sh")
 }
 
 // wrap breaks a paragraph into lines of at most 120 columns.

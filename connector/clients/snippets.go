@@ -3,11 +3,10 @@ package clients
 import (
 	"cmp"
 	_ "embed" // for the code of snippets
-	"fmt"
 	"strings"
 	"text/template"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/postern-dev/postern/connector/text"
 )
@@ -23,6 +22,40 @@ var snippets = template.Must(template.New("").Funcs(template.FuncMap{
 	"claudeEnv": claudeEnv,
 }).Parse(snippetText))
 
+// quote returns a string as a literal of JSON, TOML, YAML, Python, JavaScript and Go.
+func quote(s string) string {
+	literal, _ := jsontext.AppendQuote(nil, s)                   // with U+FFFD for what is not UTF-8
+	return strings.ReplaceAll(string(literal), "\x7f", `\u007f`) // TOML and YAML have no DEL in strings
+}
+
+// Snippet is one thing to copy.
+type Snippet struct {
+	Name string // of its template; unique in the table
+	Hint string // where to put it; may be empty
+	Code string
+}
+
+// Snippets returns what to copy for a client. Each value is quoted for the language around it, so that it cannot be
+// anything but a string.
+func (c Client) Snippets(v Values) (all []Snippet) {
+	v.Key = cmp.Or(v.Key, keyPlaceholder)
+	for _, s := range c.Parts {
+		s.Code = code(s.Name, v)
+		all = append(all, s)
+	}
+	for _, f := range c.Files {
+		hint := "In ~/" + f.Folder + "/" + f.Paths[len(f.Paths)-1]
+		if f.Format == TOML {
+			hint += ", the first lines at its beginning"
+		}
+		if len(all) > 0 {
+			hint = "Or for good, i" + hint[1:]
+		}
+		all = append(all, Snippet{c.ID + "-file", hint + ":", f.Text(v)})
+	}
+	return all
+}
+
 // code returns what a template prints.
 func code(name string, v Values) string {
 	var b strings.Builder
@@ -32,25 +65,6 @@ func code(name string, v Values) string {
 	return b.String()
 }
 
-// Snippet is a part of a client with its code.
-type Snippet struct{ Name, Hint, Code string }
-
-// Snippets returns what to copy for a client. Each value is quoted for the language around it, so that it cannot be
-// anything but a string.
-func (c Client) Snippets(v Values) []Snippet {
-	v.Key = cmp.Or(v.Key, keyPlaceholder)
-	all := make([]Snippet, len(c.Parts))
-	for i, p := range c.Parts {
-		all[i] = Snippet{p.Name, p.Hint, ""}
-		if p.File > 0 {
-			all[i].Code = c.Files[p.File-1].Text(v)
-		} else {
-			all[i].Code = code(p.Name, v)
-		}
-	}
-	return all
-}
-
 // Text returns a file with nothing but the members.
 func (f File) Text(v Values) string {
 	text, err := f.Format.Merge(nil, f.Members(v))
@@ -58,23 +72,4 @@ func (f File) Text(v Values) string {
 		panic(err) // not possible: all members can be set in an empty file
 	}
 	return string(text)
-}
-
-// quote returns s as a string literal of JSON, TOML, Python, JavaScript and Go. Its escapes are \", \\ and \uXXXX.
-func quote(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"', r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r <= 0xffff && (r == utf8.RuneError || !unicode.IsPrint(r)):
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
 }

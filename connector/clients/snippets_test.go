@@ -19,8 +19,8 @@ var hostile = []string{
 	"a;b", "a&b", "a|b", "a>b", "#comment", "~", "*", "!history", "%s%d", "</script>", "{{.}}", "",
 }
 
-// JSON decodes a literal of quote to the original string. Basic strings of TOML and
-// strings of Python have the same escapes.
+// JSON decodes a literal of quote to the original string. Strings of TOML, YAML, Python, JavaScript and Go have the same
+// escapes.
 func TestQuote(t *testing.T) {
 	for _, s := range hostile {
 		literal := quote(s)
@@ -37,7 +37,7 @@ func TestQuote(t *testing.T) {
 			}
 			if inner[i] == '\\' {
 				i++
-				if !strings.ContainsRune(`"\u`, rune(inner[i])) {
+				if !strings.ContainsRune(`"\unrtbf`, rune(inner[i])) {
 					t.Errorf("quote(%q) = %s has an escape that not all languages know", s, literal)
 				}
 			}
@@ -89,7 +89,7 @@ func TestSnippets(t *testing.T) {
 		claude := runShell(t, code("claude", Values{Base: base, Model: model, Key: key}), "claude")
 		for _, want := range []string{
 			"--model=" + model + "\n", "ANTHROPIC_BASE_URL=" + base + "\n",
-			"ANTHROPIC_AUTH_TOKEN=" + key + "\n",
+			"ANTHROPIC_AUTH_TOKEN=" + key + "\n", "ANTHROPIC_API_KEY=\n",
 			"ANTHROPIC_DEFAULT_HAIKU_MODEL=" + model + "\n", "ANTHROPIC_DEFAULT_SONNET_MODEL=" + model + "\n",
 			"ANTHROPIC_DEFAULT_OPUS_MODEL=" + model + "\n", "ANTHROPIC_DEFAULT_FABLE_MODEL=" + model + "\n",
 			"CLAUDE_CODE_AUTO_MODE_SERVER=0\n", "CLAUDE_CODE_AUTO_MODE_MODEL=" + model + "\n", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=",
@@ -182,7 +182,7 @@ func TestPrivateAuthority(t *testing.T) {
 func TestProvider(t *testing.T) {
 	for base, want := range map[string]string{
 		"https://gw.example.com": "postern-gw-example-com", "http://localhost:8080": "postern-localhost-8080",
-		"https://[2001:DB8::1]:8443": "postern-2001-db8--1--8443", "%": "postern-",
+		"https://[2001:DB8::1]:8443": "postern-2001-db8-1-8443", "": "postern-",
 	} {
 		if got := (Values{Base: base}).Provider(); got != want {
 			t.Errorf("%s is called %s, want %s", base, got, want)
@@ -190,7 +190,8 @@ func TestProvider(t *testing.T) {
 	}
 	for base, want := range map[string]string{
 		"http://localhost:8080": "--network=host", "http://[::1]:8080": "--network=host",
-		"https://gw.example.com": "-p 3000:8080",
+		"http://127.0.0.1:80": "--network=host", "http://gw.localhost": "--network=host",
+		"https://gw.example.com": "-p 3000:8080", "https://localhost.example.com": "-p 3000:8080",
 	} {
 		if text := code("webui", Values{Base: base}); !strings.Contains(text, want) {
 			t.Errorf("%s: the container has no %s: %s", base, want, text)
