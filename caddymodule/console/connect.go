@@ -7,26 +7,24 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/clients"
 )
 
 // connectTab is the page for people with only an API key. The key never reaches the console: the page's script sends it
 // to the API alone, and opens this page again for the snippets of a model.
 var connectTab = &tab{path: "connect", name: "connect", title: "Use an API key", gate: true, data: connect}
 
-// keyPlaceholder stands for the key in snippets, until the page's script replaces it.
-const keyPlaceholder = "sk-svc-YOUR-KEY"
-
 type connectPage struct {
 	API         string // base URL of the API if it is not on the console's site, else ""
 	Base        string // base URL of the API for clients, without /v1
 	Private     bool
-	Placeholder string    // in the snippets, for the key
+	Placeholder string    // for the key; the page's script replaces it
 	Snippets    []snippet // of the model in the query
 }
 
 func connect(v *visit) any {
 	at := v.Manage.Endpoint()
-	p := connectPage{Base: v.endpoint().URL, Private: v.privateAuthority(), Placeholder: keyPlaceholder}
+	p := connectPage{Base: v.endpoint().URL, Private: v.privateAuthority(), Placeholder: clients.KeyPlaceholder}
 	if at.URL != "" && at.Console != "" && at.Console != at.URL+"/console/" {
 		const own = "connect-src 'self'"
 		p.API = at.URL
@@ -40,7 +38,7 @@ func connect(v *visit) any {
 		}
 		window, _ := strconv.Atoi(v.r.FormValue("window")) // 0: not known
 		d.ContextWindow, d.Kind = max(window, 0), store.ModelKind(v.r.FormValue("kind"))
-		p.Snippets = snippetsOf(d, p.Base, keyPlaceholder)
+		p.Snippets = snippetsOf(d, p.Base, "")
 	}
 	return p
 }

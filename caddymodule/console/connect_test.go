@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/connector/clients"
 )
 
 // The page for people with only a key needs no session. Its field has no name and its form no action: without its
@@ -18,9 +19,9 @@ func TestConnect(t *testing.T) {
 	has(t, b.page("/console/sign-in"), `href="/console/connect"`)
 	w := b.get("/console/connect")
 	page := w.Body.String()
-	has(t, page, "<noscript>", "needs JavaScript", `data-placeholder="`+keyPlaceholder+`"`, `data-api=""`,
+	has(t, page, "<noscript>", "needs JavaScript", `data-placeholder="`+clients.KeyPlaceholder+`"`, `data-api=""`,
 		base+"/v1</code>", "/connect.js", `aria-describedby="key-hint"`)
-	lacks(t, page, "code-curl", `id="key" name`, "action=", "htmx.min.js")
+	lacks(t, page, "code-curl", "maxlength", `id="key" name`, "action=", "htmx.min.js")
 	if form := regexp.MustCompile(`<form[^>]*>`).FindString(page); !strings.Contains(form, ` hidden>`) {
 		t.Errorf("a form without its script is visible: %s", form)
 	}
@@ -44,7 +45,7 @@ func TestConnect(t *testing.T) {
 func TestConnectSnippets(t *testing.T) {
 	b := newHouse(t).browser()
 	page := b.page("/console/connect?model=qwen3:8b&window=32768&kind=chat")
-	has(t, page, "ANTHROPIC_DEFAULT_HAIKU_MODEL=qwen3:8b\n", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768\n", keyPlaceholder,
+	has(t, page, "ANTHROPIC_DEFAULT_HAIKU_MODEL=qwen3:8b\n", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768\n", clients.KeyPlaceholder,
 		"model_context_window = 32768", base+"/v1/chat/completions")
 	has(t, b.page("/console/connect?model=m"), "The context window is not known")
 	has(t, b.page("/console/connect?model=m&window=-5"), "The context window is not known")

@@ -26,10 +26,10 @@ func snippetsOf(d manage.Deployment, base, key string) []snippet {
 		if v.Embeds && !c.Embeds {
 			continue
 		}
-		s := snippet{ID: c.ID, Title: c.Title, Parts: c.Snippets(v), Agent: c.Agent}
+		s := snippet{c.ID, c.Title, c.Snippets(v), c.Agent}
 		if c.Agent && v.Window == 0 {
-			s.Parts[0].Hint = fmt.Sprintf("The context window is not known: press Measure on the model's page, and load it "+
-				"again. Until then, %d is a guess. %s", v.Tokens(), s.Parts[0].Hint)
+			s.Parts[0].Hint = fmt.Sprintf("The context window is not known, and %d is a guess: whoever publishes the model can "+
+				"press Measure on its page. %s", v.Tokens(), s.Parts[0].Hint)
 		}
 		all = append(all, s)
 	}
@@ -41,7 +41,7 @@ func pairLines(c downloads.Commands) []snippet {
 	var lines []snippet
 	add := func(id, title, hint, command string) {
 		if command != "" {
-			lines = append(lines, snippet{ID: id, Title: title, Parts: []clients.Snippet{{Name: id, Hint: hint, Code: command}}})
+			lines = append(lines, snippet{id, title, []clients.Snippet{{Name: id, Hint: hint, Code: command}}, false})
 		}
 	}
 	add("unix", "Linux, macOS", "In a shell. As root, it is installed for the whole machine:", c.Install)

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// keyPlaceholder stands for the key in code: keys are shown only once.
-const keyPlaceholder = "sk-svc-YOUR-KEY"
+// KeyPlaceholder stands for the key in code: keys are shown only once.
+const KeyPlaceholder = "sk-svc-YOUR-KEY"
 
 //go:embed snippets.tmpl
 var snippetText string
@@ -38,7 +38,7 @@ type Snippet struct {
 // Snippets returns what to copy for a client. Each value is quoted for the language around it, so that it cannot be
 // anything but a string.
 func (c Client) Snippets(v Values) (all []Snippet) {
-	v.Key = cmp.Or(v.Key, keyPlaceholder)
+	v.Key = cmp.Or(v.Key, KeyPlaceholder)
 	for _, s := range c.Parts {
 		s.Code = code(s.Name, v)
 		all = append(all, s)

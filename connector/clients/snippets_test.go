@@ -208,7 +208,7 @@ func TestTable(t *testing.T) {
 		}
 		names[c.ID] = true
 		for _, p := range c.Snippets(Values{Base: "https://gw", Model: "qwen3", Embeds: c.Embeds}) {
-			if !strings.Contains(p.Code, keyPlaceholder) || c.Embeds && strings.Contains(p.Code, "chat") {
+			if !strings.Contains(p.Code, KeyPlaceholder) || c.Embeds && strings.Contains(p.Code, "chat") {
 				t.Errorf("%s: %s", p.Name, p.Code)
 			}
 		}

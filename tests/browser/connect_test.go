@@ -181,9 +181,11 @@ func testFaultsOfConnect(t *testing.T, r *rig) {
 		try(want)
 	}
 	answer.Delete("/v1/key")
-	p.Fill("#key", "schlüssel")
-	p.keys(kb.Enter)
-	p.Sees("An API key has only letters, digits and hyphens.")
+	for _, other := range []string{"schlüssel", strings.Repeat("k", 600)} {
+		p.Fill("#key", other)
+		p.keys(kb.Enter)
+		p.Sees("This is not an API key: it has other characters")
+	}
 	r.Manage(t, http.MethodPost, "/keys/nothing/disable", map[string]string{"account": "faults"}, nil)
 	try("This API key is disabled.")
 }

@@ -110,7 +110,7 @@
   const begin = async () => {
     const mine = ++turn;
     key = field.value.trim();
-    if (/[^!-~]/.test(key)) throw new Error("An API key has only letters, digits and hyphens. Copy it again.");
+    if (!/^[!-~]{1,512}$/.test(key)) throw new Error("This is not an API key: it has other characters than letters, digits and hyphens, or more than 512. Copy it again.");
     status.textContent = "Asking the gateway…";
     const about = await ask("/v1/key");
     const found = mine === turn ? await ask("/v1/models") : [];
