@@ -66,7 +66,7 @@
       const meter = element("meter", "", { max, value: used });
       meter.setAttribute("aria-label", name);
       const use = element("span", meter);
-      use.append(` ${number(used)} of ${number(max)}`);
+      use.append(` ${number(used)}\u00a0of\u00a0${number(max)}`);
       return [of === "account" ? `${name}, of the account` : name, use, used ? time(resets) : ""];
     }));
   };
