@@ -51,11 +51,8 @@ type route struct {
 	decode func(op Operation, body []byte, env *Env) (Call, *Error)
 }
 
-// The paths that several dialects share.
-const (
-	modelsPath = "/v1/models"
-	keyPath    = "/v1/key"
-)
+// modelsPath is the path of the list of models, which several dialects share.
+const modelsPath = "/v1/models"
 
 // The paths of upstreams.
 const (
@@ -84,7 +81,7 @@ var routes = [...]route{
 	DeleteResponse: {"deletes a stored response", "DELETE", "/v1/responses/*", "responses/delete", "", nil},
 	ListInputItems: {"a stored response's input", "GET", "/v1/responses/*/input_items", "responses/input_items", "", nil},
 
-	GetKey:    {"the limits and the usage of the key", "GET", keyPath, "key", "", nil},
+	GetKey:    {"the limits and the usage of the key", "GET", "/v1/key", "key", "", nil},
 	ListPaths: {"this list", "GET", "/v1", "paths", "", nil},
 }
 
@@ -99,7 +96,7 @@ func PathsList(page string) []byte {
 		path := strings.Replace(r.path, "*", "{id}", 1)
 		b = jsonscan.Appendf(b, `{"method":%q,"path":%q,"description":%q}`, r.method, path, r.about)
 	}
-	return jsonscan.Appendf(b, `],"links":{"models":%q,"key":%q,"page":%n}}`+"\n", modelsPath, keyPath, page)
+	return jsonscan.Appendf(b, `],"page":%n}`+"\n", page)
 }
 
 // Name returns the operation's name in the activity, "" if Lookup has failed.

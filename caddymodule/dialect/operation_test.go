@@ -105,13 +105,13 @@ func TestOperationNames(t *testing.T) {
 // GET /v1 lists what Lookup finds, each with a line for people.
 func TestPathsList(t *testing.T) {
 	var list struct {
-		Data  []struct{ Method, Path, Description string }
-		Links map[string]*string
+		Data []struct{ Method, Path, Description string }
+		Page *string
 	}
 	if err := json.Unmarshal(PathsList("https://gw.example.com/console/connect"), &list); err != nil {
 		t.Fatal(err)
 	}
-	if len(list.Data) != len(routes)-1 || *list.Links["page"] != "https://gw.example.com/console/connect" {
+	if len(list.Data) != len(routes)-1 || *list.Page != "https://gw.example.com/console/connect" {
 		t.Errorf("%+v", list)
 	}
 	for _, p := range list.Data {
@@ -120,8 +120,8 @@ func TestPathsList(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", p, op, err)
 		}
 	}
-	if err := json.Unmarshal(PathsList(""), &list); err != nil || list.Links["page"] != nil {
-		t.Errorf("without a page: %v, %v", list.Links, err)
+	if err := json.Unmarshal(PathsList(""), &list); err != nil || list.Page != nil {
+		t.Errorf("without a page: %v, %v", list.Page, err)
 	}
 }
 
