@@ -8,9 +8,10 @@
   const { api, placeholder } = form.dataset;
   const field = document.getElementById("key");
   const select = document.getElementById("model");
+  const gone = "The gateway cannot be reached. Check your connection and try again.";
   const unreachable = api
     ? `The API at ${api} cannot be reached, or does not allow this page to call it: its operator can add ${location.origin} to cors in the gateway’s configuration.`
-    : "The gateway cannot be reached. Check your connection and try again.";
+    : gone;
   const number = (n) => n.toLocaleString("en");
   const count = (n, unit) => `${number(n)} ${unit}${n === 1 ? "" : "s"}`;
   let key = "", models = [], shown = false, turn = 0;
@@ -89,12 +90,15 @@
   const load = async () => {
     const mine = ++turn, { id, kind, context_length: window = 0 } = models[select.selectedIndex];
     const response = await fetch("/console/connect?" + new URLSearchParams({ model: id, kind, window }), { credentials: "omit" })
-      .catch(() => { throw new Error("The gateway cannot be reached. Check your connection and try again."); });
-    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+      .catch(() => null);
+    const text = await response?.text().catch(() => null);
     if (mine !== turn) return;
-    if (!response.ok) throw new Error(`The gateway did not write the snippets (status ${response.status}). Reload the page.`);
     const open = snippets.querySelector("input:checked")?.id;
-    snippets.replaceChildren(...page.querySelector('[data-connect="snippets"]').childNodes);
+    snippets.replaceChildren(); // they may be another model's
+    if (text == null) throw new Error(gone);
+    if (!response.ok) throw new Error(`The gateway did not write the snippets (status ${response.status}). Reload the page.`);
+    const page = new DOMParser().parseFromString(text, "text/html");
+    snippets.append(...page.querySelector('[data-connect="snippets"]').childNodes);
     snippets.querySelectorAll("button[data-copy]").forEach((button) => button.setAttribute("aria-live", "polite"));
     if (open && document.getElementById(open)) document.getElementById(open).checked = true;
     mark();
