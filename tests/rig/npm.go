@@ -18,7 +18,8 @@ func NPM(dir string) error {
 	if err == nil && !done.ModTime().Before(lock.ModTime()) {
 		return nil
 	}
-	cmd := exec.Command("npm", "ci", "--no-audit", "--no-fund")
+	// npm ci refuses a lock file without the packages of other systems, which a registry may not have.
+	cmd := exec.Command("npm", "install", "--no-save", "--no-audit", "--no-fund")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("installing packages in %s: %w\n%s\n(install Node.js with npm, or set POSTERN_SKIP_NODE=1)",
