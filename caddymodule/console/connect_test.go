@@ -45,8 +45,8 @@ func TestConnect(t *testing.T) {
 func TestConnectSnippets(t *testing.T) {
 	b := newHouse(t).browser()
 	page := b.page("/console/connect?model=qwen3:8b&window=32768&kind=chat")
-	has(t, page, "ANTHROPIC_DEFAULT_HAIKU_MODEL=qwen3:8b\n", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768\n", clients.KeyPlaceholder,
-		"model_context_window = 32768", base+"/v1/chat/completions")
+	has(t, page, "ANTHROPIC_DEFAULT_HAIKU_MODEL=qwen3:8b\n", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768\n",
+		clients.KeyPlaceholder, "model_context_window = 32768", base+"/v1/chat/completions")
 	has(t, b.page("/console/connect?model=m"), "The context window is not known")
 	has(t, b.page("/console/connect?model=m&window=-5"), "The context window is not known")
 	embeds := b.page("/console/connect?model=bge&window=0&kind=embeddings")

@@ -129,7 +129,8 @@ func TestPathsList(t *testing.T) {
 func TestBaseURLOfErrors(t *testing.T) {
 	const openAI, anthropic = "base URL ends in /v1.", "(ANTHROPIC_BASE_URL), which ends without it."
 	for path, want := range map[string]string{
-		"/v1/nosuch": openAI, "/v1/v1/chat/completions": openAI, "/v1/responses/a/b": openAI, "/v1/messages/nosuch": anthropic,
+		"/v1/nosuch": openAI, "/v1/v1/chat/completions": openAI, "/v1/responses/a/b": openAI,
+		"/v1/messages/nosuch": anthropic,
 	} {
 		if _, e := Lookup("POST", path, nil); e == nil || !strings.HasSuffix(e.Message, want) {
 			t.Errorf("%s: %v", path, e)

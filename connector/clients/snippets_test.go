@@ -19,8 +19,8 @@ var hostile = []string{
 	"a;b", "a&b", "a|b", "a>b", "#comment", "~", "*", "!history", "%s%d", "</script>", "{{.}}", "",
 }
 
-// JSON decodes a literal of quote to the original string. Strings of TOML, YAML, Python, JavaScript and Go have the same
-// escapes.
+// JSON decodes a literal of quote to the original string. Strings of TOML, YAML, Python, JavaScript and Go have the
+// same escapes.
 func TestQuote(t *testing.T) {
 	for _, s := range hostile {
 		literal := quote(s)
@@ -172,7 +172,8 @@ func TestPrivateAuthority(t *testing.T) {
 	v := Values{Base: "https://gw.lan", Model: "m"}
 	for v.CA = range map[string]bool{"": true, "/home/me/root.crt": true} {
 		text := claudeFile.Text(v)
-		if strings.Contains(text, "NODE_EXTRA_CA_CERTS") != (v.CA != "") || !strings.Contains(text, quote(v.CA)) && v.CA != "" {
+		if strings.Contains(text, "NODE_EXTRA_CA_CERTS") != (v.CA != "") ||
+			!strings.Contains(text, quote(v.CA)) && v.CA != "" {
 			t.Errorf("with the authority %q: %s", v.CA, text)
 		}
 	}

@@ -43,8 +43,8 @@ var clients = []Client{
 	},
 	{
 		ID: "webui", Title: "Open WebUI", Dialect: "chat",
-		Parts: []Snippet{{Name: "webui", Hint: "Starts a new container. In an existing installation: Admin Panel, Settings, " +
-			"Connections, add an OpenAI connection with the URL and key below. Then pick the model in the list:"}},
+		Parts: []Snippet{{Name: "webui", Hint: "Starts a new container. In an existing installation: Admin Panel, " +
+			"Settings, Connections, add an OpenAI connection with the URL and key below. Then pick the model in the list:"}},
 	},
 }
 
