@@ -12,8 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"regexp"
-	"slices"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -33,8 +32,8 @@ const (
 
 // useFlags are the flags of the use command.
 type useFlags struct {
-	gateway, model, ca, pin, undo string
-	yes, dryRun                   bool
+	gateway, model, ca, pin string
+	yes, dryRun, undo       bool
 }
 
 func useCommand(sys system) *cobra.Command {
@@ -56,12 +55,12 @@ needs --pin; the key then crosses the network in clear text.
 Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the code.`,
 		Example: `  connector use claude USE-XXXX-XXXX --gateway https://gateway.example.com
   connector use codex --gateway https://gateway.example.com --dry-run
-  connector use --undo claude`,
+  connector use claude --undo`,
 		Args: cobra.MaximumNArgs(2),
 		RunE: func(command *cobra.Command, args []string) error {
 			ctx, stop := sys.signals(command.Context())
 			defer stop()
-			if len(args) == 0 && f.undo == "" {
+			if len(args) == 0 {
 				for _, c := range clients.All() {
 					if len(c.Files) > 0 {
 						fmt.Fprintf(sys.stdout, "%-10s %s\n", c.ID, c.Title)
@@ -69,13 +68,11 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
 				}
 				return nil
 			}
-			client, err := usable(append(args, f.undo)[0])
+			client, _ := clients.Find(args[0])
 			switch {
-			case err != nil:
-				return err
-			case f.undo != "" && len(args) > 0:
-				return errors.New("--undo needs no other arguments")
-			case f.undo != "":
+			case len(client.Files) == 0:
+				return fmt.Errorf("%q is not a client that this command sets up; `connector use` lists them", text.Short(args[0]))
+			case f.undo:
 				return undo(sys, client, f.yes)
 			case f.gateway == "":
 				return errors.New("--gateway: missing; give the gateway's URL, like --gateway https://gateway.example.com")
@@ -90,135 +87,124 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
 	flags.StringVar(&f.model, "model", "", "`NAME` of the model (default: that of the code)")
 	flags.StringVar(&f.ca, "ca", "", "`FILE` with a certificate authority to trust in addition to the system's (PEM)")
 	flags.StringVar(&f.pin, "pin", "", "`PIN` of a gateway without HTTPS")
-	flags.StringVar(&f.undo, "undo", "", "restore the settings of a `CLIENT`")
 	flags.BoolVar(&f.yes, "yes", false, "replace what is there without a question")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "only show what would change; the code stays valid")
+	flags.BoolVar(&f.undo, "undo", false, "restore the client's former settings")
 	return command
 }
 
-// usable returns the client with an id that has settings files.
-func usable(id string) (clients.Client, error) {
-	if c, _ := clients.Find(id); len(c.Files) > 0 {
-		return c, nil
-	}
-	return clients.Client{}, fmt.Errorf("%q is not a client that this command sets up; `connector use` lists them",
-		text.Short(id))
-}
+// undoing says how to undo a set-up also where a script has brought this program.
+const undoing = "To undo: the same line with --undo in place of the code"
 
 // use sets up a client.
 func use(ctx context.Context, sys system, client clients.Client, code string, f useFlags) error {
-	g, err := newUseGateway(ctx, f)
+	g, err := useGateway(ctx, f)
 	if err != nil {
 		return err
 	}
-	path, err := usedPath(client.ID, sys.getenv)
-	if err != nil {
-		return err
+	s, err := settingsOf(client, sys.getenv)
+	if err == nil {
+		err = s.read()
 	}
-	kept, err := loadUsed(path)
 	if err != nil {
 		return failed(err)
 	}
 	// Everything that can fail without the key is tried first: a code works once.
 	values := clients.Values{Base: g.Origin(), Model: cmp.Or(f.model, "MODEL"), Key: "KEY"}
-	files, _, err := merge(client, sys, values)
-	if err != nil {
+	if f.ca != "" {
+		if values.CA, err = filepath.Abs(f.ca); err != nil {
+			return failed(err)
+		}
+	}
+	if _, err := s.merged(values); err != nil {
 		return failed(err)
 	}
-	found := show(sys.stdout, files, kept, values, f.dryRun)
+	found := s.show(sys.stdout, values, f.dryRun)
 	if f.dryRun {
 		return nil
 	}
 	if found && !f.yes && !agreed(sys, "Replace that?") {
 		return failed(errors.New("nothing was changed; --yes replaces it without a question"))
 	}
-	for _, p := range append([]settings{{path: path}}, files...) {
-		if err := (&config.Store{Path: p.path}).Prepare(); err != nil {
-			return failed(err)
-		}
+	if err := s.prepare(); err != nil {
+		return failed(err)
 	}
-	traded, err := g.trade(ctx, client.ID, code)
+	traded, err := trade(ctx, g, client.ID, code)
 	if err != nil {
 		return err
 	}
-	if values, err = g.values(traded, f.model); err != nil {
+	if err := choose(&values, traded, f.model); err != nil {
 		return failed(err)
 	}
-	if err := g.call(ctx, values, "key", nil); err != nil {
-		return failed(fmt.Errorf("the new key does not work, and nothing was changed: %w", err))
+	if err := s.write(values); err != nil {
+		return failed(fmt.Errorf("%w. %s", err, undoing))
 	}
-	files, after, err := merge(client, sys, values)
-	if err != nil {
-		return failed(err)
+	fmt.Fprintf(sys.stdout, "%s now uses %s with the key %q. Changed: %s\n", client.Title, text.Short(values.Model),
+		text.Short(traded.KeyName), s.path)
+	if err := try(ctx, g, values); err != nil {
+		return failed(fmt.Errorf("the settings are written, but a test request failed: %w. %s", err, undoing))
 	}
-	for _, step := range writing(path, kept, files, after) {
-		if err := step(); err != nil {
-			return failed(fmt.Errorf("%w; undo with `connector use --undo %s`", err, client.ID))
-		}
-	}
-	for _, s := range files {
-		fmt.Fprintf(sys.stdout, "%s now uses %s with the key %q. Changed: %s\n", client.Title, text.Short(values.Model),
-			text.Short(traded.KeyName), s.path)
-	}
-	if err := g.test(ctx, values); err != nil {
-		return failed(fmt.Errorf("the settings are written, but a test request failed: %w", err))
-	}
-	fmt.Fprintf(sys.stdout, "A test request was answered. To undo: connector use --undo %s\n", client.ID)
+	fmt.Fprintf(sys.stdout, "A test request was answered. %s.\n", undoing)
 	return nil
 }
 
-// merge returns the settings of a client and their new texts.
-func merge(c clients.Client, sys system, v clients.Values) (files []settings, after [][]byte, err error) {
-	if files, err = settingsOf(c, sys.getenv); err != nil {
-		return nil, nil, err
+// merged returns the new text of the file.
+func (s *settings) merged(v clients.Values) ([]byte, error) {
+	after, err := s.Format.Merge(s.before, s.Members(v))
+	if err != nil {
+		return nil, fmt.Errorf("%s was not changed: %w", s.path, err)
 	}
-	for _, s := range files {
-		merged, err := s.Format.Merge(s.before, s.Members(v))
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s was not changed: %w", s.path, err)
-		}
-		after = append(after, merged)
+	return after, nil
+}
+
+// write writes the file. A client may have changed it since it was shown.
+func (s *settings) write(v clients.Values) error {
+	if err := s.read(); err != nil {
+		return err
 	}
-	return files, after, nil
+	after, err := s.merged(v)
+	if err == nil {
+		err = s.keep(after)
+	}
+	if err == nil {
+		err = config.Replace(s.path, after, 0o600) // it has the key
+	}
+	return err
 }
 
 // show prints what is there and would be replaced or, for a dry run, all changes. It reports whether something is there
 // that the command has not written.
-func show(w io.Writer, files []settings, kept []used, v clients.Values, dryRun bool) (found bool) {
-	for _, s := range files {
-		ours := slices.ContainsFunc(kept, func(u used) bool { return u.Path == s.path && !u.Changed && u.ours(s.before) })
-		if s.login != "" && !ours {
+func (s *settings) show(w io.Writer, v clients.Values, dryRun bool) (found bool) {
+	ours := s.used.Path == s.path && s.ours()
+	if s.login != "" && !ours {
+		found = true
+		fmt.Fprintf(w, "A login is there, which this client will no longer use: %s\n", s.login)
+	}
+	changes, _ := s.Format.Changes(s.before, s.Members(v)) // it can be merged
+	for _, c := range changes {
+		name := text.Short(strings.Join(c.Path, "."))
+		if c.Old != nil && (dryRun || !ours) {
 			found = true
-			fmt.Fprintf(w, "A login is there, which this client will no longer use: %s\n", s.login)
+			fmt.Fprintf(w, "%s - %s: %s\n", s.path, name, shown(name, c.Old))
 		}
-		changes, _ := s.Format.Changes(s.before, s.Members(v)) // it can be merged
-		for _, c := range changes {
-			name := strings.Join(c.Path, ".")
-			if c.Old != nil && (dryRun || !ours) {
-				found = true
-				fmt.Fprintf(w, "%s - %s: %s\n", s.path, text.Short(name), shown(name, c.Old))
-			}
-			if dryRun && c.New != nil {
-				fmt.Fprintf(w, "%s + %s: %s\n", s.path, text.Short(name), shown("", c.New))
-			}
+		if dryRun && c.New != nil {
+			fmt.Fprintf(w, "%s + %s: %s\n", s.path, name, text.Short(fmt.Sprint(c.New)))
 		}
 	}
 	return found
 }
 
-// secretName matches the names of members whose values are not shown.
-var secretName = regexp.MustCompile(`(?i)key|token|secret|password|auth|header`)
-
-// shown returns a value for a terminal: of a URL only the host, and nothing of a secret.
+// shown returns a former value for a terminal: of a URL only the host, and nothing that may be a secret.
 func shown(name string, value any) string {
-	s := fmt.Sprint(value)
-	if u, err := url.Parse(s); err == nil && u.Host != "" {
-		s = u.Scheme + "://" + u.Host
+	u, err := url.Parse(fmt.Sprint(value))
+	model, isText := value.(string)
+	switch {
+	case err == nil && u.Host != "":
+		return text.Short(u.Scheme + "://" + u.Host)
+	case isText && (name == "model" || name == "model_provider"):
+		return text.Short(model)
 	}
-	if secretName.MatchString(name) {
-		s = "…"
-	}
-	return text.Short(s)
+	return "…"
 }
 
 // agreed asks on the terminal. Tests answer with other readers than files.
@@ -233,116 +219,100 @@ func agreed(sys system, question string) bool {
 
 // undo restores the settings of a client.
 func undo(sys system, client clients.Client, yes bool) error {
-	path, err := usedPath(client.ID, sys.getenv)
-	if err != nil {
-		return err
-	}
-	kept, err := loadUsed(path)
-	if err != nil {
+	s, err := settingsOf(client, sys.getenv)
+	switch {
+	case err != nil:
 		return failed(err)
-	}
-	if kept == nil {
+	case s.used.Path == "":
 		return failed(fmt.Errorf("`connector use` has not set up %s on this machine", client.Title))
 	}
-	for _, u := range kept {
-		if u.foreign() && !yes {
-			return failed(fmt.Errorf("%s was changed since; its former text is in %s; --yes restores it, and drops what was "+
-				"changed", u.Path, path))
-		}
-	}
-	for _, u := range kept {
-		if err := u.restore(); err != nil {
-			return failed(err)
-		}
-		fmt.Fprintf(sys.stdout, "Restored %s. The key stays valid until it is revoked in the console.\n", u.Path)
-	}
-	if err := os.Remove(path); err != nil {
+	s.path = s.used.Path
+	if err := s.read(); err != nil {
 		return failed(err)
 	}
+	if s.mode != 0 && !s.ours() && !yes {
+		return failed(fmt.Errorf("%s was changed since; its former text is in %s; --yes restores it, and drops what was "+
+			"changed", s.path, s.kept))
+	}
+	if err := s.restore(); err != nil {
+		return failed(err)
+	}
+	fmt.Fprintf(sys.stdout, "Restored %s. The key stays valid until it is revoked in the console.\n", s.path)
 	return nil
 }
 
-// useGateway is the gateway that a client is set up for.
-type useGateway struct{ *dial.Discovery }
-
-func newUseGateway(ctx context.Context, f useFlags) (useGateway, error) {
+// useGateway returns the gateway that a client is set up for.
+func useGateway(ctx context.Context, f useFlags) (*dial.Discovery, error) {
 	o := dial.DiscoveryOptions{CA: f.ca}
 	plain := strings.HasPrefix(strings.ToLower(f.gateway), "http://")
 	if plain { // a pin says nothing about a certificate of HTTPS
 		o.Pin = f.pin
 	}
-	d, err := dial.NewDiscovery(f.gateway, o)
+	g, err := dial.NewDiscovery(f.gateway, o)
 	if err != nil {
-		return useGateway{}, err
+		return nil, err
 	}
 	if plain && f.pin != "" {
-		if _, err := d.Find(ctx); err != nil {
-			return useGateway{}, failed(err)
+		if _, err := g.Find(ctx); err != nil {
+			return nil, failed(err)
 		}
 	}
-	d.Client().Timeout = testTimeout
-	return useGateway{d}, nil
+	g.Client().Timeout = testTimeout
+	return g, nil
 }
 
 // trade trades a code for a key.
-func (g useGateway) trade(ctx context.Context, client, code string) (t clients.Traded, err error) {
+func trade(ctx context.Context, g *dial.Discovery, client, code string) (t clients.Traded, err error) {
 	machine, _ := os.Hostname()
-	status, answer, err := g.send(ctx, g.Origin()+"/console/use", "", clients.Trade{
+	status, answer, err := post(ctx, g, g.Origin()+"/console/use", "", clients.Trade{
 		Code: code, Client: client, Machine: machine,
 	})
 	switch {
 	case err != nil:
 		return t, failed(err)
-	case status == http.StatusOK:
-		if err = json.Unmarshal(answer, &t); err != nil || t.Key == "" || t.Base == "" || t.Model == "" {
-			return t, failed(errors.New("the gateway's answer to the code is not the expected one; create a new code"))
-		}
-		return t, nil
+	case status != http.StatusOK:
+		return t, &exitError{exitRefused, errors.New("the gateway refused the code, and nothing was changed: " +
+			said(status, answer))}
 	}
-	return t, &exitError{exitRefused, errors.New("the gateway refused the code, and nothing was changed: " +
-		said(status, answer))}
+	if err = json.Unmarshal(answer, &t); err != nil || t.Key == "" || t.Base == "" || t.Model == "" {
+		return t, failed(errors.New("the gateway's answer to the code is not the expected one; create a new code"))
+	}
+	return t, nil
 }
 
-// values returns the values to set for a model.
-func (g useGateway) values(t clients.Traded, model string) (clients.Values, error) {
-	v := clients.Values{Base: t.Base, Key: t.Key, Model: cmp.Or(model, t.Model)}
+// choose completes the values with what the gateway has given, and a model of it.
+func choose(v *clients.Values, t clients.Traded, model string) error {
+	v.Base, v.Key, v.Model = t.Base, t.Key, cmp.Or(model, t.Model)
 	var names []string
 	for _, m := range t.Models {
-		if names = append(names, m.ID); m.ID == v.Model {
+		if m.ID == v.Model {
 			v.Window, v.Judged = m.Window, m.Judged
-			return v, nil
+			return nil
 		}
+		names = append(names, m.ID)
 	}
-	return v, fmt.Errorf("the key cannot use the model %q, and nothing was changed; it can use: %s. Create a new code",
+	return fmt.Errorf("the key cannot use the model %q, and nothing was changed; it can use: %s. Create a new code",
 		text.Short(v.Model), text.Short(strings.Join(names, ", ")))
 }
 
-// test sends a short request to the model.
-func (g useGateway) test(ctx context.Context, v clients.Values) error {
-	return g.call(ctx, v, "chat/completions", map[string]any{
+// try sends a short request to the model, to where the client will send its requests.
+func try(ctx context.Context, g *dial.Discovery, v clients.Values) error {
+	status, answer, err := post(ctx, g, v.Base+"/v1/chat/completions", v.Key, map[string]any{
 		"model": v.Model, "max_tokens": 16, "messages": []any{map[string]string{"role": "user", "content": "Say hello."}},
 	})
-}
-
-// call sends a request of the API with the new key, to where the client will send its requests.
-func (g useGateway) call(ctx context.Context, v clients.Values, path string, body any) error {
-	status, answer, err := g.send(ctx, v.Base+"/v1/"+path, v.Key, body)
 	if err == nil && status != http.StatusOK {
 		err = errors.New(strings.ReplaceAll(said(status, answer), v.Key, "KEY"))
 	}
 	return err
 }
 
-// send sends a request, and returns the status and the body of the answer.
-func (g useGateway) send(ctx context.Context, address, key string, body any) (status int, answer []byte, err error) {
-	method, data := http.MethodGet, []byte(nil)
-	if body != nil {
-		method = http.MethodPost
-		if data, err = json.Marshal(body); err != nil {
-			return 0, nil, err
-		}
+// post sends a request, and returns the status and the body of the answer.
+func post(ctx context.Context, g *dial.Discovery, address, key string, body any) (status int, answer []byte, err error) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return 0, nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(data))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(data))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -359,16 +329,15 @@ func (g useGateway) send(ctx context.Context, address, key string, body any) (st
 	return response.StatusCode, answer, err
 }
 
-// said returns the text of an error of the console or of the API.
+// said returns the text of an error of the console, which is a string, or of the API.
 func said(status int, answer []byte) string {
-	var console struct {
-		Error string `json:"error"`
+	var failure struct {
+		Error any `json:"error"`
 	}
-	var api struct {
-		Error struct {
-			Message string `json:"message"`
-		} `json:"error"`
+	_ = json.Unmarshal(answer, &failure) // without a text, the status has to do
+	if object, ok := failure.Error.(map[string]any); ok {
+		failure.Error = object["message"]
 	}
-	_, _ = json.Unmarshal(answer, &console), json.Unmarshal(answer, &api)
-	return text.Short(cmp.Or(console.Error, api.Error.Message, fmt.Sprintf("status %d", status)))
+	said, _ := failure.Error.(string)
+	return text.Short(cmp.Or(said, fmt.Sprintf("status %d", status)))
 }

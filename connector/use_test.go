@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/connector/clients"
+	"github.com/postern-dev/postern/connector/config"
 )
 
 const (
@@ -114,7 +115,7 @@ func TestUse(t *testing.T) {
 			f := c.Files[0]
 			path := h.path(append([]string{f.Folder}, f.Paths[len(f.Paths)-1])...)
 			want, err := f.Format.Merge(nil, f.Members(clients.Values{
-				Base: h.gateway.URL, Model: "my-model", Key: useKey, Window: 32768,
+				Base: h.gateway.URL, Model: "my-model", Key: useKey, Window: 32768, CA: h.ca,
 			}))
 			if err != nil {
 				t.Fatal(err)
@@ -181,6 +182,34 @@ func TestUseAfterChanges(t *testing.T) {
 	h.use(exitRuntime, "was changed since", "--undo", "codex")
 	h.use(exitOK, "Restored", "--undo", "codex", "--yes")
 	h.holds(path, "# mine\n", 0o644)
+	h.set(exitOK, "", "codex")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	h.use(exitOK, "Restored", "--undo", "codex")
+	h.holds(path, "# mine\n", 0o644)
+	h.set(exitOK, "", "codex")
+	h.env["CODEX_HOME"] = h.path("other")
+	h.set(exitRuntime, "has set up this client in "+path, "codex")
+	h.use(exitOK, "Restored "+path, "--undo", "codex")
+}
+
+// TestShown tests that former values show no secret.
+func TestShown(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		value any
+		want  string
+	}{
+		{"model", "opus", "opus"},
+		{"model", map[string]any{"apiKey": "sk-old"}, "…"},
+		{"env.CREDENTIAL", "sk-old", "…"},
+		{"base_url", "https://a:sk-old@x.example/sk-old?sk-old", "https://x.example"},
+	} {
+		if got := shown(test.name, test.value); got != test.want {
+			t.Errorf("%s: %v is shown as %q", test.name, test.value, got)
+		}
+	}
 }
 
 // TestUseRefuses tests what fails before the code is traded.
@@ -242,28 +271,21 @@ func TestUseKilled(t *testing.T) {
 			}
 			now, _ := os.ReadFile(path)
 			c, _ := clients.Find("codex")
-			getenv := func(name string) string { return h.env[name] }
-			keep, err := usedPath(c.ID, getenv)
+			s, err := settingsOf(c, func(name string) string { return h.env[name] })
 			if err != nil {
 				t.Fatal(err)
 			}
-			kept, err := loadUsed(keep)
-			if err != nil {
-				t.Fatal(err)
+			err = s.read()
+			after := []byte("model = 1\n")
+			if done > 0 {
+				err = errors.Join(err, s.keep(after))
 			}
-			files, after, err := merge(c, system{getenv: getenv}, clients.Values{
-				Base: "https://b.example", Model: "b", Key: "k",
-			})
-			if err != nil {
-				t.Fatal(err)
+			if done > 1 {
+				err = errors.Join(err, config.Replace(path, after, 0o600))
+				now = after
 			}
-			for _, step := range writing(keep, kept, files, after)[:done] {
-				if err := step(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if text, _ := os.ReadFile(path); string(text) != string(now) && string(text) != string(after[0]) {
-				t.Fatalf("%s", text)
+			if text, _ := os.ReadFile(path); err != nil || string(text) != string(now) {
+				t.Fatalf("%v\n%s", err, text)
 			}
 			if done > 0 || second {
 				h.use(exitOK, "Restored", "--undo", "codex")

@@ -16,119 +16,101 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 )
 
-// used is what `connector use` keeps of a client's file to restore it.
-type used struct {
-	Path     string      `json:"path"`
-	Mode     fs.FileMode `json:"mode"`     // 0: the file did not exist
-	Original []byte      `json:"original"` // with the first run's other keys
-	Ours     [][]byte    `json:"ours"`     // hashes of the file as found and as written
-	Changed  bool        `json:"changed"`  // somebody else changed it after a run
-}
-
-// settings is a settings file of a client, as it is.
+// settings is the settings file of a client, as it is, and what is kept to restore it.
 type settings struct {
 	clients.File
 	path   string
 	login  string // path of a sign-in elsewhere, "" none
 	before []byte
 	mode   fs.FileMode // 0: it does not exist
+	kept   string      // path of the file with used
+	used   used
 }
 
-// settingsOf reads the settings files of a client.
-func settingsOf(c clients.Client, getenv func(string) string) (all []settings, err error) {
-	for _, f := range c.Files {
-		folder := getenv(f.Env)
-		if home := cmp.Or(getenv("HOME"), getenv("USERPROFILE")); f.Env == "" || !filepath.IsAbs(folder) {
-			if folder = filepath.Join(home, filepath.FromSlash(f.Folder)); !filepath.IsAbs(folder) {
-				return nil, errors.New("HOME is not set: the client's settings are unknown")
-			}
-		}
-		s := settings{File: f}
-		for _, name := range f.Paths {
-			s.path = filepath.Join(folder, filepath.FromSlash(name))
-			if _, err := os.Lstat(s.path); err == nil {
-				break
-			}
-		}
-		if login := filepath.Join(folder, f.Login); f.Login != "" {
-			if _, err := os.Stat(login); err == nil {
-				s.login = login
-			}
-		}
-		if err := s.read(); err != nil {
-			return nil, err
-		}
-		all = append(all, s)
+// used is what `connector use` keeps of a client's file to restore it.
+type used struct {
+	Path     string      `json:"path"`     // "": nothing is kept
+	Mode     fs.FileMode `json:"mode"`     // 0: the file did not exist
+	Original []byte      `json:"original"` // with the first run's other keys
+	Ours     [][]byte    `json:"ours"`     // hashes of its texts that can be replaced without a loss
+}
+
+// settingsOf finds the settings file of a client, and what is kept of it.
+func settingsOf(c clients.Client, getenv func(string) string) (*settings, error) {
+	s := &settings{File: c.Files[0]}
+	home := cmp.Or(getenv("HOME"), getenv("USERPROFILE"))
+	kept := config.DefaultPath(getenv)
+	folder := getenv(s.Env)
+	if s.Env == "" || !filepath.IsAbs(folder) {
+		folder = filepath.Join(home, filepath.FromSlash(s.Folder))
 	}
-	return all, nil
+	if !filepath.IsAbs(folder) || kept == "" {
+		return nil, errors.New("HOME is not set: the client's settings are unknown")
+	}
+	for _, name := range s.Paths {
+		s.path = filepath.Join(folder, filepath.FromSlash(name))
+		if _, err := os.Lstat(s.path); err == nil {
+			break
+		}
+	}
+	if login := filepath.Join(folder, s.Login); s.Login != "" {
+		if _, err := os.Stat(login); err == nil {
+			s.login = login
+		}
+	}
+	s.kept = filepath.Join(filepath.Dir(kept), "use", c.ID+".json")
+	data, err := os.ReadFile(s.kept)
+	if err == nil {
+		err = json.Unmarshal(data, &s.used)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading the copy of the settings in %s: %w", s.kept, err)
+	}
+	return s, nil
 }
 
-// read reads the file.
+// read reads the file, which may be a symbolic link.
 func (s *settings) read() error {
+	s.before, s.mode = nil, 0
 	if _, err := os.Lstat(s.path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	info, err := os.Stat(s.path) // of the target of a symbolic link
-	if err == nil {
-		switch s.mode = info.Mode().Perm(); {
-		case !info.Mode().IsRegular():
-			err = fmt.Errorf("%s is not a file", s.path)
-		case s.mode&0o200 == 0:
-			err = fmt.Errorf("%s is marked as read-only; make it writable first", s.path)
-		default:
-			s.before, err = os.ReadFile(s.path)
-		}
+	info, err := os.Stat(s.path)
+	if err != nil {
+		return err
 	}
+	s.mode = info.Mode().Perm()
+	switch {
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a file", s.path)
+	case s.mode&0o200 == 0:
+		return fmt.Errorf("%s is marked as read-only; make it writable first", s.path)
+	}
+	s.before, err = os.ReadFile(s.path)
 	return err
 }
 
-// usedPath returns the file with what is kept for a client.
-func usedPath(client string, getenv func(string) string) (string, error) {
-	path := config.DefaultPath(getenv)
-	if path == "" {
-		return "", errors.New("no folder for configurations: HOME is not set")
+// prepare checks that the files can be written.
+func (s *settings) prepare() error {
+	if s.used.Path != "" && s.used.Path != s.path {
+		return fmt.Errorf("`connector use` has set up this client in %s; undo that first, with --undo", s.used.Path)
 	}
-	return filepath.Join(filepath.Dir(path), "use", client+".json"), nil
+	return errors.Join((&config.Store{Path: s.kept}).Prepare(), (&config.Store{Path: s.path}).Prepare())
 }
 
-// loadUsed reads what is kept; nothing if the file does not exist.
-func loadUsed(path string) (all []used, err error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+// keep keeps the original before the file is replaced: the process may die in between.
+func (s *settings) keep(after []byte) error {
+	if s.used.Path == "" {
+		s.used = used{Path: s.path, Mode: s.mode, Original: s.before, Ours: [][]byte{hash(s.before)}}
 	}
-	if err == nil {
-		err = json.Unmarshal(data, &all)
+	if s.ours() { // otherwise, the new text has changes of others, too
+		s.used.Ours = append(s.used.Ours, hash(after))
 	}
+	data, err := json.Marshal(s.used)
 	if err != nil {
-		return nil, fmt.Errorf("reading the copies of settings in %s: %w", path, err)
+		return err
 	}
-	return all, nil
-}
-
-// writing returns the steps that write files: first the copies of the originals, then the files. The process may die
-// between any two of them.
-func writing(path string, kept []used, files []settings, after [][]byte) (steps []func() error) {
-	steps = append(steps, nil)
-	for i, f := range files {
-		at := slices.IndexFunc(kept, func(u used) bool { return u.Path == f.path })
-		if at < 0 {
-			at = len(kept)
-			kept = append(kept, used{Path: f.path, Mode: f.mode, Original: f.before, Ours: [][]byte{hash(f.before)}})
-		}
-		u := &kept[at]
-		u.Changed = u.Changed || !u.ours(f.before)
-		u.Ours = [][]byte{hash(u.Original), hash(f.before), hash(after[i])}
-		steps = append(steps, func() error { return config.Replace(f.path, after[i], 0o600) }) // it has the key
-	}
-	steps[0] = func() error {
-		data, err := json.Marshal(kept)
-		if err != nil {
-			return err
-		}
-		return config.Replace(path, data, 0o600)
-	}
-	return steps
+	return config.Replace(s.kept, data, 0o600)
 }
 
 func hash(text []byte) []byte {
@@ -136,27 +118,24 @@ func hash(text []byte) []byte {
 	return sum[:]
 }
 
-// ours reports whether a text is the original, or what the command has written.
-func (u used) ours(text []byte) bool {
-	return slices.ContainsFunc(u.Ours, func(h []byte) bool { return bytes.Equal(h, hash(text)) })
-}
-
-// foreign reports whether the file has settings that restoring it would lose.
-func (u used) foreign() bool {
-	text, err := os.ReadFile(u.Path)
-	return u.Changed || err == nil && !u.ours(text)
+// ours reports whether the file is the original, or what the command has written.
+func (s *settings) ours() bool {
+	return slices.ContainsFunc(s.used.Ours, func(h []byte) bool { return bytes.Equal(h, hash(s.before)) })
 }
 
 // restore restores the original file.
-func (u used) restore() error {
-	if u.Mode == 0 {
-		if err := os.Remove(u.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+func (s *settings) restore() error {
+	err := s.prepare() // makes the folder
+	switch {
+	case err != nil:
+		return err
+	case s.used.Mode != 0:
+		err = config.Replace(s.path, s.used.Original, s.used.Mode)
+	case s.mode != 0:
+		err = os.Remove(s.path)
 	}
-	if err := os.MkdirAll(filepath.Dir(u.Path), 0o700); err != nil {
+	if err != nil {
 		return err
 	}
-	return config.Replace(u.Path, u.Original, u.Mode)
+	return os.Remove(s.kept)
 }

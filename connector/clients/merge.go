@@ -2,6 +2,7 @@ package clients
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,9 +15,7 @@ import (
 )
 
 const (
-	// The parser of YAML compares each name with all others, and those of JSON and TOML have no bound of nesting.
-	maxFile       = 128 << 10 // bytes
-	maxNesting    = 500
+	maxFile       = 128 << 10 // bytes: the parser of YAML compares each name with all others
 	byteOrderMark = "\xef\xbb\xbf"
 )
 
@@ -89,23 +88,19 @@ func (f Format) parse(text string) (root map[string]any, err error) {
 	case YAML:
 		err = yaml.Unmarshal([]byte(text), &value)
 	default:
-		if strings.TrimSpace(text) == "" {
-			break
-		}
-		var tree hujson.Value
-		if tree, err = hujson.Parse([]byte(text + "\n")); err == nil {
-			tree.Standardize()
-			err = json.Unmarshal(tree.Pack(), &value)
+		var standard []byte
+		if standard, err = hujson.Standardize([]byte(cmp.Or(strings.TrimSpace(text), "{}") + "\n")); err == nil {
+			err = json.Unmarshal(standard, &value)
 		}
 	}
 	root, ok := value.(map[string]any)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("it cannot be read: %w", err)
-	case root == nil && value != nil && !ok:
+	case value != nil && !ok:
 		return nil, errors.New("it is not an object with members")
 	case root == nil:
-		root = map[string]any{}
+		return map[string]any{}, nil
 	}
 	return root, nil
 }
@@ -122,18 +117,6 @@ func (f Format) plan(text string, members []Member) (root map[string]any, change
 	if len(text) > maxFile {
 		return nil, nil, fmt.Errorf("it is longer than %d KiB", maxFile>>10)
 	}
-	depth := 0 // or more: brackets in strings count
-	for i := range len(text) {
-		switch text[i] {
-		case '[', '{':
-			depth++
-		case ']', '}':
-			depth = max(0, depth-1)
-		}
-		if depth > maxNesting {
-			return nil, nil, errors.New("its brackets are nested too deeply")
-		}
-	}
 	if root, err = f.parse(text); err == nil {
 		changes, err = set(root, members)
 	}
@@ -143,68 +126,68 @@ func (f Format) plan(text string, members []Member) (root map[string]any, change
 // set sets members of an object, and returns the changes.
 func set(root map[string]any, members []Member) (changes []Change, err error) {
 	for _, m := range members {
+		c := Change{Path: m.Path, Old: at(root, m.Path), New: m.Value, element: m.Element}
+		value := m.Value
+		if m.Item != "" {
+			if value, err = setItem(&c, m); err != nil {
+				return nil, err
+			}
+		}
+		if m.Default && c.Old != nil || equal(c.Old, value) {
+			continue
+		}
 		object, last := root, len(m.Path)-1
 		for _, name := range m.Path[:last] {
-			child, ok := object[name].(map[string]any)
-			if !ok && object[name] != nil {
-				return nil, fmt.Errorf("its member %s is not an object", strings.Join(m.Path, "."))
+			if object[name] == nil {
+				object[name] = map[string]any{}
 			}
+			child, ok := object[name].(map[string]any)
 			if !ok {
-				child = map[string]any{}
-				if m.Value != nil {
-					object[name] = child
-				}
+				return nil, fmt.Errorf("its member %s is not an object", strings.Join(m.Path, "."))
 			}
 			object = child
 		}
-		name := m.Path[last]
-		old, exists := object[name]
-		c := Change{Path: m.Path, Old: old, New: m.Value}
-		switch {
-		case m.Item != "":
-			added, err := setItem(object, c, m)
-			if err != nil {
-				return nil, err
-			}
-			changes = append(changes, added...)
-		case m.Value == nil && exists:
-			delete(object, name)
-			changes = append(changes, c)
-		case m.Value != nil && !(exists && m.Default) && !equal(old, m.Value):
-			object[name] = m.Value
-			changes = append(changes, c)
+		if object[m.Path[last]] = value; value == nil {
+			delete(object, m.Path[last])
 		}
+		if m.Item != "" {
+			c.Old = nil // of the list, nothing goes but what was set before
+		}
+		changes = append(changes, c)
 	}
 	return changes, nil
 }
 
-// setItem puts an element in front of a list, instead of the former one with the same name.
-func setItem(object map[string]any, c Change, m Member) ([]Change, error) {
+// at returns the value at a path, nil if there is none.
+func at(value any, path []string) any {
+	for _, name := range path {
+		object, _ := value.(map[string]any)
+		value = object[name]
+	}
+	return value
+}
+
+// setItem returns a list with an element in front, instead of the former one with the same name.
+func setItem(c *Change, m Member) (any, error) {
 	list, ok := c.Old.([]any)
 	if !ok && c.Old != nil {
-		return nil, fmt.Errorf("its member %s is not a list", strings.Join(c.Path, "."))
+		return nil, fmt.Errorf("its member %s is not a list", strings.Join(m.Path, "."))
 	}
 	element := map[string]any{}
 	if _, err := set(element, m.Element); err != nil {
 		return nil, err
 	}
-	c.Old, c.New, c.element = nil, element[m.Item], m.Element
-	c.at = slices.IndexFunc(list, func(e any) bool {
-		former, _ := e.(map[string]any)
-		return former[m.Item] == c.New
-	})
-	switch former := list[max(0, c.at):]; {
-	case c.at == 0 && equal(former[0], element):
-		return nil, nil
-	case c.at >= 0:
-		for name := range former[0].(map[string]any) {
+	c.New = element[m.Item]
+	c.at = slices.IndexFunc(list, func(e any) bool { return equal(at(e, []string{m.Item}), c.New) })
+	if c.at >= 0 {
+		former, _ := list[c.at].(map[string]any)
+		for name := range former {
 			if element[name] == nil {
 				return nil, fmt.Errorf("its element %v of %s has a foreign member %s; remove or rename the element first", c.New,
-					strings.Join(c.Path, "."), name)
+					strings.Join(m.Path, "."), name)
 			}
 		}
 		list = slices.Delete(slices.Clone(list), c.at, c.at+1)
 	}
-	object[c.Path[len(c.Path)-1]] = append([]any{element}, list...)
-	return []Change{c}, nil
+	return append([]any{element}, list...), nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/tailscale/hujson"
+	"go.yaml.in/yaml/v3"
 )
 
 // literal returns a value of a member as text of JSON, TOML and YAML.
@@ -18,21 +19,17 @@ func literal(value any) string {
 	return string(text)
 }
 
-// editJSON makes a change in a valid text.
+// editJSON makes a change in a valid text. The comments around a removed member stay.
 func editJSON(text string, c Change, line string) (string, error) {
 	if strings.TrimSpace(text) == "" {
 		text = "{}"
 	}
-	if !strings.HasSuffix(text, "\n") {
-		text += line
-	}
-	root, err := hujson.Parse([]byte(text))
+	root, err := hujson.Parse([]byte(strings.TrimSuffix(text, line) + line))
 	if err != nil {
 		return "", err
 	}
 	at, margin := &root, ""
 	for depth, name := range c.Path {
-		last := depth == len(c.Path)-1
 		object, ok := at.Value.(*hujson.Object)
 		if !ok { // null
 			object = new(hujson.Object)
@@ -47,16 +44,17 @@ func editJSON(text string, c Change, line string) (string, error) {
 		i := slices.IndexFunc(object.Members, func(m hujson.ObjectMember) bool {
 			return m.Name.Value.(hujson.Literal).String() == name
 		})
-		if last && c.New == nil {
-			cutMember(object, i)
-			break
-		}
 		if i < 0 {
 			i = len(object.Members)
 			addMember(object, name, line+inner, line+margin)
 		}
-		if at, margin = &object.Members[i].Value, inner; last {
+		at, margin = &object.Members[i].Value, inner
+		switch {
+		case depth < len(c.Path)-1:
+		case c.New != nil:
 			at.Value = hujson.Literal(literal(c.New))
+		default:
+			cutMember(object, i)
 		}
 	}
 	return string(root.Pack()), nil
@@ -76,23 +74,17 @@ func addMember(object *hujson.Object, name, before, after string) {
 	object.AfterExtra = hujson.Extra(after)
 }
 
-// cutMember removes a member. The comments around it stay.
 func cutMember(object *hujson.Object, i int) {
 	m := object.Members[i]
-	var comments hujson.Extra
-	for _, extra := range []hujson.Extra{
-		m.Name.BeforeExtra, m.Name.AfterExtra, m.Value.BeforeExtra, m.Value.AfterExtra,
-	} {
-		if strings.TrimSpace(string(extra)) != "" {
-			comments = append(comments, extra...)
-		}
-	}
+	comments := slices.Concat(m.Name.BeforeExtra, m.Name.AfterExtra, m.Value.BeforeExtra, m.Value.AfterExtra)
 	object.Members = slices.Delete(object.Members, i, i+1)
 	next := &object.AfterExtra
 	if i < len(object.Members) {
 		next = &object.Members[i].Name.BeforeExtra
 	}
-	*next = append(comments, *next...)
+	if strings.TrimSpace(string(comments)) != "" {
+		*next = append(comments, *next...)
+	}
 }
 
 // tomlValue matches what follows a name with a value in one line; $1 is what precedes the value, $2 what follows it.
@@ -100,22 +92,19 @@ const tomlValue = `["']?[ \t]*=[ \t]*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'#{\[][^
 
 // editTOML makes a change in a valid text: in a line of a table, behind the last one of the table, or in a new table.
 func editTOML(text string, c Change, line string) (string, error) {
-	names := make([]string, len(c.Path))
-	for i, name := range c.Path {
-		if names[i] = name; strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
-			names[i] = literal(name)
-		}
-	}
-	last := len(names) - 1
-	head := "[" + strings.Join(names[:last], ".") + "]"
-	simple := strings.NewReplacer(" ", "", "'", "", `"`, "")
+	last := len(c.Path) - 1
+	head := strings.Join(c.Path[:last], ".")
 	this := regexp.MustCompile(`^(\s*["']?` + regexp.QuoteMeta(c.Path[last]) + tomlValue)
-	lines := strings.SplitAfter(text, "\n")
+	simple := strings.NewReplacer(" ", "", "'", "", `"`, "")
+	lines := withEnds(text, line)
 	here, end := last == 0, -1 // in the table; behind its last line
+	if here {
+		end = 0
+	}
 	for i, s := range lines {
 		switch content, _, _ := strings.Cut(strings.TrimSpace(s), "#"); {
 		case strings.HasPrefix(content, "["):
-			if here = simple.Replace(content) == simple.Replace(head); here {
+			if here = simple.Replace(content) == "["+head+"]"; here {
 				end = i + 1
 			}
 		case here && content != "":
@@ -126,90 +115,75 @@ func editTOML(text string, c Change, line string) (string, error) {
 			}
 		}
 	}
-	added := names[last] + " = " + literal(c.New) + line
+	added := []string{c.Path[last] + " = " + literal(c.New) + line}
 	switch {
-	case end > 0 && !strings.HasSuffix(lines[end-1], "\n"):
-		added = line + added
-	case end < 0 && last == 0:
-		if end = 0; text != "" {
-			added += line
-		}
+	case end < 0 && len(lines) > 0:
+		end, added = len(lines), append([]string{line, "[" + head + "]" + line}, added...)
 	case end < 0:
-		if end, added = len(lines), head+line+added; text != "" {
-			added = strings.Repeat(line, 2-strings.Count(text[len(text)-1:], "\n")) + added
-		}
+		end, added = 0, append([]string{"[" + head + "]" + line}, added...)
+	case end == 0 && len(lines) > 0:
+		added = append(added, line)
 	}
-	return strings.Join(slices.Insert(lines, end, added), ""), nil
+	return strings.Join(slices.Insert(lines, end, added...), ""), nil
 }
 
-var (
-	yamlFirst   = regexp.MustCompile(`(?m)^["'\w]`)
-	yamlContent = regexp.MustCompile(`^\s*[^\s#]`)
-	yamlEmpty   = regexp.MustCompile(`(:)[ \t]*(?:\[\s*\]|null|~)?(\s*|\s+#.*\s*)$`)
-)
-
-// editYAML makes a change in a valid text: a member of the root, or an element of a list in the root.
-func editYAML(text string, c Change, line string) (string, error) {
-	if len(c.Path) == 1 && c.element == nil {
-		at := len(text)
-		if found := yamlFirst.FindStringIndex(text); found != nil {
-			at = found[0]
-		} else if text != "" && !strings.HasSuffix(text, "\n") {
-			text, at = text+line, at+len(line)
-		}
-		return text[:at] + c.Path[0] + ": " + literal(c.New) + line + text[at:], nil
-	}
+// withEnds returns the lines of a text. Each has its end.
+func withEnds(text, line string) []string {
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += line
 	}
-	lines := strings.SplitAfter(text, "\n")
-	lines = lines[:len(lines)-1]
-	list := slices.IndexFunc(lines, func(s string) bool { return strings.HasPrefix(s, c.Path[0]+":") })
-	if list < 0 {
-		list = len(lines)
-		lines = append(lines, c.Path[0]+":"+line)
-	}
-	items, end, margin := yamlItems(lines, list+1)
-	if len(items) == 0 {
-		if parts := yamlEmpty.FindStringSubmatchIndex(lines[list]); parts != nil {
-			lines[list] = lines[list][:parts[3]] + lines[list][parts[4]:]
-		}
-	}
-	if c.at >= len(items) {
-		return "", errUnusual
-	}
-	if c.at >= 0 {
-		start, end := items[c.at], append(items, end)[c.at+1]
-		for !yamlContent.MatchString(lines[end-1]) { // comments in front of the next one stay
-			end--
-		}
-		if slices.ContainsFunc(lines[start:end], yamlComment) {
-			return "", errUnusual
-		}
-		lines = slices.Delete(lines, start, end)
-	}
-	return strings.Join(slices.Insert(lines, list+1, yamlElement(c.element, margin, line)...), ""), nil
+	return slices.Collect(strings.Lines(text))
 }
 
-func yamlComment(line string) bool { return strings.Contains(line, "#") }
-
-// yamlItems returns the lines from a line on where the elements of a list begin, its end without the comments there,
-// and its margin.
-func yamlItems(lines []string, from int) (items []int, end, margin int) {
-	margin, end = 2, from
-	for i, s := range lines[from:] {
-		content := strings.TrimLeft(s, " ")
-		switch indent := len(s) - len(content); {
-		case !yamlContent.MatchString(s):
-			continue
-		case strings.HasPrefix(content, "- ") && (len(items) == 0 || indent == margin):
-			items, margin = append(items, from+i), indent
-		case len(items) == 0 || indent <= margin:
-			return items, end, margin
-		}
-		end = from + i + 1
+// editYAML makes a change in a valid text: a member of the root, or an element in front of a list in the root.
+func editYAML(text string, c Change, line string) (string, error) {
+	lines := withEnds(text, line)
+	var document yaml.Node
+	if yaml.Unmarshal([]byte(text), &document) != nil {
+		return "", errUnusual
 	}
-	return items, end, margin
+	root := &yaml.Node{}
+	if len(document.Content) > 0 {
+		root = document.Content[0]
+	}
+	if c.element == nil {
+		at := len(lines)
+		if len(root.Content) > 0 {
+			at = root.Content[0].Line - 1
+		}
+		return strings.Join(slices.Insert(lines, at, c.Path[0]+": "+literal(c.New)+line), ""), nil
+	}
+	i := slices.IndexFunc(root.Content, func(n *yaml.Node) bool { return n.Value == c.Path[0] })
+	if i < 0 {
+		lines = append(lines, c.Path[0]+":"+line)
+		return strings.Join(append(lines, yamlElement(c.element, 2, line)...), ""), nil
+	}
+	at, items, margin := root.Content[i].Line, root.Content[i+1].Content, 2
+	if len(items) == 0 {
+		lines[at-1] = strings.Replace(lines[at-1], " []", "", 1)
+	} else {
+		margin = max(0, items[0].Column-len("- ")-1)
+	}
+	if c.at >= 0 {
+		from, to := items[c.at].Line-1, lastLine(items[c.at])
+		if slices.ContainsFunc(lines[from:to], func(s string) bool { return strings.Contains(s, "#") }) {
+			return "", errUnusual
+		}
+		lines = slices.Delete(lines, from, to)
+	}
+	if at > len(lines) {
+		return "", errUnusual
+	}
+	return strings.Join(slices.Insert(lines, at, yamlElement(c.element, margin, line)...), ""), nil
+}
+
+// lastLine returns the number of the line where a value of YAML ends.
+func lastLine(n *yaml.Node) int {
+	line := n.Line
+	for _, child := range n.Content {
+		line = max(line, lastLine(child))
+	}
+	return line
 }
 
 // yamlElement returns the lines of an element of a list.

@@ -69,7 +69,7 @@ func TestMerge(t *testing.T) {
 			"{\n  \"env\": {\n    // why\n    \"OLD\": \"1\", // x\n    \"B\": \"2\"\n  },\n" +
 				"  \"model\": \"m\", \"kept\": 1, " +
 				"\"providers\": {\"gw\": {\"url\": \"u\", \"key\": \"k\"}}\n}\n",
-			"{\n  \"env\": {\n    // why\n     // x\n    \"B\": \"2\"\n  },\n  \"model\": \"m\", \"kept\": 1, " +
+			"{\n  \"env\": {\n    // why\n      // x\n    \"B\": \"2\"\n  },\n  \"model\": \"m\", \"kept\": 1, " +
 				"\"providers\": {\"gw\": {\"url\": \"u\", \"key\": \"k\"}}\n}\n",
 		},
 		{
@@ -148,7 +148,7 @@ func TestMergeRefuses(t *testing.T) {
 		"a: 1\nb: [":                               {YAML, "line 2"},
 		"- a":                                      {YAML, "not an object"},
 		strings.Repeat(" ", maxFile) + "x":         {YAML, "128 KiB"},
-		strings.Repeat("[", 600):                   {JSON, "nested too deeply"},
+		strings.Repeat("[", maxFile):               {JSON, "cannot be read"},
 		"a: &a [x]\nb: [*a, *a]\nmodels: *a\nc: 1": {YAML, "by hand"},
 	} {
 		if after, err := want.format.Merge([]byte(text), small(want.format)); err == nil || after != nil ||

@@ -26,7 +26,7 @@ func TestReplaceTokenKeepsTheOwner(t *testing.T) {
 	}
 	like := likeInfo{info, *info.Sys().(*syscall.Stat_t)}
 	like.stat.Uid, like.stat.Gid = 12345, 12346
-	name, err := stage(path, []byte("{ }"), like)
+	name, err := stage(path, []byte("{ }"), 0o640, like)
 	if os.Geteuid() != 0 {
 		if err == nil {
 			t.Error("a file of another owner was staged")
@@ -39,6 +39,9 @@ func TestReplaceTokenKeepsTheOwner(t *testing.T) {
 	staged, err := os.Stat(name)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if staged.Mode().Perm() != 0o640 {
+		t.Errorf("the mode is %v", staged.Mode())
 	}
 	if stat := staged.Sys().(*syscall.Stat_t); stat.Uid != 12345 || stat.Gid != 12346 {
 		t.Errorf("the owner is %d:%d", stat.Uid, stat.Gid)

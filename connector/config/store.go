@@ -79,7 +79,7 @@ func (s *Store) Load() (Config, error) {
 // Prepare creates the file's folder, and checks that Save can write there: a token that cannot
 // be saved would be lost.
 func (s *Store) Prepare() error {
-	staged, err := stage(target(s.Path), nil, nil)
+	staged, err := stage(target(s.Path), nil, 0o600, nil)
 	if err != nil {
 		return fmt.Errorf("writing the configuration: %w", err)
 	}
@@ -96,14 +96,14 @@ func (s *Store) Save(c Config) error {
 	if err != nil {
 		return fmt.Errorf("encoding the configuration: %w", err)
 	}
-	return replace(target(s.Path), append(text, '\n'), nil)
+	return replace(target(s.Path), append(text, '\n'), 0o600, nil)
 }
 
 const (
 	// stagedFiles is the pattern of the names of new files before they replace a configuration.
 	stagedFiles = ".connector-new-*.json"
-	// leftover is the age at which a staged file is abandoned.
-	leftover = time.Hour
+	// leftover is the age at which a staged file is abandoned. It has a token or a key.
+	leftover = time.Minute
 )
 
 // ReplaceToken replaces the tunnel token in the configuration file at path, and keeps
@@ -128,7 +128,7 @@ func ReplaceToken(path, old, renewed string) error {
 	case info.Mode().Perm()&0o200 == 0:
 		return fmt.Errorf("%s is marked as read-only", path)
 	}
-	return replace(file, text, info)
+	return replace(file, text, info.Mode().Perm(), info)
 }
 
 // withToken returns the text of a configuration with the token replaced.
@@ -163,8 +163,8 @@ func target(path string) string {
 }
 
 // replace atomically replaces target by a new file. See stage for the parameters.
-func replace(target string, text []byte, like os.FileInfo) error {
-	staged, err := stage(target, text, like)
+func replace(target string, text []byte, mode os.FileMode, like os.FileInfo) error {
+	staged, err := stage(target, text, mode, like)
 	if err != nil {
 		return fmt.Errorf("writing the configuration: %w", err)
 	}
@@ -178,24 +178,16 @@ func replace(target string, text []byte, like os.FileInfo) error {
 // Replace atomically writes a file with a mode. It follows symbolic links, and keeps the owner of an existing file.
 func Replace(path string, text []byte, mode os.FileMode) error {
 	file := target(path)
-	info, err := os.Stat(file)
+	like, err := os.Stat(file)
 	if err != nil {
-		return replace(file, text, nil)
+		like = nil
 	}
-	return replace(file, text, withMode{info, mode})
+	return replace(file, text, mode, like)
 }
 
-// withMode is the information on a file with another mode.
-type withMode struct {
-	os.FileInfo
-	mode os.FileMode
-}
-
-func (m withMode) Mode() os.FileMode { return m.mode }
-
-// stage writes text to a new file next to target, with the mode and the owner of like. If like
-// is nil, only the current user can read the file. It also removes abandoned staged files.
-func stage(target string, text []byte, like os.FileInfo) (name string, err error) {
+// stage writes text to a new file next to target, with a mode and the owner of like, which may be nil. It also removes
+// abandoned staged files.
+func stage(target string, text []byte, mode os.FileMode, like os.FileInfo) (name string, err error) {
 	dir := filepath.Dir(target)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
@@ -212,10 +204,10 @@ func stage(target string, text []byte, like os.FileInfo) (name string, err error
 	}
 	_, err = file.Write(text)
 	if err == nil && like != nil {
-		// Changing the owner may clear bits of the mode, so it comes first.
-		if err = keepOwner(file, like); err == nil {
-			err = file.Chmod(like.Mode().Perm())
-		}
+		err = keepOwner(file, like) // may clear bits of the mode
+	}
+	if err == nil {
+		err = file.Chmod(mode)
 	}
 	if err == nil {
 		err = file.Sync()
