@@ -146,6 +146,9 @@ func editYAML(text string, c Change, line string) (string, error) {
 	if len(document.Content) > 0 {
 		root = document.Content[0]
 	}
+	if lastLine(root) > len(lines) { // YAML has rare line ends of its own
+		return "", errUnusual
+	}
 	if c.element == nil {
 		at := len(lines)
 		if len(root.Content) > 0 {
@@ -166,13 +169,10 @@ func editYAML(text string, c Change, line string) (string, error) {
 	}
 	if c.at >= 0 {
 		from, to := items[c.at].Line-1, lastLine(items[c.at])
-		if slices.ContainsFunc(lines[from:to], func(s string) bool { return strings.Contains(s, "#") }) {
+		if from < at || strings.Contains(strings.Join(lines[from:to], ""), "#") { // a comment would go
 			return "", errUnusual
 		}
 		lines = slices.Delete(lines, from, to)
-	}
-	if at > len(lines) {
-		return "", errUnusual
 	}
 	return strings.Join(slices.Insert(lines, at, yamlElement(c.element, margin, line)...), ""), nil
 }
