@@ -48,10 +48,8 @@ func (f Format) Merge(before []byte, members []Member) (after []byte, err error)
 	case len(changes) == 0:
 		return before, nil
 	}
-	line := "\n"
-	if strings.Contains(text, "\r\n") {
-		line = "\r\n"
-	}
+	windows := strings.Contains(text, "\r\n")
+	text = strings.ReplaceAll(text, "\r\n", "\n")
 	edit := editJSON
 	switch f {
 	case TOML:
@@ -61,9 +59,12 @@ func (f Format) Merge(before []byte, members []Member) (after []byte, err error)
 		slices.Reverse(changes) // it puts members in front
 	}
 	for _, c := range changes {
-		if text, err = edit(text, c, line); err != nil {
+		if text, err = edit(text, c); err != nil {
 			return nil, err
 		}
+	}
+	if windows {
+		text = strings.ReplaceAll(text, "\n", "\r\n")
 	}
 	got, err := f.parse(text)
 	if err != nil || !equal(got, want) {

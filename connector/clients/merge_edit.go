@@ -20,11 +20,11 @@ func literal(value any) string {
 }
 
 // editJSON makes a change in a valid text. The comments around a removed member stay.
-func editJSON(text string, c Change, line string) (string, error) {
+func editJSON(text string, c Change) (string, error) {
 	if strings.TrimSpace(text) == "" {
 		text = "{}"
 	}
-	root, err := hujson.Parse([]byte(strings.TrimSuffix(text, line) + line))
+	root, err := hujson.Parse([]byte(strings.TrimSuffix(text, "\n") + "\n"))
 	if err != nil {
 		return "", err
 	}
@@ -46,7 +46,7 @@ func editJSON(text string, c Change, line string) (string, error) {
 		})
 		if i < 0 {
 			i = len(object.Members)
-			addMember(object, name, line+inner, line+margin)
+			addMember(object, name, "\n"+inner, "\n"+margin)
 		}
 		at, margin = &object.Members[i].Value, inner
 		switch {
@@ -63,7 +63,7 @@ func editJSON(text string, c Change, line string) (string, error) {
 // addMember adds a member behind the last one of an object, and behind the comments there.
 func addMember(object *hujson.Object, name, before, after string) {
 	extra := string(object.AfterExtra)
-	comments := strings.TrimRight(extra, " \t\r\n")
+	comments := strings.TrimRight(extra, " \t\n")
 	if space := extra[len(comments):]; strings.Contains(space, "\n") {
 		after = space
 	}
@@ -88,19 +88,16 @@ func cutMember(object *hujson.Object, i int) {
 }
 
 // tomlValue matches what follows a name with a value in one line; $1 is what precedes the value, $2 what follows it.
-const tomlValue = `["']?[ \t]*=[ \t]*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'#{\[][^#\r\n]*?)(\s*|\s*#.*\s*)$`
+const tomlValue = `["']?[ \t]*=[ \t]*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'#{\[][^#\n]*?)(\s*|\s*#.*\s*)$`
 
 // editTOML makes a change in a valid text: in a line of a table, behind the last one of the table, or in a new table.
-func editTOML(text string, c Change, line string) (string, error) {
+func editTOML(text string, c Change) (string, error) {
 	last := len(c.Path) - 1
 	head := strings.Join(c.Path[:last], ".")
 	this := regexp.MustCompile(`^(\s*["']?` + regexp.QuoteMeta(c.Path[last]) + tomlValue)
 	simple := strings.NewReplacer(" ", "", "'", "", `"`, "")
-	lines := withEnds(text, line)
-	here, end := last == 0, -1 // in the table; behind its last line
-	if here {
-		end = 0
-	}
+	lines := withEnds(text)
+	here, end := last == 0, min(0, -last) // in the table; behind its last line, or negative
 	for i, s := range lines {
 		switch content, _, _ := strings.Cut(strings.TrimSpace(s), "#"); {
 		case strings.HasPrefix(content, "["):
@@ -115,29 +112,27 @@ func editTOML(text string, c Change, line string) (string, error) {
 			}
 		}
 	}
-	added := []string{c.Path[last] + " = " + literal(c.New) + line}
+	added := []string{c.Path[last] + " = " + literal(c.New) + "\n"}
 	switch {
-	case end < 0 && len(lines) > 0:
-		end, added = len(lines), append([]string{line, "[" + head + "]" + line}, added...)
 	case end < 0:
-		end, added = 0, append([]string{"[" + head + "]" + line}, added...)
-	case end == 0 && len(lines) > 0:
-		added = append(added, line)
+		end, added = len(lines), append([]string{"\n", "[" + head + "]\n"}, added...)
+	case end == 0 && text != "":
+		added = append(added, "\n")
 	}
-	return strings.Join(slices.Insert(lines, end, added...), ""), nil
+	return strings.TrimPrefix(strings.Join(slices.Insert(lines, end, added...), ""), "\n"), nil
 }
 
 // withEnds returns the lines of a text. Each has its end.
-func withEnds(text, line string) []string {
+func withEnds(text string) []string {
 	if text != "" && !strings.HasSuffix(text, "\n") {
-		text += line
+		text += "\n"
 	}
 	return slices.Collect(strings.Lines(text))
 }
 
 // editYAML makes a change in a valid text: a member of the root, or an element in front of a list in the root.
-func editYAML(text string, c Change, line string) (string, error) {
-	lines := withEnds(text, line)
+func editYAML(text string, c Change) (string, error) {
+	lines := withEnds(text)
 	var document yaml.Node
 	if yaml.Unmarshal([]byte(text), &document) != nil {
 		return "", errUnusual
@@ -154,12 +149,12 @@ func editYAML(text string, c Change, line string) (string, error) {
 		if len(root.Content) > 0 {
 			at = root.Content[0].Line - 1
 		}
-		return strings.Join(slices.Insert(lines, at, c.Path[0]+": "+literal(c.New)+line), ""), nil
+		return strings.Join(slices.Insert(lines, at, c.Path[0]+": "+literal(c.New)+"\n"), ""), nil
 	}
 	i := slices.IndexFunc(root.Content, func(n *yaml.Node) bool { return n.Value == c.Path[0] })
 	if i < 0 {
-		lines = append(lines, c.Path[0]+":"+line)
-		return strings.Join(append(lines, yamlElement(c.element, 2, line)...), ""), nil
+		lines = append(lines, c.Path[0]+":\n")
+		return strings.Join(append(lines, yamlElement(c.element, 2)...), ""), nil
 	}
 	at, items, margin := root.Content[i].Line, root.Content[i+1].Content, 2
 	if len(items) == 0 {
@@ -174,7 +169,7 @@ func editYAML(text string, c Change, line string) (string, error) {
 		}
 		lines = slices.Delete(lines, from, to)
 	}
-	return strings.Join(slices.Insert(lines, at, yamlElement(c.element, margin, line)...), ""), nil
+	return strings.Join(slices.Insert(lines, at, yamlElement(c.element, margin)...), ""), nil
 }
 
 // lastLine returns the number of the line where a value of YAML ends.
@@ -187,7 +182,7 @@ func lastLine(n *yaml.Node) int {
 }
 
 // yamlElement returns the lines of an element of a list.
-func yamlElement(members []Member, margin int, line string) (lines []string) {
+func yamlElement(members []Member, margin int) (lines []string) {
 	lead := strings.Repeat(" ", margin) + "- "
 	var open []string
 	for _, m := range members {
@@ -200,7 +195,7 @@ func yamlElement(members []Member, margin int, line string) (lines []string) {
 			if last {
 				s += " " + literal(m.Value)
 			}
-			lines = append(lines, s+line)
+			lines = append(lines, s+"\n")
 			lead = strings.Repeat(" ", margin+2)
 		}
 		open = m.Path
