@@ -307,7 +307,9 @@ func try(ctx context.Context, g *dial.Discovery, v clients.Values) error {
 }
 
 // post sends a request, and returns the status and the body of the answer.
-func post(ctx context.Context, g *dial.Discovery, address, key string, body any) (status int, answer []byte, err error) {
+func post(
+	ctx context.Context, g *dial.Discovery, address, key string, body any,
+) (status int, answer []byte, err error) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return 0, nil, err
