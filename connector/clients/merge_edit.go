@@ -141,13 +141,10 @@ func editYAML(text string, c Change) (string, error) {
 	if len(document.Content) > 0 {
 		root = document.Content[0]
 	}
-	if lastLine(root) > len(lines) { // YAML has rare line ends of its own
-		return "", errUnusual
-	}
 	if c.element == nil {
 		at := len(lines)
 		if len(root.Content) > 0 {
-			at = root.Content[0].Line - 1
+			at = min(at, root.Content[0].Line-1)
 		}
 		return strings.Join(slices.Insert(lines, at, c.Path[0]+": "+literal(c.New)+"\n"), ""), nil
 	}
@@ -157,6 +154,9 @@ func editYAML(text string, c Change) (string, error) {
 		return strings.Join(append(lines, yamlElement(c.element, 2)...), ""), nil
 	}
 	at, items, margin := root.Content[i].Line, root.Content[i+1].Content, 2
+	if max(at, lastLine(root.Content[i+1])) > len(lines) { // YAML has rare line ends of its own
+		return "", errUnusual
+	}
 	if len(items) == 0 {
 		lines[at-1] = strings.Replace(lines[at-1], " []", "", 1)
 	} else {
