@@ -38,11 +38,7 @@ func (c *Console) use(w http.ResponseWriter, r *http.Request) {
 			"the body must be a JSON object of at most 4 KiB with code, client and machine", nil)
 		return
 	}
-	var traded clients.Traded
-	err := c.Manage.Serving()
-	if err == nil {
-		traded, err = c.Manage.UseSetup(r.Context(), c.ClientIP(r), t)
-	}
+	traded, err := c.Manage.UseSetup(r.Context(), c.ClientIP(r), t)
 	if err != nil {
 		status, text := (&visit{Console: c, w: w, r: r}).explain(err)
 		manage.WriteError(w, status, text, err)

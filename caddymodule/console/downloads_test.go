@@ -30,10 +30,9 @@ func TestDownloads(t *testing.T) {
 	g := newGateway(t)
 	g.cookie = new(http.Cookie)
 	for path, want := range map[string]string{
-		"/console/install.sh": "#!/bin/sh\n# Installs the connector of the Postern gateway at " +
-			"https://gw.example.com\n",
-		"/console/use.sh":                "#!/bin/sh\n# Sets up a client of the Postern gateway at https://gw.example.com\n",
-		"/console/use.ps1":               "use @args --gateway ($console -replace '/console$')",
+		"/console/install.sh":            "self=install.sh\ngateway='https://gw.example.com'\n",
+		"/console/use.sh":                "self=use.sh\ngateway='https://gw.example.com'\n",
+		"/console/use.ps1":               "$self = 'use.ps1'\n",
 		"/console/install.ps1":           "$console = 'https://gw.example.com/console'\n",
 		"/console/connectors/" + archive: archive,
 	} {

@@ -3,7 +3,7 @@ package downloads
 import (
 	"cmp"
 	"crypto/sha256"
-	"embed"
+	_ "embed" // for the scripts
 	"encoding/hex"
 	"fmt"
 	"net/netip"
@@ -23,35 +23,28 @@ type Site struct {
 	Verified bool
 }
 
-//go:embed *.sh *.ps1
-var files embed.FS
-
-// Script is a script that the gateway hands out, for shells and for PowerShell.
-type Script struct{ name, does string }
-
-// The scripts that install a connector, and that set up a client.
 var (
-	Install = Script{"install", "Installs the connector of"}
-	Use     = Script{"use", "Sets up a client of"}
+	//go:embed install.sh
+	shellBody string
+	//go:embed install.ps1
+	powerShellBody string
 )
 
-// body returns the part of a script that is the same for all gateways. Its last line calls its functions: a part of
-// the script does nothing.
-func (s Script) body(extension string) string {
-	own, _ := files.ReadFile(s.name + extension) // embedded
-	shared, _ := files.ReadFile("shared" + extension)
-	return string(own) + string(shared)
-}
+// Script is the name of a script that the gateway hands out, for shells and for PowerShell. All have the same text.
+type Script string
 
-// opening returns the comment at the beginning of a script.
-func (s Script) opening(site Site) string {
-	return "# " + s.does + " the Postern gateway at " + text.Printable(site.URL, maxURL) + "\n"
-}
+// The scripts that install a connector, and that set up a client.
+const (
+	Install Script = "install"
+	Use     Script = "use"
+)
+
+const opening = "# Brings the connector of the Postern gateway at %s\n"
 
 // Shell returns the script for shells. It is the same for the same site and archives.
 func (s Script) Shell(site Site, archives []Archive) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "#!/bin/sh\n%sset -eu\n\nscript=%s.sh\n", s.opening(site), s.name)
+	fmt.Fprintf(&b, "#!/bin/sh\n"+opening+"set -eu\n\n", text.Printable(site.URL, maxURL))
 	unverified, lines := "", make([]string, len(archives))
 	if !site.Verified {
 		unverified = "yes # this script has the hashes of all downloads"
@@ -59,26 +52,26 @@ func (s Script) Shell(site Site, archives []Archive) string {
 	for i, a := range archives {
 		lines[i] = a.Platform() + " " + a.Name + " " + a.SHA256
 	}
-	fmt.Fprintf(&b, "gateway=%s\nconsole=%s\nunverified=%s\narchives=%s\n",
+	fmt.Fprintf(&b, "self=%s.sh\ngateway=%s\nconsole=%s\nunverified=%s\narchives=%s\n", s,
 		text.ShellQuote(site.URL), text.ShellQuote(site.Console), unverified, text.ShellQuote(strings.Join(lines, "\n")))
-	return b.String() + s.body(".sh")
+	return b.String() + shellBody
 }
 
 // PowerShell returns the script for PowerShell, as [Script.Shell] does.
 func (s Script) PowerShell(site Site, archives []Archive) string {
 	var b strings.Builder
-	b.WriteString(s.opening(site) + "\n")
+	fmt.Fprintf(&b, opening+"\n", text.Printable(site.URL, maxURL))
 	unverified := ""
 	if !site.Verified {
 		unverified = "'-k'" // the script has the hashes of all downloads
 	}
-	fmt.Fprintf(&b, "$gateway = %s\n$console = %s\n$unverified = @(%s)\n$archives = @{\n",
+	fmt.Fprintf(&b, "$self = '%s.ps1'\n$gateway = %s\n$console = %s\n$unverified = @(%s)\n$archives = @{\n", s,
 		text.PowerShellQuote(site.URL), text.PowerShellQuote(site.Console), unverified)
 	for _, a := range archives {
 		fmt.Fprintf(&b, "\t%s = @{ name = %s; sha256 = %s }\n",
 			text.PowerShellQuote(a.Platform()), text.PowerShellQuote(a.Name), text.PowerShellQuote(a.SHA256))
 	}
-	return b.String() + "}\n" + s.body(".ps1")
+	return b.String() + "}\n" + powerShellBody
 }
 
 const maxURL = 300 // bytes of a URL in a comment
@@ -189,8 +182,7 @@ func (s Script) lines(site Site, archives []Archive, arguments []string) (shell,
 }
 
 func (s Script) shellLine(site Site, script, arguments string) string {
-	name := s.name + ".sh"
-	url := text.ShellWord(site.Console + "/" + name)
+	url := text.ShellWord(fmt.Sprintf("%s/%s.sh", site.Console, s))
 	if site.Verified {
 		return "curl -fsSL " + url + " | sh -s -- " + arguments
 	}
@@ -198,22 +190,21 @@ func (s Script) shellLine(site Site, script, arguments string) string {
 	// and shasum would complain about its empty input.
 	return fmt.Sprintf(`s=$(mktemp) && curl -fsSLk %s -o "$s" && `+
 		`echo "%s  $s" | { sha256sum -c || shasum -a 256 -c 2>/dev/null || `+
-		`{ echo "This is not the %s of the gateway. Copy a new line." >&2; false; }; } && sh "$s" %s`,
-		url, hash(script), name, arguments)
+		`{ echo "This is not the %s.sh of the gateway. Copy a new line." >&2; false; }; } && sh "$s" %s`,
+		url, hash(script), s, arguments)
 }
 
 func (s Script) powerShellLine(site Site, script, arguments string) string {
-	name := s.name + ".ps1"
-	url := text.PowerShellQuote(site.Console + "/" + name)
+	url := text.PowerShellQuote(fmt.Sprintf("%s/%s.ps1", site.Console, s))
 	if site.Verified {
 		return "& ([scriptblock]::Create((irm " + url + "))) " + arguments
 	}
 	// Other users may write into the current folder, but not into TEMP.
 	return fmt.Sprintf("$s = Join-Path $env:TEMP ([IO.Path]::GetRandomFileName() + '.ps1'); curl.exe -fsSLk %s -o $s; "+
 		"if ((Get-FileHash $s).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File $s %s } "+
-		"else { throw 'This is not the %s of the gateway: its SHA-256 is wrong. "+
+		"else { throw 'This is not the %s.ps1 of the gateway: its SHA-256 is wrong. "+
 		"Copy a new line from the console.' }",
-		url, hash(script), arguments, name)
+		url, hash(script), arguments, s)
 }
 
 func hash(script string) string {

@@ -218,12 +218,12 @@ func TestShellcheck(t *testing.T) {
 	for _, script := range []Script{Install, Use} {
 		text := script.Shell(m.site, m.folder.Archives())
 		if out, status := m.run(text, "shellcheck", "-s", "sh", "-"); status != 0 {
-			t.Errorf("%s.sh: %s", script.name, out)
+			t.Errorf("%s.sh: %s", script, out)
 		}
 	}
 }
 
-// The line for a client runs the connector of the gateway, or the installed one, and leaves nothing behind.
+// The line for a client runs the connector of the gateway, and leaves nothing behind.
 func TestUse(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -231,7 +231,6 @@ func TestUse(t *testing.T) {
 		verified   bool
 		env        string
 		noArchives bool
-		installed  bool
 		status     int
 		want       []string // in the output; "!" means not
 	}{
@@ -239,14 +238,7 @@ func TestUse(t *testing.T) {
 			name: "downloaded", verified: true,
 			want: []string{"Downloading", "connector use claude USE-7K3M-Q9TX --gateway URL\n"},
 		},
-		{
-			name: "installed", verified: true, installed: true,
-			want: []string{"!Downloading", "connector use claude USE-7K3M-Q9TX --gateway URL\n"},
-		},
-		{
-			name: "installed, too old", verified: true, installed: true, env: "NO_USE=1", status: 3,
-			want: []string{"Downloading", "no use"},
-		},
+		{name: "fails", verified: true, env: "NO_USE=1", status: 3, want: []string{"no use"}},
 		{name: "not verified", want: []string{"connector use claude USE-7K3M-Q9TX --pin PIN --gateway URL\n"}},
 		{
 			name: "no archive", verified: true, noArchives: true, status: 1,
@@ -263,17 +255,7 @@ func TestUse(t *testing.T) {
 				if tt.verified {
 					m.saved = nil
 				}
-				path := os.Getenv("PATH")
-				if tt.installed {
-					if err := os.Mkdir(filepath.Join(m.home, "bin"), 0o700); err != nil {
-						t.Fatal(err)
-					}
-					if err := os.WriteFile(filepath.Join(m.home, "bin", "connector"), []byte(program), 0o700); err != nil {
-						t.Fatal(err)
-					}
-					path = filepath.Join(m.home, "bin") + ":" + path
-				}
-				m.env = append(m.env, tt.env, "PATH="+path)
+				m.env = append(m.env, tt.env)
 				line := UseCommandsFor(m.site, m.folder.Archives(), "claude", "USE-7K3M-Q9TX").Shell
 				if tt.noArchives {
 					if err := os.Remove(filepath.Join(m.folder.path, archiveName())); err != nil {
@@ -322,21 +304,12 @@ func TestUseCommands(t *testing.T) {
 	}
 }
 
-// Both scripts for PowerShell end with the call of the function that they define, before what they share.
 func TestPowerShell(t *testing.T) {
 	t.Parallel()
-	for _, s := range []Script{Install, Use} {
-		text := s.PowerShell(Site{URL: "https://gw.example.com", Console: "https://gw.example.com/console"}, nil)
-		for _, want := range []string{
-			"$unverified = @('-k')", "function Main {", "\tGet-Connector $to\n", "function Get-Connector($to) {",
-		} {
-			if strings.Count(text, want) != 1 {
-				t.Errorf("%s.ps1 lacks %q: %s", s.name, want, text)
-			}
-		}
-		if !strings.HasSuffix(text, "\n}\n\n$ErrorActionPreference = 'Stop'\nMain @args\n") {
-			t.Errorf("%s.ps1 does not end with its call: %s", s.name, text)
-		}
+	text := Use.PowerShell(Site{URL: "https://gw.example.com", Console: "https://gw.example.com/console"}, nil)
+	if !strings.Contains(text, "$self = 'use.ps1'\n") || !strings.Contains(text, "$unverified = @('-k')\n") ||
+		!strings.HasSuffix(text, "\nif ($self -eq 'use.ps1') { Set-Client @args } else { Install-Connector @args }\n") {
+		t.Errorf("use.ps1: %s", text)
 	}
 }
 

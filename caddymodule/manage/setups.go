@@ -3,9 +3,7 @@ package manage
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/downloads"
@@ -72,7 +70,7 @@ func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (c
 	var err error
 	wait := s.pairing.Try(from, func() (wrong bool) {
 		code, err = s.store.FindSetup(ctx, t.Code)
-		return errors.Is(err, store.ErrNotFound)
+		return err != nil // a store out of reach must not make guesses free
 	})
 	if wait > 0 {
 		return clients.Traded{}, &signin.ThrottledError{RetryAfter: wait}
@@ -94,11 +92,11 @@ func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (c
 	}
 	const part = 40 // bytes of the name of a key
 	machine := cmp.Or(text.Printable(t.Machine, part), "machine")
-	name := strings.Join([]string{text.Printable(code.Key.Name, part), machine, t.Client}, " ")
+	name := text.Printable(code.Key.Name, part) + " " + machine + " " + t.Client
 	traded, err = change(ctx, s, func(string) (clients.Traded, write, error) {
-		k, secret, former, err := s.store.UseSetup(ctx, code, name, t.Client)
+		k, secret, err := s.store.UseSetup(ctx, code, name, t.Client)
 		traded.Key, traded.KeyName = secret, k.Name
-		return traded, write{"setup.use", k.ID, k.Name, []any{"code", code.ID, "client", t.Client, "replaced", former}}, err
+		return traded, write{"setup.use", k.ID, k.Name, []any{"code", code.ID, "client", t.Client}}, err
 	})
 	if store.Committed(err) { // the secret is in this answer alone
 		err = nil

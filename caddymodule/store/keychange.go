@@ -126,17 +126,13 @@ func (s *Store) RevokeKey(ctx context.Context, account, idOrName string, checks 
 		t.confirmed()
 		if r.RevokedAt == nil {
 			t.delete(r.namePath())
-			r.revoke(t)
+			now := s.time()
+			r.RevokedAt, r.ChangedBy = &now, new(actor(ctx))
+			keyKind.save(t, r)
 		}
 		return r.Key, nil
 	})
 	return s.withUse(revoked), err
-}
-
-// revoke revokes a key. Its name stays taken.
-func (r *keyRecord) revoke(t *tx) {
-	r.RevokedAt, r.ChangedBy = new(t.s.time()), new(actor(t.ctx))
-	keyKind.save(t, r)
 }
 
 // RemoveKey revokes a key, given by id or name, if necessary, and deletes its record.

@@ -74,19 +74,16 @@ var errNoSetup = Errorf(ErrNotFound,
 // FindSetup returns the set-up code, of any account. It fails with ErrNotFound if the code cannot be traded. Its
 // creator must have the same role as when it created the code.
 func (s *Store) FindSetup(ctx context.Context, code string) (Setup, error) {
-	hash, _ := hashCode(prefixUse, code) // the zero hash of an invalid code matches no record
-	r, ok := setupKind.byHash(s.view.Load(), hash)
-	if !ok { // another gateway may just have created it
-		if err := s.Refresh(ctx); err != nil {
-			return Setup{}, err
-		}
-		r, ok = setupKind.byHash(s.view.Load(), hash)
+	if err := s.Refresh(ctx); err != nil { // another gateway may just have created it
+		return Setup{}, err
 	}
 	v := s.view.Load()
+	hash, _ := hashCode(prefixUse, code) // the zero hash of an invalid code matches no record
+	r, ok := setupKind.byHash(v, hash)
 	maker, _ := userKind.byID(v, r.CreatedBy.User)
 	token, exists := tokenKind.byID(v, r.CreatedBy.Token)
-	if _, owned := userKind.byID(v, r.Key.Owner); !ok || maker.Role != r.Role || !owned && r.Key.Owner != "" ||
-		r.CreatedBy.Token != "" && (!exists || token.Expired(s.now())) || s.ended(r.Setup) {
+	if !ok || s.ended(r.Setup) || maker.Role != r.Role ||
+		r.CreatedBy.Token != "" && (!exists || token.Expired(s.now())) {
 		return Setup{}, errNoSetup
 	}
 	return r.Setup, nil
@@ -94,34 +91,32 @@ func (s *Store) FindSetup(ctx context.Context, code string) (Setup, error) {
 
 func (s *Store) ended(code Setup) bool { return !s.now().Before(code.ExpiresAt) }
 
-// UseSetup trades a code that FindSetup has returned for a key with this name, for a client. The same write revokes
-// the key of this name, owner and client, if there is one, and returns its id.
-func (s *Store) UseSetup(ctx context.Context, code Setup, name, client string) (
-	k Key, secret, former string, err error,
-) {
+// UseSetup trades a code that FindSetup has returned for a key with this name, for a client. If such a trade has
+// already made a key of this name, owner and client, it becomes the new one: its former secret ends.
+func (s *Store) UseSetup(ctx context.Context, code Setup, name, client string) (Key, string, error) {
 	code.Key.Name = name
 	r, secret, err := s.newKey(ctx, code.Account, code.Key)
 	if err != nil {
-		return Key{}, "", "", err
+		return Key{}, "", err
 	}
 	r.Client = client
-	err = s.write(ctx, func(t *tx) error {
+	k, err := update(ctx, s, "using the code", func(t *tx) (Key, error) {
 		if setupKind.load(t, code.Account, code.ID) == nil || s.ended(code) {
-			return errNoSetup
+			return Key{}, errNoSetup
 		}
 		setupKind.remove(t, code.Account, code.ID)
-		if err := cmp.Or(checkOwner(t, r), keyKind.add(t, r)); err != nil {
-			return err
+		if err := checkOwner(t, r); err != nil {
+			return Key{}, err
 		}
-		old, _ := findKey(t, r.Account, name)
-		if former = ""; old == nil || old.RevokedAt != nil || old.Client != client || old.Owner != r.Owner {
-			return takeKeyName(t, r)
+		made := *r
+		old, err := findKey(t, r.Account, name)
+		if err == nil && old.RevokedAt == nil && old.Client == client && old.Owner == r.Owner {
+			made.ID = old.ID
+			t.confirmed()
+			keyKind.save(t, &made)
+			return made.Key, nil
 		}
-		former = old.ID
-		old.revoke(t)
-		t.confirmed()
-		t.put(r.namePath(), &nameRecord{ID: r.ID})
-		return nil
+		return made.Key, cmp.Or(keyKind.add(t, &made), takeKeyName(t, &made))
 	})
-	return r.Key, secret, former, err
+	return k, secret, err
 }

@@ -54,15 +54,15 @@ func TestSetup(t *testing.T) {
 	if err != nil || found.ID != setup.ID || found.Key.DefaultModel != "qwen3:8b" || found.CreatedBy.User != ann.ID {
 		t.Fatalf("found %+v, %v", found, err)
 	}
-	k, secret, former, err := s.UseSetup(as(t, ann, ""), found, "Ann box claude", "claude")
-	if err != nil || former != "" || k.Name != "Ann box claude" || k.Client != "claude" || k.Owner != ann.ID ||
+	k, secret, err := s.UseSetup(as(t, ann, ""), found, "Ann box claude", "claude")
+	if err != nil || k.Name != "Ann box claude" || k.Client != "claude" || k.Owner != ann.ID ||
 		k.Scope != "qwen*" {
-		t.Fatalf("got %+v in place of %q, %v", k, former, err)
+		t.Fatalf("got %+v, %v", k, err)
 	}
 	if live, ok := s.FindKey(secret); !ok || live.Key().ID != k.ID {
 		t.Error("the secret is not that of the key")
 	}
-	_, _, _, err = s.UseSetup(t.Context(), found, "Ann box claude", "claude")
+	_, _, err = s.UseSetup(t.Context(), found, "Ann box claude", "claude")
 	wantError(t, err, store.ErrNotFound, noSetup)
 	_, err = s.FindSetup(t.Context(), code)
 	wantError(t, err, store.ErrNotFound, noSetup)
@@ -70,48 +70,54 @@ func TestSetup(t *testing.T) {
 	// A code expires between its lookup and its trade.
 	late, code := mustSetup(as(t, ann, ""), t, s, fields)
 	c.advance(15 * time.Minute)
-	_, _, _, err = s.UseSetup(t.Context(), late, "late", "claude")
+	_, _, err = s.UseSetup(t.Context(), late, "late", "claude")
 	wantError(t, err, store.ErrNotFound, noSetup)
 	_, err = s.FindSetup(t.Context(), code)
 	wantError(t, err, store.ErrNotFound, noSetup)
 }
 
-// The next trade for the same person, machine and client replaces the key. A trade replaces no other key, and then
-// does not use up the code.
-func TestSetupReplaces(t *testing.T) {
+// The next trade for the same person, machine and client renews the key, even if the account may have no more keys. A
+// trade changes no other key, and then does not use up the code.
+func TestSetupRenews(t *testing.T) {
 	t.Parallel()
 	s := newClock().open(t, tempStore(t))
 	ann, bob := mustUser(t, s, "Ann"), mustUser(t, s, "bob")
-	trade := func(u store.User, name string) (store.Key, string, string, error) {
+	trade := func(u store.User, client string) (store.Key, string, error) {
 		setup, _ := mustSetup(as(t, u, ""), t, s, store.KeyFields{Name: u.Name, Scope: "*", Owner: u.ID})
-		return s.UseSetup(as(t, u, ""), setup, name, "claude")
+		return s.UseSetup(as(t, u, ""), setup, "box", client)
 	}
-	first, secret, _, err := trade(ann, "box")
-	second, _, former, err2 := trade(ann, "box")
-	if err := errors.Join(err, err2); err != nil || former != first.ID || second.Name != "box" {
-		t.Fatalf("%+v replaces %q, %v", second, former, err)
+	first, secret, err := trade(ann, "claude")
+	_, rotated, err2 := s.RotateKey(t.Context(), account, "box", time.Hour)
+	_, err3 := s.EnableKey(t.Context(), account, "box", false)
+	_, err4 := s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 1 })
+	second, renewed, err5 := trade(ann, "claude")
+	if err := errors.Join(err, err2, err3, err4, err5); err != nil || second.ID != first.ID {
+		t.Fatalf("%+v becomes %+v, %v", first, second, err)
 	}
-	if live, ok := s.FindKey(secret); !ok || live.Key().RevokedAt == nil || live.Key().Changer().User != ann.ID {
-		t.Error("the former key is valid")
+	for _, former := range []string{secret, rotated} {
+		if _, ok := s.FindKey(former); ok {
+			t.Error("a former secret is valid")
+		}
 	}
-	_, _, _, err = trade(bob, "box")
-	wantError(t, err, store.ErrExists, `already has a key "box"`)
-	_, _, err = s.CreateKey(t.Context(), account, store.KeyFields{Name: "desk", Scope: "*", Owner: ann.ID})
-	if err != nil {
+	if live, ok := s.FindKey(renewed); !ok || live.Key().DisabledAt != nil {
+		t.Error("the new secret is not valid")
+	}
+	if _, err := s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 2 }); err != nil {
 		t.Fatal(err)
 	}
-	_, _, _, err = trade(ann, "desk")
-	wantError(t, err, store.ErrExists, `already has a key "desk"`)
-	if _, err := s.RevokeKey(t.Context(), account, "desk"); err != nil {
+	for u, client := range map[store.User]string{bob: "claude", ann: "codex"} {
+		_, _, err = trade(u, client)
+		wantError(t, err, store.ErrExists, `already has a key "box"`)
+	}
+	if _, err := s.RevokeKey(t.Context(), account, "box"); err != nil {
 		t.Fatal(err)
 	}
-	third, _, former, err := trade(ann, "desk")
-	if err != nil || former != "" {
-		t.Errorf("%+v replaces %q, %v", third, former, err)
+	third, _, err := trade(ann, "claude")
+	if err != nil || third.ID == first.ID {
+		t.Errorf("the revoked key becomes %+v, %v", third, err)
 	}
-	if _, err := s.RevokeKey(t.Context(), account, "desk"); err != nil { // its name is its own
-		t.Error(err)
-	}
+	_, _, err = trade(bob, "claude")
+	wantError(t, err, store.ErrLimit, "has 2 API keys")
 }
 
 // A code is invalid once its creator may no longer do what it could.
@@ -149,12 +155,12 @@ func TestSetupOfAnotherRole(t *testing.T) {
 		wantError(t, err, store.ErrNotFound, noSetup)
 	}
 	owner := mustUser(t, s, "owner")
-	_, code := mustSetup(t.Context(), t, s, store.KeyFields{Name: "x", Scope: "*", Owner: owner.ID})
+	setup, _ := mustSetup(t.Context(), t, s, store.KeyFields{Name: "x", Scope: "*", Owner: owner.ID})
 	if _, err := s.RemoveUser(t.Context(), account, owner.ID); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.FindSetup(t.Context(), code)
-	wantError(t, err, store.ErrNotFound, noSetup)
+	_, _, err := s.UseSetup(t.Context(), setup, "x", "claude")
+	wantError(t, err, store.ErrNotFound, "user")
 }
 
 func TestSetupFaults(t *testing.T) {
@@ -198,7 +204,7 @@ func TestSetupRace(t *testing.T) {
 				s := gateways[i%2]
 				setup, err := s.FindSetup(t.Context(), code)
 				if err == nil {
-					_, _, _, err = s.UseSetup(as(t, ann, ""), setup, "box", "claude")
+					_, _, err = s.UseSetup(as(t, ann, ""), setup, "box", "claude")
 				}
 				mu.Lock()
 				defer mu.Unlock()
@@ -213,8 +219,8 @@ func TestSetupRace(t *testing.T) {
 			t.Fatalf("%d trades of a code succeeded", won)
 		}
 	}
-	if got := gateways[0].CountKeys(account); got[store.KeyValid] != 1 || got[store.KeyRevoked] != 9 {
-		t.Errorf("keys %v", got)
+	if keys := gateways[0].Keys(account); len(keys) != 1 {
+		t.Errorf("keys %+v", keys)
 	}
 }
 
