@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/clients"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 const noSetup = "the code is wrong, used or expired"
@@ -200,5 +202,25 @@ func TestGuessedSetups(t *testing.T) {
 	}
 	if err := from("203.0.113.5", right.Code); err != nil {
 		t.Errorf("from another address: %v", err)
+	}
+}
+
+// Codes that cannot be checked count as wrong.
+func TestGuessedSetupsWithoutStore(t *testing.T) {
+	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
+	st, err := store.New(storetest.Share(kv), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	g := newGatewayOn(t, st, nil)
+	if err := kv.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 6 {
+		_, err := g.trade("USE-0000-0000", "box")
+		if throttled := (*signin.ThrottledError)(nil); errors.As(err, &throttled) != (i == 5) {
+			t.Errorf("trade %d: %v", i, err)
+		}
 	}
 }
