@@ -16,10 +16,7 @@ var keyCommands = command{
 		use: "create --name NAME [--scope SCOPE] [--expires TIME] [--allow-ip NETWORK …]", operation: "POST /keys",
 		long: `Creates an API key and prints it. It is not stored and cannot be shown again.
 
-` + keyFlagsHelp + `
-
-The account's defaults apply to what you leave out of scope, expiry, networks and
-limits.`,
+` + newKeyHelp,
 		example: `  caddy gateway key create --name laptop
   caddy gateway key create --name ci --scope "qwen*,llama3.2:3b" --expires 30d --json`,
 		prepare: checkScope,
@@ -38,30 +35,24 @@ Try it:
 `, key.Name, key.Key, key.ID, key.Scope, in.env.end(key.ExpiresAt), in.url(), key.Key)
 		}),
 	}, {
-		use: "setup CLIENT [--default-model MODEL] [--scope SCOPE] [--expires TIME] …", operation: "POST /setups",
-		argument: "client",
+		use: "setup CLIENT [--default-model MODEL] …", operation: "POST /setups", argument: "client",
 		long: `Creates a code that sets up a client, such as claude or codex, and prints the command
 for the person's machine. There, the code is traded for a new API key, which is
 written into the settings of the client. The code works once, within 15 minutes.
 
-` + keyFlagsHelp + `
-
-The account's defaults apply to what you leave out of scope, expiry, networks and
-limits.`,
+` + newKeyHelp,
 		example: `  caddy gateway key setup claude --owner anna --default-model qwen3:8b
   caddy gateway key setup codex --owner anna --scope "qwen*" --expires 30d`,
 		prepare: checkScope,
 		print: show(func(in *invocation, s manage.CreatedSetup) {
-			in.printf("The code is %s. It works once, and expires %s.\n", s.Code, in.env.until(s.ExpiresAt))
-			for _, line := range [][2]string{
-				{"In a shell of Linux or macOS", s.Commands.Shell},
-				{"In PowerShell", s.Commands.PowerShell},
-				{"Where the connector is installed already", s.Commands.Connector},
-			} {
-				if line[1] != "" {
-					in.printf("\n%s:\n\n  %s\n", line[0], line[1])
-				}
+			in.printf("The code is %s. It works once, and expires %s.\n\n", s.Code, in.env.until(s.ExpiresAt))
+			if s.Commands.Shell != "" {
+				in.printf("In a shell of Linux or macOS:\n\n  %s\n\n", s.Commands.Shell)
 			}
+			if s.Commands.PowerShell != "" {
+				in.printf("In PowerShell:\n\n  %s\n\n", s.Commands.PowerShell)
+			}
+			in.printf("Where the connector is installed already:\n\n  %s\n", s.Commands.Connector)
 		}),
 	}, {
 		use: "list", operation: "GET /keys", example: "  caddy gateway key list",
@@ -141,6 +132,11 @@ first. Revoked and expired keys are removed automatically after 90 days.`,
 		}),
 	}},
 }
+
+const newKeyHelp = keyFlagsHelp + `
+
+The account's defaults apply to what you leave out of scope, expiry, networks and
+limits.`
 
 const keyFlagsHelp = `The scope lists the deployments that the key may use: comma-separated names or
 patterns. "*" matches any characters, "?" one character.

@@ -139,7 +139,9 @@ const exampleUpstream = "http://localhost:11434"
 func CommandsFor(site Site, archives []Archive, code string) Commands {
 	flags := site.flags("--upstream", exampleUpstream)
 	c := Commands{Pair: words(text.ShellWord, append([]string{"connector", "pair", site.URL, code}, flags...)...)}
-	c.Install, c.InstallWindows = Install.lines(site, archives, append([]string{code}, flags...))
+	arguments := append([]string{code}, flags...)
+	c.Install = Install.shellLine(site, archives, arguments)
+	c.InstallWindows = Install.powerShellLine(site, archives, arguments)
 	c.Note = c.note(site, archives)
 	return c
 }
@@ -155,11 +157,12 @@ type UseCommands struct {
 
 // UseCommandsFor returns the commands that set up a client with a code, as [CommandsFor] does.
 func UseCommandsFor(site Site, archives []Archive, client, code string) UseCommands {
-	arguments, gateway := site.flags(client, code), cmp.Or(strings.TrimSuffix(site.Console, "/console"), "https://GATEWAY")
-	c := UseCommands{Connector: words(text.ShellWord,
-		append([]string{"connector", "use", "--gateway", gateway}, arguments...)...)}
-	c.Shell, c.PowerShell = Use.lines(site, archives, arguments)
-	return c
+	arguments := site.flags(client, code)
+	gateway := cmp.Or(strings.TrimSuffix(site.Console, "/console"), "https://GATEWAY")
+	return UseCommands{
+		Use.shellLine(site, archives, arguments), Use.powerShellLine(site, archives, arguments),
+		words(text.ShellWord, append([]string{"connector", "use", "--gateway", gateway}, arguments...)...),
+	}
 }
 
 // flags adds the pin of a site that a machine cannot verify to arguments.
@@ -170,41 +173,38 @@ func (site Site) flags(arguments ...string) []string {
 	return arguments
 }
 
-// lines returns the lines that load and run a script, "" for systems without an archive.
-func (s Script) lines(site Site, archives []Archive, arguments []string) (shell, powerShell string) {
-	if site.Console != "" && has(archives, "linux", "darwin") {
-		shell = s.shellLine(site, s.Shell(site, archives), words(text.ShellWord, arguments...))
+// shellLine returns the line that loads and runs the script, "" without archives for it.
+func (s Script) shellLine(site Site, archives []Archive, arguments []string) string {
+	if site.Console == "" || !has(archives, "linux", "darwin") {
+		return ""
 	}
-	if site.Console != "" && has(archives, "windows") {
-		powerShell = s.powerShellLine(site, s.PowerShell(site, archives), words(text.PowerShellQuote, arguments...))
-	}
-	return shell, powerShell
-}
-
-func (s Script) shellLine(site Site, script, arguments string) string {
 	url := text.ShellWord(fmt.Sprintf("%s/%s.sh", site.Console, s))
 	if site.Verified {
-		return "curl -fsSL " + url + " | sh -s -- " + arguments
+		return "curl -fsSL " + url + " | sh -s -- " + words(text.ShellWord, arguments...)
 	}
 	// macOS has shasum instead of sha256sum. After a wrong sum, sha256sum has already read the line,
 	// and shasum would complain about its empty input.
 	return fmt.Sprintf(`s=$(mktemp) && curl -fsSLk %s -o "$s" && `+
 		`echo "%s  $s" | { sha256sum -c || shasum -a 256 -c 2>/dev/null || `+
 		`{ echo "This is not the %s.sh of the gateway. Copy a new line." >&2; false; }; } && sh "$s" %s`,
-		url, hash(script), s, arguments)
+		url, hash(s.Shell(site, archives)), s, words(text.ShellWord, arguments...))
 }
 
-func (s Script) powerShellLine(site Site, script, arguments string) string {
+// powerShellLine is shellLine for PowerShell.
+func (s Script) powerShellLine(site Site, archives []Archive, arguments []string) string {
+	if site.Console == "" || !has(archives, "windows") {
+		return ""
+	}
 	url := text.PowerShellQuote(fmt.Sprintf("%s/%s.ps1", site.Console, s))
 	if site.Verified {
-		return "& ([scriptblock]::Create((irm " + url + "))) " + arguments
+		return "& ([scriptblock]::Create((irm " + url + "))) " + words(text.PowerShellQuote, arguments...)
 	}
 	// Other users may write into the current folder, but not into TEMP.
 	return fmt.Sprintf("$s = Join-Path $env:TEMP ([IO.Path]::GetRandomFileName() + '.ps1'); curl.exe -fsSLk %s -o $s; "+
 		"if ((Get-FileHash $s).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File $s %s } "+
 		"else { throw 'This is not the %s.ps1 of the gateway: its SHA-256 is wrong. "+
 		"Copy a new line from the console.' }",
-		url, hash(script), arguments, s)
+		url, hash(s.PowerShell(site, archives)), words(text.PowerShellQuote, arguments...), s)
 }
 
 func hash(script string) string {

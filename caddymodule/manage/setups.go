@@ -3,7 +3,6 @@ package manage
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/downloads"
@@ -51,14 +50,10 @@ func (s *Service) CreateSetup(ctx context.Context, edit func(*CreateSetup) error
 }
 
 func checkClient(id string) error {
-	if _, ok := clients.Find(id); ok {
-		return nil
+	if _, ok := clients.Find(id); !ok {
+		return badRequest("unknown client %.40q; `connector use` lists the clients", id)
 	}
-	var ids []string
-	for _, c := range clients.All() {
-		ids = append(ids, c.ID)
-	}
-	return badRequest("unknown client %.40q; the clients are %s", id, ids)
+	return nil
 }
 
 // UseSetup trades a set-up code for a key. The caller is not signed in: the code is what it has.
@@ -83,10 +78,6 @@ func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (c
 		Account: code.Account, User: by.User, Name: by.Name, Token: by.Token, TokenName: by.TokenName, From: from,
 	})
 	traded, err := s.tradedModels(ctx, code.Key) // first: the trade is final
-	if err == nil && traded.Model == "" {
-		err = faultf(store.ErrConflict, "the key of this code may use no chat model that is published; publish one, or "+
-			"create a code for another")
-	}
 	if err != nil {
 		return clients.Traded{}, err
 	}
@@ -106,14 +97,21 @@ func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (c
 
 // tradedModels returns the answer to a trade, without the key: the chat models that it may use, and the chosen one.
 func (s *Service) tradedModels(ctx context.Context, k store.KeyFields) (clients.Traded, error) {
+	t := clients.Traded{Base: s.endpoint().URL}
 	allowed, err := s.MatchScope(ctx, MatchScope{Scope: k.Scope})
-	allowed = slices.DeleteFunc(allowed, Deployment.Embeds)
-	t := clients.Traded{Base: s.endpoint().URL, Models: make([]clients.Model, len(allowed))}
-	for i, d := range allowed {
-		t.Models[i] = clients.Model{ID: d.Name, Window: d.ContextWindow, Judged: d.Options.Safeguards != ""}
-		if i == 0 || d.Name == k.DefaultModel {
+	for _, d := range allowed {
+		if d.Embeds() {
+			continue
+		}
+		t.Models = append(t.Models,
+			clients.Model{ID: d.Name, Window: d.ContextWindow, Judged: d.Options.Safeguards != ""})
+		if t.Model == "" || d.Name == k.DefaultModel {
 			t.Model = d.Name
 		}
+	}
+	if err == nil && t.Model == "" {
+		err = faultf(store.ErrConflict, "the key of this code may use no chat model that is published; publish one, or "+
+			"create a code for another")
 	}
 	return t, err
 }

@@ -140,7 +140,7 @@ func TestSetupRoles(t *testing.T) {
 	wantAs[map[string]string](g, asToken(mia, store.RightRead), 403, "POST", "/setups", `{"client":"claude"}`)
 	for body, text := range map[string]string{
 		`{}`:                               `field "client" is required`,
-		`{"client":"none"}`:                `unknown client "none"; the clients are`,
+		`{"client":"none"}`:                `unknown client "none"; `,
 		`{"client":"claude","name":""}`:    `field "name" is empty`,
 		`{"client":"claude","scope":"a,"}`: "pattern is empty",
 		`{"client":"claude","model":"x"}`:  `unknown field "model"`,

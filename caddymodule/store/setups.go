@@ -6,10 +6,7 @@ import (
 	"time"
 )
 
-// SetupLife is how long a set-up code can be traded.
-const SetupLife = 15 * time.Minute
-
-// maxOpenSetups bounds the set-up codes of a user that can be traded.
+// maxOpenSetups bounds the set-up codes of a user that can be traded. Concurrent writes may exceed it a little.
 const maxOpenSetups = 20
 
 // Setup is a set-up code, which the machine of a person trades once for a key. The code is not stored.
@@ -44,28 +41,21 @@ func (s *Store) CreateSetup(ctx context.Context, account string, fields KeyField
 		return Setup{}, "", err
 	}
 	maker, _ := s.User(k.CreatedBy.User)
+	open := list(setupKind.owned(s.view.Load(), account), func(r *setupRecord) (Setup, bool) {
+		return r.Setup, r.CreatedBy.User == maker.ID && !s.ended(r.Setup)
+	})
+	if len(open) >= maxOpenSetups {
+		return Setup{}, "", Errorf(ErrConflict,
+			"you already have %d unused codes: use some of them, or wait until they expire", len(open))
+	}
 	code := newCode(prefixUse)
 	hash, _ := hashCode(prefixUse, code)
-	r := &setupRecord{Role: maker.Role, Hash: hash, Setup: Setup{
-		newID(prefixSetup, s.now()), account, k.KeyFields, k.CreatedBy, s.time().Add(SetupLife),
-	}}
+	setup := Setup{newID(prefixSetup, s.now()), account, k.KeyFields, k.CreatedBy, s.time().Add(PairingLife)}
 	err = s.update(ctx, "creating the code", func(t *tx) error {
-		if _, err := t.account(account); err != nil {
-			return err
-		}
-		open := 0 // concurrent writes may exceed the bound a little
-		for other := range setupKind.owned(s.view.Load(), account) {
-			if other.CreatedBy.User == r.CreatedBy.User && !s.ended(other.Setup) {
-				open++
-			}
-		}
-		if open >= maxOpenSetups {
-			return Errorf(ErrConflict, "you already have %d unused codes: use some of them, or wait until they expire", open)
-		}
-		setupKind.create(t, r)
+		setupKind.create(t, &setupRecord{Setup: setup, Role: maker.Role, Hash: hash})
 		return checkOwner(t, k)
 	})
-	return r.Setup, code, err
+	return setup, code, err
 }
 
 var errNoSetup = Errorf(ErrNotFound,
