@@ -20,7 +20,7 @@ const (
 	PairingExpired  = "expired"
 )
 
-// PairingLife is how long a pairing code can be used and decided on.
+// PairingLife is how long a pairing code can be used and decided on, and a set-up code traded.
 const PairingLife = 15 * time.Minute
 
 // Pairing is a pairing code and its result. The code is not stored.
