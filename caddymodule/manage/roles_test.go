@@ -26,7 +26,7 @@ func (w *world) as(role store.Role) manage.Caller {
 // memberRoutes are the routes that members may use, besides those for their own sessions.
 var memberRoutes = []string{
 	"GET /keys", "POST /keys", "GET /keys/{id}", "PATCH /keys/{id}", "DELETE /keys/{id}", "POST /keys/{id}/rotate",
-	"POST /keys/{id}/disable", "POST /keys/{id}/enable",
+	"POST /keys/{id}/disable", "POST /keys/{id}/enable", "POST /setups",
 	"GET /keys/{id}/limits",
 	"GET /deployments", "GET /activity", "GET /usage", "GET /tokens", "POST /tokens", "DELETE /tokens/{id}",
 }
