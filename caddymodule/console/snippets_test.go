@@ -166,8 +166,8 @@ func TestSnippetsOfAutoMode(t *testing.T) {
 		for _, s := range snippetsOf(d, values{Base: "https://gw.example.com"}) {
 			code := s.Parts[0].Code
 			const own = "AUTO_MODE_SERVER=0\nexport CLAUDE_CODE_AUTO_MODE_MODEL=qwen3\n"
-			if s.ID == "claude" && (strings.Contains(code, own) != want || strings.Contains(code, "AUTO_MODE") != want || strings.Contains(code, "\n\n") ||
-				!strings.Contains(code, "\nexport CLAUDE_CODE_MAX_CONTEXT_TOKENS=")) {
+			if s.ID == "claude" && (strings.Contains(code, own) != want || strings.Contains(code, "AUTO_MODE") != want ||
+				strings.Contains(code, "\n\n") || !strings.Contains(code, "\nexport CLAUDE_CODE_MAX_CONTEXT_TOKENS=")) {
 				t.Errorf("judge %q: %s", judge, code)
 			}
 		}
