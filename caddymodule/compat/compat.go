@@ -159,7 +159,7 @@ var all = [...]Option{
 	},
 	{
 		Name: "safeguards", Values: []string{"off"}, Form: formModel, Title: "Auto mode checks",
-		Help:  "the model that decides which tool calls Claude Code's auto mode runs without a question; self: this one",
+		Help:  "the model that decides which tool calls Claude Code's auto mode runs without a question; self is this model",
 		field: func(o *Options) any { return &o.Safeguards },
 	},
 }

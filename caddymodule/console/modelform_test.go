@@ -88,7 +88,8 @@ func TestEffortOfTheForm(t *testing.T) {
 	}
 	form := func(want string) {
 		t.Helper()
-		has(t, mainOf(g.page("/console/models/new?name=qwen3")), `<p class="hint"><code>/effort</code> of Claude Code `+want+".</p>")
+		has(t, mainOf(g.page("/console/models/new?name=qwen3")),
+			`<p class="hint"><code>/effort</code> of Claude Code `+want+".</p>")
 	}
 	set(compat.Options{})
 	form("is not sent: choose true, or set Reasoning efforts below")
@@ -99,10 +100,12 @@ func TestEffortOfTheForm(t *testing.T) {
 	d := set(compat.Options{Reasoning: true})
 	form("– sent, but no answer has shown reasoning yet: low, medium, high, xhigh, max")
 	g.observed.Effort(d, "max", false)
-	form("– sent, but no answer has shown reasoning yet: low, medium, high, xhigh – no longer sent, as the model rejects it: max")
+	form("– sent, but no answer has shown reasoning yet: low, medium, high, xhigh" +
+		" – no longer sent, as the model rejects it: max")
 	g.observed.Effort(d, "low", true)
 	g.observed.Effort(d, "high", true)
-	form("– works, as answers have shown reasoning: low, high – sent, but no answer has shown reasoning yet: medium, xhigh" +
+	form("– works, as answers have shown reasoning: low, high" +
+		" – sent, but no answer has shown reasoning yet: medium, xhigh" +
 		" – no longer sent, as the model rejects it: max")
 	set(compat.Options{Reasoning: true})
 	form("– sent, but no answer has shown reasoning yet: low, medium, high, xhigh, max")

@@ -48,7 +48,7 @@ func TestWorkIsBounded(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(512 << 20))
 	for _, rows := range [][]boundedRow{
-		messagesRows, historyRows, responsesRows, chatRows, parameterRows, textRows, answerRows, streamRows,
+		messagesRows, historyRows, responsesRows, chatRows, parameterRows, textRows, countedRows, answerRows, streamRows,
 	} {
 		for _, row := range rows {
 			t.Run(strings.ReplaceAll(row.name, " ", "_"), func(t *testing.T) {

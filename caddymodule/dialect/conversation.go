@@ -61,6 +61,7 @@ type contentPart struct {
 	text string
 	raw  []byte // JSON; nil for text
 	mark string // placeholder in text; "" for an image
+	said bool   // the user has written the text
 }
 
 // marker returns the placeholder of a part where only text is allowed.
@@ -159,11 +160,8 @@ func (c *conversation) addResult(id, text string, images []contentPart) {
 			return
 		}
 	}
-	c.addUser(append([]contentPart{{text: orphanResult + id + "]\n" + text}}, images...))
+	c.addUser(append([]contentPart{{text: "[tool result " + id + "]\n" + text}}, images...))
 }
-
-// orphanResult begins the text of a result without a call.
-const orphanResult = "[tool result "
 
 // appendMessages appends the conversation as a JSON array of chat messages.
 func (c *conversation) appendMessages(b []byte) []byte {

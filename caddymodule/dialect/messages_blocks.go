@@ -14,7 +14,7 @@ import (
 // other blocks become one message.
 func (c *messagesCall) readUser(f fieldList) {
 	if content := f.given("content"); jsonscan.IsString(content) {
-		c.conversation.addUser([]contentPart{{text: jsonscan.Unquote(content)}})
+		c.conversation.addUser([]contentPart{{text: jsonscan.Unquote(content), said: true}})
 		return
 	}
 	var parts []contentPart
@@ -38,7 +38,7 @@ func (c *messagesCall) readUser(f fieldList) {
 func (c *messagesCall) readBlock(f fieldList) contentPart {
 	switch f.text("type") {
 	case "text":
-		return contentPart{text: c.blockText(f)}
+		return contentPart{text: c.blockText(f), said: true}
 	case "image":
 		return c.readImage(f)
 	case "document":

@@ -127,6 +127,14 @@ func FirstTokenTimeout(model, limit string) *Error {
 // JudgeTimeout is the error for a judge that is too slow.
 var JudgeTimeout = modelError(KindTimeout, noRetry, "The model server of `%s` did not judge tool calls within 20s.")
 
+// JudgeGone is the error for a judge that does not exist.
+var JudgeGone = modelError(KindUnknownModel, noRetry,
+	"The option safeguards names the model `%s`, which does not exist. Name another one, or off.")
+
+// JudgeUnclear is the error for a judge whose answer has no verdict.
+var JudgeUnclear = modelError(KindUpstream, noRetry,
+	"The model `%s` did not answer with verdicts about tool calls, or its server did not count the tokens.")
+
 // AnswerTooLarge is the error for a whole answer of more than limit bytes.
 func AnswerTooLarge(model string, limit int64) *Error {
 	return modelError(KindUpstream, noRetry,

@@ -21,7 +21,8 @@ var (
 	clientText = regexp.MustCompile(`(?is)image input is not supported|audio input|` +
 		`does not support (tools|images|thinking|reasoning)|tools.*must be|failed to parse|missing.*role`)
 	// Ollama rejects reasoning effort for a model without thinking.
-	effortText = regexp.MustCompile(`(?i)does not support (thinking|reasoning)`)
+	effortText = regexp.MustCompile(`(?i)does not support (thinking|reasoning)|reasoning[_. ]effort|` +
+		`\b(think|reasoning) value\b`)
 	// Ollama rejects a model that runs in its cloud, not on this server.
 	cloudText = regexp.MustCompile(`(?i)cloud is disabled|remote model .*unavailable`)
 	// The model was removed or renamed.

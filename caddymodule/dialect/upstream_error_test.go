@@ -254,6 +254,13 @@ func TestFromUpstreamKnowsAModelWithoutEfforts(t *testing.T) {
 			}
 		}
 	}
+	for _, message := range []string{
+		"reasoning_effort: Input should be 'low', 'medium' or 'high'", "invalid reasoning value: 'xhigh'",
+	} {
+		if e := FromUpstream(400, nil, []byte(`{"error":{"message":"`+message+`"}}`)); e.retry != RetryWithoutEffort {
+			t.Errorf("%s: %+v", message, e)
+		}
+	}
 }
 
 func TestFromUpstreamBoundsMessages(t *testing.T) {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
@@ -27,6 +28,7 @@ func (c *clientRequest) fallBack(w http.ResponseWriter, r *http.Request, next Ha
 		c.estimate("", c.call.Prompt()) // it stays, so that a ping meanwhile does not read what changes here
 	}
 	ex.settle(dialect.Usage{})
+	d.Options.Safeguards = cmp.Or(d.Options.Safeguards, deployment.Options.Safeguards)
 	c.assign(d)
 	ex.span.retry(r.Context(), ex, first)
 	ex.Connector = ""

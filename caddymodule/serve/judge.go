@@ -56,22 +56,26 @@ func (c *clientRequest) judge(g *dialect.Safeguard, name string, body []byte, r 
 	ex.release = func(u limits.Used) { c.exchange.judged = u } // they are settled together
 	j := &clientRequest{
 		Translator: c.Translator, Backend: c.Backend, ctx: ctx,
-		modelRequest: modelRequest{exchange: ex, answer: newAnswer(w), within: true},
+		modelRequest: modelRequest{exchange: ex, answer: newAnswer(w), within: c.deployment.Name},
 	}
 	j.reserved.reservation = ex.reservation()
 	derr := errCrashed // after a panic, which is no verdict
 	defer func() {
 		if j.crashed(recover()); derr != nil {
-			j.answer.fail(ex.Operation.Dialect, ex.RequestID, derr)
+			j.answer.failure, j.answer.status = derr, derr.HTTPStatus(ex.Operation.Dialect)
 		}
 		if ex.Usage.PromptTokens == 0 && ex.attempts.whole() { // it cannot be counted later
 			ex.Usage.PromptTokens, ex.Usage.Estimated, j.translated = j.size/dialect.BytesPerToken, true, true
 		}
 		j.end()
 	}()
-	if d, ok := c.Store.Deployment(ex.Account, name); ok { // else it is refused as unknown
-		j.assign(d)
+	d, ok := c.Store.Deployment(ex.Account, name)
+	if !ok {
+		derr = dialect.JudgeGone(name)
+		g.Decide(nil, false, derr)
+		return
 	}
+	j.assign(d)
 	ask := func(body []byte) *dialect.Error {
 		if derr := j.decode(body); derr != nil {
 			return derr
@@ -83,5 +87,26 @@ func (c *clientRequest) judge(g *dialect.Safeguard, name string, body []byte, r 
 		oneWord = true
 		derr = ask(g.Request(name, oneWord))
 	}
-	g.Decide(w.Bytes(), oneWord, derr)
+	if derr == nil && ctx.Err() != nil { // the client has left
+		return
+	}
+	if derr == nil {
+		derr = j.wasRead()
+	}
+	if !g.Decide(w.Bytes(), oneWord, derr) && derr == nil {
+		derr = dialect.JudgeUnclear(name)
+	}
+}
+
+// wasRead returns an error unless the judge's model server has read the whole prompt: servers that cut long prompts
+// drop the rules or the task.
+func (c *clientRequest) wasRead() *dialect.Error {
+	n, err := c.countPrompt(c.ctx, registration(c.deployment), c.call.Prompt(), judgeWait)
+	switch read := int(c.exchange.Usage.PromptTokens); {
+	case err != nil, c.exchange.Usage.Estimated:
+		return dialect.JudgeUnclear(c.deployment.Name)
+	case read < n*3/5:
+		return dialect.PromptTooLong(n, read, true)
+	}
+	return nil
 }

@@ -4,8 +4,10 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -19,7 +21,7 @@ const (
 		`"function":{"name":"Bash","arguments":"{}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":3}}`
 	allowed = `{"choices":[{"index":0,"message":{"role":"assistant","content":` +
 		`"{\"verdicts\":[{\"call\":1,\"reason\":\"\",\"verdict\":\"allow\"}]}"},"finish_reason":"stop"}],` +
-		`"usage":{"prompt_tokens":3}}`
+		`"usage":{"prompt_tokens":700}}`
 )
 
 // judgeItself makes the deployment m its own judge, for one request at a time.
@@ -104,4 +106,63 @@ func TestJudgeHoldsTheTurn(t *testing.T) {
 		}
 		g.returned(t)
 	})
+}
+
+// Another deployment judges in its own queue: it gets no more requests at once than its limit.
+func TestOtherJudgeHasItsQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, 64<<20)
+		d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+		judge := d
+		judge.Name, judge.MaxConcurrency = "judge", 1
+		d.Options.Safeguards = judge.Name
+		for _, d := range []store.Deployment{judge, d} {
+			if _, err := g.backend.Store.SetDeployment(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var atOnce, most atomic.Int64
+		g.answer = func(r *http.Request) *http.Response {
+			if !isJudged(r) {
+				return upstreamAnswer("application/json", strings.NewReader(withCall), -1)
+			}
+			most.Store(max(most.Load(), atOnce.Add(1)))
+			time.Sleep(time.Second)
+			atOnce.Add(-1)
+			return upstreamAnswer("application/json", strings.NewReader(allowed), -1)
+		}
+		done := make(chan string, 3)
+		for range cap(done) {
+			go func() { done <- g.post("/v1/messages", toJudge).Body.String() }()
+		}
+		for range cap(done) {
+			if got := <-done; !strings.Contains(got, `"t1":{"type":"evaluated","outcome":"not_flagged"}`) {
+				t.Error(got)
+			}
+		}
+		if most.Load() != 1 {
+			t.Errorf("the judge has got %d requests at once", most.Load())
+		}
+		g.returned(t)
+	})
+}
+
+// A fallback without a judge of its own has that of the deployment that was asked for.
+func TestFallbackInheritsTheJudge(t *testing.T) {
+	g := withFallback(t, store.ChatModel, func(*testGateway) {})
+	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+	d.Options.Safeguards = compat.SafeguardsSelf
+	if _, err := g.backend.Store.SetDeployment(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	g.answer = func(r *http.Request) *http.Response {
+		if isJudged(r) {
+			return upstreamAnswer("application/json", strings.NewReader(allowed), -1)
+		}
+		return upstreamAnswer("application/json", strings.NewReader(withCall), -1)
+	}
+	if w := g.post("/v1/messages", toJudge); !strings.Contains(w.Body.String(), `"outcome":"not_flagged"`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	g.returned(t)
 }

@@ -71,7 +71,7 @@ func concurrency(st *store.Store, n queue.Name) int {
 // admit waits until the limits of the key and its account allow the request, and reports
 // whether it had to wait.
 func (rt *Router) admit(ctx context.Context, m *modelRequest) (waited bool, err error) {
-	if m.within {
+	if m.within != "" {
 		return false, nil
 	}
 	ex := m.exchange

@@ -23,7 +23,7 @@ type modelRequest struct {
 	receive func(*http.Response) (retry *dialect.Error) // see clientRequest.receive
 
 	followUp func() // called after receive, within the turn of the request; may be nil
-	within   bool   // the request is sent within the turn of another one, without limits, a queue or a check of the key
+	within   string // the deployment in whose turn the request is sent, without limits or a check of the key; "": none
 }
 
 // modelRequestKey is the context key of the model request.

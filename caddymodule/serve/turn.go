@@ -38,7 +38,7 @@ func (rt *Router) newTurn(m *modelRequest) *turn {
 
 // find reads the deployment again: it may have changed while the request waited.
 func (t *turn) find() (derr *dialect.Error) {
-	if t.within {
+	if t.within != "" {
 		return nil
 	}
 	ex := t.exchange
@@ -68,10 +68,10 @@ func (t *turn) enter(ctx context.Context, length int) (err error) {
 
 // acquire acquires a permit of the queue, and waits for it if the length allows that.
 func (t *turn) acquire(ctx context.Context, length int) (err error) {
-	if t.within {
+	ex := t.exchange
+	if t.within == ex.Deployment && t.within != "" {
 		return nil
 	}
-	ex := t.exchange
 	n := queue.Name{Account: ex.Account, Deployment: ex.Deployment}
 	b := queue.Bounds{Length: length, Wait: cmp.Or(time.Until(t.end), -1)}
 	t.permit, err = ex.backend.Queues.Enter(ctx, n, ex.client(), b)

@@ -37,8 +37,8 @@ func listenAgain(addr string) (*net.UDPConn, error) {
 	return nil, fmt.Errorf("binding %s", addr)
 }
 
-// network is a simulated one, in virtual time. It drops what drop says. Each direction has a line of rate bytes a second,
-// with a buffer before it; 0: without a limit.
+// network is a simulated one, in virtual time. It drops what drop says. Each direction has a line of rate bytes a
+// second, with a buffer before it; 0: without a limit.
 type network struct {
 	simnet.PerfectRouter
 	drop atomic.Pointer[func() bool]

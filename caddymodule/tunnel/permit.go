@@ -26,7 +26,7 @@ type openStream struct {
 	begun   bool             // Read has returned
 }
 
-// Read reads the answer, which begins with the first Read. A request that has failed gets no answer any more.
+// Read reads the answer, which begins with the first Read. A request that has failed no longer gets an answer.
 func (o *openStream) Read(p []byte) (int, error) {
 	n, err := o.Stream.Read(p)
 	if !o.begun && !o.session.setWaiting(o, false) { // see onSilence
