@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/clients"
-	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/text"
 )
@@ -62,7 +61,7 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
 			defer stop()
 			if len(args) == 0 {
 				for _, c := range clients.All() {
-					if len(c.Files) > 0 {
+					if c.File != nil {
 						fmt.Fprintf(sys.stdout, "%-10s %s\n", c.ID, c.Title)
 					}
 				}
@@ -70,7 +69,7 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
 			}
 			client, _ := clients.Find(args[0])
 			switch {
-			case len(client.Files) == 0:
+			case client.File == nil:
 				return fmt.Errorf("%q is not a client that this command sets up; `connector use` lists them", text.Short(args[0]))
 			case f.undo:
 				return undo(sys, client, f.yes)
@@ -116,10 +115,11 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 			return failed(err)
 		}
 	}
-	if _, err := s.merged(values); err != nil {
-		return failed(err)
+	_, changes, err := s.Format.Merge(s.before, s.Members(values))
+	if err != nil {
+		return failed(fmt.Errorf("%s cannot be changed: %w", s.path, err))
 	}
-	found := s.show(sys.stdout, values, f.dryRun)
+	found := s.show(sys.stdout, changes, f.dryRun)
 	if f.dryRun {
 		return nil
 	}
@@ -148,39 +148,14 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 	return nil
 }
 
-// merged returns the new text of the file.
-func (s *settings) merged(v clients.Values) ([]byte, error) {
-	after, err := s.Format.Merge(s.before, s.Members(v))
-	if err != nil {
-		return nil, fmt.Errorf("%s was not changed: %w", s.path, err)
-	}
-	return after, nil
-}
-
-// write writes the file. A client may have changed it since it was shown.
-func (s *settings) write(v clients.Values) error {
-	if err := s.read(); err != nil {
-		return err
-	}
-	after, err := s.merged(v)
-	if err == nil {
-		err = s.keep(after)
-	}
-	if err == nil {
-		err = config.Replace(s.path, after, 0o600) // it has the key
-	}
-	return err
-}
-
 // show prints what is there and would be replaced or, for a dry run, all changes. It reports whether something is there
 // that the command has not written.
-func (s *settings) show(w io.Writer, v clients.Values, dryRun bool) (found bool) {
+func (s *settings) show(w io.Writer, changes []clients.Change, dryRun bool) (found bool) {
 	ours := s.used.Path == s.path && s.ours()
 	if s.login != "" && !ours {
 		found = true
 		fmt.Fprintf(w, "A login is there, which this client will no longer use: %s\n", s.login)
 	}
-	changes, _ := s.Format.Changes(s.before, s.Members(v)) // it can be merged
 	for _, c := range changes {
 		name := text.Short(strings.Join(c.Path, "."))
 		if c.Old != nil && (dryRun || !ours) {

@@ -106,15 +106,15 @@ func (h *useHome) set(code int, part, client string, args ...string) {
 
 func TestUse(t *testing.T) {
 	for _, c := range clients.All() {
-		if len(c.Files) == 0 {
+		if c.File == nil {
 			continue
 		}
 		t.Run(c.ID, func(t *testing.T) {
 			h := newUseHome(t)
 			h.set(exitOK, "A test request was answered.", c.ID)
-			f := c.Files[0]
+			f := c.File
 			path := h.path(append([]string{f.Folder}, f.Paths[len(f.Paths)-1])...)
-			want, err := f.Format.Merge(nil, f.Members(clients.Values{
+			want, _, err := f.Format.Merge(nil, f.Members(clients.Values{
 				Base: h.gateway.URL, Model: "my-model", Key: useKey, Window: 32768, CA: h.ca,
 			}))
 			if err != nil {

@@ -18,7 +18,7 @@ import (
 
 // settings is the settings file of a client, as it is, and what is kept to restore it.
 type settings struct {
-	clients.File
+	*clients.File
 	path   string
 	login  string // path of a sign-in elsewhere, "" none
 	before []byte
@@ -37,7 +37,7 @@ type used struct {
 
 // settingsOf finds the settings file of a client, and what is kept of it.
 func settingsOf(c clients.Client, getenv func(string) string) (*settings, error) {
-	s := &settings{File: c.Files[0]}
+	s := &settings{File: c.File}
 	home := cmp.Or(getenv("HOME"), getenv("USERPROFILE"))
 	kept := config.DefaultPath(getenv)
 	folder := getenv(s.Env)
@@ -96,6 +96,21 @@ func (s *settings) prepare() error {
 		return fmt.Errorf("`connector use` has set up this client in %s; undo that first, with --undo", s.used.Path)
 	}
 	return errors.Join((&config.Store{Path: s.kept}).Prepare(), (&config.Store{Path: s.path}).Prepare())
+}
+
+// write sets the client up. Another program may have changed the file since it was shown.
+func (s *settings) write(v clients.Values) error {
+	if err := s.read(); err != nil {
+		return err
+	}
+	after, _, err := s.Format.Merge(s.before, s.Members(v))
+	if err == nil {
+		err = s.keep(after)
+	}
+	if err == nil {
+		err = config.Replace(s.path, after, 0o600) // it has the key
+	}
+	return err
 }
 
 // keep keeps the original before the file is replaced: the process may die in between.

@@ -25,7 +25,7 @@ func newSetupData(v *visit) any {
 	f := setupForm{keyForm: newKeyData(v).(keyForm), Client: v.r.FormValue("client")}
 	f.Page = "/console/keys/setup"
 	for _, c := range clients.All() {
-		if len(c.Files) > 0 { // others are set up by hand
+		if c.File != nil { // others are set up by hand
 			f.Clients = append(f.Clients, c)
 		}
 	}

@@ -17,7 +17,7 @@ type Client struct {
 	Embeds  bool      // can use embedding models
 	Dialect string    // chat, responses or messages; the base URL of messages has no /v1
 	Parts   []Snippet // to copy, without their code, which templates print
-	Files   []File    // that `connector use` changes
+	File    *File     // that `connector use` changes; nil: none
 }
 
 // File is a settings file of a client.
@@ -40,14 +40,11 @@ const (
 	YAML Format = "yaml"
 )
 
-// Member is a value at a path in a file. One with an Item sets an object in a list: the one whose member Item has the
-// same value as in Element. It is replaced, or put in front. The paths of Element begin in the object.
+// Member is a value at a path in a file.
 type Member struct {
 	Path    []string
-	Value   any    // a string, a bool, an int, or a list of strings; nil removes the member
-	Default bool   // an existing value stays
-	Item    string // not empty: Path is a list
-	Element []Member
+	Value   any  // a string, a bool, an int, or a list of strings; nil removes the member
+	Default bool // an existing value stays
 }
 
 // Values are the values of one set-up.

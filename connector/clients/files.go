@@ -13,7 +13,7 @@ func initial(value any, path ...string) Member {
 	return Member{Path: path, Value: value, Default: true}
 }
 
-var claudeFile = File{
+var claudeFile = &File{
 	Env: "CLAUDE_CONFIG_DIR", Folder: ".claude", Paths: []string{"settings.json"}, Format: JSON,
 	Login: ".credentials.json",
 	Members: func(v Values) []Member {
@@ -62,7 +62,7 @@ func claudeEnv(v Values) []variable {
 	}
 }
 
-var codexFile = File{
+var codexFile = &File{
 	Env: "CODEX_HOME", Folder: ".codex", Paths: []string{"config.toml"}, Format: TOML,
 	Login: "auth.json",
 	Members: func(v Values) []Member {
@@ -78,7 +78,7 @@ var codexFile = File{
 	},
 }
 
-var opencodeFile = File{
+var opencodeFile = &File{
 	Env: "XDG_CONFIG_HOME", Folder: ".config", Paths: []string{"opencode/opencode.jsonc", "opencode/opencode.json"},
 	Format: JSON,
 	Members: func(v Values) []Member {
@@ -95,28 +95,27 @@ var opencodeFile = File{
 	},
 }
 
-var continueFile = File{
+var continueFile = &File{
 	Env: "CONTINUE_GLOBAL_DIR", Folder: ".continue", Paths: []string{"config.yaml"}, Format: YAML,
 	Login: "auth.json",
 	Members: func(v Values) []Member {
+		name := v.Model + " at " + v.Host()
 		return []Member{
 			initial("Postern", "name"), initial("1.0.0", "version"), initial("v1", "schema"),
-			{Path: []string{"models"}, Item: "name", Element: []Member{
-				member(v.Model+" at "+v.Host(), "name"),
-				member("openai", "provider"),
-				member(v.Model, "model"),
-				member(v.Base+"/v1", "apiBase"),
-				member(v.Key, "apiKey"),
-				member([]string{"chat", "edit", "apply"}, "roles"),
-				member(v.Tokens(), "defaultCompletionOptions", "contextLength"),
-				member(v.Output(), "defaultCompletionOptions", "maxTokens"),
-			}},
+			member(name, "models", name, "name"),
+			member("openai", "models", name, "provider"),
+			member(v.Model, "models", name, "model"),
+			member(v.Base+"/v1", "models", name, "apiBase"),
+			member(v.Key, "models", name, "apiKey"),
+			member([]string{"chat", "edit", "apply"}, "models", name, "roles"),
+			member(v.Tokens(), "models", name, "defaultCompletionOptions", "contextLength"),
+			member(v.Output(), "models", name, "defaultCompletionOptions", "maxTokens"),
 		}
 	},
 }
 
 // clineFile sets Cline's only provider with a base URL: another gateway replaces it.
-var clineFile = File{
+var clineFile = &File{
 	Env: "CLINE_DATA_DIR", Folder: ".cline/data", Paths: []string{"settings/providers.json"}, Format: JSON,
 	Members: func(v Values) []Member {
 		const id = "openai-compatible"
@@ -135,7 +134,7 @@ var clineFile = File{
 	},
 }
 
-var qwenFile = File{
+var qwenFile = &File{
 	Env: "QWEN_HOME", Folder: ".qwen", Paths: []string{"settings.json"}, Format: JSON,
 	Members: func(v Values) []Member {
 		return []Member{

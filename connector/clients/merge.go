@@ -2,10 +2,8 @@ package clients
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -14,83 +12,73 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-const (
-	maxFile       = 128 << 10 // bytes: the parser of YAML compares each name with all others
-	byteOrderMark = "\xef\xbb\xbf"
-)
-
 // errUnusual is returned for a valid file that the editors cannot change.
 var errUnusual = errors.New("it is written in a way that cannot be changed without a risk; set it up by hand")
 
 // Change is a difference between a file and the members to set.
 type Change struct {
 	Path     []string
-	Old, New any      // nil: the member does not exist
-	element  []Member // to put in front of the list at Path
-	at       int      // the number of the former element in the list, -1: none
+	Old, New any // nil: the member does not exist
 }
 
-// Changes returns what [Format.Merge] would change.
-func (f Format) Changes(before []byte, members []Member) ([]Change, error) {
-	_, changes, err := f.plan(strings.TrimPrefix(string(before), byteOrderMark), members)
-	return changes, err
-}
-
-// Merge sets members in the text of a file. Comments, order, line ends and other settings stay. The editors of the
-// formats look at lines and values only, so Merge compares what the text means before and after: it fails rather than
-// lose a setting.
-func (f Format) Merge(before []byte, members []Member) (after []byte, err error) {
-	text, marked := strings.CutPrefix(string(before), byteOrderMark)
-	want, changes, err := f.plan(text, members)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(changes) == 0:
-		return before, nil
+// Merge sets members in the text of a file, and returns what it changed. Comments, order and other settings stay. The
+// editors of the formats are simple, so Merge compares what the text means before and after: it fails rather than lose
+// a setting.
+func (f Format) Merge(before []byte, members []Member) (after []byte, changes []Change, err error) {
+	text := strings.TrimPrefix(string(before), "\xef\xbb\xbf") // a mark of Windows
+	want, err := f.parse(text)
+	if err != nil {
+		return nil, nil, err
 	}
-	windows := strings.Contains(text, "\r\n")
-	text = strings.ReplaceAll(text, "\r\n", "\n")
+	for _, m := range members {
+		c := Change{Path: m.Path, Old: at(want, m.Path), New: m.Value}
+		switch {
+		case m.Default && c.Old != nil || equal(c.Old, c.New):
+			continue
+		case !set(want, m.Path, m.Value):
+			return nil, nil, fmt.Errorf("its member %s is not an object", strings.Join(m.Path, "."))
+		}
+		changes = append(changes, c)
+	}
+	if len(changes) == 0 {
+		return before, nil, nil
+	}
 	edit := editJSON
 	switch f {
 	case TOML:
 		edit = editTOML
 	case YAML:
 		edit = editYAML
-		slices.Reverse(changes) // it puts members in front
 	}
-	for _, c := range changes {
-		if text, err = edit(text, c); err != nil {
-			return nil, err
-		}
+	if text = strings.TrimRight(strings.ReplaceAll(text, "\r\n", "\n"), "\n"); text != "" {
+		text += "\n"
 	}
-	if windows {
-		text = strings.ReplaceAll(text, "\n", "\r\n")
+	if text, err = edit(text, changes); err != nil {
+		return nil, nil, err
 	}
 	got, err := f.parse(text)
 	if err != nil || !equal(got, want) {
-		return nil, errUnusual
+		return nil, nil, errUnusual
 	}
-	if marked {
-		text = byteOrderMark + text
-	}
-	return []byte(text), nil
+	return []byte(text), changes, nil
 }
 
 // parse returns what a text means.
 func (f Format) parse(text string) (root map[string]any, err error) {
 	var value any
 	var broken toml.ParseError
-	switch f {
-	case TOML:
+	switch {
+	case strings.TrimSpace(text) == "":
+	case f == TOML:
 		if err = toml.Unmarshal([]byte(text), &root); errors.As(err, &broken) {
 			err = fmt.Errorf("line %d is not valid TOML", broken.Position.Line) // its own text may quote a secret
 		}
 		value = root
-	case YAML:
+	case f == YAML:
 		err = yaml.Unmarshal([]byte(text), &value)
 	default:
 		var standard []byte
-		if standard, err = hujson.Standardize([]byte(cmp.Or(strings.TrimSpace(text), "{}") + "\n")); err == nil {
+		if standard, err = hujson.Standardize([]byte(text + "\n")); err == nil {
 			err = json.Unmarshal(standard, &value)
 		}
 	}
@@ -101,9 +89,32 @@ func (f Format) parse(text string) (root map[string]any, err error) {
 	case value != nil && !ok:
 		return nil, errors.New("it is not an object with members")
 	case root == nil:
-		return map[string]any{}, nil
+		root = map[string]any{}
 	}
-	return root, nil
+	if list := root[yamlList]; f == YAML && list != nil {
+		root[yamlList], err = named(list)
+	}
+	return root, err
+}
+
+// named returns a list as an object. Names of members are the names of the elements.
+func named(value any) (map[string]any, error) {
+	list, ok := value.([]any)
+	if !ok {
+		return nil, errors.New("its member " + yamlList + " is not a list")
+	}
+	object := map[string]any{}
+	for _, element := range list {
+		name, ok := at(element, []string{"name"}).(string)
+		if !ok {
+			name = literal(element)
+		}
+		if object[name] != nil {
+			return nil, errUnusual
+		}
+		object[name] = element
+	}
+	return object, nil
 }
 
 // equal reports whether two values of files are the same.
@@ -111,52 +122,6 @@ func equal(a, b any) bool {
 	x, err := json.Marshal(a, json.Deterministic(true))
 	y, other := json.Marshal(b, json.Deterministic(true))
 	return err == nil && other == nil && bytes.Equal(x, y)
-}
-
-// plan returns what a file means once the members are set, and the changes for that.
-func (f Format) plan(text string, members []Member) (root map[string]any, changes []Change, err error) {
-	if len(text) > maxFile {
-		return nil, nil, fmt.Errorf("it is longer than %d KiB", maxFile>>10)
-	}
-	if root, err = f.parse(text); err == nil {
-		changes, err = set(root, members)
-	}
-	return root, changes, err
-}
-
-// set sets members of an object, and returns the changes.
-func set(root map[string]any, members []Member) (changes []Change, err error) {
-	for _, m := range members {
-		c := Change{Path: m.Path, Old: at(root, m.Path), New: m.Value, element: m.Element}
-		value := m.Value
-		if m.Item != "" {
-			if value, err = setItem(&c, m); err != nil {
-				return nil, err
-			}
-		}
-		if m.Default && c.Old != nil || equal(c.Old, value) {
-			continue
-		}
-		object, last := root, len(m.Path)-1
-		for _, name := range m.Path[:last] {
-			if object[name] == nil {
-				object[name] = map[string]any{}
-			}
-			child, ok := object[name].(map[string]any)
-			if !ok {
-				return nil, fmt.Errorf("its member %s is not an object", strings.Join(m.Path, "."))
-			}
-			object = child
-		}
-		if object[m.Path[last]] = value; value == nil {
-			delete(object, m.Path[last])
-		}
-		if m.Item != "" {
-			c.Old = nil // of the list, nothing goes but what was set before
-		}
-		changes = append(changes, c)
-	}
-	return changes, nil
 }
 
 // at returns the value at a path, nil if there is none.
@@ -168,27 +133,19 @@ func at(value any, path []string) any {
 	return value
 }
 
-// setItem returns a list with an element in front, instead of the former one with the same name.
-func setItem(c *Change, m Member) (any, error) {
-	list, ok := c.Old.([]any)
-	if !ok && c.Old != nil {
-		return nil, fmt.Errorf("its member %s is not a list", strings.Join(m.Path, "."))
+// set sets a member; nil removes it. It reports whether only objects are on the path.
+func set(object map[string]any, path []string, value any) bool {
+	name := path[0]
+	switch {
+	case len(path) == 1 && value == nil:
+		delete(object, name)
+		return true
+	case len(path) == 1:
+		object[name] = value
+		return true
+	case object[name] == nil:
+		object[name] = map[string]any{}
 	}
-	element := map[string]any{}
-	if _, err := set(element, m.Element); err != nil {
-		return nil, err
-	}
-	c.New = element[m.Item]
-	c.at = slices.IndexFunc(list, func(e any) bool { return equal(at(e, []string{m.Item}), c.New) })
-	if c.at >= 0 {
-		former, _ := list[c.at].(map[string]any)
-		for name := range former {
-			if element[name] == nil {
-				return nil, fmt.Errorf("its element %v of %s has a foreign member %s; remove or rename the element first", c.New,
-					strings.Join(m.Path, "."), name)
-			}
-		}
-		list = slices.Delete(slices.Clone(list), c.at, c.at+1)
-	}
-	return append([]any{element}, list...), nil
+	child, ok := object[name].(map[string]any)
+	return ok && set(child, path[1:], value)
 }

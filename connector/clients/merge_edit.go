@@ -1,6 +1,8 @@
 package clients
 
 import (
+	"bytes"
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,63 +17,64 @@ func literal(value any) string {
 	if s, ok := value.(string); ok {
 		return quote(s)
 	}
-	text, _ := json.Marshal(value) // of numbers, bools and lists of strings
+	text, _ := json.Marshal(value, json.Deterministic(true)) // of numbers, bools and lists of strings
 	return string(text)
 }
 
-// editJSON makes a change in a valid text. The comments around a removed member stay.
-func editJSON(text string, c Change) (string, error) {
-	if strings.TrimSpace(text) == "" {
-		text = "{}"
-	}
-	root, err := hujson.Parse([]byte(strings.TrimSuffix(text, "\n") + "\n"))
+// margin matches the last line end and what indents the line after it.
+var margin = regexp.MustCompile(`(?s)^.*(\n[ \t]*)`)
+
+// editJSON makes changes in a valid text. The comments around a removed member stay.
+func editJSON(text string, changes []Change) (string, error) {
+	root, err := hujson.Parse([]byte(cmp.Or(text, "{}\n")))
 	if err != nil {
 		return "", err
 	}
-	at, margin := &root, ""
-	for depth, name := range c.Path {
-		object, ok := at.Value.(*hujson.Object)
-		if !ok { // null
-			object = new(hujson.Object)
-			at.Value = object
-		}
-		inner := margin + "  "
-		if len(object.Members) > 0 {
-			if before := string(object.Members[0].Name.BeforeExtra); strings.Contains(before, "\n") {
-				inner = before[strings.LastIndexByte(before, '\n')+1:]
+	for _, c := range changes {
+		at, outer := &root, "\n"
+		for depth, name := range c.Path {
+			object, ok := at.Value.(*hujson.Object)
+			if !ok { // null
+				object = new(hujson.Object)
+				at.Value = object
 			}
-		}
-		i := slices.IndexFunc(object.Members, func(m hujson.ObjectMember) bool {
-			return m.Name.Value.(hujson.Literal).String() == name
-		})
-		if i < 0 {
-			i = len(object.Members)
-			addMember(object, name, "\n"+inner, "\n"+margin)
-		}
-		at, margin = &object.Members[i].Value, inner
-		switch {
-		case depth < len(c.Path)-1:
-		case c.New != nil:
-			at.Value = hujson.Literal(literal(c.New))
-		default:
-			cutMember(object, i)
+			inner := outer + "  "
+			if len(object.Members) > 0 {
+				if found := margin.FindSubmatch(object.Members[0].Name.BeforeExtra); found != nil {
+					inner = string(found[1])
+				}
+			}
+			i := slices.IndexFunc(object.Members, func(m hujson.ObjectMember) bool {
+				return m.Name.Value.(hujson.Literal).String() == name
+			})
+			if i < 0 {
+				i = len(object.Members)
+				addMember(object, name, inner, outer)
+			}
+			at, outer = &object.Members[i].Value, inner
+			switch {
+			case depth < len(c.Path)-1:
+			case c.New != nil:
+				at.Value = hujson.Literal(literal(c.New))
+			default:
+				cutMember(object, i)
+			}
 		}
 	}
 	return string(root.Pack()), nil
 }
 
 // addMember adds a member behind the last one of an object, and behind the comments there.
-func addMember(object *hujson.Object, name, before, after string) {
-	extra := string(object.AfterExtra)
-	comments := strings.TrimRight(extra, " \t\n")
-	if space := extra[len(comments):]; strings.Contains(space, "\n") {
-		after = space
+func addMember(object *hujson.Object, name, inner, outer string) {
+	comments := bytes.TrimRight(object.AfterExtra, " \t\n")
+	if space := object.AfterExtra[len(comments):]; bytes.Contains(space, []byte("\n")) {
+		outer = string(space)
 	}
+	object.AfterExtra = hujson.Extra(outer)
 	object.Members = append(object.Members, hujson.ObjectMember{
-		Name:  hujson.Value{BeforeExtra: hujson.Extra(comments + before), Value: hujson.String(name)},
+		Name:  hujson.Value{BeforeExtra: append(comments, inner...), Value: hujson.String(name)},
 		Value: hujson.Value{BeforeExtra: hujson.Extra(" ")},
 	})
-	object.AfterExtra = hujson.Extra(after)
 }
 
 func cutMember(object *hujson.Object, i int) {
@@ -82,123 +85,113 @@ func cutMember(object *hujson.Object, i int) {
 	if i < len(object.Members) {
 		next = &object.Members[i].Name.BeforeExtra
 	}
-	if strings.TrimSpace(string(comments)) != "" {
+	if len(bytes.TrimSpace(comments)) > 0 {
 		*next = append(comments, *next...)
 	}
 }
 
-// tomlValue matches what follows a name with a value in one line; $1 is what precedes the value, $2 what follows it.
-const tomlValue = `["']?[ \t]*=[ \t]*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'#{\[][^#\n]*?)(\s*|\s*#.*\s*)$`
+// tomlValue matches what follows a name with a value in one line.
+const tomlValue = `[ \t]*=[ \t]*("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s"'#{\[]+)[ \t]*(?:#.*)?$`
 
-// editTOML makes a change in a valid text: in a line of a table, behind the last one of the table, or in a new table.
-func editTOML(text string, c Change) (string, error) {
-	last := len(c.Path) - 1
-	head := strings.Join(c.Path[:last], ".")
-	this := regexp.MustCompile(`^(\s*["']?` + regexp.QuoteMeta(c.Path[last]) + tomlValue)
-	simple := strings.NewReplacer(" ", "", "'", "", `"`, "")
-	lines := withEnds(text)
-	here, end := last == 0, min(0, -last) // in the table; behind its last line, or negative
-	for i, s := range lines {
-		switch content, _, _ := strings.Cut(strings.TrimSpace(s), "#"); {
-		case strings.HasPrefix(content, "["):
-			if here = simple.Replace(content) == "["+head+"]"; here {
-				end = i + 1
+var (
+	tomlHead  = regexp.MustCompile(`^((?:#.*\n)+)(?:\n|$)`) // comments on the whole file
+	tomlTable = regexp.MustCompile(`(?m)^[ \t]*\[`)
+)
+
+// editTOML makes changes in a valid text: each in the line of its name, or in a new line at the beginning of its table.
+func editTOML(text string, changes []Change) (string, error) {
+	root := 0
+	if head := tomlHead.FindStringSubmatch(text); head != nil {
+		root = len(head[1])
+	}
+	for _, c := range slices.Backward(changes) {
+		last, start := len(c.Path)-1, root
+		if last > 0 {
+			table := "[" + strings.Join(c.Path[:last], ".") + "]\n"
+			if start = strings.Index("\n"+text, "\n"+table); start < 0 {
+				start = len(text) + 1
+				text += "\n" + table
 			}
-		case here && content != "":
-			end = i + 1
-			if parts := this.FindStringSubmatchIndex(s); parts != nil {
-				lines[i] = s[:parts[3]] + literal(c.New) + s[parts[4]:]
-				return strings.Join(lines, ""), nil
-			}
+			start += len(table)
+		}
+		end := len(text)
+		if next := tomlTable.FindStringIndex(text[start:]); next != nil {
+			end = start + next[0]
+		}
+		line := regexp.MustCompile(`(?m)^[ \t]*` + c.Path[last] + tomlValue)
+		if found := line.FindStringSubmatchIndex(text[start:end]); found != nil {
+			text = text[:start+found[2]] + literal(c.New) + text[start+found[3]:]
+		} else {
+			text = text[:start] + c.Path[last] + " = " + literal(c.New) + "\n" + text[start:]
 		}
 	}
-	added := []string{c.Path[last] + " = " + literal(c.New) + "\n"}
-	switch {
-	case end < 0:
-		end, added = len(lines), append([]string{"\n", "[" + head + "]\n"}, added...)
-	case end == 0 && text != "":
-		added = append(added, "\n")
-	}
-	return strings.TrimPrefix(strings.Join(slices.Insert(lines, end, added...), ""), "\n"), nil
+	return text, nil
 }
 
-// withEnds returns the lines of a text. Each has its end.
-func withEnds(text string) []string {
-	if text != "" && !strings.HasSuffix(text, "\n") {
-		text += "\n"
-	}
-	return slices.Collect(strings.Lines(text))
-}
+// yamlList is the member of the root whose list has elements with names. Elements are addressed as members.
+const yamlList = "models"
 
-// editYAML makes a change in a valid text: a member of the root, or an element in front of a list in the root.
-func editYAML(text string, c Change) (string, error) {
-	lines := withEnds(text)
+// editYAML makes changes in a valid text. Its comments and its order stay, but not its blank lines and margins.
+func editYAML(text string, changes []Change) (string, error) {
 	var document yaml.Node
-	if yaml.Unmarshal([]byte(text), &document) != nil {
+	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
+		return "", err
+	}
+	var after strings.Builder
+	if len(document.Content) == 0 { // there are only comments, or nothing
+		after.WriteString(text)
+		document = yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
+	}
+	for _, c := range changes {
+		at := document.Content[0]
+		for _, name := range c.Path {
+			at = yamlChild(at, name)
+		}
+		var value yaml.Node
+		if err := yaml.Unmarshal([]byte(literal(c.New)), &value); err != nil {
+			return "", err
+		}
+		set := value.Content[0]
+		set.HeadComment, set.LineComment, set.FootComment = at.HeadComment, at.LineComment, at.FootComment
+		*at = *set
+	}
+	encoder := yaml.NewEncoder(&after)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(&document); err != nil {
+		return "", err
+	}
+	if strings.Count(after.String(), "#") < strings.Count(text, "#") { // a comment would go
 		return "", errUnusual
 	}
-	root := &yaml.Node{}
-	if len(document.Content) > 0 {
-		root = document.Content[0]
-	}
-	if c.element == nil {
-		at := len(lines)
-		if len(root.Content) > 0 {
-			at = min(at, root.Content[0].Line-1)
-		}
-		return strings.Join(slices.Insert(lines, at, c.Path[0]+": "+literal(c.New)+"\n"), ""), nil
-	}
-	i := slices.IndexFunc(root.Content, func(n *yaml.Node) bool { return n.Value == c.Path[0] })
-	if i < 0 {
-		lines = append(lines, c.Path[0]+":\n")
-		return strings.Join(append(lines, yamlElement(c.element, 2)...), ""), nil
-	}
-	at, items, margin := root.Content[i].Line, root.Content[i+1].Content, 2
-	if max(at, lastLine(root.Content[i+1])) > len(lines) { // YAML has rare line ends of its own
-		return "", errUnusual
-	}
-	if len(items) == 0 {
-		lines[at-1] = strings.Replace(lines[at-1], " []", "", 1)
-	} else {
-		margin = max(0, items[0].Column-len("- ")-1)
-	}
-	if c.at >= 0 {
-		from, to := items[c.at].Line-1, lastLine(items[c.at])
-		if from < at || strings.Contains(strings.Join(lines[from:to], ""), "#") { // a comment would go
-			return "", errUnusual
-		}
-		lines = slices.Delete(lines, from, to)
-	}
-	return strings.Join(slices.Insert(lines, at, yamlElement(c.element, margin)...), ""), nil
+	return after.String(), nil
 }
 
-// lastLine returns the number of the line where a value of YAML ends.
-func lastLine(n *yaml.Node) int {
-	line := n.Line
-	for _, child := range n.Content {
-		line = max(line, lastLine(child))
-	}
-	return line
-}
-
-// yamlElement returns the lines of an element of a list.
-func yamlElement(members []Member, margin int) (lines []string) {
-	lead := strings.Repeat(" ", margin) + "- "
-	var open []string
-	for _, m := range members {
-		for i, name := range m.Path {
-			last := i == len(m.Path)-1
-			if !last && len(open) > i+1 && slices.Equal(open[:i+1], m.Path[:i+1]) {
-				continue
-			}
-			s := lead + strings.Repeat("  ", i) + name + ":"
-			if last {
-				s += " " + literal(m.Value)
-			}
-			lines = append(lines, s+"\n")
-			lead = strings.Repeat(" ", margin+2)
+// yamlChild returns a member of an object, or an element of the list, which becomes the first. It adds what is missing.
+func yamlChild(parent *yaml.Node, name string) *yaml.Node {
+	child := new(yaml.Node)
+	if parent.Kind == yaml.SequenceNode {
+		i := slices.IndexFunc(parent.Content, func(element *yaml.Node) bool {
+			var e struct{ Name string }
+			return element.Decode(&e) == nil && e.Name == name
+		})
+		if i >= 0 {
+			child = parent.Content[i]
+			parent.Content = slices.Delete(parent.Content, i, i+1)
 		}
-		open = m.Path
+		parent.Content, parent.Style = slices.Insert(parent.Content, 0, child), 0
+		return child
 	}
-	return lines
+	if parent.Kind != yaml.MappingNode {
+		parent.Kind, parent.Tag, parent.Value = yaml.MappingNode, "", ""
+	}
+	for i := 0; i < len(parent.Content); i += 2 {
+		if parent.Content[i].Value == name {
+			return parent.Content[i+1]
+		}
+	}
+	if name == yamlList {
+		child.Kind = yaml.SequenceNode
+	}
+	parent.Content = append(parent.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, child)
+	return child
 }

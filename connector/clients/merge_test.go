@@ -20,20 +20,21 @@ func small(f Format) []Member {
 	case JSON:
 		return append(members, Member{Path: []string{"env", "OLD"}})
 	case YAML:
-		return []Member{members[1], {Path: []string{"models"}, Item: "name", Element: []Member{
-			{Path: []string{"name"}, Value: "gw"},
-			{Path: []string{"key"}, Value: "k"},
-			{Path: []string{"roles"}, Value: []string{"a", "b"}},
-			{Path: []string{"options", "x"}, Value: 1},
-			{Path: []string{"options", "y"}, Value: 2},
-		}}}
+		return []Member{
+			members[1],
+			{Path: []string{"models", "gw", "name"}, Value: "gw"},
+			{Path: []string{"models", "gw", "key"}, Value: "k"},
+			{Path: []string{"models", "gw", "roles"}, Value: []string{"a", "b"}},
+			{Path: []string{"models", "gw", "options", "x"}, Value: 1},
+			{Path: []string{"models", "gw", "options", "y"}, Value: 2},
+		}
 	}
 	return members
 }
 
-const yamlOurs = `- name: "gw"
+const yamlOurs = `  - name: "gw"
     key: "k"
-    roles: ["a","b"]
+    roles: ["a", "b"]
     options:
       x: 1
       y: 2
@@ -75,9 +76,9 @@ func TestMerge(t *testing.T) {
 		{
 			"line ends of Windows, a mark", JSON,
 			"\xef\xbb\xbf{\r\n  \"model\": \"m\", \"kept\": 1, \"providers\": null\r\n}",
-			"\xef\xbb\xbf{\r\n  \"model\": \"m\", \"kept\": 1, \"providers\": {\r\n    \"gw\": {\r\n" +
-				"      \"url\": \"u\",\r\n" +
-				"      \"key\": \"k\"\r\n    }\r\n  }\r\n}\r\n",
+			"{\n  \"model\": \"m\", \"kept\": 1, \"providers\": {\n    \"gw\": {\n" +
+				"      \"url\": \"u\",\n" +
+				"      \"key\": \"k\"\n    }\n  }\n}\n",
 		},
 		{
 			"absent", TOML, "",
@@ -85,42 +86,43 @@ func TestMerge(t *testing.T) {
 		},
 		{
 			"comments, foreign settings, no final line end", TOML,
-			"# head\nmodel = 'old' # mine\nnotify = [\n  \"x\", # y\n]\n\n# other\n[a.b]\nmodel = \"other\"\n" +
+			"# head\n\nmodel = 'old' # mine\nnotify = [\n  \"x\", # y\n]\n\n# other\n[a.b]\nmodel = \"other\"\n" +
 				"[providers]\nx = '''\nmodel = 1\n'''",
-			"# head\nmodel = \"m\" # mine\nnotify = [\n  \"x\", # y\n]\nkept = \"new\"\n\n# other\n[a.b]\n" +
+			"# head\nkept = \"new\"\n\nmodel = \"m\" # mine\nnotify = [\n  \"x\", # y\n]\n\n# other\n[a.b]\n" +
 				"model = \"other\"\n" +
 				"[providers]\nx = '''\nmodel = 1\n'''\n\n[providers.gw]\nurl = \"u\"\nkey = \"k\"\n",
 		},
 		{
 			"an older run", TOML,
-			"kept=1\r\n[providers.\"gw\"]\r\nmore = true\r\nkey = \"old\"   # mine\r\n\r\n[z]\r\n",
-			"kept=1\r\nmodel = \"m\"\r\n[providers.\"gw\"]\r\nmore = true\r\nkey = \"k\"   # mine\r\n" +
-				"url = \"u\"\r\n\r\n[z]\r\n",
+			"kept=1\r\n[providers.gw]\r\nmore = true\r\nkey = \"old\"   # mine\r\n\r\n[z]\r\n",
+			"model = \"m\"\nkept=1\n[providers.gw]\nurl = \"u\"\nmore = true\nkey = \"k\"   # mine\n\n[z]\n",
 		},
-		{"absent", YAML, "", "kept: \"new\"\nmodels:\n  " + yamlOurs},
+		{"absent", YAML, "", "kept: \"new\"\nmodels:\n" + yamlOurs},
+		{"only a comment", YAML, "# head\n", "# head\nkept: \"new\"\nmodels:\n" + yamlOurs},
 		{
-			"an empty list", YAML, "# head\nkept: 1\nmodels: [] # none\nrules:\n  - a\n",
-			"# head\nkept: 1\nmodels: # none\n  " + yamlOurs + "rules:\n  - a\n",
+			"an empty list", YAML, "# head\nkept: 1\nmodels: []\n# a\nrules:\n  - a\n",
+			"# head\nkept: 1\nmodels:\n" + yamlOurs + "# a\nrules:\n  - a\n",
 		},
 		{
-			"other models", YAML, "kept: 1\nmodels:\n# first\n- name: other\n  key: x # y\n\n# rules\nrules: []",
-			"kept: 1\nmodels:\n" + strings.ReplaceAll("  "+yamlOurs, "\n  ", "\n")[2:] +
-				"# first\n- name: other\n  key: x # y\n\n# rules\nrules: []\n",
+			"other models", YAML,
+			"kept: 1\nmodels:\n# first\n- name: other\n  key: x # y\n- uses: z\n\n# rules\nrules: []",
+			"kept: 1\nmodels:\n" + yamlOurs + "  # first\n  - name: other\n    key: x # y\n  - uses: z\n" +
+				"# rules\nrules: []\n",
 		},
 		{
 			"an older run", YAML,
-			"kept: 1\nmodels:\n    - name: other\n      key: x\n    # ours\n    - name: gw\n      key: 'old'\n" +
-				"      options:\n        x: 7\n        y: 2\n\n# end\n",
-			"kept: 1\nmodels:\n    - name: \"gw\"\n      key: \"k\"\n      roles: [\"a\",\"b\"]\n      options:\n" +
-				"        x: 1\n        y: 2\n    - name: other\n      key: x\n    # ours\n\n# end\n",
+			"kept: 1\nmodels:\n    - name: other\n      key: x\n    # ours\n    - name: gw\n      key: 'old' # mine\n" +
+				"      more: 1\n\n# end\n",
+			"kept: 1\nmodels:\n  # ours\n  - name: gw\n    key: \"k\" # mine\n    more: 1\n    roles: [\"a\", \"b\"]\n" +
+				"    options:\n      x: 1\n      y: 2\n  - name: other\n    key: x\n\n# end\n",
 		},
 	} {
 		t.Run(fmt.Sprint(test.format, " ", test.name), func(t *testing.T) {
-			after, err := test.format.Merge([]byte(test.before), small(test.format))
+			after, _, err := test.format.Merge([]byte(test.before), small(test.format))
 			if err != nil || string(after) != test.after {
 				t.Fatalf("%v\n%s\nwant\n%s", err, after, test.after)
 			}
-			again, err := test.format.Merge(after, small(test.format))
+			again, _, err := test.format.Merge(after, small(test.format))
 			if err != nil || string(again) != string(after) {
 				t.Errorf("again: %v\n%s", err, again)
 			}
@@ -134,25 +136,20 @@ func TestMergeRefuses(t *testing.T) {
 		format Format
 		part   string
 	}{
-		"{\n\"a\": 1\n\"b\": sk-1}":            {JSON, "line 3"},
-		"{\"a\": 1} /* ":                       {JSON, "line 1"},
-		"[]":                                   {JSON, "not an object"},
-		`{"model": 1, "model": 2}`:             {JSON, "duplicate"},
-		`{"providers": [1]}`:                   {JSON, "providers.gw.url is not an object"},
-		"a = 1\nb = sk-1":                      {TOML, "line 2 is not valid TOML"},
-		"providers = {gw = {url = 'x'}}":       {TOML, "by hand"},
-		"models: [{name: gw, key: x}]":         {YAML, "by hand"},
-		"models:\n- name: gw\n  key: x # mine": {YAML, "by hand"},
-		"models:\n- name: gw\n  mine: 1":       {YAML, "foreign member mine"},
-		"models:\n  a: 1":                      {YAML, "models is not a list"},
-		"a: 1\nb: [":                           {YAML, "line 2"},
-		"- a":                                  {YAML, "not an object"},
-		"a: x\u2028\u2028\u2028b: y\u2028models: []\n": {YAML, "by hand"},
-		strings.Repeat(" ", maxFile) + "x":             {YAML, "128 KiB"},
-		strings.Repeat("[", maxFile):                   {JSON, "cannot be read"},
-		"a: &a [x]\nb: [*a, *a]\nmodels: *a\nc: 1":     {YAML, "by hand"},
+		"{\n\"a\": 1\n\"b\": sk-1}":      {JSON, "line 3"},
+		"{\"a\": 1} /* ":                 {JSON, "line 1"},
+		"[]":                             {JSON, "not an object"},
+		`{"model": 1, "model": 2}`:       {JSON, "duplicate"},
+		`{"providers": [1]}`:             {JSON, "providers.gw.url is not an object"},
+		"a = 1\nb = sk-1":                {TOML, "line 2 is not valid TOML"},
+		"providers = {gw = {url = 'x'}}": {TOML, "by hand"},
+		"models:\n  a: 1":                {YAML, "models is not a list"},
+		"a: 1\nb: [":                     {YAML, "line 2"},
+		"- a":                            {YAML, "not an object"},
+		strings.Repeat("[", 1<<17):       {JSON, "cannot be read"},
+		"a: &a [x]\nb: [*a, *a]\nmodels: *a\nc: 1": {YAML, "by hand"},
 	} {
-		if after, err := want.format.Merge([]byte(text), small(want.format)); err == nil || after != nil ||
+		if after, _, err := want.format.Merge([]byte(text), small(want.format)); err == nil || after != nil ||
 			!strings.Contains(err.Error(), want.part) || strings.Contains(err.Error(), "sk-1") {
 			t.Errorf("%.100s: %v\n%.100s", text, err, after)
 		}
@@ -164,16 +161,16 @@ func TestMergeClients(t *testing.T) {
 	other := merged
 	other.Base, other.Key = "https://other.example.com:8443", "sk-svc-OTHER"
 	for _, c := range All() {
-		for _, f := range c.Files {
+		if f := c.File; f != nil {
 			var text []byte
 			for _, v := range []Values{merged, other, merged, merged} {
-				after, err := f.Format.Merge(text, f.Members(v))
+				after, _, err := f.Format.Merge(text, f.Members(v))
 				if err != nil || !strings.Contains(string(after), v.Key) {
 					t.Fatalf("%s: %v\n%s", c.ID, err, after)
 				}
 				text = after
 			}
-			if changes, err := f.Format.Changes(text, f.Members(merged)); err != nil || len(changes) > 0 {
+			if _, changes, err := f.Format.Merge(text, f.Members(merged)); err != nil || len(changes) > 0 {
 				t.Errorf("%s: %v, %v", c.ID, changes, err)
 			}
 			t.Logf("%s:\n%s", c.ID, text)
@@ -194,14 +191,14 @@ func FuzzMerge(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, before string, kind uint8) {
 		format := []Format{JSON, TOML, YAML}[kind%3]
-		after, err := format.Merge([]byte(before), small(format))
+		after, _, err := format.Merge([]byte(before), small(format))
 		if err != nil {
 			return
 		}
-		if changes, err := format.Changes(after, small(format)); err != nil || len(changes) > 0 {
+		if _, changes, err := format.Merge(after, small(format)); err != nil || len(changes) > 0 {
 			t.Errorf("not merged: %v %v\n%q\n%q", changes, err, before, after)
 		}
-		tree, _ := format.parse(strings.TrimPrefix(before, byteOrderMark))
+		tree, _ := format.parse(before)
 		if in, has := strings.Count(before, "x"), strings.Count(string(after), "x"); in > has &&
 			!strings.Contains(fmt.Sprint(tree), "x") {
 			t.Errorf("a comment is missing\n%q\n%q", before, after)

@@ -63,7 +63,7 @@ func TestClientsPage(t *testing.T) {
 // language returns the language of a snippet, for the page.
 func language(c Client, name string) string {
 	if strings.HasSuffix(name, "-file") {
-		return string(c.Files[0].Format)
+		return string(c.File.Format)
 	}
 	_, suffix, _ := strings.Cut(name, "-")
 	return cmp.Or(map[string]string{"python": "python", "node": "js", "go": "go"}[suffix],

@@ -43,7 +43,7 @@ func (c Client) Snippets(v Values) (all []Snippet) {
 		s.Code = code(s.Name, v)
 		all = append(all, s)
 	}
-	for _, f := range c.Files {
+	if f := c.File; f != nil {
 		hint := "In ~/" + f.Folder + "/" + f.Paths[len(f.Paths)-1]
 		if f.Format == TOML {
 			hint += ", the first lines at its beginning"
@@ -66,8 +66,8 @@ func code(name string, v Values) string {
 }
 
 // Text returns a file with nothing but the members.
-func (f File) Text(v Values) string {
-	text, err := f.Format.Merge(nil, f.Members(v))
+func (f *File) Text(v Values) string {
+	text, _, err := f.Format.Merge(nil, f.Members(v))
 	if err != nil {
 		panic(err) // not possible: all members can be set in an empty file
 	}

@@ -58,7 +58,7 @@ func TestClients(t *testing.T) {
 			ran++
 			t.Run(c.ID, func(t *testing.T) {
 				home := t.TempDir()
-				for _, f := range c.Files {
+				if f := c.File; f != nil {
 					write(t, filepath.Join(home, f.Folder, f.Paths[len(f.Paths)-1]), f.Text(v))
 				}
 				run(t, home, command)
