@@ -31,8 +31,8 @@ const (
 
 // useFlags are the flags of the use command.
 type useFlags struct {
-	gateway, model, ca, pin string
-	yes, dryRun, undo       bool
+	gateway, ca, pin  string
+	yes, dryRun, undo bool
 }
 
 func useCommand(sys system) *cobra.Command {
@@ -83,7 +83,6 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
 	}
 	flags := command.Flags()
 	flags.StringVar(&f.gateway, "gateway", "", "`URL` of the gateway")
-	flags.StringVar(&f.model, "model", "", "`NAME` of the model (default: that of the code)")
 	flags.StringVar(&f.ca, "ca", "", "`FILE` with a certificate authority to trust in addition to the system's (PEM)")
 	flags.StringVar(&f.pin, "pin", "", "`PIN` of a gateway without HTTPS")
 	flags.BoolVar(&f.yes, "yes", false, "replace what is there without a question")
@@ -109,7 +108,7 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 		return failed(err)
 	}
 	// Everything that can fail without the key is tried first: a code works once.
-	values := clients.Values{Base: g.Origin(), Model: cmp.Or(f.model, "MODEL"), Key: "KEY"}
+	values := clients.Values{Base: g.Origin(), Model: "MODEL", Key: "KEY"}
 	if f.ca != "" {
 		if values.CA, err = filepath.Abs(f.ca); err != nil {
 			return failed(err)
@@ -133,15 +132,13 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 	if err != nil {
 		return err
 	}
-	if err := choose(&values, traded, f.model); err != nil {
-		return failed(err)
-	}
-	if err := s.write(values); err != nil {
+	traded.CA = values.CA
+	if err := s.write(traded.Values); err != nil {
 		return failed(fmt.Errorf("%w. %s", err, undoing))
 	}
-	fmt.Fprintf(sys.stdout, "%s now uses %s with the key %q. Changed: %s\n", client.Title, text.Short(values.Model),
+	fmt.Fprintf(sys.stdout, "%s now uses %s with the key %q. Changed: %s\n", client.Title, text.Short(traded.Model),
 		text.Short(traded.KeyName), s.path)
-	if err := try(ctx, g, values); err != nil {
+	if err := try(ctx, g, traded.Values); err != nil {
 		return failed(fmt.Errorf("the settings are written, but a test request failed: %w. %s", err, undoing))
 	}
 	fmt.Fprintf(sys.stdout, "A test request was answered. %s.\n", undoing)
@@ -239,59 +236,38 @@ func useGateway(ctx context.Context, f useFlags) (*dial.Discovery, error) {
 // trade trades a code for a key.
 func trade(ctx context.Context, g *dial.Discovery, client, code string) (t clients.Traded, err error) {
 	machine, _ := os.Hostname()
-	status, answer, err := post(ctx, g, g.Origin()+"/console/use", "", clients.Trade{
+	answer, err := post(ctx, g, g.Origin()+"/console/use", "", clients.Trade{
 		Code: code, Client: client, Machine: machine,
 	})
-	switch {
-	case err != nil:
-		return t, failed(err)
-	case status != http.StatusOK:
-		return t, &exitError{exitRefused, errors.New("the gateway refused the code, and nothing was changed: " +
-			said(status, answer))}
+	if err != nil {
+		return t, fmt.Errorf("nothing was changed: %w", err)
 	}
 	if err = json.Unmarshal(answer, &t); err != nil || t.Key == "" || t.Base == "" || t.Model == "" {
-		return t, failed(errors.New("the gateway's answer to the code is not the expected one; create a new code"))
+		err = failed(errors.New("the gateway's answer to the code is not the expected one; create a new code"))
 	}
-	return t, nil
-}
-
-// choose completes the values with what the gateway has given, and a model of it.
-func choose(v *clients.Values, t clients.Traded, model string) error {
-	v.Base, v.Key, v.Model = t.Base, t.Key, cmp.Or(model, t.Model)
-	var names []string
-	for _, m := range t.Models {
-		if m.ID == v.Model {
-			v.Window, v.Judged = m.Window, m.Judged
-			return nil
-		}
-		names = append(names, m.ID)
-	}
-	return fmt.Errorf("the key cannot use the model %q, and nothing was changed; it can use: %s. Create a new code",
-		text.Short(v.Model), text.Short(strings.Join(names, ", ")))
+	return t, err
 }
 
 // try sends a short request to the model, to where the client will send its requests.
 func try(ctx context.Context, g *dial.Discovery, v clients.Values) error {
-	status, answer, err := post(ctx, g, v.Base+"/v1/chat/completions", v.Key, map[string]any{
+	_, err := post(ctx, g, v.Base+"/v1/chat/completions", v.Key, map[string]any{
 		"model": v.Model, "max_tokens": 16, "messages": []any{map[string]string{"role": "user", "content": "Say hello."}},
 	})
-	if err == nil && status != http.StatusOK {
-		err = errors.New(strings.ReplaceAll(said(status, answer), v.Key, "KEY"))
+	if err != nil {
+		err = errors.New(strings.ReplaceAll(err.Error(), v.Key, "KEY"))
 	}
 	return err
 }
 
-// post sends a request, and returns the status and the body of the answer.
-func post(
-	ctx context.Context, g *dial.Discovery, address, key string, body any,
-) (status int, answer []byte, err error) {
+// post sends a request with a key, if there is one, and returns the body of the answer.
+func post(ctx context.Context, g *dial.Discovery, address, key string, body any) ([]byte, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
-		return 0, nil, err
+		return nil, failed(err)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(data))
 	if err != nil {
-		return 0, nil, err
+		return nil, failed(err)
 	}
 	request.Header.Set("Content-Type", "application/json")
 	if key != "" {
@@ -299,11 +275,17 @@ func post(
 	}
 	response, err := g.Client().Do(request)
 	if err != nil {
-		return 0, nil, dial.ExplainHTTPS(ctx, request.URL, err)
+		return nil, failed(dial.ExplainHTTPS(ctx, request.URL, err))
 	}
 	defer response.Body.Close()
-	answer, err = io.ReadAll(io.LimitReader(response.Body, maxTraded))
-	return response.StatusCode, answer, err
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxTraded))
+	switch {
+	case err != nil:
+		return nil, failed(dial.ExplainHTTPS(ctx, request.URL, err))
+	case response.StatusCode != http.StatusOK:
+		return nil, &exitError{exitRefused, errors.New("the gateway answered: " + said(response.StatusCode, answer))}
+	}
+	return answer, nil
 }
 
 // said returns the text of an error of the console, which is a string, or of the API.

@@ -48,8 +48,8 @@ func newUseHome(t *testing.T) *useHome {
 		case r.URL.Path == "/console/use":
 			h.trades.Add(1)
 			_ = json.NewEncoder(w).Encode(clients.Traded{
-				Key: useKey, KeyName: "ann box claude", Base: h.gateway.URL, Model: "my-model",
-				Models: []clients.Model{{ID: "my-model", Window: 32768}, {ID: "other"}},
+				KeyName: "ann box claude",
+				Values:  clients.Values{Key: useKey, Base: h.gateway.URL, Model: "my-model", Window: 32768},
 			})
 		case r.Header.Get("Authorization") != "Bearer "+useKey || h.down.Load() && r.URL.Path == "/v1/chat/completions":
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -152,7 +152,7 @@ func TestUseReplaces(t *testing.T) {
 		t.Error("the code was traded")
 	}
 	h.holds(path, before, 0o640)
-	h.set(exitOK, "Claude Code now uses other", "claude", "--yes", "--model", "other")
+	h.set(exitOK, "Claude Code now uses my-model", "claude", "--yes")
 	if link, err := os.Readlink(path); err != nil || link != target {
 		t.Errorf("the link is %q, %v", link, err)
 	}
@@ -176,7 +176,7 @@ func TestUseAfterChanges(t *testing.T) {
 	ours, _ := os.ReadFile(path)
 	h.write(path, string(ours)+"[foreign]\n", 0o644)
 	h.use(exitRuntime, "was changed since", "--undo", "codex")
-	h.set(exitRuntime, "nothing was changed; --yes", "codex", "--model", "other")
+	h.set(exitRuntime, "nothing was changed; --yes", "codex")
 	h.set(exitOK, "", "codex", "--yes")
 	h.holds(path, string(ours)+"[foreign]\n", 0o600)
 	h.use(exitRuntime, "was changed since", "--undo", "codex")
@@ -242,12 +242,10 @@ func TestUseRefuses(t *testing.T) {
 	if h.trades.Load() != 0 {
 		t.Error("the code was traded")
 	}
-	h.use(exitRefused, "nothing was changed: This code is unknown", "codex",
+	h.use(exitRefused, "nothing was changed: the gateway answered: This code is unknown", "codex",
 		"USE-0000-0000", "--gateway", h.gateway.URL, "--ca", h.ca)
-	h.set(exitRuntime, `the key cannot use the model "none", and nothing was changed; it can use: my-model, other`,
-		"codex", "--model", "none")
 	h.down.Store(true)
-	h.set(exitRuntime, "the settings are written, but a test request failed: The model is down, Bearer KEY.", "codex")
+	h.set(exitRuntime, "the settings are written, but a test request failed: the gateway answered: The model is down, Bearer KEY.", "codex")
 	h.use(exitOK, "Restored", "--undo", "codex")
 }
 

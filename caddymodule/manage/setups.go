@@ -77,7 +77,7 @@ func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (c
 	ctx = WithCaller(ctx, Caller{
 		Account: code.Account, User: by.User, Name: by.Name, Token: by.Token, TokenName: by.TokenName, From: from,
 	})
-	traded, err := s.tradedModels(ctx, code.Key) // first: the trade is final
+	traded, err := s.tradedModel(ctx, code.Key) // first: the trade is final
 	if err != nil {
 		return clients.Traded{}, err
 	}
@@ -95,18 +95,13 @@ func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (c
 	return traded, err
 }
 
-// tradedModels returns the answer to a trade, without the key: the chat models that it may use, and the chosen one.
-func (s *Service) tradedModels(ctx context.Context, k store.KeyFields) (clients.Traded, error) {
-	t := clients.Traded{Base: s.endpoint().URL}
+// tradedModel returns the answer to a trade, without the key: the chosen model, or the first one that the key may use.
+func (s *Service) tradedModel(ctx context.Context, k store.KeyFields) (clients.Traded, error) {
+	t := clients.Traded{Values: clients.Values{Base: s.endpoint().URL}}
 	allowed, err := s.MatchScope(ctx, MatchScope{Scope: k.Scope})
 	for _, d := range allowed {
-		if d.Embeds() {
-			continue
-		}
-		t.Models = append(t.Models,
-			clients.Model{ID: d.Name, Window: d.ContextWindow, Judged: d.Options.Safeguards != ""})
-		if t.Model == "" || d.Name == k.DefaultModel {
-			t.Model = d.Name
+		if !d.Embeds() && (t.Model == "" || d.Name == k.DefaultModel) {
+			t.Model, t.Window, t.Judged = d.Name, d.ContextWindow, d.Options.Safeguards != ""
 		}
 	}
 	if err == nil && t.Model == "" {

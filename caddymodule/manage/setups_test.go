@@ -61,8 +61,7 @@ func TestSetup(t *testing.T) {
 		k.Scope != "qwen*" || k.Limits.RequestsPerMinute != 7 || k.CreatedBy.Name != "ann" || k.Client != "claude" || k.Name != traded.KeyName {
 		t.Errorf("the key is %+v", k)
 	}
-	if traded.Base != "https://gw.example.com" || traded.Model != "qwen3:8b" || len(traded.Models) != 2 ||
-		traded.Models[0].ID != "qwen3:4b" {
+	if traded.Base != "https://gw.example.com" || traded.Model != "qwen3:8b" {
 		t.Errorf("the answer is %+v", traded)
 	}
 	_, err = g.trade(made.Code, "box")
@@ -111,7 +110,7 @@ func TestSetupOfOperator(t *testing.T) {
 	wantFault(t, err, store.ErrConflict, "the key of this code may use no chat model")
 	g.chatModel()
 	traded, err := g.trade(made.Code, "")
-	if err != nil || traded.KeyName != "root machine claude" || traded.Model != "llama3" || len(traded.Models) != 1 {
+	if err != nil || traded.KeyName != "root machine claude" || traded.Model != "llama3" {
 		t.Errorf("traded %+v, %v", traded, err)
 	}
 	made = want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"codex","name":"ci"}`)

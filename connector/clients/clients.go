@@ -49,13 +49,13 @@ type Member struct {
 
 // Values are the values of one set-up.
 type Values struct {
-	Base   string // of the gateway, without /v1 and without a slash at its end
-	Model  string
-	Key    string
-	Window int    // context window in tokens; 0: not known
-	Embeds bool   // it is an embedding model
-	CA     string // the path of a file with the gateway's authority, if it is not a public one
-	Judged bool   // the gateway checks tool calls for Claude Code's auto mode
+	Base   string `json:"base"` // of the gateway, without /v1 and without a slash at its end
+	Model  string `json:"model"`
+	Key    string `json:"key"`
+	Window int    `json:"window,omitzero"` // context window in tokens; 0: not known
+	Judged bool   `json:"judged,omitzero"` // the gateway checks tool calls for Claude Code's auto mode
+	Embeds bool   `json:"-"`               // it is an embedding model
+	CA     string `json:"-"`               // path of a file with the gateway's authority, if it is not a public one
 }
 
 // unknownWindow is the context window of a set-up if it is not known.
@@ -115,16 +115,6 @@ type Trade struct {
 
 // Traded is its answer.
 type Traded struct {
-	Key     string  `json:"key"`
-	KeyName string  `json:"key_name"`
-	Base    string  `json:"base"`
-	Model   string  `json:"model"` // that the person has chosen
-	Models  []Model `json:"models"`
-}
-
-// Model is a model that the key may use.
-type Model struct {
-	ID     string `json:"id"`
-	Window int    `json:"window,omitzero"`
-	Judged bool   `json:"judged,omitzero"`
+	KeyName string `json:"key_name"`
+	Values
 }
