@@ -3,6 +3,7 @@ package clients
 import (
 	"bytes"
 	"cmp"
+	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,67 +28,54 @@ var margin = regexp.MustCompile(`(?s)^.*(\n[ \t]*)`)
 // editJSON makes changes in a valid text. The comments around a removed member stay.
 func editJSON(text string, changes []Change) (string, error) {
 	root, err := hujson.Parse([]byte(cmp.Or(text, "{}\n")))
-	if err != nil {
-		return "", err
-	}
 	for _, c := range changes {
-		at, outer := &root, "\n"
-		for depth, name := range c.Path {
-			object, ok := at.Value.(*hujson.Object)
-			if !ok { // null
-				object = new(hujson.Object)
-				at.Value = object
-			}
-			inner := outer + "  "
-			if len(object.Members) > 0 {
-				if found := margin.FindSubmatch(object.Members[0].Name.BeforeExtra); found != nil {
-					inner = string(found[1])
-				}
-			}
-			i := slices.IndexFunc(object.Members, func(m hujson.ObjectMember) bool {
-				return m.Name.Value.(hujson.Literal).String() == name
-			})
-			if i < 0 {
-				i = len(object.Members)
-				addMember(object, name, inner, outer)
-			}
-			at, outer = &object.Members[i].Value, inner
-			switch {
-			case depth < len(c.Path)-1:
-			case c.New != nil:
-				at.Value = hujson.Literal(literal(c.New))
-			default:
-				cutMember(object, i)
-			}
+		setJSON(&root, c.Path, c.New, "\n")
+	}
+	return string(root.Pack()), err
+}
+
+// setJSON sets the member at a path. The line of the closing brace begins with outer.
+func setJSON(at *hujson.Value, path []string, value any, outer string) {
+	if len(path) == 0 {
+		at.Value = hujson.Literal(literal(value))
+		return
+	}
+	object, ok := at.Value.(*hujson.Object)
+	if !ok { // null
+		object = new(hujson.Object)
+		at.Value = object
+	}
+	inner := outer + "  "
+	if len(object.Members) > 0 {
+		if found := margin.FindSubmatch(object.Members[0].Name.BeforeExtra); found != nil {
+			inner = string(found[1])
 		}
 	}
-	return string(root.Pack()), nil
-}
-
-// addMember adds a member behind the last one of an object, and behind the comments there.
-func addMember(object *hujson.Object, name, inner, outer string) {
-	comments := bytes.TrimRight(object.AfterExtra, " \t\n")
-	if space := object.AfterExtra[len(comments):]; bytes.Contains(space, []byte("\n")) {
-		outer = string(space)
-	}
-	object.AfterExtra = hujson.Extra(outer)
-	object.Members = append(object.Members, hujson.ObjectMember{
-		Name:  hujson.Value{BeforeExtra: append(comments, inner...), Value: hujson.String(name)},
-		Value: hujson.Value{BeforeExtra: hujson.Extra(" ")},
+	i := slices.IndexFunc(object.Members, func(m hujson.ObjectMember) bool {
+		return m.Name.Value.(hujson.Literal).String() == path[0]
 	})
-}
-
-func cutMember(object *hujson.Object, i int) {
-	m := object.Members[i]
-	comments := slices.Concat(m.Name.BeforeExtra, m.Name.AfterExtra, m.Value.BeforeExtra, m.Value.AfterExtra)
-	object.Members = slices.Delete(object.Members, i, i+1)
-	next := &object.AfterExtra
-	if i < len(object.Members) {
-		next = &object.Members[i].Name.BeforeExtra
+	switch {
+	case i < 0: // behind the last member, and behind the comments there
+		i = len(object.Members)
+		comments := bytes.TrimRight(object.AfterExtra, " \t\n")
+		object.Members = append(object.Members, hujson.ObjectMember{
+			Name:  hujson.Value{BeforeExtra: append(comments, inner...), Value: hujson.String(path[0])},
+			Value: hujson.Value{BeforeExtra: hujson.Extra(" ")},
+		})
+		object.AfterExtra = hujson.Extra(outer)
+	case len(path) == 1 && value == nil:
+		m, next := object.Members[i], &object.AfterExtra
+		if i+1 < len(object.Members) {
+			next = &object.Members[i+1].Name.BeforeExtra
+		}
+		comments := slices.Concat(m.Name.BeforeExtra, m.Name.AfterExtra, m.Value.BeforeExtra, m.Value.AfterExtra)
+		if len(bytes.TrimSpace(comments)) > 0 {
+			*next = append(comments, *next...)
+		}
+		object.Members = slices.Delete(object.Members, i, i+1)
+		return
 	}
-	if len(bytes.TrimSpace(comments)) > 0 {
-		*next = append(comments, *next...)
-	}
+	setJSON(&object.Members[i].Value, path[1:], value, inner)
 }
 
 // tomlValue matches what follows a name with a value in one line.
@@ -134,13 +122,14 @@ const yamlList = "models"
 // editYAML makes changes in a valid text. Its comments and its order stay, but not its blank lines and margins.
 func editYAML(text string, changes []Change) (string, error) {
 	var document yaml.Node
-	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
-		return "", err
-	}
 	var after strings.Builder
-	if len(document.Content) == 0 { // there are only comments, or nothing
+	decoder := yaml.NewDecoder(strings.NewReader(text))
+	switch err := decoder.Decode(&document); {
+	case err == io.EOF: // there are only comments, or nothing
 		after.WriteString(text)
 		document = yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
+	case err != nil || decoder.Decode(new(yaml.Node)) != io.EOF: // a second document would go
+		return "", errUnusual
 	}
 	for _, c := range changes {
 		at := document.Content[0]
