@@ -17,10 +17,7 @@ var claudeFile = &File{
 	Env: "CLAUDE_CONFIG_DIR", Folder: ".claude", Paths: []string{"settings.json"}, Format: JSON,
 	Login: ".credentials.json",
 	Members: func(v Values) []Member {
-		members := []Member{member(v.Model, "model"), member(nil, "apiKeyHelper")}
-		for _, e := range claudeEnv(v) {
-			members = append(members, member(e.Value, "env", e.Name))
-		}
+		members := append([]Member{member(v.Model, "model"), member(nil, "apiKeyHelper")}, claudeEnv(v)...)
 		if v.CA != "" {
 			members = append(members, member(v.CA, "env", "NODE_EXTRA_CA_CERTS"))
 		}
@@ -28,37 +25,31 @@ var claudeFile = &File{
 	},
 }
 
-// variable is an environment variable.
-type variable struct {
-	Name  string
-	Value any // a string; nil: not set
-}
-
 // claudeEnv returns the variables of Claude Code. It otherwise requests models of its vendor, for subagents and for the
 // check of auto mode. It does not ask for the context window, and ignores MAX_CONTEXT_TOKENS for models of its vendor.
 // It compacts when the rest of the window is less than MAX_OUTPUT_TOKENS and 13,000 more.
-func claudeEnv(v Values) []variable {
+func claudeEnv(v Values) []Member {
 	var server, judge any = "0", v.Model // Claude Code checks tool calls itself
 	if v.Judged {
 		server, judge = nil, nil
 	}
-	return []variable{
-		{"ANTHROPIC_BASE_URL", v.Base},
-		{"ANTHROPIC_AUTH_TOKEN", v.Key},
-		{"ANTHROPIC_API_KEY", ""}, // one in the environment would be sent to the gateway, too
-		{"ANTHROPIC_DEFAULT_HAIKU_MODEL", v.Model},
-		{"ANTHROPIC_DEFAULT_SONNET_MODEL", v.Model},
-		{"ANTHROPIC_DEFAULT_OPUS_MODEL", v.Model},
-		{"ANTHROPIC_DEFAULT_FABLE_MODEL", v.Model},
-		{"CLAUDE_CODE_AUTO_MODE_SERVER", server},
-		{"CLAUDE_CODE_AUTO_MODE_MODEL", judge},
-		{"CLAUDE_CODE_MAX_CONTEXT_TOKENS", strconv.Itoa(v.Tokens())},
-		{"CLAUDE_CODE_MAX_OUTPUT_TOKENS", strconv.Itoa(v.Output())},
+	return []Member{
+		member(v.Base, "env", "ANTHROPIC_BASE_URL"),
+		member(v.Key, "env", "ANTHROPIC_AUTH_TOKEN"),
+		member("", "env", "ANTHROPIC_API_KEY"), // one in the environment would be sent to the gateway, too
+		member(v.Model, "env", "ANTHROPIC_DEFAULT_HAIKU_MODEL"),
+		member(v.Model, "env", "ANTHROPIC_DEFAULT_SONNET_MODEL"),
+		member(v.Model, "env", "ANTHROPIC_DEFAULT_OPUS_MODEL"),
+		member(v.Model, "env", "ANTHROPIC_DEFAULT_FABLE_MODEL"),
+		member(server, "env", "CLAUDE_CODE_AUTO_MODE_SERVER"),
+		member(judge, "env", "CLAUDE_CODE_AUTO_MODE_MODEL"),
+		member(strconv.Itoa(v.Tokens()), "env", "CLAUDE_CODE_MAX_CONTEXT_TOKENS"),
+		member(strconv.Itoa(v.Output()), "env", "CLAUDE_CODE_MAX_OUTPUT_TOKENS"),
 		// Each of them would win over the gateway or the model.
-		{"ANTHROPIC_MODEL", nil},
-		{"CLAUDE_CODE_USE_BEDROCK", nil},
-		{"CLAUDE_CODE_USE_FOUNDRY", nil},
-		{"CLAUDE_CODE_USE_VERTEX", nil},
+		member(nil, "env", "ANTHROPIC_MODEL"),
+		member(nil, "env", "CLAUDE_CODE_USE_BEDROCK"),
+		member(nil, "env", "CLAUDE_CODE_USE_FOUNDRY"),
+		member(nil, "env", "CLAUDE_CODE_USE_VERTEX"),
 	}
 }
 
