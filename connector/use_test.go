@@ -245,7 +245,8 @@ func TestUseRefuses(t *testing.T) {
 	h.use(exitRefused, "nothing was changed: the gateway answered: This code is unknown", "codex",
 		"USE-0000-0000", "--gateway", h.gateway.URL, "--ca", h.ca)
 	h.down.Store(true)
-	h.set(exitRuntime, "the settings are written, but a test request failed: the gateway answered: The model is down, Bearer KEY.", "codex")
+	h.set(exitRuntime, "the settings are written, but a test request failed: the gateway answered: The model is down, "+
+		"Bearer KEY.", "codex")
 	h.use(exitOK, "Restored", "--undo", "codex")
 }
 

@@ -57,9 +57,9 @@ func setJSON(at *hujson.Value, path []string, value any, outer string) {
 	switch {
 	case i < 0: // behind the last member, and behind the comments there
 		i = len(object.Members)
-		comments := bytes.TrimRight(object.AfterExtra, " \t\n")
+		before := string(bytes.TrimRight(object.AfterExtra, " \t\n")) + inner
 		object.Members = append(object.Members, hujson.ObjectMember{
-			Name:  hujson.Value{BeforeExtra: append(comments, inner...), Value: hujson.String(path[0])},
+			Name:  hujson.Value{BeforeExtra: hujson.Extra(before), Value: hujson.String(path[0])},
 			Value: hujson.Value{BeforeExtra: hujson.Extra(" ")},
 		})
 		object.AfterExtra = hujson.Extra(outer)

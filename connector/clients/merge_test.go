@@ -66,6 +66,17 @@ func TestMerge(t *testing.T) {
 			`{"providers": {"gw": {"url": "u", /* mine */ "more": 1, "key": "k"}, "b": 2}, "kept": 1, "model": "m"}` + "\n",
 		},
 		{
+			"a comment at the end of an inner object", JSON,
+			`{"providers": {"gw": {} /*a*/, "b": {/*c*/}}, "kept": 1, "model": "m" /*d*/}`,
+			"{\"providers\": {\"gw\": {\n      \"url\": \"u\",\n      \"key\": \"k\"\n    } /*a*/, \"b\": {/*c*/}}, " +
+				"\"kept\": 1, \"model\": \"m\" /*d*/}\n",
+		},
+		{
+			"a comment in an object", JSON, `{"kept": 1, "model": "m", "providers": {"gw": {/*a*/}, "b": [1, 2]}}`,
+			"{\"kept\": 1, \"model\": \"m\", \"providers\": {\"gw\": {/*a*/\n      \"url\": \"u\",\n" +
+				"      \"key\": \"k\"\n    }, \"b\": [1, 2]}}\n",
+		},
+		{
 			"removed", JSON,
 			"{\n  \"env\": {\n    // why\n    \"OLD\": \"1\", // x\n    \"B\": \"2\"\n  },\n" +
 				"  \"model\": \"m\", \"kept\": 1, " +
