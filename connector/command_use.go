@@ -101,6 +101,9 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 		return err
 	}
 	s, err := settingsOf(client, sys.getenv)
+	if err == nil {
+		err = s.read()
+	}
 	if err != nil {
 		return failed(err)
 	}

@@ -191,6 +191,9 @@ func TestUseAfterChanges(t *testing.T) {
 	h.set(exitOK, "", "codex")
 	h.env["CODEX_HOME"] = h.path("other")
 	h.set(exitRuntime, "has set up this client in "+path, "codex")
+	if err := os.MkdirAll(h.path("other", "config.toml"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	h.use(exitOK, "Restored "+path, "--undo", "codex")
 }
 

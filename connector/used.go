@@ -66,7 +66,7 @@ func settingsOf(c clients.Client, getenv func(string) string) (*settings, error)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading the copy of the settings in %s: %w", s.kept, err)
 	}
-	return s, s.read()
+	return s, nil
 }
 
 // read reads the file, which may be a symbolic link.

@@ -66,10 +66,9 @@ func TestMerge(t *testing.T) {
 			`{"providers": {"gw": {"url": "u", /* mine */ "more": 1, "key": "k"}, "b": 2}, "kept": 1, "model": "m"}` + "\n",
 		},
 		{
-			"a comment at the end of an inner object", JSON,
-			`{"providers": {"gw": {} /*a*/, "b": {/*c*/}}, "kept": 1, "model": "m" /*d*/}`,
-			"{\"providers\": {\"gw\": {\n      \"url\": \"u\",\n      \"key\": \"k\"\n    } /*a*/, \"b\": {/*c*/}}, " +
-				"\"kept\": 1, \"model\": \"m\" /*d*/}\n",
+			"a comment in front of a name", JSON,
+			"{\n /*a*/ \"kept\": 1, \"providers\": {\"gw\": {\"url\": \"u\", \"key\": \"k\"}}\n}\n",
+			"{\n /*a*/ \"kept\": 1, \"providers\": {\"gw\": {\"url\": \"u\", \"key\": \"k\"}},\n \"model\": \"m\"\n}\n",
 		},
 		{
 			"a comment in an object", JSON, `{"kept": 1, "model": "m", "providers": {"gw": {/*a*/}, "b": [1, 2]}}`,
