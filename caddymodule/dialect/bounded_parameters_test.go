@@ -57,3 +57,5 @@ type allOptions compat.Options
 func (o allOptions) Admit(string) (compat.Options, *Error) { return compat.Options(o), nil }
 
 func (allOptions) Reserve(int64) *Error { return nil }
+
+func (allOptions) Window() int { return 0 }

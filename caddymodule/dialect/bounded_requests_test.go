@@ -233,7 +233,7 @@ var responsesRows = []boundedRow{
 	{name: "hosted tools", input: listOf(anInput+`],"tools":[{"type":"function","name":"f"},`,
 		same(`{"type":"web_search"}`), `]}`), work: decoding(responsesOp)},
 	{
-		name: "members that nobody reads", input: listOf(`{"model":"m","input":"u","a":1,`, numbered(`"a#":1`), `}`),
+		name: "members without a reader", input: listOf(`{"model":"m","input":"u","a":1,`, numbered(`"a#":1`), `}`),
 		work: decoding(responsesOp),
 	},
 	{name: "hosted tools of the messages dialect", input: listOf(aMessage+`],"tools":[{"name":"f"},`,

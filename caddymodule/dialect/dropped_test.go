@@ -30,7 +30,7 @@ func TestDroppedTypesAreListedOnce(t *testing.T) {
 	}
 }
 
-// Members of a request that nobody reads are named, unless they mean nothing to a model.
+// Members of a request without a reader are named, unless they mean nothing to a model.
 func TestDroppedMembers(t *testing.T) {
 	messages := `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"u"}],`
 	responses := `{"model":"m","input":"u",`

@@ -58,9 +58,11 @@ func (m *messagesEncoder) stopReason(o outcome) string {
 // fillsWindow reports whether an answer that was cut has filled the context window, and not its limit.
 func (r *reply) fillsWindow(u Usage) bool {
 	const rest = 16 // tokens that a model server may leave free
-	info := r.env.Info
-	return info != nil && info.Window > 0 && !u.Estimated && (r.output < 1 || u.CompletionTokens < r.output) &&
-		u.PromptTokens+u.CompletionTokens >= int64(info.Window-rest)
+	if r.env.Gateway == nil || u.Estimated || r.output > 0 && u.CompletionTokens >= r.output {
+		return false
+	}
+	window := r.env.Gateway.Window()
+	return window > 0 && u.PromptTokens+u.CompletionTokens >= int64(window-rest)
 }
 
 // appendStop appends the members about why a message ended. reason is "" if it has not

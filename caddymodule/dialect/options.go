@@ -11,6 +11,8 @@ type Gateway interface {
 	// Reserve reserves memory for the translation of n bytes in addition to the
 	// body.
 	Reserve(n int64) *Error
+	// Window returns the context window where the request was sent, in tokens; 0: not known.
+	Window() int
 }
 
 // admit calls Gateway.Admit. Without a Gateway, it returns default options.

@@ -20,6 +20,8 @@ func (o optionsGateway) Admit(model string) (compat.Options, *Error) {
 
 func (optionsGateway) Reserve(int64) *Error { return nil }
 
+func (optionsGateway) Window() int { return 0 }
+
 // envWithOptions is testEnv for a deployment with options.
 func envWithOptions(o compat.Options) *Env {
 	env := testEnv()

@@ -19,6 +19,8 @@ func (judging) Admit(string) (compat.Options, *Error) {
 
 func (judging) Reserve(int64) *Error { return nil }
 
+func (judging) Window() int { return 0 }
+
 // checked is a messages request with a check of tool calls.
 func checked(t testing.TB, rules, messages string) *messagesCall {
 	t.Helper()

@@ -69,7 +69,6 @@ type AnswerInfo struct {
 	choices       []int64  // the indexes
 
 	Effort   string // of the request, if its body has it as it is or mapped; not in the chat dialect
-	Window   int    // the context window of the model server in tokens, not written; 0: not known
 	Reasoned bool   // the answer has reasoning; not in the chat dialect
 }
 

@@ -58,8 +58,11 @@ func (c *modelClient) Admit(string) (compat.Options, *dialect.Error) {
 	return c.deployment.Options, nil
 }
 
-// Hold implements [dialect.Gateway].
+// Reserve implements [dialect.Gateway].
 func (*modelClient) Reserve(int64) *dialect.Error { return nil }
+
+// Window implements [dialect.Gateway]. Chat answers do not need it.
+func (*modelClient) Window() int { return 0 }
 
 // route finds the route of the deployment, and records a failure.
 func (c *modelClient) route(s *Service) error {

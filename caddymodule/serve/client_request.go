@@ -91,10 +91,6 @@ func (c *clientRequest) receive(response *http.Response) (retry *dialect.Error) 
 	defer response.Body.Close()
 	ex := c.exchange
 	c.info = dialect.AnswerInfo{Wanted: ex.span.recording(), Effort: c.info.Effort}
-	if ex.Operation.Dialect == dialect.Messages {
-		w, _ := c.window(ex, &c.deployment, ex.Connector)
-		c.info.Window = w.Tokens
-	}
 	if body, ok := response.Body.(interface{ DecoderMemory() int64 }); ok &&
 		c.reserved.reserveRequest(c.reserved.request+body.DecoderMemory()) != nil {
 		c.result = dialect.MemoryFull() // for the decoder of a compressed answer
@@ -243,6 +239,12 @@ func (c *clientRequest) Reserve(n int64) *dialect.Error {
 		return dialect.MemoryFull()
 	}
 	return nil
+}
+
+// Window implements dialect.Gateway.
+func (c *clientRequest) Window() int {
+	w, _ := c.window(c.exchange, &c.deployment, c.exchange.Connector)
+	return w.Tokens
 }
 
 // registration returns the current registration of the request's deployment, false

@@ -9,7 +9,7 @@ import (
 )
 
 // firstToken is the wait of an attempt for the first token of a stream: its first content. Model servers send other
-// answers when they are complete, so nobody knows when their first token came.
+// answers when they are complete, so the time of their first token is not known.
 type firstToken struct {
 	attempt observed.Attempt
 	timeout *time.Timer // nil without the option first_token_timeout
