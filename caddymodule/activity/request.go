@@ -20,8 +20,10 @@ type Request struct {
 	Status           int       `json:"status"`
 	ErrorClass       string    `json:"error_class,omitempty"` // CallerError and so on, "" for success
 	ErrorCode        string    `json:"error_code,omitempty"`
-	Error            string    `json:"error,omitempty"`    // text of the gateway, never of the client or the model server
-	Refusals         int       `json:"refusals,omitempty"` // number of requests without a valid key in this entry
+	Error            string    `json:"error,omitempty"`        // text of the gateway, never of the client or the model server
+	Reason           string    `json:"reason,omitempty"`       // what the caller may not see, such as "outside the scope …"
+	ServerError      string    `json:"server_error,omitempty"` // class of the model server's text, such as "out_of_memory"
+	Refusals         int       `json:"refusals,omitempty"`     // number of requests without a valid key in this entry
 	Streamed         bool      `json:"streamed"`
 	Dropped          string    `json:"dropped,omitempty"` // parts that were not sent to the model; at most 1 KiB
 	WaitMillis       float64   `json:"wait_ms,omitempty"` // in the queue, and for a connector
@@ -56,7 +58,7 @@ func (r *Request) FromConsole() bool { return r.Operation == Test || r.Operation
 const StatusClientGone = 499
 
 // Failed reports whether the gateway, a connector or a model server is at fault.
-func (r *Request) Failed() bool { return r.ErrorClass == GatewayError || r.ErrorClass == UpstreamError }
+func (r *Request) Failed() bool { return r.Outcome() == Failed }
 
 // Millis returns a duration in whole milliseconds, at least 1, because 0 means none.
 func Millis(d time.Duration) float64 {
@@ -71,7 +73,7 @@ func (r *Request) clip() {
 	r.Time = r.Time.UTC().Truncate(time.Millisecond)
 	for _, field := range [...]*string{
 		&r.ID, &r.KeyID, &r.KeyName, &r.Deployment, &r.Model, &r.Connector, &r.Dialect,
-		&r.Operation, &r.ErrorCode, &r.Error,
+		&r.Operation, &r.ErrorCode, &r.Error, &r.Reason, &r.ServerError,
 	} {
 		if len(*field) > maxField {
 			// Clone, so that the rest of the string can be freed.

@@ -37,20 +37,6 @@ type loggedRequest struct {
 	Today         bool
 }
 
-// Outcome returns the kind of the request's status: "ok", "failed", or for an error that is not an
-// outage, "refused" or "client".
-func (r *loggedRequest) Outcome() string {
-	switch {
-	case r.Failed():
-		return "failed"
-	case r.ErrorClass == activity.PolicyError:
-		return "refused"
-	case r.ErrorClass != "":
-		return "client"
-	}
-	return "ok"
-}
-
 // filter selects requests of the list; it also has the choices of the form.
 type filter struct {
 	Key, Model, Status, Since string
@@ -101,7 +87,7 @@ func newFilter(v *visit, requests []loggedRequest) filter {
 func (f *filter) matches(r *loggedRequest, now time.Time) bool {
 	age, err := time.ParseDuration(f.Since)
 	return (f.Key == "" || f.Key == r.keyID()) && (f.Model == "" || f.Model == r.Deployment) &&
-		(f.Status == "" || f.Status == r.Outcome()) && (err != nil || now.Sub(r.Time) <= age)
+		(f.Status == "" || f.Status == string(r.Outcome())) && (err != nil || now.Sub(r.Time) <= age)
 }
 
 func activityData(v *visit) any {

@@ -124,8 +124,10 @@ var operations = []Operation{
 	row(post, "/deployments/{name}/measure", "Measures the context window of a model, by one long prompt", deployments,
 		admins, InAccount, callRecord(ok, (*Service).MeasureDeployment)),
 
-	row(get, "/activity", "Lists the last requests, without prompts and answers", read, everyone, InAccount,
-		callPlain(ok, (*Service).Activity)),
+	row(get, "/activity", "Lists requests, without prompts and answers", read, everyone, InAccount,
+		call(ok, (*Service).Activity)),
+	row(get, "/activity/{id}", "Shows a request, without prompt and answer", read, everyone, InAccount,
+		callRecord(ok, (*Service).Request)),
 	row(get, "/usage", "Shows requests and tokens by key, model, user and day", read, everyone, InAccount, usageAction),
 	row(get, "/audit", "Shows who changed what, when and from where", read, readers, InAccount,
 		call(ok, (*Service).Audit)),

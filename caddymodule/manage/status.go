@@ -162,12 +162,6 @@ func (s *Service) Checklist(ctx context.Context) (Checklist, error) {
 	return c, nil
 }
 
-// Activity lists the last requests of the account, the newest first.
-func (s *Service) Activity(ctx context.Context) ([]activity.Request, error) {
-	recent, err := s.Recent(ctx)
-	return recent.Requests, err
-}
-
 // Recent are the last requests of an account, the newest first.
 type Recent struct {
 	Requests []activity.Request

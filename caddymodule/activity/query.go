@@ -1,0 +1,93 @@
+package activity
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Outcome is how a request ended. Console, command line, API and metrics use these words.
+type Outcome string
+
+const (
+	Answered Outcome = "ok"
+	Failed   Outcome = "failed"  // the gateway, a connector or a model server is at fault
+	Refused  Outcome = "refused" // by limits, the queue, a scope, or for its key
+	Client   Outcome = "client"  // an invalid request, or a client that left
+)
+
+// Outcome returns how the request ended.
+func (r *Request) Outcome() Outcome {
+	switch r.ErrorClass {
+	case "":
+		return Answered
+	case PolicyError:
+		return Refused
+	case CallerError:
+		return Client
+	}
+	return Failed
+}
+
+// ConsoleKey stands in a [Query] for the requests of the console, which have no key.
+const ConsoleKey = "console"
+
+// Query selects requests of an account. The zero value selects all.
+type Query struct {
+	Keys      []string  `json:"keys,omitempty"` // ids, or [ConsoleKey]; nil: all
+	Model     string    `json:"model,omitempty"`
+	Connector string    `json:"connector,omitempty"` // id
+	Outcome   Outcome   `json:"outcome,omitempty"`
+	ID        string    `json:"id,omitempty"`
+	From      time.Time `json:"from,omitzero"`
+	To        time.Time `json:"to,omitzero"`
+	Text      string    `json:"text,omitempty"`   // part of an id, a name or an error, in any case
+	Before    string    `json:"before,omitempty"` // [Found.Next] of the page before
+	Limit     int       `json:"limit"`            // at most so many requests
+}
+
+// Found are the requests that a query selects, the newest first.
+type Found struct {
+	Requests []Request `json:"requests"`
+	Next     string    `json:"next,omitempty"` // Before of the next page; "": there is none
+	Since    time.Time `json:"since,omitzero"` // older requests, but for failed ones, are not kept
+}
+
+// Matches reports whether the query selects a request, but for Before and Limit.
+func (q *Query) Matches(r *Request) bool {
+	key := r.KeyID
+	if r.FromConsole() {
+		key = ConsoleKey
+	}
+	return (q.Keys == nil || slices.Contains(q.Keys, key)) && (q.Model == "" || q.Model == r.Deployment) &&
+		(q.Connector == "" || q.Connector == r.Connector) && (q.Outcome == "" || q.Outcome == r.Outcome()) &&
+		(q.ID == "" || q.ID == r.ID) && !r.Time.Before(q.From) && (q.To.IsZero() || r.Time.Before(q.To)) &&
+		(q.Text == "" || strings.Contains(strings.ToLower(r.text()), strings.ToLower(q.Text)))
+}
+
+// text returns what [Query.Text] is looked for in.
+func (r *Request) text() string {
+	return strings.Join([]string{
+		r.ID, r.KeyName, r.KeyID, r.Deployment, r.Model, r.Dialect, r.Operation, r.ErrorCode, r.Error, r.Reason, r.Dropped,
+	}, "\n")
+}
+
+// Find returns the requests of an account that a query selects.
+func (l *Log) Find(account string, q Query) (Found, error) {
+	recent := l.Recent(account)
+	f := Found{}
+	if len(recent) > 0 {
+		f.Since = recent[len(recent)-1].Time
+	}
+	for _, r := range recent {
+		if q.Before != "" && r.ID >= q.Before || !q.Matches(&r) {
+			continue
+		}
+		if len(f.Requests) == q.Limit {
+			f.Next = f.Requests[len(f.Requests)-1].ID
+			break
+		}
+		f.Requests = append(f.Requests, r)
+	}
+	return f, nil
+}
