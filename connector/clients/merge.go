@@ -32,24 +32,18 @@ func (f Format) Merge(before []byte, members []Member) (after []byte, changes []
 	}
 	for _, m := range members {
 		c := Change{Path: m.Path, Old: at(want, m.Path), New: m.Value}
-		switch {
-		case m.Default && c.Old != nil || equal(c.Old, c.New):
+		if m.Default && c.Old != nil || equal(c.Old, c.New) {
 			continue
-		case !set(want, m.Path, m.Value):
-			return nil, nil, fmt.Errorf("its member %s is not an object", strings.Join(m.Path, "."))
+		}
+		if err := set(want, m.Path, m.Value); err != nil {
+			return nil, nil, err
 		}
 		changes = append(changes, c)
 	}
 	if len(changes) == 0 {
 		return before, nil, nil
 	}
-	edit := editJSON
-	switch f {
-	case TOML:
-		edit = editTOML
-	case YAML:
-		edit = editYAML
-	}
+	edit := map[Format]func(string, []Change) (string, error){JSON: editJSON, TOML: editTOML, YAML: editYAML}[f]
 	if text = strings.TrimRight(strings.ReplaceAll(text, "\r\n", "\n"), "\n"); text != "" {
 		text += "\n"
 	}
@@ -133,19 +127,21 @@ func at(value any, path []string) any {
 	return value
 }
 
-// set sets a member; nil removes it. It reports whether only objects are on the path.
-func set(object map[string]any, path []string, value any) bool {
-	name := path[0]
-	switch {
-	case len(path) == 1 && value == nil:
-		delete(object, name)
-		return true
-	case len(path) == 1:
-		object[name] = value
-		return true
-	case object[name] == nil:
-		object[name] = map[string]any{}
+// set sets a member; nil removes it.
+func set(object map[string]any, path []string, value any) error {
+	last := len(path) - 1
+	for i, name := range path[:last] {
+		if object[name] == nil {
+			object[name] = map[string]any{}
+		}
+		child, ok := object[name].(map[string]any)
+		if !ok {
+			return fmt.Errorf("its member %s is not an object", strings.Join(path[:i+1], "."))
+		}
+		object = child
 	}
-	child, ok := object[name].(map[string]any)
-	return ok && set(child, path[1:], value)
+	if object[path[last]] = value; value == nil {
+		delete(object, path[last])
+	}
+	return nil
 }
