@@ -95,10 +95,7 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 	if err != nil {
 		return err
 	}
-	s, err := settingsOf(client, sys.getenv)
-	if err == nil {
-		err = s.read()
-	}
+	s, err := settingsOf(client, sys.getenv, false)
 	if err != nil {
 		return failed(err)
 	}
@@ -115,8 +112,6 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 	}
 	found := s.show(sys.stdout, changes, f.dryRun)
 	switch {
-	case s.used.Path != "" && s.used.Path != s.path:
-		return failed(fmt.Errorf("this client is set up in %s; undo that first, with --undo", s.used.Path))
 	case f.dryRun:
 		fmt.Fprintln(sys.stdout, "Nothing was changed. The code was not checked.")
 		return nil
@@ -190,23 +185,14 @@ func agreed(sys system) bool {
 
 // undo restores the settings of a client.
 func undo(sys system, client clients.Client, yes bool) error {
-	s, err := settingsOf(client, sys.getenv)
+	s, err := settingsOf(client, sys.getenv, true)
 	switch {
 	case err != nil:
 		return failed(err)
-	case s.used.Path == "":
-		return failed(fmt.Errorf("%s was not set up on this machine", client.Title))
-	}
-	s.path = s.used.Path
-	if err := s.read(); err != nil {
-		return failed(err)
-	}
-	if s.mode != 0 && !s.ours() && !s.original() && !yes {
+	case s.original(): // it may be a file that cannot be written
+	case s.mode != 0 && !s.ours() && !yes:
 		return failed(fmt.Errorf("%s was changed since; its former text is in %s; --yes restores it, and drops what was "+
 			"changed", s.path, s.kept))
-	}
-	switch {
-	case s.original(): // it may be a file that cannot be written
 	case s.used.Mode != 0:
 		err = config.Replace(s.path, s.used.Original, s.used.Mode)
 	default:

@@ -335,11 +335,10 @@ func TestUseKilled(t *testing.T) {
 			}
 			now, _ := os.ReadFile(path)
 			c, _ := clients.Find("codex")
-			s, err := settingsOf(c, func(name string) string { return h.env[name] })
+			s, err := settingsOf(c, func(name string) string { return h.env[name] }, false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = s.read()
 			after := []byte("model = 1\n")
 			if done > 0 {
 				err = errors.Join(err, s.keep(after, "ann box codex"))

@@ -35,8 +35,8 @@ type used struct {
 	KeyName  string      `json:"key_name"`
 }
 
-// settingsOf finds the settings file of a client, and what is kept of it.
-func settingsOf(c clients.Client, getenv func(string) string) (*settings, error) {
+// settingsOf finds and reads the settings file of a client and what is kept of it; to undo, the file that was set up.
+func settingsOf(c clients.Client, getenv func(string) string, undo bool) (*settings, error) {
 	s := &settings{File: c.File}
 	home := cmp.Or(getenv("HOME"), getenv("USERPROFILE"))
 	kept := config.DefaultPath(getenv)
@@ -67,7 +67,16 @@ func settingsOf(c clients.Client, getenv func(string) string) (*settings, error)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading the copy of the former settings in %s: %w", s.kept, err)
 	}
-	return s, nil
+	if undo {
+		s.path = s.used.Path
+	}
+	switch {
+	case s.path == "":
+		return nil, fmt.Errorf("%s was not set up on this machine", c.Title)
+	case s.used.Path != "" && s.used.Path != s.path:
+		return nil, fmt.Errorf("this client is set up in %s; undo that first, with --undo", s.used.Path)
+	}
+	return s, s.read()
 }
 
 // read reads the file, which may be a symbolic link.
@@ -89,7 +98,7 @@ func (s *settings) read() error {
 	}
 	s.mode = info.Mode().Perm()
 	if s.before, err = os.ReadFile(s.path); errors.Is(err, fs.ErrPermission) {
-		err = fmt.Errorf("%w; give the file to this user with chown", err)
+		err = fmt.Errorf("%w; change its owner with chown", err)
 	}
 	return err
 }
@@ -123,9 +132,7 @@ func (s *settings) keep(after []byte, keyName string) error {
 }
 
 // ours reports whether the file is as the command has written it.
-func (s *settings) ours() bool {
-	return s.used.Path == s.path && s.used.Written == sha256.Sum256(s.before)
-}
+func (s *settings) ours() bool { return s.used.Written == sha256.Sum256(s.before) }
 
 // original reports whether the file is as it was before the first run.
 func (s *settings) original() bool {

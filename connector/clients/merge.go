@@ -59,20 +59,20 @@ func (f Format) Merge(before []byte, members []Member) (after []byte, changes []
 
 // parse returns what a text means.
 func (f Format) parse(text string) (root map[string]any, err error) {
-	var value any
+	var value any = map[string]any{}
 	var broken toml.ParseError
 	switch {
 	case strings.TrimSpace(text) == "":
 	case f == TOML:
-		if err = toml.Unmarshal([]byte(text), &root); errors.As(err, &broken) {
+		if err = toml.Unmarshal([]byte(text), &value); errors.As(err, &broken) {
 			err = fmt.Errorf("line %d is not valid TOML", broken.Position.Line) // its own text may quote a secret
 		}
-		value = root
 	case f == YAML:
 		err = yaml.Unmarshal([]byte(text), &value)
 	default:
 		var standard []byte
 		if standard, err = hujson.Standardize([]byte(text + "\n")); err == nil {
+			value = nil // an array would not be decoded into an object
 			err = json.Unmarshal(standard, &value)
 		}
 	}
@@ -80,10 +80,8 @@ func (f Format) parse(text string) (root map[string]any, err error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("it cannot be read: %w", err)
-	case value != nil && !ok:
+	case !ok:
 		return nil, errors.New("it is not an object with members")
-	case root == nil:
-		root = map[string]any{}
 	}
 	if list := root[yamlList]; f == YAML && list != nil {
 		root[yamlList], err = named(list)

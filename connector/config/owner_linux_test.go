@@ -33,7 +33,7 @@ func TestPrepareAsUser(t *testing.T) {
 		<-done
 		return err
 	}
-	wantText(t, prepare("owner", other, user), "writing "+dir, "the file belongs to the user 12346")
+	wantText(t, prepare("owner", other, user), "writing "+dir, ": it belongs to the user 12346; change its owner with chown")
 	if err := prepare("group", user, other); err != nil {
 		t.Errorf("another group: %v", err)
 	}

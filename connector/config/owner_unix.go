@@ -21,8 +21,7 @@ func keepOwner(file *os.File, like os.FileInfo, mode os.FileMode) error {
 	case err == nil, have.Uid == want.Uid && (have.Gid == want.Gid || mode&0o070 == 0):
 		return nil
 	case have.Uid != want.Uid:
-		return fmt.Errorf("the file belongs to the user %d; run this as that user, or give the file to this one with chown",
-			want.Uid)
+		return fmt.Errorf("it belongs to the user %d; change its owner with chown", want.Uid)
 	}
 	return err
 }

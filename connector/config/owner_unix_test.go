@@ -39,7 +39,7 @@ func TestKeepOwner(t *testing.T) {
 	like.stat.Uid, like.stat.Gid = 12345, 12346
 	err := keepOwner(file, like, 0o600)
 	if os.Geteuid() != 0 {
-		wantText(t, err, "the file belongs to the user 12345; run this as that user")
+		wantText(t, err, "it belongs to the user 12345; change its owner")
 		return
 	}
 	if err != nil {
