@@ -24,11 +24,8 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-const (
-	// testTimeout bounds the test request: a model may have to be loaded.
-	testTimeout = 2 * time.Minute
-	maxTraded   = 1 << 20 // bytes of an answer
-)
+// testTimeout bounds the test request: a model may have to be loaded.
+const testTimeout = 2 * time.Minute
 
 // useFlags are the flags of the use command.
 type useFlags struct {
@@ -143,9 +140,10 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 // reports whether something is there that the command has not written.
 func (s *settings) show(w io.Writer, changes []clients.Change, dryRun bool) (found bool) {
 	ours := s.ours()
-	if _, err := os.Stat(s.login); err == nil && !ours {
+	login := filepath.Join(filepath.Dir(s.path), s.Login)
+	if _, err := os.Stat(login); err == nil && s.Login != "" && !ours {
 		found = true
-		fmt.Fprintf(w, "A login is there, which this client will no longer use: %s\n", s.login)
+		fmt.Fprintf(w, "A login is there, which this client will no longer use: %s\n", login)
 	}
 	for _, c := range changes {
 		what := "sets"
@@ -232,9 +230,8 @@ func useGateway(ctx context.Context, f useFlags) (*dial.Discovery, error) {
 // trade trades a code for a key.
 func trade(ctx context.Context, g *dial.Discovery, client, code string) (t clients.Traded, err error) {
 	machine, _ := os.Hostname()
-	answer, err := post(ctx, g, g.Origin()+"/console/use", "", clients.Trade{
-		Code: code, Client: client, Machine: machine,
-	})
+	request := clients.Trade{Code: code, Client: client, Machine: machine}
+	answer, err := post(ctx, g, g.Origin()+"/console/use", "", request)
 	if err != nil {
 		return t, fmt.Errorf("nothing was changed, and an unused code stays valid: %w", err)
 	}
@@ -266,12 +263,12 @@ func post(ctx context.Context, g *dial.Discovery, address, key string, body any)
 	if key != "" {
 		request.Header.Set("Authorization", "Bearer "+key)
 	}
+	var answer []byte
 	response, err := g.Client().Do(request)
-	if err != nil {
-		return nil, failed(dial.ExplainHTTPS(ctx, request.URL, err))
+	if err == nil {
+		defer response.Body.Close()
+		answer, err = io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxTraded))
 	switch {
 	case err != nil:
 		return nil, failed(dial.ExplainHTTPS(ctx, request.URL, err))

@@ -144,7 +144,8 @@ func TestUseDry(t *testing.T) {
 	shows := func(client string, want ...string) {
 		t.Helper()
 		code, out, stderr := execute(t, "", h.env, "use", client, "--gateway", h.gateway.URL, "--ca", h.ca, "--dry-run")
-		if code != exitOK || stderr != "" || out != strings.Join(want, "\n")+"\nNothing was changed. The code was not checked.\n" {
+		want = append(want, "Nothing was changed. The code was not checked.\n")
+		if code != exitOK || stderr != "" || out != strings.Join(want, "\n") {
 			t.Errorf("code %d\n%s%s", code, out, stderr)
 		}
 	}
@@ -161,7 +162,8 @@ func TestUseDry(t *testing.T) {
 	h.set(exitOK, "", "opencode")
 	shows("opencode", path+": sets model (was "+name+"/my-model)", settings[3], settings[4], settings[5])
 	path = h.path(".claude", "settings.json")
-	h.write(path, `{"apiKeyHelper": "echo sk-old", "env": {"ANTHROPIC_BASE_URL": "https://a:sk-old@x.example/sk-old"}}`, 0o600)
+	h.write(path, `{"apiKeyHelper": "echo sk-old", "env": {"ANTHROPIC_BASE_URL": "https://a:sk-old@x.example/sk-old"}}`,
+		0o600)
 	h.set(exitOK, ": removes apiKeyHelper\n", "claude", "--dry-run")
 	h.set(exitOK, ": sets env.ANTHROPIC_BASE_URL (was https://x.example)\n", "claude", "--dry-run")
 }

@@ -19,7 +19,6 @@ import (
 type settings struct {
 	*clients.File
 	path   string
-	login  string // path of a sign-in elsewhere, which need not exist
 	before []byte
 	mode   fs.FileMode // 0: it does not exist
 	kept   string      // path of the file with used
@@ -55,9 +54,6 @@ func settingsOf(c clients.Client, getenv func(string) string, undo bool) (*setti
 		if _, err := os.Lstat(s.path); err == nil {
 			break
 		}
-	}
-	if s.Login != "" {
-		s.login = filepath.Join(folder, s.Login)
 	}
 	s.kept = filepath.Join(filepath.Dir(kept), "use", c.ID+".json")
 	data, err := os.ReadFile(s.kept)

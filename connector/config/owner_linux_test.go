@@ -19,7 +19,8 @@ func TestPrepareAsUser(t *testing.T) {
 	prepare := func(name string, uid, gid int) (err error) {
 		path := filepath.Join(dir, name)
 		writeFile(t, path, "{}")
-		if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, user, user), os.Chown(path, uid, gid)); err != nil {
+		if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, user, user),
+			os.Chown(path, uid, gid)); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan struct{})
@@ -33,7 +34,7 @@ func TestPrepareAsUser(t *testing.T) {
 		<-done
 		return err
 	}
-	wantText(t, prepare("owner", other, user), "writing "+dir, ": it belongs to the user 12346; change its owner with chown")
+	wantText(t, prepare("owner", other, user), dir, ": it belongs to the user 12346; change its owner with chown")
 	if err := prepare("group", user, other); err != nil {
 		t.Errorf("another group: %v", err)
 	}
