@@ -233,7 +233,7 @@ func trade(ctx context.Context, g *dial.Discovery, client, code string) (t clien
 	request := clients.Trade{Code: code, Client: client, Machine: machine}
 	answer, err := post(ctx, g, g.Origin()+"/console/use", "", request)
 	if err != nil {
-		return t, fmt.Errorf("nothing was changed, and an unused code stays valid: %w", err)
+		return t, fmt.Errorf("nothing was changed: %w", err)
 	}
 	if err = json.Unmarshal(answer, &t); err != nil || t.Key == "" || t.Base == "" || t.Model == "" {
 		err = failed(errors.New("the gateway's answer to the code is not the expected one; create a new code"))
@@ -281,6 +281,9 @@ func post(ctx context.Context, g *dial.Discovery, address, key string, body any)
 			failure.Error = object["message"]
 		}
 		said, _ := failure.Error.(string)
+		if response.StatusCode == http.StatusTooManyRequests && key == "" {
+			said += " The code stays valid."
+		}
 		return nil, &exitError{exitRefused, errors.New("the gateway answered: " + text.Short(cmp.Or(said, response.Status)))}
 	}
 	return answer, nil

@@ -42,6 +42,9 @@ func newUseHome(t *testing.T) *useHome {
 		var body map[string]any
 		_ = json.NewDecoder(r.Body).Decode(&body)
 		switch {
+		case r.URL.Path == "/console/use" && body["code"] == "USE-MANY":
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Fprint(w, `{"error": "Too many failed attempts: try again in 60 seconds."}`)
 		case r.URL.Path == "/console/use" && body["code"] != useCode:
 			w.WriteHeader(http.StatusNotFound)
 			fmt.Fprint(w, `{"error": "This code is unknown, used or expired."}`)
@@ -291,8 +294,10 @@ func TestUseRefuses(t *testing.T) {
 	if h.trades.Load() != 0 {
 		t.Error("the code was traded")
 	}
-	h.use(exitRefused, "nothing was changed, and an unused code stays valid: the gateway answered: This code is unknown",
-		"codex", "USE-0000-0000", "--gateway", h.gateway.URL, "--ca", h.ca)
+	h.use(exitRefused, "nothing was changed: the gateway answered: This code is unknown", "codex",
+		"USE-0000-0000", "--gateway", h.gateway.URL, "--ca", h.ca)
+	h.use(exitRefused, "nothing was changed: the gateway answered: Too many failed attempts: try again in 60 seconds. "+
+		"The code stays valid.", "codex", "USE-MANY", "--gateway", h.gateway.URL, "--ca", h.ca)
 	h.down.Store(true)
 	h.set(exitRuntime, "the settings are written, but a test request failed: the gateway answered: The model is down, "+
 		"Bearer KEY.", "codex")
