@@ -133,6 +133,10 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 		return failed(fmt.Errorf("the settings are written, but a test request failed: %w. %s", err, undoing))
 	}
 	fmt.Fprintf(sys.stdout, "A test request was answered. %s.\n", undoing)
+	if traded.CA != "" && s.CAEnv != "" {
+		fmt.Fprintf(sys.stdout, "Its settings cannot name the gateway's authority. Set the environment variable "+
+			"%s=%s for it, or let this machine trust the authority.\n", s.CAEnv, traded.CA)
+	}
 	return nil
 }
 

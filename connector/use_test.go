@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -126,7 +127,8 @@ func TestUse(t *testing.T) {
 				t.Fatal(err)
 			}
 			h.holds(path, string(want), 0o600)
-			h.set(exitOK, "A test request was answered.", c.ID) // of an older run: no question
+			// Of an older run: no question.
+			h.set(exitOK, cmp.Or(f.CAEnv, "A test request was answered."), c.ID)
 			h.holds(path, string(want), 0o600)
 			h.use(exitOK, "Restored "+path+". The key \"ann box claude\" stays valid", "--undo", c.ID)
 			if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {

@@ -26,6 +26,7 @@ type File struct {
 	Folder  string   // below the home folder
 	Paths   []string // below the folder; the first one that exists is used, otherwise the last
 	Login   string   // file next to it: the client's sign-in elsewhere; "": none
+	CAEnv   string   // the environment variable with a file of authorities; "": the members have it
 	Format  Format
 	Members func(Values) []Member // to set
 }
