@@ -141,6 +141,9 @@ func (m *model) chat(w http.ResponseWriter, r *http.Request) error {
 	}
 	last := q.Messages[len(q.Messages)-1]
 	text := strings.Join(last.Content, "\n")
+	if last.Role == "user" {
+		text = tagged.ReplaceAllString(text, "")
+	}
 	a := new(script)
 	if t := pick(q.Tools, q.ToolChoice, last.Role, text); t != nil {
 		arguments, err := json.Marshal(example(t.Function.Parameters))
