@@ -120,12 +120,11 @@ func (c *toolChoice) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-var (
-	// tagged is text that an agent adds to that of the person, such as a <system-reminder>. It can name all tools.
-	tagged = regexp.MustCompile(`(?s)<[\w-]+>.*?</[\w-]+>`)
-	// demand is a sentence that asks for the call of a tool.
-	demand = regexp.MustCompile(`(?im)(?:^|[.?!] |"|\bplease )call (?:the )?(?:tool )?([\w-]+)`)
-)
+// agentText is what an agent adds to the words of the user, such as a <system-reminder>. It can name all tools.
+var agentText = regexp.MustCompile(`(?s)<\w+[-_]\w[\w-]*>.*?</[\w-]+>`)
+
+// demand is a sentence that asks for the call of a tool.
+var demand = regexp.MustCompile(`(?im)(?:^|[.?!] |"|\bplease )call (?:the )?(?:tool )?([\w-]+)`)
 
 // pick returns the tool to call, or nil. Because agents execute the calls, a tool is
 // called only if the request requires one or a sentence of the user demands it.
@@ -133,11 +132,12 @@ func pick(tools []tool, choice toolChoice, role, text string) *tool {
 	if choice.mode == "none" || role != "user" {
 		return nil
 	}
-	name := choice.name
-	if m := demand.FindStringSubmatch(text); name == "" && m != nil {
-		name = m[1]
+	demanded := demand.FindStringSubmatch(text)
+	wanted := func(t tool) bool {
+		name := t.Function.Name
+		return t.Type == "function" && name != "" &&
+			(choice.name == "" && slices.Contains(demanded, name) || name == choice.name)
 	}
-	wanted := func(t tool) bool { return t.Type == "function" && name != "" && t.Function.Name == name }
 	if i := slices.IndexFunc(tools, wanted); i >= 0 {
 		return &tools[i]
 	}
