@@ -60,7 +60,8 @@ func TestSetup(t *testing.T) {
 	}
 	k := wantAs[manage.Key](g, ann, 200, "GET", "/keys/"+"ann%20Ann's%20%5B31mbox%20claude", "")
 	if live, ok := g.store.FindKey(traded.Key); !ok || live.Key().ID != k.ID || k.OwnerName != "ann" ||
-		k.Scope != "qwen*" || k.Limits.RequestsPerMinute != 7 || k.CreatedBy.Name != "ann" || k.Client != "claude" || k.Name != traded.KeyName {
+		k.Scope != "qwen*" || k.Limits.RequestsPerMinute != 7 || k.CreatedBy.Name != "ann" ||
+		k.Client != "claude" || k.Name != traded.KeyName {
 		t.Errorf("the key is %+v", k)
 	}
 	if traded.Base != "https://gw.example.com" || traded.Model != "qwen3:8b" {

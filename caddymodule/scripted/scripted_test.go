@@ -220,7 +220,8 @@ func claudeText(prompt string) string {
 
 func TestAgentsTextIsNotQuoted(t *testing.T) {
 	w := serve(t, "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"`+claudeText("say hello")+`"}]}`)
-	if text := *into[answer](t, w.Body.Bytes()).Choices[0].Message.Content; !strings.Contains(text, "wrote: “say hello”. ") {
+	text := *into[answer](t, w.Body.Bytes()).Choices[0].Message.Content
+	if !strings.Contains(text, "You wrote: “say hello”. ") {
 		t.Errorf("text %q", text)
 	}
 }
