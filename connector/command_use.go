@@ -19,15 +19,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/clients"
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/text"
 )
 
-const (
-	// testTimeout bounds the test request: a model may have to be loaded.
-	testTimeout = 2 * time.Minute
-	maxTraded   = 1 << 20 // bytes of an answer
-)
+// testTimeout bounds the test request: a model may have to be loaded.
+const testTimeout = 2 * time.Minute
 
 // useFlags are the flags of the use command.
 type useFlags struct {
@@ -42,14 +40,12 @@ func useCommand(sys system) *cobra.Command {
 		Short: "Set up a client, such as Claude Code, for a gateway",
 		Long: `Trades a code for a new key, tests it, and merges the gateway, the key and the model
 into the client's own settings file. Its comments and other settings stay. A copy of the
-file is kept, for --undo. Without arguments, it lists the clients.
+file is kept, for --undo. CLIENT is one of ` + usable + `.
 
 The code comes from "Set up a client" in the gateway's console. It works once and
 expires after 15 minutes. A login or another provider that the client has is replaced
-only after a question, or with --yes.
-
-A certificate of a private authority is verified with --ca. A gateway without HTTPS
-needs --pin; the key then crosses the network in clear text.
+only after a question, or with --yes. A gateway without HTTPS needs --pin; the key then
+crosses the network in clear text.
 
 Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the code.`,
 		Example: `  connector use claude USE-XXXX-XXXX --gateway https://gateway.example.com
@@ -59,26 +55,19 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
 		RunE: func(command *cobra.Command, args []string) error {
 			ctx, stop := sys.signals(command.Context())
 			defer stop()
-			if len(args) == 0 {
-				for _, c := range clients.All() {
-					if c.File != nil {
-						fmt.Fprintf(sys.stdout, "%-10s %s\n", c.ID, c.Title)
-					}
-				}
-				return nil
-			}
+			args = append(args, "", "")
 			client, _ := clients.Find(args[0])
 			switch {
 			case client.File == nil:
-				return fmt.Errorf("%q is not a client that this command sets up; `connector use` lists them", text.Short(args[0]))
+				return fmt.Errorf("CLIENT: %q is not one of %s", text.Short(args[0]), usable)
 			case f.undo:
 				return undo(sys, client, f.yes)
 			case f.gateway == "":
 				return errors.New("--gateway: missing; give the gateway's URL, like --gateway https://gateway.example.com")
-			case len(args) < 2 && !f.dryRun:
+			case args[1] == "" && !f.dryRun:
 				return errors.New(`the code is missing; create one with "Set up a client" in the gateway's console`)
 			}
-			return use(ctx, sys, client, append(args, "")[1], f)
+			return use(ctx, sys, client, args[1], f)
 		},
 	}
 	flags := command.Flags()
@@ -91,6 +80,9 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
 	return command
 }
 
+// usable are the clients with a file.
+const usable = "claude, codex, opencode, continue, cline, qwen"
+
 // undoing says how to undo a set-up also where a script has brought this program.
 const undoing = "To undo: the same line with --undo in place of the code"
 
@@ -100,15 +92,12 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 	if err != nil {
 		return err
 	}
-	s, err := settingsOf(client, sys.getenv)
-	if err == nil {
-		err = s.read()
-	}
+	s, err := settingsOf(client, sys.getenv, false)
 	if err != nil {
 		return failed(err)
 	}
 	// Everything that can fail without the key is tried first: a code works once.
-	values := clients.Values{Base: g.Origin(), Model: "MODEL", Key: "KEY"}
+	values := clients.Values{Base: g.Origin(), Model: "(the model of the code)", Key: "(a new key)"}
 	if f.ca != "" {
 		if values.CA, err = filepath.Abs(f.ca); err != nil {
 			return failed(err)
@@ -119,13 +108,15 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 		return failed(fmt.Errorf("%s cannot be changed: %w", s.path, err))
 	}
 	found := s.show(sys.stdout, changes, f.dryRun)
-	if f.dryRun {
+	switch {
+	case f.dryRun:
+		fmt.Fprintln(sys.stdout, "Nothing was changed. The code was not checked.")
 		return nil
-	}
-	if found && !f.yes && !agreed(sys, "Replace that?") {
+	case found && !f.yes && !agreed(sys):
 		return failed(errors.New("nothing was changed; --yes replaces it without a question"))
 	}
-	if err := s.prepare(); err != nil {
+	err = errors.Join((&config.Store{Path: s.kept}).Prepare(), (&config.Store{Path: s.path}).Prepare())
+	if err != nil {
 		return failed(err)
 	}
 	traded, err := trade(ctx, g, client.ID, code)
@@ -133,7 +124,7 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 		return err
 	}
 	traded.CA = values.CA
-	if err := s.write(traded.Values); err != nil {
+	if err := s.write(traded); err != nil {
 		return failed(fmt.Errorf("%w. %s", err, undoing))
 	}
 	fmt.Fprintf(sys.stdout, "%s now uses %s with the key %q. Changed: %s\n", client.Title, text.Short(traded.Model),
@@ -142,89 +133,96 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 		return failed(fmt.Errorf("the settings are written, but a test request failed: %w. %s", err, undoing))
 	}
 	fmt.Fprintf(sys.stdout, "A test request was answered. %s.\n", undoing)
+	if traded.CA != "" && s.CAEnv != "" {
+		fmt.Fprintf(sys.stdout, "Its settings cannot name the gateway's authority. Set the environment variable "+
+			"%s=%s for it, or let this machine trust the authority.\n", s.CAEnv, traded.CA)
+	}
 	return nil
 }
 
-// show prints what is there and would be replaced or, for a dry run, all changes. It reports whether something is there
-// that the command has not written.
+// show prints the names of members that are there and would be replaced or, for a dry run, of all that would change. It
+// reports whether something is there that the command has not written.
 func (s *settings) show(w io.Writer, changes []clients.Change, dryRun bool) (found bool) {
-	ours := s.used.Path == s.path && s.ours()
-	if s.login != "" && !ours {
+	ours := s.ours()
+	login := filepath.Join(filepath.Dir(s.path), s.Login)
+	if _, err := os.Stat(login); err == nil && s.Login != "" && !ours {
 		found = true
-		fmt.Fprintf(w, "A login is there, which this client will no longer use: %s\n", s.login)
+		fmt.Fprintf(w, "A login is there, which this client will no longer use: %s\n", login)
 	}
 	for _, c := range changes {
-		name := text.Short(strings.Join(c.Path, "."))
-		if c.Old != nil && (dryRun || !ours) {
-			found = true
-			fmt.Fprintf(w, "%s - %s: %s\n", s.path, name, shown(name, c.Old))
+		what := "sets"
+		if c.New == nil {
+			what = "removes"
 		}
-		if dryRun && c.New != nil {
-			fmt.Fprintf(w, "%s + %s: %s\n", s.path, name, text.Short(fmt.Sprint(c.New)))
+		if dryRun || c.Old != nil && !ours {
+			found = found || c.Old != nil
+			fmt.Fprintf(w, "%s: %s %s%s\n", s.path, what, text.Short(strings.Join(c.Path, ".")), provider(c))
 		}
 	}
 	return found
 }
 
-// shown returns a former value for a terminal: of a URL only the host, and nothing that may be a secret.
-func shown(name string, value any) string {
-	u, err := url.Parse(fmt.Sprint(value))
-	model, isText := value.(string)
+// provider returns the former provider or model that a change replaces, or "". Other values may be secrets.
+func provider(c clients.Change) string {
+	old, _ := c.Old.(string)
+	u, err := url.Parse(old)
 	switch {
 	case err == nil && u.Host != "":
-		return text.Short(u.Scheme + "://" + u.Host)
-	case isText && (name == "model" || name == "model_provider"):
-		return text.Short(model)
+		old = u.Scheme + "://" + u.Host
+	case old == "" || len(c.Path) > 1 || c.New == nil: // the names of both are members of the root
+		return ""
 	}
-	return "…"
+	return " (was " + text.Short(old) + ")"
 }
 
 // agreed asks on the terminal. Tests answer with other readers than files.
-func agreed(sys system, question string) bool {
+func agreed(sys system) bool {
 	if file, ok := sys.stdin.(*os.File); sys.stdin == nil || ok && !isTerminal(file) {
 		return false
 	}
-	fmt.Fprintf(sys.stdout, "%s [y/N] ", question)
+	fmt.Fprint(sys.stdout, "Replace that? [y/N] ")
 	line, _ := bufio.NewReader(io.LimitReader(sys.stdin, 100)).ReadString('\n')
 	return strings.HasPrefix(strings.ToLower(strings.TrimSpace(line)), "y")
 }
 
 // undo restores the settings of a client.
 func undo(sys system, client clients.Client, yes bool) error {
-	s, err := settingsOf(client, sys.getenv)
+	s, err := settingsOf(client, sys.getenv, true)
 	switch {
 	case err != nil:
 		return failed(err)
-	case s.used.Path == "":
-		return failed(fmt.Errorf("`connector use` has not set up %s on this machine", client.Title))
-	}
-	s.path = s.used.Path
-	if err := s.read(); err != nil {
-		return failed(err)
-	}
-	if s.mode != 0 && !s.ours() && !yes {
+	case s.original(): // it may be a file that cannot be written
+	case s.mode != 0 && !s.ours() && !yes:
 		return failed(fmt.Errorf("%s was changed since; its former text is in %s; --yes restores it, and drops what was "+
 			"changed", s.path, s.kept))
+	case s.used.Mode != 0:
+		err = config.Replace(s.path, s.used.Original, s.used.Mode)
+	default:
+		err = os.Remove(s.path)
 	}
-	if err := s.restore(); err != nil {
+	if err == nil {
+		config.RemoveStaged(s.path, 0) // with a key, of a process that was killed
+		err = os.Remove(s.kept)
+	}
+	if err != nil {
 		return failed(err)
 	}
-	fmt.Fprintf(sys.stdout, "Restored %s. The key stays valid until it is revoked in the console.\n", s.path)
+	fmt.Fprintf(sys.stdout, "Restored %s. The key %q stays valid until it is revoked in the console.\n", s.path,
+		text.Short(s.used.KeyName))
 	return nil
 }
 
 // useGateway returns the gateway that a client is set up for.
 func useGateway(ctx context.Context, f useFlags) (*dial.Discovery, error) {
 	o := dial.DiscoveryOptions{CA: f.ca}
-	plain := strings.HasPrefix(strings.ToLower(f.gateway), "http://")
-	if plain { // a pin says nothing about a certificate of HTTPS
+	if strings.HasPrefix(strings.ToLower(f.gateway), "http://") { // a pin says nothing about a certificate of HTTPS
 		o.Pin = f.pin
 	}
 	g, err := dial.NewDiscovery(f.gateway, o)
 	if err != nil {
 		return nil, err
 	}
-	if plain && f.pin != "" {
+	if o.Pin != "" {
 		if _, err := g.Find(ctx); err != nil {
 			return nil, failed(err)
 		}
@@ -236,9 +234,8 @@ func useGateway(ctx context.Context, f useFlags) (*dial.Discovery, error) {
 // trade trades a code for a key.
 func trade(ctx context.Context, g *dial.Discovery, client, code string) (t clients.Traded, err error) {
 	machine, _ := os.Hostname()
-	answer, err := post(ctx, g, g.Origin()+"/console/use", "", clients.Trade{
-		Code: code, Client: client, Machine: machine,
-	})
+	request := clients.Trade{Code: code, Client: client, Machine: machine}
+	answer, err := post(ctx, g, g.Origin()+"/console/use", "", request)
 	if err != nil {
 		return t, fmt.Errorf("nothing was changed: %w", err)
 	}
@@ -261,10 +258,7 @@ func try(ctx context.Context, g *dial.Discovery, v clients.Values) error {
 
 // post sends a request with a key, if there is one, and returns the body of the answer.
 func post(ctx context.Context, g *dial.Discovery, address, key string, body any) ([]byte, error) {
-	data, err := json.Marshal(body)
-	if err != nil {
-		return nil, failed(err)
-	}
+	data, _ := json.Marshal(body) // of strings and numbers
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(data))
 	if err != nil {
 		return nil, failed(err)
@@ -273,30 +267,28 @@ func post(ctx context.Context, g *dial.Discovery, address, key string, body any)
 	if key != "" {
 		request.Header.Set("Authorization", "Bearer "+key)
 	}
+	var answer []byte
 	response, err := g.Client().Do(request)
-	if err != nil {
-		return nil, failed(dial.ExplainHTTPS(ctx, request.URL, err))
+	if err == nil {
+		defer response.Body.Close()
+		answer, err = io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxTraded))
 	switch {
 	case err != nil:
 		return nil, failed(dial.ExplainHTTPS(ctx, request.URL, err))
 	case response.StatusCode != http.StatusOK:
-		return nil, &exitError{exitRefused, errors.New("the gateway answered: " + said(response.StatusCode, answer))}
+		var failure struct {
+			Error any `json:"error"` // the text; an object of the API
+		}
+		_ = json.Unmarshal(answer, &failure) // without a text, the status has to do
+		if object, ok := failure.Error.(map[string]any); ok {
+			failure.Error = object["message"]
+		}
+		said, _ := failure.Error.(string)
+		if response.StatusCode == http.StatusTooManyRequests && key == "" {
+			said += " The code stays valid."
+		}
+		return nil, &exitError{exitRefused, errors.New("the gateway answered: " + text.Short(cmp.Or(said, response.Status)))}
 	}
 	return answer, nil
-}
-
-// said returns the text of an error of the console, which is a string, or of the API.
-func said(status int, answer []byte) string {
-	var failure struct {
-		Error any `json:"error"`
-	}
-	_ = json.Unmarshal(answer, &failure) // without a text, the status has to do
-	if object, ok := failure.Error.(map[string]any); ok {
-		failure.Error = object["message"]
-	}
-	said, _ := failure.Error.(string)
-	return text.Short(cmp.Or(said, fmt.Sprintf("status %d", status)))
 }

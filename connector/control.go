@@ -260,7 +260,7 @@ func privateFolder(dir string) error {
 	if err != nil {
 		return fmt.Errorf("checking the folder of the control socket: %w", err)
 	}
-	if !ownedByUser(info) || !info.IsDir() {
+	if !ownedByUser(info) || info.Mode().Perm()&0o022 != 0 || !info.IsDir() {
 		return fmt.Errorf("%s belongs to another user; remove it, or give another with --socket PATH", dir)
 	}
 	return nil

@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownedByUser reports whether a file belongs to the current user, and no other user can write to
-// it.
+// ownedByUser reports whether a file belongs to the current user.
 func ownedByUser(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(stat.Uid) == os.Geteuid() && info.Mode().Perm()&0o022 == 0
+	return ok && int(stat.Uid) == os.Geteuid()
 }
 
 // enableSequences returns true: terminals support escape sequences.

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// ownedByUser returns true: the access list of the user's folder protects the socket.
+// ownedByUser returns true: the access list of the user's folder protects its files.
 func ownedByUser(fs.FileInfo) bool { return true }
 
 // enableSequences enables escape sequences in the console, and reports whether that

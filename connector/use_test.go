@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -42,6 +43,9 @@ func newUseHome(t *testing.T) *useHome {
 		var body map[string]any
 		_ = json.NewDecoder(r.Body).Decode(&body)
 		switch {
+		case r.URL.Path == "/console/use" && body["code"] == "USE-MANY":
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Fprint(w, `{"error": "Too many failed attempts: try again in 60 seconds."}`)
 		case r.URL.Path == "/console/use" && body["code"] != useCode:
 			w.WriteHeader(http.StatusNotFound)
 			fmt.Fprint(w, `{"error": "This code is unknown, used or expired."}`)
@@ -105,10 +109,12 @@ func (h *useHome) set(code int, part, client string, args ...string) {
 }
 
 func TestUse(t *testing.T) {
+	var ids []string
 	for _, c := range clients.All() {
 		if c.File == nil {
 			continue
 		}
+		ids = append(ids, c.ID)
 		t.Run(c.ID, func(t *testing.T) {
 			h := newUseHome(t)
 			h.set(exitOK, "A test request was answered.", c.ID)
@@ -121,15 +127,50 @@ func TestUse(t *testing.T) {
 				t.Fatal(err)
 			}
 			h.holds(path, string(want), 0o600)
-			h.set(exitOK, "A test request was answered.", c.ID) // of an older run: no question
+			// Of an older run: no question.
+			h.set(exitOK, cmp.Or(f.CAEnv, "A test request was answered."), c.ID)
 			h.holds(path, string(want), 0o600)
-			h.use(exitOK, "Restored "+path, "--undo", c.ID)
+			h.use(exitOK, "Restored "+path+". The key \"ann box claude\" stays valid", "--undo", c.ID)
 			if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("%s stays: %v", path, err)
 			}
-			h.use(exitRuntime, "has not set up", "--undo", c.ID)
+			h.use(exitRuntime, c.Title+" was not set up on this machine", "--undo", c.ID)
 		})
 	}
+	if usable != strings.Join(ids, ", ") {
+		t.Errorf("the help names %s, not %v", usable, ids)
+	}
+}
+
+// TestUseDry tests that a dry run shows no values that it does not know.
+func TestUseDry(t *testing.T) {
+	h := newUseHome(t)
+	path := h.path(".config", "opencode", "opencode.json")
+	shows := func(client string, want ...string) {
+		t.Helper()
+		code, out, stderr := execute(t, "", h.env, "use", client, "--gateway", h.gateway.URL, "--ca", h.ca, "--dry-run")
+		want = append(want, "Nothing was changed. The code was not checked.\n")
+		if code != exitOK || stderr != "" || out != strings.Join(want, "\n") {
+			t.Errorf("code %d\n%s%s", code, out, stderr)
+		}
+	}
+	name := clients.Values{Base: h.gateway.URL}.Provider()
+	settings := []string{
+		path + ": sets provider." + name + ".npm",
+		path + ": sets provider." + name + ".name",
+		path + ": sets provider." + name + ".options.baseURL",
+		path + ": sets provider." + name + ".options.apiKey",
+		path + ": sets provider." + name + ".models.(the model of the code).limit.context",
+		path + ": sets provider." + name + ".models.(the model of the code).limit.output",
+	}
+	shows("opencode", append([]string{path + ": sets $schema", path + ": sets model"}, settings...)...)
+	h.set(exitOK, "", "opencode")
+	shows("opencode", path+": sets model (was "+name+"/my-model)", settings[3], settings[4], settings[5])
+	path = h.path(".claude", "settings.json")
+	h.write(path, `{"apiKeyHelper": "echo sk-old", "env": {"ANTHROPIC_BASE_URL": "https://a:sk-old@x.example/sk-old"}}`,
+		0o600)
+	h.set(exitOK, ": removes apiKeyHelper\n", "claude", "--dry-run")
+	h.set(exitOK, ": sets env.ANTHROPIC_BASE_URL (was https://x.example)\n", "claude", "--dry-run")
 }
 
 // TestUseReplaces sets up a client that has another provider.
@@ -144,8 +185,7 @@ func TestUseReplaces(t *testing.T) {
 	if err := os.Symlink(target, path); err != nil {
 		t.Skip(err)
 	}
-	h.set(exitOK, path+" - env.ANTHROPIC_BASE_URL: https://x.example\n", "claude", "--dry-run")
-	h.set(exitOK, "+ env.ANTHROPIC_AUTH_TOKEN: KEY\n", "claude", "--dry-run")
+	h.set(exitRuntime, path+": sets env.ANTHROPIC_BASE_URL (was https://x.example)\n", "claude")
 	h.set(exitRuntime, "A login is there", "claude")
 	h.set(exitRuntime, "nothing was changed; --yes", "claude")
 	if h.trades.Load() != 0 {
@@ -190,27 +230,30 @@ func TestUseAfterChanges(t *testing.T) {
 	h.holds(path, "# mine\n", 0o644)
 	h.set(exitOK, "", "codex")
 	h.env["CODEX_HOME"] = h.path("other")
-	h.set(exitRuntime, "has set up this client in "+path, "codex")
+	h.set(exitRuntime, "this client is set up in "+path, "codex")
 	if err := os.MkdirAll(h.path("other", "config.toml"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	h.use(exitOK, "Restored "+path, "--undo", "codex")
 }
 
-// TestShown tests that former values show no secret.
-func TestShown(t *testing.T) {
+// TestProvider tests that former values show no secret.
+func TestProvider(t *testing.T) {
 	for _, test := range []struct {
-		name  string
-		value any
-		want  string
+		name     string
+		old, set any
+		want     string
 	}{
-		{"model", "opus", "opus"},
-		{"model", map[string]any{"apiKey": "sk-old"}, "…"},
-		{"env.CREDENTIAL", "sk-old", "…"},
-		{"base_url", "https://a:sk-old@x.example/sk-old?sk-old", "https://x.example"},
+		{"model", "opus", "new", " (was opus)"},
+		{"model", nil, "new", ""},
+		{"model", map[string]any{"apiKey": "sk-old"}, "new", ""},
+		{"apiKeyHelper", "echo sk-old", nil, ""},
+		{"env.CREDENTIAL", "sk-old", "new", ""},
+		{"base_url", "https://a:sk-old@x.example/sk-old?sk-old", "new", " (was https://x.example)"},
 	} {
-		if got := shown(test.name, test.value); got != test.want {
-			t.Errorf("%s: %v is shown as %q", test.name, test.value, got)
+		c := clients.Change{Path: strings.Split(test.name, "."), Old: test.old, New: test.set}
+		if got := provider(c); got != test.want {
+			t.Errorf("%s: %v is shown as %q", test.name, test.old, got)
 		}
 	}
 }
@@ -231,6 +274,14 @@ func TestUseRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.set(exitRuntime, path+" is not a file", "claude")
+	h.write(h.path(".config", "postern", "use", "qwen.json"), "sk-old", 0o600)
+	h.set(exitRuntime, "qwen.json: it is damaged; move it away", "qwen")
+	h.use(exitRuntime, "qwen.json: it is damaged; move it away", "--undo", "qwen")
+	codex, gone := h.path(".codex", "config.toml"), h.path("gone")
+	if err := errors.Join(os.Mkdir(filepath.Dir(codex), 0o700), os.Symlink(gone, codex)); err == nil {
+		h.set(exitRuntime, codex+" is a symbolic link to "+gone+", which does not exist; create that", "codex")
+		_ = os.Remove(codex)
+	}
 	if os.Geteuid() != 0 && runtime.GOOS != "windows" {
 		if err := errors.Join(os.Remove(path), os.Chmod(filepath.Dir(path), 0o500)); err != nil {
 			t.Fatal(err)
@@ -240,22 +291,42 @@ func TestUseRefuses(t *testing.T) {
 	h.use(exitRuntime, "give --ca", "codex", useCode, "--gateway", h.gateway.URL)
 	h.use(exitUsage, "--gateway: missing", "claude", useCode)
 	h.use(exitUsage, "the code is missing", "codex", "--gateway", h.gateway.URL)
-	h.use(exitUsage, `"kodex" is not a client`, "kodex", useCode, "--gateway", h.gateway.URL)
-	h.use(exitOK, "claude     Claude Code\n")
+	h.use(exitUsage, `CLIENT: "kodex" is not one of claude, codex, `, "kodex", useCode, "--gateway", h.gateway.URL)
+	h.use(exitUsage, `CLIENT: "" is not one of claude, codex, `)
 	if h.trades.Load() != 0 {
 		t.Error("the code was traded")
 	}
 	h.use(exitRefused, "nothing was changed: the gateway answered: This code is unknown", "codex",
 		"USE-0000-0000", "--gateway", h.gateway.URL, "--ca", h.ca)
+	h.use(exitRefused, "nothing was changed: the gateway answered: Too many failed attempts: try again in 60 seconds. "+
+		"The code stays valid.", "codex", "USE-MANY", "--gateway", h.gateway.URL, "--ca", h.ca)
 	h.down.Store(true)
 	h.set(exitRuntime, "the settings are written, but a test request failed: the gateway answered: The model is down, "+
 		"Bearer KEY.", "codex")
 	h.use(exitOK, "Restored", "--undo", "codex")
 }
 
+// TestUseOriginal tests undo after a run that ended before it changed the file.
+func TestUseOriginal(t *testing.T) {
+	h := newUseHome(t)
+	path := h.path(".codex", "config.toml")
+	h.write(path, "# mine\n", 0o644)
+	h.set(exitOK, "", "codex")
+	h.write(path, "# mine\n", 0o644)
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.use(exitOK, "Restored", "--undo", "codex")
+	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
+		t.Errorf("the file was replaced: %v", err)
+	}
+	h.use(exitRuntime, "was not set up", "--undo", "codex")
+}
+
 func TestAgreed(t *testing.T) {
 	for answer, want := range map[string]bool{"y\n": true, " Yes": true, "n\n": false, "\n": false, "": false} {
-		if agreed(system{stdin: strings.NewReader(answer), stdout: io.Discard}, "Replace that?") != want {
+		if agreed(system{stdin: strings.NewReader(answer), stdout: io.Discard}) != want {
 			t.Errorf("%q: want %v", answer, want)
 		}
 	}
@@ -273,14 +344,13 @@ func TestUseKilled(t *testing.T) {
 			}
 			now, _ := os.ReadFile(path)
 			c, _ := clients.Find("codex")
-			s, err := settingsOf(c, func(name string) string { return h.env[name] })
+			s, err := settingsOf(c, func(name string) string { return h.env[name] }, false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = s.read()
 			after := []byte("model = 1\n")
 			if done > 0 {
-				err = errors.Join(err, s.keep(after))
+				err = errors.Join(err, s.keep(after, "ann box codex"))
 			}
 			if done > 1 {
 				err = errors.Join(err, config.Replace(path, after, 0o600))
@@ -289,10 +359,18 @@ func TestUseKilled(t *testing.T) {
 			if text, _ := os.ReadFile(path); err != nil || string(text) != string(now) {
 				t.Fatalf("%v\n%s", err, text)
 			}
-			if done > 0 || second {
+			staged := h.path(".codex", ".connector-new-1.json")
+			h.write(staged, useKey, 0o600)
+			if second && done == 1 { // the file is not the last text that was to be written
+				h.use(exitRuntime, "was changed since", "--undo", "codex")
+				h.use(exitOK, "Restored", "--undo", "codex", "--yes")
+			} else if done > 0 || second {
 				h.use(exitOK, "Restored", "--undo", "codex")
 			}
 			h.holds(path, "# mine\n", 0o644)
+			if _, err := os.Lstat(staged); err == nil && (done > 0 || second) {
+				t.Error("a new file with the key is left")
+			}
 		}
 	}
 }

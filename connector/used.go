@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/postern-dev/postern/connector/clients"
 	"github.com/postern-dev/postern/connector/config"
@@ -20,7 +19,6 @@ import (
 type settings struct {
 	*clients.File
 	path   string
-	login  string // path of a sign-in elsewhere, "" none
 	before []byte
 	mode   fs.FileMode // 0: it does not exist
 	kept   string      // path of the file with used
@@ -31,12 +29,13 @@ type settings struct {
 type used struct {
 	Path     string      `json:"path"`     // "": nothing is kept
 	Mode     fs.FileMode `json:"mode"`     // 0: the file did not exist
-	Original []byte      `json:"original"` // with the first run's other keys
-	Ours     [][]byte    `json:"ours"`     // hashes of its texts that can be replaced without a loss
+	Original []byte      `json:"original"` // may have other keys
+	Written  [32]byte    `json:"written"`  // hash of the last text that has only the command's changes
+	KeyName  string      `json:"key_name"`
 }
 
-// settingsOf finds the settings file of a client, and what is kept of it.
-func settingsOf(c clients.Client, getenv func(string) string) (*settings, error) {
+// settingsOf finds and reads the settings file of a client and what is kept of it; to undo, the file that was set up.
+func settingsOf(c clients.Client, getenv func(string) string, undo bool) (*settings, error) {
 	s := &settings{File: c.File}
 	home := cmp.Or(getenv("HOME"), getenv("USERPROFILE"))
 	kept := config.DefaultPath(getenv)
@@ -47,65 +46,67 @@ func settingsOf(c clients.Client, getenv func(string) string) (*settings, error)
 	if !filepath.IsAbs(folder) || kept == "" {
 		return nil, errors.New("HOME is not set: the client's settings are unknown")
 	}
+	if info, err := os.Stat(home); err == nil && os.Geteuid() == 0 && !ownedByUser(info) {
+		return nil, fmt.Errorf("HOME is %s, which belongs to another user: run this as that user, without sudo", home)
+	}
 	for _, name := range s.Paths {
 		s.path = filepath.Join(folder, filepath.FromSlash(name))
 		if _, err := os.Lstat(s.path); err == nil {
 			break
 		}
 	}
-	if login := filepath.Join(folder, s.Login); s.Login != "" {
-		if _, err := os.Stat(login); err == nil {
-			s.login = login
-		}
-	}
 	s.kept = filepath.Join(filepath.Dir(kept), "use", c.ID+".json")
 	data, err := os.ReadFile(s.kept)
-	if err == nil {
-		err = json.Unmarshal(data, &s.used)
+	if err == nil && json.Unmarshal(data, &s.used) != nil {
+		err = errors.New("it is damaged; move it away, and restore what you need of it by hand")
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading the copy of the settings in %s: %w", s.kept, err)
+		return nil, fmt.Errorf("reading the copy of the former settings in %s: %w", s.kept, err)
 	}
-	return s, nil
+	if undo {
+		s.path = s.used.Path
+	}
+	switch {
+	case s.path == "":
+		return nil, fmt.Errorf("%s was not set up on this machine", c.Title)
+	case s.used.Path != "" && s.used.Path != s.path:
+		return nil, fmt.Errorf("this client is set up in %s; undo that first, with --undo", s.used.Path)
+	}
+	return s, s.read()
 }
 
 // read reads the file, which may be a symbolic link.
 func (s *settings) read() error {
 	s.before, s.mode = nil, 0
-	if _, err := os.Lstat(s.path); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	info, err := os.Stat(s.path)
-	if err != nil {
-		return err
-	}
-	s.mode = info.Mode().Perm()
+	link, noLink := os.Readlink(s.path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && noLink == nil:
+		return fmt.Errorf("%s is a symbolic link to %s, which does not exist; create that, or remove the link", s.path, link)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%s is not a file", s.path)
-	case s.mode&0o200 == 0:
+	case info.Mode()&0o200 == 0:
 		return fmt.Errorf("%s is marked as read-only; make it writable first", s.path)
 	}
-	s.before, err = os.ReadFile(s.path)
+	s.mode = info.Mode().Perm()
+	if s.before, err = os.ReadFile(s.path); errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("%w; change its owner with chown", err)
+	}
 	return err
 }
 
-// prepare checks that the files can be written.
-func (s *settings) prepare() error {
-	if s.used.Path != "" && s.used.Path != s.path {
-		return fmt.Errorf("`connector use` has set up this client in %s; undo that first, with --undo", s.used.Path)
-	}
-	return errors.Join((&config.Store{Path: s.kept}).Prepare(), (&config.Store{Path: s.path}).Prepare())
-}
-
 // write sets the client up. Another program may have changed the file since it was shown.
-func (s *settings) write(v clients.Values) error {
+func (s *settings) write(t clients.Traded) error {
 	if err := s.read(); err != nil {
 		return err
 	}
-	after, _, err := s.Format.Merge(s.before, s.Members(v))
+	after, _, err := s.Format.Merge(s.before, s.Members(t.Values))
 	if err == nil {
-		err = s.keep(after)
+		err = s.keep(after, t.KeyName)
 	}
 	if err == nil {
 		err = config.Replace(s.path, after, 0o600) // it has the key
@@ -114,43 +115,22 @@ func (s *settings) write(v clients.Values) error {
 }
 
 // keep keeps the original before the file is replaced: the process may die in between.
-func (s *settings) keep(after []byte) error {
+func (s *settings) keep(after []byte, keyName string) error {
 	if s.used.Path == "" {
-		s.used = used{Path: s.path, Mode: s.mode, Original: s.before, Ours: [][]byte{hash(s.before)}}
+		s.used = used{Path: s.path, Mode: s.mode, Original: s.before}
 	}
-	if s.ours() { // otherwise, the new text has changes of others, too
-		s.used.Ours = append(s.used.Ours, hash(after))
+	if s.ours() || s.original() { // otherwise, the new text has changes of others, too
+		s.used.Written = sha256.Sum256(after)
 	}
-	data, err := json.Marshal(s.used)
-	if err != nil {
-		return err
-	}
+	s.used.KeyName = keyName
+	data, _ := json.Marshal(s.used) // of strings and numbers
 	return config.Replace(s.kept, data, 0o600)
 }
 
-func hash(text []byte) []byte {
-	sum := sha256.Sum256(text)
-	return sum[:]
-}
+// ours reports whether the file is as the command has written it.
+func (s *settings) ours() bool { return s.used.Written == sha256.Sum256(s.before) }
 
-// ours reports whether the file is the original, or what the command has written.
-func (s *settings) ours() bool {
-	return slices.ContainsFunc(s.used.Ours, func(h []byte) bool { return bytes.Equal(h, hash(s.before)) })
-}
-
-// restore restores the original file.
-func (s *settings) restore() error {
-	err := s.prepare() // makes the folder
-	switch {
-	case err != nil:
-		return err
-	case s.used.Mode != 0:
-		err = config.Replace(s.path, s.used.Original, s.used.Mode)
-	case s.mode != 0:
-		err = os.Remove(s.path)
-	}
-	if err != nil {
-		return err
-	}
-	return os.Remove(s.kept)
+// original reports whether the file is as it was before the first run.
+func (s *settings) original() bool {
+	return s.mode == s.used.Mode && bytes.Equal(s.before, s.used.Original)
 }

@@ -36,9 +36,9 @@ Try it:
 		}),
 	}, {
 		use: "setup CLIENT [--default-model MODEL] …", operation: "POST /setups", argument: "client",
-		long: `Creates a code that sets up a client, such as claude or codex, and prints the command
-for the person's machine. There, the code is traded for a new API key, which is
-written into the settings of the client. The code works once, within 15 minutes.
+		long: `Creates a code that sets up claude, codex, opencode, continue, cline or qwen, and
+prints the command for the person's machine. There, the code is traded for a new API
+key, which is written into the client's settings. It works once, within 15 minutes.
 
 ` + newKeyHelp,
 		example: `  caddy gateway key setup claude --owner anna --default-model qwen3:8b

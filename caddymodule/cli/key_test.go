@@ -40,7 +40,7 @@ var keyTests = []struct {
 	{"key_setup_json", "key setup claude --json --account team", ok("POST /model_gateway/setups", setupJSON)},
 	{"key_setup_no_client", "key setup", nil},
 	{"key_setup_unknown", "key setup emacs", map[string]adminAnswer{
-		"POST /model_gateway/setups": {400, `{"error":"unknown client \"emacs\"; the clients are claude, codex"}`},
+		"POST /model_gateway/setups": {400, `{"error":"a code sets up claude or codex, not \"emacs\""}`},
 	}},
 	{"key_list", "key list", ok("GET /model_gateway/keys", "["+keyJSON+","+revokedKeyJSON+"]")},
 	{"key_list_empty", "key list --account a&b", ok("GET /model_gateway/keys?account=a%26b", "[]")},

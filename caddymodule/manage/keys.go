@@ -247,12 +247,9 @@ type RotateKey struct {
 	Grace string `json:"grace" need:"filled" format:"duration" default:"24h" help:"How long the present secret stays valid, up to 30d"`
 }
 
-// DefaultKeyGrace is how long the previous secret of a key stays valid.
-const DefaultKeyGrace = 24 * time.Hour
-
 // RotateKey creates a new secret for a key, by id or name. A previous secret that is still valid ends at once.
 func (s *Service) RotateKey(ctx context.Context, r RotateKey) (CreatedKey, error) {
-	grace := DefaultKeyGrace
+	grace := store.DefaultGrace
 	if r.Grace != "" {
 		var err error
 		if grace, err = time.ParseDuration(r.Grace); err != nil || grace < 0 || grace > store.MaxGrace {

@@ -14,8 +14,8 @@ import (
 
 // CreateSetup asks for a set-up code: it names a client, and has the fields of the key that the client will get.
 type CreateSetup struct {
-	Client string `json:"client" need:"required" flag:"-" help:"The client to set up, such as claude or codex"`
-	Name   string `json:"name" need:"filled" help:"The beginning of the name of the key; machine and client follow (default: the owner)"`
+	Client string `json:"client" need:"required" flag:"-" help:"The client to set up: claude, codex, opencode, continue, cline or qwen"`
+	Name   string `json:"name" need:"filled" help:"The beginning of the name of the key; machine and client follow (default: the owner, or setup)"`
 	store.KeyFields
 }
 
@@ -40,7 +40,7 @@ func (s *Service) CreateSetup(ctx context.Context, edit func(*CreateSetup) error
 			return CreatedSetup{}, write{}, err
 		}
 		owner, _ := s.store.User(c.Owner)
-		c.KeyFields.Name = cmp.Or(c.Name, owner.Name, CallerFrom(ctx).label())
+		c.KeyFields.Name = cmp.Or(c.Name, owner.Name, "setup")
 		made, code, err := s.store.CreateSetup(ctx, account, c.KeyFields)
 		folder, site := s.Downloads()
 		return CreatedSetup{
@@ -50,8 +50,8 @@ func (s *Service) CreateSetup(ctx context.Context, edit func(*CreateSetup) error
 }
 
 func checkClient(id string) error {
-	if _, ok := clients.Find(id); !ok {
-		return badRequest("unknown client %.40q; `connector use` lists the clients", id)
+	if c, _ := clients.Find(id); c.File == nil {
+		return badRequest("a code sets up claude, codex, opencode, continue, cline or qwen, not %.40q", id)
 	}
 	return nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +60,8 @@ func TestSetup(t *testing.T) {
 	}
 	k := wantAs[manage.Key](g, ann, 200, "GET", "/keys/"+"ann%20Ann's%20%5B31mbox%20claude", "")
 	if live, ok := g.store.FindKey(traded.Key); !ok || live.Key().ID != k.ID || k.OwnerName != "ann" ||
-		k.Scope != "qwen*" || k.Limits.RequestsPerMinute != 7 || k.CreatedBy.Name != "ann" || k.Client != "claude" || k.Name != traded.KeyName {
+		k.Scope != "qwen*" || k.Limits.RequestsPerMinute != 7 || k.CreatedBy.Name != "ann" ||
+		k.Client != "claude" || k.Name != traded.KeyName {
 		t.Errorf("the key is %+v", k)
 	}
 	if traded.Base != "https://gw.example.com" || traded.Model != "qwen3:8b" {
@@ -110,7 +113,7 @@ func TestSetupOfOperator(t *testing.T) {
 	wantFault(t, err, store.ErrConflict, "the key of this code may use no chat model")
 	g.chatModel()
 	traded, err := g.trade(made.Code, "")
-	if err != nil || traded.KeyName != "root machine claude" || traded.Model != "llama3" {
+	if err != nil || traded.KeyName != "setup machine claude" || traded.Model != "llama3" {
 		t.Errorf("traded %+v, %v", traded, err)
 	}
 	made = want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"codex","name":"ci"}`)
@@ -139,7 +142,8 @@ func TestSetupRoles(t *testing.T) {
 	wantAs[map[string]string](g, asToken(mia, store.RightRead), 403, "POST", "/setups", `{"client":"claude"}`)
 	for body, text := range map[string]string{
 		`{}`:                               `field "client" is required`,
-		`{"client":"none"}`:                `unknown client "none"; `,
+		`{"client":"none"}`:                `not "none"`,
+		`{"client":"curl"}`:                `not "curl"`, // it has no file
 		`{"client":"claude","name":""}`:    `field "name" is empty`,
 		`{"client":"claude","scope":"a,"}`: "pattern is empty",
 		`{"client":"claude","model":"x"}`:  `unknown field "model"`,
@@ -162,12 +166,38 @@ func TestRefusedTrade(t *testing.T) {
 	g.chatModel()
 	made := want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"claude","name":"ci"}`)
 	_, err := g.service.UseSetup(t.Context(), "192.0.2.9", clients.Trade{Code: made.Code, Client: "none"})
-	wantFault(t, err, store.ErrInvalid, `unknown client "none"`)
+	wantFault(t, err, store.ErrInvalid, "a code sets up claude, ")
 	want[map[string]any](g, 201, "POST", "/keys", `{"name":"ci box claude"}`)
 	_, err = g.trade(made.Code, "box")
 	wantFault(t, err, store.ErrExists, "using the code: the account")
 	if _, err := g.trade(made.Code, "desk"); err != nil {
 		t.Error(err)
+	}
+}
+
+// The help of the API and of the command line names each client that a code can set up.
+func TestSetupHelp(t *testing.T) {
+	field, _ := reflect.TypeFor[manage.CreateSetup]().FieldByName("Client")
+	page, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var known []string
+	for _, c := range clients.All() {
+		if c.File != nil {
+			known = append(known, c.ID)
+		}
+	}
+	last := len(known) - 1
+	list := strings.Join(known[:last], ", ") + " or " + known[last]
+	if _, err = newGateway(t).service.UseSetup(t.Context(), "", clients.Trade{}); !strings.Contains(err.Error(), list) {
+		t.Errorf("the error is %v, without %s", err, list)
+	}
+	if help := field.Tag.Get("help"); !strings.HasSuffix(help, ": "+list) {
+		t.Errorf("the help is %q, without %s", help, list)
+	}
+	if !strings.Contains(string(page), "Creates a code that sets up "+list) {
+		t.Errorf("docs/cli.md does not have %q", list)
 	}
 }
 

@@ -140,7 +140,7 @@ func (m *model) chat(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	last := q.Messages[len(q.Messages)-1]
-	text := strings.Join(last.Content, "\n")
+	text := agentText.ReplaceAllString(strings.Join(last.Content, "\n"), "")
 	a := new(script)
 	if t := pick(q.Tools, q.ToolChoice, last.Role, text); t != nil {
 		arguments, err := json.Marshal(example(t.Function.Parameters))

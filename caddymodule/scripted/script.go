@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -119,16 +120,23 @@ func (c *toolChoice) UnmarshalJSON(data []byte) error {
 	return err
 }
 
+// agentText is what an agent adds to the words of the user, such as a <system-reminder>. It can name all tools.
+var agentText = regexp.MustCompile(`(?s)<\w+[-_]\w[\w-]*>.*?</[\w-]+>`)
+
+// demand is a sentence that asks for the call of a tool.
+var demand = regexp.MustCompile(`(?im)(?:^|[.?!] |"|\bplease )call (?:the )?(?:tool )?([\w-]+)`)
+
 // pick returns the tool to call, or nil. Because agents execute the calls, a tool is
-// called only if the request requires one or the user's text contains its name.
+// called only if the request requires one or a sentence of the user demands it.
 func pick(tools []tool, choice toolChoice, role, text string) *tool {
 	if choice.mode == "none" || role != "user" {
 		return nil
 	}
+	demanded := demand.FindStringSubmatch(text)
 	wanted := func(t tool) bool {
 		name := t.Function.Name
 		return t.Type == "function" && name != "" &&
-			(choice.name == "" && strings.Contains(text, name) || name == choice.name)
+			(choice.name == "" && slices.Contains(demanded, name) || name == choice.name)
 	}
 	if i := slices.IndexFunc(tools, wanted); i >= 0 {
 		return &tools[i]

@@ -209,6 +209,23 @@ const weatherTool = `{"type":"function","function":{"name":"get_weather","parame
 	`"unused":{"type":"string"},"any":true},` +
 	`"required":["city","days","unit","exact","any"]}}}`
 
+// claudeText returns the last message of a request of Claude Code, which names all of its tools, as the gateway
+// passes it on.
+func claudeText(prompt string) string {
+	return `<system-reminder>\nAttribution for commits you create from here on:\n- End them with:\nCo-Authored-By: ` +
+		`Claude Code <noreply@example.com>\n</system-reminder>\n\n` + prompt + `\n\n<system-reminder>\n# Environment\n` +
+		` - Platform: linux\n\nAvailable agent types for get_weather:\nCall get_weather with a <name> of these. ` +
+		`Call the tool get_weather to start one.\n</system-reminder>`
+}
+
+func TestAgentsTextIsNotQuoted(t *testing.T) {
+	w := serve(t, "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"`+claudeText("say hello")+`"}]}`)
+	text := *into[answer](t, w.Body.Bytes()).Choices[0].Message.Content
+	if !strings.Contains(text, "You wrote: “say hello”. ") {
+		t.Errorf("text %q", text)
+	}
+}
+
 func TestChatCallsTools(t *testing.T) {
 	const arguments = `{"any":{},"city":"example","days":1,"exact":true,"unit":"c"}`
 	tests := []struct {
@@ -216,7 +233,12 @@ func TestChatCallsTools(t *testing.T) {
 		called                   bool
 	}{
 		{"named by the user", `"auto"`, "user", "please call get_weather now", true},
+		{"as the console asks", `"auto"`, "user", "How is it in Paris? Call the tool get_weather to find out.", true},
 		{"not asked for", `"auto"`, "user", "hello", false},
+		{"only mentioned", `"auto"`, "user", "Do not call get_weather. What does get_weather do?", false},
+		{"another name", `"auto"`, "user", "Call get_weather_2.", false},
+		{"named by the agent", `"auto"`, "user", claudeText("say hello"), false},
+		{"named by the user of an agent", `"auto"`, "user", claudeText("Call get_weather."), true},
 		{"required", `"required"`, "user", "hello", true},
 		{"named by the request", `{"type":"function","function":{"name":"get_weather"}}`, "user", "hello", true},
 		{"another one named", `{"type":"function","function":{"name":"other"}}`, "user", "hello", false},

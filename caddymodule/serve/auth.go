@@ -62,6 +62,9 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	if reason != "" {
 		a.Observer.Refused(reason)
 		derr := dialect.RefusedKey(reason)
+		if r.URL.Path == "/v1" && a.Page() != "" { // perhaps a person with a browser
+			derr.Message += " Open " + a.Page() + " to see what a key may use."
+		}
 		if b.refuse(ex, key, dialect.OfPath(r.URL.Path, r.Header), derr) == http.StatusUnauthorized {
 			h.Set("WWW-Authenticate", `Bearer realm="postern"`)
 		}

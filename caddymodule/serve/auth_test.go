@@ -171,6 +171,31 @@ func TestRefusalOfAnotherAccount(t *testing.T) {
 	}
 }
 
+// A browser sends no key. The answer to GET /v1 names the page for people, if there is a console.
+func TestPageWithoutKey(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, 1<<20)
+	get := func(path string) string {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+		Serve(w, r, NewExchange(), g.Translator, g.router)
+		if w.Code != http.StatusUnauthorized {
+			t.Errorf("%s: status %d", path, w.Code)
+		}
+		return w.Body.String()
+	}
+	const page = "Open https://gw.example.com/console/connect to see what a key may use."
+	for path, named := range map[string]bool{"/v1": true, "/v1/": true, "/v1/models": false} {
+		if body := get(path); strings.Contains(body, page) != named {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+	g.router.Page = func() string { return "" }
+	if body := get("/v1"); strings.Contains(body, "Open ") {
+		t.Errorf("without a console: %s", body)
+	}
+}
+
 func TestAuthenticateAllocatesNothing(t *testing.T) {
 	g, _, _ := lateGateway(t)
 	_, secret := g.newKey(t, store.DefaultAccount, "*")

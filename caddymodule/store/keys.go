@@ -97,8 +97,9 @@ const (
 	MaxNote = 500
 	// MaxAllowedIPs bounds the networks of a key.
 	MaxAllowedIPs = 100
-	// MaxGrace bounds how long the previous secret of a key stays valid.
-	MaxGrace = 30 * 24 * time.Hour
+	// DefaultGrace is how long the previous secret of a key stays valid; MaxGrace bounds it.
+	DefaultGrace = 24 * time.Hour
+	MaxGrace     = 30 * 24 * time.Hour
 )
 
 type keyRecord struct {

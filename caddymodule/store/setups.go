@@ -82,7 +82,8 @@ func (s *Store) FindSetup(ctx context.Context, code string) (Setup, error) {
 func (s *Store) ended(code Setup) bool { return !s.now().Before(code.ExpiresAt) }
 
 // UseSetup trades a code that FindSetup has returned for a key with this name, for a client. If such a trade has
-// already made a key of this name, owner and client, it becomes the new one: its former secret ends.
+// already made a key of this name, owner and client, it becomes the new one. Its former secret ends after DefaultGrace:
+// the answer may get lost.
 func (s *Store) UseSetup(ctx context.Context, code Setup, name, client string) (Key, string, error) {
 	code.Key.Name = name
 	r, secret, err := s.newKey(ctx, code.Account, code.Key)
@@ -102,6 +103,9 @@ func (s *Store) UseSetup(ctx context.Context, code Setup, name, client string) (
 		old, err := findKey(t, r.Account, name)
 		if err == nil && old.RevokedAt == nil && old.Client == client && old.Owner == r.Owner {
 			made.ID = old.ID
+			if now := s.time(); old.State(now) == KeyValid { // else its secret must not become valid again
+				made.Previous, made.PreviousHash = &PreviousSecret{old.Shown, now.Add(DefaultGrace)}, old.Hash
+			}
 			t.confirmed()
 			keyKind.save(t, &made)
 			return made.Key, nil

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -80,7 +81,8 @@ func TestSetup(t *testing.T) {
 // trade changes no other key, and then does not use up the code.
 func TestSetupRenews(t *testing.T) {
 	t.Parallel()
-	s := newClock().open(t, tempStore(t))
+	c := newClock()
+	s := c.open(t, tempStore(t))
 	ann, bob := mustUser(t, s, "Ann"), mustUser(t, s, "bob")
 	trade := func(u store.User, client string) (store.Key, string, error) {
 		setup, _ := mustSetup(as(t, u, ""), t, s, store.KeyFields{Name: u.Name, Scope: "*", Owner: u.ID})
@@ -96,11 +98,19 @@ func TestSetupRenews(t *testing.T) {
 	}
 	for _, former := range []string{secret, rotated} {
 		if _, ok := s.FindKey(former); ok {
-			t.Error("a former secret is valid")
+			t.Error("a secret of the disabled key is valid")
 		}
 	}
-	if live, ok := s.FindKey(renewed); !ok || live.Key().DisabledAt != nil {
-		t.Error("the new secret is not valid")
+	_, last, err := trade(ann, "claude")
+	valid := func(secret string) bool {
+		live, ok := s.FindKey(secret)
+		return ok && live.Refusal(netip.Addr{}) == ""
+	}
+	if err != nil || !valid(renewed) || !valid(last) {
+		t.Errorf("the former secret is valid: %v, the new one: %v, %v", valid(renewed), valid(last), err)
+	}
+	if c.advance(store.DefaultGrace); valid(renewed) || !valid(last) {
+		t.Error("the former secret is valid after a day, or the new one is not")
 	}
 	if _, err := s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 2 }); err != nil {
 		t.Fatal(err)

@@ -25,7 +25,8 @@ type File struct {
 	Env     string   // the environment variable that replaces Folder; "": none
 	Folder  string   // below the home folder
 	Paths   []string // below the folder; the first one that exists is used, otherwise the last
-	Login   string   // below the folder: the client's sign-in elsewhere; "": none
+	Login   string   // file next to it: the client's sign-in elsewhere; "": none
+	CAEnv   string   // the environment variable with a file of authorities; "": the members have it
 	Format  Format
 	Members func(Values) []Member // to set
 }

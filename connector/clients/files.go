@@ -5,6 +5,9 @@ import "strconv"
 // The settings files of clients. Their members have the key: a variable of the shell would be one more thing to set,
 // and would end with the shell.
 
+// nodeCA is the environment variable of Node with a file of further authorities.
+const nodeCA = "NODE_EXTRA_CA_CERTS"
+
 // member returns a member to set; nil removes it.
 func member(value any, path ...string) Member { return Member{Path: path, Value: value} }
 
@@ -19,7 +22,7 @@ var claudeFile = &File{
 	Members: func(v Values) []Member {
 		members := append([]Member{member(v.Model, "model"), member(nil, "apiKeyHelper")}, claudeEnv(v)...)
 		if v.CA != "" {
-			members = append(members, member(v.CA, "env", "NODE_EXTRA_CA_CERTS"))
+			members = append(members, member(v.CA, "env", nodeCA))
 		}
 		return members
 	},
@@ -55,7 +58,7 @@ func claudeEnv(v Values) []Member {
 
 var codexFile = &File{
 	Env: "CODEX_HOME", Folder: ".codex", Paths: []string{"config.toml"}, Format: TOML,
-	Login: "auth.json",
+	Login: "auth.json", CAEnv: "SSL_CERT_FILE",
 	Members: func(v Values) []Member {
 		return []Member{
 			member(v.Model, "model"),
@@ -71,7 +74,7 @@ var codexFile = &File{
 
 var opencodeFile = &File{
 	Env: "XDG_CONFIG_HOME", Folder: ".config", Paths: []string{"opencode/opencode.jsonc", "opencode/opencode.json"},
-	Format: JSON,
+	Format: JSON, CAEnv: nodeCA,
 	Members: func(v Values) []Member {
 		return []Member{
 			initial("https://opencode.ai/config.json", "$schema"),
@@ -91,7 +94,7 @@ var continueFile = &File{
 	Login: "auth.json",
 	Members: func(v Values) []Member {
 		name := v.Model + " at " + v.Host()
-		return []Member{
+		members := []Member{
 			initial("Postern", "name"), initial("1.0.0", "version"), initial("v1", "schema"),
 			member(name, "models", name, "name"),
 			member("openai", "models", name, "provider"),
@@ -102,12 +105,17 @@ var continueFile = &File{
 			member(v.Tokens(), "models", name, "defaultCompletionOptions", "contextLength"),
 			member(v.Output(), "models", name, "defaultCompletionOptions", "maxTokens"),
 		}
+		if v.CA != "" {
+			members = append(members, member(v.CA, "models", name, "requestOptions", "caBundlePath"))
+		}
+		return members
 	},
 }
 
 // clineFile sets Cline's only provider with a base URL: another gateway replaces it.
 var clineFile = &File{
 	Env: "CLINE_DATA_DIR", Folder: ".cline/data", Paths: []string{"settings/providers.json"}, Format: JSON,
+	CAEnv: nodeCA,
 	Members: func(v Values) []Member {
 		const id = "openai-compatible"
 		return []Member{
@@ -126,7 +134,7 @@ var clineFile = &File{
 }
 
 var qwenFile = &File{
-	Env: "QWEN_HOME", Folder: ".qwen", Paths: []string{"settings.json"}, Format: JSON,
+	Env: "QWEN_HOME", Folder: ".qwen", Paths: []string{"settings.json"}, Format: JSON, CAEnv: nodeCA,
 	Members: func(v Values) []Member {
 		return []Member{
 			member("openai", "security", "auth", "selectedType"),

@@ -32,24 +32,18 @@ func (f Format) Merge(before []byte, members []Member) (after []byte, changes []
 	}
 	for _, m := range members {
 		c := Change{Path: m.Path, Old: at(want, m.Path), New: m.Value}
-		switch {
-		case m.Default && c.Old != nil || equal(c.Old, c.New):
+		if m.Default && c.Old != nil || equal(c.Old, c.New) {
 			continue
-		case !set(want, m.Path, m.Value):
-			return nil, nil, fmt.Errorf("its member %s is not an object", strings.Join(m.Path, "."))
+		}
+		if err := set(want, m.Path, m.Value); err != nil {
+			return nil, nil, err
 		}
 		changes = append(changes, c)
 	}
 	if len(changes) == 0 {
 		return before, nil, nil
 	}
-	edit := editJSON
-	switch f {
-	case TOML:
-		edit = editTOML
-	case YAML:
-		edit = editYAML
-	}
+	edit := map[Format]func(string, []Change) (string, error){JSON: editJSON, TOML: editTOML, YAML: editYAML}[f]
 	if text = strings.TrimRight(strings.ReplaceAll(text, "\r\n", "\n"), "\n"); text != "" {
 		text += "\n"
 	}
@@ -65,20 +59,20 @@ func (f Format) Merge(before []byte, members []Member) (after []byte, changes []
 
 // parse returns what a text means.
 func (f Format) parse(text string) (root map[string]any, err error) {
-	var value any
+	var value any = map[string]any{}
 	var broken toml.ParseError
 	switch {
 	case strings.TrimSpace(text) == "":
 	case f == TOML:
-		if err = toml.Unmarshal([]byte(text), &root); errors.As(err, &broken) {
+		if err = toml.Unmarshal([]byte(text), &value); errors.As(err, &broken) {
 			err = fmt.Errorf("line %d is not valid TOML", broken.Position.Line) // its own text may quote a secret
 		}
-		value = root
 	case f == YAML:
 		err = yaml.Unmarshal([]byte(text), &value)
 	default:
 		var standard []byte
 		if standard, err = hujson.Standardize([]byte(text + "\n")); err == nil {
+			value = nil // an array would not be decoded into an object
 			err = json.Unmarshal(standard, &value)
 		}
 	}
@@ -86,10 +80,8 @@ func (f Format) parse(text string) (root map[string]any, err error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("it cannot be read: %w", err)
-	case value != nil && !ok:
+	case !ok:
 		return nil, errors.New("it is not an object with members")
-	case root == nil:
-		root = map[string]any{}
 	}
 	if list := root[yamlList]; f == YAML && list != nil {
 		root[yamlList], err = named(list)
@@ -133,19 +125,21 @@ func at(value any, path []string) any {
 	return value
 }
 
-// set sets a member; nil removes it. It reports whether only objects are on the path.
-func set(object map[string]any, path []string, value any) bool {
-	name := path[0]
-	switch {
-	case len(path) == 1 && value == nil:
-		delete(object, name)
-		return true
-	case len(path) == 1:
-		object[name] = value
-		return true
-	case object[name] == nil:
-		object[name] = map[string]any{}
+// set sets a member; nil removes it.
+func set(object map[string]any, path []string, value any) error {
+	last := len(path) - 1
+	for i, name := range path[:last] {
+		if object[name] == nil {
+			object[name] = map[string]any{}
+		}
+		child, ok := object[name].(map[string]any)
+		if !ok {
+			return fmt.Errorf("its member %s is not an object", strings.Join(path[:i+1], "."))
+		}
+		object = child
 	}
-	child, ok := object[name].(map[string]any)
-	return ok && set(child, path[1:], value)
+	if object[path[last]] = value; value == nil {
+		delete(object, path[last])
+	}
+	return nil
 }

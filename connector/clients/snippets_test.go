@@ -149,14 +149,17 @@ func checkFile(t *testing.T, id string, f *File, v Values) {
 	}
 }
 
-// Claude Code reads the authority of a private gateway from its own file.
+// The file of a client names the authority of a private gateway, or the client has a variable for it.
 func TestPrivateAuthority(t *testing.T) {
 	v := Values{Base: "https://gw.lan", Model: "m"}
-	for v.CA = range map[string]bool{"": true, "/home/me/root.crt": true} {
-		text := claudeFile.Text(v)
-		if strings.Contains(text, "NODE_EXTRA_CA_CERTS") != (v.CA != "") ||
-			!strings.Contains(text, quote(v.CA)) && v.CA != "" {
-			t.Errorf("with the authority %q: %s", v.CA, text)
+	for _, c := range All() {
+		if c.File == nil {
+			continue
+		}
+		for v.CA = range map[string]bool{"": true, "/home/me/root.crt": true} {
+			if has := strings.Contains(c.File.Text(v), "/home/me/root.crt"); has != (v.CA != "" && c.File.CAEnv == "") {
+				t.Errorf("%s with the authority %q: %s", c.ID, v.CA, c.File.Text(v))
+			}
 		}
 	}
 }

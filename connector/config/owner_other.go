@@ -5,4 +5,4 @@ package config
 import "os"
 
 // keepOwner does nothing: a new file inherits its access from the folder.
-func keepOwner(*os.File, os.FileInfo) error { return nil }
+func keepOwner(*os.File, os.FileInfo, os.FileMode) error { return nil }

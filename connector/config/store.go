@@ -79,9 +79,9 @@ func (s *Store) Load() (Config, error) {
 // Prepare creates the file's folder, and checks that Save can write there: a token that cannot
 // be saved would be lost.
 func (s *Store) Prepare() error {
-	staged, err := stage(target(s.Path), nil, 0o600, nil)
+	staged, err := stage(s.Path, nil, 0o600)
 	if err != nil {
-		return fmt.Errorf("writing the configuration: %w", err)
+		return fmt.Errorf("writing %s: %w", s.Path, err)
 	}
 	return os.Remove(staged)
 }
@@ -96,13 +96,13 @@ func (s *Store) Save(c Config) error {
 	if err != nil {
 		return fmt.Errorf("encoding the configuration: %w", err)
 	}
-	return replace(target(s.Path), append(text, '\n'), 0o600, nil)
+	return Replace(s.Path, append(text, '\n'), 0o600)
 }
 
 const (
 	// stagedFiles is the pattern of the names of new files before they replace a configuration.
 	stagedFiles = ".connector-new-*.json"
-	// leftover is the age at which a staged file is abandoned. It has a token or a key.
+	// leftover is the age at which a staged file is abandoned.
 	leftover = time.Minute
 )
 
@@ -110,12 +110,11 @@ const (
 // the rest, including its mode and owner. The replacement is atomic, and durable after
 // the return. Errors name the file and never contain a token.
 func ReplaceToken(path, old, renewed string) error {
-	file := target(path)
-	info, err := os.Stat(file)
+	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("reading the configuration: %w", err)
 	}
-	data, err := os.ReadFile(file)
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("reading the configuration: %w", err)
 	}
@@ -124,11 +123,11 @@ func ReplaceToken(path, old, renewed string) error {
 	case err != nil:
 		return fmt.Errorf("%s %w", path, err)
 	case bytes.Equal(text, data):
-		return syncFolder(filepath.Dir(file))
+		return syncFolder(path)
 	case info.Mode().Perm()&0o200 == 0:
 		return fmt.Errorf("%s is marked as read-only", path)
 	}
-	return replace(file, text, info.Mode().Perm(), info)
+	return Replace(path, text, info.Mode().Perm())
 }
 
 // withToken returns the text of a configuration with the token replaced.
@@ -162,49 +161,45 @@ func target(path string) string {
 	return path
 }
 
-// replace atomically replaces target by a new file. See stage for the parameters.
-func replace(target string, text []byte, mode os.FileMode, like os.FileInfo) error {
-	staged, err := stage(target, text, mode, like)
-	if err != nil {
-		return fmt.Errorf("writing the configuration: %w", err)
-	}
-	if err := os.Rename(staged, target); err != nil {
-		_ = os.Remove(staged)
-		return fmt.Errorf("writing the configuration: %w", err)
-	}
-	return syncFolder(filepath.Dir(target))
-}
-
 // Replace atomically writes a file with a mode. It follows symbolic links, and keeps the owner of an existing file.
 func Replace(path string, text []byte, mode os.FileMode) error {
-	file := target(path)
-	like, err := os.Stat(file)
-	if err != nil {
-		like = nil
+	staged, err := stage(path, text, mode)
+	if err == nil {
+		err = os.Rename(staged, target(path))
 	}
-	return replace(file, text, mode, like)
+	if err != nil {
+		_ = os.Remove(staged)
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return syncFolder(path)
 }
 
-// stage writes text to a new file next to target, with a mode and the owner of like, which may be nil. It also removes
-// abandoned staged files.
-func stage(target string, text []byte, mode os.FileMode, like os.FileInfo) (name string, err error) {
-	dir := filepath.Dir(target)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
-	}
-	names, _ := filepath.Glob(filepath.Join(dir, stagedFiles)) // the pattern is valid
+// RemoveStaged removes new files that did not replace the one at path, because a process was killed. They have a token
+// or a key. Those younger than age may be in use.
+func RemoveStaged(path string, age time.Duration) {
+	names, _ := filepath.Glob(filepath.Join(filepath.Dir(target(path)), stagedFiles)) // the pattern is valid
 	for _, name := range names {
-		if info, err := os.Lstat(name); err == nil && time.Since(info.ModTime()) > leftover {
+		if info, err := os.Lstat(name); err == nil && time.Since(info.ModTime()) >= age {
 			_ = os.Remove(name)
 		}
 	}
+}
+
+// stage writes text to a new file next to the one at path, with a mode and the owner of that. It also removes abandoned
+// staged files.
+func stage(path string, text []byte, mode os.FileMode) (name string, err error) {
+	dir := filepath.Dir(target(path))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	RemoveStaged(path, leftover)
 	file, err := os.CreateTemp(dir, stagedFiles) // with mode 0600
 	if err != nil {
 		return "", err
 	}
 	_, err = file.Write(text)
-	if err == nil && like != nil {
-		err = keepOwner(file, like) // may clear bits of the mode
+	if like, missing := os.Stat(path); err == nil && missing == nil {
+		err = keepOwner(file, like, mode) // may clear bits of the mode
 	}
 	if err == nil {
 		err = file.Chmod(mode)
@@ -219,17 +214,14 @@ func stage(target string, text []byte, mode os.FileMode, like os.FileInfo) (name
 	return file.Name(), nil
 }
 
-// syncFolder makes a rename durable. Windows does not support that.
-func syncFolder(dir string) error {
+// syncFolder makes a rename to path durable. Windows does not support that.
+func syncFolder(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}
-	folder, err := os.Open(dir)
+	folder, err := os.Open(filepath.Dir(target(path)))
 	if err == nil {
 		err = errors.Join(folder.Sync(), folder.Close())
 	}
-	if err != nil {
-		return fmt.Errorf("writing the configuration: %w", err)
-	}
-	return nil
+	return err
 }

@@ -143,7 +143,7 @@ func TestStoreErrors(t *testing.T) {
 	if err := os.Mkdir(sealed, 0o500); err != nil {
 		t.Fatal(err)
 	}
-	wantText(t, (&Store{filepath.Join(sealed, "connector.json"), false}).Prepare(), "writing the configuration")
+	wantText(t, (&Store{filepath.Join(sealed, "connector.json"), false}).Prepare(), "writing "+sealed)
 }
 
 func TestStoreFollowsLinks(t *testing.T) {

@@ -4,6 +4,7 @@ package clients
 import (
 	"context"
 	"encoding/json"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/scripted"
 	"github.com/postern-dev/postern/connector/clients"
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/inprocess"
@@ -32,12 +34,7 @@ var commands = map[string]string{
 
 // Each client on npm answers with its own file, and each snippet for Node or a shell as it is.
 func TestClients(t *testing.T) {
-	if testing.Short() || os.Getenv("POSTERN_SKIP_NODE") == "1" {
-		t.Skip("installs a gigabyte of clients with npm")
-	}
-	if err := rig.NPM("node"); err != nil {
-		t.Fatal(err)
-	}
+	install(t)
 	g := harness.StartInProcess(t, inprocess.Options{})
 	_, key := g.Key(t, "clients", "*")
 	up := upstream.Start(t)
@@ -57,11 +54,7 @@ func TestClients(t *testing.T) {
 		if command := commands[c.ID]; command != "" {
 			ran++
 			t.Run(c.ID, func(t *testing.T) {
-				home := t.TempDir()
-				if f := c.File; f != nil {
-					write(t, filepath.Join(home, f.Folder, f.Paths[len(f.Paths)-1]), f.Text(v))
-				}
-				run(t, home, command)
+				run(t, homeWith(t, c, v), command, answer)
 			})
 		}
 		for _, s := range c.Snippets(v) {
@@ -82,7 +75,7 @@ func TestClients(t *testing.T) {
 				continue
 			}
 			ran++
-			t.Run(s.Name, func(t *testing.T) { run(t, t.TempDir(), code) })
+			t.Run(s.Name, func(t *testing.T) { run(t, t.TempDir(), code, answer) })
 		}
 	}
 	if ran != len(commands)+5 {
@@ -95,6 +88,44 @@ func TestClients(t *testing.T) {
 	}
 }
 
+// Agents come to an end with the model that newcomers meet first.
+func TestScriptedModel(t *testing.T) {
+	install(t)
+	g := harness.StartInProcess(t, inprocess.Options{})
+	_, key := g.Key(t, "clients", "*")
+	up := httptest.NewServer(scripted.New(0))
+	t.Cleanup(up.Close)
+	g.Deploy(t, model, g.Connector(t, "box", up.URL).ID, "", scripted.ModelID)
+	for _, c := range clients.All() {
+		if command := commands[c.ID]; command != "" {
+			t.Run(c.ID, func(t *testing.T) {
+				home := homeWith(t, c, clients.Values{Base: g.URL, Model: model, Key: key, Window: 65536})
+				run(t, home, command, "You wrote: ")
+			})
+		}
+	}
+}
+
+func install(t *testing.T) {
+	t.Helper()
+	if testing.Short() || os.Getenv("POSTERN_SKIP_NODE") == "1" {
+		t.Skip("installs a gigabyte of clients with npm")
+	}
+	if err := rig.NPM("node"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// homeWith returns a home with the file of a client.
+func homeWith(t *testing.T, c clients.Client, v clients.Values) string {
+	t.Helper()
+	home := t.TempDir()
+	if f := c.File; f != nil {
+		write(t, filepath.Join(home, f.Folder, f.Paths[len(f.Paths)-1]), f.Text(v))
+	}
+	return home
+}
+
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -105,8 +136,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// run runs a command in a home, and expects the answer of the model in its output.
-func run(t *testing.T, home, command string) {
+// run runs a command in a home, and expects a text of the model in its output.
+func run(t *testing.T, home, command, want string) {
 	t.Helper()
 	bin, err := filepath.Abs("node/node_modules/.bin")
 	if err != nil {
@@ -123,7 +154,7 @@ func run(t *testing.T, home, command string) {
 	}
 	started := time.Now()
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), answer) {
+	if err != nil || !strings.Contains(string(out), want) {
 		t.Fatalf("%s: %v\n%s", command, err, out)
 	}
 	t.Logf("answered after %s", time.Since(started).Round(100*time.Millisecond))
