@@ -96,7 +96,8 @@ func addLogFields(r *http.Request, ex *serve.Exchange) {
 	add("model", ex.ModelName())
 	add("deployment", ex.Deployment)
 	add("connector", ex.Connector)
-	add("reason", ex.Reason())
+	add("outcome", string(ex.Outcome))
+	add("reason", ex.Reason)
 }
 
 // accessEntry is a log entry that is not written yet.

@@ -29,8 +29,8 @@ func TestMetrics(t *testing.T) {
 	s := r.Stream(t, harness.Chat("tokens", `,"stream":true`))
 	s.Expect(t, upstream.Role("tokens"))
 	wants := []string{
-		`postern_requests_total{code="200",deployment="m",dialect="chat"} 3`,
-		`postern_requests_total{code="404",deployment="_other",dialect="chat"} 1`,
+		`postern_requests_total{code="200",deployment="m",dialect="chat",outcome="ok"} 3`,
+		`postern_requests_total{code="404",deployment="_other",dialect="chat",outcome="client"} 1`,
 		`postern_inflight_requests{deployment="tokens",dialect="chat"} 1`,
 		`postern_time_to_first_byte_seconds_count{deployment="m",dialect="chat"} 3`,
 		`postern_request_duration_seconds_count{deployment="m",dialect="chat"} 3`,

@@ -23,6 +23,7 @@ type Request struct {
 	Error            string    `json:"error,omitempty"`        // text of the gateway, never of the client or the model server
 	Reason           string    `json:"reason,omitempty"`       // what the caller may not see, such as "outside the scope …"
 	ServerError      string    `json:"server_error,omitempty"` // class of the model server's text, such as "out_of_memory"
+	Advice           string    `json:"advice,omitempty"`       // what to do; only of a request that is shown alone
 	Refusals         int       `json:"refusals,omitempty"`     // number of requests without a valid key in this entry
 	Streamed         bool      `json:"streamed"`
 	Dropped          string    `json:"dropped,omitempty"` // parts that were not sent to the model; at most 1 KiB
@@ -56,9 +57,6 @@ func (r *Request) FromConsole() bool { return r.Operation == Test || r.Operation
 
 // StatusClientGone is the status of a request whose client disconnected before the end.
 const StatusClientGone = 499
-
-// Failed reports whether the gateway, a connector or a model server is at fault.
-func (r *Request) Failed() bool { return r.Outcome() == Failed }
 
 // Millis returns a duration in whole milliseconds, at least 1, because 0 means none.
 func Millis(d time.Duration) float64 {

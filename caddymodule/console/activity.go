@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"reflect"
 	"slices"
 	"strconv"
@@ -120,13 +121,8 @@ func logged(v *visit, requests []activity.Request) []loggedRequest {
 }
 
 func requestData(v *visit) any {
-	recent := load(v, v.Manage.Recent).Requests
-	i := slices.IndexFunc(recent, func(r activity.Request) bool { return r.ID == v.id() })
-	if i < 0 {
-		v.err = cmp.Or(v.err, notThere("This request is not in the list: it has the last 200 of an account."))
-		return nil
-	}
-	return &logged(v, recent[i:i+1])[0]
+	r := load(v, func(ctx context.Context) (activity.Request, error) { return v.Manage.Request(ctx, v.id()) })
+	return &logged(v, []activity.Request{r})[0]
 }
 
 // millis is [seconds] for milliseconds.

@@ -89,7 +89,7 @@ func TestRequestPage(t *testing.T) {
 	plain(t, page)
 	has(t, mainOf(page), "req_1", "upstream_error</code>", "answered <code>500</code>",
 		"the connector or the model server failed", "Model asked for", `href="/console/keys/key_1"`,
-		"≈ 12", "of them cached", "At the model server", "<dt>Dropped</dt><dd>tools.2 (web_search)")
+		"≈ 12", "<dt>cached</dt>", "Model time", "<dt>Dropped</dt><dd>tools.2 (web_search)")
 	if w := g.get("/console/activity/req_gone"); w.Code != http.StatusNotFound {
 		t.Errorf("a request that is gone: %d", w.Code)
 	}

@@ -96,6 +96,9 @@ type Error struct {
 	logged  string
 	foreign bool
 
+	// ServerError is the class of the model server's text, if Message has it: see [serverErrors].
+	ServerError string
+
 	// details is JSON for error.details of the messages dialect; may be empty.
 	details string
 }

@@ -29,7 +29,7 @@ func LimitReached(l Limit) *Error {
 	if strings.HasPrefix(l.Name, "tokens_") {
 		e.openaiType = "tokens"
 	}
-	amount := l.amount(l.Max)
+	amount := l.Amount()
 	switch {
 	case l.Quota:
 		e.Kind, e.openaiType, e.NoRetry = KindQuota, "", true
@@ -51,8 +51,8 @@ func LimitReached(l Limit) *Error {
 	return e
 }
 
-// amount returns an amount in words, such as "60 requests per minute".
-func (l Limit) amount(n int64) string {
+// Amount returns the limit in words, such as "60 requests per minute".
+func (l Limit) Amount() string {
 	what := strings.ReplaceAll(l.Name, "_", " ")
 	switch {
 	case l.Name == limitConcurrency:
@@ -60,10 +60,10 @@ func (l Limit) amount(n int64) string {
 	case strings.HasPrefix(what, "seconds"):
 		what = "busy " + what
 	}
-	if n == 1 {
+	if l.Max == 1 {
 		what = strings.Replace(what+" ", "s ", " ", 1)
 	}
-	return strings.TrimSpace(strconv.FormatInt(n, 10) + " " + what)
+	return strings.TrimSpace(strconv.FormatInt(l.Max, 10) + " " + what)
 }
 
 // Allowance is the state of the tightest limit of a kind.

@@ -20,6 +20,13 @@ func UnknownModel(model, similar string) *Error {
 	return e
 }
 
+// OutOfScope is [UnknownModel] for a model that the gateway refuses because of the key's scope.
+func OutOfScope(model, similar string) *Error {
+	e := UnknownModel(model, similar)
+	e.class = ClassPolicy
+	return e
+}
+
 // listsModels is the fix for a wrong model.
 const listsModels = "GET /v1/models lists the models that this key may use."
 

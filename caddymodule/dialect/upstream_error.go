@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,24 @@ var (
 	// Older llama.cpp rejects a streamed request with tools.
 	wholeText = regexp.MustCompile(`(?i)cannot use tools with stream`)
 )
+
+// serverErrors are the classes of texts of llama.cpp, Ollama, vLLM and LM Studio. The first match counts.
+var serverErrors = []serverError{
+	{"out_of_memory", regexp.MustCompile(`(?i)out ?of ?memory|(enough|insufficient|no|system) (available )?memory|alloc\w* fail`)},
+	{"context_length", regexp.MustCompile(`(?i)context size has been exceeded`)},
+	{"model_loading", regexp.MustCompile(`(?i)^loading model|is (still |being )?loading|waiting for .* to start`)},
+	{"load_failed", regexp.MustCompile(`(?i)(failed|unable|error) (to load|loading) `)},
+	{"no_tools", regexp.MustCompile(`(?i)does not support tools|requires? --(jinja|enable-auto-tool-choice)`)},
+	{"bad_template", regexp.MustCompile(`(?i)template|jinja|raise_exception|roles must alternate|must be at the beginning`)},
+	{"crashed", regexp.MustCompile(`(?i)(cuda|hip|rocm|metal|vulkan) error|(runner|model) .*(terminated|crash|no longer)|engine`)},
+	{"other", regexp.MustCompile(``)},
+}
+
+// serverError is a class of texts.
+type serverError struct {
+	class string
+	text  *regexp.Regexp
+}
 
 // FromUpstream returns the Error for an upstream's answer with a status other than 200. The
 // answer is not relayed unchanged, because formats and statuses of servers differ too much.
@@ -76,9 +95,10 @@ func isFailure(m *jsonscan.Members) bool {
 func (f *fault) toError(status int, what string) *Error {
 	e := f.classify(status, what)
 	if strings.Contains(e.Message, f.message) {
-		e.foreign, e.logged = true, what+"."
+		i := slices.IndexFunc(serverErrors, func(s serverError) bool { return s.text.MatchString(f.message) })
+		e.foreign, e.logged, e.ServerError = true, what+".", serverErrors[i].class
 		if e.Kind == KindContextLength {
-			e.logged = "The prompt is too long for the model."
+			e.logged, e.ServerError = "The prompt is too long for the model.", "context_length"
 		}
 	}
 	return e

@@ -61,7 +61,7 @@ func (s *Service) Request(ctx context.Context, id string) (activity.Request, err
 	}
 	for _, r := range recent.Requests {
 		if r.ID == id {
-			return r, nil
+			return advise(r), nil
 		}
 	}
 	return activity.Request{}, store.Errorf(store.ErrNotFound, "no request has the id %.40q; older ones are no longer kept", id)

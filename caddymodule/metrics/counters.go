@@ -14,7 +14,8 @@ const otherDeployment = "_other"
 // so a reload keeps the counts. Labels never contain keys or names chosen by clients.
 var (
 	requestsTotal = counter("requests_total",
-		"Completed authenticated requests, by deployment, dialect and HTTP status.", "deployment", "dialect", "code")
+		"Completed authenticated requests, by HTTP status and outcome: ok, failed, refused or client (its fault, or it left).",
+		"deployment", "dialect", "code", "outcome")
 	inflightRequests = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "postern", Name: "inflight_requests", Help: "Running requests, by deployment and dialect.",
 	}, []string{"deployment", "dialect"})

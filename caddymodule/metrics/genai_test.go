@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
@@ -20,6 +21,7 @@ func TestTokenMetrics(t *testing.T) {
 	ex := &serve.Exchange{Start: time.Now().Add(-3 * time.Second)}
 	ex.Deployment = model
 	ex.Operation = dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}
+	ex.Outcome = activity.Failed
 	ex.Usage = dialect.Usage{PromptTokens: 100, CachedTokens: 60, CompletionTokens: 21, ReasoningTokens: 5}
 	e := serve.Ending{
 		Status: 200, Logged: 502, Class: dialect.ClassUpstream, Kind: dialect.KindUnreachable,
@@ -31,22 +33,22 @@ func TestTokenMetrics(t *testing.T) {
 	Observer{}.Counted(ex, dialect.Usage{})
 	Observer{}.Queued(ex, 2*time.Second)
 	for series, want := range map[string]string{
-		`postern_requests_total code=200 deployment=counted-in-a-test dialect=messages`:              "1", // as sent
-		`postern_requests_total code=502 deployment=counted-in-a-test dialect=messages`:              "",
-		`postern_queue_wait_seconds deployment=counted-in-a-test`:                                    "1 of 2",
-		`postern_upstream_errors_total class=upstream_unreachable deployment=counted-in-a-test`:      "1",
-		`postern_tokens_total deployment=counted-in-a-test source=upstream type=input`:               "100",
-		`postern_tokens_total deployment=counted-in-a-test source=upstream type=cached_input`:        "60",
-		`postern_tokens_total deployment=counted-in-a-test source=upstream type=output`:              "21",
-		`postern_tokens_total deployment=counted-in-a-test source=upstream type=reasoning`:           "5",
-		`postern_tokens_total deployment=counted-in-a-test source=estimate type=input`:               "7",
-		`postern_tokens_total deployment=counted-in-a-test source=estimate type=output`:              "",
-		`gen_ai_client_inference_usage_input_tokens_total` + chatLabels + ` token_modality=unknown`:  "107",
-		`gen_ai_client_inference_usage_output_tokens_total` + chatLabels + ` token_modality=unknown`: "21",
-		`gen_ai_client_token_usage` + chatLabels + ` gen_ai_token_type=input`:                        "2 of 107",
-		`gen_ai_server_request_duration_seconds error_type=upstream_502` + chatLabels:                "1 of 3",
-		`gen_ai_server_time_to_first_token_seconds error_type=upstream_502` + chatLabels:             "1 of 1",
-		`gen_ai_server_time_per_output_token_seconds error_type=upstream_502` + chatLabels:           "1 of 0.1",
+		`postern_requests_total code=200 deployment=counted-in-a-test dialect=messages outcome=failed`: "1", // code as sent
+		`postern_requests_total code=502 deployment=counted-in-a-test dialect=messages outcome=failed`: "",
+		`postern_queue_wait_seconds deployment=counted-in-a-test`:                                      "1 of 2",
+		`postern_upstream_errors_total class=upstream_unreachable deployment=counted-in-a-test`:        "1",
+		`postern_tokens_total deployment=counted-in-a-test source=upstream type=input`:                 "100",
+		`postern_tokens_total deployment=counted-in-a-test source=upstream type=cached_input`:          "60",
+		`postern_tokens_total deployment=counted-in-a-test source=upstream type=output`:                "21",
+		`postern_tokens_total deployment=counted-in-a-test source=upstream type=reasoning`:             "5",
+		`postern_tokens_total deployment=counted-in-a-test source=estimate type=input`:                 "7",
+		`postern_tokens_total deployment=counted-in-a-test source=estimate type=output`:                "",
+		`gen_ai_client_inference_usage_input_tokens_total` + chatLabels + ` token_modality=unknown`:    "107",
+		`gen_ai_client_inference_usage_output_tokens_total` + chatLabels + ` token_modality=unknown`:   "21",
+		`gen_ai_client_token_usage` + chatLabels + ` gen_ai_token_type=input`:                          "2 of 107",
+		`gen_ai_server_request_duration_seconds error_type=failed_502` + chatLabels:                    "1 of 3",
+		`gen_ai_server_time_to_first_token_seconds error_type=failed_502` + chatLabels:                 "1 of 1",
+		`gen_ai_server_time_per_output_token_seconds error_type=failed_502` + chatLabels:               "1 of 0.1",
 	} {
 		if got := gathered(t)[series]; got != want {
 			t.Errorf("%s is %q, not %q", series, got, want)
@@ -96,6 +98,7 @@ func TestTokenMetricsAllocate(t *testing.T) {
 	ex := &serve.Exchange{Start: time.Now()}
 	ex.Deployment = "m"
 	ex.Operation = dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}
+	ex.Outcome = activity.Failed
 	ex.Usage = dialect.Usage{PromptTokens: 100, CachedTokens: 60, CompletionTokens: 21, ReasoningTokens: 5}
 	e := serve.Ending{Status: 200, Logged: 200, First: ex.Start}
 	if n := testing.AllocsPerRun(1000, func() {

@@ -94,7 +94,7 @@ func (Observer) Queued(ex *serve.Exchange, waited time.Duration) {
 func (Observer) Ended(ex *serve.Exchange, e serve.Ending) {
 	deployment, api := labels(ex)
 	took := time.Since(ex.Start)
-	requestsTotal.WithLabelValues(deployment, api, strconv.Itoa(e.Status)).Inc()
+	requestsTotal.WithLabelValues(deployment, api, strconv.Itoa(e.Status), string(ex.Outcome)).Inc()
 	durationSeconds.WithLabelValues(deployment, api).Observe(took.Seconds())
 	if e.Class == dialect.ClassUpstream {
 		upstreamErrorsTotal.WithLabelValues(deployment, e.Kind.Code()).Inc()

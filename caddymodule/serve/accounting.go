@@ -14,6 +14,7 @@ type Ending struct {
 	Logged int           // for the activity; for a failed stream, the status of the error
 	Class  dialect.Class // of the error, "" for success
 	Code   string        // of the error, for logs
+	Server string        // class of the model server's text in the error
 	Error  string        // text of the error, for logs
 	Kind   *dialect.Kind // of the error, nil for success or if the client left
 	First  time.Time     // when the first content of a stream was sent, or zero
@@ -21,8 +22,14 @@ type Ending struct {
 
 // fail sets the error.
 func (e *Ending) fail(err *dialect.Error) {
-	e.Class, e.Kind = err.Class(), err.Kind
+	e.Class, e.Kind, e.Server = err.Class(), err.Kind, err.ServerError
 	e.Code, e.Error = err.Logged()
+}
+
+// outcomeOf returns the outcome of a request that has ended with an error of a class, or with none.
+func outcomeOf(class dialect.Class) activity.Outcome {
+	r := activity.Request{ErrorClass: string(class)}
+	return r.Outcome()
 }
 
 // attempts is the state of sending a request to model servers.
@@ -105,7 +112,7 @@ func (c *clientRequest) usage() (u dialect.Usage, counted bool) {
 func (c *clientRequest) account(e Ending) {
 	ex, u, known := c.exchange, dialect.Usage{Estimated: true}, false
 	defer func() { // a panic does not keep a request out of limits and usage
-		ex.Usage = u
+		ex.Usage, ex.Outcome = u, outcomeOf(e.Class)
 		c.Observer.Ended(ex, e)
 		if r := ex.request(e); known {
 			c.record(u, r)
@@ -158,6 +165,8 @@ func (ex *Exchange) request(e Ending) activity.Request {
 		ErrorClass:      string(e.Class),
 		ErrorCode:       e.Code,
 		Error:           e.Error,
+		Reason:          ex.why(e),
+		ServerError:     e.Server,
 		Streamed:        ex.Streamed,
 		Dropped:         ex.Dropped,
 		WaitMillis:      float64(ex.attempts.wait().Round(time.Millisecond).Milliseconds()),

@@ -207,7 +207,7 @@ func TestLeavingIsNotFree(t *testing.T) {
 		g.send(httptest.NewRecorder(), r)
 		synctest.Wait()
 		got := g.backend.Activity.Recent(store.DefaultAccount)[0]
-		if got.Status != statusClientGone || got.ErrorClass != activity.CallerError || !got.Estimated ||
+		if got.Status != activity.StatusClientGone || got.ErrorClass != activity.CallerError || !got.Estimated ||
 			got.InputTokens < 2000 || got.InputTokens > 2500 || got.OutputTokens != 40 {
 			t.Errorf("recorded %+v", got)
 		}

@@ -217,7 +217,7 @@ func (a *answer) end(d dialect.Dialect) Ending {
 	e := Ending{Status: a.status, Logged: a.status, First: a.first}
 	switch {
 	case a.left, a.err != nil:
-		e.Logged, e.Class = statusClientGone, dialect.ClassCaller
+		e.Logged, e.Class = activity.StatusClientGone, dialect.ClassCaller
 		e.Code, e.Error = "client_left", "The client disconnected before the end of the answer."
 	case a.stream != nil && a.stream.Err() != nil:
 		e.fail(a.stream.Err())
@@ -315,10 +315,7 @@ func (a *answer) abandon() {
 	a.stop()
 	a.left = true
 	if a.status == 0 {
-		a.status = statusClientGone
+		a.status = activity.StatusClientGone
 		a.w.WriteHeader(a.status)
 	}
 }
-
-// statusClientGone is logged for a client that disconnected before it was answered.
-const statusClientGone = activity.StatusClientGone

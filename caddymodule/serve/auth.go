@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
@@ -35,6 +36,7 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 		return
 	}
 	fail := func(derr *dialect.Error) {
+		ex.Outcome = outcomeOf(derr.Class())
 		newAnswer(w).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, derr)
 	}
 	passed := false // to the next handler, which may begin the answer
@@ -61,6 +63,7 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	}
 	if reason != "" {
 		a.Observer.Refused(reason)
+		ex.Reason = reason
 		derr := dialect.RefusedKey(reason)
 		if r.URL.Path == "/v1" && a.Page() != "" { // perhaps a person with a browser
 			derr.Message += " Open " + a.Page() + " to see what a key may use."
@@ -147,6 +150,10 @@ func (b *Backend) refuse(ex *Exchange, key store.Credential, d dialect.Dialect, 
 	if key.LiveKey != nil {
 		k := key.Key()
 		account, r.KeyID, r.KeyName = key.Account(), k.ID, k.Name
+		at := map[string]*time.Time{"revoked": k.RevokedAt, "expired": k.ExpiresAt, "disabled": k.DisabledAt}[ex.Reason]
+		if at != nil {
+			r.Reason = "The key has been " + ex.Reason + " since " + at.UTC().Format("2006-01-02 15:04 UTC") + "."
+		}
 	}
 	b.Activity.Refuse(account, r)
 	return status
@@ -158,7 +165,7 @@ func ended(why store.Refusal, ex *Exchange) *dialect.Error {
 	case store.RefusedStore:
 		return dialect.StoreLostDuring()
 	case store.RefusedScope:
-		return dialect.UnknownModel(ex.Model, "") // set before Use
+		return dialect.OutOfScope(ex.Model, "") // set before Use
 	}
 	return dialect.EndedKey(string(why))
 }

@@ -198,15 +198,14 @@ func (c *clientRequest) orEnded(derr *dialect.Error) *dialect.Error {
 }
 
 // Admit implements dialect.Gateway.
-func (c *clientRequest) Admit(model string) (compat.Options, *dialect.Error) {
+func (c *clientRequest) Admit(model string) (_ compat.Options, derr *dialect.Error) {
 	if c.running { // for the fallback
 		return c.deployment.Options, nil
 	}
 	ex := c.exchange
 	ex.Model = model
 	d, ok := c.Store.Resolve(ex.Account, model, ex.Key.Scope())
-	reason, derr := ex.check(d, ok)
-	ex.rejected = reason
+	ex.Reason, derr = ex.check(d, ok)
 	c.assign(d)
 	return d.Options, derr
 }

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 )
 
@@ -16,7 +17,7 @@ func TestRequestEndsWhileItIsRead(t *testing.T) {
 		status int
 		empty  bool
 	}{
-		{"the client is gone", nil, statusClientGone, true},
+		{"the client is gone", nil, activity.StatusClientGone, true},
 		{"the key is revoked", dialect.EndedKey("revoked"), 401, false},
 		{"the store is lost", dialect.StoreLostDuring(), 503, false},
 	} {

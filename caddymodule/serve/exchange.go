@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
@@ -20,6 +21,8 @@ import (
 type Exchange struct {
 	RequestID string // req_…, sent with every answer
 	Start     time.Time
+	Outcome   activity.Outcome // once it has ended
+	Reason    string           // why the key, the model or a limit refused the request, for the access log
 
 	authenticated
 	translated
@@ -42,13 +45,12 @@ type translated struct {
 	Streamed   bool          // the client asked for a stream
 	Dropped    string        // what was dropped of the request, see [dialect.Call]
 	Usage      dialect.Usage // tokens, once the request has ended; an estimate may lack the prompt
-	rejected   string        // why the model was rejected, for the access log
 }
 
 // routed is written by Router. Translator records it when the request has ended.
 type routed struct {
 	Connector string // id of the chosen connector
-	refused   string // why the request was refused, for the access log
+	limit     string // that has refused the request, for the activity
 	attempts  attempts
 	span      attemptSpan
 	release   func(limits.Used) // releases what limits have granted; nil without limits
@@ -90,35 +92,46 @@ func exchangeOf(r *http.Request) (*Exchange, error) {
 func (ex *Exchange) check(d store.Deployment, exists bool) (reason string, derr *dialect.Error) {
 	switch {
 	case !exists:
-		return "unknown_model", ex.unknown(ex.Model)
+		return "unknown_model", dialect.UnknownModel(ex.Model, ex.similar(ex.Key.Allows))
 	case !ex.use.Use(d.Name):
-		return "out_of_scope", ex.unknown(ex.Model)
+		return "out_of_scope", dialect.OutOfScope(ex.Model, ex.similar(ex.Key.Allows))
 	// A model server may have embeddings of a chat model, too.
-	case d.Kind == store.EmbeddingsModel && ex.Operation.Kind != dialect.Embeddings:
+	case d.Kind == store.EmbeddingsModel && ex.Operation.Kind != dialect.Embeddings &&
+		ex.Operation.Kind != dialect.GetModel:
 		return "wrong_kind", dialect.EmbeddingsOnly(d.Name)
 	}
 	return "", nil
 }
 
-// Reason returns why the request was rejected, for the access log.
-func (ex *Exchange) Reason() string { return cmp.Or(ex.refused, ex.rejected) }
+// why returns more about a refusal than the client gets, for the activity: who may see that may see all models.
+func (ex *Exchange) why(e Ending) string {
+	switch {
+	case e.Kind == dialect.KindUnknownModel && e.Class == dialect.ClassPolicy:
+		return "`" + cmp.Or(ex.Deployment, ex.ModelName()) + "` is outside the key's scope `" + ex.Key.Scope().String() + "`."
+	case e.Kind == dialect.KindUnknownModel && e.Class == dialect.ClassCaller:
+		if similar := ex.similar(func(string) bool { return true }); similar != "" {
+			return "No model has this name; did you mean `" + similar + "`?"
+		}
+		return "No model has this name."
+	}
+	return ex.limit
+}
 
-// unknown returns the error for a model, with a suggestion from those that the key may use: the
-// deployment of the model with this name at its server, or a similar name. The list is as long as
-// that of GET /v1/models.
-func (ex *Exchange) unknown(model string) *dialect.Error {
+// similar returns the model that the client may have meant, of those that are allowed, or "": the deployment of the
+// model with this name at its server, or a similar name. The list is as long as that of GET /v1/models.
+func (ex *Exchange) similar(allowed func(name string) bool) string {
 	var names []string
-	asked := scope.Canonical(model)
+	asked := scope.Canonical(ex.Model)
 	for _, d := range ex.backend.Store.Deployments(ex.Account) {
-		if !ex.Key.Scope().Allows(d.Name) {
+		if !allowed(d.Name) {
 			continue
 		}
 		if d.Model != "" && scope.Canonical(d.Model) == asked {
-			return dialect.UnknownModel(model, d.Name)
+			return d.Name
 		}
 		names = append(names, d.Names()...)
 	}
-	return dialect.UnknownModel(model, text.Similar(model, names))
+	return text.Similar(ex.Model, names)
 }
 
 // Placeholder returns the value of a placeholder, once the key is known.

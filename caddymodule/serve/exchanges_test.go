@@ -311,7 +311,7 @@ func (e *exchanges) recorded(before map[string]int) string {
 	account := e.ex.Key.Account()
 	recent := e.backend.Activity.Recent(account)
 	added := recent[:len(recent)-before[account]]
-	fmt.Fprintf(&b, " reason=%s\n", e.ex.Reason())
+	fmt.Fprintf(&b, " reason=%s\n", e.ex.Reason)
 	for i, r := range added { // the request before the one to its judge
 		if (i == 0) != (r.ID == e.ex.RequestID) || i > 0 && r.Operation != dialect.Judging.Name() {
 			e.Fatalf("entry %d of %d is %s", i, len(added), entryOf(e.T, r))

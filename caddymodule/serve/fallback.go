@@ -45,7 +45,7 @@ func (c *clientRequest) fallBack(w http.ResponseWriter, r *http.Request, next Ha
 		return derr
 	}
 	c.assign(deployment)
-	ex.Connector, ex.refused = connector, ""
+	ex.Connector, ex.Reason, ex.limit = connector, "", ""
 	c.answer.header(http.Header{servedBy: nil})
 	return first
 }

@@ -88,7 +88,8 @@ func (rt *Router) admit(ctx context.Context, m *modelRequest) (waited bool, err 
 	permit, err := ex.backend.Queues.EnterLimited(ctx, ex.Account, ex.client(), need, rt.Queue)
 	if refusal, ok := errors.AsType[*limits.Refusal](err); ok {
 		rt.Observer.Limited(refusal.State)
-		ex.refused = refusal.Of + "_" + refusal.Limit
+		ex.Reason = refusal.Of + "_" + refusal.Limit
+		ex.limit = "The " + refusal.Of + "'s limit of " + limitOf(refusal, false).Amount() + "."
 		m.answer.header(rateHeader(ex.Operation.Dialect, refusal.States))
 	}
 	if err != nil {

@@ -145,7 +145,7 @@ func (t *attemptSpan) fail(class dialect.Class, status int) {
 	t.span.SetAttributes(attribute.String("error.type", ErrorType(class, status)))
 }
 
-// ErrorType returns the type of an error for metrics and spans: its class and its status.
+// ErrorType returns the type of an error for metrics and spans: the outcome of the request and the status.
 func ErrorType(class dialect.Class, status int) string {
-	return string(class) + "_" + strconv.Itoa(status)
+	return string(outcomeOf(class)) + "_" + strconv.Itoa(status)
 }

@@ -132,7 +132,7 @@ func TestSpanOfEachTry(t *testing.T) {
 	if len(spans) != 2 || len(parents) != 2 || parents[0] == parents[1] {
 		t.Fatalf("%d spans, parents %q", len(spans), parents)
 	}
-	if missing := lacks(spans[0], "status Error", "error.type=caller_400", "event sent"); len(missing) > 0 {
+	if missing := lacks(spans[0], "status Error", "error.type=client_400", "event sent"); len(missing) > 0 {
 		t.Errorf("the first lacks %q: %q", missing, described(spans[0]))
 	}
 	if missing := lacks(spans[1], "status Unset", "event sent", "gen_ai.usage.input_tokens=1",
@@ -143,8 +143,8 @@ func TestSpanOfEachTry(t *testing.T) {
 	// The only connector is offline.
 	g.router.Choose = failing{fakeTunnel{g.testGateway}}.choose
 	_, spans = g.post("/v1/chat/completions", requests["/v1/chat/completions"])
-	if len(spans) != 2 || len(lacks(spans[0], "error.type=upstream_502")) > 0 ||
-		len(lacks(spans[1], "error.type=upstream_502")) > 0 {
+	if len(spans) != 2 || len(lacks(spans[0], "error.type=failed_502")) > 0 ||
+		len(lacks(spans[1], "error.type=failed_502")) > 0 {
 		t.Errorf("without a model server: %d spans", len(spans))
 		for _, s := range spans {
 			t.Log(described(s))
@@ -158,7 +158,7 @@ func TestSpanOfFallback(t *testing.T) {
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 	g := &tracedGateway{withFallback(t, store.ChatModel, func(*testGateway) {}), spans, provider.Tracer("test")}
 	_, tries := g.post("/v1/chat/completions", requests["/v1/chat/completions"])
-	if len(tries) != 2 || len(lacks(tries[0], "gen_ai.request.model=m", "error.type=upstream_503")) > 0 ||
+	if len(tries) != 2 || len(lacks(tries[0], "gen_ai.request.model=m", "error.type=failed_503")) > 0 ||
 		len(lacks(tries[1], "gen_ai.request.model=m2", "status Unset", "event sent")) > 0 {
 		for _, s := range tries {
 			t.Error(described(s))

@@ -117,12 +117,13 @@ func (c *clientRequest) listModels(r *http.Request) ([]byte, *dialect.Error) {
 
 // getModel returns the deployment of a name. If the key's scope does not allow it, the error is
 // the same as for an unknown model.
-func (c *clientRequest) getModel() ([]byte, *dialect.Error) {
+func (c *clientRequest) getModel() (_ []byte, derr *dialect.Error) {
 	ex := c.exchange
 	name := ex.Operation.ModelID
 	deployment, ok := ex.backend.Store.Resolve(ex.Account, name, ex.Key.Scope())
-	if !ok || !ex.Key.Scope().Allows(deployment.Name) {
-		return nil, ex.unknown(name)
+	ex.Model = name
+	if ex.Reason, derr = ex.check(deployment, ok); derr != nil {
+		return nil, derr
 	}
 	model := c.modelOf(deployment)
 	model.ID = name

@@ -44,7 +44,7 @@ func (t *turn) find() (derr *dialect.Error) {
 	ex := t.exchange
 	d, ok := ex.backend.Store.Deployment(ex.Account, ex.Deployment)
 	t.deployment = &d
-	ex.refused, derr = ex.check(d, ok)
+	ex.Reason, derr = ex.check(d, ok)
 	return derr
 }
 
