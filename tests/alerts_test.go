@@ -97,7 +97,7 @@ func documentedMetrics(t *testing.T) map[string]string {
 var (
 	selector = regexp.MustCompile(`\b((?:postern|gen_ai)_\w+?)(?:_bucket|_count|_sum)?\b(?:\{([^}]*)\})?`)
 	matcher  = regexp.MustCompile(`(\w+)(?:=|!=|=~|!~)"([^"]*)"`)
-	suffixed = regexp.MustCompile(`^\$|^\(gateway\|upstream\)_`) // a variable, and causes with any status
+	suffixed = regexp.MustCompile(`^\$|^failed_`) // a variable, and an outcome with any status
 )
 
 // checkSelectors checks the metrics of an expression, and the values of their labels.

@@ -64,7 +64,7 @@ func testAccessLog(t *testing.T, g *harness.Gateway) {
 	}
 	r.Post(t, harness.Chat("nosuch", ""))
 	harness.Poll(t, limit, "the reason of the refusal", func(context.Context) error {
-		if r.logged(`"reason":"unknown_model"`) == "" {
+		if !strings.Contains(r.logged(`"reason":"unknown_model"`), `"outcome":"client"`) {
 			return errors.New("it is not in the log")
 		}
 		return nil
@@ -75,7 +75,7 @@ func testAccessLog(t *testing.T, g *harness.Gateway) {
 	})
 	for name, want := range map[string]any{
 		"key_id": r.keyID, "deployment": "org/m:1", "connector": r.con.ID, "dialect": "chat", "model": "org/m:1",
-		"status": 200.0, "user_id": r.keyID,
+		"status": 200.0, "user_id": r.keyID, "outcome": "ok",
 	} {
 		if entry[name] != want {
 			t.Errorf("%s is %v, want %v", name, entry[name], want)

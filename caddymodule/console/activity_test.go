@@ -101,6 +101,34 @@ func TestRequestPage(t *testing.T) {
 	has(t, mainOf(g.page("/console/activity/req_2")), "<dt>Key</dt><dd>unknown", "refused by the gateway")
 }
 
+// The page of a request has the reason that the client does not get, and what to do.
+func TestReasonOfRequest(t *testing.T) {
+	g := newGateway(t)
+	g.record(0, activity.Request{
+		ID: "req_scope", KeyID: "key_1", KeyName: mean, Deployment: "llama3.2", Status: 404,
+		ErrorClass: activity.PolicyError, ErrorCode: "model_not_found", Error: "The model `…` does not exist.",
+		Reason: "`llama3.2` is outside the key's scope `qwen3*`.",
+	})
+	page := g.page("/console/activity/req_scope")
+	plain(t, page)
+	has(t, mainOf(page), "<code>llama3.2</code> is outside the key&#39;s scope <code>qwen3*</code>.", "What to do:",
+		`<a href="/console/keys/key_1">Change the key</a>`, "refused by the gateway")
+	lacks(t, mainOf(page), "notice-bad", "server’s own text")
+	g.record(0, activity.Request{
+		ID: "req_memory", KeyID: "key_1", Status: 502, ErrorClass: activity.UpstreamError, ErrorCode: "upstream_error",
+		Error: "The model server answered HTTP 500.", ServerError: "out_of_memory",
+	})
+	main := mainOf(g.page("/console/activity/req_memory"))
+	has(t, main, "notice-bad", "The client got the server’s own text: <code>out_of_memory</code>.", "ran out of memory")
+	lacks(t, main, "Change the key")
+	g.record(0, activity.Request{
+		ID: "req_other", Status: 502, ErrorClass: activity.UpstreamError, ErrorCode: "upstream_error", ServerError: "other",
+	})
+	has(t, mainOf(g.page("/console/activity/req_other")), "The client got the server’s own text.")
+	g.record(0, activity.Request{ID: "req_ok", Status: 200})
+	lacks(t, mainOf(g.page("/console/activity/req_ok")), "What to do", "class=\"notice")
+}
+
 func TestActivityOfAnotherAccount(t *testing.T) {
 	g := newGateway(t)
 	g.log.Record(store.DefaultAccount,

@@ -310,3 +310,70 @@ func FuzzFromUpstream(f *testing.F) {
 		}
 	})
 }
+
+// Texts of model servers have a class, which is all that logs and the activity keep of them.
+func TestServerErrors(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		status      int
+		text, class string
+	}{
+		{500, "CUDA error: out of memory", "out_of_memory"},
+		{500, "model requires more system memory (5.6 GiB) than is available (3.1 GiB)", "out_of_memory"},
+		{500, "llama runner process has terminated: cudaMalloc failed: out of memory", "out_of_memory"},
+		{500, "llama runner exited, you may not have enough available memory to run this model", "out_of_memory"},
+		{500, "ggml_backend_cuda_buffer_type_alloc_buffer: alloc failed", "out_of_memory"},
+		{500, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "out_of_memory"},
+		{400, "the request exceeds the available context size", "context_length"},
+		{500, "Context size has been exceeded.", "context_length"},
+		{503, "Loading model", "model_loading"},
+		{500, "timed out waiting for llama runner to start: context canceled", "model_loading"},
+		{500, "unable to load model: /root/.ollama/models/blobs/sha256-1", "load_failed"},
+		{400, "Failed to load model \"qwen3\". Error: unknown architecture", "load_failed"},
+		{400, `registry.ollama.ai/library/gemma3:1b does not support tools`, "no_tools"},
+		{500, "tools param requires --jinja flag", "no_tools"},
+		{400, `"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set`, "no_tools"},
+		{500, "Error: Jinja Exception: Conversation roles must alternate user/assistant", "bad_template"},
+		{400, "System message must be at the beginning.", "bad_template"},
+		{400, "default chat template is no longer allowed, so you must provide a chat template", "bad_template"},
+		{500, "llama runner process has terminated: exit status 2", "crashed"},
+		{500, "CUDA error: an illegal memory access was encountered", "crashed"},
+		{500, "EngineCore encountered an issue. See stack trace (above) for the root cause.", "crashed"},
+		{500, "The model has crashed without additional information. (Exit code: null)", "crashed"},
+		{500, "quartz-sphinx", "other"},
+		{422, "bad role", "other"},
+	} {
+		body, _ := json.Marshal(map[string]any{"error": map[string]any{"message": test.text}})
+		e := FromUpstream(test.status, http.Header{}, body)
+		if e.ServerError != test.class {
+			t.Errorf("%q is %q, not %q", test.text, e.ServerError, test.class)
+		}
+		if !strings.Contains(e.Message, test.text) {
+			t.Errorf("the client gets %q instead of %q", e.Message, test.text)
+		}
+		if _, logged := e.Logged(); strings.Contains(logged, test.text) {
+			t.Errorf("logged: %q", logged)
+		}
+		if inStream := fromEvent(body); inStream.ServerError != test.class {
+			t.Errorf("in a stream, %q is %q, not %q", test.text, inStream.ServerError, test.class)
+		}
+	}
+	if e := FromUpstream(401, http.Header{}, []byte(`{"error":{"message":"out of memory"}}`)); e.ServerError != "" {
+		t.Errorf("a text that the client does not get is %q", e.ServerError)
+	}
+}
+
+// A model that is out of scope is refused. The client gets the same answer as for one that does not exist.
+func TestOutOfScope(t *testing.T) {
+	t.Parallel()
+	refused, unknown := OutOfScope("m", "n"), UnknownModel("m", "n")
+	if refused.Class() != ClassPolicy || unknown.Class() != ClassCaller {
+		t.Errorf("classes %s and %s", refused.Class(), unknown.Class())
+	}
+	for _, d := range []Dialect{Chat, Responses, Messages} {
+		a, b := refused.Body(d, "req_1"), unknown.Body(d, "req_1")
+		if string(a) != string(b) || refused.HTTPStatus(d) != unknown.HTTPStatus(d) {
+			t.Errorf("%s: %s instead of %s", d, a, b)
+		}
+	}
+}

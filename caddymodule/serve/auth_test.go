@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/tests/storetest"
@@ -162,11 +163,19 @@ func TestRefusalOfAnotherAccount(t *testing.T) {
 	if _, err := g.backend.Store.RevokeKey(t.Context(), stranger, g.key.ID()); err != nil {
 		t.Fatal(err)
 	}
-	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusUnauthorized {
+	ex, w := NewExchange(), httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/chat/completions", strings.NewReader(`{}`))
+	r.Header.Set("Authorization", "Bearer "+g.secret)
+	Serve(w, r, ex, g.Translator, g.router)
+	if w.Code != http.StatusUnauthorized {
 		t.Errorf("status %d, %s", w.Code, w.Body)
 	}
+	if ex.Outcome != activity.Refused || ex.Reason != "revoked" {
+		t.Errorf("for the access log: %s, %s", ex.Outcome, ex.Reason)
+	}
 	own, others := g.backend.Activity.Recent(stranger), g.backend.Activity.Recent(store.DefaultAccount)
-	if len(own) != 1 || own[0].KeyID != g.key.ID() || len(others) != 0 {
+	if len(own) != 1 || own[0].KeyID != g.key.ID() || len(others) != 0 ||
+		!strings.HasPrefix(own[0].Reason, "The key has been revoked since ") {
 		t.Errorf("the account has %+v, the default one %+v", own, others)
 	}
 }

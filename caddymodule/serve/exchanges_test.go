@@ -316,6 +316,9 @@ func (e *exchanges) recorded(before map[string]int) string {
 		if (i == 0) != (r.ID == e.ex.RequestID) || i > 0 && r.Operation != dialect.Judging.Name() {
 			e.Fatalf("entry %d of %d is %s", i, len(added), entryOf(e.T, r))
 		}
+		if i == 0 && r.Outcome() != e.ex.Outcome {
+			e.Errorf("the access log has the outcome %q, the activity %q", e.ex.Outcome, r.Outcome())
+		}
 		fmt.Fprintf(&b, "activity: %s\n", entryOf(e.T, r))
 	}
 	return b.String()
