@@ -89,7 +89,7 @@ func (rt *Router) admit(ctx context.Context, m *modelRequest) (waited bool, err 
 	if refusal, ok := errors.AsType[*limits.Refusal](err); ok {
 		rt.Observer.Limited(refusal.State)
 		ex.Reason = refusal.Of + "_" + refusal.Limit
-		ex.limit = "The " + refusal.Of + "'s limit of " + limitOf(refusal, false).Amount() + "."
+		ex.limit = "The " + refusal.Of + " has reached its limit of " + limitOf(refusal, false).Amount() + "."
 		m.answer.header(rateHeader(ex.Operation.Dialect, refusal.States))
 	}
 	if err != nil {
