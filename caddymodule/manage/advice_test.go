@@ -91,7 +91,8 @@ func TestReasonsNameNothingNew(t *testing.T) {
 			Reason: "No model has this name; did you mean `mine-deployment`?",
 		})
 	}
-	if r := wantAs[activity.Request](w.gateway, mia, 200, "GET", "/activity/req_own", ""); r.Reason == "" || r.Advice == "" {
+	r := wantAs[activity.Request](w.gateway, mia, 200, "GET", "/activity/req_own", "")
+	if r.Reason == "" || r.Advice == "" {
 		t.Errorf("her request: %+v", r)
 	}
 	if a := w.doAs(mia, "GET", "/activity/req_other", ""); a.Code != 404 {

@@ -14,7 +14,7 @@ const otherDeployment = "_other"
 // so a reload keeps the counts. Labels never contain keys or names chosen by clients.
 var (
 	requestsTotal = counter("requests_total",
-		"Completed authenticated requests, by HTTP status and outcome: ok, failed, refused or client (its fault, or it left).",
+		"Completed authenticated requests, by HTTP status and outcome: ok, failed, refused or client (whose fault it is).",
 		"deployment", "dialect", "code", "outcome")
 	inflightRequests = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "postern", Name: "inflight_requests", Help: "Running requests, by deployment and dialect.",
