@@ -34,13 +34,15 @@ var (
 
 // serverErrors are the classes of texts of llama.cpp, Ollama, vLLM and LM Studio. The first match counts.
 var serverErrors = []serverError{
-	{"out_of_memory", regexp.MustCompile(`(?i)out ?of ?memory|(enough|insufficient|system) (available )?memory|alloc\w* fail`)},
+	{"out_of_memory", regexp.MustCompile(`(?i)out ?of ?memory|` +
+		`(enough|insufficient|system) (available )?memory|alloc\w* fail`)},
 	{"context_length", regexp.MustCompile(`(?i)context size has been exceeded`)},
 	{"model_loading", regexp.MustCompile(`(?i)^loading model|is (still |being )?loading|waiting for .* to start`)},
 	{"load_failed", regexp.MustCompile(`(?i)(failed|unable|error) (to load|loading) `)},
 	{"no_tools", regexp.MustCompile(`(?i)does not support tools|requires? --(jinja|enable-auto-tool-choice)`)},
 	{"bad_template", regexp.MustCompile(`(?i)template|jinja|raise_exception|must (alternate|be at the beginning)`)},
-	{"crashed", regexp.MustCompile(`(?i)(cuda|hip|rocm|vulkan) error|(runner|model) .*(terminated|crash|no longer)|enginecore`)},
+	{"crashed", regexp.MustCompile(`(?i)(cuda|hip|rocm|vulkan) error|enginecore|` +
+		`(runner|model) .*(terminated|crash|no longer)`)},
 	{"other", regexp.MustCompile(``)},
 }
 

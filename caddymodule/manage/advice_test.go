@@ -75,7 +75,7 @@ func TestAdviceIsComplete(t *testing.T) {
 	}
 }
 
-// The reason of a refusal may name any model of the account, because everybody who may list requests may list all
+// The reason of a refusal may name any model of the account, because each caller who may list requests may list all
 // models. A member gets the reason for its own keys alone.
 func TestReasonsNameNothingNew(t *testing.T) {
 	requests, models := manage.FindOperation("GET /activity"), manage.FindOperation("GET /deployments")

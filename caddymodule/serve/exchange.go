@@ -103,7 +103,7 @@ func (ex *Exchange) check(d store.Deployment, exists bool) (reason string, derr 
 	return "", nil
 }
 
-// why returns more about a refusal than the client gets, for the activity: who may see that may see all models.
+// why returns more about a refusal than the client gets, for the activity. Its readers may also list all models.
 func (ex *Exchange) why(e Ending) string {
 	switch {
 	case e.Kind == dialect.KindUnknownModel && e.Class == dialect.ClassPolicy:
