@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/doctor"
 	"github.com/postern-dev/postern/connector/text"
+	"github.com/postern-dev/postern/connector/tty"
 )
 
 func doctorCommand(sys system) *cobra.Command {
@@ -122,7 +123,9 @@ func connectorFinding(ctx context.Context, sys system, path string) doctor.Findi
 }
 
 func writeFinding(w io.Writer, f doctor.Finding) {
-	fmt.Fprintf(w, "%-8s %s: %s\n", f.Result, f.Check, text.Line(f.Detail))
+	tone := map[doctor.Result]tty.Tone{doctor.ResultOK: good, doctor.ResultWarning: warning, doctor.ResultFailed: bad}
+	result := tty.Paint(w, tone[f.Result], fmt.Sprintf("%-8s", f.Result))
+	fmt.Fprintf(w, "%s %s: %s\n", result, f.Check, text.Line(f.Detail))
 	if f.Fix != "" {
 		fmt.Fprintf(w, "         fix: %s\n", text.Line(f.Fix))
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/doctor"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/tty"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -66,7 +67,7 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 				return err
 			}
 			r := &pairingReporter{logger: logger}
-			if f.logFormat == "auto" && isTerminal(sys.stderr) {
+			if f.logFormat == "auto" && tty.Is(sys.stderr) {
 				r.w = sys.stderr
 			}
 			gatewayURL, code := args[0], args[1]

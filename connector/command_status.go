@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/text"
+	"github.com/postern-dev/postern/connector/tty"
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
@@ -193,7 +194,7 @@ func requestsText(s agent.Status) string {
 // writeReport prints what `connector status` shows.
 func writeReport(w io.Writer, r report, now time.Time) {
 	for _, line := range reportLines(r.Status, now, len(r.Recent)) {
-		fmt.Fprintln(w, line.text())
+		fmt.Fprintln(w, line.text(w))
 	}
 	config := r.Config
 	if config == "" {
@@ -210,25 +211,16 @@ func writeReport(w io.Writer, r report, now time.Time) {
 type line []piece
 
 type piece struct {
-	tone tone
+	tone tty.Tone
 	text string
 }
 
-// tone is the meaning of a piece of text, for its color.
-type tone int
+const plain, faint, good, warning, bad = tty.Plain, tty.Faint, tty.Good, tty.Warning, tty.Bad
 
-const (
-	plain tone = iota
-	faint
-	good
-	warning
-	bad
-)
-
-func (l line) text() string {
+func (l line) text(w io.Writer) string {
 	var b strings.Builder
 	for _, p := range l {
-		b.WriteString(text.Line(p.text))
+		b.WriteString(tty.Paint(w, p.tone, text.Line(p.text)))
 	}
 	return b.String()
 }

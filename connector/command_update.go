@@ -18,6 +18,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/service"
 	"github.com/postern-dev/postern/connector/text"
+	"github.com/postern-dev/postern/connector/tty"
 	"github.com/postern-dev/postern/connector/update"
 	"github.com/postern-dev/postern/connector/version"
 )
@@ -206,7 +207,7 @@ func lockProgram(ctx context.Context, sys system) (unlock func(), err error) {
 
 // progressOn returns a function that shows the progress of a download on a terminal.
 func progressOn(w io.Writer) update.Progress {
-	if !isTerminal(w) {
+	if !tty.Is(w) {
 		return nil
 	}
 	last := int64(-1)

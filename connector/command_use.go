@@ -22,6 +22,7 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/text"
+	"github.com/postern-dev/postern/connector/tty"
 )
 
 // testTimeout bounds the test request: a model may have to be loaded.
@@ -177,7 +178,7 @@ func provider(c clients.Change) string {
 
 // agreed asks on the terminal. Tests answer with other readers than files.
 func agreed(sys system) bool {
-	if file, ok := sys.stdin.(*os.File); sys.stdin == nil || ok && !isTerminal(file) {
+	if file, ok := sys.stdin.(*os.File); sys.stdin == nil || ok && !tty.Is(file) {
 		return false
 	}
 	fmt.Fprint(sys.stdout, "Replace that? [y/N] ")

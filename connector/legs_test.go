@@ -26,7 +26,7 @@ func TestStatusOfLegs(t *testing.T) {
 	}
 	var b strings.Builder
 	for _, l := range reportLines(s, now, 5) {
-		fmt.Fprintln(&b, l.text())
+		fmt.Fprintln(&b, l.text(&b))
 	}
 	want := `state      online for 0s
 gateway    gw:1  version v1

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
+
+	"github.com/postern-dev/postern/connector/tty"
 )
 
 func logFlags(command *cobra.Command, format, level *string) {
@@ -42,7 +42,7 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: lowest}
 	if format == "auto" {
 		format = "json"
-		if isTerminal(w) {
+		if tty.Is(w) {
 			format = "text"
 		}
 	}
@@ -54,9 +54,4 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	default:
 		return nil, fmt.Errorf("--log-format: unknown format %q; use auto, text or json", format)
 	}
-}
-
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
 }

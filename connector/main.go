@@ -20,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/service"
 	"github.com/postern-dev/postern/connector/text"
+	"github.com/postern-dev/postern/connector/tty"
 	"github.com/postern-dev/postern/connector/usage"
 	"github.com/postern-dev/postern/connector/version"
 )
@@ -39,6 +40,7 @@ func main() {
 	// Like Caddy, the program limits itself to nine tenths of the memory, unless GOMEMLIMIT is set or
 	// the memory is unknown.
 	_, _ = memlimit.Set(memlimit.WithProvider(memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)))
+	enableSequences(os.Stdout)
 	os.Exit(start(system{
 		stdin:  os.Stdin,
 		stdout: os.Stdout,
@@ -158,6 +160,7 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 	root.SetVersionTemplate(fmt.Sprintf("connector %s\ncommit %s\n%s %s/%s\n", version.Number(), version.Commit(),
 		runtime.Version(), runtime.GOOS, runtime.GOARCH))
 	root.SetFlagErrorFunc(usage.Flag)
+	tty.Flag(root.PersistentFlags())
 	root.AddCommand(pairCommand(sys), runCommand(sys), statusCommand(sys), waitCommand(sys), reloadCommand(sys),
 		doctorCommand(sys), serviceCommand(sys), updateCommand(sys), useCommand(sys))
 	return root

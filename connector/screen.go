@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/text"
+	"github.com/postern-dev/postern/connector/tty"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -25,10 +26,9 @@ const (
 // screen shows a connector's status in a block of lines at the end of a terminal. Written text
 // appears above the block.
 type screen struct {
-	w     io.Writer
-	size  func() (width, height int)
-	color bool
-	now   func() time.Time
+	w    io.Writer
+	size func() (width, height int)
+	now  func() time.Time
 
 	mu     sync.Mutex
 	status func() agent.Status // nil: nothing is shown
@@ -39,7 +39,7 @@ type screen struct {
 // newScreen returns a screen on the terminal w, or nil if w does not support one.
 func newScreen(w io.Writer, getenv func(string) string) *screen {
 	file, ok := w.(*os.File)
-	if !ok || !isTerminal(w) || getenv("TERM") == "dumb" || !enableSequences(file) {
+	if !ok || !tty.Is(w) || getenv("TERM") == "dumb" || !enableSequences(file) {
 		return nil
 	}
 	size := func() (int, int) {
@@ -49,7 +49,7 @@ func newScreen(w io.Writer, getenv func(string) string) *screen {
 		}
 		return width, height
 	}
-	return &screen{w: w, size: size, color: getenv("NO_COLOR") == "", now: time.Now}
+	return &screen{w: w, size: size, now: time.Now}
 }
 
 // Write writes whole lines above the block.
@@ -143,14 +143,7 @@ func (s *screen) render(l line, maxColumns int) (string, int) {
 			shown = string([]rune(shown)[:left-1]) + "…"
 		}
 		columns += utf8.RuneCountInString(shown)
-		if code := colors[p.tone]; s.color && code != "" {
-			shown = code + shown + "\x1b[0m"
-		}
-		b.WriteString(shown)
+		b.WriteString(tty.Paint(s.w, p.tone, shown))
 	}
 	return b.String(), columns
 }
-
-// colors are the escape sequences of the tones. They use the terminal's own colors,
-// which are readable on any background.
-var colors = [...]string{faint: "\x1b[2m", good: "\x1b[32m", warning: "\x1b[33m", bad: "\x1b[31m"}

@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/tty"
 	"github.com/postern-dev/postern/connector/upstream"
 	"github.com/postern-dev/postern/connector/version"
 )
@@ -162,7 +165,11 @@ func TestScreenNarrowAndLow(t *testing.T) {
 }
 
 func TestScreenColours(t *testing.T) {
-	s := &screen{color: true}
+	flags := new(pflag.FlagSet)
+	tty.Flag(flags)
+	_ = flags.Set("color", "always")
+	defer func() { _ = flags.Set("color", "auto") }()
+	s := new(screen)
 	if text, columns := s.render(line{{good, "online"}, {plain, " now"}}, 8); text != "\x1b[32monline\x1b[0m …" ||
 		columns != 8 {
 		t.Errorf("%q in %d columns", text, columns)

@@ -169,9 +169,9 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"only `caddy gateway up` runs a connector in the gateway's process",
 	},
 	{
-		"caddymodule/cli", "caddymodule/cli/up caddymodule/compat caddymodule/downloads caddymodule/gateway " +
+		"caddymodule/cli", "caddymodule/activity caddymodule/cli/up caddymodule/compat caddymodule/downloads caddymodule/gateway " +
 			"caddymodule/health caddymodule/limits caddymodule/manage caddymodule/program caddymodule/scope caddymodule/store " +
-			"connector/usage connector/version" + helpers,
+			"connector/tty connector/usage connector/version" + helpers,
 		"commands call the management API, or the store of a gateway that is stopped",
 	},
 	{
@@ -183,6 +183,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 	{"docs", "", "documents are data"},
 
 	{"connector/service", "", "a machine's services have nothing to do with tunnels"},
+	{"connector/tty", "", "a terminal has a width and colors, whatever the programs print on it"},
 	{"connector/usage", "connector/text", "it corrects the command lines of both programs, whatever their commands do"},
 	{
 		"connector/config", "connector/link/... connector/memory" + helpers,

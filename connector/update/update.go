@@ -67,6 +67,7 @@ func (u *Update) Run(ctx context.Context) error {
 		_ = u.Program.clean()
 		return err
 	}
+	u.Report("Version %s is tried: a new process of it takes the tunnel over, within %v.", u.Offer.Version, u.Timeout)
 	b, err := u.startBridge(ctx, u.Program.fresh(), u.Config)
 	if err != nil {
 		_ = u.Program.clean()
