@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -19,6 +20,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/text"
+	"github.com/postern-dev/postern/connector/tty"
 	"github.com/postern-dev/postern/connector/usage"
 )
 
@@ -32,6 +35,7 @@ func Register(host up.Host) {
 		CobraFunc: func(cmd *cobra.Command) {
 			commands(host).build(cmd, environment{
 				now: time.Now, zone: time.Local, askPassword: terminalPassword, confirm: terminalConfirm,
+				width: tty.Width, poll: 2 * time.Second,
 			})
 		},
 	})
@@ -58,6 +62,8 @@ type environment struct {
 	askPassword func(cmd *cobra.Command, prompt string) (string, error)
 	// confirm asks a question, and returns an error unless the answer is yes.
 	confirm func(cmd *cobra.Command, question string) error
+	width   func(io.Writer) int // columns of a terminal, 0 for other writers
+	poll    time.Duration       // between two looks of --follow
 }
 
 // command is a group of commands, or a command that performs an operation of the management API,
@@ -98,8 +104,8 @@ package, or to you.`,
   caddy gateway key create --name laptop --scope "qwen*"`,
 		commands: []command{
 			keyCommands, connectorCommands, deploymentCommands, pairingCommands, userCommands,
-			tokenCommands, setupLinkCommand, accountCommands, statusCommand, usageCommand, auditCommand, upCommand(host),
-			backupCommand(host), restoreCommand(host), identityCommands, edgeCommands,
+			tokenCommands, setupLinkCommand, accountCommands, statusCommand, activityCommand, usageCommand, auditCommand,
+			upCommand(host), backupCommand(host), restoreCommand(host), identityCommands, edgeCommands,
 		},
 	}
 }
@@ -137,6 +143,7 @@ func (c *command) build(cmd *cobra.Command, env environment) {
 	}
 	if !c.local {
 		cmd.Flags().Bool("json", false, "Print JSON instead of text")
+		tty.Flag(cmd.Flags())
 		cmd.Flags().String("address", "", "The address of Caddy's admin endpoint")
 		cmd.Flags().StringP("config", "c", "", "Configuration file with the admin endpoint")
 		cmd.Flags().StringP("adapter", "a", "", "Name of the adapter for --config")
@@ -152,23 +159,23 @@ func (c *command) build(cmd *cobra.Command, env environment) {
 	})
 }
 
-// argumentName returns the name of the command's argument, "" if it has none.
+// argumentName returns the name of the command's argument, in brackets if it may be left out, "" if it has none.
 func (c *command) argumentName() string {
-	if words := strings.Fields(c.use); len(words) > 1 && !strings.ContainsAny(words[1][:1], "-[") {
+	if words := strings.Fields(c.use); len(words) > 1 && !strings.HasPrefix(strings.TrimPrefix(words[1], "["), "-") {
 		return words[1]
 	}
 	return ""
 }
 
-// checkArgument checks the number of arguments: one if name is set.
+// checkArgument checks the number of arguments: one if name is set, or none if that is in brackets.
 func checkArgument(cmd *cobra.Command, name string, args []string) error {
 	want := min(len(name), 1)
 	switch {
-	case len(args) < want:
+	case len(args) < want && name[0] != '[':
 		return up.Usagef("%s is missing; usage: %s", name, cmd.UseLine())
 	case len(args) > want:
 		return up.Usagef("unexpected argument %q; usage: %s", args[want], cmd.UseLine())
-	case want == 1 && args[0] == "":
+	case len(args) == 1 && args[0] == "":
 		return up.Usagef("%s is empty; usage: %s", name, cmd.UseLine())
 	}
 	return nil
@@ -200,7 +207,7 @@ func fail(cmd *cobra.Command, err error) error {
 	if _, ok := errors.AsType[unconfirmedError](err); ok {
 		prefix = ""
 	}
-	fmt.Fprintln(cmd.ErrOrStderr(), prefix+printableLines(err.Error()))
+	fmt.Fprintln(cmd.ErrOrStderr(), prefix+text.Lines(err.Error()))
 	if _, ok := errors.AsType[up.UsageError](err); !ok {
 		return err
 	}

@@ -61,7 +61,10 @@ func runCommand(t *testing.T, args ...string) ranCommand {
 	now := func() time.Time { return time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC) }
 	root, gateway := &cobra.Command{Use: "caddy", SilenceUsage: true}, &cobra.Command{}
 	commands(up.Host{Console: "/console"}).build(gateway,
-		environment{now: now, zone: time.UTC, askPassword: scriptedPassword, confirm: scriptedConfirm})
+		environment{
+			now: now, zone: time.UTC, askPassword: scriptedPassword, confirm: scriptedConfirm,
+			width: func(io.Writer) int { return 0 },
+		})
 	root.AddCommand(gateway)
 	var out, errOut bytes.Buffer
 	root.SetOut(&out)
@@ -105,7 +108,7 @@ func exitCode(err error) int {
 // compares the requests they make, what they print and how they exit.
 func TestCommandOutput(t *testing.T) {
 	for _, tt := range slices.Concat(commandTests, keyTests, pairingTests, rotateTests, tokenTests, identityTests,
-		edgeTests) {
+		edgeTests, activityTests) {
 		t.Run(tt.name, func(t *testing.T) {
 			admin := &fakeAdmin{answers: tt.answers}
 			server := httptest.NewServer(admin)
@@ -182,7 +185,7 @@ func TestCommandErrorsArePrintable(t *testing.T) {
 	cmd := &cobra.Command{}
 	cmd.SetErr(&out)
 	_ = fail(cmd, errors.New("it answers 500 \x1b[2J\r\nand no more"))
-	if got, want := out.String(), "Error: it answers 500 ?[2J?\nand no more\n"; got != want {
+	if got, want := out.String(), "Error: it answers 500 [2J\nand no more\n"; got != want {
 		t.Errorf("printed %q, want %q", got, want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 var connectorCommands = command{
@@ -51,7 +52,7 @@ The token is not stored and cannot be shown again.`,
 		long:    "Renames a connector. Its tunnel stays, and deployments keep using it.",
 		example: `  caddy gateway connector rename workstation --name gpu-box`,
 		print: show(func(in *invocation, c manage.Connector) {
-			in.printf("Connector %s is called %q now.\n", c.ID, c.Name)
+			in.printf("Connector %q is called %q now.\n", in.arg, c.Name)
 		}),
 	}, {
 		use: "remove ID_OR_NAME", operation: "DELETE /connectors/{id}",
@@ -112,7 +113,7 @@ valid until the connector connects with the new one.`,
   caddy gateway connector rotate workstation --show`,
 	flags: confirmationFlag("Skip the confirmation"),
 	prepare: func(in *invocation, _ *request) error {
-		return in.confirm(fmt.Sprintf("Give connector %q a new tunnel token?", printable(in.arg)))
+		return in.confirm(fmt.Sprintf("Give connector %q a new tunnel token?", text.Line(in.arg)))
 	},
 	print: show(printRotatedConnector),
 }
@@ -126,8 +127,8 @@ func printRotatedConnector(in *invocation, r manage.RotatedConnector) {
 		in.printf("Connector %q (%s) has a new tunnel token. The old one is invalid.\n", r.Name, r.ID)
 	case manage.RotationFailed:
 		in.err = fmt.Errorf("the connector %q cannot write its configuration: %s\n"+
-			"The old token stays valid. Copy a new one into it; this command prints one:\n\n  %s", printable(r.Name),
-			printable(r.Problem), show)
+			"The old token stays valid. Copy a new one into it; this command prints one:\n\n  %s", text.Line(r.Name),
+			text.Line(r.Problem), show)
 	case manage.RotationByHand:
 		in.printf(`The new tunnel token of connector %q (%s) is shown only this once:
 

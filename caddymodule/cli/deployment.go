@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 var deploymentCommands = command{
@@ -60,7 +61,7 @@ keys.
 		print: show(func(in *invocation, d manage.Deployment) {
 			through := make([]string, len(d.Through))
 			for i, l := range d.Through {
-				through[i] = fmt.Sprintf("connector %q (%s)", printable(l.Name), l.State)
+				through[i] = fmt.Sprintf("connector %q (%s)", text.Line(l.Name), l.State)
 			}
 			in.printf("Deployment %q uses %s.\n", d.Name, strings.Join(through, ", "))
 			if d.Warning != "" {
@@ -101,7 +102,7 @@ it. The measurement ends after five minutes.`,
 		example: "  caddy gateway deployment measure qwen3:8b",
 		print: show(func(in *invocation, all []manage.Measurement) {
 			for _, m := range all {
-				in.printf("Connector %q: %s.\n", printable(m.Connector), printable(m.Text))
+				in.printf("Connector %q: %s.\n", text.Line(m.Connector), text.Line(m.Text))
 			}
 		}),
 	}, {

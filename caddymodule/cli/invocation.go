@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 // invocation is one run of a command.
@@ -28,6 +30,7 @@ type invocation struct {
 	env     environment
 	arg     string // the argument, "" if the command has none
 	err     error  // why the command fails although the gateway has answered
+	widest  []int  // the columns of a table that goes on; nil: there is none
 	local   string // the admin endpoint of `up`, "" for the one that the flags name
 }
 
@@ -43,7 +46,15 @@ func (in *invocation) is(name string) bool {
 	return value
 }
 
-// printf prints to the standard output. Strings in args become [printable].
+// connectorName returns the name of a connector, or its id if the name is not known.
+func (in *invocation) connectorName(id string) string {
+	at, c := *in, manage.Connector{}
+	at.arg = id
+	_ = in.do(at.newRequest("GET /connectors/{id}"), &c)
+	return cmp.Or(c.Name, id)
+}
+
+// printf prints to the standard output. Strings in args become printable.
 func (in *invocation) printf(format string, args ...any) {
 	in.fprintf(in.OutOrStdout(), format, args)
 }
@@ -55,8 +66,8 @@ func (in *invocation) warnf(format string, args ...any) {
 
 func (in *invocation) fprintf(w io.Writer, format string, args []any) {
 	for i, arg := range args {
-		if text, ok := arg.(string); ok {
-			args[i] = printable(text)
+		if s, ok := arg.(string); ok {
+			args[i] = text.Line(s)
 		}
 	}
 	fmt.Fprintf(w, program.NamedAsTyped(format), args...)

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 var pairingCommands = command{
@@ -67,11 +68,12 @@ a machine that has lost its configuration, or was set up again.`,
 		flags:   confirmationFlag("Skip the comparison of fingerprints"),
 		prepare: prepareApproval,
 		print: show(func(in *invocation, p manage.Pairing) {
-			as := "as connector " + p.Connector
+			as := "as"
 			if p.Replaced {
-				as = "in place of connector " + p.Connector
+				as = "in place of"
 			}
-			in.printf("%s is approved %s. If it is still waiting, it connects by itself.\n", deviceName(p), as)
+			in.printf("%s is approved %s connector %q. If it is still waiting, it connects by itself.\n", deviceName(p), as,
+				in.connectorName(p.Connector))
 		}),
 	}, {
 		use: "deny CODE_OR_ID", operation: "POST /pairings/deny", argument: "pairing",
@@ -91,7 +93,7 @@ a machine that has lost its configuration, or was set up again.`,
 func (in *invocation) printPairCommands(p manage.Pairing) {
 	c := cmp.Or(p.Commands, new(downloads.Commands))
 	if c.Note != "" {
-		fmt.Fprintf(in.OutOrStdout(), "\n%s\n", printableLines(c.Note))
+		fmt.Fprintf(in.OutOrStdout(), "\n%s\n", text.Lines(c.Note))
 	}
 	if c.Install != "" {
 		in.printf("\nOn the machine of the model server, run this command; --upstream is the address of\n"+
@@ -201,6 +203,6 @@ func deviceName(p manage.Pairing) string {
 	if p.Device == nil {
 		return "The device"
 	}
-	return fmt.Sprintf("Device %q (%s, %s)", printable(p.Device.Hostname), printable(p.Device.Address),
-		printable(p.Device.Fingerprint))
+	return fmt.Sprintf("Device %q (%s, %s)", text.Line(p.Device.Hostname), text.Line(p.Device.Address),
+		text.Line(p.Device.Fingerprint))
 }

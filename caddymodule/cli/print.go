@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,9 +10,11 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode"
+	"unicode/utf8"
+
+	"github.com/postern-dev/postern/connector/text"
+	"github.com/postern-dev/postern/connector/tty"
 )
 
 // printJSON prints v as indented JSON.
@@ -105,42 +108,78 @@ func (e environment) cell(value any, format string) string {
 	return fmt.Sprint(value)
 }
 
+// leftOut are the titles of columns that a narrow terminal does not show, the first ones first.
+var leftOut = strings.Split("FROM, UPDATED, CREATED, PEER, ADVERTISE, STARTED, REGION, REMOTE, TRANSPORT, OS, VERSION, "+
+	"FIRST TOKEN, WAIT, KEY ID, PASSKEYS, LAST USED, ADDRESS, ID, OPTIONS, UPSTREAM, MAX, FALLBACK, KIND, ALSO AS, "+
+	"DURATION, OWNER, TOKEN, UPSTREAMS, ROLE", ", ")
+
 // printTable prints rows in aligned columns. The first row is the header.
 func (in *invocation) printTable(rows [][]string) {
-	tw := tabwriter.NewWriter(in.OutOrStdout(), 0, 0, 2, ' ', 0)
+	titles, widest := rows[0], in.widest
+	if widest == nil {
+		widest = make([]int, len(titles))
+	} else if widest[0] > 0 {
+		rows = rows[1:] // the table goes on
+	}
 	for _, row := range rows {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = printable(cell)
-			if cell == "" {
-				cells[i] = "-"
+		for i := range row {
+			row[i] = cmp.Or(text.Line(row[i]), "-")
+			widest[i] = max(widest[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	widths := in.fit(titles, widest)
+	for _, row := range rows {
+		line := ""
+		for i, width := range widths {
+			cell, space := row[i], width-utf8.RuneCountInString(row[i])
+			if width == 0 {
+				continue
+			} else if space < 0 {
+				cell, space = string([]rune(cell)[:width-1])+"…", 0
 			}
+			if titles[i] == "STATE" || titles[i] == "STATUS" {
+				cell = tty.Paint(in.OutOrStdout(), toneOf(cell), cell)
+			}
+			line += cell + strings.Repeat(" ", space+2)
 		}
-		fmt.Fprintln(tw, strings.Join(cells, "\t"))
-	}
-	if err := tw.Flush(); err != nil {
-		in.err = fmt.Errorf("printing: %w", err)
+		fmt.Fprintln(in.OutOrStdout(), strings.TrimRight(line, " "))
 	}
 }
 
-// printable replaces characters that could move the cursor or split a row. Some texts come from
-// connectors.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
+// fit returns the widths of columns, 0 for those that are left out. Texts are cut to 32 characters before a column is
+// left out, and at last to 16: no time or number is longer.
+func (in *invocation) fit(titles []string, widest []int) []int {
+	widths, limit := slices.Clone(widest), in.env.width(in.OutOrStdout())-1 // some terminals wrap full lines
+	tooWide := func(cut int) bool {
+		sum := -2
+		for _, w := range widths {
+			sum += min(w, cut) + min(w, 2)
 		}
-		return r
-	}, s)
+		return limit > 0 && sum > limit
+	}
+	for _, title := range leftOut {
+		if i := slices.Index(titles, title); i >= 0 && tooWide(32) {
+			widths[i] = 0
+		}
+	}
+	for tooWide(math.MaxInt) && slices.Max(widths) > 16 {
+		widths[slices.Index(widths, slices.Max(widths))]--
+	}
+	return widths
 }
 
-// printableLines is [printable] for a text of several lines.
-func printableLines(s string) string {
-	lines := strings.Split(s, "\n")
-	for i, line := range lines {
-		lines[i] = printable(line)
+// toneOf returns the color of a state, by its first word.
+func toneOf(state string) tty.Tone {
+	word, _, _ := strings.Cut(strings.TrimLeft(state, "0123456789 "), " ")
+	switch strings.TrimSuffix(word, ",") {
+	case "online", "available", "active", "serving", "approved", "ok":
+		return tty.Good
+	case "degraded", "cuts", "pending", "disabled", "draining", "may":
+		return tty.Warning
+	case "offline", "failed", "upstream", "model", "hanging", "lost", "revoked", "expired", "denied":
+		return tty.Bad
 	}
-	return strings.Join(lines, "\n")
+	return tty.Plain
 }
 
 type unit struct {

@@ -1,9 +1,16 @@
 package cli
 
 import (
+	"bytes"
+	"io"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
 )
 
 func TestUntil(t *testing.T) {
@@ -34,5 +41,41 @@ func TestAgo(t *testing.T) {
 	}
 	if got := env.ago(nil); got != "never" {
 		t.Errorf("nil: %q", got)
+	}
+}
+
+// TestNarrowTables: on a terminal no line is wider than it, down to 80 columns. Columns are left out in their order,
+// and then texts are cut. Names, states and numbers stay.
+func TestNarrowTables(t *testing.T) {
+	wide := [][]string{
+		{"ID", "NAME", "STATE", "TRANSPORT", "REMOTE", "VERSION", "UPSTREAMS", "SINCE", "TOKEN"},
+		{
+			"con_06b3kz9v6dfx7fbv7wq7m5r2qm", "rack", "online", "quic", "192.0.2.7:4711", "v1.0.0",
+			"ollama (12 models), vllm (down), llama-server (1 model)", "3h ago", "rotating by hand since 2026-05-02 10:30",
+		},
+	}
+	for columns, want := range map[int]string{
+		0:   strings.Join(wide[0], " "),
+		250: strings.Join(wide[0], " "),
+		150: "ID NAME STATE TRANSPORT VERSION UPSTREAMS SINCE TOKEN",
+		120: "NAME STATE UPSTREAMS SINCE TOKEN",
+		80:  "NAME STATE UPSTREAMS SINCE",
+	} {
+		var out bytes.Buffer
+		in := &invocation{Command: new(cobra.Command), env: environment{width: func(io.Writer) int { return columns }}}
+		in.SetOut(&out)
+		in.printTable([][]string{slices.Clone(wide[0]), slices.Clone(wide[1])})
+		lines := strings.Split(out.String(), "\n")
+		if got := strings.Join(strings.Fields(lines[0]), " "); got != want {
+			t.Errorf("%d columns: %q, want %q", columns, got, want)
+		}
+		for _, line := range lines {
+			if utf8.RuneCountInString(line) >= columns && columns > 0 {
+				t.Errorf("%d columns: the line has %d: %q", columns, utf8.RuneCountInString(line), line)
+			}
+		}
+		if !strings.Contains(lines[1], "rack  online") || !strings.Contains(lines[1], "3h ago") {
+			t.Errorf("%d columns: %q", columns, lines[1])
+		}
 	}
 }

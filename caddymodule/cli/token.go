@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 var tokenCommands = command{
@@ -43,7 +44,7 @@ to the keys of the user. No token can create tokens, users or links.`,
   rights   %s
   role     %s
   expires  %s
-`, t.Name, t.Token, t.ID, t.Rights, printable(string(t.Role)), in.env.end(t.ExpiresAt))
+`, t.Name, t.Token, t.ID, t.Rights, text.Line(string(t.Role)), in.env.end(t.ExpiresAt))
 		}),
 	}, {
 		use: "list", operation: "GET /tokens", example: "  caddy gateway token list",
@@ -58,7 +59,7 @@ refused. What it created or changed stays: the lists of keys, connectors and
 deployments show that with --json, as created_by, rotated_by and changed_by.`,
 		example: `  caddy gateway token revoke mgt_06b3kz9v6dfx7fbv7wq7m5r2qm`,
 		print: show(func(in *invocation, t manage.Token) {
-			in.printf("Management token %s is revoked.\n", t.ID)
+			in.printf("Management token %q (%s) is revoked.\n", t.Name, t.ID)
 		}),
 	}},
 }

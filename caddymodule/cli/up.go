@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 func upCommand(host up.Host) command {
@@ -127,7 +128,7 @@ Try it:
 
 `, server, models, r.URL, r.Key, console, r.Program, address, r.Curl)
 	for _, note := range r.Notes {
-		fmt.Fprintln(w, "Note: "+printable(note))
+		fmt.Fprintln(w, "Note: "+text.Line(note))
 	}
 	fmt.Fprintln(w, "Ctrl-C ends it.")
 }
