@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -217,12 +218,10 @@ type piece struct {
 
 const plain, faint, good, warning, bad = tty.Plain, tty.Faint, tty.Good, tty.Warning, tty.Bad
 
+// text returns the line as it is printed on w.
 func (l line) text(w io.Writer) string {
-	var b strings.Builder
-	for _, p := range l {
-		b.WriteString(tty.Paint(w, p.tone, text.Line(p.text)))
-	}
-	return b.String()
+	text, _ := (&screen{w: w}).render(l, math.MaxInt)
+	return text
 }
 
 func short(d time.Duration) string {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/doctor"
 	"github.com/postern-dev/postern/connector/tty"
 	"github.com/postern-dev/postern/connector/upstream"
 	"github.com/postern-dev/postern/connector/version"
@@ -173,6 +174,12 @@ func TestScreenColours(t *testing.T) {
 	if text, columns := s.render(line{{good, "online"}, {plain, " now"}}, 8); text != "\x1b[32monline\x1b[0m …" ||
 		columns != 8 {
 		t.Errorf("%q in %d columns", text, columns)
+	}
+	var out strings.Builder
+	writeFinding(&out, doctor.Finding{Check: "udp", Result: doctor.ResultFailed, Detail: "no answer"})
+	writeFinding(&out, doctor.Finding{Check: "pin", Result: doctor.ResultSkipped, Detail: "no answer"})
+	if want := "\x1b[31mfailed  \x1b[0m udp: no answer\nskipped  pin: no answer\n"; out.String() != want {
+		t.Errorf("doctor prints %q, want %q", out.String(), want)
 	}
 	if newScreen(new(output), func(string) string { return "" }) != nil {
 		t.Error("a file is not a terminal")

@@ -77,9 +77,12 @@ func printRequests(in *invocation, page manage.Requests) {
 			seconds(r.DurationMillis), r.ID, result,
 		})
 	}
-	if len(page.Requests) > 0 || in.is("follow") {
+	switch {
+	case len(page.Requests) > 0:
 		in.printTable(rows)
-	} else {
+	case in.is("follow"):
+		return
+	default:
 		in.printf("No such requests.\n")
 	}
 	if page.Partial {

@@ -11,11 +11,11 @@ import (
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/tty"
 )
 
 func backupCommand(host up.Host) command {
@@ -93,7 +93,7 @@ func (in *invocation) backupToFile(path string, from func(io.Writer) error) erro
 // backupToOutput writes a backup to the standard output.
 func (in *invocation) backupToOutput(from func(io.Writer) error) error {
 	out := in.OutOrStdout()
-	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if tty.Is(out) {
 		return up.Usagef("the standard output is a terminal; name a file, or redirect the output")
 	}
 	temporary, _, err := in.fetchBackup(os.TempDir(), from)

@@ -95,7 +95,9 @@ All commands but "up", "restore" and "backup --offline" connect to the admin end
 of the running Caddy. Set it with --address, or take it from a file with --config. The
 default is $CADDY_ADMIN, or the socket of an installed package or of "up"; if neither
 answers, localhost:2019. On Linux that port must belong to root, to the user of a
-package, or to you.`,
+package, or to you.
+
+Lists leave columns out on a narrow terminal. Pipes and --json have all.`,
 		example: `  caddy gateway up
   caddy gateway setup-link
   caddy gateway pairing start

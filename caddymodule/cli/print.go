@@ -110,8 +110,8 @@ func (e environment) cell(value any, format string) string {
 
 // leftOut are the titles of columns that a narrow terminal does not show, the first ones first.
 var leftOut = strings.Split("FROM, UPDATED, CREATED, PEER, ADVERTISE, STARTED, REGION, REMOTE, TRANSPORT, OS, VERSION, "+
-	"FIRST TOKEN, WAIT, KEY ID, PASSKEYS, LAST USED, ADDRESS, ID, OPTIONS, UPSTREAM, MAX, FALLBACK, KIND, ALSO AS, "+
-	"DURATION, OWNER, TOKEN, UPSTREAMS, ROLE", ", ")
+	"FIRST TOKEN, WAIT, DURATION, KEY ID, PASSKEYS, LAST USED, ADDRESS, ID, OPTIONS, UPSTREAM, MAX, FALLBACK, KIND, ALSO AS, "+
+	"OWNER, TOKEN, UPSTREAMS, ROLE", ", ")
 
 // printTable prints rows in aligned columns. The first row is the header.
 func (in *invocation) printTable(rows [][]string) {
@@ -146,8 +146,8 @@ func (in *invocation) printTable(rows [][]string) {
 	}
 }
 
-// fit returns the widths of columns, 0 for those that are left out. Texts are cut to 32 characters before a column is
-// left out, and at last to 16: no time or number is longer.
+// fit returns the widths of columns, 0 for those that are left out. Texts are cut to 30 characters, the length of ids,
+// before a column is left out, and at last to 8. Times and numbers have at most 16, and are never cut.
 func (in *invocation) fit(titles []string, widest []int) []int {
 	widths, limit := slices.Clone(widest), in.env.width(in.OutOrStdout())-1 // some terminals wrap full lines
 	tooWide := func(cut int) bool {
@@ -158,12 +158,16 @@ func (in *invocation) fit(titles []string, widest []int) []int {
 		return limit > 0 && sum > limit
 	}
 	for _, title := range leftOut {
-		if i := slices.Index(titles, title); i >= 0 && tooWide(32) {
+		if i := slices.Index(titles, title); i >= 0 && tooWide(30) {
 			widths[i] = 0
 		}
 	}
-	for tooWide(math.MaxInt) && slices.Max(widths) > 16 {
-		widths[slices.Index(widths, slices.Max(widths))]--
+	for most := slices.Max(widths); most >= 8 && tooWide(math.MaxInt); most-- {
+		for i, w := range widths {
+			if widest[i] > 16 {
+				widths[i] = min(w, most)
+			}
+		}
 	}
 	return widths
 }

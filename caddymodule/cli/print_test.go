@@ -54,11 +54,25 @@ func TestNarrowTables(t *testing.T) {
 			"ollama (12 models), vllm (down), llama-server (1 model)", "3h ago", "rotating by hand since 2026-05-02 10:30",
 		},
 	}
+	audit := [][]string{
+		{"TIME", "BY", "OPERATION", "RECORD", "DETAILS", "FROM"},
+		{
+			"2026-11-26 17:56", "caddy gateway up", "connector.create", "lnk_06h1i0733prvpf66kai9m9o8f8",
+			"connectors: con_06h1i072phvpnf3i9mr752dp64; kind: chat", "203.0.113.7",
+		},
+	}
+	var out bytes.Buffer
+	in := &invocation{Command: new(cobra.Command), env: environment{width: func(io.Writer) int { return 80 }}}
+	in.SetOut(&out)
+	in.printTable(audit)
+	if want := "2026-11-26 17:56  caddy gateway up  connector.create  lnk_06h1i0…  connectors…\n"; !strings.HasSuffix(out.String(), want) {
+		t.Errorf("the audit list is\n%s", &out)
+	}
 	for columns, want := range map[int]string{
 		0:   strings.Join(wide[0], " "),
 		250: strings.Join(wide[0], " "),
 		150: "ID NAME STATE TRANSPORT VERSION UPSTREAMS SINCE TOKEN",
-		120: "NAME STATE UPSTREAMS SINCE TOKEN",
+		120: "ID NAME STATE UPSTREAMS SINCE TOKEN",
 		80:  "NAME STATE UPSTREAMS SINCE",
 	} {
 		var out bytes.Buffer

@@ -30,8 +30,7 @@ var when = "auto"
 // Flag adds the flag --color.
 func Flag(flags *pflag.FlagSet) {
 	when = "auto"
-	usage := "`WHEN` states have colors: auto (on a terminal, unless NO_COLOR is set), always or never (default auto)"
-	flags.Func("color", usage, func(value string) error {
+	flags.Func("color", "`WHEN` to color states: auto, always or never (default auto)", func(value string) error {
 		if !slices.Contains([]string{"auto", "always", "never"}, value) {
 			return errors.New("it must be auto, always or never")
 		}
