@@ -62,7 +62,9 @@ var activityTests = []struct {
 	{"key_create_scope_without_models", "key create --name ci --scope qwen*,qwen4", map[string]adminAnswer{
 		"GET /model_gateway/deployments?scope=qwen%2A": {200, "[" + deploymentJSON + "]"},
 		"GET /model_gateway/deployments?scope=qwen4":   {200, "[]"},
-		"POST /model_gateway/keys":                     {201, `{"id":"key_1","name":"ci","key":"sk-svc-EXAMPLE","scope":"qwen*,qwen4"}`},
+		"POST /model_gateway/keys": {
+			201, `{"id":"key_1","name":"ci","key":"sk-svc-EXAMPLE","scope":"qwen*,qwen4"}`,
+		},
 	}},
 }
 
@@ -95,7 +97,7 @@ func TestFollow(t *testing.T) {
 		var out, errOut bytes.Buffer
 		root.SetOut(&out)
 		root.SetErr(&errOut)
-		root.SetArgs(append([]string{"gateway"}, append(strings.Fields(args), "--address", server.Listener.Addr().String())...))
+		root.SetArgs(strings.Fields("gateway " + args + " --address " + server.Listener.Addr().String()))
 		if err := root.ExecuteContext(ctx); err != nil {
 			t.Error(err)
 		}

@@ -109,9 +109,9 @@ func (e environment) cell(value any, format string) string {
 }
 
 // leftOut are the titles of columns that a narrow terminal does not show, the first ones first.
-var leftOut = strings.Split("FROM, UPDATED, CREATED, PEER, ADVERTISE, STARTED, REGION, REMOTE, TRANSPORT, OS, VERSION, "+
-	"FIRST TOKEN, WAIT, DURATION, KEY ID, PASSKEYS, LAST USED, ADDRESS, ID, OPTIONS, UPSTREAM, MAX, FALLBACK, KIND, ALSO AS, "+
-	"OWNER, TOKEN, UPSTREAMS, ROLE", ", ")
+var leftOut = strings.Split("FROM, UPDATED, CREATED, PEER, ADVERTISE, STARTED, REGION, REMOTE, TRANSPORT, OS, "+
+	"VERSION, FIRST TOKEN, WAIT, DURATION, KEY ID, PASSKEYS, LAST USED, ADDRESS, ID, OPTIONS, UPSTREAM, MAX, "+
+	"FALLBACK, KIND, ALSO AS, OWNER, TOKEN, UPSTREAMS, ROLE", ", ")
 
 // printTable prints rows in aligned columns. The first row is the header.
 func (in *invocation) printTable(rows [][]string) {
@@ -129,7 +129,7 @@ func (in *invocation) printTable(rows [][]string) {
 	}
 	widths := in.fit(titles, widest)
 	for _, row := range rows {
-		line := ""
+		var line strings.Builder
 		for i, width := range widths {
 			cell, space := row[i], width-utf8.RuneCountInString(row[i])
 			if width == 0 {
@@ -140,9 +140,9 @@ func (in *invocation) printTable(rows [][]string) {
 			if titles[i] == "STATE" || titles[i] == "STATUS" {
 				cell = tty.Paint(in.OutOrStdout(), toneOf(cell), cell)
 			}
-			line += cell + strings.Repeat(" ", space+2)
+			line.WriteString(cell + strings.Repeat(" ", space+2))
 		}
-		fmt.Fprintln(in.OutOrStdout(), strings.TrimRight(line, " "))
+		fmt.Fprintln(in.OutOrStdout(), strings.TrimRight(line.String(), " "))
 	}
 }
 

@@ -65,7 +65,8 @@ func TestNarrowTables(t *testing.T) {
 	in := &invocation{Command: new(cobra.Command), env: environment{width: func(io.Writer) int { return 80 }}}
 	in.SetOut(&out)
 	in.printTable(audit)
-	if want := "2026-11-26 17:56  caddy gateway up  connector.create  lnk_06h1i0…  connectors…\n"; !strings.HasSuffix(out.String(), want) {
+	want := "2026-11-26 17:56  caddy gateway up  connector.create  lnk_06h1i0…  connectors…\n"
+	if !strings.HasSuffix(out.String(), want) {
 		t.Errorf("the audit list is\n%s", &out)
 	}
 	for columns, want := range map[int]string{
