@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -21,8 +22,8 @@ var homeTab = &tab{
 }
 
 const (
-	maxAlerts     = 20
-	maxHomeModels = 8
+	maxAlerts   = 20
+	maxHomeRows = 8
 	// An error ratio is an alert above these, as in packaging/prometheus/rules.yml.
 	alertRatio  = .05
 	alertErrors = 5
@@ -33,40 +34,65 @@ type alert struct {
 	Bad       bool // requests fail
 	Text, URL string
 	In, At    *time.Time // follows the text: "in 3 days", or a time of day
+	Since     *time.Time
+	Why       string              // and what to do
+	Models    []manage.Deployment // that are unavailable or degraded because of it
 }
 
 type homePage struct {
-	Alerts []alert
-	More   int // alerts that are not shown
-	Status manage.Status
-	Edges  int      // that serve, of Status.Edges
-	Sum    usageRow // of today, in UTC
-	Chart  chart
-	Models []homeModel
+	Alerts          []alert
+	More            int // alerts that are not shown
+	Status          manage.Status
+	Edges           int // that serve, of Status.Edges
+	Running, Queued int64
+	Use             *use
+	Sum             usageRow // of today
+	Chart           chart
+	Models          []usedModel
+	People          []person
 }
 
-// homeModel is a model with its usage today.
-type homeModel struct {
+// usedModel is a model with its usage today.
+type usedModel struct {
 	manage.Deployment
-	Used usageRow
+	Used  usageRow
+	Since string // of [use]
+}
+
+// person is a user with the usage of its keys today.
+type person struct {
+	ID string
+	usageRow
 }
 
 func homeData(v *visit) any {
-	p := &homePage{Status: load(v, v.Manage.Status)}
+	p := &homePage{Status: load(v, v.Manage.Status), Use: loadUse(v)}
 	deployments, connectors := load(v, v.Manage.Deployments), load(v, v.Manage.Connectors)
-	request, hours := spans[0].request(groupings[0], v.Now().UTC())
-	sums, err := v.Manage.Usage(v.ctx, request)
 	var missing []alert
-	if errors.Is(err, store.ErrUnavailable) { // show the rest, which does not need the store
+	if p.Use.Missing { // show the rest, which does not need the store
 		missing = []alert{{Text: "Today's use is not known: this gateway cannot reach its store.", URL: usageTab.url()}}
-	} else if v.err == nil {
-		v.err = err
+	} else {
+		p.People = people(v)
 	}
-	p.use(deployments, hours, sums, v.Now().UTC().Format(time.DateOnly))
+	for _, used := range p.Use.today {
+		p.Sum.Add(used.Usage)
+	}
+	for _, d := range deployments {
+		p.Running, p.Queued = p.Running+d.Running, p.Queued+d.Queued
+		p.Models = append(p.Models, p.Use.of(d))
+	}
+	slices.SortStableFunc(p.Models, func(a, b usedModel) int { // the busiest first
+		return cmp.Or(cmp.Compare(b.Used.Tokens(), a.Used.Tokens()), cmp.Compare(b.Used.Requests, a.Used.Requests))
+	})
+	p.Models = p.Models[:min(len(p.Models), maxHomeRows)]
+	p.Chart = p.Use.charts("")[1]
+	p.Chart.Title = "Requests per hour, last 24 hours (UTC)"
+	last := load(v, func(ctx context.Context) (manage.Requests, error) {
+		return v.Manage.Activity(ctx, manage.Activity{Limit: 1})
+	})
 	alerts := slices.Concat(
-		edgeAlerts(p.Status.Edges, load(v, v.Manage.Recent)), missing,
-		modelAlerts(deployments), connectorAlerts(connectors),
-		ratioAlerts(hours[len(hours)-2:], sums), quotaAlerts(load(v, v.Manage.UsedQuotas)),
+		edgeAlerts(p.Status.Edges, last), missing, outageAlerts(deployments, connectors),
+		ratioAlerts(p.Use.hours[len(p.Use.hours)-2:], p.Use.sums), quotaAlerts(load(v, v.Manage.UsedQuotas)),
 		keyAlerts(load(v, v.Manage.Keys), v.Now()))
 	slices.SortStableFunc(alerts, func(a, b alert) int { return rankOf(a) - rankOf(b) })
 	p.Alerts = alerts[:min(len(alerts), maxAlerts)]
@@ -87,69 +113,102 @@ func rankOf(a alert) int {
 	return 1
 }
 
-// use sums up the usage of the last 24 hours, and that of today.
-func (p *homePage) use(deployments []manage.Deployment, hours []period, sums []manage.UsageSum, today string) {
-	models, total := make(map[string]*usageRow), make(map[string]store.Usage)
-	for _, d := range deployments {
-		models[d.Name] = new(usageRow)
-	}
-	for _, u := range sums {
-		hour := total[u.Hour]
-		hour.Add(u.Usage)
-		total[u.Hour] = hour
-		if !strings.HasPrefix(u.Hour, today) {
-			continue
-		}
-		p.Sum.Add(u.Usage)
-		if m := models[u.Model]; m != nil {
-			m.Add(u.Usage)
-		}
-	}
-	p.Chart = draw(hours, nil, nil, total)[1]
-	p.Chart.Title = "Requests per hour, last 24 hours (UTC)"
-	for _, d := range deployments {
-		p.Models = append(p.Models, homeModel{d, *models[d.Name]})
-	}
-	slices.SortStableFunc(p.Models, func(a, b homeModel) int {
-		return cmp.Or(cmp.Compare(b.Used.Tokens(), a.Used.Tokens()), cmp.Compare(b.Used.Requests, a.Used.Requests))
-	})
-	p.Models = p.Models[:min(len(p.Models), maxHomeModels)]
+// use is the usage of the last 24 hours.
+type use struct {
+	hours   []period
+	sums    []manage.UsageSum   // by hour and model
+	today   map[string]usageRow // by model, in UTC
+	Since   string              // when today began, for the lists of its requests
+	Missing bool                // the gateway cannot reach its store
 }
 
-func modelAlerts(deployments []manage.Deployment) (alerts []alert) {
-	for _, d := range deployments {
-		if d.State == health.Available {
-			continue
-		}
-		text := d.StateText()
-		if d.State == health.Hanging || d.State == health.CutsPrompts {
-			text = d.Warning // of other states, the alert of the connector has the reason
-		}
-		alerts = append(alerts, alert{
-			Bad: !d.State.Usable(), Text: fmt.Sprintf("Model %s: %s.", d.Name, text),
-			URL: modelTab.url() + "?" + url.Values{"name": {d.Name}}.Encode(),
-		})
+func loadUse(v *visit) *use {
+	now := v.Now().UTC()
+	request, hours := spans[0].request(groupings[0], now)
+	sums, err := v.Manage.Usage(v.ctx, request)
+	u := &use{hours, sums, make(map[string]usageRow), now.Format(time.DateOnly) + "T00:00:00Z", false}
+	if u.Missing = errors.Is(err, store.ErrUnavailable); !u.Missing {
+		v.err = cmp.Or(v.err, err)
 	}
-	return alerts
+	for _, sum := range sums {
+		if strings.HasPrefix(sum.Hour, u.Since[:len(time.DateOnly)]) {
+			row := u.today[sum.Model]
+			row.Add(sum.Usage)
+			u.today[sum.Model] = row
+		}
+	}
+	return u
 }
 
-func connectorAlerts(connectors []manage.Connector) (alerts []alert) {
+// of returns a model with its usage.
+func (u *use) of(d manage.Deployment) usedModel { return usedModel{d, u.today[d.Name], u.Since} }
+
+// charts draws the usage of a model, or of all of them.
+func (u *use) charts(model string) []chart {
+	total := make(map[string]store.Usage)
+	for _, sum := range u.sums {
+		if model == "" || model == sum.Model {
+			hour := total[sum.Hour]
+			hour.Add(sum.Usage)
+			total[sum.Hour] = hour
+		}
+	}
+	return draw(u.hours, nil, nil, total)
+}
+
+// people lists the users with the most tokens today.
+func people(v *visit) (list []person) {
+	day := v.Now().UTC().Format(time.DateOnly)
+	for _, sum := range load(v, func(ctx context.Context) ([]manage.UsageSum, error) {
+		return v.Manage.Usage(ctx, manage.Usage{From: day, To: day, By: "user"})
+	}) {
+		if sum.UserID != "" {
+			list = append(list, person{sum.UserID, usageRow{sum.UserName, sum.Usage}})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b person) int { return cmp.Compare(b.Tokens(), a.Tokens()) })
+	return list[:min(len(list), maxHomeRows)]
+}
+
+// cause is a connector that is offline, or one of its model servers that is down.
+type cause struct{ connector, upstream string }
+
+// outageAlerts name with each cause the models that it makes unavailable or degraded. Models in another bad state
+// have alerts of their own.
+func outageAlerts(deployments []manage.Deployment, connectors []manage.Connector) (alerts []alert) {
+	at := make(map[cause]int) // index of its alert
 	for _, c := range connectors {
-		to := connectorTab.url() + "?" + url.Values{"id": {c.ID}}.Encode()
-		if c.State != manage.Online {
-			text := "Connector " + c.Name + " is offline."
-			if c.LastSeenAt == nil {
-				text = "Connector " + c.Name + " has never been online."
-			}
-			alerts = append(alerts, alert{Text: text, URL: to})
+		add := func(upstream, text string, since *time.Time) {
+			at[cause{c.ID, upstream}] = len(alerts)
+			to := connectorTab.url() + "?" + url.Values{"id": {c.ID}}.Encode()
+			alerts = append(alerts, alert{Text: "Connector " + c.Name + text, Since: since, URL: to})
+		}
+		if c.State != manage.Online && c.LastSeenAt == nil {
+			add("", " has never been online", nil)
+		} else if c.State != manage.Online {
+			add("", " is offline", c.LastSeenAt)
 		}
 		for _, u := range c.Upstreams {
 			if u.State == manage.Down {
-				alerts = append(alerts, alert{
-					Text: fmt.Sprintf("Connector %s cannot reach its model server %s.", c.Name, u.Name),
-					URL:  to,
-				})
+				add(u.Name, " cannot reach its model server "+u.Name, u.Since)
 			}
+		}
+	}
+	for _, d := range deployments {
+		own := false
+		for _, r := range d.Through { // without an upstream while its connector is offline
+			if i, found := at[cause{r.ID, r.Upstream}]; found {
+				alerts[i].Models = append(alerts[i].Models, d)
+				alerts[i].Bad = alerts[i].Bad || !d.State.Usable()
+			} else if r.State != health.Available {
+				own = true
+			}
+		}
+		if own {
+			alerts = append(alerts, alert{
+				Bad: !d.State.Usable(), Text: "Model " + d.Name, Why: cmp.Or(d.Warning, d.StateText()),
+				URL: modelTab.url() + "?" + url.Values{"name": {d.Name}}.Encode(),
+			})
 		}
 	}
 	return alerts
@@ -196,15 +255,15 @@ func ratioAlerts(hours []period, sums []manage.UsageSum) (alerts []alert) {
 		if sum.Outages() >= alertErrors && float64(sum.Outages()) > alertRatio*float64(sum.Requests) {
 			text := fmt.Sprintf("%d of the last %d requests for %s failed.", sum.Outages(), sum.Requests,
 				cmp.Or(sum.Name, "no model"))
-			to := activityTab.url() + "?" + url.Values{"status": {"failed"}, "model": {sum.Name}}.Encode()
-			alerts = append(alerts, alert{Bad: true, Text: text, URL: to})
+			query := url.Values{"status": {"failed"}, "model": {sum.Name}, "since": {hours[0].id + ":00:00Z"}}
+			alerts = append(alerts, alert{Bad: true, Text: text, URL: activityTab.url() + "?" + query.Encode()})
 		}
 	}
 	return alerts
 }
 
 // edgeAlerts are about edges without contact to the store, and edges that do not answer.
-func edgeAlerts(edges []manage.Edge, recent manage.Recent) (alerts []alert) {
+func edgeAlerts(edges []manage.Edge, last manage.Requests) (alerts []alert) {
 	for _, e := range edges {
 		text := "Gateway " + e.Name + ": " + e.StateText()
 		switch {
@@ -212,12 +271,12 @@ func edgeAlerts(edges []manage.Edge, recent manage.Recent) (alerts []alert) {
 			alerts = append(alerts, alert{Text: text + " until", At: e.ServesUntil, URL: edgesTab.url()})
 		case e.State == manage.EdgeLost:
 			alerts = append(alerts, alert{Bad: true, Text: text + " since", At: e.ContactAt, URL: edgesTab.url()})
-		case slices.Contains(recent.Silent, e.Name):
+		case slices.Contains(last.Silent, e.Name):
 			text = "Gateway " + e.Name + " does not answer."
 			alerts = append(alerts, alert{Bad: true, Text: text, URL: edgesTab.url()})
 		}
 	}
-	if recent.Partial && len(recent.Silent) == 0 { // for users who may not see gateways
+	if last.Partial && len(last.Silent) == 0 { // for users who may not see gateways
 		alerts = append(alerts, alert{
 			Text: "Another gateway does not answer, so its requests are missing.",
 			URL:  activityTab.url(),

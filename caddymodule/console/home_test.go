@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func TestHome(t *testing.T) {
 	g.moved(g.get("/console/"), "/console/home")
 	page := g.page("/console/home")
 	has(t, mainOf(page), "All is well", "<dt>Models</dt><dd>", ">1 of 1</a>",
-		"<dt>Requests</dt><dd><a href=\"/console/activity\">1</a>", ">4.3k</a>", "4\u202f300", "210 ms", "100",
+		"<dt>Requests</dt><dd><a href=\"/console/activity?since=", ">1</a>", ">4.3k</a>", ">4.3k</td>", "210 ms", "100",
 		`badge-ok">available`)
 	has(t, page, `aria-current="page">Home`)
 }
@@ -61,20 +62,22 @@ func TestAlerts(t *testing.T) {
 	fail(activity.UpstreamError, 5)
 	page := g.page("/console/home")
 	main := mainOf(page)
-	has(t, main, "Model llama: offline.</a>", "Connector attic &lt;b&gt; has never been online.", "Key soon expires")
-	lacks(t, main, "Key later", "All is well", "of the last", "qwen3: ")
+	has(t, main, "Connector attic &lt;b&gt; has never been online</a>: <a", ">llama</a> is unavailable</li>", "Key soon expires")
+	lacks(t, main, "Model llama", "Key later", "All is well", "of the last", "qwen3: ")
 	fail(activity.GatewayError, 1)
 	g.lines.report(c, health.Server{Known: true})
 	main = mainOf(g.page("/console/home"))
-	has(t, main, "6 of the last 106 requests for qwen3 failed.", "Model qwen3: model server down.",
-		"Connector gpu-box cannot reach its model server default.")
-	if strings.Index(main, "6 of the last") > strings.Index(main, "has never been online") {
+	has(t, main, "6 of the last 106 requests for qwen3 failed.",
+		"Connector gpu-box cannot reach its model server default since <time", ">qwen3</a> is unavailable</li>")
+	lacks(t, main, "Model qwen3")
+	if strings.Index(main, "6 of the last") > strings.Index(main, "Key soon expires") {
 		t.Error("failures are not first")
 	}
 	for i := range maxAlerts {
 		g.deployment(fmt.Sprint("gone-", i), away)
+		g.connector(fmt.Sprint("gone-", i))
 	}
-	has(t, mainOf(g.page("/console/home")), "more.</p>")
+	has(t, mainOf(g.page("/console/home")), "more.</p>", `, and <a href="/console/models">others</a></li>`)
 }
 
 func TestEdgeAlerts(t *testing.T) {
@@ -85,9 +88,9 @@ func TestEdgeAlerts(t *testing.T) {
 	}
 	for want, got := range map[string][]alert{
 		"[Gateway a: lost since Gateway b does not answer.]": edgeAlerts(edges,
-			manage.Recent{Partial: true, Silent: []string{"a", "b"}}),
-		"[Another gateway does not answer, so its requests are missing.]": edgeAlerts(nil, manage.Recent{Partial: true}),
-		"[]": edgeAlerts(nil, manage.Recent{}),
+			manage.Requests{Partial: true, Silent: []string{"a", "b"}}),
+		"[Another gateway does not answer, so its requests are missing.]": edgeAlerts(nil, manage.Requests{Partial: true}),
+		"[]": edgeAlerts(nil, manage.Requests{}),
 	} {
 		texts := []string{}
 		for _, a := range got {
@@ -131,17 +134,93 @@ func TestHomeQuotas(t *testing.T) {
 	lacks(t, main, "Key some has")
 }
 
-// What answers show about a model server is an alert with its fix.
-func TestModelAlerts(t *testing.T) {
-	deployments := []manage.Deployment{{State: health.Available}}
-	for _, state := range []health.State{health.Hanging, health.CutsPrompts, health.Offline} {
-		deployments = append(deployments, manage.Deployment{
-			Deployment: store.Deployment{Name: "m"}, State: state, Warning: "the fix",
-		})
+// A connector or a model server names the models that it makes unavailable or degraded. Others have alerts of their
+// own, with the fix.
+func TestOutageAlerts(t *testing.T) {
+	seen := time.Now()
+	connectors := []manage.Connector{
+		{Connector: store.Connector{ID: "a", Name: "mac", LastSeenAt: &seen}, State: manage.Offline},
+		{Connector: store.Connector{ID: "b", Name: "gpu"}, State: manage.Online, Upstreams: []manage.Upstream{
+			{Name: "up", State: manage.Reachable}, {Name: "down", State: manage.Down, Since: &seen},
+		}},
+		{Connector: store.Connector{ID: "c", Name: "new"}, State: manage.Offline},
 	}
-	got := modelAlerts(deployments)
-	if len(got) != 3 || got[0].Text != "Model m: the fix." || !got[0].Bad || got[1].Text != got[0].Text || got[1].Bad ||
-		got[2].Text != "Model m: offline." {
-		t.Errorf("alerts %+v", got)
+	route := func(connector, upstream string, s health.State) manage.DeploymentRoute {
+		return manage.DeploymentRoute{ID: connector, Upstream: upstream, State: s}
 	}
+	offline, works := route("a", "", health.Offline), route("b", "up", health.Available)
+	down, hangs := route("b", "down", health.ServerDown), route("b", "up", health.Hanging)
+	cuts, missing := route("b", "up", health.CutsPrompts), route("b", "", health.UpstreamMissing)
+	model := func(name string, s health.State, routes ...manage.DeploymentRoute) manage.Deployment {
+		return manage.Deployment{
+			Deployment: store.Deployment{Name: name}, State: s, Through: routes, Warning: "the fix of " + name,
+		}
+	}
+	got := outageAlerts([]manage.Deployment{
+		model("fine", health.Available, works), model("gone", health.Offline, offline),
+		model("half", health.Degraded, offline, works), model("none", health.ServerDown, offline, down),
+		model("stuck", health.Hanging, offline, hangs), model("cuts", health.CutsPrompts, cuts),
+		model("lost", health.UpstreamMissing, missing),
+	}, connectors)
+	var texts []string
+	for _, a := range got {
+		text := fmt.Sprint(a.Text, a.Why, " ", a.Bad, a.Since != nil)
+		for _, d := range a.Models {
+			text += " " + d.Name
+		}
+		texts = append(texts, text)
+	}
+	want := []string{
+		"Connector mac is offline true true gone half none stuck",
+		"Connector gpu cannot reach its model server down true true none",
+		"Connector new has never been online false false",
+		"Model stuckthe fix of stuck true false", "Model cutsthe fix of cuts false false",
+		"Model lostthe fix of lost true false",
+	}
+	if !slices.Equal(texts, want) {
+		t.Errorf("alerts\n%s", strings.Join(texts, "\n"))
+	}
+}
+
+// Each number of Home and of the models leads to what it counts, since midnight in UTC.
+func TestHomeNumbers(t *testing.T) {
+	g := newGateway(t)
+	c := g.connector("gpu-box")
+	g.lines.connect(c, "qwen3")
+	g.deployment("qwen3", c)
+	g.deployment("idle", c)
+	g.running = map[string][2]int64{"qwen3": {4, 7}}
+	ada, _ := g.store.FindUser("ada")
+	k, _, err := g.store.CreateKey(t.Context(), store.DefaultAccount,
+		store.KeyFields{Name: "laptop", Scope: "*", Owner: ada.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for class, n := range map[string]int{"": 5, activity.PolicyError: 3, activity.UpstreamError: 2} {
+		for range n {
+			g.record(0, activity.Request{
+				KeyID: k.ID, KeyName: "laptop", Deployment: "qwen3", Connector: c.ID, ErrorClass: class, InputTokens: 100,
+			})
+		}
+	}
+	g.record(0, activity.Request{KeyID: "key_gone", Deployment: "other"})
+	since := "since=" + time.Now().UTC().Format(time.DateOnly) + "T00%3a00%3a00Z"
+	numbers := func(page, filter string, counts ...string) {
+		t.Helper()
+		for i, status := range []string{"", "status=failed&amp;", "status=refused&amp;"} {
+			has(t, page, `<a href="/console/activity?`+filter+status+since+`">`+counts[i]+`</a>`)
+		}
+	}
+	page := mainOf(g.page("/console/home"))
+	has(t, page, "<dt>Running</dt><dd>4<", "<dt>Queued</dt><dd>7<", `/console/usage?range=24h&amp;by=key&amp;user=`+ada.ID)
+	numbers(page, "", "11", "2", "3")
+	numbers(page, "model=qwen3&amp;", "10", "2", "3")
+	has(t, page, `<a href="/console/activity?user=`+ada.ID+`&amp;`+since+`">10</a>`)
+	numbers(mainOf(g.page("/console/models")), "model=qwen3&amp;", "10", "2", "3")
+	page = mainOf(g.page("/console/models/show?name=qwen3"))
+	numbers(page, "model=qwen3&amp;", "10", "2", "3")
+	has(t, page, "<dt>Running</dt><dd>4<", "<dt>Queued</dt><dd>7<", "<h2 id=\"requests-title\">Last requests",
+		`<a href="/console/activity?model=qwen3">All</a>`, `<a href="/console/keys/`+k.ID+`">laptop</a>`,
+		`<a href="/console/connectors/show?id=`+c.ID+`">gpu-box</a>`, "<figcaption>Requests</figcaption>", ", Failed: 2 requests")
+	lacks(t, mainOf(g.page("/console/models/show?name=idle")), "Last requests", "<figcaption>")
 }

@@ -60,7 +60,7 @@ func TestModelWindow(t *testing.T) {
 	server := health.Reported(true, []string{"qwen3"}, false)
 	server.Windows = map[string]int{"qwen3": 8192}
 	g.lines.report(con, server)
-	has(t, mainOf(g.page("/console/models")), `<td data-label="Window">8 192</td>`)
+	has(t, mainOf(g.page("/console/models")), `<td data-label="Window" class="number">8 192</td>`)
 	page := mainOf(g.page("/console/models/show?name=qwen3"))
 	has(t, page, "8 192 tokens · the server lists it", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=8192",
 		"CLAUDE_CODE_MAX_OUTPUT_TOKENS=2048", "1.2 MB",

@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,7 +23,7 @@ var (
 	// of clients.
 	modelTab = &tab{
 		path: "models/show", name: "model", title: "Model", data: modelData,
-		live: []string{"model-state"}, every: 30 * time.Second,
+		live: []string{"model-state", "model-use"}, every: 30 * time.Second,
 	}
 	removeModelTab = &tab{path: "models/remove", name: "model-remove", title: "Remove a model", data: func(v *visit) any {
 		return findDeployment(v, v.r.FormValue("name"))
@@ -30,33 +31,38 @@ var (
 )
 
 type modelsPage struct {
-	List       listing[manage.Deployment]
+	List       listing[usedModel]
 	Available  int
 	Connectors int
 }
 
 func modelsData(v *visit) any {
-	deployments := load(v, v.Manage.Deployments)
 	p := &modelsPage{Connectors: len(load(v, v.Manage.Connectors))}
-	for _, d := range deployments {
+	u, models := loadUse(v), []usedModel{}
+	for _, d := range load(v, v.Manage.Deployments) {
+		models = append(models, u.of(d))
 		if d.State.Usable() {
 			p.Available++
 		}
 	}
-	p.List = list(v, "models", deployments, func(d manage.Deployment) string {
-		return strings.Join(append(d.ConnectorNames(), d.Name, d.Upstream, d.Model, d.State.String(), authorText(d)), "\n")
+	p.List = list(v, "models", models, func(d usedModel) string {
+		return strings.Join(append(d.ConnectorNames(), d.Name, d.Upstream, d.Model, d.State.String(),
+			authorText(d.Deployment)), "\n")
 	})
 	return p
 }
 
 type modelPage struct {
-	manage.Deployment
-	Snippets []snippet
-	Private  bool // the certificate of the gateway is of a private authority
-	Test     *manage.TestResult
-	Measured []manage.Measurement
-	Play     playForm
-	Played   *manage.Played // nil before the first prompt
+	usedModel
+	Charts    []chart // none without requests
+	Requests  []loggedRequest
+	Clustered bool
+	Snippets  []snippet
+	Private   bool // the certificate of the gateway is of a private authority
+	Test      *manage.TestResult
+	Measured  []manage.Measurement
+	Play      playForm
+	Played    *manage.Played // nil before the first prompt
 }
 
 // pageTitle distinguishes the browser tabs of several models.
@@ -65,11 +71,18 @@ func (p *modelPage) pageTitle() string { return p.Name }
 // modelData finds the deployment. Its name is in the query: it may contain slashes and
 // dots, which proxies normalize in paths.
 func modelData(v *visit) any {
-	d := findDeployment(v, v.r.FormValue("name"))
-	return &modelPage{
-		Deployment: d, Snippets: snippetsOf(d, v.endpoint().URL, ""),
-		Private: v.privateAuthority(), Play: newPlayForm(v),
+	d, u := findDeployment(v, v.r.FormValue("name")), loadUse(v)
+	p := &modelPage{
+		usedModel: u.of(d), Clustered: v.Manage.Clustered(),
+		Snippets: snippetsOf(d, v.endpoint().URL, ""), Private: v.privateAuthority(), Play: newPlayForm(v),
 	}
+	if slices.ContainsFunc(u.sums, func(s manage.UsageSum) bool { return s.Model == d.Name }) {
+		p.Charts = u.charts(d.Name)
+	}
+	p.Requests = logged(v, load(v, func(ctx context.Context) (manage.Requests, error) {
+		return v.Manage.Activity(ctx, manage.Activity{Model: d.Name, Limit: 8})
+	}).Requests)
+	return p
 }
 
 func findDeployment(v *visit, name string) manage.Deployment {
@@ -235,7 +248,7 @@ func (ch *choices) choose(to target) {
 			return
 		}
 	}
-	ch.Upstream, ch.Model, ch.ByHand = to.upstream, to.model, len(ch.Groups) == 0 || to != target{}
+	ch.Upstream, ch.Model, ch.ByHand = to.upstream, to.model, to != target{} || ch.From != "" && len(ch.Groups) == 0
 }
 
 // formBound returns the limit of concurrent requests; 0 means no limit.

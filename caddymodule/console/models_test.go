@@ -57,7 +57,7 @@ func TestModelStates(t *testing.T) {
 
 	g.lines.report(con, health.Reported(false, nil, false))
 	page := mainOf(g.page("/console/models"))
-	has(t, page, "1 of 2 available", ">model server down<", ">degraded (1 of 2)<", "gpu-box (model server down), attic")
+	has(t, page, "1 of 2 available", ">model server down<", ">degraded (1 of 2)<", ">gpu-box</a> (model server down), <a")
 	page = mainOf(g.page("/console/models/show?name=qwen3"))
 	has(t, page, ">model server down<", "Requests fail now: connector &#34;gpu-box&#34; cannot reach its model server")
 	page = mainOf(g.page("/console/models/show?name=both"))
@@ -138,11 +138,13 @@ func TestRegisterOnSeveral(t *testing.T) {
 	if !slices.Equal(d.Connectors, []string{gpu.ID, attic.ID}) || d.MaxConcurrency != 4 {
 		t.Errorf("registered: %+v", d)
 	}
-	has(t, mainOf(g.page("/console/models")), "gpu-box, attic (offline)", "1 of 1")
+	has(t, mainOf(g.page("/console/models")), ">gpu-box</a>, <a href=\"/console/connectors/show?id="+attic.ID+"\">attic</a> (offline)", "1 of 1")
 	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "gpu-box", "attic", "4 at once")
 	again := mainOf(g.page("/console/models/new?name=qwen3"))
 	has(t, again, `value="`+attic.ID+`" checked`, `name="max_concurrency" value="4"`, `value="`+gpu.ID+`" selected`)
-	lacks(t, again, `value="`+cellar.ID+`" checked`)
+	lacks(t, again, `value="`+cellar.ID+`" checked`, `name="also" value="`+gpu.ID+`"`)
+	has(t, again, "The name is fixed.")
+	lacks(t, mainOf(g.page("/console/models/new")), "Also served by", "<details open>") // no connector is chosen
 
 	form["also"] = []string{cellar.ID, attic.ID} // attic was before cellar
 	r = httptest.NewRequest(http.MethodPost, "/console/models", strings.NewReader(form.Encode()))

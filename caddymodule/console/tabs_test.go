@@ -150,6 +150,11 @@ type gateway struct {
 	cookie   *http.Cookie
 	notice   *http.Cookie // of the last response
 	secret   *http.Cookie
+	running  map[string][2]int64 // running and queued requests, by model
+}
+
+func (g *gateway) load(_, model string) (running, queued int64) {
+	return g.running[model][0], g.running[model][1]
 }
 
 func newGateway(t testing.TB) *gateway {
@@ -185,7 +190,7 @@ func newGateway(t testing.TB) *gateway {
 	t.Cleanup(st.Subscribe(g.observed.OnChange))
 	service := manage.New(manage.Options{
 		Observed: g.observed,
-		Limits:   noLimits, Admit: admitAll,
+		Limits:   noLimits, Admit: admitAll, Load: g.load,
 		Store: st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log, Folder: connectors(t),
 		Endpoint: func() manage.Endpoint { return g.endpoint },
 	})

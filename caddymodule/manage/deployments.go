@@ -31,6 +31,9 @@ type Deployment struct {
 	// known; 0: not known.
 	ContextWindow int             `json:"context_window,omitempty" column:"WINDOW"`
 	WindowSource  observed.Source `json:"window_source,omitempty"`
+	// Running and Queued count its requests at this gateway.
+	Running int64 `json:"running,omitempty"`
+	Queued  int64 `json:"queued,omitempty"`
 	// OfflineSince is when the last of its connectors disconnected, while all are
 	// offline; nil: none was ever online.
 	OfflineSince *time.Time `json:"offline_since,omitempty"`
@@ -216,6 +219,7 @@ func (s *Service) RemoveDeployment(ctx context.Context, name string) (Deployment
 func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) Deployment {
 	v := Deployment{Deployment: d, Efforts: s.observed.Efforts(&d)}
 	v.Kind = cmp.Or(d.Kind, store.ChatModel)
+	v.Running, v.Queued = s.load(d.Account, d.Name)
 	states := make([]health.State, len(d.Connectors))
 	for i, id := range d.Connectors {
 		c, _ := s.store.Connector(id)

@@ -114,7 +114,7 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 		t.Fatal(err)
 	}
 	g.service = manage.New(manage.Options{
-		Limits: noLimits,
+		Limits: noLimits, Load: idle,
 		Admit: func(ctx context.Context, account, deployment string, cost limits.Cost) (func(limits.Used), error) {
 			return g.admit(ctx, account, deployment, cost)
 		},
@@ -300,6 +300,9 @@ func (f *fakeTunnels) open(t *testing.T, con store.Connector, upstreams map[stri
 
 // noLimits returns the limits of any key.
 func noLimits(context.Context, string, string) (limits.Usage, error) { return limits.Usage{}, nil }
+
+// idle tells that no requests run or wait.
+func idle(string, string) (running, queued int64) { return 0, 0 }
 
 // admitAll admits each request of the console.
 func admitAll(context.Context, string, string, limits.Cost) (settle func(limits.Used), err error) {

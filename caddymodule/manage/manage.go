@@ -115,6 +115,8 @@ type Options struct {
 	// Admit waits until the limits of an account allow a request of its console to a deployment.
 	// settle must be called once the request has ended.
 	Admit func(ctx context.Context, account, deployment string, cost limits.Cost) (settle func(limits.Used), err error)
+	// Load returns how many requests of a deployment run and wait at this gateway.
+	Load func(account, deployment string) (running, queued int64)
 	// ApplyIdentity applies a change of the identity in the store.
 	ApplyIdentity func(ctx context.Context) error
 	Cluster       Cluster           // nil: the gateway is alone
@@ -137,6 +139,7 @@ type Service struct {
 	observed *observed.Table
 	limits   func(ctx context.Context, account, key string) (limits.Usage, error)
 	admit    func(ctx context.Context, account, deployment string, cost limits.Cost) (settle func(limits.Used), err error)
+	load     func(account, deployment string) (running, queued int64)
 	apply    func(ctx context.Context) error
 	cluster  Cluster // nil: the gateway is alone
 	build    Build
@@ -155,7 +158,7 @@ func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint,
 		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, limits: o.Limits, admit: o.Admit, apply: o.ApplyIdentity,
-		cluster: o.Cluster, observed: o.Observed,
+		cluster: o.Cluster, observed: o.Observed, load: o.Load,
 		build: o.Build, folder: cmp.Or(o.Folder, downloads.NewFolder("")),
 		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
 	}

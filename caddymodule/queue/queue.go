@@ -154,6 +154,16 @@ func (q *Queues) Lengths(f func(n Name, waiting int)) {
 	}
 }
 
+// Load returns how many requests of a deployment run and wait at this gateway.
+func (q *Queues) Load(account, deployment string) (running, waiting int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.lines[Name{Account: account, Deployment: deployment}]; l != nil {
+		running, waiting = l.running.Load(), l.waiting.Load()
+	}
+	return running, waiting
+}
+
 // Permit is a request's permission to run.
 type Permit struct {
 	line   *line

@@ -90,8 +90,8 @@ func TestRoundRobin(t *testing.T) {
 		h := newHall(t, 1)
 		h.come(t.Context(), queue.Bounds{}, "a1", "a2", "a3", "a4", "b1", "b2", "c1")
 		h.expect("at first", &h.order, "a1")
-		if n := h.waiting(); n != 6 {
-			t.Errorf("%d wait, want 6", n)
+		if running, waiting := h.Load("default", "m"); h.waiting() != 6 || running != 1 || waiting != 6 {
+			t.Errorf("%d run and %d wait, want 1 and 6", running, waiting)
 		}
 		for range 6 {
 			h.leave()
