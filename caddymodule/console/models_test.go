@@ -287,6 +287,7 @@ func TestModelWithoutTools(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.Contains(out.String(), `class="notice" data-tools="no"`) != marked ||
+			strings.Contains(out.String(), "notice-ok") == marked ||
 			strings.Contains(out.String(), "badge-warn") != marked {
 			t.Errorf("tools %s:\n%s", tools, out.String())
 		}
