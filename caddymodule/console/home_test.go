@@ -62,7 +62,8 @@ func TestAlerts(t *testing.T) {
 	fail(activity.UpstreamError, 5)
 	page := g.page("/console/home")
 	main := mainOf(page)
-	has(t, main, "Connector attic &lt;b&gt; has never been online</a>: <a", ">llama</a> is unavailable</li>", "Key soon expires")
+	has(t, main, "Connector attic &lt;b&gt; has never been online</a>: <a", ">llama</a> is unavailable</li>",
+		"Key soon expires")
 	lacks(t, main, "Model llama", "Key later", "All is well", "of the last", "qwen3: ")
 	fail(activity.GatewayError, 1)
 	g.lines.report(c, health.Server{Known: true})
@@ -222,6 +223,7 @@ func TestHomeNumbers(t *testing.T) {
 	numbers(page, "model=qwen3&amp;", "10", "2", "3")
 	has(t, page, "<dt>Running</dt><dd>4<", "<dt>Queued</dt><dd>7<", "<h2 id=\"requests-title\">Last requests",
 		`<a href="/console/activity?model=qwen3">All</a>`, `<a href="/console/keys/`+k.ID+`">laptop</a>`,
-		`<a href="/console/connectors/show?id=`+c.ID+`">gpu-box</a>`, "<figcaption>Requests</figcaption>", ", Failed: 2 requests")
+		`<a href="/console/connectors/show?id=`+c.ID+`">gpu-box</a>`, "<figcaption>Requests</figcaption>",
+		", Failed: 2 requests")
 	lacks(t, mainOf(g.page("/console/models/show?name=idle")), "Last requests", "<figcaption>")
 }

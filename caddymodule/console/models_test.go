@@ -138,7 +138,8 @@ func TestRegisterOnSeveral(t *testing.T) {
 	if !slices.Equal(d.Connectors, []string{gpu.ID, attic.ID}) || d.MaxConcurrency != 4 {
 		t.Errorf("registered: %+v", d)
 	}
-	has(t, mainOf(g.page("/console/models")), ">gpu-box</a>, <a href=\"/console/connectors/show?id="+attic.ID+"\">attic</a> (offline)", "1 of 1")
+	has(t, mainOf(g.page("/console/models")),
+		">gpu-box</a>, <a href=\"/console/connectors/show?id="+attic.ID+"\">attic</a> (offline)", "1 of 1")
 	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "gpu-box", "attic", "4 at once")
 	again := mainOf(g.page("/console/models/new?name=qwen3"))
 	has(t, again, `value="`+attic.ID+`" checked`, `name="max_concurrency" value="4"`, `value="`+gpu.ID+`" selected`)
