@@ -29,8 +29,9 @@ type Request struct {
 	Dropped          string    `json:"dropped,omitempty"` // parts that were not sent to the model; at most 1 KiB
 	WaitMillis       float64   `json:"wait_ms,omitempty"` // in the queue, and for a connector
 	DurationMillis   float64   `json:"duration_ms"`
-	FirstTokenMillis float64   `json:"first_token_ms"`    // 0: none
-	BusyMillis       float64   `json:"busy_ms,omitempty"` // from sending to the model server to the answer's end
+	FirstTokenMillis float64   `json:"first_token_ms"`              // since the model server got the request; 0: none
+	TokensPerSecond  float64   `json:"tokens_per_second,omitempty"` // after the first one; 0: unknown
+	BusyMillis       float64   `json:"busy_ms,omitempty"`           // from sending to the model server to the answer's end
 	InputTokens      int       `json:"input_tokens"`
 	CachedTokens     int       `json:"cached_tokens,omitempty"` // part of InputTokens
 	OutputTokens     int       `json:"output_tokens"`

@@ -92,6 +92,13 @@ func (r *Request) usage() store.Usage {
 	}
 	if r.FirstTokenMillis > 0 {
 		u.FirstTokens, u.FirstTokenMillis = 1, int64(r.FirstTokenMillis)
+		u.FirstTokenTimes.Count(r.FirstTokenMillis, store.Millis)
+	}
+	if r.BusyMillis > 0 || r.WaitMillis > 0 {
+		u.Waits.Count(r.WaitMillis, store.Millis)
+	}
+	if r.TokensPerSecond > 0 {
+		u.Speeds.Count(r.TokensPerSecond, store.TokensPerSecond)
 	}
 	return u
 }

@@ -39,13 +39,18 @@ func TestUsage(t *testing.T) {
 		l.Record(account, activity.Request{
 			Time: r.at, KeyID: r.key, KeyName: "laptop", Deployment: "m", ErrorClass: r.class, InputTokens: 100,
 			CachedTokens: 50, OutputTokens: 10, ReasoningTokens: 5,
-			FirstTokenMillis: 300, BusyMillis: 900, Estimated: r.class != "",
+			WaitMillis: 20, FirstTokenMillis: 300, TokensPerSecond: 40, BusyMillis: 900, Estimated: r.class != "",
 		})
 	}
 	l.Record("other", activity.Request{Time: now, Status: 200})
+	at := func(bucket int) (h store.Histogram) {
+		h[bucket] = 1
+		return h
+	}
 	one := store.Usage{
 		Requests: 1, ModelRequests: 1, InputTokens: 100, CachedTokens: 50, OutputTokens: 10,
 		ReasoningTokens: 5, FirstTokens: 1, FirstTokenMillis: 300, BusyMillis: 900,
+		FirstTokenTimes: at(5), Waits: at(1), Speeds: at(8),
 	}
 	row := func(day, key string, changes ...func(*store.Usage)) store.UsageRow {
 		r := store.UsageRow{Account: account, Day: day, Key: key, KeyName: "laptop", Deployment: "m"}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -315,7 +316,10 @@ func (c *modelClient) record(r *reply, err error) limits.Used {
 		}
 	}
 	if r.pieces > 0 {
-		entry.FirstTokenMillis = activity.Millis(r.first.Sub(r.begin))
+		entry.FirstTokenMillis = activity.Millis(r.first.Sub(r.sent))
+	}
+	if r.last.After(r.first) {
+		entry.TokensPerSecond = math.Round(10*r.speed().TokensPerSecond) / 10
 	}
 	var fault *dialect.Error
 	switch {

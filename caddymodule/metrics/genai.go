@@ -16,7 +16,7 @@ var (
 		"Time from the arrival of a request to the end of its answer.",
 		append(doubled(.01, 14), 163.84, 327.68, 655.36), labelErrorType)
 	genAIFirstToken = genAIHistogram("gen_ai_server_time_to_first_token_seconds",
-		"Time from the arrival of a request to the first token of its streamed answer.",
+		"Time from when a model server got a request to the first token of its streamed answer.",
 		[]float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 30, 60, 120, 300, 600},
 		labelErrorType)
 	genAIPerToken = genAIHistogram("gen_ai_server_time_per_output_token_seconds",
@@ -62,13 +62,10 @@ func observeGenAI(ex *serve.Exchange, e serve.Ending, took time.Duration) {
 		errorType = serve.ErrorType(e.Class, e.Logged)
 	}
 	genAIDuration.WithLabelValues(operation, serve.GenAIProvider, model, errorType).Observe(took.Seconds())
-	if e.First.IsZero() {
-		return
+	if first := e.FirstToken.Seconds(); first > 0 {
+		genAIFirstToken.WithLabelValues(operation, serve.GenAIProvider, model, errorType).Observe(first)
 	}
-	first := e.First.Sub(ex.Start)
-	genAIFirstToken.WithLabelValues(operation, serve.GenAIProvider, model, errorType).Observe(first.Seconds())
-	if n := ex.Usage.CompletionTokens; n > 1 {
-		perToken := (took - first).Seconds() / float64(n-1)
-		genAIPerToken.WithLabelValues(operation, serve.GenAIProvider, model, errorType).Observe(perToken)
+	if e.TokensPerSecond > 0 {
+		genAIPerToken.WithLabelValues(operation, serve.GenAIProvider, model, errorType).Observe(1 / e.TokensPerSecond)
 	}
 }

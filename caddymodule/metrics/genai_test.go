@@ -25,7 +25,7 @@ func TestTokenMetrics(t *testing.T) {
 	ex.Usage = dialect.Usage{PromptTokens: 100, CachedTokens: 60, CompletionTokens: 21, ReasoningTokens: 5}
 	e := serve.Ending{
 		Status: 200, Logged: 502, Class: dialect.ClassUpstream, Kind: dialect.KindUnreachable,
-		First: ex.Start.Add(time.Second),
+		First: ex.Start.Add(time.Second), FirstToken: 500 * time.Millisecond, TokensPerSecond: 5,
 	}
 	Observer{}.Ended(ex, e)
 	Observer{}.Counted(ex, ex.Usage)
@@ -47,8 +47,8 @@ func TestTokenMetrics(t *testing.T) {
 		`gen_ai_client_inference_usage_output_tokens_total` + chatLabels + ` token_modality=unknown`:   "21",
 		`gen_ai_client_token_usage` + chatLabels + ` gen_ai_token_type=input`:                          "2 of 107",
 		`gen_ai_server_request_duration_seconds error_type=failed_502` + chatLabels:                    "1 of 3",
-		`gen_ai_server_time_to_first_token_seconds error_type=failed_502` + chatLabels:                 "1 of 1",
-		`gen_ai_server_time_per_output_token_seconds error_type=failed_502` + chatLabels:               "1 of 0.1",
+		`gen_ai_server_time_to_first_token_seconds error_type=failed_502` + chatLabels:                 "1 of 0.5",
+		`gen_ai_server_time_per_output_token_seconds error_type=failed_502` + chatLabels:               "1 of 0.2",
 	} {
 		if got := gathered(t)[series]; got != want {
 			t.Errorf("%s is %q, not %q", series, got, want)

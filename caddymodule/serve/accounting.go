@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"math"
 	"net/http"
 	"time"
 
@@ -18,6 +19,9 @@ type Ending struct {
 	Error  string        // text of the error, for logs
 	Kind   *dialect.Kind // of the error, nil for success or if the client left
 	First  time.Time     // when the first content of a stream was sent, or zero
+
+	FirstToken      time.Duration // from when the model server got the request to First; 0: unknown
+	TokensPerSecond float64       // after the first token; 0: unknown
 }
 
 // fail sets the error.
@@ -38,6 +42,8 @@ type attempts struct {
 	waited  time.Duration     // from then to the first attempt that was not refused
 	body    *dialect.Segments // of the last attempt, nil before
 	sent    time.Time         // of the running attempt, or zero
+	began   time.Time         // the last attempt
+	ended   time.Time         // the last attempt that a model server got
 	refused bool              // no model has processed the request
 	reached bool              // a model server got the request
 	busy    time.Duration     // of all attempts
@@ -50,7 +56,7 @@ func (a *attempts) begin(body *dialect.Segments) {
 	if a.waiting() {
 		a.waited = now.Sub(a.ready)
 	}
-	a.body, a.sent, a.refused = body, now, false
+	a.body, a.sent, a.began, a.refused = body, now, now, false
 }
 
 // wait returns how long the request has waited for its turn and a connector.
@@ -81,8 +87,8 @@ func (a *attempts) answered(status int) {
 func (a *attempts) end() {
 	a.first.end()
 	if !a.sent.IsZero() {
-		a.reached = true
-		a.busy += time.Since(a.sent)
+		a.reached, a.ended = true, time.Now()
+		a.busy += a.ended.Sub(a.sent)
 		a.sent = time.Time{}
 	}
 }
@@ -113,6 +119,7 @@ func (c *clientRequest) account(e Ending) {
 	ex, u, known := c.exchange, dialect.Usage{Estimated: true}, false
 	defer func() { // a panic does not keep a request out of limits and usage
 		ex.Usage, ex.Outcome = u, outcomeOf(e.Class)
+		ex.attempts.pace(&e, u.CompletionTokens)
 		c.Observer.Ended(ex, e)
 		if r := ex.request(e); known {
 			c.record(u, r)
@@ -184,7 +191,19 @@ func (ex *Exchange) request(e Ending) activity.Request {
 		r.BusyMillis = activity.Millis(ex.attempts.busy)
 	}
 	if !e.First.IsZero() {
-		r.FirstTokenMillis = activity.Millis(e.First.Sub(ex.Start))
+		r.FirstTokenMillis = activity.Millis(e.FirstToken)
+		r.TokensPerSecond = math.Round(10*e.TokensPerSecond) / 10
 	}
 	return r
+}
+
+// pace sets how fast a stream was: of its last attempt, without any wait.
+func (a *attempts) pace(e *Ending, tokens int64) {
+	if e.First.IsZero() {
+		return
+	}
+	e.FirstToken = max(time.Millisecond, e.First.Sub(a.began))
+	if decoding := a.ended.Sub(e.First); decoding >= time.Millisecond && tokens > 1 {
+		e.TokensPerSecond = float64(tokens-1) / decoding.Seconds()
+	}
 }

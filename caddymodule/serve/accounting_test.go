@@ -33,7 +33,10 @@ func TestRecord(t *testing.T) {
 			Model:     "a prompt, by mistake", Deployment: "qwen3:8b", Streamed: true,
 			Usage: dialect.Usage{PromptTokens: 120, CachedTokens: 100, CompletionTokens: 30, ReasoningTokens: 20},
 		},
-		routed: routed{attempts: attempts{reached: true, busy: 2 * time.Second}},
+		routed: routed{attempts: attempts{
+			reached: true, busy: 2 * time.Second, began: begun.Add(250 * time.Millisecond),
+			ended: begun.Add(2450 * time.Millisecond), // 29 tokens after the first one in 1.45 seconds
+		}},
 	})
 	c.translated, c.call = true, new(dialect.ChatRequest)
 	c.account(Ending{Status: 200, Logged: 200, First: begun.Add(time.Second)})
@@ -54,7 +57,7 @@ func TestRecord(t *testing.T) {
 	if want := (activity.Request{
 		ID: "req_1", Time: begun.UTC().Truncate(time.Millisecond), KeyID: key.ID(), KeyName: "test *",
 		Deployment: "qwen3:8b", Dialect: "messages", Operation: "messages",
-		Status: 200, Streamed: true, FirstTokenMillis: 1000, BusyMillis: 2000, InputTokens: 120, CachedTokens: 100,
+		Status: 200, Streamed: true, FirstTokenMillis: 750, TokensPerSecond: 20, BusyMillis: 2000, InputTokens: 120, CachedTokens: 100,
 		OutputTokens: 30, ReasoningTokens: 20,
 	}); got != want {
 		t.Errorf("recorded %+v, not %+v", got, want)
@@ -79,6 +82,38 @@ func TestBusyTimeOfAttempts(t *testing.T) {
 		}
 		if a.busy != 2*time.Second {
 			t.Errorf("two attempts of a second took %v", a.busy)
+		}
+	})
+}
+
+// The time to the first token and the speed are those of the model: without waiting, and without earlier attempts.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := attempts{ready: time.Now()}
+		time.Sleep(time.Minute) // in the queue
+		a.begin(nil)
+		time.Sleep(time.Second)
+		a.refuse()
+		a.begin(nil)
+		time.Sleep(2 * time.Second)
+		e := Ending{First: time.Now()}
+		time.Sleep(5 * time.Second)
+		a.end()
+		time.Sleep(time.Hour) // for the usage and a verdict
+		for tokens, want := range map[int64]float64{0: 0, 1: 0, 2: .2, 101: 20} {
+			e.TokensPerSecond = 0
+			if a.pace(&e, tokens); e.FirstToken != 2*time.Second || e.TokensPerSecond != want {
+				t.Errorf("%d tokens: %v, %v tokens/s, not 2s, %v", tokens, e.FirstToken, e.TokensPerSecond, want)
+			}
+		}
+		e.First = time.Now() // the answer waited for a verdict
+		e.TokensPerSecond = 0
+		if a.pace(&e, 101); e.TokensPerSecond != 0 {
+			t.Errorf("an answer that came at once has %v tokens/s", e.TokensPerSecond)
+		}
+		whole := Ending{}
+		if a.pace(&whole, 101); whole != (Ending{}) {
+			t.Errorf("an answer that is not a stream has %+v", whole)
 		}
 	})
 }

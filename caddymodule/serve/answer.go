@@ -29,6 +29,7 @@ type answer struct {
 	interval time.Duration // of silence between pings
 	sent     time.Time     // when the last bytes went out
 	first    time.Time     // when the first content of the answer went out
+	complete bool          // the model server sent no stream, so that the time of its first token is unknown
 	status   int           // 0 until the header is written
 	ended    bool
 	left     bool           // the client disconnected before the end
@@ -142,7 +143,7 @@ func (a *answer) forward(out []byte) (progress, *dialect.Error) {
 	}
 	a.writeEvent(out)
 	p.gone = a.err != nil
-	if a.first.IsZero() && p.err == nil && len(out) > 0 {
+	if a.first.IsZero() && !a.complete && p.err == nil && len(out) > 0 {
 		if u, _ := a.stream.Usage(); u.CompletionTokens > 0 { // servers open streams with the role alone
 			a.first = a.sent
 		}

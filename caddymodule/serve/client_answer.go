@@ -126,6 +126,7 @@ func (c *clientRequest) replay(response *http.Response) *dialect.Error {
 		return derr
 	}
 	_ = c.reserved.reserveAnswer(int64(len(events))) // a smaller reservation always succeeds
+	c.answer.complete = true
 	return c.stream(io.NopCloser(bytes.NewReader(events)))
 }
 

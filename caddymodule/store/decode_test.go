@@ -20,7 +20,7 @@ func TestFastDecoder(t *testing.T) {
 		new(accountRecord), new(keyRecord), new(connectorRecord), new(deploymentRecord), new(calibrationRecord),
 		new(userRecord),
 		new(passkeyRecord), new(sessionRecord), new(linkRecord), new(tokenRecord), new(pairingRecord),
-		new(setupRecord), new(lastUsedRecord),
+		new(setupRecord), new(lastUsedRecord), new(usageRecord),
 	} {
 		t.Run(fmt.Sprintf("%T", r), func(t *testing.T) {
 			t.Parallel()

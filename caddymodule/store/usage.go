@@ -39,7 +39,7 @@ type Usage struct {
 	// client that left before the end.
 	CallerErrors int64 `json:"caller_errors"`
 	// PolicyErrors are requests that the gateway refused: limits, a full queue, a revoked key.
-	PolicyErrors int64 `json:"policy_errors"`
+	PolicyErrors int64 `json:"policy_errors" column:"REFUSED"`
 	// GatewayErrors are requests that failed because of the gateway.
 	GatewayErrors int64 `json:"gateway_errors"`
 	// UpstreamErrors are requests that failed because of the connector or the model server.
@@ -58,8 +58,12 @@ type Usage struct {
 	BusyMillis int64 `json:"busy_ms"`
 	// FirstTokens are streamed answers that have begun.
 	FirstTokens int64 `json:"first_tokens"`
-	// FirstTokenMillis is the time from requests to the first tokens of these answers.
+	// FirstTokenMillis is the time from when model servers got these requests to their first tokens.
 	FirstTokenMillis int64 `json:"first_token_ms"`
+
+	FirstTokenTimes Histogram `json:"first_token_buckets,omitzero"`       // below 16 ms, 32 ms, 64 ms and so on
+	Waits           Histogram `json:"wait_buckets,omitzero"`              // of requests that a model server got, or that waited
+	Speeds          Histogram `json:"tokens_per_second_buckets,omitzero"` // after the first token: below 2, 3, 4.5 and so on
 }
 
 // Add adds other sums.
@@ -79,6 +83,11 @@ func (u *Usage) Add(o Usage) {
 	u.BusyMillis += o.BusyMillis
 	u.FirstTokens += o.FirstTokens
 	u.FirstTokenMillis += o.FirstTokenMillis
+	for i := range maxBuckets {
+		u.FirstTokenTimes[i] += o.FirstTokenTimes[i]
+		u.Waits[i] += o.Waits[i]
+		u.Speeds[i] += o.Speeds[i]
+	}
 }
 
 // Sums returns the sums that limits count.
@@ -86,7 +95,10 @@ func (u Usage) Sums() limits.Sums {
 	return limits.Sums{Requests: u.ModelRequests, Tokens: u.InputTokens + u.OutputTokens, BusyMillis: u.BusyMillis}
 }
 
-// Errors returns the number of requests that failed.
+// Outages returns the number of requests that the gateway, a connector or a model server has failed.
+func (u Usage) Outages() int64 { return u.GatewayErrors + u.UpstreamErrors }
+
+// Errors returns the number of requests that were not answered, whoever is at fault.
 func (u Usage) Errors() int64 {
 	return u.CallerErrors + u.PolicyErrors + u.GatewayErrors + u.UpstreamErrors
 }

@@ -56,7 +56,7 @@ func (g *Generator) Of(t reflect.Type) Schema {
 		return Schema{"type": "number"}
 	case reflect.Pointer:
 		return g.Of(t.Elem())
-	case reflect.Slice:
+	case reflect.Slice, reflect.Array:
 		return Schema{"type": "array", "items": g.Of(t.Elem())}
 	case reflect.Map:
 		return Schema{"type": "object", "additionalProperties": g.Of(t.Elem())}

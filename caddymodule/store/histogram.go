@@ -1,0 +1,72 @@
+package store
+
+import (
+	"encoding/json"
+	"math"
+)
+
+const maxBuckets = 16
+
+// Histogram counts values below the first bound of its scale, from there to the next bound, and so on. The last bucket
+// has no upper bound.
+type Histogram [maxBuckets]int64
+
+// Scale has the first bound of a histogram, and the ratio of each bound to the one before.
+type Scale struct{ first, ratio float64 }
+
+// The scales. The speeds of models differ less than times.
+var Millis, TokensPerSecond = Scale{16, 2}, Scale{2, 1.5} // to 262 s, and to 584
+
+// Count counts a value.
+func (h *Histogram) Count(value float64, s Scale) {
+	i := 0
+	for bound := s.first; value >= bound && i < maxBuckets-1; bound *= s.ratio {
+		i++
+	}
+	h[i]++
+}
+
+// quantile returns the value that the part q of all values does not exceed, interpolated in its bucket; 0 for none.
+func (h *Histogram) quantile(q float64, s Scale) float64 {
+	rank, low, high := 0., 0., s.first
+	for _, n := range h {
+		rank += q * float64(n)
+	}
+	for _, n := range h {
+		if n > 0 && rank <= float64(n) {
+			return math.Round(10*(low+(high-low)*rank/float64(n))) / 10
+		}
+		rank, low, high = rank-float64(n), high, high*s.ratio
+	}
+	return 0
+}
+
+// MarshalJSON returns the buckets up to the last one in use.
+func (h Histogram) MarshalJSON() ([]byte, error) {
+	n := maxBuckets
+	for n > 0 && h[n-1] == 0 {
+		n--
+	}
+	return json.Marshal(h[:n])
+}
+
+// UnmarshalJSON reads the buckets in use.
+func (h *Histogram) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, (*[maxBuckets]int64)(h)) }
+
+// Percentiles are estimated from histograms: half or 95 of 100 values do not exceed them. 0: none.
+type Percentiles struct {
+	FirstTokenP50 float64 `json:"first_token_p50_ms"`
+	FirstTokenP95 float64 `json:"first_token_p95_ms"`
+	WaitP50       float64 `json:"wait_p50_ms"` // 0 if it is below 16 ms
+	WaitP95       float64 `json:"wait_p95_ms"`
+	SpeedP50      float64 `json:"tokens_per_second_p50"` // after the first token
+	SpeedP95      float64 `json:"tokens_per_second_p95"`
+}
+
+// Percentiles returns those of the requests.
+func (u *Usage) Percentiles() Percentiles {
+	wait := func(q float64) float64 { ms := u.Waits.quantile(q, Millis); return ms - math.Mod(ms, Millis.first) }
+	first := func(q float64) float64 { return u.FirstTokenTimes.quantile(q, Millis) }
+	speed := func(q float64) float64 { return u.Speeds.quantile(q, TokensPerSecond) }
+	return Percentiles{first(.5), first(.95), wait(.5), wait(.95), speed(.5), speed(.95)}
+}
