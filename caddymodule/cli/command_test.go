@@ -71,7 +71,7 @@ const (
 )
 
 // usageJSON are the sums of an entry of the usage.
-const usageJSON = `"requests":41,"caller_errors":1,"policy_errors":0,"gateway_errors":0,"upstream_errors":2,` +
+const usageJSON = `"requests":41,"caller_errors":1,"policy_errors":4,"gateway_errors":0,"upstream_errors":2,` +
 	`"input_tokens":9120,"cached_tokens":4096,` +
 	`"output_tokens":3377,"reasoning_tokens":812,"estimated_requests":2,"estimated_tokens":130,"busy_ms":94120,` +
 	`"first_tokens":38,"first_token_ms":9310`

@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/csv"
+	"fmt"
 	"io"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -19,6 +20,9 @@ type Usage struct {
 	From   string `json:"from" need:"filled" help:"The first day, like 2026-11-01, or hour, like 2026-11-01T15 (default 29 days before the last, or 23 hours)"`
 	To     string `json:"to" need:"filled" help:"The last day or hour (default the present one)"`
 	By     string `json:"by" need:"filled" help:"What to sum up by: key, model, user, day, hour, or several with commas (default \"day\")"`
+	Key    string `json:"key" need:"filled" help:"Only requests with this key, by id or name, or \"console\""`
+	User   string `json:"user" need:"filled" help:"Only requests with the keys of this user, by id or name"`
+	Model  string `json:"model" need:"filled" help:"Only requests for this model"`
 	Format string `json:"format" need:"filled" flag:"-" help:"json or csv (default json)"`
 }
 
@@ -36,6 +40,7 @@ type UsageSum struct {
 	// Model is the name of the deployment. It is absent for requests that named no deployment of the account.
 	Model string `json:"model,omitempty" column:"MODEL"`
 	store.Usage
+	store.Percentiles
 }
 
 const (
@@ -47,8 +52,11 @@ const (
 	usageFileName = "usage.csv"
 )
 
-// grouping is the set of columns that usage is summed up by.
-type grouping struct{ hour, day, user, key, model bool }
+// usageColumns are the columns that usage can be summed up by.
+var usageColumns = []string{"hour", "day", "user", "key", "model"}
+
+// usageGroup has the values of usageColumns that a sum is for.
+type usageGroup [5]string
 
 // Usage returns sums of the account's usage, ordered by hour, day, user, key and model.
 func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
@@ -56,11 +64,15 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 	if err != nil {
 		return nil, err
 	}
-	columns, err := u.grouping()
+	by, err := u.columns()
 	if err != nil {
 		return nil, err
 	}
-	from, to, err := s.usageRange(u, columns.hour)
+	from, to, err := s.usageRange(u, slices.Contains(by, 0))
+	if err != nil {
+		return nil, err
+	}
+	selects, err := s.usageFilter(ctx, account, u)
 	if err != nil {
 		return nil, err
 	}
@@ -68,22 +80,27 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 		return nil, store.Errorf(store.ErrUnavailable,
 			"the usage is in the store, which this gateway cannot reach now: try again, or use another gateway")
 	}
-	groups, maySee := make(map[usageGroup]*UsageSum), s.ownKeys(ctx, account)
+	groups := make(map[usageGroup]*UsageSum)
 	err = s.activity.EachUsage(ctx, account, from, to, s.unpublished(ctx, account), func(r store.UsageRow) error {
-		if !maySee(r.Key) {
+		k, _ := s.store.Key(account, r.Key)
+		if !selects(r, k.Owner) {
 			return nil
 		}
-		g := s.groupOf(account, r, columns)
+		day, _, _ := strings.Cut(r.Day, "T")
+		row, g := usageGroup{r.Day, day, k.Owner, r.Key, r.Deployment}, usageGroup{}
+		for _, i := range by {
+			g[i] = row[i]
+		}
 		sum := groups[g]
 		if sum == nil {
 			if len(groups) == maxUsageRows {
 				return badRequest("the usage from %s to %s has more than %d rows: ask for fewer days, or with a shorter "+
 					"list in %q", from, to, maxUsageRows, "by")
 			}
-			sum = &UsageSum{Hour: g.hour, Day: g.day, UserID: g.user, KeyID: g.key, Model: g.model}
+			sum = &UsageSum{Hour: g[0], Day: g[1], UserID: g[2], KeyID: g[3], Model: g[4]}
 			groups[g] = sum
 		}
-		if columns.key {
+		if sum.KeyID != "" {
 			sum.KeyName = cmp.Or(r.KeyName, sum.KeyName)
 		}
 		sum.Add(r.Usage)
@@ -92,41 +109,30 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 	if err != nil {
 		return nil, err
 	}
-	sums := make([]UsageSum, 0, len(groups))
-	for _, sum := range groups {
-		sums = append(sums, *sum)
-	}
-	s.nameSums(account, sums)
-	slices.SortFunc(sums, func(a, b UsageSum) int {
-		return cmp.Or(cmp.Compare(a.Hour, b.Hour), cmp.Compare(a.Day, b.Day), cmp.Compare(a.UserName, b.UserName),
-			cmp.Compare(a.UserID, b.UserID), cmp.Compare(a.KeyName, b.KeyName), cmp.Compare(a.KeyID, b.KeyID),
-			cmp.Compare(a.Model, b.Model))
-	})
-	return sums, nil
+	return s.sorted(account, groups), nil
 }
 
-// usageGroup has the values of the columns that a sum is for.
-type usageGroup struct{ hour, day, user, key, model string }
-
-// groupOf returns the group of a row of usage.
-func (s *Service) groupOf(account string, r store.UsageRow, columns grouping) (g usageGroup) {
-	if columns.hour {
-		g.hour = r.Day
+// usageFilter returns whether a query selects a row, whose key has this owner. Removed keys have no name.
+func (s *Service) usageFilter(
+	ctx context.Context, account string, u Usage,
+) (selects func(r store.UsageRow, owner string) bool, err error) {
+	maySee, user := s.ownKeys(ctx, account), store.User{}
+	if u.User != "" {
+		if user, err = s.user(account, u.User); err != nil {
+			return nil, err
+		}
 	}
-	if columns.day {
-		g.day, _, _ = strings.Cut(r.Day, "T")
+	if u.Key != "" && u.Key != activity.ConsoleKey {
+		k, err := s.Key(ctx, u.Key)
+		if err != nil && !strings.HasPrefix(u.Key, "key_") {
+			return nil, err
+		}
+		u.Key = cmp.Or(k.ID, u.Key)
 	}
-	if columns.user {
-		k, _ := s.store.Key(account, r.Key)
-		g.user = k.Owner
-	}
-	if columns.key {
-		g.key = r.Key
-	}
-	if columns.model {
-		g.model = r.Deployment
-	}
-	return g
+	return func(r store.UsageRow, owner string) bool {
+		return maySee(r.Key) && (u.Key == "" || u.Key == cmp.Or(r.Key, activity.ConsoleKey)) &&
+			(u.User == "" || user.ID == owner) && (u.Model == "" || u.Model == r.Deployment)
+	}, nil
 }
 
 // unpublished returns the rows of usage that other gateways have not published, by gateway.
@@ -142,16 +148,26 @@ func (s *Service) unpublished(ctx context.Context, account string) map[string][]
 	return rows
 }
 
-// nameSums sets the current names of keys and users. Removed keys keep their last names.
-func (s *Service) nameSums(account string, sums []UsageSum) {
-	for i := range sums {
-		if k, ok := s.store.Key(account, sums[i].KeyID); ok {
-			sums[i].KeyName = k.Name
+// sorted returns sums in order, with their percentiles and the current names of keys and users. Removed keys keep their
+// last names.
+func (s *Service) sorted(account string, groups map[usageGroup]*UsageSum) []UsageSum {
+	sums := make([]UsageSum, 0, len(groups))
+	for _, sum := range groups {
+		if k, ok := s.store.Key(account, sum.KeyID); ok {
+			sum.KeyName = k.Name
 		}
-		if u, ok := s.store.User(sums[i].UserID); ok {
-			sums[i].UserName = u.Name
+		if u, ok := s.store.User(sum.UserID); ok {
+			sum.UserName = u.Name
 		}
+		sum.Percentiles = sum.Usage.Percentiles()
+		sums = append(sums, *sum)
 	}
+	slices.SortFunc(sums, func(a, b UsageSum) int {
+		return cmp.Or(cmp.Compare(a.Hour, b.Hour), cmp.Compare(a.Day, b.Day), cmp.Compare(a.UserName, b.UserName),
+			cmp.Compare(a.UserID, b.UserID), cmp.Compare(a.KeyName, b.KeyName), cmp.Compare(a.KeyID, b.KeyID),
+			cmp.Compare(a.Model, b.Model))
+	})
+	return sums
 }
 
 // usageRange returns the first and the last day, or hour.
@@ -191,21 +207,17 @@ func (u usageUnit) parse(name, value string) (time.Time, error) {
 	return t, nil
 }
 
-// grouping returns the columns to sum up by.
-func (u Usage) grouping() (b grouping, err error) {
-	if u.By == "" {
-		return grouping{day: true}, nil
-	}
-	columns := map[string]*bool{"hour": &b.hour, "day": &b.day, "user": &b.user, "key": &b.key, "model": &b.model}
-	for name := range strings.SplitSeq(u.By, ",") {
-		column := columns[name]
-		if column == nil || *column {
-			return b, badRequest("query parameter %q is %.40q; it must be key, model, user, day, hour, or several of them "+
+// columns returns the indexes of the columns to sum up by.
+func (u Usage) columns() (by []int, err error) {
+	for name := range strings.SplitSeq(cmp.Or(u.By, "day"), ",") {
+		column := slices.Index(usageColumns, name)
+		if column < 0 || slices.Contains(by, column) {
+			return nil, badRequest("query parameter %q is %.40q; it must be key, model, user, day, hour, or several of them "+
 				"with commas", "by", u.By)
 		}
-		*column = true
+		by = append(by, column)
 	}
-	return b, nil
+	return by, nil
 }
 
 // usageAction answers with [Usage], in JSON or as a file.
@@ -227,11 +239,17 @@ var usageAction = func() action {
 // writeCSV writes a table with all fields of the sums.
 func writeCSV(w io.Writer, sums []UsageSum) error {
 	out := csv.NewWriter(w)
-	usage := reflect.TypeFor[store.Usage]()
 	header := []string{"hour", "day", "user_id", "user_name", "key_id", "key_name", "model"}
-	for field := range usage.Fields() {
-		header = append(header, field.Tag.Get("json"))
+	numbers := func(sum UsageSum, add func(reflect.StructField, reflect.Value)) {
+		for _, part := range []any{sum.Usage, sum.Percentiles} {
+			for field, n := range reflect.ValueOf(part).Fields() {
+				if n.Kind() != reflect.Array { // but the histograms
+					add(field, n)
+				}
+			}
+		}
 	}
+	numbers(UsageSum{}, func(f reflect.StructField, _ reflect.Value) { header = append(header, f.Tag.Get("json")) })
 	if err := out.Write(header); err != nil {
 		return err
 	}
@@ -240,9 +258,7 @@ func writeCSV(w io.Writer, sums []UsageSum) error {
 			sum.Hour, sum.Day, cell(sum.UserID), cell(sum.UserName), cell(sum.KeyID), cell(sum.KeyName),
 			cell(sum.Model),
 		}
-		for _, n := range reflect.ValueOf(sum.Usage).Fields() {
-			row = append(row, strconv.FormatInt(n.Int(), 10))
-		}
+		numbers(sum, func(_ reflect.StructField, n reflect.Value) { row = append(row, fmt.Sprint(n.Interface())) })
 		if err := out.Write(row); err != nil {
 			return err
 		}

@@ -170,6 +170,12 @@ func TestUsage(t *testing.T) {
 		"?by=hour":                            {hour(0) + "|||||2"},
 		"?by=hour,model&to=" + hour(1):        nil,
 		"?by=model&from=" + hour(3):           {"||||m|2"},
+		"?by=key&user=anna":                   {"||" + id + "|@laptop||2"},
+		"?by=key&key=@laptop&model=m":         {"||" + id + "|@laptop||1"},
+		"?by=key&key=key_gone":                {"||key_gone|=gone||1"},
+		"?key=" + id + "&from=" + day(0):      {day(0) + "|||||1"},
+		"?key=console":                        nil,
+		"?key=key_unknown":                    nil,
 	} {
 		var got []string
 		for _, u := range wantAs[[]manage.UsageSum](g, anna, 200, "GET", "/usage"+query, "") {
@@ -190,6 +196,9 @@ func TestUsage(t *testing.T) {
 	} {
 		wantAs[map[string]any](g, anna, 400, "GET", "/usage"+query, "")
 	}
+	for _, query := range []string{"?key=x", "?user=x"} {
+		wantAs[map[string]any](g, anna, 404, "GET", "/usage"+query, "")
+	}
 	w := g.doAs(anna, "GET", "/usage?by=key,model&format=csv", "")
 	rows, err := csv.NewReader(w.Body).ReadAll()
 	if err != nil || w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/csv; charset=utf-8" ||
@@ -198,11 +207,45 @@ func TestUsage(t *testing.T) {
 	}
 	if len(rows) != 4 || !slices.Equal(rows[0][:9],
 		[]string{"hour", "day", "user_id", "user_name", "key_id", "key_name", "model", "requests", "model_requests"}) ||
-		rows[0][len(rows[0])-1] != "first_token_ms" {
+		rows[0][len(rows[0])-1] != "tokens_per_second_p95" || len(rows[1]) != len(rows[0]) {
 		t.Errorf("%q", rows)
 	}
 	// Names are not formulas.
 	if !slices.Equal(rows[1][:8], []string{"", "", "", "", "key_gone", "'=gone", "m", "1"}) || rows[2][5] != "'@laptop" {
 		t.Errorf("%q", rows)
+	}
+}
+
+// The percentiles of a sum are those of all of its requests, in JSON and CSV, and not those of other sums.
+func TestUsagePercentiles(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	for i := range 100 {
+		r := activity.Request{
+			Time: time.Now().AddDate(0, 0, -i%3), Deployment: "m", InputTokens: 3, OutputTokens: 4, BusyMillis: 900,
+			FirstTokenMillis: 100, TokensPerSecond: 41,
+		}
+		if i >= 90 {
+			r.FirstTokenMillis, r.WaitMillis, r.TokensPerSecond = 3000, 5000, 0
+		}
+		g.activity.Record("default", r)
+		r.Deployment, r.FirstTokenMillis, r.TokensPerSecond = "embed", 0, 0
+		g.activity.Record("default", r)
+	}
+	sums := wantAs[[]manage.UsageSum](g, anna, 200, "GET", "/usage?by=model", "")
+	if len(sums) != 2 || sums[0].Percentiles.SpeedP50 != 0 || sums[0].FirstTokenP95 != 0 || sums[0].WaitP95 < 4096 {
+		t.Fatalf("%+v", sums)
+	}
+	for what, at := range map[string][3]float64{
+		"first token p50": {64, sums[1].FirstTokenP50, 128}, "first token p95": {2048, sums[1].FirstTokenP95, 4096},
+		"wait p50": {0, sums[1].WaitP50, 0}, "wait p95": {4096, sums[1].WaitP95, 8192},
+		"speed p50": {34, sums[1].SpeedP50, 51.3}, "speed p95": {34, sums[1].SpeedP95, 51.3},
+	} {
+		if at[1] < at[0] || at[1] > at[2] {
+			t.Errorf("%s is %v, not %v to %v", what, at[1], at[0], at[2])
+		}
+	}
+	if sums[1].Usage.Percentiles() != sums[1].Percentiles {
+		t.Errorf("the buckets have %+v, not %+v", sums[1].Usage.Percentiles(), sums[1].Percentiles)
 	}
 }
