@@ -15,6 +15,7 @@ type chart struct {
 	Series []series // of the values of a bar, from the bottom
 	Bars   []bar
 	Unit   string // of the values, in the bars' titles
+	Levels bool   // a value is what a block adds to those below it; its title has the height
 }
 
 const (
@@ -89,12 +90,16 @@ func (c chart) Last() string   { return c.Bars[len(c.Bars)-1].Name }
 func (c chart) Blocks() []block {
 	var blocks []block
 	for x, b := range c.Bars {
-		y := float64(chartHeight)
+		y, level := float64(chartHeight), 0.
 		for i, v := range b.Values {
 			if v <= 0 {
 				continue
 			}
-			height, value := v/c.Top*chartHeight, decimal(v)
+			height := v / c.Top * chartHeight
+			if level += v; c.Levels {
+				v = level
+			}
+			value := decimal(v)
 			if v == math.Trunc(v) { // as numbers of requests are
 				value = count(v)
 			}

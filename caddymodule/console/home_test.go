@@ -27,13 +27,13 @@ func TestHome(t *testing.T) {
 	}
 	g.record(0, activity.Request{
 		KeyID: k.ID, Deployment: "qwen3", InputTokens: 4000, OutputTokens: 300, BusyMillis: 3000,
-		FirstTokenMillis: 210,
+		FirstTokenMillis: 210, TokensPerSecond: 100,
 	})
 	g.record(2, activity.Request{KeyID: k.ID, Deployment: "qwen3", InputTokens: 4000})
 	g.moved(g.get("/console/"), "/console/home")
 	page := g.page("/console/home")
 	has(t, mainOf(page), "All is well", "<dt>Models</dt><dd>", ">1 of 1</a>",
-		"<dt>Requests</dt><dd><a href=\"/console/activity?since=", ">1</a>", ">4.3k</a>", ">4.3k</td>", "210 ms", "100",
+		"<dt>Requests</dt><dd><a href=\"/console/activity?since=", ">1</a>", ">4.3k</a>", ">4.3k</td>", "192 ms", "96.1",
 		`badge-ok">available`)
 	has(t, page, `aria-current="page">Home`)
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/url"
 	"slices"
 	"time"
@@ -31,6 +32,7 @@ var spans = []span{
 // grouping selects what each row of the page sums up.
 type grouping struct {
 	name, title string
+	none        string // what stands for no id in the activity
 	group       func(manage.UsageSum) usageGroup
 }
 
@@ -38,32 +40,28 @@ type grouping struct {
 type usageGroup struct{ ID, Name string }
 
 var groupings = []grouping{
-	{"model", "Model", func(u manage.UsageSum) usageGroup { return usageGroup{u.Model, cmp.Or(u.Model, "No model")} }},
-	{"key", "Key", func(u manage.UsageSum) usageGroup {
+	{"model", "Model", "", func(u manage.UsageSum) usageGroup { return usageGroup{u.Model, cmp.Or(u.Model, "No model")} }},
+	{"key", "Key", consoleKey, func(u manage.UsageSum) usageGroup {
 		return usageGroup{u.KeyID, cmp.Or(u.KeyName, u.KeyID, "Console")}
 	}},
-	{"user", "Person", func(u manage.UsageSum) usageGroup { return usageGroup{u.UserID, cmp.Or(u.UserName, "No owner")} }},
-	{"day", "Day", nil},
+	{"user", "Person", "", func(u manage.UsageSum) usageGroup { return usageGroup{u.UserID, cmp.Or(u.UserName, "No owner")} }},
+	{"day", "Day", "", nil},
 }
 
 // usageRow is a row of the table.
 type usageRow struct {
-	Name string
+	Name      string
+	URL, List string // of its page, and of its requests; "": there is none
 	store.Usage
 }
 
-// FirstToken returns the mean time to the first token; 0 for none.
+// FirstToken returns the median time to the first token; 0 for none.
 func (r usageRow) FirstToken() time.Duration {
-	return time.Duration(r.FirstTokenMillis/max(1, r.FirstTokens)) * time.Millisecond
+	return time.Duration(r.Percentiles().FirstTokenP50 * float64(time.Millisecond))
 }
 
-// Speed returns the output tokens in a second of a model's work.
-func (r usageRow) Speed() float64 {
-	return 1000 * float64(r.OutputTokens) / float64(max(1, r.BusyMillis))
-}
-
-// Outages returns the number of requests that failed without a fault of their clients.
-func (r usageRow) Outages() int64 { return r.GatewayErrors + r.UpstreamErrors }
+// Speed returns the median of the tokens in a second after the first one; 0 for none.
+func (r usageRow) Speed() float64 { return r.Percentiles().SpeedP50 }
 
 // choice is a link to another view of a page.
 type choice struct {
@@ -79,7 +77,8 @@ type choiceList struct {
 
 type usagePage struct {
 	Spans, Groupings choiceList
-	Grouping         string // title of the rows
+	Grouping         string   // title of the rows
+	Filters          []choice // with the URLs of the page without them
 	Sum              usageRow
 	Charts           []chart
 	List             listing[usageRow]
@@ -99,10 +98,21 @@ func usageData(v *visit) any {
 			by = g
 		}
 	}
-	p := &usagePage{Spans: choiceList{Label: "Range"}, Groupings: choiceList{Label: "By"}}
-	for _, s := range spans {
-		p.Spans.Links = append(p.Spans.Links, usageChoice(s, by, s.title, s.name == during.name))
+	p, filter := &usagePage{Spans: choiceList{Label: "Range"}, Groupings: choiceList{Label: "By"}}, url.Values{}
+	request, periods := during.request(by, v.Now().UTC())
+	for column, value := range map[string]*string{"model": &request.Model, "key": &request.Key, "user": &request.User} {
+		if *value = query.Get(column); *value != "" {
+			filter.Set(column, *value)
+			if column != by.name {
+				request.By += "," + column // for its name
+			}
+		}
 	}
+	page := func(s span, g grouping) string { return "/console/usage" + with(filter, "range", s.name, "by", g.name) }
+	for _, s := range spans {
+		p.Spans.Links = append(p.Spans.Links, choice{s.title, page(s, by), s.name == during.name})
+	}
+	sums := load(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
 	for _, g := range groupings {
 		title, current := g.title, g.name == by.name
 		if g.group == nil && during.hours {
@@ -111,24 +121,37 @@ func usageData(v *visit) any {
 		if current {
 			p.Grouping = title
 		}
-		p.Groupings.Links = append(p.Groupings.Links, usageChoice(during, g, title, current))
+		p.Groupings.Links = append(p.Groupings.Links, choice{title, page(during, g), current})
+		if value := filter.Get(g.name); value != "" {
+			if len(sums) > 0 {
+				value = g.group(sums[0]).Name
+			}
+			p.Filters = append(p.Filters, choice{title + " " + value, "/console/usage" +
+				with(filter, "range", during.name, "by", by.name, g.name, ""), true})
+		}
 	}
-	request, periods := during.request(by, v.Now().UTC())
-	sums := load(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
-	p.sum(v, by, periods, sums)
-	to := url.Values{"from": {request.From}, "to": {request.To}, "by": {request.By}}
-	p.JSON = "/console/api/usage?" + to.Encode()
-	to.Set("format", "csv")
-	p.CSV = "/console/api/usage?" + to.Encode()
+	p.sum(v, by, periods, sums, filter)
+	to := with(filter, "from", request.From, "to", request.To, "by", request.By)
+	p.JSON, p.CSV = "/console/api/usage"+to, "/console/api/usage"+to+"&format=csv"
 	return p
 }
 
-func usageChoice(s span, g grouping, title string, current bool) choice {
-	return choice{title, "/console/usage?" + url.Values{"range": {s.name}, "by": {g.name}}.Encode(), current}
+// with returns a query with more parameters: names and values. Empty ones are left out.
+func with(query url.Values, more ...string) string {
+	query = maps.Clone(query)
+	for pair := range slices.Chunk(more, 2) {
+		if query.Set(pair[0], pair[1]); pair[1] == "" {
+			query.Del(pair[0])
+		}
+	}
+	return "?" + query.Encode()
 }
 
 // period is a bar of the charts: an hour or a day. full is its name in the table.
-type period struct{ id, name, full string }
+type period struct {
+	id, name, full string
+	from, to       time.Time
+}
 
 // request returns the query for a range, and its periods, the oldest first.
 func (s span) request(by grouping, now time.Time) (manage.Usage, []period) {
@@ -138,8 +161,8 @@ func (s span) request(by grouping, now time.Time) (manage.Usage, []period) {
 	}
 	periods := make([]period, s.periods)
 	for i := range periods {
-		at := now.Add(size * time.Duration(i+1-s.periods))
-		periods[i] = period{at.Format(layout), at.Format(name), at.Format(full)}
+		at := now.Truncate(size).Add(size * time.Duration(i+1-s.periods))
+		periods[i] = period{at.Format(layout), at.Format(name), at.Format(full), at, at.Add(size)}
 	}
 	request := manage.Usage{From: periods[0].id, To: periods[len(periods)-1].id, By: column}
 	if by.group != nil {
@@ -149,11 +172,11 @@ func (s span) request(by grouping, now time.Time) (manage.Usage, []period) {
 }
 
 // sum fills the page with the sums of a query.
-func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.UsageSum) {
-	total := make(map[string]store.Usage)            // by period
-	rows := make(map[usageGroup]*usageRow)           // of the table
-	each := make(map[string]map[usageGroup]usageRow) // by period
-	for _, u := range sums {
+func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.UsageSum, filter url.Values) {
+	total := make(map[string]store.Usage)                // by period
+	rows := make(map[usageGroup]*usageRow)               // of the table
+	each := make(map[string]map[usageGroup]*store.Usage) // by period
+	for i, u := range sums {
 		at := cmp.Or(u.Hour, u.Day)
 		sum := total[at]
 		sum.Add(u.Usage)
@@ -168,87 +191,118 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 		}
 		rows[g].Add(u.Usage)
 		if each[at] == nil {
-			each[at] = make(map[usageGroup]usageRow)
+			each[at] = make(map[usageGroup]*store.Usage)
 		}
-		each[at][g] = usageRow{g.Name, u.Usage}
+		each[at][g] = &sums[i].Usage
 	}
-	groups := make([]usageGroup, 0, len(rows))
-	for g := range rows {
-		groups = append(groups, g)
-	}
+	groups := slices.Collect(maps.Keys(rows))
 	slices.SortFunc(groups, func(a, b usageGroup) int { // the busiest first
 		x, y := rows[a], rows[b]
 		return cmp.Or(cmp.Compare(y.Tokens(), x.Tokens()), cmp.Compare(y.Requests, x.Requests), cmp.Compare(a.Name, b.Name),
 			cmp.Compare(a.ID, b.ID))
 	})
+	from, pages := periods[0].from.Format(time.RFC3339), by.pages(v)
+	p.Sum.List = "/console/activity" + with(filter, "since", from)
 	var table []usageRow
 	for _, g := range groups {
+		if id := cmp.Or(g.ID, by.none); id != "" {
+			rows[g].List = "/console/activity" + with(filter, "since", from, by.name, id)
+		}
+		if rows[g].URL = cmp.Or(pages[g.ID], rows[g].List); by.name == "user" && g.ID != "" {
+			rows[g].URL = "/console/usage" + with(filter, "range", v.r.URL.Query().Get("range"), "by", "key", "user", g.ID)
+		}
 		table = append(table, *rows[g])
 	}
 	if by.group == nil {
 		for _, at := range slices.Backward(periods) {
 			if u := total[at.id]; u.Requests > 0 {
-				table = append(table, usageRow{at.full, u})
+				list := "/console/activity" + with(filter, "since", at.from.Format(time.RFC3339), "until", at.to.Format(time.RFC3339))
+				table = append(table, usageRow{at.full, list, list, u})
 			}
 		}
 	}
-	p.List = list(v, "usage", table, func(r usageRow) string { return r.Name }, "range", "by")
+	p.List = list(v, "usage", table, func(r usageRow) string { return r.Name }, "range", "by", "user", "key", "model")
 	p.Charts = draw(periods, groups, each, total)
 }
 
+// pages returns the URLs of the pages of models or keys. Removed ones have none.
+func (g grouping) pages(v *visit) map[string]string {
+	pages := make(map[string]string)
+	switch g.name {
+	case "model":
+		for _, d := range load(v, v.Manage.Deployments) {
+			pages[d.Name] = modelTab.url() + "?" + url.Values{"name": {d.Name}}.Encode()
+		}
+	case "key":
+		for _, k := range load(v, v.Manage.Keys) {
+			pages[k.ID] = "/console/keys/" + k.ID
+		}
+	}
+	return pages
+}
+
 // Tokens returns all tokens.
-func (r usageRow) Tokens() int64 { return r.InputTokens + r.OutputTokens }
+func (r usageRow) Tokens() int64 { return r.Sums().Tokens }
 
 // draw returns the charts. Tokens and requests are stacked by the busiest groups, if there are
 // any.
 func draw(
-	periods []period, groups []usageGroup, each map[string]map[usageGroup]usageRow, total map[string]store.Usage,
+	periods []period, groups []usageGroup, each map[string]map[usageGroup]*store.Usage, total map[string]store.Usage,
 ) []chart {
-	stacked := func(value func(usageRow) float64) []bar {
-		bars := make([]bar, len(periods))
-		for i, at := range periods {
-			bars[i].Name = at.name
+	bars := func(values func(at string) []float64) (all []bar) {
+		for _, at := range periods {
+			all = append(all, bar{at.name, values(at.id)})
+		}
+		return all
+	}
+	plain := func(values func(store.Usage) []float64) []bar {
+		return bars(func(at string) []float64 { return values(total[at]) })
+	}
+	stacked := func(value func(*store.Usage) int64) []bar {
+		return bars(func(at string) []float64 {
 			values := make([]float64, min(len(groups), maxSeries+1))
 			for n, g := range groups {
-				values[min(n, maxSeries)] += value(each[at.id][g])
+				if u := each[at][g]; u != nil {
+					values[min(n, maxSeries)] += float64(value(u))
+				}
 			}
-			bars[i].Values = values
-		}
-		return bars
+			return values
+		})
 	}
-	plain := func(values ...func(usageRow) float64) []bar {
-		bars := make([]bar, len(periods))
-		for i, at := range periods {
-			bars[i].Name = at.name
-			for _, value := range values {
-				bars[i].Values = append(bars[i].Values, value(usageRow{Usage: total[at.id]}))
-			}
-		}
-		return bars
-	}
-	names := make([]string, min(len(groups), maxSeries+1))
-	for i := range names {
-		names[i] = groups[i].Name
+	var names []string
+	for _, g := range groups[:min(len(groups), maxSeries)] {
+		names = append(names, g.Name)
 	}
 	if len(groups) > maxSeries {
-		names[maxSeries] = "Others"
+		names = append(names, "Others")
 	}
-	tokens := newChart("Tokens", "tokens", names, stacked(func(r usageRow) float64 { return float64(r.Tokens()) }))
-	requests := newChart("Requests", "requests", names, stacked(func(r usageRow) float64 { return float64(r.Requests) }))
+	tokens := newChart("Tokens", "tokens", names, stacked(func(u *store.Usage) int64 { return u.Sums().Tokens }))
+	requests := newChart("Requests", "requests", names, stacked(func(u *store.Usage) int64 { return u.Requests }))
 	if len(groups) == 0 {
-		tokens = newChart("Tokens", "tokens", []string{"Tokens in", "Tokens out"}, plain(
-			func(r usageRow) float64 { return float64(r.InputTokens) },
-			func(r usageRow) float64 { return float64(r.OutputTokens) }))
-		requests = newChart("Requests", "requests", []string{"Answered", "Refused or client's fault", "Failed"}, plain(
-			func(r usageRow) float64 { return float64(r.Requests - r.Errors()) },
-			func(r usageRow) float64 { return float64(r.CallerErrors + r.PolicyErrors) },
-			func(r usageRow) float64 { return float64(r.Outages()) }))
-		requests.Series[2].Class = "series-bad"
+		tokens = newChart("Tokens", "tokens", []string{"Tokens in", "Tokens out"}, plain(func(u store.Usage) []float64 {
+			return []float64{float64(u.InputTokens), float64(u.OutputTokens)}
+		}))
+		outcomes := []string{"Answered", "Refused", "Client", "Failed"}
+		requests = newChart("Requests", "requests", outcomes, plain(func(u store.Usage) []float64 {
+			answered, failed := float64(u.Requests-u.Errors()), float64(u.Outages())
+			return []float64{answered, float64(u.PolicyErrors), float64(u.CallerErrors), failed}
+		}))
+		requests.Series[3].Class = "series-bad"
 	}
-	return []chart{
+	spread := []string{"p50", "p95"}
+	charts := []chart{
 		tokens, requests,
-		newChart("Mean time to first token, in seconds", "s", []string{""},
-			plain(func(r usageRow) float64 { return r.FirstToken().Seconds() })),
-		newChart("Tokens per second", "tokens/s", []string{""}, plain(usageRow.Speed)),
+		newChart("Time to first token, in seconds", "s", spread, plain(func(u store.Usage) []float64 {
+			p := u.Percentiles()
+			return []float64{p.FirstTokenP50 / 1000, (p.FirstTokenP95 - p.FirstTokenP50) / 1000}
+		})),
+		newChart("Tokens per second of an answer", "tokens/s", spread, plain(func(u store.Usage) []float64 {
+			p := u.Percentiles()
+			return []float64{p.SpeedP50, p.SpeedP95 - p.SpeedP50}
+		})),
 	}
+	for i := range charts[2:] {
+		charts[2+i].Levels, charts[2+i].Series[1].Class = true, "series-others"
+	}
+	return charts
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -29,8 +31,9 @@ func TestUsagePage(t *testing.T) {
 	}
 	g.record(0, activity.Request{
 		KeyID: owned.ID, KeyName: "laptop", Deployment: "qwen3", InputTokens: 12000,
-		OutputTokens: 300, BusyMillis: 3000, FirstTokenMillis: 210, Estimated: true,
+		OutputTokens: 300, BusyMillis: 3000, WaitMillis: 5000, FirstTokenMillis: 210, TokensPerSecond: 100, Estimated: true,
 	})
+	g.record(0, activity.Request{KeyID: owned.ID, KeyName: "laptop", Deployment: "qwen3", ErrorClass: activity.PolicyError})
 	g.record(3, activity.Request{
 		KeyID: "key_gone", KeyName: mean, Deployment: mean, InputTokens: 70,
 		ErrorClass: activity.UpstreamError,
@@ -40,19 +43,119 @@ func TestUsagePage(t *testing.T) {
 
 	page := g.page("/console/usage")
 	plain(t, page)
-	has(t, mainOf(page), ">Models<", "<dt>Requests</dt><dd>3</dd>", "<dt>Failed</dt><dd>1</dd>", "≈ 12.1k",
-		"≈ 12\u202f000", "210 ms", `<dd>100</dd>`, "did not count 12\u202f300 of the tokens",
+	has(t, mainOf(page), ">Models<", ">4</a>", ">1</a>", "≈ 12.1k",
+		"≈ 12\u202f000", "192 ms", "249 ms", "6.1 s", `<dd>96.1</dd>`, "did not count 12\u202f300 of the tokens",
 		`aria-current="true">30 days`, `aria-current="true">Model`)
 	lacks(t, mainOf(page), ">old<")
 	has(t, mainOf(g.page("/console/usage?range=90d&by=key")), ">Console<", ">laptop<", ">Keys<")
 	has(t, mainOf(g.page("/console/usage?by=user")), ">ada<", ">No owner<", ">Persons<")
 	hours := mainOf(g.page("/console/usage?range=24h&by=day"))
-	has(t, hours, ">Hours<", "<dt>Requests</dt><dd>1</dd>", time.Now().UTC().Format("2 Jan, 15:00"))
+	has(t, hours, ">Hours<", ">2</a>", time.Now().UTC().Format("2 Jan, 15:00"))
 	has(t, mainOf(g.page("/console/usage?range=nonsense&by=nonsense")), `aria-current="true">30 days`,
 		`aria-current="true">Model`)
 	found := mainOf(g.page("/console/usage?range=90d&by=key&q=laptop"))
 	has(t, found, `name="range" value="90d"`, `name="by" value="key"`)
-	lacks(t, found, `data-label="Key">Console`)
+	lacks(t, found, `data-label="Key"><a href="/console/activity?key=console&amp;`)
+}
+
+// Each name leads to its page, and each number to the list of the requests that it counts.
+func TestUsageLinks(t *testing.T) {
+	g := newGateway(t)
+	ada, _ := g.store.FindUser("ada")
+	k, _, err := g.store.CreateKey(t.Context(),
+		store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*", Owner: ada.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.deployment("qwen3", g.connector("box"))
+	for _, class := range []string{"", activity.GatewayError, activity.PolicyError} {
+		g.record(0, activity.Request{KeyID: k.ID, KeyName: "laptop", Deployment: "qwen3", ErrorClass: class})
+	}
+	g.record(0, activity.Request{KeyID: "key_gone", KeyName: "gone", Deployment: "removed"})
+	g.record(0, activity.Request{Operation: activity.Test})
+	today := time.Now().UTC().Truncate(24 * time.Hour)
+	at := func(t time.Time) string { return url.QueryEscape(t.Format(time.RFC3339)) }
+	since := at(today.AddDate(0, 0, -29))
+	for query, want := range map[string][]string{
+		"by=model": {
+			`<a href="/console/models/show?name=qwen3">qwen3</a>`,
+			`<a href="/console/activity?model=qwen3&amp;since=` + since + `">3</a>`,
+			`<a href="/console/activity?model=qwen3&amp;since=` + since + `&amp;status=failed">1</a>`,
+			`<a href="/console/activity?model=qwen3&amp;since=` + since + `&amp;status=refused">1</a>`,
+			`<a href="/console/activity?model=removed&amp;since=` + since + `">removed</a>`,
+			`data-label="Model">No model<`,
+			`<dd><a href="/console/activity?since=` + since + `&amp;status=refused">1</a></dd>`,
+		},
+		"by=key": {
+			`<a href="/console/keys/` + k.ID + `">laptop</a>`, `<a href="/console/activity?key=console&amp;since=` + since + `">Console</a>`,
+			`<a href="/console/activity?key=key_gone&amp;since=` + since + `">gone</a>`,
+		},
+		"by=user&range=30d": {
+			`<a href="/console/usage?by=key&amp;range=30d&amp;user=` + ada.ID + `">ada</a>`, `data-label="Person">No owner<`,
+			`<a href="/console/activity?since=` + since + `&amp;user=` + ada.ID + `">3</a>`,
+		},
+		"by=day": {`<a href="/console/activity?since=` + at(today) + `&amp;until=` + at(today.AddDate(0, 0, 1)) + `">5</a>`},
+		"by=key&user=" + ada.ID: {
+			`Only Person ada. <a href="/console/usage?by=key&amp;range=30d">Show all</a>`, ">laptop<", "&amp;user=" + ada.ID + `">90 days`,
+			`href="/console/activity?key=` + k.ID + `&amp;since=` + since + `&amp;user=` + ada.ID + `">3</a>`,
+		},
+		"by=model&key=" + k.ID + "&model=qwen3": {"Only Key laptop.", "Only Model qwen3.", `?by=model&amp;key=` + k.ID + `&amp;range=30d">`},
+		"key=console":                           {"Only Key Console.", `data-label="Model">No model<`},
+		"model=none":                            {"Only Model none.", "No requests in this time"},
+	} {
+		page := mainOf(g.page("/console/usage?" + query))
+		has(t, page, want...)
+		if strings.Contains(query, "user=") {
+			lacks(t, page, ">gone<", ">Console<")
+		}
+	}
+}
+
+// The bars of percentiles are in one another: the blocks of a bar have the heights of p50 and p95.
+func TestSpreadCharts(t *testing.T) {
+	g := newGateway(t)
+	for i := range 20 {
+		ms := 100.
+		if i == 0 {
+			ms = 3000
+		}
+		g.record(0, activity.Request{Deployment: "m", BusyMillis: 1, FirstTokenMillis: ms})
+		g.record(0, activity.Request{Deployment: "m", BusyMillis: 1, FirstTokenMillis: 3000})
+	}
+	page := mainOf(g.page("/console/usage?range=7d"))
+	day := time.Now().UTC().Format("2 Jan")
+	has(t, page, day+", p50: 2.1 s<", day+", p95: 3.9 s<", "at most 3.9, "+day)
+}
+
+// BenchmarkUsagePage reads 90 days of 8 keys and 6 models.
+func BenchmarkUsagePage(b *testing.B) {
+	g := newGateway(b)
+	var rows []store.UsageRow
+	for day := range 90 {
+		for key := range 8 {
+			for model := range 6 {
+				rows = append(rows, store.UsageRow{
+					Account: store.DefaultAccount, Day: time.Now().UTC().AddDate(0, 0, -day).Format(time.DateOnly),
+					Key: fmt.Sprint("key_", key), KeyName: fmt.Sprint("key ", key), Deployment: fmt.Sprint("model-", model),
+					Usage: store.Usage{
+						Requests: 46, ModelRequests: 45, InputTokens: 123456, OutputTokens: 7890, FirstTokens: 40, FirstTokenMillis: 9000,
+						FirstTokenTimes: store.Histogram{0, 0, 0, 2, 20, 12, 5, 1}, Waits: store.Histogram{40, 0, 0, 0, 0, 1, 2, 2},
+						Speeds: store.Histogram{0, 0, 0, 0, 0, 0, 3, 20, 15, 2},
+					},
+				})
+			}
+		}
+	}
+	if err := g.store.SaveUsage(b.Context(), rows); err != nil {
+		b.Fatal(err)
+	}
+	for _, by := range []string{"model", "key", "user", "day"} {
+		b.Run(by, func(b *testing.B) {
+			for b.Loop() {
+				g.page("/console/usage?range=90d&by=" + by)
+			}
+		})
+	}
 }
 
 // The files that the page offers are those of its query.
@@ -61,16 +164,11 @@ func TestUsageFiles(t *testing.T) {
 	g.record(1, activity.Request{KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3", InputTokens: 7})
 	page := mainOf(g.page("/console/usage?range=7d&by=key"))
 	for _, format := range []string{"csv", "json"} {
-		want := `/console/api/usage?by=day%2Ckey&amp;`
-		if format == "csv" {
-			want += "format=csv&amp;"
-		}
-		_, rest, ok := strings.Cut(page, `href="`+want)
-		query, _, _ := strings.Cut(rest, `"`)
-		if !ok {
+		link := regexp.MustCompile(`href="(/console/api/usage\?[^"]*)"[a-z ]*>` + strings.ToUpper(format)).FindStringSubmatch(page)
+		if link == nil {
 			t.Fatalf("no link to %s: %s", format, page)
 		}
-		has(t, g.page(strings.ReplaceAll(want+query, "&amp;", "&")), "key_1", "laptop",
+		has(t, g.page(strings.ReplaceAll(link[1], "&amp;", "&")), "key_1", "laptop",
 			time.Now().UTC().AddDate(0, 0, -1).Format(time.DateOnly))
 	}
 }

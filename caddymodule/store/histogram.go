@@ -64,7 +64,7 @@ type Percentiles struct {
 }
 
 // Percentiles returns those of the requests.
-func (u *Usage) Percentiles() Percentiles {
+func (u Usage) Percentiles() Percentiles {
 	wait := func(q float64) float64 { ms := u.Waits.quantile(q, Millis); return ms - math.Mod(ms, Millis.first) }
 	first := func(q float64) float64 { return u.FirstTokenTimes.quantile(q, Millis) }
 	speed := func(q float64) float64 { return u.Speeds.quantile(q, TokensPerSecond) }
