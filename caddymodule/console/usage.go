@@ -32,7 +32,7 @@ var spans = []span{
 // grouping selects what each row of the page sums up.
 type grouping struct {
 	name, title string
-	none        string // what stands for no id in the activity
+	page, none  string // the URL of a page, but for the id; what stands for no id in the activity
 	group       func(manage.UsageSum) usageGroup
 }
 
@@ -40,12 +40,12 @@ type grouping struct {
 type usageGroup struct{ ID, Name string }
 
 var groupings = []grouping{
-	{"model", "Model", "", func(u manage.UsageSum) usageGroup { return usageGroup{u.Model, cmp.Or(u.Model, "No model")} }},
-	{"key", "Key", consoleKey, func(u manage.UsageSum) usageGroup {
+	{"model", "Model", "/console/models/show?name=", "", func(u manage.UsageSum) usageGroup { return usageGroup{u.Model, cmp.Or(u.Model, "No model")} }},
+	{"key", "Key", "/console/keys/", consoleKey, func(u manage.UsageSum) usageGroup {
 		return usageGroup{u.KeyID, cmp.Or(u.KeyName, u.KeyID, "Console")}
 	}},
-	{"user", "Person", "", func(u manage.UsageSum) usageGroup { return usageGroup{u.UserID, cmp.Or(u.UserName, "No owner")} }},
-	{"day", "Day", "", nil},
+	{"user", "Person", "", "", func(u manage.UsageSum) usageGroup { return usageGroup{u.UserID, cmp.Or(u.UserName, "No owner")} }},
+	{"day", "Day", "", "", nil},
 }
 
 // usageRow is a row of the table.
@@ -100,7 +100,8 @@ func usageData(v *visit) any {
 	}
 	p, filter := &usagePage{Spans: choiceList{Label: "Range"}, Groupings: choiceList{Label: "By"}}, url.Values{}
 	request, periods := during.request(by, v.Now().UTC())
-	for column, value := range map[string]*string{"model": &request.Model, "key": &request.Key, "user": &request.User} {
+	for i, value := range []*string{&request.Model, &request.Key, &request.User} {
+		column := groupings[i].name
 		if *value = query.Get(column); *value != "" {
 			filter.Set(column, *value)
 			if column != by.name {
@@ -201,17 +202,23 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 		return cmp.Or(cmp.Compare(y.Tokens(), x.Tokens()), cmp.Compare(y.Requests, x.Requests), cmp.Compare(a.Name, b.Name),
 			cmp.Compare(a.ID, b.ID))
 	})
-	from, pages := periods[0].from.Format(time.RFC3339), by.pages(v)
+	from := periods[0].from.Format(time.RFC3339)
 	p.Sum.List = "/console/activity" + with(filter, "since", from)
 	var table []usageRow
 	for _, g := range groups {
+		r := rows[g]
 		if id := cmp.Or(g.ID, by.none); id != "" {
-			rows[g].List = "/console/activity" + with(filter, "since", from, by.name, id)
+			r.List = "/console/activity" + with(filter, "since", from, by.name, id)
 		}
-		if rows[g].URL = cmp.Or(pages[g.ID], rows[g].List); by.name == "user" && g.ID != "" {
-			rows[g].URL = "/console/usage" + with(filter, "range", v.r.URL.Query().Get("range"), "by", "key", "user", g.ID)
+		switch {
+		case g.ID == "":
+			r.URL = r.List
+		case by.page != "":
+			r.URL = by.page + url.QueryEscape(g.ID)
+		default: // the keys of a person
+			r.URL = "/console/usage" + with(filter, "range", v.r.URL.Query().Get("range"), "by", "key", by.name, g.ID)
 		}
-		table = append(table, *rows[g])
+		table = append(table, *r)
 	}
 	if by.group == nil {
 		for _, at := range slices.Backward(periods) {
@@ -223,22 +230,6 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 	}
 	p.List = list(v, "usage", table, func(r usageRow) string { return r.Name }, "range", "by", "user", "key", "model")
 	p.Charts = draw(periods, groups, each, total)
-}
-
-// pages returns the URLs of the pages of models or keys. Removed ones have none.
-func (g grouping) pages(v *visit) map[string]string {
-	pages := make(map[string]string)
-	switch g.name {
-	case "model":
-		for _, d := range load(v, v.Manage.Deployments) {
-			pages[d.Name] = modelTab.url() + "?" + url.Values{"name": {d.Name}}.Encode()
-		}
-	case "key":
-		for _, k := range load(v, v.Manage.Keys) {
-			pages[k.ID] = "/console/keys/" + k.ID
-		}
-	}
-	return pages
 }
 
 // Tokens returns all tokens.

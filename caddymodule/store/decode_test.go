@@ -33,10 +33,23 @@ func TestFastDecoder(t *testing.T) {
 			if err := json.Unmarshal(text, usual); err != nil {
 				t.Fatal(err)
 			}
-			if err := fastjson.Unmarshal(text, fast); err != nil || !reflect.DeepEqual(fast, usual) {
+			if err := fastjson.Unmarshal(text, fast, ofAnyLength); err != nil || !reflect.DeepEqual(fast, usual) {
 				t.Errorf("%s\nis %+v\nnot %+v: %v", text, fast, usual, err)
 			}
 		})
+	}
+}
+
+// The fast decoder reads the histograms of usage, which end with their last bucket in use.
+func TestFastHistograms(t *testing.T) {
+	t.Parallel()
+	want, got := usageRecord{Usage: Usage{Waits: Histogram{7, 0, 3}}}, usageRecord{}
+	text, err := json.Marshal(&want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fastjson.Unmarshal(text, &got, ofAnyLength); err != nil || got != want {
+		t.Errorf("%s is %+v: %v", text, got, err)
 	}
 }
 

@@ -50,9 +50,6 @@ func (h Histogram) MarshalJSON() ([]byte, error) {
 	return json.Marshal(h[:n])
 }
 
-// UnmarshalJSON reads the buckets in use.
-func (h *Histogram) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, (*[maxBuckets]int64)(h)) }
-
 // Percentiles are estimated from histograms: half or 95 of 100 values do not exceed them. 0: none.
 type Percentiles struct {
 	FirstTokenP50 float64 `json:"first_token_p50_ms"`

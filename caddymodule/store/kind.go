@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	fastjson "github.com/go-json-experiment/json"
+	fastjsonv1 "github.com/go-json-experiment/json/v1"
 )
 
 // recordVersion is the version of all records that this program writes. Increase it for
@@ -286,11 +287,13 @@ func (k *kind[R, P]) sweep(w *sweep) {
 	}
 }
 
+var ofAnyLength = fastjsonv1.UnmarshalArrayFromAnyLength(true) // as of a [Histogram]
+
 // decode decodes a record and checks that this program supports its version. Errors never
 // include values, which may be secret. The fast decoder is for the start of a gateway with
 // very many records. It is stricter, so the usual decoder reads what it refuses.
 func decode(item Item, record interface{ head() *header }) error {
-	if fastjson.Unmarshal(item.Value, record) == nil && record.head().V == recordVersion {
+	if fastjson.Unmarshal(item.Value, record, ofAnyLength) == nil && record.head().V == recordVersion {
 		return nil
 	}
 	var h header // first: a record of another version may have other fields
