@@ -40,11 +40,15 @@ type grouping struct {
 type usageGroup struct{ ID, Name string }
 
 var groupings = []grouping{
-	{"model", "Model", "/console/models/show?name=", "", func(u manage.UsageSum) usageGroup { return usageGroup{u.Model, cmp.Or(u.Model, "No model")} }},
+	{"model", "Model", "/console/models/show?name=", "", func(u manage.UsageSum) usageGroup {
+		return usageGroup{u.Model, cmp.Or(u.Model, "No model")}
+	}},
 	{"key", "Key", "/console/keys/", consoleKey, func(u manage.UsageSum) usageGroup {
 		return usageGroup{u.KeyID, cmp.Or(u.KeyName, u.KeyID, "Console")}
 	}},
-	{"user", "Person", "", "", func(u manage.UsageSum) usageGroup { return usageGroup{u.UserID, cmp.Or(u.UserName, "No owner")} }},
+	{"user", "Person", "", "", func(u manage.UsageSum) usageGroup {
+		return usageGroup{u.UserID, cmp.Or(u.UserName, "No owner")}
+	}},
 	{"day", "Day", "", "", nil},
 }
 
@@ -223,7 +227,8 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 	if by.group == nil {
 		for _, at := range slices.Backward(periods) {
 			if u := total[at.id]; u.Requests > 0 {
-				list := "/console/activity" + with(filter, "since", at.from.Format(time.RFC3339), "until", at.to.Format(time.RFC3339))
+				list := "/console/activity" +
+					with(filter, "since", at.from.Format(time.RFC3339), "until", at.to.Format(time.RFC3339))
 				table = append(table, usageRow{at.full, list, list, u})
 			}
 		}

@@ -33,7 +33,9 @@ func TestUsagePage(t *testing.T) {
 		KeyID: owned.ID, KeyName: "laptop", Deployment: "qwen3", InputTokens: 12000,
 		OutputTokens: 300, BusyMillis: 3000, WaitMillis: 5000, FirstTokenMillis: 210, TokensPerSecond: 100, Estimated: true,
 	})
-	g.record(0, activity.Request{KeyID: owned.ID, KeyName: "laptop", Deployment: "qwen3", ErrorClass: activity.PolicyError})
+	g.record(0, activity.Request{
+		KeyID: owned.ID, KeyName: "laptop", Deployment: "qwen3", ErrorClass: activity.PolicyError,
+	})
 	g.record(3, activity.Request{
 		KeyID: "key_gone", KeyName: mean, Deployment: mean, InputTokens: 70,
 		ErrorClass: activity.UpstreamError,
@@ -86,7 +88,8 @@ func TestUsageLinks(t *testing.T) {
 			`<dd><a href="/console/activity?since=` + since + `&amp;status=refused">1</a></dd>`,
 		},
 		"by=key": {
-			`<a href="/console/keys/` + k.ID + `">laptop</a>`, `<a href="/console/activity?key=console&amp;since=` + since + `">Console</a>`,
+			`<a href="/console/keys/` + k.ID + `">laptop</a>`,
+			`<a href="/console/activity?key=console&amp;since=` + since + `">Console</a>`,
 			`<a href="/console/activity?key=key_gone&amp;since=` + since + `">1</a>`,
 		},
 		"by=user&range=30d": {
@@ -95,12 +98,15 @@ func TestUsageLinks(t *testing.T) {
 		},
 		"by=day": {`<a href="/console/activity?since=` + at(today) + `&amp;until=` + at(today.AddDate(0, 0, 1)) + `">5</a>`},
 		"by=key&user=" + ada.ID: {
-			`Person ada only. <a href="/console/usage?by=key&amp;range=30d">Show all</a>`, ">laptop<", "&amp;user=" + ada.ID + `">90 days`,
+			`Person ada only. <a href="/console/usage?by=key&amp;range=30d">Show all</a>`, ">laptop<",
+			"&amp;user=" + ada.ID + `">90 days`,
 			`href="/console/activity?key=` + k.ID + `&amp;since=` + since + `&amp;user=` + ada.ID + `">3</a>`,
 		},
-		"by=model&key=" + k.ID + "&model=qwen3": {"Key laptop only.", "Model qwen3 only.", `?by=model&amp;key=` + k.ID + `&amp;range=30d">`},
-		"key=console":                           {"Key Console only.", `data-label="Model">No model<`},
-		"model=none":                            {"Model none only.", "No requests in this time"},
+		"by=model&key=" + k.ID + "&model=qwen3": {
+			"Key laptop only.", "Model qwen3 only.", `?by=model&amp;key=` + k.ID + `&amp;range=30d">`,
+		},
+		"key=console": {"Key Console only.", `data-label="Model">No model<`},
+		"model=none":  {"Model none only.", "No requests in this time"},
 	} {
 		page := mainOf(g.page("/console/usage?" + query))
 		has(t, page, want...)
@@ -163,7 +169,8 @@ func TestUsageFiles(t *testing.T) {
 	g.record(1, activity.Request{KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3", InputTokens: 7})
 	page := mainOf(g.page("/console/usage?range=7d&by=key"))
 	for _, format := range []string{"csv", "json"} {
-		link := regexp.MustCompile(`href="(/console/api/usage\?[^"]*)"[a-z ]*>` + strings.ToUpper(format)).FindStringSubmatch(page)
+		link := regexp.MustCompile(`href="(/console/api/usage\?[^"]*)"[a-z ]*>` + strings.ToUpper(format)).
+			FindStringSubmatch(page)
 		if link == nil {
 			t.Fatalf("no link to %s: %s", format, page)
 		}

@@ -57,7 +57,8 @@ func TestRecord(t *testing.T) {
 	if want := (activity.Request{
 		ID: "req_1", Time: begun.UTC().Truncate(time.Millisecond), KeyID: key.ID(), KeyName: "test *",
 		Deployment: "qwen3:8b", Dialect: "messages", Operation: "messages",
-		Status: 200, Streamed: true, FirstTokenMillis: 750, TokensPerSecond: 20, BusyMillis: 2000, InputTokens: 120, CachedTokens: 100,
+		Status: 200, Streamed: true, FirstTokenMillis: 750, TokensPerSecond: 20, BusyMillis: 2000,
+		InputTokens: 120, CachedTokens: 100,
 		OutputTokens: 30, ReasoningTokens: 20,
 	}); got != want {
 		t.Errorf("recorded %+v, not %+v", got, want)
