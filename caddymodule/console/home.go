@@ -163,7 +163,7 @@ func people(v *visit) (list []person) {
 		return v.Manage.Usage(ctx, manage.Usage{From: day, To: day, By: "user"})
 	}) {
 		if sum.UserID != "" {
-			list = append(list, person{sum.UserID, usageRow{sum.UserName, sum.Usage}})
+			list = append(list, person{sum.UserID, usageRow{Name: sum.UserName, Usage: sum.Usage}})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b person) int { return cmp.Compare(b.Tokens(), a.Tokens()) })
