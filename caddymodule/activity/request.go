@@ -47,14 +47,16 @@ const (
 	UpstreamError = "upstream"
 )
 
-// The operations of the console. They have no key.
+// The operations of the console.
 const (
 	Test       = "test"
 	Playground = "playground"
 )
 
-// FromConsole reports whether the console has sent the request.
-func (r *Request) FromConsole() bool { return r.Operation == Test || r.Operation == Playground }
+// FromConsole reports whether the console has sent the request without a key.
+func (r *Request) FromConsole() bool {
+	return r.KeyID == "" && (r.Operation == Test || r.Operation == Playground)
+}
 
 // StatusClientGone is the status of a request whose client disconnected before the end.
 const StatusClientGone = 499

@@ -253,6 +253,6 @@ func noLimits(context.Context, string, string) (limits.Usage, error) { return li
 func idle(string, string) (running, queued int64) { return 0, 0 }
 
 // admitAll admits each request of the console.
-func admitAll(context.Context, string, string, limits.Cost) (settle func(limits.Used), err error) {
+func admitAll(context.Context, string, string, string, limits.Cost) (settle func(limits.Used), err error) {
 	return func(limits.Used) {}, nil
 }

@@ -7,21 +7,32 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/scope"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // playForm is the form of the playground, as typed.
 type playForm struct {
-	System, Prompt, Temperature, MaxTokens, Stop string
+	Key, System, Prompt, Temperature, MaxTokens, Stop string
+	Keys                                              []manage.Key // that the user may choose
 }
 
-// newPlayForm returns the submitted form. It is empty for a page that was opened.
+// newPlayForm returns the submitted form, for the model of the URL. It is empty for a page that was opened.
 func newPlayForm(v *visit) playForm {
-	return playForm{v.typed("system"), v.typed("prompt"), v.typed("temperature"), v.typed("max_tokens"), v.typed("stop")}
+	typed := v.typed
+	f := playForm{typed("key"), typed("system"), typed("prompt"), typed("temperature"), typed("max_tokens"), typed("stop"), nil}
+	for _, k := range load(v, v.Manage.Keys) {
+		s, err := scope.Parse(k.Scope)
+		if k.Owner == v.User.ID && k.State == store.KeyValid && err == nil && s.Allows(v.r.FormValue("name")) {
+			f.Keys = append(f.Keys, k)
+		}
+	}
+	return f
 }
 
 // request returns the request of the form.
 func (f playForm) request(model string) (p manage.Play, err error) {
-	p = manage.Play{Model: model, System: strings.TrimSpace(f.System), Prompt: f.Prompt}
+	p = manage.Play{Model: model, Key: f.Key, System: strings.TrimSpace(f.System), Prompt: f.Prompt}
 	if text := strings.TrimSpace(f.Temperature); text != "" {
 		temperature, err := strconv.ParseFloat(text, 64)
 		if err != nil {

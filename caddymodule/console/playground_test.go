@@ -92,3 +92,49 @@ func TestPlaygroundLive(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
+
+// Members choose a key of their own that is active and may be used for the model. Admins may, and need none.
+func TestPlaygroundOfMembers(t *testing.T) {
+	g := playing(t)
+	admin := g.cookie
+	mia, err := g.store.CreateUser(t.Context(), store.DefaultAccount, "mia", "", store.RoleMember)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.signIn(mia)
+	play := func(key string) string {
+		return mainOf(g.post("/console/models/play?name=qwen3", "prompt", "Hi", "key", key).Body.String())
+	}
+	page := mainOf(g.page("/console/models/show?name=qwen3"))
+	has(t, page, "You need a key for this model", "/console/keys/new?scope=qwen3")
+	lacks(t, page, "<textarea", "/console/models/test")
+	create := func(name, scope, owner string) store.Key {
+		k, _, err := g.store.CreateKey(t.Context(), store.DefaultAccount,
+			store.KeyFields{Name: name, Scope: scope, Owner: owner})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	own := create("own-key", "qwen*", mia.ID)
+	create("narrow-key", "llama", mia.ID)
+	off := create("off-key", "*", mia.ID)
+	if _, err := g.store.EnableKey(t.Context(), store.DefaultAccount, off.ID, false,
+		func(store.Key) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	other := create("other-key", "*", "")
+	page = mainOf(g.page("/console/models/show?name=qwen3"))
+	has(t, page, `<option value="`+own.ID+`">own-key</option>`, "counts for the key")
+	lacks(t, page, "narrow-key", "off-key", "other-key", ">None</option>", "/console/models/test")
+	has(t, play(own.ID), "<blockquote>Good", `<option value="`+own.ID+`" selected>`)
+	recent := g.log.Recent(store.DefaultAccount)
+	if len(recent) != 1 || recent[0].KeyID != own.ID || recent[0].Operation != activity.Playground {
+		t.Errorf("%+v", recent)
+	}
+	has(t, mainOf(g.page("/console/activity")), "own-key", "playground")
+	has(t, play(other.ID), "not found")
+	has(t, play(""), "Members cannot do this")
+	g.cookie = admin
+	has(t, mainOf(g.page("/console/models/show?name=qwen3")), ">None</option>", "without one, for the account alone")
+}

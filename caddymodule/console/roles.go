@@ -18,7 +18,7 @@ func (v *visit) may(pattern string) error {
 // roleTexts describe the roles.
 var roleTexts = map[store.Role]string{
 	store.RoleAdmin:  "Admin: may do everything",
-	store.RoleMember: "Member: creates keys of its own, and sees their use and the models",
+	store.RoleMember: "Member: creates keys of its own, tries models with them, and sees their use",
 	store.RoleViewer: "Viewer: sees everything but secrets, and changes nothing",
 }
 

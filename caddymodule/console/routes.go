@@ -51,7 +51,7 @@ var routes = []route{
 	do("POST /console/models", "PUT /deployments/{name}", publishModel, publishTab),
 	do("POST /console/models/test", "POST /deployments/{name}/test", testModel, modelsTab),
 	do("POST /console/models/measure", "POST /deployments/{name}/measure", measureModel, modelsTab),
-	do("POST /console/models/play", "POST /deployments/{name}/test", play, modelTab),
+	do("POST /console/models/play", "POST /keys", play, modelTab), // with a key; without one, tests must be allowed
 	do("POST /console/models/remove", "DELETE /deployments/{name}", removeModel, modelsTab),
 
 	page(keysTab, "GET /keys"),

@@ -209,6 +209,12 @@ func (g *gateway) signInAs(account, name string) {
 	if err != nil {
 		g.Fatal(err)
 	}
+	g.signIn(user)
+}
+
+// signIn signs a user in. Later requests are from this user.
+func (g *gateway) signIn(user store.User) {
+	g.Helper()
 	_, secret, err := g.store.CreateSession(g.Context(), user.ID, "password", "192.0.2.1", "test")
 	if err != nil {
 		g.Fatal(err)

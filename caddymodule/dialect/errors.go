@@ -55,6 +55,8 @@ func EndedKey(reason string) *Error {
 		message = "The API key was disabled during this request. The answer is incomplete."
 	case "rotated":
 		message = "The API key was replaced by a new one during this request. The answer is incomplete. Use the new one."
+	case "out_of_scope": // of the playground; clients get the error of an unknown model
+		message = "The API key may no longer use this model. The answer is incomplete."
 	case "ip_not_allowed":
 		return addressNotAllowed()
 	}

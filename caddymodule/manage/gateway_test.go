@@ -41,7 +41,7 @@ type gateway struct {
 	activity *activity.Log
 	observed *observed.Table
 	endpoint manage.Endpoint
-	admit    func(ctx context.Context, account, deployment string, cost limits.Cost) (func(limits.Used), error)
+	admit    func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error)
 	identity func() error // of applying a changed identity; nil: it succeeds
 	log      *buffer
 	service  *manage.Service
@@ -115,8 +115,8 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 	}
 	g.service = manage.New(manage.Options{
 		Limits: noLimits, Load: idle,
-		Admit: func(ctx context.Context, account, deployment string, cost limits.Cost) (func(limits.Used), error) {
-			return g.admit(ctx, account, deployment, cost)
+		Admit: func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error) {
+			return g.admit(ctx, account, key, deployment, cost)
 		},
 		Store: st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
 		Pairing: desk, SignIn: signIn, Activity: g.activity, Observed: g.observed, Cluster: cluster,
@@ -305,6 +305,6 @@ func noLimits(context.Context, string, string) (limits.Usage, error) { return li
 func idle(string, string) (running, queued int64) { return 0, 0 }
 
 // admitAll admits each request of the console.
-func admitAll(context.Context, string, string, limits.Cost) (settle func(limits.Used), err error) {
+func admitAll(context.Context, string, string, string, limits.Cost) (settle func(limits.Used), err error) {
 	return func(limits.Used) {}, nil
 }

@@ -50,7 +50,7 @@ func (s *Service) MeasureDeployment(ctx context.Context, name string) (all []Mea
 
 // measure measures the context window of a deployment through one of its connectors.
 func (s *Service) measure(ctx context.Context, d store.Deployment, connector string) Measurement {
-	c := s.modelClient(d, activity.Test, measureBounds)
+	c := s.modelClient(d, store.Key{}, activity.Test, measureBounds)
 	c.deployment.Connectors = []string{connector}
 	var result window.Result
 	err := c.route(s)

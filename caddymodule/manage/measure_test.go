@@ -102,7 +102,7 @@ func TestMeasureThroughConnectors(t *testing.T) {
 	}
 	wantError(t, g.do("POST", "/deployments/vectors/measure", "{}"), "is an embeddings model")
 	wantError(t, g.do("POST", "/deployments/none/measure", "{}"), `deployment "none" not found`)
-	g.admit = func(context.Context, string, string, limits.Cost) (func(limits.Used), error) {
+	g.admit = func(context.Context, string, string, string, limits.Cost) (func(limits.Used), error) {
 		return nil, errors.New("the account has used its tokens")
 	}
 	for _, m := range want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}") {

@@ -22,15 +22,16 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// modelClient sends requests of the console to a deployment. It bypasses the queue, but not the limits of the
-// account. It uses the messages dialect, in which the answers of all model servers have the same form.
+// modelClient sends requests of the console to a deployment. Without a key it bypasses the queue, but not the limits
+// of the account. It uses the messages dialect, in which the answers of all model servers have the same form.
 type modelClient struct {
 	upstreamCall
 	bounds
 	log   *activity.Log
-	admit func(ctx context.Context, account, deployment string,
+	admit func(ctx context.Context, account, key, deployment string,
 		cost limits.Cost) (settle func(limits.Used), err error)
-	maxOutput   int // of the account; 0: no limit
+	maxOutput   int       // of the account and the key; 0: no limit
+	key         store.Key // zero: none
 	deployment  store.Deployment
 	connectorID string
 	operation   string // for the activity
@@ -46,10 +47,15 @@ type bounds struct {
 	maxBytes  int64         // bytes
 }
 
-func (s *Service) modelClient(d store.Deployment, operation string, b bounds) modelClient {
-	ofAccount, _ := s.store.UsageLimits(d.Account, "")
+// modelClient returns a client. key is the zero value for requests without one.
+func (s *Service) modelClient(d store.Deployment, key store.Key, operation string, b bounds) modelClient {
+	ofAccount, ofKey := s.store.UsageLimits(d.Account, key.ID)
+	maxOutput := ofAccount.MaxOutputTokens
+	if n := ofKey.MaxOutputTokens; n > 0 && (maxOutput == 0 || n < maxOutput) {
+		maxOutput = n
+	}
 	return modelClient{
-		bounds: b, log: s.activity, admit: s.admit, maxOutput: ofAccount.MaxOutputTokens,
+		bounds: b, log: s.activity, admit: s.admit, maxOutput: maxOutput, key: key,
 		deployment: d, operation: operation, now: s.now,
 	}
 }
@@ -132,7 +138,7 @@ func (c *modelClient) ask(ctx context.Context, text string, request map[string]a
 
 // limited calls send once the limits of the account allow the request, and records the request.
 func (c *modelClient) limited(ctx context.Context, r *reply, cost limits.Cost, send func() error) error {
-	settle, err := c.admit(ctx, c.deployment.Account, c.deployment.Name, cost)
+	settle, err := c.admit(ctx, c.deployment.Account, c.key.ID, c.deployment.Name, cost)
 	if err != nil {
 		c.record(r, err)
 		return err
@@ -297,7 +303,8 @@ func (r *reply) events(events []byte, now time.Time) {
 func (c *modelClient) record(r *reply, err error) limits.Used {
 	now := c.now()
 	entry := activity.Request{
-		ID: dialect.NewRequestID(), Time: r.begin, Deployment: c.deployment.Name, Connector: c.connectorID,
+		ID: dialect.NewRequestID(), Time: r.begin, KeyID: c.key.ID, KeyName: c.key.Name,
+		Deployment: c.deployment.Name, Connector: c.connectorID,
 		Dialect: string(r.dialect), Operation: c.operation, Status: http.StatusOK, Streamed: r.dialect == dialect.Messages,
 		DurationMillis: activity.Millis(now.Sub(r.begin)),
 		InputTokens:    int(r.usage.PromptTokens), CachedTokens: int(r.usage.CachedTokens),

@@ -55,7 +55,7 @@ func (s *Service) TestDeployment(ctx context.Context, name string) (TestResult, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, testBounds.timeout)
 	defer cancel()
-	t := modelTest{s.modelClient(d, activity.Test, testBounds), TestResult{}}
+	t := modelTest{s.modelClient(d, store.Key{}, activity.Test, testBounds), TestResult{}}
 	if err := t.run(ctx, s); err != nil {
 		t.result.Error = err.Error()
 		return t.result, nil

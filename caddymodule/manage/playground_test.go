@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -95,7 +96,7 @@ func TestConsoleIsLimited(t *testing.T) {
 	})
 	level := limits.NewLevel(limits.OfAccount, time.Now())
 	level.Set(limits.UsageLimits{RequestsPerDay: 1})
-	g.admit = func(_ context.Context, account, deployment string, cost limits.Cost) (func(limits.Used), error) {
+	g.admit = func(_ context.Context, account, _, deployment string, cost limits.Cost) (func(limits.Used), error) {
 		if account != "default" || deployment != "public" || cost.Input == 0 || cost.Output != 20 && cost.Output != 50 {
 			t.Errorf("asked for %s, %s, %+v", account, deployment, cost)
 		}
@@ -141,7 +142,7 @@ func TestPlayThatIsLeftCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := playGateway(t, events(hello, more, hello, more, "wait", stop, usage, done))
 		var used limits.Used
-		g.admit = func(context.Context, string, string, limits.Cost) (func(limits.Used), error) {
+		g.admit = func(context.Context, string, string, string, limits.Cost) (func(limits.Used), error) {
 			return func(u limits.Used) { used = u }, nil
 		}
 		ctx, leave := context.WithCancel(asOperator(t.Context()))
@@ -188,4 +189,119 @@ func TestPlaysAtATime(t *testing.T) {
 			t.Errorf("afterwards: %v", err)
 		}
 	})
+}
+
+// With a key, a user of any role that may create keys plays as a client with that key would.
+func TestPlayWithAKey(t *testing.T) {
+	g := playGateway(t, events(hello, more, stop, usage, done))
+	member := g.person("mia", store.RoleMember)
+	own := g.keyOf(member, "own", "public")
+	var admitted []string
+	g.admit = func(_ context.Context, account, key, _ string, cost limits.Cost) (func(limits.Used), error) {
+		admitted = append(admitted, account+" "+key+fmt.Sprint(" ", cost.Output))
+		return func(limits.Used) {}, nil
+	}
+	play := func(caller manage.Caller, key string) (manage.Played, error) {
+		return g.service.Play(manage.WithCaller(t.Context(), caller), manage.Play{Model: "public", Prompt: "Hi", Key: key}, nil)
+	}
+	if got, err := play(member, own.ID); err != nil || got.Error != "" || got.Answer == "" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if fmt.Sprint(admitted) != "[default "+own.ID+" 7]" {
+		t.Errorf("admitted: %s", admitted)
+	}
+	recent := g.activity.Recent("default")
+	if len(recent) != 1 || recent[0].KeyID != own.ID || recent[0].KeyName != "own" || recent[0].FromConsole() ||
+		recent[0].Operation != activity.Playground {
+		t.Errorf("%+v", recent)
+	}
+	if k, _ := g.store.Key("default", own.ID); k.LastUsedAt == nil {
+		t.Error("the key was not used")
+	}
+	admin := g.person("ada", store.RoleAdmin)
+	far := g.keyOf(member, "far", "public")
+	if _, err := g.store.EditKey(t.Context(), "default", far.ID, func(k *store.Key) error {
+		k.AllowedIPs = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+		return nil
+	}, func(store.Key) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	off := g.keyOf(member, "off", "*")
+	if _, err := g.store.EnableKey(t.Context(), "default", off.ID, false, func(store.Key) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	of := g.keyOf(admin, "of-ada", "*")
+	for _, tt := range []struct {
+		caller    manage.Caller
+		key, want string
+	}{
+		{member, "", "members cannot do this"},
+		{member, of.ID, "not found"},
+		{admin, own.ID, "not found"},
+		{manage.Caller{Account: "default"}, own.ID, "not found"},
+		{member, g.keyOf(member, "narrow", "other").ID, `its scope is "other"`},
+		{member, off.ID, "is disabled"},
+		{member, far.ID, "address"},
+		{member, "key_unknown", "not found"},
+	} {
+		if _, err := play(tt.caller, tt.key); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s with %q: %v, want %q", tt.caller.Name, tt.key, err, tt.want)
+		}
+	}
+	member.From = "198.51.100.7"
+	if _, err := play(member, far.ID); err != nil {
+		t.Errorf("from an allowed address: %v", err)
+	}
+	if len(g.activity.Recent("default")) != 2 {
+		t.Errorf("%+v", g.activity.Recent("default"))
+	}
+}
+
+// An answer ends when its key is revoked, as a client's does.
+func TestPlayEndsWithItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := playGateway(t, events(hello, "wait", "wait", more, stop, usage, done))
+		member := g.person("mia", store.RoleMember)
+		own := g.keyOf(member, "own", "*")
+		revoked := make(chan error, 1)
+		got, err := g.service.Play(manage.WithCaller(t.Context(), member),
+			manage.Play{Model: "public", Prompt: "Hi", Key: own.ID}, func(manage.Piece) {
+				go func() {
+					_, err := g.store.RevokeKey(t.Context(), "default", own.ID, func(store.Key) error { return nil })
+					revoked <- err
+				}()
+			})
+		if err := <-revoked; err != nil {
+			t.Fatal(err)
+		}
+		if err != nil || !strings.Contains(got.Error, "revoked during this request") {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if recent := g.activity.Recent("default"); len(recent) != 1 || recent[0].ErrorClass != activity.PolicyError {
+			t.Errorf("%+v", recent)
+		}
+		time.Sleep(time.Second) // until the model server has ended
+	})
+}
+
+// person returns a user of a role as a caller.
+func (g *gateway) person(name string, role store.Role) manage.Caller {
+	g.t.Helper()
+	u, err := g.store.CreateUser(g.t.Context(), "default", name, "", role)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return manage.Caller{Account: "default", User: u.ID, Name: name, From: "192.0.2.9"}
+}
+
+// keyOf returns a key of a user, with a limit of tokens for answers.
+func (g *gateway) keyOf(owner manage.Caller, name, scope string) store.Key {
+	g.t.Helper()
+	k, _, err := g.store.CreateKey(g.t.Context(), "default", store.KeyFields{
+		Name: name, Scope: scope, Owner: owner.User, Limits: limits.UsageLimits{MaxOutputTokens: 7},
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return k
 }

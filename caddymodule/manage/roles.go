@@ -51,18 +51,10 @@ func (s *Service) may(ctx context.Context, o Operation) error {
 	}
 	for _, role := range roles {
 		if !o.Roles.allow(role) {
-			return faultf(ErrForbidden, "the role %s does not allow this: %s. Ask an admin of the account", role,
-				roleTexts[role])
+			return faultf(ErrForbidden, "%ss cannot do this. Ask an admin of the account", role)
 		}
 	}
 	return nil
-}
-
-// roleTexts say what the roles allow.
-var roleTexts = map[store.Role]string{
-	store.RoleAdmin:  "an admin may do everything in the account",
-	store.RoleMember: "a member may create and change keys of its own, and see their use and the models",
-	store.RoleViewer: "a viewer may see everything, and change nothing",
 }
 
 // rolesOf returns the present role of the caller's user, and the one that the caller is restricted to.

@@ -67,12 +67,12 @@ func TestRoles(t *testing.T) {
 					if !strings.HasPrefix(route, "GET ") {
 						continue // see TestAccessAllowed and TestMember
 					}
-					if status, body := w.request(c, route, ""); strings.Contains(body, "the role") || status >= 500 {
+					if status, body := w.request(c, route, ""); strings.Contains(body, "s cannot do this") || status >= 500 {
 						t.Errorf("%s as %s (%d): %d %s", route, role, i, status, body)
 					}
 					continue
 				}
-				reason := "the role " + string(role)
+				reason := string(role) + "s cannot do this"
 				if manage.FindOperation(route).Roles == 0 {
 					reason = "only the operator of the gateway"
 				}

@@ -77,7 +77,7 @@ func (u upstreamCall) explain(ctx context.Context, err error) error {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("the model server did not answer within %.f seconds", u.timeout.Seconds())
 	case ctx.Err() != nil:
-		return fmt.Errorf("the request was canceled: %w", ctx.Err())
+		return fmt.Errorf("the request was canceled: %w", context.Cause(ctx))
 	case errors.Is(err, link.ErrUpstreamDown):
 		return fmt.Errorf("connector %q cannot reach its upstream %q; start the model server there, or correct the "+
 			"upstream's address in the connector's configuration", u.connector, u.upstream)

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -105,29 +106,43 @@ func (rt *Router) admit(ctx context.Context, m *modelRequest) (waited bool, err 
 	return permit.Waited(), nil
 }
 
-// AdmitConsole waits until the limits of an account allow a request of its console, which has no key.
+// AdmitConsole waits until the limits of an account allow a request of its console. A request with a key, by its id,
+// also waits for the limits of the key, and for its turn in the queue of the deployment; key is "" for others.
 // The caller must call settle when the request has ended. The error is the one that a client would get.
 func (b *Backend) AdmitConsole(
-	ctx context.Context, account, deployment string, cost limits.Cost,
+	ctx context.Context, account, key, deployment string, cost limits.Cost,
 ) (settle func(limits.Used), err error) {
-	if ofAccount, _ := b.Store.UsageLimits(account, ""); !ofAccount.Any() {
-		return func(limits.Used) {}, nil
+	release := func(limits.Used) {}
+	k, _ := b.Store.Key(account, key)
+	client := fair.Client{Owner: cmp.Or(k.Owner, k.ID), Key: key}
+	if ofAccount, ofKey := b.Store.UsageLimits(account, key); ofAccount.Any() || ofKey.Any() {
+		need, bounds := queue.Need{Cost: cost, Wait: DefaultLimitWait}, queue.Bounds{Wait: DefaultLimitWait}
+		permit, err := b.Queues.EnterLimited(ctx, account, client, need, bounds)
+		if err != nil {
+			return nil, limitError(err, deployment, false)
+		}
+		release = permit.Settle
 	}
-	need, bounds := queue.Need{Cost: cost, Wait: DefaultLimitWait}, queue.Bounds{Wait: DefaultLimitWait}
-	permit, err := b.Queues.EnterLimited(ctx, account, fair.Client{}, need, bounds)
+	if key == "" {
+		return release, nil
+	}
+	turn, err := b.Queues.Enter(ctx, queue.Name{Account: account, Deployment: deployment}, client, queue.Bounds{})
 	if err != nil {
+		release(limits.Used{})
 		return nil, limitError(err, deployment, false)
 	}
-	return permit.Settle, nil
+	return func(used limits.Used) { turn.Leave(); release(used) }, nil
 }
 
-// limitError returns the client's error for one of queue.EnterLimited.
+// limitError returns the client's error for one of queue.EnterLimited or queue.Enter.
 func limitError(err error, deployment string, short bool) error {
 	refusal, ok := errors.AsType[*limits.Refusal](err)
 	switch {
 	case ok:
 		return dialect.LimitReached(limitOf(refusal, short))
-	case errors.Is(err, queue.ErrTimeout): // the owner of the limits did not answer in time
+	case errors.Is(err, queue.ErrFull):
+		return dialect.QueueFull(deployment)
+	case errors.Is(err, queue.ErrTimeout): // or the owner of the limits did not answer in time
 		return dialect.QueueTimeout(deployment)
 	}
 	return err

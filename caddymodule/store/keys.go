@@ -191,6 +191,12 @@ func (s *Store) FindKey(secret string) (Credential, bool) {
 	return Credential{r.live, s, hash}, ok
 }
 
+// Credential returns the key of an account with this id, as if it was found by its present secret.
+func (s *Store) Credential(account, id string) (Credential, bool) {
+	r, ok := keyKind.byID(s.view.Load(), id)
+	return Credential{r.live, s, r.Hash}, ok && r.Account == account
+}
+
 // Key returns the key of an account with this id.
 func (s *Store) Key(account, id string) (Key, bool) {
 	r, ok := keyKind.byID(s.view.Load(), id)

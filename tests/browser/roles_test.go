@@ -24,7 +24,7 @@ func testRoles(t *testing.T, r *rig) {
 	mia.Look("settings-member")
 	mia.Expect("status of 403")
 	mia.Open("/console/connectors")
-	mia.Sees("does not allow this")
+	mia.Sees("Members cannot do this")
 	mia.Look("not-allowed")
 
 	rosa.Open("/console/settings")
