@@ -2,7 +2,7 @@ package console
 
 import (
 	"cmp"
-	"net/http"
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -28,31 +28,31 @@ var (
 
 type keysPage struct {
 	List    listing[manage.Key]
-	Revoked bool                   // List has the revoked keys
-	Others  int                    // number of keys of the other kind
-	used    map[string]store.Usage // today, by key
+	Revoked bool                     // List has the revoked keys
+	Others  int                      // number of keys of the other kind
+	Uses    map[string]manage.KeyUse // today, by key; nil for revoked ones
+	Since   string                   // when today began
 }
 
-// Limited reports whether a key of the list has a limit per day.
-func (p *keysPage) Limited() bool {
-	return slices.ContainsFunc(p.List.Items, func(k manage.Key) bool { return p.Today(k) != nil })
-}
-
-// Today returns the state of the limit of a key for the tokens of a day, or for the requests; nil if
-// there is neither.
-func (p *keysPage) Today(k manage.Key) *limitUse {
-	u := p.used[k.ID]
-	use := limitUse{KeyLimit: manage.KeyLimit{State: limits.State{
-		Limit: limits.TokensPerDay, Max: int64(k.Limits.TokensPerDay), Used: u.InputTokens + u.OutputTokens,
-	}}}
-	if use.Max == 0 {
-		use.State = limits.State{Limit: limits.RequestsPerDay, Max: int64(k.Limits.RequestsPerDay), Used: u.ModelRequests}
+// Limit returns the limit per day or month of which the key has used the largest part, else another limit of the
+// key, without its use; nil if it has none.
+func (*keysPage) Limit(k manage.Key, use manage.KeyUse) *limitUse {
+	var l limitUse
+	for _, s := range use.States {
+		if l.Max == 0 || float64(s.Used)/float64(s.Max) > float64(l.Used)/float64(l.Max) {
+			l.State = s
+		}
 	}
-	if use.Max == 0 {
+	for _, name := range limits.Names() {
+		if n := *k.Limits.Field(name); n > 0 && l.Max == 0 {
+			l.Limit, l.Max = name, int64(n)
+		}
+	}
+	if l.Max == 0 {
 		return nil
 	}
-	use.Title = limitTitles[use.Limit][0]
-	return &use
+	l.Title = limitTitles[l.Limit][0]
+	return &l
 }
 
 func keysData(v *visit) any {
@@ -68,16 +68,15 @@ func keysData(v *visit) any {
 	p.List = list(v, "keys", shown, func(k manage.Key) string {
 		return strings.Join([]string{k.Name, k.ID, k.Shown, k.Scope, k.OwnerName, k.Note, k.State, authorText(k)}, "\n")
 	}, "show")
-	if p.Limited() {
-		today := v.Now().UTC().Format(time.DateOnly)
-		sums, err := v.Manage.Usage(v.ctx, manage.Usage{From: today, To: today, By: "key"})
-		if err != nil {
-			v.err = cmp.Or(v.err, err)
+	if !p.Revoked {
+		listed := make([]store.Key, len(p.List.Items))
+		for i, k := range p.List.Items {
+			listed[i] = k.Key
 		}
-		p.used = make(map[string]store.Usage, len(sums))
-		for _, sum := range sums {
-			p.used[sum.KeyID] = sum.Usage
-		}
+		p.Since = v.Now().UTC().Format(time.DateOnly) + "T00:00:00Z"
+		p.Uses = load(v, func(ctx context.Context) (map[string]manage.KeyUse, error) {
+			return v.Manage.KeyUses(ctx, listed)
+		})
 	}
 	return p
 }
@@ -85,9 +84,13 @@ func keysData(v *visit) any {
 // keyPage is the page of a key: its facts, and the forms that change it.
 type keyPage struct {
 	manage.Key
-	Form   keyForm
-	Graces []grace
-	Use    manage.KeyLimits
+	Form     keyForm
+	Typed    bool // the form has the user's input
+	Graces   []grace
+	Use      manage.KeyLimits
+	Spans    choiceList // of the charts
+	Charts   []chart
+	Requests []loggedRequest // the last ones
 }
 
 // limitUse is the state of a limit, for its meter.
@@ -95,6 +98,9 @@ type limitUse struct {
 	manage.KeyLimit
 	Title string
 }
+
+// Unit names what the limit counts.
+func (l limitUse) Unit() string { return strings.ToLower(l.Title) }
 
 // High is the value from which on the meter warns.
 func (l limitUse) High() int64 { return l.Max * 8 / 10 }
@@ -130,8 +136,8 @@ var graces = []grace{
 // keyData shows the user's input, or the fields of the key.
 func keyData(v *visit) any {
 	k := findKey(v)
-	p := &keyPage{Key: k, Form: newKeyForm(v), Graces: graces}
-	if v.r.Method == http.MethodGet || !v.r.PostForm.Has("scope") {
+	p := &keyPage{Key: k, Form: newKeyForm(v), Typed: v.r.PostForm.Has("scope"), Graces: graces}
+	if !p.Typed {
 		p.Form.set(k.Name, k.Scope, k.Owner, k.Note, networkText(k.AllowedIPs))
 		p.Form.Days, p.Form.DefaultModel = keepDays, k.DefaultModel
 		p.Form.showLimits(k.Limits)
@@ -141,7 +147,32 @@ func keyData(v *visit) any {
 	}
 	p.Form.Ends, p.Form.Change = k.ExpiresAt, true
 	p.Form.Preview = preview(v, p.Form.Scope)
+	p.draw(v)
 	return p
+}
+
+// draw sets the charts and the last requests of the key.
+func (p *keyPage) draw(v *visit) {
+	during, total := spans[0], make(map[string]store.Usage)
+	if v.r.FormValue("range") == spans[2].name {
+		during = spans[2]
+	}
+	for _, s := range []span{spans[0], spans[2]} {
+		p.Spans.Links = append(p.Spans.Links, choice{s.title, keyURL(p.ID) + "?range=" + s.name, s.name == during.name})
+	}
+	request, periods := during.request(groupings[1], v.Now().UTC())
+	sums := load(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
+	for _, u := range sums {
+		if u.KeyID == p.ID {
+			total[cmp.Or(u.Hour, u.Day)] = u.Usage
+		}
+	}
+	if len(total) > 0 {
+		p.Charts = draw(periods, nil, nil, total)[:2]
+	}
+	p.Requests = logged(v, load(v, func(ctx context.Context) (manage.Requests, error) {
+		return v.Manage.Activity(ctx, manage.Activity{Key: p.ID, Limit: 8})
+	}).Requests)
 }
 
 func findKey(v *visit) manage.Key {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -316,7 +318,7 @@ func TestKeyLimits(t *testing.T) {
 		t.Errorf("limits %+v, want %+v", k.Limits, want)
 	}
 	page := g.page("/console/keys/" + k.ID)
-	has(t, g.page("/console/keys"), "Used today", `<meter min="0" max="2000000"`, "0 of 2\u202f000\u202f000")
+	has(t, g.page("/console/keys"), "Requests today", `<meter min="0" max="2000000"`, "0 of 2M tokens per day")
 	has(t, page, "<details open>", `name="tokens_per_day" value="2000000"`, "This month")
 	w := g.post("/console/keys/"+k.ID, "name", "laptop", "scope", "*", "days", "keep", "requests_per_minute", "many")
 	has(t, w.Body.String(), "Requests per minute must be a whole number", `value="many"`)
@@ -325,4 +327,47 @@ func TestKeyLimits(t *testing.T) {
 	if k := g.store.Keys(store.DefaultAccount)[0]; k.Limits != (limits.UsageLimits{TokensPerDay: 5}) {
 		t.Errorf("changed limits %+v", k.Limits)
 	}
+}
+
+// The list shows what each key has used today, and its tightest limit; the page of a key shows its use over time and
+// its last requests.
+func TestKeyUse(t *testing.T) {
+	g := newGateway(t)
+	create := func(name string, l limits.UsageLimits) store.Key {
+		k, _, err := g.store.CreateKey(t.Context(), store.DefaultAccount,
+			store.KeyFields{Name: name, Scope: "*", Limits: l})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	plain := create("plain", limits.UsageLimits{})
+	month := create("month", limits.UsageLimits{TokensPerDay: 1_000_000, TokensPerMonth: 2_000})
+	create("rate", limits.UsageLimits{RequestsPerMinute: 30, MaxOutputTokens: 100})
+	for i, k := range []store.Key{plain, plain, month} {
+		g.log.Record(store.DefaultAccount, activity.Request{
+			ID: dialect.NewRequestID(), Time: time.Now(), KeyID: k.ID, KeyName: k.Name, Deployment: "qwen3",
+			Connector: "con_gone", InputTokens: 700 + i, OutputTokens: 300, BusyMillis: 5, Status: http.StatusOK,
+		})
+	}
+	g.log.Record(store.DefaultAccount, activity.Request{
+		ID: "req_failed", Time: time.Now(), KeyID: plain.ID, Deployment: "qwen3", Status: http.StatusBadGateway,
+		ErrorClass: activity.UpstreamError, ErrorCode: "upstream", Error: "The model server is <down>.",
+	})
+	page := mainOf(g.page("/console/keys"))
+	since := time.Now().UTC().Format(time.DateOnly) + "T00:00:00Z"
+	has(t, page, `<a href="/console/activity?key=`+plain.ID+`&amp;since=`+strings.ReplaceAll(since, ":", "%3a")+`">3</a>`, ">2k</td>",
+		`max="2000" high="1600" optimum="0" value="1002"`, "1k of 2k tokens per month", ">30 requests per minute<",
+		`<span class="muted">none</span>`, ">"+plain.Shown[11:]+"</td>")
+	page = mainOf(g.page("/console/keys/" + plain.ID))
+	has(t, page, "Last 24 hours", `?range=30d">30 days`, "<figcaption>Tokens</figcaption>", "Last requests",
+		`/console/activity?key=`+plain.ID, `/console/models/show?name=qwen3`, "/console/activity/req_failed",
+		"The model server is &lt;down&gt;.", "<summary>Change</summary>")
+	lacks(t, page, ">month<", "<details open>\n  <summary>Change")
+	has(t, mainOf(g.page("/console/keys/"+plain.ID+"?range=30d")), "Last 30 days", `aria-current="true">30 days`)
+	page = g.post("/console/keys/"+plain.ID, "name", "plain", "scope", "").Body.String()
+	has(t, page, "* allows all", "<details open>\n  <summary>Change")
+	page = mainOf(g.page("/console/keys/" + create("idle", limits.UsageLimits{}).ID))
+	has(t, page, "No requests in this time")
+	lacks(t, page, "Last requests")
 }

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
@@ -183,23 +182,20 @@ func TestPairingUnderAnotherName(t *testing.T) {
 	}
 }
 
-// The primary button is to approve a device that waits, and to deny one that has gone.
+// A device that has disconnected cannot be approved, and is not on the page of connectors.
 func TestStaleDevice(t *testing.T) {
 	g := newGateway(t)
-	for connected, primary := range map[bool]string{true: "Approve", false: "Deny"} {
-		var out strings.Builder
-		d := device{
-			manage.Pairing{Connected: connected, Pairing: store.Pairing{Device: &store.Device{Hostname: "vm"}}},
-			"start",
-		}
-		if err := g.console.templates[store.RoleAdmin].ExecuteTemplate(&out, "device", d); err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(out.String(), "button-primary"); n != 1 ||
-			!strings.Contains(out.String(), `button-primary">`+primary+`<`) {
-			t.Errorf("connected %v: the primary button is not %s, or there are %d", connected, primary, n)
-		}
+	ticket := g.claim(g.code(), "vm")
+	id := g.pairing(store.PairingPending).ID
+	has(t, mainOf(g.page("/console/start")), `button-primary">Approve<`)
+	has(t, mainOf(g.page("/console/connectors")), `button-primary">Approve<`)
+	ticket.Release()
+	for _, path := range []string{"/console/start", "/console/pairings/" + id} {
+		page := mainOf(g.page(path))
+		has(t, page, "vm</strong> has disconnected and cannot be approved", "/console/pairings/"+id+"/deny")
+		lacks(t, page, ">Approve<", "/approve")
 	}
+	lacks(t, mainOf(g.page("/console/connectors")), "has disconnected", "/console/pairings/")
 }
 
 func TestPairingAgain(t *testing.T) {

@@ -36,38 +36,54 @@ func (s *Service) UsedQuotas(ctx context.Context) (used []UsedQuota, err error) 
 	if len(limited) == 0 {
 		return nil, nil
 	}
+	uses, err := s.KeyUses(ctx, limited)
+	for _, k := range limited {
+		for _, state := range uses[k.ID].States {
+			if percent := state.Percent(); percent > 0 {
+				used = append(used, UsedQuota{limits.Crossing{State: state, Percent: percent}, k})
+			}
+		}
+	}
+	return used, err
+}
+
+// KeyUse is what a key has used today, and the states of its limits per day and month.
+type KeyUse struct {
+	store.Usage
+	States []limits.State
+}
+
+// KeyUses returns the use of keys by their ids. The id "" stands for all keys together.
+func (s *Service) KeyUses(ctx context.Context, keys []store.Key) (map[string]KeyUse, error) {
 	now := s.now().UTC()
 	day, err := s.sums(ctx, now)
 	if err != nil {
 		return nil, err
 	}
-	var month map[string]limits.Sums
-	if slices.ContainsFunc(limited, func(k store.Key) bool { return k.Limits.TokensPerMonth > 0 }) { // many more rows
+	var month map[string]store.Usage
+	if slices.ContainsFunc(keys, func(k store.Key) bool { return k.Limits.TokensPerMonth > 0 }) { // many more rows
 		if month, err = s.sums(ctx, now.AddDate(0, 0, 1-now.Day())); err != nil {
 			return nil, err
 		}
 	}
-	for _, k := range limited {
+	uses := make(map[string]KeyUse, len(keys))
+	for _, k := range keys {
 		level := limits.NewLevel(limits.OfKey, now)
 		level.Set(k.Limits)
-		level.Load(now, day[k.ID], month[k.ID])
-		for _, state := range level.AppendStates(nil, now) {
-			if percent := state.Percent(); percent > 0 && !state.PerMinute() {
-				used = append(used, UsedQuota{limits.Crossing{State: state, Percent: percent}, k})
-			}
-		}
+		level.Load(now, day[k.ID].Sums(), month[k.ID].Sums())
+		uses[k.ID] = KeyUse{day[k.ID], slices.DeleteFunc(level.AppendStates(nil, now), limits.State.PerMinute)}
 	}
-	return used, nil
+	return uses, nil
 }
 
 // sums returns what keys have used since a day, by their ids, and all keys together with the id "".
-func (s *Service) sums(ctx context.Context, from time.Time) (map[string]limits.Sums, error) {
+func (s *Service) sums(ctx context.Context, from time.Time) (map[string]store.Usage, error) {
 	rows, err := s.Usage(ctx, Usage{From: from.Format(time.DateOnly), By: "key"})
-	sums := make(map[string]limits.Sums)
-	var all limits.Sums
+	sums := make(map[string]store.Usage)
+	var all store.Usage
 	for _, row := range rows {
-		sums[row.KeyID] = row.Sums()
-		all.Add(row.Sums())
+		sums[row.KeyID] = row.Usage
+		all.Add(row.Usage)
 	}
 	sums[""] = all
 	return sums, err
