@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
@@ -21,7 +22,7 @@ var (
 	// connectorTab shows one connector.
 	connectorTab = &tab{
 		path: "connectors/show", name: "connector", title: "Connector", data: connectorData,
-		live: []string{"connector-state"}, every: 10 * time.Second,
+		live: []string{"connector-state", "connector-failures"}, every: 10 * time.Second,
 	}
 	// newConnectorTab is the form that creates a connector without pairing.
 	newConnectorTab = &tab{
@@ -69,15 +70,22 @@ func connectorsData(v *visit) any {
 	return p
 }
 
-type connectorPage struct{ manage.ConnectorDetail }
+type connectorPage struct {
+	manage.ConnectorDetail
+	Failures []loggedRequest // the last ones
+}
 
 // pageTitle distinguishes the browser tabs of several connectors.
 func (p *connectorPage) pageTitle() string { return p.Name }
 
 func connectorData(v *visit) any {
-	return &connectorPage{load(v, func(ctx context.Context) (manage.ConnectorDetail, error) {
+	p := &connectorPage{ConnectorDetail: load(v, func(ctx context.Context) (manage.ConnectorDetail, error) {
 		return v.Manage.Connector(ctx, v.r.FormValue("id"))
 	})}
+	p.Failures = logged(v, load(v, func(ctx context.Context) (manage.Requests, error) {
+		return v.Manage.Activity(ctx, manage.Activity{Connector: p.ID, Status: string(activity.Failed), Limit: 8})
+	}).Requests)
+	return p
 }
 
 func renameConnector(v *visit) error {

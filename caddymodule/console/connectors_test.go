@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -41,8 +42,8 @@ func TestConnectorsList(t *testing.T) {
 	g.lines.connect(on, "m")
 	page := mainOf(g.page("/console/connectors"))
 	has(t, page, "1 of 2 online", "gpu-box", "attic", "203.0.113.7:40312", "v9.9.9",
-		"v9.9.10 is available: run <code>connector update</code>", "23 ms", "quic", "default",
-		"/console/connectors/"+on.ID+"/remove", "/console/connectors/"+off.ID+"/remove")
+		"v9.9.10 is available: run connector update", "23 ms", "quic", "default",
+		"/console/connectors/show?id="+on.ID, "/console/connectors/show?id="+off.ID)
 
 	page = mainOf(g.page("/console/connectors?q=ATT"))
 	has(t, page, "attic")
@@ -220,4 +221,24 @@ func BenchmarkPages(b *testing.B) {
 			}
 		})
 	}
+}
+
+// The page of a connector lists its last failed requests, and leads to all of its requests.
+func TestConnectorFailures(t *testing.T) {
+	g := newGateway(t)
+	con := g.connector("gpu-box")
+	path := "/console/connectors/show?id=" + con.ID
+	has(t, mainOf(g.page(path)), "Last failed requests</h2>", `<p class="muted">None.</p>`)
+	for id, class := range map[string]string{
+		"req_ok": "", "req_bad": activity.UpstreamError, "req_theirs": activity.CallerError,
+	} {
+		g.log.Record(store.DefaultAccount, activity.Request{
+			ID: id, Time: time.Now(), KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3", Connector: con.ID,
+			Status: http.StatusBadGateway, ErrorClass: class, Error: "It is <broken>.",
+		})
+	}
+	page := mainOf(g.page(path))
+	has(t, page, "/console/activity/req_bad", "/console/keys/key_1", "/console/models/show?name=qwen3",
+		"It is &lt;broken&gt;.", "/console/activity?connector="+con.ID+"&amp;status=failed")
+	lacks(t, page, "req_ok", "req_theirs")
 }

@@ -362,11 +362,11 @@ func TestKeyUse(t *testing.T) {
 	page = mainOf(g.page("/console/keys/" + plain.ID))
 	has(t, page, "Last 24 hours", `?range=30d">30 days`, "<figcaption>Tokens</figcaption>", "Last requests",
 		`/console/activity?key=`+plain.ID, `/console/models/show?name=qwen3`, "/console/activity/req_failed",
-		"The model server is &lt;down&gt;.", "<summary>Change</summary>")
-	lacks(t, page, ">month<", "<details open>\n  <summary>Change")
+		"The model server is &lt;down&gt;.", "<summary>Change name, scope, limits…</summary>")
+	lacks(t, page, ">month<", "<details open>\n  <summary>Change name")
 	has(t, mainOf(g.page("/console/keys/"+plain.ID+"?range=30d")), "Last 30 days", `aria-current="true">30 days`)
 	page = g.post("/console/keys/"+plain.ID, "name", "plain", "scope", "").Body.String()
-	has(t, page, "* allows all", "<details open>\n  <summary>Change")
+	has(t, page, "* allows all", "<details open>\n  <summary>Change name")
 	page = mainOf(g.page("/console/keys/" + create("idle", limits.UsageLimits{}).ID))
 	has(t, page, "No requests in this time")
 	lacks(t, page, "Last requests")

@@ -76,7 +76,7 @@ func TestModelStates(t *testing.T) {
 	page = mainOf(g.page("/console/models"))
 	has(t, page, "0 of 2 available", ">offline</span> <span class=\"muted\">since <time data-moment")
 	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "The connector is offline. Run <code>connector run</code>")
-	has(t, mainOf(g.page("/console/connectors")), "last seen <time", "never seen, created <time")
+	has(t, mainOf(g.page("/console/connectors")), `data-label="Seen"><span><time`, `<span class="muted">never</span>`)
 	if n := g.lines.asked.Load(); n != 0 {
 		t.Errorf("the pages asked model servers %d times", n)
 	}

@@ -15,7 +15,7 @@ func TestConnectorRotate(t *testing.T) {
 	g := newGateway(t)
 	con := g.connector("gpu-box")
 	path := "/console/connectors/" + con.ID + "/rotate"
-	has(t, g.page("/console/connectors"), `href="`+path+`"`)
+	has(t, g.page("/console/connectors/show?id="+con.ID), `href="`+path+`"`)
 	page := mainOf(g.page(path))
 	has(t, page, `<form method="post" action="`+path+`">`, "Rotate the token", "It is offline now", `name="show"`)
 	if c, _ := g.store.Connector(con.ID); c.Rotation != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A connector gets a new token with two clicks. If it cannot write its configuration, the page shows the
+// A connector gets a new token on its page, with two clicks. If it cannot write its configuration, the page shows the
 // reason and the token to copy.
 func testRotatingAToken(t *testing.T, r *rig) {
 	p := r.newUser("rotating", "rob")
@@ -17,7 +17,10 @@ func testRotatingAToken(t *testing.T, r *rig) {
 	before := fileText(t, config)
 
 	p.Open("/console/connectors")
-	p.Click(`a[aria-label^="Rotate the token of"]`)
+	p.Click(`td[data-label="Name"] a`)
+	p.Sees("Last failed requests")
+	p.Look("connector")
+	p.Click(`a[href$="/rotate"]`)
 	p.Sees("New token for ")
 	p.Look("connector-rotate")
 	p.Press("Rotate the token")
@@ -30,7 +33,8 @@ func testRotatingAToken(t *testing.T, r *rig) {
 	if err := os.Chmod(config, 0o400); err != nil {
 		t.Fatal(err)
 	}
-	p.Click(`a[aria-label^="Rotate the token of"]`)
+	p.Click(`td[data-label="Name"] a`)
+	p.Click(`a[href$="/rotate"]`)
 	p.Press("Rotate the token")
 	p.Sees("is marked as read-only")
 	p.Look("connector-rotate-failed")
