@@ -198,7 +198,7 @@ func testLifeOfAKey(t *testing.T, r *rig) {
 	r.expectChat(key, "scripted", http.StatusForbidden)
 	p.Open(p.Path())
 	p.SeesNot("laptop is changed.")
-	p.Sees("ip_not_allowed")
+	p.Sees("Last requests")
 	p.Look("key-requests")
 	p.Press("Change name, scope, limits…")
 	p.Fill("#networks", "")
