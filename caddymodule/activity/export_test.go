@@ -13,3 +13,12 @@ func (l *Log) Accounts() int {
 	defer l.mu.Unlock()
 	return len(l.accounts)
 }
+
+// NewHours returns a log that counts only by connectors.
+func NewHours() *Log { return &Log{connectors: make(map[string]*connectorDay)} }
+
+// Through counts a request through a connector.
+func (l *Log) Through(r *Request) { l.through(r) }
+
+// Connectors returns the number of connectors of which hours are kept.
+func (l *Log) Connectors() int { return len(l.connectors) }

@@ -32,11 +32,12 @@ type Log struct {
 	log         *slog.Logger
 	subscribers subscribe.List[string] // accounts
 
-	mu       sync.Mutex
-	accounts map[string]*account
-	usage    map[rowKey]*row
-	fresh    []rowKey      // rows of days with requests that saveQuotas has not seen
-	counted  chan struct{} // receives an item after fresh gets its first row
+	mu         sync.Mutex
+	accounts   map[string]*account
+	usage      map[rowKey]*row
+	connectors map[string]*connectorDay
+	fresh      []rowKey      // rows of days with requests that saveQuotas has not seen
+	counted    chan struct{} // receives an item after fresh gets its first row
 
 	saving sync.Mutex // locked while usage is saved; acquired before mu
 	stop   context.CancelFunc
@@ -47,7 +48,8 @@ type Log struct {
 func New(o Options) *Log {
 	l := &Log{
 		store: o.Store, log: o.Logger, accounts: make(map[string]*account), usage: make(map[rowKey]*row),
-		counted: make(chan struct{}, 1),
+		connectors: make(map[string]*connectorDay),
+		counted:    make(chan struct{}, 1),
 	}
 	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(context.Background())
@@ -62,6 +64,7 @@ func (l *Log) Record(id string, r Request) {
 	l.mu.Lock()
 	l.account(id).record(&r)
 	l.count(id, &r)
+	l.through(&r)
 	l.mu.Unlock()
 	l.subscribers.Now().Call(id)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 var (
@@ -72,7 +73,30 @@ func connectorsData(v *visit) any {
 
 type connectorPage struct {
 	manage.ConnectorDetail
-	Failures []loggedRequest // the last ones
+	Failures         []loggedRequest // the last ones
+	Requests, Failed int64           // in Hours
+	Charts           []chart         // of Hours
+}
+
+// draw sets the charts and the sums of the last hours.
+func (p *connectorPage) draw(now time.Time) {
+	known := make(map[string]activity.ConnectorHour)
+	for _, h := range p.Hours {
+		known[h.Start.Format(store.HourOnly)] = h
+		p.Requests, p.Failed = p.Requests+h.Requests, p.Failed+h.Failed
+	}
+	var requests, trips []bar
+	_, periods := spans[0].request(groupings[0], now.UTC())
+	for _, at := range periods {
+		h := known[at.id]
+		requests = append(requests, bar{at.name, []float64{float64(h.Requests - h.Failed), float64(h.Failed)}})
+		trips = append(trips, bar{at.name, []float64{h.RTT}})
+	}
+	p.Charts = []chart{
+		newChart("Requests", "requests", []string{"Not failed", "Failed"}, requests),
+		newChart("Mean round trip, in milliseconds", "ms", []string{""}, trips),
+	}
+	p.Charts[0].Series[1].Class = "series-bad"
 }
 
 // pageTitle distinguishes the browser tabs of several connectors.
@@ -82,6 +106,7 @@ func connectorData(v *visit) any {
 	p := &connectorPage{ConnectorDetail: load(v, func(ctx context.Context) (manage.ConnectorDetail, error) {
 		return v.Manage.Connector(ctx, v.r.FormValue("id"))
 	})}
+	p.draw(v.Now())
 	p.Failures = logged(v, load(v, func(ctx context.Context) (manage.Requests, error) {
 		return v.Manage.Activity(ctx, manage.Activity{Connector: p.ID, Status: string(activity.Failed), Limit: 8})
 	}).Requests)

@@ -241,4 +241,7 @@ func TestConnectorFailures(t *testing.T) {
 	has(t, page, "/console/activity/req_bad", "/console/keys/key_1", "/console/models/show?name=qwen3",
 		"It is &lt;broken&gt;.", "/console/activity?connector="+con.ID+"&amp;status=failed")
 	lacks(t, page, "req_ok", "req_theirs")
+	since := strings.ReplaceAll(time.Now().UTC().Truncate(time.Hour).Format(time.RFC3339), ":", "%3a")
+	has(t, page, "&amp;since="+since+`">3 requests</a>`, "&amp;status=failed&amp;since="+since+`">1 failed</a>`,
+		"Mean round trip", `class="series-bad"`)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
@@ -138,6 +139,8 @@ type ConnectorDetail struct {
 	Connector
 	Models      []UpstreamModels `json:"models"`
 	Deployments []string         `json:"deployments"`
+	// Hours are those of the last day in which this gateway had its tunnel, or has sent it a request.
+	Hours []activity.ConnectorHour `json:"hours"`
 }
 
 // Connector returns a connector by id or name. It sends no request to a model server.
@@ -151,7 +154,10 @@ func (s *Service) Connector(ctx context.Context, idOrName string) (ConnectorDeta
 		return ConnectorDetail{}, err
 	}
 	info, online := s.sessions()[c.ID]
-	v := ConnectorDetail{Connector: connectorOf(c, info, online), Models: []UpstreamModels{}, Deployments: []string{}}
+	v := ConnectorDetail{
+		Connector: connectorOf(c, info, online), Models: []UpstreamModels{}, Deployments: []string{},
+		Hours: append([]activity.ConnectorHour{}, s.activity.Connector(c.ID)...),
+	}
 	for _, u := range info.States {
 		v.Models = append(v.Models, UpstreamModels{
 			Upstream: u.Name, Models: append([]string{}, u.Models...),

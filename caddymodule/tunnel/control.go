@@ -120,6 +120,9 @@ func (s *Session) receive() error {
 			next := s.hub.heartbeat()
 			silent.Reset(s.beat(next))
 			s.send(link.Pong{HeartbeatMillis: int(next.Milliseconds())})
+			if pinged := s.hub.options.Load().Pinged; pinged != nil {
+				pinged(s.connector.ID, s.conn.RTT())
+			}
 		case link.Pong:
 			wait.Wake(s.pong, struct{}{})
 		case link.Report:

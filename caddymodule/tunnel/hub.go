@@ -76,6 +76,8 @@ type Options struct {
 	// Offer returns the connector program to hand out for a system and architecture such as
 	// "linux/amd64", or nil. It must return soon. nil: none is handed out.
 	Offer func(os string) *link.Offer
+	// Pinged gets the round trip of a connector's tunnel, every few seconds. It must return soon. nil: it is not called.
+	Pinged func(connectorID string, rtt time.Duration)
 	// Logger; nil discards.
 	Logger *slog.Logger
 	// Version of the gateway, sent to connectors.
