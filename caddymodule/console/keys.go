@@ -99,8 +99,8 @@ type limitUse struct {
 	Title string
 }
 
-// Unit names what the limit counts.
-func (l limitUse) Unit() string { return strings.ToLower(l.Title) }
+// Unit names what the limit counts, like tokens/day.
+func (l limitUse) Unit() string { return strings.ReplaceAll(strings.ToLower(l.Title), " per ", "/") }
 
 // High is the value from which on the meter warns.
 func (l limitUse) High() int64 { return l.Max * 8 / 10 }

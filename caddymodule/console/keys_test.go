@@ -318,7 +318,7 @@ func TestKeyLimits(t *testing.T) {
 		t.Errorf("limits %+v, want %+v", k.Limits, want)
 	}
 	page := g.page("/console/keys/" + k.ID)
-	has(t, g.page("/console/keys"), "Requests today", `<meter min="0" max="2000000"`, "0 of 2M tokens per day")
+	has(t, g.page("/console/keys"), "Requests today", `<meter min="0" max="2000000"`, "0 of 2M tokens/day")
 	has(t, page, "<details open>", `name="tokens_per_day" value="2000000"`, "This month")
 	w := g.post("/console/keys/"+k.ID, "name", "laptop", "scope", "*", "days", "keep", "requests_per_minute", "many")
 	has(t, w.Body.String(), "Requests per minute must be a whole number", `value="many"`)
@@ -357,7 +357,7 @@ func TestKeyUse(t *testing.T) {
 	page := mainOf(g.page("/console/keys"))
 	since := time.Now().UTC().Format(time.DateOnly) + "T00:00:00Z"
 	has(t, page, `<a href="/console/activity?key=`+plain.ID+`&amp;since=`+strings.ReplaceAll(since, ":", "%3a")+`">3</a>`, ">2k</td>",
-		`max="2000" high="1600" optimum="0" value="1002"`, "1k of 2k tokens per month", ">30 requests per minute<",
+		`max="2000" high="1600" optimum="0" value="1002"`, "1k of 2k tokens/month", ">30 requests/minute<",
 		`<span class="muted">none</span>`, ">"+plain.Shown[11:]+"</td>")
 	page = mainOf(g.page("/console/keys/" + plain.ID))
 	has(t, page, "Last 24 hours", `?range=30d">30 days`, "<figcaption>Tokens</figcaption>", "Last requests",
