@@ -355,8 +355,8 @@ func TestKeyUse(t *testing.T) {
 		ErrorClass: activity.UpstreamError, ErrorCode: "upstream", Error: "The model server is <down>.",
 	})
 	page := mainOf(g.page("/console/keys"))
-	since := time.Now().UTC().Format(time.DateOnly) + "T00:00:00Z"
-	has(t, page, `<a href="/console/activity?key=`+plain.ID+`&amp;since=`+strings.ReplaceAll(since, ":", "%3a")+`">3</a>`, ">2k</td>",
+	since := time.Now().UTC().Format(time.DateOnly) + "T00%3a00%3a00Z"
+	has(t, page, `<a href="/console/activity?key=`+plain.ID+`&amp;since=`+since+`">3</a>`, ">2k</td>",
 		`max="2000" high="1600" optimum="0" value="1002"`, "1k of 2k tokens/month", ">30 requests/minute<",
 		`<span class="muted">none</span>`, ">"+plain.Shown[11:]+"</td>")
 	page = mainOf(g.page("/console/keys/" + plain.ID))

@@ -19,8 +19,8 @@ type playForm struct {
 
 // newPlayForm returns the submitted form, for the model of the URL. It is empty for a page that was opened.
 func newPlayForm(v *visit) playForm {
-	typed := v.typed
-	f := playForm{typed("key"), typed("system"), typed("prompt"), typed("temperature"), typed("max_tokens"), typed("stop"), nil}
+	t := v.typed
+	f := playForm{t("key"), t("system"), t("prompt"), t("temperature"), t("max_tokens"), t("stop"), nil}
 	for _, k := range load(v, v.Manage.Keys) {
 		s, err := scope.Parse(k.Scope)
 		if k.Owner == v.User.ID && k.State == store.KeyValid && err == nil && s.Allows(v.r.FormValue("name")) {

@@ -113,8 +113,8 @@ type Options struct {
 	// Limits returns the state of the limits of a key and of its account, and the usage of the key.
 	Limits func(ctx context.Context, account, key string) (limits.Usage, error)
 	// Admit waits until the limits of an account allow a request of its console to a deployment, and those of a
-	// key unless its id is "". settle must be called once the request has ended.
-	Admit func(ctx context.Context, account, key, deployment string, cost limits.Cost) (settle func(limits.Used), err error)
+	// key unless its id is "". Its result must be called once the request has ended.
+	Admit func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error)
 	// Load returns how many requests of a deployment run and wait at this gateway.
 	Load func(account, deployment string) (running, queued int64)
 	// ApplyIdentity applies a change of the identity in the store.
@@ -138,7 +138,7 @@ type Service struct {
 	activity *activity.Log
 	observed *observed.Table
 	limits   func(ctx context.Context, account, key string) (limits.Usage, error)
-	admit    func(ctx context.Context, account, key, deployment string, cost limits.Cost) (settle func(limits.Used), err error)
+	admit    func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error)
 	load     func(account, deployment string) (running, queued int64)
 	apply    func(ctx context.Context) error
 	cluster  Cluster // nil: the gateway is alone

@@ -116,7 +116,7 @@ func (s *Service) playWith(ctx context.Context, id string, d store.Deployment) (
 	end = func() { call.End(); cancel(nil) }
 	if !call.Use(d.Name) {
 		end()
-		return ctx, k, nil, faultf(ErrForbidden, "the key %q may not be used for %q; its scope is %q", k.Name, d.Name, k.Scope)
+		return ctx, k, nil, faultf(ErrForbidden, "the key %q is not for %q; its scope is %q", k.Name, d.Name, k.Scope)
 	}
 	s.store.Touch(key.LiveKey)
 	return playing, k, end, nil

@@ -202,7 +202,8 @@ func TestPlayWithAKey(t *testing.T) {
 		return func(limits.Used) {}, nil
 	}
 	play := func(caller manage.Caller, key string) (manage.Played, error) {
-		return g.service.Play(manage.WithCaller(t.Context(), caller), manage.Play{Model: "public", Prompt: "Hi", Key: key}, nil)
+		return g.service.Play(manage.WithCaller(t.Context(), caller),
+			manage.Play{Model: "public", Prompt: "Hi", Key: key}, nil)
 	}
 	if got, err := play(member, own.ID); err != nil || got.Error != "" || got.Answer == "" {
 		t.Fatalf("%+v, %v", got, err)
@@ -227,7 +228,8 @@ func TestPlayWithAKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	off := g.keyOf(member, "off", "*")
-	if _, err := g.store.EnableKey(t.Context(), "default", off.ID, false, func(store.Key) error { return nil }); err != nil {
+	if _, err := g.store.EnableKey(t.Context(), "default", off.ID, false,
+		func(store.Key) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	of := g.keyOf(admin, "of-ada", "*")
