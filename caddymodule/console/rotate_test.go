@@ -24,7 +24,7 @@ func TestConnectorRotate(t *testing.T) {
 
 	g.moved(g.post(path), "/console/connectors")
 	page = g.page("/console/connectors")
-	has(t, page, "gpu-box has not taken its new token yet", "new token pending since")
+	has(t, page, "gpu-box has not taken its new token yet", "token pending since")
 	has(t, mainOf(g.page(path)), "gets the new token when it connects", "Try again")
 
 	if err := g.store.FailRotation(t.Context(), con.ID, "it is <b>read-only"); err != nil {
@@ -54,7 +54,7 @@ func TestConnectorRotate(t *testing.T) {
 		t.Fatal(done, err)
 	}
 	has(t, mainOf(g.page(path)), "Last rotated", "Rotate the token")
-	lacks(t, mainOf(g.page("/console/connectors")), "new token pending", "not rotated")
+	lacks(t, mainOf(g.page("/console/connectors")), "token pending", "not rotated")
 	if w := g.get("/console/connectors/con_gone/rotate"); w.Code != http.StatusNotFound {
 		t.Errorf("without a connector: status %d", w.Code)
 	}

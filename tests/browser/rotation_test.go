@@ -51,7 +51,7 @@ func testRotatingAToken(t *testing.T, r *rig) {
 	r.Hide(token)
 	p.Look("connector-rotated")
 	p.Open("/console/connectors")
-	p.Sees("new token pending since")
+	p.Sees("token pending since")
 	p.Look("connectors-by-hand")
 	r.expectChat(key, "scripted", http.StatusOK)
 
