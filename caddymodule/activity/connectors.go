@@ -49,7 +49,7 @@ func (l *Log) through(r *Request) {
 	}
 	h := l.hour(r.Connector)
 	h.Requests++
-	if r.Failed() {
+	if r.Outcome() == Failed {
 		h.Failed++
 	}
 }
