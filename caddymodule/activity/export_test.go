@@ -6,10 +6,3 @@ func (l *Log) Rows() int {
 	defer l.mu.Unlock()
 	return len(l.usage)
 }
-
-// Accounts returns the number of accounts whose last requests are in memory.
-func (l *Log) Accounts() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.accounts)
-}

@@ -64,7 +64,7 @@ func homeData(v *visit) any {
 	}
 	p.use(deployments, hours, sums, v.Now().UTC().Format(time.DateOnly))
 	alerts := slices.Concat(
-		edgeAlerts(p.Status.Edges, load(v, v.Manage.Recent)), missing,
+		edgeAlerts(p.Status.Edges, load(v, v.Manage.Reach)), missing,
 		modelAlerts(deployments), connectorAlerts(connectors),
 		ratioAlerts(hours[len(hours)-2:], sums), quotaAlerts(load(v, v.Manage.UsedQuotas)),
 		keyAlerts(load(v, v.Manage.Keys), v.Now()))
@@ -204,7 +204,7 @@ func ratioAlerts(hours []period, sums []manage.UsageSum) (alerts []alert) {
 }
 
 // edgeAlerts are about edges without contact to the store, and edges that do not answer.
-func edgeAlerts(edges []manage.Edge, recent manage.Recent) (alerts []alert) {
+func edgeAlerts(edges []manage.Edge, recent manage.Reach) (alerts []alert) {
 	for _, e := range edges {
 		text := "Gateway " + e.Name + ": " + e.StateText()
 		switch {
