@@ -174,7 +174,7 @@ func TestLeftovers(t *testing.T) {
 		if got := left(append(late("second"), "leftovers/second", "last_used/second/x")...); len(got) != 0 {
 			t.Errorf("a day later there are %q", got)
 		}
-		if got := left(late("firsts")...); len(got) != 2 {
+		if got := left(late("firsts")...); len(got) != 1 {
 			t.Errorf("of another account only %q is left", got)
 		}
 	})
