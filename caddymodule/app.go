@@ -56,7 +56,7 @@ type App struct {
 	MaxMemory int64 `json:"max_memory,omitempty"`
 
 	// The maximum bytes of the file of the last requests, activity.db in the folder of
-	// the database, at least 8388608 (8 MiB). It is read when the gateway starts, not at
+	// the database, at least 16777216 (16 MiB). It is read when the gateway starts, not at
 	// a reload. Default: 67108864 (64 MiB).
 	ActivitySize int64 `json:"activity_size,omitempty"`
 
@@ -162,7 +162,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	if config.ActivityBytes = a.ActivitySize; a.ActivitySize != 0 && a.ActivitySize < activity.MinMaxBytes {
-		return fmt.Errorf("activity_size %d is too small: it must be at least %d bytes (8MiB)", a.ActivitySize,
+		return fmt.Errorf("activity_size %d is too small: it must be at least %d bytes (16MiB)", a.ActivitySize,
 			activity.MinMaxBytes)
 	}
 	var release func() error

@@ -55,7 +55,7 @@ func TestFull(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := newLog(t, activity.Options{Store: st, Path: path, MaxBytes: activity.MinMaxBytes})
-		for i := range 30_000 {
+		for i := range 60_000 {
 			r := request(i)
 			r.Error = strings.Repeat("x", 200)
 			if i == 0 {
@@ -76,11 +76,36 @@ func TestFull(t *testing.T) {
 		if got := find(t, l, activity.Query{Outcome: activity.Failed, Limit: 2}).Requests; len(got) != 1 {
 			t.Errorf("failed requests: %v", got)
 		}
-		if got := ids(l, account); len(got) != 200 || got[0] != "req_29999" {
+		if got := ids(l, account); len(got) != 200 || got[0] != "req_59999" {
 			t.Errorf("the newest: %v", got)
 		}
 		if f := find(t, l, activity.Query{Limit: 1}); !f.Since.After(time.Date(2000, 1, 1, 0, 0, 30, 0, time.UTC)) {
 			t.Errorf("since %v", f.Since)
+		}
+	})
+}
+
+// An account with the name of a removed one has none of its requests.
+func TestAccountWithUsedName(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "activity.db")
+	synctest.Test(t, func(t *testing.T) {
+		st := storetest.New(t)
+		l := newLog(t, activity.Options{Store: st, Path: path})
+		for i := range 2 {
+			if _, err := st.CreateAccount(t.Context(), "team"); err != nil {
+				t.Fatal(err)
+			}
+			if got := ids(l, "team"); len(got) != 0 {
+				t.Errorf("account %d has %v", i, got)
+			}
+			l.Record("team", request(i))
+			time.Sleep(6 * time.Second)
+			l.Record("team", request(i+10))
+			if err := st.RemoveAccount(t.Context(), "team"); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
 		}
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +30,7 @@ type file struct {
 	saving sync.Mutex             // held by the writer; guards the fields below
 	rows   map[string]classCounts // by account
 	retry  time.Time              // when to try again after a failure
+	full   int                    // writes that failed for the file's size
 	closed bool
 }
 
@@ -49,13 +49,15 @@ const (
 	// DefaultMaxBytes is the default of [Options.MaxBytes].
 	DefaultMaxBytes = 64 << 20
 	// MinMaxBytes is the minimum of [Options.MaxBytes].
-	MinMaxBytes = 8 << 20
+	MinMaxBytes = 16 << 20
 
 	// maxAge and maxRows bound the failed requests of an account, and the entries that count others.
 	maxAge  = 30 * 24 * time.Hour
 	maxRows = 5000
 
 	allocBytes = 1 << 20 // by which the file grows
+	rowBytes   = 600     // about, of a row
+	maxFull    = 3       // failed writes, after which a new file is begun
 	retryAfter = 30 * time.Second
 )
 
@@ -165,34 +167,58 @@ func (f *file) use(do func(*bolt.DB) error) error {
 		return nil
 	}
 	err := store.Guard(f.path, func() error { return do(db) })
-	if errors.Is(err, store.ErrSchema) || errors.Is(err, bolterrors.ErrMaxSizeReached) {
+	if errors.Is(err, store.ErrSchema) {
 		f.broken.Store(true)
 	}
 	return err
 }
 
-// write adds requests and entries, and removes what is kept no longer. The caller holds f.saving.
-func (f *file) write(requests []logged, entries []counted, known func(account string) bool) error {
+// write adds requests and entries, and removes what is kept no longer. An account in removed may be there again.
+// The caller holds f.saving.
+func (f *file) write(requests []logged, entries []counted, removed []string, known func(account string) bool) error {
 	now := time.Now()
 	if err := store.Guard(f.path, f.open); err != nil {
 		return err
 	}
-	w, size := writer{rows: maps.Clone(f.rows), known: known}, f.excess()
-	removed := slices.ContainsFunc(slices.Collect(maps.Keys(f.rows)), func(a string) bool { return !known(a) })
-	if len(requests)+len(entries)+size == 0 && !removed {
+	for account := range f.rows {
+		if !known(account) {
+			removed = append(removed, account)
+		}
+	}
+	// Pages that a transaction frees can be used in the next one.
+	if size := f.excess(len(requests) + len(entries)); size+len(removed) > 0 {
+		err := f.change(known, func(w *writer) {
+			w.drop(removed)
+			w.free(size)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if len(requests)+len(entries) == 0 {
 		return nil
 	}
+	return f.change(known, func(w *writer) {
+		w.add(requests, entries)
+		w.expire(cursor(now.Add(-maxAge), ""))
+	})
+}
+
+// change makes a transaction. A file that stays full is taken for damaged.
+func (f *file) change(known func(account string) bool, do func(*writer)) error {
+	w := writer{rows: maps.Clone(f.rows), known: known}
 	err := f.use(func(db *bolt.DB) error {
 		return db.Update(func(tx *bolt.Tx) error {
 			w.tx = tx
-			w.add(requests, entries)
-			w.expire(cursor(now.Add(-maxAge), ""))
-			w.free(size)
+			do(&w)
 			return w.err
 		})
 	})
 	if err == nil {
-		f.rows = w.rows
+		f.rows, f.full = w.rows, 0
+	} else if errors.Is(err, bolterrors.ErrMaxSizeReached) {
+		f.full++
+		f.broken.Store(f.full == maxFull)
 	}
 	return err
 }
@@ -200,16 +226,16 @@ func (f *file) write(requests []logged, entries []counted, known func(account st
 // errNotNow is not logged: the failure before it was.
 var errNotNow = errors.New("the file is tried again later")
 
-// excess returns how many bytes are to be freed: all of the last fifth of the file is for the writes until
-// then, and the pages that they replace.
-func (f *file) excess() int {
+// excess returns how many bytes are to be freed before some rows are added. The last fifth of the file is for the
+// pages that a transaction replaces.
+func (f *file) excess(rows int) int {
 	db := f.db.Load()
 	info, err := os.Stat(f.path)
 	if err != nil {
 		return 0
 	}
 	stats := db.Stats()
-	used := int(info.Size()) - (stats.FreePageN+stats.PendingPageN)*db.Info().PageSize
+	used := int(info.Size()) + rows*rowBytes - (stats.FreePageN+stats.PendingPageN)*db.Info().PageSize
 	if used < f.maxBytes/10*8 {
 		return 0
 	}

@@ -157,7 +157,7 @@ func TestCounted(t *testing.T) {
 func TestDamagedFile(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(path string) error{
-		"foreign":  func(path string) error { return os.WriteFile(path, []byte(strings.Repeat("a text\n", 5000)), 0o600) },
+		"foreign": func(path string) error { return os.WriteFile(path, []byte(strings.Repeat("a text\n", 5000)), 0o600) },
 		"another program's": func(path string) error {
 			_ = os.Remove(path)
 			db, err := bolt.Open(path, 0o600, nil)

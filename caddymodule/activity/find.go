@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -101,7 +100,6 @@ type search struct {
 	members      [][]byte        // what the JSON of a row contains
 	keys         map[string]bool // nil: all
 	text         []byte
-	wide         bool // text has letters outside ASCII
 	buffer       []byte
 	misses       int
 	found        Found
@@ -128,7 +126,6 @@ func newSearch(q *Query, stale map[string]bool) *search {
 	}
 	if text := quote(strings.ToLower(q.Text)); q.Text != "" {
 		s.text = text[1 : len(text)-1]
-		s.wide = strings.ContainsFunc(q.Text, func(c rune) bool { return c > unicode.MaxASCII })
 	}
 	return s
 }
@@ -288,10 +285,5 @@ func (s *search) may(k, v []byte) bool {
 		return true
 	}
 	s.buffer = append(append(append(s.buffer[:0], id...), '\n'), v...)
-	for i, c := range s.buffer {
-		if 'A' <= c && c <= 'Z' {
-			s.buffer[i] = c - 'A' + 'a'
-		}
-	}
-	return bytes.Contains(s.buffer, s.text) || s.wide && bytes.Contains(bytes.ToLower(s.buffer), s.text)
+	return bytes.Contains(bytes.ToLower(s.buffer), s.text)
 }

@@ -37,7 +37,7 @@ type Log struct {
 
 	file   *file
 	saving sync.Mutex // locked while usage is saved; acquired before mu
-	stop   context.CancelFunc
+	stop   func()
 	worker sync.WaitGroup
 }
 
@@ -51,7 +51,12 @@ func New(o Options) *Log {
 	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
 	l.file = &file{path: o.Path, maxBytes: int(cmp.Or(o.MaxBytes, DefaultMaxBytes)), log: l.log}
 	ctx, stop := context.WithCancel(context.Background())
-	l.stop = stop
+	unsubscribe := l.store.Subscribe(func(c store.Change) {
+		if c.Kind == store.KindAccount && c.Removed {
+			l.forget(c.ID)
+		}
+	})
+	l.stop = func() { stop(); unsubscribe() }
 	l.worker.Go(func() { l.run(ctx) })
 	return l
 }

@@ -148,4 +148,3 @@ func BenchmarkRecord(b *testing.B) {
 		})
 	})
 }
-

@@ -40,7 +40,7 @@ func season(l *activity.Log, requests int) {
 			CachedTokens: i % 900, OutputTokens: 10 + i%900,
 		}
 		switch {
-		case i == requests/2:
+		case i == requests/10*9:
 			r.Deployment = "rare"
 		case i%50 == 1:
 			r.Status, r.ErrorClass, r.ErrorCode = 502, activity.UpstreamError, "upstream_error"
@@ -83,6 +83,9 @@ func TestSeason(t *testing.T) {
 			began := cpu(t)
 			found := find(t, l, q)
 			took := cpu(t) - began
+			if name == "rare" && len(found.Requests) != 1 || name == "many" && len(found.Requests) != 1000 {
+				t.Errorf("%s: %d requests", name, len(found.Requests))
+			}
 			t.Logf("%s: %v, %d requests, since %v, %q", name, took, len(found.Requests), found.Since, found.Next)
 		}
 	})

@@ -3,6 +3,7 @@ package activity
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ type unsaved struct {
 	requests []logged
 	writing  []logged // those of the save in progress
 	minutes  map[minute]*counted
+	removed  []string // accounts that the file may have
 	dropped  int
 }
 
@@ -96,6 +98,17 @@ func (u *unsaved) count(account string, r *Request) (first bool) {
 
 const secondsPerMinute = 60
 
+// forget drops the requests of a removed account. Another one may get its name.
+func (l *Log) forget(account string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := &l.unsaved
+	u.removed = append(u.removed, account)
+	u.requests = slices.DeleteFunc(slices.Clone(u.requests), func(r logged) bool { return r.account == account })
+	maps.DeleteFunc(u.minutes, func(m minute, _ *counted) bool { return m.account == account })
+	wait.Wake(l.many, struct{}{})
+}
+
 // find returns the requests of an account that a query selects, the newest first, and the cursors of entries
 // in the file that these replace.
 func (u *unsaved) find(l *Log, account string, q *Query) (found []Request, stale map[string]bool) {
@@ -121,7 +134,7 @@ func (u *unsaved) find(l *Log, account string, q *Query) (found []Request, stale
 }
 
 // take returns the requests to write.
-func (u *unsaved) take(l *Log) (requests []logged, entries []counted) {
+func (u *unsaved) take(l *Log) (requests []logged, entries []counted, removed []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u.writing, u.requests = u.requests, nil
@@ -131,14 +144,16 @@ func (u *unsaved) take(l *Log) (requests []logged, entries []counted) {
 			entries = append(entries, *e)
 		}
 	}
-	return u.writing, entries
+	return u.writing, entries, u.removed
 }
 
 // settle is called after the requests that take has returned were written, or not.
-func (u *unsaved) settle(l *Log, entries []counted, written bool) (dropped int) {
+func (u *unsaved) settle(l *Log, entries []counted, removed int, written bool) (dropped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !written {
+	if written {
+		u.removed = u.removed[removed:]
+	} else {
 		u.requests = append(u.writing, u.requests...)
 		for len(u.requests) > maxUnsaved {
 			u.drop()
@@ -146,6 +161,9 @@ func (u *unsaved) settle(l *Log, entries []counted, written bool) (dropped int) 
 	}
 	for _, saved := range entries {
 		e := u.minutes[minute{saved.account, saved.key(), saved.ErrorCode, saved.Time.Unix() / secondsPerMinute}]
+		if e == nil { // its account was removed
+			continue
+		}
 		if written {
 			e.saved, e.changed = saved.writing, e.Refusals != saved.Refusals
 		}
@@ -168,9 +186,9 @@ const keptMinutes = 60
 func (l *Log) saveRequests() error {
 	l.file.saving.Lock()
 	defer l.file.saving.Unlock()
-	requests, entries := l.unsaved.take(l)
-	err := l.file.write(requests, entries, func(account string) bool { _, ok := l.store.Account(account); return ok })
-	if dropped := l.unsaved.settle(l, entries, err == nil); dropped > 0 {
+	requests, entries, removed := l.unsaved.take(l)
+	err := l.file.write(requests, entries, removed, func(account string) bool { _, ok := l.store.Account(account); return ok })
+	if dropped := l.unsaved.settle(l, entries, len(removed), err == nil); dropped > 0 {
 		l.log.Warn("requests are missing in the activity, because they could not be saved in time", "requests", dropped)
 	}
 	if err != nil && !errors.Is(err, errNotNow) {

@@ -56,15 +56,19 @@ func encode(r Request) ([]byte, error) {
 	return json.Marshal(r, json.OmitZeroStructFields(true), jsontext.AllowInvalidUTF8(true))
 }
 
-// expire removes the requests of removed accounts, and those of classes with few rows that are too many or older
-// than a cursor.
-func (w *writer) expire(old string) {
-	for account, n := range w.rows {
-		if w.err == nil && !w.known(account) {
+// drop removes the requests of accounts.
+func (w *writer) drop(accounts []string) {
+	for _, account := range accounts {
+		if _, ok := w.rows[account]; ok && w.err == nil {
 			w.err = w.tx.DeleteBucket([]byte(account))
 			delete(w.rows, account)
-			continue
 		}
+	}
+}
+
+// expire removes requests of classes with few rows that are too many, or older than a cursor.
+func (w *writer) expire(old string) {
+	for account, n := range w.rows {
 		for _, class := range []int{classCounted, classFailed} {
 			left := n[class]
 			w.remove(account, class, func(k, _ []byte) bool {
