@@ -88,7 +88,7 @@ func (f *file) open() error {
 		return errNotNow
 	}
 	f.retry = now.Add(retryAfter)
-	err := error(store.Errorf(store.ErrSchema, "it is damaged or full"))
+	err := store.Errorf(store.ErrSchema, "it is damaged or full")
 	if f.db.Swap(nil) == nil { // else it is not closed, since the locks of a damaged one may be held
 		err = f.prepare()
 	}

@@ -187,7 +187,10 @@ func (l *Log) saveRequests() error {
 	l.file.saving.Lock()
 	defer l.file.saving.Unlock()
 	requests, entries, removed := l.unsaved.take(l)
-	err := l.file.write(requests, entries, removed, func(account string) bool { _, ok := l.store.Account(account); return ok })
+	err := l.file.write(requests, entries, removed, func(account string) bool {
+		_, ok := l.store.Account(account)
+		return ok
+	})
 	if dropped := l.unsaved.settle(l, entries, len(removed), err == nil); dropped > 0 {
 		l.log.Warn("requests are missing in the activity, because they could not be saved in time", "requests", dropped)
 	}

@@ -59,7 +59,10 @@ func (f filter) Active() bool { return f.Activity != manage.Activity{} }
 var (
 	outcomes = []usageGroup{{"ok", "Answered"}, {"failed", "Failed"}, {"refused", "Refused"}, {"client", "Client"}}
 	ages     = []usageGroup{
-		{"15m", "Last 15 minutes"}, {"1h", "Last hour"}, {"24h", "Last 24 hours"}, {"7d", "Last 7 days"},
+		{"15m", "Last 15 minutes"},
+		{"1h", "Last hour"},
+		{"24h", "Last 24 hours"},
+		{"7d", "Last 7 days"},
 		{"30d", "Last 30 days"},
 	}
 )
@@ -71,7 +74,8 @@ func newFilter(v *visit, query url.Values, connectors map[string]string) filter 
 		Key: get("key"), User: get("user"), Model: get("model"), Connector: get("connector"), Status: get("status"),
 		Since: get("since"), Until: get("until"), Search: strings.TrimSpace(get("q")),
 	}}
-	keys, people, models, servers := []usageGroup{{activity.ConsoleKey, "Console"}}, []usageGroup{}, []usageGroup{}, []usageGroup{}
+	keys := []usageGroup{{activity.ConsoleKey, "Console"}}
+	var people, models, servers []usageGroup
 	for _, k := range load(v, v.Manage.Keys) {
 		keys = append(keys, usageGroup{k.ID, k.Name})
 		if person := (usageGroup{k.Owner, k.OwnerName}); k.OwnerName != "" && !slices.Contains(people, person) {
@@ -85,8 +89,11 @@ func newFilter(v *visit, query url.Values, connectors map[string]string) filter 
 		servers = append(servers, usageGroup{id, name})
 	}
 	f.Selects = []selection{
-		{"key", "Key", f.Key, keys}, {"user", "Person", f.User, people}, {"model", "Model", f.Model, models},
-		{"connector", "Connector", f.Connector, servers}, {"status", "Status", f.Status, outcomes},
+		{"key", "Key", f.Key, keys},
+		{"user", "Person", f.User, people},
+		{"model", "Model", f.Model, models},
+		{"connector", "Connector", f.Connector, servers},
+		{"status", "Status", f.Status, outcomes},
 		{"since", "Time", f.Since, ages},
 	}
 	for i := range f.Selects {
