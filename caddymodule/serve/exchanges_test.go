@@ -299,8 +299,10 @@ func (e *exchanges) recorded(before map[string]bool) string {
 	fmt.Fprintf(&b, "-- recorded --\n%s", &e.events)
 	if e.ex.Key == nil {
 		for _, account := range []string{store.DefaultAccount, stranger} {
-			if recent := e.backend.Activity.Recent(account); len(recent) > 0 && recent[0].ID == e.ex.RequestID {
-				fmt.Fprintf(&b, "activity: %s\n", entryOf(e.T, recent[0]))
+			for _, r := range e.backend.Activity.Recent(account) {
+				if r.ID == e.ex.RequestID {
+					fmt.Fprintf(&b, "activity: %s\n", entryOf(e.T, r))
+				}
 			}
 		}
 		return b.String()
@@ -318,6 +320,7 @@ func (e *exchanges) recorded(before map[string]bool) string {
 	}
 	fmt.Fprintf(&b, " reason=%s\n", e.ex.Reason())
 	for i, r := range added { // the request before the one to its judge
+		r.Refusals = 0 // an entry counts those of a minute
 		if (i == 0) != (r.ID == e.ex.RequestID) || i > 0 && r.Operation != dialect.Judging.Name() {
 			e.Fatalf("entry %d of %d is %s", i, len(added), entryOf(e.T, r))
 		}
