@@ -19,6 +19,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/gateway"
@@ -53,6 +54,11 @@ type App struct {
 	// Caddy sets, or without a limit an eighth of the machine's or the cgroup's
 	// memory.
 	MaxMemory int64 `json:"max_memory,omitempty"`
+
+	// The maximum bytes of the file of the last requests, activity.db in the folder of
+	// the database, at least 16777216 (16 MiB). It is read when the gateway starts, not at
+	// a reload. Default: 67108864 (64 MiB).
+	ActivitySize int64 `json:"activity_size,omitempty"`
 
 	// With "on", metrics have the ids of keys as labels. Default: "off".
 	KeyMetrics string `json:"key_metrics,omitempty"`
@@ -107,6 +113,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //		storage bolt [<path>]   # or etcd { … }, see Storage
 //		edge { … }              # this gateway of a cluster, see Edge
 //		max_memory <size>       # for requests and answers, default a quarter of the memory limit
+//		activity_size <size>    # of the file of the last requests, default 64MiB
 //		key_metrics on|off      # ids of keys as labels of metrics, default off
 //		connectors <folder>     # of the connectors to hand out
 //	}
@@ -123,6 +130,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return a.Edge.UnmarshalCaddyfile(d)
 		}}),
 		options.Once(options.Size("max_memory", &a.MaxMemory)),
+		options.Once(options.Size("activity_size", &a.ActivitySize)),
 		options.Once(options.Word("key_metrics", &a.KeyMetrics, keyMetricsOn, keyMetricsOff)),
 		options.Once(options.Text("connectors", &a.Connectors)),
 	}.Unmarshal(d)
@@ -152,6 +160,10 @@ func (a *App) Provision(ctx caddy.Context) error {
 	config, err := a.Storage.config(a.Edge)
 	if err != nil {
 		return err
+	}
+	if config.ActivityBytes = a.ActivitySize; a.ActivitySize != 0 && a.ActivitySize < activity.MinMaxBytes {
+		return fmt.Errorf("activity_size %d is too small: it must be at least %d bytes (16MiB)", a.ActivitySize,
+			activity.MinMaxBytes)
 	}
 	var release func() error
 	if a.store, release, err = acquireStore(config, a.logger); err != nil {

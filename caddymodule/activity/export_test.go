@@ -7,13 +7,6 @@ func (l *Log) Rows() int {
 	return len(l.usage)
 }
 
-// Accounts returns the number of accounts whose last requests are in memory.
-func (l *Log) Accounts() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.accounts)
-}
-
 // NewHours returns a log that counts only by connectors.
 func NewHours() *Log { return &Log{connectors: make(map[string]*connectorDay)} }
 

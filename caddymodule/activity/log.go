@@ -10,18 +10,14 @@ import (
 	"github.com/postern-dev/postern/caddymodule/subscribe"
 )
 
-const (
-	// maxRecent is the number of requests that are listed for an account.
-	maxRecent = 200
-	// maxRefused is the number of entries for requests without a valid key. They do not displace other
-	// requests.
-	maxRefused = 50
-)
-
 // Options configures a Log.
 type Options struct {
-	// Store is where the log is saved. It is required and must be closed after the log.
+	// Store is where the usage is saved. It is required and must be closed after the log.
 	Store *store.Store
+	// Path is the file of the requests; "": they are only in memory.
+	Path string
+	// MaxBytes bounds the file; 0 means [DefaultMaxBytes].
+	MaxBytes int64
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
@@ -33,27 +29,35 @@ type Log struct {
 	subscribers subscribe.List[string] // accounts
 
 	mu         sync.Mutex
-	accounts   map[string]*account
+	unsaved    unsaved
 	usage      map[rowKey]*row
 	connectors map[string]*connectorDay
 	fresh      []rowKey      // rows of days with requests that saveQuotas has not seen
 	counted    chan struct{} // receives an item after fresh gets its first row
+	many       chan struct{} // receives an item when many requests are unsaved
 
+	file   *file
 	saving sync.Mutex // locked while usage is saved; acquired before mu
-	stop   context.CancelFunc
+	stop   func()
 	worker sync.WaitGroup
 }
 
 // New returns a log, which must be closed.
 func New(o Options) *Log {
 	l := &Log{
-		store: o.Store, log: o.Logger, accounts: make(map[string]*account), usage: make(map[rowKey]*row),
-		connectors: make(map[string]*connectorDay),
-		counted:    make(chan struct{}, 1),
+		store: o.Store, log: o.Logger, usage: make(map[rowKey]*row), connectors: make(map[string]*connectorDay),
+		unsaved: unsaved{minutes: make(map[minute]*counted)},
+		counted: make(chan struct{}, 1), many: make(chan struct{}, 1),
 	}
 	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
+	l.file = &file{path: o.Path, maxBytes: int(cmp.Or(o.MaxBytes, DefaultMaxBytes)), log: l.log}
 	ctx, stop := context.WithCancel(context.Background())
-	l.stop = stop
+	unsubscribe := l.store.Subscribe(func(c store.Change) {
+		if c.Kind == store.KindAccount && c.Removed {
+			l.forget(c.ID)
+		}
+	})
+	l.stop = func() { stop(); unsubscribe() }
 	l.worker.Go(func() { l.run(ctx) })
 	return l
 }
@@ -62,19 +66,19 @@ func New(o Options) *Log {
 func (l *Log) Record(id string, r Request) {
 	r.clip()
 	l.mu.Lock()
-	l.account(id).record(&r)
+	l.add(id, &r)
 	l.count(id, &r)
 	l.through(&r)
 	l.mu.Unlock()
 	l.subscribers.Now().Call(id)
 }
 
-// Refuse adds a request without a valid key. Requests of the same minute, key and error share an
-// entry, because unauthenticated clients can send many. They are not part of the usage.
+// Refuse adds a request without a valid key. It is not part of the usage. Unauthenticated clients can send
+// many, so subscribers hear of the first of an entry only.
 func (l *Log) Refuse(id string, r Request) {
 	r.clip()
 	l.mu.Lock()
-	first := l.account(id).refuse(&r)
+	first := l.add(id, &r)
 	l.mu.Unlock()
 	if first {
 		l.subscribers.Now().Call(id)

@@ -2,11 +2,9 @@ package activity_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,156 +12,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
-	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/storetest"
 )
-
-func TestRecent(t *testing.T) {
-	t.Parallel()
-	st := storetest.New(t)
-	l := newLog(t, activity.Options{Store: st})
-	if got := l.Recent(account); len(got) != 0 {
-		t.Errorf("at first there is %v", got)
-	}
-	for i := range 3 {
-		l.Record(account, request(i))
-	}
-	l.Record("other", request(9))
-	if got := ids(l, account); !slices.Equal(got, []string{"req_2", "req_1", "req_0"}) {
-		t.Errorf("recent: %v", got)
-	}
-	if got := ids(l, "other"); !slices.Equal(got, []string{"req_9"}) {
-		t.Errorf("recent of the other account: %v", got)
-	}
-	for i := range 450 {
-		l.Record(account, request(i))
-	}
-	got := ids(l, account)
-	if len(got) != 200 || got[0] != "req_449" || got[1] != "req_448" || got[199] != "req_250" {
-		t.Errorf("%d recent, %v", len(got), got)
-	}
-	l.Recent(account)[0].ID = "changed"
-	if got := ids(l, account)[0]; got != "req_449" {
-		t.Errorf("a reader has changed the newest to %q", got)
-	}
-}
-
-// After a restart, the last requests are there in the same order. After a kill, those of the last
-// minute are missing.
-func TestRecentSurvives(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "gateway.db")
-	synctest.Test(t, func(t *testing.T) {
-		l, st, kv := open(t, path)
-		for i := range 230 {
-			l.Record(account, request(i))
-		}
-		time.Sleep(61 * time.Second)
-		synctest.Wait()
-		saved := kv.writes.Load()
-		time.Sleep(10 * time.Minute)
-		if got := kv.writes.Load(); got != saved {
-			t.Errorf("%d writes though nothing happened", got-saved)
-		}
-		l.Record(account, request(230))
-		kv.fails.Store(true) // as if killed
-		if err := l.Close(); !errors.Is(err, errDisk) {
-			t.Errorf("closing the log: %v", err)
-		}
-		kv.fails.Store(false)
-		_ = st.Close()
-
-		l, st, _ = open(t, path)
-		got := ids(l, account)
-		if len(got) != 200 || got[0] != "req_229" || got[199] != "req_30" {
-			t.Fatalf("%d recent after a kill: %v", len(got), got)
-		}
-		l.Record(account, request(231))
-		before := l.Recent(account)
-		closeBoth(t, l, st)
-
-		l, _, _ = open(t, path)
-		after := l.Recent(account)
-		if len(after) != 200 || after[0].ID != "req_231" || after[1].ID != "req_229" {
-			t.Fatalf("%d recent after a restart: %v", len(after), ids(l, account))
-		}
-		want, _ := json.Marshal(before)
-		if have, _ := json.Marshal(after); string(have) != string(want) {
-			t.Errorf("after a restart:\n%s\nnot\n%s", have, want)
-		}
-		if d := after[0]; d.DurationMillis != 1500 || d.FirstTokenMillis != 300 || d.Deployment != "qwen3:8b" {
-			t.Errorf("after a restart: %+v", d)
-		}
-	})
-}
-
-// The requests of idle accounts are only in the store. They are loaded with the next request.
-func TestRecentOfRestingAccount(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "gateway.db")
-	synctest.Test(t, func(t *testing.T) {
-		l, st, _ := open(t, path)
-		for i := range 150 {
-			l.Record(account, request(i))
-			time.Sleep(time.Second)
-		}
-		refused := request(0)
-		refused.ID, refused.Error = "refused_0", "invalid_api_key"
-		l.Refuse(account, refused)
-		time.Sleep(14 * time.Minute)
-		if l.Accounts() != 1 {
-			t.Error("an active account is dropped")
-		}
-		time.Sleep(3 * time.Minute)
-		if l.Accounts() != 0 {
-			t.Error("a resting account stays in memory")
-		}
-		check := func(want ...string) {
-			t.Helper()
-			if got := ids(l, account); len(got) != 201 || !slices.Equal(got[:3], want) || got[200] != "req_10" {
-				t.Errorf("%d recent: %v, want %v first", len(got), got, want)
-			}
-		}
-		for i := range 60 {
-			l.Record(account, request(150+i))
-			time.Sleep(time.Millisecond)
-		}
-		check("req_209", "req_208", "req_207")
-		time.Sleep(20 * time.Minute)
-		l.Record(account, request(210))
-		time.Sleep(2 * time.Minute) // it is saved with the older ones, although they were not read
-		closeBoth(t, l, st)
-		l, _, _ = open(t, path)
-		if got := ids(l, account); len(got) != 201 || got[0] != "req_210" || got[1] != "req_209" {
-			t.Errorf("%d recent after a restart: %v", len(got), got)
-		}
-	})
-}
-
-// Unreadable requests are dropped.
-func TestDamagedRecent(t *testing.T) {
-	t.Parallel()
-	for name, value := range map[string]string{
-		"the data":   `{"v":1,"data":"W3siaWQiOjF9XQ=="}`, // [{"id":1}]
-		"the record": `{"v":`,
-	} {
-		path := filepath.Join(t.TempDir(), "gateway.db")
-		l, st, kv := open(t, path)
-		if _, err := kv.Txn(t.Context(),
-			store.Txn{Then: []store.Op{store.Put("x/recent/"+account, []byte(value))}}); err != nil {
-			t.Fatal(err)
-		}
-		if got := ids(l, account); len(got) != 0 {
-			t.Errorf("%s: recent: %v", name, got)
-		}
-		l.Record(account, request(1))
-		closeBoth(t, l, st)
-		l, _, _ = open(t, path)
-		if got := ids(l, account); !slices.Equal(got, []string{"req_1"}) {
-			t.Errorf("%s: recent after a restart: %v", name, got)
-		}
-	}
-}
 
 func TestJSON(t *testing.T) {
 	t.Parallel()
@@ -186,31 +36,6 @@ func TestJSON(t *testing.T) {
 	if err := json.Unmarshal(got, &back); err != nil || back.DurationMillis != 1235 ||
 		!back.Time.Equal(at.Truncate(time.Millisecond)) {
 		t.Errorf("read as %+v, %v", back, err)
-	}
-}
-
-// Texts of clients are bounded in memory, and so is the list of requests in the store.
-func TestLongTexts(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "gateway.db")
-	st := storetest.Open(t, path)
-	l := newLog(t, activity.Options{Store: st})
-	r := request(0)
-	for _, field := range []*string{&r.KeyID, &r.KeyName, &r.Deployment, &r.Dialect, &r.Operation} {
-		*field = strings.Repeat("<", 253) + "é" + strings.Repeat("é", 1<<20)
-	}
-	for i := range 200 {
-		r.ID = fmt.Sprintf("req_%d", i)
-		l.Record(account, r)
-	}
-	if got := l.Recent(account)[0].Deployment; got != strings.Repeat("<", 253)+"é" {
-		t.Errorf("a text of %d bytes is kept", len(got))
-	}
-	closeBoth(t, l, st)
-	st = storetest.Open(t, path)
-	l = newLog(t, activity.Options{Store: st})
-	if got := ids(l, account); len(got) < 50 || got[0] != "req_199" {
-		t.Errorf("%d are left after a restart", len(got))
 	}
 }
 
@@ -321,68 +146,5 @@ func BenchmarkRecord(b *testing.B) {
 				l.Record(account, r)
 			}
 		})
-	})
-}
-
-// Requests without a valid key are counted and sampled. They displace no other requests, and are not
-// part of the usage.
-func TestRefusals(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "gateway.db")
-	synctest.Test(t, func(t *testing.T) {
-		l, st, _ := open(t, path)
-		for i := range 200 {
-			l.Record(account, request(i))
-		}
-		calls := 0
-		defer l.Subscribe(func(string) { calls++ })()
-		refused := func(key, text string) activity.Request {
-			return activity.Request{
-				ID: "req_" + key, Time: time.Now(), KeyID: key, Status: 401,
-				ErrorClass: activity.PolicyError, Error: text,
-			}
-		}
-		for range 1000 {
-			l.Refuse(account, refused("a", "revoked"))
-			l.Refuse(account, refused("b", "expired"))
-			l.Refuse(account, refused("", "unknown"))
-		}
-		if calls != 3 {
-			t.Errorf("%d calls of subscribers", calls)
-		}
-		check := func(l *activity.Log, when string, entries, each int) {
-			t.Helper()
-			recent := l.Recent(account)
-			if !slices.IsSortedFunc(recent, func(a, b activity.Request) int { return b.Time.Compare(a.Time) }) {
-				t.Errorf("%s: not the newest first", when)
-			}
-			recent = slices.DeleteFunc(recent, func(r activity.Request) bool { return r.Refusals == 0 })
-			if n := len(l.Recent(account)) - len(recent); n != 200 || len(recent) != entries {
-				t.Errorf("%s: %d requests, %d entries about refused ones", when, n, len(recent))
-			}
-			for _, r := range recent {
-				if r.Refusals != each {
-					t.Errorf("%s: %+v", when, r)
-				}
-			}
-		}
-		check(l, "in a minute", 3, 1000)
-		var sum store.Usage
-		if err := l.EachUsage(t.Context(), account, "1990-01-01", "2099-12-31", nil,
-			func(r store.UsageRow) error { sum.Add(r.Usage); return nil }); err != nil || sum.Requests != 200 {
-			t.Errorf("%d requests are used, %v", sum.Requests, err)
-		}
-		for range 60 {
-			time.Sleep(time.Minute)
-			l.Refuse(account, refused("a", "revoked"))
-		}
-		check(l, "after an hour", 50, 1)
-		closeBoth(t, l, st)
-		l, st, _ = open(t, path)
-		defer closeBoth(t, l, st)
-		check(l, "after a restart", 50, 1)
-		if all := activity.Latest(slices.Concat(l.Recent(account), l.Recent(account))); len(all) != 250 {
-			t.Errorf("%d of two gateways", len(all))
-		}
 	})
 }

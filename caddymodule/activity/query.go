@@ -2,6 +2,7 @@ package activity
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -34,7 +35,7 @@ const ConsoleKey = "console"
 
 // Query selects requests of an account. The zero value selects all.
 type Query struct {
-	Keys      []string  `json:"keys,omitempty"` // ids, or [ConsoleKey]; nil: all
+	Keys      []string  `json:"keys"` // ids, or [ConsoleKey]; nil: all
 	Model     string    `json:"model,omitempty"`
 	Connector string    `json:"connector,omitempty"` // id
 	Outcome   Outcome   `json:"outcome,omitempty"`
@@ -55,39 +56,24 @@ type Found struct {
 
 // Matches reports whether the query selects a request, but for Before and Limit.
 func (q *Query) Matches(r *Request) bool {
-	key := r.KeyID
-	if r.FromConsole() {
-		key = ConsoleKey
-	}
-	return (q.Keys == nil || slices.Contains(q.Keys, key)) && (q.Model == "" || q.Model == r.Deployment) &&
+	return (q.Keys == nil || slices.Contains(q.Keys, r.key())) && (q.Model == "" || q.Model == r.Deployment) &&
 		(q.Connector == "" || q.Connector == r.Connector) && (q.Outcome == "" || q.Outcome == r.Outcome()) &&
 		(q.ID == "" || q.ID == r.ID) && !r.Time.Before(q.From) && (q.To.IsZero() || r.Time.Before(q.To)) &&
 		(q.Text == "" || strings.Contains(strings.ToLower(r.text()), strings.ToLower(q.Text)))
+}
+
+// key returns the id of the request's key as in [Query.Keys].
+func (r *Request) key() string {
+	if r.FromConsole() {
+		return ConsoleKey
+	}
+	return r.KeyID
 }
 
 // text returns what [Query.Text] is looked for in.
 func (r *Request) text() string {
 	return strings.Join([]string{
 		r.ID, r.KeyName, r.KeyID, r.Deployment, r.Model, r.Dialect, r.Operation, r.ErrorCode, r.Error, r.Reason, r.Dropped,
+		strconv.Itoa(r.Status),
 	}, "\n")
-}
-
-// Find returns the requests of an account that a query selects.
-func (l *Log) Find(account string, q Query) (Found, error) {
-	recent := l.Recent(account)
-	f := Found{}
-	if len(recent) > 0 {
-		f.Since = recent[len(recent)-1].Time
-	}
-	for _, r := range recent {
-		if q.Before != "" && r.ID >= q.Before || !q.Matches(&r) {
-			continue
-		}
-		if len(f.Requests) == q.Limit {
-			f.Next = f.Requests[len(f.Requests)-1].ID
-			break
-		}
-		f.Requests = append(f.Requests, r)
-	}
-	return f, nil
 }

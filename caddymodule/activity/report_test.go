@@ -81,8 +81,8 @@ func TestReport(t *testing.T) {
 		synctest.Wait()
 		check("published", activity.Report{}, requests)
 		check("published, with an old report", old, requests)
-		if r := report(); len(r.Usage) != 0 || len(r.Requests) != 100 {
-			t.Errorf("%d rows are reported that are published, %d requests", len(r.Usage), len(r.Requests))
+		if r := report(); len(r.Usage) != 0 {
+			t.Errorf("%d rows are reported that are published", len(r.Usage))
 		}
 	})
 }
@@ -123,8 +123,8 @@ func TestReportWithoutStore(t *testing.T) {
 			t.Helper()
 			began := time.Now()
 			r, err := l.Report(context.Background(), account)
-			if took := time.Since(began); err != nil || len(r.Requests) != requests || took > time.Second/2 {
-				t.Errorf("%d requests after %s, %v", len(r.Requests), took, err)
+			if took := time.Since(began); err != nil || took > time.Second/2 {
+				t.Errorf("after %s, %v", took, err)
 			}
 			got := map[string]int64{}
 			for _, row := range r.Usage {

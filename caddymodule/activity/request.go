@@ -24,7 +24,7 @@ type Request struct {
 	Reason           string    `json:"reason,omitempty"`       // what the caller may not see, such as "outside the scope …"
 	ServerError      string    `json:"server_error,omitempty"` // class of the model server's text, such as "out_of_memory"
 	Advice           string    `json:"advice,omitempty"`       // what to do; only of a request that is shown alone
-	Refusals         int       `json:"refusals,omitempty"`     // number of requests without a valid key in this entry
+	Refusals         int       `json:"refusals,omitempty"`     // number of requests in this entry, if it counts them
 	Streamed         bool      `json:"streamed"`
 	Dropped          string    `json:"dropped,omitempty"` // parts that were not sent to the model; at most 1 KiB
 	WaitMillis       float64   `json:"wait_ms,omitempty"` // in the queue, and for a connector

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -49,8 +50,11 @@ func open(t *testing.T, path string) (*activity.Log, *store.Store, *brittle) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	return newLog(t, activity.Options{Store: st}), st, kv
+	return newLog(t, activity.Options{Store: st, Path: activityPath(path)}), st, kv
 }
+
+// activityPath is the file of the activity next to a store.
+func activityPath(store string) string { return filepath.Join(filepath.Dir(store), "activity.db") }
 
 // newLog returns a log that is closed when the test ends, before its store.
 func newLog(t *testing.T, o activity.Options) *activity.Log {

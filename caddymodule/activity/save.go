@@ -10,8 +10,8 @@ import (
 
 // Intervals at which the activity is saved.
 const (
-	saveUsage  = 10 * time.Second
-	saveRecent = time.Minute
+	saveUsage    = 10 * time.Second
+	saveRequests = 5 * time.Second
 	// saveQuotas is the minimum pause between two batches for keys and accounts with quotas. Batches may
 	// use one part in quotaShare of the time.
 	saveQuotas = time.Second
@@ -22,14 +22,14 @@ const (
 func (l *Log) Close() error {
 	l.stop()
 	l.worker.Wait()
-	return errors.Join(l.saveUsage(), l.saveRecent())
+	return errors.Join(l.saveUsage(), l.saveRequests(), l.file.close())
 }
 
 // run saves until the log is closed.
 func (l *Log) run(ctx context.Context) {
-	usage, recent := time.NewTicker(saveUsage), time.NewTicker(saveRecent)
+	usage, requests := time.NewTicker(saveUsage), time.NewTicker(saveRequests)
 	defer usage.Stop()
-	defer recent.Stop()
+	defer requests.Stop()
 	quotas := time.NewTimer(0)
 	defer quotas.Stop()
 	next := time.Now() // of quotas
@@ -49,8 +49,10 @@ func (l *Log) run(ctx context.Context) {
 			if next = now.Add(max(saveQuotas, quotaShare*now.Sub(began))); err != nil {
 				next = now.Add(saveUsage)
 			}
-		case <-recent.C:
-			err = panics.Do(l.log, "saving the recent requests", l.saveRecent)
+		case <-requests.C:
+			err = panics.Do(l.log, "saving the requests", l.saveRequests)
+		case <-l.many:
+			err = panics.Do(l.log, "saving the requests", l.saveRequests)
 		}
 		if err != nil {
 			l.log.Warn("failed to save the activity", "error", err)

@@ -261,7 +261,6 @@ const (
 
 // Report is the part of an account's activity that only one gateway of a cluster has.
 type Report struct {
-	Requests []Request `json:"requests"` // as Recent returns them
 	// Usage has whole rows of this gateway that are not yet published, at most 2000. Other gateways
 	// see further rows once they are published.
 	Usage []store.UsageRow `json:"usage"`
@@ -295,7 +294,7 @@ func (l *Log) Report(ctx context.Context, account string) (Report, error) {
 		r.Add(whole.Usage)
 		rows[id{r.Day, r.Key, r.Deployment}] = r
 	}
-	return Report{l.Recent(account), slices.Collect(maps.Values(rows))}, nil
+	return Report{slices.Collect(maps.Values(rows))}, nil
 }
 
 // unsavedRows returns the requests of an account that are not yet saved.

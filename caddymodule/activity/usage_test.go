@@ -256,7 +256,7 @@ func TestSavingFails(t *testing.T) {
 		kv.fails.Store(false)
 		closeBoth(t, l, st)
 		l, _, _ = open(t, path)
-		if got := total(t, l, account); got.Requests != 3 || len(l.Recent(account)) != 3 {
+		if got := total(t, l, account); got.Requests != 3 || len(l.Recent(account)) != 2 {
 			t.Errorf("restarted: %+v and %v", got, ids(l, account))
 		}
 	})

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -15,20 +16,22 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
-// activityTab shows the last requests of the account: numbers and names, never content.
+// activityTab shows requests of the account: numbers and names, never content.
 var activityTab = &tab{
 	path: "activity", name: "activity", title: "Activity", data: activityData,
 	live: []string{"activity-list"}, every: 10 * time.Second,
-	clustered: 2 * time.Second, // requests at other edges cause no change event here
+	clustered: 4 * time.Second, // requests at other edges cause no change event here
 }
 
 // requestTab shows one request.
 var requestTab = &tab{path: "activity/{id}", name: "request", title: "Request", data: requestData}
 
 type activityPage struct {
+	manage.Requests
 	Filter filter
-	List   listing[loggedRequest]
-	Recent manage.Recent
+	Items  []loggedRequest
+	Newest string // URL of the first page, "" on it
+	Older  string // URL of the next page, "" if there is none
 }
 
 // loggedRequest is a request with the name of its connector.
@@ -40,78 +43,104 @@ type loggedRequest struct {
 
 // filter selects requests of the list; it also has the choices of the form.
 type filter struct {
-	Key, Model, Status, Since string
-	Keys                      []usageGroup
-	Models                    []string
-	Statuses, Times           []usageGroup
+	manage.Activity
+	Selects []selection
+}
+
+// selection is a parameter of the URL with its values.
+type selection struct {
+	Name, Label, Value string
+	Options            []usageGroup
 }
 
 // Active reports whether the filter selects less than all requests.
-func (f *filter) Active() bool { return f.Key+f.Model+f.Status+f.Since != "" }
+func (f filter) Active() bool { return f.Activity != manage.Activity{} }
 
 var (
-	outcomes = []usageGroup{{"ok", "Answered"}, {"failed", "Failed"}, {"client", "Client's fault"}, {"refused", "Refused"}}
-	ages     = []usageGroup{{"15m", "Last 15 minutes"}, {"1h", "Last hour"}, {"24h", "Last 24 hours"}}
+	outcomes = []usageGroup{{"ok", "Answered"}, {"failed", "Failed"}, {"refused", "Refused"}, {"client", "Client"}}
+	ages     = []usageGroup{
+		{"15m", "Last 15 minutes"},
+		{"1h", "Last hour"},
+		{"24h", "Last 24 hours"},
+		{"7d", "Last 7 days"},
+		{"30d", "Last 30 days"},
+	}
 )
 
-// consoleKey stands for the console in the choice of a key.
-const consoleKey = "console"
-
-func (r *loggedRequest) keyID() string {
-	if r.FromConsole() {
-		return consoleKey
-	}
-	return r.KeyID
-}
-
-// newFilter returns the filter of the URL, with the keys and models of the requests.
-func newFilter(v *visit, requests []loggedRequest) filter {
-	query := v.r.URL.Query()
-	f := filter{
-		Key: query.Get("key"), Model: query.Get("model"), Status: query.Get("status"), Since: query.Get("since"),
-		Statuses: outcomes, Times: ages,
-	}
-	for _, r := range requests {
-		if key := (usageGroup{r.keyID(), cmp.Or(r.KeyName, r.keyID())}); key.ID != "" && !slices.Contains(f.Keys, key) {
-			f.Keys = append(f.Keys, key)
-		}
-		if r.Deployment != "" && !slices.Contains(f.Models, r.Deployment) {
-			f.Models = append(f.Models, r.Deployment)
+// newFilter returns the filter of the URL. connectors has the names of connectors by id.
+func newFilter(v *visit, query url.Values, connectors map[string]string) filter {
+	get := query.Get
+	f := filter{Activity: manage.Activity{
+		Key: get("key"), User: get("user"), Model: get("model"), Connector: get("connector"), Status: get("status"),
+		Since: get("since"), Until: get("until"), Search: strings.TrimSpace(get("q")),
+	}}
+	keys := []usageGroup{{activity.ConsoleKey, "Console"}}
+	var people, models, servers []usageGroup
+	for _, k := range load(v, v.Manage.Keys) {
+		keys = append(keys, usageGroup{k.ID, k.Name})
+		if person := (usageGroup{k.Owner, k.OwnerName}); k.OwnerName != "" && !slices.Contains(people, person) {
+			people = append(people, person)
 		}
 	}
-	slices.SortFunc(f.Keys, func(a, b usageGroup) int { return strings.Compare(a.Name, b.Name) })
-	slices.Sort(f.Models)
+	for _, d := range load(v, v.Manage.Deployments) {
+		models = append(models, usageGroup{d.Name, d.Name})
+	}
+	for id, name := range connectors {
+		servers = append(servers, usageGroup{id, name})
+	}
+	f.Selects = []selection{
+		{"key", "Key", f.Key, keys},
+		{"user", "Person", f.User, people},
+		{"model", "Model", f.Model, models},
+		{"connector", "Connector", f.Connector, servers},
+		{"status", "Status", f.Status, outcomes},
+		{"since", "Time", f.Since, ages},
+	}
+	for i := range f.Selects {
+		c := &f.Selects[i]
+		if c.Name != "status" && c.Name != "since" {
+			slices.SortFunc(c.Options, func(a, b usageGroup) int { return strings.Compare(a.Name, b.Name) })
+		}
+		if c.Value != "" && !slices.ContainsFunc(c.Options, func(o usageGroup) bool { return o.ID == c.Value }) {
+			c.Options = append(slices.Clone(c.Options), usageGroup{c.Value, c.Value}) // removed, or of a link
+		}
+	}
 	return f
 }
 
-// matches reports whether the filter selects the request.
-func (f *filter) matches(r *loggedRequest, now time.Time) bool {
-	age, err := time.ParseDuration(f.Since)
-	return (f.Key == "" || f.Key == r.keyID()) && (f.Model == "" || f.Model == r.Deployment) &&
-		(f.Status == "" || f.Status == string(r.Outcome())) && (err != nil || now.Sub(r.Time) <= age)
-}
-
 func activityData(v *visit) any {
-	p := &activityPage{Recent: load(v, v.Manage.Recent)}
-	requests := logged(v, p.Recent.Requests)
-	p.Filter = newFilter(v, requests)
-	matching := slices.DeleteFunc(slices.Clone(requests),
-		func(r loggedRequest) bool { return !p.Filter.matches(&r, v.Now()) })
-	p.List = list(v, "activity", matching, func(r loggedRequest) string {
-		return strings.Join([]string{
-			r.ID, r.KeyName, r.KeyID, r.Deployment, r.Model, r.ConnectorName, r.Dialect, r.Operation, strconv.Itoa(r.Status),
-			r.ErrorCode, r.Error, r.Dropped,
-		}, "\n")
-	}, "key", "model", "status", "since")
+	query, names := v.r.URL.Query(), connectorNames(v)
+	p := &activityPage{Filter: newFilter(v, query, names)}
+	selected := p.Filter.Activity
+	selected.Before, selected.Limit = query.Get("before"), pageSize
+	p.Requests = load(v, func(ctx context.Context) (manage.Requests, error) { return v.Manage.Activity(ctx, selected) })
+	p.Items = logged(v, p.Requests.Requests, names)
+	link := func(before string) string {
+		if query.Del("before"); before != "" {
+			query.Set("before", before)
+		}
+		return "/console/activity?" + query.Encode()
+	}
+	if selected.Before != "" {
+		p.Newest = link("")
+	}
+	if p.Next != "" {
+		p.Older = link(p.Next)
+	}
 	return p
 }
 
-// logged adds the names of connectors to requests.
-func logged(v *visit, requests []activity.Request) []loggedRequest {
+// connectorNames returns the names of connectors by id.
+func connectorNames(v *visit) map[string]string {
 	names := make(map[string]string)
 	for _, c := range load(v, v.Manage.Connectors) {
 		names[c.ID] = c.Name
 	}
+	return names
+}
+
+// logged adds the names of connectors to requests.
+func logged(v *visit, requests []activity.Request, names map[string]string) []loggedRequest {
 	today := v.Now().UTC().Format(time.DateOnly)
 	out := make([]loggedRequest, len(requests))
 	for i, r := range requests {
@@ -120,9 +149,16 @@ func logged(v *visit, requests []activity.Request) []loggedRequest {
 	return out
 }
 
+// lastRequests returns the newest requests that a query selects, for the page of a model, a key or a connector.
+func lastRequests(v *visit, query manage.Activity) []loggedRequest {
+	query.Limit = 8
+	found := load(v, func(ctx context.Context) (manage.Requests, error) { return v.Manage.Activity(ctx, query) })
+	return logged(v, found.Requests, connectorNames(v))
+}
+
 func requestData(v *visit) any {
 	r := load(v, func(ctx context.Context) (activity.Request, error) { return v.Manage.Request(ctx, v.id()) })
-	return &logged(v, []activity.Request{r})[0]
+	return &logged(v, []activity.Request{r}, connectorNames(v))[0]
 }
 
 // millis is [seconds] for milliseconds.

@@ -1,7 +1,10 @@
 package console
 
 import (
+	"fmt"
+	"html"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -49,19 +52,19 @@ func TestActivity(t *testing.T) {
 	page := g.page("/console/activity")
 	plain(t, page)
 	main := mainOf(page)
-	has(t, main, "laptop", "qwen3", "on gpu-box", "asked for claude-haiku", "on con_gone", "messages", "1.2 s", "2.3 s",
+	has(t, main, "laptop", "qwen3", ">gpu-box</a>", "asked for claude-haiku", ">con_gone</a>", "messages", "1.2 s", "2.3 s",
 		"210 ms",
 		"12\u202f934", "≈ 9",
 		`badge-ok">200`, `badge">404`, `badge-bad">502`, `badge">401`, `badge">test`,
 		"model_not_found</code> The model <code>…</code> does not exist.",
 		now.Format("15:04:05 UTC"), now.Add(-48*time.Hour).Format("2 Jan, 15:04:05 UTC"), "30 times within a minute",
-		`<option value="key_1">laptop`, `<option value="console">`)
+		`<option value="console">`, "The last requests")
 	for query, want := range map[string][]string{
-		"q=LAPTOP+200": {"req_1"}, "q=req_3": {"req_3"}, "q=not+exist": {"req_2"}, "q=gpu-box": {"req_1"}, "q=nothing": nil,
+		"q=LAPTOP": {"req_1", "req_3"}, "q=req_3": {"req_3"}, "q=not+exist": {"req_2"}, "connector=gpu-box": {"req_1"}, "q=502": {"req_3"}, "user=nobody": nil, "until=2020-01-01T00:00:00Z": nil, "q=nothing": nil,
 		"key=key_1":   {"req_1", "req_3"},
 		"key=console": {"req_4"}, "model=qwen3&since=24h": {"req_1", "req_3"}, "since=1h": {"req_1", "req_2", "req_5"},
-		"since=junk&status=ok": {"req_1", "req_4"},
-		"status=failed":        {"req_3"}, "status=client": {"req_2"}, "status=refused": {"req_5"},
+		"since=7d&status=ok": {"req_1", "req_4"},
+		"status=failed":      {"req_3"}, "status=client": {"req_2"}, "status=refused": {"req_5"},
 		"status=failed&key=console": nil,
 	} {
 		found := mainOf(g.page("/console/activity?" + query))
@@ -71,8 +74,11 @@ func TestActivity(t *testing.T) {
 			}
 		}
 		if want == nil {
-			has(t, found, "None of the last 5 requests matches")
+			has(t, found, "No request matches")
 		}
+	}
+	if w := g.get("/console/activity?since=junk"); w.Code != http.StatusBadRequest {
+		t.Errorf("since=junk: %d", w.Code)
 	}
 }
 
@@ -157,5 +163,32 @@ func TestNumbers(t *testing.T) {
 		if got := count(n); got != want {
 			t.Errorf("count(%d) = %q, want %q", n, got, want)
 		}
+	}
+}
+
+// A page links to the next one, with the same filter.
+func TestPagesOfActivity(t *testing.T) {
+	g := newGateway(t)
+	for i := range 120 {
+		g.log.Record(store.DefaultAccount, activity.Request{
+			ID: fmt.Sprintf("req_%03d", i), Time: time.Now().Add(-time.Duration(i) * time.Second), Deployment: "qwen3", Status: 200,
+		})
+	}
+	next := regexp.MustCompile(`href="(/console/activity\?[^"]*)" rel="next"`)
+	path := "/console/activity?model=qwen3&key="
+	var pages []int
+	for path != "" {
+		main := mainOf(g.page(path))
+		pages = append(pages, strings.Count(main, `href="/console/activity/req_`))
+		if strings.Contains(main, ">Newest<") != (len(pages) > 1) {
+			t.Errorf("page %d: %t", len(pages), len(pages) > 1)
+		}
+		path = ""
+		if found := next.FindStringSubmatch(main); found != nil {
+			path = html.UnescapeString(found[1])
+		}
+	}
+	if !slices.Equal(pages, []int{50, 50, 20}) {
+		t.Errorf("pages: %v", pages)
 	}
 }

@@ -107,9 +107,7 @@ func connectorData(v *visit) any {
 		return v.Manage.Connector(ctx, v.r.FormValue("id"))
 	})}
 	p.draw(v.Now())
-	p.Failures = logged(v, load(v, func(ctx context.Context) (manage.Requests, error) {
-		return v.Manage.Activity(ctx, manage.Activity{Connector: p.ID, Status: string(activity.Failed), Limit: 8})
-	}).Requests)
+	p.Failures = lastRequests(v, manage.Activity{Connector: p.ID, Status: string(activity.Failed)})
 	return p
 }
 

@@ -116,7 +116,7 @@ func TestUnconfirmed(t *testing.T) {
 // the users who may see edges.
 func TestActivityOfEdges(t *testing.T) {
 	cluster := &edges{silent: []string{"edge-b", mean}}
-	cluster.report.Requests = []activity.Request{{ID: "req_b", Time: time.Now(), KeyName: "through-b"}}
+	cluster.requests = []activity.Request{{ID: "req_b", Time: time.Now(), KeyName: "through-b"}}
 	h := newHouseIn(t, cluster)
 	cluster.store = h.store
 	mine := h.in(h.user("default", "ada")).page("/console/activity")

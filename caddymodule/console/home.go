@@ -87,11 +87,8 @@ func homeData(v *visit) any {
 	p.Models = p.Models[:min(len(p.Models), maxHomeRows)]
 	p.Chart = p.Use.charts("")[1]
 	p.Chart.Title = "Requests per hour, last 24 hours (UTC)"
-	last := load(v, func(ctx context.Context) (manage.Requests, error) {
-		return v.Manage.Activity(ctx, manage.Activity{Limit: 1})
-	})
 	alerts := slices.Concat(
-		edgeAlerts(p.Status.Edges, last), missing, outageAlerts(deployments, connectors),
+		edgeAlerts(p.Status.Edges, load(v, v.Manage.Reach)), missing, outageAlerts(deployments, connectors),
 		ratioAlerts(p.Use.hours[len(p.Use.hours)-2:], p.Use.sums), quotaAlerts(load(v, v.Manage.UsedQuotas)),
 		keyAlerts(load(v, v.Manage.Keys), v.Now()))
 	slices.SortStableFunc(alerts, func(a, b alert) int { return rankOf(a) - rankOf(b) })
@@ -263,7 +260,7 @@ func ratioAlerts(hours []period, sums []manage.UsageSum) (alerts []alert) {
 }
 
 // edgeAlerts are about edges without contact to the store, and edges that do not answer.
-func edgeAlerts(edges []manage.Edge, last manage.Requests) (alerts []alert) {
+func edgeAlerts(edges []manage.Edge, recent manage.Reach) (alerts []alert) {
 	for _, e := range edges {
 		text := "Gateway " + e.Name + ": " + e.StateText()
 		switch {
@@ -271,12 +268,12 @@ func edgeAlerts(edges []manage.Edge, last manage.Requests) (alerts []alert) {
 			alerts = append(alerts, alert{Text: text + " until", At: e.ServesUntil, URL: edgesTab.url()})
 		case e.State == manage.EdgeLost:
 			alerts = append(alerts, alert{Bad: true, Text: text + " since", At: e.ContactAt, URL: edgesTab.url()})
-		case slices.Contains(last.Silent, e.Name):
+		case slices.Contains(recent.Silent, e.Name):
 			text = "Gateway " + e.Name + " does not answer."
 			alerts = append(alerts, alert{Bad: true, Text: text, URL: edgesTab.url()})
 		}
 	}
-	if last.Partial && len(last.Silent) == 0 { // for users who may not see gateways
+	if recent.Partial && len(recent.Silent) == 0 { // for users who may not see gateways
 		alerts = append(alerts, alert{
 			Text: "Another gateway does not answer, so its requests are missing.",
 			URL:  activityTab.url(),

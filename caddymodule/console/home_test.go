@@ -89,9 +89,9 @@ func TestEdgeAlerts(t *testing.T) {
 	}
 	for want, got := range map[string][]alert{
 		"[Gateway a: lost since Gateway b does not answer.]": edgeAlerts(edges,
-			manage.Requests{Partial: true, Silent: []string{"a", "b"}}),
-		"[Another gateway does not answer, so its requests are missing.]": edgeAlerts(nil, manage.Requests{Partial: true}),
-		"[]": edgeAlerts(nil, manage.Requests{}),
+			manage.Reach{Partial: true, Silent: []string{"a", "b"}}),
+		"[Another gateway does not answer, so its requests are missing.]": edgeAlerts(nil, manage.Reach{Partial: true}),
+		"[]": edgeAlerts(nil, manage.Reach{}),
 	} {
 		texts := []string{}
 		for _, a := range got {

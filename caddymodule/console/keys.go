@@ -170,9 +170,7 @@ func (p *keyPage) draw(v *visit) {
 	if len(total) > 0 {
 		p.Charts = draw(periods, nil, nil, total)[:2]
 	}
-	p.Requests = logged(v, load(v, func(ctx context.Context) (manage.Requests, error) {
-		return v.Manage.Activity(ctx, manage.Activity{Key: p.ID, Limit: 8})
-	}).Requests)
+	p.Requests = lastRequests(v, manage.Activity{Key: p.ID})
 }
 
 func findKey(v *visit) manage.Key {

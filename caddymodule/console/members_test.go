@@ -14,7 +14,7 @@ import (
 type edges struct {
 	store    *store.Store
 	contacts map[string]store.Contact
-	report   activity.Report // of edge-b, about the default account
+	requests []activity.Request // of edge-b, in the default account
 	silent   []string
 }
 
@@ -23,11 +23,15 @@ func (*edges) LeaderName() string { return "edge-a" }
 
 func (e *edges) Contact(name string) store.Contact { return e.contacts[name] }
 
-func (e *edges) Reports(_ context.Context, account string) (map[string]activity.Report, []string) {
+func (e *edges) Reports(context.Context, string) (map[string]activity.Report, []string) {
+	return nil, e.silent
+}
+
+func (e *edges) Find(_ context.Context, account string, _ activity.Query) ([]activity.Found, []string) {
 	if account != store.DefaultAccount {
 		return nil, e.silent
 	}
-	return map[string]activity.Report{"edge-b": e.report}, e.silent
+	return []activity.Found{{Requests: e.requests}}, e.silent
 }
 
 func (e *edges) Remove(ctx context.Context, name string, stopped bool) error {

@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"net/http"
 	"net/url"
 	"slices"
@@ -79,9 +78,7 @@ func modelData(v *visit) any {
 	if slices.ContainsFunc(u.sums, func(s manage.UsageSum) bool { return s.Model == d.Name }) {
 		p.Charts = u.charts(d.Name)
 	}
-	p.Requests = logged(v, load(v, func(ctx context.Context) (manage.Requests, error) {
-		return v.Manage.Activity(ctx, manage.Activity{Model: d.Name, Limit: 8})
-	}).Requests)
+	p.Requests = lastRequests(v, manage.Activity{Model: d.Name})
 	return p
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -43,7 +44,7 @@ var groupings = []grouping{
 	{"model", "Model", "/console/models/show?name=", "", func(u manage.UsageSum) usageGroup {
 		return usageGroup{u.Model, cmp.Or(u.Model, "No model")}
 	}},
-	{"key", "Key", "/console/keys/", consoleKey, func(u manage.UsageSum) usageGroup {
+	{"key", "Key", "/console/keys/", activity.ConsoleKey, func(u manage.UsageSum) usageGroup {
 		return usageGroup{u.KeyID, cmp.Or(u.KeyName, u.KeyID, "Console")}
 	}},
 	{"user", "Person", "", "", func(u manage.UsageSum) usageGroup {

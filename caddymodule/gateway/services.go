@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/events"
@@ -30,7 +31,10 @@ type Services struct {
 
 // newServices starts the services of a store. cluster is nil if the gateway is alone.
 func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error) {
-	log := activity.New(activity.Options{Store: st, Logger: s.logger})
+	log := activity.New(activity.Options{
+		Store: st, Path: filepath.Join(filepath.Dir(s.config.Path), "activity.db"), MaxBytes: s.config.ActivityBytes,
+		Logger: s.logger,
+	})
 	var peers serve.Peers = serve.Alone{}
 	var onSignIn func(signin.Outcome)
 	var onPairing func(link.Pairing)

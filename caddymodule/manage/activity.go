@@ -1,7 +1,11 @@
 package manage
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
@@ -22,47 +26,144 @@ type Activity struct {
 	Limit     int    `json:"limit" help:"At most so many requests, up to 1000 (default 50)"`
 }
 
-// Requests are the requests that [Activity] selects.
-type Requests struct {
-	activity.Found
+// Reach tells whether the requests at other gateways are known.
+type Reach struct {
 	Partial bool     `json:"partial,omitempty"` // other gateways do not answer: their requests are missing
 	Silent  []string `json:"silent,omitempty"`  // their names, if the caller may see edges
 }
 
+// Requests are the requests that [Activity] selects.
+type Requests struct {
+	activity.Found
+	Reach
+}
+
+// defaultRequests is the default of [Activity.Limit].
+const defaultRequests = 50
+
 // Activity lists requests of the account, the newest first.
 func (s *Service) Activity(ctx context.Context, a Activity) (Requests, error) {
-	recent, err := s.Recent(ctx)
+	account, err := s.account(ctx)
 	if err != nil {
 		return Requests{}, err
 	}
 	q := activity.Query{
 		Model: a.Model, Connector: a.Connector, Outcome: activity.Outcome(a.Status), Text: a.Search, Before: a.Before,
+		Limit: cmp.Or(a.Limit, defaultRequests),
 	}
-	if a.Key != "" {
-		q.Keys = []string{a.Key}
+	if a.Limit < 0 || a.Limit > activity.MaxPage {
+		return Requests{}, badRequest("limit is %d; it must be from 1 to %d", a.Limit, activity.MaxPage)
 	}
-	if age, err := time.ParseDuration(a.Since); err == nil {
-		q.From = s.now().Add(-age)
+	if !slices.Contains([]activity.Outcome{"", activity.Answered, activity.Failed, activity.Refused, activity.Client},
+		q.Outcome) {
+		return Requests{}, badRequest("status is %.40q; it must be ok, failed, refused or client", a.Status)
 	}
-	found := Requests{Partial: recent.Partial, Silent: recent.Silent}
-	for _, r := range recent.Requests {
-		if q.Matches(&r) {
-			found.Requests = append(found.Requests, r)
+	if max(len(a.Search), len(a.Before)) > maxSearch {
+		return Requests{}, badRequest("search and before must have at most %d bytes", maxSearch)
+	}
+	if q.From, err = s.instant("since", a.Since); err == nil {
+		q.To, err = s.instant("until", a.Until)
+	}
+	if err != nil {
+		return Requests{}, err
+	}
+	q.Keys = s.activityKeys(ctx, account, a)
+	if c, ok := s.store.FindConnector(account, a.Connector); ok {
+		q.Connector = c.ID
+	}
+	return s.find(ctx, account, q)
+}
+
+// maxSearch bounds what is looked for, in bytes.
+const maxSearch = 512
+
+// instant reads a time, or a duration before now.
+func (s *Service) instant(name, value string) (time.Time, error) {
+	if value == "" {
+		return time.Time{}, nil
+	}
+	if days, err := strconv.Atoi(strings.TrimSuffix(value, "d")); err == nil && strings.HasSuffix(value, "d") {
+		return s.now().AddDate(0, 0, -days), nil
+	}
+	if age, err := time.ParseDuration(value); err == nil {
+		return s.now().Add(-age), nil
+	}
+	at, err := time.Parse(time.RFC3339, value)
+	if err != nil {
+		return at, badRequest("%s is %.40q; it must be a time like 2026-11-21T15:04:05Z, or a duration like 24h or 7d",
+			name, value)
+	}
+	return at, nil
+}
+
+// activityKeys returns the keys whose requests the caller wants and may see; nil: all.
+func (s *Service) activityKeys(ctx context.Context, account string, a Activity) []string {
+	owner := s.owner(ctx)
+	if owner == "" && a.Key == "" && a.User == "" {
+		return nil
+	}
+	user := a.User
+	if u, err := s.user(account, user); err == nil {
+		user = u.ID
+	}
+	keys := []string{}
+	for _, k := range s.store.Keys(account) {
+		if (owner == "" || k.Owner == owner) && (user == "" || k.Owner == user) &&
+			(a.Key == "" || a.Key == k.ID || a.Key == k.Name) {
+			keys = append(keys, k.ID)
 		}
 	}
-	return found, nil
+	if owner == "" && a.User == "" && len(keys) == 0 { // of the console, or removed
+		keys = append(keys, a.Key)
+	}
+	return keys
+}
+
+// find asks all gateways.
+func (s *Service) find(ctx context.Context, account string, q activity.Query) (Requests, error) {
+	own, err := s.activity.Find(account, q)
+	if err != nil {
+		s.log.Warn("failed to read the activity", "account_id", account, "error", err)
+		return Requests{}, faultf(store.ErrUnavailable, "the file of the activity cannot be read now; try again")
+	}
+	if s.cluster == nil {
+		return Requests{Found: own}, nil
+	}
+	others, silent := s.cluster.Find(ctx, account, q)
+	return Requests{activity.Merge(q, append(others, own)), s.reach(ctx, silent)}, nil
+}
+
+// Reach tells whether the requests of the account at other gateways are known.
+func (s *Service) Reach(ctx context.Context) (Reach, error) {
+	account, err := s.account(ctx)
+	if err != nil || s.cluster == nil {
+		return Reach{}, err
+	}
+	_, silent := s.cluster.Reports(ctx, account)
+	return s.reach(ctx, silent), nil
+}
+
+func (s *Service) reach(ctx context.Context, silent []string) Reach {
+	r := Reach{Partial: len(silent) > 0}
+	if s.MayEdges(ctx) == nil {
+		r.Silent = silent
+	}
+	return r
 }
 
 // Request returns a request of the account.
 func (s *Service) Request(ctx context.Context, id string) (activity.Request, error) {
-	recent, err := s.Recent(ctx)
+	account, err := s.account(ctx)
 	if err != nil {
 		return activity.Request{}, err
 	}
-	for _, r := range recent.Requests {
-		if r.ID == id {
-			return advise(r), nil
-		}
+	found, err := s.find(ctx, account,
+		activity.Query{ID: id, Limit: 1, Keys: s.activityKeys(ctx, account, Activity{})})
+	if err == nil && len(found.Requests) == 0 {
+		err = store.Errorf(store.ErrNotFound, "no request has the id %.40q; older ones are no longer kept", id)
 	}
-	return activity.Request{}, store.Errorf(store.ErrNotFound, "no request has the id %.40q; older ones are no longer kept", id)
+	if err != nil {
+		return activity.Request{}, err
+	}
+	return advise(found.Requests[0]), nil
 }

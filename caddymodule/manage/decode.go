@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,7 +49,13 @@ func decodeRequest[R any](w http.ResponseWriter, r *http.Request, fields fieldLi
 	}
 	d.Account = query.Get("account")
 	for field, value := range reflect.ValueOf(&d.Request).Elem().Fields() {
-		if name := field.Tag.Get("json"); query.Has(name) {
+		name := field.Tag.Get("json")
+		if n, err := strconv.ParseInt(query.Get(name), 10, 32); value.CanInt() && query.Has(name) {
+			if err != nil {
+				return d, badRequest("query parameter %q is %.40q; it must be a number", name, query.Get(name))
+			}
+			value.SetInt(n)
+		} else if query.Has(name) {
 			value.SetString(query.Get(name))
 		}
 	}

@@ -18,8 +18,11 @@ type Cluster interface {
 	Contact(edge string) store.Contact
 	// Remove removes an edge. It fails while the edge may accept requests, unless its program has stopped.
 	Remove(ctx context.Context, edge string, stopped bool) error
-	// Reports returns the unpublished activity of an account at other edges, by edge, and the edges that do not
-	// answer soon.
+	// Find returns the requests of an account at other edges that a query selects, and the edges that do not answer
+	// soon.
+	Find(ctx context.Context, account string, q activity.Query) (found []activity.Found, silent []string)
+	// Reports returns the unpublished usage of an account at other edges, by edge, and the edges that do not answer
+	// soon.
 	Reports(ctx context.Context, account string) (reports map[string]activity.Report, silent []string)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,10 +38,18 @@ func (c *fakeCluster) start(g *gateway) {
 func (*fakeCluster) Name() string       { return "edge-a" }
 func (*fakeCluster) LeaderName() string { return "edge-a" }
 
-// Reports returns one request through edge-b, of each account.
-func (*fakeCluster) Reports(_ context.Context, account string) (map[string]activity.Report, []string) {
+// Find returns one request through edge-b, of each account.
+func (*fakeCluster) Find(_ context.Context, account string, q activity.Query) ([]activity.Found, []string) {
+	r := activity.Request{ID: "req_of_" + account, Time: time.Unix(1, 0)}
+	if !q.Matches(&r) {
+		return []activity.Found{{}}, nil
+	}
+	return []activity.Found{{Requests: []activity.Request{r}, Since: time.Unix(1, 0)}}, nil
+}
+
+// Reports returns usage through edge-b.
+func (*fakeCluster) Reports(context.Context, string) (map[string]activity.Report, []string) {
 	return map[string]activity.Report{"edge-b": {
-		Requests: []activity.Request{{ID: "req_of_" + account, Time: time.Unix(1, 0)}},
 		Usage: []store.UsageRow{{
 			Day: time.Now().UTC().Format(time.DateOnly), Key: "key_of_b", Deployment: "m",
 			Usage: store.Usage{Requests: 7},
@@ -191,11 +200,20 @@ func TestActivityOfEdges(t *testing.T) {
 	g := newGatewayIn(t, c)
 	c.start(g)
 	g.activity.Record(store.DefaultAccount, activity.Request{ID: "req_own", Time: time.Now()})
-	var list []activity.Request
-	answer := g.do("GET", "/activity", "")
-	if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || len(list) != 2 || list[0].ID != "req_own" ||
-		list[1].ID != "req_of_default" {
-		t.Errorf("%d %s", answer.Code, answer.Body)
+	for query, expected := range map[string][]string{
+		"": {"req_own", "req_of_default"}, "?limit=1": {"req_own"}, "?search=of_def": {"req_of_default"},
+		"?status=failed": {},
+	} {
+		if got := ids(want[manage.Requests](g, 200, "GET", "/activity"+query, "")); !slices.Equal(got, expected) {
+			t.Errorf("%s: %q", query, got)
+		}
+	}
+	next := want[manage.Requests](g, 200, "GET", "/activity?limit=1", "").Next
+	if got := ids(want[manage.Requests](g, 200, "GET", "/activity?limit=1&before="+next, "")); !slices.Equal(got, []string{"req_of_default"}) {
+		t.Errorf("the second page: %q", got)
+	}
+	if r := want[activity.Request](g, 200, "GET", "/activity/req_of_default", ""); r.ID != "req_of_default" {
+		t.Errorf("%+v", r)
 	}
 	if answer := g.do("GET", "/usage", ""); !strings.Contains(answer.Body.String(), `"requests":8,`) {
 		t.Errorf("usage: %s", answer.Body)
@@ -204,4 +222,13 @@ func TestActivityOfEdges(t *testing.T) {
 		manage.Caller{Operator: true, Account: store.DefaultAccount})); err != nil || !steps.Request {
 		t.Errorf("%+v, %v", steps, err)
 	}
+}
+
+// ids returns the ids of requests.
+func ids(found manage.Requests) []string {
+	ids := []string{}
+	for _, r := range found.Requests {
+		ids = append(ids, r.ID)
+	}
+	return ids
 }

@@ -157,45 +157,9 @@ func (s *Service) Checklist(ctx context.Context) (Checklist, error) {
 		c.Key = c.Key || k.State(s.now()) == store.KeyValid
 		c.Request = c.Request || k.LastUsedAt != nil
 	}
-	c.Request = c.Request || slices.ContainsFunc(s.recent(ctx, account).Requests,
+	c.Request = c.Request || slices.ContainsFunc(s.activity.Recent(account),
 		func(r activity.Request) bool { return !r.FromConsole() && r.Refusals == 0 })
 	return c, nil
-}
-
-// Recent are the last requests of an account, the newest first.
-type Recent struct {
-	Requests []activity.Request
-	Partial  bool     // other gateways do not answer: their requests are missing
-	Silent   []string // their names, if the caller may see edges
-}
-
-// Recent is Activity with the edges whose requests are missing.
-func (s *Service) Recent(ctx context.Context) (Recent, error) {
-	account, err := s.account(ctx)
-	if err != nil {
-		return Recent{}, err
-	}
-	recent := s.recent(ctx, account)
-	maySee := s.ownKeys(ctx, account)
-	recent.Requests = slices.DeleteFunc(append([]activity.Request{}, recent.Requests...),
-		func(r activity.Request) bool { return !maySee(r.KeyID) })
-	if s.MayEdges(ctx) != nil {
-		recent.Silent = nil
-	}
-	return recent, nil
-}
-
-func (s *Service) recent(ctx context.Context, account string) Recent {
-	own := s.activity.Recent(account)
-	if s.cluster == nil {
-		return Recent{Requests: own}
-	}
-	reports, silent := s.cluster.Reports(ctx, account)
-	all := own
-	for _, r := range reports {
-		all = slices.Concat(all, r.Requests)
-	}
-	return Recent{activity.Latest(all), len(silent) > 0, silent}
 }
 
 // Clustered reports whether other gateways share the store.

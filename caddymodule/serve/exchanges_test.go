@@ -267,9 +267,11 @@ func (e *exchanges) exchange(source string, answers []string) string {
 	}
 	e.ex = NewExchange()
 	w := &client{header: http.Header{}}
-	before := map[string]int{}
+	before := map[string]bool{} // ids
 	for _, account := range []string{store.DefaultAccount, stranger} {
-		before[account] = len(e.backend.Activity.Recent(account))
+		for _, r := range e.backend.Activity.Recent(account) {
+			before[r.ID] = true
+		}
 	}
 	Serve(w, r, e.ex, e.Translator, e.router)
 	synctest.Wait() // until samples are processed
@@ -292,13 +294,15 @@ func (e *exchanges) exchange(source string, answers []string) string {
 
 // recorded returns the log entries and metrics of a request, the fields for the access
 // log, and its entry in the activity.
-func (e *exchanges) recorded(before map[string]int) string {
+func (e *exchanges) recorded(before map[string]bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "-- recorded --\n%s", &e.events)
 	if e.ex.Key == nil {
 		for _, account := range []string{store.DefaultAccount, stranger} {
-			if recent := e.backend.Activity.Recent(account); len(recent) > 0 && recent[0].ID == e.ex.RequestID {
-				fmt.Fprintf(&b, "activity: %s\n", entryOf(e.T, recent[0]))
+			for _, r := range e.backend.Activity.Recent(account) {
+				if r.ID == e.ex.RequestID {
+					fmt.Fprintf(&b, "activity: %s\n", entryOf(e.T, r))
+				}
 			}
 		}
 		return b.String()
@@ -309,10 +313,14 @@ func (e *exchanges) recorded(before map[string]int) string {
 		fmt.Fprintf(&b, " %s=%v", name, value)
 	}
 	account := e.ex.Key.Account()
-	recent := e.backend.Activity.Recent(account)
-	added := recent[:len(recent)-before[account]]
+	added := slices.DeleteFunc(e.backend.Activity.Recent(account), func(r activity.Request) bool { return before[r.ID] })
+	// All may be of the same millisecond: the request is before the one to its judge.
+	if i := slices.IndexFunc(added, func(r activity.Request) bool { return r.ID == e.ex.RequestID }); i > 0 {
+		added[0], added[i] = added[i], added[0]
+	}
 	fmt.Fprintf(&b, " reason=%s\n", e.ex.Reason)
 	for i, r := range added { // the request before the one to its judge
+		r.Refusals = 0 // an entry counts those of a minute
 		if (i == 0) != (r.ID == e.ex.RequestID) || i > 0 && r.Operation != dialect.Judging.Name() {
 			e.Fatalf("entry %d of %d is %s", i, len(added), entryOf(e.T, r))
 		}

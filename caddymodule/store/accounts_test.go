@@ -58,11 +58,10 @@ func TestRemoveAccount(t *testing.T) {
 	}
 	_, _, err = s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: id}, time.Hour)
 	_, _, pairErr := s.CreatePairing(t.Context(), id, "Ann")
-	err = errors.Join(err, pairErr, s.SaveRecent(t.Context(), id, []byte("x")),
-		s.SaveUsage(t.Context(), []store.UsageRow{{
-			Account: id, Day: "2026-11-21", Key: "k",
-			Usage: store.Usage{Requests: 1},
-		}}))
+	err = errors.Join(err, pairErr, s.SaveUsage(t.Context(), []store.UsageRow{{
+		Account: id, Day: "2026-11-21", Key: "k",
+		Usage: store.Usage{Requests: 1},
+	}}))
 	if err != nil {
 		t.Fatal(err)
 	}

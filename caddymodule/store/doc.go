@@ -76,7 +76,6 @@
 //	x/acme/locks/NAME               lock of that storage; has a lease
 //	x/audit/ACCOUNT/ID              management operation, for the audit list; ACCOUNT is empty for
 //	                                operations of the gateway
-//	x/recent/ACCOUNT                bytes about the latest requests through this gateway
 //	x/usage/ACCOUNT/DAY/KEY/EDGE/DEPLOYMENT
 //	                                usage of the key with the deployment on that day through one
 //	                                gateway; EDGE is "local" if it has no name

@@ -1,10 +1,7 @@
 package store
 
 // Directories without records of the view.
-const (
-	DirUsage  = dirUsage
-	DirRecent = dirRecent
-)
+const DirUsage = dirUsage
 
 // NoSync makes a bolt KV quick and unsafe, for a test with many records.
 func NoSync(kv KV) { kv.(*boltKV).db.NoSync = true }

@@ -12,7 +12,6 @@ import (
 // is alone. Keys below these directories are not watched, and not in the view.
 const (
 	dirUnwatched = "x/"
-	dirRecent    = dirUnwatched + "recent/"
 	dirUsage     = dirUnwatched + "usage/"
 	dirHours     = dirUnwatched + "usage_hours/" // next to dirUsage
 )
@@ -66,21 +65,15 @@ func (s *Store) PublishUsage(ctx context.Context) error {
 	past := s.now().Add(-keepPublished).UTC().Format(time.DateOnly)
 	firstUnfolded := s.firstUnfolded()
 	puts, deletes := new(tx), new(tx)
-	// The first time, read all of x/, to delete records of removed accounts.
-	span := Span{Start: dirUsage, End: Prefix(dirHours).End}
-	if s.published.Load() == 0 {
-		span = Prefix(dirUnwatched)
-	}
-	revision, err := s.local.Each(ctx, span, func(item Item) error {
+	revision, err := s.local.Each(ctx, Span{Start: dirUsage, End: Prefix(dirHours).End}, func(item Item) error {
 		_, path, _ := strings.Cut(strings.TrimPrefix(item.Key, dirUnwatched), "/")
-		isUsage := !strings.HasPrefix(item.Key, dirRecent)
 		account, rest, _ := strings.Cut(path, "/")
 		day, _, _ := strings.Cut(rest, "/")
 		_, known := s.Account(account)
-		if isUsage && known && item.ModRevision > s.published.Load() && day >= firstUnfolded {
+		if known && item.ModRevision > s.published.Load() && day >= firstUnfolded {
 			puts.Then = append(puts.Then, Put(item.Key, item.Value))
 		}
-		if !known || isUsage && day < past {
+		if !known || day < past {
 			deletes.delete(item.Key)
 		}
 		return nil
@@ -98,43 +91,4 @@ func (s *Store) PublishUsage(ctx context.Context) error {
 	}
 	s.published.Store(revision)
 	return nil
-}
-
-type recentRecord struct {
-	header
-	Data []byte `json:"data"`
-}
-
-// maxRecent bounds the data of SaveRecent, so that its record, with the data in base64, fits
-// into a KV value.
-const maxRecent = MaxValue/4*3 - 1024
-
-// SaveRecent replaces the data about the latest requests of an account through this gateway.
-func (s *Store) SaveRecent(ctx context.Context, account string, data []byte) error {
-	if len(data) > maxRecent {
-		return Errorf(ErrInvalid, "the latest requests take %d bytes, more than %d", len(data), maxRecent)
-	}
-	if _, ok := s.Account(account); !ok {
-		return errNoAccount(account)
-	}
-	t := new(tx)
-	t.put(dirRecent+account, &recentRecord{Data: data})
-	if err := s.putLocal(ctx, t); err != nil {
-		return fmt.Errorf("saving the latest requests: %w", err)
-	}
-	return nil
-}
-
-// LoadRecent returns the data stored by SaveRecent, or nil.
-func (s *Store) LoadRecent(ctx context.Context, account string) ([]byte, error) {
-	if !checkAccount(account) {
-		return nil, errNoAccount(account)
-	}
-	item, err := s.local.Get(ctx, dirRecent+account)
-	if err != nil || !item.Exists() {
-		return nil, err
-	}
-	var r recentRecord
-	err = decode(item, &r)
-	return r.Data, err
 }

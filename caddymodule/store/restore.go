@@ -18,7 +18,7 @@ const markRestoring = dirMarks + "restoring"
 // one of them. Copies of a store omit these items. The secret of peers is among them, so that
 // gateways with different stores cannot ask each other.
 func isClusterItem(path string) bool {
-	prefixes := []string{edgeKind.dir, reportKind.dir, markConfirmed, dirRecent, dirSecrets + SecretPeer}
+	prefixes := []string{edgeKind.dir, reportKind.dir, markConfirmed, dirSecrets + SecretPeer}
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
 }
 

@@ -26,7 +26,7 @@ func backupOf(t *testing.T, kv store.KV) (path string) {
 	for i := range 200 {
 		ops = append(ops, store.Put(fmt.Sprintf("secrets/small%03d", i), nil))
 	}
-	for _, key := range []string{"edges/a", "edge_reports/a", "marks/confirmed", "x/recent/default"} {
+	for _, key := range []string{"edges/a", "edge_reports/a", "marks/confirmed"} {
 		ops = append(ops, store.Put(key, []byte(`{"v":1,"name":"a"}`)))
 	}
 	for chunk := range slices.Chunk(ops, 2) {
@@ -87,7 +87,7 @@ func TestRestoreKV(t *testing.T) {
 	backup := backupOf(t, from)
 	var want []string
 	for _, r := range records(t, from) {
-		if !strings.HasPrefix(r, "edge") && !strings.HasPrefix(r, "marks/confirmed") && !strings.HasPrefix(r, "x/recent/") {
+		if !strings.HasPrefix(r, "edge") && !strings.HasPrefix(r, "marks/confirmed") {
 			want = append(want, r)
 		}
 	}

@@ -145,7 +145,6 @@ var leftoverKind = &kind[leftoverRecord, *leftoverRecord]{
 func (s *Store) clearAccount(ctx context.Context, id string) error {
 	spans := []Span{
 		Prefix(dirUsage + id + "/"), Prefix(dirHours + id + "/"),
-		{Start: dirRecent + id, End: dirRecent + id + "\x00"},
 		Prefix(dirKeyNames + id + "/"), Prefix(auditPath(id)),
 	}
 	for dir, kind := range viewed {

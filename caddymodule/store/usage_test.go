@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -180,9 +179,6 @@ func TestUsageOfSeveralGateways(t *testing.T) {
 		open("a")
 		open("b")
 		defer func() { _ = edges["b"].Close() }()
-		if err := edges["a"].SaveRecent(ctx, account, []byte("x")); err != nil {
-			t.Error(err)
-		}
 		save("a", row(today, 100), row(old, 7))
 		save("b", row(today, 20))
 		check("a", row(old, 7), row(today, 100))
@@ -206,9 +202,6 @@ func TestUsageOfSeveralGateways(t *testing.T) {
 			if got, err := edges["a"].OwnUsage(ctx, row(day, 0)); err != nil || got != row(day, want).Usage {
 				t.Errorf("own usage of %s after a restart: %+v, %v", day, got, err)
 			}
-		}
-		if got := paths(t, kv, store.DirRecent); len(got) != 0 {
-			t.Errorf("the shared KV has %v", got)
 		}
 	})
 }
@@ -279,30 +272,4 @@ func TestUsageOfOthers(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestRecent(t *testing.T) {
-	t.Parallel()
-	path := tempStore(t)
-	s := storetest.Open(t, path)
-	if got, err := s.LoadRecent(t.Context(), account); got != nil || err != nil {
-		t.Errorf("there is %q, %v", got, err)
-	}
-	largest := bytes.Repeat([]byte{0xff}, 780_000)
-	for _, data := range [][]byte{[]byte("one"), largest, {0, 1}} {
-		if err := s.SaveRecent(t.Context(), account, data); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := s.LoadRecent(t.Context(), account); err != nil || !bytes.Equal(got, data) {
-			t.Errorf("saved %d bytes, loaded %d, %v", len(data), len(got), err)
-		}
-	}
-	if got, err := reopen(t, s, path).LoadRecent(t.Context(), account); err != nil || !bytes.Equal(got, []byte{0, 1}) {
-		t.Errorf("after a restart %q, %v", got, err)
-	}
-	s = storetest.New(t)
-	wantError(t, s.SaveRecent(t.Context(), account, make([]byte, store.MaxValue)), store.ErrInvalid, "more than")
-	wantError(t, s.SaveRecent(t.Context(), "nobody", nil), store.ErrNotFound, "unknown account")
-	_, err := s.LoadRecent(t.Context(), "a/b")
-	wantError(t, err, store.ErrNotFound, "unknown account")
 }

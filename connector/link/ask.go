@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 )
 
@@ -21,10 +22,11 @@ func Ask(s Stream, m Message) error {
 // ReadAsked reads the message of [Ask], after [ReadRelayHeader]. It reads no more than the message.
 func ReadAsked(s Stream) (Message, error) { return NewControl(s).Receive() }
 
-// Activity asks for the report of a gateway about the requests that an account has sent there. The
-// answer is JSON.
+// Activity asks a gateway for the requests that an account has sent there, or without a query for their
+// unpublished usage. The answer is JSON.
 type Activity struct {
-	Account string `json:"account"`
+	Account string          `json:"account"`
+	Query   json.RawMessage `json:"query,omitempty"`
 }
 
 // Kept asks for a response that a gateway keeps for a key, or for a whole account. The answer is

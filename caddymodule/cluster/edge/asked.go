@@ -7,6 +7,7 @@ import (
 	"encoding/base32"
 	"encoding/json"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +36,7 @@ func (e *Edge) Serve(stream *quic.Stream, m link.Message) {
 	switch m := m.(type) {
 	case link.Activity:
 		answer(stream, func(w io.Writer) error {
-			r, err := e.services.Activity.Report(stream.Context(), m.Account)
+			r, err := e.activity(stream.Context(), m)
 			if err != nil {
 				return err
 			}
@@ -50,6 +51,18 @@ func (e *Edge) Serve(stream *quic.Stream, m link.Message) {
 	default: // a question of a newer peer
 		link.Refuse(stream, link.CodeDraining)
 	}
+}
+
+// activity answers a question about the activity.
+func (e *Edge) activity(ctx context.Context, m link.Activity) (any, error) {
+	if len(m.Query) == 0 {
+		return e.services.Activity.Report(ctx, m.Account)
+	}
+	var q activity.Query
+	if err := json.Unmarshal(m.Query, &q); err != nil {
+		return nil, err
+	}
+	return e.services.Activity.Find(m.Account, q)
 }
 
 // answer writes an answer and ends the stream.
@@ -126,31 +139,43 @@ func (e *Edge) Reports(ctx context.Context, account string) (edges map[string]ac
 		// Not canceled with ctx: other callers may wait for the result, too.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 		defer cancel()
-		r.edges, r.silent = e.askReports(ctx, account)
+		r.edges, r.silent = askPeers[activity.Report](ctx, e, link.Activity{Account: account})
 	})
 	return r.edges, r.silent
 }
 
-// askReports asks all peers in parallel.
-func (e *Edge) askReports(ctx context.Context, account string) (edges map[string]activity.Report, silent []string) {
+// Find implements manage.Cluster.
+func (e *Edge) Find(ctx context.Context, account string, q activity.Query) (found []activity.Found, silent []string) {
+	query, err := json.Marshal(q)
+	if err != nil { // no query does
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	edges, silent := askPeers[activity.Found](ctx, e, link.Activity{Account: account, Query: query})
+	return slices.Collect(maps.Values(edges)), silent
+}
+
+// askPeers asks all peers in parallel. It returns their answers by name, and the peers that do not answer soon.
+func askPeers[T any](ctx context.Context, e *Edge, m link.Activity) (answers map[string]T, silent []string) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	edges = make(map[string]activity.Report)
+	answers = make(map[string]T)
 	for _, other := range e.services.Store.Edges() {
 		if other.Name == e.Name() {
 			continue
 		}
 		asking.Go(func() {
-			var r activity.Report
-			err := panics.Do(e.Cluster.Logger, "reading the report of a peer", func() error {
-				return e.Ask(ctx, other.Name, link.Activity{Account: account}, func(answer io.Reader) error {
+			var r T
+			err := panics.Do(e.Cluster.Logger, "reading the activity of a peer", func() error {
+				return e.Ask(ctx, other.Name, m, func(answer io.Reader) error {
 					return json.NewDecoder(io.LimitReader(answer, maxReport)).Decode(&r)
 				})
 			})
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
-				edges[other.Name] = r
+				answers[other.Name] = r
 			} else {
 				silent = append(silent, other.Name)
 			}
@@ -158,5 +183,5 @@ func (e *Edge) askReports(ctx context.Context, account string) (edges map[string
 	}
 	asking.Wait()
 	slices.Sort(silent)
-	return edges, silent
+	return answers, silent
 }
