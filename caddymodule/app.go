@@ -189,7 +189,8 @@ func (a *App) Provision(ctx caddy.Context) error {
 	a.server = &serve.Server{
 		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, Route: a.gateway.Route,
 		Recheck: a.gateway.Recheck, AwaitPermit: a.gateway.AwaitPermit, StatusOf: statusOf,
-		ClientIP: clientAddr, Page: a.connectPage, Observer: metrics.Observer{Keys: a.KeyMetrics == keyMetricsOn}, Logger: a.logger,
+		ClientIP: clientAddr, Page: a.connectPage, Logger: a.logger,
+		Observer: metrics.Observer{Keys: a.KeyMetrics == keyMetricsOn},
 	}
 	return metrics.Register(ctx.GetMetricsRegistry(), a.gateway, a.KeyMetrics == keyMetricsOn)
 }

@@ -43,7 +43,8 @@ func TestKeyCreate(t *testing.T) {
 	if live, ok := g.store.FindKey(secret); !ok || live.Key().RevokedAt != nil {
 		t.Fatalf("the page shows %q, which is no key", secret)
 	}
-	has(t, page, "Use it with qwen3:8b", "ANTHROPIC_AUTH_TOKEN="+secret, "experimental_bearer_token = &#34;"+secret, `data-copy="new-key"`)
+	has(t, page, "Use it with qwen3:8b", "ANTHROPIC_AUTH_TOKEN="+secret,
+		"experimental_bearer_token = &#34;"+secret, `data-copy="new-key"`)
 	lacks(t, page, "sk-svc-YOUR-KEY")
 
 	// A reload shows neither the secret again nor another key.

@@ -217,8 +217,8 @@ func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint s
 
 // beginLimit reports that the limits of all networks begin to reject codes.
 func (s *Service) beginLimit() {
-	s.options.Logger.Warn("too many wrong codes from many networks: some pairing and set-up codes are rejected without a " +
-		"check, and their senders asked to retry")
+	s.options.Logger.Warn("too many wrong codes from many networks: some pairing and set-up codes are rejected without " +
+		"a check, and their senders asked to retry")
 	if s.options.Limited != nil {
 		s.options.Limited()
 	}
