@@ -59,6 +59,7 @@ var accesses = map[string]access{
 	"POST /deployments/{name}/test":    {path: "/deployments/mine-deployment/test", body: map[string]string{}},
 	"POST /deployments/{name}/measure": {path: "/deployments/mine-deployment/measure", body: map[string]string{}},
 	"GET /activity":                    {path: "/activity"},
+	"GET /activity/{id}":               {path: "/activity/{request}"},
 	"GET /usage":                       {path: "/usage"},
 	"GET /audit":                       {path: "/audit"},
 	"GET /users":                       {path: "/users"},
@@ -146,6 +147,7 @@ func newWorld(t *testing.T) *world {
 	for name, id := range map[string]string{
 		"key": key.ID, "spare": spare.ID, "connector": home.info.Connector, "code": pairing.Code, "pairing": pairing.ID,
 		"invitation": invitation.ID, "token": token.ID, "user": w.mine.User, "second": second.User, "session": w.mine.Session,
+		"request": "req_mine",
 	} {
 		w.ids["{"+name+"}"] = id
 	}

@@ -160,7 +160,7 @@ func (s *Service) Request(ctx context.Context, id string) (activity.Request, err
 	found, err := s.find(ctx, account,
 		activity.Query{ID: id, Limit: 1, Keys: s.activityKeys(ctx, account, Activity{})})
 	if err == nil && len(found.Requests) == 0 {
-		err = store.Errorf(store.ErrNotFound, "no request has the id %.40q; older ones are no longer kept", id)
+		err = store.Errorf(store.ErrNotFound, "no request has this id; older ones are no longer kept")
 	}
 	if err != nil {
 		return activity.Request{}, err

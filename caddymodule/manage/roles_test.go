@@ -28,7 +28,7 @@ var memberRoutes = []string{
 	"GET /keys", "POST /keys", "GET /keys/{id}", "PATCH /keys/{id}", "DELETE /keys/{id}", "POST /keys/{id}/rotate",
 	"POST /keys/{id}/disable", "POST /keys/{id}/enable", "POST /setups",
 	"GET /keys/{id}/limits",
-	"GET /deployments", "GET /activity", "GET /usage", "GET /tokens", "POST /tokens", "DELETE /tokens/{id}",
+	"GET /deployments", "GET /activity", "GET /activity/{id}", "GET /usage", "GET /tokens", "POST /tokens", "DELETE /tokens/{id}",
 }
 
 // hiddenFromViewers are the routes that only read, and that viewers may not use.
@@ -155,10 +155,9 @@ func TestUseOfMembers(t *testing.T) {
 		w.activity.Record("default",
 			activity.Request{ID: "req_" + key, KeyID: key, Time: time.Now(), Deployment: "m", Status: 200, InputTokens: 10 << i})
 	}
-	var requests []activity.Request
-	if err := json.Unmarshal(w.doAs(mia, "GET", "/activity", "").Body.Bytes(), &requests); err != nil ||
-		len(requests) != 1 || requests[0].KeyID != own.ID {
-		t.Errorf("requests: %+v, %v", requests, err)
+	found := wantAs[manage.Requests](w.gateway, mia, 200, "GET", "/activity", "")
+	if requests := found.Requests; len(requests) != 1 || requests[0].KeyID != own.ID {
+		t.Errorf("requests: %+v", requests)
 	}
 	for _, query := range []string{"", "?by=key", "?by=model", "?by=key,model,day"} {
 		sums := wantAs[[]manage.UsageSum](w.gateway, mia, 200, "GET", "/usage"+query, "")
