@@ -136,7 +136,7 @@ type Audit struct {
 
 // Audit returns entries of the audit list of the account, newest first. Operations on the gateway, which belong to
 // no account, are in the list of the default account.
-func (s *Service) Audit(ctx context.Context, a Audit) ([]store.Operation, error) {
+func (s *Service) Audit(ctx context.Context, a Audit) ([]AuditEntry, error) {
 	account, err := s.account(ctx)
 	if err != nil {
 		return nil, err
@@ -156,13 +156,7 @@ func (s *Service) Audit(ctx context.Context, a Audit) ([]store.Operation, error)
 	if err != nil {
 		return nil, err
 	}
-	selected := []store.Operation{}
-	for _, o := range list {
-		if a.selects(o) {
-			selected = append(selected, o)
-		}
-	}
-	return selected, nil
+	return slices.DeleteFunc(s.inWords(account, list), func(e AuditEntry) bool { return !a.selects(e.Audited) }), nil
 }
 
 func (a Audit) selects(o store.Operation) bool {
