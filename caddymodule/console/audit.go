@@ -30,12 +30,12 @@ func auditData(v *visit) any {
 		return load(v, func(ctx context.Context) ([]manage.AuditEntry, error) { return v.Manage.Audit(ctx, a) })
 	}
 	for _, e := range entries(manage.Audit{}) {
-		kind, _, _ := strings.Cut(e.Operation, ".")
+		kind, _, _ := strings.Cut(e.Kind, ".")
 		people[e.By], operations[kind] = true, true
 	}
 	p.People, p.Operations = slices.Sorted(maps.Keys(people)), slices.Sorted(maps.Keys(operations))
 	p.List = list(v, "audit", entries(p.Chosen), func(e manage.AuditEntry) string {
-		return strings.Join([]string{e.Record, e.Text, e.From, e.Operation}, "\n")
+		return strings.Join([]string{e.Record, e.Text, e.From, e.Kind}, "\n")
 	}, "by", "operation", "from", "to")
 	p.Filtered = p.Chosen != (manage.Audit{}) || p.List.Query != ""
 	return p

@@ -32,7 +32,7 @@ func (s *Service) audit(ctx context.Context, operation, account, id, name string
 	log.InfoContext(ctx, "management operation", slog.Group("details", more...))
 
 	o := store.Operation{
-		Operation: operation, Record: id, Name: name, By: c.label(), User: c.User, Token: c.Token, TokenName: c.TokenName,
+		Kind: operation, Record: id, Name: name, By: c.label(), User: c.User, Token: c.Token, TokenName: c.TokenName,
 		From: c.From, Details: details(more),
 	}
 	// The write was made, even if the client has disconnected since.
@@ -156,13 +156,13 @@ func (s *Service) Audit(ctx context.Context, a Audit) ([]AuditEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(s.inWords(account, list), func(e AuditEntry) bool { return !a.selects(e.Audited) }), nil
+	return slices.DeleteFunc(s.inWords(account, list), func(e AuditEntry) bool { return !a.selects(e.Operation) }), nil
 }
 
 func (a Audit) selects(o store.Operation) bool {
 	day := o.Time.Format(time.DateOnly)
 	return isOne(a.By, o.By, o.User, o.Token, o.TokenName) && isOne(a.Record, o.Record, o.Name) &&
-		(a.Operation == "" || o.Operation == a.Operation || strings.HasPrefix(o.Operation, a.Operation+".")) &&
+		(a.Operation == "" || o.Kind == a.Operation || strings.HasPrefix(o.Kind, a.Operation+".")) &&
 		(a.From == "" || day >= a.From) && (a.To == "" || day <= a.To)
 }
 

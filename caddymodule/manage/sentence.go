@@ -13,12 +13,9 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// Audited is an operation. Embedded under its own name, it would hide its field of that name.
-type Audited = store.Operation
-
 // AuditEntry is an entry of the audit list, in words.
 type AuditEntry struct {
-	Audited
+	store.Operation
 	// Text says who did what, with the names of records instead of their ids.
 	Text string `json:"text" column:"WHAT"`
 	// Parts are the parts of Text.
@@ -40,21 +37,17 @@ var (
 func sentenceOf(o store.Operation) string {
 	was, is, _ := strings.Cut(cmp.Or(o.Details["connectors"], o.Details["name"]), " → ")
 	stays := func(id string) bool { return strings.Contains(is, id) }
-	moved := is != "" && o.Details["connectors"] != "" && !slices.ContainsFunc(strings.Split(was, ", "), stays)
 	record := o.Name
-	switch {
-	case strings.HasPrefix(o.Operation, "deployment."):
-		record = "\x00" + o.Name + "\x00"
-	case named.MatchString(o.Record):
+	if named.MatchString(o.Record) {
 		record = o.Record
 	}
 	var words strings.Builder
 	_ = sentences.ExecuteTemplate(&words, "by", o) // fails only if the writer does
-	if sentences.ExecuteTemplate(&words, o.Operation, map[string]any{
+	if sentences.ExecuteTemplate(&words, o.Kind, map[string]any{
 		"Record": record, "Name": o.Name, "Details": o.Details, "Changes": changes(o.Details),
-		"Was": was, "Is": is, "Moved": moved,
+		"Was": was, "Is": is, "Moved": is != "" && !slices.ContainsFunc(strings.Split(was, ", "), stays),
 	}) != nil { // of a newer gateway
-		words.WriteString(o.Operation + " " + record)
+		words.WriteString(o.Kind + " " + record)
 	}
 	return words.String()
 }
@@ -62,9 +55,6 @@ func sentenceOf(o store.Operation) string {
 // changes lists the details of an operation, shortened.
 func changes(details map[string]string) (list string) {
 	for i, name := range slices.Sorted(maps.Keys(details)) {
-		if i == 3 {
-			return list + " and more"
-		}
 		list += []string{": ", ", "}[min(i, 1)] + strings.ReplaceAll(strings.TrimPrefix(name, "limits."), "_", " ") +
 			" " + text.Within(details[name], 120)
 	}
@@ -83,22 +73,21 @@ func (s *Service) inWords(account string, list []store.Operation) []AuditEntry {
 	}
 	entries := make([]AuditEntry, len(list))
 	for i, o := range slices.Backward(list) {
-		names[o.Record] = cmp.Or(o.Name, names[o.Record])
+		id := cmp.Or(o.Details["connector"], o.Record)
+		names[id] = cmp.Or(o.Name, names[id])
 		names[o.User] = o.By
-		e, line, end := AuditEntry{Audited: o}, sentenceOf(o), 0
+		e, line, end := AuditEntry{Operation: o}, sentenceOf(o), 0
 		for _, at := range named.FindAllStringIndex(line, -1) {
 			id := strings.Trim(line[at[0]:at[1]], "\x00")
 			kind, _, _ := strings.Cut(id, "_")
 			if line[at[0]] == 0 {
 				kind = "model"
 			}
-			e.Parts = append(e.Parts, AuditPart{Text: line[end:at[0]]}, AuditPart{cmp.Or(names[id], id), kind, id})
-			end = at[1]
+			part := AuditPart{cmp.Or(names[id], id), kind, id}
+			e.Parts = append(e.Parts, AuditPart{Text: line[end:at[0]]}, part)
+			e.Text, end = e.Text+line[end:at[0]]+part.Text, at[1]
 		}
-		e.Parts = append(e.Parts, AuditPart{Text: line[end:]})
-		for _, part := range e.Parts {
-			e.Text += part.Text
-		}
+		e.Text, e.Parts = e.Text+line[end:], append(e.Parts, AuditPart{Text: line[end:]})
 		entries[i] = e
 	}
 	return entries

@@ -29,8 +29,8 @@ const (
 type Operation struct {
 	ID   string    `json:"id"`
 	Time time.Time `json:"time"`
-	// Operation is the kind, like "key.create".
-	Operation string `json:"operation"`
+	// Kind is the operation, like "key.create".
+	Kind string `json:"operation"`
 	// Record is the id of the record that was changed, and Name its name, if it has one.
 	Record string `json:"record,omitempty"`
 	Name   string `json:"name,omitempty"`
