@@ -8,10 +8,9 @@ import (
 
 var auditCommand = command{
 	use: "audit [--by NAME] [--operation KIND] [--record NAME] [--from DAY] [--to DAY]", operation: "GET /audit",
-	long: `Shows the management operations on an account, newest first: who performed them,
-when and from where. --json has the ids and all details. The last 1,000 of the last 90
-days are kept. The list of the default account also has the operations on the gateway
-itself, such as backups.`,
+	long: `Shows the management operations on an account, newest first: the last 1,000 of the
+last 90 days. --json has the ids and all details. The list of the default account also
+has the operations on the gateway itself, such as backups.`,
 	example: `  caddy gateway audit
   caddy gateway audit --by anna --operation key
   caddy gateway audit --record laptop --from 2026-11-01`,
