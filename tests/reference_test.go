@@ -47,7 +47,7 @@ func TestCommandReference(t *testing.T) {
 
 var (
 	subcommands = regexp.MustCompile(`(?m)^Available Commands:\n((?:  .*\n)+)`)
-	helpFooter  = regexp.MustCompile(`(?s)\n(Use "|Full documentation is available).*$`)
+	helpFooter  = regexp.MustCompile(`(?s)\n(Use "|The manual: ).*$`)
 )
 
 // describe appends the help text of a command, and those of the commands below it.

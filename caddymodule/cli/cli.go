@@ -33,6 +33,7 @@ func Register(host up.Host) {
 		Name:  "gateway",
 		Short: "Manages the model gateway",
 		CobraFunc: func(cmd *cobra.Command) {
+			cmd.SetHelpTemplate(cmd.HelpTemplate() + "\nThe manual: " + program.Manual + "\n")
 			commands(host).build(cmd, environment{
 				now: time.Now, zone: time.Local, askPassword: terminalPassword, confirm: terminalConfirm,
 				width: tty.Width, poll: 2 * time.Second,

@@ -184,8 +184,10 @@ var commandTests = []struct {
 	{"audit", "audit", ok("GET /model_gateway/audit",
 		`[{"id":"op_1","time":"2026-05-02T10:30:00Z","operation":"key.create","record":"key_1","name":"laptop",`+
 			`"by":"anna","user":"usr_1",`+
-			`"token":"mgt_1","token_name":"ci","from":"203.0.113.7","details":{"scope":"qwen*","note":"\u001b[2J"}},`+
-			`{"id":"op_0","time":"2026-05-01T10:30:00Z","operation":"backup","by":"admin endpoint"}]`)},
+			`"token":"mgt_1","token_name":"ci","from":"203.0.113.7","details":{"scope":"qwen*","note":"\u001b[2J"},`+
+			`"text":"anna (token ci) created the key laptop: note \u001b[2J, scope qwen*"},`+
+			`{"id":"op_0","time":"2026-05-01T10:30:00Z","operation":"backup","by":"admin endpoint",`+
+			`"text":"admin endpoint downloaded a backup"}]`)},
 	{
 		"audit_some", "audit --by anna --operation key --record laptop --from 2026-05-01 --to 2026-05-02 --account team",
 		ok("GET /model_gateway/audit?account=team&by=anna&operation=key&record=laptop&from=2026-05-01&to=2026-05-02", "[]"),

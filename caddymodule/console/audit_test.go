@@ -21,7 +21,8 @@ func TestAuditPage(t *testing.T) {
 	h.pass(time.Second)
 	grace.post("/console/keys", "name", `<b>"box"`, "scope", "*")
 	page := ada.page("/console/audit")
-	has(t, page, "key.create", "&lt;b&gt;", "grace", "192.0.2.1", "key 50", `aria-current="page">Settings`)
+	has(t, page, "key.create", "&lt;b&gt;", "grace", "192.0.2.1", "key 50", `aria-current="page">Settings`,
+		"created the key <a href=\"/console/keys/key_", "<th colspan=\"3\"")
 	lacks(t, page, ">key 1<", "sk-svc-")
 	next := page[strings.Index(page, `rel="next"`)-200:]
 	has(t, next, "page=2")

@@ -73,6 +73,7 @@ func (c *Console) loadTemplates(a assets, may func(operation string) bool) *temp
 		"rights":  store.RightNames,
 		"method":  func(name string) string { return sessionMethods[name] },
 		"program": func() string { return program.Name },
+		"manual":  func() string { return program.Manual },
 		"right":   func(name string) string { return rightTexts[name] },
 	}).ParseFS(templateFiles, "templates/*.html"))
 }

@@ -81,7 +81,7 @@ func TestEdges(t *testing.T) {
 	page = b.page("/console/edges")
 	has(t, page, "1 of 2 serving, 1 unknown", ">serving without the store</span>", ">unknown</span>",
 		"This edge, edge-a, has had no contact to the store since", "and serves without it until",
-		"says of the others is of that time")
+		"shows the others as they were at that time")
 	lacks(t, mainOf(page), "lost<", "/remove", "/drain")
 	page = b.page("/console/home")
 	has(t, page, "Gateway edge-a: serving without the store until", "use is not known", "1 of 2")

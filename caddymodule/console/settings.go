@@ -122,7 +122,7 @@ var (
 		data: func(v *visit) any { return findUser(v) },
 	}
 	invitationTab = &tab{name: "invitation", title: "Invitation"}
-	recoveryTab   = &tab{name: "recovery-link", title: "New password"}
+	recoveryTab   = &tab{name: "recovery-link", title: "Reset link"}
 )
 
 func findPasskey(v *visit) store.Passkey {

@@ -29,7 +29,7 @@ func signInPage(v *visit) error {
 }
 
 func (v *visit) showSignIn(status int, fault string) error {
-	data := map[string]string{"Name": v.typed("name")}
+	data := map[string]string{"Name": v.typed("name"), "Host": v.r.Host}
 	if next := localPath(v.r.FormValue("next")); next != "/console/" {
 		data["Next"] = next
 	}

@@ -246,7 +246,7 @@ func TestOrigin(t *testing.T) {
 func TestFooterTellsVersion(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	footer := `<footer class="colophon">Postern v1.2.3-4-gabc</footer>`
+	footer := `<footer class="colophon">Postern v1.2.3-4-gabc · <a href="https://`
 	if page := h.in(h.user(store.DefaultAccount, "ada")).page("/console/start"); !strings.Contains(page, footer) {
 		t.Errorf("no footer on a page: %s", page)
 	}

@@ -250,7 +250,7 @@ func TestLogged(t *testing.T) {
 			unknownURL("GET", "/v1/"+content, Chat), "unknown_url",
 			"Unknown request URL. Check the path; the API's base URL ends in /v1.",
 		},
-		{NoVersion("GET", "/"+content, "https://gw"), "unknown_url", "Unknown request URL. The API is below /v1."},
+		{NoVersion("GET", "/"+content, "https://gw"), "unknown_url", "Unknown request URL. The API is under /v1."},
 		{wrongMethod(content, "/v1/"+content, "GET"), "unknown_url", "This path does not support the method; use GET."},
 		{
 			previousNotFound(content, false), "previous_response_not_found",

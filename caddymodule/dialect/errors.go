@@ -276,7 +276,7 @@ func NoVersion(method, path, base string) *Error {
 	if e := otherAPI(method, path, base); e != nil {
 		return e
 	}
-	const why = ". The API is below /v1"
+	const why = ". The API is under /v1"
 	return &Error{
 		Kind: KindUnknownURL,
 		Message: "Unknown request URL: " + string(show(method)+" "+show(path)) + why + ": set the client's base URL to " +

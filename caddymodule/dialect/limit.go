@@ -38,7 +38,7 @@ func LimitReached(l Limit) *Error {
 			e.Message = "Quota used up for this " + l.Of + "."
 		}
 		e.Message += " It resets at " + l.Reset.Round(time.Second).Format("2006-01-02 15:04 UTC") +
-			". To use more before, ask the operator of the gateway for a higher limit."
+			". To continue sooner, ask the operator to raise the limit."
 	case l.Short:
 		e.Message = "Rate limit reached for this " + l.Of + "."
 	case l.Name == limitConcurrency:

@@ -32,7 +32,7 @@ func (s *Service) audit(ctx context.Context, operation, account, id, name string
 	log.InfoContext(ctx, "management operation", slog.Group("details", more...))
 
 	o := store.Operation{
-		Operation: operation, Record: id, Name: name, By: c.label(), User: c.User, Token: c.Token, TokenName: c.TokenName,
+		Kind: operation, Record: id, Name: name, By: c.label(), User: c.User, Token: c.Token, TokenName: c.TokenName,
 		From: c.From, Details: details(more),
 	}
 	// The write was made, even if the client has disconnected since.
@@ -136,7 +136,7 @@ type Audit struct {
 
 // Audit returns entries of the audit list of the account, newest first. Operations on the gateway, which belong to
 // no account, are in the list of the default account.
-func (s *Service) Audit(ctx context.Context, a Audit) ([]store.Operation, error) {
+func (s *Service) Audit(ctx context.Context, a Audit) ([]AuditEntry, error) {
 	account, err := s.account(ctx)
 	if err != nil {
 		return nil, err
@@ -156,19 +156,13 @@ func (s *Service) Audit(ctx context.Context, a Audit) ([]store.Operation, error)
 	if err != nil {
 		return nil, err
 	}
-	selected := []store.Operation{}
-	for _, o := range list {
-		if a.selects(o) {
-			selected = append(selected, o)
-		}
-	}
-	return selected, nil
+	return slices.DeleteFunc(s.inWords(account, list), func(e AuditEntry) bool { return !a.selects(e.Operation) }), nil
 }
 
 func (a Audit) selects(o store.Operation) bool {
 	day := o.Time.Format(time.DateOnly)
 	return isOne(a.By, o.By, o.User, o.Token, o.TokenName) && isOne(a.Record, o.Record, o.Name) &&
-		(a.Operation == "" || o.Operation == a.Operation || strings.HasPrefix(o.Operation, a.Operation+".")) &&
+		(a.Operation == "" || o.Kind == a.Operation || strings.HasPrefix(o.Kind, a.Operation+".")) &&
 		(a.From == "" || day >= a.From) && (a.To == "" || day <= a.To)
 }
 

@@ -22,7 +22,7 @@ func audited(t *testing.T, g *gateway, caller manage.Caller,
 		t.Fatalf("%d %s", answer.Code, answer.Body)
 	}
 	for _, o := range list {
-		operations = append(operations, strings.TrimSpace(o.Operation+" "+o.Name))
+		operations = append(operations, strings.TrimSpace(o.Kind+" "+o.Name))
 	}
 	return operations, list
 }
@@ -142,7 +142,7 @@ func TestAuditDetails(t *testing.T) {
 	}
 	for i, o := range list {
 		if !maps.Equal(o.Details, want[i]) {
-			t.Errorf("%s: %q, want %q", o.Operation, o.Details, want[i])
+			t.Errorf("%s: %q, want %q", o.Kind, o.Details, want[i])
 		}
 	}
 }

@@ -71,7 +71,7 @@ func TestSetup(t *testing.T) {
 	wantFault(t, err, store.ErrNotFound, noSetup)
 
 	entry := wantAs[[]store.Operation](g, ann, 200, "GET", "/audit", "")[0]
-	if entry.Operation != "setup.use" || entry.Record != k.ID || entry.By != "ann" || entry.User != ann.User ||
+	if entry.Kind != "setup.use" || entry.Record != k.ID || entry.By != "ann" || entry.User != ann.User ||
 		entry.From != "192.0.2.9" || entry.Details["code"] != made.ID || entry.Details["client"] != "claude" {
 		t.Errorf("the audit list has %+v", entry)
 	}

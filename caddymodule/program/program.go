@@ -9,6 +9,9 @@ import (
 	"strings"
 )
 
+// Manual is the address of the folder of the manual.
+const Manual = "https://github.com/postern-dev/postern/blob/main/docs"
+
 // Name is the base name with which the program was started. In tests it is caddy, as in
 // the manual.
 var Name = name(os.Args[0])

@@ -28,9 +28,9 @@ const (
 // Operation is a management operation that was performed, an entry of an account's audit list.
 type Operation struct {
 	ID   string    `json:"id"`
-	Time time.Time `json:"time" column:"TIME,date"`
-	// Operation is the kind, like "key.create".
-	Operation string `json:"operation" column:"OPERATION"`
+	Time time.Time `json:"time"`
+	// Kind is the operation, like "key.create".
+	Kind string `json:"operation"`
 	// Record is the id of the record that was changed, and Name its name, if it has one.
 	Record string `json:"record,omitempty"`
 	Name   string `json:"name,omitempty"`

@@ -24,7 +24,7 @@ func TestAuditListOfManyUsers(t *testing.T) {
 			for i := range n {
 				time.Sleep(time.Millisecond)
 				if err := s.AddOperation(ctx, "default",
-					store.Operation{Operation: "key.update", Name: fmt.Sprint(i), User: user, By: user}); err != nil {
+					store.Operation{Kind: "key.update", Name: fmt.Sprint(i), User: user, By: user}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -57,7 +57,7 @@ func TestAuditList(t *testing.T) {
 			t.Helper()
 			time.Sleep(time.Millisecond)
 			if err := s.AddOperation(ctx, account,
-				store.Operation{Operation: "key.create", Name: name, By: "anna"}); err != nil {
+				store.Operation{Kind: "key.create", Name: name, By: "anna"}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -57,7 +57,7 @@ func testWithoutScripts(t *testing.T, r *rig) {
 	p.Click(`a[href^="/console/activity/req_"]`)
 	p.Sees("Times and tokens")
 	p.Open("/console/audit")
-	p.Sees("deployment.set")
+	p.Sees("published plain/model:1b on ")
 	p.Choose("#operation", "key")
 	p.Press("Show")
 	p.Sees("1 operation.")

@@ -43,5 +43,5 @@ func testRoles(t *testing.T, r *rig) {
 	mia.Sees("mias")
 	mia.Look("keys-viewer")
 	mia.Open("/console/audit")
-	mia.Sees("user.set")
+	mia.Sees("changed the role of")
 }

@@ -1,0 +1,102 @@
+package manage_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// entries returns the audit list, newest first.
+func entries(t *testing.T, g *gateway, caller manage.Caller) []manage.AuditEntry {
+	t.Helper()
+	list, err := g.service.Audit(manage.WithCaller(t.Context(), caller), manage.Audit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// An entry says who did what, with the names that the records had at the time.
+func TestAuditSentences(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	said := func(want string, links ...string) {
+		t.Helper()
+		e := entries(t, g, anna)[0]
+		var linked []string
+		text := ""
+		for _, p := range e.Parts {
+			text += p.Text
+			if p.Kind != "" {
+				linked = append(linked, p.Kind+" "+p.Text)
+			}
+		}
+		if e.Text != want || text != want || strings.Join(linked, "; ") != strings.Join(links, "; ") {
+			t.Errorf("%q, links %q; want %q, %q", e.Text, linked, want, links)
+		}
+	}
+	for _, name := range []string{"gpu-box", "mac"} {
+		g.doAs(anna, "POST", "/connectors", `{"name":"`+name+`"}`)
+	}
+	said("anna created the connector mac", "usr anna", "con mac")
+	g.doAs(anna, "PUT", "/deployments/llama3.2", `{"connector":"gpu-box"}`)
+	said("anna published llama3.2 on gpu-box", "usr anna", "model llama3.2", "con gpu-box")
+	g.doAs(anna, "PUT", "/deployments/llama3.2", `{"connector":"mac"}`)
+	said("anna moved llama3.2 from gpu-box to mac", "usr anna", "model llama3.2", "con gpu-box", "con mac")
+	g.doAs(anna, "PUT", "/deployments/llama3.2", `{"connectors":["gpu-box","mac"]}`)
+	said("anna changed the model llama3.2: connectors mac → gpu-box, mac",
+		"usr anna", "model llama3.2", "con mac", "con gpu-box", "con mac")
+	g.doAs(anna, "PUT", "/deployments/llama3.2", `{"max_concurrency":2}`)
+	said("anna changed the model llama3.2: max concurrency 2", "usr anna", "model llama3.2")
+	g.doAs(anna, "PATCH", "/connectors/mac", `{"name":"studio"}`)
+	said("anna renamed the connector mac to studio", "usr anna", "con studio")
+	g.doAs(anna, "POST", "/keys", `{"name":"laptop","scope":"*"}`)
+	said("anna created the key laptop: owner anna, scope *", "usr anna", "key laptop", "usr anna")
+	g.doAs(anna, "PATCH", "/keys/laptop", `{"name":"desk","limits":{"tokens_per_day":9,"requests_per_day":9},"note":"n"}`)
+	said("anna changed the key desk: requests per day 9, tokens per day 9, name laptop → desk, note n",
+		"usr anna", "key desk")
+	if e := entries(t, g, anna)[1]; e.Text != "anna created the key laptop: owner anna, scope *" {
+		t.Errorf("before the key was renamed: %q", e.Text)
+	}
+	anna.Token, anna.TokenName = "mgt_1", "ci"
+	if err := g.store.AddOperation(t.Context(), "default", store.Operation{
+		Kind: "door.open", Name: "front", By: "anna", User: anna.User, TokenName: "ci",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	said("anna (token ci) door.open front", "usr anna")
+}
+
+// Each operation that the gateway records has a sentence.
+func TestAuditSentencesOfAll(t *testing.T) {
+	texts, err := os.ReadFile("sentences.tmpl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob("*.go")
+	seen := 0
+	for _, name := range files {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		const call = `(?:write\{|operation, connector, decide :?= |(?:audit|change\w+|setDraining)\(ctx, )`
+		for _, m := range regexp.MustCompile(call+`"(\w+(?:\.\w+)?)"`).FindAllSubmatch(source, -1) {
+			seen++
+			if !strings.Contains(string(texts), `{{define "`+string(m[1])+`"}}`) {
+				t.Errorf("%s: sentences.tmpl lacks %s", name, m[1])
+			}
+		}
+	}
+	if defined := strings.Count(string(texts), "{{define") - 2; seen < defined {
+		t.Errorf("found %d operations, but %d sentences", seen, defined)
+	}
+}
