@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/scope"
 )
@@ -20,6 +21,8 @@ const (
 	Available State = "available"
 	// CutsPrompts: the model server has answered prompts of which it had dropped a part.
 	CutsPrompts State = "cuts_prompts"
+	// Slow: answers come at less than a third of their usual speed.
+	Slow State = "slow"
 	// Degraded: some routes are available, others are not.
 	Degraded State = "degraded"
 	// Hanging: requests get no answer, although the model server is reachable.
@@ -35,13 +38,27 @@ const (
 )
 
 // States lists all states, the best one first.
-var States = []State{Available, CutsPrompts, Degraded, Hanging, ModelMissing, ServerDown, UpstreamMissing, Offline}
+var States = []State{Available, CutsPrompts, Slow, Degraded, Hanging, ModelMissing, ServerDown, UpstreamMissing, Offline}
 
 // String returns the display text of the state.
 func (s State) String() string { return strings.ReplaceAll(string(s), "_", " ") }
 
 // Usable reports whether the model can serve requests.
-func (s State) Usable() bool { return s == Available || s == CutsPrompts || s == Degraded }
+func (s State) Usable() bool { return rank(s) <= rank(Degraded) }
+
+// Finding is what answers have shown about a route.
+type Finding struct {
+	State        State
+	Window       int     // of CutsPrompts: the server cuts longer prompts
+	Speed, Usual float64 // of Slow: tokens per second after the first token
+	Since        time.Time
+}
+
+// Pace describes how slow a route is, and what to do: "4.0 tokens/s instead of 41.2 since 26 Nov, 03:12 UTC: …".
+func (f Finding) Pace() string {
+	return fmt.Sprintf("%.1f tokens/s instead of %.1f since %s: the model is probably not on the GPU; restart the model "+
+		"server there", f.Speed, f.Usual, f.Since.UTC().Format("2 Jan, 15:04 UTC"))
+}
 
 // Server is the state of a model server. The zero value is a server without a report,
 // which is assumed to work.
@@ -106,11 +123,11 @@ func RouteState(online, routed bool, server Server, model string) State {
 }
 
 // ModelState returns the state of a model with these routes, and how many of them are
-// available. A model server that cuts prompts is available, but the model's state tells it.
+// available. A model server that is slow or cuts prompts is available, but the model's state tells it.
 func ModelState(routes []State) (state State, available int) {
 	state = Offline
 	for _, route := range routes {
-		if route == Available || route == CutsPrompts {
+		if route.Usable() {
 			available++
 		}
 		if rank(route) < rank(state) {
@@ -120,8 +137,8 @@ func ModelState(routes []State) (state State, available int) {
 	switch {
 	case available > 0 && available < len(routes):
 		state = Degraded
-	case available > 0 && slices.Contains(routes, CutsPrompts):
-		state = CutsPrompts
+	case available > 0:
+		state = slices.MaxFunc(routes, func(a, b State) int { return rank(a) - rank(b) })
 	}
 	return state, available
 }

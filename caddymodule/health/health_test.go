@@ -56,6 +56,7 @@ func TestOf(t *testing.T) {
 		{[]State{Offline, Offline}, Offline, 0, "offline"},
 		{[]State{Available, CutsPrompts}, CutsPrompts, 2, "cuts prompts over 8192 tokens"},
 		{[]State{CutsPrompts, Offline}, Degraded, 1, "degraded (1 of 2)"},
+		{[]State{Available, Slow, CutsPrompts}, Slow, 3, "slow"},
 		{[]State{Hanging, Offline}, Hanging, 0, "hanging"},
 	} {
 		state, available := ModelState(tt.ways)

@@ -227,14 +227,15 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 		if info, online := live[id]; online {
 			info.Name = c.Name
 			route := info.DeploymentRoute(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
-			r.State, r.Upstream, r.Model = s.observed.State(&d, id, route), route.Upstream, route.Model
+			found := s.observed.State(&d, id, route)
+			r.State, r.Upstream, r.Model = found.State, route.Upstream, route.Model
 			known := s.observed.Window(&d, id, "", route)
 			r.ContextWindow, r.WindowSource = known.Tokens, known.Source
 			if known.Tokens > 0 && (v.ContextWindow == 0 || known.Tokens < v.ContextWindow) {
 				v.ContextWindow, v.WindowSource = known.Tokens, known.Source
 			}
 			route.State, route.Window = r.State, known.Tokens
-			v.Warning = cmp.Or(v.Warning, warning(c.Name, route))
+			v.Warning = cmp.Or(v.Warning, warning(c.Name, route, found))
 		} else if last := c.LastSeenAt; last != nil && (v.OfflineSince == nil || v.OfflineSince.Before(*last)) {
 			v.OfflineSince = last
 		}
@@ -256,7 +257,7 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 
 // warning returns the problem of a route through an online connector, and the fix;
 // "" without a problem.
-func warning(connector string, route tunnel.DeploymentRoute) string {
+func warning(connector string, route tunnel.DeploymentRoute, found health.Finding) string {
 	switch route.State {
 	case health.UpstreamMissing:
 		return strings.TrimPrefix(route.Problem.Error(), tunnel.ErrNoRoute.Error()+": ")
@@ -272,6 +273,8 @@ func warning(connector string, route tunnel.DeploymentRoute) string {
 	case health.CutsPrompts:
 		return fmt.Sprintf("model server %q of connector %q cuts prompts over %d tokens; %s", route.Upstream, connector,
 			route.Window, window.Remedy)
+	case health.Slow:
+		return fmt.Sprintf("connector %q: %s", connector, found.Pace())
 	default:
 		return ""
 	}

@@ -255,8 +255,8 @@ func TestServerThatCutsPrompts(t *testing.T) {
 	}
 	g.calibrate(5)
 	var changes []string
-	g.backend.Observed.Changed = func(_, deployment, id string, state health.State, window int) {
-		changes = append(changes, fmt.Sprint(deployment, id == connector, state, window))
+	g.backend.Observed.Changed = func(_, deployment, id string, found health.Finding) {
+		changes = append(changes, fmt.Sprint(deployment, id == connector, found.State, found.Window))
 	}
 	if n := g.list(t); n != 0 {
 		t.Errorf("the list has the window %d before anything is known", n)
