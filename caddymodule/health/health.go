@@ -69,6 +69,8 @@ type Server struct {
 	Open      bool     // unlisted models may work, too
 	// Windows are the context windows of listed models in tokens, as far as the server tells them. Read-only.
 	Windows map[string]int
+	// Status is "loading" or "unloaded" for listed models that a router has not loaded. Read-only.
+	Status map[string]string
 }
 
 // Reported returns the reported state of a server. It sorts and retains models.
@@ -79,17 +81,22 @@ func Reported(reachable bool, models []string, open bool) Server {
 
 // Window returns the context window of a model in tokens, 0 if it is not known. A server with one model that accepts
 // any name has its window for all names.
-func (s Server) Window(model string) int {
+func (s Server) Window(model string) int { return known(s, s.Windows, model) }
+
+// Loading returns "loading" or "unloaded" for a model that a router has not loaded, else "".
+func (s Server) Loading(model string) string { return known(s, s.Status, model) }
+
+func known[V any](s Server, of map[string]V, model string) (v V) {
 	if s.Open && len(s.Models) == 1 {
 		model = s.Models[0]
 	}
-	if window, ok := s.Windows[model]; ok || s.Windows == nil {
-		return window
+	if v, ok := of[model]; ok || of == nil {
+		return v
 	}
 	if i, found := slices.BinarySearchFunc(s.Models, model, scope.Compare); found {
-		return s.Windows[s.Models[i]]
+		return of[s.Models[i]]
 	}
-	return 0
+	return v
 }
 
 // Down reports whether the server is known to be unreachable.
@@ -146,13 +153,13 @@ func ModelState(routes []State) (state State, available int) {
 func rank(s State) int { return slices.Index(States, s) }
 
 // Text returns the display text of a model's state, with the number of available
-// routes if it is degraded, and the context window if prompts are cut: "degraded (1 of 2)".
-func Text(state State, available, routes, window int) string {
+// routes if it is degraded, the context window if prompts are cut, and its status: "degraded (1 of 2)".
+func Text(state State, available, routes, window int, status string) string {
 	switch {
 	case state == Degraded:
 		return fmt.Sprintf("%s (%d of %d)", state, available, routes)
 	case state == CutsPrompts && window > 0:
 		return fmt.Sprintf("%s over %d tokens", state, window)
 	}
-	return state.String()
+	return state.String() + map[string]string{"loading": ", loading", "unloaded": ", not loaded"}[status]
 }

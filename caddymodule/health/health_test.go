@@ -63,7 +63,7 @@ func TestOf(t *testing.T) {
 		if state != tt.want || available != tt.available {
 			t.Errorf("%v: %s with %d, want %s with %d", tt.ways, state, available, tt.want, tt.available)
 		}
-		if text := Text(state, available, len(tt.ways), 8192); text != tt.text {
+		if text := Text(state, available, len(tt.ways), 8192, ""); text != tt.text {
 			t.Errorf("%v: %q, want %q", tt.ways, text, tt.text)
 		}
 		if state.Usable() != (available > 0) {

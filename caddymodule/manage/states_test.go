@@ -78,6 +78,19 @@ func TestDeploymentStates(t *testing.T) {
 		t.Errorf("upstreams read %s", text)
 	}
 
+	for _, test := range []struct{ home, rack, want string }{
+		{"unloaded", "loading", "available, loading"},
+		{"unloaded", "unloaded", "available, not loaded"},
+		{"unloaded", "", "available"},
+	} {
+		for c, status := range map[string]string{home.info.Connector: test.home, rack.info.Connector: test.rack} {
+			server := lists("m")
+			server.Status = map[string]string{"m": status}
+			g.tunnels.report(c, "ollama", server)
+		}
+		expect("statuses", health.Available, health.Available, test.want)
+	}
+
 	g.tunnels.connect()
 	g.store.TouchConnector(rack.info.Connector)
 	expect("offline", health.Offline, health.Offline, "offline")

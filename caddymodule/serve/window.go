@@ -48,6 +48,19 @@ func (s *Server) windows(ex *Exchange, d *store.Deployment) (smallest int, large
 	return smallest, largest, unknown
 }
 
+// status returns the status of a model that no connector of its deployment has loaded, else "".
+func (s *Server) status(d *store.Deployment) (status string) {
+	for _, connector := range d.Connectors {
+		r, ok := s.Route(connector, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+		if usable := ok && r.State.Usable(); usable && r.Status == "" {
+			return ""
+		} else if usable {
+			status = r.Status
+		}
+	}
+	return status
+}
+
 // fit counts the prompt if it may be longer than a context window of its deployment. It refuses a prompt that is
 // surely longer than all of them. Router omits the connectors whose window is too small.
 func (c *clientRequest) fit() *dialect.Error {
