@@ -38,7 +38,9 @@ const (
 )
 
 // States lists all states, the best one first.
-var States = []State{Available, CutsPrompts, Slow, Degraded, Hanging, ModelMissing, ServerDown, UpstreamMissing, Offline}
+var States = []State{
+	Available, CutsPrompts, Slow, Degraded, Hanging, ModelMissing, ServerDown, UpstreamMissing, Offline,
+}
 
 // String returns the display text of the state.
 func (s State) String() string { return strings.ReplaceAll(string(s), "_", " ") }

@@ -37,7 +37,7 @@ func (a *Attempt) Decoded(speed float64, tokens, prompt int64) {
 		}
 		at.day = int(cmp.Or(p.slow.Since, now).Unix() / int64(day.Seconds()))
 		maps.DeleteFunc(p.usual, func(l level, _ []float64) bool { return at.day-l.day >= week })
-		var usual []float64
+		usual := make([]float64, 0, week*16)
 		for i := range week {
 			usual = append(usual, p.usual[level{at.day - i, at.running, at.long}]...)
 		}

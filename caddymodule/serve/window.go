@@ -2,6 +2,7 @@ package serve
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
@@ -49,16 +50,18 @@ func (s *Server) windows(ex *Exchange, d *store.Deployment) (smallest int, large
 }
 
 // status returns the status of a model that no connector of its deployment has loaded, else "".
-func (s *Server) status(d *store.Deployment) (status string) {
+func (s *Server) status(d *store.Deployment) string {
+	var all []string
 	for _, connector := range d.Connectors {
 		r, ok := s.Route(connector, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
-		if usable := ok && r.State.Usable(); usable && r.Status == "" {
-			return ""
-		} else if usable {
-			status = r.Status
+		if ok && r.State.Usable() {
+			all = append(all, r.Status)
 		}
 	}
-	return status
+	if len(all) == 0 {
+		return ""
+	}
+	return slices.Min(all)
 }
 
 // fit counts the prompt if it may be longer than a context window of its deployment. It refuses a prompt that is

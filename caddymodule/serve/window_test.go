@@ -249,6 +249,7 @@ func TestStatusOfModels(t *testing.T) {
 	for _, test := range []struct{ one, two, want string }{
 		{"", "", ""},
 		{"unloaded", "unloaded", "unloaded"},
+		{"loading", "unloaded", "loading"},
 		{"unloaded", "loading", "loading"},
 		{"unloaded", "", ""},
 		{"", "loading", ""},

@@ -62,7 +62,10 @@ func TestReportCheck(t *testing.T) {
 	r := Report{Upstreams: []UpstreamReport{
 		{Name: "a"},
 		{Name: "b", Models: []string{}},
-		{Name: "c", Models: []string{"x", "y"}, Windows: map[string]int{"y": window.Max}, Status: map[string]string{"x": "unloaded"}},
+		{
+			Name: "c", Models: []string{"x", "y"}, Windows: map[string]int{"y": window.Max},
+			Status: map[string]string{"x": "unloaded"},
+		},
 	}}
 	fit := Report{Upstreams: append([]UpstreamReport(nil), r.Upstreams...)}
 	if fit.Fit(); !reflect.DeepEqual(fit, r) {
@@ -98,7 +101,8 @@ func TestLargestReport(t *testing.T) {
 	}
 	for _, models := range []int{2, 4, 64} {
 		for i := range r.Upstreams {
-			u := UpstreamReport{Name: r.Upstreams[i].Name, Reachable: true, Open: true, Windows: map[string]int{}, Status: map[string]string{}}
+			u := UpstreamReport{Name: r.Upstreams[i].Name, Reachable: true, Open: true, Windows: map[string]int{}}
+			u.Status = map[string]string{}
 			for j := range models {
 				id := strings.Repeat(`"`, 60) + fmt.Sprint(j)
 				u.Models = append(u.Models, id)
