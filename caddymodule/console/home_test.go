@@ -161,6 +161,7 @@ func TestOutageAlerts(t *testing.T) {
 		model("fine", health.Available, works), model("gone", health.Offline, offline),
 		model("half", health.Degraded, offline, works), model("none", health.ServerDown, offline, down),
 		model("stuck", health.Hanging, offline, hangs), model("cuts", health.CutsPrompts, cuts),
+		model("slow", health.Slow, route("b", "up", health.Slow)),
 		model("lost", health.UpstreamMissing, missing),
 	}, connectors)
 	var texts []string
@@ -176,6 +177,7 @@ func TestOutageAlerts(t *testing.T) {
 		"Connector gpu cannot reach its model server down true true none",
 		"Connector new has never been online false false",
 		"Model stuckthe fix of stuck true false", "Model cutsthe fix of cuts false false",
+		"Model slowthe fix of slow false false",
 		"Model lostthe fix of lost true false",
 	}
 	if !slices.Equal(texts, want) {

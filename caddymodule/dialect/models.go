@@ -18,6 +18,7 @@ type Model struct {
 	Created time.Time
 	Window  int      // the context window in tokens; 0: not known
 	Output  int      // tokens of the largest answer; 0: not known
+	Status  string   // "loading" or "unloaded", else ""
 	Efforts []string // the levels of messages requests that the model server gets
 }
 
@@ -61,6 +62,9 @@ func (m Model) append(b []byte, d Dialect) []byte {
 		b = jsonscan.Appendf(b, `,"description":"%s model with a context window of %d tokens",`+
 			`"context_length":%d,"max_model_len":%d,"max_input_tokens":%d,"meta":{"n_ctx":%d}`,
 			m.Kind, m.Window, m.Window, m.Window, m.Window, m.Window)
+	}
+	if m.Status != "" {
+		b = jsonscan.Appendf(b, `,"status":{"value":%q}`, m.Status) // as llama.cpp's router lists it
 	}
 	if d == Messages {
 		has := func(level string) bool { return slices.Contains(m.Efforts, level) }

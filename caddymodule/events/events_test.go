@@ -166,10 +166,18 @@ func TestEventsOfTheStore(t *testing.T) {
 
 	for state, name := range map[health.State]string{
 		health.Hanging: eventModelHanging, health.Available: eventModelAnswering, health.CutsPrompts: eventModelCutsPrompts,
+		health.Slow: eventModelSlow,
 	} {
-		s.ModelChanged(store.DefaultAccount, "m", den.ID, state, 4096)
+		since := time.Date(2026, 11, 26, 3, 12, 0, 0, time.UTC)
+		s.ModelChanged(store.DefaultAccount, "m", den.ID, health.Finding{
+			State: state, Window: 4096, Speed: 4, Usual: 41.25, Since: since,
+		})
 		data := out.events[0].Data
 		window, cuts := data["context_window"]
+		speed := fmt.Sprint(data["tokens_per_second"], " ", data["usual_tokens_per_second"])
+		if (speed == "4.0 41.2") != (state == health.Slow) {
+			t.Errorf("%s: data %v", state, data)
+		}
 		if (data["remedy"] == nil) != (state == health.Available) || cuts != (state == health.CutsPrompts) ||
 			cuts && window != "4096" || data["deployment"] != "m" || data["connector_name"] != "den" {
 			t.Errorf("%s: data %v", state, data)
@@ -182,7 +190,7 @@ func TestEventsOfTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.PairingLimited()
-	s.ModelChanged(store.DefaultAccount, "m", den.ID, health.Hanging, 0)
+	s.ModelChanged(store.DefaultAccount, "m", den.ID, health.Finding{State: health.Hanging})
 	out.expect(t, "closed")
 }
 

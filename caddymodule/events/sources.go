@@ -39,6 +39,7 @@ const (
 	eventModelHanging      = "model_hanging"
 	eventModelAnswering    = "model_answering"
 	eventModelCutsPrompts  = "model_cuts_prompts"
+	eventModelSlow         = "model_slow"
 )
 
 // sources creates events from the changes of the store and the tunnels. It tracks
@@ -206,7 +207,7 @@ func (s *sources) LimitCrossed(account, key string, c limits.Crossing) {
 
 // ModelChanged emits an event about a model server whose answers have shown another state, see
 // [observed.Table.Changed]. In a cluster, each gateway emits those of the requests that it has sent.
-func (s *sources) ModelChanged(account, deployment, connector string, state health.State, tokens int) {
+func (s *sources) ModelChanged(account, deployment, connector string, found health.Finding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -216,12 +217,16 @@ func (s *sources) ModelChanged(account, deployment, connector string, state heal
 	e := Event{eventModelAnswering, map[string]any{
 		"account": account, "deployment": deployment, "connector_id": connector, "connector_name": c.Name,
 	}}
-	switch state {
+	switch found.State {
 	case health.Hanging:
 		e.Name, e.Data["remedy"] = eventModelHanging, "restart the model server"
 	case health.CutsPrompts:
 		e.Name, e.Data["remedy"] = eventModelCutsPrompts, window.Remedy
-		e.Data["context_window"] = strconv.Itoa(tokens)
+		e.Data["context_window"] = strconv.Itoa(found.Window)
+	case health.Slow:
+		e.Name, e.Data["remedy"] = eventModelSlow, found.Pace()
+		e.Data["tokens_per_second"] = strconv.FormatFloat(found.Speed, 'f', 1, 64)
+		e.Data["usual_tokens_per_second"] = strconv.FormatFloat(found.Usual, 'f', 1, 64)
 	}
 	s.emit(e)
 }

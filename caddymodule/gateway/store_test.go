@@ -78,7 +78,7 @@ func TestObservedEvents(t *testing.T) {
 	defer func() { _ = handle.Destruct() }()
 	emitted := make(emitter, 1)
 	services.Events.Push(emitted)
-	services.Observed.Changed(store.DefaultAccount, "m", "con_1", health.Hanging, 0)
+	services.Observed.Changed(store.DefaultAccount, "m", "con_1", health.Finding{State: health.Hanging})
 	if e := wait.For(t, emitted, "an event"); e.Name != "model_hanging" || e.Data["connector_id"] != "con_1" {
 		t.Errorf("event %+v", e)
 	}

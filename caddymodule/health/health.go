@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/scope"
 )
@@ -20,6 +21,8 @@ const (
 	Available State = "available"
 	// CutsPrompts: the model server has answered prompts of which it had dropped a part.
 	CutsPrompts State = "cuts_prompts"
+	// Slow: answers come at less than a third of their usual speed.
+	Slow State = "slow"
 	// Degraded: some routes are available, others are not.
 	Degraded State = "degraded"
 	// Hanging: requests get no answer, although the model server is reachable.
@@ -35,13 +38,29 @@ const (
 )
 
 // States lists all states, the best one first.
-var States = []State{Available, CutsPrompts, Degraded, Hanging, ModelMissing, ServerDown, UpstreamMissing, Offline}
+var States = []State{
+	Available, CutsPrompts, Slow, Degraded, Hanging, ModelMissing, ServerDown, UpstreamMissing, Offline,
+}
 
 // String returns the display text of the state.
 func (s State) String() string { return strings.ReplaceAll(string(s), "_", " ") }
 
 // Usable reports whether the model can serve requests.
-func (s State) Usable() bool { return s == Available || s == CutsPrompts || s == Degraded }
+func (s State) Usable() bool { return rank(s) <= rank(Degraded) }
+
+// Finding is what answers have shown about a route.
+type Finding struct {
+	State        State
+	Window       int     // of CutsPrompts: the server cuts longer prompts
+	Speed, Usual float64 // of Slow: tokens per second after the first token
+	Since        time.Time
+}
+
+// Pace describes how slow a route is, and what to do: "4.0 tokens/s instead of 41.2 since 26 Nov, 03:12 UTC: …".
+func (f Finding) Pace() string {
+	return fmt.Sprintf("%.1f tokens/s instead of %.1f since %s: the model is probably not on the GPU; restart the model "+
+		"server there", f.Speed, f.Usual, f.Since.UTC().Format("2 Jan, 15:04 UTC"))
+}
 
 // Server is the state of a model server. The zero value is a server without a report,
 // which is assumed to work.
@@ -52,6 +71,8 @@ type Server struct {
 	Open      bool     // unlisted models may work, too
 	// Windows are the context windows of listed models in tokens, as far as the server tells them. Read-only.
 	Windows map[string]int
+	// Status is "loading" or "unloaded" for listed models that a router has not loaded. Read-only.
+	Status map[string]string
 }
 
 // Reported returns the reported state of a server. It sorts and retains models.
@@ -62,17 +83,22 @@ func Reported(reachable bool, models []string, open bool) Server {
 
 // Window returns the context window of a model in tokens, 0 if it is not known. A server with one model that accepts
 // any name has its window for all names.
-func (s Server) Window(model string) int {
+func (s Server) Window(model string) int { return known(s, s.Windows, model) }
+
+// Loading returns "loading" or "unloaded" for a model that a router has not loaded, else "".
+func (s Server) Loading(model string) string { return known(s, s.Status, model) }
+
+func known[V any](s Server, of map[string]V, model string) (v V) {
 	if s.Open && len(s.Models) == 1 {
 		model = s.Models[0]
 	}
-	if window, ok := s.Windows[model]; ok || s.Windows == nil {
-		return window
+	if v, ok := of[model]; ok || of == nil {
+		return v
 	}
 	if i, found := slices.BinarySearchFunc(s.Models, model, scope.Compare); found {
-		return s.Windows[s.Models[i]]
+		return of[s.Models[i]]
 	}
-	return 0
+	return v
 }
 
 // Down reports whether the server is known to be unreachable.
@@ -106,11 +132,11 @@ func RouteState(online, routed bool, server Server, model string) State {
 }
 
 // ModelState returns the state of a model with these routes, and how many of them are
-// available. A model server that cuts prompts is available, but the model's state tells it.
+// available. A model server that is slow or cuts prompts is available, but the model's state tells it.
 func ModelState(routes []State) (state State, available int) {
 	state = Offline
 	for _, route := range routes {
-		if route == Available || route == CutsPrompts {
+		if route.Usable() {
 			available++
 		}
 		if rank(route) < rank(state) {
@@ -120,8 +146,8 @@ func ModelState(routes []State) (state State, available int) {
 	switch {
 	case available > 0 && available < len(routes):
 		state = Degraded
-	case available > 0 && slices.Contains(routes, CutsPrompts):
-		state = CutsPrompts
+	case available > 0:
+		state = slices.MaxFunc(routes, func(a, b State) int { return rank(a) - rank(b) })
 	}
 	return state, available
 }
@@ -129,13 +155,13 @@ func ModelState(routes []State) (state State, available int) {
 func rank(s State) int { return slices.Index(States, s) }
 
 // Text returns the display text of a model's state, with the number of available
-// routes if it is degraded, and the context window if prompts are cut: "degraded (1 of 2)".
-func Text(state State, available, routes, window int) string {
+// routes if it is degraded, the context window if prompts are cut, and its status: "degraded (1 of 2)".
+func Text(state State, available, routes, window int, status string) string {
 	switch {
 	case state == Degraded:
 		return fmt.Sprintf("%s (%d of %d)", state, available, routes)
 	case state == CutsPrompts && window > 0:
 		return fmt.Sprintf("%s over %d tokens", state, window)
 	}
-	return state.String()
+	return state.String() + map[string]string{"loading": ", loading", "unloaded": ", not loaded"}[status]
 }

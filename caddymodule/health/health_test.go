@@ -56,13 +56,14 @@ func TestOf(t *testing.T) {
 		{[]State{Offline, Offline}, Offline, 0, "offline"},
 		{[]State{Available, CutsPrompts}, CutsPrompts, 2, "cuts prompts over 8192 tokens"},
 		{[]State{CutsPrompts, Offline}, Degraded, 1, "degraded (1 of 2)"},
+		{[]State{Available, Slow, CutsPrompts}, Slow, 3, "slow"},
 		{[]State{Hanging, Offline}, Hanging, 0, "hanging"},
 	} {
 		state, available := ModelState(tt.ways)
 		if state != tt.want || available != tt.available {
 			t.Errorf("%v: %s with %d, want %s with %d", tt.ways, state, available, tt.want, tt.available)
 		}
-		if text := Text(state, available, len(tt.ways), 8192); text != tt.text {
+		if text := Text(state, available, len(tt.ways), 8192, ""); text != tt.text {
 			t.Errorf("%v: %q, want %q", tt.ways, text, tt.text)
 		}
 		if state.Usable() != (available > 0) {

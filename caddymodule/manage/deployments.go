@@ -34,6 +34,8 @@ type Deployment struct {
 	// Running and Queued count its requests at this gateway.
 	Running int64 `json:"running,omitempty"`
 	Queued  int64 `json:"queued,omitempty"`
+	// Status is "loading" or "unloaded" if no connector has loaded the model, as far as its server tells that.
+	Status string `json:"status,omitempty"`
 	// OfflineSince is when the last of its connectors disconnected, while all are
 	// offline; nil: none was ever online.
 	OfflineSince *time.Time `json:"offline_since,omitempty"`
@@ -45,7 +47,7 @@ type Deployment struct {
 
 // StateText is the state in words: "degraded (1 of 2)", "cuts prompts over 4096 tokens".
 func (d Deployment) StateText() string {
-	return health.Text(d.State, d.Available, len(d.Through), d.ContextWindow)
+	return health.Text(d.State, d.Available, len(d.Through), d.ContextWindow, d.Status)
 }
 
 // DeploymentRoute is the route of a deployment through one of its connectors.
@@ -59,10 +61,13 @@ type DeploymentRoute struct {
 	// ContextWindow is the context window in tokens, while the connector is online; 0: not known.
 	ContextWindow int             `json:"context_window,omitempty"`
 	WindowSource  observed.Source `json:"window_source,omitempty"`
+	Status        string          `json:"status,omitempty"`
 }
 
 // StateText is the state in words.
-func (r DeploymentRoute) StateText() string { return health.Text(r.State, 0, 0, r.ContextWindow) }
+func (r DeploymentRoute) StateText() string {
+	return health.Text(r.State, 0, 0, r.ContextWindow, r.Status)
+}
 
 // Embeds reports whether it is an embeddings model.
 func (d Deployment) Embeds() bool { return d.Kind == store.EmbeddingsModel }
@@ -220,25 +225,32 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 	v := Deployment{Deployment: d, Efforts: s.observed.Efforts(&d)}
 	v.Kind = cmp.Or(d.Kind, store.ChatModel)
 	v.Running, v.Queued = s.load(d.Account, d.Name)
-	states := make([]health.State, len(d.Connectors))
+	states, statuses := make([]health.State, len(d.Connectors)), []string{}
 	for i, id := range d.Connectors {
 		c, _ := s.store.Connector(id)
 		r := DeploymentRoute{ID: id, Name: c.Name, State: health.Offline}
 		if info, online := live[id]; online {
 			info.Name = c.Name
 			route := info.DeploymentRoute(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
-			r.State, r.Upstream, r.Model = s.observed.State(&d, id, route), route.Upstream, route.Model
+			found := s.observed.State(&d, id, route)
+			r.State, r.Upstream, r.Model, r.Status = found.State, route.Upstream, route.Model, route.Status
+			if r.State.Usable() {
+				statuses = append(statuses, r.Status)
+			}
 			known := s.observed.Window(&d, id, "", route)
 			r.ContextWindow, r.WindowSource = known.Tokens, known.Source
 			if known.Tokens > 0 && (v.ContextWindow == 0 || known.Tokens < v.ContextWindow) {
 				v.ContextWindow, v.WindowSource = known.Tokens, known.Source
 			}
 			route.State, route.Window = r.State, known.Tokens
-			v.Warning = cmp.Or(v.Warning, warning(c.Name, route))
+			v.Warning = cmp.Or(v.Warning, warning(c.Name, route, found))
 		} else if last := c.LastSeenAt; last != nil && (v.OfflineSince == nil || v.OfflineSince.Before(*last)) {
 			v.OfflineSince = last
 		}
 		states[i], v.Through = r.State, append(v.Through, r)
+	}
+	if len(statuses) > 0 {
+		v.Status = slices.Min(statuses) // one that has loaded it comes first
 	}
 	if _, ok := s.store.Deployment(d.Account, d.Fallback); !ok && d.Fallback != "" {
 		v.Warning = cmp.Or(v.Warning, fmt.Sprintf("the fallback %q does not exist; choose another one, or none", d.Fallback))
@@ -256,7 +268,7 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 
 // warning returns the problem of a route through an online connector, and the fix;
 // "" without a problem.
-func warning(connector string, route tunnel.DeploymentRoute) string {
+func warning(connector string, route tunnel.DeploymentRoute, found health.Finding) string {
 	switch route.State {
 	case health.UpstreamMissing:
 		return strings.TrimPrefix(route.Problem.Error(), tunnel.ErrNoRoute.Error()+": ")
@@ -272,6 +284,8 @@ func warning(connector string, route tunnel.DeploymentRoute) string {
 	case health.CutsPrompts:
 		return fmt.Sprintf("model server %q of connector %q cuts prompts over %d tokens; %s", route.Upstream, connector,
 			route.Window, window.Remedy)
+	case health.Slow:
+		return fmt.Sprintf("connector %q: %s", connector, found.Pace())
 	default:
 		return ""
 	}

@@ -78,6 +78,19 @@ func TestDeploymentStates(t *testing.T) {
 		t.Errorf("upstreams read %s", text)
 	}
 
+	for _, test := range []struct{ home, rack, want string }{
+		{"unloaded", "loading", "available, loading"},
+		{"unloaded", "unloaded", "available, not loaded"},
+		{"unloaded", "", "available"},
+	} {
+		for c, status := range map[string]string{home.info.Connector: test.home, rack.info.Connector: test.rack} {
+			server := lists("m")
+			server.Status = map[string]string{"m": status}
+			g.tunnels.report(c, "ollama", server)
+		}
+		expect("statuses", health.Available, health.Available, test.want)
+	}
+
 	g.tunnels.connect()
 	g.store.TouchConnector(rack.info.Connector)
 	expect("offline", health.Offline, health.Offline, "offline")
@@ -105,16 +118,36 @@ func TestHangingState(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second)
-		answered := g.observed.Begin(&d, d.Connectors[0])
+		answered := g.observed.Begin(&d, d.Connectors[0], true)
 		answered.First()
 		answered.End()
-		waits := g.observed.Begin(&d, d.Connectors[0])
+		waits := g.observed.Begin(&d, d.Connectors[0], true)
 		defer waits.End()
 		expect(health.Available, "")
 		time.Sleep(5*time.Minute + time.Second)
 		expect(health.Hanging, `no first token for 5 minutes from model server "ollama" of connector "home"`)
 		waits.First()
 		expect(health.Available, "")
+	})
+}
+
+// The state of a slow model has its speed, and it can be used.
+func TestSlowState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t)
+		g.deployment("m", g.connector("default", "home", map[string]http.Handler{"ollama": nil}), "", "")
+		d, _ := g.store.Deployment("default", "m")
+		for i := range 26 {
+			a := g.observed.Begin(&d, d.Connectors[0], true)
+			a.First()
+			a.End()
+			a.Decoded(map[bool]float64{true: 41, false: 4}[i < 20], 100, 0)
+		}
+		got := want[[]manage.Deployment](g, 200, "GET", "/deployments", "")[0]
+		if got.State != health.Slow || got.Available != 1 || got.Warning != `connector "home": 4.0 tokens/s instead of 41.0 `+
+			"since 1 Jan, 00:00 UTC: the model is probably not on the GPU; restart the model server there" {
+			t.Errorf("%s, %d available, %q", got.State, got.Available, got.Warning)
+		}
 	})
 }
 

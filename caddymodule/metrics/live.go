@@ -29,8 +29,8 @@ var (
 		"Whether a model server is reachable according to its connector. Absent until the connector reports it.",
 		"connector", "upstream")
 	deploymentState = describe("deployment_state",
-		"1 for the current state of a deployment: available, degraded, model_missing, model_server_down, upstream_missing "+
-			"or offline. Deployments of the same name in several accounts are summed.",
+		"1 for the current state of a deployment: available, cuts_prompts, slow, degraded, hanging, model_missing, "+
+			"model_server_down, upstream_missing or offline. Deployments of the same name in several accounts are summed.",
 		"deployment", "state")
 	queueLength = describe("queue_length",
 		"Queued requests, by deployment. Only deployments with a limit have a queue.", "deployment")

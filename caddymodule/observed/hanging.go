@@ -16,6 +16,7 @@ const (
 // least one has waited and no answer has flowed, and if there was a first token before, through the same tunnel. That
 // ends with the next first token.
 type waits struct {
+	running  int       // all requests, also those that get no stream
 	waiting  int       // requests without a first token
 	flowing  int       // answers that have begun and not ended
 	since    time.Time // while requests wait and no answer flows: since when
@@ -26,13 +27,16 @@ type waits struct {
 
 // Attempt is a request that a model server has, until it ends. The zero value has ended.
 type Attempt struct {
-	table *Table
-	route *route
-	begun bool // it has its first token
+	table   *Table
+	route   *route
+	stream  bool
+	begun   bool // it has its first token
+	ended   bool
+	running int // the requests at its first token, and those at its end
 }
 
 // Begin begins an attempt to serve a request of a deployment through a connector. It allocates only for the first one.
-func (t *Table) Begin(d *store.Deployment, connector string) Attempt {
+func (t *Table) Begin(d *store.Deployment, connector string, stream bool) Attempt {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o := t.find(nameOf(d, connector))
@@ -40,6 +44,9 @@ func (t *Table) Begin(d *store.Deployment, connector string) Attempt {
 		return Attempt{}
 	}
 	w := &o.waits
+	if w.running++; !stream {
+		return Attempt{table: t, route: o}
+	}
 	if w.waiting == 0 {
 		w.since = t.now()
 	}
@@ -48,18 +55,19 @@ func (t *Table) Begin(d *store.Deployment, connector string) Attempt {
 		w.checking = true
 		time.AfterFunc(checkEvery, func() { t.check(o) })
 	}
-	return Attempt{table: t, route: o}
+	return Attempt{table: t, route: o, stream: true}
 }
 
 // First records that the answer has its first token. Later calls have no effect.
 func (a *Attempt) First() {
-	if a.route == nil || a.begun {
+	if !a.stream || a.begun || a.ended {
 		return
 	}
 	a.begun = true
 	t, w := a.table, &a.route.waits
 	t.mu.Lock()
 	hung := w.hanging
+	a.running = w.running
 	w.waiting--
 	w.flowing++
 	w.answered, w.hanging = t.now(), false
@@ -71,17 +79,20 @@ func (a *Attempt) First() {
 
 // End ends the attempt. A second call has no effect.
 func (a *Attempt) End() {
-	if a.route == nil {
+	if a.route == nil || a.ended {
 		return
 	}
+	a.ended = true
 	t, w := a.table, &a.route.waits
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	a.route = nil
-	if a.begun {
+	a.running += w.running
+	w.running--
+	switch {
+	case a.begun:
 		w.flowing--
 		w.since = t.now() // the next request may have waited for this one
-	} else {
+	case a.stream:
 		w.waiting--
 	}
 }

@@ -41,17 +41,17 @@ func play(t *testing.T, f func(*rig)) {
 			defer r.mu.Unlock()
 			return r.at, r.online
 		}
-		r.Changed = func(account, deployment, connector string, state health.State, _ int) {
+		r.Changed = func(account, deployment, connector string, found health.Finding) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.changes = append(r.changes, fmt.Sprint(account, " ", deployment, " ", connector, " ", state))
+			r.changes = append(r.changes, fmt.Sprint(account, " ", deployment, " ", connector, " ", found.State))
 		}
 		f(r)
 	})
 }
 
 func (r *rig) begin() *Attempt {
-	a := r.Begin(&m, "con_1")
+	a := r.Begin(&m, "con_1", true)
 	return &a
 }
 
@@ -77,7 +77,7 @@ func (r *rig) expect(what string, want health.State, changes ...string) {
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if got := r.State(&m, "con_1", r.at); got != want {
+	if got := r.State(&m, "con_1", r.at).State; got != want {
 		r.t.Errorf("%s: %s, want %s", what, got, want)
 	}
 	got := r.changes
@@ -220,12 +220,12 @@ func TestReportsAreInOrder(t *testing.T) {
 	play(t, func(r *rig) {
 		var states []health.State
 		waits := r.begin()
-		r.Changed = func(_, _, _ string, state health.State, _ int) {
+		r.Changed = func(_, _, _ string, found health.Finding) {
 			r.State(&m, "con_1", r.at)
-			if state == health.Hanging {
+			if found.State == health.Hanging {
 				go waits.First()
 			}
-			states = append(states, state)
+			states = append(states, found.State)
 		}
 		r.serve()
 		time.Sleep(2 * hangAfter)
@@ -241,7 +241,7 @@ func TestReportsAreInOrder(t *testing.T) {
 func TestAttemptsAreCheap(t *testing.T) {
 	b := newBench()
 	use := func() {
-		a := b.Begin(&b.d, "con_1")
+		a := b.Begin(&b.d, "con_1", true)
 		a.First()
 		a.End()
 	}
@@ -254,7 +254,7 @@ func TestAttemptsAreCheap(t *testing.T) {
 func BenchmarkAttempt(b *testing.B) {
 	table := newBench()
 	for b.Loop() {
-		a := table.Begin(&table.d, "con_1")
+		a := table.Begin(&table.d, "con_1", true)
 		a.First()
 		a.End()
 	}

@@ -41,9 +41,9 @@ type Table struct {
 	Deployment func(account, name string) (store.Deployment, bool)
 	// Route returns the route of a deployment through a connector. ok is false if the connector is offline.
 	Route func(connector string, target tunnel.Target) (r tunnel.DeploymentRoute, ok bool)
-	// Changed is called when the answers of a route have shown another state: [health.Hanging],
-	// [health.CutsPrompts] with the context window, or [health.Available] when both have ended.
-	Changed func(account, deployment, connector string, state health.State, window int)
+	// Changed is called when the answers of a route have shown another state: [health.Hanging], [health.Slow],
+	// [health.CutsPrompts], or [health.Available] when all have ended.
+	Changed func(account, deployment, connector string, found health.Finding)
 
 	now       func() time.Time
 	reporting sync.Mutex // held during Changed, so that its calls are in order; locked before mu
@@ -64,10 +64,10 @@ type route struct {
 	window   observation
 	evidence evidence
 	waits    waits
+	pace     pace
 
-	state health.State // as Changed knows it, with the window
-	over  int
-	told  time.Time // when Changed was last called for a cut
+	found health.Finding // as Changed knows it
+	told  time.Time      // when Changed was last called for a cut
 }
 
 // effort is a reasoning effort that clients of a deployment have sent.
@@ -85,7 +85,7 @@ func New(now func() time.Time) *Table {
 	return &Table{
 		Deployment: func(_, _ string) (d store.Deployment, ok bool) { return d, false },
 		Route:      func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return r, false },
-		Changed:    func(string, string, string, health.State, int) {},
+		Changed:    func(string, string, string, health.Finding) {},
 		now:        now, routes: make(map[name]*route), efforts: make(map[effort]bool),
 	}
 }
@@ -121,7 +121,7 @@ func (t *Table) find(n name) *route {
 	o := t.routes[n]
 	if o == nil {
 		if _, ok := t.current(n); ok {
-			o = &route{name: n, state: health.Available}
+			o = &route{name: n, found: health.Finding{State: health.Available}}
 			t.routes[n] = o
 		}
 	}
@@ -133,32 +133,34 @@ func (t *Table) report(o *route) {
 	t.reporting.Lock()
 	defer t.reporting.Unlock()
 	t.mu.Lock()
-	state, over := o.observed(time.Time{}, t.now())
-	if state == health.CutsPrompts && o.state != state {
+	found := o.observed(time.Time{}, t.now())
+	if found.State == health.CutsPrompts && o.found.State != found.State {
 		if t.now().Sub(o.told) < lifetime { // clients cannot cause many calls
-			state, over = health.Available, 0
+			found = health.Finding{State: health.Available}
 		} else {
 			o.told = t.now()
 		}
 	}
-	changed := t.routes[o.name] == o && (state != o.state || over != o.over)
-	o.state, o.over = state, over
+	changed := t.routes[o.name] == o && found != o.found
+	o.found = found
 	t.mu.Unlock()
 	if changed {
-		t.Changed(o.name.Account, o.name.Deployment, o.name.connector, state, over)
+		t.Changed(o.name.Account, o.name.Deployment, o.name.connector, found)
 	}
 }
 
-// observed returns the state that answers have shown since a time: Available if they have shown no problem. A server
-// that cuts prompts does so over a number of tokens.
-func (o *route) observed(since, now time.Time) (state health.State, over int) {
+// observed returns the state that answers have shown since a time: Available if they have shown no problem. A model
+// stays slow until fast answers show that it is not.
+func (o *route) observed(since, now time.Time) health.Finding {
 	switch {
 	case o.waits.hanging && o.waits.answered.After(since):
-		return health.Hanging, 0
+		return health.Finding{State: health.Hanging}
+	case !o.pace.slow.Since.IsZero():
+		return o.pace.slow
 	case o.window.Cuts && o.window.holds(since, now):
-		return health.CutsPrompts, o.window.Tokens
+		return health.Finding{State: health.CutsPrompts, Window: o.window.Tokens}
 	}
-	return health.Available, 0
+	return health.Finding{State: health.Available}
 }
 
 // Window returns the context window of a deployment through a connector with this route, for the requests of a client;
@@ -183,15 +185,14 @@ func (t *Table) Window(d *store.Deployment, connector, client string, r tunnel.D
 }
 
 // State returns the state of a route. It differs from r.State if answers have shown a problem.
-func (t *Table) State(d *store.Deployment, connector string, r tunnel.DeploymentRoute) health.State {
+func (t *Table) State(d *store.Deployment, connector string, r tunnel.DeploymentRoute) health.Finding {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	o := t.routes[nameOf(d, connector)]
 	if o == nil || r.State != health.Available {
-		return r.State
+		return health.Finding{State: r.State}
 	}
-	state, _ := o.observed(r.Since, t.now())
-	return state
+	return o.observed(r.Since, t.now())
 }
 
 // Effort records that an answer to an effort has shown reasoning, or that the model has rejected the effort. An effort

@@ -39,8 +39,8 @@ func newBench() *bench {
 	b.Table = New(func() time.Time { return b.now })
 	b.Deployment = func(_, name string) (store.Deployment, bool) { return b.d, name == b.d.Name }
 	b.Route = func(string, tunnel.Target) (tunnel.DeploymentRoute, bool) { return b.route, true }
-	b.Changed = func(_, _, connector string, state health.State, window int) {
-		b.changes = append(b.changes, fmt.Sprint(connector, " ", state, " ", window))
+	b.Changed = func(_, _, connector string, found health.Finding) {
+		b.changes = append(b.changes, fmt.Sprint(connector, " ", found.State, " ", found.Window))
 	}
 	return b
 }
@@ -48,7 +48,7 @@ func newBench() *bench {
 // window returns the window in force, with the state.
 func (b *bench) window() string {
 	w := b.Window(&b.d, "con_1", "", b.route)
-	return fmt.Sprint(w.Tokens, " ", w.Source, " ", b.State(&b.d, "con_1", b.route))
+	return fmt.Sprint(w.Tokens, " ", w.Source, " ", b.State(&b.d, "con_1", b.route).State)
 }
 
 func (b *bench) expect(t *testing.T, what, want string) {
@@ -385,7 +385,7 @@ func TestCutOfAClient(t *testing.T) {
 	}
 	b = newBench()
 	b.route.Window = 32768
-	if see("a"); b.State(&b.d, "con_1", b.route) != health.Available {
+	if see("a"); b.State(&b.d, "con_1", b.route).State != health.Available {
 		t.Error("a server that lists its window is said to cut prompts")
 	}
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"math"
 	"net/http"
 	"time"
@@ -120,6 +121,10 @@ func (c *clientRequest) account(e Ending) {
 	defer func() { // a panic does not keep a request out of limits and usage
 		ex.Usage, ex.Outcome = u, outcomeOf(e.Class)
 		ex.attempts.pace(&e, u.CompletionTokens)
+		if e.Class == "" {
+			prompt := cmp.Or(u.PromptTokens, c.size/dialect.BytesPerToken)
+			ex.attempts.first.attempt.Decoded(e.TokensPerSecond, u.CompletionTokens, prompt)
+		}
 		c.Observer.Ended(ex, e)
 		if r := ex.request(e); known {
 			c.record(u, r)

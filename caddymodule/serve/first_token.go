@@ -18,10 +18,11 @@ type firstToken struct {
 
 // begin begins the wait of an attempt that is sent through a connector. The returned context ends at the timeout.
 func (f *firstToken) begin(ctx context.Context, t *turn) context.Context {
-	if !t.call.Streamed() || t.unstreamed {
+	streamed := t.call.Streamed() && !t.unstreamed
+	f.attempt = t.exchange.backend.Observed.Begin(t.deployment, t.exchange.Connector, streamed)
+	if !streamed {
 		return ctx
 	}
-	f.attempt = t.exchange.backend.Observed.Begin(t.deployment, t.exchange.Connector)
 	option := t.deployment.Options.FirstTokenTimeout
 	limit, _ := time.ParseDuration(option)
 	if limit <= 0 {

@@ -43,8 +43,8 @@ func TestRequestsAreObserved(t *testing.T) {
 			d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
 			d.Connectors = []string{fakeTunnel{}.Connector()}
 			g.backend.Observed.Deployment = func(_, _ string) (store.Deployment, bool) { return d, true }
-			g.backend.Observed.Changed = func(_, _, _ string, state health.State, _ int) {
-				changes <- fmt.Sprintf("%s after %v", state, time.Since(start))
+			g.backend.Observed.Changed = func(_, _, _ string, found health.Finding) {
+				changes <- fmt.Sprintf("%s after %v", found.State, time.Since(start))
 			}
 			post := func(status int, pause time.Duration) {
 				g.answer = func(*http.Request) *http.Response {
@@ -78,6 +78,53 @@ func TestRequestsAreObserved(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A model is slow if its streams come much slower after their first token than before. A long wait for that does not
+// count, nor do answers that fail, or that are no streams.
+func TestSlowStreamsAreObserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, 64<<20)
+		g.route = tunnel.DeploymentRoute{State: health.Available, Since: time.Now()}
+		d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+		d.Connectors = []string{fakeTunnel{}.Connector()}
+		g.backend.Observed.Deployment = func(_, _ string) (store.Deployment, bool) { return d, true }
+		var changes []string
+		g.backend.Observed.Changed = func(_, _, _ string, found health.Finding) {
+			changes = append(changes, fmt.Sprintf("%s: %.1f, not %.1f", found.State, found.Speed, found.Usual))
+		}
+		post := func(n int, streamed bool, before, after time.Duration, end string) {
+			for range n {
+				g.answer = func(*http.Request) *http.Response {
+					time.Sleep(before)
+					if !streamed {
+						time.Sleep(after)
+						whole := strings.Replace(completionOf("hello"), `"completion_tokens":1`, `"completion_tokens":41`, 1)
+						return upstreamAnswer("application/json", strings.NewReader(whole), -1)
+					}
+					first := strings.NewReader(chunkOf(`{"content":"hello"}`))
+					return upstreamAnswer("text/event-stream", io.MultiReader(first, &slowReader{strings.NewReader(end), after}), -1)
+				}
+				g.post("/v1/chat/completions", fmt.Sprintf(`{"model":"m","stream":%t,"messages":[]}`, streamed))
+				synctest.Wait()
+			}
+		}
+		const end = `data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"up","choices":[{"index":0,` +
+			`"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":41,"total_tokens":46}}` +
+			"\n\ndata: [DONE]\n\n"
+		post(20, true, time.Second, time.Second, end)
+		post(20, true, time.Minute, time.Second, end)
+		post(20, false, time.Second, 10*time.Second, end)
+		post(20, true, time.Second, 10*time.Second, "data: {\"error\":{\"message\":\"out of memory\"}}\n\n")
+		if post(5, true, time.Second, 10*time.Second, end); len(changes) != 0 {
+			t.Errorf("before: %q", changes)
+		}
+		post(10, true, time.Second, 10*time.Second, end)
+		post(10, true, time.Second, time.Second, end)
+		if want := []string{"slow: 4.0, not 40.0", "available: 0.0, not 0.0"}; !slices.Equal(changes, want) {
+			t.Errorf("changes %q, want %q", changes, want)
+		}
+	})
 }
 
 // chunkOf returns a chunk of a stream.

@@ -234,6 +234,44 @@ func (g *windowGateway) list(t *testing.T) int {
 	return n
 }
 
+// The list of models says which ones no connector has loaded.
+func TestStatusOfModels(t *testing.T) {
+	g := newWindowGateway(t)
+	d := g.deployment()
+	other := "con_2"
+	d.Connectors = append(d.Connectors, other)
+	g.online(other, 0)
+	route := func(connector, status string, state health.State) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.routes[connector] = tunnel.DeploymentRoute{State: state, Status: status}
+	}
+	for _, test := range []struct{ one, two, want string }{
+		{"", "", ""},
+		{"unloaded", "unloaded", "unloaded"},
+		{"loading", "unloaded", "loading"},
+		{"unloaded", "loading", "loading"},
+		{"unloaded", "", ""},
+		{"", "loading", ""},
+	} {
+		route(d.Connectors[0], test.one, health.Available)
+		route(other, test.two, health.Available)
+		if got := g.Server.status(&d); got != test.want {
+			t.Errorf("%q and %q: %q", test.one, test.two, got)
+		}
+	}
+	route(other, "", health.ServerDown)
+	if got := g.Server.status(&d); got != "" {
+		t.Errorf("the only one that works has loaded it: %q", got)
+	}
+	route(d.Connectors[0], "unloaded", health.Available)
+	for _, path := range []string{"/v1/models", "/v1/models/m"} {
+		if list := string(g.get(path)); !strings.Contains(list, `,"status":{"value":"unloaded"}}`) {
+			t.Errorf("%s: %s", path, list)
+		}
+	}
+}
+
 // A model server that cuts prompts is found out, and then longer ones are refused with the remedy.
 func TestServerThatCutsPrompts(t *testing.T) {
 	g := newWindowGateway(t)
@@ -255,8 +293,8 @@ func TestServerThatCutsPrompts(t *testing.T) {
 	}
 	g.calibrate(5)
 	var changes []string
-	g.backend.Observed.Changed = func(_, deployment, id string, state health.State, window int) {
-		changes = append(changes, fmt.Sprint(deployment, id == connector, state, window))
+	g.backend.Observed.Changed = func(_, deployment, id string, found health.Finding) {
+		changes = append(changes, fmt.Sprint(deployment, id == connector, found.State, found.Window))
 	}
 	if n := g.list(t); n != 0 {
 		t.Errorf("the list has the window %d before anything is known", n)

@@ -52,6 +52,13 @@ func TestReport(t *testing.T) {
 		if !up.Known || !up.Reachable || !slices.Equal(up.Models, []string{"a", "m:latest"}) || state() != health.Available {
 			t.Errorf("state = %+v", up)
 		}
+		loading := reports("ollama", true, "m:latest", "a")
+		loading.Upstreams[0].Status = map[string]string{"m:latest": "loading"}
+		c.send(t, loading)
+		wait.For(t, events, "the report of a model that is loading")
+		if r := s.Info().DeploymentRoute(Target{Name: "m"}); r.State != health.Available || r.Status != "loading" {
+			t.Errorf("a model that is loading: %+v", r)
+		}
 		c.send(t, reports("ollama", true, "a"))
 		wait.For(t, events, "the second report")
 		if got := s.States()[0]; got.Since != up.Since || state() != health.ModelMissing {

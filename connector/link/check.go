@@ -42,8 +42,8 @@ const (
 const (
 	// MaxListed bounds the reported models of one upstream.
 	MaxListed = 1000
-	// maxListedAll and maxListedBytes bound the models of all upstreams together. The id of a model with a
-	// window counts twice.
+	// maxListedAll and maxListedBytes bound the models of all upstreams together. The id of a model counts again
+	// for its window, and for its status.
 	maxListedAll   = 2000
 	maxListedBytes = 128 << 10
 )
@@ -201,7 +201,7 @@ func alphanumeric(s, others string) bool {
 	return true
 }
 
-// Fit shortens the lists of models and windows to the limits of [Report.Check], and reports whether
+// Fit shortens the lists of models, and what is known of them, to the limits of [Report.Check], and reports whether
 // it had to. It does not modify the original lists.
 func (r *Report) Fit() (shortened bool) {
 	count, bytes := 0, 0
@@ -212,11 +212,18 @@ func (r *Report) Fit() (shortened bool) {
 			fitting = make([]string, 0, min(len(u.Models), MaxListed))
 		}
 		var windows map[string]int
+		var statuses map[string]string
 		for _, id := range u.Models {
-			size, tokens := len(id), u.Windows[id]
-			known := tokens > 0 && tokens <= window.Max
-			if known {
-				size *= 2
+			size, tokens, status := len(id), u.Windows[id], u.Status[id]
+			if tokens > 0 && tokens <= window.Max {
+				size += len(id)
+			} else {
+				tokens = 0
+			}
+			if status == "loading" || status == "unloaded" {
+				size += len(id)
+			} else {
+				status = ""
 			}
 			if !isName(id) || len(fitting) == MaxListed || count == maxListedAll || bytes+size > maxListedBytes {
 				u.Open, shortened = true, true
@@ -225,16 +232,12 @@ func (r *Report) Fit() (shortened bool) {
 			count++
 			bytes += size
 			fitting = append(fitting, id)
-			if known && windows == nil {
-				windows = make(map[string]int)
-			}
-			if known {
-				windows[id] = tokens
-			}
+			put(&windows, id, tokens)
+			put(&statuses, id, status)
 		}
 		u.Models = fitting
-		if len(windows) < len(u.Windows) {
-			u.Windows, shortened = windows, true
+		if len(windows) < len(u.Windows) || len(statuses) < len(u.Status) {
+			u.Windows, u.Status, shortened = windows, statuses, true
 		}
 	}
 	return shortened

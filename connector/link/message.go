@@ -177,6 +177,8 @@ type UpstreamReport struct {
 	Open bool `json:"open,omitempty"`
 	// Windows are the context windows of listed models in tokens, as far as the server tells them.
 	Windows map[string]int `json:"windows,omitempty"`
+	// Status is "loading" or "unloaded" for listed models that the server has not loaded.
+	Status map[string]string `json:"status,omitempty"`
 }
 
 // Recheck asks a connector to ask a model server for its models again at once, as they seem to have

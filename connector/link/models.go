@@ -12,8 +12,8 @@ type ModelList struct {
 	Open bool     // the server also accepts other names
 	// Windows are the context windows of the models in tokens, as far as they are known.
 	Windows map[string]int
-	// Unloaded means that a router has not loaded some models: their windows can be known later.
-	Unloaded bool
+	// Status has the models that a router has not loaded: "loading" or "unloaded". Their windows can be known later.
+	Status map[string]string
 }
 
 // listedModel is one entry of a list.
@@ -44,17 +44,34 @@ func ParseModels(data []byte) (_ ModelList, ok bool) {
 			continue
 		}
 		list.IDs = append(list.IDs, m.ID)
-		tokens := m.window()
-		list.Unloaded = list.Unloaded || tokens == 0 && m.Status != nil
-		if list.Windows == nil && tokens > 0 {
-			list.Windows = make(map[string]int)
-		}
-		if tokens > 0 {
-			list.Windows[m.ID] = tokens
-		}
+		put(&list.Windows, m.ID, m.window())
+		put(&list.Status, m.ID, m.status())
 	}
 	list.Open = len(entries) == 1 && entries[0].OwnedBy == "llamacpp" && entries[0].Status == nil
 	return list, true
+}
+
+// put adds what is known of a model.
+func put[V comparable](known *map[string]V, id string, v V) {
+	if *known == nil && v != *new(V) {
+		*known = make(map[string]V)
+	}
+	if v != *new(V) {
+		(*known)[id] = v
+	}
+}
+
+// status returns the status of a model that is not loaded, or "".
+func (m listedModel) status() string {
+	var status struct{ Value string }
+	_ = json.Unmarshal(m.Status, &status) // other values have no such field
+	switch status.Value {
+	case "", "loaded":
+		return ""
+	case "loading":
+		return status.Value
+	}
+	return "unloaded" // or asleep, or failed
 }
 
 // window returns the context window with which the model runs, or 0. The window for which a model was

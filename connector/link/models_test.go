@@ -25,19 +25,23 @@ func TestWindowsOfModels(t *testing.T) {
 		`{"id":"","max_model_len":8192}`:                                      {},
 		`{"id":"m","max_model_len":8192,"status":[]}`:                         {Windows: map[string]int{"m": 8192}},
 		`{"id":"m","meta":{"n_ctx":9},"status":{"value":"loaded"}}`:           {Windows: map[string]int{"m": 9}},
-		`{"id":"m","status":{"value":"loading"}}`:                             {Unloaded: true},
+		`{"id":"m","status":{"value":"loading"}}`:                             {Status: map[string]string{"m": "loading"}},
+		`{"id":"m","status":{"value":"unloaded"}},{"id":"n","status":{"value":"sleeping"}}`: {
+			Status: map[string]string{"m": "unloaded", "n": "unloaded"},
+		},
+		`{"id":"m","status":"loading"},{"id":"n","status":{"value":[]}},{"id":"","status":{"value":"loading"}}`: {},
 		`{"id":"m","status":{"value":"unloaded"}},{"id":"n","meta":{"n_ctx":9}}`: {
-			Windows: map[string]int{"n": 9}, Unloaded: true,
+			Windows: map[string]int{"n": 9}, Status: map[string]string{"m": "unloaded"},
 		},
 	} {
 		got, ok := ParseModels([]byte(`{"data":[` + body + `]}`))
-		if !ok || !maps.Equal(got.Windows, want.Windows) || got.Unloaded != want.Unloaded {
+		if !ok || !maps.Equal(got.Windows, want.Windows) || !maps.Equal(got.Status, want.Status) {
 			t.Errorf("%s: %+v, %v", body, got, ok)
 		}
 	}
 }
 
-// FuzzParseModels: whatever a server lists, its windows can be reported.
+// FuzzParseModels: whatever a server lists, its windows and statuses can be reported.
 func FuzzParseModels(f *testing.F) {
 	f.Add([]byte(`{"data":[{"id":"m","meta":{"n_ctx":4096},"status":{"value":"loaded"}},{"id":"n","max_model_len":1}]}`))
 	f.Add([]byte(`{"data":[{"id":"m","meta":[],"status":1,"max_model_len":"x"}]}`))
@@ -51,7 +55,14 @@ func FuzzParseModels(f *testing.F) {
 				t.Fatalf("window of %q: %d", id, tokens)
 			}
 		}
-		r := Report{Upstreams: []UpstreamReport{{Name: "a", Models: list.IDs, Windows: list.Windows}}}
+		for id, status := range list.Status {
+			if !slices.Contains(list.IDs, id) || status != "loading" && status != "unloaded" {
+				t.Fatalf("status of %q: %q", id, status)
+			}
+		}
+		r := Report{Upstreams: []UpstreamReport{
+			{Name: "a", Models: list.IDs, Windows: list.Windows, Status: list.Status},
+		}}
 		r.Fit()
 		if err := r.Check(); err != nil {
 			t.Fatal(err)

@@ -34,6 +34,8 @@ func TestReportCheck(t *testing.T) {
 		"window of 0":        func(r *Report) { r.Upstreams[0].Windows = map[string]int{"x": 0} },
 		"negative window":    func(r *Report) { r.Upstreams[0].Windows = map[string]int{"x": -1} },
 		"huge window":        func(r *Report) { r.Upstreams[0].Windows = map[string]int{"x": window.Max + 1} },
+		"status of no model": func(r *Report) { r.Upstreams[0].Status = map[string]string{"y": "loading"} },
+		"another status":     func(r *Report) { r.Upstreams[0].Status = map[string]string{"x": "<b>"} },
 		"too many models":    func(r *Report) { r.Upstreams[0].Models = long(MaxListed + 1) },
 		"too many together": func(r *Report) {
 			for i := range 3 {
@@ -60,7 +62,10 @@ func TestReportCheck(t *testing.T) {
 	r := Report{Upstreams: []UpstreamReport{
 		{Name: "a"},
 		{Name: "b", Models: []string{}},
-		{Name: "c", Models: []string{"x", "y"}, Windows: map[string]int{"y": window.Max}},
+		{
+			Name: "c", Models: []string{"x", "y"}, Windows: map[string]int{"y": window.Max},
+			Status: map[string]string{"x": "unloaded"},
+		},
 	}}
 	fit := Report{Upstreams: append([]UpstreamReport(nil), r.Upstreams...)}
 	if fit.Fit(); !reflect.DeepEqual(fit, r) {
@@ -74,11 +79,11 @@ func TestLargestReport(t *testing.T) {
 	var r Report
 	for i := range MaxUpstreams {
 		u := UpstreamReport{Name: fmt.Sprintf("%064d", i), Models: []string{}}
-		u.Reachable, u.Open, u.Windows = true, true, map[string]int{}
+		u.Reachable, u.Open, u.Windows, u.Status = true, true, map[string]int{}, map[string]string{}
 		for j := range 10 {
 			id := strings.Repeat(`"`, MaxField-1) + string(rune('0'+j))
 			u.Models = append(u.Models, id)
-			u.Windows[id] = window.Max
+			u.Windows[id], u.Status[id] = window.Max, "unloaded"
 		}
 		r.Upstreams = append(r.Upstreams, u)
 	}
@@ -97,10 +102,11 @@ func TestLargestReport(t *testing.T) {
 	for _, models := range []int{2, 4, 64} {
 		for i := range r.Upstreams {
 			u := UpstreamReport{Name: r.Upstreams[i].Name, Reachable: true, Open: true, Windows: map[string]int{}}
+			u.Status = map[string]string{}
 			for j := range models {
 				id := strings.Repeat(`"`, 60) + fmt.Sprint(j)
 				u.Models = append(u.Models, id)
-				u.Windows[id] = window.Max
+				u.Windows[id], u.Status[id] = window.Max, "unloaded"
 			}
 			r.Upstreams[i] = u
 		}
@@ -112,7 +118,7 @@ func TestLargestReport(t *testing.T) {
 		if err != nil || got.(Report).Check() != nil {
 			t.Errorf("%d models: %v", models, err)
 		}
-		if u := r.Upstreams[0]; len(u.Models) != models || len(u.Windows) != models {
+		if u := r.Upstreams[0]; len(u.Models) != models || len(u.Windows) != models || len(u.Status) != models {
 			t.Errorf("of %d models, %d stay and %d have windows", models, len(u.Models), len(u.Windows))
 		}
 	}

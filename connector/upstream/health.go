@@ -42,8 +42,6 @@ const (
 type health struct {
 	report atomic.Pointer[link.UpstreamReport] // the last one, never modified; nil: unknown
 	doubts chan time.Duration                  // of capacity 1: see doubt
-	// unloaded means that the last list has models that are not loaded: an answer may mean a change.
-	unloaded atomic.Bool
 }
 
 // Prober checks the health of an agent's upstreams.
@@ -138,7 +136,7 @@ func (p *Prober) ask(ctx context.Context, u *Server) error {
 	case err == nil:
 		slices.Sort(list.IDs)
 		report.Models, report.Open, report.Windows = slices.Compact(list.IDs), list.Open, list.Windows
-		u.health.unloaded.Store(list.Unloaded)
+		report.Status = list.Status
 	case errors.As(err, new(*StatusError)), errors.Is(err, ErrNoList):
 		err = nil // the server is up
 	case ctx.Err() != nil, errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrNotConnected):
@@ -168,11 +166,11 @@ func (p *Prober) note(u *Server, report link.UpstreamReport, err error) {
 // answered processes the status of an answer to a request. It is cheap while the upstream
 // is reachable.
 func (p *Prober) answered(u *Server, status int) {
+	last := u.health.report.Load()
 	// The model may be gone, or may have been loaded, which shows its window.
-	if status == http.StatusNotFound || status == http.StatusOK && u.health.unloaded.Load() {
+	if status == http.StatusNotFound || status == http.StatusOK && last != nil && len(last.Status) > 0 {
 		p.doubt(u, missingInterval)
 	}
-	last := u.health.report.Load()
 	if last != nil && last.Reachable {
 		return
 	}
