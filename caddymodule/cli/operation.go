@@ -58,10 +58,15 @@ func (in *invocation) perform() error {
 	if err := in.do(r, answer.Addr().Interface()); err != nil {
 		return err
 	}
+	return in.write(answer.Interface())
+}
+
+// write prints an answer as JSON or text.
+func (in *invocation) write(answer any) error {
 	if in.is("json") {
-		return printJSON(in.OutOrStdout(), answer.Interface())
+		return printJSON(in.OutOrStdout(), answer)
 	}
-	in.command.print(in, answer.Interface())
+	in.command.print(in, answer)
 	return in.err
 }
 

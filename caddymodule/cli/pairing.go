@@ -73,7 +73,7 @@ a machine that has lost its configuration, or was set up again.`,
 				as = "in place of"
 			}
 			in.printf("%s is approved %s connector %q. If it is still waiting, it connects by itself.\n", deviceName(p), as,
-				in.connectorName(p.Connector))
+				cmp.Or(in.text("name"), in.text("replace"), cmp.Or(p.Device, new(store.Device)).Hostname))
 		}),
 	}, {
 		use: "deny CODE_OR_ID", operation: "POST /pairings/deny", argument: "pairing",

@@ -62,10 +62,10 @@ func TestNarrowTables(t *testing.T) {
 		},
 	}
 	var out bytes.Buffer
-	in := &invocation{Command: new(cobra.Command), env: environment{width: func(io.Writer) int { return 80 }}}
+	in := &invocation{Command: new(cobra.Command), widths: map[string]int{}, env: environment{size: func(io.Writer) (int, int) { return 80, 0 }}}
 	in.SetOut(&out)
 	in.printTable(audit)
-	want := "2026-11-26 17:56  caddy gateway up  connector.create  lnk_06h1i0…  connectors…\n"
+	want := "2026-11-26 17:56  caddy gateway up  connector.create  lnk_06h1i0733pr…  connec…\n"
 	if !strings.HasSuffix(out.String(), want) {
 		t.Errorf("the audit list is\n%s", &out)
 	}
@@ -77,7 +77,7 @@ func TestNarrowTables(t *testing.T) {
 		80:  "NAME STATE UPSTREAMS SINCE",
 	} {
 		var out bytes.Buffer
-		in := &invocation{Command: new(cobra.Command), env: environment{width: func(io.Writer) int { return columns }}}
+		in := &invocation{Command: new(cobra.Command), widths: map[string]int{}, env: environment{size: func(io.Writer) (int, int) { return columns, 0 }}}
 		in.SetOut(&out)
 		in.printTable([][]string{slices.Clone(wide[0]), slices.Clone(wide[1])})
 		lines := strings.Split(out.String(), "\n")
