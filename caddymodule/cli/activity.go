@@ -49,10 +49,10 @@ func printRequests(in *invocation, page manage.Requests) {
 	for _, r := range slices.Backward(page.Requests) {
 		result := fmt.Sprintf("%d in, %d out", r.InputTokens, r.OutputTokens)
 		if r.ErrorClass != "" {
-			result = r.ErrorCode + ": " + cmp.Or(r.Reason, r.Error)
+			result = cmp.Or(r.Reason, r.Error, r.ErrorCode)
 		}
 		if r.Refusals > 1 {
-			result = fmt.Sprintf("%d times %s", r.Refusals, result)
+			result = fmt.Sprintf("%d times: %s", r.Refusals, result)
 		}
 		rows = append(rows, []string{
 			r.Time.In(in.env.zone).Format("01-02 15:04:05"),
@@ -88,11 +88,13 @@ func (in *invocation) follow() error {
 		if len(page.Requests) < all {
 			page.Next = "" // it is older than those of the answer before
 		}
-		if len(page.Requests) > 0 {
-			err = in.write(page)
+		switch {
+		case len(page.Requests) > 0 && in.is("json"):
+			err = printJSON(in.OutOrStdout(), page)
+		case len(page.Requests) > 0:
+			printRequests(in, page)
 		}
-		last = slices.Concat(page.Requests, last)
-		last = last[:min(len(last), 5000)]
+		last = slices.Concat(page.Requests, last[:min(len(last), 4000)])
 	}
 	return err
 }

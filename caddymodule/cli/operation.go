@@ -58,15 +58,10 @@ func (in *invocation) perform() error {
 	if err := in.do(r, answer.Addr().Interface()); err != nil {
 		return err
 	}
-	return in.write(answer.Interface())
-}
-
-// write prints an answer as JSON or text.
-func (in *invocation) write(answer any) error {
 	if in.is("json") {
-		return printJSON(in.OutOrStdout(), answer)
+		return printJSON(in.OutOrStdout(), answer.Interface())
 	}
-	in.command.print(in, answer)
+	in.command.print(in, answer.Interface())
 	return in.err
 }
 

@@ -94,3 +94,20 @@ func TestNarrowTables(t *testing.T) {
 		}
 	}
 }
+
+// TestTableGoesOn: rows that follow have no header, and the columns of the header, also if they need more room.
+func TestTableGoesOn(t *testing.T) {
+	var out bytes.Buffer
+	in := &invocation{
+		Command: new(cobra.Command), widths: map[string]int{},
+		env: environment{size: func(io.Writer) (int, int) { return 40, 0 }},
+	}
+	in.SetOut(&out)
+	for _, detail := range []string{"short", strings.Repeat("long ", 20), "short"} {
+		in.printTable([][]string{{"ID", "STATUS", "DETAIL"}, {"req_1", "ok 200", detail}})
+	}
+	want := "ID     STATUS  DETAIL\nreq_1  ok 200  short\nreq_1  ok 200  long long long long lon…\nreq_1  ok 200  short\n"
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", &out, want)
+	}
+}
