@@ -150,7 +150,7 @@ address is the client's.
 
 ` + limitsHelp
 
-// checkScope refuses an empty scope: an unset variable of a script must not mean "all". It warns of what matches nothing.
+// checkScope refuses an empty scope: an unset variable of a script must not mean "all". It warns of what matches none.
 func checkScope(in *invocation, _ *request) error {
 	if in.Flags().Changed("scope") && in.text("scope") == "" {
 		return up.Usagef(`--scope is empty; for all deployments write --scope "*", or leave it out`)
