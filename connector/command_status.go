@@ -195,7 +195,8 @@ func requestsText(s agent.Status) string {
 // writeReport prints what `connector status` shows.
 func writeReport(w io.Writer, r report, now time.Time) {
 	for _, line := range reportLines(r.Status, now, len(r.Recent)) {
-		fmt.Fprintln(w, line.text(w))
+		shown, _ := (&screen{w: w}).render(line, math.MaxInt)
+		fmt.Fprintln(w, shown)
 	}
 	config := r.Config
 	if config == "" {
@@ -217,12 +218,6 @@ type piece struct {
 }
 
 const plain, faint, good, warning, bad = tty.Plain, tty.Faint, tty.Good, tty.Warning, tty.Bad
-
-// text returns the line as it is printed on w.
-func (l line) text(w io.Writer) string {
-	text, _ := (&screen{w: w}).render(l, math.MaxInt)
-	return text
-}
 
 func short(d time.Duration) string {
 	switch d = max(d, 0); {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -377,7 +378,8 @@ process    7, version v2, running for 1h00m, configured by /etc/c.json
 	}
 	b.Reset()
 	for _, l := range reportLines(s, now, 5) {
-		fmt.Fprintln(&b, l.text(&b))
+		shown, _ := (&screen{w: &b}).render(l, math.MaxInt)
+		fmt.Fprintln(&b, shown)
 	}
 	if want := "state      not connected, next try in 5s\ngateway    gw:1\nreason     no answer over UDP\nfix        " +
 		"check that\nrequests   0 running, 0 served\n"; b.String() != want {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,8 @@ func TestStatusOfLegs(t *testing.T) {
 	}
 	var b strings.Builder
 	for _, l := range reportLines(s, now, 5) {
-		fmt.Fprintln(&b, l.text(&b))
+		shown, _ := (&screen{w: &b}).render(l, math.MaxInt)
+		fmt.Fprintln(&b, shown)
 	}
 	want := `state      online for 0s
 gateway    gw:1  version v1

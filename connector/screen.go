@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -8,8 +9,6 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/term"
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/text"
@@ -43,11 +42,8 @@ func newScreen(w io.Writer, getenv func(string) string) *screen {
 		return nil
 	}
 	size := func() (int, int) {
-		width, height, err := term.GetSize(int(file.Fd()))
-		if err != nil || width <= 0 || height <= 0 {
-			return 80, 24
-		}
-		return width, height
+		width, height := tty.Size(w)
+		return cmp.Or(width, 80), cmp.Or(height, 24)
 	}
 	return &screen{w: w, size: size, now: time.Now}
 }

@@ -1,52 +1,40 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/connector/wait"
 )
 
 var activityCommand = command{
 	use: "activity [ID] [--failed] [--key KEY] [--model MODEL] [--since TIME] [--follow]", operation: "GET /activity",
-	long: `Lists requests, the newest last, or shows all about the one with an id. Prompts and
-answers are not stored. --follow begins with the last hour, unless --since is given,
-and lists requests when they end.`,
-	example: `  caddy gateway activity
-  caddy gateway activity --failed --since 24h
+	long: `Lists requests without prompts and answers, the newest last, or shows all about one,
+as JSON. --follow lists them when they end, and begins with the last hour or --since.
+It looks at the newest thousand: of a busy gateway it may miss those that take long.`,
+	example: `  caddy gateway activity --failed --since 24h
   caddy gateway activity --key laptop --follow
   caddy gateway activity req_06b3kz9v6dfx7fbv7wq7m5r2qm`,
 	flags: func(f *pflag.FlagSet) {
-		f.Bool("failed", false, "Only requests that failed: the same as --status failed")
+		f.BoolFunc("failed", "The same as --status failed", func(string) error { return f.Set("status", "failed") })
 		f.BoolP("follow", "f", false, "Wait for more requests, until Ctrl-C")
 	},
-	prepare: func(in *invocation, r *request) error {
-		if in.is("failed") {
-			r.set("status", activity.Failed)
-		}
-		if in.is("follow") && in.text("since") == "" {
-			r.set("since", "1h")
-		}
-		if in.is("follow") && !in.Flags().Changed("limit") {
-			r.set("limit", 1000)
-		}
-		return nil
-	},
 	run: func(in *invocation) error {
-		if in.arg != "" {
-			in.command = &command{operation: "GET /activity/{id}", print: printRequest}
-		} else if in.is("follow") {
+		filtered := slices.ContainsFunc(in.command.fields(), func(f field) bool { return in.Flags().Changed(f.Flag) })
+		switch {
+		case in.arg != "" && (filtered || in.is("follow")):
+			return up.Usagef("an ID names one request: leave out --follow and the flags that select from the list")
+		case in.arg != "":
+			in.command = &command{operation: "GET /activity/{id}"}
+			_ = in.Flags().Set("json", "true")
+		case in.is("follow"):
 			return in.follow()
 		}
 		return in.perform()
@@ -54,93 +42,59 @@ and lists requests when they end.`,
 	print: show(printRequests),
 }
 
-var requestColumns = strings.Split("TIME, KEY, MODEL, STATUS, WAIT, FIRST TOKEN, DURATION, ID, TOKENS OR ERROR", ", ")
-
 // printRequests prints a row for each request, the newest last.
 func printRequests(in *invocation, page manage.Requests) {
 	seconds := func(millis float64) string { return strings.TrimPrefix(fmt.Sprintf("%.2fs", millis/1000), "0.00s") }
-	rows := [][]string{slices.Clone(requestColumns)}
+	rows := [][]string{{"TIME", "KEY", "MODEL", "STATUS", "WAIT", "FIRST TOKEN", "DURATION", "ID", "TOKENS OR ERROR"}}
 	for _, r := range slices.Backward(page.Requests) {
-		key, result := cmp.Or(r.KeyName, r.KeyID), fmt.Sprintf("%d in, %d out", r.InputTokens, r.OutputTokens)
-		if r.FromConsole() {
-			key = activity.ConsoleKey
-		}
+		result := fmt.Sprintf("%d in, %d out", r.InputTokens, r.OutputTokens)
 		if r.ErrorClass != "" {
-			result = r.ErrorCode + ": " + cmp.Or(r.Reason, r.Error)
+			result = cmp.Or(r.Reason, r.Error, r.ErrorCode)
 		}
 		if r.Refusals > 1 {
-			result = fmt.Sprintf("%d times %s", r.Refusals, result)
+			result = fmt.Sprintf("%d times: %s", r.Refusals, result)
 		}
 		rows = append(rows, []string{
-			r.Time.In(in.env.zone).Format("01-02 15:04:05"), key, cmp.Or(r.Deployment, r.Model),
-			fmt.Sprintf("%d %s", r.Status, r.Outcome()), seconds(r.WaitMillis), seconds(r.FirstTokenMillis),
-			seconds(r.DurationMillis), r.ID, result,
+			r.Time.In(in.env.zone).Format("01-02 15:04:05"),
+			map[bool]string{true: activity.ConsoleKey, false: cmp.Or(r.KeyName, r.KeyID)}[r.FromConsole()],
+			cmp.Or(r.Deployment, r.Model), fmt.Sprintf("%s %d", r.Outcome(), r.Status),
+			seconds(r.WaitMillis), seconds(r.FirstTokenMillis), seconds(r.DurationMillis), r.ID, result,
 		})
 	}
-	switch {
-	case len(page.Requests) > 0:
-		in.printTable(rows)
-	case in.is("follow"):
-		return
-	default:
-		in.printf("No such requests.\n")
-	}
+	in.printTable(rows)
 	if page.Partial {
 		in.warnf("Requests are missing, because gateways do not answer: %s\n", strings.Join(page.Silent, ", "))
 	}
-	if page.Next != "" && !in.is("follow") {
+	if page.Next != "" {
 		in.warnf("For older ones, add --before %s\n", page.Next)
 	}
 }
 
-// printRequest prints the members of a request that are not empty.
-func printRequest(in *invocation, answer any) {
-	var members bytes.Buffer
-	in.err = printJSON(&members, answer)
-	for line := range strings.Lines(members.String()) {
-		name, value, _ := strings.Cut(strings.Trim(line, " \n,"), ": ")
-		_ = json.Unmarshal([]byte(value), &value) // numbers stay as they are
-		name = strings.Trim(name, `"`)
-		if name == "connector_id" {
-			value = in.connectorName(value)
-		}
-		if value != "" && value != "0" && value != "false" {
-			in.printf("%-16s  %s\n", strings.ReplaceAll(name, "_", " "), value)
-		}
-	}
-}
-
-// follow prints requests when they have ended, until Ctrl-C. Each time it asks for those of an hour, because a request
-// has the time of its start.
+// follow prints requests when they have ended. It asks for those of an hour: a request has the time of its start.
 func (in *invocation) follow() error {
-	ctx, stop := signal.NotifyContext(in.Context(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	in.SetContext(ctx)
+	for flag, value := range map[string]string{"since": "1h", "limit": "1000"} {
+		if !in.Flags().Changed(flag) {
+			_ = in.Flags().Set(flag, value)
+		}
+	}
 	r, err := in.request()
-	if err != nil {
-		return err
-	}
-	in.widest = make([]int, len(requestColumns))
-	for seen, failed := map[string]bool{}, false; ; {
+	for last := []activity.Request{}; err == nil; time.Sleep(in.env.poll) {
 		var page manage.Requests
-		err := in.do(r, &page)
-		if err != nil && !failed && ctx.Err() == nil {
-			cause, _, _ := strings.Cut(err.Error(), "\n")
-			in.warnf("Trying again: %s\n", cause)
+		if err = in.do(r, &page); err != nil {
+			return err
 		}
-		failed = err != nil
-		page.Requests = slices.DeleteFunc(page.Requests, func(r activity.Request) bool {
-			known := seen[r.ID]
-			seen[r.ID] = true
-			return known
-		})
-		if !in.is("json") {
+		all := len(page.Requests)
+		page.Requests = slices.DeleteFunc(page.Requests, func(r activity.Request) bool { return slices.Contains(last, r) })
+		if len(page.Requests) < all {
+			page.Next = "" // it is older than those of the answer before
+		}
+		switch {
+		case len(page.Requests) > 0 && in.is("json"):
+			err = printJSON(in.OutOrStdout(), page)
+		case len(page.Requests) > 0:
 			printRequests(in, page)
-		} else if len(page.Requests) > 0 {
-			_ = printJSON(in.OutOrStdout(), page)
 		}
-		if wait.For(ctx, in.env.poll) != nil {
-			return nil
-		}
+		last = slices.Concat(page.Requests, last[:min(len(last), 4000)])
 	}
+	return err
 }

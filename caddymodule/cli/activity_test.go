@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -46,14 +45,12 @@ var activityTests = []struct {
 		`{"requests":null}`)},
 	{
 		"activity_some", "activity --failed --model qwen3:8b --since 24h",
-		ok("GET /model_gateway/activity?model=qwen3%3A8b&since=24h&status=failed", `{"requests":[`+testJSON+`]}`),
+		ok("GET /model_gateway/activity?model=qwen3%3A8b&status=failed&since=24h", `{"requests":[`+testJSON+`]}`),
 	},
 	{"activity_two", "activity req_1 req_2", nil},
 	{"activity_id", "activity req_1", ok("GET /model_gateway/activity/req_1", refusedJSON)},
-	{"activity_id_connector", "activity req_2", map[string]adminAnswer{
-		"GET /model_gateway/activity/req_2":   {200, answeredJSON},
-		"GET /model_gateway/connectors/con_1": {200, `{"id":"con_1","name":"gpu-box"}`},
-	}},
+	{"activity_id_filtered", "activity req_1 --failed", nil},
+	{"activity_id_follow", "activity req_1 --follow", nil},
 	{"activity_id_unknown", "activity req_9", map[string]adminAnswer{
 		"GET /model_gateway/activity/req_9": {404, `{"error":"no request has the id req_9"}`},
 	}},
@@ -68,41 +65,40 @@ var activityTests = []struct {
 	}},
 }
 
-// TestFollow: each request is printed once, also if the gateway fails in between, which is reported once. The columns
-// stay aligned.
+// TestFollow: each request is printed once. The columns stay aligned. An answer of new requests alone names the page of
+// older ones. The command ends with the first failure.
 func TestFollow(t *testing.T) {
 	pages := []string{
-		`{"requests":[` + refusedJSON + `]}`, "", "",
-		`{"requests":[` + answeredJSON + `,` + refusedJSON + `]}`, `{"requests":[` + answeredJSON + `,` + refusedJSON + `]}`,
+		`{"requests":[` + refusedJSON + `],"next":"c1"}`, `{"requests":[` + refusedJSON + `],"next":"c1"}`,
+		`{"requests":[` + answeredJSON + `,` + refusedJSON + `],"next":"c1"}`, `{"requests":null}`,
+		`{"requests":[` + answeredJSON + `,` + refusedJSON + `]}`,
 	}
 	for _, args := range []string{"activity --follow --color never", "activity -f --json"} {
-		ctx, cancel := context.WithCancel(t.Context())
 		polls, uri := 0, ""
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			uri = r.RequestURI
 			if polls++; polls > len(pages) {
-				cancel()
-			} else if page := pages[polls-1]; page == "" {
 				w.WriteHeader(http.StatusBadGateway)
 			} else {
-				_, _ = io.WriteString(w, page)
+				_, _ = io.WriteString(w, pages[polls-1])
 			}
 		}))
 		defer server.Close()
 		root, gateway := &cobra.Command{Use: "caddy"}, &cobra.Command{}
 		commands(up.Host{}).build(gateway, environment{
-			now: time.Now, zone: time.UTC, width: func(io.Writer) int { return 0 }, poll: time.Microsecond,
+			now: time.Now, zone: time.UTC, size: func(io.Writer) (int, int) { return 0, 0 }, poll: time.Microsecond,
 		})
 		root.AddCommand(gateway)
 		var out, errOut bytes.Buffer
 		root.SetOut(&out)
 		root.SetErr(&errOut)
-		root.SetArgs(strings.Fields("gateway " + args + " --address " + server.Listener.Addr().String()))
-		if err := root.ExecuteContext(ctx); err != nil {
-			t.Error(err)
+		address := server.Listener.Addr().String()
+		root.SetArgs(strings.Fields("gateway " + args + " --address " + address))
+		if err := root.ExecuteContext(t.Context()); err == nil {
+			t.Error("the command goes on without a gateway")
 		}
 		compareGolden(t, strings.ReplaceAll(strings.ReplaceAll(args, " --color never", ""), " ", "_"),
 			fmt.Sprintf("%s\n-- stdout --\n%s-- stderr --\n%s", uri, &out,
-				strings.ReplaceAll(errOut.String(), server.Listener.Addr().String(), "ADDRESS")))
+				strings.ReplaceAll(errOut.String(), address, "ADDRESS")))
 	}
 }

@@ -36,7 +36,7 @@ func Register(host up.Host) {
 			cmd.SetHelpTemplate(cmd.HelpTemplate() + "\nThe manual: " + program.Manual + "\n")
 			commands(host).build(cmd, environment{
 				now: time.Now, zone: time.Local, askPassword: terminalPassword, confirm: terminalConfirm,
-				width: tty.Width, poll: 2 * time.Second,
+				size: tty.Size, poll: 2 * time.Second,
 			})
 		},
 	})
@@ -63,8 +63,8 @@ type environment struct {
 	askPassword func(cmd *cobra.Command, prompt string) (string, error)
 	// confirm asks a question, and returns an error unless the answer is yes.
 	confirm func(cmd *cobra.Command, question string) error
-	width   func(io.Writer) int // columns of a terminal, 0 for other writers
-	poll    time.Duration       // between two looks of --follow
+	size    func(io.Writer) (width, height int) // of a terminal, 0 for other writers
+	poll    time.Duration                       // between two requests of --follow
 }
 
 // command is a group of commands, or a command that performs an operation of the management API,
@@ -154,7 +154,7 @@ func (c *command) build(cmd *cobra.Command, env environment) {
 	name := c.argumentName()
 	cmd.Args = guarded(func(cmd *cobra.Command, args []string) error { return checkArgument(cmd, name, args) })
 	cmd.RunE = guarded(func(cmd *cobra.Command, args []string) error {
-		in := &invocation{Command: cmd, command: c, env: env, arg: strings.Join(args, "")}
+		in := &invocation{Command: cmd, command: c, env: env, arg: strings.Join(args, ""), widths: map[string]int{}}
 		if c.run != nil {
 			return c.run(in)
 		}

@@ -63,7 +63,7 @@ func runCommand(t *testing.T, args ...string) ranCommand {
 	commands(up.Host{Console: "/console"}).build(gateway,
 		environment{
 			now: now, zone: time.UTC, askPassword: scriptedPassword, confirm: scriptedConfirm,
-			width: func(io.Writer) int { return 0 },
+			size: func(io.Writer) (int, int) { return 0, 0 },
 		})
 	root.AddCommand(gateway)
 	var out, errOut bytes.Buffer

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,10 +27,10 @@ type invocation struct {
 	*cobra.Command
 	command *command
 	env     environment
-	arg     string // the argument, "" if the command has none
-	err     error  // why the command fails although the gateway has answered
-	widest  []int  // the columns of a table that goes on; nil: there is none
-	local   string // the admin endpoint of `up`, "" for the one that the flags name
+	arg     string         // the argument, "" if the command has none
+	err     error          // why the command fails although the gateway has answered
+	widths  map[string]int // of the columns of the table, by title; 0: left out
+	local   string         // the admin endpoint of `up`, "" for the one that the flags name
 }
 
 // text returns the value of a string flag, "" if the command lacks it.
@@ -44,14 +43,6 @@ func (in *invocation) text(name string) string {
 func (in *invocation) is(name string) bool {
 	value, _ := in.Flags().GetBool(name)
 	return value
-}
-
-// connectorName returns the name of a connector, or its id if the name is not known.
-func (in *invocation) connectorName(id string) string {
-	at, c := *in, manage.Connector{}
-	at.arg = id
-	_ = in.do(at.newRequest("GET /connectors/{id}"), &c)
-	return cmp.Or(c.Name, id)
 }
 
 // printf prints to the standard output. Strings in args become printable.

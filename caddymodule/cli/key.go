@@ -150,15 +150,13 @@ address is the client's.
 
 ` + limitsHelp
 
-// checkScope refuses an empty scope: an unset variable of a script must not mean "all". It warns of patterns that match
-// no model.
+// checkScope refuses an empty scope: an unset variable of a script must not mean "all". It warns of what matches none.
 func checkScope(in *invocation, _ *request) error {
 	if in.Flags().Changed("scope") && in.text("scope") == "" {
 		return up.Usagef(`--scope is empty; for all deployments write --scope "*", or leave it out`)
 	}
 	for pattern := range strings.SplitSeq(in.text("scope"), ",") {
-		var matched []manage.Deployment
-		r := in.newRequest("GET /deployments")
+		matched, r := []manage.Deployment{}, in.newRequest("GET /deployments")
 		r.set("scope", pattern)
 		if pattern != "" && in.do(r, &matched) == nil && len(matched) == 0 {
 			in.warnf("Warning: no model matches %q of the scope now.\n", strings.TrimSpace(pattern))

@@ -72,8 +72,11 @@ a machine that has lost its configuration, or was set up again.`,
 			if p.Replaced {
 				as = "in place of"
 			}
+			var c manage.Connector
+			in.arg = p.Connector
+			_ = in.do(in.newRequest("GET /connectors/{id}"), &c)
 			in.printf("%s is approved %s connector %q. If it is still waiting, it connects by itself.\n", deviceName(p), as,
-				in.connectorName(p.Connector))
+				cmp.Or(c.Name, p.Connector))
 		}),
 	}, {
 		use: "deny CODE_OR_ID", operation: "POST /pairings/deny", argument: "pairing",

@@ -60,6 +60,7 @@ var pairingTests = []struct {
 	{"pairing_approve_asks", "pairing approve pair_2", map[string]adminAnswer{
 		"GET /model_gateway/pairings":          {200, "[" + startedJSON + "," + pendingJSON + "]"},
 		"POST /model_gateway/pairings/approve": {200, approvedJSON},
+		"GET /model_gateway/connectors/con_1":  {200, `{"id":"con_1","name":"rack-2"}`},
 	}},
 	{
 		"pairing_approve_declined", "pairing approve pair-7k3mq9ty --account team",

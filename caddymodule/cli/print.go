@@ -113,77 +113,69 @@ var leftOut = strings.Split("FROM, UPDATED, CREATED, PEER, ADVERTISE, STARTED, R
 	"VERSION, FIRST TOKEN, WAIT, DURATION, KEY ID, PASSKEYS, LAST USED, ADDRESS, ID, OPTIONS, UPSTREAM, MAX, "+
 	"FALLBACK, KIND, ALSO AS, OWNER, TOKEN, UPSTREAMS, ROLE", ", ")
 
-// printTable prints rows in aligned columns. The first row is the header.
+// printTable prints rows in aligned columns. The first row is the header, printed once: the table of a command goes on.
+// On a narrow terminal, columns are left out until texts have room for 30 characters, the length of ids.
 func (in *invocation) printTable(rows [][]string) {
-	titles, widest := rows[0], in.widest
-	if widest == nil {
-		widest = make([]int, len(titles))
-	} else if widest[0] > 0 {
-		rows = rows[1:] // the table goes on
+	titles, begun, out := rows[0], len(in.widths) > 0, in.OutOrStdout()
+	if begun {
+		rows = rows[1:]
 	}
 	for _, row := range rows {
-		for i := range row {
+		for i, title := range titles {
 			row[i] = cmp.Or(text.Line(row[i]), "-")
-			widest[i] = max(widest[i], utf8.RuneCountInString(row[i]))
+			if in.widths[title] > 0 || !begun {
+				in.widths[title] = max(in.widths[title], utf8.RuneCountInString(row[i]))
+			}
 		}
 	}
-	widths := in.fit(titles, widest)
-	for _, row := range rows {
-		var line strings.Builder
-		for i, width := range widths {
-			cell, space := row[i], width-utf8.RuneCountInString(row[i])
-			if width == 0 {
-				continue
-			} else if space < 0 {
-				cell, space = string([]rune(cell)[:width-1])+"…", 0
-			}
-			if titles[i] == "STATE" || titles[i] == "STATUS" {
-				cell = tty.Paint(in.OutOrStdout(), toneOf(cell), cell)
-			}
-			line.WriteString(cell + strings.Repeat(" ", space+2))
-		}
-		fmt.Fprintln(in.OutOrStdout(), strings.TrimRight(line.String(), " "))
-	}
-}
-
-// fit returns the widths of columns, 0 for those that are left out. Texts are cut to 30 characters, the length of ids,
-// before a column is left out, and at last to 8. Times and numbers have at most 16, and are never cut.
-func (in *invocation) fit(titles []string, widest []int) []int {
-	widths, limit := slices.Clone(widest), in.env.width(in.OutOrStdout())-1 // some terminals wrap full lines
-	tooWide := func(cut int) bool {
+	columns, _ := in.env.size(out)
+	room := cmp.Or(columns, math.MaxInt) - 1 // some terminals wrap full lines
+	tooWide := func(longest int) bool {
 		sum := -2
-		for _, w := range widths {
-			sum += min(w, cut) + min(w, 2)
+		for _, width := range in.widths {
+			sum += min(width, longest) + min(width, 2)
 		}
-		return limit > 0 && sum > limit
+		return sum > room
 	}
 	for _, title := range leftOut {
-		if i := slices.Index(titles, title); i >= 0 && tooWide(30) {
-			widths[i] = 0
+		if in.widths[title] > 0 && !begun && tooWide(30) {
+			in.widths[title] = 0
 		}
 	}
-	for most := slices.Max(widths); most >= 8 && tooWide(math.MaxInt); most-- {
-		for i, w := range widths {
-			if widest[i] > 16 {
-				widths[i] = min(w, most)
+	longest := room
+	for longest > 16 && tooWide(longest) { // times have 16
+		longest--
+	}
+	for _, row := range rows {
+		line, left := "", room
+		for i, title := range titles {
+			width := min(in.widths[title], longest, left)
+			if width <= 0 {
+				continue
 			}
+			cell := []rune(row[i])
+			if len(cell) > width {
+				cell = append(cell[:width-1], '…')
+			}
+			shown := string(cell)
+			if title == "STATE" || title == "STATUS" {
+				word, _, _ := strings.Cut(shown, " ")
+				shown = tty.Paint(out, tones[word], shown)
+			}
+			line += shown + strings.Repeat(" ", width-len(cell)+2)
+			left -= width + 2
 		}
+		fmt.Fprintln(out, strings.TrimRight(line, " "))
 	}
-	return widths
 }
 
-// toneOf returns the color of a state, by its first word.
-func toneOf(state string) tty.Tone {
-	word, _, _ := strings.Cut(strings.TrimLeft(state, "0123456789 "), " ")
-	switch strings.TrimSuffix(word, ",") {
-	case "online", "available", "active", "serving", "approved", "ok":
-		return tty.Good
-	case "degraded", "cuts", "pending", "disabled", "draining", "may":
-		return tty.Warning
-	case "offline", "failed", "upstream", "model", "hanging", "lost", "revoked", "expired", "denied":
-		return tty.Bad
-	}
-	return tty.Plain
+// tones are the colors of states, by their first words.
+var tones = map[string]tty.Tone{
+	"online": tty.Good, "available": tty.Good, "active": tty.Good, "serving": tty.Good, "approved": tty.Good,
+	"ok": tty.Good, "degraded": tty.Warning, "cuts": tty.Warning, "pending": tty.Warning, "pending,": tty.Warning,
+	"disabled": tty.Warning, "draining": tty.Warning, "may": tty.Warning, "offline": tty.Bad, "failed": tty.Bad,
+	"upstream": tty.Bad, "model": tty.Bad, "hanging": tty.Bad, "lost": tty.Bad, "revoked": tty.Bad, "expired": tty.Bad,
+	"denied": tty.Bad,
 }
 
 type unit struct {

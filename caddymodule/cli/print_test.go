@@ -44,6 +44,14 @@ func TestAgo(t *testing.T) {
 	}
 }
 
+// onTerminal returns a run of a command on a terminal with so many columns; 0: on none.
+func onTerminal(columns int) *invocation {
+	return &invocation{
+		Command: new(cobra.Command), widths: map[string]int{},
+		env: environment{size: func(io.Writer) (int, int) { return columns, 0 }},
+	}
+}
+
 // TestNarrowTables: on a terminal no line is wider than it, down to 80 columns. Columns are left out in their order,
 // and then texts are cut. Names, states and numbers stay.
 func TestNarrowTables(t *testing.T) {
@@ -62,10 +70,10 @@ func TestNarrowTables(t *testing.T) {
 		},
 	}
 	var out bytes.Buffer
-	in := &invocation{Command: new(cobra.Command), env: environment{width: func(io.Writer) int { return 80 }}}
+	in := onTerminal(80)
 	in.SetOut(&out)
 	in.printTable(audit)
-	want := "2026-11-26 17:56  caddy gateway up  connector.create  lnk_06h1i0…  connectors…\n"
+	want := "2026-11-26 17:56  caddy gateway up  connector.create  lnk_06h1i0733pr…  connec…\n"
 	if !strings.HasSuffix(out.String(), want) {
 		t.Errorf("the audit list is\n%s", &out)
 	}
@@ -77,7 +85,7 @@ func TestNarrowTables(t *testing.T) {
 		80:  "NAME STATE UPSTREAMS SINCE",
 	} {
 		var out bytes.Buffer
-		in := &invocation{Command: new(cobra.Command), env: environment{width: func(io.Writer) int { return columns }}}
+		in := onTerminal(columns)
 		in.SetOut(&out)
 		in.printTable([][]string{slices.Clone(wide[0]), slices.Clone(wide[1])})
 		lines := strings.Split(out.String(), "\n")
@@ -92,5 +100,19 @@ func TestNarrowTables(t *testing.T) {
 		if !strings.Contains(lines[1], "rack  online") || !strings.Contains(lines[1], "3h ago") {
 			t.Errorf("%d columns: %q", columns, lines[1])
 		}
+	}
+}
+
+// TestTableGoesOn: rows that follow have no header, and the columns of the header, also if they need more room.
+func TestTableGoesOn(t *testing.T) {
+	var out bytes.Buffer
+	in := onTerminal(40)
+	in.SetOut(&out)
+	for _, detail := range []string{"short", strings.Repeat("long ", 20), "short"} {
+		in.printTable([][]string{{"ID", "STATUS", "DETAIL"}, {"req_1", "ok 200", detail}})
+	}
+	want := "ID     STATUS  DETAIL\nreq_1  ok 200  short\nreq_1  ok 200  long long long long lon…\nreq_1  ok 200  short\n"
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", &out, want)
 	}
 }

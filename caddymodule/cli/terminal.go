@@ -16,7 +16,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
-	"github.com/postern-dev/postern/connector/tty"
 )
 
 // errDeclined is the error of a question that the user answered with no.
@@ -50,7 +49,7 @@ func (in *invocation) confirm(question string) error {
 
 // terminalConfirm asks a question on the terminal. Any answer but yes is an error.
 func terminalConfirm(cmd *cobra.Command, question string) error {
-	if !tty.Is(os.Stdin) {
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		return up.UsageError{Err: errNoTerminal}
 	}
 	return readConfirmation(cmd, question)

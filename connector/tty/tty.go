@@ -1,19 +1,16 @@
-// Package tty knows what the terminal of a program shows: its width, and colors. Only states and
-// outcomes have colors.
+// Package tty knows the terminal of a program: its size, and whether texts on it have colors.
 package tty
 
 import (
 	"errors"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 )
 
-// Tone is the color of a text by its meaning: an escape sequence. They are the terminal's own colors,
-// which are readable on any background.
+// Tone is the meaning of a text, as the terminal's own color for it: those are readable on any background.
 type Tone string
 
 const (
@@ -24,17 +21,15 @@ const (
 	Bad     Tone = "\x1b[31m"
 )
 
-// when is the flag --color.
-var when = "auto"
+var when string // the flag --color
 
 // Flag adds the flag --color.
 func Flag(flags *pflag.FlagSet) {
 	when = "auto"
 	flags.Func("color", "`WHEN` to color states: auto, always or never (default auto)", func(value string) error {
-		if !slices.Contains([]string{"auto", "always", "never"}, value) {
+		if when = value; value != "auto" && value != "always" && value != "never" {
 			return errors.New("it must be auto, always or never")
 		}
-		when = value
 		return nil
 	})
 }
@@ -54,10 +49,10 @@ func Is(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Width returns the columns of the terminal w, 0 if they are not known or w is not a terminal.
-func Width(w io.Writer) (columns int) {
+// Size returns the columns and lines of the terminal w, 0 if they are not known.
+func Size(w io.Writer) (width, height int) {
 	if file, ok := w.(*os.File); ok {
-		columns, _, _ = term.GetSize(int(file.Fd()))
+		width, height, _ = term.GetSize(int(file.Fd()))
 	}
-	return columns
+	return width, height
 }

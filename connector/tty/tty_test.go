@@ -34,7 +34,7 @@ func TestPaint(t *testing.T) {
 	if flags.Parse([]string{"--color=red"}) == nil || Paint(file, Bad, "down") != "down" {
 		t.Error("red is accepted")
 	}
-	if Width(file) != 0 || Width(new(bytes.Buffer)) != 0 || Is(file) {
+	if width, height := Size(file); width != 0 || height != 0 || Is(file) || Is(new(bytes.Buffer)) {
 		t.Error("a file is a terminal")
 	}
 }
