@@ -64,7 +64,7 @@ const kept = `(async () => JSON.stringify([location.href, document.cookie, {...l
 // A person with only a key sees its models, limits and use, and sets up a client, with the keyboard alone. The key goes
 // nowhere but into the header of requests to the API.
 func testOnlyAKey(t *testing.T, r *rig) {
-	owner := r.newUser("keyholder", "kim")
+	owner := r.newUser("keyholder", "hana")
 	r.paired(owner, "connect-box")
 	key := r.key(owner, "for-eli", "scr*")
 	r.expectChat(key, "scripted", http.StatusOK)
