@@ -2,6 +2,7 @@ package activity_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -85,7 +86,7 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// An account with the name of a removed one has none of its requests.
+// An account with the name of a removed one has none of its requests, and those of removed accounts go.
 func TestAccountWithUsedName(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "activity.db")
@@ -102,10 +103,22 @@ func TestAccountWithUsedName(t *testing.T) {
 			l.Record("team", request(i))
 			time.Sleep(6 * time.Second)
 			l.Record("team", request(i+10))
+			if got := ids(l, "team"); len(got) != 2 {
+				t.Errorf("account %d has %v", i, got)
+			}
 			if err := st.RemoveAccount(t.Context(), "team"); err != nil {
 				t.Fatal(err)
 			}
-			synctest.Wait()
+			time.Sleep(time.Millisecond)
+		}
+		l.Record(account, request(20))
+		time.Sleep(2 * time.Minute)
+		l.Record(account, request(21))
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := os.ReadFile(path); err != nil || strings.Count(string(data), "team") > 1 {
+			t.Errorf("the file still has the account, %v", err)
 		}
 	})
 }

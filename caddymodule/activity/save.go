@@ -12,6 +12,8 @@ import (
 const (
 	saveUsage    = 10 * time.Second
 	saveRequests = 5 * time.Second
+	// retryRequests is the pause after requests could not be saved.
+	retryRequests = 30 * time.Second
 	// saveQuotas is the minimum pause between two batches for keys and accounts with quotas. Batches may
 	// use one part in quotaShare of the time.
 	saveQuotas = time.Second
@@ -27,7 +29,7 @@ func (l *Log) Close() error {
 
 // run saves until the log is closed.
 func (l *Log) run(ctx context.Context) {
-	usage, requests := time.NewTicker(saveUsage), time.NewTicker(saveRequests)
+	usage, requests := time.NewTicker(saveUsage), time.NewTimer(0) // at first, to open the file
 	defer usage.Stop()
 	defer requests.Stop()
 	quotas := time.NewTimer(0)
@@ -49,10 +51,13 @@ func (l *Log) run(ctx context.Context) {
 			if next = now.Add(max(saveQuotas, quotaShare*now.Sub(began))); err != nil {
 				next = now.Add(saveUsage)
 			}
+		case <-l.many:
+			requests.Reset(0)
 		case <-requests.C:
 			err = panics.Do(l.log, "saving the requests", l.saveRequests)
-		case <-l.many:
-			err = panics.Do(l.log, "saving the requests", l.saveRequests)
+			if requests.Reset(saveRequests); err != nil {
+				requests.Reset(retryRequests)
+			}
 		}
 		if err != nil {
 			l.log.Warn("failed to save the activity", "error", err)
