@@ -59,8 +59,6 @@ var (
 	keyCreated = []byte("created")
 )
 
-var errNotOpen = errors.New("the file of the activity is not open")
-
 // classOf has the classes of requests by their outcome.
 var classOf = map[Outcome]int{Answered: classAnswered, Refused: classCounted, Client: classCounted, Failed: classFailed}
 
@@ -70,28 +68,11 @@ func key(class int, cursor string) []byte { return append([]byte{byte(class)}, c
 // mark is the key of the cursor of the newest row of a class that was removed.
 func mark(class int) []byte { return []byte{byte(classes + class)} }
 
-// open opens the file if it is not open. One that is damaged or foreign is moved aside.
-func (f *file) open() error {
-	if f.db.Load() != nil {
-		return nil
-	}
-	db, err := f.begin()
-	if errors.Is(err, store.ErrSchema) {
-		if err = f.moveAside(err); err == nil {
-			db, err = f.begin()
-		}
-	}
-	if err == nil {
-		f.db.Store(db)
-	}
-	return err
-}
-
 // begin opens the file, or makes it.
-func (f *file) begin() (*bolt.DB, error) {
+func (f *file) begin() error {
 	db, err := store.OpenFile(f.path, f.maxBytes)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	db.AllocSize = allocBytes
 	err = db.Update(func(tx *bolt.Tx) error {
@@ -105,62 +86,46 @@ func (f *file) begin() (*bolt.DB, error) {
 		return err
 	})
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		return errors.Join(err, db.Close())
 	}
-	return db, nil
-}
-
-// moveAside makes place for a new file.
-func (f *file) moveAside(cause error) error {
-	aside := f.path + ".damaged"
-	f.log.Warn("the file of the activity cannot be used, so a new one is begun",
-		"path", f.path, "moved_to", aside, "error", cause)
-	return os.Rename(f.path, aside)
-}
-
-func (f *file) close() error {
-	if db := f.db.Swap(nil); db != nil {
-		return db.Close()
-	}
+	f.db.Store(db)
 	return nil
 }
 
-// use calls do with the open file. One that is damaged or full is moved aside.
-func (f *file) use(do func(*bolt.DB) error) error {
-	db := f.db.Load()
-	if db == nil {
-		return errNotOpen
+// use calls do, which uses db, or opens it if it is nil. A file that is damaged or full is moved aside; the next
+// write begins a new one.
+func (f *file) use(db *bolt.DB, do func() error) error {
+	err := store.Guard(f.path, do)
+	if !errors.Is(err, store.ErrSchema) && !errors.Is(err, bolterrors.ErrMaxSizeReached) || !f.db.CompareAndSwap(db, nil) {
+		return err
 	}
-	err := store.Guard(f.path, func() error { return do(db) })
-	if errors.Is(err, store.ErrSchema) || errors.Is(err, bolterrors.ErrMaxSizeReached) {
-		if f.db.CompareAndSwap(db, nil) { // it is not closed: the locks of a damaged one may be held
-			return errors.Join(err, f.moveAside(err))
-		}
-	}
-	return err
+	// It is not closed: the locks of a damaged one may be held.
+	aside := f.path + ".damaged"
+	f.log.Warn("the file of the activity cannot be used, so a new one is begun", "path", f.path, "moved_to", aside,
+		"error", err)
+	return errors.Join(err, os.Rename(f.path, aside))
 }
 
 // write adds rows, and removes what is kept no longer.
 func (f *file) write(rows []logged) error {
-	if err := store.Guard(f.path, f.open); err != nil {
-		return err
+	if f.db.Load() == nil {
+		if err := f.use(nil, f.begin); err != nil {
+			return err
+		}
 	}
+	db := f.db.Load()
 	for chunk := range slices.Chunk(rows, maxWrite) {
-		err := f.use(func(db *bolt.DB) error {
+		err := f.use(db, func() error {
 			stats := db.Stats()
 			unused := (stats.FreePageN + stats.PendingPageN) * db.Info().PageSize
-			return db.Update(func(tx *bolt.Tx) error {
+			return db.Update(func(tx *bolt.Tx) (err error) {
 				for i := range chunk {
-					if err := f.put(tx, &chunk[i]); err != nil {
-						return err
-					}
+					err = errors.Join(err, f.put(tx, &chunk[i]))
 				}
 				if int(tx.Size())-unused > f.maxBytes/10*8 { // the rest is for pages that a transaction replaces
-					if err := free(tx, f.maxBytes/10); err != nil {
-						return err
-					}
+					err = errors.Join(err, free(tx, f.maxBytes/10))
 				}
-				return f.trim(tx, cursor(time.Now().Add(-maxAge), ""))
+				return errors.Join(err, f.trim(tx, cursor(time.Now().Add(-maxAge), "")))
 			})
 		})
 		if err != nil {

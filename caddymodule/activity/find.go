@@ -3,7 +3,6 @@ package activity
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -59,24 +58,23 @@ func (l *Log) Find(account string, q Query) (Found, error) {
 	}
 	unsaved := l.unsaved.find(l, account, &q) // first, so that what is saved meanwhile is not missed
 	s, all := newSearch(&q, unsaved.Requests), []Found{unsaved}
-	err := l.file.use(func(db *bolt.DB) error {
+	db := l.file.db.Load()
+	if db == nil {
+		return Merge(q, all), nil
+	}
+	err := l.file.use(db, func() error {
 		return db.View(func(tx *bolt.Tx) error {
-			created, b := tx.Bucket(bucketMeta).Get(keyCreated), tx.Bucket([]byte(account))
-			if b == nil {
-				all = append(all, Found{Since: timeOf(string(created))})
-				return nil
-			}
+			since, b := tx.Bucket(bucketMeta).Get(keyCreated), tx.Bucket([]byte(account))
+			all = append(all, Found{Since: timeOf(string(since))})
 			for _, class := range q.classes() {
-				f := s.scan(b.Cursor(), class)
-				if class != classFailed || q.Outcome == Failed {
-					f.Since = timeOf(cmp.Or(string(b.Get(mark(class))), string(created)))
+				if b != nil {
+					all = append(all, s.scan(b, class))
 				}
-				all = append(all, f)
 			}
 			return nil
 		})
 	})
-	if err != nil && !errors.Is(err, errNotOpen) {
+	if err != nil {
 		return Found{}, fmt.Errorf("reading the activity: %w", err)
 	}
 	return Merge(q, all), nil
@@ -155,8 +153,11 @@ func newSearch(q *Query, seen []Request) *search {
 }
 
 // scan returns the rows of a class that the query selects.
-func (s *search) scan(c *bolt.Cursor, class int) (f Found) {
-	end, first, misses := key(class+1, ""), key(class, cursor(s.q.From, "")), 0
+func (s *search) scan(b *bolt.Bucket, class int) (f Found) {
+	c, end, first, misses := b.Cursor(), key(class+1, ""), key(class, cursor(s.q.From, "")), 0
+	if removed := b.Get(mark(class)); removed != nil && (class != classFailed || s.q.Outcome == Failed) {
+		f.Since = timeOf(string(removed))
+	}
 	if !s.q.To.IsZero() {
 		end = key(class, cursor(s.q.To, ""))
 	}

@@ -24,7 +24,11 @@ const (
 func (l *Log) Close() error {
 	l.stop()
 	l.worker.Wait()
-	return errors.Join(l.saveUsage(), l.saveRequests(), l.file.close())
+	err := errors.Join(l.saveUsage(), l.saveRequests())
+	if db := l.file.db.Swap(nil); db != nil {
+		err = errors.Join(err, db.Close())
+	}
+	return err
 }
 
 // run saves until the log is closed.
