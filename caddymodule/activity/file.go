@@ -163,31 +163,25 @@ func decode(k, v []byte) (r Request, err error) {
 	return r, err
 }
 
-// accounts returns the buckets of accounts by name.
-func accounts(tx *bolt.Tx) (map[string]*bolt.Bucket, error) {
-	all := make(map[string]*bolt.Bucket)
-	return all, tx.ForEach(func(name []byte, b *bolt.Bucket) error {
-		if !bytes.Equal(name, bucketMeta) {
-			all[string(name)] = b
-		}
-		return nil
-	})
-}
-
 // free removes rows with about so many bytes: again and again the oldest tenth of the largest account's, answered
 // requests first.
 func free(tx *bolt.Tx, size int) error {
-	all, err := accounts(tx)
-	sizes := make(map[string]int, len(all))
-	for account, b := range all {
-		sizes[account] = b.Stats().LeafInuse
-	}
-	for size > 0 && err == nil && len(all) > 0 {
-		largest := slices.MaxFunc(slices.Collect(maps.Keys(all)), func(a, b string) int { return sizes[a] - sizes[b] })
-		part := sizes[largest]/10 + 1
-		size, sizes[largest] = size-part, sizes[largest]-part
+	sizes := make(map[*bolt.Bucket]int)
+	err := tx.ForEach(func(_ []byte, b *bolt.Bucket) error {
+		stats := b.Stats()
+		sizes[b] = stats.LeafInuse + stats.InlineBucketInuse
+		return nil
+	})
+	for size > 0 && err == nil {
+		buckets := slices.Collect(maps.Keys(sizes))
+		b := slices.MaxFunc(buckets, func(a, b *bolt.Bucket) int { return sizes[a] - sizes[b] })
+		part := sizes[b] / 10
+		if part == 0 {
+			break
+		}
+		size, sizes[b] = size-part, sizes[b]-part
 		for class := range classes {
-			err = errors.Join(err, cut(all[largest], class, func(k, v []byte) bool {
+			err = errors.Join(err, cut(b, class, func(k, v []byte) bool {
 				part -= len(k) + len(v)
 				return part >= 0
 			}))
@@ -198,11 +192,11 @@ func free(tx *bolt.Tx, size int) error {
 
 // trim removes the rows of unknown accounts, and of classes with few rows those that are too many or too old.
 func (f *file) trim(tx *bolt.Tx, old string) error {
-	all, err := accounts(tx)
-	for account, b := range all {
-		if !f.known(account) {
-			err = errors.Join(err, tx.DeleteBucket([]byte(account)))
-			continue
+	var unknown [][]byte
+	err := tx.ForEach(func(name []byte, b *bolt.Bucket) (err error) {
+		if !f.known(string(name)) && !bytes.Equal(name, bucketMeta) {
+			unknown = append(unknown, name)
+			return nil
 		}
 		for _, class := range []int{classCounted, classFailed} {
 			excess, c := -maxRows, b.Cursor()
@@ -214,6 +208,10 @@ func (f *file) trim(tx *bolt.Tx, old string) error {
 				return excess >= 0 || string(k[1:]) < old
 			}))
 		}
+		return err
+	})
+	for _, name := range unknown {
+		err = errors.Join(err, tx.DeleteBucket(name))
 	}
 	return err
 }

@@ -56,9 +56,8 @@ func (l *Log) Find(account string, q Query) (Found, error) {
 	if a, _ := l.store.Account(account); account != store.DefaultAccount && q.From.Before(a.CreatedAt) {
 		q.From = a.CreatedAt // older ones are of a removed account with this name
 	}
-	unsaved := l.unsaved.find(l, account, &q) // first, so that what is saved meanwhile is not missed
-	s, all := newSearch(&q, unsaved.Requests), []Found{unsaved}
-	db := l.file.db.Load()
+	all := []Found{l.unsaved.find(l, account, &q)} // first, so that what is saved meanwhile is not missed
+	s, db := newSearch(&q, all[0].Requests), l.file.db.Load()
 	if db == nil {
 		return Merge(q, all), nil
 	}

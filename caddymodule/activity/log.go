@@ -34,7 +34,6 @@ type Log struct {
 	connectors map[string][]ConnectorHour
 	fresh      []rowKey      // rows of days with requests that saveQuotas has not seen
 	counted    chan struct{} // receives an item after fresh gets its first row
-	many       chan struct{} // receives an item when many requests are unsaved
 
 	file   *file
 	saving sync.Mutex // locked while usage is saved; acquired before mu
@@ -47,7 +46,7 @@ func New(o Options) *Log {
 	l := &Log{
 		store: o.Store, log: o.Logger, usage: make(map[rowKey]*row), connectors: make(map[string][]ConnectorHour),
 		unsaved: unsaved{minutes: make(map[minute]*logged)},
-		counted: make(chan struct{}, 1), many: make(chan struct{}, 1),
+		counted: make(chan struct{}, 1),
 	}
 	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
 	l.file = &file{path: o.Path, maxBytes: int(cmp.Or(o.MaxBytes, DefaultMaxBytes)), log: l.log}

@@ -55,8 +55,6 @@ func (l *Log) run(ctx context.Context) {
 			if next = now.Add(max(saveQuotas, quotaShare*now.Sub(began))); err != nil {
 				next = now.Add(saveUsage)
 			}
-		case <-l.many:
-			requests.Reset(0)
 		case <-requests.C:
 			err = panics.Do(l.log, "saving the requests", l.saveRequests)
 			if requests.Reset(saveRequests); err != nil {

@@ -1,19 +1,15 @@
 package activity
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
-
-	"github.com/postern-dev/postern/connector/wait"
 )
 
 // unsaved are the requests that are not yet in the file. [Log.mu] guards them.
 type unsaved struct {
 	rows    [classes][]logged // the oldest first; elements do not change, so readers need no copy
-	writing [classes][]logged // those of the save in progress
+	taken   [classes]int      // how many of them the save in progress writes
 	minutes map[minute]*logged
 	dropped int
 }
@@ -28,17 +24,11 @@ type logged struct {
 // memory until its minute is over. It has the time of the first request, and else what the last one has.
 type minute struct {
 	account, key, code string
-	at                 int64
+	at                 time.Time
 }
 
-const (
-	// maxUnsaved bounds the requests of a class in memory, and the entries that count them.
-	maxUnsaved = 8192
-	// manyUnsaved is the number of requests from which they are saved early.
-	manyUnsaved = maxUnsaved / 4
-
-	secondsPerMinute = 60
-)
+// maxUnsaved bounds the requests of a class in memory, and the entries that count them.
+const maxUnsaved = 16384
 
 // add adds a request. It reports whether there is a new entry for it. The caller holds l.mu.
 func (l *Log) add(account string, r *Request) (first bool) {
@@ -47,25 +37,24 @@ func (l *Log) add(account string, r *Request) (first bool) {
 	if class == classCounted {
 		return u.count(account, r)
 	}
-	rows := &u.rows[class]
-	if len(*rows) == maxUnsaved {
-		u.drop(rows)
-	} else if len(*rows) == manyUnsaved {
-		wait.Wake(l.many, struct{}{})
+	if len(u.rows[class]) == maxUnsaved {
+		u.drop(class)
 	}
-	*rows = append(*rows, logged{account, *r})
+	u.rows[class] = append(u.rows[class], logged{account, *r})
 	return true
 }
 
-// drop makes room: it drops the oldest rows.
-func (u *unsaved) drop(rows *[]logged) {
-	u.dropped += len(*rows) - maxUnsaved/2
-	*rows = slices.Clone((*rows)[len(*rows)-maxUnsaved/2:])
+// drop makes room: it drops the oldest rows of a class.
+func (u *unsaved) drop(class int) {
+	n := len(u.rows[class]) - maxUnsaved/2
+	u.rows[class] = slices.Clone(u.rows[class][n:])
+	u.taken[class] = max(0, u.taken[class]-n)
+	u.dropped += n
 }
 
 // count adds a request to the entry of its minute.
 func (u *unsaved) count(account string, r *Request) (first bool) {
-	key := minute{account, r.key(), r.ErrorCode, time.Now().Unix() / secondsPerMinute}
+	key := minute{account, r.key(), r.ErrorCode, time.Now().Truncate(time.Minute)}
 	e := u.minutes[key]
 	if first = e == nil; first {
 		if len(u.minutes) == maxUnsaved {
@@ -84,7 +73,7 @@ func (u *unsaved) count(account string, r *Request) (first bool) {
 // find returns the requests of an account that a query selects.
 func (u *unsaved) find(l *Log, account string, q *Query) (f Found) {
 	l.mu.Lock()
-	parts := slices.Concat(u.rows[:], u.writing[:], [][]logged{u.entries()})
+	parts := slices.Concat(u.rows[:], [][]logged{u.entries()})
 	l.mu.Unlock()
 	for _, part := range parts {
 		for i := range part {
@@ -93,9 +82,6 @@ func (u *unsaved) find(l *Log, account string, q *Query) (f Found) {
 			}
 		}
 	}
-	// An entry may be there several times, with what it was before.
-	slices.SortFunc(f.Requests, func(a, b Request) int { return cmp.Or(newestFirst(a, b), b.Refusals-a.Refusals) })
-	f.Requests = slices.CompactFunc(f.Requests, func(a, b Request) bool { return newestFirst(a, b) == 0 })
 	return f
 }
 
@@ -111,25 +97,20 @@ func (u *unsaved) entries() (rows []logged) {
 func (u *unsaved) take(l *Log) (rows []logged, dropped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	u.rows[classCounted] = append(u.rows[classCounted], u.entries()...)
-	u.writing, u.rows, dropped, u.dropped = u.rows, [classes][]logged{}, u.dropped, 0
-	present := time.Now().Unix() / secondsPerMinute
-	maps.DeleteFunc(u.minutes, func(m minute, _ *logged) bool { return m.at < present })
-	return slices.Concat(u.writing[:]...), dropped
-}
-
-// settle is called after the requests that take has returned were written, or not.
-func (u *unsaved) settle(l *Log, written bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for class, old := range u.writing {
-		if rows := &u.rows[class]; !written {
-			if *rows = append(old, *rows...); len(*rows) > maxUnsaved {
-				u.drop(rows)
-			}
+	for m, e := range u.minutes {
+		if time.Since(m.at) >= time.Minute {
+			u.rows[classCounted] = append(u.rows[classCounted], *e)
+			delete(u.minutes, m)
 		}
 	}
-	u.writing = [classes][]logged{}
+	for class := range u.rows {
+		if len(u.rows[class]) > maxUnsaved {
+			u.drop(class)
+		}
+		u.taken[class] = len(u.rows[class])
+	}
+	dropped, u.dropped = u.dropped, 0
+	return append(slices.Concat(u.rows[:]...), u.entries()...), dropped
 }
 
 // saveRequests writes the unsaved requests to the file. If that fails, they stay in memory.
@@ -141,9 +122,13 @@ func (l *Log) saveRequests() error {
 	if dropped > 0 {
 		l.log.Warn("requests are missing in the activity, because they could not be saved in time", "requests", dropped)
 	}
-	err := l.file.write(rows)
-	if l.unsaved.settle(l, err == nil); err != nil {
+	if err := l.file.write(rows); err != nil {
 		return fmt.Errorf("saving requests: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for class, n := range l.unsaved.taken {
+		l.unsaved.rows[class] = slices.Clone(l.unsaved.rows[class][n:])
 	}
 	return nil
 }

@@ -23,20 +23,11 @@ func OpenFile(path string, maxBytes int) (*bolt.DB, error) {
 			return nil, explainOpen(path, err)
 		}
 		err = errors.Join(db.View(func(tx *bolt.Tx) error { return checkPages(tx, size) }), db.Close())
-		if err == nil && size > int64(maxBytes) {
-			err = fmt.Errorf("it has %d bytes, more than %d", size, maxBytes)
-		}
-		if err != nil {
-			return nil, Errorf(ErrSchema, "%s: %v", path, err)
+		if err != nil || size > int64(maxBytes) {
+			return nil, Errorf(ErrSchema, "%s is damaged, or larger than %d bytes: %v", path, maxBytes, err)
 		}
 	}
-	db, err := bolt.Open(path, 0o600, &bolt.Options{
-		Timeout: timeout, FreelistType: bolt.FreelistMapType, MaxSize: maxBytes,
-	})
-	if err != nil {
-		return nil, explainOpen(path, err)
-	}
-	return db, nil
+	return bolt.Open(path, 0o600, &bolt.Options{Timeout: timeout, FreelistType: bolt.FreelistMapType, MaxSize: maxBytes})
 }
 
 // Guard calls f, which uses a bolt file. Its error is ErrSchema if f meets a damaged page.
