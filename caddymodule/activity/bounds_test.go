@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -42,6 +43,40 @@ func TestFailedAreKept(t *testing.T) {
 		}
 		if n != 5000 {
 			t.Errorf("%d failed requests", n)
+		}
+	})
+}
+
+// Failed requests, and entries that count others, go after 30 days. Others stay while there is room.
+func TestOldRequestsGo(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "activity.db")
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog(t, activity.Options{Store: storetest.New(t), Path: path})
+		for days, name := range map[int]string{0: "new", 29: "month", 31: "old"} {
+			for _, class := range []string{"", activity.UpstreamError, activity.PolicyError, activity.CallerError} {
+				r := request(1)
+				r.ID, r.ErrorClass, r.ErrorCode = name+class, class, name+class
+				r.Time = r.Time.AddDate(0, 0, -days)
+				l.Record(account, r)
+			}
+		}
+		time.Sleep(6 * time.Second)
+		for outcome, want := range map[activity.Outcome][]string{
+			activity.Answered: {"new", "month", "old"}, activity.Failed: {"newupstream", "monthupstream"},
+			activity.Refused: {"newpolicy", "monthpolicy"}, activity.Client: {"newcaller", "monthcaller"},
+		} {
+			// Those in memory, whose minute is not over, go when they are only in the file.
+			time.Sleep(2 * time.Minute)
+			l.Record("other", request(2))
+			time.Sleep(6 * time.Second)
+			var got []string
+			for _, r := range find(t, l, activity.Query{Outcome: outcome, Limit: 100}).Requests {
+				got = append(got, r.ID)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %q, not %q", outcome, got, want)
+			}
 		}
 	})
 }
