@@ -65,8 +65,8 @@ func (l *Log) Find(account string, q Query) (Found, error) {
 		return db.View(func(tx *bolt.Tx) error {
 			since, b := tx.Bucket(bucketMeta).Get(keyCreated), tx.Bucket([]byte(account))
 			all = append(all, Found{Since: timeOf(string(since))})
-			for _, class := range q.classes() {
-				if b != nil {
+			for class := range classes {
+				if only, ok := classOf[q.Outcome]; b != nil && (!ok || class == only) {
 					all = append(all, s.scan(b, class))
 				}
 			}
@@ -106,14 +106,6 @@ func (l *Log) Recent(account string) []Request {
 		l.log.Warn("failed to read the last requests of an account", "account_id", account, "error", err)
 	}
 	return found.Requests
-}
-
-// classes returns the classes that a query reads.
-func (q *Query) classes() []int {
-	if class, ok := classOf[q.Outcome]; ok {
-		return []int{class}
-	}
-	return []int{classAnswered, classCounted, classFailed}
 }
 
 // search is a query while it is answered.
