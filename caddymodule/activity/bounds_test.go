@@ -23,7 +23,7 @@ func TestFailedAreKept(t *testing.T) {
 		for i := range 6000 {
 			r := request(i)
 			r.ID, r.ErrorClass = fmt.Sprintf("req_%06d", i), activity.GatewayError
-			r.Time = r.Time.Add(-31 * 24 * time.Hour).Add(time.Duration(i) * time.Minute * 10) // the last 1500 are of the last days
+			r.Time = r.Time.Add(-31 * 24 * time.Hour).Add(time.Duration(i) * time.Minute * 10)
 			if i >= 500 {
 				r.Time = time.Now()
 			}

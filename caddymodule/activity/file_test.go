@@ -273,7 +273,7 @@ func TestNoPlace(t *testing.T) {
 		if got := find(t, l, activity.Query{Outcome: activity.Failed, Limit: 1000}).Requests; len(got) < 250 {
 			t.Errorf("%d failed requests are left", len(got))
 		}
-		if err := os.Remove(folder); err != nil {
+		if err := errors.Join(os.Remove(folder), os.Mkdir(folder, 0o700)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

@@ -155,13 +155,11 @@ func (s *search) scan(b *bolt.Bucket, class int) (f Found) {
 	if before := key(class, s.q.Before); s.q.Before != "" && bytes.Compare(before, end) < 0 {
 		end = before
 	}
-	k, v := c.Seek(end)
-	if k == nil {
-		k, v = c.Last()
-	} else {
-		k, v = c.Prev()
+	last := c.Prev
+	if k, _ := c.Seek(end); k == nil {
+		last = c.Last
 	}
-	for ; k != nil && bytes.Compare(k, first) >= 0; k, v = c.Prev() {
+	for k, v := last(); k != nil && bytes.Compare(k, first) >= 0; k, v = c.Prev() {
 		if !s.may(k, v) || s.seen[string(k[1:])] {
 			continue
 		}

@@ -16,13 +16,18 @@ import (
 // queries select requests of mixed.
 func queries(now time.Time) map[string]activity.Query {
 	return map[string]activity.Query{
-		"all": {}, "keys": {Keys: []string{"key_b", "key_a"}}, "no keys": {Keys: []string{}}, "console": {Keys: []string{"console"}},
-		"model": {Model: `a "quoted" \\ m<odel>`}, "model of none": {Model: "quoted"}, "connector": {Connector: "con_ü"},
+		"all": {}, "keys": {Keys: []string{"key_b", "key_a"}}, "no keys": {Keys: []string{}},
+		"console": {Keys: []string{"console"}},
+		"model":   {Model: `a "quoted" \\ m<odel>`}, "model of none": {Model: "quoted"}, "connector": {Connector: "con_ü"},
 		"answered": {Outcome: activity.Answered}, "failed": {Outcome: activity.Failed}, "id": {ID: "req_17"},
-		"part of an id": {ID: "req_"}, "text": {Text: "REQ_1"}, "quoted text": {Text: `"QUOTED" \\`}, "wide text": {Text: "GROß ü"},
+		"part of an id": {ID: "req_"}, "text": {Text: "REQ_1"}, "quoted text": {Text: `"QUOTED" \\`},
+		"wide text":             {Text: "GROß ü"},
 		"a text of two letters": {Text: "Ü M"}, "a name of JSON": {Text: "duration_ms"}, "a number": {Text: "200"},
 		"from": {From: now.Add(-time.Minute)}, "to": {To: now.Add(-2 * time.Minute)},
-		"between": {From: now.Add(-2 * time.Minute), To: now.Add(-time.Minute), Keys: []string{"key_a"}, Outcome: activity.Answered},
+		"between": {
+			From: now.Add(-2 * time.Minute), To: now.Add(-time.Minute),
+			Keys: []string{"key_a"}, Outcome: activity.Answered,
+		},
 	}
 }
 

@@ -306,11 +306,12 @@ func TestFiltersOfActivity(t *testing.T) {
 			t.Errorf("%s: %q, not %q", query, got, expected)
 		}
 		visible := slices.DeleteFunc(expected, func(id string) bool { return id != "req_mia" })
-		if got := ids(wantAs[manage.Requests](w.gateway, mia, 200, "GET", "/activity"+query, "")); !slices.Equal(got, visible) {
+		list = wantAs[manage.Requests](w.gateway, mia, 200, "GET", "/activity"+query, "")
+		if got := ids(list); !slices.Equal(got, visible) {
 			t.Errorf("%s: a member sees %q, not %q", query, got, visible)
 		}
 	}
-	for _, query := range []string{"?since=soon", "?until=1", "?since=1w", "?status=bad", "?limit=1001", "?limit=-1", "?since=d"} {
+	for _, query := range []string{"?since=soon", "?until=1", "?since=1w", "?status=bad", "?limit=1001", "?since=d"} {
 		if answer := w.do("GET", "/activity"+query, ""); answer.Code != 400 {
 			t.Errorf("%s: %d %s", query, answer.Code, answer.Body)
 		}

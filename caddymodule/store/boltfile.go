@@ -2,9 +2,7 @@ package store
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -14,9 +12,6 @@ import (
 // the file is damaged, is larger, or is not a bolt file.
 func OpenFile(path string, maxBytes int) (*bolt.DB, error) {
 	const timeout = 2 * time.Second
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("opening a file: %w", err)
-	}
 	if info, err := os.Stat(path); err == nil && info.Size() > 0 {
 		db, size, err := openToRead(path, timeout)
 		if err != nil {
