@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig/freeport"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // freeUDP returns a loopback UDP address without a listener.
@@ -178,6 +180,33 @@ func TestMaxMemory(t *testing.T) {
 		t.Errorf("more than the machine has: %d bytes of %d", got, gateway.AvailableMemory())
 	}
 	if _, err := tryProvision(t, file("31MiB")); err == nil || !strings.Contains(err.Error(), "max_memory") {
+		t.Errorf("too small: %v", err)
+	}
+}
+
+// The file of the activity is in the folder of the database, and its bound is an option.
+func TestActivitySize(t *testing.T) {
+	database := filepath.Join(t.TempDir(), "gateway.db")
+	file := func(size string) string {
+		return strings.Replace(gatewayFile(freeUDP(t), "gw.example.com:7443", database), "listen",
+			"activity_size "+size+"\n listen", 1)
+	}
+	app := provision(t, file("17MiB"))
+	app.store.Messages = io.Discard
+	if app.ActivitySize != 17<<20 {
+		t.Errorf("%d bytes", app.ActivitySize)
+	}
+	if err := app.Start(); err != nil {
+		t.Fatal(err)
+	}
+	wait.Until(t, "the file", func() bool {
+		_, err := os.Stat(filepath.Join(filepath.Dir(database), "activity.db"))
+		return err == nil
+	})
+	if err := app.Stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := tryProvision(t, file("15MiB")); err == nil || !strings.Contains(err.Error(), "activity_size") {
 		t.Errorf("too small: %v", err)
 	}
 }

@@ -2,7 +2,9 @@ package activity_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,7 +23,7 @@ func TestFailedAreKept(t *testing.T) {
 		for i := range 6000 {
 			r := request(i)
 			r.ID, r.ErrorClass = fmt.Sprintf("req_%06d", i), activity.GatewayError
-			r.Time = r.Time.Add(-31 * 24 * time.Hour).Add(time.Duration(i) * time.Minute * 10) // the last 1500 are of the last days
+			r.Time = r.Time.Add(-31 * 24 * time.Hour).Add(time.Duration(i) * time.Minute * 10)
 			if i >= 500 {
 				r.Time = time.Now()
 			}
@@ -41,6 +43,40 @@ func TestFailedAreKept(t *testing.T) {
 		}
 		if n != 5000 {
 			t.Errorf("%d failed requests", n)
+		}
+	})
+}
+
+// Failed requests, and entries that count others, go after 30 days. Others stay while there is room.
+func TestOldRequestsGo(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "activity.db")
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog(t, activity.Options{Store: storetest.New(t), Path: path})
+		for days, name := range map[int]string{0: "new", 29: "month", 31: "old"} {
+			for _, class := range []string{"", activity.UpstreamError, activity.PolicyError, activity.CallerError} {
+				r := request(1)
+				r.ID, r.ErrorClass, r.ErrorCode = name+class, class, name+class
+				r.Time = r.Time.AddDate(0, 0, -days)
+				l.Record(account, r)
+			}
+		}
+		time.Sleep(6 * time.Second)
+		for outcome, want := range map[activity.Outcome][]string{
+			activity.Answered: {"new", "month", "old"}, activity.Failed: {"newupstream", "monthupstream"},
+			activity.Refused: {"newpolicy", "monthpolicy"}, activity.Client: {"newcaller", "monthcaller"},
+		} {
+			// Those in memory, whose minute is not over, go when they are only in the file.
+			time.Sleep(2 * time.Minute)
+			l.Record("other", request(2))
+			time.Sleep(6 * time.Second)
+			var got []string
+			for _, r := range find(t, l, activity.Query{Outcome: outcome, Limit: 100}).Requests {
+				got = append(got, r.ID)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %q, not %q", outcome, got, want)
+			}
 		}
 	})
 }
@@ -85,7 +121,7 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// An account with the name of a removed one has none of its requests.
+// An account with the name of a removed one has none of its requests, and those of removed accounts go.
 func TestAccountWithUsedName(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "activity.db")
@@ -102,10 +138,22 @@ func TestAccountWithUsedName(t *testing.T) {
 			l.Record("team", request(i))
 			time.Sleep(6 * time.Second)
 			l.Record("team", request(i+10))
+			if got := ids(l, "team"); len(got) != 2 {
+				t.Errorf("account %d has %v", i, got)
+			}
 			if err := st.RemoveAccount(t.Context(), "team"); err != nil {
 				t.Fatal(err)
 			}
-			synctest.Wait()
+			time.Sleep(time.Millisecond)
+		}
+		l.Record(account, request(20))
+		time.Sleep(2 * time.Minute)
+		l.Record(account, request(21))
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := os.ReadFile(path); err != nil || strings.Count(string(data), "team") > 1 {
+			t.Errorf("the file still has the account, %v", err)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package activity
 
 import (
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -14,32 +15,17 @@ type ConnectorHour struct {
 	pings    float64
 }
 
-// connectorDay has the last hours of a connector, by the hours of the day.
-type connectorDay [24]ConnectorHour
-
-// present returns the hours that are less than a day old, the oldest first.
-func (d *connectorDay) present(now time.Time) (hours []ConnectorHour) {
-	for i := range len(d) {
-		if h := d[(now.Hour()+1+i)%len(d)]; now.Sub(h.Start) < 24*time.Hour {
-			hours = append(hours, h)
-		}
-	}
-	return hours
-}
+func (h ConnectorHour) isOld() bool { return time.Since(h.Start) >= 24*time.Hour }
 
 // hour returns the present hour of a connector. The caller holds l.mu.
 func (l *Log) hour(connector string) *ConnectorHour {
-	now, day := time.Now().UTC().Truncate(time.Hour), l.connectors[connector]
-	if day == nil {
-		maps.DeleteFunc(l.connectors, func(_ string, d *connectorDay) bool { return d.present(now) == nil })
-		day = new(connectorDay)
-		l.connectors[connector] = day
+	now, hours := time.Now().UTC().Truncate(time.Hour), l.connectors[connector]
+	if n := len(hours); n == 0 || !hours[n-1].Start.Equal(now) {
+		hours = append(slices.DeleteFunc(hours, ConnectorHour.isOld), ConnectorHour{Start: now})
+		l.connectors[connector] = hours
+		maps.DeleteFunc(l.connectors, func(_ string, h []ConnectorHour) bool { return h[len(h)-1].isOld() })
 	}
-	h := &day[now.Hour()]
-	if !h.Start.Equal(now) {
-		*h = ConnectorHour{Start: now}
-	}
-	return h
+	return &hours[len(hours)-1]
 }
 
 // through counts a request through a connector. The caller holds l.mu.
@@ -67,8 +53,5 @@ func (l *Log) Pinged(connector string, rtt time.Duration) {
 func (l *Log) Connector(id string) []ConnectorHour {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if day := l.connectors[id]; day != nil {
-		return day.present(time.Now().UTC().Truncate(time.Hour))
-	}
-	return nil
+	return slices.DeleteFunc(slices.Clone(l.connectors[id]), ConnectorHour.isOld)
 }

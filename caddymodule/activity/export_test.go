@@ -8,7 +8,7 @@ func (l *Log) Rows() int {
 }
 
 // NewHours returns a log that counts only by connectors.
-func NewHours() *Log { return &Log{connectors: make(map[string]*connectorDay)} }
+func NewHours() *Log { return &Log{connectors: make(map[string][]ConnectorHour)} }
 
 // Through counts a request through a connector.
 func (l *Log) Through(r *Request) { l.through(r) }

@@ -2,15 +2,17 @@ package activity
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
@@ -22,28 +24,18 @@ import (
 type file struct {
 	path     string // "": none
 	maxBytes int
+	known    func(account string) bool
 	log      *slog.Logger
-
-	db     atomic.Pointer[bolt.DB] // nil if it is not open
-	broken atomic.Bool             // it is damaged, or full
-
-	saving sync.Mutex             // held by the writer; guards the fields below
-	rows   map[string]classCounts // by account
-	retry  time.Time              // when to try again after a failure
-	full   int                    // writes that failed for the file's size
-	closed bool
+	db       atomic.Pointer[bolt.DB] // nil if it is not open
 }
 
-// The classes of requests, which are kept for different times.
+// The classes of requests, which are kept for different times. The first ones make room for others.
 const (
 	classAnswered = iota
 	classCounted  // refused, or by the client's fault
 	classFailed
 	classes
 )
-
-// classCounts has a number of rows for each class.
-type classCounts [classes]int
 
 const (
 	// DefaultMaxBytes is the default of [Options.MaxBytes].
@@ -55,10 +47,10 @@ const (
 	maxAge  = 30 * 24 * time.Hour
 	maxRows = 5000
 
+	// maxWrite bounds the requests of a transaction, so that the file has room for it.
+	maxWrite   = 1024
 	allocBytes = 1 << 20 // by which the file grows
-	rowBytes   = 600     // about, of a row
-	maxFull    = 3       // failed writes, after which a new file is begun
-	retryAfter = 30 * time.Second
+	fill       = .9      // of pages after a split: most rows are added at the end of their class
 )
 
 // bucketMeta is not the name of an account.
@@ -67,66 +59,31 @@ var (
 	keyCreated = []byte("created")
 )
 
-// class returns the class of a request.
-func (r *Request) class() int {
-	switch r.Outcome() {
-	case Answered:
-		return classAnswered
-	case Failed:
-		return classFailed
-	}
-	return classCounted
-}
+// classOf has the classes of requests by their outcome.
+var classOf = map[Outcome]int{Answered: classAnswered, Refused: classCounted, Client: classCounted, Failed: classFailed}
 
-// open opens the file if it is not open. One that is damaged or foreign is moved aside. The caller holds f.saving.
-func (f *file) open() error {
-	if f.db.Load() != nil && !f.broken.Load() {
-		return nil
-	}
-	now := time.Now()
-	if f.path == "" || f.closed || now.Before(f.retry) {
-		return errNotNow
-	}
-	f.retry = now.Add(retryAfter)
-	err := store.Errorf(store.ErrSchema, "it is damaged or full")
-	if f.db.Swap(nil) == nil { // else it is not closed, since the locks of a damaged one may be held
-		err = f.prepare()
-	}
-	if err != nil && !errors.Is(err, store.ErrLocked) {
-		aside := f.path + ".damaged"
-		f.log.Warn("the file of the activity cannot be used, so a new one is begun", "path", f.path, "moved_to", aside,
-			"error", err)
-		if moved := os.Rename(f.path, aside); moved != nil && !errors.Is(moved, fs.ErrNotExist) {
-			return errors.Join(err, moved)
-		}
-		err = f.prepare()
-	}
-	if err == nil {
-		f.broken.Store(false)
-		f.retry = time.Time{}
-	}
-	return err
-}
+// key is the key of a row.
+func key(class int, cursor string) []byte { return append([]byte{byte(class)}, cursor...) }
 
-// prepare opens the file and counts its rows.
-func (f *file) prepare() error {
+// mark is the key of the cursor of the newest row of a class that was removed.
+func mark(class int) []byte { return []byte{byte(classes + class)} }
+
+// begin opens the file, or makes it.
+func (f *file) begin() error {
 	db, err := store.OpenFile(f.path, f.maxBytes)
 	if err != nil {
 		return err
 	}
 	db.AllocSize = allocBytes
-	f.rows = make(map[string]classCounts)
 	err = db.Update(func(tx *bolt.Tx) error {
-		meta := tx.Bucket(bucketMeta)
-		if k, _ := tx.Cursor().First(); k != nil && meta == nil {
-			return store.Errorf(store.ErrSchema, "it is of another program")
-		} else if meta == nil {
-			if meta, err = tx.CreateBucket(bucketMeta); err == nil {
-				err = meta.Put(keyCreated, []byte(cursor(time.Now(), "")))
-			}
-			return err
+		if k, _ := tx.Cursor().First(); k != nil && tx.Bucket(bucketMeta) == nil {
+			return store.Errorf(store.ErrSchema, "%s is of another program", f.path)
 		}
-		return tx.ForEach(f.countRows)
+		meta, err := tx.CreateBucketIfNotExists(bucketMeta)
+		if err == nil && meta.Get(keyCreated) == nil {
+			err = meta.Put(keyCreated, []byte(cursor(time.Now(), "")))
+		}
+		return err
 	})
 	if err != nil {
 		return errors.Join(err, db.Close())
@@ -135,109 +92,140 @@ func (f *file) prepare() error {
 	return nil
 }
 
-func (f *file) countRows(name []byte, b *bolt.Bucket) error {
-	if bytes.Equal(name, bucketMeta) {
-		return nil
-	}
-	var n classCounts
-	err := b.ForEach(func(k, _ []byte) error {
-		if k[0] < classes {
-			n[k[0]]++
-		}
-		return nil
-	})
-	f.rows[string(name)] = n
-	return err
-}
-
-func (f *file) close() error {
-	f.saving.Lock()
-	defer f.saving.Unlock()
-	f.closed = true
-	if db := f.db.Swap(nil); db != nil && !f.broken.Load() {
-		return db.Close()
-	}
-	return nil
-}
-
-// use calls do with the open file, unless there is none.
-func (f *file) use(do func(*bolt.DB) error) error {
-	db := f.db.Load()
-	if db == nil || f.broken.Load() {
-		return nil
-	}
-	err := store.Guard(f.path, func() error { return do(db) })
-	if errors.Is(err, store.ErrSchema) {
-		f.broken.Store(true)
-	}
-	return err
-}
-
-// write adds requests and entries, and removes what is kept no longer. An account in removed may be there again.
-// The caller holds f.saving.
-func (f *file) write(requests []logged, entries []counted, removed []string, known func(account string) bool) error {
-	now := time.Now()
-	if err := store.Guard(f.path, f.open); err != nil {
+// use calls do, which uses db, or opens it if it is nil. A file that is damaged or full is moved aside; the next
+// write begins a new one.
+func (f *file) use(db *bolt.DB, do func() error) error {
+	err := store.Guard(f.path, do)
+	if !errors.Is(err, store.ErrSchema) && !errors.Is(err, bolterrors.ErrMaxSizeReached) || !f.db.CompareAndSwap(db, nil) {
 		return err
 	}
-	for account := range f.rows {
-		if !known(account) {
-			removed = append(removed, account)
+	// It is not closed: the locks of a damaged one may be held.
+	aside := f.path + ".damaged"
+	f.log.Warn("the file of the activity cannot be used, so a new one is begun", "path", f.path, "moved_to", aside,
+		"error", err)
+	return errors.Join(err, os.Rename(f.path, aside))
+}
+
+// write adds rows, and removes what is kept no longer.
+func (f *file) write(rows []logged) error {
+	if f.db.Load() == nil {
+		if err := f.use(nil, f.begin); err != nil {
+			return err
 		}
 	}
-	// Pages that a transaction frees can be used in the next one.
-	if size := f.excess(len(requests) + len(entries)); size+len(removed) > 0 {
-		err := f.change(known, func(w *writer) {
-			w.drop(removed)
-			w.free(size)
+	db := f.db.Load()
+	for chunk := range slices.Chunk(rows, maxWrite) {
+		err := f.use(db, func() error {
+			stats := db.Stats()
+			unused := (stats.FreePageN + stats.PendingPageN) * db.Info().PageSize
+			return db.Update(func(tx *bolt.Tx) (err error) {
+				for i := range chunk {
+					err = errors.Join(err, f.put(tx, &chunk[i]))
+				}
+				if int(tx.Size())-unused > f.maxBytes/10*8 { // the rest is for pages that a transaction replaces
+					err = errors.Join(err, free(tx, f.maxBytes/10))
+				}
+				return errors.Join(err, f.trim(tx, cursor(time.Now().Add(-maxAge), "")))
+			})
 		})
 		if err != nil {
 			return err
 		}
 	}
-	if len(requests)+len(entries) == 0 {
-		return nil
-	}
-	return f.change(known, func(w *writer) {
-		w.add(requests, entries)
-		w.expire(cursor(now.Add(-maxAge), ""))
-	})
+	return nil
 }
 
-// change makes a transaction. A file that stays full is taken for damaged.
-func (f *file) change(known func(account string) bool, do func(*writer)) error {
-	w := writer{rows: maps.Clone(f.rows), known: known}
-	err := f.use(func(db *bolt.DB) error {
-		return db.Update(func(tx *bolt.Tx) error {
-			w.tx = tx
-			do(&w)
-			return w.err
-		})
+// put adds a row, or replaces that of the same minute.
+func (f *file) put(tx *bolt.Tx, r *logged) error {
+	if !f.known(r.account) {
+		return nil
+	}
+	b, err := tx.CreateBucketIfNotExists([]byte(r.account))
+	if err != nil {
+		return err
+	}
+	b.FillPercent = fill
+	k, value := key(classOf[r.Outcome()], r.cursor()), r.Request
+	if value.Time = (time.Time{}); value.Refusals == 0 {
+		value.ID = ""
+	}
+	v, err := json.Marshal(value, json.OmitZeroStructFields(true), jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		return err
+	}
+	return b.Put(k, v)
+}
+
+// decode returns the request of a row.
+func decode(k, v []byte) (r Request, err error) {
+	err = json.Unmarshal(v, &r)
+	r.Time, r.ID = timeOf(string(k[1:])), cmp.Or(r.ID, string(k[1+timeDigits:]))
+	return r, err
+}
+
+// free removes rows with about so many bytes: again and again the oldest tenth of the largest account's, answered
+// requests first.
+func free(tx *bolt.Tx, size int) error {
+	sizes := make(map[*bolt.Bucket]int)
+	err := tx.ForEach(func(_ []byte, b *bolt.Bucket) error {
+		stats := b.Stats()
+		sizes[b] = stats.LeafInuse + stats.InlineBucketInuse
+		return nil
 	})
-	if err == nil {
-		f.rows, f.full = w.rows, 0
-	} else if errors.Is(err, bolterrors.ErrMaxSizeReached) {
-		f.full++
-		f.broken.Store(f.full == maxFull)
+	for size > 0 && err == nil {
+		buckets := slices.Collect(maps.Keys(sizes))
+		b := slices.MaxFunc(buckets, func(a, b *bolt.Bucket) int { return sizes[a] - sizes[b] })
+		part := sizes[b] / 10
+		if part == 0 {
+			break
+		}
+		size, sizes[b] = size-part, sizes[b]-part
+		for class := range classes {
+			err = errors.Join(err, cut(b, class, func(k, v []byte) bool {
+				part -= len(k) + len(v)
+				return part >= 0
+			}))
+		}
 	}
 	return err
 }
 
-// errNotNow is not logged: the failure before it was.
-var errNotNow = errors.New("the file is tried again later")
+// trim removes the rows of unknown accounts, and of classes with few rows those that are too many or too old.
+func (f *file) trim(tx *bolt.Tx, old string) error {
+	var unknown [][]byte
+	err := tx.ForEach(func(name []byte, b *bolt.Bucket) (err error) {
+		if !f.known(string(name)) && !bytes.Equal(name, bucketMeta) {
+			unknown = append(unknown, name)
+			return nil
+		}
+		for _, class := range []int{classCounted, classFailed} {
+			excess, c := -maxRows, b.Cursor()
+			for k, _ := c.Seek(key(class, "")); k != nil && int(k[0]) == class; k, _ = c.Next() {
+				excess++
+			}
+			err = errors.Join(err, cut(b, class, func(k, _ []byte) bool {
+				excess--
+				return excess >= 0 || string(k[1:]) < old
+			}))
+		}
+		return err
+	})
+	for _, name := range unknown {
+		err = errors.Join(err, tx.DeleteBucket(name))
+	}
+	return err
+}
 
-// excess returns how many bytes are to be freed before some rows are added. The last fifth of the file is for the
-// pages that a transaction replaces.
-func (f *file) excess(rows int) int {
-	db := f.db.Load()
-	info, err := os.Stat(f.path)
-	if err != nil {
-		return 0
+// cut removes the oldest rows of a class while more says so, and notes which is the last.
+func cut(b *bolt.Bucket, class int, more func(k, v []byte) bool) (err error) {
+	var last []byte
+	c, first := b.Cursor(), key(class, "")
+	for k, v := c.Seek(first); err == nil && k != nil && int(k[0]) == class && more(k, v); k, v = c.Seek(first) {
+		last = bytes.Clone(k[1:])
+		err = c.Delete()
 	}
-	stats := db.Stats()
-	used := int(info.Size()) + rows*rowBytes - (stats.FreePageN+stats.PendingPageN)*db.Info().PageSize
-	if used < f.maxBytes/10*8 {
-		return 0
+	if last != nil {
+		err = errors.Join(err, b.Put(mark(class), last))
 	}
-	return used - f.maxBytes/10*7
+	return err
 }

@@ -229,6 +229,25 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
+// A file that cannot be written stays where it is, and requests stay in memory.
+func TestFileOfAnother(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root may write any file")
+	}
+	path := filepath.Join(t.TempDir(), "activity.db")
+	if err := os.WriteFile(path, []byte("x"), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog(t, activity.Options{Store: storetest.New(t), Path: path})
+		l.Record(account, request(1))
+		time.Sleep(time.Minute)
+		if data, err := os.ReadFile(path); string(data) != "x" || len(ids(l, account)) != 1 {
+			t.Errorf("%q, %v", data, err)
+		}
+	})
+}
+
 // Requests stay in memory while there is no place for the file.
 func TestNoPlace(t *testing.T) {
 	t.Parallel()
@@ -254,7 +273,7 @@ func TestNoPlace(t *testing.T) {
 		if got := find(t, l, activity.Query{Outcome: activity.Failed, Limit: 1000}).Requests; len(got) < 250 {
 			t.Errorf("%d failed requests are left", len(got))
 		}
-		if err := os.Remove(folder); err != nil {
+		if err := errors.Join(os.Remove(folder), os.Mkdir(folder, 0o700)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

@@ -31,10 +31,9 @@ type Log struct {
 	mu         sync.Mutex
 	unsaved    unsaved
 	usage      map[rowKey]*row
-	connectors map[string]*connectorDay
+	connectors map[string][]ConnectorHour
 	fresh      []rowKey      // rows of days with requests that saveQuotas has not seen
 	counted    chan struct{} // receives an item after fresh gets its first row
-	many       chan struct{} // receives an item when many requests are unsaved
 
 	file   *file
 	saving sync.Mutex // locked while usage is saved; acquired before mu
@@ -45,19 +44,15 @@ type Log struct {
 // New returns a log, which must be closed.
 func New(o Options) *Log {
 	l := &Log{
-		store: o.Store, log: o.Logger, usage: make(map[rowKey]*row), connectors: make(map[string]*connectorDay),
-		unsaved: unsaved{minutes: make(map[minute]*counted)},
-		counted: make(chan struct{}, 1), many: make(chan struct{}, 1),
+		store: o.Store, log: o.Logger, usage: make(map[rowKey]*row), connectors: make(map[string][]ConnectorHour),
+		unsaved: unsaved{minutes: make(map[minute]*logged)},
+		counted: make(chan struct{}, 1),
 	}
 	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
 	l.file = &file{path: o.Path, maxBytes: int(cmp.Or(o.MaxBytes, DefaultMaxBytes)), log: l.log}
+	l.file.known = func(account string) bool { _, ok := l.store.Account(account); return ok }
 	ctx, stop := context.WithCancel(context.Background())
-	unsubscribe := l.store.Subscribe(func(c store.Change) {
-		if c.Kind == store.KindAccount && c.Removed {
-			l.forget(c.ID)
-		}
-	})
-	l.stop = func() { stop(); unsubscribe() }
+	l.stop = stop
 	l.worker.Go(func() { l.run(ctx) })
 	return l
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // Request is the record of a completed request. Its JSON is used by the API and the
-// store.
+// file.
 type Request struct {
 	ID               string    `json:"id"`   // req_…
 	Time             time.Time `json:"time"` // to the millisecond

@@ -12,6 +12,8 @@ import (
 const (
 	saveUsage    = 10 * time.Second
 	saveRequests = 5 * time.Second
+	// retryRequests is the pause after requests could not be saved.
+	retryRequests = 30 * time.Second
 	// saveQuotas is the minimum pause between two batches for keys and accounts with quotas. Batches may
 	// use one part in quotaShare of the time.
 	saveQuotas = time.Second
@@ -22,12 +24,16 @@ const (
 func (l *Log) Close() error {
 	l.stop()
 	l.worker.Wait()
-	return errors.Join(l.saveUsage(), l.saveRequests(), l.file.close())
+	err := errors.Join(l.saveUsage(), l.saveRequests())
+	if db := l.file.db.Swap(nil); db != nil {
+		err = errors.Join(err, db.Close())
+	}
+	return err
 }
 
 // run saves until the log is closed.
 func (l *Log) run(ctx context.Context) {
-	usage, requests := time.NewTicker(saveUsage), time.NewTicker(saveRequests)
+	usage, requests := time.NewTicker(saveUsage), time.NewTimer(0) // at first, to open the file
 	defer usage.Stop()
 	defer requests.Stop()
 	quotas := time.NewTimer(0)
@@ -51,8 +57,9 @@ func (l *Log) run(ctx context.Context) {
 			}
 		case <-requests.C:
 			err = panics.Do(l.log, "saving the requests", l.saveRequests)
-		case <-l.many:
-			err = panics.Do(l.log, "saving the requests", l.saveRequests)
+			if requests.Reset(saveRequests); err != nil {
+				requests.Reset(retryRequests)
+			}
 		}
 		if err != nil {
 			l.log.Warn("failed to save the activity", "error", err)

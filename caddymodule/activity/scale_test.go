@@ -32,7 +32,8 @@ func season(l *activity.Log, requests int) {
 	for i := range requests {
 		key, model := i%8, i*7%6
 		r := activity.Request{
-			ID: fmt.Sprintf("req_%024x%06d", random.Uint64(), i), Time: first.Add(time.Duration(i) * step), KeyID: fmt.Sprintf("key_06h195tk71%08d", key),
+			ID: fmt.Sprintf("req_%024x%06d", random.Uint64(), i), Time: first.Add(time.Duration(i) * step),
+			KeyID:   fmt.Sprintf("key_06h195tk71%08d", key),
 			KeyName: fmt.Sprintf("laptop-of-%d", key), Deployment: fmt.Sprintf("qwen3-%d", model),
 			Connector: fmt.Sprintf("con_06h195tk71%08d", model), Dialect: "chat", Operation: "chat/completions", Status: 200,
 			Streamed: true, WaitMillis: float64(i % 300), DurationMillis: float64(1000 + i%9000),

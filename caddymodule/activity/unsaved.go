@@ -1,201 +1,134 @@
 package activity
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
-
-	"github.com/postern-dev/postern/connector/wait"
 )
 
-// unsaved are the requests that are not yet in the file. [Log.mu] guards it.
+// unsaved are the requests that are not yet in the file. [Log.mu] guards them.
 type unsaved struct {
-	// requests has the oldest first. Elements do not change, so readers need no copy.
-	requests []logged
-	writing  []logged // those of the save in progress
-	minutes  map[minute]*counted
-	removed  []string // accounts that the file may have
-	dropped  int
+	rows    [classes][]logged // the oldest first; elements do not change, so readers need no copy
+	taken   [classes]int      // how many of them the save in progress writes
+	minutes map[minute]*logged
+	dropped int
 }
 
-// logged is a request of an account.
+// logged is a request of an account, or an entry that counts several.
 type logged struct {
 	account string
 	Request
 }
 
-// minute identifies an entry that counts refused requests, or those that failed by the client's fault.
+// minute identifies an entry that counts refused requests, or those that failed by the client's fault. It is in
+// memory until its minute is over. It has the time of the first request, and else what the last one has.
 type minute struct {
 	account, key, code string
-	at                 int64
+	at                 time.Time
 }
 
-// counted is such an entry. It is in memory until its minute is over.
-type counted struct {
-	logged         // the last request
-	saved   string // the entry's cursor in the file, "" if it is not there
-	writing string // its cursor in the save in progress
-	changed bool   // since the save
-}
-
-const (
-	// maxUnsaved bounds the requests in memory, and the entries that count them.
-	maxUnsaved = 8192
-	// manyUnsaved is the number of requests from which they are saved early.
-	manyUnsaved = maxUnsaved / 4
-)
+// maxUnsaved bounds the requests of a class in memory, and the entries that count them.
+const maxUnsaved = 16384
 
 // add adds a request. It reports whether there is a new entry for it. The caller holds l.mu.
 func (l *Log) add(account string, r *Request) (first bool) {
 	u := &l.unsaved
-	if r.class() == classCounted {
+	class := classOf[r.Outcome()]
+	if class == classCounted {
 		return u.count(account, r)
 	}
-	if len(u.requests) >= maxUnsaved {
-		u.drop()
+	if len(u.rows[class]) == maxUnsaved {
+		u.drop(class)
 	}
-	if u.requests = append(u.requests, logged{account, *r}); len(u.requests) == manyUnsaved {
-		wait.Wake(l.many, struct{}{})
-	}
+	u.rows[class] = append(u.rows[class], logged{account, *r})
 	return true
 }
 
-// drop makes room: of the older half, it drops all but the failed requests, or a part if all have failed.
-func (u *unsaved) drop() {
-	half := len(u.requests) / 2
-	kept := make([]logged, 0, maxUnsaved)
-	for _, r := range u.requests[:half] {
-		if r.Outcome() == Failed {
-			kept = append(kept, r)
-		}
-	}
-	if len(kept) == half {
-		kept = kept[half/2:]
-	}
-	kept = append(kept, u.requests[half:]...)
-	u.dropped += len(u.requests) - len(kept)
-	u.requests = kept
+// drop makes room: it drops the oldest rows of a class.
+func (u *unsaved) drop(class int) {
+	n := len(u.rows[class]) - maxUnsaved/2
+	u.rows[class] = slices.Clone(u.rows[class][n:])
+	u.taken[class] = max(0, u.taken[class]-n)
+	u.dropped += n
 }
 
 // count adds a request to the entry of its minute.
 func (u *unsaved) count(account string, r *Request) (first bool) {
-	key := minute{account, r.key(), r.ErrorCode, r.Time.Unix() / secondsPerMinute}
+	key := minute{account, r.key(), r.ErrorCode, time.Now().Truncate(time.Minute)}
 	e := u.minutes[key]
 	if first = e == nil; first {
-		if len(u.minutes) >= maxUnsaved {
+		if len(u.minutes) == maxUnsaved {
 			u.dropped++
 			return false
 		}
-		e = new(counted)
+		e = &logged{account, Request{Time: r.Time}}
 		u.minutes[key] = e
 	}
-	r.Refusals = e.Refusals + 1
-	e.logged, e.changed = logged{account, *r}, true
+	refusals, at := e.Refusals+1, e.Time
+	e.Request = *r
+	e.Refusals, e.Time = refusals, at
 	return first
 }
 
-const secondsPerMinute = 60
-
-// forget drops the requests of a removed account. Another one may get its name.
-func (l *Log) forget(account string) {
+// find returns the requests of an account that a query selects.
+func (u *unsaved) find(l *Log, account string, q *Query) (f Found) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	u := &l.unsaved
-	u.removed = append(u.removed, account)
-	u.requests = slices.DeleteFunc(slices.Clone(u.requests), func(r logged) bool { return r.account == account })
-	maps.DeleteFunc(u.minutes, func(m minute, _ *counted) bool { return m.account == account })
-	wait.Wake(l.many, struct{}{})
-}
-
-// find returns the requests of an account that a query selects, the newest first, and the cursors of entries
-// in the file that these replace.
-func (u *unsaved) find(l *Log, account string, q *Query) (found []Request, stale map[string]bool) {
-	stale = make(map[string]bool)
-	l.mu.Lock()
-	parts := [][]logged{u.writing, u.requests, nil}
-	for _, e := range u.minutes {
-		if e.account == account && e.changed {
-			parts[2] = append(parts[2], e.logged)
-			stale[e.saved], stale[e.writing] = true, true
-		}
-	}
+	parts := slices.Concat(u.rows[:], [][]logged{u.entries()})
 	l.mu.Unlock()
 	for _, part := range parts {
 		for i := range part {
 			if r := &part[i]; r.account == account && q.Matches(&r.Request) && (q.Before == "" || r.cursor() < q.Before) {
-				found = append(found, r.Request)
+				f.Requests = append(f.Requests, r.Request)
 			}
 		}
 	}
-	slices.SortFunc(found, newestFirst)
-	return found, stale
+	return f
+}
+
+// entries returns the entries of minutes that may not be over.
+func (u *unsaved) entries() (rows []logged) {
+	for _, e := range u.minutes {
+		rows = append(rows, *e)
+	}
+	return rows
 }
 
 // take returns the requests to write.
-func (u *unsaved) take(l *Log) (requests []logged, entries []counted, removed []string) {
+func (u *unsaved) take(l *Log) (rows []logged, dropped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	u.writing, u.requests = u.requests, nil
-	for _, e := range u.minutes {
-		if e.changed {
-			e.writing = e.cursor()
-			entries = append(entries, *e)
+	for m, e := range u.minutes {
+		if time.Since(m.at) >= time.Minute {
+			u.rows[classCounted] = append(u.rows[classCounted], *e)
+			delete(u.minutes, m)
 		}
 	}
-	return u.writing, entries, u.removed
+	for class := range u.rows {
+		if len(u.rows[class]) > maxUnsaved {
+			u.drop(class)
+		}
+		u.taken[class] = len(u.rows[class])
+	}
+	dropped, u.dropped = u.dropped, 0
+	return append(slices.Concat(u.rows[:]...), u.entries()...), dropped
 }
-
-// settle is called after the requests that take has returned were written, or not.
-func (u *unsaved) settle(l *Log, entries []counted, removed int, written bool) (dropped int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if written {
-		u.removed = u.removed[removed:]
-	} else {
-		u.requests = append(u.writing, u.requests...)
-		for len(u.requests) > maxUnsaved {
-			u.drop()
-		}
-	}
-	for _, saved := range entries {
-		e := u.minutes[minute{saved.account, saved.key(), saved.ErrorCode, saved.Time.Unix() / secondsPerMinute}]
-		if e == nil { // its account was removed
-			continue
-		}
-		if written {
-			e.saved, e.changed = saved.writing, e.Refusals != saved.Refusals
-		}
-		e.writing = ""
-	}
-	past, old := time.Now().Unix()/secondsPerMinute-1, time.Now().Unix()/secondsPerMinute-keptMinutes
-	for key, e := range u.minutes {
-		if key.at < past && !e.changed || key.at < old {
-			delete(u.minutes, key)
-		}
-	}
-	dropped, u.writing, u.dropped = u.dropped, nil, 0
-	return dropped
-}
-
-// keptMinutes is how long entries stay in memory that cannot be saved.
-const keptMinutes = 60
 
 // saveRequests writes the unsaved requests to the file. If that fails, they stay in memory.
 func (l *Log) saveRequests() error {
-	l.file.saving.Lock()
-	defer l.file.saving.Unlock()
-	requests, entries, removed := l.unsaved.take(l)
-	err := l.file.write(requests, entries, removed, func(account string) bool {
-		_, ok := l.store.Account(account)
-		return ok
-	})
-	if dropped := l.unsaved.settle(l, entries, len(removed), err == nil); dropped > 0 {
+	if l.file.path == "" {
+		return nil
+	}
+	rows, dropped := l.unsaved.take(l)
+	if dropped > 0 {
 		l.log.Warn("requests are missing in the activity, because they could not be saved in time", "requests", dropped)
 	}
-	if err != nil && !errors.Is(err, errNotNow) {
+	if err := l.file.write(rows); err != nil {
 		return fmt.Errorf("saving requests: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for class, n := range l.unsaved.taken {
+		l.unsaved.rows[class] = slices.Clone(l.unsaved.rows[class][n:])
 	}
 	return nil
 }

@@ -256,7 +256,8 @@ func TestSavingFails(t *testing.T) {
 		kv.fails.Store(false)
 		closeBoth(t, l, st)
 		l, _, _ = open(t, path)
-		if got := total(t, l, account); got.Requests != 3 || len(l.Recent(account)) != 2 {
+		synctest.Wait()
+		if got := total(t, l, account); got.Requests != 3 || len(l.Recent(account)) != 3 {
 			t.Errorf("restarted: %+v and %v", got, ids(l, account))
 		}
 	})

@@ -79,17 +79,16 @@ const maxSearch = 512
 
 // instant reads a time, or a duration before now.
 func (s *Service) instant(name, value string) (time.Time, error) {
-	if value == "" {
-		return time.Time{}, nil
-	}
-	if days, err := strconv.Atoi(strings.TrimSuffix(value, "d")); err == nil && strings.HasSuffix(value, "d") {
-		return s.now().AddDate(0, 0, -days), nil
-	}
-	if age, err := time.ParseDuration(value); err == nil {
-		return s.now().Add(-age), nil
-	}
 	at, err := time.Parse(time.RFC3339, value)
-	if err != nil {
+	if value == "" || err == nil {
+		return at, nil
+	}
+	number, days := strings.CutSuffix(value, "d")
+	if n, err := strconv.Atoi(number); days && err == nil {
+		return s.now().AddDate(0, 0, -n), nil
+	}
+	age, err := time.ParseDuration(value)
+	if at = s.now().Add(-age); err != nil {
 		return at, badRequest("%s is %.40q; it must be a time like 2026-11-21T15:04:05Z, or a duration like 24h or 7d",
 			name, value)
 	}

@@ -275,6 +275,52 @@ func TestActivity(t *testing.T) {
 	}
 }
 
+// Requests are found by names and ids, by members only those of their keys.
+func TestFiltersOfActivity(t *testing.T) {
+	w := newWorld(t)
+	mia := w.as(store.RoleMember)
+	own := wantAs[manage.CreatedKey](w.gateway, mia, 201, "POST", "/keys", `{"name":"mias"}`)
+	home, _ := w.store.FindConnector("default", "mine-connector")
+	now := time.Now()
+	for i, r := range []activity.Request{
+		{ID: "req_mia", KeyID: own.ID, Deployment: "m", Connector: home.ID},
+		{ID: "req_failed", KeyID: w.ids["{key}"], Deployment: "m", ErrorClass: activity.UpstreamError},
+		{ID: "req_play", Operation: activity.Playground, Deployment: "n"},
+		{ID: "req_gone", KeyID: "key_removed", ErrorClass: activity.PolicyError},
+	} {
+		r.Time = now.Add(-time.Hour * time.Duration(24*i+1))
+		w.activity.Record("default", r)
+	}
+	for query, expected := range map[string][]string{
+		"": {"req_mia", "req_failed", "req_play", "req_gone"}, "?key=mias": {"req_mia"}, "?key=" + own.ID: {"req_mia"},
+		"?key=console": {"req_play"}, "?key=key_removed": {"req_gone"}, "?key=none": {}, "?user=mine-member": {"req_mia"},
+		"?user=" + mia.User: {"req_mia"}, "?user=nobody": {}, "?user=mine-member&key=mine-key": {},
+		"?model=m": {"req_mia", "req_failed"}, "?connector=mine-connector": {"req_mia"}, "?connector=" + home.ID: {"req_mia"},
+		"?status=failed": {"req_failed"}, "?status=refused": {"req_gone"}, "?status=client": {}, "?since=24h": {"req_mia"},
+		"?since=2d": {"req_mia", "req_failed"}, "?until=2d": {"req_play", "req_gone"}, "?search=_PLA": {"req_play"},
+		"?since=" + now.Add(-30*time.Hour).UTC().Format(time.RFC3339) + "&until=2h": {"req_failed"},
+	} {
+		list := want[manage.Requests](w.gateway, 200, "GET", "/activity"+query, "")
+		got := slices.DeleteFunc(ids(list), func(id string) bool { return id == "req_of_default" || id == "req_mine" })
+		if !slices.Equal(got, expected) {
+			t.Errorf("%s: %q, not %q", query, got, expected)
+		}
+		visible := slices.DeleteFunc(expected, func(id string) bool { return id != "req_mia" })
+		list = wantAs[manage.Requests](w.gateway, mia, 200, "GET", "/activity"+query, "")
+		if got := ids(list); !slices.Equal(got, visible) {
+			t.Errorf("%s: a member sees %q, not %q", query, got, visible)
+		}
+	}
+	for _, query := range []string{"?since=soon", "?until=1", "?since=1w", "?status=bad", "?limit=1001", "?since=d"} {
+		if answer := w.do("GET", "/activity"+query, ""); answer.Code != 400 {
+			t.Errorf("%s: %d %s", query, answer.Code, answer.Body)
+		}
+	}
+	if answer := w.doAs(mia, "GET", "/activity/req_failed", ""); answer.Code != 404 {
+		t.Errorf("a member sees the request of another: %d", answer.Code)
+	}
+}
+
 func TestScope(t *testing.T) {
 	g := newGateway(t)
 	home := g.connector("default", "home", map[string]http.Handler{"a": models()})

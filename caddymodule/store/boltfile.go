@@ -2,9 +2,7 @@ package store
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -14,29 +12,17 @@ import (
 // the file is damaged, is larger, or is not a bolt file.
 func OpenFile(path string, maxBytes int) (*bolt.DB, error) {
 	const timeout = 2 * time.Second
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("opening a file: %w", err)
-	}
 	if info, err := os.Stat(path); err == nil && info.Size() > 0 {
 		db, size, err := openToRead(path, timeout)
 		if err != nil {
 			return nil, explainOpen(path, err)
 		}
 		err = errors.Join(db.View(func(tx *bolt.Tx) error { return checkPages(tx, size) }), db.Close())
-		if err == nil && size > int64(maxBytes) {
-			err = fmt.Errorf("it has %d bytes, more than %d", size, maxBytes)
-		}
-		if err != nil {
-			return nil, Errorf(ErrSchema, "%s: %v", path, err)
+		if err != nil || size > int64(maxBytes) {
+			return nil, Errorf(ErrSchema, "%s is damaged, or larger than %d bytes: %v", path, maxBytes, err)
 		}
 	}
-	db, err := bolt.Open(path, 0o600, &bolt.Options{
-		Timeout: timeout, FreelistType: bolt.FreelistMapType, MaxSize: maxBytes,
-	})
-	if err != nil {
-		return nil, explainOpen(path, err)
-	}
-	return db, nil
+	return bolt.Open(path, 0o600, &bolt.Options{Timeout: timeout, FreelistType: bolt.FreelistMapType, MaxSize: maxBytes})
 }
 
 // Guard calls f, which uses a bolt file. Its error is ErrSchema if f meets a damaged page.

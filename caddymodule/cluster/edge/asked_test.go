@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/gateway"
+	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/tests/rig/wait"
@@ -115,5 +116,51 @@ func testRecent(t *testing.T, a *Edge) {
 	var text bytes.Buffer
 	if err := json.NewEncoder(&text).Encode(r); err != nil || text.Len() > maxReport {
 		t.Errorf("%d bytes, %v", text.Len(), err)
+	}
+}
+
+// Each edge finds the requests at the others, whose pages are merged with its own.
+func TestFind(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	socket := c.socket()
+	storeA, a := c.open("a", socket.LocalAddr().String())
+	storeB, b := c.open("b", "")
+	a.services = &gateway.Services{Backend: &serve.Backend{
+		Store: storeA, Activity: activity.New(activity.Options{Store: storeA}),
+	}}
+	b.services = &gateway.Services{Backend: &serve.Backend{
+		Store: storeB, Activity: activity.New(activity.Options{Store: storeB}),
+	}}
+	t.Cleanup(func() { _ = errors.Join(a.services.Activity.Close(), b.services.Activity.Close()) })
+	a.Use(c.listen(socket, tunnel.Options{Peers: a, Preauthenticate: a.Match}))
+	b.Use(c.listen(c.socket(), tunnel.Options{Peers: b}))
+	for i := range 30 {
+		r := activity.Request{ID: fmt.Sprint(i), Time: time.UnixMilli(int64(i)), KeyID: "key_a", Deployment: "m"}
+		if i%3 > 0 {
+			r.KeyID = "key_b"
+		}
+		b.services.Activity.Record("default", r)
+	}
+	wait.Until(t, "an answer", func() bool {
+		_, silent := a.Find(t.Context(), "default", activity.Query{Limit: 1})
+		return len(silent) == 0
+	})
+	q, got := activity.Query{Keys: []string{"key_a"}, Model: "m", Limit: 4}, []string{}
+	for pages := 0; pages == 0 || q.Before != ""; pages++ {
+		found, silent := a.Find(t.Context(), "default", q)
+		page := activity.Merge(q, found)
+		for _, r := range page.Requests {
+			got = append(got, r.ID)
+		}
+		if q.Before = page.Next; len(silent) > 0 {
+			t.Fatalf("silent: %v", silent)
+		}
+	}
+	if strings.Join(got, " ") != "27 24 21 18 15 12 9 6 3 0" {
+		t.Errorf("%q", got)
+	}
+	if found, _ := a.Find(t.Context(), "other", activity.Query{Limit: 4}); len(activity.Merge(q, found).Requests) > 0 {
+		t.Errorf("of another account: %+v", found)
 	}
 }
