@@ -13,21 +13,16 @@ import (
 // pace is how fast the answers of a route come.
 type pace struct {
 	usual map[level][]float64 // tokens per second, of the first answers of each of the last seven days
-	last  []compared          // the last ten answers that could be compared
+	last  []health.Finding    // the last ten answers that could be compared
 	slow  health.Finding      // the zero value if the route is not slow
 }
 
 // level is where speeds compare: a day, and a power of two of the requests at the same time.
 type level struct{ day, running int }
 
-// compared is the speed of an answer, as a part of what is usual.
-type compared struct {
-	part float64
-	at   time.Time
-}
-
 // Decoded records how fast the tokens of an answer came after the first one. A server that sends them at once shows
-// nothing. Slow answers do not change what is usual, but when a route is slow for a week, that is usual.
+// nothing. The median of ten answers is slow if six are. Nothing is usual that comes while a route is slow, so that what
+// was usual is forgotten after a week.
 func (a *Attempt) Decoded(speed float64, tokens int64) {
 	if a.route == nil || tokens <= 20 || speed <= 0 || float64(tokens) < speed/2 {
 		return
@@ -44,28 +39,18 @@ func (a *Attempt) Decoded(speed float64, tokens int64) {
 				usual = append(usual, speeds...)
 			}
 		}
-		if slices.Sort(usual); len(usual) >= 10 && p.compare(speed, usual[len(usual)/2], now) {
-			return
+		if slices.Sort(usual); len(usual) >= 10 {
+			found := health.Finding{State: health.Slow, Speed: speed, Usual: usual[len(usual)/2], Since: now}
+			p.last = append(p.last[max(0, len(p.last)-9):], found)
 		}
-		if n := len(p.usual[at]); n < 16 && p.slow.State == "" {
-			p.usual[at] = append(p.usual[at], speed)
+		slow := slices.DeleteFunc(slices.Clone(p.last), func(f health.Finding) bool { return 3*f.Speed >= f.Usual })
+		switch today := p.usual[at]; {
+		case p.slow.State != "" && len(slow) < 5:
+			p.slow, p.last = health.Finding{}, nil
+		case p.slow.State == "" && len(slow) > 5:
+			p.slow = slow[0]
+		case p.slow.State == "" && len(today) < 16:
+			p.usual[at] = append(today, speed)
 		}
 	})
-}
-
-// compare compares an answer with the usual speed, and reports whether it is slow. The median of ten is slow if six are.
-func (p *pace) compare(speed, usual float64, now time.Time) bool {
-	p.last = append(p.last[max(0, len(p.last)-9):], compared{speed / usual, now})
-	limit := 1. / 3
-	if p.slow.State != "" {
-		limit = 1. / 2
-	}
-	slow := slices.DeleteFunc(slices.Clone(p.last), func(c compared) bool { return c.part >= limit })
-	switch {
-	case p.slow.State == "" && len(slow) > 5:
-		p.slow = health.Finding{State: health.Slow, Speed: speed, Usual: usual, Since: slow[0].at}
-	case p.slow.State != "" && len(slow) < 5:
-		p.slow, p.last = health.Finding{}, nil
-	}
-	return speed/usual < limit
 }

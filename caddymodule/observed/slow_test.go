@@ -32,7 +32,7 @@ func (r *rig) stream(n int, speed float64) {
 	}
 }
 
-// A route is slow when the median of its last ten answers is under a third of the usual speed, until it is above half.
+// A route is slow when the median of its last ten answers is under a third of the usual speed, until it is above that.
 // It is reported once, with the time of the first slow answer.
 func TestSlow(t *testing.T) {
 	play(t, func(r *rig) {
@@ -48,12 +48,12 @@ func TestSlow(t *testing.T) {
 		}
 		r.stream(100, 4)
 		r.expect("after a hundred", health.Slow)
-		r.stream(20, 20)
-		r.expect("under half", health.Slow)
-		r.stream(5, 21)
-		r.expect("five above half", health.Slow)
-		r.stream(1, 21)
-		r.expect("six above half", health.Available, "available")
+		r.stream(20, 13)
+		r.expect("under a third", health.Slow)
+		r.stream(5, 14)
+		r.expect("five above a third", health.Slow)
+		r.stream(1, 14)
+		r.expect("six above a third", health.Available, "available")
 		r.stream(5, 4)
 		r.expect("five slow answers", health.Available)
 		r.stream(1, 4)
