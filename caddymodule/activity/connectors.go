@@ -14,32 +14,20 @@ type ConnectorHour struct {
 	pings    float64
 }
 
-// connectorDay has the last hours of a connector, by the hours of the day.
-type connectorDay [24]ConnectorHour
+// connectorHours are the hours of the last day, by their starts and by connector.
+type connectorHours map[time.Time]map[string]*ConnectorHour
 
-// present returns the hours that are less than a day old, the oldest first.
-func (d *connectorDay) present(now time.Time) (hours []ConnectorHour) {
-	for i := range len(d) {
-		if h := d[(now.Hour()+1+i)%len(d)]; now.Sub(h.Start) < 24*time.Hour {
-			hours = append(hours, h)
-		}
+// present returns the present hour of a connector.
+func (c connectorHours) present(id string) *ConnectorHour {
+	now := time.Now().UTC().Truncate(time.Hour)
+	if c[now] == nil {
+		maps.DeleteFunc(c, func(at time.Time, _ map[string]*ConnectorHour) bool { return now.Sub(at) >= 24*time.Hour })
+		c[now] = make(map[string]*ConnectorHour)
 	}
-	return hours
-}
-
-// hour returns the present hour of a connector. The caller holds l.mu.
-func (l *Log) hour(connector string) *ConnectorHour {
-	now, day := time.Now().UTC().Truncate(time.Hour), l.connectors[connector]
-	if day == nil {
-		maps.DeleteFunc(l.connectors, func(_ string, d *connectorDay) bool { return d.present(now) == nil })
-		day = new(connectorDay)
-		l.connectors[connector] = day
+	if c[now][id] == nil {
+		c[now][id] = &ConnectorHour{Start: now}
 	}
-	h := &day[now.Hour()]
-	if !h.Start.Equal(now) {
-		*h = ConnectorHour{Start: now}
-	}
-	return h
+	return c[now][id]
 }
 
 // through counts a request through a connector. The caller holds l.mu.
@@ -47,9 +35,8 @@ func (l *Log) through(r *Request) {
 	if r.Connector == "" {
 		return
 	}
-	h := l.hour(r.Connector)
-	h.Requests++
-	if r.Outcome() == Failed {
+	h := l.connectors.present(r.Connector)
+	if h.Requests++; r.Outcome() == Failed {
 		h.Failed++
 	}
 }
@@ -58,17 +45,20 @@ func (l *Log) through(r *Request) {
 func (l *Log) Pinged(connector string, rtt time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h := l.hour(connector)
+	h := l.connectors.present(connector)
 	h.pings++
 	h.RTT += (float64(rtt.Microseconds())/1000 - h.RTT) / h.pings
 }
 
 // Connector returns the hours of the last day in which something passed through a connector, the oldest first.
-func (l *Log) Connector(id string) []ConnectorHour {
+func (l *Log) Connector(id string) (hours []ConnectorHour) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if day := l.connectors[id]; day != nil {
-		return day.present(time.Now().UTC().Truncate(time.Hour))
+	for i := range 24 {
+		at := time.Now().UTC().Truncate(time.Hour).Add(time.Duration(i-23) * time.Hour)
+		if h := l.connectors[at][id]; h != nil {
+			hours = append(hours, *h)
+		}
 	}
-	return nil
+	return hours
 }

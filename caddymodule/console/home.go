@@ -142,15 +142,8 @@ func (u *use) of(d manage.Deployment) usedModel { return usedModel{d, u.today[d.
 
 // charts draws the usage of a model, or of all of them.
 func (u *use) charts(model string) []chart {
-	total := make(map[string]store.Usage)
-	for _, sum := range u.sums {
-		if model == "" || model == sum.Model {
-			hour := total[sum.Hour]
-			hour.Add(sum.Usage)
-			total[sum.Hour] = hour
-		}
-	}
-	return draw(u.hours, nil, nil, total)
+	other := func(s manage.UsageSum) bool { return model != "" && s.Model != model }
+	return draw(u.hours, nil, nil, byPeriod(slices.DeleteFunc(slices.Clone(u.sums), other)))
 }
 
 // people lists the users with the most tokens today.

@@ -327,7 +327,7 @@ func TestPlayThatWaitsEndsWithItsKey(t *testing.T) {
 	member := g.person("mia", store.RoleMember)
 	own := g.keyOf(member, "own", "*")
 	g.admit = func(ctx context.Context, _, key, _ string, _ limits.Cost) (func(limits.Used), error) {
-		if _, err := g.store.EditKey(ctx, "default", key, func(k *store.Key) error {
+		if _, err := g.store.EditKey(t.Context(), "default", key, func(k *store.Key) error {
 			k.Scope = "other"
 			return nil
 		}, func(store.Key) error { return nil }); err != nil {
