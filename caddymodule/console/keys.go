@@ -73,7 +73,7 @@ func keysData(v *visit) any {
 			listed[i] = k.Key
 		}
 		p.Since = v.Now().UTC().Format(time.DateOnly) + "T00:00:00Z"
-		p.Uses = load(v, func(ctx context.Context) (map[string]manage.KeyUse, error) {
+		p.Uses = loadUsed(v, func(ctx context.Context) (map[string]manage.KeyUse, error) {
 			return v.Manage.KeyUses(ctx, listed)
 		})
 	}
@@ -161,7 +161,7 @@ func (p *keyPage) draw(v *visit) {
 	}
 	request, periods := during.request(grouping{}, v.Now().UTC())
 	request.Key = p.ID
-	sums := load(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
+	sums := loadUsed(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
 	if len(sums) > 0 {
 		p.Charts = draw(periods, nil, nil, byPeriod(sums))[:2]
 	}
