@@ -87,7 +87,9 @@ func Reported(reachable bool, models []string, open bool) Server {
 func (s Server) Window(model string) int { return cmp.Or(s.Windows[model], s.Windows[s.listed(model)]) }
 
 // Loading returns "loading" or "unloaded" for a model that a router has not loaded, else "".
-func (s Server) Loading(model string) string { return cmp.Or(s.Status[model], s.Status[s.listed(model)]) }
+func (s Server) Loading(model string) string {
+	return cmp.Or(s.Status[model], s.Status[s.listed(model)])
+}
 
 // listed returns the listed name of a model, or "".
 func (s Server) listed(model string) string {

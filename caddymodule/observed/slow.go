@@ -21,8 +21,8 @@ type pace struct {
 type level struct{ day, running int }
 
 // Decoded records how fast the tokens of an answer came after the first one. A server that sends them at once shows
-// nothing. The median of ten answers is slow if six are. Nothing is usual that comes while a route is slow, so that what
-// was usual is forgotten after a week.
+// nothing. The median of ten answers is slow if six are. Nothing is usual that comes while a route is slow, and
+// after a week, what was usual is forgotten.
 func (a *Attempt) Decoded(speed float64, tokens int64) {
 	if a.route == nil || tokens <= 20 || speed <= 0 || float64(tokens) < speed/2 {
 		return
