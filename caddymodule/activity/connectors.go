@@ -15,17 +15,20 @@ type ConnectorHour struct {
 	pings    float64
 }
 
-func (h ConnectorHour) isOld() bool { return time.Since(h.Start) >= 24*time.Hour }
+// connectorHours are the hours of the last day, by their starts and by connector.
+type connectorHours map[time.Time]map[string]*ConnectorHour
 
-// hour returns the present hour of a connector. The caller holds l.mu.
-func (l *Log) hour(connector string) *ConnectorHour {
-	now, hours := time.Now().UTC().Truncate(time.Hour), l.connectors[connector]
-	if n := len(hours); n == 0 || !hours[n-1].Start.Equal(now) {
-		hours = append(slices.DeleteFunc(hours, ConnectorHour.isOld), ConnectorHour{Start: now})
-		l.connectors[connector] = hours
-		maps.DeleteFunc(l.connectors, func(_ string, h []ConnectorHour) bool { return h[len(h)-1].isOld() })
+// present returns the present hour of a connector.
+func (c connectorHours) present(id string) *ConnectorHour {
+	now := time.Now().UTC().Truncate(time.Hour)
+	if c[now] == nil {
+		maps.DeleteFunc(c, func(at time.Time, _ map[string]*ConnectorHour) bool { return now.Sub(at) >= 24*time.Hour })
+		c[now] = make(map[string]*ConnectorHour)
 	}
-	return &hours[len(hours)-1]
+	if c[now][id] == nil {
+		c[now][id] = &ConnectorHour{Start: now}
+	}
+	return c[now][id]
 }
 
 // through counts a request through a connector. The caller holds l.mu.
@@ -33,9 +36,8 @@ func (l *Log) through(r *Request) {
 	if r.Connector == "" {
 		return
 	}
-	h := l.hour(r.Connector)
-	h.Requests++
-	if r.Outcome() == Failed {
+	h := l.connectors.present(r.Connector)
+	if h.Requests++; r.Outcome() == Failed {
 		h.Failed++
 	}
 }
@@ -44,14 +46,20 @@ func (l *Log) through(r *Request) {
 func (l *Log) Pinged(connector string, rtt time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h := l.hour(connector)
+	h := l.connectors.present(connector)
 	h.pings++
 	h.RTT += (float64(rtt.Microseconds())/1000 - h.RTT) / h.pings
 }
 
 // Connector returns the hours of the last day in which something passed through a connector, the oldest first.
-func (l *Log) Connector(id string) []ConnectorHour {
+func (l *Log) Connector(id string) (hours []ConnectorHour) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(l.connectors[id]), ConnectorHour.isOld)
+	for i := range 24 {
+		at := time.Now().UTC().Truncate(time.Hour).Add(time.Duration(i-23) * time.Hour)
+		if h := l.connectors[at][id]; h != nil {
+			hours = append(hours, *h)
+		}
+	}
+	return hours
 }

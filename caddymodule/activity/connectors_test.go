@@ -34,8 +34,8 @@ func TestConnectorHours(t *testing.T) {
 			t.Errorf("a day later: %+v", hours)
 		}
 		l.Pinged("con_new", time.Millisecond)
-		if n := l.Connectors(); n != 2 || l.Connector("con_idle") != nil {
-			t.Errorf("%d connectors are kept", n)
+		if n := l.ConnectorHours(); n != 3 || l.Connector("con_idle") != nil {
+			t.Errorf("%d hours are kept", n)
 		}
 	})
 }

@@ -8,10 +8,15 @@ func (l *Log) Rows() int {
 }
 
 // NewHours returns a log that counts only by connectors.
-func NewHours() *Log { return &Log{connectors: make(map[string][]ConnectorHour)} }
+func NewHours() *Log { return &Log{connectors: make(connectorHours)} }
 
 // Through counts a request through a connector.
 func (l *Log) Through(r *Request) { l.through(r) }
 
-// Connectors returns the number of connectors of which hours are kept.
-func (l *Log) Connectors() int { return len(l.connectors) }
+// ConnectorHours returns the number of hours that are kept of all connectors.
+func (l *Log) ConnectorHours() (n int) {
+	for _, of := range l.connectors {
+		n += len(of)
+	}
+	return n
+}

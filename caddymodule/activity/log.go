@@ -31,7 +31,7 @@ type Log struct {
 	mu         sync.Mutex
 	unsaved    unsaved
 	usage      map[rowKey]*row
-	connectors map[string][]ConnectorHour
+	connectors connectorHours
 	fresh      []rowKey      // rows of days with requests that saveQuotas has not seen
 	counted    chan struct{} // receives an item after fresh gets its first row
 
@@ -44,7 +44,7 @@ type Log struct {
 // New returns a log, which must be closed.
 func New(o Options) *Log {
 	l := &Log{
-		store: o.Store, log: o.Logger, usage: make(map[rowKey]*row), connectors: make(map[string][]ConnectorHour),
+		store: o.Store, log: o.Logger, usage: make(map[rowKey]*row), connectors: make(connectorHours),
 		unsaved: unsaved{minutes: make(map[minute]*logged)},
 		counted: make(chan struct{}, 1),
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 var (
@@ -80,15 +79,15 @@ type connectorPage struct {
 
 // draw sets the charts and the sums of the last hours.
 func (p *connectorPage) draw(now time.Time) {
-	known := make(map[string]activity.ConnectorHour)
+	known := make(map[time.Time]activity.ConnectorHour)
 	for _, h := range p.Hours {
-		known[h.Start.Format(store.HourOnly)] = h
-		p.Requests, p.Failed = p.Requests+h.Requests, p.Failed+h.Failed
+		known[h.Start] = h
 	}
 	var requests, trips []bar
-	_, periods := spans[0].request(groupings[0], now.UTC())
+	_, periods := spans[0].request(grouping{}, now.UTC())
 	for _, at := range periods {
-		h := known[at.id]
+		h := known[at.from]
+		p.Requests, p.Failed = p.Requests+h.Requests, p.Failed+h.Failed
 		requests = append(requests, bar{at.name, []float64{float64(h.Requests - h.Failed), float64(h.Failed)}})
 		trips = append(trips, bar{at.name, []float64{h.RTT}})
 	}

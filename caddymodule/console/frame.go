@@ -90,6 +90,9 @@ func (v *visit) show(t *tab, data any, err error) error {
 // nothing and returns an error.
 func (v *visit) showFault(t *tab, status int, data any, fault string) error {
 	f := frame{Title: t.title, Page: t.name, Fault: fault, Notice: v.takeNotice()}
+	if v.missing && t.name != "home" { // its alerts name it
+		f.Fault = cmp.Or(fault, useMissing)
+	}
 	if named, ok := data.(interface{ pageTitle() string }); ok {
 		f.Title = named.pageTitle()
 	}

@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -14,6 +13,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
+
+const useMissing = "Today's use is not known: this gateway cannot reach its store."
 
 // homeTab is the first page once the setup is done: health, use and what needs attention.
 var homeTab = &tab{
@@ -69,10 +70,10 @@ func homeData(v *visit) any {
 	p := &homePage{Status: load(v, v.Manage.Status), Use: loadUse(v)}
 	deployments, connectors := load(v, v.Manage.Deployments), load(v, v.Manage.Connectors)
 	var missing []alert
-	if p.Use.Missing { // show the rest, which does not need the store
-		missing = []alert{{Text: "Today's use is not known: this gateway cannot reach its store.", URL: usageTab.url()}}
-	} else {
-		p.People = people(v)
+	p.People = people(v)
+	quotas := loadUsed(v, v.Manage.UsedQuotas)
+	if v.missing {
+		missing = []alert{{Text: useMissing, URL: usageTab.url()}}
 	}
 	for _, used := range p.Use.today {
 		p.Sum.Add(used.Usage)
@@ -89,7 +90,7 @@ func homeData(v *visit) any {
 	p.Chart.Title = "Requests per hour, last 24 hours (UTC)"
 	alerts := slices.Concat(
 		edgeAlerts(p.Status.Edges, load(v, v.Manage.Reach)), missing, outageAlerts(deployments, connectors),
-		ratioAlerts(p.Use.hours[len(p.Use.hours)-2:], p.Use.sums), quotaAlerts(load(v, v.Manage.UsedQuotas)),
+		ratioAlerts(p.Use.hours[len(p.Use.hours)-2:], p.Use.sums), quotaAlerts(quotas),
 		keyAlerts(load(v, v.Manage.Keys), v.Now()))
 	slices.SortStableFunc(alerts, func(a, b alert) int { return rankOf(a) - rankOf(b) })
 	p.Alerts = alerts[:min(len(alerts), maxAlerts)]
@@ -112,21 +113,17 @@ func rankOf(a alert) int {
 
 // use is the usage of the last 24 hours.
 type use struct {
-	hours   []period
-	sums    []manage.UsageSum   // by hour and model
-	today   map[string]usageRow // by model, in UTC
-	Since   string              // when today began, for the lists of its requests
-	Missing bool                // the gateway cannot reach its store
+	hours []period
+	sums  []manage.UsageSum   // by hour and model
+	today map[string]usageRow // by model, in UTC
+	Since string              // when today began, for the lists of its requests
 }
 
 func loadUse(v *visit) *use {
 	now := v.Now().UTC()
 	request, hours := spans[0].request(groupings[0], now)
-	sums, err := v.Manage.Usage(v.ctx, request)
-	u := &use{hours, sums, make(map[string]usageRow), now.Format(time.DateOnly) + "T00:00:00Z", false}
-	if u.Missing = errors.Is(err, store.ErrUnavailable); !u.Missing {
-		v.err = cmp.Or(v.err, err)
-	}
+	sums := loadUsed(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
+	u := &use{hours, sums, make(map[string]usageRow), now.Format(time.DateOnly) + "T00:00:00Z"}
 	for _, sum := range sums {
 		if strings.HasPrefix(sum.Hour, u.Since[:len(time.DateOnly)]) {
 			row := u.today[sum.Model]
@@ -142,21 +139,14 @@ func (u *use) of(d manage.Deployment) usedModel { return usedModel{d, u.today[d.
 
 // charts draws the usage of a model, or of all of them.
 func (u *use) charts(model string) []chart {
-	total := make(map[string]store.Usage)
-	for _, sum := range u.sums {
-		if model == "" || model == sum.Model {
-			hour := total[sum.Hour]
-			hour.Add(sum.Usage)
-			total[sum.Hour] = hour
-		}
-	}
-	return draw(u.hours, nil, nil, total)
+	other := func(s manage.UsageSum) bool { return model != "" && s.Model != model }
+	return draw(u.hours, nil, nil, byPeriod(slices.DeleteFunc(slices.Clone(u.sums), other)))
 }
 
 // people lists the users with the most tokens today.
 func people(v *visit) (list []person) {
 	day := v.Now().UTC().Format(time.DateOnly)
-	for _, sum := range load(v, func(ctx context.Context) ([]manage.UsageSum, error) {
+	for _, sum := range loadUsed(v, func(ctx context.Context) ([]manage.UsageSum, error) {
 		return v.Manage.Usage(ctx, manage.Usage{From: day, To: day, By: "user"})
 	}) {
 		if sum.UserID != "" {

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -74,7 +73,7 @@ func keysData(v *visit) any {
 			listed[i] = k.Key
 		}
 		p.Since = v.Now().UTC().Format(time.DateOnly) + "T00:00:00Z"
-		p.Uses = load(v, func(ctx context.Context) (map[string]manage.KeyUse, error) {
+		p.Uses = loadUsed(v, func(ctx context.Context) (map[string]manage.KeyUse, error) {
 			return v.Manage.KeyUses(ctx, listed)
 		})
 	}
@@ -153,22 +152,18 @@ func keyData(v *visit) any {
 
 // draw sets the charts and the last requests of the key.
 func (p *keyPage) draw(v *visit) {
-	during, total := spans[0], make(map[string]store.Usage)
+	during := spans[0]
 	if v.r.FormValue("range") == spans[2].name {
 		during = spans[2]
 	}
 	for _, s := range []span{spans[0], spans[2]} {
 		p.Spans.Links = append(p.Spans.Links, choice{s.title, keyURL(p.ID) + "?range=" + s.name, s.name == during.name})
 	}
-	request, periods := during.request(groupings[1], v.Now().UTC())
-	sums := load(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
-	for _, u := range sums {
-		if u.KeyID == p.ID {
-			total[cmp.Or(u.Hour, u.Day)] = u.Usage
-		}
-	}
-	if len(total) > 0 {
-		p.Charts = draw(periods, nil, nil, total)[:2]
+	request, periods := during.request(grouping{}, v.Now().UTC())
+	request.Key = p.ID
+	sums := loadUsed(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
+	if len(sums) > 0 {
+		p.Charts = draw(periods, nil, nil, byPeriod(sums))[:2]
 	}
 	p.Requests = lastRequests(v, manage.Activity{Key: p.ID})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -52,6 +53,12 @@ func TestEdges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	k, _, err := h.store.CreateKey(t.Context(), "default", store.KeyFields{
+		Name: "limited", Scope: "*", Limits: limits.UsageLimits{TokensPerDay: 100},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	b := h.in(h.user("default", "ada"))
 	page := b.page("/console/edges")
 	plain(t, page)
@@ -86,6 +93,9 @@ func TestEdges(t *testing.T) {
 	page = b.page("/console/home")
 	has(t, page, "Gateway edge-a: serving without the store until", "use is not known", "1 of 2")
 	lacks(t, mainOf(page), "lost", "edge-b")
+	for _, path := range []string{"/console/models", "/console/keys", "/console/keys/" + k.ID} {
+		has(t, b.page(path), "use is not known")
+	}
 	cluster.contacts = map[string]store.Contact{"edge-b": {Last: at, Until: until}}
 	b.goes(b.post("/console/edges/edge-b/remove", "stopped", "true"), "/console/edges")
 	cluster.contacts = nil

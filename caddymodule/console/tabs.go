@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -26,6 +27,7 @@ type visit struct {
 	Account string
 	faults  *tab  // shows the error of the action, with the user's input; may be nil
 	err     error // the first of load
+	missing bool  // the use that loadUsed reads
 }
 
 // tab is one page. The template called name renders its main part, and one template
@@ -46,7 +48,7 @@ func (t *tab) url() string { return "/console/" + t.path }
 
 // read returns the data of a tab.
 func (t *tab) read(v *visit) (any, error) {
-	v.err = nil
+	v.err, v.missing = nil, false
 	data := t.data(v)
 	return data, v.err
 }
@@ -65,6 +67,17 @@ func load[T any](v *visit, read func(ctx context.Context) (T, error)) T {
 	var value T
 	if v.err == nil {
 		value, v.err = read(v.ctx)
+	}
+	return value
+}
+
+// loadUsed loads how much is used. The page is shown without it if the gateway cannot reach its store.
+func loadUsed[T any](v *visit, read func(ctx context.Context) (T, error)) (value T) {
+	if v.err != nil {
+		return value
+	}
+	if value = load(v, read); errors.Is(v.err, store.ErrUnavailable) {
+		v.err, v.missing = nil, true
 	}
 	return value
 }

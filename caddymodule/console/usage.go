@@ -179,14 +179,11 @@ func (s span) request(by grouping, now time.Time) (manage.Usage, []period) {
 
 // sum fills the page with the sums of a query.
 func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.UsageSum, filter url.Values) {
-	total := make(map[string]store.Usage)                // by period
+	total := byPeriod(sums)
 	rows := make(map[usageGroup]*usageRow)               // of the table
 	each := make(map[string]map[usageGroup]*store.Usage) // by period
 	for i, u := range sums {
 		at := cmp.Or(u.Hour, u.Day)
-		sum := total[at]
-		sum.Add(u.Usage)
-		total[at] = sum
 		p.Sum.Add(u.Usage)
 		if by.group == nil {
 			continue
@@ -236,6 +233,17 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 	}
 	p.List = list(v, "usage", table, func(r usageRow) string { return r.Name }, "range", "by", "user", "key", "model")
 	p.Charts = draw(periods, groups, each, total)
+}
+
+// byPeriod adds up sums by hour or day.
+func byPeriod(sums []manage.UsageSum) map[string]store.Usage {
+	total := make(map[string]store.Usage)
+	for _, u := range sums {
+		sum := total[cmp.Or(u.Hour, u.Day)]
+		sum.Add(u.Usage)
+		total[cmp.Or(u.Hour, u.Day)] = sum
+	}
+	return total
 }
 
 // Tokens returns all tokens.

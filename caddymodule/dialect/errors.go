@@ -59,6 +59,8 @@ func EndedKey(reason string) *Error {
 		message = "The API key may no longer use this model. The answer is incomplete."
 	case "ip_not_allowed":
 		return addressNotAllowed()
+	case "store_lost":
+		return StoreLostDuring()
 	}
 	return &Error{Kind: KindInvalidKey, Message: message}
 }

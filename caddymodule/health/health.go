@@ -4,6 +4,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -83,22 +84,22 @@ func Reported(reachable bool, models []string, open bool) Server {
 
 // Window returns the context window of a model in tokens, 0 if it is not known. A server with one model that accepts
 // any name has its window for all names.
-func (s Server) Window(model string) int { return known(s, s.Windows, model) }
+func (s Server) Window(model string) int { return cmp.Or(s.Windows[model], s.Windows[s.listed(model)]) }
 
 // Loading returns "loading" or "unloaded" for a model that a router has not loaded, else "".
-func (s Server) Loading(model string) string { return known(s, s.Status, model) }
+func (s Server) Loading(model string) string {
+	return cmp.Or(s.Status[model], s.Status[s.listed(model)])
+}
 
-func known[V any](s Server, of map[string]V, model string) (v V) {
+// listed returns the listed name of a model, or "".
+func (s Server) listed(model string) string {
 	if s.Open && len(s.Models) == 1 {
-		model = s.Models[0]
-	}
-	if v, ok := of[model]; ok || of == nil {
-		return v
+		return s.Models[0]
 	}
 	if i, found := slices.BinarySearchFunc(s.Models, model, scope.Compare); found {
-		return of[s.Models[i]]
+		return s.Models[i]
 	}
-	return v
+	return ""
 }
 
 // Down reports whether the server is known to be unreachable.

@@ -222,10 +222,10 @@ func (s *Service) RemoveDeployment(ctx context.Context, name string) (Deployment
 
 // deploymentOf adds to a record the state of its routes.
 func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) Deployment {
-	v := Deployment{Deployment: d, Efforts: s.observed.Efforts(&d)}
+	v := Deployment{Deployment: d, Efforts: s.observed.Efforts(&d), Status: s.observed.Status(&d)}
 	v.Kind = cmp.Or(d.Kind, store.ChatModel)
 	v.Running, v.Queued = s.load(d.Account, d.Name)
-	states, statuses := make([]health.State, len(d.Connectors)), []string{}
+	states := make([]health.State, len(d.Connectors))
 	for i, id := range d.Connectors {
 		c, _ := s.store.Connector(id)
 		r := DeploymentRoute{ID: id, Name: c.Name, State: health.Offline}
@@ -234,9 +234,6 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 			route := info.DeploymentRoute(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
 			found := s.observed.State(&d, id, route)
 			r.State, r.Upstream, r.Model, r.Status = found.State, route.Upstream, route.Model, route.Status
-			if r.State.Usable() {
-				statuses = append(statuses, r.Status)
-			}
 			known := s.observed.Window(&d, id, "", route)
 			r.ContextWindow, r.WindowSource = known.Tokens, known.Source
 			if known.Tokens > 0 && (v.ContextWindow == 0 || known.Tokens < v.ContextWindow) {
@@ -248,9 +245,6 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 			v.OfflineSince = last
 		}
 		states[i], v.Through = r.State, append(v.Through, r)
-	}
-	if len(statuses) > 0 {
-		v.Status = slices.Min(statuses) // one that has loaded it comes first
 	}
 	if _, ok := s.store.Deployment(d.Account, d.Fallback); !ok && d.Fallback != "" {
 		v.Warning = cmp.Or(v.Warning, fmt.Sprintf("the fallback %q does not exist; choose another one, or none", d.Fallback))

@@ -18,6 +18,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 // playGateway returns a gateway with the deployment "public".
@@ -284,6 +285,66 @@ func TestPlayEndsWithItsKey(t *testing.T) {
 		}
 		time.Sleep(time.Second) // until the model server has ended
 	})
+}
+
+// lossy loses its store for too long after each report that it serves.
+type lossy struct {
+	*storetest.Edge
+	cut func()
+}
+
+func (l *lossy) Serving() error {
+	l.cut()
+	return nil
+}
+
+// A request with a key that begins while the gateway loses its store ends, as a client's does.
+func TestPlayWithoutAStore(t *testing.T) {
+	edge := &lossy{Edge: new(storetest.Edge), cut: func() {}}
+	st, err := store.New(storetest.OpenBolt(t, t.TempDir()+"/shared.db"), store.Options{Edge: "a", Cluster: edge})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	g := newGatewayOn(t, st, nil)
+	home := g.connector("default", "home", map[string]http.Handler{"ollama": events(hello, more, stop, usage, done)})
+	g.deployment("public", home, "", "upstream-model")
+	member := g.person("mia", store.RoleMember)
+	own := g.keyOf(member, "own", "*")
+	edge.cut = st.CutRequests
+	got, err := g.service.Play(manage.WithCaller(t.Context(), member),
+		manage.Play{Model: "public", Prompt: "Hi", Key: own.ID}, nil)
+	if err != nil || !strings.Contains(got.Error, "lost its store") {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// A request that waits for limits or its turn ends with its key, and the model server does not get it. It counts for
+// the key, by the reason.
+func TestPlayThatWaitsEndsWithItsKey(t *testing.T) {
+	sent := false
+	g := playGateway(t, func(http.ResponseWriter, *http.Request) { sent = true })
+	member := g.person("mia", store.RoleMember)
+	own := g.keyOf(member, "own", "*")
+	g.admit = func(ctx context.Context, _, key, _ string, _ limits.Cost) (func(limits.Used), error) {
+		if _, err := g.store.EditKey(t.Context(), "default", key, func(k *store.Key) error {
+			k.Scope = "other"
+			return nil
+		}, func(store.Key) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		<-ctx.Done()
+		return nil, context.Cause(ctx) // as queues do
+	}
+	got, err := g.service.Play(manage.WithCaller(t.Context(), member),
+		manage.Play{Model: "public", Prompt: "Hi", Key: own.ID}, nil)
+	if err != nil || !strings.Contains(got.Error, "may no longer use this model") || sent {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if recent := g.activity.Recent("default"); len(recent) != 1 || recent[0].ErrorClass != activity.PolicyError ||
+		recent[0].KeyID != own.ID {
+		t.Errorf("%+v", recent)
+	}
 }
 
 // person returns a user of a role as a caller.

@@ -141,7 +141,7 @@ func TestSlowState(t *testing.T) {
 			a := g.observed.Begin(&d, d.Connectors[0], true)
 			a.First()
 			a.End()
-			a.Decoded(map[bool]float64{true: 41, false: 4}[i < 20], 100, 0)
+			a.Decoded(map[bool]float64{true: 41, false: 4}[i < 20], 100)
 		}
 		got := want[[]manage.Deployment](g, 200, "GET", "/deployments", "")[0]
 		if got.State != health.Slow || got.Available != 1 || got.Warning != `connector "home": 4.0 tokens/s instead of 41.0 `+

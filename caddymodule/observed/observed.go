@@ -195,6 +195,17 @@ func (t *Table) State(d *store.Deployment, connector string, r tunnel.Deployment
 	return o.observed(r.Since, t.now())
 }
 
+// Status returns the status of a model that no connector has loaded, as far as model servers tell that, else "".
+func (t *Table) Status(d *store.Deployment) (status string) {
+	known := false
+	for _, connector := range d.Connectors {
+		if r, ok := t.current(nameOf(d, connector)); ok && r.State.Usable() && (!known || r.Status < status) {
+			status, known = r.Status, true // none comes before "loading"
+		}
+	}
+	return status
+}
+
 // Effort records that an answer to an effort has shown reasoning, or that the model has rejected the effort. An effort
 // that has worked stays so. Clients invent names of efforts: only [compat.Efforts] are kept.
 func (t *Table) Effort(d *store.Deployment, name string, works bool) {

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"cmp"
 	"math"
 	"net/http"
 	"time"
@@ -22,7 +21,8 @@ type Ending struct {
 	First  time.Time     // when the first content of a stream was sent, or zero
 
 	FirstToken      time.Duration // from when the model server got the request to First; 0: unknown
-	TokensPerSecond float64       // after the first token; 0: unknown
+	TokensPerSecond float64       // after the first token; 0: unknown, as if the client reads slowly
+	writing         time.Duration // in which the client did not read
 }
 
 // fail sets the error.
@@ -122,8 +122,7 @@ func (c *clientRequest) account(e Ending) {
 		ex.Usage, ex.Outcome = u, outcomeOf(e.Class)
 		ex.attempts.pace(&e, u.CompletionTokens)
 		if e.Class == "" {
-			prompt := cmp.Or(u.PromptTokens, c.size/dialect.BytesPerToken)
-			ex.attempts.first.attempt.Decoded(e.TokensPerSecond, u.CompletionTokens, prompt)
+			ex.attempts.first.attempt.Decoded(e.TokensPerSecond, u.CompletionTokens)
 		}
 		c.Observer.Ended(ex, e)
 		if r := ex.request(e); known {
@@ -208,7 +207,7 @@ func (a *attempts) pace(e *Ending, tokens int64) {
 		return
 	}
 	e.FirstToken = max(time.Millisecond, e.First.Sub(a.began))
-	if decoding := a.ended.Sub(e.First); decoding >= time.Millisecond && tokens > 1 {
+	if decoding := a.ended.Sub(e.First); decoding >= max(time.Millisecond, 2*e.writing) && tokens > 1 {
 		e.TokensPerSecond = float64(tokens-1) / decoding.Seconds()
 	}
 }

@@ -404,6 +404,11 @@ func TestConsoleWithAKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := st.SetAccount(t.Context(), store.DefaultAccount, func(a *store.Account) {
+		a.Limits.TokensPerDay, a.Limits.Concurrency = 1000, 2
+	}); err != nil {
+		t.Fatal(err)
+	}
 	admit := func(ctx context.Context, key string) (func(limits.Used), error) {
 		return g.backend.AdmitConsole(ctx, store.DefaultAccount, key, "one", limits.Cost{Input: 1, Output: 9})
 	}
@@ -422,6 +427,15 @@ func TestConsoleWithAKey(t *testing.T) {
 		past(limits.Used{})
 	}
 	settle(limits.Used{Requests: 1, Tokens: 100})
+	used, err := g.backend.Queues.Usage(t.Context(), store.DefaultAccount, k.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range used.States { // the request that left and the one without a key used nothing
+		if state.Limit == limits.TokensPerDay && state.Used != 100 || state.Limit == limits.Concurrency && state.Used != 0 {
+			t.Errorf("%+v", state)
+		}
+	}
 	_, err = admit(t.Context(), k.ID)
 	if refused, ok := errors.AsType[*dialect.Error](err); !ok ||
 		!strings.HasPrefix(refused.Message, "Quota used up. Limit 100 tokens per day for this key; used 100.") {

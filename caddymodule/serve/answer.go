@@ -29,6 +29,7 @@ type answer struct {
 	interval time.Duration // of silence between pings
 	sent     time.Time     // when the last bytes went out
 	first    time.Time     // when the first content of the answer went out
+	writing  time.Duration // in which the client did not read
 	complete bool          // the model server sent no stream, so that the time of its first token is unknown
 	status   int           // 0 until the header is written
 	ended    bool
@@ -191,6 +192,7 @@ func (a *answer) writeEvent(p []byte) {
 		a.control = http.NewResponseController(a.w)
 	}
 	a.err = a.control.Flush()
+	a.writing += time.Since(a.sent)
 }
 
 // Header values that every stream shares; net/http does not change them.
@@ -215,7 +217,7 @@ func (a *answer) end(d dialect.Dialect) Ending {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stop()
-	e := Ending{Status: a.status, Logged: a.status, First: a.first}
+	e := Ending{Status: a.status, Logged: a.status, First: a.first, writing: a.writing}
 	switch {
 	case a.left, a.err != nil:
 		e.Logged, e.Class = activity.StatusClientGone, dialect.ClassCaller

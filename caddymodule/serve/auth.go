@@ -161,10 +161,7 @@ func (b *Backend) refuse(ex *Exchange, key store.Credential, d dialect.Dialect, 
 
 // ended returns the error of a running request that its key no longer allows.
 func ended(why store.Refusal, ex *Exchange) *dialect.Error {
-	switch why {
-	case store.RefusedStore:
-		return dialect.StoreLostDuring()
-	case store.RefusedScope:
+	if why == store.RefusedScope {
 		return dialect.OutOfScope(ex.Model, "") // set before Use
 	}
 	return dialect.EndedKey(string(why))

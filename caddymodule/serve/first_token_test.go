@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +29,17 @@ func (s *slowReader) Read(p []byte) (int, error) {
 	time.Sleep(s.pause)
 	s.pause = 0
 	return s.Reader.Read(p)
+}
+
+// slowClient reads each piece of an answer after a pause.
+type slowClient struct {
+	*httptest.ResponseRecorder
+	pause time.Duration
+}
+
+func (s slowClient) Write(p []byte) (int, error) {
+	time.Sleep(s.pause)
+	return s.ResponseRecorder.Write(p)
 }
 
 // A model server hangs while a stream waits for its first token, after another one got its. A request that failed does
@@ -81,7 +93,7 @@ func TestRequestsAreObserved(t *testing.T) {
 }
 
 // A model is slow if its streams come much slower after their first token than before. A long wait for that does not
-// count, nor do answers that fail, or that are no streams.
+// count, nor do answers that fail, or that are no streams, or that the client reads slowly.
 func TestSlowStreamsAreObserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t, 64<<20)
@@ -90,6 +102,7 @@ func TestSlowStreamsAreObserved(t *testing.T) {
 		d.Connectors = []string{fakeTunnel{}.Connector()}
 		g.backend.Observed.Deployment = func(_, _ string) (store.Deployment, bool) { return d, true }
 		var changes []string
+		reading := time.Duration(0)
 		g.backend.Observed.Changed = func(_, _, _ string, found health.Finding) {
 			changes = append(changes, fmt.Sprintf("%s: %.1f, not %.1f", found.State, found.Speed, found.Usual))
 		}
@@ -105,7 +118,8 @@ func TestSlowStreamsAreObserved(t *testing.T) {
 					first := strings.NewReader(chunkOf(`{"content":"hello"}`))
 					return upstreamAnswer("text/event-stream", io.MultiReader(first, &slowReader{strings.NewReader(end), after}), -1)
 				}
-				g.post("/v1/chat/completions", fmt.Sprintf(`{"model":"m","stream":%t,"messages":[]}`, streamed))
+				body := strings.NewReader(fmt.Sprintf(`{"model":"m","stream":%t,"messages":[]}`, streamed))
+				g.send(slowClient{httptest.NewRecorder(), reading}, httptest.NewRequest("POST", "/v1/chat/completions", body))
 				synctest.Wait()
 			}
 		}
@@ -116,6 +130,9 @@ func TestSlowStreamsAreObserved(t *testing.T) {
 		post(20, true, time.Minute, time.Second, end)
 		post(20, false, time.Second, 10*time.Second, end)
 		post(20, true, time.Second, 10*time.Second, "data: {\"error\":{\"message\":\"out of memory\"}}\n\n")
+		reading = 9 * time.Second
+		post(20, true, time.Second, time.Second, end)
+		reading = 0
 		if post(5, true, time.Second, 10*time.Second, end); len(changes) != 0 {
 			t.Errorf("before: %q", changes)
 		}

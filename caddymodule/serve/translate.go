@@ -139,7 +139,7 @@ func (c *clientRequest) modelOf(d store.Deployment) dialect.Model {
 	return dialect.Model{
 		Kind: string(cmp.Or(d.Kind, store.ChatModel)), Owner: d.Account, Created: d.CreatedAt,
 		Window: smallest, Output: lower(lower(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens), smallest),
-		Efforts: append(efforts.Work, efforts.Sent...), Status: c.status(&d),
+		Efforts: append(efforts.Work, efforts.Sent...), Status: c.Observed.Status(&d),
 	}
 }
 

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
@@ -47,21 +46,6 @@ func (s *Server) windows(ex *Exchange, d *store.Deployment) (smallest int, large
 		}
 	}
 	return smallest, largest, unknown
-}
-
-// status returns the status of a model that no connector of its deployment has loaded, else "".
-func (s *Server) status(d *store.Deployment) string {
-	var all []string
-	for _, connector := range d.Connectors {
-		r, ok := s.Route(connector, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
-		if ok && r.State.Usable() {
-			all = append(all, r.Status)
-		}
-	}
-	if len(all) == 0 {
-		return ""
-	}
-	return slices.Min(all)
 }
 
 // fit counts the prompt if it may be longer than a context window of its deployment. It refuses a prompt that is

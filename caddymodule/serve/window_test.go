@@ -241,6 +241,7 @@ func TestStatusOfModels(t *testing.T) {
 	other := "con_2"
 	d.Connectors = append(d.Connectors, other)
 	g.online(other, 0)
+	g.backend.Observed.Deployment = func(string, string) (store.Deployment, bool) { return d, true }
 	route := func(connector, status string, state health.State) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -256,12 +257,12 @@ func TestStatusOfModels(t *testing.T) {
 	} {
 		route(d.Connectors[0], test.one, health.Available)
 		route(other, test.two, health.Available)
-		if got := g.Server.status(&d); got != test.want {
+		if got := g.backend.Observed.Status(&d); got != test.want {
 			t.Errorf("%q and %q: %q", test.one, test.two, got)
 		}
 	}
 	route(other, "", health.ServerDown)
-	if got := g.Server.status(&d); got != "" {
+	if got := g.backend.Observed.Status(&d); got != "" {
 		t.Errorf("the only one that works has loaded it: %q", got)
 	}
 	route(d.Connectors[0], "unloaded", health.Available)

@@ -122,7 +122,7 @@ func setAll(v reflect.Value) {
 		v.SetBool(true)
 	case reflect.Float64:
 		v.SetFloat(0.1)
-	case reflect.Uint8:
+	case reflect.Uint8, reflect.Uint32:
 		v.SetUint(7)
 	default:
 		v.SetInt(1 << 40)

@@ -8,8 +8,8 @@ import (
 const maxBuckets = 16
 
 // Histogram counts values below the first bound of its scale, from there to the next bound, and so on. The last bucket
-// has no upper bound.
-type Histogram [maxBuckets]int64
+// has no upper bound. A count ends at the largest number.
+type Histogram [maxBuckets]uint32
 
 // Scale has the first bound of a histogram, and the ratio of each bound to the one before.
 type Scale struct{ first, ratio float64 }
@@ -24,6 +24,13 @@ func (h *Histogram) Count(value float64, s Scale) {
 		i++
 	}
 	h[i]++
+}
+
+// add adds the counts of another one.
+func (h *Histogram) add(o Histogram) {
+	for i, n := range o {
+		h[i] += min(n, math.MaxUint32-h[i])
+	}
 }
 
 // quantile returns the value that the part q of all values does not exceed, interpolated in its bucket; 0 for none.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -50,6 +51,26 @@ func TestPercentiles(t *testing.T) {
 	}
 	if want := (store.Histogram{0: 3, 15: 2}); u.FirstTokenTimes != want {
 		t.Errorf("%v, not %v", u.FirstTokenTimes, want)
+	}
+}
+
+// Counts do not overflow, and what is no count is not read.
+func TestHistogramIsBounded(t *testing.T) {
+	t.Parallel()
+	u := store.Usage{Waits: store.Histogram{math.MaxUint32 - 1, 7}}
+	for range 3 {
+		u.Add(u)
+	}
+	if want := (store.Histogram{math.MaxUint32, 56}); u.Waits != want || u.Percentiles().WaitP95 != 0 {
+		t.Errorf("%v, %+v", u.Waits, u.Percentiles())
+	}
+	for _, odd := range []string{"[-1]", "[4294967296]", "[0.5]", `["1"]`} {
+		if json.Unmarshal([]byte(odd), new(store.Histogram)) == nil {
+			t.Errorf("%s is read", odd)
+		}
+	}
+	if size := unsafe.Sizeof(u); size > 320 {
+		t.Errorf("a row has %d bytes", size)
 	}
 }
 

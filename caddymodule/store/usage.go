@@ -83,11 +83,9 @@ func (u *Usage) Add(o Usage) {
 	u.BusyMillis += o.BusyMillis
 	u.FirstTokens += o.FirstTokens
 	u.FirstTokenMillis += o.FirstTokenMillis
-	for i := range maxBuckets {
-		u.FirstTokenTimes[i] += o.FirstTokenTimes[i]
-		u.Waits[i] += o.Waits[i]
-		u.Speeds[i] += o.Speeds[i]
-	}
+	u.FirstTokenTimes.add(o.FirstTokenTimes)
+	u.Waits.add(o.Waits)
+	u.Speeds.add(o.Speeds)
 }
 
 // Sums returns the sums that limits count.

@@ -23,7 +23,8 @@ func usageRow(day, key, deployment string, n int64) store.UsageRow {
 			InputTokens: 6 * n, CachedTokens: 7 * n,
 			OutputTokens: 8 * n, ReasoningTokens: 9 * n, EstimatedRequests: 10 * n, EstimatedTokens: 11 * n, BusyMillis: 12 * n,
 			FirstTokens: 13 * n, FirstTokenMillis: 14 * n,
-			FirstTokenTimes: store.Histogram{3: 15 * n}, Waits: store.Histogram{16 * n}, Speeds: store.Histogram{15: 17 * n},
+			FirstTokenTimes: store.Histogram{3: uint32(15 * n)}, Waits: store.Histogram{uint32(16 * n)},
+			Speeds: store.Histogram{15: uint32(17 * n)},
 		},
 	}
 }

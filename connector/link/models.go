@@ -66,10 +66,10 @@ func (m listedModel) status() string {
 	var status struct{ Value string }
 	_ = json.Unmarshal(m.Status, &status) // other values have no such field
 	switch status.Value {
-	case "", "loaded":
-		return ""
-	case "loading":
+	case "", "loading":
 		return status.Value
+	case "loaded":
+		return ""
 	}
 	return "unloaded" // or asleep, or failed
 }
