@@ -2,7 +2,6 @@ package activity
 
 import (
 	"maps"
-	"slices"
 	"time"
 )
 
