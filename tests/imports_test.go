@@ -169,7 +169,8 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"only `caddy gateway up` runs a connector in the gateway's process",
 	},
 	{
-		"caddymodule/cli", "caddymodule/activity caddymodule/cli/up caddymodule/compat caddymodule/downloads caddymodule/gateway " +
+		"caddymodule/cli", "caddymodule/activity caddymodule/cli/up caddymodule/compat caddymodule/downloads " +
+			"caddymodule/gateway " +
 			"caddymodule/health caddymodule/limits caddymodule/manage caddymodule/program caddymodule/scope caddymodule/store " +
 			"connector/tty connector/usage connector/version" + helpers,
 		"commands call the management API, or the store of a gateway that is stopped",

@@ -52,7 +52,8 @@ func TestActivity(t *testing.T) {
 	page := g.page("/console/activity")
 	plain(t, page)
 	main := mainOf(page)
-	has(t, main, "laptop", "qwen3", ">gpu-box</a>", "asked for claude-haiku", ">con_gone</a>", "messages", "1.2 s", "2.3 s",
+	has(t, main, "laptop", "qwen3", ">gpu-box</a>", "asked for claude-haiku", ">con_gone</a>", "messages",
+		"1.2 s", "2.3 s",
 		"210 ms",
 		"12\u202f934", "≈ 9",
 		`badge-ok">200`, `badge">404`, `badge-bad">502`, `badge">401`, `badge">test`,
@@ -60,7 +61,8 @@ func TestActivity(t *testing.T) {
 		now.Format("15:04:05 UTC"), now.Add(-48*time.Hour).Format("2 Jan, 15:04:05 UTC"), "30 times within a minute",
 		`<option value="console">`, "The last requests")
 	for query, want := range map[string][]string{
-		"q=LAPTOP": {"req_1", "req_3"}, "q=req_3": {"req_3"}, "q=not+exist": {"req_2"}, "connector=gpu-box": {"req_1"}, "q=502": {"req_3"}, "user=nobody": nil, "until=2020-01-01T00:00:00Z": nil, "q=nothing": nil,
+		"q=LAPTOP": {"req_1", "req_3"}, "q=req_3": {"req_3"}, "q=not+exist": {"req_2"}, "connector=gpu-box": {"req_1"},
+		"q=502": {"req_3"}, "user=nobody": nil, "until=2020-01-01T00:00:00Z": nil, "q=nothing": nil,
 		"key=key_1":   {"req_1", "req_3"},
 		"key=console": {"req_4"}, "model=qwen3&since=24h": {"req_1", "req_3"}, "since=1h": {"req_1", "req_2", "req_5"},
 		"since=7d&status=ok": {"req_1", "req_4"},
@@ -171,7 +173,8 @@ func TestPagesOfActivity(t *testing.T) {
 	g := newGateway(t)
 	for i := range 120 {
 		g.log.Record(store.DefaultAccount, activity.Request{
-			ID: fmt.Sprintf("req_%03d", i), Time: time.Now().Add(-time.Duration(i) * time.Second), Deployment: "qwen3", Status: 200,
+			ID: fmt.Sprintf("req_%03d", i), Time: time.Now().Add(-time.Duration(i) * time.Second),
+			Deployment: "qwen3", Status: 200,
 		})
 	}
 	next := regexp.MustCompile(`href="(/console/activity\?[^"]*)" rel="next"`)

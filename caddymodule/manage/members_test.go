@@ -209,7 +209,8 @@ func TestActivityOfEdges(t *testing.T) {
 		}
 	}
 	next := want[manage.Requests](g, 200, "GET", "/activity?limit=1", "").Next
-	if got := ids(want[manage.Requests](g, 200, "GET", "/activity?limit=1&before="+next, "")); !slices.Equal(got, []string{"req_of_default"}) {
+	got := ids(want[manage.Requests](g, 200, "GET", "/activity?limit=1&before="+next, ""))
+	if !slices.Equal(got, []string{"req_of_default"}) {
 		t.Errorf("the second page: %q", got)
 	}
 	if r := want[activity.Request](g, 200, "GET", "/activity/req_of_default", ""); r.ID != "req_of_default" {

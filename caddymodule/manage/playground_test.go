@@ -132,7 +132,8 @@ func TestConsoleIsLimited(t *testing.T) {
 		t.Errorf("the model server was asked %d times", asked)
 	}
 	recent := g.activity.Recent("default")
-	if len(recent) != 2 || recent[0].Refusals != 2 || recent[0].Operation != activity.Test || recent[0].Status != http.StatusTooManyRequests ||
+	if len(recent) != 2 || recent[0].Refusals != 2 || recent[0].Operation != activity.Test ||
+		recent[0].Status != http.StatusTooManyRequests ||
 		recent[0].ErrorClass != activity.PolicyError || recent[0].BusyMillis != 0 {
 		t.Errorf("%+v", recent)
 	}

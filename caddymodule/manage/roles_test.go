@@ -28,7 +28,8 @@ var memberRoutes = []string{
 	"GET /keys", "POST /keys", "GET /keys/{id}", "PATCH /keys/{id}", "DELETE /keys/{id}", "POST /keys/{id}/rotate",
 	"POST /keys/{id}/disable", "POST /keys/{id}/enable", "POST /setups",
 	"GET /keys/{id}/limits",
-	"GET /deployments", "GET /activity", "GET /activity/{id}", "GET /usage", "GET /tokens", "POST /tokens", "DELETE /tokens/{id}",
+	"GET /deployments", "GET /activity", "GET /activity/{id}", "GET /usage",
+	"GET /tokens", "POST /tokens", "DELETE /tokens/{id}",
 }
 
 // hiddenFromViewers are the routes that only read, and that viewers may not use.
