@@ -50,7 +50,7 @@ type homePage struct {
 	Sum             usageRow // of today
 	Chart           chart
 	Models          []usedModel
-	People          []person
+	People          []usageRow // of today
 }
 
 // usedModel is a model with its usage today.
@@ -60,17 +60,11 @@ type usedModel struct {
 	Since string // of [use]
 }
 
-// person is a user with the usage of its keys today.
-type person struct {
-	ID string
-	usageRow
-}
-
 func homeData(v *visit) any {
 	p := &homePage{Status: load(v, v.Manage.Status), Use: loadUse(v)}
 	deployments, connectors := load(v, v.Manage.Deployments), load(v, v.Manage.Connectors)
 	var missing []alert
-	p.People = people(v)
+	p.People = people(v, p.Use.Since)
 	quotas := loadUsed(v, v.Manage.UsedQuotas)
 	if v.missing {
 		missing = []alert{{Text: useMissing, URL: usageTab.url()}}
@@ -78,7 +72,9 @@ func homeData(v *visit) any {
 	for _, used := range p.Use.today {
 		p.Sum.Add(used.Usage)
 	}
+	unavailable := make(map[string]bool)
 	for _, d := range deployments {
+		unavailable[d.Name] = !d.State.Usable()
 		p.Running, p.Queued = p.Running+d.Running, p.Queued+d.Queued
 		p.Models = append(p.Models, p.Use.of(d))
 	}
@@ -90,7 +86,7 @@ func homeData(v *visit) any {
 	p.Chart.Title = "Requests per hour, last 24 hours (UTC)"
 	alerts := slices.Concat(
 		edgeAlerts(p.Status.Edges, load(v, v.Manage.Reach)), missing, outageAlerts(deployments, connectors),
-		ratioAlerts(p.Use.hours[len(p.Use.hours)-2:], p.Use.sums), quotaAlerts(quotas),
+		ratioAlerts(p.Use.hours[len(p.Use.hours)-2:], p.Use.sums, unavailable), quotaAlerts(quotas),
 		keyAlerts(load(v, v.Manage.Keys), v.Now()))
 	slices.SortStableFunc(alerts, func(a, b alert) int { return rankOf(a) - rankOf(b) })
 	p.Alerts = alerts[:min(len(alerts), maxAlerts)]
@@ -144,16 +140,18 @@ func (u *use) charts(model string) []chart {
 }
 
 // people lists the users with the most tokens today.
-func people(v *visit) (list []person) {
+func people(v *visit, since string) (list []usageRow) {
 	day := v.Now().UTC().Format(time.DateOnly)
 	for _, sum := range loadUsed(v, func(ctx context.Context) ([]manage.UsageSum, error) {
 		return v.Manage.Usage(ctx, manage.Usage{From: day, To: day, By: "user"})
 	}) {
 		if sum.UserID != "" {
-			list = append(list, person{sum.UserID, usageRow{Name: sum.UserName, Usage: sum.Usage}})
+			user := "&user=" + sum.UserID
+			keys, requests := "/console/usage?range=24h&by=key"+user, "/console/activity?since="+since+user
+			list = append(list, usageRow{sum.UserName, keys, requests, sum.Usage})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b person) int { return cmp.Compare(b.Tokens(), a.Tokens()) })
+	slices.SortStableFunc(list, func(a, b usageRow) int { return cmp.Compare(b.Tokens(), a.Tokens()) })
 	return list[:min(len(list), maxHomeRows)]
 }
 
@@ -225,11 +223,11 @@ func quotaAlerts(used []manage.UsedQuota) (alerts []alert) {
 	return alerts
 }
 
-// ratioAlerts are about models that failed often in this hour and the last one.
-func ratioAlerts(hours []period, sums []manage.UsageSum) (alerts []alert) {
+// ratioAlerts are about models that failed often in this hour and the last one. Unavailable ones have an alert.
+func ratioAlerts(hours []period, sums []manage.UsageSum, unavailable map[string]bool) (alerts []alert) {
 	byModel := make(map[string]usageRow)
 	for _, u := range sums {
-		if slices.ContainsFunc(hours, func(h period) bool { return h.id == u.Hour }) {
+		if !unavailable[u.Model] && slices.ContainsFunc(hours, func(h period) bool { return h.id == u.Hour }) {
 			sum := byModel[u.Model]
 			sum.Name = u.Model
 			sum.Add(u.Usage)
@@ -264,10 +262,8 @@ func edgeAlerts(edges []manage.Edge, recent manage.Reach) (alerts []alert) {
 		}
 	}
 	if recent.Partial && len(recent.Silent) == 0 { // for users who may not see gateways
-		alerts = append(alerts, alert{
-			Text: "Another gateway does not answer, so its requests are missing.",
-			URL:  activityTab.url(),
-		})
+		const text = "Another gateway does not answer, so its requests are missing."
+		alerts = append(alerts, alert{Text: text, URL: activityTab.url()})
 	}
 	return alerts
 }

@@ -204,13 +204,19 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 		return cmp.Or(cmp.Compare(y.Tokens(), x.Tokens()), cmp.Compare(y.Requests, x.Requests), cmp.Compare(a.Name, b.Name),
 			cmp.Compare(a.ID, b.ID))
 	})
-	from := periods[0].from.Format(time.RFC3339)
-	p.Sum.List = "/console/activity" + with(filter, "since", from)
+	const kept = 30 * 24 * time.Hour
+	requests := func(from time.Time, more ...string) string {
+		if v.Now().Sub(from) > kept {
+			return "" // the list would lack some
+		}
+		return "/console/activity" + with(filter, append(more, "since", from.Format(time.RFC3339))...)
+	}
+	p.Sum.List = requests(periods[0].from)
 	var table []usageRow
 	for _, g := range groups {
 		r := rows[g]
 		if id := cmp.Or(g.ID, by.none); id != "" {
-			r.List = "/console/activity" + with(filter, "since", from, by.name, id)
+			r.List = requests(periods[0].from, by.name, id)
 		}
 		switch {
 		case g.ID == "":
@@ -225,8 +231,7 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 	if by.group == nil {
 		for _, at := range slices.Backward(periods) {
 			if u := total[at.id]; u.Requests > 0 {
-				list := "/console/activity" +
-					with(filter, "since", at.from.Format(time.RFC3339), "until", at.to.Format(time.RFC3339))
+				list := requests(at.from, "until", at.to.Format(time.RFC3339))
 				table = append(table, usageRow{at.full, list, list, u})
 			}
 		}
