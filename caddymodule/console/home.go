@@ -146,9 +146,8 @@ func people(v *visit, since string) (list []usageRow) {
 		return v.Manage.Usage(ctx, manage.Usage{From: day, To: day, By: "user"})
 	}) {
 		if sum.UserID != "" {
-			user := "&user=" + sum.UserID
-			keys, requests := "/console/usage?range=24h&by=key"+user, "/console/activity?since="+since+user
-			list = append(list, usageRow{sum.UserName, keys, requests, sum.Usage})
+			keys, requests := "/console/usage?range=24h&by=key&user=", "/console/activity?since="+since+"&user="
+			list = append(list, usageRow{sum.UserName, keys + sum.UserID, requests + sum.UserID, sum.Usage})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b usageRow) int { return cmp.Compare(b.Tokens(), a.Tokens()) })

@@ -46,7 +46,8 @@ func TestUsagePage(t *testing.T) {
 	page := g.page("/console/usage")
 	plain(t, page)
 	has(t, mainOf(page), ">Models<", ">4</a>", ">1</a>", "≈ 12.1k",
-		"≈ 12\u202f000", "192 ms", "249 ms", "6.1 s", `<dd>96.1</dd>`, "≈ includes 12.3k estimated tokens; their servers report no usage.",
+		"≈ 12\u202f000", "192 ms", "249 ms", "6.1 s", `<dd>96.1</dd>`,
+		"≈ includes 12.3k estimated tokens; their servers report no usage.",
 		`aria-current="true">30 days`, `aria-current="true">Model`)
 	lacks(t, mainOf(page), ">old<")
 	season := mainOf(g.page("/console/usage?range=90d&by=key"))
