@@ -64,7 +64,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"users need only records; they depend on neither tunnels and pages nor usage",
 	},
 	{
-		"caddymodule/activity", "caddymodule/store caddymodule/subscribe connector/logs" + helpers,
+		"caddymodule/activity", "caddymodule/fair caddymodule/store caddymodule/subscribe connector/logs" + helpers,
 		"usage needs only records; it depends on neither tunnels and pages nor users",
 	},
 	{

@@ -1,5 +1,12 @@
 package activity
 
+import (
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/fair"
+)
+
 // Rows returns the number of rows of usage in memory.
 func (l *Log) Rows() int {
 	l.mu.Lock()
@@ -19,4 +26,13 @@ func (l *Log) ConnectorHours() (n int) {
 		n += len(of)
 	}
 	return n
+}
+
+// Search enters the turn of a search, like one of an account, and returns the function that leaves it.
+func (l *Log) Search(t *testing.T, account string) (leave func()) {
+	permit, err := l.searches.Enter(t.Context(), fair.Client{Owner: account}, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return permit.Leave
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -101,9 +102,12 @@ func (f *file) use(db *bolt.DB, do func() error) error {
 	}
 	// It is not closed: the locks of a damaged one may be held.
 	aside := f.path + ".damaged"
+	if moving := os.Rename(f.path, aside); moving != nil {
+		return fmt.Errorf("%w; moving it aside: %w", err, moving)
+	}
 	f.log.Warn("the file of the activity cannot be used, so a new one is begun", "path", f.path, "moved_to", aside,
 		"error", err)
-	return errors.Join(err, os.Rename(f.path, aside))
+	return err
 }
 
 // write adds rows, and removes what is kept no longer.

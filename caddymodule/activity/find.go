@@ -3,6 +3,7 @@ package activity
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -50,6 +52,9 @@ func newestFirst(a, b Request) int {
 	return cmp.Or(b.Time.Compare(a.Time), strings.Compare(b.row(), a.row()))
 }
 
+// maxSearchWait bounds how long a search waits for others, of which accounts and keys take turns.
+const maxSearchWait = 10 * time.Second
+
 // Find returns the requests of an account that a query selects.
 func (l *Log) Find(account string, q Query) (Found, error) {
 	q.Limit = min(max(q.Limit, 1), MaxPage)
@@ -61,7 +66,15 @@ func (l *Log) Find(account string, q Query) (Found, error) {
 	if db == nil {
 		return Merge(q, all), nil
 	}
-	err := l.file.use(db, func() error {
+	permit, err := l.searches.Enter(context.Background(), fair.Client{Owner: account, Key: strings.Join(q.Keys, " ")},
+		maxSearchWait)
+	if err != nil {
+		return Found{}, store.Errorf(store.ErrLimit, "too many searches of requests are waiting; try again")
+	}
+	began := time.Now()
+	// Searches leave half of a CPU to requests: the next one begins after a pause as long as this one has taken.
+	defer func() { time.AfterFunc(time.Since(began), permit.Leave) }()
+	err = l.file.use(db, func() error {
 		return db.View(func(tx *bolt.Tx) error {
 			since, b := tx.Bucket(bucketMeta).Get(keyCreated), tx.Bucket([]byte(account))
 			all = append(all, Found{Since: timeOf(string(since))})

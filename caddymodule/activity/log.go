@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/subscribe"
 )
@@ -35,10 +36,11 @@ type Log struct {
 	fresh      []rowKey      // rows of days with requests that saveQuotas has not seen
 	counted    chan struct{} // receives an item after fresh gets its first row
 
-	file   *file
-	saving sync.Mutex // locked while usage is saved; acquired before mu
-	stop   func()
-	worker sync.WaitGroup
+	file     *file
+	searches *fair.Permits // one search of the file at a time
+	saving   sync.Mutex    // locked while usage is saved; acquired before mu
+	stop     func()
+	worker   sync.WaitGroup
 }
 
 // New returns a log, which must be closed.
@@ -48,6 +50,7 @@ func New(o Options) *Log {
 		unsaved: unsaved{minutes: make(map[minute]*logged)},
 		counted: make(chan struct{}, 1),
 	}
+	l.searches = fair.NewPermits(1)
 	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
 	l.file = &file{path: o.Path, maxBytes: int(cmp.Or(o.MaxBytes, DefaultMaxBytes)), log: l.log}
 	l.file.known = func(account string) bool { _, ok := l.store.Account(account); return ok }

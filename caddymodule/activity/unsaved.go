@@ -73,7 +73,7 @@ func (u *unsaved) count(account string, r *Request) (first bool) {
 // find returns the requests of an account that a query selects.
 func (u *unsaved) find(l *Log, account string, q *Query) (f Found) {
 	l.mu.Lock()
-	parts := slices.Concat(u.rows[:], [][]logged{u.entries()})
+	parts := slices.Concat(u.rows[:], [][]logged{u.entries(account)})
 	l.mu.Unlock()
 	for _, part := range parts {
 		for i := range part {
@@ -85,10 +85,12 @@ func (u *unsaved) find(l *Log, account string, q *Query) (f Found) {
 	return f
 }
 
-// entries returns the entries of minutes that may not be over.
-func (u *unsaved) entries() (rows []logged) {
+// entries returns the entries of minutes that may not be over, of an account; "": of all.
+func (u *unsaved) entries(account string) (rows []logged) {
 	for _, e := range u.minutes {
-		rows = append(rows, *e)
+		if account == "" || e.account == account {
+			rows = append(rows, *e)
+		}
 	}
 	return rows
 }
@@ -110,7 +112,7 @@ func (u *unsaved) take(l *Log) (rows []logged, dropped int) {
 		u.taken[class] = len(u.rows[class])
 	}
 	dropped, u.dropped = u.dropped, 0
-	return append(slices.Concat(u.rows[:]...), u.entries()...), dropped
+	return append(slices.Concat(u.rows[:]...), u.entries("")...), dropped
 }
 
 // saveRequests writes the unsaved requests to the file. If that fails, they stay in memory.

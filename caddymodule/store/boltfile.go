@@ -12,14 +12,23 @@ import (
 // the file is damaged, is larger, or is not a bolt file.
 func OpenFile(path string, maxBytes int) (*bolt.DB, error) {
 	const timeout = 2 * time.Second
-	if info, err := os.Stat(path); err == nil && info.Size() > 0 {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		return nil, Errorf(ErrSchema, "%s is not a file", path)
+	case err == nil && info.Size() > int64(maxBytes):
+		return nil, Errorf(ErrSchema, "%s has %d bytes, more than %d", path, info.Size(), maxBytes)
+	case err == nil && info.Size() > 0:
 		db, size, err := openToRead(path, timeout)
 		if err != nil {
-			return nil, explainOpen(path, err)
+			if err = explainOpen(path, err); errors.Is(err, ErrSchema) {
+				err = Errorf(ErrSchema, "%s is of another program, or it is damaged", path)
+			}
+			return nil, err
 		}
 		err = errors.Join(db.View(func(tx *bolt.Tx) error { return checkPages(tx, size) }), db.Close())
-		if err != nil || size > int64(maxBytes) {
-			return nil, Errorf(ErrSchema, "%s is damaged, or larger than %d bytes: %v", path, maxBytes, err)
+		if err != nil {
+			return nil, Errorf(ErrSchema, "%s is damaged: %v", path, err)
 		}
 	}
 	return bolt.Open(path, 0o600, &bolt.Options{Timeout: timeout, FreelistType: bolt.FreelistMapType, MaxSize: maxBytes})

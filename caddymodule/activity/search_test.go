@@ -1,0 +1,71 @@
+package activity_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/storetest"
+)
+
+// Searches of the file take turns, and a search that waits too long fails.
+func TestSearchesTakeTurns(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	synctest.Test(t, func(t *testing.T) {
+		l, _, _ := open(t, path)
+		l.Record(account, request(1))
+		time.Sleep(6 * time.Second)
+		leave := l.Search(t, "other")
+		if _, err := l.Find(account, activity.Query{Limit: 1}); !errors.Is(err, store.ErrLimit) {
+			t.Errorf("during another search: %v", err)
+		}
+		time.AfterFunc(time.Second, leave)
+		began := time.Now()
+		if got := find(t, l, activity.Query{Limit: 1}).Requests; len(got) != 1 || time.Since(began) != time.Second {
+			t.Errorf("after another search: %v after %v", got, time.Since(began))
+		}
+		if got := find(t, l, activity.Query{Limit: 1}).Requests; len(got) != 1 {
+			t.Errorf("after a search of one's own: %v", got)
+		}
+	})
+}
+
+// What is in the place of the file is moved aside. If that fails, the log does not claim it.
+func TestFolderInPlaceOfTheFile(t *testing.T) {
+	t.Parallel()
+	for name, taken := range map[string]bool{"free": false, "taken": true} {
+		path := filepath.Join(t.TempDir(), "activity.db")
+		folders := []string{path}
+		if taken {
+			folders = append(folders, path+".damaged")
+		}
+		for _, folder := range folders {
+			if err := os.MkdirAll(filepath.Join(folder, "x"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			l := newLog(t, activity.Options{
+				Store: storetest.New(t), Path: path, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			})
+			time.Sleep(time.Second)
+			l.Record(account, request(1))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			info, err := os.Stat(path)
+			if err != nil || info.IsDir() != taken || len(ids(l, account)) != 1 ||
+				bytes.Contains(log.Bytes(), []byte("a new one is begun")) == taken {
+				t.Errorf("%s: %v, %v\n%s", name, info, err, &log)
+			}
+		})
+	}
+}
