@@ -40,6 +40,7 @@ var unguarded = map[string][]string{
 		"connector/upstream/health.go Run",
 	},
 	"only closes, ends, sends or wakes something": {
+		"caddymodule/activity/find.go Find",
 		"caddymodule/model_console.go untilEnd",
 		"caddymodule/console/board.go newBoard",
 		"caddymodule/events/webhook.go Close",

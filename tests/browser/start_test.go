@@ -62,7 +62,9 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Open("/console/activity")
 	p.Sees("model_not_found")
 	p.Choose(`select[name="status"]`, "client")
-	p.Sees("1 of the last 2 requests")
+	p.until("only the client's fault is listed", func() bool {
+		return Eval[int](p, `document.querySelectorAll("main tbody tr:not(.why)").length`) == 1
+	})
 	p.Arrives("/console/activity?status=client")
 	p.Open("/console/activity")
 	r.expectChat(key, "scripted", http.StatusOK)
@@ -123,8 +125,9 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Click(`a[href^="/console/connectors/show"]`)
 	p.Sees("1 model on default")
 	p.Look("connector")
+	p.Click("details:has(#name) > summary")
 	p.Fill("#name", "rack")
-	p.Press("Rename")
+	p.Click(`form[action$="/rename"] button`)
 	p.Sees("It is called rack now.")
 	p.Sees("Models that use it")
 }
