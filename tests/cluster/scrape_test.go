@@ -85,7 +85,16 @@ func serveAllKinds(t *testing.T, g *gateway) {
 	if status := <-answered; status != http.StatusOK {
 		t.Errorf("a queued request: status %d", status)
 	}
-	text, err := client.Stream(t, harness.Chat("m-a", `,"stream":true`)).Rest()
+	enough := make(chan struct{})
+	g.up.Handle("", upstream.SlowTokens(2*time.Millisecond, enough)) // the speed of tokens at once is unknown
+	stream := client.Stream(t, harness.Chat("m-a", `,"stream":true`))
+	for range 10 {
+		if event, err := stream.Next(); err != nil {
+			t.Fatalf("a stream: %q, %v", event, err)
+		}
+	}
+	close(enough)
+	text, err := stream.Rest()
 	if err != nil || !strings.Contains(text, "[DONE]") {
 		t.Errorf("a stream: %s, %v", text, err)
 	}
