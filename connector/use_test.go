@@ -207,7 +207,7 @@ func TestUseReplaces(t *testing.T) {
 	}
 }
 
-// TestUseAfterChanges tests files that somebody else changes after a run.
+// TestUseAfterChanges tests files that another program changes after a run.
 func TestUseAfterChanges(t *testing.T) {
 	h := newUseHome(t)
 	path := h.path(".codex", "config.toml")

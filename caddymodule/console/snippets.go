@@ -28,7 +28,7 @@ func snippetsOf(d manage.Deployment, base, key string) []snippet {
 		}
 		s := snippet{c.ID, c.Title, c.Snippets(v), c.Agent}
 		if c.Agent && v.Window == 0 {
-			s.Parts[0].Hint = fmt.Sprintf("The context window is not known, and %d is a guess: whoever publishes the model can "+
+			s.Parts[0].Hint = fmt.Sprintf("The context window is not known, and %d is a guess: an admin of the gateway can "+
 				"press Measure on its page. %s", v.Tokens(), s.Parts[0].Hint)
 		}
 		all = append(all, s)

@@ -328,7 +328,7 @@ func TestServerErrors(t *testing.T) {
 		{500, "Context size has been exceeded.", "context_length"},
 		{503, "Loading model", "model_loading"},
 		{500, "timed out waiting for llama runner to start: context canceled", "model_loading"},
-		{500, "unable to load model: /root/.ollama/models/blobs/sha256-1", "load_failed"},
+		{500, "unable to load model: /models/blobs/sha256-1", "load_failed"},
 		{400, "Failed to load model \"qwen3\". Error: unknown architecture", "load_failed"},
 		{400, `registry.ollama.ai/library/gemma3:1b does not support tools`, "no_tools"},
 		{500, "tools param requires --jinja flag", "no_tools"},

@@ -26,7 +26,7 @@ type Activity struct {
 	Limit     int    `json:"limit" help:"At most so many requests, up to 1000 (default 50)"`
 }
 
-// Reach tells whether the requests at other gateways are known.
+// Reach reports whether the requests at other gateways are known.
 type Reach struct {
 	Partial bool     `json:"partial,omitempty"` // other gateways do not answer: their requests are missing
 	Silent  []string `json:"silent,omitempty"`  // their names, if the caller may see edges
@@ -132,7 +132,7 @@ func (s *Service) find(ctx context.Context, account string, q activity.Query) (R
 	return Requests{activity.Merge(q, append(others, own)), s.reach(ctx, silent)}, nil
 }
 
-// Reach tells whether the requests of the account at other gateways are known.
+// Reach reports whether the requests of the account at other gateways are known.
 func (s *Service) Reach(ctx context.Context) (Reach, error) {
 	account, err := s.account(ctx)
 	if err != nil || s.cluster == nil {

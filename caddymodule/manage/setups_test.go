@@ -79,7 +79,7 @@ func TestSetup(t *testing.T) {
 		t.Error("the log has the code or the key")
 	}
 
-	// The next code renews the key. The chosen model is not published any more.
+	// The next code renews the key. The chosen model is no longer published.
 	made = wantAs[manage.CreatedSetup](g, ann, 201, "POST", "/setups",
 		`{"client":"claude","scope":"llama*","default_model":"llama4"}`)
 	if traded, err = g.trade(made.Code, "Ann's \x1b[31mbox "); err != nil || traded.Model != "llama3" {

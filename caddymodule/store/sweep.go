@@ -121,7 +121,7 @@ func (r *pairingRecord) ended(w *sweep) bool {
 	return !w.before.Before(*end)
 }
 
-// Nobody sees a code that has expired.
+// An expired code is not shown.
 func (r *setupRecord) ended(w *sweep) bool { return !w.now.Before(r.ExpiresAt) }
 
 // leftoverRecord notes that an account was removed. Other gateways may still write records of

@@ -96,7 +96,7 @@ func (u Usage) Sums() limits.Sums {
 // Outages returns the number of requests that the gateway, a connector or a model server has failed.
 func (u Usage) Outages() int64 { return u.GatewayErrors + u.UpstreamErrors }
 
-// Errors returns the number of requests that were not answered, whoever is at fault.
+// Errors returns the number of requests that were not answered, through any fault.
 func (u Usage) Errors() int64 {
 	return u.CallerErrors + u.PolicyErrors + u.GatewayErrors + u.UpstreamErrors
 }
