@@ -3,8 +3,10 @@ package serve
 import (
 	"io"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +14,8 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 // Requests to be judged, and the answers of their model server.
@@ -169,4 +173,72 @@ func TestFallbackInheritsTheJudge(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	g.returned(t)
+}
+
+// Deployments that judge each other cannot be set, but a backup may have them. The requests that wait for each other's
+// permits end when the judge's time is over.
+func TestRestoredCycleOfJudges(t *testing.T) {
+	for _, names := range [][]string{{"m", "mb"}, {"m", "mb", "mc"}} {
+		synctest.Test(t, func(t *testing.T) {
+			kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
+			st, err := store.New(storetest.Share(kv), store.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer st.Close()
+			g := gatewayOf(t, st, 64<<20)
+			d, _ := st.Deployment(store.DefaultAccount, "m")
+			for i, name := range names {
+				d.Name, d.MaxConcurrency = name, 1
+				if _, err := st.SetDeployment(t.Context(), d); err != nil {
+					t.Fatal(err)
+				}
+				restore(t, kv, "deployments/default/"+name, `"max_concurrency":1`,
+					`"max_concurrency":1,"options":{"safeguards":"`+names[(i+1)%len(names)]+`"}`)
+			}
+			last := names[len(names)-1]
+			wait.Until(t, "the cycle is in the view", func() bool {
+				d, _ := st.Deployment(store.DefaultAccount, last)
+				return d.Options.Safeguards == "m"
+			})
+			var all sync.WaitGroup // of requests that have their permits
+			all.Add(len(names))
+			g.answer = func(r *http.Request) *http.Response {
+				if isJudged(r) {
+					return upstreamAnswer("application/json", strings.NewReader(allowed), -1)
+				}
+				all.Done()
+				all.Wait()
+				return upstreamAnswer("application/json", strings.NewReader(withCall), -1)
+			}
+			start, done := time.Now(), make(chan string)
+			for _, name := range names {
+				body := strings.Replace(toJudge, `"model":"m"`, `"model":"`+name+`"`, 1)
+				go func() { done <- g.post("/v1/messages", body).Body.String() }()
+			}
+			timeouts := 0
+			for range names {
+				if strings.Contains(<-done, `"t1":{"type":"unavailable","reason":"timeout"}`) {
+					timeouts++
+				}
+			}
+			if took := time.Since(start); timeouts == 0 || took > judgeWait {
+				t.Errorf("%d verdicts are timeouts, after %v", timeouts, took)
+			}
+			g.returned(t)
+		})
+	}
+}
+
+// restore replaces a part of a record without the checks of the store.
+func restore(t *testing.T, kv store.KV, key, old, next string) {
+	t.Helper()
+	item, err := kv.Get(t.Context(), key)
+	if err != nil || !strings.Contains(string(item.Value), old) {
+		t.Fatalf("%s is %s, %v", key, item.Value, err)
+	}
+	changed := store.Put(key, []byte(strings.Replace(string(item.Value), old, next, 1)))
+	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{changed}}); err != nil {
+		t.Fatal(err)
+	}
 }

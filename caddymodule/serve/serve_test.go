@@ -47,7 +47,13 @@ type testGateway struct {
 // newGateway returns a gateway with a memory budget of so many bytes.
 func newGateway(t testing.TB, budget int64) *testGateway {
 	t.Helper()
-	st, quiet := storetest.New(t), slog.New(slog.DiscardHandler)
+	return gatewayOf(t, storetest.New(t), budget)
+}
+
+// gatewayOf is newGateway with a store.
+func gatewayOf(t testing.TB, st *store.Store, budget int64) *testGateway {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
 	log := activity.New(activity.Options{Store: st, Logger: quiet})
 	backend, err := NewBackend(st, Alone{}, memory.NewBudget(budget), log, quiet)
 	if err != nil {

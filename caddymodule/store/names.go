@@ -73,27 +73,29 @@ func checkAlsoAs(d Deployment) error {
 	return nil
 }
 
-// checkNames checks that no other deployment of the account has a name of d, and that its judge and its fallback exist.
-// Only what has changed is checked: they can be removed later.
+// checkNames checks that no other deployment of the account has a name of d, that its judge and its fallback exist, and
+// that no judges judge each other. Only what has changed is checked: they can be removed later.
 func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
-	if before == nil || !slices.Equal(d.AlsoAs, before.AlsoAs) {
-		// Read the mark before the deployments: a deployment that gets a name after they were read has changed it.
+	named := before == nil || !slices.Equal(d.AlsoAs, before.AlsoAs)
+	judged := before == nil || d.Options.Safeguards != before.Options.Safeguards
+	if named || judged {
+		// Read the mark before the deployments: one that gets a name or a judge after they were read has changed it.
 		t.get(markNames(d.Account))
 		t.mark(markNames(d.Account))
-		for _, other := range deploymentKind.loadAll(t, d.Account) {
+		others := slices.DeleteFunc(deploymentKind.loadAll(t, d.Account),
+			func(r *deploymentRecord) bool { return r.Name == d.Name })
+		for _, other := range others {
 			for _, name := range append([]string{other.Name}, other.AlsoAs...) {
-				if other.Name != d.Name && (name == d.Name || slices.Contains(d.AlsoAs, name)) {
+				if named && (name == d.Name || slices.Contains(d.AlsoAs, name)) {
 					return Errorf(ErrExists, "the deployment %q of the account %q has the name %q: choose another name, "+
 						"or remove it there", other.Name, d.Account, name)
 				}
 			}
 		}
-	}
-	judge := d.Options.Safeguards
-	if judge != "" && judge != compat.SafeguardsSelf && (before == nil || judge != before.Options.Safeguards) {
-		if r := deploymentKind.load(t, d.Account, judge); r == nil || r.Kind == EmbeddingsModel {
-			return Errorf(ErrInvalid, "option \"safeguards\": %.140q is not a chat model of the account %q: "+
-				"use a public name from the list of deployments, or self", judge, d.Account)
+		if judged {
+			if err := checkJudge(t, d, others); err != nil {
+				return err
+			}
 		}
 	}
 	if d.Fallback == "" || before != nil && d.Fallback == before.Fallback {
@@ -108,6 +110,30 @@ func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
 	case fallback == nil:
 		return Errorf(ErrInvalid, "the fallback %.140q is not a deployment of the account %q: "+
 			"use a public name from the list of deployments", d.Fallback, d.Account)
+	}
+	return nil
+}
+
+// checkJudge checks that the judge of d is a chat model that d does not judge, not even through others: each would
+// wait for the permit of the next.
+func checkJudge(t *tx, d Deployment, others []*deploymentRecord) error {
+	judge := d.Options.Safeguards
+	if judge == "" || judge == compat.SafeguardsSelf {
+		return nil
+	}
+	if r := deploymentKind.load(t, d.Account, judge); r == nil || r.Kind == EmbeddingsModel {
+		return Errorf(ErrInvalid, "option \"safeguards\": %.140q is not a chat model of the account %q: "+
+			"use a public name from the list of deployments, or self", judge, d.Account)
+	}
+	judges := make(map[string]string, len(others))
+	for _, other := range others {
+		judges[other.Name] = other.Options.Safeguards
+	}
+	for range others { // others may judge each other: they were restored
+		if judge = judges[judge]; judge == d.Name {
+			return Errorf(ErrInvalid, "option \"safeguards\": %q is judged by %q, or its judge is: "+
+				"choose another model, or self", d.Options.Safeguards, d.Name)
+		}
 	}
 	return nil
 }

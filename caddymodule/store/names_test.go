@@ -295,37 +295,3 @@ func search(all []store.Deployment, asked string, in scope.Scope) string {
 	}
 	return cmp.Or(best, public)
 }
-
-// A judge is a chat model when it is set. It may be removed later.
-func TestJudge(t *testing.T) {
-	t.Parallel()
-	s := storetest.New(t)
-	mustName(t, s, "a", "b also-b", "e")
-	edit := func(name string, change func(*store.Deployment)) error {
-		_, err := s.EditDeployment(t.Context(), account, name, func(d *store.Deployment) error {
-			change(d)
-			return nil
-		})
-		return err
-	}
-	set := func(judge string) error {
-		return edit("a", func(d *store.Deployment) { d.Options.Safeguards = judge })
-	}
-	if err := edit("e", func(d *store.Deployment) { d.Kind = store.EmbeddingsModel }); err != nil {
-		t.Fatal(err)
-	}
-	for _, wrong := range []string{"c", "also-b", "e"} {
-		wantError(t, set(wrong), store.ErrInvalid, `"`+wrong+`" is not a chat model of the account`)
-	}
-	for _, judge := range []string{"self", "a", "b"} {
-		if err := set(judge); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := s.RemoveDeployment(t.Context(), account, "b"); err != nil {
-		t.Fatal(err)
-	}
-	if err := set("b"); err != nil {
-		t.Errorf("the judge cannot stay: %v", err)
-	}
-}
