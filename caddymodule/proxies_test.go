@@ -81,3 +81,22 @@ func TestWarnings(t *testing.T) {
 		}
 	}
 }
+
+// Another version of Caddy may have a field of another type, or none.
+func TestIsSet(t *testing.T) {
+	type options struct {
+		none, some any
+		off, on    bool
+		empty, set struct{ of string }
+		list       []string
+	}
+	o := options{some: 1, on: true, list: []string{}}
+	o.set.of = "x"
+	for field, want := range map[string]bool{
+		"none": false, "some": true, "off": false, "on": true, "empty": false, "set": true, "list": true, "gone": false,
+	} {
+		if isSet(&o, field) != want {
+			t.Errorf("%s is set: %v", field, !want)
+		}
+	}
+}

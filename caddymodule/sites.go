@@ -191,6 +191,11 @@ func proxyWarnings(servers map[string]*caddyhttp.Server) (warnings []string) {
 // trustsProxies reports whether a server takes addresses of clients from proxies. Caddy clears the
 // option after loading it, and does not export the result.
 func trustsProxies(server *caddyhttp.Server) bool {
-	source := reflect.ValueOf(server).Elem().FieldByName("trustedProxies")
-	return server.TrustedProxiesUnix || source.IsValid() && !source.IsNil()
+	return server.TrustedProxiesUnix || isSet(server, "trustedProxies")
+}
+
+// isSet reports whether a struct has the field, of any type, with another value than zero.
+func isSet(of any, field string) bool {
+	value := reflect.ValueOf(of).Elem().FieldByName(field)
+	return value.IsValid() && !value.IsZero()
 }

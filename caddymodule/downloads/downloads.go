@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/connector/version"
@@ -33,12 +34,14 @@ type Archive struct {
 func (a Archive) Platform() string { return a.System + "/" + a.Arch }
 
 // Folder is a folder of archives. Other files in it are ignored, and it need not exist. It
-// is read at each use: the operator may replace its files at any time.
+// is read at each use: the operator may replace its files at any time. Concurrent uses share a read.
 type Folder struct {
 	path string
 
-	mu   sync.Mutex
-	sums map[string]sum // by name
+	reads atomic.Int64 // that have begun
+	mu    sync.Mutex
+	last  []Archive      // of the last read
+	sums  map[string]sum // by name
 }
 
 // sum is the hash of a file with this size and time.
@@ -60,9 +63,16 @@ func (f *Folder) Path() string { return f.path }
 
 // Archives returns the newest archive of each system and architecture, in the order of
 // their names.
-func (f *Folder) Archives() []Archive {
+func (f *Folder) Archives() []Archive { return slices.Clone(f.after(f.reads.Load())) }
+
+// after returns the archives of a read that has begun after the first n, for which other calls may wait, too.
+func (f *Folder) after(n int64) []Archive {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.reads.Load() > n {
+		return f.last
+	}
+	f.reads.Add(1)
 	entries, _ := os.ReadDir(f.path) // without the folder there are none
 	newest := make(map[string]Archive)
 	for _, e := range entries {
@@ -78,7 +88,7 @@ func (f *Folder) Archives() []Archive {
 			archives = append(archives, a)
 		}
 	}
-	f.sums = sums
+	f.sums, f.last = sums, archives
 	slices.SortFunc(archives, func(a, b Archive) int { return cmp.Compare(a.Name, b.Name) })
 	return archives
 }

@@ -73,3 +73,22 @@ func TestArchives(t *testing.T) {
 		t.Errorf("a folder that does not exist has %+v", a)
 	}
 }
+
+// Of calls that wait for each other, all but the first share one read, which has begun after the calls.
+func TestConcurrentReads(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "connector_0.9.0_linux_amd64.tar.gz", "old")
+	f := NewFolder(dir)
+	calls := f.reads.Load() // many calls begin now
+	f.after(calls)          // the first one reads
+	write(t, dir, "connector_0.10.0_linux_amd64.tar.gz", "new")
+	for range 100 {
+		if a := f.after(calls); len(a) != 1 || a[0].Version != "0.9.0" || f.reads.Load() != calls+1 {
+			t.Fatalf("after %d reads: %+v", f.reads.Load(), a)
+		}
+	}
+	if a, _ := f.For("linux/amd64"); a.Version != "0.10.0" {
+		t.Errorf("a later call gets %+v", a)
+	}
+}

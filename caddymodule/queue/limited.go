@@ -69,8 +69,6 @@ func (q *Queues) Limit(source Source, logger *slog.Logger) {
 
 // limitedAccount is the state of an account and of its keys that are active.
 type limitedAccount struct {
-	loading sync.Mutex // locked while sums are loaded; acquired before mu
-
 	mu      sync.Mutex
 	own     *limitedLevel
 	keys    map[string]*limitedLevel
@@ -81,9 +79,10 @@ type limitedAccount struct {
 // limitedLevel is the state of a key or an account.
 type limitedLevel struct {
 	*limits.Level
-	line   *line
-	read   time.Time // when its sums were loaded
-	failed time.Time // when loading failed
+	loading sync.Mutex // locked while its sums are loaded; acquired before the account's mu
+	line    *line
+	read    time.Time // when its sums were loaded
+	failed  time.Time // when loading failed
 }
 
 // newLevel returns the state of a key or an account without requests.
@@ -157,55 +156,45 @@ const (
 	maxAge = 10 * time.Second
 )
 
-// missing returns the keys whose sums must be loaded; "" stands for the account.
-func (a *limitedAccount) missing(q *Queues, r *Request) (keys []string) {
+// missing returns the levels whose sums must be loaded.
+func (a *limitedAccount) missing(q *Queues, r *Request) []*limitedLevel {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
 	levels := a.levels(q, r, now)
 	counted := levels[0].Limits().Any() || levels[1].Limits().Any()
-	for i, l := range levels {
-		needed := l.Limits().HasQuota() || r.UsageOnly && i == 1
+	return slices.DeleteFunc(levels[:], func(l *limitedLevel) bool {
+		needed := l.Limits().HasQuota() || r.UsageOnly && l == levels[1]
 		fresh := l.Loaded(now) && (counted || now.Sub(l.read) < maxAge)
-		if needed && !fresh && now.Sub(l.failed) > loadPause {
-			keys = append(keys, [...]string{"", r.Key}[i])
-		}
-	}
-	return keys
+		return !needed || fresh || now.Sub(l.failed) <= loadPause
+	})
 }
 
 // load loads past usage where it is missing. If that fails, requests are counted from now on, and
 // loading is tried again later.
 func (d *limited) load(ctx context.Context, q *Queues, a *limitedAccount, r *Request) {
-	if len(a.missing(q, r)) == 0 {
-		return
-	}
-	a.loading.Lock()
-	defer a.loading.Unlock()
-	for _, key := range a.missing(q, r) {
-		day, month, err := d.source.SumsOf(ctx, r.Account, key)
-		if ctx.Err() != nil {
-			return
+	for missing := a.missing(q, r); len(missing) > 0 && ctx.Err() == nil; missing = a.missing(q, r) {
+		l := missing[0]
+		l.loading.Lock()
+		if slices.Contains(a.missing(q, r), l) { // no other request has loaded it, and sweep has not dropped it
+			d.loadLevel(ctx, a, l)
 		}
-		if err != nil {
-			d.logger.Error("failed to read the usage for limits, counting from now on", "account_id", r.Account, "key_id", key,
-				"error", err)
-		}
-		a.loaded(q, r, key, day, month, err == nil)
+		l.loading.Unlock()
 	}
 }
 
-// loaded adds loaded sums, or records that loading has failed.
-func (a *limitedAccount) loaded(q *Queues, r *Request, key string, day, month limits.Sums, ok bool) {
+// loadLevel loads the past usage of a level.
+func (d *limited) loadLevel(ctx context.Context, a *limitedAccount, l *limitedLevel) {
+	day, month, err := d.source.SumsOf(ctx, l.line.name.Account, l.line.name.Key)
+	if ctx.Err() != nil {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	levels := a.levels(q, r, now)
-	l := levels[0]
-	if key != "" {
-		l = levels[1]
-	}
-	if !ok {
+	if err != nil {
+		d.logger.Error("failed to read the usage for limits, counting from now on", "account_id", l.line.name.Account,
+			"key_id", l.line.name.Key, "error", err)
 		l.failed = now
 		return
 	}

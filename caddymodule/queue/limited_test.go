@@ -23,6 +23,7 @@ type source struct {
 	day       map[string]limits.Sums // by key
 	err       error
 	reads     atomic.Int64
+	reading   func(ctx context.Context) // may be nil
 	crossed   []string
 }
 
@@ -45,8 +46,11 @@ func (s *source) set(l limits.UsageLimits) {
 	s.ofKey = l
 }
 
-func (s *source) SumsOf(_ context.Context, _, key string) (day, month limits.Sums, err error) {
+func (s *source) SumsOf(ctx context.Context, _, key string) (day, month limits.Sums, err error) {
 	s.reads.Add(1)
+	if s.reading != nil {
+		s.reading(ctx)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.day[key], s.day[key], s.err
@@ -279,6 +283,41 @@ func TestLimitedLoads(t *testing.T) {
 			t.Error("the usage of a key without limits is old")
 		}
 	})
+}
+
+// Keys do not wait until the usage of others was read. Requests of one key share a read.
+func TestLimitedLoadsTogether(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	const keys = 20
+	var arrived atomic.Int64
+	all := make(chan struct{})
+	s := &source{ofKey: limits.UsageLimits{RequestsPerDay: 100}}
+	s.reading = func(ctx context.Context) {
+		if arrived.Add(1) == keys {
+			close(all)
+		}
+		select {
+		case <-all:
+		case <-ctx.Done():
+		}
+	}
+	q := newLimited(s)
+	var done sync.WaitGroup
+	for i := range 3 * keys {
+		done.Go(func() {
+			permit, err := q.EnterLimited(ctx, "a", client(fmt.Sprint(i%keys)), need, queue.Bounds{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			permit.Settle(used)
+		})
+	}
+	done.Wait()
+	if n := s.reads.Load(); n != keys {
+		t.Errorf("%d reads for %d keys", n, keys)
+	}
 }
 
 // A gateway that counts again after another one has counted includes the usage there.

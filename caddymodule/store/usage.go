@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -260,7 +261,7 @@ func (s *Store) KeyUsage(ctx context.Context, account, key string, from, to time
 		}
 		span := Prefix(strings.TrimSuffix(row.path(""), "/"))
 		rows := make(map[string]UsageRow)
-		for _, kv := range []KV{s.kv, s.local} { // the local one has rows that are not published
+		for _, kv := range slices.Compact([]KV{s.kv, s.local}) { // the local one has rows that are not published
 			_, err := kv.Each(ctx, span, func(item Item) error {
 				r, err := decodeUsage(item)
 				rows[item.Key] = r

@@ -274,3 +274,34 @@ func TestUsageOfOthers(t *testing.T) {
 		}
 	})
 }
+
+// countingKV counts the reads of usage.
+type countingKV struct {
+	store.KV
+	reads int
+}
+
+func (kv *countingKV) Each(ctx context.Context, span store.Span, f func(store.Item) error) (int64, error) {
+	if span.Contains(store.DirUsage + account + "/2026-11-01/k/x") {
+		kv.reads++
+	}
+	return kv.KV.Each(ctx, span, f)
+}
+
+// Without a cluster, each day of a key is read once.
+func TestKeyUsageReadsOnce(t *testing.T) {
+	t.Parallel()
+	kv := &countingKV{KV: share(storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db")))}
+	s := newStore(t, kv)
+	if err := s.SaveUsage(t.Context(), []store.UsageRow{usageRow("2026-11-01", "k", "m", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	kv.reads = 0
+	day, rows := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), 0
+	if err := s.KeyUsage(t.Context(), account, "k", day, day.AddDate(0, 0, 29), func(store.UsageRow) { rows++ }); err != nil {
+		t.Fatal(err)
+	}
+	if rows != 1 || kv.reads != 1 {
+		t.Errorf("%d rows with %d reads", rows, kv.reads)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"os"
 	"path"
@@ -280,9 +281,9 @@ var units = map[string]int64{
 // parseSize parses a size such as 256MiB.
 func parseSize(text string) (int64, error) {
 	digits := strings.TrimRight(text, "BGKMTbgikmt ")
-	n, err := strconv.ParseInt(digits, 10, 32)
+	n, err := strconv.ParseInt(digits, 10, 64)
 	unit := units[strings.TrimSuffix(strings.ToLower(strings.TrimSpace(text[len(digits):])), "b")]
-	if err != nil || n < 0 || unit == 0 {
+	if err != nil || n < 0 || unit == 0 || n > math.MaxInt64/unit {
 		return 0, fmt.Errorf(`%q is not a size; write one such as "256MiB"`, text)
 	}
 	return n * unit, nil

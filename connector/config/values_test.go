@@ -21,7 +21,9 @@ func TestMemoryBudget(t *testing.T) {
 	if got := new(Config).MemoryBudget(); got < lowMemory || got > highMemory {
 		t.Errorf("the default is %d bytes", got)
 	}
-	for _, text := range []string{"x", "MiB", "-5GiB", "1.5GiB", "5PiB", "99999999999999999999", "1GiB1"} {
+	for _, text := range []string{
+		"x", "MiB", "-5GiB", "1.5GiB", "5PiB", "99999999999999999999", "1GiB1", "9223372036854775807K", "8589934592GiB",
+	} {
 		if n, err := parseSize(text); err == nil {
 			t.Errorf("%q is %d bytes", text, n)
 		}
@@ -29,7 +31,9 @@ func TestMemoryBudget(t *testing.T) {
 }
 
 func TestKeptPromptBytes(t *testing.T) {
-	for text, want := range map[string]int64{"": 32 << 20, "0": 0, "1MiB": 1 << 20, "1GiB": 1 << 30} {
+	for text, want := range map[string]int64{
+		"": 32 << 20, "0": 0, "1MiB": 1 << 20, "1GiB": 1 << 30, "4294967296": 4 << 30, "4GiB": 4 << 30,
+	} {
 		if got := (&Config{KeptPrompts: text}).KeptPromptBytes(); got != want {
 			t.Errorf("%q: %d bytes, want %d", text, got, want)
 		}

@@ -3,21 +3,22 @@ package text
 import "strings"
 
 const (
-	maxEdits   = 2   // between a name and a suggestion for it
-	maxSimilar = 128 // bytes of a name that has suggestions
+	maxEdits      = 2    // between a name and a suggestion for it
+	maxSimilar    = 128  // bytes of a name that has suggestions
+	maxCandidates = 1000 // that are compared
 )
 
 // Similar returns the candidate that a mistyped name most likely stands for, or "". Case,
 // dashes and underscores do not count. At most two letters may differ, and in short names one. A
 // candidate may also have a tag that the name lacks: "llama3.2:3b" for "llama3.2". Of equally
-// similar candidates, the first one wins. The work is linear in the candidates' length.
+// similar candidates, the first one wins. The work is linear in the candidates' length, and bounded.
 func Similar(name string, candidates []string) string {
 	if len(name) > maxSimilar {
 		return ""
 	}
 	name = fold(name)
 	best, edits, tagged := "", maxEdits+1, ""
-	for _, candidate := range candidates {
+	for _, candidate := range candidates[:min(len(candidates), maxCandidates)] {
 		if len(candidate) > maxSimilar {
 			continue
 		}

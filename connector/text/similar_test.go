@@ -68,3 +68,15 @@ func TestDistance(t *testing.T) {
 		}
 	}
 }
+
+// A list of any length costs as much as its first thousand names.
+func TestSimilarIsBounded(t *testing.T) {
+	names := make([]string, maxCandidates, maxCandidates+1)
+	for i := range names {
+		names[i] = "other"
+	}
+	names[maxCandidates-1] = "qwen3"
+	if got := Similar("qwen", append(names, "qwen")); got != "qwen3" {
+		t.Errorf("of more than %d names, it is %q", maxCandidates, got)
+	}
+}
