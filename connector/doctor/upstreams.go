@@ -51,7 +51,7 @@ func (d *diagnosis) upstreams(ctx context.Context) {
 		})
 		if model := d.measured; model != "" {
 			d.check(ctx, "context window of "+name, func(ctx context.Context) Finding {
-				if list.IDs != nil && !list.Open && !slices.Contains(list.IDs, model) {
+				if list.IDs != nil && !list.Open && !slices.Contains(append(list.IDs, list.Aliases...), model) {
 					return skipped("it does not list the model " + model)
 				}
 				return measure(ctx, set[name], model)

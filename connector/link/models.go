@@ -2,23 +2,29 @@ package link
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/postern-dev/postern/connector/window"
 )
 
 // ModelList is the list of models of a model server.
 type ModelList struct {
-	IDs  []string // in the server's order, not nil
-	Open bool     // the server also accepts other names
-	// Windows are the context windows of the models in tokens, as far as they are known.
+	IDs     []string // in the server's order, not nil
+	Aliases []string // other names of these models
+	Open    bool     // the server also accepts other names
+	// Windows are the context windows of the models in tokens, by all names, as far as they are known.
 	Windows map[string]int
 	// Status has the models that a router has not loaded: "loading" or "unloaded". Their windows can be known later.
 	Status map[string]string
 }
 
+// maxAliases bounds the aliases of a model.
+const maxAliases = 16
+
 // listedModel is one entry of a list.
 type listedModel struct {
 	ID      string          `json:"id"`
+	Aliases json.RawMessage `json:"aliases"`
 	OwnedBy string          `json:"owned_by"`
 	Status  json.RawMessage `json:"status"`
 	Meta    json.RawMessage `json:"meta"`
@@ -38,17 +44,44 @@ func ParseModels(data []byte) (_ ModelList, ok bool) {
 	if json.Unmarshal(data, &body) != nil || body.Data == nil || json.Unmarshal(body.Data, &entries) != nil {
 		return ModelList{}, false
 	}
-	list := ModelList{IDs: make([]string, 0, len(entries))}
-	for _, m := range entries {
-		if m.ID == "" {
-			continue
+	list, known := ModelList{IDs: make([]string, 0, len(entries))}, make(map[string]bool, len(entries))
+	add := func(m listedModel, names ...string) (added []string) {
+		tokens, status := m.window(), m.status()
+		for _, name := range names {
+			if name != "" && !known[name] {
+				known[name], added = true, append(added, name)
+				put(&list.Windows, name, tokens)
+				put(&list.Status, name, status)
+			}
 		}
-		list.IDs = append(list.IDs, m.ID)
-		put(&list.Windows, m.ID, m.window())
-		put(&list.Status, m.ID, m.status())
+		return added
+	}
+	for _, m := range entries {
+		list.IDs = append(list.IDs, add(m, m.ID)...)
+	}
+	for _, m := range entries {
+		list.Aliases = append(list.Aliases, add(m, m.aliases()...)...)
 	}
 	list.Open = len(entries) == 1 && entries[0].OwnedBy == "llamacpp" && entries[0].Status == nil
 	return list, true
+}
+
+// Keep keeps windows that were listed before the router has unloaded the models.
+func (l *ModelList) Keep(windows map[string]int) {
+	for name := range l.Status {
+		if l.Windows[name] == 0 {
+			put(&l.Windows, name, windows[name])
+		}
+	}
+}
+
+// aliases returns other names of the model, from llama.cpp's router or llama-swap.
+func (m listedModel) aliases() []string {
+	var names []string
+	var meta struct{ Llamaswap struct{ Aliases []string } }
+	_, _ = json.Unmarshal(m.Aliases, &names), json.Unmarshal(m.Meta, &meta) // other values have no such names
+	names = slices.DeleteFunc(append(names, meta.Llamaswap.Aliases...), func(name string) bool { return !isName(name) })
+	return names[:min(len(names), maxAliases)]
 }
 
 // put adds what is known of a model.

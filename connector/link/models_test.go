@@ -1,8 +1,10 @@
 package link
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/postern-dev/postern/connector/window"
@@ -45,23 +47,31 @@ func TestWindowsOfModels(t *testing.T) {
 func FuzzParseModels(f *testing.F) {
 	f.Add([]byte(`{"data":[{"id":"m","meta":{"n_ctx":4096},"status":{"value":"loaded"}},{"id":"n","max_model_len":1}]}`))
 	f.Add([]byte(`{"data":[{"id":"m","meta":[],"status":1,"max_model_len":"x"}]}`))
+	f.Add([]byte(routed))
+	f.Add([]byte(swapped))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, ok := ParseModels(data)
 		if ok != (list.IDs != nil) {
 			t.Fatalf("%+v", list)
 		}
+		names := append(slices.Clone(list.IDs), list.Aliases...)
+		if all := slices.Sorted(slices.Values(names)); len(slices.Compact(all)) != len(names) ||
+			len(list.Aliases) > maxAliases*len(list.IDs) {
+			t.Fatalf("names %q and %q", list.IDs, list.Aliases)
+		}
+		list.Keep(map[string]int{"m": 1, "n": 2})
 		for id, tokens := range list.Windows {
-			if !slices.Contains(list.IDs, id) || tokens < 1 || tokens > window.Max {
+			if !slices.Contains(names, id) || tokens < 1 || tokens > window.Max {
 				t.Fatalf("window of %q: %d", id, tokens)
 			}
 		}
 		for id, status := range list.Status {
-			if !slices.Contains(list.IDs, id) || status != "loading" && status != "unloaded" {
+			if !slices.Contains(names, id) || status != "loading" && status != "unloaded" {
 				t.Fatalf("status of %q: %q", id, status)
 			}
 		}
 		r := Report{Upstreams: []UpstreamReport{
-			{Name: "a", Models: list.IDs, Windows: list.Windows, Status: list.Status},
+			{Name: "a", Models: names, Windows: list.Windows, Status: list.Status},
 		}}
 		r.Fit()
 		if err := r.Check(); err != nil {
@@ -86,6 +96,54 @@ func TestParseModels(t *testing.T) {
 	for _, body := range []string{``, `[]`, `{}`, `{"models":[]}`, `{"data":["a"]}`, `{"data":[{"id":"a"`} {
 		if _, ok := ParseModels([]byte(body)); ok {
 			t.Errorf("%s is taken for a list of models", body)
+		}
+	}
+}
+
+// Lists as llama.cpp's router and llama-swap answer them, without their commands.
+const (
+	routed = `{"data":[{"id":"coder","aliases":["gpt-4o","coder-fast"],"tags":[],"object":"model","owned_by":"llamacpp",` +
+		`"created":1764300000,"status":{"value":"unloaded","args":["llama-server","--alias","coder"]}},` +
+		`{"id":"small","aliases":[],"object":"model","owned_by":"llamacpp","status":{"value":"loaded"},` +
+		`"meta":{"n_ctx":4096,"n_ctx_train":32768}}],"object":"list"}`
+	swapped = `{"data":[{"created":1764300000,"id":"qwen3","meta":{"llamaswap":{"aliases":["gpt-4o-mini","q"],"type":"model"}},` +
+		`"object":"model","owned_by":"llama-swap"},{"created":1764300000,"id":"q","object":"model","owned_by":"llama-swap"}],` +
+		`"object":"list"}`
+)
+
+// A model has its window and status under its aliases, too. The id of another model is no alias.
+func TestAliasesOfModels(t *testing.T) {
+	list, ok := ParseModels([]byte(routed))
+	if !ok || !slices.Equal(list.IDs, []string{"coder", "small"}) ||
+		!slices.Equal(list.Aliases, []string{"gpt-4o", "coder-fast"}) || list.Open ||
+		!maps.Equal(list.Status, map[string]string{"coder": "unloaded", "gpt-4o": "unloaded", "coder-fast": "unloaded"}) {
+		t.Errorf("llama.cpp's router: %+v", list)
+	}
+	list.Keep(map[string]int{"coder": 8192, "gpt-4o": 8192, "small": 1, "gone": 1})
+	if !maps.Equal(list.Windows, map[string]int{"coder": 8192, "gpt-4o": 8192, "small": 4096}) {
+		t.Errorf("kept windows: %v", list.Windows)
+	}
+	list, ok = ParseModels([]byte(swapped))
+	if !ok || !slices.Equal(list.IDs, []string{"qwen3", "q"}) || !slices.Equal(list.Aliases, []string{"gpt-4o-mini"}) {
+		t.Errorf("llama-swap: %+v", list)
+	}
+	many := `"` + strings.Repeat(`a","`, 5) + strings.Repeat("x", MaxField+1) + `","b\u0007",1,"`
+	for i := range 100 {
+		many += fmt.Sprintf(`n%d","`, i)
+	}
+	for _, body := range []string{
+		`"aliases":[` + many + `"]`, `"meta":{"llamaswap":{"aliases":[` + many + `"]}}`,
+		`"aliases":[` + many + `"],"meta":{"n_ctx":9,"llamaswap":{"aliases":[` + many + `"]}}`,
+	} {
+		list, ok := ParseModels([]byte(`{"data":[{"id":"m","max_model_len":9,` + body + `}]}`))
+		if !ok || len(list.Aliases) > maxAliases || list.Aliases[0] != "a" || list.Aliases[1] != "n0" ||
+			len(list.Windows) != 1+len(list.Aliases) {
+			t.Errorf("many aliases: %+v", list)
+		}
+	}
+	for _, body := range []string{`"aliases":"a"`, `"aliases":null,"meta":{"llamaswap":[]}`, `"meta":{"llamaswap":{"aliases":{}}}`} {
+		if list, ok := ParseModels([]byte(`{"data":[{"id":"m",` + body + `}]}`)); !ok || len(list.Aliases) != 0 {
+			t.Errorf("%s: %+v, %v", body, list, ok)
 		}
 	}
 }

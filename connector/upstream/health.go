@@ -134,9 +134,12 @@ func (p *Prober) ask(ctx context.Context, u *Server) error {
 	report := link.UpstreamReport{Name: u.Name, Reachable: true}
 	switch {
 	case err == nil:
-		slices.Sort(list.IDs)
-		report.Models, report.Open, report.Windows = slices.Compact(list.IDs), list.Open, list.Windows
+		if last := u.health.report.Load(); last != nil {
+			list.Keep(last.Windows)
+		}
+		report.Models, report.Open, report.Windows = append(list.IDs, list.Aliases...), list.Open, list.Windows
 		report.Status = list.Status
+		slices.Sort(report.Models)
 	case errors.As(err, new(*StatusError)), errors.Is(err, ErrNoList):
 		err = nil // the server is up
 	case ctx.Err() != nil, errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrNotConnected):

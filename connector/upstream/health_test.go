@@ -205,3 +205,53 @@ func BenchmarkHealthOfAnAnswer(b *testing.B) {
 		p.answered(u, http.StatusOK)
 	}
 }
+
+// A router lists no window for a model that it has unloaded. The last one stays until it lists another, drops the model
+// or is down. A model has its window under its aliases, too.
+func TestWindowOfUnloadedModel(t *testing.T) {
+	const (
+		loaded   = `{"data": [{"id": "x", "aliases": ["a"], "status": {"value": "loaded"}, "meta": {"n_ctx": 4096}}]}`
+		smaller  = `{"data": [{"id": "x", "aliases": ["a"], "status": {"value": "loaded"}, "meta": {"n_ctx": 2048}}]}`
+		unloaded = `{"data": [{"id": "x", "aliases": ["a"], "status": {"value": "unloaded"}}]}`
+		other    = `{"data": [{"id": "y", "status": {"value": "unloaded"}}]}`
+		unknown  = `{"data": [{"id": "x", "aliases": ["a"], "status": {"value": "loaded"}}]}`
+	)
+	server, url := newListing(t, "")
+	p, u := NewProber(quiet), upstreamAt(t, url)
+	for i, step := range []struct {
+		list string // "": the server is down
+		want int
+	}{
+		{unloaded, 0},
+		{loaded, 4096},
+		{unloaded, 4096},
+		{unloaded, 4096},
+		{smaller, 2048},
+		{unloaded, 2048},
+		{other, 0},
+		{unloaded, 0},
+		{loaded, 4096},
+		{unknown, 0},
+		{loaded, 4096},
+		{"", 0},
+		{unloaded, 0},
+	} {
+		if server.body.Store(step.list); step.list == "" {
+			p.failed(u, link.CodeUpstreamDown)
+			continue
+		}
+		if err := p.ask(t.Context(), u); err != nil {
+			t.Fatal(err)
+		}
+		got := u.health.report.Load()
+		if got.Windows["x"] != step.want || got.Windows["a"] != step.want || len(got.Windows) == 0 != (step.want == 0) {
+			t.Errorf("step %d: windows %v, want %d", i, got.Windows, step.want)
+		}
+		if step.list != other && !slices.Equal(got.Models, []string{"a", "x"}) {
+			t.Errorf("step %d: models %q", i, got.Models)
+		}
+		if err := (link.Report{Upstreams: []link.UpstreamReport{*got}}).Check(); err != nil {
+			t.Errorf("step %d: %v", i, err)
+		}
+	}
+}

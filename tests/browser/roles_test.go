@@ -27,7 +27,7 @@ func testRoles(t *testing.T, r *rig) {
 	mia.Sees("Members cannot do this")
 	mia.Look("not-allowed")
 	r.paired(rosa, "roles")
-	rosa.Sees("3 of 4 done") // the key of the member is one step, so that two are done before the model is published
+	rosa.Sees("3 of 4 done") // with the key of the member
 	mia.Open("/console/models/show?name=scripted")
 	mia.Fill("#prompt", "Hello")
 	mia.Press("Send")

@@ -54,14 +54,6 @@ func testRotatingAToken(t *testing.T, r *rig) {
 	p.Sees("token pending since")
 	p.Look("connectors-by-hand")
 	r.expectChat(key, "scripted", http.StatusOK)
-
-	var identity struct{ Pin string }
-	r.Command(t, &identity, "identity", "rotate")
-	p.Open("/console/connectors")
-	p.Sees(identity.Pin)
-	p.Sees("Next pin")
-	p.Look("connectors-next-pin")
-	r.Command(t, &identity, "identity", "cancel")
 }
 
 func fileText(t *testing.T, path string) string {

@@ -32,6 +32,7 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Sees("scripted on ")
 	p.Look("start-offers")
 	p.publish()
+	p.Sees("2 of 4 done")
 
 	p.Open("/console/keys/new")
 	p.Fill("#scope", "scr*")
@@ -122,6 +123,13 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Open("/console/connectors")
 	p.Sees("1 of 1 online")
 	p.Look("connectors")
+	var identity struct{ Pin string }
+	r.Command(t, &identity, "identity", "rotate")
+	p.Open("/console/connectors")
+	p.Sees(identity.Pin)
+	p.Sees("Next pin")
+	p.Look("connectors-next-pin")
+	r.Command(t, &identity, "identity", "cancel")
 	p.Click(`a[href^="/console/connectors/show"]`)
 	p.Sees("1 model on default")
 	p.Look("connector")
