@@ -57,8 +57,8 @@ func findSite(app *caddyhttp.App, handler, public string) site {
 		handlerHosts(server.Routes, handler, nil, hosts)
 		for name := range hosts {
 			p := portOf(app, server)
-			if other, ok := ports[name]; !ok || p.before(other) {
-				ports[name] = p
+			if other, ok := ports[name]; !ok || p.https && !other.https || p.https == other.https && p.number < other.number {
+				ports[name] = p // HTTPS before HTTP, then the lower port
 			}
 		}
 	}
@@ -148,15 +148,6 @@ func portOf(app *caddyhttp.App, server *caddyhttp.Server) sitePort {
 		return sitePort{number: port, usual: port == httpPort}
 	}
 	return sitePort{https: true, number: port, usual: port == httpsPort}
-}
-
-// before reports whether a port is preferred to another of the same host: HTTPS before HTTP, then the
-// lower port.
-func (p sitePort) before(other sitePort) bool {
-	if p.https != other.https {
-		return p.https
-	}
-	return p.number < other.number
 }
 
 // url returns the base URL of a host name, without /v1.

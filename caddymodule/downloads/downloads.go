@@ -28,6 +28,7 @@ type Archive struct {
 	System, Arch string // as GOOS and GOARCH, and "armv7"
 	Size         int64  // in bytes
 	SHA256       string // in hexadecimal
+	modified     time.Time
 }
 
 // Platform returns the system and architecture, such as "linux/amd64".
@@ -40,15 +41,7 @@ type Folder struct {
 
 	reads atomic.Int64 // that have begun
 	mu    sync.Mutex
-	last  []Archive      // of the last read
-	sums  map[string]sum // by name
-}
-
-// sum is the hash of a file with this size and time.
-type sum struct {
-	size   int64
-	time   time.Time
-	sha256 string
+	last  []Archive // of the last read
 }
 
 // form is the form of an archive's name.
@@ -56,7 +49,7 @@ var form = regexp.MustCompile(`^connector_([0-9][0-9A-Za-z.+~-]*)_` +
 	`(linux|darwin|windows|freebsd)_(amd64|arm64|armv7)\.(tar\.gz|zip)$`)
 
 // NewFolder returns the folder at a path.
-func NewFolder(path string) *Folder { return &Folder{path: path, sums: make(map[string]sum)} }
+func NewFolder(path string) *Folder { return &Folder{path: path} }
 
 // Path returns the path of the folder.
 func (f *Folder) Path() string { return f.path }
@@ -81,15 +74,14 @@ func (f *Folder) after(n int64) []Archive {
 			newest[a.Platform()] = a
 		}
 	}
-	sums, archives := make(map[string]sum), []Archive{}
+	archives := []Archive{}
 	for _, a := range newest {
-		if s, err := f.sum(a.Name); err == nil { // it may be removed meanwhile
-			sums[a.Name], a.Size, a.SHA256 = s, s.size, s.sha256
+		if f.hash(&a) == nil { // it may be removed meanwhile
 			archives = append(archives, a)
 		}
 	}
-	f.sums, f.last = sums, archives
 	slices.SortFunc(archives, func(a, b Archive) int { return cmp.Compare(a.Name, b.Name) })
+	f.last = archives
 	return archives
 }
 
@@ -122,25 +114,30 @@ func parse(name string) (Archive, bool) {
 	return Archive{Name: name, Version: m[1], System: m[2], Arch: m[3]}, true
 }
 
-// sum returns the hash of a file, which is computed once.
-func (f *Folder) sum(name string) (sum, error) {
-	path := filepath.Join(f.path, name)
+// hash sets the size and the hash of an archive. It computes the hash once.
+func (f *Folder) hash(a *Archive) error {
+	path := filepath.Join(f.path, a.Name)
 	info, err := os.Stat(path)
 	if err != nil {
-		return sum{}, err
+		return err
 	}
 	if !info.Mode().IsRegular() {
-		return sum{}, os.ErrInvalid
+		return os.ErrInvalid
 	}
-	if s, ok := f.sums[name]; ok && s.size == info.Size() && s.time.Equal(info.ModTime()) {
-		return s, nil
+	same := func(last Archive) bool {
+		return last.Name == a.Name && last.Size == info.Size() && last.modified.Equal(info.ModTime())
+	}
+	if last, ok := find(f.last, same); ok {
+		*a = last
+		return nil
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return sum{}, err
+		return err
 	}
 	defer file.Close()
 	hash := sha256.New()
-	n, err := io.Copy(hash, file)
-	return sum{n, info.ModTime(), hex.EncodeToString(hash.Sum(nil))}, err
+	a.Size, err = io.Copy(hash, file)
+	a.SHA256, a.modified = hex.EncodeToString(hash.Sum(nil)), info.ModTime()
+	return err
 }

@@ -82,9 +82,12 @@ func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
 		// Read the mark before the deployments: one that gets a name or a judge after they were read has changed it.
 		t.get(markNames(d.Account))
 		t.mark(markNames(d.Account))
-		others := slices.DeleteFunc(deploymentKind.loadAll(t, d.Account),
-			func(r *deploymentRecord) bool { return r.Name == d.Name })
-		for _, other := range others {
+		judges := make(map[string]string)
+		for _, other := range deploymentKind.loadAll(t, d.Account) {
+			if other.Name == d.Name {
+				continue
+			}
+			judges[other.Name] = other.Options.Safeguards
 			for _, name := range append([]string{other.Name}, other.AlsoAs...) {
 				if named && (name == d.Name || slices.Contains(d.AlsoAs, name)) {
 					return Errorf(ErrExists, "the deployment %q of the account %q has the name %q: choose another name, "+
@@ -93,7 +96,7 @@ func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
 			}
 		}
 		if judged {
-			if err := checkJudge(t, d, others); err != nil {
+			if err := checkJudge(t, d, judges); err != nil {
 				return err
 			}
 		}
@@ -115,8 +118,8 @@ func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
 }
 
 // checkJudge checks that the judge of d is a chat model that d does not judge, not even through others: each would
-// wait for the permit of the next.
-func checkJudge(t *tx, d Deployment, others []*deploymentRecord) error {
+// wait for the permit of the next. judges has the judges of the other deployments.
+func checkJudge(t *tx, d Deployment, judges map[string]string) error {
 	judge := d.Options.Safeguards
 	if judge == "" || judge == compat.SafeguardsSelf {
 		return nil
@@ -125,11 +128,7 @@ func checkJudge(t *tx, d Deployment, others []*deploymentRecord) error {
 		return Errorf(ErrInvalid, "option \"safeguards\": %.140q is not a chat model of the account %q: "+
 			"use a public name from the list of deployments, or self", judge, d.Account)
 	}
-	judges := make(map[string]string, len(others))
-	for _, other := range others {
-		judges[other.Name] = other.Options.Safeguards
-	}
-	for range others { // others may judge each other: they were restored
+	for range judges { // others may judge each other: they were restored
 		if judge = judges[judge]; judge == d.Name {
 			return Errorf(ErrInvalid, "option \"safeguards\": %q is judged by %q, or its judge is: "+
 				"choose another model, or self", d.Options.Safeguards, d.Name)
