@@ -49,10 +49,13 @@ func (s State) String() string { return strings.ReplaceAll(string(s), "_", " ") 
 // Usable reports whether the model can serve requests.
 func (s State) Usable() bool { return rank(s) <= rank(Degraded) }
 
+// Reachable reports whether a model server gets the requests for the model. It may serve models that it does not list.
+func (s State) Reachable() bool { return rank(s) <= rank(ModelMissing) }
+
 // Finding is what answers have shown about a route.
 type Finding struct {
 	State        State
-	Window       int     // of CutsPrompts: the server cuts longer prompts
+	Window       int     // of CutsPrompts: the server cuts longer prompts; 0: not known
 	Speed, Usual float64 // of Slow: tokens per second after the first token
 	Since        time.Time
 }

@@ -234,7 +234,7 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 			route := info.DeploymentRoute(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
 			found := s.observed.State(&d, id, route)
 			r.State, r.Upstream, r.Model, r.Status = found.State, route.Upstream, route.Model, route.Status
-			known := s.observed.Window(&d, id, "", route)
+			known := s.observed.Window(&d, id, route)
 			r.ContextWindow, r.WindowSource = known.Tokens, known.Source
 			if known.Tokens > 0 && (v.ContextWindow == 0 || known.Tokens < v.ContextWindow) {
 				v.ContextWindow, v.WindowSource = known.Tokens, known.Source

@@ -43,6 +43,7 @@ func (t *Table) Begin(d *store.Deployment, connector string, stream bool) Attemp
 	if o == nil {
 		return Attempt{}
 	}
+	t.interrupt(o)
 	w := &o.waits
 	if w.running++; !stream {
 		return Attempt{table: t, route: o}
@@ -84,6 +85,7 @@ func (a *Attempt) End() {
 	}
 	a.ended = true
 	t, w := a.table, &a.route.waits
+	defer t.measureIdle()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a.running += w.running

@@ -3,6 +3,7 @@
 package observed
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -24,8 +25,7 @@ const (
 	Option   Source = "option"   // the deployment's option context_window
 	Listed   Source = "listed"   // the model server's list of models
 	Refusal  Source = "refusal"  // the numbers of a refused prompt
-	Measured Source = "measured" // a measurement that somebody asked for
-	Cut      Source = "cut"      // the token counts of prompts that the model server has cut
+	Measured Source = "measured" // a measurement
 )
 
 // Window is the context window of a deployment through one connector.
@@ -44,12 +44,16 @@ type Table struct {
 	// Changed is called when the answers of a route have shown another state: [health.Hanging], [health.Slow],
 	// [health.CutsPrompts], or [health.Available] when all have ended.
 	Changed func(account, deployment, connector string, found health.Finding)
+	// Measure measures the context window of a deployment through a connector, and then calls [Table.Measured].
+	Measure func(ctx context.Context, d store.Deployment, connector string)
 
-	now       func() time.Time
-	reporting sync.Mutex // held during Changed, so that its calls are in order; locked before mu
-	mu        sync.RWMutex
-	routes    map[name]*route
-	efforts   map[effort]bool
+	now        func() time.Time
+	running    sync.WaitGroup // measurements
+	reporting  sync.Mutex     // held during Changed, so that its calls are in order; locked before mu
+	mu         sync.RWMutex
+	routes     map[name]*route
+	measurings map[*route]*measuring
+	efforts    map[effort]bool
 }
 
 // name names a route. A changed deployment has others.
@@ -62,12 +66,14 @@ type name struct {
 type route struct {
 	name     name
 	window   observation
-	evidence evidence
+	measured time.Time // when the last measurement ended
+	cut      time.Time // the last prompt that the model server has cut, unless it was measured since
+	due      time.Time // when the last measurement became due
 	waits    waits
 	pace     pace
 
-	found health.Finding // as Changed knows it
-	told  time.Time      // when Changed was last called for a cut
+	found  health.Finding // as Changed knows it
+	called time.Time      // when Changed was last called for a cut
 }
 
 // effort is a reasoning effort that clients of a deployment have sent.
@@ -86,7 +92,8 @@ func New(now func() time.Time) *Table {
 		Deployment: func(_, _ string) (d store.Deployment, ok bool) { return d, false },
 		Route:      func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return r, false },
 		Changed:    func(string, string, string, health.Finding) {},
-		now:        now, routes: make(map[name]*route), efforts: make(map[effort]bool),
+		Measure:    func(context.Context, store.Deployment, string) {},
+		now:        now, routes: make(map[name]*route), measurings: make(map[*route]*measuring), efforts: make(map[effort]bool),
 	}
 }
 
@@ -135,10 +142,10 @@ func (t *Table) report(o *route) {
 	t.mu.Lock()
 	found := o.observed(time.Time{}, t.now())
 	if found.State == health.CutsPrompts && o.found.State != found.State {
-		if t.now().Sub(o.told) < lifetime { // clients cannot cause many calls
+		if t.now().Sub(o.called) < eventPause {
 			found = health.Finding{State: health.Available}
 		} else {
-			o.told = t.now()
+			o.called = t.now()
 		}
 	}
 	changed := t.routes[o.name] == o && found != o.found
@@ -157,15 +164,18 @@ func (o *route) observed(since, now time.Time) health.Finding {
 		return health.Finding{State: health.Hanging}
 	case !o.pace.slow.Since.IsZero():
 		return o.pace.slow
-	case o.window.Cuts && o.window.holds(since, now):
-		return health.Finding{State: health.CutsPrompts, Window: o.window.Tokens}
+	case o.window.holds(since, now):
+		if o.window.Cuts || holds(o.cut, since, now) {
+			return health.Finding{State: health.CutsPrompts, Window: o.window.Tokens}
+		}
+	case holds(o.cut, since, now):
+		return health.Finding{State: health.CutsPrompts}
 	}
 	return health.Finding{State: health.Available}
 }
 
-// Window returns the context window of a deployment through a connector with this route, for the requests of a client;
-// "": all that is known.
-func (t *Table) Window(d *store.Deployment, connector, client string, r tunnel.DeploymentRoute) (w Window) {
+// Window returns the context window of a deployment through a connector with this route.
+func (t *Table) Window(d *store.Deployment, connector string, r tunnel.DeploymentRoute) Window {
 	switch {
 	case d.Options.ContextWindow > 0:
 		return Window{Tokens: d.Options.ContextWindow, Source: Option}
@@ -174,14 +184,10 @@ func (t *Table) Window(d *store.Deployment, connector, client string, r tunnel.D
 	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	o := t.routes[nameOf(d, connector)]
-	if o == nil || !o.window.holds(r.Since, t.now()) {
-		return w
+	if o := t.routes[nameOf(d, connector)]; o != nil && o.window.holds(r.Since, t.now()) {
+		return o.window.Window
 	}
-	if by := o.window.client; client != "" && by != "" && by != client {
-		return w
-	}
-	return o.window.Window
+	return Window{}
 }
 
 // State returns the state of a route. It differs from r.State if answers have shown a problem.

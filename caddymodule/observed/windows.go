@@ -10,92 +10,55 @@ import (
 
 const (
 	// lifetime is how long an observation holds. The model server may load the model with another window.
-	lifetime = time.Hour
-	// minCut is the smallest window of a server that cuts prompts. Below it, equal counts say little.
-	minCut = 512
-	// minDifference is by how many tokens the estimates of two prompts with equal counts must differ at least.
-	minDifference = 16
-	// windowUnit is what windows usually are a multiple of.
-	windowUnit = 1024
+	lifetime = 24 * time.Hour
+	// eventPause is the time between two calls of Changed for cuts, which clients can cause.
+	eventPause = time.Hour
 )
 
 // observation is an observed window.
 type observation struct {
 	Window
-	at     time.Time
-	client string // who alone has seen it: it is in force for this client's requests; "": for all
+	at time.Time
 }
 
 // holds reports whether the observation is of the current tunnel and model server.
 func (o observation) holds(since, now time.Time) bool {
-	return o.Tokens > 0 && !o.at.Before(since) && now.Sub(o.at) < lifetime
+	return o.Tokens > 0 && holds(o.at, since, now)
 }
 
-// evidence is what counts of prompts have shown so far, in one tunnel and with one model server.
-type evidence struct {
-	since     time.Time // when that began
-	begun     time.Time // the evidence: it ends as an observation does
-	largest   int       // count
-	low, size int       // the last count that was too low, and the estimate of its prompt
-}
+// holds reports whether something seen at a time is of the current tunnel and model server.
+func holds(at, since, now time.Time) bool { return !at.Before(since) && now.Sub(at) < lifetime }
 
-// Counted records a model server's count of a client's prompt that it has answered. A count above the observed window
-// ends it. Counts that contradict each other show that the model server cuts prompts. They can also come of a prompt
-// that is written for that, so a cut concerns its client alone until a second one has seen it.
-func (t *Table) Counted(r tokens.Registration, connector, client string, count int, c tokens.Evidence) {
+// Counted records a model server's count of a prompt that it has answered, and the doubt about it. A count above the
+// observed window ends it. If the server may have cut the prompt and the window is not known, it is measured later.
+func (t *Table) Counted(r tokens.Registration, connector string, count int, doubt tokens.Doubt) {
 	t.update(name{r, connector}, func(o *route, at tunnel.DeploymentRoute, now time.Time) {
-		e, since := &o.evidence, at.Since
-		if !e.since.Equal(since) || now.Sub(e.begun) >= lifetime {
-			*e = evidence{since: since, begun: now}
-		}
-		e.largest = max(e.largest, count)
-		if count > o.window.Tokens || !o.window.holds(since, now) {
+		if count > o.window.Tokens || !o.window.holds(at.Since, now) {
 			o.window = observation{}
 		}
-		window := e.conclude(count, c)
-		if window == 0 || at.Window > 0 || o.window.Tokens > 0 && o.window.Source != Cut {
-			return // a server that lists its window refuses longer prompts
+		found := holds(o.measured, at.Since, now) // which decides
+		if doubt == tokens.Cut && (!found || o.window.Cuts) {
+			o.cut = now
 		}
-		if o.window.Tokens > 0 && o.window.client != client {
-			client = ""
+		if doubt != tokens.None && !found && o.window.Tokens == 0 && at.Window == 0 {
+			t.measureLater(o, now)
 		}
-		o.window = observation{Window{window, Cut, true}, now, client}
 	})
-}
-
-// conclude returns the window if a count and those before it show that the model server cuts prompts, else 0. It never
-// does for a server that counts whole prompts: different prompts have different counts, and each count is at most the
-// window.
-func (e *evidence) conclude(count int, c tokens.Evidence) (window int) {
-	switch {
-	case c.Shrunk && 2*count >= e.largest: // else the server has answered much longer prompts whole
-		window = (e.largest + windowUnit - 1) / windowUnit * windowUnit
-	case c.TooLow > 0 && count == e.low && max(c.TooLow-e.size, e.size-c.TooLow) >= minDifference:
-		window = 2 * (count - 2) // Ollama keeps the last half of the window and four tokens
-	}
-	if c.TooLow > 0 {
-		e.low, e.size = count, c.TooLow
-	}
-	if window < max(e.largest, minCut) {
-		return 0
-	}
-	return window
+	t.measureIdle()
 }
 
 // Refused records the window that a refusal of a prompt names.
 func (t *Table) Refused(d *store.Deployment, connector string, window int) {
-	t.set(d, connector, Window{window, Refusal, false})
-}
-
-// Measured records a measured window. cuts reports whether the model server cuts longer prompts.
-func (t *Table) Measured(d *store.Deployment, connector string, window int, cuts bool) {
-	t.set(d, connector, Window{window, Measured, cuts})
-}
-
-// set records a window, which takes precedence over one of counts.
-func (t *Table) set(d *store.Deployment, connector string, w Window) {
 	t.update(nameOf(d, connector), func(o *route, _ tunnel.DeploymentRoute, now time.Time) {
-		o.window = observation{Window: w, at: now}
+		o.window = observation{Window{window, Refusal, false}, now}
+	})
+}
+
+// Measured records a measured window, 0 if the model server accepts the longest prompt. cuts reports whether the server
+// cuts longer prompts.
+func (t *Table) Measured(d *store.Deployment, connector string, window int, cuts bool) {
+	t.update(nameOf(d, connector), func(o *route, _ tunnel.DeploymentRoute, now time.Time) {
+		o.window, o.measured, o.cut = observation{Window{window, Measured, cuts}, now}, now, time.Time{}
 	})
 }
 

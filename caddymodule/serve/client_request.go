@@ -271,7 +271,7 @@ func (c *clientRequest) estimate(_ string, p *tokens.Prompt) int {
 func (c *clientRequest) sample(r tokens.Registration, counted int64) sample {
 	ex := c.exchange
 	return sample{
-		registration: r, key: ex.Key.ID(), client: clientOf(ex), call: c.call, size: c.size + c.kept, tokens: counted,
+		registration: r, key: ex.Key.ID(), call: c.call, size: c.size + c.kept, tokens: counted,
 		memory: ex.reservation(),
 	}
 }

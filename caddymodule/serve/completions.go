@@ -32,9 +32,10 @@ type completions struct {
 	observed   *observed.Table
 	logger     *slog.Logger
 	samples    chan sample
-	waiting    atomic.Int64 // bytes of requests in samples
-	learnAfter time.Time    // when estimates may be corrected again
-	countAfter atomic.Int64 // when prompts may be counted again, in Unix nanoseconds
+	waiting    atomic.Int64  // bytes of requests in samples
+	learned    time.Time     // when estimates were last corrected
+	took       time.Duration // for that
+	countAfter atomic.Int64  // when prompts may be counted again, in Unix nanoseconds
 	stop       context.CancelFunc
 	worker     sync.WaitGroup
 
@@ -46,7 +47,6 @@ type completions struct {
 type sample struct {
 	registration tokens.Registration
 	key          string // the id of the request's key
-	client       string // the owner of the key, or the key
 	call         dialect.Call
 	size         int64 // bytes of the request
 	tokens       int64
@@ -221,19 +221,19 @@ func (c *completions) remember(m sample) {
 		return
 	}
 	begun, rest := time.Now(), time.Duration(restFactor)
-	correct := !begun.Before(c.learnAfter)
-	if correct {
-		defer func() { // after a panic, too
-			now := time.Now()
-			c.learnAfter = now.Add(rest * now.Sub(begun))
-		}()
-	}
-	evidence := c.calibration.Learn(m.registration, m.connector, m.key, p, m.tokens, correct)
-	if evidence.TooLow > 0 {
+	if p.Implausible(int(m.tokens)) {
 		rest = countRestFactor
 	}
+	exactly := begun.Sub(c.learned) >= rest*c.took
+	if exactly {
+		defer func() { // after a panic, too
+			c.learned = time.Now()
+			c.took = c.learned.Sub(begun)
+		}()
+	}
+	doubt := c.calibration.Learn(m.registration, m.connector, m.key, p, int(m.tokens), exactly)
 	if !m.refused {
-		c.observed.Counted(m.registration, m.connector, m.client, int(m.tokens), evidence)
+		c.observed.Counted(m.registration, m.connector, int(m.tokens), doubt)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
@@ -98,15 +99,15 @@ func (c *clientRequest) judge(g *dialect.Safeguard, name string, body []byte, r 
 	}
 }
 
-// wasRead returns an error unless the judge's model server has read the whole prompt: servers that cut long prompts
-// drop the rules or the task.
+// wasRead returns an error if the judge's model server has cut the prompt, or it is not known: the rules or the task may
+// be missing.
 func (c *clientRequest) wasRead() *dialect.Error {
-	n, err := c.countPrompt(c.ctx, registration(c.deployment), c.call.Prompt(), judgeWait)
-	switch read := int(c.exchange.Usage.PromptTokens); {
-	case err != nil, c.exchange.Usage.Estimated:
+	if c.exchange.Usage.Estimated || !c.measure() {
 		return dialect.JudgeUnclear(c.deployment.Name)
-	case read < n*3/5:
-		return dialect.PromptTooLong(n, read, true)
+	}
+	n := int(promptTokens(c.exchange.Usage))
+	if size, _ := c.sizeThrough(c.exchange.Connector); size.Doubt(n) == tokens.Cut {
+		return dialect.PromptTooLong(size.Known+size.Rest, n, true)
 	}
 	return nil
 }

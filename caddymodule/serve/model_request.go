@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -15,10 +16,10 @@ type modelRequest struct {
 	header     http.Header      // the client's
 	size       int64            // of the client's body, in bytes
 	call       dialect.Call
-	prompt     int          // tokens that the prompt surely has; 0: not known, or it fits all connectors
-	unstreamed bool         // the answer shall not be a stream, although the client wants one
-	large      *largePermit // of the body; nil if it is small
-	answer     *answer      // for headers about limits
+	sizes      []tokens.Size // of the prompt, through the connectors of deployment; nil: not counted
+	unstreamed bool          // the answer shall not be a stream, although the client wants one
+	large      *largePermit  // of the body; nil if it is small
+	answer     *answer       // for headers about limits
 
 	receive func(*http.Response) (retry *dialect.Error) // see clientRequest.receive
 

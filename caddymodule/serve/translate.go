@@ -133,7 +133,7 @@ func (c *clientRequest) getModel() (_ []byte, derr *dialect.Error) {
 // modelOf returns the entry of a deployment in the list of models, without a name. Its context window is the smallest
 // one of its connectors: a request can go to any.
 func (c *clientRequest) modelOf(d store.Deployment) dialect.Model {
-	smallest, _, _ := c.windows(c.exchange, &d)
+	smallest := c.smallest(c.exchange, &d)
 	ofAccount, ofKey := c.Store.UsageLimits(c.exchange.Account, c.exchange.Key.ID())
 	efforts := c.Observed.Efforts(&d)
 	return dialect.Model{

@@ -2,9 +2,11 @@ package serve
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -14,79 +16,94 @@ import (
 // counted.
 const minBytesPerToken = 2
 
-// clientOf returns who has sent a request: the owner of its key, or the key.
-func clientOf(ex *Exchange) string { return cmp.Or(ex.Key.Owner(), ex.Key.ID()) }
-
-// window returns the context window for a client of a deployment through a connector. ok is false if the connector is
-// offline, or its model server down.
+// window returns the context window of a deployment through a connector. ok is false if the connector is offline, or
+// its model server cannot be reached.
 func (s *Server) window(ex *Exchange, d *store.Deployment, connector string) (w observed.Window, ok bool) {
-	target := tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model}
-	route, ok := s.Route(connector, target)
-	if !ok || !route.State.Usable() {
+	route, ok := s.Route(connector, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+	if !ok || !route.State.Reachable() {
 		return w, false
 	}
-	return ex.backend.Observed.Window(d, connector, clientOf(ex), route), true
+	return ex.backend.Observed.Window(d, connector, route), true
 }
 
-// windows returns the smallest and the largest known context window of a deployment through the connectors that can
-// serve it, and whether there are unknown ones.
-func (s *Server) windows(ex *Exchange, d *store.Deployment) (smallest int, largest observed.Window, unknown bool) {
+// smallest returns the smallest known context window of a deployment through the connectors that can serve it, or 0.
+func (s *Server) smallest(ex *Exchange, d *store.Deployment) (smallest int) {
 	for _, connector := range d.Connectors {
-		w, ok := s.window(ex, d, connector)
-		switch {
-		case !ok:
-			continue
-		case w.Tokens == 0:
-			unknown = true
-		case smallest == 0 || w.Tokens < smallest:
+		if w, _ := s.window(ex, d, connector); w.Tokens > 0 && (smallest == 0 || w.Tokens < smallest) {
 			smallest = w.Tokens
 		}
-		if w.Tokens > largest.Tokens {
-			largest = w
-		}
 	}
-	return smallest, largest, unknown
+	return smallest
 }
 
 // fit counts the prompt if it may be longer than a context window of its deployment. It refuses a prompt that is
-// surely longer than all of them. Router omits the connectors whose window is too small.
+// surely longer than the windows of all connectors that can serve it. Router omits the others.
 func (c *clientRequest) fit() *dialect.Error {
-	c.prompt = 0
+	c.sizes = nil
 	if !c.exchange.Operation.IsChat() || c.deployment.Options.Overflow == compat.OverflowPass {
 		return nil
 	}
-	smallest, largest, unknown := c.windows(c.exchange, &c.deployment)
-	if smallest == 0 || c.size+c.kept < minBytesPerToken*int64(smallest) {
+	smallest := c.smallest(c.exchange, &c.deployment)
+	if smallest == 0 || c.size+c.kept < minBytesPerToken*int64(smallest) || !c.measure() {
 		return nil
+	}
+	var least tokens.Size // of those for which the prompt is too long
+	var largest observed.Window
+	for i, connector := range c.deployment.Connectors {
+		w, ok := c.window(c.exchange, &c.deployment, connector)
+		switch size := c.sizes[i]; {
+		case !ok:
+		case w.Tokens == 0 || size.Min() <= w.Tokens:
+			return nil
+		case w.Tokens > largest.Tokens:
+			least, largest = size, w
+		}
+	}
+	if largest.Tokens == 0 {
+		return nil
+	}
+	return dialect.PromptTooLong(least.Known+least.Rest, largest.Tokens, largest.Cuts)
+}
+
+// measure finds the sizes of the prompt through the connectors of its deployment, unless they are known. It waits for a
+// turn. It reports false if the request has ended, or there was no turn: the model server counts the prompt then.
+func (c *clientRequest) measure() bool {
+	if c.sizes != nil {
+		return true
 	}
 	leave, err := c.enterCounting(c.ctx, turnWait)
 	if err != nil {
-		return nil // the model server counts it
+		return false
 	}
 	defer leave()
-	r := registration(c.deployment)
-	n, sure := c.completions.calibration.CountSurely(c.ctx, r, c.exchange.Key.ID(), c.call.Prompt())
-	if c.ctx.Err() != nil || n == 0 {
-		return nil
+	d := c.deployment
+	sizes := c.completions.calibration.Sizes(c.ctx, registration(d), c.exchange.Key.ID(), c.call.Prompt(), d.Connectors)
+	if c.ctx.Err() != nil {
+		return false
 	}
-	c.estimated.Do(func() { c.tokens = n })
-	if !unknown && sure > largest.Tokens {
-		return dialect.PromptTooLong(n, largest.Tokens, largest.Cuts)
+	c.sizes = sizes
+	return true
+}
+
+// sizeThrough returns the size of the prompt through a connector. ok is false if it is not known.
+func (m *modelRequest) sizeThrough(connector string) (size tokens.Size, ok bool) {
+	if i := slices.Index(m.deployment.Connectors, connector); i >= 0 && m.sizes != nil {
+		return m.sizes[i], true
 	}
-	c.prompt = sure
-	return nil
+	return size, false
 }
 
 // fitting returns the connectors of the deployment whose context window may be large enough for the prompt. They are
 // all if each is too small: windows have changed since the prompt was counted.
 func (t *turn) fitting() []string {
 	d := t.deployment
-	if t.prompt == 0 {
+	if t.sizes == nil {
 		return d.Connectors
 	}
 	var fitting []string
 	for _, connector := range d.Connectors {
-		if w, ok := t.window(t.exchange, d, connector); !ok || w.Tokens == 0 || w.Tokens >= t.prompt {
+		size, known := t.sizeThrough(connector)
+		if w, ok := t.window(t.exchange, d, connector); !known || !ok || w.Tokens == 0 || w.Tokens >= size.Min() {
 			fitting = append(fitting, connector)
 		}
 	}
@@ -107,14 +124,19 @@ func (c *clientRequest) overflowed(derr *dialect.Error) {
 	c.overflow = derr.PromptTokens
 }
 
+// promptTokens returns the model server's count of a prompt. Some servers leave out what they have cached.
+func promptTokens(u dialect.Usage) int64 {
+	if u.CachedTokens >= u.PromptTokens {
+		return u.PromptTokens + u.CachedTokens
+	}
+	return u.PromptTokens
+}
+
 // learn enqueues a sample if the upstream counted the tokens of the prompt.
 func (c *clientRequest) learn(u dialect.Usage) {
-	n := cmp.Or(c.overflow, u.PromptTokens)
-	if c.overflow == 0 && (u.Estimated || u.CachedTokens >= n) { // without tokens, or those of the cache are not counted
-		return
-	}
+	n := cmp.Or(c.overflow, promptTokens(u))
 	r, ok := c.registration()
-	if !ok || !c.exchange.Operation.IsChat() {
+	if !ok || !c.exchange.Operation.IsChat() || c.overflow == 0 && u.Estimated {
 		return
 	}
 	m := c.sample(r, n)

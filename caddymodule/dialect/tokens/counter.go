@@ -5,6 +5,7 @@ package tokens
 import (
 	"context"
 	"hash/maphash"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -128,41 +129,60 @@ func (c *Counter) Estimate(key string, p *Prompt) Estimate {
 // estimateFrom estimates the messages of a prompt starting with the n-th. If n is 0, it
 // includes the rest of the prompt. If ctx is done, it returns early.
 func (c *Counter) estimateFrom(ctx context.Context, key string, p *Prompt, n int) Estimate {
-	t := tally{ctx: ctx, counter: c, key: key, left: maxCounted}
-	if n == 0 {
-		t.add(tokensPerPrompt)
-		t.tools(p.Tools)
-	}
-	for i := n; i < len(p.Messages) && ctx.Err() == nil; i++ {
-		t.add(tokensPerMessage)
-		t.message(p.Messages[i], i > p.lastUser)
-	}
-	return Estimate{Tokens: t.total(), Tools: len(p.Tools) > 0, Media: t.media}
+	t := c.tally(ctx, key, p)
+	return t.from(n)
 }
 
-// tally sums up the tokens of a prompt.
+// tally returns a tally that has counted nothing.
+func (c *Counter) tally(ctx context.Context, key string, p *Prompt) tally {
+	return tally{ctx: ctx, counter: c, key: key, prompt: p, next: len(p.Messages), left: maxCounted}
+}
+
+// tally sums up the tokens of a prompt, from its end.
 type tally struct {
 	ctx     context.Context
 	counter *Counter
 	key     string // the API key's id
-	fixed   int    // tokens of other parts than text
-	counted int    // tokens of the tokenized texts
-	bytes   int    // bytes of the tokenized texts
-	skipped int    // bytes of the texts beyond the limit
-	left    int    // bytes that may still be tokenized
-	images  int    // number of images so far
+	prompt  *Prompt
+	next    int  // messages that are not counted
+	whole   bool // the tools are counted
+	fixed   int  // tokens of other parts than text
+	counted int  // tokens of the tokenized texts
+	bytes   int  // bytes of the tokenized texts
+	skipped int  // bytes of the texts beyond the limit
+	left    int  // bytes that may still be tokenized
+	images  int  // number of images so far
 	media   bool
+
+	text, textBytes, wideBytes int // of the text that each template has: tokens, bytes, bytes that are not ASCII
+}
+
+// from counts the messages back to the n-th, and the tools if n is 0. It returns the estimate of all that was counted.
+func (t *tally) from(n int) Estimate {
+	for ; t.next > n && t.ctx.Err() == nil; t.next-- {
+		t.add(tokensPerMessage)
+		t.message(t.prompt.Messages[t.next-1], t.next-1 > t.prompt.lastUser)
+	}
+	if n == 0 && !t.whole {
+		t.whole = true
+		t.add(tokensPerPrompt)
+		t.tools(t.prompt.Tools)
+	}
+	return Estimate{Tokens: t.total(), Tools: len(t.prompt.Tools) > 0, Media: t.media}
 }
 
 // add adds tokens of other parts than text.
 func (t *tally) add(tokens int) { t.fixed += tokens }
 
-// text adds a text.
-func (t *tally) text(s string) {
+// same adds a text that each template has as it is.
+func (t *tally) same(s string) { t.has(s, t.count(s)) }
+
+// count adds a text, and returns its tokens.
+func (t *tally) count(s string) int {
 	n := min(len(s), t.left)
 	t.skipped += len(s) - n
 	if n == 0 {
-		return
+		return 0
 	}
 	t.left -= n
 	t.bytes += n
@@ -171,6 +191,16 @@ func (t *tally) text(s string) {
 		t.left = 0
 	}
 	t.counted += tokens
+	return tokens
+}
+
+// has adds a text to what each template has.
+func (t *tally) has(s string, tokens int) {
+	t.text += tokens
+	t.textBytes += len(s)
+	for i := range len(s) {
+		t.wideBytes += int(s[i] >> 7)
+	}
 }
 
 // total returns the sum. Skipped text is extrapolated from the tokenized text.
@@ -182,7 +212,8 @@ func (t *tally) total() int {
 	return n
 }
 
-// tools adds a JSON array of tools. Most templates render tools as similar JSON.
+// tools adds a JSON array of tools. Most templates render tools as similar JSON. Each has their names and descriptions,
+// and those of their parameters; gpt-oss declares the types of parameters in TypeScript, which is shorter.
 func (t *tally) tools(raw []byte) {
 	if len(raw) == 0 {
 		return
@@ -190,7 +221,17 @@ func (t *tally) tools(raw []byte) {
 	t.add(tokensOfToolTalk)
 	for m := jsonscan.MembersAt(raw, 0); m.Next(); {
 		t.add(tokensPerTool)
-		t.text(string(m.Raw()))
+		if t.count(string(m.Raw())); t.left == 0 {
+			return
+		}
+		function := jsonscan.Member(m.Raw(), "function")
+		var text strings.Builder
+		text.WriteString(jsonscan.Text(function, "name") + "\n" + jsonscan.Text(function, "description"))
+		for p := jsonscan.Object(jsonscan.Member(jsonscan.Member(function, "parameters"), "properties")); p.Next(); {
+			text.WriteString("\n" + string(p.Name()) + " " + jsonscan.Text(p.Raw(), "description"))
+		}
+		n, _ := t.counter.text(t.ctx, t.key, text.String())
+		t.has(text.String(), n)
 	}
 }
 
@@ -219,7 +260,7 @@ func (t *tally) message(raw []byte, current bool) {
 // str adds a value that should be a string.
 func (t *tally) str(raw []byte) {
 	if jsonscan.IsString(raw) {
-		t.text(jsonscan.Unquote(raw))
+		t.same(jsonscan.Unquote(raw))
 	}
 }
 
@@ -257,7 +298,7 @@ func (t *tally) image(raw []byte) {
 	t.add(imageTokens(raw))
 }
 
-// calls adds an assistant's tool calls.
+// calls adds an assistant's tool calls. Some templates have the values of arguments without the escapes of JSON.
 func (t *tally) calls(raw []byte) {
 	for m := jsonscan.MembersAt(raw, 0); m.Next(); {
 		t.add(tokensPerMessage)
@@ -266,11 +307,16 @@ func (t *tally) calls(raw []byte) {
 				continue
 			}
 			for f := jsonscan.Object(call.Raw()); f.Next(); {
+				text := string(f.Raw())
 				if jsonscan.IsString(f.Raw()) {
-					t.str(f.Raw())
-				} else {
-					t.text(string(f.Raw()))
+					text = jsonscan.Unquote(f.Raw())
 				}
+				n := t.count(text)
+				if t.left > 0 && strings.IndexByte(text, '\\') >= 0 && jsonscan.Valid([]byte(text)) {
+					text = jsonscan.Unescape([]byte(text)) // JSON has escapes in strings alone
+					n, _ = t.counter.text(t.ctx, t.key, text)
+				}
+				t.has(text, n)
 			}
 		}
 	}

@@ -30,7 +30,7 @@ func NewPrompt(messages, tools []byte) *Prompt {
 		return p
 	}
 	for m := jsonscan.MembersAt(messages, 0); len(p.Messages) < maxMessages && m.Next(); {
-		if jsonscan.Text(m.Raw(), "role") == "user" {
+		if ofUser(m.Raw()) {
 			p.lastUser = len(p.Messages)
 		}
 		p.Messages = append(p.Messages, m.Raw())
@@ -38,8 +38,11 @@ func NewPrompt(messages, tools []byte) *Prompt {
 	return p
 }
 
-// implausible reports whether a prompt has many more bytes than text of this many tokens usually has.
-func (p *Prompt) implausible(tokens int) bool {
+// ofUser reports whether a message is the user's.
+func ofUser(message []byte) bool { return jsonscan.Text(message, "role") == "user" }
+
+// Implausible reports whether a prompt has many more bytes than text of this many tokens usually has.
+func (p *Prompt) Implausible(tokens int) bool {
 	size := len(p.Tools)
 	for _, m := range p.Messages {
 		if !bytes.Contains(m, []byte(";base64,")) { // media
