@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/memory"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // Services are an open store and the services on top of it. They live as long as
@@ -62,6 +64,14 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 			return g.Route(connector, target)
 		}
 		return r, false
+	}
+	backend.Observed.Measure = func(ctx context.Context, d store.Deployment, connector string) {
+		defer panics.Recover(s.logger, "measuring a context window")
+		if g, current := s.configurations.Newest(); current {
+			if service, err := g.Manage(); err == nil {
+				service.MeasureIdle(ctx, d, connector)
+			}
+		}
 	}
 	services := &Services{
 		Backend: backend,

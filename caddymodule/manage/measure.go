@@ -1,6 +1,7 @@
 package manage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/window"
 )
@@ -43,14 +45,29 @@ func (s *Service) MeasureDeployment(ctx context.Context, name string) (all []Mea
 	ctx, cancel := context.WithTimeout(ctx, measureBounds.timeout)
 	defer cancel()
 	for _, id := range d.Connectors {
-		all = append(all, s.measure(ctx, d, id))
+		all = append(all, s.measure(ctx, s.modelClient(d, store.Key{}, activity.Test, measureBounds), id))
 	}
 	return all, nil
 }
 
+// MeasureIdle measures the context window of a model server that may cut prompts and runs nothing, within a minute. No
+// limits count that. A cloud is not measured: it charges for each token.
+func (s *Service) MeasureIdle(ctx context.Context, d store.Deployment, connector string) {
+	b := bounds{timeout: time.Minute, maxBytes: measureBounds.maxBytes}
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	c := s.modelClient(d, store.Key{}, activity.Test, b)
+	c.admit = func(context.Context, string, string, string, limits.Cost) (func(limits.Used), error) {
+		return func(limits.Used) {}, nil
+	}
+	if !IsCloud(cmp.Or(d.Model, d.Name)) {
+		s.measure(ctx, c, connector)
+	}
+}
+
 // measure measures the context window of a deployment through one of its connectors.
-func (s *Service) measure(ctx context.Context, d store.Deployment, connector string) Measurement {
-	c := s.modelClient(d, store.Key{}, activity.Test, measureBounds)
+func (s *Service) measure(ctx context.Context, c modelClient, connector string) Measurement {
+	d := c.deployment
 	c.deployment.Connectors = []string{connector}
 	var result window.Result
 	err := c.route(s)
@@ -63,9 +80,11 @@ func (s *Service) measure(ctx context.Context, d store.Deployment, connector str
 			} else if result = window.Read(http.StatusOK, answer); result.Window == 0 {
 				return errors.New("the answer has no count of the prompt's tokens, so it does not show the context window")
 			}
-			if !result.AtLeast { // before the record of the request, which updates pages
-				s.observed.Measured(&d, connector, int(result.Window), result.Cuts)
+			known := int(result.Window)
+			if result.AtLeast {
+				known = 0
 			}
+			s.observed.Measured(&d, connector, known, result.Cuts) // before the record of the request, which updates pages
 			return nil
 		})
 	}

@@ -43,7 +43,7 @@ func (t *Table) Begin(d *store.Deployment, connector string, stream bool) Attemp
 	if o == nil {
 		return Attempt{}
 	}
-	t.interrupt(o)
+	t.interrupt(o.name)
 	w := &o.waits
 	if w.running++; !stream {
 		return Attempt{table: t, route: o}
@@ -85,9 +85,9 @@ func (a *Attempt) End() {
 	}
 	a.ended = true
 	t, w := a.table, &a.route.waits
-	defer t.measureIdle()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	defer t.measureIdle()
 	a.running += w.running
 	w.running--
 	switch {

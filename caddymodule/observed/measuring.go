@@ -3,79 +3,80 @@ package observed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-const (
-	measureTime  = time.Minute // of a measurement
-	measureTries = 3           // of a day, if requests end them
-)
+// measureTries is how often a measurement begins in a day: requests end it.
+const measureTries = 3
 
 // errRequested ends a measurement.
-var errRequested = errors.New("a request has come")
+var errRequested = fmt.Errorf("a request for the model server has come: %w", context.Canceled)
 
-// measuring is a measurement that is due until it has a result.
+// measuring is the measurement of a route's window.
 type measuring struct {
-	tries int
-	stop  context.CancelCauseFunc // of the running one; nil: none runs
+	due   time.Time // when the last one became due
+	tries int       // that are left
+	stop  context.CancelCauseFunc
 }
 
-// measureLater makes a measurement due, at most once a day. The caller holds the lock.
+// measureLater makes a measurement due, at most once a day. It begins when the model server runs nothing. The caller
+// holds the lock.
 func (t *Table) measureLater(o *route, now time.Time) {
-	d, _ := t.Deployment(o.name.Account, o.name.Deployment)
-	if t.measurings[o] == nil && now.Sub(o.due) >= lifetime && d.Options.ContextWindow == 0 {
-		o.due = now
-		t.measurings[o] = &measuring{}
+	if m := &o.measuring; now.Sub(m.due) >= lifetime {
+		m.due, m.tries = now, measureTries
+		t.due[o] = true
 	}
+	t.measureIdle()
 }
 
-// measureIdle begins the measurements that are due, if their model servers run nothing. The caller holds no lock.
+// measureIdle begins the measurements that are due, if their model servers run nothing. In a cluster, an edge without a
+// tunnel to the connector leaves that to those with one. The caller holds the lock.
 func (t *Table) measureIdle() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for o, m := range t.measurings {
-		if t.routes[o.name] != o { // the deployment has changed
-			delete(t.measurings, o)
-		} else if m.stop == nil && t.idle(o) {
-			m.tries++
+	for o := range t.due {
+		d, _ := t.Deployment(o.name.Account, o.name.Deployment)
+		switch at, ok := t.current(o.name); {
+		case t.routes[o.name] != o, o.measuring.tries == 0, o.window.holds(at.Since, t.now()):
+			delete(t.due, o)
+		case ok && !at.Remote && at.State.Reachable() && !t.busy(o.name.connector, at.Upstream):
+			o.measuring.tries--
 			o.waits.running++
-			ctx, cancel := context.WithTimeout(context.Background(), measureTime)
-			ctx, m.stop = context.WithCancelCause(ctx)
-			t.running.Go(func() {
-				defer cancel()
-				t.measure(ctx, o, m)
-			})
+			ctx, stop := context.WithCancelCause(context.Background())
+			o.measuring.stop = stop
+			t.running.Go(func() { t.measure(ctx, o, d) })
 		}
 	}
 }
 
 // measure measures the window of a route.
-func (t *Table) measure(ctx context.Context, o *route, m *measuring) {
+func (t *Table) measure(ctx context.Context, o *route, d store.Deployment) {
 	defer func() { // after a panic, too
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		o.waits.running--
-		if m.stop = nil; !errors.Is(context.Cause(ctx), errRequested) || m.tries == measureTries {
-			delete(t.measurings, o)
+		if !errors.Is(context.Cause(ctx), errRequested) {
+			delete(t.due, o)
 		}
+		o.measuring.stop(nil)
 	}()
-	if d, ok := t.Deployment(o.name.Account, o.name.Deployment); ok {
-		t.Measure(ctx, d, o.name.connector)
-	}
+	t.Measure(ctx, d, o.name.connector)
 }
 
-// idle reports whether the model server of a route can be reached, and runs no request. The caller holds the lock.
-func (t *Table) idle(o *route) bool {
-	at, ok := t.current(o.name)
-	for n, other := range t.routes {
-		ok = ok && (other.waits.running == 0 || !t.shares(n, o.name, at.Upstream))
+// busy reports whether an upstream runs requests. The caller holds the lock.
+func (t *Table) busy(connector, upstream string) bool {
+	for n, o := range t.routes {
+		if o.waits.running > 0 && t.leads(n, connector, upstream) {
+			return true
+		}
 	}
-	return ok && at.State.Reachable()
+	return false
 }
 
-// shares reports whether a route has the connector of another one, and this upstream. The caller holds the lock.
-func (t *Table) shares(n, other name, upstream string) bool {
-	if n.connector != other.connector {
+// leads reports whether a route leads to an upstream. The caller holds the lock.
+func (t *Table) leads(n name, connector, upstream string) bool {
+	if n.connector != connector {
 		return false
 	}
 	at, _ := t.current(n)
@@ -83,22 +84,23 @@ func (t *Table) shares(n, other name, upstream string) bool {
 }
 
 // interrupt ends the measurements of the model server of a route. The caller holds the lock.
-func (t *Table) interrupt(o *route) {
-	for other, m := range t.measurings {
-		if at, _ := t.current(other.name); m.stop != nil && t.shares(o.name, other.name, at.Upstream) {
-			m.stop(errRequested)
+func (t *Table) interrupt(n name) {
+	for o := range t.due {
+		if at, _ := t.current(o.name); o.measuring.stop != nil && t.leads(n, o.name.connector, at.Upstream) {
+			o.measuring.stop(errRequested)
 		}
 	}
 }
 
-// Close ends the measurements. No others may begin.
+// Close ends the measurements. There must be no requests.
 func (t *Table) Close() {
 	t.mu.Lock()
-	for _, m := range t.measurings {
-		if m.stop != nil {
-			m.stop(context.Canceled)
+	for o := range t.due {
+		if o.measuring.stop != nil {
+			o.measuring.stop(context.Canceled)
 		}
 	}
+	clear(t.due)
 	t.mu.Unlock()
 	t.running.Wait()
 }

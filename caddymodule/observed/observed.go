@@ -47,13 +47,13 @@ type Table struct {
 	// Measure measures the context window of a deployment through a connector, and then calls [Table.Measured].
 	Measure func(ctx context.Context, d store.Deployment, connector string)
 
-	now        func() time.Time
-	running    sync.WaitGroup // measurements
-	reporting  sync.Mutex     // held during Changed, so that its calls are in order; locked before mu
-	mu         sync.RWMutex
-	routes     map[name]*route
-	measurings map[*route]*measuring
-	efforts    map[effort]bool
+	now       func() time.Time
+	running   sync.WaitGroup // measurements
+	reporting sync.Mutex     // held during Changed, so that its calls are in order; locked before mu
+	mu        sync.RWMutex
+	routes    map[name]*route
+	due       map[*route]bool // measurements
+	efforts   map[effort]bool
 }
 
 // name names a route. A changed deployment has others.
@@ -64,16 +64,15 @@ type name struct {
 
 // route is what the requests through a route have shown. The table's lock guards it.
 type route struct {
-	name     name
-	window   observation
-	measured time.Time // when the last measurement ended
-	cut      time.Time // the last prompt that the model server has cut, unless it was measured since
-	due      time.Time // when the last measurement became due
-	waits    waits
-	pace     pace
+	name      name
+	window    observation
+	measured  time.Time // when the last measurement ended
+	cut       time.Time // the last prompt that the model server has cut, unless it was measured since
+	measuring measuring
+	waits     waits
+	pace      pace
 
-	found  health.Finding // as Changed knows it
-	called time.Time      // when Changed was last called for a cut
+	found health.Finding // as Changed knows it
 }
 
 // effort is a reasoning effort that clients of a deployment have sent.
@@ -93,7 +92,7 @@ func New(now func() time.Time) *Table {
 		Route:      func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return r, false },
 		Changed:    func(string, string, string, health.Finding) {},
 		Measure:    func(context.Context, store.Deployment, string) {},
-		now:        now, routes: make(map[name]*route), measurings: make(map[*route]*measuring), efforts: make(map[effort]bool),
+		now:        now, routes: make(map[name]*route), due: make(map[*route]bool), efforts: make(map[effort]bool),
 	}
 }
 
@@ -141,13 +140,6 @@ func (t *Table) report(o *route) {
 	defer t.reporting.Unlock()
 	t.mu.Lock()
 	found := o.observed(time.Time{}, t.now())
-	if found.State == health.CutsPrompts && o.found.State != found.State {
-		if t.now().Sub(o.called) < eventPause {
-			found = health.Finding{State: health.Available}
-		} else {
-			o.called = t.now()
-		}
-	}
 	changed := t.routes[o.name] == o && found != o.found
 	o.found = found
 	t.mu.Unlock()

@@ -8,12 +8,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-const (
-	// lifetime is how long an observation holds. The model server may load the model with another window.
-	lifetime = 24 * time.Hour
-	// eventPause is the time between two calls of Changed for cuts, which clients can cause.
-	eventPause = time.Hour
-)
+// lifetime is how long an observation holds. The model server may load the model with another window.
+const lifetime = 24 * time.Hour
 
 // observation is an observed window.
 type observation struct {
@@ -40,11 +36,11 @@ func (t *Table) Counted(r tokens.Registration, connector string, count int, doub
 		if doubt == tokens.Cut && (!found || o.window.Cuts) {
 			o.cut = now
 		}
-		if doubt != tokens.None && !found && o.window.Tokens == 0 && at.Window == 0 {
+		d, _ := t.Deployment(r.Account, r.Deployment)
+		if doubt != tokens.None && !found && o.window.Tokens == 0 && at.Window == 0 && d.Options.ContextWindow == 0 {
 			t.measureLater(o, now)
 		}
 	})
-	t.measureIdle()
 }
 
 // Refused records the window that a refusal of a prompt names.

@@ -1,12 +1,15 @@
 package serve
 
 import (
+	"cmp"
 	"math"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
 
 // Ending is how a request ended.
@@ -126,8 +129,8 @@ func (c *clientRequest) account(e Ending) {
 		}
 		c.Observer.Ended(ex, e)
 		if r := ex.request(e); known {
-			c.record(u, r)
-			c.learn(u)
+			c.settle(u)
+			c.learn(u, r)
 		} else {
 			c.countLater(u, r)
 		}
@@ -142,21 +145,51 @@ func (c *clientRequest) account(e Ending) {
 	ex.span.end(u, &c.info, e)
 }
 
-// record records a request with its tokens.
-func (c *clientRequest) record(u dialect.Usage, r activity.Request) {
+// settle counts the tokens of a request.
+func (c *clientRequest) settle(u dialect.Usage) {
 	c.Observer.Counted(c.exchange, u)
-	c.Activity.Record(c.exchange.Account, r)
 	c.exchange.settle(u)
 }
 
 // countLater estimates the tokens of the prompt, and then records the request.
 func (c *clientRequest) countLater(u dialect.Usage, r activity.Request) {
-	counted := func(n int) {
+	counted := func(n int, _ tokens.Doubt) {
 		u.PromptTokens, r.InputTokens = int64(n), n
-		c.record(u, r)
+		c.settle(u)
+		c.Activity.Record(c.exchange.Account, r)
 	}
 	if deployed, ok := c.registration(); !ok || !c.completions.count(c.sample(deployed, 0), counted) {
-		counted(int(c.size / dialect.BytesPerToken))
+		counted(int(c.size/dialect.BytesPerToken), tokens.None)
+	}
+}
+
+// cutPart is what a request has lost if the model server has cut its prompt.
+const cutPart = "a part of the prompt, cut by the model server"
+
+// learn records a request, and the model server's count of its prompt for later ones. If the count is low, the request
+// is recorded when it is known whether the prompt was cut.
+func (c *clientRequest) learn(u dialect.Usage, r activity.Request) {
+	recorded := func(_ int, doubt tokens.Doubt) {
+		if doubt == tokens.Cut {
+			r.Dropped = strings.TrimPrefix(r.Dropped+", "+cutPart, ", ")
+		}
+		c.Activity.Record(c.exchange.Account, r)
+	}
+	n := cmp.Or(c.overflow, promptTokens(u))
+	deployed, ok := c.registration()
+	if !ok || !c.exchange.Operation.IsChat() || n == 0 || c.overflow == 0 && u.Estimated {
+		recorded(0, tokens.None)
+		return
+	}
+	m := c.sample(deployed, n)
+	m.connector, m.refused = c.exchange.Connector, c.overflow > 0
+	if low := m.size > tokens.MaxBytesPerToken*n; low && !m.refused {
+		m.counted = recorded
+	} else {
+		recorded(0, tokens.None)
+	}
+	if !c.completions.learn(m) && m.counted != nil {
+		recorded(0, tokens.None)
 	}
 }
 

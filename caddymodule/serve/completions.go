@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -48,13 +49,14 @@ type sample struct {
 	registration tokens.Registration
 	key          string // the id of the request's key
 	call         dialect.Call
-	size         int64 // bytes of the request
-	tokens       int64
+	size         int64              // bytes of the request
+	tokens       int64              // 0: the upstream did not count them
 	connector    string             // that served the request
 	refused      bool               // the count is that of a refusal
 	memory       memory.Reservation // for the request, until the sample is processed
 
-	counted func(tokens int) // called with the estimated tokens if the upstream did not count them; else nil
+	// counted is called with the tokens, which are estimated if the upstream did not count them. It may be nil.
+	counted func(tokens int, doubt tokens.Doubt)
 }
 
 // Limits of the queue of samples. Samples beyond them are dropped.
@@ -68,8 +70,8 @@ const (
 // Correcting takes several times as long.
 const restFactor = 100
 
-// countRestFactor limits counting the prompts of requests without usage to 10% of a core. So it does correcting, once a
-// model server may have cut a prompt: the next one shows it.
+// countRestFactor limits counting the prompts of requests without usage to 10% of a core, and of those that a model
+// server may have cut.
 const countRestFactor = 10
 
 // Calibrations are saved rarely: ratios change a little with each request, and converge.
@@ -122,7 +124,7 @@ func (c *completions) close() {
 		m := <-c.samples
 		c.done(&m)
 		if m.counted != nil {
-			m.counted(int(m.size / dialect.BytesPerToken))
+			m.counted(int(cmp.Or(m.tokens, m.size/dialect.BytesPerToken)), tokens.None)
 		}
 	}
 	c.save(context.Background())
@@ -134,9 +136,7 @@ func (c *completions) load(r tokens.Registration) (tokens.Ratios, bool) {
 	if !ok || saved.Since.UnixMilli() != r.Since {
 		return tokens.Ratios{}, false
 	}
-	return tokens.Ratios{
-		Plain: tokens.Ratio{Mean: saved.Plain}, Tools: tokens.Ratio{Mean: saved.Tools},
-	}, true
+	return tokens.Ratios{Plain: saved.Plain, Tools: saved.Tools}, true
 }
 
 // onChange drops the data of a removed deployment.
@@ -148,7 +148,7 @@ func (c *completions) onChange(change store.Change) {
 
 // count counts the tokens of a prompt later, and then calls counted. It reports false if
 // there is too much to count; counted is not called then.
-func (c *completions) count(m sample, counted func(tokens int)) bool {
+func (c *completions) count(m sample, counted func(int, tokens.Doubt)) bool {
 	m.counted = counted
 	return time.Now().UnixNano() >= c.countAfter.Load() && c.learn(m)
 }
@@ -191,7 +191,7 @@ func (c *completions) run(ctx context.Context) {
 // process processes a sample.
 func (c *completions) process(m sample) {
 	defer panics.Recover(c.logger, "learning from a request")
-	if m.counted != nil {
+	if m.tokens == 0 {
 		c.estimate(m)
 	} else {
 		c.remember(m)
@@ -205,33 +205,36 @@ func (c *completions) estimate(m sample) {
 		now := time.Now()
 		c.countAfter.Store(now.Add(countRestFactor * now.Sub(begun)).UnixNano())
 		c.done(&m)
-		m.counted(n)
+		m.counted(n, tokens.None)
 	}()
 	if p := m.call.Prompt(); p != nil {
 		n = c.calibration.Count(context.Background(), m.registration, m.key, p)
 	}
 }
 
-// remember records the token count of a sample. It also corrects estimates by the prompt, unless
-// that was done shortly before.
+// remember records the token count of a sample. It also finds out whether the model server has cut the prompt and
+// corrects estimates, unless that was done shortly before.
 func (c *completions) remember(m sample) {
-	defer c.done(&m)
+	doubt, begun, rest := tokens.None, time.Now(), time.Duration(restFactor)
 	p := m.call.Prompt()
-	if p == nil {
-		return
-	}
-	begun, rest := time.Now(), time.Duration(restFactor)
-	if p.Implausible(int(m.tokens)) {
+	if p != nil && p.Implausible(int(m.tokens)) {
 		rest = countRestFactor
 	}
 	exactly := begun.Sub(c.learned) >= rest*c.took
-	if exactly {
-		defer func() { // after a panic, too
+	defer func() { // after a panic, too
+		if exactly {
 			c.learned = time.Now()
 			c.took = c.learned.Sub(begun)
-		}()
+		}
+		c.done(&m)
+		if m.counted != nil {
+			m.counted(int(m.tokens), doubt)
+		}
+	}()
+	if p == nil {
+		return
 	}
-	doubt := c.calibration.Learn(m.registration, m.connector, m.key, p, int(m.tokens), exactly)
+	doubt = c.calibration.Learn(m.registration, m.connector, m.key, p, int(m.tokens), exactly)
 	if !m.refused {
 		c.observed.Counted(m.registration, m.connector, int(m.tokens), doubt)
 	}
@@ -251,7 +254,7 @@ func (c *completions) save(ctx context.Context) {
 		}
 		err := c.store.SaveCalibration(ctx, store.Calibration{
 			Account: r.Account, Deployment: r.Deployment, Since: time.UnixMilli(r.Since).UTC(),
-			Plain: ratios.Plain.Mean, Tools: ratios.Tools.Mean,
+			Plain: ratios.Plain, Tools: ratios.Tools,
 		})
 		if err != nil && ctx.Err() == nil {
 			c.logger.Warn("failed to save token calibration", "deployment", r.Deployment, "error", err)
@@ -259,7 +262,7 @@ func (c *completions) save(ctx context.Context) {
 	}
 }
 
-func near(a, b tokens.Ratio) bool { return math.Abs(a.Mean-b.Mean) <= minChange*b.Mean }
+func near(a, b float64) bool { return math.Abs(a-b) <= minChange*b }
 
 // registration returns the current registration of a deployment.
 func registration(d store.Deployment) tokens.Registration {

@@ -171,6 +171,7 @@ func (b *Backend) onChange(c store.Change) {
 func (b *Backend) Close() {
 	b.unwatch()
 	b.completions.close()
+	b.Observed.Close()
 }
 
 // internal logs a failure of the gateway and returns the client's error.

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
@@ -130,16 +129,4 @@ func promptTokens(u dialect.Usage) int64 {
 		return u.PromptTokens + u.CachedTokens
 	}
 	return u.PromptTokens
-}
-
-// learn enqueues a sample if the upstream counted the tokens of the prompt.
-func (c *clientRequest) learn(u dialect.Usage) {
-	n := cmp.Or(c.overflow, promptTokens(u))
-	r, ok := c.registration()
-	if !ok || !c.exchange.Operation.IsChat() || c.overflow == 0 && u.Estimated {
-		return
-	}
-	m := c.sample(r, n)
-	m.connector, m.refused = c.exchange.Connector, c.overflow > 0
-	c.completions.learn(m)
 }

@@ -95,6 +95,8 @@ type DeploymentRoute struct {
 	Status string
 	// Since is when the tunnel began, or when its model server was reachable again.
 	Since time.Time
+	// Remote reports whether the tunnel is a peer's.
+	Remote bool
 }
 
 // DeploymentRoute returns the route of a deployment through the connector's tunnel.
@@ -124,7 +126,7 @@ func (u UpstreamState) route(since time.Time, upstream, model string, err error)
 // nothing, unless the connector has no upstream for the deployment.
 func (h *Hub) Route(connectorID string, target Target) (r DeploymentRoute, ok bool) {
 	h.mu.RLock()
-	s := h.live[connectorID]
+	s, local := h.live[connectorID]
 	if remote := h.remote[connectorID]; s == nil && len(remote) > 0 {
 		s = remote[0]
 	}
@@ -132,7 +134,9 @@ func (h *Hub) Route(connectorID string, target Target) (r DeploymentRoute, ok bo
 	if s == nil {
 		return r, false
 	}
-	return s.route(target), true
+	r = s.route(target)
+	r.Remote = !local
+	return r, true
 }
 
 // route returns the route of a deployment through the session.

@@ -19,6 +19,9 @@ const Remedy = "if it is Ollama, set OLLAMA_CONTEXT_LENGTH there to a larger num
 // letters are the words of the measuring prompt, 1.2 MB. Each is a token in common vocabularies.
 const letters = 600_000
 
+// minCut is the smallest count of a cut prompt. Servers with smaller ones do not count.
+const minCut = 256
+
 // measuredText is the window in a refusal of [Prompt], at any level of nested errors.
 var measuredText = regexp.MustCompile(
 	`(?i)(?:"n_ctx\\*": *|context length (?:is|of)(?: only)? |context (?:length|size) \()(\d+)`)
@@ -55,12 +58,12 @@ func Read(status int, body []byte) Result {
 	}
 	_ = json.Unmarshal(body, &answer) // an invalid answer has no usage
 	switch prompt := Tokens(answer.Usage.Prompt); {
-	case prompt == 0:
+	case prompt < minCut:
 		return Result{}
 	case prompt >= letters/2:
 		return Result{Window: prompt, AtLeast: true}
 	default: // Ollama keeps the last half of the window and four tokens, and counts half and two
-		return Result{Window: max(2*(prompt-2), prompt), Cuts: true}
+		return Result{Window: 2 * (prompt - 2), Cuts: true}
 	}
 }
 

@@ -1,7 +1,6 @@
 package tokens
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -14,15 +13,14 @@ import (
 
 // How estimates are calibrated.
 const (
-	startRatio       = 1.05 // initial value; overestimates rather than underestimates
-	minRatio         = 0.5
-	maxRatio         = 2.0
-	ratioWeight      = 0.3     // weight of the newest ratio in the mean
-	minLearned       = 200     // tokens; the overhead of templates distorts the ratio of shorter prompts
-	exactPrompts     = 8192    // whose counts are kept
-	cutRatio         = 0.6     // of the expected tokens: the model server may have cut a prompt with fewer
-	enoughCounts     = 5       // such counts in a row, which show another language
-	maxBytesPerToken = 6       // of usual text
+	startRatio   = 1.05 // initial value; overestimates rather than underestimates
+	minRatio     = 0.5
+	maxRatio     = 2.0
+	ratioWeight  = 0.3  // weight of the newest ratio in the mean
+	minLearned   = 200  // tokens; the overhead of templates distorts the ratio of shorter prompts
+	exactPrompts = 8192 // whose counts are kept
+	// MaxBytesPerToken is the size of the longest tokens of usual text, on average.
+	MaxBytesPerToken = 6
 	maxPromptTokens  = 1 << 30 // maximum that an upstream may report
 )
 
@@ -43,40 +41,15 @@ func (r Registration) key() string {
 	return r.Account + "/" + r.Deployment + "\x00" + strconv.FormatInt(r.Since, 10)
 }
 
-// Ratios are the ratios of actual to estimated tokens, for prompts without and with tools.
-type Ratios struct{ Plain, Tools Ratio }
-
-// Ratio is a mean ratio. The zero value is unknown.
-type Ratio struct {
-	Mean float64
-	low  int // counts in a row that were too low for it, and were not learned
-}
+// Ratios are the mean ratios of actual to estimated tokens, for prompts without and with tools. 0 is unknown.
+type Ratios struct{ Plain, Tools float64 }
 
 // of returns the ratio for prompts with or without tools.
-func (r *Ratios) of(tools bool) *Ratio {
+func (r *Ratios) of(tools bool) *float64 {
 	if tools {
 		return &r.Tools
 	}
 	return &r.Plain
-}
-
-// expected returns the ratio by which to multiply an estimate.
-func (r Ratio) expected() float64 { return cmp.Or(r.Mean, startRatio) }
-
-// learn adds a ratio to the mean, unless it is so low that the model server may have cut the prompt. Texts in another
-// language can have such a ratio, too: several in a row replace the mean.
-func (r *Ratio) learn(ratio float64) (ok bool) {
-	if ratio < cutRatio*r.expected() {
-		if r.low++; r.low < enoughCounts {
-			return false
-		}
-		*r = Ratio{}
-	}
-	if r.Mean != 0 {
-		ratio = r.Mean + ratioWeight*(ratio-r.Mean)
-	}
-	*r = Ratio{Mean: clampRatio(ratio)}
-	return true
 }
 
 // Calibration counts the tokens of prompts. It multiplies estimates by a ratio that it
@@ -125,25 +98,24 @@ func (c *Calibration) Count(ctx context.Context, r Registration, key string, p *
 	if from == len(p.Messages) && known > 0 {
 		return known
 	}
-	rest := c.counter.estimateFrom(ctx, key, p, from)
-	return known + c.ratio(r, rest.Tools).times(rest.Tokens)
+	rest := c.counter.tally(ctx, key, p, from).estimate(p)
+	return known + int(math.Ceil(c.ratio(r, rest.Tools)*float64(rest.Tokens)))
 }
 
 // Sizes returns what is known of the tokens of a key's prompt through each of the connectors. It counts the text once.
 // If ctx is done, it returns early and the numbers are too low.
 func (c *Calibration) Sizes(ctx context.Context, r Registration, key string, p *Prompt, connectors []string) []Size {
-	sums, sizes := p.sums(r.key(), key), make([]Size, len(connectors))
-	order, from := make([]int, len(connectors)), make([]int, len(connectors))
+	sums, sizes := p.sums(r.key(), key), make(map[int]Size)
+	all := make([]Size, len(connectors))
 	for i, connector := range connectors {
-		order[i] = i
-		sizes[i].Known, from[i] = c.beginning(p, sums, connector)
+		known, from := c.beginning(p, sums, connector)
+		if _, ok := sizes[from]; !ok {
+			sizes[from] = c.size(ctx, key, p, 0, from)
+		}
+		all[i] = sizes[from]
+		all[i].Known = known
 	}
-	slices.SortFunc(order, func(a, b int) int { return from[b] - from[a] })
-	t := c.counter.tally(ctx, key, p)
-	for _, i := range order {
-		sizes[i] = t.size(sizes[i].Known, from[i])
-	}
-	return sizes
+	return all
 }
 
 // beginning returns the count, through a connector or any, and the number of messages of the longest counted beginning
@@ -159,18 +131,15 @@ func (c *Calibration) beginning(p *Prompt, sums []promptSum, connector string) (
 	return 0, 0
 }
 
-// ratio returns the ratio for prompts with or without tools.
-func (c *Calibration) ratio(r Registration, tools bool) Ratio {
+// ratio returns the ratio by which to multiply an estimate of a prompt with or without tools.
+func (c *Calibration) ratio(r Registration, tools bool) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := c.known(r); l != nil {
+	if l := c.known(r); l != nil && *l.ratios.of(tools) != 0 {
 		return *l.ratios.of(tools)
 	}
-	return Ratio{}
+	return startRatio
 }
-
-// times multiplies an estimate by the ratio.
-func (r Ratio) times(estimate int) int { return int(math.Ceil(float64(estimate) * r.expected())) }
 
 // known returns the calibration of a registration, nil if a newer one is known.
 func (c *Calibration) known(r Registration) *learned {
@@ -178,7 +147,7 @@ func (c *Calibration) known(r Registration) *learned {
 	l := c.learned[name]
 	if l == nil || l.since < r.Since {
 		ratios, _ := c.load(r)
-		ratios.Plain.Mean, ratios.Tools.Mean = clampRatio(ratios.Plain.Mean), clampRatio(ratios.Tools.Mean)
+		ratios.Plain, ratios.Tools = clampRatio(ratios.Plain), clampRatio(ratios.Tools)
 		l = &learned{since: r.Since, ratios: ratios}
 		c.learned[name] = l
 	}
@@ -214,9 +183,8 @@ func (c *Calibration) Learn(r Registration, connector, key string, p *Prompt, n 
 	sums := p.sums(r.key(), key)
 	known, from := c.beginning(p, sums, connector)
 	if exactly {
-		t := c.counter.tally(context.Background(), key, p)
-		if doubt = t.size(known, from).Doubt(n); doubt == None {
-			c.learnRatio(r, n, t.from(0))
+		if doubt = c.size(context.Background(), key, p, known, from).Doubt(n); doubt == None {
+			c.learnRatio(r, n, c.counter.Estimate(key, p))
 		}
 	} else if n <= known || p.Implausible(n) {
 		return None
@@ -234,8 +202,12 @@ func (c *Calibration) learnRatio(r Registration, n int, estimate Estimate) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := c.known(r); l != nil && l.ratios.of(estimate.Tools).learn(float64(n)/float64(estimate.Tokens)) {
-		l.changed = true
+	if l := c.known(r); l != nil {
+		mean, ratio := l.ratios.of(estimate.Tools), float64(n)/float64(estimate.Tokens)
+		if *mean != 0 {
+			ratio = *mean + ratioWeight*(ratio-*mean)
+		}
+		*mean, l.changed = clampRatio(ratio), true
 	}
 }
 

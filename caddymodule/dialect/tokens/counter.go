@@ -3,9 +3,9 @@
 package tokens
 
 import (
+	"bytes"
 	"context"
 	"hash/maphash"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -123,59 +123,47 @@ const (
 
 // Estimate estimates a key's prompt.
 func (c *Counter) Estimate(key string, p *Prompt) Estimate {
-	return c.estimateFrom(context.Background(), key, p, 0)
+	return c.tally(context.Background(), key, p, 0).estimate(p)
 }
 
-// estimateFrom estimates the messages of a prompt starting with the n-th. If n is 0, it
-// includes the rest of the prompt. If ctx is done, it returns early.
-func (c *Counter) estimateFrom(ctx context.Context, key string, p *Prompt, n int) Estimate {
-	t := c.tally(ctx, key, p)
-	return t.from(n)
+// tally counts the messages of a prompt starting with the n-th. If n is 0, it includes the rest of the prompt. If ctx is
+// done, it returns early.
+func (c *Counter) tally(ctx context.Context, key string, p *Prompt, n int) *tally {
+	t := &tally{ctx: ctx, counter: c, key: key, left: maxCounted}
+	if n == 0 {
+		t.add(tokensPerPrompt)
+		t.tools(p.Tools)
+	}
+	for i := n; i < len(p.Messages) && ctx.Err() == nil; i++ {
+		t.add(tokensPerMessage)
+		t.message(p.Messages[i], i > p.lastUser)
+	}
+	return t
 }
 
-// tally returns a tally that has counted nothing.
-func (c *Counter) tally(ctx context.Context, key string, p *Prompt) tally {
-	return tally{ctx: ctx, counter: c, key: key, prompt: p, next: len(p.Messages), left: maxCounted}
+// estimate returns the estimate of all that was counted of a prompt.
+func (t *tally) estimate(p *Prompt) Estimate {
+	return Estimate{Tokens: t.total(), Tools: len(p.Tools) > 0, Media: t.media}
 }
 
-// tally sums up the tokens of a prompt, from its end.
+// tally sums up the tokens of a prompt.
 type tally struct {
 	ctx     context.Context
 	counter *Counter
 	key     string // the API key's id
-	prompt  *Prompt
-	next    int  // messages that are not counted
-	whole   bool // the tools are counted
-	fixed   int  // tokens of other parts than text
-	counted int  // tokens of the tokenized texts
-	bytes   int  // bytes of the tokenized texts
-	skipped int  // bytes of the texts beyond the limit
-	left    int  // bytes that may still be tokenized
-	images  int  // number of images so far
+	fixed   int    // tokens of other parts than text
+	counted int    // tokens of the tokenized texts
+	bytes   int    // bytes of the tokenized texts
+	skipped int    // bytes of the texts beyond the limit
+	left    int    // bytes that may still be tokenized
+	images  int    // number of images so far
 	media   bool
 
 	text, textBytes, wideBytes int // of the text that each template has: tokens, bytes, bytes that are not ASCII
 }
 
-// from counts the messages back to the n-th, and the tools if n is 0. It returns the estimate of all that was counted.
-func (t *tally) from(n int) Estimate {
-	for ; t.next > n && t.ctx.Err() == nil; t.next-- {
-		t.add(tokensPerMessage)
-		t.message(t.prompt.Messages[t.next-1], t.next-1 > t.prompt.lastUser)
-	}
-	if n == 0 && !t.whole {
-		t.whole = true
-		t.add(tokensPerPrompt)
-		t.tools(t.prompt.Tools)
-	}
-	return Estimate{Tokens: t.total(), Tools: len(t.prompt.Tools) > 0, Media: t.media}
-}
-
 // add adds tokens of other parts than text.
 func (t *tally) add(tokens int) { t.fixed += tokens }
-
-// same adds a text that each template has as it is.
-func (t *tally) same(s string) { t.has(s, t.count(s)) }
 
 // count adds a text, and returns its tokens.
 func (t *tally) count(s string) int {
@@ -194,12 +182,20 @@ func (t *tally) count(s string) int {
 	return tokens
 }
 
-// has adds a text to what each template has.
+// has adds the tokens of a text to what each template has. The text is in the count already, perhaps in another form.
 func (t *tally) has(s string, tokens int) {
 	t.text += tokens
 	t.textBytes += len(s)
 	for i := range len(s) {
 		t.wideBytes += int(s[i] >> 7)
+	}
+}
+
+// reads adds a text that the count has in another form to what each template has.
+func (t *tally) reads(s string) {
+	if t.left > 0 {
+		n, _ := t.counter.text(t.ctx, t.key, s)
+		t.has(s, n)
 	}
 }
 
@@ -213,7 +209,7 @@ func (t *tally) total() int {
 }
 
 // tools adds a JSON array of tools. Most templates render tools as similar JSON. Each has their names and descriptions,
-// and those of their parameters; gpt-oss declares the types of parameters in TypeScript, which is shorter.
+// and those of their parameters; gpt-oss declares the parameters in TypeScript, which is shorter.
 func (t *tally) tools(raw []byte) {
 	if len(raw) == 0 {
 		return
@@ -221,17 +217,13 @@ func (t *tally) tools(raw []byte) {
 	t.add(tokensOfToolTalk)
 	for m := jsonscan.MembersAt(raw, 0); m.Next(); {
 		t.add(tokensPerTool)
-		if t.count(string(m.Raw())); t.left == 0 {
-			return
-		}
+		t.count(string(m.Raw()))
 		function := jsonscan.Member(m.Raw(), "function")
-		var text strings.Builder
-		text.WriteString(jsonscan.Text(function, "name") + "\n" + jsonscan.Text(function, "description"))
+		text := []byte(jsonscan.Text(function, "name") + "\n" + jsonscan.Text(function, "description"))
 		for p := jsonscan.Object(jsonscan.Member(jsonscan.Member(function, "parameters"), "properties")); p.Next(); {
-			text.WriteString("\n" + string(p.Name()) + " " + jsonscan.Text(p.Raw(), "description"))
+			text = append(append(append(text, '\n'), p.Name()...), jsonscan.Text(p.Raw(), "description")...)
 		}
-		n, _ := t.counter.text(t.ctx, t.key, text.String())
-		t.has(text.String(), n)
+		t.reads(string(text))
 	}
 }
 
@@ -260,7 +252,8 @@ func (t *tally) message(raw []byte, current bool) {
 // str adds a value that should be a string.
 func (t *tally) str(raw []byte) {
 	if jsonscan.IsString(raw) {
-		t.same(jsonscan.Unquote(raw))
+		text := jsonscan.Unquote(raw)
+		t.has(text, t.count(text))
 	}
 }
 
@@ -298,25 +291,20 @@ func (t *tally) image(raw []byte) {
 	t.add(imageTokens(raw))
 }
 
-// calls adds an assistant's tool calls. Some templates have the values of arguments without the escapes of JSON.
+// calls adds an assistant's tool calls. Some templates have the arguments without the escapes of JSON, which are in its
+// strings alone.
 func (t *tally) calls(raw []byte) {
 	for m := jsonscan.MembersAt(raw, 0); m.Next(); {
 		t.add(tokensPerMessage)
-		for call := jsonscan.Object(m.Raw()); call.Next(); {
-			if string(call.Name()) != "function" {
-				continue
+		for f := jsonscan.Object(jsonscan.Member(m.Raw(), "function")); f.Next(); {
+			text := f.Raw()
+			if jsonscan.IsString(text) {
+				text = []byte(jsonscan.Unquote(text))
 			}
-			for f := jsonscan.Object(call.Raw()); f.Next(); {
-				text := string(f.Raw())
-				if jsonscan.IsString(f.Raw()) {
-					text = jsonscan.Unquote(f.Raw())
-				}
-				n := t.count(text)
-				if t.left > 0 && strings.IndexByte(text, '\\') >= 0 && jsonscan.Valid([]byte(text)) {
-					text = jsonscan.Unescape([]byte(text)) // JSON has escapes in strings alone
-					n, _ = t.counter.text(t.ctx, t.key, text)
-				}
-				t.has(text, n)
+			if n := t.count(string(text)); bytes.IndexByte(text, '\\') < 0 || !jsonscan.Valid(text) {
+				t.has(string(text), n)
+			} else {
+				t.reads(jsonscan.Unescape(text))
 			}
 		}
 	}

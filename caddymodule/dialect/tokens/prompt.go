@@ -49,7 +49,7 @@ func (p *Prompt) Implausible(tokens int) bool {
 			size += len(m)
 		}
 	}
-	return size > maxBytesPerToken*tokens
+	return size > MaxBytesPerToken*tokens
 }
 
 // promptSum is a hash of a prefix of a prompt.

@@ -1,5 +1,7 @@
 package tokens
 
+import "context"
+
 // Size is what is known of the tokens of a prompt before a model server has counted it.
 type Size struct {
 	// Known is the server's count of the longest usable beginning, of this key and through this connector; 0: none.
@@ -19,9 +21,9 @@ const (
 )
 
 // size returns the size of a prompt of whose first messages the count is known.
-func (t *tally) size(known, from int) Size {
-	e := t.from(from)
-	return Size{Known: known, Rest: e.Tokens, text: t.text, wide: 10*t.wideBytes > t.textBytes}
+func (c *Calibration) size(ctx context.Context, key string, p *Prompt, known, messages int) Size {
+	t := c.counter.tally(ctx, key, p, messages)
+	return Size{Known: known, Rest: t.total(), text: t.text, wide: 10*t.wideBytes > t.textBytes}
 }
 
 // Min returns the tokens that the prompt surely has.
