@@ -88,7 +88,7 @@ func TestKeysShareNoCounts(t *testing.T) {
 		whole), int(math.Ceil(startRatio*float64(estimate))); got != want {
 		t.Errorf("another key's prompt has %d tokens, want the estimate %d", got, want)
 	}
-	c.learnRatio(testRegistration, testKey, whole, 2*estimate, true)
+	c.learnRatio(testRegistration, 2*estimate, c.counter.Estimate(testKey, whole))
 	if got := c.Count(t.Context(), testRegistration, "key_2", whole); got != 2*estimate {
 		t.Errorf("%d tokens with the ratio of another key's request, want %d", got, 2*estimate)
 	}
@@ -102,9 +102,9 @@ func TestRatioIsAWeightedMean(t *testing.T) {
 	estimate := c.counter.Estimate(testKey, longPrompt(t, 1, nil)).Tokens
 	learn := func(n int, ratio float64, tools any) {
 		learn(c, testRegistration, longPrompt(t, n, tools),
-			int64(math.Round(ratio*float64(c.counter.Estimate(testKey, longPrompt(t, n, tools)).Tokens))))
+			int(math.Round(ratio*float64(c.counter.Estimate(testKey, longPrompt(t, n, tools)).Tokens))))
 	}
-	ratio := func(tools bool) float64 { return c.ratio(testRegistration, tools).expected() }
+	ratio := func(tools bool) float64 { return c.ratio(testRegistration, tools) }
 	near := func(what string, got, want float64) {
 		t.Helper()
 		if math.Abs(got-want) > 2/float64(estimate) {
@@ -137,7 +137,7 @@ func TestWhatIsNotLearned(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		p      *Prompt
-		tokens int64
+		tokens int
 	}{
 		{"a short prompt", small, 20},
 		{"an image", media, 1600},
@@ -146,7 +146,7 @@ func TestWhatIsNotLearned(t *testing.T) {
 		{"an absurd count", longPrompt(t, 1, nil), 1 << 40},
 	} {
 		learn(c, testRegistration, tt.p, tt.tokens)
-		if got := c.ratio(testRegistration, false).expected(); got != startRatio {
+		if got := c.ratio(testRegistration, false); got != startRatio {
 			t.Errorf("%s was learned: ratio %v", tt.name, got)
 		}
 	}
@@ -167,7 +167,7 @@ func TestRatiosAreResetByRegistration(t *testing.T) {
 		t.Errorf("%d tokens after registering again, want %d", got, fresh)
 	}
 	learn(c, before, longPrompt(t, 2, nil), 900) // a request that was still running
-	if got := c.ratio(after, false).expected(); got != startRatio {
+	if got := c.ratio(after, false); got != startRatio {
 		t.Errorf("ratio %v learned from a former registration", got)
 	}
 	if all := c.Export(); len(all) != 0 {
@@ -179,7 +179,7 @@ func TestExportAndLoad(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
 	learn(c, testRegistration, longPrompt(t, 1, nil), 900)
 	all := c.Export()
-	if len(all) != 1 || all[testRegistration].Tools.Mean != 0 {
+	if len(all) != 1 || all[testRegistration].Tools != 0 {
 		t.Fatalf("exported %v", all)
 	}
 	if again := c.Export(); len(again) != 0 {
@@ -192,7 +192,7 @@ func TestExportAndLoad(t *testing.T) {
 		return ratios, ok
 	})
 	p := longPrompt(t, 2, nil)
-	want := int(math.Ceil(all[testRegistration].Plain.Mean * float64(c.counter.Estimate(testKey, p).Tokens)))
+	want := int(math.Ceil(all[testRegistration].Plain * float64(c.counter.Estimate(testKey, p).Tokens)))
 	for range 2 {
 		if got := next.Count(t.Context(), testRegistration, testKey, p); got != want {
 			t.Errorf("%d tokens, want %d", got, want)
@@ -211,12 +211,12 @@ func TestExportAndLoad(t *testing.T) {
 func TestLoadedRatiosAreClamped(t *testing.T) {
 	for loaded, want := range map[float64]float64{9: 2, 0.01: 0.5, -1: startRatio, 0: startRatio, 1.5: 1.5} {
 		c := NewCalibration(NewCounter(), func(Registration) (Ratios, bool) {
-			return Ratios{Ratio{Mean: loaded}, Ratio{Mean: math.NaN()}}, true
+			return Ratios{loaded, math.NaN()}, true
 		})
-		if got := c.ratio(testRegistration, false).expected(); got != want {
+		if got := c.ratio(testRegistration, false); got != want {
 			t.Errorf("loaded %v: ratio %v, want %v", loaded, got, want)
 		}
-		if got := c.ratio(testRegistration, true).expected(); got != startRatio {
+		if got := c.ratio(testRegistration, true); got != startRatio {
 			t.Errorf("loaded what is no number: ratio %v", got)
 		}
 	}
@@ -236,10 +236,10 @@ func TestExactCountsAreBounded(t *testing.T) {
 	if c.exact.Len() > exactPrompts {
 		t.Errorf("%d counts are kept", c.exact.Len())
 	}
-	if n, _ := c.beginning([]promptSum{sumOf(9)}); n.tokens != 0 {
+	if n, _ := c.beginning(NewPrompt(nil, nil), []promptSum{sumOf(9)}, ""); n != 0 {
 		t.Error("the oldest is kept")
 	}
-	if n, _ := c.beginning([]promptSum{sumOf(exactPrompts + 10)}); n.tokens != exactPrompts+10 {
+	if n, _ := c.beginning(NewPrompt(nil, nil), []promptSum{sumOf(exactPrompts + 10)}, ""); n != exactPrompts+10 {
 		t.Error("a newer one is not kept")
 	}
 }
