@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -283,7 +284,7 @@ func TestCountedAtTheEnd(t *testing.T) {
 	c.worker.Wait()
 	counted := 0
 	add := func() bool {
-		return c.count(sample{call: new(dialect.ChatRequest), size: 400}, func(n int) { counted += n })
+		return c.count(sample{call: new(dialect.ChatRequest), size: 400}, func(n int, _ tokens.Doubt) { counted += n })
 	}
 	if !add() || counted != 0 {
 		t.Error("it does not wait")

@@ -215,12 +215,7 @@ func (c *completions) estimate(m sample) {
 // remember records the token count of a sample. It also finds out whether the model server has cut the prompt and
 // corrects estimates, unless that was done shortly before.
 func (c *completions) remember(m sample) {
-	doubt, begun, rest := tokens.None, time.Now(), time.Duration(restFactor)
-	p := m.call.Prompt()
-	if p != nil && p.Implausible(int(m.tokens)) {
-		rest = countRestFactor
-	}
-	exactly := begun.Sub(c.learned) >= rest*c.took
+	doubt, exactly, begun := tokens.None, false, time.Now()
 	defer func() { // after a panic, too
 		if exactly {
 			c.learned = time.Now()
@@ -231,9 +226,15 @@ func (c *completions) remember(m sample) {
 			m.counted(int(m.tokens), doubt)
 		}
 	}()
+	p := m.call.Prompt()
 	if p == nil {
 		return
 	}
+	rest := time.Duration(restFactor)
+	if p.Implausible(int(m.tokens)) {
+		rest = countRestFactor
+	}
+	exactly = begun.Sub(c.learned) >= rest*c.took
 	doubt = c.calibration.Learn(m.registration, m.connector, m.key, p, int(m.tokens), exactly)
 	if !m.refused {
 		c.observed.Counted(m.registration, m.connector, int(m.tokens), doubt)

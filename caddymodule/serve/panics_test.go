@@ -137,7 +137,7 @@ func TestPanicOfSample(t *testing.T) {
 	c := g.backend.completions
 	counted := make(chan int, 1)
 	if !c.count(sample{call: promptless{}, size: 400, memory: g.backend.Memory.Open("account", "owner", "key")},
-		func(n int) { counted <- n }) {
+		func(n int, _ tokens.Doubt) { counted <- n }) {
 		t.Fatal("no sample is accepted")
 	}
 	if n := <-counted; n != 100 {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
-	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -93,17 +90,6 @@ func (g *windowGateway) set(t *testing.T, change func(d *store.Deployment)) {
 	}
 }
 
-// calibrate lets the calibration learn n prompts without tools, of a model with the gateway's tokenizer.
-func (g *windowGateway) calibrate(n int) {
-	counter := tokens.NewCounter()
-	for i := range n {
-		text := strings.Repeat("some words ", 200)
-		p := tokens.NewPrompt(fmt.Appendf(nil, `[{"role":"user","content":"%s%d"}]`, text, i), nil)
-		g.backend.completions.calibration.Learn(registration(g.deployment()), "con", g.key.ID(), p,
-			int64(counter.Estimate("key", p).Tokens), true)
-	}
-}
-
 // wordsOf returns a text of n tokens.
 func wordsOf(n int) string { return strings.Repeat(" word", n) }
 
@@ -125,9 +111,6 @@ func TestOverlongPrompts(t *testing.T) {
 		return w.Body.String()
 	}
 	g.online(connector, 1000)
-	g.calibrate(4)
-	status("not calibrated yet", chat, withText(chat, wordsOf(2000)), 200)
-	g.calibrate(5)
 	for path, want := range map[string]string{
 		chat: `{"error":{"message":"This model's maximum context length is 1000 tokens. However, your messages resulted ` +
 			`in 2010 tokens. Please reduce the length of the messages.","type":"invalid_request_error","param":"messages",` +
@@ -141,23 +124,21 @@ func TestOverlongPrompts(t *testing.T) {
 			t.Errorf("%s: %s\nwant %s", path, got, want)
 		}
 	}
-	status("a tenth above", chat, withText(chat, wordsOf(1090)), 200)
-	status("more than a tenth above", chat, withText(chat, wordsOf(1110)), 400)
+	status("a quarter above", chat, withText(chat, wordsOf(1240)), 200)
+	status("more than a quarter above", chat, withText(chat, wordsOf(1260)), 400)
 	status("a short body", chat, withText(chat, strings.Repeat("1 ", 900)), 200)
-	status("an image", chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"`+wordsOf(2000)+
-		`"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}]}`, 200)
-	status("another kind of prompts", chat, `{"model":"m","tools":[{"type":"function","function":{"name":"f"}}],`+
-		withText(chat, wordsOf(2000))[len(`{"model":"m",`):], 200)
+	status("an image", chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"`+wordsOf(400)+
+		`"},{"type":"image_url","image_url":{"url":"data:image/png;base64,`+strings.Repeat("AAAA", 2000)+`"}}]}]}`, 200)
+	status("tools", chat, `{"model":"m","tools":[{"type":"function","function":{"name":"f","parameters":{"$comment":"`+
+		wordsOf(2000)+`"}}}],`+withText(chat, wordsOf(9))[len(`{"model":"m",`):], 200)
 	g.online(connector, 5000)
 	status("a larger window", chat, withText(chat, wordsOf(2000)), 200)
 	g.offline(connector)
 	status("offline", chat, withText(chat, wordsOf(2000)), 200) // the fake tunnel is there
 	g.online(connector, 1000)
 	g.set(t, func(d *store.Deployment) { d.Options.Overflow = compat.OverflowPass })
-	g.calibrate(5)
 	status("overflow pass", chat, withText(chat, wordsOf(2000)), 200)
 	g.set(t, func(d *store.Deployment) { d.Options = compat.Options{ContextWindow: 3000} })
-	g.calibrate(5)
 	status("the option", chat, withText(chat, wordsOf(2000)), 200)
 	status("the option", chat, withText(chat, wordsOf(4000)), 400)
 }
@@ -178,7 +159,6 @@ func TestConnectorsWherePromptsFit(t *testing.T) {
 	small, big, unknown, away := ids[0], ids[1], ids[2], ids[3]
 	g.online(small, 1000)
 	g.online(big, 4000)
-	g.calibrate(5)
 	const chat = "/v1/chat/completions"
 	send := func(what string, n, status int, want ...string) {
 		t.Helper()
@@ -234,67 +214,6 @@ func (g *windowGateway) list(t *testing.T) int {
 	return n
 }
 
-// A model server that cuts prompts is found out, and then longer ones are refused with the remedy.
-func TestServerThatCutsPrompts(t *testing.T) {
-	g := newWindowGateway(t)
-	connector := g.deployment().Connectors[0]
-	const window = 1024
-	counter := tokens.NewCounter()
-	g.answer = func(r *http.Request) *http.Response {
-		body, _ := io.ReadAll(r.Body)
-		var request struct{ Messages json.RawMessage }
-		if err := json.Unmarshal(body, &request); err != nil {
-			t.Error(err)
-		}
-		n := counter.Estimate("", tokens.NewPrompt(request.Messages, nil)).Tokens
-		if n > window {
-			n = window/2 + 2
-		}
-		answer := strings.Replace(completionOf("hi"), `"prompt_tokens":1`, fmt.Sprintf(`"prompt_tokens":%d`, n), 1)
-		return upstreamAnswer("application/json", strings.NewReader(answer), -1)
-	}
-	g.calibrate(5)
-	var changes []string
-	g.backend.Observed.Changed = func(_, deployment, id string, found health.Finding) {
-		changes = append(changes, fmt.Sprint(deployment, id == connector, found.State, found.Window))
-	}
-	if n := g.list(t); n != 0 {
-		t.Errorf("the list has the window %d before anything is known", n)
-	}
-	const path = "/v1/messages"
-	count := func() string {
-		return g.post("/v1/messages/count_tokens", withText(path, wordsOf(3000))).Body.String()
-	}
-	before, n, refusal := count(), 0, ""
-	wait.Until(t, "the window is known", func() bool {
-		n++
-		if w := g.post(path, withText(path, wordsOf(3000+20*n))); w.Code != 200 {
-			refusal = w.Body.String()
-		}
-		return refusal != ""
-	})
-	if !regexp.MustCompile(`"prompt is too long: 3\d\d\d tokens > 1024 maximum\. The model server cuts longer prompts\. ` +
-		`If it is Ollama, set OLLAMA_CONTEXT_LENGTH there\."`).MatchString(refusal) {
-		t.Errorf("after %d prompts: %s", n, refusal)
-	}
-	if want := fmt.Sprint("m", true, health.CutsPrompts, window); len(changes) != 1 || changes[0] != want {
-		t.Errorf("changes %q, want %q", changes, want)
-	}
-	if after := count(); after != before {
-		t.Errorf("count_tokens was %s before, and is %s", before, after)
-	}
-	if n := g.list(t); n != window {
-		t.Errorf("the list has the window %d", n)
-	}
-	g.backend.Observed.Measured(new(g.deployment()), connector, window, true)
-	if w := g.post(path, withText(path, wordsOf(3000))); !strings.Contains(w.Body.String(), "OLLAMA_CONTEXT_LENGTH") {
-		t.Errorf("after a measurement: %d %s", w.Code, w.Body)
-	}
-	if w := g.post(path, withText(path, wordsOf(700))); w.Code != 200 {
-		t.Errorf("a prompt that fits: %d %s", w.Code, w.Body)
-	}
-}
-
 // A refusal of the model server names the window and the exact size of the prompt.
 func TestRefusalIsLearned(t *testing.T) {
 	g := newWindowGateway(t)
@@ -309,7 +228,7 @@ func TestRefusalIsLearned(t *testing.T) {
 	if w := g.post(path, body); w.Code != 400 || g.sent != 1 {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	w := g.backend.Observed.Window(new(g.deployment()), g.deployment().Connectors[0], "", tunnel.DeploymentRoute{})
+	w := g.backend.Observed.Window(new(g.deployment()), g.deployment().Connectors[0], tunnel.DeploymentRoute{})
 	if (w != observed.Window{Tokens: 4096, Source: observed.Refusal}) {
 		t.Errorf("window %+v", w)
 	}
@@ -357,7 +276,7 @@ func BenchmarkWindows(b *testing.B) {
 			ex := &Exchange{authenticated: authenticated{backend: g.backend, Key: g.key}}
 			b.ReportAllocs()
 			for b.Loop() {
-				g.router.windows(ex, &d)
+				g.router.smallest(ex, &d)
 			}
 		})
 	}
