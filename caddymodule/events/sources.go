@@ -222,7 +222,9 @@ func (s *sources) ModelChanged(account, deployment, connector string, found heal
 		e.Name, e.Data["remedy"] = eventModelHanging, "restart the model server"
 	case health.CutsPrompts:
 		e.Name, e.Data["remedy"] = eventModelCutsPrompts, window.Remedy
-		e.Data["context_window"] = strconv.Itoa(found.Window)
+		if found.Window > 0 {
+			e.Data["context_window"] = strconv.Itoa(found.Window)
+		}
 	case health.Slow:
 		e.Name, e.Data["remedy"] = eventModelSlow, found.Pace()
 		e.Data["tokens_per_second"] = strconv.FormatFloat(found.Speed, 'f', 1, 64)

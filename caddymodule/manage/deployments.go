@@ -47,7 +47,7 @@ type Deployment struct {
 
 // StateText is the state in words: "degraded (1 of 2)", "cuts prompts over 4096 tokens".
 func (d Deployment) StateText() string {
-	return health.Text(d.State, d.Available, len(d.Through), d.ContextWindow, d.Status)
+	return health.Text(d.State, d.Available, len(d.Through), shown(d.ContextWindow, d.WindowSource), d.Status)
 }
 
 // DeploymentRoute is the route of a deployment through one of its connectors.
@@ -66,7 +66,15 @@ type DeploymentRoute struct {
 
 // StateText is the state in words.
 func (r DeploymentRoute) StateText() string {
-	return health.Text(r.State, 0, 0, r.ContextWindow, r.Status)
+	return health.Text(r.State, 0, 0, shown(r.ContextWindow, r.WindowSource), r.Status)
+}
+
+// shown returns a window that answers have shown, 0 for others: a server may cut prompts that are shorter than those.
+func shown(window int, source observed.Source) int {
+	if source == observed.Refusal || source == observed.Measured {
+		return window
+	}
+	return 0
 }
 
 // Embeds reports whether it is an embeddings model.
@@ -239,7 +247,7 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 			if known.Tokens > 0 && (v.ContextWindow == 0 || known.Tokens < v.ContextWindow) {
 				v.ContextWindow, v.WindowSource = known.Tokens, known.Source
 			}
-			route.State, route.Window = r.State, known.Tokens
+			route.State = r.State
 			v.Warning = cmp.Or(v.Warning, warning(c.Name, route, found))
 		} else if last := c.LastSeenAt; last != nil && (v.OfflineSince == nil || v.OfflineSince.Before(*last)) {
 			v.OfflineSince = last
@@ -276,8 +284,8 @@ func warning(connector string, route tunnel.DeploymentRoute, found health.Findin
 		return fmt.Sprintf("requests have had no first token for 5 minutes from model server %q of connector %q, although "+
 			"it can be reached; restart it there, for example Ollama", route.Upstream, connector)
 	case health.CutsPrompts:
-		return fmt.Sprintf("model server %q of connector %q cuts prompts over %d tokens; %s", route.Upstream, connector,
-			route.Window, window.Remedy)
+		return fmt.Sprintf("model server %q of connector %q %s; %s", route.Upstream, connector,
+			health.Text(found.State, 0, 0, found.Window, ""), window.Remedy)
 	case health.Slow:
 		return fmt.Sprintf("connector %q: %s", connector, found.Pace())
 	default:

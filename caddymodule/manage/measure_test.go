@@ -12,10 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
 // measured is a model server that answers the long prompt.
@@ -149,4 +151,45 @@ func TestMeasuredWindowIsListed(t *testing.T) {
 	if d.ContextWindow != 4096 || d.WindowSource != observed.Measured || d.StateText() != "cuts prompts over 4096 tokens" {
 		t.Errorf("%d tokens, %s, %s", d.ContextWindow, d.WindowSource, d.StateText())
 	}
+}
+
+// A model server that may cut prompts is measured without limits, within a minute. Models of clouds are not.
+func TestMeasureIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t)
+		g.admit = func(context.Context, string, string, string, limits.Cost) (func(limits.Used), error) {
+			t.Error("limits are asked")
+			return nil, errors.New("the account has used its tokens")
+		}
+		cuts := measured(t, 200, `{"usage":{"prompt_tokens":2050}}`)
+		home := g.connector("default", "home", map[string]http.Handler{"ollama": cuts})
+		slow := g.connector("default", "slow", map[string]http.Handler{"ollama": http.HandlerFunc(hang)})
+		window := func(d store.Deployment, connector string) string {
+			begin := time.Now()
+			g.service.MeasureIdle(t.Context(), d, connector)
+			w := g.observed.Window(&d, connector, tunnel.DeploymentRoute{})
+			return fmt.Sprint(w.Tokens, " ", w.Source, " ", time.Since(begin).Round(time.Second))
+		}
+		g.deployment("public", home, "", "")
+		d, _ := g.store.Deployment("default", "public")
+		if got := window(d, home.info.Connector); got != "4096 measured 0s" {
+			t.Error(got)
+		}
+		g.deployment("public", slow, "", "")
+		d, _ = g.store.Deployment("default", "public")
+		if got := window(d, slow.info.Connector); got != "0  1m0s" {
+			t.Error(got)
+		}
+		recent := g.activity.Recent("default")
+		if len(recent) != 2 || recent[0].Operation != activity.Test || recent[0].InputTokens != 2050 ||
+			!strings.Contains(recent[1].Error, "within 60 seconds") {
+			t.Errorf("%+v", recent)
+		}
+		for _, name := range []string{"glm-5.1:cloud", "gpt-oss:120b-cloud"} {
+			d.Model = name
+			if window(d, home.info.Connector); len(g.activity.Recent("default")) != 2 {
+				t.Errorf("%s was measured", name)
+			}
+		}
+	})
 }
