@@ -169,27 +169,28 @@ const cutPart = "a part of the prompt, cut by the model server"
 // learn records a request, and the model server's count of its prompt for later ones. If the count is low, the request
 // is recorded when it is known whether the prompt was cut.
 func (c *clientRequest) learn(u dialect.Usage, r activity.Request) {
-	recorded := func(_ int, doubt tokens.Doubt) {
+	n := cmp.Or(c.overflow, promptTokens(u))
+	deployed, ok := c.registration()
+	if ok = ok && c.exchange.Operation.IsChat() && n > 0 && (c.overflow > 0 || !u.Estimated); ok {
+		m := c.sample(deployed, n)
+		m.connector, m.refused = c.exchange.Connector, c.overflow > 0
+		if m.size > tokens.MaxBytesPerToken*n && !m.refused {
+			c.recordLater(&m, r)
+		}
+		ok = c.completions.learn(m) && m.counted != nil
+	}
+	if !ok {
+		c.Activity.Record(c.exchange.Account, r)
+	}
+}
+
+// recordLater lets a sample record a request.
+func (c *clientRequest) recordLater(m *sample, r activity.Request) {
+	m.counted = func(_ int, doubt tokens.Doubt) {
 		if doubt == tokens.Cut {
 			r.Dropped = strings.TrimPrefix(r.Dropped+", "+cutPart, ", ")
 		}
 		c.Activity.Record(c.exchange.Account, r)
-	}
-	n := cmp.Or(c.overflow, promptTokens(u))
-	deployed, ok := c.registration()
-	if !ok || !c.exchange.Operation.IsChat() || n == 0 || c.overflow == 0 && u.Estimated {
-		recorded(0, tokens.None)
-		return
-	}
-	m := c.sample(deployed, n)
-	m.connector, m.refused = c.exchange.Connector, c.overflow > 0
-	if low := m.size > tokens.MaxBytesPerToken*n; low && !m.refused {
-		m.counted = recorded
-	} else {
-		recorded(0, tokens.None)
-	}
-	if !c.completions.learn(m) && m.counted != nil {
-		recorded(0, tokens.None)
 	}
 }
 

@@ -18,6 +18,7 @@ const (
 	maxRatio     = 2.0
 	ratioWeight  = 0.3  // weight of the newest ratio in the mean
 	minLearned   = 200  // tokens; the overhead of templates distorts the ratio of shorter prompts
+	minCut       = 512  // tokens of the smallest prompt whose count is doubted
 	exactPrompts = 8192 // whose counts are kept
 	// MaxBytesPerToken is the size of the longest tokens of usual text, on average.
 	MaxBytesPerToken = 6
@@ -183,7 +184,10 @@ func (c *Calibration) Learn(r Registration, connector, key string, p *Prompt, n 
 	sums := p.sums(r.key(), key)
 	known, from := c.beginning(p, sums, connector)
 	if exactly {
-		if doubt = c.size(context.Background(), key, p, known, from).Doubt(n); doubt == None {
+		if size := c.size(context.Background(), key, p, known, from); size.Known+size.text >= minCut {
+			doubt = size.Doubt(n)
+		}
+		if doubt == None {
 			c.learnRatio(r, n, c.counter.Estimate(key, p))
 		}
 	} else if n <= known || p.Implausible(n) {
@@ -202,8 +206,9 @@ func (c *Calibration) learnRatio(r Registration, n int, estimate Estimate) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := c.known(r); l != nil {
-		mean, ratio := l.ratios.of(estimate.Tools), float64(n)/float64(estimate.Tokens)
+	ratio := float64(n) / float64(estimate.Tokens)
+	if l := c.known(r); l != nil && ratio >= minRatio {
+		mean := l.ratios.of(estimate.Tools)
 		if *mean != 0 {
 			ratio = *mean + ratioWeight*(ratio-*mean)
 		}

@@ -48,14 +48,10 @@ const (
 	Cut        // it is too low for any tokenizer and cache: the server has cut the prompt
 )
 
-// minCut is the smallest prompt that a server may cut. Counts of smaller ones show little.
-const minCut = 512
-
 // Doubt returns the doubt about a count of the prompt. A server that leaves out what it has cached still counts the
 // rest.
 func (s Size) Doubt(n int) Doubt {
 	switch {
-	case s.Known+s.text < minCut:
 	case 2*n < s.text:
 		return Cut
 	case n < s.Known+s.text/2:
