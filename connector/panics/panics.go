@@ -13,7 +13,9 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // total is the number of panics.
@@ -46,7 +48,22 @@ type Error struct {
 	kind  string // the type of the value
 	text  string // of an error of the runtime
 	stack []byte
+	place place
 }
+
+// place is the innermost calls of a panic. The other calls can depend on input, such as its depth.
+type place [5]uintptr
+
+// line is the last log line of a place.
+type line struct {
+	at      time.Time
+	leftOut int // since then
+}
+
+var (
+	mu    sync.Mutex
+	lines = make(map[place]line)
+)
 
 // Caught returns the result of recover as an Error, or nil for nil. Call it in the deferred
 // function, whose stack is that of the panic.
@@ -58,7 +75,9 @@ func Caught(v any) *Error {
 		return v
 	}
 	total.Add(1)
-	return &Error{kind: fmt.Sprintf("%T", v), text: textOf(v), stack: debug.Stack()}
+	e := &Error{kind: fmt.Sprintf("%T", v), text: textOf(v), stack: debug.Stack()}
+	runtime.Callers(2, e.place[:])
+	return e
 }
 
 // textOf returns the text of an error of Go's runtime, such as an index out of range. All other
@@ -86,8 +105,20 @@ func (e *Error) Error() string {
 	return "panic with a " + e.kind
 }
 
-// Log logs the panic with its stack. doing names the work that it has interrupted.
+// Log logs the panic with its stack. doing names the work that it has interrupted. Peers can cause many panics: it logs
+// one in a minute for each place, and the number of the others with the next one.
 func (e *Error) Log(log *slog.Logger, doing string) {
+	mu.Lock()
+	last, now := lines[e.place], time.Now()
+	if age := now.Sub(last.at); age >= 0 && age < time.Minute { // age < 0: the clock was set back
+		last.leftOut++
+		lines[e.place] = last
+		mu.Unlock()
+		return
+	}
+	lines[e.place] = line{at: now}
+	mu.Unlock()
 	log.Error("recovered from a panic: this is a defect of the program, please report it",
-		"doing", doing, "type", e.kind, "error", e.Error(), "stack", string(e.stack))
+		"doing", doing, "type", e.kind, "error", e.Error(), "left_out", last.leftOut,
+		"stack", string(e.stack))
 }
