@@ -25,6 +25,8 @@ const (
 // Safeguard is the check of an answer's tool calls that a client has asked for. Another request, to a judge, decides
 // about them. The end of the answer waits for the verdicts.
 type Safeguard struct {
+	Terse bool // the client may not use the judge: it gets the verdicts without the judge's words
+
 	rules   []byte // the client's classifier_context
 	history string // JSON
 	calls   []judgedCall
@@ -73,7 +75,7 @@ func (c *conversation) judged() string {
 			}
 		}
 		for _, p := range slices.Backward(t.parts) {
-			if p.said {
+			if p.said && said >= 0 {
 				add(&said, "user", cutText(withoutAdded(p.text), maxText))
 			}
 		}
@@ -82,23 +84,66 @@ func (c *conversation) judged() string {
 	return strings.Join(entries, ",")
 }
 
-// withoutAdded returns a text of the user without the elements that clients add: reminders and the output of commands.
-// It also omits what is between two of them, because a file or an output can contain the tags.
+// Elements of a user's text: those with what the user has typed, and those that clients also add behind that.
+var (
+	typedElements = []string{"bash-input", "command-args", "command-name"}
+	addedElements = []string{
+		"bash-stderr", "bash-stdout", "local-command-stderr", "local-command-stdout", "system-reminder",
+		"task-notification",
+	}
+)
+
+// withoutAdded returns a text of the user without the elements that clients add: all at its beginning with a hyphen in
+// their names, and addedElements anywhere. Files, outputs and other agents can write the tags, too, so it omits all up
+// to the last tag that closes an added element.
 func withoutAdded(s string) string {
-	for _, tag := range [...]string{
-		"system-reminder>", "bash-stdout>", "bash-stderr>", "local-command-stdout>", "local-command-stderr>",
-		"task-notification>",
-	} {
-		before, rest, found := strings.Cut(s, "<"+tag)
-		if !found {
-			continue
-		}
-		s = before
-		if end := strings.LastIndex(rest, "</"+tag); end >= 0 {
-			s += rest[end+len("</"+tag):]
+	lead, begin, last := 0, -1, -1 // ends of the typed elements at the beginning; tags of added elements
+	for i := strings.IndexByte(s, '<'); i >= 0; i = indexFrom(s, "<", i+1) {
+		tag, closes := strings.CutPrefix(s[i+1:], "/")
+		name := elementName(tag)
+		leads := lead >= 0 && !closes && strings.TrimSpace(s[lead:i]) == ""
+		lead = -1
+		switch typed := slices.Contains(typedElements, name); {
+		case name == "" || typed && !leads:
+		case closes:
+			last = i
+		case begin >= 0:
+		case typed:
+			if end := indexFrom(s, "</"+name+">", i); end >= 0 {
+				i = end + len(name) + len("</")
+				lead = i + 1
+			}
+		case leads || slices.Contains(addedElements, name):
+			begin = i
 		}
 	}
-	return strings.TrimSpace(s)
+	if begin < 0 {
+		return strings.TrimSpace(s)
+	}
+	before, after := strings.TrimSpace(s[:begin]), ""
+	if end := indexFrom(s, ">", max(begin, last)); last > begin && end >= 0 {
+		after = withoutAdded(s[end+1:]) // no added element closes there
+	}
+	return strings.TrimSpace(before + "\n" + after)
+}
+
+// indexFrom is [strings.Index] from an offset.
+func indexFrom(s, part string, from int) int {
+	if i := strings.Index(s[from:], part); i >= 0 {
+		return from + i
+	}
+	return -1
+}
+
+// elementName returns the name of an element that a text begins with, in lower case, "" if the name has no hyphen.
+func elementName(s string) string {
+	end := strings.IndexFunc(s, func(r rune) bool {
+		return r != '-' && r != '_' && (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z')
+	})
+	if end < 0 || !strings.ContainsAny(s[:end], "-_") || !strings.ContainsRune("/> \t\r\n", rune(s[end])) {
+		return ""
+	}
+	return strings.ToLower(s[:end])
 }
 
 // cutText returns the beginning of a text.
@@ -241,6 +286,9 @@ func (g *Safeguard) Decide(completion []byte, oneWord bool, failed *Error) bool 
 			verdicts = slices.Repeat([]string{verdictOf(answer, "")}, len(g.asked))
 		}
 		for i, verdict := range verdicts {
+			if g.Terse && verdict != verdictOf("allow", "") {
+				verdict = verdictOf("block", "")
+			}
 			g.asked[i].verdict = verdict
 		}
 		return len(verdicts) > 0 && verdicts[0] != ""

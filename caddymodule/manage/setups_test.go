@@ -79,15 +79,15 @@ func TestSetup(t *testing.T) {
 		t.Error("the log has the code or the key")
 	}
 
-	// The next code renews the key. The chosen model is no longer published.
+	// The next code replaces the secret of the key, which keeps its scope and limits. The chosen model is not in it.
 	made = wantAs[manage.CreatedSetup](g, ann, 201, "POST", "/setups",
-		`{"client":"claude","scope":"llama*","default_model":"llama4"}`)
-	if traded, err = g.trade(made.Code, "Ann's \x1b[31mbox "); err != nil || traded.Model != "llama3" {
+		`{"client":"claude","scope":"llama*","default_model":"llama3"}`)
+	if traded, err = g.trade(made.Code, "Ann's \x1b[31mbox "); err != nil || traded.Model != "qwen3:4b" {
 		t.Errorf("traded %+v, %v", traded, err)
 	}
 	live, ok := g.store.FindKey(traded.Key)
 	if keys := wantAs[[]manage.Key](g, ann, 200, "GET", "/keys", ""); !ok || live.Key().ID != k.ID || len(keys) != 1 ||
-		keys[0].Scope != "llama*" {
+		keys[0].Scope != "qwen*" || keys[0].Limits.RequestsPerMinute != 7 {
 		t.Errorf("the keys are %+v", keys)
 	}
 }

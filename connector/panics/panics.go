@@ -54,15 +54,12 @@ type Error struct {
 // place is the innermost calls of a panic. The other calls can depend on input, such as its depth.
 type place [5]uintptr
 
-// line is the last log line of a place.
-type line struct {
-	at      time.Time
-	leftOut int // since then
-}
+// Pause is the time from a log line about a place to the next one: peers can cause many panics. Tests change it.
+var Pause = time.Minute
 
 var (
-	mu    sync.Mutex
-	lines = make(map[place]line)
+	mu     sync.Mutex
+	logged = make(map[place]time.Time) // the last line of each place
 )
 
 // Caught returns the result of recover as an Error, or nil for nil. Call it in the deferred
@@ -105,20 +102,18 @@ func (e *Error) Error() string {
 	return "panic with a " + e.kind
 }
 
-// Log logs the panic with its stack. doing names the work that it has interrupted. Peers can cause many panics: it logs
-// one in a minute for each place, and the number of the others with the next one.
+// Log logs the panic with its stack, if the last line about its place is older than [Pause], and the number of all
+// panics. doing names the work that it has interrupted.
 func (e *Error) Log(log *slog.Logger, doing string) {
 	mu.Lock()
-	last, now := lines[e.place], time.Now()
-	if age := now.Sub(last.at); age >= 0 && age < time.Minute { // age < 0: the clock was set back
-		last.leftOut++
-		lines[e.place] = last
-		mu.Unlock()
-		return
+	last, now := logged[e.place], time.Now()
+	due := now.Sub(last) >= Pause || now.Before(last) // the clock was set back
+	if due {
+		logged[e.place] = now
 	}
-	lines[e.place] = line{at: now}
 	mu.Unlock()
-	log.Error("recovered from a panic: this is a defect of the program, please report it",
-		"doing", doing, "type", e.kind, "error", e.Error(), "left_out", last.leftOut,
-		"stack", string(e.stack))
+	if due {
+		log.Error("recovered from a panic: this is a defect of the program, please report it", "doing", doing,
+			"type", e.kind, "error", e.Error(), "total", Total(), "stack", string(e.stack))
+	}
 }
