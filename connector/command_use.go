@@ -236,19 +236,9 @@ func useGateway(ctx context.Context, f useFlags) (*dial.Discovery, error) {
 	return g, nil
 }
 
-// What a gateway may send as the values of a set-up. The gateway checks names and creates keys.
-var (
-	tradedKey   = regexp.MustCompile(`^sk-svc-[0-9A-Za-z]{1,64}$`)
-	tradedModel = regexp.MustCompile(`^[0-9A-Za-z._:/@+-]{1,128}$`)
-)
-
-// usable reports whether values can be written into the settings of a client.
-func usableValues(v clients.Values) bool {
-	u, err := url.Parse(v.Base)
-	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && text.IsPrintable(v.Base) &&
-		u.Scheme+"://"+u.Host+u.EscapedPath() == v.Base && tradedKey.MatchString(v.Key) &&
-		tradedModel.MatchString(v.Model) && v.Window >= 0 && v.Window <= window.Max
-}
+// tradedValues are the base, the key and the model that a gateway may send.
+var tradedValues = regexp.MustCompile(
+	`^https?://[\w.:[\]-]+(/[\w.~/-]*)? sk-svc-[0-9A-Za-z]{1,64} [\w.:/@+-]{1,128}$`)
 
 // trade trades a code for a key.
 func trade(ctx context.Context, g *dial.Discovery, client, code string) (t clients.Traded, err error) {
@@ -258,7 +248,8 @@ func trade(ctx context.Context, g *dial.Discovery, client, code string) (t clien
 	if err != nil {
 		return t, fmt.Errorf("nothing was changed: %w", err)
 	}
-	if err = json.Unmarshal(answer, &t); err != nil || !usableValues(t.Values) {
+	if err = json.Unmarshal(answer, &t); err != nil || t.Window < 0 || t.Window > window.Max ||
+		!tradedValues.MatchString(t.Base+" "+t.Key+" "+t.Model) {
 		err = failed(errors.New("the gateway's answer to the code is not the expected one; create a new code"))
 	}
 	return t, err

@@ -3,6 +3,7 @@ package dialect
 import (
 	"bytes"
 	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -84,66 +85,46 @@ func (c *conversation) judged() string {
 	return strings.Join(entries, ",")
 }
 
-// Elements of a user's text: those with what the user has typed, and those that clients also add behind that.
+// Tags of the elements of clients have a hyphen. What a user has typed is in some; others are also behind that.
 var (
-	typedElements = []string{"bash-input", "command-args", "command-name"}
-	addedElements = []string{
-		"bash-stderr", "bash-stdout", "local-command-stderr", "local-command-stdout", "system-reminder",
-		"task-notification",
-	}
+	elementTag   = regexp.MustCompile(`</?(\w+[-_][\w-]*)[\s/>]`)
+	typedElement = regexp.MustCompile(`^(?i:bash-input|command-args|command-name)$`)
+	addedElement = regexp.MustCompile(`^(?i:system-reminder|(bash|local-command)-std(out|err)|task-notification)$`)
 )
 
-// withoutAdded returns a text of the user without the elements that clients add: all at its beginning with a hyphen in
-// their names, and addedElements anywhere. Files, outputs and other agents can write the tags, too, so it omits all up
-// to the last tag that closes an added element.
+// withoutAdded returns a text of the user without the elements that clients add: all at its beginning, and some
+// anywhere. It omits all up to the last tag that closes one, as files, outputs and other agents can write tags, too.
 func withoutAdded(s string) string {
-	lead, begin, last := 0, -1, -1 // ends of the typed elements at the beginning; tags of added elements
-	for i := strings.IndexByte(s, '<'); i >= 0; i = indexFrom(s, "<", i+1) {
-		tag, closes := strings.CutPrefix(s[i+1:], "/")
-		name := elementName(tag)
-		leads := lead >= 0 && !closes && strings.TrimSpace(s[lead:i]) == ""
-		lead = -1
-		switch typed := slices.Contains(typedElements, name); {
-		case name == "" || typed && !leads:
+	lead, typing := 0, false // the end of the typed elements at the beginning, and whether there is another one
+	begin, last := -1, -1    // tags of added elements
+	for i := 0; ; {
+		m := elementTag.FindStringSubmatchIndex(s[i:])
+		if m == nil {
+			break
+		}
+		at, name, closes := i+m[0], s[i+m[2]:i+m[3]], m[2]-m[0] == len("</")
+		leads := lead >= 0 && !closes && strings.TrimSpace(s[lead:at]) == ""
+		i, lead = i+m[3], -1
+		switch typed := typedElement.MatchString(name); {
+		case typed && closes && typing:
+			lead, typing = i+1, false
+		case typed:
+			typing = typing || leads
 		case closes:
 			last = i
-		case begin >= 0:
-		case typed:
-			if end := indexFrom(s, "</"+name+">", i); end >= 0 {
-				i = end + len(name) + len("</")
-				lead = i + 1
-			}
-		case leads || slices.Contains(addedElements, name):
-			begin = i
+		case begin < 0 && (leads || addedElement.MatchString(name)):
+			begin = at
 		}
 	}
 	if begin < 0 {
 		return strings.TrimSpace(s)
 	}
-	before, after := strings.TrimSpace(s[:begin]), ""
-	if end := indexFrom(s, ">", max(begin, last)); last > begin && end >= 0 {
-		after = withoutAdded(s[end+1:]) // no added element closes there
+	after := ""
+	if last > begin {
+		_, after, _ = strings.Cut(s[last:], ">")
+		after = withoutAdded(after) // no added element closes there
 	}
-	return strings.TrimSpace(before + "\n" + after)
-}
-
-// indexFrom is [strings.Index] from an offset.
-func indexFrom(s, part string, from int) int {
-	if i := strings.Index(s[from:], part); i >= 0 {
-		return from + i
-	}
-	return -1
-}
-
-// elementName returns the name of an element that a text begins with, in lower case, "" if the name has no hyphen.
-func elementName(s string) string {
-	end := strings.IndexFunc(s, func(r rune) bool {
-		return r != '-' && r != '_' && (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z')
-	})
-	if end < 0 || !strings.ContainsAny(s[:end], "-_") || !strings.ContainsRune("/> \t\r\n", rune(s[end])) {
-		return ""
-	}
-	return strings.ToLower(s[:end])
+	return strings.TrimSpace(strings.TrimSpace(s[:begin]) + "\n" + after)
 }
 
 // cutText returns the beginning of a text.

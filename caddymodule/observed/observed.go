@@ -84,12 +84,9 @@ type effect struct {
 	client string // who alone has seen that; "": for all
 }
 
-// rejection is how long the rejection of an effort holds.
-const rejection = time.Hour
-
-// holds reports whether the effect is in force for a client; "": for any.
+// holds reports whether the effect is in force for a client; "": for any. A rejection is for an hour.
 func (e effect) holds(client string, now time.Time) bool {
-	return e.works || now.Sub(e.at) < rejection && (client == "" || e.client == "" || e.client == client)
+	return e.works || now.Sub(e.at) < time.Hour && (client == "" || e.client == "" || e.client == client)
 }
 
 // Efforts are the levels of messages requests: those that have worked, others that the model server gets, and those
