@@ -131,7 +131,8 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 		fmt.Fprintf(sys.stdout, "Its requests go to %s, as %s says.\n", traded.Base, g.Origin())
 	}
 	if err := try(ctx, g, traded.Values); err != nil {
-		return failed(fmt.Errorf("nothing was changed, and the code is used: create a new one. A test request failed: %w", err))
+		return failed(fmt.Errorf("nothing was changed, and the code is used: create a new one. A test request failed: %w",
+			err))
 	}
 	if err := s.write(traded); err != nil {
 		return failed(fmt.Errorf("%w. %s", err, undoing))
