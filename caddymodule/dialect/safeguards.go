@@ -87,7 +87,7 @@ func (c *conversation) judged() string {
 
 // Tags of the elements of clients have a hyphen. What a user has typed is in some; others are also behind that.
 var (
-	elementTag   = regexp.MustCompile(`</?(\w+[-_][\w-]*)[\s/>]`)
+	elementTag   = regexp.MustCompile(`^</?(\w+[-_][\w-]*)[\s/>]`)
 	typedElement = regexp.MustCompile(`^(?i:bash-input|command-args|command-name)$`)
 	addedElement = regexp.MustCompile(`^(?i:system-reminder|(bash|local-command)-std(out|err)|task-notification)$`)
 )
@@ -98,13 +98,19 @@ func withoutAdded(s string) string {
 	lead, typing := 0, false // the end of the typed elements at the beginning, and whether there is another one
 	begin, last := -1, -1    // tags of added elements
 	for i := 0; ; {
-		m := elementTag.FindStringSubmatchIndex(s[i:])
-		if m == nil {
+		next := strings.IndexByte(s[i:], '<')
+		if next < 0 {
 			break
 		}
-		at, name, closes := i+m[0], s[i+m[2]:i+m[3]], m[2]-m[0] == len("</")
+		at := i + next
+		m := elementTag.FindStringSubmatchIndex(s[at:min(at+100, len(s))]) // names are shorter
+		if m == nil {
+			i, lead = at+1, -1
+			continue
+		}
+		name, closes := s[at+m[2]:at+m[3]], m[2] == len("</")
 		leads := lead >= 0 && !closes && strings.TrimSpace(s[lead:at]) == ""
-		i, lead = i+m[3], -1
+		i, lead = at+m[3], -1
 		switch typed := typedElement.MatchString(name); {
 		case typed && closes && typing:
 			lead, typing = i+1, false
