@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/tty"
+	"github.com/postern-dev/postern/connector/window"
 )
 
 // testTimeout bounds the test request: a model may have to be loaded.
@@ -125,15 +127,18 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 		return err
 	}
 	traded.CA = values.CA
+	if traded.Base != g.Origin() {
+		fmt.Fprintf(sys.stdout, "Its requests go to %s, as %s says.\n", traded.Base, g.Origin())
+	}
+	if err := try(ctx, g, traded.Values); err != nil {
+		return failed(fmt.Errorf("nothing was changed, and the code is used: create a new one. A test request failed: %w",
+			err))
+	}
 	if err := s.write(traded); err != nil {
 		return failed(fmt.Errorf("%w. %s", err, undoing))
 	}
-	fmt.Fprintf(sys.stdout, "%s now uses %s with the key %q. Changed: %s\n", client.Title, text.Short(traded.Model),
-		text.Short(traded.KeyName), s.path)
-	if err := try(ctx, g, traded.Values); err != nil {
-		return failed(fmt.Errorf("the settings are written, but a test request failed: %w. %s", err, undoing))
-	}
-	fmt.Fprintf(sys.stdout, "A test request was answered. %s.\n", undoing)
+	fmt.Fprintf(sys.stdout, "A test request was answered. %s now uses %s with the key %q. Changed: %s\n%s.\n",
+		client.Title, traded.Model, text.Short(traded.KeyName), s.path, undoing)
 	if traded.CA != "" && s.CAEnv != "" {
 		fmt.Fprintf(sys.stdout, "Its settings cannot name the gateway's authority. Set the environment variable "+
 			"%s=%s for it, or let this machine trust the authority.\n", s.CAEnv, traded.CA)
@@ -232,6 +237,10 @@ func useGateway(ctx context.Context, f useFlags) (*dial.Discovery, error) {
 	return g, nil
 }
 
+// tradedValues are the base, the key and the model that a gateway may send.
+var tradedValues = regexp.MustCompile(
+	`^https?://[\w.:[\]-]+(/[\w.~/-]*)? sk-svc-[0-9A-Za-z]{1,64} [\w.:/@+-]{1,128}$`)
+
 // trade trades a code for a key.
 func trade(ctx context.Context, g *dial.Discovery, client, code string) (t clients.Traded, err error) {
 	machine, _ := os.Hostname()
@@ -240,7 +249,8 @@ func trade(ctx context.Context, g *dial.Discovery, client, code string) (t clien
 	if err != nil {
 		return t, fmt.Errorf("nothing was changed: %w", err)
 	}
-	if err = json.Unmarshal(answer, &t); err != nil || t.Key == "" || t.Base == "" || t.Model == "" {
+	if err = json.Unmarshal(answer, &t); err != nil || t.Window < 0 || t.Window > window.Max ||
+		!tradedValues.MatchString(t.Base+" "+t.Key+" "+t.Model) {
 		err = failed(errors.New("the gateway's answer to the code is not the expected one; create a new code"))
 	}
 	return t, err

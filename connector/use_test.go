@@ -32,6 +32,7 @@ type useHome struct {
 	env     map[string]string
 	gateway *httptest.Server
 	ca      string
+	values  clients.Values // for a code
 	trades  atomic.Int32
 	down    atomic.Bool // the model is
 }
@@ -53,7 +54,7 @@ func newUseHome(t *testing.T) *useHome {
 			h.trades.Add(1)
 			_ = json.NewEncoder(w).Encode(clients.Traded{
 				KeyName: "ann box claude",
-				Values:  clients.Values{Key: useKey, Base: h.gateway.URL, Model: "my-model", Window: 32768},
+				Values:  h.values,
 			})
 		case r.Header.Get("Authorization") != "Bearer "+useKey || h.down.Load() && r.URL.Path == "/v1/chat/completions":
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -63,6 +64,7 @@ func newUseHome(t *testing.T) *useHome {
 		}
 	}))
 	t.Cleanup(h.gateway.Close)
+	h.values = clients.Values{Key: useKey, Base: h.gateway.URL, Model: "my-model", Window: 32768}
 	h.ca = filepath.Join(t.TempDir(), "root.crt")
 	h.write(h.ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.gateway.Certificate().Raw})), 0o644)
 	return h
@@ -301,9 +303,9 @@ func TestUseRefuses(t *testing.T) {
 	h.use(exitRefused, "nothing was changed: the gateway answered: Too many failed attempts: try again in 60 seconds. "+
 		"The code stays valid.", "codex", "USE-MANY", "--gateway", h.gateway.URL, "--ca", h.ca)
 	h.down.Store(true)
-	h.set(exitRuntime, "the settings are written, but a test request failed: the gateway answered: The model is down, "+
-		"Bearer KEY.", "codex")
-	h.use(exitOK, "Restored", "--undo", "codex")
+	h.set(exitRuntime, "nothing was changed, and the code is used: create a new one. A test request failed: "+
+		"the gateway answered: The model is down, Bearer KEY.", "codex")
+	h.use(exitRuntime, "was not set up", "--undo", "codex")
 }
 
 // TestUseOriginal tests undo after a run that ended before it changed the file.

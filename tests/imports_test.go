@@ -44,7 +44,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"connector/logs connector/panics connector/text connector/wait caddymodule/program caddymodule/subscribe", "",
 		"they work on text, log lines, panics and functions, and do not depend on their callers",
 	},
-	{"connector/clients", "connector/text", "how to set up a client is text for both programs"},
+	{"connector/clients", "connector/text connector/window", "how to set up a client is text for both programs"},
 	{"connector/memory", "", "a budget counts bytes by name; it is the same for gateway and connector"},
 	{"caddymodule/limits", "", "limits are arithmetic on amounts and times; queue waits for them"},
 	{"caddymodule/fair", "connector/panics connector/wait", "shares know keys, addresses and numbers alone"},
@@ -123,7 +123,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 	{
 		"caddymodule/console", "caddymodule/activity caddymodule/compat caddymodule/dialect caddymodule/downloads " +
 			"caddymodule/fair caddymodule/health caddymodule/limits caddymodule/manage caddymodule/program caddymodule/scope " +
-			"caddymodule/signin caddymodule/store connector/clients connector/logs docs" + helpers,
+			"caddymodule/signin caddymodule/store connector/clients connector/logs connector/window docs" + helpers,
 		"pages show what management reports; they do not run connectors",
 	},
 	{

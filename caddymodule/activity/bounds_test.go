@@ -106,7 +106,7 @@ func TestFull(t *testing.T) {
 			}
 		}
 		time.Sleep(6 * time.Second)
-		if found, err := l.Find("small", activity.Query{Limit: 1000}); err != nil || len(found.Requests) != 100 {
+		if found, err := l.Find(t.Context(), "small", activity.Query{Limit: 1000}); err != nil || len(found.Requests) != 100 {
 			t.Errorf("%d requests of the small account, %v", len(found.Requests), err)
 		}
 		if got := find(t, l, activity.Query{Outcome: activity.Failed, Limit: 2}).Requests; len(got) != 1 {

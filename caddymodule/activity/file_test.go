@@ -21,7 +21,7 @@ import (
 // find returns what a query selects.
 func find(t *testing.T, l *activity.Log, q activity.Query) activity.Found {
 	t.Helper()
-	found, err := l.Find(account, q)
+	found, err := l.Find(t.Context(), account, q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestDamagedFile(t *testing.T) {
 				if !running {
 					l = newLog(t, activity.Options{Store: st, Path: activityPath(path)})
 				} else {
-					_, _ = l.Find(account, activity.Query{Text: "nothing", Limit: 1}) // may fail once
+					_, _ = l.Find(t.Context(), account, activity.Query{Text: "nothing", Limit: 1}) // may fail once
 				}
 				for i := range 3 {
 					r := request(i)

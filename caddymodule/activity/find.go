@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -52,24 +53,30 @@ func newestFirst(a, b Request) int {
 	return cmp.Or(b.Time.Compare(a.Time), strings.Compare(b.row(), a.row()))
 }
 
-// maxSearchWait bounds how long a search waits for others, of which accounts and keys take turns.
-const maxSearchWait = 10 * time.Second
+const (
+	// maxSearchWait bounds how long a search waits for others, of which accounts and callers take turns.
+	maxSearchWait = 10 * time.Second
+	// maxSearches bounds the waiting searches of a caller.
+	maxSearches = 4
+)
 
 // Find returns the requests of an account that a query selects.
-func (l *Log) Find(account string, q Query) (Found, error) {
+func (l *Log) Find(ctx context.Context, account string, q Query) (Found, error) {
 	q.Limit = min(max(q.Limit, 1), MaxPage)
 	if a, _ := l.store.Account(account); account != store.DefaultAccount && q.From.Before(a.CreatedAt) {
 		q.From = a.CreatedAt // older ones are of a removed account with this name
 	}
 	all := []Found{l.unsaved.find(l, account, &q)} // first, so that what is saved meanwhile is not missed
 	s, db := newSearch(&q, all[0].Requests), l.file.db.Load()
-	if db == nil {
+	if db == nil || q.Keys != nil && len(q.Keys) == 0 {
 		return Merge(q, all), nil
 	}
-	permit, err := l.searches.Enter(context.Background(), fair.Client{Owner: account, Key: strings.Join(q.Keys, " ")},
-		maxSearchWait)
-	if err != nil {
+	permit, err := l.searches.Enter(ctx, fair.Client{Owner: account, Key: q.Caller}, maxSearchWait)
+	switch {
+	case errors.Is(err, fair.ErrBusy):
 		return Found{}, store.Errorf(store.ErrLimit, "too many searches of requests are waiting; try again")
+	case err != nil: // the client has left
+		return Found{}, err
 	}
 	began := time.Now()
 	// Searches leave half of a CPU to requests: the next one begins after a pause as long as this one has taken.
@@ -114,7 +121,7 @@ func Merge(q Query, all []Found) Found {
 
 // Recent returns the last requests of an account at this gateway, at most 200.
 func (l *Log) Recent(account string) []Request {
-	found, err := l.Find(account, Query{Limit: 200})
+	found, err := l.Find(context.Background(), account, Query{Limit: 200})
 	if err != nil {
 		l.log.Warn("failed to read the last requests of an account", "account_id", account, "error", err)
 	}

@@ -51,6 +51,7 @@ func New(o Options) *Log {
 		counted: make(chan struct{}, 1),
 	}
 	l.searches = fair.NewPermits(1)
+	l.searches.Waiting = maxSearches
 	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
 	l.file = &file{path: o.Path, maxBytes: int(cmp.Or(o.MaxBytes, DefaultMaxBytes)), log: l.log}
 	l.file.known = func(account string) bool { _, ok := l.store.Account(account); return ok }

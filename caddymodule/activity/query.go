@@ -45,6 +45,7 @@ type Query struct {
 	Text      string    `json:"text,omitempty"`   // part of an id, a name or an error, in any case
 	Before    string    `json:"before,omitempty"` // [Found.Next] of the page before
 	Limit     int       `json:"limit"`            // at most so many requests
+	Caller    string    `json:"caller,omitempty"` // id of the user who asks; callers take turns
 }
 
 // Found are the requests that a query selects, the newest first.

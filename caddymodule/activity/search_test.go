@@ -2,10 +2,13 @@ package activity_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,7 +27,7 @@ func TestSearchesTakeTurns(t *testing.T) {
 		l.Record(account, request(1))
 		time.Sleep(6 * time.Second)
 		leave := l.Search(t, "other")
-		if _, err := l.Find(account, activity.Query{Limit: 1}); !errors.Is(err, store.ErrLimit) {
+		if _, err := l.Find(t.Context(), account, activity.Query{Limit: 1}); !errors.Is(err, store.ErrLimit) {
 			t.Errorf("during another search: %v", err)
 		}
 		time.AfterFunc(time.Second, leave)
@@ -34,6 +37,64 @@ func TestSearchesTakeTurns(t *testing.T) {
 		}
 		if got := find(t, l, activity.Query{Limit: 1}).Requests; len(got) != 1 {
 			t.Errorf("after a search of one's own: %v", got)
+		}
+	})
+}
+
+// A caller has at most four searches that wait, and callers take turns whatever they look for. A client that has left
+// and a query for no keys do not search.
+func TestSearchesOfCallers(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	synctest.Test(t, func(t *testing.T) {
+		l, _, _ := open(t, path)
+		l.Record(account, request(1))
+		time.Sleep(6 * time.Second)
+		var mu sync.Mutex
+		order, refused, left := "", 0, 0
+		search := func(ctx context.Context, n int, q activity.Query) {
+			for range n {
+				go func() {
+					_, err := l.Find(ctx, account, q)
+					mu.Lock()
+					defer mu.Unlock()
+					switch {
+					case err == nil:
+						order += q.Caller
+					case errors.Is(err, store.ErrLimit):
+						refused++
+					case errors.Is(err, context.Canceled):
+						left++
+					default:
+						t.Error(err)
+					}
+				}()
+				synctest.Wait()
+			}
+		}
+		leave := l.Search(t, "other")
+		for i := range 50 { // a member whose queries differ
+			search(t.Context(), 1, activity.Query{Caller: "m", Keys: []string{"key_" + strconv.Itoa(i)}, Limit: 1})
+		}
+		search(t.Context(), 1, activity.Query{Caller: "a", Limit: 1})
+		gone, cancel := context.WithCancel(t.Context())
+		search(gone, 2, activity.Query{Caller: "g", Limit: 1})
+		cancel()
+		search(gone, 2, activity.Query{Caller: "g", Limit: 1})
+		if refused != 46 || left != 4 || order != "" {
+			t.Errorf("refused %d, left %d, served %q", refused, left, order)
+		}
+		search(t.Context(), 3, activity.Query{Caller: "n", Keys: []string{}, Limit: 1})
+		if order != "nnn" {
+			t.Errorf("queries for no keys waited: %q", order)
+		}
+		leave()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if order != "nnnmammm" {
+			t.Errorf("served in the order %q", order)
 		}
 	})
 }

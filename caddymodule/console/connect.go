@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/clients"
+	"github.com/postern-dev/postern/connector/window"
 )
 
 // connectTab is the page for people with only an API key. The key never reaches the console: the page's script sends it
@@ -36,8 +38,12 @@ func connect(v *visit) any {
 			v.err = badForm(err.Error())
 			return p
 		}
-		window, _ := strconv.Atoi(v.r.FormValue("window")) // 0: not known
-		d.ContextWindow, d.Kind = max(window, 0), store.ModelKind(v.r.FormValue("kind"))
+		tokens, err := strconv.Atoi(cmp.Or(v.r.FormValue("window"), "0")) // 0: not known
+		if err != nil || tokens < 0 || tokens > window.Max {
+			v.err = badForm("The context window must be a whole number of tokens; 0 if it is not known.")
+			return p
+		}
+		d.ContextWindow, d.Kind = tokens, store.ModelKind(v.r.FormValue("kind"))
 		p.Snippets = snippetsOf(d, p.Base, "")
 	}
 	return p

@@ -48,11 +48,14 @@ func TestConnectSnippets(t *testing.T) {
 	has(t, page, "ANTHROPIC_DEFAULT_HAIKU_MODEL=qwen3:8b\n", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768\n",
 		clients.KeyPlaceholder, "model_context_window = 32768", base+"/v1/chat/completions")
 	has(t, b.page("/console/connect?model=m"), "The context window is not known")
-	has(t, b.page("/console/connect?model=m&window=-5"), "The context window is not known")
+	has(t, b.page("/console/connect?model=m&window=100000000"), "model_context_window = 100000000")
 	embeds := b.page("/console/connect?model=bge&window=0&kind=embeddings")
 	has(t, embeds, base+"/v1/embeddings", "bge")
 	lacks(t, embeds, "ANTHROPIC")
-	for _, bad := range []string{"a%20b", "%3Cscript%3E", strings.Repeat("x", 129)} {
+	for _, bad := range []string{
+		"a%20b", "%3Cscript%3E", strings.Repeat("x", 129), "m&window=-5", "m&window=x", "m&window=100000001",
+		"m&window=9007199254740993", "m&window=99999999999999999999",
+	} {
 		w := b.get("/console/connect?model=" + bad)
 		if w.Code != http.StatusBadRequest || strings.Contains(w.Body.String(), "ANTHROPIC") ||
 			strings.Contains(w.Body.String(), "<script>") {

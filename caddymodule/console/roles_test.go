@@ -142,6 +142,10 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 		t.Errorf("a key of a member: %d %s", w.Code, w.Body)
 	}
 	has(t, member.page("/console/keys"), "mias")
+	for _, path := range []string{"models", "models/show?name=m", "activity"} {
+		page := mainOf(member.page("/console/" + path))
+		lacks(t, page, con.ID, con.Name, "Connector<", "by ada")
+	}
 }
 
 // An admin changes a role, and invites with one.

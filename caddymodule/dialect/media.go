@@ -20,7 +20,7 @@ import (
 var mediaKeys = [...]string{
 	"url", "file", "image", "audio", "video", "media", "source",
 	"image_url", "audio_url", "video_url", "file_url", "pdf_url", "document_url", "video_path",
-	"input_audio", "input_image", "input_video", "image_embeds", "audio_embeds", "video_embeds",
+	"input_audio", "input_image", "input_video", "image_embeds", "audio_embeds", "video_embeds", "image_pil",
 }
 
 // longestMediaKey is the length of the longest of mediaKeys.

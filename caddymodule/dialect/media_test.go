@@ -64,6 +64,7 @@ var mediaPlaces = []struct {
 		"messages[0].content[0].document_url.url",
 	},
 	{chatOp, `{"model":"public","messages":[{"content":[{"PDF_url":ADDRESS}]}]}`, "messages[0].content[0].PDF_url"},
+	{chatOp, `{"model":"public","messages":[{"content":[{"image_pil":ADDRESS}]}]}`, "messages[0].content[0].image_pil"},
 	{chatOp, `{"model":"public","messages":[{"content":[{"video_path":ADDRESS}]}]}`, "messages[0].content[0].video_path"},
 	{
 		chatOp, `{"model":"public","messages":[{"content":[{"image_embeds":{"image_embeds":ADDRESS}}]}]}`,

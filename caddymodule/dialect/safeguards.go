@@ -3,6 +3,7 @@ package dialect
 import (
 	"bytes"
 	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -25,6 +26,8 @@ const (
 // Safeguard is the check of an answer's tool calls that a client has asked for. Another request, to a judge, decides
 // about them. The end of the answer waits for the verdicts.
 type Safeguard struct {
+	Terse bool // the client may not use the judge: it gets the verdicts without the judge's words
+
 	rules   []byte // the client's classifier_context
 	history string // JSON
 	calls   []judgedCall
@@ -73,7 +76,7 @@ func (c *conversation) judged() string {
 			}
 		}
 		for _, p := range slices.Backward(t.parts) {
-			if p.said {
+			if p.said && said >= 0 {
 				add(&said, "user", cutText(withoutAdded(p.text), maxText))
 			}
 		}
@@ -82,23 +85,52 @@ func (c *conversation) judged() string {
 	return strings.Join(entries, ",")
 }
 
-// withoutAdded returns a text of the user without the elements that clients add: reminders and the output of commands.
-// It also omits what is between two of them, because a file or an output can contain the tags.
+// Tags of the elements of clients have a hyphen. What a user has typed is in some; others are also behind that.
+var (
+	elementTag   = regexp.MustCompile(`^</?(\w+[-_][\w-]*)[\s/>]`)
+	typedElement = regexp.MustCompile(`^(?i:bash-input|command-args|command-name)$`)
+	addedElement = regexp.MustCompile(`^(?i:system-reminder|(bash|local-command)-std(out|err)|task-notification)$`)
+)
+
+// withoutAdded returns a text of the user without the elements that clients add: all at its beginning, and some
+// anywhere. It omits all up to the last tag that closes one, as files, outputs and other agents can write tags, too.
 func withoutAdded(s string) string {
-	for _, tag := range [...]string{
-		"system-reminder>", "bash-stdout>", "bash-stderr>", "local-command-stdout>", "local-command-stderr>",
-		"task-notification>",
-	} {
-		before, rest, found := strings.Cut(s, "<"+tag)
-		if !found {
+	lead, typing := 0, false // the end of the typed elements at the beginning, and whether there is another one
+	begin, last := -1, -1    // tags of added elements
+	for i := 0; ; {
+		next := strings.IndexByte(s[i:], '<')
+		if next < 0 {
+			break
+		}
+		at := i + next
+		m := elementTag.FindStringSubmatchIndex(s[at:min(at+100, len(s))]) // names are shorter
+		if m == nil {
+			i, lead = at+1, -1
 			continue
 		}
-		s = before
-		if end := strings.LastIndex(rest, "</"+tag); end >= 0 {
-			s += rest[end+len("</"+tag):]
+		name, closes := s[at+m[2]:at+m[3]], m[2] == len("</")
+		leads := lead >= 0 && !closes && strings.TrimSpace(s[lead:at]) == ""
+		i, lead = at+m[3], -1
+		switch typed := typedElement.MatchString(name); {
+		case typed && closes && typing:
+			lead, typing = i+1, false
+		case typed:
+			typing = typing || leads
+		case closes:
+			last = i
+		case begin < 0 && (leads || addedElement.MatchString(name)):
+			begin = at
 		}
 	}
-	return strings.TrimSpace(s)
+	if begin < 0 {
+		return strings.TrimSpace(s)
+	}
+	after := ""
+	if last > begin {
+		_, after, _ = strings.Cut(s[last:], ">")
+		after = withoutAdded(after) // no added element closes there
+	}
+	return strings.TrimSpace(strings.TrimSpace(s[:begin]) + "\n" + after)
 }
 
 // cutText returns the beginning of a text.
@@ -241,6 +273,9 @@ func (g *Safeguard) Decide(completion []byte, oneWord bool, failed *Error) bool 
 			verdicts = slices.Repeat([]string{verdictOf(answer, "")}, len(g.asked))
 		}
 		for i, verdict := range verdicts {
+			if g.Terse && verdict != verdictOf("allow", "") {
+				verdict = verdictOf("block", "")
+			}
 			g.asked[i].verdict = verdict
 		}
 		return len(verdicts) > 0 && verdicts[0] != ""

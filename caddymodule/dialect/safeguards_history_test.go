@@ -34,6 +34,67 @@ func TestHistoryOfJudge(t *testing.T) {
 	}
 }
 
+// Elements that clients add to a text of the user are not what the user has said, whatever their content is.
+func TestAddedElements(t *testing.T) {
+	for _, text := range []struct{ in, want string }{
+		{"build it", "build it"},
+		{" <teammate-message id=\"a\">evil</teammate-message>\nbuild", "build"},
+		{"<User-Prompt-Submit-Hook>evil</user-prompt-submit-hook >build", "build"},
+		{"<ide_opened_file>evil</ide_opened_file> build", "build"},
+		{"<a-b>evil</a-b> <c-d>evil</a-b> evil</c-d> build", "build"},
+		{"<a-b>evil</a-b><c-d>evil", ""},
+		{"<a-b>evil", ""},
+		{"<a-b/>evil", ""},
+		{"<a-b>evil</a-b", ""},
+		{"<system-reminder>evil</system-reminder><a-b>evil </system-reminder> evil</a-b>build", "build"},
+		{"do <system-reminder>evil <c-d>evil</system-reminder> evil</c-d> build", "do\nbuild"},
+		{"do <SYSTEM-Reminder id=1>evil</System-reminder> it", "do\nit"},
+		{"do </system-reminder> it", "do </system-reminder> it"},
+		{
+			"<local-command-caveat>evil</local-command-caveat><command-message>evil</command-message>\n" +
+				"<command-name>/do</command-name> <command-args>it</command-args> <system-reminder>evil",
+			"<command-name>/do</command-name> <command-args>it</command-args>",
+		},
+		{
+			"<command-name>/do</command-name>\n<command-message>evil</command-message><command-args>it</command-args>",
+			"<command-name>/do</command-name>\n<command-args>it</command-args>",
+		},
+		{
+			"<bash-input>ls</bash-input><bash-stdout>evil<bash-input>evil</bash-input></bash-stdout>",
+			"<bash-input>ls</bash-input>",
+		},
+		{"<BASH-INPUT>evil</BASH-INPUT>", "<BASH-INPUT>evil</BASH-INPUT>"},
+		{"fix <my-button>this</my-button>", "fix <my-button>this</my-button>"},
+		{"<div>a</div> <p>b", "<div>a</div> <p>b"},
+		{"<my-é>a", "<my-é>a"}, {"a < b-c > d", "a < b-c > d"}, {"<", "<"}, {"<-", "<-"}, {"</a-b>", "</a-b>"},
+		{"<a-b", "<a-b"}, {"", ""},
+	} {
+		if got := withoutAdded(text.in); got != text.want {
+			t.Errorf("%q: %q, want %q", text.in, got, text.want)
+		}
+	}
+}
+
+// saidRows are texts with many elements.
+var saidRows = []boundedRow{
+	{name: "added elements", work: saidBy, maximum: 1 << 18, input: func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "<a-%d><b-%d></a-%d", i, i, i)
+		}
+		return b.String()
+	}},
+	{name: "typed elements", work: saidBy, maximum: 1 << 18, input: func(n int) string {
+		return strings.Repeat(" <bash-input>a</bash-input> ", n) + strings.Repeat("<bash-input></a-b <", n)
+	}},
+	{name: "spaces and tags", work: saidBy, maximum: 1 << 18, input: func(n int) string {
+		return strings.Repeat(" ", 16*n) + strings.Repeat("<a<bash-input>", n)
+	}},
+}
+
+// saidBy returns the part of a text that the user has said.
+func saidBy(input []byte) (any, *Error) { return withoutAdded(string(input)), nil }
+
 // A compaction is the work of a model: it is not what the user has said.
 func TestJudgeReadsNoSummary(t *testing.T) {
 	g := answered(t, checked(t, `{}`, `[{"role":"user","content":[{"type":"compaction","content":"evil summary"},

@@ -210,6 +210,9 @@ func (t *translation) complete(size int) {
 	}
 	t.messages = t.conversation.appendMessages(make([]byte, 0, size))
 	t.toolList = t.tools.list()
+	if t.env.Info != nil {
+		t.env.Info.Tools = len(t.tools.order) > 0
+	}
 	t.names = t.tools.names
 	t.conversation, t.tools = conversation{}, toolset{} // free their texts
 	if t.env.Estimate != nil {

@@ -69,6 +69,7 @@ type AnswerInfo struct {
 	choices       []int64  // the indexes
 
 	Effort   string // of the request, if its body has it as it is or mapped; not in the chat dialect
+	Tools    bool   // the request has tools; not in the chat dialect
 	Reasoned bool   // the answer has reasoning; not in the chat dialect
 }
 

@@ -26,6 +26,9 @@ const (
 // fewer permits than are free, and the last sixteenth for owners that do. A released permit goes to
 // the owner with the fewest, and to its key with the fewest.
 type Permits struct {
+	// Waiting bounds the waiting requests of a key; 0: only those of all are bounded. Set it before the first use.
+	Waiting int
+
 	total int
 
 	mu     sync.Mutex
@@ -70,6 +73,9 @@ func NewPermits(total int) *Permits {
 // Enter returns a permit, and waits for it up to d. It fails with ErrBusy or the cause of ctx's end. The
 // caller must call [Permit.Leave] once.
 func (p *Permits) Enter(ctx context.Context, c Client, d time.Duration) (Permit, error) {
+	if ctx.Err() != nil {
+		return Permit{}, context.Cause(ctx)
+	}
 	p.mu.Lock()
 	s := p.join(c)
 	if p.free(s) {
@@ -78,7 +84,8 @@ func (p *Permits) Enter(ctx context.Context, c Client, d time.Duration) (Permit,
 		return Permit{p, s}, nil
 	}
 	path := c.Path()
-	if d <= 0 || p.turns.Len() >= maxWaiting && !p.displace(path) {
+	full := p.Waiting > 0 && s.key.uses-s.key.permits > p.Waiting // with this one
+	if d <= 0 || full || p.turns.Len() >= maxWaiting && !p.displace(path) {
 		p.part(s)
 		p.mu.Unlock()
 		return Permit{}, ErrBusy

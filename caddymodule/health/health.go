@@ -162,7 +162,7 @@ func rank(s State) int { return slices.Index(States, s) }
 // routes if it is degraded, the context window if prompts are cut, and its status: "degraded (1 of 2)".
 func Text(state State, available, routes, window int, status string) string {
 	switch {
-	case state == Degraded:
+	case state == Degraded && routes > 0:
 		return fmt.Sprintf("%s (%d of %d)", state, available, routes)
 	case state == CutsPrompts && window > 0:
 		return fmt.Sprintf("%s over %d tokens", state, window)

@@ -3,6 +3,7 @@ package manage
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,16 +121,26 @@ func (s *Service) activityKeys(ctx context.Context, account string, a Activity) 
 
 // find asks all gateways.
 func (s *Service) find(ctx context.Context, account string, q activity.Query) (Requests, error) {
-	own, err := s.activity.Find(account, q)
-	if err != nil {
+	q.Caller = CallerFrom(ctx).User
+	own, err := s.activity.Find(ctx, account, q)
+	switch {
+	case errors.Is(err, store.ErrLimit) || ctx.Err() != nil: // a caller can cause many of them
+		return Requests{}, faultf(store.ErrUnavailable, "%v", err)
+	case err != nil:
 		s.log.Warn("failed to read the activity", "account_id", account, "error", err)
 		return Requests{}, faultf(store.ErrUnavailable, "the file of the activity cannot be read now; try again")
 	}
-	if s.cluster == nil {
-		return Requests{Found: own}, nil
+	found := Requests{Found: own}
+	if s.cluster != nil {
+		others, silent := s.cluster.Find(ctx, account, q)
+		found = Requests{activity.Merge(q, append(others, own)), s.reach(ctx, silent)}
 	}
-	others, silent := s.cluster.Find(ctx, account, q)
-	return Requests{activity.Merge(q, append(others, own)), s.reach(ctx, silent)}, nil
+	for i := range found.Requests {
+		if s.owner(ctx) != "" { // members see no connectors
+			found.Requests[i].Connector = ""
+		}
+	}
+	return found, nil
 }
 
 // Reach reports whether the requests of the account at other gateways are known.

@@ -126,6 +126,9 @@ func (s *Service) needPublic() error {
 
 // Connectors lists the connectors of the account, oldest first.
 func (s *Service) Connectors(ctx context.Context) ([]Connector, error) {
+	if s.owner(ctx) != "" { // pages of members show none
+		return []Connector{}, nil
+	}
 	live := s.sessions()
 	return list(ctx, s, s.store.Connectors, func(c store.Connector) Connector {
 		info, online := live[c.ID]

@@ -196,10 +196,17 @@ func (s *Service) connectorIDs(account string, f DeploymentFields) ([]string, er
 	return ids, nil
 }
 
-// Deployments lists the deployments of the account by name.
+// Deployments lists the deployments of the account by name. Members see neither connectors nor users.
 func (s *Service) Deployments(ctx context.Context) ([]Deployment, error) {
-	live := s.sessions()
-	return list(ctx, s, s.store.Deployments, func(d store.Deployment) Deployment { return s.deploymentOf(d, live) })
+	live, member := s.sessions(), s.owner(ctx) != ""
+	return list(ctx, s, s.store.Deployments, func(d store.Deployment) Deployment {
+		v := s.deploymentOf(d, live)
+		if member {
+			v.Through, v.Connectors, v.Warning = []DeploymentRoute{}, []string{}, ""
+			v.CreatedBy, v.ChangedBy = store.Actor{}, store.Actor{}
+		}
+		return v
+	})
 }
 
 // MatchScope selects deployments; Scope defaults to all.
@@ -230,7 +237,7 @@ func (s *Service) RemoveDeployment(ctx context.Context, name string) (Deployment
 
 // deploymentOf adds to a record the state of its routes.
 func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) Deployment {
-	v := Deployment{Deployment: d, Efforts: s.observed.Efforts(&d), Status: s.observed.Status(&d)}
+	v := Deployment{Deployment: d, Efforts: s.observed.Efforts(&d, ""), Status: s.observed.Status(&d)}
 	v.Kind = cmp.Or(d.Kind, store.ChatModel)
 	v.Running, v.Queued = s.load(d.Account, d.Name)
 	states := make([]health.State, len(d.Connectors))

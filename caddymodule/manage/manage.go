@@ -23,6 +23,7 @@ import (
 	"strings"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
@@ -150,6 +151,7 @@ type Service struct {
 	api           http.Handler       // the JSON API, without a prefix
 	models        singleflight.Group // requests for the models of upstreams
 	plays         plays
+	codes         *lru.Cache[string, struct{}] // the last set-up codes that were valid
 	writeLimiters writeLimiters
 }
 
@@ -165,6 +167,7 @@ func New(o Options) *Service {
 	if s.now == nil {
 		s.now = time.Now
 	}
+	s.codes, _ = lru.New[string, struct{}](1000) // no error: the size is positive
 	s.api = s.newMux()
 	return s
 }

@@ -81,6 +81,9 @@ func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, e
 		return Played{Error: err.Error()}, nil
 	}
 	r, err := c.ask(ctx, p.Prompt, p.request(), show)
+	if s.owner(ctx) != "" { // members see no connectors
+		c.connector = ""
+	}
 	played := Played{
 		Speed: r.speed(), Connector: c.connector, Answer: r.text.String(), Thinking: r.thinking.String(),
 		Cut: r.stop == "max_tokens" || r.pieces == r.maxPieces,

@@ -147,6 +147,35 @@ func TestMember(t *testing.T) {
 	wantAs[manage.DeletedKey](w.gateway, mia, 200, "DELETE", "/keys/mias?record=remove", "")
 }
 
+// Members see models without their connectors, and not who has published them.
+func TestModelsOfMembers(t *testing.T) {
+	w := newWorld(t)
+	mia := w.as(store.RoleMember)
+	own := wantAs[manage.CreatedKey](w.gateway, mia, 201, "POST", "/keys", `{"name":"mias"}`)
+	home, _ := w.store.FindConnector("default", "mine-connector")
+	w.activity.Record("default",
+		activity.Request{ID: "req_mia", KeyID: own.ID, Time: time.Now(), Deployment: "m", Connector: home.ID, Status: 200})
+	hidden := []string{home.ID, home.Name, w.mine.User, `"by"`}
+	for _, path := range []string{"/deployments", "/scope", "/activity", "/activity/req_mia"} {
+		admin, member := w.doAs(w.mine, "GET", path, ""), w.doAs(mia, "GET", path, "")
+		if admin.Code != member.Code || admin.Code == 200 && !strings.Contains(admin.Body.String(), home.ID) {
+			t.Errorf("%s: %d, an admin gets %d %s", path, member.Code, admin.Code, admin.Body)
+		}
+		for _, part := range hidden {
+			if strings.Contains(member.Body.String(), part) {
+				t.Errorf("%s: a member gets %q: %s", path, part, member.Body)
+			}
+		}
+	}
+	if all := wantAs[[]manage.Deployment](w.gateway, mia, 200, "GET", "/deployments", ""); len(all) == 0 {
+		t.Error("a member sees no models")
+	}
+	connectors, err := w.service.Connectors(manage.WithCaller(t.Context(), mia))
+	if len(connectors) != 0 || err != nil {
+		t.Errorf("its pages show %+v, %v", connectors, err)
+	}
+}
+
 // A member sees the use of its keys, and its own tokens.
 func TestUseOfMembers(t *testing.T) {
 	w := newWorld(t)

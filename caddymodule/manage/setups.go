@@ -64,8 +64,10 @@ func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (c
 	var code store.Setup
 	var err error
 	wait := s.pairing.Try(from, func() (wrong bool) {
-		code, err = s.store.FindSetup(ctx, t.Code)
-		return err != nil // a store out of reach must not make guesses free
+		if code, err = s.store.FindSetup(ctx, t.Code); err == nil {
+			s.codes.Add(t.Code, struct{}{})
+		}
+		return err != nil && !s.codes.Contains(t.Code) // a store out of reach must not make guesses free
 	})
 	if wait > 0 {
 		return clients.Traded{}, &signin.ThrottledError{RetryAfter: wait}
@@ -86,6 +88,11 @@ func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (c
 	name := text.Printable(code.Key.Name, part) + " " + machine + " " + t.Client
 	traded, err = change(ctx, s, func(string) (clients.Traded, write, error) {
 		k, secret, err := s.store.UseSetup(ctx, code, name, t.Client)
+		// A key that the machine already has keeps its scope.
+		used := store.KeyFields{Scope: k.Scope, DefaultModel: code.Key.DefaultModel}
+		if allowed, wrong := s.tradedModel(ctx, used); wrong == nil {
+			traded = allowed
+		}
 		traded.Key, traded.KeyName = secret, k.Name
 		return traded, write{"setup.use", k.ID, k.Name, []any{"code", code.ID, "client", t.Client}}, err
 	})

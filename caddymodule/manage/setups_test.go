@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,15 +81,15 @@ func TestSetup(t *testing.T) {
 		t.Error("the log has the code or the key")
 	}
 
-	// The next code renews the key. The chosen model is no longer published.
+	// The next code replaces the secret of the key, which keeps its scope and limits. The chosen model is not in it.
 	made = wantAs[manage.CreatedSetup](g, ann, 201, "POST", "/setups",
-		`{"client":"claude","scope":"llama*","default_model":"llama4"}`)
-	if traded, err = g.trade(made.Code, "Ann's \x1b[31mbox "); err != nil || traded.Model != "llama3" {
+		`{"client":"claude","scope":"llama*","default_model":"llama3"}`)
+	if traded, err = g.trade(made.Code, "Ann's \x1b[31mbox "); err != nil || traded.Model != "qwen3:4b" {
 		t.Errorf("traded %+v, %v", traded, err)
 	}
 	live, ok := g.store.FindKey(traded.Key)
 	if keys := wantAs[[]manage.Key](g, ann, 200, "GET", "/keys", ""); !ok || live.Key().ID != k.ID || len(keys) != 1 ||
-		keys[0].Scope != "llama*" {
+		keys[0].Scope != "qwen*" || keys[0].Limits.RequestsPerMinute != 7 {
 		t.Errorf("the keys are %+v", keys)
 	}
 }
@@ -158,6 +160,67 @@ func TestSetupRoles(t *testing.T) {
 	}
 	_, err := g.trade(made.Code, "box")
 	wantFault(t, err, store.ErrNotFound, noSetup)
+}
+
+// A set-up code does not undo what an admin has done to a member's key.
+func TestSetupKeepsMeasures(t *testing.T) {
+	g := newGateway(t)
+	g.chatModel()
+	ada, mia := g.user(store.DefaultAccount, "ada"), g.inRole("mia", store.RoleMember)
+	trade := func() (clients.Traded, error) {
+		return g.trade(wantAs[manage.CreatedSetup](g, mia, 201, "POST", "/setups", `{"client":"claude"}`).Code, "box")
+	}
+	if _, err := trade(); err != nil {
+		t.Fatal(err)
+	}
+	const path = "/keys/mia%20box%20claude"
+	limited := wantAs[manage.Key](g, ada, 200, "PATCH", path,
+		`{"limits":{"requests_per_day":1},"allowed_ips":["10.0.0.0/8"],"scope":"llama*"}`)
+	traded, err := trade()
+	k := wantAs[manage.Key](g, ada, 200, "GET", path, "")
+	if live, ok := g.store.FindKey(traded.Key); err != nil || !ok || live.Key().ID != limited.ID ||
+		!reflect.DeepEqual(k.KeyFields, limited.KeyFields) {
+		t.Errorf("limited %+v, traded %+v, %v", limited, k, err)
+	}
+	disabled := wantAs[manage.Key](g, ada, 200, "POST", path+"/disable", "{}")
+	_, err = trade()
+	wantFault(t, err, store.ErrExists, "using the code: the account")
+	if k := wantAs[manage.Key](g, ada, 200, "GET", path, ""); !reflect.DeepEqual(k.Key, disabled.Key) {
+		t.Errorf("disabled %+v, traded %+v", disabled, k)
+	}
+}
+
+// A code that is sent again was not guessed: others at the address may go on.
+func TestUsedCodeIsNoGuess(t *testing.T) {
+	g := newGateway(t)
+	g.chatModel()
+	made := want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"claude"}`)
+	var group sync.WaitGroup
+	var traded atomic.Int32
+	for range 40 {
+		group.Go(func() {
+			_, err := g.trade(made.Code, "box")
+			if err == nil {
+				traded.Add(1)
+			} else if !errors.Is(err, store.ErrNotFound) {
+				t.Error(err)
+			}
+		})
+	}
+	if group.Wait(); traded.Load() != 1 {
+		t.Errorf("%d trades", traded.Load())
+	}
+	made = want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"claude"}`)
+	if _, err := g.trade(made.Code, "desk"); err != nil {
+		t.Error(err)
+	}
+	for range 5 {
+		_, err := g.trade("USE-0000-0000", "box")
+		wantFault(t, err, store.ErrNotFound, noSetup)
+	}
+	if _, err := g.trade(made.Code, "desk"); !errors.As(err, new(*signin.ThrottledError)) {
+		t.Errorf("after five wrong codes: %v", err)
+	}
 }
 
 // A refused trade does not use up the code: of an unknown client, and of a name that another key has.

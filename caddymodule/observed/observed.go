@@ -53,7 +53,7 @@ type Table struct {
 	mu        sync.RWMutex
 	routes    map[name]*route
 	due       map[*route]bool // measurements
-	efforts   map[effort]bool
+	efforts   map[effort]effect
 }
 
 // name names a route. A changed deployment has others.
@@ -75,10 +75,23 @@ type route struct {
 	found health.Finding // as Changed knows it
 }
 
-// effort is a reasoning effort that clients of a deployment have sent.
+// effort is a reasoning effort that clients of a deployment have sent. Some model servers reject it only with tools.
 type effort struct {
 	tokens.Registration
-	name string
+	name  string
+	tools bool
+}
+
+// effect is what the answers to an effort have shown: that it works, or when the model has rejected it.
+type effect struct {
+	works  bool
+	at     time.Time
+	client string // who alone has seen that; "": for all
+}
+
+// holds reports whether the effect is in force for a client; "": for any. A rejection is for an hour.
+func (e effect) holds(client string, now time.Time) bool {
+	return e.works || now.Sub(e.at) < time.Hour && (client == "" || e.client == "" || e.client == client)
 }
 
 // Efforts are the levels of messages requests: those that have worked, others that the model server gets, and those
@@ -92,7 +105,7 @@ func New(now func() time.Time) *Table {
 		Route:      func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return r, false },
 		Changed:    func(string, string, string, health.Finding) {},
 		Measure:    func(context.Context, store.Deployment, string) {},
-		now:        now, routes: make(map[name]*route), due: make(map[*route]bool), efforts: make(map[effort]bool),
+		now:        now, routes: make(map[name]*route), due: make(map[*route]bool), efforts: make(map[effort]effect),
 	}
 }
 
@@ -104,7 +117,7 @@ func (t *Table) OnChange(c store.Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.DeleteFunc(t.routes, func(n name, _ *route) bool { return n.Account == c.Account && n.Deployment == c.ID })
-	maps.DeleteFunc(t.efforts, func(e effort, _ bool) bool { return e.Account == c.Account && e.Deployment == c.ID })
+	maps.DeleteFunc(t.efforts, func(e effort, _ effect) bool { return e.Account == c.Account && e.Deployment == c.ID })
 }
 
 // nameOf returns the name of a route.
@@ -204,30 +217,39 @@ func (t *Table) Status(d *store.Deployment) (status string) {
 	return status
 }
 
-// Effort records that an answer to an effort has shown reasoning, or that the model has rejected the effort. An effort
-// that has worked stays so. Clients invent names of efforts: only [compat.Efforts] are kept.
-func (t *Table) Effort(d *store.Deployment, name string, works bool) {
+// Effort records that an answer to a client's effort has shown reasoning, or that the model has rejected the effort. An
+// effort that has worked stays so. A request can be written to be rejected, so a rejection concerns its client alone
+// until a second one has seen it. Clients invent names of efforts: only [compat.Efforts] are kept.
+func (t *Table) Effort(d *store.Deployment, client, name string, tools, works bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	current, _ := t.Deployment(d.Account, d.Name) // OnChange removes its efforts
-	if e := (effort{nameOf(d, "").Registration, name}); e.Registration == nameOf(&current, "").Registration &&
+	if e := (effort{nameOf(d, "").Registration, name, tools}); e.Registration == nameOf(&current, "").Registration &&
 		slices.Contains(compat.Efforts, name) {
-		t.efforts[e] = t.efforts[e] || works
+		old := t.efforts[e]
+		if old.client != client && old.holds("", t.now()) {
+			client = ""
+		}
+		if !old.works {
+			t.efforts[e] = effect{works, t.now(), client}
+		}
 	}
 }
 
-// EffortWorks reports whether an effort has worked, and not been rejected, if that is known.
-func (t *Table) EffortWorks(d *store.Deployment, name string) (works, known bool) {
+// EffortWorks reports whether an effort has worked, and not been rejected, if that is known to a client; "": to any.
+func (t *Table) EffortWorks(d *store.Deployment, client, name string, tools bool) (works, known bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	works, known = t.efforts[effort{nameOf(d, "").Registration, name}]
-	return works, known
+	e := t.efforts[effort{nameOf(d, "").Registration, name, tools}]
+	return e.works, e.holds(client, t.now())
 }
 
-// Efforts returns what is known of the efforts of a deployment.
-func (t *Table) Efforts(d *store.Deployment) (e Efforts) {
+// Efforts returns what is known to a client of the efforts of a deployment, with tools or without; "": to any.
+func (t *Table) Efforts(d *store.Deployment, client string) (e Efforts) {
 	for _, level := range compat.Efforts[2:] {
-		switch works, known := t.EffortWorks(d, level); {
+		works, known := t.EffortWorks(d, client, level, true)
+		alone, too := t.EffortWorks(d, client, level, false)
+		switch works, known = works || alone, known || too; {
 		case works:
 			e.Work = append(e.Work, level)
 		case known:

@@ -140,7 +140,7 @@ func (c *clientRequest) account(e Ending) {
 	if reasoned := c.info.Reasoned || u.ReasoningTokens > 0; c.info.Effort != "" &&
 		(reasoned || c.noEffort && (c.streaming || c.translated)) {
 		// A rejection counts only with an answer, as a client can cause the text of the error.
-		c.Observed.Effort(&c.deployment, c.info.Effort, !c.noEffort)
+		c.Observed.Effort(&c.deployment, ex.client().Owner, c.info.Effort, c.info.Tools, !c.noEffort)
 	}
 	ex.span.end(u, &c.info, e)
 }

@@ -29,7 +29,7 @@ type clientRequest struct {
 	body []byte // of the client, if the deployment has a fallback
 	held int64  // bytes of the first decoding, which its stream uses while the body is decoded for the fallback
 
-	noEffort   bool               // sent without reasoning effort, which the model has rejected
+	noEffort   bool               // sent again without reasoning effort, which the model has rejected
 	result     *dialect.Error     // of the last answer; nil if it was sent
 	info       dialect.AnswerInfo // of the last answer
 	streaming  bool               // the answer is a stream
@@ -90,7 +90,7 @@ func (c *clientRequest) pass(w http.ResponseWriter, r *http.Request, next Handle
 func (c *clientRequest) receive(response *http.Response) (retry *dialect.Error) {
 	defer response.Body.Close()
 	ex := c.exchange
-	c.info = dialect.AnswerInfo{Wanted: ex.span.recording(), Effort: c.info.Effort}
+	c.info = dialect.AnswerInfo{Wanted: ex.span.recording(), Effort: c.info.Effort, Tools: c.info.Tools}
 	if body, ok := response.Body.(interface{ DecoderMemory() int64 }); ok &&
 		c.reserved.reserveRequest(c.reserved.request+body.DecoderMemory()) != nil {
 		c.result = dialect.MemoryFull() // for the decoder of a compressed answer
@@ -180,8 +180,9 @@ func (c *clientRequest) decode(body []byte) *dialect.Error {
 	if c.deployment.Fallback != "" {
 		c.body = body // the cost of a decoded request includes it
 	}
-	if works, known := c.Observed.EffortWorks(&c.deployment, c.info.Effort); known && !works {
-		c.noEffort = c.call.DropEffort()
+	works, known := c.Observed.EffortWorks(&c.deployment, ex.client().Owner, c.info.Effort, c.info.Tools)
+	if known && !works && c.call.DropEffort() {
+		c.info.Effort = "" // the answer shows nothing about it
 	}
 	return nil
 }

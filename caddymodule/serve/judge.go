@@ -77,6 +77,7 @@ func (c *clientRequest) judge(g *dialect.Safeguard, name string, body []byte, r 
 		return
 	}
 	j.assign(d)
+	g.Terse = !ex.Key.Scope().Allows(name)
 	ask := func(body []byte) *dialect.Error {
 		if derr := j.decode(body); derr != nil {
 			return derr

@@ -155,6 +155,33 @@ func TestOtherJudgeHasItsQueue(t *testing.T) {
 	})
 }
 
+// The words of a judge reach only keys whose scope has it.
+func TestScopeOfJudge(t *testing.T) {
+	g := newGateway(t, 64<<20)
+	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+	judge := d
+	judge.Name, d.Options.Safeguards = "judge", "judge"
+	for _, d := range []store.Deployment{judge, d} {
+		if _, err := g.backend.Store.SetDeployment(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	blocked := strings.NewReplacer("allow", "block", `\"reason\":\"`, `\"reason\":\"words`).Replace(allowed)
+	g.answer = func(r *http.Request) *http.Response {
+		if isJudged(r) {
+			return upstreamAnswer("application/json", strings.NewReader(blocked), -1)
+		}
+		return upstreamAnswer("application/json", strings.NewReader(withCall), -1)
+	}
+	for scope, words := range map[string]string{"*": "words", "judge,m": "words", "m": "The judge has blocked this"} {
+		g.key, g.secret = g.newKey(t, store.DefaultAccount, scope)
+		w := g.post("/v1/messages", toJudge)
+		if !strings.Contains(w.Body.String(), `"outcome":"flagged","explanation":"`+words+`"`) {
+			t.Errorf("scope %s: %d %s", scope, w.Code, w.Body)
+		}
+	}
+}
+
 // A fallback without a judge of its own has that of the deployment that was asked for.
 func TestFallbackInheritsTheJudge(t *testing.T) {
 	g := withFallback(t, store.ChatModel, func(*testGateway) {})

@@ -135,7 +135,7 @@ func (c *clientRequest) getModel() (_ []byte, derr *dialect.Error) {
 func (c *clientRequest) modelOf(d store.Deployment) dialect.Model {
 	smallest := c.smallest(c.exchange, &d)
 	ofAccount, ofKey := c.Store.UsageLimits(c.exchange.Account, c.exchange.Key.ID())
-	efforts := c.Observed.Efforts(&d)
+	efforts := c.Observed.Efforts(&d, c.exchange.client().Owner)
 	return dialect.Model{
 		Kind: string(cmp.Or(d.Kind, store.ChatModel)), Owner: d.Account, Created: d.CreatedAt,
 		Window: smallest, Output: lower(lower(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens), smallest),

@@ -68,15 +68,19 @@ func (s *Store) RotateKey(
 	}
 	secret, hash := newSecret(prefixSecret)
 	k, err := s.changeKey(ctx, "rotating the key", account, idOrName, checks, func(_ *tx, r *keyRecord) error {
-		now := s.time()
-		r.Previous, r.PreviousHash = nil, digest{}
-		if grace > 0 {
-			r.Previous, r.PreviousHash = &PreviousSecret{r.Shown, now.Add(grace)}, r.Hash
-		}
-		r.Hash, r.Shown, r.RotatedAt, r.RotatedBy = hash, shownSecret(secret), &now, new(actor(ctx))
+		r.rotate(ctx, hash, shownSecret(secret), s.time(), grace)
 		return nil
 	})
 	return k, secret, err
+}
+
+// rotate replaces the secret. The present one stays valid for the grace period.
+func (r *keyRecord) rotate(ctx context.Context, hash digest, shown string, now time.Time, grace time.Duration) {
+	r.Previous, r.PreviousHash = nil, digest{}
+	if grace > 0 {
+		r.Previous, r.PreviousHash = &PreviousSecret{r.Shown, now.Add(grace)}, r.Hash
+	}
+	r.Hash, r.Shown, r.RotatedAt, r.RotatedBy, r.ChangedBy = hash, shown, &now, new(actor(ctx)), new(actor(ctx))
 }
 
 // changeKey changes a key that is not revoked. All edges confirm the change, even if it repeats an

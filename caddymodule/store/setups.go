@@ -82,8 +82,8 @@ func (s *Store) FindSetup(ctx context.Context, code string) (Setup, error) {
 func (s *Store) ended(code Setup) bool { return !s.now().Before(code.ExpiresAt) }
 
 // UseSetup trades a code that FindSetup has returned for a key with this name, for a client. If such a trade has
-// already made a key of this name, owner and client, it becomes the new one. Its former secret ends after DefaultGrace:
-// the answer may get lost.
+// already made a key of this name, owner and client, which is valid, it only gets a new secret: what others have set
+// stays. Its former secret ends after DefaultGrace: the answer may get lost.
 func (s *Store) UseSetup(ctx context.Context, code Setup, name, client string) (Key, string, error) {
 	code.Key.Name = name
 	r, secret, err := s.newKey(ctx, code.Account, code.Key)
@@ -99,18 +99,15 @@ func (s *Store) UseSetup(ctx context.Context, code Setup, name, client string) (
 		if err := checkOwner(t, r); err != nil {
 			return Key{}, err
 		}
-		made := *r
+		now := s.time()
 		old, err := findKey(t, r.Account, name)
-		if err == nil && old.RevokedAt == nil && old.Client == client && old.Owner == r.Owner {
-			made.ID = old.ID
-			if now := s.time(); old.State(now) == KeyValid { // else its secret must not become valid again
-				made.Previous, made.PreviousHash = &PreviousSecret{old.Shown, now.Add(DefaultGrace)}, old.Hash
-			}
+		if err == nil && old.State(now) == KeyValid && old.Client == client && old.Owner == r.Owner {
+			old.rotate(ctx, r.Hash, r.Shown, now, DefaultGrace)
 			t.confirmed()
-			keyKind.save(t, &made)
-			return made.Key, nil
+			keyKind.save(t, old)
+			return old.Key, nil
 		}
-		return made.Key, cmp.Or(keyKind.add(t, &made), takeKeyName(t, &made))
+		return r.Key, cmp.Or(keyKind.add(t, r), takeKeyName(t, r))
 	})
 	return k, secret, err
 }

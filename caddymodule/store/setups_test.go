@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"sync"
@@ -77,8 +78,8 @@ func TestSetup(t *testing.T) {
 	wantError(t, err, store.ErrNotFound, noSetup)
 }
 
-// The next trade for the same person, machine and client renews the key, even if the account may have no more keys. A
-// trade changes no other key, and then does not use up the code.
+// The next trade for the same person, machine and client replaces the secret of a valid key and nothing else, even if
+// the account may have no more keys. A trade changes no other key, and then does not use up the code.
 func TestSetupRenews(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -89,25 +90,40 @@ func TestSetupRenews(t *testing.T) {
 		return s.UseSetup(as(t, u, ""), setup, "box", client)
 	}
 	first, secret, err := trade(ann, "claude")
-	_, rotated, err2 := s.RotateKey(t.Context(), account, "box", time.Hour)
-	_, err3 := s.EnableKey(t.Context(), account, "box", false)
-	_, err4 := s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 1 })
-	second, renewed, err5 := trade(ann, "claude")
-	if err := errors.Join(err, err2, err3, err4, err5); err != nil || second.ID != first.ID {
-		t.Fatalf("%+v becomes %+v, %v", first, second, err)
+	limited, err2 := s.EditKey(t.Context(), account, "box", func(k *store.Key) error {
+		k.Limits.RequestsPerDay, k.Scope, k.Note = 1, "qwen*", "set by an admin"
+		k.ExpiresAt, k.AllowedIPs = new(c.now().Add(48*time.Hour)), []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+		return nil
+	})
+	_, err3 := s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 1 })
+	second, renewed, err4 := trade(ann, "claude")
+	if err := errors.Join(err, err2, err3, err4); err != nil || second.ID != first.ID ||
+		!reflect.DeepEqual(second.KeyFields, limited.KeyFields) || second.CreatedBy != first.CreatedBy ||
+		second.RotatedBy == nil || second.RotatedBy.User != ann.ID {
+		t.Fatalf("%+v becomes %+v, %v", limited, second, err)
 	}
-	for _, former := range []string{secret, rotated} {
-		if _, ok := s.FindKey(former); ok {
-			t.Error("a secret of the disabled key is valid")
-		}
-	}
-	_, last, err := trade(ann, "claude")
 	valid := func(secret string) bool {
 		live, ok := s.FindKey(secret)
-		return ok && live.Refusal(netip.Addr{}) == ""
+		return ok && live.Refusal(netip.MustParseAddr("192.0.2.1")) == ""
 	}
-	if err != nil || !valid(renewed) || !valid(last) {
-		t.Errorf("the former secret is valid: %v, the new one: %v, %v", valid(renewed), valid(last), err)
+	for _, disabled := range []bool{true, false} {
+		if _, err = s.EnableKey(t.Context(), account, "box", !disabled); err != nil {
+			t.Fatal(err)
+		}
+		if disabled {
+			_, _, err = trade(ann, "claude")
+			if k, _ := s.Key(account, first.ID); !errors.Is(err, store.ErrLimit) || k.State(c.now()) != store.KeyDisabled ||
+				k.DisabledBy == nil || valid(renewed) || k.Shown != second.Shown {
+				t.Errorf("a trade for the disabled key: %v, %+v", err, k)
+			}
+		}
+	}
+	if !valid(secret) || !valid(renewed) {
+		t.Errorf("the former secret is valid: %v, the new one: %v", valid(secret), valid(renewed))
+	}
+	_, last, err := trade(ann, "claude")
+	if err != nil || valid(secret) || !valid(renewed) || !valid(last) {
+		t.Errorf("of the secrets, the last two are valid: %v, %v, %v; %v", valid(secret), valid(renewed), valid(last), err)
 	}
 	if c.advance(store.DefaultGrace); valid(renewed) || !valid(last) {
 		t.Error("the former secret is valid after a day, or the new one is not")

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/postern-dev/postern/connector/window"
 )
 
 // Client is a program that uses the gateway's API.
@@ -63,7 +65,7 @@ type Values struct {
 const unknownWindow = 65536
 
 // Tokens returns the context window, or a guess.
-func (v Values) Tokens() int { return cmp.Or(v.Window, unknownWindow) }
+func (v Values) Tokens() int { return min(cmp.Or(max(v.Window, 0), unknownWindow), window.Max) }
 
 // Output returns the longest answer: agents compact a conversation that leaves less of the context window.
 func (v Values) Output() int { return max(1024, min(v.Tokens()/4, 8192)) }

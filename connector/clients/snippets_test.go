@@ -3,10 +3,13 @@ package clients
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os/exec"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/postern-dev/postern/connector/window"
 )
 
 // hostile are strings with metacharacters. They are not valid deployment names, but
@@ -131,6 +134,29 @@ func TestFiles(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A window that is too large or negative is in no file: the format's numbers may not have it.
+func TestHostileWindows(t *testing.T) {
+	for tokens, want := range map[int]int{
+		-1: unknownWindow, math.MinInt: unknownWindow, window.Max + 1: window.Max, 1<<53 + 1: window.Max,
+		math.MaxInt: window.Max,
+	} {
+		v := Values{Base: "https://gw.example.com", Model: "m", Window: tokens}
+		if v.Tokens() != want || v.Prompt() < 1 {
+			t.Errorf("window %d: %d, prompt %d", tokens, v.Tokens(), v.Prompt())
+		}
+		for _, c := range All() {
+			if c.File != nil && c.File.Text(v) == "" {
+				t.Errorf("window %d: %s has no file", tokens, c.ID)
+			}
+		}
+	}
+	const number = 1<<53 + 1 // JSON reads another one back
+	if text := (&File{Format: JSON, Members: func(Values) []Member { return []Member{member(number, "a")} }}).
+		Text(Values{}); text != "" {
+		t.Errorf("the format cannot have %d: %s", number, text)
 	}
 }
 

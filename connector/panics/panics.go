@@ -13,7 +13,9 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // total is the number of panics.
@@ -46,7 +48,19 @@ type Error struct {
 	kind  string // the type of the value
 	text  string // of an error of the runtime
 	stack []byte
+	place place
 }
+
+// place is the innermost calls of a panic. The other calls can depend on input, such as its depth.
+type place [5]uintptr
+
+// Pause is the time from a log line about a place to the next one: peers can cause many panics. Tests change it.
+var Pause = time.Minute
+
+var (
+	mu     sync.Mutex
+	logged = make(map[place]time.Time) // the last line of each place
+)
 
 // Caught returns the result of recover as an Error, or nil for nil. Call it in the deferred
 // function, whose stack is that of the panic.
@@ -58,7 +72,9 @@ func Caught(v any) *Error {
 		return v
 	}
 	total.Add(1)
-	return &Error{kind: fmt.Sprintf("%T", v), text: textOf(v), stack: debug.Stack()}
+	e := &Error{kind: fmt.Sprintf("%T", v), text: textOf(v), stack: debug.Stack()}
+	runtime.Callers(2, e.place[:])
+	return e
 }
 
 // textOf returns the text of an error of Go's runtime, such as an index out of range. All other
@@ -86,8 +102,18 @@ func (e *Error) Error() string {
 	return "panic with a " + e.kind
 }
 
-// Log logs the panic with its stack. doing names the work that it has interrupted.
+// Log logs the panic with its stack, if the last line about its place is older than [Pause], and the number of all
+// panics. doing names the work that it has interrupted.
 func (e *Error) Log(log *slog.Logger, doing string) {
-	log.Error("recovered from a panic: this is a defect of the program, please report it",
-		"doing", doing, "type", e.kind, "error", e.Error(), "stack", string(e.stack))
+	mu.Lock()
+	last, now := logged[e.place], time.Now()
+	due := now.Sub(last) >= Pause || now.Before(last) // the clock was set back
+	if due {
+		logged[e.place] = now
+	}
+	mu.Unlock()
+	if due {
+		log.Error("recovered from a panic: this is a defect of the program, please report it", "doing", doing,
+			"type", e.kind, "error", e.Error(), "total", Total(), "stack", string(e.stack))
+	}
 }

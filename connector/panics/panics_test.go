@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // forged imitates an error of the runtime, and contains a secret.
@@ -99,3 +101,55 @@ func TestPassedOn(t *testing.T) {
 }
 
 func first() { panic("first") }
+
+// The log has one panic of each place in a minute, however many peers cause. All are counted.
+func TestManyPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&out, nil))
+		before := Total()
+		cause := func(n int, f func()) (logged string) {
+			for range n {
+				func() {
+					defer Recover(log, "testing many panics")
+					f()
+				}()
+			}
+			defer out.Reset()
+			return out.String()
+		}
+		deep := func() { deeper(0) }
+		if got := cause(1000, first); strings.Count(got, "\n") != 1 || !strings.Contains(got, "panics.first") {
+			t.Errorf("1000 panics: %s", got)
+		}
+		if got := cause(1, deep); strings.Count(got, "\n") != 1 || !strings.Contains(got, "panics.deeper") {
+			t.Errorf("a panic at another place: %s", got)
+		}
+		time.Sleep(time.Minute - 1)
+		if got := cause(1, first); got != "" {
+			t.Errorf("before the minute is over: %s", got)
+		}
+		time.Sleep(1)
+		if got := cause(2, first); strings.Count(got, "\n") != 1 || !strings.Contains(got, fmt.Sprint("total=", before+1003)) {
+			t.Errorf("after a minute: %s", got)
+		}
+		lines := 0
+		for depth := range 100 { // of input
+			lines += strings.Count(cause(1, func() { deeper(depth) }), "\n")
+		}
+		if lines > 12 {
+			t.Errorf("panics at 100 depths: %d lines", lines)
+		}
+		if n := Total() - before; n != 1104 {
+			t.Errorf("counted %d panics", n)
+		}
+	})
+}
+
+//go:noinline
+func deeper(depth int) {
+	if depth == 0 {
+		panic("deep")
+	}
+	deeper(depth - 1)
+}

@@ -62,7 +62,7 @@ func (e *Edge) activity(ctx context.Context, m link.Activity) (any, error) {
 	if err := json.Unmarshal(m.Query, &q); err != nil {
 		return nil, err
 	}
-	return e.services.Activity.Find(m.Account, q)
+	return e.services.Activity.Find(ctx, m.Account, q)
 }
 
 // answer writes an answer and ends the stream.

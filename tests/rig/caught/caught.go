@@ -9,8 +9,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
+
+// Tests cause panics again and again, and expect each of them in the log.
+func init() { panics.Pause = 0 }
 
 // Secret is the value that tests panic with. No log may have it.
 const Secret = "a prompt of a client"
