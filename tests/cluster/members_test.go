@@ -73,7 +73,7 @@ func TestOpenFrozenMember(t *testing.T) {
 		ended <- ctx.Err()
 		return nil, ctx.Err()
 	}}
-	put(t, open(t, start(t, 1)[0].url, frozen.serve(t)), store.Put("a", nil))
+	open(t, start(t, 1)[0].url, frozen.serve(t))
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the question to the frozen member has ended with: %v", err)
 	}
@@ -84,7 +84,7 @@ func TestOpenFrozenMember(t *testing.T) {
 func TestMemberWithoutLeader(t *testing.T) {
 	t.Parallel()
 	all, away := start(t, 1), &fakeMember{status: version("3.6.0")}
-	kv := open(t, all[0].url, away.serve(t))
+	kv := open(t, all[0].url, newProxy(t, all[0]).url, away.serve(t))
 	for away.txns.Load() < 5 {
 		put(t, kv, store.Put("a", nil))
 	}
