@@ -105,7 +105,7 @@ func TestEdges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wait.Until(t, "a sees b", func() bool { return len(service.AllEdges()) == 2 })
+	wait.Until(t, "a sees b", func() bool { return len(service.AllEdges(false)) == 2 })
 	for _, s := range []*testSite{a, b} {
 		if status, text := s.ready(t); status != http.StatusOK || text != "ready\n" {
 			t.Errorf("%d %q", status, text)

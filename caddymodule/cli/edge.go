@@ -35,6 +35,9 @@ in etcd. A single gateway, whose store is a file, has no edges.`,
 						in.printf("\nThis edge last reached the store %s. The list shows the other edges as they were then.\n",
 							in.env.ago(e.ContactAt))
 					}
+					if e.Problem != "" {
+						in.printf("\nThe last error of this edge: %s.\n", e.Problem)
+					}
 				}
 			},
 		}.print,

@@ -13,6 +13,10 @@ const (
 		`"contact_at":"2026-05-02T11:55:00Z","leader":false,"self":false}`
 	cutEdgeJSON = `{"name":"edge-a","started_at":"2026-05-01T10:30:00Z","state":"without_store",` +
 		`"contact_at":"2026-05-02T11:59:12Z","serves_until":"2026-05-02T12:01:12Z","leader":false,"self":true}`
+	refusingEdgeJSON = `{"name":"edge-a","started_at":"2026-05-01T10:30:00Z","state":"lost",` +
+		`"contact_at":"2026-05-02T11:55:00Z","leader":false,"self":true,"problem":"etcd at 10.9.8.7:2379 did not answer"}`
+	fullEdgeJSON = `{"name":"edge-a","started_at":"2026-05-01T10:30:00Z","state":"serving","leader":true,"self":true,` +
+		`"problem":"etcd at 10.9.8.7:2379 has reached its quota"}`
 	unknownEdgeJSON = `{"name":"edge-b","started_at":"2026-05-01T10:30:00Z","state":"unknown","leader":true,"self":false}`
 	edgeStatusJSON  = `{"version":"v1.2.3","commit":"7337cac","listener":{"address":":7443","pin":"PIN"},` +
 		`"connectors":{"total":0,"online":0},` +
@@ -27,6 +31,7 @@ var edgeTests = []struct {
 	{"edge_list", "edge list", ok("GET /model_gateway/edges",
 		"["+edgeJSON+","+awayEdgeJSON+","+drainingEdgeJSON+","+lostEdgeJSON+"]")},
 	{"edge_list_cut", "edge list", ok("GET /model_gateway/edges", "["+cutEdgeJSON+","+unknownEdgeJSON+"]")},
+	{"edge_list_refusing", "edge list", ok("GET /model_gateway/edges", "["+refusingEdgeJSON+","+unknownEdgeJSON+"]")},
 	{"edge_list_alone", "edge list", map[string]adminAnswer{
 		"GET /model_gateway/edges": {409, `{"error":"this gateway is not in a cluster: it has a store of its own"}`},
 	}},
@@ -47,6 +52,7 @@ var edgeTests = []struct {
 	{"edge_status", "status", ok("GET /model_gateway/status",
 		edgeStatusJSON+edgeJSON+","+awayEdgeJSON+","+drainingEdgeJSON+","+lostEdgeJSON+"]}")},
 	{"edge_status_cut", "status", ok("GET /model_gateway/status", edgeStatusJSON+cutEdgeJSON+","+unknownEdgeJSON+"]}")},
+	{"edge_status_full", "status", ok("GET /model_gateway/status", edgeStatusJSON+fullEdgeJSON+"]}")},
 	{"help_edge_remove", "edge remove --help", nil},
 	{"help_edge_drain", "edge drain --help", nil},
 }

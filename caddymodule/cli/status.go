@@ -62,7 +62,7 @@ func (e environment) edgesText(edges []manage.Edge) (self, cluster string) {
 		text := edge.Name + ", " + e.edgeState(edge)
 		switch {
 		case edge.Self:
-			self = text
+			self = strings.TrimSuffix(text+": "+edge.Problem, ": ")
 		case edge.State != manage.EdgeServing:
 			others += "; " + text
 		}

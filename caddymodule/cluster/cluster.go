@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -22,20 +23,19 @@ const (
 // Options are the parameters of New.
 type Options struct {
 	Edge store.Edge // without StartedAt; its OnStoreLoss is at least MinStoreLoss
-	// Waited is called after each Confirm, with its duration and whether all edges have confirmed.
-	// It may be nil.
+	// Waited is called after each Confirm, with its duration and whether all edges have confirmed. It may be nil.
 	Waited func(took time.Duration, confirmed bool)
 	// Clocks reads the clocks; nil: the clocks of the machine.
 	Clocks func() Reading
 	Logger *slog.Logger
 }
 
-// Cluster is an edge's part in the cluster. Its methods are safe for concurrent use. It
-// implements store.Cluster.
+// Cluster is an edge's part in the cluster. Its methods are safe for concurrent use. It implements store.Cluster.
 type Cluster struct {
 	Options
 	contact *contact
 	store   *store.Store
+	problem atomic.Pointer[error] // of the last attempt to reach and change the store; nil, or of nil: none
 
 	// Used by Join and then by stay alone.
 	reportRevision int64     // of the last report with the lease
@@ -87,9 +87,6 @@ func (c *Cluster) Join(ctx context.Context, s *store.Store) error {
 		c.unwatch()
 		return err
 	}
-	if err != nil {
-		c.Logger.Error("failed to join the cluster; refusing requests until that succeeds", "error", err)
-	}
 	running, end := context.WithCancel(context.Background())
 	c.end = end
 	c.goroutines.Go(func() { c.stay(running, lease) })
@@ -98,8 +95,7 @@ func (c *Cluster) Join(ctx context.Context, s *store.Store) error {
 	return nil
 }
 
-// Leave removes this edge from the cluster. All requests must have ended, unless the
-// process ends now.
+// Leave removes this edge from the cluster. All requests must have ended, unless the process ends now.
 func (c *Cluster) Leave(ctx context.Context) error {
 	c.unwatch()
 	c.end()
@@ -168,8 +164,7 @@ func (c *Cluster) checkName() error {
 		who, shown(last.Add(e.LeaseTime())), e.Name)
 }
 
-// stay keeps this edge in the cluster until the context ends. lease is nil if the edge could
-// not enter yet.
+// stay keeps this edge in the cluster until the context ends. lease is nil if the edge could not enter yet.
 func (c *Cluster) stay(ctx context.Context, lease store.Lease) {
 	for last := ""; ctx.Err() == nil; lease = nil {
 		err := panics.Do(c.Logger, "staying in the cluster", func() (err error) {
@@ -183,6 +178,7 @@ func (c *Cluster) stay(ctx context.Context, lease store.Lease) {
 			return c.keepContact(ctx, lease)
 		})
 		c.contact.refuse()
+		c.problem.Store(&err)
 		if ctx.Err() == nil && err.Error() != last {
 			last = err.Error()
 			c.Logger.Error("not in the cluster; refusing requests until this gateway has joined", "error", err)
@@ -218,6 +214,7 @@ func (c *Cluster) keepContact(ctx context.Context, lease store.Lease) error {
 		case errors.Is(err, store.ErrNotFound), ctx.Err() != nil:
 			return err
 		case err != nil:
+			c.problem.Store(&err)
 			if failures++; failures == 1 {
 				until := c.Contact(c.Edge.Name).Until
 				c.Logger.Warn("failed to reach the store; trying again", "error", err, "serving_until", until)
@@ -240,6 +237,7 @@ func (c *Cluster) contactStore(ctx context.Context, lease store.Lease) error {
 	}
 	sending := c.contact.send()
 	err := c.report(ctx, lease)
+	c.problem.Store(new(err))
 	switch {
 	case err == nil:
 		err = c.store.Reach(ctx, c.reportRevision)

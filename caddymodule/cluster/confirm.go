@@ -40,7 +40,7 @@ func (c *Cluster) pending(revision int64) (pending []store.PendingEdge) {
 	for _, e := range c.store.Edges() {
 		behind := e.Report == nil && c.hadReport(e) || e.Report != nil && e.Report.Applied < revision
 		if behind && !e.Is(c.Edge) {
-			pending = append(pending, store.PendingEdge{Edge: e.Name, Until: c.reportedAt(e).Add(e.OnStoreLoss)})
+			pending = append(pending, store.PendingEdge{Edge: e.Name, Until: c.reportedAt(e).Add(slow(e.OnStoreLoss))})
 		}
 	}
 	c.mu.Lock()
@@ -51,7 +51,7 @@ func (c *Cluster) pending(revision int64) (pending []store.PendingEdge) {
 		}
 	}
 	for _, name := range c.store.UnreadableEdges() { // records of a later version of Postern
-		pending = append(pending, store.PendingEdge{Edge: name, Until: time.Now().Add(MaxStoreLoss)})
+		pending = append(pending, store.PendingEdge{Edge: name, Until: time.Now().Add(slow(MaxStoreLoss))})
 	}
 	return pending
 }

@@ -17,6 +17,9 @@ const (
 // interval returns the time between two contacts of an edge.
 func interval(l time.Duration) time.Duration { return min(max(l/20, time.Second), 5*time.Second) }
 
+// slow returns the time in which l passes by the slowest clock.
+func slow(l time.Duration) time.Duration { return l * 9 / 8 }
+
 // lostAfter returns how old the last contact of an edge is when the edge counts as lost.
 func lostAfter(l time.Duration) time.Duration { return 3*interval(l) + time.Second }
 
@@ -61,8 +64,7 @@ func (c *contact) confirm(s sending) {
 	}
 }
 
-// refuse makes the edge refuse requests until it has confirmed a contact that is sent later. Running
-// requests continue.
+// refuse makes the edge refuse requests until it has confirmed a contact that is sent later. Running requests continue.
 func (c *contact) refuse() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,8 +87,9 @@ func (c *contact) tick() (next time.Duration, gap, cut bool) {
 	now := c.clocks()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if gap = now.gap(c.ticked); gap {
-		c.sent.Wall += min(0, now.Wall-c.ticked.Wall) // if it was set back, it continues from there
+	gap = now.gap(c.ticked)
+	if before := c.sent.Monotonic <= c.ticked.Monotonic || c.ticked.since(c.sent) <= maxGap; gap && before {
+		c.sent.Wall += min(0, now.Wall-c.ticked.Wall) // if it was set back after the contact, it continues from there
 	}
 	stood, elapsed := now.since(c.ticked), now.since(c.sent)
 	c.ticked = now

@@ -63,6 +63,26 @@ func TestContactTimes(t *testing.T) {
 		}
 	}
 	c.confirm(c.send())
+	c.tick()
+	pass(300 * time.Millisecond)
+	now.Wall -= time.Hour
+	pass(300 * time.Millisecond)
+	c.confirm(c.send())
+	if _, gap, cut := c.tick(); !gap || cut || c.age() > time.Second {
+		t.Errorf("the wall clock set back before a contact: gap %v, requests end %v, age %v", gap, cut, c.age())
+	}
+	pass(300 * time.Millisecond)
+	c.confirm(c.send())
+	pass(300 * time.Millisecond)
+	now.Wall -= time.Hour
+	c.tick()
+	now.Wall += 40 * time.Second // suspended
+	c.tick()
+	now.Wall += 40 * time.Second
+	if _, _, cut := c.tick(); !cut {
+		t.Error("the wall clock set back after a contact that was sent after the last look: requests go on")
+	}
+	c.confirm(c.send())
 	pass(5500 * time.Millisecond)
 	serves("5.5 s after the last look at the clocks", false)
 }

@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,9 +12,11 @@ import (
 )
 
 // TestLeaseEndsEarly ends leases early, as a leader of etcd does that was stopped for longer. An edge with
-// contact refuses at once and joins again. A writer waits for L if the edge is cut off, too.
+// contact refuses at once and joins again. A writer waits for L if the edge is cut off, too, even if its own
+// lease has ended just before.
 func TestLeaseEndsEarly(t *testing.T) {
-	for name, cut := range map[string]bool{"with contact": false, "cut off": true} {
+	for name, leases := range map[string][]int{"with contact": {1}, "cut off": {1}, "cut off, own lease first": {0, 1}} {
+		cut := name != "with contact"
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const l = time.Minute
@@ -22,9 +25,10 @@ func TestLeaseEndsEarly(t *testing.T) {
 				id, secret := r.key(a)
 				time.Sleep(10*time.Second + 500*time.Millisecond)
 				b.set(!cut)
-				lease := r.leases[1]
-				if err := lease.Revoke(t.Context()); err != nil {
-					t.Fatal(err)
+				for _, i := range leases {
+					if err := r.leases[i].Revoke(t.Context()); err != nil {
+						t.Fatal(err)
+					}
 				}
 				noticed := func(by *edge) bool { e, _ := by.FindEdge("b"); return e.Report == nil }
 				for !noticed(a) || !cut && !noticed(b) {
@@ -80,10 +84,29 @@ func TestNoSpace(t *testing.T) {
 				t.Fatalf("of an edge that cannot report: %+v", known)
 			}
 		}
+		if why := a.cluster.Contact("a").Problem; !strings.Contains(why, "no space") || c.cluster.Contact("a").Problem != "" {
+			t.Errorf("the problem of an edge that cannot report: %q", why)
+		}
+		r.kill(c)
+		r.full = true
+		c, err := r.open("c", c.disk, l, 1)
+		if err != nil || c.Serving() == nil {
+			t.Fatalf("an edge starts while there is no space: %v", err)
+		}
+		c.full.Store(false)
+		r.until(func() bool { return c.Serving() == nil })
 		a.set(false)
 		time.Sleep(l)
 		if a.Serving() == nil {
 			t.Error("the edge serves without contact, as the store had no space before")
+		}
+		if why := a.cluster.Contact("a").Problem; !strings.Contains(why, "the line is cut") {
+			t.Errorf("the problem of an edge without contact: %q", why)
+		}
+		a.set(true)
+		r.until(func() bool { return a.cluster.Contact("a").Last.IsZero() })
+		if why := a.cluster.Contact("a").Problem; strings.Contains(why, "cut") {
+			t.Errorf("the problem of an edge with contact: %q", why)
 		}
 	})
 }
@@ -149,4 +172,34 @@ func TestDrainOfEnded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSlowClock: an edge whose clock is slow by a tenth accepts nothing after the time that an unconfirmed
+// revocation returns, and another edge does not list it as lost before.
+func TestSlowClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const l = 2 * time.Minute
+		r := newRig(t)
+		a := r.start("a", l)
+		b, err := r.open("b", disk{"b", "b"}, l, 0.9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, secret := r.key(a)
+		time.Sleep(20 * time.Second)
+		b.set(false)
+		var u *store.Unconfirmed
+		if err := a.revoke(t.Context(), id); !errors.As(err, &u) {
+			t.Fatal(err)
+		}
+		until := u.Pending[0].Until
+		for ; b.accepts(secret); time.Sleep(100 * time.Millisecond) {
+			if known := a.cluster.Contact("b"); time.Now().After(until) || time.Now().After(known.Until) {
+				t.Fatalf("the edge accepts a revoked key at %v, after %v: %+v", time.Now(), until, known)
+			}
+		}
+		if early := time.Until(until); early > l/8 {
+			t.Errorf("it has refused since %v before that time", early)
+		}
+	})
 }

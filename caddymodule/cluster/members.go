@@ -26,7 +26,7 @@ type seen struct {
 // ended is a process whose lease has ended, possibly too early: see the package comment.
 type ended struct {
 	store.Edge
-	serves time.Time // it may accept requests until then: L after its last report, by a slow clock
+	serves time.Time // it may accept requests until then
 }
 
 // note applies a change of an edge or of its report.
@@ -53,9 +53,11 @@ func (c *Cluster) note(name string) {
 	case before.time.IsZero(), reported, now.report == 0 && now.record != before.record:
 		now.time = time.Now()
 	}
-	// Only with contact: else the last report may be older than when it was seen.
-	if before.report > 0 && now.report == 0 && before.process.Is(e.Edge) && c.InContact() {
-		c.ended = append(c.ended, ended{e.Edge, c.lastContact(before).Add(e.OnStoreLoss * 9 / 8)})
+	// Only after a recent contact: else the last report may be older than when it was seen. InContact does not show that,
+	// as the lease of this edge may have ended a moment before.
+	lost := before.report > 0 && now.report == 0 && before.process.Is(e.Edge)
+	if lost && c.contact.age() < lostAfter(c.Edge.OnStoreLoss) {
+		c.ended = append(c.ended, ended{e.Edge, c.lastContact(before).Add(slow(e.OnStoreLoss))})
 	}
 	c.seen[name] = now
 }
@@ -121,17 +123,21 @@ func (c *Cluster) InContact() bool {
 
 // Contact returns the contact of an edge to the store, as far as this edge knows.
 func (c *Cluster) Contact(name string) store.Contact {
-	last, l, serving := time.Now().Add(-c.contact.age()), c.Edge.OnStoreLoss, c.contact.serving()
+	l := c.Edge.OnStoreLoss
+	last, longest, serving := time.Now().Add(-c.contact.age()), l, c.contact.serving()
 	if name != c.Edge.Name {
 		if !c.InContact() {
 			return store.Contact{Unknown: true}
 		}
 		e, _ := c.store.FindEdge(name)
-		last, l, serving = c.reportedAt(e), e.OnStoreLoss, e.Report != nil
+		last, l, longest, serving = c.reportedAt(e), e.OnStoreLoss, slow(e.OnStoreLoss), e.Report != nil
 	}
 	known := store.Contact{Last: last, Until: last}
 	if serving {
-		known.Until = last.Add(l)
+		known.Until = last.Add(longest)
+	}
+	if why := c.problem.Load(); name == c.Edge.Name && why != nil && *why != nil {
+		known.Problem = (*why).Error()
 	}
 	if serving && time.Since(last) < lostAfter(l) {
 		known.Last = time.Time{}
@@ -161,10 +167,10 @@ func (c *Cluster) Remove(ctx context.Context, name string, stopped bool) error {
 			"or at once with `caddy gateway edge remove %s --stopped`",
 			name, shown(reported.Add(e.LeaseTime())), name)
 	}
-	return store.Errorf(store.ErrInUse, "the edge %s has lost the store, but may accept requests until %s, "+
+	return store.Errorf(store.ErrInUse, "the edge %s has lost the store. It accepts nothing after %s, "+
 		"and can be removed after %s. "+
 		"If its program has certainly stopped, remove it at once with `caddy gateway edge remove %s --stopped`",
-		name, shown(reported.Add(e.OnStoreLoss)), shown(reported.Add(e.LeaseTime())), name)
+		name, shown(reported.Add(slow(e.OnStoreLoss))), shown(reported.Add(e.LeaseTime())), name)
 }
 
 // shown formats a time for users.
@@ -185,10 +191,7 @@ func (c *Cluster) forgetLost(ctx context.Context) {
 		if e.Report != nil || time.Since(since) < forgetTime || !c.Leader() {
 			continue
 		}
-		attempt, cancel := context.WithTimeout(ctx, contactTimeout)
-		err := c.store.RemoveLostEdge(attempt, e)
-		cancel()
-		if err != nil {
+		if err := c.store.RemoveLostEdge(ctx, e); err != nil {
 			c.Logger.Warn("failed to remove a lost edge", "edge", e.Name, "error", err)
 			continue
 		}

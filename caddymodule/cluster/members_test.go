@@ -59,7 +59,7 @@ func TestContact(t *testing.T) {
 				for _, name := range []string{"a", "b"} {
 					k := e.cluster.Contact(name)
 					left := time.Until(k.Until)
-					if k.Unknown || !k.Last.IsZero() || left < l-5*time.Second || left > l || e.cluster.LeaderName() != "a" {
+					if k.Unknown || !k.Last.IsZero() || left < l-5*time.Second || left > l*9/8 || e.cluster.LeaderName() != "a" {
 						t.Fatalf("of %s, %s knows %+v; leader %q", name, e.name, k, e.cluster.LeaderName())
 					}
 				}
@@ -69,8 +69,9 @@ func TestContact(t *testing.T) {
 		cut := time.Now()
 		time.Sleep(30 * time.Second)
 		own, other := a.cluster.Contact("a"), b.cluster.Contact("a")
-		for _, k := range []store.Contact{own, other} {
-			if k.Unknown || cut.Sub(k.Last) > 4*time.Second || k.Until.Sub(k.Last) != l {
+		for i, k := range []store.Contact{own, other} {
+			longest := l + time.Duration(i)*l/8 // by a slow clock of another edge
+			if k.Unknown || cut.Sub(k.Last) > 4*time.Second || k.Until.Sub(k.Last) != longest {
 				t.Errorf("of an edge that serves without the store: %+v", k)
 			}
 		}
@@ -118,7 +119,7 @@ func TestRemoveEdge(t *testing.T) {
 		remove("a", true, store.ErrInUse, "is running")
 		b.set(false)
 		time.Sleep(20 * time.Second)
-		remove("b", false, store.ErrInUse, "has lost the store, but may accept requests until 2000-01-01T00:05:",
+		remove("b", false, store.ErrInUse, "has lost the store. It accepts nothing after 2000-01-01T00:05:4",
 			"removed after 2000-01-01T00:06:2", "remove b --stopped")
 		time.Sleep(l + l/4)
 		remove("b", false, nil)

@@ -22,6 +22,7 @@ type rig struct {
 	kv   *storetest.Leases
 	rate float64 // of the clock of the store
 	log  *caught.Log
+	full bool // edges that start find no space in the store
 
 	mu     sync.Mutex
 	edges  []*edge // that run
@@ -71,6 +72,7 @@ func (r *rig) start(name string, l time.Duration) *edge {
 func (r *rig) open(name string, d disk, l time.Duration, rate float64) (*edge, error) {
 	e := &edge{name: name, disk: d, clocks: newClocks(rate)}
 	e.line = newLine(r, e.clocks)
+	e.full.Store(r.full)
 	e.cluster = cluster.New(cluster.Options{
 		Edge:   store.Edge{Name: name, Instance: d.instance, Boot: d.boot, OnStoreLoss: l},
 		Clocks: e.read, Logger: r.log.Logger,

@@ -136,8 +136,11 @@ func Overloaded(message string) *Error {
 	return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: message}
 }
 
-// StoreLost is the error of a gateway that has lost its store and cannot check keys.
-func StoreLost() *Error {
+// StoreLost is the error of a gateway that has lost its store and cannot check keys, or whose store is only slow.
+func StoreLost(slow bool) *Error {
+	if slow {
+		return Overloaded("The store is slow now, so this gateway cannot check an API key that is new to it.")
+	}
 	return Overloaded("This gateway has lost its store, so it cannot check API keys now.")
 }
 

@@ -55,6 +55,8 @@ type Edge struct {
 	ServesUntil *time.Time `json:"serves_until,omitempty"`
 	Leader      bool       `json:"leader"` // performs the duties of the whole cluster
 	Self        bool       `json:"self"`   // is the edge that answers
+	// Problem is why the edge that answers cannot reach the store, or change it. It is for operators only.
+	Problem string `json:"problem,omitempty"`
 }
 
 // StateText is the state in words. With EdgeWithoutStore, callers append "until" and ServesUntil.
@@ -90,22 +92,22 @@ func (s *Service) Edges(ctx context.Context) ([]Edge, error) {
 	if err := s.MayEdges(ctx); err != nil {
 		return nil, err
 	}
-	return s.AllEdges(), nil
+	return s.AllEdges(CallerFrom(ctx).Operator), nil
 }
 
-// AllEdges is Edges for metrics, without a caller. It is empty if the gateway is alone.
-func (s *Service) AllEdges() []Edge {
+// AllEdges is Edges without a caller, and with the Problem only on request. It is empty if the gateway is alone.
+func (s *Service) AllEdges(problem bool) []Edge {
 	edges := []Edge{}
 	if s.cluster == nil {
 		return edges
 	}
 	for _, e := range s.store.Edges() {
-		edges = append(edges, s.edgeOf(e.Edge))
+		edges = append(edges, s.edgeOf(e.Edge, problem))
 	}
 	return edges
 }
 
-func (s *Service) edgeOf(e store.Edge) Edge {
+func (s *Service) edgeOf(e store.Edge, problem bool) Edge {
 	view := Edge{
 		Name: e.Name, Region: e.Region, Version: e.Version, Advertise: e.Advertise, Peer: e.Peer, StartedAt: e.StartedAt,
 		State: EdgeServing, Leader: s.cluster.LeaderName() == e.Name, Self: s.cluster.Name() == e.Name,
@@ -114,6 +116,9 @@ func (s *Service) edgeOf(e store.Edge) Edge {
 		view.State = EdgeDraining
 	}
 	contact := s.cluster.Contact(e.Name)
+	if problem {
+		view.Problem = contact.Problem
+	}
 	switch {
 	case contact.Unknown:
 		view.State = EdgeUnknown
@@ -147,7 +152,7 @@ func (s *Service) setDraining(ctx context.Context, operation, name string, drain
 		return Edge{}, err
 	}
 	s.audit(ctx, operation, "", name, name)
-	return s.edgeOf(e), nil
+	return s.edgeOf(e, false), nil
 }
 
 // RemoveEdge asks for the removal of an edge.
@@ -166,7 +171,7 @@ func (s *Service) RemoveEdge(ctx context.Context, r RemoveEdge) (Edge, error) {
 		return Edge{}, err
 	}
 	e, _ := s.store.FindEdge(r.Edge)
-	removed := s.edgeOf(e.Edge)
+	removed := s.edgeOf(e.Edge, false)
 	if err := s.cluster.Remove(ctx, r.Edge, r.Stopped != ""); err != nil {
 		return Edge{}, err
 	}

@@ -21,14 +21,14 @@ func newEdge(t *testing.T) (g *gateway, edge *storetest.Edge, other *store.Store
 	return newGatewayOn(t, st, nil), edge, other
 }
 
-// A gateway that has lost its store refuses all requests. If only writes fail, it answers reads, and reports that the
+// A gateway that has lost its store refuses requests for records. If only writes fail, it answers reads, and reports that the
 // write may have been made. Only operators get the addresses of the store.
 func TestStoreLost(t *testing.T) {
 	t.Parallel()
 	g, edge, _ := newEdge(t)
 	ann := g.user(store.DefaultAccount, "ann")
 	edge.Lose(true)
-	for _, path := range []string{"/status", "/keys"} {
+	for _, path := range []string{"/checklist", "/keys"} {
 		w := g.do("GET", path, "")
 		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" ||
 			!strings.Contains(w.Body.String(), "has lost its store") {
@@ -54,6 +54,38 @@ func TestStoreLost(t *testing.T) {
 	}
 	if !strings.Contains(g.log.String(), address) {
 		t.Error("the log lacks the reason")
+	}
+}
+
+// An edge that has lost its store answers its operators about itself. Only they get the reason, with addresses.
+func TestProblemOfEdge(t *testing.T) {
+	t.Parallel()
+	st, edge := storetest.OpenEdge(t, storetest.OpenBolt(t, t.TempDir()+"/gateway.db"), store.Options{Edge: "edge-a"})
+	const why = "etcd at 10.9.8.7:2379 did not answer"
+	at := time.Now().Add(-time.Minute)
+	c := &fakeCluster{contacts: map[string]store.Contact{"edge-a": {Last: at, Until: at, Problem: why}}}
+	g := newGatewayOn(t, st, c)
+	c.start(g)
+	ann := g.user(store.DefaultAccount, "ann")
+	for _, lost := range []bool{false, true} {
+		edge.Lose(lost)
+		edges := want[[]manage.Edge](g, 200, "GET", "/edges", "")
+		edges = append(edges, want[manage.Status](g, 200, "GET", "/status", "").Edges...)
+		for i, e := range edges {
+			if self := i%2 == 0; e.Self != self || (e.Problem == why) != self {
+				t.Errorf("lost: %v, edge %d: %+v", lost, i, e)
+			}
+		}
+		for _, path := range []string{"/edges", "/status"} {
+			w := g.doAs(ann, "GET", path, "")
+			if refused := w.Code == http.StatusServiceUnavailable; refused != lost || strings.Contains(w.Body.String(), why) {
+				t.Errorf("lost: %v, %s for a user: %d %s", lost, path, w.Code, w.Body)
+			}
+		}
+	}
+	if w := g.do("GET", "/keys", ""); w.Code != http.StatusServiceUnavailable ||
+		!strings.Contains(w.Body.String(), "has lost its store: "+why) {
+		t.Errorf("another operation: %d %s", w.Code, w.Body)
 	}
 }
 

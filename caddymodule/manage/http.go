@@ -46,8 +46,13 @@ func (s *Service) methods(byMethod map[string]Operation) http.Handler {
 			s.fail(w, r, faultf(errMethod, "method %s is not allowed here; use %s", r.Method, allow))
 			return
 		}
-		if err := s.Serving(); err != nil {
-			WriteError(w, StatusOf(err), err.Error(), err)
+		local := CallerFrom(r.Context()).Operator
+		if err := s.Serving(); err != nil && !(local && o.About == OfEdge) {
+			text := err.Error()
+			if local && s.cluster != nil {
+				text = strings.TrimSuffix(text+": "+s.cluster.Contact(s.cluster.Name()).Problem, ": ")
+			}
+			WriteError(w, StatusOf(err), text, err)
 			return
 		}
 		err := cmp.Or(tokenMay(CallerFrom(r.Context()), o.Rights), s.may(r.Context(), o))
@@ -88,8 +93,7 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	WriteError(w, status, text, err)
 }
 
-// WriteError responds with an error: a text for users, and the code and the time to wait
-// of err, if it has them.
+// WriteError responds with an error: a text for users, and the code and the time to wait of err, if it has them.
 func WriteError(w http.ResponseWriter, status int, text string, err error) {
 	if wait := RetryAfter(err); wait != "" {
 		w.Header().Set("Retry-After", wait)
@@ -109,8 +113,7 @@ type errorAnswer struct {
 	Code string `json:"code,omitempty"`
 }
 
-// UnconfirmedAnswer is the answer to a change that was made, but that not all gateways of the
-// cluster have confirmed.
+// UnconfirmedAnswer is the answer to a change that was made, but that not all gateways of the cluster have confirmed.
 type UnconfirmedAnswer struct {
 	// Confirmed is false.
 	Confirmed bool `json:"confirmed"`
@@ -120,8 +123,7 @@ type UnconfirmedAnswer struct {
 	Message string `json:"message"`
 }
 
-// WriteJSON sends a response. Responses are never cached: some contain secrets, and
-// the others are soon outdated.
+// WriteJSON sends a response. Responses are never cached: some contain secrets, and the others are soon outdated.
 func WriteJSON(w http.ResponseWriter, status int, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")

@@ -30,6 +30,7 @@ const (
 	InAccount Subject = iota // records of the account that the request names
 	OfGateway                // the gateway; the account makes no difference
 	OfUser                   // the sessions of the caller, who must be a user
+	OfEdge                   // what this gateway knows; operators may read it although the gateway does not serve
 )
 
 // action is what an operation does.
@@ -57,7 +58,7 @@ func row(method, path, help string, rights store.Rights, roles Roles, about Subj
 
 // operations are all operations of the API.
 var operations = []Operation{
-	row(get, "/status", "Shows the listener, connectors, deployments and counters", read, readers, OfGateway,
+	row(get, "/status", "Shows the listener, connectors, deployments and counters", read, readers, OfEdge,
 		callPlain(ok, (*Service).Status)),
 	row(get, "/backup", "Writes a backup of the running gateway's database", 0, operators, OfGateway,
 		callPlain(ok, (*Service).backup)),
@@ -161,7 +162,7 @@ var operations = []Operation{
 	row(post, "/sessions/confirm", "Confirms the current session, with the password of its user", 0, everyone, OfUser,
 		call(ok, (*Service).ConfirmSession)),
 
-	row(get, "/edges", "Lists the edges of the cluster", read, readers, OfGateway, callPlain(ok, (*Service).Edges)),
+	row(get, "/edges", "Lists the edges of the cluster", read, readers, OfEdge, callPlain(ok, (*Service).Edges)),
 	row(remove, "/edges/{name}", "Removes an edge that does not come back", 0, admins, OfGateway,
 		call(ok, (*Service).RemoveEdge)),
 	row(post, "/edges/{name}/drain", "Makes an edge not ready, so that balancers use the others", 0, admins, OfGateway,

@@ -93,9 +93,7 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 	if caller.Operator {
 		st.Counters, st.Warnings = s.tunnels.Counters(), endpoint.Warnings
 	}
-	if s.MayEdges(ctx) == nil {
-		st.Edges = s.AllEdges()
-	}
+	st.Edges, _ = s.Edges(ctx) // none if the caller may not see them
 	live := s.sessions()
 	for _, account := range accounts {
 		for _, c := range s.store.Connectors(account.ID) {

@@ -110,7 +110,7 @@ func (l live) collectEdges(edge gateway.Cluster, gauge func(d *prometheus.Desc, 
 	gauge(storeContact, age)
 	gauge(edgeLeader, is[edge.Leader()])
 	states := map[string]int{}
-	for _, e := range service.AllEdges() {
+	for _, e := range service.AllEdges(false) {
 		states[e.State]++
 	}
 	for _, state := range manage.EdgeStates {

@@ -49,7 +49,7 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	b, err := a.Open()
 	switch {
 	case errors.Is(err, store.ErrUnavailable): // while the gateway starts; its log has the reason
-		fail(dialect.StoreLost())
+		fail(dialect.StoreLost(false))
 		return
 	case err != nil:
 		fail(a.internal("open its store", err))
@@ -58,7 +58,7 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	from := a.ClientIP(r)
 	key, reason, err := authenticate(r.Context(), b.Store, r.Header, from)
 	if err != nil {
-		fail(dialect.StoreLost())
+		fail(dialect.StoreLost(b.Store.InContact()))
 		return
 	}
 	if reason != "" {
@@ -79,7 +79,7 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	use := key.Begin(from, func(why store.Refusal) { cancel(ended(why, ex)) })
 	defer use.End()
 	if b.Store.Serving() != nil { // after Begin: see [store.Store.CutRequests]
-		fail(dialect.StoreLost())
+		fail(dialect.StoreLost(false))
 		return
 	}
 	ex.authenticated = authenticated{Account: key.Account(), Key: key.LiveKey, backend: b, use: use}

@@ -131,9 +131,16 @@ func TestKeyOfAnotherEdge(t *testing.T) {
 		t.Fatal(err)
 	}
 	edge.Cut(true)
-	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusServiceUnavailable {
+	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusServiceUnavailable ||
+		!strings.Contains(w.Body.String(), "The store is slow now") {
+		t.Errorf("a store that does not answer in time: %d %s", w.Code, w.Body)
+	}
+	edge.Lose(true)
+	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusServiceUnavailable ||
+		!strings.Contains(w.Body.String(), "lost its store") {
 		t.Errorf("without the store: %d %s", w.Code, w.Body)
 	}
+	edge.Lose(false)
 	for secret, reason := range map[string]string{
 		"": "missing", "pmt_x": "management_token", "ptt_x": "tunnel_token", "sk-of-another-server": "malformed",
 	} {

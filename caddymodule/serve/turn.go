@@ -226,7 +226,7 @@ func (t *turn) affinity() uint64 {
 func (t *turn) roundTrip(ctx context.Context, chosen Tunnel) (*http.Response, error) {
 	ex, d := t.exchange, t.deployment
 	if ex.backend.Store.Serving() != nil {
-		return nil, dialect.StoreLost()
+		return nil, dialect.StoreLost(false)
 	}
 	ex.Connector = chosen.Connector()
 	upstream, model, err := chosen.Resolve(ex.Deployment, d.Upstream, d.Model)

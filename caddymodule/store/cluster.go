@@ -11,9 +11,8 @@ import (
 
 // Cluster knows the other gateways that share the KV. Package cluster implements it.
 type Cluster interface {
-	// Reached is called when all changes up to revision have taken effect here. revision is
-	// that of the latest change that edges confirm, 0 before the first. Reached must return
-	// at once.
+	// Reached is called when all changes up to revision have taken effect here. revision is that of the latest change
+	// that edges confirm, 0 before the first. Reached must return at once.
 	Reached(revision int64)
 	// Confirm waits until no edge acts on the state before revision. It fails with an
 	// *Unconfirmed error if that takes too long.
@@ -114,10 +113,9 @@ const (
 	refreshPause   = 50 * time.Millisecond  // between two refreshes
 )
 
-// Refresh is CatchUp for a caller that has not found a record. If the gateway is alone, it
-// returns at once. It takes at most 250 ms, and all calls together access the KV at most 20
-// times a second. If it fails, the record may exist; the error is an ErrUnavailable with a
-// message for the user.
+// Refresh is CatchUp for a caller that has not found a record. If the gateway is alone, it returns at once. It takes at
+// most 250 ms, and all calls together access the KV at most 20 times a second. If it fails, the record may exist; the
+// error is an ErrUnavailable with a message for the user.
 func (s *Store) Refresh(ctx context.Context) error {
 	if s.broken.Load() { // the view may lack the latest changes
 		return errBroken

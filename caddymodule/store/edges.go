@@ -9,8 +9,7 @@ import (
 // Edge is a gateway of a cluster: one of those that share the store.
 type Edge struct {
 	Name string `json:"name"`
-	// Instance identifies the data directory, so that two gateways with the same name are
-	// detected.
+	// Instance identifies the data directory, so that two gateways with the same name are detected.
 	Instance  string    `json:"instance"`
 	Advertise string    `json:"advertise,omitempty"` // host:port that its connectors dial
 	Peer      string    `json:"peer,omitempty"`      // host:port that other edges dial
@@ -56,8 +55,7 @@ type EdgeState struct {
 	Reported int64   // revision of the report, 0 without one
 }
 
-// FreeFor reports whether a process may become this edge: no other process accepts requests as
-// this edge.
+// FreeFor reports whether a process may become this edge: no other process accepts requests as this edge.
 func (e EdgeState) FreeFor(process Edge) bool {
 	return e.Report == nil || e.Is(process) || process.Succeeds(e.Edge)
 }
@@ -70,6 +68,8 @@ type Contact struct {
 	Last time.Time
 	// Until is when the edge refuses all requests at the latest, unless it gets contact.
 	Until time.Time
+	// Problem is why this gateway cannot reach the store, or change it. It is empty for other edges.
+	Problem string
 }
 
 type edgeRecord struct {

@@ -88,34 +88,6 @@ func changes(c *cluster) {
 	}
 }
 
-// memberCutOff: requests and writes succeed while a member of etcd is cut off from the others, and after the
-// leader was killed.
-func memberCutOff(c *cluster) {
-	writes := func(while string) {
-		var slowest time.Duration
-		for i := range 6 {
-			began := c.history.now()
-			k := c.create(c.edge(i))
-			c.confirmed(c.revoke(c.edge(i+1), k))
-			slowest = max(slowest, c.history.now()-began)
-		}
-		c.note("%s: two writes took %.1f s at most", while, slowest.Seconds())
-	}
-	for _, leads := range []bool{true, false} {
-		away := c.member(leads)
-		_, members := c.addresses(nil)
-		c.cut(away.machine, slices.DeleteFunc(members, func(o netip.Addr) bool { return o == away.addr })...)
-		away.awaitIsolation(c)
-		writes(map[bool]string{true: "leader cut off", false: "follower cut off"}[leads])
-		c.heal()
-		servers{away.server}.wait(c)
-	}
-	leader := c.member(true)
-	leader.Kill()
-	writes("leader killed")
-	leader.start(c)
-}
-
 // lease checks an edge without contact to etcd from a time on, until it has contact again. It serves for
 // on_store_loss and no longer. Until then, writes without its confirmation are not confirmed. The last contact
 // was at most three seconds old.

@@ -18,6 +18,7 @@ func TestChecker(t *testing.T) {
 	ok := request{edge: "a", key: "k", model: "m", status: http.StatusOK, whole: true}
 	revoked := request{edge: "a", key: "k", model: "m", status: http.StatusUnauthorized}
 	lost := request{edge: "a", key: "k", model: "m", status: http.StatusServiceUnavailable, text: "has lost its store"}
+	slow := request{edge: "a", key: "k", model: "m", status: http.StatusServiceUnavailable, text: "The store is slow now"}
 	broken := request{edge: "a", key: "k", model: "m", status: http.StatusBadGateway}
 	silent := request{edge: "a", key: "k", model: "m"}
 	stream := at(ok, 11*s, 19*s)
@@ -38,6 +39,7 @@ func TestChecker(t *testing.T) {
 		"a request over a revocation":               {at(ok, 19*s, 21*s), []arrival{{19 * s, "two"}}, ""},
 		"a refusal over a revocation":               {at(revoked, 19*s, 20*s), nil, ""},
 		"a refusal after a revocation":              {at(revoked, 21*s, 22*s), nil, ""},
+		"a slow store after a revocation":           {at(slow, 21*s, 22*s), nil, ""},
 		"no answer after a revocation":              {at(silent, 21*s, 22*s), nil, ""},
 		"a stream that is cut":                      {stream, one(11 * s), "failed"},
 		"a stream that the revocation cuts":         {cut, nil, ""},

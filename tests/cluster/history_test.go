@@ -86,7 +86,7 @@ func (h *history) turn(n int) (maximum int) {
 
 // refused reports whether a running edge has refused the request.
 func (r request) refused() bool {
-	const lost = "its store" // lost, or cannot be opened
+	const lost = " store" // lost, slow, or cannot be opened
 	return r.status == http.StatusUnauthorized || r.status >= 500 && strings.Contains(r.text, lost)
 }
 

@@ -20,9 +20,7 @@ import (
 	"testing"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 
 	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -122,29 +120,6 @@ func TestOpenPrefix(t *testing.T) {
 	if item, err := second.Get(t.Context(), "a"); err != nil || item.Exists() {
 		t.Errorf("another prefix has %v, %v", item, err)
 	}
-}
-
-func TestOpenOldVersion(t *testing.T) {
-	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	pb.RegisterMaintenanceServer(server, &oldVersion{})
-	go server.Serve(l)
-	defer server.Stop()
-	// One member with an old version is enough.
-	urls := []string{start(t, 1)[0].url, "http://" + l.Addr().String()}
-	wantError(t, etcd.Options{Endpoints: urls}, store.ErrUnavailable, urls[1]+" has version 3.5.21", "needs version 3.6")
-}
-
-type oldVersion struct {
-	pb.UnimplementedMaintenanceServer
-}
-
-func (*oldVersion) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
-	return &pb.StatusResponse{Version: "3.5.21"}, nil
 }
 
 // TestAuth opens the store as a user with rights for the prefix only.

@@ -29,9 +29,9 @@
 // A member that is killed, frozen or cut off does not answer, and an attempt that it has
 // received may be committed much later, when all compares hold again. So each attempt also
 // compares that meta/epoch has the revision that the client knows. After one without an answer,
-// the client puts meta/epoch: from then on no earlier attempt can be committed. The same transaction
-// of etcd reads the compared keys. The keys that the transaction changes show whether the attempt
-// was committed:
+// the client puts meta/epoch: from then on no earlier attempt can be committed. A member without a leader
+// refuses an attempt before it does anything, so the next one needs no new epoch. The transaction that puts
+// meta/epoch reads the compared keys. The keys that the transaction changes show whether the attempt was committed:
 //
 //   - If such a key exists and was not changed since the attempt began, it was not committed.
 //   - Otherwise, if the first record that it puts has the same bytes and lease, it was committed at

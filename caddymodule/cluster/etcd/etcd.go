@@ -55,18 +55,22 @@ type kv struct {
 	close context.CancelFunc
 }
 
-// Open returns the KV below the prefix of an etcd cluster. It creates the prefix if that
-// has no keys. It fails with ErrUnavailable if no member answers or etcd refuses the
-// client, with ErrSchema if the prefix belongs to another program or a newer version, and
-// with ErrInvalid for wrong options. ctx is not used after Open returns.
+// Open returns the KV below the prefix of an etcd cluster. It creates the prefix if that has no keys. It fails with
+// ErrUnavailable if no member answers or etcd refuses the client, with ErrSchema if the prefix belongs to another
+// program or a newer version, and with ErrInvalid for wrong options. ctx is not used after Open returns.
 func Open(ctx context.Context, o Options) (store.KV, error) {
-	k, err := newKV(&o)
-	if err != nil {
+	if err := o.Check(); err != nil {
 		return nil, err
 	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	k := &kv{prefix: o.Prefix, servers: strings.Join(o.Endpoints, ", "), logger: o.Logger, history: o.NoCompact}
+	k.ctx, k.close = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	if err = k.connect(o); err == nil {
+	err := k.connect(o)
+	if err == nil {
 		err = k.checkVersions(ctx)
 	}
 	if err != nil {
@@ -100,18 +104,6 @@ func (o *Options) Check() error {
 			"the prefix of the store in etcd has more than %d bytes: choose a shorter one", maxPrefix)
 	}
 	return nil
-}
-
-func newKV(o *Options) (*kv, error) {
-	if err := o.Check(); err != nil {
-		return nil, err
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	k := &kv{prefix: o.Prefix, servers: strings.Join(o.Endpoints, ", "), logger: o.Logger, history: o.NoCompact}
-	k.ctx, k.close = context.WithCancel(context.Background())
-	return k, nil
 }
 
 // connect creates the client and signs in.

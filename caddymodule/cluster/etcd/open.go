@@ -33,11 +33,11 @@ const (
 
 	openTimeout   = 20 * time.Second
 	signInTimeout = 5 * time.Second
-	askTimeout    = 3 * time.Second // for one member
+	askTimeout    = 3 * time.Second        // for one member
+	restTimeout   = 200 * time.Millisecond // for the other members after an answer
 )
 
-// checkEndpoints checks the URLs without repeating them in errors: they may contain a
-// password by mistake.
+// checkEndpoints checks the URLs without repeating them in errors: they may contain a password by mistake.
 func checkEndpoints(o *Options) error {
 	if len(o.Endpoints) == 0 {
 		return store.Errorf(store.ErrInvalid, "the store in etcd needs the URL of at least one member")
@@ -74,10 +74,10 @@ func (k *kv) checkVersions(ctx context.Context) error {
 		err               error
 	}
 	answers := make(chan answer, len(k.client.Endpoints()))
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
 	for _, endpoint := range k.client.Endpoints() {
 		go func() {
-			ctx, cancel := context.WithTimeout(ctx, askTimeout)
-			defer cancel()
 			resp, err := k.client.Status(ctx, endpoint)
 			answers <- answer{endpoint, (*pb.StatusResponse)(resp).GetVersion(), err}
 		}()
@@ -94,6 +94,7 @@ func (k *kv) checkVersions(ctx context.Context) error {
 				a.endpoint, text.Printable(a.version, 32), minMajor, minMinor)
 		default:
 			answered = true
+			time.AfterFunc(restTimeout, cancel) // a member that is down or frozen does not answer
 		}
 	}
 	if answered {
@@ -200,6 +201,7 @@ func (k *kv) prepare(ctx context.Context) error {
 				Then(clientv3.OpPut(k.prefix+schemaKey, strconv.Itoa(schemaVersion))).Commit()
 		})
 		switch {
+		case revision > 0 && errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace): // the gateway waits until there is space
 		case err != nil:
 			return k.explain(err)
 		case !resp.Succeeded: // another client was faster

@@ -9,6 +9,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -28,7 +29,8 @@ func (k *kv) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 	result, err := try(ctx, k, attemptTime, func(attempt context.Context) (result store.TxnResult, err error) {
 		seen = k.seen.Load()
 		result, err = k.commit(attempt, t)
-		if len(t.Then) == 0 || !transient(err) || errors.Is(err, errEpoch) {
+		refused := errors.Is(err, errEpoch) || errors.Is(rpctypes.Error(err), rpctypes.ErrNoLeader)
+		if len(t.Then) == 0 || !transient(err) || refused {
 			return result, err
 		}
 		var failed error

@@ -1,12 +1,11 @@
 // Package owner counts requests for all edges of a cluster: all requests of a deployment with a limit
 // enter its queue at one edge, its owner. All requests of an account with limits enter at the account's owner.
 //
-// The owner is the first edge that has a report and does not drain, in an order that differs between
-// deployments and accounts. All edges have the same list of edges, so they agree. A request enters there over a
-// stream, and has its permit until the stream ends. If the stream is lost, a running request
-// continues without being counted, and a waiting one enters again. An edge that does not answer is
-// skipped for a while, and the next edge of the order is the owner. After a change of the owner,
-// the requests of the former owner may therefore run in addition to those of the new one.
+// The owner is the first edge that has a report and does not drain, in an order that differs between deployments and
+// accounts. All edges have the same list of edges, so they agree. A request enters there over a stream, and has its
+// permit until the stream ends. If the stream is lost, a running request continues without being counted, and a waiting
+// one enters again. An edge that does not answer is skipped for a while, and the next edge of the order is the owner.
+// After a change of the owner, the requests of the former owner may therefore run in addition to those of the new one.
 package owner
 
 import (
@@ -33,6 +32,7 @@ const (
 	silentTimeout = time.Second
 	// skipTime is how long an edge is skipped after it has not answered, or has refused.
 	skipTime = 5 * time.Second
+	dialTime = 250 * time.Millisecond // the same if the edge has not dialed this one yet, as after a start
 	// maxSilent is how many edges that do not answer a request tries.
 	maxSilent = 2
 )
@@ -61,8 +61,7 @@ type Owners struct {
 // New returns owners. [Owners.Enter] is for [queue.Queues.Share].
 func New(o Options) *Owners { return &Owners{Options: o, skipped: make(map[string]time.Time)} }
 
-// Enter is [queue.Queues.EnterHere] at the owner. Each edge that does not answer delays it by up to
-// answerTimeout.
+// Enter is [queue.Queues.EnterHere] at the owner. Each edge that does not answer delays it by up to answerTimeout.
 func (o *Owners) Enter(ctx context.Context, r queue.Request) (queue.Permit, error) {
 	began, wait, need := time.Now(), r.Bounds.Wait, r.Need.Wait
 	owner := o.first(r.Name)
@@ -77,7 +76,7 @@ func (o *Owners) Enter(ctx context.Context, r queue.Request) (queue.Permit, erro
 			silent++
 			o.Suspect(owner) // so that the request is not sent there either
 		}
-		next := o.skip(owner, r.Name)
+		next := o.skip(owner, r.Name, err)
 		if silent == maxSilent {
 			next = o.Edge
 		}
@@ -109,12 +108,15 @@ func (o *Owners) first(n queue.Name) string {
 // canOwn reports whether an edge counts requests of other edges.
 func canOwn(e store.EdgeState) bool { return e.Report != nil && !e.Draining }
 
-// skip skips an edge for a while, and returns the owner without it.
-func (o *Owners) skip(edge string, n queue.Name) (owner string) {
-	now := time.Now()
+// skip skips an edge for a while because of an error, and returns the owner without it.
+func (o *Owners) skip(edge string, n queue.Name, err error) (owner string) {
+	now, pause := time.Now(), skipTime
+	if errors.Is(err, tunnel.ErrNoPeer) {
+		pause = dialTime
+	}
 	o.mu.Lock()
 	maps.DeleteFunc(o.skipped, func(_ string, until time.Time) bool { return !now.Before(until) })
-	o.skipped[edge] = now.Add(skipTime)
+	o.skipped[edge] = now.Add(pause)
 	o.mu.Unlock()
 	return o.first(n)
 }

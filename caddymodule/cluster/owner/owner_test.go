@@ -13,6 +13,8 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/queue"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // waitingPermit is a permit that a request waits for.
@@ -195,6 +197,21 @@ func TestOwnerSilent(t *testing.T) {
 		took("three owners are silent", maxSilent*answerTimeout, nil, 1, time.Minute)
 		took("two are skipped", answerTimeout, nil, 1, 100*time.Millisecond)
 		took("all are passed over", 0, nil, 1, time.Minute)
+	})
+}
+
+// TestOwnerHasNotDialed: an owner that has no connection to this edge yet is asked again soon.
+func TestOwnerHasNotDialed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		edges := newEdges(t, 1, "a", "b")
+		owner, e := edges[0], edges[1]
+		e.Owners.Open = func(string) (link.Stream, error) { return nil, tunnel.ErrNoPeer }
+		if c := e.come(t, "k", time.Minute); c.err != nil || e.first(model) != e.Edge {
+			t.Errorf("without a connection, %s counts: %v", e.first(model), c.err)
+		}
+		if time.Sleep(dialTime); e.first(model) != owner.Edge {
+			t.Errorf("%v later, %s counts", dialTime, e.first(model))
+		}
 	})
 }
 

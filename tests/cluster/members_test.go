@@ -1,0 +1,126 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+
+	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// fakeMember is a member of etcd that is cut off from the others, and has noticed it.
+type fakeMember struct {
+	pb.UnimplementedKVServer
+	pb.UnimplementedMaintenanceServer
+	txns   atomic.Int64 // transactions that it has refused
+	status func(context.Context) (*pb.StatusResponse, error)
+}
+
+func (*fakeMember) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+	return nil, rpctypes.ErrGRPCNoLeader
+}
+
+func (m *fakeMember) Txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error) {
+	m.txns.Add(1)
+	return nil, rpctypes.ErrGRPCNoLeader
+}
+
+func (m *fakeMember) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
+	return m.status(ctx)
+}
+
+// serve starts the member and returns its URL.
+func (m *fakeMember) serve(t *testing.T) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	pb.RegisterKVServer(server, m)
+	pb.RegisterMaintenanceServer(server, m)
+	go server.Serve(l)
+	t.Cleanup(server.Stop)
+	return "http://" + l.Addr().String()
+}
+
+// version returns a Status of a version.
+func version(v string) func(context.Context) (*pb.StatusResponse, error) {
+	return func(context.Context) (*pb.StatusResponse, error) { return &pb.StatusResponse{Version: v}, nil }
+}
+
+// TestOpenOldVersion: one member with an old version is enough.
+func TestOpenOldVersion(t *testing.T) {
+	t.Parallel()
+	urls := []string{start(t, 1)[0].url, (&fakeMember{status: version("3.5.21")}).serve(t)}
+	wantError(t, etcd.Options{Endpoints: urls}, store.ErrUnavailable, urls[1]+" has version 3.5.21", "needs version 3.6")
+}
+
+// TestOpenFrozenMember: after the answer of one member, Open gives up another one that does not answer, long
+// before the deadline of its call.
+func TestOpenFrozenMember(t *testing.T) {
+	t.Parallel()
+	ended := make(chan error, 1)
+	frozen := &fakeMember{status: func(ctx context.Context) (*pb.StatusResponse, error) {
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return nil, ctx.Err()
+	}}
+	open(t, start(t, 1)[0].url, frozen.serve(t))
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the question to the frozen member has ended with: %v", err)
+	}
+}
+
+// TestMemberWithoutLeader: a member without a leader refuses a transaction before it does anything. The next
+// attempt needs no new epoch, which would make the transactions of all other clients fail.
+func TestMemberWithoutLeader(t *testing.T) {
+	t.Parallel()
+	all, away := start(t, 1), &fakeMember{status: version("3.6.0")}
+	kv := open(t, all[0].url, newProxy(t, all[0]).url, away.serve(t))
+	for away.txns.Load() < 5 {
+		put(t, kv, store.Put("a", nil))
+	}
+	if n := epochs(t, all); n != 0 {
+		t.Errorf("%d epochs after %d refusals", n, away.txns.Load())
+	}
+}
+
+// epochs returns the number of epochs that clients have begun.
+func epochs(t testing.TB, of servers) int64 {
+	t.Helper()
+	client := of.client(t)
+	defer client.Close()
+	resp, err := client.Get(t.Context(), "postern/meta/epoch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(resp.Kvs) == 0 {
+		return 0
+	}
+	return resp.Kvs[0].Version
+}
+
+// TestOpenFull opens a store while etcd has reached its quota. A new store needs space.
+func TestOpenFull(t *testing.T) {
+	t.Parallel()
+	url := start(t, 1, "--quota-backend-bytes", "2097152")[0].url
+	kv := open(t, url)
+	for full := false; !full; {
+		_, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("a", make([]byte, 512<<10))}})
+		if full = errors.Is(err, store.ErrNoSpace); err != nil && !full {
+			t.Fatal(err)
+		}
+	}
+	if item, err := open(t, url).Get(t.Context(), "a"); err != nil || !item.Exists() {
+		t.Errorf("%d bytes, %v", len(item.Value), err)
+	}
+	wantError(t, etcd.Options{Endpoints: []string{url}, Prefix: "new"}, store.ErrNoSpace, "has reached its quota")
+}
