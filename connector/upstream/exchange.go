@@ -104,8 +104,11 @@ func (x *exchange) receive(request *http.Request) (*answer, error) {
 		if err != nil {
 			return nil, x.failed(err)
 		}
-		x.remaining, x.last = math.MaxInt64, x.last || response.Close
-		return newAnswer(response, x), nil
+		x.remaining = math.MaxInt64
+		a := newAnswer(response, x)
+		// llama.cpp closes the connection of a stream, although it announces to keep it.
+		x.last = x.last || response.Close || a.isStream()
+		return a, nil
 	}
 	return nil, x.failed(link.Malformed("too many informational answers"))
 }

@@ -66,7 +66,8 @@ func ask(ctx context.Context, p *Proxy, body string) *recorder {
 	return w
 }
 
-// A connection is kept after a complete answer, unless the server closes it. All are closed in the end.
+// A connection is kept after a complete answer, unless the server closes it, or it was a stream. All are closed in the
+// end.
 func TestUpstreamConnections(t *testing.T) {
 	for _, test := range []struct {
 		name, answer, body string
@@ -78,7 +79,7 @@ func TestUpstreamConnections(t *testing.T) {
 		{"chunked", chunked + "2\r\nok\r\n0\r\n\r\n", "ok", false, 0, 1},
 		{
 			"stream", okay + "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
-			"ok", false, 0, 1,
+			"ok", false, 0, 3,
 		},
 		{"informational", "HTTP/1.1 100 Continue\r\n\r\n" + okay + "Content-Length: 2\r\n\r\nok", "ok", false, 0, 1},
 		{"no content", "HTTP/1.1 204 No Content\r\n\r\n", "", false, 0, 1},
