@@ -204,6 +204,9 @@ func writeReport(w io.Writer, r report, now time.Time) {
 	}
 	fmt.Fprintf(w, "process    %d, version %s, running for %s, configured by %s\n", r.PID, r.Version,
 		short(now.Sub(r.Started)), config)
+	if r.ProcessorFull {
+		fmt.Fprintln(w, "processor  almost full: "+processorFix)
+	}
 	if t := r.Tunnel; t != nil && t.NewerVersion != "" {
 		fmt.Fprintln(w, "update     "+text.Line(agent.Available(t.NewerVersion)))
 	}

@@ -46,6 +46,9 @@ type report struct {
 	PID     int       `json:"pid"`
 	Config  string    `json:"config,omitempty"` // path
 	Started time.Time `json:"started"`
+	// ProcessorFull is set if the connector uses more than four fifths of the processors that GOMAXPROCS allows, and the
+	// machine has more.
+	ProcessorFull bool `json:"processor_full,omitempty"`
 	agent.Status
 }
 
@@ -192,7 +195,7 @@ func (r *runner) report() report {
 	}
 	return report{
 		Version: version.Number(), Commit: version.Commit(), PID: os.Getpid(),
-		Config: config, Started: r.started, Status: r.agent.Status(),
+		Config: config, Started: r.started, ProcessorFull: r.processors.full.Load(), Status: r.agent.Status(),
 	}
 }
 

@@ -37,6 +37,7 @@ const (
 )
 
 func main() {
+	useOneProcessor()
 	// Like Caddy, the program limits itself to nine tenths of the memory, unless GOMEMLIMIT is set or
 	// the memory is unknown.
 	_, _ = memlimit.Set(memlimit.WithProvider(memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)))

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,6 +19,15 @@ func ownedByUser(info fs.FileInfo) bool {
 
 // enableSequences returns true: terminals support escape sequences.
 func enableSequences(*os.File) bool { return true }
+
+// processorTime returns the CPU time of the process.
+func processorTime() time.Duration {
+	var use unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &use) != nil {
+		return 0
+	}
+	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
+}
 
 // monotonicMicroseconds returns the time of CLOCK_MONOTONIC, which systemd uses too.
 func monotonicMicroseconds() int64 {

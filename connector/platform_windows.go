@@ -3,6 +3,7 @@ package main
 import (
 	"io/fs"
 	"os"
+	"time"
 
 	"golang.org/x/sys/windows"
 )
@@ -19,6 +20,16 @@ func enableSequences(file *os.File) bool {
 		return false
 	}
 	return windows.SetConsoleMode(console, mode|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING) == nil
+}
+
+// processorTime returns the CPU time of the process.
+func processorTime() time.Duration {
+	var begun, ended, kernel, user windows.Filetime
+	if windows.GetProcessTimes(windows.CurrentProcess(), &begun, &ended, &kernel, &user) != nil {
+		return 0
+	}
+	ticks := func(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 + int64(t.LowDateTime) } // of 100 ns
+	return time.Duration(100 * (ticks(kernel) + ticks(user)))
 }
 
 // monotonicMicroseconds returns 0: only systemd uses it.

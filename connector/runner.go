@@ -42,6 +42,8 @@ type runner struct {
 	notify  *notifier
 	started time.Time
 	reloads sync.Mutex // serializes reloads
+
+	processors processors
 }
 
 // copied reports whether systemd passes this service a copy of its configuration.
@@ -105,6 +107,7 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 	background.Go(func() { r.serveHTTP(ctx, metrics, r.metricsHandler()) })
 	background.Go(func() { r.serveControl(ctx, control, socket) })
 	background.Go(func() { r.reportToSystemd(ctx) })
+	background.Go(func() { r.watchProcessors(ctx) })
 	background.Go(func() { r.hangups(ctx) })
 	if o.screen != nil {
 		background.Go(func() { r.show(ctx, o.screen) })

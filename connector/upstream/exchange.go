@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"net/textproto"
 	"strings"
@@ -21,27 +20,25 @@ import (
 // with the beginning of the body.
 const headBytes = 1 << 10
 
-// exchange is one request and its answer, on a connection of its own. So no bytes of the server
-// can be taken for another answer, and no request meets a connection that the server has just
-// closed. Streams take long, and llama.cpp closes their connections anyway.
+// exchange is one request and its answer on a connection, which the exchange owns until it is closed.
 type exchange struct {
-	conn      net.Conn // to read and write
-	raw       net.Conn // below TLS, or the same
+	conn      *connection
 	unwatch   func() bool
 	in        *bufio.Reader // reads the exchange
 	remaining int64         // bytes that may still be read
 	failure   error         // of the connection, once a read has failed
 	complete  bool          // the answer was read to its end
+	last      bool          // client or server have announced that they close the connection
 
 	written chan struct{} // closed after the last write
 	sent    int           // bytes of the request; valid after written
+	whole   bool          // the whole request was sent; valid after written
 	defect  *panics.Error // of the goroutine that writes; valid after written
 }
 
-// begin sends the request on conn, which is raw or TLS on top of it. The end of ctx closes the
-// connection.
-func begin(ctx context.Context, conn, raw net.Conn, request *http.Request) *exchange {
-	x := &exchange{conn: conn, raw: raw, remaining: link.MaxAnswerHead, written: make(chan struct{})}
+// begin sends the request on a connection. The end of ctx closes it.
+func begin(ctx context.Context, conn *connection, request *http.Request) *exchange {
+	x := &exchange{conn: conn, last: request.Close, remaining: link.MaxAnswerHead, written: make(chan struct{})}
 	x.unwatch = context.AfterFunc(ctx, x.shut)
 	x.in = bufio.NewReader(x)
 	if request.ContentLength <= chunkBytes {
@@ -63,9 +60,7 @@ func (x *exchange) send(request *http.Request) {
 	}()
 	// The buffer of net/http has 4 KiB, which is many packets for a long conversation.
 	out := bufio.NewWriterSize((*requestWriter)(x), int(min(request.ContentLength, chunkBytes))+headBytes)
-	if request.Write(out) == nil {
-		_ = out.Flush()
-	}
+	x.whole = request.Write(out) == nil && out.Flush() == nil
 }
 
 // requestWriter writes the request of an exchange.
@@ -110,7 +105,10 @@ func (x *exchange) receive(request *http.Request) (*answer, error) {
 			return nil, x.failed(err)
 		}
 		x.remaining = math.MaxInt64
-		return newAnswer(response, x), nil
+		a := newAnswer(response, x)
+		// llama.cpp closes the connection of a stream, although it announces to keep it.
+		x.last = x.last || response.Close || a.isStream()
+		return a, nil
 	}
 	return nil, x.failed(link.Malformed("too many informational answers"))
 }
@@ -124,15 +122,21 @@ func (x *exchange) failed(err error) error {
 	return err
 }
 
-// close closes the connection. Afterwards the request is not read, so its memory can be
-// released.
+// close returns the connection to its pool if nothing is left of the exchange, or closes it. Afterwards the request is
+// not read, so its memory can be released.
 func (x *exchange) close() {
-	x.unwatch()
-	if tcp, ok := x.raw.(*net.TCPConn); ok && x.complete {
-		// The side that closes first cannot use its port again for a minute or more (TIME_WAIT). Some
-		// hundred requests a second would use up all ports. A reset avoids that, and loses nothing, as
-		// the answer is complete.
-		_ = tcp.SetLinger(0)
+	running := x.unwatch()
+	select {
+	case <-x.written:
+		if running && x.complete && x.whole && !x.last && x.in.Buffered() == 0 {
+			x.complete = false // for another close
+			x.conn.pool.put(x.conn)
+			return
+		}
+	default:
+	}
+	if x.complete {
+		x.conn.close()
 	}
 	x.shut()
 	<-x.written // soon
@@ -143,7 +147,7 @@ func (x *exchange) close() {
 
 // shut closes the connection at once; closing TLS waits to send an alert. It is safe for
 // concurrent use.
-func (x *exchange) shut() { _ = x.raw.Close() }
+func (x *exchange) shut() { _ = x.conn.raw.Close() }
 
 // cause returns why net/http failed to read the answer. Unless the connection failed, the
 // answer is malformed.
@@ -183,7 +187,7 @@ func check(response *http.Response) error {
 type answer struct {
 	*http.Response
 	exchange *exchange
-	endless  bool   // JSON or events without a length and chunks: a cut would look like the end
+	endless  bool   // events without a length and chunks: a cut would look like the end
 	tail     []byte // the last bytes of an endless stream
 }
 
@@ -192,9 +196,8 @@ const doneEvent = "data: [DONE]"
 
 func newAnswer(response *http.Response, x *exchange) *answer {
 	a := &answer{Response: response, exchange: x}
-	if response.ContentLength < 0 && len(response.TransferEncoding) == 0 && response.Body != http.NoBody {
-		a.endless = a.isStream() || link.HasMediaType(response.Header, "application/json")
-	}
+	a.endless = a.isStream() && response.ContentLength < 0 && len(response.TransferEncoding) == 0 &&
+		response.Body != http.NoBody
 	return a
 }
 
@@ -202,7 +205,7 @@ func newAnswer(response *http.Response, x *exchange) *answer {
 // complete answer, possibly with the last bytes.
 func (a *answer) Read(b []byte) (int, error) {
 	n, err := a.Body.Read(b)
-	if a.endless && a.isStream() {
+	if a.endless {
 		a.tail = append(a.tail, b[:n]...)
 		a.tail = append(a.tail[:0], a.tail[max(len(a.tail)-2*len(doneEvent), 0):]...)
 	}
@@ -220,7 +223,7 @@ func (a *answer) isSilent() bool { return a.isStream() && a.exchange.in.Buffered
 
 func (a *answer) isStream() bool { return link.HasMediaType(a.Header, "text/event-stream") }
 
-// Close closes the connection.
+// Close ends the exchange.
 func (a *answer) Close() error {
 	a.exchange.close()
 	return nil

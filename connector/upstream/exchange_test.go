@@ -24,11 +24,16 @@ func (c scriptedConn) Read(b []byte) (int, error)  { return c.Reader.Read(b) }
 func (c scriptedConn) Write(b []byte) (int, error) { return len(b), nil }
 func (c scriptedConn) Close() error                { return nil }
 
+// unkept returns a connection that its exchange closes.
+func unkept(conn net.Conn) *connection {
+	return &connection{Conn: conn, raw: conn, pool: &pool{paused: time.Now().Add(time.Hour)}}
+}
+
 // exchanged sends a request on conn and reads the answer.
 func exchanged(method string, conn net.Conn, size int) (a *answer, body []byte, err error) {
 	u := newServer("box", baseURL("http://box"), nil)
 	request := u.request(tunnelRequest(context.Background(), method, "/v1/embeddings", ""), make([]byte, size))
-	a, err = begin(context.Background(), conn, conn, request).receive(request)
+	a, err = begin(context.Background(), unkept(conn), request).receive(request)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -64,7 +69,7 @@ func TestReadsMerge(t *testing.T) {
 			io.WriteString(far, piece)
 		}
 	}()
-	a, err := begin(t.Context(), near, near, request).receive(request)
+	a, err := begin(t.Context(), unkept(near), request).receive(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +146,7 @@ func TestContextEndsExchange(t *testing.T) {
 	u := newServer("box", baseURL("http://box"), nil)
 	request := u.request(tunnelRequest(ctx, "POST", "/v1/embeddings", ""), nil)
 	go io.Copy(io.Discard, far)
-	if _, err := begin(ctx, near, near, request).receive(request); err == nil || errors.Is(err, link.ErrMalformed) {
+	if _, err := begin(ctx, unkept(near), request).receive(request); err == nil || errors.Is(err, link.ErrMalformed) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -153,7 +158,7 @@ func TestUnsentRequestHasNoAnswer(t *testing.T) {
 	u := newServer("box", baseURL("http://box"), nil)
 	request := u.request(tunnelRequest(t.Context(), "GET", "/v1/models", ""), nil)
 	request.URL.RawQuery = "a\nb"
-	if _, err := begin(t.Context(), near, near, request).receive(request); !errors.Is(err, ErrNotConnected) {
+	if _, err := begin(t.Context(), unkept(near), request).receive(request); !errors.Is(err, ErrNotConnected) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -207,7 +212,7 @@ func TestCloseWaitsForTheRequest(t *testing.T) {
 	conn := heldWrites{near, make(chan struct{}), make(chan struct{})}
 	u := newServer("box", baseURL("http://box"), nil)
 	request := u.request(tunnelRequest(t.Context(), "POST", "/v1/embeddings", ""), make([]byte, 1<<20))
-	a, err := begin(t.Context(), conn, conn, request).receive(request)
+	a, err := begin(t.Context(), unkept(conn), request).receive(request)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func TestProxyRequestHeaders(t *testing.T) {
 	want := http.Header{
 		"Content-Type": {"application/json"}, "Traceparent": {"00-1-2-3"}, "Tracestate": {"a=b"}, "User-Agent": {"openai"},
 		"Accept":          {"*/*"},
-		"Accept-Encoding": {"identity"}, "Content-Length": {"13"}, "Connection": {"close"},
+		"Accept-Encoding": {"identity"}, "Content-Length": {"13"},
 	}
 	if !reflect.DeepEqual(got.Header, want) {
 		t.Errorf("upstream got %v\nwant %v", got.Header, want)

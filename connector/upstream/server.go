@@ -53,6 +53,7 @@ type Server struct {
 	tls     *tls.Config
 	allow   []config.Pattern // in addition to the gateway's requests
 	health  health
+	pool    pool
 }
 
 // newServer returns the upstream at base, a URL that ends in /v1.
@@ -68,7 +69,9 @@ func newServer(name string, base *url.URL, key *keyFile) *Server {
 	encoded := (&url.URL{Host: u.host}).Hostname()
 	if base.Scheme == "https" {
 		port = cmp.Or(base.Port(), "443")
-		u.tls = &tls.Config{ServerName: encoded, NextProtos: []string{"http/1.1"}}
+		u.tls = &tls.Config{
+			ServerName: encoded, NextProtos: []string{"http/1.1"}, ClientSessionCache: tls.NewLRUClientSessionCache(1),
+		}
 	}
 	name = base.Hostname()
 	if !strings.Contains(name, "%") { // not an IPv6 address with its zone
@@ -99,7 +102,7 @@ func (u *Server) request(r *http.Request, body []byte) *http.Request {
 	target := *r.URL
 	target.Path = u.prefix + target.Path
 	request := &http.Request{
-		Method: r.Method, URL: &target, Host: u.host, Header: header, Close: true,
+		Method: r.Method, URL: &target, Host: u.host, Header: header, Close: !u.pool.keeps(),
 		Body: http.NoBody, ContentLength: int64(len(body)),
 	}
 	if len(body) > 0 {
@@ -113,23 +116,33 @@ func (u *Server) request(r *http.Request, body []byte) *http.Request {
 // have seen the request. Once a byte has left, it is never sent again: the model may be at
 // work.
 func (u *Server) roundTrip(r *http.Request, body []byte) (*answer, error) {
-	conn, raw, err := u.dial(r.Context())
+	if kept := u.pool.take(); kept != nil {
+		if answer, err := u.exchange(kept, r, body); !errors.Is(err, ErrNotConnected) {
+			return answer, err
+		}
+	}
+	conn, err := u.dial(r.Context())
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
-	request := u.request(r, body)
-	return begin(r.Context(), conn, raw, request).receive(request)
+	return u.exchange(conn, r, body)
 }
 
-// dial returns a connection, and the TCP connection below its TLS; the same one without TLS.
-func (u *Server) dial(ctx context.Context) (conn, raw net.Conn, err error) {
+// exchange sends a request on a connection, and waits for the head of the answer.
+func (u *Server) exchange(conn *connection, r *http.Request, body []byte) (*answer, error) {
+	request := u.request(r, body)
+	return begin(r.Context(), conn, request).receive(request)
+}
+
+// dial opens a connection.
+func (u *Server) dial(ctx context.Context) (*connection, error) {
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
-	raw, err = dialer.DialContext(ctx, "tcp", u.Address)
+	raw, err := dialer.DialContext(ctx, "tcp", u.Address)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if u.tls == nil {
-		return raw, raw, nil
+		return &connection{Conn: raw, raw: raw, pool: &u.pool}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -139,9 +152,9 @@ func (u *Server) dial(ctx context.Context) (conn, raw net.Conn, err error) {
 		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 			err = fmt.Errorf("the server does not use HTTPS, write http:// in its address: %w", err)
 		}
-		return nil, nil, err
+		return nil, err
 	}
-	return secure, raw, nil
+	return &connection{Conn: secure, raw: raw, pool: &u.pool}, nil
 }
 
 // KeyFile returns the path of the upstream's key file, or "".

@@ -66,38 +66,43 @@ func ask(ctx context.Context, p *Proxy, body string) *recorder {
 	return w
 }
 
-// Each request has a connection of its own, which is closed after the answer.
+// A connection is kept after a complete answer, unless the server closes it, or it was a stream. All are closed in the
+// end.
 func TestUpstreamConnections(t *testing.T) {
 	for _, test := range []struct {
 		name, answer, body string
 		hangsUp            bool
 		aborted            link.Code
+		conns              int // of three requests
 	}{
-		{"length", okay + "Content-Length: 2\r\n\r\nok", "ok", false, 0},
-		{"chunked", chunked + "2\r\nok\r\n0\r\n\r\n", "ok", false, 0},
+		{"length", okay + "Content-Length: 2\r\n\r\nok", "ok", false, 0, 1},
+		{"chunked", chunked + "2\r\nok\r\n0\r\n\r\n", "ok", false, 0, 1},
 		{
 			"stream", okay + "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
-			"ok", false, 0,
+			"ok", false, 0, 3,
 		},
-		{"informational", "HTTP/1.1 100 Continue\r\n\r\n" + okay + "Content-Length: 2\r\n\r\nok", "ok", false, 0},
-		{"no content", "HTTP/1.1 204 No Content\r\n\r\n", "", false, 0},
-		{"will close", okay + "Connection: close\r\nContent-Length: 2\r\n\r\nok", "ok", false, 0},
-		{"old", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", false, 0},
-		{"old, to the end", "HTTP/1.0 200 OK\r\n\r\nok", "ok", true, 0},
-		{"to the end", okay + "Connection: close\r\n\r\nok", "ok", true, 0},
-		{"JSON to the end", okay + "Content-Type: application/json\r\n\r\n{}", "{}", true, link.CodeUpstreamReset},
-		{"stream to the end", okay + "Content-Type: text/event-stream\r\n\r\nok", "ok", true, link.CodeUpstreamReset},
-		{"too much", okay + "Content-Length: 2\r\n\r\nok!", "ok", false, 0},
-		{"cut chunk", chunked + "5\r\nok", "ok", true, link.CodeUpstreamReset},
-		{"cut chunks", chunked + "2\r\nok\r\n", "ok", true, link.CodeUpstreamReset},
-		{"cut length", okay + "Content-Length: 5\r\n\r\nok", "ok", true, link.CodeUpstreamReset},
-		{"cut head", okay, "", true, link.CodeUpstreamReset},
-		{"no chunks", okay + "Content-Length: 2\r\nTransfer-Encoding: gzip\r\n\r\nok", "", false, link.CodeUpstreamMalformed},
-		{"not HTTP", "SSH-2.0-x\r\n\r\n", "", false, link.CodeUpstreamMalformed},
+		{"informational", "HTTP/1.1 100 Continue\r\n\r\n" + okay + "Content-Length: 2\r\n\r\nok", "ok", false, 0, 1},
+		{"no content", "HTTP/1.1 204 No Content\r\n\r\n", "", false, 0, 1},
+		{"will close", okay + "Connection: close\r\nContent-Length: 2\r\n\r\nok", "ok", false, 0, 3},
+		{"old", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", false, 0, 3},
+		{"old, to the end", "HTTP/1.0 200 OK\r\n\r\nok", "ok", true, 0, 3},
+		{"to the end", okay + "Connection: close\r\n\r\nok", "ok", true, 0, 3},
+		{"JSON to the end", okay + "Content-Type: application/json\r\n\r\n{}", "{}", true, 0, 3},
+		{"stream to the end", okay + "Content-Type: text/event-stream\r\n\r\nok", "ok", true, link.CodeUpstreamReset, 3},
+		{"too much", okay + "Content-Length: 2\r\n\r\nok!", "ok", false, 0, 3},
+		{"cut chunk", chunked + "5\r\nok", "ok", true, link.CodeUpstreamReset, 3},
+		{"cut chunks", chunked + "2\r\nok\r\n", "ok", true, link.CodeUpstreamReset, 3},
+		{"cut length", okay + "Content-Length: 5\r\n\r\nok", "ok", true, link.CodeUpstreamReset, 3},
+		{"cut head", okay, "", true, link.CodeUpstreamReset, 3},
+		{
+			"no chunks", okay + "Content-Length: 2\r\nTransfer-Encoding: gzip\r\n\r\nok",
+			"", false, link.CodeUpstreamMalformed, 3,
+		},
+		{"not HTTP", "SSH-2.0-x\r\n\r\n", "", false, link.CodeUpstreamMalformed, 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var left sync.WaitGroup
-			left.Add(3)
+			left.Add(test.conns)
 			address, conns := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
 				defer left.Done()
 				for takeRequest(in) {
@@ -107,14 +112,14 @@ func TestUpstreamConnections(t *testing.T) {
 					}
 				}
 			})
-			p := proxyTo(t, address, nil)
+			p := trusting(proxyTo(t, address, nil))
 			for range 3 {
 				if w := ask(t.Context(), p, "{}"); w.body() != test.body || w.aborted != test.aborted {
 					t.Errorf("status %d, body %q, aborted %v", w.status, w.body(), w.aborted)
 				}
 			}
 			left.Wait() // the connector has closed them
-			if got := conns.Load(); got != 3 {
+			if got := conns.Load(); got != int32(test.conns) {
 				t.Errorf("%d connections", got)
 			}
 		})

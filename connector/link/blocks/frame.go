@@ -33,18 +33,18 @@ var (
 	ErrMalformed = errors.New("malformed encoding of a body")
 )
 
-// maxConcurrent is how many pieces are compressed or decompressed at a time. Others wait. Each
+// maxConcurrent returns how many pieces are compressed or decompressed at a time. Others wait. Each
 // takes less than 1 MiB.
-var maxConcurrent = min(runtime.GOMAXPROCS(0), 8)
+func maxConcurrent() int { return min(runtime.GOMAXPROCS(0), 8) }
 
 // compressor and decompressor are shared by all bodies.
 var (
 	compressor = sync.OnceValue(func() *zstd.Encoder {
-		return must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(maxConcurrent),
+		return must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(maxConcurrent()),
 			zstd.WithWindowSize(pieceBytes), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false)))
 	})
 	decompressor = sync.OnceValue(func() *zstd.Decoder {
-		return must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(maxConcurrent), zstd.WithDecoderLowmem(true),
+		return must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(maxConcurrent()), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxWindow(pieceBytes), zstd.WithDecodeAllCapLimit(true)))
 	})
 )
