@@ -130,6 +130,9 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 	}
 	fmt.Fprintf(sys.stdout, "%s now uses %s with the key %q. Changed: %s\n", client.Title, text.Short(traded.Model),
 		text.Short(traded.KeyName), s.path)
+	if guess := traded.Guess(); guess != "" {
+		fmt.Fprintln(sys.stdout, guess)
+	}
 	if err := try(ctx, g, traded.Values); err != nil {
 		return failed(fmt.Errorf("the settings are written, but a test request failed: %w. %s", err, undoing))
 	}
@@ -276,7 +279,7 @@ func post(ctx context.Context, g *dial.Discovery, address, key string, body any)
 	}
 	switch {
 	case err != nil:
-		return nil, failed(dial.ExplainHTTPS(ctx, request.URL, err))
+		return nil, failed(dial.ExplainHTTPS(ctx, request.URL, err, ""))
 	case response.StatusCode != http.StatusOK:
 		var failure struct {
 			Error any `json:"error"` // the text; an object of the API
