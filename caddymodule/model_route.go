@@ -30,7 +30,7 @@ import (
 // `{http.model_gateway.deployment}` | the deployment's name
 // `{http.model_gateway.connector}` | the connector's id
 type Route struct {
-	// How long a request waits for a connector that is reconnecting.
+	// How long requests wait for a connector that is reconnecting, from its loss on.
 	// Default: 3s. Negative: not at all.
 	ConnectWait caddy.Duration `json:"connect_wait,omitempty"`
 

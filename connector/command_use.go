@@ -139,6 +139,9 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 	}
 	fmt.Fprintf(sys.stdout, "A test request was answered. %s now uses %s with the key %q. Changed: %s\n%s.\n",
 		client.Title, traded.Model, text.Short(traded.KeyName), s.path, undoing)
+	if guess := traded.Guess(); guess != "" {
+		fmt.Fprintln(sys.stdout, guess)
+	}
 	if traded.CA != "" && s.CAEnv != "" {
 		fmt.Fprintf(sys.stdout, "Its settings cannot name the gateway's authority. Set the environment variable "+
 			"%s=%s for it, or let this machine trust the authority.\n", s.CAEnv, traded.CA)
@@ -286,7 +289,7 @@ func post(ctx context.Context, g *dial.Discovery, address, key string, body any)
 	}
 	switch {
 	case err != nil:
-		return nil, failed(dial.ExplainHTTPS(ctx, request.URL, err))
+		return nil, failed(dial.ExplainHTTPS(ctx, request.URL, err, ""))
 	case response.StatusCode != http.StatusOK:
 		var failure struct {
 			Error any `json:"error"` // the text; an object of the API

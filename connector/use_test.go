@@ -35,6 +35,7 @@ type useHome struct {
 	values  clients.Values // for a code
 	trades  atomic.Int32
 	down    atomic.Bool // the model is
+	unknown bool        // the context window of the model is
 }
 
 func newUseHome(t *testing.T) *useHome {
@@ -52,10 +53,14 @@ func newUseHome(t *testing.T) *useHome {
 			fmt.Fprint(w, `{"error": "This code is unknown, used or expired."}`)
 		case r.URL.Path == "/console/use":
 			h.trades.Add(1)
-			_ = json.NewEncoder(w).Encode(clients.Traded{
+			t := clients.Traded{
 				KeyName: "ann box claude",
 				Values:  h.values,
-			})
+			}
+			if h.unknown {
+				t.Window = 0
+			}
+			_ = json.NewEncoder(w).Encode(t)
 		case r.Header.Get("Authorization") != "Bearer "+useKey || h.down.Load() && r.URL.Path == "/v1/chat/completions":
 			w.WriteHeader(http.StatusServiceUnavailable)
 			fmt.Fprintf(w, `{"error": {"message": "The model is down, %s."}}`, r.Header.Get("Authorization"))
@@ -290,7 +295,11 @@ func TestUseRefuses(t *testing.T) {
 		}
 		h.set(exitRuntime, "permission denied", "claude")
 	}
-	h.use(exitRuntime, "give --ca", "codex", useCode, "--gateway", h.gateway.URL)
+	h.use(exitRuntime, "not trusted by this machine", "codex", useCode, "--gateway", h.gateway.URL, "--pin", "P-IN")
+	_, _, stderr := execute(t, "", h.env, "use", "codex", useCode, "--gateway", h.gateway.URL)
+	if !strings.Contains(stderr, "give --ca with") || strings.Contains(stderr, "--pin") {
+		t.Errorf("without --ca: %s", stderr) // a pin would not help
+	}
 	h.use(exitUsage, "--gateway: missing", "claude", useCode)
 	h.use(exitUsage, "the code is missing", "codex", "--gateway", h.gateway.URL)
 	h.use(exitUsage, `CLIENT: "kodex" is not one of claude, codex, `, "kodex", useCode, "--gateway", h.gateway.URL)
@@ -324,6 +333,17 @@ func TestUseOriginal(t *testing.T) {
 		t.Errorf("the file was replaced: %v", err)
 	}
 	h.use(exitRuntime, "was not set up", "--undo", "codex")
+}
+
+// TestUseGuess tests that a context window that is not known is called a guess.
+func TestUseGuess(t *testing.T) {
+	h := newUseHome(t)
+	for _, h.unknown = range []bool{false, true} {
+		_, out, _ := execute(t, "", h.env, "use", "codex", useCode, "--gateway", h.gateway.URL, "--ca", h.ca)
+		if strings.Contains(out, "is not known, and 65536 is a guess") != h.unknown {
+			t.Errorf("unknown %v: %s", h.unknown, out)
+		}
+	}
 }
 
 func TestAgreed(t *testing.T) {

@@ -53,6 +53,9 @@ key, which is written into the client's settings. It works once, within 15 minut
 				in.printf("In PowerShell:\n\n  %s\n\n", s.Commands.PowerShell)
 			}
 			in.printf("Where the connector is installed already:\n\n  %s\n", s.Commands.Connector)
+			for _, hint := range s.Hints {
+				in.printf("\n%s\n", hint)
+			}
 		}),
 	}, {
 		use: "list", operation: "GET /keys", example: "  caddy gateway key list",

@@ -14,7 +14,8 @@ const (
 		`"disabled_at":null,"revoked_at":"2026-04-02T10:30:00Z","state":"revoked"}`
 	setupJSON = `{"id":"use_06b3kz9v6dfx7fbv7wq7m5r2qm","client":"claude","code":"USE-7K3M-Q9TX",` +
 		`"expires_at":"2026-05-02T12:15:00Z","commands":{"shell":"curl … | sh -s -- claude USE-7K3M-Q9TX",` +
-		`"connector":"connector use --gateway https://gw.example.com claude USE-7K3M-Q9TX"}}`
+		`"connector":"connector use --gateway https://gw.example.com claude USE-7K3M-Q9TX"},` +
+		`"hints":["This gateway's certificate is not from a public authority. …","The context window is not known, …"]}`
 	createdKeyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"laptop","scope":"*",` +
 		`"key":"sk-svc-EXAMPLE","created_at":"2026-05-01T10:30:00Z"}`
 )

@@ -41,7 +41,6 @@ func newSetupData(v *visit) any {
 type setupCodePage struct {
 	manage.CreatedSetup
 	Title, Model string // of the client
-	Private      bool   // the certificate of the gateway is of a private authority
 }
 
 func createSetup(v *visit) error {
@@ -54,5 +53,5 @@ func createSetup(v *visit) error {
 		return f.fill(v, &c.KeyFields)
 	})
 	client, _ := clients.Find(made.Client)
-	return v.show(setupCode, setupCodePage{made, client.Title, f.DefaultModel, v.privateAuthority()}, err)
+	return v.show(setupCode, setupCodePage{made, client.Title, f.DefaultModel}, err)
 }

@@ -49,7 +49,8 @@ func TestClientSetup(t *testing.T) {
 	}
 	has(t, page, "Set up Claude Code", "curl -fsSL https://gw.example.com/console/use.sh | sh -s -- claude "+code,
 		"use.ps1'))) 'claude' '"+code+"'", "connector use --gateway https://gw.example.com claude "+code)
-	lacks(t, page, "has no connectors")
+	has(t, page, "65536 is a guess")
+	lacks(t, page, "has no connectors", "--ca root.crt")
 	if len(g.store.Keys(store.DefaultAccount)) != 0 {
 		t.Error("there is a key before the trade")
 	}

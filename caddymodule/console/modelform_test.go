@@ -56,7 +56,7 @@ func TestModelWindow(t *testing.T) {
 	g.deployment("qwen3", con)
 	g.lines.connect(con, "qwen3")
 	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "<dd>not known</dd>",
-		"65536 is a guess", "press Measure on its page")
+		"65536 is a guess", "press Measure on the page")
 	server := health.Reported(true, []string{"qwen3"}, false)
 	server.Windows = map[string]int{"qwen3": 8192}
 	g.lines.report(con, server)

@@ -1,8 +1,6 @@
 package console
 
 import (
-	"fmt"
-
 	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/connector/clients"
@@ -28,8 +26,7 @@ func snippetsOf(d manage.Deployment, base, key string) []snippet {
 		}
 		s := snippet{c.ID, c.Title, c.Snippets(v), c.Agent}
 		if c.Agent && v.Window == 0 {
-			s.Parts[0].Hint = fmt.Sprintf("The context window is not known, and %d is a guess: an admin of the gateway can "+
-				"press Measure on its page. %s", v.Tokens(), s.Parts[0].Hint)
+			s.Parts[0].Hint = v.Guess() + " " + s.Parts[0].Hint
 		}
 		all = append(all, s)
 	}

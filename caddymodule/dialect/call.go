@@ -128,6 +128,8 @@ type Env struct {
 	RequestID string
 	// SignatureKey signs thinking blocks.
 	SignatureKey []byte
+	// Betas are the values of the header Anthropic-Beta.
+	Betas []string
 	// Sealer seals data of Account that clients store.
 	Sealer *Sealer
 	// Estimate returns the estimated tokens of a prompt to a public model; nil: no

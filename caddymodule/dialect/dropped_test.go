@@ -73,6 +73,31 @@ func TestDroppedMembers(t *testing.T) {
 				`{"role":"system","content":"s","clear_at":"next_user_message","output_config":{"effort":"low"}}]}`,
 			"messages.1.output_config",
 		},
+		{
+			"members of blocks", `{"model":"m","max_tokens":1,"thinking":{"type":"between_tools","block_binding":{}},` +
+				`"container":{"skills":[{"type":"custom"}]},"messages":[{"role":"user","content":[` +
+				strings.Repeat(`{"type":"document","source":{"type":"text","data":"d"},"citations":{"enabled":true}},`, 20) +
+				`{"type":"text","text":"u"}]}]}`,
+			"container.skills, messages.0.content.0.citations (enabled), thinking.type (between_tools)",
+		},
+		{
+			"members of tools", messages + `"thinking":{"type":"adaptive","block_binding":{"prefix_mismatch_behavior":` +
+				`"error"}},"container":{"id":"c","skills":[]},"tools":[{"name":"a","allowed_callers":["direct","x"]},` +
+				`{"type":"bash_20250124","name":"b","allowed_callers":["x"]},{"name":"c","allowed_callers":["x"]},` +
+				`{"type":"computer_20251124","name":"d","enable_zoom":true}]}`,
+			"tools.1.allowed_callers (indirect), tools.3.enable_zoom (true), thinking.block_binding",
+		},
+		{
+			"members of tools of responses", responses + `"reasoning":{"context":"current_turn","mode":"standard"},` +
+				`"tools":[{"type":"function","name":"a","async":false,"allowed_callers":null},{"type":"namespace","name":"n",` +
+				`"tools":[{"type":"custom","name":"b","async":true,"allowed_callers":["programmatic"]}]}]}`,
+			"tools[1].tools[0].allowed_callers (indirect), tools[1].tools[0].async (true), reasoning.context (current_turn)",
+		},
+		{
+			"phases", `{"model":"m","input":[{"role":"user","content":"u"},{"role":"assistant","content":"a","phase":` +
+				`"final_answer"},{"role":"assistant","content":"b","phase":null}]}`,
+			"input[1].phase (final_answer)",
+		},
 		{"an object in place of a list", responses + `"context_management":{"edits":[{"type":"a"}]}}`, ""},
 		{
 			"tools", messages + `"tools":[{"name":"a"},{"type":"web_search_20250305","name":"w"},{"type":"mcp_toolset"},` +

@@ -1,7 +1,9 @@
 package dialect
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -13,35 +15,27 @@ import (
 // [store.Refusal] or, for a secret of another kind, "management_token" or "tunnel_token", or, for
 // a text without the form of a key, "placeholder", "quoted", "second_bearer" or "malformed".
 func RefusedKey(reason string) *Error {
-	message := "Unknown API key. Check that it is a key of this gateway, without mistyped characters, or create a new one."
-	switch reason {
-	case "missing":
-		message = "No API key. Send it as `Authorization: Bearer sk-svc-…` or as `x-api-key: sk-svc-…`."
-	case "revoked":
-		message = "This API key has been revoked. Create a new one."
-	case "expired":
-		message = "This API key has expired. Ask its owner to extend it, or create a new one."
-	case "disabled":
-		message = "This API key is disabled. Ask its owner to enable it, or use another one."
-	case "rotated":
-		message = "This API key was replaced by a new one when it was rotated. Use the new one."
-	case "ip_not_allowed":
+	if reason == "ip_not_allowed" {
 		return addressNotAllowed()
-	case "management_token":
-		message = "This is a management token (pmt_…), not an API key. Send a key (sk-svc-…)."
-	case "tunnel_token":
-		message = "This is a tunnel token (ptt_…), which only a connector uses, not an API key. Send a key (sk-svc-…)."
-	case "placeholder":
-		message = "This is a placeholder, not an API key. Replace it in the client's settings by your key (sk-svc-…)."
-	case "quoted":
-		message = "The API key has quotation marks. Remove them in the client's settings."
-	case "second_bearer":
-		message = "The API key begins with `Bearer`. Enter the key alone (sk-svc-…) in the client's settings."
-	case "malformed":
-		message = "This is not a whole API key of this gateway, which is sk-svc- and 43 letters and digits. Copy it again, " +
-			"or create a new one."
 	}
-	return &Error{Kind: KindInvalidKey, Message: message}
+	const unknown = "Unknown API key. Check that it is a key of this gateway, without mistyped characters, or create a " +
+		"new one."
+	return &Error{Kind: KindInvalidKey, Message: cmp.Or(refusedKeys[reason], unknown)}
+}
+
+var refusedKeys = map[string]string{
+	"missing":          "No API key. Send it as `Authorization: Bearer sk-svc-…` or as `x-api-key: sk-svc-…`.",
+	"revoked":          "This API key has been revoked. Create a new one.",
+	"expired":          "This API key has expired. Ask its owner to extend it, or create a new one.",
+	"disabled":         "This API key is disabled. Ask its owner to enable it, or use another one.",
+	"rotated":          "This API key was replaced by a new one when it was rotated. Use the new one.",
+	"management_token": "This is a management token (pmt_…), not an API key. Send a key (sk-svc-…).",
+	"tunnel_token":     "This is a tunnel token (ptt_…), which only a connector uses, not an API key. Send a key (sk-svc-…).",
+	"placeholder":      "This is a placeholder, not an API key. Replace it in the client's settings by your key (sk-svc-…).",
+	"quoted":           "The API key has quotation marks. Remove them in the client's settings.",
+	"second_bearer":    "The API key begins with `Bearer`. Enter the key alone (sk-svc-…) in the client's settings.",
+	"malformed": "This is not a whole API key of this gateway, which is sk-svc- and 43 letters and digits. Copy it again, " +
+		"or create a new one.",
 }
 
 // EndedKey is the error for a running request whose key was refused for this reason, one of
@@ -97,6 +91,8 @@ var (
 	// noSummary: a compaction has no complete summary.
 	noSummary = fixed(KindUpstream,
 		"The model did not write a complete summary of the conversation. Try again, or continue with the whole conversation.")
+	// NotCancelable: only background responses can be canceled.
+	NotCancelable = fixed(KindInvalidRequest, "Cannot cancel a synchronous response.")
 	// upgradeRequired: a WebSocket handshake for responses. Clients fall back to POST at once only on status 426.
 	upgradeRequired = fixed(KindUpgradeRequired, "WebSocket is not supported here. Send POST /v1/responses.")
 )
@@ -318,10 +314,14 @@ type fromClient string
 
 const hidden = "…"
 
+// unprintable are characters that can change how a line reads.
+var unprintable = regexp.MustCompile(`[\pC\p{Zl}\p{Zp}]`)
+
 // show makes a name that a client chose suitable for a message.
 func show(name string) fromClient {
 	const limit = 128
-	return fromClient(truncate(strings.ToValidUTF8(name, "\uFFFD"), limit))
+	name = truncate(strings.ToValidUTF8(name, "\uFFFD"), limit)
+	return fromClient(unprintable.ReplaceAllString(name, "\uFFFD"))
 }
 
 // truncate truncates s to at most limit bytes, including "…", at a rune boundary.

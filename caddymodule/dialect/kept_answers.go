@@ -14,6 +14,17 @@ func TokenCount(d Dialect, tokens int) []byte {
 	return append(jsonscan.Appendf(nil, d.format().tokenCount, tokens), '\n')
 }
 
+// WholeOnly fails if a request for a kept response asks for its events.
+func WholeOnly(q url.Values) *Error {
+	for _, name := range [...]string{"stream", "starting_after"} {
+		if v := q.Get(name); v != "" && v != "false" {
+			return invalid(name, "unsupported_parameter", "Unsupported parameter: %s. Kept responses are not streamed again. "+
+				"Omit it to get the whole response.", name)
+		}
+	}
+	return nil
+}
+
 // DeletedResponse returns the body for DeleteResponse.
 func DeletedResponse(id string) []byte {
 	return jsonscan.Appendf(nil, `{"id":%q,"object":"response","deleted":true}`+"\n", id)

@@ -36,6 +36,9 @@ func (c *messagesCall) readUser(f fieldList) {
 // readBlock reads a block of a user message or a tool result. Unknown blocks return an
 // empty part.
 func (c *messagesCall) readBlock(f fieldList) contentPart {
+	if string(jsonscan.Member(f.given("citations"), "enabled")) == "true" {
+		c.drop("citations", "enabled")
+	}
 	switch f.text("type") {
 	case "text":
 		return contentPart{text: c.blockText(f), said: true}

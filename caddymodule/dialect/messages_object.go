@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -144,26 +145,17 @@ func appendMessagesError(b []byte, e *Error, requestID string) []byte {
 	return jsonscan.Appendf(b, `},"request_id":%q}`, requestID)
 }
 
+// messagesErrorTypes are the types of errors, by their HTTP status.
+var messagesErrorTypes = map[int]string{
+	401: "authentication_error", 403: "permission_error", 404: "not_found_error", 408: "timeout_error",
+	413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
+}
+
 // messagesErrorType returns the type of an error with an HTTP status.
 func messagesErrorType(status int) string {
-	switch status {
-	case http.StatusUnauthorized:
-		return "authentication_error"
-	case http.StatusForbidden:
-		return "permission_error"
-	case http.StatusNotFound:
-		return "not_found_error"
-	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
-		return "timeout_error"
-	case http.StatusRequestEntityTooLarge:
-		return "request_too_large"
-	case http.StatusTooManyRequests:
-		return "rate_limit_error"
-	case http.StatusServiceUnavailable:
-		return "overloaded_error"
-	}
+	other := "invalid_request_error"
 	if status >= http.StatusInternalServerError {
-		return "api_error"
+		other = "api_error"
 	}
-	return "invalid_request_error"
+	return cmp.Or(messagesErrorTypes[status], other)
 }

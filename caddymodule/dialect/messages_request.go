@@ -25,23 +25,24 @@ func decodeMessages(op Operation, body []byte, env *Env) (Call, *Error) {
 
 // messagesRequest are the names of the members of a request that are read, and of those that mean nothing to a model.
 var messagesRequest = []string{
-	"context_management", "max_tokens", "mcp_servers", "messages", "model", "output_config", "output_format",
+	"container", "context_management", "max_tokens", "mcp_servers", "messages", "model", "output_config", "output_format",
 	"safeguards", "stop_sequences", "stream", "system", "temperature", "thinking", "thread", "tool_choice", "tools",
 	"top_k", "top_p",
 	// ignored
-	"anthropic_beta", "anthropic_version", "betas", "cache_control", "container", "diagnostics",
+	"anthropic_beta", "anthropic_version", "betas", "cache_control", "diagnostics",
 	"fallback_credit_token", "fallbacks", "inference_geo", "metadata", "service_tier", "speed", "user_profile_id",
 }
 
 // messagesFields are the names of the members of other objects that are read.
 var messagesFields = []string{
 	// messages and their content
-	"content", "context", "data", "definition", "id", "input", "is_error", "media_type", "name", "role", "signature",
+	"citations", "content", "context", "data", "definition", "id", "input", "is_error", "media_type", "name", "role", "signature",
 	"source", "state_changes", "tabs", "text", "title", "tool", "tool_changes", "tool_name", "tool_use_id", "toolset_name",
 	"type", "url",
 	// tools and other objects
-	"classifier_context", "configs", "description", "disable_parallel_tool_use", "format", "input_examples",
-	"input_schema", "strict",
+	"allowed_callers", "classifier_context", "configs", "description", "disable_parallel_tool_use", "display_height_px",
+	"display_number", "display_width_px", "enable_zoom", "format", "input_examples", "input_schema", "max_characters",
+	"strict",
 }
 
 // messagesMissing is the error for a missing required field.
@@ -78,6 +79,9 @@ func (c *messagesCall) readUnsupported(f fieldList) {
 	}
 	if jsonscan.IsFilled(f.given("mcp_servers")) {
 		c.fault("mcp_servers", "not supported by this deployment")
+	}
+	if jsonscan.IsFilled(jsonscan.Member(f.given("container"), "skills")) {
+		c.drop("container.skills", "")
 	}
 	c.dropEdits("context_management.edits", jsonscan.Member(f.given("context_management"), "edits"))
 }
@@ -251,12 +255,20 @@ func budgetLevel(tokens int64) string {
 // agents usually do not adapt.
 func (c *messagesCall) readThinking(f fieldList) {
 	thinking := f.given("thinking")
-	c.omitThinking = jsonscan.Text(thinking, "display") == "omitted"
+	display, kind := jsonscan.Text(thinking, "display"), jsonscan.Text(thinking, "type")
+	c.omitThinking = display == "omitted" || display == "updates" // the model writes updates as text, or none
+	c.countThought = strings.Contains(strings.Join(c.env.Betas, ","), "thinking-token-count-2026-05-13")
+	if kind == "between_tools" {
+		c.drop("thinking.type", kind)
+	}
+	if jsonscan.IsFilled(jsonscan.Member(thinking, "block_binding")) {
+		c.drop("thinking.block_binding", "")
+	}
 	if !c.options.Reasoning && c.options.Efforts == "" {
 		return
 	}
 	level := jsonscan.Text(f.given("output_config"), "effort")
-	switch jsonscan.Text(thinking, "type") {
+	switch kind {
 	case "disabled":
 		level = "none"
 	case "enabled":

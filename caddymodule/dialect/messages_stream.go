@@ -1,6 +1,10 @@
 package dialect
 
-import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+import (
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // messagesEncoder writes an answer in the messages dialect: the events of a stream,
 //
@@ -21,6 +25,8 @@ type messagesEncoder struct {
 	index    int64  // of the open or next block
 	text     []byte // of the open block, if quiet
 	calls    bool
+	hidden   int       // bytes of omitted thinking that no event has counted
+	counted  time.Time // when the last such event was sent, or the block opened
 
 	refused bool
 	refusal []byte // the refusal's text, for stop_details
@@ -74,6 +80,7 @@ func (m *messagesEncoder) open(kind partKind, id, name string) {
 	m.kind, m.id, m.name = kind, id, name
 	if kind == partReason {
 		m.sign.reset()
+		m.hidden, m.counted = 0, m.call.env.Now()
 	}
 	if m.quiet {
 		m.text = m.text[:0]
@@ -122,12 +129,18 @@ func (m *messagesEncoder) logprobs([]byte) {}
 
 // fill implements encoder.
 func (m *messagesEncoder) fill(s string) {
-	delta, key := "text_delta", "text"
+	delta, key, thought := "text_delta", "text", int64(0) // tokens
 	switch m.kind {
 	case partReason:
 		m.sign.add(s)
 		if m.call.omitThinking {
-			return
+			m.hidden += len(s)
+			now := m.call.env.Now()
+			if thought = int64(m.hidden / BytesPerToken); thought == 0 || m.quiet || !m.call.countThought ||
+				now.Sub(m.counted) < time.Second {
+				return
+			}
+			m.hidden, m.counted, s = m.hidden%BytesPerToken, now, ""
 		}
 		delta, key = "thinking_delta", "thinking"
 	case partTool:
@@ -144,7 +157,11 @@ func (m *messagesEncoder) fill(s string) {
 		g.fill(s)
 	}
 	m.blockEvent("content_block_delta")
-	m.out = jsonscan.Appendf(m.out, `,"delta":{"type":"%s","%s":%q}`, delta, key, s)
+	m.out = jsonscan.Appendf(m.out, `,"delta":{"type":"%s","%s":%q`, delta, key, s)
+	if m.call.countThought && m.kind == partReason {
+		m.out = jsonscan.Appendf(m.out, `,"estimated_tokens":%n`, thought)
+	}
+	m.out = append(m.out, '}')
 	m.endEvent()
 }
 

@@ -1,8 +1,10 @@
 package dialect
 
 import (
+	"bytes"
 	_ "embed" // for the schemas of tools
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -19,6 +21,7 @@ var clientTools = func() (tools []struct {
 	Names       []string
 	Off         bool // unless the request enables it
 	Description string
+	Settings    []struct{ Member, Text string } // the description has the text with the number that the tool has
 	Parameters  json.RawMessage
 },
 ) {
@@ -43,15 +46,36 @@ func (c *messagesCall) readTool(f fieldList) {
 		if name == "" {
 			c.missing("name")
 		}
-		description := f.get("description")
-		if examples := f.given("input_examples"); jsonscan.IsFilled(examples) {
-			text := strings.TrimSpace(jsonscan.String(description) + "\n\nExamples of inputs: " + string(compactJSON(examples)))
-			description = jsonscan.AppendQuoted(nil, text)
-		}
 		schema := c.typed(f, "input_schema", anObject)
-		c.tools.add(name, ToolName{Name: name}, description, schema, string(f.get("strict")) == "true")
+		c.tools.add(name, ToolName{Name: name}, withJSON(f.get("description"), "Examples of inputs", f.given("input_examples")),
+			schema, string(f.get("strict")) == "true")
 	} else if !c.offerClientTools(kind, f) {
 		c.dropTool(kind)
+		return
+	}
+	c.dropMembers(f)
+}
+
+// withJSON returns a description, which is a JSON string or nil, with an object or a list that the chat dialect has no
+// member for.
+func withJSON(description []byte, title string, value []byte) []byte {
+	if !jsonscan.IsFilled(value) {
+		return description
+	}
+	text := jsonscan.String(description) + "\n\n" + title + ": " + string(compactJSON(value))
+	return jsonscan.AppendQuoted(nil, strings.TrimSpace(text))
+}
+
+// dropMembers notes what a tool cannot have here: only code as its caller, calls that nobody waits for, a zoom.
+func (t *translation) dropMembers(f fieldList) {
+	callers := f.given("allowed_callers")
+	if jsonscan.IsFilled(callers) && !bytes.Contains(callers, []byte(`"direct"`)) {
+		t.drop("allowed_callers", "indirect")
+	}
+	for _, name := range [...]string{"async", "enable_zoom"} {
+		if string(f.get(name)) == "true" {
+			t.drop(name, "true")
+		}
 	}
 }
 
@@ -67,6 +91,11 @@ func (c *messagesCall) offerClientTools(kind string, f fieldList) (ok bool) {
 		}
 		if t.Toolset == "" {
 			t.Names = []string{f.text("name")}
+		}
+		for _, s := range t.Settings {
+			if n, given := jsonscan.Integer(f.get(s.Member)); given {
+				t.Description += fmt.Sprintf(s.Text, n)
+			}
 		}
 		for _, name := range t.Names {
 			ok = name != ""

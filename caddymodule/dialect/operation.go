@@ -38,6 +38,7 @@ const (
 	ListInputItems
 	GetKey
 	ListPaths
+	CancelResponse // never succeeds, and is not in the list
 )
 
 // route describes an operation. In a path, "*" stands for an id.
@@ -83,13 +84,15 @@ var routes = [...]route{
 
 	GetKey:    {"the limits and the usage of the key", "GET", "/v1/key", "key", "", nil},
 	ListPaths: {"this list", "GET", "/v1", "paths", "", nil},
+
+	CancelResponse: {"", "POST", "/v1/responses/*/cancel", "responses/cancel", "", nil},
 }
 
 // PathsList returns the body of GET /v1: all operations, and the address of a page for people with a key, which may be
 // empty.
 func PathsList(page string) []byte {
 	b := []byte(`{"object":"list","data":[`)
-	for i, r := range routes[1:] {
+	for i, r := range routes[1:CancelResponse] {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -120,26 +123,15 @@ func (op Operation) IsChat() bool { return op.UpstreamPath() == chatPath }
 // GenAI returns the operation's name in OpenTelemetry's semantic conventions, "" if it is not
 // sent to an upstream.
 func (op Operation) GenAI() string {
-	switch op.UpstreamPath() {
-	case chatPath:
-		return "chat"
-	case textPath:
-		return "text_completion"
-	case embeddingsPath:
-		return "embeddings"
-	}
-	return ""
+	names := map[string]string{chatPath: "chat", textPath: "text_completion", embeddingsPath: "embeddings"}
+	return names[op.UpstreamPath()]
 }
 
 // Operation is the operation of a request. Its Dialect is valid even if Lookup fails.
 type Operation struct {
 	Kind    OperationKind
 	Dialect Dialect
-	ModelID string // of GetModel; may contain '/' and ':'
-
-	// ResponseID is the id of the kept response for GetResponse, DeleteResponse
-	// and ListInputItems.
-	ResponseID string
+	ID      string // in the path: of a model, which may contain '/' and ':', or of a kept response
 }
 
 // Lookup returns the operation of a request. escapedPath is the percent-encoded path
@@ -160,7 +152,8 @@ func Lookup(method, escapedPath string, h http.Header) (Operation, *Error) {
 		}
 		path = route.path
 		if method == route.method || method == http.MethodHead && route.method == http.MethodGet {
-			return op.withID(OperationKind(kind), id), nil
+			op.Kind, op.ID = OperationKind(kind), id
+			return op, nil
 		}
 		allow = append(allow, route.method)
 		if route.method == http.MethodGet {
@@ -170,21 +163,7 @@ func Lookup(method, escapedPath string, h http.Header) (Operation, *Error) {
 	if path != "" {
 		return op, wrongMethod(method, escapedPath, strings.Join(allow, ", "))
 	}
-	if id, ok := idIn("/v1/responses/*/cancel", escapedPath); ok && method == http.MethodPost {
-		return op, ResponseNotFound(id) // only background responses can be canceled
-	}
 	return op, unknownURL(method, escapedPath, op.Dialect)
-}
-
-// withID returns the operation of a kind, for the id in its path.
-func (op Operation) withID(kind OperationKind, id string) Operation {
-	op.Kind = kind
-	if kind == GetModel {
-		op.ModelID = id
-	} else {
-		op.ResponseID = id
-	}
-	return op
 }
 
 // idIn returns the id in a path that matches a pattern. Only the id of a model may contain

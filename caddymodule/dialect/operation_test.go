@@ -23,11 +23,11 @@ func TestLookup(t *testing.T) {
 		{"GET", "/v1/models", nil, Operation{Kind: ListModels, Dialect: Chat}, 0, ""},
 		{"HEAD", "/v1/models", nil, Operation{Kind: ListModels, Dialect: Chat}, 0, ""},
 		{"GET", "/v1/models", anthropic, Operation{Kind: ListModels, Dialect: Messages}, 0, ""},
-		{"GET", "/v1/models/llama3.2:3b", nil, Operation{Kind: GetModel, Dialect: Chat, ModelID: "llama3.2:3b"}, 0, ""},
-		{"GET", "/v1/models/org%2Fname%3A1", nil, Operation{Kind: GetModel, Dialect: Chat, ModelID: "org/name:1"}, 0, ""},
-		{"GET", "/v1/models/org/name", anthropic, Operation{Kind: GetModel, Dialect: Messages, ModelID: "org/name"}, 0, ""},
-		{"GET", "/v1/models/a%2541", nil, Operation{Kind: GetModel, Dialect: Chat, ModelID: "a%41"}, 0, ""},
-		{"GET", "/v1/models/a+b", nil, Operation{Kind: GetModel, Dialect: Chat, ModelID: "a+b"}, 0, ""},
+		{"GET", "/v1/models/llama3.2:3b", nil, Operation{Kind: GetModel, Dialect: Chat, ID: "llama3.2:3b"}, 0, ""},
+		{"GET", "/v1/models/org%2Fname%3A1", nil, Operation{Kind: GetModel, Dialect: Chat, ID: "org/name:1"}, 0, ""},
+		{"GET", "/v1/models/org/name", anthropic, Operation{Kind: GetModel, Dialect: Messages, ID: "org/name"}, 0, ""},
+		{"GET", "/v1/models/a%2541", nil, Operation{Kind: GetModel, Dialect: Chat, ID: "a%41"}, 0, ""},
+		{"GET", "/v1/models/a+b", nil, Operation{Kind: GetModel, Dialect: Chat, ID: "a+b"}, 0, ""},
 
 		{"GET", "/v1/models/%zz", nil, Operation{Dialect: Chat}, 404, ""},
 		{"GET", "/v1/models/", nil, Operation{Dialect: Chat}, 404, ""},
@@ -48,18 +48,22 @@ func TestLookup(t *testing.T) {
 		{"POST", "/v1/messagesx", nil, Operation{Dialect: Chat}, 404, ""},
 		{"POST", "/v1/responses", nil, Operation{Kind: CreateResponse, Dialect: Responses}, 0, ""},
 		{"POST", "/v1/responses/input_tokens", nil, Operation{Kind: CountInputTokens, Dialect: Responses}, 0, ""},
-		{"GET", "/v1/responses/resp_1", nil, Operation{Kind: GetResponse, Dialect: Responses, ResponseID: "resp_1"}, 0, ""},
+		{"GET", "/v1/responses/resp_1", nil, Operation{Kind: GetResponse, Dialect: Responses, ID: "resp_1"}, 0, ""},
 		{
 			"DELETE", "/v1/responses/resp_1", nil,
-			Operation{Kind: DeleteResponse, Dialect: Responses, ResponseID: "resp_1"},
+			Operation{Kind: DeleteResponse, Dialect: Responses, ID: "resp_1"},
 			0, "",
 		},
 		{
 			"GET", "/v1/responses/resp_1/input_items", nil,
-			Operation{Kind: ListInputItems, Dialect: Responses, ResponseID: "resp_1"},
+			Operation{Kind: ListInputItems, Dialect: Responses, ID: "resp_1"},
 			0, "",
 		},
-		{"POST", "/v1/responses/resp_1/cancel", nil, Operation{Dialect: Responses}, 404, ""},
+		{
+			"POST", "/v1/responses/resp_1/cancel", nil,
+			Operation{Kind: CancelResponse, Dialect: Responses, ID: "resp_1"},
+			0, "",
+		},
 		{"POST", "/v1/responses/resp_1", nil, Operation{Dialect: Responses}, 405, "GET, HEAD, DELETE"},
 		{"GET", "/v1/responses/resp_1/events", nil, Operation{Dialect: Responses}, 404, ""},
 		{"POST", "/v1/responses/compact", nil, Operation{Dialect: Responses}, 404, ""},
@@ -111,7 +115,7 @@ func TestPathsList(t *testing.T) {
 	if err := json.Unmarshal(PathsList("https://gw.example.com/console/connect"), &list); err != nil {
 		t.Fatal(err)
 	}
-	if len(list.Data) != len(routes)-1 || *list.Page != "https://gw.example.com/console/connect" {
+	if len(list.Data) != len(routes)-2 || *list.Page != "https://gw.example.com/console/connect" {
 		t.Errorf("%+v", list)
 	}
 	for _, p := range list.Data {

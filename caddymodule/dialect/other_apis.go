@@ -7,24 +7,15 @@ import (
 
 // otherAPIs are APIs of other servers that a gateway does not have, by their paths below /v1.
 var otherAPIs = [...]struct{ path, name string }{
-	{"/audio", "audio"},
-	{"/images", "image"},
-	{"/videos", "video"},
-	{"/realtime", "realtime"},
-	{"/moderations", "moderation"},
-	{"/files", "file"},
-	{"/uploads", "upload"},
-	{"/containers", "container"},
-	{"/vector_stores", "vector store"},
-	{"/batches", "batch"},
-	{"/messages/batches", "batch"},
-	{"/assistants", "assistants"},
-	{"/threads", "assistants"},
-	{"/conversations", "conversations"},
-	{"/fine_tuning", "fine-tuning"},
-	{"/evals", "evaluation"},
-	{"/rerank", "reranking"},
+	{compactPath, "compaction"}, {"/audio", "audio"}, {"/images", "image"}, {"/videos", "video"},
+	{"/realtime", "realtime"}, {"/moderations", "moderation"}, {"/files", "file"}, {"/uploads", "upload"},
+	{"/containers", "container"}, {"/vector_stores", "vector store"}, {"/batches", "batch"},
+	{"/messages/batches", "batch"}, {"/assistants", "assistants"}, {"/threads", "assistants"},
+	{"/conversations", "conversations"}, {"/fine_tuning", "fine-tuning"}, {"/evals", "evaluation"},
+	{"/rerank", "reranking"}, {"/skills", "skills"}, {"/agents", "agents"}, {"/sessions", "sessions"},
 }
+
+const compactPath = "/responses/compact"
 
 // ollamaPaths are the paths of Ollama's own API.
 var ollamaPaths = [...]string{
@@ -58,6 +49,9 @@ func otherAPI(method, path, base string) *Error {
 	for _, api := range otherAPIs {
 		if within(path, api.path) {
 			what, fix := "This gateway has no "+api.name+" API", ". It serves "+served+"."
+			if api.path == compactPath {
+				fix = ". End the input of POST /v1/responses with an item of the type compaction_trigger."
+			}
 			return &Error{Kind: KindUnknownURL, Message: what + " (" + shown + ")" + fix, logged: what + fix}
 		}
 	}

@@ -15,6 +15,7 @@ type reply struct {
 
 	safeguard    *Safeguard // nil without a check of tool calls
 	omitThinking bool       // thinking blocks of the messages dialect are empty
+	countThought bool       // streams of it report about how many tokens were thought
 	responseOptions
 }
 

@@ -68,14 +68,11 @@ func appendShellAction(b []byte, kind ToolKind, object []byte) []byte {
 		return jsonscan.Appendf(b, `,"timeout_ms":%n,"max_output_length":%n}`, integer(f.get("timeout_ms")),
 			integer(f.get("max_output_length")))
 	}
-	directory := f.given("workdir")
-	if len(directory) == 0 {
-		directory = f.get("working_directory")
-	}
+	directory := cmp.Or(f.text("workdir"), f.text("working_directory"))
 	b = appendStrings(append(b, `{"type":"exec","command":`...), commands)
 	b = appendStringMap(append(b, `,"env":`...), f.get("env"))
 	return jsonscan.Appendf(b, `,"timeout_ms":%n,"working_directory":%n,"user":null}`, integer(f.get("timeout_ms")),
-		jsonscan.String(directory))
+		directory)
 }
 
 // appendPatchOperation appends the operation of an apply_patch_call.

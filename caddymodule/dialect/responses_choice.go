@@ -1,6 +1,10 @@
 package dialect
 
-import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+import (
+	"cmp"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // readToolChoice reads the tool choice.
 func (c *responsesCall) readToolChoice(f fieldList) {
@@ -48,10 +52,7 @@ func (c *responsesCall) allowTools(f fieldList) {
 	c.tools.keep(func(upstreamName string) bool {
 		return allowed[upstreamName] || namespaces[c.tools.names[upstreamName].Namespace]
 	})
-	mode := f.text("mode")
-	if mode == "" {
-		mode = "auto"
-	}
+	mode := cmp.Or(f.text("mode"), "auto")
 	if mode != "none" {
 		c.needTool(nil)
 	}

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
@@ -96,6 +97,9 @@ func (c *responsesCall) addPendingReasoning() {
 func (c *responsesCall) readMessage(f fieldList) {
 	role := f.text("role")
 	parts := c.readParts(f, "content")
+	if phase := f.text("phase"); phase != "" {
+		c.drop("phase", phase)
+	}
 	switch role {
 	case "user":
 		c.pendingReasoning = nil
@@ -128,10 +132,8 @@ func (c *responsesCall) onlyText(f fieldList, role string, parts []contentPart) 
 
 // readCall reads a call of a tool.
 func (c *responsesCall) readCall(kind string, f fieldList) {
-	id, item := f.text("call_id"), f.text("id")
-	if id == "" {
-		id = item
-	}
+	item := f.text("id")
+	id := cmp.Or(f.text("call_id"), item)
 	if id == "" {
 		c.missing("call_id")
 	}
@@ -151,7 +153,7 @@ func (c *responsesCall) readCall(kind string, f fieldList) {
 	default:
 		name := strings.TrimSuffix(kind, "_call")
 		key = toolKey{name: name}
-		tool = ToolName{Kind: builtinTools[name].kind, Name: name}
+		tool = ToolName{Kind: builtinTools[name], Name: name}
 		action := "action"
 		if name == applyPatch {
 			action = "operation"

@@ -70,15 +70,8 @@ func (c *responsesCall) readInputImage(f fieldList) contentPart {
 	default:
 		c.missing("image_url")
 	}
-	detail := f.text("detail")
-	switch detail {
-	case "auto", "low", "high":
-	case "original":
-		detail = "high"
-	default:
-		detail = ""
-	}
-	return imagePart(address, detail)
+	details := map[string]string{"auto": "auto", "low": "low", "high": "high", "original": "high"}
+	return imagePart(address, details[f.text("detail")])
 }
 
 // readInputFile reads a file. Files other than text require that the model server supports

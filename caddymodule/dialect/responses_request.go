@@ -47,10 +47,11 @@ var responsesRequest = []string{
 var responsesFields = []string{
 	// items and their content
 	"action", "arguments", "call_id", "content", "detail", "encrypted_content", "file_data", "file_id", "file_url",
-	"filename", "id", "image_url", "input_audio", "name", "namespace", "operation", "output", "refusal", "role", "status",
-	"summary", "type",
+	"filename", "id", "image_url", "input_audio", "name", "namespace", "operation", "output", "phase", "refusal", "role",
+	"status", "summary", "type",
 	// tools and other objects
-	"definition", "description", "effort", "format", "function", "mode", "parameters", "schema", "strict", "syntax",
+	"allowed_callers", "async", "definition", "description", "effort", "format", "function", "mode", "output_schema",
+	"parameters", "schema", "strict", "syntax",
 	// arguments of calls, probabilities
 	"command", "commands", "diff", "env", "max_output_length", "path", "timeout_ms", "workdir", "working_directory",
 	"bytes", "logprob", "token",
@@ -159,6 +160,11 @@ func (c *responsesCall) readReasoning(f fieldList) {
 	}
 	if effort := c.typed(readFields(raw), "reasoning.effort", aString); effort != nil {
 		c.askEffort(jsonscan.Unquote(effort), true)
+	}
+	for _, name := range [...]string{"context", "mode"} {
+		if value := jsonscan.Text(raw, name); value != "" && value != "auto" && value != "standard" {
+			c.drop("reasoning."+name, value)
+		}
 	}
 	c.noteEcho("reasoning", withMembers(raw, "effort", "null", "summary", "null"))
 }

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"crypto/sha256"
+	_ "embed" // for the schemas of tools
 	"encoding/hex"
 	"strings"
 	"unicode/utf8"
@@ -17,31 +18,10 @@ const (
 )
 
 // builtinTools are the tools whose schema their type implies.
-var builtinTools = map[string]struct {
-	kind                    ToolKind
-	description, parameters string
-}{
-	localShell: {
-		ToolLocalShell, "Runs a command on the user's machine and returns its output.",
-		`{"type":"object","properties":{"command":{"type":"array","items":{"type":"string"},` +
-			`"description":"The program and its arguments"},` +
-			`"workdir":{"type":"string","description":"The directory to run in"},"timeout_ms":{"type":"integer"},` +
-			`"env":{"type":"object","additionalProperties":{"type":"string"}}},"required":["command"]}`,
-	},
-	shell: {
-		ToolShell, "Runs shell commands and returns their output.",
-		`{"type":"object","properties":{"commands":{"type":"array","items":{"type":"string"},` +
-			`"description":"The commands, each a shell command line"},` +
-			`"timeout_ms":{"type":"integer"},"max_output_length":{"type":"integer"}},"required":["commands"]}`,
-	},
-	applyPatch: {
-		ToolApplyPatch, "Creates, updates or deletes a file.",
-		`{"type":"object","properties":{"type":{"type":"string","enum":["create_file","update_file","delete_file"]},` +
-			`"path":{"type":"string"},` +
-			`"diff":{"type":"string","description":"The change as a V4A diff; none for delete_file"}},` +
-			`"required":["type","path"]}`,
-	},
-}
+var builtinTools = map[string]ToolKind{localShell: ToolLocalShell, shell: ToolShell, applyPatch: ToolApplyPatch}
+
+//go:embed builtin_tools.json
+var builtinSchemas []byte // the description and the parameters of each
 
 // customParameters is the schema of the upstream's function for a custom tool.
 const customParameters = `{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}`
@@ -167,9 +147,9 @@ func (c *responsesCall) readTool(f fieldList, namespace string) {
 			c.dropTool(kind)
 			return
 		}
-		tool := ToolName{Kind: builtin.kind, Name: kind}
-		c.tools.add(c.upstreamNames.assign(toolKey{name: kind}), tool, jsonscan.AppendQuoted(nil, builtin.description),
-			[]byte(builtin.parameters), false)
+		schema := jsonscan.Member(builtinSchemas, kind)
+		c.tools.add(c.upstreamNames.assign(toolKey{name: kind}), ToolName{Kind: builtin, Name: kind},
+			jsonscan.Member(schema, "description"), jsonscan.Member(schema, "parameters"), false)
 	}
 }
 
@@ -202,6 +182,7 @@ func (c *responsesCall) readFunction(f fieldList, namespace string) {
 		c.missing("name")
 		return
 	}
+	c.dropMembers(f)
 	tool := ToolName{Name: name, Namespace: namespace}
 	upstreamName := c.upstreamNames.assign(toolKey{namespace, name})
 	if custom {
@@ -214,7 +195,8 @@ func (c *responsesCall) readFunction(f fieldList, namespace string) {
 		c.wrongType("parameters", anObject.name, parameters)
 		return
 	}
-	c.tools.add(upstreamName, tool, f.get("description"), parameters, string(f.get("strict")) == "true")
+	c.tools.add(upstreamName, tool, withJSON(f.get("description"), "JSON schema of the output", f.given("output_schema")),
+		parameters, string(f.get("strict")) == "true")
 }
 
 // customDescription returns the description of a custom tool as a JSON string, or nil. It
@@ -222,14 +204,9 @@ func (c *responsesCall) readFunction(f fieldList, namespace string) {
 func customDescription(f fieldList) []byte {
 	text := f.text("description")
 	if format := f.given("format"); jsonscan.Text(format, "type") == "grammar" {
-		syntax := jsonscan.Text(format, "syntax")
-		if syntax != "" {
-			syntax += " "
-		}
-		if text != "" {
-			text += "\n\n"
-		}
-		text += "The input must follow this " + syntax + "grammar:\n" + jsonscan.Text(format, "definition")
+		syntax := strings.TrimLeft(jsonscan.Text(format, "syntax")+" ", " ")
+		text += "\n\nThe input must follow this " + syntax + "grammar:\n" + jsonscan.Text(format, "definition")
+		text = strings.TrimPrefix(text, "\n\n")
 	}
 	if text == "" {
 		return nil

@@ -3,9 +3,11 @@ package manage
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/downloads"
+	"github.com/postern-dev/postern/caddymodule/program"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/clients"
@@ -26,6 +28,7 @@ type CreatedSetup struct {
 	Code      string                `json:"code"`
 	ExpiresAt time.Time             `json:"expires_at"`
 	Commands  downloads.UseCommands `json:"commands"`
+	Hints     []string              `json:"hints,omitempty"` // sentences for the person who runs a command
 }
 
 // CreateSetup creates a set-up code, as [Service.CreateKey] creates a key.
@@ -45,8 +48,21 @@ func (s *Service) CreateSetup(ctx context.Context, edit func(*CreateSetup) error
 		folder, site := s.Downloads()
 		return CreatedSetup{
 			made.ID, c.Client, code, made.ExpiresAt, downloads.UseCommandsFor(site, folder.Archives(), c.Client, code),
+			s.setupHints(ctx, c.KeyFields),
 		}, write{"setup.create", made.ID, made.Key.Name, []any{"client", c.Client, "scope", made.Key.Scope}}, err
 	})
+}
+
+// setupHints returns what to know about a set-up: an authority to trust, and a context window that is a guess.
+func (s *Service) setupHints(ctx context.Context, k store.KeyFields) (hints []string) {
+	if at := s.endpoint(); !at.Verified && strings.HasPrefix(at.URL, "https://") {
+		hints = append(hints, "This gateway's certificate is not from a public authority. Add --ca root.crt to the line, with "+
+			"the root certificate of its authority: "+program.Manual+"/private-ca.md")
+	}
+	if t, err := s.tradedModel(ctx, k); err == nil && t.Window == 0 {
+		hints = append(hints, t.Guess())
+	}
+	return hints
 }
 
 func checkClient(id string) error {

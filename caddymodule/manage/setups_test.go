@@ -56,6 +56,10 @@ func TestSetup(t *testing.T) {
 		made.Commands.Connector != "connector use --gateway https://gw.example.com claude "+made.Code+" --pin "+pin {
 		t.Errorf("created %+v", made)
 	}
+	if len(made.Hints) != 2 || !strings.Contains(made.Hints[0], "Add --ca root.crt to the line") ||
+		!strings.Contains(made.Hints[1], "65536 is a guess") {
+		t.Errorf("hints %q", made.Hints)
+	}
 	traded, err := g.trade(strings.ToLower(made.Code), "Ann's \x1b[31mbox ")
 	if err != nil {
 		t.Fatal(err)

@@ -158,7 +158,7 @@ func (c *clientRequest) decode(body []byte) *dialect.Error {
 		Context: c.ctx,
 		Now:     time.Now, NewID: dialect.NewID, RequestID: ex.RequestID, SignatureKey: c.completions.signatureKey,
 		Account: ex.Account, Sealer: c.completions.sealer, Gateway: c, Estimate: c.estimate,
-		Info: &c.info, DefaultModel: ex.Key.DefaultModel(),
+		Info: &c.info, DefaultModel: ex.Key.DefaultModel(), Betas: c.header.Values("Anthropic-Beta"),
 	}
 	if ex.Operation.Dialect == dialect.Responses {
 		env.Kept, env.NewID = c.keptView(), c.peers.NewID

@@ -16,7 +16,7 @@ import (
 // Router sends requests through the tunnels of their deployments.
 type Router struct {
 	*Server
-	ConnectWait time.Duration // for a connector that is reconnecting
+	ConnectWait time.Duration // for a connector that is reconnecting, from its loss on
 	Queue       queue.Bounds
 	LimitWait   time.Duration // until a limit per minute allows a request
 	ShortLimits bool          // errors about limits are without numbers

@@ -88,7 +88,7 @@ func (c *clientRequest) perform(w http.ResponseWriter, r *http.Request, next Han
 		body, derr = c.getKey()
 	case ex.Operation.Kind == dialect.ListPaths:
 		body = dialect.PathsList(c.Page())
-	case ex.Operation.ResponseID != "":
+	case ex.Operation.ID != "":
 		body, derr = c.keptResponse(r.URL.Query())
 	default:
 		body, derr = c.countTokens(r)
@@ -119,7 +119,7 @@ func (c *clientRequest) listModels(r *http.Request) ([]byte, *dialect.Error) {
 // the same as for an unknown model.
 func (c *clientRequest) getModel() (_ []byte, derr *dialect.Error) {
 	ex := c.exchange
-	name := ex.Operation.ModelID
+	name := ex.Operation.ID
 	deployment, ok := ex.backend.Store.Resolve(ex.Account, name, ex.Key.Scope())
 	ex.Model = name
 	if ex.Reason, derr = ex.check(deployment, ok); derr != nil {
@@ -146,7 +146,7 @@ func (c *clientRequest) modelOf(d store.Deployment) dialect.Model {
 // keptResponse returns a kept response or its input items, or deletes it.
 func (c *clientRequest) keptResponse(q url.Values) ([]byte, *dialect.Error) {
 	ex := c.exchange
-	id := ex.Operation.ResponseID
+	id := ex.Operation.ID
 	view := c.keptView()
 	response, ok := view.Response(id)
 	if c.reserved.full {
@@ -167,8 +167,10 @@ func (c *clientRequest) keptResponse(q url.Values) ([]byte, *dialect.Error) {
 		return dialect.DeletedResponse(id), nil
 	case dialect.ListInputItems:
 		return dialect.InputItems(response.Input, q)
+	case dialect.CancelResponse:
+		return nil, dialect.NotCancelable()
 	}
-	return response.Body, nil
+	return response.Body, dialect.WholeOnly(q)
 }
 
 // keptView returns the kept responses that the request can access.

@@ -122,8 +122,8 @@ func (t *turn) send(ctx context.Context) (*http.Response, error) {
 
 // sendNow sends the request to one of the deployment's connectors. It tries each at
 // most once, as long as no model has seen the request. If all are offline, it waits
-// up to ConnectWait for one to reconnect. If none has accepted the request, full lists
-// the tunnels whose connectors have no permit for it.
+// for one to reconnect, until ConnectWait after the last one was lost. If none has accepted the
+// request, full lists the tunnels whose connectors have no permit for it.
 func (t *turn) sendNow(ctx context.Context) (response *http.Response, full []Tunnel, err error) {
 	ex, d := t.exchange, t.deployment
 	target := tunnel.Target{

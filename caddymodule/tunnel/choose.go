@@ -166,7 +166,7 @@ func (p *PeerConn) distance() time.Duration {
 	return (p.conn.RTT()/unit + 1) * unit
 }
 
-// WaitAny is [Hub.Choose], but waits up to d for one of the connectors to connect.
+// WaitAny is [Hub.Choose], but waits for one of the connectors to connect, until d after the last of them was lost.
 // It returns [ErrOffline] or the cause of ctx's end.
 func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, target Target, except []*Session,
 	d time.Duration,
@@ -174,7 +174,7 @@ func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, target Target,
 	if s, ok := h.Choose(connectorIDs, target, except); ok {
 		return s, nil
 	}
-	if d <= 0 {
+	if d = time.Until(h.lastOnline(connectorIDs).Add(d)); d <= 0 {
 		return nil, ErrOffline
 	}
 	timer := time.NewTimer(d)

@@ -3,9 +3,11 @@ package tunnel
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -165,11 +167,6 @@ func TestWaitAny(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, Options{})
 	ids := []string{"con_1", "con_2"}
-	start := time.Now()
-	if _, err := g.WaitAny(t.Context(), ids, Target{}, nil, 50*time.Millisecond); !errors.Is(err, ErrOffline) ||
-		time.Since(start) < 50*time.Millisecond {
-		t.Errorf("nobody came: %v after %v", err, time.Since(start))
-	}
 	if _, err := g.WaitAny(t.Context(), ids, Target{}, nil, -1); !errors.Is(err, ErrOffline) {
 		t.Errorf("without a wait: %v", err)
 	}
@@ -190,4 +187,48 @@ func TestWaitAny(t *testing.T) {
 		t.Fatalf("waited for %v, %v", s, err)
 	}
 	g.waitFor(t, 0)
+}
+
+// Requests wait for a lost connector only until that time after its loss, however many come, and after the hub's start
+// for one that was never seen.
+func TestWaitEnds(t *testing.T) {
+	simulate(t, 10*time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {
+		const wait = 3 * time.Second
+		waits := func(about string, want time.Duration) {
+			t.Helper()
+			start := time.Now()
+			_, err := g.WaitAny(t.Context(), []string{"con_1", "con_2"}, Target{}, nil, wait)
+			if got := time.Since(start); !errors.Is(err, ErrOffline) || (got-want).Abs() > 200*time.Millisecond {
+				t.Errorf("%s: %v after %s, want %s", about, err, got, want)
+			}
+		}
+		waits("after the start", wait)
+		waits("later", 0)
+		time.Sleep(time.Hour)
+		waits("an hour later", 0)
+		for i, id := range []string{"con_1", "con_2"} {
+			c, err := g.dial(t, sockets[i], hello(id), http.NotFoundHandler())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				_ = c.conn.Close(link.CloseNone, "")
+				time.Sleep(10 * time.Second)
+			}
+		}
+		s := g.mustSession(t, "con_2")
+		g.setSilent(s, true) // the later loss of both
+		time.Sleep(time.Second)
+		waits("a second after the loss", wait-time.Second)
+		s.close(link.CloseReplaced)
+		synctest.Wait()
+		waits("after the end of a silent tunnel", 0)
+		c, err := g.dial(t, sockets[2], hello("con_1"), http.NotFoundHandler())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.conn.Close(link.CloseNone, "")
+		time.Sleep(time.Second)
+		waits("after another loss", wait-time.Second)
+	})
 }

@@ -119,6 +119,7 @@ type Hub struct {
 
 	proof atomic.Pointer[proof] // nil before Listen
 
+	started time.Time
 	closing context.Context // canceled when Close begins
 	stop    context.CancelFunc
 
@@ -130,6 +131,7 @@ type Hub struct {
 	peers    map[string]*PeerConn        // by name: connections of peers
 	waiting  map[*waitingDevice]struct{} // devices without a decision
 	arrivals map[chan struct{}][]string  // requests that wait for connectors with these ids
+	lost     map[string]time.Time        // by connector id: when it went offline, see addOffline
 	members  Members                     // as last sent to connectors
 
 	// Set by Listen.
@@ -159,6 +161,8 @@ func NewHub(o Options) *Hub {
 		peers:    make(map[string]*PeerConn),
 		waiting:  make(map[*waitingDevice]struct{}),
 		arrivals: make(map[chan struct{}][]string),
+		lost:     make(map[string]time.Time),
+		started:  time.Now(),
 	}
 	h.closing, h.stop = context.WithCancel(context.Background())
 	h.socketsCtx, h.abortSockets = context.WithCancel(context.Background())

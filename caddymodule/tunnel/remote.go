@@ -115,13 +115,43 @@ func (h *Hub) replaceByPeer(connectorID string) {
 	}
 }
 
+// maxLost bounds the times at which connectors went offline. At the bound, all are forgotten.
+const maxLost = 1 << 16
+
 // addOffline queues the event that a session's connector is offline, unless it has another tunnel.
 // The caller holds the lock.
 func (h *Hub) addOffline(s *Session) {
-	id := s.connector.ID
-	if local := h.live[id]; len(h.remote[id]) == 0 && (local == nil || local.silent.Load()) {
-		h.events.add(eventOf(s, false))
+	if h.online(s.connector.ID) {
+		return
 	}
+	if len(h.lost) >= maxLost {
+		clear(h.lost)
+	}
+	h.lost[s.connector.ID] = time.Now()
+	h.events.add(eventOf(s, false))
+}
+
+// online reports whether a connector has a tunnel. The caller holds the lock.
+func (h *Hub) online(connectorID string) bool {
+	local := h.live[connectorID]
+	return len(h.remote[connectorID]) > 0 || local != nil && !local.silent.Load()
+}
+
+// lastOnline returns when one of the connectors was last online. One without a known time was lost before the hub
+// started.
+func (h *Hub) lastOnline(connectorIDs []string) time.Time {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	last := h.started
+	for _, id := range connectorIDs {
+		if h.online(id) { // its tunnel is ending, or was tried
+			return time.Now()
+		}
+		if lost := h.lost[id]; lost.After(last) {
+			last = lost
+		}
+	}
+	return last
 }
 
 // sessions returns the sessions of the tunnels at the peer.

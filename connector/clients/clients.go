@@ -67,6 +67,15 @@ const unknownWindow = 65536
 // Tokens returns the context window, or a guess.
 func (v Values) Tokens() int { return min(cmp.Or(max(v.Window, 0), unknownWindow), window.Max) }
 
+// Guess says that the context window of a set-up is a guess; "": it is known.
+func (v Values) Guess() string {
+	if v.Window > 0 {
+		return ""
+	}
+	return fmt.Sprintf("The context window is not known, and %d is a guess: an admin of the gateway can press Measure on "+
+		"the page of the model.", v.Tokens())
+}
+
 // Output returns the longest answer: agents compact a conversation that leaves less of the context window.
 func (v Values) Output() int { return max(1024, min(v.Tokens()/4, 8192)) }
 

@@ -189,12 +189,12 @@ func (d *Discovery) ask(ctx context.Context) (Gateway, error) {
 	request.Header.Set("Accept", "application/json")
 	response, err := d.client.Do(request)
 	if err != nil {
-		return Gateway{}, ExplainHTTPS(ctx, d.url, err)
+		return Gateway{}, ExplainHTTPS(ctx, d.url, err, OrPin)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxDiscovery+1))
 	if err != nil {
-		return Gateway{}, ExplainHTTPS(ctx, d.url, err)
+		return Gateway{}, ExplainHTTPS(ctx, d.url, err, OrPin)
 	}
 	var answer struct {
 		Gateway
@@ -249,8 +249,12 @@ func (d *Discovery) check(g Gateway) (Gateway, error) {
 	return g, nil
 }
 
-// ExplainHTTPS adds the cause and the fix to the error of a failed request.
-func ExplainHTTPS(ctx context.Context, location *url.URL, err error) error {
+// OrPin is the other fix for a certificate, where a pin is enough.
+const OrPin = ", or give --pin with the pin shown on the gateway's machine with `postern gateway status`"
+
+// ExplainHTTPS adds the cause and the fix to the error of a failed request. orPin is [OrPin], or "" if only a
+// certificate counts.
+func ExplainHTTPS(ctx context.Context, location *url.URL, err error, orPin string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -267,12 +271,10 @@ func ExplainHTTPS(ctx context.Context, location *url.URL, err error) error {
 	host := location.Host
 	switch {
 	case errors.As(err, &name):
-		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate, or give --pin "+
-			"with the pin shown on the gateway's machine with `postern gateway status`", host, err)
+		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate%s", host, err, orPin)
 	case errors.As(err, &unverified):
 		return fmt.Errorf("the certificate of %s is not trusted by this machine: %w; give --ca with the certificate of the "+
-			"gateway's authority, or --pin with the pin shown on the gateway's machine with `postern gateway status`",
-			host, err)
+			"gateway's authority%s", host, err, orPin)
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("%s does not speak HTTPS: %w; check the port, or write http:// if the gateway has no HTTPS", host,
 			err)

@@ -211,7 +211,7 @@ func (d *diagnosis) webSocket(ctx context.Context) Finding {
 	if err != nil {
 		return wrong("serve HTTPS on the gateway at "+strings.TrimSuffix(url, link.WebSocketPath)+
 			", and let this machine reach it (HTTPS_PROXY names a proxy)",
-			"no WebSocket, the fallback where UDP is blocked: %v", dial.ExplainHTTPS(ctx, request.URL, err))
+			"no WebSocket, the fallback where UDP is blocked: %v", dial.ExplainHTTPS(ctx, request.URL, err, dial.OrPin))
 	}
 	response.Body.Close()
 	d.date, _ = http.ParseTime(response.Header.Get("Date"))
