@@ -17,10 +17,12 @@ var (
 	// The prompt exceeds the context window.
 	contextText = regexp.MustCompile(`(?is)exceed_context_size_error|exceeds the available context size|` +
 		`maximum context length|context length.*exceed|exceed.*context length|longer than the (model's )?context|` +
+		`(greater than|fit in) (the )?context length|maximum (model|allowed) length|greater than max_seq_len|` +
+		"`inputs` (tokens \\+|must have less)|" +
 		`prompt is too long|input is too long|context_length_exceeded|n_ctx`)
 	// Client errors that llama.cpp reports with status 500.
 	clientText = regexp.MustCompile(`(?is)image input is not supported|audio input|` +
-		`does not support (tools|images|thinking|reasoning)|tools.*must be|failed to parse|missing.*role`)
+		`does not support (tools|images|thinking|reasoning)|tools.*must be|failed to parse|missing.*role|is too large to process`)
 	// Ollama rejects reasoning effort for a model without thinking.
 	effortText = regexp.MustCompile(`(?i)does not support (thinking|reasoning)|reasoning[_. ]effort|` +
 		`\b(think|reasoning) value\b`)

@@ -28,6 +28,8 @@ type listedModel struct {
 	OwnedBy string          `json:"owned_by"`
 	Status  json.RawMessage `json:"status"`
 	Meta    json.RawMessage `json:"meta"`
+	// Parameters are those with which TabbyAPI has loaded the model.
+	Parameters json.RawMessage `json:"parameters"`
 
 	MaxModelLen   json.RawMessage `json:"max_model_len"`
 	ContextWindow json.RawMessage `json:"context_window"`
@@ -113,8 +115,14 @@ func (m listedModel) window() int {
 	var meta struct {
 		Window json.RawMessage `json:"n_ctx"` // of one slot
 	}
+	var loaded struct {
+		Window json.RawMessage `json:"max_seq_len"`
+	}
 	_ = json.Unmarshal(m.Meta, &meta) // other values have no such field
-	for _, field := range []json.RawMessage{m.MaxModelLen, meta.Window, m.ContextWindow, m.LoadedLength} {
+	_ = json.Unmarshal(m.Parameters, &loaded)
+	for _, field := range []json.RawMessage{
+		m.MaxModelLen, meta.Window, m.ContextWindow, m.LoadedLength, loaded.Window,
+	} {
 		if n := window.Tokens(field); n > 0 {
 			return int(n)
 		}
