@@ -33,19 +33,11 @@ type pending struct {
 	since   time.Time // while requests wait and no answer flows: since when
 }
 
-// of returns the pending requests with a stream, or without one.
-func (w *waits) of(stream bool) *pending {
-	if stream {
-		return &w.streams
-	}
-	return &w.wholes
-}
-
 // Attempt is a request that a model server has, until it ends. The zero value has ended.
 type Attempt struct {
 	table   *Table
 	route   *route
-	stream  bool
+	among   *pending
 	begun   bool // its answer has begun
 	ended   bool
 	running int // the requests at its first token, and those at its end
@@ -60,7 +52,10 @@ func (t *Table) Begin(d *store.Deployment, connector string, stream bool) Attemp
 		return Attempt{}
 	}
 	t.interrupt(o.name)
-	w, p := &o.waits, o.waits.of(stream)
+	w, p := &o.waits, &o.waits.wholes
+	if stream {
+		p = &o.waits.streams
+	}
 	w.running++
 	if p.waiting == 0 {
 		p.since = t.now()
@@ -70,7 +65,7 @@ func (t *Table) Begin(d *store.Deployment, connector string, stream bool) Attemp
 		w.checking = true
 		time.AfterFunc(checkEvery, func() { t.check(o) })
 	}
-	return Attempt{table: t, route: o, stream: stream}
+	return Attempt{table: t, route: o, among: p}
 }
 
 // First records that the answer has begun: a stream with its first token. Later calls have no effect.
@@ -83,7 +78,7 @@ func (a *Attempt) First() {
 	t.mu.Lock()
 	hung := w.hanging
 	a.running = w.running
-	w.of(a.stream).waiting--
+	a.among.waiting--
 	w.flowing++
 	w.answered, w.hanging = t.now(), false
 	t.mu.Unlock()
@@ -105,7 +100,7 @@ func (a *Attempt) End() {
 	a.running += w.running
 	w.running--
 	if !a.begun {
-		w.of(a.stream).waiting--
+		a.among.waiting--
 		return
 	}
 	w.flowing--
