@@ -26,8 +26,9 @@ type Request struct {
 	Advice           string    `json:"advice,omitempty"`       // what to do; only of a request that is shown alone
 	Refusals         int       `json:"refusals,omitempty"`     // number of requests in this entry, if it counts them
 	Streamed         bool      `json:"streamed"`
-	Dropped          string    `json:"dropped,omitempty"` // parts that were not sent to the model; at most 1 KiB
-	WaitMillis       float64   `json:"wait_ms,omitempty"` // in the queue, and for a connector
+	Dropped          string    `json:"dropped,omitempty"`    // parts that were not sent to the model; at most 1 KiB
+	MaxTokens        int       `json:"max_tokens,omitempty"` // sent in place of a higher limit that did not fit into the window
+	WaitMillis       float64   `json:"wait_ms,omitempty"`    // in the queue, and for a connector
 	DurationMillis   float64   `json:"duration_ms"`
 	FirstTokenMillis float64   `json:"first_token_ms"`              // since the model server got the request; 0: none
 	TokensPerSecond  float64   `json:"tokens_per_second,omitempty"` // after the first one; 0: unknown

@@ -9,7 +9,7 @@ import (
 // benchmarkEvents measures the time and the allocations of one event.
 func benchmarkEvents(b *testing.B, d Dialect, first, event string) {
 	s := newTestStream(d, testCall())
-	s.Begin()
+	s.Ping()
 	s.Feed([]byte(first))
 	p := []byte(event)
 	s.Feed(p)
@@ -42,7 +42,7 @@ func BenchmarkAnswer(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				s := newTestStream(d, testCall())
-				s.Begin()
+				s.Ping()
 				s.Feed(upstream)
 				if !s.Done() {
 					b.Fatal("not done")
@@ -57,7 +57,7 @@ func TestEventAllocations(t *testing.T) {
 	for _, d := range []Dialect{Messages, Responses} {
 		for name, event := range map[string]string{"text": contentChunk(" tokens\n"), "reason": reasonChunk(" tokens")} {
 			s := newTestStream(d, testCall())
-			s.Begin()
+			s.Ping()
 			p := []byte(event)
 			for range 100 {
 				s.Feed(p)
@@ -72,7 +72,7 @@ func TestEventAllocations(t *testing.T) {
 // TestMessagesState checks that a messages stream buffers nothing that it has sent.
 func TestMessagesState(t *testing.T) {
 	s := newTestStream(Messages, testCall())
-	s.Begin()
+	s.Ping()
 	text := []byte(contentChunk(strings.Repeat("x", 1000)))
 	args := []byte(toolChunk(more(0, strings.Repeat("x", 1000))))
 	feed := func(p []byte) func() {

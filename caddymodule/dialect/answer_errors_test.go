@@ -84,9 +84,9 @@ func TestErrorsInStreams(t *testing.T) {
 // endWith returns a stream that was kept alive until its upstream failed.
 func endWith(s *answerStream, upstream string, cause *Error) string {
 	var out strings.Builder
-	out.Write(s.Begin())
-	out.Write(s.Ping())
-	out.Write(s.Ping())
+	for range 3 {
+		out.Write(s.Ping())
+	}
 	if upstream != "" {
 		out.Write(s.Feed([]byte(upstream)))
 		out.Write(s.Ping())
@@ -110,13 +110,13 @@ func TestCauseAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestFeedBeforeBegin checks that a stream opens once, even if Feed is called first.
-func TestFeedBeforeBegin(t *testing.T) {
+// TestFeedBeforePing checks that a stream opens once, also if its first event comes before a ping.
+func TestFeedBeforePing(t *testing.T) {
 	for _, d := range []Dialect{Messages, Responses} {
 		s := newTestStream(d, testCall())
 		var out strings.Builder
 		out.Write(s.Feed([]byte(contentChunk("Hi") + finishChunk("stop"))))
-		out.Write(s.Begin())
+		out.Write(s.Ping())
 		out.Write(s.End(nil))
 		if err := checkStream(d, out.String()); err != nil {
 			t.Errorf("%s: %v\n%s", d, err, out.String())
@@ -127,7 +127,7 @@ func TestFeedBeforeBegin(t *testing.T) {
 // TestEventTooLarge checks that an event without an end does not fill the memory.
 func TestEventTooLarge(t *testing.T) {
 	s := newTestStream(Messages, testCall())
-	s.Begin()
+	s.Ping()
 	piece := []byte("data: " + strings.Repeat("x", 1<<20))
 	for range 40 {
 		s.Feed(piece)

@@ -193,7 +193,7 @@ func TestStreamPings(t *testing.T) {
 		for _, d := range []Dialect{Messages, Responses} {
 			s := newTestStream(d, testCall())
 			var out strings.Builder
-			out.Write(s.Begin())
+			out.Write(s.Ping())
 			for rest := upstream; rest != ""; {
 				n := min(1+random.IntN(99), len(rest))
 				out.Write(s.Feed([]byte(rest[:n])))

@@ -85,13 +85,10 @@ func encodeWhole(body []byte, call *reply) ([]byte, Usage, *Error) {
 	return s.encoder.take(), o.usage, nil
 }
 
-// Begin implements Stream.
-func (s *answerStream) Begin() []byte { return s.write(func() {}) }
-
 // Ping implements Stream. The first ping opens the stream.
 func (s *answerStream) Ping() []byte {
 	if !s.opened {
-		return s.Begin()
+		return s.write(func() {})
 	}
 	return s.write(s.encoder.ping)
 }

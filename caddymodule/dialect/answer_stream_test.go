@@ -107,7 +107,7 @@ func TestStreamEnds(t *testing.T) {
 
 func Example_stream() {
 	s := newTestStream(Messages, testCall())
-	s.Begin()
+	s.Ping()
 	fmt.Printf("%s", s.Feed([]byte(contentChunk("Hi"))))
 	// Output:
 	// event: content_block_start

@@ -83,7 +83,6 @@ func newTestStream(d Dialect, r *reply) *answerStream {
 // is fed in one piece. The upstream's stream ends without an error.
 func translate(s Stream, upstream string, cut func() int) string {
 	var out strings.Builder
-	out.Write(s.Begin())
 	for len(upstream) > 0 && !s.Done() {
 		n := len(upstream)
 		if cut != nil {

@@ -27,6 +27,10 @@ type Call interface {
 	OutputLimit() int64
 	// LimitOutput lowers that limit in the bodies to n, or sets it.
 	LimitOutput(n int64)
+	// AnswerLimit returns how many tokens each answer may have, 0 if nothing limits them.
+	AnswerLimit() int64
+	// FitAnswer lowers that limit in the bodies to n, so that the answer fits into the window. 0 undoes that.
+	FitAnswer(n int64)
 	// DropEffort removes the reasoning effort, or what the deployment sends in its
 	// place, from the bodies, for a model that rejects it. It reports whether there
 	// was one to remove. Chat requests are never changed.
@@ -88,8 +92,6 @@ func (r *retries) after(e *Error, dropEffort func() bool) Retry {
 
 // Stream encodes one streamed answer. It is not safe for concurrent use.
 type Stream interface {
-	// Begin returns the opening events. They are sent once, with the header.
-	Begin() []byte
 	// Ping returns an event that keeps a silent stream alive. The first one opens
 	// the stream.
 	Ping() []byte
@@ -216,9 +218,6 @@ func (r *ChatRequest) Prompt() *tokens.Prompt {
 	}
 	return tokens.NewPrompt(messages, tools)
 }
-
-// Begin implements Stream: a chat stream opens with its first chunk.
-func (s *ChatStream) Begin() []byte { return nil }
 
 // Ping implements Stream.
 func (s *ChatStream) Ping() []byte { return chatPing }

@@ -12,7 +12,7 @@ import (
 //   - the upstream's model id in place of the public name, or before the first member;
 //   - max_tokens in addition to a lone max_completion_tokens, which Ollama
 //     silently ignores;
-//   - the limit of LimitOutput;
+//   - the limits of LimitOutput and FitAnswer;
 //   - the parameters of the deployment;
 //   - stream_options.include_usage in a stream, for metering;
 //   - developer messages as system messages, unless the deployment's model
@@ -52,7 +52,7 @@ func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 	}
 	e.add(model.value.Start, model.value.End, name)
 
-	if r.output > 0 {
+	if r.output > 0 || r.room > 0 {
 		r.limitOutput(&e)
 		return e
 	}
@@ -100,10 +100,25 @@ func (r *ChatRequest) LimitOutput(n int64) {
 	}
 }
 
+// AnswerLimit implements Call.
+func (r *ChatRequest) AnswerLimit() (limit int64) {
+	for f := fieldMaxTokens; f < fieldCount && !r.forced; f++ {
+		n, _ := jsonscan.Integer(r.raw(f))
+		limit = max(limit, n)
+	}
+	return lowered(limit, r.output/r.answers)
+}
+
+// FitAnswer implements Call.
+func (r *ChatRequest) FitAnswer(n int64) { r.room = n }
+
 // limitOutput lowers all limits of an answer, or replaces them, and sets max_tokens. The answers share the limit.
 // 0 is no limit for some servers, so it becomes the limit.
 func (r *ChatRequest) limitOutput(e *edits) {
-	allowed := max(r.output/r.answers, 1)
+	allowed := r.room
+	if r.output > 0 {
+		allowed = lowered(max(r.output/r.answers, 1), r.room)
+	}
 	lowest := allowed
 	for _, limit := range r.fields[fieldMaxTokens:] {
 		n, ok := jsonscan.Integer(limit.value.Bytes(r.body))

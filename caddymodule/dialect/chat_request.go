@@ -66,6 +66,7 @@ type ChatRequest struct {
 	answers int64 // number of answers to all prompts
 	output  int64 // limit of the tokens of all answers together; 0: only the client's limits
 	forced  bool  // output is in place of the client's limits
+	room    int64 // a lower limit of each answer, so that it fits into the window; 0: none
 
 	// Subject to the deployment's options. Few requests have these.
 	routing    string        // of routingNames, or ""

@@ -76,8 +76,11 @@ type Error struct {
 	Unserved bool
 
 	// PromptTokens and Window are the numbers that a model server's refusal of a prompt that is too long
-	// names; 0: it does not. A prompt's number exceeds the window.
+	// names; 0: it does not.
 	PromptTokens, Window int64
+	// Room means that the model server has refused the prompt together with the limit of its answer: the prompt alone
+	// may fit into the window.
+	Room bool
 
 	// openaiType replaces the kind's if not empty.
 	openaiType string

@@ -58,8 +58,7 @@ func TestEventsAreOneLine(t *testing.T) {
 				for _, answer := range answers {
 					call := decodeCase(t, d, strings.ReplaceAll(body.String(), "\n", breaks))
 					s := call.NewStream()
-					out := string(s.Begin())
-					out += string(s.Feed([]byte(answer)))
+					out := string(s.Feed([]byte(answer)))
 					out += string(s.End(nil))
 					for line := range strings.SplitSeq(strings.TrimSuffix(out, "\n"), "\n") {
 						if !eventLine.MatchString(line) || strings.Contains(line, "\r") {

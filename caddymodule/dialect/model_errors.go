@@ -43,6 +43,14 @@ func PromptTooLong(n, window int, cut bool) *Error {
 	return &Error{Kind: KindContextLength, Message: openai, texts: map[Dialect]string{Messages: anthropic}}
 }
 
+// NoRoom is the error for a prompt of n tokens that fits into the context window, but not with its limit of an answer.
+// Claude Code finds these words and numbers, and sends the request with a lower limit.
+func NoRoom(n, limit, window int64) *Error {
+	const message = "input length and `max_tokens` exceed context limit: %d + %d > %d, decrease input length or " +
+		"`max_tokens` and try again"
+	return &Error{Kind: KindInvalidRequest, Message: fmt.Sprintf(message, n, limit, window)}
+}
+
 // EmbeddingsOnly is the error for a request to an embeddings model that is for a chat model.
 func EmbeddingsOnly(model string) *Error {
 	return invalid("model", "wrong_model_kind",

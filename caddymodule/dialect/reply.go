@@ -12,6 +12,7 @@ type reply struct {
 	estimated int                 // the result of estimator
 	options   compat.Options      // of the deployment
 	output    int64               // max_tokens; 0: none
+	room      int64               // a lower limit that the upstream gets, so that it fits into the window; 0: none
 
 	safeguard    *Safeguard // nil without a check of tool calls
 	omitThinking bool       // thinking blocks of the messages dialect are empty

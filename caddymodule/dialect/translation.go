@@ -199,6 +199,12 @@ func (t *translation) OutputLimit() int64 { return t.output }
 // LimitOutput implements Call.
 func (t *translation) LimitOutput(n int64) { t.output = lowered(t.output, n) }
 
+// AnswerLimit implements Call.
+func (t *translation) AnswerLimit() int64 { return t.output }
+
+// FitAnswer implements Call.
+func (t *translation) FitAnswer(n int64) { t.room = n }
+
 // Retry implements Call.
 func (t *translation) Retry(e *Error) Retry { return t.retries.after(e, t.DropEffort) }
 
@@ -244,7 +250,7 @@ func (t *translation) body(upstreamModel string, stream bool) *Segments {
 		head = append(head, `,"stream":true,"stream_options":{"include_usage":true}`...)
 	}
 	if t.output > 0 {
-		head = strconv.AppendInt(append(head, `,"max_tokens":`...), t.output, 10)
+		head = strconv.AppendInt(append(head, `,"max_tokens":`...), lowered(t.output, t.room), 10)
 	}
 	head = append(head, t.parameters...)
 	if t.toolList != nil && t.parallel != "" {

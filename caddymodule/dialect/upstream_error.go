@@ -17,10 +17,14 @@ var (
 	// The prompt exceeds the context window.
 	contextText = regexp.MustCompile(`(?is)exceed_context_size_error|exceeds the available context size|` +
 		`maximum context length|context length.*exceed|exceed.*context length|longer than the (model's )?context|` +
+		`(greater than|fit in) (the )?context length|maximum (model|allowed) length|greater than max_seq_len|` +
+		"`inputs` (tokens \\+|must have less)|" +
 		`prompt is too long|input is too long|context_length_exceeded|n_ctx`)
+	// The prompt exceeds the context window only with the limit of its answer, as far as vLLM has counted it.
+	roomText = regexp.MustCompile(`(?i)requested \d+ output tokens and your prompt contains at least`)
 	// Client errors that llama.cpp reports with status 500.
 	clientText = regexp.MustCompile(`(?is)image input is not supported|audio input|` +
-		`does not support (tools|images|thinking|reasoning)|tools.*must be|failed to parse|missing.*role`)
+		`does not support (tools|images|thinking|reasoning)|tools.*must be|failed to parse|missing.*role|is too large to process`)
 	// Ollama rejects reasoning effort for a model without thinking.
 	effortText = regexp.MustCompile(`(?i)does not support (thinking|reasoning)|reasoning[_. ]effort|` +
 		`\b(think|reasoning) value\b`)
@@ -170,13 +174,14 @@ func (f *fault) contextError() *Error {
 	const start = "prompt is too long"
 	text := start + ": " + f.message
 	switch {
-	case f.prompt > 0:
+	case f.prompt > f.window:
 		text = fmt.Sprintf("%s: %d tokens > %d maximum", start, f.prompt, f.window)
 	case strings.HasPrefix(f.message, start):
 		text = f.message
 	}
 	return &Error{
 		Kind: KindContextLength, Message: f.message, PromptTokens: f.prompt, Window: f.window,
+		Room:  f.window > 0 && (f.prompt > 0 && f.prompt <= f.window || roomText.MatchString(f.message)),
 		texts: map[Dialect]string{Messages: text},
 	}
 }

@@ -21,7 +21,7 @@ type fault struct {
 	kind    string // its "type"
 	code    string // its "code", if that is a string
 	status  int    // its "code", if that is a number
-	prompt  int64  // tokens of a prompt that exceeds the context window, if a refusal names them
+	prompt  int64  // tokens of the refused prompt, if a refusal names them
 	window  int64  // tokens of the context window, if a refusal names them
 }
 
@@ -33,9 +33,6 @@ func readFault(body []byte) fault {
 	f.message = plainMessage(f.message)
 	if f.window == 0 {
 		f.prompt, f.window = window.Refusal(f.message)
-	}
-	if f.prompt <= f.window {
-		f.prompt = 0
 	}
 	return f
 }

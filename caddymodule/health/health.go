@@ -75,6 +75,7 @@ type Server struct {
 	Open      bool     // unlisted models may work, too
 	// Windows are the context windows of listed models in tokens, as far as the server tells them. Read-only.
 	Windows map[string]int
+	Strict  bool // see [link.UpstreamReport]
 	// Status is "loading" or "unloaded" for listed models that a router has not loaded. Read-only.
 	Status map[string]string
 }

@@ -8,29 +8,37 @@ import (
 )
 
 const (
-	hangAfter  = 5 * time.Minute  // without a first token
-	checkEvery = 30 * time.Second // while requests wait
+	hangAfter      = 5 * time.Minute  // without a first token
+	hangAfterWhole = 10 * time.Minute // without an answer that is not a stream
+	checkEvery     = 30 * time.Second // while requests wait
 )
 
-// waits are the requests of a route that wait for their first token. The route hangs if at each moment of hangAfter at
-// least one has waited and no answer has flowed, and if there was a first token before, through the same tunnel. That
-// ends with the next first token.
+// waits are the requests of a route that wait for their first token, or for an answer that is not a stream. The route
+// hangs if at each moment of hangAfter at least one has waited for its first token, or of hangAfterWhole for its
+// answer, and no answer has flowed, and if there was an answer before, through the same tunnel. That ends with the next
+// one.
 type waits struct {
-	running  int       // all requests, also those that get no stream
-	waiting  int       // requests without a first token
+	running  int       // all requests
+	streams  pending   // for their first token
+	wholes   pending   // for their answer
 	flowing  int       // answers that have begun and not ended
-	since    time.Time // while requests wait and no answer flows: since when
-	answered time.Time // the last first token
+	answered time.Time // the last beginning of an answer
 	checking bool      // a check is due
 	hanging  bool
+}
+
+// pending are requests whose answers have not begun.
+type pending struct {
+	waiting int
+	since   time.Time // while requests wait and no answer flows: since when
 }
 
 // Attempt is a request that a model server has, until it ends. The zero value has ended.
 type Attempt struct {
 	table   *Table
 	route   *route
-	stream  bool
-	begun   bool // it has its first token
+	among   *pending
+	begun   bool // its answer has begun
 	ended   bool
 	running int // the requests at its first token, and those at its end
 }
@@ -44,24 +52,25 @@ func (t *Table) Begin(d *store.Deployment, connector string, stream bool) Attemp
 		return Attempt{}
 	}
 	t.interrupt(o.name)
-	w := &o.waits
-	if w.running++; !stream {
-		return Attempt{table: t, route: o}
+	w, p := &o.waits, &o.waits.wholes
+	if stream {
+		p = &o.waits.streams
 	}
-	if w.waiting == 0 {
-		w.since = t.now()
+	w.running++
+	if p.waiting == 0 {
+		p.since = t.now()
 	}
-	w.waiting++
+	p.waiting++
 	if !w.checking {
 		w.checking = true
 		time.AfterFunc(checkEvery, func() { t.check(o) })
 	}
-	return Attempt{table: t, route: o, stream: true}
+	return Attempt{table: t, route: o, among: p}
 }
 
-// First records that the answer has its first token. Later calls have no effect.
+// First records that the answer has begun: a stream with its first token. Later calls have no effect.
 func (a *Attempt) First() {
-	if !a.stream || a.begun || a.ended {
+	if a.route == nil || a.begun || a.ended {
 		return
 	}
 	a.begun = true
@@ -69,7 +78,7 @@ func (a *Attempt) First() {
 	t.mu.Lock()
 	hung := w.hanging
 	a.running = w.running
-	w.waiting--
+	a.among.waiting--
 	w.flowing++
 	w.answered, w.hanging = t.now(), false
 	t.mu.Unlock()
@@ -90,23 +99,23 @@ func (a *Attempt) End() {
 	defer t.measureIdle()
 	a.running += w.running
 	w.running--
-	switch {
-	case a.begun:
-		w.flowing--
-		w.since = t.now() // the next request may have waited for this one
-	case a.stream:
-		w.waiting--
+	if !a.begun {
+		a.among.waiting--
+		return
 	}
+	w.flowing--
+	w.streams.since, w.wholes.since = t.now(), t.now() // the next request may have waited for this one
 }
 
 // check finds out whether a route hangs, again and again while requests wait.
 func (t *Table) check(o *route) {
 	r, online := t.current(o.name)
 	t.mu.Lock()
-	w := &o.waits
-	if w.checking = t.routes[o.name] == o && w.waiting > 0; w.checking {
+	w, now := &o.waits, t.now()
+	late := func(p pending, after time.Duration) bool { return p.waiting > 0 && now.Sub(p.since) >= after }
+	if w.checking = t.routes[o.name] == o && w.streams.waiting+w.wholes.waiting > 0; w.checking {
 		w.hanging = w.hanging || online && r.State == health.Available && w.flowing == 0 &&
-			w.answered.After(r.Since) && t.now().Sub(w.since) >= hangAfter
+			w.answered.After(r.Since) && (late(w.streams, hangAfter) || late(w.wholes, hangAfterWhole))
 		time.AfterFunc(checkEvery, func() { t.check(o) })
 	}
 	t.mu.Unlock()

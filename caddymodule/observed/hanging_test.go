@@ -169,6 +169,45 @@ func TestNotHanging(t *testing.T) {
 	}
 }
 
+// An answer that is not a stream shows nothing before its end, so it has more time.
+func TestHangingWholeAnswers(t *testing.T) {
+	play(t, func(r *rig) {
+		whole := func() *Attempt {
+			a := r.Begin(&m, "con_1", false)
+			return &a
+		}
+		before := whole()
+		time.Sleep(time.Minute)
+		before.First()
+		before.End()
+		for range 3 { // they come one after another
+			next := whole()
+			last := whole()
+			time.Sleep(hangAfterWhole - time.Second)
+			r.expect("slow answers", health.Available)
+			next.First()
+			next.End()
+			last.End()
+		}
+		time.Sleep(time.Hour)
+		first := whole()
+		time.Sleep(hangAfterWhole - time.Minute)
+		second := r.begin()
+		time.Sleep(time.Minute - time.Second)
+		r.expect("a moment before", health.Available)
+		time.Sleep(checkEvery)
+		r.expect("after ten minutes", health.Hanging, "hanging")
+		second.End()
+		first.First()
+		r.expect("an answer", health.Available, "available")
+		first.End()
+		third := whole()
+		time.Sleep(hangAfter)
+		r.expect("in the time of a stream", health.Available)
+		third.End()
+	})
+}
+
 // What waits behind a long answer has five minutes from its end on.
 func TestHangingAfterAnAnswer(t *testing.T) {
 	play(t, func(r *rig) {

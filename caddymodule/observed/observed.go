@@ -33,6 +33,7 @@ type Window struct {
 	Tokens int // 0: not known
 	Source Source
 	Cuts   bool // the model server cuts longer prompts
+	Strict bool // it refuses a prompt that exceeds the window together with the limit of its answer
 }
 
 // Table records the observations of one gateway. It is safe for concurrent use.
@@ -68,6 +69,7 @@ type route struct {
 	window    observation
 	measured  time.Time // when the last measurement ended
 	cut       time.Time // the last prompt that the model server has cut, unless it was measured since
+	strict    time.Time // when it last refused a prompt with the limit of its answer
 	measuring measuring
 	waits     waits
 	pace      pace
@@ -180,19 +182,20 @@ func (o *route) observed(since, now time.Time) health.Finding {
 }
 
 // Window returns the context window of a deployment through a connector with this route.
-func (t *Table) Window(d *store.Deployment, connector string, r tunnel.DeploymentRoute) Window {
-	switch {
-	case d.Options.ContextWindow > 0:
-		return Window{Tokens: d.Options.ContextWindow, Source: Option}
-	case r.Window > 0:
-		return Window{Tokens: r.Window, Source: Listed}
-	}
+func (t *Table) Window(d *store.Deployment, connector string, r tunnel.DeploymentRoute) (w Window) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if o := t.routes[nameOf(d, connector)]; o != nil && o.window.holds(r.Since, t.now()) {
-		return o.window.Window
+	o, now := t.routes[nameOf(d, connector)], t.now()
+	switch {
+	case d.Options.ContextWindow > 0:
+		w = Window{Tokens: d.Options.ContextWindow, Source: Option}
+	case r.Window > 0:
+		w = Window{Tokens: r.Window, Source: Listed}
+	case o != nil && o.window.holds(r.Since, now):
+		w = o.window.Window
 	}
-	return Window{}
+	w.Strict = r.Strict || o != nil && holds(o.strict, r.Since, now)
+	return w
 }
 
 // State returns the state of a route. It differs from r.State if answers have shown a problem.

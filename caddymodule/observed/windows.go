@@ -43,10 +43,15 @@ func (t *Table) Counted(r tokens.Registration, connector string, count int, doub
 	})
 }
 
+// RefusedAnswer records that a model server has refused a prompt because of the limit of its answer.
+func (t *Table) RefusedAnswer(d *store.Deployment, connector string) {
+	t.update(nameOf(d, connector), func(o *route, _ tunnel.DeploymentRoute, now time.Time) { o.strict = now })
+}
+
 // Refused records the window that a refusal of a prompt names.
 func (t *Table) Refused(d *store.Deployment, connector string, window int) {
 	t.update(nameOf(d, connector), func(o *route, _ tunnel.DeploymentRoute, now time.Time) {
-		o.window = observation{Window{window, Refusal, false}, now}
+		o.window = observation{Window{Tokens: window, Source: Refusal}, now}
 	})
 }
 
@@ -54,7 +59,7 @@ func (t *Table) Refused(d *store.Deployment, connector string, window int) {
 // cuts longer prompts.
 func (t *Table) Measured(d *store.Deployment, connector string, window int, cuts bool) {
 	t.update(nameOf(d, connector), func(o *route, _ tunnel.DeploymentRoute, now time.Time) {
-		o.window, o.measured, o.cut = observation{Window{window, Measured, cuts}, now}, now, time.Time{}
+		o.window, o.measured, o.cut = observation{Window{Tokens: window, Source: Measured, Cuts: cuts}, now}, now, time.Time{}
 	})
 }
 

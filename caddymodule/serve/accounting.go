@@ -214,6 +214,7 @@ func (ex *Exchange) request(e Ending) activity.Request {
 		ServerError:     e.Server,
 		Streamed:        ex.Streamed,
 		Dropped:         ex.Dropped,
+		MaxTokens:       int(ex.MaxTokens),
 		WaitMillis:      float64(ex.attempts.wait().Round(time.Millisecond).Milliseconds()),
 		DurationMillis:  activity.Millis(time.Since(ex.Start)),
 		InputTokens:     int(ex.Usage.PromptTokens),

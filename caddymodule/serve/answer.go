@@ -61,7 +61,7 @@ func newAnswer(w http.ResponseWriter) *answer {
 func (a *answer) open(s dialect.Stream, interval time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.stream != nil {
+	if a.stream != nil && a.status != 0 {
 		dialect.Continue(s, a.stream)
 	}
 	a.stream = s
@@ -87,15 +87,6 @@ func (a *answer) tick() {
 	}
 	a.writeEvent(a.stream.Ping())
 	a.pings.Reset(a.interval)
-}
-
-// begin sends the opening events of the stream, if its dialect has any, once the
-// upstream has started to answer.
-func (a *answer) begin() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.check()
-	a.writeEvent(a.stream.Begin())
 }
 
 // feed translates the upstream's bytes and sends them. It returns an error that

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -27,17 +28,10 @@ func (s *testStream) Err() *dialect.Error        { return s.err }
 func (*testStream) Buffered() int64              { return 0 }
 func (*testStream) Usage() (dialect.Usage, bool) { return dialect.Usage{PromptTokens: 1}, true }
 
-func (s *testStream) Begin() []byte {
+func (s *testStream) Ping() []byte {
 	opening := s.opening
 	s.opening = ""
-	return []byte(opening)
-}
-
-func (s *testStream) Ping() []byte {
-	if s.opening != "" {
-		return s.Begin()
-	}
-	return []byte("ping\n")
+	return []byte(cmp.Or(opening, "ping\n"))
 }
 
 func (s *testStream) End(cause *dialect.Error) []byte {
@@ -63,7 +57,6 @@ func TestAnswerPings(t *testing.T) {
 			time.Sleep(9 * time.Second) // 30 s: the timer fires, but 9 s of silence are too few
 			feed(t, a, "2\n")
 			time.Sleep(11 * time.Second)
-			a.begin() // the upstream's header comes late
 			if err := a.finish(nil); err != nil {
 				t.Error(err)
 			}
@@ -99,21 +92,6 @@ func TestAnswerWithoutPings(t *testing.T) {
 	})
 }
 
-// The upstream's status 200 opens a stream whose dialect has opening events. Other streams wait for
-// their first event: until then, an error gets its own status.
-func TestAnswerBegins(t *testing.T) {
-	for opening, want := range map[string]bool{"": false, "begin\n": true} {
-		rec := httptest.NewRecorder()
-		a := newAnswer(rec)
-		a.open(&testStream{opening: opening}, -1)
-		a.begin()
-		a.begin()
-		if a.committed() != want || rec.Body.String() != opening {
-			t.Errorf("opening %q: committed %v, sent %q", opening, a.committed(), rec.Body)
-		}
-	}
-}
-
 // Before anything was sent, an error is an HTTP answer. Later it is the stream's last event.
 func TestAnswerErrors(t *testing.T) {
 	broken := dialect.StreamBroken()
@@ -129,8 +107,8 @@ func TestAnswerErrors(t *testing.T) {
 	}
 	rec = httptest.NewRecorder()
 	a = newAnswer(rec)
-	a.open(&testStream{opening: "begin\n"}, -1)
-	a.begin()
+	a.open(&testStream{}, -1)
+	feed(t, a, "begin\n")
 	a.fail(dialect.Messages, "req_1", broken)
 	a.fail(dialect.Messages, "req_1", broken)
 	if want := "begin\nerror: " + broken.Message + "\n"; rec.Code != 200 || rec.Body.String() != want {

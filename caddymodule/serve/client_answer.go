@@ -37,7 +37,6 @@ func (c *clientRequest) render(response *http.Response) *dialect.Error {
 	if link.HasMediaType(response.Header, "application/json") {
 		return c.replay(response)
 	}
-	c.answer.begin()
 	return c.stream(response.Body)
 }
 

@@ -29,6 +29,7 @@ type clientRequest struct {
 	body []byte // of the client, if the deployment has a fallback
 	held int64  // bytes of the first decoding, which its stream uses while the body is decoded for the fallback
 
+	repeated   bool               // sent again, with a limit of the answer that fits
 	noEffort   bool               // sent again without reasoning effort, which the model has rejected
 	result     *dialect.Error     // of the last answer; nil if it was sent
 	info       dialect.AnswerInfo // of the last answer
@@ -64,6 +65,7 @@ func (c *clientRequest) pass(w http.ResponseWriter, r *http.Request, next Handle
 	if derr := c.fit(); derr != nil {
 		return derr
 	}
+	c.fitAnswer()
 	ex := c.exchange
 	if ex.Streamed = c.call.Streamed(); ex.Streamed {
 		if ex.Operation.Dialect.Estimates() {
@@ -98,6 +100,10 @@ func (c *clientRequest) receive(response *http.Response) (retry *dialect.Error) 
 	}
 	derr := c.render(response)
 	c.overflowed(derr)
+	derr, again := c.noRoom(derr)
+	if again {
+		return derr
+	}
 	switch c.call.Retry(derr) {
 	case dialect.RetryWithoutEffort:
 		c.noEffort = true

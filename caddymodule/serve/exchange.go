@@ -50,6 +50,7 @@ type translated struct {
 // routed is written by Router. Translator records it when the request has ended.
 type routed struct {
 	Connector string // id of the chosen connector
+	MaxTokens int64  // limit of the answer in place of the client's, so that it fits into the window; 0: the client's
 	limit     string // that has refused the request, for the activity
 	attempts  attempts
 	span      attemptSpan

@@ -222,6 +222,8 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 	case "window": // that the model server lists
 		e.route.State = health.Available
 		e.route.Window, err = strconv.Atoi(value)
+	case "strict": // it lists it as servers do that check the room for answers
+		e.route.Strict = value == "yes"
 	case "taken": // permits of the queue, by requests of another key
 		var permit queue.Permit
 		permit, err = e.backend.Queues.Enter(e.Context(), queue.Name{Account: d.Account, Deployment: d.Name},

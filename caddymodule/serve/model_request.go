@@ -17,6 +17,7 @@ type modelRequest struct {
 	size       int64            // of the client's body, in bytes
 	call       dialect.Call
 	sizes      []tokens.Size // of the prompt, through the connectors of deployment; nil: not counted
+	room       int64         // limit of the answer after a refusal; 0: none
 	unstreamed bool          // the answer shall not be a stream, although the client wants one
 	large      *largePermit  // of the body; nil if it is small
 	answer     *answer       // for headers about limits

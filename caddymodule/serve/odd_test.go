@@ -288,7 +288,8 @@ func TestOddRequests(t *testing.T) {
 				}
 				send := func(body string) {
 					w := g.play(c.path, body)
-					if w.Code != 200 && (w.Code < 400 || w.Code > 499) {
+					ofModel := w.Code == 502 && strings.Contains(w.Body.String(), "The model produced invalid tool arguments")
+					if w.Code != 200 && (w.Code < 400 || w.Code > 499) && !ofModel {
 						t.Fatalf("%d %s to %s", w.Code, w.Body, body)
 					}
 					if id := responseID.FindStringSubmatch(w.Body.String()); id != nil {

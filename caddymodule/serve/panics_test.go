@@ -172,7 +172,7 @@ func TestPanicOfPing(t *testing.T) {
 		defer a.mu.Unlock()
 		return a.crashed != nil
 	})
-	for _, step := range []func(){a.begin, func() { _, _ = a.feed(nil) }, func() { _ = a.finish(nil) }} {
+	for _, step := range []func(){func() { _, _ = a.feed(nil) }, func() { _ = a.finish(nil) }} {
 		crashed := a.crashed
 		func() {
 			defer func() {

@@ -233,6 +233,7 @@ func (t *turn) roundTrip(ctx context.Context, chosen Tunnel) (*http.Response, er
 	if err != nil {
 		return nil, err
 	}
+	t.shorten()
 	header, body := t.upstream(model)
 	ex.span.send(t.modelRequest, model, header)
 	ex.attempts.begin(body)

@@ -57,7 +57,7 @@ func (s *Session) Messages(before, now Published) []link.Message {
 		for name, u := range *now.reported {
 			report.Upstreams = append(report.Upstreams, link.UpstreamReport{
 				Name: name, Reachable: u.Reachable, Models: slices.Clone(u.Models), Open: u.Open,
-				Windows: u.Windows, Status: u.Status,
+				Windows: u.Windows, Status: u.Status, Strict: u.Strict,
 			})
 		}
 		messages = append(messages, link.Tunnel{Session: s.id, Report: report, Active: now.active, RTTMicros: rtt})

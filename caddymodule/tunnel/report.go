@@ -48,7 +48,7 @@ func (s *Session) report(m link.Report) {
 	next, down, changed := make(states, len(m.Upstreams)), false, old == nil || len(old) != len(m.Upstreams)
 	for _, u := range m.Upstreams {
 		state := UpstreamState{Name: u.Name, Since: now, Server: health.Reported(u.Reachable, u.Models, u.Open)}
-		state.Windows, state.Status = u.Windows, u.Status
+		state.Windows, state.Status, state.Strict = u.Windows, u.Status, u.Strict
 		down = down || !u.Reachable
 		before := old[u.Name]
 		if before.Known && before.Reachable == u.Reachable {
@@ -69,7 +69,7 @@ func (s *Session) report(m link.Report) {
 func same(a, b health.Server) bool {
 	return a.Known == b.Known && a.Reachable == b.Reachable && a.Open == b.Open &&
 		(a.Models == nil) == (b.Models == nil) && slices.Equal(a.Models, b.Models) && maps.Equal(a.Windows, b.Windows) &&
-		maps.Equal(a.Status, b.Status)
+		maps.Equal(a.Status, b.Status) && a.Strict == b.Strict
 }
 
 // States returns the state of each of the connector's upstreams.
@@ -91,6 +91,7 @@ type DeploymentRoute struct {
 	Problem  error // why the route has no upstream; wraps [ErrNoRoute]
 	// Window is the context window of the model in tokens, as its server tells it; 0: not known.
 	Window int
+	Strict bool // see [link.UpstreamReport]
 	// Status is "loading" or "unloaded" if a router has not loaded the model, else "".
 	Status string
 	// Since is when the tunnel began, or when its model server was reachable again.
@@ -118,7 +119,8 @@ func (u UpstreamState) route(since time.Time, upstream, model string, err error)
 	}
 	return DeploymentRoute{
 		State:    health.RouteState(true, err == nil, u.Server, model),
-		Upstream: upstream, Model: model, Problem: err, Window: u.Window(model), Status: u.Loading(model), Since: since,
+		Upstream: upstream, Model: model, Problem: err, Window: u.Window(model), Strict: u.Strict,
+		Status: u.Loading(model), Since: since,
 	}
 }
 

@@ -177,6 +177,9 @@ type UpstreamReport struct {
 	Open bool `json:"open,omitempty"`
 	// Windows are the context windows of listed models in tokens, as far as the server tells them.
 	Windows map[string]int `json:"windows,omitempty"`
+	// Strict means that the server refuses a prompt that exceeds the window together with the limit of its answer,
+	// as vLLM and SGLang do.
+	Strict bool `json:"strict,omitempty"`
 	// Status is "loading" or "unloaded" for listed models that the server has not loaded.
 	Status map[string]string `json:"status,omitempty"`
 }

@@ -14,6 +14,7 @@ type ModelList struct {
 	Open    bool     // the server also accepts other names
 	// Windows are the context windows of the models in tokens, by all names, as far as they are known.
 	Windows map[string]int
+	Strict  bool // see [UpstreamReport]
 	// Status has the models that a router has not loaded: "loading" or "unloaded". Their windows can be known later.
 	Status map[string]string
 }
@@ -32,6 +33,7 @@ type listedModel struct {
 	MaxModelLen   json.RawMessage `json:"max_model_len"`
 	ContextWindow json.RawMessage `json:"context_window"`
 	LoadedLength  json.RawMessage `json:"loaded_context_length"`
+	Parameters    json.RawMessage `json:"parameters"`
 }
 
 // ParseModels parses the answer to GET /v1/models. Ollama sends null for an empty list.
@@ -58,6 +60,7 @@ func ParseModels(data []byte) (_ ModelList, ok bool) {
 	}
 	for _, m := range entries {
 		list.IDs = append(list.IDs, add(m, m.ID)...)
+		list.Strict = list.Strict || window.Tokens(m.MaxModelLen) > 0
 	}
 	for _, m := range entries {
 		list.Aliases = append(list.Aliases, add(m, m.aliases()...)...)
@@ -110,11 +113,13 @@ func (m listedModel) status() string {
 // window returns the context window with which the model runs, or 0. The window for which a model was
 // trained, such as "context_length", may be larger.
 func (m listedModel) window() int {
-	var meta struct {
-		Window json.RawMessage `json:"n_ctx"` // of one slot
+	var as struct {
+		Slot   json.RawMessage `json:"n_ctx"`       // of llama.cpp
+		Loaded json.RawMessage `json:"max_seq_len"` // of TabbyAPI
 	}
-	_ = json.Unmarshal(m.Meta, &meta) // other values have no such field
-	for _, field := range []json.RawMessage{m.MaxModelLen, meta.Window, m.ContextWindow, m.LoadedLength} {
+	_ = json.Unmarshal(m.Meta, &as) // other values have no such field
+	_ = json.Unmarshal(m.Parameters, &as)
+	for _, field := range []json.RawMessage{m.MaxModelLen, as.Slot, m.ContextWindow, m.LoadedLength, as.Loaded} {
 		if n := window.Tokens(field); n > 0 {
 			return int(n)
 		}

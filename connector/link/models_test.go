@@ -17,6 +17,8 @@ func TestWindowsOfModels(t *testing.T) {
 		`{"id":"m","meta":{"n_ctx":4096,"n_ctx_train":32768}}`:                {Windows: map[string]int{"m": 4096}},
 		`{"id":"m","context_window":131072}`:                                  {Windows: map[string]int{"m": 131072}},
 		`{"id":"m","loaded_context_length":4096,"max_context_length":32768}`:  {Windows: map[string]int{"m": 4096}},
+		`{"id":"m","parameters":{"max_seq_len":4096,"cache_size":8192}}`:      {Windows: map[string]int{"m": 4096}},
+		`{"id":"m","parameters":["max_seq_len",4096]}`:                        {},
 		`{"id":"m","max_model_len":1,"meta":{"n_ctx":2},"context_window":3}`:  {Windows: map[string]int{"m": 1}},
 		`{"id":"m","max_model_len":null,"context_window":3}`:                  {Windows: map[string]int{"m": 3}},
 		`{"id":"m","context_length":32768,"meta":{"n_ctx_train":32768}}`:      {},

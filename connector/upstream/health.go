@@ -138,7 +138,7 @@ func (p *Prober) ask(ctx context.Context, u *Server) error {
 			list.Keep(last.Windows)
 		}
 		report.Models, report.Open, report.Windows = append(list.IDs, list.Aliases...), list.Open, list.Windows
-		report.Status = list.Status
+		report.Status, report.Strict = list.Status, list.Strict
 		slices.Sort(report.Models)
 	case errors.As(err, new(*StatusError)), errors.Is(err, ErrNoList):
 		err = nil // the server is up
@@ -180,6 +180,7 @@ func (p *Prober) answered(u *Server, status int) {
 	report := link.UpstreamReport{Name: u.Name, Reachable: true}
 	if last != nil {
 		report.Models, report.Open, report.Windows = last.Models, last.Open, last.Windows
+		report.Strict = last.Strict
 	}
 	p.note(u, report, nil)
 	p.doubt(u, 0) // its models are unknown

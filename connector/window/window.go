@@ -24,7 +24,9 @@ const minCut = 256
 
 // measuredText is the window in a refusal of [Prompt], at any level of nested errors.
 var measuredText = regexp.MustCompile(
-	`(?i)(?:"n_ctx\\*": *|context length (?:is|of)(?: only)? |context (?:length|size) \()(\d+)`)
+	`(?i)(?:"n_ctx\\*": *|\bn_ctx(?:: | \()|context length (?:is|of|only supports)(?: only)? |` +
+		"context (?:length|size) \\(|model length of |max_seq_len |" +
+		"max_new_tokens` must be <= |`inputs` must have less than )(\\d+)")
 
 // Prompt returns the body of a chat request that measures the window of a model. Its prompt
 // exceeds most windows, and asks for one token.

@@ -1,0 +1,60 @@
+package serve
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// strictServer answers as vLLM with a window of 32,768 does: the prompt of words and the limit of the answer must fit.
+func strictServer(t *testing.T, sent *[]int) func(r *http.Request) *http.Response {
+	return func(r *http.Request) *http.Response {
+		var body struct {
+			MaxTokens int `json:"max_tokens"`
+			Messages  []struct{ Content string }
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		const window = 32768
+		n := strings.Count(body.Messages[0].Content, " word")
+		*sent = append(*sent, body.MaxTokens)
+		if n+body.MaxTokens <= window {
+			return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
+		}
+		refusal := fmt.Sprintf(`{"error":{"message":"This model's maximum context length is %d tokens. However, you `+
+			`requested %d output tokens and your prompt contains at least %d input tokens, for a total of at least %d tokens."}}`,
+			window, body.MaxTokens, window-body.MaxTokens+1, window+1)
+		response := upstreamAnswer("application/json", strings.NewReader(refusal), -1)
+		response.StatusCode = http.StatusBadRequest
+		return response
+	}
+}
+
+// A request as that of Claude Code, with 17,000 tokens and 32,000 for the answer, is served at once if the model server
+// lists its window as vLLM does, and with the second attempt otherwise. Later requests are served at once.
+func TestLongAnswersInSmallWindows(t *testing.T) {
+	for strict, want := range map[bool][]int{true: {1, 1}, false: {2, 1}} {
+		g := newWindowGateway(t)
+		var sent []int
+		g.answer = strictServer(t, &sent)
+		id := g.deployment().Connectors[0]
+		if strict {
+			g.online(id, 32768)
+			r := g.routes[id]
+			r.Strict = true
+			g.routes[id] = r
+		}
+		for i, attempts := range want {
+			sent = nil
+			body := `{"model":"m","max_tokens":32000,"messages":[{"role":"user","content":"` +
+				fmt.Sprint(i) + wordsOf(17000) + `"}]}`
+			w := g.post("/v1/messages", body)
+			if w.Code != http.StatusOK || len(sent) != attempts || w.Header().Get(maxTokens) != fmt.Sprint(sent[len(sent)-1]) {
+				t.Errorf("strict %v, request %d: %d %.300s, sent with %v", strict, i, w.Code, w.Body, sent)
+			}
+		}
+	}
+}
