@@ -106,9 +106,9 @@ func TestCuttingServer(t *testing.T) {
 				for n := range 7 {
 					out, err := start(t, homeWith(t, c, v), agents[c.ID])
 					_, after, _ := w.Numbers()
-					t.Logf("run %d: %d prompts were cut, %v, %.300s", n, after-before, err, out)
-					if after > before && (known || n > 0) {
-						t.Errorf("run %d: %d prompts were cut", n, after-before)
+					t.Logf("run %d: %v, %.300s", n, err, out)
+					if err == nil && after > before && (known || n > 0) {
+						t.Errorf("run %d is answered, although its prompt was cut", n)
 					}
 					before = after
 				}

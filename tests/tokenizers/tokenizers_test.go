@@ -22,7 +22,7 @@ import (
 var models = []string{"qwen3", "gemma3", "deepseek_v3", "llama3", "gptoss"}
 
 // numberOfPrompts are those of each model; beginnings are counted in addition.
-const numberOfPrompts = 108
+const numberOfPrompts = 324
 
 // A tokenizer counts tokens as a model does.
 type tokenizer struct {
@@ -88,9 +88,9 @@ func TestSizes(t *testing.T) {
 		t.Run(model, func(t *testing.T) {
 			t.Parallel()
 			k := start(t, model)
-			var nearest ratio
+			counter, nearest := tokens.NewCounter(), ratio{}
 			for i, p := range all {
-				c := tokens.NewCalibration(tokens.NewCounter(), nil)
+				c := tokens.NewCalibration(counter, nil)
 				if begin := p.beginning(i); i%2 == 0 && len(begin.Messages) > 0 {
 					nearest.check(t, c, begin, k.count(begin))
 				}
