@@ -73,19 +73,28 @@ func grow(t *testing.T, g *harness.Gateway, w *upstream.Windowed, text source) {
 			if cuts++; cuts > 2 {
 				t.Fatalf("turn %d: %d answers to prompts that were cut", turn, cuts)
 			}
-			// A person reads the answer.
-			_ = rig.Poll(t.Context(), harness.Patience/4, 100*time.Millisecond, "measuring the window", func(ctx context.Context) error {
-				var d struct {
-					Window int `json:"context_window"`
-				}
-				if err := g.Gateway.Manage(ctx, http.MethodGet, "/deployments/"+name, nil, &d); err != nil {
-					return err
-				} else if d.Window == 0 {
-					return errors.New("it is not known")
-				}
-				return nil
+			// A person reads the answer, and the window is measured.
+			_ = rig.Poll(t.Context(), harness.Patience/4, 100*time.Millisecond, "", func(ctx context.Context) error {
+				return known(ctx, g, name)
 			})
 		}
 		messages = append(messages, message{Role: "assistant", Content: "Yes. " + text(rnd, 200)})
 	}
+}
+
+// known reports whether the window of a deployment is known.
+func known(ctx context.Context, g *harness.Gateway, name string) error {
+	var all []struct {
+		Name   string `json:"name"`
+		Window int    `json:"context_window"`
+	}
+	if err := g.Gateway.Manage(ctx, http.MethodGet, "/deployments", nil, &all); err != nil {
+		return err
+	}
+	for _, d := range all {
+		if d.Name == name && d.Window > 0 {
+			return nil
+		}
+	}
+	return errors.New("the window is not known")
 }

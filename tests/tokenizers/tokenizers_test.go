@@ -1,4 +1,5 @@
-// Package tokenizers compares the gateway's counts of prompts with those of the tokenizers and chat templates of models.
+// Package tokenizers compares the gateway's counts of prompts with those of the tokenizers and chat templates of
+// models.
 package tokenizers
 
 import (
@@ -79,8 +80,8 @@ func install(t *testing.T) {
 	}
 }
 
-// No prompt that a model has room for is refused, and none of those that are whole is called cut: without a count of its
-// beginning, and with that of any beginning that the server has counted before.
+// No prompt that a model has room for is refused, and no whole one is called cut: without a count of its beginning, and
+// with that of any beginning.
 func TestSizes(t *testing.T) {
 	install(t)
 	all := prompts(t, numberOfPrompts)

@@ -19,8 +19,8 @@ const (
 	Refuses Overflow = iota
 	// CutsToHalf is Ollama's of a long message: four tokens and the last half of the window are kept.
 	CutsToHalf
-	// DropsTurns is Ollama's of a conversation: old turns are dropped until the rest fits. A last message that does not
-	// fit is cut to half.
+	// DropsTurns is Ollama's of a conversation: old turns are dropped until the rest fits. A last message that does
+	// not fit is cut to half.
 	DropsTurns
 )
 

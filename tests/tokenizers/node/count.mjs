@@ -1,5 +1,5 @@
-// Reads prompts, one JSON object a line, and prints the number of tokens of each with the tokenizer and the chat template
-// of a model.
+// Reads prompts, one JSON object a line, and prints the number of tokens of each with the tokenizer and the chat
+// template of a model.
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { Template } from "@huggingface/jinja";
