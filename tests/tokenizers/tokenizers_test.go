@@ -23,7 +23,7 @@ import (
 var models = []string{"qwen3", "gemma3", "deepseek_v3", "llama3", "gptoss"}
 
 // numberOfPrompts are those of each model; beginnings are counted in addition.
-const numberOfPrompts = 324
+const numberOfPrompts = 2000
 
 // A tokenizer counts tokens as a model does.
 type tokenizer struct {
