@@ -139,11 +139,22 @@ func write(t *testing.T, path, text string) {
 // run runs a command in a home, and expects a text of the model in its output.
 func run(t *testing.T, home, command, want string) {
 	t.Helper()
+	started := time.Now()
+	out, err := start(t, home, command)
+	if err != nil || !strings.Contains(out, want) {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	t.Logf("answered after %s", time.Since(started).Round(100*time.Millisecond))
+}
+
+// start runs a command in a home, and returns its output.
+func start(t *testing.T, home, command string) (string, error) {
+	t.Helper()
 	bin, err := filepath.Abs("node/node_modules/.bin")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", command)
 	cmd.Dir, cmd.WaitDelay = home, time.Second
@@ -152,10 +163,6 @@ func run(t *testing.T, home, command, want string) {
 		"CLINE_SESSION_BACKEND_MODE=local", // without a process that stays
 		"DISABLE_AUTOUPDATER=1", "OPENCODE_DISABLE_AUTOUPDATE=1", "COPILOT_AUTO_UPDATE=false",
 	}
-	started := time.Now()
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), want) {
-		t.Fatalf("%s: %v\n%s", command, err, out)
-	}
-	t.Logf("answered after %s", time.Since(started).Round(100*time.Millisecond))
+	return string(out), err
 }
