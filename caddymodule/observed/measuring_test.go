@@ -150,7 +150,8 @@ func TestNotMeasured(t *testing.T) {
 			request := b.Begin(&b.d, "con_1", true)
 			request.End()
 			b.wait(time.Hour, name)
-			if got := b.State(&b.d, "con_1", b.route); name != "down" && (got.State == health.CutsPrompts) == (name == "changed") ||
+			got := b.State(&b.d, "con_1", b.route)
+			if name != "down" && (got.State == health.CutsPrompts) == (name == "changed") ||
 				name == "refusal" && got.Window != 8192 {
 				t.Errorf("%s: %+v", name, got)
 			}

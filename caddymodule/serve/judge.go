@@ -100,8 +100,8 @@ func (c *clientRequest) judge(g *dialect.Safeguard, name string, body []byte, r 
 	}
 }
 
-// wasRead returns an error if the judge's model server has cut the prompt, or it is not known: the rules or the task may
-// be missing.
+// wasRead returns an error if the judge's model server has cut the prompt, or it is not known: the rules or the task
+// may be missing.
 func (c *clientRequest) wasRead() *dialect.Error {
 	if c.exchange.Usage.Estimated || !c.measure() {
 		return dialect.JudgeUnclear(c.deployment.Name)

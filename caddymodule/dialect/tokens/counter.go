@@ -126,8 +126,8 @@ func (c *Counter) Estimate(key string, p *Prompt) Estimate {
 	return c.tally(context.Background(), key, p, 0).estimate(p)
 }
 
-// tally counts the messages of a prompt starting with the n-th. If n is 0, it includes the rest of the prompt. If ctx is
-// done, it returns early.
+// tally counts the messages of a prompt starting with the n-th. If n is 0, it includes the rest of the prompt. If ctx
+// is done, it returns early.
 func (c *Counter) tally(ctx context.Context, key string, p *Prompt, n int) *tally {
 	t := &tally{ctx: ctx, counter: c, key: key, left: maxCounted}
 	if n == 0 {
@@ -182,7 +182,7 @@ func (t *tally) count(s string) int {
 	return tokens
 }
 
-// has adds the tokens of a text to what each template has. The text is in the count already, perhaps in another form.
+// has adds the tokens of a text to what each template has. The count has the text already, perhaps in another form.
 func (t *tally) has(s string, tokens int) {
 	t.text += tokens
 	t.textBytes += len(s)

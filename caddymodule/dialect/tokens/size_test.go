@@ -85,7 +85,8 @@ func TestDoubts(t *testing.T) {
 	}
 	c := NewCalibration(NewCounter(), nil)
 	for n := range 10 { // a server that does not count
-		if got := learn(c, testRegistration, promptOf(t, []map[string]any{message("user", wordsOf(50*n))}, nil), 1); got != None {
+		p := promptOf(t, []map[string]any{message("user", wordsOf(50*n))}, nil)
+		if got := learn(c, testRegistration, p, 1); got != None {
 			t.Errorf("a prompt of %d tokens: %v", 50*n, got)
 		}
 	}
