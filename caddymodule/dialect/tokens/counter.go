@@ -228,7 +228,7 @@ func (t *tally) tools(raw []byte) {
 }
 
 // message adds a message. Thinking is added only in the current turn, because templates
-// drop it elsewhere.
+// drop it elsewhere. It is not text that each template has: some drop all of it.
 func (t *tally) message(raw []byte, current bool) {
 	thought := !current
 	for m := jsonscan.Object(raw); m.Next(); {
@@ -243,7 +243,7 @@ func (t *tally) message(raw []byte, current bool) {
 		case "reasoning_content", "reasoning", "thinking": // the same text under several names
 			if !thought && jsonscan.IsFilled(value) {
 				thought = true
-				t.str(value)
+				t.count(jsonscan.Unquote(value))
 			}
 		}
 	}

@@ -92,6 +92,20 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
+// A count below that of a beginning is noticed without counting the prompt.
+func TestShrunkCount(t *testing.T) {
+	c := NewCalibration(NewCounter(), nil)
+	turns := []map[string]any{message("user", wordsOf(1000))}
+	learn(c, testRegistration, promptOf(t, turns, nil), 1000)
+	turns = append(turns, message("assistant", "yes"), message("user", wordsOf(200)))
+	p := promptOf(t, turns, nil)
+	for n, want := range map[int]Doubt{700: Low, 1000: None, 1200: None} {
+		if got := c.Learn(testRegistration, testConnector, testKey, p, n, false); got != want {
+			t.Errorf("a count of %d: %v, want %v", n, got, want)
+		}
+	}
+}
+
 // A beginning is used if it ends with the user's message, or has the last one of the prompt: templates drop older
 // thinking. Other connectors, keys and tools have other counts.
 func TestUsableBeginnings(t *testing.T) {
@@ -150,6 +164,8 @@ func TestMin(t *testing.T) {
 	near("tools", size(message("user", ""), []any{tool}).Min(), 160)
 	image := map[string]any{"role": "user", "content": []any{map[string]any{
 		"type": "image_url", "image_url": map[string]any{"url": "https://example.com"}}}}
+	thinking := map[string]any{"role": "assistant", "content": "", "reasoning_content": wordsOf(1000)}
+	near("thinking, which some templates drop", size(thinking, nil).Min(), 0)
 	near("media", size(image, nil).Min(), 0)
 	near("beyond the limit", size(message("user", wordsOf(2*maxCounted/5)), nil).Min(), maxCounted/5*4/5)
 }
