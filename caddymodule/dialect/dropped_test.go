@@ -85,7 +85,7 @@ func TestDroppedMembers(t *testing.T) {
 				`"error"}},"container":{"id":"c","skills":[]},"tools":[{"name":"a","allowed_callers":["direct","x"]},` +
 				`{"type":"bash_20250124","name":"b","allowed_callers":["x"]},{"name":"c","allowed_callers":["x"]},` +
 				`{"type":"computer_20251124","name":"d","enable_zoom":true}]}`,
-			"tools.1.allowed_callers (indirect), tools.3.enable_zoom (true), thinking.block_binding",
+			"thinking.block_binding, tools.1.allowed_callers (indirect), tools.3.enable_zoom (true)",
 		},
 		{
 			"members of tools of responses", responses + `"reasoning":{"context":"current_turn","mode":"standard"},` +

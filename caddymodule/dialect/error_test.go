@@ -203,8 +203,9 @@ func TestErrorsShowNamesWithinBounds(t *testing.T) {
 // Characters of an asked name that change how a line reads are not repeated. The name stays another one.
 func TestErrorsShowOnlyPrintableNames(t *testing.T) {
 	for name, want := range map[string]string{
-		"a\u202eb": "a\ufffdb", "a\u2066\u200b\u00ad": "a\ufffd\ufffd\ufffd", "\x1b[31m\r\n\x00": "\ufffd[31m\ufffd\ufffd\ufffd",
-		"a\u2028": "a\ufffd", "\xff": "\ufffd", "é日本 qwen3:8b/𝒳": "é日本 qwen3:8b/𝒳",
+		"a\u202eb": "a\ufffdb", "a\u2066\u200b\u00ad": "a\ufffd\ufffd\ufffd",
+		"\x1b[31m\r\n\x00": "\ufffd[31m\ufffd\ufffd\ufffd",
+		"a\u2028":          "a\ufffd", "\xff": "\ufffd", "é日本 qwen3:8b/𝒳": "é日本 qwen3:8b/𝒳",
 	} {
 		if e := UnknownModel(name, ""); !strings.Contains(e.Message, "`"+want+"`") {
 			t.Errorf("%q: %q", name, e.Message)

@@ -30,12 +30,14 @@ var refusedKeys = map[string]string{
 	"disabled":         "This API key is disabled. Ask its owner to enable it, or use another one.",
 	"rotated":          "This API key was replaced by a new one when it was rotated. Use the new one.",
 	"management_token": "This is a management token (pmt_…), not an API key. Send a key (sk-svc-…).",
-	"tunnel_token":     "This is a tunnel token (ptt_…), which only a connector uses, not an API key. Send a key (sk-svc-…).",
-	"placeholder":      "This is a placeholder, not an API key. Replace it in the client's settings by your key (sk-svc-…).",
-	"quoted":           "The API key has quotation marks. Remove them in the client's settings.",
-	"second_bearer":    "The API key begins with `Bearer`. Enter the key alone (sk-svc-…) in the client's settings.",
-	"malformed": "This is not a whole API key of this gateway, which is sk-svc- and 43 letters and digits. Copy it again, " +
-		"or create a new one.",
+	"tunnel_token": "This is a tunnel token (ptt_…), which only a connector uses, not an API key. Send a key " +
+		"(sk-svc-…).",
+	"placeholder": "This is a placeholder, not an API key. Replace it in the client's settings by your key " +
+		"(sk-svc-…).",
+	"quoted":        "The API key has quotation marks. Remove them in the client's settings.",
+	"second_bearer": "The API key begins with `Bearer`. Enter the key alone (sk-svc-…) in the client's settings.",
+	"malformed": "This is not a whole API key of this gateway, which is sk-svc- and 43 letters and digits. Copy it " +
+		"again, or create a new one.",
 }
 
 // EndedKey is the error for a running request whose key was refused for this reason, one of

@@ -118,7 +118,7 @@ var fieldValues = map[Dialect]map[string]string{
 		"reasoning.summary":                         `{"summary":"auto"}`,
 		"reasoning.context":                         `{"context":"all_turns"}`,
 		"reasoning.mode":                            `{"mode":"pro"}`,
-		"input with phase":                          `[{"role":"user","content":"u"},{"role":"assistant","content":"a","phase":"commentary"}]`,
+		"input with phase":                          `[{"role":"assistant","content":"a","phase":"commentary"}]`,
 		"tools with async":                          `[{"type":"function","name":"g","parameters":{},"async":true}]`,
 		"tools with allowed_callers":                `[{"type":"custom","name":"g","allowed_callers":["programmatic"]}]`,
 		"text.format": `{"format":{"type":"json_schema","name":"n",` +

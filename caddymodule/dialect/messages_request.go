@@ -36,9 +36,9 @@ var messagesRequest = []string{
 // messagesFields are the names of the members of other objects that are read.
 var messagesFields = []string{
 	// messages and their content
-	"citations", "content", "context", "data", "definition", "id", "input", "is_error", "media_type", "name", "role", "signature",
-	"source", "state_changes", "tabs", "text", "title", "tool", "tool_changes", "tool_name", "tool_use_id", "toolset_name",
-	"type", "url",
+	"citations", "content", "context", "data", "definition", "id", "input", "is_error", "media_type", "name", "role",
+	"signature", "source", "state_changes", "tabs", "text", "title", "tool", "tool_changes", "tool_name", "tool_use_id",
+	"toolset_name", "type", "url",
 	// tools and other objects
 	"allowed_callers", "classifier_context", "configs", "description", "disable_parallel_tool_use", "display_height_px",
 	"display_number", "display_width_px", "enable_zoom", "format", "input_examples", "input_schema", "max_characters",
@@ -80,8 +80,10 @@ func (c *messagesCall) readUnsupported(f fieldList) {
 	if jsonscan.IsFilled(f.given("mcp_servers")) {
 		c.fault("mcp_servers", "not supported by this deployment")
 	}
-	if jsonscan.IsFilled(jsonscan.Member(f.given("container"), "skills")) {
-		c.drop("container.skills", "")
+	for _, path := range [...][2]string{{"container", "skills"}, {"thinking", "block_binding"}} {
+		if jsonscan.IsFilled(jsonscan.Member(f.given(path[0]), path[1])) {
+			c.drop(path[0]+"."+path[1], "")
+		}
 	}
 	c.dropEdits("context_management.edits", jsonscan.Member(f.given("context_management"), "edits"))
 }
@@ -260,9 +262,6 @@ func (c *messagesCall) readThinking(f fieldList) {
 	c.countThought = strings.Contains(strings.Join(c.env.Betas, ","), "thinking-token-count-2026-05-13")
 	if kind == "between_tools" {
 		c.drop("thinking.type", kind)
-	}
-	if jsonscan.IsFilled(jsonscan.Member(thinking, "block_binding")) {
-		c.drop("thinking.block_binding", "")
 	}
 	if !c.options.Reasoning && c.options.Efforts == "" {
 		return

@@ -47,8 +47,8 @@ func (c *messagesCall) readTool(f fieldList) {
 			c.missing("name")
 		}
 		schema := c.typed(f, "input_schema", anObject)
-		c.tools.add(name, ToolName{Name: name}, withJSON(f.get("description"), "Examples of inputs", f.given("input_examples")),
-			schema, string(f.get("strict")) == "true")
+		description := withJSON(f.get("description"), "Examples of inputs", f.given("input_examples"))
+		c.tools.add(name, ToolName{Name: name}, description, schema, string(f.get("strict")) == "true")
 	} else if !c.offerClientTools(kind, f) {
 		c.dropTool(kind)
 		return
@@ -56,8 +56,7 @@ func (c *messagesCall) readTool(f fieldList) {
 	c.dropMembers(f)
 }
 
-// withJSON returns a description, which is a JSON string or nil, with an object or a list that the chat dialect has no
-// member for.
+// withJSON appends an object or a list to a description, which is a JSON string or nil.
 func withJSON(description []byte, title string, value []byte) []byte {
 	if !jsonscan.IsFilled(value) {
 		return description

@@ -56,8 +56,8 @@ func (s *Service) CreateSetup(ctx context.Context, edit func(*CreateSetup) error
 // setupHints returns what to know about a set-up: an authority to trust, and a context window that is a guess.
 func (s *Service) setupHints(ctx context.Context, k store.KeyFields) (hints []string) {
 	if at := s.endpoint(); !at.Verified && strings.HasPrefix(at.URL, "https://") {
-		hints = append(hints, "This gateway's certificate is not from a public authority. Add --ca root.crt to the line, with "+
-			"the root certificate of its authority: "+program.Manual+"/private-ca.md")
+		hints = append(hints, "This gateway's certificate is not from a public authority. Add --ca root.crt to the line, "+
+			"with the root certificate of its authority: "+program.Manual+"/private-ca.md")
 	}
 	if t, err := s.tradedModel(ctx, k); err == nil && t.Window == 0 {
 		hints = append(hints, t.Guess())

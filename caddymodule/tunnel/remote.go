@@ -137,8 +137,7 @@ func (h *Hub) online(connectorID string) bool {
 	return len(h.remote[connectorID]) > 0 || local != nil && !local.silent.Load()
 }
 
-// lastOnline returns when one of the connectors was last online. One without a known time was lost before the hub
-// started.
+// lastOnline returns when one of the connectors was last online, or when the hub started if that is not known.
 func (h *Hub) lastOnline(connectorIDs []string) time.Time {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -252,9 +252,9 @@ func (d *Discovery) check(g Gateway) (Gateway, error) {
 // OrPin is the other fix for a certificate, where a pin is enough.
 const OrPin = ", or give --pin with the pin shown on the gateway's machine with `postern gateway status`"
 
-// ExplainHTTPS adds the cause and the fix to the error of a failed request. orPin is [OrPin], or "" if only a
-// certificate counts.
-func ExplainHTTPS(ctx context.Context, location *url.URL, err error, orPin string) error {
+// ExplainHTTPS adds the cause and the fix to the error of a failed request. Of a certificate, another fix is [OrPin],
+// or "" if a pin does not help.
+func ExplainHTTPS(ctx context.Context, location *url.URL, err error, fix string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -271,10 +271,10 @@ func ExplainHTTPS(ctx context.Context, location *url.URL, err error, orPin strin
 	host := location.Host
 	switch {
 	case errors.As(err, &name):
-		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate%s", host, err, orPin)
+		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate%s", host, err, fix)
 	case errors.As(err, &unverified):
 		return fmt.Errorf("the certificate of %s is not trusted by this machine: %w; give --ca with the certificate of the "+
-			"gateway's authority%s", host, err, orPin)
+			"gateway's authority%s", host, err, fix)
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("%s does not speak HTTPS: %w; check the port, or write http:// if the gateway has no HTTPS", host,
 			err)
