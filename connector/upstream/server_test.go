@@ -71,29 +71,29 @@ func TestUpstreamConnections(t *testing.T) {
 	for _, test := range []struct {
 		name, answer, body string
 		hangsUp            bool
-		aborted            link.Code
+		aborted            *link.Failure
 	}{
-		{"length", okay + "Content-Length: 2\r\n\r\nok", "ok", false, 0},
-		{"chunked", chunked + "2\r\nok\r\n0\r\n\r\n", "ok", false, 0},
+		{"length", okay + "Content-Length: 2\r\n\r\nok", "ok", false, nil},
+		{"chunked", chunked + "2\r\nok\r\n0\r\n\r\n", "ok", false, nil},
 		{
 			"stream", okay + "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
-			"ok", false, 0,
+			"ok", false, nil,
 		},
-		{"informational", "HTTP/1.1 100 Continue\r\n\r\n" + okay + "Content-Length: 2\r\n\r\nok", "ok", false, 0},
-		{"no content", "HTTP/1.1 204 No Content\r\n\r\n", "", false, 0},
-		{"will close", okay + "Connection: close\r\nContent-Length: 2\r\n\r\nok", "ok", false, 0},
-		{"old", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", false, 0},
-		{"old, to the end", "HTTP/1.0 200 OK\r\n\r\nok", "ok", true, 0},
-		{"to the end", okay + "Connection: close\r\n\r\nok", "ok", true, 0},
-		{"JSON to the end", okay + "Content-Type: application/json\r\n\r\n{}", "{}", true, link.CodeUpstreamReset},
-		{"stream to the end", okay + "Content-Type: text/event-stream\r\n\r\nok", "ok", true, link.CodeUpstreamReset},
-		{"too much", okay + "Content-Length: 2\r\n\r\nok!", "ok", false, 0},
-		{"cut chunk", chunked + "5\r\nok", "ok", true, link.CodeUpstreamReset},
-		{"cut chunks", chunked + "2\r\nok\r\n", "ok", true, link.CodeUpstreamReset},
-		{"cut length", okay + "Content-Length: 5\r\n\r\nok", "ok", true, link.CodeUpstreamReset},
-		{"cut head", okay, "", true, link.CodeUpstreamReset},
-		{"no chunks", okay + "Content-Length: 2\r\nTransfer-Encoding: gzip\r\n\r\nok", "", false, link.CodeUpstreamMalformed},
-		{"not HTTP", "SSH-2.0-x\r\n\r\n", "", false, link.CodeUpstreamMalformed},
+		{"informational", "HTTP/1.1 100 Continue\r\n\r\n" + okay + "Content-Length: 2\r\n\r\nok", "ok", false, nil},
+		{"no content", "HTTP/1.1 204 No Content\r\n\r\n", "", false, nil},
+		{"will close", okay + "Connection: close\r\nContent-Length: 2\r\n\r\nok", "ok", false, nil},
+		{"old", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", false, nil},
+		{"old, to the end", "HTTP/1.0 200 OK\r\n\r\nok", "ok", true, nil},
+		{"to the end", okay + "Connection: close\r\n\r\nok", "ok", true, nil},
+		{"JSON to the end", okay + "Content-Type: application/json\r\n\r\n{}", "{}", true, link.ErrUpstreamReset},
+		{"stream to the end", okay + "Content-Type: text/event-stream\r\n\r\nok", "ok", true, link.ErrUpstreamReset},
+		{"too much", okay + "Content-Length: 2\r\n\r\nok!", "ok", false, nil},
+		{"cut chunk", chunked + "5\r\nok", "ok", true, link.ErrUpstreamReset},
+		{"cut chunks", chunked + "2\r\nok\r\n", "ok", true, link.ErrUpstreamReset},
+		{"cut length", okay + "Content-Length: 5\r\n\r\nok", "ok", true, link.ErrUpstreamReset},
+		{"cut head", okay, "", true, link.ErrUpstreamReset},
+		{"no chunks", okay + "Content-Length: 2\r\nTransfer-Encoding: gzip\r\n\r\nok", "", false, link.ErrUpstreamMalformed},
+		{"not HTTP", "SSH-2.0-x\r\n\r\n", "", false, link.ErrUpstreamMalformed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var left sync.WaitGroup
@@ -132,7 +132,7 @@ func TestUpstreamBrokenAnswerIsNotRepeated(t *testing.T) {
 		w := &recorder{}
 		path := map[string]string{"POST": "/v1/embeddings", "GET": "/v1/models"}[method]
 		proxyTo(t, address, nil).ServeHTTP(w, tunnelRequest(t.Context(), method, path, ""))
-		if w.aborted != link.CodeUpstreamReset || conns.Load() != 1 {
+		if w.aborted != link.ErrUpstreamReset || conns.Load() != 1 {
 			t.Errorf("%s: aborted %v, asked %d times", method, w.aborted, conns.Load())
 		}
 	}
@@ -155,10 +155,10 @@ func TestUpstreamThatDiesOfARequest(t *testing.T) {
 		conn.Close()
 	}()
 	p := proxyTo(t, "http://"+listener.Addr().String(), nil)
-	if w := ask(t.Context(), p, "{}"); w.aborted != link.CodeUpstreamReset {
+	if w := ask(t.Context(), p, "{}"); w.aborted != link.ErrUpstreamReset {
 		t.Errorf("aborted %v", w.aborted)
 	}
-	if w := ask(t.Context(), p, "{}"); w.aborted != link.CodeUpstreamDown {
+	if w := ask(t.Context(), p, "{}"); w.aborted != link.ErrUpstreamDown {
 		t.Errorf("a request that was not seen: aborted %v", w.aborted)
 	}
 }
@@ -175,7 +175,7 @@ func TestUpstreamEarlyAnswerToALargeBody(t *testing.T) {
 	})
 	p := proxyTo(t, address, nil)
 	for range 3 {
-		if w := ask(t.Context(), p, strings.Repeat("x", 32<<20)); w.status != 413 || w.body() != "long" || w.aborted != 0 {
+		if w := ask(t.Context(), p, strings.Repeat("x", 32<<20)); w.status != 413 || w.body() != "long" || w.aborted != nil {
 			t.Fatalf("status %d, body %q, aborted %v", w.status, w.body(), w.aborted)
 		}
 		answered <- struct{}{}
@@ -209,7 +209,7 @@ func TestUpstreamCancel(t *testing.T) {
 			cancel()
 			w := <-done
 			<-freed
-			if w.aborted != link.CodeCancelled {
+			if w.aborted != link.ErrCancelled {
 				t.Errorf("aborted %v", w.aborted)
 			}
 		})
@@ -229,14 +229,14 @@ func TestUpstreamOverTLS(t *testing.T) {
 	defer server.Close()
 	p := proxyTo(t, server.URL, nil)
 	u := p.Upstreams()["box"]
-	if w := ask(t.Context(), p, "{}"); w.aborted != link.CodeUpstreamDown {
+	if w := ask(t.Context(), p, "{}"); w.aborted != link.ErrUpstreamDown {
 		t.Errorf("an unknown certificate: status %d, aborted %v", w.status, w.aborted)
 	}
 	u.tls.RootCAs = x509.NewCertPool()
 	u.tls.RootCAs.AddCert(server.Certificate())
 	u.tls.ServerName = "example.com" // in the test server's certificate
 	for _, size := range []int{2, 100, 1 << 20, 3} {
-		if w := ask(t.Context(), p, strings.Repeat("x", size)); len(w.body()) != size || w.aborted != 0 {
+		if w := ask(t.Context(), p, strings.Repeat("x", size)); len(w.body()) != size || w.aborted != nil {
 			t.Fatalf("%d bytes: status %d, aborted %v, %d bytes", size, w.status, w.aborted, len(w.body()))
 		}
 	}
