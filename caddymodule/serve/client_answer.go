@@ -129,19 +129,24 @@ func (c *clientRequest) replay(response *http.Response) *dialect.Error {
 	return c.stream(io.NopCloser(bytes.NewReader(events)))
 }
 
-// copyBuffers are the buffers that streams are read into.
-var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+// smallBuffers and largeBuffers contain the buffers that streams are read into. A stream begins with a small one,
+// because thousands may run.
+var (
+	smallBuffers = sync.Pool{New: func() any { b := make([]byte, 4<<10); return &b }}
+	largeBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+)
 
 // stream forwards an event stream. Each read of the upstream's body causes at most
 // one write, which is flushed.
 func (c *clientRequest) stream(body io.ReadCloser) *dialect.Error {
 	c.streaming = true
-	buf := copyBuffers.Get().(*[32 << 10]byte)
-	defer copyBuffers.Put(buf)
+	pool := &smallBuffers
+	buf := pool.Get().(*[]byte)
+	defer func() { pool.Put(buf) }()
 	var last *time.Timer
 	for {
-		n, err := body.Read(buf[:])
-		p, derr := c.answer.feed(buf[:n])
+		n, err := body.Read(*buf)
+		p, derr := c.answer.feed((*buf)[:n])
 		if p.begun || p.finished {
 			c.exchange.attempts.first.came()
 		}
@@ -163,6 +168,11 @@ func (c *clientRequest) stream(body io.ReadCloser) *dialect.Error {
 		if last == nil && p.finished {
 			last = time.AfterFunc(linger, func() { body.Close() })
 			defer last.Stop()
+		}
+		if n == len(*buf) && pool == &smallBuffers {
+			pool.Put(buf)
+			pool = &largeBuffers
+			buf = pool.Get().(*[]byte)
 		}
 	}
 }

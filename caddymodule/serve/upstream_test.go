@@ -82,7 +82,7 @@ func (u *upstreamScript) act(mark string) error {
 	st := u.e.backend.Store
 	switch mark {
 	case "hold":
-		return cmp.Or(u.sleep(time.After(25*time.Second)), link.ErrUpstreamReset)
+		return cmp.Or(u.sleep(time.After(25*time.Second)), error(link.ErrUpstreamReset))
 	case "leave":
 		u.e.leave()
 		return u.sleep(nil)

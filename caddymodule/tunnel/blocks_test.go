@@ -39,7 +39,7 @@ func (k *blockKeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	k.plain.Add(int64(len(body)))
-	code := link.CodeInternal
+	failed := link.ErrInternal
 	switch {
 	case err == nil && r.Header.Get("Discard") != "":
 		return
@@ -48,9 +48,9 @@ func (k *blockKeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case errors.Is(err, blocks.ErrUnknownBlock):
 		k.lost.Add(1)
-		code = link.CodeUnknownBlock
+		failed = link.ErrUnknownBlock
 	}
-	w.(interface{ Abort(link.Code) }).Abort(code)
+	w.(interface{ Abort(*link.Failure) }).Abort(failed)
 }
 
 // counted counts the bytes that are read.

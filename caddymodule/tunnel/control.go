@@ -75,20 +75,20 @@ func (s *Session) onSilence() {
 	defer s.waitingMu.Unlock()
 	s.log().Info("connector is silent", "active", s.active.Load(), "unanswered", len(s.waiting))
 	for o := range s.waiting {
+		o.silent = true
 		link.Refuse(o, link.CodeSilent)
 	}
 	clear(s.waiting)
 }
 
-// setWaiting records whether a request waits for its answer to begin. It reports whether it has waited.
-func (s *Session) setWaiting(o *openStream, waits bool) (waited bool) {
+// setWaiting records whether a request waits for the head of its answer. It reports whether onSilence has reset it.
+func (s *Session) setWaiting(o *openStream, waits bool) (silent bool) {
 	s.waitingMu.Lock()
 	defer s.waitingMu.Unlock()
-	waited = s.waiting[o]
 	if delete(s.waiting, o); waits {
 		s.waiting[o] = true
 	}
-	return waited
+	return o.silent
 }
 
 // receive handles control messages until the stream ends or has been silent for too

@@ -68,6 +68,10 @@ func (c *connection) handshake() (run func(), err error) {
 	deadline, _ := ctx.Deadline()
 	_ = c.stream.SetDeadline(deadline)
 	c.control = link.NewControl(c.stream)
+	if c.conn.ConnectionState().TLS.NegotiatedProtocol == link.FormerALPN {
+		c.deny(slog.Bool("hello", false), denyFormer)
+		return nil, nil
+	}
 	m, err := c.control.ReceiveCounted(c.pending.grow)
 	if deny := denyFor(err); deny != nil {
 		c.deny(slog.Bool("hello", false), *deny)
@@ -164,6 +168,11 @@ var (
 	denyStarting = link.Deny{Code: link.DenyUnavailable, Message: "the gateway is starting", Retry: true}
 	denyUnknown  = link.Deny{
 		Code: link.DenyUnavailable, Message: "the gateway cannot check the token now", Retry: true,
+	}
+	// denyFormer can be retried: otherwise former connectors would suggest another token.
+	denyFormer = link.Deny{
+		Code: link.DenyUnavailable, Retry: true,
+		Message: "this connector is too old for the gateway; run the install line again on its machine",
 	}
 	denyCredentials = link.Deny{
 		Code: link.DenyCredentials,

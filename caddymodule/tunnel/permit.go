@@ -23,17 +23,7 @@ type openStream struct {
 	session *Session
 	permit  fair.Permit
 	header  link.RelayHeader // sent first, to a peer with the tunnel
-	begun   bool             // Read has returned
-}
-
-// Read reads the answer, which begins with the first Read. A request that has failed no longer gets an answer.
-func (o *openStream) Read(p []byte) (int, error) {
-	n, err := o.Stream.Read(p)
-	if !o.begun && !o.session.setWaiting(o, false) { // see onSilence
-		return 0, &quic.StreamError{ErrorCode: quic.StreamErrorCode(link.CodeSilent), Remote: true}
-	}
-	o.begun = true
-	return n, err
+	silent  bool             // reset by onSilence; guarded by session.waitingMu
 }
 
 // done is called at the end of each request.

@@ -182,7 +182,23 @@ func (h *Hub) Relay(stream *quic.Stream, header link.RelayHeader, serving func()
 	}
 	defer opened.done()
 	h.counters.requests.Add(1)
-	link.Relay(stream, opened)
+	link.Relay(stream, &relayedStream{openStream: opened})
+}
+
+// relayedStream is the stream of a relayed request, whose answer begins with the first Read.
+type relayedStream struct {
+	*openStream
+	begun bool
+}
+
+// Read implements io.Reader. A request that has failed no longer gets an answer.
+func (r *relayedStream) Read(p []byte) (int, error) {
+	n, err := r.Stream.Read(p)
+	if !r.begun && r.session.setWaiting(r.openStream, false) {
+		return 0, &quic.StreamError{ErrorCode: quic.StreamErrorCode(link.CodeSilent)}
+	}
+	r.begun = true
+	return n, err
 }
 
 // openRelay opens the stream to the connector for a request of a peer. It waits for a permit if the

@@ -226,6 +226,10 @@ func (s *Session) exchange(stream *openStream, r *http.Request, key string, whol
 		r, body = s.encode(r, key, whole)
 	}
 	answer, err := link.RoundTrip(r.Context(), stream, stream.header, r, stream.done)
+	if silent := s.setWaiting(stream, false); silent && err == nil { // onSilence has reset it after its head
+		_ = answer.Body.Close()
+		answer, err = nil, link.ErrSilent
+	}
 	switch {
 	case body == nil:
 	case err == nil:

@@ -129,8 +129,8 @@ func TestFrozen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		clear(s.waiting) // as onSilence does
-		_, err = link.RoundTrip(t.Context(), stream, link.RelayHeader{}, post("{}"), stream.done)
+		stream.silent = true // as onSilence does
+		_, err = s.exchange(stream, post("{}").WithContext(t.Context()), "", false)
 		wantError(t, err, link.ErrSilent)
 	})
 }

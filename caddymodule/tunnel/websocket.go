@@ -34,7 +34,8 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 			http.StatusUpgradeRequired)
 		return
 	}
-	if !strings.Contains(r.Header.Get("Sec-WebSocket-Protocol"), link.Subprotocol) {
+	offered := r.Header.Get("Sec-WebSocket-Protocol")
+	if !strings.Contains(offered, link.Subprotocol) && !strings.Contains(offered, link.FormerSubprotocol) {
 		http.Error(w, "This gateway requires the WebSocket subprotocol "+link.Subprotocol+"; update the connector.",
 			http.StatusBadRequest)
 		return
@@ -58,7 +59,9 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, "Too many connectors are connecting at once; try again in a moment.", http.StatusServiceUnavailable)
 		return
 	}
-	socket, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{link.Subprotocol}})
+	socket, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		Subprotocols: []string{link.Subprotocol, link.FormerSubprotocol},
+	})
 	if err != nil { // Accept has sent the response
 		pending.free()
 		h.counters.rejected.Add(1)

@@ -177,7 +177,7 @@ func (s *session) request(stream link.Stream) {
 // ServeHTTP decodes the body of a request and passes the request to the proxy.
 func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := blocks.Decode(r, s.blocks); err != nil {
-		w.(interface{ Abort(link.Code) }).Abort(link.CodeInternal)
+		w.(interface{ Abort(*link.Failure) }).Abort(link.ErrInternal)
 		return
 	}
 	s.config.proxy.ServeHTTP(w, r)

@@ -6,69 +6,89 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 
 	"github.com/quic-go/quic-go"
 )
 
 // Code is the reason for resetting a request's stream. It is sent as the error code of
-// RESET_STREAM and STOP_SENDING (RFC 9000 §19.4, §19.5).
+// RESET_STREAM and STOP_SENDING (RFC 9000 §19.4, §19.5). A connector only resets requests whose client
+// has left: other errors are a [Failure].
 type Code uint64
 
-// The reset codes. Their values are part of the protocol.
+// The reset codes. Their values are part of the protocol. Those from CodeDraining on are sent by
+// gateways to peers.
 const (
-	// CodeNone stops a request body whose rest is not needed. The answer is still
-	// complete.
+	// CodeNone stops a message whose rest is not needed.
 	CodeNone Code = 0
 	// CodeCancelled: the client disconnected, or the request's context ended.
 	CodeCancelled Code = 1
-	// CodeUpstreamDown: the upstream cannot be reached, and has not seen the request.
-	CodeUpstreamDown Code = 2
-	// CodeUpstreamReset: the upstream failed before or during its answer.
-	CodeUpstreamReset Code = 3
-	// CodeRefused: the path or the upstream is not allowed.
-	CodeRefused Code = 4
-	// CodeTooLarge: the request is larger than the connector allows.
-	CodeTooLarge Code = 5
-	// CodeDraining: the connector is draining, and has not processed the request.
+	// CodeDraining: the gateway has no tunnel that takes the request.
 	CodeDraining Code = 6
-	// CodeInternal: an internal error of the sender, or a protocol violation by the
-	// receiver.
+	// CodeInternal: the gateway failed, or received a malformed message.
 	CodeInternal Code = 7
-	// CodeBusy: the connector has no memory for the request, and has not processed it.
-	CodeBusy Code = 8
-	// CodeUnknownBlock: the body refers to a block that the connector no longer has (see
-	// package blocks). The connector has not processed the request.
-	CodeUnknownBlock Code = 9
-	// CodeNoCredit: the connector has reached its limit of requests, and has not processed
-	// this request. Only gateways send it, to peers.
+	// CodeNoCredit: the connector has reached its limit of requests.
 	CodeNoCredit Code = 10
-	// CodeTunnelLost: the tunnel ended during the request. Only gateways send it, to peers.
+	// CodeTunnelLost: the tunnel ended during the request.
 	CodeTunnelLost Code = 11
-	// CodeUpstreamMalformed: the upstream's answer violates HTTP.
-	CodeUpstreamMalformed Code = 12
 	// CodeSilent: the connector has missed pings, and the answer has not begun.
 	CodeSilent Code = 13
 )
 
-// Errors of [RoundTrip] and of reading an answer's body. Test with [errors.Is]. Unknown
-// codes of newer programs are ErrInternal.
+// Failure is why a connector sends no complete answer: an error of [RoundTrip] and of reading an answer's
+// body. Its name is the header Postern-Error, or the trailer after the head was sent.
+type Failure struct {
+	Name string // in snake_case, as in logs
+	text string
+}
+
+// Error implements error.
+func (f *Failure) Error() string { return f.text }
+
+// The failures. Their names are part of the protocol. Unknown ones of newer programs are ErrInternal. No model
+// server has seen a request after ErrUpstreamDown, ErrRefused, ErrTooLarge, ErrBusy and ErrUnknownBlock.
 var (
-	ErrCancelled     = errors.New("the other side canceled the request")
-	ErrUpstreamDown  = errors.New("the upstream cannot be reached")
-	ErrUpstreamReset = errors.New("the upstream failed before its answer was complete")
+	// ErrCancelled is sent as a reset with CodeCancelled.
+	ErrCancelled     = &Failure{"canceled", "the other side canceled the request"}
+	ErrUpstreamDown  = &Failure{"upstream_down", "the upstream cannot be reached"}
+	ErrUpstreamReset = &Failure{"upstream_reset", "the upstream failed before its answer was complete"}
 	// ErrUpstreamMalformed: the connector's log has the details.
-	ErrUpstreamMalformed = errors.New("the upstream's answer is malformed")
+	ErrUpstreamMalformed = &Failure{"upstream_malformed", "the upstream's answer is malformed"}
 
-	ErrRefused      = errors.New("the connector refused the request")
-	ErrTooLarge     = errors.New("the request is too large for the connector")
-	ErrDraining     = errors.New("the connector is draining")
-	ErrInternal     = errors.New("the connector failed")
-	ErrBusy         = errors.New("the connector has no memory for the request")
-	ErrUnknownBlock = errors.New("the connector does not have a block of the request")
+	ErrRefused      = &Failure{"refused", "the connector refused the request"}
+	ErrTooLarge     = &Failure{"too_large", "the request is too large for the connector"}
+	ErrInternal     = &Failure{"internal", "the connector failed"}
+	ErrBusy         = &Failure{"busy", "the connector has no memory for the request"}
+	ErrUnknownBlock = &Failure{"unknown_block", "the connector does not have a block of the request"}
+)
 
+var failures = [...]*Failure{
+	ErrUpstreamDown, ErrUpstreamReset, ErrUpstreamMalformed, ErrRefused, ErrTooLarge, ErrInternal, ErrBusy,
+	ErrUnknownBlock,
+}
+
+// failure returns the failure in the header or the trailer of an answer, or nil.
+func failure(h http.Header) error {
+	names, ok := h[ErrorField]
+	if !ok {
+		return nil
+	}
+	for _, f := range failures {
+		if f.Name == names[0] {
+			return f
+		}
+	}
+	return ErrInternal
+}
+
+// Other errors of [RoundTrip] and of reading an answer's body. Test with [errors.Is].
+var (
 	// ErrNotSent: the request has not reached the connector's handler. It can be sent
 	// again on another session. ErrDraining implies it.
-	ErrNotSent = errors.New("the request was not sent")
+	ErrNotSent  = errors.New("the request was not sent")
+	ErrDraining = errors.New("the connector is draining")
+	// ErrNoCredit: the connector has reached its limit of requests. Nothing was sent to it.
+	ErrNoCredit = errors.New("the connector accepts no further requests at the moment")
 	// ErrTunnelLost: the tunnel ended during the request.
 	ErrTunnelLost = errors.New("the tunnel was lost")
 	ErrSilent     = errors.New("the connector does not answer") // it may have received the request
@@ -76,65 +96,25 @@ var (
 	ErrMalformed = errors.New("malformed message")
 )
 
-// codes are the names and errors of the reset codes.
-var codes = [...]struct {
-	name string
-	err  error
-}{
-	CodeNone:          {"none", ErrInternal},
-	CodeCancelled:     {"canceled", ErrCancelled},
-	CodeUpstreamDown:  {"upstream_down", ErrUpstreamDown},
-	CodeUpstreamReset: {"upstream_reset", ErrUpstreamReset},
-	CodeRefused:       {"refused", ErrRefused},
-	CodeTooLarge:      {"too_large", ErrTooLarge},
-	CodeDraining:      {"draining", ErrDraining},
-	CodeInternal:      {"internal", ErrInternal},
-	CodeBusy:          {"busy", ErrBusy},
-	CodeUnknownBlock:  {"unknown_block", ErrUnknownBlock},
-	CodeNoCredit:      {"no_credit", ErrNoCredit},
-	CodeTunnelLost:    {"tunnel_lost", ErrTunnelLost},
-
-	CodeUpstreamMalformed: {"upstream_malformed", ErrUpstreamMalformed},
-	CodeSilent:            {"silent", ErrSilent},
-}
-
-// String returns the code's name in snake_case, as in logs.
-func (c Code) String() string {
-	if c < Code(len(codes)) {
-		return codes[c].name
-	}
-	return fmt.Sprintf("code_%d", uint64(c))
-}
-
-// Err returns the error for a reset with this code from the other side.
+// Err returns the error for a reset with this code.
 func (c Code) Err() error {
-	switch {
-	case c == CodeDraining:
-		return errDrainingNotSent
-	case c < Code(len(codes)):
-		return codes[c].err
-	default:
-		return fmt.Errorf("%w (%s)", ErrInternal, c)
+	switch c {
+	case CodeCancelled:
+		return ErrCancelled
+	case CodeDraining:
+		return fmt.Errorf("%w: %w", ErrNotSent, ErrDraining)
+	case CodeNoCredit:
+		return ErrNoCredit
+	case CodeTunnelLost:
+		return ErrTunnelLost
+	case CodeSilent:
+		return ErrSilent
 	}
+	return ErrInternal
 }
 
 // wire returns the code as quic-go's type.
 func (c Code) wire() quic.StreamErrorCode { return quic.StreamErrorCode(c) }
-
-// reset resets the write side of a stream. Data written so far still arrives, unless the code is
-// CodeCancelled.
-func reset(s Stream, code Code) {
-	// quic-go panics at the next acknowledgement if a boundary is set after the other side has
-	// stopped reading. It may still do so between this check and the call, but the panic also needs data
-	// in transit.
-	if code != CodeCancelled && s.Context().Err() == nil {
-		s.SetReliableBoundary()
-	}
-	s.CancelWrite(code.wire())
-}
-
-// errDrainingNotSent is ErrDraining and ErrNotSent.
-var errDrainingNotSent = fmt.Errorf("%w: %w", ErrNotSent, ErrDraining)
 
 // CloseCode is the reason for closing a tunnel. It is sent as the application error code
 // of CONNECTION_CLOSE (RFC 9000 §19.19).
@@ -200,7 +180,7 @@ func streamError(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	case err == io.EOF:
 		return io.ErrUnexpectedEOF
-	case errors.As(err, &reset) && reset.Remote:
+	case errors.As(err, &reset) && (reset.Remote || Code(reset.ErrorCode) == CodeSilent):
 		return Code(reset.ErrorCode).Err()
 	case errors.Is(err, net.ErrClosed): // true for all connection errors of quic-go
 		return fmt.Errorf("%w: %w", ErrTunnelLost, err)

@@ -15,10 +15,6 @@ const (
 	TransportWebSocket = "websocket"
 )
 
-// ErrNoCredit means that the connector has reached its limit of requests. Nothing was
-// sent to it.
-var ErrNoCredit = errors.New("the connector accepts no further requests at the moment")
-
 // Conn is one end of the connection of a tunnel: QUIC over UDP, or over a WebSocket where
 // UDP is blocked. It is safe for concurrent use.
 //
@@ -66,8 +62,6 @@ type Stream interface {
 	Close() error
 	CancelRead(quic.StreamErrorCode)
 	CancelWrite(quic.StreamErrorCode)
-	// SetReliableBoundary makes the data written so far arrive even after CancelWrite.
-	SetReliableBoundary()
 	SetReadDeadline(time.Time) error
 	// Context ends with the write side, or when the other side stops reading.
 	Context() context.Context
@@ -168,7 +162,5 @@ func baseQUIC() *quic.Config {
 		MaxIncomingUniStreams:          -1,
 		InitialConnectionReceiveWindow: connectionWindow,
 		MaxConnectionReceiveWindow:     maxConnectionWindow,
-		// The data of an answer before a reset still arrives.
-		EnableStreamResetPartialDelivery: true,
 	}
 }

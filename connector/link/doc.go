@@ -8,20 +8,23 @@
 //
 // # Transport
 //
-// A tunnel is one QUIC connection, ALPN "postern/1", dialed by the connector. The
+// A tunnel is one QUIC connection, ALPN "postern/2", dialed by the connector. The
 // connector authenticates the gateway by its pin, the hash of its public key, not by a
 // certificate authority. A token may have a second pin, for the key that
 // the gateway will use next. The gateway authenticates the connector by the
 // secret in its hello.
 //
 // Where UDP is blocked, the packets of QUIC are sent over a WebSocket on the gateway's
-// HTTPS port, subprotocol "postern.1". Each packet is a length of two bytes, big endian,
+// HTTPS port, subprotocol "postern.2". Each packet is a length of two bytes, big endian,
 // and that many bytes, at most 1452. The boundaries of WebSocket messages have no meaning.
 // A WebSocket carries one connection. A [Conn] is a connection of either kind.
 //
 // The gateway opens a stream for each request, the connector opens one stream for control. A request
-// is reset by RESET_STREAM with a [Code]. A tunnel is closed by CONNECTION_CLOSE with
+// is canceled by RESET_STREAM and STOP_SENDING with a [Code]. A tunnel is closed by CONNECTION_CLOSE with
 // a [CloseCode].
+//
+// To a connector of the former protocol, "postern/1" and "postern.1", the gateway only sends a deny, which says to
+// run the install line again.
 //
 // A preauthentication in the ALPN of the ClientHello, or in a header of the WebSocket's request,
 // proves the secret before the handshake: see [Preauth]. It lets the gateway prefer connectors to
@@ -144,22 +147,26 @@
 //
 // The gateway opens one bidirectional stream for each request and writes one
 // HTTP/1.1 request on it (RFC 9112). Its Host is the name of an upstream. The
-// connector answers with one HTTP/1.1 response. Streams are not reused, so a request
+// connector answers with one HTTP/1.1 response. net/http parses and prints both, and [reader] checks
+// heads more strictly. Streams are not reused, so a request
 // cannot be smuggled into the next one. [RoundTrip] is the gateway's end of a stream and
 // [Serve] the connector's.
+//
+// If there is no complete answer, the connector sends the name of a [Failure] as the field Postern-Error: in the
+// header of an answer with status 502 and no body, or in the trailer of one that has begun and is chunked. An
+// answer with a Content-Length ends early, which means upstream_reset. So does the end of the stream
+// before that of an answer. Fields that begin with "Postern-" belong to the protocol: those of a model
+// server are removed.
 //
 // The hello can announce that the connector decodes bodies, and how many bytes of blocks it
 // keeps. On lines with a long round trip, the gateway then sends large bodies in the format of
 // package blocks: compressed, and without the blocks that the connector has. Such a body is
 // chunked. The header field Postern-Blocks is its decoded length, which model servers do not get. If
-// the connector does not have a block, it resets the request with CodeUnknownBlock before any
-// model server sees it. The gateway then sends the request again without references to blocks.
+// the connector does not have a block, it answers with the failure unknown_block before any
+// model server sees the request. The gateway then sends it again without references to blocks.
 //
-// An event stream is sent with the transfer coding "events" before chunked: the bytes that
-// an event shares with its predecessor are not repeated. It consists of records; events.go describes them.
-// A stream that is longer than 64 times its records plus 64 KiB is malformed.
-//
-// Either side aborts with a stream reset that carries a [Code]. The end of a stream alone
+// The gateway resets a request whose client has left with CodeCancelled, and either side a message whose rest
+// it does not need with CodeNone. The end of a request's body is not a cancel. The end of a stream alone
 // never ends a message: a body has a Content-Length or is chunked, and ending early is an
-// error for its reader.
+// error for its reader. A stream counts until each end has read the other's end, or stopped reading.
 package link

@@ -4,41 +4,42 @@ import (
 	"fmt"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
 )
 
-// appendFields appends header fields, one line for each value. It leaves out fields for
-// which skip is true, hop-by-hop fields (RFC 9110 §7.6.1) and the framing, which the
-// caller writes. An invalid field is an error, or left out if lenient.
-func appendFields(b []byte, h http.Header, lenient bool, skip func(name string) bool) ([]byte, error) {
-	nominated := h["Connection"]
+const (
+	// ErrorField is the field of an answer, or the trailer, with the name of a [Failure].
+	ErrorField = "Postern-Error"
+	// ownFields is the prefix of the protocol's fields. Model servers and clients cannot send them.
+	ownFields = "Postern-"
+)
+
+// passed returns the fields of a header that the other end gets: those without hop-by-hop fields
+// (RFC 9110 §7.6.1), the framing, and what skip reports. An invalid field is an error, or left out if lenient.
+func passed(h http.Header, lenient bool, skip func(name string) bool) (http.Header, error) {
+	out, nominated := make(http.Header, len(h)+1), h["Connection"]
 	for key, values := range h {
 		name := textproto.CanonicalMIMEHeaderKey(key)
 		if hopByHop(name) || skip(name) || httpguts.HeaderValuesContainsToken(nominated, name) {
 			continue
 		}
-		if !httpguts.ValidHeaderFieldName(name) {
-			if lenient {
-				continue
-			}
-			return b, fmt.Errorf("sending a message: %w: a header name is not a token", ErrMalformed)
-		}
+		valid := httpguts.ValidHeaderFieldName(name)
 		for _, v := range values {
-			if !httpguts.ValidHeaderFieldValue(v) {
-				if lenient {
-					continue
-				}
-				return b, fmt.Errorf("sending a message: %w: the value of header %s has control characters", ErrMalformed, name)
-			}
-			b = append(b, name...)
-			b = append(b, ": "...)
-			b = append(b, v...)
-			b = append(b, "\r\n"...)
+			valid = valid && httpguts.ValidHeaderFieldValue(v)
+		}
+		switch {
+		case valid && out[name] == nil:
+			out[name] = values
+		case valid:
+			out[name] = slices.Concat(out[name], values)
+		case !lenient:
+			return nil, fmt.Errorf("sending a message: %w: a header field has an invalid name or value", ErrMalformed)
 		}
 	}
-	return b, nil
+	return out, nil
 }
 
 // hopByHop reports whether a field is hop-by-hop or part of the framing.
@@ -61,8 +62,8 @@ func private(name string) bool {
 	return false
 }
 
-// noneSkipped leaves out no field.
-func noneSkipped(string) bool { return false }
+// own reports whether a field belongs to the protocol.
+func own(name string) bool { return strings.HasPrefix(name, ownFields) }
 
 // isTarget reports whether s is an origin-form request target, RFC 9112 §3.2.1,
 // of visible ASCII only.

@@ -42,6 +42,7 @@ func TestEndlessAnswers(t *testing.T) {
 		"chunk size":      {start: chunked, again: "0"},
 		"chunk extension": {start: chunked + "3;", again: "a"},
 		"trailer":         {start: chunked + "0\r\n", again: "A: b\r\n"},
+		"chunks":          {start: chunked, again: "1;" + strings.Repeat("a", 2000) + "\r\na\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, err := readAnswerFrom("POST", stream)
@@ -142,7 +143,7 @@ func TestAnswerLimits(t *testing.T) {
 			"endless field":         {start: "HTTP/1.1 200 OK\r\nA: ", again: strings.Repeat("a", 8<<10)},
 			"informational":         {start: strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 3) + plain, taken: true},
 			"endless informational": {again: "HTTP/1.1 103 Early Hints\r\n" + field + "\r\n"},
-			"trailer":               {start: chunked + "2\r\nhi\r\n0\r\nA: b\r\n\r\n"},
+			"other trailer":         {start: chunked + "2\r\nhi\r\n0\r\nA: b\r\n\r\n", taken: true},
 			"endless trailer":       {start: chunked + "2\r\nhi\r\n0\r\n", again: field},
 			"endless size":          {start: chunked, again: strings.Repeat("0", 8<<10)},
 			"endless extension":     {start: chunked + "2;", again: strings.Repeat("a", 8<<10)},
@@ -197,7 +198,10 @@ func TestRequestLimits(t *testing.T) {
 			}
 			refused := make(chan error, 1)
 			go func() {
-				_, err := io.ReadAll(stream)
+				answer, err := io.ReadAll(stream)
+				if err == nil && strings.Contains(string(answer), "\r\nPostern-Error: internal\r\n") {
+					err = ErrInternal
+				}
 				refused <- err
 				stopReading(stream, CodeNone)
 				stream.CancelWrite(CodeCancelled.wire())

@@ -17,14 +17,20 @@ import (
 )
 
 // ALPN is the application protocol of a tunnel (RFC 7301).
-const ALPN = "postern/1"
+const ALPN = "postern/2"
+
+// FormerALPN and FormerSubprotocol are those of former connectors. A gateway denies their hello.
+const (
+	FormerALPN        = "postern/1"
+	FormerSubprotocol = "postern.1"
+)
 
 // The WebSocket endpoint for tunnels.
 const (
 	// WebSocketPath is the path of the WebSocket.
 	WebSocketPath = "/.well-known/postern/tunnel"
 	// Subprotocol is the subprotocol of the WebSocket (RFC 6455 §1.9).
-	Subprotocol = "postern.1"
+	Subprotocol = "postern.2"
 )
 
 // ErrPin means that the server at the gateway's address is not the gateway that created
@@ -90,7 +96,7 @@ func CheckPin(pin string) error {
 func GatewayTLS(cert tls.Certificate) *tls.Config {
 	return &tls.Config{
 		Certificates:           []tls.Certificate{cert},
-		NextProtos:             []string{ALPN},
+		NextProtos:             []string{ALPN, FormerALPN},
 		MinVersion:             tls.VersionTLS13,
 		SessionTicketsDisabled: true,
 	}

@@ -133,11 +133,7 @@ func forward(to, from end) {
 			return
 		}
 		if err != nil {
-			if code := to.code(err); to.answer {
-				reset(to, code)
-			} else {
-				to.CancelWrite(code.wire())
-			}
+			to.CancelWrite(to.code(err).wire())
 			from.CancelRead(CodeNone.wire())
 			return
 		}

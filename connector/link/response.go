@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -19,17 +20,11 @@ type response struct {
 	isHead bool // the request is a HEAD
 
 	status   int
-	discards bool  // the answer has no body; writes are dropped
-	length   int64 // Content-Length; -1: chunked
-	written  int64
-
-	// pending delays the head until the first bytes of the body, and a small body until the
-	// end of the stream.
-	pending *buffer
-	out     []byte // bytes in pending, or in a larger array if they outgrew it
-	err     error  // of the first failed write, or of Abort
-
-	events *pieces // of an event stream; nil for other answers
+	discards bool          // the answer has no body; writes are dropped
+	left     int64         // bytes that the Content-Length promises; -1: chunked
+	out      *bufio.Writer // what was not sent yet; nil: nothing
+	begun    bool          // a part was sent
+	err      error         // of the first failed write, or of Abort
 }
 
 // Header implements http.ResponseWriter.
@@ -41,55 +36,39 @@ func (w *response) Header() http.Header {
 }
 
 // WriteHeader implements http.ResponseWriter. Informational responses are
-// ignored.
+// ignored. Invalid fields, and those of the protocol, are dropped.
 func (w *response) WriteHeader(status int) {
 	if w.status != 0 || w.err != nil || status >= 100 && status <= 199 {
 		return
 	}
+	w.status, w.left = status, -1
+	w.discards = w.isHead || status == http.StatusNoContent || status == http.StatusNotModified
+	lengths := w.header["Content-Length"]
+	for _, length := range lengths {
+		n, err := strconv.ParseUint(length, 10, 63)
+		if w.left = int64(n); err != nil || len(lengths) > 1 {
+			status = 0
+		}
+	}
 	if status < 200 || status > 999 {
-		w.Abort(CodeInternal)
+		w.Abort(ErrInternal)
 		return
 	}
-	w.status = status
-	w.discards = w.isHead || bodyless(status)
-	if v := w.header["Content-Length"]; len(v) > 0 {
-		n, ok := parseLength(v[0])
-		if !ok || len(v) > 1 {
-			w.Abort(CodeInternal)
-			return
-		}
-		w.length = n
-	}
-	w.pending = getBuffer(smallBuffer)
-	w.appendHead()
-}
-
-// appendHead puts the head into pending.
-func (w *response) appendHead() {
-	b := append(w.pending.array[:0], "HTTP/1.1 "...)
-	b = strconv.AppendInt(b, int64(w.status), 10)
-	b = append(b, ' ')
-	b = append(b, http.StatusText(w.status)...)
-	b = append(b, "\r\n"...)
+	out := w.buffer()
+	fmt.Fprintf(out, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
+	header, _ := passed(w.header, true, own)
+	_ = header.Write(out)
 	switch {
-	case w.status == http.StatusNoContent: // RFC 9110 §8.6: no Content-Length
-	case w.length >= 0:
-		b = append(b, "Content-Length: "...)
-		b = strconv.AppendInt(b, w.length, 10)
-		b = append(b, "\r\n"...)
-	case w.discards:
-	case HasMediaType(w.header, "text/event-stream"):
-		w.events = newPieces()
-		b = append(b, "Transfer-Encoding: "+codingEvents+"\r\n"...)
-	default:
-		b = append(b, "Transfer-Encoding: chunked\r\n"...)
+	case status == http.StatusNoContent: // RFC 9110 §8.6: no Content-Length
+	case w.left >= 0:
+		fmt.Fprintf(out, "Content-Length: %d\r\n", w.left)
+	case !w.discards:
+		_, _ = out.WriteString("Transfer-Encoding: chunked\r\n")
 	}
-	// Invalid fields of an upstream are dropped.
-	b, _ = appendFields(b, w.header, true, noneSkipped)
-	w.out = append(b, "\r\n"...)
+	_, _ = out.WriteString("\r\n")
 }
 
-// Write implements http.ResponseWriter with one write to the stream for up to 32 KiB. The
+// Write implements http.ResponseWriter. It sends p at once, with one write to the stream for up to 32 KiB. The
 // last bytes of a small body of known length are sent when the handler returns.
 func (w *response) Write(p []byte) (int, error) {
 	if w.status == 0 {
@@ -98,101 +77,59 @@ func (w *response) Write(p []byte) (int, error) {
 	switch {
 	case w.err != nil:
 		return 0, w.err
-	case w.discards:
+	case w.discards || len(p) == 0:
 		return len(p), nil
-	case len(p) == 0:
-		return 0, nil
-	case w.length >= 0:
-		return w.writePlain(p)
-	default:
-		return w.writeChunks(p)
-	}
-}
-
-// writePlain writes a part of a body of known length.
-func (w *response) writePlain(p []byte) (int, error) {
-	if int64(len(p)) > w.length-w.written {
+	case w.left >= 0 && int64(len(p)) > w.left:
 		return 0, http.ErrContentLength
 	}
-	w.written += int64(len(p))
-	last := w.written == w.length // sent with the end of the stream
-	if (last || len(w.out) > 0) && len(w.out)+len(p) <= largeBuffer {
-		w.grow(len(p))
-		w.out = append(w.out, p...)
-		if last {
-			return len(p), nil
-		}
-		return len(p), w.send()
+	out := w.buffer()
+	if w.left < 0 {
+		_, _ = out.Write(append(strconv.AppendInt(out.AvailableBuffer(), int64(len(p)), 16), "\r\n"...))
+		_, _ = out.Write(p)
+		_, _ = out.WriteString("\r\n")
+		return len(p), w.flush()
 	}
-	if err := w.send(); err != nil {
-		return 0, err
+	_, _ = out.Write(p)
+	if w.left -= int64(len(p)); w.left > 0 {
+		return len(p), w.flush()
 	}
-	n, err := w.stream.Write(p)
-	w.err = streamError(context.Background(), err)
-	return n, w.err
+	return len(p), nil
 }
 
-// writeChunks writes p as chunks of up to 32 KiB.
-func (w *response) writeChunks(p []byte) (int, error) {
-	n := 0
-	for n < len(p) {
-		piece := p[n:min(len(p), n+largeChunk)]
-		w.grow(len(piece) + 2*maxChunkLine)
-		if w.events != nil {
-			w.appendEvents(piece)
-		} else {
-			w.out = strconv.AppendUint(w.out, uint64(len(piece)), 16)
-			w.out = append(w.out, "\r\n"...)
-			w.out = append(w.out, piece...)
-		}
-		w.out = append(w.out, "\r\n"...)
-		if err := w.send(); err != nil {
-			return n, err
-		}
-		n += len(piece)
+// buffer returns the buffer of the next write. Its errors are those of flush.
+func (w *response) buffer() *bufio.Writer {
+	if w.out == nil {
+		w.out = getWriter((*answerWriter)(w))
 	}
-	w.written += int64(n)
-	return n, nil
+	return w.out
 }
 
-// appendEvents appends a part of an event stream as a chunk, without its end.
-func (w *response) appendEvents(p []byte) {
-	begin := len(w.out)
-	w.out = append(w.out, sizeLine...)
-	w.out = w.events.appendRecords(w.out, p)
-	setSize(w.out[begin:])
+// answerWriter is a response as the writer of its bytes.
+type answerWriter response
+
+// Write implements io.Writer.
+func (a *answerWriter) Write(p []byte) (int, error) {
+	a.begun = true
+	return a.stream.Write(p)
 }
 
-// grow enlarges pending for n more bytes.
-func (w *response) grow(n int) {
-	if w.pending == nil {
-		w.pending = getBuffer(n)
-		w.out = w.pending.array[:0]
-		return
-	}
-	if n > cap(w.out)-len(w.out) && len(w.out)+n <= largeBuffer {
-		larger := getBuffer(largeBuffer)
-		w.out = append(larger.array[:0], w.out...)
-		w.pending.put()
-		w.pending = larger
-	}
-}
-
-// send writes the pending bytes.
-func (w *response) send() error {
-	if w.err == nil && len(w.out) > 0 {
-		if _, err := w.stream.Write(w.out); err != nil {
+// flush sends the buffer, and returns it to its pool.
+func (w *response) flush() error {
+	if w.out != nil {
+		if err := w.out.Flush(); err != nil && w.err == nil {
 			w.err = streamError(context.Background(), err)
 		}
+		w.release()
 	}
-	w.release()
 	return w.err
 }
 
-// release returns the buffer to its pool.
+// release drops the buffer.
 func (w *response) release() {
-	w.pending.put()
-	w.pending, w.out = nil, nil
+	if w.out != nil {
+		putWriter(w.out)
+		w.out = nil
+	}
 }
 
 // Flush implements http.Flusher.
@@ -200,18 +137,33 @@ func (w *response) Flush() {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	_ = w.send() // the next Write returns the error
+	_ = w.flush() // the next Write returns the error
 }
 
-// Abort resets the request, once. All further writes fail.
-func (w *response) Abort(code Code) {
+// Abort ends the answer with a failure, once. All further writes fail. An answer of known length ends early
+// if a part was sent. After ErrCancelled the request is reset.
+func (w *response) Abort(f *Failure) {
+	broken := w.err != nil
 	if errors.Is(w.err, errAborted) {
 		return
 	}
-	w.err = fmt.Errorf("%w: %w", errAborted, code.Err())
-	w.release()
-	w.stream.CancelRead(code.wire())
-	reset(w.stream, code)
+	w.err = fmt.Errorf("%w: %w", errAborted, f)
+	switch {
+	case broken || f == ErrCancelled:
+		w.release()
+		Refuse(w.stream, CodeCancelled)
+		return
+	case !w.begun:
+		w.release()
+		fmt.Fprintf(w.buffer(), "HTTP/1.1 502 %s\r\n%s: %s\r\nContent-Length: 0\r\n\r\n",
+			http.StatusText(http.StatusBadGateway), ErrorField, f.Name)
+	case w.discards || w.left >= 0:
+		w.release()
+	default:
+		fmt.Fprintf(w.buffer(), "0\r\n%s: %s\r\n\r\n", ErrorField, f.Name)
+	}
+	_ = w.flush()
+	_ = w.stream.Close()
 }
 
 // finish ends the answer after the handler has returned.
@@ -219,16 +171,18 @@ func (w *response) finish() error {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	if w.err == nil && w.length > w.written && !w.discards {
-		w.Abort(CodeInternal)
-		return fmt.Errorf("sending an answer of %d bytes: the handler wrote %d: %w", w.length, w.written, w.err)
+	switch {
+	case w.err != nil || w.discards:
+	case w.left > 0:
+		w.Abort(ErrInternal)
+		return fmt.Errorf("the handler wrote too little: %w", w.err)
+	case w.left < 0:
+		_, _ = w.buffer().WriteString("0\r\n\r\n")
 	}
-	if w.err == nil && w.length < 0 && !w.discards {
-		w.grow(maxChunkLine)
-		w.out = append(w.out, "0\r\n\r\n"...)
-	}
-	if err := w.send(); err != nil {
-		w.stream.CancelWrite(CodeCancelled.wire())
+	if err := w.flush(); err != nil {
+		if !errors.Is(err, errAborted) {
+			w.stream.CancelWrite(CodeCancelled.wire())
+		}
 		return err
 	}
 	if err := w.stream.Close(); err != nil {

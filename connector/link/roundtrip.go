@@ -1,13 +1,13 @@
 package link
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -30,12 +30,10 @@ import (
 //
 // When ctx ends, or the answer's body is closed before its end, both directions are reset
 // with CodeCancelled. RoundTrip and reads of the body return the cause of ctx, or wrap an
-// error of this package: that of a reset, [ErrTunnelLost] or [ErrMalformed]; or
-// [io.ErrUnexpectedEOF].
+// error of this package: a [Failure], the error of a reset, [ErrTunnelLost] or [ErrMalformed].
 func RoundTrip(ctx context.Context, s Stream, header RelayHeader, r *http.Request, done func(),
 ) (*http.Response, error) {
-	x := &exchange{ctx: ctx, stream: s, header: header, request: r, done: done}
-	x.in.stream = s
+	x := &tunnelRequest{ctx: ctx, stream: s, in: newReader(s), done: done}
 	if ctx.Done() != nil {
 		x.unwatch = context.AfterFunc(ctx, x.cancel)
 	}
@@ -46,55 +44,48 @@ func RoundTrip(ctx context.Context, s Stream, header RelayHeader, r *http.Reques
 			x.finish()
 		}
 	}()
-	err := x.send()
-	if err == nil {
-		err = x.receive()
+	if err := x.send(header, r); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, x.fail(err)
+	if err := x.receive(r); err != nil {
+		x.cancel()
+		return nil, x.explain(err)
 	}
 	begun = true
-	return &x.answer, nil
+	return x.answer, nil
 }
 
-// exchange is one request and its answer, and the body of the answer.
-type exchange struct {
+// tunnelRequest is one request and its answer, and the body of the answer.
+type tunnelRequest struct {
 	ctx     context.Context
 	stream  Stream
-	header  RelayHeader
-	request *http.Request
 	done    func()
 	unwatch func() bool // stops watching ctx; nil: not watching
 
-	// uploaded is closed when the rest of a large body was sent or abandoned. It is nil
-	// without a rest. uploadErr is the error of reading the body.
+	// uploaded is closed when a large body was sent or abandoned. It is nil for a small one. uploadErr is
+	// the error of reading the body.
 	uploaded  chan struct{}
 	uploadErr error
 
-	answer http.Response
+	answer *http.Response
+	sent   io.Reader // the body of the answer, as net/http reads it
 
 	finished atomic.Bool // finish has run
 
 	mu  sync.Mutex // held by Read; guards the fields below
-	in  reader
+	in  *reader
 	err error // what Read returns from now on
 }
 
 // cancel resets both directions; it is safe for concurrent use.
-func (x *exchange) cancel() {
+func (x *tunnelRequest) cancel() {
 	stopReading(x.stream, CodeCancelled)
 	x.stream.CancelWrite(CodeCancelled.wire())
 }
 
-// fail aborts the exchange before the answer has begun.
-func (x *exchange) fail(err error) error {
-	x.cancel()
-	return x.explain(err)
-}
-
 // explain returns the cause of an error of the stream, which must have been canceled. A panic of
 // the upload is the caller's.
-func (x *exchange) explain(err error) error {
+func (x *tunnelRequest) explain(err error) error {
 	if x.uploaded != nil {
 		<-x.uploaded // soon: its stream is reset
 		if p, ok := errors.AsType[*panics.Error](x.uploadErr); ok {
@@ -104,12 +95,15 @@ func (x *exchange) explain(err error) error {
 			return x.uploadErr
 		}
 	}
+	if err = x.in.fault(err); err == io.ErrUnexpectedEOF {
+		err = ErrUpstreamReset
+	}
 	return streamError(x.ctx, err)
 }
 
-// finish releases the resources of the exchange, once. Both directions of the stream must
+// finish releases the resources of the request, once. Both directions of the stream must
 // have ended or been reset.
-func (x *exchange) finish() {
+func (x *tunnelRequest) finish() {
 	if x.finished.Swap(true) {
 		return
 	}
@@ -132,215 +126,122 @@ func (x *exchange) finish() {
 }
 
 // send writes the request. A small one takes a single write, without another goroutine.
-func (x *exchange) send() error {
-	r := x.request
-	body := r.Body
-	if body == nil {
-		body = http.NoBody
+func (x *tunnelRequest) send(header RelayHeader, r *http.Request) error {
+	body := &requestBody{ReadCloser: r.Body}
+	out, err := outgoing(r, body)
+	if err != nil || out.ContentLength == 0 {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		if err != nil {
+			return err
+		}
 	}
-	size := r.ContentLength
-	if body == http.NoBody {
-		size = 0
+	if out.ContentLength >= 0 && out.ContentLength <= largeChunk {
+		x.write(header, out, body)
+		return x.uploadErr
 	}
-	expected := size
-	if size < 0 {
-		expected = largeChunk
-	}
-	buf := getBuffer(int(min(expected, largeChunk)) + smallBuffer/2)
-	head, err := appendRequest(x.header.append(buf.array[:0]), r, size)
-	var n int
-	if err == nil {
-		head, n, err = x.fillBody(head, body, size)
-	}
-	if err != nil {
-		buf.put()
-		_ = body.Close()
-		return err
-	}
-	_, writeErr := x.stream.Write(head)
-	rest := size - int64(n)
-	if writeErr == nil && rest != 0 {
-		x.uploaded = make(chan struct{})
-		go x.upload(buf, body, rest)
-		return nil
-	}
-	buf.put()
-	_ = body.Close()
-	x.endWrite(writeErr)
+	x.uploaded = make(chan struct{})
+	go func() {
+		defer close(x.uploaded)
+		defer func() {
+			if p := panics.Caught(recover()); p != nil {
+				x.uploadErr = p
+				x.cancel()
+			}
+		}()
+		x.write(header, out, body)
+	}()
 	return nil
 }
 
-// endWrite ends the write side. After a failed write it only resets that side, as the
+// write writes the request, and ends the write side. After a failed write it only resets that side, as the
 // connector may have stopped reading to answer early, such as with a 413. If the stream
-// is lost, reading fails too.
-func (x *exchange) endWrite(err error) {
-	if err == nil {
-		err = x.stream.Close()
+// is lost, reading fails, too.
+func (x *tunnelRequest) write(header RelayHeader, r *http.Request, body *requestBody) {
+	out := getWriter(x.stream)
+	defer putWriter(out)
+	_, _ = out.Write(header.append(out.AvailableBuffer()))
+	err := r.Write(unflushed{out})
+	if _, failed := out.Write(nil); err != nil && failed == nil { // the stream is fine
+		x.uploadErr = fmt.Errorf("reading the request's body: %w", cmp.Or(body.err, err))
+		x.cancel()
+		return
 	}
-	if err != nil {
+	if out.Flush() != nil || x.stream.Close() != nil {
 		x.stream.CancelWrite(CodeNone.wire())
 	}
 }
 
-// fillBody reads as much of the body as fits after the head.
-func (x *exchange) fillBody(b []byte, body io.Reader, size int64) ([]byte, int, error) {
-	if size <= 0 {
-		return b, 0, nil
-	}
-	fits := int(min(size, int64(cap(b)-len(b))))
-	n, err := io.ReadFull(body, b[len(b):len(b)+fits])
-	if err != nil {
-		return nil, 0, bodyError(err)
-	}
-	return b[:len(b)+n], n, nil
+// unflushed hides from net/http that a writer can flush: it would send the head, and each chunk, alone.
+type unflushed struct{ *bufio.Writer }
+
+// requestBody is the body of a request that keeps its error.
+type requestBody struct {
+	io.ReadCloser
+	err error
 }
 
-// bodyError wraps an error of reading the request body.
-func bodyError(err error) error {
-	return fmt.Errorf("reading the request's body: %w", unexpectedEnd(err))
-}
-
-// upload sends the rest of a large body, or one of unknown length in chunks.
-func (x *exchange) upload(buf *buffer, body io.ReadCloser, rest int64) {
-	defer close(x.uploaded)
-	defer body.Close()
-	defer buf.put()
-	defer func() {
-		if p := panics.Caught(recover()); p != nil {
-			x.uploadErr = p
-			x.cancel()
-		}
-	}()
-	for rest != 0 {
-		piece, err := buf.array[:min(max(rest, 0), largeChunk)], error(nil)
-		if rest < 0 {
-			piece, rest, err = readChunk(buf.array, body)
-		} else {
-			_, err = io.ReadFull(body, piece)
-			rest -= int64(len(piece))
-		}
-		if err != nil {
-			x.uploadErr = bodyError(err)
-			x.cancel()
-			return
-		}
-		if _, err := x.stream.Write(piece); err != nil {
-			x.endWrite(err)
-			return
-		}
-	}
-	x.endWrite(nil)
-}
-
-// readChunk reads body into b, as a chunk. rest is -1, or 0 after the last chunk.
-func readChunk(b []byte, body io.Reader) (chunk []byte, rest int64, err error) {
-	const line = len(sizeLine)
-	n := 0
-	for n < largeChunk && err == nil {
-		var more int
-		more, err = body.Read(b[line+n : line+largeChunk])
-		n += more
-	}
+// Read implements io.Reader.
+func (b *requestBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
-		return nil, 0, err
+		b.err = err
 	}
-	chunk, rest = b[:0], -1
-	if n > 0 {
-		chunk = b[:line+n]
-		copy(chunk, sizeLine)
-		setSize(chunk)
-		chunk = append(chunk, crlf...)
-	}
-	if err == io.EOF {
-		chunk, rest = append(chunk, "0\r\n\r\n"...), 0
-	}
-	return chunk, rest, nil
+	return n, err
 }
 
-// appendRequest appends the head of a request to an upstream, with size as its Content-Length.
-// A size of -1 is unknown: the body is chunked. It leaves out hop-by-hop and private fields.
-// The error names an invalid field, but never its value.
-func appendRequest(b []byte, r *http.Request, size int64) ([]byte, error) {
+// outgoing returns the request to an upstream, without hop-by-hop and private fields. The error names an
+// invalid part, but never its value.
+func outgoing(r *http.Request, body *requestBody) (*http.Request, error) {
 	if err := CheckUpstream(cmp.Or(r.Host, r.URL.Host)); err != nil {
 		return nil, fmt.Errorf("sending a request: %w", err)
 	}
-	method, path, query := r.Method, r.URL.EscapedPath(), r.URL.RawQuery
-	if method == "" {
-		method = http.MethodGet
-	}
-	if !httpguts.ValidHeaderFieldName(method) || !isTarget(path) || query != "" && !isTarget("/"+query) {
+	if !httpguts.ValidHeaderFieldName(cmp.Or(r.Method, http.MethodGet)) || !isTarget(r.URL.RequestURI()) {
 		return nil, fmt.Errorf("sending a request: %w: invalid method or path", ErrMalformed)
 	}
-	b = append(b, method...)
-	b = append(b, ' ')
-	b = append(b, path...)
-	if query != "" {
-		b = append(b, '?')
-		b = append(b, query...)
-	}
-	b = append(b, " HTTP/1.1\r\nHost: "...)
-	b = append(b, cmp.Or(r.Host, r.URL.Host)...)
-	b = append(b, "\r\n"...)
-	switch {
-	case size < 0:
-		b = append(b, "Transfer-Encoding: chunked\r\n"...)
-	case size > 0 || method != http.MethodGet && method != http.MethodHead:
-		b = append(b, "Content-Length: "...)
-		b = strconv.AppendInt(b, size, 10)
-		b = append(b, "\r\n"...)
-	}
-	b, err := appendFields(b, r.Header, false, private)
+	header, err := passed(r.Header, false, private)
 	if err != nil {
 		return nil, err
 	}
-	return append(b, "\r\n"...), nil
+	if header["User-Agent"] == nil {
+		header["User-Agent"] = nil // not that of Go
+	}
+	out := &http.Request{Method: r.Method, URL: r.URL, Host: r.Host, Header: header, Body: http.NoBody}
+	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
+		out.Body, out.ContentLength = body, r.ContentLength
+	}
+	if r.ContentLength < 0 && out.Body != http.NoBody {
+		out.TransferEncoding = []string{"chunked"} // net/http would wait for the first byte of some bodies
+	}
+	return out, nil
 }
 
 // receive reads the head of the answer, and sets up its body.
-func (x *exchange) receive() error {
-	a := &x.answer
-	h, err := x.in.response(a)
-	if err != nil {
+func (x *tunnelRequest) receive(r *http.Request) (err error) {
+	if x.answer, err = x.in.response(r); err != nil {
 		return err
 	}
-	a.Request = x.request
-	a.ContentLength = h.length
-	if x.request.Method == http.MethodHead || bodyless(a.StatusCode) {
-		a.ContentLength = max(h.length, 0)
-		h.length, h.chunked = 0, false
+	if err := failure(x.answer.Header); err != nil {
+		return err
 	}
-	if h.length == 0 {
-		if err := x.in.end(); err != nil {
+	if x.answer.Body == http.NoBody {
+		if err := x.in.end(); err != io.EOF {
 			return err
 		}
-		a.ContentLength = max(a.ContentLength, 0)
-		a.Body = http.NoBody
 		x.finish()
 		return nil
 	}
-	if h.length < 0 && !h.chunked {
-		return Malformed("a response without a length")
-	}
-	x.in.body = body{chunked: h.chunked, left: max(h.length, 0)}
-	if h.events {
-		x.in.events = newPieces()
-	}
-	a.Body = (*answerBody)(x)
+	x.sent, x.answer.Body = x.answer.Body, (*answerBody)(x)
 	return nil
 }
 
-// bodyless reports whether a response of this status never has a body, RFC 9110
-// §6.4.1.
-func bodyless(status int) bool {
-	return status == http.StatusNoContent || status == http.StatusNotModified
-}
-
-// answerBody is an exchange as the body of its answer.
-type answerBody exchange
+// answerBody is a tunnelRequest as the body of its answer.
+type answerBody tunnelRequest
 
 // Read implements io.Reader. It returns available bytes, and waits only if there are none.
 func (b *answerBody) Read(p []byte) (int, error) {
-	x := (*exchange)(b)
+	x := (*tunnelRequest)(b)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.err != nil {
@@ -349,7 +250,18 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	n, err := x.in.readBody(p)
+	n, err := x.sent.Read(p)
+	if err == io.EOF {
+		failed := failure(x.answer.Trailer)
+		switch {
+		case failed != nil:
+			err = failed
+		case n > 0 && !x.in.ended():
+			return n, nil // the end may take a moment
+		default:
+			err = x.in.end()
+		}
+	}
 	if err != nil {
 		if err != io.EOF {
 			x.cancel()
@@ -367,7 +279,7 @@ var errBodyClosed = errors.New("reading a closed body")
 // Close implements io.Closer. Before the end of the body it cancels the
 // request. It may run concurrently with a Read, which then fails.
 func (b *answerBody) Close() error {
-	x := (*exchange)(b)
+	x := (*tunnelRequest)(b)
 	if x.finished.Load() {
 		return nil
 	}

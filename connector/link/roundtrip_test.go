@@ -133,9 +133,9 @@ func TestAnswers(t *testing.T) {
 			"empty, known length":  {"POST", answer{200, map[string]string{"Content-Length": "0"}, nil}, 0},
 			"empty chunks":         {"POST", answer{200, nil, nil}, -1},
 			"no content":           {"POST", answer{204, nil, nil}, 0},
-			"not modified":         {"GET", answer{304, map[string]string{"Content-Length": "5"}, nil}, 5},
+			"not modified":         {"GET", answer{304, map[string]string{"Content-Length": "5"}, nil}, 0},
 			"head":                 {"HEAD", answer{200, map[string]string{"Content-Length": "5"}, []string{"drop!"}}, 5},
-			"head, unknown length": {"HEAD", answer{200, nil, []string{"dropped"}}, 0},
+			"head, unknown length": {"HEAD", answer{200, nil, []string{"dropped"}}, -1},
 			"larger than a buffer": {
 				"POST",
 				answer{200, map[string]string{"Content-Length": "100000"}, []string{strings.Repeat("a", 100000)}},
@@ -193,6 +193,8 @@ func TestAnswerHeaderIsCleaned(t *testing.T) {
 			h["Transfer-Encoding"] = []string{"gzip"}
 			h["Bad name"] = []string{"v"}
 			h["Bad-Value"] = []string{"a\r\nb"}
+			h["Postern-Error"] = []string{"refused"}
+			h["postern-blocks"] = []string{"1"}
 			h["Good"] = []string{"v"}
 			_, _ = io.WriteString(w, "ok")
 		}))

@@ -104,7 +104,7 @@ func TestMalformedAnswers(t *testing.T) {
 		okay + "Content-Length: 3, 3\r\n\r\nabc",
 		okay + "Content-Length: +3\r\n\r\nabc",
 		okay + "Transfer-Encoding: gzip\r\n\r\nabc",
-		okay + "Transfer-Encoding: events, chunked\r\n\r\n0\r\n\r\n", // only for tunnels
+		okay + "Transfer-Encoding: events, chunked\r\n\r\n0\r\n\r\n",
 		okay + "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
 		okay + "A\r\nContent-Length: 0\r\n\r\n",
 		chunked + "3\r\nabcd\r\n0\r\n\r\n",

@@ -51,7 +51,7 @@ func TestServerSpeaksFirst(t *testing.T) {
 		io.Copy(io.Discard, in)
 	})
 	if w := ask(t.Context(), proxyTo(t, address, nil),
-		strings.Repeat("x", 1<<20)); w.aborted != link.CodeUpstreamMalformed {
+		strings.Repeat("x", 1<<20)); w.aborted != link.ErrUpstreamMalformed {
 		t.Errorf("aborted %v", w.aborted)
 	}
 }
@@ -238,7 +238,7 @@ func TestNoPortWaits(t *testing.T) {
 		_, err := in.ReadByte()
 		got <- err
 	})
-	if w := ask(t.Context(), proxyTo(t, address, nil), "{}"); w.body() != "ok" || w.aborted != 0 {
+	if w := ask(t.Context(), proxyTo(t, address, nil), "{}"); w.body() != "ok" || w.aborted != nil {
 		t.Fatalf("body %q, aborted %v", w.body(), w.aborted)
 	}
 	if err := <-got; err == nil || err == io.EOF {

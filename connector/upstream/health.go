@@ -186,15 +186,15 @@ func (p *Prober) answered(u *Server, status int) {
 	p.doubt(u, 0) // its models are unknown
 }
 
-// failed processes the code of a failed request.
-func (p *Prober) failed(u *Server, code link.Code) {
-	switch code {
-	case link.CodeUpstreamDown:
+// failed processes the failure of a request.
+func (p *Prober) failed(u *Server, failed *link.Failure) {
+	switch failed {
+	case link.ErrUpstreamDown:
 		if last := u.health.report.Load(); last == nil || last.Reachable {
 			p.note(u, link.UpstreamReport{Name: u.Name}, ErrNotConnected)
 			p.doubt(u, brokenInterval)
 		}
-	case link.CodeUpstreamReset:
+	case link.ErrUpstreamReset:
 		p.doubt(u, brokenInterval)
 	}
 }

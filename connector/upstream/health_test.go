@@ -124,7 +124,7 @@ func TestProberPauses(t *testing.T) {
 			}
 		}
 		for range 100 {
-			p.failed(u, link.CodeUpstreamDown)
+			p.failed(u, link.ErrUpstreamDown)
 		}
 		time.Sleep(time.Second / 2)
 		if got := asked.Load(); got != 7 {
@@ -237,7 +237,7 @@ func TestWindowOfUnloadedModel(t *testing.T) {
 		{unloaded, 0},
 	} {
 		if server.body.Store(step.list); step.list == "" {
-			p.failed(u, link.CodeUpstreamDown)
+			p.failed(u, link.ErrUpstreamDown)
 			continue
 		}
 		if err := p.ask(t.Context(), u); err != nil {

@@ -19,7 +19,7 @@ func TestLogsAreBounded(t *testing.T) {
 		p := NewProxy(Set{}, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		refuse := func() {
 			w := &recorder{}
-			if p.ServeHTTP(w, httptest.NewRequest("GET", "http://unknown/v2", nil)); w.aborted != link.CodeRefused {
+			if p.ServeHTTP(w, httptest.NewRequest("GET", "http://unknown/v2", nil)); w.aborted != link.ErrRefused {
 				t.Errorf("aborted %v", w.aborted)
 			}
 		}

@@ -119,9 +119,9 @@ func crowd(t *testing.T, p *Proxy, requests int) int32 {
 		clients.Go(func() {
 			for n := next.Add(1); n <= int32(requests); n = next.Add(1) {
 				id := fmt.Sprintf("<%d>", n)
-				if w := ask(t.Context(), p, id); w.status != http.StatusOK || w.aborted != 0 || w.body() != id {
+				if w := ask(t.Context(), p, id); w.status != http.StatusOK || w.aborted != nil || w.body() != id {
 					failed.Add(1)
-					if w.aborted == 0 && w.body() != id {
+					if w.aborted == nil && w.body() != id {
 						t.Errorf("request %s got the answer %q", id, w.body())
 					}
 				}
@@ -191,7 +191,7 @@ func TestServerClosesKeptConnections(t *testing.T) {
 		ask(t.Context(), p, "{}")
 		w := ask(t.Context(), p, "{}")
 		switch n := conns.Load(); {
-		case w.aborted == link.CodeUpstreamReset && n == 1:
+		case w.aborted == link.ErrUpstreamReset && n == 1:
 		case w.status == http.StatusOK && got == 0 && n == 2: // the connection ended before it was used
 		default:
 			t.Errorf("after %d bytes: aborted %v, %d connections", got, w.aborted, n)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -76,11 +77,11 @@ func (p *Proxy) Use(set Set) { p.set.Store(&set) }
 func (p *Proxy) Upstreams() Set { return *p.set.Load() }
 
 // ServeHTTP forwards a request to the upstream that its Host names, and relays the answer. A
-// missing or incomplete answer is reset with the reason. The end of the request's context
+// missing or incomplete answer ends with the reason. The end of the request's context
 // cancels the request to the upstream.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The result in case of a panic.
-	done := Request{At: time.Now(), Method: r.Method, Result: link.CodeInternal.String()}
+	done := Request{At: time.Now(), Method: r.Method, Result: link.ErrInternal.Name}
 	u := p.Upstreams()[r.Host]
 	if u != nil && u.allows(r) {
 		done.Path, done.Upstream = r.URL.Path, u.Name
@@ -94,57 +95,57 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			observer.End(done)
 		}()
 	}
-	code := link.CodeRefused
+	failed := link.ErrRefused
 	if u != nil {
-		code = p.serve(w, r, u, &done)
+		failed = p.serve(w, r, u, &done)
 	} else {
 		p.refusals.Log(p.options.Logger, slog.LevelWarn, "", time.Now(), "refusing a request",
 			"upstream", text.Short(r.Host), "method", text.Short(r.Method), "path", text.Short(r.URL.Path))
 	}
-	if code == link.CodeNone {
+	if failed == nil {
 		done.Result = StatusClass(done.Status)
 		return
 	}
-	done.Result = code.String()
+	done.Result = failed.Name
 	if u != nil {
-		p.options.Prober.failed(u, code)
+		p.options.Prober.failed(u, failed)
 	}
 	// All writers of the tunnel have Abort.
-	w.(interface{ Abort(link.Code) }).Abort(code)
+	w.(interface{ Abort(*link.Failure) }).Abort(failed)
 }
 
 // serve forwards a request and relays the answer. It returns the reason if the answer is
-// missing or incomplete.
-func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *Request) link.Code {
+// missing or incomplete, else nil.
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *Request) *link.Failure {
 	body, err := readPayload(p.options.Budget, r.Body, r.ContentLength)
 	if err != nil {
-		code := link.CodeCancelled // the tunnel broke
+		failed := link.ErrCancelled // the tunnel broke
 		switch {
 		case errors.Is(err, errTooLarge):
-			code = link.CodeTooLarge
+			failed = link.ErrTooLarge
 		case errors.Is(err, memory.ErrExceeded):
-			code = link.CodeBusy
+			failed = link.ErrBusy
 		case errors.Is(err, blocks.ErrMalformed):
-			code = link.CodeInternal
+			failed = link.ErrInternal
 		case errors.Is(err, blocks.ErrUnknownBlock):
-			return link.CodeUnknownBlock // the gateway sends it again
+			return link.ErrUnknownBlock // the gateway sends it again
 		}
-		if code != link.CodeCancelled {
+		if failed != link.ErrCancelled {
 			p.refusals.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), "refusing a request", "upstream", u.Name,
 				"error", err)
 		}
-		return code
+		return failed
 	}
 	defer body.release()
 	answer, err := u.roundTrip(r, body.data)
 	switch {
 	case err == nil:
 	case r.Context().Err() != nil:
-		return link.CodeCancelled
+		return link.ErrCancelled
 	case errors.Is(err, ErrNotConnected):
 		// The prober already logs a warning.
 		p.options.Logger.Debug("upstream is down", "upstream", u.Name, "error", err)
-		return link.CodeUpstreamDown
+		return link.ErrUpstreamDown
 	default:
 		return p.broken(u, "upstream failed before its answer", err)
 	}
@@ -154,28 +155,32 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 	err = relay(w, answer, &done.Bytes)
 	switch {
 	case err == nil:
-		return link.CodeNone
+		return nil
 	case r.Context().Err() != nil, errors.Is(err, errClientGone):
-		return link.CodeCancelled
+		return link.ErrCancelled
 	default:
 		return p.broken(u, "upstream failed during its answer", err)
 	}
 }
 
-// broken logs why an answer is missing or incomplete, and returns the code.
-func (p *Proxy) broken(u *Server, message string, err error) link.Code {
-	code := link.CodeUpstreamReset
+// broken logs why an answer is missing or incomplete, and returns the failure.
+func (p *Proxy) broken(u *Server, message string, err error) *link.Failure {
+	failed := link.ErrUpstreamReset
 	if errors.Is(err, link.ErrMalformed) {
-		message, code = "upstream sent an answer that is not valid HTTP", link.CodeUpstreamMalformed
+		message, failed = "upstream sent an answer that is not valid HTTP", link.ErrUpstreamMalformed
 	}
 	p.failures.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), message, "upstream", u.Name, "error", err)
-	return code
+	return failed
 }
 
 // errClientGone means that the tunnel broke, or that the client has disconnected.
 var errClientGone = errors.New("the client does not read the rest of the answer")
 
-// relay copies the answer with one write for each read, so that events are not delayed.
+// smallChunks contains *[]byte. Thousands of event streams may run, whose events are small.
+var smallChunks = sync.Pool{New: func() any { b := make([]byte, 4<<10); return &b }}
+
+// relay copies the answer with one write for each read, so that events are not delayed. The buffer is small until a
+// read fills it.
 func relay(w http.ResponseWriter, answer *answer, written *int64) error {
 	copyAnswer(w.Header(), answer.Header)
 	w.WriteHeader(answer.StatusCode)
@@ -183,8 +188,9 @@ func relay(w http.ResponseWriter, answer *answer, written *int64) error {
 		// Some clients wait for the header, and the first event may take minutes.
 		w.(http.Flusher).Flush()
 	}
-	chunk := chunks.Get().(*[]byte)
-	defer chunks.Put(chunk)
+	pool := &smallChunks
+	chunk := pool.Get().(*[]byte)
+	defer func() { pool.Put(chunk) }()
 	for {
 		n, err := answer.Read(*chunk)
 		if n > 0 {
@@ -198,6 +204,11 @@ func relay(w http.ResponseWriter, answer *answer, written *int64) error {
 		}
 		if err != nil {
 			return err
+		}
+		if n == len(*chunk) && pool == &smallChunks {
+			pool.Put(chunk)
+			pool = &chunks
+			chunk = pool.Get().(*[]byte)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func TestProxyUpstreamDown(t *testing.T) {
 	w := &recorder{}
 	proxyTo(t, "http://"+listener.Addr().String(), nil).ServeHTTP(w,
 		tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
-	if w.aborted != link.CodeUpstreamDown || w.status != 0 {
+	if w.aborted != link.ErrUpstreamDown || w.status != 0 {
 		t.Errorf("status %d, aborted %v", w.status, w.aborted)
 	}
 }
@@ -46,7 +46,7 @@ func TestProxyUpstreamDiesBeforeItsAnswer(t *testing.T) {
 	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) { asked.Add(1); kill(w) })
 	w := &recorder{}
 	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
-	if w.aborted != link.CodeUpstreamReset || w.status != 0 || asked.Load() != 1 {
+	if w.aborted != link.ErrUpstreamReset || w.status != 0 || asked.Load() != 1 {
 		t.Errorf("status %d, aborted %v, asked %d times", w.status, w.aborted, asked.Load())
 	}
 }
@@ -68,7 +68,7 @@ func TestProxyUpstreamIsMalformed(t *testing.T) {
 		})
 		w := &recorder{}
 		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
-		if w.aborted != link.CodeUpstreamMalformed {
+		if w.aborted != link.ErrUpstreamMalformed {
 			t.Errorf("%s: status %d, aborted %v", what, w.status, w.aborted)
 		}
 	}
@@ -86,7 +86,7 @@ func TestProxyUpstreamDiesInItsAnswer(t *testing.T) {
 		})
 		w := &recorder{}
 		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
-		if w.aborted != link.CodeUpstreamReset || w.status != 200 {
+		if w.aborted != link.ErrUpstreamReset || w.status != 200 {
 			t.Errorf("Content-Length %q: status %d, aborted %v", length, w.status, w.aborted)
 		}
 	}
@@ -102,7 +102,7 @@ func TestProxyUpstreamSwitchesProtocols(t *testing.T) {
 	})
 	w := &recorder{}
 	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
-	if w.aborted != link.CodeUpstreamMalformed {
+	if w.aborted != link.ErrUpstreamMalformed {
 		t.Errorf("status %d, aborted %v", w.status, w.aborted)
 	}
 }
@@ -134,7 +134,7 @@ func TestProxyNeverRepeats(t *testing.T) {
 						end(conn.(*net.TCPConn))
 					})
 					if w := ask(t.Context(), proxyTo(t, address, nil),
-						strings.Repeat("x", size)); w.aborted != link.CodeUpstreamReset || w.status != 0 {
+						strings.Repeat("x", size)); w.aborted != link.ErrUpstreamReset || w.status != 0 {
 						t.Errorf("status %d, aborted %v", w.status, w.aborted)
 					}
 					if begun.Load() != 1 || conns.Load() != 1 {
@@ -170,7 +170,7 @@ func TestProxyCancelFreesTheUpstream(t *testing.T) {
 			cancel()
 			<-freed
 			<-done
-			if w.aborted != link.CodeCancelled {
+			if w.aborted != link.ErrCancelled {
 				t.Errorf("aborted %v", w.aborted)
 			}
 		})
@@ -188,7 +188,7 @@ func TestProxyEarlyAnswer(t *testing.T) {
 	for range 200 {
 		w := &recorder{}
 		p.ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", strings.Repeat("x", 200_000)))
-		if w.status != http.StatusUnauthorized || w.aborted != 0 || w.body() != "early" {
+		if w.status != http.StatusUnauthorized || w.aborted != nil || w.body() != "early" {
 			t.Fatalf("status %d, aborted %v, body %q", w.status, w.aborted, w.body())
 		}
 	}

@@ -35,7 +35,7 @@ func TestProxyRequestHeaders(t *testing.T) {
 	for name, value := range map[string]string{
 		"Content-Type": "application/json", "Traceparent": "00-1-2-3", "User-Agent": "openai", "Accept": "*/*",
 		"Authorization": "Bearer sk-svc-client", "X-Api-Key": "sk-svc-client", "Cookie": "a=b", "Origin": "https://evil",
-		"Referer":         "https://evil/x",
+		"Referer": "https://evil/x", "Postern-Error": "busy", "Postern-Blocks": "1",
 		"Accept-Encoding": "gzip, br", "Connection": "close, X-Private , upgrade", "X-Private": "1", "Upgrade": "websocket",
 		"Keep-Alive":          "1",
 		"Proxy-Authorization": "x", "Te": "trailers", "Transfer-Encoding": "chunked", "Trailer": "x",
@@ -49,7 +49,7 @@ func TestProxyRequestHeaders(t *testing.T) {
 	}
 	w := &recorder{}
 	p.ServeHTTP(w, r)
-	if w.status != 200 || w.aborted != 0 {
+	if w.status != 200 || w.aborted != nil {
 		t.Fatalf("status %d, aborted %v", w.status, w.aborted)
 	}
 	want := http.Header{
@@ -109,7 +109,7 @@ func TestProxyRefuses(t *testing.T) {
 	} {
 		w := &recorder{}
 		p.ServeHTTP(w, tunnelRequest(t.Context(), "GET", target, ""))
-		if w.aborted != link.CodeRefused || asked {
+		if w.aborted != link.ErrRefused || asked {
 			t.Fatalf("%s: aborted %v, upstream asked: %v", target, w.aborted, asked)
 		}
 	}
@@ -120,7 +120,7 @@ func TestProxyRefuses(t *testing.T) {
 		w := &recorder{}
 		r := tunnelRequest(t.Context(), "GET", "/v1/models", "")
 		r.Method = method
-		if p.ServeHTTP(w, r); w.aborted != link.CodeRefused || asked {
+		if p.ServeHTTP(w, r); w.aborted != link.ErrRefused || asked {
 			t.Errorf("%s: aborted %v, upstream asked: %v", method, w.aborted, asked)
 		}
 	}
@@ -128,12 +128,12 @@ func TestProxyRefuses(t *testing.T) {
 		w := &recorder{}
 		r := tunnelRequest(t.Context(), "GET", "/v1/models", "")
 		r.Host = host
-		if p.ServeHTTP(w, r); w.aborted != link.CodeRefused || asked {
+		if p.ServeHTTP(w, r); w.aborted != link.ErrRefused || asked {
 			t.Errorf("host %q: aborted %v, upstream asked: %v", host, w.aborted, asked)
 		}
 	}
 	w := &recorder{}
-	if p.ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models/qwen/qwen3:8b@x", "")); w.aborted != 0 || !asked {
+	if p.ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models/qwen/qwen3:8b@x", "")); w.aborted != nil || !asked {
 		t.Errorf("a good path: aborted %v", w.aborted)
 	}
 }
@@ -222,7 +222,7 @@ func TestProxyStreamsEventByEvent(t *testing.T) {
 	w := &recorder{onWrite: func() { next <- struct{}{} }}
 	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
 	want := []string{"data: 0\n\n", "data: 1\n\n", "data: 2\n\n", "data: 3\n\n", "data: 4\n\n"}
-	if !reflect.DeepEqual(w.writes, want) || w.aborted != 0 {
+	if !reflect.DeepEqual(w.writes, want) || w.aborted != nil {
 		t.Errorf("writes %q, aborted %v", w.writes, w.aborted)
 	}
 }
@@ -280,7 +280,7 @@ func TestProxyMemory(t *testing.T) {
 		r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", strings.Repeat("x", 2<<20))
 		r.ContentLength = length
 		w := &recorder{}
-		if p.ServeHTTP(w, r); w.aborted != link.CodeBusy {
+		if p.ServeHTTP(w, r); w.aborted != link.ErrBusy {
 			t.Errorf("announced length %d: aborted %v", length, w.aborted)
 		}
 	}
@@ -296,14 +296,14 @@ func TestProxyBodyLimit(t *testing.T) {
 		r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", "")
 		r.Body, r.ContentLength = endless, length
 		w := &recorder{}
-		if p.ServeHTTP(w, r); w.aborted != link.CodeTooLarge {
+		if p.ServeHTTP(w, r); w.aborted != link.ErrTooLarge {
 			t.Errorf("announced length %d: aborted %v", length, w.aborted)
 		}
 	}
 	r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", "")
 	r.Body, r.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader("half"), broken{})), 8
 	w := &recorder{}
-	if p.ServeHTTP(w, r); w.aborted != link.CodeCancelled {
+	if p.ServeHTTP(w, r); w.aborted != link.ErrCancelled {
 		t.Errorf("a broken body: aborted %v", w.aborted)
 	}
 }
@@ -321,7 +321,7 @@ func TestProxyPassesErrorsAndEmptyAnswers(t *testing.T) {
 		server := serveBox(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) })
 		w := &recorder{}
 		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
-		if w.status != status || w.aborted != 0 || len(w.writes) > 0 {
+		if w.status != status || w.aborted != nil || len(w.writes) > 0 {
 			t.Errorf("status %d: got %d, aborted %v, %q", status, w.status, w.aborted, w.writes)
 		}
 	}

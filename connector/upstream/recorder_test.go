@@ -21,7 +21,7 @@ type recorder struct {
 	header  http.Header
 	status  int
 	writes  []string
-	aborted link.Code
+	aborted *link.Failure
 	flushed int
 	onFlush func()
 	onWrite func() // called by each Write, before it returns
@@ -51,7 +51,7 @@ func (w *recorder) Flush() {
 	}
 }
 
-func (w *recorder) Abort(code link.Code) { w.aborted = code }
+func (w *recorder) Abort(f *link.Failure) { w.aborted = f }
 
 func (w *recorder) body() string { return strings.Join(w.writes, "") }
 

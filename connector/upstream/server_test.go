@@ -72,33 +72,33 @@ func TestUpstreamConnections(t *testing.T) {
 	for _, test := range []struct {
 		name, answer, body string
 		hangsUp            bool
-		aborted            link.Code
+		aborted            *link.Failure
 		conns              int // of three requests
 	}{
-		{"length", okay + "Content-Length: 2\r\n\r\nok", "ok", false, 0, 1},
-		{"chunked", chunked + "2\r\nok\r\n0\r\n\r\n", "ok", false, 0, 1},
+		{"length", okay + "Content-Length: 2\r\n\r\nok", "ok", false, nil, 1},
+		{"chunked", chunked + "2\r\nok\r\n0\r\n\r\n", "ok", false, nil, 1},
 		{
 			"stream", okay + "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
-			"ok", false, 0, 3,
+			"ok", false, nil, 3,
 		},
-		{"informational", "HTTP/1.1 100 Continue\r\n\r\n" + okay + "Content-Length: 2\r\n\r\nok", "ok", false, 0, 1},
-		{"no content", "HTTP/1.1 204 No Content\r\n\r\n", "", false, 0, 1},
-		{"will close", okay + "Connection: close\r\nContent-Length: 2\r\n\r\nok", "ok", false, 0, 3},
-		{"old", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", false, 0, 3},
-		{"old, to the end", "HTTP/1.0 200 OK\r\n\r\nok", "ok", true, 0, 3},
-		{"to the end", okay + "Connection: close\r\n\r\nok", "ok", true, 0, 3},
-		{"JSON to the end", okay + "Content-Type: application/json\r\n\r\n{}", "{}", true, 0, 3},
-		{"stream to the end", okay + "Content-Type: text/event-stream\r\n\r\nok", "ok", true, link.CodeUpstreamReset, 3},
-		{"too much", okay + "Content-Length: 2\r\n\r\nok!", "ok", false, 0, 3},
-		{"cut chunk", chunked + "5\r\nok", "ok", true, link.CodeUpstreamReset, 3},
-		{"cut chunks", chunked + "2\r\nok\r\n", "ok", true, link.CodeUpstreamReset, 3},
-		{"cut length", okay + "Content-Length: 5\r\n\r\nok", "ok", true, link.CodeUpstreamReset, 3},
-		{"cut head", okay, "", true, link.CodeUpstreamReset, 3},
+		{"informational", "HTTP/1.1 100 Continue\r\n\r\n" + okay + "Content-Length: 2\r\n\r\nok", "ok", false, nil, 1},
+		{"no content", "HTTP/1.1 204 No Content\r\n\r\n", "", false, nil, 1},
+		{"will close", okay + "Connection: close\r\nContent-Length: 2\r\n\r\nok", "ok", false, nil, 3},
+		{"old", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", false, nil, 3},
+		{"old, to the end", "HTTP/1.0 200 OK\r\n\r\nok", "ok", true, nil, 3},
+		{"to the end", okay + "Connection: close\r\n\r\nok", "ok", true, nil, 3},
+		{"JSON to the end", okay + "Content-Type: application/json\r\n\r\n{}", "{}", true, nil, 3},
+		{"stream to the end", okay + "Content-Type: text/event-stream\r\n\r\nok", "ok", true, link.ErrUpstreamReset, 3},
+		{"too much", okay + "Content-Length: 2\r\n\r\nok!", "ok", false, nil, 3},
+		{"cut chunk", chunked + "5\r\nok", "ok", true, link.ErrUpstreamReset, 3},
+		{"cut chunks", chunked + "2\r\nok\r\n", "ok", true, link.ErrUpstreamReset, 3},
+		{"cut length", okay + "Content-Length: 5\r\n\r\nok", "ok", true, link.ErrUpstreamReset, 3},
+		{"cut head", okay, "", true, link.ErrUpstreamReset, 3},
 		{
 			"no chunks", okay + "Content-Length: 2\r\nTransfer-Encoding: gzip\r\n\r\nok",
-			"", false, link.CodeUpstreamMalformed, 3,
+			"", false, link.ErrUpstreamMalformed, 3,
 		},
-		{"not HTTP", "SSH-2.0-x\r\n\r\n", "", false, link.CodeUpstreamMalformed, 3},
+		{"not HTTP", "SSH-2.0-x\r\n\r\n", "", false, link.ErrUpstreamMalformed, 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var left sync.WaitGroup
@@ -137,7 +137,7 @@ func TestUpstreamBrokenAnswerIsNotRepeated(t *testing.T) {
 		w := &recorder{}
 		path := map[string]string{"POST": "/v1/embeddings", "GET": "/v1/models"}[method]
 		proxyTo(t, address, nil).ServeHTTP(w, tunnelRequest(t.Context(), method, path, ""))
-		if w.aborted != link.CodeUpstreamReset || conns.Load() != 1 {
+		if w.aborted != link.ErrUpstreamReset || conns.Load() != 1 {
 			t.Errorf("%s: aborted %v, asked %d times", method, w.aborted, conns.Load())
 		}
 	}
@@ -160,10 +160,10 @@ func TestUpstreamThatDiesOfARequest(t *testing.T) {
 		conn.Close()
 	}()
 	p := proxyTo(t, "http://"+listener.Addr().String(), nil)
-	if w := ask(t.Context(), p, "{}"); w.aborted != link.CodeUpstreamReset {
+	if w := ask(t.Context(), p, "{}"); w.aborted != link.ErrUpstreamReset {
 		t.Errorf("aborted %v", w.aborted)
 	}
-	if w := ask(t.Context(), p, "{}"); w.aborted != link.CodeUpstreamDown {
+	if w := ask(t.Context(), p, "{}"); w.aborted != link.ErrUpstreamDown {
 		t.Errorf("a request that was not seen: aborted %v", w.aborted)
 	}
 }
@@ -180,7 +180,7 @@ func TestUpstreamEarlyAnswerToALargeBody(t *testing.T) {
 	})
 	p := proxyTo(t, address, nil)
 	for range 3 {
-		if w := ask(t.Context(), p, strings.Repeat("x", 32<<20)); w.status != 413 || w.body() != "long" || w.aborted != 0 {
+		if w := ask(t.Context(), p, strings.Repeat("x", 32<<20)); w.status != 413 || w.body() != "long" || w.aborted != nil {
 			t.Fatalf("status %d, body %q, aborted %v", w.status, w.body(), w.aborted)
 		}
 		answered <- struct{}{}
@@ -214,7 +214,7 @@ func TestUpstreamCancel(t *testing.T) {
 			cancel()
 			w := <-done
 			<-freed
-			if w.aborted != link.CodeCancelled {
+			if w.aborted != link.ErrCancelled {
 				t.Errorf("aborted %v", w.aborted)
 			}
 		})
@@ -234,14 +234,14 @@ func TestUpstreamOverTLS(t *testing.T) {
 	defer server.Close()
 	p := proxyTo(t, server.URL, nil)
 	u := p.Upstreams()["box"]
-	if w := ask(t.Context(), p, "{}"); w.aborted != link.CodeUpstreamDown {
+	if w := ask(t.Context(), p, "{}"); w.aborted != link.ErrUpstreamDown {
 		t.Errorf("an unknown certificate: status %d, aborted %v", w.status, w.aborted)
 	}
 	u.tls.RootCAs = x509.NewCertPool()
 	u.tls.RootCAs.AddCert(server.Certificate())
 	u.tls.ServerName = "example.com" // in the test server's certificate
 	for _, size := range []int{2, 100, 1 << 20, 3} {
-		if w := ask(t.Context(), p, strings.Repeat("x", size)); len(w.body()) != size || w.aborted != 0 {
+		if w := ask(t.Context(), p, strings.Repeat("x", size)); len(w.body()) != size || w.aborted != nil {
 			t.Fatalf("%d bytes: status %d, aborted %v, %d bytes", size, w.status, w.aborted, len(w.body()))
 		}
 	}

@@ -1,0 +1,155 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestPeerStopsReading stops reading at all moments of answers that end in each way. quic-go must not panic in a
+// goroutine of its own, and later requests get their answers.
+func TestPeerStopsReading(t *testing.T) {
+	times := 20_000
+	if testing.Short() {
+		times = 2_000
+	}
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		ways := []string{"fine", "abort", "cancel", "length", "panic", "large"}
+		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			how := r.Header.Get("How")
+			if how == "length" {
+				w.Header().Set("Content-Length", "20")
+			}
+			for range 3 {
+				if _, err := io.WriteString(w, "event"); err != nil {
+					break
+				}
+			}
+			switch how {
+			case "abort":
+				w.(*response).Abort(ErrUpstreamReset)
+			case "cancel":
+				w.(*response).Abort(ErrCancelled)
+			case "panic":
+				panic(http.ErrAbortHandler)
+			case "large":
+				_, _ = w.Write(make([]byte, answerWindow))
+			}
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var clients sync.WaitGroup
+		for range 8 {
+			clients.Go(func() {
+				for i := range times / 8 {
+					s, err := p.gateway.OpenStreamSync(ctx)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_, _ = io.WriteString(s, "GET /v1/models HTTP/1.1\r\nHost: a\r\nHow: "+ways[i%len(ways)]+"\r\n\r\n")
+					if i%3 == 0 {
+						_ = s.Close()
+					}
+					_, _ = io.ReadFull(s, make([]byte, rand.IntN(150)))
+					if i%2 == 0 {
+						Refuse(s, CodeCancelled)
+					} else {
+						s.CancelRead(CodeNone.wire())
+						_ = s.Close()
+					}
+				}
+			})
+		}
+		clients.Wait()
+		r := post("{}")
+		r.Header.Set("How", "fine")
+		if _, body := p.mustDo(t, r); body != "eventeventevent" {
+			t.Errorf("body %q", body)
+		}
+	})
+}
+
+// TestStreamCredit sends more requests than a tunnel has streams, one after another. A stream counts until
+// each end has read the other's end.
+func TestStreamCredit(t *testing.T) {
+	const requests = 5000
+	p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			w.Header().Set("Content-Length", "2")
+		}
+		switch r.Header.Get("How") {
+		case "read":
+			_, _ = io.Copy(io.Discard, r.Body)
+		case "fail":
+			w.(*response).Abort(ErrBusy)
+		case "empty":
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		_, _ = io.WriteString(w, "ok")
+	}), 1)
+	for i := range requests {
+		r := post("{}")
+		how := []string{"read", "unread", "fail", "empty"}[i%4]
+		r.Header.Set("How", how)
+		if i%8 < 4 {
+			r.Method, r.Body, r.ContentLength = http.MethodGet, nil, 0
+		}
+		if _, body, err := p.do(t, r); how == "fail" {
+			wantError(t, err, ErrBusy)
+		} else if err != nil || how != "empty" && body != "ok" {
+			t.Fatalf("request %d, %s: %q, %v", i, how, body, err)
+		}
+	}
+}
+
+// TestEndOfRequestIsNoCancel: the context of a request lasts until its answer ends.
+func TestEndOfRequestIsNoCancel(t *testing.T) {
+	overAllVirtual(t, func(t *testing.T, newPair pairing) {
+		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			time.Sleep(time.Minute / 4)
+			if string(body) != "{}" || errors.Join(err, r.Context().Err()) != nil {
+				t.Errorf("body %q, %v, %v", body, err, r.Context().Err())
+			}
+			_, _ = io.WriteString(w, "ok")
+		}))
+		if _, body := p.mustDo(t, post("{}")); body != "ok" {
+			t.Errorf("body %q", body)
+		}
+	})
+}
+
+// TestFailuresAreNoAnswers: before the head, a failure replaces what the handler has set. Afterwards all bytes arrive.
+func TestFailuresAreNoAnswers(t *testing.T) {
+	p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := int64(1000)
+		w.Header().Set("Content-Type", "text/plain")
+		if r.Header.Get("Begun") == "" {
+			w.Header().Set("Content-Length", "1000")
+		} else {
+			for range n {
+				_, _ = io.WriteString(w, "some")
+			}
+		}
+		w.WriteHeader(http.StatusOK)
+		w.(*response).Abort(ErrUnknownBlock)
+	}))
+	answer, _, err := p.do(t, post("{}"))
+	if wantError(t, err, ErrUnknownBlock); answer != nil {
+		t.Error("there is an answer")
+	}
+	r := post("{}")
+	r.Header.Set("Begun", "yes")
+	_, body, err := p.do(t, r)
+	if wantError(t, err, ErrUnknownBlock); body != strings.Repeat("some", 1000) {
+		t.Errorf("%d bytes arrived", len(body))
+	}
+}
