@@ -165,6 +165,7 @@ func TestMeasureIdle(t *testing.T) {
 		home := g.connector("default", "home", map[string]http.Handler{"ollama": cuts})
 		slow := g.connector("default", "slow", map[string]http.Handler{"ollama": http.HandlerFunc(hang)})
 		window := func(d store.Deployment, connector string) string {
+			time.Sleep(time.Second) // for the order of the records
 			begin := time.Now()
 			g.service.MeasureIdle(t.Context(), d, connector)
 			w := g.observed.Window(&d, connector, tunnel.DeploymentRoute{})
@@ -181,8 +182,8 @@ func TestMeasureIdle(t *testing.T) {
 			t.Error(got)
 		}
 		recent := g.activity.Recent("default")
-		if len(recent) != 2 || recent[0].Operation != activity.Test || recent[0].InputTokens != 2050 ||
-			!strings.Contains(recent[1].Error, "within 60 seconds") {
+		if len(recent) != 2 || recent[1].Operation != activity.Test || recent[1].InputTokens != 2050 ||
+			!strings.Contains(recent[0].Error, "within 60 seconds") {
 			t.Errorf("%+v", recent)
 		}
 		for _, name := range []string{"glm-5.1:cloud", "gpt-oss:120b-cloud"} {
