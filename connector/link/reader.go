@@ -126,7 +126,7 @@ func (r *reader) response(request *http.Request) (*http.Response, error) {
 		if err := r.head(); err != nil {
 			return nil, err
 		}
-		answer, err := http.ReadResponse(r.Reader, request) //nolint:bodyclose // Close would read the rest
+		answer, err := http.ReadResponse(r.Reader, request)
 		switch {
 		case err != nil, answer.Proto != "HTTP/1.1", answer.StatusCode < 100,
 			answer.StatusCode == http.StatusSwitchingProtocols:

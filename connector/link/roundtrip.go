@@ -219,7 +219,7 @@ func outgoing(r *http.Request, body *requestBody) (*http.Request, error) {
 
 // receive reads the head of the answer, and sets up its body.
 func (x *tunnelRequest) receive(r *http.Request) (err error) {
-	if x.answer, err = x.in.response(r); err != nil {
+	if x.answer, err = x.in.response(r); err != nil { //nolint:bodyclose // Close would read the rest
 		return err
 	}
 	if err := failure(x.answer.Header); err != nil {
