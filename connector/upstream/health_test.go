@@ -69,6 +69,7 @@ func TestInspect(t *testing.T) {
 			"windows", 200, `{"data": [{"id": "y"}, {"id": "x", "max_model_len": 8192}]}`,
 			link.UpstreamReport{
 				Name: "box", Reachable: true, Models: []string{"x", "y"}, Windows: map[string]int{"x": 8192},
+				Strict: true,
 			},
 		},
 		{"no API there", 404, `no`, box(true)},

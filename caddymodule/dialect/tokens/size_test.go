@@ -94,12 +94,11 @@ func TestDoubts(t *testing.T) {
 
 // A count below that of a beginning is noticed without counting the prompt.
 func TestShrunkCount(t *testing.T) {
-	c := NewCalibration(NewCounter(), nil)
-	turns := []map[string]any{message("user", wordsOf(1000))}
-	learn(c, testRegistration, promptOf(t, turns, nil), 1000)
-	turns = append(turns, message("assistant", "yes"), message("user", wordsOf(200)))
+	turns := []map[string]any{message("user", wordsOf(1000)), message("assistant", "yes"), message("user", wordsOf(200))}
 	p := promptOf(t, turns, nil)
 	for n, want := range map[int]Doubt{700: Low, 1000: None, 1200: None} {
+		c := NewCalibration(NewCounter(), nil)
+		learn(c, testRegistration, promptOf(t, turns[:1], nil), 1000)
 		if got := c.Learn(testRegistration, testConnector, testKey, p, n, false); got != want {
 			t.Errorf("a count of %d: %v, want %v", n, got, want)
 		}
