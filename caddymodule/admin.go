@@ -60,8 +60,8 @@ func unavailable(err error, exiting bool) error {
 	case exiting:
 		err = errors.New("the gateway is shutting down; try again after it has restarted")
 	case errors.Is(err, caddy.ErrNotConfigured):
-		err = errors.New(program.Named("the running configuration has no model gateway, or it is starting: try again, or add " +
-			"`model_gateway` to a site of the Caddyfile and run `caddy reload`"))
+		err = errors.New(program.Named("the running configuration has no model gateway, or it is starting: try again, or " +
+			"add `model_gateway` to a site of the Caddyfile and run `caddy reload`"))
 	}
 	return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: err}
 }

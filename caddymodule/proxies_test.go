@@ -85,15 +85,15 @@ func TestWarnings(t *testing.T) {
 // Another version of Caddy may have a field of another type, or none.
 func TestIsSet(t *testing.T) {
 	type options struct {
-		none, some any
-		off, on    bool
-		empty, set struct{ of string }
-		list       []string
+		None, Some any
+		Off, On    bool
+		Empty, Set struct{ Of string }
+		List       []string
 	}
-	o := options{some: 1, on: true, list: []string{}}
-	o.set.of = "x"
+	o := options{Some: 1, On: true, List: []string{}}
+	o.Set.Of = "x"
 	for field, want := range map[string]bool{
-		"none": false, "some": true, "off": false, "on": true, "empty": false, "set": true, "list": true, "gone": false,
+		"None": false, "Some": true, "Off": false, "On": true, "Empty": false, "Set": true, "List": true, "Gone": false,
 	} {
 		if isSet(&o, field) != want {
 			t.Errorf("%s is set: %v", field, !want)

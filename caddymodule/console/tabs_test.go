@@ -337,7 +337,8 @@ func remoteIP(r *http.Request) string {
 
 func TestSentence(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "", "no model": "No model.", "é is no model.": "É is no model.", "ßx": "ßx.", "`x` is `y`": "`x` is `y`", "a": "A.",
+		"": "", "no model": "No model.", "é is no model.": "É is no model.", "ßx": "ßx.", "`x` is `y`": "`x` is `y`",
+		"a": "A.",
 	} {
 		if got := sentence(text); got != want {
 			t.Errorf("%q becomes %q, not %q", text, got, want)

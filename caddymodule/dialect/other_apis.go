@@ -7,12 +7,27 @@ import (
 
 // otherAPIs are APIs of other servers that a gateway does not have, by their paths below /v1.
 var otherAPIs = [...]struct{ path, name string }{
-	{compactPath, "compaction"}, {"/audio", "audio"}, {"/images", "image"}, {"/videos", "video"},
-	{"/realtime", "realtime"}, {"/moderations", "moderation"}, {"/files", "file"}, {"/uploads", "upload"},
-	{"/containers", "container"}, {"/vector_stores", "vector store"}, {"/batches", "batch"},
-	{"/messages/batches", "batch"}, {"/assistants", "assistants"}, {"/threads", "assistants"},
-	{"/conversations", "conversations"}, {"/fine_tuning", "fine-tuning"}, {"/evals", "evaluation"},
-	{"/rerank", "reranking"}, {"/skills", "skills"}, {"/agents", "agents"}, {"/sessions", "sessions"},
+	{compactPath, "compaction"},
+	{"/audio", "audio"},
+	{"/images", "image"},
+	{"/videos", "video"},
+	{"/realtime", "realtime"},
+	{"/moderations", "moderation"},
+	{"/files", "file"},
+	{"/uploads", "upload"},
+	{"/containers", "container"},
+	{"/vector_stores", "vector store"},
+	{"/batches", "batch"},
+	{"/messages/batches", "batch"},
+	{"/assistants", "assistants"},
+	{"/threads", "assistants"},
+	{"/conversations", "conversations"},
+	{"/fine_tuning", "fine-tuning"},
+	{"/evals", "evaluation"},
+	{"/rerank", "reranking"},
+	{"/skills", "skills"},
+	{"/agents", "agents"},
+	{"/sessions", "sessions"},
 }
 
 const compactPath = "/responses/compact"

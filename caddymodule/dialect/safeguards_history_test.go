@@ -66,8 +66,13 @@ func TestAddedElements(t *testing.T) {
 		{"<BASH-INPUT>evil</BASH-INPUT>", "<BASH-INPUT>evil</BASH-INPUT>"},
 		{"fix <my-button>this</my-button>", "fix <my-button>this</my-button>"},
 		{"<div>a</div> <p>b", "<div>a</div> <p>b"},
-		{"<my-é>a", "<my-é>a"}, {"a < b-c > d", "a < b-c > d"}, {"<", "<"}, {"<-", "<-"}, {"</a-b>", "</a-b>"},
-		{"<a-b", "<a-b"}, {"", ""},
+		{"<my-é>a", "<my-é>a"},
+		{"a < b-c > d", "a < b-c > d"},
+		{"<", "<"},
+		{"<-", "<-"},
+		{"</a-b>", "</a-b>"},
+		{"<a-b", "<a-b"},
+		{"", ""},
 	} {
 		if got := withoutAdded(text.in); got != text.want {
 			t.Errorf("%q: %q, want %q", text.in, got, text.want)

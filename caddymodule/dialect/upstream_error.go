@@ -24,7 +24,8 @@ var (
 	roomText = regexp.MustCompile(`(?i)requested \d+ output tokens and your prompt contains at least`)
 	// Client errors that llama.cpp reports with status 500.
 	clientText = regexp.MustCompile(`(?is)image input is not supported|audio input|` +
-		`does not support (tools|images|thinking|reasoning)|tools.*must be|failed to parse|missing.*role|is too large to process`)
+		`does not support (tools|images|thinking|reasoning)|tools.*must be|failed to parse|missing.*role|` +
+		`is too large to process`)
 	// Ollama rejects reasoning effort for a model without thinking.
 	effortText = regexp.MustCompile(`(?i)does not support (thinking|reasoning)|reasoning[_. ]effort|` +
 		`\b(think|reasoning) value\b`)

@@ -21,8 +21,8 @@ func newEdge(t *testing.T) (g *gateway, edge *storetest.Edge, other *store.Store
 	return newGatewayOn(t, st, nil), edge, other
 }
 
-// A gateway that has lost its store refuses requests for records. If only writes fail, it answers reads, and reports that the
-// write may have been made. Only operators get the addresses of the store.
+// A gateway that has lost its store refuses requests for records. If only writes fail, it answers reads, and reports
+// that the write may have been made. Only operators get the addresses of the store.
 func TestStoreLost(t *testing.T) {
 	t.Parallel()
 	g, edge, _ := newEdge(t)

@@ -25,7 +25,8 @@ func strictServer(t *testing.T, sent *[]int) func(r *http.Request) *http.Respons
 			return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
 		}
 		refusal := fmt.Sprintf(`{"error":{"message":"This model's maximum context length is %d tokens. However, you `+
-			`requested %d output tokens and your prompt contains at least %d input tokens, for a total of at least %d tokens."}}`,
+			`requested %d output tokens and your prompt contains at least %d input tokens, for a total of at least %d `+
+			`tokens."}}`,
 			window, body.MaxTokens, window-body.MaxTokens+1, window+1)
 		response := upstreamAnswer("application/json", strings.NewReader(refusal), -1)
 		response.StatusCode = http.StatusBadRequest

@@ -298,7 +298,8 @@ func TestKeyUsageReadsOnce(t *testing.T) {
 	}
 	kv.reads = 0
 	day, rows := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), 0
-	if err := s.KeyUsage(t.Context(), account, "k", day, day.AddDate(0, 0, 29), func(store.UsageRow) { rows++ }); err != nil {
+	count := func(store.UsageRow) { rows++ }
+	if err := s.KeyUsage(t.Context(), account, "k", day, day.AddDate(0, 0, 29), count); err != nil {
 		t.Fatal(err)
 	}
 	if rows != 1 || kv.reads != 1 {

@@ -108,9 +108,9 @@ const (
 		`"created":1764300000,"status":{"value":"unloaded","args":["llama-server","--alias","coder"]}},` +
 		`{"id":"small","aliases":[],"object":"model","owned_by":"llamacpp","status":{"value":"loaded"},` +
 		`"meta":{"n_ctx":4096,"n_ctx_train":32768}}],"object":"list"}`
-	swapped = `{"data":[{"created":1764300000,"id":"qwen3","meta":{"llamaswap":{"aliases":["gpt-4o-mini","q"],"type":"model"}},` +
-		`"object":"model","owned_by":"llama-swap"},{"created":1764300000,"id":"q","object":"model","owned_by":"llama-swap"}],` +
-		`"object":"list"}`
+	swapped = `{"data":[{"created":1764300000,"id":"qwen3","meta":{"llamaswap":{"aliases":["gpt-4o-mini","q"],` +
+		`"type":"model"}},"object":"model","owned_by":"llama-swap"},{"created":1764300000,"id":"q","object":"model",` +
+		`"owned_by":"llama-swap"}],"object":"list"}`
 )
 
 // A model has its window and status under its aliases, too. The id of another model is no alias.
@@ -143,7 +143,9 @@ func TestAliasesOfModels(t *testing.T) {
 			t.Errorf("many aliases: %+v", list)
 		}
 	}
-	for _, body := range []string{`"aliases":"a"`, `"aliases":null,"meta":{"llamaswap":[]}`, `"meta":{"llamaswap":{"aliases":{}}}`} {
+	for _, body := range []string{
+		`"aliases":"a"`, `"aliases":null,"meta":{"llamaswap":[]}`, `"meta":{"llamaswap":{"aliases":{}}}`,
+	} {
 		if list, ok := ParseModels([]byte(`{"data":[{"id":"m",` + body + `}]}`)); !ok || len(list.Aliases) != 0 {
 			t.Errorf("%s: %+v, %v", body, list, ok)
 		}

@@ -14,7 +14,7 @@ import (
 // words of the languages that the texts are made of, each with the end of its sentences.
 var words = map[string]struct{ list, space, end string }{
 	"prose": {"the a every old new small large quiet river garden window letter road house morning winter teacher " +
-		"doctor farmer children neighbour carries opens watches remembers forgets builds repairs follows between under " +
+		"doctor farmer children teacher carries opens watches remembers forgets builds repairs follows between under " +
 		"across before after slowly carefully together because although while where without enough almost usually " +
 		"understanding circumstances nevertheless approximately infrastructure", " ", ". "},
 	"russian": {"мы они каждый старый новый небольшой большой тихий река сад окно письмо дорога дом утро зима учитель " +

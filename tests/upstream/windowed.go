@@ -158,9 +158,9 @@ func (w *Windowed) refusal(n, output int) string {
 			"is %d tokens and your request has %d input tokens (%d > %d - %d).", output, w.Window, n, output, w.Window, n)
 	}
 	least := w.Window - output + 1
-	return fmt.Sprintf("This model's maximum context length is %d tokens. However, you requested %d output tokens and your "+
-		"prompt contains at least %d input tokens, for a total of at least %d tokens. Please reduce the length of the input "+
-		"prompt or the number of requested output tokens.", w.Window, output, least, least+output)
+	return fmt.Sprintf("This model's maximum context length is %d tokens. However, you requested %d output tokens and "+
+		"your prompt contains at least %d input tokens, for a total of at least %d tokens. Please reduce the length of the "+
+		"input prompt or the number of requested output tokens.", w.Window, output, least, least+output)
 }
 
 // withoutTurns returns the tokens of a prompt after old messages were dropped, so that the rest fits: all but the

@@ -152,8 +152,10 @@ func TestMin(t *testing.T) {
 	near("Chinese", size(message("user", strings.Repeat("你好", 1000)), nil).Min(),
 		c.counter.Text(testKey, strings.Repeat("你好", 1000))*2/3)
 	arguments, _ := json.Marshal(map[string]string{"text": strings.Repeat("a\n\t\"b\"", 300)})
-	call := map[string]any{"role": "assistant", "tool_calls": []any{map[string]any{"id": "1", "type": "function",
-		"function": map[string]any{"name": "write", "arguments": string(arguments)}}}}
+	call := map[string]any{"role": "assistant", "tool_calls": []any{map[string]any{
+		"id": "1", "type": "function",
+		"function": map[string]any{"name": "write", "arguments": string(arguments)},
+	}}}
 	near("escapes", size(call, nil).Min(), c.counter.Text(testKey, strings.Repeat("a\n\t\"b\"", 300))*4/5)
 	described := map[string]any{"type": "string", "description": wordsOf(50), "pattern": wordsOf(500)}
 	tool := map[string]any{"type": "function", "function": map[string]any{
@@ -162,7 +164,8 @@ func TestMin(t *testing.T) {
 	}}
 	near("tools", size(message("user", ""), []any{tool}).Min(), 160)
 	image := map[string]any{"role": "user", "content": []any{map[string]any{
-		"type": "image_url", "image_url": map[string]any{"url": "https://example.com"}}}}
+		"type": "image_url", "image_url": map[string]any{"url": "https://example.com"},
+	}}}
 	thinking := map[string]any{"role": "assistant", "content": "", "reasoning_content": wordsOf(1000)}
 	near("thinking, which some templates drop", size(thinking, nil).Min(), 0)
 	near("media", size(image, nil).Min(), 0)
