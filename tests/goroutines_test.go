@@ -22,6 +22,7 @@ var unguarded = map[string][]string{
 		"caddymodule/events/feed.go newFeed",
 		"caddymodule/events/webhook.go NewWebhook",
 		"caddymodule/manage/upstreams.go UpstreamModels",
+		"caddymodule/observed/measuring.go measureIdle",
 		"caddymodule/cluster/peer/outgoing.go serve",
 		"caddymodule/cluster/peer/peer.go Follow",
 		"caddymodule/cluster/peer/presence.go subscribe",
@@ -35,7 +36,6 @@ var unguarded = map[string][]string{
 		"connector/agent/edges.go join",
 		"connector/agent/session.go accept",
 		"connector/dial/race.go stagger",
-		"connector/link/roundtrip.go send",
 		"connector/runner.go run",
 		"connector/upstream/health.go Run",
 	},
@@ -100,6 +100,7 @@ var unguarded = map[string][]string{
 		"caddymodule/cluster/etcd/open.go checkVersions",
 		"caddymodule/cluster/etcd/open.go diagnose",
 		"connector/control.go serveHTTP",
+		"connector/upstream/pool.go put",
 	},
 	"belongs to a command, and ends with it": {
 		"caddymodule/cli/terminal.go terminalPassword",
