@@ -65,7 +65,7 @@ func withJSON(description []byte, title string, value []byte) []byte {
 	return jsonscan.AppendQuoted(nil, strings.TrimSpace(text))
 }
 
-// dropMembers notes what a tool cannot have here: only code as its caller, calls that nobody waits for, a zoom.
+// dropMembers notes what a tool cannot have here: only code as its caller, asynchronous calls, a zoom.
 func (t *translation) dropMembers(f fieldList) {
 	callers := f.given("allowed_callers")
 	if jsonscan.IsFilled(callers) && !bytes.Contains(callers, []byte(`"direct"`)) {
