@@ -175,8 +175,8 @@ func (c *Calibration) Remove(account, name string) {
 
 // Learn records the model server's count of a key's prompt, which it answered through a connector. If exactly is set,
 // it finds out whether the server has cut the prompt, and corrects the ratio, which all keys share: that tokenizes the
-// prompt, which takes about 2 ms for 100 KB of text. Else its cost is a hash of the prompt. It then notices only a count
-// below that of a beginning, and ignores one that may be too low.
+// prompt, which takes about 2 ms for 100 KB of text. Else its cost is a hash of the prompt. It then notices only a
+// count below that of a beginning, and ignores one that may be too low.
 func (c *Calibration) Learn(r Registration, connector, key string, p *Prompt, n int, exactly bool) (doubt Doubt) {
 	if n <= 0 || n > maxPromptTokens || len(p.Messages) == 0 {
 		return None

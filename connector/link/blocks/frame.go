@@ -41,7 +41,8 @@ func maxConcurrent() int { return min(runtime.GOMAXPROCS(0), 8) }
 var (
 	compressor = sync.OnceValue(func() *zstd.Encoder {
 		return must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest),
-			zstd.WithEncoderConcurrency(maxConcurrent()), zstd.WithWindowSize(pieceBytes), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false)))
+			zstd.WithEncoderConcurrency(maxConcurrent()), zstd.WithWindowSize(pieceBytes),
+			zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false)))
 	})
 	decompressor = sync.OnceValue(func() *zstd.Decoder {
 		return must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(maxConcurrent()), zstd.WithDecoderLowmem(true),
