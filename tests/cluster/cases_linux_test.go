@@ -194,7 +194,7 @@ func killed(c *cluster) {
 		c.mayFail(e.name, at, c.serves(e)+grace)
 	}
 	c.note("ready %.2f s after a start", fastest.Seconds())
-	if fastest > 2*time.Second { // only the fastest start counts, because the machine may be busy
+	if fastest > 5*time.Second { // it would wait longer for its old report; the machine may be busy
 		c.Errorf("no start took less than %v", fastest)
 	}
 }
