@@ -32,7 +32,8 @@ func (c *clientRequest) fallBack(w http.ResponseWriter, r *http.Request, next Ha
 	c.assign(d)
 	ex.span.retry(r.Context(), ex, first)
 	ex.Connector = ""
-	c.answer.header(http.Header{servedBy: {d.Name}})
+	c.answer.header(http.Header{servedBy: {d.Name}, maxTokens: nil})
+	ex.MaxTokens, c.repeated = 0, false
 	c.noEffort, c.info.Effort, c.unstreamed, c.kept = false, "", false, 0
 	c.reserved.fetched.Release() // the body is decoded with its references
 	c.held = c.reserved.request

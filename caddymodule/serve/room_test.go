@@ -1,11 +1,18 @@
 package serve
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/fair"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // strictServer answers as vLLM with a window of 32,768 does: the prompt of words and the limit of the answer must fit.
@@ -57,5 +64,49 @@ func TestLongAnswersInSmallWindows(t *testing.T) {
 				t.Errorf("strict %v, request %d: %d %.300s, sent with %v", strict, i, w.Code, w.Body, sent)
 			}
 		}
+	}
+}
+
+// downTunnel is a tunnel whose model server cannot be reached.
+type downTunnel struct{ Tunnel }
+
+func (downTunnel) Send(*http.Request, fair.Client) (*http.Response, error) {
+	return nil, link.ErrUpstreamDown
+}
+
+// A fallback with the same window gets a limit that fits, too.
+func TestFallbackInSmallWindow(t *testing.T) {
+	g := newWindowGateway(t)
+	d := g.deployment()
+	other := d
+	other.Name = "m2"
+	if _, err := g.backend.Store.SetDeployment(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	g.set(t, func(d *store.Deployment) { d.Fallback = "m2" })
+	id := d.Connectors[0]
+	g.online(id, 32768)
+	r := g.routes[id]
+	r.Strict = true
+	g.routes[id] = r
+	choose := g.Server.Choose
+	g.Server.Choose = func(ctx context.Context, connectors []string, target tunnel.Target, tried []Tunnel,
+		wait time.Duration,
+	) (Tunnel, error) {
+		switch chosen, err := choose(ctx, connectors, target, tried, wait); {
+		case target.Name == "m2":
+			return chosen, err
+		case len(tried) > 0:
+			return nil, tunnel.ErrOffline
+		default:
+			return downTunnel{chosen}, err
+		}
+	}
+	var sent []int
+	g.answer = strictServer(t, &sent)
+	w := g.post("/v1/messages", `{"model":"m","max_tokens":32000,"messages":[{"role":"user","content":"`+
+		wordsOf(17000)+`"}]}`)
+	if w.Code != http.StatusOK || w.Header().Get(servedBy) != "m2" || len(sent) != 1 || sent[0] == 32000 {
+		t.Errorf("%d %v %.300s, sent with %v", w.Code, w.Header(), w.Body, sent)
 	}
 }
