@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"hash/maphash"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -158,6 +159,7 @@ type tally struct {
 	left    int    // bytes that may still be tokenized
 	images  int    // number of images so far
 	media   bool
+	answer  bool // the message is the assistant's
 
 	text, textBytes, wideBytes int // of the text that each template has: tokens, bytes, bytes that are not ASCII
 }
@@ -231,6 +233,7 @@ func (t *tally) tools(raw []byte) {
 // drop it elsewhere. It is not text that each template has: some drop all of it.
 func (t *tally) message(raw []byte, current bool) {
 	thought := !current
+	t.answer = jsonscan.Text(raw, "role") == "assistant"
 	for m := jsonscan.Object(raw); m.Next(); {
 		value := m.Raw()
 		switch string(m.Name()) {
@@ -249,12 +252,21 @@ func (t *tally) message(raw []byte, current bool) {
 	}
 }
 
+// thinkClose ends thinking within the content of an answer. Many templates drop what comes before.
+const thinkClose = "</think>"
+
 // str adds a value that should be a string.
 func (t *tally) str(raw []byte) {
-	if jsonscan.IsString(raw) {
-		text := jsonscan.Unquote(raw)
-		t.has(text, t.count(text))
+	if !jsonscan.IsString(raw) {
+		return
 	}
+	text := jsonscan.Unquote(raw)
+	n, thought := t.count(text), strings.LastIndex(text, thinkClose)
+	if t.answer && thought >= 0 {
+		t.reads(text[thought+len(thinkClose):])
+		return
+	}
+	t.has(text, n)
 }
 
 // content adds a message's content, a string or a list of parts.

@@ -184,3 +184,18 @@ func TestCountEnds(t *testing.T) {
 		t.Error("a text was counted")
 	}
 }
+
+// Templates leave out the thinking in earlier answers, which clients send back within the content.
+func TestThinkingInContentIsNotSure(t *testing.T) {
+	answer := "<think>" + wordsOf(8000) + "</think> yes"
+	p := promptOf(t, []map[string]any{
+		message("user", wordsOf(100)), message("assistant", answer), message("user", "go on, without </think>"+wordsOf(100)),
+	}, nil)
+	c := NewCalibration(NewCounter(), nil)
+	if n := sizeOf(t, c, p).Min(); n < 160 || n > 250 {
+		t.Errorf("a prompt with thinking has at least %d tokens", n)
+	}
+	if doubt := learn(c, testRegistration, p, 220); doubt != None {
+		t.Errorf("doubt %v about a count without thinking", doubt)
+	}
+}
