@@ -89,10 +89,20 @@ func (p *pool) take() *connection {
 		p.mu.Unlock()
 		_ = c.SetReadDeadline(time.Unix(1, 0))
 		if <-c.silent && c.SetReadDeadline(time.Time{}) == nil {
-			return c
+			if !pending(c.raw) {
+				return c
+			}
+			p.fail()
 		}
 		c.close()
 	}
+}
+
+// fail keeps no connections for a while.
+func (p *pool) fail() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.passed, p.paused = false, time.Now().Add(pauseTime)
 }
 
 // watch waits until something arrives on an idle connection, its time is over, or it is taken.
