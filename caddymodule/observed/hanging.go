@@ -96,7 +96,7 @@ func (a *Attempt) End() {
 	t, w := a.table, &a.route.waits
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	defer t.measureIdle()
+	defer t.measureIdle(a.route.name.connector)
 	a.running += w.running
 	w.running--
 	if !a.begun {

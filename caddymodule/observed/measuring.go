@@ -29,18 +29,26 @@ func (t *Table) measureLater(o *route, now time.Time) {
 		m.due, m.tries = now, measureTries
 		t.due[o] = true
 	}
-	t.measureIdle()
+	t.measureIdle(o.name.connector)
 }
 
-// measureIdle begins the measurements that are due, if their model servers run nothing. In a cluster, an edge without a
-// tunnel to the connector leaves that to those with one. The caller holds the lock.
-func (t *Table) measureIdle() {
+// measureIdle begins the measurements that are due through a connector, if their model servers run nothing. In a
+// cluster, an edge without a tunnel to the connector leaves that to those with one. The caller holds the lock.
+func (t *Table) measureIdle(connector string) {
+	var busy map[string]bool // upstreams; nil: not known
 	for o := range t.due {
+		if o.name.connector != connector {
+			continue
+		}
+		if busy == nil {
+			busy = t.busy(connector)
+		}
 		d, _ := t.Deployment(o.name.Account, o.name.Deployment)
 		switch at, ok := t.current(o.name); {
 		case t.routes[o.name] != o, o.measuring.tries == 0, o.window.holds(at.Since, t.now()):
 			delete(t.due, o)
-		case ok && !at.Remote && at.State.Reachable() && !t.busy(o.name.connector, at.Upstream):
+		case ok && !at.Remote && at.State.Reachable() && !busy[at.Upstream]:
+			busy[at.Upstream] = true
 			o.measuring.tries--
 			o.waits.running++
 			ctx, stop := context.WithCancelCause(context.Background())
@@ -64,29 +72,26 @@ func (t *Table) measure(ctx context.Context, o *route, d store.Deployment) {
 	t.Measure(ctx, d, o.name.connector)
 }
 
-// busy reports whether an upstream runs requests. The caller holds the lock.
-func (t *Table) busy(connector, upstream string) bool {
+// busy returns the upstreams of a connector that run requests. The caller holds the lock.
+func (t *Table) busy(connector string) map[string]bool {
+	busy := make(map[string]bool)
 	for n, o := range t.routes {
-		if o.waits.running > 0 && t.leads(n, connector, upstream) {
-			return true
+		if n.connector == connector && o.waits.running > 0 {
+			at, _ := t.current(n)
+			busy[at.Upstream] = true
 		}
 	}
-	return false
-}
-
-// leads reports whether a route leads to an upstream. The caller holds the lock.
-func (t *Table) leads(n name, connector, upstream string) bool {
-	if n.connector != connector {
-		return false
-	}
-	at, _ := t.current(n)
-	return at.Upstream == upstream
+	return busy
 }
 
 // interrupt ends the measurements of the model server of a route. The caller holds the lock.
 func (t *Table) interrupt(n name) {
 	for o := range t.due {
-		if at, _ := t.current(o.name); o.measuring.stop != nil && t.leads(n, o.name.connector, at.Upstream) {
+		if o.name.connector != n.connector || o.measuring.stop == nil {
+			continue
+		}
+		at, _ := t.current(o.name)
+		if own, _ := t.current(n); own.Upstream == at.Upstream {
 			o.measuring.stop(errRequested)
 		}
 	}

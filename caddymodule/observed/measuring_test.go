@@ -2,6 +2,7 @@ package observed
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -166,5 +167,42 @@ func TestCloseEndsMeasurements(t *testing.T) {
 		b.wait(time.Second, "begun", "begun con_1")
 		b.Close()
 		b.wait(0, "closed", "context canceled")
+	})
+}
+
+// Requests through other connectors do not look at the measurements that are due through one, and those through it look
+// at each once.
+func TestManyMeasurementsAreDue(t *testing.T) {
+	testMeasuring(t, func(b *measuringBench) {
+		const many = 100
+		looks, route := 0, b.Route
+		b.Deployment = func(account, name string) (store.Deployment, bool) {
+			d := b.d
+			d.Account, d.Name, d.Connectors = account, name, []string{"con_1", "con_2"}
+			return d, true
+		}
+		b.Route = func(connector string, target tunnel.Target) (tunnel.DeploymentRoute, bool) {
+			looks++
+			return route(connector, target)
+		}
+		running := b.Begin(&b.d, "con_1", true)
+		for i := range many {
+			r := tokens.NewRegistration(b.d.Account, fmt.Sprint("m", i), b.d.UpdatedAt)
+			b.Counted(r, "con_1", 2050, tokens.Cut)
+		}
+		for connector, most := range map[string]int{"con_2": 10, "con_1": 2*many + 20} {
+			looks = 0
+			a := b.Begin(&b.d, connector, true)
+			if a.End(); looks > most {
+				t.Errorf("a request through %s looked at %d routes", connector, looks)
+			}
+		}
+		running.End()
+		synctest.Wait()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if len(b.log) != 1 {
+			t.Errorf("measurements at one upstream: %q", b.log)
+		}
 	})
 }
