@@ -99,6 +99,10 @@ func (c *clientRequest) receive(response *http.Response) (retry *dialect.Error) 
 		return nil
 	}
 	derr := c.render(response)
+	if derr != nil && c.streaming { // nothing was sent, so another stream sends the error, or the next answer
+		c.streaming = false
+		c.answer.open(c.call.NewStream(), c.KeepAlive)
+	}
 	c.overflowed(derr)
 	derr, again := c.noRoom(derr)
 	if again {

@@ -74,10 +74,6 @@ func (c *clientRequest) noRoom(derr *dialect.Error) (_ *dialect.Error, again boo
 	case prompt == 0:
 	case !c.repeated && room >= minRoom && room < cmp.Or(ex.MaxTokens, limit) && !c.answer.committed():
 		c.repeated, c.room, c.overflow = true, room, 0
-		if c.streaming {
-			c.streaming = false
-			c.answer.open(c.call.NewStream(), c.KeepAlive)
-		}
 		return derr, true
 	case left >= minLeft && left < limit:
 		return dialect.NoRoom(prompt, limit, derr.Window), false
