@@ -16,9 +16,11 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/scripted"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // lateTunnel matches the log of a connector about a tunnel on an overloaded machine.
@@ -132,10 +134,11 @@ func checkUpConsole(t *testing.T, ready *up.Ready) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recent := app.store.Opened().Activity.Recent(store.DefaultAccount)
-	if len(recent) != 1 {
-		t.Fatalf("%d requests are recorded, want the one: %+v", len(recent), recent)
-	}
+	var recent []activity.Request
+	wait.Until(t, "the request is recorded", func() bool {
+		recent = app.store.Opened().Activity.Recent(store.DefaultAccount)
+		return len(recent) == 1
+	})
 	r := recent[0]
 	if r.Status != 200 || !r.Streamed || r.Deployment != scripted.ModelID || r.KeyName != "up" ||
 		r.Operation != "chat/completions" ||

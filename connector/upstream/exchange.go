@@ -38,7 +38,11 @@ type exchange struct {
 
 // begin sends the request on a connection. The end of ctx closes it.
 func begin(ctx context.Context, conn *connection, request *http.Request) *exchange {
-	x := &exchange{conn: conn, last: request.Close, remaining: link.MaxAnswerHead, written: make(chan struct{})}
+	x := &exchange{
+		// Some servers ignore the body of a GET, or answer HEAD with one: bytes would be left on the connection.
+		conn: conn, last: request.Close || request.Method != http.MethodPost,
+		remaining: link.MaxAnswerHead, written: make(chan struct{}),
+	}
 	x.unwatch = context.AfterFunc(ctx, x.shut)
 	x.in = bufio.NewReader(x)
 	if request.ContentLength <= chunkBytes {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,24 +100,17 @@ func testRecent(t *testing.T, a *Edge) {
 		t.Errorf("an old answer is kept: %v", a.reports.accounts)
 	}
 	long := strings.Repeat("\x01", 1000)
+	a.services.Activity.Record("default", activity.Request{
+		Time: time.Now(), ID: long, KeyID: long, KeyName: long, Deployment: long, Dialect: long, Operation: long,
+	})
 	var r activity.Report
-	// A report has no rows that are saved in the meantime, and does not wait for that for long. On a busy machine, it has
-	// them once all are saved, until they are published.
-	wait.Until(t, "2,000 rows", func() (ok bool) {
-		for i := range 2500 {
-			if len(r.Usage) > 0 {
-				break
-			}
-			a.services.Activity.Record("default",
-				activity.Request{
-					Time: time.Now(), ID: long, KeyID: fmt.Sprint(i) + long, KeyName: long, Deployment: long,
-					Dialect: long, Operation: long,
-				})
-		}
+	// A report has no rows that are saved in the meantime.
+	wait.Until(t, "a row", func() (ok bool) {
 		var err error
 		r, err = a.services.Activity.Report(t.Context(), "default")
-		return err == nil && len(r.Usage) == 2000
+		return err == nil && len(r.Usage) == 1
 	})
+	r.Usage = slices.Repeat(r.Usage, 2000) // as many as a report has at most
 	var text bytes.Buffer
 	if err := json.NewEncoder(&text).Encode(r); err != nil || text.Len() > maxReport {
 		t.Errorf("%d bytes, %v", text.Len(), err)
