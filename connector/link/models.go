@@ -63,7 +63,9 @@ func ParseModels(data []byte) (_ ModelList, ok bool) {
 		list.Strict = list.Strict || window.Tokens(m.MaxModelLen) > 0
 	}
 	for _, m := range entries {
-		list.Aliases = append(list.Aliases, add(m, m.aliases()...)...)
+		if m.ID != "" {
+			list.Aliases = append(list.Aliases, add(m, m.aliases()...)...)
+		}
 	}
 	list.Open = len(entries) == 1 && entries[0].OwnedBy == "llamacpp" && entries[0].Status == nil
 	return list, true

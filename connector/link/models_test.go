@@ -51,6 +51,7 @@ func FuzzParseModels(f *testing.F) {
 	f.Add([]byte(`{"data":[{"id":"m","meta":[],"status":1,"max_model_len":"x"}]}`))
 	f.Add([]byte(routed))
 	f.Add([]byte(swapped))
+	f.Add([]byte(`{"data":[{"meta":{"llamaswap":{"aliases":["0"]}}}]}`)) // without an id
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, ok := ParseModels(data)
 		if ok != (list.IDs != nil) {
