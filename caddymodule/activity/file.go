@@ -220,16 +220,19 @@ func (f *file) trim(tx *bolt.Tx, old string) error {
 	return err
 }
 
-// cut removes the oldest rows of a class while more says so, and notes which is the last.
+// cut removes the oldest rows of a class while more says so, and notes which is the last. It finds all of them first: a
+// search for the first row that is left would pass every page that is empty now.
 func cut(b *bolt.Bucket, class int, more func(k, v []byte) bool) (err error) {
-	var last []byte
-	c, first := b.Cursor(), key(class, "")
-	for k, v := c.Seek(first); err == nil && k != nil && int(k[0]) == class && more(k, v); k, v = c.Seek(first) {
-		last = bytes.Clone(k[1:])
-		err = c.Delete()
+	var keys [][]byte
+	c := b.Cursor()
+	for k, v := c.Seek(key(class, "")); k != nil && int(k[0]) == class && more(k, v); k, v = c.Next() {
+		keys = append(keys, k)
 	}
-	if last != nil {
-		err = errors.Join(err, b.Put(mark(class), last))
+	for _, k := range keys {
+		err = errors.Join(err, b.Delete(k))
+	}
+	if n := len(keys); n > 0 {
+		err = errors.Join(err, b.Put(mark(class), keys[n-1][1:]))
 	}
 	return err
 }
