@@ -77,7 +77,7 @@ func (a *Agent) newConfiguration(c config.Config, older ...*configuration) (*con
 	next.hello.Blocks, next.hello.StartedMillis = &kept, a.started.UnixMilli()
 	next.dialTo(dial.Target{
 		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: next.credentials.newest,
-		MaxRequests: c.MaxRequests, Logger: a.Logger,
+		MaxRequests: c.MaxRequests, MaxMemory: c.MemoryBudget(), Logger: a.Logger,
 	}, cmp.Or(c.Transport, config.TransportAuto))
 	return next, next.greeting().Check()
 }
@@ -116,7 +116,7 @@ func (c *configuration) greeting() link.Hello {
 // sameTunnel reports whether a tunnel with one configuration also serves the other one.
 func (c *configuration) sameTunnel(d *configuration) bool {
 	return c.credentials == d.credentials && c.quic.Server == d.quic.Server &&
-		c.transport == d.transport && reflect.DeepEqual(c.hello, d.hello)
+		c.quic.MaxMemory == d.quic.MaxMemory && c.transport == d.transport && reflect.DeepEqual(c.hello, d.hello)
 }
 
 // sameDestination reports whether both configurations lead to the same gateway or cluster, and

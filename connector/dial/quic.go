@@ -50,8 +50,21 @@ type Target struct {
 	Token       func() link.Token // with the pins and the secret to use now; for a device, with a pin alone
 	Claim       string            // pairing code of a device; "": it is a connector
 	MaxRequests int               // concurrent requests; 0: the default
+	MaxMemory   int64             // bytes of requests that may wait for model servers
 	Peer        bool              // this gateway dials a peer
 	Logger      *slog.Logger
+}
+
+// config returns the QUIC configuration. Requests that wait for model servers do not use up the window of all: without
+// it, nothing passes through the tunnel.
+func (t Target) config() *quic.Config {
+	if t.Peer {
+		return link.PeerQUIC(t.MaxRequests)
+	}
+	c := link.ConnectorQUIC(t.MaxRequests)
+	c.InitialConnectionReceiveWindow += uint64(t.MaxMemory)
+	c.MaxConnectionReceiveWindow += uint64(t.MaxMemory)
+	return c
 }
 
 // QUIC opens connections to one gateway over QUIC.
@@ -103,12 +116,8 @@ func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity
 	}
 	socket := &patientSocket{Socket: opened, activity: activity}
 	token := d.Token()
-	config := link.ConnectorQUIC(d.MaxRequests)
-	if d.Peer {
-		config = link.PeerQUIC(d.MaxRequests)
-	}
 	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address),
-		link.ConnectorTLS(link.Preauth(token), token.Pins()...), config)
+		link.ConnectorTLS(link.Preauth(token), token.Pins()...), d.config())
 	if err != nil {
 		socket.Close()
 		return nil, fmt.Errorf("dialing %s: %w", address, dialError(ctx, err, socket.failure(), activity.answered()))

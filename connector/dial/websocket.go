@@ -76,8 +76,7 @@ func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (*Conn, error)
 	if err != nil {
 		return nil, fmt.Errorf("dialing %s: %w", d.Address, err)
 	}
-	conn, err := link.WebSocketConnector(ctx, raw, link.ConnectorTLS("", d.Token().Pins()...),
-		link.ConnectorQUIC(d.MaxRequests))
+	conn, err := link.WebSocketConnector(ctx, raw, link.ConnectorTLS("", d.Token().Pins()...), d.config())
 	switch {
 	case err == nil:
 		return &Conn{Conn: conn}, nil

@@ -109,10 +109,11 @@ const (
 	// peerWindow suffices for 1024 blocked streams. It takes memory only while streams are blocked.
 	peerWindow = 512 << 20
 
-	answerWindow     = 256 << 10 // per stream, of the gateway
-	maxAnswerWindow  = 512 << 10
-	requestWindow    = 512 << 10 // per stream, of the connector
-	maxRequestWindow = 4 << 20
+	answerWindow    = 256 << 10 // per stream, of the gateway
+	maxAnswerWindow = 512 << 10
+	requestWindow   = 512 << 10 // per stream, of the connector
+	// MaxRequestWindow is how much of a request's body arrives before the connector reads it.
+	MaxRequestWindow = 4 << 20
 )
 
 // GatewayQUIC returns the gateway's QUIC configuration.
@@ -140,7 +141,7 @@ func ConnectorQUIC(requests int) *quic.Config {
 	c.KeepAlivePeriod = keepAlive
 	c.MaxIncomingStreams = int64(cmp.Or(requests, DefaultMaxRequests) + spareStreams)
 	c.InitialStreamReceiveWindow = requestWindow
-	c.MaxStreamReceiveWindow = maxRequestWindow
+	c.MaxStreamReceiveWindow = MaxRequestWindow
 	return c
 }
 

@@ -210,7 +210,7 @@ func TestLargeBodiesBothWays(t *testing.T) {
 		p := newPair(t, echo)
 		size := connectionWindow
 		if testing.Short() {
-			size = 2 * maxRequestWindow
+			size = 2 * MaxRequestWindow
 		}
 		body := bytes.Repeat([]byte("0123456789abcdef"), size/16)
 		r := post("")

@@ -12,9 +12,10 @@ import (
 // Serve serves the request on a stream with h, and returns after h. It is the connector's
 // end of a request.
 //
-// The handler's [http.ResponseWriter] sends the header with the first bytes of the body,
-// or at Flush. It also has a method Abort(*Failure), which ends the answer with a failure. The context of the
-// request ends when the gateway cancels the request or the tunnel is lost. The end of the request does not end it.
+// The handler's [http.ResponseWriter] sends the header with the first bytes of the body, or at Flush. Its method
+// Abort(*Failure) ends the answer with a failure, and StopReading() ends the request's body, and reads of it. The
+// context of the request ends when the gateway cancels the request or the tunnel is lost. The end of the request does
+// not end it.
 //
 // The error is the reason why no complete answer was sent, for logs: the failure passed to
 // Abort, the code of the gateway's reset, a malformed request, or a [*panics.Error].
@@ -28,8 +29,8 @@ func Serve(s Stream, h http.Handler) (err error) {
 			}
 		}
 		w.release()
-		stopReading(s, CodeNone) // the rest of the request is not needed; no effect after the end
-		_ = body.Close()         // waits for reads of other goroutines
+		w.StopReading()  // no effect after the end
+		_ = body.Close() // waits for reads of other goroutines
 		in.release()
 	}()
 	r, err := in.request()

@@ -11,70 +11,75 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
+	"sync/atomic"
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// headBytes is added to the buffer of a request for its head, so that the head is sent together
-// with the beginning of the body.
-const headBytes = 1 << 10
-
 // exchange is one request and its answer on a connection, which the exchange owns until it is closed.
 type exchange struct {
 	conn      *connection
+	upload    *upload
 	unwatch   func() bool
 	in        *bufio.Reader // reads the exchange
 	remaining int64         // bytes that may still be read
 	failure   error         // of the connection, once a read has failed
 	complete  bool          // the answer was read to its end
 	last      bool          // client or server have announced that they close the connection
+	closed    atomic.Bool   // close stops the body
 
 	written chan struct{} // closed after the last write
 	sent    int           // bytes of the request; valid after written
 	whole   bool          // the whole request was sent; valid after written
+	fault   error         // of the request's body; valid after written
 	defect  *panics.Error // of the goroutine that writes; valid after written
 }
 
 // begin sends the request on a connection. The end of ctx closes it.
-func begin(ctx context.Context, conn *connection, request *http.Request) *exchange {
+func begin(ctx context.Context, conn *connection, up *upload) *exchange {
 	x := &exchange{
 		// Some servers ignore the body of a GET, or answer HEAD with one: bytes would be left on the connection.
-		conn: conn, last: request.Close || request.Method != http.MethodPost,
+		conn: conn, upload: up, last: up.head.Close || up.head.Method != http.MethodPost,
 		remaining: link.MaxAnswerHead, written: make(chan struct{}),
 	}
 	x.unwatch = context.AfterFunc(ctx, x.shut)
 	x.in = bufio.NewReader(x)
-	if request.ContentLength <= chunkBytes {
-		x.send(request)
+	if up.left == 0 {
+		x.send()
 	} else {
-		go x.send(request) // the server may answer before it has read all of it
+		go x.send() // the server may answer before it has read all of it
 	}
 	return x
 }
 
-// send writes the request. If that fails after the first byte, the server may have answered early:
-// receive then reads the answer or the error. If no byte was written, send closes the connection.
-func (x *exchange) send(request *http.Request) {
+// send writes the request. If that fails after the first byte, the server may have answered early: receive then reads
+// the answer or the error. If no byte was written, or the body fails, send closes the connection.
+func (x *exchange) send() {
 	defer close(x.written)
 	defer func() {
+		if x.sent > 0 {
+			x.upload.release() // it is not sent again
+		}
 		if x.defect = panics.Caught(recover()); x.defect != nil || x.sent == 0 {
 			x.shut()
 		}
 	}()
-	// The buffer of net/http has 4 KiB, which is many packets for a long conversation.
-	out := bufio.NewWriterSize((*requestWriter)(x), int(min(request.ContentLength, chunkBytes))+headBytes)
-	x.whole = request.Write(out) == nil && out.Flush() == nil
-}
-
-// requestWriter writes the request of an exchange.
-type requestWriter exchange
-
-// Write implements io.Writer.
-func (w *requestWriter) Write(b []byte) (int, error) {
-	n, err := w.conn.Write(b)
-	w.sent += n
-	return n, err
+	for piece := x.upload.first; ; {
+		n, err := x.conn.Write(piece)
+		x.sent += n
+		if x.whole = err == nil && x.upload.left == 0; err != nil || x.whole {
+			return
+		}
+		if n, err = x.upload.next(*x.upload.chunk, 1); err != nil {
+			if !x.closed.Load() {
+				x.fault = err
+			}
+			x.shut()
+			return
+		}
+		piece = (*x.upload.chunk)[:n]
+	}
 }
 
 // Read reads from the connection.
@@ -94,9 +99,9 @@ func (x *exchange) Read(b []byte) (int, error) {
 
 // receive reads the head of the answer. It skips informational answers. On an error it closes
 // the connection. The error wraps ErrNotConnected if no byte of the request was sent.
-func (x *exchange) receive(request *http.Request) (*answer, error) {
+func (x *exchange) receive() (*answer, error) {
 	for range link.MaxInformational {
-		response, err := http.ReadResponse(x.in, request) //nolint:bodyclose // the body reads from x, which is closed
+		response, err := http.ReadResponse(x.in, x.upload.head) //nolint:bodyclose // it reads from x, which is closed
 		if err == nil && response.StatusCode < 200 && response.StatusCode != http.StatusSwitchingProtocols {
 			continue
 		}
@@ -117,17 +122,21 @@ func (x *exchange) receive(request *http.Request) (*answer, error) {
 	return nil, x.failed(link.Malformed("too many informational answers"))
 }
 
-// failed closes the connection, and adds ErrNotConnected to err if nothing was sent.
+// failed closes the connection, and returns why: a fault of the request's body, or err. It adds ErrNotConnected if
+// nothing was sent.
 func (x *exchange) failed(err error) error {
 	x.close()
-	if x.sent == 0 && !errors.Is(err, link.ErrMalformed) {
+	switch {
+	case x.fault != nil:
+		return fmt.Errorf("%w: %w", errBroken, x.fault)
+	case x.sent == 0 && !errors.Is(err, link.ErrMalformed):
 		return fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
 	return err
 }
 
-// close returns the connection to its pool if nothing is left of the exchange, or closes it. Afterwards the request is
-// not read, so its memory can be released.
+// close returns the connection to its pool if nothing is left of the exchange, or closes it. Afterwards the request's
+// body is not read, so its memory can be released.
 func (x *exchange) close() {
 	running := x.unwatch()
 	select {
@@ -142,10 +151,13 @@ func (x *exchange) close() {
 	if x.complete {
 		x.conn.close()
 	}
+	x.closed.Store(true)
 	x.shut()
+	x.upload.stop()
 	<-x.written // soon
-	if x.defect != nil {
-		panic(x.defect)
+	if defect := x.defect; defect != nil {
+		x.defect = nil
+		panic(defect)
 	}
 }
 
@@ -217,7 +229,7 @@ func (a *answer) Read(b []byte) (int, error) {
 	case err == io.EOF && (!a.endless || bytes.HasSuffix(bytes.TrimSpace(a.tail), []byte(doneEvent))):
 		a.exchange.complete = true
 	case err != nil:
-		err = a.exchange.cause(err)
+		err = a.exchange.failed(a.exchange.cause(err))
 	}
 	return n, err
 }
@@ -229,6 +241,7 @@ func (a *answer) isStream() bool { return link.HasMediaType(a.Header, "text/even
 
 // Close ends the exchange.
 func (a *answer) Close() error {
+	defer a.exchange.upload.release()
 	a.exchange.close()
 	return nil
 }

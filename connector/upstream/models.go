@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -92,12 +93,16 @@ func (u *Server) Ask(ctx context.Context, method, path, body string) (http.Heade
 
 // ask sends a request of the connector itself, and returns any answer.
 func (u *Server) ask(ctx context.Context, method, path string, body []byte) (*answer, error) {
-	r, err := http.NewRequestWithContext(ctx, method, path, nil)
+	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	if len(body) > 0 {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	return u.roundTrip(r, body)
+	up, err := u.open(nil, r, func() {})
+	if err != nil {
+		return nil, err
+	}
+	return u.roundTrip(ctx, up)
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/link/blocks"
 	"github.com/postern-dev/postern/connector/logs"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/text"
@@ -80,6 +79,7 @@ func (p *Proxy) Upstreams() Set { return *p.set.Load() }
 // missing or incomplete answer ends with the reason. The end of the request's context
 // cancels the request to the upstream.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	tunnel := w.(tunnelWriter)
 	// The result in case of a panic.
 	done := Request{At: time.Now(), Method: r.Method, Result: link.ErrInternal.Name}
 	u := p.Upstreams()[r.Host]
@@ -97,7 +97,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	failed := link.ErrRefused
 	if u != nil {
-		failed = p.serve(w, r, u, &done)
+		failed = p.serve(tunnel, r, u, &done)
 	} else {
 		p.refusals.Log(p.options.Logger, slog.LevelWarn, "", time.Now(), "refusing a request",
 			"upstream", text.Short(r.Host), "method", text.Short(r.Method), "path", text.Short(r.URL.Path))
@@ -110,62 +110,61 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if u != nil {
 		p.options.Prober.failed(u, failed)
 	}
-	// All writers of the tunnel have Abort.
-	w.(interface{ Abort(*link.Failure) }).Abort(failed)
+	tunnel.Abort(failed)
+}
+
+// tunnelWriter is what all writers of the tunnel are: see [link.Serve].
+type tunnelWriter interface {
+	http.ResponseWriter
+	Abort(*link.Failure)
+	StopReading()
 }
 
 // serve forwards a request and relays the answer. It returns the reason if the answer is
 // missing or incomplete, else nil.
-func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *Request) *link.Failure {
-	body, err := readPayload(p.options.Budget, r.Body, r.ContentLength)
+func (p *Proxy) serve(w tunnelWriter, r *http.Request, u *Server, done *Request) *link.Failure {
+	up, err := u.open(p.options.Budget, r, w.StopReading)
 	if err != nil {
-		failed := link.ErrCancelled // the tunnel broke
-		switch {
-		case errors.Is(err, errTooLarge):
-			failed = link.ErrTooLarge
-		case errors.Is(err, memory.ErrExceeded):
-			failed = link.ErrBusy
-		case errors.Is(err, blocks.ErrMalformed):
-			failed = link.ErrInternal
-		case errors.Is(err, blocks.ErrUnknownBlock):
-			return link.ErrUnknownBlock // the gateway sends it again
-		}
-		if failed != link.ErrCancelled {
-			p.refusals.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), "refusing a request", "upstream", u.Name,
-				"error", err)
-		}
-		return failed
+		return p.refuse(u, err)
 	}
-	defer body.release()
-	answer, err := u.roundTrip(r, body.data)
-	switch {
-	case err == nil:
-	case r.Context().Err() != nil:
-		return link.ErrCancelled
-	case errors.Is(err, ErrNotConnected):
-		// The prober already logs a warning.
-		p.options.Logger.Debug("upstream is down", "upstream", u.Name, "error", err)
-		return link.ErrUpstreamDown
-	default:
-		return p.broken(u, "upstream failed before its answer", err)
+	answer, err := u.roundTrip(r.Context(), up)
+	if err == nil {
+		defer answer.Close()
+		done.Status = answer.StatusCode
+		p.options.Prober.answered(u, answer.StatusCode)
+		err = relay(w, answer, &done.Bytes)
 	}
-	defer answer.Close()
-	done.Status = answer.StatusCode
-	p.options.Prober.answered(u, answer.StatusCode)
-	err = relay(w, answer, &done.Bytes)
 	switch {
 	case err == nil:
 		return nil
 	case r.Context().Err() != nil, errors.Is(err, errClientGone):
 		return link.ErrCancelled
-	default:
-		return p.broken(u, "upstream failed during its answer", err)
+	case errors.Is(err, errBroken):
+		return p.refuse(u, err)
+	case done.Status == 0 && errors.Is(err, ErrNotConnected):
+		// The prober already logs a warning.
+		p.options.Logger.Debug("upstream is down", "upstream", u.Name, "error", err)
+		return link.ErrUpstreamDown
 	}
+	return p.broken(u, done.Status != 0, err)
+}
+
+// refuse logs a fault of a request's body, and returns the failure.
+func (p *Proxy) refuse(u *Server, fault error) *link.Failure {
+	failed := failureOf(fault)
+	if failed != link.ErrCancelled && failed != link.ErrUnknownBlock {
+		p.refusals.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), "refusing a request", "upstream", u.Name,
+			"error", fault)
+	}
+	return failed
 }
 
 // broken logs why an answer is missing or incomplete, and returns the failure.
-func (p *Proxy) broken(u *Server, message string, err error) *link.Failure {
-	failed := link.ErrUpstreamReset
+func (p *Proxy) broken(u *Server, begun bool, err error) *link.Failure {
+	message, failed := "upstream failed before its answer", link.ErrUpstreamReset
+	if begun {
+		message = "upstream failed during its answer"
+	}
 	if errors.Is(err, link.ErrMalformed) {
 		message, failed = "upstream sent an answer that is not valid HTTP", link.ErrUpstreamMalformed
 	}

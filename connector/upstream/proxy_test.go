@@ -124,6 +124,12 @@ func TestProxyRefuses(t *testing.T) {
 			t.Errorf("%s: aborted %v, upstream asked: %v", method, w.aborted, asked)
 		}
 	}
+	w := &recorder{}
+	r := tunnelRequest(t.Context(), "GET", "/v1/models", "")
+	r.URL.RawQuery = "a\r\nb"
+	if p.ServeHTTP(w, r); w.aborted != link.ErrRefused || asked {
+		t.Errorf("a query of two lines: aborted %v", w.aborted)
+	}
 	for _, host := range []string{"", "other", "BOX", server.Listener.Addr().String()} {
 		w := &recorder{}
 		r := tunnelRequest(t.Context(), "GET", "/v1/models", "")
@@ -132,7 +138,7 @@ func TestProxyRefuses(t *testing.T) {
 			t.Errorf("host %q: aborted %v, upstream asked: %v", host, w.aborted, asked)
 		}
 	}
-	w := &recorder{}
+	w = &recorder{}
 	if p.ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models/qwen/qwen3:8b@x", "")); w.aborted != nil || !asked {
 		t.Errorf("a good path: aborted %v", w.aborted)
 	}
@@ -260,15 +266,9 @@ func TestProxyLargeBodies(t *testing.T) {
 		n, _ := io.Copy(hash, r.Body)
 		fmt.Fprintf(w, "%d %d %x", r.ContentLength, n, hash.Sum(nil))
 	})
-	p := proxyTo(t, server.URL, nil)
-	for _, length := range []int64{int64(len(body)), -1} {
-		r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", body)
-		r.ContentLength = length
-		w := &recorder{}
-		p.ServeHTTP(w, r)
-		if got := fmt.Sprintf("%d %d %x", len(body), len(body), want); w.body() != got {
-			t.Errorf("announced length %d: upstream got %s, want %s", length, w.body(), got)
-		}
+	w := ask(t.Context(), proxyTo(t, server.URL, nil), body)
+	if want := fmt.Sprintf("%d %d %x", len(body), len(body), want); w.body() != want {
+		t.Errorf("upstream got %s, want %s", w.body(), want)
 	}
 }
 
@@ -276,12 +276,15 @@ func TestProxyLargeBodies(t *testing.T) {
 func TestProxyMemory(t *testing.T) {
 	p := proxyTo(t, serveBox(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was asked") }).URL, nil)
 	p.options.Budget = memory.NewBudget(1 << 20)
-	for _, length := range []int64{2 << 20, -1} {
-		r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", strings.Repeat("x", 2<<20))
-		r.ContentLength = length
+	for what, body := range map[string]io.Reader{"large": broken{}, "encoded": decoder{broken{}}} {
+		r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", "")
+		r.Body, r.ContentLength = io.NopCloser(body), 2<<20
+		if d, ok := body.(decoder); ok {
+			r.Body, r.ContentLength = d, 1
+		}
 		w := &recorder{}
 		if p.ServeHTTP(w, r); w.aborted != link.ErrBusy {
-			t.Errorf("announced length %d: aborted %v", length, w.aborted)
+			t.Errorf("a body that is %s: aborted %v", what, w.aborted)
 		}
 	}
 	if held := p.options.Budget.Stats().Reserved; held != 0 {
@@ -291,26 +294,21 @@ func TestProxyMemory(t *testing.T) {
 
 func TestProxyBodyLimit(t *testing.T) {
 	p := proxyTo(t, "http://127.0.0.1:1", nil)
-	endless := io.NopCloser(zeros{})
-	for _, length := range []int64{maxBody + 1, -1} {
+	for length, want := range map[int64]*link.Failure{maxBody + 1: link.ErrTooLarge, -1: link.ErrInternal} {
 		r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", "")
-		r.Body, r.ContentLength = endless, length
+		r.Body, r.ContentLength = io.NopCloser(broken{}), length // it is not read
 		w := &recorder{}
-		if p.ServeHTTP(w, r); w.aborted != link.ErrTooLarge {
+		if p.ServeHTTP(w, r); w.aborted != want {
 			t.Errorf("announced length %d: aborted %v", length, w.aborted)
 		}
 	}
-	r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", "")
-	r.Body, r.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader("half"), broken{})), 8
-	w := &recorder{}
-	if p.ServeHTTP(w, r); w.aborted != link.ErrCancelled {
-		t.Errorf("a broken body: aborted %v", w.aborted)
-	}
 }
 
-type zeros struct{}
+// decoder is a body that takes memory.
+type decoder struct{ io.Reader }
 
-func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+func (decoder) DecoderMemory() int64 { return 8 << 20 }
+func (decoder) Close() error         { return nil }
 
 type broken struct{}
 

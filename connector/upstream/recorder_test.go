@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -25,6 +26,8 @@ type recorder struct {
 	flushed int
 	onFlush func()
 	onWrite func() // called by each Write, before it returns
+	stopped atomic.Int32
+	onStop  func() // called by StopReading
 }
 
 func (w *recorder) Header() http.Header {
@@ -52,6 +55,13 @@ func (w *recorder) Flush() {
 }
 
 func (w *recorder) Abort(f *link.Failure) { w.aborted = f }
+
+func (w *recorder) StopReading() {
+	w.stopped.Add(1)
+	if w.onStop != nil {
+		w.onStop()
+	}
+}
 
 func (w *recorder) body() string { return strings.Join(w.writes, "") }
 

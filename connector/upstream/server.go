@@ -1,13 +1,11 @@
 package upstream
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -18,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -25,8 +24,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// chunkBytes is the size of reads of an upstream's answer, and of writes to the tunnel. It
-// also bounds a request that is sent before its answer is read.
+// chunkBytes is the size of reads of bodies. It also bounds a request that is sent before its answer is read.
 const chunkBytes = 32 << 10
 
 // chunks contains *[]byte of chunkBytes.
@@ -93,45 +91,36 @@ func wireHost(host string) string {
 	return zone.ReplaceAllString(host, "]")
 }
 
-// request returns the request for the upstream that is made of a request of the tunnel.
-func (u *Server) request(r *http.Request, body []byte) *http.Request {
+// request returns the head of the request for the upstream that is made of a request of the tunnel.
+func (u *Server) request(r *http.Request) *http.Request {
 	header := requestHeader(r.Header)
 	if u.key != nil {
 		header["Authorization"] = []string{u.key.authorization()}
 	}
 	target := *r.URL
 	target.Path = u.prefix + target.Path
-	request := &http.Request{
-		Method: r.Method, URL: &target, Host: u.host, Header: header, Close: !u.pool.keeps(),
-		Body: http.NoBody, ContentLength: int64(len(body)),
-	}
-	if len(body) > 0 {
-		request.Body = io.NopCloser(bytes.NewReader(body))
-	}
-	return request
+	return &http.Request{Method: r.Method, URL: &target, Host: u.host, Header: header, Close: !u.pool.keeps()}
 }
 
-// roundTrip sends a request of the tunnel to the upstream, and waits for the head of the
-// answer, which the caller must close. The error wraps ErrNotConnected if the upstream cannot
-// have seen the request. Once a byte has left, it is never sent again: the model may be at
-// work.
-func (u *Server) roundTrip(r *http.Request, body []byte) (*answer, error) {
+// roundTrip sends a request to the upstream, and waits for the head of the answer, which the caller must close. The
+// error wraps ErrNotConnected if the upstream cannot have seen the request. Once a byte has left, it is never sent
+// again: the model may be at work.
+func (u *Server) roundTrip(ctx context.Context, up *upload) (a *answer, err error) {
+	defer func() {
+		if a == nil { // after a panic, too
+			up.release()
+		}
+	}()
 	if kept := u.pool.take(); kept != nil {
-		if answer, err := u.exchange(kept, r, body); !errors.Is(err, ErrNotConnected) {
-			return answer, err
+		if a, err = begin(ctx, kept, up).receive(); !errors.Is(err, ErrNotConnected) {
+			return a, err
 		}
 	}
-	conn, err := u.dial(r.Context())
+	conn, err := u.dial(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
-	return u.exchange(conn, r, body)
-}
-
-// exchange sends a request on a connection, and waits for the head of the answer.
-func (u *Server) exchange(conn *connection, r *http.Request, body []byte) (*answer, error) {
-	request := u.request(r, body)
-	return begin(r.Context(), conn, request).receive(request)
+	return begin(ctx, conn, up).receive()
 }
 
 // dial opens a connection.
@@ -175,7 +164,8 @@ func (u *Server) equal(v *Server) bool {
 // those allowed by the configuration, with plain paths under /v1.
 func (u *Server) allows(r *http.Request) bool {
 	target := r.URL
-	if target.Scheme != "" || target.Host != "" || target.Opaque != "" || target.RawPath != "" {
+	if target.Scheme != "" || target.Host != "" || target.Opaque != "" || target.RawPath != "" ||
+		strings.ContainsFunc(target.RawQuery, unicode.IsControl) {
 		return false
 	}
 	switch target.Path {
