@@ -44,3 +44,14 @@ func TestResolve(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
+
+// Requests that wait for model servers, within the memory for them, do not fill the window of a tunnel. Requests whose
+// memory is not reserved yet have the rest.
+func TestWindow(t *testing.T) {
+	for memory, want := range map[int64]uint64{0: 32 << 20, 1 << 30: 1<<30 + 32<<20} {
+		c := Target{MaxMemory: memory}.config()
+		if got := min(c.InitialConnectionReceiveWindow, c.MaxConnectionReceiveWindow); got != want {
+			t.Errorf("%d bytes of memory: a window of %d bytes, want %d", memory, got, want)
+		}
+	}
+}

@@ -102,7 +102,7 @@ const (
 	maxControlStreams = 4
 
 	// All streams share the connection window. If clients that do not read fill it, the
-	// whole tunnel stops. That takes 64 blocked streams.
+	// whole tunnel stops. That takes 64 blocked streams. For requests, the connector adds the memory for them.
 	connectionWindow    = 32 << 20
 	maxConnectionWindow = 64 << 20
 

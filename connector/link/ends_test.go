@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -149,4 +150,38 @@ func TestFailuresAreNoAnswers(t *testing.T) {
 	if wantError(t, err, ErrUnknownBlock); body != strings.Repeat("some", 1000) {
 		t.Errorf("%d bytes arrived", len(body))
 	}
+}
+
+// A handler can end the read of a body that does not arrive, and still answers.
+func TestStopReading(t *testing.T) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		reading := make(chan struct{})
+		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			read := make(chan error, 1)
+			go func() {
+				_, _ = io.ReadFull(r.Body, make([]byte, 4))
+				close(reading)
+				_, err := r.Body.Read(make([]byte, 4))
+				read <- err
+			}()
+			<-reading
+			w.(*response).StopReading()
+			if err := <-read; err == nil || err == io.EOF {
+				t.Errorf("the read ended with %v", err)
+			}
+			_, _ = io.WriteString(w, "early")
+		}))
+		s, err := p.gateway.OpenStreamSync(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(s, "POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nsome")
+		answer, err := http.ReadResponse(bufio.NewReader(s), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(answer.Body); string(body) != "early" || err != nil {
+			t.Errorf("answer %q, %v", body, err)
+		}
+	})
 }
