@@ -3,6 +3,7 @@ package upstream
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,13 +127,10 @@ func (x *exchange) receive() (*answer, error) {
 // nothing was sent.
 func (x *exchange) failed(err error) error {
 	x.close()
-	switch {
-	case x.fault != nil:
-		return fmt.Errorf("%w: %w", errBroken, x.fault)
-	case x.sent == 0 && !errors.Is(err, link.ErrMalformed):
+	if x.sent == 0 && !errors.Is(err, link.ErrMalformed) {
 		return fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
-	return err
+	return cmp.Or(x.fault, err)
 }
 
 // close returns the connection to its pool if nothing is left of the exchange, or closes it. Afterwards the request's
@@ -155,9 +153,8 @@ func (x *exchange) close() {
 	x.shut()
 	x.upload.stop()
 	<-x.written // soon
-	if defect := x.defect; defect != nil {
-		x.defect = nil
-		panic(defect)
+	if x.defect != nil {
+		panic(x.defect)
 	}
 }
 
@@ -241,7 +238,6 @@ func (a *answer) isStream() bool { return link.HasMediaType(a.Header, "text/even
 
 // Close ends the exchange.
 func (a *answer) Close() error {
-	defer a.exchange.upload.release()
 	a.exchange.close()
 	return nil
 }

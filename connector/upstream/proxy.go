@@ -124,47 +124,40 @@ type tunnelWriter interface {
 // missing or incomplete, else nil.
 func (p *Proxy) serve(w tunnelWriter, r *http.Request, u *Server, done *Request) *link.Failure {
 	up, err := u.open(p.options.Budget, r, w.StopReading)
-	if err != nil {
-		return p.refuse(u, err)
-	}
-	answer, err := u.roundTrip(r.Context(), up)
+	message := "upstream failed before its answer"
 	if err == nil {
-		defer answer.Close()
-		done.Status = answer.StatusCode
-		p.options.Prober.answered(u, answer.StatusCode)
-		err = relay(w, answer, &done.Bytes)
+		defer up.release()
+		var answer *answer
+		if answer, err = u.roundTrip(r.Context(), up); err == nil {
+			defer answer.Close()
+			done.Status, message = answer.StatusCode, "upstream failed during its answer"
+			p.options.Prober.answered(u, answer.StatusCode)
+			err = relay(w, answer, &done.Bytes)
+		}
 	}
+	var refused *link.Failure
 	switch {
 	case err == nil:
 		return nil
 	case r.Context().Err() != nil, errors.Is(err, errClientGone):
 		return link.ErrCancelled
-	case errors.Is(err, errBroken):
-		return p.refuse(u, err)
+	case errors.As(err, &refused):
+		if refused != link.ErrCancelled && refused != link.ErrUnknownBlock {
+			p.refusals.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), "refusing a request", "upstream", u.Name,
+				"error", err)
+		}
+		return refused
 	case done.Status == 0 && errors.Is(err, ErrNotConnected):
 		// The prober already logs a warning.
 		p.options.Logger.Debug("upstream is down", "upstream", u.Name, "error", err)
 		return link.ErrUpstreamDown
 	}
-	return p.broken(u, done.Status != 0, err)
-}
-
-// refuse logs a fault of a request's body, and returns the failure.
-func (p *Proxy) refuse(u *Server, fault error) *link.Failure {
-	failed := failureOf(fault)
-	if failed != link.ErrCancelled && failed != link.ErrUnknownBlock {
-		p.refusals.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), "refusing a request", "upstream", u.Name,
-			"error", fault)
-	}
-	return failed
+	return p.broken(u, message, err)
 }
 
 // broken logs why an answer is missing or incomplete, and returns the failure.
-func (p *Proxy) broken(u *Server, begun bool, err error) *link.Failure {
-	message, failed := "upstream failed before its answer", link.ErrUpstreamReset
-	if begun {
-		message = "upstream failed during its answer"
-	}
+func (p *Proxy) broken(u *Server, message string, err error) *link.Failure {
+	failed := link.ErrUpstreamReset
 	if errors.Is(err, link.ErrMalformed) {
 		message, failed = "upstream sent an answer that is not valid HTTP", link.ErrUpstreamMalformed
 	}

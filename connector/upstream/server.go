@@ -105,15 +105,10 @@ func (u *Server) request(r *http.Request) *http.Request {
 // roundTrip sends a request to the upstream, and waits for the head of the answer, which the caller must close. The
 // error wraps ErrNotConnected if the upstream cannot have seen the request. Once a byte has left, it is never sent
 // again: the model may be at work.
-func (u *Server) roundTrip(ctx context.Context, up *upload) (a *answer, err error) {
-	defer func() {
-		if a == nil { // after a panic, too
-			up.release()
-		}
-	}()
+func (u *Server) roundTrip(ctx context.Context, up *upload) (*answer, error) {
 	if kept := u.pool.take(); kept != nil {
-		if a, err = begin(ctx, kept, up).receive(); !errors.Is(err, ErrNotConnected) {
-			return a, err
+		if answer, err := begin(ctx, kept, up).receive(); !errors.Is(err, ErrNotConnected) {
+			return answer, err
 		}
 	}
 	conn, err := u.dial(ctx)

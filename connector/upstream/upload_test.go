@@ -90,15 +90,18 @@ func TestUploadInEachSize(t *testing.T) {
 // nothing. Its connection is closed.
 func TestUploadBreaks(t *testing.T) {
 	for _, length := range []int{1, 200, 100_000} {
+		then := func(n int, end io.Reader) io.Reader {
+			return io.MultiReader(strings.NewReader(strings.Repeat("x", n)), end)
+		}
 		for what, test := range map[string]struct {
 			body io.Reader
 			want *link.Failure
 		}{
 			"short": {strings.NewReader(strings.Repeat("x", length-1)), link.ErrInternal},
-			"cut":   {io.MultiReader(strings.NewReader(strings.Repeat("x", length-1)), iotest.ErrReader(io.ErrUnexpectedEOF)), link.ErrInternal},
+			"cut":   {then(length-1, iotest.ErrReader(io.ErrUnexpectedEOF)), link.ErrInternal},
 			"long":  {strings.NewReader(strings.Repeat("x", length+1)), link.ErrInternal},
-			"bad":   {io.MultiReader(strings.NewReader(strings.Repeat("x", length)), iotest.ErrReader(blocks.ErrMalformed)), link.ErrInternal},
-			"lost":  {io.MultiReader(strings.NewReader(strings.Repeat("x", length/2)), broken{}), link.ErrCancelled},
+			"bad":   {then(length, iotest.ErrReader(fmt.Errorf("%w: decoding", link.ErrInternal))), link.ErrInternal},
+			"lost":  {then(length/2, broken{}), link.ErrCancelled},
 		} {
 			closed := make(chan bool, 2)
 			address, conns := scripted(t, func(_ int32, _ net.Conn, in *bufio.Reader) { closed <- takeRequest(in) })

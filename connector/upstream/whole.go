@@ -2,8 +2,11 @@ package upstream
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 
+	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/link/blocks"
 )
 
@@ -14,13 +17,18 @@ func (up *upload) readWhole() error {
 	if !ok {
 		return nil
 	}
-	if err := up.reserved.Grow(up.left); err != nil {
-		return err
+	if up.reserved.Grow(up.left) != nil {
+		return link.ErrBusy
 	}
 	data := make([]byte, up.left+1) // the last read, of no bytes, needs space for one
 	n, err := io.ReadFull(body, data)
-	if err != io.EOF && err != io.ErrUnexpectedEOF {
-		return err
+	switch {
+	case errors.Is(err, blocks.ErrUnknownBlock):
+		return link.ErrUnknownBlock // the gateway sends it again
+	case errors.Is(err, blocks.ErrMalformed):
+		return fmt.Errorf("%w: %w", link.ErrInternal, err)
+	case err != io.EOF && err != io.ErrUnexpectedEOF:
+		return link.ErrCancelled
 	}
 	up.body = bytes.NewReader(data[:n])
 	return nil
