@@ -102,8 +102,9 @@ var owners = map[string][]string{
 		"caddymodule/cli/up.go signal.NotifyContext",
 	},
 	"the connector is a program, not a guest": {
-		"connector/command_pair.go slog.SetDefault", "connector/main.go os.Exit", "connector/main.go signal.NotifyContext",
-		"connector/main.go signal.Notify", "connector/processor.go runtime.GOMAXPROCS", "connector/runner.go slog.SetDefault",
+		"connector/command_pair.go slog.SetDefault", "connector/main.go memlimit.Set", "connector/main.go os.Exit",
+		"connector/main.go signal.Notify", "connector/main.go signal.NotifyContext",
+		"connector/processor.go runtime.GOMAXPROCS", "connector/runner.go slog.SetDefault",
 	},
 	"a service of Windows ends with an error, so that its manager starts it again": {"connector/service/run.go os.Exit"},
 }

@@ -41,7 +41,7 @@ type exchange struct {
 func begin(ctx context.Context, conn *connection, up *upload) *exchange {
 	x := &exchange{
 		// Some servers ignore the body of a GET, or answer HEAD with one: bytes would be left on the connection.
-		conn: conn, upload: up, last: up.head.Close || up.head.Method != http.MethodPost,
+		conn: conn, upload: up, last: up.last || up.method != http.MethodPost,
 		remaining: link.MaxAnswerHead, written: make(chan struct{}),
 	}
 	x.unwatch = context.AfterFunc(ctx, x.shut)
@@ -101,8 +101,9 @@ func (x *exchange) Read(b []byte) (int, error) {
 // receive reads the head of the answer. It skips informational answers. On an error it closes
 // the connection. The error wraps ErrNotConnected if no byte of the request was sent.
 func (x *exchange) receive() (*answer, error) {
+	request := &http.Request{Method: x.upload.method}
 	for range link.MaxInformational {
-		response, err := http.ReadResponse(x.in, x.upload.head) //nolint:bodyclose // it reads from x, which is closed
+		response, err := http.ReadResponse(x.in, request) //nolint:bodyclose // the body reads from x, which is closed
 		if err == nil && response.StatusCode < 200 && response.StatusCode != http.StatusSwitchingProtocols {
 			continue
 		}

@@ -32,7 +32,8 @@ func unkept(conn net.Conn) *connection {
 // opened returns a request with a body of size bytes.
 func opened(method string, size int) *upload {
 	u := newServer("box", baseURL("http://box"), nil)
-	up, err := u.open(nil, tunnelRequest(context.Background(), method, "/v1/embeddings", strings.Repeat("x", size)), func() {})
+	r := tunnelRequest(context.Background(), method, "/v1/embeddings", strings.Repeat("x", size))
+	up, err := u.open(nil, r, func() {})
 	if err != nil {
 		panic(err)
 	}

@@ -15,7 +15,6 @@ func requestHeader(h http.Header) http.Header {
 	removeNominated(h)
 	out := http.Header{
 		"Accept-Encoding": {"identity"}, // a compressed stream cannot be read event by event
-		"User-Agent":      nil,          // not that of Go
 	}
 	for _, name := range forUpstream {
 		if values := h[name]; len(values) > 0 {

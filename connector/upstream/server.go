@@ -91,17 +91,6 @@ func wireHost(host string) string {
 	return zone.ReplaceAllString(host, "]")
 }
 
-// request returns the head of the request for the upstream that is made of a request of the tunnel.
-func (u *Server) request(r *http.Request) *http.Request {
-	header := requestHeader(r.Header)
-	if u.key != nil {
-		header["Authorization"] = []string{u.key.authorization()}
-	}
-	target := *r.URL
-	target.Path = u.prefix + target.Path
-	return &http.Request{Method: r.Method, URL: &target, Host: u.host, Header: header, Close: !u.pool.keeps()}
-}
-
 // roundTrip sends a request to the upstream, and waits for the head of the answer, which the caller must close. The
 // error wraps ErrNotConnected if the upstream cannot have seen the request. Once a byte has left, it is never sent
 // again: the model may be at work.

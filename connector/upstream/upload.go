@@ -19,7 +19,8 @@ var errLength = fmt.Errorf("%w: the body of a request does not have the length t
 
 // upload is a request to an upstream. Its body is passed on while it arrives.
 type upload struct {
-	head     *http.Request
+	method   string
+	last     bool // it asks the upstream to close the connection
 	body     io.Reader
 	left     int64   // bytes of the body that were not read
 	chunk    *[]byte // for pieces of the body
@@ -40,7 +41,8 @@ func (u *Server) open(budget *memory.Budget, r *http.Request, stop func()) (*upl
 		return nil, link.ErrTooLarge
 	}
 	up := &upload{
-		head: u.request(r), body: r.Body, left: r.ContentLength, reserved: budget.Open("", "", ""), stop: stop,
+		method: r.Method, last: !u.pool.keeps(), body: r.Body, left: r.ContentLength,
+		reserved: budget.Open("", "", ""), stop: stop,
 	}
 	held := chunkBytes + min(up.left, link.MaxRequestWindow)
 	if d, ok := r.Body.(interface{ DecoderMemory() int64 }); ok {
@@ -52,7 +54,7 @@ func (u *Server) open(budget *memory.Budget, r *http.Request, stop func()) (*upl
 	up.chunk = chunks.Get().(*[]byte)
 	err := up.readWhole()
 	if err == nil {
-		err = up.begin()
+		err = up.begin(u, r)
 	}
 	if err != nil {
 		up.release()
@@ -62,16 +64,20 @@ func (u *Server) open(budget *memory.Budget, r *http.Request, stop func()) (*upl
 }
 
 // begin writes the head, and reads the beginning of the body.
-func (up *upload) begin() error {
-	out, r := bytes.NewBuffer((*up.chunk)[:0]), up.head
-	fmt.Fprintf(out, "%s %s HTTP/1.1\r\nHost: %s\r\n", r.Method, r.URL.RequestURI(), r.Host)
-	if r.Close {
+func (up *upload) begin(u *Server, r *http.Request) error {
+	header, target, out := requestHeader(r.Header), *r.URL, bytes.NewBuffer((*up.chunk)[:0])
+	if u.key != nil {
+		header["Authorization"] = []string{u.key.authorization()}
+	}
+	target.Path = u.prefix + target.Path
+	fmt.Fprintf(out, "%s %s HTTP/1.1\r\nHost: %s\r\n", r.Method, target.RequestURI(), u.host)
+	if up.last {
 		out.WriteString("Connection: close\r\n")
 	}
 	if up.left > 0 || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		fmt.Fprintf(out, "Content-Length: %d\r\n", up.left)
 	}
-	_ = r.Header.Write(out)
+	_ = header.Write(out)
 	out.WriteString("\r\n")
 	free := out.AvailableBuffer()
 	free = free[:cap(free)]

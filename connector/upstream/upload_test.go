@@ -73,7 +73,7 @@ func TestUploadIsPassedOn(t *testing.T) {
 func TestUploadInEachSize(t *testing.T) {
 	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 	p := proxyTo(t, server.URL, nil)
-	for _, size := range []int{0, 1, 4<<10 - 1, 4 << 10, 4<<10 + 1, chunkBytes - 200, chunkBytes, chunkBytes + 1, 300_000} {
+	for _, size := range []int{0, 1, 4<<10 - 1, 4 << 10, 4<<10 + 1, chunkBytes - 200, chunkBytes, 300_000} {
 		want := strings.Repeat("abcdefg", size/7+1)[:size]
 		for _, in := range []io.Reader{
 			strings.NewReader(want), iotest.HalfReader(strings.NewReader(want)), iotest.DataErrReader(strings.NewReader(want)),
