@@ -15,7 +15,7 @@ import (
 const maxBody = 64 << 20
 
 // errLength is the fault of a body that does not have the length in its head.
-var errLength = fmt.Errorf("%w: the body of a request does not have the length that its head says", link.ErrInternal)
+var errLength = fmt.Errorf("%w: the body of a request does not have the length in its head", link.ErrInternal)
 
 // upload is a request to an upstream. Its body is passed on while it arrives.
 type upload struct {
@@ -52,15 +52,16 @@ func (u *Server) open(budget *memory.Budget, r *http.Request, stop func()) (*upl
 		return nil, link.ErrBusy
 	}
 	up.chunk = chunks.Get().(*[]byte)
+	defer func() {
+		if up.first == nil { // after a panic, too
+			up.release()
+		}
+	}()
 	err := up.readWhole()
 	if err == nil {
 		err = up.begin(u, r)
 	}
-	if err != nil {
-		up.release()
-		return nil, err
-	}
-	return up, nil
+	return up, err
 }
 
 // begin writes the head, and reads the beginning of the body.
@@ -86,8 +87,10 @@ func (up *upload) begin(u *Server, r *http.Request) error {
 		least = int(up.left)
 	}
 	n, err := up.next(free, least)
-	out.Write(free[:n])
-	up.first = out.Bytes()
+	if err == nil {
+		out.Write(free[:n])
+		up.first = out.Bytes()
+	}
 	return err
 }
 

@@ -243,15 +243,20 @@ func (panicking) Read([]byte) (int, error) { panic("a defect") }
 
 func TestPanicOfBody(t *testing.T) {
 	address, _ := scripted(t, func(_ int32, _ net.Conn, in *bufio.Reader) { takeRequest(in) })
+	p := proxyTo(t, address, nil)
+	p.options.Budget = memory.NewBudget(16 << 20)
 	for _, arrives := range []int{0, 200_000} {
 		func() {
 			defer func() {
-				if p := panics.Caught(recover()); p == nil {
+				if panics.Caught(recover()) == nil {
 					t.Errorf("after %d bytes: no panic", arrives)
 				}
 			}()
 			body := io.MultiReader(strings.NewReader(strings.Repeat("x", arrives)), panicking{})
-			send(t, proxyTo(t, address, nil), &recorder{}, body, 1<<20)
+			send(t, p, &recorder{}, body, 1<<20)
 		}()
+		if held := p.options.Budget.Stats().Reserved; held > 0 {
+			t.Errorf("after %d bytes: %d are reserved in the end", arrives, held)
+		}
 	}
 }
