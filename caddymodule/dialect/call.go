@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
@@ -52,7 +51,7 @@ type Call interface {
 	// prompt_cache_key, else the beginning of the first message that is not a system
 	// message. It returns nil if the request has neither.
 	Conversation() []byte
-	// Prompt returns the prompt for counting its tokens, nil if it is not known.
+	// Prompt returns the prompt for counting its tokens, nil if it is not known. It is the same each time.
 	Prompt() *tokens.Prompt
 }
 
@@ -177,7 +176,10 @@ func decodeChat(op Operation, body []byte, env *Env) (Call, *Error) {
 		return nil, err
 	}
 	r.Info = env.Info
-	return r, cmp.Or(r.applyOptions(options), r.readParameters(options))
+	if err = cmp.Or(r.applyOptions(options), r.readParameters(options)); err == nil && op.Kind == ChatCompletions {
+		r.prompt = tokens.NewPrompt(r.promptText)
+	}
+	return r, err
 }
 
 // Streamed implements Call.
@@ -197,26 +199,16 @@ func (r *ChatRequest) Answer(body []byte) ([]byte, Usage, *Error) {
 // NewStream implements Call.
 func (r *ChatRequest) NewStream() Stream { return NewChatStream(r.ChatStreamOptions) }
 
-// Prompt implements Call. It scans the body again, and should be called after the
-// answer was sent.
-func (r *ChatRequest) Prompt() *tokens.Prompt {
-	if r.kind != ChatCompletions {
-		return nil
+// Prompt implements Call.
+func (r *ChatRequest) Prompt() *tokens.Prompt { return r.prompt }
+
+// promptText returns the messages and the tools of the upstream's body. It copies messages that are changed.
+func (r *ChatRequest) promptText() (messages, tools []byte) {
+	messages = r.content.Bytes(r.body)
+	if len(r.folds) > 0 && r.developer == r.content { // not those of a duplicate
+		messages = r.folds.appendTo(nil, r.body[:r.content.End])[r.content.Start:]
 	}
-	body := r.body
-	if len(r.folds) > 0 {
-		body = r.folds.appendTo(nil, body)
-	}
-	var messages, tools []byte
-	for m := jsonscan.Object(body); m.Next(); {
-		switch string(m.Name()) {
-		case "messages":
-			messages = m.Raw()
-		case "tools":
-			tools = m.Raw()
-		}
-	}
-	return tokens.NewPrompt(messages, tools)
+	return messages, r.tools.Bytes(r.body)
 }
 
 // Ping implements Stream.

@@ -141,10 +141,12 @@ func TestDeveloperRoleInline(t *testing.T) {
 
 // The prompt for counting is that of the upstream's body.
 func TestDeveloperRoleCounted(t *testing.T) {
-	call := mustDecode(t, chatOp,
-		`{"model":"public","messages":[`+saying("user", "u")+","+saying("developer", "d")+`]}`, testEnv())
-	if p := call.Prompt(); len(p.Messages) != 1 {
-		t.Errorf("%d messages", len(p.Messages))
+	body := `{"model":"public","messages":[` + saying("user", "u") + "," + saying("developer", "d") + `]`
+	messages, _ := promptText(mustDecode(t, chatOp, body+"}", testEnv()).Prompt())
+	checkFields(t, upstreamFields(t, chatOp, body+"}"), map[string]string{"messages": messages})
+	// Of two lists, most servers take the last.
+	if messages, _ = promptText(mustDecode(t, chatOp, body+`,"messages":[]}`, testEnv()).Prompt()); messages != "" {
+		t.Errorf("%s instead of none", messages)
 	}
 }
 
@@ -168,7 +170,9 @@ func FuzzDeveloperRole(f *testing.F) {
 			if !json.Valid([]byte(up)) {
 				t.Fatalf("no JSON: %s\nof %s", up, body)
 			}
-			_ = call.Prompt()
+			if messages, _ := promptText(call.Prompt()); !strings.Contains(up, messages) {
+				t.Fatalf("prompt %s\nof %s", messages, body)
+			}
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
 
 // field is a key of a request body that the gateway uses.
@@ -58,6 +59,7 @@ type ChatRequest struct {
 	usage   member        // of stream_options.include_usage
 	options bool          // stream_options has members
 	content jsonscan.Span // of the operation's main field
+	tools   jsonscan.Span
 
 	cacheKey jsonscan.Span // of prompt_cache_key
 	effort   jsonscan.Span // of reasoning_effort
@@ -74,6 +76,8 @@ type ChatRequest struct {
 	developer  jsonscan.Span // of the messages, if one has the role developer
 	folds      edits         // of the developer messages
 	parameters edits         // of parameters of the deployment
+
+	prompt *tokens.Prompt // of ChatCompletions
 }
 
 // scanRequest reads the body of ChatCompletions, Completions or Embeddings in one
@@ -96,6 +100,8 @@ func scanRequest(op Operation, body []byte, defaultModel string) (*ChatRequest, 
 		switch string(m.Name()) {
 		case contentField(op.Kind):
 			r.content = m.Value
+		case "tools":
+			r.tools = m.Value
 		case "prompt_cache_key":
 			if jsonscan.IsString(m.Raw()) {
 				r.cacheKey = m.Value

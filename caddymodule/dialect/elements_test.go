@@ -86,8 +86,8 @@ func TestPromptIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err.Message)
 	}
-	if p := c.Prompt(); len(p.Messages) != maxElements {
-		t.Errorf("%d messages", len(p.Messages))
+	if n := counter.Estimate("key", c.Prompt()).Tokens; n != 3+4*maxElements+2 { // the first has two words
+		t.Errorf("%d tokens", n)
 	}
 }
 

@@ -32,6 +32,7 @@ type translation struct {
 	cacheKey []byte // prompt_cache_key as JSON, nil if there is none
 	messages []byte // the conversation as JSON, once it is complete
 	toolList []byte // the tools as JSON, nil if there are none
+	prompt   *tokens.Prompt
 
 	path     []step // of the current object
 	elements int    // number of elements so far
@@ -221,13 +222,14 @@ func (t *translation) complete(size int) {
 	}
 	t.names = t.tools.names
 	t.conversation, t.tools = conversation{}, toolset{} // free their texts
+	t.prompt = tokens.NewPrompt(func() (messages, tools []byte) { return t.messages, t.toolList })
 	if t.env.Estimate != nil {
-		t.estimator = func() int { return t.env.Estimate(t.model, t.Prompt()) }
+		t.estimator = func() int { return t.env.Estimate(t.model, t.prompt) }
 	}
 }
 
 // Prompt implements Call.
-func (t *translation) Prompt() *tokens.Prompt { return tokens.NewPrompt(t.messages, t.toolList) }
+func (t *translation) Prompt() *tokens.Prompt { return t.prompt }
 
 // Streamed implements Call.
 func (t *translation) Streamed() bool { return t.stream }

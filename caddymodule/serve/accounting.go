@@ -177,7 +177,8 @@ func (c *clientRequest) learn(u dialect.Usage, r activity.Request) {
 		if m.size > tokens.MaxBytesPerToken*n && !m.refused {
 			c.recordLater(&m, r)
 		}
-		ok = c.completions.learn(m) && m.counted != nil
+		c.completions.learn(m)
+		ok = m.counted != nil
 	}
 	if !ok {
 		c.Activity.Record(c.exchange.Account, r)

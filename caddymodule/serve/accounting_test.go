@@ -15,7 +15,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
-	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -274,28 +273,6 @@ func (e *leaving) Read(p []byte) (int, error) {
 func (e *leaving) Close() error {
 	e.closed = true
 	return nil
-}
-
-// Prompts that wait to be counted when the gateway stops are counted by their size.
-func TestCountedAtTheEnd(t *testing.T) {
-	g := newGateway(t, 64<<20)
-	c := g.backend.completions
-	c.stop()
-	c.worker.Wait()
-	counted := 0
-	add := func() bool {
-		return c.count(sample{call: new(dialect.ChatRequest), size: 400}, func(n int, _ tokens.Doubt) { counted += n })
-	}
-	if !add() || counted != 0 {
-		t.Error("it does not wait")
-	}
-	c.close()
-	if counted != 100 {
-		t.Errorf("%d tokens", counted)
-	}
-	if add() {
-		t.Error("it is not refused after the end")
-	}
 }
 
 // respond returns an answer of the upstream.

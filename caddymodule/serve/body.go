@@ -55,10 +55,11 @@ func decompress(body []byte, encoding string, limit int64, reserve func(n int64)
 
 // bodyError returns the client's error for an error of reading a body.
 func bodyError(err error, limit int64) *dialect.Error {
+	if err == nil {
+		return nil
+	}
 	var maxBytes *http.MaxBytesError
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, errTooLarge), errors.As(err, &maxBytes), errors.Is(err, zstd.ErrDecoderSizeExceeded),
 		errors.Is(err, zstd.ErrWindowSizeExceeded):
 		return dialect.BodyTooLarge(limit)

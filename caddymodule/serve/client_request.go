@@ -81,7 +81,9 @@ func (c *clientRequest) pass(w http.ResponseWriter, r *http.Request, next Handle
 	if c.call.Safeguard() != nil {
 		c.followUp = func() { c.checkCalls(r, next) }
 	}
-	if err := next.ServeHTTP(w, withModelRequest(r, &c.modelRequest, c.receive)); err != nil {
+	of, _ := exchangeOf(r) // a judge's request has that of the answer that it judges
+	c.modelRequest.receive, of.passed = c.receive, &c.modelRequest
+	if err := next.ServeHTTP(w, r); err != nil {
 		return c.failed(err)
 	}
 	return c.result

@@ -1,14 +1,12 @@
 package serve
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
@@ -29,19 +27,19 @@ type completions struct {
 	signatureKey []byte // of thinking blocks
 	sealer       *dialect.Sealer
 
-	store      *store.Store
-	observed   *observed.Table
-	logger     *slog.Logger
-	samples    chan sample
-	waiting    atomic.Int64  // bytes of requests in samples
-	learned    time.Time     // when estimates were last corrected
-	took       time.Duration // for that
-	countAfter atomic.Int64  // when prompts may be counted again, in Unix nanoseconds
-	stop       context.CancelFunc
-	worker     sync.WaitGroup
+	store                *store.Store
+	observed             *observed.Table
+	logger               *slog.Logger
+	counting, correcting tokenizing
+	stop                 context.CancelFunc
+	worker               sync.WaitGroup
+}
 
-	mu     sync.RWMutex
-	closed bool // no more samples
+// tokenizing is work on the text of prompts, one at a time.
+type tokenizing struct {
+	sync.Mutex // held while it runs, and after the end
+	ended      time.Time
+	took       time.Duration
 }
 
 // sample is a completed request and the tokens of its prompt.
@@ -53,21 +51,13 @@ type sample struct {
 	tokens       int64              // 0: the upstream did not count them
 	connector    string             // that served the request
 	refused      bool               // the count is that of a refusal
-	memory       memory.Reservation // for the request, until the sample is processed
+	memory       memory.Reservation // for the request, while its prompt is tokenized
 
 	// counted is called with the tokens, which are estimated if the upstream did not count them. It may be nil.
 	counted func(tokens int, doubt tokens.Doubt)
 }
 
-// Limits of the queue of samples. Samples beyond them are dropped.
-const (
-	maxSamples     = 256
-	maxSampleBytes = 64 << 20
-)
-
 // restFactor is the ratio of rest to work. It limits correcting estimates to 1% of a core.
-// Recording a count takes about 5 ms per MB, less than decoding the request, and needs no rest.
-// Correcting takes several times as long.
 const restFactor = 100
 
 // countRestFactor limits counting the prompts of requests without usage to 10% of a core, and of those that a model
@@ -105,7 +95,6 @@ func newCompletions(st *store.Store, table *observed.Table, logger *slog.Logger)
 		store:        st,
 		observed:     table,
 		logger:       logger,
-		samples:      make(chan sample, maxSamples),
 		stop:         stop,
 	}
 	c.calibration = tokens.NewCalibration(tokens.NewCounter(), c.load)
@@ -113,20 +102,12 @@ func newCompletions(st *store.Store, table *observed.Table, logger *slog.Logger)
 	return c, nil
 }
 
-// close stops the worker, and saves the calibrations. It counts waiting requests by their size.
+// close stops the worker, tokenizes no further prompts, and saves the calibrations.
 func (c *completions) close() {
 	c.stop()
 	c.worker.Wait()
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
-	for len(c.samples) > 0 {
-		m := <-c.samples
-		c.done(&m)
-		if m.counted != nil {
-			m.counted(int(cmp.Or(m.tokens, m.size/dialect.BytesPerToken)), tokens.None)
-		}
-	}
+	c.counting.Lock()
+	c.correcting.Lock()
 	c.save(context.Background())
 }
 
@@ -146,30 +127,58 @@ func (c *completions) onChange(change store.Change) {
 	}
 }
 
-// count counts the tokens of a prompt later, and then calls counted. It reports false if
-// there is too much to count; counted is not called then.
+// count counts the tokens of a prompt in the background, and then calls counted. It reports false if there is too much
+// to count; counted is not called then.
 func (c *completions) count(m sample, counted func(int, tokens.Doubt)) bool {
 	m.counted = counted
-	return time.Now().UnixNano() >= c.countAfter.Load() && c.learn(m)
+	return c.tokenize(m, &c.counting, countRestFactor)
 }
 
-// learn enqueues a sample. It reports false if the sample is dropped, because the queue is
-// full or its memory cannot be reserved.
-func (c *completions) learn(m sample) bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if c.waiting.Add(m.size) <= maxSampleBytes && m.memory.Set(translatedCost*m.size) == nil && !c.closed {
-		select {
-		case c.samples <- m:
-			return true
-		default:
-		}
+// learn records the token count of a sample, and calls counted. In the background, it also finds out whether the model
+// server has cut the prompt and corrects estimates, unless that was done shortly before: a record alone reads no text.
+func (c *completions) learn(m sample) {
+	defer panics.Recover(c.logger, "learning from a request")
+	rest := time.Duration(restFactor)
+	if m.call.Prompt().Implausible(int(m.tokens)) {
+		rest = countRestFactor
 	}
-	c.done(&m)
-	return false
+	if !c.tokenize(m, &c.correcting, rest) {
+		c.remember(&m, false)
+	}
 }
 
-// run processes samples and saves calibrations until ctx is done.
+// tokenize processes a sample in the background. It reports false if another one is processed, if the last one was
+// processed shortly before, or without memory.
+func (c *completions) tokenize(m sample, t *tokenizing, rest time.Duration) bool {
+	if !t.TryLock() {
+		return false
+	}
+	if time.Since(t.ended) < rest*t.took || m.memory.Set(translatedCost*m.size) != nil {
+		t.Unlock()
+		return false
+	}
+	go c.process(m, t)
+	return true
+}
+
+// process counts the prompt of a sample.
+func (c *completions) process(m sample, t *tokenizing) {
+	defer panics.Recover(c.logger, "learning from a request")
+	begun := time.Now()
+	defer func() {
+		t.ended = time.Now()
+		t.took = t.ended.Sub(begun)
+		m.memory.Release()
+		t.Unlock()
+	}()
+	if m.tokens == 0 {
+		c.estimate(&m)
+	} else {
+		c.remember(&m, true)
+	}
+}
+
+// run expires responses and saves calibrations until ctx is done.
 func (c *completions) run(ctx context.Context) {
 	expire, save := time.NewTicker(expireInterval), time.NewTicker(saveInterval)
 	defer expire.Stop()
@@ -178,8 +187,6 @@ func (c *completions) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case m := <-c.samples:
-			c.process(m)
 		case <-expire.C:
 			c.kept.Expire()
 		case <-save.C:
@@ -188,63 +195,27 @@ func (c *completions) run(ctx context.Context) {
 	}
 }
 
-// process processes a sample.
-func (c *completions) process(m sample) {
-	defer panics.Recover(c.logger, "learning from a request")
-	if m.tokens == 0 {
-		c.estimate(m)
-	} else {
-		c.remember(m)
-	}
-}
-
-// estimate counts the prompt of a sample.
-func (c *completions) estimate(m sample) {
-	begun, n := time.Now(), int(m.size/dialect.BytesPerToken)
-	defer func() { // after a panic, the size determines the tokens
-		now := time.Now()
-		c.countAfter.Store(now.Add(countRestFactor * now.Sub(begun)).UnixNano())
-		c.done(&m)
-		m.counted(n, tokens.None)
-	}()
+// estimate counts the prompt of a sample. After a panic, the size determines the tokens.
+func (c *completions) estimate(m *sample) {
+	n := int(m.size / dialect.BytesPerToken)
+	defer func() { m.counted(n, tokens.None) }()
 	if p := m.call.Prompt(); p != nil {
 		n = c.calibration.Count(context.Background(), m.registration, m.key, p)
 	}
 }
 
-// remember records the token count of a sample. It also finds out whether the model server has cut the prompt and
-// corrects estimates, unless that was done shortly before.
-func (c *completions) remember(m sample) {
-	doubt, exactly, begun := tokens.None, false, time.Now()
+// remember records the token count of a sample. If exactly is set, it tokenizes the prompt.
+func (c *completions) remember(m *sample, exactly bool) {
+	doubt := tokens.None
 	defer func() { // after a panic, too
-		if exactly {
-			c.learned = time.Now()
-			c.took = c.learned.Sub(begun)
-		}
-		c.done(&m)
 		if m.counted != nil {
 			m.counted(int(m.tokens), doubt)
 		}
 	}()
-	p := m.call.Prompt()
-	if p == nil {
-		return
-	}
-	rest := time.Duration(restFactor)
-	if p.Implausible(int(m.tokens)) {
-		rest = countRestFactor
-	}
-	exactly = begun.Sub(c.learned) >= rest*c.took
-	doubt = c.calibration.Learn(m.registration, m.connector, m.key, p, int(m.tokens), exactly)
+	doubt = c.calibration.Learn(m.registration, m.connector, m.key, m.call.Prompt(), int(m.tokens), exactly)
 	if !m.refused {
 		c.observed.Counted(m.registration, m.connector, int(m.tokens), doubt)
 	}
-}
-
-// done releases the sample's memory.
-func (c *completions) done(m *sample) {
-	c.waiting.Add(-m.size)
-	m.memory.Release()
 }
 
 // save saves the calibrations that have changed enough.

@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/memory"
@@ -64,7 +66,6 @@ func TestCompletionsSave(t *testing.T) {
 	call := chatCall(t)
 	before := c.calibration.Count(t.Context(), registration(d), "key", call.Prompt())
 	c.learn(sample{registration: registration(d), key: "key", call: call, size: 100, tokens: int64(before) * 3 / 2})
-	wait.Until(t, "the sample is used", func() bool { return c.waiting.Load() == 0 })
 	c.close()
 	saved, ok := st.Calibration(d.Account, d.Name)
 	if !ok || saved.Plain < 1.4 || saved.Plain > 1.7 || saved.Tools != 0 {
@@ -108,45 +109,82 @@ func TestCountsWithoutCorrections(t *testing.T) {
 	}
 }
 
-// Waiting samples are bounded in number and in bytes. Further ones are dropped.
-func TestSamplesAreBounded(t *testing.T) {
+// readCall is a chat request that records how often the text of its prompt is read, and lets the test hold it.
+type readCall struct {
+	dialect.Call
+	prompt *tokens.Prompt
+	reads  atomic.Int32
+}
+
+func (c *readCall) Prompt() *tokens.Prompt { return c.prompt }
+
+// newReadCall returns a call whose text is held until proceed is closed. The first reading is that of its decoding.
+func newReadCall(t *testing.T, proceed chan struct{}) *readCall {
+	t.Helper()
+	c := &readCall{Call: chatCall(t)}
+	c.prompt = tokens.NewPrompt(func() (messages, tools []byte) {
+		if c.reads.Add(1) > 1 {
+			<-proceed
+		}
+		return c.Call.Prompt().Text()
+	})
+	return c
+}
+
+// One prompt at a time is tokenized to correct estimates, and one that the model server has not counted. Memory is
+// reserved for these. The counts of others are recorded at once, and their text is not read.
+func TestOnePromptIsTokenized(t *testing.T) {
 	st := storetest.New(t)
 	d := deploy(t, st)
-	c := newTestCompletions(t, st)
-	defer c.close()
-	c.stop() // no sample leaves the queue
-	c.worker.Wait()
-	call := chatCall(t)
-	c.learn(sample{registration: registration(d), key: "key", call: call, size: maxSampleBytes + 1, tokens: 1})
-	if len(c.samples) != 0 || c.waiting.Load() != 0 {
-		t.Errorf("%d samples of %d bytes wait", len(c.samples), c.waiting.Load())
-	}
-	for range maxSamples + 10 {
-		c.learn(sample{registration: registration(d), key: "key", call: call, size: 1, tokens: 1})
-	}
-	if len(c.samples) != maxSamples || c.waiting.Load() != maxSamples {
-		t.Errorf("%d samples of %d bytes wait", len(c.samples), c.waiting.Load())
+	for _, n := range []int64{456, 0} {
+		c, proceed, budget := newTestCompletions(t, st), make(chan struct{}), memory.NewBudget(10<<20)
+		var records atomic.Int32
+		for i := range 4 {
+			call := newReadCall(t, proceed)
+			m := sample{registration: registration(d), key: strconv.Itoa(i), call: call, size: 1 << 20, tokens: n}
+			m.memory = budget.Open("a", "a", "k")
+			if i == 0 {
+				m.size = 1 << 30
+			}
+			m.counted = func(int, tokens.Doubt) { records.Add(1) }
+			before, done := records.Load(), false
+			if n == 0 {
+				done = !c.count(m, m.counted)
+			} else {
+				c.learn(m)
+				done = c.calibration.Count(t.Context(), m.registration, m.key, chatCall(t).Prompt()) == int(n)
+			}
+			if held := i == 1; done == held || records.Load() > before != (n > 0 && !held) {
+				t.Errorf("request %d of %d tokens: done %v, %d records", i, n, done, records.Load())
+			}
+			if i != 1 && call.reads.Load() != 1 {
+				t.Errorf("the text of request %d is read %d times", i, call.reads.Load())
+			}
+		}
+		if reserved := budget.Stats().Reserved; reserved != translatedCost<<20 {
+			t.Errorf("%d bytes are reserved", reserved)
+		}
+		close(proceed)
+		c.close()
+		if reserved := budget.Stats().Reserved; reserved != 0 || records.Load() != map[int64]int32{456: 4, 0: 1}[n] {
+			t.Errorf("%d bytes are reserved, %d records", reserved, records.Load())
+		}
 	}
 }
 
-// Memory is reserved for waiting samples.
-func TestSamplesTakeMemory(t *testing.T) {
+// After the end, prompts are counted by their size, and the counts of a model server are recorded.
+func TestCountedAfterTheEnd(t *testing.T) {
 	st := storetest.New(t)
 	d := deploy(t, st)
-	c := newTestCompletions(t, st)
-	defer c.close()
-	c.stop() // no sample leaves the queue
-	c.worker.Wait()
-	budget := memory.NewBudget(10 << 20)
-	call := chatCall(t)
-	for range 3 {
-		c.learn(sample{
-			registration: registration(d), key: "key", call: call, size: 1 << 20, tokens: 1,
-			memory: budget.Open("a", "a", "k"),
-		})
+	c, recorded := newTestCompletions(t, st), false
+	c.close()
+	m := sample{registration: registration(d), key: "key", call: chatCall(t), size: 400}
+	if c.count(m, nil) {
+		t.Error("a prompt is counted after the end")
 	}
-	if n := budget.Stats().Reserved; len(c.samples) != 1 || n != translatedCost<<20 || c.waiting.Load() != 1<<20 {
-		t.Errorf("%d samples of %d bytes wait, %d bytes are reserved", len(c.samples), c.waiting.Load(), n)
+	m.tokens, m.counted = 456, func(int, tokens.Doubt) { recorded = true }
+	if c.learn(m); !recorded {
+		t.Error("a count after the end is not recorded")
 	}
 }
 

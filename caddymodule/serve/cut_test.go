@@ -32,7 +32,8 @@ type cutter struct {
 
 func (c *cutter) size(messages []json.RawMessage, tools json.RawMessage) int {
 	all, _ := json.Marshal(messages)
-	return int(c.factor * float64(c.counter.Estimate("model server", tokens.NewPrompt(all, tools)).Tokens))
+	prompt := tokens.NewPrompt(func() ([]byte, []byte) { return all, tools })
+	return int(c.factor * float64(c.counter.Estimate("model server", prompt).Tokens))
 }
 
 func (c *cutter) serve(r *http.Request) *http.Response {

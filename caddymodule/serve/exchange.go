@@ -45,6 +45,7 @@ type translated struct {
 	Streamed   bool          // the client asked for a stream
 	Dropped    string        // what was dropped of the request, see [dialect.Call]
 	Usage      dialect.Usage // tokens, once the request has ended; an estimate may lack the prompt
+	passed     *modelRequest // to Router, of this request or of a judge
 }
 
 // routed is written by Router. Translator records it when the request has ended.

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
@@ -28,19 +27,10 @@ type modelRequest struct {
 	within   string // the deployment in whose turn the request is sent, without limits or a check of the key; "": none
 }
 
-// modelRequestKey is the context key of the model request.
-type modelRequestKey struct{}
-
-// withModelRequest returns r with m for Router, which calls receive with the upstream's answer.
-func withModelRequest(r *http.Request, m *modelRequest, receive func(*http.Response) *dialect.Error) *http.Request {
-	m.receive = receive
-	return r.WithContext(context.WithValue(r.Context(), modelRequestKey{}, m))
-}
-
 // modelRequestOf returns the model request that Translator has passed on with r.
 func modelRequestOf(r *http.Request) (*modelRequest, error) {
-	if m, ok := r.Context().Value(modelRequestKey{}).(*modelRequest); ok {
-		return m, nil
+	if ex, err := exchangeOf(r); err == nil && ex.passed != nil {
+		return ex.passed, nil
 	}
 	return nil, errOrder
 }

@@ -6,7 +6,7 @@
 //	[Router]         deployment → turn in its queue → tunnel → one round trip
 //
 // They share the [Exchange], which is in the request's context, with a struct for the fields of each
-// handler. Translator adds a modelRequest to the context. Router passes the upstream's answer to its
+// handler. Translator passes Router a modelRequest with it. Router passes the upstream's answer to its
 // receive function before it leaves the queue. If receive returns an error, Router sends the request again.
 package serve
 

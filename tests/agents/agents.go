@@ -68,7 +68,6 @@ func Run(ctx context.Context, in io.Reader, announce io.Writer, options func(n i
 	defer l.Close()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	go func() { _ = http.Serve(l, mux) }() // ends with the listener
 	fmt.Fprintln(announce, l.Addr())
 	errs := make([]error, len(all))

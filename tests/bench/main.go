@@ -2,16 +2,15 @@
 
 // Command bench measures the cost of Postern, compared with plain Caddy.
 //
-//	go run ./tests/bench                   everything, about 20 minutes
-//	go run ./tests/bench -quick            a coarse run, four to five minutes
-//	go run ./tests/bench -parts idle,loss  some of the parts
-//	go run ./tests/bench -compare DIR      with another build of Postern, in DIR
+//	go run ./tests/bench                      everything, about 15 minutes
+//	go run ./tests/bench -quick               a coarse run, two to three minutes
+//	go run ./tests/bench -parts idle,streams  some of the parts
+//	go run ./tests/bench -compare DIR         with another build of Postern, in DIR
 //
-// It needs Linux, bin/caddy and bin/connector (./xcaddy.sh). The parts loss and turns also need root, iproute2,
-// nftables and TUN devices, and are left out without these. It uses loopback, or its own network namespace, and
-// ends every process that it starts. It writes Markdown to standard output, and its progress to standard error.
-// The parts are streams, turns, loss, answers, memory, idle, uploads, images, requests, fast, allocations, and
-// edges, which runs only with -parts.
+// It needs Linux, bin/caddy and bin/connector (./xcaddy.sh). The part turns also needs root, iproute2, nftables and
+// TUN devices, and is left out without these. It uses loopback, or its own network namespace, and ends every process
+// that it starts. It writes Markdown to standard output, and its progress to standard error. The parts are streams,
+// turns, answers, idle, uploads and requests.
 //
 // # Systems
 //
@@ -22,12 +21,10 @@
 //	caddy      generator ─▶ caddy, reverse_proxy ──────────────▶ upstream
 //	postern    generator ─▶ caddy, model_gateway ══▶ connector ─▶ upstream, over QUIC
 //	websocket  as postern, with the tunnel for networks without UDP: a WebSocket on
-//	           Caddy's HTTPS port, with the tunnel's own TLS and HTTP/2 inside
-//	hop        generator ─▶ caddy ══▶ caddy ══▶ connector ─▶ upstream: two gateways with a
-//	           store in etcd, of which the first one has no tunnel; only with -systems
+//	           Caddy's HTTPS port, with the packets of QUIC inside
 //
 // With -compare, there is also old: as postern, with the caddy and connector of that folder. The connectors of its
-// idle tunnels are still those of this program, and its connector's allocations are not counted.
+// idle tunnels are still those of this program.
 //
 // All other Caddys are the same binary. Postern checks a key, finds a deployment and rewrites the model's name in
 // both directions; plain Caddy does not. Plain Caddy has one setting that is not a default: a larger pool of
@@ -46,28 +43,16 @@
 //     time at which it has read the event's last byte. The first ten events of a stream are left out. The added
 //     time is the difference from direct in the same round.
 //   - Turns: gateway and connector are in two network namespaces. Between them is a line of TUN devices
-//     (tests/rig/lab) with a delay, which loses random packets in both directions. The figures are the time of the
-//     last turn of a conversation that grows with each turn, and the bytes of all of its packets.
-//   - Loss: streams, with the bytes of all packets per event, and requests and bodies on the same line. A
-//     WebSocket is also measured with routes that lock TCP's congestion control to cubic. The table has the
-//     congestion control that ss shows. A measurement that fails because of a lost tunnel is repeated once, and
-//     counted.
+//     (tests/rig/lab) with a delay. The figures are the time of the last turn of a conversation that grows with each
+//     turn, and the bytes of all of its packets.
 //   - Answers: streamed answers with writes that split events and runes, and with prompts of up to 64 KiB. All
 //     are compared byte for byte.
-//   - Memory: RSS of new processes, its peak while 64 clients send 5 MB each at the same time, and RSS a minute
-//     later.
 //   - Idle tunnels: a new gateway before and after the connectors of another process have connected, both after
 //     garbage collections. Memory with garbage is shown in addition.
-//   - Edges: three gateways with a store in etcd, connectors with two tunnels each (-tunnels is their number), and
-//     the time to replace the tunnels of a gateway that is killed.
-//   - Uploads, images: bodies of 100 KB to 5 MB that were not sent before, one after the other. They are text of
-//     this repository, for images with the same amount of base64.
+//   - Uploads: bodies of 100 KB to 5 MB that were not sent before, one after the other. They are text of this
+//     repository.
 //   - Requests, a closed loop: each client sends its next request after the last answer (a completion of 1 KB,
 //     compared byte for byte). This shows the cost of a request; a model takes a thousand times as long.
-//   - Fast: streams of 1000 events without a pause, eight in parallel. The rate and CPU time are per event. No model
-//     is as fast.
-//   - Allocations: the counters of the Go runtime, before and after requests. The connector has no endpoint for
-//     them. So here, and for -profile, its agent runs in a process of the bench.
 package main
 
 import (
@@ -90,8 +75,8 @@ import (
 // Roles of the bench's processes.
 const (
 	roleUpstream = "upstream" // the scripted model server
-	roleTunnels  = "tunnels"  // connectors, with Go's profiling endpoints
-	roleLoss     = "loss"     // the measurement on a lossy line, in a network namespace
+	roleTunnels  = "tunnels"  // connectors
+	roleTurns    = "turns"    // the measurement on a line, in a network namespace
 )
 
 func program() command.Command {
@@ -102,7 +87,7 @@ func program() command.Command {
 		roleTunnels: func(ctx context.Context, in io.Reader, out io.Writer) error {
 			return agents.Run(ctx, in, out, func(int) agent.Options { return agent.Options{} })
 		},
-		roleLoss: inNamespace,
+		roleTurns: inNamespace,
 	}}
 }
 
@@ -131,7 +116,6 @@ const (
 	plain     = "caddy"
 	postern   = "postern"   // over QUIC
 	webSocket = "websocket" // Postern where UDP is blocked
-	hop       = "hop"       // Postern on two gateways; requests reach the one without the tunnel
 	old       = "old"       // as postern, with the binaries to compare
 )
 
@@ -139,29 +123,20 @@ const (
 const maxParallel = 5000
 
 // Parts of a run. The report begins with streams and turns, which are the gateway's main job. It ends with
-// requests and fast, which are loads that no model causes.
+// requests, a load that no model causes.
 const (
-	partStreams     = "streams"
-	partTurns       = "turns"
-	partLoss        = "loss"
-	partAnswers     = "answers"
-	partMemory      = "memory"
-	partIdle        = "idle"
-	partEdges       = "edges"
-	partUploads     = "uploads"
-	partImages      = "images"
-	partRequests    = "requests"
-	partFast        = "fast"
-	partAllocations = "allocations"
+	partStreams  = "streams"
+	partTurns    = "turns"
+	partAnswers  = "answers"
+	partIdle     = "idle"
+	partUploads  = "uploads"
+	partRequests = "requests"
 )
 
 var (
-	allSystems = []string{direct, plain, postern, webSocket, hop}
-	allParts   = []string{
-		partStreams, partUploads, partImages, partRequests, partFast, partTurns, partLoss, partAnswers, partMemory, partIdle,
-		partAllocations, partEdges,
-	}
-	roundParts = allParts[:5] // measured in rounds, in which the systems take turns
+	allSystems = []string{direct, plain, postern, webSocket}
+	allParts   = []string{partStreams, partUploads, partRequests, partTurns, partAnswers, partIdle}
+	roundParts = allParts[:3] // measured in rounds, in which the systems take turns
 )
 
 // options are the extent of a run. Everything is limited in number or time.
@@ -179,40 +154,34 @@ type options struct {
 
 	Answers int // streamed answers that are compared, per system
 
-	Uploads []int         // sizes of bodies, in KB
-	Memory  int           // size of the bodies whose memory is measured, in KB
-	Rest    time.Duration // idle time before memory is read again
+	Uploads []int // sizes of bodies, in KB
 
 	Tunnels []int         // numbers of idle tunnels
 	Settle  time.Duration // idle time before their memory is read
 
-	Loss       []float64     // packet loss of the line, in percent
-	RTT        time.Duration // of the line
-	LossRounds int
+	RTT time.Duration // of the line
 
-	Profile string // folder for profiles; "" takes none
 	Bin     string // folder of the binaries; "" is the repository's bin
 	Compare string // folder of the binaries of the system old; "" for none
 	Root    string // folder of the repository, whose text is used in prompts
 }
 
-// fullRun returns the default options, which take about 20 minutes on two cores.
+// fullRun returns the default options, which take about 15 minutes on two cores.
 func fullRun() options {
 	return options{
-		Parts: allParts[:11], Systems: allSystems[:4], Rounds: 4,
+		Parts: allParts, Systems: allSystems, Rounds: 4,
 		Clients: []int{1, 16, 64}, Load: 2 * time.Second, Warmup: 300 * time.Millisecond, AnswerLimit: 15 * time.Second,
 		Streams: []int{1, 50, 200}, Stream: 2500 * time.Millisecond, Pace: 20 * time.Millisecond,
-		Uploads: []int{100, 1000, 5000}, Memory: 5000, Rest: time.Minute,
+		Uploads: []int{100, 1000, 5000}, RTT: 50 * time.Millisecond,
 		Answers: 10000, Tunnels: []int{1000, 5000}, Settle: 15 * time.Second,
-		Loss: []float64{0, 0.1, 1}, RTT: 50 * time.Millisecond, LossRounds: 2,
 	}
 }
 
-// shorten reduces a run to four or five minutes.
+// shorten reduces a run to two or three minutes.
 func (o *options) shorten() {
-	o.Rounds, o.LossRounds = 1, 1
+	o.Rounds = 1
 	o.Load, o.Warmup, o.Stream = time.Second, 200*time.Millisecond, 1500*time.Millisecond
-	o.Answers, o.Tunnels, o.Settle, o.Rest = 2000, []int{1000}, 3*time.Second, 20*time.Second
+	o.Answers, o.Tunnels, o.Settle = 2000, []int{1000}, 3*time.Second
 }
 
 // has reports whether a system is measured; measures reports whether a part is.
@@ -223,7 +192,7 @@ func (o options) measures(part string) bool { return slices.Contains(o.Parts, pa
 func parseFlags(args []string) (options, error) {
 	o := fullRun()
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.BoolFunc("quick", "a coarse run of four to five minutes; later flags can change it",
+	flags.BoolFunc("quick", "a coarse run of two to three minutes; later flags can change it",
 		func(string) error { o.shorten(); return nil })
 	name := func(text string) (string, error) { return text, nil }
 	list(flags, &o.Parts, name, "parts", "parts to measure")
@@ -238,12 +207,7 @@ func parseFlags(args []string) (options, error) {
 	list(flags, &o.Tunnels, strconv.Atoi, "tunnels",
 		"numbers of idle tunnels, at most 20000; each uses a file descriptor of the bench")
 	flags.DurationVar(&o.Settle, "settle", o.Settle, "idle time before memory is read")
-	percent := func(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
-	list(flags, &o.Loss, percent, "loss", "packet loss of the line, in percent")
-	flags.DurationVar(&o.RTT, "rtt", o.RTT, "round-trip time of that line")
-	flags.IntVar(&o.LossRounds, "loss-rounds", o.LossRounds, "`number` of rounds on that line")
-	flags.StringVar(&o.Profile, "profile", "",
-		"save CPU and allocation profiles of gateway and connector in this `folder`")
+	flags.DurationVar(&o.RTT, "rtt", o.RTT, "round-trip time of the line for turns")
 	flags.StringVar(&o.Bin, "bin", "", "`folder` of caddy and connector (default: bin of the repository)")
 	flags.StringVar(&o.Compare, "compare", "",
 		"`folder` of another caddy and connector, which are measured as the system old")
@@ -256,14 +220,13 @@ func parseFlags(args []string) (options, error) {
 	case slices.ContainsFunc(o.Parts, unknown(allParts)), slices.ContainsFunc(o.Systems, unknown(allSystems)):
 		err = fmt.Errorf("the parts are %v, the systems %v", allParts, allSystems)
 	case slices.Min(slices.Concat(o.Clients, o.Streams, o.Tunnels)) < 1 ||
-		slices.Max(slices.Concat(o.Clients, o.Streams)) > maxParallel ||
-		slices.Max(o.Tunnels) > 20000 || !(slices.Min(o.Loss) >= 0 && slices.Max(o.Loss) <= 20):
-		err = fmt.Errorf("must be 1 to %d clients and streams, 1 to 20000 tunnels, and 0 to 20 %% loss", maxParallel)
+		slices.Max(slices.Concat(o.Clients, o.Streams)) > maxParallel || slices.Max(o.Tunnels) > 20000:
+		err = fmt.Errorf("must be 1 to %d clients and streams, and 1 to 20000 tunnels", maxParallel)
 	case flags.NArg() > 0:
 		err = fmt.Errorf("%q is not an option", flags.Arg(0))
 	case !o.has(direct) && slices.ContainsFunc(roundParts, o.measures):
 		err = fmt.Errorf("-systems: %s is missing, which the others are compared with", direct)
-	case min(o.Rounds, o.LossRounds) < 1 || min(o.Load, o.Settle, o.RTT) < 0 || o.Pace <= 0 ||
+	case o.Rounds < 1 || min(o.Load, o.Settle, o.RTT) < 0 || o.Pace <= 0 ||
 		o.Stream < 2*warmEvents*o.Pace:
 		err = fmt.Errorf("must be at least one round, and streams of at least %v", 2*warmEvents*o.Pace)
 	case o.Compare != "":

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -19,77 +18,6 @@ import (
 	"github.com/postern-dev/postern/tests/command"
 	"github.com/postern-dev/postern/tests/rig"
 )
-
-// allocations are the allocations of one process per request.
-type allocations struct{ Objects, Bytes float64 }
-
-const (
-	// accountClients is the number of clients while allocations are counted and profiles are taken.
-	accountClients = 16
-	// profileSeconds is the length of a CPU profile.
-	profileSeconds = 5
-)
-
-// measureAllocations counts the allocations per request of each Caddy and the connector, by name. It subtracts
-// the allocations for reading the counters.
-func (s *system) measureAllocations(ctx context.Context, o options) (map[string]allocations, error) {
-	clients, err := s.dialAll(accountClients, time.Minute+3*o.Load)
-	if err != nil {
-		return nil, err
-	}
-	defer closeAll(clients)
-	t := s.Target.whole(smallAnswer, 0)
-	if _, err := closedLoop(ctx, clients, o.Load/2, same(t)); err != nil { // fills pools
-		return nil, err
-	}
-	var times []float64
-	readings := map[string][]rig.Heap{}
-	for i := range 3 {
-		if i == 2 {
-			if times, err = closedLoop(ctx, clients, 2*o.Load, same(t)); err != nil {
-				return nil, err
-			}
-		}
-		for name, admin := range s.admins {
-			heap, err := admin.Heap(ctx, false)
-			if err != nil {
-				return nil, err
-			}
-			readings[name] = append(readings[name], heap)
-		}
-	}
-	result, n := map[string]allocations{}, float64(len(times))
-	for name, r := range readings {
-		result[name] = allocations{
-			Objects: float64(r[2].Mallocs-2*r[1].Mallocs+r[0].Mallocs) / n,
-			Bytes:   float64(r[2].Bytes-2*r[1].Bytes+r[0].Bytes) / n,
-		}
-	}
-	if o.Profile != "" {
-		err = s.saveProfiles(ctx, o)
-	}
-	return result, err
-}
-
-// saveProfiles takes profiles of all processes in parallel: CPU under load, and allocations since the start.
-func (s *system) saveProfiles(ctx context.Context, o options) error {
-	if err := os.MkdirAll(o.Profile, 0o755); err != nil {
-		return fmt.Errorf("creating the folder for profiles: %w", err)
-	}
-	o.Load = (profileSeconds + 1) * time.Second
-	tasks := []func() error{func() error {
-		_, err := s.measureRequests(ctx, o, accountClients, s.Target.whole(smallAnswer, 0))
-		return err
-	}}
-	for name, a := range s.admins {
-		file := filepath.Join(o.Profile, s.Name+"-"+name)
-		tasks = append(tasks, func() error {
-			return errors.Join(a.Save(ctx, fmt.Sprintf("profile?seconds=%d", profileSeconds), file+"-cpu.pprof"),
-				a.Save(ctx, "allocs", file+"-allocs.pprof"))
-		})
-	}
-	return parallel(tasks, func(_ int, task func() error) error { return task() })
-}
 
 // A footprint has the memory and goroutines of an idle process.
 type footprint [6]float64
@@ -118,7 +46,7 @@ func (s *system) footprintOf(ctx context.Context, settle time.Duration) (f footp
 	// Several times, because pools keep their objects during one collection.
 	var heap rig.Heap
 	for range 5 {
-		if heap, err = s.gateway.Admin.Heap(ctx, true); err != nil {
+		if heap, err = s.gateway.Admin.Heap(ctx); err != nil {
 			return f, err
 		}
 	}

@@ -38,21 +38,13 @@ func (r *results) write(w io.Writer) {
 		fmt.Fprintf(w, "The system old has the binaries of %s.\n\n", o.Compare)
 	}
 	r.writeStreams(w)
-	fmt.Fprint(w, r.Loss)
+	fmt.Fprint(w, r.Turns)
 	r.writeAnswers(w)
-	r.writeMemory(w)
 	r.writeIdle(w)
-	r.writeEdges(w)
 	r.writeRounds(w, partUploads, "KB", "Bodies of text, one at a time; MB per second for the median body", o.Uploads)
-	r.writeRounds(w, partImages, "KB",
-		"Bodies of text and as much base64, one at a time; MB per second for the median body", o.Uploads)
 	r.writeRounds(w, partRequests, "in parallel",
 		"Closed loops: each client sends its next request at once, faster than any model; target for postern with 16 "+
 			"clients: × caddy ≥ 0.75", o.Clients)
-	r.writeRounds(w, partFast, "in parallel",
-		fmt.Sprintf("Streams faster than any model: events without a pace; times are per stream of %d events", fastEvents),
-		[]int{fastStreams})
-	r.writeAllocations(w)
 }
 
 // figure formats a number with the given decimals, or "–" if there is none.
@@ -95,11 +87,7 @@ func (r *results) writeRounds(w io.Writer, part, number, title string, numbers [
 	t := &command.Table{Title: title}
 	t.Add(number, "system", "per second", "× direct", "× caddy", "× postern", "p50 ms", "p90 ms", "p99 ms",
 		"p50 more than direct", "p99 more than direct",
-		"p50 more than postern", "CPU × postern", "CPU µs each", "of which entry", "gateway", "connector", "upstream")
-	decimals := 1 // of CPU times
-	if part == partFast {
-		decimals = 2
-	}
+		"p50 more than postern", "CPU × postern", "CPU µs each", "of which gateway", "connector", "upstream")
 	cpu := figures.cpu
 	for _, n := range numbers {
 		for _, s := range r.Options.Systems {
@@ -124,16 +112,16 @@ func (r *results) writeRounds(w io.Writer, part, number, title string, numbers [
 			if s != direct {
 				row[9] = ranged(pairwise(all(s, p50), all(direct, p50), difference), 3)
 				row[10] = ranged(pairwise(all(s, p99), all(direct, p99), difference), 3)
-				row[13] = figure(command.Median(all(s, cpu)), decimals)
+				row[13] = figure(command.Median(all(s, cpu)), 1)
 			}
-			if s == hop || s == old {
+			if s == old {
 				row[11] = ranged(pairwise(all(s, p50), all(postern, p50), difference), 3)
 				row[12] = ranged(pairwise(all(s, cpu), all(postern, cpu), ratio), 2)
 			}
-			for _, name := range []string{nameEntry, nameGateway, nameConnector, nameUpstream} {
+			for _, name := range []string{nameGateway, nameConnector, nameUpstream} {
 				text := ""
 				if v := command.Median(all(s, func(f figures) float64 { return f.CPU[name] })); v != 0 {
-					text = figure(v, decimals)
+					text = figure(v, 1)
 				}
 				row = append(row, text)
 			}
@@ -149,19 +137,6 @@ func (r *results) writeAnswers(w io.Writer) {
 	for _, s := range r.Options.Systems {
 		if a, ok := r.Answers[s]; ok {
 			t.Add(s, fmt.Sprint(a.Total), fmt.Sprint(a.Wrong), figure(a.Rate, 0))
-		}
-	}
-	t.Write(w)
-}
-
-func (r *results) writeAllocations(w io.Writer) {
-	t := &command.Table{Title: fmt.Sprintf("Allocations, %d clients", accountClients)}
-	t.Add("system", "process", "allocations/request", "bytes/request")
-	for _, s := range r.Options.Systems {
-		for _, name := range []string{nameCaddy, nameGateway, nameConnector} {
-			if a, ok := r.Allocs[s][name]; ok {
-				t.Add(s, name, figure(a.Objects, 1), figure(a.Bytes, 0))
-			}
 		}
 	}
 	t.Write(w)

@@ -11,7 +11,7 @@ import (
 
 // cpu returns the CPU time of all processes from gateway to model server, in microseconds.
 func (f figures) cpu() float64 {
-	return f.CPU[nameCaddy] + f.CPU[nameEntry] + f.CPU[nameGateway] + f.CPU[nameConnector]
+	return f.CPU[nameCaddy] + f.CPU[nameGateway] + f.CPU[nameConnector]
 }
 
 func ratio(a, b float64) float64      { return a / b }
@@ -22,7 +22,7 @@ func (r *results) writeStreams(w io.Writer) {
 	t := &command.Table{Title: fmt.Sprintf("Streams of %.0f events per second; targets for postern, × caddy: "+
 		"CPU of one ≤ 4.3, of 50 ≤ 2.4; added with 50: p50 ≤ 2.4, p99 ≤ 2.3", 1/r.Options.Pace.Seconds())}
 	t.Add("in parallel", "system", "events/s", "age p50 ms", "p99 ms", "added p50 ms", "added p99 ms", "p50 × caddy",
-		"p99 × caddy", "CPU µs each", "CPU × caddy", "CPU × postern", "of which entry", "gateway", "connector", "upstream")
+		"p99 × caddy", "CPU µs each", "CPU × caddy", "CPU × postern", "of which gateway", "connector", "upstream")
 	for _, n := range r.Options.Streams {
 		for _, s := range r.Options.Systems {
 			if rounds := r.Rounds[point{partStreams, s, n}]; len(rounds) > 0 {
@@ -64,7 +64,7 @@ func (r *results) streamsRow(s string, n int) []string {
 			row = append(row, against(postern, all(s, figures.cpu), all(postern, figures.cpu)))
 		}
 	}
-	for _, name := range []string{nameEntry, nameGateway, nameConnector, nameUpstream} {
+	for _, name := range []string{nameGateway, nameConnector, nameUpstream} {
 		text := ""
 		if v := command.Median(all(s, func(f figures) float64 { return f.CPU[name] })); v != 0 {
 			text = figure(v, 1)

@@ -21,11 +21,8 @@ type results struct {
 	Took     time.Duration
 	Rounds   map[point][]figures // one per round
 	Answers  map[string]answers  // by system
-	Allocs   map[string]map[string]allocations
-	Memory   []memory
 	Idle     []idle
-	Edges    []edgeTunnels
-	Loss     string  // report of the process with the lossy line
+	Turns    string  // report of the process with the line
 	Foreign  float64 // CPU time of other processes, in percent of the machine
 	Stolen   float64 // CPU time that the hypervisor withheld, in percent of the machine
 	Complete bool    // all parts were measured
@@ -43,7 +40,7 @@ type point struct {
 func run(ctx context.Context, o options) (r *results, err error) {
 	r = &results{
 		Options: o, Began: time.Now(),
-		Rounds: map[point][]figures{}, Answers: map[string]answers{}, Allocs: map[string]map[string]allocations{},
+		Rounds: map[point][]figures{}, Answers: map[string]answers{},
 	}
 	noise, err := noise()
 	if err != nil {
@@ -76,7 +73,7 @@ func (r *results) measure(ctx context.Context) (err error) {
 		return err
 	}
 	for _, measure := range []func(context.Context, *builder) error{
-		r.compare, r.lossyLine, r.memory, r.idleTunnels, r.killedEdges, r.allocations,
+		r.compare, r.turns, r.idleTunnels,
 	} {
 		if err := measure(ctx, b); err != nil {
 			return command.Explain(ctx, err)
@@ -133,27 +130,6 @@ func (b *builder) buildAll(ctx context.Context, names []string) (systems []*syst
 	return systems, stop, nil
 }
 
-// allocations counts allocations, in separate systems.
-func (r *results) allocations(ctx context.Context, b *builder) error {
-	b.profiled = true
-	for _, name := range r.Options.Systems {
-		if name == direct || !r.Options.measures(partAllocations) {
-			continue
-		}
-		command.Progress("allocations: %s", name)
-		s, err := b.build(ctx, name)
-		if err != nil {
-			return err
-		}
-		r.Allocs[name], err = s.measureAllocations(ctx, r.Options)
-		s.stop()
-		if err != nil {
-			return fmt.Errorf("counting allocations of %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
 // round measures the systems in turn, in an order that rotates.
 func (r *results) round(ctx context.Context, systems []*system, round int) error {
 	o := r.Options
@@ -163,16 +139,10 @@ func (r *results) round(ctx context.Context, systems []*system, round int) error
 		measure func(*system, int) (figures, error)
 	}{
 		{partStreams, o.Streams, func(s *system, n int) (figures, error) { return s.measureStreams(ctx, o, n) }},
-		{partUploads, o.Uploads, func(s *system, kb int) (figures, error) {
-			return s.measureUploads(ctx, o, kb, r.texts.new)
-		}},
-		{partImages, o.Uploads, func(s *system, kb int) (figures, error) {
-			return s.measureUploads(ctx, o, kb, r.texts.image)
-		}},
+		{partUploads, o.Uploads, func(s *system, kb int) (figures, error) { return s.measureUploads(ctx, o, kb, r.texts) }},
 		{partRequests, o.Clients, func(s *system, n int) (figures, error) {
 			return s.measureRequests(ctx, o, n, s.Target.whole(smallAnswer, 0))
 		}},
-		{partFast, []int{fastStreams}, func(s *system, n int) (figures, error) { return s.measureFast(ctx, o, n) }},
 	} {
 		if !o.measures(part.name) {
 			continue
@@ -214,11 +184,10 @@ func (r *results) idleTunnels(ctx context.Context, b *builder) error {
 	return nil
 }
 
-// lossyLine measures tunnels on a line with packet loss.
-func (r *results) lossyLine(ctx context.Context, b *builder) (err error) {
-	if (r.Options.measures(partLoss) || r.Options.measures(partTurns)) &&
-		(r.Options.has(postern) || r.Options.has(webSocket)) {
-		r.Loss, err = b.lossyLine(ctx, r.Options)
+// turns measures conversations over a line with a delay.
+func (r *results) turns(ctx context.Context, b *builder) (err error) {
+	if r.Options.measures(partTurns) && (r.Options.has(postern) || r.Options.has(webSocket)) {
+		r.Turns, err = b.turns(ctx, r.Options)
 	}
 	return err
 }

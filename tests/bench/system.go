@@ -3,12 +3,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -34,15 +32,14 @@ type system struct {
 	// Processes take part in a request. The upstream is the first.
 	Processes []process
 
-	gateway *rig.Gateway         // the gateway or plain Caddy; nil without one
-	admins  map[string]rig.Admin // processes with profiling endpoints, by name
-	https   string               // https://host:port for tunnels over WebSockets, "" without
+	gateway *rig.Gateway // the gateway or plain Caddy; nil without one
+	https   string       // https://host:port for tunnels over WebSockets, "" without
 }
 
 // transports are the transports of systems with a tunnel.
 var transports = map[string]string{
 	postern: config.TransportQUIC, old: config.TransportQUIC,
-	webSocket: config.TransportWebSocket, hop: config.TransportQUIC,
+	webSocket: config.TransportWebSocket,
 }
 
 // A process is a process with its name in the tables.
@@ -55,7 +52,6 @@ type process struct {
 const (
 	nameUpstream  = "upstream"
 	nameCaddy     = "caddy"
-	nameEntry     = "entry" // a gateway without the tunnel
 	nameGateway   = "gateway"
 	nameConnector = "connector"
 )
@@ -91,7 +87,6 @@ type builder struct {
 	address  string       // of the upstream
 	host     string       // address of gateways for connectors
 	home     func(func()) // calls a function that starts a connector or the upstream, in its namespace
-	profiled bool         // connectors run in a process of this program, for profiles
 }
 
 // newBuilder starts the upstream, which all systems of the builder share.
@@ -113,11 +108,7 @@ func (b *builder) build(ctx context.Context, name string) (s *system, err error)
 	case name == plain:
 		err = b.startPlain(ctx, s)
 	case transports[name] != "":
-		start := b.startGateway
-		if name == hop {
-			start = b.startEdges
-		}
-		if err = start(ctx, s); err == nil {
+		if err = b.startGateway(ctx, s); err == nil {
 			err = b.connect(ctx, s)
 		}
 	}
@@ -129,10 +120,7 @@ func (b *builder) build(ctx context.Context, name string) (s *system, err error)
 
 // system returns a system that has only the upstream.
 func (b *builder) system(name string) *system {
-	return &system{
-		Name: name, Target: target{Addr: b.address, Key: "none"}, Processes: []process{b.upstream},
-		admins: map[string]rig.Admin{},
-	}
+	return &system{Name: name, Target: target{Addr: b.address, Key: "none"}, Processes: []process{b.upstream}}
 }
 
 // stop ends the system's own processes.
@@ -183,12 +171,12 @@ func (b *builder) startCaddy(ctx context.Context, s *system, name string, o rig.
 		r = b.rig.old
 	}
 	// The name is unique.
-	o.Name, o.Grace = cmp.Or(o.Name, fmt.Sprintf("%s-%d", name, len(r.Processes()))), time.Second
+	o.Name, o.Grace = fmt.Sprintf("%s-%d", name, len(r.Processes())), time.Second
 	g, err := r.Gateway(o)
 	if err != nil {
 		return err
 	}
-	s.gateway, s.admins[name], s.Target.Addr = g, g.Admin, strings.TrimPrefix(g.URL, "http://")
+	s.gateway, s.Target.Addr = g, strings.TrimPrefix(g.URL, "http://")
 	s.Processes = append(s.Processes, process{name, g.Process})
 	return g.Start(ctx)
 }
@@ -208,26 +196,11 @@ func (b *builder) connect(ctx context.Context, s *system) error {
 	if err := s.gateway.Deploy(ctx, publicModel, map[string]string{"connector": c.ID, "model": localModel}); err != nil {
 		return err
 	}
-	if b.home(func() { err = b.launch(s, c) }); err != nil {
+	if b.home(func() { err = c.Launch() }); err != nil {
 		return err
 	}
 	s.Processes = append(s.Processes, process{nameConnector, c.Process})
 	return s.waitOnline(ctx, 1)
-}
-
-// launch starts the connector, or the same agent in a process of this program.
-func (b *builder) launch(s *system, c *rig.Connector) error {
-	if !b.profiled || s.Name == old { // this program cannot run another version of the agent
-		return c.Launch()
-	}
-	config, err := os.Open(c.Config)
-	if err != nil {
-		return fmt.Errorf("reading the connector's configuration: %w", err)
-	}
-	defer config.Close()
-	p, address, err := program().Start(b.rig.Rig, nameConnector, roleTunnels, config)
-	c.Process, s.admins[nameConnector] = p, rig.Admin(address)
-	return err
 }
 
 // newConnector creates a connector whose token has the URL of the system's site.

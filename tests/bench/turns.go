@@ -3,27 +3,31 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
-	cryptorand "crypto/rand"
-	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/rig/lab"
 )
 
 const (
 	turnBytes     = 30 << 10 // added to the conversation by each turn
 	lastTurn      = 20
-	conversations = 3 // per round
+	conversations = 5
 )
 
 // prompts are random excerpts of this repository.
@@ -73,27 +77,23 @@ func (p *prompts) prompt(seed uint64, n int) string {
 // new returns a new prompt of about n bytes.
 func (p *prompts) new(n int) string { return p.prompt(p.seed(), n) }
 
-// image returns a new prompt of about n bytes, half of it random bytes in base64.
-func (p *prompts) image(n int) string {
-	random := make([]byte, n/2*3/4)
-	_, _ = cryptorand.Read(random) // it never fails
-	return p.new(n/2) + base64.StdEncoding.EncodeToString(random)
-}
-
-// measurePrompts sends large prompts with n parallel clients.
-func (s *system) measurePrompts(ctx context.Context, o options, n int, prompt func() string) (figures, error) {
-	clients, err := s.dialAll(n, o.Warmup+o.Load+o.AnswerLimit)
+// measureUploads sends large bodies, one after the other. The rate is in MB per second for the median body,
+// because creating the next body takes time, too.
+func (s *system) measureUploads(ctx context.Context, o options, kb int, texts *prompts) (f figures, err error) {
+	clients, err := s.dialAll(1, o.Warmup+o.Load+o.AnswerLimit)
 	if err != nil {
-		return figures{}, err
+		return f, err
 	}
 	defer closeAll(clients)
 	send := func(d time.Duration) ([]float64, error) {
-		return closedLoop(ctx, clients, d, func() task { return s.Target.ask(smallAnswer, prompt()) })
+		return closedLoop(ctx, clients, d, func() task { return s.Target.ask(smallAnswer, texts.new(kb*1000)) })
 	}
 	if _, err := send(o.Warmup); err != nil {
-		return figures{}, fmt.Errorf("warming up: %w", err)
+		return f, fmt.Errorf("warming up: %w", err)
 	}
-	return s.measure(func() ([]float64, error) { return send(o.Load) })
+	f, err = s.measure(func() ([]float64, error) { return send(o.Load) })
+	f.Rate = float64(kb) / f.P50
+	return f, err
 }
 
 // A turn has the figures of the last turn of a conversation.
@@ -102,48 +102,142 @@ type turn struct {
 	Bytes float64 // on the line, in both directions
 }
 
-// measureTurns sends the last turns of conversations, one after the other.
-func (w *lossySystem) measureTurns(ctx context.Context, o options) (turns []turn, err error) {
-	clients, err := w.dialAll(1, conversations*lastTurn*o.AnswerLimit)
+// A remoteSystem is a system whose connector is behind a line.
+type remoteSystem struct {
+	*system
+	name, kind string
+	line       *lab.Lab
+	turns      []turn
+}
+
+// turns runs that part in a process with its own network namespace, and returns the report of that process.
+func (b *builder) turns(ctx context.Context, o options) (string, error) {
+	if missing := lab.Missing(); missing != nil {
+		return fmt.Sprintf("### Turns of conversations\n\nNot measured: it needs %v.\n\n", missing), nil
+	}
+	o.Bin = b.rig.Bin() // that process has another working directory
+	if o.Compare != "" {
+		o.Compare = b.rig.old.Bin()
+	}
+	input, err := json.Marshal(o)
+	if err != nil {
+		return "", fmt.Errorf("encoding the options: %w", err)
+	}
+	var output strings.Builder
+	p, err := b.rig.Process("turns", func() *exec.Cmd {
+		cmd := program().InRole(roleTurns)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &output, os.Stderr
+		lab.Isolate(cmd)
+		return cmd
+	})
+	if err == nil {
+		err = p.Start()
+	}
+	if err != nil {
+		return "", err
+	}
+	defer stop(p)
+	if code, err := p.Wait(ctx); err != nil || code != 0 {
+		return "", cmp.Or(err, errors.New("measuring turns failed, see above"))
+	}
+	return output.String(), nil
+}
+
+// inNamespace is the role of that process.
+func inNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
+	var o options
+	if err := json.NewDecoder(in).Decode(&o); err != nil {
+		return fmt.Errorf("reading the options: %w", err)
+	}
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		return fmt.Errorf("setting up the loopback: %w: %s", err, out)
+	}
+	ctx, r, end, err := newRigs(ctx, o)
+	if err != nil {
+		return err
+	}
+	systems, err := measureTurns(ctx, r, o)
+	if err != nil {
+		err = command.Explain(ctx, err)
+	}
+	if err := errors.Join(err, end(false)); err != nil {
+		return err
+	}
+	writeTurns(out, o, systems)
+	return nil
+}
+
+// measureTurns measures conversations of each system, in turn.
+func measureTurns(ctx context.Context, r rigs, o options) ([]*remoteSystem, error) {
+	systems := slices.DeleteFunc([]*remoteSystem{
+		{name: "QUIC", kind: postern}, {name: "QUIC, old", kind: old}, {name: "WebSocket", kind: webSocket},
+	}, func(s *remoteSystem) bool { return !o.has(s.kind) })
+	texts, err := newPrompts(o.Root)
 	if err != nil {
 		return nil, err
 	}
-	defer closeAll(clients)
-	read, end := w.count()
-	defer end()
-	for range conversations {
-		seed := w.prompts.seed()
-		for n := lastTurn - 2; n <= lastTurn; n++ {
-			t, before, began := w.Target.ask(smallAnswer, w.prompts.prompt(seed, n*turnBytes)), read(), time.Now()
-			if err := clients[0].do(t); err != nil {
-				return nil, fmt.Errorf("turn %d: %w", n, err)
-			}
-			if n == lastTurn {
-				turns = append(turns, turn{milliseconds(time.Since(began)), float64(read() - before)})
-			}
-			if err := command.Pause(ctx, o.RTT); err != nil { // wait for acknowledgments
-				return nil, err
+	for _, s := range systems {
+		if s.line, err = lab.New(); err != nil {
+			return nil, fmt.Errorf("creating a network: %w", err)
+		}
+		defer s.line.Close()
+		s.line.WAN.Set(lab.Conditions{Delay: o.RTT / 2})
+		b, err := newBuilder(r, s.line.GatewayAddress, s.line.Home.Do)
+		if err != nil {
+			return nil, err
+		}
+		if s.system, err = b.build(ctx, s.kind); err != nil {
+			return nil, fmt.Errorf("%s over a line: %w", s.name, err)
+		}
+	}
+	for n := range conversations {
+		for i := range systems {
+			s := systems[(n+i)%len(systems)] // rotate their order
+			command.Progress("conversation %d of %d: %s", n+1, conversations, s.name)
+			if err := s.converse(ctx, o, texts); err != nil {
+				return nil, fmt.Errorf("%s: %w", s.name, err)
 			}
 		}
 	}
-	return turns, nil
+	return systems, nil
+}
+
+// converse sends the last turns of a conversation.
+func (s *remoteSystem) converse(ctx context.Context, o options, texts *prompts) error {
+	var bytes atomic.Int64
+	s.line.WAN.Tap(func(p lab.Packet, _ bool) { bytes.Add(int64(len(p))) })
+	defer s.line.WAN.Tap(func(lab.Packet, bool) {})
+	c, err := s.Target.dial(lastTurn * o.AnswerLimit)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	seed := texts.seed()
+	for n := lastTurn - 2; n <= lastTurn; n++ {
+		t, before, began := s.Target.ask(smallAnswer, texts.prompt(seed, n*turnBytes)), bytes.Load(), time.Now()
+		if err := c.do(t); err != nil {
+			return fmt.Errorf("turn %d: %w", n, err)
+		}
+		if n == lastTurn {
+			s.turns = append(s.turns, turn{milliseconds(time.Since(began)), float64(bytes.Load() - before)})
+		}
+		if err := command.Pause(ctx, o.RTT); err != nil { // wait for acknowledgments
+			return err
+		}
+	}
+	return nil
 }
 
 // writeTurns prints the figures of the last turns of conversations.
-func writeTurns(out io.Writer, o options, systems []*lossySystem) {
+func writeTurns(out io.Writer, o options, systems []*remoteSystem) {
 	t := &command.Table{Title: fmt.Sprintf("Turn %d of a conversation of %d KB, over a line of %v", lastTurn,
 		lastTurn*turnBytes/1000, o.RTT)}
-	t.Add("loss", "tunnel", "ms", "KB on the line")
-	for _, percent := range o.Loss {
-		for _, w := range systems {
-			turns := slices.Concat(each(w.rounds[percent], func(r lossRound) []turn { return r.Turns })...)
-			t.Add(figure(percent, 1)+" %", w.name,
-				figure(command.Median(each(turns, func(v turn) float64 { return v.Time })), 0),
-				figure(command.Median(each(turns, func(v turn) float64 { return v.Bytes / 1000 })), 1))
-		}
+	t.Add("tunnel", "ms", "KB on the line")
+	for _, s := range systems {
+		t.Add(s.name, figure(command.Median(each(s.turns, func(v turn) float64 { return v.Time })), 0),
+			figure(command.Median(each(s.turns, func(v turn) float64 { return v.Bytes / 1000 })), 1))
 	}
 	t.Write(out)
-	fmt.Fprintf(out, "%d conversations in each of %d rounds, one after the other. The time includes the %v "+
-		"that the answer takes on the line.\n\n",
-		conversations, o.LossRounds, o.RTT/2)
+	fmt.Fprintf(out, "%d conversations, one after the other. The time includes the %v that the answer takes on the "+
+		"line.\n\n", conversations, o.RTT/2)
 }

@@ -112,19 +112,13 @@ func (a Admin) Goroutines(ctx context.Context) (int, error) {
 
 // A Heap is the Go runtime's account of a process.
 type Heap struct {
-	Mallocs int64 // objects allocated since it started
-	Bytes   int64 // bytes allocated since it started
-	Live    int64 // bytes of objects in the heap
-	Stacks  int64 // bytes of stacks
+	Live   int64 // bytes of objects in the heap
+	Stacks int64 // bytes of stacks
 }
 
-// Heap reads the account; collect runs the garbage collector before.
-func (a Admin) Heap(ctx context.Context, collect bool) (Heap, error) {
-	path := "/debug/pprof/heap?debug=1"
-	if collect {
-		path += "&gc=1"
-	}
-	page, err := a.Call(ctx, http.MethodGet, path, nil)
+// Heap runs the garbage collector and reads the account.
+func (a Admin) Heap(ctx context.Context) (Heap, error) {
+	page, err := a.Call(ctx, http.MethodGet, "/debug/pprof/heap?debug=1&gc=1", nil)
 	if err != nil {
 		return Heap{}, err
 	}
@@ -135,10 +129,8 @@ func (a Admin) Heap(ctx context.Context, collect bool) (Heap, error) {
 func parseHeap(page []byte) (Heap, error) {
 	var h Heap
 	for pattern, to := range map[string]*int64{
-		`(?m)^# Mallocs = (\d+)`:    &h.Mallocs,
-		`(?m)^# TotalAlloc = (\d+)`: &h.Bytes,
-		`(?m)^# HeapAlloc = (\d+)`:  &h.Live,
-		`(?m)^# Stack = (\d+)`:      &h.Stacks,
+		`(?m)^# HeapAlloc = (\d+)`: &h.Live,
+		`(?m)^# Stack = (\d+)`:     &h.Stacks,
 	} {
 		var err error
 		if *to, err = number(page, pattern); err != nil {

@@ -95,7 +95,7 @@ func (s *system) sample(ctx context.Context, atRest bool) (m sample, err error) 
 // add adds the values of a process to the figures from index i on.
 func (m *sample) add(ctx context.Context, i int, h *host, atRest bool) error {
 	if atRest {
-		heap, err := h.admin.Heap(ctx, true)
+		heap, err := h.admin.Heap(ctx)
 		if err != nil {
 			return err
 		}

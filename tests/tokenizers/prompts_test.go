@@ -32,7 +32,7 @@ type prompt struct {
 func (p prompt) ours() *tokens.Prompt {
 	messages, _ := json.Marshal(p.Messages) // such values are valid
 	tools, _ := json.Marshal(p.Tools)
-	return tokens.NewPrompt(messages, tools)
+	return tokens.NewPrompt(func() ([]byte, []byte) { return messages, tools })
 }
 
 // beginning returns an earlier prompt of the conversation, the nth, without messages if there is none.

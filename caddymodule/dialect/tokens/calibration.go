@@ -2,9 +2,9 @@ package tokens
 
 import (
 	"context"
+	"hash/maphash"
 	"math"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -37,11 +37,6 @@ func NewRegistration(account, deployment string, changed time.Time) Registration
 	return Registration{account, deployment, changed.UnixMilli()}
 }
 
-// key returns a unique string for the registration.
-func (r Registration) key() string {
-	return r.Account + "/" + r.Deployment + "\x00" + strconv.FormatInt(r.Since, 10)
-}
-
 // Ratios are the mean ratios of actual to estimated tokens, for prompts without and with tools. 0 is unknown.
 type Ratios struct{ Plain, Tools float64 }
 
@@ -64,6 +59,17 @@ type Calibration struct {
 	mu      sync.Mutex
 	learned map[deployment]*learned
 	exact   *lru.Cache[promptSum, counted]
+}
+
+// promptSum identifies the beginning of a prompt of a key to a deployment.
+type promptSum struct{ owner, beginning uint64 }
+
+// owner returns the hash of a deployment's version and a key.
+func owner(r Registration, key string) uint64 {
+	return maphash.Comparable(seed, struct {
+		Registration
+		key string
+	}{r, key})
 }
 
 // counted is a model server's count of a prompt.
@@ -95,8 +101,8 @@ func NewCalibration(counter *Counter, load func(Registration) (Ratios, bool)) *C
 // Count returns the estimated number of tokens of a key's prompt. If ctx is done, it returns
 // early and the number is too low.
 func (c *Calibration) Count(ctx context.Context, r Registration, key string, p *Prompt) int {
-	known, from := c.beginning(p, p.sums(r.key(), key), "")
-	if from == len(p.Messages) && known > 0 {
+	known, from, whole := c.beginning(p, owner(r, key), "")
+	if whole {
 		return known
 	}
 	rest := c.counter.tally(ctx, key, p, from).estimate(p)
@@ -106,10 +112,10 @@ func (c *Calibration) Count(ctx context.Context, r Registration, key string, p *
 // Sizes returns what is known of the tokens of a key's prompt through each of the connectors. It counts the text once.
 // If ctx is done, it returns early and the numbers are too low.
 func (c *Calibration) Sizes(ctx context.Context, r Registration, key string, p *Prompt, connectors []string) []Size {
-	sums, sizes := p.sums(r.key(), key), make(map[int]Size)
+	of, sizes := owner(r, key), make(map[int]Size)
 	all := make([]Size, len(connectors))
 	for i, connector := range connectors {
-		known, from := c.beginning(p, sums, connector)
+		known, from, _ := c.beginning(p, of, connector)
 		if _, ok := sizes[from]; !ok {
 			sizes[from] = c.size(ctx, key, p, 0, from)
 		}
@@ -120,16 +126,14 @@ func (c *Calibration) Sizes(ctx context.Context, r Registration, key string, p *
 }
 
 // beginning returns the count, through a connector or any, and the number of messages of the longest counted beginning
-// of a prompt with these sums. Templates drop old thinking when the user sends a message, so the count of a beginning
-// without that message is not used.
-func (c *Calibration) beginning(p *Prompt, sums []promptSum, connector string) (tokens, messages int) {
-	for i, sum := range slices.Backward(sums) {
-		n, ok := c.exact.Get(sum)
-		if ok && (connector == "" || n.connector == connector) && (i > p.lastUser || i > 0 && ofUser(p.Messages[i-1])) {
-			return n.tokens, i
+// of an owner's prompt, and whether that is the whole prompt.
+func (c *Calibration) beginning(p *Prompt, owner uint64, connector string) (tokens, messages int, whole bool) {
+	for i, b := range slices.Backward(p.beginnings) {
+		if n, ok := c.exact.Get(promptSum{owner, b.sum}); ok && (connector == "" || n.connector == connector) {
+			return n.tokens, b.messages, i == len(p.beginnings)-1
 		}
 	}
-	return 0, 0
+	return 0, 0, false
 }
 
 // ratio returns the ratio by which to multiply an estimate of a prompt with or without tools.
@@ -175,14 +179,14 @@ func (c *Calibration) Remove(account, name string) {
 
 // Learn records the model server's count of a key's prompt, which it answered through a connector. If exactly is set,
 // it finds out whether the server has cut the prompt, and corrects the ratio, which all keys share: that tokenizes the
-// prompt, which takes about 2 ms for 100 KB of text. Else its cost is a hash of the prompt. It then notices only a
+// prompt, which takes about 2 ms for 100 KB of text. Else it does not read the text. It then notices only a
 // count below that of a beginning, and ignores one that may be too low.
 func (c *Calibration) Learn(r Registration, connector, key string, p *Prompt, n int, exactly bool) (doubt Doubt) {
-	if n <= 0 || n > maxPromptTokens || len(p.Messages) == 0 {
+	if n <= 0 || n > maxPromptTokens || len(p.beginnings) == 0 {
 		return None
 	}
-	sums := p.sums(r.key(), key)
-	known, from := c.beginning(p, sums, connector)
+	of := owner(r, key)
+	known, from, _ := c.beginning(p, of, connector)
 	switch {
 	case exactly:
 		if size := c.size(context.Background(), key, p, known, from); size.Known+size.text >= minCut {
@@ -197,7 +201,7 @@ func (c *Calibration) Learn(r Registration, connector, key string, p *Prompt, n 
 		return None
 	}
 	if doubt == None {
-		c.exact.Add(sums[len(sums)-1], counted{n, connector})
+		c.exact.Add(promptSum{of, p.beginnings[len(p.beginnings)-1].sum}, counted{n, connector})
 	}
 	return doubt
 }

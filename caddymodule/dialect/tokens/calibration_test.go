@@ -1,7 +1,6 @@
 package tokens
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"strings"
@@ -222,24 +221,18 @@ func TestLoadedRatiosAreClamped(t *testing.T) {
 	}
 }
 
-// sumOf returns a unique sum for n.
-func sumOf(n int) (sum promptSum) {
-	binary.LittleEndian.PutUint64(sum[:], uint64(n))
-	return sum
-}
-
 func TestExactCountsAreBounded(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
 	for n := range 2*exactPrompts + 10 {
-		c.exact.Add(sumOf(n), counted{tokens: n})
+		c.exact.Add(promptSum{7, uint64(n)}, counted{tokens: n})
 	}
 	if c.exact.Len() > exactPrompts {
 		t.Errorf("%d counts are kept", c.exact.Len())
 	}
-	if n, _ := c.beginning(NewPrompt(nil, nil), []promptSum{sumOf(9)}, ""); n != 0 {
+	if c.exact.Contains(promptSum{7, 9}) {
 		t.Error("the oldest is kept")
 	}
-	if n, _ := c.beginning(NewPrompt(nil, nil), []promptSum{sumOf(exactPrompts + 10)}, ""); n != exactPrompts+10 {
+	if n, _ := c.exact.Get(promptSum{7, exactPrompts + 10}); n.tokens != exactPrompts+10 {
 		t.Error("a newer one is not kept")
 	}
 }
@@ -272,6 +265,30 @@ func BenchmarkCount(b *testing.B) {
 	text := []byte("[" + strings.Repeat(message+",", 60) + message + "]")
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		c.Count(b.Context(), testRegistration, testKey, NewPrompt(text, nil))
+		c.Count(b.Context(), testRegistration, testKey, promptFrom(text, nil))
+	}
+}
+
+// The latest beginnings of a prompt are kept, and no more of them than a body may cost.
+func TestBeginningsAreBounded(t *testing.T) {
+	c := NewCalibration(NewCounter(), nil)
+	roles := []string{"user", "assistant", "tool"}
+	for _, sequence := range []string{"0", "1", "01", "0122222"} {
+		var all []map[string]any
+		for i := range 5 * maxBeginnings {
+			all = append(all, message(roles[sequence[i%len(sequence)]-'0'], fmt.Sprint(i)))
+		}
+		known := len(all) - 1 - maxBeginnings/2
+		for sequence != "1" && all[known-1]["role"] != "user" {
+			known--
+		}
+		learn(c, testRegistration, promptOf(t, all[:known], nil), 12345)
+		p := promptOf(t, all, nil)
+		if n, from, _ := c.beginning(p, owner(testRegistration, testKey), testConnector); n != 12345 || from != known {
+			t.Errorf("%s: %d tokens of %d messages are known", sequence, n, from)
+		}
+		if len(p.beginnings) > 2*maxBeginnings || p.beginnings[len(p.beginnings)-1].messages != len(all) {
+			t.Errorf("%s: %d beginnings, the last %+v", sequence, len(p.beginnings), p.beginnings[len(p.beginnings)-1])
+		}
 	}
 }

@@ -131,20 +131,23 @@ func (c *Counter) Estimate(key string, p *Prompt) Estimate {
 // is done, it returns early.
 func (c *Counter) tally(ctx context.Context, key string, p *Prompt, n int) *tally {
 	t := &tally{ctx: ctx, counter: c, key: key, left: maxCounted}
+	messages, tools := p.Text()
 	if n == 0 {
 		t.add(tokensPerPrompt)
-		t.tools(p.Tools)
+		t.tools(tools)
 	}
-	for i := n; i < len(p.Messages) && ctx.Err() == nil; i++ {
-		t.add(tokensPerMessage)
-		t.message(p.Messages[i], i > p.lastUser)
+	for m := jsonscan.Checked(messages); m.Next() && m.Index < maxMessages && ctx.Err() == nil; {
+		if m.Index >= n {
+			t.add(tokensPerMessage)
+			t.message(m.Raw(), m.Index > p.lastUser)
+		}
 	}
 	return t
 }
 
 // estimate returns the estimate of all that was counted of a prompt.
 func (t *tally) estimate(p *Prompt) Estimate {
-	return Estimate{Tokens: t.total(), Tools: len(p.Tools) > 0, Media: t.media}
+	return Estimate{Tokens: t.total(), Tools: p.tools, Media: t.media}
 }
 
 // tally sums up the tokens of a prompt.

@@ -84,7 +84,12 @@ func promptOf(t *testing.T, messages, tools any) *Prompt {
 			t.Fatal(err)
 		}
 	}
-	return NewPrompt(m, tl)
+	return promptFrom(m, tl)
+}
+
+// promptFrom returns a prompt of JSON.
+func promptFrom(messages, tools []byte) *Prompt {
+	return NewPrompt(func() ([]byte, []byte) { return messages, tools })
 }
 
 func TestEstimate(t *testing.T) {
@@ -144,7 +149,7 @@ func TestEstimate(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := NewCounter().Estimate(testKey, NewPrompt([]byte(tt.messages), []byte(tt.tools))); got != tt.want {
+			if got := NewCounter().Estimate(testKey, promptFrom([]byte(tt.messages), []byte(tt.tools))); got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 		})
@@ -209,12 +214,12 @@ func FuzzEstimate(f *testing.F) {
 	}
 	c := NewCounter()
 	f.Fuzz(func(t *testing.T, messages, tools []byte) {
-		p := NewPrompt(messages, tools)
+		if !json.Valid(messages) || len(tools) > 0 && !json.Valid(tools) {
+			return
+		}
+		p := promptFrom(messages, tools)
 		if n := c.Estimate(testKey, p).Tokens; n < 0 || n > 100*(len(messages)+len(tools)+100) {
 			t.Errorf("%d tokens", n)
-		}
-		if len(p.sums("d", testKey)) != len(p.Messages)+1 {
-			t.Error("not one sum for each message")
 		}
 	})
 }
@@ -234,10 +239,10 @@ func TestOddPromptsAreCounted(t *testing.T) {
 			`[{"role":"assistant","tool_calls":[{"function":{"arguments":` + odd + `}}]}]`,
 			`[{"role":` + odd + `,"reasoning":` + odd + `}]`,
 		} {
-			c.Estimate(testKey, NewPrompt([]byte(messages), []byte(odd)))
+			c.Estimate(testKey, promptFrom([]byte(messages), []byte(odd)))
 		}
-		beside := c.Estimate(testKey, NewPrompt([]byte(`[`+odd+`,`+text+`]`), nil)).Tokens
-		if alone := c.Estimate(testKey, NewPrompt([]byte(`[{},`+text+`]`), nil)).Tokens; beside != alone {
+		beside := c.Estimate(testKey, promptFrom([]byte(`[`+odd+`,`+text+`]`), nil)).Tokens
+		if alone := c.Estimate(testKey, promptFrom([]byte(`[{},`+text+`]`), nil)).Tokens; beside != alone {
 			t.Errorf("beside %s the message counts %d tokens, beside {} %d", odd, beside, alone)
 		}
 	}

@@ -76,7 +76,7 @@ func TestImageTokens(t *testing.T) {
 func TestManyImages(t *testing.T) {
 	count := func(n int) int {
 		image := `{"type":"image_url","image_url":{"url":"data:image/jpeg;base64,/9j/4AAQSkZJRgABAQ"}}`
-		prompt := NewPrompt([]byte(`[{"role":"user","content":[`+strings.Repeat(image+",", n-1)+image+`]}]`), nil)
+		prompt := promptFrom([]byte(`[{"role":"user","content":[`+strings.Repeat(image+",", n-1)+image+`]}]`), nil)
 		return NewCounter().Estimate(testKey, prompt).Tokens
 	}
 	tokens := count(10 * maxMeasured)

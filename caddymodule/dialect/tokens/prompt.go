@@ -2,78 +2,91 @@ package tokens
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/binary"
+	"hash/maphash"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Prompt is the part of an upstream's request that becomes the model's prompt.
+// Prompt is the part of an upstream's request that becomes the model's prompt. It has what identifies the prompt, and
+// gets the text again to count its tokens.
 type Prompt struct {
-	Messages [][]byte // each a JSON object
-	Tools    []byte   // a JSON array, nil if there are none
-	lastUser int      // index of the last message of the user, -1 if there is none
+	text       func() (messages, tools []byte)
+	beginnings []beginning  // that end with a message of the user, or have the last one; the last is the whole prompt
+	lastUser   int          // index of the last message of the user, -1 if there is none
+	size       int          // bytes, without messages with media
+	tools      bool         // there are tools
+	few        [4]beginning // room for those of a short prompt
 }
 
-// maxMessages is the maximum number of messages of a prompt.
-const maxMessages = 100_000
+// beginning identifies the first messages of a prompt, after its tools.
+type beginning struct {
+	sum      uint64
+	messages int
+}
 
-// NewPrompt returns the prompt with the JSON messages and tools of a chat request. Values
-// other than arrays are ignored, as are messages beyond maxMessages. The prompt retains
-// the bytes, which must not be modified.
-func NewPrompt(messages, tools []byte) *Prompt {
-	p := &Prompt{lastUser: -1}
-	if len(tools) > 0 && tools[0] == '[' && jsonscan.IsFilled(tools) {
-		p.Tools = tools
-	}
-	if len(messages) == 0 || messages[0] != '[' {
-		return p
-	}
-	for m := jsonscan.MembersAt(messages, 0); len(p.Messages) < maxMessages && m.Next(); {
-		if ofUser(m.Raw()) {
-			p.lastUser = len(p.Messages)
+const (
+	maxMessages   = 100_000 // of a prompt
+	maxBeginnings = 1 << 10 // the latest of a prompt, at least; few clients go back further
+)
+
+// seed is the seed of the hashes of prompts. It differs in each process and no hash leaves the process, so a client
+// cannot search for two prompts with one hash. By chance, two of n prompts have one with a probability of n²/2^65; a
+// count of another key is found only if a hash of 64 bits of the keys is the same, too.
+var seed = maphash.MakeSeed()
+
+// NewPrompt returns the prompt with the JSON messages and tools of a chat request, which text returns. They must be
+// valid. Values other than arrays are ignored, as are messages beyond maxMessages.
+func NewPrompt(text func() (messages, tools []byte)) *Prompt {
+	p := &Prompt{text: text, lastUser: -1}
+	p.beginnings = p.few[:0]
+	messages, tools := p.Text()
+	p.tools, p.size = len(tools) > 0, len(tools)
+	sum, users := maphash.Bytes(seed, tools), 0
+	for m := jsonscan.Checked(messages); m.Next() && m.Index < maxMessages; {
+		raw := m.Raw()
+		sum = maphash.Comparable(seed, [2]uint64{sum, maphash.Bytes(seed, raw)})
+		if !bytes.Contains(raw, []byte(";base64,")) {
+			p.size += len(raw)
 		}
-		p.Messages = append(p.Messages, m.Raw())
+		user := ofUser(raw)
+		if user { // templates drop the thinking before it, so what ends there has another count now
+			p.lastUser, p.beginnings = m.Index, p.beginnings[:users]
+		}
+		if len(p.beginnings) == 2*maxBeginnings {
+			p.beginnings = append(p.beginnings[:0], p.beginnings[maxBeginnings:]...)
+			users = max(users-maxBeginnings, 0)
+		}
+		p.beginnings = append(p.beginnings, beginning{sum, m.Index + 1})
+		if user {
+			users = len(p.beginnings)
+		}
 	}
 	return p
 }
 
-// ofUser reports whether a message is the user's.
-func ofUser(message []byte) bool { return jsonscan.Text(message, "role") == "user" }
+// Text returns the arrays of messages and tools, nil if there are none.
+func (p *Prompt) Text() (messages, tools []byte) {
+	messages, tools = p.text()
+	return array(messages), array(tools)
+}
 
-// Implausible reports whether a prompt has many more bytes than text of this many tokens usually has.
-func (p *Prompt) Implausible(tokens int) bool {
-	size := len(p.Tools)
-	for _, m := range p.Messages {
-		if !bytes.Contains(m, []byte(";base64,")) { // media
-			size += len(m)
+// array returns an array that is not empty, and nil for all other values.
+func array(raw []byte) []byte {
+	if len(raw) > 0 && raw[0] == '[' && jsonscan.IsFilled(raw) {
+		return raw
+	}
+	return nil
+}
+
+// ofUser reports whether a message is the user's.
+func ofUser(message []byte) bool {
+	for m := jsonscan.Checked(message); m.Next(); {
+		if string(m.Name()) == "role" {
+			return string(m.Raw()) == `"user"`
 		}
 	}
-	return size > MaxBytesPerToken*tokens
+	return false
 }
 
-// promptSum is a hash of a prefix of a prompt.
-type promptSum [16]byte
-
-// sums returns the hashes of a key's prompt for a deployment. The i-th covers the tools and
-// the first i messages. A prompt that continues another one starts with the same hashes.
-func (p *Prompt) sums(deployment, key string) []promptSum {
-	var last promptSum // of all input so far
-	hash := sha256.New()
-	add := func(text []byte) promptSum {
-		hash.Reset()
-		hash.Write(last[:])
-		var buf [sha256.Size]byte
-		hash.Write(binary.LittleEndian.AppendUint64(buf[:0], uint64(len(text))))
-		hash.Write(text)
-		last = promptSum(hash.Sum(buf[:0])[:len(last)])
-		return last
-	}
-	add([]byte(deployment))
-	add([]byte(key))
-	sums := append(make([]promptSum, 0, len(p.Messages)+1), add(p.Tools))
-	for _, m := range p.Messages {
-		sums = append(sums, add(m))
-	}
-	return sums
-}
+// Implausible reports whether a prompt has many more bytes than text of this many tokens usually has.
+func (p *Prompt) Implausible(tokens int) bool { return p.size > MaxBytesPerToken*tokens }

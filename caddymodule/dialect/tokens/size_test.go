@@ -177,7 +177,7 @@ func TestCountEnds(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	c := NewCalibration(NewCounter(), nil)
-	p := NewPrompt(fmt.Appendf(nil, `[{"role":"user","content":"%s"}]`, wordsOf(1<<20)), nil)
+	p := promptFrom(fmt.Appendf(nil, `[{"role":"user","content":"%s"}]`, wordsOf(1<<20)), nil)
 	c.Count(ended, testRegistration, testKey, p)
 	c.Sizes(ended, testRegistration, testKey, p, []string{testConnector})
 	if c.counter.texts.Len() > 0 {
