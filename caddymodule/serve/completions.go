@@ -57,12 +57,9 @@ type sample struct {
 	counted func(tokens int, doubt tokens.Doubt)
 }
 
-// restFactor is the ratio of rest to work. It limits correcting estimates to 1% of a core.
-const restFactor = 100
-
-// countRestFactor limits counting the prompts of requests without usage to 10% of a core, and of those that a model
-// server may have cut.
-const countRestFactor = 10
+// These ratios of rest to work limit correcting estimates to 1% of a core, and counting the prompts of requests without
+// usage, and of those that a model server may have cut, to 10%.
+const restFactor, countRestFactor = 100, 10
 
 // Calibrations are saved rarely: ratios change a little with each request, and converge.
 const (

@@ -48,18 +48,15 @@ func NewPrompt(text func() (messages, tools []byte)) *Prompt {
 		if !bytes.Contains(raw, []byte(";base64,")) {
 			p.size += len(raw)
 		}
-		user := ofUser(raw)
-		if user { // templates drop the thinking before it, so what ends there has another count now
-			p.lastUser, p.beginnings = m.Index, p.beginnings[:users]
-		}
 		if len(p.beginnings) == 2*maxBeginnings {
 			p.beginnings = append(p.beginnings[:0], p.beginnings[maxBeginnings:]...)
 			users = max(users-maxBeginnings, 0)
 		}
-		p.beginnings = append(p.beginnings, beginning{sum, m.Index + 1})
-		if user {
-			users = len(p.beginnings)
+		if ofUser(raw) { // templates drop the thinking before it, so what ends there has another count now
+			p.lastUser, p.beginnings = m.Index, p.beginnings[:users]
+			users++
 		}
+		p.beginnings = append(p.beginnings, beginning{sum, m.Index + 1})
 	}
 	return p
 }
