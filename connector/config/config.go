@@ -65,10 +65,9 @@ type Config struct {
 	Routes []link.Route `json:"routes,omitempty"`
 	// MaxMemory bounds the memory for requests, such as "256MiB". Default: an eighth of the
 	// available memory.
-	MaxMemory string `json:"max_memory,omitempty"`
-	// KeptPrompts bounds the memory for parts of earlier prompts, such as "64MiB" or "0".
-	// Default: 32MiB.
-	KeptPrompts string `json:"kept_prompts,omitempty"`
+	MaxMemory Size `json:"max_memory,omitempty"`
+	// KeptPrompts bounds the memory for recent prompts, such as "64MiB" or 0. Default: 32MiB.
+	KeptPrompts Size `json:"kept_prompts,omitempty"`
 	// Allow lists further requests that may reach the upstreams, such as "POST /v1/rerank" or
 	// "GET /v1/models/*".
 	Allow []string `json:"allow,omitempty"`
@@ -255,7 +254,7 @@ const (
 // defaultKept is the default of KeptPrompts in bytes.
 const defaultKept = 32 << 20
 
-// KeptPromptBytes returns how many bytes of earlier prompts a tunnel keeps, so that the gateway
+// KeptPromptBytes returns how many bytes of recent prompts the connector keeps, so that the gateway
 // need not send them again. The configuration must be valid.
 func (c *Config) KeptPromptBytes() int64 {
 	if n, err := parseSize(c.KeptPrompts); err == nil {
@@ -278,8 +277,12 @@ var units = map[string]int64{
 	"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30,
 }
 
-// parseSize parses a size such as 256MiB.
-func parseSize(text string) (int64, error) {
+// Size is a number of bytes, as a number or a text such as "256MiB".
+type Size string
+
+// parseSize parses a size.
+func parseSize(size Size) (int64, error) {
+	text := string(size)
 	digits := strings.TrimRight(text, "BGKMTbgikmt ")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	unit := units[strings.TrimSuffix(strings.ToLower(strings.TrimSpace(text[len(digits):])), "b")]

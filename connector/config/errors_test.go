@@ -148,7 +148,18 @@ var configErrors = []struct{ name, text, want string }{
 		`transport: unknown value "carrier pigeon"; use "auto", "quic" or "websocket"`,
 	},
 
-	{"max_memory as a number", `{"max_memory":256}`, `max_memory: must be text in quotes, not a number`},
+	{
+		"max_memory as a list", `{"max_memory":[256]}`,
+		`max_memory: must be a number of bytes or text such as "256MiB", not a list`,
+	},
+	{
+		"half a byte", `{"tunnel_token":"TOKEN","upstream":"http://a","kept_prompts":0.5}`,
+		`kept_prompts: "0.5" is not a size; write one such as "256MiB"`,
+	},
+	{
+		"a negative size", `{"tunnel_token":"TOKEN","upstream":"http://a","kept_prompts":-1}`,
+		`kept_prompts: "-1" is not a size; write one such as "256MiB"`,
+	},
 	{
 		"max_memory without a unit that is known", `{"tunnel_token":"TOKEN","upstream":"http://a","max_memory":"1 lot"}`,
 		`max_memory: "1 lot" is not a size; write one such as "256MiB"`,

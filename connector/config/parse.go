@@ -48,16 +48,21 @@ func Parse(data []byte) (Config, error) {
 // decode refuses null, which package json reads as the zero value, and decodes numbers. It
 // leaves all other values to package json.
 func decode(dec *jsontext.Decoder, v any) error {
-	number, ok := v.(*int)
-	switch {
-	case dec.PeekKind() == 'n':
+	number, isNumber := v.(*int)
+	size, isSize := v.(*Size)
+	switch kind := dec.PeekKind(); {
+	case kind == 'n':
 		return &json.SemanticError{JSONKind: 'n'}
-	case !ok:
+	case !isNumber && (!isSize || kind != '0'):
 		return json.SkipFunc
 	}
 	value, err := dec.ReadValue()
 	if err != nil {
 		return err
+	}
+	if isSize {
+		*size = Size(value)
+		return nil
 	}
 	n, err := strconv.Atoi(string(value))
 	if err != nil || n < 1 || n > link.MaxRequestsLimit {
@@ -115,7 +120,10 @@ func explain(data []byte, err error) error {
 
 // wrongType returns the error of a value that is not of the type t.
 func wrongType(path string, t reflect.Type, kind jsontext.Kind) error {
-	if t.Kind() == reflect.Int {
+	switch {
+	case t == reflect.TypeFor[Size]():
+		return fmt.Errorf(`%s: must be a number of bytes or text such as "256MiB", not %s`, path, kinds[kind])
+	case t.Kind() == reflect.Int:
 		return fmt.Errorf("%s: must be a whole number from 1 to %d", path, link.MaxRequestsLimit)
 	}
 	return fmt.Errorf("%s: must be %s, not %s", cmp.Or(path, "the configuration"), wanted[t.Kind()], kinds[kind])

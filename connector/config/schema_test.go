@@ -61,7 +61,9 @@ func constrain(properties, definitions schema.Schema) {
 	set(properties, "max_requests", "minimum", 1)
 	set(properties, "max_requests", "maximum", link.MaxRequestsLimit)
 	for _, name := range []string{"max_memory", "kept_prompts"} {
+		set(properties, name, "type", []string{"string", "integer"})
 		set(properties, name, "pattern", `^[0-9]+ *([KMGkmg]i?)?[Bb]? *$`)
+		set(properties, name, "minimum", 0)
 	}
 	set(properties, "upstreams", "maxProperties", link.MaxUpstreams)
 	set(properties, "upstreams", "propertyNames", schema.Schema{"pattern": `^[A-Za-z0-9._-]{1,64}$`})
@@ -102,7 +104,7 @@ func TestSchemaOfGoodConfigurations(t *testing.T) {
 			`"upstream":"http://localhost:11434"}`,
 		`{"tunnel_token":"TOKEN","upstream":"https://box/openai/v1/","api_key_file":"k","server":"[::1]:7443",` +
 			`"transport":"quic","max_requests":16}`,
-		`{"tunnel_token":"TOKEN","upstream":"http://a","max_memory":"256MiB","kept_prompts":"0","allow":["POST ` +
+		`{"tunnel_token":"TOKEN","upstream":"http://a","max_memory":268435456,"kept_prompts":0,"allow":["POST ` +
 			`/v1/rerank","GET /v1/models/*"]}`,
 		`{"tunnel_token":"TOKEN",
 			"upstreams":{"a":{"base_url":"http://a:8000","api_key_file":"k"},"b":{"BaseUrl":"http://b/v1"}},

@@ -11,7 +11,7 @@ func TestMemoryBudget(t *testing.T) {
 	for text, want := range map[string]int64{
 		"256MiB": 256 << 20, "1 GiB": 1 << 30, "2gb": 2e9, "33554432": 32 << 20, "20000K": 20e6, "16777216B": 16 << 20,
 	} {
-		if got := (&Config{MaxMemory: text}).MemoryBudget(); got != want {
+		if got := (&Config{MaxMemory: Size(text)}).MemoryBudget(); got != want {
 			t.Errorf("%q: %d bytes, want %d", text, got, want)
 		}
 	}
@@ -24,7 +24,7 @@ func TestMemoryBudget(t *testing.T) {
 	for _, text := range []string{
 		"x", "MiB", "-5GiB", "1.5GiB", "5PiB", "99999999999999999999", "1GiB1", "9223372036854775807K", "8589934592GiB",
 	} {
-		if n, err := parseSize(text); err == nil {
+		if n, err := parseSize(Size(text)); err == nil {
 			t.Errorf("%q is %d bytes", text, n)
 		}
 	}
@@ -34,7 +34,7 @@ func TestKeptPromptBytes(t *testing.T) {
 	for text, want := range map[string]int64{
 		"": 32 << 20, "0": 0, "1MiB": 1 << 20, "1GiB": 1 << 30, "4294967296": 4 << 30, "4GiB": 4 << 30,
 	} {
-		if got := (&Config{KeptPrompts: text}).KeptPromptBytes(); got != want {
+		if got := (&Config{KeptPrompts: Size(text)}).KeptPromptBytes(); got != want {
 			t.Errorf("%q: %d bytes, want %d", text, got, want)
 		}
 	}
