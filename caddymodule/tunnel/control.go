@@ -119,6 +119,7 @@ func (s *Session) receive() error {
 		case link.Ping:
 			next := s.hub.heartbeat()
 			silent.Reset(s.beat(next))
+			s.shortestRTT() // measures it
 			s.send(link.Pong{HeartbeatMillis: int(next.Milliseconds())})
 			if pinged := s.hub.options.Load().Pinged; pinged != nil {
 				pinged(s.connector.ID, s.conn.RTT())

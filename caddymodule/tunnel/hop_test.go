@@ -306,11 +306,11 @@ func TestRoundTripThere(t *testing.T) {
 		with.connect(t, "con_1", echo).beats()
 		time.Sleep(publishTime)
 		s := entry.mustSession(t, "con_1")
-		announced := s.minRTT()
+		announced := s.shortestRTT()
 		s.peerRTT.Store(time.Hour.Microseconds())
 		held(t, with, "con_1", 1)
 		time.Sleep(publishTime)
-		if rtt := s.minRTT(); rtt != announced || rtt == 0 {
+		if rtt := s.shortestRTT(); rtt > announced || rtt == 0 {
 			t.Errorf("the round trip is %v, was announced as %v", rtt, announced)
 		}
 	})

@@ -43,7 +43,7 @@ func (h *Hub) Changes(published map[*Session]Published, active bool) (changes []
 // Messages returns the messages about the changes between two states of a session. A report has its own
 // message, because a message with hello and report may be too large.
 func (s *Session) Messages(before, now Published) []link.Message {
-	rtt := s.conn.ConnectionStats().MinRTT.Microseconds()
+	rtt := s.shortestRTT().Microseconds()
 	m := link.Tunnel{Session: s.id, Active: now.active, RTTMicros: rtt}
 	if before.reported == nil {
 		m.Opened = &link.TunnelOpened{

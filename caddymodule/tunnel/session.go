@@ -70,8 +70,9 @@ type Session struct {
 	peerRTT    atomic.Int64 // shortest round trip between the peer and the connector, in microseconds
 
 	active      atomic.Int64
-	permits     *fair.Permits             // of running requests; nil at a peer
-	blocks      *blocks.Known             // nil: the connector keeps none
+	permits     *fair.Permits // of running requests; nil at a peer
+	blocks      *blocks.Known // nil: the connector keeps none
+	roundTrips  roundTrips
 	overdue     atomic.Pointer[time.Time] // when two pings are
 	waitingMu   sync.Mutex
 	waiting     map[*openStream]bool // requests whose answers have not begun
@@ -222,7 +223,7 @@ func (s *Session) repeat(r *http.Request, c fair.Client) (*http.Response, error)
 // A whole body has no references to blocks.
 func (s *Session) exchange(stream *openStream, r *http.Request, key string, whole bool) (*http.Response, error) {
 	var body *blocks.Encoder
-	if s.hello.Blocks != nil && r.ContentLength >= blocks.MinBody && s.minRTT() >= s.hub.encodeFrom {
+	if s.hello.Blocks != nil && r.ContentLength >= blocks.MinBody && s.shortestRTT() >= s.hub.encodeFrom {
 		r, body = s.encode(r, key, whole)
 	}
 	answer, err := link.RoundTrip(r.Context(), stream, stream.header, r, stream.done)
@@ -240,10 +241,9 @@ func (s *Session) exchange(stream *openStream, r *http.Request, key string, whol
 	return answer, err
 }
 
-// minRTT returns the shortest round-trip time to the connector.
-func (s *Session) minRTT() time.Duration {
-	behindPeer := time.Duration(s.peerRTT.Load()) * time.Microsecond
-	return s.conn.ConnectionStats().MinRTT + behindPeer
+// shortestRTT returns the shortest round-trip time to the connector of the last minutes.
+func (s *Session) shortestRTT() time.Duration {
+	return s.roundTrips.shortest(s.conn.ConnectionStats().LatestRTT) + time.Duration(s.peerRTT.Load())*time.Microsecond
 }
 
 // encode returns a copy of a request with an encoded body.

@@ -228,7 +228,7 @@ type Tunnel struct {
 	Report  *Report       `json:"report,omitempty"`
 	// Active is the number of running requests.
 	Active int `json:"active,omitempty"`
-	// RTTMicros is the shortest round-trip time until now.
+	// RTTMicros is the shortest round-trip time of the last minutes.
 	RTTMicros int64 `json:"rtt_us,omitempty"`
 	// Ended means that the tunnel takes no further requests.
 	Ended bool `json:"ended,omitempty"`
