@@ -36,9 +36,10 @@ var importRules = []struct{ packages, mayImport, why string }{
 	{"caddymodule/compat", "caddymodule/dialect/jsonscan", "options are names and values: some values are JSON"},
 	{"connector/window", "", "reading a window needs the bytes of an answer alone, on the connector as on the gateway"},
 	{
-		"connector/link connector/link/blocks", "connector/window" + helpers,
+		"connector/link", "connector/window" + helpers,
 		"the wire is pure: it can be tested, fuzzed and reused alone",
 	},
+	{"connector/link/bodies", "connector/link", "the coding of bodies needs only the failures of the wire"},
 	{"caddymodule/health", "caddymodule/scope", "states are pure: they need only how names are compared"},
 	{
 		"connector/logs connector/panics connector/text connector/wait caddymodule/program caddymodule/subscribe", "",

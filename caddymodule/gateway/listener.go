@@ -60,7 +60,7 @@ func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 	options := tunnel.Options{
 		Authenticate: authenticateWith(s.Store), Exists: existsIn(s.Store), Preauthenticate: s.Store.MatchConnector,
 		Pairing: s.Pairing, Rotation: s.Rotation, Offer: g.Offer, Pinged: s.Activity.Pinged,
-		Logger: g.Logger, Version: version.Number(),
+		Bodies: s.Bodies, Logger: g.Logger, Version: version.Number(),
 	}
 	if s.Cluster != nil {
 		options.Preauthenticate = func(id string, match func(secretHash []byte) bool) bool {

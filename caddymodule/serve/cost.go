@@ -2,7 +2,7 @@ package serve
 
 import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
-	"github.com/postern-dev/postern/connector/link/blocks"
+	"github.com/postern-dev/postern/connector/link/bodies"
 	"github.com/postern-dev/postern/connector/memory"
 )
 
@@ -101,10 +101,10 @@ type costs struct {
 
 // bodyCost returns the memory for a body: n*each bytes, plus the encoder's buffers.
 func bodyCost(n, each int64) int64 {
-	if n < blocks.MinBody {
+	if n < bodies.MinBody {
 		return n * each
 	}
-	return n*each + blocks.Memory
+	return n*each + bodies.Memory
 }
 
 // costs returns the costs in the request's dialect. The dialect of the upstream is chat.

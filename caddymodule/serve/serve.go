@@ -28,6 +28,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link/bodies"
 	"github.com/postern-dev/postern/connector/memory"
 )
 
@@ -87,6 +88,7 @@ type Observer interface {
 type Backend struct {
 	Store    *store.Store
 	Memory   *memory.Budget // of requests and answers
+	Bodies   *bodies.Cache  // of requests, within Memory
 	Activity *activity.Log
 	Queues   *queue.Queues
 	Observed *observed.Table // of model servers
@@ -133,12 +135,13 @@ func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activi
 	}
 	b := &Backend{
 		Crossed: func(string, string, limits.Crossing) {}, Store: st, Memory: budget, Activity: log,
-		Observed: table,
-		turns:    newTurns(), peers: peers, completions: c,
+		Bodies: bodies.NewCache(budget.Excess), Observed: table,
+		turns: newTurns(), peers: peers, completions: c,
 	}
 	b.Queues = queue.New(func(n queue.Name) int { return concurrency(st, n) })
 	b.Queues.Limit(limitSource{st, log, func(account, key string, c limits.Crossing) { b.Crossed(account, key, c) }},
 		logger)
+	budget.Cache(b.Bodies.Trim)
 	b.unwatch = st.Subscribe(b.onChange)
 	return b, nil
 }
@@ -149,6 +152,9 @@ func (b *Backend) onChange(c store.Change) {
 	switch c.Kind {
 	case store.KindKey:
 		b.Queues.LimitsChanged(c.Account, c.ID)
+		if c.Removed {
+			b.Bodies.Forget(c.ID)
+		}
 	case store.KindAccount:
 		if c.Removed {
 			b.Queues.RemoveAccount(c.Account)

@@ -17,7 +17,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/link/blocks"
 )
 
 // turn is the turn of a request in the queue of its deployment.
@@ -248,13 +247,6 @@ func (t *turn) roundTrip(ctx context.Context, chosen Tunnel) (*http.Response, er
 	}
 	if t.large != nil {
 		r.Body = upload{body, t.large}
-	}
-	if r.ContentLength >= blocks.MinBody {
-		r.GetBody = func() (io.ReadCloser, error) {
-			_, body := t.upstream(model)
-			ex.attempts.body = body
-			return body, nil
-		}
 	}
 	response, err := chosen.Send(r.WithContext(ctx), ex.client())
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/link/blocks"
+	"github.com/postern-dev/postern/connector/link/bodies"
 	"github.com/postern-dev/postern/connector/logs"
 	"github.com/postern-dev/postern/connector/wait"
 )
@@ -78,6 +78,8 @@ type Options struct {
 	Offer func(os string) *link.Offer
 	// Pinged gets the round trip of a connector's tunnel, every few seconds. It must return soon. nil: it is not called.
 	Pinged func(connectorID string, rtt time.Duration)
+	// Bodies bounds the bodies of requests that are kept; nil: none are.
+	Bodies *bodies.Cache
 	// Logger; nil discards.
 	Logger *slog.Logger
 	// Version of the gateway, sent to connectors.
@@ -112,7 +114,6 @@ type Hub struct {
 	arrivalRate *rate.Limiter // of connections that need not prove their address
 	pending     *pending
 	handshakes  *fair.Semaphore
-	blocks      *blocks.Quota              // bounds the known blocks of all sessions
 	encodeFrom  time.Duration              // the constant, except in tests
 	denials     logs.Sampler[netip.Prefix] // logs denied hellos
 	devices     logs.Sampler[netip.Prefix] // logs waiting devices
@@ -152,7 +153,6 @@ func NewHub(o Options) *Hub {
 		arrivalRate: rate.NewLimiter(handshakesPerSecond, handshakesPerSecond),
 		pending:     newPending(),
 		handshakes:  fair.NewSemaphore(handshakeLimits),
-		blocks:      blocks.NewQuota(maxBlocks),
 		encodeFrom:  encodeFrom,
 
 		live:     make(map[string]*Session),
@@ -267,9 +267,7 @@ func (h *Hub) remove(s *Session) {
 	if len(h.all[id]) == 0 {
 		delete(h.all, id)
 	}
-	if s.blocks != nil {
-		s.blocks.Close()
-	}
+	s.bodies.Close()
 }
 
 // Sessions describes the connectors with sessions that take requests, in the order of their ids.

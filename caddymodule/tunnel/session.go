@@ -6,17 +6,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
-	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/link/blocks"
+	"github.com/postern-dev/postern/connector/link/bodies"
 )
 
 // Info describes a session.
@@ -49,10 +47,6 @@ type Info struct {
 // zstd is slower than sending the text, and takes three times the CPU.
 const encodeFrom = 5 * time.Millisecond
 
-// maxBlocks bounds the blocks that the gateway knows of all connectors together. They
-// contain about 1 GiB; knowing them takes about 25 MiB of the gateway's memory.
-const maxBlocks = 1 << 17
-
 // Session is one live tunnel. It is an [http.RoundTripper].
 type Session struct {
 	*connection
@@ -70,8 +64,8 @@ type Session struct {
 	peerRTT    atomic.Int64 // shortest round trip between the peer and the connector, in microseconds
 
 	active      atomic.Int64
-	permits     *fair.Permits // of running requests; nil at a peer
-	blocks      *blocks.Known // nil: the connector keeps none
+	permits     *fair.Permits  // of running requests; nil at a peer
+	bodies      *bodies.Tunnel // nil: they are not kept
 	roundTrips  roundTrips
 	overdue     atomic.Pointer[time.Time] // when two pings are
 	waitingMu   sync.Mutex
@@ -110,8 +104,8 @@ func newSession(c *connection, connector Connector, hello link.Hello) *Session {
 		waiting: make(map[*openStream]bool),
 		permits: fair.NewPermits(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)), unconfirmed: unconfirmed,
 	}
-	if kept := hello.Blocks; kept != nil && *kept > 0 {
-		s.blocks = blocks.NewKnown(c.hub.blocks, *kept)
+	if kept, cache := hello.KeptPrompts, c.hub.options.Load().Bodies; kept != nil && cache != nil {
+		s.bodies = cache.NewTunnel(*kept)
 	}
 	s.serving, s.stopServing = context.WithCancel(c.conn.Context())
 	s.reported.Store(new(states))
@@ -173,8 +167,7 @@ func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
 // sent, and the request may be sent on another session. The same is true of
 // link.ErrNoCredit: the connector has reached its limit of requests; [AwaitPermit] waits for a permit.
 //
-// Blocks of the body that the connector has received in a request with the same key are
-// not sent again. That needs GetBody.
+// What the body has in common with an earlier one of the same key is not sent again.
 func (s *Session) Send(r *http.Request, c fair.Client) (*http.Response, error) {
 	stream, err := s.open(r.Context(), c, fair.Permit{})
 	return s.sendOn(stream, err, r, c)
@@ -189,10 +182,7 @@ func (s *Session) sendOn(stream *openStream, err error, r *http.Request, c fair.
 		return nil, err
 	}
 	s.hub.counters.requests.Add(1)
-	answer, err := s.exchange(stream, r, c.Key, false)
-	if errors.Is(err, link.ErrUnknownBlock) && r.GetBody != nil {
-		answer, err = s.repeat(r, c)
-	}
+	answer, err := s.exchange(stream, r, c)
 	if err == nil {
 		err = decompress(answer)
 	}
@@ -203,40 +193,29 @@ func (s *Session) sendOn(stream *openStream, err error, r *http.Request, c fair.
 	return answer, nil
 }
 
-// repeat sends a request again, without references to blocks.
-func (s *Session) repeat(r *http.Request, c fair.Client) (*http.Response, error) {
-	body, err := r.GetBody()
-	if err != nil {
-		return nil, err
+// exchange sends a request. It encodes the body if the connector supports that and the line is long. If the connector
+// does not have the body to which the request refers, it sends the body whole.
+func (s *Session) exchange(stream *openStream, r *http.Request, c fair.Client) (*http.Response, error) {
+	if s.hello.KeptPrompts == nil || r.ContentLength < bodies.MinBody || s.shortestRTT() < s.hub.encodeFrom {
+		return s.roundTrip(stream, r)
 	}
-	stream, err := s.open(r.Context(), c, fair.Permit{})
-	if err != nil {
-		_ = body.Close()
-		return nil, err
+	sent := bodies.Encode(r, s.bodies, c.Key)
+	answer, err := s.roundTrip(stream, sent.Request)
+	if errors.Is(err, link.ErrUnknownBody) && sent.Refers() {
+		if stream, err = s.open(r.Context(), c, fair.Permit{}); err == nil {
+			answer, err = s.roundTrip(stream, sent.Whole().Request)
+		}
 	}
-	again := *r
-	again.Body = body
-	return s.exchange(stream, &again, c.Key, true)
+	sent.End(err == nil && r.Context().Err() == nil) // else the key may have ended
+	return answer, err
 }
 
-// exchange sends a request. It encodes the body if the connector supports that and the line is long.
-// A whole body has no references to blocks.
-func (s *Session) exchange(stream *openStream, r *http.Request, key string, whole bool) (*http.Response, error) {
-	var body *blocks.Encoder
-	if s.hello.Blocks != nil && r.ContentLength >= blocks.MinBody && s.shortestRTT() >= s.hub.encodeFrom {
-		r, body = s.encode(r, key, whole)
-	}
+// roundTrip sends a request as it is.
+func (s *Session) roundTrip(stream *openStream, r *http.Request) (*http.Response, error) {
 	answer, err := link.RoundTrip(r.Context(), stream, stream.header, r, stream.done)
 	if silent := s.setWaiting(stream, false); silent && err == nil { // onSilence has reset it after its head
 		_ = answer.Body.Close()
-		answer, err = nil, link.ErrSilent
-	}
-	switch {
-	case body == nil:
-	case err == nil:
-		body.Received()
-	case errors.Is(err, link.ErrUnknownBlock):
-		body.Unknown()
+		return nil, link.ErrSilent
 	}
 	return answer, err
 }
@@ -244,18 +223,4 @@ func (s *Session) exchange(stream *openStream, r *http.Request, key string, whol
 // shortestRTT returns the shortest round-trip time to the connector of the last minutes.
 func (s *Session) shortestRTT() time.Duration {
 	return s.roundTrips.shortest(s.conn.ConnectionStats().LatestRTT) + time.Duration(s.peerRTT.Load())*time.Microsecond
-}
-
-// encode returns a copy of a request with an encoded body.
-func (s *Session) encode(r *http.Request, key string, whole bool) (*http.Request, *blocks.Encoder) {
-	known := s.blocks
-	if r.GetBody == nil {
-		known = nil
-	}
-	body := blocks.NewEncoder(r.Body, r.ContentLength, blocks.Options{Known: known, Owner: key, Whole: whole})
-	encoded := *r
-	encoded.Header = maps.Clone(r.Header)
-	encoded.Header[blocks.Field] = []string{strconv.FormatInt(r.ContentLength, 10)}
-	encoded.Body, encoded.ContentLength = body, -1
-	return &encoded, body
 }

@@ -130,7 +130,7 @@ func TestFrozen(t *testing.T) {
 			t.Fatal(err)
 		}
 		stream.silent = true // as onSilence does
-		_, err = s.exchange(stream, post("{}").WithContext(t.Context()), "", false)
+		_, err = s.exchange(stream, post("{}").WithContext(t.Context()), fair.Client{})
 		wantError(t, err, link.ErrSilent)
 	})
 }

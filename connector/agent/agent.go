@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/link/bodies"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/upstream"
 )
@@ -58,6 +59,7 @@ type Agent struct {
 	known   atomic.Bool             // a gateway has accepted this process before
 
 	budget   *memory.Budget
+	kept     *bodies.Cache
 	monitor  monitor
 	prober   *upstream.Prober
 	rotation sync.Mutex // locked during a rotation
@@ -85,6 +87,7 @@ func newAgent(o Options) *Agent {
 		firstUpgrade: firstUpgrade, reloadPause: firstReloadPause,
 		started: time.Now(), hellos: make(chan struct{}, 1),
 	}
+	a.kept = bodies.NewCache(func(size int64) int64 { return size - *a.inUse().hello.KeptPrompts })
 	a.newLeg(newRetry())
 	return a
 }

@@ -34,11 +34,11 @@ func TestAgentHello(t *testing.T) {
 	a := startAgent(t, g, "http://127.0.0.1:1", nil)
 	got := g.session().hello
 	host, _ := os.Hostname()
-	blocks := int64(32 << 20)
+	kept := int64(32 << 20)
 	want := link.Hello{
 		Connector: testToken.Connector, Secret: testToken.Secret, Instance: a.current.hello.Instance, Name: host,
 		Version: "1.2.3",
-		OS:      runtime.GOOS + "/" + runtime.GOARCH, Upstreams: []string{"box"}, Blocks: &blocks,
+		OS:      runtime.GOOS + "/" + runtime.GOARCH, Upstreams: []string{"box"}, KeptPrompts: &kept,
 		Pins:          []string{g.token.Pin},
 		StartedMillis: a.started.UnixMilli(),
 	}

@@ -74,7 +74,7 @@ func (a *Agent) newConfiguration(c config.Config, older ...*configuration) (*con
 	next.hello.Connector, next.hello.Instance = token.Connector, instance
 	next.hello.Routes, next.hello.MaxRequests = c.Routes, c.MaxRequests
 	kept := c.KeptPromptBytes()
-	next.hello.Blocks, next.hello.StartedMillis = &kept, a.started.UnixMilli()
+	next.hello.KeptPrompts, next.hello.StartedMillis = &kept, a.started.UnixMilli()
 	next.dialTo(dial.Target{
 		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: next.credentials.newest,
 		MaxRequests: c.MaxRequests, MaxMemory: c.MemoryBudget(), Logger: a.Logger,

@@ -237,6 +237,10 @@ func (s *session) handshake(ctx context.Context, p clearance, limit time.Duratio
 	}
 	hello := s.config.greeting()
 	hello.KeepSilent, hello.OtherEdges = keepSilent, p.otherEdges(s.leg.Agent)
+	if kept := hello.KeptPrompts; kept != nil {
+		part := *kept / int64(len(s.leg.allLegs()))
+		hello.KeptPrompts = &part
+	}
 	answer, err := exchange(link.NewControl(stream), hello) // ctx bounds it, not pongTimeout
 	var deny link.Deny
 	if err != nil && !errors.As(err, &deny) {

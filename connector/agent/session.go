@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"reflect"
 	"sync"
@@ -12,7 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/link/blocks"
+	"github.com/postern-dev/postern/connector/link/bodies"
 	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/version"
@@ -47,7 +48,7 @@ type session struct {
 	cause          atomic.Pointer[error] // set if this side ends the tunnel
 	requests       sync.WaitGroup
 	running        atomic.Int64     // number of requests
-	blocks         *blocks.Store    // of the requests' bodies
+	bodies         *bodies.Tunnel   // of the requests
 	offers         chan link.Rotate // the newest offer
 	edges          atomic.Pointer[link.Edges]
 }
@@ -56,10 +57,7 @@ func newSession(l *leg, c *configuration, conn *dial.Conn) *session {
 	s := &session{
 		leg: l, config: c, conn: conn, pongs: make(chan struct{}, 1),
 		silenceChanged: make(chan struct{}, 1), agreed: make(chan struct{}),
-		offers: make(chan link.Rotate, 1),
-	}
-	if c.hello.Blocks != nil {
-		s.blocks = blocks.NewStore(*c.hello.Blocks)
+		offers: make(chan link.Rotate, 1), bodies: l.kept.NewTunnel(math.MaxInt64),
 	}
 	s.heartbeat.Store(int64(defaultHeartbeat))
 	return s
@@ -140,6 +138,7 @@ func (s *session) serve(ctx context.Context) error {
 	// The end of the tunnel ends all streams, and so the contexts of the requests.
 	background.Wait()
 	s.requests.Wait()
+	s.bodies.Close()
 	return s.ended()
 }
 
@@ -176,9 +175,14 @@ func (s *session) request(stream link.Stream) {
 
 // ServeHTTP decodes the body of a request and passes the request to the proxy.
 func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := blocks.Decode(r, s.blocks); err != nil {
-		w.(interface{ Abort(*link.Failure) }).Abort(link.ErrInternal)
+	encoded := r.Body
+	if err := bodies.Decode(r, s.bodies); err != nil {
+		failed, _ := errors.AsType[*link.Failure](err)
+		w.(interface{ Abort(*link.Failure) }).Abort(failed)
 		return
+	}
+	if r.Body != encoded {
+		defer r.Body.Close()
 	}
 	s.config.proxy.ServeHTTP(w, r)
 }

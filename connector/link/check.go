@@ -82,8 +82,8 @@ func (h Hello) Check() error {
 		return fmt.Errorf("checking hello: it takes %d requests at once; 1 to %d are possible", h.MaxRequests,
 			MaxRequestsLimit)
 	}
-	if h.Blocks != nil && *h.Blocks < 0 {
-		return fmt.Errorf("checking hello: it keeps %d bytes of blocks", *h.Blocks)
+	if h.KeptPrompts != nil && *h.KeptPrompts < 0 {
+		return fmt.Errorf("checking hello: it keeps %d bytes of prompts", *h.KeptPrompts)
 	}
 	if len(h.Routes) > MaxRoutes {
 		return fmt.Errorf("checking hello: it has %d routes; up to %d are possible", len(h.Routes), MaxRoutes)

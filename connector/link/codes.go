@@ -46,7 +46,7 @@ type Failure struct {
 func (f *Failure) Error() string { return f.text }
 
 // The failures. Their names are part of the protocol. Unknown ones of newer programs are ErrInternal. No model
-// server has seen a request after ErrUpstreamDown, ErrRefused, ErrTooLarge, ErrBusy and ErrUnknownBlock.
+// server has seen a request after ErrUpstreamDown, ErrRefused, ErrTooLarge, ErrBusy and ErrUnknownBody.
 var (
 	// ErrCancelled is sent as a reset with CodeCancelled.
 	ErrCancelled     = &Failure{"canceled", "the other side canceled the request"}
@@ -55,16 +55,16 @@ var (
 	// ErrUpstreamMalformed: the connector's log has the details.
 	ErrUpstreamMalformed = &Failure{"upstream_malformed", "the upstream's answer is malformed"}
 
-	ErrRefused      = &Failure{"refused", "the connector refused the request"}
-	ErrTooLarge     = &Failure{"too_large", "the request is too large for the connector"}
-	ErrInternal     = &Failure{"internal", "the connector failed"}
-	ErrBusy         = &Failure{"busy", "the connector has no memory for the request"}
-	ErrUnknownBlock = &Failure{"unknown_block", "the connector does not have a block of the request"}
+	ErrRefused     = &Failure{"refused", "the connector refused the request"}
+	ErrTooLarge    = &Failure{"too_large", "the request is too large for the connector"}
+	ErrInternal    = &Failure{"internal", "the connector failed"}
+	ErrBusy        = &Failure{"busy", "the connector has no memory for the request"}
+	ErrUnknownBody = &Failure{"unknown_body", "the connector does not have the body to which the request refers"}
 )
 
 var failures = [...]*Failure{
 	ErrUpstreamDown, ErrUpstreamReset, ErrUpstreamMalformed, ErrRefused, ErrTooLarge, ErrInternal, ErrBusy,
-	ErrUnknownBlock,
+	ErrUnknownBody,
 }
 
 // failure returns the failure in the header or the trailer of an answer, or nil.

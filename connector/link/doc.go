@@ -158,12 +158,11 @@
 // before that of an answer. Fields that begin with "Postern-" belong to the protocol: those of a model
 // server are removed.
 //
-// The hello can announce that the connector decodes bodies, and how many bytes of blocks it
-// keeps. On lines with a long round trip, the gateway then sends large bodies in the format of
-// package blocks: compressed, and without the blocks that the connector has. Such a body is
-// chunked. The header field Postern-Blocks is its decoded length, which model servers do not get. If
-// the connector does not have a block, it answers with the failure unknown_block before any
-// model server sees the request. The gateway then sends it again without references to blocks.
+// The hello can announce that the connector decodes bodies, and how many bytes of them it keeps for this tunnel. On
+// lines with a long round trip, the gateway then sends large bodies in the format of package bodies: compressed, as the
+// difference to an earlier one. Such a body is chunked. The header field Postern-Body describes it, which model servers
+// do not get. If the connector does not have the earlier body, it answers with the failure unknown_body before it reads
+// the request's body. The gateway then sends that whole.
 //
 // The gateway resets a request whose client has left with CodeCancelled, and either side a message whose rest
 // it does not need with CodeNone. The end of a request's body is not a cancel. The end of a stream alone

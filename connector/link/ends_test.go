@@ -138,16 +138,16 @@ func TestFailuresAreNoAnswers(t *testing.T) {
 			}
 		}
 		w.WriteHeader(http.StatusOK)
-		w.(*response).Abort(ErrUnknownBlock)
+		w.(*response).Abort(ErrUnknownBody)
 	}))
 	answer, _, err := p.do(t, post("{}"))
-	if wantError(t, err, ErrUnknownBlock); answer != nil {
+	if wantError(t, err, ErrUnknownBody); answer != nil {
 		t.Error("there is an answer")
 	}
 	r := post("{}")
 	r.Header.Set("Begun", "yes")
 	_, body, err := p.do(t, r)
-	if wantError(t, err, ErrUnknownBlock); body != strings.Repeat("some", 1000) {
+	if wantError(t, err, ErrUnknownBody); body != strings.Repeat("some", 1000) {
 		t.Errorf("%d bytes arrived", len(body))
 	}
 }

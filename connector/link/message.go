@@ -54,9 +54,9 @@ type Hello struct {
 	// MaxRequests limits the connector's concurrent requests. Default:
 	// [DefaultMaxRequests].
 	MaxRequests int `json:"max_requests,omitempty"`
-	// Blocks means that bodies may be encoded: see package blocks. The connector keeps up
-	// to this many bytes of blocks.
-	Blocks *int64 `json:"blocks,omitempty"`
+	// KeptPrompts means that bodies may be encoded: see package bodies. The connector keeps up to this many bytes of
+	// the bodies of this tunnel.
+	KeptPrompts *int64 `json:"kept_prompts,omitempty"`
 	// Pins are the pins in the connector's token, see [Token.Pins]. Connectors that do
 	// not support a second pin send none.
 	Pins []string `json:"pins,omitempty"`

@@ -194,7 +194,7 @@ func TestAnswerHeaderIsCleaned(t *testing.T) {
 			h["Bad name"] = []string{"v"}
 			h["Bad-Value"] = []string{"a\r\nb"}
 			h["Postern-Error"] = []string{"refused"}
-			h["postern-blocks"] = []string{"1"}
+			h["postern-body"] = []string{"1"}
 			h["Good"] = []string{"v"}
 			_, _ = io.WriteString(w, "ok")
 		}))

@@ -28,6 +28,7 @@ type Budget struct {
 	stats  Stats
 	owners map[owner]*share
 	spare  *share // list of unused shares, to avoid allocations
+	trim   func() // called when little is free; nil: nothing is
 }
 
 // Stats is the state of a budget.
@@ -60,6 +61,20 @@ func (b *Budget) Resize(total int64) {
 	b.stats.Total = total
 }
 
+// cachePart is the part of a budget that a cache may use, as a divisor.
+const cachePart = 8
+
+// Excess returns how many bytes a cache of this size must give back. A budget can have one cache. It uses what no
+// reservation needs, without a reservation of its own.
+func (b *Budget) Excess(size int64) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return size - min(b.stats.Total/cachePart, b.stats.Total-b.stats.Reserved)
+}
+
+// Cache sets the function that trims the cache. It is called when a reservation may need its bytes.
+func (b *Budget) Cache(trim func()) { b.trim = trim }
+
 // Stats returns the state of the budget.
 func (b *Budget) Stats() Stats {
 	b.mu.Lock()
@@ -89,9 +104,7 @@ func (r *Reservation) Grow(n int64) error {
 	if r.budget == nil {
 		return nil
 	}
-	r.budget.mu.Lock()
-	defer r.budget.mu.Unlock()
-	return r.set(r.bytes + n)
+	return r.change(func() int64 { return r.bytes + n })
 }
 
 // Set changes the reservation to n bytes. Shrinking always succeeds. On [ErrExceeded] the
@@ -100,9 +113,20 @@ func (r *Reservation) Set(n int64) error {
 	if r.budget == nil {
 		return nil
 	}
-	r.budget.mu.Lock()
-	defer r.budget.mu.Unlock()
-	return r.set(n)
+	return r.change(func() int64 { return n })
+}
+
+// change changes the reservation to some bytes, which may depend on those that it has.
+func (r *Reservation) change(to func() int64) error {
+	b := r.budget
+	b.mu.Lock()
+	err := r.set(to())
+	scarce := b.stats.Total-b.stats.Reserved < b.stats.Total/cachePart
+	b.mu.Unlock()
+	if scarce && b.trim != nil {
+		b.trim()
+	}
+	return err
 }
 
 // Release gives all bytes back. The reservation may grow again.

@@ -154,3 +154,19 @@ func BenchmarkReservation(b *testing.B) {
 		}
 	})
 }
+
+// A cache gets an eighth of the budget, and gives it back when a reservation needs it.
+func TestCache(t *testing.T) {
+	b, size := NewBudget(800), int64(0)
+	b.Cache(func() { size -= max(b.Excess(size), 0) })
+	if b.Excess(101) != 1 || b.Excess(100) > 0 {
+		t.Errorf("%d bytes over an eighth", b.Excess(101))
+	}
+	size = 100
+	r := b.Open("", "", "")
+	for _, step := range []struct{ reserved, cached int64 }{{700, 100}, {760, 40}, {800, 0}} {
+		if err := r.Set(step.reserved); err != nil || size != step.cached {
+			t.Errorf("%d are reserved: %v, the cache has %d", step.reserved, err, size)
+		}
+	}
+}

@@ -142,7 +142,7 @@ func (p *Proxy) serve(w tunnelWriter, r *http.Request, u *Server, done *Request)
 	case r.Context().Err() != nil, errors.Is(err, errClientGone):
 		return link.ErrCancelled
 	case errors.As(err, &refused):
-		if refused != link.ErrCancelled && refused != link.ErrUnknownBlock {
+		if refused != link.ErrCancelled {
 			p.refusals.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), "refusing a request", "upstream", u.Name,
 				"error", err)
 		}

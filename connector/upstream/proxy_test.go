@@ -35,7 +35,7 @@ func TestProxyRequestHeaders(t *testing.T) {
 	for name, value := range map[string]string{
 		"Content-Type": "application/json", "Traceparent": "00-1-2-3", "User-Agent": "openai", "Accept": "*/*",
 		"Authorization": "Bearer sk-svc-client", "X-Api-Key": "sk-svc-client", "Cookie": "a=b", "Origin": "https://evil",
-		"Referer": "https://evil/x", "Postern-Error": "busy", "Postern-Blocks": "1",
+		"Referer": "https://evil/x", "Postern-Error": "busy", "Postern-Body": "1",
 		"Accept-Encoding": "gzip, br", "Connection": "close, X-Private , upgrade", "X-Private": "1", "Upgrade": "websocket",
 		"Keep-Alive":          "1",
 		"Proxy-Authorization": "x", "Te": "trailers", "Transfer-Encoding": "chunked", "Trailer": "x",

@@ -57,11 +57,7 @@ func (u *Server) open(budget *memory.Budget, r *http.Request, stop func()) (*upl
 			up.release()
 		}
 	}()
-	err := up.readWhole()
-	if err == nil {
-		err = up.begin(u, r)
-	}
-	return up, err
+	return up, up.begin(u, r)
 }
 
 // begin writes the head, and reads the beginning of the body.

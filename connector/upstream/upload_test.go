@@ -15,7 +15,6 @@ import (
 	"testing/synctest"
 
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/link/blocks"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/panics"
 )
@@ -217,22 +216,6 @@ func TestUploadIsReleased(t *testing.T) {
 			t.Errorf("%d bytes: %d are reserved after the body", size, budget.Stats().Reserved)
 		}
 		_ = a.Close()
-	}
-}
-
-// No upstream sees a request with a block that is unknown, wherever that is.
-func TestUnknownBlock(t *testing.T) {
-	server := serveBox(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was asked") })
-	record := append([]byte{0, 0, 0, 3, 0, 0, 0, 100, 0, 0, 0, 100, 201, 1, 0}, make([]byte, 100)...)
-	body := append(bytes.Repeat(record, 1000), 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2)
-	for _, length := range []int64{100_000, 100_001} {
-		r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", "")
-		r.ContentLength = length
-		r.Body = blocks.NewDecoder(io.NopCloser(bytes.NewReader(body)), length, blocks.NewStore(1<<20))
-		w := &recorder{}
-		if proxyTo(t, server.URL, nil).ServeHTTP(w, r); w.aborted != link.ErrUnknownBlock {
-			t.Errorf("%d bytes: aborted %v", length, w.aborted)
-		}
 	}
 }
 

@@ -1,0 +1,152 @@
+package bodies
+
+import (
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+const (
+	maxKept  = 8   // bodies of one key in one tunnel
+	bodyCost = 512 // bytes, in addition to those of a body
+)
+
+// Cache bounds the bodies that a process keeps. It is safe for concurrent use, as is a [Tunnel].
+type Cache struct {
+	excess func(size int64) int64
+	mu     sync.Mutex // guards the tunnels, too
+	size   int64      // in bytes, with bodies that are not complete
+	kept   *simplelru.LRU[*body, struct{}]
+}
+
+// NewCache returns a cache. excess returns how many bytes a cache of a size must give back.
+func NewCache(excess func(size int64) int64) *Cache {
+	kept, _ := simplelru.NewLRU[*body, struct{}](math.MaxInt, nil) // excess bounds it
+	return &Cache{excess: excess, kept: kept}
+}
+
+// Trim drops the least recently used bodies that the cache must give back.
+func (c *Cache) Trim() { c.trim(0) }
+
+// Forget drops the bodies of a key.
+func (c *Cache) Forget(key string) { c.drop(func(b *body) bool { return b.key == key }) }
+
+// trim makes space for n more bytes, and reports whether there is.
+func (c *Cache) trim(n int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.excess(c.size+n) > 0 {
+		b, _, ok := c.kept.RemoveOldest()
+		if !ok {
+			return false
+		}
+		c.size -= b.size
+	}
+	c.size += n
+	return true
+}
+
+// drop drops the bodies that match.
+func (c *Cache) drop(matches func(*body) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, b := range c.kept.Keys() {
+		if matches(b) {
+			c.remove(b)
+		}
+	}
+}
+
+func (c *Cache) remove(b *body) {
+	if c.kept.Remove(b) {
+		c.size -= b.size
+	}
+}
+
+// Tunnel has the bodies of one tunnel. A nil one keeps none.
+type Tunnel struct {
+	cache *Cache
+	limit int64  // bytes that the connector keeps; 0 after Close
+	used  int64  // bytes of all bodies, counted at each use
+	last  uint64 // number
+}
+
+// NewTunnel returns a tunnel whose connector keeps limit bytes.
+func (c *Cache) NewTunnel(limit int64) *Tunnel { return &Tunnel{cache: c, limit: limit} }
+
+// Close drops all bodies. The tunnel keeps no others.
+func (t *Tunnel) Close() {
+	if t != nil {
+		t.cache.mu.Lock()
+		t.limit = 0
+		t.cache.mu.Unlock()
+		t.cache.drop(func(b *body) bool { return b.tunnel == t })
+	}
+}
+
+// body is a body in memory. Its bytes do not change once it is kept.
+type body struct {
+	tunnel *Tunnel
+	key    string
+	number uint64
+	bytes  []byte
+	size   int64 // in the cache
+	used   int64 // Tunnel.used after the last use
+}
+
+// open returns a new body of length bytes. It is nil if there is no space for it and the next one of its conversation.
+// Without a number, it gets one. [body.end] must be called.
+func (t *Tunnel) open(key string, number uint64, length int64) *body {
+	const limit = 1 << 40 // of what a hostile gateway may announce
+	if t == nil || length > limit || length > t.limit/2 || t.cache.excess(2*(length+bodyCost)) > 0 ||
+		!t.cache.trim(length+bodyCost) {
+		return nil
+	}
+	b := &body{tunnel: t, key: key, number: number, bytes: make([]byte, length), size: length + bodyCost}
+	t.use(b)
+	return b
+}
+
+// use makes the body the most recently used one.
+func (t *Tunnel) use(b *body) {
+	t.cache.mu.Lock()
+	defer t.cache.mu.Unlock()
+	if t.last++; b.number == 0 {
+		b.number = t.last
+	}
+	t.used += b.size
+	b.used = t.used
+	t.cache.kept.Get(b)
+}
+
+// end keeps a complete body for later requests, instead of the replaced one, which may be nil. It drops others.
+func (b *body) end(complete bool, replaced *body) {
+	c := b.tunnel.cache
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !complete || b.tunnel.limit == 0 {
+		c.size -= b.size
+		return
+	}
+	c.remove(replaced)
+	c.kept.Add(b, struct{}{})
+}
+
+// find returns the most recently used bodies that match. It drops those over limit, and those that the connector has
+// probably dropped.
+func (t *Tunnel) find(limit int, matches func(*body) bool) (found []*body) {
+	t.cache.mu.Lock()
+	defer t.cache.mu.Unlock()
+	for _, b := range slices.Backward(t.cache.kept.Keys()) {
+		switch {
+		case b.tunnel != t || !matches(b):
+		case len(found) < limit && t.used-b.used <= t.limit-b.size:
+			found = append(found, b)
+		default:
+			t.cache.remove(b)
+		}
+	}
+	return found
+}
