@@ -12,7 +12,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/connector/link"
 )
 
 // defaultPort is the UDP port that connectors dial by default.
@@ -84,18 +83,4 @@ func (a *addresses) endpoint() manage.Endpoint {
 		e.Public = net.JoinHostPort(s.api.host, strconv.Itoa(int(a.listen.StartPort)))
 	}
 	return e
-}
-
-// offer returns the connector for a platform such as "linux/amd64" from the folder that the console
-// serves, nil if it has none. It is called at each hello.
-func (a *addresses) offer(connectors *downloads.Folder, platform string) *link.Offer {
-	console := a.sites().console
-	archive, ok := connectors.For(platform)
-	if !ok || console.url == "" {
-		return nil
-	}
-	return &link.Offer{
-		Version: archive.Version, URL: console.page() + "connectors/" + archive.Name, Size: archive.Size,
-		SHA256: archive.SHA256,
-	}
 }

@@ -27,7 +27,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/metrics"
 	"github.com/postern-dev/postern/caddymodule/options"
 	"github.com/postern-dev/postern/caddymodule/serve"
-	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -183,7 +182,6 @@ func (a *App) Provision(ctx caddy.Context) error {
 		Listen: a.addresses.listen.JoinHostPort(0), MaxMemory: a.MaxMemory, Endpoint: a.addresses.endpoint, Logger: a.logger,
 		Build:      manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
 		Connectors: connectors,
-		Offer:      func(platform string) *link.Offer { return a.addresses.offer(connectors, platform) },
 		Program:    os.Args[0], DeploymentRemoved: metrics.DropDeployment, KeyRemoved: metrics.DropKey, Grace: a.grace,
 	}}
 	a.server = &serve.Server{

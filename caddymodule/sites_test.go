@@ -3,7 +3,6 @@ package caddymodule
 import (
 	"errors"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
 // TestEndpoint checks the addresses of the gateway that follow from its sites.
@@ -125,34 +123,6 @@ func TestVerifiedSites(t *testing.T) {
 		if got := provision(t, file).addresses.endpoint(); got.Verified != want {
 			t.Errorf("%s: %+v", file, got)
 		}
-	}
-}
-
-// An offer is created at each hello, but the sites are searched only once.
-func TestOffer(t *testing.T) {
-	dir := t.TempDir()
-	const archive = "connector_0.9.0_linux_amd64.tar.gz"
-	if err := os.WriteFile(filepath.Join(dir, archive), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file := "{\n model_gateway {\n  connectors " + dir + "\n }\n}\ngw.example.com {\n model_gateway\n}\n"
-	if got := provision(t, file).gateway.Offer("linux/amd64"); got != nil {
-		t.Errorf("without a console: %+v", got)
-	}
-	app := provision(t, file+"admin.example.com {\n model_console\n}\n")
-	for range 2 {
-		got := app.gateway.Offer("linux/amd64")
-		if got == nil || got.URL != "https://admin.example.com/console/connectors/"+archive || got.Version != "0.9.0" {
-			t.Fatalf("offer %+v", got)
-		}
-		if got := app.gateway.Offer("linux/arm64"); got != nil {
-			t.Errorf("without an archive: %+v", got)
-		}
-		httpApp, err := app.ctx.AppIfConfigured("http")
-		if err != nil {
-			t.Fatal(err)
-		}
-		httpApp.(*caddyhttp.App).Servers = nil // they are not searched again
 	}
 }
 

@@ -49,8 +49,8 @@ Upstreams and routes that are already in the configuration file are kept, and
 --upstream can be omitted. It can also be set in the environment: UPSTREAM.
 
 Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
-(the code is unknown, expired or used, or the device was denied), 78 as for
-` + "`connector run`" + `.`,
+(the code is unknown, expired or used, or the device was denied), 4 already paired,
+78 as for ` + "`connector run`" + `.`,
 		Example: `  connector pair https://gateway.example.com PAIR-XXXX-XXXX --upstream http://localhost:11434
   connector pair https://gateway.internal PAIR-XXXX-XXXX --ca root.crt --upstream http://localhost:11434
   connector pair http://192.168.1.2:8080 PAIR-XXXX-XXXX --pin PIN --upstream http://localhost:8000 --no-run`,
@@ -149,8 +149,8 @@ func pair(
 func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, error) {
 	c, err := store.Load()
 	if errors.Is(err, config.ErrPaired) {
-		return c, fmt.Errorf("%w; start it with `connector run --config %s`, or give --force to pair it again, "+
-			"or another file with --config", err, store.Path)
+		return c, &exitError{exitPaired, fmt.Errorf("%w; start it with `connector run --config %s`, or give --force to pair "+
+			"it again, or another file with --config", err, store.Path)}
 	}
 	if err != nil {
 		return c, err

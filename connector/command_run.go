@@ -11,7 +11,6 @@ import (
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/service"
-	"github.com/postern-dev/postern/connector/update"
 )
 
 const runLong = `Connects to the gateway and serves its requests until SIGINT (Ctrl-C) or SIGTERM.
@@ -86,8 +85,6 @@ func runCommand(sys system) *cobra.Command {
 		"`HOST:PORT` for /healthz, /readyz and /metrics, like 127.0.0.1:9464 (default: none)")
 	flags.String(strings.TrimPrefix(service.NameFlag, "--"), "", "") // read by start
 	_ = flags.MarkHidden(strings.TrimPrefix(service.NameFlag, "--")) // the flag exists
-	flags.BoolVar(&o.untilReplaced, strings.TrimPrefix(update.UntilReplaced, "--"), false, "")
-	_ = flags.MarkHidden(strings.TrimPrefix(update.UntilReplaced, "--")) // for connector update
 	socketFlag(command, &o.socket)
 	logFlags(command, &logFormat, &logLevel)
 	return command

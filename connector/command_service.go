@@ -50,7 +50,8 @@ configuration.`,
 			return command.Help()
 		},
 	}
-	command.AddCommand(serviceInstall(sys), serviceUninstall(sys), serviceStatus(sys), serviceLogs(sys))
+	command.AddCommand(serviceInstall(sys), serviceRestart(sys), serviceUninstall(sys), serviceStatus(sys),
+		serviceLogs(sys))
 	return command
 }
 
@@ -87,20 +88,18 @@ func installService(sys system, f serviceFlags) error {
 		return failed(err)
 	}
 	if state, err := manager.State(); err == nil && state != service.NotInstalled {
-		return failed(errors.New("the service is already installed; to change it, first run: connector service uninstall" +
-			serviceOf(plan)))
-	}
-	if other, err := serviceRunning(sys, plan.Config); err != nil {
-		return failed(err)
-	} else if other != "" {
-		return failed(fmt.Errorf("the service %s already runs %s; for another connector, use another --config and --name; "+
-			"otherwise remove that service first", other, plan.Config))
+		return failed(fmt.Errorf("the service is already installed; to restart it, run: connector service restart%s; "+
+			"to change it, first run: connector service uninstall%[1]s", serviceOf(plan)))
 	}
 	if err := manager.Install(); err != nil {
 		_ = manager.Uninstall() // remove a partial installation
 		return failed(explainManager("installing the service", err, plan.User))
 	}
 	fmt.Fprintf(sys.stdout, "Installed the service %s (%s).\n", plan.Name, manager.Platform())
+	if plan.User && runtime.GOOS == "linux" && service.HasSystemd() {
+		fmt.Fprintln(sys.stdout, "It stops when you log out, unless you run:  sudo loginctl enable-linger "+
+			sys.getenv("USER"))
+	}
 	if f.noStart {
 		return nil
 	}
@@ -109,27 +108,7 @@ func installService(sys system, f serviceFlags) error {
 			serviceOf(plan)))
 	}
 	fmt.Fprintf(sys.stdout, "It is running. Check it with:  connector service status%s\n", serviceOf(plan))
-	if plan.User && runtime.GOOS == "linux" && service.HasSystemd() {
-		fmt.Fprintln(sys.stdout, "It stops when you log out, unless you run:  sudo loginctl enable-linger "+
-			sys.getenv("USER"))
-	}
 	return nil
-}
-
-// serviceRunning returns the name of the service of this machine with a configuration, or "". Two
-// processes with one token would take the tunnel from each other.
-func serviceRunning(sys system, path string) (name string, err error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", err
-	}
-	plans, err := sys.installed()
-	for _, p := range plans {
-		if other, err := os.Stat(p.Config); err == nil && os.SameFile(info, other) {
-			return p.Name, nil
-		}
-	}
-	return "", err
 }
 
 // servicePlan checks everything that the service needs, while a person sees the errors.
@@ -236,6 +215,9 @@ func (f *serviceFlags) onInstalled(
 		}
 		for {
 			manager, err := sys.services(plan)
+			if errors.Is(err, service.ErrNoManager) {
+				return &exitError{exitMissing, err}
+			}
 			if err != nil {
 				return failed(err)
 			}
@@ -247,12 +229,20 @@ func (f *serviceFlags) onInstalled(
 			case err != nil:
 				return failed(err)
 			case state == service.NotInstalled:
-				return failed(fmt.Errorf("the service %s is not installed; install it with `connector service install%s`",
-					plan.Name, serviceOf(service.Plan{Name: f.name, User: f.user})))
+				return &exitError{exitMissing, fmt.Errorf("the service %s is not installed; install it with `connector service "+
+					"install%s`", plan.Name, serviceOf(service.Plan{Name: f.name, User: f.user}))}
 			}
 			return run(command.Context(), installed{manager, plan, state})
 		}
 	}
+}
+
+// needRoot fails if the user must not change the service.
+func (s installed) needRoot(sys system, command string) error {
+	if s.plan.User || sys.root {
+		return nil
+	}
+	return failed(fmt.Errorf("this is a system service; run: sudo connector service %s%s", command, serviceOf(s.plan)))
 }
 
 func serviceUninstall(sys system) *cobra.Command {
@@ -263,13 +253,13 @@ func serviceUninstall(sys system) *cobra.Command {
 		Long: `Stops the service after its running requests, and removes it. The configuration is
 kept.
 
-Exit codes: 0 success, 1 failure, or the service is not installed.`,
+Exit codes: 0 success, 1 failure, 5 the service is not installed.`,
 		Example: `  sudo connector service uninstall
   connector service uninstall --user`,
 		Args: cobra.NoArgs,
 		RunE: f.onInstalled(sys, func(_ context.Context, s installed) error {
-			if !s.plan.User && !sys.root && runtime.GOOS != "windows" {
-				return failed(errors.New("this is a system service; run: sudo connector service uninstall" + serviceOf(s.plan)))
+			if err := s.needRoot(sys, "uninstall"); err != nil {
+				return err
 			}
 			if s.state == service.Running {
 				if err := s.Stop(); err != nil {
@@ -294,7 +284,7 @@ func serviceStatus(sys system) *cobra.Command {
 		Short: "Show the state of the service and its connector",
 		Long: `Shows the state of the service, followed by the output of ` + "`connector status`" + `.
 
-Exit codes: 0 the service is running, 1 it is not running or not installed.`,
+Exit codes: 0 the service is running, 1 it is not running, 5 it is not installed.`,
 		Example: `  connector service status`,
 		Args:    cobra.NoArgs,
 		RunE: f.onInstalled(sys, func(ctx context.Context, s installed) error {
@@ -332,7 +322,7 @@ func serviceLogs(sys system) *cobra.Command {
 		Short: "Show the log of the service",
 		Long: `Shows the last lines of the service's log, using the system's log viewer.
 
-Exit codes: 0 success, 1 failure, or the service is not installed.`,
+Exit codes: 0 success, 1 failure, 5 the service is not installed.`,
 		Example: `  connector service logs --lines 200
   connector service logs --follow`,
 		Args: cobra.NoArgs,

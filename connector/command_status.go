@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
-	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/tty"
 	"github.com/postern-dev/postern/connector/upstream"
 )
@@ -206,9 +205,6 @@ func writeReport(w io.Writer, r report, now time.Time) {
 		short(now.Sub(r.Started)), config)
 	if r.ProcessorFull {
 		fmt.Fprintln(w, "processor  almost full: "+processorFix)
-	}
-	if t := r.Tunnel; t != nil && t.NewerVersion != "" {
-		fmt.Fprintln(w, "update     "+text.Line(agent.Available(t.NewerVersion)))
 	}
 }
 

@@ -101,17 +101,21 @@ func socketFolder(getenv func(string) string) (string, error) {
 
 // serviceSocket returns the socket of a system service, or "".
 func serviceSocket(name string) string {
-	if runtime.GOOS == "linux" {
+	switch runtime.GOOS {
+	case "linux":
 		return filepath.Join("/run", name, "control.sock")
+	case "windows":
+		return filepath.Join(service.Folder(name), "control.sock")
+	default:
+		return ""
 	}
-	return ""
 }
 
 // socketRetry is the interval of attempts to open a socket that another process uses.
 const socketRetry = time.Second
 
 // openControl opens the control socket. The listener is nil if another process with the same
-// configuration uses it, such as during an upgrade. The path is empty if the connector runs
+// configuration uses it. The path is empty if the connector runs
 // without a socket.
 func (r *runner) openControl(connector string) (listener net.Listener, path string, err error) {
 	if path = r.options.socket; path == socketOff {

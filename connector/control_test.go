@@ -366,12 +366,6 @@ process    7, version v2, running for 1h00m, configured by /etc/c.json
 	if b.String() != want {
 		t.Errorf("got\n%s", &b)
 	}
-	s.Tunnel.NewerVersion = "v3"
-	b.Reset()
-	writeReport(&b, report{Status: s}, now)
-	if want := "\nupdate     v3 is available: run `connector update`\n"; !strings.HasSuffix(b.String(), want) {
-		t.Errorf("got\n%s", &b)
-	}
 	s = agent.Status{
 		State: agent.StateWaiting, Server: "gw:1",
 		Problem: &agent.Problem{Reason: "no answer over UDP", Fix: "check that", RetryAt: now.Add(5 * time.Second)},

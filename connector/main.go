@@ -31,6 +31,8 @@ const (
 	exitRuntime = 1
 	exitUsage   = 2 // invalid flags or configuration
 	exitRefused = 3 // the gateway did not pair this machine
+	exitPaired  = 4 // this machine is paired already
+	exitMissing = 5 // the service is not installed
 	// exitFatal is EX_CONFIG of sysexits.h, for service managers: the gateway rejects
 	// this connector, or is not the expected gateway.
 	exitFatal = 78
@@ -56,7 +58,6 @@ func main() {
 			return c, func() { signal.Stop(c) }
 		},
 		services:   service.New,
-		installed:  service.Find,
 		root:       os.Geteuid() == 0 || runtime.GOOS == "windows",
 		executable: executable(),
 		config:     config.SystemPath(),
@@ -85,6 +86,12 @@ func start(sys system) int {
 		if log, err := service.OpenLog(name); err == nil {
 			sys.stdout, sys.stderr = log, log
 		}
+		sys.getenv = func(variable string) string {
+			if variable == "RUNTIME_DIRECTORY" { // as systemd does
+				return service.Folder(name)
+			}
+			return os.Getenv(variable)
+		}
 		sys.signals = func(context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) }
 		return run(context.Background(), os.Args[1:], sys)
 	})
@@ -102,8 +109,6 @@ type system struct {
 	hangups func() (<-chan os.Signal, func())
 	// services returns the system's service manager.
 	services func(service.Plan) (service.Manager, error)
-	// installed returns the services whose command is `PROGRAM run`.
-	installed func() ([]service.Plan, error)
 	// root is set if the user can install system services.
 	root       bool
 	executable string // path of this program
@@ -153,7 +158,7 @@ out to a Postern gateway, and forwards the gateway's requests to the model serve
 It needs no open port.
 
 Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired,
-78 rejected by the gateway.`,
+4 already paired, 5 no service, 78 rejected by the gateway.`,
 		Version:       version.Number(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -163,6 +168,6 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 	root.SetFlagErrorFunc(usage.Flag)
 	tty.Flag(root.PersistentFlags())
 	root.AddCommand(pairCommand(sys), runCommand(sys), statusCommand(sys), waitCommand(sys), reloadCommand(sys),
-		doctorCommand(sys), serviceCommand(sys), updateCommand(sys), useCommand(sys))
+		doctorCommand(sys), serviceCommand(sys), useCommand(sys))
 	return root
 }

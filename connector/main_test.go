@@ -74,7 +74,8 @@ func TestUsage(t *testing.T) {
 			"help",
 			[]string{"--help"},
 			exitOK,
-			"Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired,\n78 rejected by the gateway.",
+			"Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired,\n" +
+				"4 already paired, 5 no service, 78 rejected by the gateway.",
 			"",
 		},
 		{"help of run", []string{"run", "--help"}, exitOK, "connector run --config connector.json", ""},

@@ -205,7 +205,7 @@ func TestPairAndRun(t *testing.T) {
 
 	// A second pairing would discard this one.
 	code, _, stderr = execute(t, "", nil, g.args(config)...)
-	if code != exitUsage || !strings.Contains(stderr, "is already paired") || !strings.Contains(stderr, "--force") {
+	if code != exitPaired || !strings.Contains(stderr, "is already paired") || !strings.Contains(stderr, "--force") {
 		t.Errorf("again: code %d, %s", code, stderr)
 	}
 	code, _, stderr = execute(t, connected, nil, g.args(config, "--force", "--no-run")...)

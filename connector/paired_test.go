@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/postern-dev/postern/connector/service"
 )
 
 // Without --config, the commands find the connector that install.sh has set up for root.
@@ -18,11 +16,11 @@ func TestConfigurationOfTheMachine(t *testing.T) {
 	execute := func(machine string, args ...string) (code int, stdout, stderr string) {
 		var out, failures output
 		sys := h.system(&out, &failures)
-		sys.config, sys.executable, sys.installed = machine, "/connector", func() ([]service.Plan, error) { return nil, nil }
+		sys.config, sys.executable = machine, "/connector"
 		return run(t.Context(), args, sys), out.String(), failures.String()
 	}
 	none := filepath.Join(h.env["HOME"], "none.json")
-	for _, command := range []string{"status", "run", "doctor", "update", "reload"} {
+	for _, command := range []string{"status", "run", "doctor", "reload"} {
 		if code, _, stderr := execute(none, command); code == exitOK ||
 			!strings.Contains(stderr, "there is no "+own+" and no "+none) {
 			t.Errorf("%s of a machine that is not paired: code %d, %s", command, code, stderr)
@@ -34,10 +32,6 @@ func TestConfigurationOfTheMachine(t *testing.T) {
 	}
 	if _, stdout, stderr := execute(h.config, "doctor"); !strings.Contains(stdout, "configuration: "+h.config) {
 		t.Errorf("doctor: %s, %s", stdout, stderr)
-	}
-	if _, _, stderr := execute(h.config, "update", "--check"); !strings.Contains(stderr,
-		"asking the gateway for a newer version") {
-		t.Errorf("update: %s", stderr)
 	}
 	if code, stdout, stderr := execute(h.config, "reload"); code != exitOK || !strings.Contains(stdout, h.config) {
 		t.Errorf("reload: code %d, %s, %s", code, stdout, stderr)

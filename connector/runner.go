@@ -29,8 +29,6 @@ type runOptions struct {
 	socket  string        // control socket; "": derived from the configuration
 	metrics string        // address for health checks and metrics; "": none
 	screen  *screen       // nil: not on a terminal
-
-	untilReplaced bool // end when another process has taken the tunnel over
 }
 
 // runner is a running connector with its control socket, metrics and status reports.
@@ -79,7 +77,6 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 	}
 	connector, err := agent.New(loaded.Config, agent.Options{
 		Logger: logger, Version: version.Number(), DrainTimeout: max(o.drain, time.Nanosecond), Keep: o.keepToken(sys.getenv),
-		UntilReplaced: o.untilReplaced,
 	})
 	if err != nil {
 		return err

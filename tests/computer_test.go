@@ -1,9 +1,7 @@
 package tests
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"net/http"
 	"os"
@@ -36,26 +34,12 @@ func newShop(t *testing.T, o harness.Options) *shop {
 	o.Console, o.App = true, "connectors "+dir
 	s := &shop{
 		Gateway: harness.Start(t, o), up: upstream.Start(t),
-		archive: filepath.Join(dir, "connector_0.9.0_linux_"+runtime.GOARCH+".tar.gz"),
+		archive: filepath.Join(dir, "archive"),
 	}
 	_, key := s.Key(t, "all", "*")
 	s.client = s.Client(t, key)
 	s.up.Handle("up-model", upstream.JSON(upstream.Completion("up-model", "hello")))
-	program, err := os.ReadFile(filepath.Join(s.Bin(), "connector"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.Create(s.archive)
-	if err != nil {
-		t.Fatal(err)
-	}
-	packer, _ := gzip.NewWriterLevel(file, gzip.NoCompression) // the level is valid
-	archive := tar.NewWriter(packer)
-	err = archive.WriteHeader(&tar.Header{Name: "connector", Mode: 0o755, Size: int64(len(program))})
-	_, writeErr := archive.Write(program)
-	if err := errors.Join(err, writeErr, archive.Close(), packer.Close(), file.Close()); err != nil {
-		t.Fatal(err)
-	}
+	s.handOut(t, read(t, filepath.Join(s.Bin(), "connector")), oldVersion)
 	return s
 }
 

@@ -102,7 +102,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"the request path needs keys, queues and tunnels, but no users, pages or metrics",
 	},
 	{
-		"caddymodule/downloads", "connector/text connector/version",
+		"caddymodule/downloads", "connector/text",
 		"the connectors to hand out are files and scripts; who serves them is not their concern",
 	},
 	{
@@ -204,10 +204,6 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"connector/agent", "connector/config connector/dial connector/link/... connector/logs connector/memory " +
 			"connector/upstream connector/version" + helpers,
 		"the life of a tunnel is built from connections and upstreams; it depends on no commands",
-	},
-	{
-		"connector/update", "connector/link connector/service" + helpers,
-		"an update replaces a file and restarts services; it sees tunnels only through the state of processes",
 	},
 	{
 		"connector/doctor", "connector/agent connector/config connector/dial connector/link connector/upstream " +

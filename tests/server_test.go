@@ -41,8 +41,8 @@ exec chroot "$0/root" sh -c 'echo ready; exec sleep infinity'`
 // askingSystemctl asks the test to restart or stop the gateway, and waits until it has.
 const askingSystemctl = `#!/bin/sh
 case $1 in
-restart | stop)
-	echo "$1" >/run/asking
+restart | try-restart | stop) # an upgrade tries to restart
+	echo "${1#try-}" >/run/asking
 	mv /run/asking /run/asked
 	while [ -e /run/asked ]; do sleep 0.02; done
 	;;

@@ -1,6 +1,8 @@
 package tests
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -39,14 +41,27 @@ func TestShipped(t *testing.T) {
 		t.Errorf("after the upgrade the program prints %q", got)
 	}
 
-	// The new gateway has the connector's next version.
-	p := c.start(t, "", filepath.Join(c.dir, "home", ".local", "bin", "connector"), "update")
-	if code := p.WaitExit(t, takeBack); code != 0 {
-		t.Errorf("connector update: exit code %d\n%s", code, p.Log())
+	// The new gateway has the connector's next version, and the line that installs it.
+	var list []struct{ Version, Update string }
+	harness.Poll(t, limit, "the line of the older connector", func(context.Context) error {
+		s.Manage(t, http.MethodGet, "/connectors", nil, &list)
+		if list[0].Update == "" {
+			return fmt.Errorf("the connectors are %+v", list)
+		}
+		return nil
+	})
+	p := c.start(t, "", "sh", "-c", list[0].Update)
+	if code := p.WaitExit(t, restartLimit); code != 0 {
+		t.Errorf("%q: exit code %d\n%s", list[0].Update, code, p.Log())
 	}
 	l.await(t, upgradeClients)
 	u.awaitVersion(t, "v"+newVersion)
-	u.answered(t, l)
+	for _, o := range l.end() {
+		if o.status != http.StatusOK || o.err != nil {
+			t.Errorf("request %s: status %d, %v, %s", o.id, o.status, o.err, clip(o.body))
+		}
+	}
+	u.once(t, l)
 
 	elsewhere := s.move(t, filepath.Join(next, "postern_0.9.1_linux_"+runtime.GOARCH+".deb"))
 	waitOnline(t, elsewhere.Gateway, c.connector(t, elsewhere))
@@ -81,13 +96,9 @@ func (s *server) customer(t *testing.T) (*computer, *upgrade) {
 	p := c.start(t, "", "sh", "-c", at.line(o, "sh", "--service"))
 	at.approve(t, o)
 	c.config(t)
-	c.ends(t, p, 0, "Installed the service postern-connector", "It is running")
+	c.ends(t, p, 0, "Installed the service postern-connector", "The service runs version v"+oldVersion)
 
-	u := &upgrade{release: make(chan struct{}), pair: &pair{Gateway: s.Gateway, Client: at.client}}
-	u.ups = [2]*upstream.Server{at.up, upstream.Start(t)}
-	u.answer()
-	u.Manage(t, http.MethodPut, "/deployments/m", map[string]any{"connectors": []string{c.connector(t, s)}}, nil)
-	return c, u
+	return c, at.upgrade(t)
 }
 
 // connector returns the id of the only connector.

@@ -106,7 +106,9 @@ var commandTests = []struct {
 	{
 		"connector_list_newer", "connector list",
 		ok("GET /model_gateway/connectors",
-			"["+strings.Replace(onlineJSON, `"version":`, `"newer_version":"v1.1.0","version":`, 1)+","+offlineJSON+"]"),
+			"["+strings.Replace(onlineJSON, `"version":`, `"newer_version":"v1.1.0","update":"curl -fsSL `+
+				`https://gw.example.com/console/install.sh | sh","version":`, 1)+","+
+				strings.Replace(onlineJSON, `"version":`, `"newer_version":"v1.1.0","version":`, 1)+"]"),
 	},
 	{"connector_list_empty", "connector list", ok("GET /model_gateway/connectors", "[]")},
 	{"connector_list_hostile", "connector list", ok("GET /model_gateway/connectors", "["+hostileJSON+"]")},

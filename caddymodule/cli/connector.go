@@ -44,7 +44,7 @@ The token is not stored and cannot be shown again.`,
 			empty: "No connectors yet. Create one with `caddy gateway connector create --name NAME`.",
 			notes: func(in *invocation, connectors []manage.Connector) {
 				printRotationProblems(in, connectors)
-				printNewerVersions(in, connectors)
+				printUpdates(in, connectors)
 			},
 		}.print,
 	}, rotateCommand, {
@@ -65,17 +65,25 @@ that deployments use cannot be removed.`,
 	}},
 }
 
-// printNewerVersions prints the connectors for which this gateway has newer versions.
-func printNewerVersions(in *invocation, connectors []manage.Connector) {
-	names := make(map[string][]string) // by version
+// printUpdates prints the connectors that are older than the gateway, and the lines that replace them.
+func printUpdates(in *invocation, connectors []manage.Connector) {
+	names, version := make(map[string][]string), "" // by line
 	for _, c := range connectors {
 		if c.NewerVersion != "" {
-			names[c.NewerVersion] = append(names[c.NewerVersion], c.Name)
+			names[c.Update], version = append(names[c.Update], c.Name), c.NewerVersion
 		}
 	}
-	for _, version := range slices.Sorted(maps.Keys(names)) {
-		in.printf("\n%s is available: run `connector update` on the machine of %s\n", version,
-			strings.Join(names[version], ", "))
+	for _, line := range slices.Sorted(maps.Keys(names)) {
+		in.printf("\nOlder than the gateway (%s): %s\n", version, strings.Join(names[line], ", "))
+		if line == "" {
+			in.printf("This gateway has no connector for that system. Replace the program as you installed it.\n")
+			continue
+		}
+		in.printf(`Run the install line again there, as the user who installed it. It replaces the program, keeps the
+configuration and the service, and restarts it; running answers have 30 seconds.
+
+  %s
+`, line)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestConnectorsList(t *testing.T) {
 	g.lines.connect(on, "m")
 	page := mainOf(g.page("/console/connectors"))
 	has(t, page, "1 of 2 online", "gpu-box", "attic", "203.0.113.7:40312", "v9.9.9",
-		"v9.9.10 is available: run connector update", "23 ms", "quic", "default",
+		"older than the gateway (v9.9.10): its page has the line to run", "23 ms", "quic", "default",
 		"/console/connectors/show?id="+on.ID, "/console/connectors/show?id="+off.ID)
 
 	page = mainOf(g.page("/console/connectors?q=ATT"))
@@ -221,6 +221,23 @@ func BenchmarkPages(b *testing.B) {
 			}
 		})
 	}
+}
+
+// The page of a connector that is older than the gateway has the line that replaces its program.
+func TestOlderConnector(t *testing.T) {
+	g := newGateway(t)
+	con := g.connector("gpu-box")
+	path := "/console/connectors/show?id=" + con.ID
+	lacks(t, mainOf(g.page(path)), "older than the gateway")
+	g.lines.connect(con, "m")
+	has(t, mainOf(g.page(path)), "This connector is older than the gateway (v9.9.10). On its machine, run the install line",
+		`<code id="code-update">curl -fsSL `, "/console/install.sh | sh</code>", "/upgrade.md\">Packages and images</a>")
+	g.lines.infos[0].OS = "plan9/amd64"
+	page := mainOf(g.page(path))
+	has(t, page, "(v9.9.10), which has no connector for its system")
+	lacks(t, page, "install.sh")
+	g.lines.infos[0].Version = "v9.9.10"
+	lacks(t, mainOf(g.page(path)), "older than the gateway")
 }
 
 // The page of a connector lists its last failed requests, and leads to all of its requests.

@@ -94,7 +94,7 @@ func (l *lines) connect(c store.Connector, models ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.infos = append(l.infos, tunnel.Info{
-		Connector: c.ID, Account: c.Account, Name: c.Name, Session: "ses_" + c.ID, Version: "v9.9.9", Newer: "v9.9.10",
+		Connector: c.ID, Account: c.Account, Name: c.Name, Session: "ses_" + c.ID, Version: "v9.9.9",
 		OS: "linux/amd64", Transport: "quic",
 		Remote: "203.0.113.7:40312", Since: time.Now().Add(-time.Hour), RTT: 23 * time.Millisecond,
 		Upstreams: []string{"default"},
@@ -192,6 +192,7 @@ func newGateway(t testing.TB) *gateway {
 		Observed: g.observed,
 		Limits:   noLimits, Admit: admitAll, Load: g.load,
 		Store: st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log, Folder: connectors(t),
+		Build:    manage.Build{Version: "v9.9.10"},
 		Endpoint: func() manage.Endpoint { return g.endpoint },
 	})
 	g.console = New(Options{

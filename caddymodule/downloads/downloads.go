@@ -2,6 +2,7 @@
 // gateway, and scripts that install them.
 //
 //	downloads.go   the folder and its archives
+//	newer.go       the order of versions
 //	scripts.go     the scripts for shells and PowerShell
 package downloads
 
@@ -17,8 +18,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/postern-dev/postern/connector/version"
 )
 
 // Archive is the connector for one system, in the archive of a release.
@@ -70,7 +69,7 @@ func (f *Folder) after(n int64) []Archive {
 	newest := make(map[string]Archive)
 	for _, e := range entries {
 		a, ok := parse(e.Name())
-		if other, exists := newest[a.Platform()]; ok && (!exists || version.Newer(a.Version, other.Version)) {
+		if other, exists := newest[a.Platform()]; ok && (!exists || Newer(a.Version, other.Version)) {
 			newest[a.Platform()] = a
 		}
 	}
@@ -83,11 +82,6 @@ func (f *Folder) after(n int64) []Archive {
 	slices.SortFunc(archives, func(a, b Archive) int { return cmp.Compare(a.Name, b.Name) })
 	f.last = archives
 	return archives
-}
-
-// For returns the archive for a system and architecture, such as "linux/amd64".
-func (f *Folder) For(platform string) (Archive, bool) {
-	return find(f.Archives(), func(a Archive) bool { return a.Platform() == platform })
 }
 
 // Open opens the named archive, if it is one of [Folder.Archives].

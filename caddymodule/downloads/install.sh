@@ -6,6 +6,9 @@
 # --service installs the service without a question, --no-service runs the connector
 # in the foreground.
 #
+# On a machine that has a connector, it replaces the program, keeps the configuration and the
+# service, and restarts that.
+#
 # Usage: use.sh CLIENT CODE [FLAG...]
 #
 # Sets up a client, such as claude, with a code of the console. The flags are those of "connector use". The connector
@@ -80,18 +83,26 @@ fetch() {
 	tar -xzf - -C "$scratch" connector <"$scratch/archive" || fail "cannot unpack $name"
 }
 
-# install_program moves the program into its folder, under its name once it is complete. A
-# running one is not disturbed.
+# choose_folder sets the folder of the program. An update must not install a second one.
+choose_folder() {
+	if [ -n "$to" ]; then return; fi
+	if [ "$(id -u)" = 0 ]; then to=/usr/local/bin; else to=$HOME/.local/bin; fi
+	other=$(command -v connector) || return 0
+	[ -n "$code" ] || [ -e "$to/connector" ] ||
+		fail "this machine has $other. If the line put it there, run this as the user who ran that, such as root; update a package as a package. --to DIR installs another connector"
+}
+
+# install_program moves the program into its folder, under its name once it is complete and has
+# started. A running one is not disturbed.
 install_program() {
-	if [ -z "$to" ]; then
-		if [ "$(id -u)" = 0 ]; then to=/usr/local/bin; else to=$HOME/.local/bin; fi
-	fi
 	mkdir -p -- "$to" || fail "cannot create $to; choose a folder with --to DIR"
 	to=$(CDPATH='' cd -- "$to" && pwd)
 	if ! { [ ! -d "$to/connector" ] && new=$(mktemp "$to/.connector.XXXXXX") && cp "$scratch/connector" "$new" &&
-		chmod 755 "$new" && mv -f "$new" "$to/connector"; }; then
+		chmod 755 "$new"; }; then
 		fail "cannot write $to/connector; choose a folder with --to DIR"
 	fi
+	"$new" --version >/dev/null || fail "the connector of the gateway does not start on this machine; nothing has changed"
+	mv -f "$new" "$to/connector" || fail "cannot write $to/connector; choose a folder with --to DIR"
 	say "Installed $("$to/connector" --version | head -n 1) in $to"
 	case ":$PATH:" in
 	*":$to:"*) ;;
@@ -118,6 +129,22 @@ want_service() {
 	esac
 }
 
+# restart restarts the service with the program, and ends the script when it is online, or with the
+# reason. It returns if there is no service. The terminal may be connected through this machine's connector.
+restart() {
+	user='' status=0
+	[ "$(id -u)" = 0 ] || user=yes
+	{
+		problem=$(
+			trap '' HUP
+			"$to/connector" service restart ${user:+--user} ${config:+--config "$config"} </dev/null 2>&1 >&3 3>&-
+		) || status=$?
+	} 3>&1
+	[ "$status" != 5 ] || return 0
+	[ -z "$problem" ] || say "$problem"
+	exit "$status"
+}
+
 # start runs the connector: as a service, or in the foreground.
 start() {
 	if [ -z "$service" ] && ! (: </dev/tty >/dev/tty) 2>/dev/null; then
@@ -126,7 +153,7 @@ start() {
 		return
 	fi
 	if want_service; then
-		"$to/connector" service install ${config:+--config "$config"} </dev/null && return
+		"$to/connector" service install --no-start ${config:+--config "$config"} </dev/null && restart
 		[ "$service" != yes ] || exit 1
 		say "Running it in the foreground instead."
 	fi
@@ -180,14 +207,31 @@ main() {
 		fail "on macOS, run this without sudo: the service is the user's"
 	fi
 	otherwise='Or run ./xcaddy.sh in a clone on this machine, and use bin/connector'
+	choose_folder
+	before=''
+	[ ! -e "$to/connector" ] || before=yes
 	fetch
 	install_program
 	rm -rf "$scratch"
-	[ -n "$code" ] || return 0
 
 	# A system service cannot read the configuration of a user.
+	named=$config
 	[ -n "$config" ] || [ "$(id -u)" != 0 ] || config=/etc/postern/connector.json
-	"$to/connector" pair "$gateway" "$code" ${config:+--config "$config"} --no-run "$@" </dev/null || exit
+	if [ -z "$code" ]; then
+		[ -n "$before" ] || return 0
+		[ "$service" = no ] || restart
+		say "If the connector runs, restart it: it still runs the former program."
+		return
+	fi
+	status=0
+	"$to/connector" pair "$gateway" "$code" ${config:+--config "$config"} --no-run "$@" </dev/null || status=$?
+	case $status in
+	0) ;;
+	4) say "This machine stays paired." ;;
+	*) exit "$status" ;;
+	esac
+	# A new token in the usual file is for the service. Another file is for another connector.
+	if [ "$service" != no ] && { [ "$status" = 4 ] || [ -z "$named" ]; }; then restart; fi
 	start
 }
 

@@ -31,10 +31,15 @@ type machine struct {
 // program is a connector that prints its arguments.
 const program = `#!/bin/sh
 case $1 in
---version) echo "connector v0.9.0"; exit ;;
-service) [ -z "${NO_SERVICE-}" ] || exit 1 ;;
+--version) [ -z "${BROKEN-}" ] || exit 1; echo "connector v0.9.0"; exit ;;
+service)
+	[ -z "${NO_SERVICE-}" ] || exit 1
+	case $2${SERVICE-} in
+	restart) echo "not installed" >&2; exit 5 ;;
+	restartoffline) echo "connector $*"; echo "the tunnel is down" >&2; exit 1 ;;
+	esac ;;
 use) [ -z "${NO_USE-}" ] || { echo "no use" >&2; exit 3; }; cat ;;
-pair) [ -z "${PAIRED-}" ] || { echo "already paired" >&2; exit 2; } ;;
+pair) [ -z "${PAIRED-}" ] || { echo "already paired" >&2; exit 4; } ;;
 esac
 echo "connector $*"
 `

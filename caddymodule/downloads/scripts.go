@@ -138,12 +138,24 @@ const exampleUpstream = "http://localhost:11434"
 // site gets the hash of the script, and the pin of the gateway.
 func CommandsFor(site Site, archives []Archive, code string) Commands {
 	flags := site.flags("--upstream", exampleUpstream)
-	c := Commands{Pair: words(text.ShellWord, append([]string{"connector", "pair", site.URL, code}, flags...)...)}
+	c := Commands{Pair: "connector pair" + spaced(text.ShellWord, append([]string{site.URL, code}, flags...))}
 	arguments := append([]string{code}, flags...)
 	c.Install = Install.shellLine(site, archives, arguments)
 	c.InstallWindows = Install.powerShellLine(site, archives, arguments)
 	c.Note = c.note(site, archives)
 	return c
+}
+
+// UpdateLine returns the line that replaces the connector of a machine, in PowerShell if that runs Windows. It is ""
+// without an archive for the platform, such as "linux/amd64".
+func UpdateLine(site Site, archives []Archive, platform string) string {
+	if _, ok := find(archives, func(a Archive) bool { return a.Platform() == platform }); !ok {
+		return ""
+	}
+	if strings.HasPrefix(platform, "windows/") {
+		return Install.powerShellLine(site, archives, nil)
+	}
+	return Install.shellLine(site, archives, nil)
 }
 
 // UseCommands are the commands that set up a client.
@@ -161,7 +173,7 @@ func UseCommandsFor(site Site, archives []Archive, client, code string) UseComma
 	gateway := cmp.Or(strings.TrimSuffix(site.Console, "/console"), "https://GATEWAY")
 	return UseCommands{
 		Use.shellLine(site, archives, arguments), Use.powerShellLine(site, archives, arguments),
-		words(text.ShellWord, append([]string{"connector", "use", "--gateway", gateway}, arguments...)...),
+		"connector use --gateway" + spaced(text.ShellWord, append([]string{gateway}, arguments...)),
 	}
 }
 
@@ -178,16 +190,19 @@ func (s Script) shellLine(site Site, archives []Archive, arguments []string) str
 	if site.Console == "" || !has(archives, "linux", "darwin") {
 		return ""
 	}
-	url := text.ShellWord(fmt.Sprintf("%s/%s.sh", site.Console, s))
+	url, given := text.ShellWord(fmt.Sprintf("%s/%s.sh", site.Console, s)), spaced(text.ShellWord, arguments)
 	if site.Verified {
-		return "curl -fsSL " + url + " | sh -s -- " + words(text.ShellWord, arguments...)
+		if given != "" {
+			given = " -s --" + given
+		}
+		return "curl -fsSL " + url + " | sh" + given
 	}
 	// macOS has shasum instead of sha256sum. After a wrong sum, sha256sum has already read the line,
 	// and shasum would complain about its empty input.
 	return fmt.Sprintf(`s=$(mktemp) && curl -fsSLk %s -o "$s" && `+
 		`echo "%s  $s" | { sha256sum -c || shasum -a 256 -c 2>/dev/null || `+
-		`{ echo "This is not the %s.sh of the gateway. Copy a new line." >&2; false; }; } && sh "$s" %s`,
-		url, hash(s.Shell(site, archives)), s, words(text.ShellWord, arguments...))
+		`{ echo "This is not the %s.sh of the gateway. Copy a new line." >&2; false; }; } && sh "$s"%s`,
+		url, hash(s.Shell(site, archives)), s, given)
 }
 
 // powerShellLine is shellLine for PowerShell.
@@ -195,16 +210,16 @@ func (s Script) powerShellLine(site Site, archives []Archive, arguments []string
 	if site.Console == "" || !has(archives, "windows") {
 		return ""
 	}
-	url := text.PowerShellQuote(fmt.Sprintf("%s/%s.ps1", site.Console, s))
+	url, given := text.PowerShellQuote(fmt.Sprintf("%s/%s.ps1", site.Console, s)), spaced(text.PowerShellQuote, arguments)
 	if site.Verified {
-		return "& ([scriptblock]::Create((irm " + url + "))) " + words(text.PowerShellQuote, arguments...)
+		return "& ([scriptblock]::Create((irm " + url + ")))" + given
 	}
 	// Other users may write into the current folder, but not into TEMP.
 	return fmt.Sprintf("$s = Join-Path $env:TEMP ([IO.Path]::GetRandomFileName() + '.ps1'); curl.exe -fsSLk %s -o $s; "+
-		"if ((Get-FileHash $s).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File $s %s } "+
+		"if ((Get-FileHash $s).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File $s%s } "+
 		"else { throw 'This is not the %s.ps1 of the gateway: its SHA-256 is wrong. "+
 		"Copy a new line from the console.' }",
-		url, hash(s.PowerShell(site, archives)), words(text.PowerShellQuote, arguments...), s)
+		url, hash(s.PowerShell(site, archives)), given, s)
 }
 
 func hash(script string) string {
@@ -212,12 +227,13 @@ func hash(script string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func words(quote func(string) string, list ...string) string {
-	quoted := make([]string, len(list))
-	for i, word := range list {
-		quoted[i] = quote(word)
+// spaced returns the quoted words, with a space before each.
+func spaced(quote func(string) string, words []string) string {
+	var b strings.Builder
+	for _, word := range words {
+		b.WriteString(" " + quote(word))
 	}
-	return strings.Join(quoted, " ")
+	return b.String()
 }
 
 // platforms returns the platform of each archive.

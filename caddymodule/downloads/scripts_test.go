@@ -26,8 +26,11 @@ func TestInstall(t *testing.T) {
 			},
 		},
 		{
-			"service", code + " TO --service -c c.json --name 'my box'", "", 0,
-			[]string{"--no-run --name my box\n", "connector service install --config c.json\n", "!\nconnector run"},
+			"service", code + " TO --service -c c.json --name 'my box'", "SERVICE=online", 0,
+			[]string{
+				"--no-run --name my box\n", "connector service install --no-start --config c.json\n",
+				"connector service restart ", "!\nconnector run",
+			},
 		},
 		{
 			"no service", code + " TO --config=c.json --no-service", "", 0,
@@ -35,8 +38,8 @@ func TestInstall(t *testing.T) {
 		},
 		{"service fails", code + " --config c.json --service TO", "NO_SERVICE=1", 1, []string{"!\nconnector run"}},
 		{
-			"paired already", code + " TO --config c.json --no-service", "PAIRED=1", 2,
-			[]string{"already paired", "!\nconnector run"},
+			"paired already", code + " TO --config c.json --no-service", "PAIRED=1", 0,
+			[]string{"already paired", "stays paired", "!service", "\nconnector run --config c.json\n"},
 		},
 		{"flag without value", code + " TO --config", "", 1, []string{"--config needs a value", "!Installed"}},
 		{"code behind flags", "TO --name box " + code, "", 1, []string{"the pairing code comes first", "!Installed"}},

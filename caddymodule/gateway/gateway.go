@@ -34,8 +34,6 @@ type Configuration struct {
 	Grace  func() time.Duration
 	Logger *slog.Logger
 
-	// Offer returns the connector to hand out: see [tunnel.Options]. It may be nil.
-	Offer func(os string) *link.Offer
 	// DeploymentRemoved is called after a deployment is removed.
 	DeploymentRemoved func(name string)
 	// KeyRemoved is called after a key is revoked or removed.

@@ -59,7 +59,7 @@ func (l *Listener) Hub() (*tunnel.Hub, error) {
 func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 	options := tunnel.Options{
 		Authenticate: authenticateWith(s.Store), Exists: existsIn(s.Store), Preauthenticate: s.Store.MatchConnector,
-		Pairing: s.Pairing, Rotation: s.Rotation, Offer: g.Offer, Pinged: s.Activity.Pinged,
+		Pairing: s.Pairing, Rotation: s.Rotation, Pinged: s.Activity.Pinged,
 		Bodies: s.Bodies, Logger: g.Logger, Version: version.Number(),
 	}
 	if s.Cluster != nil {

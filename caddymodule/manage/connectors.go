@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
@@ -26,12 +28,13 @@ type Connector struct {
 	Transport string `json:"transport,omitempty" column:"TRANSPORT"`
 	Remote    string `json:"remote,omitempty" column:"REMOTE"`
 	Version   string `json:"version,omitempty" column:"VERSION"`
-	// NewerVersion is a newer version that this gateway hands out: `connector update`
-	// installs it.
-	NewerVersion string     `json:"newer_version,omitempty"`
-	OS           string     `json:"os,omitempty"`
-	Upstreams    []Upstream `json:"upstreams,omitempty"`
-	Since        *time.Time `json:"since,omitempty"`
+	// NewerVersion is the version of the gateway, if that of the connector is older.
+	NewerVersion string `json:"newer_version,omitempty"`
+	// Update is the line that replaces the program of such a connector, if the gateway hands one out for its system.
+	Update    string     `json:"update,omitempty"`
+	OS        string     `json:"os,omitempty"`
+	Upstreams []Upstream `json:"upstreams,omitempty"`
+	Since     *time.Time `json:"since,omitempty"`
 	// Edges are the gateways of the cluster where it has tunnels.
 	Edges []string `json:"edges,omitempty"`
 	// RTT is the tunnel's smoothed round-trip time in milliseconds.
@@ -129,10 +132,10 @@ func (s *Service) Connectors(ctx context.Context) ([]Connector, error) {
 	if s.owner(ctx) != "" { // pages of members show none
 		return []Connector{}, nil
 	}
-	live := s.sessions()
+	live, archives := s.sessions(), sync.OnceValue(s.folder.Archives)
 	return list(ctx, s, s.store.Connectors, func(c store.Connector) Connector {
 		info, online := live[c.ID]
-		return connectorOf(c, info, online)
+		return s.connectorOf(c, info, online, archives)
 	})
 }
 
@@ -158,7 +161,7 @@ func (s *Service) Connector(ctx context.Context, idOrName string) (ConnectorDeta
 	}
 	info, online := s.sessions()[c.ID]
 	v := ConnectorDetail{
-		Connector: connectorOf(c, info, online), Models: []UpstreamModels{}, Deployments: []string{},
+		Connector: s.connectorOf(c, info, online, s.folder.Archives), Models: []UpstreamModels{}, Deployments: []string{},
 		Hours: append([]activity.ConnectorHour{}, s.activity.Connector(c.ID)...),
 	}
 	for _, u := range info.States {
@@ -190,7 +193,7 @@ func (s *Service) RenameConnector(ctx context.Context, r RenameConnector) (Conne
 		}
 		c, err := s.store.RenameConnector(ctx, account, before.ID, r.Name)
 		info, online := s.sessions()[c.ID]
-		return connectorOf(c, info, online),
+		return s.connectorOf(c, info, online, s.folder.Archives),
 			write{"connector.rename", c.ID, c.Name, changed(values{"name": before.Name}, values{"name": c.Name})}, err
 	})
 }
@@ -201,7 +204,7 @@ func (s *Service) RenameConnector(ctx context.Context, r RenameConnector) (Conne
 func (s *Service) RemoveConnector(ctx context.Context, idOrName string) (Connector, error) {
 	return change(ctx, s, func(account string) (Connector, write, error) {
 		c, err := s.store.RemoveConnector(ctx, account, idOrName)
-		return connectorOf(c, tunnel.Info{}, false), write{"connector.remove", c.ID, c.Name, nil}, err
+		return s.connectorOf(c, tunnel.Info{}, false, nil), write{"connector.remove", c.ID, c.Name, nil}, err
 	})
 }
 
@@ -214,7 +217,9 @@ func (s *Service) connector(account, idOrName string) (store.Connector, error) {
 		"connector %q not found in account %q; `caddy gateway connector list` shows all", idOrName, account)
 }
 
-func connectorOf(c store.Connector, info tunnel.Info, online bool) Connector {
+func (s *Service) connectorOf(
+	c store.Connector, info tunnel.Info, online bool, archives func() []downloads.Archive,
+) Connector {
 	v := Connector{Connector: c, State: Offline}
 	if !online {
 		return v
@@ -222,7 +227,10 @@ func connectorOf(c store.Connector, info tunnel.Info, online bool) Connector {
 	since := info.Since
 	v.State, v.Since, v.LastSeenAt = Online, &since, nil
 	v.Transport, v.Remote, v.Version, v.OS = info.Transport, info.Remote, info.Version, info.OS
-	v.NewerVersion = info.Newer
+	if downloads.Newer(s.build.Version, info.Version) {
+		_, site := s.Downloads()
+		v.NewerVersion, v.Update = s.build.Version, downloads.UpdateLine(site, archives(), info.OS)
+	}
 	v.Active, v.MaxRequests, v.Edges = info.Active, info.Limit, info.Edges
 	for _, u := range info.States {
 		v.Upstreams = append(v.Upstreams, upstreamOf(u))

@@ -116,6 +116,7 @@ func TestConnectors(t *testing.T) {
 	for field, value := range map[string]any{
 		"state": "online", "transport": "quic", "remote": "192.0.2.7:4711", "version": "v1.0.0",
 		"since": "2026-05-01T12:00:00Z", "rtt_ms": 1.5, "active": 2.0,
+		"newer_version": "v1.2.3", "update": nil,
 	} {
 		if online[field] != value {
 			t.Errorf("%s = %v, want %v", field, online[field], value)

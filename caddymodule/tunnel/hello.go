@@ -11,7 +11,6 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/version"
 )
 
 const (
@@ -98,7 +97,7 @@ func (c *connection) handshake() (run func(), err error) {
 	connector, deny := c.hub.check(ctx, hello)
 	switch {
 	case deny == nil && hello.DryRun:
-		c.dryRun(connector, hello)
+		c.dryRun(connector)
 		return nil, nil
 	case deny == nil:
 		c.accepted()
@@ -149,12 +148,12 @@ func (c *connection) wait(grace time.Duration) {
 	}
 }
 
-// dryRun answers a connector that checks its token, or asks for a newer version.
-func (c *connection) dryRun(connector Connector, hello link.Hello) {
+// dryRun answers a connector that checks its token.
+func (c *connection) dryRun(connector Connector) {
 	c.pending.endHandshake()
 	o := c.hub.options.Load()
 	o.Logger.Info("connector checks its token", "connector_id", connector.ID, "remote", c.conn.RemoteAddr().String())
-	if c.send(link.Welcome{Version: o.Version, Offer: o.Offer(hello.OS)}) {
+	if c.send(link.Welcome{Version: o.Version}) {
 		c.wait(sendTimeout) // the connector closes the connection after reading it
 	}
 	_ = c.conn.Close(link.CloseNone, "")
@@ -212,10 +211,6 @@ func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Den
 
 // start registers a session as its connector's current one and sends the welcome.
 func (h *Hub) start(s *Session) *link.Deny {
-	offer := h.options.Load().Offer(s.hello.OS)
-	if offer != nil && version.Newer(offer.Version, s.hello.Version) {
-		s.newer = offer.Version
-	}
 	old, ok := h.register(s)
 	if !ok {
 		return &denyShutdown
@@ -230,7 +225,6 @@ func (h *Hub) start(s *Session) *link.Deny {
 		Session:         s.id,
 		Version:         h.options.Load().Version,
 		HeartbeatMillis: int(h.heartbeat().Milliseconds()),
-		Offer:           offer,
 	})
 	s.rotate()
 	h.replaceByPeer(s.connector.ID)

@@ -73,9 +73,6 @@ type Options struct {
 	// Members returns the gateways of the cluster; nil: there is no cluster. It must not wait.
 	// [Hub.MembersChanged] sends changes.
 	Members func() Members
-	// Offer returns the connector program to hand out for a system and architecture such as
-	// "linux/amd64", or nil. It must return soon. nil: none is handed out.
-	Offer func(os string) *link.Offer
 	// Pinged gets the round trip of a connector's tunnel, every few seconds. It must return soon. nil: it is not called.
 	Pinged func(connectorID string, rtt time.Duration)
 	// Bodies bounds the bodies of requests that are kept; nil: none are.
@@ -94,9 +91,6 @@ type Options struct {
 func (o Options) withDefaults() *Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Offer == nil {
-		o.Offer = func(string) *link.Offer { return nil }
 	}
 	o.PendingPerAddress = cmp.Or(o.PendingPerAddress, defaultPending)
 	return &o

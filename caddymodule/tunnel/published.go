@@ -48,7 +48,7 @@ func (s *Session) Messages(before, now Published) []link.Message {
 	if before.reported == nil {
 		m.Opened = &link.TunnelOpened{
 			Hello: s.hello, Account: s.connector.Account, Name: s.connector.Name, Pairing: s.connector.Pairing,
-			Transport: s.conn.Transport(), Remote: s.conn.RemoteAddr().String(), Newer: s.newer, Since: s.since,
+			Transport: s.conn.Transport(), Remote: s.conn.RemoteAddr().String(), Since: s.since,
 		}
 	}
 	messages := []link.Message{m}

@@ -65,7 +65,7 @@ func (p *PeerConn) Context() context.Context { return p.conn.Context() }
 func (p *PeerConn) Add(m link.Tunnel) *Session {
 	o := m.Opened
 	s := &Session{
-		connection: p.connection, peer: p, opened: o, id: m.Session, hello: o.Hello, newer: o.Newer, since: o.Since,
+		connection: p.connection, peer: p, opened: o, id: m.Session, hello: o.Hello, since: o.Since,
 		idle: make(chan struct{}), waiting: make(map[*openStream]bool),
 		connector: Connector{ID: o.Hello.Connector, Name: o.Name, Account: o.Account, Pairing: o.Pairing},
 	}

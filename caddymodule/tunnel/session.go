@@ -28,7 +28,6 @@ type Info struct {
 	Name      string // as registered
 	Host      string // host name reported by the connector
 	Version   string
-	Newer     string // newer version that the gateway hands out, or ""
 	OS        string
 	Transport string // "quic" or "websocket"
 	Remote    string // address
@@ -53,7 +52,6 @@ type Session struct {
 	id        string
 	connector Connector
 	hello     link.Hello // without its secret
-	newer     string     // Info.Newer, set before it is registered
 	reported  atomic.Pointer[states]
 	since     time.Time
 
@@ -124,7 +122,6 @@ func (s *Session) Info() Info {
 		Name:      s.connector.Name,
 		Host:      s.hello.Name,
 		Version:   s.hello.Version,
-		Newer:     s.newer,
 		OS:        s.hello.OS,
 		Transport: s.conn.Transport(),
 		Remote:    s.conn.RemoteAddr().String(),

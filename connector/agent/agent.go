@@ -135,6 +135,3 @@ func (a *Agent) stop(problem *Problem) {
 		l.enter(stopped, problem)
 	}
 }
-
-// Available returns the hint about a newer version.
-func Available(newer string) string { return newer + " is available: run `connector update`" }

@@ -68,8 +68,7 @@ type fakeGateway struct {
 	denying func()     // is called before each answer, unless nil
 	silent  bool       // answers no pings
 	mute    bool       // answers no hello
-	offer   *link.Offer
-	pending bool // answers a claim with Pending
+	pending bool       // answers a claim with Pending
 	hellos  int
 	conns   []*quic.Conn
 	running sync.WaitGroup
@@ -200,15 +199,14 @@ func (g *fakeGateway) tunnel(conn *quic.Conn) {
 		g.hellos++
 	}
 	deny, mute, denying := g.deny, g.mute, g.denying
-	offer := g.offer
-	var welcome link.Message = link.Welcome{Session: "s1", Version: "test", HeartbeatMillis: 30, Offer: offer}
+	var welcome link.Message = link.Welcome{Session: "s1", Version: "test", HeartbeatMillis: 30}
 	if g.pending {
 		welcome = link.Pending{ExpiresAt: time.Now().Add(time.Minute)}
 	}
 	g.mu.Unlock()
 	switch {
 	case hello.DryRun && deny == nil && !mute:
-		control.Send(link.Welcome{Version: "test", Offer: offer})
+		control.Send(link.Welcome{Version: "test"})
 		<-conn.Context().Done()
 		return
 	case mute:

@@ -279,12 +279,12 @@ func exchange(control *link.Control, hello link.Hello) (link.Message, error) {
 	}
 }
 
-// Ask connects to the gateway of a configuration, sends a hello as a dry run, and returns the
-// welcome that a connector of this version would get. A refusal is a [link.Deny].
-func Ask(ctx context.Context, c config.Config, number string) (link.Welcome, error) {
+// CheckToken asks the gateway of a configuration, with a hello as a dry run, whether it accepts the token. A
+// refusal is a [link.Deny].
+func CheckToken(ctx context.Context, c config.Config, number string) error {
 	token, err := link.ParseToken(c.TunnelToken)
 	if err != nil {
-		return link.Welcome{}, fmt.Errorf("tunnel_token: %w", err)
+		return fmt.Errorf("tunnel_token: %w", err)
 	}
 	l := newAgent(Options{}).legs[0]
 	dry := &configuration{credentials: &credentials{token: token}, hello: newHello(number, "", c.UpstreamNames())}
@@ -294,10 +294,10 @@ func Ask(ctx context.Context, c config.Config, number string) (link.Welcome, err
 	}, cmp.Or(c.Transport, config.TransportAuto))
 	s, err := l.race(ctx, dry, clearance{ctx: ctx}, l.runners(dry, link.Edge{}, longDialTimeout))
 	if err != nil {
-		return link.Welcome{}, err
+		return err
 	}
 	s.close(link.CloseNone, nil)
-	return s.welcome, nil
+	return nil
 }
 
 // printable makes a refusal safe to log and to print.

@@ -101,9 +101,6 @@ func (l *leg) runOnce(ctx context.Context) ending {
 			attributes = append(attributes, "edge", s.welcome.Edge)
 		}
 		l.Logger.Info("connected", attributes...)
-		if newer := s.newer(); newer != "" && l.number == 0 {
-			l.Logger.Info(Available(newer))
-		}
 		l.online(s, true)
 		l.known.Store(true)
 		l.join(ctx, s)

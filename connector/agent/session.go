@@ -16,7 +16,6 @@ import (
 	"github.com/postern-dev/postern/connector/link/bodies"
 	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/text"
-	"github.com/postern-dev/postern/connector/version"
 	"github.com/postern-dev/postern/connector/wait"
 )
 
@@ -70,13 +69,6 @@ func (s *session) begin(answer link.Message) error {
 		s.close(link.CloseProtocol, ErrNoWelcome)
 		return ErrNoWelcome
 	}
-	if o := welcome.Offer; o != nil && o.Check() != nil {
-		if s.config.hello.DryRun {
-			return o.Check()
-		}
-		s.leg.Logger.Warn("the gateway offers an invalid connector", "error", o.Check())
-		welcome.Offer = nil
-	}
 	s.answer = answer
 	welcome.Session, welcome.Version = text.Short(welcome.Session), text.Short(welcome.Version)
 	welcome.Edges = s.checkEdges(welcome.Edges)
@@ -87,14 +79,6 @@ func (s *session) begin(answer link.Message) error {
 	}
 	s.setHeartbeat(welcome.HeartbeatMillis)
 	return nil
-}
-
-// newer returns the version that the gateway offers if it is newer than this one, or "".
-func (s *session) newer() string {
-	if o := s.welcome.Offer; o != nil && version.Newer(o.Version, s.leg.Version) {
-		return o.Version
-	}
-	return ""
 }
 
 // explain returns the error of the connection if it has ended, as it is more specific

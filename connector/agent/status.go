@@ -57,7 +57,6 @@ type TunnelStatus struct {
 	Remote         string        `json:"remote"`
 	Transport      string        `json:"transport"`
 	GatewayVersion string        `json:"gateway_version"`
-	NewerVersion   string        `json:"newer_version,omitempty"` // of the connector, if the gateway has one
 	RTT            time.Duration `json:"rtt_ns"`
 }
 
@@ -127,7 +126,7 @@ func (p *phase) status() LegStatus {
 		s.Tunnel = &TunnelStatus{
 			Session: t.welcome.Session, Edge: t.welcome.Edge,
 			Remote: t.conn.RemoteAddr().String(), Transport: t.conn.Transport(),
-			GatewayVersion: t.welcome.Version, NewerVersion: t.newer(), RTT: t.conn.RTT().Round(10 * time.Microsecond),
+			GatewayVersion: t.welcome.Version, RTT: t.conn.RTT().Round(10 * time.Microsecond),
 		}
 	}
 	return s

@@ -276,11 +276,9 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 	if c.Transport = config.TransportQUIC; !d.answersUDP() {
 		c.Transport = config.TransportWebSocket
 	}
-	welcome, err := agent.Ask(ctx, c, version.Number())
+	err := agent.CheckToken(ctx, c, version.Number())
 	var deny link.Deny
-	switch o := welcome.Offer; {
-	case err == nil && o != nil && version.Newer(o.Version, version.Number()):
-		return ok("the gateway accepts the tunnel token; %s", agent.Available(o.Version))
+	switch {
 	case err == nil:
 		return ok("the gateway accepts the tunnel token")
 	case agent.Refused(err):

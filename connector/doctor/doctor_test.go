@@ -100,13 +100,6 @@ func TestHealth(t *testing.T) {
 		t.Error("it sent a hello that takes a tunnel's place")
 	}
 
-	offer := link.Offer{Version: "99.0.0", URL: "https://gw.example.com/a", Size: 1, SHA256: strings.Repeat("00", 32)}
-	g.set(func() { g.offer = &offer })
-	if f := diagnose(t, c, upgradeRequired, nil)["token"]; f.Result != ResultOK ||
-		!strings.Contains(f.Detail, "; 99.0.0 is available: run `connector update`") {
-		t.Errorf("a newer version: %+v", f)
-	}
-
 	// The most frequent failure: the gateway no longer knows the token.
 	g.set(func() { g.deny = &link.Deny{Code: link.DenyCredentials, Message: "the tunnel token is not valid"} })
 	found = diagnose(t, c, upgradeRequired, nil)

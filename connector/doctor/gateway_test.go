@@ -29,9 +29,8 @@ type fakeGateway struct {
 
 	mu     sync.Mutex
 	deny   *link.Deny // answers every hello, unless nil
-	offer  *link.Offer
-	mute   bool // answers no hello
-	hellos int  // that are not dry runs
+	mute   bool       // answers no hello
+	hellos int        // that are not dry runs
 }
 
 func startGateway(t *testing.T) *fakeGateway {
@@ -95,7 +94,7 @@ func (g *fakeGateway) answer(conn *quic.Conn) {
 	case g.deny != nil:
 		control.Send(*g.deny)
 	default:
-		control.Send(link.Welcome{Version: "test", Offer: g.offer})
+		control.Send(link.Welcome{Version: "test"})
 	}
 }
 

@@ -1,12 +1,9 @@
 package link
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -25,13 +22,6 @@ const (
 
 // MaxEdges bounds the edges in a welcome.
 const MaxEdges = 64
-
-// Limits of an offer.
-const (
-	// MaxOffer bounds the size of an offered archive in bytes.
-	MaxOffer    = 256 << 20
-	maxOfferURL = 2048 // bytes
-)
 
 const (
 	claimSecretLength = 43 // letters and digits: over 200 random bits
@@ -126,25 +116,6 @@ func (h Hello) checkClaim() error {
 		return fmt.Errorf("checking hello: the claim is longer than %d bytes or not printable", maxClaim)
 	case len(h.Secret) != claimSecretLength || !alphanumeric(h.Secret, ""):
 		return fmt.Errorf("checking hello: the secret of a claim is not %d of A-Z a-z 0-9", claimSecretLength)
-	}
-	return nil
-}
-
-// Check validates an offer. Its errors are shown by the connector.
-func (o Offer) Check() error {
-	switch u, err := url.Parse(o.URL); {
-	case o.Version == "" || len(o.Version) > MaxField || !text.IsPrintable(o.Version):
-		return fmt.Errorf("checking the offered connector: its version is empty, longer than %d bytes or not printable",
-			MaxField)
-	case len(o.URL) > maxOfferURL || !text.IsPrintable(o.URL) || err != nil || u.Host == "" ||
-		u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Errorf("checking the offered connector: its URL is not one of http or https of up to %d bytes",
-			maxOfferURL)
-	case o.Size < 1 || o.Size > MaxOffer:
-		return fmt.Errorf("checking the offered connector: its archive has %d bytes; 1 to %d are possible", o.Size, MaxOffer)
-	}
-	if sum, err := hex.DecodeString(o.SHA256); err != nil || len(sum) != sha256.Size {
-		return errors.New("checking the offered connector: its SHA-256 is not 64 hexadecimal digits")
 	}
 	return nil
 }

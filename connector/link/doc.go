@@ -94,8 +94,7 @@
 //   - A tunnel of another process, as during an upgrade, may finish its requests if it answers a ping
 //     of the gateway within a second. Then it is closed (CloseReplaced).
 //
-// A hello with "dry_run" replaces nothing: the gateway answers with welcome or deny, and closes. A welcome
-// may offer a newer connector program for the system of the hello.
+// A hello with "dry_run" replaces nothing: the gateway answers with welcome or deny, and closes.
 //
 // A receiver ignores messages of unknown type and unknown fields. A message has at
 // most 320 KiB, which a hello with 256 upstreams and 256 routes does not exceed.

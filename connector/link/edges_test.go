@@ -77,7 +77,7 @@ func TestHelloHeldCheck(t *testing.T) {
 // largest hello.
 func TestLargestTunnel(t *testing.T) {
 	name := strings.Repeat(`"`, MaxField)
-	opened := TunnelOpened{Hello: largestHello(), Account: name, Name: name, Remote: name, Newer: name}
+	opened := TunnelOpened{Hello: largestHello(), Account: name, Name: name, Remote: name}
 	for range maxOtherEdges {
 		opened.Hello.OtherEdges = append(opened.Hello.OtherEdges, name)
 	}

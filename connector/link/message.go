@@ -77,9 +77,6 @@ type Welcome struct {
 	Session         string `json:"session"` // id, for the logs of both ends
 	Version         string `json:"version"` // of the gateway
 	HeartbeatMillis int    `json:"heartbeat_ms"`
-	// Offer is the connector program that the gateway hands out for the hello's OS; nil: none. The
-	// answer to a dry run contains it, too.
-	Offer *Offer `json:"offer,omitempty"`
 	Edges
 }
 
@@ -97,15 +94,6 @@ type Edge struct {
 	Name   string `json:"name"`
 	Server string `json:"server"` // host:port of its tunnels
 	Region string `json:"region,omitempty"`
-}
-
-// Offer describes an archive of the connector program. The offer comes through the tunnel, whose key is
-// pinned. The archive may therefore come from anywhere: its hash proves it.
-type Offer struct {
-	Version string `json:"version"` // such as "0.9.1"
-	URL     string `json:"url"`     // of the archive, with http or https
-	Size    int64  `json:"size"`    // in bytes
-	SHA256  string `json:"sha256"`  // in hexadecimal
 }
 
 // Deny answers a hello that is refused.
@@ -243,7 +231,6 @@ type TunnelOpened struct {
 	Pairing   string    `json:"pairing,omitempty"`
 	Transport string    `json:"transport"`
 	Remote    string    `json:"remote"` // address
-	Newer     string    `json:"newer,omitempty"`
 	Since     time.Time `json:"since"`
 }
 

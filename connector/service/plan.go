@@ -4,7 +4,6 @@
 //	plan.go      the description of a service, and its checks
 //	files.go     its unit for systemd and its property list for launchd; its log
 //	manager.go   the service manager
-//	find.go      the installed services
 //	run.go       running as a Windows service
 package service
 

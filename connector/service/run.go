@@ -86,6 +86,7 @@ func OpenLog(name string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 }
 
-func windowsLog(name string) string {
-	return filepath.Join(os.Getenv("ProgramData"), "postern", name+".log")
-}
+// Folder returns the folder of a Windows service, for its socket.
+func Folder(name string) string { return filepath.Join(os.Getenv("ProgramData"), "postern", name) }
+
+func windowsLog(name string) string { return Folder(name) + ".log" }

@@ -21,15 +21,12 @@ import (
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
-	"github.com/postern-dev/postern/connector/link"
 )
 
 // Options are the site's options that tests set.
 type Options struct {
 	Translator serve.Translator // without its Server
 	Router     serve.Router     // without its Server
-
-	Offer func(os string) *link.Offer // the connector to hand out; nil: none
 }
 
 // A Gateway serves the public API and the management API.
@@ -49,7 +46,7 @@ func Start(dir string, o Options, logger *slog.Logger) (*Gateway, error) {
 			gateway.Counters{SignInFailed: func(string) {}, EventsLost: func(string, int) {}}),
 		Listener: new(gateway.Listener),
 		Configuration: gateway.Configuration{
-			Listen: "127.0.0.1:0", MaxMemory: 1 << 30, Endpoint: g.endpoint, Logger: logger, Offer: o.Offer,
+			Listen: "127.0.0.1:0", MaxMemory: 1 << 30, Endpoint: g.endpoint, Logger: logger,
 			DeploymentRemoved: func(string) {},
 		},
 	}
