@@ -25,7 +25,7 @@ func TestOffer(t *testing.T) {
 	} {
 		g := startGateway(t)
 		g.set(func() { g.offer = tt.offer })
-		a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.Version = "0.9.0" })
+		a := startAgent(t, g, "http://127.0.0.1:1", func(a *instance) { a.Version = "0.9.0" })
 		wait.Until(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
 		if got := a.Status().Tunnel.NewerVersion; got != tt.status {
 			t.Errorf("%+v: the status has %q", tt.offer, got)
@@ -57,7 +57,7 @@ func TestAsk(t *testing.T) {
 // With UntilReplaced, an agent ends when another process has taken its tunnel over.
 func TestUntilReplaced(t *testing.T) {
 	g := startGateway(t)
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.UntilReplaced = true })
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *instance) { a.UntilReplaced = true })
 	wait.Until(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
 	g.session().close(link.CloseReplaced)
 	if err := wait.For(t, a.result, "the agent's end"); err != nil || g.count() != 1 {
