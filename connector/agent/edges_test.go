@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/config"
@@ -277,12 +278,12 @@ func (c *testEdges) answers(name, want string) {
 
 // startLegs runs an agent for the cluster. The agent waits long before it assumes silence, as
 // the machine may be slow. change may set other limits.
-func (c *testEdges) startLegs(base string, change func(*Agent)) *runningAgent {
+func (c *testEdges) startLegs(base string, change func(*instance)) *runningAgent {
 	g := &fakeGateway{t: c.t, token: c.token, transport: config.TransportQUIC}
 	return startAgent(c.t, g, base, change)
 }
 
 // hasty lets an agent notice a lost gateway soon.
-func hasty(a *Agent) {
-	a.pongTimeout, a.silenceLimit, a.legs[0].retry.first = pongTimeout, silenceLimit, firstDialTimeout
+func hasty(a *instance) {
+	a.lostAfter, a.dialLimit = 3*time.Second, 2*time.Second
 }

@@ -53,6 +53,7 @@ var advice = [...]string{
 var (
 	ErrNoWelcome    = errors.New("the gateway did not answer the hello")
 	errNoPong       = errors.New("the gateway does not answer pings")
+	errNotConfirmed = errors.New("the gateway did not confirm the drain")
 	errDrainTimeout = errors.New("running requests did not finish in time")
 )
 
@@ -84,8 +85,6 @@ func kindOf(err error) endKind {
 	switch {
 	case errors.Is(err, errNoEdge):
 		return endEdgeInUse
-	case errors.Is(err, errLeft):
-		return endGoingAway
 	case link.Restarted(err):
 		return endReset
 	case errors.Is(err, link.ErrPin):
@@ -109,7 +108,7 @@ func Explain(err error) (reason, fix string) {
 	case closed:
 		return "the gateway closed the tunnel: " + code.String(), fix
 	case link.Restarted(err):
-		return "the gateway was restarted", fix
+		return "the gateway was restarted, or has given the tunnel up", fix
 	case link.Silent(err):
 		return "the gateway has not sent anything for too long", fix
 	default:
@@ -141,15 +140,15 @@ func (e *FatalError) Error() string { return e.Reason + "; " + e.Fix }
 func (l *leg) fatal(err error) *FatalError {
 	kind := kindOf(err)
 	final := kind == endRemoved || !l.known.Load() && (kind == endRefused || kind == endWrongPin)
-	if l.next().config != nil || !final {
-		return nil // a newer configuration may work
+	if !final {
+		return nil
 	}
 	reason, fix := Explain(err)
 	return &FatalError{Reason: reason, Fix: fix}
 }
 
-// report logs an ending and its fix before a pause, and enters the state of the pause.
-func (l *leg) report(end ending, next state, pause time.Duration) {
+// report logs an ending and its fix before a pause, and enters the state waiting.
+func (l *leg) report(end ending, pause time.Duration) {
 	message, level := "cannot connect", slog.LevelWarn
 	if end.lived > 0 {
 		message = "disconnected"
@@ -173,7 +172,7 @@ func (l *leg) report(end ending, next state, pause time.Duration) {
 	if edge := l.currentTarget().Name; edge != "" {
 		attributes = append(attributes, "edge", edge)
 	}
-	l.enter(next, &Problem{Reason: reason, Fix: fix, RetryAt: time.Now().Add(pause)})
+	l.enter(waiting, &Problem{Reason: reason, Fix: fix, RetryAt: time.Now().Add(pause)})
 	l.Logger.Log(context.Background(), level, message, attributes...)
 }
 
@@ -191,10 +190,6 @@ const (
 	// every tunnel must not be dialed twice a second.
 	healthyAfter = 5 * time.Second
 
-	// A UDP port without a listener stays silent. Short first attempts find a gateway that
-	// has just restarted; later, longer attempts succeed on a slow path.
-	firstDialTimeout = 2 * time.Second
-	longDialTimeout  = 10 * time.Second
 	// busyPause is the ceiling after a refusal by a busy gateway.
 	busyPause = 10 * time.Second
 )
@@ -206,44 +201,48 @@ type retry struct {
 	failures int            // in a row
 	refusals int            // since the last tunnel
 	random   func() float64 // in [0, 1)
-
-	first, long time.Duration // limits of an attempt
-	rounds      bool          // several edges are dialed in turn
 }
 
 func newRetry() retry {
-	return retry{random: mathrand.Float64, first: firstDialTimeout, long: longDialTimeout}
+	return retry{random: mathrand.Float64}
 }
 
-func (r *retry) reset() { r.failures = 0 }
-
-// pause returns how long to wait after an ending.
+// pause returns how long to wait after an ending: a random part of a ceiling.
+//
+//	ending                      ceiling                    at least   counts as
+//	refused, wrong pin          30 s, doubled up to 5 min  half       a refusal
+//	removed, replaced, limited  30 s                       half       nothing
+//	reset                       0.2 s                      0          a success
+//	no route to the gateway     2 s, once that is reached  0          nothing
+//	busy                        0.5 s, doubled up to 10 s  0          a failure
+//	edge in use                 0.5 s, doubled up to 5 min 0          a failure
+//	others                      0.5 s, doubled up to 30 s  0          a failure
+//
+// The first pause after a tunnel that lived for five seconds, or that a gateway has ended to shut down, is
+// 0.5 s again. Where half of a pause is fixed, only an operator or time can help, and two connectors with
+// one token do not keep replacing each other.
 func (r *retry) pause(end ending) time.Duration {
 	if end.lived > 0 {
 		r.refusals = 0
 	}
-	switch kind := kindOf(end.err); {
-	case kind == endRefused, kind == endWrongPin:
+	kind, limit := kindOf(end.err), longPause
+	switch kind {
+	case endRefused, endWrongPin:
 		ceiling := min(longPause<<min(r.refusals, 4), lastRefusal)
 		r.refusals++
 		return ceiling/2 + r.jitter(ceiling/2)
-	case kind == endRemoved, kind == endReplaced, kind == endLimited:
-		// Only an operator, or time, can help. Half of the pause is fixed, so that two
-		// connectors with one token do not keep replacing each other.
+	case endRemoved, endReplaced, endLimited:
 		return longPause/2 + r.jitter(longPause/2)
-	case kind == endReset:
-		// Connectors notice a reset by their pings, which are already spread in time.
-		r.reset()
+	case endReset: // noticed by pings, which are already spread in time
+		r.failures = 0
 		return r.jitter(resetPause)
-	case end.lived >= healthyAfter, kind == endGoingAway && end.lived > 0:
-		r.reset()
-	}
-	limit := longPause
-	switch kindOf(end.err) {
 	case endBusy:
 		limit = busyPause
 	case endEdgeInUse: // a change of the edges ends the pause
 		limit = lastRefusal
+	}
+	if end.lived >= healthyAfter || kind == endGoingAway && end.lived > 0 {
+		r.failures = 0
 	}
 	ceiling := min(firstPause<<min(r.failures, 10), limit)
 	if ceiling >= noRoutePause && end.lived == 0 && dial.NoRoute(end.err) {
@@ -255,13 +254,4 @@ func (r *retry) pause(end ending) time.Duration {
 
 func (r *retry) jitter(ceiling time.Duration) time.Duration {
 	return time.Duration(r.random() * float64(ceiling))
-}
-
-// dialTimeout bounds the next attempt's handshake.
-func (r *retry) dialTimeout() time.Duration {
-	failures := r.failures
-	if r.rounds {
-		failures /= targetAttempts
-	}
-	return min(r.first<<min(failures, 3), r.long)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/connector/config"
@@ -16,159 +15,37 @@ import (
 )
 
 const (
+	// dialLimit bounds an attempt to connect, and then the wait for the answer to the hello. A gateway
+	// queues handshakes for up to 8 s.
+	dialLimit = 10 * time.Second
 	// webSocketDelay is the head start of QUIC in an attempt, unless a WebSocket worked
-	// last. suspectDelay is used after a tunnel fell silent, as UDP may be blocked.
+	// last.
 	webSocketDelay = 3 * time.Second
-	suspectDelay   = 500 * time.Millisecond
-	// webSocketExtra allows for the four additional round trips of a WebSocket.
-	webSocketExtra = 2 * time.Second
 	// busyAttempts is the number of consecutive failures after which a busy gateway is
 	// also tried over a WebSocket.
 	busyAttempts = 4
-	// rescueMoment is how long a new connection waits for the silent tunnel to recover:
-	// both may use the same path. It is far below the gateway's limit for a hello.
-	rescueMoment = 1500 * time.Millisecond
 )
-
-// purpose is the purpose of a hello: see the package's documentation.
-type purpose int
-
-const (
-	first purpose = iota
-	successor
-	rescue
-	newcomer
-)
-
-// errNotNeeded ends an attempt that became obsolete.
-var errNotNeeded = errors.New("the tunnel is alive, or was ended on purpose")
-
-// clearance decides when a hello may be sent.
-type clearance struct {
-	purpose
-	old *session        // the existing tunnel; nil for first
-	ctx context.Context // of the handshake, after the wait
-}
-
-// wait waits until a hello with configuration c may be sent, or ctx ends. keepSilent is the field of the
-// hello. After an error, the hello must not be sent: a search that has ended must not change the tunnel.
-func (p clearance) wait(ctx context.Context, c *configuration) (keepSilent bool, err error) {
-	if p.purpose == successor || p.purpose == newcomer {
-		if ctx.Err() != nil && !p.old.departed.Load() {
-			return false, ctx.Err()
-		}
-		if c != p.old.leg.next().config && c != p.old.leg.inUse() {
-			return false, errNewer
-		}
-	}
-	switch p.purpose {
-	case successor:
-		if !p.old.departed.Load() {
-			p.old.leg.enter(leaving, nil)
-		}
-		if err := p.old.depart(); err != nil {
-			p.old.close(link.CloseNone, err)
-			return false, err
-		}
-		select {
-		case <-p.old.agreed:
-			return false, nil
-		case <-p.old.conn.Context().Done():
-			return false, p.old.ended()
-		case <-time.After(p.old.leg.pongTimeout):
-			return true, nil // the path may lose many packets
-		}
-	case rescue:
-		select {
-		case <-ctx.Done():
-		case <-p.old.conn.Context().Done():
-		case <-time.After(p.old.leg.rescueMoment):
-			return p.old.conn.Context().Err() == nil, nil
-		}
-		if p.old.conn.Context().Err() == nil {
-			return false, errNotNeeded
-		}
-		if kind := kindOf(p.old.ended()); kind == endReplaced || kind == endRemoved {
-			return false, errNotNeeded
-		}
-	}
-	return false, nil
-}
-
-// establish establishes a tunnel with the current configuration or the pending one. It tries
-// the pending one first, unless that has failed before.
-func (l *leg) establish(ctx context.Context) (s *session, err error) {
-	p := l.due()
-	if p.config != nil && !l.known.Load() { // the current one has never worked
-		l.adopt(p.config)
-		p = pending{}
-	}
-	if p.config == nil {
-		return l.connect(ctx, l.inUse())
-	}
-	order := []*configuration{l.inUse(), p.config}
-	if p.pause == 0 {
-		slices.Reverse(order)
-	}
-	for _, c := range order {
-		s, failed := l.connect(ctx, c)
-		switch {
-		case failed == nil && c == p.config:
-			l.adopt(c)
-			return s, nil
-		case failed == nil || ctx.Err() != nil:
-			return s, failed
-		case c == p.config:
-			l.putOff(c, failed)
-		}
-		if c != p.config || err == nil { // the current one's error decides the next pause
-			err = failed
-		}
-	}
-	return nil, err
-}
 
 // connect establishes the first tunnel.
-func (l *leg) connect(ctx context.Context, c *configuration) (*session, error) {
-	target, ok := l.chooseTarget(c)
+func (l *leg) connect(ctx context.Context) (*session, error) {
+	target, ok := l.chooseTarget()
 	if !ok {
 		return nil, errNoEdge
 	}
 	if target.Name == "" {
-		l.Logger.Info("connecting", "server", c.quic.Server)
+		l.Logger.Info("connecting", "server", l.config.quic.Server)
 	} else {
 		l.Logger.Info("connecting", "server", target.Server, "edge", target.Name)
 	}
-	return l.race(ctx, c, clearance{ctx: ctx}, l.runners(c, target, l.retry.dialTimeout()))
-}
-
-// succeed establishes a tunnel that replaces another. The result is nil if the old one stays.
-// searching bounds the time until the old one departs, and the context of p the time afterwards.
-func (l *leg) succeed(
-	searching context.Context, p clearance, c *configuration, runners ...dial.Runner,
-) (*handover, error) {
-	old := p.old
-	if !c.sameConnector(old.config) {
-		p.purpose = newcomer
-	}
-	next, err := l.race(searching, c, p, runners)
-	if err != nil && old.departed.Load() {
-		return &handover{err: err}, err
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := old.depart(); err != nil { // no effect for a successor: the old tunnel has departed
-		old.close(link.CloseNone, err)
-	}
-	return &handover{next: next}, nil
+	return l.race(ctx, ctx, nil, l.runners(target))
 }
 
 // runners returns the transports to a gateway, in the order of preference. A WebSocket leads to
 // any edge, as the certificate of HTTPS is for their common name.
-func (l *leg) runners(c *configuration, target link.Edge, limit time.Duration) []dial.Runner {
-	quic := dial.Runner{Dial: c.quicTo(target).Dial, Limit: limit}
-	web := dial.Runner{Dial: c.web.Dial, Limit: limit + webSocketExtra, Delay: l.webDelay}
+func (l *leg) runners(target link.Edge) []dial.Runner {
+	c := l.config
+	quic := dial.Runner{Dial: c.quicTo(target).Dial, Limit: l.dialLimit}
+	web := dial.Runner{Dial: c.web.Dial, Limit: l.dialLimit, Delay: l.webDelay}
 	switch {
 	case c.transport == config.TransportQUIC:
 		return []dial.Runner{quic}
@@ -181,17 +58,18 @@ func (l *leg) runners(c *configuration, target link.Edge, limit time.Duration) [
 
 // race establishes a tunnel with one of the runners. It sends a hello on the first
 // connection, and uses another one only if that fails: a second hello would end the
-// tunnel of the first.
-func (l *leg) race(ctx context.Context, c *configuration, p clearance, runners []dial.Runner) (s *session, err error) {
-	limit := l.retry.long // dialing has succeeded, so the gateway is up
-	if p.purpose == successor || p.purpose == newcomer {
-		limit = l.retry.first // requests wait
-	}
+// tunnel of the first. The end of searching stops the race until a hello is sent; then only the end of
+// ctx does. At its edge, the hello may replace one tunnel; nil means none.
+func (l *leg) race(searching, ctx context.Context, replaces *session, runners []dial.Runner) (s *session, err error) {
 	// A busy gateway reserves connections over WebSockets for devices with a pairing code.
-	final := l.retry.failures < busyAttempts && c.hello.Claim == ""
-	err = dial.Race(ctx, runners, final, func(conn *dial.Conn) error {
-		s = newSession(l, c, conn)
-		return s.handshake(ctx, p, limit)
+	final := l.retry.failures < busyAttempts && l.config.hello.Claim == ""
+	err = dial.Race(searching, runners, final, func(conn *link.Conn) error {
+		s = newSession(l, conn)
+		if err := searching.Err(); err != nil {
+			s.close(link.CloseNone, err)
+			return err
+		}
+		return s.handshake(ctx, replaces)
 	})
 	if p, ok := errors.AsType[*panics.Error](err); ok {
 		p.Log(l.Logger, "establishing a tunnel")
@@ -199,20 +77,14 @@ func (l *leg) race(ctx context.Context, c *configuration, p clearance, runners [
 	return s, err
 }
 
-// handshake sends the hello as soon as it may be sent, and processes the gateway's
-// answer. On an error it closes the connection.
-func (s *session) handshake(ctx context.Context, p clearance, limit time.Duration) (err error) {
-	keepSilent, err := p.wait(ctx, s.config)
-	if err != nil {
-		s.close(link.CloseNone, err)
-		return err
-	}
-	ctx, cancel := context.WithTimeout(p.ctx, limit)
+// handshake sends the hello and processes the gateway's answer. On an error it closes the connection.
+func (s *session) handshake(ctx context.Context, replaces *session) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.leg.dialLimit)
 	defer cancel()
 	// Reads of the stream take no context; closing the connection ends them.
 	stop := context.AfterFunc(ctx, func() { s.close(link.CloseNone, ErrNoWelcome) })
 	defer func() {
-		if !stop() && err == nil {
+		if !stop() && !errors.As(err, new(link.Deny)) {
 			err = ErrNoWelcome
 		}
 		if err != nil {
@@ -228,26 +100,26 @@ func (s *session) handshake(ctx context.Context, p clearance, limit time.Duratio
 	if err != nil {
 		return s.explain(fmt.Errorf("opening the control stream: %w", err))
 	}
-	s.control = link.NewControl(boundedStream{stream, s.leg.pongTimeout})
+	s.control = link.NewControl(boundedStream{stream, writeLimit})
 	select { // one hello at a time: the next one names the edge of this tunnel
 	case s.leg.hellos <- struct{}{}:
 		defer func() { <-s.leg.hellos }()
 	case <-ctx.Done():
 		return ErrNoWelcome
 	}
-	hello := s.config.greeting()
-	hello.KeepSilent, hello.OtherEdges = keepSilent, p.otherEdges(s.leg.Agent)
+	hello := s.leg.config.greeting()
+	hello.OtherEdges = s.leg.otherEdges(replaces)
 	if kept := hello.KeptPrompts; kept != nil {
 		part := *kept / int64(len(s.leg.allLegs()))
 		hello.KeptPrompts = &part
 	}
-	answer, err := exchange(link.NewControl(stream), hello) // ctx bounds it, not pongTimeout
+	answer, err := sendHello(link.NewControl(stream), hello) // ctx bounds it
 	var deny link.Deny
 	if err != nil && !errors.As(err, &deny) {
 		err = s.explain(err)
 	}
 	switch {
-	case errors.As(err, &deny) && deny.Code == link.DenyCredentials && s.config.greeting().Secret != hello.Secret:
+	case errors.As(err, &deny) && deny.Code == link.DenyCredentials && s.leg.config.greeting().Secret != hello.Secret:
 		return errOutdated
 	case errors.As(err, &deny):
 		return deny
@@ -257,8 +129,8 @@ func (s *session) handshake(ctx context.Context, p clearance, limit time.Duratio
 	return s.begin(answer)
 }
 
-// exchange sends a hello and returns the answer. A refusal is a [link.Deny].
-func exchange(control *link.Control, hello link.Hello) (link.Message, error) {
+// sendHello sends a hello and returns the answer. A refusal is a [link.Deny].
+func sendHello(control *link.Control, hello link.Hello) (link.Message, error) {
 	if err := control.Send(hello); err != nil {
 		return nil, err
 	}
@@ -286,13 +158,14 @@ func CheckToken(ctx context.Context, c config.Config, number string) error {
 	if err != nil {
 		return fmt.Errorf("tunnel_token: %w", err)
 	}
-	l := newAgent(Options{}).legs[0]
+	a := newAgent(Options{})
 	dry := &configuration{credentials: &credentials{token: token}, hello: newHello(number, "", c.UpstreamNames())}
 	dry.hello.Connector, dry.hello.Routes, dry.hello.DryRun = token.Connector, c.Routes, true
 	dry.dialTo(dial.Target{
-		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: dry.credentials.newest, Logger: l.Logger,
+		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: dry.credentials.newest, Logger: a.Logger,
 	}, cmp.Or(c.Transport, config.TransportAuto))
-	s, err := l.race(ctx, dry, clearance{ctx: ctx}, l.runners(dry, link.Edge{}, longDialTimeout))
+	l := a.newInstance(dry).legs[0]
+	s, err := l.race(ctx, ctx, nil, l.runners(link.Edge{}))
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/postern-dev/postern/connector/config"
@@ -16,12 +15,9 @@ const (
 	// On a WebSocket, QUIC is tried again after pauses that double.
 	firstUpgrade = time.Minute
 	lastUpgrade  = 10 * time.Minute
-	// rescuePause bounds the pauses between attempts while a tunnel is silent.
-	rescuePause = 2 * time.Second
+	// movePause bounds the pauses between attempts to move to another edge.
+	movePause = 2 * time.Second
 )
-
-// errTrial ends a tunnel that was drained for a new configuration that then failed.
-var errTrial = errors.New("the new configuration did not work")
 
 // maintain serves a tunnel until it ends or a successor takes over. The old tunnel then
 // finishes its requests. One search for a successor runs at a time. Each event stops it, and
@@ -36,44 +32,32 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 		ended <- err
 	})
 	for {
-		wake := l.wake
-		if s.silent.Load() {
-			wake = nil // a new configuration waits for a working tunnel
-		}
-		var found *handover
-		search, searched := l.choose(s), make(chan struct{})
+		var next *session
 		searching, stop := context.WithCancel(ctx)
+		searched := make(chan struct{})
 		go func() {
 			defer close(searched)
 			defer panics.Recover(l.Logger, "establishing another tunnel")
-			found = search(searching, ctx, s)
+			next = l.search(searching, ctx, s)
 		}()
 		var err error
-		over, changed := false, false
+		over := false
 		select {
 		case <-searched:
-			if found == nil && ctx.Err() != nil { // the tunnel drains
+			if next == nil && ctx.Err() != nil { // the tunnel drains
 				err, over = <-ended, true
 			}
-		case <-wake:
-		case <-s.silenceChanged:
-			changed = true
+		case <-l.wake:
 		case err = <-ended:
 			over = true
 		}
 		stop()
-		<-searched
-		lived := max(time.Since(start), 1)
+		<-searched // a hello that was sent may have replaced the tunnel
 		switch {
-		case found != nil && (found.next != nil || !over):
-			return ending{err: found.err, lived: lived}, found.next
+		case next != nil:
+			return ending{}, next
 		case over:
-			if errors.Is(err, errNoPong) || link.Silent(err) {
-				l.webDelay = min(l.webDelay, suspectDelay) // UDP may be blocked
-			}
-			return ending{err: err, lived: lived}, nil
-		case changed:
-			l.onSilenceChange(s)
+			return ending{err: err, lived: max(time.Since(start), 1)}, nil
 		}
 	}
 }
@@ -86,125 +70,64 @@ func webDelayOf(s *session) time.Duration {
 	return webSocketDelay
 }
 
-// handover is the result of a search: the successor of a tunnel, or why the drained
-// tunnel has none.
-type handover struct {
-	next *session
-	err  error
-}
-
-// search establishes the successor of a tunnel. A nil result keeps the tunnel. The end of
-// searching stops the search until it has sent the old tunnel's drain; then only the end of ctx
-// does.
-type search func(searching, ctx context.Context, s *session) *handover
-
-// choose returns the search that the tunnel needs now: the first of these whose condition is
-// met.
-//
-//	condition                             search          ends with
-//	the tunnel has ended                  idle            an event
-//	it does not answer                    rescue          a new tunnel
-//	a configuration is pending            renew           a tunnel with it, or its refusal
-//	the leg is not needed, or the         quit            the drain of the tunnel
-//	configuration leads elsewhere
-//	the edge drains, or the tunnel has    move            a new tunnel
-//	an older configuration
-//	QUIC may replace the WebSocket        upgradeToQUIC   a tunnel over QUIC
-//	otherwise                             idle            an event
-func (l *leg) choose(s *session) search {
+// search establishes a successor of the tunnel if it needs one: at another edge if its edge drains, and
+// over QUIC if it is over a WebSocket. It returns nil when searching ends before it has sent a hello, or
+// when ctx ends.
+func (l *leg) search(searching, ctx context.Context, s *session) *session {
 	switch {
 	case s.conn.Context().Err() != nil:
-		return idle
-	case s.silent.Load():
-		return l.rescue
-	case l.due().config != nil:
-		return l.renew
-	default:
-		return l.chooseCurrent(s)
+	case l.isSurplus():
+		s.leave()
+	case s.leaving.Load():
+		return l.move(searching, ctx, s)
+	case l.config.transport == config.TransportAuto && s.conn.Transport() == link.TransportWebSocket:
+		return l.upgradeToQUIC(searching, ctx, s)
 	}
-}
-
-// chooseCurrent is choose from the row below renew.
-func (l *leg) chooseCurrent(s *session) search {
-	switch {
-	case l.obsolete(s):
-		return l.quit
-	case s.leaving.Load() || l.outdated(s):
-		return l.move
-	case s.config.transport == config.TransportAuto && s.conn.Transport() == link.TransportWebSocket:
-		return l.upgradeToQUIC
-	default:
-		return idle
-	}
-}
-
-// idle is the search of a tunnel that needs no successor.
-func idle(searching, _ context.Context, _ *session) *handover {
 	<-searching.Done()
 	return nil
 }
 
 // upgradeToQUIC tries QUIC periodically, and switches to it when it works.
-func (l *leg) upgradeToQUIC(searching, ctx context.Context, s *session) *handover {
+func (l *leg) upgradeToQUIC(searching, ctx context.Context, s *session) *session {
 	for pause := l.firstUpgrade; ; pause = min(2*pause, lastUpgrade) {
 		if wait.For(searching, pause/2+l.retry.jitter(pause)) != nil {
 			return nil
 		}
-		c := l.inUse()
-		h, err := l.succeed(searching, clearance{successor, s, ctx}, c,
-			dial.Runner{Dial: c.quicTo(l.currentTarget()).Dial, Limit: longDialTimeout})
+		next, err := l.race(searching, ctx, s,
+			[]dial.Runner{{Dial: l.config.quicTo(l.currentTarget()).Dial, Limit: l.dialLimit}})
 		if err == nil {
 			l.Logger.Info("QUIC works; switching from the WebSocket", "session", s.welcome.Session)
-		}
-		if h != nil || searching.Err() != nil {
-			return h
+			s.leave()
+			return next
 		}
 		l.Logger.Debug("QUIC still does not work", "reason", reason(err))
 	}
 }
 
-// rescue dials a new tunnel while the old one is silent. The new tunnel gets all new
-// requests. Requests on the silent one may still finish if its path recovers in time.
-func (l *leg) rescue(searching, ctx context.Context, s *session) *handover {
-	l.webDelay = min(l.webDelay, suspectDelay) // UDP may be blocked
+// move replaces a tunnel to an edge that drains. The tunnel stays until that succeeds.
+func (l *leg) move(searching, ctx context.Context, s *session) *session {
 	for attempt := 0; ; attempt++ {
-		if attempt > 0 {
-			l.enter(silent, nil)
+		target, ok := l.destination(s, attempt)
+		if !ok { // until the edges change
+			<-searching.Done()
+			return nil
 		}
-		next, err := l.replaceSilent(searching, ctx, s)
+		next, err := l.race(searching, ctx, nil, l.runners(target))
 		if err == nil {
-			l.Logger.Warn("another tunnel replaces the silent one", "session", s.welcome.Session,
-				"replaced_by", next.welcome.Session)
-			return &handover{next: next}
+			l.mu.Lock()
+			l.target, l.failed = target, false
+			l.mu.Unlock()
+			s.leave()
+			return next
 		}
 		if searching.Err() != nil {
 			return nil
 		}
-		end := ending{err: err}
-		l.countAttempt(end)
-		pause := l.retry.pause(end)
-		if kind := kindOf(err); kind != endRefused && kind != endWrongPin {
-			pause = min(pause, rescuePause)
-		}
-		l.report(end, retrying, pause)
+		pause := movePause/2 + l.retry.jitter(movePause)
+		l.Logger.Warn("failed to replace the tunnel; it stays until that succeeds", "session", s.welcome.Session,
+			"reason", reason(err), "retry_in", pause.String(), "edge", target.Name)
 		if wait.For(searching, pause) != nil {
 			return nil
 		}
 	}
-}
-
-// replaceSilent is one attempt of rescue.
-func (l *leg) replaceSilent(searching, ctx context.Context, s *session) (*session, error) {
-	c := l.inUse()
-	target, ok := l.chooseTarget(c)
-	if !ok {
-		return nil, errNoEdge
-	}
-	next, err := l.race(searching, c, clearance{rescue, s, ctx}, l.runners(c, target, l.retry.dialTimeout()))
-	if err == nil && next.welcome.Edge != s.welcome.Edge { // the old edge does not know the new tunnel
-		if err := s.depart(); err != nil {
-			s.close(link.CloseNone, err)
-		}
-	}
-	return next, err
 }
