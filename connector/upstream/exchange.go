@@ -28,6 +28,7 @@ type exchange struct {
 	failure   error         // of the connection, once a read has failed
 	complete  bool          // the answer was read to its end
 	last      bool          // client or server have announced that they close the connection
+	reading   atomic.Bool   // send reads the rest of the body
 	closed    atomic.Bool   // close stops the body
 
 	written chan struct{} // closed after the last write
@@ -70,6 +71,9 @@ func (x *exchange) send() {
 		n, err := x.conn.Write(piece)
 		x.sent += n
 		if x.whole = err == nil && x.upload.left == 0; err != nil || x.whole {
+			return
+		}
+		if x.reading.Store(true); x.closed.Load() {
 			return
 		}
 		if n, err = x.upload.next(*x.upload.chunk, 1); err != nil {
@@ -152,7 +156,9 @@ func (x *exchange) close() {
 	}
 	x.closed.Store(true)
 	x.shut()
-	x.upload.stop()
+	if x.reading.Load() { // else another connection may need the body
+		x.upload.stop()
+	}
 	<-x.written // soon
 	if x.defect != nil {
 		panic(x.defect)

@@ -148,6 +148,28 @@ func TestUploadIsAnsweredEarly(t *testing.T) {
 	}
 }
 
+// A kept connection that takes no byte of a request leaves its body for the next connection.
+func TestUploadAfterKeptConnection(t *testing.T) {
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n)
+	})
+	p := trusting(proxyTo(t, server.URL, nil))
+	pool := &p.Upstreams()["box"].pool
+	near, far := net.Pipe()
+	defer far.Close()
+	pool.put(&connection{Conn: &failingWrites{Conn: near}, raw: near, pool: pool})
+	body, out := io.Pipe()
+	w := &recorder{onStop: func() { body.CloseWithError(errors.New("stopped")) }}
+	go func() {
+		_, _ = out.Write(make([]byte, 1<<20))
+		out.Close()
+	}()
+	if send(t, p, w, body, 1<<20); w.body() != "1048576" || w.aborted != nil {
+		t.Errorf("aborted %v, body %q", w.aborted, w.body())
+	}
+}
+
 // counted counts what is read of a body.
 type counted struct {
 	io.Reader
