@@ -104,7 +104,12 @@ func (x *exchange) Read(b []byte) (int, error) {
 
 // receive reads the head of the answer. It skips informational answers. On an error it closes
 // the connection. The error wraps ErrNotConnected if no byte of the request was sent.
-func (x *exchange) receive() (*answer, error) {
+func (x *exchange) receive() (a *answer, err error) {
+	defer func() {
+		if a == nil && err == nil { // after a panic
+			x.close()
+		}
+	}()
 	request := &http.Request{Method: x.upload.method}
 	for range link.MaxInformational {
 		response, err := http.ReadResponse(x.in, request) //nolint:bodyclose // the body reads from x, which is closed

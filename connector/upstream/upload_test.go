@@ -246,6 +246,38 @@ type panicking struct{}
 
 func (panicking) Read([]byte) (int, error) { panic("a defect") }
 
+// panickingReads is a connection with a defect, which takes what is written.
+type panickingReads struct{ net.Conn }
+
+func (panickingReads) Read([]byte) (int, error)    { panic("a defect") }
+func (panickingReads) Write(b []byte) (int, error) { return len(b), nil }
+
+// After a panic, too, nothing reads the body or its buffer, which others get.
+func TestPanicOfReceive(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	silent, out := io.Pipe()
+	defer out.Close()
+	r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", "")
+	r.Body, r.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader("x"), silent)), 1<<20
+	up, err := newServer("box", baseURL("http://box"), nil).open(nil, r, func() { silent.Close() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := begin(t.Context(), unkept(panickingReads{near}), up)
+	defer func() {
+		if panics.Caught(recover()) == nil {
+			t.Error("no panic")
+		}
+		select {
+		case <-x.written:
+		default:
+			t.Error("the body is still being read")
+		}
+	}()
+	_, _ = x.receive()
+}
+
 func TestPanicOfBody(t *testing.T) {
 	address, _ := scripted(t, func(_ int32, _ net.Conn, in *bufio.Reader) { takeRequest(in) })
 	p := proxyTo(t, address, nil)
