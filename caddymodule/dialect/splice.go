@@ -37,7 +37,11 @@ func (e edits) sort() {
 // appendTo appends the edited data to b.
 func (e edits) appendTo(b, data []byte) []byte {
 	e.sort()
-	from := 0
+	from, size := 0, len(data)
+	for i := range e {
+		size += len(e[i].text) - (e[i].End - e[i].Start)
+	}
+	b = slices.Grow(b, size)
 	for i := range e {
 		b = append(b, data[from:e[i].Start]...)
 		b = append(b, e[i].text...)

@@ -3,6 +3,7 @@ package dialect
 import (
 	"bytes"
 	"io"
+	"strings"
 	"testing"
 	"testing/iotest"
 
@@ -40,6 +41,22 @@ func TestSegments(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Data with many edits is copied once.
+func TestAppendEdited(t *testing.T) {
+	data, e := []byte(strings.Repeat("abcdefgh", 1000)), edits{}
+	for at := 0; at < len(data); at += 8 {
+		e.add(at, at+1, []byte("AA"))
+	}
+	want := strings.Repeat("AAbcdefgh", 1000)
+	if n := testing.AllocsPerRun(10, func() {
+		if got := e.appendTo(nil, data); string(got) != want {
+			t.Errorf("got %.100q…", got)
+		}
+	}); n > 2 { // the race detector adds one
+		t.Errorf("%v allocations", n)
 	}
 }
 
