@@ -112,6 +112,21 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// Once a body was read, the cache alone holds it: the request may run for minutes, and the cache may drop it.
+func TestReadBodyIsNotHeld(t *testing.T) {
+	e := newEnds(t, 1<<20, 1<<20)
+	s := Encode(request(conversation(1, 1)), e.gateway, "key")
+	r := e.receive(s)
+	if err := Decode(r, e.connector); err != nil {
+		t.Fatal(err)
+	}
+	d := r.Body.(*decoder)
+	if _, err := io.Copy(io.Discard, d); err != nil || d.kept != nil || e.connector.cache.kept.Len() != 1 {
+		t.Errorf("%v; the decoder has the body: %t", err, d.kept != nil)
+	}
+	s.End(true)
+}
+
 // Keys share nothing, even if their texts are equal.
 func TestKeysShareNoBodies(t *testing.T) {
 	e := newEnds(t, 64<<20, 32<<20)

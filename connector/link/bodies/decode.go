@@ -138,6 +138,7 @@ func (d *decoder) stop(err error) error {
 	}
 	if d.err = err; d.kept != nil {
 		d.kept.end(err == io.EOF, nil)
+		d.kept = nil
 	}
 	if d.zstd != nil {
 		_ = d.zstd.Reset(nil) // it has no error
