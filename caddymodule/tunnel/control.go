@@ -45,9 +45,9 @@ func endOf(err error) string {
 	}
 }
 
-// lostAfter is how long a connector may be silent before its running requests fail,
-// on either transport and regardless of the number of connectors. Over QUIC, requests
-// survive shorter outages of the path. The transports themselves time out later.
+// lostAfter is how long a connector may send no message before its running requests fail, regardless of the
+// number of connectors. It applies to a program that hangs while its QUIC answers: on a dead path, QUIC's idle
+// timeout comes first.
 const lostAfter = 22 * time.Second
 
 // beat records a ping. next is the time until the next one. It returns the time until two are overdue.
@@ -64,7 +64,8 @@ func (s *Session) beat(next time.Duration) time.Duration {
 func (s *Session) onSilence() {
 	received := func() uint64 { return s.conn.ConnectionStats().PacketsReceived }
 	// Pings may be behind an answer on a slow line, or not be read yet because this process was frozen.
-	for n, before := received(), uint64(0); n != before; n, before = received(), n {
+	for before := uint64(0); received() != before; {
+		before = received()
 		time.Sleep(time.Second / 2)
 		if time.Now().Before(*s.overdue.Load()) || s.conn.Context().Err() != nil {
 			return

@@ -18,14 +18,12 @@
 //
 //	event                                    started by   running requests           code           function
 //	drain                                    connector    finish                     CloseDrained   finish
-//	hello of the same process                connector    fail: it has lost them     CloseReplaced  replace, close
-//	hello of the same process, KeepSilent    connector    finish, if the silent      CloseDrained   replace, finish
-//	                                                      tunnel recovers
-//	hello of another process, here or at     connector    finish if the former one   CloseReplaced  replace, finish
+//	hello on another tunnel, here or at      connector    finish if this tunnel      CloseReplaced  replace, finish
 //	a peer                                                answers a ping, else fail                 or close
 //	connector removed, or paired again       user         fail                       CloseRemoved   close
 //	gateway stops                            Hub.Close    finish, until a deadline   CloseShutdown  finish
-//	silence of lostAfter                     gateway      fail                       CloseLost      close
+//	silence of 15 s                          QUIC         fail                       –              run, close
+//	no message for lostAfter                 gateway      fail                       CloseLost      close
 //	connector does not read a message        gateway      fail                       CloseLost      send
 //	malformed message                        gateway      fail                       CloseProtocol  run, close
 //	connection has ended                     either end,  fail                       of that end    run, close

@@ -11,8 +11,8 @@ const (
 	// drainedGrace is how long a connector has to read that its last answer is complete: the
 	// close may overtake the message.
 	drainedGrace = 100 * time.Millisecond
-	// aliveTimeout is how long a connector that another process replaces may take to answer a
-	// ping, in addition to the round trip.
+	// aliveTimeout is how long a connector may take to answer a ping on a tunnel that is replaced, in
+	// addition to the round trip.
 	aliveTimeout = time.Second
 )
 
@@ -51,27 +51,19 @@ func (s *Session) finish(ctx context.Context, code link.CloseCode) {
 
 // replace ends the session of a connector that has sent a hello on another tunnel.
 //
-// A process that dials again has lost its former tunnel, and with it the requests there, unless the hello says that
-// the tunnel may recover. A hello of another process follows a crash, or an upgrade: the requests finish if the
-// former process still answers.
-func (s *Session) replace(next *Session) {
-	sameProcess := s.hello.Instance == next.hello.Instance
+// Such a hello follows the loss of the former tunnel, a crash or a takeover: the requests finish if the former tunnel
+// still answers.
+func (s *Session) replace() {
 	s.stop()
-	if sameProcess && next.hello.KeepSilent {
-		s.hub.work("waiting for the end of a silent tunnel", func() {
-			s.finish(context.Background(), link.CloseDrained)
-		})
-		return
-	}
 	s.hub.counters.replaced.Add(1)
-	if sameProcess || s.active.Load() == 0 {
+	if s.active.Load() == 0 {
 		s.close(link.CloseReplaced)
 		return
 	}
 	s.hub.work("waiting for the end of a replaced tunnel", func() {
 		defer s.close(link.CloseReplaced) // after a panic, too
 		if s.alive() {
-			s.log().Info("another process of the connector takes over; this one finishes its requests",
+			s.log().Info("another tunnel of the connector takes over; this one finishes its requests",
 				"active", s.active.Load())
 			s.finish(context.Background(), link.CloseReplaced)
 		}

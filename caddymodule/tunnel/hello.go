@@ -219,7 +219,7 @@ func (h *Hub) start(s *Session) *link.Deny {
 	s.log().Info("connector online", "name", s.connector.Name, "version", s.hello.Version,
 		"instance", s.hello.Instance, "replaces", old != nil)
 	if old != nil {
-		old.replace(s)
+		old.replace()
 	}
 	s.sendWelcome(link.Welcome{
 		Session:         s.id,

@@ -329,11 +329,11 @@ func (h *Hub) disconnect(connectorID string, code link.CloseCode, match func(Con
 
 // heartbeat returns the ping interval for connectors. It is short, so that they soon
 // notice the loss of the gateway, but grows to keep all connectors together near 100 pings
-// per second. The maximum is a little below the keep-alive interval of QUIC (10 s): pings
-// then replace the keep-alive packets of an idle tunnel.
+// per second. The maximum is below the keep-alive interval of QUIC (5 s): pings then replace the
+// keep-alive packets of an idle tunnel, and a connector counts as silent before QUIC gives it up.
 func (h *Hub) heartbeat() time.Duration {
 	n := h.count()
-	const pingsPerSecond, minimum, maximum = 100, 1500 * time.Millisecond, 9 * time.Second
+	const pingsPerSecond, minimum, maximum = 100, 1500 * time.Millisecond, 4500 * time.Millisecond
 	return min(max(time.Duration(n)*time.Second/pingsPerSecond, minimum), maximum)
 }
 

@@ -76,7 +76,7 @@ func TestHeartbeatIsAnswered(t *testing.T) {
 
 func TestHeartbeatGrowsWithTheFleet(t *testing.T) {
 	for n, want := range map[int]time.Duration{
-		0: 1500 * time.Millisecond, 150: 1500 * time.Millisecond, 400: 4 * time.Second, 5000: 9 * time.Second,
+		0: 1500 * time.Millisecond, 150: 1500 * time.Millisecond, 400: 4 * time.Second, 5000: 4500 * time.Millisecond,
 	} {
 		h := NewHub(Options{})
 		for i := range n {

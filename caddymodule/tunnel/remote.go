@@ -3,6 +3,7 @@ package tunnel
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -103,15 +104,11 @@ func (s *Session) succeeds(other *Session) bool {
 // replaceByPeer ends this gateway's session of a connector whose later process has a tunnel at a peer.
 func (h *Hub) replaceByPeer(connectorID string) {
 	h.mu.RLock()
-	local, later := h.live[connectorID], (*Session)(nil)
-	for _, s := range h.remote[connectorID] {
-		if local != nil && s.succeeds(local) {
-			later = s
-		}
-	}
+	local := h.live[connectorID]
+	replaced := local != nil && slices.ContainsFunc(h.remote[connectorID], func(s *Session) bool { return s.succeeds(local) })
 	h.mu.RUnlock()
-	if later != nil {
-		local.replace(later)
+	if replaced {
+		local.replace()
 	}
 }
 

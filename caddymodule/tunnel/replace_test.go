@@ -8,9 +8,15 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// TestAnotherProcessTakesOver: as in an upgrade. What the older one has begun it
-// finishes, if it is alive, and all else goes to the newer one at once.
-func TestAnotherProcessTakesOver(t *testing.T) {
+// TestAnotherTunnelTakesOver: of the same process, or of another one as in an upgrade. The older tunnel
+// finishes its requests, if it is alive, and all others go to the newer one at once.
+func TestAnotherTunnelTakesOver(t *testing.T) {
+	for _, instance := range []string{"another", hello("con_1").Instance} {
+		t.Run(instance, func(t *testing.T) { takeOver(t, instance) })
+	}
+}
+
+func takeOver(t *testing.T, instance string) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		h := newGate()
@@ -27,7 +33,7 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 		wait.For(t, h.started, "the request")
 
 		newer := hello("con_1")
-		newer.Instance = "another"
+		newer.Instance = instance
 		if _, err := g.dial(t, g.socket(t), newer, named("newer")); err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +44,7 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 		}
 		_, err := s.RoundTrip(post("{}"))
 		wantError(t, err, link.ErrNotSent)
-		if infos := g.Sessions(); len(infos) != 1 || infos[0].Instance != "another" {
+		if infos := g.Sessions(); len(infos) != 1 || infos[0].Instance != instance {
 			t.Errorf("sessions %+v", infos)
 		}
 		time.Sleep(aliveTimeout + soon) // no longer limit counts than the request's own
@@ -130,7 +136,7 @@ func TestDrainMeetsSuccessor(t *testing.T) {
 		if _, err := g.dial(t, g.socket(t), newer, named("newer")); err != nil {
 			t.Fatal(err)
 		}
-		s.replace(g.mustSession(t, "con_1"))
+		s.replace()
 		time.Sleep(soon)
 		close(h.open)
 		if r := wait.For(t, running, "the answer"); r.body != "at last" || r.err != nil {

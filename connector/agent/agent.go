@@ -38,9 +38,9 @@ type Agent struct {
 	Options
 
 	// Constants, except in tests.
-	pongTimeout  time.Duration
-	silenceLimit time.Duration // 0: pongTimeout
-	rescueMoment time.Duration
+	lostAfter    time.Duration
+	confirmLimit time.Duration
+	dialLimit    time.Duration
 	firstUpgrade time.Duration
 	reloadPause  time.Duration
 
@@ -83,7 +83,7 @@ func newAgent(o Options) *Agent {
 	}
 	o.Version, o.DrainTimeout = cmp.Or(o.Version, "dev"), cmp.Or(o.DrainTimeout, 30*time.Second)
 	a := &Agent{
-		Options: o, pongTimeout: pongTimeout, silenceLimit: silenceLimit, rescueMoment: rescueMoment,
+		Options: o, lostAfter: lostAfter, confirmLimit: confirmLimit, dialLimit: dialLimit,
 		firstUpgrade: firstUpgrade, reloadPause: firstReloadPause,
 		started: time.Now(), hellos: make(chan struct{}, 1),
 	}

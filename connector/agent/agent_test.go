@@ -132,14 +132,14 @@ func TestAgentComesBack(t *testing.T) {
 		g.listen(g.token.Server)
 		g.session()
 		if log := a.log.String(); !strings.Contains(log,
-			`msg=disconnected reason="the gateway was restarted" retry_in=200ms`) {
+			`msg=disconnected reason="the gateway was restarted, or has given the tunnel up" retry_in=200ms`) {
 			t.Errorf("log %s", log)
 		}
 	})
 	t.Run("after silence", func(t *testing.T) {
 		g := startGateway(t)
 		g.set(func() { g.silent = true })
-		a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout = 500 * time.Millisecond })
+		a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.lostAfter = 500 * time.Millisecond })
 		first := g.session()
 		wait.For(t, first.conn.Context().Done(), "the end of the silent tunnel")
 		g.set(func() { g.silent = false })
@@ -206,7 +206,7 @@ func TestAgentEndings(t *testing.T) {
 func TestAgentIgnoresAMuteGatewayAtItsEnd(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() { g.mute = true })
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.legs[0].retry.long = forever })
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.dialLimit = forever })
 	wait.Until(t, "a hello", func() bool { return g.count() == 1 })
 	a.stop()
 	if err := wait.For(t, a.result, "the agent's end"); err != nil {

@@ -96,7 +96,7 @@ func (a *Agent) allLegs() []*leg {
 
 // chooseTarget returns the gateway that the leg dials next with a configuration. The zero value
 // is the server of its token; false means that the other legs use all edges. The choice stays
-// until it has failed several times.
+// until it fails.
 func (l *leg) chooseTarget(c *configuration) (link.Edge, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,9 +107,8 @@ func (l *leg) chooseTarget(c *configuration) (link.Edge, bool) {
 	if len(targets) == 0 {
 		return link.Edge{}, false
 	}
-	l.retry.rounds = len(targets) > 1
-	if i := slices.Index(targets, l.target); i < 0 || l.attempts >= targetAttempts {
-		l.target, l.attempts = targets[(i+1)%len(targets)], 0
+	if i := slices.Index(targets, l.target); i < 0 || l.failed {
+		l.target, l.failed = targets[(i+1)%len(targets)], false
 	}
 	return l.target, true
 }
@@ -168,19 +167,13 @@ func (l *leg) listed() []link.Edge {
 	return list
 }
 
-// countAttempt counts a failed attempt. After an edge that shuts down, or that has the tunnel of
-// another leg, the leg dials the next edge at once.
-func (l *leg) countAttempt(end ending) {
+// noteEnd decides whether the leg dials the next edge: after a failed attempt, and after an edge that
+// shuts down or has the tunnel of another leg.
+func (l *leg) noteEnd(end ending) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch kind := kindOf(end.err); {
-	case kind == endGoingAway, kind == endEdgeInUse:
-		l.attempts = targetAttempts
-	case end.lived > 0:
-		l.attempts = 0
-	default:
-		l.attempts++
-	}
+	kind := kindOf(end.err)
+	l.failed = end.lived == 0 || kind == endGoingAway || kind == endEdgeInUse
 }
 
 // track records a tunnel to an edge while it is open.
@@ -250,16 +243,16 @@ func (l *leg) move(searching, ctx context.Context, s *session) *handover {
 		if !ok {
 			return idle(searching, ctx, s) // until the edges change
 		}
-		h, err := l.succeed(searching, clearance{purpose, s, ctx}, c, l.runners(c, target, longDialTimeout)...)
+		h, err := l.succeed(searching, clearance{purpose, s, ctx}, c, l.runners(c, target)...)
 		if err == nil {
 			l.mu.Lock()
-			l.target, l.attempts = target, 0
+			l.target, l.failed = target, false
 			l.mu.Unlock()
 		}
 		if h != nil || searching.Err() != nil {
 			return h
 		}
-		pause := rescuePause/2 + l.retry.jitter(rescuePause)
+		pause := movePause/2 + l.retry.jitter(movePause)
 		l.Logger.Warn("failed to replace the tunnel; it stays until that succeeds", "session", s.welcome.Session,
 			"reason", reason(err), "retry_in", pause.String(), "edge", target.Name)
 		if wait.For(searching, pause) != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/config"
@@ -284,5 +285,5 @@ func (c *testEdges) startLegs(base string, change func(*Agent)) *runningAgent {
 
 // hasty lets an agent notice a lost gateway soon.
 func hasty(a *Agent) {
-	a.pongTimeout, a.silenceLimit, a.legs[0].retry.first = pongTimeout, silenceLimit, firstDialTimeout
+	a.lostAfter, a.dialLimit = 3*time.Second, 2*time.Second
 }

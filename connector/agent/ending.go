@@ -53,6 +53,7 @@ var advice = [...]string{
 var (
 	ErrNoWelcome    = errors.New("the gateway did not answer the hello")
 	errNoPong       = errors.New("the gateway does not answer pings")
+	errNotConfirmed = errors.New("the gateway did not confirm the drain")
 	errDrainTimeout = errors.New("running requests did not finish in time")
 )
 
@@ -109,7 +110,7 @@ func Explain(err error) (reason, fix string) {
 	case closed:
 		return "the gateway closed the tunnel: " + code.String(), fix
 	case link.Restarted(err):
-		return "the gateway was restarted", fix
+		return "the gateway was restarted, or has given the tunnel up", fix
 	case link.Silent(err):
 		return "the gateway has not sent anything for too long", fix
 	default:
@@ -148,8 +149,8 @@ func (l *leg) fatal(err error) *FatalError {
 	return &FatalError{Reason: reason, Fix: fix}
 }
 
-// report logs an ending and its fix before a pause, and enters the state of the pause.
-func (l *leg) report(end ending, next state, pause time.Duration) {
+// report logs an ending and its fix before a pause, and enters the state waiting.
+func (l *leg) report(end ending, pause time.Duration) {
 	message, level := "cannot connect", slog.LevelWarn
 	if end.lived > 0 {
 		message = "disconnected"
@@ -173,7 +174,7 @@ func (l *leg) report(end ending, next state, pause time.Duration) {
 	if edge := l.currentTarget().Name; edge != "" {
 		attributes = append(attributes, "edge", edge)
 	}
-	l.enter(next, &Problem{Reason: reason, Fix: fix, RetryAt: time.Now().Add(pause)})
+	l.enter(waiting, &Problem{Reason: reason, Fix: fix, RetryAt: time.Now().Add(pause)})
 	l.Logger.Log(context.Background(), level, message, attributes...)
 }
 
@@ -191,10 +192,6 @@ const (
 	// every tunnel must not be dialed twice a second.
 	healthyAfter = 5 * time.Second
 
-	// A UDP port without a listener stays silent. Short first attempts find a gateway that
-	// has just restarted; later, longer attempts succeed on a slow path.
-	firstDialTimeout = 2 * time.Second
-	longDialTimeout  = 10 * time.Second
 	// busyPause is the ceiling after a refusal by a busy gateway.
 	busyPause = 10 * time.Second
 )
@@ -206,13 +203,10 @@ type retry struct {
 	failures int            // in a row
 	refusals int            // since the last tunnel
 	random   func() float64 // in [0, 1)
-
-	first, long time.Duration // limits of an attempt
-	rounds      bool          // several edges are dialed in turn
 }
 
 func newRetry() retry {
-	return retry{random: mathrand.Float64, first: firstDialTimeout, long: longDialTimeout}
+	return retry{random: mathrand.Float64}
 }
 
 func (r *retry) reset() { r.failures = 0 }
@@ -255,13 +249,4 @@ func (r *retry) pause(end ending) time.Duration {
 
 func (r *retry) jitter(ceiling time.Duration) time.Duration {
 	return time.Duration(r.random() * float64(ceiling))
-}
-
-// dialTimeout bounds the next attempt's handshake.
-func (r *retry) dialTimeout() time.Duration {
-	failures := r.failures
-	if r.rounds {
-		failures /= targetAttempts
-	}
-	return min(r.first<<min(failures, 3), r.long)
 }

@@ -177,12 +177,12 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
 	g.relay.blocked.Store(true)
-	delay := func(a *Agent) time.Duration { return a.legs[0].runners(a.current, link.Edge{}, forever)[1].Delay }
+	delay := func(a *Agent) time.Duration { return a.legs[0].runners(a.current, link.Edge{})[1].Delay }
 	a := startReal(t, g, func(a *Agent) {
 		if a.legs[0].webDelay = newAgent(Options{}).legs[0].webDelay; delay(a) != webSocketDelay {
 			t.Errorf("the head start of QUIC is %v", delay(a))
 		}
-		a.legs[0].retry.first = forever // or the WebSocket begins as QUIC fails
+		a.dialLimit = forever // or the WebSocket begins as QUIC fails
 	})
 	wait.Until(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	g.mustAsk(t)
@@ -201,15 +201,14 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 func TestUDPBlockedInMidLife(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
-	a := startReal(t, g, noticesSoon)
-	a.answered(t)
+	startReal(t, g, func(a *Agent) { a.lostAfter = 3 * time.Second })
+	wait.Until(t, "a tunnel", func() bool { return g.transport() != "" })
 	if got := g.transport(); got != "quic" {
 		t.Errorf("the tunnel goes over %s", got)
 	}
 	g.mustAsk(t)
 	g.relay.blocked.Store(true)
 	wait.Until(t, "the other transport", func() bool { return g.transport() == "websocket" })
-	a.answered(t)
 	g.mustAsk(t)
 }
 

@@ -41,7 +41,7 @@ const (
 // unhurried makes an agent wait long before it assumes silence, as the machine may be slow.
 // Tests of silence have limits of their own.
 func (a *Agent) unhurried() {
-	a.pongTimeout, a.silenceLimit, a.legs[0].retry.first, a.legs[0].webDelay = forever, 2*forever, longDialTimeout, forever
+	a.lostAfter, a.confirmLimit, a.legs[0].webDelay = forever, forever, forever
 }
 
 // testToken is a well-formed token that no gateway accepts.

@@ -16,18 +16,15 @@ import (
 )
 
 const (
+	// dialLimit bounds an attempt to connect, and then the wait for the answer to the hello. A gateway
+	// queues handshakes for up to 8 s.
+	dialLimit = 10 * time.Second
 	// webSocketDelay is the head start of QUIC in an attempt, unless a WebSocket worked
-	// last. suspectDelay is used after a tunnel fell silent, as UDP may be blocked.
+	// last.
 	webSocketDelay = 3 * time.Second
-	suspectDelay   = 500 * time.Millisecond
-	// webSocketExtra allows for the four additional round trips of a WebSocket.
-	webSocketExtra = 2 * time.Second
 	// busyAttempts is the number of consecutive failures after which a busy gateway is
 	// also tried over a WebSocket.
 	busyAttempts = 4
-	// rescueMoment is how long a new connection waits for the silent tunnel to recover:
-	// both may use the same path. It is far below the gateway's limit for a hello.
-	rescueMoment = 1500 * time.Millisecond
 )
 
 // purpose is the purpose of a hello: see the package's documentation.
@@ -36,12 +33,8 @@ type purpose int
 const (
 	first purpose = iota
 	successor
-	rescue
 	newcomer
 )
-
-// errNotNeeded ends an attempt that became obsolete.
-var errNotNeeded = errors.New("the tunnel is alive, or was ended on purpose")
 
 // clearance decides when a hello may be sent.
 type clearance struct {
@@ -50,49 +43,35 @@ type clearance struct {
 	ctx context.Context // of the handshake, after the wait
 }
 
-// wait waits until a hello with configuration c may be sent, or ctx ends. keepSilent is the field of the
-// hello. After an error, the hello must not be sent: a search that has ended must not change the tunnel.
-func (p clearance) wait(ctx context.Context, c *configuration) (keepSilent bool, err error) {
-	if p.purpose == successor || p.purpose == newcomer {
-		if ctx.Err() != nil && !p.old.departed.Load() {
-			return false, ctx.Err()
-		}
-		if c != p.old.leg.next().config && c != p.old.leg.inUse() {
-			return false, errNewer
-		}
+// wait waits until a hello with configuration c may be sent, or ctx ends. After an error, the hello must
+// not be sent: a search that has ended must not change the tunnel.
+func (p clearance) wait(ctx context.Context, c *configuration) error {
+	if p.purpose == first {
+		return nil
 	}
-	switch p.purpose {
-	case successor:
-		if !p.old.departed.Load() {
-			p.old.leg.enter(leaving, nil)
-		}
-		if err := p.old.depart(); err != nil {
-			p.old.close(link.CloseNone, err)
-			return false, err
-		}
-		select {
-		case <-p.old.agreed:
-			return false, nil
-		case <-p.old.conn.Context().Done():
-			return false, p.old.ended()
-		case <-time.After(p.old.leg.pongTimeout):
-			return true, nil // the path may lose many packets
-		}
-	case rescue:
-		select {
-		case <-ctx.Done():
-		case <-p.old.conn.Context().Done():
-		case <-time.After(p.old.leg.rescueMoment):
-			return p.old.conn.Context().Err() == nil, nil
-		}
-		if p.old.conn.Context().Err() == nil {
-			return false, errNotNeeded
-		}
-		if kind := kindOf(p.old.ended()); kind == endReplaced || kind == endRemoved {
-			return false, errNotNeeded
-		}
+	if ctx.Err() != nil && !p.old.departed.Load() {
+		return ctx.Err()
 	}
-	return false, nil
+	if c != p.old.leg.next().config && c != p.old.leg.inUse() {
+		return errNewer
+	}
+	if p.purpose == newcomer {
+		return nil
+	}
+	if !p.old.departed.Load() {
+		p.old.leg.enter(leaving, nil)
+	}
+	if err := p.old.depart(); err != nil {
+		p.old.close(link.CloseNone, err)
+		return err
+	}
+	select {
+	case <-p.old.agreed:
+	case <-p.old.conn.Context().Done():
+		return p.old.ended()
+	case <-time.After(p.old.leg.confirmLimit): // the path may lose many packets
+	}
+	return nil
 }
 
 // establish establishes a tunnel with the current configuration or the pending one. It tries
@@ -139,7 +118,7 @@ func (l *leg) connect(ctx context.Context, c *configuration) (*session, error) {
 	} else {
 		l.Logger.Info("connecting", "server", target.Server, "edge", target.Name)
 	}
-	return l.race(ctx, c, clearance{ctx: ctx}, l.runners(c, target, l.retry.dialTimeout()))
+	return l.race(ctx, c, clearance{ctx: ctx}, l.runners(c, target))
 }
 
 // succeed establishes a tunnel that replaces another. The result is nil if the old one stays.
@@ -166,9 +145,9 @@ func (l *leg) succeed(
 
 // runners returns the transports to a gateway, in the order of preference. A WebSocket leads to
 // any edge, as the certificate of HTTPS is for their common name.
-func (l *leg) runners(c *configuration, target link.Edge, limit time.Duration) []dial.Runner {
-	quic := dial.Runner{Dial: c.quicTo(target).Dial, Limit: limit}
-	web := dial.Runner{Dial: c.web.Dial, Limit: limit + webSocketExtra, Delay: l.webDelay}
+func (l *leg) runners(c *configuration, target link.Edge) []dial.Runner {
+	quic := dial.Runner{Dial: c.quicTo(target).Dial, Limit: l.dialLimit}
+	web := dial.Runner{Dial: c.web.Dial, Limit: l.dialLimit, Delay: l.webDelay}
 	switch {
 	case c.transport == config.TransportQUIC:
 		return []dial.Runner{quic}
@@ -183,15 +162,11 @@ func (l *leg) runners(c *configuration, target link.Edge, limit time.Duration) [
 // connection, and uses another one only if that fails: a second hello would end the
 // tunnel of the first.
 func (l *leg) race(ctx context.Context, c *configuration, p clearance, runners []dial.Runner) (s *session, err error) {
-	limit := l.retry.long // dialing has succeeded, so the gateway is up
-	if p.purpose == successor || p.purpose == newcomer {
-		limit = l.retry.first // requests wait
-	}
 	// A busy gateway reserves connections over WebSockets for devices with a pairing code.
 	final := l.retry.failures < busyAttempts && c.hello.Claim == ""
-	err = dial.Race(ctx, runners, final, func(conn *dial.Conn) error {
+	err = dial.Race(ctx, runners, final, func(conn *link.Conn) error {
 		s = newSession(l, c, conn)
-		return s.handshake(ctx, p, limit)
+		return s.handshake(ctx, p)
 	})
 	if p, ok := errors.AsType[*panics.Error](err); ok {
 		p.Log(l.Logger, "establishing a tunnel")
@@ -201,13 +176,12 @@ func (l *leg) race(ctx context.Context, c *configuration, p clearance, runners [
 
 // handshake sends the hello as soon as it may be sent, and processes the gateway's
 // answer. On an error it closes the connection.
-func (s *session) handshake(ctx context.Context, p clearance, limit time.Duration) (err error) {
-	keepSilent, err := p.wait(ctx, s.config)
-	if err != nil {
+func (s *session) handshake(ctx context.Context, p clearance) (err error) {
+	if err = p.wait(ctx, s.config); err != nil {
 		s.close(link.CloseNone, err)
 		return err
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, limit)
+	ctx, cancel := context.WithTimeout(p.ctx, s.leg.dialLimit)
 	defer cancel()
 	// Reads of the stream take no context; closing the connection ends them.
 	stop := context.AfterFunc(ctx, func() { s.close(link.CloseNone, ErrNoWelcome) })
@@ -228,7 +202,7 @@ func (s *session) handshake(ctx context.Context, p clearance, limit time.Duratio
 	if err != nil {
 		return s.explain(fmt.Errorf("opening the control stream: %w", err))
 	}
-	s.control = link.NewControl(boundedStream{stream, s.leg.pongTimeout})
+	s.control = link.NewControl(boundedStream{stream, writeLimit})
 	select { // one hello at a time: the next one names the edge of this tunnel
 	case s.leg.hellos <- struct{}{}:
 		defer func() { <-s.leg.hellos }()
@@ -236,12 +210,12 @@ func (s *session) handshake(ctx context.Context, p clearance, limit time.Duratio
 		return ErrNoWelcome
 	}
 	hello := s.config.greeting()
-	hello.KeepSilent, hello.OtherEdges = keepSilent, p.otherEdges(s.leg.Agent)
+	hello.OtherEdges = p.otherEdges(s.leg.Agent)
 	if kept := hello.KeptPrompts; kept != nil {
 		part := *kept / int64(len(s.leg.allLegs()))
 		hello.KeptPrompts = &part
 	}
-	answer, err := exchange(link.NewControl(stream), hello) // ctx bounds it, not pongTimeout
+	answer, err := sendHello(link.NewControl(stream), hello) // ctx bounds it
 	var deny link.Deny
 	if err != nil && !errors.As(err, &deny) {
 		err = s.explain(err)
@@ -257,8 +231,8 @@ func (s *session) handshake(ctx context.Context, p clearance, limit time.Duratio
 	return s.begin(answer)
 }
 
-// exchange sends a hello and returns the answer. A refusal is a [link.Deny].
-func exchange(control *link.Control, hello link.Hello) (link.Message, error) {
+// sendHello sends a hello and returns the answer. A refusal is a [link.Deny].
+func sendHello(control *link.Control, hello link.Hello) (link.Message, error) {
 	if err := control.Send(hello); err != nil {
 		return nil, err
 	}
@@ -292,7 +266,7 @@ func CheckToken(ctx context.Context, c config.Config, number string) error {
 	dry.dialTo(dial.Target{
 		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: dry.credentials.newest, Logger: l.Logger,
 	}, cmp.Or(c.Transport, config.TransportAuto))
-	s, err := l.race(ctx, dry, clearance{ctx: ctx}, l.runners(dry, link.Edge{}, longDialTimeout))
+	s, err := l.race(ctx, dry, clearance{ctx: ctx}, l.runners(dry, link.Edge{}))
 	if err != nil {
 		return err
 	}

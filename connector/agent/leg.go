@@ -14,8 +14,6 @@ const (
 	maxLegs = 2
 	// legPause is the delay of the next leg, as the first one serves by then.
 	legPause = time.Second
-	// targetAttempts is how often a leg in a cluster dials one edge before the next one.
-	targetAttempts = 3
 )
 
 var (
@@ -34,8 +32,8 @@ type leg struct {
 	webDelay time.Duration // head start of QUIC in the next attempt
 	retry    retry
 
-	target   link.Edge // to dial; zero: the server of the token. Guarded by Agent.mu
-	attempts int       // failed attempts at target in a row. Guarded by Agent.mu
+	target link.Edge // to dial; zero: the server of the token. Guarded by Agent.mu
+	failed bool      // the last attempt at target failed. Guarded by Agent.mu
 
 	phase phase // guarded by monitor.mu
 }
@@ -44,7 +42,7 @@ type leg struct {
 func (a *Agent) newLeg(limits retry) *leg {
 	l := &leg{
 		Agent: a, number: len(a.legs), wake: make(chan struct{}, 1), webDelay: webSocketDelay,
-		retry: retry{random: limits.random, first: limits.first, long: limits.long},
+		retry: retry{random: limits.random},
 	}
 	a.legs = append(a.legs, l)
 	l.enter(connecting, nil) // run dials at once
@@ -70,9 +68,9 @@ func (l *leg) run(ctx context.Context) error {
 		if fatal := l.fatal(end.err); fatal != nil {
 			return fatal
 		}
-		l.countAttempt(end)
+		l.noteEnd(end)
 		pause := l.retry.pause(end)
-		l.report(end, waiting, pause)
+		l.report(end, pause)
 		if end.lived > 0 {
 			l.wakeOthers()
 		}
@@ -101,7 +99,7 @@ func (l *leg) runOnce(ctx context.Context) ending {
 			attributes = append(attributes, "edge", s.welcome.Edge)
 		}
 		l.Logger.Info("connected", attributes...)
-		l.online(s, true)
+		l.online(s)
 		l.known.Store(true)
 		l.join(ctx, s)
 		end, next := l.maintain(ctx, s)

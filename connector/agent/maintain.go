@@ -16,8 +16,8 @@ const (
 	// On a WebSocket, QUIC is tried again after pauses that double.
 	firstUpgrade = time.Minute
 	lastUpgrade  = 10 * time.Minute
-	// rescuePause bounds the pauses between attempts while a tunnel is silent.
-	rescuePause = 2 * time.Second
+	// movePause bounds the pauses between attempts to move to another edge.
+	movePause = 2 * time.Second
 )
 
 // errTrial ends a tunnel that was drained for a new configuration that then failed.
@@ -36,10 +36,6 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 		ended <- err
 	})
 	for {
-		wake := l.wake
-		if s.silent.Load() {
-			wake = nil // a new configuration waits for a working tunnel
-		}
 		var found *handover
 		search, searched := l.choose(s), make(chan struct{})
 		searching, stop := context.WithCancel(ctx)
@@ -49,15 +45,13 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 			found = search(searching, ctx, s)
 		}()
 		var err error
-		over, changed := false, false
+		over := false
 		select {
 		case <-searched:
 			if found == nil && ctx.Err() != nil { // the tunnel drains
 				err, over = <-ended, true
 			}
-		case <-wake:
-		case <-s.silenceChanged:
-			changed = true
+		case <-l.wake:
 		case err = <-ended:
 			over = true
 		}
@@ -68,12 +62,7 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 		case found != nil && (found.next != nil || !over):
 			return ending{err: found.err, lived: lived}, found.next
 		case over:
-			if errors.Is(err, errNoPong) || link.Silent(err) {
-				l.webDelay = min(l.webDelay, suspectDelay) // UDP may be blocked
-			}
 			return ending{err: err, lived: lived}, nil
-		case changed:
-			l.onSilenceChange(s)
 		}
 	}
 }
@@ -103,7 +92,6 @@ type search func(searching, ctx context.Context, s *session) *handover
 //
 //	condition                             search          ends with
 //	the tunnel has ended                  idle            an event
-//	it does not answer                    rescue          a new tunnel
 //	a configuration is pending            renew           a tunnel with it, or its refusal
 //	the leg is not needed, or the         quit            the drain of the tunnel
 //	configuration leads elsewhere
@@ -115,8 +103,6 @@ func (l *leg) choose(s *session) search {
 	switch {
 	case s.conn.Context().Err() != nil:
 		return idle
-	case s.silent.Load():
-		return l.rescue
 	case l.due().config != nil:
 		return l.renew
 	default:
@@ -152,7 +138,7 @@ func (l *leg) upgradeToQUIC(searching, ctx context.Context, s *session) *handove
 		}
 		c := l.inUse()
 		h, err := l.succeed(searching, clearance{successor, s, ctx}, c,
-			dial.Runner{Dial: c.quicTo(l.currentTarget()).Dial, Limit: longDialTimeout})
+			dial.Runner{Dial: c.quicTo(l.currentTarget()).Dial, Limit: l.dialLimit})
 		if err == nil {
 			l.Logger.Info("QUIC works; switching from the WebSocket", "session", s.welcome.Session)
 		}
@@ -161,50 +147,4 @@ func (l *leg) upgradeToQUIC(searching, ctx context.Context, s *session) *handove
 		}
 		l.Logger.Debug("QUIC still does not work", "reason", reason(err))
 	}
-}
-
-// rescue dials a new tunnel while the old one is silent. The new tunnel gets all new
-// requests. Requests on the silent one may still finish if its path recovers in time.
-func (l *leg) rescue(searching, ctx context.Context, s *session) *handover {
-	l.webDelay = min(l.webDelay, suspectDelay) // UDP may be blocked
-	for attempt := 0; ; attempt++ {
-		if attempt > 0 {
-			l.enter(silent, nil)
-		}
-		next, err := l.replaceSilent(searching, ctx, s)
-		if err == nil {
-			l.Logger.Warn("another tunnel replaces the silent one", "session", s.welcome.Session,
-				"replaced_by", next.welcome.Session)
-			return &handover{next: next}
-		}
-		if searching.Err() != nil {
-			return nil
-		}
-		end := ending{err: err}
-		l.countAttempt(end)
-		pause := l.retry.pause(end)
-		if kind := kindOf(err); kind != endRefused && kind != endWrongPin {
-			pause = min(pause, rescuePause)
-		}
-		l.report(end, retrying, pause)
-		if wait.For(searching, pause) != nil {
-			return nil
-		}
-	}
-}
-
-// replaceSilent is one attempt of rescue.
-func (l *leg) replaceSilent(searching, ctx context.Context, s *session) (*session, error) {
-	c := l.inUse()
-	target, ok := l.chooseTarget(c)
-	if !ok {
-		return nil, errNoEdge
-	}
-	next, err := l.race(searching, c, clearance{rescue, s, ctx}, l.runners(c, target, l.retry.dialTimeout()))
-	if err == nil && next.welcome.Edge != s.welcome.Edge { // the old edge does not know the new tunnel
-		if err := s.depart(); err != nil {
-			s.close(link.CloseNone, err)
-		}
-	}
-	return next, err
 }

@@ -97,7 +97,7 @@ func TestAnswersToTheOtherHello(t *testing.T) {
 	conn, err := dial.NewQUIC(dial.Target{
 		Server: g.token.Server,
 		Token:  func() link.Token { return g.token },
-	}).Dial(t.Context(), nil)
+	}).Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestAnswersToTheOtherHello(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.current.transport, p.retry.first = config.TransportQUIC, longDialTimeout
+	p.current.transport = config.TransportQUIC
 	if _, end := p.ask(t.Context()); !errors.Is(end.err, ErrNoWelcome) {
 		t.Errorf("a pairing took a welcome: %v", end.err)
 	}
@@ -127,7 +127,7 @@ func TestPairingStaysUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.current.transport, p.retry.first = config.TransportQUIC, longDialTimeout
+	p.current.transport = config.TransportQUIC
 	granted := make(chan string, 1)
 	go func() {
 		token, _ := p.run(t.Context()) // "" if it failed

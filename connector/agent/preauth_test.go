@@ -50,7 +50,7 @@ func TestConnectorPreauthenticates(t *testing.T) {
 			if transport == config.TransportWebSocket {
 				again = a.current.web.Dial
 			}
-			conn, err := again(t.Context(), nil)
+			conn, err := again(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,8 +14,7 @@ type relay struct {
 	target  *net.UDPAddr
 	blocked atomic.Bool
 	// stall is how long all packets are lost after the first packet of the gateway.
-	stall   atomic.Int64
-	stalled atomic.Int64 // of that packet, as Unix time
+	stall atomic.Int64
 
 	mu       sync.Mutex
 	backs    map[string]*net.UDPConn // by the client's address
@@ -29,13 +28,6 @@ func (r *relay) strand() {
 	for from := range r.backs {
 		r.stranded[from] = true
 	}
-}
-
-// rejoin reverts strand.
-func (r *relay) rejoin() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	clear(r.stranded)
 }
 
 // loses reports whether the next packet is lost.
@@ -99,7 +91,6 @@ func (r *relay) back(from *net.UDPConn, to *net.UDPAddr) {
 			_, _ = r.front.WriteToUDP(packet[:n], to)
 			if d := r.stall.Swap(0); d > 0 {
 				r.blocked.Store(true)
-				r.stalled.Store(time.Now().UnixNano())
 				time.AfterFunc(time.Duration(d), func() { r.blocked.Store(false) })
 			}
 		}

@@ -79,7 +79,7 @@ func (l *leg) adopt(next *configuration) {
 	if !next.sameDestination(l.current) {
 		l.edges = link.Edges{}
 		for _, other := range l.legs {
-			other.target, other.attempts = link.Edge{}, 0
+			other.target, other.failed = link.Edge{}, false
 		}
 	}
 	l.current = next
@@ -134,7 +134,7 @@ func (l *leg) renew(searching, ctx context.Context, s *session) *handover {
 			}
 		}
 		h, err := l.succeed(searching, clearance{successor, s, ctx}, next.config,
-			l.runners(next.config, l.targetOf(next.config), longDialTimeout)...)
+			l.runners(next.config, l.targetOf(next.config))...)
 		switch {
 		case err == nil:
 			l.adopt(next.config)

@@ -33,18 +33,15 @@ func countWeb(t *testing.T, g *realGateway) *atomic.Int32 {
 	return &asked
 }
 
-// TestSlowHandshakeIsNotGivenUp: a handshake pauses after the first packet of the gateway, for
-// longer than a silent gateway has. The agent does not start it again, over any transport,
-// unless the first packet was late.
+// TestSlowHandshakeIsNotGivenUp: a handshake pauses after the first packet of the gateway, as at a busy
+// one. The agent does not start it again.
 func TestSlowHandshakeIsNotGivenUp(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
 	asked := countWeb(t, g)
-	g.relay.stall.Store(int64(firstDialTimeout + time.Second))
+	g.relay.stall.Store(int64(3 * time.Second))
 	var dials atomic.Int32
-	start := time.Now()
 	startReal(t, g, func(a *Agent) {
-		a.legs[0].webDelay, a.legs[0].retry.first = firstDialTimeout, firstDialTimeout
 		open := a.current.quic.Open
 		a.current.quic.Open = func(network string) (dial.Socket, error) {
 			dials.Add(1)
@@ -52,9 +49,6 @@ func TestSlowHandshakeIsNotGivenUp(t *testing.T) {
 		}
 	})
 	wait.Until(t, "the connector is online", func() bool { return g.transport() != "" })
-	if time.Unix(0, g.relay.stalled.Load()).Sub(start) > firstDialTimeout/2 {
-		return // this machine is slow
-	}
 	if got := g.transport(); got != link.TransportQUIC || asked.Load() != 0 || dials.Load() != 1 {
 		t.Errorf("over %s, after %d attempts and %d WebSockets", got, dials.Load(), asked.Load())
 	}

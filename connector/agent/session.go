@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/link/bodies"
 	"github.com/postern-dev/postern/connector/panics"
@@ -20,6 +19,11 @@ import (
 )
 
 const (
+	// writeLimit bounds a write of a message: only a gateway that does not read takes longer than QUIC's
+	// idle timeout.
+	writeLimit = 15 * time.Second
+	// confirmLimit is how long a tunnel without requests waits for the gateway to confirm its drain.
+	confirmLimit = 3 * time.Second
 	// closeTimeout bounds the wait for the gateway's reason for closing.
 	closeTimeout = 2 * time.Second
 	// housekeepingPause is the shortest time between two reports or rotations.
@@ -30,33 +34,29 @@ const (
 type session struct {
 	leg     *leg
 	config  *configuration
-	conn    *dial.Conn
+	conn    *link.Conn
 	control *link.Control
 	answer  link.Message // to the hello
 	welcome link.Welcome // answer, if it is a welcome
 
-	heartbeat      atomic.Int64 // time.Duration between pings
-	pongs          chan struct{}
-	departed       atomic.Bool // drain was sent
-	leaving        atomic.Bool // drain was received: the leg moves to another edge
-	agree          sync.Once
-	agreed         chan struct{} // closed on drain_ok
-	answered       atomic.Bool   // there was a pong
-	silent         atomic.Bool   // a pong is overdue
-	silenceChanged chan struct{}
-	cause          atomic.Pointer[error] // set if this side ends the tunnel
-	requests       sync.WaitGroup
-	running        atomic.Int64     // number of requests
-	bodies         *bodies.Tunnel   // of the requests
-	offers         chan link.Rotate // the newest offer
-	edges          atomic.Pointer[link.Edges]
+	heartbeat atomic.Int64 // time.Duration between pings
+	pongs     chan struct{}
+	departed  atomic.Bool // drain was sent
+	leaving   atomic.Bool // drain was received: the leg moves to another edge
+	agree     sync.Once
+	agreed    chan struct{}         // closed on drain_ok
+	cause     atomic.Pointer[error] // set if this side ends the tunnel
+	requests  sync.WaitGroup
+	running   atomic.Int64     // number of requests
+	bodies    *bodies.Tunnel   // of the requests
+	offers    chan link.Rotate // the newest offer
+	edges     atomic.Pointer[link.Edges]
 }
 
-func newSession(l *leg, c *configuration, conn *dial.Conn) *session {
+func newSession(l *leg, c *configuration, conn *link.Conn) *session {
 	s := &session{
 		leg: l, config: c, conn: conn, pongs: make(chan struct{}, 1),
-		silenceChanged: make(chan struct{}, 1), agreed: make(chan struct{}),
-		offers: make(chan link.Rotate, 1), bodies: l.kept.NewTunnel(math.MaxInt64),
+		agreed: make(chan struct{}), offers: make(chan link.Rotate, 1), bodies: l.kept.NewTunnel(math.MaxInt64),
 	}
 	s.heartbeat.Store(int64(defaultHeartbeat))
 	return s
@@ -227,7 +227,8 @@ func (s *session) housekeep() {
 		changed := s.leg.prober.Changed()
 		if next := s.leg.inUse().proxy.Upstreams().Report(); !reflect.DeepEqual(next, last) {
 			if err := s.send(next); err != nil {
-				return // listen and ping handle it
+				s.fail(err)
+				return
 			}
 			last = next
 		}
@@ -294,14 +295,19 @@ func (s *session) setHeartbeat(milliseconds int) {
 func (s *session) drain() {
 	s.leg.Logger.Info("draining", "session", s.welcome.Session, "timeout", s.leg.DrainTimeout.String())
 	s.leg.enter(draining, nil)
-	if s.silent.Load() && s.running.Load() == 0 { // nothing to wait for
-		s.close(link.CloseLost, errNoPong)
-		return
-	}
 	if err := s.depart(); err != nil {
 		s.close(link.CloseNone, err)
 		return
 	}
+	defer time.AfterFunc(s.leg.confirmLimit, func() {
+		select {
+		case <-s.agreed:
+		default:
+			if s.running.Load() == 0 { // nothing to wait for
+				s.close(link.CloseLost, errNotConfirmed)
+			}
+		}
+	}).Stop()
 	if wait.For(s.conn.Context(), s.leg.DrainTimeout) == nil {
 		s.leg.Logger.Warn("running requests did not finish in time", "session", s.welcome.Session)
 		s.close(link.CloseNone, errDrainTimeout)

@@ -12,8 +12,6 @@ const (
 	stopped    state = iota // Run was not called, or has returned
 	connecting              // dialing, or waiting for the answer to a hello
 	online                  // the tunnel is up
-	silent                  // the tunnel does not answer; dialing
-	retrying                // the tunnel does not answer; pausing between attempts
 	leaving                 // the tunnel is being drained for a successor
 	waiting                 // pausing before the next attempt
 	draining                // stopping; running requests may finish
@@ -34,9 +32,7 @@ var states = [...]struct {
 }{
 	stopped:    {StateStopped, []state{connecting}},
 	connecting: {StateConnecting, []state{online, waiting, draining, stopped}},
-	online:     {StateOnline, []state{online, silent, leaving, waiting, draining, stopped}},
-	silent:     {StateConnecting, []state{online, retrying, waiting, draining, stopped}},
-	retrying:   {StateWaiting, []state{silent, online, waiting, draining, stopped}},
+	online:     {StateOnline, []state{online, leaving, waiting, draining, stopped}},
 	leaving:    {StateOnline, []state{online, waiting, draining, stopped}},
 	waiting:    {StateWaiting, []state{connecting, draining, stopped}},
 	draining:   {StateDraining, []state{stopped}},
@@ -53,8 +49,8 @@ func (l *leg) enter(next state, problem *Problem) {
 	}
 }
 
-// online enters the state online. isNew is set for a new tunnel.
-func (l *leg) online(s *session, isNew bool) {
+// online enters the state online with a new tunnel.
+func (l *leg) online(s *session) {
 	m := &l.monitor
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,9 +59,7 @@ func (l *leg) online(s *session, isNew bool) {
 		return
 	}
 	l.phase.tunnel, l.phase.problem = s, nil
-	if isNew {
-		m.status.Tunnels++
-	}
+	m.status.Tunnels++
 }
 
 // change changes the state. After draining, only stopped is accepted. The caller holds the

@@ -24,18 +24,14 @@ const (
 	// addressStagger is the delay before the next address is tried in parallel, RFC 8305
 	// §5.
 	addressStagger = 250 * time.Millisecond
-	// answeredStagger is the delay once an answer has arrived: the gateway runs, and may
-	// be busy with many connectors.
-	answeredStagger = 3 * time.Second
 	// maxAddresses bounds the addresses tried for one name.
 	maxAddresses = 8
 )
 
 // Errors of an attempt over QUIC.
 var (
-	ErrSilent     = errors.New("no answer over UDP")
-	ErrUnfinished = errors.New("the gateway answers over UDP, but does not finish the handshake")
-	ErrBusy       = errors.New("the gateway accepts no connections at the moment: many connectors are connecting, or it " +
+	ErrSilent = errors.New("no answer over UDP")
+	ErrBusy   = errors.New("the gateway accepts no connections at the moment: many connectors are connecting, or it " +
 		"is shutting down")
 )
 
@@ -82,11 +78,8 @@ func NewQUIC(t Target) *QUIC {
 }
 
 // Dial returns a connection to the gateway. It resolves the name each time, and uses the
-// first address that answers. activity may be nil.
-func (d *QUIC) Dial(ctx context.Context, activity *Activity) (*Conn, error) {
-	if activity == nil {
-		activity = newActivity()
-	}
+// first address that answers.
+func (d *QUIC) Dial(ctx context.Context) (*link.Conn, error) {
 	addresses, err := d.Resolve(ctx, d.Server)
 	if err != nil {
 		return nil, err
@@ -94,18 +87,18 @@ func (d *QUIC) Dial(ctx context.Context, activity *Activity) (*Conn, error) {
 	attempts := make([]attempt, len(addresses))
 	for i, address := range addresses {
 		attempts[i] = attempt{
-			func(ctx context.Context) (*Conn, error) { return d.dialAddress(ctx, address, activity) },
+			func(ctx context.Context) (*link.Conn, error) { return d.dialAddress(ctx, address) },
 			addressStagger,
 		}
 	}
-	return stagger(ctx, attempts, activity.received, answeredStagger, func(_ *Conn, err error, _ int) (bool, error) {
+	return stagger(ctx, attempts, func(_ *link.Conn, err error, _ int) (bool, error) {
 		return err == nil || errors.Is(err, ErrBusy), err // at another address, the gateway is busy, too
 	})
 }
 
 // dialAddress opens a connection on a separate socket. A shared socket would need
 // connection ids on this side, and each change of a NAT mapping would use one up.
-func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity *Activity) (*Conn, error) {
+func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort) (*link.Conn, error) {
 	network := "udp4"
 	if address.Addr().Is6() {
 		network = "udp6"
@@ -114,22 +107,22 @@ func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity
 	if err != nil {
 		return nil, fmt.Errorf("opening a UDP socket: %w", err)
 	}
-	socket := &patientSocket{Socket: opened, activity: activity}
+	socket := &patientSocket{Socket: opened}
 	token := d.Token()
 	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address),
 		link.ConnectorTLS(link.Preauth(token), token.Pins()...), d.config())
 	if err != nil {
 		socket.Close()
-		return nil, fmt.Errorf("dialing %s: %w", address, dialError(ctx, err, socket.failure(), activity.answered()))
+		return nil, fmt.Errorf("dialing %s: %w", address, dialError(ctx, err, socket.failure()))
 	}
 	socket.patient.Store(true)
 	context.AfterFunc(conn.Context(), func() { socket.Close() }) // quic-go does not close it
-	return &Conn{Conn: &link.Conn{Conn: conn}, socket: socket}, nil
+	return &link.Conn{Conn: conn}, nil
 }
 
 // dialError returns the cause of a failed handshake. failure is the error of a packet that
-// could not be sent, or nil. answered is set if anything was received.
-func dialError(ctx context.Context, err, failure error, answered bool) error {
+// could not be sent, or nil.
+func dialError(ctx context.Context, err, failure error) error {
 	var timeout *quic.HandshakeTimeoutError
 	var idle *quic.IdleTimeoutError
 	var transport *quic.TransportError
@@ -138,9 +131,6 @@ func dialError(ctx context.Context, err, failure error, answered bool) error {
 	case errors.Is(err, link.ErrPin):
 		return link.ErrPin // without the text of TLS
 	case ctx.Err() != nil, errors.As(err, &timeout), errors.As(err, &idle):
-		if answered {
-			return ErrUnfinished
-		}
 		return ErrSilent
 	case isTransport && transport.Remote &&
 		(transport.ErrorCode == quic.ConnectionRefused || transport.ErrorCode == tlsInternalError):

@@ -22,7 +22,7 @@ import (
 func TestPatientSocketLosesNothing(t *testing.T) {
 	bare, watched := listenUDP(t), &brokenSocket{UDPConn: listenUDP(t)}
 	want := options(t, bare)
-	patient := &patientSocket{Socket: watched, activity: newActivity()}
+	patient := &patientSocket{Socket: watched}
 	const bytes = 4 << 20
 	for _, socket := range []Socket{bare, patient} {
 		newEcho(t, socket).exchange(t, bytes)
@@ -61,7 +61,7 @@ func BenchmarkSocket(b *testing.B) {
 		b.ReportMetric(float64(datagrams(b)-before)/float64(b.N), "sends/op")
 	}
 	b.Run("bare", func(b *testing.B) { run(b, listenUDP(b)) })
-	b.Run("patient", func(b *testing.B) { run(b, &patientSocket{Socket: listenUDP(b), activity: newActivity()}) })
+	b.Run("patient", func(b *testing.B) { run(b, &patientSocket{Socket: listenUDP(b)}) })
 }
 
 // BenchmarkSocketWrite is one packet, without QUIC.
@@ -78,7 +78,7 @@ func BenchmarkSocketWrite(b *testing.B) {
 		}
 	}
 	b.Run("bare", func(b *testing.B) { run(b, listenUDP(b)) })
-	b.Run("patient", func(b *testing.B) { run(b, &patientSocket{Socket: listenUDP(b), activity: newActivity()}) })
+	b.Run("patient", func(b *testing.B) { run(b, &patientSocket{Socket: listenUDP(b)}) })
 }
 
 func listenUDP(tb testing.TB) *net.UDPConn {

@@ -91,7 +91,7 @@ func TestDialWithoutARoute(t *testing.T) {
 	d.Resolve = func(context.Context, string) ([]netip.AddrPort, error) {
 		return []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:7"), netip.MustParseAddrPort("127.0.0.2:7")}, nil
 	}
-	_, err := d.Dial(t.Context(), nil)
+	_, err := d.Dial(t.Context())
 	if n := box.Load().failed.Load(); n != 1 {
 		t.Errorf("%d packets could not be sent before it failed", n)
 	}

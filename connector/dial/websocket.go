@@ -34,9 +34,9 @@ type WebSocket struct {
 	Proxy   func(*http.Request) (*url.URL, error)
 	Roots   *x509.CertPool   // for the certificate of the HTTPS port; nil: the system's
 	Now     func() time.Time // for that certificate
-	// lenient is set once the certificate of the outer TLS could not be verified. It is
-	// logged once, as the pin inside authenticates the gateway.
-	lenient atomic.Bool
+	// skipOuterVerification is set once the certificate of the outer TLS could not be verified. That
+	// is logged once, as the pin inside authenticates the gateway.
+	skipOuterVerification atomic.Bool
 }
 
 // NewWebSocket prepares to dial a gateway over its HTTPS port.
@@ -58,20 +58,16 @@ func NewWebSocket(t Target) *WebSocket {
 	}
 }
 
-// Dial returns a connection to the gateway. activity, which may be nil, records when
-// the TCP connection is accepted.
-func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (*Conn, error) {
-	if activity == nil {
-		activity = newActivity()
-	}
-	lenient := d.lenient.Load()
-	raw, err := d.open(ctx, lenient, activity)
+// Dial returns a connection to the gateway.
+func (d *WebSocket) Dial(ctx context.Context) (*link.Conn, error) {
+	skip := d.skipOuterVerification.Load()
+	raw, err := d.open(ctx, skip)
 	var unverified *tls.CertificateVerificationError
-	if !lenient && errors.As(err, &unverified) {
-		d.lenient.Store(true)
+	if !skip && errors.As(err, &unverified) {
+		d.skipOuterVerification.Store(true)
 		d.Logger.Warn("the gateway's HTTPS certificate cannot be verified; the tunnel itself is still protected by the pin",
 			"url", d.Address, "reason", text.Short(unverified.Err.Error()), "fix", CertificateFix(unverified.Err, d.Now()))
-		raw, err = d.open(ctx, true, activity)
+		raw, err = d.open(ctx, true)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("dialing %s: %w", d.Address, err)
@@ -79,7 +75,7 @@ func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (*Conn, error)
 	conn, err := link.WebSocketConnector(ctx, raw, link.ConnectorTLS("", d.Token().Pins()...), d.config())
 	switch {
 	case err == nil:
-		return &Conn{Conn: conn}, nil
+		return conn, nil
 	case errors.Is(err, link.ErrPin):
 		err = link.ErrPin // without the text of TLS
 	case ctx.Err() != nil:
@@ -99,18 +95,18 @@ func CertificateFix(err error, now time.Time) string {
 
 // preauth returns the preauthentication, "" for none. That of a pairing code is only for a server with
 // a valid certificate.
-func (d *WebSocket) preauth(lenient bool) string {
+func (d *WebSocket) preauth(skipVerification bool) string {
 	switch {
 	case d.Claim == "":
 		return link.Preauth(d.Token())
-	case lenient || !strings.HasPrefix(d.Address, "https://"):
+	case skipVerification || !strings.HasPrefix(d.Address, "https://"):
 		return ""
 	}
 	return link.PreauthClaim(d.Token().Pin, d.Claim)
 }
 
 // open opens the WebSocket.
-func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) (net.Conn, error) {
+func (d *WebSocket) open(ctx context.Context, skipVerification bool) (net.Conn, error) {
 	var tcp atomic.Pointer[net.Conn]
 	transport := &http.Transport{
 		Proxy: d.Proxy,
@@ -119,18 +115,17 @@ func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) 
 			if err == nil {
 				tcp.Store(&conn)
 				link.PreferBBR(conn)
-				activity.receive()
 			}
 			return conn, err
 		},
 		TLSClientConfig: &tls.Config{
-			RootCAs: d.Roots, Time: d.Now, InsecureSkipVerify: lenient,
+			RootCAs: d.Roots, Time: d.Now, InsecureSkipVerify: skipVerification,
 			NextProtos: []string{"http/1.1"},
 		},
 		MaxResponseHeaderBytes: maxDiscovery,
 	}
 	header := http.Header{"User-Agent": {"postern-connector"}}
-	if preauth := d.preauth(lenient); preauth != "" {
+	if preauth := d.preauth(skipVerification); preauth != "" {
 		header.Set(link.PreauthHeader, preauth)
 	}
 	socket, answer, err := websocket.Dial(ctx, d.Address, //nolint:bodyclose // the library closes it

@@ -27,7 +27,7 @@ func TestPreauthOfDevice(t *testing.T) {
 	for _, test := range []struct {
 		base, claim string
 		token       link.Token
-		lenient     bool
+		skip        bool
 		want        string
 	}{
 		{"https://gw.example.com", code, device, false, link.PreauthClaim("pin", code)},
@@ -36,7 +36,7 @@ func TestPreauthOfDevice(t *testing.T) {
 		{"https://gw.example.com", "", connector, true, link.Preauth(connector)},
 	} {
 		d := NewWebSocket(Target{URL: test.base, Claim: test.claim, Token: func() link.Token { return test.token }})
-		if got := d.preauth(test.lenient); got != test.want {
+		if got := d.preauth(test.skip); got != test.want {
 			t.Errorf("%+v: %q", test, got)
 		}
 	}

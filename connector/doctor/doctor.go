@@ -167,7 +167,7 @@ func (d *diagnosis) answersUDP() bool { return d.udp == nil || errors.Is(d.udp, 
 func (d *diagnosis) overUDP(ctx context.Context) Finding {
 	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
 	defer cancel()
-	conn, err := dial.NewQUIC(d.target).Dial(ctx, nil)
+	conn, err := dial.NewQUIC(d.target).Dial(ctx)
 	if err == nil {
 		err = conn.Close(link.CloseNone, "")
 	}

@@ -84,16 +84,16 @@ const (
 )
 
 const (
-	// idleTimeout is how long a path may be silent before it counts as lost.
-	idleTimeout = 30 * time.Second
-	// keepAlive is used by the connector, to keep its NAT mapping alive. If the mapping
-	// changes while idle, the next request waits for such a packet.
-	keepAlive = 10 * time.Second
+	// idleTimeout is how long a path may be silent before it counts as lost. It is the only limit for
+	// that at the connector.
+	idleTimeout = 15 * time.Second
+	// keepAlive is the time without a packet after which either end sends one. The connector's pings
+	// usually come sooner. The gateway's packet ends an outage for a connector whose congestion window is
+	// full: quic-go then only sends probes, with pauses that double.
+	keepAlive = 5 * time.Second
 
+	// handshakeIdleTimeout is above the time for which a gateway may queue a handshake.
 	handshakeIdleTimeout = 10 * time.Second
-	// connectorHandshake is the connector's limit, as the gateway may queue handshakes.
-	// The dialler usually has a shorter one.
-	connectorHandshake = 25 * time.Second
 
 	// spareStreams is added to the connector's limit of streams: the gateway counts
 	// requests, and may see the end of one before the connector.
@@ -137,8 +137,6 @@ func GatewayPeerQUIC() *quic.Config {
 // concurrent requests. 0 is the default limit.
 func ConnectorQUIC(requests int) *quic.Config {
 	c := baseQUIC()
-	c.HandshakeIdleTimeout = connectorHandshake
-	c.KeepAlivePeriod = keepAlive
 	c.MaxIncomingStreams = int64(cmp.Or(requests, DefaultMaxRequests) + spareStreams)
 	c.InitialStreamReceiveWindow = requestWindow
 	c.MaxStreamReceiveWindow = MaxRequestWindow
@@ -160,6 +158,7 @@ func baseQUIC() *quic.Config {
 	return &quic.Config{
 		HandshakeIdleTimeout:           handshakeIdleTimeout,
 		MaxIdleTimeout:                 idleTimeout,
+		KeepAlivePeriod:                keepAlive,
 		MaxIncomingUniStreams:          -1,
 		InitialConnectionReceiveWindow: connectionWindow,
 		MaxConnectionReceiveWindow:     maxConnectionWindow,

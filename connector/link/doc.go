@@ -43,10 +43,10 @@
 //	    │        or deny (code, message, retry) │   then CloseDenied, whose reason
 //	    │◀──────────────────────────────────────┤   repeats code and message
 //	    │                                       │
-//	    │ ping                                  │   every heartbeat; no pong for
-//	    ├──────────────────────────────────────▶│   3 s: the connector dials
-//	    │                      pong (heartbeat) │   again; the old tunnel is
-//	    │◀──────────────────────────────────────┤   closed after 30 s
+//	    │ ping                                  │   every heartbeat; with two
+//	    ├──────────────────────────────────────▶│   missing, the connector gets no
+//	    │                      pong (heartbeat) │   requests; either end gives a
+//	    │◀──────────────────────────────────────┤   path up that is silent for 15 s
 //	    │                                       │
 //	    │ report (upstreams)                    │   which upstreams are reachable,
 //	    ├──────────────────────────────────────▶│   and their models: once known,
@@ -86,13 +86,9 @@
 // In both drains the gateway closes the tunnel: a QUIC close drops queued data, so only the
 // receiver of the answers knows when they are complete.
 //
-// A hello replaces the connector's previous tunnel, which gets no new requests. Its running requests
-// depend on the process:
-//
-//   - A tunnel of the same process is closed at once (CloseReplaced): a process that dials again has lost
-//     it. If the hello has "beside", the tunnel is silent but may recover: it is drained (CloseDrained).
-//   - A tunnel of another process, as during an upgrade, may finish its requests if it answers a ping
-//     of the gateway within a second. Then it is closed (CloseReplaced).
+// A hello replaces the connector's previous tunnel, which gets no new requests. It may finish its running
+// requests if it answers a ping of the gateway within a second, as during an upgrade or a reload. Then it is
+// closed (CloseReplaced).
 //
 // A hello with "dry_run" replaces nothing: the gateway answers with welcome or deny, and closes.
 //
@@ -103,7 +99,7 @@
 //
 // In a cluster, the welcome contains the name of the edge, the edges that the connector may dial, and
 // how many tunnels it should have. Each tunnel is to a different edge. A hello lists the edges of the
-// connector's other tunnels ("held"): an edge in this list that has a tunnel of the same process denies
+// connector's other tunnels ("other_edges"): an edge in this list that has a tunnel of the same process denies
 // the hello. When an edge drains, it sends a drain, but may continue to send requests. The connector
 // dials another edge, and then sends a drain itself.
 //

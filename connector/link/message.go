@@ -33,7 +33,7 @@ type Hello struct {
 	Peer string `json:"peer,omitempty"`
 	// Region is the region of a peer.
 	Region string `json:"region,omitempty"`
-	// Instance is a random id of the process. It stays the same over reconnects.
+	// Instance is a random id of the process with its configuration. It stays the same over reconnects.
 	Instance string `json:"instance,omitempty"`
 	// DryRun asks whether the gateway would accept the connector. The gateway answers
 	// and closes. The connector's tunnel is not replaced.
@@ -42,10 +42,7 @@ type Hello struct {
 	StartedMillis int64 `json:"started_ms,omitempty"`
 	// OtherEdges are the names of the edges where this instance has other tunnels. The hello must not
 	// replace these if a load balancer sends it to one of them.
-	OtherEdges []string `json:"held,omitempty"`
-	// KeepSilent means that the same instance has a silent tunnel. That tunnel gets no new requests,
-	// but may finish its requests if it recovers.
-	KeepSilent bool     `json:"beside,omitempty"`
+	OtherEdges []string `json:"other_edges,omitempty"`
 	Name       string   `json:"name,omitempty"` // of the host
 	Version    string   `json:"version,omitempty"`
 	OS         string   `json:"os,omitempty"` // "linux/amd64": see version.Platform

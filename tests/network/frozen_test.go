@@ -82,7 +82,7 @@ func TestFrozen(t *testing.T) {
 			break
 		}
 	}
-	// QUIC closes a connection after 30 s of silence. A request restarts this timeout until the gateway stops
+	// QUIC closes a connection after 15 s of silence. A request restarts this timeout until the gateway stops
 	// sending.
 	const bound = time.Minute + patience
 	for name, done := range map[string]chan result{"chat completions": chat, "messages": messages} {

@@ -216,12 +216,12 @@ func (f *tail) whole(t *testing.T) {
 	}
 }
 
-// end waits for the end of the stream, which comes at the latest after QUIC's timeout of 30 s.
+// end waits for the end of the stream, which comes at the latest after QUIC's limit.
 func (f *tail) end(t *testing.T) {
 	t.Helper()
 	select {
 	case <-f.done:
-	case <-time.After(30*time.Second + patience):
+	case <-time.After(20*time.Second + patience):
 		t.Fatalf("the stream has not ended after %d tokens", f.tokens.Load())
 	}
 }

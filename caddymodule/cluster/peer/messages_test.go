@@ -99,7 +99,7 @@ func (c *testCluster) listen(l *Links) string {
 func (c *testCluster) connect(server, id string) {
 	c.Helper()
 	token := func() link.Token { return link.Token{Server: server, Pin: c.pin, Connector: id, Secret: "secret"} }
-	conn, err := dial.NewQUIC(dial.Target{Server: server, Token: token, MaxRequests: 1}).Dial(c.Context(), nil)
+	conn, err := dial.NewQUIC(dial.Target{Server: server, Token: token, MaxRequests: 1}).Dial(c.Context())
 	if err != nil {
 		c.Fatal(err)
 	}

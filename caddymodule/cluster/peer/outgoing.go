@@ -8,7 +8,6 @@ import (
 
 	"github.com/quic-go/quic-go"
 
-	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/wait"
@@ -23,7 +22,7 @@ const (
 // outgoing is an open connection that this gateway has dialed to a peer. The peer's requests for tunnels
 // here come over it.
 type outgoing struct {
-	conn    *dial.Conn
+	conn    *link.Conn
 	stream  *quic.Stream
 	control *link.Control
 }

@@ -180,7 +180,7 @@ func (l *Links) dialOnce(ctx context.Context, address string) (*outgoing, error)
 		return link.Token{Server: address, Pin: l.Pin(), Connector: idPrefix + l.Name, Secret: string(l.Key)}
 	}
 	target := dial.Target{Server: address, Token: token, MaxRequests: maxRequests, Peer: true}
-	conn, err := dial.NewQUIC(target).Dial(ctx, nil)
+	conn, err := dial.NewQUIC(target).Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (l *Links) dialOnce(ctx context.Context, address string) (*outgoing, error)
 	return open, nil
 }
 
-func (l *Links) hello(ctx context.Context, conn *dial.Conn) (*outgoing, error) {
+func (l *Links) hello(ctx context.Context, conn *link.Conn) (*outgoing, error) {
 	proof, err := link.PeerProof(l.Key, conn.ConnectionState().TLS, l.Name)
 	if err != nil {
 		return nil, err

@@ -6,7 +6,6 @@ import (
 
 	"github.com/quic-go/quic-go"
 
-	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
@@ -38,7 +37,7 @@ func connect(t *testing.T) (o *outgoing, there *quic.Conn) {
 	if there, err = listener.Accept(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wrapped := &dial.Conn{Conn: &link.Conn{Conn: conn}}
+	wrapped := &link.Conn{Conn: conn}
 	return &outgoing{conn: wrapped, stream: stream, control: link.NewControl(stream)}, there
 }
 

@@ -1,0 +1,216 @@
+package agent
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/upstream"
+	"github.com/postern-dev/postern/tests/rig/wait"
+)
+
+// flood sends lines as fast as the client reads, until its request ends.
+func flood(t *testing.T) string {
+	t.Helper()
+	return serveModel(t, func(w http.ResponseWriter, r *http.Request) {
+		for i := 0; r.Context().Err() == nil; i++ {
+			fmt.Fprintf(w, "%d %s\n", i, strings.Repeat("x", 100))
+			if i%20 == 0 {
+				w.(http.Flusher).Flush()
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}).URL
+}
+
+// counter checks the lines of a flood.
+type counter struct {
+	lines *bufio.Scanner
+	next  int
+}
+
+// read reads n lines.
+func (c *counter) read(n int) error {
+	for range n {
+		if !c.lines.Scan() {
+			return fmt.Errorf("the stream ended after %d lines: %w", c.next, c.lines.Err())
+		}
+		if !strings.HasPrefix(c.lines.Text(), fmt.Sprintf("%d x", c.next)) {
+			return fmt.Errorf("line %d is %.20q", c.next, c.lines.Text())
+		}
+		c.next++
+	}
+	return nil
+}
+
+// openFlood begins to read a flood through the gateway.
+func (g *realGateway) openFlood(t *testing.T) *counter {
+	t.Helper()
+	s, err := g.Wait(t.Context(), g.token.Connector, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := s.RoundTrip(post(t.Context(), "{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { answer.Body.Close() })
+	return &counter{lines: bufio.NewScanner(answer.Body)}
+}
+
+// startFlood is startReal with a flood, over QUIC only.
+func startFlood(t *testing.T, g *realGateway) *runningAgent {
+	t.Helper()
+	return startReal(t, g, func(a *Agent) {
+		a.current.transport = config.TransportQUIC
+		a.serve(t, flood(t))
+	})
+}
+
+// serve replaces the upstream.
+func (a *Agent) serve(t *testing.T, address string) {
+	t.Helper()
+	set, err := upstream.Open(&config.Config{Upstreams: map[string]config.Upstream{"box": {BaseURL: address + "/v1"}}},
+		nil, a.Logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.current.proxy.Use(set)
+}
+
+// TestBlackoutUnderLoad: the path is dead until the connector counts as silent and the congestion
+// window is full. The stream continues on the same tunnel.
+func TestBlackoutUnderLoad(t *testing.T) {
+	t.Parallel()
+	g := startRealGateway(t)
+	a := startFlood(t, g)
+	c := g.openFlood(t)
+	if err := c.read(2000); err != nil {
+		t.Fatal(err)
+	}
+	before := g.Counters().Connected
+	g.relay.blocked.Store(true)
+	wait.Until(t, "the silence to be noticed", func() bool { return len(g.Sessions()) == 0 })
+	if s := a.Status(); s.State != StateOnline || s.Running != 1 {
+		t.Errorf("in the silence: %+v", s)
+	}
+	g.relay.blocked.Store(false)
+	// These are more lines than were in flight before.
+	if err := c.read(20_000); err != nil {
+		t.Fatal(err)
+	}
+	if n := g.Counters(); n.Connected != before || a.Status().Tunnels != before {
+		t.Errorf("%+v, %d tunnels; %d before", n, a.Status().Tunnels, before)
+	}
+}
+
+// TestDeadPath: the path of the tunnel dies for good, while other paths lead to the gateway. After
+// QUIC's limit, the connector has another tunnel, and the stream has failed.
+func TestDeadPath(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this waits for QUIC's limit")
+	}
+	t.Parallel()
+	g := startRealGateway(t)
+	a := startFlood(t, g)
+	c := g.openFlood(t)
+	if err := c.read(2000); err != nil {
+		t.Fatal(err)
+	}
+	g.relay.strand()
+	wait.Until(t, "another tunnel", func() bool { return a.Status().Tunnels == 2 })
+	if err := g.openFlood(t).read(10); err != nil {
+		t.Error(err)
+	}
+	if err := c.read(1_000_000); err == nil {
+		t.Error("the stream goes on over a dead path")
+	}
+	if log := a.log.String(); !strings.Contains(log, `reason="the gateway has not sent anything for too long"`) {
+		t.Errorf("log %s", log)
+	}
+}
+
+// TestRequestOnItsWayInABlackout: a request that the gateway sends before it notices the silence
+// fails when two pings are overdue. The tunnel stays.
+func TestRequestOnItsWayInABlackout(t *testing.T) {
+	t.Parallel()
+	g := startRealGateway(t)
+	startReal(t, g, nil)
+	g.mustAsk(t)
+	g.relay.blocked.Store(true)
+	if err := g.ask(t.Context()); !errors.Is(err, link.ErrSilent) {
+		t.Errorf("the request in the silence: %v", err)
+	}
+	g.relay.blocked.Store(false)
+	g.mustAsk(t)
+	if n := g.Counters(); n.Connected != 1 || n.Failed != 1 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestSuspended: the gateway gives the tunnel up while the connector's machine is suspended. The
+// connector's timers have not run, but a stateless reset answers its first ping.
+func TestSuspended(t *testing.T) {
+	t.Parallel()
+	g := startRealGateway(t)
+	a := startReal(t, g, nil)
+	g.mustAsk(t)
+	g.relay.blocked.Store(true)
+	g.Disconnect(g.token.Connector, link.CloseLost)
+	wait.Until(t, "the end at the gateway", func() bool { return len(g.Sessions()) == 0 })
+	time.Sleep(time.Second) // QUIC repeats its last packet until three timeouts have passed
+	g.relay.blocked.Store(false)
+	g.mustAsk(t)
+	if log := a.log.String(); !strings.Contains(log, "has given the tunnel up") {
+		t.Errorf("log %s", log)
+	}
+}
+
+// TestEndInSilence: the agent does not wait for a tunnel without requests if the gateway is silent.
+func TestEndInSilence(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t)
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.confirmLimit, a.DrainTimeout = time.Second, forever })
+	g.lively()
+	a.stop() // the gateway confirms no drain
+	if err := wait.For(t, a.result, "the agent's end"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNeverHeard: a gateway that sends a welcome and then never answers is left at once, with
+// growing pauses.
+func TestNeverHeard(t *testing.T) {
+	g := startGateway(t)
+	g.set(func() { g.silent = true })
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.lostAfter = 50 * time.Millisecond })
+	s := g.session()
+	wait.For(t, s.conn.Context().Done(), "the end of the tunnel")
+	g.session()
+	if log := a.log.String(); !strings.Contains(log, "retry_in") {
+		t.Errorf("log %s", log)
+	}
+}
+
+// TestAnotherGatewayAtTheAddress: a gateway that lost its storage does not know the
+// tunnel, and cannot report that. The reason is reported at once.
+func TestAnotherGatewayAtTheAddress(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t)
+	a := startAgent(t, g, "http://127.0.0.1:1",
+		func(a *Agent) { a.lostAfter = time.Second })
+	g.lively()
+	giveBack := g.otherIdentity()
+	wait.Until(t, "the reason", func() bool {
+		p := a.Status().Problem
+		return p != nil && strings.Contains(p.Reason, link.ErrPin.Error()) && strings.Contains(p.Fix, "lost its storage")
+	})
+	giveBack()
+	g.sessionAfterWaking(a)
+}
