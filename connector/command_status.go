@@ -118,12 +118,12 @@ func reloadCommand(sys system) *cobra.Command {
 		Short: "Reload the configuration of the connector on this machine",
 		Long: `Makes the connector on this machine reload its configuration, as SIGHUP does. No
 request is lost. Keys and addresses of model servers change at once. Any other
-change takes a new tunnel, which replaces the old one. While a new gateway is
-unreachable, the old tunnel stays and the connector keeps trying; a rejected token
-needs another reload.
+change takes a new tunnel, which replaces the old one. The command waits for it. If
+it is not up within 30 seconds, or the token is rejected, the old configuration
+stays. Without a tunnel, the new configuration is used at once.
 
-Exit codes: 0 the new configuration was accepted, 1 no connector is running, 2 the new
-configuration is invalid and the old one stays.`,
+Exit codes: 0 the new configuration is in use, 1 no connector is running, 2 the new
+configuration is invalid or does not connect, and the old one stays.`,
 		Example: `  connector reload
   connector reload --config connector.json`,
 		Args: cobra.NoArgs,
@@ -133,7 +133,7 @@ configuration is invalid and the old one stays.`,
 				return err
 			}
 			var answer reloadAnswer
-			if err := ask(command.Context(), socket, http.MethodPost, "/reload", &answer); err != nil {
+			if err := ask(command.Context(), socket, http.MethodPost, "/reload", reloadTimeout, &answer); err != nil {
 				return failed(err)
 			}
 			if answer.Error != "" {

@@ -178,6 +178,7 @@ func (r *runner) controlHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, r.report()) })
 	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, _ *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reloadTimeout))
 		answer, status := reloadAnswer{}, http.StatusOK
 		if err := r.reload(); err != nil {
 			answer.Error, status = err.Error(), http.StatusUnprocessableEntity
@@ -273,8 +274,12 @@ func privateFolder(dir string) error {
 	return nil
 }
 
-// controlTimeout bounds the wait for a connector's answer. A reload waits only for files.
-const controlTimeout = 5 * time.Second
+const (
+	// controlTimeout bounds the wait for a connector's answer.
+	controlTimeout = 5 * time.Second
+	// reloadTimeout is that for a reload, which may take 30 s, and wait for another one.
+	reloadTimeout = 90 * time.Second
+)
 
 // errNotRunning is returned if no process answers at the socket.
 var errNotRunning = errors.New("no connector is running")
@@ -353,13 +358,13 @@ func findConnector(ctx context.Context, sys system, config, socket string) (repo
 
 // askStatus returns the report of the connector at a socket.
 func askStatus(ctx context.Context, socket string) (r report, err error) {
-	err = ask(ctx, socket, http.MethodGet, "/status", &r)
+	err = ask(ctx, socket, http.MethodGet, "/status", controlTimeout, &r)
 	return r, err
 }
 
 // ask sends one request. It returns errNotRunning if no process listens.
-func ask(ctx context.Context, socket, method, path string, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+func ask(ctx context.Context, socket, method, path string, limit time.Duration, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	refused := false
 	client := http.Client{Transport: &http.Transport{

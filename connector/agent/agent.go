@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/config"
-	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/link/bodies"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/upstream"
@@ -22,7 +21,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Version is sent to the gateway. Default: "dev".
 	Version string
-	// DrainTimeout bounds running requests after Run's context has ended. Default: 30s.
+	// DrainTimeout bounds running requests after Run's context has ended. After a reload, it bounds the end
+	// of a tunnel without requests. Default: 30s.
 	DrainTimeout time.Duration
 	// Keep replaces the tunnel token in the stored configuration. It must be durable
 	// when Keep returns. On an error the old token must still be stored.
@@ -33,30 +33,23 @@ type Options struct {
 	UntilReplaced bool
 }
 
-// Agent is a connector. Create it with [New].
+// Agent is a connector. Create it with [New]. It has what stays over reloads; an instance has the
+// tunnels of one configuration.
 type Agent struct {
 	Options
 
 	// Constants, except in tests.
-	lostAfter    time.Duration
-	confirmLimit time.Duration
-	dialLimit    time.Duration
-	firstUpgrade time.Duration
-	reloadPause  time.Duration
+	lostAfter     time.Duration
+	confirmLimit  time.Duration
+	dialLimit     time.Duration
+	firstUpgrade  time.Duration
+	takeoverLimit time.Duration
 
-	mu      sync.Mutex // guards the fields up to live
-	current *configuration
-	pending pending
-	legs    []*leg     // at least one
-	edges   link.Edges // of the cluster; Edge is "" without a cluster
-	live    []*session // tunnels to edges
-
-	started time.Time
-	hellos  chan struct{} // of capacity 1; full while a hello awaits its answer
-	tunnels sync.WaitGroup
-	others  sync.WaitGroup          // all legs except the first
-	end     context.CancelCauseFunc // ends all legs; set by Run
-	known   atomic.Bool             // a gateway has accepted this process before
+	current   atomic.Pointer[instance]
+	reloading sync.Mutex     // serializes reloads
+	takeovers chan takeover  // from Reload to Run
+	drains    sync.WaitGroup // of instances that were taken over
+	ended     chan struct{}  // closed when Run returns
 
 	budget   *memory.Budget
 	kept     *bodies.Cache
@@ -70,10 +63,11 @@ type Agent struct {
 func New(c config.Config, o Options) (*Agent, error) {
 	a := newAgent(o)
 	a.budget, a.prober = memory.NewBudget(c.MemoryBudget()), upstream.NewProber(a.Logger)
-	var err error
-	if a.current, err = a.newConfiguration(c); err != nil {
+	first, err := a.newConfiguration(c, nil)
+	if err != nil {
 		return nil, err
 	}
+	a.current.Store(a.newInstance(first))
 	return a, nil
 }
 
@@ -84,54 +78,48 @@ func newAgent(o Options) *Agent {
 	o.Version, o.DrainTimeout = cmp.Or(o.Version, "dev"), cmp.Or(o.DrainTimeout, 30*time.Second)
 	a := &Agent{
 		Options: o, lostAfter: lostAfter, confirmLimit: confirmLimit, dialLimit: dialLimit,
-		firstUpgrade: firstUpgrade, reloadPause: firstReloadPause,
-		started: time.Now(), hellos: make(chan struct{}, 1),
+		firstUpgrade: firstUpgrade, takeoverLimit: takeoverLimit,
+		takeovers: make(chan takeover), ended: make(chan struct{}),
 	}
-	a.kept = bodies.NewCache(func(size int64) int64 { return size - *a.inUse().hello.KeptPrompts })
-	a.newLeg(newRetry())
+	a.kept = bodies.NewCache(func(size int64) int64 { return size - *a.current.Load().config.hello.KeptPrompts })
 	return a
-}
-
-// inUse returns the current configuration.
-func (a *Agent) inUse() *configuration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.current
 }
 
 // Run keeps a tunnel to the gateway up, or to two of a cluster, until ctx ends. Then running
 // requests have the drain timeout to finish, and Run returns nil. Failures are logged and
-// retried, except for a [FatalError]. Run must not be called concurrently.
+// retried, except for a [FatalError]. Run must be called once.
 func (a *Agent) Run(ctx context.Context) error {
+	defer close(a.ended)
 	watching, stop := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
-		a.prober.Run(watching, func() upstream.Set { return a.inUse().proxy.Upstreams() })
+		a.prober.Run(watching, func() upstream.Set { return a.current.Load().config.proxy.Upstreams() })
 	})
 	defer watcher.Wait()
 	defer stop()
-	running, end := context.WithCancelCause(ctx)
-	a.end = end
-	end(a.legs[0].run(running))
-	a.others.Wait()
-	a.tunnels.Wait()
-	var fatal *FatalError
-	switch cause := context.Cause(running); {
-	case errors.As(cause, &fatal):
-		a.stop(&Problem{Reason: fatal.Reason, Fix: fatal.Fix})
-		a.Logger.Error("connector stopped", "reason", fatal.Reason, "fix", fatal.Fix)
-		return fatal
-	case errors.Is(cause, errTaken):
-		a.Logger.Info("another process has taken the tunnel over")
+	running := a.current.Load()
+	running.start(ctx)
+	for {
+		select {
+		case t := <-a.takeovers:
+			running = a.takeOver(ctx, running, t)
+		case <-running.done:
+			a.drains.Wait()
+			return a.result(running)
+		}
 	}
-	a.stop(nil)
-	a.Logger.Info("stopped")
-	return nil
 }
 
-// stop enters the last state of all legs.
-func (a *Agent) stop(problem *Problem) {
-	for _, l := range a.allLegs() {
-		l.enter(stopped, problem)
+// result logs why the last instance has ended, and returns the error of Run.
+func (a *Agent) result(last *instance) error {
+	var fatal *FatalError
+	switch {
+	case errors.As(last.cause, &fatal):
+		a.Logger.Error("connector stopped", "reason", fatal.Reason, "fix", fatal.Fix)
+		return fatal
+	case errors.Is(last.cause, errTaken):
+		a.Logger.Info("another process has taken the tunnel over")
 	}
+	a.Logger.Info("stopped")
+	return nil
 }

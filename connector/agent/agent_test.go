@@ -36,11 +36,11 @@ func TestAgentHello(t *testing.T) {
 	host, _ := os.Hostname()
 	kept := int64(32 << 20)
 	want := link.Hello{
-		Connector: testToken.Connector, Secret: testToken.Secret, Instance: a.current.hello.Instance, Name: host,
+		Connector: testToken.Connector, Secret: testToken.Secret, Instance: a.config.hello.Instance, Name: host,
 		Version: "1.2.3",
 		OS:      runtime.GOOS + "/" + runtime.GOARCH, Upstreams: []string{"box"}, KeptPrompts: &kept,
 		Pins:          []string{g.token.Pin},
-		StartedMillis: a.started.UnixMilli(),
+		StartedMillis: a.config.hello.StartedMillis,
 	}
 	if !reflect.DeepEqual(got, want) || got.Instance == "" {
 		t.Errorf("got %#v\nwant %#v", got, want)
@@ -139,7 +139,7 @@ func TestAgentComesBack(t *testing.T) {
 	t.Run("after silence", func(t *testing.T) {
 		g := startGateway(t)
 		g.set(func() { g.silent = true })
-		a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.lostAfter = 500 * time.Millisecond })
+		a := startAgent(t, g, "http://127.0.0.1:1", func(a *instance) { a.lostAfter = 500 * time.Millisecond })
 		first := g.session()
 		wait.For(t, first.conn.Context().Done(), "the end of the silent tunnel")
 		g.set(func() { g.silent = false })
@@ -154,7 +154,7 @@ func TestAgentComesBack(t *testing.T) {
 }
 
 // longestPauses removes the jitter from the pauses between attempts.
-func longestPauses(a *Agent) { a.legs[0].retry.random = func() float64 { return 1 } }
+func longestPauses(a *instance) { a.legs[0].retry.random = func() float64 { return 1 } }
 
 // lived is how long a tunnel was up, which a busy machine makes uncertain.
 var lived = regexp.MustCompile(` lived=\d+s`)
@@ -189,7 +189,7 @@ func TestAgentEndings(t *testing.T) {
 				tt.setup(g)
 			}
 			a := startAgent(t, g, "http://127.0.0.1:1",
-				func(a *Agent) { a.legs[0].retry.random = func() float64 { return 0.5 } })
+				func(a *instance) { a.legs[0].retry.random = func() float64 { return 0.5 } })
 			if tt.close != 0 {
 				g.session().close(tt.close)
 			}
@@ -206,7 +206,7 @@ func TestAgentEndings(t *testing.T) {
 func TestAgentIgnoresAMuteGatewayAtItsEnd(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() { g.mute = true })
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.dialLimit = forever })
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *instance) { a.dialLimit = forever })
 	wait.Until(t, "a hello", func() bool { return g.count() == 1 })
 	a.stop()
 	if err := wait.For(t, a.result, "the agent's end"); err != nil {
@@ -270,7 +270,7 @@ func TestAgentDrainTimeout(t *testing.T) {
 		<-r.Context().Done()
 		close(freed)
 	})
-	a := startAgent(t, g, server.URL, func(a *Agent) { a.DrainTimeout = 100 * time.Millisecond })
+	a := startAgent(t, g, server.URL, func(a *instance) { a.DrainTimeout = 100 * time.Millisecond })
 	s := g.session()
 	failed := make(chan error, 1)
 	go func() {

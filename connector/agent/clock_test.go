@@ -30,9 +30,9 @@ func TestWrongClock(t *testing.T) {
 			pool.AddCert(secure.Certificate())
 			g.token.URL = secure.URL
 			now := func() time.Time { return time.Now().Add(off) }
-			a := startReal(t, g, func(a *Agent) {
-				a.current.transport = config.TransportWebSocket
-				a.current.web.Now, a.current.web.Roots = now, pool
+			a := startReal(t, g, func(a *instance) {
+				a.config.transport = config.TransportWebSocket
+				a.config.web.Now, a.config.web.Roots = now, pool
 			})
 			wait.Until(t, "a tunnel", func() bool { return g.transport() == config.TransportWebSocket })
 			g.mustAsk(t)

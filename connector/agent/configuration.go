@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"slices"
 	"sync"
+	"time"
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/dial"
@@ -16,8 +16,7 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// configuration is immutable, except for its credentials and the proxy's upstreams. A
-// reload creates a new one.
+// configuration is immutable, except for its credentials and the proxy's upstreams.
 type configuration struct {
 	credentials *credentials
 	hello       link.Hello // without the secret
@@ -47,9 +46,9 @@ func (c *credentials) newest() link.Token {
 	return token
 }
 
-// newConfiguration returns the configuration for c. It reuses unchanged parts of the
-// older ones, which are ordered by age.
-func (a *Agent) newConfiguration(c config.Config, older ...*configuration) (*configuration, error) {
+// newConfiguration returns the configuration for c. It reuses unchanged parts of an older one, if that
+// is not nil.
+func (a *Agent) newConfiguration(c config.Config, old *configuration) (*configuration, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -58,12 +57,12 @@ func (a *Agent) newConfiguration(c config.Config, older ...*configuration) (*con
 		return nil, fmt.Errorf("tunnel_token: %w", err)
 	}
 	next := &configuration{credentials: &credentials{token: token, text: c.TunnelToken}}
-	instance, upstreams := rand.Text(), upstream.Set(nil)
-	for _, old := range older {
+	upstreams := upstream.Set(nil)
+	if old != nil {
 		if _, text := old.credentials.current(); text == c.TunnelToken {
 			next.credentials = old.credentials
 		}
-		instance, upstreams = old.hello.Instance, old.proxy.Upstreams()
+		upstreams = old.proxy.Upstreams()
 	}
 	if upstreams, err = upstream.Open(&c, upstreams, a.Logger); err != nil {
 		return nil, err
@@ -71,10 +70,9 @@ func (a *Agent) newConfiguration(c config.Config, older ...*configuration) (*con
 	next.proxy = upstream.NewProxy(upstreams,
 		upstream.Options{Logger: a.Logger, Budget: a.budget, Prober: a.prober, Observer: &a.monitor})
 	next.hello = newHello(a.Version, "", upstreams.Names())
-	next.hello.Connector, next.hello.Instance = token.Connector, instance
-	next.hello.Routes, next.hello.MaxRequests = c.Routes, c.MaxRequests
+	next.hello.Connector, next.hello.Routes, next.hello.MaxRequests = token.Connector, c.Routes, c.MaxRequests
 	kept := c.KeptPromptBytes()
-	next.hello.KeptPrompts, next.hello.StartedMillis = &kept, a.started.UnixMilli()
+	next.hello.KeptPrompts, next.hello.StartedMillis = &kept, time.Now().UnixMilli()
 	next.dialTo(dial.Target{
 		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: next.credentials.newest,
 		MaxRequests: c.MaxRequests, MaxMemory: c.MemoryBudget(), Logger: a.Logger,
@@ -96,7 +94,7 @@ func (c *configuration) dialTo(t dial.Target, transport string) {
 	c.quic, c.web, c.transport = dial.NewQUIC(t), dial.NewWebSocket(t), transport
 }
 
-// newHello returns the fields that all hellos of this process share. The name defaults
+// newHello returns the fields that all hellos of an instance share. The name defaults
 // to the host name.
 func newHello(number, name string, upstreams []string) link.Hello {
 	if name == "" {
@@ -113,21 +111,16 @@ func (c *configuration) greeting() link.Hello {
 	return hello
 }
 
-// sameTunnel reports whether a tunnel with one configuration also serves the other one.
-func (c *configuration) sameTunnel(d *configuration) bool {
+// sameServer reports whether both configurations are for the same connector at the same gateway or cluster.
+func (c *configuration) sameServer(d *configuration) bool {
+	return c.hello.Connector == d.hello.Connector && c.quic.Server == d.quic.Server
+}
+
+// servesAs reports whether the tunnels of a configuration also serve another one: they differ only in
+// upstreams' keys, addresses and paths.
+func (c *configuration) servesAs(d *configuration) bool {
+	same := d.hello
+	same.Instance, same.StartedMillis = c.hello.Instance, c.hello.StartedMillis
 	return c.credentials == d.credentials && c.quic.Server == d.quic.Server &&
-		c.quic.MaxMemory == d.quic.MaxMemory && c.transport == d.transport && reflect.DeepEqual(c.hello, d.hello)
-}
-
-// sameDestination reports whether both configurations lead to the same gateway or cluster, and
-// are for the same connector.
-func (c *configuration) sameDestination(d *configuration) bool {
-	return c.quic.Server == d.quic.Server && c.sameConnector(d)
-}
-
-// sameConnector reports whether both configurations are for the same connector of the
-// same gateway.
-func (c *configuration) sameConnector(d *configuration) bool {
-	shared := func(pin string) bool { return slices.Contains(d.credentials.newest().Pins(), pin) }
-	return c.hello.Connector == d.hello.Connector && slices.ContainsFunc(c.credentials.newest().Pins(), shared)
+		c.quic.MaxMemory == d.quic.MaxMemory && c.transport == d.transport && reflect.DeepEqual(c.hello, same)
 }

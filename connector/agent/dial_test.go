@@ -22,8 +22,8 @@ func TestAgentMeetsNoAnswer(t *testing.T) {
 	defer socket.Close()
 	g := startGateway(t)
 	const limit = 500 * time.Millisecond
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) {
-		a.current.quic.Server, a.dialLimit = socket.LocalAddr().String(), limit
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *instance) {
+		a.config.quic.Server, a.dialLimit = socket.LocalAddr().String(), limit
 	})
 	want := `level=WARN msg="cannot connect" reason="dialing ` + socket.LocalAddr().String() +
 		`: no answer over UDP" retry_in=`
@@ -45,8 +45,8 @@ func TestAgentDialsAllAddresses(t *testing.T) {
 	g := startGateway(t)
 	var lookups atomic.Int32
 	start := time.Now()
-	startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) {
-		a.current.quic.Resolve = func(context.Context, string) ([]netip.AddrPort, error) {
+	startAgent(t, g, "http://127.0.0.1:1", func(a *instance) {
+		a.config.quic.Resolve = func(context.Context, string) ([]netip.AddrPort, error) {
 			lookups.Add(1)
 			return []netip.AddrPort{
 				netip.MustParseAddrPort(hole.LocalAddr().String()),

@@ -2,16 +2,17 @@
 // cluster, reports the upstreams, and passes requests from the tunnel to them. Package link
 // implements the protocol, dial the connections, and upstream the access to model servers.
 //
-//	agent.go          what all tunnels share
+//	agent.go          what stays over reloads
+//	instance.go       the tunnels of one configuration
+//	configuration.go  an instance's configuration
+//	takeover.go       a reload: a second instance takes over
 //	leg.go            one tunnel after another
 //	edges.go          the gateways of a cluster, and the choice of the one to dial
 //	state.go          the states of a leg
-//	hello.go          connect, race, handshake; clearance to send a hello
+//	hello.go          connect, race, handshake
 //	maintain.go       an established tunnel, and the searches for its successor
 //	session.go        one tunnel: requests, control messages, drain
-//	heartbeat.go      pings, and detection of silent tunnels
-//	configuration.go  an agent's configuration
-//	reload.go         replacing the configuration without losing a request
+//	heartbeat.go      pings
 //	rotate.go         replacing the token without losing the tunnel
 //	ending.go         why a tunnel ended, and the pause that follows
 //	pair.go           pairing a machine with a gateway
@@ -19,46 +20,36 @@
 //
 // # States
 //
-//	    ┌──────────────── lost, refused ◀───────────────┐
-//	    ▼                                               │
-//	waiting ──pause over──▶ connecting ──welcome──▶ online ◀────────┐
-//	    ▲                       │                    │  │  ▲        │
-//	    └────────failed─────────┘        no pong ────┘  │  │ pong,  │ welcome of
-//	    ▲                                   │    drain  │  │ or     │ the successor
-//	    │                                   ▼    sent   │  │ welcome│
-//	    ├──────────30 s────────────────── silent        └──┼─▶ leaving
-//	    │                                 │    ▲           │      │
-//	    │                           failed▼    │pause over │      │ no successor
-//	    ├──────────30 s─────────────── retrying ───────────┘      │
-//	    └─────────────────────────────────────────────────────────┘
+//	   ┌────────── lost, refused ◀──────────┐  ┌── welcome of a successor
+//	   ▼                                    │  ▼  │
+//	waiting ──pause over──▶ connecting ──▶ online ┘
+//	   ▲                        │    welcome  │
+//	   └─────────failed─────────┘             │ the context ends
+//	                                          ▼
+//	                                       draining ──▶ stopped
 //
-// These are the states of each leg. When Run's context ends, a leg with a tunnel enters
-// draining, and then stopped. A leg without a tunnel, or with a final refusal, enters stopped at
-// once. In silent and retrying, the tunnel does not answer, and the leg dials a new connection.
+// These are the states of each leg. Without a tunnel, or with a final refusal, a leg enters stopped at
+// once. A path that is silent ends the tunnel by QUIC's idle timeout. Two searches can find a successor
+// for a tunnel that is up: at another edge if its edge drains, and over QUIC if it is over a WebSocket.
+// The old tunnel then takes no further requests, finishes its own, and is closed by the gateway.
+//
+// # Reloads
+//
+// An instance has one configuration and an id that the gateway distinguishes it by. A reload starts a
+// second instance in the process, which takes over as another process would:
+//
+//	the first instance    the second one                        then
+//	has a tunnel          has one within 30 s                   the first one is drained
+//	has a tunnel          is refused, or has none within 30 s   it is stopped; the first one has not changed
+//	has a tunnel          has replaced that, but no welcome     the first one ends
+//	has no tunnel         –                                     the first one is stopped before it starts
 //
 // # Legs
 //
-// A single gateway sends no edges, and the agent has one leg. The edges in the welcome of a
+// A single gateway sends no edges, and the instance has one leg. The edges in the welcome of a
 // cluster start another leg a second later. No two legs use the same edge: the hello lists the
 // edges of the other tunnels, and only one hello at a time awaits its answer. A leg whose tunnel
-// was lost or is silent dials the same gateway three times, then the next edge. The first leg
-// also dials the server of the token, so it needs no list. When an edge drains, its leg first
-// establishes a tunnel to another edge.
-//
-// The first leg with a tunnel handles a new configuration. The other legs replace their
-// tunnels after its own.
-//
-// # Hellos
-//
-// A hello replaces the connector's tunnel. Its purpose decides when it is sent on a new
-// connection:
-//
-//	purpose    the hello is sent                                   the old tunnel
-//	first      at once                                             does not exist
-//	successor  after the gateway has confirmed the old tunnel's    finishes its requests
-//	           drain; without an answer, as a rescue
-//	rescue     a moment after the old tunnel fell silent, in       may finish its requests if
-//	           case it recovers, or after its end                  it recovers: Hello.KeepSilent
-//	newcomer   at once: it is for another connector, gateway or    is drained after the
-//	           edge, so it does not replace the old tunnel         welcome
+// was lost dials the same gateway once more, then the next edge. The first leg also dials the
+// server of the token, so it needs no list. When an edge drains, its leg first establishes a tunnel
+// to another edge.
 package agent

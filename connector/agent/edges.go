@@ -42,14 +42,14 @@ func (s *session) leaveEdge() {
 }
 
 // useEdges adopts the edges that a tunnel has received, and reports whether they have changed.
-func (a *Agent) useEdges(s *session) (changed bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (i *instance) useEdges(s *session) (changed bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	next := *s.edges.Load()
-	if !s.config.sameDestination(a.current) || reflect.DeepEqual(next, a.edges) {
+	if reflect.DeepEqual(next, i.edges) {
 		return false
 	}
-	a.edges = next
+	i.edges = next
 	return true
 }
 
@@ -73,36 +73,44 @@ func (l *leg) join(ctx context.Context, s *session) {
 	}
 }
 
-// surplus reports whether the gateway asks for fewer legs. The caller holds mu.
-func (l *leg) surplus() bool { return l.number > 0 && l.number >= l.edges.Legs }
-
-// dismiss removes a leg that is not needed, and reports whether it did.
-func (l *leg) dismiss() bool {
+// isSurplus reports whether the gateway asks for fewer legs.
+func (l *leg) isSurplus() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.surplus() {
+	return l.number > 0 && l.number >= l.edges.Legs
+}
+
+// remove removes a leg that is not needed, and reports whether it did.
+func (l *leg) remove() bool {
+	if !l.isSurplus() {
 		return false
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.legs = slices.DeleteFunc(slices.Clone(l.legs), func(other *leg) bool { return other == l })
 	return true
 }
 
 // allLegs returns the legs, the first one first.
-func (a *Agent) allLegs() []*leg {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Clip(a.legs)
+func (i *instance) allLegs() []*leg {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Clip(i.legs)
 }
 
-// chooseTarget returns the gateway that the leg dials next with a configuration. The zero value
+// knownEdges returns the edges in the last message of a gateway.
+func (i *instance) knownEdges() link.Edges {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.edges
+}
+
+// chooseTarget returns the gateway that the leg dials next. The zero value
 // is the server of its token; false means that the other legs use all edges. The choice stays
 // until it fails.
-func (l *leg) chooseTarget(c *configuration) (link.Edge, bool) {
+func (l *leg) chooseTarget() (link.Edge, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !c.sameDestination(l.current) {
-		return link.Edge{}, true
-	}
 	targets := l.targets("")
 	if len(targets) == 0 {
 		return link.Edge{}, false
@@ -118,14 +126,6 @@ func (l *leg) currentTarget() link.Edge {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.target
-}
-
-// targetOf returns the gateway to dial for a tunnel with another configuration.
-func (l *leg) targetOf(c *configuration) link.Edge {
-	if !c.sameDestination(l.inUse()) {
-		return link.Edge{}
-	}
-	return l.currentTarget()
 }
 
 // targets returns the gateways that the leg can dial: edges other than except that no other
@@ -160,7 +160,7 @@ func (l *leg) targets(except string) (targets []link.Edge) {
 func (l *leg) listed() []link.Edge {
 	list := slices.Clone(l.edges.List)
 	for _, s := range l.live {
-		if s.serves() && s.config.sameDestination(l.current) {
+		if s.serves() {
 			list = append(list, s.edges.Load().List...)
 		}
 	}
@@ -178,7 +178,7 @@ func (l *leg) noteEnd(end ending) {
 
 // track records a tunnel to an edge while it is open.
 func (s *session) track() {
-	a := s.leg.Agent
+	a := s.leg.instance
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.live = append(a.live, s)
@@ -193,10 +193,10 @@ func (s *session) track() {
 func (s *session) serves() bool { return !s.departed.Load() && s.conn.Context().Err() == nil }
 
 // servingTunnels returns the tunnels to edges that take requests.
-func (a *Agent) servingTunnels() (serving []*session) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, s := range a.live {
+func (i *instance) servingTunnels() (serving []*session) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, s := range i.live {
 		if s.serves() {
 			serving = append(serving, s)
 		}
@@ -205,73 +205,23 @@ func (a *Agent) servingTunnels() (serving []*session) {
 }
 
 // otherEdges returns the edges of the tunnels that a hello must not replace.
-func (p clearance) otherEdges(a *Agent) (names []string) {
-	for _, s := range a.servingTunnels() {
-		if s != p.old || p.purpose == newcomer {
+func (i *instance) otherEdges(replaces *session) (names []string) {
+	for _, s := range i.servingTunnels() {
+		if s != replaces {
 			names = append(names, s.welcome.Edge)
 		}
 	}
 	return names
 }
 
-// outdated reports whether a tunnel has an older configuration than the current one, which another leg
-// has adopted.
-func (l *leg) outdated(s *session) bool { return !s.config.sameTunnel(l.inUse()) }
-
-// obsolete reports whether a tunnel needs no successor: its leg is not needed, or the current
-// configuration leads elsewhere.
-func (l *leg) obsolete(s *session) bool {
+// destination returns the gateway of an attempt to move a tunnel to another edge. It returns false if no
+// other edge exists.
+func (l *leg) destination(s *session, attempt int) (link.Edge, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.surplus() || !s.config.sameDestination(l.current)
-}
-
-// quit drains an obsolete tunnel.
-func (l *leg) quit(_, _ context.Context, s *session) *handover {
-	if err := s.depart(); err != nil {
-		s.close(link.CloseNone, err)
-	}
-	return &handover{err: errLeft}
-}
-
-// move replaces a tunnel with an outdated configuration, or a tunnel to an edge that drains. The
-// tunnel stays until that succeeds.
-func (l *leg) move(searching, ctx context.Context, s *session) *handover {
-	for attempt := 0; ; attempt++ {
-		c := l.inUse()
-		target, purpose, ok := l.destination(s, attempt)
-		if !ok {
-			return idle(searching, ctx, s) // until the edges change
-		}
-		h, err := l.succeed(searching, clearance{purpose, s, ctx}, c, l.runners(c, target)...)
-		if err == nil {
-			l.mu.Lock()
-			l.target, l.failed = target, false
-			l.mu.Unlock()
-		}
-		if h != nil || searching.Err() != nil {
-			return h
-		}
-		pause := movePause/2 + l.retry.jitter(movePause)
-		l.Logger.Warn("failed to replace the tunnel; it stays until that succeeds", "session", s.welcome.Session,
-			"reason", reason(err), "retry_in", pause.String(), "edge", target.Name)
-		if wait.For(searching, pause) != nil {
-			return nil
-		}
-	}
-}
-
-// destination returns the gateway of an attempt to move a tunnel, and the purpose of the hello.
-// It returns false if no other edge exists.
-func (l *leg) destination(s *session, attempt int) (link.Edge, purpose, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !s.leaving.Load() {
-		return l.target, successor, true
-	}
 	targets := l.targets(s.welcome.Edge)
 	if len(targets) == 0 {
-		return link.Edge{}, newcomer, false
+		return link.Edge{}, false
 	}
-	return targets[attempt%len(targets)], newcomer, true
+	return targets[attempt%len(targets)], true
 }

@@ -278,12 +278,12 @@ func (c *testEdges) answers(name, want string) {
 
 // startLegs runs an agent for the cluster. The agent waits long before it assumes silence, as
 // the machine may be slow. change may set other limits.
-func (c *testEdges) startLegs(base string, change func(*Agent)) *runningAgent {
+func (c *testEdges) startLegs(base string, change func(*instance)) *runningAgent {
 	g := &fakeGateway{t: c.t, token: c.token, transport: config.TransportQUIC}
 	return startAgent(c.t, g, base, change)
 }
 
 // hasty lets an agent notice a lost gateway soon.
-func hasty(a *Agent) {
+func hasty(a *instance) {
 	a.lostAfter, a.dialLimit = 3*time.Second, 2*time.Second
 }

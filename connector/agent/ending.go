@@ -85,8 +85,6 @@ func kindOf(err error) endKind {
 	switch {
 	case errors.Is(err, errNoEdge):
 		return endEdgeInUse
-	case errors.Is(err, errLeft):
-		return endGoingAway
 	case link.Restarted(err):
 		return endReset
 	case errors.Is(err, link.ErrPin):
@@ -142,8 +140,8 @@ func (e *FatalError) Error() string { return e.Reason + "; " + e.Fix }
 func (l *leg) fatal(err error) *FatalError {
 	kind := kindOf(err)
 	final := kind == endRemoved || !l.known.Load() && (kind == endRefused || kind == endWrongPin)
-	if l.next().config != nil || !final {
-		return nil // a newer configuration may work
+	if !final {
+		return nil
 	}
 	reason, fix := Explain(err)
 	return &FatalError{Reason: reason, Fix: fix}
@@ -209,35 +207,42 @@ func newRetry() retry {
 	return retry{random: mathrand.Float64}
 }
 
-func (r *retry) reset() { r.failures = 0 }
-
-// pause returns how long to wait after an ending.
+// pause returns how long to wait after an ending: a random part of a ceiling.
+//
+//	ending                      ceiling                    at least   counts as
+//	refused, wrong pin          30 s, doubled up to 5 min  half       a refusal
+//	removed, replaced, limited  30 s                       half       nothing
+//	reset                       0.2 s                      0          a success
+//	no route to the gateway     2 s, once that is reached  0          nothing
+//	busy                        0.5 s, doubled up to 10 s  0          a failure
+//	edge in use                 0.5 s, doubled up to 5 min 0          a failure
+//	others                      0.5 s, doubled up to 30 s  0          a failure
+//
+// The first pause after a tunnel that lived for five seconds, or that a gateway has ended to shut down, is
+// 0.5 s again. Where half of a pause is fixed, only an operator or time can help, and two connectors with
+// one token do not keep replacing each other.
 func (r *retry) pause(end ending) time.Duration {
 	if end.lived > 0 {
 		r.refusals = 0
 	}
-	switch kind := kindOf(end.err); {
-	case kind == endRefused, kind == endWrongPin:
+	kind, limit := kindOf(end.err), longPause
+	switch kind {
+	case endRefused, endWrongPin:
 		ceiling := min(longPause<<min(r.refusals, 4), lastRefusal)
 		r.refusals++
 		return ceiling/2 + r.jitter(ceiling/2)
-	case kind == endRemoved, kind == endReplaced, kind == endLimited:
-		// Only an operator, or time, can help. Half of the pause is fixed, so that two
-		// connectors with one token do not keep replacing each other.
+	case endRemoved, endReplaced, endLimited:
 		return longPause/2 + r.jitter(longPause/2)
-	case kind == endReset:
-		// Connectors notice a reset by their pings, which are already spread in time.
-		r.reset()
+	case endReset: // noticed by pings, which are already spread in time
+		r.failures = 0
 		return r.jitter(resetPause)
-	case end.lived >= healthyAfter, kind == endGoingAway && end.lived > 0:
-		r.reset()
-	}
-	limit := longPause
-	switch kindOf(end.err) {
 	case endBusy:
 		limit = busyPause
 	case endEdgeInUse: // a change of the edges ends the pause
 		limit = lastRefusal
+	}
+	if end.lived >= healthyAfter || kind == endGoingAway && end.lived > 0 {
+		r.failures = 0
 	}
 	ceiling := min(firstPause<<min(r.failures, 10), limit)
 	if ceiling >= noRoutePause && end.lived == 0 && dial.NoRoute(end.err) {

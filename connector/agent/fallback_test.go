@@ -91,7 +91,7 @@ func helloServer(t *testing.T) string {
 }
 
 // startReal runs an agent for a real gateway until the test ends.
-func startReal(t *testing.T, g *realGateway, change func(*Agent)) *runningAgent {
+func startReal(t *testing.T, g *realGateway, change func(*instance)) *runningAgent {
 	t.Helper()
 	log := &logBuffer{}
 	a, err := New(config.Config{
@@ -102,12 +102,13 @@ func startReal(t *testing.T, g *realGateway, change func(*Agent)) *runningAgent 
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.unhurried()
+	first := a.current.Load()
+	first.unhurried()
 	if change != nil {
-		change(a)
+		change(first)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	running := &runningAgent{Agent: a, log: log, stop: stop, result: make(chan error, 1)}
+	running := &runningAgent{instance: first, log: log, stop: stop, result: make(chan error, 1)}
 	go func() { running.result <- a.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
@@ -177,9 +178,9 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
 	g.relay.blocked.Store(true)
-	delay := func(a *Agent) time.Duration { return a.legs[0].runners(a.current, link.Edge{})[1].Delay }
-	a := startReal(t, g, func(a *Agent) {
-		if a.legs[0].webDelay = newAgent(Options{}).legs[0].webDelay; delay(a) != webSocketDelay {
+	delay := func(a *instance) time.Duration { return a.legs[0].runners(link.Edge{})[1].Delay }
+	a := startReal(t, g, func(a *instance) {
+		if a.legs[0].webDelay = newAgent(Options{}).newInstance(nil).legs[0].webDelay; delay(a) != webSocketDelay {
 			t.Errorf("the head start of QUIC is %v", delay(a))
 		}
 		a.dialLimit = forever // or the WebSocket begins as QUIC fails
@@ -192,8 +193,8 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 	g.Disconnect(g.token.Connector, link.CloseShutdown)
 	wait.Until(t, "the next tunnel", func() bool { return g.Counters().Connected == 2 })
 	a.stop()
-	if err := wait.For(t, a.result, "the agent's end"); err != nil || delay(a.Agent) != 0 {
-		t.Errorf("%v; the next one waits %v for QUIC again", err, delay(a.Agent))
+	if err := wait.For(t, a.result, "the agent's end"); err != nil || delay(a.instance) != 0 {
+		t.Errorf("%v; the next one waits %v for QUIC again", err, delay(a.instance))
 	}
 	a.result <- nil // for the cleanup
 }
@@ -201,7 +202,7 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 func TestUDPBlockedInMidLife(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
-	startReal(t, g, func(a *Agent) { a.lostAfter = 3 * time.Second })
+	startReal(t, g, func(a *instance) { a.lostAfter = 3 * time.Second })
 	wait.Until(t, "a tunnel", func() bool { return g.transport() != "" })
 	if got := g.transport(); got != "quic" {
 		t.Errorf("the tunnel goes over %s", got)
@@ -216,7 +217,7 @@ func TestUDPBlockedInMidLife(t *testing.T) {
 func TestChangeUnderLoad(t *testing.T) {
 	g := startRealGateway(t)
 	g.relay.blocked.Store(true)
-	startReal(t, g, func(a *Agent) { a.legs[0].webDelay, a.firstUpgrade = 0, 100*time.Millisecond })
+	startReal(t, g, func(a *instance) { a.legs[0].webDelay, a.firstUpgrade = 0, 100*time.Millisecond })
 	wait.Until(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -242,14 +243,14 @@ func TestChangeUnderLoad(t *testing.T) {
 	more()
 	stop()
 	clients.Wait()
-	if n := g.Counters(); n.Failed != 0 || n.Connected != 2 || n.Replaced != 0 {
+	if n := g.Counters(); n.Failed != 0 || n.Connected != 2 || n.Replaced != 1 {
 		t.Errorf("%d requests, %+v", asked.Load(), n)
 	}
 }
 
 func TestOnlyWebSocket(t *testing.T) {
 	g := startRealGateway(t)
-	startReal(t, g, func(a *Agent) { a.current.transport, a.firstUpgrade = config.TransportWebSocket, time.Millisecond })
+	startReal(t, g, func(a *instance) { a.config.transport, a.firstUpgrade = config.TransportWebSocket, time.Millisecond })
 	wait.Until(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	for range 5 {
 		g.mustAsk(t) // much longer than an upgrade is put off
@@ -291,8 +292,8 @@ func TestThroughAProxy(t *testing.T) {
 	pool.AddCert(secure.Certificate())
 	g.token.URL = secure.URL
 	g.relay.blocked.Store(true)
-	a := startReal(t, g, func(a *Agent) {
-		a.legs[0].webDelay, a.current.web.Proxy, a.current.web.Roots = 0, http.ProxyURL(at), pool
+	a := startReal(t, g, func(a *instance) {
+		a.legs[0].webDelay, a.config.web.Proxy, a.config.web.Roots = 0, http.ProxyURL(at), pool
 	})
 	wait.Until(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	g.mustAsk(t)
@@ -312,7 +313,7 @@ func TestThroughATLSProxy(t *testing.T) {
 	proxy.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	g.token.URL = proxy.URL
 	g.relay.blocked.Store(true)
-	a := startReal(t, g, func(a *Agent) { a.current.transport = config.TransportWebSocket })
+	a := startReal(t, g, func(a *instance) { a.config.transport = config.TransportWebSocket })
 	wait.Until(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	g.mustAsk(t)
 	g.Disconnect(g.token.Connector, link.CloseShutdown)

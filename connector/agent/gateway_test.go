@@ -40,7 +40,7 @@ const (
 
 // unhurried makes an agent wait long before it assumes silence, as the machine may be slow.
 // Tests of silence have limits of their own.
-func (a *Agent) unhurried() {
+func (a *instance) unhurried() {
 	a.lostAfter, a.confirmLimit, a.legs[0].webDelay = forever, forever, forever
 }
 
@@ -306,7 +306,7 @@ func (s *fakeSession) close(code link.CloseCode) {
 
 // runningAgent is an agent that runs.
 type runningAgent struct {
-	*Agent
+	*instance
 	log    *logBuffer
 	stop   context.CancelFunc
 	result chan error
@@ -314,7 +314,7 @@ type runningAgent struct {
 
 // startAgent runs an agent for the upstream at base until the test ends. change may adjust the
 // agent first.
-func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) *runningAgent {
+func startAgent(t *testing.T, g *fakeGateway, base string, change func(*instance)) *runningAgent {
 	t.Helper()
 	log := &logBuffer{}
 	a, err := New(config.Config{
@@ -325,12 +325,13 @@ func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.unhurried()
+	first := a.current.Load()
+	first.unhurried()
 	if change != nil {
-		change(a)
+		change(first)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	running := &runningAgent{Agent: a, log: log, stop: stop, result: make(chan error, 1)}
+	running := &runningAgent{instance: first, log: log, stop: stop, result: make(chan error, 1)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -16,8 +16,8 @@ import (
 )
 
 // asks makes an agent check its upstreams in short intervals.
-func asks(interval time.Duration) func(*Agent) {
-	return func(a *Agent) { a.prober.Interval = interval }
+func asks(interval time.Duration) func(*instance) {
+	return func(a *instance) { a.prober.Interval = interval }
 }
 
 // listing is a model server. Tests change its answer to GET /v1/models.

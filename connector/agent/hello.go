@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/connector/config"
@@ -27,125 +26,24 @@ const (
 	busyAttempts = 4
 )
 
-// purpose is the purpose of a hello: see the package's documentation.
-type purpose int
-
-const (
-	first purpose = iota
-	successor
-	newcomer
-)
-
-// clearance decides when a hello may be sent.
-type clearance struct {
-	purpose
-	old *session        // the existing tunnel; nil for first
-	ctx context.Context // of the handshake, after the wait
-}
-
-// wait waits until a hello with configuration c may be sent, or ctx ends. After an error, the hello must
-// not be sent: a search that has ended must not change the tunnel.
-func (p clearance) wait(ctx context.Context, c *configuration) error {
-	if p.purpose == first {
-		return nil
-	}
-	if ctx.Err() != nil && !p.old.departed.Load() {
-		return ctx.Err()
-	}
-	if c != p.old.leg.next().config && c != p.old.leg.inUse() {
-		return errNewer
-	}
-	if p.purpose == newcomer {
-		return nil
-	}
-	if !p.old.departed.Load() {
-		p.old.leg.enter(leaving, nil)
-	}
-	if err := p.old.depart(); err != nil {
-		p.old.close(link.CloseNone, err)
-		return err
-	}
-	select {
-	case <-p.old.agreed:
-	case <-p.old.conn.Context().Done():
-		return p.old.ended()
-	case <-time.After(p.old.leg.confirmLimit): // the path may lose many packets
-	}
-	return nil
-}
-
-// establish establishes a tunnel with the current configuration or the pending one. It tries
-// the pending one first, unless that has failed before.
-func (l *leg) establish(ctx context.Context) (s *session, err error) {
-	p := l.due()
-	if p.config != nil && !l.known.Load() { // the current one has never worked
-		l.adopt(p.config)
-		p = pending{}
-	}
-	if p.config == nil {
-		return l.connect(ctx, l.inUse())
-	}
-	order := []*configuration{l.inUse(), p.config}
-	if p.pause == 0 {
-		slices.Reverse(order)
-	}
-	for _, c := range order {
-		s, failed := l.connect(ctx, c)
-		switch {
-		case failed == nil && c == p.config:
-			l.adopt(c)
-			return s, nil
-		case failed == nil || ctx.Err() != nil:
-			return s, failed
-		case c == p.config:
-			l.putOff(c, failed)
-		}
-		if c != p.config || err == nil { // the current one's error decides the next pause
-			err = failed
-		}
-	}
-	return nil, err
-}
-
 // connect establishes the first tunnel.
-func (l *leg) connect(ctx context.Context, c *configuration) (*session, error) {
-	target, ok := l.chooseTarget(c)
+func (l *leg) connect(ctx context.Context) (*session, error) {
+	target, ok := l.chooseTarget()
 	if !ok {
 		return nil, errNoEdge
 	}
 	if target.Name == "" {
-		l.Logger.Info("connecting", "server", c.quic.Server)
+		l.Logger.Info("connecting", "server", l.config.quic.Server)
 	} else {
 		l.Logger.Info("connecting", "server", target.Server, "edge", target.Name)
 	}
-	return l.race(ctx, c, clearance{ctx: ctx}, l.runners(c, target))
-}
-
-// succeed establishes a tunnel that replaces another. The result is nil if the old one stays.
-// searching bounds the time until the old one departs, and the context of p the time afterwards.
-func (l *leg) succeed(
-	searching context.Context, p clearance, c *configuration, runners ...dial.Runner,
-) (*handover, error) {
-	old := p.old
-	if !c.sameConnector(old.config) {
-		p.purpose = newcomer
-	}
-	next, err := l.race(searching, c, p, runners)
-	if err != nil && old.departed.Load() {
-		return &handover{err: err}, err
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := old.depart(); err != nil { // no effect for a successor: the old tunnel has departed
-		old.close(link.CloseNone, err)
-	}
-	return &handover{next: next}, nil
+	return l.race(ctx, ctx, nil, l.runners(target))
 }
 
 // runners returns the transports to a gateway, in the order of preference. A WebSocket leads to
 // any edge, as the certificate of HTTPS is for their common name.
-func (l *leg) runners(c *configuration, target link.Edge) []dial.Runner {
+func (l *leg) runners(target link.Edge) []dial.Runner {
+	c := l.config
 	quic := dial.Runner{Dial: c.quicTo(target).Dial, Limit: l.dialLimit}
 	web := dial.Runner{Dial: c.web.Dial, Limit: l.dialLimit, Delay: l.webDelay}
 	switch {
@@ -160,13 +58,18 @@ func (l *leg) runners(c *configuration, target link.Edge) []dial.Runner {
 
 // race establishes a tunnel with one of the runners. It sends a hello on the first
 // connection, and uses another one only if that fails: a second hello would end the
-// tunnel of the first.
-func (l *leg) race(ctx context.Context, c *configuration, p clearance, runners []dial.Runner) (s *session, err error) {
+// tunnel of the first. The end of searching stops the race until a hello is sent; then only the end of
+// ctx does. At its edge, the hello may replace one tunnel; nil means none.
+func (l *leg) race(searching, ctx context.Context, replaces *session, runners []dial.Runner) (s *session, err error) {
 	// A busy gateway reserves connections over WebSockets for devices with a pairing code.
-	final := l.retry.failures < busyAttempts && c.hello.Claim == ""
-	err = dial.Race(ctx, runners, final, func(conn *link.Conn) error {
-		s = newSession(l, c, conn)
-		return s.handshake(ctx, p)
+	final := l.retry.failures < busyAttempts && l.config.hello.Claim == ""
+	err = dial.Race(searching, runners, final, func(conn *link.Conn) error {
+		s = newSession(l, conn)
+		if err := searching.Err(); err != nil {
+			s.close(link.CloseNone, err)
+			return err
+		}
+		return s.handshake(ctx, replaces)
 	})
 	if p, ok := errors.AsType[*panics.Error](err); ok {
 		p.Log(l.Logger, "establishing a tunnel")
@@ -174,19 +77,14 @@ func (l *leg) race(ctx context.Context, c *configuration, p clearance, runners [
 	return s, err
 }
 
-// handshake sends the hello as soon as it may be sent, and processes the gateway's
-// answer. On an error it closes the connection.
-func (s *session) handshake(ctx context.Context, p clearance) (err error) {
-	if err = p.wait(ctx, s.config); err != nil {
-		s.close(link.CloseNone, err)
-		return err
-	}
-	ctx, cancel := context.WithTimeout(p.ctx, s.leg.dialLimit)
+// handshake sends the hello and processes the gateway's answer. On an error it closes the connection.
+func (s *session) handshake(ctx context.Context, replaces *session) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.leg.dialLimit)
 	defer cancel()
 	// Reads of the stream take no context; closing the connection ends them.
 	stop := context.AfterFunc(ctx, func() { s.close(link.CloseNone, ErrNoWelcome) })
 	defer func() {
-		if !stop() && err == nil {
+		if !stop() && !errors.As(err, new(link.Deny)) {
 			err = ErrNoWelcome
 		}
 		if err != nil {
@@ -209,8 +107,8 @@ func (s *session) handshake(ctx context.Context, p clearance) (err error) {
 	case <-ctx.Done():
 		return ErrNoWelcome
 	}
-	hello := s.config.greeting()
-	hello.OtherEdges = p.otherEdges(s.leg.Agent)
+	hello := s.leg.config.greeting()
+	hello.OtherEdges = s.leg.otherEdges(replaces)
 	if kept := hello.KeptPrompts; kept != nil {
 		part := *kept / int64(len(s.leg.allLegs()))
 		hello.KeptPrompts = &part
@@ -221,7 +119,7 @@ func (s *session) handshake(ctx context.Context, p clearance) (err error) {
 		err = s.explain(err)
 	}
 	switch {
-	case errors.As(err, &deny) && deny.Code == link.DenyCredentials && s.config.greeting().Secret != hello.Secret:
+	case errors.As(err, &deny) && deny.Code == link.DenyCredentials && s.leg.config.greeting().Secret != hello.Secret:
 		return errOutdated
 	case errors.As(err, &deny):
 		return deny
@@ -260,13 +158,14 @@ func CheckToken(ctx context.Context, c config.Config, number string) error {
 	if err != nil {
 		return fmt.Errorf("tunnel_token: %w", err)
 	}
-	l := newAgent(Options{}).legs[0]
+	a := newAgent(Options{})
 	dry := &configuration{credentials: &credentials{token: token}, hello: newHello(number, "", c.UpstreamNames())}
 	dry.hello.Connector, dry.hello.Routes, dry.hello.DryRun = token.Connector, c.Routes, true
 	dry.dialTo(dial.Target{
-		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: dry.credentials.newest, Logger: l.Logger,
+		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: dry.credentials.newest, Logger: a.Logger,
 	}, cmp.Or(c.Transport, config.TransportAuto))
-	s, err := l.race(ctx, dry, clearance{ctx: ctx}, l.runners(dry, link.Edge{}))
+	l := a.newInstance(dry).legs[0]
+	s, err := l.race(ctx, ctx, nil, l.runners(link.Edge{}))
 	if err != nil {
 		return err
 	}

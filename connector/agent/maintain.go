@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/postern-dev/postern/connector/config"
@@ -20,9 +19,6 @@ const (
 	movePause = 2 * time.Second
 )
 
-// errTrial ends a tunnel that was drained for a new configuration that then failed.
-var errTrial = errors.New("the new configuration did not work")
-
 // maintain serves a tunnel until it ends or a successor takes over. The old tunnel then
 // finishes its requests. One search for a successor runs at a time. Each event stops it, and
 // maintain chooses again.
@@ -36,19 +32,19 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 		ended <- err
 	})
 	for {
-		var found *handover
-		search, searched := l.choose(s), make(chan struct{})
+		var next *session
 		searching, stop := context.WithCancel(ctx)
+		searched := make(chan struct{})
 		go func() {
 			defer close(searched)
 			defer panics.Recover(l.Logger, "establishing another tunnel")
-			found = search(searching, ctx, s)
+			next = l.search(searching, ctx, s)
 		}()
 		var err error
 		over := false
 		select {
 		case <-searched:
-			if found == nil && ctx.Err() != nil { // the tunnel drains
+			if next == nil && ctx.Err() != nil { // the tunnel drains
 				err, over = <-ended, true
 			}
 		case <-l.wake:
@@ -56,13 +52,12 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 			over = true
 		}
 		stop()
-		<-searched
-		lived := max(time.Since(start), 1)
+		<-searched // a hello that was sent may have replaced the tunnel
 		switch {
-		case found != nil && (found.next != nil || !over):
-			return ending{err: found.err, lived: lived}, found.next
+		case next != nil:
+			return ending{}, next
 		case over:
-			return ending{err: err, lived: lived}, nil
+			return ending{err: err, lived: max(time.Since(start), 1)}, nil
 		}
 	}
 }
@@ -75,76 +70,64 @@ func webDelayOf(s *session) time.Duration {
 	return webSocketDelay
 }
 
-// handover is the result of a search: the successor of a tunnel, or why the drained
-// tunnel has none.
-type handover struct {
-	next *session
-	err  error
-}
-
-// search establishes the successor of a tunnel. A nil result keeps the tunnel. The end of
-// searching stops the search until it has sent the old tunnel's drain; then only the end of ctx
-// does.
-type search func(searching, ctx context.Context, s *session) *handover
-
-// choose returns the search that the tunnel needs now: the first of these whose condition is
-// met.
-//
-//	condition                             search          ends with
-//	the tunnel has ended                  idle            an event
-//	a configuration is pending            renew           a tunnel with it, or its refusal
-//	the leg is not needed, or the         quit            the drain of the tunnel
-//	configuration leads elsewhere
-//	the edge drains, or the tunnel has    move            a new tunnel
-//	an older configuration
-//	QUIC may replace the WebSocket        upgradeToQUIC   a tunnel over QUIC
-//	otherwise                             idle            an event
-func (l *leg) choose(s *session) search {
+// search establishes a successor of the tunnel if it needs one: at another edge if its edge drains, and
+// over QUIC if it is over a WebSocket. It returns nil when searching ends before it has sent a hello, or
+// when ctx ends.
+func (l *leg) search(searching, ctx context.Context, s *session) *session {
 	switch {
 	case s.conn.Context().Err() != nil:
-		return idle
-	case l.due().config != nil:
-		return l.renew
-	default:
-		return l.chooseCurrent(s)
+	case l.isSurplus():
+		s.leave()
+	case s.leaving.Load():
+		return l.move(searching, ctx, s)
+	case l.config.transport == config.TransportAuto && s.conn.Transport() == link.TransportWebSocket:
+		return l.upgradeToQUIC(searching, ctx, s)
 	}
-}
-
-// chooseCurrent is choose from the row below renew.
-func (l *leg) chooseCurrent(s *session) search {
-	switch {
-	case l.obsolete(s):
-		return l.quit
-	case s.leaving.Load() || l.outdated(s):
-		return l.move
-	case s.config.transport == config.TransportAuto && s.conn.Transport() == link.TransportWebSocket:
-		return l.upgradeToQUIC
-	default:
-		return idle
-	}
-}
-
-// idle is the search of a tunnel that needs no successor.
-func idle(searching, _ context.Context, _ *session) *handover {
 	<-searching.Done()
 	return nil
 }
 
 // upgradeToQUIC tries QUIC periodically, and switches to it when it works.
-func (l *leg) upgradeToQUIC(searching, ctx context.Context, s *session) *handover {
+func (l *leg) upgradeToQUIC(searching, ctx context.Context, s *session) *session {
 	for pause := l.firstUpgrade; ; pause = min(2*pause, lastUpgrade) {
 		if wait.For(searching, pause/2+l.retry.jitter(pause)) != nil {
 			return nil
 		}
-		c := l.inUse()
-		h, err := l.succeed(searching, clearance{successor, s, ctx}, c,
-			dial.Runner{Dial: c.quicTo(l.currentTarget()).Dial, Limit: l.dialLimit})
+		next, err := l.race(searching, ctx, s,
+			[]dial.Runner{{Dial: l.config.quicTo(l.currentTarget()).Dial, Limit: l.dialLimit}})
 		if err == nil {
 			l.Logger.Info("QUIC works; switching from the WebSocket", "session", s.welcome.Session)
-		}
-		if h != nil || searching.Err() != nil {
-			return h
+			s.leave()
+			return next
 		}
 		l.Logger.Debug("QUIC still does not work", "reason", reason(err))
+	}
+}
+
+// move replaces a tunnel to an edge that drains. The tunnel stays until that succeeds.
+func (l *leg) move(searching, ctx context.Context, s *session) *session {
+	for attempt := 0; ; attempt++ {
+		target, ok := l.destination(s, attempt)
+		if !ok { // until the edges change
+			<-searching.Done()
+			return nil
+		}
+		next, err := l.race(searching, ctx, nil, l.runners(target))
+		if err == nil {
+			l.mu.Lock()
+			l.target, l.failed = target, false
+			l.mu.Unlock()
+			s.leave()
+			return next
+		}
+		if searching.Err() != nil {
+			return nil
+		}
+		pause := movePause/2 + l.retry.jitter(movePause)
+		l.Logger.Warn("failed to replace the tunnel; it stays until that succeeds", "session", s.welcome.Session,
+			"reason", reason(err), "retry_in", pause.String(), "edge", target.Name)
+		if wait.For(searching, pause) != nil {
+			return nil
+		}
 	}
 }

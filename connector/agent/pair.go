@@ -72,8 +72,7 @@ func newPairing(o PairOptions) (*pairing, error) {
 		Server: o.Server, URL: o.URL, Claim: o.Code, Logger: a.Logger,
 		Token: func() link.Token { return link.Token{Pin: o.Pin} },
 	}, config.TransportAuto)
-	a.current = c
-	return &pairing{a.legs[0], o}, nil
+	return &pairing{a.newInstance(c).legs[0], o}, nil
 }
 
 // newSecret returns the secret of a claim: 43 random letters and digits.
@@ -99,7 +98,7 @@ func (p *pairing) run(ctx context.Context) (token string, err error) {
 			answered = time.Now()
 		}
 		if time.Since(answered) >= pairPatience {
-			return "", fmt.Errorf("%w at %s: %s", ErrUnreachable, p.current.quic.Server, reason(end.err))
+			return "", fmt.Errorf("%w at %s: %s", ErrUnreachable, p.config.quic.Server, reason(end.err))
 		}
 		pause := p.retry.pause(end)
 		p.interrupted(end.err, pause)
@@ -118,21 +117,21 @@ func (p *pairing) interrupted(err error, pause time.Duration) {
 		reason = deny.Message
 	} else if kindOf(err) == endSilent {
 		fix = fmt.Sprintf("check that the gateway runs and that UDP can reach it at %s, or HTTPS at %s",
-			p.current.quic.Server, p.current.web.Address)
+			p.config.quic.Server, p.config.web.Address)
 	}
 	p.options.Interrupted(reason, fix, pause)
 }
 
 // ask sends a hello with the claim, and waits for the decision on that connection.
 func (p *pairing) ask(ctx context.Context) (token string, end ending) {
-	s, err := p.race(ctx, p.current, clearance{ctx: ctx}, p.runners(p.current, p.target))
+	s, err := p.race(ctx, ctx, nil, p.runners(p.target))
 	if err != nil {
 		return "", ending{err: err}
 	}
 	start := time.Now()
 	if pending, ok := s.answer.(link.Pending); ok && p.options.Pending != nil {
 		// The fingerprint is computed locally, not received.
-		pending.Fingerprint = link.Fingerprint(p.options.Pin, p.current.greeting().Secret)
+		pending.Fingerprint = link.Fingerprint(p.options.Pin, p.config.greeting().Secret)
 		p.options.Pending(pending)
 	}
 	token, err = s.awaitDecision(ctx)

@@ -55,9 +55,9 @@ func TestPairGivesUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.current.transport = config.TransportQUIC // a synctest bubble cannot resolve names
+		p.config.transport = config.TransportQUIC // a synctest bubble cannot resolve names
 		p.retry.random = func() float64 { return 0.5 }
-		p.current.quic.Resolve = func(context.Context, string) ([]netip.AddrPort, error) {
+		p.config.quic.Resolve = func(context.Context, string) ([]netip.AddrPort, error) {
 			time.Sleep(time.Second)
 			return nil, dial.ErrSilent
 		}
@@ -79,8 +79,8 @@ func TestPairStopsInAPause(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.current.transport = config.TransportQUIC
-		p.current.quic.Resolve = func(context.Context, string) ([]netip.AddrPort, error) {
+		p.config.transport = config.TransportQUIC
+		p.config.quic.Resolve = func(context.Context, string) ([]netip.AddrPort, error) {
 			return nil, errors.New("no such name")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -101,7 +101,7 @@ func TestAnswersToTheOtherHello(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSession(&leg{Agent: &Agent{}}, &configuration{}, conn)
+	s := newSession(&leg{instance: new(Agent).newInstance(&configuration{})}, conn)
 	if err := s.begin(link.Grant{TunnelToken: "ptt_x"}); !errors.Is(err, ErrNoWelcome) {
 		t.Errorf("a tunnel took a grant: %v", err)
 	}
@@ -112,7 +112,7 @@ func TestAnswersToTheOtherHello(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.current.transport = config.TransportQUIC
+	p.config.transport = config.TransportQUIC
 	if _, end := p.ask(t.Context()); !errors.Is(end.err, ErrNoWelcome) {
 		t.Errorf("a pairing took a welcome: %v", end.err)
 	}
@@ -127,7 +127,7 @@ func TestPairingStaysUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.current.transport = config.TransportQUIC
+	p.config.transport = config.TransportQUIC
 	granted := make(chan string, 1)
 	go func() {
 		token, _ := p.run(t.Context()) // "" if it failed

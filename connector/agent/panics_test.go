@@ -15,9 +15,9 @@ import (
 // the tunnel, and the connector dials again.
 func TestPanics(t *testing.T) {
 	g, log := startGateway(t), caught.New()
-	startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) {
+	startAgent(t, g, "http://127.0.0.1:1", func(a *instance) {
 		a.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		a.current.proxy = upstream.NewProxy(a.current.proxy.Upstreams(), upstream.Options{Logger: a.Logger, Prober: a.prober})
+		a.config.proxy = upstream.NewProxy(a.config.proxy.Upstreams(), upstream.Options{Logger: a.Logger, Prober: a.prober})
 	})
 	s := g.session()
 	ask := func(s *fakeSession, want error) {

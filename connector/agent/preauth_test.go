@@ -32,8 +32,8 @@ func TestConnectorPreauthenticates(t *testing.T) {
 					return ok
 				},
 			})
-			a := startReal(t, g, func(a *Agent) {
-				a.current.transport = transport
+			a := startReal(t, g, func(a *instance) {
+				a.config.transport = transport
 				a.Keep = func(string, string) error { return nil }
 			})
 			wait.Until(t, "it is online", func() bool { return g.transport() == transport })
@@ -42,13 +42,13 @@ func TestConnectorPreauthenticates(t *testing.T) {
 			}
 			renewed := g.token
 			renewed.Secret = "n3w"
-			if err := a.takeToken(a.current.credentials, link.Rotate{Number: 1, TunnelToken: renewed.Encode()}); err != nil {
+			if err := a.takeToken(a.config.credentials, link.Rotate{Number: 1, TunnelToken: renewed.Encode()}); err != nil {
 				t.Fatal(err)
 			}
 			secret.Store(renewed.Secret)
-			again := a.current.quic.Dial
+			again := a.config.quic.Dial
 			if transport == config.TransportWebSocket {
-				again = a.current.web.Dial
+				again = a.config.web.Dial
 			}
 			conn, err := again(t.Context())
 			if err != nil {

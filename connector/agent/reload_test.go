@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/postern-dev/postern/connector/config"
@@ -58,11 +57,11 @@ func TestReloadKeepsTheTunnel(t *testing.T) {
 	if got := s.ask(t); got != "old" {
 		t.Fatalf("before: %q", got)
 	}
-	warm := a.inUse().proxy.Upstreams()["box"]
+	warm := a.current.Load().config.proxy.Upstreams()["box"]
 	if err := a.Reload(g.present(map[string]string{"box": old})); err != nil {
 		t.Fatal(err)
 	}
-	if a.inUse().proxy.Upstreams()["box"] != warm {
+	if a.current.Load().config.proxy.Upstreams()["box"] != warm {
 		t.Error("an upstream that is the same lost its connections")
 	}
 	if err := a.Reload(g.present(map[string]string{"box": next})); err != nil {
@@ -110,73 +109,19 @@ func TestReloadRefusesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestReloadRenewsTheTunnel changes fields that the gateway needs, while a request runs.
-func TestReloadRenewsTheTunnel(t *testing.T) {
-	g := startGateway(t)
-	working, finish := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	server := serveModel(t, func(w http.ResponseWriter, _ *http.Request) {
-		io.WriteString(w, "begun, ")
-		http.NewResponseController(w).Flush()
-		once.Do(func() { close(working) })
-		<-finish
-		io.WriteString(w, "finished")
-	})
-	a := startAgent(t, g, server.URL, nil)
-	first := g.session()
-	answer, err := first.roundTrip(post(t.Context(), "{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	wait.For(t, working, "the upstream")
-
-	c := g.present(map[string]string{"box": server.URL, "other": server.URL})
-	c.Routes, c.MaxRequests = []link.Route{{Model: "*", Upstream: "other"}}, 8
-	if err := a.Reload(c); err != nil {
-		t.Fatal(err)
-	}
-	if m := wait.For(t, first.got, "the drain"); m != (link.Drain{}) {
-		t.Fatalf("got %#v", m)
-	}
-	if got := g.count(); got != 1 {
-		t.Errorf("%d hellos before the gateway has left the old tunnel", got)
-	}
-	if err := first.control.Send(link.DrainOK{}); err != nil {
-		t.Fatal(err)
-	}
-	second := g.session()
-	if got := fmt.Sprint(second.hello.Upstreams, len(second.hello.Routes),
-		second.hello.MaxRequests); got != "[box other] 1 8" || second.hello.Instance != first.hello.Instance {
-		t.Errorf("the new hello has upstreams, routes and requests %s, instance %s", got, second.hello.Instance)
-	}
-	if got := a.Status(); got.State != StateOnline || got.Running != 1 || len(got.Upstreams) != 2 {
-		t.Errorf("status %+v", got)
-	}
-	close(finish)
-	if body, err := io.ReadAll(answer.Body); err != nil || string(body) != "begun, finished" {
-		t.Errorf("the request on the old tunnel: %q, %v", body, err)
-	}
-	if got := second.ask(t); got != "begun, finished" {
-		t.Errorf("the new tunnel: %q", got)
-	}
-	first.close(link.CloseDrained)
-}
-
 // TestReloadChecksNewServers: new model servers are checked as soon as the new tunnel is up.
 func TestReloadChecksNewServers(t *testing.T) {
 	g := startGateway(t)
-	a := startAgent(t, g, answerWith(t, "old"), func(a *Agent) {
+	a := startAgent(t, g, answerWith(t, "old"), func(a *instance) {
 		a.prober.Interval = forever
 	})
-	s := g.session()
+	g.session()
 	if err := a.Reload(g.present(map[string]string{
 		"box": answerWith(t, "new"),
 		"bix": "http://127.0.0.1:1",
 	})); err != nil {
 		t.Fatal(err)
 	}
-	s.drained(t)
 	g.session()
 	wait.Until(t, "the checks of the new servers", func() bool {
 		states := a.Status().Upstreams // by name
@@ -195,26 +140,10 @@ func (s *fakeSession) drained(t *testing.T) {
 	}
 }
 
-func TestReloadKeepsATunnelWhenTheNewGatewayIsAway(t *testing.T) {
-	g, away := startGateway(t), startGateway(t)
-	a := startAgent(t, g, answerWith(t, "old"), nil)
-	s := g.session()
-	away.token.Pin = testToken.Pin // not its own
-	if err := a.Reload(away.present(map[string]string{"box": "http://127.0.0.1:1"})); err != nil {
-		t.Fatal(err)
-	}
-	wait.Until(t, "the failure", func() bool {
-		return strings.Contains(a.log.String(), "the last working one stays")
-	})
-	if got := s.ask(t); got != "old" {
-		t.Errorf("it is %q now", got)
-	}
-}
-
 func TestReloadWhileWaiting(t *testing.T) {
 	g, other := startGateway(t), startGateway(t)
 	g.set(func() { g.deny = &link.Deny{Code: link.DenyUnavailable, Message: "busy", Retry: true} })
-	a := startAgent(t, g, answerWith(t, "x"), func(a *Agent) { a.legs[0].retry.random = func() float64 { return 10_000 } })
+	a := startAgent(t, g, answerWith(t, "x"), func(a *instance) { a.legs[0].retry.random = func() float64 { return 10_000 } })
 	wait.Until(t, "the pause", func() bool { return a.Status().State == StateWaiting })
 	if p := a.Status().Problem; p == nil || !strings.Contains(p.Reason, "busy") {
 		t.Errorf("problem %+v", p)

@@ -25,13 +25,13 @@ func (s *session) offer(m link.Rotate) {
 // gateway may reject the old one.
 func (s *session) rotate(offer link.Rotate) {
 	answer := link.Rotated{Number: offer.Number}
-	if err := s.leg.takeToken(s.config.credentials, offer); err != nil {
+	if err := s.leg.takeToken(s.leg.config.credentials, offer); err != nil {
 		answer.Error = text.Short(err.Error())
 		s.leg.Logger.Warn("failed to store the new tunnel token; the old one stays valid",
 			"session", s.welcome.Session, "error", err, "fix", "get the new token on the gateway's machine with "+
 				"`postern gateway connector rotate NAME --show`, and put it into tunnel_token")
 	} else {
-		token := s.config.credentials.newest()
+		token := s.leg.config.credentials.newest()
 		answer.Number, answer.Pins = token.Number, token.Pins()
 	}
 	if err := s.send(answer); err != nil {

@@ -75,7 +75,7 @@ func (k *kept) state() (token string, calls int) {
 func startKeeper(t *testing.T, g *fakeGateway, base string, k *kept) *runningAgent {
 	t.Helper()
 	k.token = g.token.Encode()
-	return startAgent(t, g, base, func(a *Agent) { a.Keep = k.keep })
+	return startAgent(t, g, base, func(a *instance) { a.Keep = k.keep })
 }
 
 // The token is stored before the answer. The tunnel and its request stay, and the next hello
@@ -192,35 +192,15 @@ func TestRotateWithoutAFile(t *testing.T) {
 	}
 }
 
-// A pending configuration, whose gateway is down, also gets the new token.
-func TestRotateWhileAReloadWaits(t *testing.T) {
-	g := startGateway(t)
-	k := &kept{}
-	a := startKeeper(t, g, answerWith(t, "ok"), k)
-	s := g.session()
-	c := g.present(map[string]string{"box": answerWith(t, "new")})
-	c.Server = "127.0.0.1:1"
-	if err := a.Reload(c); err != nil {
-		t.Fatal(err)
-	}
-	if answer := s.offer(t, g.renew("n3w", 1)); answer.Error != "" {
-		t.Fatalf("answer %+v", answer)
-	}
-	next := a.next().config
-	if hello := next.greeting(); hello.Secret != "n3w" {
-		t.Errorf("the pending configuration has the secret %q", hello.Secret)
-	}
-}
-
 // A refusal is not final if the secret was rotated on another tunnel meanwhile.
 func TestRotateWhileAHelloIsOnItsWay(t *testing.T) {
 	g := startGateway(t)
-	startAgent(t, g, answerWith(t, "ok"), func(a *Agent) {
+	startAgent(t, g, answerWith(t, "ok"), func(a *instance) {
 		a.Keep = func(string, string) error { return nil }
 		g.set(func() {
 			g.deny = &link.Deny{Code: link.DenyCredentials}
 			g.denying = func() {
-				if err := a.takeToken(a.current.credentials, offering(g.renew("n3w", 1))); err != nil {
+				if err := a.takeToken(a.config.credentials, offering(g.renew("n3w", 1))); err != nil {
 					t.Error(err)
 				}
 				g.set(func() { g.deny = nil })
@@ -241,7 +221,7 @@ func TestRotateOfAFile(t *testing.T) {
 		0o400); err != nil {
 		t.Fatal(err)
 	}
-	startAgent(t, g, answerWith(t, "ok"), func(a *Agent) {
+	startAgent(t, g, answerWith(t, "ok"), func(a *instance) {
 		a.Keep = func(old, renewed string) error { return config.ReplaceToken(path, old, renewed) }
 	})
 	s := g.session()
@@ -270,34 +250,30 @@ func TestRotateForAllConfigurations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	first := a.current.Load().config
+	next := func(token link.Token, server string) *configuration {
+		t.Helper()
+		c, err := a.newConfiguration(with(token, server), first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	second := next(testToken, "b:1")
 	fresh := testToken
 	fresh.Secret = "n3w"
-	if err := a.Reload(with(testToken, "b:1")); err != nil {
+	if err := a.takeToken(second.credentials, offering(fresh)); err != nil {
 		t.Fatal(err)
 	}
-	tried := a.next().config
-	if err := a.Reload(with(testToken, "c:1")); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.takeToken(tried.credentials, offering(fresh)); err != nil {
-		t.Fatal(err)
-	}
-	newest := a.next().config
-	for i, c := range []*configuration{a.current, tried, newest} {
+	for i, c := range []*configuration{first, second} {
 		if got := c.greeting().Secret; got != "n3w" {
 			t.Errorf("configuration %d has the secret %q", i, got)
 		}
 	}
-	if err := a.Reload(with(fresh, "a:1")); err != nil {
-		t.Fatal(err)
+	if c := next(fresh, "a:1"); !first.servesAs(c) {
+		t.Error("the rotated token leads to another tunnel")
 	}
-	if c := a.next().config; !c.sameTunnel(a.current) {
-		t.Error("the rotated token leads to another peer")
-	}
-	if err := a.Reload(with(testToken, "a:1")); err != nil {
-		t.Fatal(err)
-	}
-	if c := a.next().config; c.greeting().Secret != testToken.Secret || c.sameTunnel(a.current) {
+	if c := next(testToken, "a:1"); c.greeting().Secret != testToken.Secret || first.servesAs(c) {
 		t.Error("the old token was not put back")
 	}
 }

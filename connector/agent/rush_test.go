@@ -41,9 +41,9 @@ func TestSlowHandshakeIsNotGivenUp(t *testing.T) {
 	asked := countWeb(t, g)
 	g.relay.stall.Store(int64(3 * time.Second))
 	var dials atomic.Int32
-	startReal(t, g, func(a *Agent) {
-		open := a.current.quic.Open
-		a.current.quic.Open = func(network string) (dial.Socket, error) {
+	startReal(t, g, func(a *instance) {
+		open := a.config.quic.Open
+		a.config.quic.Open = func(network string) (dial.Socket, error) {
 			dials.Add(1)
 			return open(network)
 		}
@@ -101,7 +101,7 @@ func TestBusyGatewayIsNotRushed(t *testing.T) {
 			asked := countWeb(t, g)
 			g.token.Server, g.token.Pin = address, pin // the WebSocket leads to a gateway with another pin
 			var refusals atomic.Int32
-			a := startReal(t, g, func(a *Agent) {
+			a := startReal(t, g, func(a *instance) {
 				a.legs[0].retry.random = func() float64 {
 					if asked.Load() == 0 {
 						refusals.Add(1)

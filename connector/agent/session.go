@@ -33,7 +33,6 @@ const (
 // session is one tunnel.
 type session struct {
 	leg     *leg
-	config  *configuration
 	conn    *link.Conn
 	control *link.Control
 	answer  link.Message // to the hello
@@ -42,7 +41,7 @@ type session struct {
 	heartbeat atomic.Int64 // time.Duration between pings
 	pongs     chan struct{}
 	departed  atomic.Bool // drain was sent
-	leaving   atomic.Bool // drain was received: the leg moves to another edge
+	leaving   atomic.Bool // drain was received: the edge drains
 	agree     sync.Once
 	agreed    chan struct{}         // closed on drain_ok
 	cause     atomic.Pointer[error] // set if this side ends the tunnel
@@ -53,9 +52,9 @@ type session struct {
 	edges     atomic.Pointer[link.Edges]
 }
 
-func newSession(l *leg, c *configuration, conn *link.Conn) *session {
+func newSession(l *leg, conn *link.Conn) *session {
 	s := &session{
-		leg: l, config: c, conn: conn, pongs: make(chan struct{}, 1),
+		leg: l, conn: conn, pongs: make(chan struct{}, 1),
 		agreed: make(chan struct{}), offers: make(chan link.Rotate, 1), bodies: l.kept.NewTunnel(math.MaxInt64),
 	}
 	s.heartbeat.Store(int64(defaultHeartbeat))
@@ -65,7 +64,7 @@ func newSession(l *leg, c *configuration, conn *link.Conn) *session {
 // begin processes the answer to the hello: a welcome or, in a pairing, pending or grant.
 func (s *session) begin(answer link.Message) error {
 	welcome, welcomed := answer.(link.Welcome)
-	if pairing := s.config.hello.Claim != ""; pairing == welcomed {
+	if pairing := s.leg.config.hello.Claim != ""; pairing == welcomed {
 		s.close(link.CloseProtocol, ErrNoWelcome)
 		return ErrNoWelcome
 	}
@@ -168,7 +167,7 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Body != encoded {
 		defer r.Body.Close()
 	}
-	s.config.proxy.ServeHTTP(w, r)
+	s.leg.config.proxy.ServeHTTP(w, r)
 }
 
 // listen handles the gateway's control messages until the tunnel ends. In a pairing it
@@ -204,11 +203,11 @@ func (s *session) listen() (decision link.Message) {
 		case link.Edges:
 			s.onEdges(m)
 		case link.Recheck:
-			if u := s.leg.inUse().proxy.Upstreams()[m.Upstream]; u != nil {
+			if u := s.leg.config.proxy.Upstreams()[m.Upstream]; u != nil {
 				s.leg.prober.Recheck(u)
 			}
 		case link.Grant, link.Deny:
-			if s.config.hello.Claim != "" {
+			if s.leg.config.hello.Claim != "" {
 				return message
 			}
 		}
@@ -225,7 +224,7 @@ func (s *session) housekeep() {
 	var last link.Report
 	for {
 		changed := s.leg.prober.Changed()
-		if next := s.leg.inUse().proxy.Upstreams().Report(); !reflect.DeepEqual(next, last) {
+		if next := s.leg.config.proxy.Upstreams().Report(); !reflect.DeepEqual(next, last) {
 			if err := s.send(next); err != nil {
 				s.fail(err)
 				return
@@ -308,7 +307,10 @@ func (s *session) drain() {
 			}
 		}
 	}).Stop()
-	if wait.For(s.conn.Context(), s.leg.DrainTimeout) == nil {
+	for wait.For(s.conn.Context(), s.leg.DrainTimeout) == nil {
+		if s.running.Load() > 0 && s.leg.process.Err() == nil {
+			continue // a reload cuts no answer
+		}
 		s.leg.Logger.Warn("running requests did not finish in time", "session", s.welcome.Session)
 		s.close(link.CloseNone, errDrainTimeout)
 	}
@@ -320,6 +322,13 @@ func (s *session) depart() error {
 		return nil
 	}
 	return s.send(link.Drain{})
+}
+
+// leave is depart for a tunnel that has a successor, or needs none: the gateway closes it.
+func (s *session) leave() {
+	if err := s.depart(); err != nil {
+		s.close(link.CloseNone, err)
+	}
 }
 
 // close ends the tunnel at once. The cause is ignored if the tunnel has already ended.

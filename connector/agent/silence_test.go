@@ -67,21 +67,21 @@ func (g *realGateway) openFlood(t *testing.T) *counter {
 // startFlood is startReal with a flood, over QUIC only.
 func startFlood(t *testing.T, g *realGateway) *runningAgent {
 	t.Helper()
-	return startReal(t, g, func(a *Agent) {
-		a.current.transport = config.TransportQUIC
+	return startReal(t, g, func(a *instance) {
+		a.config.transport = config.TransportQUIC
 		a.serve(t, flood(t))
 	})
 }
 
 // serve replaces the upstream.
-func (a *Agent) serve(t *testing.T, address string) {
+func (a *instance) serve(t *testing.T, address string) {
 	t.Helper()
 	set, err := upstream.Open(&config.Config{Upstreams: map[string]config.Upstream{"box": {BaseURL: address + "/v1"}}},
 		nil, a.Logger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.current.proxy.Use(set)
+	a.config.proxy.Use(set)
 }
 
 // TestBlackoutUnderLoad: the path is dead until the connector counts as silent and the congestion
@@ -176,7 +176,7 @@ func TestSuspended(t *testing.T) {
 func TestEndInSilence(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.confirmLimit, a.DrainTimeout = time.Second, forever })
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *instance) { a.confirmLimit, a.DrainTimeout = time.Second, forever })
 	g.lively()
 	a.stop() // the gateway confirms no drain
 	if err := wait.For(t, a.result, "the agent's end"); err != nil {
@@ -189,7 +189,7 @@ func TestEndInSilence(t *testing.T) {
 func TestNeverHeard(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() { g.silent = true })
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.lostAfter = 50 * time.Millisecond })
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *instance) { a.lostAfter = 50 * time.Millisecond })
 	s := g.session()
 	wait.For(t, s.conn.Context().Done(), "the end of the tunnel")
 	g.session()
@@ -204,7 +204,7 @@ func TestAnotherGatewayAtTheAddress(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
 	a := startAgent(t, g, "http://127.0.0.1:1",
-		func(a *Agent) { a.lostAfter = time.Second })
+		func(a *instance) { a.lostAfter = time.Second })
 	g.lively()
 	giveBack := g.otherIdentity()
 	wait.Until(t, "the reason", func() bool {
@@ -213,4 +213,21 @@ func TestAnotherGatewayAtTheAddress(t *testing.T) {
 	})
 	giveBack()
 	g.sessionAfterWaking(a)
+}
+
+// otherIdentity starts a gateway with another identity at the same address, until the identity
+// is given back.
+func (g *fakeGateway) otherIdentity() (giveBack func()) {
+	own, address := g.identity, g.token.Server
+	restart := func(identity []byte) {
+		g.kill()
+		g.identity = identity
+		g.listen(address)
+	}
+	identity, err := link.NewIdentity()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	restart(identity)
+	return func() { restart(own) }
 }

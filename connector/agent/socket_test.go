@@ -66,8 +66,8 @@ func startTicker(t *testing.T) (socket *brokenSocket, s *fakeSession, lines *buf
 		}
 	})
 	var box atomic.Pointer[brokenSocket]
-	startAgent(t, g, server.URL, func(a *Agent) {
-		a.current.quic.Open = func(network string) (dial.Socket, error) {
+	startAgent(t, g, server.URL, func(a *instance) {
+		a.config.quic.Open = func(network string) (dial.Socket, error) {
 			socket, err := net.ListenUDP(network, nil)
 			if err != nil {
 				return nil, err

@@ -12,7 +12,6 @@ const (
 	stopped    state = iota // Run was not called, or has returned
 	connecting              // dialing, or waiting for the answer to a hello
 	online                  // the tunnel is up
-	leaving                 // the tunnel is being drained for a successor
 	waiting                 // pausing before the next attempt
 	draining                // stopping; running requests may finish
 )
@@ -32,8 +31,7 @@ var states = [...]struct {
 }{
 	stopped:    {StateStopped, []state{connecting}},
 	connecting: {StateConnecting, []state{online, waiting, draining, stopped}},
-	online:     {StateOnline, []state{online, leaving, waiting, draining, stopped}},
-	leaving:    {StateOnline, []state{online, waiting, draining, stopped}},
+	online:     {StateOnline, []state{online, waiting, draining, stopped}},
 	waiting:    {StateWaiting, []state{connecting, draining, stopped}},
 	draining:   {StateDraining, []state{stopped}},
 }
@@ -73,10 +71,8 @@ func (l *leg) change(next state) {
 		l.Logger.Error("unexpected state transition", "from", int(p.state), "to", int(next))
 	}
 	p.state = next
-	if next != leaving {
-		p.since = time.Now()
-	}
-	if next != leaving && next != draining { // these keep the tunnel
+	p.since = time.Now()
+	if next != draining { // which keeps the tunnel
 		p.tunnel = nil
 	}
 	l.monitor.changed.Now()

@@ -91,7 +91,8 @@ var DurationBounds = [...]float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 
 
 // Status returns the status of the connector. It is safe for concurrent use.
 func (a *Agent) Status() Status {
-	c, legs := a.inUse(), a.allLegs()
+	running := a.current.Load()
+	c, legs := running.config, running.allLegs()
 	m := &a.monitor
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -24,7 +24,7 @@ func TestCheckToken(t *testing.T) {
 // With UntilReplaced, an agent ends when another process has taken its tunnel over.
 func TestUntilReplaced(t *testing.T) {
 	g := startGateway(t)
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.UntilReplaced = true })
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *instance) { a.UntilReplaced = true })
 	wait.Until(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
 	g.session().close(link.CloseReplaced)
 	if err := wait.For(t, a.result, "the agent's end"); err != nil || g.count() != 1 {

@@ -15,7 +15,7 @@ func TestGatewayRepeatsItself(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
 	keeper := &kept{token: g.token.Encode()}
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.Keep = keeper.keep })
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *instance) { a.Keep = keeper.keep })
 	s := g.session()
 	go func() {
 		for { // its answers
@@ -59,7 +59,7 @@ func TestGatewayIsVerbose(t *testing.T) {
 	if text := a.log.String(); len(text) > 5000 || strings.Contains(text, "[2J") && strings.Contains(text, "\x1b") {
 		t.Errorf("a log of %d bytes: %.300q", len(text), text)
 	}
-	s := &session{leg: a.legs[0], config: a.current}
+	s := &session{leg: a.legs[0]}
 	if err := s.begin(link.Welcome{Edges: link.Edges{
 		Edge: "a", Legs: 2,
 		List: []link.Edge{{Name: "\x1b[2J", Server: "a:1"}},

@@ -48,7 +48,7 @@ func TestWebSocketMeetsStrangers(t *testing.T) {
 			stranger := httptest.NewServer(test.handler)
 			defer stranger.Close()
 			g.token.URL = stranger.URL
-			a := startReal(t, g, func(a *Agent) { a.current.transport = config.TransportWebSocket })
+			a := startReal(t, g, func(a *instance) { a.config.transport = config.TransportWebSocket })
 			for _, want := range test.want {
 				wait.Until(t, want, func() bool { return strings.Contains(a.log.String(), want) })
 			}
@@ -59,7 +59,7 @@ func TestWebSocketMeetsStrangers(t *testing.T) {
 func TestWebSocketMeetsAnotherGateway(t *testing.T) {
 	g, other := startRealGateway(t), startRealGateway(t)
 	g.token.URL = other.web.URL
-	a := startReal(t, g, func(a *Agent) { a.current.transport = config.TransportWebSocket })
+	a := startReal(t, g, func(a *instance) { a.config.transport = config.TransportWebSocket })
 	want := "level=ERROR msg=\"connector stopped\" reason=\"dialing " + other.web.URL + link.WebSocketPath + ": " +
 		link.ErrPin.Error()
 	wait.Until(t, want, func() bool { return strings.Contains(a.log.String(), want) })

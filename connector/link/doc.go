@@ -66,8 +66,8 @@
 //	    │                                       │
 //	    │ drain                                 │   the connector leaves: no new
 //	    ├──────────────────────────────────────▶│   requests on this tunnel
-//	    │                              drain_ok │   from now on, its successor may
-//	    │◀──────────────────────────────────────┤   send a hello
+//	    │                              drain_ok │   from now on, the tunnel gets no
+//	    │◀──────────────────────────────────────┤   requests
 //	    │                               drained │   the last answer is complete; the
 //	    │◀──────────────────────────────────────┤   gateway closes: CloseDrained
 //	    │                                       │

@@ -31,23 +31,25 @@ func TestBlackout(t *testing.T) {
 		pace   time.Duration // interval of tokens
 		length time.Duration
 		dark   func(t *testing.T, r *rig, length time.Duration)
-		max    int // maximum number of tunnels
+		delay  time.Duration // of the line
 	}{
-		{"short", 20 * time.Millisecond, 3 * time.Second, cut, 1},
-		{"slow stream", 200 * time.Millisecond, 10 * time.Second, cut, 1},
-		{"fast stream", time.Millisecond, 10 * time.Second, cut, 1},
-		{"long line", time.Millisecond, 10 * time.Second, cut, 1},
+		{"short", 20 * time.Millisecond, 3 * time.Second, cut, 0},
+		{"slow stream", 200 * time.Millisecond, 10 * time.Second, cut, 0},
+		{"fast stream", time.Millisecond, 10 * time.Second, cut, 0},
+		{"long line", time.Millisecond, 10 * time.Second, cut, 35 * time.Millisecond},
 		{"card out", 20 * time.Millisecond, 10 * time.Second, func(t *testing.T, r *rig, length time.Duration) {
 			must(t, r.Home.IP("link set lan down"))
 			r.waitSilence(t, length)
 			must(t, r.Home.IP("link set lan up", "route add default via "+lab.RouterLAN))
-		}, 1},
-		{"another network", 20 * time.Millisecond, 10 * time.Second, func(t *testing.T, r *rig, length time.Duration) {
+		}, 0},
+		// Only the connector's packets show its new address, and with a full window it sends probes with pauses
+		// that double: one comes within QUIC's limit.
+		{"another network", 20 * time.Millisecond, 5 * time.Second, func(t *testing.T, r *rig, length time.Duration) {
 			r.WAN.Cut()
 			r.waitSilence(t, length)
 			must(t, r.Move(1))
 			r.WAN.Heal()
-		}, 1},
+		}, 0},
 	} {
 		t.Run(blackout.name, func(t *testing.T) {
 			if blackout.name != "card out" {
@@ -55,9 +57,7 @@ func TestBlackout(t *testing.T) {
 			}
 			t.Parallel()
 			r := newRig(t, harness.Options{})
-			if blackout.name == "long line" {
-				r.WAN.Set(lab.Conditions{Delay: 35 * time.Millisecond})
-			}
+			r.WAN.Set(lab.Conditions{Delay: blackout.delay})
 			release := make(chan struct{})
 			r.serve(t, "ticker", upstream.SlowTokens(blackout.pace, release))
 			f := r.follow(t, "ticker")
@@ -68,7 +68,7 @@ func TestBlackout(t *testing.T) {
 			t.Logf("the stream continued %v after the path's return", time.Since(start).Round(10*time.Millisecond))
 			close(release)
 			f.whole(t)
-			if n := r.online(r.box); n > blackout.max {
+			if n := r.online(r.box); n != 1 {
 				t.Errorf("the connector came online %d times", n)
 			}
 		})

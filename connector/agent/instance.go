@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
+)
+
+// instance is the connector with one configuration: its tunnels, and an id that the gateway
+// distinguishes it by. A reload starts a second instance, which takes over.
+type instance struct {
+	*Agent
+	config *configuration
+
+	mu    sync.Mutex // guards the fields up to live
+	legs  []*leg     // at least one
+	edges link.Edges // of the cluster; Edge is "" without a cluster
+	live  []*session // tunnels to edges
+
+	hellos  chan struct{} // of capacity 1; full while a hello awaits its answer
+	tunnels sync.WaitGroup
+	others  sync.WaitGroup // all legs except the first
+
+	known  atomic.Bool // a gateway has accepted this configuration before
+	yields atomic.Bool // a second instance takes over
+
+	process   context.Context // of Run
+	connected func()          // closes online, once
+	online    chan struct{}   // closed when the first tunnel is up
+	done      chan struct{}   // closed when all tunnels have ended
+	end       context.CancelCauseFunc
+	cause     error // of the end; set before done is closed
+}
+
+func (a *Agent) newInstance(c *configuration) *instance {
+	i := &instance{
+		Agent: a, config: c, hellos: make(chan struct{}, 1),
+		online: make(chan struct{}), done: make(chan struct{}),
+	}
+	i.connected = sync.OnceFunc(func() { close(i.online) })
+	i.newLeg(newRetry())
+	return i
+}
+
+// start keeps the tunnels up until ctx ends, or i.end is called.
+func (i *instance) start(ctx context.Context) {
+	i.process = ctx
+	ctx, i.end = context.WithCancelCause(ctx)
+	go func() {
+		defer close(i.done)
+		i.end(panics.Do(i.Logger, "keeping a tunnel up", func() error { return i.legs[0].run(ctx) }))
+		i.others.Wait()
+		i.tunnels.Wait()
+		i.cause = context.Cause(ctx)
+		i.stop()
+	}()
+}
+
+// stop enters the last state of all legs.
+func (i *instance) stop() {
+	var problem *Problem
+	if fatal := (*FatalError)(nil); errors.As(i.cause, &fatal) {
+		problem = &Problem{Reason: fatal.Reason, Fix: fatal.Fix}
+	}
+	for _, l := range i.allLegs() {
+		l.enter(stopped, problem)
+	}
+}
+
+// isOnline reports whether any leg has a tunnel.
+func (i *instance) isOnline() bool {
+	legs := i.allLegs()
+	i.monitor.mu.Lock()
+	defer i.monitor.mu.Unlock()
+	for _, l := range legs {
+		if l.phase.state == online {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,133 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/postern-dev/postern/connector/config"
+)
+
+// takeoverLimit bounds the time until a new configuration has a tunnel.
+const takeoverLimit = 30 * time.Second
+
+var errStopping = errors.New("the connector is stopping")
+
+// takeover replaces the running instance.
+type takeover struct {
+	next   *instance
+	result chan<- error
+}
+
+// Reload replaces the agent's configuration, and returns when the new one is in use. An error names the
+// cause and the fix, and means that nothing has changed. A second reload meanwhile waits.
+//
+// Keys and addresses of upstreams change at once. For any other change, a second instance connects with
+// the new configuration. Once it has a tunnel, the first one is drained. No request is lost.
+func (a *Agent) Reload(c config.Config) error {
+	a.reloading.Lock()
+	defer a.reloading.Unlock()
+	running := a.current.Load()
+	next, err := a.newConfiguration(c, running.config)
+	if err != nil {
+		return err
+	}
+	if running.config.servesAs(next) {
+		running.config.proxy.Use(next.proxy.Upstreams())
+		a.prober.UpstreamsChanged()
+		a.Logger.Info("configuration reloaded", "tunnel", "kept")
+		return nil
+	}
+	result := make(chan error, 1)
+	select {
+	case a.takeovers <- takeover{a.newInstance(next), result}:
+		return <-result
+	case <-a.ended:
+		return errStopping
+	}
+}
+
+// takeOver starts a new instance and returns the one that runs on: the new one as soon as it has a
+// tunnel, else the old one.
+func (a *Agent) takeOver(ctx context.Context, old *instance, t takeover) *instance {
+	next := t.next
+	if !old.isOnline() { // maybe because of its configuration
+		old.end(nil)
+		<-old.done
+		next.known.Store(old.known.Load() && old.config.credentials == next.config.credentials)
+		next.start(ctx)
+		a.use(next)
+		t.result <- nil
+		return next
+	}
+	a.Logger.Info("connecting with the new configuration")
+	old.yields.Store(true)
+	if next.config.sameServer(old.config) {
+		next.edges = old.knownEdges()
+	}
+	next.start(ctx)
+	if !a.succeeds(old, next) {
+		next.end(nil)
+		<-next.done
+		old.yields.Store(false)
+		t.result <- next.failure(ctx)
+		return old
+	}
+	a.use(next)
+	old.end(nil)
+	a.drains.Go(func() { <-old.done })
+	t.result <- nil
+	return next
+}
+
+// succeeds waits until an instance has a tunnel, and reports whether it replaces the old one.
+func (a *Agent) succeeds(old, next *instance) bool {
+	limit := time.NewTimer(a.takeoverLimit)
+	defer limit.Stop()
+	select {
+	case <-next.online:
+	case <-next.done:
+	case <-limit.C:
+	case <-old.done: // replaced by the new one, whose welcome is on its way
+		select {
+		case <-next.online:
+		case <-next.done:
+		case <-limit.C:
+		}
+	}
+	select {
+	case <-next.online:
+		return true
+	case <-old.done: // it cannot come back
+		return true
+	default:
+		return false
+	}
+}
+
+// use makes an instance the current one.
+func (a *Agent) use(next *instance) {
+	a.current.Store(next)
+	a.budget.Resize(next.config.quic.MaxMemory)
+	a.prober.UpstreamsChanged()
+	a.monitor.changed.Now()
+	a.Logger.Info("configuration reloaded", "tunnel", "renewed")
+}
+
+// failure returns why the instance has no tunnel.
+func (i *instance) failure(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return errStopping
+	}
+	problem := &Problem{Reason: ErrNoWelcome.Error(), Fix: advice[endSilent]}
+	i.monitor.mu.Lock()
+	if last := i.legs[0].phase.problem; last != nil {
+		problem = last
+	}
+	i.monitor.mu.Unlock()
+	if problem.Fix == "" {
+		return fmt.Errorf("%s: %s", i.config.quic.Server, problem.Reason)
+	}
+	return fmt.Errorf("%s: %s; %s", i.config.quic.Server, problem.Reason, problem.Fix)
+}
