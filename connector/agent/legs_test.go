@@ -248,6 +248,7 @@ func TestReloadOverLegs(t *testing.T) {
 	}
 
 	// The first leg has no edge.
+	c.awaitLegs(a, 2)
 	last := a.Status().Legs[1].Tunnel.Edge
 	for name := range c.edges {
 		if name != last {

@@ -143,7 +143,9 @@ func (s *fakeSession) drained(t *testing.T) {
 func TestReloadWhileWaiting(t *testing.T) {
 	g, other := startGateway(t), startGateway(t)
 	g.set(func() { g.deny = &link.Deny{Code: link.DenyUnavailable, Message: "busy", Retry: true} })
-	a := startAgent(t, g, answerWith(t, "x"), func(a *instance) { a.legs[0].retry.random = func() float64 { return 10_000 } })
+	a := startAgent(t, g, answerWith(t, "x"), func(a *instance) {
+		a.legs[0].retry.random = func() float64 { return 10_000 }
+	})
 	wait.Until(t, "the pause", func() bool { return a.Status().State == StateWaiting })
 	if p := a.Status().Problem; p == nil || !strings.Contains(p.Reason, "busy") {
 		t.Errorf("problem %+v", p)

@@ -164,10 +164,10 @@ func TestSuspended(t *testing.T) {
 	g.relay.blocked.Store(true)
 	g.Disconnect(g.token.Connector, link.CloseLost)
 	wait.Until(t, "the end at the gateway", func() bool { return len(g.Sessions()) == 0 })
-	time.Sleep(time.Second) // QUIC repeats its last packet until three timeouts have passed
+	time.Sleep(time.Second) // on a busy machine, the gateway may still repeat its last packet
 	g.relay.blocked.Store(false)
 	g.mustAsk(t)
-	if log := a.log.String(); !strings.Contains(log, "has given the tunnel up") {
+	if log := a.log.String(); strings.Contains(log, "has not sent anything for too long") {
 		t.Errorf("log %s", log)
 	}
 }
@@ -176,7 +176,9 @@ func TestSuspended(t *testing.T) {
 func TestEndInSilence(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *instance) { a.confirmLimit, a.DrainTimeout = time.Second, forever })
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *instance) {
+		a.confirmLimit, a.DrainTimeout = time.Second, forever
+	})
 	g.lively()
 	a.stop() // the gateway confirms no drain
 	if err := wait.For(t, a.result, "the agent's end"); err != nil {

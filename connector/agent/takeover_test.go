@@ -163,7 +163,8 @@ func TestReloadToARefusal(t *testing.T) {
 		t.Errorf("the tunnel answers %q, status %+v", got, a.Status())
 	}
 	g.set(func() { g.deny = nil })
-	if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "new"), "other": "http://127.0.0.1:1"})); err != nil {
+	c = g.present(map[string]string{"box": answerWith(t, "new"), "other": "http://127.0.0.1:1"})
+	if err := a.Reload(c); err != nil {
 		t.Errorf("the next reload: %v", err)
 	}
 	if got := g.session().ask(t); got != "new" {
