@@ -50,8 +50,8 @@ func (g *testGateway) expectLost(t *testing.T, c *testConnector, h *gate, busy b
 	_ = c.conn.Close(link.CloseNone, "")
 }
 
-// TestLostConnector: requests whose answers have not begun fail at the second missed ping, the others after QUIC's limit,
-// whatever the number of connectors.
+// TestLostConnector: requests whose answers have not begun fail at the second missed ping, the others after QUIC's
+// limit, whatever the number of connectors.
 func TestLostConnector(t *testing.T) {
 	for _, connectors := range []int{1, 1000} {
 		for _, busy := range []bool{true, false} {

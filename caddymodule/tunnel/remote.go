@@ -105,7 +105,8 @@ func (s *Session) succeeds(other *Session) bool {
 func (h *Hub) replaceByPeer(connectorID string) {
 	h.mu.RLock()
 	local := h.live[connectorID]
-	replaced := local != nil && slices.ContainsFunc(h.remote[connectorID], func(s *Session) bool { return s.succeeds(local) })
+	replaced := local != nil && slices.ContainsFunc(h.remote[connectorID],
+		func(s *Session) bool { return s.succeeds(local) })
 	h.mu.RUnlock()
 	if replaced {
 		local.replace()

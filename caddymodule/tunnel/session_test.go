@@ -15,7 +15,8 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// TestReplace: a newer hello of the same connector takes over at once. The requests of a tunnel that answers no ping fail.
+// TestReplace: a newer hello of the same connector takes over at once. The requests of a tunnel that answers no
+// ping fail.
 func TestReplace(t *testing.T) {
 	for _, how := range []string{"alive", "killed"} {
 		t.Run(how, func(t *testing.T) {
