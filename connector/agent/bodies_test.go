@@ -11,7 +11,6 @@ import (
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/link/bodies"
-	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // Model servers receive the client's body with its length, and no sign of its encoding. Bodies of another tunnel
