@@ -171,7 +171,7 @@ func (r *results) writeIdle(w io.Writer) {
 	if len(r.Idle) > 0 {
 		fmt.Fprintf(w, "RSS with garbage is measured %v after the last connection, the other figures after a garbage "+
 			"collection, which Go makes every two minutes. Connectors start at intervals of %v, all of them in one process. "+
-			"CPU usage is that of the gateway. With 900 tunnels or more, it answers a ping of each tunnel every 9 s.\n\n",
+			"CPU usage is that of the gateway. With 450 tunnels or more, it answers a ping of each tunnel every 4.5 s.\n\n",
 			r.Options.Settle, agents.StartInterval)
 	}
 }
