@@ -67,7 +67,7 @@ func (a *addresses) endpoint() manage.Endpoint {
 		URL: s.api.url, Console: s.console.page(),
 	}
 	if hub, err := a.listener.Hub(); err == nil {
-		e.Pin, e.NextPin = hub.Pin(), hub.NextPin()
+		e.Pin = hub.Pin()
 		if addr := hub.Addr(); addr != nil {
 			e.Listen = addr.String()
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/options"
 	"github.com/postern-dev/postern/caddymodule/serve"
-	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -86,7 +85,7 @@ func (t *Tunnel) serve(w http.ResponseWriter, r *http.Request) error {
 	default:
 		endpoint := t.app.addresses.endpoint()
 		if endpoint.Public == "" {
-			_, err := endpoint.Token("", store.Offer{})
+			_, err := endpoint.Token("", "")
 			answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": err.Error()})
 			return nil
 		}

@@ -87,8 +87,8 @@ func TestUpRuns(t *testing.T) {
 		t.Errorf("connector list: %v, %s", err, out)
 	}
 	checkUpConsole(t, one)
-	// The connector takes a new token. The next run creates another one.
-	if out, err := runCommand(t, "connector", "rotate", "local", "--yes", "--address", one.Admin); err != nil ||
+	// The connector keeps its tunnel for the grace period. The next run creates another token.
+	if out, err := runCommand(t, "connector", "rotate", "local", "--grace", "1h", "--address", one.Admin); err != nil ||
 		!strings.Contains(out, "has a new tunnel token") {
 		t.Errorf("connector rotate: %v, %s", err, out)
 	}

@@ -41,9 +41,6 @@ Several upstreams, with routes by model name; the first match wins:
 Missing values are read from the environment: TUNNEL_TOKEN or TUNNEL_TOKEN_FILE, and
 UPSTREAM.
 
-When the gateway rotates the token, the connector replaces it in the file and changes
-nothing else. A read-only file is not changed.
-
 The connector retries until the gateway is reachable. It exits with code 78 and a hint
 if it was removed on the gateway. Before its first connection it also does so if the
 gateway rejects the token, or is not the gateway that created it.`

@@ -50,20 +50,6 @@ func (o runOptions) copied(getenv func(string) string) bool {
 	return dir != "" && strings.HasPrefix(o.config, dir+string(filepath.Separator))
 }
 
-// keepToken returns the function that writes a new tunnel token into the configuration.
-func (o runOptions) keepToken(getenv func(string) string) func(old, renewed string) error {
-	return func(old, renewed string) error {
-		switch {
-		case o.config == "":
-			return errors.New("its tunnel token comes from the environment")
-		case o.copied(getenv):
-			return errors.New("systemd passes it a copy of the configuration, which it cannot change; change the file named " +
-				"by LoadCredential=, and restart the service")
-		}
-		return config.ReplaceToken(o.config, old, renewed)
-	}
-}
-
 // serve runs the connector until a signal arrives or the command's context ends.
 func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger) error {
 	loaded, err := sys.load(o.config)
@@ -76,7 +62,7 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 		logger.Warn(warning)
 	}
 	connector, err := agent.New(loaded.Config, agent.Options{
-		Logger: logger, Version: version.Number(), DrainTimeout: max(o.drain, time.Nanosecond), Keep: o.keepToken(sys.getenv),
+		Logger: logger, Version: version.Number(), DrainTimeout: max(o.drain, time.Nanosecond),
 	})
 	if err != nil {
 		return err

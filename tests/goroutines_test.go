@@ -88,7 +88,6 @@ var unguarded = map[string][]string{
 		"caddymodule/events/presence.go checkAfter",
 		"caddymodule/events/sources.go newSources",
 		"caddymodule/events/sources.go touchAll",
-		"caddymodule/gateway/identity.go watchIdentity",
 		"caddymodule/observed/hanging.go Begin",
 		"caddymodule/observed/hanging.go check",
 		"caddymodule/tunnel/listen.go Listen",

@@ -80,10 +80,6 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"pairing connects the tunnels, where devices wait, with the store, where decisions are recorded",
 	},
 	{
-		"caddymodule/rotation", "caddymodule/store caddymodule/tunnel connector/link connector/logs" + helpers,
-		"rotation connects the tunnels, over which tokens are offered, with the store, which keeps their hashes",
-	},
-	{
 		"caddymodule/events", "caddymodule/fair caddymodule/health caddymodule/limits caddymodule/newest caddymodule/store " +
 			"caddymodule/tunnel connector/logs connector/window" + helpers,
 		"events are made of records and tunnels alone, so that no request can get into one",
@@ -115,7 +111,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 	},
 	{
 		"caddymodule/gateway", "caddymodule/activity caddymodule/downloads caddymodule/events caddymodule/fair " +
-			"caddymodule/manage caddymodule/newest caddymodule/pairing caddymodule/rotation caddymodule/serve " +
+			"caddymodule/manage caddymodule/newest caddymodule/pairing caddymodule/serve " +
 			"caddymodule/signin caddymodule/store caddymodule/tunnel connector/link connector/memory connector/version" +
 			helpers,
 		"the state that outlives a configuration does not depend on console, connectors, commands or metrics, " +

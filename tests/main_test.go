@@ -75,8 +75,8 @@ func TestOneGateway(t *testing.T) {
 		"removed connector":    testRemovedConnector, "connector started twice": testConnectorStartedTwice,
 		"configuration errors": testConnectorConfigurationErrors, "states": testTrueState,
 		"rolling restart": testRollingRestart, "killed connector": testConnectorKilledUnderLoad,
-		"rotation": testRotation, "rotation by hand": testRotationByHand,
-		"pairing": testPairingByTheCommandLine, "pairing again": testPairingAgain, "one approval wins": testOneApprovalWins,
+		"rotation": testRotation,
+		"pairing":  testPairingByTheCommandLine, "pairing again": testPairingAgain, "one approval wins": testOneApprovalWins,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

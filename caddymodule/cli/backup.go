@@ -184,8 +184,8 @@ either it is the default in Caddy's data directory, which depends on the user an
 on XDG_DATA_HOME: run the command with the same user and environment as the gateway.
 
 Connectors and keys work as at the time of the backup. A key that was revoked since
-then is valid again. If a rotation of the identity has ended since then, all connectors
-must be paired again.`,
+then is valid again. If the identity was rotated since then, all connectors must be
+paired again.`,
 		example: `  caddy gateway restore postern-2026-05-02.db
   caddy gateway restore postern-2026-05-02.db --config /etc/postern/Caddyfile`,
 		local: true,

@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/caddymodule/program"
-	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/text"
 )
 
@@ -42,10 +40,7 @@ The token is not stored and cannot be shown again.`,
 				"TOKEN": tokenState,
 			},
 			empty: "No connectors yet. Create one with `caddy gateway connector create --name NAME`.",
-			notes: func(in *invocation, connectors []manage.Connector) {
-				printRotationProblems(in, connectors)
-				printUpdates(in, connectors)
-			},
+			notes: printUpdates,
 		}.print,
 	}, rotateCommand, {
 		use: "rename ID_OR_NAME --name NAME", operation: "PATCH /connectors/{id}",
@@ -109,85 +104,56 @@ Then give a model of that server a public name, here:
 }
 
 var rotateCommand = command{
-	use: "rotate ID_OR_NAME [--show] [--yes]", operation: "POST /connectors/{id}/rotate",
-	long: `Gives a connector a new tunnel token through its open tunnel; running requests are
-not interrupted. The old token becomes invalid when the connector has saved the
-new one. An offline connector gets the new token when it reconnects.
-
-A connector that cannot write its configuration, or is too old for this, keeps
-the old token. --show prints a new one once, to copy it by hand: the old one is
-valid until the connector connects with the new one.`,
+	use: "rotate ID_OR_NAME [--grace DURATION] [--yes]", operation: "POST /connectors/{id}/rotate",
+	long: `Creates a new tunnel token for a connector and prints it. The present token ends at
+once, and with it its tunnel and the requests there; with --grace, both are valid
+for that time. At most two tokens are valid: one that is still valid from an earlier
+rotation ends at once.`,
 	example: `  caddy gateway connector rotate workstation
-  caddy gateway connector rotate workstation --show`,
-	flags: confirmationFlag("Skip the confirmation"),
+  caddy gateway connector rotate workstation --grace 24h`,
+	flags: confirmationFlag("Skip the confirmation, which is not needed with --grace"),
 	prepare: func(in *invocation, _ *request) error {
-		return in.confirm(fmt.Sprintf("Give connector %q a new tunnel token?", text.Line(in.arg)))
+		if in.Flags().Changed("grace") {
+			return nil
+		}
+		return in.confirm(fmt.Sprintf("End the tunnel token of connector %q now? The connector is offline until it has the "+
+			"new one.", text.Line(in.arg)))
 	},
 	print: show(printRotatedConnector),
 }
 
-// printRotatedConnector prints the result of a rotation. The command fails if the connector cannot
-// save the token.
-func printRotatedConnector(in *invocation, r manage.RotatedConnector) {
-	show := showCommand(r.ID, in.text("account"))
-	switch r.State {
-	case manage.Rotated:
-		in.printf("Connector %q (%s) has a new tunnel token. The old one is invalid.\n", r.Name, r.ID)
-	case manage.RotationFailed:
-		in.err = fmt.Errorf("the connector %q cannot write its configuration: %s\n"+
-			"The old token stays valid. Copy a new one into it; this command prints one:\n\n  %s", text.Line(r.Name),
-			text.Line(r.Problem), show)
-	case manage.RotationByHand:
-		in.printf(`The new tunnel token of connector %q (%s) is shown only this once:
+func printRotatedConnector(in *invocation, c manage.CreatedConnector) {
+	in.printf(`Connector %q (%s) has a new tunnel token. It is shown only this once:
 
   %s
 
-Put it into tunnel_token of the connector's configuration, and then run there:
+On its machine, put the token into tunnel_token of the connector's configuration. Then
+run there:
 
   connector reload
 
-or restart it. The old token is valid until the connector connects with this one.
-`, r.Name, r.ID, r.TunnelToken)
-	default:
-		in.printf(`Connector %q (%s) has not taken its new tunnel token yet: it is offline, or its
-version does not support this. It gets the token when it connects; until then the
-old one is valid. To copy a token by hand:
+Or pair the machine again, and approve that here:
 
-  %s
-`, r.Name, r.ID, show)
+  caddy gateway pairing approve CODE --replace %s
+
+`, c.Name, c.ID, c.TunnelToken, c.ID)
+	if c.PreviousUntil != nil && c.PreviousUntil.After(in.env.now()) {
+		in.printf("The old token is valid until %s.\n", in.env.date(*c.PreviousUntil))
+	} else {
+		in.printf("The old token is invalid.\n")
+	}
+	if c.Unconfirmed != nil {
+		in.warnf("Warning: %s\n", c.Unconfirmed.Message)
 	}
 }
 
-// showCommand returns the command that prints a new token of a connector.
-func showCommand(id, account string) string {
-	command := program.Typed + " gateway connector rotate " + id + " --show"
-	if account != "" && account != store.DefaultAccount {
-		command += " --account " + account
-	}
-	return command
-}
-
-// tokenState returns the state of a connector's token for a table.
+// tokenState returns when a connector's token was rotated, for a table.
 func tokenState(in *invocation, c manage.Connector) string {
 	switch {
-	case c.Rotation != nil && c.Rotation.ByHand:
-		return "rotating by hand since " + in.env.date(c.Rotation.Since)
-	case c.Rotation != nil && c.Rotation.Problem != "":
-		return "rotating since " + in.env.date(c.Rotation.Since) + ", see below"
-	case c.Rotation != nil:
-		return "rotating since " + in.env.date(c.Rotation.Since)
-	case c.RotatedAt != nil:
-		return "rotated " + in.env.ago(c.RotatedAt)
+	case c.RotatedAt == nil:
+		return ""
+	case c.PreviousUntil != nil && c.PreviousUntil.After(in.env.now()):
+		return "rotated " + in.env.ago(c.RotatedAt) + ", the old one ends " + in.env.date(*c.PreviousUntil)
 	}
-	return ""
-}
-
-// printRotationProblems prints the fix for connectors that cannot save their new tokens.
-func printRotationProblems(in *invocation, connectors []manage.Connector) {
-	for _, c := range connectors {
-		if c.Rotation != nil && c.Rotation.Problem != "" {
-			in.printf("\nConnector %q cannot write its configuration: %s\nCopy a new token into it: %s\n",
-				c.Name, c.Rotation.Problem, showCommand(c.ID, c.Account))
-		}
-	}
+	return "rotated " + in.env.ago(c.RotatedAt)
 }

@@ -1,76 +1,49 @@
 package cli
 
 import (
-	"time"
+	"fmt"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
 var identityCommands = command{
-	use: "identity", short: "Shows and rotates the key that connectors know the gateway by",
-	long: `Shows and rotates the key that connectors know the gateway by. Their tokens contain
-its hash, the pin. A rotation creates the next key, and connectors store its pin in
-addition to the present one, through their tunnels. When the grace period is over,
-the gateway switches to the next key. No tunnel is interrupted.`,
+	use: "identity", short: "Shows and replaces the key that connectors know the gateway by",
+	long: `Shows and replaces the key that connectors know the gateway by. Their tokens contain
+its hash, the pin.`,
 	commands: []command{{
 		use: "status", operation: "GET /identity",
 		example: "  caddy gateway identity status",
-		print:   show(printIdentity),
-	}, {
-		use: "rotate [--grace DURATION] [--now] [--yes]", operation: "POST /identity/rotate",
-		long: `Replaces the key after a grace period, in which both pins are valid. A connector that
-is not online in that time, cannot write its configuration, or has an older program
-must be paired again afterwards: "identity status" lists these.
-
-Use --now if others may know the key. The gateway then switches after a few seconds,
-in which connectors that are online store the pin. It also ends the grace period of
-a pending rotation.`,
-		example: `  caddy gateway identity rotate
-  caddy gateway identity rotate --grace 168h
-  caddy gateway identity rotate --now`,
-		flags: confirmationFlag("Skip the confirmation of --now"),
-		prepare: func(in *invocation, _ *request) error {
-			if !in.is("now") {
-				return nil
-			}
-			return in.confirm("Drop the present key? Connectors that cannot store the new pin now must be paired again.")
-		},
-		print: show(func(in *invocation, s manage.IdentityStatus) {
-			if !in.is("now") {
-				printIdentity(in, s)
-				return
-			}
-			in.printf("The gateway has the new key, its pin is %s.\n", s.NextPin)
-			in.printMissing(s, "Pair these connectors again, with `pairing approve CODE --replace NAME`:")
+		print: show(func(in *invocation, i manage.Identity) {
+			in.printf("Pin         %s\nConnectors  %d\n", i.Pin, i.Connectors)
 		}),
 	}, {
-		use: "cancel", operation: "POST /identity/cancel",
-		example: "  caddy gateway identity cancel",
-		print:   show(printIdentity),
+		use: "rotate [--yes]", operation: "POST /identity/rotate",
+		long: `Replaces the key at once, for example if others may know it. All tunnels end, and
+each connector must be paired again, or get a new token with "connector rotate".`,
+		example: "  caddy gateway identity rotate",
+		flags:   confirmationFlag("Skip the confirmation"),
+		prepare: func(in *invocation, _ *request) error {
+			if in.is("yes") {
+				return nil
+			}
+			var now manage.Identity
+			if err := in.do(in.newRequest("GET /identity"), &now); err != nil {
+				return err
+			}
+			return in.confirm(fmt.Sprintf("Replace the key now? Connectors that go offline, and must be paired again: %d.",
+				now.Connectors))
+		},
+		print: show(func(in *invocation, i manage.Identity) {
+			in.printf(`The gateway has a new key. Its pin is %s.
+Connectors that must be paired again: %d. On the machine of each:
+
+  connector pair URL CODE --force
+
+and here, so that it keeps its name and its models:
+
+  caddy gateway pairing approve CODE --replace NAME
+
+To copy a token instead, use `+"`caddy gateway connector rotate NAME`.\n", i.Pin, i.Connectors)
+		}),
 	}},
-}
-
-// printIdentity prints the state of the identity.
-func printIdentity(in *invocation, s manage.IdentityStatus) {
-	in.printf("Pin        %s\n", s.Pin)
-	if s.NextPin == "" {
-		in.printf("No rotation is pending.\n")
-		return
-	}
-	in.printf("Next pin   %s\n", s.NextPin)
-	if s.SwitchAt != nil {
-		in.printf("Switch     %s (%s)\n", s.SwitchAt.In(in.env.zone).Format(time.RFC1123), in.env.until(*s.SwitchAt))
-	}
-	in.printf("Stored by  %d of %d connectors\n", s.Connectors-len(s.Missing), s.Connectors)
-	in.printMissing(s, "These connectors have not stored the next pin yet. "+
-		"Without it they must be paired again after the switch:")
-}
-
-// printMissing prints the connectors without the next pin.
-func (in *invocation) printMissing(s manage.IdentityStatus, title string) {
-	if len(s.Missing) == 0 {
-		return
-	}
-	in.printf("\n" + title + "\n\n")
-	list[manage.MissingPin]{columns: "CONNECTOR, ACCOUNT, ID, REASON"}.print(in, s.Missing)
 }

@@ -9,26 +9,17 @@ import (
 	"testing"
 )
 
-const (
-	calmIdentityJSON    = `{"pin":"PIN","connectors":2,"missing":[]}`
-	pendingIdentityJSON = `{"pin":"PIN","next_pin":"NEXT","since":"2026-05-01T12:00:00Z",` +
-		`"switch_at":"2026-05-31T12:00:00Z","connectors":3,"missing":[` +
-		`{"id":"con_1","name":"na\u001bs","account":"default","online":false,"reason":"it is offline"}]}`
-)
+const identityJSON = `{"pin":"PIN","connectors":2}`
 
 var identityTests = []struct {
 	name    string
 	args    string
 	answers map[string]adminAnswer
 }{
-	{"identity_status", "identity status", ok("GET /model_gateway/identity", calmIdentityJSON)},
-	{"identity_status_pending", "identity status", ok("GET /model_gateway/identity", pendingIdentityJSON)},
-	{"identity_rotate", "identity rotate --grace 720h", ok("POST /model_gateway/identity/rotate", pendingIdentityJSON)},
-	{"identity_rotate_now", "identity rotate --now --yes", ok("POST /model_gateway/identity/rotate", pendingIdentityJSON)},
-	{"identity_rotate_now_declined", "identity rotate --now", nil},
-	{"identity_cancel", "identity cancel", map[string]adminAnswer{
-		"POST /model_gateway/identity/cancel": {409, `{"error":"no rotation of the identity is pending"}`},
-	}},
+	{"identity_status", "identity status", ok("GET /model_gateway/identity", identityJSON)},
+	{"identity_rotate", "identity rotate --yes", ok("POST /model_gateway/identity/rotate", identityJSON)},
+	{"identity_rotate_declined", "identity rotate", ok("GET /model_gateway/identity", identityJSON)},
+	{"help_identity_rotate", "identity rotate --help", nil},
 	{"help_backup", "backup --help", nil},
 	{"help_restore", "restore --help", nil},
 }

@@ -59,7 +59,7 @@ func TestNarrowTables(t *testing.T) {
 		{"ID", "NAME", "STATE", "TRANSPORT", "REMOTE", "VERSION", "UPSTREAMS", "SINCE", "TOKEN"},
 		{
 			"con_06b3kz9v6dfx7fbv7wq7m5r2qm", "rack", "online", "quic", "192.0.2.7:4711", "v1.0.0",
-			"ollama (12 models), vllm (down), llama-server (1 model)", "3h ago", "rotating by hand since 2026-05-02 10:30",
+			"ollama (12 models), vllm (down), llama-server (1 model)", "3h ago", "rotated 3h ago, the old one ends 2026-05-03",
 		},
 	}
 	audit := [][]string{

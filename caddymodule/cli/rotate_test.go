@@ -9,12 +9,9 @@ import (
 )
 
 const (
-	rotatedJSON       = `{"id":"con_1","name":"rack","state":"rotated"}`
-	rotationWaitsJSON = `{"id":"con_1","name":"rack","state":"waiting","since":"2026-05-02T11:59:00Z"}`
-	rotationFailsJSON = `{"id":"con_1","name":"rack","state":"failed","since":"2026-05-02T11:59:00Z",` +
-		`"problem":"/etc/postern.json is marked as read-only\u001b[2J"}`
-	rotationShownJSON = `{"id":"con_1","name":"rack","state":"by_hand","since":"2026-05-02T11:59:00Z",` +
-		`"tunnel_token":"ptt_EXAMPLE"}`
+	rotatedJSON = `{"id":"con_1","name":"rack","tunnel_token":"ptt_EXAMPLE","previous_until":"2026-05-02T11:59:00Z"}`
+	graceJSON   = `{"id":"con_1","name":"rack","tunnel_token":"ptt_EXAMPLE","previous_until":"2026-05-03T11:59:00Z",` +
+		`"unconfirmed":{"pending":[{"edge":"b"}],"message":"b has not answered"}}`
 )
 
 // withRotation returns a listed connector with more fields.
@@ -29,24 +26,17 @@ var rotateTests = []struct {
 	answers map[string]adminAnswer
 }{
 	{"help_connector_rotate", "connector rotate --help", nil},
-	{"connector_rotate", "connector rotate rack", ok("POST /model_gateway/connectors/rack/rotate", rotatedJSON)},
+	{"connector_rotate", "connector rotate rack --yes", ok("POST /model_gateway/connectors/rack/rotate", rotatedJSON)},
 	{"connector_rotate_declined", "connector rotate home", nil},
 	{
-		"connector_rotate_waiting", "connector rotate con_1 --yes --account team",
-		ok("POST /model_gateway/connectors/con_1/rotate", rotationWaitsJSON),
-	},
-	{
-		"connector_rotate_failed", "connector rotate rack --yes",
-		ok("POST /model_gateway/connectors/rack/rotate", rotationFailsJSON),
-	},
-	{
-		"connector_rotate_show", "connector rotate rack --show --yes",
-		ok("POST /model_gateway/connectors/rack/rotate", rotationShownJSON),
+		"connector_rotate_grace", "connector rotate rack --grace 1d",
+		ok("POST /model_gateway/connectors/rack/rotate", graceJSON),
 	},
 	{
 		"connector_rotate_json", "connector rotate rack -y --json",
-		ok("POST /model_gateway/connectors/rack/rotate", rotationFailsJSON),
+		ok("POST /model_gateway/connectors/rack/rotate", rotatedJSON),
 	},
+	{"connector_rotate_wrong_grace", "connector rotate rack --grace soon", nil},
 	{"connector_rotate_no_name", "connector rotate", nil},
 	{"connector_rotate_unknown", "connector rotate a/b --yes", map[string]adminAnswer{
 		"POST /model_gateway/connectors/a%2Fb/rotate": {
@@ -54,13 +44,9 @@ var rotateTests = []struct {
 			`{"error":"connector \"a/b\" not found in account \"default\""}`,
 		},
 	}},
-	{"connector_list_rotating", "connector list", ok("GET /model_gateway/connectors", "["+strings.Join([]string{
-		withRotation(onlineJSON, `"rotation":{"since":"2026-05-02T11:59:00Z"}`),
-		withRotation(onlineJSON, `"rotation":{"since":"2026-05-02T11:59:00Z","problem":"/etc/postern.json is marked as `+
-			`read-only\u001b[2J"}`),
-		withRotation(offlineJSON, `"rotation":{"since":"2026-05-02T11:59:00Z","by_hand":true},`+
-			`"rotated_at":"2026-05-01T11:30:00Z"`),
-		withRotation(offlineJSON, `"rotated_at":"2026-05-01T11:30:00Z"`),
+	{"connector_list_rotated", "connector list", ok("GET /model_gateway/connectors", "["+strings.Join([]string{
+		withRotation(onlineJSON, `"rotated_at":"2026-05-02T11:30:00Z","previous_until":"2026-05-03T11:30:00Z"`),
+		withRotation(offlineJSON, `"rotated_at":"2026-05-01T11:30:00Z","previous_until":"2026-05-01T11:30:00Z"`),
 	}, ",")+"]")},
 }
 

@@ -37,11 +37,10 @@ var (
 			return removeConnectorPage{con, deploymentsOf(v, con.ID)}
 		},
 	}
-	// rotateConnectorTab asks before a connector gets a new token, and shows the
-	// progress of that.
+	// rotateConnectorTab asks before a connector gets a new token.
 	rotateConnectorTab = &tab{
 		path: "connectors/{id}/rotate", name: "connector-rotate", title: "Rotate a tunnel token",
-		data: func(v *visit) any { return findConnector(v, v.id()) },
+		data: func(v *visit) any { return rotateConnectorPage{findConnector(v, v.id()), graces} },
 	}
 	rotatedConnectorTab = &tab{name: "connector-rotated", title: "New tunnel token"}
 )
@@ -148,22 +147,14 @@ func removeConnector(v *visit) error {
 	return v.done(connectorsTab.url(), removed.Name+" is removed. Its tunnel is closed, and its token is invalid.", err)
 }
 
+type rotateConnectorPage struct {
+	manage.Connector
+	Graces []grace
+}
+
+// rotateConnector creates a new token, which the page shows once.
 func rotateConnector(v *visit) error {
-	rotated, err := v.Manage.RotateConnector(v.ctx, manage.RotateConnector{Connector: v.id(), Show: v.typed("show") != ""})
-	if err != nil {
-		return err
-	}
-	switch rotated.State {
-	case manage.Rotated:
-		return v.done(connectorsTab.url(), rotated.Name+" has a new token. The old one is invalid.", nil)
-	case manage.RotationByHand:
-		return v.show(rotatedConnectorTab, rotated, nil)
-	case manage.RotationFailed:
-		return v.done(connectorsTab.url()+"/"+rotated.ID+"/rotate",
-			"Nothing has changed: "+rotated.Name+" keeps its old token.", nil)
-	default:
-		return v.done(connectorsTab.url(),
-			rotated.Name+" has not taken its new token yet. It gets the token when it connects; "+
-				"until then the old one is valid.", nil)
-	}
+	rotated, err := v.Manage.RotateConnector(v.ctx,
+		manage.RotateConnector{Connector: v.id(), Grace: v.typed("grace")})
+	return v.show(rotatedConnectorTab, rotated, err)
 }

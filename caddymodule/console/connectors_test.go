@@ -56,20 +56,6 @@ func TestConnectorsPins(t *testing.T) {
 	g := newGateway(t)
 	page := mainOf(g.page("/console/connectors"))
 	has(t, page, "gw.example.com:7443", tabsPin, "<code>caddy gateway identity rotate</code>")
-	lacks(t, page, "Next pin", "Both valid")
-
-	until := time.Date(2027, 5, 2, 12, 0, 0, 0, time.UTC)
-	_, err := g.store.ChangeIdentity(g.Context(), func(i *store.Identity) error {
-		*i = store.Identity{Key: []byte("key"), Next: []byte("next"), SwitchAt: until}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.endpoint.NextPin = "the-next-pin"
-	page = mainOf(g.page("/console/connectors"))
-	has(t, page, tabsPin, "the-next-pin", "until 2 May 2027, 12:00 UTC", "<code>caddy gateway identity status</code>")
-	lacks(t, page, "identity rotate")
 }
 
 func TestConnectorToken(t *testing.T) {

@@ -143,27 +143,6 @@ func TestEventsOfTheStore(t *testing.T) {
 	out.expect(t, "approved", eventPairingApproved)
 
 	den := st.Connectors("default")[0]
-	if _, err := st.BeginRotation(ctx, store.DefaultAccount, den.ID); err != nil {
-		t.Fatal(err)
-	}
-	offer, err := st.OfferSecret(ctx, den.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out.expect(t, "a rotation that is under way")
-	if _, _, err := st.FinishRotation(ctx, den.ID, offer.Number); err != nil {
-		t.Fatal(err)
-	}
-	want = map[string]any{"account": "default", "connector_id": den.ID, "connector_name": "den"}
-	if got := out.events[0].Data; !reflect.DeepEqual(got, want) {
-		t.Errorf("data %v, want %v", got, want)
-	}
-	out.expect(t, "rotated", eventConnectorRotated)
-	if _, err := st.BeginRotation(ctx, store.DefaultAccount, den.ID); err != nil {
-		t.Fatal(err)
-	}
-	out.expect(t, "another rotation that is under way")
-
 	for state, name := range map[health.State]string{
 		health.Hanging: eventModelHanging, health.Available: eventModelAnswering, health.CutsPrompts: eventModelCutsPrompts,
 		health.Slow: eventModelSlow,

@@ -21,7 +21,6 @@ const touchInterval = 10 * time.Minute
 const (
 	eventConnectorOnline   = "connector_online"
 	eventConnectorOffline  = "connector_offline"
-	eventConnectorRotated  = "connector_rotated"
 	eventUpstreamDown      = "upstream_down"
 	eventUpstreamUp        = "upstream_up"
 	eventPairingRequested  = "pairing_requested"
@@ -119,8 +118,6 @@ func (s *sources) onChange(c store.Change) {
 		s.onDeployment(c)
 	case store.KindPairing:
 		s.onPairing(c)
-	case store.KindConnector:
-		s.onConnector(c)
 	case store.KindEdge, store.KindReport: // with reports, this happens every few seconds
 		if len(s.deferred) > 0 && s.store.Leads() {
 			s.emitDeferred()
@@ -246,14 +243,5 @@ func (s *sources) PairingLimited() {
 		if slices.ContainsFunc(s.store.Pairings(account.ID), waits) {
 			s.emit(Event{eventPairingLimited, map[string]any{"account": account.ID}})
 		}
-	}
-}
-
-// onConnector reports a rotated token, once it is the only valid one.
-func (s *sources) onConnector(c store.Change) {
-	if !c.Removed && c.State != "" && c.State != c.Was {
-		s.emitOnce(c, Event{eventConnectorRotated, map[string]any{
-			"account": c.Account, "connector_id": c.ID, "connector_name": c.Name,
-		}})
 	}
 }

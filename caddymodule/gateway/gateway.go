@@ -18,7 +18,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
-	"github.com/postern-dev/postern/connector/link"
 )
 
 // Configuration holds the settings of one configuration.
@@ -178,9 +177,8 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 	o := manage.Options{
 		Store: s.Store, Tunnels: managedTunnels{hub}, Endpoint: g.Endpoint,
 		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Limits: s.Queues.Usage, Admit: s.AdmitConsole,
-		Load:          s.Queues.Load,
-		ApplyIdentity: func(ctx context.Context) error { return g.Listener.applyIdentity(ctx, s.Store) },
-		Build:         g.Build, Folder: g.Connectors, Logger: g.Logger, Observed: s.Observed,
+		Load:  s.Queues.Load,
+		Build: g.Build, Folder: g.Connectors, Logger: g.Logger, Observed: s.Observed,
 	}
 	if s.Cluster != nil {
 		o.Cluster = s.Cluster
@@ -206,27 +204,16 @@ func (g *Gateway) onChange(st *store.Store, c store.Change) {
 	switch {
 	case c.Kind == store.KindConnector:
 		if hub, err := g.Listener.Hub(); err == nil {
-			onConnector(st, hub, c)
+			hub.Review(c.ID)
+		}
+	case c.Kind == store.KindIdentity:
+		if err := g.Listener.applyIdentity(st); err != nil {
+			g.Logger.Error("failed to change the identity of the tunnels", "error", err)
 		}
 	case c.Kind == store.KindDeployment && c.Removed && g.DeploymentRemoved != nil:
 		g.DeploymentRemoved(c.ID)
 	case c.Kind == store.KindKey && c.Removed && g.KeyRemoved != nil:
 		g.KeyRemoved(c.ID)
-	}
-}
-
-// onConnector closes the tunnels of a removed connector, or of the device that it
-// replaced, and offers the new token of a pending rotation. A failed rotation is
-// retried at the next hello or the next rotation.
-func onConnector(st *store.Store, hub *tunnel.Hub, change store.Change) {
-	c, ok := st.Connector(change.ID)
-	if change.Removed || !ok {
-		hub.Disconnect(change.ID, link.CloseRemoved)
-		return
-	}
-	hub.DisconnectOthers(tunnelConnector(c), link.CloseRemoved)
-	if c.Rotation != nil && c.Rotation.Problem == "" {
-		hub.Rotate(c.ID)
 	}
 }
 

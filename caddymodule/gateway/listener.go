@@ -30,9 +30,10 @@ type Listener struct {
 	mu             sync.Mutex
 	configurations newest.Stack[*Gateway]
 	secrets        tunnel.Secrets    // from the store that the hub was started with
-	identity       *time.Timer       // of the next checkIdentity
 	events         []*events.Gateway // subscribed to the hub
 	drained        time.Time         // until then, requests of peers may run after the last configuration has ended
+
+	identity sync.Mutex // held while the hub gets the identity
 }
 
 // errOtherStorage rejects a configuration whose store is not that of the running listener. It has another
@@ -58,8 +59,8 @@ func (l *Listener) Hub() (*tunnel.Hub, error) {
 // start activates g's configuration, and starts the hub if it is not running.
 func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 	options := tunnel.Options{
-		Authenticate: authenticateWith(s.Store), Exists: existsIn(s.Store), Preauthenticate: s.Store.MatchConnector,
-		Pairing: s.Pairing, Rotation: s.Rotation, Pinged: s.Activity.Pinged,
+		Authenticate: authenticateWith(s.Store), Valid: validIn(s.Store), Preauthenticate: s.Store.MatchConnector,
+		Pairing: s.Pairing, Pinged: s.Activity.Pinged,
 		Bodies: s.Bodies, Logger: g.Logger, Version: version.Number(),
 	}
 	if s.Cluster != nil {
@@ -70,7 +71,7 @@ func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	secrets, identity, err := tunnelSecrets(ctx, s.Store)
+	secrets, err := tunnelSecrets(ctx, s.Store)
 	if err != nil {
 		return err
 	}
@@ -80,18 +81,29 @@ func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 	case !bytes.Equal(secrets.Reset, l.secrets.Reset): // unlike the identity, it never changes
 		err = errOtherStorage
 	default:
-		if err = hub.SetIdentity(secrets.Identity); err == nil {
-			hub.SetOptions(options)
-			l.follow(hub, s.Events)
-		}
+		hub.SetOptions(options)
+		l.follow(hub, s.Events)
+	}
+	if err == nil {
+		err = l.applyIdentity(s.Store) // it may have changed since it was read
 	}
 	if err != nil {
 		return err
 	}
-	l.watchIdentity(s.Store, identity)
 	g.tunnelOptions = options
 	l.configurations.Push(g)
 	return nil
+}
+
+// applyIdentity passes the identity in the store to the hub. It is called after the identity changes.
+func (l *Listener) applyIdentity(st *store.Store) error {
+	l.identity.Lock()
+	defer l.identity.Unlock()
+	hub := l.hub.Load()
+	if hub == nil {
+		return nil // start reads it
+	}
+	return hub.SetIdentity(st.Identity())
 }
 
 // follow subscribes g to the hub's connectors.
@@ -175,7 +187,6 @@ func (l *Listener) Destruct() error {
 	if hub == nil {
 		return nil
 	}
-	l.identity.Stop()
 	ctx, cancel := context.WithTimeout(context.Background(), max(closeGrace, time.Until(l.drained)))
 	defer cancel()
 	err := hub.Close(ctx)
@@ -199,43 +210,47 @@ func authenticateWith(st *store.Store) tunnel.Authenticate {
 		switch {
 		case errors.Is(err, store.ErrUnauthenticated):
 			return tunnel.Connector{}, err
+		case errors.Is(err, store.ErrRotated):
+			return tunnel.Connector{}, fmt.Errorf("%w: %w", tunnel.ErrRotated, err)
 		case err != nil:
 			return tunnel.Connector{}, fmt.Errorf("%w: %w", tunnel.ErrUnavailable, err)
 		}
-		return tunnelConnector(c), nil
+		return tunnel.Connector{
+			ID: c.ID, Name: c.Name, Account: c.Account, Pairing: c.Pairing, Secret: store.SecretHash(secret),
+		}, nil
 	}
 }
 
-// existsIn returns a function that reports whether a connector still exists with the
-// same pairing.
-func existsIn(st *store.Store) func(tunnel.Connector) bool {
-	return func(c tunnel.Connector) bool {
+// validIn returns a function that reports until when a connector may have its tunnel.
+func validIn(st *store.Store) func(tunnel.Connector) (until time.Time, err error) {
+	return func(c tunnel.Connector) (until time.Time, err error) {
 		now, ok := st.Connector(c.ID)
-		return ok && now.Pairing == c.Pairing
+		if !ok || now.Pairing != c.Pairing {
+			return until, store.ErrUnauthenticated
+		}
+		if c.Secret != [sha256.Size]byte{} {
+			_, until, err = st.CheckConnector(c.ID, c.Secret)
+		}
+		if errors.Is(err, store.ErrRotated) {
+			err = tunnel.ErrRotated
+		}
+		return until, err
 	}
-}
-
-// tunnelConnector converts a stored connector for the hub.
-func tunnelConnector(c store.Connector) tunnel.Connector {
-	return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account, Pairing: c.Pairing}
 }
 
 // tunnelSecrets returns the gateway's tunnel identity and keys, creating them at the
 // first start.
-func tunnelSecrets(ctx context.Context, st *store.Store) (s tunnel.Secrets, identity store.Identity, err error) {
-	if identity, err = currentIdentity(ctx, st); err != nil {
-		return s, identity, err
-	}
-	if s.Identity, err = tunnelIdentity(identity); err != nil {
-		return s, identity, err
-	}
+func tunnelSecrets(ctx context.Context, st *store.Store) (s tunnel.Secrets, err error) {
 	for name, secret := range map[string]*[]byte{"quic_reset": &s.Reset, "quic_token": &s.Token} {
 		if *secret, err = st.Secret(ctx, name, RandomKey); err != nil {
-			return s, identity, fmt.Errorf("loading the secret %s: %w", name, err)
+			return s, fmt.Errorf("loading the secret %s: %w", name, err)
 		}
 	}
+	if s.Identity, err = st.Secret(ctx, store.SecretIdentity, link.NewIdentity); err != nil {
+		return s, fmt.Errorf("loading the tunnel identity: %w", err)
+	}
 	s.Reset, err = resetKey(s.Reset, st.Edge())
-	return s, identity, err
+	return s, err
 }
 
 // resetKey derives the key of a gateway's stateless resets from the secret that all

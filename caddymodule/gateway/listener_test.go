@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -53,33 +54,43 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 	}
 }
 
-// A connector exists after a rotation of its secret, but not after another device replaced it.
-func TestKnownConnectors(t *testing.T) {
+// A tunnel is valid until its secret ends, but not after another device replaced the connector.
+func TestValidConnectors(t *testing.T) {
 	st := storetest.New(t)
-	c, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, "box")
+	c, secret, err := st.CreateConnector(t.Context(), store.DefaultAccount, "box")
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := existsIn(st)
-	if !known(tunnelConnector(c)) || known(tunnel.Connector{ID: c.ID, Pairing: "pair_before"}) {
-		t.Error("a connector does not exist, or a replaced one does")
+	valid := validIn(st)
+	want := func(what string, c tunnel.Connector, want error) {
+		t.Helper()
+		if _, err := valid(c); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
 	}
-	_, offer, err := st.ShowSecret(t.Context(), store.DefaultAccount, c.ID)
+	con, err := authenticateWith(st)(t.Context(), c.ID, secret)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, done, err := st.FinishRotation(t.Context(), c.ID, offer.Number); !done || err != nil {
-		t.Fatal(done, err)
+	atPeer := con
+	atPeer.Secret = [sha256.Size]byte{}
+	want("the connector", con, nil)
+	want("a replaced one", tunnel.Connector{ID: c.ID, Pairing: "pair_before"}, store.ErrUnauthenticated)
+	if _, _, err := st.RotateConnector(t.Context(), store.DefaultAccount, c.ID, time.Hour); err != nil {
+		t.Fatal(err)
 	}
-	if !known(tunnelConnector(c)) {
-		t.Error("a connector that was rotated is not known")
+	if until, err := valid(con); err != nil || time.Until(until).Round(time.Minute) != time.Hour {
+		t.Errorf("rotated with grace: until %v, %v", until, err)
 	}
+	if _, _, err := st.RotateConnector(t.Context(), store.DefaultAccount, c.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	want("the secret before the previous one", con, store.ErrUnauthenticated)
+	want("at a peer", atPeer, nil)
 	if _, err := st.RemoveConnector(t.Context(), store.DefaultAccount, c.ID); err != nil {
 		t.Fatal(err)
 	}
-	if known(tunnelConnector(c)) {
-		t.Error("a connector that was removed is known")
-	}
+	want("removed", atPeer, store.ErrUnauthenticated)
 }
 
 // Each gateway of a store has its own key of stateless resets, and keeps it. The key of
@@ -90,7 +101,7 @@ func TestResetKeys(t *testing.T) {
 		t.Helper()
 		st := storetest.OpenWith(t, path, store.Options{Edge: edge})
 		defer st.Close()
-		s, _, err := tunnelSecrets(t.Context(), st)
+		s, err := tunnelSecrets(t.Context(), st)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +112,7 @@ func TestResetKeys(t *testing.T) {
 		t.Errorf("keys of resets: %d bytes, shared", len(a.Reset))
 	}
 	if !bytes.Equal(a.Reset, secrets("edge-a").Reset) || !bytes.Equal(a.Token, b.Token) ||
-		!bytes.Equal(a.Identity.Key, b.Identity.Key) {
+		!bytes.Equal(a.Identity, b.Identity) {
 		t.Error("a key changes at a restart, or is not shared")
 	}
 }
@@ -125,12 +136,15 @@ func TestConnectorOfAnotherEdge(t *testing.T) {
 	if _, err := authenticate(t.Context(), c.ID, secret); err != nil {
 		t.Errorf("unknown: %v", err)
 	}
-	_, offer, err := other.ShowSecret(t.Context(), store.DefaultAccount, c.ID)
+	_, rotated, err := other.RotateConnector(t.Context(), store.DefaultAccount, c.ID, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := authenticate(t.Context(), c.ID, offer.Secret); err != nil {
+	if _, err := authenticate(t.Context(), c.ID, rotated); err != nil {
 		t.Errorf("a new secret: %v", err)
+	}
+	if _, err := authenticate(t.Context(), c.ID, secret); !errors.Is(err, tunnel.ErrRotated) {
+		t.Errorf("the old secret: %v", err)
 	}
 	if _, err := authenticate(t.Context(), c.ID, "wrong"); err == nil || errors.Is(err, tunnel.ErrUnavailable) {
 		t.Errorf("a wrong secret: %v", err)

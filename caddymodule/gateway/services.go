@@ -9,7 +9,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/pairing"
-	"github.com/postern-dev/postern/caddymodule/rotation"
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -24,11 +23,10 @@ import (
 // requests.
 type Services struct {
 	*serve.Backend
-	SignIn   *signin.Service
-	Pairing  *pairing.Service
-	Rotation *rotation.Service
-	Events   *events.Gateway
-	Cluster  Cluster // nil if the gateway is alone
+	SignIn  *signin.Service
+	Pairing *pairing.Service
+	Events  *events.Gateway
+	Cluster Cluster // nil if the gateway is alone
 }
 
 // newServices starts the services of a store. cluster is nil if the gateway is alone.
@@ -79,9 +77,8 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 		Pairing: pairing.New(pairing.Options{
 			Store: st, Token: s.Token, Pin: s.Pin, Limited: feed.PairingLimited, Publish: onPairing, Logger: s.logger,
 		}),
-		Rotation: rotation.New(rotation.Options{Store: st, Token: s.Token, Logger: s.logger}),
-		Events:   feed,
-		Cluster:  cluster,
+		Events:  feed,
+		Cluster: cluster,
 	}
 	if cluster != nil {
 		cluster.Start(services)
@@ -107,7 +104,7 @@ func (s *Store) Token(connectorID, secret string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("creating a tunnel token: %w", ErrNotListening)
 	}
-	return g.Endpoint().Token(connectorID, store.Offer{Secret: secret})
+	return g.Endpoint().Token(connectorID, secret)
 }
 
 // Pin returns the pin of the gateway's identity, "" without a listener.

@@ -35,7 +35,6 @@ func TestOperationsAreConfined(t *testing.T) {
 		"RemoveKey":       s.RemoveKey(ctx, id("key")),
 		"RemoveConnector": first(s.RemoveConnector(ctx, id("spare"))),
 		"RotateConnector": first(s.RotateConnector(ctx, manage.RotateConnector{Connector: id("spare")})),
-		"… to show":       first(s.RotateConnector(ctx, manage.RotateConnector{Connector: id("spare"), Show: true})),
 		"SetDeployment": first(s.SetDeployment(ctx,
 			"x", func(d *manage.DeploymentFields) error { d.Connector = id("connector"); return nil })),
 		"RemoveDeployment": first(s.RemoveDeployment(ctx, "mine-deployment")),

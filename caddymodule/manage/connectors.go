@@ -97,12 +97,16 @@ type CreateConnector struct {
 	Name string `json:"name" need:"required" help:"A name of your choice for the machine"`
 }
 
-// CreatedConnector is the answer to [CreateConnector]. The token is in no other
+// CreatedConnector is the answer to [CreateConnector] and [RotateConnector]. The token is in no other
 // answer.
 type CreatedConnector struct {
 	ID          string `json:"id"`
 	Name        string `json:"name"`
 	TunnelToken string `json:"tunnel_token"`
+	// PreviousUntil is the end of the token before a rotation.
+	PreviousUntil *time.Time `json:"previous_until,omitempty"`
+	// Unconfirmed is set if edges may still accept the ended token.
+	Unconfirmed *UnconfirmedAnswer `json:"unconfirmed,omitempty"`
 }
 
 // CreateConnector creates a connector and its tunnel token.
@@ -115,7 +119,7 @@ func (s *Service) CreateConnector(ctx context.Context, c CreateConnector) (Creat
 		if err != nil {
 			return CreatedConnector{}, write{}, err
 		}
-		token, err := s.endpoint().Token(con.ID, store.Offer{Secret: secret})
+		token, err := s.endpoint().Token(con.ID, secret)
 		return CreatedConnector{ID: con.ID, Name: con.Name, TunnelToken: token},
 			write{"connector.create", con.ID, con.Name, nil}, err
 	})
@@ -123,7 +127,7 @@ func (s *Service) CreateConnector(ctx context.Context, c CreateConnector) (Creat
 
 // needPublic checks that the public address of the gateway is known.
 func (s *Service) needPublic() error {
-	_, err := s.endpoint().Token("", store.Offer{})
+	_, err := s.endpoint().Token("", "")
 	return err
 }
 

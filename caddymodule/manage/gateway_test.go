@@ -42,7 +42,6 @@ type gateway struct {
 	observed *observed.Table
 	endpoint manage.Endpoint
 	admit    func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error)
-	identity func() error // of applying a changed identity; nil: it succeeds
 	log      *buffer
 	service  *manage.Service
 	desk     *pairing.Service
@@ -90,7 +89,7 @@ func newGatewayIn(t *testing.T, cluster manage.Cluster) *gateway {
 // newGatewayOn is newGateway on a store that other gateways may share.
 func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gateway {
 	t.Helper()
-	if _, err := st.Identity(t.Context(), link.NewIdentity); err != nil { // as the listener does
+	if _, err := st.Secret(t.Context(), store.SecretIdentity, link.NewIdentity); err != nil { // as the listener does
 		t.Fatal(err)
 	}
 	g := &gateway{
@@ -121,13 +120,7 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 		Store: st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
 		Pairing: desk, SignIn: signIn, Activity: g.activity, Observed: g.observed, Cluster: cluster,
 		Endpoint: func() manage.Endpoint { return g.endpoint },
-		ApplyIdentity: func(context.Context) error {
-			if g.identity == nil {
-				return nil
-			}
-			return g.identity()
-		},
-		Logger: slog.New(slog.NewJSONHandler(g.log, nil)),
+		Logger:   slog.New(slog.NewJSONHandler(g.log, nil)),
 	})
 	g.handler = g.service.Handler(prefix)
 	return g

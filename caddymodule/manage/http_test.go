@@ -81,14 +81,9 @@ var errorTests = []struct {
 		"rotate in an unknown account", "POST", "/connectors/home/rotate", `{"account":"none"}`, 404,
 		`account "none" not found`,
 	},
-	{
-		"rotate with a text for a boolean", "POST", "/connectors/home/rotate", `{"show":"yes"}`, 400,
-		`"show" must be true or false`,
-	},
-	{
-		"rotate with null for a boolean", "POST", "/connectors/home/rotate", `{"show":null}`, 400,
-		`"show" must be true or false`,
-	},
+	{"rotate with a negative grace", "POST", "/connectors/home/rotate", `{"grace":"-1s"}`, 400, `"-1s" is not a duration`},
+	{"rotate with a long grace", "POST", "/connectors/home/rotate", `{"grace":"721h"}`, 400, "0s to 720h"},
+	{"rotate with a number as grace", "POST", "/connectors/home/rotate", `{"grace":5}`, 400, "grace"},
 
 	{"deployment without a connector", "PUT", deployment, `{}`, 400, `"connector" or "connectors" is required`},
 	{

@@ -78,16 +78,15 @@ type Endpoint struct {
 	Listen string
 	// Public is the host:port that connectors dial; empty if it is not known.
 	Public string
-	// Pin is the hash of the gateway's tunnel identity, a part of tokens. NextPin is
-	// that of its next identity, "" if there is none.
-	Pin, NextPin string
+	// Pin is the hash of the gateway's tunnel identity, a part of tokens.
+	Pin string
 	// Warnings are the problems of the configuration of the sites.
 	Warnings []string
 }
 
 // Token returns the tunnel token of a connector. It fails with [ErrNotReady] while the
 // public address is not known: such a token would be unusable.
-func (e Endpoint) Token(connectorID string, o store.Offer) (string, error) {
+func (e Endpoint) Token(connectorID, secret string) (string, error) {
 	switch {
 	case e.Pin == "":
 		return "", faultf(ErrNotReady, "the tunnel listener is not started yet")
@@ -97,8 +96,7 @@ func (e Endpoint) Token(connectorID string, o store.Offer) (string, error) {
 			"reload`")
 	}
 	return link.Token{
-		Server: e.Public, URL: e.URL, Pin: e.Pin, NextPin: e.NextPin, Connector: connectorID,
-		Secret: o.Secret, Number: o.Number,
+		Server: e.Public, URL: e.URL, Pin: e.Pin, Connector: connectorID, Secret: secret,
 	}.Encode(), nil
 }
 
@@ -117,14 +115,12 @@ type Options struct {
 	// key unless its id is "". Its result must be called once the request has ended.
 	Admit func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error)
 	// Load returns how many requests of a deployment run and wait at this gateway.
-	Load func(account, deployment string) (running, queued int64)
-	// ApplyIdentity applies a change of the identity in the store.
-	ApplyIdentity func(ctx context.Context) error
-	Cluster       Cluster           // nil: the gateway is alone
-	Build         Build             // for status
-	Folder        *downloads.Folder // of connectors to hand out; nil: none
-	Logger        *slog.Logger      // takes the audit lines; nil discards
-	Now           func() time.Time  // nil is time.Now
+	Load    func(account, deployment string) (running, queued int64)
+	Cluster Cluster           // nil: the gateway is alone
+	Build   Build             // for status
+	Folder  *downloads.Folder // of connectors to hand out; nil: none
+	Logger  *slog.Logger      // takes the audit lines; nil discards
+	Now     func() time.Time  // nil is time.Now
 }
 
 // Service performs the management operations. Its methods are safe for
@@ -141,7 +137,6 @@ type Service struct {
 	limits   func(ctx context.Context, account, key string) (limits.Usage, error)
 	admit    func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error)
 	load     func(account, deployment string) (running, queued int64)
-	apply    func(ctx context.Context) error
 	cluster  Cluster // nil: the gateway is alone
 	build    Build
 	folder   *downloads.Folder
@@ -159,7 +154,7 @@ type Service struct {
 func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint,
-		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, limits: o.Limits, admit: o.Admit, apply: o.ApplyIdentity,
+		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, limits: o.Limits, admit: o.Admit,
 		cluster: o.Cluster, observed: o.Observed, load: o.Load,
 		build: o.Build, folder: cmp.Or(o.Folder, downloads.NewFolder("")),
 		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,

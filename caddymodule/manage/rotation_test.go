@@ -1,8 +1,6 @@
 package manage_test
 
 import (
-	"context"
-	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,116 +11,8 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// answering performs a connector's part of a rotation in the store.
-func (g *gateway) answering(id string, do func(ctx context.Context, number int64) error) {
+func (g *gateway) token(text string) link.Token {
 	g.t.Helper()
-	done := make(chan struct{})
-	begun := make(chan struct{}, 10)
-	stop := g.store.Subscribe(func(c store.Change) {
-		if now, ok := g.store.Connector(c.ID); ok && c.ID == id && now.Rotation != nil && now.Rotation.Problem == "" {
-			begun <- struct{}{}
-		}
-	})
-	ctx, cancel := context.WithCancel(g.t.Context())
-	go func() {
-		defer close(done)
-		for offered := false; ; {
-			select {
-			case <-ctx.Done():
-				return
-			case <-begun:
-				if offered { // the offer itself is reported, too
-					offered = false
-					continue
-				}
-				offered = true
-				offer, err := g.store.OfferSecret(ctx, id)
-				if err == nil {
-					err = do(ctx, offer.Number)
-				}
-				if err != nil && ctx.Err() == nil {
-					g.t.Error(err)
-				}
-			}
-		}
-	}()
-	g.t.Cleanup(func() {
-		stop()
-		cancel()
-		<-done
-	})
-}
-
-func TestRotateConnector(t *testing.T) {
-	g := newGateway(t)
-	home := g.connector("default", "home", map[string]http.Handler{"ollama": models("m")})
-	id := home.info.Connector
-	g.answering(id, func(ctx context.Context, number int64) error {
-		_, _, err := g.store.FinishRotation(ctx, id, number)
-		return err
-	})
-	got := want[map[string]any](g, 200, "POST", "/connectors/home/rotate", `{}`)
-	wantFields(t, got, "id", "name", "state")
-	if got["id"] != id || got["name"] != "home" || got["state"] != "rotated" {
-		t.Errorf("answer %v", got)
-	}
-	listed := want[[]map[string]any](g, 200, "GET", "/connectors", "")[0]
-	if listed["rotated_at"] == nil || listed["rotation"] != nil {
-		t.Errorf("listed %v", listed)
-	}
-	if log := g.log.String(); !strings.Contains(log, `"operation":"connector.rotate"`) {
-		t.Errorf("the log has no audit line: %s", log)
-	}
-}
-
-func TestRotateConnectorThatCannot(t *testing.T) {
-	g := newGateway(t)
-	home := g.connector("default", "home", map[string]http.Handler{"ollama": models("m")})
-	id := home.info.Connector
-	g.answering(id, func(ctx context.Context, _ int64) error { return g.store.FailRotation(ctx, id, "it is read-only") })
-	got := want[map[string]any](g, 200, "POST", "/connectors/"+id+"/rotate", `{"show":false}`)
-	wantFields(t, got, "id", "name", "state", "since", "problem")
-	if got["state"] != "failed" || got["problem"] != "it is read-only" {
-		t.Errorf("answer %v", got)
-	}
-	rotation := want[[]map[string]any](g, 200, "GET", "/connectors", "")[0]["rotation"].(map[string]any)
-	wantFields(t, rotation, "since", "problem")
-}
-
-// RotateConnector does not wait for an offline connector, and for a silent one only
-// until the request ends.
-func TestRotateConnectorThatIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateway(t)
-		old := g.created("attic")
-		got := want[map[string]any](g, 200, "POST", "/connectors/attic/rotate", `{}`)
-		wantFields(t, got, "id", "name", "state", "since")
-		if got["state"] != "waiting" {
-			t.Errorf("answer %v", got)
-		}
-		if _, err := g.store.AuthenticateConnector(old.Connector, old.Secret); err != nil {
-			t.Errorf("the old token is invalid: %v", err)
-		}
-		g.connector("default", "mute", nil)
-		ctx, cancel := context.WithTimeout(asOperator(t.Context()), time.Second)
-		defer cancel()
-		begun := time.Now()
-		mute, err := g.service.RotateConnector(ctx, manage.RotateConnector{Connector: "mute"})
-		if took := time.Since(begun); err != nil || mute.State != manage.RotationWaits || mute.Since == nil ||
-			took != time.Second {
-			t.Errorf("answer %+v, %v after %v", mute, err, took)
-		}
-	})
-}
-
-func (g *gateway) created(name string) link.Token {
-	g.t.Helper()
-	return g.token(want[map[string]any](g, 201, "POST", "/connectors", `{"name":"`+name+`"}`))
-}
-
-func (g *gateway) token(answer map[string]any) link.Token {
-	g.t.Helper()
-	text, _ := answer["tunnel_token"].(string)
 	token, err := link.ParseToken(text)
 	if err != nil {
 		g.t.Fatal(err)
@@ -130,33 +20,73 @@ func (g *gateway) token(answer map[string]any) link.Token {
 	return token
 }
 
-func TestShowToken(t *testing.T) {
-	g := newGateway(t)
-	old := g.created("attic")
-	lost := g.token(want[map[string]any](g, 200, "POST", "/connectors/attic/rotate", `{"show":true}`))
-	answer := want[map[string]any](g, 200, "POST", "/connectors/attic/rotate", `{"show":true}`)
-	wantFields(t, answer, "id", "name", "state", "since", "tunnel_token")
-	token := g.token(answer)
-	if token.Secret == old.Secret || token.Secret == lost.Secret || token.Number != 2 || answer["state"] != "by_hand" {
-		t.Errorf("answer %v", answer["state"])
-	}
-	if token.Secret, token.Number = old.Secret, 0; token != old {
-		t.Errorf("the token leads to %v, the old one to %v", token, old)
-	}
-	token = g.token(answer)
-	for secret, in := range map[string]bool{old.Secret: true, lost.Secret: false, token.Secret: true} {
-		if _, err := g.store.AuthenticateConnector(old.Connector, secret); (err == nil) != in {
-			t.Errorf("a secret is let in: %v, want %v", err == nil, in)
+// letsIn checks whether secrets of a connector are valid.
+func (g *gateway) letsIn(id string, secrets map[string]bool) {
+	g.t.Helper()
+	for secret, want := range secrets {
+		if _, err := g.store.AuthenticateConnector(id, secret); (err == nil) != want {
+			g.t.Errorf("a secret is let in: %v, want %v", err == nil, want)
 		}
 	}
+}
+
+// Without grace, the new token alone is valid. It is shown once.
+func TestRotateConnector(t *testing.T) {
+	g := newGateway(t)
+	old := g.token(want[manage.CreatedConnector](g, 201, "POST", "/connectors", `{"name":"attic"}`).TunnelToken)
+	answer := want[map[string]any](g, 200, "POST", "/connectors/attic/rotate", `{}`)
+	wantFields(t, answer, "id", "name", "tunnel_token", "previous_until")
+	text := answer["tunnel_token"].(string)
+	token := g.token(text)
+	g.letsIn(old.Connector, map[string]bool{old.Secret: false, token.Secret: true})
+	secret := token.Secret
+	if token.Secret = old.Secret; token != old || secret == old.Secret {
+		t.Errorf("the token leads to %v, the old one to %v", token, old)
+	}
+	listed := want[[]map[string]any](g, 200, "GET", "/connectors", "")[0]
+	if listed["rotated_at"] == nil || listed["previous_until"] == nil {
+		t.Errorf("listed %v", listed)
+	}
 	for _, text := range []string{g.log.String(), g.do("GET", "/connectors", "").Body.String()} {
-		if strings.Contains(text, token.Secret) || strings.Contains(text, lost.Secret) || strings.Contains(text, "ptt_") {
+		if strings.Contains(text, secret) || strings.Contains(text, "ptt_") {
 			t.Errorf("a secret is returned again: %s", text)
 		}
 	}
+	if !strings.Contains(g.log.String(), `"operation":"connector.rotate"`) {
+		t.Error("the log has no audit line")
+	}
 	g.endpoint.Public = ""
-	if w := g.do("POST", "/connectors/attic/rotate", `{"show":true}`); w.Code != 409 ||
+	if w := g.do("POST", "/connectors/attic/rotate", `{}`); w.Code != 409 ||
 		!strings.Contains(w.Body.String(), "public gw.example.com:7443") {
 		t.Errorf("without an address: %d %s", w.Code, w.Body)
+	}
+	g.letsIn(old.Connector, map[string]bool{secret: true})
+}
+
+// With grace, both tokens are valid until its end.
+func TestRotateConnectorWithGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t)
+		old := g.token(want[manage.CreatedConnector](g, 201, "POST", "/connectors", `{"name":"attic"}`).TunnelToken)
+		answer := want[manage.CreatedConnector](g, 200, "POST", "/connectors/attic/rotate", `{"grace":"1h"}`)
+		next := g.token(answer.TunnelToken)
+		if answer.PreviousUntil == nil || time.Until(*answer.PreviousUntil).Round(time.Second) != time.Hour {
+			t.Errorf("the old token is valid until %v", answer.PreviousUntil)
+		}
+		g.letsIn(old.Connector, map[string]bool{old.Secret: true, next.Secret: true})
+		time.Sleep(time.Hour)
+		g.letsIn(old.Connector, map[string]bool{old.Secret: false, next.Secret: true})
+	})
+}
+
+// The answer has the only copy of the new token, even if an edge has not confirmed that the old one has ended.
+func TestRotateConnectorUnconfirmed(t *testing.T) {
+	g, edge, _ := newEdge(t)
+	old := g.token(want[manage.CreatedConnector](g, 201, "POST", "/connectors", `{"name":"attic"}`).TunnelToken)
+	edge.Leave(store.PendingEdge{Edge: "c"})
+	answer := want[manage.CreatedConnector](g, 200, "POST", "/connectors/attic/rotate", `{}`)
+	g.letsIn(old.Connector, map[string]bool{old.Secret: false, g.token(answer.TunnelToken).Secret: true})
+	if answer.Unconfirmed == nil || len(answer.Unconfirmed.Pending) != 1 {
+		t.Errorf("answer %+v", answer)
 	}
 }

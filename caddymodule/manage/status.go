@@ -3,13 +3,11 @@ package manage
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
-	"github.com/postern-dev/postern/connector/link"
 )
 
 // Status is the state of the gateway: of all accounts for operators, of the caller's
@@ -43,10 +41,6 @@ type Listener struct {
 	Address string `json:"address"`
 	Public  string `json:"public,omitempty"`
 	Pin     string `json:"pin"`
-	// NextPin replaces Pin at SwitchAt. Both are absent unless a rotation of the
-	// gateway's identity is pending.
-	NextPin  string     `json:"next_pin,omitempty"`
-	SwitchAt *time.Time `json:"switch_at,omitempty"`
 }
 
 // ConnectorCount counts connectors.
@@ -80,14 +74,11 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 	} else if _, err := s.account(ctx); err != nil {
 		return Status{}, err
 	}
-	endpoint, listener, err := s.listener(ctx)
-	if err != nil {
-		return Status{}, err
-	}
+	endpoint := s.endpoint()
 	st := Status{
 		Build:       s.build,
 		URL:         endpoint.URL,
-		Listener:    listener,
+		Listener:    Listener{Address: endpoint.Listen, Public: endpoint.Public, Pin: endpoint.Pin},
 		Deployments: DeploymentCount{States: make(map[health.State]int)},
 	}
 	if caller.Operator {
@@ -117,20 +108,6 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 		st.Keys.Revoked += keys[store.KeyRevoked]
 	}
 	return st, nil
-}
-
-// listener returns where connectors dial, and the pins of the gateway's identity.
-func (s *Service) listener(ctx context.Context) (Endpoint, Listener, error) {
-	endpoint := s.endpoint()
-	l := Listener{Address: endpoint.Listen, Public: endpoint.Public, Pin: endpoint.Pin, NextPin: endpoint.NextPin}
-	if l.NextPin == "" {
-		return endpoint, l, nil
-	}
-	stored, err := s.store.Identity(ctx, link.NewIdentity)
-	if err == nil && len(stored.Next) > 0 {
-		l.SwitchAt = &stored.SwitchAt
-	}
-	return endpoint, l, err
 }
 
 // Checklist has the steps to the first request of an account.

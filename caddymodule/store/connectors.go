@@ -3,44 +3,27 @@ package store
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 type connectorRecord struct {
 	header
 	Connector
 	Hash digest `json:"hash"`
-	// Offers counts the new secrets of the connector. It is the number of the latest.
-	Offers int64 `json:"offers,omitempty"`
-	// Next has the new secrets that the connector may have stored, in the order of their
-	// numbers: all after the last confirmed one.
-	Next []nextSecret `json:"next,omitempty"`
-}
-
-// nextSecret is a secret that is valid in addition to the record's own.
-type nextSecret struct {
-	Number int64  `json:"number"`
-	Hash   digest `json:"hash"`
-	Shown  bool   `json:"shown,omitempty"` // to a user
-	Edge   string `json:"edge,omitempty"`  // that offered it, see Options.Edge
+	// PreviousHash is that of the secret before the last rotation.
+	PreviousHash digest `json:"previous_hash,omitzero"`
 }
 
 func (r *connectorRecord) key() recordKey { return recordKey{r.Account, r.ID} }
 func (r *connectorRecord) label() string  { return r.Name }
 
-func (r *connectorRecord) state() string {
-	if r.RotatedAt == nil {
-		return ""
-	}
-	return r.RotatedAt.String()
-}
-
 func (r *connectorRecord) check() error {
-	if r.number(digest{}) > 0 {
-		return errNoHash
+	if (r.PreviousUntil == nil) != (r.PreviousHash == digest{}) {
+		return errors.New("its previous secret is incomplete")
 	}
 	return checkHash(r.Hash)
 }
@@ -85,34 +68,50 @@ func (s *Store) Connectors(account string) []Connector {
 		func(r *connectorRecord) (Connector, bool) { return r.current(), true })
 }
 
-// AuthenticateConnector returns the connector with this id if secret is its current
-// secret or a new one of a rotation. Otherwise it fails with ErrUnauthenticated, in
-// constant time. It takes no lock.
+var errWrongSecret = Errorf(ErrUnauthenticated,
+	"invalid tunnel token: its connector was removed, or its secret is wrong")
+
+// AuthenticateConnector returns the connector with this id if the secret is valid. Otherwise it
+// fails with ErrUnauthenticated, or with ErrRotated if the secret has ended. It takes no lock.
 func (s *Store) AuthenticateConnector(id, secret string) (Connector, error) {
-	r, known := connectorKind.byID(s.view.Load(), id) // no secret matches the zero hash of an unknown connector
 	hash, valid := hashSecret("", secret)
-	same := r.matches(func(own []byte) bool { return subtle.ConstantTimeCompare(hash[:], own) == 1 })
-	if !known || !valid || !same {
-		return Connector{}, Errorf(ErrUnauthenticated,
-			"invalid tunnel token: its connector was removed, or its secret is wrong")
+	if !valid {
+		return Connector{}, errWrongSecret
 	}
-	return r.Connector, nil
+	c, _, err := s.CheckConnector(id, hash)
+	return c, err
+}
+
+// CheckConnector is AuthenticateConnector for the SHA-256 of a secret. It also returns until when
+// the secret is valid; the zero time: without an end. It compares hashes of random secrets, so its
+// time tells nothing about them.
+func (s *Store) CheckConnector(id string, secretHash [sha256.Size]byte) (Connector, time.Time, error) {
+	r, known := connectorKind.byID(s.view.Load(), id)
+	if !known {
+		return Connector{}, time.Time{}, errWrongSecret
+	}
+	until, err := r.secretEnd(secretHash, s.now())
+	if err != nil {
+		return Connector{}, time.Time{}, err
+	}
+	return r.Connector, until, nil
+}
+
+// SecretHash returns the SHA-256 of a secret, as MatchConnector passes it on.
+func SecretHash(secret string) [sha256.Size]byte {
+	hash, _ := hashSecret("", secret)
+	return hash
 }
 
 // MatchConnector reports whether match accepts the SHA-256 of a valid secret of this
 // connector.
 func (s *Store) MatchConnector(id string, match func(secretHash []byte) bool) bool {
 	r, known := connectorKind.byID(s.view.Load(), id)
-	return known && r.matches(match)
-}
-
-// matches reports whether match accepts any of the hashes. It always tries all.
-func (r *connectorRecord) matches(match func(hash []byte) bool) bool {
-	same := match(r.Hash[:])
-	for _, next := range r.Next {
-		same = match(next.Hash[:]) || same
+	if !known {
+		return false
 	}
-	return same
+	previous := r.PreviousUntil != nil && s.now().Before(*r.PreviousUntil)
+	return match(r.Hash[:]) || previous && match(r.PreviousHash[:])
 }
 
 // CreateConnector creates a connector and returns it with its secret, which is not

@@ -42,10 +42,9 @@ func (s *Store) ReplaceConnector(
 		if err != nil {
 			return err
 		}
-		// Start from a new record, so that no old credentials remain. Continue the numbers of
-		// offers: a late answer of the old device must not confirm an offer to the new one.
-		c = &connectorRecord{Connector: old.Connector, Hash: *r.DeviceHash, Offers: old.Offers}
-		c.Rotation, c.RotatedAt, c.ChangedBy = nil, nil, actor(ctx)
+		// Start from a new record, so that no old credentials remain.
+		c = &connectorRecord{Connector: old.Connector, Hash: *r.DeviceHash}
+		c.RotatedAt, c.PreviousUntil, c.ChangedBy = nil, nil, actor(ctx)
 		r.Connector, r.Replaced, c.Pairing = c.ID, true, r.ID
 		connectorKind.save(t, c)
 		t.confirmed()

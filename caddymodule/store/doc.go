@@ -43,8 +43,8 @@
 //	calibrations/ACCOUNT/NAME       calibration of token counts for the deployment
 //	connector_names/ACCOUNT/NAME    the id of the connector of that name
 //	connector_uses/ID               changed whenever a deployment begins to use the connector
-//	connectors/ACCOUNT/ID           connector and the SHA-256 of its secret; in a rotation also of
-//	                                those that it may have stored, by the numbers of their offers
+//	connectors/ACCOUNT/ID           connector and the SHA-256 of its secret; after a rotation also of
+//	                                the previous one
 //	connectors_seen/ACCOUNT/ID      when the connector was last online, separate like last_used
 //	deployments/ACCOUNT/NAME        deployment
 //	edge_reports/NAME               the revision up to which an edge has applied changes; has a lease
@@ -64,7 +64,7 @@
 //	marks/users                     changed whenever a user or a setup link is created
 //	pairings/ACCOUNT/ID             pairing and the SHA-256 of its code and of its device's secret
 //	passkeys/USER/SHA-256 OF ID     passkey
-//	secrets/NAME                    bytes; tunnel_identity also has the next key of a rotation
+//	secrets/NAME                    bytes
 //	sessions/USER/ID                session and the SHA-256 of its secret
 //	sessions_seen/USER/ID           when the session was last used, separate like last_used
 //	setups/ACCOUNT/ID               set-up code: its SHA-256, and the fields of its key
@@ -117,7 +117,8 @@
 // users with the most operations lose their oldest ones.
 //
 // Keys expire in the same way. In addition, one timer for all keys ends the requests of a key
-// when it expires, and those of a previous secret when its grace period ends (schedule.go).
+// when it expires, and those of a previous secret when its grace period ends (schedule.go). The tunnel
+// of a connector with a previous secret has a timer of its own (package tunnel).
 //
 // # Secrets
 //

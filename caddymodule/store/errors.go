@@ -16,6 +16,7 @@ var (
 	ErrInUse           = errors.New("in use")          // deployments still need the connector; the account is not empty
 	ErrConflict        = errors.New("conflict")        // the records are not in the required state, or keep changing
 	ErrUnauthenticated = errors.New("unauthenticated") // unknown connector, wrong secret, unknown pairing code
+	ErrRotated         = errors.New("rotated")         // the secret of the connector has ended after a rotation
 	ErrExpired         = errors.New("expired")         // the link or the pairing code has ended
 	ErrUsed            = errors.New("used")            // another device has used the pairing code
 	ErrLimit           = errors.New("limit reached")   // a limit of the account is reached

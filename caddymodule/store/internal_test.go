@@ -165,10 +165,10 @@ func FuzzRecord(f *testing.F) {
 		`"revoked_at":null,"hash":"`+hash+`"}`))
 	f.Add("connectors/default/"+con, []byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`"}`))
 	f.Add("connectors/default/"+con,
-		[]byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`","next":[{"hash":"`+hash+
-			`","shown":true}],"rotation":{"since":"2026-01-02T03:04:05Z"}}`))
+		[]byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`","previous_hash":"`+hash+
+			`","previous_until":"2026-01-02T03:04:05Z"}`))
 	f.Add("connectors/default/"+con,
-		[]byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`","next":[{}]}`))
+		[]byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`","previous_hash":"`+hash+`"}`))
 	f.Add("deployments/default/a/b", []byte(`{"v":1,"account":"default","name":"a/b","connectors":["x"],"model":"m"}`))
 	f.Add("last_used/default/"+key, []byte(`{"v":1,"last_used_at":"2026-01-02T03:04:05Z"}`))
 	const usr, ses = "usr_00000000000000000000000000", "ses_00000000000000000000000000"

@@ -32,6 +32,8 @@ type records struct {
 	// use whose record was removed, and values that this program cannot read.
 	orphans, unreadable table[string, int64]
 
+	identity []byte // the key of the gateway's identity
+
 	accounts     collection[*accountRecord]
 	keys         collection[*keyRecord]
 	connectors   collection[*connectorRecord]

@@ -31,27 +31,13 @@ type Connector struct {
 	Pairing string `json:"pairing,omitempty"`
 	// RotatedAt is when the secret was last replaced by a new one; nil: never.
 	RotatedAt *time.Time `json:"rotated_at,omitempty"`
-	// Rotation is the pending change of the secret; nil: none is pending.
-	Rotation *Rotation `json:"rotation,omitempty"`
-	// NextPin is the latest pin of a next key of the gateway that the connector has stored.
-	NextPin   string `json:"next_pin,omitempty"`
-	CreatedBy Actor  `json:"created_by,omitzero"`
-	ChangedBy Actor  `json:"changed_by,omitzero"` // who last rotated or replaced it
+	// PreviousUntil is the end of the secret before the last rotation; nil: there is none.
+	PreviousUntil *time.Time `json:"previous_until,omitempty"`
+	CreatedBy     Actor      `json:"created_by,omitzero"`
+	ChangedBy     Actor      `json:"changed_by,omitzero"` // who last rotated or replaced it
 	// LastSeenAt is when it was last online, possibly a few minutes too early if the
 	// gateway was killed; nil: never. It is stored separately.
 	LastSeenAt *time.Time `json:"last_seen_at,omitempty"`
-}
-
-// Rotation is a pending change of a connector's secret. Until the connector has confirmed
-// a new one, the old one also stays valid.
-type Rotation struct {
-	Since time.Time `json:"since"`
-	// ByHand is set if a user copies the new token to the connector, so that it is not
-	// offered on its tunnel.
-	ByHand bool `json:"by_hand,omitempty"`
-	// Problem is the connector's error message if it could not save the offered
-	// token.
-	Problem string `json:"problem,omitempty"`
 }
 
 // Deployment is a public model name and its route. Deployments returned by the store share
@@ -101,6 +87,7 @@ const (
 	KindLink       = "link"
 	KindToken      = "token"
 	KindPairing    = "pairing"
+	KindIdentity   = "identity"    // of the gateway; no account
 	KindEdge       = "edge"        // also its first report, and the end of its reports; no account
 	KindReport     = "edge report" // each later report
 )
@@ -113,8 +100,7 @@ type Change struct {
 	Name    string // of a key, a connector or a deployment
 	Removed bool   // removed; for a key also revoked
 	// State and Was are the states after and before the change, "" if the record does not
-	// exist. Keys have those of Key.State, pairings their states, and connectors the time of
-	// their last rotation. Other records have none. A key changes to KeyExpired when it
+	// exist. Keys have those of Key.State, and pairings their states. Other records have none. A key changes to KeyExpired when it
 	// expires, without a change of its record.
 	State, Was string
 	// Expiring is set if nothing has changed, but the key expires in this time.

@@ -3,11 +3,13 @@ package store_test
 import (
 	"bytes"
 	"crypto/sha256"
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/storetest"
@@ -36,173 +38,110 @@ func mustConnector(t *testing.T, s *store.Store, name string) (store.Connector, 
 	return c, secret
 }
 
-func mustOffer(t *testing.T, s *store.Store, id string) store.Offer {
+func mustRotate(t *testing.T, s *store.Store, idOrName string, grace time.Duration) (store.Connector, string) {
 	t.Helper()
-	o, err := s.OfferSecret(t.Context(), id)
+	c, secret, err := s.RotateConnector(t.Context(), account, idOrName, grace)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return o
+	return c, secret
 }
 
-// All secrets are valid from their offer until the connector confirms one of them, across restarts.
-// Then that one and later offers are valid.
-func TestRotation(t *testing.T) {
+// Without grace, the old secret ends at once, also after a restart.
+func TestRotateConnector(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
 	s := storetest.Open(t, path)
 	c, old := mustConnector(t, s, "box")
-	other, otherSecret := mustConnector(t, s, "other")
-	if _, err := s.OfferSecret(t.Context(), c.ID); err == nil {
-		t.Error("a secret is offered though nobody asked for a rotation")
+	_, otherSecret := mustConnector(t, s, "other")
+	rotated, secret := mustRotate(t, s, "box", 0)
+	if rotated.ID != c.ID || rotated.RotatedAt == nil || rotated.PreviousUntil == nil ||
+		!rotated.PreviousUntil.Equal(*rotated.RotatedAt) {
+		t.Errorf("rotated: %+v", rotated)
 	}
-	begun, err := s.BeginRotation(t.Context(), account, "box")
-	if err != nil || begun.ID != c.ID || begun.Rotation == nil || begun.Rotation.Since.IsZero() || begun.Rotation.ByHand {
-		t.Fatalf("begun %+v, %v", begun, err)
-	}
-	first := mustOffer(t, s, c.ID)
-	s = reopen(t, s, path)
-	second := mustOffer(t, s, c.ID)
-	letsIn(t, s, c.ID, map[string]bool{
-		old: true, first.Secret: true, second.Secret: true, otherSecret: false, "": false,
-		strings.Repeat("0", 43): false,
-	})
-	letsIn(t, s, other.ID, map[string]bool{first.Secret: false, otherSecret: true})
-	number := s.OfferNumber
-	if number(c.ID, old) != 0 || number(c.ID, first.Secret) != 1 || number(c.ID, second.Secret) != 2 ||
-		number(other.ID, first.Secret) != 0 || number("con_x", first.Secret) != 0 {
-		t.Error("the secrets are not distinguished")
-	}
-	for _, unknown := range []int64{-1, 0, 3} {
-		if _, done, err := s.FinishRotation(t.Context(), c.ID, unknown); done || err != nil {
-			t.Errorf("the number %d finishes it: %v, %v", unknown, done, err)
+	for range 2 {
+		letsIn(t, s, c.ID, map[string]bool{
+			old: false, secret: true, otherSecret: false, "": false, strings.Repeat("0", 43): false,
+		})
+		if _, err := s.AuthenticateConnector(c.ID, old); !errors.Is(err, store.ErrRotated) {
+			t.Errorf("the old secret: %v", err)
 		}
-	}
-	for range 2 { // the second time it is outdated
-		finished, done, err := s.FinishRotation(t.Context(), c.ID, first.Number)
-		if err != nil || done && (finished.Rotation != nil || finished.RotatedAt == nil) {
-			t.Fatalf("finished %+v, %v, %v", finished, done, err)
+		if _, err := s.AuthenticateConnector(c.ID, otherSecret); !errors.Is(err, store.ErrUnauthenticated) {
+			t.Errorf("another one: %v", err)
 		}
 		s = reopen(t, s, path)
-		letsIn(t, s, c.ID, map[string]bool{old: false, first.Secret: true, second.Secret: true})
-		if got, _ := s.Connector(c.ID); got.Rotation != nil || got.RotatedAt == nil || got.Name != "box" {
-			t.Errorf("afterwards %+v", got)
-		}
 	}
-	if _, done, err := s.FinishRotation(t.Context(), c.ID, second.Number); !done || err != nil {
-		t.Fatal(done, err)
-	}
-	letsIn(t, s, c.ID, map[string]bool{old: false, first.Secret: false, second.Secret: true})
 	content, err := os.ReadFile(path)
-	for _, secret := range []string{old, first.Secret, second.Secret} {
+	for _, secret := range []string{old, secret} {
 		if err != nil || strings.Contains(string(content), secret) {
-			t.Errorf("the file holds a secret itself, or %v", err)
+			t.Errorf("the file has a secret itself, or %v", err)
 		}
 	}
 }
 
-func TestRotationByHand(t *testing.T) {
-	t.Parallel()
-	s := storetest.New(t)
-	c, old := mustConnector(t, s, "box")
-	if _, err := s.BeginRotation(t.Context(), account, c.ID); err != nil {
-		t.Fatal(err)
-	}
-	offered := mustOffer(t, s, c.ID)
-	if err := s.FailRotation(t.Context(), c.ID, "it is read-only\x1b[2J"); err != nil {
-		t.Fatal(err)
-	}
-	if got, _ := s.Connector(c.ID); got.Rotation.Problem != "it is read-only[2J" {
-		t.Errorf("the problem is %q", got.Rotation.Problem)
-	}
-	_, lost, err := s.ShowSecret(t.Context(), account, "box")
-	if err != nil {
-		t.Fatal(err)
-	}
-	now, shown, err := s.ShowSecret(t.Context(), account, c.ID)
-	if err != nil || !now.Rotation.ByHand || now.Rotation.Problem != "" || shown.Number != 3 {
-		t.Fatalf("%+v, %d, %v", now, shown.Number, err)
-	}
-	letsIn(t, s, c.ID, map[string]bool{old: true, offered.Secret: true, lost.Secret: false, shown.Secret: true})
-	if _, err := s.OfferSecret(t.Context(), c.ID); err == nil {
-		t.Error("a secret is offered on the tunnel of a connector that gets one by hand")
-	}
-	// An answer that is late changes nothing of what a person does.
-	if err := s.FailRotation(t.Context(), c.ID, "late"); err != nil {
-		t.Fatal(err)
-	}
-	if got, _ := s.Connector(c.ID); got.Rotation.Problem != "" {
-		t.Errorf("a late answer is noted: %q", got.Rotation.Problem)
-	}
-	// A late answer to the offer does not take the shown one away.
-	for _, o := range []store.Offer{offered, shown} {
-		if _, done, err := s.FinishRotation(t.Context(), c.ID, o.Number); !done || err != nil {
-			t.Fatal(done, err)
+// With grace, both secrets are valid until its end. Another rotation ends the oldest at once.
+func TestRotateConnectorWithGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := storetest.New(t)
+		c, first := mustConnector(t, s, "box")
+		_, second := mustRotate(t, s, c.ID, time.Hour)
+		letsIn(t, s, c.ID, map[string]bool{first: true, second: true})
+		if _, until, err := s.CheckConnector(c.ID, store.SecretHash(first)); err != nil || time.Until(until) != time.Hour {
+			t.Errorf("the old secret is valid until %v, %v", until, err)
 		}
-		letsIn(t, s, c.ID, map[string]bool{old: false, offered.Secret: o == offered, lost.Secret: false, shown.Secret: true})
-	}
-}
-
-// A gateway that offers a secret after each of many restarts does not fill its store. The last offers
-// stay valid.
-func TestRotationIsBounded(t *testing.T) {
-	t.Parallel()
-	s := storetest.New(t)
-	c, old := mustConnector(t, s, "box")
-	if _, err := s.BeginRotation(t.Context(), account, c.ID); err != nil {
-		t.Fatal(err)
-	}
-	var offers []string
-	for range 10 {
-		offers = append(offers, mustOffer(t, s, c.ID).Secret)
-	}
-	want := map[string]bool{old: true}
-	for i, secret := range offers {
-		want[secret] = i >= 6
-	}
-	letsIn(t, s, c.ID, want)
-}
-
-func TestRotationErrors(t *testing.T) {
-	t.Parallel()
-	s := storetest.New(t)
-	_, err := s.BeginRotation(t.Context(), account, "nobody")
-	wantError(t, err, store.ErrNotFound, `connector "nobody" not found`)
-	_, _, err = s.ShowSecret(t.Context(), account, "nobody")
-	wantError(t, err, store.ErrNotFound, `connector "nobody" not found`)
-	_, _, err = s.FinishRotation(t.Context(), "con_gone", 1)
-	wantError(t, err, store.ErrNotFound, `connector "con_gone" not found`)
-	c, old := mustConnector(t, s, "box")
-	if err := s.FailRotation(t.Context(), c.ID, "there is none"); err != nil {
-		t.Error(err)
-	}
-	if got, _ := s.Connector(c.ID); got.Rotation != nil {
-		t.Errorf("a failure began a rotation: %+v", got.Rotation)
-	}
-	letsIn(t, s, c.ID, map[string]bool{old: true})
-}
-
-// Subscribers get the changes that they act on.
-func TestRotationIsTold(t *testing.T) {
-	t.Parallel()
-	s := storetest.New(t)
-	c, _ := mustConnector(t, s, "box")
-	var reported []string
-	stop := s.Subscribe(func(change store.Change) {
-		now, _ := s.Connector(change.ID)
-		reported = append(reported, fmt.Sprint(change.Kind, " ", now.Rotation != nil, " ", now.RotatedAt != nil))
+		if _, until, err := s.CheckConnector(c.ID, store.SecretHash(second)); err != nil || !until.IsZero() {
+			t.Errorf("the new secret is valid until %v, %v", until, err)
+		}
+		time.Sleep(time.Hour - time.Nanosecond)
+		letsIn(t, s, c.ID, map[string]bool{first: true, second: true})
+		time.Sleep(time.Nanosecond)
+		letsIn(t, s, c.ID, map[string]bool{first: false, second: true})
+		_, third := mustRotate(t, s, c.ID, time.Hour)
+		_, fourth := mustRotate(t, s, c.ID, time.Minute)
+		letsIn(t, s, c.ID, map[string]bool{first: false, second: false, third: true, fourth: true})
 	})
-	defer stop()
-	for range 2 {
-		if _, err := s.BeginRotation(t.Context(), account, c.ID); err != nil {
-			t.Fatal(err)
+}
+
+func TestRotateConnectorFails(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	c, secret := mustConnector(t, s, "box")
+	for _, grace := range []time.Duration{-1, store.MaxGrace + 1} {
+		if _, _, err := s.RotateConnector(t.Context(), account, c.ID, grace); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("a grace of %v: %v", grace, err)
 		}
 	}
-	if _, _, err := s.FinishRotation(t.Context(), c.ID, mustOffer(t, s, c.ID).Number); err != nil {
+	for owner, name := range map[string]string{account: "unknown", "stranger": c.ID} {
+		if _, _, err := s.RotateConnector(t.Context(), owner, name, 0); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("%s of %s: %v", name, owner, err)
+		}
+	}
+	letsIn(t, s, c.ID, map[string]bool{secret: true})
+}
+
+// Subscribers get the change of the identity before the write returns, and other stores on the
+// same file read it.
+func TestReplaceIdentity(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	s := storetest.Open(t, path)
+	var changes []store.Change
+	defer s.Subscribe(func(c store.Change) { changes = append(changes, c) })()
+	if key := s.Identity(); key != nil {
+		t.Errorf("before it was created: %q", key)
+	}
+	created, err := s.Secret(t.Context(), store.SecretIdentity, func() ([]byte, error) { return []byte("one"), nil })
+	if err != nil || string(created) != "one" || string(s.Identity()) != "one" || len(changes) != 1 {
+		t.Errorf("created %q, the view has %q, changes %v, %v", created, s.Identity(), changes, err)
+	}
+	if err := s.ReplaceIdentity(t.Context(), []byte("two")); err != nil {
 		t.Fatal(err)
 	}
-	want := "connector true false, connector true false, connector true false, connector false true"
-	if got := strings.Join(reported, ", "); got != want {
-		t.Errorf("reported %s\nwant %s", got, want)
+	if string(s.Identity()) != "two" || len(changes) != 2 || changes[1].Kind != store.KindIdentity {
+		t.Errorf("the view has %q, changes %v", s.Identity(), changes)
+	}
+	s = reopen(t, s, path)
+	if string(s.Identity()) != "two" || len(changes) != 2 {
+		t.Errorf("after a restart: %q, changes %v", s.Identity(), changes)
 	}
 }

@@ -123,6 +123,9 @@ func (d *draft) view(revision int64) *view { return &view{revision, d.records} }
 // and returns the error.
 func (d *draft) apply(e Event) error {
 	path := e.Item.Key
+	if path == identityPath {
+		return d.applyIdentity(e)
+	}
 	dir, key := splitPath(path)
 	kind, ok := viewed[dir]
 	if !ok {

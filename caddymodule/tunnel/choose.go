@@ -40,7 +40,7 @@ func (h *Hub) Choose(connectorIDs []string, target Target, except []*Session) (*
 
 // choose considers all sessions. The caller holds the lock.
 func (h *Hub) choose(connectorIDs []string, target Target, except []*Session, best choice) choice {
-	known := h.options.Load().Exists
+	valid := h.options.Load().Valid
 	for i, id := range connectorIDs {
 		local, remote := h.live[id], h.remote[id]
 		var r rank
@@ -54,9 +54,12 @@ func (h *Hub) choose(connectorIDs []string, target Target, except []*Session, be
 			best.consider(local, target, except, r)
 		}
 		for _, s := range remote {
-			if known == nil || known(s.connector) { // its edge may not know yet that the connector was removed
-				best.consider(s, target, except, r)
+			if valid != nil {
+				if _, err := valid(s.connector); err != nil {
+					continue // its edge may not know yet that the connector was removed
+				}
 			}
+			best.consider(s, target, except, r)
 		}
 	}
 	return best

@@ -107,8 +107,8 @@ func (s *Session) receive() error {
 		m, err := s.control.Receive()
 		spent = cost(m)
 		lost.Reset(lostAfter)
-		if err == nil && s.hub.setSilent(s, false) {
-			s.rotate() // a rotation may have begun meanwhile
+		if err == nil {
+			s.hub.setSilent(s, false)
 		}
 		if errors.Is(err, link.ErrUnknownMessage) {
 			continue
@@ -129,8 +129,6 @@ func (s *Session) receive() error {
 			wait.Wake(s.pong, struct{}{})
 		case link.Report:
 			s.report(m)
-		case link.Rotated:
-			s.rotated(m)
 		case link.Drain:
 			if s.stop() {
 				s.log().Info("connector drains", "active", s.active.Load())

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -14,6 +15,9 @@ const (
 	// aliveTimeout is how long a connector may take to answer a ping on a tunnel that is replaced, in
 	// addition to the round trip.
 	aliveTimeout = time.Second
+	// reviewPause bounds the pause until the next review, so that it notices when the clock was set, and soon
+	// lets go of a session that has ended.
+	reviewPause = time.Minute
 )
 
 // stop stops the session from taking requests. Running requests continue. It reports whether this
@@ -34,6 +38,34 @@ func (s *Session) stop() bool {
 func (s *Session) close(code link.CloseCode) {
 	s.stop()
 	s.end(code)
+}
+
+// refuse is close with a reason for the connector, whose token is no longer valid.
+func (s *Session) refuse(d link.Deny) {
+	s.stop()
+	s.log().Info("closing a tunnel whose token is no longer valid", "reason", d.Message)
+	_ = s.conn.Close(link.CloseDenied, d.Reason())
+}
+
+// review ends the session if its connector or secret is no longer valid. A secret that will end is
+// reviewed again at its end.
+func (s *Session) review() {
+	valid := s.hub.options.Load().Valid
+	if valid == nil || s.conn.Context().Err() != nil {
+		return
+	}
+	until, err := valid(s.connector)
+	switch {
+	case errors.Is(err, ErrRotated):
+		s.refuse(denyRotated)
+	case err != nil:
+		s.close(link.CloseRemoved)
+	case !until.IsZero() && !s.reviewed.Swap(true):
+		time.AfterFunc(min(time.Until(until), reviewPause), func() {
+			s.reviewed.Store(false)
+			s.review()
+		})
+	}
 }
 
 // finish ends the session when its running requests are complete, or when ctx ends.

@@ -110,10 +110,7 @@ func (c *connection) handshake() (run func(), err error) {
 		if deny = c.hub.start(s); deny != nil {
 			break
 		}
-		// The connector may have been removed since the check: Disconnect has not seen this session.
-		if known := c.hub.options.Load().Exists; known != nil && !known(connector) {
-			s.close(link.CloseRemoved)
-		}
+		s.review() // the secret may have ended since the check: Review has not seen this session
 		return s.run, nil
 	}
 	c.deny(loggedID(hello.Connector), *deny)
@@ -178,6 +175,15 @@ var (
 		Message: "invalid tunnel token: the connector was removed or paired again on another machine, " +
 			"or the token belongs to another gateway",
 	}
+	denyRotated = link.Deny{
+		Code: link.DenyCredentials,
+		Message: "the tunnel token has ended, as it was rotated; put the new one into tunnel_token of the connector's " +
+			"configuration, or pair again",
+	}
+	denyIdentity = link.Deny{
+		Code:    link.DenyCredentials,
+		Message: "the gateway has a new identity, which the tunnel token does not know; pair again",
+	}
 )
 
 // denyFor returns the deny for an error of reading a hello, nil if the connection failed.
@@ -201,6 +207,8 @@ func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Den
 	switch {
 	case errors.Is(err, ErrUnavailable), err != nil && ctx.Err() != nil:
 		return Connector{}, &denyUnknown
+	case errors.Is(err, ErrRotated):
+		return Connector{}, &denyRotated
 	case err != nil:
 		return Connector{}, &denyCredentials
 	case h.misled(hello):
@@ -226,7 +234,6 @@ func (h *Hub) start(s *Session) *link.Deny {
 		Version:         h.options.Load().Version,
 		HeartbeatMillis: int(h.heartbeat().Milliseconds()),
 	})
-	s.rotate()
 	h.replaceByPeer(s.connector.ID)
 	return nil
 }

@@ -164,7 +164,12 @@ func TestReplacedAtPeer(t *testing.T) {
 		with.connect(t, "con_1", echo)
 		time.Sleep(publishTime)
 		for _, pairing := range []string{"", "pair_2"} {
-			entry.SetOptions(Options{Peers: anyPeer{}, Exists: func(c Connector) bool { return c.Pairing == pairing }})
+			entry.SetOptions(Options{Peers: anyPeer{}, Valid: func(c Connector) (until time.Time, err error) {
+				if c.Pairing != pairing {
+					err = errors.New("paired again")
+				}
+				return until, err
+			}})
 			if _, found := entry.Find("con_1"); found != (pairing == "") {
 				t.Errorf("with the pairing %q, the tunnel is found: %v", pairing, found)
 			}

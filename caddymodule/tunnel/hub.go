@@ -3,6 +3,7 @@ package tunnel
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -34,6 +35,9 @@ var (
 	// ErrUnavailable is returned by Options.Authenticate, possibly wrapped, when it
 	// cannot check a connector now. The connector will try again soon.
 	ErrUnavailable = errors.New("connectors cannot be authenticated now")
+	// ErrRotated is returned by Options.Authenticate and Options.Valid, possibly wrapped, for a secret that
+	// has ended after a rotation.
+	ErrRotated = errors.New("the secret of the connector was rotated")
 	// ErrClosed: the hub is closed.
 	ErrClosed = errors.New("the tunnel hub is closed")
 
@@ -47,6 +51,8 @@ type Connector struct {
 	// Pairing distinguishes credentials of the same connector: it is the id of the
 	// pairing that created them, "" if they were created with a token.
 	Pairing string
+	// Secret is the SHA-256 of the secret in the hello, zero if the tunnel is at a peer.
+	Secret [sha256.Size]byte
 }
 
 // Authenticate checks the credentials in a hello. Any error that does not wrap
@@ -61,13 +67,12 @@ type Options struct {
 	// Preauthenticate reports whether match accepts the SHA-256 of a secret of the
 	// connector with this id. It must return soon. nil: connectors are strangers until their hello.
 	Preauthenticate func(id string, match func(secretHash []byte) bool) bool
-	// Exists reports whether a connector returned by Authenticate still exists with
-	// the same pairing. Its token may have been rotated meanwhile. nil: all exist.
-	Exists func(Connector) bool
+	// Valid returns until when a connector returned by Authenticate may have its tunnel; the zero time:
+	// without an end. It fails with ErrRotated if the secret has ended, and with another error if the
+	// connector was removed, or paired again. A connector without a secret is at a peer. nil: all are valid.
+	Valid func(Connector) (until time.Time, err error)
 	// Pairing accepts devices with a pairing code; nil: they are denied.
 	Pairing Pairing
-	// Rotation provides the new tokens of connectors; nil: tokens are not rotated.
-	Rotation Rotation
 	// Peers are the other gateways of the cluster; nil: there are none.
 	Peers Peers
 	// Members returns the gateways of the cluster; nil: there is no cluster. It must not wait.
@@ -307,24 +312,23 @@ func merge(sessions []*Session, gateway string) Info {
 // Disconnect closes all tunnels of a connector, including draining ones. Its
 // requests fail at once.
 func (h *Hub) Disconnect(connectorID string, code link.CloseCode) {
-	h.disconnect(connectorID, code, func(Connector) bool { return true })
-}
-
-// DisconnectOthers closes the tunnels of a connector that were opened with
-// credentials of another pairing than its current one.
-func (h *Hub) DisconnectOthers(current Connector, code link.CloseCode) {
-	h.disconnect(current.ID, code, func(c Connector) bool { return c.Pairing != current.Pairing })
-}
-
-func (h *Hub) disconnect(connectorID string, code link.CloseCode, match func(Connector) bool) {
-	h.mu.RLock()
-	sessions := slices.Clone(h.all[connectorID])
-	h.mu.RUnlock()
-	for _, s := range sessions {
-		if match(s.connector) {
-			s.close(code)
-		}
+	for _, s := range h.sessionsOf(connectorID) {
+		s.close(code)
 	}
+}
+
+// Review closes the tunnels of a connector that Options.Valid refuses, now or when their secret ends.
+func (h *Hub) Review(connectorID string) {
+	for _, s := range h.sessionsOf(connectorID) {
+		s.review()
+	}
+}
+
+// sessionsOf returns the sessions of a connector here, including draining ones.
+func (h *Hub) sessionsOf(connectorID string) []*Session {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return slices.Clone(h.all[connectorID])
 }
 
 // heartbeat returns the ping interval for connectors. It is short, so that they soon

@@ -344,38 +344,11 @@ func TestDisconnect(t *testing.T) {
 	})
 }
 
-// When a connector gets other credentials, only tunnels with its former credentials are closed.
-func TestDisconnectOthers(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		pairing := "pair_1"
-		g := newGateway(t, Options{Authenticate: func(ctx context.Context, id, secret string) (Connector, error) {
-			c, err := allow(ctx, id, secret)
-			c.Pairing = pairing
-			return c, err
-		}})
-		old, other := g.connect(t, "con_1", named("old")), g.connect(t, "con_2", named("other"))
-		g.DisconnectOthers(Connector{ID: "con_1", Pairing: "pair_1"}, link.CloseRemoved)
-		if body, err := g.do(t, "con_1", ""); body != "old" || err != nil {
-			t.Errorf("with the credentials that it has: %q, %v", body, err)
-		}
-		g.DisconnectOthers(Connector{ID: "con_1", Pairing: "pair_2"}, link.CloseRemoved)
-		if code := old.ended(t); code != link.CloseRemoved {
-			t.Errorf("closed with %v", code)
-		}
-		if body, err := g.do(t, "con_2", ""); body != "other" || err != nil {
-			t.Errorf("another connector: %q, %v", body, err)
-		}
-		if other.conn.Context().Err() != nil {
-			t.Error("another connector was closed")
-		}
-	})
-}
-
 // A connector that is removed after its hello was checked, and before its
 // session is there to be closed, must not stay.
 func TestRemovedWhileSayingHello(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		g := newGateway(t, Options{Exists: func(Connector) bool { return false }})
+		g := newGateway(t, Options{Valid: func(Connector) (time.Time, error) { return time.Time{}, errors.New("removed") }})
 		c, err := g.dial(t, g.socket(t), hello("a"), named("a"))
 		if c == nil {
 			t.Fatal(err)

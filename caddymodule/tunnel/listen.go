@@ -16,48 +16,40 @@ import (
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// Identity is the identity that a hub proves to connectors.
-type Identity struct {
-	// Key is created by link.NewIdentity. Connectors pin it.
-	Key []byte
-	// NextPin is the pin of the key that will replace Key, "" if there is none.
-	NextPin string
-	// FormerPin is the pin of the key before Key. Preauthentications with it are valid.
-	FormerPin string
-}
-
-// proof is an identity in use.
+// proof is the identity that a hub proves to connectors.
 type proof struct {
-	Identity
 	cert tls.Certificate
 	pin  string
 }
 
-func newProof(i Identity) (*proof, error) {
-	cert, pin, err := link.Identity(i.Key)
-	return &proof{i, cert, pin}, err
+func newProof(key []byte) (*proof, error) {
+	cert, pin, err := link.Identity(key)
+	return &proof{cert, pin}, err
 }
 
-// SetIdentity changes the identity for all later handshakes. Tunnels stay. Connectors
-// whose tokens lack a pin are offered new tokens.
-func (h *Hub) SetIdentity(i Identity) error {
-	p, err := newProof(i)
+// SetIdentity changes the key of the identity. If it differs from the present one, all tunnels are closed:
+// the tokens of their connectors have the former pin.
+func (h *Hub) SetIdentity(key []byte) error {
+	p, err := newProof(key)
 	if err != nil {
 		return fmt.Errorf("changing the tunnel identity: %w", err)
 	}
-	h.proof.Store(p)
+	if former := h.proof.Swap(p); former == nil || former.pin == p.pin {
+		return nil
+	}
 	h.mu.RLock()
-	sessions := slices.Collect(maps.Values(h.live))
+	sessions := slices.Concat(slices.Collect(maps.Values(h.all))...)
 	h.mu.RUnlock()
 	for _, s := range sessions {
-		s.rotate()
+		s.refuse(denyIdentity)
 	}
 	return nil
 }
 
 // Secrets are the secrets of a gateway that must survive restarts.
 type Secrets struct {
-	Identity
+	// Identity is the key that connectors pin, created by link.NewIdentity.
+	Identity []byte
 	// Reset is a random 32-byte key for stateless resets: after a restart with the
 	// same key, connectors notice the restart at their next packet.
 	Reset []byte
@@ -166,17 +158,6 @@ func (h *Hub) Pin() string {
 	}
 	return ""
 }
-
-// NextPin returns the pin of the gateway's next identity, "" if there is none.
-func (h *Hub) NextPin() string {
-	if p := h.proof.Load(); p != nil {
-		return p.NextPin
-	}
-	return ""
-}
-
-// pins returns the pins that tokens have now.
-func (h *Hub) pins() []string { return link.Token{Pin: h.Pin(), NextPin: h.NextPin()}.Pins() }
 
 // Close closes the hub. It rejects new connectors and requests at once, and sends
 // a drain to the connectors. Running requests may finish until ctx ends. Then

@@ -7,7 +7,7 @@ func TestListenErrors(t *testing.T) {
 	defer conn.Close()
 	good := newSecrets(t)
 	for name, s := range map[string]Secrets{
-		"identity": {Identity: Identity{Key: []byte("x")}, Reset: good.Reset, Token: good.Token},
+		"identity": {Identity: []byte("x"), Reset: good.Reset, Token: good.Token},
 		"reset":    {Identity: good.Identity, Reset: []byte("short"), Token: good.Token},
 		"token":    {Identity: good.Identity, Reset: good.Reset},
 	} {

@@ -160,16 +160,10 @@ func (h *Hub) preauthenticate(text string) string {
 		return ""
 	}
 	if p := h.proof.Load(); p == nil ||
-		!match(id, func(secretHash []byte) bool { return p.matches(id, secretHash, mac) }) {
+		!match(id, func(secretHash []byte) bool { return link.CheckPreauth(p.pin, id, secretHash, mac) }) {
 		return ""
 	}
 	return id
-}
-
-// matches reports whether a preauthentication is that of a secret.
-func (p *proof) matches(id string, secretHash, mac []byte) bool {
-	return link.CheckPreauth(p.pin, id, secretHash, mac) ||
-		p.FormerPin != "" && link.CheckPreauth(p.FormerPin, id, secretHash, mac)
 }
 
 // preauthenticateDevice returns the id of the pairing whose code is in a device's preauthentication, ""
@@ -180,7 +174,8 @@ func (h *Hub) preauthenticateDevice(remote net.Addr, text string) string {
 	if !ok || id != link.PreauthPairing || pairing == nil || proof == nil {
 		return ""
 	}
-	expected, ok := pairing.Expects(hostOf(remote), func(codeHash []byte) bool { return proof.matches(id, codeHash, mac) })
+	expected, ok := pairing.Expects(hostOf(remote),
+		func(codeHash []byte) bool { return link.CheckPreauth(proof.pin, id, codeHash, mac) })
 	if !ok {
 		return ""
 	}

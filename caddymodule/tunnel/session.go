@@ -36,7 +36,6 @@ type Info struct {
 	Upstreams []string
 	Routes    []link.Route
 	States    []UpstreamState // of Upstreams, in their order
-	KnowsPins bool            // the connector can store the pin of the gateway's next identity
 	Active    int             // running requests
 	Own       int             // of these, requests of this session
 	Limit     int             // maximum of running requests
@@ -82,32 +81,24 @@ type Session struct {
 	misreported atomic.Bool // an invalid report was logged
 	rechecking  atomic.Bool // a link.Recheck is being sent
 
-	rotating    sync.Mutex // held while a new token is offered; guards pins and unconfirmed
-	pins        pinState
-	unconfirmed int64        // the number of the hello's secret, if that is new; else 0
-	offered     atomic.Int64 // the number of a new token, until its answer; 0: none
+	reviewed atomic.Bool // a timer will call review
 }
 
 var _ http.RoundTripper = (*Session)(nil)
 
 func newSession(c *connection, connector Connector, hello link.Hello) *Session {
-	var unconfirmed int64
-	if rotation := c.hub.options.Load().Rotation; rotation != nil {
-		unconfirmed = rotation.Hello(connector.ID, hello.Secret)
-	}
 	hello.Secret = ""
 	s := &Session{
 		connection: c, id: rand.Text()[:12], connector: connector, hello: hello,
 		since: time.Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
 		waiting: make(map[*openStream]bool),
-		permits: fair.NewPermits(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)), unconfirmed: unconfirmed,
+		permits: fair.NewPermits(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)),
 	}
 	if kept, cache := hello.KeptPrompts, c.hub.options.Load().Bodies; kept != nil && cache != nil {
 		s.bodies = cache.NewTunnel(*kept)
 	}
 	s.serving, s.stopServing = context.WithCancel(c.conn.Context())
 	s.reported.Store(new(states))
-	s.pins.stored = hello.Pins
 	s.beat(c.hub.heartbeat())
 	return s
 }
@@ -130,7 +121,6 @@ func (s *Session) Info() Info {
 		Upstreams: slices.Clone(s.hello.Upstreams),
 		Routes:    slices.Clone(s.hello.Routes),
 		States:    s.States(),
-		KnowsPins: len(s.hello.Pins) > 0,
 		Active:    s.Active(),
 		Limit:     cmp.Or(s.hello.MaxRequests, link.DefaultMaxRequests),
 	}

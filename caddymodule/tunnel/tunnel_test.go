@@ -50,7 +50,7 @@ func newSecrets(t testing.TB) Secrets {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Secrets{Identity: Identity{Key: key}, Reset: make([]byte, 32), Token: make([]byte, 32)}
+	s := Secrets{Identity: key, Reset: make([]byte, 32), Token: make([]byte, 32)}
 	_, _ = rand.Read(s.Reset)
 	_, _ = rand.Read(s.Token)
 	return s

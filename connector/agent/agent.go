@@ -24,10 +24,6 @@ type Options struct {
 	// DrainTimeout bounds running requests after Run's context has ended. After a reload, it bounds the end
 	// of a tunnel without requests. Default: 30s.
 	DrainTimeout time.Duration
-	// Keep replaces the tunnel token in the stored configuration. It must be durable
-	// when Keep returns. On an error the old token must still be stored.
-	// Default: tokens cannot be stored.
-	Keep func(old, renewed string) error
 }
 
 // Agent is a connector. Create it with [New]. It has what stays over reloads; an instance has the
@@ -48,11 +44,10 @@ type Agent struct {
 	drains    sync.WaitGroup // of instances that were taken over
 	ended     chan struct{}  // closed when Run returns
 
-	budget   *memory.Budget
-	kept     *bodies.Cache
-	monitor  monitor
-	prober   *upstream.Prober
-	rotation sync.Mutex // locked during a rotation
+	budget  *memory.Budget
+	kept    *bodies.Cache
+	monitor monitor
+	prober  *upstream.Prober
 }
 
 // New checks the configuration, reads the upstreams' keys and returns a

@@ -39,7 +39,6 @@ func TestAgentHello(t *testing.T) {
 		Connector: testToken.Connector, Secret: testToken.Secret, Instance: a.config.hello.Instance, Name: host,
 		Version: "1.2.3",
 		OS:      runtime.GOOS + "/" + runtime.GOARCH, Upstreams: []string{"box"}, KeptPrompts: &kept,
-		Pins:          []string{g.token.Pin},
 		StartedMillis: a.config.hello.StartedMillis,
 	}
 	if !reflect.DeepEqual(got, want) || got.Instance == "" {

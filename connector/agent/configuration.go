@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/connector/config"
@@ -16,34 +15,14 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// configuration is immutable, except for its credentials and the proxy's upstreams.
+// configuration is immutable, except for the proxy's upstreams.
 type configuration struct {
-	credentials *credentials
-	hello       link.Hello // without the secret
-	quic        *dial.QUIC
-	web         *dial.WebSocket
-	transport   string
-	proxy       *upstream.Proxy // nil in a pairing
-}
-
-// credentials are a tunnel token, which the gateway may rotate. Configurations with the same
-// token share them.
-type credentials struct {
-	mu    sync.Mutex
-	token link.Token
-	text  string // the token as configured
-}
-
-func (c *credentials) current() (token link.Token, text string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.token, c.text
-}
-
-// newest returns the token to use now.
-func (c *credentials) newest() link.Token {
-	token, _ := c.current()
-	return token
+	token     link.Token
+	hello     link.Hello // without the secret
+	quic      *dial.QUIC
+	web       *dial.WebSocket
+	transport string
+	proxy     *upstream.Proxy // nil in a pairing
 }
 
 // newConfiguration returns the configuration for c. It reuses unchanged parts of an older one, if that
@@ -56,12 +35,9 @@ func (a *Agent) newConfiguration(c config.Config, old *configuration) (*configur
 	if err != nil {
 		return nil, fmt.Errorf("tunnel_token: %w", err)
 	}
-	next := &configuration{credentials: &credentials{token: token, text: c.TunnelToken}}
+	next := &configuration{token: token}
 	upstreams := upstream.Set(nil)
 	if old != nil {
-		if _, text := old.credentials.current(); text == c.TunnelToken {
-			next.credentials = old.credentials
-		}
 		upstreams = old.proxy.Upstreams()
 	}
 	if upstreams, err = upstream.Open(&c, upstreams, a.Logger); err != nil {
@@ -74,7 +50,7 @@ func (a *Agent) newConfiguration(c config.Config, old *configuration) (*configur
 	kept := c.KeptPromptBytes()
 	next.hello.KeptPrompts, next.hello.StartedMillis = &kept, time.Now().UnixMilli()
 	next.dialTo(dial.Target{
-		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: next.credentials.newest,
+		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: next.tunnelToken,
 		MaxRequests: c.MaxRequests, MaxMemory: c.MemoryBudget(), Logger: a.Logger,
 	}, cmp.Or(c.Transport, config.TransportAuto))
 	return next, next.greeting().Check()
@@ -106,10 +82,11 @@ func newHello(number, name string, upstreams []string) link.Hello {
 // greeting returns the hello to send now.
 func (c *configuration) greeting() link.Hello {
 	hello := c.hello
-	token := c.credentials.newest()
-	hello.Secret, hello.Pins = token.Secret, token.Pins()
+	hello.Secret = c.token.Secret
 	return hello
 }
+
+func (c *configuration) tunnelToken() link.Token { return c.token }
 
 // sameServer reports whether both configurations are for the same connector at the same gateway or cluster.
 func (c *configuration) sameServer(d *configuration) bool {
@@ -121,6 +98,6 @@ func (c *configuration) sameServer(d *configuration) bool {
 func (c *configuration) servesAs(d *configuration) bool {
 	same := d.hello
 	same.Instance, same.StartedMillis = c.hello.Instance, c.hello.StartedMillis
-	return c.credentials == d.credentials && c.quic.Server == d.quic.Server &&
+	return c.token == d.token && c.quic.Server == d.quic.Server &&
 		c.quic.MaxMemory == d.quic.MaxMemory && c.transport == d.transport && reflect.DeepEqual(c.hello, same)
 }

@@ -13,7 +13,6 @@
 //	maintain.go       an established tunnel, and the searches for its successor
 //	session.go        one tunnel: requests, control messages, drain
 //	heartbeat.go      pings
-//	rotate.go         replacing the token without losing the tunnel
 //	ending.go         why a tunnel ended, and the pause that follows
 //	pair.go           pairing a machine with a gateway
 //	status.go         the status, with counts of requests

@@ -25,14 +25,10 @@ type testEdges struct {
 	secrets tunnel.Secrets
 	token   link.Token
 
-	mu       sync.Mutex
-	edges    map[string]*testEdge
-	alone    bool // they send no edges
-	removed  bool // the connector was removed
-	secret   string
-	number   int64            // of the newest offer
-	offers   map[int64]string // secrets that are not confirmed yet
-	accepted int              // number of accepted offers
+	mu      sync.Mutex
+	edges   map[string]*testEdge
+	alone   bool // they send no edges
+	removed bool // the connector was removed
 }
 
 type testEdge struct {
@@ -53,10 +49,10 @@ func startEdges(t *testing.T, names ...string) *testEdges {
 	}
 	c := &testEdges{
 		t: t, secrets: tunnel.Secrets{
-			Identity: tunnel.Identity{Key: identity}, Reset: make([]byte, 32),
+			Identity: identity, Reset: make([]byte, 32),
 			Token: make([]byte, 32),
 		},
-		edges: map[string]*testEdge{}, secret: testToken.Secret, offers: map[int64]string{},
+		edges: map[string]*testEdge{},
 	}
 	_, _ = rand.Read(c.secrets.Reset)
 	_, _ = rand.Read(c.secrets.Token)
@@ -98,7 +94,7 @@ func (c *testEdges) start(name string) {
 		c.t.Fatal(err)
 	}
 	hub := tunnel.NewHub(tunnel.Options{
-		Authenticate: c.authenticate, Rotation: rotation{c}, Members: func() tunnel.Members { return c.members(name) },
+		Authenticate: c.authenticate, Members: func() tunnel.Members { return c.members(name) },
 		Version: "test",
 	})
 	c.mu.Lock()
@@ -167,74 +163,10 @@ func (c *testEdges) members(name string) tunnel.Members {
 func (c *testEdges) authenticate(_ context.Context, id, secret string) (tunnel.Connector, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known := secret == c.secret
-	for _, offered := range c.offers {
-		known = known || secret == offered
-	}
-	if !known || c.removed {
+	if secret != testToken.Secret || c.removed {
 		return tunnel.Connector{}, errors.New("unknown")
 	}
 	return tunnel.Connector{ID: id, Name: id, Account: "default"}, nil
-}
-
-// rotate begins a rotation.
-func (c *testEdges) rotate() {
-	c.mu.Lock()
-	c.number++
-	c.offers[c.number] = rand.Text()
-	c.mu.Unlock()
-	for _, hub := range c.hubs() {
-		hub.Rotate(c.token.Connector)
-	}
-}
-
-// rotated returns how many rotations are complete, and the valid secret.
-func (c *testEdges) rotated() (int, string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.accepted, c.secret
-}
-
-// rotation implements tunnel.Rotation.
-type rotation struct{ *testEdges }
-
-func (r rotation) Pending(string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.offers[r.number] != ""
-}
-
-func (r rotation) Next(context.Context, string) (link.Rotate, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	token := r.token
-	token.Secret, token.Number = r.offers[r.number], r.number
-	return offering(token), token.Secret != ""
-}
-
-func (r rotation) Hello(_, secret string) int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for number, offered := range r.offers {
-		if offered == secret {
-			return number
-		}
-	}
-	return 0
-}
-
-func (r rotation) Renew(context.Context, string)           {}
-func (r rotation) Confirm(context.Context, string, string) {}
-
-func (r rotation) Rotated(_ context.Context, _ string, answer link.Rotated) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if secret := r.offers[answer.Number]; secret != "" && answer.Error == "" {
-		r.secret = secret
-		r.accepted++
-		maps.DeleteFunc(r.offers, func(number int64, _ string) bool { return number <= answer.Number })
-	}
-	return true
 }
 
 // at returns the names of the edges of the connector's tunnels.

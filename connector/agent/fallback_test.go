@@ -44,7 +44,7 @@ func startRealGateway(t *testing.T) *realGateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secrets := tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: make([]byte, 32), Token: make([]byte, 32)}
+	secrets := tunnel.Secrets{Identity: identity, Reset: make([]byte, 32), Token: make([]byte, 32)}
 	_, _ = rand.Read(secrets.Reset)
 	_, _ = rand.Read(secrets.Token)
 	hub := tunnel.NewHub(tunnel.Options{Authenticate: func(_ context.Context, id, _ string) (tunnel.Connector, error) {

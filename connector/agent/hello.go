@@ -119,8 +119,6 @@ func (s *session) handshake(ctx context.Context, replaces *session) (err error) 
 		err = s.explain(err)
 	}
 	switch {
-	case errors.As(err, &deny) && deny.Code == link.DenyCredentials && s.leg.config.greeting().Secret != hello.Secret:
-		return errOutdated
 	case errors.As(err, &deny):
 		return deny
 	case err != nil:
@@ -159,10 +157,10 @@ func CheckToken(ctx context.Context, c config.Config, number string) error {
 		return fmt.Errorf("tunnel_token: %w", err)
 	}
 	a := newAgent(Options{})
-	dry := &configuration{credentials: &credentials{token: token}, hello: newHello(number, "", c.UpstreamNames())}
+	dry := &configuration{token: token, hello: newHello(number, "", c.UpstreamNames())}
 	dry.hello.Connector, dry.hello.Routes, dry.hello.DryRun = token.Connector, c.Routes, true
 	dry.dialTo(dial.Target{
-		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: dry.credentials.newest, Logger: a.Logger,
+		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: dry.tunnelToken, Logger: a.Logger,
 	}, cmp.Or(c.Transport, config.TransportAuto))
 	l := a.newInstance(dry).legs[0]
 	s, err := l.race(ctx, ctx, nil, l.runners(link.Edge{}))

@@ -300,53 +300,6 @@ func TestReloadToAnotherCluster(t *testing.T) {
 		func() bool { return len(to.at()) == 0 && len(alone.at()) == 1 && len(a.Status().Legs) == 0 })
 }
 
-// TestRotationsWhileEdgesDisappear: the token that the connector has stored always works,
-// whichever edges offer tokens or are killed.
-func TestRotationsWhileEdgesDisappear(t *testing.T) {
-	t.Parallel()
-	c := startEdges(t, "a", "b", "c")
-	keeper := &kept{token: c.token.Encode()}
-	a := c.startLegs(answerWith(t, "x"), func(a *instance) {
-		hasty(a)
-		a.Keep = keeper.keep
-	})
-	c.awaitLegs(a, 2)
-	rotations := 50
-	if testing.Short() {
-		rotations = 10
-	}
-	names := []string{"a", "b", "c"}
-	for i := range rotations {
-		name := names[i%len(names)]
-		before, _ := c.rotated()
-		if i%2 == 0 {
-			c.rotate()
-		}
-		c.kill(name)
-		if i%3 == 0 {
-			c.forget(name)
-		}
-		if i%2 != 0 {
-			c.rotate()
-		}
-		wait.Until(t, "the rotation", func() bool { after, _ := c.rotated(); return after > before })
-		c.stop(name)
-		c.start(name)
-	}
-	c.awaitLegs(a, 2)
-	text, _ := keeper.state()
-	token, err := link.ParseToken(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, secret := c.rotated(); token.Secret != secret || token.Number != int64(rotations) {
-		t.Errorf("the connector has stored number %d, which is valid: %v", token.Number, token.Secret == secret)
-	}
-	if log := a.log.String(); strings.Contains(log, "bad_credentials") || strings.Contains(log, "same tunnel token") {
-		t.Error("a leg was refused, or replaced by the other one")
-	}
-}
-
 // TestRemovedWithLegs: a removed connector stops, whichever leg notices it.
 func TestRemovedWithLegs(t *testing.T) {
 	t.Parallel()

@@ -59,8 +59,8 @@ func Pair(ctx context.Context, o PairOptions) (token string, err error) {
 func newPairing(o PairOptions) (*pairing, error) {
 	a := newAgent(Options{})
 	c := &configuration{
-		hello:       newHello(o.Version, o.Name, o.Upstreams),
-		credentials: &credentials{token: link.Token{Secret: newSecret()}},
+		hello: newHello(o.Version, o.Name, o.Upstreams),
+		token: link.Token{Secret: newSecret()},
 	}
 	if c.hello.Claim = strings.TrimSpace(o.Code); c.hello.Claim == "" {
 		return nil, errors.New("the pairing code is missing")

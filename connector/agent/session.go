@@ -26,7 +26,7 @@ const (
 	confirmLimit = 3 * time.Second
 	// closeTimeout bounds the wait for the gateway's reason for closing.
 	closeTimeout = 2 * time.Second
-	// housekeepingPause is the shortest time between two reports or rotations.
+	// housekeepingPause is the shortest time between two reports.
 	housekeepingPause = time.Second
 )
 
@@ -46,16 +46,15 @@ type session struct {
 	agreed    chan struct{}         // closed on drain_ok
 	cause     atomic.Pointer[error] // set if this side ends the tunnel
 	requests  sync.WaitGroup
-	running   atomic.Int64     // number of requests
-	bodies    *bodies.Tunnel   // of the requests
-	offers    chan link.Rotate // the newest offer
+	running   atomic.Int64   // number of requests
+	bodies    *bodies.Tunnel // of the requests
 	edges     atomic.Pointer[link.Edges]
 }
 
 func newSession(l *leg, conn *link.Conn) *session {
 	s := &session{
 		leg: l, conn: conn, pongs: make(chan struct{}, 1),
-		agreed: make(chan struct{}), offers: make(chan link.Rotate, 1), bodies: l.kept.NewTunnel(math.MaxInt64),
+		agreed: make(chan struct{}), bodies: l.kept.NewTunnel(math.MaxInt64),
 	}
 	s.heartbeat.Store(int64(defaultHeartbeat))
 	return s
@@ -198,8 +197,6 @@ func (s *session) listen() (decision link.Message) {
 			err = s.send(link.DrainOK{})
 		case link.DrainOK:
 			s.agree.Do(func() { close(s.agreed) })
-		case link.Rotate:
-			s.offer(m)
 		case link.Edges:
 			s.onEdges(m)
 		case link.Recheck:
@@ -218,8 +215,7 @@ func (s *session) listen() (decision link.Message) {
 	}
 }
 
-// housekeep reports the states of the upstreams, now and on each change, and stores the
-// tokens that the gateway offers. The pauses bound the cost of both.
+// housekeep reports the states of the upstreams, now and on each change. The pauses bound its cost.
 func (s *session) housekeep() {
 	var last link.Report
 	for {
@@ -235,8 +231,6 @@ func (s *session) housekeep() {
 		case <-s.conn.Context().Done():
 			return
 		case <-changed:
-		case offer := <-s.offers:
-			s.rotate(offer)
 		}
 		if wait.For(s.conn.Context(), housekeepingPause) != nil {
 			return

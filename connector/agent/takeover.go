@@ -55,7 +55,7 @@ func (a *Agent) takeOver(ctx context.Context, old *instance, t takeover) *instan
 	if !old.isOnline() { // maybe because of its configuration
 		old.end(nil)
 		<-old.done
-		next.known.Store(old.known.Load() && old.config.credentials == next.config.credentials)
+		next.known.Store(old.known.Load() && old.config.token == next.config.token)
 		next.start(ctx)
 		a.use(next)
 		t.result <- nil

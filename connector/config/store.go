@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -105,53 +104,6 @@ const (
 	// leftover is the age at which a staged file is abandoned.
 	leftover = time.Minute
 )
-
-// ReplaceToken replaces the tunnel token in the configuration file at path, and keeps
-// the rest, including its mode and owner. The replacement is atomic, and durable after
-// the return. Errors name the file and never contain a token.
-func ReplaceToken(path, old, renewed string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return fmt.Errorf("reading the configuration: %w", err)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("reading the configuration: %w", err)
-	}
-	text, err := withToken(data, old, renewed)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s %w", path, err)
-	case bytes.Equal(text, data):
-		return syncFolder(path)
-	case info.Mode().Perm()&0o200 == 0:
-		return fmt.Errorf("%s is marked as read-only", path)
-	}
-	return Replace(path, text, info.Mode().Perm())
-}
-
-// withToken returns the text of a configuration with the token replaced.
-func withToken(data []byte, old, renewed string) ([]byte, error) {
-	c, err := Parse(data)
-	switch token := strings.TrimSpace(c.TunnelToken); {
-	case err != nil:
-		return nil, fmt.Errorf("has become invalid: %w", err)
-	case token == "":
-		return nil, errors.New("contains no tunnel token: it comes from the environment")
-	case token == strings.TrimSpace(renewed):
-		return data, nil // already written; the answer was lost
-	case token != strings.TrimSpace(old):
-		return nil, errors.New("contains a different tunnel token than the one in use; run `connector reload`")
-	}
-	var written struct {
-		Token jsontext.Value `json:"tunnel_token"`
-	}
-	if json.Unmarshal(bytes.TrimPrefix(data, byteOrderMark), &written) != nil || bytes.Count(data, written.Token) != 1 {
-		return nil, errors.New("contains its tunnel token twice")
-	}
-	value, _ := json.Marshal(renewed) // a string cannot fail
-	return bytes.Replace(data, written.Token, value, 1), nil
-}
 
 // target returns path with symbolic links resolved.
 func target(path string) string {

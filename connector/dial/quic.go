@@ -43,7 +43,7 @@ const tlsInternalError = quic.TransportErrorCode(0x100 + 80)
 type Target struct {
 	Server      string            // host:port
 	URL         string            // base URL of its HTTPS; "": on the usual port of Server's host
-	Token       func() link.Token // with the pins and the secret to use now; for a device, with a pin alone
+	Token       func() link.Token // with the pin and the secret to use now; for a device, with a pin alone
 	Claim       string            // pairing code of a device; "": it is a connector
 	MaxRequests int               // concurrent requests; 0: the default
 	MaxMemory   int64             // bytes of requests that may wait for model servers
@@ -110,7 +110,7 @@ func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort) (*link.C
 	socket := &patientSocket{Socket: opened}
 	token := d.Token()
 	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address),
-		link.ConnectorTLS(link.Preauth(token), token.Pins()...), d.config())
+		link.ConnectorTLS(link.Preauth(token), token.Pin), d.config())
 	if err != nil {
 		socket.Close()
 		return nil, fmt.Errorf("dialing %s: %w", address, dialError(ctx, err, socket.failure()))

@@ -72,7 +72,7 @@ func (d *WebSocket) Dial(ctx context.Context) (*link.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dialing %s: %w", d.Address, err)
 	}
-	conn, err := link.WebSocketConnector(ctx, raw, link.ConnectorTLS("", d.Token().Pins()...), d.config())
+	conn, err := link.WebSocketConnector(ctx, raw, link.ConnectorTLS("", d.Token().Pin), d.config())
 	switch {
 	case err == nil:
 		return conn, nil

@@ -59,9 +59,6 @@ func (h Hello) Check() error {
 		}
 		return nil
 	}
-	if err := CheckPins(h.Pins); err != nil {
-		return fmt.Errorf("checking hello: %w", err)
-	}
 	if len(h.Upstreams) == 0 || len(h.Upstreams) > MaxUpstreams {
 		return fmt.Errorf("checking hello: it names %d upstreams; 1 to %d are possible", len(h.Upstreams), MaxUpstreams)
 	}
@@ -86,20 +83,6 @@ func (h Hello) Check() error {
 			return fmt.Errorf("checking hello: the model of route %d is empty or longer than %d bytes", i+1, MaxField)
 		case !text.IsPrintable(r.Model) || !text.IsPrintable(r.UpstreamModel):
 			return fmt.Errorf("checking hello: the model of route %d is not printable", i+1)
-		}
-	}
-	return nil
-}
-
-// CheckPins checks the pins of a hello or a rotated.
-func CheckPins(pins []string) error {
-	const maxPins = 2
-	if len(pins) > maxPins {
-		return fmt.Errorf("it has %d pins; up to %d are possible", len(pins), maxPins)
-	}
-	for _, pin := range pins {
-		if err := CheckPin(pin); err != nil {
-			return err
 		}
 	}
 	return nil

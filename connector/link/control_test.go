@@ -44,8 +44,6 @@ var messages = []Message{
 	Report{Upstreams: []UpstreamReport{{Name: "a", Reachable: true, Models: []string{"x"}, Open: true}, {Name: "b"}}},
 	Report{Upstreams: []UpstreamReport{{Name: "a", Models: []string{"x"}, Windows: map[string]int{"x": 4096}}}},
 	Recheck{Upstream: "a"},
-	Rotate{Number: 1, TunnelToken: "ptt_s3cret"},
-	Rotated{Number: 1, Error: "read-only"},
 	Pairing{ID: "pair_1", Account: "default", Code: "PAIR-7F3K-Q2MZ", Connected: true},
 	Pairing{Guess: "203.0.113.7"},
 	Drain{},

@@ -10,9 +10,7 @@
 //
 // A tunnel is one QUIC connection, ALPN "postern/2", dialed by the connector. The
 // connector authenticates the gateway by its pin, the hash of its public key, not by a
-// certificate authority. A token may have a second pin, for the key that
-// the gateway will use next. The gateway authenticates the connector by the
-// secret in its hello.
+// certificate authority. The gateway authenticates the connector by the secret in its hello.
 //
 // Where UDP is blocked, the packets of QUIC are sent over a WebSocket on the gateway's
 // HTTPS port, subprotocol "postern.2". Each packet is a length of two bytes, big endian,
@@ -54,15 +52,6 @@
 //	    │                                       │   per second
 //	    │                    recheck (upstream) │   asks for the models of this
 //	    │◀──────────────────────────────────────┤   upstream again at once
-//	    │                                       │
-//	    │         rotate (number, tunnel_token) │   offers a new secret; old and
-//	    │◀──────────────────────────────────────┤   new are valid
-//	    │ rotated (number, error)               │   the connector has stored the
-//	    ├──────────────────────────────────────▶│   secret with this number: older
-//	    │                                       │   ones become invalid. After an
-//	    │                                       │   error all stay valid. Without
-//	    │                                       │   an answer, the gateway repeats
-//	    │                                       │   the offer after the next hello
 //	    │                                       │
 //	    │ drain                                 │   the connector leaves: no new
 //	    ├──────────────────────────────────────▶│   requests on this tunnel

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"slices"
 	"time"
 )
 
@@ -102,10 +101,10 @@ func GatewayTLS(cert tls.Certificate) *tls.Config {
 	}
 }
 
-// ConnectorTLS returns the connector's TLS configuration. It only trusts the keys with the
-// given pins. A handshake with another key fails with [ErrPin]. If preauth is not "", the
+// ConnectorTLS returns the connector's TLS configuration. It only trusts the key with the
+// given pin. A handshake with another key fails with [ErrPin]. If preauth is not "", the
 // ClientHello has this preauthentication.
-func ConnectorTLS(preauth string, pins ...string) *tls.Config {
+func ConnectorTLS(preauth, pin string) *tls.Config {
 	protocols := []string{ALPN}
 	if preauth != "" {
 		protocols = append(protocols, PreauthProtocol+preauth)
@@ -117,7 +116,7 @@ func ConnectorTLS(preauth string, pins ...string) *tls.Config {
 		// side has it.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			if len(state.PeerCertificates) == 0 || !slices.Contains(pins, Pin(state.PeerCertificates[0])) {
+			if len(state.PeerCertificates) == 0 || Pin(state.PeerCertificates[0]) != pin {
 				return ErrPin
 			}
 			return nil

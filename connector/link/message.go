@@ -54,9 +54,6 @@ type Hello struct {
 	// KeptPrompts means that bodies may be encoded: see package bodies. The connector keeps up to this many bytes of
 	// the bodies of this tunnel.
 	KeptPrompts *int64 `json:"kept_prompts,omitempty"`
-	// Pins are the pins in the connector's token, see [Token.Pins]. Connectors that do
-	// not support a second pin send none.
-	Pins []string `json:"pins,omitempty"`
 }
 
 // Route sends public model names to an upstream.
@@ -175,28 +172,6 @@ type Recheck struct {
 	Upstream string `json:"upstream"`
 }
 
-// Rotate offers a new token to a connector. The connector durably stores it before it
-// answers; from then on the gateway may reject the old one. Until the answer, both are
-// valid. It contains a secret: logs and fmt do not show it. [Token.Renewed] applies it.
-type Rotate struct {
-	// Number is at least 1 and grows with each new secret of the connector. Several gateways
-	// may each offer one: the connector ignores an offer below the number of its token.
-	Number      int64  `json:"number"`
-	TunnelToken string `json:"tunnel_token"`
-}
-
-// Rotated answers a rotate. Connectors that do not support rotation send no answer.
-type Rotated struct {
-	// Number is that of the stored token. It is higher than that of the offer if the
-	// connector ignored the offer. With an error, Number is that of the offer.
-	Number int64 `json:"number"`
-	// Error is the reason why the connector cannot store the new token and keeps the old
-	// one. If it is "", the connector uses the new token from now on.
-	Error string `json:"error,omitempty"`
-	// Pins are the pins in the stored token; none: as those of the hello.
-	Pins []string `json:"pins,omitempty"`
-}
-
 // Ping asks for a [Pong].
 type Ping struct{}
 
@@ -262,8 +237,6 @@ func (Pending) kind() string { return "pending" }
 func (Grant) kind() string   { return "grant" }
 func (Report) kind() string  { return "report" }
 func (Recheck) kind() string { return "recheck" }
-func (Rotate) kind() string  { return "rotate" }
-func (Rotated) kind() string { return "rotated" }
 func (Ping) kind() string    { return "ping" }
 func (Tunnel) kind() string  { return "tunnel" }
 func (Pairing) kind() string { return "pairing" }
@@ -274,7 +247,7 @@ func (Drained) kind() string { return "drained" }
 
 // types are the types of the messages by their kinds.
 var types = byKind(
-	Hello{}, Welcome{}, Edges{}, Deny{}, Pending{}, Grant{}, Report{}, Recheck{}, Rotate{}, Rotated{},
+	Hello{}, Welcome{}, Edges{}, Deny{}, Pending{}, Grant{}, Report{}, Recheck{},
 	Ping{}, Pong{}, Tunnel{}, Pairing{}, Drain{}, DrainOK{}, Drained{}, Activity{}, Kept{}, SignIn{},
 	Enter{}, Waiting{}, Entered{}, Used{},
 )
@@ -317,15 +290,6 @@ func (g Grant) GoString() string { return g.String() }
 
 // LogValue implements [slog.LogValuer].
 func (g Grant) LogValue() slog.Value { return slog.StringValue(g.String()) }
-
-// String hides the token.
-func (r Rotate) String() string { return fmt.Sprint("rotate ", r.Number) }
-
-// GoString is [Rotate.String], for %#v.
-func (r Rotate) GoString() string { return r.String() }
-
-// LogValue implements [slog.LogValuer].
-func (r Rotate) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
 // String hides the code.
 func (p Pairing) String() string { return "pairing " + p.ID }

@@ -63,10 +63,8 @@ func TestPairingSecretsStayHidden(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&out, nil))
 	g := Grant{TunnelToken: "ptt_s3cret"}
-	r := Rotate{Number: 1, TunnelToken: "ptt_s3cret"}
-	log.Info("x", "hello", claim(), "grant", g, "rotate", r)
+	log.Info("x", "hello", claim(), "grant", g)
 	fmt.Fprintf(&out, "%v %+v %#v %s %v %+v %#v %s", claim(), claim(), claim(), claim(), g, g, g, g)
-	fmt.Fprintf(&out, "%v %+v %#v %s", r, r, r, r)
 	p := Pairing{ID: "pair_1", Code: "PAIR-7F3K-Q2MZ"}
 	log.Info("x", "pairing", p)
 	fmt.Fprintf(&out, "%v %+v %#v %s", p, p, p, p)

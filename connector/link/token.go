@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
-	"slices"
 	"strings"
 )
 
@@ -21,14 +20,11 @@ const maxToken = 4096
 // Token contains the address of a gateway and the credentials of a connector. Logs and fmt
 // only show the connector's id.
 type Token struct {
-	Server    string `json:"server"`             // host:port that connectors dial
-	URL       string `json:"url,omitempty"`      // base URL of the gateway's HTTPS, for networks without UDP; "" unknown
-	Pin       string `json:"pin"`                // of the gateway's identity, see [Pin]
-	NextPin   string `json:"next_pin,omitempty"` // of the identity that the gateway will have next; "" none
-	Connector string `json:"connector"`          // id
+	Server    string `json:"server"`        // host:port that connectors dial
+	URL       string `json:"url,omitempty"` // base URL of the gateway's HTTPS, for networks without UDP; "" unknown
+	Pin       string `json:"pin"`           // of the gateway's identity, see [Pin]
+	Connector string `json:"connector"`     // id
 	Secret    string `json:"secret"`
-	// Number is that of the secret, see [Rotate]; 0: the connector's first.
-	Number int64 `json:"number,omitempty"`
 }
 
 // Encode returns the token as text: "ptt_" and base64url of JSON.
@@ -74,46 +70,10 @@ func (t Token) check() error {
 	if err := CheckPin(t.Pin); err != nil {
 		return err
 	}
-	if t.NextPin != "" {
-		if err := CheckPin(t.NextPin); err != nil {
-			return err
-		}
-	}
 	if t.Connector == "" || t.Secret == "" {
 		return errors.New("it lacks the connector's id or secret")
 	}
 	return nil
-}
-
-// Pins returns the pins that the connector accepts.
-func (t Token) Pins() []string {
-	switch {
-	case t.Pin == "":
-		return nil
-	case t.NextPin == "":
-		return []string{t.Pin}
-	}
-	return []string{t.Pin, t.NextPin}
-}
-
-// ErrOtherToken is returned by [Token.Renewed] for a token of another connector or gateway.
-var ErrOtherToken = errors.New("the new token belongs to another connector or gateway")
-
-// Renewed returns the token that a connector with this one must have after an offer: with
-// the secret and the pins of the offered one. The other fields stay: their address has
-// worked. It is unchanged if the connector was offered a later secret before.
-func (t Token) Renewed(offer Rotate) (Token, error) {
-	fresh, err := ParseToken(offer.TunnelToken)
-	switch {
-	case err != nil:
-		return Token{}, err
-	case fresh.Connector != t.Connector || !slices.Contains(t.Pins(), fresh.Pin):
-		return Token{}, ErrOtherToken
-	case offer.Number < t.Number:
-		return t, nil
-	}
-	t.Secret, t.Pin, t.NextPin, t.Number = fresh.Secret, fresh.Pin, fresh.NextPin, offer.Number
-	return t, nil
 }
 
 // String names the connector and hides the secret.

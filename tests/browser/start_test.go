@@ -123,13 +123,6 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Open("/console/connectors")
 	p.Sees("1 of 1 online")
 	p.Look("connectors")
-	var identity struct{ Pin string }
-	r.Command(t, &identity, "identity", "rotate")
-	p.Open("/console/connectors")
-	p.Sees(identity.Pin)
-	p.Sees("Next pin")
-	p.Look("connectors-next-pin")
-	r.Command(t, &identity, "identity", "cancel")
 	p.Click(`a[href^="/console/connectors/show"]`)
 	p.Sees("1 model on default")
 	p.Look("connector")

@@ -34,8 +34,9 @@ func TestFatal(t *testing.T) {
 			name: "removed while offline",
 			log: `"level":"ERROR","msg":"connector stopped","reason":"the gateway refused the connector: invalid tunnel ` +
 				`token: the connector was removed or paired again on another machine, or the token belongs to another gateway ` +
-				`(bad_credentials)","fix":"create a new token on the gateway's machine with ` +
-				"`postern gateway connector create`" + ` and put it into tunnel_token, or pair again"}`,
+				`(bad_credentials)","fix":"get a new token on the gateway's machine with ` +
+				"`postern gateway connector rotate NAME`, or `create`" + ` if the connector was removed, and put it into ` +
+				`tunnel_token; or pair again"}`,
 			code: 78,
 			change: func(t *testing.T, r *rig) {
 				r.box.Process.Kill()
@@ -47,8 +48,8 @@ func TestFatal(t *testing.T) {
 			name: "another identity at the gateway's address",
 			log: `"level":"ERROR","msg":"cannot connect","reason":"dialing ` + "~" +
 				`: the gateway's identity does not match the pin in the tunnel token","retry_in":"~","fix":"check ` + "`server`" +
-				`; if the gateway lost its storage, create a new token on the gateway's machine with ` +
-				"`postern gateway connector create`" + `, or pair again"}`,
+				`; if the gateway has a new identity, pair again, or get a new token on the gateway's machine with ` +
+				"`postern gateway connector rotate NAME`, or `create`" + ` if the gateway lost its storage"}`,
 			change: func(t *testing.T, r *rig) {
 				r.gateway.Process.Kill()
 				if err := os.Remove(filepath.Join(r.gateway.Dir, "gateway.db")); err != nil {

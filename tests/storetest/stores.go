@@ -118,7 +118,7 @@ func dump(s *store.Store) string {
 			all = append(all, k.ID, k.Name, k.Scope, k.RevokedAt)
 		}
 		for _, c := range s.Connectors(a.ID) {
-			all = append(all, c.ID, c.Name, c.Pairing, c.NextPin, c.Rotation)
+			all = append(all, c.ID, c.Name, c.Pairing, c.RotatedAt, c.PreviousUntil)
 		}
 		for _, u := range s.Users(a.ID) {
 			all = append(all, u, s.PasswordHash(u.ID), s.Passkeys(u.ID))

@@ -45,7 +45,7 @@ func (a account) connector(ctx context.Context) (id, token string, err error) {
 			return created.ID, created.TunnelToken, nil
 		}
 		if connectors[i].Pairing == "" {
-			rotated, err := a.service.RotateConnector(ctx, manage.RotateConnector{Connector: connectors[i].ID, Show: true})
+			rotated, err := a.service.RotateConnector(ctx, manage.RotateConnector{Connector: connectors[i].ID})
 			if err != nil {
 				return "", "", fmt.Errorf("creating a token for the connector: %w", err)
 			}

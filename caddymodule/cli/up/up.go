@@ -254,7 +254,6 @@ func (u *Run) startConnector(ctx context.Context, local account, server modelSer
 	}
 	a, err := agent.New(config.Config{TunnelToken: token, Upstreams: upstreams(server.base)}, agent.Options{
 		Logger: u.logger(), Version: version.Number(), DrainTimeout: agentGrace,
-		Keep: func(string, string) error { return nil }, // each run creates a token
 	})
 	if err != nil {
 		return "", fmt.Errorf("configuring the connector: %w", err)

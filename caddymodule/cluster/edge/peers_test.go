@@ -40,7 +40,7 @@ func newTestCluster(t testing.TB) *testCluster {
 	if _, c.pin, err = link.Identity(identity); err != nil {
 		t.Fatal(err)
 	}
-	c.secret = tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: key, Token: key}
+	c.secret = tunnel.Secrets{Identity: identity, Reset: key, Token: key}
 	return c
 }
 

@@ -61,7 +61,7 @@ func newTestCluster(t testing.TB) *testCluster {
 		t.Fatal(err)
 	}
 	key := make([]byte, 32)
-	return &testCluster{t, tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: key, Token: key}, pin}
+	return &testCluster{t, tunnel.Secrets{Identity: identity, Reset: key, Token: key}, pin}
 }
 
 // join returns the links of a gateway to these peers.
