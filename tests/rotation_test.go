@@ -56,7 +56,8 @@ func testRotation(t *testing.T, g *harness.Gateway) {
 	}
 	next := r.rotateToken(t, "--grace", "1h")
 	if a := r.Post(t, harness.Chat("m", "")); a.Status != http.StatusOK || tunnelSince(t, r) != since {
-		t.Errorf("with grace: status %d, %s; the tunnel is open since %s, before %s", a.Status, a.Body, tunnelSince(t, r), since)
+		t.Errorf("with grace: status %d, %s; the tunnel is open since %s, before %s",
+			a.Status, a.Body, tunnelSince(t, r), since)
 	}
 	r.useToken(t, next)
 	last := r.rotateToken(t, "--yes")

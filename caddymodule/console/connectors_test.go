@@ -216,7 +216,8 @@ func TestOlderConnector(t *testing.T) {
 	path := "/console/connectors/show?id=" + con.ID
 	lacks(t, mainOf(g.page(path)), "older than the gateway")
 	g.lines.connect(con, "m")
-	has(t, mainOf(g.page(path)), "This connector is older than the gateway (v9.9.10). On its machine, run the install line",
+	has(t, mainOf(g.page(path)),
+		"This connector is older than the gateway (v9.9.10). On its machine, run the install line",
 		`<code id="code-update">curl -fsSL `, "/console/install.sh | sh</code>", "/upgrade.md\">Packages and images</a>")
 	g.lines.infos[0].OS = "plan9/amd64"
 	page := mainOf(g.page(path))

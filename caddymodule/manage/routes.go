@@ -98,8 +98,8 @@ var operations = []Operation{
 		callRecord(ok, (*Service).RemoveConnector)),
 	row(get, "/connectors/{id}/models", "Asks the model servers of a connector for their models",
 		read|connectors|deployments, readers, InAccount, callRecord(ok, (*Service).UpstreamModels)),
-	row(post, "/connectors/{id}/rotate", "Creates a new tunnel token for a connector and shows it once", connectors, admins, InAccount,
-		call(ok, (*Service).RotateConnector)),
+	row(post, "/connectors/{id}/rotate", "Creates a new tunnel token for a connector and shows it once",
+		connectors, admins, InAccount, call(ok, (*Service).RotateConnector)),
 
 	row(get, "/pairings", "Lists pairing codes and the devices that wait for approval", connectors, admins, InAccount,
 		callPlain(ok, (*Service).Pairings)),
