@@ -50,7 +50,7 @@ func testRemovedConnector(t *testing.T, g *harness.Gateway) {
 		t.Errorf("the connector ended with code %d", code)
 	}
 	if log := c.Process.Log(); !strings.Contains(log,
-		"create a new token on the gateway's machine with `postern gateway connector create`") {
+		"get a new token on the gateway's machine with `postern gateway connector rotate NAME`") {
 		t.Errorf("it does not say what to do:\n%s", log)
 	}
 }

@@ -56,7 +56,7 @@ func TestFatalEnds(t *testing.T) {
 		{
 			name: "refused from the start", setup: denied,
 			reason: "the gateway refused the connector: unknown connector (bad_credentials)",
-			fix:    "create a new token on the gateway's machine with `postern gateway connector create`",
+			fix:    "get a new token on the gateway's machine with `postern gateway connector rotate NAME`",
 		},
 		{
 			name: "refused by the close", setup: func(g *fakeGateway) {
@@ -64,7 +64,7 @@ func TestFatalEnds(t *testing.T) {
 				denyByClose(g)
 			},
 			reason: "the gateway refused the connector: unknown connector (bad_credentials)",
-			fix:    "create a new token on the gateway's machine with `postern gateway connector create`",
+			fix:    "get a new token on the gateway's machine with `postern gateway connector rotate NAME`",
 		},
 		{
 			name: "another gateway from the start", setup: func(g *fakeGateway) { g.token.Pin = testToken.Pin },
@@ -135,7 +135,7 @@ func TestRefusedAfterATunnel(t *testing.T) {
 			restart()
 			wait.Until(t, "the refusal", func() bool {
 				p := a.Status().Problem
-				return a.Status().State == StateWaiting && p != nil && strings.Contains(p.Fix, "create a new token")
+				return a.Status().State == StateWaiting && p != nil && strings.Contains(p.Fix, "get a new token")
 			})
 			g.set(func() { g.deny = nil })
 			g.identity = own

@@ -156,7 +156,7 @@ func TestReloadToARefusal(t *testing.T) {
 	c.TunnelToken = token.Encode()
 	err := a.Reload(c)
 	if err == nil || !strings.Contains(err.Error(), "refused the connector") ||
-		!strings.Contains(err.Error(), "create a new token") || strings.Contains(err.Error(), token.Secret) {
+		!strings.Contains(err.Error(), "get a new token") || strings.Contains(err.Error(), token.Secret) {
 		t.Errorf("error %v", err)
 	}
 	if got := s.ask(t); got != "old" || len(s.got) != 0 || a.Status().State != StateOnline {
