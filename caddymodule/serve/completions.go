@@ -154,13 +154,15 @@ func (c *completions) tokenize(m sample, t *tokenizing, rest time.Duration) bool
 		t.Unlock()
 		return false
 	}
-	go c.process(m, t)
+	go func() {
+		defer panics.Recover(c.logger, "learning from a request")
+		c.process(m, t)
+	}()
 	return true
 }
 
 // process counts the prompt of a sample.
 func (c *completions) process(m sample, t *tokenizing) {
-	defer panics.Recover(c.logger, "learning from a request")
 	begun := time.Now()
 	defer func() {
 		t.ended = time.Now()

@@ -62,8 +62,11 @@ func (s *Session) review() {
 		s.close(link.CloseRemoved)
 	case !until.IsZero() && !s.reviewed.Swap(true):
 		time.AfterFunc(min(time.Until(until), reviewPause), func() {
-			s.reviewed.Store(false)
-			s.review()
+			_ = s.hub.contain("reviewing a token", func() error {
+				s.reviewed.Store(false)
+				s.review()
+				return nil
+			})
 		})
 	}
 }
