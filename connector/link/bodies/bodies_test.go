@@ -112,6 +112,22 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// A tunnel may end while a request opens a body. The race detector fails if its limit is read without care.
+func TestCloseMeanwhile(t *testing.T) {
+	for range 100 {
+		e := newEnds(t, 1<<20, 1<<20)
+		var closing sync.WaitGroup
+		closing.Go(e.gateway.Close)
+		if b := e.gateway.open("key", 0, 10); b != nil {
+			b.end(true, nil)
+		}
+		closing.Wait()
+		if c := e.gateway.cache; c.kept.Len() != 0 || c.size != 0 {
+			t.Fatalf("%d bodies of %d bytes are left", c.kept.Len(), c.size)
+		}
+	}
+}
+
 // Once a body was read, the cache alone holds it: the request may run for minutes, and the cache may drop it.
 func TestReadBodyIsNotHeld(t *testing.T) {
 	e := newEnds(t, 1<<20, 1<<20)
