@@ -85,7 +85,7 @@ func TestValidConnectors(t *testing.T) {
 	if _, _, err := st.RotateConnector(t.Context(), store.DefaultAccount, c.ID, 0); err != nil {
 		t.Fatal(err)
 	}
-	want("the secret before the previous one", con, store.ErrUnauthenticated)
+	want("the secret before the previous one", con, tunnel.ErrRotated)
 	want("at a peer", atPeer, nil)
 	if _, err := st.RemoveConnector(t.Context(), store.DefaultAccount, c.ID); err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ func (r *connectorRecord) key() recordKey { return recordKey{r.Account, r.ID} }
 func (r *connectorRecord) label() string  { return r.Name }
 
 func (r *connectorRecord) check() error {
-	if (r.PreviousUntil == nil) != (r.PreviousHash == digest{}) {
+	if (r.PreviousUntil == nil) != (r.PreviousHash == digest{}) || r.PreviousUntil != nil && r.RotatedAt == nil {
 		return errors.New("its previous secret is incomplete")
 	}
 	return checkHash(r.Hash)
@@ -110,8 +110,7 @@ func (s *Store) MatchConnector(id string, match func(secretHash []byte) bool) bo
 	if !known {
 		return false
 	}
-	previous := r.PreviousUntil != nil && s.now().Before(*r.PreviousUntil)
-	return match(r.Hash[:]) || previous && match(r.PreviousHash[:])
+	return match(r.Hash[:]) || r.previousValid(s.now()) && match(r.PreviousHash[:])
 }
 
 // CreateConnector creates a connector and returns it with its secret, which is not

@@ -166,7 +166,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add("connectors/default/"+con, []byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`"}`))
 	f.Add("connectors/default/"+con,
 		[]byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`","previous_hash":"`+hash+
-			`","previous_until":"2026-01-02T03:04:05Z"}`))
+			`","previous_until":"2026-01-02T03:04:05Z","rotated_at":"2026-01-02T03:04:05Z"}`))
 	f.Add("connectors/default/"+con,
 		[]byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`","previous_hash":"`+hash+`"}`))
 	f.Add("deployments/default/a/b", []byte(`{"v":1,"account":"default","name":"a/b","connectors":["x"],"model":"m"}`))

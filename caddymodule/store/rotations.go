@@ -38,8 +38,14 @@ func (r *connectorRecord) secretEnd(hash digest, now time.Time) (until time.Time
 		return time.Time{}, nil
 	case r.PreviousUntil == nil || hash != r.PreviousHash:
 		return time.Time{}, errWrongSecret
-	case !now.Before(*r.PreviousUntil):
+	case !r.previousValid(now):
 		return time.Time{}, Errorf(ErrRotated, "the tunnel token of the connector was rotated")
 	}
 	return *r.PreviousUntil, nil
+}
+
+// previousValid reports whether the previous secret is valid. Without a grace period it is not, even if the
+// clock of this gateway is behind that of the one which has rotated it.
+func (r *connectorRecord) previousValid(now time.Time) bool {
+	return r.PreviousUntil != nil && r.PreviousUntil.After(*r.RotatedAt) && now.Before(*r.PreviousUntil)
 }

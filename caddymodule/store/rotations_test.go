@@ -79,6 +79,24 @@ func TestRotateConnector(t *testing.T) {
 	}
 }
 
+// Without grace, the old secret ends at a gateway, too, whose clock is behind.
+func TestRotateConnectorWithASlowClock(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	s := storetest.Open(t, path)
+	c, old := mustConnector(t, s, "box")
+	_, secret := mustRotate(t, s, c.ID, 0)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	slow := func() time.Time { return time.Now().Add(-time.Hour) }
+	s = storetest.OpenWith(t, path, store.Options{Now: slow})
+	letsIn(t, s, c.ID, map[string]bool{old: false, secret: true})
+	if _, err := s.AuthenticateConnector(c.ID, old); !errors.Is(err, store.ErrRotated) {
+		t.Errorf("the old secret: %v", err)
+	}
+}
+
 // With grace, both secrets are valid until its end. Another rotation ends the oldest at once.
 func TestRotateConnectorWithGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -110,7 +110,10 @@ func (c *connection) handshake() (run func(), err error) {
 		if deny = c.hub.start(s); deny != nil {
 			break
 		}
-		s.review() // the secret may have ended since the check: Review has not seen this session
+		// Review and SetIdentity may have run before the session was registered.
+		if s.review(); c.pending.pin != c.hub.Pin() {
+			s.refuse(denyIdentity)
+		}
 		return s.run, nil
 	}
 	c.deny(loggedID(hello.Connector), *deny)

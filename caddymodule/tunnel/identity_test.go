@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"strings"
@@ -57,5 +58,32 @@ func TestSetIdentity(t *testing.T) {
 	}
 	if err := dial(g.Pin()); err != nil {
 		t.Errorf("with the new pin: %v", err)
+	}
+}
+
+// A hello on a connection that was established with the former identity gets no tunnel.
+func TestSetIdentityBeforeTheHello(t *testing.T) {
+	g := newGateway(t, Options{})
+	conn, err := quic.DialAddr(t.Context(), g.addr.String(), link.ConnectorTLS("", g.Pin()), link.ConnectorQUIC(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := link.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.SetIdentity(key); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := conn.OpenStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := link.NewControl(stream).Send(hello("con_1")); err != nil {
+		t.Fatal(err)
+	}
+	<-conn.Context().Done()
+	if why, ok := link.Denied(context.Cause(conn.Context())); !ok || !strings.Contains(why.Message, "new identity") {
+		t.Errorf("closed with %v", context.Cause(conn.Context()))
 	}
 }

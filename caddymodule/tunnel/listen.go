@@ -46,6 +46,13 @@ func (h *Hub) SetIdentity(key []byte) error {
 	return nil
 }
 
+// prove returns the certificate for a handshake, and records its pin. It is called as GetCertificate.
+func (h *Hub) prove(info *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	p := h.proof.Load()
+	pendingOf(info.Context()).pin = p.pin
+	return &p.cert, nil
+}
+
 // Secrets are the secrets of a gateway that must survive restarts.
 type Secrets struct {
 	// Identity is the key that connectors pin, created by link.NewIdentity.
@@ -87,7 +94,7 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 	h.proof.Store(proof)
 	config := link.GatewayTLS(tls.Certificate{})
 	config.Certificates = nil // the identity may change
-	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &h.proof.Load().cert, nil }
+	config.GetCertificate = h.prove
 	paced := config.Clone()
 	paced.GetConfigForClient = h.pace
 	listener, err := transport.Listen(paced, h.config())

@@ -88,7 +88,8 @@ func newPending() *pending {
 type pendingConn struct {
 	pending     *pending
 	networks    fair.Networks
-	peerWindows bool // the connection has the flow control windows of a peer
+	peerWindows bool   // the connection has the flow control windows of a peer
+	pin         string // of the identity in its handshake
 
 	// Guarded by pending.mu:
 	freed     bool

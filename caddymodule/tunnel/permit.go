@@ -24,13 +24,24 @@ type openStream struct {
 	permit  fair.Permit
 	header  link.RelayHeader // sent first, to a peer with the tunnel
 	silent  bool             // reset by onSilence; guarded by session.waitingMu
+	refers  bool             // the request may be sent again with the permit
+	ended   bool             // done was called
 }
 
 // done is called at the end of each request.
 func (o *openStream) done() {
 	o.session.setWaiting(o, false)
-	o.permit.Leave()
+	if o.ended = true; !o.refers {
+		o.permit.Leave()
+	}
 	o.session.finished()
+}
+
+// accepted lets done release the permit: the request is not sent again.
+func (o *openStream) accepted() {
+	if o.refers = false; o.ended {
+		o.permit.Leave()
+	}
 }
 
 // acquire waits up to d for a permit for a request of a client. A session at a peer needs none here:

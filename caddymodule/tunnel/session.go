@@ -187,14 +187,27 @@ func (s *Session) exchange(stream *openStream, r *http.Request, c fair.Client) (
 		return s.roundTrip(stream, r)
 	}
 	sent := bodies.Encode(r, s.bodies, c.Key)
-	answer, err := s.roundTrip(stream, sent.Request)
-	if errors.Is(err, link.ErrUnknownBody) && sent.Refers() {
-		if stream, err = s.open(r.Context(), c, fair.Permit{}); err == nil {
+	stream.refers = sent.Refers()
+	answer, again, err := s.roundTripOnce(stream, sent.Request)
+	if again {
+		if stream, err = s.open(r.Context(), c, stream.permit); err == nil {
 			answer, err = s.roundTrip(stream, sent.Whole().Request)
 		}
 	}
 	sent.End(err == nil && r.Context().Err() == nil) // else the key may have ended
 	return answer, err
+}
+
+// roundTripOnce sends an encoded request, and reports whether to send it again, with its permit: the connector does not
+// have the body to which it refers.
+func (s *Session) roundTripOnce(stream *openStream, r *http.Request) (answer *http.Response, again bool, err error) {
+	defer func() {
+		if !again { // after a panic, too
+			stream.accepted()
+		}
+	}()
+	answer, err = s.roundTrip(stream, r)
+	return answer, stream.refers && errors.Is(err, link.ErrUnknownBody), err
 }
 
 // roundTrip sends a request as it is.

@@ -31,6 +31,7 @@ type instance struct {
 	process   context.Context // of Run
 	connected func()          // closes online, once
 	online    chan struct{}   // closed when the first tunnel is up
+	settled   chan struct{}   // closed when no leg sends another hello
 	done      chan struct{}   // closed when all tunnels have ended
 	end       context.CancelCauseFunc
 	cause     error // of the end; set before done is closed
@@ -39,7 +40,7 @@ type instance struct {
 func (a *Agent) newInstance(c *configuration) *instance {
 	i := &instance{
 		Agent: a, config: c, hellos: make(chan struct{}, 1),
-		online: make(chan struct{}), done: make(chan struct{}),
+		online: make(chan struct{}), settled: make(chan struct{}), done: make(chan struct{}),
 	}
 	i.connected = sync.OnceFunc(func() { close(i.online) })
 	i.newLeg(newRetry())
@@ -54,6 +55,7 @@ func (i *instance) start(ctx context.Context) {
 		defer close(i.done)
 		i.end(panics.Do(i.Logger, "keeping a tunnel up", func() error { return i.legs[0].run(ctx) }))
 		i.others.Wait()
+		close(i.settled)
 		i.tunnels.Wait()
 		i.cause = context.Cause(ctx)
 		i.stop()

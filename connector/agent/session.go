@@ -301,12 +301,31 @@ func (s *session) drain() {
 			}
 		}
 	}).Stop()
-	for wait.For(s.conn.Context(), s.leg.DrainTimeout) == nil {
-		if s.running.Load() > 0 && s.leg.process.Err() == nil {
-			continue // a reload cuts no answer
-		}
+	busy := func() bool { return s.running.Load() > 0 }
+	if !endsInTime(s.conn.Context(), s.leg.process, s.leg.DrainTimeout, busy) {
 		s.leg.Logger.Warn("running requests did not finish in time", "session", s.welcome.Session)
 		s.close(link.CloseNone, errDrainTimeout)
+	}
+}
+
+// endsInTime waits for the end of a tunnel that drains, and reports whether it is in time. Running requests have the
+// limit from the end of the process on: a reload cuts no answer.
+func endsInTime(tunnel, process context.Context, limit time.Duration, busy func() bool) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	stopping, stopped := process.Done(), false
+	for {
+		select {
+		case <-tunnel.Done():
+			return true
+		case <-stopping:
+			stopping, stopped = nil, true
+		case <-timer.C:
+			if stopped || !busy() {
+				return false
+			}
+		}
+		timer.Reset(limit)
 	}
 }
 

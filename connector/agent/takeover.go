@@ -54,7 +54,8 @@ func (a *Agent) takeOver(ctx context.Context, old *instance, t takeover) *instan
 	next := t.next
 	if !old.isOnline() { // maybe because of its configuration
 		old.end(nil)
-		<-old.done
+		<-old.settled // its tunnels may still have answers
+		a.drains.Go(func() { <-old.done })
 		next.known.Store(old.known.Load() && old.config.token == next.config.token)
 		next.start(ctx)
 		a.use(next)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/connector/config"
@@ -192,6 +194,41 @@ func TestReloadWithoutATunnel(t *testing.T) {
 		t.Errorf("the new gateway answers %q; the old one got %d hellos after %d", got, g.count(), before)
 	}
 	away.hangUp()
+}
+
+// TestReloadWithoutATunnelForRequests: the last answers of tunnels that drain do not delay the new configuration.
+func TestReloadWithoutATunnelForRequests(t *testing.T) {
+	g, away := startGateway(t), startGateway(t)
+	g.set(func() { g.mute = true })
+	a := startAgent(t, g, answerWith(t, "old"), func(a *instance) {
+		a.dialLimit = time.Second
+		a.tunnels.Add(1)
+	})
+	t.Cleanup(a.tunnels.Done)
+	wait.Until(t, "a hello", func() bool { return g.count() > 0 })
+	reloaded := a.reload(away.present(map[string]string{"box": answerWith(t, "new")}))
+	if err := wait.For(t, reloaded, "the reload"); err != nil {
+		t.Fatal(err)
+	}
+	if got := away.session().ask(t); got != "new" {
+		t.Errorf("the new gateway answers %q", got)
+	}
+	away.hangUp()
+}
+
+// TestEndAfterAReload: answers of a replaced instance have the whole limit when the process ends, and none before.
+func TestEndAfterAReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 30 * time.Second
+		for end, busy := range map[time.Duration]bool{limit * 5 / 2: true, limit: false} {
+			process, stop := context.WithTimeout(t.Context(), limit*3/2)
+			start := time.Now()
+			if endsInTime(t.Context(), process, limit, func() bool { return busy }) || time.Since(start) != end {
+				t.Errorf("busy %v: it ends after %v", busy, time.Since(start))
+			}
+			stop()
+		}
+	})
 }
 
 // TestSecondReloadWaits for the end of the first one.

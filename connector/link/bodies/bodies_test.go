@@ -112,6 +112,33 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// A short request does not hold a long base until its answer: the cache may have dropped that.
+func TestBaseIsNotHeld(t *testing.T) {
+	e := newEnds(t, 8<<20, 8<<20)
+	e.send("key", text(1, 1<<20))
+	s := Encode(request(text(2, MinBody)), e.gateway, "key")
+	defer s.End(true)
+	if !s.Refers() || s.base != nil {
+		t.Errorf("it refers to a base: %v, and holds one: %v", s.Refers(), s.base != nil)
+	}
+}
+
+// A tunnel may end while a request opens a body. The race detector fails if its limit is read without care.
+func TestCloseMeanwhile(t *testing.T) {
+	for range 100 {
+		e := newEnds(t, 1<<20, 1<<20)
+		var closing sync.WaitGroup
+		closing.Go(e.gateway.Close)
+		if b := e.gateway.open("key", 0, 10); b != nil {
+			b.end(true, nil)
+		}
+		closing.Wait()
+		if c := e.gateway.cache; c.kept.Len() != 0 || c.size != 0 {
+			t.Fatalf("%d bodies of %d bytes are left", c.kept.Len(), c.size)
+		}
+	}
+}
+
 // Once a body was read, the cache alone holds it: the request may run for minutes, and the cache may drop it.
 func TestReadBodyIsNotHeld(t *testing.T) {
 	e := newEnds(t, 1<<20, 1<<20)

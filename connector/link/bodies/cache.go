@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
@@ -68,20 +69,22 @@ func (c *Cache) remove(b *body) {
 // Tunnel has the bodies of one tunnel. A nil one keeps none.
 type Tunnel struct {
 	cache *Cache
-	limit int64  // bytes that the connector keeps; 0 after Close
-	used  int64  // bytes of all bodies, counted at each use
-	last  uint64 // number
+	limit atomic.Int64 // bytes that the connector keeps; 0 after Close
+	used  int64        // bytes of all bodies, counted at each use
+	last  uint64       // number
 }
 
 // NewTunnel returns a tunnel whose connector keeps limit bytes.
-func (c *Cache) NewTunnel(limit int64) *Tunnel { return &Tunnel{cache: c, limit: limit} }
+func (c *Cache) NewTunnel(limit int64) *Tunnel {
+	t := &Tunnel{cache: c}
+	t.limit.Store(limit)
+	return t
+}
 
 // Close drops all bodies. The tunnel keeps no others.
 func (t *Tunnel) Close() {
 	if t != nil {
-		t.cache.mu.Lock()
-		t.limit = 0
-		t.cache.mu.Unlock()
+		t.limit.Store(0)
 		t.cache.drop(func(b *body) bool { return b.tunnel == t })
 	}
 }
@@ -100,7 +103,7 @@ type body struct {
 // Without a number, it gets one. [body.end] must be called.
 func (t *Tunnel) open(key string, number uint64, length int64) *body {
 	const limit = 1 << 40 // of what a hostile gateway may announce
-	if t == nil || length > limit || length > t.limit/2 || t.cache.excess(2*(length+bodyCost)) > 0 ||
+	if t == nil || length > limit || length > t.limit.Load()/2 || t.cache.excess(2*(length+bodyCost)) > 0 ||
 		!t.cache.trim(length+bodyCost) {
 		return nil
 	}
@@ -126,7 +129,7 @@ func (b *body) end(complete bool, replaced *body) {
 	c := b.tunnel.cache
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !complete || b.tunnel.limit == 0 {
+	if !complete || b.tunnel.limit.Load() == 0 {
 		c.size -= b.size
 		return
 	}
@@ -142,7 +145,7 @@ func (t *Tunnel) find(limit int, matches func(*body) bool) (found []*body) {
 	for _, b := range slices.Backward(t.cache.kept.Keys()) {
 		switch {
 		case b.tunnel != t || !matches(b):
-		case len(found) < limit && t.used-b.used <= t.limit-b.size:
+		case len(found) < limit && t.used-b.used <= t.limit.Load()-b.size:
 			found = append(found, b)
 		default:
 			t.cache.remove(b)

@@ -50,8 +50,8 @@ type Sent struct {
 	original *http.Request
 	key      string
 	body     *body // nil: it is not kept
-	base     *body // nil: the body is whole
-	rest     int   // bytes of base that are missing in body
+	base     *body // that body replaces, and is hardly longer; nil: none
+	refers   bool  // the encoded body has a base
 }
 
 // Encode encodes the body of a request. If there is a key, the tunnel keeps the body for later requests with the same
@@ -75,16 +75,19 @@ func Encode(r *http.Request, t *Tunnel, key string) *Sent {
 	begin, end := s.choose(earlier)
 	if b := s.base; b != nil {
 		h.Base = &base{b.number, int64(len(b.bytes)), checksum(b.bytes), int64(begin), int64(end)}
+		if s.refers = true; len(b.bytes)-begin-end > maxRest {
+			s.base = nil // the cache alone holds it: it may be long, and the request may run for minutes
+		}
 	}
 	return s.encode(h, bytes.NewReader(p[begin:len(p)-end]))
 }
 
 // Refers reports whether the encoded body refers to another one.
-func (s *Sent) Refers() bool { return s.base != nil }
+func (s *Sent) Refers() bool { return s.refers }
 
 // Whole encodes the body again without a base, as the connector does not have that. It may have none of the key.
 func (s *Sent) Whole() *Sent {
-	s.base = nil
+	s.base, s.refers = nil, false
 	s.body.tunnel.find(0, s.sameKey)
 	h := head{Length: int64(len(s.body.bytes)), Number: s.body.number}
 	return s.encode(h, bytes.NewReader(s.body.bytes))
@@ -93,9 +96,6 @@ func (s *Sent) Whole() *Sent {
 // End ends the request. If its answer has begun, later requests can refer to the body. It replaces a base that has
 // little else.
 func (s *Sent) End(answered bool) {
-	if s.rest > maxRest {
-		s.base = nil
-	}
 	if s.body != nil {
 		s.body.end(answered, s.base)
 		s.body.tunnel.find(maxKept, s.sameKey)
@@ -130,7 +130,6 @@ func (s *Sent) choose(earlier []*body) (begin, end int) {
 	for end < min(len(old), len(rest)) && old[len(old)-1-end] == rest[len(rest)-1-end] {
 		end++
 	}
-	s.rest = len(old) - end
 	return begin, end
 }
 
