@@ -377,7 +377,7 @@ func rotated(c *cluster) {
 		box.Launch(c)
 		c.move(c.edges[0], places[i])
 		for _, e := range c.edges {
-			c.mayFail("", at, c.serves(e)+grace)
+			c.mayFail("", at, c.serves(e)+silence+grace) // a tunnel that drains has no hello to replace it
 		}
 	}
 }
