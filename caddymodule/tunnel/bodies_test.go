@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -193,31 +192,25 @@ func TestUnknownBodies(t *testing.T) {
 
 // A request that is sent again, as its base is unknown, keeps its permit while others wait for one.
 func TestPermitOfUnknownBody(t *testing.T) {
-	simulate(t, 10*time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {
-		o := *g.options.Load()
-		o.Bodies = keeping().Bodies
-		g.SetOptions(o)
-		encodeAll(g)
-		k, h, says := newKeeper(0), hello("con_1"), int64(1<<20)
-		h.KeptPrompts, h.MaxRequests = &says, 1
-		slow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(time.Second)
-			k.ServeHTTP(w, r)
-		})
-		c, err := g.dial(t, sockets[0], h, slow)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.beats()
-		s, body, waiting := g.mustSession(t, "con_1"), turn(1, 4, 15_000), make(chan reserved, 1)
-		k.prompt(t, s, "key", body)
-		time.AfterFunc(time.Second/2, func() { waiting <- <-awaitPermit(t.Context(), clientA, s) })
-		k.prompt(t, s, "key", body)
-		if k.lost.Load() != 1 {
-			t.Errorf("%d bases were unknown", k.lost.Load())
-		}
-		(<-waiting).use(t, clientA)
+	const pause = 200 * time.Millisecond
+	g := encodeAll(newGateway(t, keeping()))
+	k, h, says := newKeeper(0), hello("con_1"), int64(1<<20)
+	h.KeptPrompts, h.MaxRequests = &says, 1
+	slow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(pause)
+		k.ServeHTTP(w, r)
 	})
+	if _, err := g.dial(t, listenLoopback(t), h, slow); err != nil {
+		t.Fatal(err)
+	}
+	s, body, waiting := g.mustSession(t, "con_1"), turn(1, 4, 15_000), make(chan reserved, 1)
+	k.prompt(t, s, "key", body)
+	time.AfterFunc(pause/2, func() { waiting <- <-awaitPermit(t.Context(), clientA, s) })
+	k.prompt(t, s, "key", body)
+	if k.lost.Load() != 1 {
+		t.Errorf("%d bases were unknown", k.lost.Load())
+	}
+	(<-waiting).use(t, clientA)
 }
 
 // What a connector does not announce is not used: encoding at all, or bodies that it keeps. The same is true of
