@@ -13,6 +13,7 @@ type Limit struct {
 	Name      string // such as tokens_per_minute or concurrency
 	Of        string // key or account
 	Max, Used int64
+	Total     int64         // of all edges of a cluster, if Max is the share of this one; else 0
 	Quota     bool          // it is of a day or month
 	Wait      time.Duration // until the request may succeed
 	Reset     time.Time     // of a quota
@@ -60,10 +61,14 @@ func (l Limit) Amount() string {
 	case strings.HasPrefix(what, "seconds"):
 		what = "busy " + what
 	}
-	if l.Max == 1 {
+	if l.Max == 1 && l.Total == 0 {
 		what = strings.Replace(what+" ", "s ", " ", 1)
 	}
-	return strings.TrimSpace(strconv.FormatInt(l.Max, 10) + " " + what)
+	amount := strconv.FormatInt(l.Max, 10)
+	if l.Total > 0 {
+		return amount + " of " + strconv.FormatInt(l.Total, 10) + " " + what + " at this edge of the cluster"
+	}
+	return strings.TrimSpace(amount + " " + what)
 }
 
 // Allowance is the state of the tightest limit of a kind.

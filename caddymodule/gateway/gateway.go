@@ -176,7 +176,7 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 	}
 	o := manage.Options{
 		Store: s.Store, Tunnels: managedTunnels{hub}, Endpoint: g.Endpoint,
-		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Limits: s.Queues.Usage, Admit: s.AdmitConsole,
+		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Limits: s.Limiter.Usage, Admit: s.AdmitConsole,
 		Load:  s.Queues.Load,
 		Build: g.Build, Folder: g.Connectors, Logger: g.Logger, Observed: s.Observed,
 	}

@@ -6,7 +6,8 @@ import "time"
 // use.
 type Level struct {
 	of     string
-	limits UsageLimits
+	whole  UsageLimits // of all edges of a cluster
+	limits UsageLimits // of this one
 
 	requests, perMinute bucket // perMinute is of tokens
 
@@ -52,11 +53,11 @@ func (s *Sums) Add(o Sums) {
 // NewLevel returns the state of a key or an account: of is OfKey or OfAccount.
 func NewLevel(of string, now time.Time) *Level { return &Level{of: of, lastUsed: now} }
 
-// Set sets the limits.
-func (l *Level) Set(limits UsageLimits) { l.limits = limits }
+// Set sets the limits, of which this edge of a cluster has a share: see [UsageLimits.Share].
+func (l *Level) Set(limits UsageLimits, edges int) { l.whole, l.limits = limits, limits.Share(edges) }
 
 // Limits returns the limits.
-func (l *Level) Limits() UsageLimits { return l.limits }
+func (l *Level) Limits() UsageLimits { return l.whole }
 
 // Loaded reports whether the sums include past usage.
 func (l *Level) Loaded(now time.Time) bool {
@@ -74,11 +75,6 @@ func (l *Level) Load(now time.Time, day, month Sums) {
 
 // Forget marks the sums as stale.
 func (l *Level) Forget() { l.loaded = false }
-
-// Rested reports whether the level was unused for a time.
-func (l *Level) Rested(now time.Time, d time.Duration) bool {
-	return l.open == 0 && now.Sub(l.lastUsed) > d
-}
 
 // Idle reports whether the level can be dropped: nothing is reserved, it was unused for a while, and
 // its buckets are full.
@@ -244,7 +240,15 @@ func (l *Level) settle(now time.Time, p part, used Used) {
 func (l *Level) bucketState(limit string, b *bucket) State {
 	total := int64(b.limit)
 	used := min(total-floor(b.level), total)
-	return State{Limit: limit, Of: l.of, Max: total, Used: used, ResetMillis: b.full().Milliseconds()}
+	return l.share(State{Limit: limit, Of: l.of, Max: total, Used: used, ResetMillis: b.full().Milliseconds()})
+}
+
+// share sets Total of the state of a limit that edges share.
+func (l *Level) share(s State) State {
+	if total := int64(*l.whole.Field(s.Limit)); total != s.Max {
+		s.Total = total
+	}
+	return s
 }
 
 // floor rounds down to a whole number.
@@ -264,10 +268,10 @@ func (l *Level) quotas(now time.Time) [quotas]State {
 	const second = 1000 // milliseconds
 	ofDay, ofMonth := l.dayEnds-now.UnixMilli(), l.monthEnds-now.UnixMilli()
 	return [...]State{
-		{RequestsPerDay, l.of, int64(l.limits.RequestsPerDay), l.ofDay.Requests + l.reserved.Requests, ofDay},
-		{TokensPerDay, l.of, int64(l.limits.TokensPerDay), l.ofDay.Tokens + l.reserved.Tokens, ofDay},
-		{TokensPerMonth, l.of, int64(l.limits.TokensPerMonth), l.ofMonth.Tokens + l.reserved.Tokens, ofMonth},
-		{SecondsPerDay, l.of, int64(l.limits.SecondsPerDay), l.ofDay.BusyMillis / second, ofDay},
+		{RequestsPerDay, l.of, int64(l.limits.RequestsPerDay), 0, l.ofDay.Requests + l.reserved.Requests, ofDay},
+		{TokensPerDay, l.of, int64(l.limits.TokensPerDay), 0, l.ofDay.Tokens + l.reserved.Tokens, ofDay},
+		{TokensPerMonth, l.of, int64(l.limits.TokensPerMonth), 0, l.ofMonth.Tokens + l.reserved.Tokens, ofMonth},
+		{SecondsPerDay, l.of, int64(l.limits.SecondsPerDay), 0, l.ofDay.BusyMillis / second, ofDay},
 	}
 }
 

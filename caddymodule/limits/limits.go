@@ -49,6 +49,8 @@ type State struct {
 	Limit string `json:"limit"` // RequestsPerMinute, …
 	Of    string `json:"of"`    // OfKey or OfAccount
 	Max   int64  `json:"max"`
+	// Total is the limit of which Max is the share of this edge of a cluster; 0: Max is the limit.
+	Total int64 `json:"total,omitempty"`
 	// Used includes the reservations of running requests. For a day or month, it may exceed Max.
 	Used int64 `json:"used"`
 	// ResetMillis is the time until nothing is used: until the bucket is full, or the day or month ends.

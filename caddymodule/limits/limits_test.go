@@ -14,7 +14,7 @@ var start = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
 func level(of string, l limits.UsageLimits) *limits.Level {
 	level := limits.NewLevel(of, start)
-	level.Set(l)
+	level.Set(l, 1)
 	level.Load(start, limits.Sums{}, limits.Sums{})
 	return level
 }
@@ -55,11 +55,11 @@ func TestRequestsPerMinute(t *testing.T) {
 		expect(t, "a minute later", now, one, "", 0, l)
 	}
 	expect(t, "the sixth", now, one, "", 10*time.Second, l)
-	l.Set(limits.UsageLimits{RequestsPerMinute: 60})
+	l.Set(limits.UsageLimits{RequestsPerMinute: 60}, 1)
 	expect(t, "a higher limit", now, one, "", 0, l)
-	l.Set(limits.UsageLimits{})
+	l.Set(limits.UsageLimits{}, 1)
 	expect(t, "no limit", now, one, "", 0, l)
-	l.Set(limits.UsageLimits{RequestsPerMinute: 1})
+	l.Set(limits.UsageLimits{RequestsPerMinute: 1}, 1)
 	expect(t, "a new limit", now, one, "", 0, l)
 	expect(t, "limit 1", now, one, "key requests_per_minute", time.Minute, l)
 	expect(t, "a clock that was set back", now.Add(-time.Hour), one, "key requests_per_minute", time.Minute, l)
@@ -102,11 +102,11 @@ func TestQuotas(t *testing.T) {
 	tomorrow := midnight.Add(24 * time.Hour)
 	over.Settle(tomorrow, limits.Used{Requests: 1, Tokens: 60})
 	expect(t, "the month", tomorrow, half, "account tokens_per_month", 30*24*time.Hour, account, key)
-	account.Set(limits.UsageLimits{RequestsPerDay: 1})
+	account.Set(limits.UsageLimits{RequestsPerDay: 1}, 1)
 	expect(t, "a request that began yesterday and ended today", tomorrow, half, "account requests_per_day", 24*time.Hour,
 		account, key)
 
-	account.Set(limits.UsageLimits{RequestsPerDay: 5})
+	account.Set(limits.UsageLimits{RequestsPerDay: 5}, 1)
 	use("a higher limit", tomorrow, limits.Used{Requests: 1})
 	account.Load(tomorrow, limits.Sums{Requests: 5}, limits.Sums{Requests: 5})
 	expect(t, "sums that were loaded", tomorrow, half, "account requests_per_day", 24*time.Hour, account, key)
@@ -240,7 +240,7 @@ func TestStates(t *testing.T) {
 	if l.Idle(start.Add(9*time.Minute)) || !l.Idle(start.Add(11*time.Minute)) {
 		t.Error("it is idle at the wrong time")
 	}
-	l.Set(limits.UsageLimits{RequestsPerMinute: 60})
+	l.Set(limits.UsageLimits{RequestsPerMinute: 60}, 1)
 	r := expect(t, "one", start, limits.Cost{}, "", 0, l)
 	if l.Idle(start.Add(time.Hour)) {
 		t.Error("it is idle while a request runs")
@@ -265,9 +265,9 @@ func TestCrossed(t *testing.T) {
 		{36, 850, "tokens_per_day 100,tokens_per_month 80,"},
 	} {
 		now := start.Add(time.Duration(c.hours) * time.Hour)
-		l.Set(limits.UsageLimits{}) // the request began before there were limits
+		l.Set(limits.UsageLimits{}, 1) // the request began before there were limits
 		r, _, _ := limits.Reserve(now, limits.Cost{}, 0, l)
-		l.Set(of)
+		l.Set(of, 1)
 		r.Settle(now, limits.Used{Requests: 1, Tokens: int64(c.tokens)})
 		got := ""
 		for _, crossed := range l.Crossed(now) {

@@ -20,6 +20,14 @@ func (l UsageLimits) Any() bool {
 	return l != UsageLimits{}
 }
 
+// Share returns the part of one of so many edges of a cluster: of the limits per minute and of concurrency, rounded up.
+func (l UsageLimits) Share(edges int) UsageLimits {
+	for _, limit := range [...]*int{&l.RequestsPerMinute, &l.TokensPerMinute, &l.Concurrency} {
+		*limit = (*limit + edges - 1) / edges
+	}
+	return l
+}
+
 // HasQuota reports whether there is a limit per day or month.
 func (l UsageLimits) HasQuota() bool {
 	return l.RequestsPerDay > 0 || l.TokensPerDay > 0 || l.TokensPerMonth > 0 || l.SecondsPerDay > 0

@@ -96,7 +96,7 @@ func TestConsoleIsLimited(t *testing.T) {
 		events(hello, more, stop, usage, done)(w, r)
 	})
 	level := limits.NewLevel(limits.OfAccount, time.Now())
-	level.Set(limits.UsageLimits{RequestsPerDay: 1})
+	level.Set(limits.UsageLimits{RequestsPerDay: 1}, 1)
 	g.admit = func(_ context.Context, account, _, deployment string, cost limits.Cost) (func(limits.Used), error) {
 		if account != "default" || deployment != "public" || cost.Input == 0 || cost.Output != 20 && cost.Output != 50 {
 			t.Errorf("asked for %s, %s, %+v", account, deployment, cost)

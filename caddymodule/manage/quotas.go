@@ -69,7 +69,7 @@ func (s *Service) KeyUses(ctx context.Context, keys []store.Key) (map[string]Key
 	uses := make(map[string]KeyUse, len(keys))
 	for _, k := range keys {
 		level := limits.NewLevel(limits.OfKey, now)
-		level.Set(k.Limits)
+		level.Set(k.Limits, 1)
 		level.Load(now, day[k.ID].Sums(), month[k.ID].Sums())
 		uses[k.ID] = KeyUse{day[k.ID], slices.DeleteFunc(level.AppendStates(nil, now), limits.State.PerMinute)}
 	}

@@ -58,7 +58,7 @@ func DropKey(id string) {
 // collectQuotas collects how much of their limits keys have used.
 func collectQuotas(open *gateway.Services, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	keys := 0
-	open.Queues.Quotas(func(key string, states []limits.State) bool {
+	open.Limiter.Quotas(func(key string, states []limits.State) bool {
 		for _, s := range states {
 			gauge(keyQuotaUsed, float64(s.Used)/float64(s.Max), key, s.Limit)
 		}

@@ -86,7 +86,7 @@ func TestConsoleWithAKey(t *testing.T) {
 		past(limits.Used{})
 	}
 	settle(limits.Used{Requests: 1, Tokens: 100})
-	used, err := g.backend.Queues.Usage(t.Context(), store.DefaultAccount, k.ID)
+	used, err := g.backend.Limiter.Usage(t.Context(), store.DefaultAccount, k.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

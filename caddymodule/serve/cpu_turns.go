@@ -8,13 +8,8 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
-	"github.com/postern-dev/postern/caddymodule/queue"
+	"github.com/postern-dev/postern/caddymodule/fair"
 )
-
-// working is the queue of long work on requests and answers: decoding, at about 10 ns per byte,
-// and counting tokens, at about 20. It is fair between owners of keys, and between their keys. It may use
-// half of the processors, because a few compressed KB can take a second. Small requests are not queued.
-var working = queue.Name{Deployment: "working"}
 
 const (
 	decodedAtOnce = 128 << 10   // bytes of a body that is decoded without queueing
@@ -24,20 +19,17 @@ const (
 	estimateWait  = time.Second // of an estimate, which no client waits for
 )
 
-// newTurns returns the queues of long work and of large bodies.
-func newTurns() *queue.Queues {
-	return queue.New(func(n queue.Name) int {
-		if n == buffering {
-			return largeBodies
-		}
-		return max(runtime.GOMAXPROCS(0)/2, 1)
-	})
+// newCPULine returns the line of long work on requests and answers: decoding, at about 10 ns per byte,
+// and counting tokens, at about 20. It may use half of the processors, because a few compressed KB can take a second.
+// Small requests are not queued.
+func newCPULine() *fair.Line {
+	return fair.NewLine(func() int { return max(runtime.GOMAXPROCS(0)/2, 1) })
 }
 
-// enter waits for the request's turn in one of the two queues. Its errors are those of
-// [queue.Queues.Enter].
-func (c *clientRequest) enter(ctx context.Context, kind queue.Name, wait time.Duration) (queue.Permit, error) {
-	return c.turns.Enter(ctx, kind, c.exchange.client(), queue.Bounds{Length: maxWaiting, Wait: wait})
+// enter waits for the request's turn in one of the two lines. Its errors are those of [fair.Line.Enter].
+func (c *clientRequest) enter(ctx context.Context, line *fair.Line, wait time.Duration) error {
+	_, err := line.Enter(ctx, c.exchange.client(), maxWaiting, wait)
+	return err
 }
 
 // The client's errors if there are too many requests in the queue.
@@ -51,11 +43,10 @@ func (c *clientRequest) awaitTurn(tooMany string) *dialect.Error {
 	if c.leave != nil {
 		return nil
 	}
-	permit, err := c.enter(c.ctx, working, turnWait)
-	if err != nil {
+	if c.enter(c.ctx, c.cpu, turnWait) != nil {
 		return c.orEnded(dialect.Overloaded(tooMany))
 	}
-	c.leave = permit.Leave
+	c.leave = c.cpu.Leave
 	return nil
 }
 
@@ -86,8 +77,7 @@ func (c *clientRequest) enterCounting(ctx context.Context, wait time.Duration) (
 	if c.size+c.kept <= countedAtOnce || c.leave != nil {
 		return func() {}, nil
 	}
-	permit, err := c.enter(ctx, working, wait)
-	return permit.Leave, err
+	return c.cpu.Leave, c.enter(ctx, c.cpu, wait)
 }
 
 // countTokens returns the number of tokens of a request. It does not ask the upstream,

@@ -13,7 +13,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/fair"
-	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -90,11 +89,10 @@ func TestCountsNeedNoSecondTurn(t *testing.T) {
 			return upstreamAnswer("application/json", strings.NewReader(answer), -1)
 		}
 		for range max(runtime.GOMAXPROCS(0)/2, 1) - 1 { // all turns but one
-			permit, err := g.backend.turns.Enter(t.Context(), working, fair.Client{Key: "other"}, queue.Bounds{})
-			if err != nil {
+			if _, err := g.backend.cpu.Enter(t.Context(), fair.Client{Key: "other"}, 1, time.Minute); err != nil {
 				t.Fatal(err)
 			}
-			defer permit.Leave()
+			defer g.backend.cpu.Leave()
 		}
 		const create = "/v1/messages"
 		begun := time.Now()
@@ -111,17 +109,15 @@ func TestCountsNeedNoSecondTurn(t *testing.T) {
 // takeAll takes all permits for long work. The function returned leaves them.
 func (g *testGateway) takeAll(t *testing.T) (leave func()) {
 	t.Helper()
-	var permits []queue.Permit
-	for range max(runtime.GOMAXPROCS(0)/2, 1) {
-		permit, err := g.backend.turns.Enter(t.Context(), working, fair.Client{Key: "other"}, queue.Bounds{})
-		if err != nil {
+	n := max(runtime.GOMAXPROCS(0)/2, 1)
+	for range n {
+		if _, err := g.backend.cpu.Enter(t.Context(), fair.Client{Key: "other"}, 1, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		permits = append(permits, permit)
 	}
 	return func() {
-		for _, permit := range permits {
-			permit.Leave()
+		for range n {
+			g.backend.cpu.Leave()
 		}
 	}
 }
@@ -140,11 +136,7 @@ func (g *testGateway) expectTurn(t *testing.T, what string, leave func(), send f
 	answered := make(chan int, 1)
 	go func() { answered <- send() }()
 	for waits := 0; waits == 0; time.Sleep(time.Millisecond) {
-		g.backend.turns.Lengths(func(n queue.Name, waiting int) {
-			if n == working {
-				waits = waiting
-			}
-		})
+		waits = int(g.backend.cpu.Waiting())
 		select {
 		case status := <-answered:
 			t.Fatalf("%s is served before its turn: status %d", what, status)

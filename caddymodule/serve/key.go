@@ -44,7 +44,7 @@ type keyLimit struct {
 // getKey returns what the key may use, and what it has used.
 func (c *clientRequest) getKey() ([]byte, *dialect.Error) {
 	ex := c.exchange
-	usage, err := c.Queues.Usage(c.ctx, ex.Account, ex.Key.ID())
+	usage, err := c.Limiter.Usage(c.ctx, ex.Account, ex.Key.ID())
 	if err != nil {
 		if c.ctx.Err() != nil {
 			return nil, dialect.Overloaded("The request was canceled.")

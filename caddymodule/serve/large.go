@@ -5,15 +5,11 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
-	"github.com/postern-dev/postern/caddymodule/queue"
 )
 
 // Large bodies are received and sent a few at a time. More at a time would not be faster,
-// but all of them would be in memory. The queue is fair between owners of keys, and between their keys.
-// A slow client, tunnel or model server delays others by at most largeTime, because the next body then
-// gets the permit. The memory budget bounds the slow bodies.
-var buffering = queue.Name{Deployment: "buffering"}
-
+// but all of them would be in memory. A slow client, tunnel or model server delays others by at most
+// largeTime, because the next body then gets the permit. The memory budget bounds the slow bodies.
 const (
 	largeBody   = 1 << 20                // bytes from which a body needs a permit
 	largeBodies = 3                      // permits
@@ -33,11 +29,10 @@ func (c *clientRequest) awaitLarge(n int64, wait time.Duration) {
 		return
 	}
 	c.large = &largePermit{leave: func() {}}
-	permit, err := c.enter(c.ctx, buffering, wait)
-	if err != nil {
+	if c.enter(c.ctx, c.bodies, wait) != nil {
 		return // the memory budget still applies
 	}
-	c.large.leave = sync.OnceFunc(permit.Leave)
+	c.large.leave = sync.OnceFunc(c.bodies.Leave)
 	c.large.timer = time.AfterFunc(largeTime, c.large.leave)
 }
 

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/fair"
-	"github.com/postern-dev/postern/caddymodule/queue"
 )
 
 // discard is a client that reads its answer and keeps only the status.
@@ -135,7 +134,7 @@ func TestLargeBodiesWait(t *testing.T) {
 		_ = stop.CloseWithError(io.ErrUnexpectedEOF)
 		clients.Wait()
 		for range largeBodies {
-			if _, err := g.backend.turns.Enter(t.Context(), buffering, fair.Client{}, queue.Bounds{Length: -1}); err != nil {
+			if _, err := g.backend.bodies.Enter(t.Context(), fair.Client{}, -1, 0); err != nil {
 				t.Errorf("a permit was not released: %v", err)
 			}
 		}
@@ -181,11 +180,10 @@ func TestSlowClientsKeepNoPlace(t *testing.T) {
 				time.Sleep(largeTime)
 				synctest.Wait()
 				for range largeBodies {
-					permit, err := g.backend.turns.Enter(t.Context(), buffering, fair.Client{}, queue.Bounds{Length: -1})
-					if err != nil {
+					if _, err := g.backend.bodies.Enter(t.Context(), fair.Client{}, -1, 0); err != nil {
 						t.Fatalf("a client that does not read keeps a permit: %v", err)
 					}
-					defer permit.Leave()
+					defer g.backend.bodies.Leave()
 				}
 			})
 		})

@@ -19,22 +19,22 @@ import (
 // clients.
 const DefaultLimitWait = 15 * time.Second
 
-// limitSource implements queue.Source.
+// limitSource implements limits.Source.
 type limitSource struct {
 	store   *store.Store
 	log     *activity.Log
 	crossed func(account, key string, c limits.Crossing)
 }
 
-// Crossed implements queue.Source.
+// Crossed implements limits.Source.
 func (s limitSource) Crossed(account, key string, c limits.Crossing) { s.crossed(account, key, c) }
 
-// LimitsOf implements queue.Source.
+// LimitsOf implements limits.Source.
 func (s limitSource) LimitsOf(account, key string) (ofAccount, ofKey limits.UsageLimits) {
 	return s.store.UsageLimits(account, key)
 }
 
-// SumsOf implements queue.Source.
+// SumsOf implements limits.Source.
 func (s limitSource) SumsOf(ctx context.Context, account, key string) (day, month limits.Sums, err error) {
 	to := time.Now().UTC()
 	from := to.AddDate(0, 0, 1-to.Day())
@@ -56,19 +56,6 @@ func (s limitSource) SumsOf(ctx context.Context, account, key string) (day, mont
 	return day, month, err
 }
 
-// concurrency returns how many requests of a name may run concurrently.
-func concurrency(st *store.Store, n queue.Name) int {
-	if n.Deployment != "" {
-		d, _ := st.Deployment(n.Account, n.Deployment)
-		return d.MaxConcurrency
-	}
-	ofAccount, ofKey := st.UsageLimits(n.Account, n.Key)
-	if n.Key != "" {
-		return ofKey.Concurrency
-	}
-	return ofAccount.Concurrency
-}
-
 // admit waits until the limits of the key and its account allow the request, and reports
 // whether it had to wait.
 func (rt *Router) admit(ctx context.Context, m *modelRequest) (waited bool, err error) {
@@ -84,9 +71,12 @@ func (rt *Router) admit(ctx context.Context, m *modelRequest) (waited bool, err 
 		return false, nil
 	}
 	cost := limits.Cost{Input: m.size / dialect.BytesPerToken, Output: m.call.OutputLimit()}
-	need := queue.Need{Cost: cost, Wait: max(rt.LimitWait, 0)}
+	queued := rt.Queue.OrDefaults()
 	start := time.Now()
-	permit, err := ex.backend.Queues.EnterLimited(ctx, ex.Account, ex.client(), need, rt.Queue)
+	permit, err := ex.backend.Limiter.Enter(ctx, limits.Request{
+		Account: ex.Account, Client: ex.client(), Need: limits.Need{Cost: cost, Wait: max(rt.LimitWait, 0)},
+		Length: queued.Length, Queue: queued.Wait,
+	})
 	if refusal, ok := errors.AsType[*limits.Refusal](err); ok {
 		rt.Observer.Limited(refusal.State)
 		ex.Reason = refusal.Of + "_" + refusal.Limit
@@ -102,7 +92,7 @@ func (rt *Router) admit(ctx context.Context, m *modelRequest) (waited bool, err 
 		rt.Observer.LimitWaited(waited)
 		ex.span.limited(waited)
 	}
-	m.answer.header(rateHeader(ex.Operation.Dialect, permit.Usage().States))
+	m.answer.header(rateHeader(ex.Operation.Dialect, permit.States()))
 	return permit.Waited(), nil
 }
 
@@ -116,8 +106,10 @@ func (b *Backend) AdmitConsole(
 	k, _ := b.Store.Key(account, key)
 	client := fair.Client{Owner: cmp.Or(k.Owner, k.ID), Key: key}
 	if ofAccount, ofKey := b.Store.UsageLimits(account, key); ofAccount.Any() || ofKey.Any() {
-		need, bounds := queue.Need{Cost: cost, Wait: DefaultLimitWait}, queue.Bounds{Wait: DefaultLimitWait}
-		permit, err := b.Queues.EnterLimited(ctx, account, client, need, bounds)
+		permit, err := b.Limiter.Enter(ctx, limits.Request{
+			Account: account, Client: client, Need: limits.Need{Cost: cost, Wait: DefaultLimitWait},
+			Length: queue.DefaultLength, Queue: DefaultLimitWait,
+		})
 		if err != nil {
 			return nil, limitError(err, deployment, false)
 		}
@@ -134,15 +126,15 @@ func (b *Backend) AdmitConsole(
 	return func(used limits.Used) { turn.Leave(); release(used) }, nil
 }
 
-// limitError returns the client's error for one of queue.EnterLimited or queue.Enter.
+// limitError returns the client's error for one of limits.Enter or queue.Enter.
 func limitError(err error, deployment string, short bool) error {
 	refusal, ok := errors.AsType[*limits.Refusal](err)
 	switch {
 	case ok:
 		return dialect.LimitReached(limitOf(refusal, short))
-	case errors.Is(err, queue.ErrFull):
+	case errors.Is(err, fair.ErrFull):
 		return dialect.QueueFull(deployment)
-	case errors.Is(err, queue.ErrTimeout): // or the owner of the limits did not answer in time
+	case errors.Is(err, fair.ErrTimeout): // or the owner of the limits did not answer in time
 		return dialect.QueueTimeout(deployment)
 	}
 	return err
@@ -167,7 +159,7 @@ func (rd *routed) settle(u dialect.Usage) {
 // limitOf describes a refusal for the client.
 func limitOf(r *limits.Refusal, short bool) dialect.Limit {
 	return dialect.Limit{
-		Name: r.Limit, Of: r.Of, Max: r.Max, Used: r.Used, Quota: r.Quota, Short: short,
+		Name: r.Limit, Of: r.Of, Max: r.Max, Total: r.Total, Used: r.Used, Quota: r.Quota, Short: short,
 		Wait: r.Wait(), Reset: time.Now().Add(r.Reset()).UTC(),
 	}
 }

@@ -90,11 +90,13 @@ type Backend struct {
 	Memory   *memory.Budget // of requests and answers
 	Bodies   *bodies.Cache  // of requests, within Memory
 	Activity *activity.Log
+	Limiter  *limits.Limiter
 	Queues   *queue.Queues
 	Observed *observed.Table // of model servers
-	// Crossed is called when 80 or 100 percent of a limit per day or month are used: see [queue.Source].
+	// Crossed is called when 80 or 100 percent of a limit per day or month are used: see [limits.Source].
 	Crossed     func(account, key string, c limits.Crossing)
-	turns       *queue.Queues // for the processing of large requests
+	cpu         *fair.Line // of long work on requests
+	bodies      *fair.Line // of large bodies
 	peers       Peers
 	completions *completions
 	unwatch     func()
@@ -136,11 +138,15 @@ func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activi
 	b := &Backend{
 		Crossed: func(string, string, limits.Crossing) {}, Store: st, Memory: budget, Activity: log,
 		Bodies: bodies.NewCache(budget.Excess), Observed: table,
-		turns: newTurns(), peers: peers, completions: c,
+		cpu: newCPULine(), bodies: fair.NewLine(func() int { return largeBodies }), peers: peers, completions: c,
 	}
-	b.Queues = queue.New(func(n queue.Name) int { return concurrency(st, n) })
-	b.Queues.Limit(limitSource{st, log, func(account, key string, c limits.Crossing) { b.Crossed(account, key, c) }},
-		logger)
+	b.Queues = queue.New(func(n queue.Name) int {
+		d, _ := st.Deployment(n.Account, n.Deployment)
+		return d.MaxConcurrency
+	})
+	b.Limiter = limits.NewLimiter(limitSource{st, log, func(account, key string, c limits.Crossing) {
+		b.Crossed(account, key, c)
+	}}, logger)
 	budget.Cache(b.Bodies.Trim)
 	b.unwatch = st.Subscribe(b.onChange)
 	return b, nil
@@ -151,15 +157,15 @@ func (b *Backend) onChange(c store.Change) {
 	b.Observed.OnChange(c)
 	switch c.Kind {
 	case store.KindKey:
-		b.Queues.LimitsChanged(c.Account, c.ID)
+		b.Limiter.Changed(c.Account, c.ID)
 		if c.Removed {
 			b.Bodies.Forget(c.ID)
 		}
 	case store.KindAccount:
 		if c.Removed {
-			b.Queues.RemoveAccount(c.Account)
+			b.Limiter.RemoveAccount(c.Account)
 		} else {
-			b.Queues.LimitsChanged(c.Account, "")
+			b.Limiter.Changed(c.Account, "")
 		}
 	}
 	if c.Kind != store.KindDeployment {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -51,14 +52,14 @@ func (t *turn) find() (derr *dialect.Error) {
 func (t *turn) enter(ctx context.Context, length int) (err error) {
 	ex, start := t.exchange, time.Now()
 	err = t.acquire(ctx, length)
-	if t.permit.Waited() || errors.Is(err, queue.ErrTimeout) {
+	if t.permit.Waited() || errors.Is(err, fair.ErrTimeout) {
 		t.waited(start)
 	}
 	switch {
-	case errors.Is(err, queue.ErrFull):
+	case errors.Is(err, fair.ErrFull):
 		t.Observer.Rejected(ex, "full")
 		return dialect.QueueFull(ex.Deployment)
-	case errors.Is(err, queue.ErrTimeout):
+	case errors.Is(err, fair.ErrTimeout):
 		t.Observer.Rejected(ex, "timeout")
 		return dialect.QueueTimeout(ex.Deployment)
 	}
@@ -170,7 +171,7 @@ func (t *turn) sendNow(ctx context.Context) (response *http.Response, full []Tun
 func (t *turn) sendPermitted(ctx context.Context, permitted PermittedTunnel) (*http.Response, error) {
 	defer permitted.Leave() // unless the request was sent
 	switch err := t.acquire(ctx, -1); {
-	case errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrTimeout):
+	case errors.Is(err, fair.ErrFull), errors.Is(err, fair.ErrTimeout):
 		return nil, link.ErrNotSent
 	case err != nil:
 		return nil, err

@@ -35,16 +35,6 @@ func (h *Hub) Open(peer string) (*quic.Stream, error) {
 	return p.conn.OpenStream()
 }
 
-// Suspect marks the tunnels at a peer as suspect until the peer sends a message. It is called when
-// the peer does not answer.
-func (h *Hub) Suspect(peer string) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	if p := h.peers[peer]; p != nil {
-		p.lastMessage.Store(0)
-	}
-}
-
 // PeerConn is the connection from a peer. Requests for the tunnels there go over it, and make one hop.
 type PeerConn struct {
 	*connection

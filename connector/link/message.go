@@ -249,7 +249,6 @@ func (Drained) kind() string { return "drained" }
 var types = byKind(
 	Hello{}, Welcome{}, Edges{}, Deny{}, Pending{}, Grant{}, Report{}, Recheck{},
 	Ping{}, Pong{}, Tunnel{}, Pairing{}, Drain{}, DrainOK{}, Drained{}, Activity{}, Kept{}, SignIn{},
-	Enter{}, Waiting{}, Entered{}, Used{},
 )
 
 func byKind(messages ...Message) map[string]reflect.Type {

@@ -46,8 +46,6 @@ func (e *Edge) Serve(stream *quic.Stream, m link.Message) {
 		answer(stream, func(w io.Writer) error {
 			return e.services.AnswerKept(w, kept.Owner{Account: m.Account, Key: m.Key}, m.ID, m.Delete)
 		})
-	case link.Enter:
-		e.owners.Serve(stream, m)
 	default: // a question of a newer peer
 		link.Refuse(stream, link.CodeDraining)
 	}

@@ -11,10 +11,10 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
-	"github.com/postern-dev/postern/caddymodule/cluster/owner"
 	"github.com/postern-dev/postern/caddymodule/cluster/peer"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/signin"
@@ -43,24 +43,36 @@ type Edge struct {
 	*cluster.Cluster
 	*peer.Links
 	services *gateway.Services
-	owners   *owner.Owners
 	reports  reportCache
+	serving  atomic.Int64 // edges that report and do not drain
 }
 
 // Start implements gateway.Cluster.
 func (e *Edge) Start(s *gateway.Services) {
 	e.services = s
 	s.Store.Subscribe(func(c store.Change) {
-		if hub := e.Hub(); hub != nil && c.Kind == store.KindEdge {
+		if c.Kind != store.KindEdge {
+			return
+		}
+		e.count()
+		if hub := e.Hub(); hub != nil {
 			hub.MembersChanged()
 			e.Follow()
 		}
 	})
-	e.owners = owner.New(owner.Options{
-		Edge: e.Name(), Edges: s.Store.Edges, Suspect: e.Suspect, Queues: s.Queues, Logger: e.Cluster.Logger,
-		Open: func(edge string) (link.Stream, error) { return e.Open(edge) },
-	})
-	s.Queues.Share(e.owners.Enter)
+	e.count()
+	s.Limiter.Divide(func() int { return int(e.serving.Load()) })
+}
+
+// count counts the edges that report and do not drain. They share the limits.
+func (e *Edge) count() {
+	n := int64(0)
+	for _, other := range e.services.Store.Edges() {
+		if other.Report != nil && !other.Draining {
+			n++
+		}
+	}
+	e.serving.Store(n)
 }
 
 // Listening implements gateway.Cluster.

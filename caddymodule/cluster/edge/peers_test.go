@@ -136,3 +136,10 @@ func TestPeers(t *testing.T) {
 		return !connected("b")
 	})
 }
+
+// withoutPairings is a gateway that has none.
+type withoutPairings struct{ *Edge }
+
+func (withoutPairings) Pairings() []link.Pairing { return nil }
+
+func (withoutPairings) OnPairing(context.Context) func(link.Pairing) { return func(link.Pairing) {} }

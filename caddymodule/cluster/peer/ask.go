@@ -21,13 +21,6 @@ func (l *Links) Open(peer string) (*quic.Stream, error) {
 	return nil, tunnel.ErrNoPeer
 }
 
-// Suspect marks the tunnels at a peer that does not answer as suspect: see [tunnel.Hub.Suspect].
-func (l *Links) Suspect(peer string) {
-	if hub := l.hub.Load(); hub != nil {
-		hub.Suspect(peer)
-	}
-}
-
 // Ask sends m to a peer itself and calls read with the answer. The answer ends with an error when ctx
 // ends. Ask drops the part of the answer that read has not read.
 func (l *Links) Ask(ctx context.Context, peer string, m link.Message, read func(io.Reader) error) error {

@@ -1,4 +1,4 @@
-package queue_test
+package limits_test
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
-	"github.com/postern-dev/postern/caddymodule/queue"
 )
 
 // source has the limits of one account and its keys, and their past usage.
@@ -56,28 +56,24 @@ func (s *source) SumsOf(ctx context.Context, _, key string) (day, month limits.S
 	return s.day[key], s.day[key], s.err
 }
 
-// limit returns the concurrency of a name.
-func (s *source) limit(n queue.Name) int {
-	ofAccount, ofKey := s.LimitsOf("", "")
-	if n.Key != "" {
-		return ofKey.Concurrency
-	}
-	return ofAccount.Concurrency
+func newLimiter(s *source) *limits.Limiter {
+	return limits.NewLimiter(s, slog.New(slog.DiscardHandler))
 }
 
-func newLimited(s *source) *queue.Queues {
-	q := queue.New(s.limit)
-	q.Limit(s, slog.New(slog.DiscardHandler))
-	return q
+// request is a request of a key of account "a". At most 64 such requests wait for concurrency, for a minute.
+func request(key string, n limits.Need) limits.Request {
+	return limits.Request{
+		Account: "a", Client: fair.Client{Owner: "default", Key: key}, Need: n, Length: 64, Queue: time.Minute,
+	}
 }
 
 // need is a request of 10 tokens that waits for at most 15 seconds.
-var need = queue.Need{Cost: limits.Cost{Input: 5, Output: 5}, Wait: 15 * time.Second}
+var need = limits.Need{Cost: limits.Cost{Input: 5, Output: 5}, Wait: 15 * time.Second}
 
 // enter enters a request, and returns the refused limit.
-func enter(t *testing.T, q *queue.Queues, key string, n queue.Need) (queue.Permit, string) {
+func enter(t *testing.T, q *limits.Limiter, key string, n limits.Need) (limits.Permit, string) {
 	t.Helper()
-	permit, err := q.EnterLimited(t.Context(), "a", client(key), n, queue.Bounds{})
+	permit, err := q.Enter(t.Context(), request(key, n))
 	if refused, ok := errors.AsType[*limits.Refusal](err); ok {
 		if len(refused.States) == 0 {
 			t.Error("a refusal without the states of the limits")
@@ -91,7 +87,7 @@ func enter(t *testing.T, q *queue.Queues, key string, n queue.Need) (queue.Permi
 }
 
 // usage returns the states of the limits of a key, and its usage.
-func usage(t *testing.T, q *queue.Queues, key string) limits.Usage {
+func usage(t *testing.T, q *limits.Limiter, key string) limits.Usage {
 	t.Helper()
 	l, err := q.Usage(t.Context(), "a", key)
 	if err != nil {
@@ -105,7 +101,7 @@ var used = limits.Used{Requests: 1, Tokens: 10, Output: 5}
 
 func TestLimitedWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newLimited(&source{ofKey: limits.UsageLimits{RequestsPerMinute: 6}})
+		q := newLimiter(&source{ofKey: limits.UsageLimits{RequestsPerMinute: 6}})
 		var order sync.Map
 		var all sync.WaitGroup
 		start := time.Now()
@@ -130,14 +126,14 @@ func TestLimitedWaits(t *testing.T) {
 		}
 		ctx, leave := context.WithCancel(t.Context())
 		go func() { time.Sleep(time.Second); leave() }()
-		if _, err := q.EnterLimited(ctx, "a", client("k"), need, queue.Bounds{}); !errors.Is(err, context.Canceled) {
+		if _, err := q.Enter(ctx, request("k", need)); !errors.Is(err, context.Canceled) {
 			t.Errorf("a client that leaves: %v", err)
 		}
 		time.Sleep(9 * time.Second)
-		if _, refused := enter(t, q, "k", queue.Need{Cost: need.Cost}); refused != "" {
+		if _, refused := enter(t, q, "k", limits.Need{Cost: need.Cost}); refused != "" {
 			t.Errorf("the reservation of a client that has left is not released: %s", refused)
 		}
-		if _, refused := enter(t, q, "other", queue.Need{}); refused != "" {
+		if _, refused := enter(t, q, "other", limits.Need{}); refused != "" {
 			t.Errorf("another key: %s", refused)
 		}
 	})
@@ -145,7 +141,7 @@ func TestLimitedWaits(t *testing.T) {
 
 // TestLimitedTogether sends 200 requests of a key with 100 tokens per minute at once.
 func TestLimitedTogether(t *testing.T) {
-	q := newLimited(&source{
+	q := newLimiter(&source{
 		ofKey:     limits.UsageLimits{TokensPerMinute: 100},
 		ofAccount: limits.UsageLimits{TokensPerDay: 1000},
 	})
@@ -153,7 +149,7 @@ func TestLimitedTogether(t *testing.T) {
 	var all sync.WaitGroup
 	for range 200 {
 		all.Go(func() {
-			permit, why := enter(t, q, "k", queue.Need{Cost: need.Cost})
+			permit, why := enter(t, q, "k", limits.Need{Cost: need.Cost})
 			if why != "" {
 				refused.Add(1)
 				return
@@ -174,7 +170,7 @@ func TestLimitedConcurrency(t *testing.T) {
 			ofKey:     limits.UsageLimits{Concurrency: 1, TokensPerDay: 100},
 			ofAccount: limits.UsageLimits{Concurrency: 2},
 		}
-		q := newLimited(s)
+		q := newLimiter(s)
 		a1, _ := enter(t, q, "a", need)
 		b1, _ := enter(t, q, "b", need)
 		var running atomic.Int64
@@ -201,11 +197,13 @@ func TestLimitedConcurrency(t *testing.T) {
 		}
 		b1.Settle(used)
 		all.Wait()
-		_, err := q.EnterLimited(t.Context(), "a", client("a"), need, queue.Bounds{Length: -1})
+		without := request("a", need)
+		without.Length = -1
+		_, err := q.Enter(t.Context(), without)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = q.EnterLimited(t.Context(), "a", client("a"), need, queue.Bounds{Length: -1})
+		_, err = q.Enter(t.Context(), without)
 		refused, _ := errors.AsType[*limits.Refusal](err)
 		if refused == nil || refused.Limit != limits.Concurrency || refused.Of != limits.OfKey || refused.Max != 1 ||
 			refused.Used != 1 {
@@ -219,7 +217,7 @@ func TestLimitedConcurrency(t *testing.T) {
 			s.mu.Lock()
 			s.ofKey.Concurrency = 2
 			s.mu.Unlock()
-			q.LimitsChanged("a", "a")
+			q.Changed("a", "a")
 		}()
 		start := time.Now()
 		if enter(t, q, "a", need); time.Since(start) != time.Second {
@@ -234,7 +232,7 @@ func TestLimitedLoads(t *testing.T) {
 			ofKey: limits.UsageLimits{TokensPerDay: 100},
 			day:   map[string]limits.Sums{"k": {Tokens: 95}, "": {Tokens: 500}},
 		}
-		q := newLimited(s)
+		q := newLimiter(s)
 		permit, refused := enter(t, q, "k", need)
 		if refused != "" {
 			t.Error(refused)
@@ -302,11 +300,11 @@ func TestLimitedLoadsTogether(t *testing.T) {
 		case <-ctx.Done():
 		}
 	}
-	q := newLimited(s)
+	q := newLimiter(s)
 	var done sync.WaitGroup
 	for i := range 3 * keys {
 		done.Go(func() {
-			permit, err := q.EnterLimited(ctx, "a", client(fmt.Sprint(i%keys)), need, queue.Bounds{})
+			permit, err := q.Enter(ctx, request(fmt.Sprint(i%keys), need))
 			if err != nil {
 				t.Error(err)
 				return
@@ -324,30 +322,88 @@ func TestLimitedLoadsTogether(t *testing.T) {
 func TestLimitedComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{ofAccount: limits.UsageLimits{TokensPerDay: 1000}, day: map[string]limits.Sums{}}
-		q := newLimited(s)
-		q.Share(q.EnterHere)
+		q := newLimiter(s)
+		q.Divide(func() int { return 2 })
 		permit, _ := enter(t, q, "k", need)
 		permit.Settle(used)
 		s.mu.Lock()
 		s.day[""] = limits.Sums{Requests: 100, Tokens: 5000} // at the other one
 		s.mu.Unlock()
-		time.Sleep(2 * time.Minute)
+		time.Sleep(31 * time.Second)
+		permit, refused := enter(t, q, "k", need)
+		if refused != "" {
+			t.Errorf("while the usage is read again: %q", refused)
+		}
+		permit.Settle(used)
+		synctest.Wait()
 		if _, refused := enter(t, q, "k", need); refused != "account tokens_per_day" {
 			t.Errorf("after another gateway has counted: %q", refused)
+		}
+		s.mu.Lock()
+		s.ofAccount.TokensPerDay, s.day[""] = 10000, limits.Sums{Requests: 1000, Tokens: 50000}
+		s.mu.Unlock()
+		time.Sleep(3 * time.Minute)
+		if _, refused := enter(t, q, "k", need); refused != "account tokens_per_day" {
+			t.Errorf("after a rest: %q", refused)
 		}
 	})
 }
 
-// BenchmarkEnterLimited measures a request that passes all limits of its key and account.
-func BenchmarkEnterLimited(b *testing.B) {
+// Edges share the limits per minute and of concurrency, each at least 1. A request that is larger than the share is
+// admitted by a full bucket, and overdraws it.
+func TestDivide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{ofKey: limits.UsageLimits{RequestsPerMinute: 60, TokensPerMinute: 90, Concurrency: 2}}
+		q := newLimiter(s)
+		edges := 3
+		q.Divide(func() int { return edges })
+		at := limits.Need{Cost: limits.Cost{Input: 80, Output: 5}}
+		first, refused := enter(t, q, "k", at)
+		if refused != "" {
+			t.Fatalf("larger than the share: %s", refused)
+		}
+		states := usage(t, q, "k").States
+		if len(states) != 2 || states[0].Max != 20 || states[0].Total != 60 || states[1].Max != 30 || states[1].Total != 90 {
+			t.Errorf("the shares: %+v", states)
+		}
+		_, err := q.Enter(t.Context(), request("k", at))
+		r, ok := errors.AsType[*limits.Refusal](err)
+		if !ok || r.Limit != limits.TokensPerMinute || r.Max != 30 || r.Total != 90 {
+			t.Errorf("the next one: %v", err)
+		}
+		first.Settle(limits.Used{Requests: 1, Tokens: 85})
+		if states := usage(t, q, "k").States; states[1].Reset() != 85*time.Minute/30 {
+			t.Errorf("overdrawn: %+v", states[1])
+		}
+		s.set(limits.UsageLimits{RequestsPerMinute: 60, Concurrency: 2})
+		first, _ = enter(t, q, "k", limits.Need{})
+		without := request("k", limits.Need{})
+		without.Length = -1
+		_, err = q.Enter(t.Context(), without)
+		if r, ok := errors.AsType[*limits.Refusal](err); !ok || r.Limit != limits.Concurrency || r.Max != 1 || r.Total != 2 {
+			t.Errorf("concurrency: %v", err)
+		}
+		edges = 1
+		if _, refused := enter(t, q, "k", limits.Need{}); refused != "" {
+			t.Errorf("when the other edges are gone: %s", refused)
+		}
+		if states := usage(t, q, "k").States; states[0].Max != 60 || states[0].Total != 0 {
+			t.Errorf("alone: %+v", states)
+		}
+		first.Settle(used)
+	})
+}
+
+// BenchmarkLimiter measures a request that passes all limits of its key and account.
+func BenchmarkLimiter(b *testing.B) {
 	all := limits.UsageLimits{
 		RequestsPerMinute: 2e9, RequestsPerDay: 2e9, TokensPerMinute: 2e9, TokensPerDay: 2e9, TokensPerMonth: 2e9,
 		SecondsPerDay: 2e9, Concurrency: 1000,
 	}
-	q := newLimited(&source{ofAccount: all, ofKey: all})
+	q := newLimiter(&source{ofAccount: all, ofKey: all})
 	b.ReportAllocs()
 	for b.Loop() {
-		permit, err := q.EnterLimited(b.Context(), "a", client("k"), need, queue.Bounds{})
+		permit, err := q.Enter(b.Context(), request("k", need))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -358,7 +414,7 @@ func BenchmarkEnterLimited(b *testing.B) {
 // Once a key gets limits, its earlier requests count.
 func TestLimitedAnew(t *testing.T) {
 	s := &source{day: map[string]limits.Sums{}}
-	q := newLimited(s)
+	q := newLimiter(s)
 	if l := usage(t, q, "k"); l.Day.Tokens != 0 {
 		t.Errorf("at first: %+v", l)
 	}

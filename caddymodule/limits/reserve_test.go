@@ -1,4 +1,4 @@
-package queue_test
+package limits_test
 
 import (
 	"context"
@@ -9,13 +9,12 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/limits"
-	"github.com/postern-dev/postern/caddymodule/queue"
 )
 
 // The reservation of a client that has left is released, even before its request ends.
 func TestLimitedLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newLimited(&source{ofKey: limits.UsageLimits{RequestsPerMinute: 6}})
+		q := newLimiter(&source{ofKey: limits.UsageLimits{RequestsPerMinute: 6}})
 		for range 6 {
 			enter(t, q, "k", need)
 		}
@@ -23,13 +22,13 @@ func TestLimitedLeaves(t *testing.T) {
 			var gone sync.WaitGroup
 			ctx, leave := context.WithCancel(t.Context())
 			gone.Go(func() {
-				if _, err := q.EnterLimited(ctx, "a", client("k"), need, queue.Bounds{}); !errors.Is(err, context.Canceled) {
+				if _, err := q.Enter(ctx, request("k", need)); !errors.Is(err, context.Canceled) {
 					t.Errorf("a client that leaves: %v", err)
 				}
 			})
 			synctest.Wait() // until it waits for its turn in 10 seconds
 			leave()
-			_, err := q.EnterLimited(t.Context(), "a", client("k"), queue.Need{Cost: need.Cost}, queue.Bounds{})
+			_, err := q.Enter(t.Context(), request("k", limits.Need{Cost: need.Cost}))
 			refused, ok := errors.AsType[*limits.Refusal](err)
 			if !ok {
 				t.Fatalf("a request when it leaves: %v", err)

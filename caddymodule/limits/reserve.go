@@ -1,16 +1,14 @@
-package queue
+package limits
 
 import (
 	"context"
 	"time"
-
-	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
 // reserve waits until the limits have enough left for the request, and until its reservation is due.
-func (a *limitedAccount) reserve(ctx context.Context, q *Queues, r *Request) (*limitPermit, error) {
-	for end := time.Now().Add(r.Need.Wait); ; {
-		t, wait, refused := a.tryReserve(ctx, q, r, end)
+func (a *limitedAccount) reserve(ctx context.Context, r *Request) (*limitPermit, error) {
+	for end := time.Now().Add(r.Wait); ; {
+		t, wait, refused := a.tryReserve(ctx, r, end)
 		if refused != nil && (refused.Quota || time.Now().Add(refused.Wait()).After(end)) {
 			return nil, refused
 		}
@@ -30,7 +28,7 @@ func (a *limitedAccount) reserve(ctx context.Context, q *Queues, r *Request) (*l
 		switch {
 		case left:
 			if refused == nil {
-				t.leave(nil, limits.Used{})
+				t.leave(nil, Used{})
 			}
 			return nil, context.Cause(ctx)
 		case refused == nil:
@@ -41,19 +39,19 @@ func (a *limitedAccount) reserve(ctx context.Context, q *Queues, r *Request) (*l
 }
 
 // tryReserve returns a permit with a reservation, and how long to wait until it is due, or a refusal.
-func (a *limitedAccount) tryReserve(ctx context.Context, q *Queues, r *Request, end time.Time) (
-	*limitPermit, time.Duration, *limits.Refusal,
+func (a *limitedAccount) tryReserve(ctx context.Context, r *Request, end time.Time) (
+	*limitPermit, time.Duration, *Refusal,
 ) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	levels := a.levels(q, r, now)
-	t := &limitPermit{source: q.limited.source, account: a, levels: levels}
+	levels := a.levels(r.Key, now)
+	t := &limitPermit{account: a, levels: levels}
 	maxWait := max(end.Sub(now), 0)
-	reservation, wait, refused := limits.Reserve(now, r.Cost, maxWait, levels[0].Level, levels[1].Level)
+	reservation, wait, refused := Reserve(now, r.Cost, maxWait, levels[0].Level, levels[1].Level)
 	if (refused != nil || wait > 0) && a.releaseAbandoned(now) {
-		reservation.Settle(now, limits.Used{})
-		reservation, wait, refused = limits.Reserve(now, r.Cost, maxWait, levels[0].Level, levels[1].Level)
+		reservation.Settle(now, Used{})
+		reservation, wait, refused = Reserve(now, r.Cost, maxWait, levels[0].Level, levels[1].Level)
 	}
 	if t.states = states(levels, now); refused != nil {
 		refused.States = t.states
@@ -70,8 +68,8 @@ func (a *limitedAccount) tryReserve(ctx context.Context, q *Queues, r *Request, 
 func (a *limitedAccount) releaseAbandoned(now time.Time) (found bool) {
 	for t, ctx := range a.waiting {
 		if ctx.Err() != nil {
-			t.reservation.Settle(now, limits.Used{})
-			t.reservation = limits.Reservation{}
+			t.reservation.Settle(now, Used{})
+			t.reservation = Reservation{}
 			delete(a.waiting, t)
 			found = true
 		}
@@ -86,8 +84,8 @@ func (a *limitedAccount) endWait(ctx context.Context, t *limitPermit) (left bool
 	defer a.mu.Unlock()
 	left = ctx.Err() != nil
 	if _, waits := a.waiting[t]; waits && left {
-		t.reservation.Settle(time.Now(), limits.Used{})
-		t.reservation = limits.Reservation{}
+		t.reservation.Settle(time.Now(), Used{})
+		t.reservation = Reservation{}
 	}
 	delete(a.waiting, t)
 	return left

@@ -1,12 +1,11 @@
-package queue_test
+package fair_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,58 +13,61 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/fair"
-	"github.com/postern-dev/postern/caddymodule/queue"
 )
 
 // client is a key without a user.
 func client(key string) fair.Client { return fair.Client{Owner: "default", Key: key} }
 
-func name() queue.Name { return queue.Name{Account: "default", Deployment: "m"} }
+// bounds are those of a request in a line.
+type bounds struct {
+	length int // 0: 64
+	wait   time.Duration
+}
 
-// hall is a deployment's queue, with a record of its requests.
+// enter enters with defaults for bounds that are 0.
+func enter(ctx context.Context, l *fair.Line, c fair.Client, b bounds) (waited bool, err error) {
+	return l.Enter(ctx, c, cmp.Or(b.length, 64), cmp.Or(b.wait, time.Minute))
+}
+
+// hall is a line, with a record of its requests.
 type hall struct {
-	*queue.Queues
+	*fair.Line
 	t     *testing.T
 	limit atomic.Int64
 
 	mu      sync.Mutex
 	order   []string // of requests with a permit
 	refused []string // requests without one, with the reason
-	permits []queue.Permit
 }
 
 func newHall(t *testing.T, limit int) *hall {
 	h := &hall{t: t}
 	h.limit.Store(int64(limit))
-	h.Queues = queue.New(func(queue.Name) int { return int(h.limit.Load()) })
+	h.Line = fair.NewLine(func() int { return int(h.limit.Load()) })
 	return h
 }
 
 // come sends requests one after the other, and returns when each of them
 // runs, waits, or was refused. The key is the part of a request before "/".
-func (h *hall) come(ctx context.Context, b queue.Bounds, requests ...string) {
+func (h *hall) come(ctx context.Context, b bounds, requests ...string) {
 	for _, r := range requests {
 		go func() {
-			p, err := h.Enter(ctx, name(), client(r[:1]), b)
+			_, err := enter(ctx, h.Line, client(r[:1]), b)
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			if err != nil {
 				h.refused = append(h.refused, r+": "+err.Error())
 				return
 			}
-			h.order, h.permits = append(h.order, r), append(h.permits, p)
+			h.order = append(h.order, r)
 		}()
 		synctest.Wait()
 	}
 }
 
-// leave ends the request that has had its permit for the longest time.
+// leave ends a request.
 func (h *hall) leave() {
-	h.mu.Lock()
-	p := h.permits[0]
-	h.permits = h.permits[1:]
-	h.mu.Unlock()
-	p.Leave()
+	h.Leave()
 	synctest.Wait()
 }
 
@@ -78,49 +80,44 @@ func (h *hall) expect(what string, got *[]string, want ...string) {
 	}
 }
 
-func (h *hall) waiting() (n int) {
-	h.Lengths(func(_ queue.Name, waiting int) { n += waiting })
-	return n
-}
-
 // A key with many requests gets no more turns than one with few, and the
 // requests of each run in the order of their arrival.
-func TestRoundRobin(t *testing.T) {
+func TestLineRoundRobin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 1)
-		h.come(t.Context(), queue.Bounds{}, "a1", "a2", "a3", "a4", "b1", "b2", "c1")
+		h.come(t.Context(), bounds{}, "a1", "a2", "a3", "a4", "b1", "b2", "c1")
 		h.expect("at first", &h.order, "a1")
-		if running, waiting := h.Load("default", "m"); h.waiting() != 6 || running != 1 || waiting != 6 {
-			t.Errorf("%d run and %d wait, want 1 and 6", running, waiting)
+		if h.Running() != 1 || h.Waiting() != 6 {
+			t.Errorf("%d run and %d wait, want 1 and 6", h.Running(), h.Waiting())
 		}
 		for range 6 {
 			h.leave()
 		}
 		h.expect("order", &h.order, "a1", "a2", "b1", "c1", "a3", "b2", "a4")
 		h.leave()
-		h.come(t.Context(), queue.Bounds{}, "z1")
+		h.come(t.Context(), bounds{}, "z1")
 		h.expect("refused", &h.refused)
-		if n := h.waiting(); n != 0 || len(h.permits) != 1 {
-			t.Errorf("%d wait, %d run in the end", n, len(h.permits))
+		if h.Waiting() != 0 || h.Running() != 1 {
+			t.Errorf("%d wait, %d run in the end", h.Waiting(), h.Running())
 		}
 	})
 }
 
 // An owner with many keys gets no more turns, and no more of the queue, than one with few.
-func TestOwnersTakeTurns(t *testing.T) {
+func TestLineOwnersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 1)
-		b := queue.Bounds{Length: 6}
+		b := bounds{length: 6}
 		for _, of := range []string{"v0", "u1", "u2", "u3", "u4", "u5", "u5", "v1", "v1", "u6"} {
 			go func() {
-				p, err := h.Enter(t.Context(), name(), fair.Client{Owner: of[:1], Key: of}, b)
+				_, err := enter(t.Context(), h.Line, fair.Client{Owner: of[:1], Key: of}, b)
 				h.mu.Lock()
 				defer h.mu.Unlock()
 				if err != nil {
 					h.refused = append(h.refused, of)
 					return
 				}
-				h.order, h.permits = append(h.order, of), append(h.permits, p)
+				h.order = append(h.order, of)
 			}()
 			synctest.Wait()
 		}
@@ -133,71 +130,71 @@ func TestOwnersTakeTurns(t *testing.T) {
 }
 
 // A key that floods the queue cannot keep others out: they displace its newest requests.
-func TestFullQueue(t *testing.T) {
+func TestFullLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 1)
-		b := queue.Bounds{Length: 3}
+		b := bounds{length: 3}
 		h.come(t.Context(), b, "a1", "a2", "a3", "a4", "a5")
-		h.expect("one key alone", &h.refused, "a5: "+queue.ErrFull.Error())
+		h.expect("one key alone", &h.refused, "a5: "+fair.ErrFull.Error())
 		h.come(t.Context(), b, "b1", "b2", "c1")
-		h.expect("three keys", &h.refused, "a5: "+queue.ErrFull.Error(), "a4: "+queue.ErrFull.Error(),
-			"b2: "+queue.ErrFull.Error(), "a3: "+queue.ErrFull.Error())
+		h.expect("three keys", &h.refused, "a5: "+fair.ErrFull.Error(), "a4: "+fair.ErrFull.Error(),
+			"b2: "+fair.ErrFull.Error(), "a3: "+fair.ErrFull.Error())
 		for range 3 {
 			h.leave()
 		}
 		h.expect("order", &h.order, "a1", "a2", "b1", "c1")
-		h.come(t.Context(), queue.Bounds{Length: -1}, "d1")
-		h.expect("without a queue", &h.refused, "a5: "+queue.ErrFull.Error(), "a4: "+queue.ErrFull.Error(),
-			"b2: "+queue.ErrFull.Error(), "a3: "+queue.ErrFull.Error(), "d1: "+queue.ErrFull.Error())
+		h.come(t.Context(), bounds{length: -1}, "d1")
+		h.expect("without a queue", &h.refused, "a5: "+fair.ErrFull.Error(), "a4: "+fair.ErrFull.Error(),
+			"b2: "+fair.ErrFull.Error(), "a3: "+fair.ErrFull.Error(), "d1: "+fair.ErrFull.Error())
 		h.leave()
 	})
 }
 
 // A request that must not wait does not displace another one from the queue.
-func TestWithoutWait(t *testing.T) {
+func TestLineWithoutWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 1)
-		h.come(t.Context(), queue.Bounds{}, "a1", "a2", "a3")
-		h.come(t.Context(), queue.Bounds{Length: -1}, "b1")
-		h.expect("refused", &h.refused, "b1: "+queue.ErrFull.Error())
+		h.come(t.Context(), bounds{}, "a1", "a2", "a3")
+		h.come(t.Context(), bounds{length: -1}, "b1")
+		h.expect("refused", &h.refused, "b1: "+fair.ErrFull.Error())
 		for range 3 {
 			h.leave()
 		}
 	})
 }
 
-func TestTimeout(t *testing.T) {
+func TestLineTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 1)
-		h.come(t.Context(), queue.Bounds{Wait: 10 * time.Second}, "a1", "a2")
-		h.come(t.Context(), queue.Bounds{}, "a3")
+		h.come(t.Context(), bounds{wait: 10 * time.Second}, "a1", "a2")
+		h.come(t.Context(), bounds{}, "a3")
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
 		h.expect("before its time", &h.refused)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		h.expect("after 11 s", &h.refused, "a2: "+queue.ErrTimeout.Error())
-		time.Sleep(queue.DefaultWait)
+		h.expect("after 11 s", &h.refused, "a2: "+fair.ErrTimeout.Error())
+		time.Sleep(time.Minute)
 		synctest.Wait()
-		h.expect("after the default", &h.refused, "a2: "+queue.ErrTimeout.Error(), "a3: "+queue.ErrTimeout.Error())
+		h.expect("after the default", &h.refused, "a2: "+fair.ErrTimeout.Error(), "a3: "+fair.ErrTimeout.Error())
 		h.leave()
-		h.come(t.Context(), queue.Bounds{}, "b1")
+		h.come(t.Context(), bounds{}, "b1")
 		h.expect("order", &h.order, "a1", "b1")
 	})
 }
 
 // A client that disconnects leaves the queue, with the cause of its context.
-func TestClientLeaves(t *testing.T) {
+func TestClientLeavesLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 1)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		h.come(t.Context(), queue.Bounds{}, "a1")
-		h.come(ctx, queue.Bounds{}, "b1")
-		h.come(t.Context(), queue.Bounds{}, "c1")
+		h.come(t.Context(), bounds{}, "a1")
+		h.come(ctx, bounds{}, "b1")
+		h.come(t.Context(), bounds{}, "c1")
 		cancel(errors.New("the key was revoked"))
 		synctest.Wait()
 		h.expect("refused", &h.refused, "b1: the key was revoked")
-		if n := h.waiting(); n != 1 {
+		if n := h.Waiting(); n != 1 {
 			t.Errorf("%d wait, want 1", n)
 		}
 		h.leave()
@@ -207,25 +204,25 @@ func TestClientLeaves(t *testing.T) {
 
 // A changed limit is in force at once, for waiting requests, too. Running requests count, even if they
 // began without a limit.
-func TestChangedLimit(t *testing.T) {
+func TestLineChangedLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 0)
-		h.come(t.Context(), queue.Bounds{}, "a1", "a2", "a3")
+		h.come(t.Context(), bounds{}, "a1", "a2", "a3")
 		h.limit.Store(2)
-		h.Changed(name())
-		h.come(t.Context(), queue.Bounds{}, "b1", "b2", "b3")
+		h.Advance()
+		h.come(t.Context(), bounds{}, "b1", "b2", "b3")
 		h.leave()
 		h.expect("more run than may", &h.order, "a1", "a2", "a3")
 		h.leave()
 		h.expect("one has left", &h.order, "a1", "a2", "a3", "b1")
 		h.limit.Store(3)
-		h.Changed(name())
+		h.Advance()
 		synctest.Wait()
 		h.expect("raised", &h.order, "a1", "a2", "a3", "b1", "b2")
 		h.limit.Store(0)
-		h.Remove(name())
+		h.Advance()
 		synctest.Wait()
-		h.expect("removed", &h.order, "a1", "a2", "a3", "b1", "b2", "b3")
+		h.expect("without a limit", &h.order, "a1", "a2", "a3", "b1", "b2", "b3")
 		for range 4 {
 			h.leave()
 		}
@@ -234,9 +231,9 @@ func TestChangedLimit(t *testing.T) {
 
 // Many requests arrive at once, clients leave, and the limit changes. The limit is never exceeded, all
 // requests end, and no permit is lost.
-func TestConcurrent(t *testing.T) {
+func TestLineConcurrently(t *testing.T) {
 	const limit, keys, each = 4, 8, 300
-	q := queue.New(func(queue.Name) int { return limit })
+	q := fair.NewLine(func() int { return limit })
 	var running, maximum, done atomic.Int64
 	var wg sync.WaitGroup
 	for k := range keys {
@@ -247,14 +244,14 @@ func TestConcurrent(t *testing.T) {
 					if i%3 == 0 {
 						ctx, cancel = context.WithTimeout(ctx, time.Duration(i)*time.Microsecond)
 					}
-					p, err := q.Enter(ctx, name(), client(fmt.Sprint(k)), queue.Bounds{Length: 40})
+					_, err := enter(ctx, q, client(fmt.Sprint(k)), bounds{length: 40})
 					if err == nil {
 						if n := running.Add(1); n > maximum.Load() {
 							maximum.Store(n)
 						}
 						done.Add(1)
 						running.Add(-1)
-						p.Leave()
+						q.Leave()
 					}
 					cancel()
 				}
@@ -267,36 +264,34 @@ func TestConcurrent(t *testing.T) {
 	}
 	// All permits are free again.
 	for range limit {
-		if p, err := q.Enter(t.Context(), name(), client("x"), queue.Bounds{Length: -1}); err != nil || p.Waited() {
+		if waited, err := enter(t.Context(), q, client("x"), bounds{length: -1}); err != nil || waited {
 			t.Fatalf("a permit was lost: %v", err)
 		}
 	}
 	if done.Load() == 0 {
 		t.Error("nothing ran")
 	}
-	q.Lengths(func(_ queue.Name, waiting int) {
-		if waiting != 0 {
-			t.Errorf("%d wait in the end", waiting)
-		}
-	})
+	if n := q.Waiting(); n != 0 {
+		t.Errorf("%d wait in the end", n)
+	}
 }
 
 // Each of two keys gets half of the turns, whatever they send.
-func TestShares(t *testing.T) {
+func TestSharesOfLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := queue.New(func(queue.Name) int { return 2 })
+		q := fair.NewLine(func() int { return 2 })
 		var few, many atomic.Int64
 		ctx, stop := context.WithTimeout(t.Context(), 100*time.Second)
 		defer stop()
 		client := func(key string, served *atomic.Int64) {
 			for ctx.Err() == nil {
-				p, err := q.Enter(ctx, name(), client(key), queue.Bounds{})
+				_, err := enter(ctx, q, client(key), bounds{})
 				if err != nil {
 					continue
 				}
 				time.Sleep(time.Second)
 				served.Add(1)
-				p.Leave()
+				q.Leave()
 			}
 		}
 		var wg sync.WaitGroup
@@ -313,42 +308,25 @@ func TestShares(t *testing.T) {
 	})
 }
 
-func BenchmarkUnbounded(b *testing.B) {
-	q := queue.New(func(queue.Name) int { return 0 })
+func BenchmarkLine(b *testing.B) {
+	q := fair.NewLine(func() int { return 0 })
 	ctx := b.Context()
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			p, _ := q.Enter(ctx, name(), client("key"), queue.Bounds{})
-			p.Leave()
+			_, _ = enter(ctx, q, client("key"), bounds{})
+			q.Leave()
 		}
 	})
 }
 
-func TestUnboundedAllocatesNothing(t *testing.T) {
-	q := queue.New(func(queue.Name) int { return 0 })
+func TestLineAllocatesNothing(t *testing.T) {
+	q := fair.NewLine(func() int { return 0 })
 	n := testing.AllocsPerRun(100, func() {
-		p, _ := q.Enter(t.Context(), name(), client("key"), queue.Bounds{})
-		p.Leave()
+		_, _ = enter(t.Context(), q, client("key"), bounds{})
+		q.Leave()
 	})
 	if n != 0 {
 		t.Errorf("%v allocations", n)
-	}
-}
-
-// The first requests of n deployments need linear time and memory.
-func TestManyDeployments(t *testing.T) {
-	const n, limit = 4000, 1024 // bytes for each
-	q := queue.New(func(queue.Name) int { return 0 })
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for i := range n {
-		p, _ := q.Enter(t.Context(), queue.Name{Account: "default", Deployment: strconv.Itoa(i)}, client("key"),
-			queue.Bounds{})
-		p.Leave()
-	}
-	runtime.ReadMemStats(&after)
-	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > limit {
-		t.Errorf("each of %d deployments allocated %d bytes, want at most %d", n, each, limit)
 	}
 }

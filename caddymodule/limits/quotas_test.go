@@ -1,4 +1,4 @@
-package queue_test
+package limits_test
 
 import (
 	"testing"
@@ -8,9 +8,9 @@ import (
 	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
-func TestQuotas(t *testing.T) {
+func TestQuotasOfKeys(t *testing.T) {
 	s := &source{ofKey: limits.UsageLimits{TokensPerDay: 100, RequestsPerMinute: 60}}
-	q := newLimited(s)
+	q := newLimiter(s)
 	permit, _ := enter(t, q, "k", need)
 	permit.Settle(used)
 	quotas := func() map[string][]limits.State {
@@ -38,7 +38,7 @@ func TestQuotas(t *testing.T) {
 // A key without requests is dropped, even if no other key has requests.
 func TestQuotasOfIdleKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newLimited(&source{ofKey: limits.UsageLimits{TokensPerDay: 100}})
+		q := newLimiter(&source{ofKey: limits.UsageLimits{TokensPerDay: 100}})
 		permit, _ := enter(t, q, "k", need)
 		permit.Settle(used)
 		time.Sleep(time.Hour)
@@ -51,10 +51,10 @@ func TestQuotasOfIdleKeys(t *testing.T) {
 
 // Only an account with requests has a state, and only until it is removed.
 func TestStatesOfAccounts(t *testing.T) {
-	q := newLimited(&source{ofKey: limits.UsageLimits{TokensPerDay: 100}})
+	q := newLimiter(&source{ofKey: limits.UsageLimits{TokensPerDay: 100}})
 	others := "bcdefghijkl"
 	if n := testing.AllocsPerRun(len(others)-1, func() {
-		q.LimitsChanged(others[:1], "k")
+		q.Changed(others[:1], "k")
 		others = others[1:]
 	}); n != 0 {
 		t.Errorf("%v allocations for an account without requests", n)

@@ -1,0 +1,400 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/fair"
+	"github.com/postern-dev/postern/connector/panics"
+)
+
+// Source provides limits and past usage.
+type Source interface {
+	// LimitsOf returns the limits of an account, and of one of its keys. It is called for
+	// each request and must be fast.
+	LimitsOf(account, key string) (ofAccount, ofKey UsageLimits)
+	// SumsOf returns the usage of ended requests today and in this month, in UTC: of a key, or of
+	// all keys of the account if key is "".
+	SumsOf(ctx context.Context, account, key string) (day, month Sums, err error)
+	// Crossed is called when 80 or 100 percent of a limit per day or month are used; key is "" for a
+	// limit of the account.
+	Crossed(account, key string, c Crossing)
+}
+
+// Request is a request that needs a permit of the limits of a key and its account.
+type Request struct {
+	Account string
+	fair.Client
+	Need
+	Length int           // how many requests may wait for one of the limit of concurrency to end; negative: none
+	Queue  time.Duration // how long this one may wait for that
+}
+
+// Need is what a request needs under the limits.
+type Need struct {
+	Cost
+	// Wait is how long it may wait until a limit per minute allows it.
+	Wait time.Duration
+}
+
+// Limiter holds the state of the limits of all accounts. It is safe for concurrent use.
+type Limiter struct {
+	source Source
+	logger *slog.Logger
+	edges  func() int // nil: the gateway is alone
+
+	mu       sync.Mutex
+	accounts map[string]*limitedAccount
+}
+
+// NewLimiter returns a limiter without state.
+func NewLimiter(source Source, logger *slog.Logger) *Limiter {
+	return &Limiter{source: source, logger: logger, accounts: make(map[string]*limitedAccount)}
+}
+
+// Divide divides the limits per minute and of concurrency among the edges of a cluster. edges returns how many there
+// are; it must be fast. Divide must be called before the first Enter.
+func (l *Limiter) Divide(edges func() int) { l.edges = edges }
+
+// share returns the number of edges that share the limits.
+func (l *Limiter) share() int {
+	if l.edges == nil {
+		return 1
+	}
+	return max(l.edges(), 1)
+}
+
+// Permit is a request's permission to run.
+type Permit struct {
+	*limitPermit
+}
+
+// Waited reports whether the request had to wait.
+func (p Permit) Waited() bool { return p.waited }
+
+// States returns the states of the limits after the request's reservation.
+func (p Permit) States() []State { return p.states }
+
+// Settle releases the permit, and counts the usage of the request. It must be called exactly once.
+func (p Permit) Settle(used Used) { p.leave(p.levels[:], used) }
+
+// limitedAccount is the state of an account and of its keys that are active.
+type limitedAccount struct {
+	*Limiter
+	id string
+
+	mu      sync.Mutex
+	own     *limitedLevel
+	keys    map[string]*limitedLevel
+	swept   time.Time                        // last sweep
+	waiting map[*limitPermit]context.Context // requests that wait until their reservations are due
+}
+
+// limitedLevel is the state of a key or an account.
+type limitedLevel struct {
+	*Level
+	account, key string     // ids; key is "" for an account
+	loading      sync.Mutex // locked while its sums are loaded; acquired before the account's mu
+	line         *fair.Line // of the limit of concurrency
+	read         time.Time  // when its sums were loaded
+	failed       time.Time  // when loading failed
+}
+
+// newLevel returns the state of a key of an account, or of the account if key is "", without requests.
+func (l *Limiter) newLevel(account, key string) *limitedLevel {
+	of := OfKey
+	if key == "" {
+		of = OfAccount
+	}
+	level := &limitedLevel{Level: NewLevel(of, time.Now()), account: account, key: key}
+	level.line = fair.NewLine(func() int { return l.concurrency(level) })
+	return level
+}
+
+// concurrency returns how many requests may run at the same time.
+func (l *Limiter) concurrency(level *limitedLevel) int {
+	ofAccount, ofKey := l.source.LimitsOf(level.account, level.key)
+	if level.key != "" {
+		return ofKey.Share(l.share()).Concurrency
+	}
+	return ofAccount.Share(l.share()).Concurrency
+}
+
+// account returns the state of an account.
+func (l *Limiter) account(id string) *limitedAccount {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.accounts[id]
+	if a == nil {
+		a = &limitedAccount{
+			Limiter: l, id: id, own: l.newLevel(id, ""), keys: make(map[string]*limitedLevel), swept: time.Now(),
+			waiting: make(map[*limitPermit]context.Context),
+		}
+		l.accounts[id] = a
+	}
+	return a
+}
+
+// levels returns the levels that a request must pass, with their current limits. The caller
+// holds the lock.
+func (a *limitedAccount) levels(key string, now time.Time) [2]*limitedLevel {
+	a.sweep(now)
+	k := a.keys[key]
+	if k == nil {
+		k = a.newLevel(a.id, key)
+		a.keys[key] = k
+	}
+	ofAccount, ofKey := a.source.LimitsOf(a.id, key)
+	levels := [...]*limitedLevel{a.own, k}
+	for i, next := range [...]UsageLimits{ofAccount, ofKey} {
+		levels[i].set(next, a.share())
+	}
+	return levels
+}
+
+// sweep drops the states of keys without requests, at most once a minute. The caller holds the lock.
+func (a *limitedAccount) sweep(now time.Time) {
+	const pause = time.Minute
+	if now.Sub(a.swept) <= pause {
+		return
+	}
+	for id, l := range a.keys {
+		if l.Idle(now) {
+			delete(a.keys, id)
+		}
+	}
+	a.swept = now
+}
+
+// set sets the limits.
+func (l *limitedLevel) set(next UsageLimits, edges int) {
+	if l.Limits() != next { // requests without limits were not counted
+		l.Forget()
+	}
+	l.Set(next, edges)
+}
+
+const (
+	// loadPause is the pause after a failure to load sums.
+	loadPause = 10 * time.Second
+	// maxAge is the maximum age of sums that are shown to a client without limits. Its requests are
+	// not counted here.
+	maxAge = 10 * time.Second
+	// In a cluster, sums are read again in the background from renewAge on, as other edges publish theirs. From
+	// staleAge on, the next request waits for them.
+	renewAge = 30 * time.Second
+	staleAge = 2 * time.Minute
+	// loadTimeout is how long reading in the background may take.
+	loadTimeout = 10 * time.Second
+)
+
+// missing returns the levels whose sums must be loaded. shown means that they are shown to the client.
+func (a *limitedAccount) missing(key string, shown bool) []*limitedLevel {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	levels := a.levels(key, now)
+	counted := levels[0].Limits().Any() || levels[1].Limits().Any()
+	return slices.DeleteFunc(levels[:], func(l *limitedLevel) bool {
+		needed := l.Limits().HasQuota() || shown && l == levels[1]
+		age := now.Sub(l.read)
+		fresh := l.Loaded(now) && (age < maxAge || counted && (a.edges == nil || age < staleAge))
+		return !needed || fresh || now.Sub(l.failed) <= loadPause
+	})
+}
+
+// load loads past usage where it is missing. If that fails, requests are counted from now on, and
+// loading is tried again later.
+func (a *limitedAccount) load(ctx context.Context, key string, shown bool) {
+	for missing := a.missing(key, shown); len(missing) > 0 && ctx.Err() == nil; missing = a.missing(key, shown) {
+		l := missing[0]
+		l.loading.Lock()
+		if slices.Contains(a.missing(key, shown), l) { // no other request has loaded it, and sweep has not dropped it
+			a.loadLevel(ctx, l)
+		}
+		l.loading.Unlock()
+	}
+}
+
+// renew reads old sums of levels again in the background.
+func (a *limitedAccount) renew(key string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	for _, l := range a.levels(key, now) {
+		if l.Limits().HasQuota() && now.Sub(l.read) > renewAge && now.Sub(l.failed) > loadPause && l.loading.TryLock() {
+			go func() {
+				defer panics.Recover(a.logger, "reading the usage for limits")
+				defer l.loading.Unlock()
+				ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
+				defer cancel()
+				a.loadLevel(ctx, l)
+			}()
+		}
+	}
+}
+
+// loadLevel loads the past usage of a level.
+func (a *limitedAccount) loadLevel(ctx context.Context, l *limitedLevel) {
+	day, month, err := a.source.SumsOf(ctx, l.account, l.key)
+	if ctx.Err() != nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	if err != nil {
+		a.logger.Error("failed to read the usage for limits, counting from now on", "account_id", l.account,
+			"key_id", l.key, "error", err)
+		l.failed = now
+		return
+	}
+	l.read = now
+	l.Load(now, day, month)
+}
+
+// Changed applies changed limits of a key, or of an account if key is "".
+func (l *Limiter) Changed(account, key string) {
+	l.mu.Lock()
+	a := l.accounts[account]
+	l.mu.Unlock()
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	level := a.own
+	if key != "" {
+		level = a.keys[key]
+	}
+	a.mu.Unlock()
+	if level != nil {
+		level.line.Advance()
+	}
+}
+
+// RemoveAccount removes the state of an account that was removed. Its limits must be 0 already.
+func (l *Limiter) RemoveAccount(account string) {
+	l.Changed(account, "")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.accounts, account)
+}
+
+// Quotas calls f with the states of the limits per day and month of each key with recent requests that
+// this gateway counts, until f returns false.
+func (l *Limiter) Quotas(f func(key string, states []State) bool) {
+	l.mu.Lock()
+	accounts := slices.Collect(maps.Values(l.accounts))
+	l.mu.Unlock()
+	for _, a := range accounts {
+		for id, s := range a.quotas() {
+			if !f(id, s) {
+				return
+			}
+		}
+	}
+}
+
+// quotas returns the states of the limits per day and month of each key with recent requests.
+func (a *limitedAccount) quotas() map[string][]State {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	a.sweep(now)
+	quotas := make(map[string][]State, len(a.keys))
+	for id, l := range a.keys {
+		_, ofKey := a.source.LimitsOf(a.id, id)
+		if l.set(ofKey, a.share()); ofKey.HasQuota() { // they may have changed since its last request
+			quotas[id] = slices.DeleteFunc(l.AppendStates(nil, now), State.PerMinute)
+		}
+	}
+	return quotas
+}
+
+// Enter waits until the limits of a key and its account allow a request. The caller must call [Permit.Settle] when it
+// has ended. It fails with a [Refusal], or with the cause of ctx's end.
+func (l *Limiter) Enter(ctx context.Context, r Request) (Permit, error) {
+	a := l.account(r.Account)
+	a.load(ctx, r.Key, false)
+	if l.edges != nil {
+		a.renew(r.Key)
+	}
+	t, err := a.reserve(ctx, &r)
+	if err != nil {
+		return Permit{}, err
+	}
+	for i := len(t.levels) - 1; i >= 0; i-- { // the key's line first
+		waited, err := t.levels[i].line.Enter(ctx, r.Client, r.Length, r.Queue)
+		if err != nil {
+			t.leave(t.levels[i+1:], Used{})
+			return Permit{}, t.tooMany(i, err)
+		}
+		t.waited = t.waited || waited
+	}
+	return Permit{t}, nil
+}
+
+// Usage returns the states of the limits of a key and its account.
+func (l *Limiter) Usage(ctx context.Context, account, key string) (u Usage, err error) {
+	a := l.account(account)
+	a.load(ctx, key, true)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	levels := a.levels(key, now)
+	u.States = states(levels, now)
+	u.Day, u.Month = levels[1].Ended(now)
+	return u, context.Cause(ctx)
+}
+
+// states returns the states of all limits that are set.
+func states(levels [2]*limitedLevel, now time.Time) []State {
+	return levels[1].AppendStates(levels[0].AppendStates(make([]State, 0, 12), now), now)
+}
+
+// limitPermit is the permit of the limits of a key and its account.
+type limitPermit struct {
+	account     *limitedAccount
+	levels      [2]*limitedLevel // of the account and the key
+	reservation Reservation
+	states      []State // after the reservation
+	waited      bool
+}
+
+// tooMany returns the refusal for an error of a line.
+func (t *limitPermit) tooMany(i int, err error) error {
+	if !errors.Is(err, fair.ErrFull) && !errors.Is(err, fair.ErrTimeout) {
+		return err
+	}
+	const retry = 5 * time.Second
+	l := t.levels[i]
+	state := l.share(State{
+		Limit: Concurrency, Of: [...]string{OfAccount, OfKey}[i],
+		Max: int64(t.account.concurrency(l)), Used: l.line.Running(),
+	})
+	return &Refusal{State: state, WaitMillis: retry.Milliseconds(), States: t.states}
+}
+
+// leave leaves the lines of levels, and settles the reservation.
+func (t *limitPermit) leave(levels []*limitedLevel, used Used) {
+	for _, l := range levels {
+		l.line.Leave()
+	}
+	now := time.Now()
+	t.account.mu.Lock()
+	t.reservation.Settle(now, used)
+	ofAccount, ofKey := t.levels[0].Crossed(now), t.levels[1].Crossed(now)
+	t.account.mu.Unlock()
+	key := t.levels[1]
+	for _, c := range ofAccount {
+		t.account.source.Crossed(key.account, "", c)
+	}
+	for _, c := range ofKey {
+		t.account.source.Crossed(key.account, key.key, c)
+	}
+}
