@@ -133,7 +133,7 @@ func TestDisplaced(t *testing.T) {
 			w.ask(q + " length=4")
 		}
 		w.leave("x", "h1", "h2", "h3", "n1")
-		w.expect("x 0, l2: full 0, l3: full 0, l1: full 0, n2: full 0, n3: full 0, h1 0, h2 0, h3 0, n1 0")
+		w.expect("l2: full 0, l3: full 0, l1: full 0, n2: full 0, n3: full 0, x 0, h1 0, h2 0, h3 0, n1 0")
 		w.empty()
 	})
 }

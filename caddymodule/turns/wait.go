@@ -235,7 +235,6 @@ func (a *account) displace(l *line, q *Request) bool {
 func (a *account) end(w *waiter, err error) {
 	a.remove(w)
 	a.part(w.Client, w.place.owner, w.place.key)
-	a.markAll(w.line, true) // a closing model may stay
 	a.drop(w.line)
 	if err != nil {
 		w.ready <- err
@@ -249,4 +248,5 @@ func (a *account) remove(w *waiter) {
 	w.element = nil
 	l.turns[w.rank].Remove(w.path, w)
 	l.own[High-w.Priority].Remove(w.path, w)
+	a.markAll(l, true) // a model that closes for it may stay
 }

@@ -71,11 +71,11 @@ func (w *world) connect(id string, maxRequests int, servers ...string) {
 		c.Servers = append(c.Servers, Server{Name: name, OneModel: strings.HasPrefix(name, "1"), Down: down})
 	}
 	c.Resolve = func(deployment, upstream, model string) (string, string, error) {
-		if upstream == "none" {
-			return "", "", errRoute
-		}
 		if upstream == "" {
 			upstream = c.Servers[0].Name
+		}
+		if !slices.ContainsFunc(c.Servers, func(s Server) bool { return s.Name == upstream }) {
+			return "", "", errRoute
 		}
 		if model == "" {
 			model = deployment
