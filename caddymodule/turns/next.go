@@ -12,6 +12,11 @@ const maxSpread = 1
 
 // decide gives places to waiting requests, at the marked connectors and at those that this concerns in turn.
 func (a *account) decide() {
+	for i := 0; i < len(a.marked); i++ { // models open and close before any is loaded in their place
+		if slices.ContainsFunc(a.marked[i].routes, func(r *route) bool { return r.oneModel }) {
+			a.next(a.marked[i], time.Now())
+		}
+	}
 	for len(a.marked) > 0 {
 		c := a.marked[len(a.marked)-1]
 		a.marked = a.marked[:len(a.marked)-1]

@@ -190,7 +190,8 @@ func play(t *testing.T, events int, next func(n int) int) {
 }
 
 func TestRandom(t *testing.T) {
-	for seed := range uint64(40) {
+	t.Parallel()
+	for seed := range uint64(80) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { play(t, 800, rand.New(rand.NewPCG(seed, 1)).IntN) })
 		})

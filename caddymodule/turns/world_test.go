@@ -35,7 +35,7 @@ type world struct {
 	log         []entry
 	held        map[string]*Place
 	served      map[string]int // by client
-	longest     time.Duration
+	started     func(model string)
 }
 
 // entry is a name with the start of its request, or an error and the end.
@@ -189,17 +189,22 @@ func (w *world) take(name string) *Place {
 
 // run sends a request and serves it. The head of an answer comes when the model is loaded.
 func (w *world) run(ctx context.Context, text string) {
-	name, q := w.request(text)
-	w.wg.Go(func() { w.serve(ctx, name, q) })
+	w.wg.Go(func() { w.serve(ctx, text) })
 }
 
-func (w *world) serve(ctx context.Context, name string, q *Request) {
+func (w *world) serve(ctx context.Context, text string) {
+	name, q := w.request(text)
 	p, err := w.Wait(ctx, q)
 	if err != nil {
 		w.note(name+": "+err.Error(), nil)
 		return
 	}
 	w.note(name, p)
+	if w.started != nil {
+		w.mu.Lock()
+		w.started(p.Model)
+		w.mu.Unlock()
+	}
 	time.Sleep(w.loading(p.Connector+"/"+p.Server, p.Model))
 	p.Answered()
 	if d, ok := w.answers[p.Model]; ok {
@@ -209,7 +214,6 @@ func (w *world) serve(ctx context.Context, name string, q *Request) {
 	}
 	w.mu.Lock()
 	w.served[q.Client.Owner+"/"+q.Client.Key]++
-	w.longest = max(w.longest, p.Waited)
 	w.mu.Unlock()
 	p.Leave()
 }
