@@ -155,6 +155,7 @@ func (a *account) routesChanged(c *connector, count func(*line)) {
 // resolve applies the facts of a route's connector.
 func (r *route) resolve() {
 	c, l := r.connector, r.line
+	l.version++
 	r.detach()
 	if !c.online {
 		return

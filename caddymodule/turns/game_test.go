@@ -98,14 +98,34 @@ func (g *game) event(i int) {
 	g.oracle.rise(time.Now())
 	g.close(time.Now())
 	n := g.next(24)
-	defer func() { g.Logf("%d: choice %d", i, n)
-		for id, s := range g.servers { if id[0]=='m' { g.Logf("   %s loaded %s closing %s turn %v lost %v", id, s.loaded, s.closing, s.turn, s.lost) } }
-		for _, q := range g.running { g.Logf("   run %s %v rank %d", q.name, q.way, q.rank) }
-		for _, q := range g.waiting { g.Logf("   wait %s %v since %v may %v", q.name, q.rank, time.Since(q.since), g.may(q.Request)) }
+	defer func() {
+		g.Logf("%d: choice %d", i, n)
+		for id, s := range g.servers {
+			if id[0] == 'm' {
+				g.Logf("   %s loaded %s closing %s turn %v lost %v", id, s.loaded, s.closing, s.turn, s.lost)
+			}
+		}
+		for _, q := range g.running {
+			g.Logf("   run %s %v rank %d", q.name, q.way, q.rank)
+		}
+		for _, q := range g.waiting {
+			g.Logf("   wait %s %v since %v may %v", q.name, q.rank, time.Since(q.since), g.may(q.Request))
+		}
 		a := g.account(acme)
-		for _, c := range a.connectors { for n, s := range c.servers { if s.OneModel {
-			l, cl := "", ""; if s.loaded != nil {l = s.loaded.name}; if s.closing != nil {cl=s.closing.name}
-			g.Logf("   real %s/%s loaded %s closing %s", c.ID, n, l, cl) }}}
+		for _, c := range a.connectors {
+			for n, s := range c.servers {
+				if s.OneModel {
+					l, cl := "", ""
+					if s.loaded != nil {
+						l = s.loaded.name
+					}
+					if s.closing != nil {
+						cl = s.closing.name
+					}
+					g.Logf("   real %s/%s loaded %s closing %s", c.ID, n, l, cl)
+				}
+			}
+		}
 		a.mu.Unlock()
 	}()
 	switch {

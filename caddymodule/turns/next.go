@@ -45,12 +45,14 @@ func (a *account) next(c *connector, now time.Time) (best *route) {
 		s.waiting = s.waiting[:0]
 	}
 	for _, r := range c.routes {
-		r.first = nil
-		if r.server == nil || r.line.waiting.Len() == 0 || !r.oneModel && (full || !r.free()) {
+		if r.server == nil || r.line.waiting.Len() == 0 || full && !r.oneModel {
 			continue
 		}
 		r.line.rise(now)
-		if r.first = r.line.first(r); r.first != nil && r.oneModel {
+		if r.seen != r.line.version || r.line.oneModel > 0 {
+			r.first, r.seen = r.line.first(r), r.line.version
+		}
+		if r.first != nil && r.oneModel {
 			r.countWaiting()
 		}
 	}
@@ -62,10 +64,16 @@ func (a *account) next(c *connector, now time.Time) (best *route) {
 	if full {
 		return nil
 	}
+	var smallest standing
 	for _, r := range c.routes {
-		if r.first != nil && (!r.oneModel || r.model == r.server.open && r.free()) &&
-			(best == nil || r.first.before(best.first, c)) {
-			best = r
+		if r.server == nil || r.line.waiting.Len() == 0 || r.first == nil || best != nil && r.first.rank > best.first.rank ||
+			!r.free() || r.oneModel && r.model != r.server.open {
+			continue
+		}
+		s := r.first.standing(c)
+		order := slices.Compare(s[:], smallest[:])
+		if best == nil || order < 0 || order == 0 && r.first.older(best.first) {
+			best, smallest = r, s
 		}
 	}
 	return best
@@ -81,14 +89,12 @@ func (l *line) first(r *route) *waiter {
 	return nil
 }
 
-// before reports whether w is next at a connector, and v is not. Both are first in their lines.
-func (w *waiter) before(v *waiter, c *connector) bool {
-	if w.rank != v.rank {
-		return w.rank < v.rank
-	}
-	wo, wk, vo, vk := w.place.owner.share(c), w.place.key.share(c), v.place.owner.share(c), v.place.key.share(c)
-	return cmp.Or(cmp.Compare(wo.running, vo.running), cmp.Compare(wk.running, vk.running),
-		cmp.Compare(wo.served, vo.served), cmp.Compare(wk.served, vk.served), w.compareAge(v)) < 0
+// standing orders the first requests of lines at a connector: the smallest is next.
+type standing [5]uint64
+
+func (w *waiter) standing(c *connector) standing {
+	owner, key := w.place.owner.share(c), w.place.key.share(c)
+	return standing{uint64(w.rank), uint64(owner.running), uint64(key.running), owner.served, key.served}
 }
 
 // free reports whether a connector has a place.

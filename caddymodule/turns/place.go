@@ -161,7 +161,8 @@ func (p *Place) end(unused bool) {
 		delete(s.at, l)
 	}
 	if unused {
-		l.turns[p.rank].Return([]string{p.client.Owner, p.client.Key})
+		l.turns[p.rank].Return(p.client.Path())
+		l.version++
 	}
 	p.owner.leave(c, p.clock, p.ownerBefore, unused)
 	p.key.leave(c, p.clock, p.keyBefore, unused)

@@ -156,6 +156,7 @@ type line struct {
 	waiting  list.List                      // of *waiter: those that have waited longest first
 	turns    [6]fair.Turns[string, *waiter] // by rank
 	own      [3]fair.Turns[string, *waiter] // by the priority of the key
+	version  uint64                         // changes with the order of waiting requests, and with their servers
 	nextRise time.Time                      // no request rises before
 }
 
@@ -169,7 +170,8 @@ type route struct {
 	oneModel  bool
 	doubtful  bool // the server was reported down, or lacks the model
 	err       error
-	first     *waiter // the first request that may go there, during a decision
+	first     *waiter // the first request that may go there
+	seen      uint64  // version of the line when first was found
 }
 
 // New returns a scheduler without requests. lookup returns a deployment of an account.

@@ -99,7 +99,10 @@ func (a *account) push(l *line, q *Request, p *Place) *waiter {
 	return w
 }
 
-func (l *line) insert(w *waiter) { l.turns[w.rank].Insert(w.path, w, w.older) }
+func (l *line) insert(w *waiter) {
+	l.turns[w.rank].Insert(w.path, w, w.older)
+	l.version++
+}
 
 // older reports whether w is older than v.
 func (w *waiter) older(v *waiter) bool { return w.compareAge(v) < 0 }
@@ -247,6 +250,7 @@ func (a *account) remove(w *waiter) {
 	l.waiting.Remove(w.element)
 	w.element = nil
 	l.turns[w.rank].Remove(w.path, w)
+	l.version++
 	l.own[High-w.Priority].Remove(w.path, w)
 	a.markAll(l, true) // a model that closes for it may stay
 }
