@@ -19,7 +19,7 @@ func TestCases(t *testing.T) {
 			b := w.ask("B1 b B high")
 			w.ask("A2 a A")
 			w.at(6) // closed at 5
-			b() // the model is open again
+			b()     // the model is open again
 			w.leave("A1", "A2")
 			w.expect("A1 0, B1: left 6, A2 6")
 			if n := w.Servers(acme)[0].Swaps; n != 1 {
@@ -64,12 +64,12 @@ func TestCases(t *testing.T) {
 			synctest.Wait()
 			w.leave("B2", "B3")
 			w.expect("A1 0, B1 0, B2 0, B3 0")
-			if s := w.Servers(acme)[0]; s.Loaded != "B" || s.Swaps != 2 {
+			if s := w.Servers(acme)[0]; s.Loaded != "B" {
 				w.Errorf("state %v", s)
 			}
 			w.ask("C1 c C")
 			w.take("C1").Unused()
-			if s := w.Servers(acme)[0]; s.Loaded != "B" || s.Swaps != 2 {
+			if s := w.Servers(acme)[0]; s.Loaded != "" {
 				w.Errorf("state %v after an unused load", s)
 			}
 			w.log = nil

@@ -7,8 +7,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/postern-dev/postern/caddymodule/fair"
 )
 
 // account returns an account, and locks it.
@@ -22,7 +20,7 @@ func (s *Scheduler) account(name string) *account {
 			if a = s.accounts[name]; a == nil {
 				a = &account{
 					scheduler: s, name: name, connectors: make(map[string]*connector), lines: make(map[string]*line),
-					owners: make(map[string]*party), keys: make(map[fair.Client]*party),
+					shares: make(map[party]*shares),
 				}
 				s.accounts[name] = a
 			}
@@ -83,60 +81,51 @@ func (a *account) connector(id string) *connector {
 func (s *Scheduler) SetConnector(facts Connector) {
 	a := s.account(facts.Account)
 	defer a.unlock()
-	c := a.connector(facts.ID)
-	arrived := !c.online
-	c.Connector, c.online = facts, true
-	for _, srv := range c.servers {
-		srv.known = false
-	}
-	for _, f := range facts.Servers {
-		srv := c.servers[f.Name]
-		if srv == nil {
-			srv = &server{connector: c, at: make(map[*line]int)}
-			srv.models = make(map[string]*model)
-			c.servers[f.Name] = srv
-		}
-		if f.Down || f.OneModel && !srv.OneModel {
-			srv.forget()
-		}
-		srv.Server, srv.known = f, true
-	}
-	a.routesChanged(c, func(l *line) {
-		if arrived {
-			l.online++
-		}
-	})
+	a.apply(a.connector(facts.ID), facts, true)
 }
 
 // RemoveConnector reports that a connector has gone offline at this moment.
 func (s *Scheduler) RemoveConnector(account, id string) {
 	a := s.account(account)
 	defer a.unlock()
-	c := a.connectors[id]
-	if c == nil || !c.online {
-		return
+	if c := a.connectors[id]; c != nil && c.online {
+		a.apply(c, Connector{ID: id}, false)
 	}
-	c.online = false
-	now := time.Now()
-	for _, srv := range c.servers {
-		srv.known = false
-		srv.forget()
-	}
-	a.routesChanged(c, func(l *line) {
-		if l.online--; l.online == 0 {
-			l.lost = now
-		}
-	})
 }
 
-// routesChanged applies the facts of a connector to its routes. count counts a line's connectors.
-func (a *account) routesChanged(c *connector, count func(*line)) {
+// apply applies the facts of a connector.
+func (a *account) apply(c *connector, facts Connector, online bool) {
+	c.Connector, c.online = facts, online
+	for _, s := range c.servers {
+		s.known = false
+	}
+	for _, f := range facts.Servers {
+		s := c.servers[f.Name]
+		if s == nil {
+			s = &server{connector: c, at: make(map[*line]int)}
+			s.models = make(map[string]*model)
+			c.servers[f.Name] = s
+		}
+		if f.Down || f.OneModel && !s.OneModel {
+			s.forget()
+		}
+		s.Server, s.known = f, true
+	}
+	for _, s := range c.servers {
+		if !s.known {
+			s.forget()
+		}
+	}
+	a.routesChanged(c)
+}
+
+// routesChanged applies the facts of a connector to its routes.
+func (a *account) routesChanged(c *connector) {
 	for _, r := range slices.Clone(c.routes) {
 		l, was, online := r.line, *r, r.line.online
 		if a.lines[l.name] != l {
 			continue // just dropped
 		}
-		count(l)
 		r.resolve()
 		if (l.online == 0) != (online == 0) || was.oneModel != r.oneModel {
 			a.boundsChanged(l)
@@ -155,11 +144,11 @@ func (a *account) routesChanged(c *connector, count func(*line)) {
 // resolve applies the facts of a route's connector.
 func (r *route) resolve() {
 	c, l := r.connector, r.line
-	l.version++
 	r.detach()
-	if !c.online {
+	if r.online = c.online; !r.online {
 		return
 	}
+	l.online++
 	name, model, err := c.Resolve(l.name, l.Upstream, l.Model)
 	s := c.servers[name]
 	if err == nil && (s == nil || !s.known) {
@@ -177,22 +166,28 @@ func (r *route) resolve() {
 	l.usable++
 }
 
-// detach removes the server of a route.
+// detach removes what a route knows of its connector.
 func (r *route) detach() {
+	l := r.line
+	l.version++
 	if r.server != nil {
-		r.line.usable--
+		l.usable--
 		r.model.routes--
-		if r.oneModel {
-			r.line.oneModel--
+	}
+	if r.oneModel {
+		l.oneModel--
+	}
+	if r.online {
+		if l.online--; l.online == 0 {
+			l.lost = time.Now()
 		}
 	}
-	r.server, r.model, r.err, r.doubtful, r.oneModel = nil, nil, nil, false, false
+	r.server, r.model, r.err, r.online, r.doubtful, r.oneModel = nil, nil, nil, false, false, false
 }
 
 // boundsChanged applies the bounds of a line's waiting requests again.
 func (a *account) boundsChanged(l *line) {
 	now := time.Now()
-	l.nextRise = time.Time{}
 	for w := range l.all() {
 		left, _ := w.left(now)
 		w.timer.Reset(left)
@@ -273,7 +268,7 @@ func (l *line) detach() (before []*connector) {
 		c.routes = slices.Delete(c.routes, i, i+1)
 		before = append(before, c)
 	}
-	l.routes, l.online = nil, 0
+	l.routes = nil
 	return before
 }
 
@@ -282,10 +277,9 @@ func (a *account) changed(c *connector) {
 	a.mark(c)
 	for name, s := range c.servers {
 		maps.DeleteFunc(s.models, func(_ string, m *model) bool {
-			return m.routes == 0 && m != s.loaded && m != s.previous
+			return m.routes == 0 && m != s.loaded
 		})
 		if !s.known && s.running == 0 {
-			s.stop()
 			delete(c.servers, name)
 		}
 	}
@@ -293,11 +287,8 @@ func (a *account) changed(c *connector) {
 		return
 	}
 	delete(a.connectors, c.ID)
-	for _, p := range a.owners {
-		delete(p.at, c)
-	}
-	for _, p := range a.keys {
-		delete(p.at, c)
+	for _, s := range a.shares {
+		delete(s.at, c)
 	}
 }
 
@@ -322,22 +313,16 @@ func (a *account) lookup(l *line) {
 	if l.answer > asked {
 		return
 	}
-	online, before := l.online, l.detach()
+	before := l.detach()
 	l.answer, l.Deployment, l.removed = asked, d, !ok
 	for i, id := range d.Connectors {
 		r := &route{line: l, connector: a.connector(id), position: i}
 		l.routes = append(l.routes, r)
 		r.connector.routes = append(r.connector.routes, r)
-		if r.connector.online {
-			l.online++
-		}
 		r.resolve()
 	}
-	switch {
-	case d.LastOnline.After(l.lost):
+	if d.LastOnline.After(l.lost) {
 		l.lost = d.LastOnline
-	case online > 0 && l.online == 0:
-		l.lost = time.Now()
 	}
 	for _, c := range before {
 		a.changed(c)

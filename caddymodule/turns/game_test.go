@@ -39,6 +39,11 @@ func (g *game) setConnector(id string) {
 	} else {
 		g.connect(id, 1+g.next(3), server+down, "v", "1w")
 	}
+	for _, was := range g.online[id].Servers {
+		if !slices.ContainsFunc(g.connectors[id].Servers, func(s Server) bool { return s.Name == was.Name }) {
+			g.forget(way{connector: id, server: was.Name})
+		}
+	}
 	g.online[id] = g.connectors[id]
 	if down != "" {
 		g.forget(way{connector: id, server: server})
@@ -73,8 +78,12 @@ func (g *game) arrive(i int) {
 	_, q := g.request(text)
 	q.Affinity = uint64(g.next(2) * g.next(5))
 	ctx, cancel := context.WithCancel(g.Context())
-	now := time.Now()
+	now, bound := time.Now(), q.Wait
+	if slices.ContainsFunc(g.ways(q.Deployment), func(w way) bool { return w.oneModel }) {
+		bound = max(bound, 10*g.oracle.swapAfter)
+	}
 	a := &asked{Request: q, name: name, joined: now, since: now.Add(-q.Waited), rank: rank(q.Priority, q.Judge)}
+	a.rises = a.since.Add(bound / 2)
 	g.asked[name], g.cancel[name] = a, cancel
 	g.wg.Go(func() {
 		p, err := g.Wait(ctx, q)
@@ -98,36 +107,7 @@ func (g *game) event(i int) {
 	g.oracle.rise(time.Now())
 	g.close(time.Now())
 	n := g.next(24)
-	defer func() {
-		g.Logf("%d: choice %d", i, n)
-		for id, s := range g.servers {
-			if id[0] == 'm' {
-				g.Logf("   %s loaded %s closing %s turn %v lost %v", id, s.loaded, s.closing, s.turn, s.lost)
-			}
-		}
-		for _, q := range g.running {
-			g.Logf("   run %s %v rank %d", q.name, q.way, q.rank)
-		}
-		for _, q := range g.waiting {
-			g.Logf("   wait %s %v since %v may %v", q.name, q.rank, time.Since(q.since), g.may(q.Request))
-		}
-		a := g.account(acme)
-		for _, c := range a.connectors {
-			for n, s := range c.servers {
-				if s.OneModel {
-					l, cl := "", ""
-					if s.loaded != nil {
-						l = s.loaded.name
-					}
-					if s.closing != nil {
-						cl = s.closing.name
-					}
-					g.Logf("   real %s/%s loaded %s closing %s", c.ID, n, l, cl)
-				}
-			}
-		}
-		a.mu.Unlock()
-	}()
+	g.Logf("%d: choice %d", i, n)
 	switch {
 	case n < 8:
 		g.arrive(i)
@@ -287,7 +267,7 @@ func (g *game) sweep() {
 					return false
 				}
 			}
-			return model != s.loaded && model != s.previous
+			return model != s.loaded
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package turns
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -27,15 +28,12 @@ type loading struct {
 	lost    bool      // nothing is loaded after the running requests
 	runs    [3]int    // running requests by priority
 
-	previous     *model // loaded before, while this turn is unused
-	previousTurn time.Time
-	swaps        int
-	swapping     time.Duration // in sum
+	swaps    int
+	swapping time.Duration // in sum
 
 	waiting []*model // of the present decision
 	open    *model   // may be sent, by the present decision
 	timer   *time.Timer
-	due     time.Time // of the timer; zero: it is stopped
 }
 
 // model is a model of a server, by its name there.
@@ -90,7 +88,7 @@ func (s *server) decide(a *account, now time.Time) {
 		s.closing = nil
 	}
 	swapAfter := a.scheduler.settings.Load().swapAfter
-	var next, next2 *model
+	var next, closing *model
 	for _, m := range s.waiting {
 		if next == nil || s.precedes(m, next, now, swapAfter) {
 			next = m
@@ -98,17 +96,16 @@ func (s *server) decide(a *account, now time.Time) {
 		if m == l || l == nil || s.filling || s.closing != nil {
 			continue
 		}
-		at := s.closes(m, swapAfter)
-		if at.After(now) {
-			if due.IsZero() || at.Before(due) {
-				due = at
+		if at := s.closes(m, swapAfter); !at.After(now) {
+			if closing == nil || s.precedes(m, closing, now, swapAfter) {
+				closing = m
 			}
-		} else if next2 == nil || s.precedes(m, next2, now, swapAfter) {
-			next2 = m
+		} else if due.IsZero() || at.Before(due) {
+			due = at
 		}
 	}
-	if next2 != nil {
-		s.closing = next2
+	if closing != nil {
+		s.closing = closing
 	}
 	switch {
 	case s.running > 0 && (s.closing != nil || s.lost):
@@ -127,28 +124,19 @@ func (s *server) decide(a *account, now time.Time) {
 	s.setTimer(a, due, now)
 }
 
-// precedes reports whether m is before n in the order of models.
+// precedes reports whether m is before n in the order of models. The loaded model has not waited.
 func (s *server) precedes(m, n *model, now time.Time, swapAfter time.Duration) bool {
-	mSince, nSince := m.since, n.since
-	if m == s.loaded {
-		mSince = now
+	wait := func(m *model) time.Duration {
+		if m == s.loaded {
+			return -1
+		}
+		return now.Sub(m.since)
 	}
-	if n == s.loaded {
-		nSince = now
+	v, w, priority := wait(m), wait(n), cmp.Compare(n.priority, m.priority)
+	if overdue := overdueAfter * swapAfter; v >= overdue || w >= overdue {
+		priority = 0
 	}
-	overdue := overdueAfter * swapAfter
-	mOverdue, nOverdue := now.Sub(mSince) >= overdue, now.Sub(nSince) >= overdue
-	switch {
-	case mOverdue != nOverdue:
-		return mOverdue
-	case !mOverdue && m.priority != n.priority:
-		return m.priority > n.priority
-	case !mSince.Equal(nSince):
-		return mSince.Before(nSince)
-	case m == s.loaded || n == s.loaded:
-		return n == s.loaded
-	}
-	return m.oldest.number < n.oldest.number
+	return cmp.Or(priority, cmp.Compare(w, v), cmp.Compare(m.oldest.number, n.oldest.number)) < 0
 }
 
 // closes returns when the loaded model closes for a waiting one, if nothing changes.
@@ -187,11 +175,9 @@ func (r *route) vacant() bool {
 func (s *server) begin(a *account, p *Place, m *model, now time.Time) {
 	if s.loaded != m || s.closing != nil {
 		old := s.loaded
-		s.previous, s.previousTurn = old, s.turn
 		s.loaded, s.closing, s.turn, s.sent, s.used, s.filling = m, nil, time.Time{}, time.Time{}, false, true
 		s.number++
 		if old != m {
-			s.swaps++
 			s.sent = now
 		}
 		if old != nil {
@@ -212,6 +198,7 @@ func (s *server) answered(p *Place, now time.Time) {
 	}
 	s.turn = now
 	if !s.sent.IsZero() {
+		s.swaps++
 		s.swapping += now.Sub(s.sent)
 	}
 }
@@ -223,10 +210,8 @@ func (s *server) finish(p *Place, unused bool) {
 	}
 	if p.turn == s.number {
 		s.used = s.used || !unused
-		if s.running == 0 && !s.used && s.previous != s.loaded {
-			s.loaded, s.turn, s.previous, s.closing = s.previous, s.previousTurn, nil, nil
-			s.swaps--
-			s.number++
+		if s.running == 0 && !s.used {
+			s.forget() // it was not loaded
 		}
 	}
 	if s.running == 0 && s.lost {
@@ -241,7 +226,7 @@ func (s *server) forget() {
 		s.lost = true
 		return
 	}
-	s.loaded, s.previous, s.closing, s.turn = nil, nil, nil, time.Time{}
+	s.loaded, s.closing, s.turn = nil, nil, time.Time{}
 }
 
 // filled ends the time in which new models may fill their places. It reports whether there were some.
@@ -264,28 +249,16 @@ func (a *account) wake(s *server, m *model) {
 
 // setTimer lets the server's timer decide at a time, or never.
 func (s *server) setTimer(a *account, due, now time.Time) {
-	if due.Equal(s.due) {
-		return
-	}
-	s.due = due
 	switch {
-	case due.IsZero():
-		s.stop()
-	case s.timer == nil:
+	case s.timer != nil && due.IsZero():
+		s.timer.Stop()
+	case s.timer != nil:
+		s.timer.Reset(due.Sub(now))
+	case !due.IsZero():
 		s.timer = time.AfterFunc(due.Sub(now), func() { // only decides
 			a.mu.Lock()
-			s.due = time.Time{}
 			a.mark(s.connector)
 			a.unlock()
 		})
-	default:
-		s.timer.Reset(due.Sub(now))
-	}
-}
-
-// stop stops the server's timer.
-func (s *server) stop() {
-	if s.timer != nil {
-		s.timer.Stop()
 	}
 }

@@ -28,7 +28,7 @@ func (a *account) decide() {
 				w.line.turns[w.rank].Take(w.path, w)
 				a.remove(w)
 				w.line.uses++
-				w.place.Waited += now.Sub(w.joined)
+				w.place.Waited = now.Sub(w.since)
 				a.grant(w.place, r, now)
 				w.ready <- nil
 			} else if !c.filled() {
@@ -48,7 +48,7 @@ func (a *account) next(c *connector, now time.Time) (best *route) {
 		if r.server == nil || r.line.waiting.Len() == 0 || full && !r.oneModel {
 			continue
 		}
-		r.line.rise(now)
+		r.line.raise(now)
 		if r.seen != r.line.version || r.line.oneModel > 0 {
 			r.first, r.seen = r.line.first(r), r.line.version
 		}
@@ -93,7 +93,7 @@ func (l *line) first(r *route) *waiter {
 type standing [5]uint64
 
 func (w *waiter) standing(c *connector) standing {
-	owner, key := w.place.owner.share(c), w.place.key.share(c)
+	owner, key := w.place.shares[0].get(c), w.place.shares[1].get(c)
 	return standing{uint64(w.rank), uint64(owner.running), uint64(key.running), owner.served, key.served}
 }
 

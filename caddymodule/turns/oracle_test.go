@@ -23,22 +23,22 @@ type oracle struct {
 // asked is a request.
 type asked struct {
 	*Request
-	name             string
-	rank, number     int
-	joined, since    time.Time
-	way              way
-	turn, clock      int
-	ownerWas, keyWas int
-	ownerKey, keyKey string
+	name                 string
+	rank, number         int
+	joined, since, rises time.Time
+	way                  way
+	turn, clock          int
+	ownerWas, keyWas     int
+	ownerKey, keyKey     string
 }
 
 // loads is the state of a server that loads one model at a time.
 type loads struct {
-	loaded, closing, previous string
-	turn, previousTurn        time.Time
-	number                    int
-	filling, used, lost       bool
-	ended                     map[string]time.Time
+	loaded, closing     string
+	turn                time.Time
+	number              int
+	filling, used, lost bool
+	ended               map[string]time.Time
 }
 
 // way is a server of a request.

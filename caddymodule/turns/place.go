@@ -3,6 +3,7 @@ package turns
 import (
 	"cmp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/fair"
@@ -13,24 +14,34 @@ type Place struct {
 	Connector, Server, Model string
 	Waited                   time.Duration // in lines, with earlier attempts
 
-	account    *account
-	line       *line
-	at         *server
-	client     fair.Client
-	owner, key *party
-	rank       int
-	ended      bool
-	turn       uint64 // number of the server's turn
-	// Clocks of this place, and of the former ones of the owner and the key at the connector.
-	clock, ownerBefore, keyBefore uint64
+	account *account
+	line    *line
+	at      *server
+	client  fair.Client
+	shares  [2]*shares
+	rank    int
+	ended   bool
+	turn    uint64 // number of the server's turn
+	clock   uint64
+	before  [2]uint64 // clocks of the former places of the parties at the connector
 }
 
-// party is an owner or a key. It exists while it has requests.
+// party names an owner, or one of the keys of an owner.
 type party struct {
+	fair.Client
+	all bool // the owner
+}
+
+// parties returns the owner and the key of a client.
+func parties(c fair.Client) [2]party {
+	return [2]party{{fair.Client{Owner: c.Owner}, true}, {c, false}}
+}
+
+// shares are the shares of a party. They exist while it has requests.
+type shares struct {
 	uses int    // requests that wait or run
 	came uint64 // clock
 	at   map[*connector]share
-	next *party
 }
 
 // share is the share of a party at a connector.
@@ -39,57 +50,42 @@ type share struct {
 	served  uint64 // clock of its newest place, or when it came
 }
 
-func (p *party) share(c *connector) share {
-	s, ok := p.at[c]
+// unused has shares without requests, to avoid allocations.
+var unused = sync.Pool{New: func() any { return &shares{at: make(map[*connector]share)} }}
+
+func (s *shares) get(c *connector) share {
+	here, ok := s.at[c]
 	if !ok {
-		s.served = p.came
+		here.served = s.came
 	}
-	return s
+	return here
 }
 
-// join adds a request to a client's parties, and returns them.
-func (a *account) join(c fair.Client) (owner, key *party) {
-	if owner = a.owners[c.Owner]; owner == nil {
-		owner = a.unused()
-		a.owners[c.Owner] = owner
+// join adds a request to a client's parties.
+func (a *account) join(p *Place) {
+	for i, party := range parties(p.client) {
+		s := a.shares[party]
+		if s == nil {
+			s = unused.Get().(*shares)
+			a.clock++
+			s.came = a.clock
+			a.shares[party] = s
+		}
+		s.uses++
+		p.shares[i] = s
 	}
-	if key = a.keys[c]; key == nil {
-		key = a.unused()
-		a.keys[c] = key
-	}
-	owner.uses++
-	key.uses++
-	return owner, key
-}
-
-// unused returns a party without requests.
-func (a *account) unused() *party {
-	p := a.spare
-	if p == nil {
-		p = &party{at: make(map[*connector]share)}
-	} else {
-		a.spare, p.next = p.next, nil
-	}
-	a.clock++
-	p.came = a.clock
-	return p
 }
 
 // part removes a request from a client's parties.
-func (a *account) part(c fair.Client, owner, key *party) {
-	if owner.uses--; owner.uses == 0 {
-		delete(a.owners, c.Owner)
-		a.recycle(owner)
+func (a *account) part(p *Place) {
+	for i, party := range parties(p.client) {
+		s := p.shares[i]
+		if s.uses--; s.uses == 0 {
+			delete(a.shares, party)
+			clear(s.at)
+			unused.Put(s)
+		}
 	}
-	if key.uses--; key.uses == 0 {
-		delete(a.keys, c)
-		a.recycle(key)
-	}
-}
-
-func (a *account) recycle(p *party) {
-	clear(p.at)
-	p.next, a.spare = a.spare, p
 }
 
 // grant takes a place at a route's server. The line has a use for it.
@@ -102,29 +98,15 @@ func (a *account) grant(p *Place, r *route, now time.Time) {
 	s.at[l]++
 	l.running++
 	p.Connector, p.Server, p.Model, p.at, p.clock = c.ID, s.Name, r.model.name, s, a.clock
-	p.ownerBefore, p.keyBefore = p.owner.serve(c, a.clock), p.key.serve(c, a.clock)
+	for i, all := range p.shares {
+		here := all.get(c)
+		p.before[i] = here.served
+		all.at[c] = share{here.running + 1, a.clock}
+	}
 	if s.OneModel {
 		s.begin(a, p, r.model, now)
 		a.mark(c) // for the timer
 	}
-}
-
-// serve counts a request at a connector, and returns the former clock.
-func (p *party) serve(c *connector, clock uint64) (before uint64) {
-	s := p.share(c)
-	before = s.served
-	p.at[c] = share{s.running + 1, clock}
-	return before
-}
-
-// leave counts the end of a request. If it was not sent, the former clock holds.
-func (p *party) leave(c *connector, clock, before uint64, unused bool) {
-	s := p.at[c]
-	s.running--
-	if unused && s.served == clock {
-		s.served = before
-	}
-	p.at[c] = s
 }
 
 // Answered reports that the head of the answer has come. The turn of a model counts from its first one.
@@ -164,9 +146,15 @@ func (p *Place) end(unused bool) {
 		l.turns[p.rank].Return(p.client.Path())
 		l.version++
 	}
-	p.owner.leave(c, p.clock, p.ownerBefore, unused)
-	p.key.leave(c, p.clock, p.keyBefore, unused)
-	a.part(p.client, p.owner, p.key)
+	for i, all := range p.shares {
+		here := all.at[c]
+		here.running--
+		if unused && here.served == p.clock {
+			here.served = p.before[i]
+		}
+		all.at[c] = here
+	}
+	a.part(p)
 	s.finish(p, unused)
 	a.release(l)
 	a.changed(c)

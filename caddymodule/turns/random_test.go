@@ -75,7 +75,6 @@ func (o *oracle) begin(q *asked, w way, now time.Time) {
 	o.stamps[from+owner(q)], o.stamps[from+key(q)], o.stamps["used"+w.connector] = o.clock, o.clock, o.clock
 	if s := o.server(w); w.oneModel {
 		if s.loaded != w.model || s.closing != "" {
-			s.previous, s.previousTurn = s.loaded, s.turn
 			s.ended[s.loaded] = now
 			s.loaded, s.closing, s.turn, s.used, s.filling = w.model, "", time.Time{}, false, true
 			s.number++
@@ -108,9 +107,8 @@ func (o *oracle) end(q *asked, unused bool) {
 		o.stamps[q.ownerKey], o.stamps[q.keyKey] = -o.clock, -o.clock
 	}
 	if ran && q.turn > 0 && q.turn == s.number {
-		if s.used = s.used || !unused; idle && !s.used && s.previous != s.loaded {
-			s.loaded, s.turn, s.previous, s.closing = s.previous, s.previousTurn, "", ""
-			s.number++
+		if s.used = s.used || !unused; idle && !s.used {
+			o.forget(q.way)
 		}
 	}
 	if ran && idle && s.lost {
@@ -137,23 +135,16 @@ func (o *oracle) forget(w way) {
 	s := o.server(w)
 	s.lost = o.count(func(r *asked) bool { return r.way.connector == w.connector && r.way.server == w.server }) > 0
 	if !s.lost {
-		s.loaded, s.previous, s.closing, s.turn = "", "", "", time.Time{}
+		s.loaded, s.closing, s.turn = "", "", time.Time{}
 	}
 }
 
 // rise raises the requests that have waited for half of their maximum.
 func (o *oracle) rise(now time.Time) {
-	at := func(q *asked) time.Time {
-		bound := q.Wait
-		if slices.ContainsFunc(o.ways(q.Deployment), func(w way) bool { return w.oneModel }) {
-			bound = max(bound, 10*o.swapAfter)
-		}
-		return q.since.Add(bound / 2)
-	}
 	list := slices.Clone(o.waiting)
-	slices.SortStableFunc(list, func(p, q *asked) int { return cmp.Or(at(p).Compare(at(q)), p.since.Compare(q.since)) })
+	slices.SortStableFunc(list, func(p, q *asked) int { return cmp.Or(p.rises.Compare(q.rises), p.since.Compare(q.since)) })
 	for _, q := range list {
-		if q.rank >= 4 && !now.Before(at(q)) {
+		if q.rank >= 4 && !now.Before(q.rises) {
 			q.rank -= 2
 			o.join(q)
 		}

@@ -110,9 +110,7 @@ type account struct {
 	gone       bool // it was empty, and is no longer in the scheduler
 	connectors map[string]*connector
 	lines      map[string]*line
-	owners     map[string]*party
-	keys       map[fair.Client]*party
-	spare      *party // list of unused parties, to avoid allocations
+	shares     map[party]*shares
 	clock      uint64 // counts arrivals and places
 	marked     []*connector
 }
@@ -167,6 +165,7 @@ type route struct {
 	position  int
 	server    *server // nil: the connector is offline, or does not resolve the deployment
 	model     *model
+	online    bool
 	oneModel  bool
 	doubtful  bool // the server was reported down, or lacks the model
 	err       error

@@ -12,10 +12,10 @@ import (
 type waiter struct {
 	Request
 	line    *line
-	path    []string // its owner and its key
-	rank    int      // in line.turns; changed by a rise
-	joined  time.Time
-	since   time.Time // joined, less what it had waited before
+	path    []string  // its owner and its key
+	rank    int       // in line.turns; changed by a rise
+	since   time.Time // it waits, with what it had waited before
+	rises   time.Time
 	number  uint64
 	element *list.Element // in line.waiting; nil: it has its outcome
 	place   *Place
@@ -54,7 +54,7 @@ func (a *account) enter(l *line, q *Request) (*Place, *waiter, error) {
 	}
 	p := &Place{account: a, line: l, client: q.Client, Waited: q.Waited, rank: rank(q.Priority, q.Judge)}
 	if r := l.choose(q); r != nil {
-		p.owner, p.key = a.join(q.Client)
+		a.join(p)
 		a.grant(p, r, time.Now())
 		return p, nil, nil
 	}
@@ -71,14 +71,14 @@ func (a *account) enter(l *line, q *Request) (*Place, *waiter, error) {
 // push adds a request to its line.
 func (a *account) push(l *line, q *Request, p *Place) *waiter {
 	now := time.Now()
-	l.rise(now)
+	l.raise(now)
 	a.clock++
 	w := &waiter{
-		Request: *q, line: l, path: q.Client.Path(), rank: p.rank, joined: now, since: now.Add(-q.Waited),
+		Request: *q, line: l, path: q.Client.Path(), rank: p.rank, since: now.Add(-q.Waited),
 		number: a.clock, place: p, ready: make(chan error, 1),
 	}
 	w.Wait = cmp.Or(w.Wait, DefaultWait)
-	p.owner, p.key = a.join(q.Client)
+	a.join(p)
 	e := l.waiting.Back()
 	for e != nil && e.Value.(*waiter).since.After(w.since) {
 		e = e.Prev()
@@ -90,9 +90,8 @@ func (a *account) push(l *line, q *Request, p *Place) *waiter {
 	}
 	l.insert(w)
 	l.own[High-w.Priority].Insert(w.path, w, w.older)
-	if w.Priority == Low {
-		l.nextRise = time.Time{}
-	}
+	w.rises = w.since.Add(w.bound() / 2)
+	l.nextRise = earlier(l.nextRise, w.rises)
 	left, _ := w.left(now)
 	w.timer = time.NewTimer(left)
 	a.markAll(l, true) // a model may close for it
@@ -183,11 +182,8 @@ func (w *waiter) left(now time.Time) (time.Duration, error) {
 	return max(0, w.since.Add(w.bound()).Sub(now)), ErrTimeout
 }
 
-// riseTime returns when the request rises.
-func (w *waiter) riseTime() time.Time { return w.since.Add(w.bound() / 2) }
-
-// rise raises the requests of low priority that have waited for half of their maximum wait.
-func (l *line) rise(now time.Time) {
+// raise raises the requests of low priority whose time has come.
+func (l *line) raise(now time.Time) {
 	if l.own[High-Low].Len() == 0 || now.Before(l.nextRise) {
 		return
 	}
@@ -197,16 +193,16 @@ func (l *line) rise(now time.Time) {
 		if w.rank < rank(Low, true) {
 			continue
 		}
-		if at := w.riseTime(); !at.After(now) {
+		if !w.rises.After(now) {
 			due = append(due, w)
-		} else if at.Before(l.nextRise) {
-			l.nextRise = at
+		} else {
+			l.nextRise = earlier(l.nextRise, w.rises)
 		}
 	}
-	slices.SortStableFunc(due, func(v, w *waiter) int { return v.riseTime().Compare(w.riseTime()) })
+	slices.SortStableFunc(due, func(v, w *waiter) int { return v.rises.Compare(w.rises) })
 	for _, w := range due {
 		l.turns[w.rank].Remove(w.path, w)
-		w.rank -= 2
+		w.rank -= rank(Low, true) - rank(Normal, true)
 		l.insert(w)
 	}
 }
@@ -237,7 +233,7 @@ func (a *account) displace(l *line, q *Request) bool {
 // end removes a request from its line, with an outcome for it unless it leaves by itself.
 func (a *account) end(w *waiter, err error) {
 	a.remove(w)
-	a.part(w.Client, w.place.owner, w.place.key)
+	a.part(w.place)
 	a.drop(w.line)
 	if err != nil {
 		w.ready <- err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -279,14 +278,7 @@ func (w *world) empty() {
 	w.Scheduler.mu.Lock()
 	defer w.Scheduler.mu.Unlock()
 	if n := len(w.accounts); n > 0 {
-		w.Errorf("%d accounts are left: %s", n, dump(w.accounts[acme]))
+		a := w.accounts[acme]
+		w.Errorf("%d connectors, %d lines, %d shares are left", len(a.connectors), len(a.lines), len(a.shares))
 	}
-}
-
-func dump(a *account) string {
-	if a == nil {
-		return ""
-	}
-	return fmt.Sprintf("%d connectors, lines %v, %d owners, %d keys", len(a.connectors), slices.Collect(maps.Keys(a.lines)),
-		len(a.owners), len(a.keys))
 }
