@@ -17,9 +17,18 @@ func (t *Turns[K, W]) Len() int { return t.size }
 
 // Push adds a waiter. path holds its groups, widest first.
 func (t *Turns[K, W]) Push(path []K, w W) {
+	t.Insert(path, w, func(W) bool { return false })
+}
+
+// Insert is [Turns.Push], but adds w before the last waiters of its narrowest group that are younger.
+func (t *Turns[K, W]) Insert(path []K, w W, younger func(W) bool) {
 	t.size++
 	if len(path) == 0 {
-		t.waiters = append(t.waiters, w)
+		i := len(t.waiters)
+		for i > 0 && younger(t.waiters[i-1]) {
+			i--
+		}
+		t.waiters = slices.Insert(t.waiters, i, w)
 		return
 	}
 	next := t.inside[path[0]]
@@ -31,7 +40,7 @@ func (t *Turns[K, W]) Push(path []K, w W) {
 		t.inside[path[0]] = next
 		t.order = append(t.order, path[0])
 	}
-	next.Push(path[1:], w)
+	next.Insert(path[1:], w, younger)
 }
 
 // Pop removes and returns the next waiter. There must be one.
@@ -77,6 +86,29 @@ func (t *Turns[K, W]) Remove(path []K, w W) bool {
 		t.order = slices.Delete(t.order, i, i+1)
 	}
 	return true
+}
+
+// First returns the first waiter, in the order of turns, that may be the next one.
+func (t *Turns[K, W]) First(may func(W) bool) (next W, ok bool) {
+	for _, w := range t.waiters {
+		if may(w) {
+			return w, true
+		}
+	}
+	for _, group := range t.order {
+		if w, ok := t.inside[group].First(may); ok {
+			return w, true
+		}
+	}
+	return next, false
+}
+
+// Return makes the groups of a path the next ones: a turn of theirs was not used.
+func (t *Turns[K, W]) Return(path []K) {
+	for ; len(path) > 0 && t.inside[path[0]] != nil; t, path = t.inside[path[0]], path[1:] {
+		i := slices.Index(t.order, path[0])
+		t.order = slices.Insert(slices.Delete(t.order, i, i+1), 0, path[0])
+	}
 }
 
 // Lowest returns the next waiter if the groups with the lowest rank have precedence, and the order

@@ -1,0 +1,215 @@
+package turns
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/fair"
+)
+
+// Place lets a request run at a server.
+type Place struct {
+	Connector, Server, Model string
+	Waited                   time.Duration // in lines, with earlier attempts
+
+	account *account
+	line    *line
+	at      *server
+	client  fair.Client
+	shares  [2]*shares
+	rank    int
+	ended   bool
+	turn    uint64 // number of the server's turn
+	clock   uint64
+	before  [2]uint64 // clocks of the former places of the parties at the connector
+}
+
+// party names an owner, or one of the keys of an owner.
+type party struct {
+	fair.Client
+	all bool // the owner
+}
+
+// parties returns the owner and the key of a client.
+func parties(c fair.Client) [2]party {
+	return [2]party{{fair.Client{Owner: c.Owner}, true}, {c, false}}
+}
+
+// shares are the shares of a party. They exist while it has requests.
+type shares struct {
+	uses int    // requests that wait or run
+	came uint64 // clock
+	at   map[*connector]share
+}
+
+// share is the share of a party at a connector.
+type share struct {
+	running int
+	served  uint64 // clock of its newest place, or when it came
+}
+
+// unused has shares without requests, to avoid allocations.
+var unused = sync.Pool{New: func() any { return &shares{at: make(map[*connector]share)} }}
+
+func (s *shares) get(c *connector) share {
+	here, ok := s.at[c]
+	if !ok {
+		here.served = s.came
+	}
+	return here
+}
+
+// join adds a request to a client's parties.
+func (a *account) join(p *Place) {
+	for i, party := range parties(p.client) {
+		s := a.shares[party]
+		if s == nil {
+			s = unused.Get().(*shares)
+			a.clock++
+			s.came = a.clock
+			a.shares[party] = s
+		}
+		s.uses++
+		p.shares[i] = s
+	}
+}
+
+// part removes a request from a client's parties.
+func (a *account) part(p *Place) {
+	for i, party := range parties(p.client) {
+		s := p.shares[i]
+		if s.uses--; s.uses == 0 {
+			delete(a.shares, party)
+			clear(s.at)
+			unused.Put(s)
+		}
+	}
+}
+
+// grant takes a place at a route's server. The line has a use for it.
+func (a *account) grant(p *Place, r *route, now time.Time) {
+	c, s, l := r.connector, r.server, r.line
+	a.clock++
+	c.running++
+	c.used = a.clock
+	s.running++
+	s.at[l]++
+	l.running++
+	p.Connector, p.Server, p.Model, p.at, p.clock = c.ID, s.Name, r.model.name, s, a.clock
+	for i, all := range p.shares {
+		here := all.get(c)
+		p.before[i] = here.served
+		all.at[c] = share{here.running + 1, a.clock}
+	}
+	if s.OneModel {
+		s.begin(a, p, r.model, now)
+		a.mark(c) // for the timer
+	}
+}
+
+// Answered reports that the head of the answer has come. The turn of a model counts from its first one.
+func (p *Place) Answered() {
+	a := p.account
+	a.mu.Lock()
+	defer a.unlock()
+	if !p.ended && p.at.OneModel {
+		p.at.answered(p, time.Now())
+		a.mark(p.at.connector) // for the timer
+	}
+}
+
+// Leave ends the place. Further calls do nothing.
+func (p *Place) Leave() { p.end(false) }
+
+// Unused is Leave for a request that was not sent: no turn begins, and it does not count as served.
+func (p *Place) Unused() { p.end(true) }
+
+func (p *Place) end(unused bool) {
+	a := p.account
+	a.mu.Lock()
+	defer a.unlock()
+	if p.ended {
+		return
+	}
+	p.ended = true
+	s, l := p.at, p.line
+	c := s.connector
+	c.running--
+	s.running--
+	l.running--
+	if s.at[l]--; s.at[l] == 0 {
+		delete(s.at, l)
+	}
+	if unused {
+		l.turns[p.rank].Return(p.client.Path())
+		l.version++
+	}
+	for i, all := range p.shares {
+		here := all.at[c]
+		here.running--
+		if unused && here.served == p.clock {
+			here.served = p.before[i]
+		}
+		all.at[c] = here
+	}
+	a.part(p)
+	s.finish(p, unused)
+	a.release(l)
+	a.changed(c)
+}
+
+// ServerState is the state of a server that loads one model at a time.
+type ServerState struct {
+	Connector, Server string
+	Loaded            string // "": unknown
+	Swaps             int
+	Swapping          time.Duration // from the first requests of loaded models to the heads of their answers, in sum
+}
+
+// Servers returns the states of an account's servers that load one model at a time.
+func (s *Scheduler) Servers(account string) (states []ServerState) {
+	a := s.account(account)
+	defer a.unlock()
+	for _, c := range a.connectors {
+		for _, srv := range c.servers {
+			if srv.OneModel {
+				state := ServerState{Connector: c.ID, Server: srv.Name, Swaps: srv.swaps, Swapping: srv.swapping}
+				if srv.loaded != nil {
+					state.Loaded = srv.loaded.name
+				}
+				states = append(states, state)
+			}
+		}
+	}
+	slices.SortFunc(states, func(x, y ServerState) int {
+		return cmp.Or(cmp.Compare(x.Connector, y.Connector), cmp.Compare(x.Server, y.Server))
+	})
+	return states
+}
+
+// Load returns how many requests of a deployment run and wait.
+func (s *Scheduler) Load(account, deployment string) (running, waiting int) {
+	a := s.account(account)
+	defer a.unlock()
+	if l := a.lines[deployment]; l != nil {
+		return l.running, l.waiting.Len()
+	}
+	return 0, 0
+}
+
+// Lengths calls f for each deployment that has a line, without a lock.
+func (s *Scheduler) Lengths(f func(account, deployment string, running, waiting int)) {
+	for a := range s.all() {
+		type lengths struct{ running, waiting int }
+		lines := make(map[string]lengths, len(a.lines))
+		for name, l := range a.lines {
+			lines[name] = lengths{l.running, l.waiting.Len()}
+		}
+		a.unlock()
+		for name, n := range lines {
+			f(a.name, name, n.running, n.waiting)
+		}
+	}
+}
