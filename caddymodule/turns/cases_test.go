@@ -223,7 +223,7 @@ func TestConnectorLost(t *testing.T) {
 	}
 }
 
-// A request is cancelled, displaced or late in the step of its turn: it has one outcome, in both orders.
+// A request is canceled, displaced or late in the step of its turn: it has one outcome, in both orders.
 func TestOneOutcome(t *testing.T) {
 	for first, want := range map[string]string{
 		"cancel": "r: left 0, s 0", "leave": "r: left 0, s 0", "displace": "r: full 0, h 0, s 0", "turn": "r 0, h 0, s 0",

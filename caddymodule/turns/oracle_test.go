@@ -296,7 +296,9 @@ func (o *oracle) join(q *asked) {
 	q.keyKey = fmt.Sprint("turn ", q.Deployment, q.rank, key(q))
 	o.clock++
 	for _, group := range []string{q.ownerKey, q.keyKey} {
-		if !slices.ContainsFunc(o.waiting, func(r *asked) bool { return r != q && (r.ownerKey == group || r.keyKey == group) }) {
+		if !slices.ContainsFunc(o.waiting, func(r *asked) bool {
+			return r != q && (r.ownerKey == group || r.keyKey == group)
+		}) {
 			o.stamps[group] = o.clock
 		}
 	}

@@ -207,8 +207,8 @@ func (l *line) raise(now time.Time) {
 	}
 }
 
-// displace ends a waiting request of a full line for a new one, if there is one that may be displaced: the newest of the
-// lowest priority below that of the new one, else of the same priority that of the client with the most.
+// displace ends a waiting request of a full line for a new one, and reports whether there was one to displace: the
+// newest of the lowest priority below its own, else of its own priority the newest of the client with the most.
 func (a *account) displace(l *line, q *Request) bool {
 	for p := Low; p < q.Priority; p++ {
 		var newest *waiter
