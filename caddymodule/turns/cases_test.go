@@ -146,6 +146,14 @@ func TestCases(t *testing.T) {
 			w.DeploymentChanged(acme, "D")
 			w.expect("q9: refused 2, r 2")
 		},
+		"queue_wait is at least ten turns": func(w *world) {
+			w.models()
+			w.ask("A1 a A")
+			w.ask("A2 a A wait=2")
+			w.ask("A3 a A wait=100 waited=50")
+			w.at(95)
+			w.expect("A1 0, A3: late 50, A2: late 90")
+		},
 		"its share of places": func(w *world) {
 			w.SetShare(func(n int) int { return max(1, n/2) })
 			w.connect("c", 4, "u")

@@ -84,7 +84,7 @@ func (g *game) arrive(i int) {
 	if slices.ContainsFunc(g.ways(q.Deployment), func(w way) bool { return w.oneModel }) {
 		bound = max(bound, 10*g.oracle.swapAfter)
 	}
-	a := &asked{Request: q, name: name, joined: now, since: now.Add(-q.Waited), rank: rank(q.Priority, q.Judge)}
+	a := &asked{Request: q, name: name, since: now.Add(-q.Waited), rank: rank(q.Priority, q.Judge)}
 	a.rises = a.since.Add(bound / 2)
 	g.asked[name], g.cancel[name] = a, cancel
 	g.wg.Go(func() {

@@ -23,13 +23,13 @@ type oracle struct {
 // asked is a request.
 type asked struct {
 	*Request
-	name                 string
-	rank, number         int
-	joined, since, rises time.Time
-	way                  way
-	turn, clock          int
-	ownerWas, keyWas     int
-	ownerKey, keyKey     string
+	name             string
+	rank, number     int
+	since, rises     time.Time
+	way              way
+	turn, clock      int
+	ownerWas, keyWas int
+	ownerKey, keyKey string
 }
 
 // loads is the state of a server that loads one model at a time.

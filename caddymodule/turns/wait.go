@@ -91,7 +91,9 @@ func (a *account) push(l *line, q *Request, p *Place) *waiter {
 	l.insert(w)
 	l.own[High-w.Priority].Insert(w.path, w, w.older)
 	w.rises = w.since.Add(w.bound() / 2)
-	l.nextRise = earlier(l.nextRise, w.rises)
+	if w.Priority == Low {
+		l.nextRise = earlier(l.nextRise, w.rises)
+	}
 	left, _ := w.left(now)
 	w.timer = time.NewTimer(left)
 	a.markAll(l, true) // a model may close for it
@@ -184,7 +186,7 @@ func (w *waiter) left(now time.Time) (time.Duration, error) {
 
 // raise raises the requests of low priority whose time has come.
 func (l *line) raise(now time.Time) {
-	if l.own[High-Low].Len() == 0 || now.Before(l.nextRise) {
+	if now.Before(l.nextRise) {
 		return
 	}
 	var due []*waiter
