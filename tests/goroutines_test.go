@@ -64,6 +64,7 @@ var unguarded = map[string][]string{
 		"caddymodule/tunnel/pending.go bind",
 		"caddymodule/tunnel/permit.go acquire",
 		"caddymodule/tunnel/permit.go openSync",
+		"caddymodule/turns/loading.go setTimer",
 		"caddymodule/tunnel/websocket.go closeSockets",
 		"connector/agent/edges.go track",
 		"connector/agent/hello.go handshake",

@@ -53,6 +53,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"caddymodule/queue", "caddymodule/fair caddymodule/limits connector/panics connector/wait",
 		"a queue knows names, keys and numbers; the caller sets its bounds",
 	},
+	{"caddymodule/turns", "caddymodule/fair", "who is next depends on facts that its callers report"},
 	{"caddymodule/newest", "", "which configuration is in force depends only on the order of their starts"},
 
 	{
@@ -242,7 +243,7 @@ var foreignRules = []struct{ foreign, packages, except, why string }{
 	{
 		"net/http", "caddymodule/dialect/jsonscan caddymodule/dialect/sse caddymodule/dialect/kept " +
 			"caddymodule/dialect/tokens caddymodule/store caddymodule/scope caddymodule/compat caddymodule/health " +
-			"caddymodule/limits caddymodule/fair caddymodule/queue caddymodule/activity caddymodule/newest " +
+			"caddymodule/limits caddymodule/fair caddymodule/queue caddymodule/turns caddymodule/activity caddymodule/newest " +
 			"caddymodule/downloads caddymodule/program caddymodule/subscribe connector/logs connector/memory connector/panics " +
 			"connector/text connector/version connector/wait", "",
 		"they do not know that requests come over HTTP; activity must not see one, serve decides what is kept of it",

@@ -146,6 +146,14 @@ func TestCases(t *testing.T) {
 			w.DeploymentChanged(acme, "D")
 			w.expect("q9: refused 2, r 2")
 		},
+		"queue_wait is at least ten turns": func(w *world) {
+			w.models()
+			w.ask("A1 a A")
+			w.ask("A2 a A wait=2")
+			w.ask("A3 a A wait=100 waited=50")
+			w.at(95)
+			w.expect("A1 0, A3: late 50, A2: late 90")
+		},
 		"its share of places": func(w *world) {
 			w.SetShare(func(n int) int { return max(1, n/2) })
 			w.connect("c", 4, "u")
@@ -223,7 +231,7 @@ func TestConnectorLost(t *testing.T) {
 	}
 }
 
-// A request is cancelled, displaced or late in the step of its turn: it has one outcome, in both orders.
+// A request is canceled, displaced or late in the step of its turn: it has one outcome, in both orders.
 func TestOneOutcome(t *testing.T) {
 	for first, want := range map[string]string{
 		"cancel": "r: left 0, s 0", "leave": "r: left 0, s 0", "displace": "r: full 0, h 0, s 0", "turn": "r 0, h 0, s 0",

@@ -93,12 +93,16 @@ func (s *Scheduler) RemoveConnector(account, id string) {
 	}
 }
 
-// apply applies the facts of a connector.
+// apply applies the facts of a connector to its servers and routes.
 func (a *account) apply(c *connector, facts Connector, online bool) {
 	c.Connector, c.online = facts, online
 	for _, s := range c.servers {
-		s.known = false
+		s.known = slices.ContainsFunc(facts.Servers, func(f Server) bool { return f.Name == s.Name })
+		if !s.known {
+			s.forget()
+		}
 	}
+	c.oneModel = slices.ContainsFunc(facts.Servers, func(f Server) bool { return f.OneModel })
 	for _, f := range facts.Servers {
 		s := c.servers[f.Name]
 		if s == nil {
@@ -111,16 +115,6 @@ func (a *account) apply(c *connector, facts Connector, online bool) {
 		}
 		s.Server, s.known = f, true
 	}
-	for _, s := range c.servers {
-		if !s.known {
-			s.forget()
-		}
-	}
-	a.routesChanged(c)
-}
-
-// routesChanged applies the facts of a connector to its routes.
-func (a *account) routesChanged(c *connector) {
 	for _, r := range slices.Clone(c.routes) {
 		l, was, online := r.line, *r, r.line.online
 		if a.lines[l.name] != l {

@@ -70,7 +70,9 @@ func (g *game) setDeployment(i int) {
 func (g *game) arrive(i int) {
 	name := fmt.Sprint("q", i)
 	text := fmt.Sprintf("%s %c/%d D%d wait=60.5", name, 'a'+g.next(3), g.next(2), g.next(5))
-	for n, flag := range []string{"high", "low", "low", "judge", "refused=c1", "refused=m1", "unfit=c2", "length=3", "length=-1", "waited=4"} {
+	for n, flag := range []string{
+		"high", "low", "low", "judge", "refused=c1", "refused=m1", "unfit=c2", "length=3", "length=-1", "waited=4",
+	} {
 		if g.next(6) == 0 && !(n == 2 && g.next(2) == 0) {
 			text += " " + flag
 		}
@@ -82,7 +84,7 @@ func (g *game) arrive(i int) {
 	if slices.ContainsFunc(g.ways(q.Deployment), func(w way) bool { return w.oneModel }) {
 		bound = max(bound, 10*g.oracle.swapAfter)
 	}
-	a := &asked{Request: q, name: name, joined: now, since: now.Add(-q.Waited), rank: rank(q.Priority, q.Judge)}
+	a := &asked{Request: q, name: name, since: now.Add(-q.Waited), rank: rank(q.Priority, q.Judge)}
 	a.rises = a.since.Add(bound / 2)
 	g.asked[name], g.cancel[name] = a, cancel
 	g.wg.Go(func() {
@@ -235,7 +237,8 @@ func (g *game) expectError(q, arrived *asked, err error) {
 	for want, ok := range map[error]bool{
 		ErrTimeout: online && waited >= q.Wait, ErrOffline: !online, context.Canceled: true,
 		ErrFull:    arrived != nil && arrived.Deployment == q.Deployment || q.Length < 0,
-		ErrRefused: online && !may && len(q.Refused) > 0, ErrUnfit: online && !may && len(q.Unfit) > 0, errRoute: online && !may,
+		ErrRefused: online && !may && len(q.Refused) > 0,
+		ErrUnfit:   online && !may && len(q.Unfit) > 0, errRoute: online && !may,
 	} {
 		if errors.Is(err, want) && ok {
 			return

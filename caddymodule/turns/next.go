@@ -13,7 +13,7 @@ const maxSpread = 1
 // decide gives places to waiting requests, at the marked connectors and at those that this concerns in turn.
 func (a *account) decide() {
 	for i := 0; i < len(a.marked); i++ { // models open and close before any is loaded in their place
-		if slices.ContainsFunc(a.marked[i].routes, func(r *route) bool { return r.oneModel }) {
+		if a.marked[i].oneModel {
 			a.next(a.marked[i], time.Now())
 		}
 	}
@@ -41,11 +41,14 @@ func (a *account) decide() {
 // next returns the route whose first request is next at a connector, or nil.
 func (a *account) next(c *connector, now time.Time) (best *route) {
 	full := !c.free()
+	if full && !c.oneModel {
+		return nil
+	}
 	for _, s := range c.servers {
 		s.waiting = s.waiting[:0]
 	}
 	for _, r := range c.routes {
-		if r.server == nil || r.line.waiting.Len() == 0 || full && !r.oneModel {
+		if full && !r.oneModel || r.server == nil || r.line.waiting.Len() == 0 {
 			continue
 		}
 		r.line.raise(now)

@@ -23,13 +23,13 @@ type oracle struct {
 // asked is a request.
 type asked struct {
 	*Request
-	name                 string
-	rank, number         int
-	joined, since, rises time.Time
-	way                  way
-	turn, clock          int
-	ownerWas, keyWas     int
-	ownerKey, keyKey     string
+	name             string
+	rank, number     int
+	since, rises     time.Time
+	way              way
+	turn, clock      int
+	ownerWas, keyWas int
+	ownerKey, keyKey string
 }
 
 // loads is the state of a server that loads one model at a time.
@@ -296,7 +296,9 @@ func (o *oracle) join(q *asked) {
 	q.keyKey = fmt.Sprint("turn ", q.Deployment, q.rank, key(q))
 	o.clock++
 	for _, group := range []string{q.ownerKey, q.keyKey} {
-		if !slices.ContainsFunc(o.waiting, func(r *asked) bool { return r != q && (r.ownerKey == group || r.keyKey == group) }) {
+		if !slices.ContainsFunc(o.waiting, func(r *asked) bool {
+			return r != q && (r.ownerKey == group || r.keyKey == group)
+		}) {
 			o.stamps[group] = o.clock
 		}
 	}

@@ -157,7 +157,9 @@ func (p *Place) end(unused bool) {
 	a.part(p)
 	s.finish(p, unused)
 	a.release(l)
-	a.changed(c)
+	if a.mark(c); !s.known {
+		a.changed(c)
+	}
 }
 
 // ServerState is the state of a server that loads one model at a time.

@@ -156,7 +156,9 @@ func TestModels(t *testing.T) {
 		{
 			// In the order of arrival there are 6 loads, and the last begins at 17.
 			"9: a loaded model's requests first", 30, 1,
-			[]arrivals{{0, 1, "A1 a A"}, {0, 1, "B1 a B"}, {0, 1, "A2 a A"}, {0, 1, "C1 a C"}, {0, 1, "A3 a A"}, {0, 1, "B2 a B"}},
+			[]arrivals{
+				{0, 1, "A1 a A"}, {0, 1, "B1 a B"}, {0, 1, "A2 a A"}, {0, 1, "C1 a C"}, {0, 1, "A3 a A"}, {0, 1, "B2 a B"},
+			},
 			"A1 0, A2 3, A3 4, B1 5, B2 8, C1 9",
 		},
 		{

@@ -118,13 +118,14 @@ type account struct {
 // connector exists while it is online, has places in use, or belongs to a deployment with a line.
 type connector struct {
 	Connector
-	account *account
-	online  bool
-	servers map[string]*server
-	routes  []*route
-	running int
-	used    uint64 // clock of its newest place
-	marked  bool
+	account  *account
+	online   bool
+	servers  map[string]*server
+	routes   []*route
+	running  int
+	used     uint64 // clock of its newest place
+	marked   bool
+	oneModel bool // has a server that loads one model at a time
 }
 
 // server exists while it belongs to its connector or has places in use.

@@ -91,7 +91,9 @@ func (a *account) push(l *line, q *Request, p *Place) *waiter {
 	l.insert(w)
 	l.own[High-w.Priority].Insert(w.path, w, w.older)
 	w.rises = w.since.Add(w.bound() / 2)
-	l.nextRise = earlier(l.nextRise, w.rises)
+	if w.Priority == Low {
+		l.nextRise = earlier(l.nextRise, w.rises)
+	}
 	left, _ := w.left(now)
 	w.timer = time.NewTimer(left)
 	a.markAll(l, true) // a model may close for it
@@ -184,7 +186,7 @@ func (w *waiter) left(now time.Time) (time.Duration, error) {
 
 // raise raises the requests of low priority whose time has come.
 func (l *line) raise(now time.Time) {
-	if l.own[High-Low].Len() == 0 || now.Before(l.nextRise) {
+	if now.Before(l.nextRise) {
 		return
 	}
 	var due []*waiter
@@ -207,8 +209,8 @@ func (l *line) raise(now time.Time) {
 	}
 }
 
-// displace ends a waiting request of a full line for a new one, if there is one that may be displaced: the newest of the
-// lowest priority below that of the new one, else of the same priority that of the client with the most.
+// displace ends a waiting request of a full line for a new one, and reports whether there was one to displace: the
+// newest of the lowest priority below its own, else of its own priority the newest of the client with the most.
 func (a *account) displace(l *line, q *Request) bool {
 	for p := Low; p < q.Priority; p++ {
 		var newest *waiter

@@ -250,7 +250,8 @@ func (w *world) expect(want string) {
 	}
 	got := strings.Join(all, ", ")
 	for err, short := range map[error]string{
-		ErrFull: "full", ErrTimeout: "late", ErrOffline: "offline", ErrRefused: "refused", ErrUnfit: "unfit", ErrRemoved: "removed",
+		ErrFull: "full", ErrTimeout: "late", ErrOffline: "offline", ErrRefused: "refused", ErrUnfit: "unfit",
+		ErrRemoved:       "removed",
 		context.Canceled: "left",
 	} {
 		got = strings.ReplaceAll(got, err.Error(), short)
