@@ -138,11 +138,7 @@ func pair(
 		return nil
 	}
 	stop() // serve handles signals itself
-	logger, screen, err := newDisplay(command, sys, f.logFormat, f.logLevel)
-	if err != nil {
-		return err
-	}
-	return serve(command, sys, runOptions{config: path, drain: defaultDrain, screen: screen}, logger)
+	return serve(command, sys, runOptions{config: path, drain: defaultDrain}, logger)
 }
 
 // pairConfig returns the configuration to save, without the token.

@@ -97,7 +97,7 @@ func (s installed) awaitOnline(ctx context.Context, sys system, where selector) 
 		err = waitOnline(ctx, sys, where, onlineTimeout-startTimeout)
 	}
 	if err != nil {
-		return failed(fmt.Errorf("the service has restarted, but %w; see `connector service logs%s`", err, serviceOf(s.plan)))
+		return failed(fmt.Errorf("the service has restarted, but %w; see `%s`", err, s.plan.LogCommand()))
 	}
 	r, _, err := findConnector(ctx, sys, where.config, where.socket)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/tty"
 	"github.com/postern-dev/postern/connector/upstream"
 )
@@ -193,10 +193,7 @@ func requestsText(s agent.Status) string {
 
 // writeReport prints what `connector status` shows.
 func writeReport(w io.Writer, r report, now time.Time) {
-	for _, line := range reportLines(r.Status, now, len(r.Recent)) {
-		shown, _ := (&screen{w: w}).render(line, math.MaxInt)
-		fmt.Fprintln(w, shown)
-	}
+	writeStatus(w, r.Status, now)
 	config := r.Config
 	if config == "" {
 		config = "the environment"
@@ -208,9 +205,7 @@ func writeReport(w io.Writer, r report, now time.Time) {
 	}
 }
 
-// line is one line of a status.
-type line []piece
-
+// piece is a part of a line.
 type piece struct {
 	tone tty.Tone
 	text string
@@ -235,48 +230,47 @@ func short(d time.Duration) string {
 	}
 }
 
-// reportLines returns the lines of a status. recent bounds the number of recent requests.
-func reportLines(s agent.Status, now time.Time, recent int) []line {
-	label := func(name string, pieces ...piece) line {
-		return append(line{{faint, fmt.Sprintf("%-11s", name)}}, pieces...)
-	}
-	lines := []line{label("state", stateText(s, now)...), label("gateway", piece{plain, s.Server})}
-	if t := s.Tunnel; t != nil {
-		lines[1] = label("gateway", piece{plain, s.Server}, piece{faint, "  version " + t.GatewayVersion})
-		if len(s.Legs) == 0 {
-			lines = append(lines, label("tunnel", tunnelPieces(t)...))
+// writeStatus prints the status of an agent.
+func writeStatus(w io.Writer, s agent.Status, now time.Time) {
+	write := func(label string, pieces ...piece) {
+		for _, p := range append([]piece{{faint, fmt.Sprintf("%-11s", label)}}, pieces...) {
+			fmt.Fprint(w, tty.Paint(w, p.tone, text.Line(p.text)))
 		}
+		fmt.Fprintln(w)
 	}
-	for i, l := range s.Legs {
-		name := "tunnel"
-		if i > 0 {
-			name = ""
-		}
-		lines = append(lines, label(name, legPieces(l, now)...))
+	write("state", stateText(s, now)...)
+	gateway := []piece{{plain, s.Server}}
+	if s.Tunnel != nil {
+		gateway = append(gateway, piece{faint, "  version " + s.Tunnel.GatewayVersion})
+	}
+	write("gateway", gateway...)
+	if s.Tunnel != nil && len(s.Legs) == 0 {
+		write("tunnel", tunnelPieces(s.Tunnel)...)
+	}
+	label := "tunnel"
+	for _, l := range s.Legs {
+		write(label, legPieces(l, now)...)
+		label = ""
 	}
 	if p := s.Problem; p != nil {
-		lines = append(lines, label("reason", piece{warning, p.Reason}))
+		write("reason", piece{warning, p.Reason})
 		if p.Fix != "" {
-			lines = append(lines, label("fix", piece{plain, p.Fix}))
+			write("fix", piece{plain, p.Fix})
 		}
 	}
-	for i, u := range s.Upstreams {
-		name := "upstream"
-		if i > 0 {
-			name = ""
-		}
-		pieces := []piece{{plain, u.Name}, {faint, "  " + u.Address}}
-		lines = append(lines, label(name, append(pieces, upstreamState(u))...))
+	label = "upstream"
+	for _, u := range s.Upstreams {
+		write(label, piece{plain, u.Name}, piece{faint, "  " + u.Address}, upstreamState(u))
+		label = ""
 	}
-	counts := []piece{{plain, fmt.Sprintf("%d running", s.Running)}, {plain, fmt.Sprintf(", %d served", s.Served)}}
+	counts := []piece{{plain, fmt.Sprintf("%d running, %d served", s.Running, s.Served)}}
 	if s.Failed > 0 {
 		counts = append(counts, piece{warning, fmt.Sprintf(", %d failed", s.Failed)})
 	}
-	lines = append(lines, label("requests", counts...))
-	for _, r := range s.Recent[:min(recent, len(s.Recent))] {
-		lines = append(lines, label("", requestPieces(r)...))
+	write("requests", counts...)
+	for _, r := range s.Recent {
+		write("", requestPieces(r)...)
 	}
-	return lines
 }
 
 func tunnelPieces(t *agent.TunnelStatus) []piece {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -371,10 +370,7 @@ process    7, version v2, running for 1h00m, configured by /etc/c.json
 		Problem: &agent.Problem{Reason: "no answer over UDP", Fix: "check that", RetryAt: now.Add(5 * time.Second)},
 	}
 	b.Reset()
-	for _, l := range reportLines(s, now, 5) {
-		shown, _ := (&screen{w: &b}).render(l, math.MaxInt)
-		fmt.Fprintln(&b, shown)
-	}
+	writeStatus(&b, s, now)
 	if want := "state      not connected, next try in 5s\ngateway    gw:1\nreason     no answer over UDP\nfix        " +
 		"check that\nrequests   0 running, 0 served\n"; b.String() != want {
 		t.Errorf("got\n%s", &b)

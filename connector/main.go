@@ -21,7 +21,6 @@ import (
 	"github.com/postern-dev/postern/connector/service"
 	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/tty"
-	"github.com/postern-dev/postern/connector/usage"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -149,6 +148,11 @@ func (e *exitError) Unwrap() error { return e.error }
 // configuration.
 func failed(err error) error { return &exitError{exitRuntime, err} }
 
+// seeHelp adds the command that lists flags and commands to an error.
+func seeHelp(command *cobra.Command, err error) error {
+	return fmt.Errorf("%w; see `%s --help`", err, command.CommandPath())
+}
+
 func rootCommand(sys system) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "connector",
@@ -165,7 +169,7 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 	}
 	root.SetVersionTemplate(fmt.Sprintf("connector %s\ncommit %s\n%s %s/%s\n", version.Number(), version.Commit(),
 		runtime.Version(), runtime.GOOS, runtime.GOARCH))
-	root.SetFlagErrorFunc(usage.Flag)
+	root.SetFlagErrorFunc(seeHelp)
 	tty.Flag(root.PersistentFlags())
 	root.AddCommand(pairCommand(sys), runCommand(sys), statusCommand(sys), waitCommand(sys), reloadCommand(sys),
 		doctorCommand(sys), serviceCommand(sys), useCommand(sys))

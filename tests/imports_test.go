@@ -169,7 +169,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"caddymodule/cli", "caddymodule/activity caddymodule/cli/up caddymodule/compat caddymodule/downloads " +
 			"caddymodule/gateway " +
 			"caddymodule/health caddymodule/limits caddymodule/manage caddymodule/program caddymodule/scope caddymodule/store " +
-			"connector/tty connector/usage connector/version" + helpers,
+			"connector/tty connector/version" + helpers,
 		"commands call the management API, or the store of a gateway that is stopped",
 	},
 	{
@@ -182,7 +182,6 @@ var importRules = []struct{ packages, mayImport, why string }{
 
 	{"connector/service", "", "a machine's services have nothing to do with tunnels"},
 	{"connector/tty", "", "a terminal has a width and colors, whatever the programs print on it"},
-	{"connector/usage", "connector/text", "it corrects the command lines of both programs, whatever their commands do"},
 	{
 		"connector/config", "connector/link/... connector/memory" + helpers,
 		"a configuration is read and written without a gateway or a model server",

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"text/template"
 	"time"
@@ -90,31 +89,18 @@ func escapeXML(s string) string {
 	return b.String()
 }
 
-// LogCommand returns the command that shows the last lines of the service's log, and
-// follows it if follow is set.
-func (p Plan) LogCommand(lines int, follow bool) []string {
-	return p.logCommand(runtime.GOOS, strconv.Itoa(lines), follow)
-}
+// LogCommand returns the command of this system that shows the service's log.
+func (p Plan) LogCommand() string { return p.logCommand(runtime.GOOS) }
 
-func (p Plan) logCommand(system, lines string, follow bool) []string {
-	only := func(when bool, argument string) []string {
-		if when {
-			return []string{argument}
-		}
-		return nil
-	}
-	switch system {
-	case "darwin":
-		return slices.Concat([]string{"tail", "-n", lines}, only(follow, "-F"), []string{p.LaunchdLog()})
-	case "windows":
-		show := "Get-Content -Tail " + lines + " -LiteralPath '" + windowsLog(p.Name) + "'"
-		return slices.Concat([]string{"powershell", "-NoProfile", "-Command", show}, only(follow, "-Wait"))
+func (p Plan) logCommand(system string) string {
+	switch {
+	case system == "darwin":
+		return "tail -n 100 '" + p.LaunchdLog() + "'"
+	case system == "windows":
+		return "Get-Content -Tail 100 -LiteralPath '" + windowsLog(p.Name) + "'"
+	case p.User:
+		return "journalctl --user -u " + p.Name
 	default:
-		unit := "--unit=" + p.Name
-		if p.User {
-			unit = "--user-unit=" + p.Name
-		}
-		return slices.Concat([]string{"journalctl", "--no-pager", "--output=cat", unit, "--lines=" + lines},
-			only(follow, "--follow"))
+		return "sudo journalctl -u " + p.Name
 	}
 }
