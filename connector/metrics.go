@@ -50,15 +50,15 @@ func (r *runner) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		r.agent.Status() // blocks if the agent is stuck
-		writeJSON(w, http.StatusOK, health{Status: "ok"})
+		writeJSON(w, http.StatusOK, healthAnswer{Status: "ok"})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		s := r.agent.Status()
 		if s.State != agent.StateOnline {
-			writeJSON(w, http.StatusServiceUnavailable, health{Status: string(s.State), Reason: oneLine(s)})
+			writeJSON(w, http.StatusServiceUnavailable, healthAnswer{Status: string(s.State), Reason: oneLine(s)})
 			return
 		}
-		writeJSON(w, http.StatusOK, health{Status: string(s.State)})
+		writeJSON(w, http.StatusOK, healthAnswer{Status: string(s.State)})
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
@@ -67,8 +67,8 @@ func (r *runner) metricsHandler() http.Handler {
 	return mux
 }
 
-// health answers a health check.
-type health struct {
+// healthAnswer answers a health check.
+type healthAnswer struct {
 	Status string `json:"status"`
 	Reason string `json:"reason,omitempty"`
 }
