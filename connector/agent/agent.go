@@ -104,13 +104,9 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // result logs why the last instance has ended, and returns the error of Run.
 func (a *Agent) result(last *instance) error {
-	var fatal *FatalError
-	switch {
-	case errors.As(last.cause, &fatal):
+	if fatal := (*FatalError)(nil); errors.As(context.Cause(last.ctx), &fatal) {
 		a.Logger.Error("connector stopped", "reason", fatal.Reason, "fix", fatal.Fix)
 		return fatal
-	case errors.Is(last.cause, errTaken):
-		a.Logger.Info("another process has taken the tunnel over")
 	}
 	a.Logger.Info("stopped")
 	return nil

@@ -17,7 +17,7 @@ const (
 )
 
 var (
-	errTaken  = errors.New("another process has taken the tunnel over")
+	errTaken  = errors.New("the new configuration has replaced the tunnel")
 	errNoEdge = errors.New("no other edge takes tunnels")
 )
 

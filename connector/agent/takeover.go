@@ -68,7 +68,7 @@ func (a *Agent) takeOver(ctx context.Context, old *instance, t takeover) *instan
 		next.edges = old.knownEdges()
 	}
 	next.start(ctx)
-	if !a.succeeds(old, next) {
+	if !a.succeeds(ctx, old, next) {
 		next.end(nil)
 		<-next.done
 		old.yields.Store(false)
@@ -83,14 +83,14 @@ func (a *Agent) takeOver(ctx context.Context, old *instance, t takeover) *instan
 }
 
 // succeeds waits until an instance has a tunnel, and reports whether it replaces the old one.
-func (a *Agent) succeeds(old, next *instance) bool {
+func (a *Agent) succeeds(ctx context.Context, old, next *instance) bool {
 	limit := time.NewTimer(a.takeoverLimit)
 	defer limit.Stop()
 	select {
 	case <-next.online:
 	case <-next.done:
 	case <-limit.C:
-	case <-old.done: // replaced by the new one, whose welcome is on its way
+	case <-old.ctx.Done(): // replaced by the new one, whose welcome is on its way
 		select {
 		case <-next.online:
 		case <-next.done:
@@ -100,10 +100,8 @@ func (a *Agent) succeeds(old, next *instance) bool {
 	select {
 	case <-next.online:
 		return true
-	case <-old.done: // it cannot come back
-		return true
 	default:
-		return false
+		return old.ctx.Err() != nil && ctx.Err() == nil // it cannot come back, even if its other tunnels still have answers
 	}
 }
 
