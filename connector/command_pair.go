@@ -17,7 +17,6 @@ import (
 	"github.com/postern-dev/postern/connector/doctor"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/tty"
-	"github.com/postern-dev/postern/connector/version"
 )
 
 // pairFlags are the flags of the pair command.
@@ -184,7 +183,7 @@ func obtain(
 	pending := false
 	token, err := agent.Pair(ctx, agent.PairOptions{
 		Server: gateway.Server, URL: gateway.URL, Pin: gateway.Pin, Code: code, Name: name,
-		Version: version.Number(), Upstreams: c.UpstreamNames(),
+		Upstreams: c.UpstreamNames(),
 		Pending: func(p link.Pending) {
 			pending = true
 			r.pending(p, gateway.Console)

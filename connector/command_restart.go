@@ -17,6 +17,7 @@ const (
 	// after startTimeout has failed.
 	onlineTimeout = time.Minute
 	startTimeout  = 5 * time.Second
+	systemd       = "linux-systemd"
 	// launchd is the platform whose stop and start do not wait for the process.
 	launchd = "darwin-launchd"
 )

@@ -97,7 +97,7 @@ func installService(sys system, f serviceFlags) error {
 		return failed(explainManager("installing the service", err, plan.User))
 	}
 	fmt.Fprintf(sys.stdout, "Installed the service %s (%s).\n", plan.Name, manager.Platform())
-	if plan.User && runtime.GOOS == "linux" && service.HasSystemd() {
+	if plan.User && manager.Platform() == systemd {
 		fmt.Fprintln(sys.stdout, "It stops when you log out, unless you run:  sudo loginctl enable-linger "+
 			sys.getenv("USER"))
 	}

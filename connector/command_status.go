@@ -156,14 +156,10 @@ func oneLine(s agent.Status) string {
 	case s.State == agent.StateStopped:
 		return "stopped"
 	case s.Problem != nil:
-		text := fmt.Sprintf("%s to %s; last try: %s", s.State, s.Server, s.Problem.Reason)
 		if s.State == agent.StateWaiting {
-			text = fmt.Sprintf("cannot connect to %s: %s", s.Server, s.Problem.Reason)
+			return fmt.Sprintf("cannot connect to %s: %s", s.Server, s.Problem)
 		}
-		if s.Problem.Fix != "" {
-			text += "; " + s.Problem.Fix
-		}
-		return text
+		return fmt.Sprintf("%s to %s; last try: %s", s.State, s.Server, s.Problem)
 	default:
 		return fmt.Sprintf("%s to %s", s.State, s.Server)
 	}

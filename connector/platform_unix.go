@@ -28,12 +28,3 @@ func processorTime() time.Duration {
 	}
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
-
-// monotonicMicroseconds returns the time of CLOCK_MONOTONIC, which systemd uses too.
-func monotonicMicroseconds() int64 {
-	var t unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil {
-		return 0
-	}
-	return t.Nano() / 1000
-}

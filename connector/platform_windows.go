@@ -29,6 +29,3 @@ func processorTime() time.Duration {
 	ticks := func(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 + int64(t.LowDateTime) } // of 100 ns
 	return time.Duration(100 * (ticks(kernel) + ticks(user)))
 }
-
-// monotonicMicroseconds returns 0: only systemd uses it.
-func monotonicMicroseconds() int64 { return 0 }

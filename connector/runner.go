@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
-	"github.com/postern-dev/postern/connector/version"
 	"github.com/postern-dev/postern/connector/wait"
 )
 
@@ -61,7 +59,7 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 		logger.Warn(warning)
 	}
 	connector, err := agent.New(loaded.Config, agent.Options{
-		Logger: logger, Version: version.Number(), DrainTimeout: max(o.drain, time.Nanosecond),
+		Logger: logger, DrainTimeout: max(o.drain, time.Nanosecond),
 	})
 	if err != nil {
 		return err
@@ -176,8 +174,6 @@ func (r *runner) reload() error {
 		return errors.New("systemd updates this service's copy of the configuration only when it starts; run: sudo " +
 			"systemctl restart " + filepath.Base(r.sys.getenv("CREDENTIALS_DIRECTORY")))
 	}
-	r.notify.send("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonicMicroseconds()))
-	defer r.notify.send("READY=1")
 	loaded, err := config.Load(r.options.config, r.sys.getenv)
 	if err != nil {
 		return err

@@ -161,7 +161,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 	{"caddymodule/scripted", helpers, "the built-in model server is a model server like any other"},
 	{
 		"caddymodule/cli/up", "caddymodule/gateway caddymodule/manage caddymodule/program caddymodule/scope " +
-			"caddymodule/scripted caddymodule/store connector/agent connector/config connector/upstream connector/version" +
+			"caddymodule/scripted caddymodule/store connector/agent connector/config connector/upstream" +
 			helpers,
 		"only `caddy gateway up` runs a connector in the gateway's process",
 	},
@@ -202,7 +202,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 	},
 	{
 		"connector/doctor", "connector/agent connector/config connector/dial connector/link connector/upstream " +
-			"connector/version connector/window" + helpers,
+			"connector/window" + helpers,
 		"the checks return findings; the program prints them",
 	},
 	{"connector", "connector/...", "the connector is small and runs on other machines: it must not contain the gateway"},

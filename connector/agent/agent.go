@@ -19,8 +19,6 @@ import (
 type Options struct {
 	// Logger logs state changes, and requests at debug level. Default: none.
 	Logger *slog.Logger
-	// Version is sent to the gateway. Default: "dev".
-	Version string
 	// DrainTimeout bounds running requests after Run's context has ended. After a reload, it bounds the end
 	// of a tunnel without requests. Default: 30s.
 	DrainTimeout time.Duration
@@ -67,7 +65,7 @@ func newAgent(o Options) *Agent {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	o.Version, o.DrainTimeout = cmp.Or(o.Version, "dev"), cmp.Or(o.DrainTimeout, 30*time.Second)
+	o.DrainTimeout = cmp.Or(o.DrainTimeout, 30*time.Second)
 	a := &Agent{
 		Options: o, lostAfter: lostAfter, confirmLimit: confirmLimit, dialLimit: dialLimit,
 		firstUpgrade: firstUpgrade, takeoverLimit: takeoverLimit,

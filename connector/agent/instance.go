@@ -65,22 +65,9 @@ func (i *instance) start(ctx context.Context) {
 func (i *instance) stop() {
 	var problem *Problem
 	if fatal := (*FatalError)(nil); errors.As(context.Cause(i.ctx), &fatal) {
-		problem = &Problem{Reason: fatal.Reason, Fix: fatal.Fix}
+		problem = &fatal.Problem
 	}
 	for _, l := range i.allLegs() {
-		l.enter(stopped, problem)
+		l.enter(StateStopped, problem)
 	}
-}
-
-// isOnline reports whether any leg has a tunnel.
-func (i *instance) isOnline() bool {
-	legs := i.allLegs()
-	i.monitor.mu.Lock()
-	defer i.monitor.mu.Unlock()
-	for _, l := range legs {
-		if l.phase.state == online {
-			return true
-		}
-	}
-	return false
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func (a *Agent) Reload(c config.Config) error {
 // tunnel, else the old one.
 func (a *Agent) takeOver(ctx context.Context, old *instance, t takeover) *instance {
 	next := t.next
-	if !old.isOnline() { // maybe because of its configuration
+	if a.Status().State != StateOnline { // maybe because of its configuration
 		old.end(nil)
 		<-old.settled // its tunnels may still have answers
 		a.drains.Go(func() { <-old.done })
@@ -119,14 +120,8 @@ func (i *instance) failure(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return errStopping
 	}
-	problem := &Problem{Reason: ErrNoWelcome.Error(), Fix: advice[endSilent]}
 	i.monitor.mu.Lock()
-	if last := i.legs[0].phase.problem; last != nil {
-		problem = last
-	}
-	i.monitor.mu.Unlock()
-	if problem.Fix == "" {
-		return fmt.Errorf("%s: %s", i.config.quic.Server, problem.Reason)
-	}
-	return fmt.Errorf("%s: %s; %s", i.config.quic.Server, problem.Reason, problem.Fix)
+	defer i.monitor.mu.Unlock()
+	problem := cmp.Or(i.legs[0].phase.problem, &Problem{Reason: ErrNoWelcome.Error(), Fix: advice[endSilent]})
+	return fmt.Errorf("%s: %s", i.config.quic.Server, problem)
 }

@@ -89,9 +89,3 @@ func (m manager) State() (State, error) {
 		return Stopped, nil
 	}
 }
-
-// HasSystemd reports whether the machine runs systemd.
-func HasSystemd() bool {
-	_, err := os.Stat("/run/systemd/system")
-	return err == nil
-}
