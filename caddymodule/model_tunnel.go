@@ -78,10 +78,6 @@ func (t *Tunnel) serve(w http.ResponseWriter, r *http.Request) error {
 			r.RemoteAddr = net.JoinHostPort(clientIP(r), port)
 		}
 		hub.ServeWebSocket(w, r)
-		// The connection of the context: a ResponseRecorder hides the TCP connection from Hijack.
-		if conn, ok := r.Context().Value(caddyhttp.ConnCtxKey).(net.Conn); ok {
-			link.PreferBBR(conn)
-		}
 	default:
 		endpoint := t.app.addresses.endpoint()
 		if endpoint.Public == "" {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	maxBinary = 15 << 20 // bytes, stripped
+	maxBinary = 13 << 20 // bytes, stripped
 	maxRSS    = 20 << 20 // bytes, with a tunnel that is idle
 	maxWorked = 28 << 20 // bytes, after many requests one after the other
 )

@@ -17,7 +17,6 @@ import (
 	"github.com/postern-dev/postern/connector/doctor"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/tty"
-	"github.com/postern-dev/postern/connector/version"
 )
 
 // pairFlags are the flags of the pair command.
@@ -140,11 +139,7 @@ func pair(
 		return nil
 	}
 	stop() // serve handles signals itself
-	logger, screen, err := newDisplay(command, sys, f.logFormat, f.logLevel)
-	if err != nil {
-		return err
-	}
-	return serve(command, sys, runOptions{config: path, drain: defaultDrain, screen: screen}, logger)
+	return serve(command, sys, runOptions{config: path, drain: defaultDrain}, logger)
 }
 
 // pairConfig returns the configuration to save, without the token.
@@ -195,7 +190,7 @@ func obtain(
 	pending := false
 	token, err := agent.Pair(ctx, agent.PairOptions{
 		Server: gateway.Server, URL: gateway.URL, Pin: gateway.Pin, Code: code, Name: name,
-		Version: version.Number(), Upstreams: c.UpstreamNames(),
+		Upstreams: c.UpstreamNames(),
 		Pending: func(p link.Pending) {
 			pending = true
 			r.pending(p, gateway.Console)

@@ -17,6 +17,7 @@ const (
 	// after startTimeout has failed.
 	onlineTimeout = time.Minute
 	startTimeout  = 5 * time.Second
+	systemd       = "linux-systemd"
 	// launchd is the platform whose stop and start do not wait for the process.
 	launchd = "darwin-launchd"
 )
@@ -97,7 +98,7 @@ func (s installed) awaitOnline(ctx context.Context, sys system, where selector) 
 		err = waitOnline(ctx, sys, where, onlineTimeout-startTimeout)
 	}
 	if err != nil {
-		return failed(fmt.Errorf("the service has restarted, but %w; see `connector service logs%s`", err, serviceOf(s.plan)))
+		return failed(fmt.Errorf("the service has restarted, but %w; see `%s`", err, s.plan.LogCommand()))
 	}
 	r, _, err := findConnector(ctx, sys, where.config, where.socket)
 	if err != nil {

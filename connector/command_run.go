@@ -58,11 +58,10 @@ func runCommand(sys system) *cobra.Command {
   connector run --metrics-listen 127.0.0.1:9464`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			logger, screen, err := newDisplay(command, sys, logFormat, logLevel)
+			logger, err := newLogger(sys.stderr, logFormat, logLevel)
 			if err != nil {
 				return err
 			}
-			o.screen = screen
 			if o.drain < 0 {
 				return fmt.Errorf("--drain-timeout: %v is negative; use something like 30s, or 0s to stop at once", o.drain)
 			}

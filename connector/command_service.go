@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/user"
 	"path/filepath"
 	"runtime"
@@ -16,7 +15,6 @@ import (
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/service"
-	"github.com/postern-dev/postern/connector/usage"
 )
 
 // serviceFlags are the flags of the service commands.
@@ -26,8 +24,6 @@ type serviceFlags struct {
 	user    bool
 	noStart bool
 	drain   time.Duration
-	lines   int
-	follow  bool
 }
 
 func serviceCommand(sys system) *cobra.Command {
@@ -42,16 +38,21 @@ Otherwise, or with --user, it is installed as a service of the current user, whi
 needs no privileges.
 
 For several services on one machine, give each additional one a --name and a separate
-configuration.`,
+configuration.
+
+The log of the service, and whether it runs:
+  Linux    journalctl -u postern-connector; systemctl status postern-connector
+           (journalctl --user and systemctl --user with --user)
+  macOS    ~/Library/Logs/postern-connector.log; launchctl list postern-connector
+  Windows  %ProgramData%\postern\postern-connector.log; Get-Service postern-connector`,
 		RunE: func(command *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage.Command(command, args[0])
+			if err := cobra.NoArgs(command, args); err != nil {
+				return seeHelp(command, err)
 			}
 			return command.Help()
 		},
 	}
-	command.AddCommand(serviceInstall(sys), serviceRestart(sys), serviceUninstall(sys), serviceStatus(sys),
-		serviceLogs(sys))
+	command.AddCommand(serviceInstall(sys), serviceRestart(sys), serviceUninstall(sys))
 	return command
 }
 
@@ -96,7 +97,7 @@ func installService(sys system, f serviceFlags) error {
 		return failed(explainManager("installing the service", err, plan.User))
 	}
 	fmt.Fprintf(sys.stdout, "Installed the service %s (%s).\n", plan.Name, manager.Platform())
-	if plan.User && runtime.GOOS == "linux" && service.HasSystemd() {
+	if plan.User && manager.Platform() == systemd {
 		fmt.Fprintln(sys.stdout, "It stops when you log out, unless you run:  sudo loginctl enable-linger "+
 			sys.getenv("USER"))
 	}
@@ -104,11 +105,23 @@ func installService(sys system, f serviceFlags) error {
 		return nil
 	}
 	if err := manager.Start(); err != nil {
-		return failed(fmt.Errorf("the service is installed but does not start: %w; see `connector service logs%s`", err,
-			serviceOf(plan)))
+		return failed(fmt.Errorf("the service is installed but does not start: %w; see `%s`", err, plan.LogCommand()))
 	}
-	fmt.Fprintf(sys.stdout, "It is running. Check it with:  connector service status%s\n", serviceOf(plan))
+	fmt.Fprintln(sys.stdout, "It is running. Check it with:  "+statusOf(plan))
 	return nil
+}
+
+// statusOf returns the command that shows the status of the connector of a service.
+func statusOf(p service.Plan) string {
+	socket := serviceSocket(p.Name)
+	switch {
+	case p.User || socket == "":
+		return "connector status --config " + p.Config
+	case p.Name == service.DefaultName:
+		return "sudo connector status"
+	default:
+		return "sudo connector status --socket " + socket
+	}
 }
 
 // servicePlan checks everything that the service needs, while a person sees the errors.
@@ -275,76 +288,4 @@ Exit codes: 0 success, 1 failure, 5 the service is not installed.`,
 	}
 	f.flags(command, userHelp)
 	return command
-}
-
-func serviceStatus(sys system) *cobra.Command {
-	var f serviceFlags
-	command := &cobra.Command{
-		Use:   "status",
-		Short: "Show the state of the service and its connector",
-		Long: `Shows the state of the service, followed by the output of ` + "`connector status`" + `.
-
-Exit codes: 0 the service is running, 1 it is not running, 5 it is not installed.`,
-		Example: `  connector service status`,
-		Args:    cobra.NoArgs,
-		RunE: f.onInstalled(sys, func(ctx context.Context, s installed) error {
-			kind, socket := "system service", serviceSocket(s.plan.Name)
-			if s.plan.User {
-				kind, socket = "user service", ""
-			}
-			fmt.Fprintf(sys.stdout, "service    %s, %s (%s)\n", s.state, kind, s.Platform())
-			if s.state != service.Running {
-				return failed(fmt.Errorf("the service is %s; see `connector service logs%s`", s.state, serviceOf(s.plan)))
-			}
-			if socket == "" && f.config == "" && s.plan.Name != service.DefaultName {
-				fmt.Fprintln(sys.stdout, "connector  to see its status, name its configuration with --config FILE")
-				return nil
-			}
-			r, _, err := findConnector(ctx, sys, f.config, socket)
-			if err != nil {
-				fmt.Fprintln(sys.stdout, "connector  "+err.Error())
-				return nil
-			}
-			writeReport(sys.stdout, r, time.Now())
-			return nil
-		}),
-	}
-	f.flags(command, userHelp)
-	command.Flags().StringVarP(&f.config, "config", "c", "",
-		"configuration `FILE` of a user's service (default: the file written by connector pair)")
-	return command
-}
-
-func serviceLogs(sys system) *cobra.Command {
-	var f serviceFlags
-	command := &cobra.Command{
-		Use:   "logs [--follow]",
-		Short: "Show the log of the service",
-		Long: `Shows the last lines of the service's log, using the system's log viewer.
-
-Exit codes: 0 success, 1 failure, 5 the service is not installed.`,
-		Example: `  connector service logs --lines 200
-  connector service logs --follow`,
-		Args: cobra.NoArgs,
-		RunE: f.onInstalled(sys, func(ctx context.Context, s installed) error {
-			return showLogs(ctx, sys, s.plan.LogCommand(f.lines, f.follow))
-		}),
-	}
-	flags := command.Flags()
-	f.flags(command, userHelp)
-	flags.IntVarP(&f.lines, "lines", "n", 100, "`NUMBER` of lines")
-	flags.BoolVarP(&f.follow, "follow", "f", false, "keep printing new lines")
-	return command
-}
-
-// showLogs runs the system's log command until a signal.
-func showLogs(ctx context.Context, sys system, command []string) error {
-	ctx, stop := sys.signals(ctx)
-	defer stop()
-	show := exec.CommandContext(ctx, command[0], command[1:]...)
-	show.Stdout, show.Stderr = sys.stdout, sys.stderr
-	if err := show.Run(); err != nil && ctx.Err() == nil {
-		return failed(fmt.Errorf("showing the log with %s: %w", command[0], err))
-	}
-	return nil
 }

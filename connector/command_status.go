@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/tty"
 	"github.com/postern-dev/postern/connector/upstream"
 )
@@ -156,14 +156,10 @@ func oneLine(s agent.Status) string {
 	case s.State == agent.StateStopped:
 		return "stopped"
 	case s.Problem != nil:
-		text := fmt.Sprintf("%s to %s; last try: %s", s.State, s.Server, s.Problem.Reason)
 		if s.State == agent.StateWaiting {
-			text = fmt.Sprintf("cannot connect to %s: %s", s.Server, s.Problem.Reason)
+			return fmt.Sprintf("cannot connect to %s: %s", s.Server, s.Problem)
 		}
-		if s.Problem.Fix != "" {
-			text += "; " + s.Problem.Fix
-		}
-		return text
+		return fmt.Sprintf("%s to %s; last try: %s", s.State, s.Server, s.Problem)
 	default:
 		return fmt.Sprintf("%s to %s", s.State, s.Server)
 	}
@@ -193,10 +189,7 @@ func requestsText(s agent.Status) string {
 
 // writeReport prints what `connector status` shows.
 func writeReport(w io.Writer, r report, now time.Time) {
-	for _, line := range reportLines(r.Status, now, len(r.Recent)) {
-		shown, _ := (&screen{w: w}).render(line, math.MaxInt)
-		fmt.Fprintln(w, shown)
-	}
+	writeStatus(w, r.Status, now)
 	config := r.Config
 	if config == "" {
 		config = "the environment"
@@ -208,9 +201,7 @@ func writeReport(w io.Writer, r report, now time.Time) {
 	}
 }
 
-// line is one line of a status.
-type line []piece
-
+// piece is a part of a line.
 type piece struct {
 	tone tty.Tone
 	text string
@@ -235,51 +226,51 @@ func short(d time.Duration) string {
 	}
 }
 
-// reportLines returns the lines of a status. recent bounds the number of recent requests.
-func reportLines(s agent.Status, now time.Time, recent int) []line {
-	label := func(name string, pieces ...piece) line {
-		return append(line{{faint, fmt.Sprintf("%-11s", name)}}, pieces...)
-	}
-	lines := []line{label("state", stateText(s, now)...), label("gateway", piece{plain, s.Server})}
-	if t := s.Tunnel; t != nil {
-		lines[1] = label("gateway", piece{plain, s.Server}, piece{faint, "  version " + t.GatewayVersion})
-		if len(s.Legs) == 0 {
-			lines = append(lines, label("tunnel", tunnelPieces(t)...))
+// writeStatus prints the status of an agent.
+func writeStatus(w io.Writer, s agent.Status, now time.Time) {
+	write := func(label string, pieces ...piece) {
+		for _, p := range append([]piece{{faint, fmt.Sprintf("%-11s", label)}}, pieces...) {
+			fmt.Fprint(w, tty.Paint(w, p.tone, text.Line(p.text)))
 		}
+		fmt.Fprintln(w)
 	}
-	for i, l := range s.Legs {
-		name := "tunnel"
-		if i > 0 {
-			name = ""
-		}
-		lines = append(lines, label(name, legPieces(l, now)...))
+	write("state", stateText(s, now)...)
+	gateway := []piece{{plain, s.Server}}
+	if s.Tunnel != nil {
+		gateway = append(gateway, piece{faint, "  version " + s.Tunnel.GatewayVersion})
+	}
+	write("gateway", gateway...)
+	if s.Tunnel != nil && len(s.Legs) == 0 {
+		write("tunnel", tunnelPieces(s.Tunnel)...)
+	}
+	label := "tunnel"
+	for _, l := range s.Legs {
+		write(label, legPieces(l, now)...)
+		label = ""
 	}
 	if p := s.Problem; p != nil {
-		lines = append(lines, label("reason", piece{warning, p.Reason}))
+		write("reason", piece{warning, p.Reason})
 		if p.Fix != "" {
-			lines = append(lines, label("fix", piece{plain, p.Fix}))
+			write("fix", piece{plain, p.Fix})
 		}
 	}
-	for i, u := range s.Upstreams {
-		name := "upstream"
-		if i > 0 {
-			name = ""
-		}
+	label = "upstream"
+	for _, u := range s.Upstreams {
 		pieces := []piece{{plain, u.Name}, {faint, "  " + u.Address}, upstreamState(u)}
 		if u.OneModel {
 			pieces = append(pieces, piece{faint, ", one model at a time"})
 		}
-		lines = append(lines, label(name, pieces...))
+		write(label, pieces...)
+		label = ""
 	}
-	counts := []piece{{plain, fmt.Sprintf("%d running", s.Running)}, {plain, fmt.Sprintf(", %d served", s.Served)}}
+	counts := []piece{{plain, fmt.Sprintf("%d running, %d served", s.Running, s.Served)}}
 	if s.Failed > 0 {
 		counts = append(counts, piece{warning, fmt.Sprintf(", %d failed", s.Failed)})
 	}
-	lines = append(lines, label("requests", counts...))
-	for _, r := range s.Recent[:min(recent, len(s.Recent))] {
-		lines = append(lines, label("", requestPieces(r)...))
+	write("requests", counts...)
+	for _, r := range s.Recent {
+		write("", requestPieces(r)...)
 	}
-	return lines
 }
 
 func tunnelPieces(t *agent.TunnelStatus) []piece {

@@ -86,8 +86,8 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
 // usable are the clients with a file.
 const usable = "claude, codex, opencode, continue, cline, qwen"
 
-// undoing says how to undo a set-up also where a script has brought this program.
-const undoing = "To undo: the same line with --undo in place of the code"
+// undoHint is printed after a set-up. It names no path: a script may have run this program.
+const undoHint = "To undo: the same line with --undo in place of the code"
 
 // use sets up a client.
 func use(ctx context.Context, sys system, client clients.Client, code string, f useFlags) error {
@@ -118,7 +118,7 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 	case found && !f.yes && !agreed(sys):
 		return failed(errors.New("nothing was changed; --yes replaces it without a question"))
 	}
-	err = errors.Join((&config.Store{Path: s.kept}).Prepare(), (&config.Store{Path: s.path}).Prepare())
+	err = errors.Join((&config.Store{Path: s.backupPath}).Prepare(), (&config.Store{Path: s.path}).Prepare())
 	if err != nil {
 		return failed(err)
 	}
@@ -135,10 +135,10 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 			err))
 	}
 	if err := s.write(traded); err != nil {
-		return failed(fmt.Errorf("%w. %s", err, undoing))
+		return failed(fmt.Errorf("%w. %s", err, undoHint))
 	}
 	fmt.Fprintf(sys.stdout, "A test request was answered. %s now uses %s with the key %q. Changed: %s\n%s.\n",
-		client.Title, traded.Model, text.Short(traded.KeyName), s.path, undoing)
+		client.Title, traded.Model, text.Short(traded.KeyName), s.path, undoHint)
 	if guess := traded.Guess(); guess != "" {
 		fmt.Fprintln(sys.stdout, guess)
 	}
@@ -152,9 +152,9 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 // show prints the names of members that are there and would be replaced or, for a dry run, of all that would change. It
 // reports whether something is there that the command has not written.
 func (s *settings) show(w io.Writer, changes []clients.Change, dryRun bool) (found bool) {
-	ours := s.ours()
+	unchanged := s.isUnchanged()
 	login := filepath.Join(filepath.Dir(s.path), s.Login)
-	if _, err := os.Stat(login); err == nil && s.Login != "" && !ours {
+	if _, err := os.Stat(login); err == nil && s.Login != "" && !unchanged {
 		found = true
 		fmt.Fprintf(w, "A login is there, which this client will no longer use: %s\n", login)
 	}
@@ -163,7 +163,7 @@ func (s *settings) show(w io.Writer, changes []clients.Change, dryRun bool) (fou
 		if c.New == nil {
 			what = "removes"
 		}
-		if dryRun || c.Old != nil && !ours {
+		if dryRun || c.Old != nil && !unchanged {
 			found = found || c.Old != nil
 			fmt.Fprintf(w, "%s: %s %s%s\n", s.path, what, text.Short(strings.Join(c.Path, ".")), provider(c))
 		}
@@ -200,24 +200,24 @@ func undo(sys system, client clients.Client, yes bool) error {
 	switch {
 	case err != nil:
 		return failed(err)
-	case s.original(): // it may be a file that cannot be written
-	case s.mode != 0 && !s.ours() && !yes:
+	case s.isOriginal(): // it may be a file that cannot be written
+	case s.mode != 0 && !s.isUnchanged() && !yes:
 		return failed(fmt.Errorf("%s was changed since; its former text is in %s; --yes restores it, and drops what was "+
-			"changed", s.path, s.kept))
-	case s.used.Mode != 0:
-		err = config.Replace(s.path, s.used.Original, s.used.Mode)
+			"changed", s.path, s.backupPath))
+	case s.backup.Mode != 0:
+		err = config.Replace(s.path, s.backup.Original, s.backup.Mode)
 	default:
 		err = os.Remove(s.path)
 	}
 	if err == nil {
 		config.RemoveStaged(s.path, 0) // with a key, of a process that was killed
-		err = os.Remove(s.kept)
+		err = os.Remove(s.backupPath)
 	}
 	if err != nil {
 		return failed(err)
 	}
 	fmt.Fprintf(sys.stdout, "Restored %s. The key %q stays valid until it is revoked in the console.\n", s.path,
-		text.Short(s.used.KeyName))
+		text.Short(s.backup.KeyName))
 	return nil
 }
 

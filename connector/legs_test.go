@@ -1,13 +1,15 @@
 package main
 
 import (
-	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/doctor"
+	"github.com/postern-dev/postern/connector/tty"
 )
 
 // TestStatusOfLegs: the tunnels to the edges of a cluster are shown one by one.
@@ -26,10 +28,7 @@ func TestStatusOfLegs(t *testing.T) {
 		Legs: []agent.LegStatus{first, second},
 	}
 	var b strings.Builder
-	for _, l := range reportLines(s, now, 5) {
-		shown, _ := (&screen{w: &b}).render(l, math.MaxInt)
-		fmt.Fprintln(&b, shown)
-	}
+	writeStatus(&b, s, now)
 	want := `state      online for 0s
 gateway    gw:1  version v1
 tunnel     edge-a over quic, round trip 12ms
@@ -48,5 +47,25 @@ requests   0 running, 0 served
 	want = "\npostern_connector_tunnel_rtt_seconds{transport=\"quic\",edge=\"edge-a\"} 0.012\n"
 	if strings.Count(b.String(), want) != 1 || strings.Count(b.String(), "rtt_seconds{") != 1 {
 		t.Errorf("got\n%s", &b)
+	}
+}
+
+func TestStatusColors(t *testing.T) {
+	flags := new(pflag.FlagSet)
+	tty.Flag(flags)
+	_ = flags.Set("color", "always")
+	defer func() { _ = flags.Set("color", "auto") }()
+	now := time.Now()
+	var out strings.Builder
+	writeStatus(&out, agent.Status{State: agent.StateOnline, Since: now, Server: "gw\x1b[2J:1"}, now)
+	if want := "\x1b[32monline\x1b[0m\x1b[2m for 0s\x1b[0m\n\x1b[2mgateway    \x1b[0mgw[2J:1\n"; !strings.Contains(
+		out.String(), want) {
+		t.Errorf("status prints %q, not %q", out.String(), want)
+	}
+	out.Reset()
+	writeFinding(&out, doctor.Finding{Check: "udp", Result: doctor.ResultFailed, Detail: "no answer"})
+	writeFinding(&out, doctor.Finding{Check: "pin", Result: doctor.ResultSkipped, Detail: "no answer"})
+	if want := "\x1b[31mfailed  \x1b[0m udp: no answer\nskipped  pin: no answer\n"; out.String() != want {
+		t.Errorf("doctor prints %q, want %q", out.String(), want)
 	}
 }

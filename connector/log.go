@@ -13,25 +13,8 @@ import (
 func logFlags(command *cobra.Command, format, level *string) {
 	flags := command.Flags()
 	flags.StringVar(format, "log-format", "auto",
-		"`FORMAT` of the log: auto (a live status on a terminal, JSON otherwise), text or json")
+		"`FORMAT` of the log: auto (text on a terminal, JSON otherwise), text or json")
 	flags.StringVar(level, "log-level", "info", "lowest `LEVEL` that is logged: debug, info, warn or error")
-}
-
-// newDisplay returns the logger of a running connector. On a terminal it also returns
-// a screen that shows the status, and logs only warnings and errors unless the level
-// was set.
-func newDisplay(command *cobra.Command, sys system, format, level string) (*slog.Logger, *screen, error) {
-	if format == "auto" {
-		if s := newScreen(sys.stderr, sys.getenv); s != nil {
-			if !command.Flags().Changed("log-level") {
-				level = "warn"
-			}
-			logger, err := newLogger(s, "text", level)
-			return logger, s, err
-		}
-	}
-	logger, err := newLogger(sys.stderr, format, level)
-	return logger, nil, err
 }
 
 func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {

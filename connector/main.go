@@ -21,7 +21,6 @@ import (
 	"github.com/postern-dev/postern/connector/service"
 	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/tty"
-	"github.com/postern-dev/postern/connector/usage"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -149,6 +148,11 @@ func (e *exitError) Unwrap() error { return e.error }
 // configuration.
 func failed(err error) error { return &exitError{exitRuntime, err} }
 
+// seeHelp adds the command that lists flags and commands to an error.
+func seeHelp(command *cobra.Command, err error) error {
+	return fmt.Errorf("%w; see `%s --help`", err, command.CommandPath())
+}
+
 func rootCommand(sys system) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "connector",
@@ -159,13 +163,20 @@ It needs no open port.
 
 Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired,
 4 already paired, 5 no service, 78 rejected by the gateway.`,
-		Version:       version.Number(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetVersionTemplate(fmt.Sprintf("connector %s\ncommit %s\n%s %s/%s\n", version.Number(), version.Commit(),
-		runtime.Version(), runtime.GOOS, runtime.GOARCH))
-	root.SetFlagErrorFunc(usage.Flag)
+	// Templates of cobra would link text/template, and with it all methods of all types: two megabytes.
+	showVersion := root.Flags().BoolP("version", "v", false, "version for connector")
+	root.RunE = func(*cobra.Command, []string) error {
+		if !*showVersion {
+			return root.Help()
+		}
+		_, err := fmt.Fprintf(sys.stdout, "connector %s\ncommit %s\n%s %s\n", version.Number(), version.Commit(),
+			runtime.Version(), version.Platform())
+		return err
+	}
+	root.SetFlagErrorFunc(seeHelp)
 	tty.Flag(root.PersistentFlags())
 	root.AddCommand(pairCommand(sys), runCommand(sys), statusCommand(sys), waitCommand(sys), reloadCommand(sys),
 		doctorCommand(sys), serviceCommand(sys), useCommand(sys))

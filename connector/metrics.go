@@ -50,15 +50,15 @@ func (r *runner) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		r.agent.Status() // blocks if the agent is stuck
-		writeJSON(w, http.StatusOK, health{Status: "ok"})
+		writeJSON(w, http.StatusOK, healthAnswer{Status: "ok"})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		s := r.agent.Status()
+		status, answer := http.StatusOK, healthAnswer{Status: string(s.State)}
 		if s.State != agent.StateOnline {
-			writeJSON(w, http.StatusServiceUnavailable, health{Status: string(s.State), Reason: oneLine(s)})
-			return
+			status, answer.Reason = http.StatusServiceUnavailable, oneLine(s)
 		}
-		writeJSON(w, http.StatusOK, health{Status: string(s.State)})
+		writeJSON(w, status, answer)
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
@@ -67,8 +67,8 @@ func (r *runner) metricsHandler() http.Handler {
 	return mux
 }
 
-// health answers a health check.
-type health struct {
+// healthAnswer answers a health check.
+type healthAnswer struct {
 	Status string `json:"status"`
 	Reason string `json:"reason,omitempty"`
 }
@@ -136,15 +136,13 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 	_, _ = io.WriteString(w, b.String()) // the client may be gone
 }
 
-func labelValue(s string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`).Replace(s) + `"`
-}
+var labelValue = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 
 // labelList returns names and values of labels in braces, "" without labels.
 func labelList(labels []string) string {
 	list := ""
 	for i := 0; i+1 < len(labels); i += 2 {
-		list += string("{,"[min(i, 1)]) + labels[i] + "=" + labelValue(labels[i+1])
+		list += string("{,"[min(i, 1)]) + labels[i] + `="` + labelValue.Replace(labels[i+1]) + `"`
 	}
 	if list != "" {
 		list += "}"

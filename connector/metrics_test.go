@@ -47,7 +47,7 @@ func TestMetricsText(t *testing.T) {
 			t.Errorf("%q is not of the format", line)
 		}
 	}
-	if got := labelValue("a\"b\\c\nd"); got != `"a\"b\\c\nd"` {
+	if got := labelValue.Replace("a\"b\\c\nd"); got != `a\"b\\c\nd` {
 		t.Errorf("quoted as %s", got)
 	}
 }

@@ -17,8 +17,8 @@ func ownedByUser(info fs.FileInfo) bool {
 	return ok && int(stat.Uid) == os.Geteuid()
 }
 
-// enableSequences returns true: terminals support escape sequences.
-func enableSequences(*os.File) bool { return true }
+// enableSequences does nothing: terminals support escape sequences.
+func enableSequences(*os.File) {}
 
 // processorTime returns the CPU time of the process.
 func processorTime() time.Duration {
@@ -27,13 +27,4 @@ func processorTime() time.Duration {
 		return 0
 	}
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
-}
-
-// monotonicMicroseconds returns the time of CLOCK_MONOTONIC, which systemd uses too.
-func monotonicMicroseconds() int64 {
-	var t unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil {
-		return 0
-	}
-	return t.Nano() / 1000
 }

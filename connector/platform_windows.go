@@ -11,15 +11,13 @@ import (
 // ownedByUser returns true: the access list of the user's folder protects its files.
 func ownedByUser(fs.FileInfo) bool { return true }
 
-// enableSequences enables escape sequences in the console, and reports whether that
-// worked.
-func enableSequences(file *os.File) bool {
+// enableSequences enables escape sequences, if the file is a console.
+func enableSequences(file *os.File) {
 	var mode uint32
 	console := windows.Handle(file.Fd())
-	if windows.GetConsoleMode(console, &mode) != nil {
-		return false
+	if windows.GetConsoleMode(console, &mode) == nil {
+		_ = windows.SetConsoleMode(console, mode|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING)
 	}
-	return windows.SetConsoleMode(console, mode|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING) == nil
 }
 
 // processorTime returns the CPU time of the process.
@@ -31,6 +29,3 @@ func processorTime() time.Duration {
 	ticks := func(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 + int64(t.LowDateTime) } // of 100 ns
 	return time.Duration(100 * (ticks(kernel) + ticks(user)))
 }
-
-// monotonicMicroseconds returns 0: only systemd uses it.
-func monotonicMicroseconds() int64 { return 0 }

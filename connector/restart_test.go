@@ -64,7 +64,6 @@ func TestRestart(t *testing.T) {
 	}{
 		{service.Running, version.Number(), exitOK, "restart", "The service runs version " + version.Number() + ": online"},
 		{service.Stopped, version.Number(), exitOK, "start", "The service runs version"},
-		{service.Failed, version.Number(), exitOK, "start", "The service runs version"},
 		{
 			service.Running, "v0.0.1", exitRuntime, "restart",
 			"the service runs another program than /usr/local/bin/connector, of version v0.0.1; update that one",
@@ -108,7 +107,7 @@ func TestRestartUnderLaunchd(t *testing.T) {
 	}
 	code, _, stderr := h.restart(f, interrupted, "--user", "--config", h.config)
 	if code != exitRuntime || !strings.Contains(stderr, "has restarted, but interrupted; the tunnel is down") ||
-		!strings.Contains(stderr, "connector service logs --user") {
+		!strings.Contains(stderr, "; see `"+service.Plan{Name: service.DefaultName, User: true, Home: h.env["HOME"]}.LogCommand()+"`") {
 		t.Errorf("code %d, %s", code, stderr)
 	}
 	if got := strings.Join(f.did, " "); got != "stop start" {

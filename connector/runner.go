@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
-	"github.com/postern-dev/postern/connector/version"
 	"github.com/postern-dev/postern/connector/wait"
 )
 
@@ -28,7 +26,6 @@ type runOptions struct {
 	drain   time.Duration // 0: stop at once
 	socket  string        // control socket; "": derived from the configuration
 	metrics string        // address for health checks and metrics; "": none
-	screen  *screen       // nil: not on a terminal
 }
 
 // runner is a running connector with its control socket, metrics and status reports.
@@ -62,7 +59,7 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 		logger.Warn(warning)
 	}
 	connector, err := agent.New(loaded.Config, agent.Options{
-		Logger: logger, Version: version.Number(), DrainTimeout: max(o.drain, time.Nanosecond),
+		Logger: logger, DrainTimeout: max(o.drain, time.Nanosecond),
 	})
 	if err != nil {
 		return err
@@ -92,9 +89,6 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 	background.Go(func() { r.reportToSystemd(ctx) })
 	background.Go(func() { r.watchProcessors(ctx) })
 	background.Go(func() { r.hangups(ctx) })
-	if o.screen != nil {
-		background.Go(func() { r.show(ctx, o.screen) })
-	}
 	return r.run(command.Context())
 }
 
@@ -122,15 +116,21 @@ func (r *runner) run(ctx context.Context) error {
 	return nil
 }
 
-// onChange calls f now and after each change of the agent's status, until ctx ends. The time
-// between two calls is at least pause and, unless refresh is 0, at most refresh.
-func (r *runner) onChange(ctx context.Context, refresh, pause time.Duration, f func()) {
+// reportToSystemd sends the state for `systemctl status`, and watchdog messages. A deadlock of
+// the agent stops both.
+func (r *runner) reportToSystemd(ctx context.Context) {
+	last := ""
 	for {
 		changed := r.agent.Changed()
-		f()
+		text := oneLine(r.agent.Status())
 		var due <-chan time.Time
-		if refresh > 0 {
-			due = time.After(refresh)
+		if r.notify.every > 0 {
+			r.notify.send("WATCHDOG=1")
+			due = time.After(r.notify.every)
+		}
+		if text != last {
+			last = text
+			r.notify.send("STATUS=" + text)
 		}
 		select {
 		case <-ctx.Done():
@@ -138,32 +138,10 @@ func (r *runner) onChange(ctx context.Context, refresh, pause time.Duration, f f
 		case <-changed:
 		case <-due:
 		}
-		if wait.For(ctx, pause) != nil {
+		if wait.For(ctx, time.Second/2) != nil {
 			return
 		}
 	}
-}
-
-// reportToSystemd sends the state for `systemctl status`, and watchdog messages. A deadlock of
-// the agent stops both.
-func (r *runner) reportToSystemd(ctx context.Context) {
-	last := ""
-	r.onChange(ctx, r.notify.every, time.Second/2, func() {
-		text := oneLine(r.agent.Status())
-		if r.notify.every > 0 {
-			r.notify.send("WATCHDOG=1")
-		}
-		if text != last {
-			last = text
-			r.notify.send("STATUS=" + text)
-		}
-	})
-}
-
-func (r *runner) show(ctx context.Context, s *screen) {
-	s.begin(r.agent.Status)
-	r.onChange(ctx, screenRefresh, screenPause, s.update)
-	s.end()
 }
 
 func (r *runner) hangups(ctx context.Context) {
@@ -196,8 +174,6 @@ func (r *runner) reload() error {
 		return errors.New("systemd updates this service's copy of the configuration only when it starts; run: sudo " +
 			"systemctl restart " + filepath.Base(r.sys.getenv("CREDENTIALS_DIRECTORY")))
 	}
-	r.notify.send("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonicMicroseconds()))
-	defer r.notify.send("READY=1")
 	loaded, err := config.Load(r.options.config, r.sys.getenv)
 	if err != nil {
 		return err

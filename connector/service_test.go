@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -90,13 +91,6 @@ func TestServiceLife(t *testing.T) {
 			!strings.Contains(stderr, "is already installed") || !strings.Contains(stderr, "connector service uninstall") {
 			t.Errorf("again: code %d, %s", code, stderr)
 		}
-		h.start()
-		if code, stdout, stderr := h.runService(f, root, "status", "--config", h.config); code != exitOK ||
-			!strings.HasPrefix(stdout, "service    running, ") {
-			t.Errorf("status: code %d, %s%s", code, stdout, stderr)
-		} else if !root && !strings.Contains(stdout, "gateway    127.0.0.1:1") {
-			t.Errorf("the connector's report is missing in %s", stdout)
-		}
 		if code, stdout, stderr := h.runService(f, root, "uninstall"); code != exitOK ||
 			!strings.Contains(stdout, "Its configuration was kept.") {
 			t.Errorf("uninstall: code %d, %s%s", code, stdout, stderr)
@@ -104,7 +98,7 @@ func TestServiceLife(t *testing.T) {
 		if got := strings.Join(f.did, " "); got != "install start stop uninstall" {
 			t.Errorf("done: %s", got)
 		}
-		for _, command := range []string{"status", "uninstall", "logs", "restart"} {
+		for _, command := range []string{"uninstall", "restart"} {
 			if code, _, stderr := h.runService(f, root, command); code != exitMissing ||
 				!strings.Contains(stderr, "not installed; install it with `connector service install`") {
 				t.Errorf("%s of nothing: code %d, %s", command, code, stderr)
@@ -127,18 +121,14 @@ func TestServicesSideBySide(t *testing.T) {
 	}
 	for name, config := range map[string]string{service.DefaultName: h.config, "postern-rack": rack} {
 		code, stdout, stderr := h.runService(f, false, "install", "--name", name, "--config", config)
-		if code != exitOK || !strings.Contains(stdout, "Installed the service "+name+" (fake).") {
+		if code != exitOK || !strings.Contains(stdout, "Installed the service "+name+" (fake).") ||
+			!strings.Contains(stdout, "Check it with:  connector status --config "+config+"\n") {
 			t.Fatalf("code %d, %s%s", code, stdout, stderr)
 		}
 	}
 	code, _, stderr := h.runService(f, false, "install", "--name", "postern-rack", "--config", rack)
 	if code != exitRuntime || !strings.Contains(stderr, "connector service uninstall --user --name postern-rack") {
 		t.Errorf("again: code %d, %s", code, stderr)
-	}
-	code, stdout, stderr := h.runService(f, false, "status", "--name", "postern-rack")
-	if code != exitOK || !strings.Contains(stdout, "service    running") ||
-		!strings.Contains(stdout, "with --config FILE") {
-		t.Errorf("status: code %d, %s%s", code, stdout, stderr)
 	}
 	if code, stdout, _ := h.runService(f, false, "uninstall", "--name", "postern-rack"); code != exitOK ||
 		!strings.Contains(stdout, "Removed the service postern-rack.") {
@@ -148,12 +138,12 @@ func TestServicesSideBySide(t *testing.T) {
 		f.states[which("postern-rack", true)] != service.NotInstalled {
 		t.Errorf("states %v", f.states)
 	}
-	code, _, stderr = h.runService(f, false, "status", "--name", "postern-rack")
+	code, _, stderr = h.runService(f, false, "uninstall", "--name", "postern-rack")
 	if code != exitMissing || !strings.Contains(stderr,
 		"install it with `connector service install --name postern-rack`") {
-		t.Errorf("status of nothing: code %d, %s", code, stderr)
+		t.Errorf("uninstall of nothing: code %d, %s", code, stderr)
 	}
-	for _, command := range []string{"install", "status", "uninstall", "logs", "restart"} {
+	for _, command := range []string{"install", "uninstall", "restart"} {
 		args := []string{command, "--name", "a b"}
 		if command == "install" {
 			args = append(args, "--config", h.config)
@@ -224,11 +214,6 @@ func TestServiceFailures(t *testing.T) {
 		!strings.Contains(stderr, "sudo connector service uninstall") {
 		t.Errorf("the machine's, by a user: code %d, %s", code, stderr)
 	}
-	f.states[which(service.DefaultName, false)] = service.Failed
-	if code, stdout, stderr := h.runService(f, false, "status"); code != exitRuntime ||
-		!strings.Contains(stdout, "failed, system service") || !strings.Contains(stderr, "connector service logs") {
-		t.Errorf("status: code %d, %s%s", code, stdout, stderr)
-	}
 	sys := h.system(new(output), new(output))
 	sys.services = func(service.Plan) (service.Manager, error) { return nil, service.ErrNoManager }
 	sys.executable = "/usr/local/bin/connector"
@@ -239,14 +224,21 @@ func TestServiceFailures(t *testing.T) {
 	}
 }
 
-func TestShowLogs(t *testing.T) {
-	h := newHome(t)
-	out := new(output)
-	sys := h.system(out, out)
-	if err := showLogs(t.Context(), sys, []string{"echo", "a line"}); err != nil || out.String() != "a line\n" {
-		t.Errorf("%v, %q", err, out)
+// Each hint finds the connector of its service.
+func TestStatusOfService(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the sockets are of Linux")
 	}
-	if err := showLogs(t.Context(), sys, []string{"no-such-command"}); !errors.As(err, new(*exitError)) {
-		t.Errorf("error %v", err)
+	for _, tt := range []struct {
+		plan service.Plan
+		want string
+	}{
+		{service.Plan{Name: service.DefaultName, Config: "/c"}, "sudo connector status"},
+		{service.Plan{Name: "rack", Config: "/c"}, "sudo connector status --socket /run/rack/control.sock"},
+		{service.Plan{Name: service.DefaultName, Config: "/c", User: true}, "connector status --config /c"},
+	} {
+		if got := statusOf(tt.plan); got != tt.want {
+			t.Errorf("%+v: %s, not %s", tt.plan, got, tt.want)
+		}
 	}
 }

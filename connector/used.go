@@ -18,15 +18,15 @@ import (
 // settings is the settings file of a client, as it is, and what is kept to restore it.
 type settings struct {
 	*clients.File
-	path   string
-	before []byte
-	mode   fs.FileMode // 0: it does not exist
-	kept   string      // path of the file with used
-	used   used
+	path       string
+	before     []byte
+	mode       fs.FileMode // 0: it does not exist
+	backupPath string
+	backup     backup
 }
 
-// used is what `connector use` keeps of a client's file to restore it.
-type used struct {
+// backup is what `connector use` keeps of a client's file to restore it.
+type backup struct {
 	Path     string      `json:"path"`     // "": nothing is kept
 	Mode     fs.FileMode `json:"mode"`     // 0: the file did not exist
 	Original []byte      `json:"original"` // may have other keys
@@ -55,22 +55,22 @@ func settingsOf(c clients.Client, getenv func(string) string, undo bool) (*setti
 			break
 		}
 	}
-	s.kept = filepath.Join(filepath.Dir(kept), "use", c.ID+".json")
-	data, err := os.ReadFile(s.kept)
-	if err == nil && json.Unmarshal(data, &s.used) != nil {
+	s.backupPath = filepath.Join(filepath.Dir(kept), "use", c.ID+".json")
+	data, err := os.ReadFile(s.backupPath)
+	if err == nil && json.Unmarshal(data, &s.backup) != nil {
 		err = errors.New("it is damaged; move it away, and restore what you need of it by hand")
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading the copy of the former settings in %s: %w", s.kept, err)
+		return nil, fmt.Errorf("reading the copy of the former settings in %s: %w", s.backupPath, err)
 	}
 	if undo {
-		s.path = s.used.Path
+		s.path = s.backup.Path
 	}
 	switch {
 	case s.path == "":
 		return nil, fmt.Errorf("%s was not set up on this machine", c.Title)
-	case s.used.Path != "" && s.used.Path != s.path:
-		return nil, fmt.Errorf("this client is set up in %s; undo that first, with --undo", s.used.Path)
+	case s.backup.Path != "" && s.backup.Path != s.path:
+		return nil, fmt.Errorf("this client is set up in %s; undo that first, with --undo", s.backup.Path)
 	}
 	return s, s.read()
 }
@@ -116,21 +116,21 @@ func (s *settings) write(t clients.Traded) error {
 
 // keep keeps the original before the file is replaced: the process may die in between.
 func (s *settings) keep(after []byte, keyName string) error {
-	if s.used.Path == "" {
-		s.used = used{Path: s.path, Mode: s.mode, Original: s.before}
+	if s.backup.Path == "" {
+		s.backup = backup{Path: s.path, Mode: s.mode, Original: s.before}
 	}
-	if s.ours() || s.original() { // otherwise, the new text has changes of others, too
-		s.used.Written = sha256.Sum256(after)
+	if s.isUnchanged() || s.isOriginal() { // otherwise, the new text has changes of others, too
+		s.backup.Written = sha256.Sum256(after)
 	}
-	s.used.KeyName = keyName
-	data, _ := json.Marshal(s.used) // of strings and numbers
-	return config.Replace(s.kept, data, 0o600)
+	s.backup.KeyName = keyName
+	data, _ := json.Marshal(s.backup) // of strings and numbers
+	return config.Replace(s.backupPath, data, 0o600)
 }
 
-// ours reports whether the file is as the command has written it.
-func (s *settings) ours() bool { return s.used.Written == sha256.Sum256(s.before) }
+// isUnchanged reports whether the file is as the command has written it.
+func (s *settings) isUnchanged() bool { return s.backup.Written == sha256.Sum256(s.before) }
 
-// original reports whether the file is as it was before the first run.
-func (s *settings) original() bool {
-	return s.mode == s.used.Mode && bytes.Equal(s.before, s.used.Original)
+// isOriginal reports whether the file is as it was before the first run.
+func (s *settings) isOriginal() bool {
+	return s.mode == s.backup.Mode && bytes.Equal(s.before, s.backup.Original)
 }

@@ -140,7 +140,7 @@ func TestInstallAgainFails(t *testing.T) {
 		filepath.Join(s.Bin(), "connector")+" \"$@\"\n"), newVersion)
 	p = c.start(t, "", "sh", "-c", s.again(o))
 	c.ends(t, p, 1, "the service has restarted, but the tunnel is still down after 5s: no connector is running",
-		"see `connector service logs --user`")
+		"see `journalctl --user -u postern-connector`")
 }
 
 // upgrade returns long streams and load for the only connector.

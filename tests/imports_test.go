@@ -162,7 +162,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 	{"caddymodule/scripted", helpers, "the built-in model server is a model server like any other"},
 	{
 		"caddymodule/cli/up", "caddymodule/gateway caddymodule/manage caddymodule/program caddymodule/scope " +
-			"caddymodule/scripted caddymodule/store connector/agent connector/config connector/upstream connector/version" +
+			"caddymodule/scripted caddymodule/store connector/agent connector/config connector/upstream" +
 			helpers,
 		"only `caddy gateway up` runs a connector in the gateway's process",
 	},
@@ -170,7 +170,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"caddymodule/cli", "caddymodule/activity caddymodule/cli/up caddymodule/compat caddymodule/downloads " +
 			"caddymodule/gateway " +
 			"caddymodule/health caddymodule/limits caddymodule/manage caddymodule/program caddymodule/scope caddymodule/store " +
-			"connector/tty connector/usage connector/version" + helpers,
+			"connector/tty connector/version" + helpers,
 		"commands call the management API, or the store of a gateway that is stopped",
 	},
 	{
@@ -183,7 +183,6 @@ var importRules = []struct{ packages, mayImport, why string }{
 
 	{"connector/service", "", "a machine's services have nothing to do with tunnels"},
 	{"connector/tty", "", "a terminal has a width and colors, whatever the programs print on it"},
-	{"connector/usage", "connector/text", "it corrects the command lines of both programs, whatever their commands do"},
 	{
 		"connector/config", "connector/link/... connector/memory" + helpers,
 		"a configuration is read and written without a gateway or a model server",
@@ -204,7 +203,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 	},
 	{
 		"connector/doctor", "connector/agent connector/config connector/dial connector/link connector/upstream " +
-			"connector/version connector/window" + helpers,
+			"connector/window" + helpers,
 		"the checks return findings; the program prints them",
 	},
 	{"connector", "connector/...", "the connector is small and runs on other machines: it must not contain the gateway"},

@@ -22,7 +22,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/tty"
-	"github.com/postern-dev/postern/connector/usage"
 )
 
 // Register adds `caddy gateway` to Caddy's command line, and gives Caddy's commands the name of
@@ -119,7 +118,7 @@ func (c *command) build(cmd *cobra.Command, env environment) {
 	cmd.Use, cmd.Short, cmd.Aliases = c.use, cmp.Or(c.short, operation.Help, cmd.Short), c.aliases
 	cmd.Long, cmd.Example = program.Named(c.long), program.Named(c.example)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fail(cmd, up.UsageError{Err: usage.Flag(cmd, err)})
+		return fail(cmd, up.Usagef("%w; see `%s --help`", err, cmd.CommandPath()))
 	})
 	if c.commands != nil {
 		for _, sub := range c.commands {
@@ -189,7 +188,13 @@ func group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 || args[0] == "--help" || args[0] == "-h" {
 		return cmd.Help()
 	}
-	return up.UsageError{Err: usage.Command(cmd, args[0])}
+	kind, help := "command", fmt.Sprintf("see `%s --help`", cmd.CommandPath())
+	if cmd.SuggestionsMinimumDistance = 2; strings.HasPrefix(args[0], "-") {
+		kind = "flag"
+	} else if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+		help = fmt.Sprintf("did you mean %q?", similar[0])
+	}
+	return up.Usagef("unknown %s %q for %q; %s", kind, args[0], cmd.CommandPath(), help)
 }
 
 // guarded returns do with its errors printed by [fail].

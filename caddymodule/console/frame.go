@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -71,11 +72,20 @@ func (c *Console) loadTemplates(a assets, may func(operation string) bool) *temp
 		"has": slices.Contains[[]string], "join": strings.Join,
 		"authors": authors, "passkeyID": passkeyID, "browser": browserOf,
 		"rights":  store.RightNames,
+		"future":  future,
 		"method":  func(name string) string { return sessionMethods[name] },
 		"program": func() string { return program.Name },
 		"manual":  func() string { return program.Manual },
 		"right":   func(name string) string { return rightTexts[name] },
 	}).ParseFS(templateFiles, "templates/*.html"))
+}
+
+// future returns a time that has not come yet, else nil.
+func future(t *time.Time) *time.Time {
+	if t != nil && !t.After(time.Now()) {
+		return nil
+	}
+	return t
 }
 
 // show renders tab t in its frame, unless err is an error.

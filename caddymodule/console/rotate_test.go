@@ -21,11 +21,12 @@ func TestConnectorRotate(t *testing.T) {
 	}
 	var tokens []link.Token
 	for _, grace := range []string{"1h", "0s"} {
+		until := map[string]string{"1h": "The old token ends at", "0s": "The old token has ended."}[grace]
 		w := g.post(path, "grace", grace)
 		if w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("status %d, Cache-Control %q", w.Code, w.Header().Get("Cache-Control"))
 		}
-		has(t, w.Body.String(), "Copy this token now", "connector reload", "The old token ends at")
+		has(t, w.Body.String(), "Copy this token now", "connector reload", until)
 		_, text, _ := strings.Cut(w.Body.String(), `id="token-new">`)
 		text, _, _ = strings.Cut(text, "<")
 		token, err := link.ParseToken(html.UnescapeString(text))
@@ -38,10 +39,13 @@ func TestConnectorRotate(t *testing.T) {
 				t.Errorf("with a grace of %s, token %d: %v", grace, i, err)
 			}
 		}
+		shown := mainOf(g.page("/console/connectors/show?id=" + con.ID))
+		if has(t, shown, "Token rotated"); strings.Contains(shown, "the old one ends at") != (grace == "1h") {
+			t.Errorf("with a grace of %s, the connector's page is %s", grace, shown)
+		}
 	}
 	lacks(t, g.page(path), "ptt_")
 	has(t, mainOf(g.page(path)), "Last rotated")
-	has(t, mainOf(g.page("/console/connectors/show?id="+con.ID)), "Token rotated", "the old one ends at")
 	if w := g.post(path, "grace", "-1h"); w.Code == http.StatusOK || strings.Contains(w.Body.String(), "ptt_") {
 		t.Errorf("with a negative grace: status %d", w.Code)
 	}

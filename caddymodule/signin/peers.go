@@ -1,10 +1,14 @@
 package signin
 
-import "github.com/postern-dev/postern/caddymodule/fair"
+import (
+	"github.com/postern-dev/postern/caddymodule/fair"
+	"github.com/postern-dev/postern/connector/text"
+)
 
 // Outcome is the outcome of an [Attempt] or a confirmation, as gateways of a cluster send it to each
-// other. Who may be the hash of a password, so it must not be logged.
+// other. Who may be the hash of a password.
 type Outcome struct {
+	text.Secrets
 	Address  string // of the client
 	Who      []byte // hash of a name, or of the id of a user
 	SignedIn bool   // the user was signed in, and had to confirm the password; there is no Address

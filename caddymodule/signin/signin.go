@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/logs"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 // The methods of signing in.
@@ -76,6 +77,7 @@ func New(o Options) (*Service, error) {
 
 // Attempt is the input of a client that signs in.
 type Attempt struct {
+	text.Secrets
 	Address   string // of the client, without port
 	UserAgent string
 	Name      string
@@ -84,24 +86,13 @@ type Attempt struct {
 	End store.Ending
 }
 
-// String hides the text entered, in case an attempt is logged by mistake.
-func (a Attempt) String() string { return "attempt from " + remote(a.Address) }
-
-// LogValue is String for slog.
-func (a Attempt) LogValue() slog.Value { return slog.StringValue(a.String()) }
-
 // Signed is a user who has signed in.
 type Signed struct {
+	text.Secrets
 	User    store.User
 	Session store.Session
 	Secret  string // of the session, for the cookie; not stored
 }
-
-// String hides the secret.
-func (s Signed) String() string { return s.User.ID + " in " + s.Session.ID }
-
-// LogValue is String for slog.
-func (s Signed) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // Password signs a user in by name and password. It returns ErrCredentials, ErrBusy,
 // a *ThrottledError, or an error of the store.

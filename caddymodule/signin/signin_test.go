@@ -182,9 +182,6 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 			t.Errorf("%s has %q", text.String(), hidden)
 		}
 	}
-	if !strings.Contains(text.String(), home) || !strings.Contains(text.String(), "usr_x") {
-		t.Errorf("%s does not tell whose it is", text.String())
-	}
 }
 
 // An unknown name costs as much work as a known one, even if the input is too long, and gets the same

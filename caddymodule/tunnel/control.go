@@ -64,11 +64,14 @@ func (s *Session) beat(next time.Duration) time.Duration {
 func (s *Session) onSilence() {
 	received := func() uint64 { return s.conn.ConnectionStats().PacketsReceived }
 	// Pings may be behind an answer on a slow line, or not be read yet because this process was frozen.
-	for before := uint64(0); received() != before; {
-		before = received()
+	for {
+		before := received()
 		time.Sleep(time.Second / 2)
 		if time.Now().Before(*s.overdue.Load()) || s.conn.Context().Err() != nil {
 			return
+		}
+		if received() == before {
+			break
 		}
 	}
 	s.hub.setSilent(s, true)

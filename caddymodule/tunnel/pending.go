@@ -64,11 +64,16 @@ var (
 	errHelloBudget = errors.New("too many large hellos at a time")
 )
 
-// pending counts connections without a valid hello by their networks. Known connectors, which have
-// sent a valid preauthentication, are counted separately: strangers cannot use up their share. Over
-// QUIC, the preauthentication is part of the ClientHello. Until then all connections share one budget,
-// so strangers can exhaust it only by withholding theirs. Over a WebSocket, it is in the request. There,
-// a device may send one with an open pairing code, which is checked only if the budget is nearly used.
+// pending counts connections without a valid hello by their networks.
+//
+//	connection                                     counted in           limit
+//	over QUIC, before its ClientHello              unknown              maxPending
+//	without a valid preauthentication              unknown, strangers   maxPending, maxStrangers
+//	of a known connector: with a valid one         known, connectors    maxKnown, knownPerConnector
+//	of a known connector beyond its limit          as without
+//
+// The preauthentication is in the ClientHello or in the request for a WebSocket. There, that of a device with an open
+// pairing code counts as valid. It is checked only if the budget is nearly used.
 type pending struct {
 	mu         sync.Mutex
 	unknown    fair.Budget    // connections of unknown clients

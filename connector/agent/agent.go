@@ -19,8 +19,6 @@ import (
 type Options struct {
 	// Logger logs state changes, and requests at debug level. Default: none.
 	Logger *slog.Logger
-	// Version is sent to the gateway. Default: "dev".
-	Version string
 	// DrainTimeout bounds running requests after Run's context has ended. After a reload, it bounds the end
 	// of a tunnel without requests. Default: 30s.
 	DrainTimeout time.Duration
@@ -67,7 +65,7 @@ func newAgent(o Options) *Agent {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	o.Version, o.DrainTimeout = cmp.Or(o.Version, "dev"), cmp.Or(o.DrainTimeout, 30*time.Second)
+	o.DrainTimeout = cmp.Or(o.DrainTimeout, 30*time.Second)
 	a := &Agent{
 		Options: o, lostAfter: lostAfter, confirmLimit: confirmLimit, dialLimit: dialLimit,
 		firstUpgrade: firstUpgrade, takeoverLimit: takeoverLimit,
@@ -104,13 +102,9 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // result logs why the last instance has ended, and returns the error of Run.
 func (a *Agent) result(last *instance) error {
-	var fatal *FatalError
-	switch {
-	case errors.As(last.cause, &fatal):
+	if fatal := (*FatalError)(nil); errors.As(context.Cause(last.ctx), &fatal) {
 		a.Logger.Error("connector stopped", "reason", fatal.Reason, "fix", fatal.Fix)
 		return fatal
-	case errors.Is(last.cause, errTaken):
-		a.Logger.Info("another process has taken the tunnel over")
 	}
 	a.Logger.Info("stopped")
 	return nil

@@ -17,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/version"
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
@@ -37,7 +38,7 @@ func TestAgentHello(t *testing.T) {
 	kept := int64(32 << 20)
 	want := link.Hello{
 		Connector: testToken.Connector, Secret: testToken.Secret, Instance: a.config.hello.Instance, Name: host,
-		Version: "1.2.3",
+		Version: version.Number(),
 		OS:      runtime.GOOS + "/" + runtime.GOARCH, Upstreams: []string{"box"}, KeptPrompts: &kept,
 		StartedMillis: a.config.hello.StartedMillis,
 	}

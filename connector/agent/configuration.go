@@ -18,7 +18,7 @@ import (
 // configuration is immutable, except for the proxy's upstreams.
 type configuration struct {
 	token     link.Token
-	hello     link.Hello // without the secret
+	hello     link.Hello
 	quic      *dial.QUIC
 	web       *dial.WebSocket
 	transport string
@@ -45,8 +45,9 @@ func (a *Agent) newConfiguration(c config.Config, old *configuration) (*configur
 	}
 	next.proxy = upstream.NewProxy(upstreams,
 		upstream.Options{Logger: a.Logger, Budget: a.budget, Prober: a.prober, Observer: &a.monitor})
-	next.hello = newHello(a.Version, "", upstreams.Names())
-	next.hello.Connector, next.hello.Routes, next.hello.MaxRequests = token.Connector, c.Routes, c.MaxRequests
+	next.hello = newHello("", upstreams.Names())
+	next.hello.Connector, next.hello.Secret = token.Connector, token.Secret
+	next.hello.Routes, next.hello.MaxRequests = c.Routes, c.MaxRequests
 	next.hello.OneModel = c.OneModelUpstreams()
 	kept := c.KeptPromptBytes()
 	next.hello.KeptPrompts, next.hello.StartedMillis = &kept, time.Now().UnixMilli()
@@ -54,7 +55,7 @@ func (a *Agent) newConfiguration(c config.Config, old *configuration) (*configur
 		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: next.tunnelToken,
 		MaxRequests: c.MaxRequests, MaxMemory: c.MemoryBudget(), Logger: a.Logger,
 	}, cmp.Or(c.Transport, config.TransportAuto))
-	return next, next.greeting().Check()
+	return next, next.hello.Check()
 }
 
 // quicTo returns the QUIC dialer for an edge, or for the token's gateway if target is zero.
@@ -73,18 +74,13 @@ func (c *configuration) dialTo(t dial.Target, transport string) {
 
 // newHello returns the fields that all hellos of an instance share. The name defaults
 // to the host name.
-func newHello(number, name string, upstreams []string) link.Hello {
+func newHello(name string, upstreams []string) link.Hello {
 	if name == "" {
 		name, _ = os.Hostname()
 	}
-	return link.Hello{Instance: rand.Text(), Name: name, Version: number, OS: version.Platform(), Upstreams: upstreams}
-}
-
-// greeting returns the hello to send now.
-func (c *configuration) greeting() link.Hello {
-	hello := c.hello
-	hello.Secret = c.token.Secret
-	return hello
+	return link.Hello{
+		Instance: rand.Text(), Name: name, Version: version.Number(), OS: version.Platform(), Upstreams: upstreams,
+	}
 }
 
 func (c *configuration) tunnelToken() link.Token { return c.token }

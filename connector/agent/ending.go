@@ -116,8 +116,8 @@ func Explain(err error) (reason, fix string) {
 	}
 }
 
-// reason returns the first result of Explain.
-func reason(err error) string {
+// Reason returns the first result of Explain.
+func Reason(err error) string {
 	reason, _ := Explain(err)
 	return reason
 }
@@ -126,13 +126,10 @@ func reason(err error) string {
 func Refused(err error) bool { return kindOf(err) == endRefused }
 
 // FatalError ends [Agent.Run]. An operator has to change the configuration or the gateway.
-type FatalError struct {
-	Reason string
-	Fix    string
-}
+type FatalError struct{ Problem }
 
 // Error implements error.
-func (e *FatalError) Error() string { return e.Reason + "; " + e.Fix }
+func (e *FatalError) Error() string { return e.String() }
 
 // fatal returns the error that ends Run, or nil if another attempt may help. A process
 // that has been online survives a refusal, as the gateway may be restored from a backup.
@@ -144,7 +141,7 @@ func (l *leg) fatal(err error) *FatalError {
 		return nil
 	}
 	reason, fix := Explain(err)
-	return &FatalError{Reason: reason, Fix: fix}
+	return &FatalError{Problem{Reason: reason, Fix: fix}}
 }
 
 // report logs an ending and its fix before a pause, and enters the state waiting.
@@ -172,7 +169,7 @@ func (l *leg) report(end ending, pause time.Duration) {
 	if edge := l.currentTarget().Name; edge != "" {
 		attributes = append(attributes, "edge", edge)
 	}
-	l.enter(waiting, &Problem{Reason: reason, Fix: fix, RetryAt: time.Now().Add(pause)})
+	l.enter(StateWaiting, &Problem{Reason: reason, Fix: fix, RetryAt: time.Now().Add(pause)})
 	l.Logger.Log(context.Background(), level, message, attributes...)
 }
 

@@ -4,11 +4,12 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 const (
-	// lostAfter is how long a gateway may take to answer a ping, as the gateway waits for a message. It
-	// applies to a program that hangs: on a dead path, QUIC's idle timeout comes first.
+	// lostAfter is how long a gateway may take to read messages and to answer a ping, as the gateway waits for
+	// a message. It applies to a program that hangs: on a dead path, QUIC's idle timeout comes first.
 	lostAfter = 22 * time.Second
 	// minHeartbeat guards against a gateway that asks for too many pings.
 	minHeartbeat = 20 * time.Millisecond
@@ -20,25 +21,13 @@ const (
 // ping sends pings at the heartbeat interval. A restarted gateway answers them with a stateless reset, and
 // so does one that has given the tunnel up while this machine was suspended.
 func (s *session) ping() {
-	beat := time.NewTimer(0)
-	defer beat.Stop()
-	lost := time.NewTimer(s.leg.lostAfter)
-	defer lost.Stop()
 	for {
-		select {
-		case <-s.conn.Context().Done():
+		if err := s.control.Send(link.Ping{}); err != nil {
+			s.fail(err)
 			return
-		case <-s.pongs:
-			lost.Reset(s.leg.lostAfter)
-		case <-lost.C:
-			s.close(link.CloseLost, errNoPong)
+		}
+		if wait.For(s.conn.Context(), time.Duration(s.heartbeat.Load())) != nil {
 			return
-		case <-beat.C:
-			if err := s.send(link.Ping{}); err != nil {
-				s.fail(err)
-				return
-			}
-			beat.Reset(time.Duration(s.heartbeat.Load()))
 		}
 	}
 }

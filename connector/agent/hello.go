@@ -100,30 +100,28 @@ func (s *session) handshake(ctx context.Context, replaces *session) (err error) 
 	if err != nil {
 		return s.explain(fmt.Errorf("opening the control stream: %w", err))
 	}
-	s.control = link.NewControl(boundedStream{stream, writeLimit})
+	s.control = link.NewControl(stream)
 	select { // one hello at a time: the next one names the edge of this tunnel
 	case s.leg.hellos <- struct{}{}:
 		defer func() { <-s.leg.hellos }()
 	case <-ctx.Done():
 		return ErrNoWelcome
 	}
-	hello := s.leg.config.greeting()
+	hello := s.leg.config.hello
 	hello.OtherEdges = s.leg.otherEdges(replaces)
 	if kept := hello.KeptPrompts; kept != nil {
 		part := *kept / int64(len(s.leg.allLegs()))
 		hello.KeptPrompts = &part
 	}
-	answer, err := sendHello(link.NewControl(stream), hello) // ctx bounds it
-	var deny link.Deny
-	if err != nil && !errors.As(err, &deny) {
+	answer, err := sendHello(s.control, hello)
+	if err != nil && !errors.As(err, new(link.Deny)) {
 		err = s.explain(err)
 	}
-	switch {
-	case errors.As(err, &deny):
-		return deny
-	case err != nil:
+	if err != nil {
 		return err
 	}
+	s.lost = time.AfterFunc(s.leg.lostAfter, func() { s.close(link.CloseLost, errNoPong) })
+	context.AfterFunc(s.conn.Context(), func() { s.lost.Stop() })
 	return s.begin(answer)
 }
 
@@ -151,14 +149,14 @@ func sendHello(control *link.Control, hello link.Hello) (link.Message, error) {
 
 // CheckToken asks the gateway of a configuration, with a hello as a dry run, whether it accepts the token. A
 // refusal is a [link.Deny].
-func CheckToken(ctx context.Context, c config.Config, number string) error {
+func CheckToken(ctx context.Context, c config.Config) error {
 	token, err := link.ParseToken(c.TunnelToken)
 	if err != nil {
 		return fmt.Errorf("tunnel_token: %w", err)
 	}
 	a := newAgent(Options{})
-	dry := &configuration{token: token, hello: newHello(number, "", c.UpstreamNames())}
-	dry.hello.Connector, dry.hello.Routes, dry.hello.DryRun = token.Connector, c.Routes, true
+	dry := &configuration{token: token, hello: newHello("", c.UpstreamNames())}
+	dry.hello.Connector, dry.hello.Secret, dry.hello.Routes, dry.hello.DryRun = token.Connector, token.Secret, c.Routes, true
 	dry.dialTo(dial.Target{
 		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: dry.tunnelToken, Logger: a.Logger,
 	}, cmp.Or(c.Transport, config.TransportAuto))

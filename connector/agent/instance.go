@@ -29,12 +29,12 @@ type instance struct {
 	yields atomic.Bool // a second instance takes over
 
 	process   context.Context // of Run
+	ctx       context.Context // ends with process, or by end
 	connected func()          // closes online, once
 	online    chan struct{}   // closed when the first tunnel is up
 	settled   chan struct{}   // closed when no leg sends another hello
 	done      chan struct{}   // closed when all tunnels have ended
 	end       context.CancelCauseFunc
-	cause     error // of the end; set before done is closed
 }
 
 func (a *Agent) newInstance(c *configuration) *instance {
@@ -50,14 +50,13 @@ func (a *Agent) newInstance(c *configuration) *instance {
 // start keeps the tunnels up until ctx ends, or i.end is called.
 func (i *instance) start(ctx context.Context) {
 	i.process = ctx
-	ctx, i.end = context.WithCancelCause(ctx)
+	i.ctx, i.end = context.WithCancelCause(ctx)
 	go func() {
 		defer close(i.done)
-		i.end(panics.Do(i.Logger, "keeping a tunnel up", func() error { return i.legs[0].run(ctx) }))
+		i.end(panics.Do(i.Logger, "keeping a tunnel up", func() error { return i.legs[0].run(i.ctx) }))
 		i.others.Wait()
 		close(i.settled)
 		i.tunnels.Wait()
-		i.cause = context.Cause(ctx)
 		i.stop()
 	}()
 }
@@ -65,23 +64,10 @@ func (i *instance) start(ctx context.Context) {
 // stop enters the last state of all legs.
 func (i *instance) stop() {
 	var problem *Problem
-	if fatal := (*FatalError)(nil); errors.As(i.cause, &fatal) {
-		problem = &Problem{Reason: fatal.Reason, Fix: fatal.Fix}
+	if fatal := (*FatalError)(nil); errors.As(context.Cause(i.ctx), &fatal) {
+		problem = &fatal.Problem
 	}
 	for _, l := range i.allLegs() {
-		l.enter(stopped, problem)
+		l.enter(StateStopped, problem)
 	}
-}
-
-// isOnline reports whether any leg has a tunnel.
-func (i *instance) isOnline() bool {
-	legs := i.allLegs()
-	i.monitor.mu.Lock()
-	defer i.monitor.mu.Unlock()
-	for _, l := range legs {
-		if l.phase.state == online {
-			return true
-		}
-	}
-	return false
 }

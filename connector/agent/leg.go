@@ -17,7 +17,7 @@ const (
 )
 
 var (
-	errTaken  = errors.New("another process has taken the tunnel over")
+	errTaken  = errors.New("the new configuration has replaced the tunnel")
 	errNoEdge = errors.New("no other edge takes tunnels")
 )
 
@@ -44,7 +44,7 @@ func (i *instance) newLeg(limits retry) *leg {
 		retry: retry{random: limits.random},
 	}
 	i.legs = append(i.legs, l)
-	l.enter(connecting, nil) // run dials at once
+	l.enter(StateConnecting, nil) // run dials at once
 	return l
 }
 
@@ -52,7 +52,7 @@ func (i *instance) newLeg(limits retry) *leg {
 func (l *leg) run(ctx context.Context) error {
 	for first := true; ctx.Err() == nil; first = false {
 		if !first {
-			l.enter(connecting, nil)
+			l.enter(StateConnecting, nil)
 		}
 		end := l.runOnce(ctx)
 		if ctx.Err() != nil || l.remove() {

@@ -24,7 +24,9 @@ const (
 // maintain chooses again.
 func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 	start := time.Now()
-	l.webDelay = webDelayOf(s)
+	if l.webDelay = webSocketDelay; s.conn.Transport() == link.TransportWebSocket {
+		l.webDelay = 0
+	}
 	ended := make(chan error, 1)
 	l.tunnels.Go(func() {
 		err := panics.Do(l.Logger, "serving a tunnel", func() error { return s.serve(ctx) })
@@ -62,14 +64,6 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 	}
 }
 
-// webDelayOf returns the delay of the WebSocket in the attempt after this tunnel.
-func webDelayOf(s *session) time.Duration {
-	if s.conn.Transport() == link.TransportWebSocket {
-		return 0
-	}
-	return webSocketDelay
-}
-
 // search establishes a successor of the tunnel if it needs one: at another edge if its edge drains, and
 // over QUIC if it is over a WebSocket. It returns nil when searching ends before it has sent a hello, or
 // when ctx ends.
@@ -100,7 +94,7 @@ func (l *leg) upgradeToQUIC(searching, ctx context.Context, s *session) *session
 			s.leave()
 			return next
 		}
-		l.Logger.Debug("QUIC still does not work", "reason", reason(err))
+		l.Logger.Debug("QUIC still does not work", "reason", Reason(err))
 	}
 }
 
@@ -125,7 +119,7 @@ func (l *leg) move(searching, ctx context.Context, s *session) *session {
 		}
 		pause := movePause/2 + l.retry.jitter(movePause)
 		l.Logger.Warn("failed to replace the tunnel; it stays until that succeeds", "session", s.welcome.Session,
-			"reason", reason(err), "retry_in", pause.String(), "edge", target.Name)
+			"reason", Reason(err), "retry_in", pause.String(), "edge", target.Name)
 		if wait.For(searching, pause) != nil {
 			return nil
 		}

@@ -29,7 +29,6 @@ type PairOptions struct {
 	Code   string // the pairing code
 	// Name is shown to the person who approves. Default: the host name.
 	Name      string
-	Version   string
 	Upstreams []string // names
 	// Pending is called when the gateway waits for approval, and again after each
 	// reconnect.
@@ -58,14 +57,12 @@ func Pair(ctx context.Context, o PairOptions) (token string, err error) {
 
 func newPairing(o PairOptions) (*pairing, error) {
 	a := newAgent(Options{})
-	c := &configuration{
-		hello: newHello(o.Version, o.Name, o.Upstreams),
-		token: link.Token{Secret: newSecret()},
-	}
+	c := &configuration{hello: newHello(o.Name, o.Upstreams)}
+	c.hello.Secret = newSecret()
 	if c.hello.Claim = strings.TrimSpace(o.Code); c.hello.Claim == "" {
 		return nil, errors.New("the pairing code is missing")
 	}
-	if err := c.greeting().Check(); err != nil {
+	if err := c.hello.Check(); err != nil {
 		return nil, err
 	}
 	c.dialTo(dial.Target{
@@ -98,7 +95,7 @@ func (p *pairing) run(ctx context.Context) (token string, err error) {
 			answered = time.Now()
 		}
 		if time.Since(answered) >= pairPatience {
-			return "", fmt.Errorf("%w at %s: %s", ErrUnreachable, p.config.quic.Server, reason(end.err))
+			return "", fmt.Errorf("%w at %s: %s", ErrUnreachable, p.config.quic.Server, Reason(end.err))
 		}
 		pause := p.retry.pause(end)
 		p.interrupted(end.err, pause)
@@ -112,7 +109,7 @@ func (p *pairing) interrupted(err error, pause time.Duration) {
 	if p.options.Interrupted == nil {
 		return
 	}
-	reason, fix := reason(err), ""
+	reason, fix := Reason(err), ""
 	if deny, ok := errors.AsType[link.Deny](err); ok {
 		reason = deny.Message
 	} else if kindOf(err) == endSilent {
@@ -131,7 +128,7 @@ func (p *pairing) ask(ctx context.Context) (token string, end ending) {
 	start := time.Now()
 	if pending, ok := s.answer.(link.Pending); ok && p.options.Pending != nil {
 		// The fingerprint is computed locally, not received.
-		pending.Fingerprint = link.Fingerprint(p.options.Pin, p.config.greeting().Secret)
+		pending.Fingerprint = link.Fingerprint(p.options.Pin, p.config.hello.Secret)
 		p.options.Pending(pending)
 	}
 	token, err = s.awaitDecision(ctx)

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"io"
 	"math"
 	"net/http"
 	"reflect"
@@ -19,9 +18,6 @@ import (
 )
 
 const (
-	// writeLimit bounds a write of a message: only a gateway that does not read takes longer than QUIC's
-	// idle timeout.
-	writeLimit = 15 * time.Second
 	// confirmLimit is how long a tunnel without requests waits for the gateway to confirm its drain.
 	confirmLimit = 3 * time.Second
 	// closeTimeout bounds the wait for the gateway's reason for closing.
@@ -39,9 +35,9 @@ type session struct {
 	welcome link.Welcome // answer, if it is a welcome
 
 	heartbeat atomic.Int64 // time.Duration between pings
-	pongs     chan struct{}
-	departed  atomic.Bool // drain was sent
-	leaving   atomic.Bool // drain was received: the edge drains
+	lost      *time.Timer  // ends the tunnel, unless a pong comes in time
+	departed  atomic.Bool  // drain was sent
+	leaving   atomic.Bool  // drain was received: the edge drains
 	agree     sync.Once
 	agreed    chan struct{}         // closed on drain_ok
 	cause     atomic.Pointer[error] // set if this side ends the tunnel
@@ -53,7 +49,7 @@ type session struct {
 
 func newSession(l *leg, conn *link.Conn) *session {
 	s := &session{
-		leg: l, conn: conn, pongs: make(chan struct{}, 1),
+		leg: l, conn: conn,
 		agreed: make(chan struct{}), bodies: l.kept.NewTunnel(math.MaxInt64),
 	}
 	s.heartbeat.Store(int64(defaultHeartbeat))
@@ -184,17 +180,17 @@ func (s *session) listen() (decision link.Message) {
 		}
 		switch m := message.(type) {
 		case link.Ping:
-			err = s.send(link.Pong{})
+			err = s.control.Send(link.Pong{})
 		case link.Pong:
 			s.setHeartbeat(m.HeartbeatMillis)
-			wait.Wake(s.pongs, struct{}{})
+			s.lost.Reset(s.leg.lostAfter)
 		case link.Drain:
 			if !draining {
 				s.leg.Logger.Info("gateway is shutting down", "session", s.welcome.Session)
 			}
 			draining = true
 			s.leaveEdge()
-			err = s.send(link.DrainOK{})
+			err = s.control.Send(link.DrainOK{})
 		case link.DrainOK:
 			s.agree.Do(func() { close(s.agreed) })
 		case link.Edges:
@@ -221,7 +217,7 @@ func (s *session) housekeep() {
 	for {
 		changed := s.leg.prober.Changed()
 		if next := s.leg.config.proxy.Upstreams().Report(); !reflect.DeepEqual(next, last) {
-			if err := s.send(next); err != nil {
+			if err := s.control.Send(next); err != nil {
 				s.fail(err)
 				return
 			}
@@ -236,30 +232,6 @@ func (s *session) housekeep() {
 			return
 		}
 	}
-}
-
-// send sends one control message. It fails if the gateway does not read in time.
-func (s *session) send(m link.Message) error {
-	return s.control.Send(m)
-}
-
-// boundedStream is a control stream that bounds the time of each write. The time to encode a
-// message, and to wait for the previous one, does not count: it may be long on a busy machine.
-type boundedStream struct {
-	stream
-	limit time.Duration
-}
-
-type stream interface {
-	io.ReadWriter
-	SetWriteDeadline(time.Time) error
-}
-
-func (b boundedStream) Write(p []byte) (int, error) {
-	if err := b.SetWriteDeadline(time.Now().Add(b.limit)); err != nil {
-		return 0, err
-	}
-	return b.stream.Write(p)
 }
 
 // fail ends a tunnel after its control stream failed. It has no effect if the tunnel has
@@ -287,7 +259,7 @@ func (s *session) setHeartbeat(milliseconds int) {
 // and closes the tunnel after the last answer.
 func (s *session) drain() {
 	s.leg.Logger.Info("draining", "session", s.welcome.Session, "timeout", s.leg.DrainTimeout.String())
-	s.leg.enter(draining, nil)
+	s.leg.enter(StateDraining, nil)
 	if err := s.depart(); err != nil {
 		s.close(link.CloseNone, err)
 		return
@@ -334,7 +306,7 @@ func (s *session) depart() error {
 	if s.departed.Swap(true) {
 		return nil
 	}
-	return s.send(link.Drain{})
+	return s.control.Send(link.Drain{})
 }
 
 // leave is depart for a tunnel that has a successor, or needs none: the gateway closes it.

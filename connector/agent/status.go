@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/connector/wait"
 )
 
-// State is what a connector is doing.
+// State is what a connector, or a leg, is doing: see the package's documentation.
 type State string
 
 // The states of a connector.
@@ -65,6 +65,14 @@ type Problem struct {
 	Reason  string    `json:"reason"`
 	Fix     string    `json:"fix,omitempty"`
 	RetryAt time.Time `json:"retry_at"` // zero: no further attempt
+}
+
+// String returns the reason and the fix.
+func (p *Problem) String() string {
+	if p.Fix == "" {
+		return p.Reason
+	}
+	return p.Reason + "; " + p.Fix
 }
 
 // UpstreamStatus is the status of one model server.
@@ -125,7 +133,7 @@ func (a *Agent) Status() Status {
 
 // status returns the status of a leg. The caller holds the monitor's mu.
 func (p *phase) status() LegStatus {
-	s := LegStatus{State: states[p.state].shown, Since: p.since, Problem: p.problem}
+	s := LegStatus{State: p.state, Since: p.since, Problem: p.problem}
 	if t := p.tunnel; t != nil {
 		s.Tunnel = &TunnelStatus{
 			Session: t.welcome.Session, Edge: t.welcome.Edge,

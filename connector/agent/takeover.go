@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func (a *Agent) Reload(c config.Config) error {
 // tunnel, else the old one.
 func (a *Agent) takeOver(ctx context.Context, old *instance, t takeover) *instance {
 	next := t.next
-	if !old.isOnline() { // maybe because of its configuration
+	if a.Status().State != StateOnline { // maybe because of its configuration
 		old.end(nil)
 		<-old.settled // its tunnels may still have answers
 		a.drains.Go(func() { <-old.done })
@@ -68,7 +69,7 @@ func (a *Agent) takeOver(ctx context.Context, old *instance, t takeover) *instan
 		next.edges = old.knownEdges()
 	}
 	next.start(ctx)
-	if !a.succeeds(old, next) {
+	if !a.succeeds(ctx, old, next) {
 		next.end(nil)
 		<-next.done
 		old.yields.Store(false)
@@ -83,14 +84,14 @@ func (a *Agent) takeOver(ctx context.Context, old *instance, t takeover) *instan
 }
 
 // succeeds waits until an instance has a tunnel, and reports whether it replaces the old one.
-func (a *Agent) succeeds(old, next *instance) bool {
+func (a *Agent) succeeds(ctx context.Context, old, next *instance) bool {
 	limit := time.NewTimer(a.takeoverLimit)
 	defer limit.Stop()
 	select {
 	case <-next.online:
 	case <-next.done:
 	case <-limit.C:
-	case <-old.done: // replaced by the new one, whose welcome is on its way
+	case <-old.ctx.Done(): // replaced by the new one, whose welcome is on its way
 		select {
 		case <-next.online:
 		case <-next.done:
@@ -100,10 +101,8 @@ func (a *Agent) succeeds(old, next *instance) bool {
 	select {
 	case <-next.online:
 		return true
-	case <-old.done: // it cannot come back
-		return true
 	default:
-		return false
+		return old.ctx.Err() != nil && ctx.Err() == nil // it cannot come back, even if its other tunnels still have answers
 	}
 }
 
@@ -121,14 +120,8 @@ func (i *instance) failure(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return errStopping
 	}
-	problem := &Problem{Reason: ErrNoWelcome.Error(), Fix: advice[endSilent]}
 	i.monitor.mu.Lock()
-	if last := i.legs[0].phase.problem; last != nil {
-		problem = last
-	}
-	i.monitor.mu.Unlock()
-	if problem.Fix == "" {
-		return fmt.Errorf("%s: %s", i.config.quic.Server, problem.Reason)
-	}
-	return fmt.Errorf("%s: %s; %s", i.config.quic.Server, problem.Reason, problem.Fix)
+	defer i.monitor.mu.Unlock()
+	problem := cmp.Or(i.legs[0].phase.problem, &Problem{Reason: ErrNoWelcome.Error(), Fix: advice[endSilent]})
+	return fmt.Errorf("%s: %s", i.config.quic.Server, problem)
 }

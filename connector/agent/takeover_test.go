@@ -295,6 +295,30 @@ func TestReloadWithoutAWelcome(t *testing.T) {
 	}
 }
 
+// TestReloadWithoutAWelcomeForRequests: the same, while another tunnel of the old configuration still has answers. The
+// agent does not end with them.
+func TestReloadWithoutAWelcomeForRequests(t *testing.T) {
+	g := startGateway(t)
+	a := startAgent(t, g, answerWith(t, "old"), func(a *instance) {
+		a.dialLimit, a.takeoverLimit = time.Second, 2*time.Second
+		a.tunnels.Add(1)
+	})
+	s := g.session()
+	g.set(func() { g.mute = true })
+	reloaded := a.reload(g.present(map[string]string{"box": answerWith(t, "new"), "other": "http://127.0.0.1:1"}))
+	wait.Until(t, "the hello", func() bool { return g.count() == 2 })
+	s.close(link.CloseReplaced)
+	err := wait.For(t, reloaded, "the reload")
+	a.tunnels.Done()
+	if err != nil {
+		t.Error(err)
+	}
+	g.set(func() { g.mute = false })
+	if got := g.session().ask(t); got != "new" {
+		t.Errorf("the tunnel answers %q", got)
+	}
+}
+
 // TestReloadAtTheEnd: a reload of an agent that stops, or has stopped, fails.
 func TestReloadAtTheEnd(t *testing.T) {
 	g, away := startGateway(t), startGateway(t)

@@ -22,7 +22,7 @@ func literal(value any) string {
 	return string(text)
 }
 
-// margin matches the last line end and what indents the line after it.
+// margin matches the last line end and what indents the line after it: "\n\t" of "{ // a comment\n\n\t".
 var margin = regexp.MustCompile(`(?s)^.*(\n[ \t]*)`)
 
 // editJSON makes changes in a valid text. The comments around a removed member stay.
@@ -34,7 +34,15 @@ func editJSON(text string, changes []Change) (string, error) {
 	return string(root.Pack()), err
 }
 
-// setJSON sets the member at a path. The line of the closing brace begins with outer.
+// setJSON sets the member at a path. The line of the closing brace begins with outer. The path env, KEY with outer
+// "\n" makes
+//
+//	{              {
+//	  "a": 1         "a": 1,
+//	}                "env": {
+//	                   "KEY": "value"
+//	                 }
+//	               }
 func setJSON(at *hujson.Value, path []string, value any, outer string) {
 	if len(path) == 0 {
 		at.Value = hujson.Literal(literal(value))

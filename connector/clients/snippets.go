@@ -4,6 +4,7 @@ import (
 	"cmp"
 	_ "embed" // for the code of snippets
 	"strings"
+	"sync"
 	"text/template"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -17,10 +18,18 @@ const KeyPlaceholder = "sk-svc-YOUR-KEY"
 //go:embed snippets.tmpl
 var snippetText string
 
-var snippets = template.Must(template.New("").Funcs(template.FuncMap{
-	"quote": quote, "shell": text.ShellQuote, "word": text.ShellWord, "power": text.PowerShellQuote,
-	"claudeEnv": claudeEnv,
-}).Parse(snippetText))
+// snippets are parsed at their first use, so that the linker leaves text/template out of the connector.
+var snippets struct {
+	sync.Once
+	*template.Template
+}
+
+func parseSnippets() {
+	snippets.Template = template.Must(template.New("").Funcs(template.FuncMap{
+		"quote": quote, "shell": text.ShellQuote, "word": text.ShellWord, "power": text.PowerShellQuote,
+		"claudeEnv": claudeEnv,
+	}).Parse(snippetText))
+}
 
 // quote returns a string as a literal of JSON, TOML, YAML, Python, JavaScript and Go.
 func quote(s string) string {
@@ -59,6 +68,7 @@ func (c Client) Snippets(v Values) (all []Snippet) {
 // code returns what a template prints.
 func code(name string, v Values) string {
 	var b strings.Builder
+	snippets.Do(parseSnippets)
 	if err := snippets.ExecuteTemplate(&b, name, v); err != nil {
 		panic(err) // not possible: all values are strings and numbers
 	}

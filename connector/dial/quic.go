@@ -84,14 +84,12 @@ func (d *QUIC) Dial(ctx context.Context) (*link.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	attempts := make([]attempt, len(addresses))
+	runners := make([]Runner, len(addresses))
 	for i, address := range addresses {
-		attempts[i] = attempt{
-			func(ctx context.Context) (*link.Conn, error) { return d.dialAddress(ctx, address) },
-			addressStagger,
-		}
+		runners[i].Delay = addressStagger
+		runners[i].Dial = func(ctx context.Context) (*link.Conn, error) { return d.dialAddress(ctx, address) }
 	}
-	return stagger(ctx, attempts, func(_ *link.Conn, err error, _ int) (bool, error) {
+	return stagger(ctx, runners, func(_ *link.Conn, err error, _ int) (bool, error) {
 		return err == nil || errors.Is(err, ErrBusy), err // at another address, the gateway is busy, too
 	})
 }

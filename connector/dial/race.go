@@ -9,10 +9,10 @@ import (
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// Runner is one transport in a race.
+// Runner is one of several attempts to connect, such as a transport or an address.
 type Runner struct {
 	Dial  func(context.Context) (*link.Conn, error)
-	Limit time.Duration
+	Limit time.Duration // 0: that of the context
 	Delay time.Duration // after the start of the previous runner
 }
 
@@ -20,15 +20,7 @@ type Runner struct {
 // connection. If use fails with an error other than a [link.Deny], the next runner follows. If final
 // is set, a refusal by a busy gateway ends the race unless another runner has started.
 func Race(ctx context.Context, runners []Runner, final bool, use func(*link.Conn) error) error {
-	attempts := make([]attempt, len(runners))
-	for i, r := range runners {
-		attempts[i] = attempt{func(ctx context.Context) (*link.Conn, error) {
-			ctx, cancel := context.WithTimeout(ctx, r.Limit)
-			defer cancel()
-			return r.Dial(ctx)
-		}, r.Delay}
-	}
-	_, err := stagger(ctx, attempts, func(conn *link.Conn, err error, running int) (bool, error) {
+	_, err := stagger(ctx, runners, func(conn *link.Conn, err error, running int) (bool, error) {
 		if err == nil {
 			if err = use(conn); err == nil || errors.As(err, new(link.Deny)) {
 				return true, err
@@ -39,26 +31,25 @@ func Race(ctx context.Context, runners []Runner, final bool, use func(*link.Conn
 	return err
 }
 
-// attempt is one of several attempts to connect.
-type attempt struct {
-	dial  func(context.Context) (*link.Conn, error)
-	delay time.Duration // after the start of the previous attempt
-}
-
 // try dials. A panic is its error.
-func (a attempt) try(ctx context.Context) (conn *link.Conn, err error) {
+func (r Runner) try(ctx context.Context) (conn *link.Conn, err error) {
 	defer func() {
 		if p := panics.Caught(recover()); p != nil {
 			err = p
 		}
 	}()
-	return a.dial(ctx)
+	if r.Limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.Limit)
+		defer cancel()
+	}
+	return r.Dial(ctx)
 }
 
-// stagger starts each attempt after its delay, or as soon as another one has failed. isFinal gets each
-// result and the number of running attempts, and reports whether to stop. Other connections are closed.
+// stagger starts each runner after its delay, or as soon as another one has failed. isFinal gets each
+// result and the number of running ones, and reports whether to stop. Other connections are closed.
 func stagger(
-	ctx context.Context, attempts []attempt,
+	ctx context.Context, runners []Runner,
 	isFinal func(conn *link.Conn, err error, running int) (last bool, _ error),
 ) (*link.Conn, error) {
 	type result struct {
@@ -72,14 +63,14 @@ func stagger(
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var errs []error
-	for started := 0; len(errs) < len(attempts); {
+	for started := 0; len(errs) < len(runners); {
 		select {
 		case <-next.C:
-			if started == len(attempts) {
+			if started == len(runners) {
 				continue
 			}
-			go func(a attempt) {
-				conn, err := a.try(ctx)
+			go func(r Runner) {
+				conn, err := r.try(ctx)
 				select {
 				case results <- result{conn, err}:
 				case <-ended:
@@ -87,9 +78,9 @@ func stagger(
 						_ = conn.Close(link.CloseNone, "")
 					}
 				}
-			}(attempts[started])
-			if started++; started < len(attempts) {
-				next.Reset(attempts[started].delay)
+			}(runners[started])
+			if started++; started < len(runners) {
+				next.Reset(runners[started].Delay)
 			}
 		case r := <-results:
 			last, err := isFinal(r.conn, r.err, started-len(errs)-1)

@@ -114,7 +114,6 @@ func (d *WebSocket) open(ctx context.Context, skipVerification bool) (net.Conn, 
 			conn, err := new(net.Dialer).DialContext(ctx, network, address)
 			if err == nil {
 				tcp.Store(&conn)
-				link.PreferBBR(conn)
 			}
 			return conn, err
 		},

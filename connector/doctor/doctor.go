@@ -19,7 +19,6 @@ import (
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/text"
-	"github.com/postern-dev/postern/connector/version"
 )
 
 // Result is the result of a check.
@@ -177,7 +176,7 @@ func (d *diagnosis) overUDP(ctx context.Context) Finding {
 	_, port, _ := net.SplitHostPort(d.target.Server)
 	return bad("check that the gateway is running, and that UDP port "+port+
 		" is open in its firewall and in this network's (outgoing)",
-		"no answer over QUIC at %s: %s", d.target.Server, explain(err))
+		"no answer over QUIC at %s: %s", d.target.Server, agent.Reason(err))
 }
 
 func (d *diagnosis) pin(context.Context) Finding {
@@ -276,7 +275,7 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 	if c.Transport = config.TransportQUIC; !d.answersUDP() {
 		c.Transport = config.TransportWebSocket
 	}
-	err := agent.CheckToken(ctx, c, version.Number())
+	err := agent.CheckToken(ctx, c)
 	var deny link.Deny
 	switch {
 	case err == nil:
@@ -287,12 +286,7 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 	case errors.Is(err, link.ErrPin):
 		return skipped("this server is not the gateway that created the token")
 	case errors.As(err, &deny):
-		return warned("try again in a moment", "the gateway cannot check the token now: %s", explain(err))
+		return warned("try again in a moment", "the gateway cannot check the token now: %s", agent.Reason(err))
 	}
-	return skipped("failed to ask the gateway: " + explain(err))
-}
-
-func explain(err error) string {
-	reason, _ := agent.Explain(err)
-	return reason
+	return skipped("failed to ask the gateway: " + agent.Reason(err))
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"strings"
 	"time"
@@ -19,9 +18,9 @@ type Message interface {
 	kind() string
 }
 
-// Hello is a connector's first message. It contains secrets: logs and fmt only show the
-// connector's id and instance.
+// Hello is a connector's first message.
 type Hello struct {
+	text.Secrets
 	Connector string `json:"connector"` // id
 	Secret    string `json:"secret"`
 	// Claim is the pairing code of a device that is not a connector yet. Connector is
@@ -140,6 +139,7 @@ type Pending struct {
 // connection (CloseNone) and dials with the token. A grant contains a secret: logs and fmt
 // do not show it.
 type Grant struct {
+	text.Secrets
 	TunnelToken string `json:"tunnel_token"`
 }
 
@@ -211,6 +211,7 @@ type TunnelOpened struct {
 // Pairing is an update of a gateway to a peer about one of its pairings, or about a wrong code. It
 // contains a secret: logs and fmt do not show it.
 type Pairing struct {
+	text.Secrets
 	ID      string `json:"id,omitempty"`
 	Account string `json:"account,omitempty"`
 	// Code is the pairing code, if the gateway created it.
@@ -265,38 +266,3 @@ func byKind(messages ...Message) map[string]reflect.Type {
 func (d Deny) Error() string {
 	return fmt.Sprintf("the gateway refused the connector: %s (%s)", d.Message, d.Code)
 }
-
-// String names the connector and hides the secret and the claim.
-func (h Hello) String() string {
-	switch {
-	case h.Claim != "":
-		return fmt.Sprintf("hello with a claim (instance %s)", h.Instance)
-	case h.Peer != "":
-		return "hello of the gateway " + h.Peer
-	}
-	return fmt.Sprintf("hello of %s (instance %s)", h.Connector, h.Instance)
-}
-
-// GoString is [Hello.String], for %#v.
-func (h Hello) GoString() string { return h.String() }
-
-// LogValue implements [slog.LogValuer].
-func (h Hello) LogValue() slog.Value { return slog.StringValue(h.String()) }
-
-// String hides the token.
-func (Grant) String() string { return "grant" }
-
-// GoString is [Grant.String], for %#v.
-func (g Grant) GoString() string { return g.String() }
-
-// LogValue implements [slog.LogValuer].
-func (g Grant) LogValue() slog.Value { return slog.StringValue(g.String()) }
-
-// String hides the code.
-func (p Pairing) String() string { return "pairing " + p.ID }
-
-// GoString is [Pairing.String], for %#v.
-func (p Pairing) GoString() string { return p.String() }
-
-// LogValue implements [slog.LogValuer].
-func (p Pairing) LogValue() slog.Value { return slog.StringValue(p.String()) }

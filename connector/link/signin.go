@@ -1,10 +1,11 @@
 package link
 
-import "log/slog"
+import "github.com/postern-dev/postern/connector/text"
 
 // SignIn is an update of a gateway to its peers about an attempt to sign in. Who may be the hash of a
-// password: logs and fmt do not show it.
+// password.
 type SignIn struct {
+	text.Secrets
 	Address string `json:"address,omitempty"` // of the client
 	Who     []byte `json:"who,omitempty"`     // hash of a name, or of the id of a user
 	// SignedIn means that the user was signed in and had to confirm the password. There is no
@@ -17,12 +18,3 @@ type SignIn struct {
 }
 
 func (SignIn) kind() string { return "sign_in" }
-
-// String hides the hash.
-func (SignIn) String() string { return "sign-in" }
-
-// GoString is [SignIn.String], for %#v.
-func (s SignIn) GoString() string { return s.String() }
-
-// LogValue implements [slog.LogValuer].
-func (s SignIn) LogValue() slog.Value { return slog.StringValue(s.String()) }

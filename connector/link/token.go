@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/url"
 	"strings"
+
+	"github.com/postern-dev/postern/connector/text"
 )
 
 // tokenPrefix marks a tunnel token, for people and for secret scanners.
@@ -17,9 +18,9 @@ const tokenPrefix = "ptt_"
 // maxToken bounds an encoded token in bytes; a real one has about 250.
 const maxToken = 4096
 
-// Token contains the address of a gateway and the credentials of a connector. Logs and fmt
-// only show the connector's id.
+// Token contains the address of a gateway and the credentials of a connector.
 type Token struct {
+	text.Secrets
 	Server    string `json:"server"`        // host:port that connectors dial
 	URL       string `json:"url,omitempty"` // base URL of the gateway's HTTPS, for networks without UDP; "" unknown
 	Pin       string `json:"pin"`           // of the gateway's identity, see [Pin]
@@ -75,12 +76,3 @@ func (t Token) check() error {
 	}
 	return nil
 }
-
-// String names the connector and hides the secret.
-func (t Token) String() string { return tokenPrefix + "…(" + t.Connector + ")" }
-
-// GoString is [Token.String], for %#v.
-func (t Token) GoString() string { return t.String() }
-
-// LogValue implements [slog.LogValuer].
-func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }

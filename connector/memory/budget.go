@@ -8,15 +8,16 @@ import (
 // ErrExceeded means that the budget, or the share of a key or an account, is used up.
 var ErrExceeded = errors.New("the memory for requests and answers is used up")
 
-// Shares follow dynamic thresholds, as in shared buffers of switches (Choudhury and Hahne,
-// 1998): the limit of a key, a user or an account depends on the free bytes. A single one can reserve
-// most of the budget, and others can still reserve some.
+// Shares follow dynamic thresholds, as in shared buffers of switches (Choudhury and Hahne, 1998): the limits
+// depend on the bytes that stay free. Below a guarantee, limits do not apply.
+//
+//	who               limit                     guarantee
+//	key               keyThreshold × free       total / guaranteed, until its owner has guaranteedThreshold × free
+//	user              keyThreshold × free       total / guaranteed
+//	account           accountThreshold × free   total / guaranteed, if it owns the key
 const (
-	keyThreshold     = 1 // a key, or all keys of a user, may reserve this many times the bytes that stay free
-	accountThreshold = 2 // an account may reserve this many times the bytes that stay free
-	// An owner of keys, a user or the account, may always reserve 1/guaranteed of the budget if it is
-	// free, however much its account has reserved. So may each of its keys, until the owner has reserved
-	// guaranteedThreshold times the bytes that stay free: many keys must not fill the budget.
+	keyThreshold        = 1
+	accountThreshold    = 2
 	guaranteed          = 64
 	guaranteedThreshold = 3
 )

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/template"
 	"time"
 )
 
@@ -16,30 +15,45 @@ import (
 const stopGrace = 10 * time.Second
 
 var (
-	//go:embed systemd.tmpl
-	systemdText string
-	//go:embed launchd.tmpl
-	launchdText string
-
-	functions = template.FuncMap{"quote": quote, "percent": percent, "xml": escapeXML}
-	systemd   = template.Must(template.New("systemd").Funcs(functions).Parse(systemdText))
-	launchd   = template.Must(template.New("launchd").Funcs(functions).Parse(launchdText))
+	//go:embed system.service.txt
+	systemUnit string
+	//go:embed user.service.txt
+	userUnit string
+	//go:embed launchd.plist.txt
+	propertyList string
 )
 
 // Unit returns the unit for systemd. A system service runs as a dynamic user, and systemd
 // passes the files to it. It is ready with a valid configuration, so that an unreachable
 // gateway does not block a boot.
-func (p Plan) Unit() string { return p.fill(systemd) }
+func (p Plan) Unit() string {
+	unit, keys := systemUnit, ""
+	if p.User {
+		unit = userUnit
+	}
+	for _, path := range slices.Compact(slices.Sorted(slices.Values(p.Keys))) {
+		keys += "LoadCredential=" + percent(filepath.Base(path)) + ":" + percent(path) + "\n"
+	}
+	return p.fill(unit, "{title}", p.Title(), "{program}", quote(p.Executable), "{config}", percent(p.Config),
+		"{quoted-config}", quote(p.Config), "{drain}", p.Drain.String(), "{keys}", keys)
+}
 
 // PropertyList returns the property list for launchd.
-func (p Plan) PropertyList() string { return p.fill(launchd) }
-
-func (p Plan) fill(t *template.Template) string {
-	var b strings.Builder
-	if err := t.Execute(&b, p); err != nil {
-		panic(err) // the templates are tested
+func (p Plan) PropertyList() string {
+	account, arguments := "", ""
+	if p.Account != "" && !p.User {
+		account = "\t<key>UserName</key>\n\t<string>" + escapeXML(p.Account) + "</string>\n"
 	}
-	return b.String()
+	for _, argument := range append([]string{p.Executable}, p.Arguments()...) {
+		arguments += "\t\t<string>" + escapeXML(argument) + "</string>\n"
+	}
+	return p.fill(propertyList, "{account}", account, "{arguments}", arguments, "{log}", escapeXML(p.LaunchdLog()))
+}
+
+// fill replaces names in a text. text/template would link all methods of all types.
+func (p Plan) fill(text string, values ...string) string {
+	stop := strconv.Itoa(int((p.Drain + stopGrace).Seconds()))
+	return strings.NewReplacer(append(values, "{name}", p.Name, "{stop}", stop)...).Replace(text)
 }
 
 // Title returns the display name of the service.
@@ -48,17 +62,6 @@ func (p Plan) Title() string {
 		return "Postern connector"
 	}
 	return "Postern connector " + p.Name
-}
-
-// StopSeconds returns how long the service may take to stop.
-func (p Plan) StopSeconds() int { return int((p.Drain + stopGrace).Seconds()) }
-
-// KeyFiles returns the distinct key files.
-func (p Plan) KeyFiles() (files []struct{ Name, Path string }) {
-	for _, path := range slices.Compact(slices.Sorted(slices.Values(p.Keys))) {
-		files = append(files, struct{ Name, Path string }{filepath.Base(path), path})
-	}
-	return files
 }
 
 // Arguments returns the connector's arguments for services that read their files
@@ -90,31 +93,18 @@ func escapeXML(s string) string {
 	return b.String()
 }
 
-// LogCommand returns the command that shows the last lines of the service's log, and
-// follows it if follow is set.
-func (p Plan) LogCommand(lines int, follow bool) []string {
-	return p.logCommand(runtime.GOOS, strconv.Itoa(lines), follow)
-}
+// LogCommand returns the command of this system that shows the service's log.
+func (p Plan) LogCommand() string { return p.logCommand(runtime.GOOS) }
 
-func (p Plan) logCommand(system, lines string, follow bool) []string {
-	only := func(when bool, argument string) []string {
-		if when {
-			return []string{argument}
-		}
-		return nil
-	}
-	switch system {
-	case "darwin":
-		return slices.Concat([]string{"tail", "-n", lines}, only(follow, "-F"), []string{p.LaunchdLog()})
-	case "windows":
-		show := "Get-Content -Tail " + lines + " -LiteralPath '" + windowsLog(p.Name) + "'"
-		return slices.Concat([]string{"powershell", "-NoProfile", "-Command", show}, only(follow, "-Wait"))
+func (p Plan) logCommand(system string) string {
+	switch {
+	case system == "darwin":
+		return "tail -n 100 '" + p.LaunchdLog() + "'"
+	case system == "windows":
+		return "Get-Content -Tail 100 -LiteralPath '" + windowsLog(p.Name) + "'"
+	case p.User:
+		return "journalctl --user -u " + p.Name
 	default:
-		unit := "--unit=" + p.Name
-		if p.User {
-			unit = "--user-unit=" + p.Name
-		}
-		return slices.Concat([]string{"journalctl", "--no-pager", "--output=cat", unit, "--lines=" + lines},
-			only(follow, "--follow"))
+		return "sudo journalctl -u " + p.Name
 	}
 }

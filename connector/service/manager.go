@@ -17,7 +17,6 @@ const (
 	NotInstalled State = "not installed"
 	Stopped      State = "stopped"
 	Running      State = "running"
-	Failed       State = "failed"
 )
 
 // Manager manages one service with the system's service manager.
@@ -81,7 +80,7 @@ func (m manager) State() (State, error) {
 	case errors.Is(err, service.ErrNotInstalled):
 		return NotInstalled, nil
 	case err != nil && err.Error() == "service in failed state":
-		return Failed, nil
+		return Stopped, nil
 	case err != nil:
 		return "", fmt.Errorf("asking the service manager: %w", err)
 	case status == service.StatusRunning:
@@ -89,10 +88,4 @@ func (m manager) State() (State, error) {
 	default:
 		return Stopped, nil
 	}
-}
-
-// HasSystemd reports whether the machine runs systemd.
-func HasSystemd() bool {
-	_, err := os.Stat("/run/systemd/system")
-	return err == nil
 }

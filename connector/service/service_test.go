@@ -134,16 +134,15 @@ func TestLogCommand(t *testing.T) {
 	t.Setenv("ProgramData", "/pd")
 	p := Plan{Name: "rack", User: true, Home: "/Users/me"}
 	for system, want := range map[string]string{
-		"linux":   "journalctl --no-pager --output=cat --user-unit=rack --lines=7 --follow",
-		"darwin":  "tail -n 7 -F /Users/me/Library/Logs/rack.log",
-		"windows": "powershell -NoProfile -Command Get-Content -Tail 7 -LiteralPath '/pd/postern/rack.log' -Wait",
+		"linux":   "journalctl --user -u rack",
+		"darwin":  "tail -n 100 '/Users/me/Library/Logs/rack.log'",
+		"windows": "Get-Content -Tail 100 -LiteralPath '/pd/postern/rack.log'",
 	} {
-		if got := strings.Join(p.logCommand(system, "7", true), " "); got != want {
+		if got := p.logCommand(system); got != want {
 			t.Errorf("%s: %s", system, got)
 		}
 	}
-	if got := strings.Join(plan().logCommand("linux", "7", false),
-		" "); got != "journalctl --no-pager --output=cat --unit=postern-connector --lines=7" {
+	if got := plan().logCommand("linux"); got != "sudo journalctl -u postern-connector" {
 		t.Errorf("of the machine: %s", got)
 	}
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// exchange is one request and its answer on a connection, which the exchange owns until it is closed.
-type exchange struct {
+// upstreamRequest is one request and its answer on a connection, which it owns until it is closed.
+type upstreamRequest struct {
 	conn      *connection
 	upload    *upload
 	unwatch   func() bool
-	in        *bufio.Reader // reads the exchange
+	in        *bufio.Reader // reads the upstreamRequest
 	remaining int64         // bytes that may still be read
 	failure   error         // of the connection, once a read has failed
 	complete  bool          // the answer was read to its end
@@ -39,8 +39,8 @@ type exchange struct {
 }
 
 // begin sends the request on a connection. The end of ctx closes it.
-func begin(ctx context.Context, conn *connection, up *upload) *exchange {
-	x := &exchange{
+func begin(ctx context.Context, conn *connection, up *upload) *upstreamRequest {
+	x := &upstreamRequest{
 		// Some servers ignore the body of a GET, or answer HEAD with one: bytes would be left on the connection.
 		conn: conn, upload: up, last: up.last || up.method != http.MethodPost,
 		remaining: link.MaxAnswerHead, written: make(chan struct{}),
@@ -57,7 +57,7 @@ func begin(ctx context.Context, conn *connection, up *upload) *exchange {
 
 // send writes the request. If that fails after the first byte, the server may have answered early: receive then reads
 // the answer or the error. If no byte was written, or the body fails, send closes the connection.
-func (x *exchange) send() {
+func (x *upstreamRequest) send() {
 	defer close(x.written)
 	defer func() {
 		if x.sent > 0 {
@@ -88,7 +88,7 @@ func (x *exchange) send() {
 }
 
 // Read reads from the connection.
-func (x *exchange) Read(b []byte) (int, error) {
+func (x *upstreamRequest) Read(b []byte) (int, error) {
 	if x.remaining == 0 {
 		return 0, io.ErrUnexpectedEOF
 	}
@@ -104,7 +104,7 @@ func (x *exchange) Read(b []byte) (int, error) {
 
 // receive reads the head of the answer. It skips informational answers. On an error it closes
 // the connection. The error wraps ErrNotConnected if no byte of the request was sent.
-func (x *exchange) receive() (a *answer, err error) {
+func (x *upstreamRequest) receive() (a *modelAnswer, err error) {
 	defer func() {
 		if a == nil && err == nil { // after a panic
 			x.close()
@@ -135,7 +135,7 @@ func (x *exchange) receive() (a *answer, err error) {
 
 // failed closes the connection, and returns why: a fault of the request's body, or err. It adds ErrNotConnected if
 // nothing was sent.
-func (x *exchange) failed(err error) error {
+func (x *upstreamRequest) failed(err error) error {
 	x.close()
 	if x.sent == 0 && !errors.Is(err, link.ErrMalformed) {
 		return fmt.Errorf("%w: %w", ErrNotConnected, err)
@@ -143,9 +143,9 @@ func (x *exchange) failed(err error) error {
 	return cmp.Or(x.fault, err)
 }
 
-// close returns the connection to its pool if nothing is left of the exchange, or closes it. Afterwards the request's
+// close returns the connection to its pool if nothing is left of the request, or closes it. Afterwards the request's
 // body is not read, so its memory can be released.
-func (x *exchange) close() {
+func (x *upstreamRequest) close() {
 	running := x.unwatch()
 	select {
 	case <-x.written:
@@ -172,11 +172,11 @@ func (x *exchange) close() {
 
 // shut closes the connection at once; closing TLS waits to send an alert. It is safe for
 // concurrent use.
-func (x *exchange) shut() { _ = x.conn.raw.Close() }
+func (x *upstreamRequest) shut() { _ = x.conn.raw.Close() }
 
 // cause returns why net/http failed to read the answer. Unless the connection failed, the
 // answer is malformed.
-func (x *exchange) cause(err error) error {
+func (x *upstreamRequest) cause(err error) error {
 	switch {
 	case x.failure != nil:
 		return x.failure
@@ -208,19 +208,19 @@ func check(response *http.Response) error {
 	return nil
 }
 
-// answer is an answer whose head was read.
-type answer struct {
+// modelAnswer is an answer whose head was read.
+type modelAnswer struct {
 	*http.Response
-	exchange *exchange
-	endless  bool   // events without a length and chunks: a cut would look like the end
-	tail     []byte // the last bytes of an endless stream
+	request *upstreamRequest
+	endless bool   // events without a length and chunks: a cut would look like the end
+	tail    []byte // the last bytes of an endless stream
 }
 
 // doneEvent ends the streams of OpenAI's API.
 const doneEvent = "data: [DONE]"
 
-func newAnswer(response *http.Response, x *exchange) *answer {
-	a := &answer{Response: response, exchange: x}
+func newAnswer(response *http.Response, x *upstreamRequest) *modelAnswer {
+	a := &modelAnswer{Response: response, request: x}
 	a.endless = a.isStream() && response.ContentLength < 0 && len(response.TransferEncoding) == 0 &&
 		response.Body != http.NoBody
 	return a
@@ -228,7 +228,7 @@ func newAnswer(response *http.Response, x *exchange) *answer {
 
 // Read reads available bytes of the answer's body. It returns io.EOF at the end of a
 // complete answer, possibly with the last bytes.
-func (a *answer) Read(b []byte) (int, error) {
+func (a *modelAnswer) Read(b []byte) (int, error) {
 	n, err := a.Body.Read(b)
 	if a.endless {
 		a.tail = append(a.tail, b[:n]...)
@@ -236,20 +236,20 @@ func (a *answer) Read(b []byte) (int, error) {
 	}
 	switch {
 	case err == io.EOF && (!a.endless || bytes.HasSuffix(bytes.TrimSpace(a.tail), []byte(doneEvent))):
-		a.exchange.complete = true
+		a.request.complete = true
 	case err != nil:
-		err = a.exchange.failed(a.exchange.cause(err))
+		err = a.request.failed(a.request.cause(err))
 	}
 	return n, err
 }
 
 // isSilent reports whether the answer is an event stream without any event yet.
-func (a *answer) isSilent() bool { return a.isStream() && a.exchange.in.Buffered() == 0 }
+func (a *modelAnswer) isSilent() bool { return a.isStream() && a.request.in.Buffered() == 0 }
 
-func (a *answer) isStream() bool { return link.HasMediaType(a.Header, "text/event-stream") }
+func (a *modelAnswer) isStream() bool { return link.HasMediaType(a.Header, "text/event-stream") }
 
-// Close ends the exchange.
-func (a *answer) Close() error {
-	a.exchange.close()
+// Close ends the request.
+func (a *modelAnswer) Close() error {
+	a.request.close()
 	return nil
 }

@@ -24,7 +24,7 @@ func (c scriptedConn) Read(b []byte) (int, error)  { return c.Reader.Read(b) }
 func (c scriptedConn) Write(b []byte) (int, error) { return len(b), nil }
 func (c scriptedConn) Close() error                { return nil }
 
-// unkept returns a connection that its exchange closes.
+// unkept returns a connection that its request closes.
 func unkept(conn net.Conn) *connection {
 	return &connection{Conn: conn, raw: conn, pool: &pool{paused: time.Now().Add(time.Hour)}}
 }
@@ -41,7 +41,7 @@ func opened(method string, size int) *upload {
 }
 
 // exchanged sends a request on conn and reads the answer.
-func exchanged(method string, conn net.Conn, size int) (a *answer, body []byte, err error) {
+func exchanged(method string, conn net.Conn, size int) (a *modelAnswer, body []byte, err error) {
 	a, err = begin(context.Background(), unkept(conn), opened(method, size)).receive()
 	if err != nil {
 		return nil, nil, err
@@ -112,7 +112,7 @@ func TestSmallRequestsAreOneWrite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if <-a.exchange.written; conn.n != 1 {
+		if <-a.request.written; conn.n != 1 {
 			t.Errorf("%d bytes: %d writes", size, conn.n)
 		}
 	}
@@ -213,7 +213,7 @@ func TestCloseWaitsForTheRequest(t *testing.T) {
 	}()
 	_ = a.Close()
 	select {
-	case <-a.exchange.written:
+	case <-a.request.written:
 	default:
 		t.Error("the request is still being sent")
 	}

@@ -92,7 +92,7 @@ func (u *Server) Ask(ctx context.Context, method, path, body string) (http.Heade
 }
 
 // ask sends a request of the connector itself, and returns any answer.
-func (u *Server) ask(ctx context.Context, method, path string, body []byte) (*answer, error) {
+func (u *Server) ask(ctx context.Context, method, path string, body []byte) (*modelAnswer, error) {
 	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err

@@ -127,7 +127,7 @@ func (p *Proxy) serve(w tunnelWriter, r *http.Request, u *Server, done *Request)
 	message := "upstream failed before its answer"
 	if err == nil {
 		defer up.release()
-		var answer *answer
+		var answer *modelAnswer
 		if answer, err = u.roundTrip(r.Context(), up); err == nil {
 			defer answer.Close()
 			done.Status, message = answer.StatusCode, "upstream failed during its answer"
@@ -173,7 +173,7 @@ var smallChunks = sync.Pool{New: func() any { b := make([]byte, 4<<10); return &
 
 // relay copies the answer with one write for each read, so that events are not delayed. The buffer is small until a
 // read fills it.
-func relay(w http.ResponseWriter, answer *answer, written *int64) error {
+func relay(w http.ResponseWriter, answer *modelAnswer, written *int64) error {
 	copyAnswer(w.Header(), answer.Header)
 	w.WriteHeader(answer.StatusCode)
 	if answer.isSilent() {

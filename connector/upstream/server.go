@@ -94,7 +94,7 @@ func wireHost(host string) string {
 // roundTrip sends a request to the upstream, and waits for the head of the answer, which the caller must close. The
 // error wraps ErrNotConnected if the upstream cannot have seen the request. Once a byte has left, it is never sent
 // again: the model may be at work.
-func (u *Server) roundTrip(ctx context.Context, up *upload) (*answer, error) {
+func (u *Server) roundTrip(ctx context.Context, up *upload) (*modelAnswer, error) {
 	if kept := u.pool.take(); kept != nil {
 		if answer, err := begin(ctx, kept, up).receive(); !errors.Is(err, ErrNotConnected) {
 			return answer, err

@@ -234,7 +234,7 @@ func TestUploadIsReleased(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if <-a.exchange.written; budget.Stats().Reserved != 0 {
+		if <-a.request.written; budget.Stats().Reserved != 0 {
 			t.Errorf("%d bytes: %d are reserved after the body", size, budget.Stats().Reserved)
 		}
 		_ = a.Close()

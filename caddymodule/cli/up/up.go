@@ -22,7 +22,6 @@ import (
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/upstream"
-	"github.com/postern-dev/postern/connector/version"
 )
 
 // Host connects this package to the module of the gateway.
@@ -253,7 +252,7 @@ func (u *Run) startConnector(ctx context.Context, local account, server modelSer
 		return "", err
 	}
 	a, err := agent.New(config.Config{TunnelToken: token, Upstreams: upstreams(server.base)}, agent.Options{
-		Logger: u.logger(), Version: version.Number(), DrainTimeout: agentGrace,
+		Logger: u.logger(), DrainTimeout: agentGrace,
 	})
 	if err != nil {
 		return "", fmt.Errorf("configuring the connector: %w", err)

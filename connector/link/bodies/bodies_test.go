@@ -139,6 +139,24 @@ func TestCloseMeanwhile(t *testing.T) {
 	}
 }
 
+// A request looks at the bodies of its tunnel alone, however many the process keeps.
+func TestOtherTunnelsCostNothing(t *testing.T) {
+	c := NewCache(func(int64) int64 { return 0 })
+	other, own := c.NewTunnel(1<<30), c.NewTunnel(1<<30)
+	for range 1000 {
+		other.open("key", 0, 10).end(true, nil)
+	}
+	looked := 0
+	own.find(maxKept, func(*body) bool { looked++; return false })
+	allocated := testing.AllocsPerRun(10, func() { own.find(maxKept, func(*body) bool { return false }) })
+	if looked > 0 || allocated > 0 {
+		t.Errorf("it looks at %d bodies, and allocates %v times", looked, allocated)
+	}
+	if other.Close(); c.size != 0 || c.kept.Len() != 0 || len(other.kept) != 0 {
+		t.Errorf("after the end of the tunnel, %d bytes are kept", c.size)
+	}
+}
+
 // Once a body was read, the cache alone holds it: the request may run for minutes, and the cache may drop it.
 func TestReadBodyIsNotHeld(t *testing.T) {
 	e := newEnds(t, 1<<20, 1<<20)
@@ -187,12 +205,12 @@ func TestEvictedBase(t *testing.T) {
 	if err := Decode(r, e.connector); err != nil {
 		t.Fatal(err)
 	}
-	e.connector.cache.drop(func(*body) bool { return true })
+	e.connector.find(0, func(*body) bool { return true })
 	got, err := io.ReadAll(r.Body)
 	if s.End(err == nil); string(got) != conversation(1, 11) || err != nil {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	e.connector.cache.drop(func(*body) bool { return true })
+	e.connector.find(0, func(*body) bool { return true })
 	if size := e.connector.cache.size; size != 0 {
 		t.Errorf("%d bytes are left", size)
 	}

@@ -24,46 +24,39 @@ type Cache struct {
 
 // NewCache returns a cache. excess returns how many bytes a cache of a size must give back.
 func NewCache(excess func(size int64) int64) *Cache {
-	kept, _ := simplelru.NewLRU[*body, struct{}](math.MaxInt, nil) // excess bounds it
-	return &Cache{excess: excess, kept: kept}
+	c := &Cache{excess: excess}
+	c.kept, _ = simplelru.NewLRU(math.MaxInt, func(b *body, _ struct{}) { // excess bounds it
+		c.size -= b.size
+		b.tunnel.remove(b)
+	})
+	return c
 }
 
 // Trim drops the least recently used bodies that the cache must give back.
 func (c *Cache) Trim() { c.trim(0) }
 
 // Forget drops the bodies of a key.
-func (c *Cache) Forget(key string) { c.drop(func(b *body) bool { return b.key == key }) }
+func (c *Cache) Forget(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, b := range c.kept.Keys() {
+		if b.key == key {
+			c.kept.Remove(b)
+		}
+	}
+}
 
 // trim makes space for n more bytes, and reports whether there is.
 func (c *Cache) trim(n int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.excess(c.size+n) > 0 {
-		b, _, ok := c.kept.RemoveOldest()
-		if !ok {
+		if _, _, ok := c.kept.RemoveOldest(); !ok {
 			return false
 		}
-		c.size -= b.size
 	}
 	c.size += n
 	return true
-}
-
-// drop drops the bodies that match.
-func (c *Cache) drop(matches func(*body) bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, b := range c.kept.Keys() {
-		if matches(b) {
-			c.remove(b)
-		}
-	}
-}
-
-func (c *Cache) remove(b *body) {
-	if c.kept.Remove(b) {
-		c.size -= b.size
-	}
 }
 
 // Tunnel has the bodies of one tunnel. A nil one keeps none.
@@ -72,6 +65,7 @@ type Tunnel struct {
 	limit atomic.Int64 // bytes that the connector keeps; 0 after Close
 	used  int64        // bytes of all bodies, counted at each use
 	last  uint64       // number
+	kept  []*body      // those of the cache, the most recently used last
 }
 
 // NewTunnel returns a tunnel whose connector keeps limit bytes.
@@ -85,8 +79,17 @@ func (c *Cache) NewTunnel(limit int64) *Tunnel {
 func (t *Tunnel) Close() {
 	if t != nil {
 		t.limit.Store(0)
-		t.cache.drop(func(b *body) bool { return b.tunnel == t })
+		t.find(0, func(*body) bool { return true })
 	}
+}
+
+// remove removes a body from the list, and reports whether it was there.
+func (t *Tunnel) remove(b *body) bool {
+	i := slices.Index(t.kept, b)
+	if i >= 0 {
+		t.kept = slices.Delete(t.kept, i, i+1)
+	}
+	return i >= 0
 }
 
 // body is a body in memory. Its bytes do not change once it is kept.
@@ -121,7 +124,9 @@ func (t *Tunnel) use(b *body) {
 	}
 	t.used += b.size
 	b.used = t.used
-	t.cache.kept.Get(b)
+	if t.cache.kept.Get(b); t.remove(b) {
+		t.kept = append(t.kept, b)
+	}
 }
 
 // end keeps a complete body for later requests, instead of the replaced one, which may be nil. It drops others.
@@ -133,8 +138,9 @@ func (b *body) end(complete bool, replaced *body) {
 		c.size -= b.size
 		return
 	}
-	c.remove(replaced)
+	c.kept.Remove(replaced)
 	c.kept.Add(b, struct{}{})
+	b.tunnel.kept = append(b.tunnel.kept, b)
 }
 
 // find returns the most recently used bodies that match. It drops those over limit, and those that the connector has
@@ -142,13 +148,13 @@ func (b *body) end(complete bool, replaced *body) {
 func (t *Tunnel) find(limit int, matches func(*body) bool) (found []*body) {
 	t.cache.mu.Lock()
 	defer t.cache.mu.Unlock()
-	for _, b := range slices.Backward(t.cache.kept.Keys()) {
+	for _, b := range slices.Backward(slices.Clone(t.kept)) {
 		switch {
-		case b.tunnel != t || !matches(b):
+		case !matches(b):
 		case len(found) < limit && t.used-b.used <= t.limit.Load()-b.size:
 			found = append(found, b)
 		default:
-			t.cache.remove(b)
+			t.cache.kept.Remove(b)
 		}
 	}
 	return found
