@@ -23,7 +23,6 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/link/bodies"
 	"github.com/postern-dev/postern/connector/logs"
-	"github.com/postern-dev/postern/connector/wait"
 )
 
 var (
@@ -130,7 +129,6 @@ type Hub struct {
 	remote   map[string][]*Session       // by connector id: sessions at peers
 	peers    map[string]*PeerConn        // by name: connections of peers
 	waiting  map[*waitingDevice]struct{} // devices without a decision
-	arrivals map[chan struct{}][]string  // requests that wait for connectors with these ids
 	lost     map[string]time.Time        // by connector id: when it went offline, see addOffline
 	members  Members                     // as last sent to connectors
 
@@ -154,14 +152,13 @@ func NewHub(o Options) *Hub {
 		handshakes:  fair.NewSemaphore(handshakeLimits),
 		encodeFrom:  encodeFrom,
 
-		live:     make(map[string]*Session),
-		all:      make(map[string][]*Session),
-		remote:   make(map[string][]*Session),
-		peers:    make(map[string]*PeerConn),
-		waiting:  make(map[*waitingDevice]struct{}),
-		arrivals: make(map[chan struct{}][]string),
-		lost:     make(map[string]time.Time),
-		started:  time.Now(),
+		live:    make(map[string]*Session),
+		all:     make(map[string][]*Session),
+		remote:  make(map[string][]*Session),
+		peers:   make(map[string]*PeerConn),
+		waiting: make(map[*waitingDevice]struct{}),
+		lost:    make(map[string]time.Time),
+		started: time.Now(),
 	}
 	h.closing, h.stop = context.WithCancel(context.Background())
 	h.socketsCtx, h.abortSockets = context.WithCancel(context.Background())
@@ -182,20 +179,6 @@ func (h *Hub) Session(connectorID string) (*Session, bool) {
 	return s, ok && s.usable()
 }
 
-// Find returns a session of a connector that takes requests. It prefers one of this gateway.
-func (h *Hub) Find(connectorID string) (*Session, bool) {
-	return h.Choose([]string{connectorID}, Target{}, nil)
-}
-
-// wakeRequests wakes the requests that wait for a connector. The caller holds the lock.
-func (h *Hub) wakeRequests(connectorID string) {
-	for arrived, ids := range h.arrivals {
-		if slices.Contains(ids, connectorID) {
-			wait.Wake(arrived, struct{}{})
-		}
-	}
-}
-
 // register adds s as the current session of its connector and returns the session that
 // it replaces, if any. ok is false if the hub is closed.
 func (h *Hub) register(s *Session) (old *Session, ok bool) {
@@ -208,7 +191,6 @@ func (h *Hub) register(s *Session) (old *Session, ok bool) {
 	old = h.live[s.connector.ID]
 	h.live[s.connector.ID] = s
 	h.all[s.connector.ID] = append(h.all[s.connector.ID], s)
-	h.wakeRequests(s.connector.ID)
 	h.events.add(eventOf(s, true))
 	return old, true
 }
@@ -252,7 +234,6 @@ func (h *Hub) setSilent(s *Session, silent bool) bool {
 		return true
 	}
 	h.events.add(eventOf(s, true))
-	h.wakeRequests(s.connector.ID)
 	return true
 }
 

@@ -69,7 +69,6 @@ func (p *PeerConn) Add(m link.Tunnel) *Session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.remote[id] = append(h.remote[id], s)
-	h.wakeRequests(id)
 	h.events.add(eventOf(s, true))
 	return s
 }
@@ -125,8 +124,8 @@ func (h *Hub) online(connectorID string) bool {
 	return len(h.remote[connectorID]) > 0 || local != nil && !local.silent.Load()
 }
 
-// lastOnline returns when one of the connectors was last online, or when the hub started if that is not known.
-func (h *Hub) lastOnline(connectorIDs []string) time.Time {
+// LastOnline returns when one of the connectors was last online, or when the hub started if that is not known.
+func (h *Hub) LastOnline(connectorIDs []string) time.Time {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	last := h.started
@@ -189,25 +188,14 @@ func (r *relayedStream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// openRelay opens the stream to the connector for a request of a peer. It waits for a permit if the
-// header says so.
+// openRelay opens the stream to the connector for a request of a peer.
 func (h *Hub) openRelay(stream *quic.Stream, header link.RelayHeader, serving func() error) (*openStream, error) {
 	s, ok := h.Session(header.Connector)
 	if !ok {
 		return nil, errEnded
 	}
-	client := fair.Client{Owner: header.Owner, Key: header.Key}
-	permit, err := s.acquire(stream.Context(), client, header.Wait)
-	if err != nil {
+	if err := serving(); err != nil { // the gateway may have lost the store
 		return nil, err
 	}
-	if err := serving(); err != nil { // the gateway may have lost the store meanwhile
-		permit.Leave()
-		return nil, err
-	}
-	opened, err := s.open(stream.Context(), client, permit)
-	if err == nil && header.Wait > 0 {
-		link.ConfirmPermit(stream)
-	}
-	return opened, err
+	return s.open(stream.Context())
 }

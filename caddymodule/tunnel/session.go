@@ -61,7 +61,6 @@ type Session struct {
 	peerRTT    atomic.Int64 // shortest round trip between the peer and the connector, in microseconds
 
 	active      atomic.Int64
-	permits     *fair.Permits  // of running requests; nil at a peer
 	bodies      *bodies.Tunnel // nil: they are not kept
 	roundTrips  roundTrips
 	overdue     atomic.Pointer[time.Time] // when two pings are
@@ -92,7 +91,6 @@ func newSession(c *connection, connector Connector, hello link.Hello) *Session {
 		connection: c, id: rand.Text()[:12], connector: connector, hello: hello,
 		since: time.Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
 		waiting: make(map[*openStream]bool),
-		permits: fair.NewPermits(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)),
 	}
 	if kept, cache := hello.KeptPrompts, c.hub.options.Load().Bodies; kept != nil && cache != nil {
 		s.bodies = cache.NewTunnel(*kept)
@@ -144,24 +142,17 @@ func (s *Session) usable() bool {
 }
 
 // RoundTrip is [Session.Send] for a request of the gateway itself.
-func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
-	return s.Send(r, fair.Client{})
-}
+func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) { return s.Send(r, "") }
 
-// Send sends a request of a client to the connector and returns the answer, whose body must be
+// Send sends a request of a key to the connector and returns the answer, whose body must be
 // closed. The request's Host is the name of an upstream, its body is in memory and
 // its ContentLength is known. After an error that wraps link.ErrNotSent, nothing was
 // sent, and the request may be sent on another session. The same is true of
-// link.ErrNoCredit: the connector has reached its limit of requests; [AwaitPermit] waits for a permit.
+// link.ErrNoCredit: the connector allows no more streams.
 //
 // What the body has in common with an earlier one of the same key is not sent again.
-func (s *Session) Send(r *http.Request, c fair.Client) (*http.Response, error) {
-	stream, err := s.open(r.Context(), c, fair.Permit{})
-	return s.sendOn(stream, err, r, c)
-}
-
-// sendOn is [Session.Send] on a stream, or fails with the error of opening it.
-func (s *Session) sendOn(stream *openStream, err error, r *http.Request, c fair.Client) (*http.Response, error) {
+func (s *Session) Send(r *http.Request, key string) (*http.Response, error) {
+	stream, err := s.open(r.Context())
 	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close()
@@ -169,7 +160,7 @@ func (s *Session) sendOn(stream *openStream, err error, r *http.Request, c fair.
 		return nil, err
 	}
 	s.hub.counters.requests.Add(1)
-	answer, err := s.exchange(stream, r, c)
+	answer, err := s.exchange(stream, r, key)
 	if err == nil {
 		err = decompress(answer)
 	}
@@ -182,32 +173,19 @@ func (s *Session) sendOn(stream *openStream, err error, r *http.Request, c fair.
 
 // exchange sends a request. It encodes the body if the connector supports that and the line is long. If the connector
 // does not have the body to which the request refers, it sends the body whole.
-func (s *Session) exchange(stream *openStream, r *http.Request, c fair.Client) (*http.Response, error) {
+func (s *Session) exchange(stream *openStream, r *http.Request, key string) (*http.Response, error) {
 	if s.hello.KeptPrompts == nil || r.ContentLength < bodies.MinBody || s.shortestRTT() < s.hub.encodeFrom {
 		return s.roundTrip(stream, r)
 	}
-	sent := bodies.Encode(r, s.bodies, c.Key)
-	stream.refers = sent.Refers()
-	answer, again, err := s.roundTripOnce(stream, sent.Request)
-	if again {
-		if stream, err = s.open(r.Context(), c, stream.permit); err == nil {
+	sent := bodies.Encode(r, s.bodies, key)
+	answer, err := s.roundTrip(stream, sent.Request)
+	if sent.Refers() && errors.Is(err, link.ErrUnknownBody) {
+		if stream, err = s.open(r.Context()); err == nil {
 			answer, err = s.roundTrip(stream, sent.Whole().Request)
 		}
 	}
 	sent.End(err == nil && r.Context().Err() == nil) // else the key may have ended
 	return answer, err
-}
-
-// roundTripOnce sends an encoded request, and reports whether to send it again, with its permit: the connector does not
-// have the body to which it refers.
-func (s *Session) roundTripOnce(stream *openStream, r *http.Request) (answer *http.Response, again bool, err error) {
-	defer func() {
-		if !again { // after a panic, too
-			stream.accepted()
-		}
-	}()
-	answer, err = s.roundTrip(stream, r)
-	return answer, stream.refers && errors.Is(err, link.ErrUnknownBody), err
 }
 
 // roundTrip sends a request as it is.

@@ -84,11 +84,12 @@ func (s *Scheduler) SetConnector(facts Connector) {
 	a.apply(a.connector(facts.ID), facts, true)
 }
 
-// RemoveConnector reports that a connector has gone offline at this moment.
-func (s *Scheduler) RemoveConnector(account, id string) {
+// RemoveConnector reports that a connector has gone offline at this moment: that its tunnel has ended, or with a nil
+// tunnel, that it has none.
+func (s *Scheduler) RemoveConnector(account, id string, tunnel any) {
 	a := s.account(account)
 	defer a.unlock()
-	if c := a.connectors[id]; c != nil && c.online {
+	if c := a.connectors[id]; c != nil && c.online && (tunnel == nil || c.Tunnel == tunnel) {
 		a.apply(c, Connector{ID: id}, false)
 	}
 }

@@ -12,6 +12,7 @@ import (
 // Place lets a request run at a server.
 type Place struct {
 	Connector, Server, Model string
+	Tunnel                   any           // the newest one of the connector, when the place was taken
 	Waited                   time.Duration // in lines, with earlier attempts
 
 	account *account
@@ -97,7 +98,7 @@ func (a *account) grant(p *Place, r *route, now time.Time) {
 	s.running++
 	s.at[l]++
 	l.running++
-	p.Connector, p.Server, p.Model, p.at, p.clock = c.ID, s.Name, r.model.name, s, a.clock
+	p.Connector, p.Server, p.Model, p.Tunnel, p.at, p.clock = c.ID, s.Name, r.model.name, c.Tunnel, s, a.clock
 	for i, all := range p.shares {
 		here := all.get(c)
 		p.before[i] = here.served

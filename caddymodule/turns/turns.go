@@ -57,6 +57,7 @@ type Deployment struct {
 // Connector is what is known of a connector from its newest tunnel.
 type Connector struct {
 	ID, Account string
+	Tunnel      any // comparable; for [Place.Tunnel]
 	MaxRequests int // of all its servers together; 0: no limit
 	Servers     []Server
 	// Resolve returns a server and its model for a deployment with this upstream and model.

@@ -2,28 +2,19 @@ package link
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
-	"time"
 
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// RelayHeader is the header of a request that a peer relays to a connector. The peer decides whether the
-// client gets a permit. A text has at most 255 bytes.
+// RelayHeader is the header of a request that a peer relays to a connector.
 type RelayHeader struct {
-	Connector string // id; "": the request is for the peer itself
-	Owner     string // of the key
-	Key       string // id
-	// Wait is how long the request may wait for a permit; 0: not at all. If it is set, the request
-	// follows only after the peer has confirmed the permit: see [AwaitPermit].
-	Wait time.Duration
+	Connector string // id, of at most 255 bytes; "": the request is for the peer itself
 }
 
 // append appends the header, or nothing if there is no connector.
@@ -31,11 +22,7 @@ func (t RelayHeader) append(b []byte) []byte {
 	if t.Connector == "" {
 		return b
 	}
-	for _, text := range [...]string{t.Connector, t.Owner, t.Key} {
-		b = append(append(b, byte(len(text))), text...)
-	}
-	wait := min(t.Wait, math.MaxUint32*time.Millisecond) + time.Millisecond - 1 // rounded up: 0 would not be answered
-	return binary.BigEndian.AppendUint32(b, uint32(wait/time.Millisecond))
+	return append(append(b, byte(len(t.Connector))), t.Connector...)
 }
 
 // ReadRelayHeader reads the header of a request of a peer. The request follows.
@@ -47,40 +34,12 @@ func ReadRelayHeader(s Stream) (header RelayHeader, err error) {
 		}
 		return buf[:n]
 	}
-	text := func() string { return string(read(int(read(1)[0]))) }
-	if header.Connector = text(); header.Connector != "" {
-		header.Owner, header.Key = text(), text()
-		header.Wait = time.Duration(binary.BigEndian.Uint32(read(4))) * time.Millisecond
-	}
+	header.Connector = string(read(int(read(1)[0])))
 	if err != nil {
 		return RelayHeader{}, fmt.Errorf("receiving a request of a peer: %w", streamError(context.Background(), err))
 	}
 	return header, nil
 }
-
-// AwaitPermit sends the header of a request on a new stream, and waits until the peer has a permit for
-// it. RoundTrip then sends the request. After an error, the stream has ended.
-func AwaitPermit(ctx context.Context, s Stream, header RelayHeader) error {
-	stop := context.AfterFunc(ctx, func() {
-		stopReading(s, CodeCancelled)
-		s.CancelWrite(CodeCancelled.wire())
-	})
-	_, err := s.Write(header.append(nil))
-	if err == nil {
-		_, err = io.ReadFull(s, make([]byte, 1))
-	}
-	if !stop() && err == nil {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		Refuse(s, CodeCancelled)
-		return streamError(ctx, err)
-	}
-	return nil
-}
-
-// ConfirmPermit answers AwaitPermit. Its errors need no handling: the relay then fails, too.
-func ConfirmPermit(s Stream) { _, _ = s.Write([]byte{0}) }
 
 // Relay copies a request from a stream of a peer to one of a connector, and the answer back,
 // with the codes of resets. It returns when both streams have ended.
