@@ -227,7 +227,7 @@ func FuzzAnswerStream(f *testing.F) {
 	f.Fuzz(func(t *testing.T, upstream []byte, cut uint8) {
 		all := func(r *reply) {
 			r.env.Info = &AnswerInfo{Wanted: true}
-			r.options.ThinkTags, r.logprobs = cut&1 != 0, cut&2 != 0
+			r.env.Options.ThinkTags, r.logprobs = cut&1 != 0, cut&2 != 0
 		}
 		for _, d := range []Dialect{Messages, Responses} {
 			want := translate(newTestStream(d, testCall(withTools, all)), string(upstream), nil)

@@ -47,7 +47,7 @@ type answerStream struct {
 func newAnswerStream(call *reply, whole bool) *answerStream {
 	enc := call.encoder(whole)
 	s := &answerStream{encoder: enc, call: call}
-	s.parts, s.whole, s.thinkTags, s.logprobs = &s.blocks, whole, call.options.ThinkTags, call.logprobs
+	s.parts, s.whole, s.thinkTags, s.logprobs = &s.blocks, whole, call.env.Options.ThinkTags, call.logprobs
 	s.blocks.encoder, s.blocks.calls = enc, &s.slots
 	s.info = call.env.Info
 	return s

@@ -74,7 +74,7 @@ const (
 
 var (
 	wantProbs = func(r *reply) { r.logprobs = true }
-	wantTags  = func(r *reply) { r.options.ThinkTags = true }
+	wantTags  = func(r *reply) { r.env.Options.ThinkTags = true }
 	stopped   = finishChunk("stop") + upstreamDone
 	calledFor = finishChunk("tool_calls") + upstreamDone
 )

@@ -41,7 +41,7 @@ func manyParameters() compat.Options {
 func decodingWith(op Operation, o compat.Options) func([]byte) (any, *Error) {
 	return func(body []byte) (any, *Error) {
 		env := testEnv()
-		env.Gateway = allOptions(o)
+		env.Options = o
 		c, err := Decode(op, body, env)
 		if err != nil {
 			return nil, err
@@ -50,12 +50,3 @@ func decodingWith(op Operation, o compat.Options) func([]byte) (any, *Error) {
 		return c, nil
 	}
 }
-
-// allOptions is a Gateway that has options for all models.
-type allOptions compat.Options
-
-func (o allOptions) Admit(string) (compat.Options, *Error) { return compat.Options(o), nil }
-
-func (allOptions) Reserve(int64) *Error { return nil }
-
-func (allOptions) Window() int { return 0 }

@@ -1,12 +1,11 @@
 package dialect
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
@@ -64,14 +63,6 @@ const (
 	RetryWithoutEffort       // the model rejects reasoning effort: it was removed from the bodies
 	RetryWhole               // the model server cannot stream this request: send WholeBody and use ReplayAsStream
 )
-
-// lowered returns the lower one of two limits, where less than 1 is none.
-func lowered(limit, n int64) int64 {
-	if limit < 1 || n >= 1 && n < limit {
-		return n
-	}
-	return limit
-}
 
 // retries records how a call has been retried.
 type retries struct{ whole bool }
@@ -142,9 +133,8 @@ type Env struct {
 	Account string
 	// DefaultModel is the model of requests that name none; "": they fail.
 	DefaultModel string
-	// Gateway authorizes models, reserves memory and returns the model's options;
-	// nil: all requests are allowed, with default options.
-	Gateway Gateway
+	// Options are those of the deployment, set by [Head.Decode].
+	Options compat.Options
 	// Info is written while the request is decoded and the answer is read. May be nil.
 	Info *AnswerInfo
 }
@@ -155,32 +145,6 @@ func NewID(prefix string) string { return prefix + rand.Text() }
 // NewRequestID returns an id for the headers x-request-id and request-id and
 // for error bodies.
 func NewRequestID() string { return NewID("req_") }
-
-// byteOrderMark precedes the JSON of some editors and shells. A parser may ignore it
-// (RFC 8259 §8.1).
-var byteOrderMark = []byte("\ufeff")
-
-// Decode reads the body of an operation that has one.
-func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
-	return routes[op.Kind].decode(op, bytes.TrimPrefix(body, byteOrderMark), env)
-}
-
-// decodeChat reads the body of an operation of the chat dialect.
-func decodeChat(op Operation, body []byte, env *Env) (Call, *Error) {
-	r, err := scanRequest(op, body, env.DefaultModel)
-	if err != nil {
-		return nil, err
-	}
-	options, err := env.admit(r.Model)
-	if err != nil {
-		return nil, err
-	}
-	r.Info = env.Info
-	if err = cmp.Or(r.applyOptions(options), r.readParameters(options)); err == nil && op.Kind == ChatCompletions {
-		r.prompt = tokens.NewPrompt(r.promptText)
-	}
-	return r, err
-}
 
 // Streamed implements Call.
 func (r *ChatRequest) Streamed() bool { return r.Stream }

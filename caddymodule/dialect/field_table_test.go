@@ -105,7 +105,7 @@ func tableEnv() *Env {
 	env.Kept.Keep("resp_kept", kept.Response{Model: "public", Input: [][]byte{
 		[]byte(`{"type":"message","id":"msg_kept","role":"user","content":"earlier"}`),
 	}})
-	env.Gateway = optionsGateway(compat.Options{Reasoning: true, Safeguards: compat.SafeguardsSelf})
+	env.Options = compat.Options{Reasoning: true, Safeguards: compat.SafeguardsSelf}
 	return env
 }
 

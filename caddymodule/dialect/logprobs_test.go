@@ -143,7 +143,7 @@ func TestLogprobsInStreams(t *testing.T) {
 			upstream := c.upstream + finishChunk("stop") + upstreamDone
 			for _, cut := range []func() int{nil, func() int { return 7 }} {
 				stream := translate(newTestStream(Responses,
-					testCall(withLogprobs, func(r *reply) { r.options.ThinkTags = c.think })), upstream, cut)
+					testCall(withLogprobs, func(r *reply) { r.env.Options.ThinkTags = c.think })), upstream, cut)
 				deltas, done, part, output := deltaProbs(t, stream)
 				var want []string
 				for _, d := range c.deltas {

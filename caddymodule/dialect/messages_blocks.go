@@ -134,7 +134,7 @@ func (c *messagesCall) readDocument(f fieldList) contentPart {
 			c.fault("source.data", "is not valid base64")
 		}
 		text = string(decoded)
-	case c.options.FileParts && kind == "base64" && media != "" && source.text("data") != "":
+	case c.env.Options.FileParts && kind == "base64" && media != "" && source.text("data") != "":
 		return filePart(title, media, "data:"+media+";base64,"+source.text("data"))
 	default:
 		if media == "" {

@@ -59,10 +59,10 @@ func (m *messagesEncoder) stopReason(o outcome) string {
 // fillsWindow reports whether an answer that was cut has filled the context window or its room there, not its limit.
 func (r *reply) fillsWindow(u Usage) bool {
 	const rest = 16 // tokens that a model server may leave free
-	if r.room > 0 || r.env.Gateway == nil || u.Estimated || r.output > 0 && u.CompletionTokens >= r.output {
+	if r.room > 0 || r.env.Info == nil || u.Estimated || r.output > 0 && u.CompletionTokens >= r.output {
 		return r.room > 0
 	}
-	window := r.env.Gateway.Window()
+	window := r.env.Info.Window
 	return window > 0 && u.PromptTokens+u.CompletionTokens >= int64(window-rest)
 }
 

@@ -13,14 +13,16 @@ type messagesCall struct{ translation }
 
 var _ Call = (*messagesCall)(nil)
 
-// decodeMessages reads the body of CreateMessage or CountTokens.
-func decodeMessages(op Operation, body []byte, env *Env) (Call, *Error) {
+// readMessagesHead reads the head of CreateMessage or CountTokens.
+func readMessagesHead(op Operation, body []byte, env *Env) (request, *Error) {
 	c := new(messagesCall)
 	c.counted = op.Kind == CountTokens
-	err := c.decode(body, env, Messages,
-		c.readModel, c.readUnsupported, c.readSystem, c.readTools, c.readMessages, c.needTool, c.readToolChoice,
+	return c, c.readHead(body, env, Messages)
+}
+
+func (c *messagesCall) decode(*Env) *Error {
+	return c.readRest(c.readUnsupported, c.readSystem, c.readTools, c.readMessages, c.needTool, c.readToolChoice,
 		c.readFormat, c.readThinking, c.readSampling, c.readSafeguards)
-	return c, err
 }
 
 // messagesRequest are the names of the members of a request that are read, and of those that mean nothing to a model.
@@ -263,7 +265,7 @@ func (c *messagesCall) readThinking(f fieldList) {
 	if kind == "between_tools" {
 		c.drop("thinking.type", kind)
 	}
-	if !c.options.Reasoning && c.options.Efforts == "" {
+	if !c.env.Options.Reasoning && c.env.Options.Efforts == "" {
 		return
 	}
 	level := jsonscan.Text(f.given("output_config"), "effort")
@@ -276,6 +278,6 @@ func (c *messagesCall) readThinking(f fieldList) {
 		}
 	}
 	if level != "" {
-		c.askEffort(level, c.options.Reasoning)
+		c.askEffort(level, c.env.Options.Reasoning)
 	}
 }

@@ -48,8 +48,8 @@ type route struct {
 	name         string // in the activity: the path below /v1, unless several operations have it
 	upstream     string // the upstream's path, "" if the operation is not sent to an upstream
 
-	// decode reads the body. It is nil if there is none.
-	decode func(op Operation, body []byte, env *Env) (Call, *Error)
+	// readHead implements ReadHead. It is nil if there is no body.
+	readHead func(op Operation, body []byte, env *Env) (request, *Error)
 }
 
 // modelsPath is the path of the list of models, which several dialects share.
@@ -64,19 +64,19 @@ const (
 
 // routes are the operations.
 var routes = [...]route{
-	ChatCompletions: {"a chat completion (OpenAI)", "POST", chatPath, "chat/completions", chatPath, decodeChat},
-	Completions:     {"a completion of a text (OpenAI)", "POST", textPath, "completions", textPath, decodeChat},
-	Embeddings:      {"vectors of texts (OpenAI)", "POST", embeddingsPath, "embeddings", embeddingsPath, decodeChat},
+	ChatCompletions: {"a chat completion (OpenAI)", "POST", chatPath, "chat/completions", chatPath, readChatHead},
+	Completions:     {"a completion of a text (OpenAI)", "POST", textPath, "completions", textPath, readChatHead},
+	Embeddings:      {"vectors of texts (OpenAI)", "POST", embeddingsPath, "embeddings", embeddingsPath, readChatHead},
 	ListModels:      {"the models that the key may use", "GET", modelsPath, "models", "", nil},
 	GetModel:        {"one model", "GET", modelsPath + "/*", "models/get", "", nil},
 
-	CreateMessage: {"a message (Anthropic)", "POST", "/v1/messages", "messages", chatPath, decodeMessages},
-	CountTokens:   {"a count of tokens", "POST", "/v1/messages/count_tokens", "messages/count_tokens", "", decodeMessages},
+	CreateMessage: {"a message (Anthropic)", "POST", "/v1/messages", "messages", chatPath, readMessagesHead},
+	CountTokens:   {"a count of tokens", "POST", "/v1/messages/count_tokens", "messages/count_tokens", "", readMessagesHead},
 
-	CreateResponse: {"a response (OpenAI)", "POST", "/v1/responses", "responses", chatPath, decodeResponses},
+	CreateResponse: {"a response (OpenAI)", "POST", "/v1/responses", "responses", chatPath, readResponsesHead},
 	CountInputTokens: {
 		"a count of tokens",
-		"POST", "/v1/responses/input_tokens", "responses/input_tokens", "", decodeResponses,
+		"POST", "/v1/responses/input_tokens", "responses/input_tokens", "", readResponsesHead,
 	},
 	GetResponse:    {"a stored response", "GET", "/v1/responses/*", "responses/get", "", nil},
 	DeleteResponse: {"deletes a stored response", "DELETE", "/v1/responses/*", "responses/delete", "", nil},

@@ -8,24 +8,24 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
-// optionsGateway is a Gateway that has options for the model "public" only.
-type optionsGateway compat.Options
-
-func (o optionsGateway) Admit(model string) (compat.Options, *Error) {
-	if model != "public" {
-		return compat.Options{}, nil
+// Decode reads a request in both steps, with what env keeps, for a deployment with the options of env.
+func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
+	head, err := ReadHead(op, body, env)
+	if err != nil {
+		return nil, err
 	}
-	return compat.Options(o), nil
+	for i := range head.References {
+		if _, found := head.Find(i); !found {
+			break
+		}
+	}
+	return head.Decode(env.Options)
 }
-
-func (optionsGateway) Reserve(int64) *Error { return nil }
-
-func (optionsGateway) Window() int { return 0 }
 
 // envWithOptions is testEnv for a deployment with options.
 func envWithOptions(o compat.Options) *Env {
 	env := testEnv()
-	env.Gateway = optionsGateway(o)
+	env.Options = o
 	return env
 }
 
@@ -185,14 +185,6 @@ func TestDropEffort(t *testing.T) {
 	}
 }
 
-// An unknown model has default options.
-func TestOptionsAreOfTheModel(t *testing.T) {
-	body := strings.Replace(messagesBody(`"messages":[{"role":"user","content":"u"}],"output_config":{"effort":"low"}`),
-		"public", "other", 1)
-	checkFields(t, fieldsWithOptions(t, messagesOp, body, compat.Options{Reasoning: true}),
-		map[string]string{"reasoning_effort": ""})
-}
-
 const (
 	casePDF = `{"type":"document","title":"Q3.pdf","source":{"type":"base64","media_type":"application/pdf",` +
 		`"data":"JVBERi0="}}`
@@ -315,32 +307,6 @@ func TestRepairToolIndex(t *testing.T) {
 		out := translate(request.NewStream(), calls(c.fingerprint), nil)
 		if got := strings.Contains(out, `"index":1,"id":"b"`); got != c.want {
 			t.Errorf("option %q with %q: numbered anew %v, want %v in\n%s", c.option, c.fingerprint, got, c.want, out)
-		}
-	}
-}
-
-// Default options allocate nothing.
-func TestDefaultsDoNotAllocate(t *testing.T) {
-	for _, c := range []struct {
-		op   Operation
-		body string
-	}{
-		{messagesOp, messagesBody(`"messages":[{"role":"user","content":"u"}]`)},
-		{responsesOp, responsesBody(`"input":"u"`)},
-		{chatOp, `{"model":"public","messages":[]}`},
-	} {
-		plain, asked := testEnv(), testEnv()
-		var gateway Gateway = optionsGateway{}
-		asked.Gateway = gateway
-		count := func(env *Env) float64 {
-			return testing.AllocsPerRun(100, func() {
-				if _, err := Decode(c.op, []byte(c.body), env); err != nil {
-					t.Fatal(err.Message)
-				}
-			})
-		}
-		if without, with := count(plain), count(asked); with > without {
-			t.Errorf("%s: %v allocations, %v without options", c.op.Dialect, with, without)
 		}
 	}
 }

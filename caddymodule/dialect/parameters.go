@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
 // reasoningEffort is the parameter that has the client's effort.
@@ -39,7 +40,7 @@ func isLimit(name string) bool { return slices.Contains(fieldNames[fieldMaxToken
 func optionLimit(o compat.Object) (limit int64) {
 	for m := jsonscan.Checked([]byte(o)); m.Next(); {
 		if n, _ := jsonscan.Integer(m.Raw()); isLimit(string(m.Name())) {
-			limit = lowered(limit, n)
+			limit = limits.Lowest(limit, n)
 		}
 	}
 	return limit
@@ -70,7 +71,7 @@ func (r *ChatRequest) readParameters(o compat.Options) *Error {
 func (t *translation) mergeParameters(head []byte) []byte {
 	head = append(head, '}')
 	var e edits
-	_ = e.merge(head, 0, []byte(t.options.Defaults), overlaid(t.mapped, []byte(t.options.Force), 0), 0)
+	_ = e.merge(head, 0, []byte(t.env.Options.Defaults), overlaid(t.mapped, []byte(t.env.Options.Force), 0), 0)
 	merged := e.appendTo(nil, head)
 	return merged[:len(merged)-1]
 }

@@ -1,7 +1,5 @@
 package dialect
 
-import "github.com/postern-dev/postern/caddymodule/compat"
-
 // reply holds the parts of a request that the encoder of its answer needs.
 type reply struct {
 	env       *Env
@@ -10,7 +8,6 @@ type reply struct {
 	names     map[string]ToolName // by upstream name
 	estimator func() int          // tokens of the prompt; nil: no estimate
 	estimated int                 // the result of estimator
-	options   compat.Options      // of the deployment
 	output    int64               // max_tokens; 0: none
 	room      int64               // a lower limit that the upstream gets, so that it fits into the window; 0: none
 

@@ -1,11 +1,6 @@
 package dialect
 
-import (
-	"slices"
-	"strings"
-
-	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
-)
+import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 
 // inputItem is an item of the input.
 type inputItem struct {
@@ -27,9 +22,11 @@ func (i inputItem) step() step {
 	return step{"input", i.index}
 }
 
-// readInput collects the items of the previous response and of the input.
+// readInput collects the items of the input, and what the request refers to.
 func (c *responsesCall) readInput(f fieldList) {
-	c.readPrevious(f)
+	if raw := c.typed(f, "previous_response_id", aString); raw != nil {
+		c.refers = append(c.refers, reference{id: jsonscan.Unquote(raw), response: true})
+	}
 	switch raw := f.given("input"); {
 	case raw == nil:
 		c.missing("input")
@@ -47,62 +44,80 @@ func (c *responsesCall) readInput(f fieldList) {
 	}
 }
 
-// addItem adds an item to the input, or the item that it refers to.
+// addItem adds an item to the input. A reference is added without the item that it refers to.
 func (c *responsesCall) addItem(f fieldList, raw []byte, index int) {
-	kind := itemType(f)
-	if kind == "item_reference" && index != previousIndex {
-		if raw = c.referred(f); raw == nil {
+	switch kind := itemType(f); {
+	case kind == "item_reference" && index != previousIndex:
+		id := f.text("id")
+		if id == "" {
+			c.missing("id")
 			return
 		}
-		kind = itemType(readFields(raw))
-	} else if kind == "message" && f.text("role") == "" {
+		c.refers, raw = append(c.refers, reference{id: id}), nil
+	case kind == "message" && f.text("role") == "":
 		c.missing("role")
-	}
-	if kind == "additional_tools" || kind == "tool_search_output" {
+	case listsTools(kind):
 		c.toolItems = append(c.toolItems, len(c.items))
 	}
 	c.items = append(c.items, inputItem{raw, index})
 }
 
-// referred returns the kept item of a reference. Missing reasoning is not an error,
-// because the conversation is valid without it.
-func (c *responsesCall) referred(f fieldList) []byte {
-	id := f.text("id")
-	if id == "" {
-		c.missing("id")
-		return nil
+// refer adds the items that the request refers to. A reference that is missing comes before the first error of the
+// input, which is behind it.
+func (c *responsesCall) refer() {
+	if c.refers == nil {
+		return
 	}
-	raw, ok := c.env.Kept.Item(id)
-	switch {
-	case ok:
-		c.reserve(len(raw))
-	case !strings.HasPrefix(id, "rs_"):
-		c.fault("id", "Item with id '%s' not found. Send the item itself.", show(id))
+	input, tools, refers, later := c.items, c.toolItems, c.refers, c.err
+	c.items, c.refers, c.toolItems, c.err = nil, nil, nil, nil
+	if refers[0].response {
+		if refers[0].items == nil {
+			c.fail(previousNotFound(refers[0].id, c.env.Kept.Keeps()))
+		}
+		for i := 0; i < len(refers[0].items) && c.count(); i++ {
+			item := refers[0].items[i]
+			c.addItem(readFields(item), item, previousIndex)
+		}
+		refers = refers[1:]
 	}
-	return raw
+	for i := 0; i < len(input) && c.err == nil; i++ {
+		item := input[i]
+		hasTools := len(tools) > 0 && tools[0] == i
+		if hasTools {
+			tools = tools[1:]
+		}
+		if item.raw == nil {
+			if item.raw = c.referred(&refers[0], item); item.raw == nil {
+				refers = refers[1:]
+				continue
+			}
+			refers, hasTools = refers[1:], listsTools(itemType(readFields(item.raw)))
+		}
+		if hasTools {
+			c.toolItems = append(c.toolItems, len(c.items))
+		}
+		c.items = append(c.items, item)
+	}
+	if c.err == nil {
+		c.err = later
+	}
 }
 
-// readPrevious adds the items of the previous response.
-func (c *responsesCall) readPrevious(f fieldList) {
-	raw := c.typed(f, "previous_response_id", aString)
-	if raw == nil {
-		return
+// referred returns the item of a reference, nil if it is missing.
+func (c *responsesCall) referred(r *reference, at inputItem) []byte {
+	switch {
+	case r.items != nil:
+		return r.items[0]
+	case !r.optional():
+		c.path = append(c.path, at.step())
+		c.fault("id", "Item with id '%s' not found. Send the item itself.", show(r.id))
+		c.path = c.path[:len(c.path)-1]
 	}
-	id := jsonscan.Unquote(raw)
-	r, ok := c.env.Kept.Response(id)
-	if !ok {
-		c.fail(previousNotFound(id, c.env.Kept.Keeps()))
-		return
-	}
-	size, items := 0, slices.Concat(r.Input, r.Output)
-	for _, item := range items {
-		size += len(item)
-	}
-	c.reserve(size)
-	for i := 0; i < len(items) && c.count(); i++ {
-		c.addItem(readFields(items[i]), items[i], previousIndex)
-	}
+	return nil
 }
+
+// listsTools reports whether items of a type have tools.
+func listsTools(kind string) bool { return kind == "additional_tools" || kind == "tool_search_output" }
 
 // itemType returns the type of an item. Messages and references may omit it.
 func itemType(f fieldList) string {

@@ -48,7 +48,7 @@ func (c *responsesCall) readInputAudio(f fieldList) contentPart {
 		c.missing(name)
 		return contentPart{}
 	}
-	if path, problem := mediaFault(audio, inMedia, c.options.RemoteMedia); problem != "" {
+	if path, problem := mediaFault(audio, inMedia, c.env.Options.RemoteMedia); problem != "" {
 		c.badValue(name+path, "%s", problem)
 	}
 	raw := append([]byte(`{"type":"input_audio","input_audio":`), compactJSON(audio)...)
@@ -93,7 +93,7 @@ func (c *responsesCall) readInputFile(f fieldList) contentPart {
 		c.fault("file_data", "The file_data is not a data URL: data:text/plain;base64,….")
 	case strings.HasPrefix(media, "text/"):
 		return contentPart{text: documentText(name, text)}
-	case c.options.FileParts:
+	case c.env.Options.FileParts:
 		return filePart(name, media, data)
 	default:
 		c.fault("file_data", "Files of type %s are not supported by this deployment.", show(media))

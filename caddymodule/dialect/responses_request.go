@@ -11,7 +11,8 @@ import (
 // responsesCall is a request in the responses dialect.
 type responsesCall struct {
 	translation
-	items            []inputItem // the whole input, including referenced items
+	refers           []reference
+	items            []inputItem // the input; with the items that it refers to, once these are known
 	toolItems        []int       // indexes of the items with tools
 	upstreamNames    upstreamNames
 	pendingReasoning []string          // of the assistant's next content
@@ -20,16 +21,26 @@ type responsesCall struct {
 
 var _ Call = (*responsesCall)(nil)
 
-// decodeResponses reads the body of CreateResponse or CountInputTokens. Fields that a chat
-// request cannot express are dropped, because clients send them anyway.
-func decodeResponses(op Operation, body []byte, env *Env) (Call, *Error) {
+// readResponsesHead reads the head of CreateResponse or CountInputTokens, and collects what the request refers to.
+func readResponsesHead(op Operation, body []byte, env *Env) (request, *Error) {
 	c := new(responsesCall)
 	c.counted = op.Kind == CountInputTokens
 	c.echo = make(map[string][]byte)
-	err := c.decode(body, env, Responses,
-		c.readBasics, c.readUnsupported, c.readInput, c.readInstructions, c.readTools, c.readItems, c.readTrigger,
-		c.needTool, c.readToolChoice, c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed)
+	err := c.readHead(body, env, Responses)
+	if err == nil {
+		c.read(c.readStore, c.readUnsupported, c.readInput)
+	}
 	return c, err
+}
+
+func (c *responsesCall) references() []reference { return c.refers }
+
+// decode reads the rest of a request. Fields that a chat request cannot express are dropped, because clients send them
+// anyway.
+func (c *responsesCall) decode(*Env) *Error {
+	c.refer()
+	return c.readRest(c.readInstructions, c.readTools, c.readItems, c.readTrigger, c.needTool, c.readToolChoice,
+		c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed)
 }
 
 // responsesRequest are the names of the members of a request that are read, and of those that mean nothing to a model.
@@ -84,9 +95,8 @@ func (c *responsesCall) readUnsupported(f fieldList) {
 	}
 }
 
-// readBasics reads model, stream and store.
-func (c *responsesCall) readBasics(f fieldList) {
-	c.readModel(f)
+// readStore reads whether to keep the response.
+func (c *responsesCall) readStore(f fieldList) {
 	keep := c.boolean(f, "store") || f.given("store") == nil
 	if keep && c.env.Kept.Keeps() {
 		c.keep = c.keepResponse

@@ -47,7 +47,7 @@ type judgedCall struct {
 
 // readSafeguards reads which check the client asks for.
 func (c *messagesCall) readSafeguards(f fieldList) {
-	if c.options.Safeguards == "" || c.counted || c.typed(f, "safeguards", aList) == nil {
+	if c.env.Options.Safeguards == "" || c.counted || c.typed(f, "safeguards", aList) == nil {
 		return
 	}
 	for list := c.objects(f, "safeguards"); list.next(); {

@@ -10,21 +10,13 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// judging is a Gateway whose deployments have a judge.
-type judging struct{}
-
-func (judging) Admit(string) (compat.Options, *Error) {
-	return compat.Options{Safeguards: compat.SafeguardsSelf}, nil
-}
-
-func (judging) Reserve(int64) *Error { return nil }
-
-func (judging) Window() int { return 0 }
+// judging are the options of a deployment that has a judge.
+var judging = compat.Options{Safeguards: compat.SafeguardsSelf}
 
 // checked is a messages request with a check of tool calls.
 func checked(t testing.TB, rules, messages string) *messagesCall {
 	t.Helper()
-	env := &Env{NewID: NewID, Gateway: judging{}}
+	env := &Env{NewID: NewID, Options: judging}
 	body := `{"model":"m","max_tokens":9,"safeguards":[{"type":"dangerous_tool_use","classifier_context":` + rules +
 		`}],"messages":` + messages + `}`
 	call, derr := Decode(Operation{Kind: CreateMessage, Dialect: Messages}, []byte(body), env)
@@ -279,10 +271,10 @@ func TestSameIDOfCalls(t *testing.T) {
 func TestSafeguardsCostNothingWithout(t *testing.T) {
 	body := []byte(`{"model":"m","max_tokens":9,"messages":` + oneUser + `}`)
 	answer := completion("hello", "stop")
-	allocs := func(gateway Gateway) float64 {
+	allocs := func(o compat.Options) float64 {
 		return testing.AllocsPerRun(200, func() {
 			call, derr := Decode(Operation{Kind: CreateMessage, Dialect: Messages}, body,
-				&Env{NewID: func(p string) string { return p }, Gateway: gateway})
+				&Env{NewID: func(p string) string { return p }, Options: o})
 			if derr != nil || call.Safeguard() != nil || call.Safeguard().Waits() {
 				t.Fatal(derr)
 			}
@@ -291,14 +283,10 @@ func TestSafeguardsCostNothingWithout(t *testing.T) {
 			}
 		})
 	}
-	if with, without := allocs(judging{}), allocs(unjudged{}); with != without {
+	if with, without := allocs(judging), allocs(compat.Options{}); with != without {
 		t.Errorf("%v allocations with a judge, %v without", with, without)
 	}
 }
-
-type unjudged struct{ judging }
-
-func (unjudged) Admit(string) (compat.Options, *Error) { return compat.Options{}, nil }
 
 // FuzzVerdicts: a call is allowed only if the answer says so for exactly this call.
 func FuzzVerdicts(f *testing.F) {

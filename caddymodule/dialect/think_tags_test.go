@@ -9,7 +9,7 @@ import (
 )
 
 // withThinkTags sets the option for a model server that leaves thinking in the text.
-func withThinkTags(r *reply) { r.options.ThinkTags = true }
+func withThinkTags(r *reply) { r.env.Options.ThinkTags = true }
 
 // thinkCases are texts of an answer, and their thinking and text.
 var thinkCases = []struct{ name, text, messages string }{
@@ -162,7 +162,7 @@ func TestThinkTagsAreBounded(t *testing.T) {
 }
 
 func TestReasoningAsContent(t *testing.T) {
-	as := func(r *reply) { r.options.ReasoningAs = compat.ReasoningContent }
+	as := func(r *reply) { r.env.Options.ReasoningAs = compat.ReasoningContent }
 	upstream := reasonChunk("hm \"é\"\n") + reasonChunk("so") + contentChunk("Hi") + toolChunk(call(0, "c1", "a", "{}")) +
 		finishChunk("tool_calls") + upstreamDone
 	stream := translate(newTestStream(Responses, testCall(as)), upstream, nil)

@@ -10,12 +10,15 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
+	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
 // translation is a decoded request of another dialect: the parts of the chat request, with
 // a fixed order of keys, and the data that the answer's encoder needs.
 type translation struct {
 	reply
+	fields       fieldList // of the request, while it is read
+	size         int       // of the request in bytes: the initial capacity for the messages
 	stream       bool
 	counted      bool // only count tokens, do not generate
 	retries      retries
@@ -41,16 +44,16 @@ type translation struct {
 	lenient, faulty bool
 }
 
-// decode reads the parts of a request in order, up to the first error.
-func (t *translation) decode(body []byte, env *Env, d Dialect, parts ...func(fieldList)) *Error {
-	t.env, t.dialect, t.path = env, d, make([]step, 0, 6)
-	var f fieldList
+// readHead finds the members of a request, and reads its model. Errors of other parts are set in t.err: that of an
+// unknown model comes first.
+func (t *translation) readHead(body []byte, env *Env, d Dialect) *Error {
+	t.env, t.dialect, t.path, t.size = env, d, make([]step, 0, 6), len(body)
 	m := jsonscan.Object(body)
 	if m.Err() != nil {
 		return notAnObject(body)
 	}
 	for m.Next() {
-		f.note(&m)
+		t.fields.note(&m)
 		if name := string(m.Name()); !jsonscan.IsNull(m.Raw()) && !slices.Contains(d.format().request, name) {
 			t.drop(plainName(name), "")
 		}
@@ -58,39 +61,44 @@ func (t *translation) decode(body []byte, env *Env, d Dialect, parts ...func(fie
 	if !m.Whole() {
 		return notJSON(m.Err())
 	}
-	for _, read := range parts {
-		if read(f); t.err != nil {
-			return t.err
-		}
-	}
-	t.output = cmp.Or(optionLimit(t.options.Force), t.output, optionLimit(t.options.Defaults))
-	t.complete(len(body))
-	return nil
-}
-
-// readModel reads model and stream, and gets the deployment's options.
-func (t *translation) readModel(f fieldList) {
-	t.model = cmp.Or(jsonscan.String(t.typed(f, "model", aString)), t.env.DefaultModel)
+	t.model = cmp.Or(jsonscan.String(t.typed(t.fields, "model", aString)), env.DefaultModel)
 	if t.model == "" {
 		t.missing("model")
 	}
-	if t.err == nil {
-		t.options, t.err = t.env.admit(t.model)
+	if t.err != nil {
+		return t.err
 	}
-	t.conversation.keepSystem = t.options.InlineSystem == compat.InlineKeep
-	t.stream = t.boolean(f, "stream")
+	t.stream = t.boolean(t.fields, "stream")
+	return nil
 }
 
-// reserve reserves memory for n bytes in addition to the body.
-func (t *translation) reserve(n int) {
-	if err := t.env.reserve(n); err != nil {
-		t.fail(err)
+func (t *translation) name() string          { return t.model }
+func (*translation) references() []reference { return nil }
+
+// read reads parts of a request in order, up to the first error.
+func (t *translation) read(parts ...func(fieldList)) {
+	for _, part := range parts {
+		if t.err == nil {
+			part(t.fields)
+		}
 	}
+}
+
+// readRest reads the parts that depend on the deployment's options, and completes the request.
+func (t *translation) readRest(parts ...func(fieldList)) *Error {
+	o := &t.env.Options
+	t.conversation.keepSystem = o.InlineSystem == compat.InlineKeep
+	if t.read(parts...); t.err != nil {
+		return t.err
+	}
+	t.output = cmp.Or(optionLimit(o.Force), t.output, optionLimit(o.Defaults))
+	t.complete()
+	return nil
 }
 
 // checkAddress rejects an address that the deployment does not allow.
 func (t *translation) checkAddress(name, address string) {
-	if problem := remoteFault(address, t.options.RemoteMedia); problem != "" {
+	if problem := remoteFault(address, t.env.Options.RemoteMedia); problem != "" {
 		t.badValue(name, "%s", problem)
 	}
 }
@@ -172,7 +180,7 @@ func (t *translation) chooseTool(upstreamName string) {
 // askEffort adds the reasoning effort of the client, as the deployment maps it. An effort that it does not map
 // is added if passes is set.
 func (t *translation) askEffort(level string, passes bool) {
-	t.mapped = mappedEffort(t.options, level)
+	t.mapped = mappedEffort(t.env.Options, level)
 	if t.env.Info != nil && (t.mapped != nil || passes) {
 		t.env.Info.Effort = level
 	}
@@ -198,7 +206,7 @@ func (t *translation) DropEffort() bool {
 func (t *translation) OutputLimit() int64 { return t.output }
 
 // LimitOutput implements Call.
-func (t *translation) LimitOutput(n int64) { t.output = lowered(t.output, n) }
+func (t *translation) LimitOutput(n int64) { t.output = limits.Lowest(t.output, n) }
 
 // AnswerLimit implements Call.
 func (t *translation) AnswerLimit() int64 { return t.output }
@@ -209,19 +217,18 @@ func (t *translation) FitAnswer(n int64) { t.room = n }
 // Retry implements Call.
 func (t *translation) Retry(e *Error) Retry { return t.retries.after(e, t.DropEffort) }
 
-// complete encodes the parts of the upstream's body. size is the size of the client's body
-// and the initial capacity for the messages.
-func (t *translation) complete(size int) {
+// complete encodes the parts of the upstream's body.
+func (t *translation) complete() {
 	if t.compact {
 		t.tools.order = nil
 	}
-	t.messages = t.conversation.appendMessages(make([]byte, 0, size))
+	t.messages = t.conversation.appendMessages(make([]byte, 0, t.size))
 	t.toolList = t.tools.list()
 	if t.env.Info != nil {
 		t.env.Info.Tools = len(t.tools.order) > 0
 	}
 	t.names = t.tools.names
-	t.conversation, t.tools = conversation{}, toolset{} // free their texts
+	t.conversation, t.tools, t.fields = conversation{}, toolset{}, nil // free their texts
 	t.prompt = tokens.NewPrompt(func() (messages, tools []byte) { return t.messages, t.toolList })
 	if t.env.Estimate != nil {
 		t.estimator = func() int { return t.env.Estimate(t.model, t.prompt) }
@@ -252,13 +259,13 @@ func (t *translation) body(upstreamModel string, stream bool) *Segments {
 		head = append(head, `,"stream":true,"stream_options":{"include_usage":true}`...)
 	}
 	if t.output > 0 {
-		head = strconv.AppendInt(append(head, `,"max_tokens":`...), lowered(t.output, t.room), 10)
+		head = strconv.AppendInt(append(head, `,"max_tokens":`...), limits.Lowest(t.output, t.room), 10)
 	}
 	head = append(head, t.parameters...)
 	if t.toolList != nil && t.parallel != "" {
 		head = jsonscan.Appendf(head, `,"parallel_tool_calls":%s`, t.parallel)
 	}
-	if hasParameters(t.options) {
+	if hasParameters(t.env.Options) {
 		head = t.mergeParameters(head)
 	}
 	s := new(Segments)

@@ -68,6 +68,7 @@ type AnswerInfo struct {
 	FinishReasons []string // one for each choice that has ended, by index
 	choices       []int64  // the indexes
 
+	Window   int    // in tokens, of the model server that gets the request; 0: not known. The caller sets it
 	Effort   string // of the request, if its body has it as it is or mapped; not in the chat dialect
 	Tools    bool   // the request has tools; not in the chat dialect
 	Reasoned bool   // the answer has reasoning; not in the chat dialect

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
-	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -50,26 +49,12 @@ type bounds struct {
 // modelClient returns a client. key is the zero value for requests without one.
 func (s *Service) modelClient(d store.Deployment, key store.Key, operation string, b bounds) modelClient {
 	ofAccount, ofKey := s.store.UsageLimits(d.Account, key.ID)
-	maxOutput := ofAccount.MaxOutputTokens
-	if n := ofKey.MaxOutputTokens; n > 0 && (maxOutput == 0 || n < maxOutput) {
-		maxOutput = n
-	}
 	return modelClient{
-		bounds: b, log: s.activity, admit: s.admit, maxOutput: maxOutput, key: key,
+		bounds: b, log: s.activity, admit: s.admit, key: key,
+		maxOutput:  limits.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens),
 		deployment: d, operation: operation, now: s.now,
 	}
 }
-
-// Admit implements [dialect.Gateway].
-func (c *modelClient) Admit(string) (compat.Options, *dialect.Error) {
-	return c.deployment.Options, nil
-}
-
-// Reserve implements [dialect.Gateway].
-func (*modelClient) Reserve(int64) *dialect.Error { return nil }
-
-// Window implements [dialect.Gateway]. Chat answers do not need it.
-func (*modelClient) Window() int { return 0 }
 
 // route finds the route of the deployment, and records a failure.
 func (c *modelClient) route(s *Service) error {
@@ -193,8 +178,12 @@ func (c *modelClient) request(ctx context.Context, text string, request map[stri
 	if err != nil {
 		return nil, nil, err
 	}
-	call, fault := dialect.Decode(dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, data,
-		&dialect.Env{Context: ctx, Now: c.now, NewID: dialect.NewID, Gateway: c})
+	head, fault := dialect.ReadHead(dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, data,
+		&dialect.Env{Context: ctx, Now: c.now, NewID: dialect.NewID})
+	if fault != nil {
+		return nil, nil, fault
+	}
+	call, fault := head.Decode(c.deployment.Options)
 	if fault != nil {
 		return nil, nil, fault
 	}

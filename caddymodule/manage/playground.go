@@ -117,7 +117,7 @@ func (s *Service) playWith(ctx context.Context, id string, d store.Deployment) (
 	playing, cancel := context.WithCancelCause(ctx)
 	call := key.Begin(from, func(why store.Refusal) { cancel(dialect.EndedKey(string(why))) })
 	end = func() { call.End(); cancel(nil) }
-	if err = s.store.Serving(); err == nil && !call.Use(d.Name) { // after Begin: see [store.Store.CutRequests]
+	if err = s.store.Serving(); err == nil && !call.AllowModel(d.Name) { // after Begin: see [store.Store.CutRequests]
 		err = faultf(ErrForbidden, "the key %q is not for %q; its scope is %q", k.Name, d.Name, k.Scope)
 	}
 	if err != nil {

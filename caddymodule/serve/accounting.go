@@ -42,8 +42,7 @@ func outcomeOf(class dialect.Class) activity.Outcome {
 
 // attempts is the state of sending a request to model servers.
 type attempts struct {
-	ready   time.Time         // when Router received the request
-	waited  time.Duration     // from then to the first attempt that was not refused
+	waited  time.Duration     // from the arrival to the first attempt that was not refused
 	body    *dialect.Segments // of the last attempt, nil before
 	sent    time.Time         // of the running attempt, or zero
 	began   time.Time         // the last attempt
@@ -54,19 +53,19 @@ type attempts struct {
 	first   firstToken        // of the running attempt
 }
 
-// begin begins an attempt.
-func (a *attempts) begin(body *dialect.Segments) {
+// begin begins an attempt to send a request that arrived then.
+func (a *attempts) begin(body *dialect.Segments, arrived time.Time) {
 	now := time.Now()
 	if a.waiting() {
-		a.waited = now.Sub(a.ready)
+		a.waited = now.Sub(arrived)
 	}
 	a.body, a.sent, a.began, a.refused = body, now, now, false
 }
 
-// wait returns how long the request has waited for its turn and a connector.
-func (a *attempts) wait() time.Duration {
-	if a.waiting() && !a.ready.IsZero() {
-		return time.Since(a.ready)
+// wait returns how long a request that arrived then has waited for its turn and a connector.
+func (a *attempts) wait(arrived time.Time) time.Duration {
+	if a.waiting() && !arrived.IsZero() {
+		return time.Since(arrived)
 	}
 	return a.waited
 }
@@ -101,9 +100,32 @@ func (a *attempts) end() {
 // processed it.
 func (a *attempts) whole() bool { return a.body != nil && a.body.Len() == 0 && !a.refused }
 
-// usage returns the tokens of a request that has ended. If counted is false, the tokens of the
+// finish accounts for a request that has ended. The client does not wait while a prompt is counted.
+// If reading the usage panics, the usage is estimated.
+func (c *clientRequest) finish(e Ending) {
+	ex, u, counted := c.exchange, dialect.Usage{Estimated: true}, false
+	defer func() { // a panic does not keep a request out of limits and usage
+		ex.Usage, ex.Outcome = u, outcomeOf(e.Class)
+		ex.attempts.pace(&e, u.CompletionTokens)
+		if e.Class == "" {
+			ex.attempts.first.attempt.Decoded(e.TokensPerSecond, u.CompletionTokens)
+		}
+		c.Observer.Ended(ex, e)
+		c.record(u, counted, c.entry(e))
+	}()
+	u, counted = c.usageOf()
+	ex.Usage = u
+	if reasoned := c.info.Reasoned || u.ReasoningTokens > 0; c.info.Effort != "" &&
+		(reasoned || c.noEffort && (c.streaming || c.translated)) {
+		// A rejection counts only with an answer, as a client can cause the text of the error.
+		c.Observed.Effort(&c.deployment, ex.client().Owner, c.info.Effort, c.info.Tools, !c.noEffort)
+	}
+	ex.span.end(u, &c.info, e)
+}
+
+// usageOf returns the tokens of a request that has ended. If counted is false, the tokens of the
 // prompt must be estimated.
-func (c *clientRequest) usage() (u dialect.Usage, counted bool) {
+func (c *clientRequest) usageOf() (u dialect.Usage, counted bool) {
 	switch {
 	case c.streaming:
 		u = c.answer.usage()
@@ -117,77 +139,42 @@ func (c *clientRequest) usage() (u dialect.Usage, counted bool) {
 	return u, counted
 }
 
-// account records a request that has ended. The client does not wait while a prompt is counted.
-// If reading the usage panics, the usage is estimated.
-func (c *clientRequest) account(e Ending) {
-	ex, u, known := c.exchange, dialect.Usage{Estimated: true}, false
-	defer func() { // a panic does not keep a request out of limits and usage
-		ex.Usage, ex.Outcome = u, outcomeOf(e.Class)
-		ex.attempts.pace(&e, u.CompletionTokens)
-		if e.Class == "" {
-			ex.attempts.first.attempt.Decoded(e.TokensPerSecond, u.CompletionTokens)
-		}
-		c.Observer.Ended(ex, e)
-		if r := ex.request(e); known {
-			c.settle(u)
-			c.learn(u, r)
-		} else {
-			c.countLater(u, r)
-		}
-	}()
-	u, known = c.usage()
-	ex.Usage = u
-	if reasoned := c.info.Reasoned || u.ReasoningTokens > 0; c.info.Effort != "" &&
-		(reasoned || c.noEffort && (c.streaming || c.translated)) {
-		// A rejection counts only with an answer, as a client can cause the text of the error.
-		c.Observed.Effort(&c.deployment, ex.client().Owner, c.info.Effort, c.info.Tools, !c.noEffort)
-	}
-	ex.span.end(u, &c.info, e)
-}
-
-// settle counts the tokens of a request.
-func (c *clientRequest) settle(u dialect.Usage) {
-	c.Observer.Counted(c.exchange, u)
-	c.exchange.settle(u)
-}
-
-// countLater estimates the tokens of the prompt, and then records the request.
-func (c *clientRequest) countLater(u dialect.Usage, r activity.Request) {
-	counted := func(n int, _ tokens.Doubt) {
-		u.PromptTokens, r.InputTokens = int64(n), n
-		c.settle(u)
-		c.Activity.Record(c.exchange.Account, r)
-	}
-	if deployed, ok := c.registration(); !ok || !c.completions.count(c.sample(deployed, 0), counted) {
-		counted(int(c.size/dialect.BytesPerToken), tokens.None)
-	}
-}
-
 // cutPart is what a request has lost if the model server has cut its prompt.
 const cutPart = "a part of the prompt, cut by the model server"
 
-// learn records a request, and the model server's count of its prompt for later ones. If the count is low, the request
-// is recorded when it is known whether the prompt was cut.
-func (c *clientRequest) learn(u dialect.Usage, r activity.Request) {
-	n := cmp.Or(c.overflow, promptTokens(u))
-	deployed, ok := c.registration()
-	if ok = ok && c.exchange.Operation.IsChat() && n > 0 && (c.overflow > 0 || !u.Estimated); ok {
-		m := c.sample(deployed, n)
-		m.connector, m.refused = c.exchange.Connector, c.overflow > 0
-		if m.size > tokens.MaxBytesPerToken*n && !m.refused {
-			c.recordLater(&m, r)
+// record passes the tokens of a request to its limits, and its entry to the activity. The model server's count of the
+// prompt, or of one that it has refused as too long, corrects later estimates. If it has not counted, the prompt is
+// counted first. If its count is low, the entry waits until it is known whether the prompt was cut.
+func (c *clientRequest) record(u dialect.Usage, counted bool, r activity.Request) {
+	n, refused := cmp.Or(c.overflow, promptTokens(u)), c.overflow > 0
+	if counted {
+		c.settle(u)
+	}
+	if !counted || c.exchange.Operation.IsChat() && n > 0 && (refused || !u.Estimated) {
+		m := c.sample()
+		if later := !counted || m.known && m.size > tokens.MaxBytesPerToken*n && !refused; later {
+			m.done = c.recordLater(u, counted, r)
 		}
-		c.completions.learn(m)
-		ok = m.counted != nil
+		if counted {
+			m.tokens, m.refused = n, refused
+		}
+		if m.known || !counted {
+			c.completions.correctEstimates(m)
+		}
+		if m.done != nil {
+			return
+		}
 	}
-	if !ok {
-		c.Activity.Record(c.exchange.Account, r)
-	}
+	c.Activity.Record(c.exchange.Account, r)
 }
 
-// recordLater lets a sample record a request.
-func (c *clientRequest) recordLater(m *sample, r activity.Request) {
-	m.counted = func(_ int, doubt tokens.Doubt) {
+// recordLater returns a function that records a request once its prompt was evaluated.
+func (c *clientRequest) recordLater(u dialect.Usage, counted bool, r activity.Request) func(int, tokens.Doubt) {
+	return func(n int, doubt tokens.Doubt) {
+		if !counted {
+			u.PromptTokens, r.InputTokens = int64(n), n
+			c.settle(u)
+		}
 		if doubt == tokens.Cut {
 			r.Dropped = strings.TrimPrefix(r.Dropped+", "+cutPart, ", ")
 		}
@@ -195,8 +182,18 @@ func (c *clientRequest) recordLater(m *sample, r activity.Request) {
 	}
 }
 
-// request returns the record of a request for its account's activity, without its content.
-func (ex *Exchange) request(e Ending) activity.Request {
+// settle passes the tokens of a request to its limits.
+func (c *clientRequest) settle(u dialect.Usage) {
+	c.Observer.Counted(c.exchange, u)
+	if release := c.exchange.release; release != nil {
+		c.exchange.release = nil
+		release(c.exchange.used(u))
+	}
+}
+
+// entry returns the entry of a request in its account's activity, without its content.
+func (c *clientRequest) entry(e Ending) activity.Request {
+	ex := c.exchange
 	key := ex.Key.Key()
 	r := activity.Request{
 		ID:              ex.RequestID,
@@ -216,7 +213,7 @@ func (ex *Exchange) request(e Ending) activity.Request {
 		Streamed:        ex.Streamed,
 		Dropped:         ex.Dropped,
 		MaxTokens:       int(ex.MaxTokens),
-		WaitMillis:      float64(ex.attempts.wait().Round(time.Millisecond).Milliseconds()),
+		WaitMillis:      float64(ex.attempts.wait(c.arrived).Round(time.Millisecond).Milliseconds()),
 		DurationMillis:  activity.Millis(time.Since(ex.Start)),
 		InputTokens:     int(ex.Usage.PromptTokens),
 		CachedTokens:    int(ex.Usage.CachedTokens),

@@ -38,11 +38,11 @@ func TestRecord(t *testing.T) {
 		}},
 	})
 	c.translated, c.call = true, new(dialect.ChatRequest)
-	c.account(Ending{Status: 200, Logged: 200, First: begun.Add(time.Second)})
+	c.finish(Ending{Status: 200, Logged: 200, First: begun.Add(time.Second)})
 	g.request(&Exchange{
 		RequestID: "req_2", Start: time.Now(), authenticated: caller,
 		translated: translated{Model: "a prompt, by mistake"},
-	}).account(Ending{Status: 404, Logged: 404, Class: dialect.ClassCaller})
+	}).finish(Ending{Status: 404, Logged: 404, Class: dialect.ClassCaller})
 
 	recent := g.backend.Activity.Recent(store.DefaultAccount)
 	if len(recent) != 2 {
@@ -76,7 +76,7 @@ func TestBusyTimeOfAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a attempts
 		for range 2 {
-			a.begin(nil)
+			a.begin(nil, time.Now())
 			time.Sleep(time.Second)
 			a.end()
 		}
@@ -89,12 +89,12 @@ func TestBusyTimeOfAttempts(t *testing.T) {
 // The time to the first token and the speed are those of the model: without waiting, and without earlier attempts.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := attempts{ready: time.Now()}
+		a, arrived := attempts{}, time.Now()
 		time.Sleep(time.Minute) // in the queue
-		a.begin(nil)
+		a.begin(nil, arrived)
 		time.Sleep(time.Second)
 		a.refuse()
-		a.begin(nil)
+		a.begin(nil, arrived)
 		time.Sleep(2 * time.Second)
 		e := Ending{First: time.Now()}
 		time.Sleep(5 * time.Second)
@@ -129,7 +129,7 @@ func TestRecordAllocates(t *testing.T) {
 		translated:    translated{Deployment: "m"},
 	})
 	e := Ending{Status: 200, Logged: 200, First: c.exchange.Start}
-	if n := testing.AllocsPerRun(1000, func() { c.account(e) }); n > 2 {
+	if n := testing.AllocsPerRun(1000, func() { c.finish(e) }); n > 2 {
 		t.Errorf("%v allocations per request, want 2 at most", n)
 	}
 }
@@ -321,10 +321,9 @@ func TestUnlimitedAllocates(t *testing.T) {
 	ex.Account, ex.Key, ex.backend = store.DefaultAccount, g.key, g.backend
 	m := &modelRequest{exchange: ex}
 	if n := testing.AllocsPerRun(1000, func() {
-		if _, err := g.router.admit(t.Context(), m); err != nil {
+		if _, err := g.router.limit(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
-		ex.settle(dialect.Usage{})
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -76,13 +76,13 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	use := key.Begin(from, func(why store.Refusal) { cancel(ended(why, ex)) })
-	defer use.End()
+	call := key.Begin(from, func(why store.Refusal) { cancel(ended(why, ex)) })
+	defer call.End()
 	if b.Store.Serving() != nil { // after Begin: see [store.Store.CutRequests]
 		fail(dialect.StoreLost(false))
 		return
 	}
-	ex.authenticated = authenticated{Account: key.Account(), Key: key.LiveKey, backend: b, use: use}
+	ex.authenticated = authenticated{Account: key.Account(), Key: key.LiveKey, backend: b, keyCall: call}
 	b.Store.Touch(key.LiveKey)
 	passed = true
 	if err := next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, exchangeKey{}, ex))); err != nil {
@@ -162,7 +162,7 @@ func (b *Backend) refuse(ex *Exchange, key store.Credential, d dialect.Dialect, 
 // ended returns the error of a running request that its key no longer allows.
 func ended(why store.Refusal, ex *Exchange) *dialect.Error {
 	if why == store.RefusedScope {
-		return dialect.OutOfScope(ex.Model, "") // set before Use
+		return dialect.OutOfScope(ex.Model, "") // set before AllowModel
 	}
 	return dialect.EndedKey(string(why))
 }

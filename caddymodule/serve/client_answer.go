@@ -26,6 +26,20 @@ const maxErrorAnswer = 64 << 10
 // complete.
 const linger = 5 * time.Second
 
+// receive reads the upstream's answer, and sends it to the client.
+func (c *clientRequest) receive(response *http.Response) *dialect.Error {
+	ex := c.exchange
+	w, _ := c.window(ex, &c.deployment, ex.Connector)
+	c.info = dialect.AnswerInfo{
+		Wanted: ex.span.recording(), Window: w.Tokens, Effort: c.info.Effort, Tools: c.info.Tools,
+	}
+	if body, ok := response.Body.(interface{ DecoderMemory() int64 }); ok &&
+		c.reserved.reserveRequest(c.reserved.request+body.DecoderMemory()) != nil {
+		return dialect.MemoryFull() // for the decoder of a compressed answer
+	}
+	return c.render(response)
+}
+
 // render sends the upstream's answer to the client.
 func (c *clientRequest) render(response *http.Response) *dialect.Error {
 	if response.StatusCode != http.StatusOK {
@@ -94,6 +108,7 @@ func (c *clientRequest) readWhole(response *http.Response, cost int64) ([]byte, 
 	}
 	c.exchange.attempts.first.came()
 	body, err := readAll(response.Body, response.ContentLength, maxAnswer, reserve)
+	c.release() // the client may be slow to read the answer
 	if err == nil {
 		err = reserve(cost * int64(len(body)))
 	}

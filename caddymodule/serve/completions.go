@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -45,6 +46,7 @@ type tokenizing struct {
 // sample is a completed request and the tokens of its prompt.
 type sample struct {
 	registration tokens.Registration
+	known        bool   // the deployment still exists
 	key          string // the id of the request's key
 	call         dialect.Call
 	size         int64              // bytes of the request
@@ -53,12 +55,12 @@ type sample struct {
 	refused      bool               // the count is that of a refusal
 	memory       memory.Reservation // for the request, while its prompt is tokenized
 
-	// counted is called with the tokens, which are estimated if the upstream did not count them. It may be nil.
-	counted func(tokens int, doubt tokens.Doubt)
+	// done is called with the tokens, which are estimated if the upstream did not count them. It may be nil if it did.
+	done func(tokens int, doubt tokens.Doubt)
 }
 
 // These ratios of rest to work limit correcting estimates to 1% of a core, and counting the prompts of requests without
-// usage, and of those that a model server may have cut, to 10%.
+// usage to 10%. After a suspected cut, corrections use this limit, too: the next prompt decides.
 const restFactor, countRestFactor = 100, 10
 
 // Calibrations are saved rarely: ratios change a little with each request, and converge.
@@ -124,30 +126,27 @@ func (c *completions) onChange(change store.Change) {
 	}
 }
 
-// count counts the tokens of a prompt in the background, and then calls counted. It reports false if there is too much
-// to count; counted is not called then.
-func (c *completions) count(m sample, counted func(int, tokens.Doubt)) bool {
-	m.counted = counted
-	return c.tokenize(m, &c.counting, countRestFactor)
-}
-
-// learn records the token count of a sample, and calls counted. In the background, it also finds out whether the model
-// server has cut the prompt and corrects estimates, unless that was done shortly before: a record alone reads no text.
-func (c *completions) learn(m sample) {
+// correctEstimates corrects later estimates by the model server's count of a prompt, and finds out whether the model
+// server has cut it. A prompt that was not counted is counted. Both read the text of the prompt in the background,
+// unless that was done shortly before: then a count is only recorded, and the size determines the tokens.
+func (c *completions) correctEstimates(m sample) {
 	defer panics.Recover(c.logger, "learning from a request")
-	rest := time.Duration(restFactor)
-	if m.call.Prompt().Implausible(int(m.tokens)) {
+	work, rest := &c.correcting, time.Duration(restFactor)
+	switch {
+	case m.tokens == 0:
+		work, rest = &c.counting, countRestFactor
+	case m.call.Prompt().Implausible(int(m.tokens)):
 		rest = countRestFactor
 	}
-	if !c.tokenize(m, &c.correcting, rest) {
-		c.remember(&m, false)
+	if !c.tokenize(m, work, rest) {
+		c.evaluate(&m, false)
 	}
 }
 
-// tokenize processes a sample in the background. It reports false if another one is processed, if the last one was
-// processed shortly before, or without memory.
+// tokenize evaluates a sample in the background, with its text. It reports false if another one is evaluated, if the
+// last one was evaluated shortly before, or without memory.
 func (c *completions) tokenize(m sample, t *tokenizing, rest time.Duration) bool {
-	if !t.TryLock() {
+	if !m.known || !t.TryLock() {
 		return false
 	}
 	if time.Since(t.ended) < rest*t.took || m.memory.Set(translatedCost*m.size) != nil {
@@ -156,24 +155,35 @@ func (c *completions) tokenize(m sample, t *tokenizing, rest time.Duration) bool
 	}
 	go func() {
 		defer panics.Recover(c.logger, "learning from a request")
-		c.process(m, t)
+		begun := time.Now()
+		defer func() {
+			t.ended = time.Now()
+			t.took = t.ended.Sub(begun)
+			m.memory.Release()
+			t.Unlock()
+		}()
+		c.evaluate(&m, true)
 	}()
 	return true
 }
 
-// process counts the prompt of a sample.
-func (c *completions) process(m sample, t *tokenizing) {
-	begun := time.Now()
-	defer func() {
-		t.ended = time.Now()
-		t.took = t.ended.Sub(begun)
-		m.memory.Release()
-		t.Unlock()
+// evaluate finds or records the tokens of a sample. If exactly is set, it reads the text of the prompt.
+func (c *completions) evaluate(m *sample, exactly bool) {
+	n, doubt := cmp.Or(int(m.tokens), int(m.size/dialect.BytesPerToken)), tokens.None
+	defer func() { // after a panic, too
+		if m.done != nil {
+			m.done(n, doubt)
+		}
 	}()
 	if m.tokens == 0 {
-		c.estimate(&m)
-	} else {
-		c.remember(&m, true)
+		if p := m.call.Prompt(); exactly && p != nil {
+			n = c.calibration.Count(context.Background(), m.registration, m.key, p)
+		}
+		return
+	}
+	doubt = c.calibration.Learn(m.registration, m.connector, m.key, m.call.Prompt(), n, exactly)
+	if !m.refused {
+		c.observed.Counted(m.registration, m.connector, n, doubt)
 	}
 }
 
@@ -191,29 +201,6 @@ func (c *completions) run(ctx context.Context) {
 		case <-save.C:
 			c.save(ctx)
 		}
-	}
-}
-
-// estimate counts the prompt of a sample. After a panic, the size determines the tokens.
-func (c *completions) estimate(m *sample) {
-	n := int(m.size / dialect.BytesPerToken)
-	defer func() { m.counted(n, tokens.None) }()
-	if p := m.call.Prompt(); p != nil {
-		n = c.calibration.Count(context.Background(), m.registration, m.key, p)
-	}
-}
-
-// remember records the token count of a sample. If exactly is set, it tokenizes the prompt.
-func (c *completions) remember(m *sample, exactly bool) {
-	doubt := tokens.None
-	defer func() { // after a panic, too
-		if m.counted != nil {
-			m.counted(int(m.tokens), doubt)
-		}
-	}()
-	doubt = c.calibration.Learn(m.registration, m.connector, m.key, m.call.Prompt(), int(m.tokens), exactly)
-	if !m.refused {
-		c.observed.Counted(m.registration, m.connector, int(m.tokens), doubt)
 	}
 }
 

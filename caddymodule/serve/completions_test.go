@@ -24,7 +24,7 @@ import (
 func chatCall(t *testing.T) dialect.Call {
 	t.Helper()
 	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("some words ", 200) + `"}]}`
-	call, derr := dialect.Decode(dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}, []byte(body),
+	call, derr := decode(dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}, []byte(body),
 		&dialect.Env{})
 	if derr != nil {
 		t.Fatal(derr)
@@ -65,7 +65,7 @@ func TestCompletionsSave(t *testing.T) {
 	c := newTestCompletions(t, st)
 	call := chatCall(t)
 	before := c.calibration.Count(t.Context(), registration(d), "key", call.Prompt())
-	c.learn(sample{registration: registration(d), key: "key", call: call, size: 100, tokens: int64(before) * 3 / 2})
+	c.correctEstimates(sample{registration: registration(d), known: true, key: "key", call: call, size: 100, tokens: int64(before) * 3 / 2})
 	c.close()
 	saved, ok := st.Calibration(d.Account, d.Name)
 	if !ok || saved.Plain < 1.4 || saved.Plain > 1.7 || saved.Tools != 0 {
@@ -96,14 +96,14 @@ func TestCountsWithoutCorrections(t *testing.T) {
 	for i := range 3 {
 		body := `{"model":"m","messages":[{"role":"user","content":"` +
 			strings.Repeat("number "+strconv.Itoa(i)+" of some words ", 8_000) + `"}]}`
-		call, derr := dialect.Decode(dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}, []byte(body),
+		call, derr := decode(dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}, []byte(body),
 			&dialect.Env{})
 		if derr != nil {
 			t.Fatal(derr)
 		}
 		wait.Until(t, fmt.Sprintf("prompt %d is counted exactly", i), func() bool {
 			tokens := int64(45678 + i)
-			c.learn(sample{registration: registration(d), key: "key", call: call, size: int64(len(body)), tokens: tokens})
+			c.correctEstimates(sample{registration: registration(d), known: true, key: "key", call: call, size: int64(len(body)), tokens: tokens})
 			return c.calibration.Count(t.Context(), registration(d), "key", call.Prompt()) == 45678+i
 		})
 	}
@@ -141,21 +141,17 @@ func TestOnePromptIsTokenized(t *testing.T) {
 		var records atomic.Int32
 		for i := range 4 {
 			call := newReadCall(t, proceed)
-			m := sample{registration: registration(d), key: strconv.Itoa(i), call: call, size: 1 << 20, tokens: n}
+			m := sample{registration: registration(d), known: true, key: strconv.Itoa(i), call: call, size: 1 << 20, tokens: n}
 			m.memory = budget.Open("a", "a", "k")
 			if i == 0 {
 				m.size = 1 << 30
 			}
-			m.counted = func(int, tokens.Doubt) { records.Add(1) }
-			before, done := records.Load(), false
-			if n == 0 {
-				done = !c.count(m, m.counted)
-			} else {
-				c.learn(m)
-				done = c.calibration.Count(t.Context(), m.registration, m.key, chatCall(t).Prompt()) == int(n)
-			}
-			if held := i == 1; done == held || records.Load() > before != (n > 0 && !held) {
-				t.Errorf("request %d of %d tokens: done %v, %d records", i, n, done, records.Load())
+			m.done = func(int, tokens.Doubt) { records.Add(1) }
+			before := records.Load()
+			c.correctEstimates(m)
+			known := n == 0 || c.calibration.Count(t.Context(), m.registration, m.key, chatCall(t).Prompt()) == int(n)
+			if held := i == 1; known == (held && n > 0) || records.Load() > before == held {
+				t.Errorf("request %d of %d tokens: known %v, %d records", i, n, known, records.Load())
 			}
 			if i != 1 && call.reads.Load() != 1 {
 				t.Errorf("the text of request %d is read %d times", i, call.reads.Load())
@@ -166,7 +162,7 @@ func TestOnePromptIsTokenized(t *testing.T) {
 		}
 		close(proceed)
 		c.close()
-		if reserved := budget.Stats().Reserved; reserved != 0 || records.Load() != map[int64]int32{456: 4, 0: 1}[n] {
+		if reserved := budget.Stats().Reserved; reserved != 0 || records.Load() != 4 {
 			t.Errorf("%d bytes are reserved, %d records", reserved, records.Load())
 		}
 	}
@@ -176,15 +172,15 @@ func TestOnePromptIsTokenized(t *testing.T) {
 func TestCountedAfterTheEnd(t *testing.T) {
 	st := storetest.New(t)
 	d := deploy(t, st)
-	c, recorded := newTestCompletions(t, st), false
+	c := newTestCompletions(t, st)
 	c.close()
-	m := sample{registration: registration(d), key: "key", call: chatCall(t), size: 400}
-	if c.count(m, nil) {
-		t.Error("a prompt is counted after the end")
-	}
-	m.tokens, m.counted = 456, func(int, tokens.Doubt) { recorded = true }
-	if c.learn(m); !recorded {
-		t.Error("a count after the end is not recorded")
+	m := sample{registration: registration(d), known: true, key: "key", call: chatCall(t), size: 400}
+	for _, n := range []int64{0, 456} {
+		recorded := 0
+		m.tokens, m.done = n, func(n int, _ tokens.Doubt) { recorded = n }
+		if c.correctEstimates(m); recorded != map[int64]int{0: 400 / dialect.BytesPerToken, 456: 456}[n] {
+			t.Errorf("a count of %d after the end is recorded as %d", n, recorded)
+		}
 	}
 }
 

@@ -38,7 +38,7 @@ func TestConsoleSharesLimits(t *testing.T) {
 	}
 	ex := NewExchange()
 	ex.Account, ex.Key, ex.backend = store.DefaultAccount, g.key, g.backend
-	_, err = g.router.admit(t.Context(),
+	_, err = g.router.limit(t.Context(),
 		&modelRequest{exchange: ex, call: new(dialect.ChatRequest), answer: newAnswer(httptest.NewRecorder())})
 	if ofKey, ok := errors.AsType[*dialect.Error](err); !ok || ofConsole == nil || ofKey.Message != ofConsole.Message {
 		t.Errorf("a key: %v", err)

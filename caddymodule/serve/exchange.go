@@ -34,7 +34,7 @@ type authenticated struct {
 	Account string         // the key's account
 	Key     *store.LiveKey // the key that authenticated the request, nil before
 	backend *Backend
-	use     *store.Call // of the key
+	keyCall *store.Call // ends with the key's right to the model
 }
 
 // translated is written by Translator.
@@ -45,7 +45,7 @@ type translated struct {
 	Streamed   bool          // the client asked for a stream
 	Dropped    string        // what was dropped of the request, see [dialect.Call]
 	Usage      dialect.Usage // tokens, once the request has ended; an estimate may lack the prompt
-	passed     *modelRequest // to Router, of this request or of a judge
+	passed     *modelRequest // to Router
 }
 
 // routed is written by Router. Translator records it when the request has ended.
@@ -55,7 +55,7 @@ type routed struct {
 	limit     string // that has refused the request, for the activity
 	attempts  attempts
 	span      attemptSpan
-	release   func(limits.Used) // releases what limits have granted; nil without limits
+	release   func(limits.Used) // releases what limits have granted; nil without limits, and once it was called
 	judged    limits.Used       // by the judge of the answer
 }
 
@@ -95,7 +95,7 @@ func (ex *Exchange) check(d store.Deployment, exists bool) (reason string, derr 
 	switch {
 	case !exists:
 		return "unknown_model", dialect.UnknownModel(ex.Model, ex.similar(ex.Key.Allows))
-	case !ex.use.Use(d.Name):
+	case !ex.keyCall.AllowModel(d.Name):
 		return "out_of_scope", dialect.OutOfScope(ex.Model, ex.similar(ex.Key.Allows))
 	// A model server may have embeddings of a chat model, too.
 	case d.Kind == store.EmbeddingsModel && ex.Operation.Kind != dialect.Embeddings &&

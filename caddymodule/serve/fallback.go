@@ -11,42 +11,44 @@ import (
 // servedBy is the header with the name of the fallback that serves a request.
 const servedBy = "X-Postern-Model"
 
-// fallBack passes a request that no model has seen to the fallback of its deployment, and returns the
-// client's error. A fallback has no fallback of its own. If no model sees the request there either, and no
-// model server refuses it, the first error stands.
-func (c *clientRequest) fallBack(w http.ResponseWriter, r *http.Request, next Handler, first *dialect.Error,
-) *dialect.Error {
-	ex, deployment, connector := c.exchange, c.deployment, c.exchange.Connector
-	d, ok := c.Store.Deployment(ex.Account, deployment.Fallback)
-	_, derr := ex.check(d, ok)
-	if embeds := ex.Operation.Kind == dialect.Embeddings; derr != nil || embeds != (d.Kind == store.EmbeddingsModel) {
-		return first
+// askedDeployment is the deployment that the client asked for, while its fallback serves the request.
+type askedDeployment struct {
+	store.Deployment
+	connector string
+	err       *dialect.Error // why it does not serve the request
+}
+
+// fallBack makes the fallback of the deployment serve a request that no model has seen. The body must be decoded again.
+// It returns nil if the client may not use the fallback. A fallback has no fallback of its own.
+func (c *clientRequest) fallBack(derr *dialect.Error) *askedDeployment {
+	ex, asked := c.exchange, &askedDeployment{c.deployment, c.exchange.Connector, derr}
+	d, ok := c.Store.Deployment(ex.Account, asked.Fallback)
+	_, refused := ex.check(d, ok)
+	if embeds := ex.Operation.Kind == dialect.Embeddings; refused != nil || embeds != (d.Kind == store.EmbeddingsModel) {
+		return nil
 	}
-	c.Logger.Debug("the fallback serves a request", "deployment", deployment.Name, "fallback", d.Name,
-		"request_id", ex.RequestID, "error", first.Message)
+	c.Logger.Debug("the fallback serves a request", "deployment", asked.Name, "fallback", d.Name,
+		"request_id", ex.RequestID, "error", derr.Message)
 	if ex.Streamed && ex.Operation.Dialect.Estimates() {
 		c.estimate("", c.call.Prompt()) // it stays, so that a ping meanwhile does not read what changes here
 	}
-	ex.settle(dialect.Usage{})
-	d.Options.Safeguards = cmp.Or(d.Options.Safeguards, deployment.Options.Safeguards)
+	d.Options.Safeguards = cmp.Or(d.Options.Safeguards, asked.Options.Safeguards)
 	c.assign(d)
-	ex.span.retry(r.Context(), ex, first)
+	ex.span.retry(c.ctx, ex, derr)
 	ex.Connector = ""
 	c.answer.header(http.Header{servedBy: {d.Name}, maxTokens: nil})
-	ex.MaxTokens, c.repeated = 0, false
+	ex.MaxTokens, c.repeated, c.accepted = 0, false, false
 	c.noEffort, c.info.Effort, c.unstreamed, c.kept = false, "", false, 0
 	c.reserved.fetched.Release() // the body is decoded with its references
 	c.held = c.reserved.request
-	derr = c.decode(c.body)
-	c.held = 0
-	if derr == nil {
-		derr = c.pass(w, r, next)
-	}
-	if derr == nil || derr == c.result || c.ctx.Err() != nil || !ex.attempts.waiting() {
-		return derr
-	}
-	c.assign(deployment)
-	ex.Connector, ex.Reason, ex.limit = connector, "", ""
+	return asked
+}
+
+// restore makes the deployment that the client asked for that of the request again, and returns its error: no model
+// has seen the request at the fallback either, and no model server has refused it.
+func (c *clientRequest) restore(asked *askedDeployment) *dialect.Error {
+	c.assign(asked.Deployment)
+	c.exchange.Connector, c.exchange.Reason, c.exchange.limit = asked.connector, "", ""
 	c.answer.header(http.Header{servedBy: nil})
-	return first
+	return asked.err
 }

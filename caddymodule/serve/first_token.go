@@ -9,7 +9,7 @@ import (
 )
 
 // firstToken is the wait of an attempt for the first token of a stream: its first content. Model servers send other
-// answers when they are complete, so the time of their first token is not known.
+// answers when they are complete, so the time of their first token is not known. A judge must have answered in time.
 type firstToken struct {
 	attempt observed.Attempt
 	timeout *time.Timer // nil without the option first_token_timeout
@@ -18,8 +18,13 @@ type firstToken struct {
 
 // begin begins the wait of an attempt that is sent through a connector. The returned context ends at the timeout.
 func (f *firstToken) begin(ctx context.Context, t *turn) context.Context {
-	streamed := t.call.Streamed() && !t.unstreamed
+	streamed := t.streamed()
 	f.attempt = t.exchange.backend.Observed.Begin(t.deployment, t.exchange.Connector, streamed)
+	if t.judge {
+		ctx, cancel := context.WithTimeoutCause(ctx, judgeWait, dialect.JudgeTimeout(t.deployment.Name))
+		f.cancel = func(error) { cancel() }
+		return ctx
+	}
 	if !streamed {
 		return ctx
 	}

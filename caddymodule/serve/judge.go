@@ -9,10 +9,9 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
-	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
-// judgeWait is how long a judge may take.
+// judgeWait is how long a judge may take, once it has its place.
 const judgeWait = 20 * time.Second
 
 // judged is the judge's answer, and implements http.ResponseWriter.
@@ -28,36 +27,33 @@ func (w *judged) Header() http.Header { return w.header }
 func (*judged) WriteHeader(int) {}
 
 // checkCalls asks the judge about the tool calls of the answer, and ends the answer with the verdicts.
-func (c *clientRequest) checkCalls(r *http.Request, next Handler) {
+func (c *clientRequest) checkCalls(r *http.Request, next Handler) *dialect.Error {
 	g := c.call.Safeguard()
-	if c.result != nil || !g.Waits() {
-		return
+	if !g.Waits() {
+		return nil
 	}
 	name := c.deployment.Options.Safeguards
 	if name == compat.SafeguardsSelf {
 		name = c.deployment.Name
 	}
 	if body := g.Request(name, false); body != nil {
-		c.judge(g, name, body, r, next)
+		c.askJudge(g, name, body, r, next)
 	}
 	if c.ctx.Err() != nil {
-		c.result = c.broken(c.ctx.Err())
-		return
+		return c.broken(c.ctx.Err())
 	}
 	c.answer.conclude(g)
+	return nil
 }
 
-// judge asks a deployment for the verdicts: as JSON, or as one word if the model server refuses the schema. The request
-// has an exchange of its own, for the same key. It is sent in the turn of c.
-func (c *clientRequest) judge(g *dialect.Safeguard, name string, body []byte, r *http.Request, next Handler) {
-	ctx, cancel := context.WithTimeoutCause(c.ctx, judgeWait, dialect.JudgeTimeout(name))
-	defer cancel()
+// askJudge asks a deployment for the verdicts: as JSON, or as one word if the model server refuses the schema. The
+// request has an exchange and a place of its own, for the same key.
+func (c *clientRequest) askJudge(g *dialect.Safeguard, name string, body []byte, r *http.Request, next Handler) {
 	w, ex := &judged{header: http.Header{}}, NewExchange()
 	ex.authenticated, ex.Operation, ex.Model = c.exchange.authenticated, dialect.Judging, name
-	ex.release = func(u limits.Used) { c.exchange.judged = u } // they are settled together
 	j := &clientRequest{
-		Translator: c.Translator, Backend: c.Backend, ctx: ctx,
-		modelRequest: modelRequest{exchange: ex, answer: newAnswer(w), within: c.deployment.Name},
+		Translator: c.Translator, Backend: c.Backend, ctx: c.ctx,
+		modelRequest: modelRequest{exchange: ex, answer: newAnswer(w), judge: true},
 	}
 	j.reserved.reservation = ex.reservation()
 	derr := errCrashed // after a panic, which is no verdict
@@ -69,6 +65,7 @@ func (c *clientRequest) judge(g *dialect.Safeguard, name string, body []byte, r 
 			ex.Usage.PromptTokens, ex.Usage.Estimated, j.translated = j.size/dialect.BytesPerToken, true, true
 		}
 		j.end()
+		c.exchange.judged = ex.used(ex.Usage) // the judge's usage is added to the client's
 	}()
 	d, ok := c.Store.Deployment(ex.Account, name)
 	if !ok {
@@ -78,18 +75,19 @@ func (c *clientRequest) judge(g *dialect.Safeguard, name string, body []byte, r 
 	}
 	j.assign(d)
 	g.Terse = !ex.Key.Scope().Allows(name)
+	r = r.WithContext(context.WithValue(c.ctx, exchangeKey{}, ex))
 	ask := func(body []byte) *dialect.Error {
 		if derr := j.decode(body); derr != nil {
 			return derr
 		}
-		return j.pass(w, r.WithContext(ctx), next)
+		return j.forward(w, r, next)
 	}
 	oneWord := false
 	if derr = ask(body); derr != nil && derr.Kind == dialect.KindInvalidRequest {
 		oneWord = true
 		derr = ask(g.Request(name, oneWord))
 	}
-	if derr == nil && ctx.Err() != nil { // the client has left
+	if derr == nil && c.ctx.Err() != nil { // the client has left
 		return
 	}
 	if derr == nil {

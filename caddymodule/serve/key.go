@@ -57,8 +57,8 @@ func (c *clientRequest) getKey() ([]byte, *dialect.Error) {
 		Label: key.Name, Shown: key.Shown, Scope: key.Scope, ExpiresAt: key.ExpiresAt,
 		UsageDaily: usage.Day.Tokens, UsageMonthly: usage.Month.Tokens,
 		RequestsDaily: usage.Day.Requests, RequestsMonthly: usage.Month.Requests,
-		Concurrency:     lower(ofAccount.Concurrency, ofKey.Concurrency),
-		MaxOutputTokens: lower(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens),
+		Concurrency:     limits.Lowest(ofAccount.Concurrency, ofKey.Concurrency),
+		MaxOutputTokens: limits.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens),
 		Limits:          []keyLimit{},
 	}
 	now := time.Now().UTC()
@@ -75,12 +75,4 @@ func (c *clientRequest) getKey() ([]byte, *dialect.Error) {
 		return nil, c.internal("encode the limits of a key", err)
 	}
 	return append(body, '\n'), nil
-}
-
-// lower returns the lower one of two limits; 0 is no limit.
-func lower(a, b int) int {
-	if a == 0 || b == 0 {
-		return a + b
-	}
-	return min(a, b)
 }

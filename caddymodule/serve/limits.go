@@ -56,18 +56,18 @@ func (s limitSource) SumsOf(ctx context.Context, account, key string) (day, mont
 	return day, month, err
 }
 
-// admit waits until the limits of the key and its account allow the request, and reports
+// limit waits until the limits of the key and its account allow the request, once for all attempts, and reports
 // whether it had to wait.
-func (rt *Router) admit(ctx context.Context, m *modelRequest) (waited bool, err error) {
-	if m.within != "" {
+func (rt *Router) limit(ctx context.Context, m *modelRequest) (waited bool, err error) {
+	if m.judge {
 		return false, nil
 	}
 	ex := m.exchange
 	ofAccount, ofKey := ex.backend.Store.UsageLimits(ex.Account, ex.Key.ID())
-	if n := lower(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens); n > 0 {
+	if n := limits.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens); n > 0 {
 		m.call.LimitOutput(int64(n))
 	}
-	if !ofAccount.Any() && !ofKey.Any() {
+	if ex.release != nil || !ofAccount.Any() && !ofKey.Any() {
 		return false, nil
 	}
 	cost := limits.Cost{Input: m.size / dialect.BytesPerToken, Output: m.call.OutputLimit()}
@@ -140,11 +140,8 @@ func limitError(err error, deployment string, short bool) error {
 	return err
 }
 
-// settle releases what limits have granted, and reports the request's usage.
-func (rd *routed) settle(u dialect.Usage) {
-	if rd.release == nil {
-		return
-	}
+// used returns what the request has used of limits, with what its judge has used.
+func (rd *routed) used(u dialect.Usage) limits.Used {
 	used := rd.judged
 	if rd.attempts.reached {
 		used.Requests++
@@ -152,8 +149,7 @@ func (rd *routed) settle(u dialect.Usage) {
 		used.Output += u.CompletionTokens
 		used.BusyMillis += rd.attempts.busy.Milliseconds()
 	}
-	rd.release(used)
-	rd.release = nil
+	return used
 }
 
 // limitOf describes a refusal for the client.

@@ -2,13 +2,15 @@ package serve
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
+	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// modelRequest is a request for a model, which Translator passes to Router. Router does not write it.
+// modelRequest is a request for a model, which Translator passes to Router for each attempt.
 type modelRequest struct {
 	exchange   *Exchange
 	deployment store.Deployment // when the request was read
@@ -18,13 +20,16 @@ type modelRequest struct {
 	sizes      []tokens.Size // of the prompt, through the connectors of deployment; nil: not counted
 	room       int64         // limit of the answer after a refusal; 0: none
 	unstreamed bool          // the answer shall not be a stream, although the client wants one
+	judge      bool          // the gateway asks about an answer: without limits, and whatever the key may use
 	large      *largePermit  // of the body; nil if it is small
 	answer     *answer       // for headers about limits
 
-	receive func(*http.Response) (retry *dialect.Error) // see clientRequest.receive
-
-	followUp func() // called after receive, within the turn of the request; may be nil
-	within   string // the deployment in whose turn the request is sent, without limits or a check of the key; "": none
+	arrived  time.Time      // when Router got the first attempt
+	waited   time.Duration  // in queues, by all attempts
+	accepted bool           // the queue of the deployment has accepted an attempt: the next ones may always wait
+	placed   bool           // the request has permit
+	permit   queue.Permit   // of that queue
+	response *http.Response // from Router, nil if no model server has answered the last attempt
 }
 
 // modelRequestOf returns the model request that Translator has passed on with r.
@@ -35,12 +40,29 @@ func modelRequestOf(r *http.Request) (*modelRequest, error) {
 	return nil, errOrder
 }
 
+// release ends an attempt: it closes the answer, and returns the permit. More calls have no effect.
+func (m *modelRequest) release() {
+	if m.response != nil {
+		m.response.Body.Close()
+	}
+	m.exchange.attempts.end()
+	m.leave()
+}
+
+// leave returns the permit.
+func (m *modelRequest) leave() {
+	if m.placed {
+		m.placed = false
+		m.permit.Leave()
+	}
+}
+
 // upstream returns the header and the body of the upstream's request. Of the
 // client's fields only trace context passes (W3C Trace Context §3). The connector has
 // a list of its own, in connector/upstream/headers.go.
 func (m *modelRequest) upstream(model string) (http.Header, *dialect.Segments) {
 	h := http.Header{"Content-Type": contentJSON, "Accept": contentJSON}
-	if m.call.Streamed() && !m.unstreamed {
+	if m.streamed() {
 		h["Accept"] = contentEventStream
 	}
 	for _, name := range [...]string{"Traceparent", "Tracestate"} {
@@ -53,3 +75,6 @@ func (m *modelRequest) upstream(model string) (http.Header, *dialect.Segments) {
 	}
 	return h, m.call.Body(model)
 }
+
+// streamed reports whether the model server is asked for a stream.
+func (m *modelRequest) streamed() bool { return m.call.Streamed() && !m.unstreamed }

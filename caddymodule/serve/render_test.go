@@ -11,6 +11,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -32,7 +33,7 @@ func testRequest(t *testing.T, d dialect.Dialect) (*clientRequest, *httptest.Res
 	ex.backend = g.backend
 	ex.Key, ex.Account, ex.Model = g.key, store.DefaultAccount, "m"
 	ex.Deployment, ex.Operation = "m", dialect.Operation{Kind: kind, Dialect: d}
-	call, derr := dialect.Decode(ex.Operation, []byte(body),
+	call, derr := decode(ex.Operation, []byte(body),
 		&dialect.Env{Context: t.Context(), NewID: dialect.NewID, Now: time.Now})
 	if derr != nil {
 		t.Fatal(derr)
@@ -43,6 +44,15 @@ func testRequest(t *testing.T, d dialect.Dialect) (*clientRequest, *httptest.Res
 	c := g.request(ex)
 	c.ctx, c.answer, c.call = t.Context(), a, call
 	return c, rec
+}
+
+// decode decodes a request for a deployment without options.
+func decode(op dialect.Operation, body []byte, env *dialect.Env) (dialect.Call, *dialect.Error) {
+	head, derr := dialect.ReadHead(op, body, env)
+	if derr != nil {
+		return nil, derr
+	}
+	return head.Decode(compat.Options{})
 }
 
 // everyDialect lists the three dialects.

@@ -35,52 +35,30 @@ type PermittedTunnel interface {
 	Leave() // has no effect once the request was sent
 }
 
-// Serve sends the request when the limits allow it and its turn comes. It keeps the permit of
-// the deployment's queue until the client is answered, including retries. A retry uses
-// the current route of the deployment.
+// Serve sends the request once, when the limits allow it and the deployment has a place for it. The answer is in the
+// modelRequest, which has the place until it is released. A request that was sent before waits for a new place.
 func (rt *Router) Serve(r *http.Request) error {
 	m, err := modelRequestOf(r)
 	if err != nil {
 		return err
 	}
 	ctx, ex := r.Context(), m.exchange
-	if ex.attempts.ready.IsZero() { // else this is the fallback
-		ex.attempts.ready = time.Now()
+	if m.arrived.IsZero() {
+		m.arrived = time.Now()
 		ex.span.begin(ctx, ex)
 	}
-	waited, err := rt.admit(ctx, m)
+	waited, err := rt.limit(ctx, m)
 	if err != nil {
 		return err
 	}
-	t := rt.newTurn(m)
-	if err := t.enter(ctx, rt.Queue.Length); err != nil {
-		return err
+	response, err := rt.newTurn(m, waited).send(ctx) //nolint:bodyclose // modelRequest.release closes it
+	if err != nil {
+		return rt.clientError(ctx, ex, err)
 	}
-	defer t.leave()
-	defer ex.attempts.end() // after a panic
-	for changed := waited || t.permit.Waited(); ; changed = true {
-		if changed {
-			if derr := t.find(); derr != nil {
-				return derr
-			}
-		}
-		response, err := t.send(ctx) //nolint:bodyclose // receive closes it
-		if err != nil {
-			ex.attempts.end()
-			return rt.clientError(ctx, ex, err)
-		}
-		rt.Observer.FirstByte(ex)
-		ex.attempts.answered(response.StatusCode)
-		retry := m.receive(response)
-		ex.attempts.end()
-		if retry == nil {
-			if m.followUp != nil {
-				m.followUp()
-			}
-			return nil
-		}
-		ex.span.retry(ctx, ex, retry)
-	}
+	rt.Observer.FirstByte(ex)
+	ex.attempts.answered(response.StatusCode)
+	m.response = response
+	return nil
 }
 
 // refused is an error of a connector that did not accept a request.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/panics"
 )
@@ -55,13 +56,14 @@ func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler)
 // end releases the memory of the request and records it.
 func (c *clientRequest) end() {
 	defer panics.Recover(c.Logger, "recording a request")
+	c.release() // after a panic
 	c.large.release()
 	c.reserved.release()
 	ending := c.answer.end(c.exchange.Operation.Dialect)
 	if c.running {
 		c.Observer.Running(c.exchange, -1)
 	}
-	c.account(ending)
+	c.finish(ending)
 }
 
 // perform performs the request's operation. The caller writes the error to the
@@ -79,6 +81,9 @@ func (c *clientRequest) perform(w http.ResponseWriter, r *http.Request, next Han
 	var body []byte
 	switch {
 	case ex.Operation.UpstreamPath() != "":
+		if derr = c.read(r); derr != nil {
+			return derr
+		}
 		return c.forward(w, r, next)
 	case ex.Operation.Kind == dialect.ListModels:
 		body, derr = c.listModels(r)
@@ -138,7 +143,7 @@ func (c *clientRequest) modelOf(d store.Deployment) dialect.Model {
 	efforts := c.Observed.Efforts(&d, c.exchange.client().Owner)
 	return dialect.Model{
 		Kind: string(cmp.Or(d.Kind, store.ChatModel)), Owner: d.Account, Created: d.CreatedAt,
-		Window: smallest, Output: lower(lower(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens), smallest),
+		Window: smallest, Output: limits.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens, smallest),
 		Efforts: append(efforts.Work, efforts.Sent...), Status: c.Observed.Status(&d),
 	}
 }

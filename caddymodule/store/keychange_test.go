@@ -38,7 +38,7 @@ func begin(t *testing.T, s *store.Store, secret, from, deployment string) *runni
 		r.ended = append(r.ended, why)
 	})
 	if deployment != "" {
-		r.Use(deployment)
+		r.AllowModel(deployment)
 	}
 	return r
 }
@@ -101,7 +101,7 @@ func TestChangesEndRequests(t *testing.T) {
 			} else {
 				again.want(t)
 			}
-			if late := begin(t, s, secret, "10.0.0.1", ""); late.Use("llama") != (c.ended["10.0.0.1 llama"] == "") {
+			if late := begin(t, s, secret, "10.0.0.1", ""); late.AllowModel("llama") != (c.ended["10.0.0.1 llama"] == "") {
 				t.Error("a late request uses another scope")
 			}
 		})

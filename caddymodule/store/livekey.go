@@ -143,9 +143,9 @@ func (c *Call) End() bool {
 	return running
 }
 
-// Use reports whether the key may be used for a deployment's public name. From now on, the
+// AllowModel reports whether the key may be used for a deployment's public name. From now on, the
 // request ends when the key may no longer be used for it.
-func (c *Call) Use(deployment string) bool {
+func (c *Call) AllowModel(deployment string) bool {
 	c.credential.mu.Lock()
 	c.deployment = deployment
 	c.credential.mu.Unlock()

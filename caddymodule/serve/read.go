@@ -1,0 +1,150 @@
+package serve
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// droppedParts is the header that lists what was dropped of a request, see [dialect.Call].
+const droppedParts = "X-Postern-Dropped"
+
+// read reads the request. Large requests wait for their turn to be decompressed and
+// decoded.
+func (c *clientRequest) read(r *http.Request) *dialect.Error {
+	ex := c.exchange
+	encoding, derr := contentEncoding(r.Header)
+	if derr != nil {
+		return derr
+	}
+	c.reserved.reservation = ex.reservation()
+	defer c.endTurn()
+	declared := bodyCost(min(max(r.ContentLength, 0), c.MaxBody), ex.costs().decoding)
+	reserve := func(n int64) error { return c.reserved.reserveRequest(max(n, declared)) }
+	body, derr := readBody(r, c.MaxBody, func(n int64) error {
+		c.awaitLarge(n, largeWait)
+		return reserve(n)
+	})
+	if derr != nil {
+		return derr
+	}
+	if encoding != "" {
+		if derr := c.awaitTurn(tooManyRequests); derr != nil {
+			return derr
+		}
+		// Without a permit for a large body: answers keep theirs while they wait for a turn.
+		if body, derr = decompress(body, encoding, c.MaxBody, reserve); derr != nil {
+			return derr
+		}
+	}
+	return c.decode(body)
+}
+
+// decode decodes the request's body. A request whose deployment is not known yet is admitted, as soon as its model is
+// known.
+func (c *clientRequest) decode(body []byte) *dialect.Error {
+	ex := c.exchange
+	defer c.endTurn()
+	if len(body) > decodedAtOnce {
+		if derr := c.awaitTurn(tooManyRequests); derr != nil {
+			return derr
+		}
+	}
+	c.size = int64(len(body))
+	if c.reserved.reserveRequest(c.held+bodyCost(c.size, ex.costs().decoding)) != nil {
+		return dialect.MemoryFull()
+	}
+	head, derr := dialect.ReadHead(ex.Operation, body, c.env())
+	if derr == nil && !c.running {
+		derr = c.admit(head.Model)
+	}
+	if derr == nil {
+		derr = c.refer(head)
+	}
+	if derr == nil {
+		c.call, derr = head.Decode(c.deployment.Options)
+	}
+	if c.reserved.full {
+		derr = dialect.MemoryFull()
+	}
+	if derr != nil {
+		return c.orEnded(derr)
+	}
+	if c.reserved.request > requestCost { // smaller requests save too little
+		_ = c.reserved.reserveRequest(bodyCost(c.size+c.kept, ex.costs().decoded)) // a smaller reservation always succeeds
+	}
+	if ex.Dropped = c.call.Dropped(); ex.Dropped != "" {
+		c.answer.header(http.Header{droppedParts: {ex.Dropped}})
+	}
+	if c.deployment.Fallback != "" && !c.judge {
+		c.body = body // the cost of a decoded request includes it
+	}
+	works, known := c.Observed.EffortWorks(&c.deployment, ex.client().Owner, c.info.Effort, c.info.Tools)
+	if known && !works && c.call.DropEffort() {
+		c.info.Effort = "" // the answer shows nothing about it
+	}
+	return nil
+}
+
+// env returns the environment of the request's call.
+func (c *clientRequest) env() *dialect.Env {
+	ex := c.exchange
+	env := &dialect.Env{
+		Context: c.ctx,
+		Now:     time.Now, NewID: dialect.NewID, RequestID: ex.RequestID, SignatureKey: c.completions.signatureKey,
+		Account: ex.Account, Sealer: c.completions.sealer, Estimate: c.estimate,
+		Info: &c.info, DefaultModel: ex.Key.DefaultModel(), Betas: c.header.Values("Anthropic-Beta"),
+	}
+	if ex.Operation.Dialect == dialect.Responses {
+		env.Kept, env.NewID = c.keptView(), c.peers.NewID
+	}
+	return env
+}
+
+// admit finds the deployment of a model, if the client may use it.
+func (c *clientRequest) admit(model string) (derr *dialect.Error) {
+	ex := c.exchange
+	ex.Model = model
+	d, ok := c.Store.Resolve(ex.Account, model, ex.Key.Scope())
+	ex.Reason, derr = ex.check(d, ok)
+	c.assign(d)
+	return derr
+}
+
+// assign makes a deployment serve the request.
+func (c *clientRequest) assign(d store.Deployment) {
+	ex := c.exchange
+	if c.running {
+		c.Observer.Running(ex, -1)
+	}
+	c.deployment, ex.Deployment = d, d.Name
+	if c.running = d.Name != ""; c.running {
+		c.Observer.Running(ex, 1)
+	}
+}
+
+// refer looks for the kept responses that the request refers to. They count as parts of the body, and large ones wait
+// for their turn as bodies do.
+func (c *clientRequest) refer(head dialect.Head) *dialect.Error {
+	for i := range head.References {
+		n, found := head.Find(i)
+		if !found {
+			return nil // Decode names it
+		}
+		if c.kept += n; c.size+c.kept > c.MaxBody {
+			return dialect.ReferencesTooLarge(c.MaxBody)
+		}
+		c.awaitLarge(c.size+c.kept, largeWait)
+		if c.size+c.kept > decodedAtOnce {
+			if derr := c.awaitTurn(tooManyRequests); derr != nil {
+				return derr
+			}
+		}
+		if c.reserved.reserveRequest(c.held+bodyCost(c.size+c.kept, c.exchange.costs().decoding)) != nil {
+			return dialect.MemoryFull()
+		}
+	}
+	return nil
+}
