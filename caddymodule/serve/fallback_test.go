@@ -95,7 +95,7 @@ func (o *thief) Running(ex *Exchange, change float64) {
 	}
 }
 
-// If the limits do not allow the second try, the first error stands.
+// Limits allow a request once: it keeps what they have granted when it goes to the fallback.
 func TestFallbackLimited(t *testing.T) {
 	for path, body := range requests {
 		g := withFallback(t, store.ChatModel, func(*testGateway) {})
@@ -108,10 +108,37 @@ func TestFallbackLimited(t *testing.T) {
 		}
 		o := &thief{counts: g.counts, g: g}
 		g.Server.Observer = o
-		if g.stays(t, path, body); o.status != http.StatusOK {
+		if w := g.post(path, body); w.Code != http.StatusOK || w.Header().Get(servedBy) != "m2" {
+			t.Errorf("%s: %d %v %s", path, w.Code, w.Header(), w.Body)
+		}
+		if o.status != http.StatusTooManyRequests {
 			t.Errorf("the other request got status %d", o.status)
 		}
+		g.returned(t)
 	}
+}
+
+// A request has left the queue of its deployment when it enters that of the fallback.
+func TestFallbackLeavesItsQueue(t *testing.T) {
+	g := withFallback(t, store.ChatModel, func(g *testGateway) {
+		if running, _ := g.backend.Queues.Load(store.DefaultAccount, "m"); running != 1 {
+			t.Errorf("%d requests run while a connector is chosen", running)
+		}
+	})
+	g.limitTo1(t)
+	answer := g.answer
+	g.answer = func(r *http.Request) *http.Response {
+		if running, _ := g.backend.Queues.Load(store.DefaultAccount, "m"); running != 0 {
+			t.Errorf("%d requests run while the fallback has the request", running)
+		}
+		return answer(r)
+	}
+	for path, body := range requests {
+		if w := g.post(path, body); w.Code != http.StatusOK {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	g.returned(t)
 }
 
 // Embeddings go to a fallback for embeddings only.

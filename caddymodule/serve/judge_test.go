@@ -3,7 +3,6 @@ package serve
 import (
 	"io"
 	"net/http"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,9 +12,10 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/fair"
+	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/tests/rig/wait"
-	"github.com/postern-dev/postern/tests/storetest"
 )
 
 // Requests to be judged, and the answers of their model server.
@@ -78,39 +78,76 @@ func TestPanicOfJudge(t *testing.T) {
 	}
 }
 
-// The next request of the queue does not start before the judge has decided, and the judge does not wait for it.
-func TestJudgeHoldsTheTurn(t *testing.T) {
+// The judge has a place of its own, after that of its request: the model server gets one request at a time.
+func TestJudgeHasItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t, 64<<20)
 		g.judgeItself(t)
-		judging, decide := make(chan bool), make(chan bool)
-		var order []string
+		var atOnce, most atomic.Int64
 		g.answer = func(r *http.Request) *http.Response {
-			if !isJudged(r) {
-				order = append(order, "request")
-				return upstreamAnswer("application/json", strings.NewReader(withCall), -1)
-			}
-			order = append(order, "judge")
-			judging <- true
-			<-decide
-			return upstreamAnswer("application/json", strings.NewReader(allowed), -1)
+			most.Store(max(most.Load(), atOnce.Add(1)))
+			time.Sleep(time.Second)
+			answer := map[bool]string{true: allowed, false: withCall}[isJudged(r)]
+			left := atEnd(func() { atOnce.Add(-1) })
+			return upstreamAnswer("application/json", io.MultiReader(strings.NewReader(answer), left), -1)
 		}
-		done := make(chan string, 2)
-		for range 2 {
-			go func() { done <- g.post("/v1/messages", toJudge).Body.String() }()
+		g.areJudged(t, "m", "m", "m")
+		if most.Load() != 1 {
+			t.Errorf("the model server has got %d requests at once", most.Load())
 		}
-		for range 2 {
-			<-judging
-			synctest.Wait()
-			decide <- true
-		}
-		for range 2 {
-			if got := <-done; !strings.Contains(got, `"t1":{"type":"evaluated","outcome":"not_flagged"}`) {
-				t.Error(got)
-			}
-		}
-		if got := strings.Join(order, " "); got != "request judge request judge" {
+		g.returned(t)
+	})
+}
+
+// areJudged sends requests for these models at once, and fails the test if one gets no verdict.
+func (g *testGateway) areJudged(t *testing.T, models ...string) {
+	t.Helper()
+	done := make(chan string)
+	for _, model := range models {
+		body := strings.Replace(toJudge, `"model":"m"`, `"model":"`+model+`"`, 1)
+		go func() { done <- g.post("/v1/messages", body).Body.String() }()
+	}
+	for range models {
+		if got := <-done; !strings.Contains(got, `"t1":{"type":"evaluated","outcome":"not_flagged"}`) {
 			t.Error(got)
+		}
+	}
+}
+
+// The judge's time begins with its place. Neither the concurrency nor the rate of the key keeps it waiting, and its
+// tokens count for the key.
+func TestTimeOfJudge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, 64<<20)
+		g.judgeItself(t)
+		_, err := g.backend.Store.EditKey(t.Context(), store.DefaultAccount, g.key.ID(), func(k *store.Key) error {
+			k.Limits = limits.UsageLimits{Concurrency: 1, RequestsPerMinute: 1, TokensPerDay: 5000}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.answer = func(r *http.Request) *http.Response {
+			if isJudged(r) {
+				time.Sleep(judgeWait - time.Second)
+				return upstreamAnswer("application/json", strings.NewReader(allowed), -1)
+			}
+			go func() { // another request gets the place before the judge
+				of := queue.Name{Account: store.DefaultAccount, Deployment: "m"}
+				permit, err := g.backend.Queues.Enter(t.Context(), of, fair.Client{Key: "other"}, queue.Bounds{})
+				if err != nil {
+					t.Error(err)
+				}
+				time.Sleep(30 * time.Second)
+				permit.Leave()
+			}()
+			synctest.Wait()
+			return upstreamAnswer("application/json", strings.NewReader(withCall), -1)
+		}
+		g.areJudged(t, "m")
+		used, err := g.backend.Queues.Usage(t.Context(), store.DefaultAccount, g.key.ID())
+		if err != nil || used.Day.Tokens != 703 || used.Day.Requests != 2 {
+			t.Errorf("used %+v, %v", used.Day, err)
 		}
 		g.returned(t)
 	})
@@ -139,15 +176,7 @@ func TestOtherJudgeHasItsQueue(t *testing.T) {
 			atOnce.Add(-1)
 			return upstreamAnswer("application/json", strings.NewReader(allowed), -1)
 		}
-		done := make(chan string, 3)
-		for range cap(done) {
-			go func() { done <- g.post("/v1/messages", toJudge).Body.String() }()
-		}
-		for range cap(done) {
-			if got := <-done; !strings.Contains(got, `"t1":{"type":"evaluated","outcome":"not_flagged"}`) {
-				t.Error(got)
-			}
-		}
+		g.areJudged(t, "m", "m", "m")
 		if most.Load() != 1 {
 			t.Errorf("the judge has got %d requests at once", most.Load())
 		}
@@ -202,35 +231,26 @@ func TestFallbackInheritsTheJudge(t *testing.T) {
 	g.returned(t)
 }
 
-// Deployments that judge each other cannot be set, but a backup may have them. The requests that wait for each other's
-// permits end when the judge's time is over.
-func TestRestoredCycleOfJudges(t *testing.T) {
+// Models that judge each other wait for no place while they have one.
+func TestModelsThatJudgeEachOther(t *testing.T) {
 	for _, names := range [][]string{{"m", "mb"}, {"m", "mb", "mc"}} {
 		synctest.Test(t, func(t *testing.T) {
-			kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
-			st, err := store.New(storetest.Share(kv), store.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer st.Close()
-			g := gatewayOf(t, st, 64<<20)
-			d, _ := st.Deployment(store.DefaultAccount, "m")
-			for i, name := range names {
-				d.Name, d.MaxConcurrency = name, 1
-				if _, err := st.SetDeployment(t.Context(), d); err != nil {
-					t.Fatal(err)
+			g := newGateway(t, 64<<20)
+			d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+			for _, judged := range []bool{false, true} { // a judge must exist
+				for i, name := range names {
+					if d.Name, d.MaxConcurrency = name, 1; judged {
+						d.Options.Safeguards = names[(i+1)%len(names)]
+					}
+					if _, err := g.backend.Store.SetDeployment(t.Context(), d); err != nil {
+						t.Fatal(err)
+					}
 				}
-				restore(t, kv, "deployments/default/"+name, `"max_concurrency":1`,
-					`"max_concurrency":1,"options":{"safeguards":"`+names[(i+1)%len(names)]+`"}`)
 			}
-			last := names[len(names)-1]
-			wait.Until(t, "the cycle is in the view", func() bool {
-				d, _ := st.Deployment(store.DefaultAccount, last)
-				return d.Options.Safeguards == "m"
-			})
-			var all sync.WaitGroup // of requests that have their permits
+			var all sync.WaitGroup // of requests that have their places
 			all.Add(len(names))
 			g.answer = func(r *http.Request) *http.Response {
+				time.Sleep(300 * time.Millisecond)
 				if isJudged(r) {
 					return upstreamAnswer("application/json", strings.NewReader(allowed), -1)
 				}
@@ -238,34 +258,11 @@ func TestRestoredCycleOfJudges(t *testing.T) {
 				all.Wait()
 				return upstreamAnswer("application/json", strings.NewReader(withCall), -1)
 			}
-			start, done := time.Now(), make(chan string)
-			for _, name := range names {
-				body := strings.Replace(toJudge, `"model":"m"`, `"model":"`+name+`"`, 1)
-				go func() { done <- g.post("/v1/messages", body).Body.String() }()
-			}
-			timeouts := 0
-			for range names {
-				if strings.Contains(<-done, `"t1":{"type":"unavailable","reason":"timeout"}`) {
-					timeouts++
-				}
-			}
-			if took := time.Since(start); timeouts == 0 || took > judgeWait {
-				t.Errorf("%d verdicts are timeouts, after %v", timeouts, took)
+			start := time.Now()
+			if g.areJudged(t, names...); time.Since(start) > 2*time.Second {
+				t.Errorf("it took %v", time.Since(start))
 			}
 			g.returned(t)
 		})
-	}
-}
-
-// restore replaces a part of a record without the checks of the store.
-func restore(t *testing.T, kv store.KV, key, old, next string) {
-	t.Helper()
-	item, err := kv.Get(t.Context(), key)
-	if err != nil || !strings.Contains(string(item.Value), old) {
-		t.Fatalf("%s is %s, %v", key, item.Value, err)
-	}
-	changed := store.Put(key, []byte(strings.Replace(string(item.Value), old, next, 1)))
-	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{changed}}); err != nil {
-		t.Fatal(err)
 	}
 }

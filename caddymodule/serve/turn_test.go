@@ -2,11 +2,13 @@ package serve
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/fair"
@@ -61,11 +63,7 @@ func (r *permittedTunnel) Leave() {
 func busyGateway(t *testing.T, permitted *permittedTunnel, onPermit func(*testGateway)) *testGateway {
 	t.Helper()
 	g := newGateway(t, 64<<20)
-	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
-	d.MaxConcurrency = 1
-	if _, err := g.backend.Store.SetDeployment(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	d := g.limitTo1(t)
 	g.router.Queue.Wait = time.Minute
 	g.answer = func(*http.Request) *http.Response {
 		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
@@ -85,6 +83,19 @@ func busyGateway(t *testing.T, permitted *permittedTunnel, onPermit func(*testGa
 		return permitted, nil
 	}
 	return g
+}
+
+// limitTo1 lets m have one request at a time.
+func (g *testGateway) limitTo1(t *testing.T) store.Deployment {
+	t.Helper()
+	d, err := g.backend.Store.EditDeployment(t.Context(), store.DefaultAccount, "m", func(d *store.Deployment) error {
+		d.MaxConcurrency = 1
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // A request does not keep the permit of a connector while it waits in the queue.
@@ -116,4 +127,77 @@ func TestPermitWithoutRoute(t *testing.T) {
 		t.Errorf("status %d, %s", w.Code, w.Body)
 	}
 	wait.For(t, left, "the permit is released")
+}
+
+// slowWriter calls a function before the first byte of the answer is written.
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	before func()
+}
+
+func (w *slowWriter) WriteHeader(status int) {
+	w.before()
+	w.ResponseRecorder.WriteHeader(status)
+}
+
+// A place is free once the gateway has read the answer, however slowly the client reads it.
+func TestPlaceIsFreeOnceTheAnswerIsRead(t *testing.T) {
+	const path = "/v1/chat/completions"
+	g := newGateway(t, 64<<20)
+	g.limitTo1(t)
+	g.router.Queue.Length = -1
+	g.answer = func(*http.Request) *http.Response {
+		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
+	}
+	w := &slowWriter{httptest.NewRecorder(), func() {
+		if other := g.post(path, requests[path]); other.Code != http.StatusOK {
+			t.Errorf("meanwhile: %d %s", other.Code, other.Body)
+		}
+	}}
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(requests[path]))
+	r.Header.Set("Authorization", "Bearer "+g.secret)
+	if g.send(w, r); w.Code != http.StatusOK {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	g.returned(t)
+}
+
+// A request that is sent again waits for its place as others do.
+func TestRetryEntersTheQueueAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const path = "/v1/responses"
+		g := newGateway(t, 64<<20)
+		g.limitTo1(t)
+		var sent []string
+		g.answer = func(r *http.Request) *http.Response {
+			body, _ := io.ReadAll(r.Body)
+			time.Sleep(time.Second) // the next request is in the queue meanwhile
+			name := map[bool]string{true: "first", false: "second"}[strings.Contains(string(body), "first")]
+			if !strings.Contains(string(body), "reasoning_effort") {
+				sent = append(sent, name)
+				return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
+			}
+			sent = append(sent, name+" with effort")
+			refusal := upstreamAnswer("application/json", strings.NewReader(
+				`{"error":{"message":"Unsupported parameter: 'reasoning_effort'","param":"reasoning_effort"}}`), -1)
+			refusal.StatusCode = http.StatusBadRequest
+			return refusal
+		}
+		done := make(chan *httptest.ResponseRecorder)
+		for _, body := range []string{
+			`{"model":"m","input":"first","reasoning":{"effort":"low"}}`, `{"model":"m","input":"second"}`,
+		} {
+			go func() { done <- g.post(path, body) }()
+			synctest.Wait()
+		}
+		for range 2 {
+			if w := <-done; w.Code != http.StatusOK {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		}
+		if got := strings.Join(sent, ", "); got != "first with effort, second, first" {
+			t.Errorf("sent %s", got)
+		}
+		g.returned(t)
+	})
 }

@@ -73,32 +73,28 @@ func checkAlsoAs(d Deployment) error {
 	return nil
 }
 
-// checkNames checks that no other deployment of the account has a name of d, that its judge and its fallback exist, and
-// that no judges judge each other. Only what has changed is checked: they can be removed later.
+// checkNames checks that no other deployment of the account has a name of d, and that its judge and its fallback exist.
+// Only what has changed is checked: they can be removed later.
 func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
-	named := before == nil || !slices.Equal(d.AlsoAs, before.AlsoAs)
-	judged := before == nil || d.Options.Safeguards != before.Options.Safeguards
-	if named || judged {
-		// Read the mark before the deployments: one that gets a name or a judge after they were read has changed it.
+	if before == nil || !slices.Equal(d.AlsoAs, before.AlsoAs) {
+		// Read the mark before the deployments: one that gets a name after they were read has changed it.
 		t.get(markNames(d.Account))
 		t.mark(markNames(d.Account))
-		judges := make(map[string]string)
 		for _, other := range deploymentKind.loadAll(t, d.Account) {
 			if other.Name == d.Name {
 				continue
 			}
-			judges[other.Name] = other.Options.Safeguards
 			for _, name := range append([]string{other.Name}, other.AlsoAs...) {
-				if named && (name == d.Name || slices.Contains(d.AlsoAs, name)) {
+				if name == d.Name || slices.Contains(d.AlsoAs, name) {
 					return Errorf(ErrExists, "the deployment %q of the account %q has the name %q: choose another name, "+
 						"or remove it there", other.Name, d.Account, name)
 				}
 			}
 		}
-		if judged {
-			if err := checkJudge(t, d, judges); err != nil {
-				return err
-			}
+	}
+	if before == nil || d.Options.Safeguards != before.Options.Safeguards {
+		if err := checkJudge(t, d); err != nil {
+			return err
 		}
 	}
 	if d.Fallback == "" || before != nil && d.Fallback == before.Fallback {
@@ -117,9 +113,8 @@ func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
 	return nil
 }
 
-// checkJudge checks that the judge of d is a chat model that d does not judge, not even through others: each would
-// wait for the permit of the next. judges has the judges of the other deployments.
-func checkJudge(t *tx, d Deployment, judges map[string]string) error {
+// checkJudge checks that the judge of d is a chat model.
+func checkJudge(t *tx, d Deployment) error {
 	judge := d.Options.Safeguards
 	if judge == "" || judge == compat.SafeguardsSelf {
 		return nil
@@ -127,12 +122,6 @@ func checkJudge(t *tx, d Deployment, judges map[string]string) error {
 	if r := deploymentKind.load(t, d.Account, judge); r == nil || r.Kind == EmbeddingsModel {
 		return Errorf(ErrInvalid, "option \"safeguards\": %.140q is not a chat model of the account %q: "+
 			"use a public name from the list of deployments, or self", judge, d.Account)
-	}
-	for range judges { // others may judge each other: they were restored
-		if judge = judges[judge]; judge == d.Name {
-			return Errorf(ErrInvalid, "option \"safeguards\": %q is judged by %q, or its judge is: "+
-				"choose another model, or self", d.Options.Safeguards, d.Name)
-		}
 	}
 	return nil
 }
