@@ -8,7 +8,8 @@
 // The processing of a request:
 //
 //	Lookup          method and path        → Operation, or an Error
-//	Decode          client's body          → Call
+//	ReadHead        client's body          → Head: the model, and how many kept responses it refers to
+//	Head.Decode     deployment's options   → Call
 //	Call.Body       upstream's model id    → Segments: the upstream's body
 //	FromUpstream    status, header, body   → Error, if the upstream did not answer 200
 //	Call.Answer     whole answer           → the client's body

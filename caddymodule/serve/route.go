@@ -42,6 +42,7 @@ func (rt *Router) Serve(r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	m.release() // if a handler in between sends the request again
 	ctx, ex := r.Context(), m.exchange
 	if m.arrived.IsZero() {
 		m.arrived = time.Now()

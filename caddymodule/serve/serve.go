@@ -2,12 +2,23 @@
 // one request:
 //
 //	[Authenticator]  checks the key before the body is read
-//	[Translator]     reads and checks the body, renders the answer
-//	[Router]         deployment → turn in its queue → tunnel → one round trip
+//	[Translator]     reads the body; for each attempt, calls Router and renders the answer; accounts for the request
+//	[Router]         limits → turn in the deployment's queue → tunnel → one round trip
 //
 // They share the [Exchange], which is in the request's context, with a struct for the fields of each
-// handler. Translator passes Router a modelRequest with it. Router passes the upstream's answer to its
-// receive function before it leaves the queue. If receive returns an error, Router sends the request again.
+// handler. Translator passes Router a modelRequest with it, in which Router returns the upstream's answer. The request
+// keeps its place in the deployment until Translator has read the answer, or has given it up.
+//
+// No step calls the one above it. The files, in the order of a request:
+//
+//	auth.go       the key
+//	translate.go  the operation
+//	read.go       the body, its model (admit) and its call
+//	forward.go    the attempts: retries, and with fallback.go the fallback
+//	route.go      limits (limits.go), a place and a round trip (turn.go)
+//	client_answer.go, answer.go  the model server's answer, and the client's
+//	judge.go      a request about the answer, through the same handlers
+//	accounting.go the end
 package serve
 
 import (
