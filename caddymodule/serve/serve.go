@@ -9,16 +9,8 @@
 // handler. Translator passes Router a modelRequest with it, in which Router returns the upstream's answer. The request
 // keeps its place in the deployment until Translator has read the answer, or has given it up.
 //
-// No step calls the one above it. The files, in the order of a request:
-//
-//	auth.go       the key
-//	translate.go  the operation
-//	read.go       the body, its model (admit) and its call
-//	forward.go    the attempts: retries, and with fallback.go the fallback
-//	route.go      limits (limits.go), a place and a round trip (turn.go)
-//	client_answer.go, answer.go  the model server's answer, and the client's
-//	judge.go      a request about the answer, through the same handlers
-//	accounting.go the end
+// No step calls the one above it: auth.go, translate.go, read.go, forward.go (the loop of attempts), route.go, turn.go,
+// then client_answer.go, answer.go and, at the end, accounting.go.
 package serve
 
 import (
