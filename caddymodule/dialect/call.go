@@ -33,9 +33,6 @@ type Call interface {
 	// place, from the bodies, for a model that rejects it. It reports whether there
 	// was one to remove. Chat requests are never changed.
 	DropEffort() bool
-	// Retry returns how to send the request again after an error of the upstream.
-	// Later bodies reflect the retry.
-	Retry(e *Error) Retry
 	// Answer returns the client's body for a whole answer of the upstream. An
 	// estimated usage may lack the prompt.
 	Answer(body []byte) ([]byte, Usage, *Error)
@@ -57,28 +54,12 @@ type Call interface {
 // Retry is how a request that failed can be sent again.
 type Retry uint8
 
-// The kinds of retries. Each is returned once per request.
+// The kinds of retries. Each helps once per request.
 const (
 	RetryNot           Retry = iota
-	RetryWithoutEffort       // the model rejects reasoning effort: it was removed from the bodies
+	RetryWithoutEffort       // the model rejects reasoning effort: use DropEffort
 	RetryWhole               // the model server cannot stream this request: send WholeBody and use ReplayAsStream
 )
-
-// retries records how a call has been retried.
-type retries struct{ whole bool }
-
-// after implements Call.Retry with the call's DropEffort.
-func (r *retries) after(e *Error, dropEffort func() bool) Retry {
-	switch {
-	case e == nil:
-	case e.retry == RetryWithoutEffort && dropEffort():
-		return RetryWithoutEffort
-	case e.retry == RetryWhole && !r.whole:
-		r.whole = true
-		return RetryWhole
-	}
-	return RetryNot
-}
 
 // Stream encodes one streamed answer. It is not safe for concurrent use.
 type Stream interface {
@@ -151,9 +132,6 @@ func (r *ChatRequest) Streamed() bool { return r.Stream }
 
 // DropEffort implements Call.
 func (r *ChatRequest) DropEffort() bool { return false }
-
-// Retry implements Call.
-func (r *ChatRequest) Retry(e *Error) Retry { return r.retries.after(e, r.DropEffort) }
 
 // Answer implements Call.
 func (r *ChatRequest) Answer(body []byte) ([]byte, Usage, *Error) {

@@ -64,7 +64,6 @@ type ChatRequest struct {
 	cacheKey jsonscan.Span // of prompt_cache_key
 	effort   jsonscan.Span // of reasoning_effort
 
-	retries retries
 	answers int64 // number of answers to all prompts
 	output  int64 // limit of the tokens of all answers together; 0: only the client's limits
 	forced  bool  // output is in place of the client's limits

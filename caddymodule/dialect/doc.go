@@ -8,7 +8,7 @@
 // The processing of a request:
 //
 //	Lookup          method and path        → Operation, or an Error
-//	ReadHead        client's body          → Head: the model, and how many kept responses it refers to
+//	ReadHead        client's body          → Head: the model, and references to kept responses
 //	Head.Decode     deployment's options   → Call
 //	Call.Body       upstream's model id    → Segments: the upstream's body
 //	FromUpstream    status, header, body   → Error, if the upstream did not answer 200

@@ -88,8 +88,8 @@ type Error struct {
 	// class replaces the kind's class if not empty.
 	class Class
 
-	// retry is how the gateway can retry the request.
-	retry Retry
+	// Retry is how the gateway can retry the request.
+	Retry Retry
 
 	// texts replace Message in dialects whose clients match the text of some messages.
 	texts map[Dialect]string

@@ -6,61 +6,47 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
 
 // Head is a request of which only that is read which does not depend on the model's deployment.
 type Head struct {
-	Model      string // the name that the client asked for
-	References int    // how many there are to kept responses
-	request    request
-	env        *Env
-}
-
-// request is a call whose head was read.
-type request interface {
-	Call
-	// name returns the model that the client asked for.
-	name() string
-	// references returns what the request refers to.
-	references() []reference
-	// decode implements Head.Decode.
-	decode(env *Env) *Error
+	Model      string      // the name that the client asked for
+	References []Reference // to kept responses, in the order of the request
+	request    interface {
+		Call
+		decode(o compat.Options) *Error
+	}
 }
 
 // byteOrderMark precedes the JSON of some editors and shells. A parser may ignore it
 // (RFC 8259 §8.1).
 var byteOrderMark = []byte("\ufeff")
 
-// ReadHead scans the body of an operation that has one. The body and env belong to the request from now on.
+// ReadHead scans the body of an operation that has one. The body belongs to the request from now on.
 func ReadHead(op Operation, body []byte, env *Env) (Head, *Error) {
-	r, err := routes[op.Kind].readHead(op, bytes.TrimPrefix(body, byteOrderMark), env)
-	if err != nil {
-		return Head{}, err
-	}
-	return Head{r.name(), len(r.references()), r, env}, nil
+	return routes[op.Kind].readHead(op, bytes.TrimPrefix(body, byteOrderMark), env)
 }
 
-// Decode reads the rest of the request, for a deployment with these options. The references were looked for.
+// Decode reads the rest of the request, for a deployment with these options. The references were looked for before.
 func (h *Head) Decode(o compat.Options) (Call, *Error) {
-	h.env.Options = o
-	if err := h.request.decode(h.env); err != nil {
+	if err := h.request.decode(o); err != nil {
 		return nil, err
 	}
 	return h.request, nil
 }
 
-// reference is a kept response to which a request refers, or an item of one.
-type reference struct {
+// Reference is a kept response to which a request refers, or an item of one.
+type Reference struct {
 	id       string
 	response bool
 	items    [][]byte // once it is found
 }
 
-// Find looks for what a reference of the request stands for, and returns the size in bytes. If found is false, Decode
-// fails because of this reference. Missing reasoning counts as found: the conversation is valid without it.
-func (h *Head) Find(i int) (size int64, found bool) {
-	r, view := &h.request.references()[i], h.env.Kept
+// Find looks for what the reference stands for, and returns the size in bytes. If found is false, [Head.Decode] fails
+// because of this reference. Missing reasoning counts as found: the conversation is valid without it.
+func (r *Reference) Find(view kept.View) (size int64, found bool) {
 	if r.response {
 		response, ok := view.Response(r.id)
 		if !ok {
@@ -80,19 +66,20 @@ func (h *Head) Find(i int) (size int64, found bool) {
 }
 
 // optional reports whether the request can be decoded without what it refers to: reasoning.
-func (r *reference) optional() bool { return !r.response && strings.HasPrefix(r.id, "rs_") }
+func (r *Reference) optional() bool { return !r.response && strings.HasPrefix(r.id, "rs_") }
 
 // readChatHead reads the body of an operation of the chat dialect.
-func readChatHead(op Operation, body []byte, env *Env) (request, *Error) {
-	return scanRequest(op, body, env.DefaultModel)
+func readChatHead(op Operation, body []byte, env *Env) (Head, *Error) {
+	r, err := scanRequest(op, body, env.DefaultModel)
+	if err != nil {
+		return Head{}, err
+	}
+	r.Info = env.Info
+	return Head{Model: r.Model, request: r}, nil
 }
 
-func (r *ChatRequest) name() string          { return r.Model }
-func (*ChatRequest) references() []reference { return nil }
-
-func (r *ChatRequest) decode(env *Env) *Error {
-	r.Info = env.Info
-	err := cmp.Or(r.applyOptions(env.Options), r.readParameters(env.Options))
+func (r *ChatRequest) decode(o compat.Options) *Error {
+	err := cmp.Or(r.applyOptions(o), r.readParameters(o))
 	if err == nil && r.kind == ChatCompletions {
 		r.prompt = tokens.NewPrompt(r.promptText)
 	}

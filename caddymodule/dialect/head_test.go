@@ -35,12 +35,12 @@ func TestHead(t *testing.T) {
 		env := testEnv()
 		env.Kept = viewOf(kept.NewStore(env.Now), "acme", "key")
 		head, err := ReadHead(c.op, []byte(c.body), env)
-		if err != nil || head.Model != "public" || head.References != c.references {
+		if err != nil || head.Model != "public" || len(head.References) != c.references {
 			t.Errorf("%s: %+v, %v", c.body, head, err)
 			continue
 		}
 		for i := range head.References {
-			if _, found := head.Find(i); !found {
+			if _, found := head.References[i].Find(env.Kept); !found {
 				break
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
@@ -14,14 +15,15 @@ type messagesCall struct{ translation }
 var _ Call = (*messagesCall)(nil)
 
 // readMessagesHead reads the head of CreateMessage or CountTokens.
-func readMessagesHead(op Operation, body []byte, env *Env) (request, *Error) {
+func readMessagesHead(op Operation, body []byte, env *Env) (Head, *Error) {
 	c := new(messagesCall)
 	c.counted = op.Kind == CountTokens
-	return c, c.readHead(body, env, Messages)
+	err := c.readHead(body, env, Messages)
+	return Head{Model: c.model, request: c}, err
 }
 
-func (c *messagesCall) decode(*Env) *Error {
-	return c.readRest(c.readUnsupported, c.readSystem, c.readTools, c.readMessages, c.needTool, c.readToolChoice,
+func (c *messagesCall) decode(o compat.Options) *Error {
+	return c.readRest(o, c.readUnsupported, c.readSystem, c.readTools, c.readMessages, c.needTool, c.readToolChoice,
 		c.readFormat, c.readThinking, c.readSampling, c.readSafeguards)
 }
 

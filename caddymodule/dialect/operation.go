@@ -49,7 +49,7 @@ type route struct {
 	upstream     string // the upstream's path, "" if the operation is not sent to an upstream
 
 	// readHead implements ReadHead. It is nil if there is no body.
-	readHead func(op Operation, body []byte, env *Env) (request, *Error)
+	readHead func(op Operation, body []byte, env *Env) (Head, *Error)
 }
 
 // modelsPath is the path of the list of models, which several dialects share.

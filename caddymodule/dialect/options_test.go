@@ -15,7 +15,7 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 		return nil, err
 	}
 	for i := range head.References {
-		if _, found := head.Find(i); !found {
+		if _, found := head.References[i].Find(env.Kept); !found {
 			break
 		}
 	}
@@ -311,25 +311,19 @@ func TestRepairToolIndex(t *testing.T) {
 	}
 }
 
-// Each kind of retry is returned once.
+// Errors name the kind of retry that can help. The effort is dropped once.
 func TestRetry(t *testing.T) {
-	call := mustDecode(t, responsesOp, `{"model":"public","input":"x","reasoning":{"effort":"low"}}`,
-		envWithOptions(compat.Options{}))
 	effort := FromUpstream(400, nil, []byte(`{"error":{"message":"m does not support thinking"}}`))
 	whole := FromUpstream(500, nil, []byte(`{"error":{"message":"Cannot use tools with stream"}}`))
-	for i, c := range []struct {
-		e    *Error
-		want Retry
-	}{
-		{nil, RetryNot},
-		{StreamBroken(), RetryNot},
-		{effort, RetryWithoutEffort},
-		{effort, RetryNot},
-		{whole, RetryWhole},
-		{whole, RetryNot},
+	for e, want := range map[*Error]Retry{
+		StreamBroken(): RetryNot, effort: RetryWithoutEffort, whole: RetryWhole,
 	} {
-		if got := call.Retry(c.e); got != c.want {
-			t.Errorf("%d: %d, want %d", i, got, c.want)
+		if e.Retry != want {
+			t.Errorf("%s: %d, want %d", e.Message, e.Retry, want)
 		}
+	}
+	call := mustDecode(t, responsesOp, `{"model":"public","input":"x","reasoning":{"effort":"low"}}`, testEnv())
+	if first, second := call.DropEffort(), call.DropEffort(); !first || second {
+		t.Errorf("dropped %v, then %v", first, second)
 	}
 }

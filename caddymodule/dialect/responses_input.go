@@ -25,7 +25,7 @@ func (i inputItem) step() step {
 // readInput collects the items of the input, and what the request refers to.
 func (c *responsesCall) readInput(f fieldList) {
 	if raw := c.typed(f, "previous_response_id", aString); raw != nil {
-		c.refers = append(c.refers, reference{id: jsonscan.Unquote(raw), response: true})
+		c.refers = append(c.refers, Reference{id: jsonscan.Unquote(raw), response: true})
 	}
 	switch raw := f.given("input"); {
 	case raw == nil:
@@ -53,7 +53,7 @@ func (c *responsesCall) addItem(f fieldList, raw []byte, index int) {
 			c.missing("id")
 			return
 		}
-		c.refers, raw = append(c.refers, reference{id: id}), nil
+		c.refers, raw = append(c.refers, Reference{id: id}), nil
 	case kind == "message" && f.text("role") == "":
 		c.missing("role")
 	case listsTools(kind):
@@ -104,7 +104,7 @@ func (c *responsesCall) refer() {
 }
 
 // referred returns the item of a reference, nil if it is missing.
-func (c *responsesCall) referred(r *reference, at inputItem) []byte {
+func (c *responsesCall) referred(r *Reference, at inputItem) []byte {
 	switch {
 	case r.items != nil:
 		return r.items[0]

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 )
@@ -11,7 +12,7 @@ import (
 // responsesCall is a request in the responses dialect.
 type responsesCall struct {
 	translation
-	refers           []reference
+	refers           []Reference
 	items            []inputItem // the input; with the items that it refers to, once these are known
 	toolItems        []int       // indexes of the items with tools
 	upstreamNames    upstreamNames
@@ -22,7 +23,7 @@ type responsesCall struct {
 var _ Call = (*responsesCall)(nil)
 
 // readResponsesHead reads the head of CreateResponse or CountInputTokens, and collects what the request refers to.
-func readResponsesHead(op Operation, body []byte, env *Env) (request, *Error) {
+func readResponsesHead(op Operation, body []byte, env *Env) (Head, *Error) {
 	c := new(responsesCall)
 	c.counted = op.Kind == CountInputTokens
 	c.echo = make(map[string][]byte)
@@ -30,16 +31,14 @@ func readResponsesHead(op Operation, body []byte, env *Env) (request, *Error) {
 	if err == nil {
 		c.read(c.readStore, c.readUnsupported, c.readInput)
 	}
-	return c, err
+	return Head{Model: c.model, References: c.refers, request: c}, err
 }
-
-func (c *responsesCall) references() []reference { return c.refers }
 
 // decode reads the rest of a request. Fields that a chat request cannot express are dropped, because clients send them
 // anyway.
-func (c *responsesCall) decode(*Env) *Error {
+func (c *responsesCall) decode(o compat.Options) *Error {
 	c.refer()
-	return c.readRest(c.readInstructions, c.readTools, c.readItems, c.readTrigger, c.needTool, c.readToolChoice,
+	return c.readRest(o, c.readInstructions, c.readTools, c.readItems, c.readTrigger, c.needTool, c.readToolChoice,
 		c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed)
 }
 

@@ -21,7 +21,6 @@ type translation struct {
 	size         int       // of the request in bytes: the initial capacity for the messages
 	stream       bool
 	counted      bool // only count tokens, do not generate
-	retries      retries
 	conversation conversation
 	tools        toolset
 	unavailable  *Error        // for the first tool that was dropped because of its type
@@ -72,9 +71,6 @@ func (t *translation) readHead(body []byte, env *Env, d Dialect) *Error {
 	return nil
 }
 
-func (t *translation) name() string          { return t.model }
-func (*translation) references() []reference { return nil }
-
 // read reads parts of a request in order, up to the first error.
 func (t *translation) read(parts ...func(fieldList)) {
 	for _, part := range parts {
@@ -85,8 +81,8 @@ func (t *translation) read(parts ...func(fieldList)) {
 }
 
 // readRest reads the parts that depend on the deployment's options, and completes the request.
-func (t *translation) readRest(parts ...func(fieldList)) *Error {
-	o := &t.env.Options
+func (t *translation) readRest(o compat.Options, parts ...func(fieldList)) *Error {
+	t.env.Options = o
 	t.conversation.keepSystem = o.InlineSystem == compat.InlineKeep
 	if t.read(parts...); t.err != nil {
 		return t.err
@@ -213,9 +209,6 @@ func (t *translation) AnswerLimit() int64 { return t.output }
 
 // FitAnswer implements Call.
 func (t *translation) FitAnswer(n int64) { t.room = n }
-
-// Retry implements Call.
-func (t *translation) Retry(e *Error) Retry { return t.retries.after(e, t.DropEffort) }
 
 // complete encodes the parts of the upstream's body.
 func (t *translation) complete() {

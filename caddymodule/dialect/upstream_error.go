@@ -118,9 +118,9 @@ func (f *fault) classify(status int, what string) *Error {
 	case mayBeClients && f.isContext():
 		return f.contextError()
 	case status == 500 && wholeText.MatchString(f.message):
-		return &Error{Kind: KindInvalidRequest, Message: f.message, retry: RetryWhole}
+		return &Error{Kind: KindInvalidRequest, Message: f.message, Retry: RetryWhole}
 	case status == 500 && clientText.MatchString(f.message):
-		return &Error{Kind: KindInvalidRequest, Message: f.message, retry: f.effortRetry()}
+		return &Error{Kind: KindInvalidRequest, Message: f.message, Retry: f.effortRetry()}
 	case status == 403 && cloudText.MatchString(f.message):
 		return &Error{
 			Kind: KindUpstream, NoRetry: true,
@@ -131,7 +131,7 @@ func (f *fault) classify(status int, what string) *Error {
 	}
 	switch status {
 	case 400, 413, 422:
-		return &Error{Kind: KindInvalidRequest, Code: f.code, Message: f.message, retry: f.effortRetry()}
+		return &Error{Kind: KindInvalidRequest, Code: f.code, Message: f.message, Retry: f.effortRetry()}
 	case 401, 402, 403:
 		// The upstream's message may contain a part of the credentials.
 		return &Error{

@@ -134,7 +134,7 @@ func TestFromUpstream(t *testing.T) {
 				!strings.HasSuffix(e.Message, end) {
 				t.Errorf("got %+v", e)
 			}
-			if e.retry == RetryWhole || strings.Contains(e.Message, "sk-abc") {
+			if e.Retry == RetryWhole || strings.Contains(e.Message, "sk-abc") {
 				t.Errorf("got %+v", e)
 			}
 		})
@@ -237,7 +237,7 @@ func TestFromUpstreamRetryAfter(t *testing.T) {
 func TestFromUpstreamKnowsWhatNeedsAWholeAnswer(t *testing.T) {
 	e := FromUpstream(500, nil, []byte(`{"error":{"code":500,"message":"Cannot use tools with stream",`+
 		`"type":"server_error"}}`))
-	if e.retry != RetryWhole || e.HTTPStatus(Chat) != 400 {
+	if e.Retry != RetryWhole || e.HTTPStatus(Chat) != 400 {
 		t.Errorf("%+v", e)
 	}
 }
@@ -249,7 +249,7 @@ func TestFromUpstreamKnowsAModelWithoutEfforts(t *testing.T) {
 	} {
 		for _, status := range []int{400, 500} {
 			if e := FromUpstream(status, nil,
-				[]byte(`{"error":{"message":"`+message+`"}}`)); (e.retry == RetryWithoutEffort) != want {
+				[]byte(`{"error":{"message":"`+message+`"}}`)); (e.Retry == RetryWithoutEffort) != want {
 				t.Errorf("%d %s: %+v", status, message, e)
 			}
 		}
@@ -257,7 +257,7 @@ func TestFromUpstreamKnowsAModelWithoutEfforts(t *testing.T) {
 	for _, message := range []string{
 		"reasoning_effort: Input should be 'low', 'medium' or 'high'", "invalid reasoning value: 'xhigh'",
 	} {
-		if e := FromUpstream(400, nil, []byte(`{"error":{"message":"`+message+`"}}`)); e.retry != RetryWithoutEffort {
+		if e := FromUpstream(400, nil, []byte(`{"error":{"message":"`+message+`"}}`)); e.Retry != RetryWithoutEffort {
 			t.Errorf("%s: %+v", message, e)
 		}
 	}

@@ -85,13 +85,12 @@ func (c *clientRequest) attempt(w http.ResponseWriter, r *http.Request, next Han
 	if derr, again = c.noRoom(derr); again {
 		return derr, true
 	}
-	switch c.call.Retry(derr) {
-	case dialect.RetryWithoutEffort:
-		c.noEffort = true
-	case dialect.RetryWhole:
-		c.unstreamed = true
-	default:
-		return derr, false
+	switch {
+	case derr == nil:
+	case derr.Retry == dialect.RetryWithoutEffort && c.call.DropEffort():
+		c.noEffort, again = true, true
+	case derr.Retry == dialect.RetryWhole && !c.unstreamed:
+		c.unstreamed, again = true, true
 	}
-	return derr, true
+	return derr, again
 }

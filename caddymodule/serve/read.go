@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -56,12 +57,13 @@ func (c *clientRequest) decode(body []byte) *dialect.Error {
 	if c.reserved.reserveRequest(c.held+bodyCost(c.size, ex.costs().decoding)) != nil {
 		return dialect.MemoryFull()
 	}
-	head, derr := dialect.ReadHead(ex.Operation, body, c.env())
+	env := c.env()
+	head, derr := dialect.ReadHead(ex.Operation, body, env)
 	if derr == nil && !c.running {
 		derr = c.admit(head.Model)
 	}
 	if derr == nil {
-		derr = c.refer(head)
+		derr = c.find(head.References, env.Kept)
 	}
 	if derr == nil {
 		c.call, derr = head.Decode(c.deployment.Options)
@@ -125,11 +127,11 @@ func (c *clientRequest) assign(d store.Deployment) {
 	}
 }
 
-// refer looks for the kept responses that the request refers to. They count as parts of the body, and large ones wait
+// find looks for the kept responses that the request refers to. They count as parts of the body, and large ones wait
 // for their turn as bodies do.
-func (c *clientRequest) refer(head dialect.Head) *dialect.Error {
-	for i := range head.References {
-		n, found := head.Find(i)
+func (c *clientRequest) find(references []dialect.Reference, view kept.View) *dialect.Error {
+	for i := range references {
+		n, found := references[i].Find(view)
 		if !found {
 			return nil // Decode names it
 		}

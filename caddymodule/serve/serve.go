@@ -9,16 +9,8 @@
 // handler. Translator passes Router a modelRequest with it, in which Router returns the upstream's answer. The request
 // keeps its place in the deployment until Translator has read the answer, or has given it up.
 //
-// No step calls the one above it. The files, in the order of a request:
-//
-//	auth.go       the key
-//	translate.go  the operation
-//	read.go       the body, its model (admit) and its call
-//	forward.go    the attempts: retries, and with fallback.go the fallback
-//	route.go      limits (limits.go), a place and a round trip (turn.go)
-//	client_answer.go, answer.go  the model server's answer, and the client's
-//	judge.go      a request about the answer, through the same handlers
-//	accounting.go the end
+// No step calls the one above it: auth.go, translate.go, read.go, forward.go (the loop of attempts), route.go, turn.go,
+// then client_answer.go, answer.go and, at the end, accounting.go.
 package serve
 
 import (
@@ -31,14 +23,15 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/observed"
-	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/caddymodule/turns"
 	"github.com/postern-dev/postern/connector/link/bodies"
 	"github.com/postern-dev/postern/connector/memory"
 )
@@ -59,18 +52,11 @@ type Handler interface {
 type Server struct {
 	// Open returns the backend, opening it on first use.
 	Open func() (*Backend, error)
-	// Choose returns a live tunnel of one of the connectors, except those already
-	// tried. If none connects within wait, it fails with [tunnel.ErrOffline].
-	Choose func(ctx context.Context, connectors []string, target tunnel.Target, tried []Tunnel,
-		wait time.Duration) (Tunnel, error)
 	// Route returns the route of a deployment through a connector. ok is false if it is offline.
 	Route func(connector string, target tunnel.Target) (r tunnel.DeploymentRoute, ok bool)
 	// Recheck asks for the list of a model server again if it lacks the model of a deployment's route, which
 	// has served a request.
 	Recheck func(connector string, target tunnel.Target)
-	// AwaitPermit waits for a permit of one of the full tunnels, for a request of a client: see
-	// [tunnel.AwaitPermit].
-	AwaitPermit func(ctx context.Context, full []Tunnel, c fair.Client, wait time.Duration) (PermittedTunnel, error)
 	// StatusOf returns the HTTP status of another handler's error, or 0.
 	StatusOf func(error) int
 	// ClientIP returns the address of a request's client, which a key may restrict.
@@ -102,12 +88,13 @@ type Backend struct {
 	Bodies   *bodies.Cache  // of requests, within Memory
 	Activity *activity.Log
 	Limiter  *limits.Limiter
-	Queues   *queue.Queues
+	Turns    *turns.Scheduler
 	Observed *observed.Table // of model servers
 	// Crossed is called when 80 or 100 percent of a limit per day or month are used: see [limits.Source].
 	Crossed     func(account, key string, c limits.Crossing)
 	cpu         *fair.Line // of long work on requests
 	bodies      *fair.Line // of large bodies
+	connectors  connectors
 	peers       Peers
 	completions *completions
 	unwatch     func()
@@ -151,10 +138,10 @@ func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activi
 		Bodies: bodies.NewCache(budget.Excess), Observed: table,
 		cpu: newCPULine(), bodies: fair.NewLine(func() int { return largeBodies }), peers: peers, completions: c,
 	}
-	b.Queues = queue.New(func(n queue.Name) int {
-		d, _ := st.Deployment(n.Account, n.Deployment)
-		return d.MaxConcurrency
-	})
+	b.Turns = turns.New(b.deployment)
+	b.connectors = connectors{
+		turns: b.Turns, hubs: make(map[*tunnel.Hub]func()), at: make(map[string]onlineConnector),
+	}
 	b.Limiter = limits.NewLimiter(limitSource{st, log, func(account, key string, c limits.Crossing) {
 		b.Crossed(account, key, c)
 	}}, logger)
@@ -183,11 +170,16 @@ func (b *Backend) onChange(c store.Change) {
 		return
 	}
 	b.completions.onChange(c)
-	if n := (queue.Name{Account: c.Account, Deployment: c.ID}); c.Removed {
-		b.Queues.Remove(n)
-	} else {
-		b.Queues.Changed(n)
-	}
+	b.Turns.DeploymentChanged(c.Account, c.ID)
+}
+
+// deployment returns what decides where the requests of a deployment may go.
+func (b *Backend) deployment(account, name string) (turns.Deployment, bool) {
+	d, ok := b.Store.Deployment(account, name)
+	return turns.Deployment{
+		Connectors: d.Connectors, Upstream: d.Upstream, Model: d.Model, MaxConcurrency: d.MaxConcurrency,
+		InOrder: d.Options.Order == compat.OrderFirst, LastOnline: b.connectors.lastOnline(d.Connectors),
+	}, ok
 }
 
 // Close stops the backend and saves the token calibration.

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/postern-dev/postern/caddymodule/turns"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -24,7 +25,7 @@ type Members struct {
 }
 
 // edges returns the members for a connector: first the edges in the region of this gateway, each
-// region in the order of Rank.
+// region in the order of rankOf.
 func (m Members) edges(connectorID string) link.Edges {
 	elsewhere := func(e link.Edge) int {
 		if e.Region == m.Region {
@@ -34,10 +35,16 @@ func (m Members) edges(connectorID string) link.Edges {
 	}
 	list := slices.Clone(m.Edges)
 	slices.SortFunc(list, func(a, b link.Edge) int {
-		order := cmp.Compare(Rank(connectorID, a.Name), Rank(connectorID, b.Name))
+		order := cmp.Compare(rankOf(connectorID, a.Name), rankOf(connectorID, b.Name))
 		return cmp.Or(cmp.Compare(elsewhere(a), elsewhere(b)), order)
 	})
 	return link.Edges{Edge: m.Name, Legs: edgesPerConnector, List: list[:min(len(list), link.MaxEdges)]}
+}
+
+// rankOf returns the rank of a gateway in an order that differs between connectors.
+func rankOf(connectorID, edge string) uint64 {
+	const seed = 0xcbf29ce484222325 // of FNV-1a
+	return turns.Rendezvous(edge, turns.Rendezvous(connectorID, seed))
 }
 
 // membership is what was sent to a session's connector about the members.
