@@ -195,8 +195,8 @@ func (a *App) Provision(ctx caddy.Context) error {
 		Program:    os.Args[0], DeploymentRemoved: metrics.DropDeployment, KeyRemoved: metrics.DropKey, Grace: a.grace,
 	}}
 	a.server = &serve.Server{
-		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, Route: a.gateway.Route,
-		Recheck: a.gateway.Recheck, AwaitPermit: a.gateway.AwaitPermit, StatusOf: statusOf,
+		Open: a.gateway.Backend, Route: a.gateway.Route,
+		Recheck: a.gateway.Recheck, StatusOf: statusOf,
 		ClientIP: clientAddr, Page: a.connectPage, Logger: a.logger,
 		Observer: metrics.Observer{Keys: a.KeyMetrics == keyMetricsOn},
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/options"
-	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
@@ -76,7 +75,7 @@ func (rt *Route) Provision(ctx caddy.Context) error {
 		Server: app.server, ConnectWait: time.Duration(rt.ConnectWait),
 		LimitWait:   time.Duration(cmp.Or(rt.LimitWait, caddy.Duration(serve.DefaultLimitWait))),
 		ShortLimits: rt.LimitMessages == limitMessages[1],
-		Queue:       queue.Bounds{Length: rt.QueueLength, Wait: time.Duration(rt.QueueWait)},
+		QueueLength: rt.QueueLength, QueueWait: time.Duration(rt.QueueWait),
 	}
 	return nil
 }

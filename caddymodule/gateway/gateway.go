@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/downloads"
-	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -73,7 +72,7 @@ func (g *Gateway) Start(ctx context.Context) error {
 		g.Store.configurations.Remove(g)
 		return err
 	}
-	g.Store.applyMemory(s)
+	g.Store.applySettings(s)
 	g.unwatch = s.Store.Subscribe(func(c store.Change) { g.onChange(s.Store, c) })
 	g.welcome(ctx, s)
 	return nil
@@ -92,7 +91,7 @@ func (g *Gateway) Stop() {
 	g.Listener.stop(g)
 	g.Store.configurations.Remove(g)
 	if s := g.Store.Opened(); s != nil {
-		g.Store.applyMemory(s)
+		g.Store.applySettings(s)
 	}
 }
 
@@ -125,17 +124,6 @@ func (g *Gateway) Backend() (*serve.Backend, error) {
 	return s.Backend, nil
 }
 
-// ChooseTunnel is [tunnel.Hub.WaitAny] for requests.
-func (g *Gateway) ChooseTunnel(ctx context.Context, connectors []string, target tunnel.Target,
-	tried []serve.Tunnel, wait time.Duration,
-) (serve.Tunnel, error) {
-	hub, err := g.Listener.Hub()
-	if err != nil { // this configuration is starting or has been unloaded
-		return nil, tunnel.ErrOffline
-	}
-	return hub.WaitAny(ctx, connectors, target, sessions(tried), wait)
-}
-
 // Route is [tunnel.Hub.Route] for requests.
 func (g *Gateway) Route(connector string, target tunnel.Target) (tunnel.DeploymentRoute, bool) {
 	hub, err := g.Listener.Hub()
@@ -150,22 +138,6 @@ func (g *Gateway) Recheck(connector string, target tunnel.Target) {
 	if hub, err := g.Listener.Hub(); err == nil {
 		hub.Recheck(connector, target)
 	}
-}
-
-// AwaitPermit is [tunnel.AwaitPermit] for requests.
-func (g *Gateway) AwaitPermit(
-	ctx context.Context, full []serve.Tunnel, c fair.Client, wait time.Duration,
-) (serve.PermittedTunnel, error) {
-	return tunnel.AwaitPermit(ctx, sessions(full), c, wait)
-}
-
-// sessions returns the sessions that ChooseTunnel has returned as tunnels.
-func sessions(tunnels []serve.Tunnel) []*tunnel.Session {
-	sessions := make([]*tunnel.Session, len(tunnels))
-	for i, t := range tunnels {
-		sessions[i] = t.(*tunnel.Session)
-	}
-	return sessions
 }
 
 // Manage returns the management operations. It fails before the first Start.
@@ -186,7 +158,7 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 	o := manage.Options{
 		Store: s.Store, Tunnels: managedTunnels{hub}, Endpoint: g.Endpoint,
 		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Limits: s.Limiter.Usage, Admit: s.AdmitConsole,
-		Load:  s.Queues.Load,
+		Load:  s.Turns.Load,
 		Build: g.Build, Folder: g.Connectors, Logger: g.Logger, Observed: s.Observed,
 	}
 	if s.Cluster != nil {
@@ -200,12 +172,13 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 type managedTunnels struct{ *tunnel.Hub }
 
 // Choose implements manage.Tunnels.
-func (t managedTunnels) Choose(connectorIDs []string, target tunnel.Target) (string, manage.Tunnel, bool) {
-	session, ok := t.Hub.Choose(connectorIDs, target, nil)
-	if !ok {
-		return "", nil, false
+func (t managedTunnels) Choose(connectorIDs []string, _ tunnel.Target) (string, manage.Tunnel, bool) {
+	for _, id := range connectorIDs {
+		if session, ok := t.Hub.Find(id); ok {
+			return id, session, true
+		}
 	}
-	return session.Connector(), session, true
+	return "", nil, false
 }
 
 // onChange applies a change of the store to the tunnels and the metrics.

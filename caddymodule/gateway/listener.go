@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/newest"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -29,9 +28,9 @@ type Listener struct {
 
 	mu             sync.Mutex
 	configurations newest.Stack[*Gateway]
-	secrets        tunnel.Secrets    // from the store that the hub was started with
-	events         []*events.Gateway // subscribed to the hub
-	drained        time.Time         // until then, requests of peers may run after the last configuration has ended
+	secrets        tunnel.Secrets // from the store that the hub was started with
+	followers      []*Services    // subscribed to the hub
+	drained        time.Time      // until then, requests of peers may run after the last configuration has ended
 
 	identity sync.Mutex // held while the hub gets the identity
 }
@@ -82,7 +81,7 @@ func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 		err = errOtherStorage
 	default:
 		hub.SetOptions(options)
-		l.follow(hub, s.Events)
+		l.follow(hub, s)
 	}
 	if err == nil {
 		err = l.applyIdentity(s.Store) // it may have changed since it was read
@@ -106,20 +105,22 @@ func (l *Listener) applyIdentity(st *store.Store) error {
 	return hub.SetIdentity(st.Identity())
 }
 
-// follow subscribes g to the hub's connectors.
-func (l *Listener) follow(hub *tunnel.Hub, g *events.Gateway) {
-	if !slices.Contains(l.events, g) {
-		l.events = append(l.events, g)
-		g.Follow(hub)
+// follow subscribes s to the hub's connectors.
+func (l *Listener) follow(hub *tunnel.Hub, s *Services) {
+	if !slices.Contains(l.followers, s) {
+		l.followers = append(l.followers, s)
+		s.Follow(hub)
+		s.Events.Follow(hub)
 	}
 }
 
 // unfollow ends all subscriptions to the hub.
 func (l *Listener) unfollow(hub *tunnel.Hub) {
-	for _, g := range l.events {
-		g.Unfollow(hub)
+	for _, s := range l.followers {
+		s.Unfollow(hub)
+		s.Events.Unfollow(hub)
 	}
-	l.events = nil
+	l.followers = nil
 }
 
 // listen binds the socket and starts the hub on it.
@@ -132,7 +133,7 @@ func (l *Listener) listen(address string, s *Services, secrets tunnel.Secrets, o
 	// Set before Listen: devices that are being paired reconnect at once, and
 	// their answer contains the hub's pin.
 	l.hub.Store(hub)
-	l.follow(hub, s.Events)
+	l.follow(hub, s)
 	if err := hub.Listen(conn, secrets); err != nil {
 		l.unfollow(hub)
 		l.hub.Store(nil)

@@ -139,10 +139,11 @@ func (s *Store) Get() (*Services, error) {
 	return services, nil
 }
 
-// applyMemory applies the memory budget of the current configuration.
-func (s *Store) applyMemory(open *Services) {
+// applySettings applies the settings of the current configuration to its services.
+func (s *Store) applySettings(open *Services) {
 	if g, ok := s.configurations.Newest(); ok {
 		open.Memory.Resize(g.MaxMemory)
+		open.Turns.SetSwapAfter(g.SwapAfter)
 	}
 }
 

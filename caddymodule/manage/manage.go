@@ -115,7 +115,7 @@ type Options struct {
 	// key unless its id is "". Its result must be called once the request has ended.
 	Admit func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error)
 	// Load returns how many requests of a deployment run and wait at this gateway.
-	Load    func(account, deployment string) (running, queued int64)
+	Load    func(account, deployment string) (running, queued int)
 	Cluster Cluster           // nil: the gateway is alone
 	Build   Build             // for status
 	Folder  *downloads.Folder // of connectors to hand out; nil: none
@@ -136,7 +136,7 @@ type Service struct {
 	observed *observed.Table
 	limits   func(ctx context.Context, account, key string) (limits.Usage, error)
 	admit    func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error)
-	load     func(account, deployment string) (running, queued int64)
+	load     func(account, deployment string) (running, queued int)
 	cluster  Cluster // nil: the gateway is alone
 	build    Build
 	folder   *downloads.Folder

@@ -7,7 +7,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
@@ -80,7 +79,7 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 		l.collectEdges(open.Cluster, gauge)
 	}
 	lengths := map[string]int{} // accounts' deployments of the same name are one series
-	open.Queues.Lengths(func(n queue.Name, waiting int) { lengths[n.Deployment] += waiting })
+	open.Turns.Lengths(func(_, deployment string, _, waiting int) { lengths[deployment] += waiting })
 	for deployment, waiting := range lengths {
 		gauge(queueLength, float64(waiting), deployment)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
-	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/turns"
 )
 
 // DefaultLimitWait is the default of Router.LimitWait. It is shorter than the idle timers of
@@ -71,11 +71,10 @@ func (rt *Router) limit(ctx context.Context, m *modelRequest) (waited bool, err 
 		return false, nil
 	}
 	cost := limits.Cost{Input: m.size / dialect.BytesPerToken, Output: m.call.OutputLimit()}
-	queued := rt.Queue.OrDefaults()
 	start := time.Now()
 	permit, err := ex.backend.Limiter.Enter(ctx, limits.Request{
 		Account: ex.Account, Client: ex.client(), Need: limits.Need{Cost: cost, Wait: max(rt.LimitWait, 0)},
-		Length: queued.Length, Queue: queued.Wait,
+		Length: cmp.Or(rt.QueueLength, turns.DefaultLength), Queue: cmp.Or(rt.QueueWait, turns.DefaultWait),
 	})
 	if refusal, ok := errors.AsType[*limits.Refusal](err); ok {
 		rt.Observer.Limited(refusal.State)
@@ -108,22 +107,14 @@ func (b *Backend) AdmitConsole(
 	if ofAccount, ofKey := b.Store.UsageLimits(account, key); ofAccount.Any() || ofKey.Any() {
 		permit, err := b.Limiter.Enter(ctx, limits.Request{
 			Account: account, Client: client, Need: limits.Need{Cost: cost, Wait: DefaultLimitWait},
-			Length: queue.DefaultLength, Queue: DefaultLimitWait,
+			Length: turns.DefaultLength, Queue: DefaultLimitWait,
 		})
 		if err != nil {
 			return nil, limitError(err, deployment, false)
 		}
 		release = permit.Settle
 	}
-	if key == "" {
-		return release, nil
-	}
-	turn, err := b.Queues.Enter(ctx, queue.Name{Account: account, Deployment: deployment}, client, queue.Bounds{})
-	if err != nil {
-		release(limits.Used{})
-		return nil, limitError(err, deployment, false)
-	}
-	return func(used limits.Used) { turn.Leave(); release(used) }, nil
+	return release, nil
 }
 
 // limitError returns the client's error for one of limits.Enter or queue.Enter.

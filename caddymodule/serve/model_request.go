@@ -6,8 +6,8 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
-	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/turns"
 )
 
 // modelRequest is a request for a model, which Translator passes to Router for each attempt.
@@ -26,9 +26,8 @@ type modelRequest struct {
 
 	arrived  time.Time      // when Router got the first attempt
 	waited   time.Duration  // in queues, by all attempts
-	accepted bool           // the queue of the deployment has accepted an attempt: the next ones may always wait
-	placed   bool           // the request has permit
-	permit   queue.Permit   // of that queue
+	accepted bool           // an attempt has had a place: the next ones may always wait
+	place    *turns.Place   // of the attempt; nil: none
 	response *http.Response // from Router, nil if no model server has answered the last attempt
 }
 
@@ -40,21 +39,22 @@ func modelRequestOf(r *http.Request) (*modelRequest, error) {
 	return nil, errOrder
 }
 
-// release ends an attempt: it closes the answer, and returns the permit. More calls have no effect.
+// release ends an attempt: it closes the answer, and leaves the place. More calls have no effect.
 func (m *modelRequest) release() {
 	if m.response != nil {
 		m.response.Body.Close()
 	}
 	m.exchange.attempts.end()
-	m.leave()
+	if m.place != nil {
+		m.place.Leave()
+		m.place = nil
+	}
 }
 
-// leave returns the permit.
-func (m *modelRequest) leave() {
-	if m.placed {
-		m.placed = false
-		m.permit.Leave()
-	}
+// unused leaves the place of a request that no model server has seen.
+func (m *modelRequest) unused() {
+	m.place.Unused()
+	m.place = nil
 }
 
 // upstream returns the header and the body of the upstream's request. Of the

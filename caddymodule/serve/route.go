@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
-	"github.com/postern-dev/postern/caddymodule/fair"
-	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -17,22 +15,15 @@ import (
 type Router struct {
 	*Server
 	ConnectWait time.Duration // for a connector that is reconnecting, from its loss on
-	Queue       queue.Bounds
+	QueueLength int           // how many requests of a deployment may wait; negative: none
+	QueueWait   time.Duration // how long one may wait; negative: not at all
 	LimitWait   time.Duration // until a limit per minute allows a request
 	ShortLimits bool          // errors about limits are without numbers
 }
 
 // Tunnel is a live tunnel, implemented by [tunnel.Session].
 type Tunnel interface {
-	Connector() string
-	Resolve(name, upstream, model string) (string, string, error)
-	Send(r *http.Request, c fair.Client) (*http.Response, error)
-}
-
-// PermittedTunnel is a tunnel with a permit for one request, implemented by [tunnel.PermittedSession].
-type PermittedTunnel interface {
-	Tunnel
-	Leave() // has no effect once the request was sent
+	Send(r *http.Request, key string) (*http.Response, error)
 }
 
 // Serve sends the request once, when the limits allow it and the deployment has a place for it. The answer is in the
@@ -52,7 +43,9 @@ func (rt *Router) Serve(r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	response, err := rt.newTurn(m, waited).send(ctx) //nolint:bodyclose // modelRequest.release closes it
+	response, err := (&turn{
+		Router: rt, modelRequest: m, deployment: &m.deployment, changed: waited || m.accepted,
+	}).send(ctx) //nolint:bodyclose // modelRequest.release closes it
 	if err != nil {
 		return rt.clientError(ctx, ex, err)
 	}
@@ -71,10 +64,9 @@ type refused struct {
 
 // refusals are all such errors, with the client's error for each.
 var refusals = [...]refused{
-	{tunnel.ErrOffline, false, dialect.Offline},
-	{tunnel.ErrNoRoute, true, dialect.NoRoute},
+	{tunnel.ErrNoRoute, false, dialect.NoRoute},
 	{link.ErrNotSent, true, dialect.Offline},
-	{link.ErrNoCredit, true, dialect.ConnectorFull},
+	{link.ErrNoCredit, true, dialect.ConnectorBusy},
 	{link.ErrBusy, true, dialect.ConnectorBusy},
 	{link.ErrUpstreamDown, true, dialect.UpstreamUnreachable},
 	{link.ErrTooLarge, false, dialect.UpstreamTooLarge},
@@ -98,8 +90,6 @@ func (rt *Router) clientError(ctx context.Context, ex *Exchange, err error) erro
 		return context.Cause(ctx)
 	case errors.As(err, new(*dialect.Error)):
 		return err
-	case errors.Is(err, link.ErrNoCredit):
-		rt.Observer.Rejected(ex, "connector")
 	case errors.Is(err, tunnel.ErrNoRoute):
 		rt.Logger.Error("deployment is not configured", "deployment", ex.Deployment, "error", err)
 	}

@@ -138,7 +138,7 @@ func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activi
 		Bodies: bodies.NewCache(budget.Excess), Observed: table,
 		cpu: newCPULine(), bodies: fair.NewLine(func() int { return largeBodies }), peers: peers, completions: c,
 	}
-	b.Turns = turns.New(b.deployment)
+	b.Turns = turns.New(b.turnsOf)
 	b.connectors = connectors{
 		turns: b.Turns, hubs: make(map[*tunnel.Hub]func()), at: make(map[string]onlineConnector),
 	}
@@ -173,8 +173,8 @@ func (b *Backend) onChange(c store.Change) {
 	b.Turns.DeploymentChanged(c.Account, c.ID)
 }
 
-// deployment returns what decides where the requests of a deployment may go.
-func (b *Backend) deployment(account, name string) (turns.Deployment, bool) {
+// turnsOf returns what decides where the requests of a deployment may go.
+func (b *Backend) turnsOf(account, name string) (turns.Deployment, bool) {
 	d, ok := b.Store.Deployment(account, name)
 	return turns.Deployment{
 		Connectors: d.Connectors, Upstream: d.Upstream, Model: d.Model, MaxConcurrency: d.MaxConcurrency,

@@ -92,24 +92,24 @@ func (m *modelRequest) sizeThrough(connector string) (size tokens.Size, ok bool)
 	return size, false
 }
 
-// fitting returns the connectors of the deployment whose context window may be large enough for the prompt. They are
-// all if each is too small: windows have changed since the prompt was counted.
-func (t *turn) fitting() []string {
+// unfit returns the connectors of the deployment whose context window is too small for the prompt. There are none if
+// each is too small: windows have changed since the prompt was counted.
+func (t *turn) unfit() map[string]bool {
 	d := t.deployment
 	if t.sizes == nil {
-		return d.Connectors
+		return nil
 	}
-	var fitting []string
+	unfit := make(map[string]bool)
 	for _, connector := range d.Connectors {
 		size, known := t.sizeThrough(connector)
-		if w, ok := t.window(t.exchange, d, connector); !known || !ok || w.Tokens == 0 || w.Tokens >= size.Min() {
-			fitting = append(fitting, connector)
+		if w, ok := t.window(t.exchange, d, connector); known && ok && w.Tokens > 0 && w.Tokens < size.Min() {
+			unfit[connector] = true
 		}
 	}
-	if len(fitting) == 0 {
-		return d.Connectors
+	if len(unfit) == len(d.Connectors) {
+		return nil
 	}
-	return fitting
+	return unfit
 }
 
 // overflowed records the numbers of a model server's refusal of a prompt that is too long.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/quic-go/quic-go"
 
-	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
 )
 

@@ -64,15 +64,23 @@ func (e *Edge) Start(s *gateway.Services) {
 	s.Limiter.Divide(func() int { return int(e.serving.Load()) })
 }
 
-// count counts the edges that report and do not drain. They share the limits.
+// count counts the edges that report and do not drain. They share limits, and places at model servers: the first ones
+// get what does not divide.
 func (e *Edge) count() {
-	n := int64(0)
+	edges, before := 0, 0
 	for _, other := range e.services.Store.Edges() {
 		if other.Report != nil && !other.Draining {
-			n++
+			edges++
+			if other.Name < e.Name() {
+				before++
+			}
 		}
 	}
-	e.serving.Store(n)
+	e.serving.Store(int64(edges))
+	e.services.Turns.SetShare(func(places int) int {
+		n := max(edges, 1)
+		return max(1, (places+n-1-before)/n)
+	})
 }
 
 // Listening implements gateway.Cluster.
