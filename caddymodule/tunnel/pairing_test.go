@@ -32,7 +32,7 @@ func (g *testGateway) pair(t *testing.T) *pairingDevice {
 	go func() {
 		defer close(d.done)
 		d.token, d.err = agent.Pair(ctx, agent.PairOptions{
-			Server: g.addr.String(), Pin: g.Pin(), Code: " " + claimCode + "\n", Name: "gpu-box", Version: "1.2",
+			Server: g.addr.String(), Pin: g.Pin(), Code: " " + claimCode + "\n", Name: "gpu-box",
 			Upstreams: []string{"default"},
 			Pending:   func(p link.Pending) { d.pending <- p },
 			Interrupted: func(reason, fix string, pause time.Duration) {

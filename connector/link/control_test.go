@@ -363,8 +363,12 @@ func TestSecretsStayHidden(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&out, nil))
 	for _, v := range []any{
-		Hello{Connector: "con_1", Secret: "s3cret"}, claim(), Token{Connector: "con_1", Secret: "s3cret"},
-		Grant{TunnelToken: "ptt_s3cret"}, Pairing{ID: "pair_1", Code: "PAIR-s3cret"}, SignIn{Who: []byte("s3cret")},
+		Hello{Connector: "con_1", Secret: "s3cret"},
+		claim(),
+		Token{Connector: "con_1", Secret: "s3cret"},
+		Grant{TunnelToken: "ptt_s3cret"},
+		Pairing{ID: "pair_1", Code: "PAIR-s3cret"},
+		SignIn{Who: []byte("s3cret")},
 	} {
 		log.Info("x", "value", v)
 		fmt.Fprintf(&out, "%v %+v %#v %s %d", v, v, v, v, v)
