@@ -45,7 +45,7 @@ type homePage struct {
 	More            int // alerts that are not shown
 	Status          manage.Status
 	Edges           int // that serve, of Status.Edges
-	Running, Queued int64
+	Running, Queued int
 	Use             *use
 	Sum             usageRow // of today
 	Chart           chart

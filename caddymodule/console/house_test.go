@@ -250,7 +250,7 @@ func (b *browser) secretIn(page string) string {
 func noLimits(context.Context, string, string) (limits.Usage, error) { return limits.Usage{}, nil }
 
 // idle tells that no requests run or wait.
-func idle(string, string) (running, queued int64) { return 0, 0 }
+func idle(string, string) (running, queued int) { return 0, 0 }
 
 // admitAll admits each request of the console.
 func admitAll(context.Context, string, string, string, limits.Cost) (settle func(limits.Used), err error) {

@@ -153,7 +153,7 @@ type gateway struct {
 	running  map[string][2]int64 // running and queued requests, by model
 }
 
-func (g *gateway) load(_, model string) (running, queued int64) {
+func (g *gateway) load(_, model string) (running, queued int) {
 	return g.running[model][0], g.running[model][1]
 }
 

@@ -32,8 +32,8 @@ type Deployment struct {
 	ContextWindow int             `json:"context_window,omitempty" column:"WINDOW"`
 	WindowSource  observed.Source `json:"window_source,omitempty"`
 	// Running and Queued count its requests at this gateway.
-	Running int64 `json:"running,omitempty"`
-	Queued  int64 `json:"queued,omitempty"`
+	Running int `json:"running,omitempty"`
+	Queued  int `json:"queued,omitempty"`
 	// Status is "loading" or "unloaded" if no connector has loaded the model, as far as its server tells that.
 	Status string `json:"status,omitempty"`
 	// OfflineSince is when the last of its connectors disconnected, while all are

@@ -295,7 +295,7 @@ func (f *fakeTunnels) open(t *testing.T, con store.Connector, upstreams map[stri
 func noLimits(context.Context, string, string) (limits.Usage, error) { return limits.Usage{}, nil }
 
 // idle tells that no requests run or wait.
-func idle(string, string) (running, queued int64) { return 0, 0 }
+func idle(string, string) (running, queued int) { return 0, 0 }
 
 // admitAll admits each request of the console.
 func admitAll(context.Context, string, string, string, limits.Cost) (settle func(limits.Used), err error) {

@@ -58,7 +58,7 @@ func newAccount(t *testing.T) (local account, st *store.Store, public *string) {
 	public = new("127.0.0.1:7443")
 	service := manage.New(manage.Options{
 		Store: st, Tunnels: noTunnels{}, Observed: observed.New(time.Now),
-		Load:     func(string, string) (running, queued int64) { return 0, 0 },
+		Load:     func(string, string) (running, queued int) { return 0, 0 },
 		Endpoint: func() manage.Endpoint { return manage.Endpoint{Public: *public, Pin: pin} },
 	})
 	return account{service: service}, st, public
