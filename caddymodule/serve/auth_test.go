@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"net/http"
@@ -9,11 +8,11 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/caddymodule/turns"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -104,16 +103,25 @@ func TestStoreLostWhileWaiting(t *testing.T) {
 	g.answer = func(*http.Request) *http.Response {
 		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
 	}
-	lost := false
-	g.router.Choose = func(context.Context, []string, tunnel.Target, []Tunnel, time.Duration) (Tunnel, error) {
-		edge.Lose(lost)
-		return fakeTunnel{g}, nil
-	}
+	g.connect(fakeTunnel{g})
 	const path = "/v1/chat/completions"
 	if w := g.post(path, requests[path]); w.Code != http.StatusOK {
 		t.Errorf("with the store: %d %s", w.Code, w.Body)
 	}
-	lost = true
+	d := g.limitTo1(t)
+	g.backend.Turns.DeploymentChanged(d.Account, d.Name)
+	place, err := g.backend.Turns.Wait(t.Context(), &turns.Request{Account: d.Account, Deployment: d.Name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		wait.Until(t, "the request waits", func() bool {
+			_, waiting := g.backend.Turns.Load(d.Account, d.Name)
+			return waiting > 0
+		})
+		edge.Lose(true)
+		place.Leave()
+	}()
 	if w := g.post(path, requests[path]); w.Code != http.StatusServiceUnavailable ||
 		!strings.Contains(w.Body.String(), "lost its store") {
 		t.Errorf("%d %s", w.Code, w.Body)

@@ -23,8 +23,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/health"
-	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/turns"
 )
 
 var update = flag.Bool("update", false, "write the golden files again")
@@ -124,7 +124,7 @@ func newExchanges(t *testing.T, head string) *exchanges {
 	d, _ := e.backend.Store.Deployment(store.DefaultAccount, "m")
 	e.ids[d.Connectors[0]] = "box"
 	server := e.Translator.Server
-	server.Observer, server.Choose, server.AwaitPermit = e, e.choose, e.awaitPermit
+	server.Observer = e
 	server.Logger = slog.New(slog.NewTextHandler(&e.events,
 		&slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
@@ -153,9 +153,9 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 	case "keep_alive":
 		e.KeepAlive, err = time.ParseDuration(value)
 	case "queue_length":
-		e.router.Queue.Length, err = strconv.Atoi(value)
+		e.router.QueueLength, err = strconv.Atoi(value)
 	case "queue_wait":
-		e.router.Queue.Wait, err = time.ParseDuration(value)
+		e.router.QueueWait, err = time.ParseDuration(value)
 	case "limits": // of the request's key
 		_, err = e.backend.Store.EditKey(e.Context(), store.DefaultAccount, e.key.ID(), func(k *store.Key) error {
 			return json.Unmarshal([]byte(value), &k.Limits)
@@ -224,11 +224,13 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 		e.route.Window, err = strconv.Atoi(value)
 	case "strict": // it lists it as servers do that check the room for answers
 		e.route.Strict = value == "yes"
-	case "taken": // permits of the queue, by requests of another key
-		var permit queue.Permit
-		permit, err = e.backend.Queues.Enter(e.Context(), queue.Name{Account: d.Account, Deployment: d.Name},
-			fair.Client{Key: "other"}, queue.Bounds{})
-		e.Cleanup(permit.Leave)
+	case "taken": // a place, by a request of another key
+		e.online()
+		var place *turns.Place
+		place, err = e.backend.Turns.Wait(e.Context(), &turns.Request{
+			Account: d.Account, Deployment: d.Name, Client: fair.Client{Key: "other"},
+		})
+		e.Cleanup(place.Leave)
 	default:
 		e.Fatalf("unknown setting %s", name)
 	}
@@ -243,6 +245,7 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 // exchange sends a request and returns its result.
 func (e *exchanges) exchange(source string, answers []string) string {
 	e.answers = answers
+	e.online()
 	e.log.Reset()
 	e.events.Reset()
 	for _, variables := range []map[string]string{e.keys, e.seen} {

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,34 +10,37 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
-	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// withFallback makes m2 the fallback of m, which is offline: choosing a tunnel for m calls offline.
-func withFallback(t *testing.T, kind store.ModelKind, offline func(g *testGateway)) *testGateway {
+// lostTunnel is a tunnel that ends when it gets a request.
+type lostTunnel struct {
+	fakeTunnel
+	lost func(g *testGateway)
+}
+
+func (l *lostTunnel) Send(*http.Request, string) (*http.Response, error) {
+	l.lost(l.g)
+	return nil, link.ErrNotSent
+}
+
+// withFallback makes m2 the fallback of m, which is offline.
+func withFallback(t *testing.T, kind store.ModelKind) *testGateway {
 	t.Helper()
 	g := newGateway(t, 64<<20)
 	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+	c, _, err := g.backend.Store.CreateConnector(t.Context(), store.DefaultAccount, "lost")
+	if err != nil {
+		t.Fatal(err)
+	}
 	d.Kind = kind
 	other := d
-	other.Name, d.Fallback = "m2", "m2"
+	other.Name, d.Fallback, d.Connectors = "m2", "m2", []string{c.ID}
 	for _, d := range []store.Deployment{other, d} {
 		if _, err := g.backend.Store.SetDeployment(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
-	}
-	choose := g.Choose
-	g.Server.Choose = func(ctx context.Context, connectors []string, target tunnel.Target, tried []Tunnel,
-		wait time.Duration,
-	) (Tunnel, error) {
-		if target.Name == "m" {
-			offline(g)
-			return nil, tunnel.ErrOffline
-		}
-		return choose(ctx, connectors, target, tried, wait)
 	}
 	g.answer = func(*http.Request) *http.Response {
 		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
@@ -72,7 +74,8 @@ func TestFallbackRefuses(t *testing.T) {
 		"memory": func(_ *testing.T, g *testGateway) { g.backend.Memory.Resize(1) },
 	} {
 		for path, body := range requests {
-			g := withFallback(t, store.ChatModel, func(g *testGateway) { refuse(t, g) })
+			g := withFallback(t, store.ChatModel)
+			g.connect(&lostTunnel{fakeTunnel{g}, func(g *testGateway) { refuse(t, g) }})
 			t.Logf("%s, %s", name, path)
 			g.stays(t, path, strings.Replace(body, "TEXT", strings.Repeat("hi there ", 1<<10), 1))
 		}
@@ -98,7 +101,7 @@ func (o *thief) Running(ex *Exchange, change float64) {
 // Limits allow a request once: it keeps what they have granted when it goes to the fallback.
 func TestFallbackLimited(t *testing.T) {
 	for path, body := range requests {
-		g := withFallback(t, store.ChatModel, func(*testGateway) {})
+		g := withFallback(t, store.ChatModel)
 		edit := func(k *store.Key) error {
 			k.Limits.RequestsPerMinute = 1
 			return nil
@@ -120,21 +123,24 @@ func TestFallbackLimited(t *testing.T) {
 
 // A request has left the queue of its deployment when it enters that of the fallback.
 func TestFallbackLeavesItsQueue(t *testing.T) {
-	g := withFallback(t, store.ChatModel, func(g *testGateway) {
-		if running, _ := g.backend.Queues.Load(store.DefaultAccount, "m"); running != 1 {
-			t.Errorf("%d requests run while a connector is chosen", running)
-		}
-	})
+	g := withFallback(t, store.ChatModel)
 	g.limitTo1(t)
 	answer := g.answer
 	g.answer = func(r *http.Request) *http.Response {
-		if running, _ := g.backend.Queues.Load(store.DefaultAccount, "m"); running != 0 {
+		if running, _ := g.backend.Turns.Load(store.DefaultAccount, "m"); running != 0 {
 			t.Errorf("%d requests run while the fallback has the request", running)
 		}
 		return answer(r)
 	}
 	for path, body := range requests {
-		if w := g.post(path, body); w.Code != http.StatusOK {
+		lost := false
+		g.connect(&lostTunnel{fakeTunnel{g}, func(g *testGateway) {
+			lost = true
+			if running, _ := g.backend.Turns.Load(store.DefaultAccount, "m"); running != 1 {
+				t.Errorf("%d requests run while the tunnel is lost", running)
+			}
+		}})
+		if w := g.post(path, body); w.Code != http.StatusOK || !lost {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
@@ -144,20 +150,20 @@ func TestFallbackLeavesItsQueue(t *testing.T) {
 // Embeddings go to a fallback for embeddings only.
 func TestFallbackOfEmbeddings(t *testing.T) {
 	const path, body = "/v1/embeddings", `{"model":"m","input":"hi"}`
-	g := withFallback(t, store.EmbeddingsModel, func(*testGateway) {})
+	g := withFallback(t, store.EmbeddingsModel)
 	g.answer = func(*http.Request) *http.Response {
 		return upstreamAnswer("application/json", strings.NewReader(`{"object":"list","data":[],"model":"up"}`), -1)
 	}
 	if w := g.post(path, body); w.Code != http.StatusOK || w.Header().Get(servedBy) != "m2" {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
-	withFallback(t, store.ChatModel, func(*testGateway) {}).stays(t, path, body)
+	withFallback(t, store.ChatModel).stays(t, path, body)
 }
 
 // Pings meanwhile, which open the answer and estimate the prompt, and large bodies, which wait for turns. The
 // fallback has a fallback, which gets nothing.
 func TestFallbackWithPings(t *testing.T) {
-	g := withFallback(t, store.ChatModel, func(*testGateway) {})
+	g := withFallback(t, store.ChatModel)
 	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m2")
 	d.Fallback = "m"
 	if _, err := g.backend.Store.SetDeployment(t.Context(), d); err != nil {
@@ -202,7 +208,7 @@ type oneOutcome struct {
 	name   string
 }
 
-func (o *oneOutcome) Send(r *http.Request, _ fair.Client) (*http.Response, error) {
+func (o *oneOutcome) Send(r *http.Request, _ string) (*http.Response, error) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	if o.seen {
 		*o.seenBy = append(*o.seenBy, o.name)
@@ -218,11 +224,9 @@ func (o *oneOutcome) Send(r *http.Request, _ fair.Client) (*http.Response, error
 // Whatever happens to a request at both deployments, at most one model sees it.
 func TestFallbackOnce(t *testing.T) {
 	outcomes := map[string]outcome{
-		"offline":       {err: tunnel.ErrOffline, offered: true},
 		"not sent":      {err: link.ErrNotSent, offered: true},
-		"no permit":     {err: link.ErrNoCredit, offered: true},
+		"no stream":     {err: link.ErrNoCredit},
 		"server down":   {err: link.ErrUpstreamDown, offered: true},
-		"no route":      {err: tunnel.ErrNoRoute},
 		"busy":          {err: link.ErrBusy},
 		"too large":     {err: link.ErrTooLarge},
 		"refused":       {err: link.ErrRefused},
@@ -236,26 +240,19 @@ func TestFallbackOnce(t *testing.T) {
 		"too long":      {status: 400, body: `{"error":{"message":"x","n_prompt_tokens":9,"n_ctx":8}}`},
 		"without model": {status: 404, body: `{"error":"model not found"}`},
 	}
-	g := withFallback(t, store.ChatModel, func(*testGateway) {})
-	g.router.Queue.Length = -1
+	g := withFallback(t, store.ChatModel)
+	g.router.QueueLength = -1
 	var seenBy []string
-	tunnels := make(map[string]*oneOutcome)
-	g.Server.Choose = func(_ context.Context, _ []string, to tunnel.Target, tried []Tunnel,
-		_ time.Duration,
-	) (Tunnel, error) {
-		if o := tunnels[to.Name]; o.err != tunnel.ErrOffline && !slices.Contains(tried, Tunnel(o)) {
-			return o, nil
-		}
-		return nil, tunnel.ErrOffline
-	}
 	for first, a := range outcomes {
 		for second, b := range outcomes {
 			for path, body := range requests {
 				for _, streamed := range []string{"false,", "true,"} {
 					name := fmt.Sprintf("%s, then %s: %s, stream %s", first, second, path, streamed)
 					seenBy = nil
-					tunnels["m"] = &oneOutcome{fakeTunnel{g}, a, &seenBy, "m"}
-					tunnels["m2"] = &oneOutcome{fakeTunnel{g}, b, &seenBy, "m2"}
+					for model, o := range map[string]outcome{"m": a, "m2": b} {
+						d, _ := g.backend.Store.Deployment(store.DefaultAccount, model)
+						g.connectOne(d.Account, d.Connectors[0], &oneOutcome{fakeTunnel{g}, o, &seenBy, model})
+					}
 					w := g.post(path, strings.Replace(body, "false,", streamed, 1))
 					var want []string
 					switch {

@@ -53,7 +53,6 @@ func TestRequestsAreObserved(t *testing.T) {
 			start, changes := time.Now().Add(-time.Second), make(chan string, 10)
 			g.route = tunnel.DeploymentRoute{State: health.Available, Since: start}
 			d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
-			d.Connectors = []string{fakeTunnel{}.Connector()}
 			g.backend.Observed.Deployment = func(_, _ string) (store.Deployment, bool) { return d, true }
 			g.backend.Observed.Changed = func(_, _, _ string, found health.Finding) {
 				changes <- fmt.Sprintf("%s after %v", found.State, time.Since(start))
@@ -99,7 +98,6 @@ func TestSlowStreamsAreObserved(t *testing.T) {
 		g := newGateway(t, 64<<20)
 		g.route = tunnel.DeploymentRoute{State: health.Available, Since: time.Now()}
 		d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
-		d.Connectors = []string{fakeTunnel{}.Connector()}
 		g.backend.Observed.Deployment = func(_, _ string) (store.Deployment, bool) { return d, true }
 		var changes []string
 		reading := time.Duration(0)
@@ -191,7 +189,6 @@ func TestKeysAtOnceAreObserved(t *testing.T) {
 		g := newGateway(t, 64<<20)
 		g.route = tunnel.DeploymentRoute{State: health.Available}
 		d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
-		d.Connectors = []string{fakeTunnel{}.Connector()}
 		g.backend.Observed.Deployment = func(_, _ string) (store.Deployment, bool) { return d, true }
 		secret := g.secret
 		if two {

@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
-	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/turns"
 )
 
 // Requests to be judged, and the answers of their model server.
@@ -133,19 +133,20 @@ func TestTimeOfJudge(t *testing.T) {
 				return upstreamAnswer("application/json", strings.NewReader(allowed), -1)
 			}
 			go func() { // another request gets the place before the judge
-				of := queue.Name{Account: store.DefaultAccount, Deployment: "m"}
-				permit, err := g.backend.Queues.Enter(t.Context(), of, fair.Client{Key: "other"}, queue.Bounds{})
+				place, err := g.backend.Turns.Wait(t.Context(), &turns.Request{
+					Account: store.DefaultAccount, Deployment: "m", Client: fair.Client{Key: "other"}, Priority: turns.High,
+				})
 				if err != nil {
 					t.Error(err)
 				}
 				time.Sleep(30 * time.Second)
-				permit.Leave()
+				place.Leave()
 			}()
 			synctest.Wait()
 			return upstreamAnswer("application/json", strings.NewReader(withCall), -1)
 		}
 		g.areJudged(t, "m")
-		used, err := g.backend.Queues.Usage(t.Context(), store.DefaultAccount, g.key.ID())
+		used, err := g.backend.Limiter.Usage(t.Context(), store.DefaultAccount, g.key.ID())
 		if err != nil || used.Day.Tokens != 703 || used.Day.Requests != 2 {
 			t.Errorf("used %+v, %v", used.Day, err)
 		}
@@ -213,7 +214,7 @@ func TestScopeOfJudge(t *testing.T) {
 
 // A fallback without a judge of its own has that of the deployment that was asked for.
 func TestFallbackInheritsTheJudge(t *testing.T) {
-	g := withFallback(t, store.ChatModel, func(*testGateway) {})
+	g := withFallback(t, store.ChatModel)
 	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
 	d.Options.Safeguards = compat.SafeguardsSelf
 	if _, err := g.backend.Store.SetDeployment(t.Context(), d); err != nil {

@@ -1,17 +1,13 @@
 package serve
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -67,11 +63,18 @@ func TestLongAnswersInSmallWindows(t *testing.T) {
 	}
 }
 
-// downTunnel is a tunnel whose model server cannot be reached.
-type downTunnel struct{ Tunnel }
+// downTunnel is a tunnel whose model server cannot be reached by the first request.
+type downTunnel struct {
+	Tunnel
+	up bool
+}
 
-func (downTunnel) Send(*http.Request, fair.Client) (*http.Response, error) {
-	return nil, link.ErrUpstreamDown
+func (d *downTunnel) Send(r *http.Request, key string) (*http.Response, error) {
+	if !d.up {
+		d.up = true
+		return nil, link.ErrUpstreamDown
+	}
+	return d.Tunnel.Send(r, key)
 }
 
 // A fallback with the same window gets a limit that fits, too.
@@ -89,19 +92,7 @@ func TestFallbackInSmallWindow(t *testing.T) {
 	r := g.routes[id]
 	r.Strict = true
 	g.routes[id] = r
-	choose := g.Server.Choose
-	g.Server.Choose = func(ctx context.Context, connectors []string, target tunnel.Target, tried []Tunnel,
-		wait time.Duration,
-	) (Tunnel, error) {
-		switch chosen, err := choose(ctx, connectors, target, tried, wait); {
-		case target.Name == "m2":
-			return chosen, err
-		case len(tried) > 0:
-			return nil, tunnel.ErrOffline
-		default:
-			return downTunnel{chosen}, err
-		}
-	}
+	g.connectOne(store.DefaultAccount, id, &downTunnel{Tunnel: connectorTunnel{fakeTunnel{g.testGateway}, g, id}})
 	var sent []int
 	g.answer = strictServer(t, &sent)
 	w := g.post("/v1/messages", `{"model":"m","max_tokens":32000,"messages":[{"role":"user","content":"`+

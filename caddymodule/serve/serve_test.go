@@ -1,7 +1,7 @@
 package serve
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -18,10 +18,10 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
-	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/caddymodule/turns"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
@@ -68,7 +68,7 @@ func gatewayOf(t testing.TB, st *store.Store, budget int64) *testGateway {
 	deploy(t, st)
 	g := &testGateway{backend: backend, counts: new(counts)}
 	server := &Server{
-		Open: func() (*Backend, error) { return backend, nil }, Choose: fakeTunnel{g}.choose,
+		Open:     func() (*Backend, error) { return backend, nil },
 		Route:    func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return g.route, true },
 		Recheck:  func(string, tunnel.Target) { g.rechecks.Add(1) },
 		StatusOf: func(error) int { return 0 }, Observer: g.counts, Logger: quiet,
@@ -81,6 +81,7 @@ func gatewayOf(t testing.TB, st *store.Store, budget int64) *testGateway {
 	g.Translator = &Translator{Server: server, MaxBody: DefaultMaxBody, ResponseStore: StoreOn}
 	g.router = &Router{Server: server, ConnectWait: -1}
 	g.key, g.secret = g.newKey(t, store.DefaultAccount, "m*")
+	g.connect(fakeTunnel{g})
 	return g
 }
 
@@ -102,25 +103,26 @@ func (g *testGateway) newKey(t testing.TB, account, scope string) (*store.LiveKe
 	return key.LiveKey, secret
 }
 
+// connect connects all connectors of m with a tunnel.
+func (g *testGateway) connect(t Tunnel) {
+	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+	for _, id := range d.Connectors {
+		g.connectOne(store.DefaultAccount, id, t)
+	}
+}
+
+// connectOne connects a connector, whose only upstream is ollama.
+func (g *testGateway) connectOne(account, id string, t Tunnel) {
+	g.backend.Turns.SetConnector(turns.Connector{
+		ID: id, Account: account, Tunnel: t, Servers: []turns.Server{{Name: "ollama"}},
+		Resolve: func(_, _, model string) (string, string, error) { return "ollama", cmp.Or(model, "up"), nil },
+	})
+}
+
 // fakeTunnel is the one tunnel of a testGateway.
 type fakeTunnel struct{ g *testGateway }
 
-func (f fakeTunnel) choose(_ context.Context, _ []string, _ tunnel.Target, tried []Tunnel,
-	_ time.Duration,
-) (Tunnel, error) {
-	if slices.Contains(tried, Tunnel(f)) {
-		return nil, tunnel.ErrOffline
-	}
-	return f, nil
-}
-
-func (fakeTunnel) Connector() string { return "con_1" }
-
-func (fakeTunnel) Resolve(_, _, _ string) (upstream, model string, err error) {
-	return "ollama", "up", nil
-}
-
-func (f fakeTunnel) Send(r *http.Request, _ fair.Client) (*http.Response, error) {
+func (f fakeTunnel) Send(r *http.Request, _ string) (*http.Response, error) {
 	return f.g.answer(r), nil
 }
 
@@ -222,8 +224,8 @@ func TestPermitOfQueue(t *testing.T) {
 	if _, err := g.backend.Store.SetDeployment(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
-	g.router.Queue.Wait = -1
-	g.router.Queue.Length = -1
+	g.router.QueueWait = -1
+	g.router.QueueLength = -1
 	attempts := 0
 	g.answer = func(*http.Request) *http.Response {
 		if attempts++; attempts == 1 { // meanwhile, another request gets no permit

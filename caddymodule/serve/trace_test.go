@@ -17,10 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
-	"github.com/postern-dev/postern/caddymodule/fair"
-	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
@@ -91,13 +88,14 @@ data: [DONE]
 		t.Fatalf("%d spans", len(spans))
 	}
 	s := spans[0]
+	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
 	if missing := lacks(s, "chat m", "status Unset", "gen_ai.operation.name=chat", "gen_ai.provider.name=openai",
 		"gen_ai.request.model=m",
 		"gen_ai.request.stream=true", "gen_ai.request.max_tokens=99", "gen_ai.response.model=up",
 		"gen_ai.usage.input_tokens=7", "gen_ai.usage.output_tokens=3",
 		"gen_ai.usage.cache_read.input_tokens=4", "gen_ai.response.id=chatcmpl-7", `gen_ai.response.finish_reasons=["stop"]`,
 		"gen_ai.response.time_to_first_chunk=", "postern.key_id="+g.key.ID(), "postern.request_id=",
-		"postern.connector=con_1", "server.address=con_1", "postern.dialect=chat", "postern.tokens_estimated=false",
+		"postern.connector="+d.Connectors[0], "server.address=box", "postern.dialect=chat", "postern.tokens_estimated=false",
 		"event sent", "event first_chunk"); len(missing) > 0 {
 		t.Errorf("the span lacks %q: %q", missing, described(s))
 	}
@@ -141,7 +139,7 @@ func TestSpanOfEachTry(t *testing.T) {
 	}
 
 	// The only connector is offline.
-	g.router.Choose = failing{fakeTunnel{g.testGateway}}.choose
+	g.connect(failing{fakeTunnel{g.testGateway}})
 	_, spans = g.post("/v1/chat/completions", requests["/v1/chat/completions"])
 	if len(spans) != 2 || len(lacks(spans[0], "error.type=failed_502")) > 0 ||
 		len(lacks(spans[1], "error.type=failed_502")) > 0 {
@@ -156,7 +154,7 @@ func TestSpanOfEachTry(t *testing.T) {
 func TestSpanOfFallback(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
-	g := &tracedGateway{withFallback(t, store.ChatModel, func(*testGateway) {}), spans, provider.Tracer("test")}
+	g := &tracedGateway{withFallback(t, store.ChatModel), spans, provider.Tracer("test")}
 	_, tries := g.post("/v1/chat/completions", requests["/v1/chat/completions"])
 	if len(tries) != 2 || len(lacks(tries[0], "gen_ai.request.model=m", "error.type=failed_503")) > 0 ||
 		len(lacks(tries[1], "gen_ai.request.model=m2", "status Unset", "event sent")) > 0 {
@@ -169,16 +167,7 @@ func TestSpanOfFallback(t *testing.T) {
 // A failing tunnel's connector does not reach its model server.
 type failing struct{ fakeTunnel }
 
-func (f failing) choose(_ context.Context, _ []string, _ tunnel.Target, tried []Tunnel,
-	_ time.Duration,
-) (Tunnel, error) {
-	if len(tried) > 0 {
-		return nil, tunnel.ErrOffline
-	}
-	return f, nil
-}
-
-func (failing) Send(*http.Request, fair.Client) (*http.Response, error) {
+func (failing) Send(*http.Request, string) (*http.Response, error) {
 	return nil, errors.Join(link.ErrUpstreamDown)
 }
 
@@ -209,9 +198,9 @@ func TestSpanOfQueuedRequest(t *testing.T) {
 		_, spans := g.post("/v1/chat/completions", requests["/v1/chat/completions"])
 		second <- spans
 	}()
-	wait.Until(t, "the second request is queued", func() (queued bool) {
-		g.backend.Queues.Lengths(func(_ queue.Name, n int) { queued = queued || n > 0 })
-		return queued
+	wait.Until(t, "the second request is queued", func() bool {
+		_, n := g.backend.Turns.Load(store.DefaultAccount, "m")
+		return n > 0
 	})
 	close(proceed)
 	<-first

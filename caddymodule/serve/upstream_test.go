@@ -9,15 +9,12 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
-	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
-	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -172,97 +169,28 @@ type scriptedTunnel struct {
 	id string
 }
 
-// choose returns the first connector that was not tried. The answer "offline" stands
-// for none.
-func (e *exchanges) choose(ctx context.Context, connectors []string, _ tunnel.Target, tried []Tunnel,
-	wait time.Duration,
-) (Tunnel, error) {
-	for _, id := range connectors {
-		if !slices.ContainsFunc(tried, func(t Tunnel) bool { return t.Connector() == id }) && len(e.answers) > 0 &&
-			e.answers[0] != "offline\n" {
-			return scriptedTunnel{e, id}, nil
-		}
-	}
+// offline reports whether the next answer of the script is that the connectors are offline, or there is none.
+func (e *exchanges) offline() bool {
 	if len(e.answers) > 0 && e.answers[0] == "offline\n" {
 		e.answers = e.answers[1:]
+		return true
 	}
-	fmt.Fprintf(&e.log, "-- no connector is online for %v --\n", max(wait, 0))
-	if wait > 0 {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	return nil, tunnel.ErrOffline
+	return len(e.answers) == 0
 }
 
-// awaitPermit implements Server.AwaitPermit. A permit becomes free after 10 s if the script has another answer.
-func (e *exchanges) awaitPermit(ctx context.Context, full []Tunnel, _ fair.Client,
-	wait time.Duration,
-) (PermittedTunnel, error) {
-	fmt.Fprintf(&e.log, "-- waiting for a permit for %v, %d requests have one of the queue --\n", wait, e.queued())
-	free := 10 * time.Second
-	if len(e.answers) == 0 {
-		free = time.Hour
-	}
-	select {
-	case <-time.After(min(free, wait)):
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	if wait < free {
-		return nil, link.ErrNoCredit
-	}
-	return &scriptedPermit{scriptedTunnel: full[0].(scriptedTunnel)}, nil
-}
-
-// scriptedPermit is a permit of a connector's tunnel.
-type scriptedPermit struct {
-	scriptedTunnel
-	sent bool
-}
-
-// Send implements Tunnel.
-func (s *scriptedPermit) Send(r *http.Request, c fair.Client) (*http.Response, error) {
-	s.sent = true
-	return s.scriptedTunnel.Send(r, c)
-}
-
-// Leave implements PermittedTunnel.
-func (s *scriptedPermit) Leave() {
-	if !s.sent {
-		fmt.Fprintf(&s.e.log, "-- %s: the permit is released --\n", s.id)
+// online connects all connectors.
+func (e *exchanges) online() {
+	for id := range e.ids {
+		c, _ := e.backend.Store.Connector(id)
+		e.connectOne(c.Account, id, scriptedTunnel{e, id})
 	}
 }
 
-// queued returns how many requests have a permit of the queue of m.
-func (e *exchanges) queued() (n int) {
-	name := queue.Name{Account: store.DefaultAccount, Deployment: "m"}
-	d, _ := e.backend.Store.Deployment(name.Account, name.Deployment)
-	var permits []queue.Permit
-	for range d.MaxConcurrency {
-		permit, err := e.backend.Queues.Enter(context.Background(), name, fair.Client{}, queue.Bounds{Length: -1})
-		if err == nil {
-			permits = append(permits, permit)
-		}
+// Send implements Tunnel. It notes the request. A tunnel without an answer in the script has ended.
+func (s scriptedTunnel) Send(r *http.Request, _ string) (*http.Response, error) {
+	if s.e.offline() {
+		return nil, link.ErrNotSent
 	}
-	for _, p := range permits {
-		p.Leave()
-	}
-	return d.MaxConcurrency - len(permits)
-}
-
-// Connector implements Tunnel.
-func (s scriptedTunnel) Connector() string { return s.id }
-
-// Resolve implements Tunnel.
-func (scriptedTunnel) Resolve(_, _, name string) (upstream, model string, err error) {
-	return "ollama", cmp.Or(name, "up"), nil
-}
-
-// Send implements Tunnel. It notes the request.
-func (s scriptedTunnel) Send(r *http.Request, _ fair.Client) (*http.Response, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		s.e.Error(err)

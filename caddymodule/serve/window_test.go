@@ -1,9 +1,9 @@
 package serve
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -26,44 +26,51 @@ type windowGateway struct {
 	*testGateway
 	mu     sync.Mutex                        // guards routes
 	routes map[string]tunnel.DeploymentRoute // by connector
-	offer  []string                          // connectors that the last request could go to
+	used   map[string]bool                   // connectors of requests
 	sent   int                               // requests
 }
 
 // connectorTunnel is the tunnel of a connector.
 type connectorTunnel struct {
 	fakeTunnel
+	g  *windowGateway
 	id string
 }
 
-func (c connectorTunnel) Connector() string { return c.id }
+// Send implements Tunnel. It notes the connector.
+func (c connectorTunnel) Send(r *http.Request, key string) (*http.Response, error) {
+	c.g.used[c.id] = true
+	c.g.sent++
+	return c.fakeTunnel.Send(r, key)
+}
 
 func newWindowGateway(t *testing.T) *windowGateway {
 	t.Helper()
-	g := &windowGateway{testGateway: newGateway(t, 256<<20), routes: make(map[string]tunnel.DeploymentRoute)}
+	g := &windowGateway{testGateway: newGateway(t, 256<<20), routes: make(map[string]tunnel.DeploymentRoute), used: make(map[string]bool)}
 	g.Server.Route = func(connector string, _ tunnel.Target) (tunnel.DeploymentRoute, bool) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		r, ok := g.routes[connector]
 		return r, ok
 	}
-	g.Server.Choose = func(
-		_ context.Context, connectors []string, _ tunnel.Target, _ []Tunnel, _ time.Duration,
-	) (Tunnel, error) {
-		g.offer = slices.Clone(connectors)
-		g.sent++
-		return connectorTunnel{fakeTunnel{g.testGateway}, connectors[0]}, nil
-	}
 	g.answer = func(*http.Request) *http.Response {
 		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
 	}
 	g.online(g.deployment().Connectors[0], 0)
+	g.connectAll()
 	return g
 }
 
 func (g *windowGateway) deployment() store.Deployment {
 	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
 	return d
+}
+
+// connectAll connects all connectors of m, so that equal ones are used in turn.
+func (g *windowGateway) connectAll() {
+	for _, id := range g.deployment().Connectors {
+		g.connectOne(store.DefaultAccount, id, connectorTunnel{fakeTunnel{g.testGateway}, g, id})
+	}
 }
 
 // online connects a connector whose model server lists a window.
@@ -147,6 +154,7 @@ func TestOverlongPrompts(t *testing.T) {
 func TestConnectorsWherePromptsFit(t *testing.T) {
 	g := newWindowGateway(t)
 	g.set(t, func(d *store.Deployment) {
+		d.Options.Affinity = compat.AffinityOff // so that each one gets requests
 		for _, name := range []string{"big", "new", "away"} {
 			c, _, err := g.backend.Store.CreateConnector(t.Context(), store.DefaultAccount, name)
 			if err != nil {
@@ -157,14 +165,21 @@ func TestConnectorsWherePromptsFit(t *testing.T) {
 	})
 	ids := g.deployment().Connectors
 	small, big, unknown, away := ids[0], ids[1], ids[2], ids[3]
+	g.connectAll()
 	g.online(small, 1000)
 	g.online(big, 4000)
 	const chat = "/v1/chat/completions"
 	send := func(what string, n, status int, want ...string) {
 		t.Helper()
-		g.offer = nil
-		if w := g.post(chat, withText(chat, wordsOf(n))); w.Code != status || !slices.Equal(g.offer, want) {
-			t.Errorf("%s: status %d, connectors %v, want %d and %v", what, w.Code, g.offer, status, want)
+		g.used = make(map[string]bool)
+		for range 2 * len(ids) {
+			if w := g.post(chat, withText(chat, wordsOf(n))); w.Code != status {
+				t.Errorf("%s: status %d, want %d", what, w.Code, status)
+			}
+		}
+		slices.Sort(want)
+		if used := slices.Sorted(maps.Keys(g.used)); !slices.Equal(used, want) {
+			t.Errorf("%s: connectors %v, want %v", what, used, want)
 		}
 	}
 	send("short", 500, 200, ids...)
@@ -255,8 +270,8 @@ func TestUnknownWindowsCostNothing(t *testing.T) {
 		if derr := c.fit(); derr != nil {
 			t.Error(derr)
 		}
-		if n := len(turn.fitting()); n != 1 {
-			t.Errorf("%d connectors", n)
+		if unfit := turn.unfit(); unfit != nil {
+			t.Errorf("without room: %v", unfit)
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
