@@ -61,7 +61,7 @@ key, which is written into the client's settings. It works once, within 15 minut
 		use: "list", operation: "GET /keys", example: "  caddy gateway key list",
 		print: list[manage.Key]{
 			columns: "ID, NAME, KEY, SCOPE, OWNER, LAST USED, EXPIRES, STATE",
-			cells:   cells[manage.Key]{"STATE": keyState},
+			cells:   cells[manage.Key]{"STATE": keyStateAndPriority},
 			empty:   "No keys yet. Create one with `caddy gateway key create --name NAME`.",
 		}.print,
 	}, {
@@ -181,6 +181,14 @@ func keyState(in *invocation, k manage.Key) string {
 	return "active"
 }
 
+// keyStateAndPriority returns the state of a key, and its priority unless that is normal.
+func keyStateAndPriority(in *invocation, k manage.Key) string {
+	if k.Priority == "" {
+		return keyState(in, k)
+	}
+	return keyState(in, k) + ", " + string(k.Priority) + " priority"
+}
+
 // networkList lists the networks that a key may be used from.
 func networkList(networks []netip.Prefix) string {
 	texts := make([]string, len(networks))
@@ -200,9 +208,11 @@ func printKey(in *invocation, k manage.Key) {
   default  %s
   note     %s
   limits   %s
+  priority %s
   state    %s
 `, k.ID, k.Scope, in.env.end(k.ExpiresAt), networkList(k.AllowedIPs), cmp.Or(k.OwnerName, "none"),
-		cmp.Or(k.DefaultModel, "none"), cmp.Or(k.Note, "none"), limitList(k.Limits), keyState(in, k))
+		cmp.Or(k.DefaultModel, "none"), cmp.Or(k.Note, "none"), limitList(k.Limits),
+		cmp.Or(k.Priority, store.PriorityNormal), keyState(in, k))
 }
 
 func printRotatedKey(in *invocation, key manage.CreatedKey) {

@@ -44,6 +44,10 @@ var keyTests = []struct {
 		"POST /model_gateway/setups": {400, `{"error":"a code sets up claude or codex, not \"emacs\""}`},
 	}},
 	{"key_list", "key list", ok("GET /model_gateway/keys", "["+keyJSON+","+revokedKeyJSON+"]")},
+	{
+		"key_list_priority", "key list",
+		ok("GET /model_gateway/keys", "["+keyJSON+","+strings.Replace(keyJSON, "}", `,"priority":"low"}`, 1)+"]"),
+	},
 	{"key_list_empty", "key list --account a&b", ok("GET /model_gateway/keys?account=a%26b", "[]")},
 	{"key_list_json", "key list --json", ok("GET /model_gateway/keys", "["+keyJSON+"]")},
 	{
@@ -77,6 +81,10 @@ var keyTests = []struct {
 		ok("PATCH /model_gateway/keys/laptop", `{"id":"key_1","name":"laptop","scope":"*","state":"valid"}`),
 	},
 	{"key_set_default_model", "key set laptop --default-model qwen3:8b", ok("PATCH /model_gateway/keys/laptop", keyJSON)},
+	{
+		"key_set_priority", "key set laptop --priority low",
+		ok("PATCH /model_gateway/keys/laptop", strings.Replace(keyJSON, "}", `,"priority":"low"}`, 1)),
+	},
 	{"key_set_never", "key set laptop --expires never --allow-ip any", ok("PATCH /model_gateway/keys/laptop", keyJSON)},
 	{"key_set_nothing", "key set laptop --account team", nil},
 	{"key_set_wrong_time", "key set laptop --expires tomorrow", nil},

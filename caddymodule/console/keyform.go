@@ -27,6 +27,7 @@ type keyForm struct {
 	Days              string // until it expires
 	Ends              *time.Time
 	Limits            []limitField
+	Priority          store.Priority // "": normal
 	Change            bool   // of a key
 	Page              string // that shows a preview without scripts; "": none
 	Users             []manage.User
@@ -106,6 +107,7 @@ func newKeyForm(v *visit) keyForm {
 	}
 	f.DefaultModel = value("default_model")
 	f.set(value("name"), value("scope"), value("owner"), value("note"), value("networks"))
+	f.Priority = store.Priority(value("priority"))
 	if v.r.PostForm.Has(limits.Names()[0]) { // members have no fields for them
 		f.Limits = limitFields(value)
 	}
@@ -118,6 +120,7 @@ func (f keyForm) fill(v *visit, k *store.KeyFields) (err error) {
 	if v.r.PostForm.Has("owner") { // a member has no choice
 		k.Owner = f.Owner
 	}
+	k.Priority = cmp.Or(f.Priority, k.Priority) // members have no field for it
 	switch days, err := strconv.Atoi(f.Days); {
 	case f.Days == keepDays, f.Days == "":
 	case f.Days == neverDays:

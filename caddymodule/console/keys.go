@@ -138,7 +138,7 @@ func keyData(v *visit) any {
 	p := &keyPage{Key: k, Form: newKeyForm(v), Typed: v.r.PostForm.Has("scope"), Graces: graces}
 	if !p.Typed {
 		p.Form.set(k.Name, k.Scope, k.Owner, k.Note, networkText(k.AllowedIPs))
-		p.Form.Days, p.Form.DefaultModel = keepDays, k.DefaultModel
+		p.Form.Days, p.Form.DefaultModel, p.Form.Priority = keepDays, k.DefaultModel, k.Priority
 		p.Form.showLimits(k.Limits)
 	}
 	if v.err == nil && k.RevokedAt == nil {

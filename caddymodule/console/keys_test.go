@@ -330,6 +330,19 @@ func TestKeyLimits(t *testing.T) {
 	}
 }
 
+func TestKeyPriority(t *testing.T) {
+	g := newGateway(t)
+	has(t, g.page("/console/keys/new"), `<select id="priority" name="priority"`, "<option>normal</option>")
+	g.post("/console/keys", "name", "batch", "scope", "*", "priority", "low")
+	url := "/console/keys/" + g.store.Keys(store.DefaultAccount)[0].ID
+	has(t, g.page(url), "<dt>Priority</dt><dd>low</dd>", "<option selected>low</option>")
+	has(t, g.page("/console/keys"), "low priority")
+	g.post(url, "name", "batch", "scope", "*", "days", "keep", "priority", "normal")
+	lacks(t, g.page(url), "<dt>Priority</dt>")
+	has(t, g.post(url, "name", "batch", "scope", "*", "days", "keep", "priority", "urgent").Body.String(),
+		"must be high, normal or low")
+}
+
 // The list shows what each key has used today, and its tightest limit; the page of a key shows its use over time and
 // its last requests.
 func TestKeyUse(t *testing.T) {

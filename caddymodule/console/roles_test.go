@@ -135,7 +135,7 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 	_, member := h.ofRoleNamed("mia", store.RoleMember)
 	lacks(t, member.page("/console/settings"), ">ada<", "Invite someone")
 	lacks(t, member.page("/console/keys"), "own of")
-	lacks(t, member.page("/console/keys/new"), "Owner", ada.ID, "Tokens per day")
+	lacks(t, member.page("/console/keys/new"), "Owner", ada.ID, "Tokens per day", "Priority")
 	member.goes(member.get("/console/"), "/console/models")
 	w := member.post("/console/keys", "name", "mias", "scope", "m")
 	if w.Code != http.StatusSeeOther {

@@ -75,8 +75,13 @@ func (s *Service) editKey(ctx context.Context, account string, f *store.KeyField
 	if err := edit(f); err != nil {
 		return err
 	}
-	if s.owner(ctx) != "" && f.Limits != before.Limits { // limits bound what members use
-		return faultf(ErrForbidden, "the role member does not allow to set limits; ask an admin of the account")
+	if s.owner(ctx) != "" { // limits and the priority bound what members use
+		switch {
+		case f.Limits != before.Limits:
+			return faultf(ErrForbidden, "the role member does not allow to set limits; ask an admin of the account")
+		case cmp.Or(f.Priority, store.PriorityNormal) != cmp.Or(before.Priority, store.PriorityNormal):
+			return faultf(ErrForbidden, "the role member does not allow to set a priority; ask an admin of the account")
+		}
 	}
 	if f.Owner == before.Owner {
 		return nil

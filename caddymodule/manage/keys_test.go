@@ -1,7 +1,9 @@
 package manage_test
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,6 +69,8 @@ func TestKeyLife(t *testing.T) {
 		{"PATCH", "/keys/desk", `{"allowed_ips":["all"]}`, "is not an IP address or a network"},
 		{"PATCH", "/keys/desk", `{"expires_at":"2001-01-01T00:00:00Z"}`, "is in the past"},
 		{"PATCH", "/keys/desk", `{"expires_at":"tomorrow"}`, "or null for never"},
+		{"PATCH", "/keys/desk", `{"priority":"urgent"}`, `is "urgent", but must be high, normal or low`},
+		{"PATCH", "/keys/desk", `{"priority":null}`, `"priority" must be a string`},
 		{"PATCH", "/keys/desk", `{"hash":"x"}`, "unknown field"},
 		{"POST", "/keys/desk/rotate", `{"grace":"721h"}`, "0s to 720h"},
 		{"POST", "/keys/desk/rotate", `{"grace":"30d"}`, "0s to 720h"},
@@ -124,5 +128,23 @@ func TestRotationIsAnsweredUnconfirmed(t *testing.T) {
 	if _, ok := g.store.FindKey(rotated.Key); !ok || rotated.Key == created.Key || rotated.Unconfirmed == nil ||
 		len(rotated.Unconfirmed.Pending) != 1 {
 		t.Errorf("rotated %+v", rotated)
+	}
+}
+
+// A priority is one of three, and the normal one is absent from records and answers.
+func TestKeyPriority(t *testing.T) {
+	g := newGateway(t)
+	ann := g.user(store.DefaultAccount, "ann")
+	live, _ := g.store.FindKey(wantAs[manage.CreatedKey](g, ann, 201, "POST", "/keys", `{"name":"laptop"}`).Key)
+	if live.Priority() != store.PriorityNormal {
+		t.Errorf("a new key has the priority %q", live.Priority())
+	}
+	for _, p := range append(store.Priorities(), "") {
+		answer := g.doAs(ann, "PATCH", "/keys/laptop", `{"priority":"`+string(p)+`"}`)
+		want := cmp.Or(p, store.PriorityNormal)
+		if answer.Code != 200 || live.Priority() != want ||
+			strings.Contains(answer.Body.String(), `"priority"`) != (want != store.PriorityNormal) {
+			t.Errorf("%q: %q, %d %s", p, live.Priority(), answer.Code, answer.Body)
+		}
 	}
 }

@@ -128,6 +128,7 @@ func TestDescriptionIsStrict(t *testing.T) {
 		{"POST /keys", `{"name":1}`},
 		{"POST /keys", `{"name":"x","Scope":"*"}`},
 		{"POST /keys", `{"name":"x","expires_at":1}`},
+		{"POST /keys", `{"name":"x","priority":"urgent"}`},
 		{"POST /keys", `{"name":"x","allowed_ips":"10.0.0.0/8"}`},
 		{"PATCH /keys/{id}", `{"name":null}`},
 		{"PATCH /keys/{id}", `{"revoked_at":null}`},
@@ -253,6 +254,7 @@ func generators() (answers, requests *schema.Generator) {
 			"type":  "array",
 			"items": schema.Schema{"type": "string", "enum": store.RightNames()},
 		}
+		g.Types[reflect.TypeFor[store.Priority]()] = schema.Schema{"type": "string", "enum": store.Priorities()}
 		g.Types[reflect.TypeFor[health.State]()] = schema.Schema{"type": "string", "enum": states}
 	}
 	requests.Types[reflect.TypeFor[limits.UsageLimits]()] = schema.Schema{

@@ -129,14 +129,23 @@ func TestMember(t *testing.T) {
 		t.Errorf("another's key was changed: %s, was %s", after, before)
 	}
 	wantAs[manage.Key](w.gateway, mia, 200, "PATCH", "/keys/mias", `{"note":"mine","owner":"mine-member"}`)
-	wantAs[manage.Key](w.gateway, w.mine, 200, "PATCH", "/keys/mias", `{"limits":{"tokens_per_day":9}}`)
-	for route, body := range map[string]string{
-		"PATCH /keys/mias": `{"limits":{"tokens_per_day":0}}`,
-		"POST /keys":       `{"name":"y","limits":{"concurrency":9}}`,
+	wantAs[manage.Key](w.gateway, w.mine, 200, "PATCH", "/keys/mias",
+		`{"limits":{"tokens_per_day":9},"priority":"low"}`)
+	for _, tt := range []struct{ method, path, body string }{
+		{"PATCH", "/keys/mias", `{"limits":{"tokens_per_day":0}}`},
+		{"PATCH", "/keys/mias", `{"priority":"normal"}`},
+		{"PATCH", "/keys/mias", `{"priority":"high"}`},
+		{"POST", "/keys", `{"name":"y","limits":{"concurrency":9}}`},
+		{"POST", "/keys", `{"name":"y","priority":"low"}`},
+		{"POST", "/setups", `{"client":"claude","priority":"high"}`},
 	} {
-		method, path, _ := strings.Cut(route, " ")
-		wantAs[map[string]any](w.gateway, mia, 403, method, path, body)
+		wantAs[map[string]any](w.gateway, mia, 403, tt.method, tt.path, tt.body)
 	}
+	wantAs[manage.CreatedKey](w.gateway, mia, 201, "POST", "/keys", `{"name":"plain","priority":"normal"}`)
+	if k := wantAs[manage.Key](w.gateway, mia, 200, "PATCH", "/keys/mias", `{"note":"low"}`); k.Priority != "low" {
+		t.Errorf("changed by its owner: %+v", k)
+	}
+	wantAs[manage.DeletedKey](w.gateway, mia, 200, "DELETE", "/keys/plain?record=remove", "")
 	wantAs[manage.Key](w.gateway, w.mine, 200, "POST", "/keys/mias/disable", "{}")
 	for _, request := range []string{"POST /keys/mias/enable", "PATCH /keys/mias", "POST /keys/mias/rotate"} {
 		method, path, _ := strings.Cut(request, " ")

@@ -179,7 +179,7 @@ func TestSetupKeepsMeasures(t *testing.T) {
 	}
 	const path = "/keys/mia%20box%20claude"
 	limited := wantAs[manage.Key](g, ada, 200, "PATCH", path,
-		`{"limits":{"requests_per_day":1},"allowed_ips":["10.0.0.0/8"],"scope":"llama*"}`)
+		`{"limits":{"requests_per_day":1},"priority":"low","allowed_ips":["10.0.0.0/8"],"scope":"llama*"}`)
 	traded, err := trade()
 	k := wantAs[manage.Key](g, ada, 200, "GET", path, "")
 	if live, ok := g.store.FindKey(traded.Key); err != nil || !ok || live.Key().ID != limited.ID ||

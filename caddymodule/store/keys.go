@@ -1,9 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/limits"
@@ -27,7 +29,22 @@ type KeyFields struct {
 	// AllowedIPs are the addresses that clients may use the key from; none: all addresses.
 	AllowedIPs []netip.Prefix     `json:"allowed_ips,omitempty" flag:"allow-ip" help:"Networks that it may be used from; [] is any" flaghelp:"A network that it may be used from (may be repeated; new keys: default any)"`
 	Limits     limits.UsageLimits `json:"limits,omitzero" help:"Its limits; 0 is no limit"`
+	// Priority is "" for PriorityNormal.
+	Priority Priority `json:"priority,omitempty" help:"Which of the waiting requests go first: high, normal or low (default normal)"`
 }
+
+// Priority orders the waiting requests of keys.
+type Priority string
+
+// The priorities.
+const (
+	PriorityHigh   Priority = "high"
+	PriorityNormal Priority = "normal"
+	PriorityLow    Priority = "low"
+)
+
+// Priorities returns the priorities, the highest first.
+func Priorities() []Priority { return []Priority{PriorityHigh, PriorityNormal, PriorityLow} }
 
 // Key authenticates API calls. Its secrets are not stored.
 type Key struct {
@@ -288,6 +305,13 @@ func (r *keyRecord) normalize(old *KeyFields, now time.Time) error {
 		if err := scope.CheckName(r.DefaultModel); err != nil {
 			return Errorf(ErrInvalid, "default_model: %v", err)
 		}
+	}
+	if !slices.Contains(Priorities(), cmp.Or(r.Priority, PriorityNormal)) {
+		return Errorf(ErrInvalid, "the priority of the key is %.40q, but must be %s, %s or %s", r.Priority, PriorityHigh,
+			PriorityNormal, PriorityLow)
+	}
+	if r.Priority == PriorityNormal {
+		r.Priority = ""
 	}
 	return checkUsageLimits(r.Limits)
 }

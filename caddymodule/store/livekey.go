@@ -53,6 +53,9 @@ func (k *LiveKey) Scope() scope.Scope { return k.record.Load().scope }
 // DefaultModel returns the model of requests that name none, "" if they fail.
 func (k *LiveKey) DefaultModel() string { return k.record.Load().DefaultModel }
 
+// Priority returns the priority of the key's requests.
+func (k *LiveKey) Priority() Priority { return cmp.Or(k.record.Load().Priority, PriorityNormal) }
+
 // Allows reports whether the key may be used for a deployment's public name.
 func (k *LiveKey) Allows(name string) bool { return k.record.Load().scope.Allows(name) }
 
