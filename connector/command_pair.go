@@ -23,7 +23,7 @@ import (
 // pairFlags are the flags of the pair command.
 type pairFlags struct {
 	upstream, config, pin, ca, name, server string
-	noRun, force                            bool
+	noRun, force, oneModel                  bool
 	logFormat, logLevel                     string
 }
 
@@ -94,6 +94,8 @@ func (f *pairFlags) flags(command *cobra.Command) {
 	flags.StringVar(&f.ca, "ca", "", "`FILE` with a certificate authority to trust in addition to the system's (PEM)")
 	flags.StringVar(&f.name, "name", "", "`NAME` of this machine in the console (default: its host name)")
 	flags.StringVar(&f.server, "server", "", "`HOST:PORT` of the gateway's tunnels, instead of the published address")
+	flags.BoolVar(&f.oneModel, "one-model", false,
+		"the model server loads one model at a time: requests for its models take turns")
 	flags.BoolVar(&f.noRun, "no-run", false, "exit after writing the configuration")
 	flags.BoolVar(&f.force, "force", false, "replace an existing token in the configuration")
 	logFlags(command, &f.logFormat, &f.logLevel)
@@ -164,7 +166,7 @@ func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, er
 		return c, fmt.Errorf("--upstream: %s already has upstreams; omit --upstream to keep them, or name another file "+
 			"with --config", store.Path)
 	case f.upstream != "" && f.upstream != c.Upstream:
-		c.Upstream, c.APIKeyFile = f.upstream, "" // the key belongs to the old server
+		c.Upstream, c.APIKeyFile, c.OneModelAtATime = f.upstream, "", false // those of the old server
 	case c.Upstream == "" && len(c.Upstreams) == 0:
 		c.Upstream = sys.getenv("UPSTREAM")
 	}
@@ -172,6 +174,11 @@ func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, er
 		return c, errors.New("--upstream: missing; give the address of the model server, like --upstream " +
 			"http://localhost:11434")
 	}
+	if f.oneModel && len(c.Upstreams) > 0 {
+		return c, fmt.Errorf("--one-model: %s already has upstreams; write \"one_model_at_a_time\": true into one of them",
+			store.Path)
+	}
+	c.OneModelAtATime = c.OneModelAtATime || f.oneModel
 	return c, c.ValidateUpstreams()
 }
 

@@ -265,8 +265,11 @@ func reportLines(s agent.Status, now time.Time, recent int) []line {
 		if i > 0 {
 			name = ""
 		}
-		pieces := []piece{{plain, u.Name}, {faint, "  " + u.Address}}
-		lines = append(lines, label(name, append(pieces, upstreamState(u))...))
+		pieces := []piece{{plain, u.Name}, {faint, "  " + u.Address}, upstreamState(u)}
+		if u.OneModel {
+			pieces = append(pieces, piece{faint, ", one model at a time"})
+		}
+		lines = append(lines, label(name, pieces...))
 	}
 	counts := []piece{{plain, fmt.Sprintf("%d running", s.Running)}, {plain, fmt.Sprintf(", %d served", s.Served)}}
 	if s.Failed > 0 {

@@ -215,6 +215,29 @@ func TestPairAndRun(t *testing.T) {
 	}
 }
 
+// TestPairOneModel: the flag is of the server that it is given with; a pairing again keeps it.
+func TestPairOneModel(t *testing.T) {
+	g := newPairGateway(t, link.Grant{})
+	path := filepath.Join(t.TempDir(), "connector.json")
+	for _, step := range []struct {
+		more []string
+		want bool
+	}{
+		{[]string{"--one-model"}, true},
+		{nil, true},
+		{[]string{"--upstream", g.URL + "/other"}, false},
+	} {
+		args := g.args(path, append(step.more, "--force", "--no-run")...)
+		if code, _, stderr := execute(t, connected, nil, args...); code != exitOK {
+			t.Fatalf("%v: code %d, %s", step.more, code, stderr)
+		}
+		file, err := os.ReadFile(path)
+		if has := strings.Contains(string(file), `"one_model_at_a_time": true`); err != nil || has != step.want {
+			t.Errorf("%v: %s, %v", step.more, file, err)
+		}
+	}
+}
+
 // TestPairThenRunByDefault: the run command finds the file of the pair command. The code may
 // come before the URL.
 func TestPairThenRunByDefault(t *testing.T) {
@@ -297,6 +320,10 @@ func TestPairUsage(t *testing.T) {
 			[]string{"https://gw", pairCode, "-c", several, "-u", "http://a:1"},
 			exitUsage,
 			"already has upstreams",
+		},
+		{
+			"one model of several", []string{"https://gw", pairCode, "-c", several, "--one-model"}, exitUsage,
+			`write "one_model_at_a_time": true into one of them`,
 		},
 		{
 			"plain HTTP",

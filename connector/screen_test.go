@@ -123,6 +123,11 @@ requests   0 running, 0 served
 	if got := term.String(); got != "a line of the log\n"+block {
 		t.Errorf("a change:\n%s", got)
 	}
+	status.Upstreams[0].OneModel = true
+	s.update()
+	if got := term.String(); !strings.Contains(got, "localhost:11434  reachable, one model at a time\n") {
+		t.Errorf("one model at a time:\n%s", got)
+	}
 	term.rows = append(term.rows, []rune("untouched"))
 	s.update() // without a change nothing is drawn
 	if !strings.HasSuffix(term.String(), "untouched\n") {

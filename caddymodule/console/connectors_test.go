@@ -45,6 +45,13 @@ func TestConnectorsList(t *testing.T) {
 		"older than the gateway (v9.9.10): its page has the line to run", "23 ms", "quic", "default",
 		"/console/connectors/show?id="+on.ID, "/console/connectors/show?id="+off.ID)
 
+	lacks(t, g.page("/console/connectors/show?id="+on.ID), "one model at a time")
+	g.lines.mu.Lock()
+	g.lines.infos[0].States[0].OneModel = true
+	g.lines.mu.Unlock()
+	has(t, g.page("/console/connectors/show?id="+on.ID), "one model at a time")
+	has(t, mainOf(g.page("/console/connectors")), "default (1 model, one at a time)")
+
 	page = mainOf(g.page("/console/connectors?q=ATT"))
 	has(t, page, "attic")
 	lacks(t, page, "gpu-box")

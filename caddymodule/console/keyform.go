@@ -28,8 +28,8 @@ type keyForm struct {
 	Ends              *time.Time
 	Limits            []limitField
 	Priority          store.Priority // "": normal
-	Change            bool   // of a key
-	Page              string // that shows a preview without scripts; "": none
+	Change            bool           // of a key
+	Page              string         // that shows a preview without scripts; "": none
 	Users             []manage.User
 	Preview           scopePreview
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,24 +60,32 @@ type Upstream struct {
 	Since *time.Time `json:"since,omitempty"` // of State
 	// Models is the number of listed models; nil: the server has no list.
 	Models *int `json:"models,omitempty"`
+	// OneModel: the server loads one model at a time.
+	OneModel bool `json:"one_model_at_a_time,omitempty"`
 }
 
 // String describes the upstream, for example "ollama (12 models)".
 func (u Upstream) String() string {
+	var facts []string
 	switch {
 	case u.State == Down:
-		return u.Name + " (down)"
-	case u.Models == nil:
-		return u.Name
-	case *u.Models == 1:
-		return u.Name + " (1 model)"
-	default:
-		return fmt.Sprintf("%s (%d models)", u.Name, *u.Models)
+		facts = append(facts, "down")
+	case u.Models != nil && *u.Models == 1:
+		facts = append(facts, "1 model")
+	case u.Models != nil:
+		facts = append(facts, fmt.Sprintf("%d models", *u.Models))
 	}
+	if u.OneModel {
+		facts = append(facts, "one at a time")
+	}
+	if len(facts) == 0 {
+		return u.Name
+	}
+	return u.Name + " (" + strings.Join(facts, ", ") + ")"
 }
 
 func upstreamOf(u tunnel.UpstreamState) Upstream {
-	v := Upstream{Name: u.Name, State: Unknown}
+	v := Upstream{Name: u.Name, State: Unknown, OneModel: u.OneModel}
 	if !u.Known {
 		return v
 	}

@@ -19,7 +19,8 @@ const reportCost = messagesPerSecond
 type UpstreamState struct {
 	Name string
 	health.Server
-	Since time.Time // last change of Reachable on this tunnel; zero: unknown
+	Since    time.Time // last change of Reachable on this tunnel; zero: unknown
+	OneModel bool      // it loads one model at a time
 }
 
 // states are the reported states of a connector's upstreams by name; nil: no report.
@@ -74,13 +75,17 @@ func same(a, b health.Server) bool {
 
 // States returns the state of each of the connector's upstreams.
 func (s *Session) States() []UpstreamState {
-	names, reported := s.hello.Upstreams, *s.reported.Load()
-	list := make([]UpstreamState, len(names))
-	for i, name := range names {
-		list[i] = reported[name]
-		list[i].Name = name
+	list := make([]UpstreamState, len(s.hello.Upstreams))
+	for i, name := range s.hello.Upstreams {
+		list[i] = s.state(name)
 	}
 	return list
+}
+
+func (s *Session) state(upstream string) UpstreamState {
+	u := (*s.reported.Load())[upstream]
+	u.Name, u.OneModel = upstream, slices.Contains(s.hello.OneModel, upstream)
+	return u
 }
 
 // DeploymentRoute is the route of a deployment through one connector, and its state.
@@ -93,7 +98,8 @@ type DeploymentRoute struct {
 	Window int
 	Strict bool // see [link.UpstreamReport]
 	// Status is "loading" or "unloaded" if a router has not loaded the model, else "".
-	Status string
+	Status   string
+	OneModel bool // the server loads one model at a time
 	// Since is when the tunnel began, or when its model server was reachable again.
 	Since time.Time
 	// Remote reports whether the tunnel is a peer's.
@@ -120,7 +126,7 @@ func (u UpstreamState) route(since time.Time, upstream, model string, err error)
 	return DeploymentRoute{
 		State:    health.RouteState(true, err == nil, u.Server, model),
 		Upstream: upstream, Model: model, Problem: err, Window: u.Window(model), Strict: u.Strict,
-		Status: u.Loading(model), Since: since,
+		Status: u.Loading(model), OneModel: u.OneModel, Since: since,
 	}
 }
 
@@ -144,7 +150,7 @@ func (h *Hub) Route(connectorID string, target Target) (r DeploymentRoute, ok bo
 // route returns the route of a deployment through the session.
 func (s *Session) route(target Target) DeploymentRoute {
 	upstream, model, err := s.Resolve(target.Name, target.Upstream, target.Model)
-	return (*s.reported.Load())[upstream].route(s.since, upstream, model, err)
+	return s.state(upstream).route(s.since, upstream, model, err)
 }
 
 // Recheck asks the connector of a route to ask its model server for the models again, if that does not list

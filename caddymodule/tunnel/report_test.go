@@ -89,6 +89,35 @@ func TestReport(t *testing.T) {
 	})
 }
 
+// The hello says which servers load one model at a time, before and after a report.
+func TestOneModelUpstreams(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		h := hello("con_1")
+		h.Upstreams, h.OneModel = []string{"ollama", "vllm"}, []string{"ollama"}
+		c, err := g.dial(t, g.socket(t), h, echo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reported := make(chan Event, 1)
+		g.Subscribe(func(e Event) {
+			if e.Reported {
+				reported <- e
+			}
+		})
+		info := g.mustSession(t, "con_1").Info()
+		if !info.States[0].OneModel || info.States[1].OneModel ||
+			!info.DeploymentRoute(Target{Name: "m", Upstream: "ollama"}).OneModel {
+			t.Errorf("before a report: %+v", info)
+		}
+		c.send(t, reports("ollama", true, "m"))
+		wait.For(t, reported, "the report")
+		if states := g.mustSession(t, "con_1").States(); !states[0].OneModel || !states[0].Known {
+			t.Errorf("after a report: %+v", states)
+		}
+	})
+}
+
 // A connector that reports without pause is read slowly, and keeps its tunnel.
 func TestReportsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

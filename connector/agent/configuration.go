@@ -47,6 +47,7 @@ func (a *Agent) newConfiguration(c config.Config, old *configuration) (*configur
 		upstream.Options{Logger: a.Logger, Budget: a.budget, Prober: a.prober, Observer: &a.monitor})
 	next.hello = newHello(a.Version, "", upstreams.Names())
 	next.hello.Connector, next.hello.Routes, next.hello.MaxRequests = token.Connector, c.Routes, c.MaxRequests
+	next.hello.OneModel = c.OneModelUpstreams()
 	kept := c.KeptPromptBytes()
 	next.hello.KeptPrompts, next.hello.StartedMillis = &kept, time.Now().UnixMilli()
 	next.dialTo(dial.Target{

@@ -71,7 +71,9 @@ type Problem struct {
 type UpstreamStatus struct {
 	Name    string `json:"name"`
 	Address string `json:"address"` // host:port
-	Running int    `json:"requests_running"`
+	// OneModel: the server loads one model at a time.
+	OneModel bool `json:"one_model_at_a_time,omitempty"`
+	Running  int  `json:"requests_running"`
 	// State is one of the states in package upstream.
 	State string `json:"state"`
 	// Models are listed by the server; nil: unknown.
@@ -115,6 +117,7 @@ func (a *Agent) Status() Status {
 		u := *m.countsOf(name)
 		u.Address, u.Results, u.Buckets = upstreams[name].Address, maps.Clone(u.Results), slices.Clone(u.Buckets)
 		u.State, u.Models = upstreams[name].State()
+		u.OneModel = slices.Contains(c.hello.OneModel, name)
 		s.Upstreams = append(s.Upstreams, u)
 	}
 	return s

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,6 +49,7 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 
 	c := g.present(map[string]string{"box": server.URL, "other": server.URL})
 	c.Routes, c.MaxRequests = []link.Route{{Model: "*", Upstream: "other"}}, 8
+	c.Upstreams["other"] = config.Upstream{BaseURL: server.URL, OneModelAtATime: true}
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +62,11 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 		second.hello.StartedMillis <= first.hello.StartedMillis {
 		t.Errorf("the new hello has upstreams, routes and requests %s: %+v", got, second.hello)
 	}
-	if got := a.Status(); got.State != StateOnline || got.Running != 1 || got.Tunnels != 2 || len(got.Upstreams) != 2 {
+	if !slices.Equal(second.hello.OneModel, []string{"other"}) || first.hello.OneModel != nil {
+		t.Errorf("one model at a time: %q, then %q", first.hello.OneModel, second.hello.OneModel)
+	}
+	if got := a.Status(); got.State != StateOnline || got.Running != 1 || got.Tunnels != 2 || len(got.Upstreams) != 2 ||
+		got.Upstreams[0].OneModel || !got.Upstreams[1].OneModel {
 		t.Errorf("status %+v", got)
 	}
 	close(finish)
@@ -75,6 +81,21 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 }
 
 // TestReloadUnderLoad: 100 reloads fail no request, and no counter goes back.
+// TestReloadOneModel: the gateway learns that a server loads one model at a time, or no longer does.
+func TestReloadOneModel(t *testing.T) {
+	g := startGateway(t)
+	a := startAgent(t, g, answerWith(t, "x"), nil)
+	before := g.session()
+	c := g.present(map[string]string{"box": answerWith(t, "x")})
+	c.Upstreams["box"] = config.Upstream{BaseURL: c.Upstreams["box"].BaseURL, OneModelAtATime: true}
+	if err := a.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	if hello := g.session().hello; before.hello.OneModel != nil || !slices.Equal(hello.OneModel, []string{"box"}) {
+		t.Errorf("%+v, then %+v", before.hello, hello)
+	}
+}
+
 func TestReloadUnderLoad(t *testing.T) {
 	g := startRealGateway(t)
 	a := startReal(t, g, nil)

@@ -59,6 +59,8 @@ type Config struct {
 	Upstream string `json:"upstream,omitempty"`
 	// APIKeyFile contains the API key of that model server. Default: none.
 	APIKeyFile string `json:"api_key_file,omitempty"`
+	// OneModelAtATime: that model server loads one model at a time. Requests for its models then take turns.
+	OneModelAtATime bool `json:"one_model_at_a_time,omitempty"`
 	// Upstreams are model servers by name, instead of Upstream.
 	Upstreams map[string]Upstream `json:"upstreams,omitempty"`
 	// Routes select the upstream of a public model name; the first match wins.
@@ -79,6 +81,8 @@ type Upstream struct {
 	BaseURL string `json:"base_url" alias:"BaseUrl"`
 	// APIKeyFile contains the server's API key. It is reloaded when it changes.
 	APIKeyFile string `json:"api_key_file,omitempty"`
+	// OneModelAtATime: the server loads one model at a time. Requests for its models then take turns.
+	OneModelAtATime bool `json:"one_model_at_a_time,omitempty"`
 }
 
 // Loaded is the result of [Load]: a checked configuration, with warnings.

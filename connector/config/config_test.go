@@ -46,11 +46,11 @@ func TestLoad(t *testing.T) {
 		},
 		{
 			"plain with everything", `{"tunnel_token":"TOKEN","server":"[::1]:7443","transport":"quic","max_requests":16,
-			"upstream":"https://box","api_key_file":"/etc/key",
+			"upstream":"https://box","api_key_file":"/etc/key","one_model_at_a_time":true,
 			"routes":[{"model":"qwen*","upstream":"default","upstream_model":"qwen3:8b"}],"allow":["POST /v1/rerank"]}`,
 			Config{
 				Allow: []string{"POST /v1/rerank"}, Server: "[::1]:7443", Transport: "quic", MaxRequests: 16,
-				Upstream: "https://box", APIKeyFile: "/etc/key",
+				Upstream: "https://box", APIKeyFile: "/etc/key", OneModelAtATime: true,
 				Routes: []link.Route{{Model: "qwen*", Upstream: "default", UpstreamModel: "qwen3:8b"}},
 			},
 		},

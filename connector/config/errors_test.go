@@ -30,7 +30,7 @@ var configErrors = []struct{ name, text, want string }{
 	{
 		"an unknown field", `{"timeout":30}`,
 		`timeout: unknown field; known here: $schema, tunnel_token, server, transport, max_requests, upstream, ` +
-			`api_key_file, upstreams, routes, max_memory, kept_prompts, allow`,
+			`api_key_file, one_model_at_a_time, upstreams, routes, max_memory, kept_prompts, allow`,
 	},
 	{
 		"a member twice in an object instead of text", `{"upstream":{"a":"b","a":"c"}}`,
@@ -84,7 +84,7 @@ var configErrors = []struct{ name, text, want string }{
 	},
 	{
 		"an unknown field of an upstream", `{"upstreams":{"0":{"timeout":30}}}`,
-		`upstreams.0.timeout: unknown field; known here: base_url, api_key_file`,
+		`upstreams.0.timeout: unknown field; known here: base_url, api_key_file, one_model_at_a_time`,
 	},
 	{
 		"baseURL", `{"upstreams":{"a":{"baseURL":"http://a/v1"}}}`,
@@ -185,6 +185,15 @@ var configErrors = []struct{ name, text, want string }{
 		"a key file beside upstreams",
 		`{"tunnel_token":"TOKEN","api_key_file":"k","upstreams":{"b":{"base_url":"http://b/v1"}}}`,
 		`api_key_file: not allowed next to upstreams; move it into one of them`,
+	},
+	{
+		"one model at a time next to upstreams",
+		`{"tunnel_token":"TOKEN","one_model_at_a_time":true,"upstreams":{"b":{"base_url":"http://b/v1"}}}`,
+		`one_model_at_a_time: not allowed next to upstreams; move it into one of them`,
+	},
+	{
+		"a text for one model at a time", `{"upstreams":{"b":{"base_url":"http://b/v1","one_model_at_a_time":"yes"}}}`,
+		`upstreams.b.one_model_at_a_time: must be true or false, not text`,
 	},
 	{
 		"upstream without a scheme", `{"tunnel_token":"TOKEN","upstream":"localhost:11434"}`,

@@ -188,7 +188,7 @@ func tags(t reflect.Type) []string {
 // wanted describes the JSON values of the types in a configuration.
 var wanted = map[reflect.Kind]string{
 	reflect.Struct: "an object in braces", reflect.Map: "an object in braces", reflect.Slice: "a list",
-	reflect.String: "text in quotes",
+	reflect.String: "text in quotes", reflect.Bool: "true or false",
 }
 
 // kinds describes kinds of JSON values in everyday words.

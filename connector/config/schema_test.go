@@ -29,6 +29,7 @@ func TestSchema(t *testing.T) {
 	none := schema.Schema{"anyOf": []any{
 		schema.Schema{"required": []string{"upstream"}},
 		schema.Schema{"required": []string{"api_key_file"}},
+		schema.Schema{"required": []string{"one_model_at_a_time"}},
 	}}
 	object["dependentSchemas"] = schema.Schema{"upstreams": schema.Schema{"not": none}}
 	object["$schema"] = "https://json-schema.org/draft/2020-12/schema"

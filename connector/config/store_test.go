@@ -84,7 +84,7 @@ func TestStoreKeepsWhatThereIs(t *testing.T) {
 	}
 	again, err := (&Store{path, true}).Load()
 	if err != nil || again.TunnelToken != c.TunnelToken ||
-		again.Upstreams["ollama"] != (Upstream{"http://a:1/v1", "key"}) ||
+		again.Upstreams["ollama"] != (Upstream{BaseURL: "http://a:1/v1", APIKeyFile: "key"}) ||
 		len(again.Routes) != 1 || again.Routes[0] != (link.Route{Model: "<*>", Upstream: "ollama"}) {
 		t.Errorf("it holds %+v, %v", again, err)
 	}

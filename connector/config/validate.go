@@ -107,6 +107,8 @@ func (c *Config) validateUpstreams() error {
 			"(or set UPSTREAM)")
 	case c.APIKeyFile != "" && len(c.Upstreams) > 0:
 		return errors.New("api_key_file: not allowed next to upstreams; move it into one of them")
+	case c.OneModelAtATime && len(c.Upstreams) > 0:
+		return errors.New("one_model_at_a_time: not allowed next to upstreams; move it into one of them")
 	case len(c.Upstreams) > link.MaxUpstreams:
 		return fmt.Errorf("upstreams: has %d entries, more than the %d allowed; use several connectors", len(c.Upstreams),
 			link.MaxUpstreams)
@@ -237,4 +239,11 @@ func (c *Config) UpstreamNames() []string {
 		return []string{DefaultUpstream}
 	}
 	return slices.Sorted(maps.Keys(c.Upstreams))
+}
+
+// OneModelUpstreams returns the names of the upstreams that load one model at a time.
+func (c *Config) OneModelUpstreams() []string {
+	return slices.DeleteFunc(c.UpstreamNames(), func(name string) bool {
+		return !c.OneModelAtATime && !c.Upstreams[name].OneModelAtATime
+	})
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/postern-dev/postern/connector/memory"
@@ -41,6 +42,19 @@ func TestKeptPromptBytes(t *testing.T) {
 }
 
 // The base URL of a model server may or may not end in /v1, in both forms.
+func TestOneModelUpstreams(t *testing.T) {
+	t.Parallel()
+	one, other := Upstream{OneModelAtATime: true}, Upstream{}
+	for want, c := range map[string]Config{
+		"[]": {Upstream: "http://a"}, "[default]": {Upstream: "http://a", OneModelAtATime: true},
+		"[a c]": {Upstreams: map[string]Upstream{"c": one, "b": other, "a": one}},
+	} {
+		if got := fmt.Sprint(c.OneModelUpstreams()); got != want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
 func TestBaseURL(t *testing.T) {
 	for raw, want := range map[string]string{
 		"http://localhost:11434": "http://localhost:11434/v1", "http://localhost:11434/": "http://localhost:11434/v1",

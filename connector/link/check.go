@@ -54,7 +54,7 @@ func (h Hello) Check() error {
 		return err
 	}
 	if h.Peer != "" {
-		if h.Connector != "" || h.Claim != "" || len(h.Upstreams) > 0 || len(h.Routes) > 0 {
+		if h.Connector != "" || h.Claim != "" || len(h.Upstreams)+len(h.OneModel)+len(h.Routes) > 0 {
 			return errors.New("checking hello: a gateway is not a connector, too")
 		}
 		return nil
@@ -64,6 +64,10 @@ func (h Hello) Check() error {
 	}
 	if err := checkNames(h.Upstreams); err != nil {
 		return fmt.Errorf("checking hello: %w", err)
+	}
+	unknown := func(name string) bool { return !slices.Contains(h.Upstreams, name) }
+	if len(h.OneModel) > len(h.Upstreams) || slices.ContainsFunc(h.OneModel, unknown) {
+		return errors.New("checking hello: one_model has an unknown upstream, or more names than there are upstreams")
 	}
 	if h.MaxRequests < 0 || h.MaxRequests > MaxRequestsLimit {
 		return fmt.Errorf("checking hello: it takes %d requests at once; 1 to %d are possible", h.MaxRequests,

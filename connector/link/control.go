@@ -16,9 +16,9 @@ import (
 const (
 	// maxControl bounds one control message in bytes. The largest hello fits, even if each
 	// character of its names is escaped.
-	maxControl = 320 << 10
+	maxControl = 352 << 10
 	// maxParts bounds the fields and elements of a message: a "{}," takes some twenty
-	// times as much memory as on the wire. The largest hello has some 1,030 parts.
+	// times as much memory as on the wire. The largest hello has some 1,290 parts.
 	maxParts = 4096
 	// uncounted is the size in bytes up to which a message is read without accounting.
 	uncounted = 4 << 10

@@ -31,7 +31,7 @@ var messages = []Message{
 	claim(),
 	Hello{
 		Connector: "con_1", Secret: "s3cret", StartedMillis: 1790000000000, OtherEdges: []string{"edge-a"},
-		Upstreams: []string{"ollama"},
+		Upstreams: []string{"ollama"}, OneModel: []string{"ollama"},
 	},
 	Welcome{Session: "x", Version: "v1", HeartbeatMillis: 1500},
 	Welcome{Session: "x", Version: "v1", HeartbeatMillis: 1500, Edges: edges()},
@@ -150,7 +150,7 @@ func largestHello() Hello {
 	}
 	for i := range MaxUpstreams {
 		name := fmt.Sprintf("%064d", i)
-		h.Upstreams = append(h.Upstreams, name)
+		h.Upstreams, h.OneModel = append(h.Upstreams, name), append(h.OneModel, name)
 		h.Routes = append(h.Routes, Route{Model: field(MaxField), Upstream: name, UpstreamModel: field(MaxField)})
 	}
 	return h
@@ -338,6 +338,9 @@ func TestHelloCheck(t *testing.T) {
 		"bad upstream":         func(h *Hello) { h.Upstreams[1] = "a b" },
 		"empty upstream":       func(h *Hello) { h.Upstreams[1] = "" },
 		"upstream twice":       func(h *Hello) { h.Upstreams[1] = "a" },
+		"one model nowhere":    func(h *Hello) { h.OneModel = []string{"c"} },
+		"too many one models":  func(h *Hello) { h.OneModel = []string{"a", "a", "b-2"} },
+		"a peer's one model":   func(h *Hello) { *h = Hello{Peer: "p", Secret: "s", OneModel: []string{"a"}} },
 		"route to nowhere":     func(h *Hello) { h.Routes[0].Upstream = strings.Repeat("c", 1000) },
 		"unprintable model":    func(h *Hello) { h.Routes[0].Model = "a\x00" },
 		"unprintable id":       func(h *Hello) { h.Routes[0].UpstreamModel = "a\xff" },

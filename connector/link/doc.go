@@ -82,7 +82,7 @@
 // A hello with "dry_run" replaces nothing: the gateway answers with welcome or deny, and closes.
 //
 // A receiver ignores messages of unknown type and unknown fields. A message has at
-// most 320 KiB, which a hello with 256 upstreams and 256 routes does not exceed.
+// most 352 KiB, which a hello with 256 upstreams and 256 routes does not exceed.
 //
 // # Clusters
 //

@@ -47,7 +47,9 @@ type Hello struct {
 	Version    string   `json:"version,omitempty"`
 	OS         string   `json:"os,omitempty"` // "linux/amd64": see version.Platform
 	Upstreams  []string `json:"upstreams"`    // names, at least one
-	Routes     []Route  `json:"routes,omitempty"`
+	// OneModel are the names of the upstreams that load one model at a time.
+	OneModel []string `json:"one_model,omitempty"`
+	Routes   []Route  `json:"routes,omitempty"`
 	// MaxRequests limits the connector's concurrent requests. Default:
 	// [DefaultMaxRequests].
 	MaxRequests int `json:"max_requests,omitempty"`
