@@ -59,6 +59,10 @@ type App struct {
 	// a reload. Default: 67108864 (64 MiB).
 	ActivitySize int64 `json:"activity_size,omitempty"`
 
+	// How long the requests for the loaded model of a server that loads one model at a
+	// time are served while others wait for another model: 1s to 1h. Default: 30s.
+	SwapAfter caddy.Duration `json:"swap_after,omitempty"`
+
 	// With "on", metrics have the ids of keys as labels. Default: "off".
 	KeyMetrics string `json:"key_metrics,omitempty"`
 
@@ -113,6 +117,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //		edge { … }              # this gateway of a cluster, see Edge
 //		max_memory <size>       # for requests and answers, default a quarter of the memory limit
 //		activity_size <size>    # of the file of the last requests, default 64MiB
+//		swap_after <duration>   # of servers that load one model at a time, default 30s
 //		key_metrics on|off      # ids of keys as labels of metrics, default off
 //		connectors <folder>     # of the connectors to hand out
 //	}
@@ -130,6 +135,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		}}),
 		options.Once(options.Size("max_memory", &a.MaxMemory)),
 		options.Once(options.Size("activity_size", &a.ActivitySize)),
+		options.Once(options.Duration("swap_after", &a.SwapAfter)),
 		options.Once(options.Word("key_metrics", &a.KeyMetrics, keyMetricsOn, keyMetricsOff)),
 		options.Once(options.Text("connectors", &a.Connectors)),
 	}.Unmarshal(d)
@@ -151,6 +157,10 @@ func (a *App) Provision(ctx caddy.Context) error {
 	a.addresses.sites = sync.OnceValue(func() sites { return findSites(a.ctx, a.addresses.public) })
 	if err := a.provisionMemory(); err != nil {
 		return err
+	}
+	a.SwapAfter = cmp.Or(a.SwapAfter, caddy.Duration(gateway.DefaultSwapAfter))
+	if s := time.Duration(a.SwapAfter); s < gateway.MinSwapAfter || s > gateway.MaxSwapAfter {
+		return errors.New("swap_after must be 1s to 1h")
 	}
 	a.KeyMetrics = cmp.Or(a.KeyMetrics, keyMetricsOff)
 	if a.KeyMetrics != keyMetricsOn && a.KeyMetrics != keyMetricsOff {
@@ -179,7 +189,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	connectors := downloads.NewFolder(cmp.Or(a.Connectors, defaultConnectors()))
 	caddyVersion, _ := caddy.Version()
 	a.gateway = &gateway.Gateway{Store: a.store, Listener: a.listener, Configuration: gateway.Configuration{
-		Listen: a.addresses.listen.JoinHostPort(0), MaxMemory: a.MaxMemory, Endpoint: a.addresses.endpoint, Logger: a.logger,
+		Listen: a.addresses.listen.JoinHostPort(0), MaxMemory: a.MaxMemory, SwapAfter: time.Duration(a.SwapAfter), Endpoint: a.addresses.endpoint, Logger: a.logger,
 		Build:      manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
 		Connectors: connectors,
 		Program:    os.Args[0], DeploymentRemoved: metrics.DropDeployment, KeyRemoved: metrics.DropKey, Grace: a.grace,

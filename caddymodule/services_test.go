@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -181,6 +182,26 @@ func TestMaxMemory(t *testing.T) {
 	}
 	if _, err := tryProvision(t, file("31MiB")); err == nil || !strings.Contains(err.Error(), "max_memory") {
 		t.Errorf("too small: %v", err)
+	}
+}
+
+// Each configuration has its own time after which a server may swap its model.
+func TestSwapAfter(t *testing.T) {
+	file := func(option string) string {
+		return strings.Replace(gatewayFile(freeUDP(t), "gw.example.com:7443", filepath.Join(t.TempDir(), "gateway.db")),
+			"listen", option+"\n listen", 1)
+	}
+	for option, want := range map[string]time.Duration{
+		"": 30 * time.Second, "swap_after 1s": time.Second, "swap_after 1h": time.Hour,
+	} {
+		if got := provision(t, file(option)).gateway.SwapAfter; got != want {
+			t.Errorf("%q: %v", option, got)
+		}
+	}
+	for _, option := range []string{"swap_after 999ms", "swap_after 0s", "swap_after 61m"} {
+		if _, err := tryProvision(t, file(option)); err == nil || !strings.Contains(err.Error(), "must be 1s to 1h") {
+			t.Errorf("%s: %v", option, err)
+		}
 	}
 }
 

@@ -22,8 +22,10 @@ import (
 
 // Configuration holds the settings of one configuration.
 type Configuration struct {
-	Listen     string                 // UDP address of the tunnel listener
-	MaxMemory  int64                  // in bytes, for requests and answers
+	Listen    string // UDP address of the tunnel listener
+	MaxMemory int64  // in bytes, for requests and answers
+	// SwapAfter is how long a server that loads one model at a time serves it while requests wait for another model.
+	SwapAfter  time.Duration
 	Endpoint   func() manage.Endpoint // how the gateway is reached
 	Build      manage.Build
 	Connectors *downloads.Folder // to hand out
@@ -38,6 +40,13 @@ type Configuration struct {
 	// KeyRemoved is called after a key is revoked or removed.
 	KeyRemoved func(id string)
 }
+
+// The default and the bounds of Configuration.SwapAfter.
+const (
+	DefaultSwapAfter = 30 * time.Second
+	MinSwapAfter     = time.Second
+	MaxSwapAfter     = time.Hour
+)
 
 // Gateway is the gateway of one configuration.
 type Gateway struct {
