@@ -169,6 +169,10 @@ var commandTests = []struct {
 		"deployment_list", "deployment list",
 		ok("GET /model_gateway/deployments", "["+deploymentJSON+","+warnedJSON+","+goneJSON+"]"),
 	},
+	{
+		"deployment_list_suggestion", "deployment list", ok("GET /model_gateway/deployments",
+			"["+strings.Replace(deploymentJSON, "{", `{"suggestion":"set max_concurrency",`, 1)+"]"),
+	},
 	{"deployment_list_empty", "deployment list", ok("GET /model_gateway/deployments", "[]")},
 	{"deployment_list_json", "deployment list --json", ok("GET /model_gateway/deployments", "["+deploymentJSON+"]")},
 	{"deployment_alias", "model list", ok("GET /model_gateway/deployments", "[]")},

@@ -39,8 +39,9 @@ serves requests of its kind alone.
 
 The names of --also-as replace those of before. Keys need the public name in their scope.
 
---max-concurrency limits the running requests. More are queued, fairly between
-keys.
+--max-concurrency limits the running requests at each model server. More are queued,
+fairly between keys. Set it to the server's slots (llama.cpp: -np, Ollama:
+OLLAMA_NUM_PARALLEL); without it, keys do not take turns.
 
 --option adjusts the gateway to a particular model server:
 
@@ -89,6 +90,9 @@ keys.
 				for _, d := range deployments {
 					if d.Warning != "" {
 						in.warnf("Warning: %s: %s\n", d.Name, d.Warning)
+					}
+					if d.Suggestion != "" {
+						in.warnf("Suggestion: %s: %s\n", d.Name, d.Suggestion)
 					}
 				}
 			},

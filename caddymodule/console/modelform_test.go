@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"html"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
 // The form sets and shows what clients see of a model. A wrong value comes back as typed, with the name of its field.
@@ -110,4 +112,28 @@ func TestEffortOfTheForm(t *testing.T) {
 	set(compat.Options{Reasoning: true})
 	form("– sent, but no answer has shown reasoning yet: low, medium, high, xhigh, max")
 	lacks(t, mainOf(g.page("/console/models/new")), "/effort")
+}
+
+// The page of a model without a limit suggests one where two keys have used it at once, and the form shows the slots
+// that the server lists.
+func TestSuggestedLimit(t *testing.T) {
+	g := newGateway(t)
+	con := g.connector("gpu-box")
+	g.lines.connect(con, "qwen3")
+	g.deployment("qwen3", con)
+	d, _ := g.store.Deployment(store.DefaultAccount, "qwen3")
+	g.observed.Route = func(string, tunnel.Target) (tunnel.DeploymentRoute, bool) { return tunnel.DeploymentRoute{}, true }
+	lacks(t, g.page("/console/models/show?name=qwen3"), "Set max_concurrency", "set max_concurrency")
+	for _, key := range []string{"key_1", "key_2"} {
+		g.observed.Begin(&d, con.ID, key, true)
+	}
+	has(t, g.page("/console/models/show?name=qwen3"), "set max_concurrency to the slots of its server",
+		`<a href="/console/models/new?name=qwen3">Change</a>`)
+	g.lines.mu.Lock()
+	g.lines.serve[con.ID] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"data":[{"id":"qwen3","status":{"value":"loaded","args":["--parallel","4"]}},{"id":"other"}]}`)
+	})
+	g.lines.mu.Unlock()
+	has(t, g.page("/console/models/new?name=qwen3"), ">qwen3 (4 slots)</option>", ">other</option>")
 }

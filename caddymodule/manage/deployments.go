@@ -41,8 +41,10 @@ type Deployment struct {
 	OfflineSince *time.Time `json:"offline_since,omitempty"`
 	// Warning is why requests fail now on one of its online connectors, or lose a part of their prompts; or that its
 	// fallback does not exist. It does not make the operation fail: a connector may be configured later.
-	Warning string           `json:"warning,omitempty"`
-	Efforts observed.Efforts `json:"-"` // what /effort of Claude Code does
+	Warning string `json:"warning,omitempty"`
+	// Suggestion is a setting that would make it serve better.
+	Suggestion string           `json:"suggestion,omitempty"`
+	Efforts    observed.Efforts `json:"-"` // what /effort of Claude Code does
 }
 
 // StateText is the state in words: "degraded (1 of 2)", "cuts prompts over 4096 tokens".
@@ -101,7 +103,7 @@ type DeploymentFields struct {
 	AlsoAs   []string `json:"also_as" help:"More names that clients may ask for, exact ones or patterns such as claude-*; [] is none" flaghelp:"One more name, or a pattern such as claude-*, that clients may ask for (may be repeated)"`
 	Fallback string   `json:"fallback" help:"The deployment that serves requests which no connector of this one accepts"`
 
-	MaxConcurrency int            `json:"max_concurrency" help:"Limit of running requests (default no limit)"`
+	MaxConcurrency int            `json:"max_concurrency" help:"Limit of running requests at each model server (default no limit)"`
 	Options        compat.Options `json:"options" flag:"option" help:"Adjustments for the model server" flaghelp:"NAME=VALUE: adjustment for the model server (may be repeated)"`
 }
 
@@ -202,7 +204,7 @@ func (s *Service) Deployments(ctx context.Context) ([]Deployment, error) {
 	return list(ctx, s, s.store.Deployments, func(d store.Deployment) Deployment {
 		v := s.deploymentOf(d, live)
 		if member {
-			v.Through, v.Connectors, v.Warning = []DeploymentRoute{}, []string{}, ""
+			v.Through, v.Connectors, v.Warning, v.Suggestion = []DeploymentRoute{}, []string{}, "", ""
 			v.CreatedBy, v.ChangedBy = store.Actor{}, store.Actor{}
 		}
 		return v
@@ -230,7 +232,7 @@ func (s *Service) RemoveDeployment(ctx context.Context, name string) (Deployment
 	return change(ctx, s, func(account string) (Deployment, write, error) {
 		d, err := s.store.RemoveDeployment(ctx, account, name)
 		removed := s.deploymentOf(d, s.sessions())
-		removed.Warning = ""
+		removed.Warning, removed.Suggestion = "", ""
 		return removed, write{"deployment.remove", d.Name, d.Name, nil}, err
 	})
 }
@@ -269,10 +271,39 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 		v.Warning = cmp.Or(v.Warning, fmt.Sprintf("option \"safeguards\": %q does not exist; choose another model, or off",
 			judge))
 	}
+	v.Warning = cmp.Or(v.Warning, s.swapWarning(d, live))
+	if d.MaxConcurrency == 0 && s.observed.Shared(&d) {
+		v.Suggestion = "requests of several keys have run at once within the last hour; set max_concurrency to the slots of " +
+			"its server (llama.cpp: -np, Ollama: OLLAMA_NUM_PARALLEL): without it, keys do not take turns"
+	}
 	if v.State, v.Available = health.ModelState(states); v.State != health.Offline {
 		v.OfflineSince = nil
 	}
 	return v
+}
+
+// swapWarning returns the problem of a deployment whose judge is another model of a server that loads one model at a
+// time, "" without a problem.
+func (s *Service) swapWarning(d store.Deployment, live map[string]tunnel.Info) string {
+	judge, ok := s.store.Deployment(d.Account, d.Options.Safeguards)
+	if !ok || d.Options.Safeguards == compat.SafeguardsSelf {
+		return ""
+	}
+	for _, id := range d.Connectors {
+		info, online := live[id]
+		if !online || !slices.Contains(judge.Connectors, id) {
+			continue
+		}
+		r := info.DeploymentRoute(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+		j := info.DeploymentRoute(tunnel.Target{Name: judge.Name, Upstream: judge.Upstream, Model: judge.Model})
+		c, _ := s.store.Connector(id)
+		if r.OneModel && r.Upstream == j.Upstream && scope.Canonical(r.Model) != scope.Canonical(j.Model) {
+			return fmt.Sprintf("option \"safeguards\": %q is another model of the model server %q of connector %q, which loads "+
+				"one at a time, so each judged request swaps twice; choose self, or a model of another server", judge.Name,
+				r.Upstream, c.Name)
+		}
+	}
+	return ""
 }
 
 // warning returns the problem of a route through an online connector, and the fix;

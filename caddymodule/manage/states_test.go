@@ -118,10 +118,10 @@ func TestHangingState(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second)
-		answered := g.observed.Begin(&d, d.Connectors[0], true)
+		answered := g.observed.Begin(&d, d.Connectors[0], "key_1", true)
 		answered.First()
 		answered.End()
-		waits := g.observed.Begin(&d, d.Connectors[0], true)
+		waits := g.observed.Begin(&d, d.Connectors[0], "key_1", true)
 		defer waits.End()
 		expect(health.Available, "")
 		time.Sleep(5*time.Minute + time.Second)
@@ -138,7 +138,7 @@ func TestSlowState(t *testing.T) {
 		g.deployment("m", g.connector("default", "home", map[string]http.Handler{"ollama": nil}), "", "")
 		d, _ := g.store.Deployment("default", "m")
 		for i := range 26 {
-			a := g.observed.Begin(&d, d.Connectors[0], true)
+			a := g.observed.Begin(&d, d.Connectors[0], "key_1", true)
 			a.First()
 			a.End()
 			a.Decoded(map[bool]float64{true: 41, false: 4}[i < 20], 100)

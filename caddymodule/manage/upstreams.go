@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -27,6 +28,8 @@ const (
 type UpstreamModels struct {
 	Upstream string   `json:"upstream"`
 	Models   []string `json:"models"`
+	// Slots are the numbers of requests that models run at once, as far as the server lists them.
+	Slots map[string]int `json:"slots,omitempty"`
 	// Error is why the models are not known.
 	Error string `json:"error,omitempty"`
 }
@@ -53,8 +56,8 @@ func (s *Service) UpstreamModels(ctx context.Context, connector string) ([]Upstr
 	for i, upstream := range info.Upstreams {
 		all.Go(func() error {
 			u := upstreamCall{tunnel: tun, connector: con.Name, upstream: upstream, timeout: modelsTimeout}
-			models, err := s.modelsOf(ctx, u, con.ID+"/"+info.Session)
-			answers[i] = UpstreamModels{Upstream: upstream, Models: append([]string{}, models...)}
+			list, err := s.modelsOf(ctx, u, con.ID+"/"+info.Session)
+			answers[i] = UpstreamModels{Upstream: upstream, Models: append([]string{}, list.IDs...), Slots: list.Slots}
 			if err != nil {
 				answers[i].Error = err.Error()
 			}
@@ -70,47 +73,47 @@ func offline(connector string) error {
 
 // modelsOf returns the models of an upstream. Concurrent callers share one request,
 // which continues when they have left.
-func (s *Service) modelsOf(ctx context.Context, u upstreamCall, session string) ([]string, error) {
+func (s *Service) modelsOf(ctx context.Context, u upstreamCall, session string) (link.ModelList, error) {
 	result := s.models.DoChan(session+"/"+u.upstream, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), modelsTimeout)
 		defer cancel()
-		var models []string
+		var list link.ModelList
 		err := panics.Do(s.log, "reading the models of a model server", func() (err error) {
-			models, err = u.models(ctx)
+			list, err = u.models(ctx)
 			return err
 		})
 		if _, panicked := errors.AsType[*panics.Error](err); panicked {
 			err = errors.New("the gateway failed to read the model server's answer because of a defect; its log has the stack")
 		}
-		return models, err
+		return list, err
 	})
 	select {
 	case answer := <-result:
-		models, _ := answer.Val.([]string)
-		return models, answer.Err
+		list, _ := answer.Val.(link.ModelList)
+		return list, answer.Err
 	case <-ctx.Done():
-		return nil, errors.New("the model server has not answered yet")
+		return link.ModelList{}, errors.New("the model server has not answered yet")
 	}
 }
 
 // models queries the models of the upstream. Ids that are not printable, and those
 // beyond the limit, are left out.
-func (u upstreamCall) models(ctx context.Context) ([]string, error) {
+func (u upstreamCall) models(ctx context.Context) (list link.ModelList, err error) {
 	answer, err := u.do(ctx, http.MethodGet, "/v1/models", nil)
 	if err != nil {
-		return nil, err
+		return list, err
 	}
 	defer answer.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(answer.Body, maxModelList+1))
 	if err != nil {
-		return nil, u.explain(ctx, err)
+		return list, u.explain(ctx, err)
 	}
 	if len(data) > maxModelList {
-		return nil, fmt.Errorf("the model server's list of models is larger than %d bytes", maxModelList)
+		return list, fmt.Errorf("the model server's list of models is larger than %d bytes", maxModelList)
 	}
 	list, ok := link.ParseModels(data)
 	if !ok {
-		return nil, errors.New("the model server answered /v1/models with something other than a list of models; is the " +
+		return list, errors.New("the model server answered /v1/models with something other than a list of models; is the " +
 			"upstream's address that of an OpenAI-compatible server?")
 	}
 	ids := slices.DeleteFunc(list.IDs, func(id string) bool { // for pages and terminals
@@ -118,5 +121,10 @@ func (u upstreamCall) models(ctx context.Context) ([]string, error) {
 	})
 	ids = ids[:min(len(ids), link.MaxListed)]
 	slices.Sort(ids)
-	return slices.Compact(ids), nil
+	list.IDs = slices.Compact(ids)
+	maps.DeleteFunc(list.Slots, func(id string, _ int) bool {
+		_, listed := slices.BinarySearch(list.IDs, id)
+		return !listed
+	})
+	return list, nil
 }

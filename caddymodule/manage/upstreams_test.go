@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -325,4 +326,16 @@ func TestUpstreamModelsAreAskedOnceAtATime(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Slots are of listed models alone.
+func TestSlotsOfModels(t *testing.T) {
+	g := newGateway(t)
+	g.connector("default", "home", map[string]http.Handler{"llama": answer(200, "application/json",
+		`{"data":[{"id":"a","aliases":["b"],"status":{"value":"loaded","args":["llama-server","--parallel","4"]}},`+
+			`{"id":"\u202eevil","status":{"value":"loaded","args":["--parallel","2"]}}]}`)})
+	got := want[[]manage.UpstreamModels](g, 200, "GET", "/connectors/home/models", "")
+	if len(got) != 1 || !maps.Equal(got[0].Slots, map[string]int{"a": 4}) {
+		t.Errorf("%+v", got)
+	}
 }

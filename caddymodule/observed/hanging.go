@@ -43,8 +43,9 @@ type Attempt struct {
 	running int // the requests at its first token, and those at its end
 }
 
-// Begin begins an attempt to serve a request of a deployment through a connector. It allocates only for the first one.
-func (t *Table) Begin(d *store.Deployment, connector string, stream bool) Attempt {
+// Begin begins an attempt to serve a request of a key and a deployment through a connector. It allocates only for the
+// first one.
+func (t *Table) Begin(d *store.Deployment, connector, key string, stream bool) Attempt {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o := t.find(nameOf(d, connector))
@@ -56,6 +57,7 @@ func (t *Table) Begin(d *store.Deployment, connector string, stream bool) Attemp
 	if stream {
 		p = &o.waits.streams
 	}
+	o.share(key, t.now())
 	w.running++
 	if p.waiting == 0 {
 		p.since = t.now()

@@ -51,7 +51,7 @@ func play(t *testing.T, f func(*rig)) {
 }
 
 func (r *rig) begin() *Attempt {
-	a := r.Begin(&m, "con_1", true)
+	a := r.Begin(&m, "con_1", "key_1", true)
 	return &a
 }
 
@@ -173,7 +173,7 @@ func TestNotHanging(t *testing.T) {
 func TestHangingWholeAnswers(t *testing.T) {
 	play(t, func(r *rig) {
 		whole := func() *Attempt {
-			a := r.Begin(&m, "con_1", false)
+			a := r.Begin(&m, "con_1", "key_1", false)
 			return &a
 		}
 		before := whole()
@@ -280,7 +280,7 @@ func TestReportsAreInOrder(t *testing.T) {
 func TestAttemptsAreCheap(t *testing.T) {
 	b := newBench()
 	use := func() {
-		a := b.Begin(&b.d, "con_1", true)
+		a := b.Begin(&b.d, "con_1", "key_1", true)
 		a.First()
 		a.End()
 	}
@@ -293,7 +293,7 @@ func TestAttemptsAreCheap(t *testing.T) {
 func BenchmarkAttempt(b *testing.B) {
 	table := newBench()
 	for b.Loop() {
-		a := table.Begin(&table.d, "con_1", true)
+		a := table.Begin(&table.d, "con_1", "key_1", true)
 		a.First()
 		a.End()
 	}

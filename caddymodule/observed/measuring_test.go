@@ -71,7 +71,7 @@ func TestCutsAreMeasured(t *testing.T) {
 		testMeasuring(t, func(b *measuringBench) {
 			b.counted(2050, tokens.None)
 			b.wait(time.Minute, "no doubt")
-			running := b.Begin(&b.d, "con_1", true)
+			running := b.Begin(&b.d, "con_1", "key_1", true)
 			b.counted(2050, doubt)
 			b.wait(time.Minute, "a request runs")
 			running.End()
@@ -107,17 +107,17 @@ func TestRequestsEndMeasurements(t *testing.T) {
 			r.Upstream = map[string]string{"m": "big", "other": upstream}[target.Name]
 			return r, true
 		}
-		elsewhere := b.Begin(&other, "con_2", false)
+		elsewhere := b.Begin(&other, "con_2", "key_1", false)
 		b.counted(2050, tokens.Cut)
 		b.wait(time.Second, "another connector is busy", "begun con_1")
 		requested := "a request for the model server has come: context canceled"
 		for i := range 2 {
-			request := b.Begin(&other, "con_1", i == 0)
+			request := b.Begin(&other, "con_1", "key_1", i == 0)
 			b.wait(time.Minute, "a request has come", requested)
 			request.End()
 			b.wait(time.Second, "the request has ended", "begun con_1")
 		}
-		request := b.Begin(&b.d, "con_1", true)
+		request := b.Begin(&b.d, "con_1", "key_1", true)
 		request.End()
 		b.wait(time.Hour, "the third request", requested)
 		elsewhere.End()
@@ -125,7 +125,7 @@ func TestRequestsEndMeasurements(t *testing.T) {
 
 		upstream = "small"
 		b.wait(24*time.Hour, "the next day")
-		request = b.Begin(&other, "con_1", true)
+		request = b.Begin(&other, "con_1", "key_1", true)
 		b.counted(2050, tokens.Cut)
 		b.wait(time.Second, "another upstream is busy", "begun con_1")
 		request.End()
@@ -148,7 +148,7 @@ func TestNotMeasured(t *testing.T) {
 			old := b.d
 			change(b)
 			b.Counted(tokens.NewRegistration(old.Account, old.Name, old.UpdatedAt), "con_1", 2050, tokens.Cut)
-			request := b.Begin(&b.d, "con_1", true)
+			request := b.Begin(&b.d, "con_1", "key_1", true)
 			request.End()
 			b.wait(time.Hour, name)
 			got := b.State(&b.d, "con_1", b.route)
@@ -185,14 +185,14 @@ func TestManyMeasurementsAreDue(t *testing.T) {
 			looks++
 			return route(connector, target)
 		}
-		running := b.Begin(&b.d, "con_1", true)
+		running := b.Begin(&b.d, "con_1", "key_1", true)
 		for i := range many {
 			r := tokens.NewRegistration(b.d.Account, fmt.Sprint("m", i), b.d.UpdatedAt)
 			b.Counted(r, "con_1", 2050, tokens.Cut)
 		}
 		for connector, most := range map[string]int{"con_2": 10, "con_1": 2*many + 20} {
 			looks = 0
-			a := b.Begin(&b.d, connector, true)
+			a := b.Begin(&b.d, connector, "key_1", true)
 			if a.End(); looks > most {
 				t.Errorf("a request through %s looked at %d routes", connector, looks)
 			}

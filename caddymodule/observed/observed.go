@@ -73,6 +73,7 @@ type route struct {
 	measuring measuring
 	waits     waits
 	pace      pace
+	sharing   sharing
 
 	found health.Finding // as Changed knows it
 }

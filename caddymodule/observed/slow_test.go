@@ -94,7 +94,7 @@ func TestNotSlow(t *testing.T) {
 		"requests for whole answers at the same time": func(r *rig) {
 			r.stream(20, 41)
 			for range 8 {
-				whole := r.Begin(&m, "con_1", false)
+				whole := r.Begin(&m, "con_1", "key_1", false)
 				whole.First()
 				defer whole.End()
 			}
@@ -112,7 +112,7 @@ func TestNotSlow(t *testing.T) {
 		"whole answers": func(r *rig) {
 			r.stream(20, 41)
 			for range 20 {
-				a := r.Begin(&m, "con_1", false)
+				a := r.Begin(&m, "con_1", "key_1", false)
 				a.First()
 				a.End()
 				a.Decoded(0, 100)

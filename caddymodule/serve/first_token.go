@@ -19,7 +19,7 @@ type firstToken struct {
 // begin begins the wait of an attempt that is sent through a connector. The returned context ends at the timeout.
 func (f *firstToken) begin(ctx context.Context, t *turn) context.Context {
 	streamed := t.call.Streamed() && !t.unstreamed
-	f.attempt = t.exchange.backend.Observed.Begin(t.deployment, t.exchange.Connector, streamed)
+	f.attempt = t.exchange.backend.Observed.Begin(t.deployment, t.exchange.Connector, t.exchange.Key.ID(), streamed)
 	if !streamed {
 		return ctx
 	}

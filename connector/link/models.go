@@ -3,6 +3,7 @@ package link
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 
 	"github.com/postern-dev/postern/connector/window"
 )
@@ -17,6 +18,8 @@ type ModelList struct {
 	Strict  bool // see [UpstreamReport]
 	// Status has the models that a router has not loaded: "loading" or "unloaded". Their windows can be known later.
 	Status map[string]string
+	// Slots are the numbers of requests that models run at once, as far as llama.cpp's router lists them.
+	Slots map[string]int
 }
 
 // maxAliases bounds the aliases of a model.
@@ -48,12 +51,13 @@ func ParseModels(data []byte) (_ ModelList, ok bool) {
 	}
 	list, known := ModelList{IDs: make([]string, 0, len(entries))}, make(map[string]bool, len(entries))
 	add := func(m listedModel, names ...string) (added []string) {
-		tokens, status := m.window(), m.status()
+		tokens, status, slots := m.window(), m.status(), m.slots()
 		for _, name := range names {
 			if name != "" && !known[name] {
 				known[name], added = true, append(added, name)
 				put(&list.Windows, name, tokens)
 				put(&list.Status, name, status)
+				put(&list.Slots, name, slots)
 			}
 		}
 		return added
@@ -110,6 +114,21 @@ func (m listedModel) status() string {
 		return ""
 	}
 	return "unloaded" // or asleep, or failed
+}
+
+// slots returns the number of slots in the arguments with which llama.cpp's router starts the model, or 0.
+func (m listedModel) slots() int {
+	var status struct{ Args []string }
+	_ = json.Unmarshal(m.Status, &status) // other values have no such field
+	i := slices.IndexFunc(status.Args, func(arg string) bool { return arg == "--parallel" || arg == "-np" })
+	if i < 0 || i+1 == len(status.Args) {
+		return 0
+	}
+	n, _ := strconv.Atoi(status.Args[i+1])
+	if n < 1 || n > MaxRequestsLimit {
+		return 0
+	}
+	return n
 }
 
 // window returns the context window with which the model runs, or 0. The window for which a model was

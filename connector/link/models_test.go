@@ -106,7 +106,7 @@ func TestParseModels(t *testing.T) {
 // Lists as llama.cpp's router and llama-swap answer them, without their commands.
 const (
 	routed = `{"data":[{"id":"coder","aliases":["gpt-4o","coder-fast"],"tags":[],"object":"model","owned_by":"llamacpp",` +
-		`"created":1764300000,"status":{"value":"unloaded","args":["llama-server","--alias","coder"]}},` +
+		`"created":1764300000,"status":{"value":"unloaded","args":["llama-server","--alias","coder","--parallel","4"]}},` +
 		`{"id":"small","aliases":[],"object":"model","owned_by":"llamacpp","status":{"value":"loaded"},` +
 		`"meta":{"n_ctx":4096,"n_ctx_train":32768}}],"object":"list"}`
 	swapped = `{"data":[{"created":1764300000,"id":"qwen3","meta":{"llamaswap":{"aliases":["gpt-4o-mini","q"],` +
@@ -121,6 +121,17 @@ func TestAliasesOfModels(t *testing.T) {
 		!slices.Equal(list.Aliases, []string{"gpt-4o", "coder-fast"}) || list.Open ||
 		!maps.Equal(list.Status, map[string]string{"coder": "unloaded", "gpt-4o": "unloaded", "coder-fast": "unloaded"}) {
 		t.Errorf("llama.cpp's router: %+v", list)
+	}
+	if !maps.Equal(list.Slots, map[string]int{"coder": 4, "gpt-4o": 4, "coder-fast": 4}) {
+		t.Errorf("slots of llama.cpp's router: %v", list.Slots)
+	}
+	for args, want := range map[string]int{
+		`["-np","2"]`: 2, `["--parallel"]`: 0, `["--parallel","-1"]`: 0, `["--parallel","99999"]`: 0, `["-np","x"]`: 0, `7`: 0,
+	} {
+		list, _ := ParseModels([]byte(`{"data":[{"id":"m","status":{"value":"loaded","args":` + args + `}}]}`))
+		if list.Slots["m"] != want {
+			t.Errorf("%s: %v", args, list.Slots)
+		}
 	}
 	list.Keep(map[string]int{"coder": 8192, "gpt-4o": 8192, "small": 1, "gone": 1})
 	if !maps.Equal(list.Windows, map[string]int{"coder": 8192, "gpt-4o": 8192, "small": 4096}) {
