@@ -123,11 +123,11 @@ func TestSuggestedLimit(t *testing.T) {
 	g.deployment("qwen3", con)
 	d, _ := g.store.Deployment(store.DefaultAccount, "qwen3")
 	g.observed.Route = func(string, tunnel.Target) (tunnel.DeploymentRoute, bool) { return tunnel.DeploymentRoute{}, true }
-	lacks(t, g.page("/console/models/show?name=qwen3"), "Set max_concurrency", "set max_concurrency")
+	lacks(t, g.page("/console/models/show?name=qwen3"), "max_concurrency")
 	for _, key := range []string{"key_1", "key_2"} {
 		g.observed.Begin(&d, con.ID, key, true)
 	}
-	has(t, g.page("/console/models/show?name=qwen3"), "set max_concurrency to the slots of its server",
+	has(t, g.page("/console/models/show?name=qwen3"), "set <code>max_concurrency</code> to the slots of its server",
 		`<a href="/console/models/new?name=qwen3">Change</a>`)
 	g.lines.mu.Lock()
 	g.lines.serve[con.ID] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -273,8 +273,8 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 	}
 	v.Warning = cmp.Or(v.Warning, s.swapWarning(d, live))
 	if d.MaxConcurrency == 0 && s.observed.Shared(&d) {
-		v.Suggestion = "requests of several keys have run at once within the last hour; set max_concurrency to the slots of " +
-			"its server (llama.cpp: -np, Ollama: OLLAMA_NUM_PARALLEL): without it, keys do not take turns"
+		v.Suggestion = "requests of several keys have run at once within the last hour; set `max_concurrency` to the slots " +
+			"of its server (llama.cpp: `-np`, Ollama: `OLLAMA_NUM_PARALLEL`): without it, keys do not take turns"
 	}
 	if v.State, v.Available = health.ModelState(states); v.State != health.Offline {
 		v.OfflineSince = nil

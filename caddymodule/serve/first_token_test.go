@@ -163,7 +163,7 @@ func TestFirstTokenTimeouts(t *testing.T) {
 		d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
 		d.Options.FirstTokenTimeout = "25s"
 		ex := &Exchange{authenticated: authenticated{backend: g.backend}}
-		ex.Connector = d.Connectors[0]
+		ex.Connector, ex.Key = d.Connectors[0], g.key
 		attempt := &turn{modelRequest: &modelRequest{exchange: ex, call: streamedCall{}}, deployment: &d}
 		var f firstToken
 		for what, stop := range map[string]func(){
@@ -183,4 +183,32 @@ func TestFirstTokenTimeouts(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Requests of two keys that run at once are observed; those of one key are not.
+func TestKeysAtOnceAreObserved(t *testing.T) {
+	for _, two := range []bool{false, true} {
+		g := newGateway(t, 64<<20)
+		g.route = tunnel.DeploymentRoute{State: health.Available}
+		d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+		d.Connectors = []string{fakeTunnel{}.Connector()}
+		g.backend.Observed.Deployment = func(_, _ string) (store.Deployment, bool) { return d, true }
+		secret := g.secret
+		if two {
+			_, secret = g.newKey(t, store.DefaultAccount, "m")
+		}
+		chat := func() { g.post("/v1/chat/completions", `{"model":"m","messages":[]}`) }
+		hello := func(*http.Request) *http.Response {
+			return upstreamAnswer("application/json", strings.NewReader(completionOf("hello")), -1)
+		}
+		g.answer = func(r *http.Request) *http.Response { // while this request runs, another one comes
+			g.answer, g.secret = hello, secret
+			chat()
+			return hello(r)
+		}
+		chat()
+		if g.backend.Observed.Shared(&d) != two {
+			t.Errorf("two keys %v: observed %v", two, !two)
+		}
+	}
 }
