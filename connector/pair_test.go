@@ -322,7 +322,9 @@ func TestPairUsage(t *testing.T) {
 			"already has upstreams",
 		},
 		{
-			"one model of several", []string{"https://gw", pairCode, "-c", several, "--one-model"}, exitUsage,
+			"one model of several",
+			[]string{"https://gw", pairCode, "-c", several, "--one-model"},
+			exitUsage,
 			`write "one_model_at_a_time": true into one of them`,
 		},
 		{

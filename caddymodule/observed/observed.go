@@ -1,5 +1,5 @@
 // Package observed records what the answers of model servers have shown about deployments: their context windows,
-// whether requests get no answer, and which reasoning efforts work.
+// whether requests get no answer, which reasoning efforts work, and whether keys have used a model at once.
 package observed
 
 import (
