@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
-	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
 // Body returns the upstream's body: the client's, spliced, with
@@ -73,7 +72,7 @@ func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 
 // OutputLimit implements Call. The client's limit is for each answer.
 func (r *ChatRequest) OutputLimit() int64 {
-	return max(limits.Lowest(min(r.answerLimit(), maxTokens)*r.answers, r.output), 0)
+	return max(Lowest(min(r.answerLimit(), maxTokens)*r.answers, r.output), 0)
 }
 
 // answerLimit returns the client's limit of each answer. Of several, a model server may use the
@@ -97,7 +96,7 @@ func (r *ChatRequest) answerLimit() (limit int64) {
 // LimitOutput implements Call.
 func (r *ChatRequest) LimitOutput(n int64) {
 	if r.kind != Embeddings {
-		r.output = limits.Lowest(r.output, n)
+		r.output = Lowest(r.output, n)
 	}
 }
 
@@ -107,7 +106,7 @@ func (r *ChatRequest) AnswerLimit() (limit int64) {
 		n, _ := jsonscan.Integer(r.raw(f))
 		limit = max(limit, n)
 	}
-	return limits.Lowest(limit, r.output/r.answers)
+	return Lowest(limit, r.output/r.answers)
 }
 
 // FitAnswer implements Call.
@@ -118,7 +117,7 @@ func (r *ChatRequest) FitAnswer(n int64) { r.room = n }
 func (r *ChatRequest) limitOutput(e *edits) {
 	allowed := r.room
 	if r.output > 0 {
-		allowed = limits.Lowest(max(r.output/r.answers, 1), r.room)
+		allowed = Lowest(max(r.output/r.answers, 1), r.room)
 	}
 	lowest := allowed
 	for _, limit := range r.fields[fieldMaxTokens:] {

@@ -30,7 +30,10 @@ func TestHead(t *testing.T) {
 			responsesOp, `{"model":"public","input":[{"type":"item_reference","id":"rs_1"},{"id":"msg_1"},{"type":"message"}]}`,
 			2, "input[1].id",
 		},
-		{responsesOp, `{"model":"public","input":[{"type":"item_reference","id":"rs_1"},{"type":"message"}]}`, 1, "input[1].role"},
+		{
+			responsesOp, `{"model":"public","input":[{"type":"item_reference","id":"rs_1"},{"type":"message"}]}`,
+			1, "input[1].role",
+		},
 	} {
 		env := testEnv()
 		env.Kept = viewOf(kept.NewStore(env.Now), "acme", "key")

@@ -106,3 +106,13 @@ func rateOfAnthropic(h http.Header, kind string, a *Allowance, now time.Time) {
 	h[prefix+"-Remaining"] = []string{strconv.FormatInt(a.Remaining, 10)}
 	h[prefix+"-Reset"] = []string{now.Add(a.Reset).UTC().Format(time.RFC3339)}
 }
+
+// Lowest returns the lowest one of limits, of which those below 1 are none: 0 if there is none.
+func Lowest[T int | int64](all ...T) (lowest T) {
+	for _, limit := range all {
+		if limit > 0 && (lowest == 0 || limit < lowest) {
+			lowest = limit
+		}
+	}
+	return lowest
+}

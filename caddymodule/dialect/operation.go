@@ -71,7 +71,10 @@ var routes = [...]route{
 	GetModel:        {"one model", "GET", modelsPath + "/*", "models/get", "", nil},
 
 	CreateMessage: {"a message (Anthropic)", "POST", "/v1/messages", "messages", chatPath, readMessagesHead},
-	CountTokens:   {"a count of tokens", "POST", "/v1/messages/count_tokens", "messages/count_tokens", "", readMessagesHead},
+	CountTokens: {
+		"a count of tokens",
+		"POST", "/v1/messages/count_tokens", "messages/count_tokens", "", readMessagesHead,
+	},
 
 	CreateResponse: {"a response (OpenAI)", "POST", "/v1/responses", "responses", chatPath, readResponsesHead},
 	CountInputTokens: {

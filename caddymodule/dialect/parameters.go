@@ -7,7 +7,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
-	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
 // reasoningEffort is the parameter that has the client's effort.
@@ -40,7 +39,7 @@ func isLimit(name string) bool { return slices.Contains(fieldNames[fieldMaxToken
 func optionLimit(o compat.Object) (limit int64) {
 	for m := jsonscan.Checked([]byte(o)); m.Next(); {
 		if n, _ := jsonscan.Integer(m.Raw()); isLimit(string(m.Name())) {
-			limit = limits.Lowest(limit, n)
+			limit = Lowest(limit, n)
 		}
 	}
 	return limit

@@ -10,7 +10,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
-	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
 // translation is a decoded request of another dialect: the parts of the chat request, with
@@ -202,7 +201,7 @@ func (t *translation) DropEffort() bool {
 func (t *translation) OutputLimit() int64 { return t.output }
 
 // LimitOutput implements Call.
-func (t *translation) LimitOutput(n int64) { t.output = limits.Lowest(t.output, n) }
+func (t *translation) LimitOutput(n int64) { t.output = Lowest(t.output, n) }
 
 // AnswerLimit implements Call.
 func (t *translation) AnswerLimit() int64 { return t.output }
@@ -252,7 +251,7 @@ func (t *translation) body(upstreamModel string, stream bool) *Segments {
 		head = append(head, `,"stream":true,"stream_options":{"include_usage":true}`...)
 	}
 	if t.output > 0 {
-		head = strconv.AppendInt(append(head, `,"max_tokens":`...), limits.Lowest(t.output, t.room), 10)
+		head = strconv.AppendInt(append(head, `,"max_tokens":`...), Lowest(t.output, t.room), 10)
 	}
 	head = append(head, t.parameters...)
 	if t.toolList != nil && t.parallel != "" {

@@ -158,13 +158,3 @@ func (r Reservation) Settle(now time.Time, used Used) {
 		}
 	}
 }
-
-// Lowest returns the lowest one of limits, of which those below 1 are none: 0 if there is none.
-func Lowest[T int | int64](all ...T) (lowest T) {
-	for _, limit := range all {
-		if limit > 0 && (lowest == 0 || limit < lowest) {
-			lowest = limit
-		}
-	}
-	return lowest
-}

@@ -51,7 +51,7 @@ func (s *Service) modelClient(d store.Deployment, key store.Key, operation strin
 	ofAccount, ofKey := s.store.UsageLimits(d.Account, key.ID)
 	return modelClient{
 		bounds: b, log: s.activity, admit: s.admit, key: key,
-		maxOutput:  limits.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens),
+		maxOutput:  dialect.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens),
 		deployment: d, operation: operation, now: s.now,
 	}
 }

@@ -65,7 +65,9 @@ func TestCompletionsSave(t *testing.T) {
 	c := newTestCompletions(t, st)
 	call := chatCall(t)
 	before := c.calibration.Count(t.Context(), registration(d), "key", call.Prompt())
-	c.correctEstimates(sample{registration: registration(d), known: true, key: "key", call: call, size: 100, tokens: int64(before) * 3 / 2})
+	m := sample{registration: registration(d), known: true, key: "key", call: call, size: 100}
+	m.tokens = int64(before) * 3 / 2
+	c.correctEstimates(m)
 	c.close()
 	saved, ok := st.Calibration(d.Account, d.Name)
 	if !ok || saved.Plain < 1.4 || saved.Plain > 1.7 || saved.Tools != 0 {
@@ -103,7 +105,9 @@ func TestCountsWithoutCorrections(t *testing.T) {
 		}
 		wait.Until(t, fmt.Sprintf("prompt %d is counted exactly", i), func() bool {
 			tokens := int64(45678 + i)
-			c.correctEstimates(sample{registration: registration(d), known: true, key: "key", call: call, size: int64(len(body)), tokens: tokens})
+			m := sample{registration: registration(d), known: true, key: "key", call: call, size: int64(len(body))}
+			m.tokens = tokens
+			c.correctEstimates(m)
 			return c.calibration.Count(t.Context(), registration(d), "key", call.Prompt()) == 45678+i
 		})
 	}

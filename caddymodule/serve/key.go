@@ -57,8 +57,8 @@ func (c *clientRequest) getKey() ([]byte, *dialect.Error) {
 		Label: key.Name, Shown: key.Shown, Scope: key.Scope, ExpiresAt: key.ExpiresAt,
 		UsageDaily: usage.Day.Tokens, UsageMonthly: usage.Month.Tokens,
 		RequestsDaily: usage.Day.Requests, RequestsMonthly: usage.Month.Requests,
-		Concurrency:     limits.Lowest(ofAccount.Concurrency, ofKey.Concurrency),
-		MaxOutputTokens: limits.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens),
+		Concurrency:     dialect.Lowest(ofAccount.Concurrency, ofKey.Concurrency),
+		MaxOutputTokens: dialect.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens),
 		Limits:          []keyLimit{},
 	}
 	now := time.Now().UTC()

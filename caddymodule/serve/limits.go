@@ -64,7 +64,7 @@ func (rt *Router) limit(ctx context.Context, m *modelRequest) (waited bool, err 
 	}
 	ex := m.exchange
 	ofAccount, ofKey := ex.backend.Store.UsageLimits(ex.Account, ex.Key.ID())
-	if n := limits.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens); n > 0 {
+	if n := dialect.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens); n > 0 {
 		m.call.LimitOutput(int64(n))
 	}
 	if ex.release != nil || !ofAccount.Any() && !ofKey.Any() {

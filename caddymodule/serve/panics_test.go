@@ -150,7 +150,8 @@ func TestPanicOfSample(t *testing.T) {
 	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
 	call := chatCall(t)
 	wait.Until(t, "a sample is processed again", func() bool {
-		c.correctEstimates(sample{registration: registration(d), known: true, key: "key", call: call, size: 100, tokens: 12345})
+		m := sample{registration: registration(d), known: true, key: "key", call: call, size: 100, tokens: 12345}
+		c.correctEstimates(m)
 		return c.calibration.Count(t.Context(), registration(d), "key", call.Prompt()) == 12345
 	})
 }

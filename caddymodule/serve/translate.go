@@ -8,7 +8,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
-	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/panics"
 )
@@ -143,7 +142,7 @@ func (c *clientRequest) modelOf(d store.Deployment) dialect.Model {
 	efforts := c.Observed.Efforts(&d, c.exchange.client().Owner)
 	return dialect.Model{
 		Kind: string(cmp.Or(d.Kind, store.ChatModel)), Owner: d.Account, Created: d.CreatedAt,
-		Window: smallest, Output: limits.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens, smallest),
+		Window: smallest, Output: dialect.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens, smallest),
 		Efforts: append(efforts.Work, efforts.Sent...), Status: c.Observed.Status(&d),
 	}
 }
