@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -125,6 +126,11 @@ func newExchanges(t *testing.T, head string) *exchanges {
 	e.ids[d.Connectors[0]] = "box"
 	server := e.Translator.Server
 	server.Observer = e
+	e.backend.Turns = turns.New(func(account, name string) (turns.Deployment, bool) {
+		d, ok := e.backend.turnsOf(account, name)
+		d.LastOnline = time.Now() // without a hub, which knows it
+		return d, ok
+	})
 	server.Logger = slog.New(slog.NewTextHandler(&e.events,
 		&slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
@@ -197,10 +203,15 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 		_, err = e.backend.Store.SetDeployment(e.Context(),
 			store.Deployment{Account: store.DefaultAccount, Name: value, Connectors: d.Connectors})
 	case "fallback": // of m, another one
-		other := store.Deployment{Account: store.DefaultAccount, Connectors: d.Connectors}
-		err = json.Unmarshal([]byte(value), &other)
+		var c store.Connector
+		c, _, err = e.backend.Store.CreateConnector(e.Context(), store.DefaultAccount, "spare")
+		e.ids[c.ID] = c.Name
+		other := store.Deployment{Account: store.DefaultAccount, Connectors: []string{c.ID}}
+		err = errors.Join(err, json.Unmarshal([]byte(value), &other))
 		d.Fallback = other.Name
-		for _, set := range []store.Deployment{{Account: d.Account, Name: other.Name, Connectors: d.Connectors}, *d, other} {
+		for _, set := range []store.Deployment{
+			{Account: d.Account, Name: other.Name, Connectors: other.Connectors}, *d, other,
+		} {
 			if err == nil { // another kind is not accepted at first
 				_, err = e.backend.Store.SetDeployment(e.Context(), set)
 			}

@@ -225,7 +225,7 @@ func (o *oneOutcome) Send(r *http.Request, _ string) (*http.Response, error) {
 func TestFallbackOnce(t *testing.T) {
 	outcomes := map[string]outcome{
 		"not sent":      {err: link.ErrNotSent, offered: true},
-		"no stream":     {err: link.ErrNoCredit},
+		"no stream":     {err: link.ErrNoCredit, offered: true},
 		"server down":   {err: link.ErrUpstreamDown, offered: true},
 		"busy":          {err: link.ErrBusy},
 		"too large":     {err: link.ErrTooLarge},
@@ -237,7 +237,7 @@ func TestFallbackOnce(t *testing.T) {
 		"server error":  {status: 500, body: `{"error":"broken"}`, seen: true},
 		"overloaded":    {status: 503, body: `{"error":"busy"}`, seen: true},
 		"bad request":   {status: 400, body: `{"error":"bad"}`},
-		"too long":      {status: 400, body: `{"error":{"message":"x","n_prompt_tokens":9,"n_ctx":8}}`},
+		"too long":      {status: 400, body: `{"error":{"message":"x","n_prompt_tokens":9000,"n_ctx":8000}}`},
 		"without model": {status: 404, body: `{"error":"model not found"}`},
 	}
 	g := withFallback(t, store.ChatModel)

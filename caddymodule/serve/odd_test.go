@@ -23,6 +23,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/tests/rig/odd"
 )
@@ -61,6 +62,7 @@ func newOddGateway(t *testing.T) *oddGateway {
 	g := &oddGateway{T: t, testGateway: newGateway(t, 64<<20), spans: tracetest.NewSpanRecorder(), caught: panics.Total()}
 	g.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(g.spans)).Tracer("test")
 	server := g.Translator.Server
+	server.Route = func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return r, false } // without windows
 	server.Observer, server.Logger = g, slog.New(slog.NewTextHandler(&g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	_, err := g.backend.Store.EditKey(t.Context(), store.DefaultAccount, g.key.ID(), func(k *store.Key) error {
 		k.Limits = limits.UsageLimits{RequestsPerDay: 1 << 20, TokensPerDay: 1 << 30}

@@ -66,7 +66,7 @@ type refused struct {
 var refusals = [...]refused{
 	{tunnel.ErrNoRoute, false, dialect.NoRoute},
 	{link.ErrNotSent, true, dialect.Offline},
-	{link.ErrNoCredit, true, dialect.ConnectorBusy},
+	{link.ErrNoCredit, true, dialect.QueueFull},
 	{link.ErrBusy, true, dialect.ConnectorBusy},
 	{link.ErrUpstreamDown, true, dialect.UpstreamUnreachable},
 	{link.ErrTooLarge, false, dialect.UpstreamTooLarge},

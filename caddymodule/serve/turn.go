@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/fnv"
@@ -50,9 +51,6 @@ func (t *turn) send(ctx context.Context) (*http.Response, error) {
 func (t *turn) await(ctx context.Context) error {
 	ex := t.exchange
 	for {
-		if d := t.deployment; len(d.Connectors) == 1 {
-			ex.Connector = d.Connectors[0] // for the log, if it is offline
-		}
 		q := t.request()
 		began := time.Now()
 		place, err := ex.backend.Turns.Wait(ctx, &q)
@@ -108,6 +106,9 @@ func (t *turn) refusal(err error) error {
 		t.Observer.Rejected(ex, "timeout")
 		return dialect.QueueTimeout(ex.Deployment)
 	case errors.Is(err, turns.ErrOffline), errors.Is(err, turns.ErrUnfit):
+		if d := t.deployment; len(d.Connectors) == 1 {
+			ex.Connector = d.Connectors[0] // for the log
+		}
 		return dialect.Offline(ex.Deployment)
 	case errors.Is(err, turns.ErrRefused):
 		return t.unable
@@ -149,7 +150,7 @@ func (t *turn) tryNext(ctx context.Context, err error) bool {
 	if errors.Is(err, link.ErrNotSent) { // the hub tells the scheduler of it in a moment
 		ex.backend.Turns.RemoveConnector(ex.Account, place.Connector, place.Tunnel)
 	} else {
-		t.refused, t.unable = append(t.refused, place.Connector), err
+		t.refused, t.unable = append(t.refused, place.Connector), cmp.Or(t.unable, err)
 	}
 	t.unused()
 	return true

@@ -68,7 +68,7 @@ func Start(dir string, o Options, logger *slog.Logger) (*Gateway, error) {
 func (g *Gateway) handler(o Options, logger *slog.Logger) http.Handler {
 	server := &serve.Server{
 		Open: g.gateway.Backend, Route: g.gateway.Route,
-		Recheck: g.gateway.Recheck,
+		Recheck:  g.gateway.Recheck,
 		StatusOf: func(error) int { return 0 }, Observer: unobserved{}, Logger: logger,
 		ClientIP: func(r *http.Request) netip.Addr { return netip.MustParseAddrPort(r.RemoteAddr).Addr() },
 	}
