@@ -47,12 +47,8 @@ var importRules = []struct{ packages, mayImport, why string }{
 	},
 	{"connector/clients", "connector/text connector/window", "how to set up a client is text for both programs"},
 	{"connector/memory", "", "a budget counts bytes by name; it is the same for gateway and connector"},
-	{"caddymodule/limits", "", "limits are arithmetic on amounts and times; queue waits for them"},
 	{"caddymodule/fair", "connector/panics connector/wait", "shares know keys, addresses and numbers alone"},
-	{
-		"caddymodule/queue", "caddymodule/fair caddymodule/limits connector/panics connector/wait",
-		"a queue knows names, keys and numbers; the caller sets its bounds",
-	},
+	{"caddymodule/limits", "caddymodule/fair connector/panics", "limits are arithmetic on amounts and times"},
 	{"caddymodule/turns", "caddymodule/fair", "who is next depends on facts that its callers report"},
 	{"caddymodule/newest", "", "which configuration is in force depends only on the order of their starts"},
 
@@ -70,10 +66,10 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"usage needs only records; it depends on neither tunnels and pages nor users",
 	},
 	{
-		"caddymodule/tunnel", "caddymodule/fair caddymodule/health caddymodule/scope caddymodule/subscribe " +
+		"caddymodule/tunnel", "caddymodule/fair caddymodule/health caddymodule/scope caddymodule/subscribe caddymodule/turns " +
 			"connector/link/... connector/logs connector/version" + helpers,
 		"the gateway's end of tunnels shares the protocol with the connector; of the gateway, it needs only scopes, " +
-			"fair shares and the names of states",
+			"fair shares, an order of edges for each connector, and the names of states",
 	},
 	{
 		"caddymodule/pairing",
@@ -93,8 +89,8 @@ var importRules = []struct{ packages, mayImport, why string }{
 	},
 	{
 		"caddymodule/serve", "caddymodule/activity caddymodule/compat caddymodule/dialect/... caddymodule/fair " +
-			"caddymodule/limits caddymodule/observed caddymodule/queue caddymodule/scope caddymodule/store " +
-			"caddymodule/subscribe caddymodule/tunnel connector/link/... connector/logs connector/memory connector/version" +
+			"caddymodule/limits caddymodule/observed caddymodule/scope caddymodule/store " +
+			"caddymodule/subscribe caddymodule/tunnel caddymodule/turns connector/link/... connector/logs connector/memory connector/version" +
 			helpers,
 		"the request path needs keys, queues and tunnels, but no users, pages or metrics",
 	},
@@ -126,7 +122,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 	},
 	{
 		"caddymodule/metrics", "caddymodule/dialect caddymodule/events caddymodule/gateway caddymodule/limits " +
-			"caddymodule/manage caddymodule/queue caddymodule/serve caddymodule/tunnel connector/version" + helpers,
+			"caddymodule/manage caddymodule/serve caddymodule/tunnel connector/version" + helpers,
 		"metrics observe; nothing but the modules depends on them",
 	},
 
@@ -147,12 +143,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"the connections between gateways carry tunnels and messages; what the messages mean is not their concern",
 	},
 	{
-		"caddymodule/cluster/owner",
-		"caddymodule/limits caddymodule/queue caddymodule/store caddymodule/tunnel connector/link connector/logs" + helpers,
-		"counting for other gateways needs queues, records and a stream; it opens no connections",
-	},
-	{
-		"caddymodule/cluster/edge", "caddymodule/activity caddymodule/cluster caddymodule/cluster/owner " +
+		"caddymodule/cluster/edge", "caddymodule/activity caddymodule/cluster " +
 			"caddymodule/cluster/peer caddymodule/dialect/... caddymodule/gateway caddymodule/signin caddymodule/store " +
 			"caddymodule/tunnel connector/link" + helpers,
 		"it puts a gateway's part in a cluster together; the modules choose the kind of store",
@@ -242,12 +233,11 @@ var foreignRules = []struct{ foreign, packages, except, why string }{
 	{
 		"net/http", "caddymodule/dialect/jsonscan caddymodule/dialect/sse caddymodule/dialect/kept " +
 			"caddymodule/dialect/tokens caddymodule/store caddymodule/scope caddymodule/compat caddymodule/health " +
-			"caddymodule/limits caddymodule/fair caddymodule/queue caddymodule/turns caddymodule/activity caddymodule/newest " +
+			"caddymodule/limits caddymodule/fair caddymodule/turns caddymodule/activity caddymodule/newest " +
 			"caddymodule/downloads caddymodule/program caddymodule/subscribe connector/logs connector/memory connector/panics " +
 			"connector/text connector/version connector/wait", "",
 		"they do not know that requests come over HTTP; activity must not see one, serve decides what is kept of it",
 	},
-	{"context", "caddymodule/limits", "", "limits are arithmetic, and wait for nothing"},
 	{
 		"testing", rigPackages + " connector/link/... connector/panics connector/text", "",
 		"the rigs report errors, so that commands can use them as well as tests",

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/inprocess"
@@ -151,7 +150,7 @@ func testConnectorIsFull(t *testing.T, g *harness.Gateway, transport string) {
 		"/v1/responses":        responsesRequest(one, ""),
 	} {
 		a := p.Do(t, http.MethodPost, path, body)
-		if a.Status != 429 || !strings.Contains(a.Body, `"rate_limit_error"`) || !strings.Contains(a.Body, "max_requests") ||
+		if a.Status != 429 || !strings.Contains(a.Body, `"rate_limit_error"`) || !strings.Contains(a.Body, "queue_timeout") ||
 			a.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: status %d, %s", path, a.Status, a.Body)
 		}
@@ -163,7 +162,7 @@ func testConnectorIsFull(t *testing.T, g *harness.Gateway, transport string) {
 	}
 	metrics := p.Metrics(t)
 	for _, line := range []string{
-		fmt.Sprintf(`postern_queue_rejected_total{deployment=%q,reason="connector"} 3`, one),
+		fmt.Sprintf(`postern_queue_rejected_total{deployment=%q,reason="timeout"} 3`, one),
 		fmt.Sprintf(`postern_tunnel_requests{connector=%q,transport=%q} 2`, small.ID, transport),
 		fmt.Sprintf(`postern_tunnel_requests_limit{connector=%q,transport=%q} 2`, small.ID, transport),
 		fmt.Sprintf(`postern_tunnel_requests_limit{connector=%q,transport="quic"} 1024`, p.cons[1].ID),
@@ -180,12 +179,12 @@ func testConnectorIsFull(t *testing.T, g *harness.Gateway, transport string) {
 	}
 }
 
-// One key leaves places of a connector to keys that have fewer. A waiting request ends with its key, and
-// leaves nothing.
-func TestOneKeyLeavesPlaces(t *testing.T) {
+// The requests of all deployments wait for the places of a connector. A waiting request ends with its key, and leaves
+// nothing: the next one gets its place.
+func TestKeyEndsInLine(t *testing.T) {
 	t.Parallel()
-	r := newInProcess(t, inprocess.Options{Router: serve.Router{Queue: queue.Bounds{Wait: time.Hour}}})
-	const most, own = 64, 56
+	r := newInProcess(t, inprocess.Options{Router: serve.Router{QueueWait: time.Hour}})
+	const most = 64
 	small := r.NewConnector(t, "small", map[string]any{"upstream": r.up.URL, "max_requests": most})
 	small.Start(t)
 	release := make(chan struct{})
@@ -193,32 +192,34 @@ func TestOneKeyLeavesPlaces(t *testing.T) {
 	r.up.Handle("quick", upstream.Echo)
 	r.Deploy(t, "slow", small.ID, "", "slow")
 	r.Deploy(t, "quick", small.ID, "", "quick")
-	flood := func(c *harness.Client, n int) <-chan harness.Answer {
+	send := func(c *harness.Client, model string, n int) <-chan harness.Answer {
 		answers := make(chan harness.Answer, n)
 		for range n {
-			request := c.Request(t.Context(), t, http.MethodPost, "/v1/chat/completions", harness.Chat("slow", ""))
+			request := c.Request(t.Context(), t, http.MethodPost, "/v1/chat/completions", harness.Chat(model, ""))
 			go func() {
 				a, err := c.Send(request)
 				a.Err = errors.Join(a.Err, err)
 				answers <- a
 			}()
 		}
-		r.up.WaitRunning(t, own)
 		return answers
 	}
 	id, secret := r.Key(t, "greedy", "*")
-	waiting := flood(r.Gateway.Client(t, secret), most+16)
-	if a := r.Post(t, harness.Chat("quick", "")); a.Status != 200 {
-		t.Errorf("another key: status %d, %s", a.Status, a.Body)
-	}
+	waiting := send(r.Gateway.Client(t, secret), "slow", most+16)
+	r.up.WaitRunning(t, most)
+	other := send(r.Client, "quick", 1)
 	r.Revoke(t, id)
 	for range most + 16 {
 		if a := wait.For(t, waiting, "the end of a request"); a.Status != http.StatusUnauthorized {
 			t.Errorf("after the revocation: status %d, %v, %s", a.Status, a.Err, a.Body)
 		}
 	}
+	if a := wait.For(t, other, "an answer"); a.Status != 200 || a.Err != nil {
+		t.Errorf("another key: status %d, %v, %s", a.Status, a.Err, a.Body)
+	}
 	r.up.WaitRunning(t, 0)
-	again := flood(r.Client, most)
+	again := send(r.Client, "slow", most)
+	r.up.WaitRunning(t, most)
 	close(release)
 	for range most {
 		if a := wait.For(t, again, "an answer"); a.Status != 200 {

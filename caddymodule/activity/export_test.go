@@ -30,9 +30,9 @@ func (l *Log) ConnectorHours() (n int) {
 
 // Search enters the turn of a search, like one of an account, and returns the function that leaves it.
 func (l *Log) Search(t *testing.T, account string) (leave func()) {
-	permit, err := l.searches.Enter(t.Context(), fair.Client{Owner: account}, time.Second)
+	_, err := l.searches.Enter(t.Context(), fair.Client{Owner: account}, 1, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return permit.Leave
+	return l.searches.Leave
 }

@@ -56,8 +56,8 @@ func newestFirst(a, b Request) int {
 const (
 	// maxSearchWait bounds how long a search waits for others, of which accounts and callers take turns.
 	maxSearchWait = 10 * time.Second
-	// maxSearches bounds the waiting searches of a caller.
-	maxSearches = 4
+	// maxSearches bounds the waiting searches. At the bound, they displace those of callers with more of them.
+	maxSearches = 64
 )
 
 // Find returns the requests of an account that a query selects.
@@ -71,16 +71,16 @@ func (l *Log) Find(ctx context.Context, account string, q Query) (Found, error) 
 	if db == nil || q.Keys != nil && len(q.Keys) == 0 {
 		return Merge(q, all), nil
 	}
-	permit, err := l.searches.Enter(ctx, fair.Client{Owner: account, Key: q.Caller}, maxSearchWait)
+	_, err := l.searches.Enter(ctx, fair.Client{Owner: account, Key: q.Caller}, maxSearches, maxSearchWait)
 	switch {
-	case errors.Is(err, fair.ErrBusy):
+	case errors.Is(err, fair.ErrFull), errors.Is(err, fair.ErrTimeout):
 		return Found{}, store.Errorf(store.ErrLimit, "too many searches of requests are waiting; try again")
 	case err != nil: // the client has left
 		return Found{}, err
 	}
 	began := time.Now()
 	// Searches leave half of a CPU to requests: the next one begins after a pause as long as this one has taken.
-	defer func() { time.AfterFunc(time.Since(began), permit.Leave) }()
+	defer func() { time.AfterFunc(time.Since(began), l.searches.Leave) }()
 	err = l.file.use(db, func() error {
 		return db.View(func(tx *bolt.Tx) error {
 			since, b := tx.Bucket(bucketMeta).Get(keyCreated), tx.Bucket([]byte(account))

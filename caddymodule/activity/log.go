@@ -37,7 +37,7 @@ type Log struct {
 	counted    chan struct{} // receives an item after fresh gets its first row
 
 	file     *file
-	searches *fair.Permits // one search of the file at a time
+	searches *fair.Line // one search of the file at a time
 	saving   sync.Mutex    // locked while usage is saved; acquired before mu
 	stop     func()
 	worker   sync.WaitGroup
@@ -50,8 +50,7 @@ func New(o Options) *Log {
 		unsaved: unsaved{minutes: make(map[minute]*logged)},
 		counted: make(chan struct{}, 1),
 	}
-	l.searches = fair.NewPermits(1)
-	l.searches.Waiting = maxSearches
+	l.searches = fair.NewLine(func() int { return 1 })
 	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
 	l.file = &file{path: o.Path, maxBytes: int(cmp.Or(o.MaxBytes, DefaultMaxBytes)), log: l.log}
 	l.file.known = func(account string) bool { _, ok := l.store.Account(account); return ok }

@@ -193,7 +193,7 @@ func TestHomeNumbers(t *testing.T) {
 	g.lines.connect(c, "qwen3")
 	g.deployment("qwen3", c)
 	g.deployment("idle", c)
-	g.running = map[string][2]int64{"qwen3": {4, 7}}
+	g.running = map[string][2]int{"qwen3": {4, 7}}
 	ada, _ := g.store.FindUser("ada")
 	k, _, err := g.store.CreateKey(t.Context(), store.DefaultAccount,
 		store.KeyFields{Name: "laptop", Scope: "*", Owner: ada.ID})

@@ -150,7 +150,7 @@ type gateway struct {
 	cookie   *http.Cookie
 	notice   *http.Cookie // of the last response
 	secret   *http.Cookie
-	running  map[string][2]int64 // running and queued requests, by model
+	running  map[string][2]int // running and queued requests, by model
 }
 
 func (g *gateway) load(_, model string) (running, queued int) {

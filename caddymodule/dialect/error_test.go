@@ -80,7 +80,6 @@ func TestErrorTable(t *testing.T) {
 		{AnswerTooLarge("m", 1<<20), 502, 502, "server_error", "upstream_error", "", "api_error", "X-Should-Retry: false"},
 		{Offline("m"), 503, 503, "server_error", "deployment_offline", "", "overloaded_error", "Retry-After: 5"},
 		{QueueFull("m"), 429, 429, "rate_limit_error", "rate_limit_exceeded", "", "rate_limit_error", "Retry-After: 5"},
-		{ConnectorFull("m"), 429, 429, "rate_limit_error", "rate_limit_exceeded", "", "rate_limit_error", "Retry-After: 5"},
 		{QueueTimeout("m"), 429, 429, "rate_limit_error", "rate_limit_exceeded", "", "rate_limit_error", "Retry-After: 5"},
 		{Overloaded("full"), 503, 529, "server_error", "overloaded", "", "overloaded_error", "Retry-After: 5"},
 		{NoRoute("m"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", "X-Should-Retry: false"},

@@ -97,10 +97,6 @@ var (
 	// ConnectorBusy: the connector has reached its memory limit.
 	ConnectorBusy = modelError(KindOverloaded, 5,
 		"The connector of `%s` has reached its memory limit (max_memory). Send less at a time, or raise its max_memory.")
-	// ConnectorFull: the connectors of the deployment have reached their limit of requests.
-	ConnectorFull = unserved(modelError(KindRateLimit, 5,
-		"The connector of the model `%s` has reached its limit of concurrent requests (queue_full). Send fewer at a time, "+
-			"or raise max_requests in its configuration."))
 	// QueueFull: the deployment's queue is full.
 	QueueFull = unserved(modelError(KindRateLimit, 5,
 		"The model `%s` is busy and its queue is full (queue_full). Send fewer requests at a time."))

@@ -137,7 +137,7 @@ func TestFailureOfJudge(t *testing.T) {
 		{JudgeTimeout("n"), "", "timeout"},
 		{&Error{Kind: KindUpstream}, "", "error"},
 		{Offline("n"), "", "error"},
-		{ConnectorFull("n"), "", "error"},
+		{QueueFull("n"), "", "error"},
 		{NoRoute("n"), "error", ""},
 		{&Error{Kind: KindUnknownModel}, "error", ""},
 		{&Error{Kind: KindInvalidRequest}, "error", ""},

@@ -22,7 +22,6 @@ func TestWaits(t *testing.T) {
 		inStream bool
 	}{
 		{"queue full", QueueFull("m"), true},
-		{"connector full", ConnectorFull("m"), true},
 		{"queue timeout", QueueTimeout("m"), true},
 		{"offline", Offline("m"), true},
 		{"the model server's own limit", FromUpstream(429, nil, []byte(`{"error":{"message":"Too many requests."}}`)), true},

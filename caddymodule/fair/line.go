@@ -15,6 +15,12 @@ var (
 	ErrTimeout = errors.New("timed out in the queue")
 )
 
+// Client is the sender of a request: a key and its owner, who may have many keys.
+type Client struct{ Owner, Key string }
+
+// Path returns the client's groups in [Turns].
+func (c Client) Path() []string { return []string{c.Owner, c.Key} }
+
 // Line lets a limited number of requests run at the same time. The others wait: round robin between the owners of keys
 // and between the keys of an owner, and first in, first out within a key. Without a limit, a request makes two atomic
 // additions and allocates no memory.

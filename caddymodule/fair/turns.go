@@ -111,30 +111,6 @@ func (t *Turns[K, W]) Return(path []K) {
 	}
 }
 
-// Lowest returns the next waiter if the groups with the lowest rank have precedence, and the order
-// of turns decides among equals. rank returns the rank of a waiter's group at a depth, 0 for the
-// widest, and whether the waiter may be the next one.
-func (t *Turns[K, W]) Lowest(rank func(w W, depth int) (int, bool)) (next W, ok bool) {
-	return t.lowest(0, rank)
-}
-
-func (t *Turns[K, W]) lowest(depth int, rank func(w W, depth int) (int, bool)) (next W, ok bool) {
-	if len(t.waiters) > 0 {
-		return t.waiters[0], true
-	}
-	lowest := 0
-	for _, group := range t.order {
-		w, found := t.inside[group].lowest(depth+1, rank)
-		if !found {
-			continue
-		}
-		if n, may := rank(w, depth); may && (!ok || n < lowest) {
-			next, ok, lowest = w, true, n
-		}
-	}
-	return next, ok
-}
-
 // Take removes a waiter whose turn it is. Its groups get their next turns after the others.
 func (t *Turns[K, W]) Take(path []K, w W) {
 	t.Remove(path, w)

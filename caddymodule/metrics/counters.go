@@ -31,8 +31,8 @@ var (
 	signInFailuresTotal = counter("sign_in_failures_total",
 		"Failed sign-ins to the console, by method: password, passkey or link.", "method")
 	queueRejectedTotal = counter("queue_rejected_total",
-		"Requests rejected while queued or instead of being queued, by reason: the deployment's queue was full (full), the "+
-			"wait was too long (timeout), or the connector was at its limit (connector).",
+		"Requests rejected while queued or instead of being queued, by reason: the deployment's queue was full (full), or "+
+			"the wait was too long (timeout).",
 		"deployment", "reason")
 	limitRejectedTotal = counter("limit_rejected_total",
 		"Requests that a limit of a key or an account has refused, by limit and level (key or account).", "limit", "level")

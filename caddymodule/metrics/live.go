@@ -32,7 +32,7 @@ var (
 			"model_server_down, upstream_missing or offline. Deployments of the same name in several accounts are summed.",
 		"deployment", "state")
 	queueLength = describe("queue_length",
-		"Queued requests, by deployment. Only deployments with a limit have a queue.", "deployment")
+		"Queued requests, by deployment.", "deployment")
 	storeReachable = describe("store_reachable",
 		"Whether the store is open and current and, in a cluster, whether this edge has contact to it.")
 	storeContact = describe("store_contact_age_seconds",

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/link/bodies"
 )
@@ -98,7 +97,7 @@ func (k *keeper) prompt(t testing.TB, s *Session, key, body string) int64 {
 	before := k.wire.Load()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	answer, err := s.Send(post(body).WithContext(ctx), fair.Client{Key: key})
+	answer, err := s.Send(post(body).WithContext(ctx), key)
 	if err != nil {
 		t.Errorf("a body of %d bytes: %v", len(body), err)
 		return 0
@@ -188,29 +187,6 @@ func TestUnknownBodies(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	})
-}
-
-// A request that is sent again, as its base is unknown, keeps its permit while others wait for one.
-func TestPermitOfUnknownBody(t *testing.T) {
-	const pause = 200 * time.Millisecond
-	g := encodeAll(newGateway(t, keeping()))
-	k, h, says := newKeeper(0), hello("con_1"), int64(1<<20)
-	h.KeptPrompts, h.MaxRequests = &says, 1
-	slow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		time.Sleep(pause)
-		k.ServeHTTP(w, r)
-	})
-	if _, err := g.dial(t, listenLoopback(t), h, slow); err != nil {
-		t.Fatal(err)
-	}
-	s, body, waiting := g.mustSession(t, "con_1"), turn(1, 4, 15_000), make(chan reserved, 1)
-	k.prompt(t, s, "key", body)
-	time.AfterFunc(pause/2, func() { waiting <- <-awaitPermit(t.Context(), clientA, s) })
-	k.prompt(t, s, "key", body)
-	if k.lost.Load() != 1 {
-		t.Errorf("%d bases were unknown", k.lost.Load())
-	}
-	(<-waiting).use(t, clientA)
 }
 
 // What a connector does not announce is not used: encoding at all, or bodies that it keeps. The same is true of

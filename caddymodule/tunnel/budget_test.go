@@ -175,7 +175,7 @@ func frame(text string) string { return length(uint32(len(text))) + text }
 func TestOversizedHello(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		for name, hello := range map[string]string{
-			"bytes": length(321 << 10),
+			"bytes": length(353 << 10),
 			"parts": frame(`{"type":"hello","data":{"upstreams":[` + strings.Repeat(`"",`, 5000) + `""]}}`),
 		} {
 			g := newGateway(t, Options{})

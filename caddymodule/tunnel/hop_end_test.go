@@ -20,13 +20,7 @@ func runningHop(t *testing.T, newEdge func(string) *testGateway) (entry, with *t
 	entry, with = newEdge("a"), newEdge("b")
 	p = with.joins(t, entry, "b")
 	h = newGate()
-	limited := hello("con_1")
-	limited.MaxRequests = 1
-	c, err := with.dial(t, with.socket(t), limited, h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.beats()
+	with.connect(t, "con_1", h).beats()
 	time.Sleep(publishTime)
 	r = background(t, entry.mustSession(t, "con_1"))
 	<-h.started
@@ -42,13 +36,28 @@ func wantAnswer(t *testing.T, h *gate, r <-chan result) {
 	}
 }
 
-// TestLimitAtPeer: the limit of a connector counts over all gateways.
-func TestLimitAtPeer(t *testing.T) {
+// TestStreamsAtPeer: a connector that allows no further stream gets no request from any gateway.
+func TestStreamsAtPeer(t *testing.T) {
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
-		entry, with, _, h, r := runningHop(t, newEdge)
+		entry, with, h := newEdge("a"), newEdge("b"), newGate()
+		with.joins(t, entry, "b")
+		config := link.ConnectorQUIC(0)
+		config.MaxIncomingStreams = 1
+		conn, err := with.connectionWith(t.Context(), with.socket(t), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := with.handshake(t, conn, hello("con_1"), h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.beats()
+		time.Sleep(publishTime)
+		r := background(t, entry.mustSession(t, "con_1"))
+		<-h.started
 		for _, g := range []*testGateway{entry, with} {
 			if _, err := send(t.Context(), g.mustSession(t, "con_1"), "{}"); !errors.Is(err, link.ErrNoCredit) {
-				t.Errorf("over the limit: %v", err)
+				t.Errorf("a second request: %v", err)
 			}
 		}
 		wantAnswer(t, h, r)
@@ -61,7 +70,7 @@ func TestLimitAtPeer(t *testing.T) {
 	})
 }
 
-// TestClientLeavesHop frees the permit of a request whose client leaves before the answer begins.
+// TestClientLeavesHop ends a request whose client leaves before the answer begins.
 func TestClientLeavesHop(t *testing.T) {
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
 		entry, with, _, h, r := runningHop(t, newEdge)

@@ -26,8 +26,6 @@ import (
 )
 
 var (
-	// ErrOffline: the connector has no tunnel and did not reconnect in time.
-	ErrOffline = errors.New("the connector is offline")
 	// ErrNoRoute: the connector is online, but neither the deployment nor the
 	// connector names the upstream of a model. The message includes the remedy.
 	ErrNoRoute = errors.New("no upstream for the model")

@@ -229,58 +229,9 @@ func testPendingCap(t *testing.T) {
 	})
 }
 
-// waitFor waits until so many requests wait for a connector.
-func (g *testGateway) waitFor(t *testing.T, requests int) {
-	t.Helper()
-	wait.Until(t, "requests wait", func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return len(g.arrivals) == requests
-	})
-}
-
-func TestWait(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		g := newGateway(t, Options{})
-		at := time.Now()
-		_, err := g.Wait(t.Context(), "con_1", 0)
-		wantError(t, err, ErrOffline)
-		_, err = g.Wait(t.Context(), "con_1", 50*time.Millisecond)
-		wantError(t, err, ErrOffline)
-		if d := time.Since(at); d < 50*time.Millisecond {
-			t.Errorf("it waited %v", d)
-		}
-		cause := errors.New("client left")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(cause)
-		_, err = g.Wait(ctx, "con_1", time.Minute)
-		wantError(t, err, cause)
-		if len(g.arrivals) != 0 {
-			t.Errorf("%d arrivals are left", len(g.arrivals))
-		}
-
-		sessions := make(chan *Session, 2)
-		for range 2 {
-			go func() {
-				s, _ := g.Wait(t.Context(), "con_1", time.Minute)
-				sessions <- s
-			}()
-		}
-		g.waitFor(t, 2)
-		g.connect(t, "con_2", echo) // somebody else
-		g.connect(t, "con_1", echo)
-		for range 2 {
-			if s := wait.For(t, sessions, "the session"); s == nil || s.Info().Connector != "con_1" {
-				t.Fatal("waiting returned another session")
-			}
-		}
-		g.mustSession(t, "con_1")
-	})
-}
-
-// TestWaitSkipsDeadSessions: between the end of a connection and the next hello
-// a request waits.
-func TestWaitSkipsDeadSessions(t *testing.T) {
+// TestFindSkipsDeadSessions: between the end of a connection and the next hello
+// no session is found.
+func TestFindSkipsDeadSessions(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		c := g.connect(t, "con_1", named("first"))
@@ -289,14 +240,11 @@ func TestWaitSkipsDeadSessions(t *testing.T) {
 		wait.Until(t, "the session is unusable", func() bool { return !old.usable() })
 		_, err := old.RoundTrip(post("{}"))
 		wantError(t, err, link.ErrNotSent)
-		got := make(chan *Session, 1)
-		go func() {
-			s, _ := g.Wait(t.Context(), "con_1", time.Minute)
-			got <- s
-		}()
-		g.waitFor(t, 1)
+		if _, ok := g.Find("con_1"); ok {
+			t.Error("the ended session is found")
+		}
 		g.connect(t, "con_1", named("second"))
-		if body, err := send(t.Context(), wait.For(t, got, "the session"), "{}"); body != "second" || err != nil {
+		if body, err := g.do(t, "con_1", "{}"); body != "second" || err != nil {
 			t.Errorf("answer %q, %v", body, err)
 		}
 	})

@@ -46,11 +46,10 @@ func (s *Session) report(m link.Report) {
 		return
 	}
 	old, now := *s.reported.Load(), time.Now()
-	next, down, changed := make(states, len(m.Upstreams)), false, old == nil || len(old) != len(m.Upstreams)
+	next, changed := make(states, len(m.Upstreams)), old == nil || len(old) != len(m.Upstreams)
 	for _, u := range m.Upstreams {
 		state := UpstreamState{Name: u.Name, Since: now, Server: health.Reported(u.Reachable, u.Models, u.Open)}
 		state.Windows, state.Status, state.Strict = u.Windows, u.Status, u.Strict
-		down = down || !u.Reachable
 		before := old[u.Name]
 		if before.Known && before.Reachable == u.Reachable {
 			state.Since = before.Since
@@ -62,7 +61,6 @@ func (s *Session) report(m link.Report) {
 		return
 	}
 	s.reported.Store(&next)
-	s.anyDown.Store(down)
 	s.hub.addReport(s)
 }
 
@@ -166,23 +164,14 @@ func (h *Hub) Recheck(connectorID string, target Target) (missing bool) {
 		return false
 	}
 	if s.rechecking.CompareAndSwap(false, true) { // the connector bounds how often it asks
+		upstream := route.Upstream // the goroutine would move the whole route to the heap
 		go func() {
 			defer panics.Recover(s.log(), "asking a connector for its models")
 			defer s.rechecking.Store(false)
-			s.send(link.Recheck{Upstream: route.Upstream})
+			s.send(link.Recheck{Upstream: upstream})
 		}()
 	}
 	return true
-}
-
-// down reports whether the upstream of a request is known to be unreachable. It is
-// fast while all upstreams are reachable.
-func (s *Session) down(target Target) bool {
-	if !s.anyDown.Load() {
-		return false
-	}
-	upstream, _, err := s.Resolve(target.Name, target.Upstream, target.Model)
-	return err == nil && (*s.reported.Load())[upstream].Down()
 }
 
 // addReport queues the event of a changed report.

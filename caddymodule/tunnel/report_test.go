@@ -149,38 +149,6 @@ func TestReportsArePaced(t *testing.T) {
 	})
 }
 
-// Of several connectors one whose upstream is reachable is preferred; if none is,
-// a request is still sent.
-func TestChooseByReport(t *testing.T) {
-	g := newGateway(t, Options{})
-	ids := []string{"con_1", "con_2"}
-	one := g.connect(t, "con_1", echo)
-	two := g.connect(t, "con_2", echo)
-	held(t, g, "con_1", 1)
-	busy := held(t, g, "con_2", 5)
-	to := Target{Name: "m"}
-	chosen := func() string {
-		s, ok := g.Choose(ids, to, nil)
-		if !ok {
-			return ""
-		}
-		return s.Connector()
-	}
-	if got := chosen(); got != "con_1" {
-		t.Errorf("chose %q", got)
-	}
-	one.send(t, reports("ollama", false))
-	wait.Until(t, "the other is preferred", func() bool { return chosen() == "con_2" })
-	if n := testing.AllocsPerRun(100, func() { g.Choose(ids, to, nil) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-	two.send(t, reports("ollama", false))
-	wait.Until(t, "with none left it counts again who has fewest", func() bool { return chosen() == "con_1" })
-	two.send(t, reports("ollama", true))
-	wait.Until(t, "one is back", func() bool { return chosen() == "con_2" })
-	busy.active.Store(0)
-}
-
 // A connector is asked again for models that it does not list, and for no others.
 func TestRecheck(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {

@@ -75,7 +75,6 @@ type Session struct {
 
 	members membership
 
-	anyDown     atomic.Bool // an upstream was reported as down
 	misreported atomic.Bool // an invalid report was logged
 	rechecking  atomic.Bool // a link.Recheck is being sent
 
@@ -147,7 +146,7 @@ func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) { return s.
 // closed. The request's Host is the name of an upstream, its body is in memory and
 // its ContentLength is known. After an error that wraps link.ErrNotSent, nothing was
 // sent, and the request may be sent on another session. The same is true of
-// link.ErrNoCredit: the connector allows no more streams.
+// link.ErrNoCredit.
 //
 // What the body has in common with an earlier one of the same key is not sent again.
 func (s *Session) Send(r *http.Request, key string) (*http.Response, error) {

@@ -299,18 +299,13 @@ func post(body string) *http.Request {
 	}
 }
 
-// Wait is [Hub.WaitAny] for one connector.
-func (h *Hub) Wait(ctx context.Context, connectorID string, d time.Duration) (*Session, error) {
-	return h.WaitAny(ctx, []string{connectorID}, Target{}, nil, d)
-}
-
 // mustSession waits for a connector's session.
-func (g *testGateway) mustSession(t testing.TB, id string) *Session {
+func (g *testGateway) mustSession(t testing.TB, id string) (s *Session) {
 	t.Helper()
-	s, err := g.Wait(t.Context(), id, patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	wait.Until(t, "a session of "+id, func() (ok bool) {
+		s, ok = g.Find(id)
+		return ok
+	})
 	return s
 }
 

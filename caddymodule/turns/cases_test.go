@@ -42,7 +42,7 @@ func TestCases(t *testing.T) {
 			w.ask("A1 a A")
 			w.ask("A2 a A")
 			w.at(1)
-			w.RemoveConnector(acme, "c")
+			w.RemoveConnector(acme, "c", nil)
 			w.at(2)
 			w.connect("c", 1, "1u")
 			if s := w.Servers(acme)[0]; s.Loaded != "A" {
@@ -92,7 +92,7 @@ func TestCases(t *testing.T) {
 			for i := range 4 {
 				w.ask(fmt.Sprintf("r%d a D", i))
 			}
-			w.RemoveConnector(acme, "c")
+			w.RemoveConnector(acme, "c", nil)
 			w.connect("c", 0, "u")
 			w.connect("c", 0, "u")
 			w.expect("r0 0, r1 0")
@@ -140,7 +140,7 @@ func TestCases(t *testing.T) {
 			w.connect("d", 1, "u")
 			w.expect("q1: refused 0, q2: unfit 0, q3: no route 0, q4: removed 0, q7: full 0, q8: full 0, q5 0, q6: late 2")
 			w.ask("r d D refused=c")
-			w.RemoveConnector(acme, "c")
+			w.RemoveConnector(acme, "c", nil)
 			w.leave("q5")
 			delete(w.deployments, "D")
 			w.DeploymentChanged(acme, "D")
@@ -208,7 +208,7 @@ func TestConnectorLost(t *testing.T) {
 				synctest.Wait()
 			}
 			w.at(1)
-			w.RemoveConnector(acme, "c")
+			w.RemoveConnector(acme, "c", nil)
 			w.ask("n a D length=-1")
 			w.at(1 + back)
 			w.connect("c", 0, "u")

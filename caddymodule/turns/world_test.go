@@ -269,7 +269,7 @@ func (w *world) empty() {
 		w.leave(name)
 	}
 	for id := range w.connectors {
-		w.RemoveConnector(acme, id)
+		w.RemoveConnector(acme, id, nil)
 	}
 	time.Sleep(time.Hour)
 	w.wg.Wait()

@@ -33,9 +33,16 @@ type realGateway struct {
 	token link.Token
 }
 
-// Wait waits for a connector's session.
-func (g *realGateway) Wait(ctx context.Context, connectorID string, d time.Duration) (*tunnel.Session, error) {
-	return g.WaitAny(ctx, []string{connectorID}, tunnel.Target{}, nil, d)
+// session waits for the connector's session. Any goroutine may call it.
+func (g *realGateway) session(ctx context.Context) (*tunnel.Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for ; ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
+		if s, ok := g.Find(g.token.Connector); ok {
+			return s, nil
+		}
+	}
+	return nil, context.Cause(ctx)
 }
 
 func startRealGateway(t *testing.T) *realGateway {
@@ -140,7 +147,7 @@ func (g *realGateway) ask(ctx context.Context) error {
 // answer is like ask, but accepts any answer of the upstream.
 func (g *realGateway) answer(ctx context.Context) (string, error) {
 	for {
-		s, err := g.Wait(ctx, g.token.Connector, patience)
+		s, err := g.session(ctx)
 		if err != nil {
 			return "", err
 		}

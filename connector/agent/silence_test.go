@@ -52,7 +52,7 @@ func (c *counter) read(n int) error {
 // openFlood begins to read a flood through the gateway.
 func (g *realGateway) openFlood(t *testing.T) *counter {
 	t.Helper()
-	s, err := g.Wait(t.Context(), g.token.Connector, patience)
+	s, err := g.session(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ const (
 	CodeDraining Code = 6
 	// CodeInternal: the gateway failed, or received a malformed message.
 	CodeInternal Code = 7
-	// CodeNoCredit: the connector has reached its limit of requests.
+	// CodeNoCredit: the connector allows no further streams.
 	CodeNoCredit Code = 10
 	// CodeTunnelLost: the tunnel ended during the request.
 	CodeTunnelLost Code = 11
@@ -87,7 +87,7 @@ var (
 	// again on another session. ErrDraining implies it.
 	ErrNotSent  = errors.New("the request was not sent")
 	ErrDraining = errors.New("the connector is draining")
-	// ErrNoCredit: the connector has reached its limit of requests. Nothing was sent to it.
+	// ErrNoCredit: the connector allows no further streams. Nothing was sent to it.
 	ErrNoCredit = errors.New("the connector accepts no further requests at the moment")
 	// ErrTunnelLost: the tunnel ended during the request.
 	ErrTunnelLost = errors.New("the tunnel was lost")

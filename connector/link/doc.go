@@ -94,11 +94,9 @@
 //
 // Edges dial each other as peers, with the same protocol. Each sends a hello with its name and a proof that
 // it has the cluster's key, and then sends messages about its own tunnels. The peer opens a stream
-// for each request to one of these tunnels. The stream begins with a header that contains the ids of
-// the connector and the key: see [RelayHeader]. The request follows. An empty header, a single zero byte,
-// means that the stream is for the edge itself, and a control message follows: see [Ask]. With the message
-// enter, a peer asks for a permit to run a request, if the edge counts the requests for all edges. The permit
-// is valid until the stream ends.
+// for each request to one of these tunnels. The stream begins with a header that contains the id of
+// the connector: see [RelayHeader]. The request follows. An empty header, a single zero byte, means that the
+// stream is for the edge itself, and a control message follows: see [Ask].
 //
 // # Pairing
 //

@@ -64,23 +64,37 @@ func (e *Edge) Start(s *gateway.Services) {
 	s.Limiter.Divide(func() int { return int(e.serving.Load()) })
 }
 
-// count counts the edges that report and do not drain. They share limits, and places at model servers: the first ones
-// get what does not divide.
+// count counts the edges that report and do not drain. They share limits, and places at model servers.
 func (e *Edge) count() {
-	edges, before := 0, 0
-	for _, other := range e.services.Store.Edges() {
-		if other.Report != nil && !other.Draining {
-			edges++
-			if other.Name < e.Name() {
-				before++
-			}
+	s := shareOf(e.services.Store.Edges(), e.Name())
+	e.serving.Store(int64(s.edges))
+	e.services.Turns.SetShare(s.of)
+}
+
+// share is the share of one of several edges.
+type share struct {
+	edges  int
+	before int // of these, those before this one
+}
+
+// shareOf returns the share of the edge with this name.
+func shareOf(edges []store.EdgeState, name string) (s share) {
+	for _, e := range edges {
+		if e.Report == nil || e.Draining {
+			continue
+		}
+		s.edges++
+		if e.Name < name {
+			s.before++
 		}
 	}
-	e.serving.Store(int64(edges))
-	e.services.Turns.SetShare(func(places int) int {
-		n := max(edges, 1)
-		return max(1, (places+n-1-before)/n)
-	})
+	return s
+}
+
+// of divides places: each edge has one at least, and the first edges get what does not divide.
+func (s share) of(places int) int {
+	n := max(s.edges, 1)
+	return max(1, (places+n-1-s.before)/n)
 }
 
 // Listening implements gateway.Cluster.

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -47,5 +48,36 @@ func TestAddresses(t *testing.T) {
 	want := map[string]string{"b": "b:7443"}
 	if got := addresses([]store.EdgeState{{Edge: process}, other}, process); !reflect.DeepEqual(got, want) {
 		t.Errorf("it dials %v, want %v", got, want)
+	}
+}
+
+// TestShares: edges that serve divide places in the order of their names, and each has at least one.
+func TestShares(t *testing.T) {
+	edge := func(name string) store.EdgeState {
+		return store.EdgeState{Edge: store.Edge{Name: name}, Report: &store.Report{}}
+	}
+	drains, joins := edge("b"), edge("c")
+	drains.Draining, joins.Report = true, nil
+	three := []store.EdgeState{edge("a"), edge("b"), edge("c")}
+	for _, test := range []struct {
+		edges  []store.EdgeState
+		places int
+		want   []int // of a, b and c
+	}{
+		{three, 7, []int{3, 2, 2}},
+		{three, 6, []int{2, 2, 2}},
+		{three, 8, []int{3, 3, 2}},
+		{three, 1, []int{1, 1, 1}},
+		{[]store.EdgeState{edge("a"), drains, edge("c")}, 7, []int{4, 3, 3}},
+		{[]store.EdgeState{edge("a"), edge("b"), joins}, 4, []int{2, 2, 1}},
+		{nil, 4, []int{4, 4, 4}}, // before the first report
+	} {
+		var got []int
+		for _, name := range []string{"a", "b", "c"} {
+			got = append(got, shareOf(test.edges, name).of(test.places))
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("of %d places, %d edges have %v, want %v", test.places, len(test.edges), got, test.want)
+		}
 	}
 }
