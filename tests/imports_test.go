@@ -265,7 +265,7 @@ func TestImports(t *testing.T) {
 		{"caddymodule/manage", "github.com/caddyserver/caddy/v2", "caddymodule/manage imports github.com/caddyserver/caddy"},
 		{"caddymodule/store", other, "caddymodule/store imports net/http"}, // other imports further, that net/http
 		{"connector/dial", "github.com/prometheus/client_golang/prometheus", "connector/dial imports github.com/prometheus/"},
-		{"caddymodule/cluster/owner", "go.etcd.io/etcd/client/v3", "caddymodule/cluster/owner imports go.etcd.io/etcd/"},
+		{"caddymodule/cluster/edge", "go.etcd.io/etcd/client/v3", "caddymodule/cluster/edge imports go.etcd.io/etcd/"},
 		{"caddymodule/fresh", other, "caddymodule/fresh has no rule"},
 	} {
 		imported := parseImports(out)
