@@ -42,8 +42,8 @@ func TestSearchesTakeTurns(t *testing.T) {
 	})
 }
 
-// Of a caller, at most 64 searches wait, fewer if others search, and callers take turns whatever they look for. A client that has left
-// and a query for no keys do not search.
+// Of a caller, at most 64 searches wait, fewer if others search, and callers take turns whatever they look for. A
+// client that has left and a query for no keys do not search.
 func TestSearchesOfCallers(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")

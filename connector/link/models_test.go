@@ -126,7 +126,8 @@ func TestAliasesOfModels(t *testing.T) {
 		t.Errorf("slots of llama.cpp's router: %v", list.Slots)
 	}
 	for args, want := range map[string]int{
-		`["-np","2"]`: 2, `["--parallel"]`: 0, `["--parallel","-1"]`: 0, `["--parallel","99999"]`: 0, `["-np","x"]`: 0, `7`: 0,
+		`["-np","2"]`: 2, `["--parallel"]`: 0, `["--parallel","-1"]`: 0, `["--parallel","99999"]`: 0, `["-np","x"]`: 0,
+		`7`: 0,
 	} {
 		list, _ := ParseModels([]byte(`{"data":[{"id":"m","status":{"value":"loaded","args":` + args + `}}]}`))
 		if list.Slots["m"] != want {
