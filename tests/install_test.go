@@ -82,7 +82,7 @@ func TestInstallAsks(t *testing.T) {
 		t.Skip("script, which has a terminal, is not installed")
 	}
 	s := newShop(t, harness.Options{})
-	for answer, want := range map[string]string{"y": "Installed the service", "n": "online"} {
+	for answer, want := range map[string]string{"y": "Installed the service", "n": "msg=connected"} {
 		t.Run(answer, func(t *testing.T) {
 			t.Parallel()
 			c, o := newComputer(t, s, false), s.offer(t)

@@ -22,7 +22,7 @@ func TestMaxConcurrency(t *testing.T) {
 	p := newPair(t, harness.Start(t, harness.Options{Site: "keep_alive 100ms\nqueue_wait 1h"}))
 	_, other := p.Key(t, "other", "*")
 	second := p.Gateway.Client(t, other)
-	p.deploy(t, "m", 2)
+	p.deploy(t, "m", 1) // at each of two model servers
 	release := make(chan struct{})
 	p.handle("m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
 	waiting := func(running, length int) {
@@ -53,7 +53,7 @@ func TestMaxConcurrency(t *testing.T) {
 	}
 	stream.Close()
 	waiting(2, 4) // it left the queue
-	p.deploy(t, "m", 4)
+	p.deploy(t, "m", 2)
 	waiting(4, 2)
 	users := ""
 	for _, u := range p.ups {
@@ -74,7 +74,7 @@ func TestMaxConcurrency(t *testing.T) {
 	}
 }
 
-// A queued request uses the route that its deployment has when it leaves the queue.
+// A queued request goes to the connector that its deployment gets meanwhile.
 func TestQueuedRequestTakesTheNewWay(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, harness.Start(t, harness.Options{Site: "queue_wait 1h"}))
@@ -94,14 +94,15 @@ func TestQueuedRequestTakesTheNewWay(t *testing.T) {
 		}
 		return nil
 	}))
-	set("b")
 	if got := p.received(); got != [2]int{1, 0} {
 		t.Errorf("the upstreams received %v before there was room", got)
 	}
-	release <- struct{}{}
+	set("b") // which has a place
 	p.ups[1].WaitRunning(t, 1)
 	p.Manage(t, http.MethodDelete, "/deployments/m", nil, nil)
-	release <- struct{}{}
+	for range 2 {
+		release <- struct{}{}
+	}
 	statuses := map[int]int{}
 	for _, c := range []<-chan harness.Answer{first, second, third} {
 		statuses[(<-c).Status]++
