@@ -73,6 +73,29 @@ func (c *connectors) changed(hub *tunnel.Hub, e tunnel.Event) {
 	}
 }
 
+// replace replaces the tunnel of a connector that did not take a request, tried by the request with the others before.
+// It reports false if the tunnel lives and there is no other one.
+func (c *connectors) replace(account, id string, tried []Tunnel) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if online, ok := c.at[id]; ok {
+		sessions := make([]*tunnel.Session, len(tried))
+		for i, t := range tried {
+			sessions[i] = t.(*tunnel.Session)
+		}
+		if other, ok := online.hub.Find(id, sessions...); ok {
+			c.turns.SetConnector(connectorOf(other))
+			return true
+		}
+		if _, lives := online.hub.Find(id); lives {
+			return false
+		}
+		delete(c.at, id)
+	}
+	c.turns.RemoveConnector(account, id, tried[len(tried)-1])
+	return true
+}
+
 // connectorOf returns what the scheduler needs to know of a connector.
 func connectorOf(s *tunnel.Session) turns.Connector {
 	info := s.Info()

@@ -25,6 +25,7 @@ type turn struct {
 	*modelRequest
 	deployment *store.Deployment // as it is now
 	changed    bool              // the request has waited: the deployment may be another one
+	tried      []Tunnel          // that did not take the request
 	refused    []string          // ids of connectors that have refused the request
 	unable     error             // why they have
 }
@@ -147,9 +148,12 @@ func (t *turn) tryNext(ctx context.Context, err error) bool {
 		return false
 	}
 	ex.span.retry(ctx, ex, r.client(ex.Deployment))
-	if errors.Is(err, link.ErrNotSent) { // the hub tells the scheduler of it in a moment
-		ex.backend.Turns.RemoveConnector(ex.Account, place.Connector, place.Tunnel)
-	} else {
+	replaced := false
+	if errors.Is(err, link.ErrNotSent) { // the scheduler may learn of it in a moment only
+		t.tried = append(t.tried, place.Tunnel.(Tunnel))
+		replaced = ex.backend.connectors.replace(ex.Account, place.Connector, t.tried)
+	}
+	if !replaced {
 		t.refused, t.unable = append(t.refused, place.Connector), cmp.Or(t.unable, err)
 	}
 	t.unused()

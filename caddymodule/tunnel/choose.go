@@ -17,17 +17,18 @@ func (s *Session) Connector() string { return s.connector.ID }
 // Active returns the number of running requests.
 func (s *Session) Active() int { return int(max(s.active.Load(), s.peerActive.Load())) }
 
-// Find returns a session of a connector that takes requests: the one of this gateway, else that of the nearest peer.
-func (h *Hub) Find(connectorID string) (*Session, bool) {
+// Find returns a session of a connector that takes requests, other than those in except: the one of this gateway, else
+// that of the nearest peer.
+func (h *Hub) Find(connectorID string, except ...*Session) (*Session, bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	if s := h.live[connectorID]; s != nil && s.usable() {
+	if s := h.live[connectorID]; s != nil && s.usable() && !slices.Contains(except, s) {
 		return s, true
 	}
 	valid := h.options.Load().Valid
 	best := (*Session)(nil)
 	for _, s := range h.remote[connectorID] {
-		if !s.usable() {
+		if !s.usable() || slices.Contains(except, s) {
 			continue
 		}
 		if valid != nil {
