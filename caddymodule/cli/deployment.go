@@ -72,7 +72,8 @@ OLLAMA_NUM_PARALLEL); without it, keys do not take turns.
 	}, {
 		use: "list", operation: "GET /deployments", example: "  caddy gateway deployment list",
 		print: list[manage.Deployment]{
-			columns: "NAME, ALSO AS, KIND, STATE, WINDOW, CONNECTOR, UPSTREAM, MODEL, FALLBACK, MAX, OPTIONS, UPDATED",
+			columns: "NAME, ALSO AS, KIND, STATE, RUNNING, QUEUED, WINDOW, CONNECTOR, UPSTREAM, MODEL, FALLBACK, MAX, " +
+				"OPTIONS, UPDATED",
 			cells: cells[manage.Deployment]{
 				"STATE": func(in *invocation, d manage.Deployment) string {
 					if d.OfflineSince == nil {

@@ -111,7 +111,7 @@ func (e environment) cell(value any, format string) string {
 // leftOut are the titles of columns that a narrow terminal does not show, the first ones first.
 var leftOut = strings.Split("FROM, UPDATED, CREATED, PEER, ADVERTISE, STARTED, REGION, REMOTE, TRANSPORT, OS, "+
 	"VERSION, FIRST TOKEN, WAIT, DURATION, KEY ID, PASSKEYS, LAST USED, ADDRESS, ID, OPTIONS, UPSTREAM, MAX, "+
-	"FALLBACK, KIND, ALSO AS, OWNER, TOKEN, UPSTREAMS, ROLE", ", ")
+	"FALLBACK, KIND, ALSO AS, QUEUED, RUNNING, OWNER, TOKEN, UPSTREAMS, ROLE", ", ")
 
 // printTable prints rows in aligned columns. The first row is the header, printed once: the table of a command goes on.
 // On a narrow terminal, columns are left out until texts have room for 30 characters, the length of ids.

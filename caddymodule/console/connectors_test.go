@@ -49,8 +49,10 @@ func TestConnectorsList(t *testing.T) {
 	g.lines.mu.Lock()
 	g.lines.infos[0].States[0].OneModel = true
 	g.lines.mu.Unlock()
-	has(t, g.page("/console/connectors/show?id="+on.ID), "one model at a time")
-	has(t, mainOf(g.page("/console/connectors")), "default (1 model, one at a time)")
+	has(t, g.page("/console/connectors/show?id="+on.ID),
+		"one model at a time · qwen&lt;3&gt; is loaded · 3 swaps took 5s")
+	has(t, mainOf(g.page("/console/connectors")),
+		"default (1 model, one at a time, qwen&lt;3&gt; is loaded, 3 swaps took 5s)")
 
 	page = mainOf(g.page("/console/connectors?q=ATT"))
 	has(t, page, "attic")

@@ -50,7 +50,14 @@ type homePage struct {
 	Sum             usageRow // of today
 	Chart           chart
 	Models          []usedModel
+	Servers         []loadedServer
 	People          []usageRow // of today
+}
+
+// loadedServer is a model server that loads one model at a time.
+type loadedServer struct {
+	ID, Name, Upstream string // of its connector, and its own
+	manage.Loaded
 }
 
 // usedModel is a model with its usage today.
@@ -82,6 +89,7 @@ func homeData(v *visit) any {
 		return cmp.Or(cmp.Compare(b.Used.Tokens(), a.Used.Tokens()), cmp.Compare(b.Used.Requests, a.Used.Requests))
 	})
 	p.Models = p.Models[:min(len(p.Models), maxHomeRows)]
+	p.Servers = loadedServers(connectors)
 	p.Chart = p.Use.charts("")[1]
 	p.Chart.Title = "Requests per hour, last 24 hours (UTC)"
 	alerts := slices.Concat(
@@ -98,6 +106,19 @@ func homeData(v *visit) any {
 		}
 	}
 	return p
+}
+
+// loadedServers lists the servers that load one model at a time, first those that have lost the most time with it.
+func loadedServers(connectors []manage.Connector) (list []loadedServer) {
+	for _, c := range connectors {
+		for _, u := range c.Upstreams {
+			if u.Loaded != nil {
+				list = append(list, loadedServer{c.ID, c.Name, u.Name, *u.Loaded})
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b loadedServer) int { return cmp.Compare(b.SwapMillis, a.SwapMillis) })
+	return list[:min(len(list), maxHomeRows)]
 }
 
 func rankOf(a alert) int {

@@ -186,6 +186,27 @@ func TestOutageAlerts(t *testing.T) {
 	}
 }
 
+// Home and a model's page show what a server has loaded that loads one model at a time.
+func TestLoadedModels(t *testing.T) {
+	g := newGateway(t)
+	box, rack := g.connector("gpu-box"), g.connector("rack")
+	g.lines.connect(box, "qwen3")
+	g.lines.connect(rack, "qwen3")
+	g.deployment("qwen3", box)
+	const none = "Servers that load one model at a time"
+	lacks(t, mainOf(g.page("/console/home")), none)
+	lacks(t, mainOf(g.page("/console/models/show?name=qwen3")), "<dt>Loaded")
+	g.lines.mu.Lock()
+	g.lines.infos[0].States[0].OneModel = true
+	g.lines.mu.Unlock()
+	page := mainOf(g.page("/console/home"))
+	_, page, _ = strings.Cut(page, none)
+	has(t, page, `<a href="/console/connectors/show?id=`+box.ID+`">gpu-box</a>`, ">qwen&lt;3&gt;<", ">3<", ">4.5 s<")
+	lacks(t, page, "rack")
+	has(t, mainOf(g.page("/console/models/show?name=qwen3")),
+		`<dt>Loaded</dt><dd>qwen&lt;3&gt; <span class="muted">· one model at a time · 3 swaps took 5s</span>`)
+}
+
 // Each number of Home and of the models leads to what it counts, since midnight in UTC.
 func TestHomeNumbers(t *testing.T) {
 	g := newGateway(t)

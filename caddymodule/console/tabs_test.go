@@ -190,7 +190,7 @@ func newGateway(t testing.TB) *gateway {
 	t.Cleanup(st.Subscribe(g.observed.OnChange))
 	service := manage.New(manage.Options{
 		Observed: g.observed,
-		Limits:   noLimits, Admit: admitAll, Load: g.load,
+		Limits:   noLimits, Admit: admitAll, Load: g.load, Server: loaded,
 		Store: st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log, Folder: connectors(t),
 		Build:    manage.Build{Version: "v9.9.10"},
 		Endpoint: func() manage.Endpoint { return g.endpoint },

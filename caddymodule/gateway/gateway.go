@@ -158,7 +158,7 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 	o := manage.Options{
 		Store: s.Store, Tunnels: managedTunnels{hub}, Endpoint: g.Endpoint,
 		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Limits: s.Limiter.Usage, Admit: s.AdmitConsole,
-		Load:  s.Turns.Load,
+		Load: s.Turns.Load, Server: s.Turns.Server,
 		Build: g.Build, Folder: g.Connectors, Logger: g.Logger, Observed: s.Observed,
 	}
 	if s.Cluster != nil {

@@ -61,10 +61,38 @@ type Upstream struct {
 	// Models is the number of listed models; nil: the server has no list.
 	Models *int `json:"models,omitempty"`
 	// OneModel: the server loads one model at a time.
-	OneModel bool `json:"one_model_at_a_time,omitempty"`
+	OneModel bool    `json:"one_model_at_a_time,omitempty"`
+	Loaded   *Loaded `json:"loaded,omitempty"` // nil: it may load several models at a time
 }
 
-// String describes the upstream, for example "ollama (12 models)".
+// Loaded is the model that a server has loaded which loads one at a time, and its swaps, as far as requests of this
+// gateway show that.
+type Loaded struct {
+	Model string `json:"model,omitempty"` // its name on the server; "": not known
+	Swaps int    `json:"swaps"`
+	// SwapMillis is the time that swaps took: from the first request for a model to the start of an answer.
+	SwapMillis float64 `json:"swap_ms"`
+}
+
+// Took describes the swaps, for example "5 swaps took 42s". It is "" without swaps.
+func (l Loaded) Took() string {
+	took := time.Duration(l.SwapMillis * float64(time.Millisecond)).Round(time.Second)
+	switch l.Swaps {
+	case 0:
+		return ""
+	case 1:
+		return "1 swap took " + took.String()
+	}
+	return fmt.Sprintf("%d swaps took %s", l.Swaps, took)
+}
+
+// loaded returns the state of a model server that loads one model at a time.
+func (s *Service) loaded(account, connector, upstream string) *Loaded {
+	state := s.server(account, connector, upstream)
+	return &Loaded{state.Loaded, state.Swaps, state.Swapping.Seconds() * 1000}
+}
+
+// String describes the upstream, for example "ollama (12 models, one at a time, qwen3 is loaded, 5 swaps took 42s)".
 func (u Upstream) String() string {
 	var facts []string
 	switch {
@@ -77,6 +105,12 @@ func (u Upstream) String() string {
 	}
 	if u.OneModel {
 		facts = append(facts, "one at a time")
+	}
+	if u.Loaded != nil && u.Loaded.Model != "" {
+		facts = append(facts, u.Loaded.Model+" is loaded")
+	}
+	if u.Loaded != nil && u.Loaded.Swaps > 0 {
+		facts = append(facts, u.Loaded.Took())
 	}
 	if len(facts) == 0 {
 		return u.Name
@@ -246,7 +280,11 @@ func (s *Service) connectorOf(
 	}
 	v.Active, v.MaxRequests, v.Edges = info.Active, info.Limit, info.Edges
 	for _, u := range info.States {
-		v.Upstreams = append(v.Upstreams, upstreamOf(u))
+		upstream := upstreamOf(u)
+		if u.OneModel {
+			upstream.Loaded = s.loaded(c.Account, c.ID, u.Name)
+		}
+		v.Upstreams = append(v.Upstreams, upstream)
 	}
 	v.RTT = float64(info.RTT.Microseconds()) / 1000
 	return v

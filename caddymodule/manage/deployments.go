@@ -32,8 +32,8 @@ type Deployment struct {
 	ContextWindow int             `json:"context_window,omitempty" column:"WINDOW"`
 	WindowSource  observed.Source `json:"window_source,omitempty"`
 	// Running and Queued count its requests at this gateway.
-	Running int `json:"running,omitempty"`
-	Queued  int `json:"queued,omitempty"`
+	Running int `json:"running,omitempty" column:"RUNNING"`
+	Queued  int `json:"queued,omitempty" column:"QUEUED"`
 	// Status is "loading" or "unloaded" if no connector has loaded the model, as far as its server tells that.
 	Status string `json:"status,omitempty"`
 	// OfflineSince is when the last of its connectors disconnected, while all are
@@ -64,6 +64,8 @@ type DeploymentRoute struct {
 	ContextWindow int             `json:"context_window,omitempty"`
 	WindowSource  observed.Source `json:"window_source,omitempty"`
 	Status        string          `json:"status,omitempty"`
+	// Loaded is set if the upstream loads one model at a time.
+	Loaded *Loaded `json:"loaded,omitempty"`
 }
 
 // StateText is the state in words.
@@ -251,6 +253,9 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 			route := info.DeploymentRoute(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
 			found := s.observed.State(&d, id, route)
 			r.State, r.Upstream, r.Model, r.Status = found.State, route.Upstream, route.Model, route.Status
+			if route.OneModel {
+				r.Loaded = s.loaded(d.Account, id, route.Upstream)
+			}
 			known := s.observed.Window(&d, id, route)
 			r.ContextWindow, r.WindowSource = known.Tokens, known.Source
 			if known.Tokens > 0 && (v.ContextWindow == 0 || known.Tokens < v.ContextWindow) {

@@ -25,6 +25,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/caddymodule/turns"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -113,7 +114,7 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 		t.Fatal(err)
 	}
 	g.service = manage.New(manage.Options{
-		Limits: noLimits, Load: idle,
+		Limits: noLimits, Load: idle, Server: loaded,
 		Admit: func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error) {
 			return g.admit(ctx, account, key, deployment, cost)
 		},
@@ -296,6 +297,13 @@ func noLimits(context.Context, string, string) (limits.Usage, error) { return li
 
 // idle tells that no requests run or wait.
 func idle(string, string) (running, queued int) { return 0, 0 }
+
+// loaded is the state of each server that loads one model at a time.
+func loaded(account, connector, upstream string) turns.ServerState {
+	return turns.ServerState{
+		Connector: connector, Server: upstream, Loaded: account + "'s model", Swaps: 3, Swapping: 4500 * time.Millisecond,
+	}
+}
 
 // admitAll admits each request of the console.
 func admitAll(context.Context, string, string, string, limits.Cost) (settle func(limits.Used), err error) {

@@ -34,6 +34,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/caddymodule/turns"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -115,7 +116,9 @@ type Options struct {
 	// key unless its id is "". Its result must be called once the request has ended.
 	Admit func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error)
 	// Load returns how many requests of a deployment run and wait at this gateway.
-	Load    func(account, deployment string) (running, queued int)
+	Load func(account, deployment string) (running, queued int)
+	// Server returns the state of a model server that loads one model at a time.
+	Server  func(account, connector, upstream string) turns.ServerState
 	Cluster Cluster           // nil: the gateway is alone
 	Build   Build             // for status
 	Folder  *downloads.Folder // of connectors to hand out; nil: none
@@ -137,6 +140,7 @@ type Service struct {
 	limits   func(ctx context.Context, account, key string) (limits.Usage, error)
 	admit    func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error)
 	load     func(account, deployment string) (running, queued int)
+	server   func(account, connector, upstream string) turns.ServerState
 	cluster  Cluster // nil: the gateway is alone
 	build    Build
 	folder   *downloads.Folder
@@ -155,7 +159,7 @@ func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint,
 		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, limits: o.Limits, admit: o.Admit,
-		cluster: o.Cluster, observed: o.Observed, load: o.Load,
+		cluster: o.Cluster, observed: o.Observed, load: o.Load, server: o.Server,
 		build: o.Build, folder: cmp.Or(o.Folder, downloads.NewFolder("")),
 		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
 	}

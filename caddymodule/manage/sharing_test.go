@@ -49,6 +49,35 @@ func TestSwapWarning(t *testing.T) {
 	}
 }
 
+// The model that a server has loaded which loads one at a time, and its swaps, are known of such servers alone.
+func TestLoaded(t *testing.T) {
+	g := newGateway(t)
+	home := want[map[string]any](g, 201, "POST", "/connectors", `{"name":"home"}`)["id"].(string)
+	g.tunnels.connect(tunnel.Info{
+		Connector: home, Upstreams: []string{"swap", "vllm"},
+		States: []tunnel.UpstreamState{{Name: "swap", OneModel: true}, {Name: "vllm"}},
+	})
+	state := manage.Loaded{Model: "default's model", Swaps: 3, SwapMillis: 4500}
+	upstreams := want[[]manage.Connector](g, 200, "GET", "/connectors", "")[0].Upstreams
+	if l := upstreams[0].Loaded; l == nil || *l != state || upstreams[1].Loaded != nil {
+		t.Errorf("upstreams %+v", upstreams)
+	}
+	const text = "swap (one at a time, default's model is loaded, 3 swaps took 5s)"
+	if s := upstreams[0].String(); s != text {
+		t.Errorf("the text is %q", s)
+	}
+	if s := (manage.Loaded{Swaps: 1, SwapMillis: 61000}).Took(); s != "1 swap took 1m1s" {
+		t.Errorf("one swap: %q", s)
+	}
+	for upstream, want1 := range map[string]*manage.Loaded{"swap": &state, "vllm": nil} {
+		d := want[manage.Deployment](g, 200, "PUT", "/deployments/"+upstream,
+			`{"connector":"home","upstream":"`+upstream+`"}`)
+		if l := d.Through[0].Loaded; (l == nil) != (want1 == nil) || l != nil && *l != *want1 {
+			t.Errorf("through %s: %+v", upstream, l)
+		}
+	}
+}
+
 // A deployment without max_concurrency that two keys use at once gets a suggestion, which members do not see.
 func TestSuggestion(t *testing.T) {
 	g := newGateway(t)

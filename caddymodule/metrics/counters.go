@@ -17,7 +17,7 @@ var (
 		"Completed authenticated requests, by HTTP status and outcome: ok, failed, refused or client (whose fault it is).",
 		"deployment", "dialect", "code", "outcome")
 	inflightRequests = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "postern", Name: "inflight_requests", Help: "Running requests, by deployment and dialect.",
+		Namespace: "postern", Name: "inflight_requests", Help: "Running and queued requests, by deployment and dialect.",
 	}, []string{"deployment", "dialect"})
 	firstByteSeconds = histogram("time_to_first_byte_seconds",
 		"Time from the arrival of a request to the first byte of the model's answer.",

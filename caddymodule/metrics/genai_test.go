@@ -50,12 +50,12 @@ func TestTokenMetrics(t *testing.T) {
 		`gen_ai_server_time_to_first_token_seconds error_type=failed_502` + chatLabels:                 "1 of 0.5",
 		`gen_ai_server_time_per_output_token_seconds error_type=failed_502` + chatLabels:               "1 of 0.2",
 	} {
-		if got := gathered(t)[series]; got != want {
+		if got := gathered(t, collectors()...)[series]; got != want {
 			t.Errorf("%s is %q, not %q", series, got, want)
 		}
 	}
 	DropDeployment(model)
-	for series := range gathered(t) {
+	for series := range gathered(t, collectors()...) {
 		if strings.Contains(series, model) {
 			t.Errorf("%s remains of a removed deployment", series)
 		}
@@ -65,10 +65,10 @@ func TestTokenMetrics(t *testing.T) {
 const chatLabels = ` gen_ai_operation_name=chat gen_ai_provider_name=openai gen_ai_request_model=counted-in-a-test`
 
 // gathered returns the values of all series: "count of sum" of histograms.
-func gathered(t *testing.T) map[string]string {
+func gathered(t *testing.T, collectors ...prometheus.Collector) map[string]string {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors()...)
+	registry.MustRegister(collectors...)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func gathered(t *testing.T) map[string]string {
 			for _, label := range m.GetLabel() {
 				series += " " + label.GetName() + "=" + label.GetValue()
 			}
-			values[series] = fmt.Sprint(m.GetCounter().GetValue())
+			values[series] = fmt.Sprint(m.GetCounter().GetValue() + m.GetGauge().GetValue())
 			if h := m.GetHistogram(); h != nil {
 				values[series] = fmt.Sprintf("%d of %.1g", h.GetSampleCount(), h.GetSampleSum())
 				if sum := h.GetSampleSum(); sum >= 1 {
@@ -144,7 +144,7 @@ func TestKeyMetrics(t *testing.T) {
 	for i := range maxKeySeries + 5 {
 		countKeyTokens(fmt.Sprintf("key_%d", i), dialect.Usage{PromptTokens: 3, CompletionTokens: 2})
 	}
-	got := gathered(t)
+	got := gathered(t, collectors()...)
 	for series, want := range map[string]string{
 		"postern_key_tokens_total key_id=key_0 type=input": "3", "postern_key_tokens_total key_id=key_999 type=output": "2",
 		"postern_key_tokens_total key_id=key_1000 type=input": "", "postern_key_tokens_total key_id=_other type=input": "15",
@@ -155,7 +155,7 @@ func TestKeyMetrics(t *testing.T) {
 	}
 	DropKey("key_0")
 	countKeyTokens("key_1000", dialect.Usage{PromptTokens: 1})
-	if got := gathered(t); got["postern_key_tokens_total key_id=key_0 type=input"] != "" ||
+	if got := gathered(t, collectors()...); got["postern_key_tokens_total key_id=key_0 type=input"] != "" ||
 		got["postern_key_tokens_total key_id=key_1000 type=input"] != "1" {
 		t.Error("the place of a revoked key is not free")
 	}

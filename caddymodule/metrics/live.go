@@ -31,8 +31,12 @@ var (
 		"1 for the current state of a deployment: available, cuts_prompts, slow, degraded, hanging, model_missing, "+
 			"model_server_down, upstream_missing or offline. Deployments of the same name in several accounts are summed.",
 		"deployment", "state")
-	queueLength = describe("queue_length",
-		"Queued requests, by deployment.", "deployment")
+	queueLength = describe("queue_length", "Queued requests, by deployment.", "deployment")
+	placesUsed  = describe("places_used", "Requests that run in a place of a model server, by deployment.", "deployment")
+	modelSwaps  = describe("model_swaps_total",
+		"Models that a model server which loads one at a time has loaded.", "connector", "upstream")
+	modelSwapSeconds = describe("model_swap_seconds_total",
+		"Time from the first request for such a model to the start of an answer.", "connector", "upstream")
 	storeReachable = describe("store_reachable",
 		"Whether the store is open and current and, in a cluster, whether this edge has contact to it.")
 	storeContact = describe("store_contact_age_seconds",
@@ -78,11 +82,7 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 	if open.Cluster != nil {
 		l.collectEdges(open.Cluster, gauge)
 	}
-	lengths := map[string]int{} // accounts' deployments of the same name are one series
-	open.Turns.Lengths(func(_, deployment string, _, waiting int) { lengths[deployment] += waiting })
-	for deployment, waiting := range lengths {
-		gauge(queueLength, float64(waiting), deployment)
-	}
+	collectTurns(open, ch, gauge)
 	if l.keys {
 		collectQuotas(open, gauge)
 	}
@@ -91,6 +91,30 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 	gauge(memoryLimit, float64(s.Total))
 	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.Full), "full")
 	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.OverShare), "share")
+}
+
+// collectTurns collects the metrics of places at model servers.
+func collectTurns(
+	open *gateway.Services, ch chan<- prometheus.Metric, gauge func(d *prometheus.Desc, value float64, labels ...string),
+) {
+	lengths := map[string][2]int{} // accounts' deployments of the same name are one series
+	open.Turns.Lengths(func(_, deployment string, running, waiting int) {
+		n := lengths[deployment]
+		lengths[deployment] = [...]int{n[0] + running, n[1] + waiting}
+	})
+	for deployment, n := range lengths {
+		gauge(placesUsed, float64(n[0]), deployment)
+		gauge(queueLength, float64(n[1]), deployment)
+	}
+	counter := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, labels...)
+	}
+	for _, account := range open.Store.Accounts() {
+		for _, s := range open.Turns.Servers(account.ID) {
+			counter(modelSwaps, float64(s.Swaps), s.Connector, s.Server)
+			counter(modelSwapSeconds, s.Swapping.Seconds(), s.Connector, s.Server)
+		}
+	}
 }
 
 // is returns the values of gauges that are 1 or 0.

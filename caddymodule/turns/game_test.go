@@ -220,6 +220,9 @@ func (g *game) settle(arrived *asked) {
 		}
 	}
 	for _, s := range g.Servers(acme) {
+		if same := g.Server(acme, s.Connector, s.Server); same != s {
+			g.Errorf("%v is not %v", same, s)
+		}
 		if o := g.servers[s.Connector+"/"+s.Server]; o != nil && o.loaded != s.Loaded {
 			g.Errorf("%v is loaded, not %q", s, o.loaded)
 		}

@@ -178,11 +178,7 @@ func (s *Scheduler) Servers(account string) (states []ServerState) {
 	for _, c := range a.connectors {
 		for _, srv := range c.servers {
 			if srv.OneModel {
-				state := ServerState{Connector: c.ID, Server: srv.Name, Swaps: srv.swaps, Swapping: srv.swapping}
-				if srv.loaded != nil {
-					state.Loaded = srv.loaded.name
-				}
-				states = append(states, state)
+				states = append(states, srv.state())
 			}
 		}
 	}
@@ -190,6 +186,24 @@ func (s *Scheduler) Servers(account string) (states []ServerState) {
 		return cmp.Or(cmp.Compare(x.Connector, y.Connector), cmp.Compare(x.Server, y.Server))
 	})
 	return states
+}
+
+// Server returns the state of a server, without a loaded model and swaps if it is not known.
+func (s *Scheduler) Server(account, connector, name string) (state ServerState) {
+	a := s.account(account)
+	defer a.unlock()
+	if c := a.connectors[connector]; c != nil && c.servers[name] != nil {
+		state = c.servers[name].state()
+	}
+	return state
+}
+
+func (s *server) state() ServerState {
+	state := ServerState{Connector: s.connector.ID, Server: s.Name, Swaps: s.swaps, Swapping: s.swapping}
+	if s.loaded != nil {
+		state.Loaded = s.loaded.name
+	}
+	return state
 }
 
 // Load returns how many requests of a deployment run and wait.

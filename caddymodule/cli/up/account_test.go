@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/caddymodule/turns"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -59,6 +60,7 @@ func newAccount(t *testing.T) (local account, st *store.Store, public *string) {
 	service := manage.New(manage.Options{
 		Store: st, Tunnels: noTunnels{}, Observed: observed.New(time.Now),
 		Load:     func(string, string) (running, queued int) { return 0, 0 },
+		Server:   func(_, _, _ string) (none turns.ServerState) { return none },
 		Endpoint: func() manage.Endpoint { return manage.Endpoint{Public: *public, Pin: pin} },
 	})
 	return account{service: service}, st, public
