@@ -126,11 +126,7 @@ func newExchanges(t *testing.T, head string) *exchanges {
 	e.ids[d.Connectors[0]] = "box"
 	server := e.Translator.Server
 	server.Observer = e
-	e.backend.Turns = turns.New(func(account, name string) (turns.Deployment, bool) {
-		d, ok := e.backend.turnsOf(account, name)
-		d.LastOnline = time.Now() // without a hub, which knows it
-		return d, ok
-	})
+	e.backend.Turns = turns.New(e.turnsOf)
 	server.Logger = slog.New(slog.NewTextHandler(&e.events,
 		&slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {

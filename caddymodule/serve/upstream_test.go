@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/caddymodule/turns"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -176,6 +177,13 @@ func (e *exchanges) offline() bool {
 		return true
 	}
 	return len(e.answers) == 0
+}
+
+// turnsOf returns a deployment for the scheduler. Its connectors were online until now, as a hub would know.
+func (e *exchanges) turnsOf(account, name string) (turns.Deployment, bool) {
+	d, ok := e.backend.turnsOf(account, name)
+	d.LastOnline = time.Now()
+	return d, ok
 }
 
 // online connects all connectors.
