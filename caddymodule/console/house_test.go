@@ -105,7 +105,7 @@ func newHouseWith(t testing.TB, cluster manage.Cluster, open func(store.Options)
 	}
 	h.service = manage.New(manage.Options{
 		Observed: observed.New(time.Now),
-		Limits:   noLimits, Admit: admitAll, Load: idle,
+		Limits:   noLimits, Load: idle,
 		Store: h.store, Tunnels: &lines{}, Pairing: desk, SignIn: h.signIn, Activity: requests, Cluster: cluster, Now: h.now,
 		Logger:   logger,
 		Build:    manage.Build{Version: "v1.2.3-4-gabc", Caddy: "v2.11.9"},
@@ -251,8 +251,3 @@ func noLimits(context.Context, string, string) (limits.Usage, error) { return li
 
 // idle tells that no requests run or wait.
 func idle(string, string) (running, queued int) { return 0, 0 }
-
-// admitAll admits each request of the console.
-func admitAll(context.Context, string, string, string, limits.Cost) (settle func(limits.Used), err error) {
-	return func(limits.Used) {}, nil
-}
