@@ -38,7 +38,7 @@ type Log struct {
 
 	file     *file
 	searches *fair.Line // one search of the file at a time
-	saving   sync.Mutex    // locked while usage is saved; acquired before mu
+	saving   sync.Mutex // locked while usage is saved; acquired before mu
 	stop     func()
 	worker   sync.WaitGroup
 }
