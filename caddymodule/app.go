@@ -200,6 +200,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		ClientIP: clientAddr, Page: a.connectPage, Logger: a.logger,
 		Observer: metrics.Observer{Keys: a.KeyMetrics == keyMetricsOn},
 	}
+	a.gateway.Ask = a.server.Ask
 	return metrics.Register(ctx.GetMetricsRegistry(), a.gateway, a.KeyMetrics == keyMetricsOn)
 }
 

@@ -106,7 +106,7 @@ func newHouseWith(t testing.TB, cluster manage.Cluster, open func(store.Options)
 	}
 	h.service = manage.New(manage.Options{
 		Observed: observed.New(time.Now),
-		Limits:   noLimits, Admit: admitAll, Load: idle, Server: loaded,
+		Limits:   noLimits, Load: idle, Server: loaded,
 		Store: h.store, Tunnels: &lines{}, Pairing: desk, SignIn: h.signIn, Activity: requests, Cluster: cluster, Now: h.now,
 		Logger:   logger,
 		Build:    manage.Build{Version: "v1.2.3-4-gabc", Caddy: "v2.11.9"},
@@ -256,9 +256,4 @@ func idle(string, string) (running, queued int) { return 0, 0 }
 // loaded is the state of each server that loads one model at a time.
 func loaded(_, connector, _ string) turns.ServerState {
 	return turns.ServerState{Connector: connector, Loaded: "qwen<3>", Swaps: 3, Swapping: 4500 * time.Millisecond}
-}
-
-// admitAll admits each request of the console.
-func admitAll(context.Context, string, string, string, limits.Cost) (settle func(limits.Used), err error) {
-	return func(limits.Used) {}, nil
 }

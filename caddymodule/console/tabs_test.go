@@ -26,6 +26,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/tests/asktest"
 )
 
 // tabsPin is a well-formed pin.
@@ -37,6 +38,7 @@ type lines struct {
 	infos []tunnel.Info
 	serve map[string]http.Handler // by connector id
 	asked atomic.Int64            // requests to model servers
+	ask   asktest.Gateway
 }
 
 func (l *lines) Sessions() []tunnel.Info {
@@ -81,6 +83,9 @@ func (l *lines) report(c store.Connector, server health.Server) {
 func (l *lines) disconnect() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for _, info := range l.infos {
+		l.ask.Disconnect(info.Account, info.Connector)
+	}
 	l.infos, l.serve = nil, make(map[string]http.Handler)
 }
 
@@ -103,6 +108,7 @@ func (l *lines) connect(c store.Connector, models ...string) {
 			Since: time.Now(),
 		}},
 	})
+	l.ask.Connect(c.Account, c.ID, connectorLine{l, c.ID}, false, "default")
 	l.serve[c.ID] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.asked.Add(1)
 		w.Header().Set("Content-Type", "application/json")
@@ -125,6 +131,21 @@ func (l line) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	l.handler.ServeHTTP(w, r)
 	return w.Result(), nil
+}
+
+// connectorLine is the present tunnel of a connector.
+type connectorLine struct {
+	*lines
+	id string
+}
+
+func (l connectorLine) RoundTrip(r *http.Request) (*http.Response, error) {
+	t, _ := l.Tunnel(l.id)
+	return t.RoundTrip(r)
+}
+
+func (l connectorLine) Resolve(public, upstream, model string) (string, string, error) {
+	return line{}.Resolve(public, upstream, model)
 }
 
 func (l line) Resolve(public, upstream, model string) (string, string, error) {
@@ -169,7 +190,7 @@ func newGateway(t testing.TB) *gateway {
 	}
 	t.Cleanup(func() { _ = st.Close() })
 	g := &gateway{
-		TB: t, store: st, lines: &lines{serve: make(map[string]http.Handler)}, observed: observed.New(time.Now),
+		TB: t, store: st, lines: &lines{serve: make(map[string]http.Handler)},
 		endpoint: manage.Endpoint{
 			URL: "https://gw.example.com", Listen: ":7443", Public: "gw.example.com:7443",
 			Pin: tabsPin, Console: "https://gw.example.com/console/", Verified: true,
@@ -186,11 +207,12 @@ func newGateway(t testing.TB) *gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.observed.Deployment = st.Deployment
-	t.Cleanup(st.Subscribe(g.observed.OnChange))
+	g.lines.ask = asktest.New(t, st, g.log,
+		func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return r, false })
+	g.observed = g.lines.ask.Observed
 	service := manage.New(manage.Options{
 		Observed: g.observed,
-		Limits:   noLimits, Admit: admitAll, Load: g.load, Server: loaded,
+		Limits:   noLimits, Ask: g.lines.ask.Ask, Load: g.load, Server: loaded,
 		Store: st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log, Folder: connectors(t),
 		Build:    manage.Build{Version: "v9.9.10"},
 		Endpoint: func() manage.Endpoint { return g.endpoint },

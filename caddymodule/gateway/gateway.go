@@ -32,6 +32,7 @@ type Configuration struct {
 	Program    string            // command that starts this program
 	// Grace returns how long requests may run after this configuration has ended, 0 for no limit.
 	Grace  func() time.Duration
+	Ask    manage.Ask // sends requests of the console to models
 	Logger *slog.Logger
 
 	// DeploymentRemoved is called after a deployment is removed.
@@ -157,7 +158,7 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 	}
 	o := manage.Options{
 		Store: s.Store, Tunnels: managedTunnels{hub}, Endpoint: g.Endpoint,
-		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Limits: s.Limiter.Usage, Admit: s.AdmitConsole,
+		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Limits: s.Limiter.Usage, Ask: g.Ask,
 		Load: s.Turns.Load, Server: s.Turns.Server,
 		Build: g.Build, Folder: g.Connectors, Logger: g.Logger, Observed: s.Observed,
 	}

@@ -63,13 +63,14 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 		}
 		return r, false
 	}
-	backend.Observed.Measure = func(ctx context.Context, d store.Deployment, connector string) {
+	backend.Observed.Measure = func(ctx context.Context, d store.Deployment, connector string) (again bool) {
 		defer panics.Recover(s.logger, "measuring a context window")
 		if g, current := s.configurations.Newest(); current {
 			if service, err := g.Manage(); err == nil {
-				service.MeasureIdle(ctx, d, connector)
+				return service.MeasureIdle(ctx, d, connector)
 			}
 		}
+		return false
 	}
 	services := &Services{
 		Backend: backend,

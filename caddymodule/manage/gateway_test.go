@@ -27,6 +27,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/caddymodule/turns"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/asktest"
 )
 
 const prefix = "/model_gateway"
@@ -42,7 +43,7 @@ type gateway struct {
 	activity *activity.Log
 	observed *observed.Table
 	endpoint manage.Endpoint
-	admit    func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error)
+	ask      asktest.Gateway
 	log      *buffer
 	service  *manage.Service
 	desk     *pairing.Service
@@ -94,7 +95,7 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 		t.Fatal(err)
 	}
 	g := &gateway{
-		t: t, store: st, admit: admitAll, tunnels: &fakeTunnels{tunnels: make(map[string]*fakeTunnel)}, log: &buffer{},
+		t: t, store: st, tunnels: &fakeTunnels{tunnels: make(map[string]*fakeTunnel)}, log: &buffer{},
 		endpoint: manage.Endpoint{
 			URL: "https://gw.example.com", Console: "https://gw.example.com/console/", Listen: ":7443",
 			Public: "gw.example.com:7443", Pin: pin,
@@ -106,18 +107,15 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 	t.Cleanup(desk.Close)
 	g.desk = desk
 	g.activity = activity.New(activity.Options{Store: st})
-	g.observed = observed.New(time.Now)
-	g.observed.Deployment, g.observed.Route = st.Deployment, g.tunnels.Route
 	t.Cleanup(func() { _ = g.activity.Close() })
+	g.ask = asktest.New(t, st, g.activity, g.tunnels.Route)
+	g.observed = g.ask.Observed
 	signIn, err := signin.New(signin.Options{Store: st})
 	if err != nil {
 		t.Fatal(err)
 	}
 	g.service = manage.New(manage.Options{
-		Limits: noLimits, Load: idle, Server: loaded,
-		Admit: func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error) {
-			return g.admit(ctx, account, key, deployment, cost)
-		},
+		Limits: noLimits, Load: idle, Server: loaded, Ask: g.ask.Ask,
 		Store: st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
 		Pairing: desk, SignIn: signIn, Activity: g.activity, Observed: g.observed, Cluster: cluster,
 		Endpoint: func() manage.Endpoint { return g.endpoint },
@@ -191,7 +189,17 @@ func (g *gateway) connector(account, name string, upstreams map[string]http.Hand
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	return g.tunnels.open(g.t, con, upstreams)
+	opened := g.tunnels.open(g.t, con, upstreams)
+	g.ask.Connect(account, con.ID, opened, false, opened.info.Upstreams...)
+	return opened
+}
+
+// disconnect takes the connector of a tunnel offline.
+func (g *gateway) disconnect(f *fakeTunnel) {
+	g.tunnels.mu.Lock()
+	delete(g.tunnels.tunnels, f.info.Connector)
+	g.tunnels.mu.Unlock()
+	g.ask.Disconnect(f.info.Account, f.info.Connector)
 }
 
 // deployment registers name on the connector of a tunnel.
@@ -303,9 +311,4 @@ func loaded(account, connector, upstream string) turns.ServerState {
 	return turns.ServerState{
 		Connector: connector, Server: upstream, Loaded: account + "'s model", Swaps: 3, Swapping: 4500 * time.Millisecond,
 	}
-}
-
-// admitAll admits each request of the console.
-func admitAll(context.Context, string, string, string, limits.Cost) (settle func(limits.Used), err error) {
-	return func(limits.Used) {}, nil
 }

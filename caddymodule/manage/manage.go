@@ -31,6 +31,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/observed"
 	"github.com/postern-dev/postern/caddymodule/pairing"
+	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -112,9 +113,8 @@ type Options struct {
 	Observed *observed.Table
 	// Limits returns the state of the limits of a key and of its account, and the usage of the key.
 	Limits func(ctx context.Context, account, key string) (limits.Usage, error)
-	// Admit waits until the limits of an account allow a request of its console to a deployment, and those of a
-	// key unless its id is "". Its result must be called once the request has ended.
-	Admit func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error)
+	// Ask sends a request of the console to a model: see [serve.Server.Ask].
+	Ask Ask
 	// Load returns how many requests of a deployment run and wait at this gateway.
 	Load func(account, deployment string) (running, queued int)
 	// Server returns the state of a model server that loads one model at a time.
@@ -125,6 +125,9 @@ type Options struct {
 	Logger  *slog.Logger      // takes the audit lines; nil discards
 	Now     func() time.Time  // nil is time.Now
 }
+
+// Ask is the type of Options.Ask.
+type Ask func(ctx context.Context, q *serve.Question, w http.ResponseWriter) (serve.Asked, error)
 
 // Service performs the management operations. Its methods are safe for
 // concurrent use. Errors wrap the sentinels of package store, or
@@ -138,7 +141,7 @@ type Service struct {
 	activity *activity.Log
 	observed *observed.Table
 	limits   func(ctx context.Context, account, key string) (limits.Usage, error)
-	admit    func(ctx context.Context, account, key, deployment string, cost limits.Cost) (func(limits.Used), error)
+	askModel Ask
 	load     func(account, deployment string) (running, queued int)
 	server   func(account, connector, upstream string) turns.ServerState
 	cluster  Cluster // nil: the gateway is alone
@@ -158,7 +161,7 @@ type Service struct {
 func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint,
-		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, limits: o.Limits, admit: o.Admit,
+		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, limits: o.Limits, askModel: o.Ask,
 		cluster: o.Cluster, observed: o.Observed, load: o.Load, server: o.Server,
 		build: o.Build, folder: cmp.Or(o.Folder, downloads.NewFolder("")),
 		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,

@@ -9,14 +9,14 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
-	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/window"
 )
 
-// measureBounds are the bounds of a measurement through all connectors. A server that cuts prompts processes half of
-// its context window.
-var measureBounds = bounds{timeout: 5 * time.Minute, maxBytes: 1 << 20}
+// measureTime is for a measurement through all connectors. A server that cuts prompts processes half of its context
+// window.
+const measureTime = 5 * time.Minute
 
 // Measurement is what the model server behind a connector shows of its context window.
 type Measurement struct {
@@ -28,8 +28,8 @@ type Measurement struct {
 }
 
 // MeasureDeployment measures the context window of a deployment, within five minutes: it sends one long prompt through
-// each of its connectors, one after another, bypassing the queue. A failure is not an error of the operation, nor is a
-// connector that is offline.
+// each of its connectors, one after another. A failure is not an error of the operation, nor is a connector that is
+// offline.
 func (s *Service) MeasureDeployment(ctx context.Context, name string) (all []Measurement, err error) {
 	d, err := s.deployment(ctx, name)
 	switch {
@@ -42,58 +42,58 @@ func (s *Service) MeasureDeployment(ctx context.Context, name string) (all []Mea
 		return nil, err
 	}
 	defer s.plays.leave(d.Account)
-	ctx, cancel := context.WithTimeout(ctx, measureBounds.timeout)
+	ctx, cancel := within(ctx, measureTime)
 	defer cancel()
 	for _, id := range d.Connectors {
-		all = append(all, s.measure(ctx, s.modelClient(d, store.Key{}, activity.Test, measureBounds), id))
+		m, _ := s.measure(ctx, question(ctx, activity.Test, d), id)
+		all = append(all, m)
 	}
 	return all, nil
 }
 
-// MeasureIdle measures the context window of a model server that may cut prompts and runs nothing, within a minute. No
-// limits count that. A cloud is not measured: it charges for each token.
-func (s *Service) MeasureIdle(ctx context.Context, d store.Deployment, connector string) {
-	b := bounds{timeout: time.Minute, maxBytes: measureBounds.maxBytes}
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+// MeasureIdle measures the context window of a model server that may cut prompts and runs nothing, within a minute. A
+// cloud is not measured: it charges for each token. MeasureIdle reports true if other requests have not let it.
+func (s *Service) MeasureIdle(ctx context.Context, d store.Deployment, connector string) (again bool) {
+	if IsCloud(cmp.Or(d.Model, d.Name)) {
+		return false
+	}
+	ctx, cancel := within(ctx, time.Minute)
 	defer cancel()
-	c := s.modelClient(d, store.Key{}, activity.Test, b)
-	c.admit = func(context.Context, string, string, string, limits.Cost) (func(limits.Used), error) {
-		return func(limits.Used) {}, nil
-	}
-	if !IsCloud(cmp.Or(d.Model, d.Name)) {
-		s.measure(ctx, c, connector)
-	}
+	q := question(ctx, activity.Test, d)
+	q.Idle = true
+	_, err := s.measure(ctx, q, connector)
+	return errors.Is(err, serve.ErrRequested)
 }
 
 // measure measures the context window of a deployment through one of its connectors.
-func (s *Service) measure(ctx context.Context, c modelClient, connector string) Measurement {
-	d := c.deployment
-	c.deployment.Connectors = []string{connector}
+func (s *Service) measure(ctx context.Context, q *serve.Question, connector string) (Measurement, error) {
+	var answer whole
 	var result window.Result
-	err := c.route(s)
-	if err == nil {
-		_, err = c.post(ctx, "/v1/chat/completions", window.Prompt(c.model), func(answer []byte, err error) error {
-			if refused, ok := errors.AsType[*dialect.Error](err); ok && refused.Window > 0 {
-				result.Window = refused.Window
-			} else if err != nil {
-				return err
-			} else if result = window.Read(http.StatusOK, answer); result.Window == 0 {
-				return errors.New("the answer has no count of the prompt's tokens, so it does not show the context window")
-			}
-			known := int(result.Window)
+	q.Operation = dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}
+	q.Body, q.Connector, q.Measures = window.Prompt(q.Deployment.Name), connector, true
+	q.Done = func(err error) { // before the record of the request, which updates pages
+		if refused, ok := errors.AsType[*dialect.Error](err); ok {
+			result.Window = refused.Window
+		} else if err == nil {
+			result = window.Read(http.StatusOK, answer.Bytes())
+		}
+		if known := int(result.Window); known > 0 {
 			if result.AtLeast {
 				known = 0
 			}
-			s.observed.Measured(&d, connector, known, result.Cuts) // before the record of the request, which updates pages
-			return nil
-		})
+			s.observed.Measured(&q.Deployment, connector, known, result.Cuts)
+		}
 	}
+	_, err := s.pose(ctx, q, &answer)
 	text := result.String()
-	if err != nil {
+	switch {
+	case result.Window == 0 && err != nil:
 		text = err.Error()
-	} else if result.Cuts {
+	case result.Window == 0:
+		text = "the answer has no count of the prompt's tokens, so it does not show the context window"
+	case result.Cuts:
 		text += "; " + window.Remedy
 	}
 	of, _ := s.store.Connector(connector)
-	return Measurement{of.Name, int(result.Window), result.Cuts, result.AtLeast, text}
+	return Measurement{of.Name, int(result.Window), result.Cuts, result.AtLeast, text}, err
 }

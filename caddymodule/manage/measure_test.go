@@ -113,9 +113,7 @@ func TestMeasureThroughConnectors(t *testing.T) {
 		}
 	}
 	g.admit = admitAll
-	g.tunnels.mu.Lock()
-	delete(g.tunnels.tunnels, rack.info.Connector)
-	g.tunnels.mu.Unlock()
+	g.disconnect(rack)
 	all := want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}")
 	if len(all) != 2 || all[0].ContextWindow != 8192 || all[1].Connector != "rack" ||
 		!strings.Contains(all[1].Text, `"rack" is offline`) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -18,8 +19,10 @@ const (
 	toolTokens = 512 // a model may think before it calls a tool
 )
 
-// testBounds are the bounds of a test, and of each answer in it.
-var testBounds = bounds{timeout: 60 * time.Second, maxPieces: 4 * testTokens, maxText: 400, maxBytes: 1 << 20}
+const (
+	testTime = 60 * time.Second // for a whole test
+	testText = 400              // bytes of an answer that are kept
+)
 
 // The results of the tool test.
 const (
@@ -46,84 +49,87 @@ type TestResult struct {
 	Error string `json:"error,omitempty"`
 }
 
-// TestDeployment requests a short answer from a deployment, bypassing its queue, and then a tool call, within one
-// minute. From an embeddings model it requests a vector. A failure of the model is not an error of the operation.
-func (s *Service) TestDeployment(ctx context.Context, name string) (TestResult, error) {
+// TestDeployment requests a short answer from a deployment, and then a tool call, within one minute. From an embeddings
+// model it requests a vector. A failure of the model is not an error of the operation.
+func (s *Service) TestDeployment(ctx context.Context, name string) (result TestResult, err error) {
 	d, err := s.deployment(ctx, name)
 	if err != nil {
-		return TestResult{}, err
+		return result, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, testBounds.timeout)
+	ctx, cancel := within(ctx, testTime)
 	defer cancel()
-	t := modelTest{s.modelClient(d, store.Key{}, activity.Test, testBounds), TestResult{}}
-	if err := t.run(ctx, s); err != nil {
-		t.result.Error = err.Error()
-		return t.result, nil
+	t := modelTest{s, question(ctx, activity.Test, d), &result}
+	if d.Kind == store.EmbeddingsModel {
+		err = t.embed(ctx)
+	} else {
+		result.Tools = ToolsUnknown
+		err = t.complete(ctx)
 	}
-	if t.result.OK = true; d.Kind != store.EmbeddingsModel {
-		t.result.Tools, t.result.ToolsReason = t.tools(ctx)
+	if err != nil {
+		result.Error = err.Error()
+		return result, nil
 	}
-	return t.result, nil
+	if result.OK = true; d.Kind != store.EmbeddingsModel {
+		result.Tools, result.ToolsReason = t.tools(ctx)
+	}
+	return result, nil
 }
 
 // modelTest is a test of a deployment.
 type modelTest struct {
-	modelClient
-	result TestResult
+	*Service
+	question *serve.Question
+	result   *TestResult
 }
 
-// run finds the route of the deployment and requests a sentence or a vector.
-func (t *modelTest) run(ctx context.Context, s *Service) error {
-	embeds := t.deployment.Kind == store.EmbeddingsModel
-	if !embeds {
-		t.result.Tools = ToolsUnknown
-	}
-	if err := t.route(s); err != nil {
-		return err
-	}
-	if t.result.Connector = t.connector; embeds {
-		return t.embed(ctx)
-	}
-	return t.complete(ctx)
+// request requests an answer of so many tokens.
+func (t *modelTest) request(ctx context.Context, text string, tokens int, request map[string]any) (*reply, error) {
+	r := &reply{maxPieces: 4 * tokens, maxText: testText, now: t.now}
+	request["max_tokens"] = tokens
+	err := t.ask(ctx, t.question, text, request, r)
+	t.result.Connector = t.connectorName(r.asked)
+	return r, err
+}
+
+// connectorName returns the name of the connector of a request, "" if there is none.
+func (s *Service) connectorName(asked serve.Asked) string {
+	con, _ := s.store.Connector(asked.Connector)
+	return con.Name
 }
 
 // complete requests a sentence and measures its speed.
 func (t *modelTest) complete(ctx context.Context) error {
-	r, err := t.ask(ctx, "Say hello to the person who has just set you up, in one short sentence.",
-		map[string]any{"max_tokens": testTokens, "stream": true}, nil)
-	t.result.Speed, t.result.Answer = r.speed(), oneLine(r.text.String(), testBounds.maxText)
+	r, err := t.request(ctx, "Say hello to the person who has just set you up, in one short sentence.", testTokens,
+		map[string]any{})
+	t.result.Speed, t.result.Answer = r.speed(), oneLine(r.text.String(), testText)
 	switch {
 	case err != nil || r.pieces > 0:
 		return err
-	case r.tokens > 0:
-		return fmt.Errorf("the model produced %d tokens, but no text", r.tokens)
+	case t.result.Tokens > 0:
+		return fmt.Errorf("the model produced %d tokens, but no text", t.result.Tokens)
 	}
 	return errors.New("the model's answer is empty; is it a chat model?")
 }
 
 // embed requests a vector.
-func (t *modelTest) embed(ctx context.Context) error {
-	data, err := json.Marshal(map[string]any{"model": t.model, "input": "Hello."})
-	if err != nil {
+func (t *modelTest) embed(ctx context.Context) (err error) {
+	q, w := t.question, new(whole)
+	q.Operation = dialect.Operation{Kind: dialect.Embeddings, Dialect: dialect.Chat}
+	if q.Body, err = json.Marshal(map[string]any{"model": q.Deployment.Name, "input": "Hello."}); err != nil {
 		return err
 	}
-	r, err := t.post(ctx, "/v1/embeddings", data, func(answer []byte, err error) error {
-		var embedded struct {
-			Data []struct{ Embedding []float64 }
-		}
-		if err != nil {
-			return err
-		}
-		if json.Unmarshal(answer, &embedded) != nil || len(embedded.Data) == 0 || len(embedded.Data[0].Embedding) == 0 {
-			return errors.New("the model server's answer has no vector; is it an embeddings model?")
-		}
-		t.result.Dimensions = len(embedded.Data[0].Embedding)
-		return nil
-	})
-	if err == nil {
-		t.result.AnswerMillis = activity.Millis(t.now().Sub(r.sent))
+	asked, err := t.pose(ctx, q, w)
+	if t.result.Connector = t.connectorName(asked); err != nil {
+		return err
 	}
-	return err
+	var embedded struct {
+		Data []struct{ Embedding []float64 }
+	}
+	if json.Unmarshal(w.Bytes(), &embedded) != nil || len(embedded.Data) == 0 || len(embedded.Data[0].Embedding) == 0 {
+		return errors.New("the model server's answer has no vector; is it an embeddings model?")
+	}
+	t.result.Dimensions, t.result.AnswerMillis = len(embedded.Data[0].Embedding), activity.Millis(t.now().Sub(asked.Sent))
+	return nil
 }
 
 // weatherTool is the tool that the model should call.
@@ -132,8 +138,9 @@ const weatherTool = "get_weather"
 // tools requests a tool call as agents do, with the choice left to the model, and
 // judges the answer.
 func (t *modelTest) tools(ctx context.Context) (works, reason string) {
-	r, err := t.ask(ctx, "What is the weather in Paris now? Call the tool "+weatherTool+" to find out.", map[string]any{
-		"max_tokens": toolTokens, "tool_choice": map[string]any{"type": "auto"},
+	const text = "What is the weather in Paris now? Call the tool " + weatherTool + " to find out."
+	r, err := t.request(ctx, text, toolTokens, map[string]any{
+		"tool_choice": map[string]any{"type": "auto"},
 		"tools": []any{map[string]any{
 			"name": weatherTool, "description": "Returns the current weather in a city.",
 			"input_schema": map[string]any{
@@ -141,7 +148,7 @@ func (t *modelTest) tools(ctx context.Context) (works, reason string) {
 				"properties": map[string]any{"city": map[string]any{"type": "string"}},
 			},
 		}},
-	}, nil)
+	})
 	var refused *dialect.Error
 	var arguments struct {
 		City string `json:"city"`
@@ -151,7 +158,7 @@ func (t *modelTest) tools(ctx context.Context) (works, reason string) {
 		return ToolsNo, refused.Message
 	case err != nil:
 		return ToolsUnknown, err.Error()
-	case r.toolCalls == 0 && r.stop == "max_tokens":
+	case r.toolCalls == 0 && (r.stop == "max_tokens" || r.pieces == r.maxPieces):
 		return ToolsUnknown, fmt.Sprintf("the model did not finish within %d tokens", toolTokens)
 	case r.toolCalls == 0:
 		return ToolsNo, "the model answered with text instead of calling the tool"

@@ -301,9 +301,7 @@ func TestModelTestWithoutARoute(t *testing.T) {
 		!strings.Contains(got.Error, `cannot reach its upstream "a"; start the model server there`) {
 		t.Errorf("upstream down: %+v", got)
 	}
-	g.tunnels.mu.Lock()
-	delete(g.tunnels.tunnels, home.info.Connector)
-	g.tunnels.mu.Unlock()
+	g.disconnect(home)
 	if got = want[manage.TestResult](g, 200, "POST", "/deployments/m/test", "{}"); got.OK ||
 		!strings.Contains(got.Error, `connector "home" is offline`) {
 		t.Errorf("offline: %+v", got)

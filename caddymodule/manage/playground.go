@@ -10,13 +10,15 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 const (
 	defaultPlayTokens = 1024
 	maxPlayTokens     = 16384
-	maxPlays          = 4 // at a time: of a user with keys, and of an account without
+	playTime          = 5 * time.Minute // the model may have to be loaded
+	maxPlays          = 4               // at a time: of a user with keys, and of an account without
 )
 
 // Play is a request of the playground.
@@ -42,9 +44,8 @@ type Played struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Play sends a prompt to a deployment, and stores neither the prompt nor the answer. Without a key, the prompt
-// bypasses the queue. show gets the pieces of the answer as they arrive; it may be nil. A failure of the model is not
-// an error of the operation.
+// Play sends a prompt to a deployment, and stores neither the prompt nor the answer. show gets the pieces of the answer
+// as they arrive; it may be nil. A failure of the model is not an error of the operation.
 func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, error) {
 	d, err := s.deployment(ctx, p.Model)
 	switch {
@@ -59,34 +60,30 @@ func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, e
 	case p.Temperature != nil && (math.IsNaN(*p.Temperature) || *p.Temperature < 0 || *p.Temperature > 2):
 		return Played{}, badRequest("the temperature is %g; it must be 0 to 2", *p.Temperature)
 	}
-	ctx, key, end, err := s.playWith(ctx, p.Key, d)
-	if err != nil {
+	q := question(ctx, activity.Playground, d)
+	if err := s.playWith(ctx, p.Key, q); err != nil {
 		return Played{}, err
 	}
-	defer end()
-	who := cmp.Or(key.Owner, d.Account)
+	who := d.Account
+	if p.Key != "" {
+		who = q.Owner
+	}
 	if err := s.plays.enter(who); err != nil {
 		return Played{}, err
 	}
 	defer s.plays.leave(who)
-	if p.MaxTokens == 0 {
-		p.MaxTokens = defaultPlayTokens
-	}
+	p.MaxTokens = cmp.Or(p.MaxTokens, defaultPlayTokens)
 	// A server that ignores the limit of tokens is stopped.
-	b := bounds{timeout: 5 * time.Minute, maxPieces: 2 * p.MaxTokens, maxText: 1 << 20, maxBytes: 32 << 20}
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	r := &reply{maxPieces: 2 * p.MaxTokens, maxText: 1 << 20, show: show, now: s.now}
+	limited, cancel := within(ctx, playTime)
 	defer cancel()
-	c := s.modelClient(d, key, activity.Playground, b)
-	if err := c.route(s); err != nil {
-		return Played{Error: err.Error()}, nil
-	}
-	r, err := c.ask(ctx, p.Prompt, p.request(), show)
-	if s.owner(ctx) != "" { // members see no connectors
-		c.connector = ""
-	}
+	err = s.ask(limited, q, p.Prompt, p.request(), r)
 	played := Played{
-		Speed: r.speed(), Connector: c.connector, Answer: r.text.String(), Thinking: r.thinking.String(),
+		Speed: r.speed(), Answer: r.text.String(), Thinking: r.thinking.String(),
 		Cut: r.stop == "max_tokens" || r.pieces == r.maxPieces,
+	}
+	if s.owner(ctx) == "" { // members see no connectors
+		played.Connector = s.connectorName(r.asked)
 	}
 	switch {
 	case err != nil:
@@ -97,40 +94,31 @@ func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, e
 	return played, nil
 }
 
-// playWith begins a request with a key of the caller, as if a client had sent it: the context ends when the key no
-// longer allows the request. end must be called in the end. Without a key, the role must allow tests of models.
-func (s *Service) playWith(ctx context.Context, id string, d store.Deployment) (
-	playing context.Context, k store.Key, end func(), err error,
-) {
+// playWith gives a request a key of the caller, as if a client had sent it. Without a key, the role must allow tests of
+// models.
+func (s *Service) playWith(ctx context.Context, id string, q *serve.Question) error {
 	if id == "" {
-		return ctx, k, func() {}, s.May(ctx, "POST /deployments/{name}/test")
+		return s.May(ctx, "POST /deployments/{name}/test")
 	}
-	caller := CallerFrom(ctx)
-	key, ok := s.store.Credential(d.Account, id)
-	if k, _ = s.store.Key(d.Account, id); !ok || k.Owner != caller.User {
-		return ctx, k, nil, errNoKey(id)
+	caller, ok := CallerFrom(ctx), false
+	q.From, _ = netip.ParseAddr(caller.From) // a key with allowed addresses refuses an unknown one
+	q.Key, ok = s.store.Credential(q.Deployment.Account, id)
+	k, _ := s.store.Key(q.Deployment.Account, id)
+	if !ok || k.Owner != caller.User {
+		return errNoKey(id)
 	}
-	from, _ := netip.ParseAddr(caller.From) // a key with allowed addresses refuses an unknown one
-	if why := key.Refusal(from); why != "" {
-		return ctx, k, nil, faultf(ErrForbidden, "%s", dialect.RefusedKey(string(why)).Message)
+	if why := q.Key.Refusal(q.From); why != "" {
+		return faultf(ErrForbidden, "%s", dialect.RefusedKey(string(why)).Message)
 	}
-	playing, cancel := context.WithCancelCause(ctx)
-	call := key.Begin(from, func(why store.Refusal) { cancel(dialect.EndedKey(string(why))) })
-	end = func() { call.End(); cancel(nil) }
-	if err = s.store.Serving(); err == nil && !call.AllowModel(d.Name) { // after Begin: see [store.Store.CutRequests]
-		err = faultf(ErrForbidden, "the key %q is not for %q; its scope is %q", k.Name, d.Name, k.Scope)
+	if !q.Key.Allows(q.Deployment.Name) {
+		return faultf(ErrForbidden, "the key %q is not for %q; its scope is %q", k.Name, q.Deployment.Name, k.Scope)
 	}
-	if err != nil {
-		end()
-		return ctx, k, nil, err
-	}
-	s.store.Touch(key.LiveKey)
-	return playing, k, end, nil
+	return nil
 }
 
 // request returns the request of the messages dialect, without the prompt.
 func (p Play) request() map[string]any {
-	request := map[string]any{"max_tokens": p.MaxTokens, "stream": true}
+	request := map[string]any{"max_tokens": p.MaxTokens}
 	if p.System != "" {
 		request["system"] = p.System
 	}

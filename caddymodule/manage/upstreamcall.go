@@ -1,7 +1,6 @@
 package manage
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,18 +29,15 @@ type upstreamCall struct {
 	timeout   time.Duration // of the whole operation, for messages
 }
 
-// do sends a request. A response other than 2xx is an error. The texts of errors are
+// get sends a request. A response other than 2xx is an error. The texts of errors are
 // for users.
-func (u upstreamCall) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+func (u upstreamCall) get(ctx context.Context, path string) (*http.Response, error) {
 	target := url.URL{Scheme: "http", Host: u.upstream, Path: path}
-	r, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	r.Header = http.Header{"Accept": {"application/json, text/event-stream"}, "User-Agent": {"postern"}}
-	if body != nil {
-		r.Header.Set("Content-Type", "application/json")
-	}
+	r.Header = http.Header{"Accept": {"application/json"}, "User-Agent": {"postern"}}
 	answer, err := u.tunnel.RoundTrip(r)
 	if err != nil {
 		return nil, u.explain(ctx, err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"slices"
 	"time"
 
@@ -99,7 +98,7 @@ func (s *Service) modelsOf(ctx context.Context, u upstreamCall, session string) 
 // models queries the models of the upstream. Ids that are not printable, and those
 // beyond the limit, are left out.
 func (u upstreamCall) models(ctx context.Context) (list link.ModelList, err error) {
-	answer, err := u.do(ctx, http.MethodGet, "/v1/models", nil)
+	answer, err := u.get(ctx, "/v1/models")
 	if err != nil {
 		return list, err
 	}

@@ -60,16 +60,17 @@ func (t *Table) measureIdle(connector string) {
 
 // measure measures the window of a route.
 func (t *Table) measure(ctx context.Context, o *route, d store.Deployment) {
+	again := false
 	defer func() { // after a panic, too
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		o.waits.running--
-		if !errors.Is(context.Cause(ctx), errRequested) {
+		if !again && !errors.Is(context.Cause(ctx), errRequested) {
 			delete(t.due, o)
 		}
 		o.measuring.stop(nil)
 	}()
-	t.Measure(ctx, d, o.name.connector)
+	again = t.Measure(ctx, d, o.name.connector)
 }
 
 // busy returns the upstreams of a connector that run requests. The caller holds the lock.

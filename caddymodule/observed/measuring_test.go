@@ -19,10 +19,11 @@ import (
 // measuringBench is a bench in a bubble. Each measurement takes ten seconds.
 type measuringBench struct {
 	*bench
-	t    *testing.T
-	cuts bool
-	mu   sync.Mutex // guards log
-	log  []string   // of the measurements
+	t     *testing.T
+	cuts  bool
+	again bool       // the result of Measure
+	mu    sync.Mutex // guards log
+	log   []string   // of the measurements
 }
 
 func (b *measuringBench) record(what string) {
@@ -37,7 +38,7 @@ func testMeasuring(t *testing.T, test func(b *measuringBench)) {
 		b := &measuringBench{bench: newBench(), t: t, cuts: true}
 		b.Table.now = time.Now
 		b.route.Since = time.Now()
-		b.Measure = func(ctx context.Context, d store.Deployment, connector string) {
+		b.Measure = func(ctx context.Context, d store.Deployment, connector string) (again bool) {
 			b.record("begun " + connector)
 			select {
 			case <-time.After(10 * time.Second):
@@ -46,6 +47,7 @@ func testMeasuring(t *testing.T, test func(b *measuringBench)) {
 			case <-ctx.Done():
 				b.record(context.Cause(ctx).Error())
 			}
+			return b.again
 		}
 		test(b)
 		b.Close()
@@ -158,6 +160,26 @@ func TestNotMeasured(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A measurement that other requests have not let is tried again.
+func TestMeasuredAgain(t *testing.T) {
+	testMeasuring(t, func(b *measuringBench) {
+		b.again = true
+		b.Measure = func(context.Context, store.Deployment, string) bool {
+			b.record("given up")
+			return b.again
+		}
+		b.counted(2050, tokens.Cut)
+		b.wait(time.Second, "not let", "given up")
+		b.again = false
+		request := b.Begin(&b.d, "con_1", "key_1", true)
+		request.End()
+		b.wait(time.Second, "again", "given up")
+		request = b.Begin(&b.d, "con_1", "key_1", true)
+		request.End()
+		b.wait(time.Second, "it has ended")
+	})
 }
 
 // Close ends what runs.

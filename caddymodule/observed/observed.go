@@ -45,8 +45,9 @@ type Table struct {
 	// Changed is called when the answers of a route have shown another state: [health.Hanging], [health.Slow],
 	// [health.CutsPrompts], or [health.Available] when all have ended.
 	Changed func(account, deployment, connector string, found health.Finding)
-	// Measure measures the context window of a deployment through a connector, and then calls [Table.Measured].
-	Measure func(ctx context.Context, d store.Deployment, connector string)
+	// Measure measures the context window of a deployment through a connector, and then calls [Table.Measured]. It
+	// reports true if other requests have not let it: it may be tried again.
+	Measure func(ctx context.Context, d store.Deployment, connector string) (again bool)
 
 	now       func() time.Time
 	running   sync.WaitGroup // measurements
@@ -107,7 +108,7 @@ func New(now func() time.Time) *Table {
 		Deployment: func(_, _ string) (d store.Deployment, ok bool) { return d, false },
 		Route:      func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return r, false },
 		Changed:    func(string, string, string, health.Finding) {},
-		Measure:    func(context.Context, store.Deployment, string) {},
+		Measure:    func(context.Context, store.Deployment, string) bool { return false },
 		now:        now, routes: make(map[name]*route), due: make(map[*route]bool), efforts: make(map[effort]effect),
 	}
 }

@@ -134,6 +134,9 @@ func (c *clientRequest) usageOf() (u dialect.Usage, counted bool) {
 	case !c.exchange.attempts.whole():
 		return u, true
 	}
+	if u.PromptTokens == 0 && (c.judge || c.exchange.measures()) { // it cannot be counted later
+		u.PromptTokens, u.Estimated = c.size/dialect.BytesPerToken, true
+	}
 	counted = u.PromptTokens > 0
 	u.Estimated = u.Estimated || !counted
 	return u, counted
@@ -150,7 +153,8 @@ func (c *clientRequest) record(u dialect.Usage, counted bool, r activity.Request
 	if counted {
 		c.settle(u)
 	}
-	if !counted || c.exchange.Operation.IsChat() && n > 0 && (refused || !u.Estimated) {
+	learns := c.exchange.Operation.IsChat() && !c.exchange.measures()
+	if !counted || learns && n > 0 && (refused || !u.Estimated) {
 		m := c.sample()
 		if later := !counted || m.known && m.size > tokens.MaxBytesPerToken*n && !refused; later {
 			m.done = c.recordLater(u, counted, r)
@@ -220,6 +224,9 @@ func (c *clientRequest) entry(e Ending) activity.Request {
 		OutputTokens:    int(ex.Usage.CompletionTokens),
 		ReasoningTokens: int(ex.Usage.ReasoningTokens),
 		Estimated:       ex.Usage.Estimated,
+	}
+	if ex.question != nil {
+		r.Operation = ex.question.Name
 	}
 	if ex.Model != ex.Deployment {
 		r.Model = ex.ModelName()

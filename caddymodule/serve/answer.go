@@ -213,14 +213,21 @@ func (a *answer) end(d dialect.Dialect) Ending {
 	case a.left, a.err != nil:
 		e.Logged, e.Class = activity.StatusClientGone, dialect.ClassCaller
 		e.Code, e.Error = "client_left", "The client disconnected before the end of the answer."
-	case a.stream != nil && a.stream.Err() != nil:
-		e.fail(a.stream.Err())
-		e.Logged = a.stream.Err().HTTPStatus(d)
-	case a.failure != nil:
-		e.fail(a.failure)
-		e.Logged = a.failure.HTTPStatus(d)
+	default:
+		if fault := a.fault(); fault != nil {
+			e.fail(fault)
+			e.Logged = fault.HTTPStatus(d)
+		}
 	}
 	return e
+}
+
+// fault returns the error that the client got, or nil. The caller holds the lock.
+func (a *answer) fault() *dialect.Error {
+	if a.stream != nil && a.stream.Err() != nil {
+		return a.stream.Err()
+	}
+	return a.failure
 }
 
 // stop ends the answer. The caller holds the lock.

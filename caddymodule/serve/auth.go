@@ -74,22 +74,34 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 		fail(derr)
 		return
 	}
-	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil)
-	call := key.Begin(from, func(why store.Refusal) { cancel(ended(why, ex)) })
-	defer call.End()
-	if b.Store.Serving() != nil { // after Begin: see [store.Store.CutRequests]
-		fail(dialect.StoreLost(false))
+	ctx, end, derr := b.begin(r.Context(), ex, key, from)
+	defer end()
+	if derr != nil {
+		fail(derr)
 		return
 	}
-	ex.authenticated = authenticated{Account: key.Account(), Key: key.LiveKey, backend: b, keyCall: call}
-	b.Store.Touch(key.LiveKey)
 	passed = true
 	if err := next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, exchangeKey{}, ex))); err != nil {
 		// This error is from another module's handler. If it were returned, Caddy
 		// would log it with the request's headers, including X-Api-Key.
 		fail(a.foreign(err))
 	}
+}
+
+// begin begins a request with a key of a client at this address. The returned context ends when the key no longer
+// allows the request. end must be called in the end.
+func (b *Backend) begin(ctx context.Context, ex *Exchange, key store.Credential, from netip.Addr) (
+	_ context.Context, end func(), derr *dialect.Error,
+) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	call := key.Begin(from, func(why store.Refusal) { cancel(ended(why, ex)) })
+	end = func() { call.End(); cancel(nil) }
+	if b.Store.Serving() != nil { // after Begin: see [store.Store.CutRequests]
+		return ctx, end, dialect.StoreLost(false)
+	}
+	ex.Account, ex.Key, ex.backend, ex.keyCall = key.Account(), key.LiveKey, b, call
+	b.Store.Touch(key.LiveKey)
+	return ctx, end, nil
 }
 
 // errCrashed is the client's error for a panic. net/http would end the connection, and log the
@@ -161,7 +173,7 @@ func (b *Backend) refuse(ex *Exchange, key store.Credential, d dialect.Dialect, 
 
 // ended returns the error of a running request that its key no longer allows.
 func ended(why store.Refusal, ex *Exchange) *dialect.Error {
-	if why == store.RefusedScope {
+	if why == store.RefusedScope && ex.question == nil {
 		return dialect.OutOfScope(ex.Model, "") // set before AllowModel
 	}
 	return dialect.EndedKey(string(why))

@@ -31,10 +31,23 @@ type Exchange struct {
 
 // authenticated is written by Authenticator.
 type authenticated struct {
-	Account string         // the key's account
-	Key     *store.LiveKey // the key that authenticated the request, nil before
-	backend *Backend
-	keyCall *store.Call // ends with the key's right to the model
+	Account  string // the key's account
+	Key      Caller // the key that authenticated the request, nil before
+	backend  *Backend
+	keyCall  *store.Call // ends with the key's right to the model; nil: a request of the console without a key
+	question *Question   // of the console; nil: a client has sent the request
+}
+
+// Caller is what a request needs to know of its key, implemented by [store.LiveKey]. Requests of the console may have
+// none.
+type Caller interface {
+	ID() string // "": without a key
+	Owner() string
+	Key() store.Key // the record
+	Scope() scope.Scope
+	Allows(model string) bool
+	DefaultModel() string
+	Priority() store.Priority
 }
 
 // translated is written by Translator.
@@ -95,7 +108,7 @@ func (ex *Exchange) check(d store.Deployment, exists bool) (reason string, derr 
 	switch {
 	case !exists:
 		return "unknown_model", dialect.UnknownModel(ex.Model, ex.similar(ex.Key.Allows))
-	case !ex.keyCall.AllowModel(d.Name):
+	case ex.keyCall != nil && !ex.keyCall.AllowModel(d.Name):
 		return "out_of_scope", dialect.OutOfScope(ex.Model, ex.similar(ex.Key.Allows))
 	// A model server may have embeddings of a chat model, too.
 	case d.Kind == store.EmbeddingsModel && ex.Operation.Kind != dialect.Embeddings &&

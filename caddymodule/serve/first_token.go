@@ -19,7 +19,9 @@ type firstToken struct {
 // begin begins the wait of an attempt that is sent through a connector. The returned context ends at the timeout.
 func (f *firstToken) begin(ctx context.Context, t *turn) context.Context {
 	streamed := t.streamed()
-	f.attempt = t.exchange.backend.Observed.Begin(t.deployment, t.exchange.Connector, t.exchange.Key.ID(), streamed)
+	if ex := t.exchange; !ex.idle() { // it would end the measurement
+		f.attempt = ex.backend.Observed.Begin(t.deployment, ex.Connector, ex.Key.ID(), streamed)
+	}
 	if t.judge {
 		ctx, cancel := context.WithTimeoutCause(ctx, judgeWait, dialect.JudgeTimeout(t.deployment.Name))
 		f.cancel = func(error) { cancel() }

@@ -61,9 +61,6 @@ func (c *clientRequest) askJudge(g *dialect.Safeguard, name string, body []byte,
 		if j.crashed(recover()); derr != nil {
 			j.answer.failure, j.answer.status = derr, derr.HTTPStatus(ex.Operation.Dialect)
 		}
-		if ex.Usage.PromptTokens == 0 && ex.attempts.whole() { // it cannot be counted later
-			ex.Usage.PromptTokens, ex.Usage.Estimated, j.translated = j.size/dialect.BytesPerToken, true, true
-		}
 		j.end()
 		c.exchange.judged = ex.used(ex.Usage) // the judge's usage is added to the client's
 	}()

@@ -59,10 +59,10 @@ func (s limitSource) SumsOf(ctx context.Context, account, key string) (day, mont
 // limit waits until the limits of the key and its account allow the request, once for all attempts, and reports
 // whether it had to wait.
 func (rt *Router) limit(ctx context.Context, m *modelRequest) (waited bool, err error) {
-	if m.judge {
+	ex := m.exchange
+	if m.judge || ex.idle() {
 		return false, nil
 	}
-	ex := m.exchange
 	ofAccount, ofKey := ex.backend.Store.UsageLimits(ex.Account, ex.Key.ID())
 	if n := dialect.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens); n > 0 {
 		m.call.LimitOutput(int64(n))
@@ -93,28 +93,6 @@ func (rt *Router) limit(ctx context.Context, m *modelRequest) (waited bool, err 
 	}
 	m.answer.header(rateHeader(ex.Operation.Dialect, permit.States()))
 	return permit.Waited(), nil
-}
-
-// AdmitConsole waits until the limits of an account allow a request of its console. A request with a key, by its id,
-// also waits for the limits of the key, and for its turn in the queue of the deployment; key is "" for others.
-// The caller must call settle when the request has ended. The error is the one that a client would get.
-func (b *Backend) AdmitConsole(
-	ctx context.Context, account, key, deployment string, cost limits.Cost,
-) (settle func(limits.Used), err error) {
-	release := func(limits.Used) {}
-	k, _ := b.Store.Key(account, key)
-	client := fair.Client{Owner: cmp.Or(k.Owner, k.ID), Key: key}
-	if ofAccount, ofKey := b.Store.UsageLimits(account, key); ofAccount.Any() || ofKey.Any() {
-		permit, err := b.Limiter.Enter(ctx, limits.Request{
-			Account: account, Client: client, Need: limits.Need{Cost: cost, Wait: DefaultLimitWait},
-			Length: turns.DefaultLength, Queue: DefaultLimitWait,
-		})
-		if err != nil {
-			return nil, limitError(err, deployment, false)
-		}
-		release = permit.Settle
-	}
-	return release, nil
 }
 
 // limitError returns the client's error for one of limits.Enter or queue.Enter.

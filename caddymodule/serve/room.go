@@ -26,7 +26,7 @@ func (c *clientRequest) fitAnswer() {
 	c.room = 0
 	for _, connector := range c.deployment.Connectors {
 		w, _ := c.window(c.exchange, &c.deployment, connector)
-		if w.Strict && limit > 0 && limit+c.size+c.kept+roomMargin > int64(w.Tokens) && c.exchange.Operation.IsChat() {
+		if w.Strict && limit > minRoom && limit+c.size+c.kept+roomMargin > int64(w.Tokens) && c.exchange.Operation.IsChat() {
 			c.measure()
 		}
 	}

@@ -92,14 +92,23 @@ func (m *modelRequest) sizeThrough(connector string) (size tokens.Size, ok bool)
 	return size, false
 }
 
-// unfit returns the connectors of the deployment whose context window is too small for the prompt. There are none if
-// each is too small: windows have changed since the prompt was counted.
+// unfit returns the connectors of the deployment that a request of the console does not name, or whose context window
+// is too small for the prompt. There are none of the latter if each is too small: windows have changed since the prompt
+// was counted.
 func (t *turn) unfit() map[string]bool {
 	d := t.deployment
-	if t.sizes == nil {
+	q := t.exchange.question
+	named := q != nil && q.Connector != ""
+	if t.sizes == nil && !named {
 		return nil
 	}
 	unfit := make(map[string]bool)
+	if named {
+		for _, connector := range d.Connectors {
+			unfit[connector] = connector != q.Connector
+		}
+		return unfit
+	}
 	for _, connector := range d.Connectors {
 		size, known := t.sizeThrough(connector)
 		if w, ok := t.window(t.exchange, d, connector); known && ok && w.Tokens > 0 && w.Tokens < size.Min() {

@@ -1,0 +1,82 @@
+// Package asktest has the request path of a gateway whose tunnels are fakes, for tests of the console's requests.
+package asktest
+
+import (
+	"log/slog"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/serve"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/caddymodule/turns"
+	"github.com/postern-dev/postern/connector/memory"
+)
+
+// Gateway is a request path.
+type Gateway struct {
+	*serve.Server
+	*serve.Backend
+}
+
+// Tunnel is a fake tunnel.
+type Tunnel interface {
+	http.RoundTripper
+	Resolve(public, upstream, model string) (string, string, error)
+}
+
+// New returns a gateway, which is closed when the test ends. route is that of serve.Server.
+func New(t testing.TB, st *store.Store, log *activity.Log,
+	route func(connector string, to tunnel.Target) (tunnel.DeploymentRoute, bool),
+) Gateway {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	b, err := serve.NewBackend(st, serve.Alone{}, memory.NewBudget(64<<20), log, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	b.Observed.Route = route
+	return Gateway{&serve.Server{
+		Open:  func() (*serve.Backend, error) { return b, nil },
+		Route: route, Recheck: func(string, tunnel.Target) {}, StatusOf: func(error) int { return 0 },
+		Observer: silent{}, Logger: quiet,
+	}, b}
+}
+
+// Connect brings a connector online. one: its upstreams load one model at a time.
+func (g Gateway) Connect(account, connector string, to Tunnel, one bool, upstreams ...string) {
+	c := turns.Connector{ID: connector, Account: account, Tunnel: sender{to}, Resolve: to.Resolve}
+	for _, name := range upstreams {
+		c.Servers = append(c.Servers, turns.Server{Name: name, OneModel: one})
+	}
+	g.Turns.SetConnector(c)
+}
+
+// Disconnect takes a connector offline.
+func (g Gateway) Disconnect(account, connector string) {
+	g.Turns.RemoveConnector(account, connector, nil)
+}
+
+// sender implements serve.Tunnel.
+type sender struct{ Tunnel }
+
+// Send implements serve.Tunnel.
+func (s sender) Send(r *http.Request, _ string) (*http.Response, error) { return s.RoundTrip(r) }
+
+// silent implements serve.Observer.
+type silent struct{}
+
+func (silent) Refused(string)                         {}
+func (silent) Running(*serve.Exchange, float64)       {}
+func (silent) FirstByte(*serve.Exchange)              {}
+func (silent) Rejected(*serve.Exchange, string)       {}
+func (silent) Limited(limits.State)                   {}
+func (silent) LimitWaited(time.Duration)              {}
+func (silent) Queued(*serve.Exchange, time.Duration)  {}
+func (silent) Ended(*serve.Exchange, serve.Ending)    {}
+func (silent) Counted(*serve.Exchange, dialect.Usage) {}
