@@ -101,10 +101,11 @@ var importRules = []struct{ packages, mayImport, why string }{
 	{
 		"caddymodule/manage", "caddymodule/activity caddymodule/compat caddymodule/dialect/... caddymodule/downloads " +
 			"caddymodule/fair caddymodule/health caddymodule/limits caddymodule/observed caddymodule/pairing " +
-			"caddymodule/program caddymodule/scope caddymodule/signin caddymodule/store " +
+			"caddymodule/program caddymodule/scope caddymodule/serve caddymodule/signin caddymodule/store " +
 			"caddymodule/subscribe caddymodule/tunnel caddymodule/turns connector/clients connector/link/... connector/logs connector/version " +
 			"connector/window" + helpers,
-		"management works on the store and the tunnels, the same behind console, admin endpoint and command line",
+		"management works on the store and the tunnels, and asks models as clients do, the same behind console, admin " +
+			"endpoint and command line",
 	},
 	{
 		"caddymodule/gateway", "caddymodule/activity caddymodule/downloads caddymodule/events caddymodule/fair " +

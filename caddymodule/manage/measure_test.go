@@ -1,13 +1,13 @@
 package manage_test
 
 import (
-	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,7 +36,7 @@ func measured(t *testing.T, status int, answer string) http.HandlerFunc {
 
 // The window is measured through each connector that is online.
 func TestMeasure(t *testing.T) {
-	const cut, whole = `{"usage":{"prompt_tokens":2050}}`, `{"usage":{"prompt_tokens":600013}}`
+	cut, whole := measuredAs(2050), measuredAs(600013)
 	for _, tt := range []struct {
 		name   string
 		status int
@@ -45,17 +45,17 @@ func TestMeasure(t *testing.T) {
 	}{
 		{
 			"refuses", 400, `{"error":{"n_prompt_tokens":600013,"n_ctx":8192}}`,
-			"8192 false false the context window has 8192 tokens; the server refuses longer prompts; 200 in0",
+			"8192 false false the context window has 8192 tokens; the server refuses longer prompts; 400 in0",
 		},
 		{"cuts", 200, cut, "4096 true false the context window has 4096 tokens; the server cuts longer prompts and reports " +
 			"no error; if it is Ollama, set OLLAMA_CONTEXT_LENGTH there to a larger number; 200 in2050"},
 		{"accepts", 200, whole, "600013 false true the context window has at least 600013 tokens; the server accepts the " +
 			"longest prompt of this test; 200 in600013"},
 		{"does not count", 200, "{}", "0 false false the answer has no count of the prompt's tokens, so it does not show " +
-			"the context window; 502 in300"},
+			"the context window; 200 in300"},
 		{
 			"fails", 500, `{"error":{"message":"out of memory"}}`,
-			"0 false false the model server answered HTTP 500: out of memory; 502 in0",
+			"0 false false the model server answered HTTP 500: out of memory; 502 in300",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -82,10 +82,10 @@ func TestMeasure(t *testing.T) {
 // Each connector of the deployment is asked, and no other one.
 func TestMeasureThroughConnectors(t *testing.T) {
 	g := newGateway(t)
-	refuse := measured(t, 400, `{"error":{"n_prompt_tokens":600013,"n_ctx":8192}}`)
-	home := g.connector("default", "home", map[string]http.Handler{"ollama": refuse})
-	rack := g.connector("default", "rack", map[string]http.Handler{"ollama": refuse})
-	g.connector("default", "other", map[string]http.Handler{"ollama": refuse})
+	cuts := measured(t, 200, measuredAs(2050))
+	home := g.connector("default", "home", map[string]http.Handler{"ollama": cuts})
+	rack := g.connector("default", "rack", map[string]http.Handler{"ollama": cuts})
+	g.connector("default", "other", map[string]http.Handler{"ollama": cuts})
 	for name, kind := range map[string]store.ModelKind{"public": store.ChatModel, "vectors": store.EmbeddingsModel} {
 		if _, err := g.store.SetDeployment(t.Context(), store.Deployment{
 			Account: "default", Name: name, Kind: kind, Connectors: []string{home.info.Connector, rack.info.Connector},
@@ -104,19 +104,17 @@ func TestMeasureThroughConnectors(t *testing.T) {
 	}
 	wantError(t, g.do("POST", "/deployments/vectors/measure", "{}"), "is an embeddings model")
 	wantError(t, g.do("POST", "/deployments/none/measure", "{}"), `deployment "none" not found`)
-	g.admit = func(context.Context, string, string, string, limits.Cost) (func(limits.Used), error) {
-		return nil, errors.New("the account has used its tokens")
-	}
+	g.limit(limits.UsageLimits{TokensPerDay: 1000})
 	for _, m := range want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}") {
-		if m.Text != "the account has used its tokens" {
+		if !strings.Contains(m.Text, "1000 tokens per day for this account") {
 			t.Errorf("above the limits: %+v", m)
 		}
 	}
-	g.admit = admitAll
+	g.limit(limits.UsageLimits{})
 	g.disconnect(rack)
 	all := want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}")
-	if len(all) != 2 || all[0].ContextWindow != 8192 || all[1].Connector != "rack" ||
-		!strings.Contains(all[1].Text, `"rack" is offline`) {
+	if len(all) != 2 || all[0].ContextWindow != 4096 || all[1].Connector != "rack" ||
+		!strings.Contains(all[1].Text, "is offline") {
 		t.Errorf("through a connector that is offline: %+v", all)
 	}
 }
@@ -142,7 +140,7 @@ func TestMeasureTimesOut(t *testing.T) {
 // A measured window is in the list of deployments, and so is that the server cuts prompts.
 func TestMeasuredWindowIsListed(t *testing.T) {
 	g := newGateway(t)
-	cuts := measured(t, 200, `{"usage":{"prompt_tokens":2050}}`)
+	cuts := measured(t, 200, measuredAs(2050))
 	g.deployment("public", g.connector("default", "home", map[string]http.Handler{"ollama": cuts}), "", "")
 	want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}")
 	d := want[[]manage.Deployment](g, 200, "GET", "/deployments", "")[0]
@@ -155,40 +153,98 @@ func TestMeasuredWindowIsListed(t *testing.T) {
 func TestMeasureIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t)
-		g.admit = func(context.Context, string, string, string, limits.Cost) (func(limits.Used), error) {
-			t.Error("limits are asked")
-			return nil, errors.New("the account has used its tokens")
-		}
-		cuts := measured(t, 200, `{"usage":{"prompt_tokens":2050}}`)
+		cuts := measured(t, 200, measuredAs(2050))
 		home := g.connector("default", "home", map[string]http.Handler{"ollama": cuts})
 		slow := g.connector("default", "slow", map[string]http.Handler{"ollama": http.HandlerFunc(hang)})
-		window := func(d store.Deployment, connector string) string {
-			time.Sleep(time.Second) // for the order of the records
-			begin := time.Now()
-			g.service.MeasureIdle(t.Context(), d, connector)
-			w := g.observed.Window(&d, connector, tunnel.DeploymentRoute{})
-			return fmt.Sprint(w.Tokens, " ", w.Source, " ", time.Since(begin).Round(time.Second))
-		}
 		g.deployment("public", home, "", "")
-		d, _ := g.store.Deployment("default", "public")
-		if got := window(d, home.info.Connector); got != "4096 measured 0s" {
-			t.Error(got)
+		for range 2 {
+			if got := g.measureIdle(home); got != "4096 measured false 0s" {
+				t.Error(got)
+			}
+			g.limit(limits.UsageLimits{TokensPerDay: 1})
 		}
 		g.deployment("public", slow, "", "")
-		d, _ = g.store.Deployment("default", "public")
-		if got := window(d, slow.info.Connector); got != "0  1m0s" {
+		if got := g.measureIdle(slow); got != "0  false 1m0s" {
 			t.Error(got)
 		}
 		recent := g.activity.Recent("default")
-		if len(recent) != 2 || recent[1].Operation != activity.Test || recent[1].InputTokens != 2050 ||
+		if len(recent) != 3 || recent[1].Operation != activity.Test || recent[1].InputTokens != 2050 ||
 			!strings.Contains(recent[0].Error, "within 60 seconds") {
 			t.Errorf("%+v", recent)
 		}
 		for _, name := range []string{"glm-5.1:cloud", "gpt-oss:120b-cloud"} {
-			d.Model = name
-			if window(d, home.info.Connector); len(g.activity.Recent("default")) != 2 {
+			g.deployment("public", home, "", name)
+			if g.measureIdle(home); len(g.activity.Recent("default")) != 3 {
 				t.Errorf("%s was measured", name)
 			}
 		}
 	})
+}
+
+// A server that loads one model at a time is measured with its loaded model alone. A measurement ends when a request
+// waits for another one.
+func TestMeasureIdleGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t)
+		var mu sync.Mutex
+		var asked []string
+		home := g.connector("default", "home", map[string]http.Handler{"ollama": http.HandlerFunc(
+			func(w http.ResponseWriter, r *http.Request) {
+				var q struct{ Model string }
+				_ = json.NewDecoder(r.Body).Decode(&q)
+				mu.Lock()
+				asked = append(asked, q.Model)
+				second := len(asked) == 2
+				mu.Unlock()
+				if second {
+					hang(w, r)
+				}
+				answer(200, "application/json", measuredAs(2050))(w, r)
+			})})
+		g.ask.Connect("default", home.info.Connector, home, true, "ollama")
+		g.deployment("public", home, "", "")
+		g.deployment("other", home, "", "")
+		if got := g.measureIdle(home); got != "0  true 0s" || asked != nil {
+			t.Errorf("nothing is loaded: %s, %s", got, asked)
+		}
+		play := func(name string) {
+			if _, err := g.service.Play(asOperator(t.Context()), manage.Play{Model: name, Prompt: "Hi"}, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		play("public")
+		time.AfterFunc(10*time.Second, func() { play("other") })
+		if got := g.measureIdle(home); got != "0  true 10s" && got != "0  true 11s" {
+			t.Errorf("a request waits: %s", got)
+		}
+		time.Sleep(time.Minute)
+		if got := g.measureIdle(home); got != "0  true 0s" || !slices.Equal(asked, []string{"public", "public", "other"}) {
+			t.Errorf("another model is loaded: %s, %s", got, asked)
+		}
+	})
+}
+
+// measuredAs is the answer of a model server that has counted so many tokens.
+func measuredAs(tokens int) string {
+	return fmt.Sprintf(`{"choices":[{"message":{"content":"a"},"finish_reason":"length"}],"usage":{"prompt_tokens":%d}}`,
+		tokens)
+}
+
+// measureIdle measures the deployment "public", and returns its window, whether it may be tried again, and how long it
+// took.
+func (g *gateway) measureIdle(through *fakeTunnel) string {
+	time.Sleep(time.Second) // for the order of the records
+	begin := time.Now()
+	d, _ := g.store.Deployment("default", "public")
+	again := g.service.MeasureIdle(g.t.Context(), d, through.info.Connector)
+	w := g.observed.Window(&d, through.info.Connector, tunnel.DeploymentRoute{})
+	return fmt.Sprint(w.Tokens, " ", w.Source, " ", again, " ", time.Since(begin).Round(time.Second))
+}
+
+// limit sets the limits of the account.
+func (g *gateway) limit(l limits.UsageLimits) {
+	g.t.Helper()
+	if _, err := g.store.SetAccount(g.t.Context(), "default", func(a *store.Account) { a.Limits.UsageLimits = l }); err != nil {
+		g.t.Fatal(err)
+	}
 }

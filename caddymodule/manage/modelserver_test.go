@@ -46,10 +46,10 @@ func (s server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if q.Model != "upstream-model" || q.MaxTokens < 1 || q.MaxTokens > 512 {
 		s.t.Errorf("request = %+v", q)
 	}
-	if q.Stream {
-		if !q.StreamOptions.IncludeUsage || len(q.Tools) > 0 {
-			s.t.Errorf("request = %+v", q)
-		}
+	if !q.Stream || !q.StreamOptions.IncludeUsage {
+		s.t.Errorf("request = %+v", q)
+	}
+	if len(q.Tools) == 0 {
 		s.speak(w, r)
 		return
 	}

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
-	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -60,6 +60,7 @@ func TestPlay(t *testing.T) {
 				t.Errorf("no %s in %s", part, asked)
 			}
 		}
+		synctest.Wait()
 		recent := g.activity.Recent("default")
 		if len(recent) != 1 || recent[0].Operation != activity.Playground || recent[0].OutputTokens != 11 ||
 			recent[0].InputTokens == 0 || !recent[0].Estimated || recent[0].KeyID != "" ||
@@ -95,31 +96,12 @@ func TestConsoleIsLimited(t *testing.T) {
 		asked++
 		events(hello, more, stop, usage, done)(w, r)
 	})
-	level := limits.NewLevel(limits.OfAccount, time.Now())
-	level.Set(limits.UsageLimits{RequestsPerDay: 1}, 1)
-	g.admit = func(_ context.Context, account, _, deployment string, cost limits.Cost) (func(limits.Used), error) {
-		if account != "default" || deployment != "public" || cost.Input == 0 || cost.Output != 20 && cost.Output != 50 {
-			t.Errorf("asked for %s, %s, %+v", account, deployment, cost)
-		}
-		r, _, refused := limits.Reserve(time.Now(), cost, 0, level)
-		if refused != nil {
-			return nil, dialect.LimitReached(dialect.Limit{
-				Name: refused.Limit, Of: refused.Of, Max: refused.Max, Used: refused.Used, Quota: refused.Quota,
-			})
-		}
-		return func(used limits.Used) { r.Settle(time.Now(), used) }, nil
-	}
+	g.limit(limits.UsageLimits{RequestsPerDay: 1, MaxOutputTokens: 50})
 	play := manage.Play{Model: "public", Prompt: "Hi", MaxTokens: 20}
 	if got, err := g.service.Play(asOperator(t.Context()), play, nil); err != nil || got.Error != "" {
 		t.Errorf("the first: %+v, %v", got, err)
 	}
-	if day, _ := level.Ended(time.Now()); day.Requests != 1 || day.Tokens <= 11 || day.BusyMillis == 0 {
-		t.Errorf("it has used %+v", day)
-	}
-	if _, err := g.store.SetAccount(t.Context(), "default",
-		func(a *store.Account) { a.Limits.MaxOutputTokens = 50 }); err != nil {
-		t.Fatal(err)
-	}
+	wait.Until(t, "the prompt is counted", func() bool { return len(g.activity.Recent("default")) == 1 })
 	const words = "Quota used up. Limit 1 request per day for this account; used 1."
 	if got, err := g.service.Play(asOperator(t.Context()), play, nil); err != nil || !strings.HasPrefix(got.Error, words) {
 		t.Errorf("the next one: %+v, %v", got, err)
@@ -143,10 +125,7 @@ func TestConsoleIsLimited(t *testing.T) {
 func TestPlayThatIsLeftCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := playGateway(t, events(hello, more, hello, more, "wait", stop, usage, done))
-		var used limits.Used
-		g.admit = func(context.Context, string, string, string, limits.Cost) (func(limits.Used), error) {
-			return func(u limits.Used) { used = u }, nil
-		}
+		g.limit(limits.UsageLimits{TokensPerDay: 1000})
 		ctx, leave := context.WithCancel(asOperator(t.Context()))
 		pieces := 0
 		got, err := g.service.Play(ctx, manage.Play{Model: "public", Prompt: "Hi"}, func(manage.Piece) {
@@ -154,7 +133,9 @@ func TestPlayThatIsLeftCounts(t *testing.T) {
 				leave()
 			}
 		})
-		if err != nil || got.Error == "" || used.Requests != 1 || used.Output != 4 || used.Tokens <= used.Output {
+		synctest.Wait()
+		used, _ := g.ask.Limiter.Usage(t.Context(), "default", "")
+		if err != nil || got.Error == "" || used.States[0].Used <= 4 {
 			t.Errorf("%+v, %v: it has used %+v", got, err, used)
 		}
 		if recent := g.activity.Recent("default"); len(recent) != 1 || recent[0].OutputTokens != 4 || !recent[0].Estimated {
@@ -195,14 +176,14 @@ func TestPlaysAtATime(t *testing.T) {
 
 // With a key, a user of any role that may create keys plays as a client with that key would.
 func TestPlayWithAKey(t *testing.T) {
-	g := playGateway(t, events(hello, more, stop, usage, done))
+	var asked string
+	g := playGateway(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked = string(body)
+		events(hello, more, stop, usage, done)(w, r)
+	})
 	member := g.person("mia", store.RoleMember)
 	own := g.keyOf(member, "own", "public")
-	var admitted []string
-	g.admit = func(_ context.Context, account, key, _ string, cost limits.Cost) (func(limits.Used), error) {
-		admitted = append(admitted, account+" "+key+fmt.Sprint(" ", cost.Output))
-		return func(limits.Used) {}, nil
-	}
 	play := func(caller manage.Caller, key string) (manage.Played, error) {
 		return g.service.Play(manage.WithCaller(t.Context(), caller),
 			manage.Play{Model: "public", Prompt: "Hi", Key: key}, nil)
@@ -210,9 +191,10 @@ func TestPlayWithAKey(t *testing.T) {
 	if got, err := play(member, own.ID); err != nil || got.Error != "" || got.Answer == "" {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if fmt.Sprint(admitted) != "[default "+own.ID+" 7]" {
-		t.Errorf("admitted: %s", admitted)
+	if !strings.Contains(asked, `"max_tokens":7,`) {
+		t.Errorf("asked: %s", asked)
 	}
+	wait.Until(t, "the prompt is counted", func() bool { return len(g.activity.Recent("default")) == 1 })
 	recent := g.activity.Recent("default")
 	if len(recent) != 1 || recent[0].KeyID != own.ID || recent[0].KeyName != "own" || recent[0].FromConsole() ||
 		recent[0].Operation != activity.Playground {
@@ -256,9 +238,7 @@ func TestPlayWithAKey(t *testing.T) {
 	if _, err := play(member, far.ID); err != nil {
 		t.Errorf("from an allowed address: %v", err)
 	}
-	if len(g.activity.Recent("default")) != 2 {
-		t.Errorf("%+v", g.activity.Recent("default"))
-	}
+	wait.Until(t, "the prompt is counted", func() bool { return len(g.activity.Recent("default")) == 2 })
 }
 
 // An answer ends when its key is revoked, as a client's does.
@@ -281,6 +261,7 @@ func TestPlayEndsWithItsKey(t *testing.T) {
 		if err != nil || !strings.Contains(got.Error, "revoked during this request") {
 			t.Errorf("%+v, %v", got, err)
 		}
+		synctest.Wait()
 		if recent := g.activity.Recent("default"); len(recent) != 1 || recent[0].ErrorClass != activity.PolicyError {
 			t.Errorf("%+v", recent)
 		}
@@ -323,30 +304,41 @@ func TestPlayWithoutAStore(t *testing.T) {
 // A request that waits for limits or its turn ends with its key, and the model server does not get it. It counts for
 // the key, by the reason.
 func TestPlayThatWaitsEndsWithItsKey(t *testing.T) {
-	sent := false
-	g := playGateway(t, func(http.ResponseWriter, *http.Request) { sent = true })
-	member := g.person("mia", store.RoleMember)
-	own := g.keyOf(member, "own", "*")
-	g.admit = func(ctx context.Context, _, key, _ string, _ limits.Cost) (func(limits.Used), error) {
-		if _, err := g.store.EditKey(t.Context(), "default", key, func(k *store.Key) error {
-			k.Scope = "other"
-			return nil
-		}, func(store.Key) error { return nil }); err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		sent := 0
+		g := playGateway(t, func(w http.ResponseWriter, r *http.Request) { sent++; hang(w, r) })
+		if _, err := g.store.SetDeployment(t.Context(), store.Deployment{
+			Account: "default", Name: "public", Connectors: g.onlyConnector(), MaxConcurrency: 1,
+		}); err != nil {
+			t.Fatal(err)
 		}
-		<-ctx.Done()
-		return nil, context.Cause(ctx) // as queues do
-	}
-	got, err := g.service.Play(manage.WithCaller(t.Context(), member),
-		manage.Play{Model: "public", Prompt: "Hi", Key: own.ID}, nil)
-	if err != nil || !strings.Contains(got.Error, "may no longer use this model") || sent {
-		t.Errorf("%+v, %v", got, err)
-	}
-	if recent := g.activity.Recent("default"); len(recent) != 1 || recent[0].ErrorClass != activity.PolicyError ||
-		recent[0].KeyID != own.ID {
-		t.Errorf("%+v", recent)
-	}
+		go func() { _, _ = g.service.Play(asOperator(t.Context()), manage.Play{Model: "public", Prompt: "Hi"}, nil) }()
+		synctest.Wait()
+		member := g.person("mia", store.RoleMember)
+		own := g.keyOf(member, "own", "*")
+		time.AfterFunc(time.Second, func() {
+			if _, err := g.store.EditKey(t.Context(), "default", own.ID, func(k *store.Key) error {
+				k.Scope = "other"
+				return nil
+			}, func(store.Key) error { return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+		got, err := g.service.Play(manage.WithCaller(t.Context(), member),
+			manage.Play{Model: "public", Prompt: "Hi", Key: own.ID}, nil)
+		if err != nil || !strings.Contains(got.Error, "may no longer use this model") || sent != 1 {
+			t.Errorf("%+v, %v, sent %d times", got, err, sent)
+		}
+		if recent := g.activity.Recent("default"); len(recent) != 1 || recent[0].ErrorClass != activity.PolicyError ||
+			recent[0].KeyID != own.ID {
+			t.Errorf("%+v", recent)
+		}
+		time.Sleep(5 * time.Minute) // until the first one has ended
+	})
 }
+
+// onlyConnector returns the id of the only connector.
+func (g *gateway) onlyConnector() []string { return []string{g.store.Connectors("default")[0].ID} }
 
 // person returns a user of a role as a caller.
 func (g *gateway) person(name string, role store.Role) manage.Caller {

@@ -303,11 +303,12 @@ func TestAccountAgain(t *testing.T) {
 			func(a *store.Account) { a.Limits.TokensPerDay = 100 }); err != nil {
 			t.Fatal(err)
 		}
-		settle, err := g.backend.AdmitConsole(t.Context(), stranger, "", "m", limits.Cost{Input: 1, Output: 9})
+		permit, err := g.backend.Limiter.Enter(t.Context(),
+			limits.Request{Account: stranger, Need: limits.Need{Cost: limits.Cost{Input: 1, Output: 9}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		settle(limits.Used{Requests: 1, Tokens: 100})
+		permit.Settle(limits.Used{Requests: 1, Tokens: 100})
 		if err := st.RemoveAccount(t.Context(), stranger); err != nil {
 			t.Fatal(err)
 		}

@@ -66,9 +66,10 @@ func testCutter(t *testing.T, c *cutter, test func(t *testing.T, g *windowGatewa
 		c.counter, c.answer, c.cut = tokens.NewCounter(), completionOf("hi"), 0
 		g := newWindowGateway(t)
 		g.answer = c.serve
-		g.backend.Observed.Measure = func(_ context.Context, d store.Deployment, connector string) {
+		g.backend.Observed.Measure = func(_ context.Context, d store.Deployment, connector string) (again bool) {
 			result := window.Read(http.StatusOK, fmt.Appendf(nil, `{"usage":{"prompt_tokens":%d}}`, c.window/2+2))
 			g.backend.Observed.Measured(&d, connector, int(result.Window), result.Cuts)
+			return false
 		}
 		test(t, g)
 		g.backend.Observed.Close()

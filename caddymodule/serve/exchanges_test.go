@@ -328,7 +328,7 @@ func (e *exchanges) recorded(before map[string]bool) string {
 		value, _ := e.ex.Placeholder("http.model_gateway." + name)
 		fmt.Fprintf(&b, " %s=%v", name, value)
 	}
-	account := e.ex.Key.Account()
+	account := e.ex.Account
 	added := slices.DeleteFunc(e.backend.Activity.Recent(account), func(r activity.Request) bool { return before[r.ID] })
 	// All may be of the same millisecond: the request is before the one to its judge.
 	if i := slices.IndexFunc(added, func(r activity.Request) bool { return r.ID == e.ex.RequestID }); i > 0 {
