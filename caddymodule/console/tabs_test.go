@@ -117,6 +117,12 @@ func (l *lines) connect(c store.Connector, models ...string) {
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
+		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), `"get_weather"`) {
+			_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_1",`+
+				`"function":{"name":"get_weather","arguments":"{\"city\":\"Paris\"}"}}]},"finish_reason":"tool_calls"}]}`+
+				"\n\ndata: [DONE]\n\n")
+			return
+		}
 		_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"Good <b>day</b>"}}]}`+
 			"\n\n"+
 			`data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],`+

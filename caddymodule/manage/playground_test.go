@@ -312,7 +312,9 @@ func TestPlayThatWaitsEndsWithItsKey(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		go func() { _, _ = g.service.Play(asOperator(t.Context()), manage.Play{Model: "public", Prompt: "Hi"}, nil) }()
+		go func() {
+			_, _ = g.service.Play(asOperator(t.Context()), manage.Play{Model: "public", Prompt: "Hi"}, nil)
+		}()
 		synctest.Wait()
 		member := g.person("mia", store.RoleMember)
 		own := g.keyOf(member, "own", "*")
