@@ -116,8 +116,13 @@ func (l *lines) connect(c store.Connector, models ...string) {
 			fmt.Fprintf(w, `{"object":"list","data":[%s]}`, strings.Join(list, ","))
 			return
 		}
+		body, _ := io.ReadAll(r.Body)
+		if !strings.Contains(string(body), `"stream":true`) { // a measurement
+			_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"a"},"finish_reason":"length"}]}`)
+			return
+		}
 		w.Header().Set("Content-Type", "text/event-stream")
-		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), `"get_weather"`) {
+		if strings.Contains(string(body), `"get_weather"`) {
 			_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_1",`+
 				`"function":{"name":"get_weather","arguments":"{\"city\":\"Paris\"}"}}]},"finish_reason":"tool_calls"}]}`+
 				"\n\ndata: [DONE]\n\n")
