@@ -27,7 +27,8 @@ func question(ctx context.Context, name string, d store.Deployment) *serve.Quest
 // within returns a context that ends after the time that a whole operation may take.
 func within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, limit, &dialect.Error{
-		Kind: dialect.KindTimeout, Message: fmt.Sprintf("The model server did not answer within %.f seconds.", limit.Seconds()),
+		Kind:    dialect.KindTimeout,
+		Message: fmt.Sprintf("The model server did not answer within %.f seconds.", limit.Seconds()),
 	})
 }
 
@@ -44,7 +45,9 @@ func (s *Service) pose(ctx context.Context, q *serve.Question, w http.ResponseWr
 
 // ask sends a request of the messages dialect, in which the answers of all model servers have the same form. text is
 // its first message.
-func (s *Service) ask(ctx context.Context, q *serve.Question, text string, request map[string]any, r *reply) (err error) {
+func (s *Service) ask(
+	ctx context.Context, q *serve.Question, text string, request map[string]any, r *reply,
+) (err error) {
 	request["model"], request["stream"] = q.Deployment.Name, true
 	request["messages"] = []any{map[string]any{"role": "user", "content": text}}
 	q.Operation = dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}

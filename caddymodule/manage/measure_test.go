@@ -244,7 +244,8 @@ func (g *gateway) measureIdle(through *fakeTunnel) string {
 // limit sets the limits of the account.
 func (g *gateway) limit(l limits.UsageLimits) {
 	g.t.Helper()
-	if _, err := g.store.SetAccount(g.t.Context(), "default", func(a *store.Account) { a.Limits.UsageLimits = l }); err != nil {
+	if _, err := g.store.SetAccount(g.t.Context(), "default",
+		func(a *store.Account) { a.Limits.UsageLimits = l }); err != nil {
 		g.t.Fatal(err)
 	}
 }

@@ -118,7 +118,10 @@ func TestModelTestOfEmbeddings(t *testing.T) {
 			"has no vector; is it an embeddings model?",
 		},
 		{"not JSON", answer(200, "text/html", "<html>"), 0, estimate, 502, "answer is empty"},
-		{"refused", answer(501, "application/json", `{"error":"start the server with --embeddings"}`), 0, estimate, 502, "--embeddings"},
+		{
+			"refused", answer(501, "application/json", `{"error":"start the server with --embeddings"}`), 0, estimate, 502,
+			"--embeddings",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -66,7 +66,8 @@ func TestConsoleSharesLimits(t *testing.T) {
 	if w := g.post("/v1/chat/completions", `{"model":"m","messages":[]}`); !strings.Contains(w.Body.String(), words) {
 		t.Errorf("a key: %s", w.Body)
 	}
-	if _, err = g.asked(t.Context(), func(q *Question) { q.Idle, q.Connector = true, q.Deployment.Connectors[0] }); err != nil {
+	idle := func(q *Question) { q.Idle, q.Connector = true, q.Deployment.Connectors[0] }
+	if _, err = g.asked(t.Context(), idle); err != nil {
 		t.Errorf("the gateway: %v", err)
 	}
 	recent := g.backend.Activity.Recent(store.DefaultAccount)
