@@ -102,9 +102,8 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"caddymodule/manage", "caddymodule/activity caddymodule/compat caddymodule/dialect/... caddymodule/downloads " +
 			"caddymodule/fair caddymodule/health caddymodule/limits caddymodule/observed caddymodule/pairing " +
 			"caddymodule/program caddymodule/scope caddymodule/serve caddymodule/signin caddymodule/store " +
-			"caddymodule/subscribe caddymodule/tunnel caddymodule/turns connector/clients connector/link/... " +
-			"connector/logs connector/version " +
-			"connector/window" + helpers,
+			"caddymodule/subscribe caddymodule/tunnel caddymodule/turns connector/clients connector/link/... connector/logs " +
+			"connector/version connector/window" + helpers,
 		"management works on the store and the tunnels, and asks models as clients do, the same behind console, admin " +
 			"endpoint and command line",
 	},

@@ -115,7 +115,7 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 		t.Fatal(err)
 	}
 	g.service = manage.New(manage.Options{
-		Limits: noLimits, Load: idle, Ask: g.ask.Ask, Server: loaded,
+		Limits: noLimits, Load: idle, Server: loaded, Ask: g.ask.Ask,
 		Store: st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
 		Pairing: desk, SignIn: signIn, Activity: g.activity, Observed: g.observed, Cluster: cluster,
 		Endpoint: func() manage.Endpoint { return g.endpoint },
