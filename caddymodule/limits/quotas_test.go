@@ -1,6 +1,7 @@
 package limits_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,5 +66,20 @@ func TestStatesOfAccounts(t *testing.T) {
 	q.Quotas(func(key string, states []limits.State) bool {
 		t.Errorf("of a removed account: %s: %+v", key, states)
 		return true
+	})
+}
+
+// A panic while sums are loaded does not keep the next request waiting.
+func TestPanicOfLoading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{ofKey: limits.UsageLimits{TokensPerDay: 10}, reading: func(context.Context) { panic("sums") }}
+		l := newLimiter(s)
+		usage := func() {
+			defer func() { _ = recover() }()
+			_, _ = l.Usage(t.Context(), "acme", "k")
+		}
+		usage()
+		s.reading = nil
+		usage()
 	})
 }
