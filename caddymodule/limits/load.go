@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -75,7 +76,7 @@ func (a *limitedAccount) renew(key string) {
 // loadLevel loads the past usage of a level.
 func (a *limitedAccount) loadLevel(ctx context.Context, l *limitedLevel) {
 	day, month, err := a.source.SumsOf(ctx, l.account, l.key)
-	if ctx.Err() != nil {
+	if errors.Is(ctx.Err(), context.Canceled) { // the request has ended
 		return
 	}
 	a.mu.Lock()

@@ -83,3 +83,32 @@ func TestPanicOfLoading(t *testing.T) {
 		usage()
 	})
 }
+
+// Reading sums again in the background pauses after it took too long.
+func TestSlowRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{ofKey: limits.UsageLimits{TokensPerDay: 10000}}
+		l := newLimiter(s)
+		l.Divide(func() int { return 2 })
+		run := func() {
+			permit, refused := enter(t, l, "k", need)
+			if refused != "" {
+				t.Fatal(refused)
+			}
+			permit.Settle(used)
+		}
+		run()
+		time.Sleep(31 * time.Second)
+		s.reading, s.err = func(ctx context.Context) { <-ctx.Done() }, context.DeadlineExceeded
+		run()
+		time.Sleep(11 * time.Second)
+		for range 3 {
+			run()
+		}
+		synctest.Wait()
+		if n := s.reads.Load(); n != 2 {
+			t.Errorf("the sums were read %d times, want 2", n)
+		}
+		time.Sleep(11 * time.Second)
+	})
+}
