@@ -96,8 +96,8 @@ func (rt *Router) limit(ctx context.Context, m *modelRequest) (waited bool, err 
 }
 
 // AdmitConsole waits until the limits of an account allow a request of its console. A request with a key, by its id,
-// also waits for the limits of the key, and for its turn in the queue of the deployment; key is "" for others.
-// The caller must call settle when the request has ended. The error is the one that a client would get.
+// also waits for the limits of the key; key is "" for others. The caller must call settle when the request has ended.
+// The error is the one that a client would get.
 func (b *Backend) AdmitConsole(
 	ctx context.Context, account, key, deployment string, cost limits.Cost,
 ) (settle func(limits.Used), err error) {
@@ -117,7 +117,7 @@ func (b *Backend) AdmitConsole(
 	return release, nil
 }
 
-// limitError returns the client's error for one of limits.Enter or queue.Enter.
+// limitError returns the client's error for one of [limits.Limiter.Enter].
 func limitError(err error, deployment string, short bool) error {
 	refusal, ok := errors.AsType[*limits.Refusal](err)
 	switch {
@@ -125,7 +125,7 @@ func limitError(err error, deployment string, short bool) error {
 		return dialect.LimitReached(limitOf(refusal, short))
 	case errors.Is(err, fair.ErrFull):
 		return dialect.QueueFull(deployment)
-	case errors.Is(err, fair.ErrTimeout): // or the owner of the limits did not answer in time
+	case errors.Is(err, fair.ErrTimeout):
 		return dialect.QueueTimeout(deployment)
 	}
 	return err

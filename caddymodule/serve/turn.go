@@ -58,11 +58,12 @@ func (t *turn) await(ctx context.Context) error {
 		if place != nil {
 			t.place, t.accepted = place, true
 		}
-		if place != nil && place.Waited > t.waited || errors.Is(err, turns.ErrTimeout) {
-			waited := time.Since(began)
+		if waited := time.Since(began); err != nil || place.Waited > t.waited {
 			t.changed, t.waited = true, t.waited+waited
-			t.Observer.Queued(ex, waited)
-			ex.span.queued(waited)
+			if err == nil || errors.Is(err, turns.ErrTimeout) {
+				t.Observer.Queued(ex, waited)
+				ex.span.queued(waited)
+			}
 		}
 		if err != nil {
 			return t.refusal(err)
@@ -71,6 +72,7 @@ func (t *turn) await(ctx context.Context) error {
 			return nil
 		}
 		if err := t.find(); err != nil {
+			t.unused()
 			return err
 		}
 		if slices.Contains(t.deployment.Connectors, place.Connector) {

@@ -4,7 +4,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +96,43 @@ func TestRetryEntersTheQueueAgain(t *testing.T) {
 		if got := strings.Join(sent, ", "); got != "first with effort, second, first" {
 			t.Errorf("sent %s", got)
 		}
+		g.returned(t)
+	})
+}
+
+// The time in the line of a deployment counts in the line of its fallback.
+func TestFallbackContinuesTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const path = "/v1/chat/completions"
+		g := withFallback(t, store.ChatModel)
+		d := g.limitTo1(t)
+		other, _ := g.backend.Store.Deployment(store.DefaultAccount, "m2")
+		other.MaxConcurrency = 1
+		if _, err := g.backend.Store.SetDeployment(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range slices.Concat(d.Connectors, other.Connectors) {
+			g.connectOne(store.DefaultAccount, id, fakeTunnel{g})
+		}
+		g.answer = func(*http.Request) *http.Response {
+			time.Sleep(time.Hour)
+			return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
+		}
+		var running sync.WaitGroup
+		for _, body := range []string{requests[path], strings.Replace(requests[path], `"m"`, `"m2"`, 1)} {
+			running.Go(func() { g.post(path, body) })
+			synctest.Wait()
+		}
+		began := time.Now()
+		running.Go(func() {
+			g.post(path, requests[path])
+			if waited := time.Since(began); waited != time.Minute {
+				t.Errorf("it has waited for %v", waited)
+			}
+		})
+		time.Sleep(40 * time.Second)
+		g.backend.Turns.RemoveConnector(store.DefaultAccount, d.Connectors[0])
+		running.Wait()
 		g.returned(t)
 	})
 }
