@@ -66,7 +66,7 @@ func (h *hubs) expect(t *testing.T, status int) {
 func TestConnectorAtTwoHubs(t *testing.T) {
 	h := newHubs(t)
 	former, current := h.add(), h.add()
-	h.connect(former, &lostTunnel{fakeTunnel{h.testGateway}, func(*testGateway) { t.Error("the former hub got a request") }})
+	h.connect(former, &lostTunnel{fakeTunnel{h.testGateway}, func(*testGateway) { t.Error("the former hub is used") }})
 	h.connect(current, fakeTunnel{h.testGateway})
 	h.event()
 	h.expect(t, http.StatusOK)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -86,7 +87,7 @@ func (t *turn) await(ctx context.Context) error {
 func (t *turn) request() turns.Request {
 	ex, length := t.exchange, t.QueueLength
 	if t.accepted && length >= 0 {
-		length = maxWaiting // a line that has accepted the request before does not refuse it
+		length = math.MaxInt // a line that has accepted the request before does not refuse it
 	}
 	return turns.Request{
 		Account: ex.Account, Deployment: ex.Deployment, Client: ex.client(), Priority: priorities[ex.Key.Priority()],

@@ -5,13 +5,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/turns"
 )
 
 // limitTo1 lets m have one request at a time.
@@ -133,6 +136,39 @@ func TestFallbackContinuesTheWait(t *testing.T) {
 		time.Sleep(40 * time.Second)
 		g.backend.Turns.RemoveConnector(store.DefaultAccount, d.Connectors[0])
 		running.Wait()
+		g.returned(t)
+	})
+}
+
+// A line that has accepted a request accepts it again, however many wait there meanwhile.
+func TestAcceptedRequestReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const path = "/v1/chat/completions"
+		g := newHubs(t)
+		hub := g.add()
+		g.limitTo1(t)
+		g.router.QueueLength, g.router.QueueWait = 5000, time.Hour
+		var others sync.WaitGroup
+		g.connect(hub, &lostTunnel{fakeTunnel{g.testGateway}, func(*testGateway) {
+			for i := range 1100 {
+				others.Go(func() {
+					p, err := g.backend.Turns.Wait(t.Context(), &turns.Request{
+						Account: store.DefaultAccount, Deployment: "m", Client: fair.Client{Owner: strconv.Itoa(i)}, Length: 5000,
+						Wait: time.Hour,
+					})
+					if err == nil {
+						time.Sleep(time.Second)
+						p.Leave()
+					}
+				})
+			}
+			synctest.Wait()
+			g.connect(hub, fakeTunnel{g.testGateway})
+		}})
+		if w := g.post(path, requests[path]); w.Code != http.StatusOK {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		others.Wait()
 		g.returned(t)
 	})
 }

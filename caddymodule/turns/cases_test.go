@@ -157,7 +157,8 @@ func TestCases(t *testing.T) {
 			w.deploy("D", "", 1, "c", "d")
 			w.deploy("E", "none/m", 1, "c")
 			for _, q := range []string{
-				"q1 a D refused=c", "q2 a D unfit=c", "q3 a E", "q4 a F", "q5 a D", "q6 a D wait=2", "q7 a D length=-1", "q8 a D wait=-1",
+				"q1 a D refused=c", "q2 a D unfit=c", "q3 a E", "q4 a F", "q5 a D", "q6 a D wait=2", "q7 a D length=-1",
+				"q8 a D wait=-1",
 			} {
 				w.ask(q)
 			}
@@ -248,7 +249,8 @@ func TestConnectorLost(t *testing.T) {
 					count[err]++
 				}
 			}
-			got := fmt.Sprintf("%d served, %d offline, %d full", w.served["a/"], count[ErrOffline.Error()], count[ErrFull.Error()])
+			offline, full := count[ErrOffline.Error()], count[ErrFull.Error()]
+			got := fmt.Sprintf("%d served, %d offline, %d full", w.served["a/"], offline, full)
 			if got != want {
 				t.Errorf("back after %v s: %s, want %s", back, got, want)
 			}
