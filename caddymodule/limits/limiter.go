@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/fair"
-	"github.com/postern-dev/postern/connector/panics"
 )
 
 // Source provides limits and past usage.
@@ -177,85 +176,6 @@ func (l *limitedLevel) set(next UsageLimits, edges int) {
 		l.Forget()
 	}
 	l.Set(next, edges)
-}
-
-const (
-	// loadPause is the pause after a failure to load sums.
-	loadPause = 10 * time.Second
-	// maxAge is the maximum age of sums that are shown to a client without limits. Its requests are
-	// not counted here.
-	maxAge = 10 * time.Second
-	// In a cluster, sums are read again in the background from renewAge on, as other edges publish theirs. From
-	// staleAge on, the next request waits for them.
-	renewAge = 30 * time.Second
-	staleAge = 2 * time.Minute
-	// loadTimeout is how long reading in the background may take.
-	loadTimeout = 10 * time.Second
-)
-
-// missing returns the levels whose sums must be loaded. shown means that they are shown to the client.
-func (a *limitedAccount) missing(key string, shown bool) []*limitedLevel {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	levels := a.levels(key, now)
-	counted := levels[0].Limits().Any() || levels[1].Limits().Any()
-	return slices.DeleteFunc(levels[:], func(l *limitedLevel) bool {
-		needed := l.Limits().HasQuota() || shown && l == levels[1]
-		age := now.Sub(l.read)
-		fresh := l.Loaded(now) && (age < maxAge || counted && (a.edges == nil || age < staleAge))
-		return !needed || fresh || now.Sub(l.failed) <= loadPause
-	})
-}
-
-// load loads past usage where it is missing. If that fails, requests are counted from now on, and
-// loading is tried again later.
-func (a *limitedAccount) load(ctx context.Context, key string, shown bool) {
-	for missing := a.missing(key, shown); len(missing) > 0 && ctx.Err() == nil; missing = a.missing(key, shown) {
-		l := missing[0]
-		l.loading.Lock()
-		if slices.Contains(a.missing(key, shown), l) { // no other request has loaded it, and sweep has not dropped it
-			a.loadLevel(ctx, l)
-		}
-		l.loading.Unlock()
-	}
-}
-
-// renew reads old sums of levels again in the background.
-func (a *limitedAccount) renew(key string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	for _, l := range a.levels(key, now) {
-		if l.Limits().HasQuota() && now.Sub(l.read) > renewAge && now.Sub(l.failed) > loadPause && l.loading.TryLock() {
-			go func() {
-				defer panics.Recover(a.logger, "reading the usage for limits")
-				defer l.loading.Unlock()
-				ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
-				defer cancel()
-				a.loadLevel(ctx, l)
-			}()
-		}
-	}
-}
-
-// loadLevel loads the past usage of a level.
-func (a *limitedAccount) loadLevel(ctx context.Context, l *limitedLevel) {
-	day, month, err := a.source.SumsOf(ctx, l.account, l.key)
-	if ctx.Err() != nil {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	if err != nil {
-		a.logger.Error("failed to read the usage for limits, counting from now on", "account_id", l.account,
-			"key_id", l.key, "error", err)
-		l.failed = now
-		return
-	}
-	l.read = now
-	l.Load(now, day, month)
 }
 
 // Changed applies changed limits of a key, or of an account if key is "".

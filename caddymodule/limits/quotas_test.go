@@ -1,6 +1,7 @@
 package limits_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,5 +66,49 @@ func TestStatesOfAccounts(t *testing.T) {
 	q.Quotas(func(key string, states []limits.State) bool {
 		t.Errorf("of a removed account: %s: %+v", key, states)
 		return true
+	})
+}
+
+// A panic while sums are loaded does not keep the next request waiting.
+func TestPanicOfLoading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{ofKey: limits.UsageLimits{TokensPerDay: 10}, reading: func(context.Context) { panic("sums") }}
+		l := newLimiter(s)
+		usage := func() {
+			defer func() { _ = recover() }()
+			_, _ = l.Usage(t.Context(), "acme", "k")
+		}
+		usage()
+		s.reading = nil
+		usage()
+	})
+}
+
+// Reading sums again in the background pauses after it took too long.
+func TestSlowRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{ofKey: limits.UsageLimits{TokensPerDay: 10000}}
+		l := newLimiter(s)
+		l.Divide(func() int { return 2 })
+		run := func() {
+			permit, refused := enter(t, l, "k", need)
+			if refused != "" {
+				t.Fatal(refused)
+			}
+			permit.Settle(used)
+		}
+		run()
+		time.Sleep(31 * time.Second)
+		s.reading, s.err = func(ctx context.Context) { <-ctx.Done() }, context.DeadlineExceeded
+		run()
+		time.Sleep(11 * time.Second)
+		for range 3 {
+			run()
+		}
+		synctest.Wait()
+		if n := s.reads.Load(); n != 2 {
+			t.Errorf("the sums were read %d times, want 2", n)
+		}
+		time.Sleep(11 * time.Second)
 	})
 }

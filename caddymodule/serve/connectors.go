@@ -11,16 +11,11 @@ import (
 // connectors tells the scheduler which connectors are online at the hubs.
 type connectors struct {
 	turns *turns.Scheduler
+	find  func(hub *tunnel.Hub, id string, except []Tunnel) (c turns.Connector, since time.Time, ok bool)
 
-	mu   sync.Mutex
-	hubs map[*tunnel.Hub]func()     // with the ends of their subscriptions
-	at   map[string]onlineConnector // by id
-}
-
-// onlineConnector is where a connector is online.
-type onlineConnector struct {
-	hub     *tunnel.Hub
-	account string
+	mu       sync.Mutex
+	hubs     map[*tunnel.Hub]func() // with the ends of their subscriptions
+	accounts map[string]string      // of the connectors that are online, by id
 }
 
 // Follow schedules requests for the connectors of a hub, until Unfollow. A second call has no effect.
@@ -31,18 +26,14 @@ func (b *Backend) Follow(hub *tunnel.Hub) {
 	if c.hubs[hub] != nil {
 		return
 	}
-	online, stop := hub.Follow(func(e tunnel.Event) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.changed(hub, e)
-	})
+	online, stop := hub.Follow(func(e tunnel.Event) { c.refresh(e.Account, e.Connector) })
 	c.hubs[hub] = stop
 	for _, e := range online {
-		c.changed(hub, e)
+		c.read(e.Account, e.Connector)
 	}
 }
 
-// Unfollow ends Follow. The connectors of the hub are offline.
+// Unfollow ends Follow. The connectors of the hub are offline, unless they have a tunnel to another one.
 func (b *Backend) Unfollow(hub *tunnel.Hub) {
 	c := &b.connectors
 	c.mu.Lock()
@@ -51,55 +42,69 @@ func (b *Backend) Unfollow(hub *tunnel.Hub) {
 		stop()
 		delete(c.hubs, hub)
 	}
-	for id, online := range c.at {
-		if online.hub == hub {
-			delete(c.at, id)
-			c.turns.RemoveConnector(online.account, id, nil)
-		}
+	for id, account := range c.accounts {
+		c.read(account, id)
 	}
 }
 
-// changed reads the state of a connector after an event. The caller holds the lock.
-func (c *connectors) changed(hub *tunnel.Hub, e tunnel.Event) {
-	if c.hubs[hub] == nil {
-		return
-	}
-	if s, ok := hub.Find(e.Connector); ok {
-		c.at[e.Connector] = onlineConnector{hub, e.Account}
-		c.turns.SetConnector(connectorOf(s))
-	} else if c.at[e.Connector].hub == hub {
-		delete(c.at, e.Connector)
-		c.turns.RemoveConnector(e.Account, e.Connector, nil)
-	}
-}
-
-// replace replaces the tunnel of a connector that did not take a request, tried by the request with the others before.
-// It reports false if the tunnel lives and there is no other one.
-func (c *connectors) replace(account, id string, tried []Tunnel) bool {
+// refresh reads the state of a connector after an event.
+func (c *connectors) refresh(account, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if online, ok := c.at[id]; ok {
-		sessions := make([]*tunnel.Session, len(tried))
-		for i, t := range tried {
-			sessions[i] = t.(*tunnel.Session)
-		}
-		if other, ok := online.hub.Find(id, sessions...); ok {
-			c.turns.SetConnector(connectorOf(other))
-			return true
-		}
-		if _, lives := online.hub.Find(id); lives {
-			return false
-		}
-		delete(c.at, id)
+	c.read(account, id)
+}
+
+// read passes the newest tunnel of a connector to the scheduler, and reports whether there is one. The caller holds the
+// lock.
+func (c *connectors) read(account, id string) bool {
+	newest, ok := c.newest(id, nil)
+	if !ok {
+		delete(c.accounts, id)
+		c.turns.RemoveConnector(account, id)
+		return false
 	}
-	c.turns.RemoveConnector(account, id, tried[len(tried)-1])
+	c.accounts[id] = account
+	c.turns.SetConnector(newest)
 	return true
 }
 
-// connectorOf returns what the scheduler needs to know of a connector.
-func connectorOf(s *tunnel.Session) turns.Connector {
+// replace replaces the tunnel of a connector that did not take a request, tried by the request with the others before:
+// a hub reports no event while the connector has another one. It reports false if the tunnel lives and there is no
+// other one.
+func (c *connectors) replace(account, id string, tried []Tunnel) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if other, ok := c.newest(id, tried); ok {
+		c.turns.SetConnector(other)
+		return true
+	}
+	return !c.read(account, id)
+}
+
+// newest returns a connector with its newest tunnel to a hub.
+func (c *connectors) newest(id string, except []Tunnel) (newest turns.Connector, ok bool) {
+	var began time.Time
+	for hub := range c.hubs {
+		if found, since, online := c.find(hub, id, except); online && (!ok || since.After(began)) {
+			newest, began, ok = found, since, true
+		}
+	}
+	return newest, ok
+}
+
+// findConnector returns what the scheduler needs to know of a connector that is online at a hub, and when its tunnel
+// began.
+func findConnector(hub *tunnel.Hub, id string, except []Tunnel) (c turns.Connector, since time.Time, ok bool) {
+	sessions := make([]*tunnel.Session, len(except))
+	for i, t := range except {
+		sessions[i] = t.(*tunnel.Session)
+	}
+	s, ok := hub.Find(id, sessions...)
+	if !ok {
+		return c, since, false
+	}
 	info := s.Info()
-	c := turns.Connector{
+	c = turns.Connector{
 		ID: info.Connector, Account: info.Account, Tunnel: s, MaxRequests: info.Limit, Resolve: s.Resolve,
 	}
 	for _, u := range info.States {
@@ -107,7 +112,7 @@ func connectorOf(s *tunnel.Session) turns.Connector {
 			Name: u.Name, OneModel: u.OneModel, Down: u.Down(), Lacks: u.Lacks,
 		})
 	}
-	return c
+	return c, info.Since, true
 }
 
 // lastOnline returns when one of the connectors was last online at a hub.

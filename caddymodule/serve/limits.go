@@ -95,7 +95,7 @@ func (rt *Router) limit(ctx context.Context, m *modelRequest) (waited bool, err 
 	return permit.Waited(), nil
 }
 
-// limitError returns the client's error for one of limits.Enter or queue.Enter.
+// limitError returns the client's error for one of [limits.Limiter.Enter].
 func limitError(err error, deployment string, short bool) error {
 	refusal, ok := errors.AsType[*limits.Refusal](err)
 	switch {
@@ -103,7 +103,7 @@ func limitError(err error, deployment string, short bool) error {
 		return dialect.LimitReached(limitOf(refusal, short))
 	case errors.Is(err, fair.ErrFull):
 		return dialect.QueueFull(deployment)
-	case errors.Is(err, fair.ErrTimeout): // or the owner of the limits did not answer in time
+	case errors.Is(err, fair.ErrTimeout):
 		return dialect.QueueTimeout(deployment)
 	}
 	return err

@@ -140,7 +140,8 @@ func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activi
 	}
 	b.Turns = turns.New(b.turnsOf)
 	b.connectors = connectors{
-		turns: b.Turns, hubs: make(map[*tunnel.Hub]func()), at: make(map[string]onlineConnector),
+		turns: b.Turns, find: findConnector,
+		hubs: make(map[*tunnel.Hub]func()), accounts: make(map[string]string),
 	}
 	b.Limiter = limits.NewLimiter(limitSource{st, log, func(account, key string, c limits.Crossing) {
 		b.Crossed(account, key, c)

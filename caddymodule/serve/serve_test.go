@@ -111,12 +111,17 @@ func (g *testGateway) connect(t Tunnel) {
 	}
 }
 
-// connectOne connects a connector, whose only upstream is ollama.
+// connectOne connects a connector.
 func (g *testGateway) connectOne(account, id string, t Tunnel) {
-	g.backend.Turns.SetConnector(turns.Connector{
+	g.backend.Turns.SetConnector(connectorAt(account, id, t))
+}
+
+// connectorAt returns a connector with a tunnel, whose only upstream is ollama.
+func connectorAt(account, id string, t Tunnel) turns.Connector {
+	return turns.Connector{
 		ID: id, Account: account, Tunnel: t, Servers: []turns.Server{{Name: "ollama"}},
 		Resolve: func(_, _, model string) (string, string, error) { return "ollama", cmp.Or(model, "up"), nil },
-	})
+	}
 }
 
 // fakeTunnel is the one tunnel of a testGateway.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -58,11 +59,12 @@ func (t *turn) await(ctx context.Context) error {
 		if place != nil {
 			t.place, t.accepted = place, true
 		}
-		if place != nil && place.Waited > t.waited || errors.Is(err, turns.ErrTimeout) {
-			waited := time.Since(began)
+		if waited := time.Since(began); err != nil || place.Waited > t.waited {
 			t.changed, t.waited = true, t.waited+waited
-			t.Observer.Queued(ex, waited)
-			ex.span.queued(waited)
+			if err == nil || errors.Is(err, turns.ErrTimeout) {
+				t.Observer.Queued(ex, waited)
+				ex.span.queued(waited)
+			}
 		}
 		if err != nil {
 			return t.refusal(err)
@@ -71,6 +73,7 @@ func (t *turn) await(ctx context.Context) error {
 			return nil
 		}
 		if err := t.find(); err != nil {
+			t.unused()
 			return err
 		}
 		if slices.Contains(t.deployment.Connectors, place.Connector) {
@@ -84,7 +87,7 @@ func (t *turn) await(ctx context.Context) error {
 func (t *turn) request() turns.Request {
 	ex, length := t.exchange, t.QueueLength
 	if t.accepted && length >= 0 {
-		length = maxWaiting // a line that has accepted the request before does not refuse it
+		length = math.MaxInt // a line that has accepted the request before does not refuse it
 	}
 	return turns.Request{
 		Account: ex.Account, Deployment: ex.Deployment, Client: ex.client(), Priority: priorities[ex.Key.Priority()],

@@ -4,12 +4,17 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/turns"
 )
 
 // limitTo1 lets m have one request at a time.
@@ -94,6 +99,76 @@ func TestRetryEntersTheQueueAgain(t *testing.T) {
 		if got := strings.Join(sent, ", "); got != "first with effort, second, first" {
 			t.Errorf("sent %s", got)
 		}
+		g.returned(t)
+	})
+}
+
+// The time in the line of a deployment counts in the line of its fallback.
+func TestFallbackContinuesTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const path = "/v1/chat/completions"
+		g := withFallback(t, store.ChatModel)
+		d := g.limitTo1(t)
+		other, _ := g.backend.Store.Deployment(store.DefaultAccount, "m2")
+		other.MaxConcurrency = 1
+		if _, err := g.backend.Store.SetDeployment(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range slices.Concat(d.Connectors, other.Connectors) {
+			g.connectOne(store.DefaultAccount, id, fakeTunnel{g})
+		}
+		g.answer = func(*http.Request) *http.Response {
+			time.Sleep(time.Hour)
+			return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
+		}
+		var running sync.WaitGroup
+		for _, body := range []string{requests[path], strings.Replace(requests[path], `"m"`, `"m2"`, 1)} {
+			running.Go(func() { g.post(path, body) })
+			synctest.Wait()
+		}
+		began := time.Now()
+		running.Go(func() {
+			g.post(path, requests[path])
+			if waited := time.Since(began); waited != time.Minute {
+				t.Errorf("it has waited for %v", waited)
+			}
+		})
+		time.Sleep(40 * time.Second)
+		g.backend.Turns.RemoveConnector(store.DefaultAccount, d.Connectors[0])
+		running.Wait()
+		g.returned(t)
+	})
+}
+
+// A line that has accepted a request accepts it again, however many wait there meanwhile.
+func TestAcceptedRequestReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const path = "/v1/chat/completions"
+		g := newHubs(t)
+		hub := g.add()
+		g.limitTo1(t)
+		g.router.QueueLength, g.router.QueueWait = 5000, time.Hour
+		var others sync.WaitGroup
+		g.connect(hub, &lostTunnel{fakeTunnel{g.testGateway}, func(*testGateway) {
+			for i := range 1100 {
+				others.Go(func() {
+					p, err := g.backend.Turns.Wait(t.Context(), &turns.Request{
+						Account: store.DefaultAccount, Deployment: "m", Client: fair.Client{Owner: strconv.Itoa(i)}, Length: 5000,
+						Wait: time.Hour,
+					})
+					if err == nil {
+						time.Sleep(time.Second)
+						p.Leave()
+					}
+				})
+			}
+			synctest.Wait()
+			g.connect(hub, fakeTunnel{g.testGateway})
+		}})
+		if w := g.post(path, requests[path]); w.Code != http.StatusOK {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		others.Wait()
 		g.returned(t)
 	})
 }

@@ -42,7 +42,7 @@ func TestCases(t *testing.T) {
 			w.ask("A1 a A")
 			w.ask("A2 a A")
 			w.at(1)
-			w.RemoveConnector(acme, "c", nil)
+			w.RemoveConnector(acme, "c")
 			w.at(2)
 			w.connect("c", 1, "1u")
 			if s := w.Servers(acme)[0]; s.Loaded != "A" {
@@ -74,6 +74,32 @@ func TestCases(t *testing.T) {
 			}
 			w.log = nil
 		},
+		"a late call for a dropped account leaves the next one alone": func(w *world) {
+			w.connect("c", 0, "u")
+			w.deploy("D", "", 0, "c")
+			w.ask("r a D")
+			r := w.take("r")
+			w.RemoveConnector(acme, "c")
+			r.Leave()
+			w.connect("c", 0, "u")
+			r.Leave()
+			w.ask("s a D")
+			w.leave("s")
+			w.expect("r 0, s 0")
+		},
+		"a risen request that was not sent gives its turn back": func(w *world) {
+			w.connect("c", 0, "u")
+			w.deploy("D", "", 1, "c")
+			for _, q := range []string{"r z D", "a1 a D low", "a2 a D low", "b1 b D low"} {
+				w.ask(q)
+			}
+			w.at(2000)
+			w.leave("r")
+			w.take("a1").Unused()
+			synctest.Wait()
+			w.leave("a2", "b1")
+			w.expect("r 0, a1 2000, a2 2000, b1 2000")
+		},
 		"max_requests 4 to 2 with 4 running": func(w *world) {
 			w.connect("c", 4, "u")
 			w.deploy("D", "", 0, "c")
@@ -92,7 +118,7 @@ func TestCases(t *testing.T) {
 			for i := range 4 {
 				w.ask(fmt.Sprintf("r%d a D", i))
 			}
-			w.RemoveConnector(acme, "c", nil)
+			w.RemoveConnector(acme, "c")
 			w.connect("c", 0, "u")
 			w.connect("c", 0, "u")
 			w.expect("r0 0, r1 0")
@@ -131,7 +157,8 @@ func TestCases(t *testing.T) {
 			w.deploy("D", "", 1, "c", "d")
 			w.deploy("E", "none/m", 1, "c")
 			for _, q := range []string{
-				"q1 a D refused=c", "q2 a D unfit=c", "q3 a E", "q4 a F", "q5 a D", "q6 a D wait=2", "q7 a D length=-1", "q8 a D wait=-1",
+				"q1 a D refused=c", "q2 a D unfit=c", "q3 a E", "q4 a F", "q5 a D", "q6 a D wait=2", "q7 a D length=-1",
+				"q8 a D wait=-1",
 			} {
 				w.ask(q)
 			}
@@ -140,7 +167,7 @@ func TestCases(t *testing.T) {
 			w.connect("d", 1, "u")
 			w.expect("q1: refused 0, q2: unfit 0, q3: no route 0, q4: removed 0, q7: full 0, q8: full 0, q5 0, q6: late 2")
 			w.ask("r d D refused=c")
-			w.RemoveConnector(acme, "c", nil)
+			w.RemoveConnector(acme, "c")
 			w.leave("q5")
 			delete(w.deployments, "D")
 			w.DeploymentChanged(acme, "D")
@@ -208,7 +235,7 @@ func TestConnectorLost(t *testing.T) {
 				synctest.Wait()
 			}
 			w.at(1)
-			w.RemoveConnector(acme, "c", nil)
+			w.RemoveConnector(acme, "c")
 			w.ask("n a D length=-1")
 			w.at(1 + back)
 			w.connect("c", 0, "u")
@@ -222,7 +249,8 @@ func TestConnectorLost(t *testing.T) {
 					count[err]++
 				}
 			}
-			got := fmt.Sprintf("%d served, %d offline, %d full", w.served["a/"], count[ErrOffline.Error()], count[ErrFull.Error()])
+			offline, full := count[ErrOffline.Error()], count[ErrFull.Error()]
+			got := fmt.Sprintf("%d served, %d offline, %d full", w.served["a/"], offline, full)
 			if got != want {
 				t.Errorf("back after %v s: %s, want %s", back, got, want)
 			}

@@ -36,7 +36,7 @@ func (s *Scheduler) account(name string) *account {
 // unlock decides for the marked connectors, and unlocks the account.
 func (a *account) unlock() {
 	a.decide()
-	if len(a.connectors)+len(a.lines) == 0 {
+	if !a.gone && len(a.connectors)+len(a.lines) == 0 {
 		a.gone = true
 		a.scheduler.mu.Lock()
 		delete(a.scheduler.accounts, a.name)
@@ -84,12 +84,11 @@ func (s *Scheduler) SetConnector(facts Connector) {
 	a.apply(a.connector(facts.ID), facts, true)
 }
 
-// RemoveConnector reports that a connector has gone offline at this moment: that its tunnel has ended, or with a nil
-// tunnel, that it has none.
-func (s *Scheduler) RemoveConnector(account, id string, tunnel any) {
+// RemoveConnector reports that a connector has gone offline at this moment.
+func (s *Scheduler) RemoveConnector(account, id string) {
 	a := s.account(account)
 	defer a.unlock()
-	if c := a.connectors[id]; c != nil && c.online && (tunnel == nil || c.Tunnel == tunnel) {
+	if c := a.connectors[id]; c != nil && c.online {
 		a.apply(c, Connector{ID: id}, false)
 	}
 }

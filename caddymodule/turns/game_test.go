@@ -138,7 +138,7 @@ func (g *game) event(i int) {
 	case n == 18:
 		id := connectors[g.next(len(connectors))]
 		if _, ok := g.online[id]; ok && g.next(3) == 0 {
-			g.RemoveConnector(acme, id, nil)
+			g.RemoveConnector(acme, id)
 			for _, s := range g.online[id].Servers {
 				g.forget(way{connector: id, server: s.Name})
 			}

@@ -158,7 +158,8 @@ func (p *Place) end(unused bool) {
 	a.part(p)
 	s.finish(p, unused)
 	a.release(l)
-	if a.mark(c); !s.known {
+	a.mark(c)
+	if !s.known {
 		a.changed(c)
 	}
 }

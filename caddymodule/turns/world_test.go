@@ -269,7 +269,7 @@ func (w *world) empty() {
 		w.leave(name)
 	}
 	for id := range w.connectors {
-		w.RemoveConnector(acme, id, nil)
+		w.RemoveConnector(acme, id)
 	}
 	time.Sleep(time.Hour)
 	w.wg.Wait()

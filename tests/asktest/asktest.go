@@ -59,7 +59,7 @@ func (g Gateway) Connect(account, connector string, to Tunnel, one bool, upstrea
 
 // Disconnect takes a connector offline.
 func (g Gateway) Disconnect(account, connector string) {
-	g.Turns.RemoveConnector(account, connector, nil)
+	g.Turns.RemoveConnector(account, connector)
 }
 
 // sender implements serve.Tunnel.

@@ -1,0 +1,93 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/connector/panics"
+)
+
+const (
+	// loadPause is the pause after a failure to load sums.
+	loadPause = 10 * time.Second
+	// maxAge is the maximum age of sums that are shown to a client without limits. Its requests are
+	// not counted here.
+	maxAge = 10 * time.Second
+	// In a cluster, sums are read again in the background from renewAge on, as other edges publish theirs. From
+	// staleAge on, the next request waits for them.
+	renewAge = 30 * time.Second
+	staleAge = 2 * time.Minute
+	// loadTimeout is how long reading in the background may take.
+	loadTimeout = 10 * time.Second
+)
+
+// missing returns the levels whose sums must be loaded. shown means that they are shown to the client.
+func (a *limitedAccount) missing(key string, shown bool) []*limitedLevel {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	levels := a.levels(key, now)
+	counted := levels[0].Limits().Any() || levels[1].Limits().Any()
+	return slices.DeleteFunc(levels[:], func(l *limitedLevel) bool {
+		needed := l.Limits().HasQuota() || shown && l == levels[1]
+		age := now.Sub(l.read)
+		fresh := l.Loaded(now) && (age < maxAge || counted && (a.edges == nil || age < staleAge))
+		return !needed || fresh || now.Sub(l.failed) <= loadPause
+	})
+}
+
+// load loads past usage where it is missing. If that fails, requests are counted from now on, and
+// loading is tried again later.
+func (a *limitedAccount) load(ctx context.Context, key string, shown bool) {
+	for missing := a.missing(key, shown); len(missing) > 0 && ctx.Err() == nil; missing = a.missing(key, shown) {
+		a.loadOnce(ctx, missing[0], key, shown)
+	}
+}
+
+// loadOnce loads the past usage of a level, unless another request has loaded it, or sweep has dropped it.
+func (a *limitedAccount) loadOnce(ctx context.Context, l *limitedLevel, key string, shown bool) {
+	l.loading.Lock()
+	defer l.loading.Unlock()
+	if slices.Contains(a.missing(key, shown), l) {
+		a.loadLevel(ctx, l)
+	}
+}
+
+// renew reads old sums of levels again in the background.
+func (a *limitedAccount) renew(key string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	for _, l := range a.levels(key, now) {
+		if l.Limits().HasQuota() && now.Sub(l.read) > renewAge && now.Sub(l.failed) > loadPause && l.loading.TryLock() {
+			go func() {
+				defer panics.Recover(a.logger, "reading the usage for limits")
+				defer l.loading.Unlock()
+				ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
+				defer cancel()
+				a.loadLevel(ctx, l)
+			}()
+		}
+	}
+}
+
+// loadLevel loads the past usage of a level.
+func (a *limitedAccount) loadLevel(ctx context.Context, l *limitedLevel) {
+	day, month, err := a.source.SumsOf(ctx, l.account, l.key)
+	if errors.Is(ctx.Err(), context.Canceled) { // the request has ended
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	if err != nil {
+		a.logger.Error("failed to read the usage for limits, counting from now on", "account_id", l.account,
+			"key_id", l.key, "error", err)
+		l.failed = now
+		return
+	}
+	l.read = now
+	l.Load(now, day, month)
+}
