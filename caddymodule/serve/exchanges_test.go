@@ -127,6 +127,7 @@ func newExchanges(t *testing.T, head string) *exchanges {
 	server := e.Translator.Server
 	server.Observer = e
 	e.backend.Turns = turns.New(e.turnsOf)
+	e.backend.connectors.turns = e.backend.Turns
 	server.Logger = slog.New(slog.NewTextHandler(&e.events,
 		&slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
