@@ -46,7 +46,9 @@ func (c connectorTunnel) Send(r *http.Request, key string) (*http.Response, erro
 
 func newWindowGateway(t *testing.T) *windowGateway {
 	t.Helper()
-	g := &windowGateway{testGateway: newGateway(t, 256<<20), routes: make(map[string]tunnel.DeploymentRoute), used: make(map[string]bool)}
+	g := &windowGateway{
+		testGateway: newGateway(t, 256<<20), routes: make(map[string]tunnel.DeploymentRoute), used: make(map[string]bool),
+	}
 	g.Server.Route = func(connector string, _ tunnel.Target) (tunnel.DeploymentRoute, bool) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
