@@ -189,7 +189,8 @@ func (a *App) Provision(ctx caddy.Context) error {
 	connectors := downloads.NewFolder(cmp.Or(a.Connectors, defaultConnectors()))
 	caddyVersion, _ := caddy.Version()
 	a.gateway = &gateway.Gateway{Store: a.store, Listener: a.listener, Configuration: gateway.Configuration{
-		Listen: a.addresses.listen.JoinHostPort(0), MaxMemory: a.MaxMemory, SwapAfter: time.Duration(a.SwapAfter), Endpoint: a.addresses.endpoint, Logger: a.logger,
+		Listen: a.addresses.listen.JoinHostPort(0), MaxMemory: a.MaxMemory, SwapAfter: time.Duration(a.SwapAfter),
+		Endpoint: a.addresses.endpoint, Logger: a.logger,
 		Build:      manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
 		Connectors: connectors,
 		Program:    os.Args[0], DeploymentRemoved: metrics.DropDeployment, KeyRemoved: metrics.DropKey, Grace: a.grace,

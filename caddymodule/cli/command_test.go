@@ -10,13 +10,15 @@ const (
 		`"created_at":"2026-05-01T10:30:00Z",` +
 		`"state":"online","transport":"quic","remote":"192.0.2.7:4711","version":"v1.0.0","os":"linux",` +
 		`"upstreams":[{"name":"ollama","state":"reachable","since":"2026-05-02T09:00:00Z","models":12,` +
-		`"one_model_at_a_time":true,"loaded":{"model":"qwen3:8b","swaps":5,"swap_ms":41900}},{"name":"vllm","state":"down","since":"2026-05-02T10:00:00Z"}],"since":"2026-05-02T09:00:00Z","rtt_ms":12.5,"active":1}`
+		`"one_model_at_a_time":true,"loaded":{"model":"qwen3:8b","swaps":5,"swap_ms":41900}},` +
+		`{"name":"vllm","state":"down","since":"2026-05-02T10:00:00Z"}],"since":"2026-05-02T09:00:00Z","rtt_ms":12.5,"active":1}`
 	offlineJSON = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"home",` +
 		`"created_at":"2026-05-01T10:30:00Z","last_seen_at":"2026-05-02T07:00:00Z","state":"offline"}`
 	hostileJSON = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qo","account":"default","name":"x",` +
 		`"created_at":"2026-05-01T10:30:00Z","state":"online","version":"\u001b[2J\nv1\tx"}`
 	deploymentJSON = `{"account":"default","name":"qwen3:8b","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qm",` +
-		`"con_06b3kz9v6dfx7fbv7wq7m5r2qn"],"model":"qwen3","max_concurrency":4,"options":{"think_tags":true},"running":2,"queued":13,` +
+		`"con_06b3kz9v6dfx7fbv7wq7m5r2qn"],"model":"qwen3","max_concurrency":4,` +
+		`"options":{"think_tags":true},"running":2,"queued":13,` +
 		`"context_window":8192,"window_source":"listed","also_as":["coder","claude-*"],"fallback":"small",` +
 		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z",` +
 		`"through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"rack","state":"available","upstream":"ollama",` +

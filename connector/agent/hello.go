@@ -156,7 +156,8 @@ func CheckToken(ctx context.Context, c config.Config) error {
 	}
 	a := newAgent(Options{})
 	dry := &configuration{token: token, hello: newHello("", c.UpstreamNames())}
-	dry.hello.Connector, dry.hello.Secret, dry.hello.Routes, dry.hello.DryRun = token.Connector, token.Secret, c.Routes, true
+	dry.hello.Connector, dry.hello.Secret = token.Connector, token.Secret
+	dry.hello.Routes, dry.hello.DryRun = c.Routes, true
 	dry.dialTo(dial.Target{
 		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: dry.tunnelToken, Logger: a.Logger,
 	}, cmp.Or(c.Transport, config.TransportAuto))

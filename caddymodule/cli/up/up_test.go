@@ -74,7 +74,8 @@ func TestUpConnectorEnds(t *testing.T) {
 func TestUpConnectorRemoved(t *testing.T) {
 	var messages strings.Builder
 	u := &Run{agentDone: make(chan error, 1), Options: Options{Messages: &messages}}
-	u.agentDone <- &agent.FatalError{Problem: agent.Problem{Reason: "the gateway closed the tunnel: removed", Fix: "create"}}
+	problem := agent.Problem{Reason: "the gateway closed the tunnel: removed", Fix: "create"}
+	u.agentDone <- &agent.FatalError{Problem: problem}
 	ctx, stop := context.WithCancel(t.Context())
 	waited := make(chan error, 1)
 	go func() { waited <- u.Wait(ctx) }()
