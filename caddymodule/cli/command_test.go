@@ -11,7 +11,8 @@ const (
 		`"state":"online","transport":"quic","remote":"192.0.2.7:4711","version":"v1.0.0","os":"linux",` +
 		`"upstreams":[{"name":"ollama","state":"reachable","since":"2026-05-02T09:00:00Z","models":12,` +
 		`"one_model_at_a_time":true,"loaded":{"model":"qwen3:8b","swaps":5,"swap_ms":41900}},` +
-		`{"name":"vllm","state":"down","since":"2026-05-02T10:00:00Z"}],"since":"2026-05-02T09:00:00Z","rtt_ms":12.5,"active":1}`
+		`{"name":"vllm","state":"down","since":"2026-05-02T10:00:00Z"}],` +
+		`"since":"2026-05-02T09:00:00Z","rtt_ms":12.5,"active":1}`
 	offlineJSON = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"home",` +
 		`"created_at":"2026-05-01T10:30:00Z","last_seen_at":"2026-05-02T07:00:00Z","state":"offline"}`
 	hostileJSON = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qo","account":"default","name":"x",` +

@@ -124,8 +124,8 @@ func (o Observer) Counted(ex *serve.Exchange, u dialect.Usage) {
 		}
 	}
 	if u.PromptTokens+u.CompletionTokens > 0 {
-		if id := ex.Key.ID(); o.Keys && id != "" {
-			countKeyTokens(id, u)
+		if o.Keys && ex.Key.ID() != "" {
+			countKeyTokens(ex.Key.ID(), u)
 		}
 		genAIInput.WithLabelValues(operation, serve.GenAIProvider, deployment, modality).Add(float64(u.PromptTokens))
 		genAIOutput.WithLabelValues(operation, serve.GenAIProvider, deployment, modality).Add(float64(u.CompletionTokens))
