@@ -105,9 +105,10 @@ func TestRestartUnderLaunchd(t *testing.T) {
 		cancel()
 		return ctx, cancel
 	}
+	logs := service.Plan{Name: service.DefaultName, User: true, Home: h.env["HOME"]}.LogCommand()
 	code, _, stderr := h.restart(f, interrupted, "--user", "--config", h.config)
 	if code != exitRuntime || !strings.Contains(stderr, "has restarted, but interrupted; the tunnel is down") ||
-		!strings.Contains(stderr, "; see `"+service.Plan{Name: service.DefaultName, User: true, Home: h.env["HOME"]}.LogCommand()+"`") {
+		!strings.Contains(stderr, "; see `"+logs+"`") {
 		t.Errorf("code %d, %s", code, stderr)
 	}
 	if got := strings.Join(f.did, " "); got != "stop start" {

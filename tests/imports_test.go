@@ -66,7 +66,8 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"usage needs only records; it depends on neither tunnels and pages nor users",
 	},
 	{
-		"caddymodule/tunnel", "caddymodule/fair caddymodule/health caddymodule/scope caddymodule/subscribe caddymodule/turns " +
+		"caddymodule/tunnel", "caddymodule/fair caddymodule/health caddymodule/scope caddymodule/subscribe " +
+			"caddymodule/turns " +
 			"connector/link/... connector/logs connector/version" + helpers,
 		"the gateway's end of tunnels shares the protocol with the connector; of the gateway, it needs only scopes, " +
 			"fair shares, an order of edges for each connector, and the names of states",
@@ -90,7 +91,8 @@ var importRules = []struct{ packages, mayImport, why string }{
 	{
 		"caddymodule/serve", "caddymodule/activity caddymodule/compat caddymodule/dialect/... caddymodule/fair " +
 			"caddymodule/limits caddymodule/observed caddymodule/scope caddymodule/store " +
-			"caddymodule/subscribe caddymodule/tunnel caddymodule/turns connector/link/... connector/logs connector/memory connector/version" +
+			"caddymodule/subscribe caddymodule/tunnel caddymodule/turns connector/link/... connector/logs " +
+			"connector/memory connector/version" +
 			helpers,
 		"the request path needs keys, queues and tunnels, but no users, pages or metrics",
 	},

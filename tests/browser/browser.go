@@ -241,10 +241,19 @@ func (p *Person) Arrives(path string) {
 	})
 }
 
-// Text waits for the first element that matches the selector and returns its visible text.
-func (p *Person) Text(selector string) string {
+// Text waits for the first element that matches the selector and returns its visible text. It repeats that if the page
+// is replaced at the same moment.
+func (p *Person) Text(selector string) (text string) {
 	p.t.Helper()
-	return must(p, chromedp.Text(chromedp.CSS(selector), chromedp.NodeVisible))
+	p.until(selector+" has a text", func() bool {
+		var err error
+		text, err = get(p, chromedp.Text(chromedp.CSS(selector), chromedp.NodeVisible))
+		if err != nil && !strings.Contains(err.Error(), "No node with given id") {
+			p.t.Fatalf("in the browser: %v\n%s", err, p.where())
+		}
+		return err == nil
+	})
+	return text
 }
 
 // Sees waits until the visible text of the page contains part, ignoring case and spacing.
