@@ -45,7 +45,11 @@ func (m *modelRequest) release() {
 		m.response.Body.Close()
 	}
 	m.exchange.attempts.end()
-	if m.place != nil {
+	switch {
+	case m.place == nil:
+	case m.response == nil && m.exchange.attempts.waiting():
+		m.unused()
+	default:
 		m.place.Leave()
 		m.place = nil
 	}

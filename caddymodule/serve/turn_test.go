@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/turns"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // limitTo1 lets m have one request at a time.
@@ -171,4 +172,24 @@ func TestAcceptedRequestReturns(t *testing.T) {
 		others.Wait()
 		g.returned(t)
 	})
+}
+
+// A model begins no turn by a request that its server did not get.
+func TestUnsentRequestBeginsNoTurn(t *testing.T) {
+	for err, want := range map[error]string{link.ErrTooLarge: "", link.ErrUpstreamReset: "up"} {
+		g := newGateway(t, 64<<20)
+		d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+		g.backend.Turns.SetConnector(turns.Connector{
+			ID: d.Connectors[0], Account: d.Account, Servers: []turns.Server{{Name: "ollama", OneModel: true}},
+			Tunnel:  &oneOutcome{fakeTunnel{g}, outcome{err: err}, nil, "m"},
+			Resolve: func(_, _, _ string) (string, string, error) { return "ollama", "up", nil },
+		})
+		const path = "/v1/chat/completions"
+		if w := g.post(path, requests[path]); w.Code == http.StatusOK {
+			t.Errorf("%v: %s", err, w.Body)
+		}
+		if s := g.backend.Turns.Servers(d.Account); len(s) != 1 || s[0].Loaded != want {
+			t.Errorf("%v: %+v", err, s)
+		}
+	}
 }
