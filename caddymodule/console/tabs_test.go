@@ -56,16 +56,6 @@ func (l *lines) Tunnel(id string) (manage.Tunnel, bool) {
 	return line{h}, ok
 }
 
-// Choose implements manage.Tunnels.
-func (l *lines) Choose(ids []string, _ tunnel.Target) (string, manage.Tunnel, bool) {
-	for _, id := range slices.Backward(ids) {
-		if t, ok := l.Tunnel(id); ok {
-			return id, t, true
-		}
-	}
-	return "", nil, false
-}
-
 func (l *lines) Recheck(string, tunnel.Target) bool { return false }
 
 // report sets the reported upstream of a connector.

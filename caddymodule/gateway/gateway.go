@@ -172,14 +172,9 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 // managedTunnels adapts a hub to manage.Tunnels.
 type managedTunnels struct{ *tunnel.Hub }
 
-// Choose implements manage.Tunnels.
-func (t managedTunnels) Choose(connectorIDs []string, _ tunnel.Target) (string, manage.Tunnel, bool) {
-	for _, id := range connectorIDs {
-		if session, ok := t.Hub.Find(id); ok {
-			return id, session, true
-		}
-	}
-	return "", nil, false
+// Tunnel implements manage.Tunnels.
+func (t managedTunnels) Tunnel(connectorID string) (manage.Tunnel, bool) {
+	return t.Hub.Find(connectorID)
 }
 
 // onChange applies a change of the store to the tunnels and the metrics.

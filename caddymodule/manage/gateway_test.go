@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -249,16 +248,6 @@ func (f *fakeTunnels) Tunnel(id string) (manage.Tunnel, bool) {
 	defer f.mu.Unlock()
 	t, ok := f.tunnels[id]
 	return t, ok
-}
-
-// Choose prefers the last one, unlike a list.
-func (f *fakeTunnels) Choose(ids []string, _ tunnel.Target) (string, manage.Tunnel, bool) {
-	for _, id := range slices.Backward(ids) {
-		if t, ok := f.Tunnel(id); ok {
-			return id, t, true
-		}
-	}
-	return "", nil, false
 }
 
 // Route returns the route of a deployment through a connector.

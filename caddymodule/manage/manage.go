@@ -45,9 +45,8 @@ type Tunnels interface {
 	Sessions() []tunnel.Info
 	// Counters returns the totals since the process started.
 	Counters() tunnel.Counters
-	// Choose returns the tunnel that a request through any of the connectors would
-	// use now, and its connector.
-	Choose(connectorIDs []string, to tunnel.Target) (connectorID string, t Tunnel, ok bool)
+	// Tunnel returns the tunnel that a request through a connector would use now.
+	Tunnel(connectorID string) (t Tunnel, ok bool)
 	// Recheck asks for the list of a model server again if it lacks the model of a connector's route, and reports
 	// whether that is so.
 	Recheck(connectorID string, to tunnel.Target) (missing bool)
@@ -55,12 +54,7 @@ type Tunnels interface {
 
 // Tunnel is the live tunnel of one connector. The host of its requests is the
 // name of an upstream.
-type Tunnel interface {
-	http.RoundTripper
-	// Resolve finds the upstream and its model for a deployment that names
-	// upstream and model, or leaves them to the connector's routes.
-	Resolve(public, upstream, model string) (string, string, error)
-}
+type Tunnel interface{ http.RoundTripper }
 
 // Endpoint has the public addresses of the gateway.
 type Endpoint struct {

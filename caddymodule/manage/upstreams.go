@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/text"
@@ -45,7 +44,7 @@ func (s *Service) UpstreamModels(ctx context.Context, connector string) ([]Upstr
 		return nil, err
 	}
 	info, online := s.sessions()[con.ID]
-	_, tun, open := s.tunnels.Choose([]string{con.ID}, tunnel.Target{})
+	tun, open := s.tunnels.Tunnel(con.ID)
 	if !online || !open {
 		return nil, offline(con.Name)
 	}

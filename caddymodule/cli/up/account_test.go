@@ -27,8 +27,7 @@ func (noTunnels) Sessions() []tunnel.Info             { return nil }
 func (noTunnels) Counters() tunnel.Counters           { return tunnel.Counters{} }
 func (noTunnels) Tunnel(string) (manage.Tunnel, bool) { return nil, false }
 
-func (noTunnels) Recheck(string, tunnel.Target) bool                           { return false }
-func (noTunnels) Choose([]string, tunnel.Target) (string, manage.Tunnel, bool) { return "", nil, false }
+func (noTunnels) Recheck(string, tunnel.Target) bool { return false }
 
 // asOperator returns the context of the operations of `caddy gateway up`.
 func asOperator(t *testing.T) context.Context {
