@@ -136,8 +136,8 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"it implements the key-value store below the records, and nothing else",
 	},
 	{
-		"caddymodule/cluster/certstore", "caddymodule/store" + helpers,
-		"it implements certmagic's storage on the key-value store below the records, and nothing else",
+		"caddymodule/cluster/certstore", helpers,
+		"it implements certmagic's storage on the client of etcd, and nothing else",
 	},
 	{
 		"caddymodule/cluster/peer", "caddymodule/tunnel connector/dial connector/link/... connector/logs" + helpers,
