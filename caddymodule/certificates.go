@@ -1,16 +1,13 @@
 package caddymodule
 
 import (
-	"context"
 	"path/filepath"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/certmagic"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/postern-dev/postern/caddymodule/cluster/certstore"
-	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
 )
 
 // Certificates keeps Caddy's certificates, keys and ACME accounts in the store in etcd that
@@ -55,7 +52,7 @@ func (c *Certificates) Provision(ctx caddy.Context) error {
 	c.storage, c.release, err = acquire(certificates, identity, func() *certstore.Storage {
 		return &certstore.Storage{
 			Name:   "model_gateway: " + identity,
-			Open:   func(ctx context.Context) (*clientv3.Client, error) { return etcd.Connect(ctx, o) },
+			Open:   o.Connect,
 			Copies: certmagic.FileStorage{Path: filepath.Join(caddy.AppDataDir(), "model_gateway", "certificates")},
 			Logger: o.Logger,
 		}

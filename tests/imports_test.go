@@ -219,7 +219,10 @@ var foreignRules = []struct{ foreign, packages, except, why string }{
 		"github.com/caddyserver/caddy/v2/...", programs + " " + rigPackages, caddys,
 		"everything below the modules, their options and the commands can be tested without a server",
 	},
-	{"go.etcd.io/etcd/...", programs, "caddymodule/cluster/etcd", "etcd stays behind one package"},
+	{
+		"go.etcd.io/etcd/...", programs, "caddymodule/cluster/certstore caddymodule/cluster/etcd",
+		"etcd stays behind the store and the storage of certificates",
+	},
 	{"go.etcd.io/bbolt/...", programs, "caddymodule/store caddymodule/activity " + caddys, // Caddy's ACME server uses it
 		"each file has one package"},
 	{"github.com/prometheus/...", programs, "caddymodule/metrics " + caddys, "metrics stay in one package"},

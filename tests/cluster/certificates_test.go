@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/caddyserver/certmagic"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/postern-dev/postern/caddymodule/cluster/certstore"
 	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
@@ -40,10 +39,9 @@ func newCertificates(t testing.TB, s *server, files string) *certificates {
 
 func openCertificates(url, files string) *certstore.Storage {
 	return &certstore.Storage{
-		Open: func(ctx context.Context) (*clientv3.Client, error) {
-			return etcd.Connect(ctx, etcd.Options{Endpoints: []string{url}})
-		},
-		Copies: certmagic.FileStorage{Path: files}, Logger: slog.New(slog.DiscardHandler),
+		Open:   etcd.Options{Endpoints: []string{url}}.Connect,
+		Copies: certmagic.FileStorage{Path: files},
+		Logger: slog.New(slog.DiscardHandler),
 	}
 }
 

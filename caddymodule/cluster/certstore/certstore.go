@@ -52,9 +52,9 @@ type Storage struct {
 
 	opening sync.Mutex
 	client  *clientv3.Client // nil: not opened
-	away    atomic.Int64 // until this time, Load uses copies
-	locks   sync.Map     // names to sessions, of the locks that this gateway has obtained
-	copying sync.Mutex   // held from a call until the copy is like its result
+	away    atomic.Int64     // until this time, Load uses copies
+	locks   sync.Map         // names to sessions, of the locks that this gateway has obtained
+	copying sync.Mutex       // held from a call until the copy is like its result
 }
 
 func (s *Storage) String() string { return s.Name }

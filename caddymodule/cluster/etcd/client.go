@@ -8,7 +8,7 @@ import (
 )
 
 // Connect opens the store as Open does, and returns the client. Its keys are below the prefix.
-func Connect(ctx context.Context, o Options) (*clientv3.Client, error) {
+func (o Options) Connect(ctx context.Context) (*clientv3.Client, error) {
 	opened, err := Open(ctx, o)
 	if err != nil {
 		return nil, err
