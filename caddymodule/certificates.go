@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"context"
 	"path/filepath"
 
 	"github.com/caddyserver/caddy/v2"
@@ -9,7 +8,6 @@ import (
 	"github.com/caddyserver/certmagic"
 
 	"github.com/postern-dev/postern/caddymodule/cluster/certstore"
-	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // Certificates keeps Caddy's certificates, keys and ACME accounts in the store in etcd that
@@ -46,18 +44,18 @@ func (c *Certificates) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 
 // Provision checks the options. The store is opened at its first use.
 func (c *Certificates) Provision(ctx caddy.Context) error {
-	open, identity, err := c.opener()
+	o, identity, err := c.clientOptions()
 	if err != nil {
 		return err
 	}
-	logger := ctx.Slogger()
+	o.Logger = ctx.Slogger()
 	c.storage, c.release, err = acquire(certificates, identity, func() *certstore.Storage {
-		return certstore.New(certstore.Options{
-			Open:   func(ctx context.Context) (store.KV, error) { return open(ctx, logger) },
+		return &certstore.Storage{
 			Name:   "model_gateway: " + identity,
-			Files:  filepath.Join(caddy.AppDataDir(), "model_gateway", "certificates"),
-			Logger: logger,
-		})
+			Open:   o.Connect,
+			Copies: certmagic.FileStorage{Path: filepath.Join(caddy.AppDataDir(), "model_gateway", "certificates")},
+			Logger: o.Logger,
+		}
 	})
 	return err
 }
@@ -79,4 +77,7 @@ var (
 	_ caddy.CleanerUpper     = (*Certificates)(nil)
 	_ caddy.StorageConverter = (*Certificates)(nil)
 	_ caddyfile.Unmarshaler  = (*Certificates)(nil)
+
+	_ certmagic.TryLocker        = (*certstore.Storage)(nil)
+	_ certmagic.LockLeaseRenewer = (*certstore.Storage)(nil)
 )

@@ -195,40 +195,36 @@ var errOtherOptions = errors.New("`storage etcd` or `edge` has other options tha
 
 // opener checks the options. It returns the function that opens the store, and the store's identity.
 func (e *Etcd) opener() (open func(context.Context, *slog.Logger) (store.KV, error), identity string, err error) {
-	o, err := e.clientOptions()
-	if err != nil {
-		return nil, "", err
-	}
-	endpoints := slices.Sorted(slices.Values(o.Endpoints))
-	identity = fmt.Sprintf("below %q in etcd at %s", o.Prefix, strings.Join(endpoints, ", "))
+	o, identity, err := e.clientOptions()
 	return func(ctx context.Context, logger *slog.Logger) (store.KV, error) {
 		o := o
 		o.Logger = logger
 		return etcd.Open(ctx, o)
-	}, identity, nil
+	}, identity, err
 }
 
-// clientOptions returns the options of etcd's client.
-func (e *Etcd) clientOptions() (etcd.Options, error) {
+// clientOptions checks the options. It returns those of etcd's client, and the store's identity.
+func (e *Etcd) clientOptions() (o etcd.Options, identity string, err error) {
 	replacer := caddy.NewReplacer()
-	o := etcd.Options{Endpoints: slices.Clone(e.Endpoints), Prefix: e.Prefix, NoCompact: e.Compact == "off"}
+	o = etcd.Options{Endpoints: slices.Clone(e.Endpoints), Prefix: e.Prefix, NoCompact: e.Compact == "off"}
 	if e.Compact != "" && !o.NoCompact {
-		return o, fmt.Errorf("parsing compact %q: it must be off; leave it out to compact etcd", e.Compact)
+		return o, "", fmt.Errorf("parsing compact %q: it must be off; leave it out to compact etcd", e.Compact)
 	}
-	var err error
 	if o.User, err = replacer.ReplaceOrErr(e.User, true, true); err == nil {
 		o.Password, err = replacer.ReplaceOrErr(e.Password, true, true)
 	}
 	if err != nil {
-		return o, fmt.Errorf("reading the user of etcd: %w", err)
+		return o, "", fmt.Errorf("reading the user of etcd: %w", err)
 	}
 	o.Password = strings.TrimRight(o.Password, "\r\n") // a file ends with a line feed
 	if e.TLS != nil {
 		if o.TLS, err = e.TLS.config(); err != nil {
-			return o, err
+			return o, "", err
 		}
 	}
-	return o, o.Check()
+	err = o.Check()
+	endpoints := slices.Sorted(slices.Values(o.Endpoints))
+	return o, fmt.Sprintf("below %q in etcd at %s", o.Prefix, strings.Join(endpoints, ", ")), err
 }
 
 // config reads the files.

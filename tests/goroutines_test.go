@@ -78,8 +78,6 @@ var unguarded = map[string][]string{
 		"connector/upstream/exchange.go begin",
 	},
 	"works on what this gateway or this machine has checked": {
-		"caddymodule/cluster/certstore/certstore.go call",
-		"caddymodule/cluster/certstore/lock.go keep",
 		"caddymodule/events/presence.go checkAfter",
 		"caddymodule/events/sources.go newSources",
 		"caddymodule/events/sources.go touchAll",
