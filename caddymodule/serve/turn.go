@@ -79,7 +79,8 @@ func (t *turn) await(ctx context.Context) error {
 		if slices.Contains(t.deployment.Connectors, place.Connector) {
 			return nil
 		}
-		t.unused() // the scheduler learns of the change in a moment
+		t.unused()
+		ex.backend.Turns.DeploymentChanged(ex.Account, ex.Deployment) // before the store reports it
 	}
 }
 

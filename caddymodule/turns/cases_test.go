@@ -74,6 +74,17 @@ func TestCases(t *testing.T) {
 			}
 			w.log = nil
 		},
+		"a place that was free at once returns no turn": func(w *world) {
+			w.connect("c1", 1, "u")
+			w.connect("c2", 1, "u")
+			w.deploy("D", "", 0, "c1", "c2")
+			for _, q := range []string{"x x D refused=c2", "b1 b D refused=c2", "a1 a D refused=c2", "a2 a D refused=c1"} {
+				w.ask(q)
+			}
+			w.take("a2").Unused()
+			w.leave("x", "b1", "a1")
+			w.expect("x 0, a2 0, b1 0, a1 0")
+		},
 		"a late call for a dropped account leaves the next one alone": func(w *world) {
 			w.connect("c", 0, "u")
 			w.deploy("D", "", 0, "c")
@@ -312,4 +323,27 @@ func TestOneOutcome(t *testing.T) {
 			w.empty()
 		})
 	}
+}
+
+// A panic of a lookup or a resolution ends one request, and leaves the account unlocked.
+func TestPanicUnlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		fails := func(q string) {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("no panic for %s", q)
+				}
+			}()
+			_, r := w.request(q)
+			_, _ = w.Wait(t.Context(), r)
+		}
+		w.SetConnector(Connector{ID: "c", Account: acme, Servers: []Server{{Name: "u"}},
+			Resolve: func(string, string, string) (string, string, error) { panic("resolve") }})
+		w.deployments["D"] = Deployment{Connectors: []string{"c"}}
+		fails("r a D")
+		w.lookup = func(string, string) (Deployment, bool) { panic("lookup") }
+		fails("r a E")
+		w.RemoveConnector(acme, "c") // gets the lock
+	})
 }

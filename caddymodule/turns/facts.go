@@ -301,9 +301,7 @@ func (s *Scheduler) DeploymentChanged(account, name string) {
 func (a *account) lookup(l *line) {
 	l.asked++
 	asked := l.asked
-	a.unlock()
-	d, ok := a.scheduler.lookup(a.name, l.name)
-	a.mu.Lock()
+	d, ok := a.unlocked(l.name)
 	if l.answer > asked {
 		return
 	}
@@ -324,6 +322,13 @@ func (a *account) lookup(l *line) {
 	a.boundsChanged(l)
 	a.check(l)
 	a.markAll(l, false)
+}
+
+// unlocked looks up a deployment without the lock.
+func (a *account) unlocked(name string) (Deployment, bool) {
+	a.unlock()
+	defer a.mu.Lock()
+	return a.scheduler.lookup(a.name, name)
 }
 
 // all iterates over the waiting requests. They may end meanwhile.

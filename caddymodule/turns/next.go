@@ -28,7 +28,7 @@ func (a *account) decide() {
 				w.line.turns[w.rank].Take(w.path, w)
 				a.remove(w)
 				w.line.uses++
-				w.place.Waited, w.place.rank = now.Sub(w.since), w.rank
+				w.place.Waited, w.place.rank, w.place.queued = now.Sub(w.since), w.rank, true
 				a.grant(w.place, r, now)
 				w.ready <- nil
 			} else if !c.filled() {

@@ -21,6 +21,7 @@ type Place struct {
 	client  fair.Client
 	shares  [2]*shares
 	rank    int
+	queued  bool // it has used a turn of its client
 	ended   bool
 	turn    uint64 // number of the server's turn
 	clock   uint64
@@ -143,7 +144,7 @@ func (p *Place) end(unused bool) {
 	if s.at[l]--; s.at[l] == 0 {
 		delete(s.at, l)
 	}
-	if unused {
+	if unused && p.queued {
 		l.turns[p.rank].Return(p.client.Path())
 		l.version++
 	}

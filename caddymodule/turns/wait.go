@@ -30,6 +30,16 @@ func (s *Scheduler) Wait(ctx context.Context, q *Request) (*Place, error) {
 		return nil, context.Cause(ctx)
 	}
 	a := s.account(q.Account)
+	p, w, err := a.admit(q)
+	if w == nil {
+		return p, err
+	}
+	return w.wait(ctx, a)
+}
+
+// admit enters a request in the line of its deployment, and unlocks the account.
+func (a *account) admit(q *Request) (*Place, *waiter, error) {
+	defer a.unlock() // also after a panic of a lookup or of [Connector.Resolve]
 	l := a.line(q.Deployment)
 	if l.answer == 0 {
 		a.lookup(l)
@@ -38,11 +48,7 @@ func (s *Scheduler) Wait(ctx context.Context, q *Request) (*Place, error) {
 	if w != nil || err != nil {
 		a.release(l) // else by the place
 	}
-	a.unlock()
-	if w == nil {
-		return p, err
-	}
-	return w.wait(ctx, a)
+	return p, w, err
 }
 
 // enter returns a place that is free, or a waiter that has joined the line. The place has the caller's use of the line.
