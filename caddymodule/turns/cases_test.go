@@ -338,8 +338,10 @@ func TestPanicUnlocks(t *testing.T) {
 			_, r := w.request(q)
 			_, _ = w.Wait(t.Context(), r)
 		}
-		w.SetConnector(Connector{ID: "c", Account: acme, Servers: []Server{{Name: "u"}},
-			Resolve: func(string, string, string) (string, string, error) { panic("resolve") }})
+		w.SetConnector(Connector{
+			ID: "c", Account: acme, Servers: []Server{{Name: "u"}},
+			Resolve: func(string, string, string) (string, string, error) { panic("resolve") },
+		})
 		w.deployments["D"] = Deployment{Connectors: []string{"c"}}
 		fails("r a D")
 		w.lookup = func(string, string) (Deployment, bool) { panic("lookup") }

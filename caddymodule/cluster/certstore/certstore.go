@@ -244,13 +244,14 @@ func (s *Storage) get(ctx context.Context, key string, limit time.Duration) (r r
 	if err != nil {
 		return r, fmt.Errorf("reading %s: %w", key, err)
 	}
-	for _, item := range resp.Responses[0].GetResponseRange().Kvs {
-		if json.Unmarshal(item.Value, &r) != nil || r.V != 1 {
-			return r, fmt.Errorf("the file %s was written by a newer version: upgrade this gateway", key)
-		}
-		return r, nil
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 {
+		return r, fmt.Errorf("reading %s: %w", key, fs.ErrNotExist)
 	}
-	return r, fmt.Errorf("reading %s: %w", key, fs.ErrNotExist)
+	if json.Unmarshal(kvs[0].Value, &r) != nil || r.V != 1 {
+		return r, fmt.Errorf("the file %s was written by a newer version: upgrade this gateway", key)
+	}
+	return r, nil
 }
 
 // Stat describes a file or a folder.
