@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
@@ -46,7 +47,10 @@ type ChatRequest struct {
 }
 
 // A Reply is a text, or the call of a tool if it has a name.
-type Reply struct{ Text, Tool, Arguments string }
+type Reply struct {
+	Text, Tool, Arguments string
+	More                  []Reply // further calls
+}
 
 // Ours returns a count of prompts with our tokenizer and the overhead of templates. The tokenizer of a model has ratio
 // tokens for one of ours.
@@ -195,9 +199,12 @@ func (w *Windowed) send(x *Exchange, q *ChatRequest, r Reply, prompt int) {
 	}
 	piece := Delta(model, r.Text)
 	if r.Tool != "" {
-		finish = "tool_calls"
-		piece = ToolDelta(model, fmt.Sprintf(`{"index":0,"id":"call_%d","type":"function","function":{"name":%s,`+
-			`"arguments":%s}}`, len(q.Messages), quote(r.Tool), quote(r.Arguments)))
+		var calls []string
+		for i, c := range append([]Reply{r}, r.More...) {
+			calls = append(calls, fmt.Sprintf(`{"index":%d,"id":"call_%d_%d","type":"function","function":{"name":%s,`+
+				`"arguments":%s}}`, i, len(q.Messages), i, quote(c.Tool), quote(c.Arguments)))
+		}
+		finish, piece = "tool_calls", ToolDelta(model, strings.Join(calls, ","))
 	}
 	Events(Role(model), piece, Finish(model, finish), Usage(model, prompt, 5), Done)(x)
 }
