@@ -50,10 +50,17 @@ func Start(dir string, o Options, logger *slog.Logger) (*Gateway, error) {
 			DeploymentRemoved: func(string) {},
 		},
 	}
+	server := &serve.Server{
+		Open: g.gateway.Backend, Route: g.gateway.Route,
+		Recheck:  g.gateway.Recheck,
+		StatusOf: func(error) int { return 0 }, Observer: unobserved{}, Logger: logger,
+		ClientIP: func(r *http.Request) netip.Addr { return netip.MustParseAddrPort(r.RemoteAddr).Addr() },
+	}
+	g.gateway.Ask = server.Ask
 	if err := g.gateway.Start(context.Background()); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
-	api, err := g.listen(g.handler(o, logger))
+	api, err := g.listen(handler(o, server))
 	if err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
@@ -65,13 +72,7 @@ func Start(dir string, o Options, logger *slog.Logger) (*Gateway, error) {
 }
 
 // handler returns the three handlers in their order.
-func (g *Gateway) handler(o Options, logger *slog.Logger) http.Handler {
-	server := &serve.Server{
-		Open: g.gateway.Backend, Route: g.gateway.Route,
-		Recheck:  g.gateway.Recheck,
-		StatusOf: func(error) int { return 0 }, Observer: unobserved{}, Logger: logger,
-		ClientIP: func(r *http.Request) netip.Addr { return netip.MustParseAddrPort(r.RemoteAddr).Addr() },
-	}
+func handler(o Options, server *serve.Server) http.Handler {
 	translator, router := o.Translator, o.Router
 	translator.Server, router.Server = server, server
 	translator.MaxBody = cmp.Or(translator.MaxBody, serve.DefaultMaxBody)
