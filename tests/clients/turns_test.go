@@ -176,7 +176,7 @@ func TestTurns(t *testing.T) {
 			defer keepBusy(t, g, low)()
 			up.WaitRunning(t, 1)
 			run(t, home, "claude -p '"+said[main]+"'"+command, answer)
-			c.expect(t, auto) // before requests are cancelled, which the model server may notice late
+			c.expect(t, auto) // before the batch leaves, which the model server may notice late
 		})
 	}
 }
