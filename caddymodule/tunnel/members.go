@@ -1,57 +1,34 @@
 package tunnel
 
 import (
-	"cmp"
 	"maps"
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/postern-dev/postern/caddymodule/turns"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/wait"
 )
-
-// edgesPerConnector is how many edges a connector has tunnels to: it may lose one.
-const edgesPerConnector = 2
 
 // Members are the gateways of a cluster.
 type Members struct {
 	Name, Region string // of this gateway
-	Draining     bool   // connectors should leave this gateway
-	// Edges are the gateways that take connectors, including this one.
+	// Edges are the gateways that take connectors. A connector has a tunnel to each of them.
 	Edges []link.Edge
 }
 
-// edges returns the members for a connector: first the edges in the region of this gateway, each
-// region in the order of rankOf.
-func (m Members) edges(connectorID string) link.Edges {
-	elsewhere := func(e link.Edge) int {
-		if e.Region == m.Region {
-			return 0
-		}
-		return 1
-	}
-	list := slices.Clone(m.Edges)
-	slices.SortFunc(list, func(a, b link.Edge) int {
-		order := cmp.Compare(rankOf(connectorID, a.Name), rankOf(connectorID, b.Name))
-		return cmp.Or(cmp.Compare(elsewhere(a), elsewhere(b)), order)
-	})
-	return link.Edges{Edge: m.Name, Legs: edgesPerConnector, List: list[:min(len(list), link.MaxEdges)]}
-}
-
-// rankOf returns the rank of a gateway in an order that differs between connectors.
-func rankOf(connectorID, edge string) uint64 {
-	const seed = 0xcbf29ce484222325 // of FNV-1a
-	return turns.Rendezvous(edge, turns.Rendezvous(connectorID, seed))
+// edges returns the members for connectors.
+func (m Members) edges() link.Edges {
+	return link.Edges{Edge: m.Name, List: m.Edges[:min(len(m.Edges), link.MaxEdges)]}
 }
 
 // membership is what was sent to a session's connector about the members.
 type membership struct {
-	mu    sync.Mutex
-	sent  link.Edges // the zero value before the welcome
-	drain bool       // a drain was sent
+	mu   sync.Mutex
+	sent link.Edges // the zero value before the welcome
 }
 
 // sendWelcome sends a welcome with the members of the cluster.
@@ -63,21 +40,9 @@ func (s *Session) sendWelcome(w link.Welcome) {
 	}
 	s.members.mu.Lock()
 	defer s.members.mu.Unlock()
-	m := members()
-	w.Edges = m.edges(s.connector.ID)
+	w.Edges = members().edges()
 	s.members.sent = w.Edges
 	s.send(w)
-	s.sendDrain(m)
-}
-
-// sendDrain asks the connector to leave, once, if this gateway drains. The caller holds the
-// lock of the membership.
-func (s *Session) sendDrain(m Members) {
-	if m.Draining && !s.members.drain {
-		s.log().Info("asking the connector to leave, as this edge drains")
-		s.send(link.Drain{})
-	}
-	s.members.drain = m.Draining
 }
 
 // sendMembers sends the members if they differ from those that were sent last.
@@ -87,16 +52,20 @@ func (s *Session) sendMembers(members func() Members) {
 	if s.members.sent.Edge == "" {
 		return // the welcome will contain them
 	}
-	m := members() // with the lock, so that they are not older than those of another call
-	if next := m.edges(s.connector.ID); !reflect.DeepEqual(next, s.members.sent) {
+	next := members().edges() // with the lock, so that they are not older than those of another call
+	if !reflect.DeepEqual(next, s.members.sent) {
 		s.members.sent = next
 		s.send(next)
 	}
-	s.sendDrain(m)
 }
 
-// maxMembersSends bounds the connectors that are sent the members at a time.
-const maxMembersSends = 64
+const (
+	// maxMembersSends bounds the connectors that are sent the members at a time.
+	maxMembersSends = 64
+	// membersPause is the pause between two groups of so many connectors. An edge that has started gets no more
+	// than 2,000 tunnels in a second from this one.
+	membersPause = 32 * time.Millisecond
+)
 
 // MembersChanged sends the members of the cluster to the connectors, if they differ from those
 // at the last call. It does not wait.
@@ -122,7 +91,10 @@ func (h *Hub) MembersChanged() {
 func (h *Hub) sendMembers(sessions []*Session, members func() Members) {
 	var sending errgroup.Group
 	sending.SetLimit(maxMembersSends)
-	for _, s := range sessions {
+	for i, s := range sessions {
+		if i > 0 && i%maxMembersSends == 0 && wait.For(h.closing, membersPause) != nil {
+			return
+		}
 		sending.Go(func() error {
 			return h.contain("sending a connector the gateways", func() error { s.sendMembers(members); return nil })
 		})

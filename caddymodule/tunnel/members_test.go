@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,55 +12,12 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// namesOf returns the names of edges, in their order.
-func namesOf(list []link.Edge) (names []string) {
-	for _, e := range list {
-		names = append(names, e.Name)
-	}
-	return names
-}
-
 func testMembers(names ...string) Members {
 	m := Members{Name: names[0]}
 	for _, name := range names {
 		m.Edges = append(m.Edges, link.Edge{Name: name, Server: name + ":7443"})
 	}
 	return m
-}
-
-// TestOrderOfEdges: the own region first; each connector has its own order, which a change of
-// the members does not disturb.
-func TestOrderOfEdges(t *testing.T) {
-	m := testMembers("a", "b", "c", "d", "e", "f")
-	m.Region = "eu"
-	for i := range m.Edges {
-		m.Edges[i].Region = []string{"eu", "us"}[i%2]
-	}
-	first := map[string]int{}
-	for n := range 3000 {
-		id := fmt.Sprint("con_", n)
-		all := m.edges(id)
-		if all.Edge != "a" || all.Legs != 2 || len(all.List) != 6 {
-			t.Fatalf("edges %+v", all)
-		}
-		for i, e := range all.List {
-			if (e.Region == "eu") != (i < 3) {
-				t.Fatalf("order %v", namesOf(all.List))
-			}
-		}
-		first[all.List[0].Name]++
-		fewer := m
-		fewer.Edges = slices.Delete(slices.Clone(m.Edges), 2, 3)
-		want := slices.DeleteFunc(namesOf(all.List), func(name string) bool { return name == "c" })
-		if got := namesOf(fewer.edges(id).List); !slices.Equal(got, want) {
-			t.Fatalf("without c: %v, want %v", got, want)
-		}
-	}
-	for name, n := range first {
-		if n < 800 || n > 1200 {
-			t.Errorf("%s is first for %d of 3000", name, n)
-		}
-	}
 }
 
 // TestMembersForMany: a change of the members does not start a goroutine for each connector.
@@ -82,8 +38,7 @@ func TestMembersForMany(t *testing.T) {
 	}
 }
 
-// TestMembersAreSent: with the welcome, and when they change. A connector is asked to leave an
-// edge that drains, which goes on to serve it.
+// TestMembersAreSent: with the welcome, and when they change. An edge that drains goes on to serve.
 func TestMembersAreSent(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		var members atomic.Pointer[Members]
@@ -91,7 +46,7 @@ func TestMembersAreSent(t *testing.T) {
 		set(testMembers("a", "b"))
 		g := newGateway(t, Options{Members: func() Members { return *members.Load() }})
 		c := g.connect(t, "con_1", named("box"))
-		if w := c.welcome; w.Edge != "a" || w.Legs != 2 || len(w.List) != 2 {
+		if w := c.welcome; w.Edge != "a" || len(w.List) != 2 {
 			t.Fatalf("welcome %+v", w)
 		}
 		set(testMembers("a", "b", "c"))
@@ -100,22 +55,20 @@ func TestMembersAreSent(t *testing.T) {
 			t.Fatalf("edges %+v", m)
 		}
 		draining := testMembers("a", "b", "c")
-		draining.Draining, draining.Edges = true, draining.Edges[1:]
+		draining.Edges = draining.Edges[1:]
 		set(draining)
 		g.MembersChanged()
 		g.MembersChanged()
 		if m, ok := c.next(t).(link.Edges); !ok || len(m.List) != 2 {
 			t.Fatalf("edges %+v", m)
 		}
-		if m := c.next(t); m != (link.Drain{}) {
-			t.Fatalf("received %+v, want a drain", m)
-		}
 		if body, err := g.do(t, "con_1", ""); body != "box" || err != nil {
 			t.Errorf("answer %q, %v", body, err)
 		}
-		late := g.connect(t, "con_2", named("late"))
-		if m := late.next(t); len(late.welcome.List) != 2 || m != (link.Drain{}) {
-			t.Errorf("welcome %+v, then %+v", late.welcome, m)
+		many := testMembers("a", "b", "c", "d", "e", "f", "g", "h", "i")
+		set(many)
+		if late := g.connect(t, "con_2", named("late")); len(late.welcome.List) != link.MaxEdges {
+			t.Errorf("welcome %+v", late.welcome)
 		}
 		if err := c.control.Send(link.Drain{}); err != nil {
 			t.Fatal(err)
@@ -144,7 +97,7 @@ func TestSingleGatewaySendsNoEdges(t *testing.T) {
 		if err := c.control.Send(link.Ping{}); err != nil {
 			t.Fatal(err)
 		}
-		if m := c.next(t); m != (link.Pong{HeartbeatMillis: 1500}) || c.welcome.Edge != "" || c.welcome.Legs != 0 {
+		if m := c.next(t); m != (link.Pong{HeartbeatMillis: 1500}) || c.welcome.Edge != "" || len(c.welcome.List) != 0 {
 			t.Errorf("welcome %+v, then %+v", c.welcome, m)
 		}
 	})

@@ -1,4 +1,4 @@
-// Package agent runs a connector: it keeps a tunnel up to the gateway, or to two gateways of a
+// Package agent runs a connector: it keeps a tunnel up to the gateway, or to each gateway of a
 // cluster, reports the upstreams, and passes requests from the tunnel to them. Package link
 // implements the protocol, dial the connections, and upstream the access to model servers.
 //
@@ -7,7 +7,7 @@
 //	configuration.go  an instance's configuration
 //	takeover.go       a reload: a second instance takes over
 //	leg.go            one tunnel after another
-//	edges.go          the gateways of a cluster, and the choice of the one to dial
+//	edges.go          the gateways of a cluster, each with a leg
 //	state.go          the states of a leg
 //	hello.go          connect, race, handshake
 //	maintain.go       an established tunnel, and the searches for its successor
@@ -28,9 +28,8 @@
 //	                                       draining ──▶ stopped
 //
 // These are the states of each leg. Without a tunnel, or with a final refusal, a leg enters stopped at
-// once. A path that is silent ends the tunnel by QUIC's idle timeout. Two searches can find a successor
-// for a tunnel that is up: at another edge if its edge drains, and over QUIC if it is over a WebSocket.
-// The old tunnel then takes no further requests, finishes its own, and is closed by the gateway.
+// once. A path that is silent ends the tunnel by QUIC's idle timeout. A tunnel over a WebSocket that is up
+// gets a successor once QUIC works. The old tunnel then takes no further requests, finishes its own, and is closed by the gateway.
 //
 // # Reloads
 //
@@ -45,10 +44,9 @@
 //
 // # Legs
 //
-// A single gateway sends no edges, and the instance has one leg. The edges in the welcome of a
-// cluster start another leg a second later. No two legs use the same edge: the hello lists the
-// edges of the other tunnels, and only one hello at a time awaits its answer. A leg whose tunnel
-// was lost dials the same gateway once more, then the next edge. The first leg also dials the
-// server of the token, so it needs no list. When an edge drains, its leg first establishes a tunnel
-// to another edge.
+// A single gateway sends no edges, and the instance has one leg. The edges in the welcome of a cluster start a leg for
+// each other edge, within a second. A leg dials its edge until that is not in the list: the edge drains, or was
+// removed. A tunnel to such an edge stays until the edge closes it. The first leg also dials the server of the token,
+// in case the list is old. Over a WebSocket, or by that server's name, a leg can come to the edge of another leg. So
+// the hello lists the edges of the other tunnels, which it must not replace, and one hello at a time awaits its answer.
 package agent

@@ -38,7 +38,7 @@ type testEdge struct {
 	socket   *net.UDPConn
 	alive    bool
 	draining bool
-	unknown  string // an edge that this edge does not know
+	starts   int64
 }
 
 func startEdges(t *testing.T, names ...string) *testEdges {
@@ -101,7 +101,7 @@ func (c *testEdges) start(name string) {
 	if c.alone {
 		hub.SetOptions(tunnel.Options{Authenticate: c.authenticate})
 	}
-	e.Hub, e.socket, e.address, e.alive, e.draining = hub, socket, socket.LocalAddr().String(), true, false
+	e.Hub, e.socket, e.address, e.alive, e.starts = hub, socket, socket.LocalAddr().String(), true, e.starts+1
 	c.mu.Unlock()
 	if err := hub.Listen(socket, c.secrets); err != nil {
 		c.t.Fatal(err)
@@ -151,10 +151,10 @@ func (c *testEdges) hubs() (hubs []*tunnel.Hub) {
 func (c *testEdges) members(name string) tunnel.Members {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := tunnel.Members{Name: name, Draining: c.edges[name].draining}
+	m := tunnel.Members{Name: name}
 	for _, other := range slices.Sorted(maps.Keys(c.edges)) {
-		if e := c.edges[other]; e.alive && !e.draining && other != c.edges[name].unknown {
-			m.Edges = append(m.Edges, link.Edge{Name: other, Server: e.address})
+		if e := c.edges[other]; e.alive && !e.draining {
+			m.Edges = append(m.Edges, link.Edge{Name: other, Server: e.address, StartedMillis: e.starts})
 		}
 	}
 	return m

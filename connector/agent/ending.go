@@ -83,8 +83,6 @@ func kindOf(err error) endKind {
 		return endRefused
 	}
 	switch {
-	case errors.Is(err, errNoEdge):
-		return endEdgeInUse
 	case link.Restarted(err):
 		return endReset
 	case errors.Is(err, link.ErrPin):
@@ -166,7 +164,7 @@ func (l *leg) report(end ending, pause time.Duration) {
 	if fix != "" {
 		attributes = append(attributes, "fix", fix)
 	}
-	if edge := l.currentTarget().Name; edge != "" {
+	if edge := l.target().Name; edge != "" {
 		attributes = append(attributes, "edge", edge)
 	}
 	l.enter(StateWaiting, &Problem{Reason: reason, Fix: fix, RetryAt: time.Now().Add(pause)})
@@ -212,7 +210,6 @@ func newRetry() retry {
 //	reset                       0.2 s                      0          a success
 //	no route to the gateway     2 s, once that is reached  0          nothing
 //	busy                        0.5 s, doubled up to 10 s  0          a failure
-//	edge in use                 0.5 s, doubled up to 5 min 0          a failure
 //	others                      0.5 s, doubled up to 30 s  0          a failure
 //
 // The first pause after a tunnel that lived for five seconds, or that a gateway has ended to shut down, is
@@ -235,8 +232,6 @@ func (r *retry) pause(end ending) time.Duration {
 		return r.jitter(resetPause)
 	case endBusy:
 		limit = busyPause
-	case endEdgeInUse: // a change of the edges ends the pause
-		limit = lastRefusal
 	}
 	if end.lived >= healthyAfter || kind == endGoingAway && end.lived > 0 {
 		r.failures = 0

@@ -28,10 +28,7 @@ const (
 
 // connect establishes the first tunnel.
 func (l *leg) connect(ctx context.Context) (*session, error) {
-	target, ok := l.chooseTarget()
-	if !ok {
-		return nil, errNoEdge
-	}
+	target := l.target()
 	if target.Name == "" {
 		l.Logger.Info("connecting", "server", l.config.quic.Server)
 	} else {

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/panics"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // instance is the connector with one configuration: its tunnels, and an id that the gateway
@@ -16,14 +18,14 @@ type instance struct {
 	*Agent
 	config *configuration
 
-	mu    sync.Mutex // guards the fields up to live
-	legs  []*leg     // at least one
-	edges link.Edges // of the cluster; Edge is "" without a cluster
-	live  []*session // tunnels to edges
+	mu    sync.Mutex  // guards the fields up to live
+	legs  []*leg      // at least one
+	edges []link.Edge // of the cluster, in the last message of one of them
+	live  []*session  // tunnels to edges
 
 	hellos  chan struct{} // of capacity 1; full while a hello awaits its answer
 	tunnels sync.WaitGroup
-	others  sync.WaitGroup // all legs except the first
+	running sync.WaitGroup // legs
 
 	known  atomic.Bool // a gateway has accepted this configuration before
 	yields atomic.Bool // a second instance takes over
@@ -51,14 +53,27 @@ func (a *Agent) newInstance(c *configuration) *instance {
 func (i *instance) start(ctx context.Context) {
 	i.process = ctx
 	i.ctx, i.end = context.WithCancelCause(ctx)
+	i.run(i.legs[0], 0)
 	go func() {
 		defer close(i.done)
-		i.end(panics.Do(i.Logger, "keeping a tunnel up", func() error { return i.legs[0].run(i.ctx) }))
-		i.others.Wait()
+		i.running.Wait()
+		i.end(nil)
 		close(i.settled)
 		i.tunnels.Wait()
 		i.stop()
 	}()
+}
+
+// run runs a leg after a pause. An error ends all legs.
+func (i *instance) run(l *leg, pause time.Duration) {
+	i.running.Go(func() {
+		if wait.For(i.ctx, pause) != nil {
+			return
+		}
+		if err := panics.Do(i.Logger, "keeping a tunnel up", func() error { return l.run(i.ctx) }); err != nil {
+			i.end(err)
+		}
+	})
 }
 
 // stop enters the last state of all legs.

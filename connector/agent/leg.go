@@ -4,35 +4,24 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/wait"
 )
 
-const (
-	// maxLegs bounds the number of legs, whatever the gateway asks for.
-	maxLegs = 2
-	// legPause is the delay of the next leg, as the first one serves by then.
-	legPause = time.Second
-)
+// legPause bounds the random delay of the first dial to an edge: other tunnels serve meanwhile.
+const legPause = time.Second
 
-var (
-	errTaken  = errors.New("the new configuration has replaced the tunnel")
-	errNoEdge = errors.New("no other edge takes tunnels")
-)
+var errTaken = errors.New("the new configuration has replaced the tunnel")
 
-// leg keeps one tunnel up. An agent has one leg, and in a cluster as many as the gateway asks
-// for. The first leg dials the server of the token, and edges if that fails.
+// leg keeps one tunnel up. An instance has one leg, and in a cluster one for each edge. The first leg dials the server
+// of the token first, and then its edge or that server.
 type leg struct {
 	*instance
-	number int
-	wake   chan struct{} // of capacity 1: the edges have changed
+	wake chan struct{} // of capacity 1: the edges have changed
 
 	webDelay time.Duration // head start of QUIC in the next attempt
 	retry    retry
 
-	target link.Edge // to dial; zero: the server of the token. Guarded by instance.mu
-	failed bool      // the last attempt at target failed. Guarded by instance.mu
+	edge    string // its name; "": not known yet. Guarded by instance.mu
+	byToken bool   // the next dial is to the server of the token. Guarded by instance.mu
 
 	phase phase // guarded by monitor.mu
 }
@@ -40,7 +29,7 @@ type leg struct {
 // newLeg returns the next leg, with the limits of the first one.
 func (i *instance) newLeg(limits retry) *leg {
 	l := &leg{
-		instance: i, number: len(i.legs), wake: make(chan struct{}, 1), webDelay: webSocketDelay,
+		instance: i, wake: make(chan struct{}, 1), webDelay: webSocketDelay,
 		retry: retry{random: limits.random},
 	}
 	i.legs = append(i.legs, l)
@@ -70,13 +59,13 @@ func (l *leg) run(ctx context.Context) error {
 		l.noteEnd(end)
 		pause := l.retry.pause(end)
 		l.report(end, pause)
-		if end.lived > 0 {
-			l.wakeOthers()
-		}
 		select {
 		case <-ctx.Done():
 		case <-l.wake:
 		case <-time.After(pause):
+		}
+		if l.remove() {
+			break
 		}
 	}
 	return nil
@@ -101,21 +90,11 @@ func (l *leg) runOnce(ctx context.Context) ending {
 		l.online(s)
 		l.known.Store(true)
 		l.connected()
-		l.join(ctx, s)
+		l.join(s)
 		end, next := l.maintain(ctx, s)
 		if next == nil {
 			return end
 		}
 		s = next
-	}
-}
-
-// wakeOthers wakes the other legs, such as after the loss of this leg's tunnel. Legs without a
-// tunnel dial at once.
-func (l *leg) wakeOthers() {
-	for _, other := range l.allLegs() {
-		if other != l {
-			wait.Wake(other.wake, struct{}{})
-		}
 	}
 }

@@ -13,36 +13,54 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// TestLegs: the connector has tunnels to two of three edges. The third edge replaces an edge
-// that is killed, while the other tunnel serves.
+// TestLegs: the connector has a tunnel to each edge. The other tunnels serve while an edge is down.
 func TestLegs(t *testing.T) {
 	t.Parallel()
 	c := startEdges(t, "a", "b", "c")
 	a := c.startLegs(answerWith(t, "x"), hasty)
-	names := c.awaitLegs(a, 2)
-	for _, name := range names {
+	for _, name := range c.awaitLegs(a, 3) {
 		c.answers(name, "x")
 	}
 	if s := a.Status(); s.Tunnel == nil || s.Tunnel.Edge != "a" || s.Legs[0].Tunnel.Edge != "a" ||
 		s.State != StateOnline || s.Problem != nil {
 		t.Errorf("status %+v", s)
 	}
-	second := names[1]
 	c.kill("a")
 	c.forget("a")
-	wait.Until(t, "the first leg at the third edge", func() bool { return len(c.at()) == 2 })
 	c.awaitLegs(a, 2)
 	for _, name := range c.at() {
 		c.answers(name, "x")
 	}
-	if n := strings.Count(a.log.String(), "edge="+second+"\n"); n != 2 { // connecting, connected
-		t.Errorf("the other leg, to %s, was disturbed", second)
-	}
-
-	c.kill(second) // and no other edge can send the list
-	c.forget(second)
 	c.start("a")
-	if names := c.awaitLegs(a, 2); !slices.Contains(names, "a") {
+	c.awaitLegs(a, 3)
+	for _, name := range []string{"b", "c"} {
+		if n := strings.Count(a.log.String(), "edge="+name+"\n"); n != 2 { // connecting, connected
+			t.Errorf("the tunnel to %s was disturbed", name)
+		}
+	}
+	for _, name := range c.at() { // and no edge can send the list
+		c.kill(name)
+		c.forget(name)
+	}
+	c.start("a")
+	c.awaitLegs(a, 1)
+	c.start("c")
+	c.awaitLegs(a, 2)
+}
+
+// TestOldList: the list has none of the edges that run.
+func TestOldList(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a", "b")
+	a := c.startLegs(answerWith(t, "x"), hasty)
+	c.awaitLegs(a, 2)
+	for _, name := range []string{"b", "a"} {
+		c.kill(name)
+		c.forget(name)
+	}
+	c.edges["d"] = &testEdge{name: "d", address: c.edges["a"].address}
+	c.start("d")
+	if names := c.awaitLegs(a, 1); names[0] != "d" {
 		t.Errorf("tunnels to %v", names)
 	}
 }
@@ -56,7 +74,7 @@ func TestLegsOfASingleGateway(t *testing.T) {
 	a := c.startLegs(answerWith(t, "x"), nil)
 	wait.Until(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
 	c.answers("a", "x")
-	if s := a.Status(); len(s.Legs) != 0 || s.Tunnel.Edge != "" || len(a.allLegs()) != 1 || len(a.servingTunnels()) != 0 {
+	if s := a.Status(); len(s.Legs) != 0 || s.Tunnel.Edge != "" || len(a.allLegs()) != 1 {
 		t.Errorf("status %+v, %d legs", s, len(a.allLegs()))
 	}
 	if strings.Contains(a.log.String(), "edge") {
@@ -64,75 +82,28 @@ func TestLegsOfASingleGateway(t *testing.T) {
 	}
 }
 
-// TestDrainedEdgeIsLeft: the connector first connects to another edge, and the running request
-// finishes.
-func TestDrainedEdgeIsLeft(t *testing.T) {
+// TestDrainedEdge: the tunnel stays until the edge ends. The edge gets no hello before it is in the list again.
+func TestDrainedEdge(t *testing.T) {
 	t.Parallel()
 	c := startEdges(t, "a", "b", "c")
-	begun, finish := make(chan struct{}, 1), make(chan struct{})
-	server := serveModel(t, func(w http.ResponseWriter, _ *http.Request) {
-		begun <- struct{}{}
-		<-finish
-	})
-	a := c.startLegs(server.URL, nil)
-	c.awaitLegs(a, 2)
-	s, _ := c.edges["a"].Session(c.token.Connector)
-	result := make(chan error, 1)
-	go func() {
-		answer, err := s.RoundTrip(post(t.Context(), "{}"))
-		if err == nil {
-			err = answer.Body.Close()
-		}
-		result <- err
-	}()
-	wait.For(t, begun, "the request")
-	c.set(func() { c.edges["a"].draining = true })
-	wait.Until(t, "the first leg elsewhere", func() bool { return slices.Equal(c.at(), []string{"b", "c"}) })
-	c.awaitLegs(a, 2)
-	close(finish)
-	if err := wait.For(t, result, "the answer"); err != nil {
-		t.Error(err)
-	}
-	if log := a.log.String(); strings.Contains(log, "disconnected") || strings.Contains(log, "level=WARN") {
-		t.Errorf("log %s", log)
-	}
-
-	// With two edges left, both in use, the tunnel stays until a third one comes.
+	a := c.startLegs(answerWith(t, "x"), nil)
+	c.awaitLegs(a, 3)
 	c.set(func() { c.edges["b"].draining = true })
-	c.set(func() { c.edges["a"].draining = false })
-	wait.Until(t, "the first leg back", func() bool { return slices.Equal(c.at(), []string{"a", "c"}) })
-}
-
-// TestDrainedEdgeIsBehind: an edge that drains does not know the free edge, but another edge
-// does.
-func TestDrainedEdgeIsBehind(t *testing.T) {
-	t.Parallel()
-	c := startEdges(t, "a", "b", "c")
-	a := c.startLegs(serveModel(t, http.NotFound).URL, nil)
+	wait.Until(t, "the news", func() bool { edges, _ := a.current.Load().knownEdges(); return len(edges) == 2 })
+	c.awaitLegs(a, 3)
+	c.answers("b", "x")
+	c.stop("b")
+	wait.Until(t, "the end of its leg", func() bool { return len(a.Status().Legs) == 2 })
+	c.start("b")
+	if n := c.edges["b"].Counters(); n.Connected+n.Denied != 0 {
+		t.Errorf("counters of an edge that drains: %+v", n)
+	}
+	c.set(func() { c.edges["b"].draining = false })
+	c.awaitLegs(a, 3)
+	c.set(func() { c.edges["a"].draining = true })
+	c.stop("a") // that of the first leg
+	wait.Until(t, "the end of the first leg", func() bool { return len(a.Status().Legs) == 2 })
 	c.awaitLegs(a, 2)
-	at := c.at()
-	stays, drains := c.edges[at[0]], c.edges[at[1]]
-	free := ""
-	for name := range c.edges {
-		if !slices.Contains(at, name) {
-			free = name
-		}
-	}
-	c.mu.Lock()
-	drains.draining, drains.unknown = true, free
-	c.mu.Unlock()
-	stays.MembersChanged()
-	lists := func(n int) func() bool {
-		return func() bool {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			return len(a.edges.List) == n
-		}
-	}
-	wait.Until(t, "the news that an edge drains", lists(2))
-	drains.MembersChanged()
-	want := slices.Sorted(slices.Values([]string{stays.name, free}))
-	wait.Until(t, "the leg elsewhere", func() bool { return slices.Equal(c.at(), want) })
 }
 
 // TestReloadWhileDraining: a new limit applies without another edge.
@@ -140,9 +111,9 @@ func TestReloadWhileDraining(t *testing.T) {
 	t.Parallel()
 	c := startEdges(t, "a")
 	a := c.startLegs(answerWith(t, "x"), nil)
-	wait.Until(t, "the tunnel", func() bool { return len(c.at()) == 1 })
+	c.awaitLegs(a, 1)
 	c.set(func() { c.edges["a"].draining = true })
-	wait.Until(t, "the drain", func() bool { live := a.servingTunnels(); return len(live) == 1 && live[0].leaving.Load() })
+	wait.Until(t, "the news", func() bool { edges, _ := a.current.Load().knownEdges(); return len(edges) == 0 })
 	next := config.Config{
 		TunnelToken: c.token.Encode(), Transport: config.TransportQUIC, MaxRequests: 7,
 		Upstreams: map[string]config.Upstream{
@@ -210,7 +181,7 @@ func TestReloadOverLegs(t *testing.T) {
 	t.Parallel()
 	c := startEdges(t, "a", "b", "c")
 	a := c.startLegs(answerWith(t, "old"), nil)
-	names := c.awaitLegs(a, 2)
+	names := c.awaitLegs(a, 3)
 	next := config.Config{
 		TunnelToken: c.token.Encode(), Transport: config.TransportQUIC,
 		Upstreams: map[string]config.Upstream{
@@ -230,12 +201,12 @@ func TestReloadOverLegs(t *testing.T) {
 					}
 				}
 			}
-			return n == 2
+			return n == 3
 		}
 	}
 	wait.Until(t, "the upstreams at both edges",
 		all(func(upstreams []string, _ int) bool { return slices.Equal(upstreams, []string{"bix"}) }))
-	if got := c.awaitLegs(a, 2); !slices.Equal(got, names) {
+	if got := c.awaitLegs(a, 3); !slices.Equal(got, names) {
 		t.Errorf("tunnels to %v", got)
 	}
 	next.MaxRequests = 7
@@ -247,8 +218,7 @@ func TestReloadOverLegs(t *testing.T) {
 		t.Errorf("log %s", log)
 	}
 
-	// The first leg has no edge.
-	c.awaitLegs(a, 2)
+	c.awaitLegs(a, 3)
 	last := a.Status().Legs[1].Tunnel.Edge
 	for name := range c.edges {
 		if name != last {

@@ -15,8 +15,6 @@ const (
 	// On a WebSocket, QUIC is tried again after pauses that double.
 	firstUpgrade = time.Minute
 	lastUpgrade  = 10 * time.Minute
-	// movePause bounds the pauses between attempts to move to another edge.
-	movePause = 2 * time.Second
 )
 
 // maintain serves a tunnel until it ends or a successor takes over. The old tunnel then
@@ -49,7 +47,6 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 			if next == nil && ctx.Err() != nil { // the tunnel drains
 				err, over = <-ended, true
 			}
-		case <-l.wake:
 		case err = <-ended:
 			over = true
 		}
@@ -70,10 +67,6 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 func (l *leg) search(searching, ctx context.Context, s *session) *session {
 	switch {
 	case s.conn.Context().Err() != nil:
-	case l.isSurplus():
-		s.leave()
-	case s.leaving.Load():
-		return l.move(searching, ctx, s)
 	case l.config.transport == config.TransportAuto && s.conn.Transport() == link.TransportWebSocket:
 		return l.upgradeToQUIC(searching, ctx, s)
 	}
@@ -88,40 +81,12 @@ func (l *leg) upgradeToQUIC(searching, ctx context.Context, s *session) *session
 			return nil
 		}
 		next, err := l.race(searching, ctx, s,
-			[]dial.Runner{{Dial: l.config.quicTo(l.currentTarget()).Dial, Limit: l.dialLimit}})
+			[]dial.Runner{{Dial: l.config.quicTo(l.target()).Dial, Limit: l.dialLimit}})
 		if err == nil {
 			l.Logger.Info("QUIC works; switching from the WebSocket", "session", s.welcome.Session)
 			s.leave()
 			return next
 		}
 		l.Logger.Debug("QUIC still does not work", "reason", Reason(err))
-	}
-}
-
-// move replaces a tunnel to an edge that drains. The tunnel stays until that succeeds.
-func (l *leg) move(searching, ctx context.Context, s *session) *session {
-	for attempt := 0; ; attempt++ {
-		target, ok := l.destination(s, attempt)
-		if !ok { // until the edges change
-			<-searching.Done()
-			return nil
-		}
-		next, err := l.race(searching, ctx, nil, l.runners(target))
-		if err == nil {
-			l.mu.Lock()
-			l.target, l.failed = target, false
-			l.mu.Unlock()
-			s.leave()
-			return next
-		}
-		if searching.Err() != nil {
-			return nil
-		}
-		pause := movePause/2 + l.retry.jitter(movePause)
-		l.Logger.Warn("failed to replace the tunnel; it stays until that succeeds", "session", s.welcome.Session,
-			"reason", Reason(err), "retry_in", pause.String(), "edge", target.Name)
-		if wait.For(searching, pause) != nil {
-			return nil
-		}
 	}
 }

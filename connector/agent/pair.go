@@ -121,7 +121,7 @@ func (p *pairing) interrupted(err error, pause time.Duration) {
 
 // ask sends a hello with the claim, and waits for the decision on that connection.
 func (p *pairing) ask(ctx context.Context) (token string, end ending) {
-	s, err := p.race(ctx, ctx, nil, p.runners(p.target))
+	s, err := p.race(ctx, ctx, nil, p.runners(p.target()))
 	if err != nil {
 		return "", ending{err: err}
 	}

@@ -37,14 +37,12 @@ type session struct {
 	heartbeat atomic.Int64 // time.Duration between pings
 	lost      *time.Timer  // ends the tunnel, unless a pong comes in time
 	departed  atomic.Bool  // drain was sent
-	leaving   atomic.Bool  // drain was received: the edge drains
 	agree     sync.Once
 	agreed    chan struct{}         // closed on drain_ok
 	cause     atomic.Pointer[error] // set if this side ends the tunnel
 	requests  sync.WaitGroup
 	running   atomic.Int64   // number of requests
 	bodies    *bodies.Tunnel // of the requests
-	edges     atomic.Pointer[link.Edges]
 }
 
 func newSession(l *leg, conn *link.Conn) *session {
@@ -67,7 +65,6 @@ func (s *session) begin(answer link.Message) error {
 	welcome.Session, welcome.Version = text.Short(welcome.Session), text.Short(welcome.Version)
 	welcome.Edges = s.checkEdges(welcome.Edges)
 	s.welcome = welcome
-	s.edges.Store(&welcome.Edges)
 	if welcome.Edge != "" {
 		s.track()
 	}
@@ -189,7 +186,6 @@ func (s *session) listen() (decision link.Message) {
 				s.leg.Logger.Info("gateway is shutting down", "session", s.welcome.Session)
 			}
 			draining = true
-			s.leaveEdge()
 			err = s.control.Send(link.DrainOK{})
 		case link.DrainOK:
 			s.agree.Do(func() { close(s.agreed) })

@@ -66,9 +66,10 @@ func (a *Agent) takeOver(ctx context.Context, old *instance, t takeover) *instan
 	a.Logger.Info("connecting with the new configuration")
 	old.yields.Store(true)
 	if next.config.sameServer(old.config) {
-		next.edges = old.knownEdges()
+		next.edges, next.legs[0].edge = old.knownEdges()
 	}
 	next.start(ctx)
+	next.useEdges(next.edges, 0)
 	if !a.succeeds(ctx, old, next) {
 		next.end(nil)
 		<-next.done

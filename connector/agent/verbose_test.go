@@ -42,10 +42,10 @@ func TestGatewayIsVerbose(t *testing.T) {
 	}
 	s := &session{leg: a.legs[0]}
 	if err := s.begin(link.Welcome{Edges: link.Edges{
-		Edge: "a", Legs: 2,
+		Edge: "a",
 		List: []link.Edge{{Name: "\x1b[2J", Server: "a:1"}},
 	}}); err != nil ||
-		s.welcome.Edge != "" || s.welcome.Legs != 0 || !strings.Contains(a.log.String(), "invalid edges") {
+		s.welcome.Edge != "" || len(s.welcome.List) != 0 || !strings.Contains(a.log.String(), "invalid edges") {
 		t.Errorf("%v, welcome %+v", err, s.welcome)
 	}
 	if err := s.begin(link.Welcome{Session: strings.Repeat("s", 5000), Version: strings.Repeat("v", 5000)}); err != nil ||

@@ -16,12 +16,9 @@ const (
 	MaxUpstreams = 256
 	MaxRoutes    = 256
 	MaxField     = 256 // bytes of a name
-	// maxOtherEdges bounds the edges of the other tunnels.
-	maxOtherEdges = 16
+	// MaxEdges is the maximum number of edges of a cluster.
+	MaxEdges = 8
 )
-
-// MaxEdges bounds the edges in a welcome.
-const MaxEdges = 64
 
 const (
 	claimSecretLength = 43 // letters and digits: over 200 random bits
@@ -46,9 +43,9 @@ func (h Hello) Check() error {
 		}
 	}
 	invalid := func(name string) bool { return !isName(name) }
-	if len(h.OtherEdges) > maxOtherEdges || slices.ContainsFunc(h.OtherEdges, invalid) {
+	if len(h.OtherEdges) > MaxEdges || slices.ContainsFunc(h.OtherEdges, invalid) {
 		return fmt.Errorf("checking hello: its tunnels are at more than %d edges, or at one whose name is empty, longer "+
-			"than %d bytes or not printable", maxOtherEdges, MaxField)
+			"than %d bytes or not printable", MaxEdges, MaxField)
 	}
 	if err := h.checkClaim(); err != nil {
 		return err
@@ -109,14 +106,12 @@ func (h Hello) checkClaim() error {
 
 // Check validates the edges of a welcome or of an edges. Its errors are logged by the connector.
 func (e Edges) Check() error {
-	if len(e.List) > MaxEdges || e.Legs < 0 || e.Edge != "" && !isName(e.Edge) {
-		return fmt.Errorf("checking the edges: there are more than %d, or the name of this edge or the number of tunnels "+
-			"is invalid", MaxEdges)
+	if len(e.List) > MaxEdges || e.Edge != "" && !isName(e.Edge) {
+		return fmt.Errorf("checking the edges: there are more than %d, or the name of this edge is invalid", MaxEdges)
 	}
 	for i, edge := range e.List {
 		host, port, err := net.SplitHostPort(edge.Server)
-		if !isName(edge.Name) || !isName(edge.Server) || edge.Region != "" && !isName(edge.Region) || err != nil ||
-			host == "" || port == "" {
+		if !isName(edge.Name) || !isName(edge.Server) || err != nil || host == "" || port == "" {
 			return fmt.Errorf("checking the edges: a field of edge %d is longer than %d bytes or not printable, or its server "+
 				"is not host:port", i+1, MaxField)
 		}

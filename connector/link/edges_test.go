@@ -7,8 +7,8 @@ import (
 )
 
 func edges() Edges {
-	return Edges{Edge: "edge-a", Legs: 2, List: []Edge{
-		{Name: "edge-b", Server: "203.0.113.8:7443", Region: "eu"}, {Name: "edge-c", Server: "[2001:db8::1]:7443"},
+	return Edges{Edge: "edge-a", List: []Edge{
+		{Name: "edge-b", Server: "203.0.113.8:7443", StartedMillis: 5}, {Name: "edge-c", Server: "[2001:db8::1]:7443"},
 	}}
 }
 
@@ -19,8 +19,8 @@ func TestWelcomeOfASingleGateway(t *testing.T) {
 			Session: "x", Version: "v1",
 			HeartbeatMillis: 1500,
 		},
-		`{"type":"edges","data":{"edge":"edge-a","legs":2,"edges":[{"name":"edge-b","server":"203.0.113.8:7443",` +
-			`"region":"eu"},{"name":"edge-c","server":"[2001:db8::1]:7443"}]}}`: edges(),
+		`{"type":"edges","data":{"edge":"edge-a","edges":[{"name":"edge-b","server":"203.0.113.8:7443",` +
+			`"started_ms":5},{"name":"edge-c","server":"[2001:db8::1]:7443"}]}}`: edges(),
 	} {
 		frame, err := encode(m)
 		if err != nil || string(frame[4:]) != want {
@@ -38,14 +38,12 @@ func TestEdgesCheck(t *testing.T) {
 	}
 	for name, change := range map[string]func(*Edges){
 		"escape sequences": func(e *Edges) { e.Edge = "\x1b[2J" },
-		"negative legs":    func(e *Edges) { e.Legs = -1 },
 		"too many":         func(e *Edges) { e.List = make([]Edge, MaxEdges+1) },
 		"no name":          func(e *Edges) { e.List[1].Name = "" },
 		"no server":        func(e *Edges) { e.List[0].Server = "" },
 		"no port":          func(e *Edges) { e.List[0].Server = "gw.example.com" },
 		"no host":          func(e *Edges) { e.List[0].Server = ":7443" },
 		"a long server":    func(e *Edges) { e.List[0].Server = strings.Repeat("x", MaxField) + ":7443" },
-		"a long region":    func(e *Edges) { e.List[0].Region = strings.Repeat("x", MaxField+1) },
 	} {
 		e := edges()
 		change(&e)
@@ -64,7 +62,7 @@ func TestHelloHeldCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, held := range map[string][]string{
-		"too many": strings.Split(strings.Repeat("x,", maxOtherEdges)+"x", ","), "no name": {""},
+		"too many": strings.Split(strings.Repeat("x,", MaxEdges)+"x", ","), "no name": {""},
 		"a long name": {strings.Repeat("x", MaxField+1)}, "escape sequences": {"\x1b[2J"},
 	} {
 		if h.OtherEdges = held; h.Check() == nil {
@@ -78,7 +76,7 @@ func TestHelloHeldCheck(t *testing.T) {
 func TestLargestTunnel(t *testing.T) {
 	name := strings.Repeat(`"`, MaxField)
 	opened := TunnelOpened{Hello: largestHello(), Account: name, Name: name, Remote: name}
-	for range maxOtherEdges {
+	for range MaxEdges {
 		opened.Hello.OtherEdges = append(opened.Hello.OtherEdges, name)
 	}
 	m := Tunnel{Session: "session", Opened: &opened, Active: 1 << 20}

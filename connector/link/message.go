@@ -79,8 +79,7 @@ type Welcome struct {
 // sent again when they change. A single gateway sends none.
 type Edges struct {
 	Edge string `json:"edge,omitempty"` // name of the edge that sends the message
-	Legs int    `json:"legs,omitempty"` // number of edges to which the connector should have tunnels
-	// List contains the edges that take connectors, in the order in which the connector should use them.
+	// List contains the edges that take connectors. A connector has a tunnel to each of them.
 	List []Edge `json:"edges,omitempty"`
 }
 
@@ -88,7 +87,8 @@ type Edges struct {
 type Edge struct {
 	Name   string `json:"name"`
 	Server string `json:"server"` // host:port of its tunnels
-	Region string `json:"region,omitempty"`
+	// StartedMillis is when its process started, in Unix milliseconds. A change means that it can be dialed again.
+	StartedMillis int64 `json:"started_ms,omitempty"`
 }
 
 // Deny answers a hello that is refused.

@@ -78,29 +78,17 @@ func (g *gateway) tunnelAt(ctx context.Context, con *harness.Connector) (bool, e
 	return false, err
 }
 
-// awaitTunnels waits until the connector has tunnels to two of the edges. It returns the names of the edges with
-// and without a tunnel.
-func awaitTunnels(t *testing.T, edges map[string]*gateway, con *harness.Connector) (with, without []string) {
+// awaitTunnels waits until the connector has a tunnel to each of the edges.
+func awaitTunnels(t *testing.T, edges map[string]*gateway, con *harness.Connector) {
 	t.Helper()
-	harness.Poll(t, limit, "two tunnels", func(ctx context.Context) error {
-		with, without = nil, nil
+	harness.Poll(t, limit, "a tunnel to each edge", func(ctx context.Context) error {
 		for name, g := range edges {
-			up, err := g.tunnelAt(ctx, con)
-			if err != nil {
-				return err
+			if up, err := g.tunnelAt(ctx, con); err != nil || !up {
+				return fmt.Errorf("at %s: %t, %w", name, up, err)
 			}
-			if up {
-				with = append(with, name)
-			} else {
-				without = append(without, name)
-			}
-		}
-		if len(with) != 2 {
-			return fmt.Errorf("tunnels to %v", with)
 		}
 		return nil
 	})
-	return with, without
 }
 
 // short returns the second value with -short, and otherwise the first.

@@ -138,7 +138,7 @@ func parseFlags(args []string) (options, error) {
 	flags.IntVar(&o.Connectors, "connectors", 500, "`number` of connectors")
 	flags.IntVar(&o.Real, "real", 8, "`number` of connectors with their own processes, to be killed and frozen")
 	flags.IntVar(&o.Edges, "edges", 1,
-		"`number` of gateways; two or more share a store in etcd, and each connector has two tunnels")
+		"`number` of gateways; two or more share a store in etcd, and each connector has a tunnel to each")
 	flags.Float64Var(&o.Rate, "rps", 40, "requests per `second`; two slow cores can serve 40")
 	flags.Uint64Var(&o.Seed, "seed", 0,
 		"`number` that seeds requests and faults; 0 chooses one and prints it")

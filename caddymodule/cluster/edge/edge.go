@@ -173,10 +173,12 @@ func (e *Edge) members(edges []store.EdgeState) tunnel.Members {
 	m := tunnel.Members{Name: e.Name()}
 	for _, other := range edges {
 		if other.Name == m.Name {
-			m.Region, m.Draining = other.Region, other.Draining
+			m.Region = other.Region
 		}
 		if other.Report != nil && !other.Draining && other.Advertise != "" {
-			m.Edges = append(m.Edges, link.Edge{Name: other.Name, Server: other.Advertise, Region: other.Region})
+			m.Edges = append(m.Edges, link.Edge{
+				Name: other.Name, Server: other.Advertise, StartedMillis: other.StartedAt.UnixMilli(),
+			})
 		}
 	}
 	return m

@@ -15,7 +15,10 @@ import (
 // TestMembers: connectors are sent to the edges that serve and have an address.
 func TestMembers(t *testing.T) {
 	edge := func(name string, change func(*store.EdgeState)) store.EdgeState {
-		e := store.EdgeState{Edge: store.Edge{Name: name, Advertise: name + ":7443", Region: "eu"}, Report: &store.Report{}}
+		e := store.EdgeState{
+			Edge:   store.Edge{Name: name, Advertise: name + ":7443", Region: "eu", StartedAt: time.Unix(1, 0)},
+			Report: &store.Report{},
+		}
 		if change != nil {
 			change(&e)
 		}
@@ -29,8 +32,8 @@ func TestMembers(t *testing.T) {
 	}
 	self := &Edge{Cluster: cluster.New(cluster.Options{Edge: store.Edge{Name: "a"}})}
 	want := tunnel.Members{
-		Name: "a", Region: "eu", Draining: true,
-		Edges: []link.Edge{{Name: "b", Server: "b:7443", Region: "eu"}},
+		Name: "a", Region: "eu",
+		Edges: []link.Edge{{Name: "b", Server: "b:7443", StartedMillis: 1000}},
 	}
 	if got := self.members(edges); !reflect.DeepEqual(got, want) {
 		t.Errorf("members %+v, want %+v", got, want)
