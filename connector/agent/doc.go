@@ -29,7 +29,8 @@
 //
 // These are the states of each leg. Without a tunnel, or with a final refusal, a leg enters stopped at
 // once. A path that is silent ends the tunnel by QUIC's idle timeout. A tunnel over a WebSocket that is up
-// gets a successor once QUIC works. The old tunnel then takes no further requests, finishes its own, and is closed by the gateway.
+// gets a successor once QUIC works. The old tunnel then takes no further requests, finishes its own, and is
+// closed by the gateway.
 //
 // # Reloads
 //
