@@ -15,25 +15,12 @@ import (
 type edges struct {
 	store    *store.Store
 	contacts map[string]store.Contact
-	requests []activity.Request // of edge-b, in the default account
-	silent   []string
 }
 
 func (*edges) Name() string       { return "edge-a" }
 func (*edges) LeaderName() string { return "edge-a" }
 
 func (e *edges) Contact(name string) store.Contact { return e.contacts[name] }
-
-func (e *edges) Reports(context.Context, string) (map[string]activity.Report, []string) {
-	return nil, e.silent
-}
-
-func (e *edges) Find(_ context.Context, account string, _ activity.Query) ([]activity.Found, []string) {
-	if account != store.DefaultAccount {
-		return nil, e.silent
-	}
-	return []activity.Found{{Requests: e.requests}}, e.silent
-}
 
 func (e *edges) Remove(ctx context.Context, name string, stopped bool) error {
 	if !stopped {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -26,7 +25,6 @@ type JoinOptions struct {
 
 // Cluster is this gateway's part in a cluster. Package cluster/edge implements it.
 type Cluster interface {
-	serve.Peers
 	tunnel.Peers
 	manage.Cluster
 	// Start is called with the services before they are used.

@@ -35,15 +35,13 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 		Store: st, Path: filepath.Join(filepath.Dir(s.config.Path), "activity.db"), MaxBytes: s.config.ActivityBytes,
 		Logger: s.logger,
 	})
-	var peers serve.Peers = serve.Alone{}
 	var onSignIn func(signin.Outcome)
 	var onPairing func(link.Pairing)
 	if cluster != nil {
-		peers = cluster
 		onSignIn = func(o signin.Outcome) { cluster.Publish(link.SignIn(o)) }
 		onPairing = func(m link.Pairing) { cluster.Publish(m) }
 	}
-	backend, err := serve.NewBackend(st, peers, memory.NewBudget(DefaultMaxMemory()), log, s.logger)
+	backend, err := serve.NewBackend(st, memory.NewBudget(DefaultMaxMemory()), log, s.logger)
 	if err != nil {
 		return nil, err
 	}

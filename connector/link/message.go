@@ -251,7 +251,7 @@ func (Drained) kind() string { return "drained" }
 // types are the types of the messages by their kinds.
 var types = byKind(
 	Hello{}, Welcome{}, Edges{}, Deny{}, Pending{}, Grant{}, Report{}, Recheck{},
-	Ping{}, Pong{}, Tunnel{}, Pairing{}, Drain{}, DrainOK{}, Drained{}, Activity{}, Kept{}, SignIn{},
+	Ping{}, Pong{}, Tunnel{}, Pairing{}, Drain{}, DrainOK{}, Drained{}, SignIn{},
 )
 
 func byKind(messages ...Message) map[string]reflect.Type {

@@ -43,7 +43,6 @@ type Edge struct {
 	*cluster.Cluster
 	*peer.Links
 	services *gateway.Services
-	reports  reportCache
 	serving  atomic.Int64 // edges that report and do not drain
 }
 

@@ -26,7 +26,6 @@ import (
 // has no function for.
 type testGateway struct {
 	pairings []link.Pairing
-	serve    func(stream *quic.Stream, m link.Message)
 	received chan link.Message
 	lost     error
 }
@@ -40,8 +39,6 @@ func (g testGateway) OnPairing(context.Context) func(link.Pairing) {
 }
 
 func (g testGateway) OnSignIn(m link.SignIn) { g.received <- m }
-
-func (g testGateway) Serve(stream *quic.Stream, m link.Message) { g.serve(stream, m) }
 
 // testCluster is what the gateways of a cluster share.
 type testCluster struct {
@@ -140,118 +137,12 @@ func pair(t *testing.T, ofA, ofB testGateway, log *slog.Logger) (c *testCluster,
 func connected(t *testing.T, l *Links, peer string) {
 	t.Helper()
 	wait.Until(t, "the connection of a peer", func() bool {
-		stream, err := l.Open(peer)
+		stream, err := l.Hub().Open(peer)
 		if err == nil {
 			link.Refuse(stream, link.CodeCancelled)
 		}
 		return err == nil
 	})
-}
-
-// answers is a Serve that answers with an account.
-func answers(stream *quic.Stream, m link.Message) {
-	_, _ = io.WriteString(stream, m.(link.Activity).Account)
-	_ = stream.Close()
-	stream.CancelRead(0)
-}
-
-// ask asks a peer for an account.
-func ask(ctx context.Context, l *Links, peer string) (string, error) {
-	got := make([]byte, len("default"))
-	err := l.Ask(ctx, peer, link.Activity{Account: "default"}, func(from io.Reader) error {
-		_, err := io.ReadFull(from, got)
-		return err
-	})
-	return string(got), err
-}
-
-// TestAsk asks peers themselves: one that answers, one that does not, one that knows no answer, one
-// that has no tunnel listener yet, and one without a connection.
-func TestAsk(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct {
-		peer  string
-		serve func(stream *quic.Stream, m link.Message) // nil: the peer has no tunnel listener
-		want  string
-		err   error
-		text  string // of the error
-	}{
-		"an answer": {peer: "b", serve: answers, want: "default"},
-		"no answer": {
-			peer: "b", err: context.DeadlineExceeded,
-			serve: func(stream *quic.Stream, _ link.Message) { <-stream.Context().Done() },
-		},
-		"half an answer": {
-			peer: "b", err: io.ErrUnexpectedEOF,
-			serve: func(stream *quic.Stream, _ link.Message) {
-				_, _ = io.WriteString(stream, "def")
-				_ = stream.Close()
-			},
-		},
-		"refused": {
-			peer: "b", text: "canceled by remote",
-			serve: func(stream *quic.Stream, _ link.Message) { link.Refuse(stream, link.CodeDraining) },
-		},
-		"no listener":   {peer: "b", text: "canceled by remote"},
-		"no connection": {peer: "c", serve: answers, err: tunnel.ErrNoPeer, text: `the gateway "c"`},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, a, b, _ := pair(t, testGateway{}, testGateway{serve: tt.serve}, nil)
-			if tt.serve != nil {
-				b.Use(tunnel.NewHub(tunnel.Options{}))
-			}
-			ctx, cancel := t.Context(), context.CancelFunc(func() {})
-			if tt.err == context.DeadlineExceeded {
-				ctx, cancel = context.WithTimeout(ctx, 100*time.Millisecond)
-			}
-			defer cancel()
-			switch got, err := ask(ctx, a, tt.peer); {
-			case tt.err == nil && tt.text == "":
-				if err != nil || got != tt.want {
-					t.Errorf("answer %q, %v", got, err)
-				}
-			case err == nil, tt.err != nil && !errors.Is(err, tt.err), !strings.Contains(err.Error(), tt.text):
-				t.Errorf("error %v", err)
-			}
-		})
-	}
-}
-
-// TestLostStore: a gateway that has lost its store serves no requests of its peers.
-func TestLostStore(t *testing.T) {
-	t.Parallel()
-	_, a, _, _ := pair(t, testGateway{}, testGateway{lost: errors.New("lost")}, nil)
-	err := a.Ask(t.Context(), "b", link.Activity{}, func(from io.Reader) error { _, err := io.ReadAll(from); return err })
-	if reset, ok := errors.AsType[*quic.StreamError](err); !ok ||
-		reset.ErrorCode != quic.StreamErrorCode(link.CodeDraining) {
-		t.Errorf("the answer: %v", err)
-	}
-}
-
-// TestPanicOfAnswer: a panic where a stream of a peer is served resets that stream alone.
-func TestPanicOfAnswer(t *testing.T) {
-	t.Parallel()
-	log := caught.New()
-	crashed := false
-	_, a, b, _ := pair(t, testGateway{}, testGateway{serve: func(stream *quic.Stream, m link.Message) {
-		if !crashed {
-			crashed = true
-			panic(caught.Secret)
-		}
-		answers(stream, m)
-	}}, log.Logger)
-	b.Use(tunnel.NewHub(tunnel.Options{}))
-	_, err := ask(t.Context(), a, "b")
-	var reset *quic.StreamError
-	if !errors.As(err, &reset) || link.Code(reset.ErrorCode) != link.CodeInternal {
-		t.Errorf("asking: %v", err)
-	}
-	log.Expect(t, "serving a peer", 1)
-	if got, err := ask(t.Context(), a, "b"); got != "default" || err != nil {
-		t.Errorf("later: %q, %v", got, err)
-	}
 }
 
 // TestMessagesInOrder: a peer gets the pairings first, and then all that is published, in its order.

@@ -58,9 +58,6 @@ type Gateway interface {
 	OnPairing(ctx context.Context) func(link.Pairing)
 	// OnSignIn applies a message of a peer about an attempt to sign in there.
 	OnSignIn(m link.SignIn)
-	// Serve serves a message of a peer to this gateway itself: see [Links.Open]. It ends both
-	// directions of the stream.
-	Serve(stream *quic.Stream, m link.Message)
 }
 
 // Links are the connections to the peers. Its methods are safe for concurrent use.
