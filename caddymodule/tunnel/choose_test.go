@@ -10,18 +10,6 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// held are requests that run on a session, as far as it counts them.
-func held(t *testing.T, g *testGateway, id string, n int64) *Session {
-	t.Helper()
-	s, ok := g.Session(id)
-	if !ok {
-		t.Fatalf("%s has no session", id)
-	}
-	s.active.Store(n)
-	s.beat(time.Hour) // on a slow machine, the test lasts longer than two pings
-	return s
-}
-
 // TestFind: a session that takes no requests, or was tried, is not found.
 func TestFind(t *testing.T) {
 	simulate(t, 10*time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {

@@ -41,7 +41,6 @@ type testGateway struct {
 	taking    sync.Mutex
 	simulated []net.PacketConn // sockets of connectors in a bubble that are not used yet
 
-	lost atomic.Bool // the store
 }
 
 func newSecrets(t testing.TB) Secrets {

@@ -86,10 +86,10 @@
 //
 // # Clusters
 //
-// In a cluster, the welcome contains the name of the edge and the edges that take connectors. The connector has a
-// tunnel to each of them. A hello lists the edges of the connector's other tunnels ("other_edges"): an edge in this list
-// that has a tunnel of the same process denies the hello. An edge that drains or stops is no longer in the list, and
-// one that has started has another time in it.
+// In a cluster, the welcome contains the name of the edge and the edges that take connectors. The connector has
+// a tunnel to each of them. A hello lists the edges of the connector's other tunnels ("other_edges"): an edge in
+// this list that has a tunnel of the same process denies the hello. An edge that drains or stops is no longer in
+// the list, and one that has started has another time in it.
 //
 // # Pairing
 //
