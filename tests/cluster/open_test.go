@@ -213,14 +213,15 @@ func TestTLS(t *testing.T) {
 		}
 		return err
 	})
-	wantError(t, etcd.Options{Endpoints: []string{url}}, store.ErrUnavailable, url, "certificate signed by unknown authority")
+	wantError(t, etcd.Options{Endpoints: []string{url}}, store.ErrUnavailable, url,
+		"certificate signed by unknown authority")
 	wantError(t, etcd.Options{Endpoints: []string{url}, TLS: &tls.Config{RootCAs: roots}}, store.ErrUnavailable,
-		"certificate required")
+		"the addresses, and tls")
 	wantError(t, etcd.Options{Endpoints: []string{"http" + strings.TrimPrefix(url, "https")}}, store.ErrUnavailable,
-		"error reading server preface")
+		"the addresses, and tls")
 	plain := start(t, 1)[0].url
 	wantError(t, etcd.Options{Endpoints: []string{"https" + strings.TrimPrefix(plain, "http")}, TLS: right},
-		store.ErrUnavailable, "handshake failed")
+		store.ErrUnavailable, "the addresses, and tls")
 }
 
 // certificate writes a certificate for loopback and its key to a folder. It is signed by a certificate
