@@ -49,7 +49,7 @@ func TestEdges(t *testing.T) {
 	cluster.store = h.store
 	for name, region := range map[string]string{"edge-a": "eu", "edge-b": mean} {
 		if err := h.store.AddEdge(t.Context(),
-			store.Edge{Name: name, Instance: name, Region: region, Version: "v1.2.3", Peer: "10.0.0.7:7443"}); err != nil {
+			store.Edge{Name: name, Instance: name, Region: region, Version: "v1.2.3"}); err != nil {
 			t.Fatal(err)
 		}
 	}
