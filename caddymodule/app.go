@@ -193,7 +193,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		Endpoint: a.addresses.endpoint, Logger: a.logger,
 		Build:      manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
 		Connectors: connectors,
-		Program:    os.Args[0], DeploymentRemoved: metrics.DropDeployment, KeyRemoved: metrics.DropKey, Grace: a.grace,
+		Program:    os.Args[0], DeploymentRemoved: metrics.DropDeployment, KeyRemoved: metrics.DropKey,
 	}}
 	a.server = &serve.Server{
 		Open: a.gateway.Backend, Route: a.gateway.Route,
@@ -263,7 +263,6 @@ func (a *App) provisionEvents(ctx caddy.Context) error {
 // Handle implements caddyevents.Handler.
 func (a *App) Handle(_ context.Context, e caddy.Event) error {
 	if e.Name() == "stopping" {
-		a.gateway.Stopping()
 		a.stopEvents()
 	} else if open := a.store.Opened(); open != nil {
 		open.Events.Push(a)
@@ -315,20 +314,6 @@ func (a *App) Cleanup() error {
 	}
 	a.releases = nil
 	return errors.Join(errs...)
-}
-
-// grace returns how long requests may run after Caddy's servers begin to stop, 0 if there is no
-// grace period.
-func (a *App) grace() time.Duration {
-	loaded, err := a.ctx.AppIfConfigured("http")
-	if err != nil {
-		return 0
-	}
-	app := loaded.(*caddyhttp.App)
-	if app.GracePeriod == 0 {
-		return 0
-	}
-	return time.Duration(app.ShutdownDelay + app.GracePeriod)
 }
 
 // statusOf returns the HTTP status in another handler's error, 0 if it has none.

@@ -22,14 +22,11 @@ type Edge struct {
 	// which is kept in Caddy's data directory.
 	Name string `json:"name,omitempty"`
 
-	// The host:port that connectors dial to reach this gateway and no other. Default:
-	// connectors dial `public`.
+	// The host:port that connectors dial to reach this gateway and no other. Without it,
+	// connectors reach this gateway only if `public` leads them here.
 	Advertise string `json:"advertise,omitempty"`
 
-	// The host:port that the other gateways dial. Default: `advertise`.
-	Peer string `json:"peer,omitempty"`
-
-	// The region of this gateway, such as `eu`.
+	// The region of this gateway, such as `eu`, for lists of gateways.
 	Region string `json:"region,omitempty"`
 
 	// How long this gateway accepts requests without contact to etcd: a duration from 10s
@@ -46,7 +43,6 @@ const defaultStoreLoss = 2 * time.Minute
 //	edge {
 //		name          <name>
 //		advertise     <host:port>
-//		peer          <host:port>
 //		region        <region>
 //		on_store_loss <duration>|deny
 //	}
@@ -54,7 +50,6 @@ func (e *Edge) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return options.List{
 		options.Once(options.Text("name", &e.Name)),
 		options.Once(options.Text("advertise", &e.Advertise)),
-		options.Once(options.Text("peer", &e.Peer)),
 		options.Once(options.Text("region", &e.Region)),
 		options.Once(options.Text("on_store_loss", &e.OnStoreLoss)),
 	}.UnmarshalBlock(d)
@@ -64,7 +59,7 @@ func (e *Edge) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 func (e *Edge) record() (store.Edge, error) {
 	e = cmp.Or(e, new(Edge))
 	record := store.Edge{
-		Name: e.Name, Advertise: e.Advertise, Peer: cmp.Or(e.Peer, e.Advertise), Region: e.Region,
+		Name: e.Name, Advertise: e.Advertise, Region: e.Region,
 		Version: version.Number(), OnStoreLoss: defaultStoreLoss,
 	}
 	for option, name := range map[string]string{"name": e.Name, "region": e.Region} {
@@ -72,10 +67,8 @@ func (e *Edge) record() (store.Edge, error) {
 			return record, fmt.Errorf("parsing edge %s %q: use up to 64 letters, digits, dots and dashes", option, name)
 		}
 	}
-	for option, address := range map[string]string{"advertise": e.Advertise, "peer": e.Peer} {
-		if host, port, err := net.SplitHostPort(address); address != "" && (err != nil || host == "" || port == "") {
-			return record, fmt.Errorf("parsing edge %s %q: it must be a host:port, such as 203.0.113.7:7443", option, address)
-		}
+	if host, port, err := net.SplitHostPort(e.Advertise); e.Advertise != "" && (err != nil || host == "" || port == "") {
+		return record, fmt.Errorf("parsing edge advertise %q: it must be a host:port, such as 203.0.113.7:7443", e.Advertise)
 	}
 	switch e.OnStoreLoss {
 	case "":

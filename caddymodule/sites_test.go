@@ -229,7 +229,7 @@ func TestProvisionErrors(t *testing.T) {
 		{"storage etcd {\n endpoints http://etcd:2379\n tls /missing.pem\n }", "reading the certificate authority of etcd"},
 		{"edge {\n name a\n }", "`edge` needs a store that several gateways share"},
 		{"storage etcd {\n endpoints http://e\n }\n edge {\n name \"a b\"\n }", `parsing edge name "a b"`},
-		{"storage etcd {\n endpoints http://e\n }\n edge {\n peer :1\n }", `parsing edge peer ":1"`},
+		{"storage etcd {\n endpoints http://e\n }\n edge {\n advertise :1\n }", `parsing edge advertise ":1"`},
 		{
 			"storage etcd {\n endpoints http://e\n }\n edge {\n on_store_loss 31m\n }",
 			"it must be a duration from 10s to 30m, or deny",
@@ -283,7 +283,7 @@ func TestReloadOfEdge(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, edge := range []*Edge{{Name: "a"}, {Advertise: "a:1"}, {Peer: "a:1"}, {Region: "eu"}, {OnStoreLoss: "deny"}} {
+	for _, edge := range []*Edge{{Name: "a"}, {Advertise: "a:1"}, {Region: "eu"}, {OnStoreLoss: "deny"}} {
 		if err := reload(etcd, edge); !errors.Is(err, errOtherOptions) {
 			t.Errorf("%+v: %v", edge, err)
 		}

@@ -143,7 +143,7 @@ func working(t *testing.T, tunnel *quic.Conn) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, err := link.RoundTrip(t.Context(), stream, link.RelayHeader{}, r, nil)
+		answer, err := link.RoundTrip(t.Context(), stream, r, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

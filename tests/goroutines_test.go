@@ -23,7 +23,6 @@ var unguarded = map[string][]string{
 		"caddymodule/events/webhook.go NewWebhook",
 		"caddymodule/manage/upstreams.go UpstreamModels",
 		"caddymodule/observed/measuring.go measureIdle",
-		"caddymodule/cluster/peer/outgoing.go serve",
 		"caddymodule/cluster/peer/peer.go Follow",
 		"caddymodule/cluster/peer/presence.go subscribe",
 		"caddymodule/serve/answer.go open",

@@ -1,7 +1,6 @@
 package activity_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"

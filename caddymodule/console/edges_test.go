@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/rig/wait"
@@ -117,7 +116,5 @@ func TestActivityOfEdges(t *testing.T) {
 	cluster := &edges{}
 	h := newHouseIn(t, cluster)
 	cluster.store = h.store
-	page := h.in(h.user("default", "ada")).page("/console/activity")
-	plain(t, page)
-	has(t, page, "These requests came to this edge, edge-a.")
+	has(t, h.in(h.user("default", "ada")).page("/console/activity"), "These requests came to this edge, edge-a.")
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -36,7 +35,7 @@ func TestEdges(t *testing.T) {
 	cluster.store = h.store
 	for name, region := range map[string]string{"edge-a": "eu", "edge-b": mean} {
 		if err := h.store.AddEdge(t.Context(),
-			store.Edge{Name: name, Instance: name, Region: region, Version: "v1.2.3", Peer: "10.0.0.7:7443"}); err != nil {
+			store.Edge{Name: name, Instance: name, Region: region, Version: "v1.2.3"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -49,7 +48,7 @@ func TestEdges(t *testing.T) {
 	b := h.in(h.user("default", "ada"))
 	page := b.page("/console/edges")
 	plain(t, page)
-	has(t, page, "2 of 2 serving", "edge-a", "eu, leader, this edge", "10.0.0.7:7443", "a balancer",
+	has(t, page, "2 of 2 serving", "edge-a", "eu, leader, this edge", "a balancer",
 		`<a href="/console/edges" aria-current="page">Edges</a>`)
 	b.goes(b.post("/console/edges/edge-b/drain"), "/console/edges")
 	has(t, b.page("/console/edges"), "edge-b drains", "1 of 2 serving", "/console/edges/edge-b/undrain")

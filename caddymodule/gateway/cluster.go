@@ -25,15 +25,11 @@ type JoinOptions struct {
 
 // Cluster is this gateway's part in a cluster. Package cluster/edge implements it.
 type Cluster interface {
-	tunnel.Peers
 	manage.Cluster
 	// Start is called with the services before they are used.
 	Start(s *Services)
 	// Listening is called when the hub accepts tunnels.
 	Listening(hub *tunnel.Hub)
-	// Match reports whether match accepts the hash of the secret with which other gateways
-	// preauthenticate.
-	Match(id string, match func(secretHash []byte) bool) bool
 	// Members returns the gateways for connectors.
 	Members() tunnel.Members
 	// Publish sends the other gateways a message about a pairing or a sign-in. It does not wait.

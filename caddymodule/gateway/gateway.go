@@ -5,7 +5,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -30,10 +29,8 @@ type Configuration struct {
 	Connectors *downloads.Folder // to hand out
 	Console    bool              // a site serves the console
 	Program    string            // command that starts this program
-	// Grace returns how long requests may run after this configuration has ended, 0 for no limit.
-	Grace  func() time.Duration
-	Ask    manage.Ask // sends requests of the console to models
-	Logger *slog.Logger
+	Ask        manage.Ask        // sends requests of the console to models
+	Logger     *slog.Logger
 
 	// DeploymentRemoved is called after a deployment is removed.
 	DeploymentRemoved func(name string)
@@ -56,7 +53,6 @@ type Gateway struct {
 
 	unwatch       func()         // ends the subscription to the store's changes
 	tunnelOptions tunnel.Options // set by Start
-	stopping      time.Time      // when Stopping was called, zero before
 	mu            sync.Mutex
 	service       *manage.Service // nil until first used
 }
@@ -79,10 +75,6 @@ func (g *Gateway) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stopping records that this configuration begins to stop: the grace period of requests begins. Caddy may
-// wait for them before it calls Stop.
-func (g *Gateway) Stopping() { g.stopping = time.Now() }
-
 // Stop deactivates this configuration. Tunnels and running requests continue:
 // requests may outlast it, and a newer configuration may share the listener.
 func (g *Gateway) Stop() {
@@ -94,26 +86,6 @@ func (g *Gateway) Stop() {
 	if s := g.Store.Opened(); s != nil {
 		g.Store.applySettings(s)
 	}
-}
-
-// defaultGrace is the grace period of requests from peers if none is configured: a gateway does not wait
-// for other machines forever.
-const defaultGrace = 30 * time.Second
-
-func (g *Gateway) grace() time.Duration {
-	if g.Grace == nil { // without Caddy
-		return defaultGrace
-	}
-	return cmp.Or(g.Grace(), defaultGrace)
-}
-
-// drained returns when the grace period of requests from peers ends.
-func (g *Gateway) drained() time.Time {
-	start := g.stopping
-	if start.IsZero() { // without Caddy
-		start = time.Now()
-	}
-	return start.Add(g.grace())
 }
 
 // Backend returns the backend that serves requests.

@@ -30,7 +30,6 @@ type Listener struct {
 	configurations newest.Stack[*Gateway]
 	secrets        tunnel.Secrets // from the store that the hub was started with
 	followers      []*Services    // subscribed to the hub
-	drained        time.Time      // until then, requests of peers may run after the last configuration has ended
 
 	identity sync.Mutex // held while the hub gets the identity
 }
@@ -63,10 +62,7 @@ func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 		Bodies: s.Bodies, Logger: g.Logger, Version: version.Number(),
 	}
 	if s.Cluster != nil {
-		options.Preauthenticate = func(id string, match func(secretHash []byte) bool) bool {
-			return s.Store.MatchConnector(id, match) || s.Cluster.Match(id, match)
-		}
-		options.Peers, options.Members = s.Cluster, s.Cluster.Members
+		options.Members = s.Cluster.Members
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,8 +144,7 @@ func (l *Listener) listen(address string, s *Services, secrets tunnel.Secrets, o
 }
 
 // stop removes g's configuration. After the last one, the hub continues for running
-// requests, but does not accept connectors. Requests from other gateways have the same grace
-// period as those of clients.
+// requests, but does not accept connectors.
 func (l *Listener) stop(g *Gateway) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,11 +153,9 @@ func (l *Listener) stop(g *Gateway) {
 	if hub == nil {
 		return
 	}
-	options := tunnel.Options{Pairing: notNow{}, Logger: g.Logger, Peers: g.tunnelOptions.Peers}
+	options := tunnel.Options{Pairing: notNow{}, Logger: g.Logger}
 	if current, ok := l.configurations.Newest(); ok {
 		options = current.tunnelOptions
-	} else if options.Peers != nil {
-		l.drained = g.drained()
 	}
 	hub.SetOptions(options)
 }
@@ -188,7 +181,7 @@ func (l *Listener) Destruct() error {
 	if hub == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), max(closeGrace, time.Until(l.drained)))
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	err := hub.Close(ctx)
 	l.unfollow(hub)

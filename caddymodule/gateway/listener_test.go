@@ -156,15 +156,3 @@ func TestConnectorOfAnotherEdge(t *testing.T) {
 		}
 	}
 }
-
-// The grace period of requests of peers begins when the configuration begins to stop, not after Caddy
-// has waited for those of its clients.
-func TestGraceBeginsWithStopping(t *testing.T) {
-	g := &Gateway{Configuration: Configuration{Grace: func() time.Duration { return time.Minute }}}
-	before := time.Now()
-	g.Stopping()
-	after := time.Now()
-	if until := g.drained(); until.Before(before.Add(time.Minute)) || until.After(after.Add(time.Minute)) {
-		t.Errorf("requests of peers may run until %v after the stop began", until.Sub(before))
-	}
-}

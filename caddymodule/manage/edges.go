@@ -37,7 +37,6 @@ type Edge struct {
 	Region    string `json:"region,omitempty" column:"REGION"`
 	Version   string `json:"version,omitempty" column:"VERSION"`     // of Postern
 	Advertise string `json:"advertise,omitempty" column:"ADVERTISE"` // host:port that connectors dial, absent behind a balancer
-	Peer      string `json:"peer,omitempty" column:"PEER"`           // host:port that other edges dial
 	// StartedAt is when it started.
 	StartedAt time.Time `json:"started_at" column:"STARTED,ago"`
 	// State is "serving", "draining", "without_store", "lost" or "unknown".
@@ -102,7 +101,7 @@ func (s *Service) AllEdges(problem bool) []Edge {
 
 func (s *Service) edgeOf(e store.Edge, problem bool) Edge {
 	view := Edge{
-		Name: e.Name, Region: e.Region, Version: e.Version, Advertise: e.Advertise, Peer: e.Peer, StartedAt: e.StartedAt,
+		Name: e.Name, Region: e.Region, Version: e.Version, Advertise: e.Advertise, StartedAt: e.StartedAt,
 		State: EdgeServing, Leader: s.cluster.LeaderName() == e.Name, Self: s.cluster.Name() == e.Name,
 	}
 	if e.Draining {

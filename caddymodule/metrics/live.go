@@ -143,12 +143,9 @@ func (l live) collectEdges(edge gateway.Cluster, gauge func(d *prometheus.Desc, 
 
 func collectTunnels(sessions []tunnel.Info, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	for _, s := range sessions {
-		if s.AtPeer {
-			continue // its gateway counts it
-		}
 		gauge(tunnelConnections, 1, s.Connector, s.Transport)
 		gauge(tunnelRTT, s.RTT.Seconds(), s.Connector, s.Transport)
-		gauge(tunnelRequests, float64(s.Own), s.Connector, s.Transport)
+		gauge(tunnelRequests, float64(s.Active), s.Connector, s.Transport)
 		gauge(tunnelRequestsLimit, float64(s.Limit), s.Connector, s.Transport)
 		for _, u := range s.States {
 			switch {

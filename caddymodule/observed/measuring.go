@@ -47,7 +47,7 @@ func (t *Table) measureIdle(connector string) {
 		switch at, ok := t.current(o.name); {
 		case t.routes[o.name] != o, o.measuring.tries == 0, o.window.holds(at.Since, t.now()):
 			delete(t.due, o)
-		case ok && !at.Remote && at.State.Reachable() && !busy[at.Upstream]:
+		case ok && at.State.Reachable() && !busy[at.Upstream]:
 			busy[at.Upstream] = true
 			o.measuring.tries--
 			o.waits.running++

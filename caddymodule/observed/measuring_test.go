@@ -142,7 +142,6 @@ func TestNotMeasured(t *testing.T) {
 		"listed":  func(b *measuringBench) { b.route.Window = 8192 },
 		"option":  func(b *measuringBench) { b.d.Options = compat.Options{ContextWindow: 8192} },
 		"refusal": func(b *measuringBench) { b.Refused(&b.d, "con_1", 8192) },
-		"remote":  func(b *measuringBench) { b.route.Remote = true },
 		"down":    func(b *measuringBench) { b.route.State = health.ServerDown },
 		"changed": func(b *measuringBench) { b.d.UpdatedAt = begun.Add(time.Hour) },
 	} {

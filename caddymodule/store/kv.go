@@ -34,8 +34,9 @@ type KV interface {
 	// machine. After an error, they may or may not have been made, or may be made later.
 	// Changes may be made twice if they are of items that are not compared.
 	//
-	// If two transactions have the same compares, puts and deletes, both may succeed although
-	// only one was applied, unless all their puts are marks.
+	// If two transactions put the same first record, both may succeed although only one was
+	// applied, unless all their puts are marks. Keys that a transaction without a record deletes
+	// may be missing although it has compared them.
 	//
 	// A put with an unknown lease fails with ErrNotFound, as does each put with a lease if
 	// the KV is not a Leaser. An invalid transaction fails with ErrInvalid.

@@ -15,10 +15,9 @@ import (
 const markRestoring = dirMarks + "restoring"
 
 // isClusterItem reports whether an item is about the gateways that share a store, or belongs to
-// one of them. Copies of a store omit these items. The secret of peers is among them, so that
-// gateways with different stores cannot ask each other.
+// one of them. Copies of a store omit these items.
 func isClusterItem(path string) bool {
-	prefixes := []string{edgeKind.dir, reportKind.dir, markConfirmed, dirSecrets + SecretPeer}
+	prefixes := []string{edgeKind.dir, reportKind.dir, markConfirmed}
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
 }
 

@@ -12,9 +12,6 @@ type secretRecord struct {
 	Value []byte `json:"value"`
 }
 
-// SecretPeer is the name of the secret by which peers authenticate each other.
-const SecretPeer = "peer"
-
 // Secret returns the gateway's secret with this name. If it does not exist yet, it is
 // created with generate. All processes get the same secret. Names consist of lower-case
 // letters, digits and underscores, like "quic_token".

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/connector/link"
@@ -15,46 +14,15 @@ import (
 func (s *Session) Connector() string { return s.connector.ID }
 
 // Active returns the number of running requests.
-func (s *Session) Active() int { return int(max(s.active.Load(), s.peerActive.Load())) }
+func (s *Session) Active() int { return int(s.active.Load()) }
 
-// Find returns a session of a connector that takes requests, other than those in except: the one of this gateway, else
-// that of the nearest peer.
+// Find returns the session of a connector that takes requests, unless it is in except.
 func (h *Hub) Find(connectorID string, except ...*Session) (*Session, bool) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	if s := h.live[connectorID]; s != nil && s.usable() && !slices.Contains(except, s) {
-		return s, true
+	s, ok := h.Session(connectorID)
+	if !ok || slices.Contains(except, s) {
+		return nil, false
 	}
-	valid := h.options.Load().Valid
-	best := (*Session)(nil)
-	for _, s := range h.remote[connectorID] {
-		if !s.usable() || slices.Contains(except, s) {
-			continue
-		}
-		if valid != nil {
-			if _, err := valid(s.connector); err != nil {
-				continue // its edge may not know yet that the connector was removed
-			}
-		}
-		if best == nil || s.peer.distance() < best.peer.distance() {
-			best = s
-		}
-	}
-	return best, best != nil
-}
-
-// distance returns the distance of a peer: of those that are not silent first those of this gateway's region. The
-// caller holds the hub's lock.
-func (p *PeerConn) distance() time.Duration {
-	const silent = time.Hour
-	d := p.conn.RTT()
-	if p.region == p.hub.members.Region {
-		d = 0
-	}
-	if p.silent() {
-		d += silent
-	}
-	return d
+	return s, true
 }
 
 // Target is the target of a deployment: its public name, its upstream and its model

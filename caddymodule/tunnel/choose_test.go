@@ -10,65 +10,28 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// held are requests that run on a session, as far as it counts them.
-func held(t *testing.T, g *testGateway, id string, n int64) *Session {
-	t.Helper()
-	s, ok := g.Session(id)
-	if !ok {
-		t.Fatalf("%s has no session", id)
-	}
-	s.active.Store(n)
-	s.beat(time.Hour) // on a slow machine, the test lasts longer than two pings
-	return s
-}
-
-// TestFind: a session here has precedence, then those at peers: first those that are not silent, and of these the ones
-// of the region. A session that takes no requests is not found.
+// TestFind: a session that takes no requests, or was tried, is not found.
 func TestFind(t *testing.T) {
-	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
-		entry := newEdge("a")
-		tunnels := map[string]*testConnector{}
-		for _, name := range []string{"b", "c"} {
-			peer := newEdge(name)
-			peer.joins(t, entry, name)
-			tunnels[name] = peer.connect(t, "con_1", echo)
+	simulate(t, 10*time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {
+		c, err := g.dial(t, sockets[0], hello("con_1"), http.NotFoundHandler())
+		if err != nil {
+			t.Fatal(err)
 		}
-		tunnels["here"] = entry.connect(t, "con_1", echo)
-		for _, c := range tunnels {
-			c.beats()
-		}
-		time.Sleep(publishTime)
-		entry.mu.Lock()
-		b, c := entry.peers["b"], entry.peers["c"]
-		entry.members.Region, b.region, c.region = "eu", "us", "eu"
-		entry.mu.Unlock()
-		finds := func(what, want string) {
+		s := g.mustSession(t, "con_1")
+		finds := func(what string, want bool, except ...*Session) {
 			t.Helper()
-			got := "none"
-			if s, ok := entry.Find("con_1"); ok && s.peer == nil {
-				got = "here"
-			} else if ok {
-				got = s.peer.name
-			}
-			if got != want {
-				t.Errorf("%s: found %s, want %s", what, got, want)
+			if _, ok := g.Find("con_1", except...); ok != want {
+				t.Errorf("%s: found %t, want %t", what, ok, want)
 			}
 		}
-		finds("all are there", "here")
-		tunnels["here"].send(t, link.Drain{})
-		time.Sleep(publishTime)
-		finds("it drains here", "c")
-		c.lastMessage.Store(0)
-		finds("the peer of the region is silent", "b")
-		b.lastMessage.Store(0)
-		finds("both are silent", "c")
-		time.Sleep(publishTime)
-		tunnels["c"].send(t, link.Drain{})
-		time.Sleep(publishTime)
-		finds("it drains in the region", "b")
-		tunnels["b"].send(t, link.Drain{})
-		time.Sleep(publishTime)
-		finds("it drains everywhere", "none")
+		finds("it is online", true)
+		finds("it was tried", false, s)
+		g.setSilent(s, true)
+		finds("it is silent", false)
+		g.setSilent(s, false)
+		c.send(t, link.Drain{})
+		time.Sleep(time.Second)
+		finds("it drains", false)
 	})
 }
 

@@ -18,8 +18,8 @@
 //
 //	event                                    started by   running requests           code           function
 //	drain                                    connector    finish                     CloseDrained   finish
-//	hello on another tunnel, here or at      connector    finish if this tunnel      CloseReplaced  replace, finish
-//	a peer                                                answers a ping, else fail                 or close
+//	hello on another tunnel                  connector    finish if this tunnel      CloseReplaced  replace, finish
+//	                                                      answers a ping, else fail                 or close
 //	connector removed, or paired again       user         fail                       CloseRemoved   close
 //	gateway stops                            Hub.Close    finish, until a deadline   CloseShutdown  finish
 //	silence of 15 s                          QUIC         fail                       –              run, close
@@ -29,9 +29,5 @@
 //	connection has ended                     either end,  fail                       of that end    run, close
 //	                                         or the path
 //
-// An edge that drains ends no session. It asks the connectors to leave (members.go); each then sends a drain.
-//
-// A session of a tunnel at a peer has no connection of its own. It stops when the peer reports the end of the tunnel:
-// its running requests continue. It ends with the connection of the peer, which is closed as CloseReplaced by a newer
-// one, as CloseLost after peerLost, and as CloseShutdown, after the running requests, when the gateway stops.
+// An edge of a cluster that drains ends no session.
 package tunnel

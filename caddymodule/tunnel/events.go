@@ -59,11 +59,6 @@ func (h *Hub) Follow(f func(Event)) (online []Event, stop func()) {
 			online = append(online, eventOf(s, true))
 		}
 	}
-	for id, list := range h.remote {
-		if local := h.live[id]; local == nil || local.silent.Load() {
-			online = append(online, eventOf(list[0], true))
-		}
-	}
 	return online, h.Subscribe(f)
 }
 

@@ -91,9 +91,6 @@ func (c *connection) handshake() (run func(), err error) {
 	if hello.Claim != "" {
 		return c.handshakeDevice(ctx, hello), nil
 	}
-	if hello.Peer != "" {
-		return c.handshakePeer(hello), nil
-	}
 	connector, deny := c.hub.check(ctx, hello)
 	switch {
 	case deny == nil && hello.DryRun:
@@ -237,7 +234,6 @@ func (h *Hub) start(s *Session) *link.Deny {
 		Version:         h.options.Load().Version,
 		HeartbeatMillis: int(h.heartbeat().Milliseconds()),
 	})
-	h.replaceByPeer(s.connector.ID)
 	return nil
 }
 
@@ -247,7 +243,7 @@ func (c *connection) deny(who slog.Attr, d link.Deny) {
 	h.counters.denied.Add(1)
 	c.pending.endHandshake() // it only has to read the reason
 	o, level := h.options.Load(), slog.LevelWarn
-	if d.Code == link.DenyEdgeInUse || d.Code == link.DenyAgain { // normal in a cluster
+	if d.Code == link.DenyEdgeInUse { // normal in a cluster
 		level = slog.LevelDebug
 	}
 	h.denials.Log(o.Logger, level, networksOf(remote).Widest(), time.Now(), "denying a connector",

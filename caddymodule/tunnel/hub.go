@@ -48,7 +48,7 @@ type Connector struct {
 	// Pairing distinguishes credentials of the same connector: it is the id of the
 	// pairing that created them, "" if they were created with a token.
 	Pairing string
-	// Secret is the SHA-256 of the secret in the hello, zero if the tunnel is at a peer.
+	// Secret is the SHA-256 of the secret in the hello.
 	Secret [sha256.Size]byte
 }
 
@@ -66,12 +66,10 @@ type Options struct {
 	Preauthenticate func(id string, match func(secretHash []byte) bool) bool
 	// Valid returns until when a connector returned by Authenticate may have its tunnel; the zero time:
 	// without an end. It fails with ErrRotated if the secret has ended, and with another error if the
-	// connector was removed, or paired again. A connector without a secret is at a peer. nil: all are valid.
+	// connector was removed, or paired again. nil: all are valid.
 	Valid func(Connector) (until time.Time, err error)
 	// Pairing accepts devices with a pairing code; nil: they are denied.
 	Pairing Pairing
-	// Peers are the other gateways of the cluster; nil: there are none.
-	Peers Peers
 	// Members returns the gateways of the cluster; nil: there is no cluster. It must not wait.
 	// [Hub.MembersChanged] sends changes.
 	Members func() Members
@@ -104,8 +102,7 @@ type Hub struct {
 	options  atomic.Pointer[Options]
 	counters counters
 
-	peerAddresses addresses
-	events        events
+	events events
 
 	arrivalRate *rate.Limiter // of connections that need not prove their address
 	pending     *pending
@@ -124,8 +121,6 @@ type Hub struct {
 	mu       sync.RWMutex
 	live     map[string]*Session         // by connector id: sessions that take requests
 	all      map[string][]*Session       // by connector id: live and draining
-	remote   map[string][]*Session       // by connector id: sessions at peers
-	peers    map[string]*PeerConn        // by name: connections of peers
 	waiting  map[*waitingDevice]struct{} // devices without a decision
 	lost     map[string]time.Time        // by connector id: when it went offline, see addOffline
 	members  Members                     // as last sent to connectors
@@ -152,8 +147,6 @@ func NewHub(o Options) *Hub {
 
 		live:    make(map[string]*Session),
 		all:     make(map[string][]*Session),
-		remote:  make(map[string][]*Session),
-		peers:   make(map[string]*PeerConn),
 		waiting: make(map[*waitingDevice]struct{}),
 		lost:    make(map[string]time.Time),
 		started: time.Now(),
@@ -198,20 +191,40 @@ func (h *Hub) unregister(s *Session) {
 	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	id := s.connector.ID
-	switch {
-	case s.peer != nil:
-		h.remote[id] = slices.DeleteFunc(h.remote[id], func(other *Session) bool { return other == s })
-		if len(h.remote[id]) == 0 {
-			delete(h.remote, id)
-		}
-		h.addOffline(s)
-	case h.live[id] == s:
+	if id := s.connector.ID; h.live[id] == s {
 		delete(h.live, id)
 		if !s.silent.Load() {
 			h.addOffline(s)
 		}
 	}
+}
+
+// maxLost bounds the times at which connectors went offline. At the bound, all are forgotten.
+const maxLost = 1 << 16
+
+// addOffline queues the event that a session's connector is offline. The caller holds the lock.
+func (h *Hub) addOffline(s *Session) {
+	if len(h.lost) >= maxLost {
+		clear(h.lost)
+	}
+	h.lost[s.connector.ID] = time.Now()
+	h.events.add(eventOf(s, false))
+}
+
+// LastOnline returns when one of the connectors was last online, or when the hub started if that is not known.
+func (h *Hub) LastOnline(connectorIDs []string) time.Time {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	last := h.started
+	for _, id := range connectorIDs {
+		if s := h.live[id]; s != nil && !s.silent.Load() { // its tunnel is ending, or was tried
+			return time.Now()
+		}
+		if lost := h.lost[id]; lost.After(last) {
+			last = lost
+		}
+	}
+	return last
 }
 
 // setSilent records whether a session's connector is silent. A silent one gets no requests. It
@@ -248,44 +261,18 @@ func (h *Hub) remove(s *Session) {
 	s.bodies.Close()
 }
 
-// Sessions describes the connectors with sessions that take requests, in the order of their ids.
-// Of several sessions of a connector in a cluster, it describes the one at this gateway.
+// Sessions describes the sessions that take requests, in the order of their connectors' ids.
 func (h *Hub) Sessions() []Info {
 	h.mu.RLock()
-	gateway, sessions := h.members.Name, make(map[string][]*Session, len(h.live)+len(h.remote))
-	for id, s := range h.live {
-		if !s.silent.Load() {
-			sessions[id] = []*Session{s}
-		}
-	}
-	for id, list := range h.remote {
-		sessions[id] = append(sessions[id], list...)
-	}
+	sessions := slices.Collect(maps.Values(h.live))
 	h.mu.RUnlock()
-	infos := make([]Info, 0, len(sessions))
-	for _, id := range slices.Sorted(maps.Keys(sessions)) {
-		infos = append(infos, merge(sessions[id], gateway))
+	sessions = slices.DeleteFunc(sessions, func(s *Session) bool { return s.silent.Load() })
+	slices.SortFunc(sessions, func(a, b *Session) int { return cmp.Compare(a.connector.ID, b.connector.ID) })
+	infos := make([]Info, len(sessions))
+	for i, s := range sessions {
+		infos[i] = s.Info()
 	}
 	return infos
-}
-
-// merge describes the first session of a connector, with the names of all edges that have one.
-// gateway is the name of this gateway.
-func merge(sessions []*Session, gateway string) Info {
-	info := sessions[0].Info()
-	info.Active = 0
-	for _, s := range sessions {
-		info.Active += s.Active()
-		switch {
-		case s.peer != nil:
-			info.Edges = append(info.Edges, s.peer.name)
-		case gateway != "":
-			info.Edges = append(info.Edges, gateway)
-		}
-	}
-	slices.Sort(info.Edges)
-	info.Edges = slices.Compact(info.Edges) // while a peer connects again, both connections have sessions
-	return info
 }
 
 // Disconnect closes all tunnels of a connector, including draining ones. Its

@@ -97,7 +97,7 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 	config.GetCertificate = h.prove
 	paced := config.Clone()
 	paced.GetConfigForClient = h.pace
-	listener, err := transport.Listen(paced, h.config())
+	listener, err := transport.Listen(paced, link.GatewayQUIC())
 	if err != nil {
 		return fmt.Errorf("starting tunnel listener: %w", err)
 	}
@@ -105,19 +105,6 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 	h.tls = config
 	h.running.Go(func() { h.accept(listener) })
 	return nil
-}
-
-// config returns the configuration of connections. A peer gets larger windows, which cannot change later.
-// As its hello comes too late for that, it is recognized by its address.
-func (h *Hub) config() *quic.Config {
-	config, peer := link.GatewayQUIC(), link.GatewayPeerQUIC()
-	config.GetConfigForClient = func(info *quic.ClientInfo) (*quic.Config, error) {
-		if h.peerAddresses.has(info.RemoteAddr) {
-			return peer, nil
-		}
-		return config, nil
-	}
-	return config
 }
 
 // accept only starts goroutines: quic-go's accept queue holds 32 connections, and
@@ -178,7 +165,6 @@ func (h *Hub) Close(ctx context.Context) error {
 	}
 	h.stop()
 	sessions, devices := slices.Concat(slices.Collect(maps.Values(h.all))...), slices.Collect(maps.Keys(h.waiting))
-	peers := slices.Collect(maps.Values(h.peers))
 	h.mu.Unlock()
 
 	h.handshakes.Close()
@@ -192,9 +178,6 @@ func (h *Hub) Close(ctx context.Context) error {
 			s.send(link.Drain{})
 			s.finish(ctx, link.CloseShutdown)
 		})
-	}
-	for _, p := range peers {
-		draining.Go(func() { p.shutdown(ctx) })
 	}
 	draining.Wait()
 	h.closeSockets()

@@ -3,7 +3,6 @@ package tunnel
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig/caught"
@@ -79,44 +78,4 @@ func pendingConns(g *testGateway) int {
 	g.pending.mu.Lock()
 	defer g.pending.mu.Unlock()
 	return g.pending.unknown.Used() + g.pending.known
-}
-
-// crashingPeers panics for what peers send.
-type crashingPeers struct{ anyPeer }
-
-func (c crashingPeers) Receive(e *PeerConn) func(link.Message) {
-	receive := c.anyPeer.Receive(e)
-	return func(m link.Message) {
-		if _, ok := m.(link.Tunnel); !ok {
-			panic(caught.Secret)
-		}
-		receive(m)
-	}
-}
-
-// A panic at a message of a peer ends its connection.
-func TestPanicOfPeer(t *testing.T) {
-	log := caught.New()
-	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
-		entry, with := newEdge("a"), newEdge("b")
-		crashing := *entry.options.Load()
-		crashing.Peers, crashing.Logger = crashingPeers{}, log.Logger
-		entry.SetOptions(crashing)
-		p := with.joins(t, entry, "b")
-		c := with.connect(t, "con_1", echo)
-		c.beats()
-		time.Sleep(publishTime)
-		if got, err := entry.do(t, "con_1", "hi"); got != "hi" || err != nil {
-			t.Errorf("a request: %q, %v", got, err)
-		}
-		if err := p.control.Send(link.SignIn{Address: "192.0.2.1"}); err != nil {
-			t.Fatal(err)
-		}
-		wait.For(t, p.conn.Context().Done(), "the connection of the peer ends")
-		log.Expect(t, "reading from a peer", 1)
-		time.Sleep(publishTime)
-		if len(entry.remoteOf("con_1")) != 0 {
-			t.Error("tunnels of the peer are left")
-		}
-	})
 }

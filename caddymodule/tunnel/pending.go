@@ -91,10 +91,9 @@ func newPending() *pending {
 
 // pendingConn is a connection in pending. It is counted until its hello is accepted or it ends.
 type pendingConn struct {
-	pending     *pending
-	networks    fair.Networks
-	peerWindows bool   // the connection has the flow control windows of a peer
-	pin         string // of the identity in its handshake
+	pending  *pending
+	networks fair.Networks
+	pin      string // of the identity in its handshake
 
 	// Guarded by pending.mu:
 	freed     bool
@@ -126,7 +125,6 @@ func (h *Hub) admit(ctx context.Context, info *quic.ClientInfo) (context.Context
 		h.counters.rejected.Add(1)
 		return nil, errPending
 	}
-	c.peerWindows = h.peerAddresses.has(info.RemoteAddr) // as in config
 	return c.bind(ctx), nil
 }
 

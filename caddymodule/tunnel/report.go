@@ -100,8 +100,6 @@ type DeploymentRoute struct {
 	OneModel bool // the server loads one model at a time
 	// Since is when the tunnel began, or when its model server was reachable again.
 	Since time.Time
-	// Remote reports whether the tunnel is a peer's.
-	Remote bool
 }
 
 // DeploymentRoute returns the route of a deployment through the connector's tunnel.
@@ -132,17 +130,12 @@ func (u UpstreamState) route(since time.Time, upstream, model string, err error)
 // nothing, unless the connector has no upstream for the deployment.
 func (h *Hub) Route(connectorID string, target Target) (r DeploymentRoute, ok bool) {
 	h.mu.RLock()
-	s, local := h.live[connectorID]
-	if remote := h.remote[connectorID]; s == nil && len(remote) > 0 {
-		s = remote[0]
-	}
+	s := h.live[connectorID]
 	h.mu.RUnlock()
 	if s == nil {
 		return r, false
 	}
-	r = s.route(target)
-	r.Remote = !local
-	return r, true
+	return s.route(target), true
 }
 
 // route returns the route of a deployment through the session.
@@ -152,8 +145,8 @@ func (s *Session) route(target Target) DeploymentRoute {
 }
 
 // Recheck asks the connector of a route to ask its model server for the models again, if that does not list
-// the route's model. It reports whether that is so. It does not ask connectors at peers. It allocates nothing
-// if the model is listed.
+// the route's model. It reports whether that is so. It allocates nothing if the model is
+// listed.
 func (h *Hub) Recheck(connectorID string, target Target) (missing bool) {
 	s, ok := h.Session(connectorID)
 	if !ok {
@@ -179,7 +172,7 @@ func (h *Hub) addReport(s *Session) {
 	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.peer == nil && h.live[s.connector.ID] != s || s.silent.Load() {
+	if h.live[s.connector.ID] != s || s.silent.Load() {
 		return // a connector that sends again gets an online event
 	}
 	event := eventOf(s, true)

@@ -21,7 +21,6 @@ type Info struct {
 	Connector string // id
 	Account   string
 	Session   string   // id
-	AtPeer    bool     // the tunnel is at another gateway of the cluster
 	Edges     []string // gateways of the cluster where the connector has tunnels
 	Instance  string
 	Name      string // as registered
@@ -36,7 +35,6 @@ type Info struct {
 	Routes    []link.Route
 	States    []UpstreamState // of Upstreams, in their order
 	Active    int             // running requests
-	Own       int             // of these, requests of this session
 	Limit     int             // maximum of running requests
 }
 
@@ -52,12 +50,6 @@ type Session struct {
 	hello     link.Hello // without its secret
 	reported  atomic.Pointer[states]
 	since     time.Time
-
-	// Of a tunnel at a peer; nil and 0 if the tunnel is here.
-	peer       *PeerConn
-	opened     *link.TunnelOpened
-	peerActive atomic.Int64 // running requests, as the peer reports
-	peerRTT    atomic.Int64 // shortest round trip between the peer and the connector, in microseconds
 
 	active      atomic.Int64
 	bodies      *bodies.Tunnel // nil: they are not kept
@@ -101,7 +93,7 @@ func newSession(c *connection, connector Connector, hello link.Hello) *Session {
 
 // Info describes the session now.
 func (s *Session) Info() Info {
-	info := Info{
+	return Info{
 		Connector: s.connector.ID,
 		Account:   s.connector.Account,
 		Session:   s.id,
@@ -120,12 +112,6 @@ func (s *Session) Info() Info {
 		Active:    s.Active(),
 		Limit:     cmp.Or(s.hello.MaxRequests, link.DefaultMaxRequests),
 	}
-	if s.peer != nil {
-		info.AtPeer, info.Transport, info.Remote = true, s.opened.Transport, s.opened.Remote
-		info.RTT = time.Duration(s.peerRTT.Load()) * time.Microsecond
-	}
-	info.Own = info.Active
-	return info
 }
 
 // log returns the current logger with the fields of this session.
@@ -188,7 +174,7 @@ func (s *Session) exchange(stream *openStream, r *http.Request, key string) (*ht
 
 // roundTrip sends a request as it is.
 func (s *Session) roundTrip(stream *openStream, r *http.Request) (*http.Response, error) {
-	answer, err := link.RoundTrip(r.Context(), stream, stream.header, r, stream.done)
+	answer, err := link.RoundTrip(r.Context(), stream, r, stream.done)
 	if silent := s.setWaiting(stream, false); silent && err == nil { // onSilence has reset it after its head
 		_ = answer.Body.Close()
 		return nil, link.ErrSilent
@@ -198,5 +184,5 @@ func (s *Session) roundTrip(stream *openStream, r *http.Request) (*http.Response
 
 // shortestRTT returns the shortest round-trip time to the connector of the last minutes.
 func (s *Session) shortestRTT() time.Duration {
-	return s.roundTrips.shortest(s.conn.ConnectionStats().LatestRTT) + time.Duration(s.peerRTT.Load())*time.Microsecond
+	return s.roundTrips.shortest(s.conn.ConnectionStats().LatestRTT)
 }

@@ -18,8 +18,7 @@ const creditWait = time.Second
 type openStream struct {
 	*quic.Stream
 	session *Session
-	header  link.RelayHeader // sent first, to a peer with the tunnel
-	silent  bool             // reset by onSilence; guarded by session.waitingMu
+	silent  bool // reset by onSilence; guarded by session.waitingMu
 }
 
 // done is called at the end of each request.
@@ -33,9 +32,6 @@ func (s *Session) open(ctx context.Context) (o *openStream, err error) {
 	// Count first, then check: a drain does it in the opposite order.
 	s.active.Add(1)
 	o = &openStream{session: s}
-	if s.peer != nil {
-		o.header.Connector = s.connector.ID
-	}
 	if !s.usable() {
 		o.done()
 		return nil, errEnded

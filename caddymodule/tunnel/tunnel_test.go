@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,7 +40,6 @@ type testGateway struct {
 	taking    sync.Mutex
 	simulated []net.PacketConn // sockets of connectors in a bubble that are not used yet
 
-	lost atomic.Bool // the store
 }
 
 func newSecrets(t testing.TB) Secrets {

@@ -47,16 +47,12 @@ type Target struct {
 	Claim       string            // pairing code of a device; "": it is a connector
 	MaxRequests int               // concurrent requests; 0: the default
 	MaxMemory   int64             // bytes of requests that may wait for model servers
-	Peer        bool              // this gateway dials a peer
 	Logger      *slog.Logger
 }
 
 // config returns the QUIC configuration. Requests that wait for model servers do not use up the window of all: without
 // it, nothing passes through the tunnel.
 func (t Target) config() *quic.Config {
-	if t.Peer {
-		return link.PeerQUIC(t.MaxRequests)
-	}
 	c := link.ConnectorQUIC(t.MaxRequests)
 	c.InitialConnectionReceiveWindow += uint64(t.MaxMemory)
 	c.MaxConnectionReceiveWindow += uint64(t.MaxMemory)

@@ -123,5 +123,4 @@ func BenchmarkUpload(b *testing.B) {
 func benchBoth(b *testing.B, name string, f func(b *testing.B, newPair pairing)) {
 	b.Run(name+"/"+TransportQUIC, func(b *testing.B) { f(b, newPair) })
 	b.Run(name+"/"+TransportWebSocket, func(b *testing.B) { f(b, newWebSocketPair) })
-	b.Run(name+"/relay", func(b *testing.B) { f(b, relayed(newPair)) })
 }

@@ -50,7 +50,7 @@ func (h *waiting) check(t *testing.T, since time.Time) {
 }
 
 func TestCancelBeforeTheAnswer(t *testing.T) {
-	overAllVirtual(t, func(t *testing.T, newPair pairing) {
+	overBothVirtual(t, func(t *testing.T, newPair pairing) {
 		h := newWaiting("")
 		p := newPair(t, h)
 		cause := errors.New("client left")
@@ -74,7 +74,7 @@ func TestCancelInTheAnswer(t *testing.T) {
 		"close":   func(_ context.CancelFunc, a *http.Response) { _ = a.Body.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			overAllVirtual(t, func(t *testing.T, newPair pairing) {
+			overBothVirtual(t, func(t *testing.T, newPair pairing) {
 				h := newWaiting("data: 1\n\n")
 				p := newPair(t, h)
 				ctx, cancel := context.WithCancel(t.Context())
@@ -116,7 +116,7 @@ func TestCancelInTheAnswer(t *testing.T) {
 // TestCancelWhileUploading: the connector reads nothing, and the body is far
 // larger than its windows.
 func TestCancelWhileUploading(t *testing.T) {
-	overAllVirtual(t, func(t *testing.T, newPair pairing) {
+	overBothVirtual(t, func(t *testing.T, newPair pairing) {
 		h := newWaiting("")
 		p := newPair(t, h)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -133,7 +133,7 @@ func TestCancelWhileUploading(t *testing.T) {
 }
 
 func TestAbort(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		for _, failed := range append(failures[:], ErrCancelled) {
 			t.Run(failed.Name, func(t *testing.T) {
 				for _, when := range []string{"", "header", "body"} {
@@ -164,7 +164,7 @@ func TestAbort(t *testing.T) {
 }
 
 func TestHandlersThatFail(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		for name, h := range map[string]http.HandlerFunc{
 			"panic": func(http.ResponseWriter, *http.Request) { panic("oops") },
 			"panic after header": func(w http.ResponseWriter, _ *http.Request) {
@@ -207,7 +207,7 @@ func TestHandlersThatFail(t *testing.T) {
 }
 
 func TestTooManyBytes(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "4")
 			_, _ = io.WriteString(w, "some")
@@ -243,7 +243,7 @@ func TestNeverACleanEnd(t *testing.T) {
 }
 
 func TestTunnelLost(t *testing.T) {
-	overAllVirtual(t, func(t *testing.T, newPair pairing) {
+	overBothVirtual(t, func(t *testing.T, newPair pairing) {
 		h := newWaiting("data: 1\n\n")
 		p := newPair(t, h)
 		a, err := p.roundTrip(t.Context(), post("{}"))
@@ -263,7 +263,7 @@ func TestTunnelLost(t *testing.T) {
 // the 1024 that may be open at a time would be used up otherwise.
 func TestStreamsAreGivenBack(t *testing.T) {
 	const limit = 16
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.Header.Get("How") {
 			case "abort":
@@ -312,7 +312,7 @@ func TestStreamsAreGivenBack(t *testing.T) {
 // TestSlowReadersDoNotBlockOthers: answers that nobody reads fill their own
 // windows and not the connection's.
 func TestSlowReadersDoNotBlockOthers(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		var written atomic.Int64
 		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			n := 1
@@ -346,7 +346,7 @@ func TestSlowReadersDoNotBlockOthers(t *testing.T) {
 }
 
 func TestDoneIsCalledOnce(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		p := newPair(t, echo)
 		for name, use := range map[string]func(*http.Response){
 			"to the end": func(a *http.Response) {
@@ -368,7 +368,7 @@ func TestDoneIsCalledOnce(t *testing.T) {
 					r = post("")
 					r.Method = http.MethodHead // nothing to read: done at once
 				}
-				a, err := RoundTrip(t.Context(), s, p.to, r, func() { done++ })
+				a, err := RoundTrip(t.Context(), s, r, func() { done++ })
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -37,7 +37,7 @@ const (
 
 // Check validates a hello. Its errors are logged by the connector.
 func (h Hello) Check() error {
-	for _, f := range []string{h.Connector, h.Secret, h.Peer, h.Region, h.Instance, h.Name, h.Version, h.OS} {
+	for _, f := range []string{h.Connector, h.Secret, h.Instance, h.Name, h.Version, h.OS} {
 		if len(f) > MaxField || !text.IsPrintable(f) {
 			return fmt.Errorf("checking hello: a field is longer than %d bytes or not printable", MaxField)
 		}
@@ -49,12 +49,6 @@ func (h Hello) Check() error {
 	}
 	if err := h.checkClaim(); err != nil {
 		return err
-	}
-	if h.Peer != "" {
-		if h.Connector != "" || h.Claim != "" || len(h.Upstreams)+len(h.OneModel)+len(h.Routes) > 0 {
-			return errors.New("checking hello: a gateway is not a connector, too")
-		}
-		return nil
 	}
 	if len(h.Upstreams) == 0 || len(h.Upstreams) > MaxUpstreams {
 		return fmt.Errorf("checking hello: it names %d upstreams; 1 to %d are possible", len(h.Upstreams), MaxUpstreams)

@@ -11,7 +11,7 @@ import (
 )
 
 func TestRequestsOfUnknownLength(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		var complete atomic.Int64
 		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			b, err := io.ReadAll(r.Body)

@@ -106,9 +106,6 @@ const (
 	connectionWindow    = 32 << 20
 	maxConnectionWindow = 64 << 20
 
-	// peerWindow suffices for 1024 blocked streams. It takes memory only while streams are blocked.
-	peerWindow = 512 << 20
-
 	answerWindow    = 256 << 10 // per stream, of the gateway
 	maxAnswerWindow = 512 << 10
 	requestWindow   = 512 << 10 // per stream, of the connector
@@ -125,14 +122,6 @@ func GatewayQUIC() *quic.Config {
 	return c
 }
 
-// GatewayPeerQUIC returns the gateway's QUIC configuration for a peer. The answers are for many
-// clients: clients that do not read must not use up the window of all others.
-func GatewayPeerQUIC() *quic.Config {
-	c := GatewayQUIC()
-	c.InitialConnectionReceiveWindow, c.MaxConnectionReceiveWindow = peerWindow, peerWindow
-	return c
-}
-
 // ConnectorQUIC returns the QUIC configuration of a connector with this limit of
 // concurrent requests. 0 is the default limit.
 func ConnectorQUIC(requests int) *quic.Config {
@@ -140,16 +129,6 @@ func ConnectorQUIC(requests int) *quic.Config {
 	c.MaxIncomingStreams = int64(cmp.Or(requests, DefaultMaxRequests) + spareStreams)
 	c.InitialStreamReceiveWindow = requestWindow
 	c.MaxStreamReceiveWindow = MaxRequestWindow
-	return c
-}
-
-// PeerQUIC returns the QUIC configuration of a gateway that connects to a peer, with this limit
-// of concurrent requests. They are for many connectors: one that does not read must not use up the
-// window of all others.
-func PeerQUIC(requests int) *quic.Config {
-	c := ConnectorQUIC(requests)
-	c.MaxStreamReceiveWindow = requestWindow
-	c.InitialConnectionReceiveWindow, c.MaxConnectionReceiveWindow = peerWindow, peerWindow
 	return c
 }
 

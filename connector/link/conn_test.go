@@ -180,14 +180,3 @@ func TestThousandRequests(t *testing.T) {
 		}
 	})
 }
-
-// TestWindowsOfPeers: requests that are not read must not fill the window that all share with a peer.
-func TestWindowsOfPeers(t *testing.T) {
-	for name, c := range map[string]*quic.Config{"answers": GatewayPeerQUIC(), "requests": PeerQUIC(0)} {
-		blocked := c.MaxStreamReceiveWindow * DefaultMaxRequests
-		if c.InitialConnectionReceiveWindow < blocked || c.MaxConnectionReceiveWindow < blocked {
-			t.Errorf("%s: the window is at first %d and then %d bytes, blocked streams fill %d", name,
-				c.InitialConnectionReceiveWindow, c.MaxConnectionReceiveWindow, blocked)
-		}
-	}
-}

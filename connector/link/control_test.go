@@ -340,7 +340,6 @@ func TestHelloCheck(t *testing.T) {
 		"upstream twice":       func(h *Hello) { h.Upstreams[1] = "a" },
 		"one model nowhere":    func(h *Hello) { h.OneModel = []string{"c"} },
 		"too many one models":  func(h *Hello) { h.OneModel = []string{"a", "a", "b-2"} },
-		"a peer's one model":   func(h *Hello) { *h = Hello{Peer: "p", Secret: "s", OneModel: []string{"a"}} },
 		"route to nowhere":     func(h *Hello) { h.Routes[0].Upstream = strings.Repeat("c", 1000) },
 		"unprintable model":    func(h *Hello) { h.Routes[0].Model = "a\x00" },
 		"unprintable id":       func(h *Hello) { h.Routes[0].UpstreamModel = "a\xff" },

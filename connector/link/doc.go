@@ -86,17 +86,10 @@
 //
 // # Clusters
 //
-// In a cluster, the welcome contains the name of the edge, the edges that the connector may dial, and
-// how many tunnels it should have. Each tunnel is to a different edge. A hello lists the edges of the
-// connector's other tunnels ("other_edges"): an edge in this list that has a tunnel of the same process denies
-// the hello. When an edge drains, it sends a drain, but may continue to send requests. The connector
-// dials another edge, and then sends a drain itself.
-//
-// Edges dial each other as peers, with the same protocol. Each sends a hello with its name and a proof that
-// it has the cluster's key, and then sends messages about its own tunnels. The peer opens a stream
-// for each request to one of these tunnels. The stream begins with a header that contains the id of
-// the connector: see [RelayHeader]. The request follows. An empty header, a single zero byte, means that the
-// stream is for the edge itself, and a control message follows: see [Ask].
+// In a cluster, the welcome contains the name of the edge and the edges that take connectors. The connector has
+// a tunnel to each of them. A hello lists the edges of the connector's other tunnels ("other_edges"): an edge in
+// this list that has a tunnel of the same process denies the hello. An edge that drains or stops is no longer in
+// the list, and one that has started has another time in it.
 //
 // # Pairing
 //

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"reflect"
 	"strings"
 	"testing"
 )
@@ -68,23 +67,5 @@ func TestHelloHeldCheck(t *testing.T) {
 		if h.OtherEdges = held; h.Check() == nil {
 			t.Errorf("%s: passes", name)
 		}
-	}
-}
-
-// TestLargestTunnel: the update of a gateway about a tunnel fits into a message, with the
-// largest hello.
-func TestLargestTunnel(t *testing.T) {
-	name := strings.Repeat(`"`, MaxField)
-	opened := TunnelOpened{Hello: largestHello(), Account: name, Name: name, Remote: name}
-	for range MaxEdges {
-		opened.Hello.OtherEdges = append(opened.Hello.OtherEdges, name)
-	}
-	m := Tunnel{Session: "session", Opened: &opened, Active: 1 << 20}
-	var wire buffered
-	if err := NewControl(&wire).Send(m); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := NewControl(&wire).Receive(); err != nil || !reflect.DeepEqual(got, m) {
-		t.Errorf("received %v", err)
 	}
 }

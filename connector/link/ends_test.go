@@ -110,7 +110,7 @@ func TestStreamCredit(t *testing.T) {
 
 // TestEndOfRequestIsNoCancel: the context of a request lasts until its answer ends.
 func TestEndOfRequestIsNoCancel(t *testing.T) {
-	overAllVirtual(t, func(t *testing.T, newPair pairing) {
+	overBothVirtual(t, func(t *testing.T, newPair pairing) {
 		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(r.Body)
 			time.Sleep(time.Minute / 4)

@@ -129,7 +129,7 @@ func raw(start, again string, written chan<- error, read <-chan struct{}) http.H
 func TestAnswerLimits(t *testing.T) {
 	field := "A: " + strings.Repeat("a", 8<<10) + "\r\n"
 	const plain = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		for name, test := range map[string]struct {
 			start, again string
 			taken        bool

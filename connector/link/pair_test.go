@@ -23,8 +23,7 @@ const patience = 2 * time.Minute
 // pair is a tunnel over loopback: both ends of one connection.
 type pair struct {
 	gateway, connector *Conn
-	served             chan error  // results of Serve, if anybody reads them
-	to                 RelayHeader // see RoundTrip
+	served             chan error // results of Serve, if anybody reads them
 }
 
 // pairing connects a gateway and a connector whose streams h serves, with a limit of
@@ -179,7 +178,7 @@ func (p *pair) roundTrip(ctx context.Context, r *http.Request) (*http.Response, 
 	if err != nil {
 		return nil, err
 	}
-	return RoundTrip(ctx, s, p.to, r, nil)
+	return RoundTrip(ctx, s, r, nil)
 }
 
 // post returns a request as the gateway makes them.

@@ -39,7 +39,7 @@ func TestPanicOfUpload(t *testing.T) {
 			done := make(chan struct{})
 			passed := func() (passed *panics.Error) {
 				defer func() { passed = panics.Caught(recover()) }()
-				_, err := RoundTrip(t.Context(), stream, RelayHeader{}, r, func() { close(done) })
+				_, err := RoundTrip(t.Context(), stream, r, func() { close(done) })
 				t.Errorf("the request has ended with %v", err)
 				return nil
 			}()

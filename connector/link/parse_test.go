@@ -43,7 +43,7 @@ func readAnswer(method, answer string) (*http.Response, error) {
 func readAnswerFrom(method string, answer io.Reader) (*http.Response, error) {
 	r := post("")
 	r.Method = method
-	a, err := RoundTrip(context.Background(), &fakeStream{Reader: answer}, RelayHeader{}, r, nil)
+	a, err := RoundTrip(context.Background(), &fakeStream{Reader: answer}, r, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func TestEventsAreNotSplit(t *testing.T) {
 		pieces = append(pieces, "c8\r\n"+strings.Repeat("e", size)+"\r\n")
 	}
 	pieces = append(pieces, "0\r\n\r\n")
-	a, err := RoundTrip(t.Context(), &fakeStream{Reader: &perRead{pieces}}, RelayHeader{}, post(""), nil)
+	a, err := RoundTrip(t.Context(), &fakeStream{Reader: &perRead{pieces}}, post(""), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,7 @@ func TestRequestOnTheWire(t *testing.T) {
 			r.Body = io.NopCloser(test.body)
 		}
 		s := &fakeStream{Reader: strings.NewReader("HTTP/1.1 204 No Content\r\n\r\n")}
-		_, err := RoundTrip(t.Context(), s, RelayHeader{}, r, nil)
+		_, err := RoundTrip(t.Context(), s, r, nil)
 		if got, want := s.written.String(), test.method+" /v1/a%20b?c=d HTTP/1.1\r\nHost: box\r\n"+test.want; got != want ||
 			err != nil || s.writes != 1 {
 			t.Errorf("%s: got %q in %d writes, %v; want %q", name, got, s.writes, err, want)
@@ -335,7 +335,7 @@ func TestRequestOnTheWire(t *testing.T) {
 	}
 	r := post("{}")
 	r.Header.Set("A", secret+"\r\nB: c")
-	_, err := RoundTrip(t.Context(), &fakeStream{}, RelayHeader{}, r, nil)
+	_, err := RoundTrip(t.Context(), &fakeStream{}, r, nil)
 	if !errors.Is(err, ErrMalformed) || strings.Contains(err.Error(), secret) {
 		t.Errorf("a value with a line end: %v", err)
 	}

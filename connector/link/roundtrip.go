@@ -17,8 +17,7 @@ import (
 )
 
 // RoundTrip sends r on a new stream and reads the head of the answer. It is the gateway's
-// end of a request. If header is set, r is for a connector of a peer, which serves the stream with
-// [ReadRelayHeader] and [Relay].
+// end of a request.
 //
 // r.Host (or r.URL.Host) is the name of an upstream. r.ContentLength is -1 if the length is
 // unknown. r.Body should be in memory: it is read to its end even if the answer begins
@@ -31,8 +30,7 @@ import (
 // When ctx ends, or the answer's body is closed before its end, both directions are reset
 // with CodeCancelled. RoundTrip and reads of the body return the cause of ctx, or wrap an
 // error of this package: a [Failure], the error of a reset, [ErrTunnelLost] or [ErrMalformed].
-func RoundTrip(ctx context.Context, s Stream, header RelayHeader, r *http.Request, done func(),
-) (*http.Response, error) {
+func RoundTrip(ctx context.Context, s Stream, r *http.Request, done func()) (*http.Response, error) {
 	x := &tunnelRequest{ctx: ctx, stream: s, in: newReader(s), done: done}
 	if ctx.Done() != nil {
 		x.unwatch = context.AfterFunc(ctx, x.cancel)
@@ -44,7 +42,7 @@ func RoundTrip(ctx context.Context, s Stream, header RelayHeader, r *http.Reques
 			x.finish()
 		}
 	}()
-	if err := x.send(header, r); err != nil {
+	if err := x.send(r); err != nil {
 		return nil, err
 	}
 	if err := x.receive(r); err != nil {
@@ -126,7 +124,7 @@ func (x *tunnelRequest) finish() {
 }
 
 // send writes the request. A small one takes a single write, without another goroutine.
-func (x *tunnelRequest) send(header RelayHeader, r *http.Request) error {
+func (x *tunnelRequest) send(r *http.Request) error {
 	body := &requestBody{ReadCloser: r.Body}
 	out, err := outgoing(r, body)
 	if err != nil || out.ContentLength == 0 {
@@ -138,7 +136,7 @@ func (x *tunnelRequest) send(header RelayHeader, r *http.Request) error {
 		}
 	}
 	if out.ContentLength >= 0 && out.ContentLength <= largeChunk {
-		x.write(header, out, body)
+		x.write(out, body)
 		return x.uploadErr
 	}
 	x.uploaded = make(chan struct{})
@@ -150,7 +148,7 @@ func (x *tunnelRequest) send(header RelayHeader, r *http.Request) error {
 				x.cancel()
 			}
 		}()
-		x.write(header, out, body)
+		x.write(out, body)
 	}()
 	return nil
 }
@@ -158,10 +156,9 @@ func (x *tunnelRequest) send(header RelayHeader, r *http.Request) error {
 // write writes the request, and ends the write side. After a failed write it only resets that side, as the
 // connector may have stopped reading to answer early, such as with a 413. If the stream
 // is lost, reading fails, too.
-func (x *tunnelRequest) write(header RelayHeader, r *http.Request, body *requestBody) {
+func (x *tunnelRequest) write(r *http.Request, body *requestBody) {
 	out := getWriter(x.stream)
 	defer putWriter(out)
-	_, _ = out.Write(header.append(out.AvailableBuffer()))
 	err := r.Write(unflushed{out})
 	if _, failed := out.Write(nil); err != nil && failed == nil { // the stream is fine
 		x.uploadErr = fmt.Errorf("reading the request's body: %w", cmp.Or(body.err, err))

@@ -20,7 +20,7 @@ var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 })
 
 func TestRequestArrives(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		seen := make(chan *http.Request, 1)
 		p := newPair(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			b, _ := io.ReadAll(r.Body)
@@ -75,7 +75,7 @@ func TestRequestArrives(t *testing.T) {
 }
 
 func TestEscapedPathKeepsItsSpelling(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		seen := make(chan *url.URL, 1)
 		p := newPair(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.URL }))
 		r := post("")
@@ -88,7 +88,7 @@ func TestEscapedPathKeepsItsSpelling(t *testing.T) {
 }
 
 func TestRequestsThatCannotBeSent(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		p := newPair(t, echo)
 		for name, change := range map[string]func(*http.Request){
 			"no upstream":         func(r *http.Request) { r.Host = "" },
@@ -115,7 +115,7 @@ func TestRequestsThatCannotBeSent(t *testing.T) {
 }
 
 func TestAnswers(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		type answer struct {
 			status int
 			header map[string]string
@@ -186,7 +186,7 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestAnswerHeaderIsCleaned(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			h := w.Header()
 			h["Connection"] = []string{"keep-alive"}
@@ -206,7 +206,7 @@ func TestAnswerHeaderIsCleaned(t *testing.T) {
 }
 
 func TestLargeBodiesBothWays(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		p := newPair(t, echo)
 		size := connectionWindow
 		if testing.Short() {
@@ -233,7 +233,7 @@ func TestLargeBodiesBothWays(t *testing.T) {
 }
 
 func TestLargeEvent(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		event := "data: " + strings.Repeat("ä", 150_000) + "\n\n"
 		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, event)
@@ -246,7 +246,7 @@ func TestLargeEvent(t *testing.T) {
 }
 
 func TestLargeHeads(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		value := strings.Repeat("v", maxHead/5)
 		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			for i := range 4 {
@@ -270,7 +270,7 @@ func TestLargeHeads(t *testing.T) {
 
 // TestEventsArriveOneByOne: each write is there before the next one is made.
 func TestEventsArriveOneByOne(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		next := make(chan struct{})
 		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for range 3 {
@@ -301,7 +301,7 @@ func TestEventsArriveOneByOne(t *testing.T) {
 
 // TestFlushSendsTheHead: it arrives without a body.
 func TestFlushSendsTheHead(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		done := make(chan struct{})
 		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.(http.Flusher).Flush()
@@ -324,7 +324,7 @@ func TestFlushSendsTheHead(t *testing.T) {
 // TestEarlyAnswer: a handler that does not want the whole body answers all the
 // same.
 func TestEarlyAnswer(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.ReadFull(r.Body, make([]byte, 1000))
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
@@ -363,7 +363,7 @@ func (b *failingBody) Close() error {
 }
 
 func TestRequestBodyThatFails(t *testing.T) {
-	overAll(t, func(t *testing.T, newPair pairing) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
 		read := make(chan error, 2)
 		p := newPair(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			_, err := io.Copy(io.Discard, r.Body)

@@ -162,7 +162,7 @@ func etcdDown(c *cluster) {
 		c.Errorf("a revocation without etcd: %+v", w)
 	}
 	code := e.Process.WaitExit(c, c.patience())
-	if code == 0 || !strings.Contains(e.Process.Tail(), "cannot be reached") {
+	if code == 0 || !strings.Contains(e.Process.Tail(), "check that etcd runs") {
 		c.Errorf("a start without etcd: exit code %d, %s", code, e.Process.Tail())
 	}
 	c.until(down + c.loss*3/2)

@@ -37,25 +37,25 @@ func TestTxnUnanswered(t *testing.T) {
 		"put":                            {ops{put1("a"), mark("m")}, true, nil, "made"},
 		"create":                         {ops{put1("c"), mark("m")}, true, nil, "made"},
 		"put with a lease":               {ops{leased}, true, nil, "made"},
-		"put after a mark by others":     {ops{mark("b"), put1("a")}, true, ops{mark("b")}, "made"},
+		"put after a mark by others":     {ops{mark("b"), put1("a")}, true, ops{mark("b")}, "made before"},
 		"put, lost":                      {ops{put1("a")}, false, nil, "made"},
 		"put, lost; another record":      {ops{put1("a")}, false, ops{put1("b")}, "conflict"},
 		"put, lost; a mark by others":    {ops{mark("b"), put1("a")}, false, ops{mark("b")}, "conflict"},
 		"create, lost; another record":   {ops{put1("c")}, false, ops{put1("a")}, "conflict"},
-		"put; overwritten":               {ops{put1("a")}, true, ops{put2("a")}, "unknown"},
-		"create, lost; by others":        {ops{put1("c")}, false, ops{put2("c")}, "unknown"},
-		"create; deleted":                {ops{put1("c")}, true, ops{store.Delete("c")}, "unknown"},
+		"put; overwritten":               {ops{put1("a")}, true, ops{put2("a")}, "made before"},
+		"create, lost; by others":        {ops{put1("c")}, false, ops{put2("c")}, "conflict"},
+		"create; deleted":                {ops{put1("c")}, true, ops{store.Delete("c")}, "made before"},
 		"create, lost":                   {ops{put1("c"), mark("m")}, false, nil, "made"},
-		"put with a lease, lost; others": {ops{leased}, false, ops{store.Put("a", nil)}, "unknown"},
+		"put with a lease, lost; others": {ops{leased}, false, ops{put2("a")}, "conflict"},
 		"only a mark, lost; by others":   {ops{mark("a")}, false, ops{mark("a")}, "unknown"},
-		"nothing compared, lost":         {ops{put1("d")}, false, ops{put1("a")}, "unknown"},
+		"nothing compared, lost":         {ops{put1("d")}, false, ops{put1("a")}, "conflict"},
 		"delete":                         {ops{store.Delete("a"), store.Delete("c"), mark("m")}, true, nil, "made"},
 		"delete, lost; by others":        {ops{store.Delete("a"), mark("m")}, false, ops{store.Delete("a")}, "made"},
 		"deletions, lost; one by others": {
 			ops{store.Delete("a"), store.Delete("b")},
 			false,
 			ops{store.Delete("a")},
-			"conflict",
+			"made",
 		},
 		"delete; created by others":       {ops{store.Delete("a"), mark("m")}, true, ops{put1("a")}, "unknown"},
 		"delete, lost; changed by others": {ops{store.Delete("a"), mark("m")}, false, ops{put1("a")}, "unknown"},
@@ -96,6 +96,8 @@ func TestTxnUnanswered(t *testing.T) {
 			p.forget()
 			got := "unknown"
 			switch {
+			case err == nil && result.Succeeded && result.Revision < between:
+				got = "made before"
 			case err == nil && result.Succeeded:
 				got = "made"
 				checkMade(t, direct, test.txn, result, between)
@@ -198,7 +200,7 @@ func TestTxnLate(t *testing.T) {
 		p.deliver(t)
 		wait.Until(t, "the answer to an attempt that is late", func() bool {
 			item, err := direct.Get(t.Context(), key)
-			return err != nil || item.Exists() || p.answered("postern/meta/epoch")
+			return err != nil || item.Exists() || p.answered("postern/meta/schema")
 		})
 	}
 	for last := put(t, direct, store.Delete("a"), store.Put("y", nil)); ; {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/tests/harness"
 )
 
 // put applies a transaction that must succeed.
@@ -64,7 +63,7 @@ func TestWatchCompacted(t *testing.T) {
 	all := start(t, 1)
 	kv, admin := open(t, all[0].url), all.client(t)
 	first := put(t, kv, store.Put("a", nil))
-	for i := range 12 {
+	for i := range 201 { // more than a page
 		var ops []store.Op
 		for j := range 100 {
 			ops = append(ops, store.Put(fmt.Sprintf("many/%d-%d", i, j), nil))
@@ -98,35 +97,6 @@ func TestWatchCompacted(t *testing.T) {
 	}
 	if _, err := w.Progress(t.Context()); !errors.Is(err, store.ErrCompacted) {
 		t.Errorf("progress: %v", err)
-	}
-}
-
-// TestWatchFarBehind: there are more changes than a watcher buffers for its reader.
-func TestWatchFarBehind(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	kv := open(t, start(t, 1)[0].url)
-	w, err := kv.Watch(t.Context(), store.Span{}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ops := make([]store.Op, 100)
-	for i := range ops {
-		ops[i] = store.Put(strconv.Itoa(i), nil)
-	}
-	for range 1001 {
-		put(t, kv, ops...)
-	}
-	harness.Poll(t, patience, "the end of the watcher", func(ctx context.Context) error {
-		if _, err := w.Progress(ctx); !errors.Is(err, store.ErrCompacted) {
-			return fmt.Errorf("progress: %w", err)
-		}
-		return nil
-	})
-	if batch, err := w.Next(t.Context()); !errors.Is(err, store.ErrCompacted) {
-		t.Errorf("next: %d changes, %v", len(batch.Events), err)
 	}
 }
 

@@ -64,7 +64,7 @@ func (s *system) configuration(e *edge) rig.GatewayOptions {
 		o.Name, o.Data, o.Storage = e.name, filepath.Join(s.rig.Dir, e.name), s.store
 		o.App = "edge {\n name " + e.name + "\n advertise $UDP\n}"
 		if e.line != nil {
-			o.App = "edge {\n name " + e.name + "\n advertise $UDP\n peer " + e.line.front.LocalAddr().String() + "\n}"
+			o.App = "edge {\n name " + e.name + "\n advertise " + e.line.front.LocalAddr().String() + "\n}"
 		}
 	}
 	return o
@@ -91,10 +91,10 @@ var (
 			recovery: true, make: killGateway,
 		},
 		{name: "etcd killed", recovery: true, make: killEtcd},
-		{name: "peer line slow and lossy", make: spoilLine(2*time.Second, 20*time.Second, func(random *rand.Rand) conditions {
+		{name: "edge line slow and lossy", make: spoilLine(2*time.Second, 20*time.Second, func(random *rand.Rand) conditions {
 			return conditions{loss: 0.005 + 0.025*random.Float64(), delay: upTo(random, 60*time.Millisecond)}
 		})},
-		{name: "peer line dark", atEdge: away, recovery: true, make: spoilLine(2*time.Second, 13*time.Second, dark)},
+		{name: "edge line dark", atEdge: away, recovery: true, make: spoilLine(2*time.Second, 13*time.Second, dark)},
 	}}
 )
 
@@ -121,7 +121,7 @@ func killEtcd(ctx context.Context, s *system, random *rand.Rand, begin beginning
 	return s.etcd.Start()
 }
 
-// spoilLine degrades the path from the other edges to one of them for a while.
+// spoilLine degrades the path from connectors to an edge for a while.
 func spoilLine(shortest, longest time.Duration, choose func(*rand.Rand) conditions) maker {
 	return func(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 		e, c, d := pick(random, s.edges), choose(random), s.duration(random, shortest, longest)

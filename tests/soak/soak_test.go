@@ -293,8 +293,8 @@ func TestCauseAtAnEdge(t *testing.T) {
 		{"edge restarted", hit, refused, true},
 		{"edge restarted", other, broken, false},
 		{"etcd killed", hit, offline, false},
-		{"peer line dark", hit, offline, true},
-		{"peer line dark", other, offline, false},
+		{"edge line dark", hit, offline, true},
+		{"edge line dark", other, offline, false},
 	} {
 		l := &faultLog{faults: []*fault{{kind: kinds[c.kind], edge: hit, from: second(10), until: second(20)}}}
 		o := outcome{request: &request{edge: c.edge}, symptom: c.s, ended: second(15), routes: [][]int{{1}}}

@@ -1,5 +1,4 @@
-// Package edge is a gateway's part in a cluster: it opens the shared store, joins the cluster, and
-// answers questions of the other edges.
+// Package edge is a gateway's part in a cluster: it opens the shared store and joins the cluster.
 package edge
 
 import (
@@ -15,9 +14,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
-	"github.com/postern-dev/postern/caddymodule/cluster/peer"
 	"github.com/postern-dev/postern/caddymodule/gateway"
-	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -38,12 +35,12 @@ const (
 	leaveTimeout = 5 * time.Second
 )
 
-// Edge is this gateway's part in a cluster: its membership, and its connections to peers.
+// Edge is this gateway's part in a cluster: its membership.
 type Edge struct {
 	*cluster.Cluster
-	*peer.Links
 	services *gateway.Services
-	serving  atomic.Int64 // edges that report and do not drain
+	hub      atomic.Pointer[tunnel.Hub] // nil: it does not accept tunnels yet
+	serving  atomic.Int64               // edges that report and do not drain
 }
 
 // Start implements gateway.Cluster.
@@ -54,9 +51,8 @@ func (e *Edge) Start(s *gateway.Services) {
 			return
 		}
 		e.count()
-		if hub := e.Hub(); hub != nil {
+		if hub := e.hub.Load(); hub != nil {
 			hub.MembersChanged()
-			e.Follow()
 		}
 	})
 	e.count()
@@ -98,8 +94,8 @@ func (s share) of(places int) int {
 
 // Listening implements gateway.Cluster.
 func (e *Edge) Listening(hub *tunnel.Hub) {
+	e.hub.Store(hub)
 	hub.MembersChanged()
-	e.Use(hub)
 }
 
 // Join opens the store of a cluster and joins the cluster. local is the open file of this edge.
@@ -120,48 +116,12 @@ func (p Options) Join(local store.KV, o gateway.JoinOptions) (*store.Store, gate
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), joinTimeout)
 	defer cancel()
-	key, err := st.Secret(ctx, store.SecretPeer, gateway.RandomKey)
-	if err == nil {
-		edge.Links = peer.New(peer.Options{
-			Name: p.Edge.Name, Region: p.Edge.Region, Key: key, Pin: o.Pin, Gateway: edge, Logger: logger,
-			Peers: func() map[string]string { return addresses(st.Edges(), edge.Cluster.Edge) },
-		})
-		err = edge.Join(ctx, st)
-	}
-	if err != nil {
+	if err := edge.Join(ctx, st); err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}
 	logger.Info("opened the store of the cluster", "edge", p.Edge.Name)
 	return st, edge, nil
 }
-
-// addresses returns the addresses at which to dial the other edges, by their names. It includes edges
-// without a report, as they may serve and have tunnels. It returns none until self has joined: until then,
-// the other edges know another process by its name.
-func addresses(edges []store.EdgeState, self store.Edge) map[string]string {
-	peers, joined := make(map[string]string), false
-	for _, e := range edges {
-		joined = joined || e.Is(self)
-		if e.Name != self.Name && e.Peer != "" {
-			peers[e.Name] = e.Peer
-		}
-	}
-	if !joined {
-		return nil
-	}
-	return peers
-}
-
-// Pairings implements peer.Gateway.
-func (e *Edge) Pairings() []link.Pairing { return e.services.Pairing.Pairings() }
-
-// OnPairing implements peer.Gateway.
-func (e *Edge) OnPairing(ctx context.Context) func(link.Pairing) {
-	return e.services.Pairing.OnPairing(ctx)
-}
-
-// OnSignIn implements peer.Gateway.
-func (e *Edge) OnSignIn(m link.SignIn) { e.services.SignIn.Receive(signin.Outcome(m)) }
 
 // Members implements gateway.Cluster.
 func (e *Edge) Members() tunnel.Members { return e.members(e.services.Store.Edges()) }
@@ -218,7 +178,6 @@ func (p *Options) identify(ctx context.Context, local store.KV) error {
 
 // Leave implements gateway.Cluster.
 func (e *Edge) Leave() error {
-	defer e.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	if err := e.Cluster.Leave(ctx); err != nil {

@@ -40,20 +40,6 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// TestAddresses: a process that has not joined dials no edge, as the edges know another process by its name.
-func TestAddresses(t *testing.T) {
-	process := store.Edge{Name: "a", Instance: "1", StartedAt: time.Unix(1, 0)}
-	other := store.EdgeState{Edge: store.Edge{Name: "b", Peer: "b:7443"}}
-	former := store.EdgeState{Edge: store.Edge{Name: "a", Instance: "1", StartedAt: time.Unix(0, 0), Peer: "a:7443"}}
-	if got := addresses([]store.EdgeState{former, other}, process); len(got) != 0 {
-		t.Errorf("before it has joined, it dials %v", got)
-	}
-	want := map[string]string{"b": "b:7443"}
-	if got := addresses([]store.EdgeState{{Edge: process}, other}, process); !reflect.DeepEqual(got, want) {
-		t.Errorf("it dials %v, want %v", got, want)
-	}
-}
-
 // TestShares: edges that serve divide places in the order of their names, and each has at least one.
 func TestShares(t *testing.T) {
 	edge := func(name string) store.EdgeState {

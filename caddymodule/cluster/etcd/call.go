@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -42,7 +43,7 @@ func try[T any](
 		case k.restored.Load() != nil:
 			return result, *k.restored.Load()
 		case caller.Err() != nil:
-			return result, k.unavailable(caller.Err(), last)
+			return result, fmt.Errorf("%w: etcd at %s did not answer: %w", store.ErrUnavailable, k.servers, caller.Err())
 		}
 		attempt, cancel := context.WithTimeout(ctx, limit)
 		result, last = f(attempt)
@@ -56,23 +57,39 @@ func try[T any](
 // transient reports whether an attempt has failed, but another one may succeed. The request
 // may have been processed, or may be processed later.
 func transient(err error) bool {
-	if errors.Is(err, store.ErrUnavailable) { // f has already found the final reason
-		return false
+	c := status.Code(err)
+	if e := (rpctypes.EtcdError{}); errors.As(err, &e) {
+		c = e.Code()
 	}
-	for _, e := range []error{rpctypes.ErrTooManyRequests, rpctypes.ErrAuthOldRevision, rpctypes.ErrInvalidAuthToken} {
-		if errors.Is(rpctypes.Error(err), e) {
-			return true
-		}
-	}
-	return slices.Contains([]codes.Code{
+	final := errors.Is(err, store.ErrUnavailable) // f has already found the reason
+	return !final && (errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests) || slices.Contains([]codes.Code{
 		codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.Aborted, codes.Internal, codes.Unavailable,
-	}, code(err))
+	}, c))
 }
 
-// code returns the gRPC code of an error, Unknown if it has none.
-func code(err error) codes.Code {
-	if e := (rpctypes.EtcdError{}); errors.As(err, &e) {
-		return e.Code()
+// explain returns the error of the store for one of etcd.
+func (k *kv) explain(err error) error {
+	is := func(e error) bool { return errors.Is(rpctypes.Error(err), e) }
+	switch {
+	case err == nil, errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrUnavailable):
+		return err
+	case k.ctx.Err() != nil:
+		return store.ErrClosed
+	case is(rpctypes.ErrLeaseNotFound):
+		return store.Errorf(store.ErrNotFound, "lease not found: it has ended")
+	case is(rpctypes.ErrCompacted):
+		return store.ErrCompacted
+	case is(rpctypes.ErrRequestTooLarge):
+		return store.Errorf(store.ErrInvalid, "etcd refuses the write as too large: set its option --max-request-bytes "+
+			"to the default of 1.5 MiB or more")
+	case is(rpctypes.ErrPermissionDenied):
+		return store.Errorf(store.ErrUnavailable, "etcd at %s does not permit the user to read and write keys below %q: "+
+			"grant it a role with the permission readwrite on that prefix", k.servers, k.prefix)
+	case is(rpctypes.ErrUserEmpty), is(rpctypes.ErrAuthFailed):
+		return store.Errorf(store.ErrUnavailable, "etcd at %s requires another user or password: correct them", k.servers)
+	case is(rpctypes.ErrNoSpace):
+		return store.Errorf(store.ErrNoSpace, "etcd at %s has reached its quota: compact and defragment it, "+
+			"raise --quota-backend-bytes, then disarm the alarm (etcdctl alarm disarm)", k.servers)
 	}
-	return status.Code(err)
+	return fmt.Errorf("%w: etcd at %s: %w", store.ErrUnavailable, k.servers, err)
 }
