@@ -14,7 +14,7 @@ in etcd. A single gateway, whose store is a file, has no edges.`,
 	commands: []command{{
 		use: "list", operation: "GET /edges", example: "  caddy gateway edge list",
 		print: list[manage.Edge]{
-			columns: "NAME, STATE, REGION, VERSION, ADVERTISE, PEER, STARTED, ROLE",
+			columns: "NAME, STATE, VERSION, ADVERTISE, STARTED, ROLE",
 			cells: cells[manage.Edge]{
 				"STATE": func(in *invocation, e manage.Edge) string { return in.env.edgeState(e) },
 				"ROLE": func(_ *invocation, e manage.Edge) string {
