@@ -1,162 +1,17 @@
 package tests
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/upstream"
 )
-
-// A crowd is many numbered requests for one model. Its servers answer one of them for each value of release, and all
-// once that is closed.
-type crowd struct {
-	g       *harness.Gateway
-	client  *harness.Client
-	model   string
-	servers []*upstream.Server
-	release chan struct{}
-	sent    int
-	answers chan harness.Answer
-
-	mu      sync.Mutex
-	running map[*upstream.Server]int
-	most    map[*upstream.Server]int // at a time
-}
-
-// newCrowd registers a model of connectors, by name, which has a number of places at each of their servers.
-func newCrowd(t *testing.T, g *harness.Gateway, model string, places int, at map[string]*upstream.Server) *crowd {
-	t.Helper()
-	_, key := g.Key(t, model, "*")
-	c := &crowd{
-		g: g, client: g.Client(t, key), model: model, release: make(chan struct{}), answers: make(chan harness.Answer, 1000),
-		running: map[*upstream.Server]int{}, most: map[*upstream.Server]int{},
-	}
-	var names []string
-	for name, server := range at {
-		names, c.servers = append(names, name), append(c.servers, server)
-		server.Handle(model, func(x *upstream.Exchange) {
-			c.count(server, 1)
-			x.Hold(c.release)
-			c.count(server, -1) // before the gateway knows the end of the answer
-			upstream.Echo(x)
-		})
-	}
-	g.Manage(t, http.MethodPut, "/deployments/"+model,
-		map[string]any{"connectors": names, "max_concurrency": places}, nil)
-	return c
-}
-
-func (c *crowd) count(s *upstream.Server, n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.running[s] += n
-	c.most[s] = max(c.most[s], c.running[s])
-}
-
-// send sends n further requests at once.
-func (c *crowd) send(t *testing.T, n int) {
-	t.Helper()
-	for range n {
-		r := c.client.Request(t.Context(), t, http.MethodPost, "/v1/chat/completions",
-			harness.Chat(c.model, fmt.Sprintf(`,"user":"%d"`, c.sent)))
-		c.sent++
-		go func() {
-			a, err := c.client.Send(r)
-			if err != nil {
-				a.Err = err
-			}
-			c.answers <- a
-		}()
-	}
-}
-
-// next lets the servers answer n requests.
-func (c *crowd) next(t *testing.T, n int) {
-	t.Helper()
-	for range n {
-		select {
-		case c.release <- struct{}{}:
-		case <-time.After(limit):
-			t.Fatalf("no server has a request for %s", c.model)
-		}
-	}
-	c.take(t, n, func(a harness.Answer) bool { return a.Status == http.StatusOK })
-}
-
-// take takes n answers that must be as expected.
-func (c *crowd) take(t *testing.T, n int, expected func(harness.Answer) bool) {
-	t.Helper()
-	for range n {
-		if a := wait.For(t, c.answers, "an answer"); a.Err != nil || !expected(a) {
-			t.Errorf("%s: status %d, %v, %s", c.model, a.Status, a.Err, clip(a.Body))
-		}
-	}
-}
-
-// await waits until the servers run one number of the requests, and another one waits.
-func (c *crowd) await(t *testing.T, running, waiting int) {
-	t.Helper()
-	metric := fmt.Sprintf("postern_queue_length{deployment=%q}", c.model)
-	harness.Poll(t, limit, fmt.Sprintf("%d requests running and %d waiting", running, waiting), nilContext(func() error {
-		c.mu.Lock()
-		n := 0
-		for _, at := range c.running {
-			n += at
-		}
-		c.mu.Unlock()
-		page := c.g.Metrics(t)
-		none := waiting == 0 && !strings.Contains(page, metric)
-		if n != running || !none && !strings.Contains(page, fmt.Sprintf("%s %d\n", metric, waiting)) {
-			_, rest, _ := strings.Cut(page, metric)
-			length, _, _ := strings.Cut(rest, "\n")
-			return fmt.Errorf("%d are running, and waiting are: %q", n, length)
-		}
-		return nil
-	}))
-}
-
-// received returns the numbers of the requests that a server has received, in this order.
-func (c *crowd) received(t *testing.T, s *upstream.Server) (numbers []string) {
-	t.Helper()
-	for _, r := range s.Requests() {
-		var body struct{ User string }
-		if err := json.Unmarshal(r.Body, &body); err != nil {
-			t.Fatal(err)
-		}
-		if r.Model == c.model {
-			numbers = append(numbers, body.User)
-		}
-	}
-	return numbers
-}
-
-// check checks that no server had more requests at a time than places, and none of the requests came twice. It
-// returns how many came.
-func (c *crowd) check(t *testing.T, places int) int {
-	t.Helper()
-	seen := map[string]bool{}
-	for _, s := range c.servers {
-		if n := c.most[s]; n > places {
-			t.Errorf("a server of %s had %d requests at a time", c.model, n)
-		}
-		for _, number := range c.received(t, s) {
-			if seen[number] {
-				t.Errorf("request %s of %s came twice", number, c.model)
-			}
-			seen[number] = true
-		}
-	}
-	return len(seen)
-}
 
 // reload changes the connector's configuration.
 func reload(t *testing.T, c *harness.Connector, configuration map[string]any) {
@@ -323,4 +178,73 @@ func TestTakeoverWithALine(t *testing.T) {
 	if n := c.check(t, places); n != places+waiting {
 		t.Errorf("%d requests came to the server", n)
 	}
+}
+
+// 200 requests with large bodies: as many wait as the memory budget allows, and the others are refused. The gateway
+// has no more memory than that, another model of the same connector answers meanwhile, and the tunnel stays.
+func TestLargeBodiesInLine(t *testing.T) {
+	t.Parallel()
+	const requests, places, size, budget = 200, 2, 5_000_000, 128 << 20
+	r := newRig(t, harness.Options{
+		Site: fmt.Sprintf("queue_wait 1h\nqueue_length %d", requests), App: fmt.Sprintf("max_memory %dMiB", budget>>20),
+	})
+	c := newCrowd(t, r.Gateway, "m", places, map[string]*upstream.Server{"box": r.up})
+	c.expectContinue()
+	r.serve(t, "other", upstream.Echo)
+	others := func() {
+		t.Helper()
+		for range 10 {
+			if a := r.Post(t, harness.Chat("other", "")); a.Status != http.StatusOK {
+				t.Errorf("another model: status %d, %s", a.Status, a.Body)
+			}
+		}
+	}
+	since, before := tunnelSince(t, r), peakMemory(t, r.Gateway.Process)
+	c.head = fmt.Sprintf(`{"metadata":{"more":%q},`, strings.Repeat("x", size))
+	c.send(t, requests)
+	others()
+	refused := 0
+	harness.Poll(t, limit, "each request refused, running or waiting", nilContext(func() error {
+		for ; len(c.answers) > 0; refused++ {
+			c.take(t, 1, func(a harness.Answer) bool {
+				return a.Status == http.StatusServiceUnavailable && strings.Contains(a.Body, `"code":"overloaded"`) &&
+					a.Header.Get("Retry-After") != ""
+			})
+		}
+		running, waiting := c.counts(t)
+		if running != places || waiting == 0 || refused+running+waiting != requests {
+			return fmt.Errorf("%d are refused, %d running and %d waiting", refused, running, waiting)
+		}
+		return nil
+	}))
+	others()
+	close(c.release)
+	others()
+	c.take(t, requests-refused, func(a harness.Answer) bool { return a.Status == http.StatusOK })
+	if n := c.check(t, places); n != requests-refused {
+		t.Errorf("%d requests came to the server, and %d were refused", n, refused)
+	}
+	if held := (requests - refused) * size; held > budget {
+		t.Errorf("the gateway held %d bytes of bodies", held)
+	}
+	// As much garbage as data is normal.
+	if grown := peakMemory(t, r.Gateway.Process) - before; grown > 2*budget {
+		t.Errorf("the gateway's memory grew by %d bytes", grown)
+	}
+	if got := tunnelSince(t, r); got != since {
+		t.Errorf("the tunnel was made anew: since %s, before %s", got, since)
+	}
+}
+
+// peakMemory returns the largest resident memory that a process has had, in bytes; on systems other than Linux, 0.
+func peakMemory(t *testing.T, p *harness.Process) int {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return 0
+	}
+	kib, err := p.Kilobytes("status", "VmHWM:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kib << 10
 }
