@@ -184,7 +184,8 @@ func TestActivityOfEdges(t *testing.T) {
 	if got := ids(found); !slices.Equal(got, []string{"req_own"}) || found.Edge != "edge-a" {
 		t.Errorf("%q of %q", got, found.Edge)
 	}
-	if w := g.do("GET", "/activity/req_other", ""); w.Code != 404 || !strings.Contains(w.Body.String(), "at this gateway") {
+	w := g.do("GET", "/activity/req_other", "")
+	if w.Code != 404 || !strings.Contains(w.Body.String(), "at this gateway") {
 		t.Errorf("a request at another edge: %d %s", w.Code, w.Body)
 	}
 }
