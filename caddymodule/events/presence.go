@@ -71,7 +71,7 @@ func (s *sources) onTunnel(hub *tunnel.Hub, e tunnel.Event) {
 		return
 	}
 	data := connectorData(e)
-	if session, ok := hub.Find(e.Connector); ok {
+	if session, ok := hub.Session(e.Connector); ok {
 		info := session.Info()
 		data["transport"], data["remote"] = info.Transport, info.Remote
 	}
@@ -185,7 +185,7 @@ func (s *sources) checkUpstreams(p *presence) (done bool) {
 
 // statesOf returns the upstream states that a connector has reported to a hub.
 func statesOf(hub *tunnel.Hub, connector string) []tunnel.UpstreamState {
-	session, ok := hub.Find(connector)
+	session, ok := hub.Session(connector)
 	if !ok {
 		return nil
 	}

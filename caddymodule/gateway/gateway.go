@@ -146,7 +146,7 @@ type managedTunnels struct{ *tunnel.Hub }
 
 // Tunnel implements manage.Tunnels.
 func (t managedTunnels) Tunnel(connectorID string) (manage.Tunnel, bool) {
-	return t.Hub.Find(connectorID)
+	return t.Hub.Session(connectorID)
 }
 
 // onChange applies a change of the store to the tunnels and the metrics.

@@ -90,8 +90,7 @@ func (u upstreamCall) explain(ctx context.Context, err error) error {
 	case errors.Is(err, link.ErrNoCredit):
 		return fmt.Errorf("connector %q runs as many requests as it allows; try again later, or raise max_requests in its "+
 			"configuration", u.connector)
-	case errors.Is(err, link.ErrNotSent), errors.Is(err, link.ErrTunnelLost), errors.Is(err, link.ErrDraining),
-		errors.Is(err, link.ErrCancelled):
+	case errors.Is(err, link.ErrNotSent), errors.Is(err, link.ErrTunnelLost), errors.Is(err, link.ErrCancelled):
 		return fmt.Errorf("the tunnel of connector %q was lost; try again when the connector is online", u.connector)
 	}
 	return fmt.Errorf("the request to the model server failed: %w", err)

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -95,12 +96,8 @@ func (c *connectors) newest(id string, except []Tunnel) (newest turns.Connector,
 // findConnector returns what the scheduler needs to know of a connector that is online at a hub, and when its tunnel
 // began.
 func findConnector(hub *tunnel.Hub, id string, except []Tunnel) (c turns.Connector, since time.Time, ok bool) {
-	sessions := make([]*tunnel.Session, len(except))
-	for i, t := range except {
-		sessions[i] = t.(*tunnel.Session)
-	}
-	s, ok := hub.Find(id, sessions...)
-	if !ok {
+	s, ok := hub.Session(id)
+	if !ok || slices.Contains(except, Tunnel(s)) {
 		return c, since, false
 	}
 	info := s.Info()

@@ -16,15 +16,6 @@ func (s *Session) Connector() string { return s.connector.ID }
 // Active returns the number of running requests.
 func (s *Session) Active() int { return int(s.active.Load()) }
 
-// Find returns the session of a connector that takes requests, unless it is in except.
-func (h *Hub) Find(connectorID string, except ...*Session) (*Session, bool) {
-	s, ok := h.Session(connectorID)
-	if !ok || slices.Contains(except, s) {
-		return nil, false
-	}
-	return s, true
-}
-
 // Target is the target of a deployment: its public name, its upstream and its model
 // there. The connector decides about empty fields.
 type Target struct {

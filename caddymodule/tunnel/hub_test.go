@@ -240,7 +240,7 @@ func TestFindSkipsDeadSessions(t *testing.T) {
 		wait.Until(t, "the session is unusable", func() bool { return !old.usable() })
 		_, err := old.RoundTrip(post("{}"))
 		wantError(t, err, link.ErrNotSent)
-		if _, ok := g.Find("con_1"); ok {
+		if _, ok := g.Session("con_1"); ok {
 			t.Error("the ended session is found")
 		}
 		g.connect(t, "con_1", named("second"))

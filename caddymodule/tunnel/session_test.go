@@ -73,7 +73,7 @@ func TestConnectorDrains(t *testing.T) {
 		}
 		_, err := old.RoundTrip(post("{}"))
 		wantError(t, err, link.ErrNotSent)
-		if _, ok := g.Find("con_1"); ok {
+		if _, ok := g.Session("con_1"); ok {
 			t.Fatal("a draining session was handed out")
 		}
 		g.connect(t, "con_1", named("second")) // does not cut the first

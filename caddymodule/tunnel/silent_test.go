@@ -41,7 +41,7 @@ func TestAway(t *testing.T) {
 			t.Error("a connector that is away gets requests")
 		}
 		time.Sleep(time.Second)
-		if _, ok := g.Find("con_1"); ok {
+		if _, ok := g.Session("con_1"); ok {
 			t.Error("it is found a second later")
 		}
 		if _, err := send(t.Context(), s, "{}"); !errors.Is(err, link.ErrNotSent) {

@@ -300,7 +300,7 @@ func post(body string) *http.Request {
 func (g *testGateway) mustSession(t testing.TB, id string) (s *Session) {
 	t.Helper()
 	wait.Until(t, "a session of "+id, func() (ok bool) {
-		s, ok = g.Find(id)
+		s, ok = g.Session(id)
 		return ok
 	})
 	return s

@@ -38,7 +38,7 @@ func (g *realGateway) session(ctx context.Context) (*tunnel.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for ; ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
-		if s, ok := g.Find(g.token.Connector); ok {
+		if s, ok := g.Session(g.token.Connector); ok {
 			return s, nil
 		}
 	}

@@ -16,21 +16,12 @@ import (
 // has left: other errors are a [Failure].
 type Code uint64
 
-// The reset codes. Their values are part of the protocol. Those from CodeDraining on are sent by
-// gateways to peers.
+// The reset codes. Their values are part of the protocol.
 const (
 	// CodeNone stops a message whose rest is not needed.
 	CodeNone Code = 0
 	// CodeCancelled: the client disconnected, or the request's context ended.
 	CodeCancelled Code = 1
-	// CodeDraining: the gateway has no tunnel that takes the request.
-	CodeDraining Code = 6
-	// CodeInternal: the gateway failed, or received a malformed message.
-	CodeInternal Code = 7
-	// CodeNoCredit: the connector allows no further streams.
-	CodeNoCredit Code = 10
-	// CodeTunnelLost: the tunnel ended during the request.
-	CodeTunnelLost Code = 11
 	// CodeSilent: the connector has missed pings, and the answer has not begun.
 	CodeSilent Code = 13
 )
@@ -84,9 +75,8 @@ func failure(h http.Header) error {
 // Other errors of [RoundTrip] and of reading an answer's body. Test with [errors.Is].
 var (
 	// ErrNotSent: the request has not reached the connector's handler. It can be sent
-	// again on another session. ErrDraining implies it.
-	ErrNotSent  = errors.New("the request was not sent")
-	ErrDraining = errors.New("the connector is draining")
+	// again on another session.
+	ErrNotSent = errors.New("the request was not sent")
 	// ErrNoCredit: the connector allows no further streams. Nothing was sent to it.
 	ErrNoCredit = errors.New("the connector accepts no further requests at the moment")
 	// ErrTunnelLost: the tunnel ended during the request.
@@ -101,12 +91,6 @@ func (c Code) Err() error {
 	switch c {
 	case CodeCancelled:
 		return ErrCancelled
-	case CodeDraining:
-		return fmt.Errorf("%w: %w", ErrNotSent, ErrDraining)
-	case CodeNoCredit:
-		return ErrNoCredit
-	case CodeTunnelLost:
-		return ErrTunnelLost
 	case CodeSilent:
 		return ErrSilent
 	}

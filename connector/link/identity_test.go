@@ -120,12 +120,10 @@ func TestWrongPin(t *testing.T) {
 
 func TestCodes(t *testing.T) {
 	for code, want := range map[Code]error{
-		CodeNone: ErrInternal, CodeCancelled: ErrCancelled, CodeDraining: ErrNotSent, CodeInternal: ErrInternal,
-		CodeNoCredit: ErrNoCredit, CodeTunnelLost: ErrTunnelLost, CodeSilent: ErrSilent, 4711: ErrInternal,
+		CodeNone: ErrInternal, CodeCancelled: ErrCancelled, CodeSilent: ErrSilent, 4711: ErrInternal,
 	} {
 		wantError(t, code.Err(), want)
 	}
-	wantError(t, CodeDraining.Err(), ErrDraining)
 	for code, want := range map[CloseCode]string{CloseNone: "closed", CloseLost: "lost", 99: "close_99"} {
 		if code.String() != want {
 			t.Errorf("%d is %q", code, code)
