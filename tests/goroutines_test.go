@@ -44,7 +44,6 @@ var unguarded = map[string][]string{
 		"caddymodule/console/board.go newBoard",
 		"caddymodule/events/webhook.go Close",
 		"caddymodule/fair/semaphore.go settle",
-		"caddymodule/pairing/peers.go OnPairing",
 		"caddymodule/pairing/ticket.go admit",
 		"caddymodule/cluster/peer/ask.go ask",
 		"caddymodule/cluster/peer/outgoing.go run",

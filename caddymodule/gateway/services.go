@@ -8,12 +8,12 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/events"
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
-	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/panics"
 )
@@ -36,19 +36,17 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 		Logger: s.logger,
 	})
 	var peers serve.Peers = serve.Alone{}
-	var onSignIn func(signin.Outcome)
-	var onPairing func(link.Pairing)
+	var edges fair.Edges
 	if cluster != nil {
-		peers = cluster
-		onSignIn = func(o signin.Outcome) { cluster.Publish(link.SignIn(o)) }
-		onPairing = func(m link.Pairing) { cluster.Publish(m) }
+		peers, edges = cluster, cluster.Serving
 	}
 	backend, err := serve.NewBackend(st, peers, memory.NewBudget(DefaultMaxMemory()), log, s.logger)
 	if err != nil {
 		return nil, err
 	}
+	backend.Limiter.Divide(edges)
 	signIn, err := signin.New(signin.Options{
-		Store: st, Logger: s.logger, Failed: s.counters.SignInFailed, Publish: onSignIn,
+		Store: st, Logger: s.logger, Failed: s.counters.SignInFailed, Edges: edges,
 	})
 	if err != nil {
 		backend.Close()
@@ -76,7 +74,7 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 		Backend: backend,
 		SignIn:  signIn,
 		Pairing: pairing.New(pairing.Options{
-			Store: st, Token: s.Token, Pin: s.Pin, Limited: feed.PairingLimited, Publish: onPairing, Logger: s.logger,
+			Store: st, Token: s.Token, Pin: s.Pin, Limited: feed.PairingLimited, Edges: edges, Logger: s.logger,
 		}),
 		Events:  feed,
 		Cluster: cluster,

@@ -7,10 +7,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
-	"github.com/postern-dev/postern/connector/link"
 )
 
-func (e *Edge) Publish(link.Message)       {}
 func (e *Edge) NewID(prefix string) string { return dialect.NewID(prefix) }
 func (e *Edge) Fetch(context.Context, kept.Owner, string, bool, func(io.Reader) error) error {
 	return nil
