@@ -43,12 +43,14 @@ func TestCodeOfAnotherEdge(t *testing.T) {
 func TestPairingOfAnotherEdge(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
-	a, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
-	b, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "b"})
-	one, two := &bench{T: t, store: a}, &bench{T: t, store: b}
-	for _, b := range []*bench{one, two} {
+	one, two := &bench{T: t}, &bench{T: t}
+	for edge, b := range map[string]*bench{"a": one, "b": two} {
+		var err error
+		if b.store, err = store.New(storetest.Share(kv), store.Options{Edge: edge}); err != nil {
+			t.Fatal(err)
+		}
 		b.newService()
-		defer b.service.Close()
+		defer b.close()
 	}
 	p, code := one.start()
 	expect := func(what, code string, here, there bool) {
