@@ -173,7 +173,7 @@ func legsText(legs []agent.LegStatus) string {
 	var edges []string
 	for _, l := range legs {
 		if l.Tunnel != nil {
-			edges = append(edges, l.Tunnel.Edge)
+			edges = append(edges, l.Edge)
 		}
 	}
 	return fmt.Sprintf(", %d of %d tunnels (%s)", len(edges), len(legs), strings.Join(edges, ", "))
@@ -280,9 +280,9 @@ func tunnelPieces(t *agent.TunnelStatus) []piece {
 // legPieces returns the edge and the tunnel of a leg, or the reason why it has no tunnel.
 func legPieces(l agent.LegStatus, now time.Time) []piece {
 	if l.Tunnel != nil {
-		return append([]piece{{plain, l.Tunnel.Edge}, {faint, " over "}}, tunnelPieces(l.Tunnel)...)
+		return append([]piece{{plain, l.Edge}, {faint, " over "}}, tunnelPieces(l.Tunnel)...)
 	}
-	pieces := stateText(agent.Status{State: l.State, Since: l.Since, Problem: l.Problem}, now)
+	pieces := append([]piece{{plain, l.Edge + "  "}}, stateText(agent.Status{State: l.State, Since: l.Since, Problem: l.Problem}, now)...)
 	if l.Problem != nil {
 		pieces = append(pieces, piece{faint, ": " + l.Problem.Reason})
 	}

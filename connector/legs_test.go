@@ -16,11 +16,11 @@ import (
 func TestStatusOfLegs(t *testing.T) {
 	now := time.Now()
 	first := agent.LegStatus{
-		State: agent.StateOnline, Since: now,
-		Tunnel: &agent.TunnelStatus{Edge: "edge-a", Transport: "quic", RTT: 12 * time.Millisecond, GatewayVersion: "v1"},
+		Edge: "edge-a", State: agent.StateOnline, Since: now,
+		Tunnel: &agent.TunnelStatus{Transport: "quic", RTT: 12 * time.Millisecond, GatewayVersion: "v1"},
 	}
 	second := agent.LegStatus{
-		State: agent.StateWaiting, Since: now,
+		Edge: "edge-b", State: agent.StateWaiting, Since: now,
 		Problem: &agent.Problem{Reason: "no answer over UDP", Fix: "check that", RetryAt: now.Add(5 * time.Second)},
 	}
 	s := agent.Status{
@@ -32,7 +32,7 @@ func TestStatusOfLegs(t *testing.T) {
 	want := `state      online for 0s
 gateway    gw:1  version v1
 tunnel     edge-a over quic, round trip 12ms
-           not connected, next try in 5s: no answer over UDP
+           edge-b  not connected, next try in 5s: no answer over UDP
 requests   0 running, 0 served
 `
 	if b.String() != want {

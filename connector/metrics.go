@@ -98,7 +98,7 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 	}
 	for _, l := range s.Legs {
 		if l.Tunnel != nil {
-			sample("tunnel_rtt_seconds", l.Tunnel.RTT.Seconds(), "transport", l.Tunnel.Transport, "edge", l.Tunnel.Edge)
+			sample("tunnel_rtt_seconds", l.Tunnel.RTT.Seconds(), "transport", l.Tunnel.Transport, "edge", l.Edge)
 		}
 	}
 	family("upstream_up", "gauge", "Whether the model server is reachable; absent while unknown.")

@@ -69,7 +69,7 @@ func (l *Log) Find(ctx context.Context, account string, q Query) (Found, error) 
 	all := []Found{l.unsaved.find(l, account, &q)} // first, so that what is saved meanwhile is not missed
 	s, db := newSearch(&q, all[0].Requests), l.file.db.Load()
 	if db == nil || q.Keys != nil && len(q.Keys) == 0 {
-		return Merge(q, all), nil
+		return merge(q, all), nil
 	}
 	_, err := l.searches.Enter(ctx, fair.Client{Owner: account, Key: q.Caller}, maxSearches, maxSearchWait)
 	switch {
@@ -96,11 +96,11 @@ func (l *Log) Find(ctx context.Context, account string, q Query) (Found, error) 
 	if err != nil {
 		return Found{}, fmt.Errorf("reading the activity: %w", err)
 	}
-	return Merge(q, all), nil
+	return merge(q, all), nil
 }
 
-// Merge merges what was found in several places.
-func Merge(q Query, all []Found) Found {
+// merge merges what was found in several places.
+func merge(q Query, all []Found) Found {
 	f := Found{Requests: []Request{}}
 	for _, part := range all {
 		f.Requests = append(f.Requests, part.Requests...)

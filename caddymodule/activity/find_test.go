@@ -1,7 +1,6 @@
 package activity_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -88,45 +87,6 @@ func TestPages(t *testing.T) {
 			if none != (len(want) == 0) {
 				t.Errorf("%s selects %d requests", name, len(want))
 			}
-		}
-	})
-}
-
-// The pages of several gateways are merged without gaps.
-func TestMerge(t *testing.T) {
-	t.Parallel()
-	var all []activity.Request
-	for i := range 100 {
-		all = append(all, activity.Request{ID: fmt.Sprint(i), Time: time.UnixMilli(int64(10_000 - i/3)).UTC()})
-	}
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		var logs []*activity.Log
-		for i := range 3 {
-			logs = append(logs, newLog(t, activity.Options{Store: storetest.New(t), Path: filepath.Join(dir, fmt.Sprint(i))}))
-		}
-		for i, r := range all {
-			logs[i*i%7%3].Record(account, r)
-		}
-		time.Sleep(6 * time.Second)
-		q, seen := activity.Query{Limit: 7}, map[string]bool{}
-		last := activity.Request{Time: time.UnixMilli(20_000)}
-		for pages := 0; pages == 0 || q.Before != ""; pages++ {
-			var parts []activity.Found
-			for _, l := range logs {
-				parts = append(parts, find(t, l, q))
-			}
-			found := activity.Merge(q, parts)
-			for _, r := range found.Requests {
-				if seen[r.ID] || r.Time.After(last.Time) {
-					t.Errorf("%s at %v after %v", r.ID, r.Time, last.Time)
-				}
-				seen[r.ID], last = true, r
-			}
-			q.Before = found.Next
-		}
-		if len(seen) != len(all) {
-			t.Errorf("%d requests", len(seen))
 		}
 	})
 }

@@ -35,17 +35,17 @@ const ConsoleKey = "console"
 
 // Query selects requests of an account. The zero value selects all.
 type Query struct {
-	Keys      []string  `json:"keys"` // ids, or [ConsoleKey]; nil: all
-	Model     string    `json:"model,omitempty"`
-	Connector string    `json:"connector,omitempty"` // id
-	Outcome   Outcome   `json:"outcome,omitempty"`
-	ID        string    `json:"id,omitempty"`
-	From      time.Time `json:"from,omitzero"`
-	To        time.Time `json:"to,omitzero"`
-	Text      string    `json:"text,omitempty"`   // part of an id, a name or an error, in any case
-	Before    string    `json:"before,omitempty"` // [Found.Next] of the page before
-	Limit     int       `json:"limit"`            // at most so many requests
-	Caller    string    `json:"caller,omitempty"` // id of the user who asks; callers take turns
+	Keys      []string // ids, or [ConsoleKey]; nil: all
+	Model     string
+	Connector string // id
+	Outcome   Outcome
+	ID        string
+	From      time.Time
+	To        time.Time
+	Text      string // part of an id, a name or an error, in any case
+	Before    string // [Found.Next] of the page before
+	Limit     int    // at most so many requests
+	Caller    string // id of the user who asks; callers take turns
 }
 
 // Found are the requests that a query selects, the newest first.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -209,13 +207,11 @@ func (l *Log) row(k rowKey) (*row, store.UsageRow) {
 // EachUsage calls f with the rows of an account, of all gateways, on the days between from and to, and
 // with the folded months that have one of these days. If from and to are hours, the rows are hours.
 // They include requests that are not yet saved. There may be several rows of a day, key and deployment.
-// f must not use the log. newer has rows of other gateways, from their reports.
-func (l *Log) EachUsage(ctx context.Context, account, from, to string, newer map[string][]store.UsageRow,
-	f func(store.UsageRow) error,
-) error {
+// Those of other gateways are at most half a minute old. f must not use the log.
+func (l *Log) EachUsage(ctx context.Context, account, from, to string, f func(store.UsageRow) error) error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
-	if err := l.store.EachUsage(ctx, account, from, to, newer, f); err != nil {
+	if err := l.store.EachUsage(ctx, account, from, to, f); err != nil {
 		return err
 	}
 	for _, r := range l.unsavedRows(account) {
@@ -249,52 +245,6 @@ func (l *Log) KeyUsage(ctx context.Context, account, key string, from, to time.T
 		}
 	}
 	return nil
-}
-
-const (
-	// maxReported bounds the rows of a report.
-	maxReported = 2000
-	// ownTime bounds how long a report waits for sums in the shared store. Rows without them are left
-	// out.
-	ownTime = 300 * time.Millisecond
-)
-
-// Report is the part of an account's activity that only one gateway of a cluster has.
-type Report struct {
-	// Usage has whole rows of this gateway that are not yet published, at most 2000. Other gateways
-	// see further rows once they are published.
-	Usage []store.UsageRow `json:"usage"`
-}
-
-// Report returns the part of an account's activity that only this gateway has.
-func (l *Log) Report(ctx context.Context, account string) (Report, error) {
-	ctx, cancel := context.WithTimeout(ctx, ownTime)
-	defer cancel()
-	l.saving.Lock()
-	defer l.saving.Unlock()
-	saved, err := l.store.UnpublishedUsage(ctx, account, maxReported)
-	if err != nil {
-		return Report{}, fmt.Errorf("reading the usage: %w", err)
-	}
-	type id struct{ day, key, deployment string }
-	rows := make(map[id]store.UsageRow, len(saved))
-	for _, r := range saved {
-		rows[id{r.Day, r.Key, r.Deployment}] = r
-	}
-	for _, r := range l.unsavedRows(account) {
-		whole, ok := rows[id{r.Day, r.Key, r.Deployment}]
-		if !ok && len(rows) == maxReported {
-			continue
-		}
-		if !ok {
-			if whole.Usage, err = l.store.OwnUsage(ctx, r); err != nil {
-				continue
-			}
-		}
-		r.Add(whole.Usage)
-		rows[id{r.Day, r.Key, r.Deployment}] = r
-	}
-	return Report{slices.Collect(maps.Values(rows))}, nil
 }
 
 // unsavedRows returns the requests of an account that are not yet saved.

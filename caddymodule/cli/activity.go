@@ -62,8 +62,8 @@ func printRequests(in *invocation, page manage.Requests) {
 		})
 	}
 	in.printTable(rows)
-	if page.Partial {
-		in.warnf("Requests are missing, because gateways do not answer: %s\n", strings.Join(page.Silent, ", "))
+	if page.Edge != "" {
+		in.warnf("These requests came to %s. Each gateway lists its own.\n", page.Edge)
 	}
 	if page.Next != "" {
 		in.warnf("For older ones, add --before %s\n", page.Next)

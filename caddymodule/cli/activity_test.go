@@ -28,8 +28,7 @@ const (
 		`"dialect":"chat","operation":"test","status":502,"error_class":"upstream","error_code":"upstream_error",` +
 		`"error":"The model server answered HTTP 500.","server_error":"out_of_memory","streamed":false,` +
 		`"duration_ms":120,"first_token_ms":0,"input_tokens":12,"output_tokens":0}`
-	activityJSON = `{"requests":[` + answeredJSON + `,` + refusedJSON + `,` + testJSON + `],"next":"c1","partial":true,` +
-		`"silent":["edge-b"]}`
+	activityJSON = `{"requests":[` + answeredJSON + `,` + refusedJSON + `,` + testJSON + `],"next":"c1","edge":"edge-b"}`
 )
 
 var activityTests = []struct {

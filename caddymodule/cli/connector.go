@@ -40,7 +40,10 @@ The token is not stored and cannot be shown again.`,
 				"TOKEN": tokenState,
 			},
 			empty: "No connectors yet. Create one with `caddy gateway connector create --name NAME`.",
-			notes: printUpdates,
+			notes: func(in *invocation, connectors []manage.Connector) {
+				printNotAt(in, connectors)
+				printUpdates(in, connectors)
+			},
 		}.print,
 	}, rotateCommand, {
 		use: "rename ID_OR_NAME --name NAME", operation: "PATCH /connectors/{id}",
@@ -58,6 +61,15 @@ that deployments use cannot be removed.`,
 			in.printf("Connector %q (%s) is removed.\n", c.Name, c.ID)
 		}),
 	}},
+}
+
+// printNotAt prints which connectors have no tunnel to an edge of the cluster.
+func printNotAt(in *invocation, connectors []manage.Connector) {
+	for _, c := range connectors {
+		for _, n := range c.NotAt {
+			in.printf("\n%s is not at %s: %s (since %s)\n", c.Name, n.Edge, n.Reason, in.env.ago(&n.Since))
+		}
+	}
 }
 
 // printUpdates prints the connectors that are older than the gateway, and the lines that replace them.

@@ -93,7 +93,7 @@ func homeData(v *visit) any {
 	p.Chart = p.Use.charts("")[1]
 	p.Chart.Title = "Requests per hour, last 24 hours (UTC)"
 	alerts := slices.Concat(
-		edgeAlerts(p.Status.Edges, load(v, v.Manage.Reach)), missing, outageAlerts(deployments, connectors),
+		edgeAlerts(p.Status.Edges), missing, outageAlerts(deployments, connectors),
 		ratioAlerts(p.Use.hours[len(p.Use.hours)-2:], p.Use.sums, unavailable), quotaAlerts(quotas),
 		keyAlerts(load(v, v.Manage.Keys), v.Now()))
 	slices.SortStableFunc(alerts, func(a, b alert) int { return rankOf(a) - rankOf(b) })
@@ -267,8 +267,8 @@ func ratioAlerts(hours []period, sums []manage.UsageSum, unavailable map[string]
 	return alerts
 }
 
-// edgeAlerts are about edges without contact to the store, and edges that do not answer.
-func edgeAlerts(edges []manage.Edge, recent manage.Reach) (alerts []alert) {
+// edgeAlerts are about edges without contact to the store.
+func edgeAlerts(edges []manage.Edge) (alerts []alert) {
 	for _, e := range edges {
 		text := "Gateway " + e.Name + ": " + e.StateText()
 		switch {
@@ -276,14 +276,7 @@ func edgeAlerts(edges []manage.Edge, recent manage.Reach) (alerts []alert) {
 			alerts = append(alerts, alert{Text: text + " until", At: e.ServesUntil, URL: edgesTab.url()})
 		case e.State == manage.EdgeLost:
 			alerts = append(alerts, alert{Bad: true, Text: text + " since", At: e.ContactAt, URL: edgesTab.url()})
-		case slices.Contains(recent.Silent, e.Name):
-			text = "Gateway " + e.Name + " does not answer."
-			alerts = append(alerts, alert{Bad: true, Text: text, URL: edgesTab.url()})
 		}
-	}
-	if recent.Partial && len(recent.Silent) == 0 { // for users who may not see gateways
-		const text = "Another gateway does not answer, so its requests are missing."
-		alerts = append(alerts, alert{Text: text, URL: activityTab.url()})
 	}
 	return alerts
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -15,25 +14,12 @@ import (
 type edges struct {
 	store    *store.Store
 	contacts map[string]store.Contact
-	requests []activity.Request // of edge-b, in the default account
-	silent   []string
 }
 
 func (*edges) Name() string       { return "edge-a" }
 func (*edges) LeaderName() string { return "edge-a" }
 
 func (e *edges) Contact(name string) store.Contact { return e.contacts[name] }
-
-func (e *edges) Reports(context.Context, string) (map[string]activity.Report, []string) {
-	return nil, e.silent
-}
-
-func (e *edges) Find(_ context.Context, account string, _ activity.Query) ([]activity.Found, []string) {
-	if account != store.DefaultAccount {
-		return nil, e.silent
-	}
-	return []activity.Found{{Requests: e.requests}}, e.silent
-}
 
 func (e *edges) Remove(ctx context.Context, name string, stopped bool) error {
 	if !stopped {
@@ -62,7 +48,7 @@ func TestEdges(t *testing.T) {
 	b := h.in(h.user("default", "ada"))
 	page := b.page("/console/edges")
 	plain(t, page)
-	has(t, page, "2 of 2 serving", "edge-a", "eu, leader, this edge", "10.0.0.7:7443", "a balancer",
+	has(t, page, "2 of 2 serving", "edge-a", "eu, leader, this edge", "a balancer",
 		`<a href="/console/edges" aria-current="page">Edges</a>`)
 	b.goes(b.post("/console/edges/edge-b/drain"), "/console/edges")
 	has(t, b.page("/console/edges"), "edge-b drains", "1 of 2 serving", "/console/edges/edge-b/undrain")

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
@@ -25,7 +24,6 @@ type JoinOptions struct {
 
 // Cluster is this gateway's part in a cluster. Package cluster/edge implements it.
 type Cluster interface {
-	serve.Peers
 	manage.Cluster
 	// Start is called with the services before they are used.
 	Start(s *Services)

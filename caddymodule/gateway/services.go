@@ -35,12 +35,11 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 		Store: st, Path: filepath.Join(filepath.Dir(s.config.Path), "activity.db"), MaxBytes: s.config.ActivityBytes,
 		Logger: s.logger,
 	})
-	var peers serve.Peers = serve.Alone{}
 	var edges fair.Edges
 	if cluster != nil {
-		peers, edges = cluster, cluster.Serving
+		edges = cluster.Serving
 	}
-	backend, err := serve.NewBackend(st, peers, memory.NewBudget(DefaultMaxMemory()), log, s.logger)
+	backend, err := serve.NewBackend(st, memory.NewBudget(DefaultMaxMemory()), log, s.logger)
 	if err != nil {
 		return nil, err
 	}

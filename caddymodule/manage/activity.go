@@ -27,16 +27,10 @@ type Activity struct {
 	Limit     int    `json:"limit" help:"At most so many requests, up to 1000 (default 50)"`
 }
 
-// Reach reports whether the requests at other gateways are known.
-type Reach struct {
-	Partial bool     `json:"partial,omitempty"` // other gateways do not answer: their requests are missing
-	Silent  []string `json:"silent,omitempty"`  // their names, if the caller may see edges
-}
-
 // Requests are the requests that [Activity] selects.
 type Requests struct {
 	activity.Found
-	Reach
+	Edge string `json:"edge,omitempty"` // the name of this edge: the other edges of the cluster list their own requests
 }
 
 // defaultRequests is the default of [Activity.Limit].
@@ -119,7 +113,7 @@ func (s *Service) activityKeys(ctx context.Context, account string, a Activity) 
 	return keys
 }
 
-// find asks all gateways.
+// find returns the requests of this gateway that a query selects.
 func (s *Service) find(ctx context.Context, account string, q activity.Query) (Requests, error) {
 	q.Caller = CallerFrom(ctx).User
 	own, err := s.activity.Find(ctx, account, q)
@@ -132,8 +126,7 @@ func (s *Service) find(ctx context.Context, account string, q activity.Query) (R
 	}
 	found := Requests{Found: own}
 	if s.cluster != nil {
-		others, silent := s.cluster.Find(ctx, account, q)
-		found = Requests{activity.Merge(q, append(others, own)), s.reach(ctx, silent)}
+		found.Edge = s.cluster.Name()
 	}
 	for i := range found.Requests {
 		if s.owner(ctx) != "" { // members see no connectors
@@ -141,24 +134,6 @@ func (s *Service) find(ctx context.Context, account string, q activity.Query) (R
 		}
 	}
 	return found, nil
-}
-
-// Reach reports whether the requests of the account at other gateways are known.
-func (s *Service) Reach(ctx context.Context) (Reach, error) {
-	account, err := s.account(ctx)
-	if err != nil || s.cluster == nil {
-		return Reach{}, err
-	}
-	_, silent := s.cluster.Reports(ctx, account)
-	return s.reach(ctx, silent), nil
-}
-
-func (s *Service) reach(ctx context.Context, silent []string) Reach {
-	r := Reach{Partial: len(silent) > 0}
-	if s.MayEdges(ctx) == nil {
-		r.Silent = silent
-	}
-	return r
 }
 
 // Request returns a request of the account.
@@ -170,7 +145,7 @@ func (s *Service) Request(ctx context.Context, id string) (activity.Request, err
 	found, err := s.find(ctx, account,
 		activity.Query{ID: id, Limit: 1, Keys: s.activityKeys(ctx, account, Activity{})})
 	if err == nil && len(found.Requests) == 0 {
-		err = store.Errorf(store.ErrNotFound, "no request has this id; older ones are no longer kept")
+		err = store.Errorf(store.ErrNotFound, "no request at this gateway has this id; older ones are no longer kept")
 	}
 	if err != nil {
 		return activity.Request{}, err

@@ -36,8 +36,10 @@ type Connector struct {
 	OS        string     `json:"os,omitempty"`
 	Upstreams []Upstream `json:"upstreams,omitempty"`
 	Since     *time.Time `json:"since,omitempty"`
-	// Edges are the gateways of the cluster where it has tunnels.
-	Edges []string `json:"edges,omitempty"`
+	// Edge is the name of this gateway in its cluster. State is that of the tunnel to it.
+	Edge string `json:"edge,omitempty"`
+	// NotAt are the other gateways of the cluster without a tunnel of the connector.
+	NotAt []tunnel.NotAt `json:"not_at,omitempty"`
 	// RTT is the tunnel's smoothed round-trip time in milliseconds.
 	RTT float64 `json:"rtt_ms,omitempty"`
 	// Active counts the running requests of the tunnel.
@@ -268,6 +270,9 @@ func (s *Service) connectorOf(
 	c store.Connector, info tunnel.Info, online bool, archives func() []downloads.Archive,
 ) Connector {
 	v := Connector{Connector: c, State: Offline}
+	if s.cluster != nil {
+		v.Edge = s.cluster.Name()
+	}
 	if !online {
 		return v
 	}
@@ -278,7 +283,7 @@ func (s *Service) connectorOf(
 		_, site := s.Downloads()
 		v.NewerVersion, v.Update = s.build.Version, downloads.UpdateLine(site, archives(), info.OS)
 	}
-	v.Active, v.MaxRequests, v.Edges = info.Active, info.Limit, info.Edges
+	v.Active, v.MaxRequests, v.NotAt = info.Active, info.Limit, info.NotAt
 	for _, u := range info.States {
 		upstream := upstreamOf(u)
 		if u.OneModel {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -18,12 +17,6 @@ type Cluster interface {
 	Contact(edge string) store.Contact
 	// Remove removes an edge. It fails while the edge may accept requests, unless its program has stopped.
 	Remove(ctx context.Context, edge string, stopped bool) error
-	// Find returns the requests of an account at other edges that a query selects, and the edges that do not answer
-	// soon.
-	Find(ctx context.Context, account string, q activity.Query) (found []activity.Found, silent []string)
-	// Reports returns the unpublished usage of an account at other edges, by edge, and the edges that do not answer
-	// soon.
-	Reports(ctx context.Context, account string) (reports map[string]activity.Report, silent []string)
 }
 
 // The states of edges.

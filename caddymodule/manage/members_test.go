@@ -38,25 +38,6 @@ func (c *fakeCluster) start(g *gateway) {
 func (*fakeCluster) Name() string       { return "edge-a" }
 func (*fakeCluster) LeaderName() string { return "edge-a" }
 
-// Find returns one request through edge-b, of each account.
-func (*fakeCluster) Find(_ context.Context, account string, q activity.Query) ([]activity.Found, []string) {
-	r := activity.Request{ID: "req_of_" + account, Time: time.Unix(1, 0)}
-	if !q.Matches(&r) {
-		return []activity.Found{{}}, nil
-	}
-	return []activity.Found{{Requests: []activity.Request{r}, Since: time.Unix(1, 0)}}, nil
-}
-
-// Reports returns usage through edge-b.
-func (*fakeCluster) Reports(context.Context, string) (map[string]activity.Report, []string) {
-	return map[string]activity.Report{"edge-b": {
-		Usage: []store.UsageRow{{
-			Day: time.Now().UTC().Format(time.DateOnly), Key: "key_of_b", Deployment: "m",
-			Usage: store.Usage{Requests: 7},
-		}},
-	}}, nil
-}
-
 func (c *fakeCluster) Contact(name string) store.Contact { return c.contacts[name] }
 
 func (c *fakeCluster) Remove(ctx context.Context, name string, stopped bool) error {
@@ -194,34 +175,18 @@ func TestNoEdges(t *testing.T) {
 	}
 }
 
-// The activity has the requests of all edges, the newest first.
+// The activity has the requests of this edge, and names it.
 func TestActivityOfEdges(t *testing.T) {
 	c := &fakeCluster{}
 	g := newGatewayIn(t, c)
 	c.start(g)
 	g.activity.Record(store.DefaultAccount, activity.Request{ID: "req_own", Time: time.Now()})
-	for query, expected := range map[string][]string{
-		"": {"req_own", "req_of_default"}, "?limit=1": {"req_own"}, "?search=of_def": {"req_of_default"},
-		"?status=failed": {},
-	} {
-		if got := ids(want[manage.Requests](g, 200, "GET", "/activity"+query, "")); !slices.Equal(got, expected) {
-			t.Errorf("%s: %q", query, got)
-		}
+	found := want[manage.Requests](g, 200, "GET", "/activity", "")
+	if got := ids(found); !slices.Equal(got, []string{"req_own"}) || found.Edge != "edge-a" {
+		t.Errorf("%q of %q", got, found.Edge)
 	}
-	next := want[manage.Requests](g, 200, "GET", "/activity?limit=1", "").Next
-	got := ids(want[manage.Requests](g, 200, "GET", "/activity?limit=1&before="+next, ""))
-	if !slices.Equal(got, []string{"req_of_default"}) {
-		t.Errorf("the second page: %q", got)
-	}
-	if r := want[activity.Request](g, 200, "GET", "/activity/req_of_default", ""); r.ID != "req_of_default" {
-		t.Errorf("%+v", r)
-	}
-	if answer := g.do("GET", "/usage", ""); !strings.Contains(answer.Body.String(), `"requests":8,`) {
-		t.Errorf("usage: %s", answer.Body)
-	}
-	if steps, err := g.service.Checklist(manage.WithCaller(t.Context(),
-		manage.Caller{Operator: true, Account: store.DefaultAccount})); err != nil || !steps.Request {
-		t.Errorf("%+v, %v", steps, err)
+	if w := g.do("GET", "/activity/req_other", ""); w.Code != 404 || !strings.Contains(w.Body.String(), "at this gateway") {
+		t.Errorf("a request at another edge: %d %s", w.Code, w.Body)
 	}
 }
 

@@ -81,7 +81,7 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 			"the usage is in the store, which this gateway cannot reach now: try again, or use another gateway")
 	}
 	groups := make(map[usageGroup]*UsageSum)
-	err = s.activity.EachUsage(ctx, account, from, to, s.unpublished(ctx, account), func(r store.UsageRow) error {
+	err = s.activity.EachUsage(ctx, account, from, to, func(r store.UsageRow) error {
 		k, _ := s.store.Key(account, r.Key)
 		if !selects(r, k.Owner) {
 			return nil
@@ -133,19 +133,6 @@ func (s *Service) usageFilter(
 		return maySee(r.Key) && (u.Key == "" || u.Key == cmp.Or(r.Key, activity.ConsoleKey)) &&
 			(u.User == "" || user.ID == owner) && (u.Model == "" || u.Model == r.Deployment)
 	}, nil
-}
-
-// unpublished returns the rows of usage that other gateways have not published, by gateway.
-func (s *Service) unpublished(ctx context.Context, account string) map[string][]store.UsageRow {
-	if s.cluster == nil {
-		return nil
-	}
-	reports, _ := s.cluster.Reports(ctx, account)
-	rows := make(map[string][]store.UsageRow, len(reports))
-	for edge, r := range reports {
-		rows[edge] = r.Usage
-	}
-	return rows
 }
 
 // sorted returns sums in order, with their percentiles and the current names of keys and users. Removed keys keep their

@@ -36,11 +36,9 @@ const step = 64 << 10
 // reservations is the memory that is reserved for a request and its answer.
 type reservations struct {
 	reservation memory.Reservation
-	fetched     memory.Reservation // for responses that other gateways keep
-	full        bool               // fetched could not grow
-	request     int64              // bytes
-	answer      int64              // bytes
-	buffered    int64              // bytes of a stream, included in answer
+	request     int64 // bytes
+	answer      int64 // bytes
+	buffered    int64 // bytes of a stream, included in answer
 }
 
 // reserveRequest sets the request's part to n bytes.
@@ -67,13 +65,6 @@ func (s *reservations) reserveAnswer(n int64) error {
 	return nil
 }
 
-// reserveFetched adds n bytes for a response that another gateway keeps.
-func (s *reservations) reserveFetched(n int64) error {
-	err := s.fetched.Grow(n)
-	s.full = s.full || err != nil
-	return err
-}
-
 // reserveBuffered sets the size of the stream's buffers to n bytes.
 func (s *reservations) reserveBuffered(n int64) error {
 	if change := n - s.buffered; -step < change && change < step {
@@ -84,12 +75,6 @@ func (s *reservations) reserveBuffered(n int64) error {
 	}
 	s.buffered = n
 	return nil
-}
-
-// release releases the memory of the request and its answer.
-func (s *reservations) release() {
-	s.reservation.Release()
-	s.fetched.Release()
 }
 
 // costs are the bytes of memory for each byte of a body.

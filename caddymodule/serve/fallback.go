@@ -39,7 +39,6 @@ func (c *clientRequest) fallBack(derr *dialect.Error) *askedDeployment {
 	c.answer.header(http.Header{servedBy: {d.Name}, maxTokens: nil})
 	ex.MaxTokens, c.repeated, c.accepted = 0, false, false
 	c.noEffort, c.info.Effort, c.unstreamed, c.kept = false, "", false, 0
-	c.reserved.fetched.Release() // the body is decoded with its references
 	c.held = c.reserved.request
 	return asked
 }

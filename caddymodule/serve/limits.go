@@ -49,7 +49,7 @@ func (s limitSource) SumsOf(ctx context.Context, account, key string) (day, mont
 		err = s.log.KeyUsage(ctx, account, key, from, to, add)
 		return day, month, err
 	}
-	err = s.log.EachUsage(ctx, account, from.Format(time.DateOnly), today, nil, func(r store.UsageRow) error {
+	err = s.log.EachUsage(ctx, account, from.Format(time.DateOnly), today, func(r store.UsageRow) error {
 		add(r)
 		return nil
 	})

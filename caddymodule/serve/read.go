@@ -68,9 +68,6 @@ func (c *clientRequest) decode(body []byte) *dialect.Error {
 	if derr == nil {
 		c.call, derr = head.Decode(c.deployment.Options)
 	}
-	if c.reserved.full {
-		derr = dialect.MemoryFull()
-	}
 	if derr != nil {
 		return c.orEnded(derr)
 	}
@@ -100,7 +97,7 @@ func (c *clientRequest) env() *dialect.Env {
 		Info: &c.info, DefaultModel: ex.Key.DefaultModel(), Betas: c.header.Values("Anthropic-Beta"),
 	}
 	if ex.Operation.Dialect == dialect.Responses {
-		env.Kept, env.NewID = c.keptView(), c.peers.NewID
+		env.Kept = c.keptView()
 	}
 	return env
 }

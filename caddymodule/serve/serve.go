@@ -14,9 +14,7 @@
 package serve
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -25,7 +23,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
-	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/observed"
@@ -95,36 +92,12 @@ type Backend struct {
 	cpu         *fair.Line // of long work on requests
 	bodies      *fair.Line // of large bodies
 	connectors  connectors
-	peers       Peers
 	completions *completions
 	unwatch     func()
 }
 
-// Peers are the other gateways of a cluster.
-type Peers interface {
-	kept.Peers
-	// NewID is [dialect.NewID] for ids that name this gateway.
-	NewID(prefix string) string
-}
-
-// Alone implements Peers for a gateway without a cluster.
-type Alone struct{}
-
-// NewID implements Peers.
-func (Alone) NewID(prefix string) string { return dialect.NewID(prefix) }
-
-// Fetch implements kept.Peers.
-func (Alone) Fetch(context.Context, kept.Owner, string, bool, func(io.Reader) error) error {
-	return nil
-}
-
-// AnswerKept answers another gateway that asks for a kept response: see [kept.Store.Answer].
-func (b *Backend) AnswerKept(w io.Writer, owner kept.Owner, id string, remove bool) error {
-	return b.completions.kept.Answer(w, owner, id, remove)
-}
-
 // NewBackend returns a running backend. It must be closed before the store.
-func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activity.Log,
+func NewBackend(st *store.Store, budget *memory.Budget, log *activity.Log,
 	logger *slog.Logger,
 ) (*Backend, error) {
 	table := observed.New(time.Now)
@@ -136,7 +109,7 @@ func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activi
 	b := &Backend{
 		Crossed: func(string, string, limits.Crossing) {}, Store: st, Memory: budget, Activity: log,
 		Bodies: bodies.NewCache(budget.Excess), Observed: table,
-		cpu: newCPULine(), bodies: fair.NewLine(func() int { return largeBodies }), peers: peers, completions: c,
+		cpu: newCPULine(), bodies: fair.NewLine(func() int { return largeBodies }), completions: c,
 	}
 	b.Turns = turns.New(b.turnsOf)
 	b.connectors = connectors{

@@ -55,7 +55,7 @@ func gatewayOf(t testing.TB, st *store.Store, budget int64) *testGateway {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	log := activity.New(activity.Options{Store: st, Logger: quiet})
-	backend, err := NewBackend(st, Alone{}, memory.NewBudget(budget), log, quiet)
+	backend, err := NewBackend(st, memory.NewBudget(budget), log, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

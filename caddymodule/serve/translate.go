@@ -57,7 +57,7 @@ func (c *clientRequest) end() {
 	defer panics.Recover(c.Logger, "recording a request")
 	c.release() // after a panic
 	c.large.release()
-	c.reserved.release()
+	c.reserved.reservation.Release()
 	ending := c.answer.end(c.exchange.Operation.Dialect)
 	if c.running {
 		c.Observer.Running(c.exchange, -1)
@@ -153,9 +153,6 @@ func (c *clientRequest) keptResponse(q url.Values) ([]byte, *dialect.Error) {
 	id := ex.Operation.ID
 	view := c.keptView()
 	response, ok := view.Response(id)
-	if c.reserved.full {
-		return nil, dialect.MemoryFull()
-	}
 	if !ok {
 		return nil, dialect.ResponseNotFound(id)
 	}
@@ -187,7 +184,5 @@ func (c *clientRequest) keptView() kept.View {
 	case StoreAccount:
 		owner.Key = ""
 	}
-	c.reserved.fetched = ex.reservation()
-	view := c.completions.kept.View(owner, ex.Key.Owner(), ex.Key)
-	return view.WithRemote(kept.NewRemote(c.ctx, c.peers, c.reserved.reserveFetched))
+	return c.completions.kept.View(owner, ex.Key.Owner(), ex.Key)
 }

@@ -16,9 +16,6 @@ const (
 	HourOnly  = "2006-01-02T15"
 )
 
-// firstDay and lastDay enclose all days.
-const firstDay, lastDay = "1970-01-01", "9999-12-31"
-
 // UsageRow is the usage of a key with a deployment: through one gateway on a day or in an hour,
 // or through all gateways in a folded month. Hours are kept in addition to their days.
 type UsageRow struct {
@@ -211,11 +208,8 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 // EachUsage calls f with the rows of an account, of all gateways: those of the days from from to
 // to, and those of the folded months that have one of these days. If from and to are hours, it
 // calls f with the rows of these hours. The rows include those that this gateway has saved and
-// not published. newer has the unpublished rows of other gateways, by their names. f must not
-// use the store.
-func (s *Store) EachUsage(ctx context.Context, account, from, to string, newer map[string][]UsageRow,
-	f func(UsageRow) error,
-) error {
+// not published. Those of other gateways are at most half a minute old. f must not use the store.
+func (s *Store) EachUsage(ctx context.Context, account, from, to string, f func(UsageRow) error) error {
 	for _, day := range []string{from, to} {
 		if err := checkDay(day); err != nil {
 			return err
@@ -226,10 +220,10 @@ func (s *Store) EachUsage(ctx context.Context, account, from, to string, newer m
 	}
 	ctx, cancel := s.withSharedTimeout(ctx)
 	defer cancel()
-	latest, err := s.unpublished(ctx, account, from, to, newer)
+	latest, err := s.unpublished(ctx, account, from, to)
 	if err == nil {
-		err = eachUsage(ctx, s.kv, account, from, to, func(path string, r UsageRow, _ int64) error {
-			// Sums only grow. The other gateway may have published after it sent its rows.
+		err = eachUsage(ctx, s.kv, account, from, to, func(path string, r UsageRow) error {
+			// Sums only grow. This gateway may have published newer ones in the meantime.
 			if l, ok := latest[path]; ok && l.Requests > r.Requests {
 				r = l
 			}
@@ -278,52 +272,22 @@ func (s *Store) KeyUsage(ctx context.Context, account, key string, from, to time
 	return nil
 }
 
-// unpublished returns rows that the shared KV may lack or have with older sums, by path: those
-// of this gateway, and those in newer.
-func (s *Store) unpublished(ctx context.Context, account, from, to string,
-	newer map[string][]UsageRow,
-) (map[string]UsageRow, error) {
+// unpublished returns the rows of this gateway, by path. The shared KV may lack them, or have them with older sums.
+func (s *Store) unpublished(ctx context.Context, account, from, to string) (map[string]UsageRow, error) {
 	from = max(from, s.firstUnfolded()) // older rows are never published
 	rows := make(map[string]UsageRow)
-	for edge, list := range newer {
-		for _, r := range list {
-			if r.Account = account; r.check() == nil && len(r.Day) == len(to) && from <= r.Day && r.Day <= to {
-				rows[r.path(edge)] = r
-			}
-		}
-	}
 	if s.local == s.kv {
 		return rows, nil
 	}
-	return rows, eachUsage(ctx, s.local, account, from, to, func(path string, r UsageRow, _ int64) error {
+	return rows, eachUsage(ctx, s.local, account, from, to, func(path string, r UsageRow) error {
 		rows[path] = r
 		return nil
 	})
 }
 
-// UnpublishedUsage returns up to n rows that this gateway has saved and not published.
-func (s *Store) UnpublishedUsage(ctx context.Context, account string, n int) ([]UsageRow, error) {
-	if s.local == s.kv {
-		return nil, nil
-	}
-	var rows []UsageRow
-	published := s.published.Load()
-	add := func(_ string, r UsageRow, revision int64) error {
-		if revision > published && len(rows) < n {
-			rows = append(rows, r)
-		}
-		return nil
-	}
-	err := eachUsage(ctx, s.local, account, firstDay, lastDay, add)
-	if err == nil {
-		err = eachUsage(ctx, s.local, account, firstDay+"T00", lastDay+"T23", add)
-	}
-	return rows, err
-}
-
-// eachUsage calls f with the rows of an account in a KV, their paths and revisions.
+// eachUsage calls f with the rows of an account in a KV, and their paths.
 func eachUsage(ctx context.Context, kv KV, account, from, to string,
-	f func(path string, r UsageRow, revision int64) error,
+	f func(path string, r UsageRow) error,
 ) error {
 	_, err := kv.Each(ctx, usageSpan(account, from, to), func(item Item) error {
 		r, _, ok := parseUsagePath(item.Key)
@@ -334,7 +298,7 @@ func eachUsage(ctx context.Context, kv KV, account, from, to string,
 		if err != nil {
 			return err
 		}
-		return f(item.Key, r, item.ModRevision)
+		return f(item.Key, r)
 	})
 	return err
 }

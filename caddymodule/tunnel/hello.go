@@ -150,7 +150,11 @@ func (c *connection) dryRun(connector Connector) {
 	c.pending.endHandshake()
 	o := c.hub.options.Load()
 	o.Logger.Info("connector checks its token", "connector_id", connector.ID, "remote", c.conn.RemoteAddr().String())
-	if c.send(link.Welcome{Version: o.Version}) {
+	w := link.Welcome{Version: o.Version}
+	if o.Members != nil {
+		w.Edges = o.Members().edges()
+	}
+	if c.send(w) {
 		c.wait(sendTimeout) // the connector closes the connection after reading it
 	}
 	_ = c.conn.Close(link.CloseNone, "")

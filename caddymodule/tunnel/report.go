@@ -46,6 +46,7 @@ func (s *Session) report(m link.Report) {
 		return
 	}
 	old, now := *s.reported.Load(), time.Now()
+	s.reportNotAt(m.NotAt, now)
 	next, changed := make(states, len(m.Upstreams)), old == nil || len(old) != len(m.Upstreams)
 	for _, u := range m.Upstreams {
 		state := UpstreamState{Name: u.Name, Since: now, Server: health.Reported(u.Reachable, u.Models, u.Open)}
@@ -62,6 +63,22 @@ func (s *Session) report(m link.Report) {
 	}
 	s.reported.Store(&next)
 	s.hub.addReport(s)
+}
+
+// NotAt is a gateway of the cluster without a tunnel of a connector, as the connector reports it.
+type NotAt struct {
+	Edge   string    `json:"edge"`
+	Since  time.Time `json:"since"`
+	Reason string    `json:"reason"`
+}
+
+func (s *Session) reportNotAt(reported []link.NotAt, now time.Time) {
+	var list []NotAt
+	for _, n := range reported {
+		since := now.Add(-time.Duration(n.Millis) * time.Millisecond)
+		list = append(list, NotAt{Edge: n.Edge, Since: since, Reason: n.Reason})
+	}
+	s.notAt.Store(&list)
 }
 
 // same reports whether two servers are equal.

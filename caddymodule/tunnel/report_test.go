@@ -3,6 +3,7 @@ package tunnel
 import (
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -86,6 +87,35 @@ func TestReport(t *testing.T) {
 			t.Errorf("unexpected %+v", e)
 		default:
 		}
+	})
+}
+
+// Edges without a tunnel of the connector are in its info. Invalid ones are not.
+func TestNotAt(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{Authenticate: allow})
+		c := g.connect(t, "con_1", echo)
+		notAt := func() []NotAt { return g.mustSession(t, "con_1").Info().NotAt }
+		r := reports("box", true, "m")
+		r.NotAt = []link.NotAt{{Edge: "edge-b", Reason: "no answer", Millis: 60_000}}
+		c.send(t, r)
+		wait.Until(t, "the report", func() bool { return len(notAt()) == 1 })
+		n := notAt()[0]
+		if since := time.Since(n.Since); n.Edge != "edge-b" || n.Reason != "no answer" || since < time.Minute || since > time.Hour {
+			t.Errorf("%+v", n)
+		}
+		for _, invalid := range []link.NotAt{
+			{Edge: "\x1b", Reason: "x"}, {Edge: "b"}, {Edge: "b", Reason: "x", Millis: -1},
+			{Edge: "b", Reason: "x", Millis: math.MaxInt64}, {Edge: "b", Reason: strings.Repeat("x", 257)},
+		} {
+			r.NotAt = []link.NotAt{invalid}
+			if r.Check() == nil {
+				t.Errorf("valid: %+v", invalid)
+			}
+		}
+		r.NotAt = nil
+		c.send(t, r)
+		wait.Until(t, "the next report", func() bool { return len(notAt()) == 0 })
 	})
 }
 

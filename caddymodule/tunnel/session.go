@@ -20,8 +20,8 @@ import (
 type Info struct {
 	Connector string // id
 	Account   string
-	Session   string   // id
-	Edges     []string // gateways of the cluster where the connector has tunnels
+	Session   string  // id
+	NotAt     []NotAt // gateways of the cluster without a tunnel of the connector
 	Instance  string
 	Name      string // as registered
 	Host      string // host name reported by the connector
@@ -49,6 +49,7 @@ type Session struct {
 	connector Connector
 	hello     link.Hello // without its secret
 	reported  atomic.Pointer[states]
+	notAt     atomic.Pointer[[]NotAt]
 	since     time.Time
 
 	active      atomic.Int64
@@ -87,6 +88,7 @@ func newSession(c *connection, connector Connector, hello link.Hello) *Session {
 	}
 	s.serving, s.stopServing = context.WithCancel(c.conn.Context())
 	s.reported.Store(new(states))
+	s.notAt.Store(new([]NotAt))
 	s.beat(c.hub.heartbeat())
 	return s
 }
@@ -109,6 +111,7 @@ func (s *Session) Info() Info {
 		Upstreams: slices.Clone(s.hello.Upstreams),
 		Routes:    slices.Clone(s.hello.Routes),
 		States:    s.States(),
+		NotAt:     *s.notAt.Load(),
 		Active:    s.Active(),
 		Limit:     cmp.Or(s.hello.MaxRequests, link.DefaultMaxRequests),
 	}

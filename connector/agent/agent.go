@@ -31,6 +31,7 @@ type Agent struct {
 
 	// Constants, except in tests.
 	lostAfter     time.Duration
+	notAtAfter    time.Duration // of an outage, until other edges learn of it
 	confirmLimit  time.Duration
 	dialLimit     time.Duration
 	firstUpgrade  time.Duration
@@ -67,7 +68,7 @@ func newAgent(o Options) *Agent {
 	}
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 30*time.Second)
 	a := &Agent{
-		Options: o, lostAfter: lostAfter, confirmLimit: confirmLimit, dialLimit: dialLimit,
+		Options: o, lostAfter: lostAfter, notAtAfter: notAtAfter, confirmLimit: confirmLimit, dialLimit: dialLimit,
 		firstUpgrade: firstUpgrade, takeoverLimit: takeoverLimit,
 		takeovers: make(chan takeover), ended: make(chan struct{}),
 	}

@@ -11,11 +11,11 @@ import (
 func TestCheckToken(t *testing.T) {
 	g := startGateway(t)
 	c := g.config(map[string]string{"m": "http://127.0.0.1:1"})
-	if err := CheckToken(t.Context(), c); err != nil || g.count() != 0 {
+	if _, err := CheckToken(t.Context(), c); err != nil || g.count() != 0 {
 		t.Errorf("%v, %d hellos", err, g.count())
 	}
 	g.set(func() { g.deny = &link.Deny{Code: link.DenyCredentials, Message: "unknown"} })
-	if err := CheckToken(t.Context(), c); err == nil || !strings.Contains(err.Error(), "unknown") {
+	if _, err := CheckToken(t.Context(), c); err == nil || !strings.Contains(err.Error(), "unknown") {
 		t.Errorf("a refusal: %v", err)
 	}
 }

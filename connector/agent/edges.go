@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/wait"
 )
 
@@ -102,6 +103,27 @@ func (i *instance) allLegs() []*leg {
 	defer i.mu.Unlock()
 	return slices.Clip(i.legs)
 }
+
+// notAtAfter is how long a leg is without a tunnel before the connector reports that to other edges.
+const notAtAfter = 15 * time.Second
+
+// notAt returns the edges of the list without a tunnel for a while.
+func (i *instance) notAt() (list []link.NotAt) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.monitor.mu.Lock()
+	defer i.monitor.mu.Unlock()
+	for _, l := range i.legs {
+		p, without := &l.phase, time.Since(l.phase.without)
+		if e, ok := l.listed(); ok && p.tunnel == nil && p.problem != nil && without >= i.notAtAfter {
+			reason := text.Short(p.problem.Reason)
+			list = append(list, link.NotAt{Edge: e.Name, Reason: reason, Millis: without.Milliseconds()})
+		}
+	}
+	return list
+}
+
+func sameReason(a, b link.NotAt) bool { return a.Edge == b.Edge && a.Reason == b.Reason }
 
 // target returns the gateway that the leg dials: its edge, or the server of the token, which is the zero value.
 func (l *leg) target() (target link.Edge) {

@@ -190,7 +190,7 @@ func (c *testEdges) awaitLegs(a *runningAgent, n int) []string {
 		names = nil
 		for _, l := range a.Status().Legs {
 			if l.Tunnel != nil {
-				names = append(names, l.Tunnel.Edge)
+				names = append(names, l.Edge)
 			}
 		}
 		slices.Sort(names)

@@ -145,11 +145,11 @@ func sendHello(control *link.Control, hello link.Hello) (link.Message, error) {
 }
 
 // CheckToken asks the gateway of a configuration, with a hello as a dry run, whether it accepts the token. A
-// refusal is a [link.Deny].
-func CheckToken(ctx context.Context, c config.Config) error {
+// refusal is a [link.Deny]. It returns the edges of a cluster.
+func CheckToken(ctx context.Context, c config.Config) ([]link.Edge, error) {
 	token, err := link.ParseToken(c.TunnelToken)
 	if err != nil {
-		return fmt.Errorf("tunnel_token: %w", err)
+		return nil, fmt.Errorf("tunnel_token: %w", err)
 	}
 	a := newAgent(Options{})
 	dry := &configuration{token: token, hello: newHello("", c.UpstreamNames())}
@@ -161,10 +161,10 @@ func CheckToken(ctx context.Context, c config.Config) error {
 	l := a.newInstance(dry).legs[0]
 	s, err := l.race(ctx, ctx, nil, l.runners(link.Edge{}))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.close(link.CloseNone, nil)
-	return nil
+	return s.welcome.List, nil
 }
 
 // printable makes a refusal safe to log and to print.

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig/wait"
@@ -21,7 +23,7 @@ func TestLegs(t *testing.T) {
 	for _, name := range c.awaitLegs(a, 3) {
 		c.answers(name, "x")
 	}
-	if s := a.Status(); s.Tunnel == nil || s.Tunnel.Edge != "a" || s.Legs[0].Tunnel.Edge != "a" ||
+	if s := a.Status(); s.Tunnel == nil || s.Legs[0].Edge != "a" || s.Legs[0].Tunnel.Session != s.Tunnel.Session ||
 		s.State != StateOnline || s.Problem != nil {
 		t.Errorf("status %+v", s)
 	}
@@ -74,7 +76,7 @@ func TestLegsOfASingleGateway(t *testing.T) {
 	a := c.startLegs(answerWith(t, "x"), nil)
 	wait.Until(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
 	c.answers("a", "x")
-	if s := a.Status(); len(s.Legs) != 0 || s.Tunnel.Edge != "" || len(a.allLegs()) != 1 {
+	if s := a.Status(); len(s.Legs) != 0 || len(a.allLegs()) != 1 {
 		t.Errorf("status %+v, %d legs", s, len(a.allLegs()))
 	}
 	if strings.Contains(a.log.String(), "edge") {
@@ -103,6 +105,32 @@ func TestDrainedEdge(t *testing.T) {
 	c.set(func() { c.edges["a"].draining = true })
 	c.stop("a") // that of the first leg
 	wait.Until(t, "the end of the first leg", func() bool { return len(a.Status().Legs) == 2 })
+	c.awaitLegs(a, 2)
+}
+
+// TestNotAt: each edge learns to which edges the connector has no tunnel, why, and when it has one again.
+func TestNotAt(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a", "b")
+	a := c.startLegs(answerWith(t, "x"), func(i *instance) { hasty(i); i.notAtAfter = 50 * time.Millisecond })
+	c.awaitLegs(a, 2)
+	notAt := func() []tunnel.NotAt { return c.edges["a"].Sessions()[0].NotAt }
+	if list := notAt(); len(list) > 0 {
+		t.Errorf("with all tunnels: %+v", list)
+	}
+	c.kill("b")
+	wait.Until(t, "the report", func() bool { return len(notAt()) == 1 })
+	n := notAt()[0]
+	if without := time.Since(n.Since); n.Edge != "b" || n.Reason == "" || without < 50*time.Millisecond || without > time.Minute {
+		t.Errorf("reported: %+v", n)
+	}
+	wait.Until(t, "the leg without a tunnel", func() bool {
+		legs := a.Status().Legs
+		return len(legs) == 2 && legs[1].Edge == "b" && legs[1].Tunnel == nil && legs[1].Problem != nil
+	})
+	c.start("b")
+	c.changed()
+	wait.Until(t, "the report of the new tunnel", func() bool { return len(notAt()) == 0 })
 	c.awaitLegs(a, 2)
 }
 
@@ -219,7 +247,7 @@ func TestReloadOverLegs(t *testing.T) {
 	}
 
 	c.awaitLegs(a, 3)
-	last := a.Status().Legs[1].Tunnel.Edge
+	last := a.Status().Legs[1].Edge
 	for name := range c.edges {
 		if name != last {
 			c.stop(name)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -207,12 +208,15 @@ func (s *session) listen() (decision link.Message) {
 	}
 }
 
-// housekeep reports the states of the upstreams, now and on each change. The pauses bound its cost.
+// housekeep reports the states of the upstreams and the other tunnels, now and on each change. The pauses bound its
+// cost.
 func (s *session) housekeep() {
 	var last link.Report
 	for {
 		changed := s.leg.prober.Changed()
-		if next := s.leg.config.proxy.Upstreams().Report(); !reflect.DeepEqual(next, last) {
+		next := s.leg.config.proxy.Upstreams().Report()
+		next.NotAt = s.leg.notAt()
+		if !reflect.DeepEqual(next.Upstreams, last.Upstreams) || !slices.EqualFunc(next.NotAt, last.NotAt, sameReason) {
 			if err := s.control.Send(next); err != nil {
 				s.fail(err)
 				return
@@ -223,6 +227,7 @@ func (s *session) housekeep() {
 		case <-s.conn.Context().Done():
 			return
 		case <-changed:
+		case <-time.After(s.leg.notAtAfter):
 		}
 		if wait.For(s.conn.Context(), housekeepingPause) != nil {
 			return

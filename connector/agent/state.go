@@ -7,7 +7,8 @@ type phase struct {
 	state   State
 	since   time.Time
 	problem *Problem
-	tunnel  *session // nil: none is up
+	tunnel  *session  // nil: none is up
+	without time.Time // there is no tunnel since
 }
 
 // enter changes the state. A nil problem keeps the last one.
@@ -43,6 +44,9 @@ func (l *leg) change(next State) {
 	}
 	p.state = next
 	p.since = time.Now()
+	if p.tunnel != nil || p.without.IsZero() {
+		p.without = p.since
+	}
 	if next != StateDraining { // which keeps the tunnel
 		p.tunnel = nil
 	}

@@ -42,8 +42,9 @@ type Status struct {
 	Recent    []upstream.Request `json:"recent"`          // the last requests, the newest first
 }
 
-// LegStatus is the status of one of several tunnels.
+// LegStatus is the status of the tunnel to a gateway of a cluster.
 type LegStatus struct {
+	Edge    string        `json:"edge"` // name of the gateway
 	State   State         `json:"state"`
 	Since   time.Time     `json:"since"` // of State
 	Tunnel  *TunnelStatus `json:"tunnel,omitempty"`
@@ -53,7 +54,6 @@ type LegStatus struct {
 // TunnelStatus is the status of the current tunnel.
 type TunnelStatus struct {
 	Session        string        `json:"session"`
-	Edge           string        `json:"edge,omitempty"` // the name of the gateway in its cluster
 	Remote         string        `json:"remote"`
 	Transport      string        `json:"transport"`
 	GatewayVersion string        `json:"gateway_version"`
@@ -102,20 +102,22 @@ var DurationBounds = [...]float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 
 // Status returns the status of the connector. It is safe for concurrent use.
 func (a *Agent) Status() Status {
 	running := a.current.Load()
-	c, legs := running.config, running.allLegs()
-	m := &a.monitor
+	c, m := running.config, &a.monitor
+	running.mu.Lock()
+	defer running.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.status
 	s.Connector, s.Server = c.hello.Connector, c.quic.Server
 	s.Recent = slices.Clone(m.last[:min(s.Served+s.Failed, recentRequests)])
-	shown := legs[0].phase.status()
-	for i, l := range legs {
+	shown := running.legs[0].phase.status()
+	for _, l := range running.legs {
 		status := l.phase.status()
+		status.Edge = l.edge
 		if status.State == StateOnline && shown.State != StateOnline {
 			shown = status
 		}
-		if i > 0 || status.Tunnel != nil && status.Tunnel.Edge != "" {
+		if status.Edge != "" {
 			s.Legs = append(s.Legs, status)
 		}
 	}
@@ -136,8 +138,7 @@ func (p *phase) status() LegStatus {
 	s := LegStatus{State: p.state, Since: p.since, Problem: p.problem}
 	if t := p.tunnel; t != nil {
 		s.Tunnel = &TunnelStatus{
-			Session: t.welcome.Session, Edge: t.welcome.Edge,
-			Remote: t.conn.RemoteAddr().String(), Transport: t.conn.Transport(),
+			Session: t.welcome.Session, Remote: t.conn.RemoteAddr().String(), Transport: t.conn.Transport(),
 			GatewayVersion: t.welcome.Version, RTT: t.conn.RTT().Round(10 * time.Microsecond),
 		}
 	}

@@ -82,9 +82,10 @@ type diagnosis struct {
 	udp      error     // of the handshake over QUIC
 	web      bool      // the gateway accepts WebSockets
 	date     time.Time // of the gateway
+	edges    []link.Edge
 }
 
-// Run checks a configuration's gateway (name, transports, identity, token), the clock, and each
+// Run checks a configuration's gateway (name, transports, identity, token, edges of a cluster), the clock, and each
 // upstream with a short request to its first model. Unless measured is "", it measures the context
 // window of the model of that name. It reports each finding at once, and does not disturb a running connector.
 func Run(
@@ -114,11 +115,13 @@ func (d *diagnosis) run(ctx context.Context) {
 	for _, c := range []struct {
 		name string
 		run  func(context.Context) Finding
-	}{{"udp", d.overUDP}, {"pin", d.pin}, {"websocket", d.webSocket}, {"token", d.askToken}} {
+	}{{"udp", d.overUDP}, {"pin", d.pin}, {"websocket", d.webSocket}, {"token", d.askToken}, {"edges", d.reachEdges}} {
 		if !d.resolved {
 			c.run = func(context.Context) Finding { return skipped("the gateway's address is unknown") }
 		}
-		d.check(ctx, c.name, c.run)
+		if c.name != "edges" || len(d.edges) > 0 {
+			d.check(ctx, c.name, c.run)
+		}
 	}
 	d.check(ctx, "clock", d.clock)
 	d.upstreams(ctx)
@@ -164,19 +167,13 @@ func (d *diagnosis) answersUDP() bool { return d.udp == nil || errors.Is(d.udp, 
 
 // overUDP connects over QUIC, without a hello.
 func (d *diagnosis) overUDP(ctx context.Context) Finding {
-	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
-	defer cancel()
-	conn, err := dial.NewQUIC(d.target).Dial(ctx)
-	if err == nil {
-		err = conn.Close(link.CloseNone, "")
-	}
-	if d.udp = err; d.answersUDP() {
+	if d.udp = d.reach(ctx, d.target.Server); d.answersUDP() {
 		return ok("a gateway answers over QUIC at %s", d.target.Server)
 	}
 	_, port, _ := net.SplitHostPort(d.target.Server)
 	return bad("check that the gateway is running, and that UDP port "+port+
 		" is open in its firewall and in this network's (outgoing)",
-		"no answer over QUIC at %s: %s", d.target.Server, agent.Reason(err))
+		"no answer over QUIC at %s: %s", d.target.Server, agent.Reason(d.udp))
 }
 
 func (d *diagnosis) pin(context.Context) Finding {
@@ -275,7 +272,8 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 	if c.Transport = config.TransportQUIC; !d.answersUDP() {
 		c.Transport = config.TransportWebSocket
 	}
-	err := agent.CheckToken(ctx, c)
+	var err error
+	d.edges, err = agent.CheckToken(ctx, c)
 	var deny link.Deny
 	switch {
 	case err == nil:
@@ -289,4 +287,35 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 		return warned("try again in a moment", "the gateway cannot check the token now: %s", agent.Reason(err))
 	}
 	return skipped("failed to ask the gateway: " + agent.Reason(err))
+}
+
+// reachEdges connects to each edge of the cluster over QUIC, without a hello: the connector needs a tunnel to each.
+func (d *diagnosis) reachEdges(ctx context.Context) Finding {
+	if !d.answersUDP() {
+		return skipped("tunnels over WebSockets go through the gateway's balancer")
+	}
+	var problems []string
+	for _, e := range d.edges {
+		if err := d.reach(ctx, e.Server); err != nil {
+			problems = append(problems, fmt.Sprintf("%s at %s: %s", e.Name, e.Server, agent.Reason(err)))
+		}
+	}
+	if len(problems) > 0 {
+		return bad("let this machine reach these addresses by UDP, or correct `edge advertise` there; requests that come "+
+			"to these edges cannot reach this connector", "%s", strings.Join(problems, "; "))
+	}
+	return ok("each of %d gateways of the cluster answers over QUIC", len(d.edges))
+}
+
+// reach connects to a gateway over QUIC, without a hello.
+func (d *diagnosis) reach(ctx context.Context, server string) error {
+	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
+	defer cancel()
+	target := d.target
+	target.Server = server
+	conn, err := dial.NewQUIC(target).Dial(ctx)
+	if err != nil {
+		return err
+	}
+	return conn.Close(link.CloseNone, "")
 }

@@ -122,6 +122,38 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// The addresses of edges that this machine cannot reach are named.
+func TestEdges(t *testing.T) {
+	g := startGateway(t)
+	c := g.config(map[string]string{"box": "http://127.0.0.1:1"})
+	check := func() Finding {
+		return diagnose(t, c, upgradeRequired, func(d *diagnosis) { d.dialTimeout = 500 * time.Millisecond })["edges"]
+	}
+	if f := check(); f.Check != "" {
+		t.Errorf("a single gateway: %+v", f)
+	}
+	other := startGateway(t)
+	mute, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	a := link.Edge{Name: "edge-a", Server: g.token.Server}
+	g.set(func() { g.edges = []link.Edge{a} })
+	if f := check(); f.Result != ResultOK || !strings.Contains(f.Detail, "each of 1 ") {
+		t.Errorf("one edge: %+v", f)
+	}
+	g.set(func() {
+		g.edges = []link.Edge{a, {Name: "edge-b", Server: mute.LocalAddr().String()}, {Name: "edge-c", Server: other.token.Server}}
+	})
+	f := check()
+	for _, part := range []string{"edge-b at " + mute.LocalAddr().String() + ": ", "edge-c at " + other.token.Server + ": "} {
+		if f.Result != ResultFailed || !strings.Contains(f.Detail, part) || strings.Contains(f.Detail, "edge-a") {
+			t.Errorf("three edges: %+v", f)
+		}
+	}
+}
+
 func TestWayToTheGateway(t *testing.T) {
 	g := startGateway(t)
 	c := g.config(map[string]string{"box": "http://127.0.0.1:1"})

@@ -31,6 +31,7 @@ type fakeGateway struct {
 	deny   *link.Deny // answers every hello, unless nil
 	mute   bool       // answers no hello
 	hellos int        // that are not dry runs
+	edges  []link.Edge
 }
 
 func startGateway(t *testing.T) *fakeGateway {
@@ -94,7 +95,7 @@ func (g *fakeGateway) answer(conn *quic.Conn) {
 	case g.deny != nil:
 		control.Send(*g.deny)
 	default:
-		control.Send(link.Welcome{Version: "test"})
+		control.Send(link.Welcome{Version: "test", Edges: link.Edges{Edge: "a", List: g.edges}})
 	}
 }
 

@@ -202,9 +202,13 @@ func (r Report) Check() error {
 	if err := checkNames(names); err != nil {
 		return fmt.Errorf("checking report: %w", err)
 	}
-	if fitting := (Report{slices.Clone(r.Upstreams)}); fitting.Fit() {
+	if fitting := (Report{Upstreams: slices.Clone(r.Upstreams)}); fitting.Fit() {
 		return fmt.Errorf("checking report: its models have invalid ids or windows, or are too many; up to %d of an "+
 			"upstream, %d and %d bytes together are possible", MaxListed, maxListedAll, maxListedBytes)
+	}
+	invalid := func(n NotAt) bool { return !isName(n.Edge) || !isName(n.Reason) || n.Millis < 0 || n.Millis > maxNotAt }
+	if len(r.NotAt) > MaxEdges || slices.ContainsFunc(r.NotAt, invalid) {
+		return fmt.Errorf("checking report: it has more than %d edges, or one with an invalid name, reason or time", MaxEdges)
 	}
 	return nil
 }

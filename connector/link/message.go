@@ -137,10 +137,23 @@ type Grant struct {
 	TunnelToken string `json:"tunnel_token"`
 }
 
-// Report is the state of a connector's upstreams. It replaces the previous report. The
+// Report is the state of a connector's upstreams and tunnels. It replaces the previous report. The
 // state of a missing upstream is unknown.
 type Report struct {
 	Upstreams []UpstreamReport `json:"upstreams"`
+	// NotAt are the edges of the list without a tunnel of the connector for a while.
+	NotAt []NotAt `json:"not_at,omitempty"`
+}
+
+// maxNotAt is some 30 years in milliseconds.
+const maxNotAt = 1 << 40
+
+// NotAt is an edge without a tunnel of a connector.
+type NotAt struct {
+	Edge   string `json:"edge"`
+	Reason string `json:"reason"`
+	// Millis is how long it has been without one.
+	Millis int64 `json:"ms"`
 }
 
 // UpstreamReport is the state of one upstream.

@@ -100,28 +100,15 @@ type Reservation struct {
 	ofAccount *share
 }
 
-// Grow takes n more bytes, or returns [ErrExceeded] and takes none.
-func (r *Reservation) Grow(n int64) error {
-	if r.budget == nil {
-		return nil
-	}
-	return r.change(func() int64 { return r.bytes + n })
-}
-
 // Set changes the reservation to n bytes. Shrinking always succeeds. On [ErrExceeded] the
 // reservation stays unchanged.
 func (r *Reservation) Set(n int64) error {
 	if r.budget == nil {
 		return nil
 	}
-	return r.change(func() int64 { return n })
-}
-
-// change changes the reservation to some bytes, which may depend on those that it has.
-func (r *Reservation) change(to func() int64) error {
 	b := r.budget
 	b.mu.Lock()
-	err := r.set(to())
+	err := r.set(n)
 	scarce := b.stats.Total-b.stats.Reserved < b.stats.Total/cachePart
 	b.mu.Unlock()
 	if scarce && b.trim != nil {

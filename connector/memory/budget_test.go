@@ -11,7 +11,7 @@ import (
 // grow grows a reservation, and checks whether that succeeds.
 func grow(t *testing.T, what string, r *Reservation, n int64, ok bool) {
 	t.Helper()
-	if err := r.Grow(n); (err == nil) != ok || err != nil && !errors.Is(err, ErrExceeded) {
+	if err := r.Set(r.bytes + n); (err == nil) != ok || err != nil && !errors.Is(err, ErrExceeded) {
 		t.Errorf("%s, %d more: %v", what, n, err)
 	}
 }
@@ -49,7 +49,7 @@ func TestKeyThreshold(t *testing.T) {
 	reserved := int64(0)
 	for i := range requests {
 		requests[i] = b.Open("a", "a", "k")
-		if requests[i].Grow(100) == nil {
+		if requests[i].Set(100) == nil {
 			reserved += 100
 		}
 	}
@@ -66,7 +66,7 @@ func TestOwnerWithManyKeys(t *testing.T) {
 		for i := range 500 {
 			for range 3 {
 				r := b.Open("a", "many", fmt.Sprint("k", i))
-				if r.Grow(size) == nil {
+				if r.Set(size) == nil {
 					reserved += size
 				}
 			}
@@ -135,7 +135,7 @@ func TestReservationDoesNotAllocate(t *testing.T) {
 	b := NewBudget(1 << 20)
 	if n := testing.AllocsPerRun(100, func() {
 		r := b.Open("a", "a", "k")
-		if r.Grow(1000) != nil {
+		if r.Set(1000) != nil {
 			t.Error("refused")
 		}
 		r.Release()
@@ -149,7 +149,7 @@ func BenchmarkReservation(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			r := budget.Open("default", "default", "key_06b3kz9v6dfx7fbv7wq7m5r2qm")
-			_ = r.Grow(1000)
+			_ = r.Set(1000)
 			r.Release()
 		}
 	})

@@ -35,7 +35,7 @@ func New(t testing.TB, st *store.Store, log *activity.Log,
 ) Gateway {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	b, err := serve.NewBackend(st, serve.Alone{}, memory.NewBudget(64<<20), log, quiet)
+	b, err := serve.NewBackend(st, memory.NewBudget(64<<20), log, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -210,23 +210,16 @@ type Scope interface {
 // View is the part of a store that a request can access: the responses of its owner
 // whose model is in scope. The zero View keeps nothing.
 type View struct {
-	store  *Store
-	owner  Owner
-	user   string // the owner of the key; responses count towards its share
-	scope  Scope
-	remote *Remote // nil: other gateways are not asked
+	store *Store
+	owner Owner
+	user  string // the owner of the key; responses count towards its share
+	scope Scope
 }
 
 // View returns the owner's view of the responses whose model is in scope. user is the owner of the
 // request's key, a user or the account.
 func (s *Store) View(owner Owner, user string, scope Scope) View {
-	return View{s, owner, user, scope, nil}
-}
-
-// WithRemote returns the view with the responses of other gateways.
-func (v View) WithRemote(remote *Remote) View {
-	v.remote = remote
-	return v
+	return View{s, owner, user, scope}
 }
 
 // Keeps reports whether responses are kept.
@@ -253,9 +246,6 @@ func (v View) Response(id string) (r Response, ok bool) {
 			r, ok = e.r, true
 		}
 	})
-	if !ok && v.remote != nil {
-		r, ok = v.remote.response(v.owner, id)
-	}
 	if !ok || !v.scope.Allows(r.Model) {
 		return Response{}, false
 	}
@@ -266,9 +256,6 @@ func (v View) Response(id string) (r Response, ok bool) {
 func (v View) Item(id string) (raw []byte, ok bool) {
 	var found item
 	v.locked(func(s *Store) { found, ok = s.items[ref{v.owner, id}] })
-	if !ok && v.remote != nil {
-		found, ok = v.remote.item(v.owner, id)
-	}
 	if !ok || !v.scope.Allows(found.entry.r.Model) {
 		return nil, false
 	}
@@ -283,5 +270,5 @@ func (v View) Delete(id string) (removed bool) {
 			removed = true
 		}
 	})
-	return removed || v.remote != nil && v.remote.remove(v.owner, id)
+	return removed
 }
