@@ -26,7 +26,7 @@ type gateway struct {
 func inEtcd(name string, urls ...string) harness.Options {
 	return harness.Options{
 		Storage: "etcd {\n endpoints " + strings.Join(urls, " ") + "\n}",
-		App:     "edge {\n name " + name + "\n advertise $UDP\n}",
+		App:     "edge {\n name " + name + "\n}",
 	}
 }
 

@@ -60,7 +60,7 @@ func TestPairingOverEdges(t *testing.T) {
 	for _, g := range edges {
 		harness.Poll(t, limit, "the connector at "+g.name, func(ctx context.Context) error {
 			list, err := g.Connectors(ctx)
-			if err == nil && (len(list) != 1 || len(list[0].Edges) == 0) {
+			if err == nil && (len(list) != 1 || list[0].State != manage.Online) {
 				err = fmt.Errorf("%+v", list)
 			}
 			return err
