@@ -14,7 +14,8 @@ import (
 // that time at most 23,100 wrong codes are checked, from any number of networks:
 // two bursts (5,000 and 100) and two rates (10 per second each). So the chance of
 // guessing a code is 23,100 / 2^40 = 2e-8, and 6e-4 in a year in which one code is
-// always open. Each edge of a cluster has its share of the bursts and the rates. A guessed pairing code alone gives no access: a user compares fingerprints.
+// always open. Each edge of a cluster has its share of the bursts and the rates. A
+// guessed pairing code alone gives no access: a user compares fingerprints.
 const (
 	// guessMemory is how long a network (/24, /48) is remembered after a wrong
 	// code. Remembered networks share one rate limit; the first code of any other

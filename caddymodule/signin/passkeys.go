@@ -250,8 +250,8 @@ func (s *Service) findPasskeyUser(_, handle []byte) (webauthn.User, error) {
 }
 
 // notePasskey stores the counter, the time of use and the answered challenge, unless the counter has changed since
-// it was read, or the challenge was answered before. If the counter went back, the passkey was copied. The copies cannot be
-// distinguished, so both are rejected from then on.
+// it was read, or the challenge was answered before. If the counter went back, the passkey was copied. The copies
+// cannot be distinguished, so both are rejected from then on.
 func (s *Service) notePasskey(
 	ctx context.Context, u passkeyUser, credential *webauthn.Credential, challenge string,
 ) error {

@@ -213,8 +213,9 @@ func checkPairingLimits(t *tx, account string) error {
 }
 
 // ClaimPairing binds a pairing code to a device by its secret, which becomes the connector's
-// secret. With the same secret it returns the pairing in any state, and notes the edge of the device. Otherwise it fails with
-// ErrUnauthenticated (unknown code), ErrExpired, ErrUsed or ErrDenied, without texts for users.
+// secret. With the same secret it returns the pairing in any state, and notes the edge of the
+// device. Otherwise it fails with ErrUnauthenticated (unknown code), ErrExpired, ErrUsed or
+// ErrDenied, without texts for users.
 func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device) (Pairing, error) {
 	hash, ok := hashSecret("", secret)
 	if !ok || strings.ContainsFunc(secret, notBase62) {

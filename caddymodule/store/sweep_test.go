@@ -190,7 +190,8 @@ func TestSweepUnreadable(t *testing.T) {
 		kv := storetest.OpenBolt(t, path)
 		s := newStore(t, share(kv))
 		u := mustUser(t, s, "Ann")
-		if err := s.AddPasskey(ctx, u.ID, "c", store.Passkey{ID: []byte("x"), Name: "x", Credential: []byte("1")}); err != nil {
+		p := store.Passkey{ID: []byte("x"), Name: "x", Credential: []byte("1")}
+		if err := s.AddPasskey(ctx, u.ID, "c", p); err != nil {
 			t.Fatal(err)
 		}
 		path := "users/" + account + "/" + u.ID
