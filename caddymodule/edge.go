@@ -26,9 +26,6 @@ type Edge struct {
 	// connectors reach this gateway only if `public` leads them here.
 	Advertise string `json:"advertise,omitempty"`
 
-	// The region of this gateway, such as `eu`, for lists of gateways.
-	Region string `json:"region,omitempty"`
-
 	// How long this gateway accepts requests without contact to etcd: a duration from 10s
 	// to 30m, or `deny`, which is 10s. Default: `2m`. During this time, the gateway may
 	// accept a key that was revoked at another gateway. That revocation is not confirmed.
@@ -43,14 +40,12 @@ const defaultStoreLoss = 2 * time.Minute
 //	edge {
 //		name          <name>
 //		advertise     <host:port>
-//		region        <region>
 //		on_store_loss <duration>|deny
 //	}
 func (e *Edge) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return options.List{
 		options.Once(options.Text("name", &e.Name)),
 		options.Once(options.Text("advertise", &e.Advertise)),
-		options.Once(options.Text("region", &e.Region)),
 		options.Once(options.Text("on_store_loss", &e.OnStoreLoss)),
 	}.UnmarshalBlock(d)
 }
@@ -59,13 +54,11 @@ func (e *Edge) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 func (e *Edge) record() (store.Edge, error) {
 	e = cmp.Or(e, new(Edge))
 	record := store.Edge{
-		Name: e.Name, Advertise: e.Advertise, Region: e.Region,
+		Name: e.Name, Advertise: e.Advertise,
 		Version: version.Number(), OnStoreLoss: defaultStoreLoss,
 	}
-	for option, name := range map[string]string{"name": e.Name, "region": e.Region} {
-		if name != "" && scope.CheckName(name) != nil {
-			return record, fmt.Errorf("parsing edge %s %q: use up to 64 letters, digits, dots and dashes", option, name)
-		}
+	if e.Name != "" && scope.CheckName(e.Name) != nil {
+		return record, fmt.Errorf("parsing edge name %q: use up to 64 letters, digits, dots and dashes", e.Name)
 	}
 	if host, port, err := net.SplitHostPort(e.Advertise); e.Advertise != "" && (err != nil || host == "" || port == "") {
 		return record, fmt.Errorf("parsing edge advertise %q: it must be a host:port, such as 203.0.113.7:7443", e.Advertise)

@@ -1,8 +1,10 @@
 package caddymodule
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -66,4 +68,41 @@ func (s *testSite) do(t *testing.T, method, path, body string, headers ...string
 		t.Fatal(err)
 	}
 	return response, string(text)
+}
+
+// A client that waits for "100 Continue" gets an error without sending its body, and the word if the body is read.
+func TestExpectContinue(t *testing.T) {
+	site := newTestSite(t, "model_gateway")
+	for _, test := range []struct{ key, first, status string }{
+		{"sk-svc-wrong", "", "401"},
+		{site.key, "100", "404"}, // there is no model
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(site.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		const body = `{"model":"m","messages":[{"role":"user","content":"Hi"}]}`
+		fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"+
+			"Content-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", test.key, len(body))
+		answer := bufio.NewReader(conn)
+		status := func() string {
+			t.Helper()
+			line, err := answer.ReadString('\n')
+			if err != nil {
+				t.Fatalf("no answer: %v", err)
+			}
+			return strings.Fields(line)[1]
+		}
+		if test.first != "" {
+			if got := status(); got != test.first {
+				t.Fatalf("the first status is %s", got)
+			}
+			_, _ = answer.ReadString('\n') // no headers
+			fmt.Fprint(conn, body)
+		}
+		if got := status(); got != test.status {
+			t.Errorf("status %s, want %s", got, test.status)
+		}
+	}
 }

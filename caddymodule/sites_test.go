@@ -283,7 +283,7 @@ func TestReloadOfEdge(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, edge := range []*Edge{{Name: "a"}, {Advertise: "a:1"}, {Region: "eu"}, {OnStoreLoss: "deny"}} {
+	for _, edge := range []*Edge{{Name: "a"}, {Advertise: "a:1"}, {OnStoreLoss: "deny"}} {
 		if err := reload(etcd, edge); !errors.Is(err, errOtherOptions) {
 			t.Errorf("%+v: %v", edge, err)
 		}

@@ -282,7 +282,8 @@ func legPieces(l agent.LegStatus, now time.Time) []piece {
 	if l.Tunnel != nil {
 		return append([]piece{{plain, l.Edge}, {faint, " over "}}, tunnelPieces(l.Tunnel)...)
 	}
-	pieces := append([]piece{{plain, l.Edge + "  "}}, stateText(agent.Status{State: l.State, Since: l.Since, Problem: l.Problem}, now)...)
+	state := stateText(agent.Status{State: l.State, Since: l.Since, Problem: l.Problem}, now)
+	pieces := append([]piece{{plain, l.Edge + "  "}}, state...)
 	if l.Problem != nil {
 		pieces = append(pieces, piece{faint, ": " + l.Problem.Reason})
 	}

@@ -142,13 +142,8 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"it implements certmagic's storage on the client of etcd, and nothing else",
 	},
 	{
-		"caddymodule/cluster/peer", "caddymodule/tunnel connector/dial connector/link/... connector/logs" + helpers,
-		"the connections between gateways carry tunnels and messages; what the messages mean is not their concern",
-	},
-	{
-		"caddymodule/cluster/edge", "caddymodule/activity caddymodule/cluster " +
-			"caddymodule/cluster/peer caddymodule/dialect/... caddymodule/gateway caddymodule/signin caddymodule/store " +
-			"caddymodule/tunnel connector/link" + helpers,
+		"caddymodule/cluster/edge", "caddymodule/cluster caddymodule/gateway caddymodule/store caddymodule/tunnel " +
+			"connector/link" + helpers,
 		"it puts a gateway's part in a cluster together; the modules choose the kind of store",
 	},
 

@@ -14,7 +14,7 @@ in etcd. A single gateway, whose store is a file, has no edges.`,
 	commands: []command{{
 		use: "list", operation: "GET /edges", example: "  caddy gateway edge list",
 		print: list[manage.Edge]{
-			columns: "NAME, STATE, REGION, VERSION, ADVERTISE, PEER, STARTED, ROLE",
+			columns: "NAME, STATE, VERSION, ADVERTISE, STARTED, ROLE",
 			cells: cells[manage.Edge]{
 				"STATE": func(in *invocation, e manage.Edge) string { return in.env.edgeState(e) },
 				"ROLE": func(_ *invocation, e manage.Edge) string {
@@ -44,8 +44,8 @@ in etcd. A single gateway, whose store is a file, has no edges.`,
 	}, {
 		use: "drain NAME", operation: "POST /edges/{name}/drain",
 		long: `Makes an edge not ready: /.well-known/postern/ready answers 503, and load balancers
-that check it use the other edges. Connectors leave as soon as they have a tunnel to
-another edge. The edge still serves the requests that reach it. It drains until
+that check it use the other edges. The tunnels of connectors stay, and those that end
+are not dialed again. The edge still serves the requests that reach it. It drains until
 "edge undrain", or until its program is started again.`,
 		example: `  caddy gateway edge drain edge-a`,
 		print: show(func(in *invocation, e manage.Edge) {

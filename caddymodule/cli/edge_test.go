@@ -1,11 +1,11 @@
 package cli
 
 const (
-	edgeJSON = `{"name":"edge-a","region":"eu","version":"v1.2.3","advertise":"203.0.113.7:7443",` +
+	edgeJSON = `{"name":"edge-a","version":"v1.2.3","advertise":"203.0.113.7:7443",` +
 		`"started_at":"2026-05-01T10:30:00Z","state":"serving","leader":true,"self":true}`
 	drainingEdgeJSON = `{"name":"edge-c","started_at":"2026-05-02T11:59:00Z","state":"draining","leader":false,` +
 		`"self":false}`
-	awayEdgeJSON = `{"name":"edge-b\u001b","region":"eu","version":"v1.2.2","advertise":"203.0.113.8:7443",` +
+	awayEdgeJSON = `{"name":"edge-b\u001b","version":"v1.2.2","advertise":"203.0.113.8:7443",` +
 		`"started_at":"2026-04-01T10:30:00Z","state":"without_store","contact_at":"2026-05-02T11:59:12Z",` +
 		`"serves_until":"2026-05-02T12:01:12Z","leader":false,"self":false}`
 	lostEdgeJSON = `{"name":"edge-d","started_at":"2026-04-01T10:30:00Z","state":"lost",` +

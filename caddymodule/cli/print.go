@@ -109,7 +109,7 @@ func (e environment) cell(value any, format string) string {
 }
 
 // leftOut are the titles of columns that a narrow terminal does not show, the first ones first.
-var leftOut = strings.Split("FROM, UPDATED, CREATED, PEER, ADVERTISE, STARTED, REGION, REMOTE, TRANSPORT, OS, "+
+var leftOut = strings.Split("FROM, UPDATED, CREATED, ADVERTISE, STARTED, REMOTE, TRANSPORT, OS, "+
 	"VERSION, FIRST TOKEN, WAIT, DURATION, KEY ID, PASSKEYS, LAST USED, ADDRESS, ID, OPTIONS, UPSTREAM, MAX, "+
 	"FALLBACK, KIND, ALSO AS, QUEUED, RUNNING, OWNER, TOKEN, UPSTREAMS, ROLE", ", ")
 

@@ -30,12 +30,9 @@ type edgesPage struct {
 
 type edgeRow struct{ manage.Edge }
 
-// About returns the region and the roles of an edge.
+// About returns the roles of an edge.
 func (e edgeRow) About() string {
 	var about []string
-	if e.Region != "" {
-		about = append(about, e.Region)
-	}
 	if e.Leader {
 		about = append(about, "leader")
 	}

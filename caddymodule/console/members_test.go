@@ -33,9 +33,9 @@ func TestEdges(t *testing.T) {
 	cluster := &edges{}
 	h := newHouseIn(t, cluster)
 	cluster.store = h.store
-	for name, region := range map[string]string{"edge-a": "eu", "edge-b": mean} {
+	for name, version := range map[string]string{"edge-a": "v1.2.3", "edge-b": mean} {
 		if err := h.store.AddEdge(t.Context(),
-			store.Edge{Name: name, Instance: name, Region: region, Version: "v1.2.3"}); err != nil {
+			store.Edge{Name: name, Instance: name, Version: version}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,7 +48,7 @@ func TestEdges(t *testing.T) {
 	b := h.in(h.user("default", "ada"))
 	page := b.page("/console/edges")
 	plain(t, page)
-	has(t, page, "2 of 2 serving", "edge-a", "eu, leader, this edge", "a balancer",
+	has(t, page, "2 of 2 serving", "edge-a", "leader, this edge", "a balancer",
 		`<a href="/console/edges" aria-current="page">Edges</a>`)
 	b.goes(b.post("/console/edges/edge-b/drain"), "/console/edges")
 	has(t, b.page("/console/edges"), "edge-b drains", "1 of 2 serving", "/console/edges/edge-b/undrain")

@@ -310,8 +310,8 @@ func TestPreviousResponse(t *testing.T) {
 		t.Errorf("third: %s", up)
 	}
 
-	const notFound = "not found. Responses are kept for 30 minutes by the gateway that created them, those with more than " +
-		"8 MiB of input and output not at all; send the whole conversation in input instead of previous_response_id."
+	const notFound = "not found. Responses are kept for 30 minutes by the gateway that created them, those with more " +
+		"than 8 MiB of input and output not at all; send the whole conversation in input instead of previous_response_id."
 	refused := func(env *Env, id string) {
 		t.Helper()
 		_, fault := Decode(responsesOp, []byte(`{"model":"public","input":"u","previous_response_id":"`+id+`"}`), env)

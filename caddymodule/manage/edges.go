@@ -34,7 +34,6 @@ var EdgeStates = []string{EdgeServing, EdgeDraining, EdgeWithoutStore, EdgeLost,
 // Edge is a gateway of the cluster.
 type Edge struct {
 	Name      string `json:"name" column:"NAME"`
-	Region    string `json:"region,omitempty" column:"REGION"`
 	Version   string `json:"version,omitempty" column:"VERSION"`     // of Postern
 	Advertise string `json:"advertise,omitempty" column:"ADVERTISE"` // host:port that connectors dial, absent behind a balancer
 	// StartedAt is when it started.
@@ -101,7 +100,7 @@ func (s *Service) AllEdges(problem bool) []Edge {
 
 func (s *Service) edgeOf(e store.Edge, problem bool) Edge {
 	view := Edge{
-		Name: e.Name, Region: e.Region, Version: e.Version, Advertise: e.Advertise, StartedAt: e.StartedAt,
+		Name: e.Name, Version: e.Version, Advertise: e.Advertise, StartedAt: e.StartedAt,
 		State: EdgeServing, Leader: s.cluster.LeaderName() == e.Name, Self: s.cluster.Name() == e.Name,
 	}
 	if e.Draining {

@@ -32,6 +32,11 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	h := w.Header()
 	h["X-Request-Id"] = []string{ex.RequestID} // read by OpenAI's SDKs
 	h["Request-Id"] = h["X-Request-Id"]        // read by Anthropic's SDKs
+	if r.ProtoMajor == 1 && r.Header.Get("Expect") != "" {
+		// The client waits for a word before it sends its body. net/http does not know that, because Caddy wraps the
+		// body. For a connection that stays, it would read the body before it sends an error.
+		h.Set("Connection", "close")
+	}
 	if a.CORS.Serve(w, r) {
 		return
 	}

@@ -12,8 +12,7 @@ type Edge struct {
 	// Instance identifies the data directory, so that two gateways with the same name are detected.
 	Instance  string    `json:"instance"`
 	Advertise string    `json:"advertise,omitempty"` // host:port that its connectors dial
-	Region    string    `json:"region,omitempty"`
-	Version   string    `json:"version,omitempty"` // of the program
+	Version   string    `json:"version,omitempty"`   // of the program
 	StartedAt time.Time `json:"started_at"`
 	Draining  bool      `json:"draining,omitempty"` // connectors and clients shall use other edges
 	// OnStoreLoss is how long it accepts requests after its last contact to the store.

@@ -15,7 +15,7 @@ import (
 
 // Members are the gateways of a cluster.
 type Members struct {
-	Name, Region string // of this gateway
+	Name string // of this gateway
 	// Edges are the gateways that take connectors. A connector has a tunnel to each of them.
 	Edges []link.Edge
 }
@@ -23,6 +23,14 @@ type Members struct {
 // edges returns the members for connectors.
 func (m Members) edges() link.Edges {
 	return link.Edges{Edge: m.Name, List: m.Edges[:min(len(m.Edges), link.MaxEdges)]}
+}
+
+// Excess returns the names of the edges that connectors do not dial, as the cluster has too many.
+func (m Members) Excess() (names []string) {
+	for _, e := range m.Edges[min(len(m.Edges), link.MaxEdges):] {
+		names = append(names, e.Name)
+	}
+	return names
 }
 
 // membership is what was sent to a session's connector about the members.

@@ -101,12 +101,16 @@ func TestNotAt(t *testing.T) {
 		c.send(t, r)
 		wait.Until(t, "the report", func() bool { return len(notAt()) == 1 })
 		n := notAt()[0]
-		if since := time.Since(n.Since); n.Edge != "edge-b" || n.Reason != "no answer" || since < time.Minute || since > time.Hour {
+		since := time.Since(n.Since)
+		if n.Edge != "edge-b" || n.Reason != "no answer" || since < time.Minute || since > time.Hour {
 			t.Errorf("%+v", n)
 		}
 		for _, invalid := range []link.NotAt{
-			{Edge: "\x1b", Reason: "x"}, {Edge: "b"}, {Edge: "b", Reason: "x", Millis: -1},
-			{Edge: "b", Reason: "x", Millis: math.MaxInt64}, {Edge: "b", Reason: strings.Repeat("x", 257)},
+			{Edge: "\x1b", Reason: "x"},
+			{Edge: "b"},
+			{Edge: "b", Reason: "x", Millis: -1},
+			{Edge: "b", Reason: "x", Millis: math.MaxInt64},
+			{Edge: "b", Reason: strings.Repeat("x", 257)},
 		} {
 			r.NotAt = []link.NotAt{invalid}
 			if r.Check() == nil {

@@ -39,7 +39,6 @@ type testGateway struct {
 
 	taking    sync.Mutex
 	simulated []net.PacketConn // sockets of connectors in a bubble that are not used yet
-
 }
 
 func newSecrets(t testing.TB) Secrets {

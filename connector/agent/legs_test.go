@@ -121,7 +121,8 @@ func TestNotAt(t *testing.T) {
 	c.kill("b")
 	wait.Until(t, "the report", func() bool { return len(notAt()) == 1 })
 	n := notAt()[0]
-	if without := time.Since(n.Since); n.Edge != "b" || n.Reason == "" || without < 50*time.Millisecond || without > time.Minute {
+	without := time.Since(n.Since)
+	if n.Edge != "b" || n.Reason == "" || without < 50*time.Millisecond || without > time.Minute {
 		t.Errorf("reported: %+v", n)
 	}
 	wait.Until(t, "the leg without a tunnel", func() bool {

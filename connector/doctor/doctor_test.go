@@ -143,11 +143,11 @@ func TestEdges(t *testing.T) {
 	if f := check(); f.Result != ResultOK || !strings.Contains(f.Detail, "each of 1 ") {
 		t.Errorf("one edge: %+v", f)
 	}
-	g.set(func() {
-		g.edges = []link.Edge{a, {Name: "edge-b", Server: mute.LocalAddr().String()}, {Name: "edge-c", Server: other.token.Server}}
-	})
+	b := link.Edge{Name: "edge-b", Server: mute.LocalAddr().String()}
+	foreign := link.Edge{Name: "edge-c", Server: other.token.Server}
+	g.set(func() { g.edges = []link.Edge{a, b, foreign} })
 	f := check()
-	for _, part := range []string{"edge-b at " + mute.LocalAddr().String() + ": ", "edge-c at " + other.token.Server + ": "} {
+	for _, part := range []string{"edge-b at " + b.Server + ": ", "edge-c at " + foreign.Server + ": "} {
 		if f.Result != ResultFailed || !strings.Contains(f.Detail, part) || strings.Contains(f.Detail, "edge-a") {
 			t.Errorf("three edges: %+v", f)
 		}

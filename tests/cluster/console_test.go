@@ -42,8 +42,8 @@ func TestEdgesPage(t *testing.T) {
 	etcd := start(t, 1)
 	var edges []*harness.Gateway
 	for _, more := range []string{
-		"name edge-1\n region eu-central-1\n on_store_loss 30m\n advertise edge-1.eu-central-1.gateway.example.com:7443",
-		"name edge-2\n region us-east-1\n on_store_loss deny",
+		"name edge-1\n on_store_loss 30m\n advertise edge-1.eu-central-1.gateway.example.com:7443",
+		"name edge-2\n  on_store_loss deny",
 		"name edge-3\n on_store_loss 30m",
 	} {
 		o := inEtcd("", etcd.urls()...)

@@ -79,7 +79,12 @@ func (a Admin) Manage(ctx context.Context, method, path string, body, into any) 
 type Listed struct {
 	ID, Name, State, Transport, Since string
 
-	Edges []string // in a cluster: those with a tunnel
+	NotAt []NotAt `json:"not_at"`
+}
+
+// NotAt is an edge of a cluster without a tunnel of a connector.
+type NotAt struct {
+	Edge, Since, Reason string
 }
 
 // ExpectOnline returns an error unless n connectors are online.

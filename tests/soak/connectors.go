@@ -142,8 +142,8 @@ func (s *system) startConnectors(context.Context) error {
 	return nil
 }
 
-// recovered returns nil when the connectors are online at all edges. If connectors is nil, all must be online
-// with all of their tunnels, except for those that another fault takes offline.
+// recovered returns nil when the connectors are online at all edges. If connectors is nil, all must be online, except
+// for those that another fault takes offline.
 func (s *system) recovered(ctx context.Context, connectors []int) error {
 	for _, e := range s.edges {
 		if err := s.recoveredAt(ctx, e, connectors); err != nil {
@@ -160,7 +160,7 @@ func (s *system) recoveredAt(ctx context.Context, e *edge, connectors []int) err
 	}
 	online := map[string]bool{}
 	for _, l := range list {
-		online[l.Name] = l.State == "online" && (connectors != nil || s.o.Edges == 1 || len(l.Edges) == s.tunnels())
+		online[l.Name] = l.State == "online"
 	}
 	missing := s.members(func(c *connector) bool {
 		if connectors == nil {

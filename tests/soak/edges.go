@@ -73,9 +73,6 @@ func (s *system) configuration(e *edge) rig.GatewayOptions {
 // gateway returns the gateway for the next management request. Edges are used in turn.
 func (s *system) gateway() *edge { return s.edges[int(s.turn.Add(1))%len(s.edges)] }
 
-// tunnels returns the number of tunnels of each connector.
-func (s *system) tunnels() int { return s.o.Edges }
-
 // In a cluster, faults of an edge affect its own clients. Clients of other edges notice only the end of
 // requests that run over it.
 var (

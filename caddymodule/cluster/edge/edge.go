@@ -122,6 +122,12 @@ func (p Options) Join(local store.KV, o gateway.JoinOptions) (*store.Store, gate
 		return nil, nil, errors.Join(err, st.Close())
 	}
 	logger.Info("opened the store of the cluster", "edge", p.Edge.Name)
+	if p.Edge.Advertise == "" {
+		logger.Warn("the edge has no `advertise`: connectors reach it only if `public` leads them here", "edge", p.Edge.Name)
+	}
+	if without := edge.members(st.Edges()).Excess(); len(without) > 0 {
+		logger.Warn("connectors have tunnels to eight edges at most, the first by name", "without_tunnels", without)
+	}
 	return st, edge, nil
 }
 
@@ -133,9 +139,6 @@ func (e *Edge) Members() tunnel.Members { return e.members(e.services.Store.Edge
 func (e *Edge) members(edges []store.EdgeState) tunnel.Members {
 	m := tunnel.Members{Name: e.Name()}
 	for _, other := range edges {
-		if other.Name == m.Name {
-			m.Region = other.Region
-		}
 		if other.Report != nil && !other.Draining && other.Advertise != "" {
 			m.Edges = append(m.Edges, link.Edge{
 				Name: other.Name, Server: other.Advertise, StartedMillis: other.StartedAt.UnixMilli(),

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -16,7 +17,7 @@ import (
 func TestMembers(t *testing.T) {
 	edge := func(name string, change func(*store.EdgeState)) store.EdgeState {
 		e := store.EdgeState{
-			Edge:   store.Edge{Name: name, Advertise: name + ":7443", Region: "eu", StartedAt: time.Unix(1, 0)},
+			Edge:   store.Edge{Name: name, Advertise: name + ":7443", StartedAt: time.Unix(1, 0)},
 			Report: &store.Report{},
 		}
 		if change != nil {
@@ -32,11 +33,18 @@ func TestMembers(t *testing.T) {
 	}
 	self := &Edge{Cluster: cluster.New(cluster.Options{Edge: store.Edge{Name: "a"}})}
 	want := tunnel.Members{
-		Name: "a", Region: "eu",
+		Name:  "a",
 		Edges: []link.Edge{{Name: "b", Server: "b:7443", StartedMillis: 1000}},
 	}
-	if got := self.members(edges); !reflect.DeepEqual(got, want) {
+	if got := self.members(edges); !reflect.DeepEqual(got, want) || got.Excess() != nil {
 		t.Errorf("members %+v, want %+v", got, want)
+	}
+	edges = nil
+	for i := range link.MaxEdges + 1 {
+		edges = append(edges, edge(fmt.Sprint("edge-", i+1), nil))
+	}
+	if got := self.members(edges).Excess(); !slices.Equal(got, []string{"edge-9"}) {
+		t.Errorf("edges without tunnels: %q", got)
 	}
 }
 
