@@ -41,7 +41,6 @@ var unguarded = map[string][]string{
 		"caddymodule/console/board.go newBoard",
 		"caddymodule/events/webhook.go Close",
 		"caddymodule/fair/semaphore.go settle",
-		"caddymodule/pairing/peers.go OnPairing",
 		"caddymodule/pairing/ticket.go admit",
 		"caddymodule/serve/client_answer.go drain",
 		"caddymodule/serve/client_answer.go stream",

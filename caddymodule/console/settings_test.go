@@ -177,7 +177,7 @@ func TestPasskeyList(t *testing.T) {
 		ID: []byte{0xff, 0xfe, 1, 2}, Name: "key on the ring", Credential: json.RawMessage(`{}`),
 		CreatedAt: h.now(),
 	}
-	if err := h.store.AddPasskey(t.Context(), ada.ID, k); err != nil {
+	if err := h.store.AddPasskey(t.Context(), ada.ID, "c", k); err != nil {
 		t.Fatal(err)
 	}
 	path := "/console/settings/passkeys/" + passkeyID(k) + "/remove"

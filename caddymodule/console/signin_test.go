@@ -96,7 +96,7 @@ func TestRecoveryEndsWaysIn(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	ada, grace := h.user(store0, "ada"), h.user(store0, "grace")
-	if err := h.store.AddPasskey(t.Context(), grace.ID,
+	if err := h.store.AddPasskey(t.Context(), grace.ID, "c",
 		store.Passkey{ID: []byte("x"), Name: "phone", Credential: []byte("1")}); err != nil {
 		t.Fatal(err)
 	}

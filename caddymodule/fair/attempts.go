@@ -16,6 +16,19 @@ type Delays struct {
 	Forget time.Duration // after the last failure
 	// Size bounds the entries. A flood displaces the oldest failures, each by a new one.
 	Size int
+	// Edges divides the rate of failures among the edges of a cluster, each of which has Attempts of its own.
+	Edges Edges
+}
+
+// Edges returns the number of edges of a cluster that share a limit. It must be fast. nil: the gateway is alone.
+type Edges func() int
+
+// Count returns the number, which is 1 at least.
+func (e Edges) Count() int {
+	if e == nil {
+		return 1
+	}
+	return max(e(), 1)
 }
 
 // Attempts delays clients K that fail too often.
@@ -51,12 +64,13 @@ func (a *Attempts[K]) Wait(key K, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f := a.get(key, now)
-	doublings := f.count - a.delays.Free - 1
+	edges := a.delays.Edges.Count()
+	doublings := f.count - (a.delays.Free+edges)/edges // of the failures up to the first delay, an edge has its share
 	if doublings < 0 {
 		return 0
 	}
 	// More doublings would overflow; these exceed every maximum.
-	delay := min(a.delays.First<<min(doublings, 20), a.delays.Max)
+	delay := min(a.delays.First<<min(doublings, 20), a.delays.Max) * time.Duration(edges)
 	return max(0, f.last.Add(delay).Sub(now))
 }
 

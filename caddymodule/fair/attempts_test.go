@@ -87,6 +87,29 @@ func TestForgive(t *testing.T) {
 	}
 }
 
+// Edges that share a limit have their part of the free failures, at least one, and longer delays.
+func TestEdgesShareDelays(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for edges, want := range map[int][]time.Duration{
+		1: seconds(0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 30),
+		2: seconds(0, 0, 2, 4, 8, 16, 32, 60, 60),
+		3: seconds(0, 3, 6, 12),
+		8: seconds(8, 16),
+	} {
+		a := NewAttempts[string](Delays{
+			Free: 5, First: time.Second, Max: 30 * time.Second, Forget: time.Hour, Size: 100,
+			Edges: func() int { return edges },
+		})
+		for i, want := range want {
+			a.Fail("x", now)
+			if got := a.Wait("x", now); got != want {
+				t.Errorf("%d edges: after %d failures one waits for %v, not %v", edges, i+1, got, want)
+			}
+		}
+	}
+}
+
 // Forgiving some failures does not change the time of the last one.
 func TestForgivenIsNoNewer(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
-	"github.com/postern-dev/postern/connector/link"
 )
 
 // Join opens the store that the gateways of a cluster share, and joins the cluster. file has the records of
@@ -32,8 +31,8 @@ type Cluster interface {
 	Listening(hub *tunnel.Hub)
 	// Members returns the gateways for connectors.
 	Members() tunnel.Members
-	// Publish sends the other gateways a message about a pairing or a sign-in. It does not wait.
-	Publish(m link.Message)
+	// Serving returns the number of gateways that serve and share limits. It is fast.
+	Serving() int
 	// Draining reports whether clients and connectors should use other gateways.
 	Draining() bool
 	// Leader reports whether this gateway does the work that one gateway does for all.

@@ -8,12 +8,12 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/events"
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
-	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/panics"
 )
@@ -35,18 +35,17 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 		Store: st, Path: filepath.Join(filepath.Dir(s.config.Path), "activity.db"), MaxBytes: s.config.ActivityBytes,
 		Logger: s.logger,
 	})
-	var onSignIn func(signin.Outcome)
-	var onPairing func(link.Pairing)
+	var edges fair.Edges
 	if cluster != nil {
-		onSignIn = func(o signin.Outcome) { cluster.Publish(link.SignIn(o)) }
-		onPairing = func(m link.Pairing) { cluster.Publish(m) }
+		edges = cluster.Serving
 	}
 	backend, err := serve.NewBackend(st, memory.NewBudget(DefaultMaxMemory()), log, s.logger)
 	if err != nil {
 		return nil, err
 	}
+	backend.Limiter.Divide(edges)
 	signIn, err := signin.New(signin.Options{
-		Store: st, Logger: s.logger, Failed: s.counters.SignInFailed, Publish: onSignIn,
+		Store: st, Logger: s.logger, Failed: s.counters.SignInFailed, Edges: edges,
 	})
 	if err != nil {
 		backend.Close()
@@ -74,7 +73,7 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 		Backend: backend,
 		SignIn:  signIn,
 		Pairing: pairing.New(pairing.Options{
-			Store: st, Token: s.Token, Pin: s.Pin, Limited: feed.PairingLimited, Publish: onPairing, Logger: s.logger,
+			Store: st, Token: s.Token, Pin: s.Pin, Limited: feed.PairingLimited, Edges: edges, Logger: s.logger,
 		}),
 		Events:  feed,
 		Cluster: cluster,

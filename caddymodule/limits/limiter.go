@@ -45,7 +45,7 @@ type Need struct {
 type Limiter struct {
 	source Source
 	logger *slog.Logger
-	edges  func() int // nil: the gateway is alone
+	edges  fair.Edges
 
 	mu       sync.Mutex
 	accounts map[string]*limitedAccount
@@ -56,17 +56,9 @@ func NewLimiter(source Source, logger *slog.Logger) *Limiter {
 	return &Limiter{source: source, logger: logger, accounts: make(map[string]*limitedAccount)}
 }
 
-// Divide divides the limits per minute and of concurrency among the edges of a cluster. edges returns how many there
-// are; it must be fast. Divide must be called before the first Enter.
-func (l *Limiter) Divide(edges func() int) { l.edges = edges }
-
-// share returns the number of edges that share the limits.
-func (l *Limiter) share() int {
-	if l.edges == nil {
-		return 1
-	}
-	return max(l.edges(), 1)
-}
+// Divide divides the limits per minute and of concurrency among the edges of a cluster. It must be called before the
+// first Enter.
+func (l *Limiter) Divide(edges fair.Edges) { l.edges = edges }
 
 // Permit is a request's permission to run.
 type Permit struct {
@@ -119,9 +111,9 @@ func (l *Limiter) newLevel(account, key string) *limitedLevel {
 func (l *Limiter) concurrency(level *limitedLevel) int {
 	ofAccount, ofKey := l.source.LimitsOf(level.account, level.key)
 	if level.key != "" {
-		return ofKey.Share(l.share()).Concurrency
+		return ofKey.Share(l.edges.Count()).Concurrency
 	}
-	return ofAccount.Share(l.share()).Concurrency
+	return ofAccount.Share(l.edges.Count()).Concurrency
 }
 
 // account returns the state of an account.
@@ -151,7 +143,7 @@ func (a *limitedAccount) levels(key string, now time.Time) [2]*limitedLevel {
 	ofAccount, ofKey := a.source.LimitsOf(a.id, key)
 	levels := [...]*limitedLevel{a.own, k}
 	for i, next := range [...]UsageLimits{ofAccount, ofKey} {
-		levels[i].set(next, a.share())
+		levels[i].set(next, a.edges.Count())
 	}
 	return levels
 }
@@ -229,7 +221,7 @@ func (a *limitedAccount) quotas() map[string][]State {
 	quotas := make(map[string][]State, len(a.keys))
 	for id, l := range a.keys {
 		_, ofKey := a.source.LimitsOf(a.id, id)
-		if l.set(ofKey, a.share()); ofKey.HasQuota() { // they may have changed since its last request
+		if l.set(ofKey, a.edges.Count()); ofKey.HasQuota() { // they may have changed since its last request
 			quotas[id] = slices.DeleteFunc(l.AppendStates(nil, now), State.PerMinute)
 		}
 	}

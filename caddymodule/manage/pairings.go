@@ -18,12 +18,11 @@ const endedPairings = time.Hour
 // Pairing is a listed pairing.
 type Pairing struct {
 	store.Pairing
-	// Code is the pairing code while it is usable, unless the gateway that created it
-	// has stopped since: codes are not stored.
+	// Code is the pairing code while it is usable.
 	Code string `json:"code,omitempty" column:"CODE"`
 	// Commands connect a machine, while the code is usable.
 	Commands *downloads.Commands `json:"commands,omitempty"`
-	// Connected: the device is connected and waits.
+	// Connected: the device is connected and waits. Of a device at another edge, this is not known, and true.
 	Connected bool `json:"connected"`
 	// Limited: the code is unused, and some codes are refused unchecked, as many networks try wrong ones. The device
 	// may have to retry.
@@ -47,7 +46,7 @@ func (s *Service) StartPairing(ctx context.Context) (Pairing, error) {
 		if err := s.needPublic(); err != nil {
 			return Pairing{}, write{}, err
 		}
-		p, code, err := s.pairing.Start(ctx, account, CallerFrom(ctx).label())
+		p, code, err := s.store.CreatePairing(ctx, account, CallerFrom(ctx).label())
 		return Pairing{Pairing: p, Code: code, Commands: s.commands(code)}, write{"pairing.start", p.ID, "", nil}, err
 	})
 }
@@ -56,7 +55,7 @@ func (s *Service) StartPairing(ctx context.Context) (Pairing, error) {
 // and those that ended within the last hour.
 func (s *Service) Pairings(ctx context.Context) ([]Pairing, error) {
 	live, since := s.sessions(), s.now().Add(-endedPairings)
-	pairings, err := list(ctx, s, s.store.Pairings, func(p store.Pairing) Pairing { return s.pairingOf(p, live) })
+	pairings, err := list(ctx, s, s.store.Pairings, func(p store.Pairing) Pairing { return s.pairingOf(ctx, p, live) })
 	pairings = slices.DeleteFunc(pairings, func(p Pairing) bool { return !p.End().After(since) })
 	// ids are in order of creation
 	slices.SortFunc(pairings, func(a, b Pairing) int { return strings.Compare(b.ID, a.ID) })
@@ -96,7 +95,7 @@ func (s *Service) ApprovePairing(ctx context.Context, a ApprovePairing) (Pairing
 			operation, connector, decide = "pairing.replace", a.Replace, s.store.ReplaceConnector
 		}
 		p, con, err := decide(ctx, account, a.Pairing, connector, CallerFrom(ctx).label())
-		return s.pairingOf(p, s.sessions()), write{operation, p.ID, con.Name, []any{"connector", con.ID}}, err
+		return s.pairingOf(ctx, p, s.sessions()), write{operation, p.ID, con.Name, []any{"connector", con.ID}}, err
 	})
 }
 
@@ -116,7 +115,7 @@ func (s *Service) DenyPairing(ctx context.Context, d DenyPairing) (Pairing, erro
 		if p.Device != nil {
 			name = p.Device.Hostname
 		}
-		return s.pairingOf(p, s.sessions()), write{"pairing.deny", p.ID, name, nil}, err
+		return s.pairingOf(ctx, p, s.sessions()), write{"pairing.deny", p.ID, name, nil}, err
 	})
 }
 
@@ -131,17 +130,17 @@ func (s *Service) commands(code string) *downloads.Commands {
 }
 
 // pairingOf adds the state in the pairing service to a record.
-func (s *Service) pairingOf(p store.Pairing, live map[string]tunnel.Info) Pairing {
+func (s *Service) pairingOf(ctx context.Context, p store.Pairing, live map[string]tunnel.Info) Pairing {
 	v := Pairing{Pairing: p}
 	if p.State != store.PairingWaiting && p.State != store.PairingPending {
 		return v
 	}
-	v.Code, _ = s.pairing.Code(p.ID)
+	v.Code = s.store.PairingCode(ctx, p.ID)
 	if p.State == store.PairingWaiting && v.Code != "" {
 		v.Commands = s.commands(v.Code)
 	}
 	v.Limited = p.State == store.PairingWaiting && s.pairing.Limited()
-	v.Connected = s.pairing.Connected(p.ID)
+	v.Connected = s.pairing.Connected(p)
 	if p.Device == nil {
 		return v
 	}

@@ -25,7 +25,6 @@ type bench struct {
 	*testing.T
 	store   *store.Store
 	service *pairing.Service
-	publish func(link.Pairing)
 	limits  int // calls of Options.Limited
 }
 
@@ -39,7 +38,7 @@ func newBench(t *testing.T, path string) *bench {
 
 func (b *bench) newService() {
 	b.service = pairing.New(pairing.Options{
-		Store: b.store, Token: token, Pin: func() string { return pin }, Limited: func() { b.limits++ }, Publish: b.publish,
+		Store: b.store, Token: token, Pin: func() string { return pin }, Limited: func() { b.limits++ },
 	})
 }
 
@@ -94,9 +93,18 @@ func inBubble(t *testing.T, f func(b *bench)) {
 	})
 }
 
+// code returns the code that is shown of a pairing.
+func (b *bench) code(id string) string { return b.store.PairingCode(context.Background(), id) }
+
+// connected reports whether the device of a pairing is shown as connected.
+func (b *bench) connected(id string) bool {
+	p, _ := b.store.Pairing(account, id)
+	return b.service.Connected(p)
+}
+
 func (b *bench) start() (store.Pairing, string) {
 	b.Helper()
-	p, code, err := b.service.Start(context.Background(), account, "usr_1")
+	p, code, err := b.store.CreatePairing(context.Background(), account, "usr_1")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -2,11 +2,13 @@ package pairing_test
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"testing"
-	"testing/synctest"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -36,52 +38,55 @@ func TestCodeOfAnotherEdge(t *testing.T) {
 	two.refused(device("PAIR-ZZZZ-ZZZZ", "box"), link.DenyPairingUnknown)
 }
 
-// Peers receive the facts about pairings that only one gateway knows, until their connection to it ends.
-func TestTold(t *testing.T) {
-	inBubble(t, func(one *bench) {
-		one.service.Close()
-		two := &bench{T: one.T, store: one.store}
-		two.newService()
-		defer two.service.Close()
-		ctx, disconnect := context.WithCancel(context.Background())
-		receive := two.service.OnPairing(ctx)
-		one.publish = func(m link.Pairing) { receive(m) }
-		one.newService()
-		changes := 0
-		two.service.Subscribe(func(string) { changes++ })
-		expect := func(what, id, code string, connected bool) {
-			one.Helper()
-			synctest.Wait()
-			got, _ := two.service.Code(id)
-			if is := two.service.Connected(id); got != code || is != connected || changes == 0 {
-				one.Errorf("%s: code %q, connected %v, %d changes", what, got, is, changes)
+// Any edge shows the code of an open pairing, and that its device waits. The device can change its edge. A code works
+// once at all edges together.
+func TestPairingOfAnotherEdge(t *testing.T) {
+	t.Parallel()
+	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
+	one, two := &bench{T: t}, &bench{T: t}
+	for edge, b := range map[string]*bench{"a": one, "b": two} {
+		var err error
+		if b.store, err = store.New(storetest.Share(kv), store.Options{Edge: edge}); err != nil {
+			t.Fatal(err)
+		}
+		b.newService()
+		defer b.close()
+	}
+	p, code := one.start()
+	expect := func(what, code string, here, there bool) {
+		t.Helper()
+		wait.Until(t, what, func() bool { return one.code(p.ID) == code && two.code(p.ID) == code })
+		wait.Until(t, what, func() bool { return one.connected(p.ID) == here && two.connected(p.ID) == there })
+	}
+	expect("started", code, false, false)
+	ticket := two.claim(device(code, "box"))
+	expect("a device", code, true, true)
+	ticket.Release()
+	expect("it has left, which only its edge knows", code, true, false)
+	ticket = one.claim(device(code, "box"))
+	defer ticket.Release()
+	expect("it is back at another edge", code, true, true)
+	two.refused(device(code, "other"), link.DenyPairingUsed)
+	two.approve(p.ID)
+	wait.Until(t, "the approval", func() bool { return one.code(p.ID) == "" && two.code(p.ID) == "" })
+	if got := <-ticket.Decided; got.TunnelToken == "" {
+		t.Errorf("decided %+v", got)
+	}
+
+	p, code = one.start()
+	expect("started", code, false, false)
+	var denied [2]*link.Deny
+	var both sync.WaitGroup
+	for i, b := range []*bench{one, two} {
+		both.Go(func() {
+			ticket, deny := b.service.Claim(context.Background(), device(code, fmt.Sprint("box", i)))
+			if denied[i] = deny; deny == nil {
+				ticket.Release()
 			}
-			changes = 0
-		}
-
-		p, code := one.start()
-		expect("started", p.ID, code, false)
-		ticket := one.claim(device(code, "box"))
-		expect("a device", p.ID, code, true)
-		ticket.Release()
-		expect("it has left", p.ID, code, false)
-		ticket = one.claim(device(code, "box"))
-		disconnect()
-		expect("without the peer", p.ID, "", false)
-		receive = two.service.OnPairing(context.Background())
-		for _, m := range one.service.Pairings() {
-			receive(m)
-		}
-		expect("a new connection", p.ID, code, true)
-		ticket.Release()
-		one.deny(p.ID)
-		expect("denied", p.ID, "", false)
-
-		next, right := one.start()
-		for range 5 {
-			one.refused(device("PAIR-ZZZZ-ZZZZ", "box"), link.DenyPairingUnknown)
-		}
-		two.refused(device(right, "box"), link.DenyPairingLimit)
-		expect("wrong codes", next.ID, right, false)
-	})
+		})
+	}
+	both.Wait()
+	if (denied[0] == nil) == (denied[1] == nil) {
+		t.Errorf("two devices at two edges: denied with %v and %v", denied[0], denied[1])
+	}
 }

@@ -14,8 +14,8 @@ import (
 // that time at most 23,100 wrong codes are checked, from any number of networks:
 // two bursts (5,000 and 100) and two rates (10 per second each). So the chance of
 // guessing a code is 23,100 / 2^40 = 2e-8, and 6e-4 in a year in which one code is
-// always open. Gateways of a cluster count together, except those that are cut off
-// from each other. A guessed pairing code alone gives no access: a user compares fingerprints.
+// always open. Each edge of a cluster has its share of the bursts and the rates. A
+// guessed pairing code alone gives no access: a user compares fingerprints.
 const (
 	// guessMemory is how long a network (/24, /48) is remembered after a wrong
 	// code. Remembered networks share one rate limit; the first code of any other
@@ -33,14 +33,15 @@ const (
 )
 
 // delays returns the delays of an address or network, which may send n wrong codes at once, and then
-// one per pause. They are short for networks, so that a guesser does not keep its neighbors out.
-func delays(n int, pause time.Duration) fair.Delays {
+// one per pause, at all edges together. They are short for networks, so that a guesser does not keep its neighbors out.
+func delays(n int, pause time.Duration, edges fair.Edges) fair.Delays {
 	const size = 25_000 // more than the codes that are checked within guessMemory; takes some 5 MB
-	return fair.Delays{Free: n - 1, First: pause, Max: pause, Forget: guessMemory, Size: size}
+	return fair.Delays{Free: n - 1, First: pause, Max: pause, Forget: guessMemory, Size: size, Edges: edges}
 }
 
 // guesses counts wrong codes, and codes being checked. Rejected codes do not count.
 type guesses struct {
+	edges     fair.Edges
 	mu        sync.Mutex
 	first     *rate.Limiter // for networks without a wrong code
 	again     *rate.Limiter // for networks with wrong codes
@@ -57,13 +58,14 @@ type verdict struct {
 	from        fair.Networks // networks that the code counts for; nil: it does not count
 }
 
-func newGuesses() *guesses {
+func newGuesses(edges fair.Edges) *guesses {
 	return &guesses{
+		edges:     edges,
 		first:     rate.NewLimiter(guessesPerSec, firstBurst),
 		again:     rate.NewLimiter(guessesPerSec, againBurst),
-		addresses: fair.NewAttempts[netip.Prefix](delays(5, time.Minute)),    // addresses and /64s
-		sites:     fair.NewAttempts[netip.Prefix](delays(10, 6*time.Second)), // /56s
-		networks:  fair.NewAttempts[netip.Prefix](delays(20, 3*time.Second)), // /24s and /48s
+		addresses: fair.NewAttempts[netip.Prefix](delays(5, time.Minute, edges)),    // addresses and /64s
+		sites:     fair.NewAttempts[netip.Prefix](delays(10, 6*time.Second, edges)), // /56s
+		networks:  fair.NewAttempts[netip.Prefix](delays(20, 3*time.Second, edges)), // /24s and /48s
 	}
 }
 
@@ -78,12 +80,16 @@ func (g *guesses) attempts(from fair.Networks, i int) *fair.Attempts[netip.Prefi
 	return g.sites
 }
 
-// limiter returns the rate limit of networks. The caller holds the lock.
+// limiter returns the rate limit of networks, as this edge's share. The caller holds the lock.
 func (g *guesses) limiter(from fair.Networks, now time.Time) *rate.Limiter {
+	l, burst := g.first, firstBurst
 	if g.attempts(from, 0).Failed(from.Widest(), now) {
-		return g.again
+		l, burst = g.again, againBurst
 	}
-	return g.first
+	n := g.edges.Count()
+	l.SetLimitAt(now, guessesPerSec/rate.Limit(n))
+	l.SetBurstAt(now, max(1, burst/n))
+	return l
 }
 
 // begin decides whether a code from an address may be checked now. If counts is
@@ -106,13 +112,6 @@ func (g *guesses) begin(address string, now time.Time, counts bool) (v verdict) 
 		g.record(from, now)
 	}
 	return v
-}
-
-// count counts a wrong code that a peer has checked.
-func (g *guesses) count(address string, now time.Time) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.record(fair.Parse(address), now)
 }
 
 // record counts a code as wrong. The caller holds the lock.

@@ -7,31 +7,53 @@ import (
 	"time"
 )
 
-// The number of codes that are checked during the life of a code is bounded for any number of networks.
+// The number of codes that are checked during the life of a code is bounded for any number of networks. The edges of a
+// cluster share it.
 func TestGuessesAreBounded(t *testing.T) {
 	t.Parallel()
-	g := newGuesses()
 	start := time.Unix(1_800_000_000, 0)
-	checked := 0
-	for i := range 30_000 {
-		now := start.Add(time.Duration(i) * guessMemory / 30_000)
-		if g.begin(fmt.Sprintf("2001:%x:%x::1", i>>16, i&0xffff), now, true).wait == 0 {
-			checked++
+	for _, edges := range []int{1, 3} {
+		checked := 0
+		for range edges {
+			g := newGuesses(func() int { return edges })
+			for i := range 30_000 {
+				now := start.Add(time.Duration(i) * guessMemory / 30_000)
+				for _, n := range []int{i, i % 1000} {
+					if g.begin(fmt.Sprintf("2001:%x:%x::1", n>>16, n&0xffff), now, true).wait == 0 {
+						checked++
+					}
+				}
+			}
 		}
-		if g.begin(fmt.Sprintf("2001:%x:%x::1", i%1000>>16, i%1000), now, true).wait == 0 {
-			checked++
+		const all = firstBurst + againBurst + 2*guessesPerSec*int(guessMemory/time.Second)
+		if checked > all || checked < all*9/10 {
+			t.Errorf("%d edges have checked %d codes; there may be %d", edges, checked, all)
 		}
 	}
-	const all = firstBurst + againBurst + 2*guessesPerSec*int(guessMemory/time.Second)
-	if checked > all || checked < all*9/10 {
-		t.Errorf("%d codes were checked; there may be %d", checked, all)
+}
+
+// An edge that leaves gives its share to the others.
+func TestSharesOfGuesses(t *testing.T) {
+	t.Parallel()
+	edges := 3
+	g := newGuesses(func() int { return edges })
+	now := time.Unix(1_800_000_000, 0)
+	guess := func() (wait time.Duration) { return g.begin("192.0.2.1", now, true).wait }
+	for i, want := range []time.Duration{0, 0, 3 * time.Minute} {
+		if wait := guess(); wait != want {
+			t.Errorf("code %d at an edge of three waits for %v, not %v", i+1, wait, want)
+		}
+	}
+	edges = 1
+	if wait := guess(); wait != 0 {
+		t.Errorf("a single edge checks fewer than five codes: it waits for %v", wait)
 	}
 }
 
 // A forgiven code has no effect.
 func TestGuessTakenBack(t *testing.T) {
 	t.Parallel()
-	g := newGuesses()
+	g := newGuesses(nil)
 	now := time.Unix(1_800_000_000, 0)
 	for range 50 {
 		v := g.begin("192.0.2.1", now, true)
@@ -50,7 +72,7 @@ func TestGuessTakenBack(t *testing.T) {
 // from its own address, however long these continue.
 func TestWaitsAreBrief(t *testing.T) {
 	t.Parallel()
-	g := newGuesses()
+	g := newGuesses(nil)
 	now := time.Unix(1_800_000_000, 0)
 	checked := 0
 	for i := range 600 { // for ten minutes

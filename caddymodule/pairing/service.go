@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/subscribe"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -28,8 +28,8 @@ type Options struct {
 	// Limited, if not nil, is called when codes begin to be rejected because of
 	// too many wrong codes from all networks together. It must return soon.
 	Limited func()
-	// Publish, if not nil, sends a message to the peers. It must return soon.
-	Publish func(link.Pairing)
+	// Edges divides the limits on wrong codes among the edges of a cluster.
+	Edges fair.Edges
 	// Logger; nil discards.
 	Logger *slog.Logger
 	// Now is the clock; nil is time.Now.
@@ -45,11 +45,7 @@ type Service struct {
 
 	mu      sync.Mutex
 	tickets map[string]*ticket // by pairing id: the connected devices
-	codes   map[string]string  // by pairing id: created by Start, to be shown again
-	peers   map[*peerPairings]struct{}
 	closed  bool
-
-	publishing sync.Mutex // orders the messages to peers
 
 	subscribers subscribe.List[string] // accounts
 }
@@ -58,17 +54,11 @@ var _ tunnel.Pairing = (*Service)(nil)
 
 // New returns a service, which must be closed.
 func New(o Options) *Service {
-	if o.Publish == nil {
-		o.Publish = func(link.Pairing) {}
-	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Service{
-		options: o, guesses: newGuesses(), tickets: make(map[string]*ticket), codes: make(map[string]string),
-		peers: make(map[*peerPairings]struct{}),
-	}
+	s := &Service{options: o, guesses: newGuesses(o.Edges), tickets: make(map[string]*ticket)}
 	s.unwatch = s.options.Store.Subscribe(s.onChange)
 	return s
 }
@@ -86,41 +76,6 @@ func (s *Service) Close() {
 	}
 }
 
-// Start creates a pairing and returns it with its pairing code. The code stays in
-// memory while the pairing is open.
-func (s *Service) Start(ctx context.Context, account, createdBy string) (store.Pairing, string, error) {
-	p, text, err := s.options.Store.CreatePairing(ctx, account, createdBy)
-	if err != nil {
-		return store.Pairing{}, "", err
-	}
-	s.mu.Lock()
-	maps.DeleteFunc(s.codes, func(_, code string) bool { return !s.open(code) })
-	s.codes[p.ID] = text
-	s.mu.Unlock()
-	s.publish(p.Account, p.ID)
-	return p, text, nil
-}
-
-// Code returns the pairing code of an open pairing that was started here or at a peer.
-func (s *Service) Code(pairingID string) (string, bool) {
-	s.mu.Lock()
-	code := s.codes[pairingID]
-	for p := range s.peers {
-		code = cmp.Or(code, p.byID[pairingID].Code)
-	}
-	s.mu.Unlock()
-	if code == "" || !s.open(code) {
-		return "", false
-	}
-	return code, true
-}
-
-// open reports whether the pairing of a pairing code is undecided.
-func (s *Service) open(code string) bool {
-	p, ok := s.options.Store.FindPairing(code)
-	return ok && (p.State == store.PairingWaiting || p.State == store.PairingPending)
-}
-
 // Subscribe calls f when a device of an account connects or disconnects. f must
 // return soon. stop ends the subscription; a call that has already begun may still
 // be running.
@@ -129,16 +84,15 @@ func (s *Service) Subscribe(f func(account string)) (stop func()) { return s.sub
 // notify calls the subscribers after a change of an account's devices.
 func (s *Service) notify(account string) { s.subscribers.Now().Call(account) }
 
-// Connected reports whether the device of a pairing is connected, here or to a peer, and
-// waiting.
-func (s *Service) Connected(pairingID string) bool {
+// Connected reports whether the device of an open pairing is connected and waiting. A device that has come to another
+// edge counts as connected.
+func (s *Service) Connected(p store.Pairing) bool {
+	if p.Device != nil && p.Device.Edge != "" && p.Device.Edge != s.options.Store.Edge() {
+		return true
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.tickets[pairingID]
-	for p := range s.peers {
-		ok = ok || p.byID[pairingID].Connected
-	}
-	return ok
+	return s.tickets[p.ID] != nil
 }
 
 // Claim implements [tunnel.Pairing].
@@ -180,11 +134,7 @@ func (s *Service) Try(remote string, check func() (wrong bool)) (wait time.Durat
 	if v.limitBegins {
 		s.beginLimit()
 	}
-	switch {
-	case v.wait > 0:
-	case check():
-		s.options.Publish(link.Pairing{Guess: remote})
-	default:
+	if v.wait == 0 && !check() {
 		s.guesses.forgive(v)
 	}
 	return v.wait
@@ -209,8 +159,6 @@ func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint s
 	deny := s.refusal(err)
 	if deny == nil || deny.Code != link.DenyPairingUnknown {
 		s.guesses.forgive(v)
-	} else if v.from != nil {
-		s.options.Publish(link.Pairing{Guess: device.Remote})
 	}
 	return p, deny
 }

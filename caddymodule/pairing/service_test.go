@@ -32,7 +32,7 @@ func TestApproved(t *testing.T) {
 			d.OS != "linux/amd64" || d.Version != "1.0.0" || len(d.Upstreams) != 1 {
 			b.Errorf("the device is stored as %+v", d)
 		}
-		if !b.service.Connected(p.ID) {
+		if !b.connected(p.ID) {
 			b.Error("the device is not connected")
 		}
 		b.undecided(ticket)
@@ -41,7 +41,7 @@ func TestApproved(t *testing.T) {
 		if got := b.decision(ticket); got.TunnelToken != want || got.Deny != nil {
 			b.Errorf("decided %+v, not %q", got, want)
 		}
-		if b.service.Connected(p.ID) {
+		if b.connected(p.ID) {
 			b.Error("the device still waits")
 		}
 		ticket.Release()
@@ -90,8 +90,8 @@ func TestExpiresWhileWaiting(t *testing.T) {
 		time.Sleep(store.PairingLife - time.Second)
 		synctest.Wait()
 		b.undecided(ticket)
-		if got, ok := b.service.Code(p.ID); !ok || got != code {
-			b.Errorf("the code is %q, %v", got, ok)
+		if got := b.code(p.ID); got != code {
+			b.Errorf("the code is %q", got)
 		}
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
@@ -100,7 +100,7 @@ func TestExpiresWhileWaiting(t *testing.T) {
 		if deny.Retry {
 			b.Error("the device is asked to retry with the same code")
 		}
-		if got, ok := b.service.Code(p.ID); ok || b.service.Connected(p.ID) {
+		if got := b.code(p.ID); got != "" || b.connected(p.ID) {
 			b.Errorf("the code is still shown, as %q, or its device as connected", got)
 		}
 		b.refused(device(code, "box"), link.DenyPairingExpired)
@@ -149,7 +149,7 @@ func TestNewerTicketReplaces(t *testing.T) {
 		next := b.claim(device(code, "box"))
 		b.sentBack(old)
 		old.Release() // late, as its connection ends
-		if !b.service.Connected(p.ID) {
+		if !b.connected(p.ID) {
 			b.Fatal("the older ticket's release has taken the newer one's place")
 		}
 		b.approve(p.ID)
@@ -168,7 +168,7 @@ func TestSubscribe(t *testing.T) {
 			if of != account {
 				b.Errorf("notified of the account %q", of)
 			}
-			seen = append(seen, b.service.Connected(p.ID))
+			seen = append(seen, b.connected(p.ID))
 		})
 		ticket := b.claim(device(code, "box"))
 		ticket.Release()
@@ -189,7 +189,7 @@ func TestRelease(t *testing.T) {
 		ticket := b.claim(device(code, "box"))
 		ticket.Release()
 		ticket.Release()
-		if b.service.Connected(p.ID) {
+		if b.connected(p.ID) {
 			b.Error("the device is still connected")
 		}
 		b.approve(p.ID)
@@ -222,8 +222,8 @@ func TestRestart(t *testing.T) {
 
 	b = newBench(t, path)
 	defer b.close()
-	if _, ok := b.service.Code(pending.ID); ok {
-		t.Error("the code was not in memory alone")
+	if got := b.code(pending.ID); got != pendingCode {
+		t.Errorf("the code is %q after a restart", got)
 	}
 	first = b.claim(device(pendingCode, "first"))
 	if first.ID != pending.ID || !first.ExpiresAt.Equal(pending.ExpiresAt) {
@@ -314,21 +314,18 @@ func TestCode(t *testing.T) {
 	if normal, ok := store.NormalizeCode(code); !ok || normal != code {
 		t.Errorf("the code is %q", code)
 	}
-	if got, ok := b.service.Code(p.ID); !ok || got != code {
-		t.Errorf("code %q, %v", got, ok)
+	if got := b.code(p.ID); got != code {
+		t.Errorf("code %q", got)
 	}
 	b.claim(device(code, "box"))
-	if got, ok := b.service.Code(p.ID); !ok || got != code {
-		t.Errorf("code %q, %v while the device waits", got, ok)
+	if got := b.code(p.ID); got != code {
+		t.Errorf("code %q while the device waits", got)
 	}
 	b.deny(p.ID)
-	if got, ok := b.service.Code(p.ID); ok {
+	if got := b.code(p.ID); got != "" {
 		t.Errorf("code %q after the end", got)
 	}
-	if _, ok := b.service.Code("pair_of_others"); ok {
-		t.Error("a code of a pairing that does not exist")
-	}
-	if _, _, err := b.service.Start(context.Background(), "nobody", "usr_1"); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("starting for no account: %v", err)
+	if got := b.code("pair_of_others"); got != "" {
+		t.Errorf("code %q of a pairing that does not exist", got)
 	}
 }

@@ -42,7 +42,6 @@ func (s *Service) admit(t *ticket) bool {
 	}
 	s.tickets[t.id] = t
 	s.mu.Unlock()
-	s.publish(t.account, t.id)
 	s.notify(t.account)
 	return true
 }
@@ -57,7 +56,6 @@ func (s *Service) remove(t *ticket) bool {
 	}
 	s.mu.Unlock()
 	if registered {
-		s.publish(t.account, t.id)
 		s.notify(t.account)
 	}
 	return registered

@@ -20,8 +20,9 @@
 // /48 of an address have 40 free failures and a maximum of 30 seconds. A client at
 // an address from which the user has a session does not wait for the name, so a
 // flood of guesses cannot lock out a user who is signed in. Failures are dropped
-// after an hour without new ones, and the tables are bounded. In a cluster, each gateway
-// counts the failures at all gateways. Attempts that come too early are rejected before
+// after an hour without new ones, and the tables are bounded. In a cluster, each edge
+// counts its own failures. The edges that serve share the free failures, and their delays are longer by this
+// number. Attempts that come too early are rejected before
 // anything is checked, and do not count.
 //
 // # Passkeys
@@ -30,9 +31,9 @@
 // must verify the user by PIN, fingerprint or face. A ceremony lasts from a
 // challenge to its answer. The browser keeps it for up to five minutes, sealed with a key
 // of the store, and can answer it at any gateway of the store. A ceremony takes one
-// answer. A gateway refuses the ceremonies that it began before its last start, since it
-// has forgotten their answers. The counter of a passkey is compared in the store, so that
-// only one of two copies is accepted.
+// right answer: the store notes it in the transaction that records the use of the passkey.
+// The counter of a passkey is compared in the store, so that only one of two copies is
+// accepted.
 //
 // # Confirming
 //

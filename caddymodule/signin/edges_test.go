@@ -3,11 +3,35 @@ package signin
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
+
+// Edges share the free failures: of three, each allows two, and then waits three times as long.
+func TestFailuresAtEdges(t *testing.T) {
+	t.Parallel()
+	st := storetest.New(t)
+	d := newDeskOn(t, st)
+	d.guard = newGuard(func() int { return 3 })
+	now := time.Now()
+	d.now = func() time.Time { return now }
+	d.addUser(t, "ann")
+	for range 2 {
+		if _, err := d.Password(t.Context(), attempt("ann", "wrong")); !errors.Is(err, ErrCredentials) {
+			t.Fatal(err)
+		}
+	}
+	var throttled *ThrottledError
+	_, err := d.Password(t.Context(), attempt("ann", rightPassword))
+	if !errors.As(err, &throttled) || throttled.RetryAfter != 3*time.Second {
+		t.Errorf("after two failures: %v", err)
+	}
+	now = now.Add(3 * time.Second)
+	d.mustSignIn(t, home, "ann")
+}
 
 // Sessions, tokens and links that were just created at another edge work. While the store does not
 // answer, an unknown one may be valid, and does not count as a failed attempt.

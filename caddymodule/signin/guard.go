@@ -32,16 +32,15 @@ type guard struct {
 // be long, and may be a password.
 type subject [sha256.Size]byte
 
-// bytes returns the hash, for a message.
-func (s subject) bytes() []byte { return s[:] }
-
 type pair struct {
 	address netip.Prefix
 	subject subject
 }
 
-func newGuard() *guard {
-	delays := fair.Delays{Free: freeFailures, First: time.Second, Max: userDelay, Forget: forgetAfter, Size: maxEntries}
+func newGuard(edges fair.Edges) *guard {
+	delays := fair.Delays{
+		Free: freeFailures, First: time.Second, Max: userDelay, Forget: forgetAfter, Size: maxEntries, Edges: edges,
+	}
 	g := &guard{users: fair.NewAttempts[subject](delays), pairs: fair.NewAttempts[pair](delays)}
 	delays.Free = siteFailures
 	g.sites = fair.NewAttempts[netip.Prefix](delays)

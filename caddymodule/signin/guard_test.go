@@ -11,7 +11,7 @@ import (
 // A flood of names and addresses displaces only the oldest failures.
 func TestGuardInFlood(t *testing.T) {
 	t.Parallel()
-	g := newGuard()
+	g := newGuard(nil)
 	now := time.Now()
 	for i := range 3 * maxEntries {
 		client := fair.Parse(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff))
@@ -33,7 +33,7 @@ func TestGuardInFlood(t *testing.T) {
 // A site is the IPv6 network of one customer. It has many free failures and short delays.
 func TestSites(t *testing.T) {
 	t.Parallel()
-	g := newGuard()
+	g := newGuard(nil)
 	now := time.Now()
 	fail := func(format string, from, n int) {
 		for i := range n {

@@ -54,7 +54,7 @@ func (s *Service) linkFailure(address string, err error) error {
 	default:
 		return err
 	}
-	s.count(Outcome{Address: address})
+	s.guard.addressFailed(fair.Parse(address), s.now())
 	s.logFailure(address, MethodLink, err.Error())
 	return err
 }
@@ -87,7 +87,7 @@ func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed,
 	if !store.Committed(unconfirmed) {
 		return Signed{}, s.linkFailure(a.Address, unconfirmed)
 	}
-	s.count(Outcome{Address: a.Address, Who: nameKey(user.Name).bytes(), Right: true})
+	s.guard.succeeded(fair.Parse(a.Address), nameKey(user.Name))
 	s.log.Info("link redeemed", "link_id", l.ID, "kind", l.Kind, "user_id", user.ID, "account_id", user.Account,
 		"ends_passkeys", a.End.Passkeys, "ends_tokens", a.End.Tokens)
 	signed, err := s.begin(ctx, user, MethodLink, a)

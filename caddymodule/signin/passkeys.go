@@ -85,7 +85,7 @@ func (s *Service) challenge(
 	if err != nil {
 		return nil, "", fmt.Errorf("beginning a ceremony: %w", err)
 	}
-	ceremonyID, err = s.ceremonies.begin(user, origin, data, s.now())
+	ceremonyID, err = s.sealer.begin(user, origin, data, s.now())
 	return options, ceremonyID, err
 }
 
@@ -96,7 +96,7 @@ func (s *Service) FinishPasskey(
 	if name = strings.TrimSpace(name); name == "" {
 		name = "Passkey"
 	}
-	data, err := s.ceremonies.take(ceremonyID, origin, user.ID, s.now())
+	data, err := s.sealer.take(ceremonyID, origin, user.ID, s.now())
 	if err != nil {
 		return store.Passkey{}, err
 	}
@@ -124,10 +124,12 @@ func (s *Service) FinishPasskey(
 	if err := s.checkPasskeyCount(user); err != nil {
 		return store.Passkey{}, err
 	}
-	if err := s.store.AddPasskey(ctx, user.ID, p); err != nil {
-		if errors.Is(err, store.ErrExists) {
-			return store.Passkey{}, store.Errorf(ErrPasskey, "this passkey is already added")
-		}
+	switch err := s.store.AddPasskey(ctx, user.ID, data.Challenge, p); {
+	case errors.Is(err, store.ErrUsed):
+		return store.Passkey{}, errLate
+	case errors.Is(err, store.ErrExists):
+		return store.Passkey{}, store.Errorf(ErrPasskey, "this passkey is already added")
+	case err != nil:
 		return store.Passkey{}, err
 	}
 	s.log.Info("passkey added", "user_id", user.ID, "account_id", user.Account)
@@ -213,7 +215,7 @@ func (s *Service) FinishPasskeySignIn(
 
 // assert verifies a passkey's signature and records its use.
 func (s *Service) assert(ctx context.Context, origin, ceremonyID string, response []byte) (store.User, []byte, error) {
-	data, err := s.ceremonies.take(ceremonyID, origin, "", s.now())
+	data, err := s.sealer.take(ceremonyID, origin, "", s.now())
 	if err != nil {
 		return store.User{}, nil, err
 	}
@@ -236,7 +238,7 @@ func (s *Service) assert(ctx context.Context, origin, ceremonyID string, respons
 		return store.User{}, nil, err
 	}
 	u := found.(passkeyUser)
-	return u.user, credential.ID, s.notePasskey(ctx, u, credential)
+	return u.user, credential.ID, s.notePasskey(ctx, u, credential, data.Challenge)
 }
 
 func (s *Service) findPasskeyUser(_, handle []byte) (webauthn.User, error) {
@@ -247,10 +249,12 @@ func (s *Service) findPasskeyUser(_, handle []byte) (webauthn.User, error) {
 	return s.passkeyUser(user), nil
 }
 
-// notePasskey stores the counter and the time of use, unless the counter has changed since
-// it was read. If the counter went back, the passkey was copied. The copies cannot be
-// distinguished, so both are rejected from then on.
-func (s *Service) notePasskey(ctx context.Context, u passkeyUser, credential *webauthn.Credential) error {
+// notePasskey stores the counter, the time of use and the answered challenge, unless the counter has changed since
+// it was read, or the challenge was answered before. If the counter went back, the passkey was copied. The copies
+// cannot be distinguished, so both are rejected from then on.
+func (s *Service) notePasskey(
+	ctx context.Context, u passkeyUser, credential *webauthn.Credential, challenge string,
+) error {
 	i := slices.IndexFunc(u.passkeys, func(p store.Passkey) bool { return bytes.Equal(p.ID, credential.ID) })
 	if i < 0 {
 		return errUnknownPasskey
@@ -266,7 +270,9 @@ func (s *Service) notePasskey(ctx context.Context, u passkeyUser, credential *we
 		now := s.stamp()
 		p.LastUsedAt = &now
 	}
-	switch err := s.store.UpdatePasskey(ctx, u.user.ID, old, p); {
+	switch err := s.store.UpdatePasskey(ctx, u.user.ID, challenge, old, p); {
+	case errors.Is(err, store.ErrUsed):
+		return errLate
 	case errors.Is(err, store.ErrNotFound):
 		return errUnknownPasskey
 	case errors.Is(err, store.ErrConflict):
@@ -291,7 +297,7 @@ func (s *Service) passkeyFailure(a Attempt, err error) error {
 	if !isOurs && !isTheirs {
 		return err
 	}
-	s.count(Outcome{Address: a.Address})
+	s.guard.addressFailed(fair.Parse(a.Address), s.now())
 	s.logFailure(a.Address, MethodPasskey, reason(err))
 	if isOurs && !isTheirs {
 		return err

@@ -97,11 +97,11 @@ func (s *Service) checkCurrent(ctx context.Context, user store.User, password st
 	defer release()
 	stored, right := s.check(user, true, password)
 	if !right {
-		s.count(Outcome{Who: userKey(user.ID).bytes(), SignedIn: true})
+		s.guard.users.Fail(userKey(user.ID), s.now())
 		s.log.Warn("failed to confirm the current password", "user_id", user.ID, "reason", "wrong password")
 		return "", store.Errorf(ErrCredentials, "the current password is wrong")
 	}
-	s.count(Outcome{Who: userKey(user.ID).bytes(), SignedIn: true, Right: true})
+	s.guard.users.Forgive(userKey(user.ID), -1)
 	return stored, nil
 }
 

@@ -1,39 +1,16 @@
 package signin
 
 import (
-	"context"
-	"crypto/cipher"
-	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
-
-	"golang.org/x/crypto/chacha20poly1305"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// sealer seals data that browsers keep for the gateway. Its key is in the store, so that all
-// gateways of the store can open the data.
-type sealer struct{ aead cipher.AEAD }
-
-func newSealer(st *store.Store) (sealer, error) {
-	key, err := st.Secret(context.Background(), "browser_seal", func() ([]byte, error) {
-		key := make([]byte, chacha20poly1305.KeySize)
-		_, err := rand.Read(key)
-		return key, err
-	})
-	if err != nil {
-		return sealer{}, fmt.Errorf("loading the key that seals data for browsers: %w", err)
-	}
-	aead, err := chacha20poly1305.NewX(key)
-	if err != nil {
-		return sealer{}, fmt.Errorf("loading the key that seals data for browsers: %w", err)
-	}
-	return sealer{aead}, nil
-}
+// sealer seals data that browsers keep for the gateway.
+type sealer struct{ store.Sealer }
 
 // seal returns v, sealed for the browser. Only open with the same purpose can read it.
 func (s sealer) seal(purpose string, v any) (string, error) {
@@ -41,23 +18,18 @@ func (s sealer) seal(purpose string, v any) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("sealing for the browser: %w", err)
 	}
-	nonce := make([]byte, chacha20poly1305.NonceSizeX)
-	rand.Read(nonce)
-	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nonce, nonce, plain, []byte(purpose))), nil
+	return base64.RawURLEncoding.EncodeToString(s.Seal(purpose, plain)), nil
 }
-
-var errSeal = errors.New("not sealed by this gateway")
 
 // open decodes data from seal into v.
 func (s sealer) open(purpose, sealed string, v any) error {
 	data, err := base64.RawURLEncoding.DecodeString(sealed)
-	if err != nil || len(data) < chacha20poly1305.NonceSizeX {
-		return errSeal
-	}
-	nonce := data[:chacha20poly1305.NonceSizeX]
-	plain, err := s.aead.Open(nil, nonce, data[len(nonce):], []byte(purpose))
 	if err != nil {
-		return errSeal
+		return err
+	}
+	plain, err := s.Open(purpose, data)
+	if err != nil {
+		return err
 	}
 	return json.Unmarshal(plain, v)
 }

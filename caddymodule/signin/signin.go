@@ -29,8 +29,8 @@ type Options struct {
 	Now    func() time.Time // nil: time.Now
 	// Failed, if not nil, is called for each failed sign-in with its Method…
 	Failed func(method string)
-	// Publish, if not nil, sends an outcome to the peers. It must return soon.
-	Publish func(Outcome)
+	// Edges divides the rates of failures among the edges of a cluster.
+	Edges fair.Edges
 }
 
 // Service signs users in and out. Its methods are safe for concurrent use. It need
@@ -45,33 +45,26 @@ type Service struct {
 	guard  *guard
 	decoy  passwordHash
 
-	publish func(Outcome)
-
-	sealer     sealer
-	ceremonies *ceremonies
-	failures   logs.Sampler[netip.Prefix] // logs failed sign-ins
+	sealer   sealer
+	failures logs.Sampler[netip.Prefix] // logs failed sign-ins
 }
 
 // New returns a service for the users in o.Store.
 func New(o Options) (*Service, error) {
 	s := &Service{
 		store: o.Store, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
-		derive: deriveArgon2id, checks: fair.NewSemaphore(checkLimits), guard: newGuard(), decoy: newDecoy(),
+		derive: deriveArgon2id, checks: fair.NewSemaphore(checkLimits), guard: newGuard(o.Edges), decoy: newDecoy(),
 	}
 	if s.failed = o.Failed; s.failed == nil {
 		s.failed = func(string) {}
-	}
-	if s.publish = o.Publish; s.publish == nil {
-		s.publish = func(Outcome) {}
 	}
 	if s.now == nil {
 		s.now = time.Now
 	}
 	var err error
-	if s.sealer, err = newSealer(o.Store); err != nil {
+	if s.sealer.Sealer, err = o.Store.Sealer(context.Background()); err != nil {
 		return nil, err
 	}
-	s.ceremonies = newCeremonies(o.Store, s.sealer, s.publish)
 	return s, nil
 }
 
@@ -113,7 +106,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	user, known := s.store.FindUser(a.Name)
 	hash, right := s.check(user, known, a.Password)
 	if !right {
-		s.count(Outcome{Address: a.Address, Who: nameKey(a.Name).bytes()})
+		s.guard.failed(client, nameKey(a.Name), s.now())
 		s.logFailure(a.Address, MethodPassword, "wrong name or password")
 		return Signed{}, store.Errorf(ErrCredentials, "wrong name or password")
 	}
@@ -129,7 +122,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 		s.logFailure(a.Address, MethodPassword, "password changed during sign-in")
 		return Signed{}, store.Errorf(ErrCredentials, "the password was just changed: sign in with the new one")
 	}
-	s.count(Outcome{Address: a.Address, Who: nameKey(a.Name).bytes(), Right: true})
+	s.guard.succeeded(client, nameKey(a.Name))
 	return signed, nil
 }
 

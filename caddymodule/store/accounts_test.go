@@ -201,17 +201,17 @@ func TestPasskeys(t *testing.T) {
 	s := c.open(t, path)
 	ann, bob := mustUser(t, s, "Ann"), mustUser(t, s, "bob")
 	one := store.Passkey{ID: []byte{0, 1, 2}, Name: "phone", Credential: []byte(`{"sign_count":1}`)}
-	if err := s.AddPasskey(t.Context(), ann.ID, one); err != nil {
+	if err := s.AddPasskey(t.Context(), ann.ID, "1", one); err != nil {
 		t.Fatal(err)
 	}
 	c.advance(time.Minute)
 	two := store.Passkey{ID: slices.Repeat([]byte{0xff}, 1023), Name: "key", Credential: []byte(`{}`)}
-	if err := s.AddPasskey(t.Context(), ann.ID, two); err != nil {
+	if err := s.AddPasskey(t.Context(), ann.ID, "2", two); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, s.AddPasskey(t.Context(), ann.ID, one), store.ErrExists)
-	wantError(t, s.AddPasskey(t.Context(), bob.ID, one), store.ErrExists, "already in use")
-	wantError(t, s.AddPasskey(t.Context(), "usr_x", one), store.ErrNotFound)
+	wantError(t, s.AddPasskey(t.Context(), ann.ID, "3", one), store.ErrExists)
+	wantError(t, s.AddPasskey(t.Context(), bob.ID, "3", one), store.ErrExists, "already in use")
+	wantError(t, s.AddPasskey(t.Context(), "usr_x", "3", one), store.ErrNotFound)
 	for _, wrong := range []store.Passkey{
 		{Name: "x", Credential: []byte(`{}`)},
 		{ID: make([]byte, 1024), Name: "x", Credential: []byte(`{}`)},
@@ -219,16 +219,21 @@ func TestPasskeys(t *testing.T) {
 		{ID: []byte("x"), Name: "x", Credential: []byte(`{`)},
 		{ID: []byte("x"), Name: "x", Credential: []byte(`"` + strings.Repeat("x", 1<<17) + `"`)},
 	} {
-		wantError(t, s.AddPasskey(t.Context(), ann.ID, wrong), store.ErrInvalid)
+		wantError(t, s.AddPasskey(t.Context(), ann.ID, "3", wrong), store.ErrInvalid)
 	}
 	used := c.now().UTC()
 	had := one.Credential
 	one.Credential, one.LastUsedAt = []byte(`{"sign_count":2}`), &used
-	if err := s.UpdatePasskey(t.Context(), ann.ID, had, one); err != nil {
+	if err := s.UpdatePasskey(t.Context(), ann.ID, "3", had, one); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, s.UpdatePasskey(t.Context(), bob.ID, had, one), store.ErrNotFound, "passkey was not found")
-	wantError(t, s.UpdatePasskey(t.Context(), ann.ID, had, one), store.ErrConflict, "used meanwhile")
+	wantError(t, s.UpdatePasskey(t.Context(), bob.ID, "4", had, one), store.ErrNotFound, "passkey was not found")
+	wantError(t, s.UpdatePasskey(t.Context(), ann.ID, "4", had, one), store.ErrConflict, "used meanwhile")
+	three := store.Passkey{ID: []byte{3}, Name: "other", Credential: []byte(`{}`)}
+	for _, answered := range []string{"1", "3"} {
+		wantError(t, s.AddPasskey(t.Context(), ann.ID, answered, three), store.ErrUsed)
+		wantError(t, s.UpdatePasskey(t.Context(), ann.ID, answered, one.Credential, one), store.ErrUsed)
+	}
 	s = c.open(t, closed(t, s, path))
 	got := s.Passkeys(ann.ID)
 	if len(got) != 2 || got[0].Name != "phone" || string(got[0].Credential) != `{"sign_count":2}` ||

@@ -40,6 +40,7 @@
 // These are the keys:
 //
 //	accounts/ID                     account
+//	answers/USER/CHALLENGE          the challenge was answered with a passkey
 //	calibrations/ACCOUNT/NAME       calibration of token counts for the deployment
 //	connector_names/ACCOUNT/NAME    the id of the connector of that name
 //	connector_uses/ID               changed whenever a deployment begins to use the connector
@@ -62,7 +63,8 @@
 //	marks/pairings/ACCOUNT          changed whenever the account gets a pairing
 //	marks/restoring                 a backup is being restored into the store; see RestoreKV
 //	marks/users                     changed whenever a user or a setup link is created
-//	pairings/ACCOUNT/ID             pairing and the SHA-256 of its code and of its device's secret
+//	pairings/ACCOUNT/ID             pairing, its sealed code, and the SHA-256 of its code and of its
+//	                                device's secret
 //	passkeys/USER/SHA-256 OF ID     passkey
 //	secrets/NAME                    bytes
 //	sessions/USER/ID                session and the SHA-256 of its secret
@@ -104,8 +106,9 @@
 // Removing a user invalidates all of the user's sessions, tokens and links at once,
 // since each read checks the user. A new password invalidates all older sessions at
 // once, since each session has the number of its password. A sweeper removes the
-// records themselves: set-up codes at their expiry, other expired ones after a day, revoked and
-// expired keys and management tokens after 90 days. It finds them in the view, and never reads the whole KV.
+// records themselves: set-up codes at their expiry, answered challenges after a quarter of an hour, other expired ones
+// after a day, revoked and expired keys and management tokens after 90 days. It finds them in the view, and never reads
+// the whole KV.
 //
 // Times of use are written without reading their records. The view notes times without
 // a record, and the sweeper removes them. Marks and names are removed in one transaction

@@ -18,7 +18,7 @@ var (
 	ErrUnauthenticated = errors.New("unauthenticated") // unknown connector, wrong secret, unknown pairing code
 	ErrRotated         = errors.New("rotated")         // the secret of the connector has ended after a rotation
 	ErrExpired         = errors.New("expired")         // the link or the pairing code has ended
-	ErrUsed            = errors.New("used")            // another device has used the pairing code
+	ErrUsed            = errors.New("used")            // by another device, or before
 	ErrLimit           = errors.New("limit reached")   // a limit of the account is reached
 	ErrDenied          = errors.New("denied")          // the pairing was denied
 )

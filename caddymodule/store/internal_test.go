@@ -181,6 +181,7 @@ func FuzzRecord(f *testing.F) {
 		`","account":"default","name":"Ann","password_hash":"x","epoch":3}`))
 	f.Add(passkeyKind.path(usr, hashPasskey([]byte("x"))),
 		[]byte(`{"v":1,"user":"`+usr+`","id":"eA==","name":"phone","credential":{"a":1}}`))
+	f.Add("answers/"+usr+"/c", []byte(`{"v":1,"user":"`+usr+`","challenge":"c","at":"2026-01-02T03:04:05Z"}`))
 	f.Add("sessions/"+usr+"/"+ses,
 		[]byte(`{"v":1,"id":"`+ses+`","user":"`+usr+
 			`","account":"default","seen_at":"2026-01-02T03:04:05Z","epoch":3,"hash":"`+hash+`"}`))
@@ -245,7 +246,7 @@ func TestViewMissesNothing(t *testing.T) {
 	_, _, setupErr := s.CreateSetup(ctx, DefaultAccount, KeyFields{Name: "x", Scope: "*"})
 	c, _, connectorErr := s.CreateConnector(ctx, DefaultAccount, "x")
 	d, deploymentErr := s.SetDeployment(ctx, Deployment{Account: DefaultAccount, Name: "x", Connectors: []string{c.ID}})
-	passkeyErr := s.AddPasskey(ctx, u.ID, Passkey{ID: []byte("x"), Name: "x", Credential: []byte("1")})
+	passkeyErr := s.AddPasskey(ctx, u.ID, "c", Passkey{ID: []byte("x"), Name: "x", Credential: []byte("1")})
 	calibrationErr := s.SaveCalibration(ctx, Calibration{Account: DefaultAccount, Deployment: "x", Since: d.UpdatedAt})
 	_, accountErr := s.CreateAccount(ctx, "x")
 	leftoverErr := s.RemoveAccount(ctx, "x")

@@ -8,8 +8,8 @@ import (
 
 // kinds are the kinds of records in the view.
 var kinds = []anyKind{
-	accountKind, keyKind, connectorKind, deploymentKind, calibrationKind, userKind, passkeyKind, sessionKind, linkKind,
-	tokenKind, pairingKind, setupKind,
+	accountKind, keyKind, connectorKind, deploymentKind, calibrationKind, userKind, passkeyKind, answerKind, sessionKind,
+	linkKind, tokenKind, pairingKind, setupKind,
 	leftoverKind, edgeKind, reportKind,
 }
 
@@ -41,6 +41,7 @@ type records struct {
 	calibrations collection[*calibrationRecord]
 	users        collection[*userRecord]
 	passkeys     collection[*passkeyRecord]
+	answers      collection[*answerRecord]
 	sessions     collection[*sessionRecord]
 	links        collection[*linkRecord]
 	tokens       collection[*tokenRecord]

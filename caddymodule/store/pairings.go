@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -23,7 +24,7 @@ const (
 // PairingLife is how long a pairing code can be used and decided on, and a set-up code traded.
 const PairingLife = 15 * time.Minute
 
-// Pairing is a pairing code and its result. The code is not stored.
+// Pairing is a pairing code and its result.
 type Pairing struct {
 	ID        string     `json:"id" column:"ID"`
 	Account   string     `json:"account"`
@@ -48,6 +49,8 @@ type Device struct {
 	Fingerprint string    `json:"fingerprint" column:"FINGERPRINT"`
 	Upstreams   []string  `json:"upstreams"`
 	At          time.Time `json:"at"`
+	// Edge is the gateway of a cluster where the device waits.
+	Edge string `json:"edge,omitempty"`
 }
 
 // open reports whether the pairing waits for a device or a decision.
@@ -65,6 +68,7 @@ type pairingRecord struct {
 	header
 	Pairing
 	CodeHash   digest  `json:"code_hash"`
+	Sealed     []byte  `json:"sealed,omitempty"`      // the code
 	DeviceHash *digest `json:"device_hash,omitempty"` // hash of the secret of the device that used the code
 }
 
@@ -148,16 +152,20 @@ func (s *Store) pairingByIDOrCode(idOrCode string) (*pairingRecord, bool) {
 	return s.pairingByCode(idOrCode)
 }
 
-// CreatePairing creates a pairing and returns it with its pairing code, which is not shown
-// again. An account may have 20 open pairings.
+// CreatePairing creates a pairing and returns it with its pairing code. An account may have 20 open pairings.
 func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (Pairing, string, error) {
 	code := newCode(prefixPair)
 	hash, _ := hashCode(prefixPair, code)
 	now := s.time()
+	sealer, err := s.Sealer(ctx)
+	if err != nil {
+		return Pairing{}, "", fmt.Errorf("starting the pairing: %w", err)
+	}
 	r := &pairingRecord{CodeHash: hash, Pairing: Pairing{
 		ID: newID(prefixPairing, s.now()), Account: account, CreatedBy: text.Printable(createdBy, maxLabel),
 		State: PairingWaiting, CreatedAt: now, ExpiresAt: now.Add(PairingLife),
 	}}
+	r.Sealed = sealer.Seal(codePurpose(r.ID), []byte(code))
 	p, err := update(ctx, s, "starting the pairing", func(t *tx) (Pairing, error) {
 		if _, err := t.account(account); err != nil {
 			return Pairing{}, err
@@ -171,6 +179,19 @@ func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (P
 	})
 	return p, code, err
 }
+
+// PairingCode returns the code of an open pairing, "" if the pairing is not open or the store does not answer.
+func (s *Store) PairingCode(ctx context.Context, id string) string {
+	r, _ := pairingKind.byID(s.view.Load(), id)
+	sealer, err := s.Sealer(ctx)
+	if err != nil || !r.asOf(s.now()).open() {
+		return ""
+	}
+	code, _ := sealer.Open(codePurpose(id), r.Sealed)
+	return string(code)
+}
+
+func codePurpose(id string) string { return "code of " + id }
 
 func checkPairingLimits(t *tx, account string) error {
 	open, now := 0, t.s.now()
@@ -192,8 +213,9 @@ func checkPairingLimits(t *tx, account string) error {
 }
 
 // ClaimPairing binds a pairing code to a device by its secret, which becomes the connector's
-// secret. With the same secret it returns the pairing in any state. Otherwise it fails with
-// ErrUnauthenticated (unknown code), ErrExpired, ErrUsed or ErrDenied, without texts for users.
+// secret. With the same secret it returns the pairing in any state, and notes the edge of the
+// device. Otherwise it fails with ErrUnauthenticated (unknown code), ErrExpired, ErrUsed or
+// ErrDenied, without texts for users.
 func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device) (Pairing, error) {
 	hash, ok := hashSecret("", secret)
 	if !ok || strings.ContainsFunc(secret, notBase62) {
@@ -215,12 +237,16 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 		if r == nil {
 			return Pairing{}, ErrUnauthenticated
 		}
-		if r.DeviceHash == nil || *r.DeviceHash != hash {
+		switch {
+		case r.DeviceHash == nil || *r.DeviceHash != hash:
 			if err := errClaimed[r.asOf(s.now()).State]; err != nil {
 				return Pairing{}, err
 			}
 			bound := hash
 			r.State, r.Device, r.DeviceHash = PairingPending, &device, &bound
+			pairingKind.save(t, r)
+		case r.State == PairingPending && r.Device.Edge != device.Edge:
+			r.Device.Edge = device.Edge
 			pairingKind.save(t, r)
 		}
 		return r.asOf(s.now()), nil
@@ -245,6 +271,9 @@ func (s *Store) cleanDevice(d Device) Device {
 	}
 	for _, name := range d.Upstreams[:min(len(d.Upstreams), maxDeviceUpstreams)] {
 		clean.Upstreams = append(clean.Upstreams, text.Printable(name, maxLabel))
+	}
+	if s.edge != localEdge {
+		clean.Edge = s.edge
 	}
 	return clean
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -98,9 +99,9 @@ func checkPasskey(p Passkey) error {
 	return nil
 }
 
-// AddPasskey adds a passkey to a user and sets its time of creation. The passkey must be
-// new to the gateway.
-func (s *Store) AddPasskey(ctx context.Context, userID string, p Passkey) error {
+// AddPasskey adds a passkey to a user, which has answered a challenge, and sets its time of creation. The passkey must
+// be new to the gateway. AddPasskey fails with ErrUsed if a passkey of the user has answered the challenge before.
+func (s *Store) AddPasskey(ctx context.Context, userID, challenge string, p Passkey) error {
 	if err := checkPasskey(p); err != nil {
 		return err
 	}
@@ -114,23 +115,29 @@ func (s *Store) AddPasskey(ctx context.Context, userID string, p Passkey) error 
 		if taken || passkeyKind.load(t, userID, hash) != nil {
 			return Errorf(ErrExists, "the passkey is already in use: sign in with it, or create another one")
 		}
+		if err := answer(t, userID, challenge); err != nil {
+			return err
+		}
 		passkeyKind.save(t, &passkeyRecord{User: userID, Passkey: p})
 		return nil
 	})
 }
 
-// UpdatePasskey replaces the passkey of a user with the id of p, except for its time of
-// creation. It fails with ErrConflict if its credential is no longer old: the change was
-// decided on an outdated counter.
-func (s *Store) UpdatePasskey(ctx context.Context, userID string, old json.RawMessage, p Passkey) error {
+// UpdatePasskey replaces the passkey of a user with the id of p, which has answered a challenge, except for its time of
+// creation. It fails with ErrUsed if a passkey of the user has answered the challenge before, and with ErrConflict if
+// its credential is no longer old: the change was decided on an outdated counter.
+func (s *Store) UpdatePasskey(ctx context.Context, userID, challenge string, old json.RawMessage, p Passkey) error {
 	if err := checkPasskey(p); err != nil {
 		return err
 	}
 	return s.update(ctx, "updating the passkey", func(t *tx) error {
 		r := passkeyKind.load(t, userID, hashPasskey(p.ID))
-		switch {
-		case r == nil:
+		if r == nil {
 			return errNoPasskey
+		}
+		switch err := answer(t, userID, challenge); {
+		case err != nil:
+			return err
 		case !bytes.Equal(r.Credential, old):
 			return Errorf(ErrConflict, "it was used meanwhile")
 		}
@@ -148,3 +155,32 @@ func (s *Store) RemovePasskey(ctx context.Context, userID string, id []byte) err
 }
 
 var errNoPasskey = Errorf(ErrNotFound, "the passkey was not found: it was already removed")
+
+// answerRecord notes that a passkey has answered a challenge. A challenge takes one answer.
+type answerRecord struct {
+	header
+	User      string    `json:"user"`
+	Challenge string    `json:"challenge"`
+	At        time.Time `json:"at"`
+	Nonce     string    `json:"nonce"` // no two transactions put the same record, see KV
+}
+
+// answerLife is longer than a challenge can be answered, as the clocks of edges may differ.
+const answerLife = 15 * time.Minute
+
+func (r *answerRecord) key() recordKey      { return recordKey{r.User, r.Challenge} }
+func (r *answerRecord) ended(w *sweep) bool { return w.now.Sub(r.At) >= answerLife }
+
+var answerKind = &kind[answerRecord, *answerRecord]{
+	dir:        "answers/",
+	collection: func(r *records) *collection[*answerRecord] { return &r.answers },
+}
+
+// answer notes the answer of a user to a challenge.
+func answer(t *tx, userID, challenge string) error {
+	if answerKind.load(t, userID, challenge) != nil {
+		return Errorf(ErrUsed, "the challenge was answered already")
+	}
+	answerKind.save(t, &answerRecord{User: userID, Challenge: challenge, At: t.s.time(), Nonce: rand.Text()})
+	return nil
+}

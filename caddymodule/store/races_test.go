@@ -36,7 +36,7 @@ func TestDecisionsOfTwoGateways(t *testing.T) {
 	for range 20 {
 		ann, bob := mustUser(t, a, "Ann"), mustUser(t, a, "bob")
 		key := store.Passkey{ID: []byte("phone"), Name: "phone", Credential: json.RawMessage(`{"sign_count":1}`)}
-		if err := a.AddPasskey(t.Context(), ann.ID, key); err != nil {
+		if err := a.AddPasskey(t.Context(), ann.ID, "1", key); err != nil {
 			t.Fatal(err)
 		}
 		wait.Until(t, "b knows all", func() bool { return b.UserCount() == 2 && len(b.Passkeys(ann.ID)) == 1 })
@@ -48,8 +48,8 @@ func TestDecisionsOfTwoGateways(t *testing.T) {
 		used := key
 		used.Credential = json.RawMessage(`{"sign_count":2}`)
 		race("a counter of a passkey",
-			func() error { return a.UpdatePasskey(t.Context(), ann.ID, key.Credential, used) },
-			func() error { return b.UpdatePasskey(t.Context(), ann.ID, key.Credential, used) })
+			func() error { return a.UpdatePasskey(t.Context(), ann.ID, "2", key.Credential, used) },
+			func() error { return b.UpdatePasskey(t.Context(), ann.ID, "3", key.Credential, used) })
 		race("users who remove each other",
 			func() error { _, err := a.RemoveUser(as(ann), account, bob.ID); return err },
 			func() error { _, err := b.RemoveUser(as(bob), account, ann.ID); return err })

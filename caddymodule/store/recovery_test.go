@@ -13,7 +13,7 @@ import (
 // waysIn creates a passkey, a number of tokens and an invitation of a user.
 func waysIn(t *testing.T, s *store.Store, u store.User, tokens int) (invitation string) {
 	t.Helper()
-	if err := s.AddPasskey(t.Context(), u.ID,
+	if err := s.AddPasskey(t.Context(), u.ID, "c",
 		store.Passkey{ID: []byte(u.ID), Name: "phone", Credential: []byte("1")}); err != nil {
 		t.Fatal(err)
 	}

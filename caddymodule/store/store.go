@@ -42,6 +42,7 @@ type Store struct {
 	log           *slog.Logger
 	now           func() time.Time
 	view          atomic.Pointer[view]
+	sealer        atomic.Pointer[Sealer] // nil: not yet loaded
 
 	refreshes   singleflight.Group // the calls of Refresh
 	refreshPace *rate.Limiter      // of refreshes

@@ -28,9 +28,9 @@ func (s *Store) compact(ctx context.Context) error {
 	return s.kv.(Compacter).Compact(ctx, old)
 }
 
-// sweep removes set-up codes that have expired, sessions, links and pairings that ended a day ago, keys and management
-// tokens that ended 90 days ago, and leftovers of removed records, users and accounts. It
-// finds them in the view.
+// sweep removes set-up codes that have expired, answers to challenges that have expired, sessions, links and pairings
+// that ended a day ago, keys and management tokens that ended 90 days ago, and leftovers of removed records, users and
+// accounts. It finds them in the view.
 func (s *Store) sweep(ctx context.Context) error {
 	if !s.Leads() {
 		return nil

@@ -190,7 +190,8 @@ func TestSweepUnreadable(t *testing.T) {
 		kv := storetest.OpenBolt(t, path)
 		s := newStore(t, share(kv))
 		u := mustUser(t, s, "Ann")
-		if err := s.AddPasskey(ctx, u.ID, store.Passkey{ID: []byte("x"), Name: "x", Credential: []byte("1")}); err != nil {
+		p := store.Passkey{ID: []byte("x"), Name: "x", Credential: []byte("1")}
+		if err := s.AddPasskey(ctx, u.ID, "c", p); err != nil {
 			t.Fatal(err)
 		}
 		path := "users/" + account + "/" + u.ID
@@ -218,6 +219,38 @@ func TestSweepUnreadable(t *testing.T) {
 		time.Sleep(time.Hour)
 		if got := paths(t, kv, "passkeys/"); len(got) != 0 {
 			t.Errorf("passkeys of nobody: %q", got)
+		}
+	})
+}
+
+// Answers to challenges are kept until no edge accepts the challenges.
+func TestSweepAnswers(t *testing.T) {
+	t.Parallel()
+	path := tempStore(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		kv, err := store.OpenBolt(path, store.BoltOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.New(share(kv), store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := s.CreateUser(ctx, account, "Ann", "", store.RoleAdmin)
+		addErr := s.AddPasskey(ctx, u.ID, "c", store.Passkey{ID: []byte("x"), Name: "x", Credential: []byte("1")})
+		if err := errors.Join(err, addErr); err != nil {
+			t.Fatal(err)
+		}
+		for after, want := range []int{1, 1, 0} { // in steps of ten minutes, as the sweeper runs
+			synctest.Wait()
+			if got := len(paths(t, kv, "answers/")); got != want {
+				t.Errorf("after %d minutes there are %d answers, not %d", 10*after, got, want)
+			}
+			time.Sleep(10 * time.Minute)
+		}
+		if err := errors.Join(s.Close(), kv.Close()); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -178,7 +178,7 @@ func TestRemoveUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.AddPasskey(t.Context(), ann.ID,
+	if err := s.AddPasskey(t.Context(), ann.ID, "c",
 		store.Passkey{ID: []byte("x"), Name: "x", Credential: []byte(`{}`)}); err != nil {
 		t.Fatal(err)
 	}

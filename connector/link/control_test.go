@@ -44,8 +44,6 @@ var messages = []Message{
 	Report{Upstreams: []UpstreamReport{{Name: "a", Reachable: true, Models: []string{"x"}, Open: true}, {Name: "b"}}},
 	Report{Upstreams: []UpstreamReport{{Name: "a", Models: []string{"x"}, Windows: map[string]int{"x": 4096}}}},
 	Recheck{Upstream: "a"},
-	Pairing{ID: "pair_1", Account: "default", Code: "PAIR-7F3K-Q2MZ", Connected: true},
-	Pairing{Guess: "203.0.113.7"},
 	Drain{},
 	DrainOK{},
 	Drained{},
@@ -366,8 +364,6 @@ func TestSecretsStayHidden(t *testing.T) {
 		claim(),
 		Token{Connector: "con_1", Secret: "s3cret"},
 		Grant{TunnelToken: "ptt_s3cret"},
-		Pairing{ID: "pair_1", Code: "PAIR-s3cret"},
-		SignIn{Who: []byte("s3cret")},
 	} {
 		log.Info("x", "value", v)
 		fmt.Fprintf(&out, "%v %+v %#v %s %d", v, v, v, v, v)

@@ -190,20 +190,6 @@ type Pong struct {
 	HeartbeatMillis int `json:"heartbeat_ms"`
 }
 
-// Pairing is an update of a gateway to a peer about one of its pairings, or about a wrong code. It
-// contains a secret: logs and fmt do not show it.
-type Pairing struct {
-	text.Secrets
-	ID      string `json:"id,omitempty"`
-	Account string `json:"account,omitempty"`
-	// Code is the pairing code, if the gateway created it.
-	Code string `json:"code,omitempty"`
-	// Connected means that the device is connected to the gateway and waits.
-	Connected bool `json:"connected,omitempty"`
-	// Guess is the address of a device that has sent a wrong code. The other fields are then empty.
-	Guess string `json:"guess,omitempty"`
-}
-
 // Drain announces that the sender leaves.
 type Drain struct{}
 
@@ -222,7 +208,6 @@ func (Grant) kind() string   { return "grant" }
 func (Report) kind() string  { return "report" }
 func (Recheck) kind() string { return "recheck" }
 func (Ping) kind() string    { return "ping" }
-func (Pairing) kind() string { return "pairing" }
 func (Pong) kind() string    { return "pong" }
 func (Drain) kind() string   { return "drain" }
 func (DrainOK) kind() string { return "drain_ok" }
@@ -231,7 +216,7 @@ func (Drained) kind() string { return "drained" }
 // types are the types of the messages by their kinds.
 var types = byKind(
 	Hello{}, Welcome{}, Edges{}, Deny{}, Pending{}, Grant{}, Report{}, Recheck{},
-	Ping{}, Pong{}, Pairing{}, Drain{}, DrainOK{}, Drained{}, SignIn{},
+	Ping{}, Pong{}, Drain{}, DrainOK{}, Drained{},
 )
 
 func byKind(messages ...Message) map[string]reflect.Type {

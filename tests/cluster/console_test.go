@@ -13,7 +13,7 @@ import (
 func startConsoles(t *testing.T, etcd servers) (edges []*gateway) {
 	t.Helper()
 	for _, name := range []string{"a", "b", "c"} {
-		o := inEtcd(name, etcd.urls()...)
+		o := inEtcd(name+"\n advertise $UDP", etcd.urls()...)
 		o.Console = true
 		edges = append(edges, &gateway{Gateway: harness.Start(t, o), name: name})
 	}

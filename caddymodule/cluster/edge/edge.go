@@ -56,7 +56,6 @@ func (e *Edge) Start(s *gateway.Services) {
 		}
 	})
 	e.count()
-	s.Limiter.Divide(func() int { return int(e.serving.Load()) })
 }
 
 // count counts the edges that report and do not drain. They share limits, and places at model servers.
@@ -65,6 +64,9 @@ func (e *Edge) count() {
 	e.serving.Store(int64(s.edges))
 	e.services.Turns.SetShare(s.of)
 }
+
+// Serving implements gateway.Cluster.
+func (e *Edge) Serving() int { return int(e.serving.Load()) }
 
 // share is the share of one of several edges.
 type share struct {
