@@ -23,7 +23,7 @@ const (
 func markOf(key, rest []byte) marks {
 	switch string(key) {
 	case "role":
-		if bytes.HasPrefix(rest, []byte(roleDeveloper)) {
+		if bytes.HasPrefix(rest, []byte(`"`+roleDeveloper+`"`)) {
 			return markDeveloper
 		}
 		return 0
