@@ -93,8 +93,8 @@ func (t *translation) readRest(o compat.Options, parts ...func(fieldList)) *Erro
 
 // checkAddress rejects an address that the deployment does not allow.
 func (t *translation) checkAddress(name, address string) {
-	if problem := remoteFault(address, t.env.Options.RemoteMedia); problem != "" {
-		t.badValue(name, "%s", problem)
+	if t.env.Options.RemoteMedia != compat.RemoteAllow && isRemote(address) {
+		t.badValue(name, noRemoteMedia)
 	}
 }
 
