@@ -50,7 +50,7 @@ func foldDeveloper(data []byte, start int, keepInline bool) (edits, *Error) {
 				lead = append(lead, text)
 			}
 		case isDeveloper && keepInline:
-			f.edits.add(at.Start, at.End, message("system", text))
+			f.edits.add(at.Start, at.End, textMessage("system", text))
 		case isDeveloper:
 			if len(text) > 0 {
 				f.folded = append(f.folded, text)
@@ -65,7 +65,7 @@ func foldDeveloper(data []byte, start int, keepInline bool) (edits, *Error) {
 	}
 	f.settle(jsonscan.Span{}, "")
 	if leadingDeveloper {
-		f.edits.add(leads.Start, leads.End, message("system", bytes.Join(lead, []byte(`\n\n`))))
+		f.edits.add(leads.Start, leads.End, textMessage("system", bytes.Join(lead, []byte(`\n\n`))))
 	}
 	return f.edits, nil
 }
@@ -86,7 +86,7 @@ func (f *developerFold) settle(next jsonscan.Span, role string) {
 		return
 	}
 	removed := &f.edits[len(f.edits)-1] // the last developer message, with the comma before it
-	removed.text = slices.Concat([]byte{','}, message("user", text))
+	removed.text = slices.Concat([]byte{','}, textMessage("user", text))
 }
 
 // insert inserts text at the end of a message's content, or at its beginning: in a
@@ -118,8 +118,8 @@ func (f *developerFold) insert(at jsonscan.Span, text []byte, atEnd bool) bool {
 	return true
 }
 
-// message returns a message. The text is JSON without quotes.
-func message(role string, text []byte) []byte {
+// textMessage returns a message. The text is JSON without quotes.
+func textMessage(role string, text []byte) []byte {
 	return jsonscan.Appendf(nil, `{"role":%q,"content":"%s"}`, role, text)
 }
 
