@@ -167,6 +167,10 @@ func TestBalancerLeadsToTheSameEdge(t *testing.T) {
 	c.set(func() { c.edges["b"].address = c.edges["a"].address })
 	a := c.startLegs(answerWith(t, "x"), nil)
 	wait.Until(t, "a refusal", func() bool { return c.edges["a"].Counters().Denied >= 2 })
+	wait.Until(t, "the reason", func() bool {
+		legs := a.Status().Legs
+		return len(legs) == 2 && legs[1].Problem != nil && strings.Contains(legs[1].Problem.String(), "led to another edge")
+	})
 	if n := c.edges["a"].Counters(); n.Connected != 1 || n.Replaced != 0 {
 		t.Errorf("counters %+v", n)
 	}
