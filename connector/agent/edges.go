@@ -64,7 +64,7 @@ func (i *instance) useEdges(edges []link.Edge, pause time.Duration) {
 		if slices.ContainsFunc(i.legs, func(l *leg) bool { return l.edge == e.Name }) {
 			continue
 		}
-		next := i.newLeg(i.legs[0].retry)
+		next := i.newLeg(i.legs[0].retry.random) // the rest of retry belongs to that leg
 		next.edge = e.Name
 		i.run(next, next.retry.jitter(pause))
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	mathrand "math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,7 +46,7 @@ func (a *Agent) newInstance(c *configuration) *instance {
 		online: make(chan struct{}), settled: make(chan struct{}), done: make(chan struct{}),
 	}
 	i.connected = sync.OnceFunc(func() { close(i.online) })
-	i.newLeg(newRetry())
+	i.newLeg(mathrand.Float64)
 	return i
 }
 

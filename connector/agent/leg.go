@@ -26,11 +26,10 @@ type leg struct {
 	phase phase // guarded by monitor.mu
 }
 
-// newLeg returns the next leg, with the limits of the first one.
-func (i *instance) newLeg(limits retry) *leg {
+// newLeg returns the next leg. random is that of its pauses.
+func (i *instance) newLeg(random func() float64) *leg {
 	l := &leg{
-		instance: i, wake: make(chan struct{}, 1), webDelay: webSocketDelay,
-		retry: retry{random: limits.random},
+		instance: i, wake: make(chan struct{}, 1), webDelay: webSocketDelay, retry: retry{random: random},
 	}
 	i.legs = append(i.legs, l)
 	l.enter(StateConnecting, nil) // run dials at once

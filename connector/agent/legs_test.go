@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -317,4 +318,19 @@ func TestRemovedWithLegs(t *testing.T) {
 	if s := a.Status(); s.State != StateStopped || s.Problem == nil {
 		t.Errorf("status %+v", s)
 	}
+}
+
+// TestEdgesDuringAPause: a leg gets the list of edges while the first one counts a failure.
+func TestEdgesDuringAPause(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a")
+	a := c.startLegs(answerWith(t, "x"), nil)
+	c.awaitLegs(a, 1)
+	first, counted := a.allLegs()[0], make(chan struct{})
+	go func() {
+		defer close(counted)
+		first.retry.pause(ending{err: errors.New("failed")})
+	}()
+	a.useEdges([]link.Edge{{Name: "a", Server: c.edges["a"].address}, {Name: "b", Server: "localhost:1"}}, time.Hour)
+	<-counted
 }
