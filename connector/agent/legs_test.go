@@ -334,3 +334,27 @@ func TestEdgesDuringAPause(t *testing.T) {
 	a.useEdges([]link.Edge{{Name: "a", Server: c.edges["a"].address}, {Name: "b", Server: "localhost:1"}}, time.Hour)
 	<-counted
 }
+
+// TestOtherEdgesTakeOver: five edges drain, and keep the tunnels, while five others start.
+func TestOtherEdgesTakeOver(t *testing.T) {
+	t.Parallel()
+	former, next := []string{"a", "b", "c", "d", "e"}, []string{"f", "g", "h", "i", "j"}
+	c := startEdges(t, former...)
+	a := c.startLegs(answerWith(t, "x"), nil)
+	c.awaitLegs(a, 5)
+	c.set(func() {
+		for _, name := range former {
+			c.edges[name].draining = true
+		}
+		for _, name := range next {
+			c.edges[name] = &testEdge{name: name, address: freeAddr(t)}
+		}
+	})
+	for _, name := range next {
+		c.start(name)
+	}
+	c.awaitLegs(a, 10)
+	if log := a.log.String(); strings.Contains(log, "level=ERROR") {
+		t.Errorf("log %s", log)
+	}
+}
