@@ -68,7 +68,7 @@ func (l *leg) race(searching, ctx context.Context, replaces *session, runners []
 		}
 		err := s.handshake(ctx, replaces)
 		if kindOf(err) == endEdgeInUse && len(runners) > 1 {
-			return errors.New(err.Error()) // the other transport may lead to the leg's edge
+			return errors.New(Reason(err)) // the other transport may lead to the leg's edge
 		}
 		return err
 	})

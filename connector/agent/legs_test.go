@@ -384,7 +384,7 @@ func TestWebSocketLeadsAway(t *testing.T) {
 	silent := dial.Runner{Dial: func(context.Context) (*link.Conn, error) { return nil, dial.ErrSilent }}
 	_, err = l.race(t.Context(), t.Context(), nil, []dial.Runner{silent, to("a")})
 	if reason, fix := Explain(err); !strings.Contains(reason, dial.ErrSilent.Error()) ||
-		!strings.Contains(reason, "another tunnel") || fix == "" {
+		!strings.Contains(reason, "led to another edge") || fix == "" {
 		t.Errorf("reason %q, fix %q", reason, fix)
 	}
 	s.close(link.CloseNone, nil)
