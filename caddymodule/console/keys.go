@@ -15,7 +15,6 @@ var (
 	// keysTab lists the keys that are not revoked, or the revoked ones.
 	keysTab = &tab{
 		path: "keys", name: "keys", title: "Keys", data: keysData, live: []string{"keys-list"},
-		every: 30 * time.Second,
 	}
 	keyTab        = &tab{path: "keys/{id}", name: "key", title: "Key", data: keyData}
 	keyCreatedTab = &tab{name: "key-created", title: "Key"}

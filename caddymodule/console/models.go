@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -16,13 +15,12 @@ import (
 var (
 	modelsTab = &tab{
 		path: "models", name: "models", title: "Models", data: modelsData, live: []string{"models-list"},
-		every: 30 * time.Second,
 	}
 	// modelTab is the page of one deployment: its route, a test, and the configuration
 	// of clients.
 	modelTab = &tab{
 		path: "models/show", name: "model", title: "Model", data: modelData,
-		live: []string{"model-state", "model-use"}, every: 30 * time.Second,
+		live: []string{"model-state", "model-use"},
 	}
 	removeModelTab = &tab{path: "models/remove", name: "model-remove", title: "Remove a model", data: func(v *visit) any {
 		return findDeployment(v, v.r.FormValue("name"))

@@ -19,7 +19,7 @@ import (
 // management tokens.
 var settingsTab = &tab{
 	path: "settings", name: "settings", title: "Settings", data: settingsData,
-	live: []string{"settings-sessions", "settings-users", "settings-invitations", "settings-tokens"}, every: time.Minute,
+	live: []string{"settings-sessions", "settings-users", "settings-invitations", "settings-tokens"},
 }
 
 type settingsPage struct {

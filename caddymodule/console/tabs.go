@@ -40,9 +40,8 @@ type tab struct {
 	data        func(v *visit) any // the page is not shown if it sets v.err
 	faults      *tab               // shows the errors of data; may be nil
 	live        []string
-	every       time.Duration // interval of redraws without a change
-	clustered   time.Duration // every in a cluster; 0: the same
-	rest        time.Duration // between two redraws; 0: liveCoalesce
+	every       time.Duration // between two renderings without a change; 0: liveBeat
+	rest        time.Duration // between two renderings; 0: liveCoalesce
 	gate        bool          // without navigation, even for signed-in users
 }
 
