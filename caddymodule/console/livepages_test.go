@@ -113,7 +113,7 @@ func TestStreamsOfRoles(t *testing.T) {
 	}
 }
 
-// A page whose user gets another role, or whose role changes while it waits for its slot, shows what the new one allows.
+// A page whose user gets another role while it waits for its slot shows what that role allows.
 func TestRoleOfAStreamChanges(t *testing.T) {
 	h := newHouse(t)
 	vera := h.userOf("vera", store.RoleViewer)

@@ -47,6 +47,14 @@ type tab struct {
 
 func (t *tab) url() string { return "/console/" + t.path }
 
+// ask returns a tab that asks before an action: a POST to its address. Its template uses "confirm-row".
+func ask[T any](path, name, title string, about func(v *visit) T) *tab {
+	return &tab{path: path, name: name, title: title, data: func(v *visit) any { return about(v) }}
+}
+
+// confirmRow is the end of a form that asks: a button with a label, and a link back.
+type confirmRow struct{ Label, Back string }
+
 // read returns the data of a tab.
 func (t *tab) read(v *visit) (any, error) {
 	v.err, v.missing = nil, false
