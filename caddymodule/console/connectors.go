@@ -14,7 +14,7 @@ import (
 
 var (
 	// connectorsTab lists the connectors with the state of their tunnels. It is
-	// redrawn periodically, as round-trip times change all the time.
+	// rendered periodically, as round-trip times change all the time.
 	connectorsTab = &tab{
 		path: "connectors", name: "connectors", title: "Connectors", data: connectorsData,
 		live: []string{"connectors-devices", "connectors-list"}, every: 10 * time.Second,

@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
-// edgesTab lists the edges of the cluster. It is redrawn periodically, because changes of edges do not belong to an
+// edgesTab lists the edges of the cluster. It is rendered periodically, because changes of edges do not belong to an
 // account.
 var edgesTab = &tab{
 	path: "edges", name: "edges", title: "Edges", data: edgesData, live: []string{"edges-list"}, every: 5 * time.Second,
