@@ -87,7 +87,7 @@ func documentedMetrics(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	rows := map[string]string{}
-	row := regexp.MustCompile("(?m)^\\| `((?:postern|gen_ai)_\\w+)` \\|.*$")
+	row := regexp.MustCompile("(?m)^\\| `(postern_\\w+)` \\|.*$")
 	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
 		rows[m[1]] = m[0]
 	}
@@ -95,9 +95,8 @@ func documentedMetrics(t *testing.T) map[string]string {
 }
 
 var (
-	selector = regexp.MustCompile(`\b((?:postern|gen_ai)_\w+?)(?:_bucket|_count|_sum)?\b(?:\{([^}]*)\})?`)
+	selector = regexp.MustCompile(`\b(postern_\w+?)(?:_bucket|_count|_sum)?\b(?:\{([^}]*)\})?`)
 	matcher  = regexp.MustCompile(`(\w+)(?:=|!=|=~|!~)"([^"]*)"`)
-	suffixed = regexp.MustCompile(`^\$|^failed_`) // a variable, and an outcome with any status
 )
 
 // checkSelectors checks the metrics of an expression, and the values of their labels.
@@ -109,7 +108,7 @@ func checkSelectors(t *testing.T, expr string, documented map[string]string) {
 			t.Errorf("%s: there is no metric %s", expr, s[1])
 		}
 		for _, m := range matcher.FindAllStringSubmatch(s[2], -1) {
-			if suffixed.MatchString(m[2]) {
+			if strings.HasPrefix(m[2], "$") { // a variable
 				continue
 			}
 			for value := range strings.SplitSeq(m[2], "|") {

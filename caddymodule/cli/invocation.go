@@ -64,18 +64,13 @@ func (in *invocation) fprintf(w io.Writer, format string, args []any) {
 	fmt.Fprintf(w, program.NamedAsTyped(format), args...)
 }
 
-// usesDefaultAdmin reports whether the command line names no admin endpoint.
-func (in *invocation) usesDefaultAdmin() bool {
-	return in.local == "" && in.text("address") == "" && in.text("config") == ""
-}
-
 // admin finds the admin endpoint, a Caddy network address, as Caddy's own commands do.
 func (in *invocation) admin() (string, error) {
 	if in.local != "" {
 		return in.local, nil
 	}
-	if in.usesDefaultAdmin() {
-		return up.DefaultAdmin()
+	if in.text("address") == "" && in.text("config") == "" {
+		return up.DefaultAdmin(), nil
 	}
 	if scheme, _, ok := strings.Cut(in.text("address"), "://"); ok {
 		return "", up.Usagef("--address is Caddy's admin endpoint, such as localhost:2019, and not the URL of a site; "+
@@ -140,15 +135,7 @@ func (in *invocation) send(r *request) (*http.Response, error) {
 	resp, err := (&http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			conn, err := new(net.Dialer).DialContext(ctx, addr.Network, dial)
-			if err != nil || !in.usesDefaultAdmin() {
-				return conn, err
-			}
-			if err := up.CheckListener(conn); err != nil {
-				_ = conn.Close()
-				return nil, err
-			}
-			return conn, nil
+			return new(net.Dialer).DialContext(ctx, addr.Network, dial)
 		},
 	}}).Do(req)
 	if err != nil {

@@ -88,13 +88,6 @@ func (a *Attempts[K]) Fail(key K, now time.Time) {
 	a.entries.Add(key, &failures{a.get(key, now).count + 1, now})
 }
 
-// Failed reports whether key has failures.
-func (a *Attempts[K]) Failed(key K, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.get(key, now).count > 0
-}
-
 // Forgive drops n failures of key, or all of them if n is negative. It returns the number
 // dropped.
 func (a *Attempts[K]) Forgive(key K, n int) (dropped int) {

@@ -22,6 +22,12 @@ var (
 	firstByteSeconds = histogram("time_to_first_byte_seconds",
 		"Time from the arrival of a request to the first byte of the model's answer.",
 		.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 180, 600)
+	firstTokenSeconds = histogram("time_to_first_token_seconds",
+		"Time from when a model server got a request to the first token of its streamed answer.",
+		.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 30, 60, 120, 300, 600)
+	perTokenSeconds = histogram("time_per_output_token_seconds",
+		"Time per token of a streamed answer after the first one.",
+		.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5)
 	durationSeconds = histogram("request_duration_seconds",
 		"Time from the arrival of a request to the end of its answer.",
 		.01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)

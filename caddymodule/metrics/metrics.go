@@ -55,11 +55,11 @@ func Register(reg prometheus.Registerer, g *gateway.Gateway, keys bool) error {
 
 // collectors returns the collectors that count and observe. See [live] for the other metrics.
 func collectors() []prometheus.Collector {
-	return append([]prometheus.Collector{
-		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal,
-		queueRejectedTotal, eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal, limitWaitSeconds,
-		queueWaitSeconds, upstreamErrorsTotal, buildInfo, keyTokensTotal, panicsTotal,
-	}, genAI...)
+	return []prometheus.Collector{
+		requestsTotal, inflightRequests, firstByteSeconds, firstTokenSeconds, perTokenSeconds, durationSeconds,
+		authFailuresTotal, signInFailuresTotal, queueRejectedTotal, eventsLostTotal, barrierSeconds, tokensTotal,
+		limitRejectedTotal, limitWaitSeconds, queueWaitSeconds, upstreamErrorsTotal, buildInfo, keyTokensTotal, panicsTotal,
+	}
 }
 
 // Observer implements serve.Observer.
@@ -93,18 +93,22 @@ func (Observer) Queued(ex *serve.Exchange, waited time.Duration) {
 
 func (Observer) Ended(ex *serve.Exchange, e serve.Ending) {
 	deployment, api := labels(ex)
-	took := time.Since(ex.Start)
 	requestsTotal.WithLabelValues(deployment, api, strconv.Itoa(e.Status), string(ex.Outcome)).Inc()
-	durationSeconds.WithLabelValues(deployment, api).Observe(took.Seconds())
+	durationSeconds.WithLabelValues(deployment, api).Observe(time.Since(ex.Start).Seconds())
 	if e.Class == dialect.ClassUpstream {
 		upstreamErrorsTotal.WithLabelValues(deployment, e.Kind.Code()).Inc()
 	}
-	observeGenAI(ex, e, took)
+	if e.FirstToken > 0 {
+		firstTokenSeconds.WithLabelValues(deployment, api).Observe(e.FirstToken.Seconds())
+	}
+	if e.TokensPerSecond > 0 {
+		perTokenSeconds.WithLabelValues(deployment, api).Observe(1 / e.TokensPerSecond)
+	}
 }
 
 // Counted implements serve.Observer.
 func (o Observer) Counted(ex *serve.Exchange, u dialect.Usage) {
-	operation, deployment := ex.Operation.GenAI(), cmp.Or(ex.Deployment, otherDeployment)
+	deployment, _ := labels(ex)
 	source := "upstream"
 	if u.Estimated {
 		source = "estimate"
@@ -120,15 +124,10 @@ func (o Observer) Counted(ex *serve.Exchange, u dialect.Usage) {
 	} {
 		if n.tokens > 0 {
 			tokensTotal.WithLabelValues(deployment, n.kind, source).Add(float64(n.tokens))
-			genAIUsage.WithLabelValues(operation, serve.GenAIProvider, deployment, n.kind).Observe(float64(n.tokens))
 		}
 	}
-	if u.PromptTokens+u.CompletionTokens > 0 {
-		if o.Keys && ex.Key.ID() != "" {
-			countKeyTokens(ex.Key.ID(), u)
-		}
-		genAIInput.WithLabelValues(operation, serve.GenAIProvider, deployment, modality).Add(float64(u.PromptTokens))
-		genAIOutput.WithLabelValues(operation, serve.GenAIProvider, deployment, modality).Add(float64(u.CompletionTokens))
+	if o.Keys && ex.Key.ID() != "" && u.PromptTokens+u.CompletionTokens > 0 {
+		countKeyTokens(ex.Key.ID(), u)
 	}
 }
 
@@ -144,7 +143,6 @@ func DropDeployment(name string) {
 		vec, ok := c.(interface{ DeletePartialMatch(prometheus.Labels) int })
 		if ok && c != inflightRequests {
 			vec.DeletePartialMatch(prometheus.Labels{"deployment": name})
-			vec.DeletePartialMatch(prometheus.Labels{labelModel: name})
 		}
 	}
 }

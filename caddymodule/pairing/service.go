@@ -163,7 +163,7 @@ func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint s
 	return p, deny
 }
 
-// beginLimit reports that the limits of all networks begin to reject codes.
+// beginLimit reports that the limit of all networks begins to reject codes.
 func (s *Service) beginLimit() {
 	s.options.Logger.Warn("too many wrong codes from many networks: some pairing and set-up codes are rejected without " +
 		"a check, and their senders asked to retry")

@@ -50,25 +50,16 @@ func WithoutSecrets(r *http.Request) *http.Request {
 	return &shown
 }
 
-// HeaderWithoutSecrets returns a copy of a response's header that is safe to log: a redirect may
-// repeat the request's query. Caddy redacts cookies.
-func HeaderWithoutSecrets(h http.Header) http.Header {
-	shown := h.Clone()
-	for name, values := range shown {
-		if name != "Set-Cookie" && slices.ContainsFunc(values, containsSecret) {
-			shown[name] = []string{redacted}
-		}
-	}
-	return shown
-}
-
-// redactURI redacts the secrets in a request's URI.
+// redactURI redacts a path or a query that contains a secret.
 func redactURI(uri string) string {
-	path, query, hasQuery := strings.Cut(uri, "?")
-	if path = redactParts(path, "/"); hasQuery {
-		return path + "?" + redactParts(query, "&")
+	path, query, _ := strings.Cut(uri, "?")
+	switch {
+	case containsSecret(path):
+		return redacted
+	case containsSecret(query):
+		return path + "?" + redacted
 	}
-	return path
+	return uri
 }
 
 // isSecretHeader reports whether a header must be redacted and Caddy does not do so. A
@@ -127,23 +118,4 @@ func decoded(text string) string {
 		}
 	}
 	return string(out)
-}
-
-// redactParts redacts the parts of a path or query that contain a secret. It keeps
-// parameter names.
-func redactParts(text, separator string) string {
-	if !containsSecret(text) {
-		return text
-	}
-	parts := strings.Split(text, separator)
-	for i, part := range parts {
-		if !containsSecret(part) {
-			continue
-		}
-		parts[i] = redacted
-		if name, _, ok := strings.Cut(part, "="); ok && !containsSecret(name) {
-			parts[i] = name + "=" + redacted
-		}
-	}
-	return strings.Join(parts, separator)
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// GenAIProvider is the protocol of the model servers, in OpenTelemetry's semantic conventions
+// genAIProvider is the protocol of the model servers, in OpenTelemetry's semantic conventions
 // for generative AI.
-const GenAIProvider = "openai"
+const genAIProvider = "openai"
 
 // tracerName is the scope of the spans.
 const tracerName = "github.com/postern-dev/postern"
@@ -43,7 +43,7 @@ func (t *attemptSpan) begin(ctx context.Context, ex *Exchange) {
 	_, t.span = tracer.Start(ctx, operation+" "+ex.Deployment, trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(
 			attribute.String("gen_ai.operation.name", operation),
-			attribute.String("gen_ai.provider.name", GenAIProvider),
+			attribute.String("gen_ai.provider.name", genAIProvider),
 			attribute.String("gen_ai.request.model", ex.Deployment),
 			attribute.Bool("gen_ai.request.stream", ex.Streamed),
 			attribute.String("postern.dialect", string(ex.Operation.Dialect)),
@@ -142,10 +142,10 @@ func (t *attemptSpan) end(u dialect.Usage, info *dialect.AnswerInfo, e Ending) {
 // fail records an error.
 func (t *attemptSpan) fail(class dialect.Class, status int) {
 	t.span.SetStatus(codes.Error, "")
-	t.span.SetAttributes(attribute.String("error.type", ErrorType(class, status)))
+	t.span.SetAttributes(attribute.String("error.type", errorType(class, status)))
 }
 
-// ErrorType returns the type of an error for metrics and spans: the outcome of the request and the status.
-func ErrorType(class dialect.Class, status int) string {
+// errorType returns the type of an error: the outcome of the request and the status.
+func errorType(class dialect.Class, status int) string {
 	return string(outcomeOf(class)) + "_" + strconv.Itoa(status)
 }

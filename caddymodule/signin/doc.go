@@ -16,13 +16,13 @@
 // Failures are counted by address (the /64 of IPv6) and by the name entered, known
 // or not. Five are free. After that, the next attempt must wait: one second at
 // first, and twice as long after each failure. The maximum is 15 minutes for an
-// address, and 30 seconds for a name, since anyone can fail with it. The /56 and the
-// /48 of an address have 40 free failures and a maximum of 30 seconds. A client at
+// address, and 30 seconds for a name, since anyone can fail with it. A client at
 // an address from which the user has a session does not wait for the name, so a
-// flood of guesses cannot lock out a user who is signed in. Failures are dropped
-// after an hour without new ones, and the tables are bounded. In a cluster, each edge
-// counts its own failures. The edges that serve share the free failures, and their delays are longer by this
-// number. Attempts that come too early are rejected before
+// flood of guesses cannot lock out a user who is signed in. A sign-in drops the
+// failures of the name, and as many of the address. Failures are dropped after an
+// hour without new ones, and the tables are bounded. In a cluster, each edge counts
+// its own failures. The edges that serve share the free failures, and their delays
+// are longer by this number. Attempts that come too early are rejected before
 // anything is checked, and do not count.
 //
 // # Passkeys

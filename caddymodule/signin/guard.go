@@ -11,10 +11,9 @@ import (
 
 const (
 	freeFailures = 5
-	siteFailures = 40               // of a /48 or /56, which may have many users
 	addressDelay = 15 * time.Minute // maximum
-	// userDelay is the maximum for users and sites. It is short because others can
-	// cause it: with 15 minutes, anyone who knows a name could lock its owner out.
+	// userDelay is the maximum for users. It is short because others can cause it: with
+	// 15 minutes, anyone who knows a name could lock its owner out.
 	userDelay   = 30 * time.Second
 	forgetAfter = time.Hour // after the last failure
 	maxEntries  = 10_000    // of each table
@@ -23,28 +22,19 @@ const (
 // guard counts failures and delays clients after too many.
 type guard struct {
 	addresses *fair.Attempts[netip.Prefix]
-	sites     *fair.Attempts[netip.Prefix]
 	users     *fair.Attempts[subject]
-	pairs     *fair.Attempts[pair] // failures of one user from one address
 }
 
 // subject identifies a user or a name entered. It is a hash, since the text entered may
 // be long, and may be a password.
 type subject [sha256.Size]byte
 
-type pair struct {
-	address netip.Prefix
-	subject subject
-}
-
 func newGuard(edges fair.Edges) *guard {
 	delays := fair.Delays{
 		Free: freeFailures, First: time.Second, Max: userDelay, Forget: forgetAfter, Size: maxEntries, Edges: edges,
 	}
-	g := &guard{users: fair.NewAttempts[subject](delays), pairs: fair.NewAttempts[pair](delays)}
-	delays.Free = siteFailures
-	g.sites = fair.NewAttempts[netip.Prefix](delays)
-	delays.Free, delays.Max = freeFailures, addressDelay
+	g := &guard{users: fair.NewAttempts[subject](delays)}
+	delays.Max = addressDelay
 	g.addresses = fair.NewAttempts[netip.Prefix](delays)
 	return g
 }
@@ -63,26 +53,9 @@ func throttled(wait time.Duration) error {
 	return &ThrottledError{RetryAfter: wait}
 }
 
-// sites returns the wider networks of one customer: the /48 and the /56 of an IPv6
-// address. A /24 has many customers, who must not throttle each other.
-func sites(client fair.Networks) []netip.Prefix {
-	if client.Narrowest().Addr().Is6() {
-		return client[:len(client)-1]
-	}
-	return nil
-}
-
 // address returns an error if a client must wait.
 func (g *guard) address(client fair.Networks, now time.Time) error {
-	return throttled(max(g.addresses.Wait(client.Narrowest(), now), g.siteWait(client, now)))
-}
-
-// siteWait returns how long a client must wait because of failures from its site.
-func (g *guard) siteWait(client fair.Networks, now time.Time) (wait time.Duration) {
-	for _, site := range sites(client) {
-		wait = max(wait, g.sites.Wait(site, now))
-	}
-	return wait
+	return throttled(g.addresses.Wait(client.Narrowest(), now))
 }
 
 // user returns an error if a client must wait to try a user. At an address known
@@ -90,7 +63,7 @@ func (g *guard) siteWait(client fair.Networks, now time.Time) (wait time.Duratio
 // matters, so that its timing does not reveal which users exist.
 func (g *guard) user(client fair.Networks, user subject, known func() bool, now time.Time) error {
 	wait := g.addresses.Wait(client.Narrowest(), now)
-	if others := max(g.users.Wait(user, now), g.siteWait(client, now)); others > wait && !known() {
+	if others := g.users.Wait(user, now); others > wait && !known() {
 		wait = others
 	}
 	return throttled(wait)
@@ -99,29 +72,16 @@ func (g *guard) user(client fair.Networks, user subject, known func() bool, now 
 // addressFailed counts a failure without a name.
 func (g *guard) addressFailed(client fair.Networks, now time.Time) {
 	g.addresses.Fail(client.Narrowest(), now)
-	for _, site := range sites(client) {
-		g.sites.Fail(site, now)
-	}
 }
 
 // failed counts a failure.
 func (g *guard) failed(client fair.Networks, user subject, now time.Time) {
 	g.addressFailed(client, now)
 	g.users.Fail(user, now)
-	g.pairs.Fail(pair{client.Narrowest(), user}, now)
 }
 
-// succeeded drops the user's failures, and those of the client with this user. The
-// client's other failures remain: otherwise a user could guess at other users for
-// free.
+// succeeded drops the user's failures, and as many of the client. The client's other
+// failures remain: otherwise a user could guess at other users for free.
 func (g *guard) succeeded(client fair.Networks, user subject) {
-	g.users.Forgive(user, -1)
-	n := g.pairs.Forgive(pair{client.Narrowest(), user}, -1)
-	if n == 0 {
-		return
-	}
-	g.addresses.Forgive(client.Narrowest(), n)
-	for _, site := range sites(client) {
-		g.sites.Forgive(site, n)
-	}
+	g.addresses.Forgive(client.Narrowest(), g.users.Forgive(user, -1))
 }

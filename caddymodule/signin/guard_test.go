@@ -30,44 +30,6 @@ func TestGuardInFlood(t *testing.T) {
 	}
 }
 
-// A site is the IPv6 network of one customer. It has many free failures and short delays.
-func TestSites(t *testing.T) {
-	t.Parallel()
-	g := newGuard(nil)
-	now := time.Now()
-	fail := func(format string, from, n int) {
-		for i := range n {
-			g.failed(fair.Parse(fmt.Sprintf(format, from+i)), nameKey(fmt.Sprint(format, i)), now)
-		}
-	}
-	known, stranger := func() bool { return true }, func() bool { return false }
-	fail("2001:db8:0:%x::1", 1, siteFailures) // one /56
-	here := fair.Parse("2001:db8:0:ff::1")
-	if err := g.user(here, nameKey("ann"), stranger, now); err != nil {
-		t.Errorf("after %d failures: %v", siteFailures, err)
-	}
-	fail("2001:db8:0:%x::1", 0xf0, 10)
-	if g.user(here, nameKey("ann"), stranger, now) == nil || g.address(here, now) == nil {
-		t.Error("a /56 fails as often as it likes")
-	}
-	if err := g.user(here, nameKey("ann"), known, now); err != nil {
-		t.Errorf("at a known address: %v", err)
-	}
-	if err := g.user(here, nameKey("ann"), stranger, now.Add(userDelay)); err != nil {
-		t.Errorf("after %v: %v", userDelay, err)
-	}
-	if g.user(fair.Parse("2001:db8:0:100::1"), nameKey("ann"), stranger, now) == nil {
-		t.Error("a /48 fails as often as it likes")
-	}
-	if err := g.user(fair.Parse("2001:db8:1::1"), nameKey("ann"), stranger, now); err != nil {
-		t.Errorf("another /48: %v", err)
-	}
-	fail("192.0.2.%d", 1, 100)
-	if err := g.user(fair.Parse("192.0.2.200"), nameKey("ann"), stranger, now); err != nil {
-		t.Errorf("a neighbor in a /24: %v", err)
-	}
-}
-
 func TestThrottledErrorSaysWhen(t *testing.T) {
 	t.Parallel()
 	for wait, want := range map[time.Duration]string{

@@ -38,7 +38,7 @@ func TestScrape(t *testing.T) {
 		metrics = g.Metrics(t)
 		for _, late := range []string{
 			"postern_tokens_total{", "postern_upstream_errors_total{", "postern_upstream_up{",
-			"gen_ai_server_time_per_output_token_seconds_count{",
+			"postern_time_per_output_token_seconds_count{",
 		} {
 			if !strings.Contains(metrics, late) {
 				return errors.New("there is no " + late)
@@ -156,7 +156,7 @@ func queries(t *testing.T) (all []expression) {
 }
 
 var (
-	metricName = regexp.MustCompile(`\b((?:postern|gen_ai)_[a-z_]+)(?:\{([^}]*)\})?`)
+	metricName = regexp.MustCompile(`\b(postern_[a-z_]+)(?:\{([^}]*)\})?`)
 	selected   = regexp.MustCompile(`(\w+)(?:=~|!~|!=|=)"`)
 	grouped    = regexp.MustCompile(`by \(([^)]*)\)`)
 	named      = regexp.MustCompile(`\{\{ ?(\w+) ?\}\}`)

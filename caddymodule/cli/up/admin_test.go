@@ -34,22 +34,22 @@ func TestUpSocket(t *testing.T) {
 	}
 	defer tcp.Close()
 	caddy.DefaultAdminListen = tcp.Addr().String()
-	if got, err := DefaultAdmin(); got != caddy.DefaultAdminListen || err != nil {
-		t.Errorf("without a run commands use %s, %v", got, err)
+	if got := DefaultAdmin(); got != caddy.DefaultAdminListen {
+		t.Errorf("without a run commands use %s", got)
 	}
 	ln, err := net.Listen("unix", strings.TrimPrefix(address, "unix/"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	if got, err := DefaultAdmin(); got != address || err != nil {
-		t.Errorf("during a run commands use %s, %v", got, err)
+	if got := DefaultAdmin(); got != address {
+		t.Errorf("during a run commands use %s", got)
 	}
 	if second, err := ownAdmin(); err != nil || second == address {
 		t.Errorf("a second run takes %s, %v", second, err)
 	}
 	t.Setenv("CADDY_ADMIN", "localhost:2999")
-	if got, err := DefaultAdmin(); got == address || err != nil {
+	if got := DefaultAdmin(); got == address {
 		t.Error("commands ignore $CADDY_ADMIN")
 	}
 }

@@ -38,39 +38,32 @@ func (a addresses) url() string {
 	return "http://" + net.JoinHostPort(a.name, strconv.Itoa(a.port))
 }
 
-// errPortTaken marks an HTTP port that another program uses.
-var errPortTaken = errors.New("the port is taken")
-
 // chooseAddresses chooses all addresses. It is called before anything starts, so that an
 // error is the only output.
-func chooseAddresses(listen string, udpPort int) (addresses, error) {
-	a, err := chooseHTTP(listen)
-	for port := firstPort; listen == "" && errors.Is(err, errPortTaken) && port < lastPort; port++ {
-		a, err = chooseHTTP(strconv.Itoa(port + 1))
-	}
-	if err != nil {
-		return addresses{}, err
+func chooseAddresses(listen string, udpPort int) (a addresses, err error) {
+	if a, err = chooseHTTP(listen); err != nil {
+		return a, err
 	}
 	if a.tunnel, err = chooseUDP(udpPort); err != nil {
-		return addresses{}, err
+		return a, err
 	}
 	a.admin, err = ownAdmin()
 	return a, err
 }
 
-// chooseHTTP parses --listen: a port, or a loopback host and a port. "" is the first of
-// the usual ports. "localhost" means both loopback addresses: if another program listened
-// on one of them, clients might reach it instead of the gateway.
+// chooseHTTP parses --listen: a port, or a loopback host and a port. "" is the first of the
+// usual ports that is free. "localhost" means both loopback addresses: if another program
+// listened on one of them, clients might reach it instead of the gateway.
 func chooseHTTP(listen string) (a addresses, err error) {
-	host, port, err := net.SplitHostPort(cmp.Or(listen, "localhost:"+strconv.Itoa(firstPort)))
+	host, text, err := net.SplitHostPort(cmp.Or(listen, "localhost:"+strconv.Itoa(firstPort)))
 	if err != nil {
-		host, port = "", listen
+		host, text = "", listen
 	}
-	n, err := strconv.ParseUint(port, 10, 16)
+	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
 		return a, Usagef("--listen %q is not an address such as localhost:8081", listen)
 	}
-	candidates := []string{"127.0.0.1", "::1"}
+	ips := []string{"127.0.0.1", "::1"}
 	a.name = "localhost"
 	if host != "" && host != "localhost" {
 		ip, err := netip.ParseAddr(host)
@@ -78,24 +71,34 @@ func chooseHTTP(listen string) (a addresses, err error) {
 			return a, Usagef("--listen %q is not a loopback address: `caddy gateway up` serves this machine only. "+
 				"For a public gateway, write a Caddyfile and use `caddy run`", listen)
 		}
-		candidates, a.name = []string{ip.String()}, ip.String()
+		ips, a.name = []string{ip.String()}, ip.String()
 	}
-	a.port = int(n)
-	for _, ip := range candidates {
+	a.port = int(port)
+	for {
+		err = a.listen(ips)
+		if listen != "" || !errors.Is(err, syscall.EADDRINUSE) || a.port == lastPort {
+			return a, err
+		}
+		a.port++
+	}
+}
+
+// listen sets hosts to the IP addresses on which the port is free, and port to a free one if it is 0.
+func (a *addresses) listen(ips []string) error {
+	a.hosts = nil
+	for _, ip := range ips {
 		ln, err := net.Listen("tcp", net.JoinHostPort(ip, strconv.Itoa(a.port)))
 		switch {
 		case err == nil:
 			a.port = ln.Addr().(*net.TCPAddr).Port
 			_ = ln.Close()
 			a.hosts = append(a.hosts, ip)
-		case errors.Is(err, syscall.EADDRINUSE):
-			return a, fmt.Errorf("listening on %s: %w", net.JoinHostPort(ip, strconv.Itoa(a.port)), errPortTaken)
-		case ip == "::1" && len(a.hosts) > 0: // a machine without IPv6
+		case ip == "::1" && len(a.hosts) > 0 && !errors.Is(err, syscall.EADDRINUSE): // a machine without IPv6
 		default:
-			return a, fmt.Errorf("listening on %s: %w", net.JoinHostPort(ip, strconv.Itoa(a.port)), err)
+			return fmt.Errorf("serving HTTP: %w", err)
 		}
 	}
-	return a, nil
+	return nil
 }
 
 // chooseUDP prefers the usual port, so that tokens of other connectors on this
@@ -222,39 +225,21 @@ const packageAdmin = "/run/postern/admin.sock"
 
 // DefaultAdmin returns the admin endpoint that commands use by default: $CADDY_ADMIN, the
 // socket of a package or of `caddy gateway up`, or Caddy's default. Only root and the
-// gateway's user can create the sockets, but every user can listen on a free port, and would
-// receive passwords there. DefaultAdmin fails if another user listens on the port. Only Linux
-// reports the user.
-func DefaultAdmin() (string, error) {
+// gateway's user can create the sockets, but every user can listen on a free port.
+func DefaultAdmin() string {
 	if os.Getenv("CADDY_ADMIN") != "" {
-		return caddy.DefaultAdminListen, nil
+		return caddy.DefaultAdminListen
 	}
 	if answersAt("unix/" + packageAdmin) {
-		return "unix/" + packageAdmin, nil
+		return "unix/" + packageAdmin
 	}
 	if running := Running(); running != "" {
-		return running, nil
+		return running
 	}
-	addr, err := caddy.ParseNetworkAddress(caddy.DefaultAdminListen)
-	if err == nil {
-		err = checkListeners(addr.StartPort, false)
+	if _, missing := os.Stat(packageAdmin); missing == nil && !answersAt(caddy.DefaultAdminListen) {
+		return "unix/" + packageAdmin // the user may not use it
 	}
-	if err != nil || !answersAt(caddy.DefaultAdminListen) {
-		if _, missing := os.Stat(packageAdmin); missing == nil { // the user may not use it
-			return "unix/" + packageAdmin, nil
-		}
-	}
-	return caddy.DefaultAdminListen, err
-}
-
-// CheckListener checks who listens at the other end of a connection to the endpoint of
-// DefaultAdmin: another user may have begun to listen there since DefaultAdmin returned.
-func CheckListener(conn net.Conn) error {
-	addr, ok := conn.RemoteAddr().(*net.TCPAddr)
-	if !ok || os.Getenv("CADDY_ADMIN") != "" {
-		return nil
-	}
-	return checkListeners(uint(addr.Port), true)
+	return caddy.DefaultAdminListen
 }
 
 // Running returns the admin endpoint of the `caddy gateway up` that uses the same database,

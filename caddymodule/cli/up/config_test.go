@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/postern-dev/postern/tests/rig/freeport"
@@ -34,7 +35,7 @@ func TestChooseHTTP(t *testing.T) {
 		}
 	}
 	for _, listen := range []string{port, "localhost:" + port, "127.0.0.1:" + port} {
-		if _, err := chooseHTTP(listen); !errors.Is(err, errPortTaken) {
+		if _, err := chooseHTTP(listen); !errors.Is(err, syscall.EADDRINUSE) {
 			t.Errorf("%q: error %v, want that the port is taken", listen, err)
 		}
 	}
@@ -59,7 +60,7 @@ func TestChooseFreePort(t *testing.T) {
 	if err != nil || a.port < firstPort+2 || a.port > lastPort || a.hosts[0] != "127.0.0.1" || a.name != "localhost" {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if _, err := chooseAddresses("localhost:"+strconv.Itoa(firstPort), 0); !errors.Is(err, errPortTaken) {
+	if _, err := chooseAddresses("localhost:"+strconv.Itoa(firstPort), 0); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("a given port: %v", err)
 	}
 }

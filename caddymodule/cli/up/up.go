@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -132,8 +133,7 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 		u.ready.note("the admin endpoint is at %s, where every program on this machine can manage the gateway",
 			u.addresses.admin)
 	}
-	usual, err := DefaultAdmin()
-	u.ready.UsualAdmin = err == nil && usual == u.addresses.admin
+	u.ready.UsualAdmin = DefaultAdmin() == u.addresses.admin
 	u.ready.Curl = u.ready.curl()
 	return &u.ready, nil
 }
@@ -146,8 +146,9 @@ func (u *Run) modelServer(ctx context.Context) (modelServer, error) {
 		return modelServer{}, err
 	}
 	u.addresses, err = chooseAddresses(u.Listen, u.Host.Port)
-	if errors.Is(err, errPortTaken) {
-		return modelServer{}, u.explainTaken(ctx, connect, err)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return modelServer{}, fmt.Errorf(program.Named("%w\nEnd the program there, maybe another `caddy gateway up` or a "+
+			"model server, or choose another port with --listen"), err)
 	}
 	if err != nil {
 		return modelServer{}, err
@@ -185,26 +186,6 @@ func (u *Run) namedServer(ctx context.Context, base string) (modelServer, error)
 	}
 	u.ready.ModelServer = server.base
 	return server, nil
-}
-
-// explainTaken returns the error for an HTTP port that is taken, with a command line that
-// works. A likely cause is a model server on that port.
-func (u *Run) explainTaken(ctx context.Context, connect string, cause error) error {
-	command := u.Program + " gateway up --listen localhost:8081"
-	if u.Listen == "" {
-		return fmt.Errorf("%w, and so are the ports from %d; choose a free one with --listen", cause, firstPort)
-	}
-	if connect != "" {
-		return fmt.Errorf("%w by another program; choose another one:\n\n  %s --connect %s", cause, command, connect)
-	}
-	_, port, _ := net.SplitHostPort(u.Listen)
-	base := "http://localhost:" + port
-	if server, ok, _ := searchSoon(ctx, []string{base}); ok {
-		return fmt.Errorf("%w by a model server; serve the gateway on another one:\n\n  %s --connect %s", cause, command,
-			server.base)
-	}
-	return fmt.Errorf(program.Named("%w by another program, maybe another `caddy gateway up`; stop it, or choose "+
-		"another port:\n\n  %s"), cause, command)
 }
 
 // startScripted serves the scripted model on a loopback port.
