@@ -16,6 +16,14 @@ import (
 // retryWatch is the pause before a failed watch is retried.
 const retryWatch = time.Second
 
+// loadFirst is load at the start, which reads each page that has a record.
+func (s *Store) loadFirst(ctx context.Context) (w Watcher, err error) {
+	defer catchDamage(func(damage error) {
+		err = Errorf(ErrSchema, "the store is damaged: %v; restore a backup", damage)
+	})()
+	return s.load(ctx, true)
+}
+
 // load updates the view to the current state of the KV and returns a watcher of later
 // changes. The first time, an unreadable record is an error.
 func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {

@@ -82,7 +82,7 @@ func New(kv KV, o Options) (*Store, error) {
 	s := newStore(kv, o)
 	ctx, stop := context.WithCancel(context.Background())
 	s.ctx, s.stop = ctx, stop
-	watcher, err := s.load(ctx, true)
+	watcher, err := s.loadFirst(ctx)
 	if err != nil {
 		stop()
 		return nil, err
