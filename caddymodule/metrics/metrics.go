@@ -57,7 +57,7 @@ func Register(reg prometheus.Registerer, g *gateway.Gateway, keys bool) error {
 func collectors() []prometheus.Collector {
 	return append([]prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal,
-		queueRejectedTotal, eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal, limitWaitSeconds,
+		queueRejectedTotal, eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal,
 		queueWaitSeconds, upstreamErrorsTotal, buildInfo, keyTokensTotal, panicsTotal,
 	}, genAI...)
 }
@@ -84,8 +84,6 @@ func (Observer) Rejected(ex *serve.Exchange, reason string) {
 func (Observer) Limited(s limits.State) {
 	limitRejectedTotal.WithLabelValues(s.Limit, s.Of).Inc()
 }
-
-func (Observer) LimitWaited(d time.Duration) { limitWaitSeconds.Observe(d.Seconds()) }
 
 func (Observer) Queued(ex *serve.Exchange, waited time.Duration) {
 	queueWaitSeconds.WithLabelValues(ex.Deployment).Observe(waited.Seconds())
