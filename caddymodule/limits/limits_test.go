@@ -72,7 +72,8 @@ func TestTokensPerMinute(t *testing.T) {
 	expect(t, "another one", start, large, "key tokens_per_minute", time.Minute, l)
 	r.Settle(start, limits.Used{Requests: 1, Tokens: 90, Output: 10})
 	expect(t, "what was used in excess", start, limits.Cost{}, "key tokens_per_minute", 40*time.Second, l)
-	expect(t, "before it has flowed in", start.Add(30*time.Second), limits.Cost{}, "key tokens_per_minute", 10*time.Second, l)
+	expect(t, "before it has flowed in", start.Add(30*time.Second), limits.Cost{}, "key tokens_per_minute",
+		10*time.Second, l)
 	expect(t, "once it has flowed in", start.Add(40*time.Second), limits.Cost{}, "", 0, l)
 	r = expect(t, "a minute later", start.Add(2*time.Minute), limits.Cost{Input: 20}, "", 0, l)
 	r.Settle(start.Add(2*time.Minute), limits.Used{})

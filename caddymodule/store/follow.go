@@ -96,7 +96,6 @@ func (s *Store) run(ctx context.Context, watcher Watcher) {
 		s.mu.Unlock()
 		watcher = nil // read the state again, starting from the last view whose callbacks all returned
 		s.view.Store(s.notified)
-		s.schedule.reset() // it may be inconsistent
 	}
 }
 
@@ -106,17 +105,11 @@ func (s *Store) onPanic() {
 	s.CutRequests()
 }
 
-// onRead undoes onPanic after the state was read, and fills the schedule.
+// onRead undoes onPanic after the state was read.
 func (s *Store) onRead() {
-	if !s.broken.Load() {
-		return
+	if s.broken.Swap(false) {
+		s.log.Info("read the store again; accepting requests")
 	}
-	now := s.now()
-	for r := range keyKind.all(&s.view.Load().records) {
-		s.schedule.set(r.live, now)
-	}
-	s.broken.Store(false)
-	s.log.Info("read the store again; accepting requests")
 }
 
 // follow applies the KV's events to the view until the context ends. If there is no watcher, it
@@ -185,7 +178,6 @@ func (s *Store) publish(d *draft, revision int64) {
 	now := s.now()
 	for _, r := range d.updates {
 		r.live.review(now)
-		s.schedule.set(r.live, now)
 	}
 	subscribers := s.subscribers.Now()
 	for _, change := range d.changes {
