@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"strings"
 	"time"
 
@@ -200,10 +199,6 @@ type retry struct {
 	failures int            // in a row
 	refusals int            // since the last tunnel
 	random   func() float64 // in [0, 1)
-}
-
-func newRetry() retry {
-	return retry{random: mathrand.Float64}
 }
 
 // pause returns how long to wait after an ending: a random part of a ceiling.
