@@ -41,10 +41,6 @@ type Route struct {
 	// Default: 1m. Negative: not at all.
 	QueueWait caddy.Duration `json:"queue_wait,omitempty"`
 
-	// How long a request waits for a limit per minute of its key or account.
-	// Default: 15s. Negative: not at all.
-	LimitWait caddy.Duration `json:"limit_wait,omitempty"`
-
 	// The detail of errors about limits: "full", or "short", without the numbers of the
 	// limit. Default: "full".
 	LimitMessages string `json:"limit_messages,omitempty"`
@@ -73,7 +69,6 @@ func (rt *Route) Provision(ctx caddy.Context) error {
 	}
 	rt.router = serve.Router{
 		Server: app.server, ConnectWait: time.Duration(rt.ConnectWait),
-		LimitWait:   time.Duration(cmp.Or(rt.LimitWait, caddy.Duration(serve.DefaultLimitWait))),
 		ShortLimits: rt.LimitMessages == limitMessages[1],
 		QueueLength: rt.QueueLength, QueueWait: time.Duration(rt.QueueWait),
 	}
@@ -91,7 +86,6 @@ func (rt *Route) options() options.List {
 		options.Duration("connect_wait", &rt.ConnectWait),
 		options.Count("queue_length", &rt.QueueLength),
 		options.Duration("queue_wait", &rt.QueueWait),
-		options.Duration("limit_wait", &rt.LimitWait),
 		options.Word("limit_messages", &rt.LimitMessages, limitMessages...),
 	}
 }
@@ -102,7 +96,6 @@ func (rt *Route) options() options.List {
 //		connect_wait <duration>
 //		queue_length <count>
 //		queue_wait   <duration>
-//		limit_wait   <duration>
 //		limit_messages full|short
 //	}
 func (rt *Route) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return rt.options().Unmarshal(d) }

@@ -68,28 +68,24 @@ type connectorPage struct {
 	manage.ConnectorDetail
 	Failures         []loggedRequest // the last ones
 	Requests, Failed int64           // in Hours
-	Charts           []chart         // of Hours
+	Chart            chart           // of Hours
 }
 
-// draw sets the charts and the sums of the last hours.
+// draw sets the chart and the sums of the last hours.
 func (p *connectorPage) draw(now time.Time) {
 	known := make(map[time.Time]activity.ConnectorHour)
 	for _, h := range p.Hours {
 		known[h.Start] = h
 	}
-	var requests, trips []bar
+	var requests []bar
 	_, periods := spans[0].request(grouping{}, now.UTC())
 	for _, at := range periods {
 		h := known[at.from]
 		p.Requests, p.Failed = p.Requests+h.Requests, p.Failed+h.Failed
 		requests = append(requests, bar{at.name, []float64{float64(h.Requests - h.Failed), float64(h.Failed)}})
-		trips = append(trips, bar{at.name, []float64{h.RTT}})
 	}
-	p.Charts = []chart{
-		newChart("Requests", "requests", []string{"Not failed", "Failed"}, requests),
-		newChart("Mean round trip, in milliseconds", "ms", []string{""}, trips),
-	}
-	p.Charts[0].Series[1].Class = "series-bad"
+	p.Chart = newChart("Requests", "requests", []string{"Not failed", "Failed"}, requests)
+	p.Chart.Series[1].Class = "series-bad"
 }
 
 // pageTitle distinguishes the browser tabs of several connectors.
