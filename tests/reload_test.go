@@ -71,9 +71,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			}
 		}
 	}
-	if got := tunnelSince(t, r); got != since {
-		t.Errorf("the tunnel was made anew: since %s, before the reloads %s", got, since)
-	}
+	keepsTunnel(t, r, since)
 	t.Logf("%d requests were served, %d of them sent again", served, repeated)
 }
 
@@ -121,6 +119,14 @@ func tunnelSince(t *testing.T, r *rig) string {
 	return list[0].Since
 }
 
+// keepsTunnel fails the test if the connector has another tunnel than before.
+func keepsTunnel(t *testing.T, r *rig, before string) {
+	t.Helper()
+	if got := tunnelSince(t, r); got != before {
+		t.Errorf("the tunnel was replaced: since %s, before %s", got, before)
+	}
+}
+
 // A configuration that cannot be started is refused, and the running one stays.
 func TestFailedReload(t *testing.T) {
 	t.Parallel()
@@ -152,9 +158,7 @@ func TestFailedReload(t *testing.T) {
 			return err
 		})
 	}
-	if got := tunnelSince(t, r); got != since {
-		t.Errorf("the tunnel was made anew: since %s, before %s", got, since)
-	}
+	keepsTunnel(t, r, since)
 	r.Configure(t, harness.Options{Site: "keep_alive 1s"})
 	r.Reload(t)
 	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {

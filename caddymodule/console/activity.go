@@ -19,7 +19,7 @@ import (
 // activityTab shows requests of the account: numbers and names, never content.
 var activityTab = &tab{
 	path: "activity", name: "activity", title: "Activity", data: activityData,
-	live: []string{"activity-list"}, every: 4 * time.Second, // requests at other edges are no change here
+	live: []string{"activity-list"},
 }
 
 // requestTab shows one request.

@@ -62,7 +62,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	h.in(h.user("lab", "lise")).stream("/console/events/keys").next()
 }
 
-// Each user sees what the role allows, whoever else has the same page open.
+// Each user sees what the role allows, also if others have the same page open.
 func TestStreamsOfRoles(t *testing.T) {
 	h := newHouse(t)
 	users := map[string]store.User{

@@ -265,7 +265,7 @@ func (h *Hub) Sessions() []Info {
 	sessions := slices.Collect(maps.Values(h.live))
 	h.mu.RUnlock()
 	sessions = slices.DeleteFunc(sessions, func(s *Session) bool { return s.silent.Load() })
-	slices.SortFunc(sessions, func(a, b *Session) int { return cmp.Compare(a.connector.ID, b.connector.ID) })
+	inOrder(sessions)
 	infos := make([]Info, len(sessions))
 	for i, s := range sessions {
 		infos[i] = s.Info()

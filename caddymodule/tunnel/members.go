@@ -111,7 +111,7 @@ func (h *Hub) sendMembers(sessions []*Session, members func() Members) {
 	}
 }
 
-// inOrder sorts sessions in an order that is the same at all edges.
+// inOrder sorts sessions by the ids of their connectors: the order is the same at all edges.
 func inOrder(sessions []*Session) {
 	slices.SortFunc(sessions, func(a, b *Session) int { return strings.Compare(a.connector.ID, b.connector.ID) })
 }

@@ -115,13 +115,14 @@ func (d *diagnosis) run(ctx context.Context) {
 	for _, c := range []struct {
 		name string
 		run  func(context.Context) Finding
-	}{{"udp", d.overUDP}, {"pin", d.pin}, {"websocket", d.webSocket}, {"token", d.askToken}, {"edges", d.reachEdges}} {
+	}{{"udp", d.overUDP}, {"pin", d.pin}, {"websocket", d.webSocket}, {"token", d.askToken}} {
 		if !d.resolved {
 			c.run = func(context.Context) Finding { return skipped("the gateway's address is unknown") }
 		}
-		if c.name != "edges" || len(d.edges) > 0 {
-			d.check(ctx, c.name, c.run)
-		}
+		d.check(ctx, c.name, c.run)
+	}
+	if len(d.edges) > 0 {
+		d.check(ctx, "edges", d.reachEdges)
 	}
 	d.check(ctx, "clock", d.clock)
 	d.upstreams(ctx)

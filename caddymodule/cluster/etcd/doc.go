@@ -27,8 +27,8 @@
 // # Transactions without an answer
 //
 // A member that is killed, frozen or cut off does not answer, and an attempt that it has
-// received may be committed seconds later. If another attempt has created the record, and somebody
-// has deleted it since, a revoked key is back. So each attempt also compares that meta/schema has the revision
+// received may be committed seconds later. If another attempt has created the record, and it
+// was deleted since, a revoked key is back. So each attempt also compares that meta/schema has the revision
 // that the client knows: the epoch. After an attempt without an answer, the client puts meta/schema, and no
 // earlier attempt can be committed. Then the history of the first record that the transaction puts shows whether
 // one was. If not, the client makes another attempt.
