@@ -169,8 +169,6 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 		})
 	case "limit_wait":
 		e.router.LimitWait, err = time.ParseDuration(value)
-	case "limit_messages":
-		e.router.ShortLimits = value == "short"
 	case "options":
 		err = json.Unmarshal([]byte(value), &d.Options)
 	case "also_as":

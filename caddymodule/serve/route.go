@@ -18,7 +18,6 @@ type Router struct {
 	QueueLength int           // how many requests of a deployment may wait; negative: none
 	QueueWait   time.Duration // how long one may wait; negative: not at all
 	LimitWait   time.Duration // until a limit per minute allows a request
-	ShortLimits bool          // errors about limits are without numbers
 }
 
 // Tunnel is a live tunnel, implemented by [tunnel.Session].
