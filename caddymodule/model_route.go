@@ -38,10 +38,6 @@ type Route struct {
 	// Default: 1m. Negative: not at all.
 	QueueWait caddy.Duration `json:"queue_wait,omitempty"`
 
-	// How long a request waits for a limit per minute of its key or account.
-	// Default: 15s. Negative: not at all.
-	LimitWait caddy.Duration `json:"limit_wait,omitempty"`
-
 	router serve.Router
 }
 
@@ -59,7 +55,6 @@ func (rt *Route) Provision(ctx caddy.Context) error {
 	}
 	rt.router = serve.Router{
 		Server: app.server, ConnectWait: time.Duration(rt.ConnectWait),
-		LimitWait:   time.Duration(cmp.Or(rt.LimitWait, caddy.Duration(serve.DefaultLimitWait))),
 		QueueLength: rt.QueueLength, QueueWait: time.Duration(rt.QueueWait),
 	}
 	return nil
@@ -76,7 +71,6 @@ func (rt *Route) options() options.List {
 		options.Duration("connect_wait", &rt.ConnectWait),
 		options.Count("queue_length", &rt.QueueLength),
 		options.Duration("queue_wait", &rt.QueueWait),
-		options.Duration("limit_wait", &rt.LimitWait),
 	}
 }
 
@@ -86,6 +80,5 @@ func (rt *Route) options() options.List {
 //		connect_wait <duration>
 //		queue_length <count>
 //		queue_wait   <duration>
-//		limit_wait   <duration>
 //	}
 func (rt *Route) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return rt.options().Unmarshal(d) }

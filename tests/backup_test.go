@@ -2,7 +2,6 @@ package tests
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -65,7 +64,7 @@ func TestBackupAndRestore(t *testing.T) {
 	r.Process.Signal(t, syscall.SIGKILL)
 	r.Process.WaitExit(t, limit)
 	database := filepath.Join(r.Dir, "gateway.db")
-	if err := errors.Join(os.Remove(database), os.Remove(database+".owner")); err != nil {
+	if err := os.Remove(database); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := restore(); err != nil || !strings.Contains(out, "The database is restored.") {

@@ -177,8 +177,9 @@ func checkClusterCaddyfile(t *testing.T, folder string, set manifest, c containe
 		mounts["caddyfile"] != "/etc/postern" {
 		t.Errorf("%s: mounts %v", folder, mounts)
 	}
-	if !strings.Contains(string(text), " {$POD_NAME}."+set.Spec.ServiceName+":7443") {
-		t.Errorf("%s: the edges do not have the names of the service %s", folder, set.Spec.ServiceName)
+	if !strings.Contains(string(text), "advertise {$HOST_IP}:7443") &&
+		!strings.Contains(string(text), "advertise {$POD_NAME}."+set.Spec.ServiceName+":7443") {
+		t.Errorf("%s: the edges have no addresses of their own", folder)
 	}
 	var config struct {
 		Apps struct {

@@ -38,7 +38,7 @@ var unguarded = map[string][]string{
 	"only closes, ends, sends or wakes something": {
 		"caddymodule/activity/find.go Find",
 		"caddymodule/model_console.go untilEnd",
-		"caddymodule/console/board.go newBoard",
+		"caddymodule/console/live.go take",
 		"caddymodule/events/webhook.go Close",
 		"caddymodule/fair/semaphore.go settle",
 		"caddymodule/pairing/ticket.go admit",

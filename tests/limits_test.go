@@ -35,7 +35,7 @@ type keyAnswer struct {
 // TestLimits sets limits by commands, as an operator does. Quotas hold across kill -9.
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{Site: "limit_wait 0s"})
+	r := newRig(t, harness.Options{})
 	r.serve(t, "m", upstream.Echo)
 	_, key := r.Gateway.Key(t, "laptop", "*")
 	c := r.Gateway.Client(t, key)

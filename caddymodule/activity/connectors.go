@@ -10,8 +10,6 @@ type ConnectorHour struct {
 	Start    time.Time `json:"start"`
 	Requests int64     `json:"requests"`
 	Failed   int64     `json:"failed"`
-	RTT      float64   `json:"rtt_ms"` // mean round trip of the tunnel; 0: it was at no time here
-	pings    float64
 }
 
 // connectorHours are the hours of the last day, by their starts and by connector.
@@ -39,15 +37,6 @@ func (l *Log) through(r *Request) {
 	if h.Requests++; r.Outcome() == Failed {
 		h.Failed++
 	}
-}
-
-// Pinged records the round trip of a connector's tunnel.
-func (l *Log) Pinged(connector string, rtt time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	h := l.connectors.present(connector)
-	h.pings++
-	h.RTT += (float64(rtt.Microseconds())/1000 - h.RTT) / h.pings
 }
 
 // Connector returns the hours of the last day in which something passed through a connector, the oldest first.

@@ -40,7 +40,6 @@ type Options struct {
 
 // The values that are not defaults.
 const (
-	RemoteHTTPS      = "https"
 	RemoteAllow      = "allow"
 	DeveloperKeep    = "keep"
 	AffinityKey      = "key"
@@ -98,9 +97,8 @@ var all = [...]Option{
 		field: func(o *Options) any { return &o.RepairToolIndex },
 	},
 	{
-		Name: "remote_media", Values: []string{"deny", RemoteHTTPS, RemoteAllow}, Title: "Remote media",
-		Help: "https: the model server may fetch images and other media from https:// URLs of public hosts; " +
-			"allow: from any URL",
+		Name: "remote_media", Values: []string{"deny", RemoteAllow}, Title: "Remote media",
+		Help:  "allow: the model server may fetch images and other media from any URL",
 		field: func(o *Options) any { return &o.RemoteMedia },
 	},
 	{

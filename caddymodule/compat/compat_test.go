@@ -85,11 +85,11 @@ func TestForms(t *testing.T) {
 func TestDefaultsAgain(t *testing.T) {
 	o := Options{
 		Reasoning: true, InlineSystem: InlineKeep, FileParts: true, ThinkTags: true,
-		ReasoningAs: ReasoningContent, RepairToolIndex: RepairOff, RemoteMedia: RemoteHTTPS, ExtraModels: true,
+		ReasoningAs: ReasoningContent, RepairToolIndex: RepairOff, RemoteMedia: RemoteAllow, ExtraModels: true,
 		DeveloperRole: DeveloperKeep,
 	}
 	if got := o.String(); got != "reasoning=true inline_system=keep file_parts=true think_tags=true "+
-		"reasoning_as=content repair_tool_index=off remote_media=https extra_models=true developer_role=keep" {
+		"reasoning_as=content repair_tool_index=off remote_media=allow extra_models=true developer_role=keep" {
 		t.Error(got)
 	}
 	for i, s := range All() {

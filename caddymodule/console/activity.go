@@ -19,8 +19,7 @@ import (
 // activityTab shows requests of the account: numbers and names, never content.
 var activityTab = &tab{
 	path: "activity", name: "activity", title: "Activity", data: activityData,
-	live: []string{"activity-list"}, every: 10 * time.Second,
-	clustered: 4 * time.Second, // requests at other edges cause no change event here
+	live: []string{"activity-list"}, every: 4 * time.Second, // requests at other edges are no change here
 }
 
 // requestTab shows one request.

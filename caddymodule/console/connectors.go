@@ -14,7 +14,7 @@ import (
 
 var (
 	// connectorsTab lists the connectors with the state of their tunnels. It is
-	// redrawn periodically, as round-trip times change all the time.
+	// rendered periodically, as round-trip times change all the time.
 	connectorsTab = &tab{
 		path: "connectors", name: "connectors", title: "Connectors", data: connectorsData,
 		live: []string{"connectors-devices", "connectors-list"}, every: 10 * time.Second,
@@ -30,18 +30,13 @@ var (
 		data: func(v *visit) any { return struct{ Name string }{v.r.FormValue("name")} },
 	}
 	connectorTokenTab  = &tab{name: "connector-token", title: "Tunnel token"}
-	removeConnectorTab = &tab{
-		path: "connectors/{id}/remove", name: "connector-remove", title: "Remove a connector",
-		data: func(v *visit) any {
+	removeConnectorTab = ask("connectors/{id}/remove", "connector-remove", "Remove a connector",
+		func(v *visit) removeConnectorPage {
 			con := findConnector(v, v.id())
 			return removeConnectorPage{con, deploymentsOf(v, con.ID)}
-		},
-	}
-	// rotateConnectorTab asks before a connector gets a new token.
-	rotateConnectorTab = &tab{
-		path: "connectors/{id}/rotate", name: "connector-rotate", title: "Rotate a tunnel token",
-		data: func(v *visit) any { return rotateConnectorPage{findConnector(v, v.id()), graces} },
-	}
+		})
+	rotateConnectorTab = ask("connectors/{id}/rotate", "connector-rotate", "Rotate a tunnel token",
+		func(v *visit) rotateConnectorPage { return rotateConnectorPage{findConnector(v, v.id()), graces} })
 	rotatedConnectorTab = &tab{name: "connector-rotated", title: "New tunnel token"}
 )
 
@@ -73,28 +68,24 @@ type connectorPage struct {
 	manage.ConnectorDetail
 	Failures         []loggedRequest // the last ones
 	Requests, Failed int64           // in Hours
-	Charts           []chart         // of Hours
+	Chart            chart           // of Hours
 }
 
-// draw sets the charts and the sums of the last hours.
+// draw sets the chart and the sums of the last hours.
 func (p *connectorPage) draw(now time.Time) {
 	known := make(map[time.Time]activity.ConnectorHour)
 	for _, h := range p.Hours {
 		known[h.Start] = h
 	}
-	var requests, trips []bar
+	var requests []bar
 	_, periods := spans[0].request(grouping{}, now.UTC())
 	for _, at := range periods {
 		h := known[at.from]
 		p.Requests, p.Failed = p.Requests+h.Requests, p.Failed+h.Failed
 		requests = append(requests, bar{at.name, []float64{float64(h.Requests - h.Failed), float64(h.Failed)}})
-		trips = append(trips, bar{at.name, []float64{h.RTT}})
 	}
-	p.Charts = []chart{
-		newChart("Requests", "requests", []string{"Not failed", "Failed"}, requests),
-		newChart("Mean round trip, in milliseconds", "ms", []string{""}, trips),
-	}
-	p.Charts[0].Series[1].Class = "series-bad"
+	p.Chart = newChart("Requests", "requests", []string{"Not failed", "Failed"}, requests)
+	p.Chart.Series[1].Class = "series-bad"
 }
 
 // pageTitle distinguishes the browser tabs of several connectors.
@@ -140,11 +131,6 @@ func deploymentsOf(v *visit, connector string) []string {
 		}
 	}
 	return names
-}
-
-func removeConnector(v *visit) error {
-	removed, err := v.Manage.RemoveConnector(v.ctx, v.id())
-	return v.done(connectorsTab.url(), removed.Name+" is removed. Its tunnel is closed, and its token is invalid.", err)
 }
 
 type rotateConnectorPage struct {

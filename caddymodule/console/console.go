@@ -47,7 +47,7 @@ type Console struct {
 	templates  map[store.Role]*template.Template
 	operations map[string]string // of routes, by pattern
 	tabs       map[string]*tab   // tabs with a stream, by name
-	gallery    gallery
+	livePages  livePages
 	origins    *http.CrossOriginProtection
 	mux        *http.ServeMux
 	api        http.Handler
@@ -60,7 +60,8 @@ func New(o Options) *Console {
 	files := loadAssets()
 	c := &Console{
 		Options: o, operations: make(map[string]string), tabs: make(map[string]*tab),
-		origins: http.NewCrossOriginProtection(), mux: http.NewServeMux(), api: o.Manage.Handler("/console/api"),
+		livePages: livePages{accounts: make(map[string]*liveAccount)},
+		origins:   http.NewCrossOriginProtection(), mux: http.NewServeMux(), api: o.Manage.Handler("/console/api"),
 	}
 	for _, r := range routes {
 		c.operations[r.pattern] = r.operation

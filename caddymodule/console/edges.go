@@ -7,20 +7,16 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
-// edgesTab lists the edges of the cluster. It is redrawn periodically, because changes of edges do not belong to an
+// edgesTab lists the edges of the cluster. It is rendered periodically, because changes of edges do not belong to an
 // account.
 var edgesTab = &tab{
 	path: "edges", name: "edges", title: "Edges", data: edgesData, live: []string{"edges-list"}, every: 5 * time.Second,
 }
 
-// removeEdgeTab asks before an edge without contact to the store is removed.
-var removeEdgeTab = &tab{
-	path: "edges/{id}/remove", name: "edge-remove", title: "Remove an edge",
-	data: func(v *visit) any {
-		removable := func(e manage.Edge) bool { return e.Name == v.id() && !e.Self && e.ContactAt != nil }
-		return find(v, v.Manage.Edges, removable, "The edge does not exist, or it has contact to the store.")
-	},
-}
+var removeEdgeTab = ask("edges/{id}/remove", "edge-remove", "Remove an edge", func(v *visit) manage.Edge {
+	removable := func(e manage.Edge) bool { return e.Name == v.id() && !e.Self && e.ContactAt != nil }
+	return find(v, v.Manage.Edges, removable, "The edge does not exist, or it has contact to the store.")
+})
 
 type edgesPage struct {
 	Edges            []edgeRow
@@ -57,16 +53,6 @@ func edgesData(v *visit) any {
 		}
 	}
 	return p
-}
-
-func drainEdge(v *visit) error {
-	e, err := v.Manage.DrainEdge(v.ctx, v.id())
-	return v.done(edgesTab.url(), e.Name+" drains. It still serves what reaches it.", err)
-}
-
-func undrainEdge(v *visit) error {
-	e, err := v.Manage.UndrainEdge(v.ctx, v.id())
-	return v.done(edgesTab.url(), e.Name+" is ready again.", err)
 }
 
 func removeEdge(v *visit) error {

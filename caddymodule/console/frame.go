@@ -71,6 +71,7 @@ func (c *Console) loadTemplates(a assets, may func(operation string) bool) *temp
 		"roles": store.Roles, "role": func(r store.Role) string { return roleTexts[r] },
 		"has": slices.Contains[[]string], "join": strings.Join,
 		"authors": authors, "passkeyID": passkeyID, "browser": browserOf,
+		"confirm": func(verb, name, back string) confirmRow { return confirmRow{verb + " " + name, "/console/" + back} },
 		"rights":  store.RightNames,
 		"future":  future,
 		"method":  func(name string) string { return sessionMethods[name] },

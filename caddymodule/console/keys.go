@@ -15,14 +15,13 @@ var (
 	// keysTab lists the keys that are not revoked, or the revoked ones.
 	keysTab = &tab{
 		path: "keys", name: "keys", title: "Keys", data: keysData, live: []string{"keys-list"},
-		every: 30 * time.Second,
 	}
 	keyTab        = &tab{path: "keys/{id}", name: "key", title: "Key", data: keyData}
 	keyCreatedTab = &tab{name: "key-created", title: "Key"}
-	revokeKeyTab  = &tab{path: "keys/{id}/revoke", name: "key-revoke", title: "Revoke a key", data: func(v *visit) any {
+	revokeKeyTab  = ask("keys/{id}/revoke", "key-revoke", "Revoke a key", func(v *visit) manage.Key {
 		return find(v, v.Manage.Keys, func(k manage.Key) bool { return k.ID == v.id() && k.RevokedAt == nil },
 			"This key does not exist, or it is revoked already.")
-	}}
+	})
 )
 
 type keysPage struct {
@@ -226,30 +225,6 @@ func keyCreated(v *visit) error {
 		p.Model, p.Snippets = d.Name, snippetsOf(d, v.endpoint().URL, p.Secret)
 	}
 	return v.show(keyCreatedTab, p, nil)
-}
-
-func disableKey(v *visit) error {
-	k, err := v.Manage.DisableKey(v.ctx, v.id())
-	return v.done(keyURL(v.id()), k.Name+" is disabled; its running requests were stopped.", err)
-}
-
-func enableKey(v *visit) error {
-	k, err := v.Manage.EnableKey(v.ctx, v.id())
-	done := " is enabled."
-	if k.State == store.KeyExpired {
-		done = " is enabled, but it has expired: choose a later expiry."
-	}
-	return v.done(keyURL(v.id()), k.Name+done, err)
-}
-
-// revokeKey revokes a key. When it returns, requests with the key fail.
-func revokeKey(v *visit) error {
-	k, err := v.Manage.DeleteKey(v.ctx, manage.DeleteKey{Key: v.id()})
-	done := " is revoked; its running requests were stopped."
-	if k.Already {
-		done = " was revoked already."
-	}
-	return v.done(keysTab.url(), k.Name+done, err)
 }
 
 // removeKey removes a revoked key from the list.

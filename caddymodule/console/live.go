@@ -1,26 +1,30 @@
 package console
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 const (
-	maxStreams        = 40  // of one user: one per open page, over all sessions
-	maxAccountStreams = 200 // of one account
-
-	liveCoalesce = 300 * time.Millisecond // between two redraws, of most tabs
-	liveBeat     = 15 * time.Second       // between comments, which detect a dead connection
+	liveCoalesce = 300 * time.Millisecond // between two renderings of a page, of most tabs
+	liveBeat     = 15 * time.Second       // between renderings without a change, of most tabs
 	livePatience = 10 * time.Second       // for a client that does not read
 )
 
-// events streams the live regions of a page. They are redrawn after changes of the
+// events streams the live regions of a page. They are rendered again after changes of the
 // account, and sent if they differ from the last version. The stream ends with the
 // session, with an event for the page.
 func events(v *visit) error {
@@ -28,160 +32,141 @@ func events(v *visit) error {
 	if !ok {
 		return notThere("Stream not found.")
 	}
-	board, turn, leave, err := v.gallery.enter(v, t)
+	slot, leave, err := v.livePages.enter(v.Account, v.User.ID)
 	if err != nil {
 		v.w.Header().Set("Retry-After", strconv.Itoa(int(liveBeat/time.Second)))
 		return err
 	}
 	defer leave()
-	s := &stream{visit: v, to: http.NewResponseController(v.w), board: board, turn: turn}
-	first, err := s.first(v.r.Context())
-	if err == nil {
-		err = s.check() // it may have waited
+	changed := make(chan struct{}, 1)
+	defer v.Changes(v.Account, func() {
+		select {
+		case changed <- struct{}{}:
+		default: // the next rendering shows this change, too
+		}
+	})()
+	s := &stream{
+		visit: v, tab: t, slot: slot, to: http.NewResponseController(v.w), sent: make([][sha256.Size]byte, len(t.live)),
 	}
+	first, err := s.render(v.r.Context())
 	switch {
-	case err != nil && gone(err): // the record is gone, or the role changed: 204 stops the page from reconnecting
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, manage.ErrForbidden): // 204 stops the page from reconnecting
 		v.w.WriteHeader(http.StatusNoContent)
 		return nil
 	case err != nil: // the page reconnects
 		return err
-	default:
-		v.w.Header().Set("Content-Type", "text/event-stream")
-		v.w.Header().Set("X-Accel-Buffering", "no") // for proxies in front of Caddy
-		v.w.WriteHeader(http.StatusOK)
-		if v.r.Method == http.MethodHead {
-			return nil
-		}
-		defer func() { _ = s.to.SetWriteDeadline(time.Time{}) }() // the connection may be reused
-		s.run(v.r.Context(), first)
+	}
+	v.w.Header().Set("Content-Type", "text/event-stream")
+	v.w.Header().Set("X-Accel-Buffering", "no") // for proxies in front of Caddy
+	v.w.WriteHeader(http.StatusOK)
+	if v.r.Method == http.MethodHead {
 		return nil
 	}
+	defer func() { _ = s.to.SetWriteDeadline(time.Time{}) }() // the connection may be reused
+	s.run(v.r.Context(), first, changed)
+	return nil
 }
 
 // stream is one page's stream of live regions.
 type stream struct {
 	*visit
-	board *board
-	turn  *turn // of the account
-	to    *http.ResponseController
-	seen  int // number of the last drawing that was sent
+	tab  *tab
+	slot renderSlot // of the account
+	to   *http.ResponseController
+	sent [][sha256.Size]byte // hashes of the regions that were sent last
 }
 
-// first waits for the first drawing, and draws it if no other stream does.
-func (s *stream) first(ctx context.Context) (drawn, error) {
-	for {
-		latest := s.board.latest()
-		if latest.number > 0 {
-			return latest, latest.err
-		}
-		select {
-		case <-ctx.Done():
-			return latest, ctx.Err()
-		case <-latest.newer:
-		case <-s.board.due:
-			if err := s.draw(ctx); err != nil {
-				return latest, err
-			}
-		}
-	}
-}
+var errEnded = store.Errorf(signin.ErrBusy, "your session has ended: sign in again")
 
-// draw draws the board in the account's turn. If it fails, another stream draws the board.
-func (s *stream) draw(ctx context.Context) error {
-	done, err := s.turn.take(ctx)
+// render returns the regions that differ from those sent before as one message, as the user may see them now. It does
+// not count as use of the session: an open page would keep the session alive.
+func (s *stream) render(ctx context.Context) ([]byte, error) {
+	done, err := s.slot.take(ctx)
 	if err != nil {
-		s.board.ask()
-		return err
+		return nil, err
 	}
 	defer done()
-	if err := s.check(); err != nil { // with another role, the drawing could have data that the audience must not see
-		s.board.ask()
-		return err
-	}
-	return s.board.draw(s.visit, s.check)
-}
-
-var (
-	errEnded = store.Errorf(signin.ErrBusy, "your session has ended: sign in again")
-	errMoved = store.Errorf(signin.ErrBusy, "your role has changed: reload this page")
-)
-
-// check returns an error if the session may not see the board now. It does not count as use of the session: an open
-// page would keep the session alive.
-func (s *stream) check() error {
-	switch v, err := s.visit.Console.visit(s.w, s.r); {
+	v, err := s.Console.visit(s.w, s.r)
+	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case !v.signedIn():
-		return errEnded
-	case v.audience(s.board.tab) != s.board.audience:
-		return errMoved
+		return nil, errEnded
 	}
-	return nil
+	if err := v.may("GET " + s.tab.url()); err != nil { // the role may have changed
+		return nil, err
+	}
+	data, err := s.tab.read(v)
+	if err != nil {
+		return nil, err
+	}
+	var html, message bytes.Buffer
+	for i, name := range s.tab.live {
+		html.Reset()
+		if err := v.templates[v.User.Role].ExecuteTemplate(&html, name, data); err != nil {
+			return nil, fmt.Errorf("rendering %s: %w", name, err)
+		}
+		sum := sha256.Sum256(html.Bytes())
+		if sum == s.sent[i] {
+			continue
+		}
+		s.sent[i] = sum
+		// A morph keeps the focus, the selected text and the chosen tab.
+		fmt.Fprintf(&message, "data: <div id=\"live-%s\" hx-swap-oob=\"innerMorph\">\n", name)
+		for line := range strings.Lines(newlines.Replace(html.String())) {
+			message.WriteString("data: " + strings.TrimSuffix(line, "\n") + "\n")
+		}
+		message.WriteString("data: </div>\n")
+	}
+	if message.Len() > 0 {
+		message.WriteString("\n")
+	}
+	return message.Bytes(), nil
 }
 
-// run sends drawings until the client disconnects or the session ends.
-func (s *stream) run(ctx context.Context, latest drawn) {
-	beat := time.NewTicker(liveBeat)
+// newlines normalizes line ends: a message is split at "\n", and names may contain
+// the other kinds.
+var newlines = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
+// run sends changed regions until the client disconnects, the session ends, or the page cannot be rendered. In the last
+// case, the page reconnects.
+func (s *stream) run(ctx context.Context, message []byte, changed <-chan struct{}) {
+	beat := time.NewTicker(cmp.Or(s.tab.every, liveBeat))
 	defer beat.Stop()
-	for latest.err == nil && s.show(latest) == nil { // after an error, the page reconnects
-		alive, due := false, false
+	for len(message) == 0 || s.send(message) == nil {
 		select {
 		case <-ctx.Done():
 			return
+		case <-time.After(cmp.Or(s.tab.rest, liveCoalesce)):
+		}
+		idle := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
 		case <-beat.C:
-			alive = true
-		case <-s.board.due:
-			due = true
-		case <-latest.newer:
+			idle = true
 		}
-		switch err := s.check(); {
-		case errors.Is(err, errEnded), errors.Is(err, errMoved):
-			if due {
-				s.board.ask()
-			}
-			if errors.Is(err, errEnded) { // if it fails, the page reconnects, and gets 401 then
-				_ = s.send([]byte("event: session-ended\ndata: \n\n"))
-			}
+		var err error
+		switch message, err = s.render(ctx); {
+		case errors.Is(err, errEnded):
+			_ = s.send([]byte("event: session-ended\ndata: \n\n"))
 			return
-		case err != nil: // the page does not change until the gateway has its store again
-			alive = true
-			if due {
-				s.board.later()
-			}
-		case due:
-			_ = s.draw(ctx)
-		}
-		if alive && s.send([]byte(": still here\n\n")) != nil {
+		case err != nil:
 			return
-		}
-		latest = s.board.latest()
-	}
-}
-
-// show sends the regions that have changed since the drawing that was sent before.
-func (s *stream) show(d drawn) error {
-	var message [][]byte
-	for _, r := range d.regions {
-		if r.since > s.seen {
-			message = append(message, r.text)
+		case idle && len(message) == 0: // detects a dead connection
+			message = []byte(": still here\n\n")
 		}
 	}
-	if s.seen = d.number; len(message) == 0 {
-		return nil
-	}
-	return s.send(append(message, []byte("\n"))...)
 }
 
 // send writes a message. The client must read it within livePatience.
-func (s *stream) send(parts ...[]byte) error {
+func (s *stream) send(message []byte) error {
 	if err := s.to.SetWriteDeadline(time.Now().Add(livePatience)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
-	for _, p := range parts {
-		if _, err := s.w.Write(p); err != nil {
-			return err
-		}
+	if _, err := s.w.Write(message); err != nil {
+		return err
 	}
 	if err := s.to.Flush(); err != nil {
 		return err
@@ -189,4 +174,72 @@ func (s *stream) send(parts ...[]byte) error {
 	// HTTP/2 resets a stream when its deadline passes, even if nothing is written.
 	_ = s.to.SetWriteDeadline(time.Time{})
 	return nil
+}
+
+const (
+	maxStreams        = 40  // of one user: one per open page, over all sessions
+	maxAccountStreams = 200 // of one account
+)
+
+// livePages counts the streams of each account.
+type livePages struct {
+	mu       sync.Mutex
+	accounts map[string]*liveAccount
+}
+
+// liveAccount is an account with streams.
+type liveAccount struct {
+	streams int
+	users   map[string]int // streams of each user
+	slot    renderSlot
+}
+
+// enter counts one more stream of a user until leave is called. It returns the slot of the account.
+func (p *livePages) enter(account, user string) (slot renderSlot, leave func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.accounts[account]
+	if a == nil {
+		a = &liveAccount{users: make(map[string]int), slot: make(renderSlot, 1)}
+	}
+	const reload = "; this page shows changes when you reload it"
+	switch {
+	case a.users[user] >= maxStreams:
+		const text = "you have %d pages open, in all your sessions: close some" + reload
+		return nil, nil, store.Errorf(signin.ErrBusy, text, maxStreams)
+	case a.streams >= maxAccountStreams:
+		const text = "the users of this account have %d pages open" + reload
+		return nil, nil, store.Errorf(signin.ErrBusy, text, maxAccountStreams)
+	}
+	p.accounts[account] = a
+	a.streams++
+	a.users[user]++
+	return a.slot, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if a.users[user]--; a.users[user] == 0 {
+			delete(a.users, user)
+		}
+		if a.streams--; a.streams == 0 {
+			delete(p.accounts, account)
+		}
+	}, nil
+}
+
+// renderSlot is held by the one page of an account that is rendered now. It has the capacity 1.
+type renderSlot chan struct{}
+
+// idleShare is how long the slot stays empty after a rendering, in durations of that rendering. So pages use a small
+// part of a core, however many are open.
+const idleShare = 4
+
+// take waits for the slot. done gives it back.
+func (s renderSlot) take(ctx context.Context) (done func(), err error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case s <- struct{}{}:
+	}
+	began := time.Now()
+	return func() { time.AfterFunc(idleShare*time.Since(began), func() { <-s }) }, nil
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // patience bounds the wait for events on a slow machine.
@@ -223,42 +222,6 @@ func TestStreamIsNoUse(t *testing.T) {
 	}
 	h.pass(2 * time.Minute)
 	b.goes(b.get("/console/keys"), "/console/sign-in?next=%2Fconsole%2Fkeys")
-}
-
-// The streams of all sessions of a user count, and those of all users of an account. Others still have theirs.
-func TestStreamsAreBounded(t *testing.T) {
-	h := newHouse(t)
-	ada := h.user(store0, "ada")
-	b, other := h.in(ada), h.in(ada)
-	first := b.stream("/console/events/keys")
-	first.next()
-	for range maxStreams/2 - 1 {
-		b.stream("/console/events/keys").next()
-	}
-	for range maxStreams / 2 {
-		other.stream("/console/events/keys").next()
-	}
-	w := h.in(ada).get("/console/events/keys")
-	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" ||
-		!strings.Contains(w.Body.String(), "You have 40 pages open") {
-		t.Errorf("one more: %d %s", w.Code, mainPart(w.Body.String()))
-	}
-	b.page("/console/keys") // works without a stream
-	_ = first.answer.Body.Close()
-	wait.Until(t, "the stream that was left is not counted", func() bool {
-		h.console.gallery.mu.Lock()
-		defer h.console.gallery.mu.Unlock()
-		return h.console.gallery.accounts[store0].users[ada.ID] == maxStreams-1
-	})
-	h.console.gallery.accounts[store0].streams = maxAccountStreams
-	if w := h.in(h.user(store0, "grace")).get("/console/events/keys"); w.Code != http.StatusServiceUnavailable ||
-		!strings.Contains(w.Body.String(), "200 pages open") {
-		t.Errorf("one more of the account: %d %s", w.Code, mainPart(w.Body.String()))
-	}
-	if _, err := h.store.CreateAccount(t.Context(), "lab"); err != nil {
-		t.Fatal(err)
-	}
-	h.in(h.user("lab", "lise")).stream("/console/events/keys").next()
 }
 
 // A page whose record is gone gets 204, after which htmx does not reconnect.

@@ -48,7 +48,7 @@ func TestEdges(t *testing.T) {
 	b := h.in(h.user("default", "ada"))
 	page := b.page("/console/edges")
 	plain(t, page)
-	has(t, page, "2 of 2 serving", "edge-a", "leader, this edge", "a balancer",
+	has(t, page, "2 of 2 serving", "edge-a", "leader, this edge", "no address",
 		`<a href="/console/edges" aria-current="page">Edges</a>`)
 	b.goes(b.post("/console/edges/edge-b/drain"), "/console/edges")
 	has(t, b.page("/console/edges"), "edge-b drains", "1 of 2 serving", "/console/edges/edge-b/undrain")

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -16,17 +15,14 @@ import (
 var (
 	modelsTab = &tab{
 		path: "models", name: "models", title: "Models", data: modelsData, live: []string{"models-list"},
-		every: 30 * time.Second,
 	}
 	// modelTab is the page of one deployment: its route, a test, and the configuration
 	// of clients.
 	modelTab = &tab{
 		path: "models/show", name: "model", title: "Model", data: modelData,
-		live: []string{"model-state", "model-use"}, every: 30 * time.Second,
+		live: []string{"model-state", "model-use"},
 	}
-	removeModelTab = &tab{path: "models/remove", name: "model-remove", title: "Remove a model", data: func(v *visit) any {
-		return findDeployment(v, v.r.FormValue("name"))
-	}}
+	removeModelTab = ask("models/remove", "model-remove", "Remove a model", findDeployment)
 )
 
 type modelsPage struct {
@@ -70,7 +66,7 @@ func (p *modelPage) pageTitle() string { return p.Name }
 // modelData finds the deployment. Its name is in the query: it may contain slashes and
 // dots, which proxies normalize in paths.
 func modelData(v *visit) any {
-	d, u := findDeployment(v, v.r.FormValue("name")), loadUse(v)
+	d, u := findDeployment(v), loadUse(v)
 	p := &modelPage{
 		usedModel: u.of(d), Clustered: v.Manage.Clustered(),
 		Snippets: snippetsOf(d, v.endpoint().URL, ""), Private: v.privateAuthority(), Play: newPlayForm(v),
@@ -82,8 +78,8 @@ func modelData(v *visit) any {
 	return p
 }
 
-func findDeployment(v *visit, name string) manage.Deployment {
-	return find(v, v.Manage.Deployments, func(d manage.Deployment) bool { return d.Name == name },
+func findDeployment(v *visit) manage.Deployment {
+	return find(v, v.Manage.Deployments, func(d manage.Deployment) bool { return d.Name == v.r.FormValue("name") },
 		"No model with this name.")
 }
 
@@ -110,11 +106,6 @@ func showResult(v *visit, err error, part string, result any, add func(*modelPag
 	p := modelData(v).(*modelPage)
 	add(p)
 	return v.show(modelTab, p, v.err)
-}
-
-func removeModel(v *visit) error {
-	removed, err := v.Manage.RemoveDeployment(v.ctx, v.typed("name"))
-	return v.done(modelsTab.url(), removed.Name+" is removed. New requests for it fail from now on.", err)
 }
 
 // publishTab is the form that publishes a model or changes its route.

@@ -330,7 +330,7 @@ func TestModelTest(t *testing.T) {
 func TestModelRemove(t *testing.T) {
 	g := newGateway(t)
 	g.deployment("org/qwen3", g.connector("gpu-box"))
-	has(t, mainOf(g.page("/console/models/remove?name=org/qwen3")), "Remove org/qwen3?", "Keep it")
+	has(t, mainOf(g.page("/console/models/remove?name=org/qwen3")), "Remove org/qwen3?", "Cancel")
 	g.moved(g.post("/console/models/remove", "name", "org/qwen3"), "/console/models")
 	if _, ok := g.store.Deployment(store.DefaultAccount, "org/qwen3"); ok {
 		t.Error("it is still there")

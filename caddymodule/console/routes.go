@@ -1,5 +1,14 @@
 package console
 
+import (
+	"context"
+	"strings"
+	"text/template"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
 // route is a page or an action of signed-in users.
 type route struct {
 	pattern string
@@ -23,6 +32,28 @@ func page(t *tab, operation string) route {
 // do returns the route of an action.
 func do(pattern, operation string, a action, faults *tab) route {
 	return route{pattern, operation, a, faults, nil}
+}
+
+// change returns the route of an action that calls one operation. Then tab to shows a notice: notice is a template for
+// the operation's result. The tab also shows errors.
+func change(pattern, operation string, call func(v *visit) (any, error), to *tab, notice string) route {
+	text := template.Must(template.New(pattern).Parse(notice))
+	return do(pattern, operation, func(v *visit) error {
+		result, err := call(v)
+		if !store.Committed(err) {
+			return err
+		}
+		var b strings.Builder
+		if err := text.Execute(&b, result); err != nil {
+			return err
+		}
+		return v.done(strings.Replace(to.url(), "{id}", v.id(), 1), b.String(), err)
+	}, to)
+}
+
+// byID calls an operation of a record with the id in the path.
+func byID[T any](call func(s *manage.Service, ctx context.Context, id string) (T, error)) func(v *visit) (any, error) {
+	return func(v *visit) (any, error) { return call(v.Manage, v.ctx, v.id()) }
 }
 
 // routes are the pages and actions of signed-in users.
@@ -52,7 +83,9 @@ var routes = []route{
 	do("POST /console/models/test", "POST /deployments/{name}/test", testModel, modelsTab),
 	do("POST /console/models/measure", "POST /deployments/{name}/measure", measureModel, modelsTab),
 	do("POST /console/models/play", "POST /keys", play, modelTab), // with a key; without one, tests must be allowed
-	do("POST /console/models/remove", "DELETE /deployments/{name}", removeModel, modelsTab),
+	change("POST /console/models/remove", "DELETE /deployments/{name}", func(v *visit) (any, error) {
+		return v.Manage.RemoveDeployment(v.ctx, v.r.FormValue("name"))
+	}, modelsTab, "{{.Name}} is removed. New requests for it fail from now on."),
 
 	page(keysTab, "GET /keys"),
 	page(keyTab, "GET /keys/{id}"),
@@ -65,9 +98,14 @@ var routes = []route{
 	page(revokeKeyTab, "DELETE /keys/{id}"),
 	do("POST /console/keys/{id}", "PATCH /keys/{id}", editKey, keyTab),
 	do("POST /console/keys/{id}/rotate", "POST /keys/{id}/rotate", rotateKey, keyTab),
-	do("POST /console/keys/{id}/disable", "POST /keys/{id}/disable", disableKey, keyTab),
-	do("POST /console/keys/{id}/enable", "POST /keys/{id}/enable", enableKey, keyTab),
-	do("POST /console/keys/{id}/revoke", "DELETE /keys/{id}", revokeKey, keysTab),
+	change("POST /console/keys/{id}/disable", "POST /keys/{id}/disable", byID((*manage.Service).DisableKey), keyTab,
+		"{{.Name}} is disabled; its running requests were stopped."),
+	change("POST /console/keys/{id}/enable", "POST /keys/{id}/enable", byID((*manage.Service).EnableKey), keyTab,
+		`{{.Name}} is enabled{{if eq .State "expired"}}, but it has expired: choose a later expiry{{end}}.`),
+	change("POST /console/keys/{id}/revoke", "DELETE /keys/{id}", func(v *visit) (any, error) {
+		return v.Manage.DeleteKey(v.ctx, manage.DeleteKey{Key: v.id()})
+	}, keysTab,
+		"{{.Name}} {{if .Already}}was revoked already{{else}}is revoked; its running requests were stopped{{end}}."),
 	do("POST /console/keys/{id}/remove", "DELETE /keys/{id}", removeKey, keysTab),
 
 	page(connectorsTab, "GET /connectors"),
@@ -78,7 +116,8 @@ var routes = []route{
 	do("POST /console/connectors", "POST /connectors", createConnector, newConnectorTab),
 	do("POST /console/connectors/{id}/rename", "PATCH /connectors/{id}", renameConnector, nil),
 	do("POST /console/connectors/{id}/rotate", "POST /connectors/{id}/rotate", rotateConnector, rotateConnectorTab),
-	do("POST /console/connectors/{id}/remove", "DELETE /connectors/{id}", removeConnector, connectorsTab),
+	change("POST /console/connectors/{id}/remove", "DELETE /connectors/{id}", byID((*manage.Service).RemoveConnector),
+		connectorsTab, "{{.Name}} is removed. Its tunnel is closed, and its token is invalid."),
 
 	page(usageTab, "GET /usage"),
 	page(activityTab, "GET /activity"),
@@ -87,8 +126,10 @@ var routes = []route{
 
 	page(edgesTab, "GET /edges"),
 	page(removeEdgeTab, "DELETE /edges/{name}"),
-	do("POST /console/edges/{id}/drain", "POST /edges/{name}/drain", drainEdge, edgesTab),
-	do("POST /console/edges/{id}/undrain", "POST /edges/{name}/undrain", undrainEdge, edgesTab),
+	change("POST /console/edges/{id}/drain", "POST /edges/{name}/drain", byID((*manage.Service).DrainEdge), edgesTab,
+		"{{.Name}} drains. It still serves what reaches it."),
+	change("POST /console/edges/{id}/undrain", "POST /edges/{name}/undrain", byID((*manage.Service).UndrainEdge), edgesTab,
+		"{{.Name}} is ready again."),
 	do("POST /console/edges/{id}/remove", "DELETE /edges/{name}", removeEdge, removeEdgeTab),
 
 	page(settingsTab, ownThings),
@@ -97,17 +138,24 @@ var routes = []route{
 	do("POST /console/settings/passkeys", ownThings, addPasskey, nil),
 	page(removePasskeyTab, ownThings),
 	do("POST /console/settings/passkeys/{id}/remove", ownThings, removePasskey, settingsTab),
-	do("POST /console/settings/sessions/end-others", ownThings, endSessions, settingsTab),
+	change("POST /console/settings/sessions/end-others", ownThings, func(v *visit) (any, error) {
+		return v.Manage.RevokeSessions(v.ctx)
+	}, settingsTab, "{{with .Ended}}Your other sessions are signed out: {{.}}{{else}}You have no other sessions{{end}}."),
 	do("POST /console/settings/sessions/{id}/end", ownThings, endSession, settingsTab),
 	do("POST /console/settings/invitations", "POST /invitations", invite, settingsTab),
-	do("POST /console/settings/invitations/{id}/revoke", "DELETE /invitations/{id}", revokeInvitation, settingsTab),
-	do("POST /console/settings/users/{id}/role", "PATCH /users/{id}", setRole, settingsTab),
+	change("POST /console/settings/invitations/{id}/revoke", "DELETE /invitations/{id}",
+		byID((*manage.Service).RevokeInvitation), settingsTab, "The invitation is revoked."),
+	change("POST /console/settings/users/{id}/role", "PATCH /users/{id}", func(v *visit) (any, error) {
+		return v.Manage.SetUser(v.ctx, manage.SetUser{User: v.id(), Role: v.typed("role")})
+	}, settingsTab, `{{.Name}} is {{if eq .Role "admin"}}an{{else}}a{{end}} {{.Role}} now.`),
 	page(removeUserTab, "DELETE /users/{id}"),
-	do("POST /console/settings/users/{id}/remove", "DELETE /users/{id}", removeUser, settingsTab),
+	change("POST /console/settings/users/{id}/remove", "DELETE /users/{id}", byID((*manage.Service).RemoveUser),
+		settingsTab, "{{.Name}} is removed."),
 	do("POST /console/settings/users/{id}/recovery-link", "POST /users/{id}/recovery-link", recoveryLink, settingsTab),
 	do("POST /console/settings/tokens", "POST /tokens", createToken, settingsTab),
 	page(revokeTokenTab, "DELETE /tokens/{id}"),
-	do("POST /console/settings/tokens/{id}/revoke", "DELETE /tokens/{id}", revokeToken, settingsTab),
+	change("POST /console/settings/tokens/{id}/revoke", "DELETE /tokens/{id}", byID((*manage.Service).RevokeToken),
+		settingsTab, "The management token {{.Name}} is revoked."),
 }
 
 // openActions need no session.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +18,7 @@ import (
 // management tokens.
 var settingsTab = &tab{
 	path: "settings", name: "settings", title: "Settings", data: settingsData,
-	live: []string{"settings-sessions", "settings-users", "settings-invitations", "settings-tokens"}, every: time.Minute,
+	live: []string{"settings-sessions", "settings-users", "settings-invitations", "settings-tokens"},
 }
 
 type settingsPage struct {
@@ -113,16 +112,10 @@ func addPasskey(v *visit) error {
 }
 
 var (
-	removePasskeyTab = &tab{
-		path: "settings/passkeys/{id}/remove", name: "passkey-remove", title: "Remove a passkey",
-		data: func(v *visit) any { return findPasskey(v) },
-	}
-	removeUserTab = &tab{
-		path: "settings/users/{id}/remove", name: "user-remove", title: "Remove a user",
-		data: func(v *visit) any { return findUser(v) },
-	}
-	invitationTab = &tab{name: "invitation", title: "Invitation"}
-	recoveryTab   = &tab{name: "recovery-link", title: "Reset link"}
+	removePasskeyTab = ask("settings/passkeys/{id}/remove", "passkey-remove", "Remove a passkey", findPasskey)
+	removeUserTab    = ask("settings/users/{id}/remove", "user-remove", "Remove a user", findUser)
+	invitationTab    = &tab{name: "invitation", title: "Invitation"}
+	recoveryTab      = &tab{name: "recovery-link", title: "Reset link"}
 )
 
 func findPasskey(v *visit) store.Passkey {
@@ -149,39 +142,13 @@ func endSession(v *visit) error {
 	return v.done(settingsTab.url(), "The session is ended.", err)
 }
 
-func endSessions(v *visit) error {
-	sessions, err := v.Manage.RevokeSessions(v.ctx)
-	notice := "You have no other sessions."
-	if sessions.Ended > 0 {
-		notice = "Your other sessions are signed out: " + strconv.Itoa(sessions.Ended) + "."
-	}
-	return v.done(settingsTab.url(), notice, err)
-}
-
 func invite(v *visit) error {
 	link, err := v.Manage.Invite(v.ctx, manage.Invite{Role: v.typed("role")})
 	return v.show(invitationTab, link, err)
 }
 
-func revokeInvitation(v *visit) error {
-	_, err := v.Manage.RevokeInvitation(v.ctx, v.id())
-	return v.done(settingsTab.url(), "The invitation is revoked.", err)
-}
-
 func findUser(v *visit) manage.User {
 	return find(v, v.Manage.Users, func(u manage.User) bool { return u.ID == v.id() }, "This user no longer exists.")
-}
-
-func setRole(v *visit) error {
-	u, err := v.Manage.SetUser(v.ctx, manage.SetUser{User: v.id(), Role: v.typed("role")})
-	return v.done(settingsTab.url(), fmt.Sprintf("%s is %s now.", u.Name, map[store.Role]string{
-		store.RoleAdmin: "an admin", store.RoleMember: "a member", store.RoleViewer: "a viewer",
-	}[u.Role]), err)
-}
-
-func removeUser(v *visit) error {
-	removed, err := v.Manage.RemoveUser(v.ctx, v.id())
-	return v.done(settingsTab.url(), removed.Name+" is removed.", err)
 }
 
 func recoveryLink(v *visit) error {
@@ -198,13 +165,11 @@ func recoveryLink(v *visit) error {
 
 var (
 	tokenTab       = &tab{name: "token-created", title: "Management token"}
-	revokeTokenTab = &tab{
-		path: "settings/tokens/{id}/revoke", name: "token-revoke", title: "Revoke a management token",
-		data: func(v *visit) any {
+	revokeTokenTab = ask("settings/tokens/{id}/revoke", "token-revoke", "Revoke a management token",
+		func(v *visit) manage.Token {
 			return find(v, v.Manage.Tokens, func(t manage.Token) bool { return t.ID == v.id() },
 				"This management token no longer exists.")
-		},
-	}
+		})
 )
 
 // tokenForm is the submitted form of a new token.
@@ -250,9 +215,4 @@ func createToken(v *visit) error {
 		manage.CreatedToken
 		URL string
 	}{created, v.endpoint().URL}, err)
-}
-
-func revokeToken(v *visit) error {
-	revoked, err := v.Manage.RevokeToken(v.ctx, v.id())
-	return v.done(settingsTab.url(), "The management token "+revoked.Name+" is revoked.", err)
 }

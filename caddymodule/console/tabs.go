@@ -40,13 +40,20 @@ type tab struct {
 	data        func(v *visit) any // the page is not shown if it sets v.err
 	faults      *tab               // shows the errors of data; may be nil
 	live        []string
-	every       time.Duration // interval of redraws without a change
-	clustered   time.Duration // every in a cluster; 0: the same
-	rest        time.Duration // between two redraws; 0: liveCoalesce
+	every       time.Duration // between two renderings without a change; 0: liveBeat
+	rest        time.Duration // between two renderings; 0: liveCoalesce
 	gate        bool          // without navigation, even for signed-in users
 }
 
 func (t *tab) url() string { return "/console/" + t.path }
+
+// ask returns a tab that asks before an action: a POST to its address. Its template uses "confirm-row".
+func ask[T any](path, name, title string, about func(v *visit) T) *tab {
+	return &tab{path: path, name: name, title: title, data: func(v *visit) any { return about(v) }}
+}
+
+// confirmRow is the end of a form that asks: a button with a label, and a link back.
+type confirmRow struct{ Label, Back string }
 
 // read returns the data of a tab.
 func (t *tab) read(v *visit) (any, error) {

@@ -74,7 +74,7 @@ type choice struct {
 	Current    bool
 }
 
-// choiceList has the values of a parameter of a page.
+// choiceList lists the values of a parameter of a page.
 type choiceList struct {
 	Label string
 	Links []choice

@@ -249,7 +249,7 @@ var toolCases = []answerCase{
 	{
 		"arguments that stop being JSON",
 		toolChunk(call(0, "c1", "a", `{"x":`)) + toolChunk(more(0, `oops}`)) + finishChunk("tool_calls") + upstreamDone,
-		`tool:c1 a {"x": !api_error: ` + badArguments, "| failed !server_error: " + badArguments, nil,
+		`tool:c1 a {"x":oops} !api_error: ` + badArguments, "| failed !server_error: " + badArguments, nil,
 	},
 	{
 		"arguments twice",

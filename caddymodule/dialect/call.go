@@ -18,8 +18,6 @@ type Call interface {
 	// Body returns the upstream's body of POST /v1/chat/completions, or of the
 	// operation's path, with the upstream's model id.
 	Body(upstreamModel string) *Segments
-	// WholeBody returns the body for an answer that is not a stream.
-	WholeBody(upstreamModel string) *Segments
 	// OutputLimit returns how many tokens the answer may have, 0 if the client does not
 	// limit them.
 	OutputLimit() int64
@@ -50,16 +48,6 @@ type Call interface {
 	// Prompt returns the prompt for counting its tokens, nil if it is not known. It is the same each time.
 	Prompt() *tokens.Prompt
 }
-
-// Retry is how a request that failed can be sent again.
-type Retry uint8
-
-// The kinds of retries. Each helps once per request.
-const (
-	RetryNot           Retry = iota
-	RetryWithoutEffort       // the model rejects reasoning effort: use DropEffort
-	RetryWhole               // the model server cannot stream this request: send WholeBody and use ReplayAsStream
-)
 
 // Stream encodes one streamed answer. It is not safe for concurrent use.
 type Stream interface {

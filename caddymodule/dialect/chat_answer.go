@@ -19,7 +19,7 @@ func rewriteCompletion(body []byte, model string, info *AnswerInfo) ([]byte, Usa
 
 // ReplayAsStream converts a whole answer to an event stream with one chunk, and another
 // one for its usage. It is used if the upstream answers a streamed request with a whole
-// answer, or cannot stream it (RetryWhole).
+// answer.
 func ReplayAsStream(body []byte) ([]byte, *Error) {
 	a := wholeAnswer{body: body, replay: true}
 	if err := a.read(""); err != nil {
@@ -42,7 +42,7 @@ func ReplayAsStream(body []byte) ([]byte, *Error) {
 	return append(b, doneEvent...), nil
 }
 
-// wholeAnswer collects the edits of a whole answer. They remove calls without a name.
+// wholeAnswer collects the edits of a whole answer.
 type wholeAnswer struct {
 	edits
 	body       []byte
@@ -153,13 +153,25 @@ func (a *wholeAnswer) readChoice(choice jsonscan.Span, position int64) *Error {
 	if !isObject {
 		return nil
 	}
-	calls := namelessCalls{edits: a.edits, data: a.body, number: a.replay}
-	calls.drop(message.value.Start)
-	if a.edits = calls.edits; calls.lost {
-		return namelessCall()
+	if a.replay {
+		a.numberCalls(message.value.Start)
 	}
 	a.size += sizeOfMessage(message.value.Bytes(a.body))
 	return nil
+}
+
+// numberCalls sets the index of the tool calls of the message at body[i] that have none.
+func (a *wholeAnswer) numberCalls(i int) {
+	for m := jsonscan.MembersAt(a.body, i); m.Next(); {
+		if string(m.Name()) != "tool_calls" || m.Raw()[0] != '[' {
+			continue
+		}
+		for list := jsonscan.MembersAt(a.body, m.Value.Start); len(a.edits) <= maxEdits && list.Next(); {
+			if entry, at := readToolEntry(a.body, list.Value.Start); entry.index < 0 && isObject(list.Raw()) {
+				a.setIndex(a.body, list.Value, at, int64(list.Index), nil)
+			}
+		}
+	}
 }
 
 // sizeOfMessage returns the size of a message's texts and tool calls.

@@ -20,30 +20,6 @@ import (
 //
 // All other bytes are unchanged. Each call returns new Segments.
 func (r *ChatRequest) Body(upstreamModel string) *Segments {
-	e := r.commonEdits(upstreamModel)
-	if r.Stream {
-		r.askForUsage(&e)
-	}
-	return e.segments(r.body)
-}
-
-// WholeBody returns the body for an answer that is not a stream, even if the client
-// requested one.
-func (r *ChatRequest) WholeBody(upstreamModel string) *Segments {
-	e := r.commonEdits(upstreamModel)
-	if r.raw(fieldStream) != nil {
-		value := r.fields[fieldStream].value
-		e.add(value.Start, value.End, []byte("false"))
-	}
-	if r.raw(fieldStreamOptions) != nil { // allowed in a stream only
-		value := r.fields[fieldStreamOptions].value
-		e.add(value.Start, value.End, []byte("null"))
-	}
-	return e.segments(r.body)
-}
-
-// commonEdits returns the edits of both Body and WholeBody.
-func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 	e := append(append(make(edits, 0, 4+len(r.folds)+len(r.parameters)), r.folds...), r.parameters...)
 	model := r.fields[fieldModel]
 	name := jsonscan.AppendQuoted(make([]byte, 0, len(upstreamModel)+2), upstreamModel)
@@ -51,23 +27,30 @@ func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 		name = slices.Concat([]byte(`"model":`), name, []byte(","))
 	}
 	e.add(model.value.Start, model.value.End, name)
-
 	if r.output > 0 || r.room > 0 {
 		r.limitOutput(&e)
-		return e
+	} else {
+		r.repeatLimit(&e)
 	}
+	if r.Stream {
+		r.askForUsage(&e)
+	}
+	return e.segments(r.body)
+}
+
+// repeatLimit adds max_tokens to a lone max_completion_tokens.
+func (r *ChatRequest) repeatLimit(e *edits) {
 	limit := r.raw(fieldMaxCompletionTokens)
 	if limit == nil || r.raw(fieldMaxTokens) != nil {
-		return e
+		return
 	}
 	if old := r.fields[fieldMaxTokens]; old.found() { // null
 		e.add(old.value.Start, old.value.End, limit)
-		return e
+		return
 	}
 	at := r.fields[fieldMaxCompletionTokens].key.Start
 	text := append(make([]byte, 0, len(limit)+14), `"max_tokens":`...)
 	e.add(at, at, append(append(text, limit...), ','))
-	return e
 }
 
 // OutputLimit implements Call. The client's limit is for each answer.

@@ -194,13 +194,6 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 
 // readDelta processes the delta of a choice at data[i].
 func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
-	before := len(s.edits)
-	if c.finished { // a nameless call that begins now is not a call
-		calls := namelessCalls{edits: s.edits, data: data, all: !c.tools}
-		calls.drop(i)
-		s.edits = calls.edits
-	}
-	dropped := len(s.edits) > before
 	for m := jsonscan.MembersAt(data, i); m.Next(); {
 		switch string(m.Name()) {
 		case "content", "refusal":
@@ -214,7 +207,7 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 				s.count(sizeOfCall(m.Raw()))
 			}
 		case "tool_calls":
-			if dropped || !jsonscan.IsFilled(m.Raw()) || m.Raw()[0] != '[' {
+			if !jsonscan.IsFilled(m.Raw()) || m.Raw()[0] != '[' {
 				continue
 			}
 			c.tools = true

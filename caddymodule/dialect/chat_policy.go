@@ -23,7 +23,7 @@ const (
 func markOf(key, rest []byte) marks {
 	switch string(key) {
 	case "role":
-		if bytes.HasPrefix(rest, []byte(roleDeveloper)) {
+		if bytes.HasPrefix(rest, []byte(`"`+roleDeveloper+`"`)) {
 			return markDeveloper
 		}
 		return 0
@@ -106,7 +106,7 @@ func (r *ChatRequest) applyOptions(o compat.Options) *Error {
 	}
 	if o.RemoteMedia != compat.RemoteAllow {
 		for _, at := range r.media {
-			if err := r.checkMedia(at, o.RemoteMedia); err != nil {
+			if err := r.checkMedia(at); err != nil {
 				return err
 			}
 		}
@@ -120,11 +120,11 @@ func (r *ChatRequest) applyOptions(o compat.Options) *Error {
 }
 
 // checkMedia checks the addresses in messages or in an embedding's input.
-func (r *ChatRequest) checkMedia(at member, policy string) *Error {
-	path, problem := mediaFault(at.value.Bytes(r.body), inMessage, policy)
-	if problem == "" {
+func (r *ChatRequest) checkMedia(at member) *Error {
+	path, found := findRemote(at.value.Bytes(r.body), inMessage)
+	if !found {
 		return nil
 	}
 	path = jsonscan.Unquote(at.key.Bytes(r.body)) + path
-	return invalid(path, "", "Invalid value for %s: %s", fromClient(path), problem)
+	return invalid(path, "", "Invalid value for %s: "+noRemoteMedia, fromClient(path))
 }

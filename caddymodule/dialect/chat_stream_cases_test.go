@@ -37,24 +37,10 @@ var streamCases = []struct {
 			`"choices":[{"delta":{"reasoning_content":"\u00e9\/"},"finish_reason":"stop"}] }`, done),
 	},
 	{
-		name: "an id alone behind the end is no call",
-		in: eventsOf(hi, stop, `{"model":"up","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"x"}]}}]}`,
-			done),
-		want: eventsOf(hiPub, stopPub, `{"model":"pub","choices":[{"index":0,"delta":{"tool_calls":[]}}]}`, done),
-	},
-	{
-		name: "what has no name behind the end is no call, what has one is",
-		in: eventsOf(hi, stop, `{"model":"up","choices":[{"delta":{"tool_calls":[{"function":{"arguments":"{\"a\":1}"}},`+
-			`{"function":{"name":"f"}}],"function_call":{"arguments":"x"}}}]}`, done),
-		want: eventsOf(hiPub, stopPub,
-			`{"model":"pub","choices":[{"delta":{"tool_calls":[{"function":{"name":"f"}}],"function_call":null}}]}`, done),
-	},
-	{
 		name: "arguments that come behind the end of a call",
 		in: eventsOf(`{"model":"up","choices":[{"delta":{"tool_calls":[{"index":0,"id":"x","function":{"name":"f",`+
 			`"arguments":"{"}}]},"finish_reason":"tool_calls"}]}`,
-			`{"model":"up","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"}"}},{"index":1,`+
-				`"id":"y"}]}}]}`, done),
+			`{"model":"up","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"}"}}]}}]}`, done),
 		want: eventsOf(`{"model":"pub","choices":[{"delta":{"tool_calls":[{"index":0,"id":"x","function":{"name":"f",`+
 			`"arguments":"{"}}]},"finish_reason":"tool_calls"}]}`,
 			`{"model":"pub","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"}"}}]}}]}`, done),

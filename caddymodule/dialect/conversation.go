@@ -11,28 +11,28 @@ import (
 // as the messages of a chat request:
 //
 //   - There is at most one system message, and it comes first. Later system text
-//     is folded into the preceding turn, because most chat templates reject it
+//     is folded into the preceding message, because most chat templates reject it
 //     there. Moving it to the front would invalidate the upstream's prompt cache.
 //     keepSystem disables this.
 //   - An assistant message with calls is directly followed by the results, one
 //     message each, in the order of the calls.
-//   - A longer history repeats the encoding of its earlier turns byte for byte.
+//   - A longer history repeats the encoding of its earlier messages byte for byte.
 type conversation struct {
 	system []string
 	// keepSystem keeps later system text in place as a separate message, for chat
 	// templates that support it.
 	keepSystem bool
-	turns      []turn
+	messages   []message
 	calls      map[string]callIndex // by the client's id of the call
 }
 
-// turn is a user or system message, or an assistant message with the results of its
+// message is a user or system message, or an assistant message with the results of its
 // calls.
-type turn struct {
+type message struct {
 	assistant       bool
 	system          bool
 	parts           []contentPart // of a user or system message
-	folded          []string      // system text that followed the turn
+	folded          []string      // system text that followed the message
 	*assistantParts               // of an assistant message
 }
 
@@ -45,7 +45,7 @@ type assistantParts struct {
 }
 
 // callIndex is the position of a call.
-type callIndex struct{ turn, call int }
+type callIndex struct{ message, call int }
 
 // toolCall is a call and its result.
 type toolCall struct {
@@ -58,10 +58,10 @@ type toolCall struct {
 
 // contentPart is text, or a part that is passed through, such as an image or audio.
 type contentPart struct {
-	text string
-	raw  []byte // JSON; nil for text
-	mark string // placeholder in text; "" for an image
-	said bool   // the user has written the text
+	text  string
+	raw   []byte // JSON; nil for text
+	mark  string // placeholder in text; "" for an image
+	typed bool   // by the user, not by the client
 }
 
 // marker returns the placeholder of a part where only text is allowed.
@@ -80,15 +80,15 @@ func (c *conversation) addSystem(text string) {
 	if text == "" {
 		return
 	}
-	if len(c.turns) == 0 {
+	if len(c.messages) == 0 {
 		c.system = append(c.system, text)
 		return
 	}
 	if c.keepSystem {
-		c.turns = append(c.turns, turn{system: true, parts: []contentPart{{text: text}}})
+		c.messages = append(c.messages, message{system: true, parts: []contentPart{{text: text}}})
 		return
 	}
-	last := &c.turns[len(c.turns)-1]
+	last := &c.messages[len(c.messages)-1]
 	last.folded = append(last.folded, text)
 }
 
@@ -101,32 +101,32 @@ func (c *conversation) addUser(parts []contentPart) {
 		}
 	}
 	if len(kept) > 0 {
-		c.turns = append(c.turns, turn{parts: kept})
+		c.messages = append(c.messages, message{parts: kept})
 	}
 }
 
 // ensureMessage adds an empty message if there is none, because model servers reject a
 // request without messages.
 func (c *conversation) ensureMessage() {
-	if len(c.system) == 0 && len(c.turns) == 0 {
-		c.turns = append(c.turns, turn{parts: []contentPart{{}}})
+	if len(c.system) == 0 && len(c.messages) == 0 {
+		c.messages = append(c.messages, message{parts: []contentPart{{}}})
 	}
 }
 
-// assistantTurn returns the turn for the assistant's next content: the last turn if it
+// assistantMessage returns the message for the assistant's next content: the last one if it
 // is the assistant's and its calls have no results yet, else a new one.
-func (c *conversation) assistantTurn() *turn {
-	if n := len(c.turns); n > 0 && c.turns[n-1].assistant && !c.turns[n-1].answered && len(c.turns[n-1].folded) == 0 {
-		return &c.turns[n-1]
+func (c *conversation) assistantMessage() *message {
+	if n := len(c.messages); n > 0 && c.messages[n-1].assistant && !c.messages[n-1].answered && len(c.messages[n-1].folded) == 0 {
+		return &c.messages[n-1]
 	}
-	c.turns = append(c.turns, turn{assistant: true, assistantParts: new(assistantParts)})
-	return &c.turns[len(c.turns)-1]
+	c.messages = append(c.messages, message{assistant: true, assistantParts: new(assistantParts)})
+	return &c.messages[len(c.messages)-1]
 }
 
 // addText adds assistant text.
 func (c *conversation) addText(text string) {
 	if text != "" {
-		t := c.assistantTurn()
+		t := c.assistantMessage()
 		t.text = append(t.text, text)
 	}
 }
@@ -134,26 +134,26 @@ func (c *conversation) addText(text string) {
 // addReasoning adds the assistant's reasoning.
 func (c *conversation) addReasoning(text string) {
 	if text != "" {
-		t := c.assistantTurn()
+		t := c.assistantMessage()
 		t.reasoning = append(t.reasoning, text)
 	}
 }
 
 // addCall adds a tool call of the assistant. arguments is JSON.
 func (c *conversation) addCall(id, name, arguments string) {
-	t := c.assistantTurn()
+	t := c.assistantMessage()
 	t.calls = append(t.calls, toolCall{id: id, name: name, arguments: arguments})
 	if c.calls == nil {
 		c.calls = make(map[string]callIndex)
 	}
-	c.calls[id] = callIndex{len(c.turns) - 1, len(t.calls) - 1}
+	c.calls[id] = callIndex{len(c.messages) - 1, len(t.calls) - 1}
 }
 
 // addResult adds the result of a call. If the call is missing or already has a result,
 // it becomes user text.
 func (c *conversation) addResult(id, text string, images []contentPart) {
 	if at, ok := c.calls[id]; ok {
-		t := &c.turns[at.turn]
+		t := &c.messages[at.message]
 		if call := &t.calls[at.call]; !call.answered {
 			call.result, call.images, call.answered = text, images, true
 			t.answered = true
@@ -170,8 +170,8 @@ func (c *conversation) appendMessages(b []byte) []byte {
 		w.system(strings.Join(c.system, "\n\n"))
 	}
 	var carried []contentPart // for the next user message
-	for i := range c.turns {
-		t := &c.turns[i]
+	for i := range c.messages {
+		t := &c.messages[i]
 		if t.assistant || t.system {
 			w.user(carried)
 			carried = nil
@@ -219,7 +219,7 @@ func withReminders(parts []contentPart, folded []string) []contentPart {
 	return parts
 }
 
-// reminders returns the system text that was folded into a turn.
+// reminders returns the system text that was folded into a message.
 func reminders(folded []string) string {
 	return "<system-reminder>\n" + strings.Join(folded, "\n</system-reminder>\n\n<system-reminder>\n") +
 		"\n</system-reminder>"
@@ -267,10 +267,10 @@ func (w *messageWriter) user(parts []contentPart) {
 	w.b = append(w.b, end...)
 }
 
-// assistant writes an assistant's turn with the results of its calls. It returns the
+// assistant writes an assistant's message with the results of its calls. It returns the
 // parts for the next user message: images of results, which only a user message can
 // contain, and system text that could not be folded.
-func (w *messageWriter) assistant(t *turn) (rest []contentPart) {
+func (w *messageWriter) assistant(t *message) (rest []contentPart) {
 	w.begin("assistant")
 	w.b = jsonscan.Appendf(w.b, `,"content":%q`, strings.Join(t.text, "\n"))
 	if len(t.reasoning) > 0 { // model servers use different names

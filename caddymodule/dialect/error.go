@@ -88,8 +88,8 @@ type Error struct {
 	// class replaces the kind's class if not empty.
 	class Class
 
-	// Retry is how the gateway can retry the request.
-	Retry Retry
+	// RefusesEffort means that the model rejects the reasoning effort: DropEffort can help.
+	RefusesEffort bool
 
 	// texts replace Message in dialects whose clients match the text of some messages.
 	texts map[Dialect]string

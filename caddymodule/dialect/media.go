@@ -2,17 +2,17 @@ package dialect
 
 import (
 	"bytes"
-	"net/netip"
-	"net/url"
 	"strings"
 
-	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Model servers fetch addresses in a request from inside their network, and some open
-// files. To prevent server-side request forgery, the deployment's option remote_media
-// controls which addresses are allowed.
+// files. To prevent server-side request forgery, they are refused unless the deployment has
+// the option remote_media.
+
+// noRemoteMedia is the problem of an address that is refused.
+const noRemoteMedia = "this deployment does not allow remote media. Send the content itself as a data: URL."
 
 // mediaKeys are the keys of a content part, and of its members, whose value is or
 // contains an address to fetch, or tensors to load. Some model servers ignore the case of
@@ -106,53 +106,40 @@ func (level mediaLevel) member(name []byte) (mediaLevel, bool) {
 	return 0, false
 }
 
-// mediaFault searches a value, or the elements of a list, for an address that is not
-// allowed. It returns the path of the address and the problem, or "".
-func mediaFault(value []byte, level mediaLevel, policy string) (path, problem string) {
+// findRemote searches a value, or the elements of a list, for the address of remote media, and
+// returns its path.
+func findRemote(value []byte, level mediaLevel) (path string, found bool) {
 	switch {
-	case value[0] == '"' && level == inData:
-		return "", dataFault(value, policy)
-	case value[0] == '"' && level >= inMedia:
-		return "", addressFault(value, policy)
+	case value[0] == '"' && (level < inMedia || isInline(value) || level == inData && !mayBeURL(value)):
+		return "", false
+	case value[0] == '"':
+		return "", isRemote(jsonscan.Unquote(value))
 	case value[0] != '{' && value[0] != '[':
-		return "", ""
+		return "", false
 	}
 	for m := jsonscan.Checked(value); m.Next(); {
 		if value[0] == '[' {
 			if m.Raw()[0] == '[' {
 				continue // no model server supports nested lists
 			}
-			if path, problem = mediaFault(m.Raw(), level, policy); problem != "" {
-				return element("", m.Index) + path, problem
+			if path, found = findRemote(m.Raw(), level); found {
+				return element("", m.Index) + path, true
 			}
 		} else if inner, ok := level.member(m.Name()); ok {
-			if path, problem = mediaFault(m.Raw(), inner, policy); problem != "" {
-				return "." + string(show(string(m.Name()))) + path, problem
+			if path, found = findRemote(m.Raw(), inner); found {
+				return "." + string(show(string(m.Name()))) + path, true
 			}
 		}
 	}
-	return "", ""
+	return "", false
 }
 
-// dataFault returns the problem of data or an id that may be an address, or "". Values
-// with neither a colon nor a dot are not addresses.
-func dataFault(quoted []byte, policy string) string {
-	text := quoted
+// mayBeURL reports whether data or an id, a JSON string, may be an address: it has a colon or a dot.
+func mayBeURL(quoted []byte) bool {
 	if bytes.IndexByte(quoted, '\\') >= 0 {
-		text = []byte(jsonscan.Unquote(quoted))
+		quoted = []byte(jsonscan.Unquote(quoted))
 	}
-	if bytes.IndexByte(text, ':') < 0 && bytes.IndexByte(text, '.') < 0 {
-		return ""
-	}
-	return addressFault(quoted, policy)
-}
-
-// addressFault returns the problem of an address, a JSON string, or "".
-func addressFault(quoted []byte, policy string) string {
-	if isInline(quoted) {
-		return "" // before copying it, as it may be large
-	}
-	return remoteFault(jsonscan.Unquote(quoted), policy)
+	return bytes.ContainsAny(quoted, ":.")
 }
 
 // isInline reports whether the text starts with a JSON string that is a data: URL.
@@ -161,61 +148,8 @@ func isInline(quoted []byte) bool {
 	return len(quoted) >= len(inline) && bytes.EqualFold(quoted[:len(inline)], []byte(inline))
 }
 
-// remoteFault returns why an address is not allowed, or "".
-func remoteFault(address, policy string) string {
+// isRemote reports whether an address is not a data: URL.
+func isRemote(address string) bool {
 	const inline = "data:"
-	switch {
-	case policy == compat.RemoteAllow, address == "",
-		len(address) >= len(inline) && strings.EqualFold(address[:len(inline)], inline):
-		return ""
-	case policy != compat.RemoteHTTPS:
-		return "this deployment does not allow remote media. Send the content itself as a data: URL."
-	case !isPublicHTTPS(address):
-		return "this deployment allows only https:// URLs of public hosts. " +
-			"Use one, or send the content itself as a data: URL."
-	}
-	return ""
-}
-
-// isPublicHTTPS reports whether an address is an https:// URL whose host is not
-// obviously private. Names are not resolved.
-func isPublicHTTPS(address string) bool {
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "https" || u.User != nil || strings.ContainsAny(address, "\\ \t\r\n") {
-		return false
-	}
-	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
-	if strings.IndexFunc(host, func(r rune) bool { return r >= 0x80 }) >= 0 {
-		return false // some parsers convert Unicode digits and dots to ASCII
-	}
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return isPublic(ip.Unmap())
-	}
-	dot := strings.LastIndexByte(host, '.')
-	if dot < 0 || dot+1 == len(host) {
-		return false
-	}
-	switch last := host[dot+1:]; last {
-	case "internal", "local", "localdomain", "localhost":
-		return false
-	default: // a last label that starts with a digit is a legacy form of an IPv4 address
-		return last[0] < '0' || last[0] > '9'
-	}
-}
-
-// notPublic lists private networks that netip does not detect: shared address space
-// (RFC 6598), and IPv6 addresses that embed IPv4 addresses (RFC 4291, 6052, 3056).
-var notPublic = [...]netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("::/96"),
-	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
-}
-
-// isPublic reports whether an IP address is public.
-func isPublic(ip netip.Addr) bool {
-	for _, network := range notPublic {
-		if network.Contains(ip) {
-			return false
-		}
-	}
-	return ip.IsGlobalUnicast() && !ip.IsPrivate() && ip.Zone() == ""
+	return address != "" && (len(address) < len(inline) || !strings.EqualFold(address[:len(inline)], inline))
 }

@@ -14,7 +14,7 @@ import (
 // other blocks become one message.
 func (c *messagesCall) readUser(f fieldList) {
 	if content := f.given("content"); jsonscan.IsString(content) {
-		c.conversation.addUser([]contentPart{{text: jsonscan.Unquote(content), said: true}})
+		c.conversation.addUser([]contentPart{{text: jsonscan.Unquote(content), typed: true}})
 		return
 	}
 	var parts []contentPart
@@ -41,7 +41,7 @@ func (c *messagesCall) readBlock(f fieldList) contentPart {
 	}
 	switch f.text("type") {
 	case "text":
-		return contentPart{text: c.blockText(f), said: true}
+		return contentPart{text: c.blockText(f), typed: true}
 	case "image":
 		return c.readImage(f)
 	case "document":
@@ -253,7 +253,7 @@ func (c *messagesCall) readChange(f fieldList) {
 	switch f.text("type") {
 	case "compaction":
 		if summary := f.text("content"); summary != "" {
-			c.conversation.turns, c.conversation.calls = nil, nil
+			c.conversation.messages, c.conversation.calls = nil, nil
 			c.conversation.addUser([]contentPart{{text: summary}})
 		}
 		c.typed(f, "tool_changes", aList)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // keysOf checks that an object has exactly these keys. Those with a '?' at the end are optional.
@@ -261,8 +259,8 @@ func (g *messagesGrammar) fillBlock(e clientEvent) error {
 	}
 	g.signed = kind == "signature_delta"
 	g.json.WriteString(value)
-	if g.open == "tool_use" && !new(jsonscan.Prefix).Add(g.json.String()) {
-		return fmt.Errorf("arguments that are no start of JSON: %q", g.json.String())
+	if g.open == "tool_use" && !strings.HasPrefix(g.json.String(), "{") {
+		return fmt.Errorf("arguments that are no object: %q", g.json.String())
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func (n *normaliser) settled() bool {
 		if slot.name == "" {
 			continue
 		}
-		if calls++; !slot.args.Complete() {
+		if calls++; !slot.args.reached {
 			return false
 		}
 	}

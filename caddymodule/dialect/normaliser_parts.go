@@ -210,7 +210,7 @@ func (n *normaliser) flushArguments() {
 	for k := range n.slots.slots {
 		slot := &n.slots.slots[k]
 		if s := slot.half.rest(); s != "" && slot.state != callNew {
-			slot.args.Add(s)
+			slot.args.add(s)
 			n.parts.toolArgs(k, s)
 		}
 	}

@@ -310,20 +310,3 @@ func TestRepairToolIndex(t *testing.T) {
 		}
 	}
 }
-
-// Errors name the kind of retry that can help. The effort is dropped once.
-func TestRetry(t *testing.T) {
-	effort := FromUpstream(400, nil, []byte(`{"error":{"message":"m does not support thinking"}}`))
-	whole := FromUpstream(500, nil, []byte(`{"error":{"message":"Cannot use tools with stream"}}`))
-	for e, want := range map[*Error]Retry{
-		StreamBroken(): RetryNot, effort: RetryWithoutEffort, whole: RetryWhole,
-	} {
-		if e.Retry != want {
-			t.Errorf("%s: %d, want %d", e.Message, e.Retry, want)
-		}
-	}
-	call := mustDecode(t, responsesOp, `{"model":"public","input":"x","reasoning":{"effort":"low"}}`, testEnv())
-	if first, second := call.DropEffort(), call.DropEffort(); !first || second {
-		t.Errorf("dropped %v, then %v", first, second)
-	}
-}

@@ -147,6 +147,9 @@ func (e *edits) merge(data []byte, start int, defaults, force []byte, level int)
 // isObject reports whether a value is an object.
 func isObject(raw []byte) bool { return len(raw) > 0 && raw[0] == '{' }
 
+// isArray reports whether a value is an array.
+func isArray(raw []byte) bool { return len(raw) > 0 && raw[0] == '[' }
+
 // overlaid returns force, merged with defaults if both are objects. nil is absent.
 func overlaid(defaults, force []byte, level int) []byte {
 	switch {

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
@@ -48,8 +49,8 @@ func (c *responsesCall) readInputAudio(f fieldList) contentPart {
 		c.missing(name)
 		return contentPart{}
 	}
-	if path, problem := mediaFault(audio, inMedia, c.env.Options.RemoteMedia); problem != "" {
-		c.badValue(name+path, "%s", problem)
+	if path, found := findRemote(audio, inMedia); found && c.env.Options.RemoteMedia != compat.RemoteAllow {
+		c.badValue(name+path, noRemoteMedia)
 	}
 	raw := append([]byte(`{"type":"input_audio","input_audio":`), compactJSON(audio)...)
 	return contentPart{raw: append(raw, '}')}

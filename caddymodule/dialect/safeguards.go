@@ -69,15 +69,15 @@ func (c *conversation) judged() string {
 			entries = append(entries, string(jsonscan.Appendf(nil, `{%q:%q}`, who, what)))
 		}
 	}
-	for _, t := range slices.Backward(c.turns) {
+	for _, t := range slices.Backward(c.messages) {
 		if t.assistant {
 			for _, call := range slices.Backward(t.calls) {
-				add(&called, "called", call.name+" "+cutText(call.arguments, maxInput))
+				add(&called, "called", call.name+" "+truncate(call.arguments, maxInput))
 			}
 		}
 		for _, p := range slices.Backward(t.parts) {
-			if p.said && said >= 0 {
-				add(&said, "user", cutText(withoutAdded(p.text), maxText))
+			if p.typed && said >= 0 {
+				add(&said, "user", truncate(withoutAdded(p.text), maxText))
 			}
 		}
 	}
@@ -131,14 +131,6 @@ func withoutAdded(s string) string {
 		after = withoutAdded(after) // no added element closes there
 	}
 	return strings.TrimSpace(strings.TrimSpace(s[:begin]) + "\n" + after)
-}
-
-// cutText returns the beginning of a text.
-func cutText(s string, limit int) string {
-	if len(s) > limit {
-		return strings.ToValidUTF8(s[:limit], "") + "…"
-	}
-	return s
 }
 
 // Safeguard implements Call.

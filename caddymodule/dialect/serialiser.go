@@ -38,9 +38,8 @@ type openCall struct {
 	k       int
 	whole   bool   // arguments are sent unchecked when the call closes
 	live    bool   // arguments are being sent
-	broken  bool   // the arguments are not valid JSON
 	done    bool   // the object has ended
-	pending []byte // arguments that were not sent yet
+	pending []byte // the arguments so far
 	space   int    // length of the white space at the start of pending
 }
 
@@ -114,14 +113,14 @@ func (s *serialiser) put(kind partKind, t string, probs []byte) {
 	s.encoder.fill(t)
 }
 
-// args returns the state of the open call's arguments.
-func (s *serialiser) args() *jsonscan.Prefix { return &s.calls.slots[s.call.k].args }
+// complete reports whether the arguments of the open call have ended.
+func (s *serialiser) complete() bool { return s.calls.slots[s.call.k].args.reached }
 
 // advance closes the open call if it is complete, then sends waiting parts and closes
 // complete calls among them. It reports whether no call is open.
 func (s *serialiser) advance() bool {
 	for s.kind == partTool && s.err == nil {
-		if !s.args().Complete() {
+		if !s.complete() {
 			return false
 		}
 		s.closeOpen(finishNone)
@@ -164,9 +163,6 @@ func (s *serialiser) openCall(k int, fragment string) {
 	slot.state = callStarted
 	s.kind = partTool
 	s.call = openCall{k: k, whole: s.encoder.wantsWhole(slot.name), pending: s.call.pending[:0]}
-	if cap(s.call.pending) > sse.KeepBuffer {
-		s.call.pending = nil
-	}
 	s.encoder.open(partTool, slot.id, slot.name)
 	if len(slot.pending) > 0 {
 		fragment, slot.pending = string(append(slot.pending, fragment...)), nil
@@ -190,31 +186,30 @@ func (s *serialiser) toolArgs(k int, fragment string) {
 }
 
 // appendArguments adds a fragment of the open call's arguments. Once they start with an
-// opening brace, they are sent as long as they can become a JSON object. Anything else is
-// buffered until the call closes.
+// opening brace, they are sent; an object that is invalid then ends the answer. Anything
+// else, and an invalid object in one piece, waits until the call closes.
 func (s *serialiser) appendArguments(fragment string) {
 	c := &s.call
-	wasDone, fits := c.done, !s.args().Broken()
-	c.done = s.args().Complete()
+	wasDone := c.done
+	c.done = s.complete()
+	if fragment == "" || c.live && wasDone && strings.Trim(fragment, jsonscan.Space) == "" {
+		return
+	}
+	c.pending = append(c.pending, fragment...)
+	text := bytes.TrimLeft(c.pending[c.space:], jsonscan.Space)
+	c.space = len(c.pending) - len(text)
+	isObject := !c.done || !wasDone && jsonscan.Valid(text)
 	switch {
-	case fragment == "", wasDone && fits: // white space after the object
-	case c.whole || c.broken:
-		c.pending = append(c.pending, fragment...)
-	case c.live && !fits:
+	case c.whole:
+	case c.live && wasDone:
 		s.err = brokenArguments()
 	case c.live:
-		s.encoder.fill(fragment)
-	case !fits:
-		c.broken = true
-		c.pending = append(c.pending, fragment...)
-	default:
-		c.pending = append(c.pending, fragment...)
-		text := bytes.TrimLeft(c.pending[c.space:], jsonscan.Space)
-		c.space = len(c.pending) - len(text)
-		if len(text) > 0 && text[0] == '{' {
-			c.live, c.pending = true, c.pending[:0]
-			s.encoder.fill(string(text))
+		if s.encoder.fill(fragment); !isObject {
+			s.err = brokenArguments()
 		}
+	case len(text) > 0 && text[0] == '{' && isObject:
+		c.live = true
+		s.encoder.fill(string(text))
 	}
 }
 
@@ -227,6 +222,9 @@ func (s *serialiser) closeOpen(finish finishReason) {
 	case partNone:
 	case partTool:
 		s.closeCall(finish)
+		if cap(s.call.pending) > sse.KeepBuffer {
+			s.call.pending = nil
+		}
 	default:
 		s.encoder.close(finish.cut())
 	}
@@ -236,7 +234,7 @@ func (s *serialiser) closeOpen(finish finishReason) {
 // incomplete. Otherwise, incomplete arguments are an error.
 func (s *serialiser) closeCall(finish finishReason) {
 	c := &s.call
-	complete := s.args().Complete()
+	complete := s.complete()
 	switch {
 	case c.whole && len(c.pending) > 0:
 		s.encoder.fill(string(c.pending))
@@ -244,7 +242,7 @@ func (s *serialiser) closeCall(finish finishReason) {
 	case c.live && !finish.cut():
 		s.err = brokenArguments()
 		return
-	case !c.live && (complete || c.broken || !finish.cut()):
+	case !c.live && (complete || !finish.cut()):
 		if object, _ := normalArguments(string(c.pending)); string(object) != "{}" {
 			s.encoder.fill(string(object))
 		}

@@ -8,8 +8,8 @@ const maxToolSlots = 1024
 // toolSlot is the received part of a tool call in a streamed answer.
 type toolSlot struct {
 	id, name string
-	index    int64           // the upstream's index, -1 if missing
-	args     jsonscan.Prefix // state of the received arguments
+	index    int64 // the upstream's index, -1 if missing
+	args     argumentsEnd
 	state    callState
 	pending  []byte // arguments that wait for the start of the call
 	half     halfPair
@@ -49,7 +49,7 @@ func (e *toolEntry) decode(slot *toolSlot) {
 	case len(e.raw) > 0 && !jsonscan.IsNull(e.raw):
 		e.args = slot.half.rest() + string(e.raw)
 	}
-	slot.args.Add(e.args)
+	slot.args.add(e.args)
 }
 
 // buffered returns the size of the ids, names and waiting arguments in bytes.
@@ -127,7 +127,7 @@ func (t *toolSlots) find(e toolEntry) int {
 	if e.id != "" && slot.id != "" {
 		return -1
 	}
-	if e.name != "" && (slot.args.Complete() || slot.name != "" && slot.name != e.name) {
+	if e.name != "" && (slot.args.reached || slot.name != "" && slot.name != e.name) {
 		return -1
 	}
 	return last

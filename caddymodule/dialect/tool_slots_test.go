@@ -64,3 +64,21 @@ func TestToolSlots(t *testing.T) {
 		}
 	}
 }
+
+// The end of arguments is found wherever a fragment is cut. Brackets in strings do not count.
+func TestArgumentsEnd(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		``: false, ` `: false, `{`: false, `{}`: true, "{}\n": true, `{"a":"}`: false, `{"a":"}\"}"`: false, `{"a":"\\"}`: true,
+		`{"a":{"b":[{},[]]}`: false, `{"a":{"b":[{},[]]}}`: true, `[`: false, `[1]`: true, `"a`: false, `"a\"`: false,
+		`"a\""`: true, `null`: false, `5`: false, `}`: false, `{"a":"[{"}`: true, `{"a" 1}`: true,
+	} {
+		for cut := range len(text) + 1 {
+			var a argumentsEnd
+			a.add(text[:cut])
+			if a.add(text[cut:]); a.reached != want {
+				t.Errorf("%q cut at %d: %v", text, cut, a.reached)
+			}
+		}
+	}
+}

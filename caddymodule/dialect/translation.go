@@ -93,8 +93,8 @@ func (t *translation) readRest(o compat.Options, parts ...func(fieldList)) *Erro
 
 // checkAddress rejects an address that the deployment does not allow.
 func (t *translation) checkAddress(name, address string) {
-	if problem := remoteFault(address, t.env.Options.RemoteMedia); problem != "" {
-		t.badValue(name, "%s", problem)
+	if t.env.Options.RemoteMedia != compat.RemoteAllow && isRemote(address) {
+		t.badValue(name, noRemoteMedia)
 	}
 }
 
@@ -233,21 +233,11 @@ func (t *translation) Prompt() *tokens.Prompt { return t.prompt }
 // Streamed implements Call.
 func (t *translation) Streamed() bool { return t.stream }
 
-// Body implements Call.
+// Body implements Call. The messages come last, so that the bodies of a conversation share
+// a prefix.
 func (t *translation) Body(upstreamModel string) *Segments {
-	return t.body(upstreamModel, t.stream)
-}
-
-// WholeBody implements Call.
-func (t *translation) WholeBody(upstreamModel string) *Segments {
-	return t.body(upstreamModel, false)
-}
-
-// body returns the upstream's body. The messages come last, so that the bodies of a
-// conversation share a prefix.
-func (t *translation) body(upstreamModel string, stream bool) *Segments {
 	head := jsonscan.Appendf(nil, `{"model":%q`, upstreamModel)
-	if stream {
+	if t.stream {
 		head = append(head, `,"stream":true,"stream_options":{"include_usage":true}`...)
 	}
 	if t.output > 0 {

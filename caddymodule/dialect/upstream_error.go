@@ -33,8 +33,6 @@ var (
 	cloudText = regexp.MustCompile(`(?i)cloud is disabled|remote model .*unavailable`)
 	// The model was removed or renamed.
 	missingText = regexp.MustCompile(`(?i)model .*(not found|does not exist)`)
-	// Older llama.cpp rejects a streamed request with tools.
-	wholeText = regexp.MustCompile(`(?i)cannot use tools with stream`)
 )
 
 // serverErrors are the classes of texts of llama.cpp, Ollama, vLLM and LM Studio. The first match counts.
@@ -117,10 +115,8 @@ func (f *fault) classify(status int, what string) *Error {
 	switch {
 	case mayBeClients && f.isContext():
 		return f.contextError()
-	case status == 500 && wholeText.MatchString(f.message):
-		return &Error{Kind: KindInvalidRequest, Message: f.message, Retry: RetryWhole}
 	case status == 500 && clientText.MatchString(f.message):
-		return &Error{Kind: KindInvalidRequest, Message: f.message, Retry: f.effortRetry()}
+		return &Error{Kind: KindInvalidRequest, Message: f.message, RefusesEffort: effortText.MatchString(f.message)}
 	case status == 403 && cloudText.MatchString(f.message):
 		return &Error{
 			Kind: KindUpstream, NoRetry: true,
@@ -131,7 +127,7 @@ func (f *fault) classify(status int, what string) *Error {
 	}
 	switch status {
 	case 400, 413, 422:
-		return &Error{Kind: KindInvalidRequest, Code: f.code, Message: f.message, Retry: f.effortRetry()}
+		return &Error{Kind: KindInvalidRequest, Code: f.code, Message: f.message, RefusesEffort: effortText.MatchString(f.message)}
 	case 401, 402, 403:
 		// The upstream's message may contain a part of the credentials.
 		return &Error{
@@ -153,14 +149,6 @@ func (f *fault) classify(status int, what string) *Error {
 	}
 	// With other statuses below 500 and with 501, the same request will fail again.
 	return &Error{Kind: KindUpstream, NoRetry: status < 500 || status == 501, Message: described}
-}
-
-// effortRetry returns RetryWithoutEffort if the model rejects reasoning effort.
-func (f *fault) effortRetry() Retry {
-	if effortText.MatchString(f.message) {
-		return RetryWithoutEffort
-	}
-	return RetryNot
 }
 
 // isContext reports whether the prompt is too long.

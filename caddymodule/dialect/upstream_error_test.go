@@ -134,7 +134,7 @@ func TestFromUpstream(t *testing.T) {
 				!strings.HasSuffix(e.Message, end) {
 				t.Errorf("got %+v", e)
 			}
-			if e.Retry == RetryWhole || strings.Contains(e.Message, "sk-abc") {
+			if strings.Contains(e.Message, "sk-abc") {
 				t.Errorf("got %+v", e)
 			}
 		})
@@ -234,14 +234,6 @@ func TestFromUpstreamRetryAfter(t *testing.T) {
 	}
 }
 
-func TestFromUpstreamKnowsWhatNeedsAWholeAnswer(t *testing.T) {
-	e := FromUpstream(500, nil, []byte(`{"error":{"code":500,"message":"Cannot use tools with stream",`+
-		`"type":"server_error"}}`))
-	if e.Retry != RetryWhole || e.HTTPStatus(Chat) != 400 {
-		t.Errorf("%+v", e)
-	}
-}
-
 func TestFromUpstreamKnowsAModelWithoutEfforts(t *testing.T) {
 	for message, want := range map[string]bool{
 		`\"llama3.2\" does not support thinking`: true, "This model Does not support reasoning": true,
@@ -249,7 +241,7 @@ func TestFromUpstreamKnowsAModelWithoutEfforts(t *testing.T) {
 	} {
 		for _, status := range []int{400, 500} {
 			if e := FromUpstream(status, nil,
-				[]byte(`{"error":{"message":"`+message+`"}}`)); (e.Retry == RetryWithoutEffort) != want {
+				[]byte(`{"error":{"message":"`+message+`"}}`)); e.RefusesEffort != want {
 				t.Errorf("%d %s: %+v", status, message, e)
 			}
 		}
@@ -257,7 +249,7 @@ func TestFromUpstreamKnowsAModelWithoutEfforts(t *testing.T) {
 	for _, message := range []string{
 		"reasoning_effort: Input should be 'low', 'medium' or 'high'", "invalid reasoning value: 'xhigh'",
 	} {
-		if e := FromUpstream(400, nil, []byte(`{"error":{"message":"`+message+`"}}`)); e.Retry != RetryWithoutEffort {
+		if e := FromUpstream(400, nil, []byte(`{"error":{"message":"`+message+`"}}`)); !e.RefusesEffort {
 			t.Errorf("%s: %+v", message, e)
 		}
 	}

@@ -58,8 +58,7 @@ func (l *Listener) Hub() (*tunnel.Hub, error) {
 func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 	options := tunnel.Options{
 		Authenticate: authenticateWith(s.Store), Valid: validIn(s.Store), Preauthenticate: s.Store.MatchConnector,
-		Pairing: s.Pairing, Pinged: s.Activity.Pinged,
-		Bodies: s.Bodies, Logger: g.Logger, Version: version.Number(),
+		Pairing: s.Pairing, Bodies: s.Bodies, Logger: g.Logger, Version: version.Number(),
 	}
 	if s.Cluster != nil {
 		options.Members = s.Cluster.Members

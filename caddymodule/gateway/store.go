@@ -61,7 +61,7 @@ func (c StoreConfig) open(o JoinOptions) (st *store.Store, cluster Cluster, err 
 	if err := os.MkdirAll(filepath.Dir(c.Path), 0o700); err != nil {
 		return nil, nil, fmt.Errorf("creating the storage directory: %w", err)
 	}
-	file, err := store.OpenBolt(c.Path, store.BoltOptions{Logger: o.Logger})
+	file, err := store.OpenBolt(c.Path, store.BoltOptions{})
 	if err != nil {
 		return nil, nil, err
 	}

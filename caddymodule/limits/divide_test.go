@@ -15,26 +15,26 @@ func TestLimitedComesBack(t *testing.T) {
 		s := &source{ofAccount: limits.UsageLimits{TokensPerDay: 1000}, day: map[string]limits.Sums{}}
 		q := newLimiter(s)
 		q.Divide(func() int { return 2 })
-		permit, _ := enter(t, q, "k", need)
+		permit, _ := enter(t, q, "k", ten)
 		permit.Settle(used)
 		s.mu.Lock()
 		s.day[""] = limits.Sums{Requests: 100, Tokens: 5000} // at the other one
 		s.mu.Unlock()
 		time.Sleep(31 * time.Second)
-		permit, refused := enter(t, q, "k", need)
+		permit, refused := enter(t, q, "k", ten)
 		if refused != "" {
 			t.Errorf("while the usage is read again: %q", refused)
 		}
 		permit.Settle(used)
 		synctest.Wait()
-		if _, refused := enter(t, q, "k", need); refused != "account tokens_per_day" {
+		if _, refused := enter(t, q, "k", ten); refused != "account tokens_per_day" {
 			t.Errorf("after another gateway has counted: %q", refused)
 		}
 		s.mu.Lock()
 		s.ofAccount.TokensPerDay, s.day[""] = 10000, limits.Sums{Requests: 1000, Tokens: 50000}
 		s.mu.Unlock()
 		time.Sleep(3 * time.Minute)
-		if _, refused := enter(t, q, "k", need); refused != "account tokens_per_day" {
+		if _, refused := enter(t, q, "k", ten); refused != "account tokens_per_day" {
 			t.Errorf("after a rest: %q", refused)
 		}
 	})
@@ -48,7 +48,7 @@ func TestDivide(t *testing.T) {
 		q := newLimiter(s)
 		edges := 3
 		q.Divide(func() int { return edges })
-		at := limits.Need{Cost: limits.Cost{Input: 80, Output: 5}}
+		at := limits.Cost{Input: 80, Output: 5}
 		first, refused := enter(t, q, "k", at)
 		if refused != "" {
 			t.Fatalf("larger than the share: %s", refused)
@@ -67,15 +67,15 @@ func TestDivide(t *testing.T) {
 			t.Errorf("overdrawn: %+v", states[1])
 		}
 		s.set(limits.UsageLimits{RequestsPerMinute: 60, Concurrency: 2})
-		first, _ = enter(t, q, "k", limits.Need{})
-		without := request("k", limits.Need{})
+		first, _ = enter(t, q, "k", limits.Cost{})
+		without := request("k", limits.Cost{})
 		without.Length = -1
 		_, err = q.Enter(t.Context(), without)
 		if r, ok := errors.AsType[*limits.Refusal](err); !ok || r.Limit != limits.Concurrency || r.Max != 1 || r.Total != 2 {
 			t.Errorf("concurrency: %v", err)
 		}
 		edges = 1
-		if _, refused := enter(t, q, "k", limits.Need{}); refused != "" {
+		if _, refused := enter(t, q, "k", limits.Cost{}); refused != "" {
 			t.Errorf("when the other edges are gone: %s", refused)
 		}
 		if states := usage(t, q, "k").States; states[0].Max != 60 || states[0].Total != 0 {

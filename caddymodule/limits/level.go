@@ -150,17 +150,16 @@ func (l *Level) overQuota(now time.Time, only bool) *Refusal {
 	return nil
 }
 
-// overRate returns the wait until a request may run, or the refusal if it exceeds maxWait.
-func (l *Level) overRate(tokens int64, maxWait time.Duration) (*Refusal, time.Duration) {
+// overRate returns the refusal of a request that a limit per minute does not allow now.
+func (l *Level) overRate(tokens int64) *Refusal {
 	requests, perMinute := l.requests.wait(1), l.perMinute.wait(min(tokens, int64(l.limits.TokensPerMinute)))
-	wait := max(requests, perMinute)
 	switch {
-	case wait <= maxWait:
-		return nil, wait
+	case max(requests, perMinute) == 0:
+		return nil
 	case requests >= perMinute:
-		return &Refusal{State: l.bucketState(RequestsPerMinute, &l.requests), WaitMillis: wait.Milliseconds()}, 0
+		return &Refusal{State: l.bucketState(RequestsPerMinute, &l.requests), WaitMillis: requests.Milliseconds()}
 	}
-	return &Refusal{State: l.bucketState(TokensPerMinute, &l.perMinute), WaitMillis: wait.Milliseconds()}, 0
+	return &Refusal{State: l.bucketState(TokensPerMinute, &l.perMinute), WaitMillis: perMinute.Milliseconds()}
 }
 
 const (
@@ -235,8 +234,7 @@ func (l *Level) settle(now time.Time, p part, used Used) {
 	}
 }
 
-// bucketState returns the state of a limit per minute. Reservations of waiting requests for the
-// next minutes do not count.
+// bucketState returns the state of a limit per minute. What overdraws the bucket is not part of Used.
 func (l *Level) bucketState(limit string, b *bucket) State {
 	total := int64(b.limit)
 	used := min(total-floor(b.level), total)

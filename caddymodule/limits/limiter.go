@@ -29,16 +29,9 @@ type Source interface {
 type Request struct {
 	Account string
 	fair.Client
-	Need
+	Cost
 	Length int           // how many requests may wait for one of the limit of concurrency to end; negative: none
 	Queue  time.Duration // how long this one may wait for that
-}
-
-// Need is what a request needs under the limits.
-type Need struct {
-	Cost
-	// Wait is how long it may wait until a limit per minute allows it.
-	Wait time.Duration
 }
 
 // Limiter holds the state of the limits of all accounts. It is safe for concurrent use.
@@ -65,7 +58,7 @@ type Permit struct {
 	*limitPermit
 }
 
-// Waited reports whether the request had to wait.
+// Waited reports whether the request had to wait for another one to end.
 func (p Permit) Waited() bool { return p.waited }
 
 // States returns the states of the limits after the request's reservation.
@@ -79,11 +72,10 @@ type limitedAccount struct {
 	*Limiter
 	id string
 
-	mu      sync.Mutex
-	own     *limitedLevel
-	keys    map[string]*limitedLevel
-	swept   time.Time                        // last sweep
-	waiting map[*limitPermit]context.Context // requests that wait until their reservations are due
+	mu    sync.Mutex
+	own   *limitedLevel
+	keys  map[string]*limitedLevel
+	swept time.Time // last sweep
 }
 
 // limitedLevel is the state of a key or an account.
@@ -124,7 +116,6 @@ func (l *Limiter) account(id string) *limitedAccount {
 	if a == nil {
 		a = &limitedAccount{
 			Limiter: l, id: id, own: l.newLevel(id, ""), keys: make(map[string]*limitedLevel), swept: time.Now(),
-			waiting: make(map[*limitPermit]context.Context),
 		}
 		l.accounts[id] = a
 	}
@@ -228,15 +219,18 @@ func (a *limitedAccount) quotas() map[string][]State {
 	return quotas
 }
 
-// Enter waits until the limits of a key and its account allow a request. The caller must call [Permit.Settle] when it
-// has ended. It fails with a [Refusal], or with the cause of ctx's end.
+// Enter waits until the limits of concurrency of a key and its account allow a request; the others refuse at once. The
+// caller must call [Permit.Settle] when it has ended. It fails with a [Refusal], or with the cause of ctx's end.
 func (l *Limiter) Enter(ctx context.Context, r Request) (Permit, error) {
 	a := l.account(r.Account)
 	a.load(ctx, r.Key, false)
 	if l.edges != nil {
 		a.renew(r.Key)
 	}
-	t, err := a.reserve(ctx, &r)
+	if ctx.Err() != nil { // the sums may be missing
+		return Permit{}, context.Cause(ctx)
+	}
+	t, err := a.reserve(&r)
 	if err != nil {
 		return Permit{}, err
 	}
@@ -249,6 +243,21 @@ func (l *Limiter) Enter(ctx context.Context, r Request) (Permit, error) {
 		t.waited = t.waited || waited
 	}
 	return Permit{t}, nil
+}
+
+// reserve returns a permit with a reservation, or a refusal.
+func (a *limitedAccount) reserve(r *Request) (*limitPermit, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	levels := a.levels(r.Key, now)
+	reservation, refused := Reserve(now, r.Cost, levels[0].Level, levels[1].Level)
+	states := states(levels, now)
+	if refused != nil {
+		refused.States = states
+		return nil, refused
+	}
+	return &limitPermit{account: a, levels: levels, reservation: reservation, states: states}, nil
 }
 
 // Usage returns the states of the limits of a key and its account.

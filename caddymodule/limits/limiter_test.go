@@ -61,19 +61,19 @@ func newLimiter(s *source) *limits.Limiter {
 }
 
 // request is a request of a key of account "a". At most 64 such requests wait for concurrency, for a minute.
-func request(key string, n limits.Need) limits.Request {
+func request(key string, c limits.Cost) limits.Request {
 	return limits.Request{
-		Account: "a", Client: fair.Client{Owner: "default", Key: key}, Need: n, Length: 64, Queue: time.Minute,
+		Account: "a", Client: fair.Client{Owner: "default", Key: key}, Cost: c, Length: 64, Queue: time.Minute,
 	}
 }
 
-// need is a request of 10 tokens that waits for at most 15 seconds.
-var need = limits.Need{Cost: limits.Cost{Input: 5, Output: 5}, Wait: 15 * time.Second}
+// ten is the cost of a request of 10 tokens.
+var ten = limits.Cost{Input: 5, Output: 5}
 
 // enter enters a request, and returns the refused limit.
-func enter(t *testing.T, q *limits.Limiter, key string, n limits.Need) (limits.Permit, string) {
+func enter(t *testing.T, q *limits.Limiter, key string, c limits.Cost) (limits.Permit, string) {
 	t.Helper()
-	permit, err := q.Enter(t.Context(), request(key, n))
+	permit, err := q.Enter(t.Context(), request(key, c))
 	if refused, ok := errors.AsType[*limits.Refusal](err); ok {
 		if len(refused.States) == 0 {
 			t.Error("a refusal without the states of the limits")
@@ -99,42 +99,39 @@ func usage(t *testing.T, q *limits.Limiter, key string) limits.Usage {
 // used is the usage of each request in these tests.
 var used = limits.Used{Requests: 1, Tokens: 10, Output: 5}
 
-func TestLimitedWaits(t *testing.T) {
+// A limit per minute refuses at once, and says when the next request may succeed.
+func TestLimitedRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newLimiter(&source{ofKey: limits.UsageLimits{RequestsPerMinute: 6}})
-		var order sync.Map
-		var all sync.WaitGroup
 		start := time.Now()
-		for i := range 8 {
-			all.Go(func() {
-				permit, refused := enter(t, q, "k", need)
-				order.Store(i, fmt.Sprint(refused, time.Since(start)))
-				if refused == "" {
-					if permit.Waited() != (time.Since(start) > 0) {
-						t.Error("Waited is wrong")
-					}
-					permit.Settle(used)
-				}
-			})
-			synctest.Wait()
+		for range 6 {
+			permit, refused := enter(t, q, "k", ten)
+			if refused != "" || permit.Waited() {
+				t.Fatalf("%q, waited %v", refused, permit.Waited())
+			}
+			permit.Settle(used)
 		}
-		all.Wait()
-		for i, want := range map[int]string{5: "0s", 6: "10s", 7: "key requests_per_minute0s"} {
-			if got, _ := order.Load(i); got != want {
-				t.Errorf("request %d: %v, want %s", i, got, want)
+		for range 3 { // a refusal uses nothing
+			_, err := q.Enter(t.Context(), request("k", ten))
+			refused, ok := errors.AsType[*limits.Refusal](err)
+			if !ok || refused.Limit != limits.RequestsPerMinute || refused.Wait() != 10*time.Second || time.Since(start) > 0 {
+				t.Errorf("after %v: %v", time.Since(start), err)
 			}
 		}
-		ctx, leave := context.WithCancel(t.Context())
-		go func() { time.Sleep(time.Second); leave() }()
-		if _, err := q.Enter(ctx, request("k", need)); !errors.Is(err, context.Canceled) {
-			t.Errorf("a client that leaves: %v", err)
+		time.Sleep(10 * time.Second)
+		if _, refused := enter(t, q, "k", ten); refused != "" {
+			t.Errorf("after the wait of the refusal: %s", refused)
 		}
-		time.Sleep(9 * time.Second)
-		if _, refused := enter(t, q, "k", limits.Need{Cost: need.Cost}); refused != "" {
-			t.Errorf("the reservation of a client that has left is not released: %s", refused)
-		}
-		if _, refused := enter(t, q, "other", limits.Need{}); refused != "" {
+		if _, refused := enter(t, q, "other", limits.Cost{}); refused != "" {
 			t.Errorf("another key: %s", refused)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		leave()
+		if _, err := q.Enter(ctx, request("other", ten)); !errors.Is(err, context.Canceled) {
+			t.Errorf("a client that has left: %v", err)
+		}
+		if s := usage(t, q, "other").States[0]; s.Used != 1 {
+			t.Errorf("with the request of a client that has left, %d are used", s.Used)
 		}
 	})
 }
@@ -149,7 +146,7 @@ func TestLimitedTogether(t *testing.T) {
 	var all sync.WaitGroup
 	for range 200 {
 		all.Go(func() {
-			permit, why := enter(t, q, "k", limits.Need{Cost: need.Cost})
+			permit, why := enter(t, q, "k", ten)
 			if why != "" {
 				refused.Add(1)
 				return
@@ -171,13 +168,13 @@ func TestLimitedConcurrency(t *testing.T) {
 			ofAccount: limits.UsageLimits{Concurrency: 2},
 		}
 		q := newLimiter(s)
-		a1, _ := enter(t, q, "a", need)
-		b1, _ := enter(t, q, "b", need)
+		a1, _ := enter(t, q, "a", ten)
+		b1, _ := enter(t, q, "b", ten)
 		var running atomic.Int64
 		var all sync.WaitGroup
 		for _, key := range []string{"a", "b", "c"} {
 			all.Go(func() {
-				permit, refused := enter(t, q, key, need)
+				permit, refused := enter(t, q, key, ten)
 				if refused != "" {
 					t.Errorf("%s: %s", key, refused)
 				}
@@ -197,7 +194,7 @@ func TestLimitedConcurrency(t *testing.T) {
 		}
 		b1.Settle(used)
 		all.Wait()
-		without := request("a", need)
+		without := request("a", ten)
 		without.Length = -1
 		_, err := q.Enter(t.Context(), without)
 		if err != nil {
@@ -220,7 +217,7 @@ func TestLimitedConcurrency(t *testing.T) {
 			q.Changed("a", "a")
 		}()
 		start := time.Now()
-		if enter(t, q, "a", need); time.Since(start) != time.Second {
+		if enter(t, q, "a", ten); time.Since(start) != time.Second {
 			t.Errorf("a raised limit takes effect after %v", time.Since(start))
 		}
 	})
@@ -233,7 +230,7 @@ func TestLimitedLoads(t *testing.T) {
 			day:   map[string]limits.Sums{"k": {Tokens: 95}, "": {Tokens: 500}},
 		}
 		q := newLimiter(s)
-		permit, refused := enter(t, q, "k", need)
+		permit, refused := enter(t, q, "k", ten)
 		if refused != "" {
 			t.Error(refused)
 		}
@@ -241,14 +238,14 @@ func TestLimitedLoads(t *testing.T) {
 		if got := fmt.Sprint(s.crossed); got != "[k tokens_per_day 100]" {
 			t.Errorf("crossed: %s", got)
 		}
-		if _, refused = enter(t, q, "k", need); refused != "key tokens_per_day" || s.reads.Load() != 1 {
+		if _, refused = enter(t, q, "k", ten); refused != "key tokens_per_day" || s.reads.Load() != 1 {
 			t.Errorf("usage before the limits: %q after %d reads", refused, s.reads.Load())
 		}
 		s.mu.Lock()
 		s.ofAccount.TokensPerMonth, s.ofKey, s.err = 500, limits.UsageLimits{}, errors.New("the store is away")
 		s.mu.Unlock()
 		for range 3 {
-			if permit, refused = enter(t, q, "k", need); refused != "" || s.reads.Load() != 2 {
+			if permit, refused = enter(t, q, "k", ten); refused != "" || s.reads.Load() != 2 {
 				t.Errorf("without the store: %q after %d reads", refused, s.reads.Load())
 			}
 			permit.Settle(used)
@@ -257,7 +254,7 @@ func TestLimitedLoads(t *testing.T) {
 		s.err = nil
 		s.mu.Unlock()
 		time.Sleep(11 * time.Second)
-		if _, refused = enter(t, q, "k", need); refused != "account tokens_per_month" {
+		if _, refused = enter(t, q, "k", ten); refused != "account tokens_per_month" {
 			t.Errorf("once the store is back: %q", refused)
 		}
 
@@ -304,7 +301,7 @@ func TestLimitedLoadsTogether(t *testing.T) {
 	var done sync.WaitGroup
 	for i := range 3 * keys {
 		done.Go(func() {
-			permit, err := q.Enter(ctx, request(fmt.Sprint(i%keys), need))
+			permit, err := q.Enter(ctx, request(fmt.Sprint(i%keys), ten))
 			if err != nil {
 				t.Error(err)
 				return
@@ -327,7 +324,7 @@ func BenchmarkLimiter(b *testing.B) {
 	q := newLimiter(&source{ofAccount: all, ofKey: all})
 	b.ReportAllocs()
 	for b.Loop() {
-		permit, err := q.Enter(b.Context(), request("k", need))
+		permit, err := q.Enter(b.Context(), request("k", ten))
 		if err != nil {
 			b.Fatal(err)
 		}

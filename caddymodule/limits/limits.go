@@ -4,7 +4,7 @@
 // Limits per minute are token buckets. Limits per day and month are sums over calendar days
 // and months in UTC. A request reserves its expected usage, in all of them or in none,
 // and settles when it has ended. Concurrent requests exceed a limit only by the errors of their
-// estimates, and later requests wait for that. Once little is left of a day or month, a request
+// estimates, and later requests are refused until that has flowed in. Once little is left of a day or month, a request
 // reserves the largest answer that its client allows.
 package limits
 
@@ -122,32 +122,27 @@ type part struct {
 	bucket   int64 // tokens that were taken from the bucket
 }
 
-// Reserve reserves the usage of a request at all levels, or at none. If it succeeds, the request may run
-// after wait, which is at most maxWait. If it fails, it may succeed after the refusal's time.
-// The refusal has no States. The last level must be that of the key.
-func Reserve(now time.Time, cost Cost, maxWait time.Duration, levels ...*Level) (
-	r Reservation, wait time.Duration, refused *Refusal,
-) {
+// Reserve reserves the usage of a request at all levels, or at none. If it fails, it may succeed after the
+// refusal's time. The refusal has no States. The last level must be that of the key.
+func Reserve(now time.Time, cost Cost, levels ...*Level) (r Reservation, refused *Refusal) {
 	only := levels[len(levels)-1].open == 0
 	for _, l := range levels {
 		l.advance(now)
 		why := l.overQuota(now, only)
 		if why == nil {
-			var due time.Duration
-			why, due = l.overRate(l.tokens(cost), maxWait)
-			wait = max(wait, due)
+			why = l.overRate(l.tokens(cost))
 		}
 		if why != nil && (refused == nil || why.WaitMillis > refused.WaitMillis) {
 			refused = why
 		}
 	}
 	if refused != nil {
-		return r, 0, refused
+		return r, refused
 	}
 	for i, l := range levels {
 		r.parts[i] = l.take(cost)
 	}
-	return r, wait, nil
+	return r, nil
 }
 
 // Settle replaces the reservation by the usage.

@@ -19,13 +19,13 @@ func level(of string, l limits.UsageLimits) *limits.Level {
 	return level
 }
 
-// expect reserves, and checks the wait or the refusal.
+// expect reserves, and checks the refusal and its wait.
 func expect(t *testing.T, what string, now time.Time, cost limits.Cost, want string, wait time.Duration,
 	l ...*limits.Level,
 ) limits.Reservation {
 	t.Helper()
-	r, due, refused := limits.Reserve(now, cost, 15*time.Second, l...)
-	got := ""
+	r, refused := limits.Reserve(now, cost, l...)
+	got, due := "", time.Duration(0)
 	if refused != nil {
 		got, due = refused.Of+" "+refused.Limit, refused.Wait()
 	}
@@ -43,18 +43,17 @@ func TestRequestsPerMinute(t *testing.T) {
 	for range 6 {
 		last = expect(t, "a full bucket", start, one, "", 0, l)
 	}
-	expect(t, "the next one", start, one, "", 10*time.Second, l)
-	if s := l.AppendStates(nil, start)[0]; s.Used != 6 || s.Remaining() != 0 || s.Reset() != 70*time.Second {
-		t.Errorf("while a request waits: %+v", s)
+	expect(t, "the next one", start, one, "key requests_per_minute", 10*time.Second, l)
+	if s := l.AppendStates(nil, start)[0]; s.Used != 6 || s.Remaining() != 0 || s.Reset() != time.Minute {
+		t.Errorf("an empty bucket: %+v", s)
 	}
-	expect(t, "one that would wait too long", start, one, "key requests_per_minute", 20*time.Second, l)
 	last.Settle(start, limits.Used{})
-	expect(t, "after one that reached no model", start, one, "", 10*time.Second, l)
+	expect(t, "after one that reached no model", start, one, "", 0, l)
 	now := start.Add(time.Minute)
-	for range 5 {
+	for range 6 {
 		expect(t, "a minute later", now, one, "", 0, l)
 	}
-	expect(t, "the sixth", now, one, "", 10*time.Second, l)
+	expect(t, "the seventh", now, one, "key requests_per_minute", 10*time.Second, l)
 	l.Set(limits.UsageLimits{RequestsPerMinute: 60}, 1)
 	expect(t, "a higher limit", now, one, "", 0, l)
 	l.Set(limits.UsageLimits{}, 1)
@@ -73,7 +72,9 @@ func TestTokensPerMinute(t *testing.T) {
 	expect(t, "another one", start, large, "key tokens_per_minute", time.Minute, l)
 	r.Settle(start, limits.Used{Requests: 1, Tokens: 90, Output: 10})
 	expect(t, "what was used in excess", start, limits.Cost{}, "key tokens_per_minute", 40*time.Second, l)
-	expect(t, "once it has flowed in", start.Add(30*time.Second), limits.Cost{}, "", 10*time.Second, l)
+	expect(t, "before it has flowed in", start.Add(30*time.Second), limits.Cost{}, "key tokens_per_minute",
+		10*time.Second, l)
+	expect(t, "once it has flowed in", start.Add(40*time.Second), limits.Cost{}, "", 0, l)
 	r = expect(t, "a minute later", start.Add(2*time.Minute), limits.Cost{Input: 20}, "", 0, l)
 	r.Settle(start.Add(2*time.Minute), limits.Used{})
 	expect(t, "what was given back", start.Add(2*time.Minute), limits.Cost{Input: 50}, "", 0, l)
@@ -184,7 +185,7 @@ func TestLittleLeft(t *testing.T) {
 		}
 		admitted := 0
 		for range attempts {
-			if _, _, refused := limits.Reserve(start, c.cost, 0, account, key); refused == nil {
+			if _, refused := limits.Reserve(start, c.cost, account, key); refused == nil {
 				admitted++
 			}
 		}
@@ -266,7 +267,7 @@ func TestCrossed(t *testing.T) {
 	} {
 		now := start.Add(time.Duration(c.hours) * time.Hour)
 		l.Set(limits.UsageLimits{}, 1) // the request began before there were limits
-		r, _, _ := limits.Reserve(now, limits.Cost{}, 0, l)
+		r, _ := limits.Reserve(now, limits.Cost{}, l)
 		l.Set(of, 1)
 		r.Settle(now, limits.Used{Requests: 1, Tokens: int64(c.tokens)})
 		got := ""
@@ -324,8 +325,8 @@ func TestNeverMore(t *testing.T) {
 				continue
 			}
 			used := int64(1 + random.IntN(maxTokens))
-			r, wait, refused := limits.Reserve(now, limits.Cost{Input: used}, 0, account, key)
-			if refused != nil || wait > 0 {
+			r, refused := limits.Reserve(now, limits.Cost{Input: used}, account, key)
+			if refused != nil {
 				continue
 			}
 			if day >= int64(of.TokensPerDay) || month >= int64(of.RequestsPerDay) || month >= 100 {
@@ -360,7 +361,7 @@ func BenchmarkReserve(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		now := time.Now()
-		r, _, refused := limits.Reserve(now, limits.Cost{Input: 100, Output: 100}, 0, account, key)
+		r, refused := limits.Reserve(now, limits.Cost{Input: 100, Output: 100}, account, key)
 		if refused != nil {
 			b.Fatal(refused)
 		}

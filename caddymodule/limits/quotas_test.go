@@ -12,7 +12,7 @@ import (
 func TestQuotasOfKeys(t *testing.T) {
 	s := &source{ofKey: limits.UsageLimits{TokensPerDay: 100, RequestsPerMinute: 60}}
 	q := newLimiter(s)
-	permit, _ := enter(t, q, "k", need)
+	permit, _ := enter(t, q, "k", ten)
 	permit.Settle(used)
 	quotas := func() map[string][]limits.State {
 		got := map[string][]limits.State{}
@@ -40,7 +40,7 @@ func TestQuotasOfKeys(t *testing.T) {
 func TestQuotasOfIdleKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newLimiter(&source{ofKey: limits.UsageLimits{TokensPerDay: 100}})
-		permit, _ := enter(t, q, "k", need)
+		permit, _ := enter(t, q, "k", ten)
 		permit.Settle(used)
 		time.Sleep(time.Hour)
 		q.Quotas(func(key string, states []limits.State) bool {
@@ -60,7 +60,7 @@ func TestStatesOfAccounts(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations for an account without requests", n)
 	}
-	permit, _ := enter(t, q, "k", need)
+	permit, _ := enter(t, q, "k", ten)
 	q.RemoveAccount("a")
 	permit.Settle(used)
 	q.Quotas(func(key string, states []limits.State) bool {
@@ -91,7 +91,7 @@ func TestSlowRenewal(t *testing.T) {
 		l := newLimiter(s)
 		l.Divide(func() int { return 2 })
 		run := func() {
-			permit, refused := enter(t, l, "k", need)
+			permit, refused := enter(t, l, "k", ten)
 			if refused != "" {
 				t.Fatal(refused)
 			}

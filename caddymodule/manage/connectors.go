@@ -194,7 +194,7 @@ type ConnectorDetail struct {
 	Connector
 	Models      []UpstreamModels `json:"models"`
 	Deployments []string         `json:"deployments"`
-	// Hours are those of the last day in which this gateway had its tunnel, or has sent it a request.
+	// Hours are those of the last day in which this gateway has sent it a request.
 	Hours []activity.ConnectorHour `json:"hours"`
 }
 

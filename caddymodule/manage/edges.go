@@ -35,7 +35,7 @@ var EdgeStates = []string{EdgeServing, EdgeDraining, EdgeWithoutStore, EdgeLost,
 type Edge struct {
 	Name      string `json:"name" column:"NAME"`
 	Version   string `json:"version,omitempty" column:"VERSION"`     // of Postern
-	Advertise string `json:"advertise,omitempty" column:"ADVERTISE"` // host:port that connectors dial, absent behind a balancer
+	Advertise string `json:"advertise,omitempty" column:"ADVERTISE"` // host:port that connectors dial, if it is set
 	// StartedAt is when it started.
 	StartedAt time.Time `json:"started_at" column:"STARTED,ago"`
 	// State is "serving", "draining", "without_store", "lost" or "unknown".

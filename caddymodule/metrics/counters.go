@@ -42,11 +42,6 @@ var (
 		"deployment", "reason")
 	limitRejectedTotal = counter("limit_rejected_total",
 		"Requests that a limit of a key or an account has refused, by limit and level (key or account).", "limit", "level")
-	limitWaitSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Namespace: "postern", Name: "limit_wait_seconds",
-		Help:    "Time that requests had to wait for limits of a key or an account.",
-		Buckets: []float64{.1, .5, 1, 2.5, 5, 10, 15, 30, 60},
-	})
 	queueWaitSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "postern", Name: "queue_wait_seconds",
 		Help:    "Time that queued requests waited for their turn or in vain, by deployment.",

@@ -58,7 +58,7 @@ func collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, firstTokenSeconds, perTokenSeconds, durationSeconds,
 		authFailuresTotal, signInFailuresTotal, queueRejectedTotal, eventsLostTotal, barrierSeconds, tokensTotal,
-		limitRejectedTotal, limitWaitSeconds, queueWaitSeconds, upstreamErrorsTotal, buildInfo, keyTokensTotal, panicsTotal,
+		limitRejectedTotal, queueWaitSeconds, upstreamErrorsTotal, buildInfo, keyTokensTotal, panicsTotal,
 	}
 }
 
@@ -84,8 +84,6 @@ func (Observer) Rejected(ex *serve.Exchange, reason string) {
 func (Observer) Limited(s limits.State) {
 	limitRejectedTotal.WithLabelValues(s.Limit, s.Of).Inc()
 }
-
-func (Observer) LimitWaited(d time.Duration) { limitWaitSeconds.Observe(d.Seconds()) }
 
 func (Observer) Queued(ex *serve.Exchange, waited time.Duration) {
 	queueWaitSeconds.WithLabelValues(ex.Deployment).Observe(waited.Seconds())

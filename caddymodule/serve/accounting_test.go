@@ -304,7 +304,7 @@ func TestAccountAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		permit, err := g.backend.Limiter.Enter(t.Context(),
-			limits.Request{Account: stranger, Need: limits.Need{Cost: limits.Cost{Input: 1, Output: 9}}})
+			limits.Request{Account: stranger, Cost: limits.Cost{Input: 1, Output: 9}})
 		if err != nil {
 			t.Fatal(err)
 		}

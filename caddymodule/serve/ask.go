@@ -119,7 +119,7 @@ func (s *Server) Ask(ctx context.Context, q *Question, w http.ResponseWriter) (a
 // ask passes the body of a question through Translator and Router.
 func (c *clientRequest) ask(w http.ResponseWriter) *dialect.Error {
 	q := c.exchange.question
-	rt := &Router{Server: c.Server, ConnectWait: DefaultConnectWait, LimitWait: DefaultLimitWait}
+	rt := &Router{Server: c.Server, ConnectWait: DefaultConnectWait}
 	if q.Idle {
 		rt.QueueLength = -1
 	}

@@ -38,7 +38,7 @@ func (c *clientRequest) fallBack(derr *dialect.Error) *askedDeployment {
 	ex.Connector = ""
 	c.answer.header(http.Header{servedBy: {d.Name}, maxTokens: nil})
 	ex.MaxTokens, c.repeated, c.accepted = 0, false, false
-	c.noEffort, c.info.Effort, c.unstreamed, c.kept = false, "", false, 0
+	c.noEffort, c.info.Effort, c.kept = false, "", 0
 	c.held = c.reserved.request
 	return asked
 }

@@ -85,12 +85,7 @@ func (c *clientRequest) attempt(w http.ResponseWriter, r *http.Request, next Han
 	if derr, again = c.noRoom(derr); again {
 		return derr, true
 	}
-	switch {
-	case derr == nil:
-	case derr.Retry == dialect.RetryWithoutEffort && c.call.DropEffort():
-		c.noEffort, again = true, true
-	case derr.Retry == dialect.RetryWhole && !c.unstreamed:
-		c.unstreamed, again = true, true
-	}
+	again = derr != nil && derr.RefusesEffort && c.call.DropEffort()
+	c.noEffort = c.noEffort || again
 	return derr, again
 }

@@ -15,10 +15,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/turns"
 )
 
-// DefaultLimitWait is the default of Router.LimitWait. It is shorter than the idle timers of
-// clients.
-const DefaultLimitWait = 15 * time.Second
-
 // limitSource implements limits.Source.
 type limitSource struct {
 	store   *store.Store
@@ -73,7 +69,7 @@ func (rt *Router) limit(ctx context.Context, m *modelRequest) (waited bool, err 
 	cost := limits.Cost{Input: m.size / dialect.BytesPerToken, Output: m.call.OutputLimit()}
 	start := time.Now()
 	permit, err := ex.backend.Limiter.Enter(ctx, limits.Request{
-		Account: ex.Account, Client: ex.client(), Need: limits.Need{Cost: cost, Wait: max(rt.LimitWait, 0)},
+		Account: ex.Account, Client: ex.client(), Cost: cost,
 		Length: cmp.Or(rt.QueueLength, turns.DefaultLength), Queue: cmp.Or(rt.QueueWait, turns.DefaultWait),
 	})
 	if refusal, ok := errors.AsType[*limits.Refusal](err); ok {
@@ -87,9 +83,7 @@ func (rt *Router) limit(ctx context.Context, m *modelRequest) (waited bool, err 
 	}
 	ex.release = permit.Settle
 	if permit.Waited() {
-		waited := time.Since(start)
-		rt.Observer.LimitWaited(waited)
-		ex.span.limited(waited)
+		ex.span.limited(time.Since(start))
 	}
 	m.answer.header(rateHeader(ex.Operation.Dialect, permit.States()))
 	return permit.Waited(), nil

@@ -19,7 +19,6 @@ type modelRequest struct {
 	call       dialect.Call
 	sizes      []tokens.Size // of the prompt, through the connectors of deployment; nil: not counted
 	room       int64         // limit of the answer after a refusal; 0: none
-	unstreamed bool          // the answer shall not be a stream, although the client wants one
 	judge      bool          // the gateway asks about an answer: without limits, and whatever the key may use
 	large      *largePermit  // of the body; nil if it is small
 	answer     *answer       // for headers about limits
@@ -66,7 +65,7 @@ func (m *modelRequest) unused() {
 // a list of its own, in connector/upstream/headers.go.
 func (m *modelRequest) upstream(model string) (http.Header, *dialect.Segments) {
 	h := http.Header{"Content-Type": contentJSON, "Accept": contentJSON}
-	if m.streamed() {
+	if m.call.Streamed() {
 		h["Accept"] = contentEventStream
 	}
 	for _, name := range [...]string{"Traceparent", "Tracestate"} {
@@ -74,11 +73,5 @@ func (m *modelRequest) upstream(model string) (http.Header, *dialect.Segments) {
 			h[name] = v
 		}
 	}
-	if m.unstreamed {
-		return h, m.call.WholeBody(model)
-	}
 	return h, m.call.Body(model)
 }
-
-// streamed reports whether the model server is asked for a stream.
-func (m *modelRequest) streamed() bool { return m.call.Streamed() && !m.unstreamed }

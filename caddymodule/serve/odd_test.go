@@ -98,7 +98,6 @@ func (g *oddGateway) Refused(string)                  {}
 func (g *oddGateway) Running(*Exchange, float64)      {}
 func (g *oddGateway) Rejected(*Exchange, string)      {}
 func (g *oddGateway) Limited(limits.State)            {}
-func (g *oddGateway) LimitWaited(time.Duration)       {}
 func (g *oddGateway) Queued(*Exchange, time.Duration) {}
 
 // play sends a request and waits until all work after the answer is done. Nothing may panic. A

@@ -71,7 +71,6 @@ type Observer interface {
 	FirstByte(ex *Exchange)                // the upstream began to answer
 	Rejected(ex *Exchange, reason string)  // the request was rejected while queued
 	Limited(s limits.State)                // a limit has refused a request
-	LimitWaited(d time.Duration)           // a request has waited for limits
 	Queued(ex *Exchange, d time.Duration)  // the request has waited in the queue
 	Ended(ex *Exchange, e Ending)          // an authenticated request has ended
 	Counted(ex *Exchange, u dialect.Usage) // the tokens of an ended request are known

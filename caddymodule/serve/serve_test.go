@@ -154,7 +154,6 @@ func (c *counts) Refused(reason string)               { c.add("refused: %s", rea
 func (c *counts) FirstByte(ex *Exchange)              { c.add("first byte of %s", ex.Deployment) }
 func (c *counts) Rejected(_ *Exchange, reason string) { c.add("rejected: %s", reason) }
 func (c *counts) Limited(s limits.State)              { c.add("limited: %s of the %s", s.Limit, s.Of) }
-func (c *counts) LimitWaited(time.Duration)           { c.add("waited for limits") }
 func (c *counts) Queued(*Exchange, time.Duration)     {}
 func (c *counts) Ended(ex *Exchange, e Ending) {
 	c.add("ended: %s %s %d, %d and %d tokens", ex.Operation.Dialect, ex.Deployment, e.Status, ex.Usage.PromptTokens,

@@ -53,7 +53,7 @@ func (t *attemptSpan) begin(ctx context.Context, ex *Exchange) {
 	t.sent = time.Time{}
 }
 
-// limited records that the request waited for limits.
+// limited records that the request waited for a limit of concurrency.
 func (t *attemptSpan) limited(waited time.Duration) {
 	if t.span != nil {
 		t.span.SetAttributes(attribute.Int64("postern.limit_wait_ms", waited.Milliseconds()))

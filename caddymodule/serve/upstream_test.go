@@ -248,11 +248,6 @@ func (e *exchanges) Limited(s limits.State) {
 	fmt.Fprintf(&e.events, "limited: %s of the %s\n", s.Limit, s.Of)
 }
 
-// LimitWaited implements Observer.
-func (e *exchanges) LimitWaited(d time.Duration) {
-	fmt.Fprintf(&e.events, "waited for limits: %v\n", d)
-}
-
 // Queued implements Observer.
 func (*exchanges) Queued(*Exchange, time.Duration) {}
 

@@ -56,13 +56,13 @@ func checkBackup(ctx context.Context, path, shown string) (info BackupInfo, err 
 	} else if info.Bytes = stat.Size(); stat.IsDir() || info.Bytes == 0 { // bolt fills an empty file
 		return BackupInfo{}, Errorf(ErrSchema, "%s is not a backup of a Postern store: it is a folder, or empty", shown)
 	}
-	db, size, err := openToRead(path, time.Second)
+	db, _, err := openBolt(path, bolt.Options{ReadOnly: true, PreLoadFreelist: true, Timeout: time.Second})
 	if err != nil {
 		return BackupInfo{}, explainOpen(shown, err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	err = db.View(func(tx *bolt.Tx) error {
-		if err := checkPages(tx, size); err != nil {
+		if err := checkPages(tx); err != nil {
 			return Errorf(ErrSchema, "%s is damaged: %v; use another backup", shown, err)
 		}
 		if first, _ := tx.Cursor().First(); first == nil {
@@ -88,32 +88,6 @@ func checkBackup(ctx context.Context, path, shown string) (info BackupInfo, err 
 	return info, nil
 }
 
-// checkPages checks the structure of a bolt file of this size.
-func checkPages(tx *bolt.Tx, size int64) (err error) {
-	// bolt maps the file, and a damaged page may lead anywhere.
-	defer catchDamage(func(damage error) { err = damage })()
-	if err := checkSize(tx, size); err != nil {
-		return err
-	}
-	// Read everything here first: Check does so in another goroutine, where a fault
-	// would end the process.
-	err = tx.ForEach(func(_ []byte, b *bolt.Bucket) error {
-		return b.ForEach(func(_, _ []byte) error { return nil })
-	})
-	if err != nil {
-		return err
-	}
-	for problem := range tx.Check() { // to the end, as the goroutine sends all
-		if err == nil {
-			err = problem
-		}
-	}
-	return err
-}
-
-// previousSuffix begins the rest of the name of a store that RestoreBolt has replaced.
-const previousSuffix = ".before-restore-"
-
 // RestoreBolt replaces the store in the file at path by a backup, if no process has it
 // open. It returns where it keeps the previous file, "" if there was none. A crash
 // leaves either the previous store or the restored one at path.
@@ -137,7 +111,7 @@ func RestoreBolt(
 		return "", info, err
 	}
 	if _, err := os.Stat(path); err == nil {
-		previous = path + previousSuffix + now.UTC().Format("20060102T150405.000")
+		previous = path + ".before-restore-" + now.UTC().Format("20060102T150405.000")
 		copied, err := copyBeside(path, path)
 		if err == nil {
 			err = os.Rename(copied, previous)
@@ -160,7 +134,7 @@ func lockBolt(path string) (unlock func() error, err error) {
 	case err == nil:
 		return db.Close, nil
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return nil, Errorf(ErrLocked, "the store %s is in use by %s: stop that gateway first", path, describeOwner(path))
+		return nil, Errorf(ErrLocked, "the store %s is in use: stop that gateway first", path)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("opening the store: %w; run this as the user of the gateway", err)
 	}

@@ -1,14 +1,11 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -26,8 +23,6 @@ type BoltOptions struct {
 	// History is how many bytes of past transactions Watch can return; 0 means 2 MiB. A number
 	// of transactions would not bound the memory, since those with usage are large.
 	History int
-	// Logger gets problems that do not prevent the store from opening; nil: none.
-	Logger *slog.Logger
 }
 
 // boltKV is a KV in one bbolt file, for one process.
@@ -58,9 +53,9 @@ var (
 const schemaVersion = 1
 
 // OpenBolt opens the store in the file at path, or creates it with mode 0600. It fails
-// with ErrLocked if another process, named in path+".owner", has the file open. It
-// fails with ErrSchema, without changing the file, if another program or a newer version
-// has written the file, or if checkBolt finds damage.
+// with ErrLocked if another process has the file open. It fails with ErrSchema, without
+// changing the file, if another program or a newer version has written the file, or if
+// its first pages or its end are missing.
 func OpenBolt(path string, o BoltOptions) (KV, error) {
 	if o.LockTimeout <= 0 {
 		o.LockTimeout = 2 * time.Second
@@ -68,7 +63,6 @@ func OpenBolt(path string, o BoltOptions) (KV, error) {
 	if o.History <= 0 {
 		o.History = 2 << 20
 	}
-	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening the store: %w", err)
@@ -76,7 +70,7 @@ func OpenBolt(path string, o BoltOptions) (KV, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("opening the store: %w", err)
 	}
-	if err := checkBolt(path, o.LockTimeout, o.Logger); err != nil {
+	if err := checkBlank(path); err != nil {
 		return nil, err
 	}
 	db, err := openCurrent(path, o.LockTimeout)
@@ -87,9 +81,6 @@ func OpenBolt(path string, o BoltOptions) (KV, error) {
 	if err := b.prepare(o.History); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	if err := writeOwner(path, time.Now()); err != nil {
-		o.Logger.Warn("failed to write the owner file of the store; others do not see who has it open", "error", err)
-	}
 	return b, nil
 }
 
@@ -98,26 +89,13 @@ func OpenBolt(path string, o BoltOptions) (KV, error) {
 func openCurrent(path string, timeout time.Duration) (*bolt.DB, error) {
 	const attempts = 3 // more than one restore at the same time is a mistake
 	for range attempts {
-		var locked *os.File
-		db, err := bolt.Open(path, 0o600, &bolt.Options{
-			Timeout: timeout, FreelistType: bolt.FreelistMapType,
-			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-				file, err := os.OpenFile(name, flag, mode)
-				if locked == nil { // backups open it again
-					locked = file
-				}
-				return file, err
-			},
-		})
+		db, opened, err := openBolt(path, bolt.Options{Timeout: timeout, FreelistType: bolt.FreelistMapType})
 		if err != nil {
 			return nil, explainOpen(path, err)
 		}
-		opened, err := locked.Stat()
-		if err == nil {
-			var current fs.FileInfo
-			if current, err = os.Stat(path); err == nil && os.SameFile(opened, current) {
-				return db, nil
-			}
+		current, err := os.Stat(path)
+		if err == nil && os.SameFile(opened, current) {
+			return db, nil
 		}
 		if closed := db.Close(); closed != nil || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("opening the store: %w", errors.Join(err, closed))
@@ -130,7 +108,9 @@ func openCurrent(path string, timeout time.Duration) (*bolt.DB, error) {
 func explainOpen(path string, err error) error {
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return lockedError(path)
+		return Errorf(ErrLocked, "the store %s is already open, here or in another process: manage that running "+
+			"gateway instead of starting a second one (with Caddy: caddy reload, caddy gateway …), stop it first, "+
+			"or choose another file for this one", path)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch),
 		errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrInvalidMapping):
 		return Errorf(ErrSchema, "%s is not a Postern store, or it is damaged (%v): restore a backup, or choose another file",
@@ -144,8 +124,11 @@ func explainOpen(path string, err error) error {
 }
 
 // prepare checks the schema, or writes it to a new file. It loads the revision.
-func (b *boltKV) prepare(history int) error {
-	err := b.db.Update(func(tx *bolt.Tx) error {
+func (b *boltKV) prepare(history int) (err error) {
+	defer catchDamage(func(damage error) {
+		err = Errorf(ErrSchema, "the store %s is damaged: %v; restore a backup", b.path, damage)
+	})()
+	err = b.db.Update(func(tx *bolt.Tx) error {
 		if err := ensureSchema(tx, b.path); err != nil {
 			return err
 		}
@@ -264,12 +247,10 @@ func (b *boltKV) Close() error {
 	b.closed = true
 	b.mu.Unlock()
 	b.history.close()
-	// Remove the owner file while the store is locked: later it may be that of the next owner.
-	err := removeOwner(b.path)
-	if dbErr := b.db.Close(); dbErr != nil {
-		err = errors.Join(err, fmt.Errorf("closing the store: %w", dbErr))
+	if err := b.db.Close(); err != nil {
+		return fmt.Errorf("closing the store: %w", err)
 	}
-	return err
+	return nil
 }
 
 func readRevision(tx *bolt.Tx) int64 {
@@ -305,66 +286,4 @@ func decodeItem(key string, raw []byte) (Item, error) {
 		ModRevision:    int64(binary.BigEndian.Uint64(raw[8:])),
 		Value:          append([]byte{}, raw[itemHeader:]...),
 	}, nil
-}
-
-// owner is the content of the owner file, which describes the process that has the
-// store open. It is informational only: the lock is on the store itself.
-type owner struct {
-	PID     int       `json:"pid"`
-	Program string    `json:"program"`
-	Host    string    `json:"host"` // a pid is meaningless in another container
-	Started time.Time `json:"started"`
-}
-
-func ownerPath(path string) string { return path + ".owner" }
-
-// writeOwner is called with the store locked. It renames a complete file into place,
-// so that readers never see a partial one. A file left by a killed process is replaced.
-func writeOwner(path string, now time.Time) error {
-	o := owner{PID: os.Getpid(), Program: "unknown program", Started: now.UTC().Truncate(time.Second)}
-	if exe, err := os.Executable(); err == nil {
-		o.Program = filepath.Base(exe)
-	}
-	if host, err := os.Hostname(); err == nil {
-		o.Host = host
-	}
-	content, err := json.Marshal(o)
-	if err != nil {
-		return err
-	}
-	temp := ownerPath(path) + ".new"
-	if err := os.WriteFile(temp, append(content, '\n'), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(temp, ownerPath(path))
-}
-
-func removeOwner(path string) error {
-	if err := os.Remove(ownerPath(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("closing the store: %w", err)
-	}
-	return nil
-}
-
-// lockedError is called after a timeout waiting for the lock. By then the owner has
-// had time to replace the file of a killed process.
-func lockedError(path string) error {
-	return Errorf(ErrLocked, "the store %s is already open in %s: manage that running gateway "+
-		"instead of starting a second one (with Caddy: caddy reload, caddy gateway …), stop it first, "+
-		"or choose another file for this one", path, describeOwner(path))
-}
-
-func describeOwner(path string) string {
-	content, err := os.ReadFile(ownerPath(path))
-	if err != nil {
-		return fmt.Sprintf("another, unknown process (%v)", err)
-	}
-	var o owner
-	if err := json.Unmarshal(content, &o); err != nil || o.PID <= 0 {
-		return fmt.Sprintf("another, unknown process (%s is not readable)", ownerPath(path))
-	}
-	if o.PID == os.Getpid() {
-		return fmt.Sprintf("this same process (pid %d)", o.PID)
-	}
-	return fmt.Sprintf("%q (pid %d on %s, since %s)", o.Program, o.PID, o.Host, o.Started.Format(time.RFC3339))
 }

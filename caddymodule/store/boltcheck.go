@@ -4,94 +4,54 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"time"
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// checkBolt fails with ErrSchema if the store at path is too short, or if its pages are
-// damaged: opening such a file to write would end the process. It reads the pages only if
-// the last process has not closed the store, since that takes seconds for a large one.
-func checkBolt(path string, timeout time.Duration, logger *slog.Logger) error {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("opening the store: %w", err)
-	case info.Size() == 0: // bolt would fill it
-		return checkBlank(path)
-	}
-	db, size, err := openToRead(path, timeout)
-	if err != nil {
-		return explainOpen(path, err)
-	}
-	defer db.Close()
-	// Look for the owner file only now: the process that had the store open may have closed it
-	// meanwhile.
-	unclosed, began := exists(ownerPath(path)), time.Now()
-	err = db.View(func(tx *bolt.Tx) error {
-		if unclosed {
-			return checkPages(tx, size)
-		}
-		return checkSize(tx, size)
-	})
-	if err != nil {
-		return Errorf(ErrSchema, "the store %s is damaged: %v; restore a backup", path, err)
-	}
-	if unclosed {
-		logger.Info("checked the store, which was not closed", "path", path, "bytes", size, "took", time.Since(began))
-	}
-	return nil
-}
-
-// checkBlank fails if an empty file was a store.
+// checkBlank fails with ErrSchema if the file at path is empty: bolt would fill it, and the
+// gateway would start without its records.
 func checkBlank(path string) error {
-	previous, err := filepath.Glob(path + previousSuffix + "*")
-	if err != nil { // the path is not a valid pattern
-		previous = nil
-	}
-	if !exists(ownerPath(path)) && len(previous) == 0 {
+	if info, err := os.Stat(path); err != nil || info.Size() > 0 {
 		return nil
 	}
 	return Errorf(ErrSchema, "the store %s has 0 bytes and has lost its records: restore a backup; "+
-		"to begin with a new store, remove it and the files in its folder whose names begin with its name", path)
+		"to begin with a new store, remove the file", path)
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
-// openToRead opens a file that may be damaged, and returns its size. It reads the list of
-// free pages, which (*bolt.Tx).Check would do in another goroutine.
-func openToRead(path string, timeout time.Duration) (db *bolt.DB, size int64, err error) {
+// openBolt is bolt.Open for a file that may be damaged or too short. It also returns what the
+// file is, with its size.
+func openBolt(path string, o bolt.Options) (db *bolt.DB, info fs.FileInfo, err error) {
 	var file *os.File
+	o.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
+		opened, err := os.OpenFile(name, flag, mode)
+		if file == nil { // backups open it again
+			file = opened
+		}
+		return opened, err
+	}
 	defer catchDamage(func(damage error) {
 		_ = file.Close() // also unlocks it
 		err = fmt.Errorf("%w: %w", bolterrors.ErrInvalid, damage)
 	})()
-	db, err = bolt.Open(path, 0, &bolt.Options{
-		ReadOnly: true, PreLoadFreelist: true, Timeout: timeout,
-		OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
-			file, err = os.OpenFile(name, flag, mode)
-			return file, err
-		},
-	})
-	if err != nil {
-		return nil, 0, err
+	if db, err = bolt.Open(path, 0o600, &o); err != nil {
+		return nil, nil, err
 	}
-	info, err := file.Stat()
-	if err != nil {
-		return nil, 0, errors.Join(err, db.Close())
+	if info, err = file.Stat(); err == nil {
+		err = db.View(func(tx *bolt.Tx) error {
+			if tx.Size() > info.Size() {
+				return fmt.Errorf("%w: it has %d bytes of %d", bolterrors.ErrInvalid, info.Size(), tx.Size())
+			}
+			return nil
+		})
 	}
-	return db, info.Size(), nil
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	return db, info, nil
 }
 
 // catchDamage makes faults in the mapped file panics. The function that it returns, which
@@ -110,10 +70,21 @@ func catchDamage(damaged func(error)) func() {
 	}
 }
 
-// checkSize fails if the file of a transaction has lost its end.
-func checkSize(tx *bolt.Tx, size int64) error {
-	if tx.Size() > size {
-		return fmt.Errorf("it has %d bytes of %d", size, tx.Size())
+// checkPages checks the structure of a bolt file.
+func checkPages(tx *bolt.Tx) (err error) {
+	defer catchDamage(func(damage error) { err = damage })()
+	// Read everything here first: Check does so in another goroutine, where a fault
+	// would end the process.
+	err = tx.ForEach(func(_ []byte, b *bolt.Bucket) error {
+		return b.ForEach(func(_, _ []byte) error { return nil })
+	})
+	if err != nil {
+		return err
 	}
-	return nil
+	for problem := range tx.Check() { // to the end, as the goroutine sends all
+		if err == nil {
+			err = problem
+		}
+	}
+	return err
 }

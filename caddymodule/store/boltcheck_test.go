@@ -3,7 +3,6 @@ package store_test
 import (
 	"bytes"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,7 +24,7 @@ func boltBytes(t *testing.T) []byte {
 	for i := range 60 {
 		var ops []store.Op
 		for k := range 50 {
-			ops = append(ops, store.Put(fmt.Sprintf("keys/%d/%d", k, i), bytes.Repeat([]byte{'v'}, 300)))
+			ops = append(ops, store.Put(fmt.Sprintf("robots/%d/%d", k, i), bytes.Repeat([]byte{'v'}, 300)))
 		}
 		if _, err := kv.Txn(t.Context(), store.Txn{Then: ops}); err != nil {
 			t.Fatal(err)
@@ -41,17 +40,11 @@ func boltBytes(t *testing.T) []byte {
 	return data
 }
 
-// damagedStore writes a file that a process has closed, or has not.
-func damagedStore(t *testing.T, data []byte, closed bool) (path string) {
+func damagedStore(t *testing.T, data []byte) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "gateway.db")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
-	}
-	if !closed {
-		if err := os.WriteFile(path+".owner", []byte(`{"pid":1}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
 	return path
 }
@@ -83,13 +76,11 @@ func TestBoltTruncated(t *testing.T) {
 	t.Parallel()
 	data := boltBytes(t)
 	for _, size := range []int{1, 4 << 10, 8 << 10, 16 << 10, 64 << 10, len(data) / 2} {
-		for _, closed := range []bool{true, false} {
-			wantDamaged(t, damagedStore(t, data[:size], closed))
-		}
+		wantDamaged(t, damagedStore(t, data[:size]))
 	}
 }
 
-// A store that was not closed is checked, so that a damaged page does not end the process.
+// A damaged page that has records does not end the process: the store does not open.
 func TestBoltDamagedPage(t *testing.T) {
 	t.Parallel()
 	data := boltBytes(t)
@@ -101,13 +92,13 @@ func TestBoltDamagedPage(t *testing.T) {
 		for i := range 64 { // its header and first elements
 			damaged[at+i] ^= 0xff
 		}
-		kv, err := store.OpenBolt(damagedStore(t, damaged, false), store.BoltOptions{})
+		s, err := openStore(damagedStore(t, damaged))
 		if err != nil {
 			wantError(t, err, store.ErrSchema, "restore a backup")
 			refused++
 			continue
 		}
-		if err := kv.Close(); err != nil { // a free page
+		if err := s.Close(); err != nil { // a free page
 			t.Error(err)
 		}
 	}
@@ -116,36 +107,13 @@ func TestBoltDamagedPage(t *testing.T) {
 	}
 }
 
-// An empty file is a new store only if no other file of a store is present.
+// An empty file may have been a store.
 func TestBoltBlank(t *testing.T) {
 	t.Parallel()
-	wantDamaged(t, damagedStore(t, nil, false))
-	path := damagedStore(t, nil, true)
-	kept := path + ".before-restore-20260502T120000.000"
-	if err := os.WriteFile(kept, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := damagedStore(t, nil)
 	wantDamaged(t, path)
-	if err := os.Remove(kept); err != nil {
+	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	storetest.OpenBolt(t, path)
-}
-
-// The owner file is only for messages: on a full disk the store opens without it.
-func TestBoltWithoutOwner(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "gateway.db")
-	if err := os.Mkdir(path+".owner.new", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	var log bytes.Buffer
-	kv, err := store.OpenBolt(path, store.BoltOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer kv.Close()
-	if !strings.Contains(log.String(), "failed to write the owner file") {
-		t.Errorf("the log: %s", log.String())
-	}
 }

@@ -18,20 +18,18 @@ func OpenFile(path string, maxBytes int) (*bolt.DB, error) {
 		return nil, Errorf(ErrSchema, "%s is not a file", path)
 	case err == nil && info.Size() > int64(maxBytes):
 		return nil, Errorf(ErrSchema, "%s has %d bytes, more than %d", path, info.Size(), maxBytes)
-	case err == nil && info.Size() > 0:
-		db, size, err := openToRead(path, timeout)
-		if err != nil {
-			if err = explainOpen(path, err); errors.Is(err, ErrSchema) {
-				err = Errorf(ErrSchema, "%s is of another program, or it is damaged", path)
-			}
-			return nil, err
-		}
-		err = errors.Join(db.View(func(tx *bolt.Tx) error { return checkPages(tx, size) }), db.Close())
-		if err != nil {
-			return nil, Errorf(ErrSchema, "%s is damaged: %v", path, err)
-		}
 	}
-	return bolt.Open(path, 0o600, &bolt.Options{Timeout: timeout, FreelistType: bolt.FreelistMapType, MaxSize: maxBytes})
+	db, _, err := openBolt(path, bolt.Options{Timeout: timeout, FreelistType: bolt.FreelistMapType, MaxSize: maxBytes})
+	if err != nil {
+		if err = explainOpen(path, err); errors.Is(err, ErrSchema) {
+			err = Errorf(ErrSchema, "%s is of another program, or it is damaged", path)
+		}
+		return nil, err
+	}
+	if err := db.View(checkPages); err != nil {
+		return nil, errors.Join(Errorf(ErrSchema, "%s is damaged: %v", path, err), db.Close())
+	}
+	return db, nil
 }
 
 // Guard calls f, which uses a bolt file. Its error is ErrSchema if f meets a damaged page.

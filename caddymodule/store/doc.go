@@ -119,9 +119,9 @@
 // An audit list keeps its last 1,000 operations of the last 90 days. If there are more, the
 // users with the most operations lose their oldest ones.
 //
-// Keys expire in the same way. In addition, one timer for all keys ends the requests of a key
-// when it expires, and those of a previous secret when its grace period ends (schedule.go). The tunnel
-// of a connector with a previous secret has a timer of its own (package tunnel).
+// Keys expire in the same way. Their running requests end within 30 seconds of that, and those of a
+// previous secret within 30 seconds of the end of its grace period (schedule.go). The tunnel of a connector
+// with a previous secret has a timer of its own (package tunnel).
 //
 // # Secrets
 //

@@ -16,6 +16,14 @@ import (
 // retryWatch is the pause before a failed watch is retried.
 const retryWatch = time.Second
 
+// loadFirst is load at the start, which reads each page that has a record.
+func (s *Store) loadFirst(ctx context.Context) (w Watcher, err error) {
+	defer catchDamage(func(damage error) {
+		err = Errorf(ErrSchema, "the store is damaged: %v; restore a backup", damage)
+	})()
+	return s.load(ctx, true)
+}
+
 // load updates the view to the current state of the KV and returns a watcher of later
 // changes. The first time, an unreadable record is an error.
 func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {
@@ -88,7 +96,6 @@ func (s *Store) run(ctx context.Context, watcher Watcher) {
 		s.mu.Unlock()
 		watcher = nil // read the state again, starting from the last view whose callbacks all returned
 		s.view.Store(s.notified)
-		s.schedule.reset() // it may be inconsistent
 	}
 }
 
@@ -98,17 +105,11 @@ func (s *Store) onPanic() {
 	s.CutRequests()
 }
 
-// onRead undoes onPanic after the state was read, and fills the schedule.
+// onRead undoes onPanic after the state was read.
 func (s *Store) onRead() {
-	if !s.broken.Load() {
-		return
+	if s.broken.Swap(false) {
+		s.log.Info("read the store again; accepting requests")
 	}
-	now := s.now()
-	for r := range keyKind.all(&s.view.Load().records) {
-		s.schedule.set(r.live, now)
-	}
-	s.broken.Store(false)
-	s.log.Info("read the store again; accepting requests")
 }
 
 // follow applies the KV's events to the view until the context ends. If there is no watcher, it
@@ -177,7 +178,6 @@ func (s *Store) publish(d *draft, revision int64) {
 	now := s.now()
 	for _, r := range d.updates {
 		r.live.review(now)
-		s.schedule.set(r.live, now)
 	}
 	subscribers := s.subscribers.Now()
 	for _, change := range d.changes {

@@ -166,8 +166,6 @@ var keyKind = &kind[keyRecord, *keyRecord]{
 			next.live.record.Store(next)
 		} else {
 			next.live = old.live
-		}
-		if _, due := next.due(d.now); due || old != nil {
 			d.updates = append(d.updates, next)
 		}
 	},

@@ -19,10 +19,6 @@ type LiveKey struct {
 
 	mu    sync.Mutex
 	calls map[*Call]struct{} // nil: none
-
-	// In the schedule, which guards both fields.
-	due      time.Time
-	position int // from 1; 0: it is not in the schedule
 }
 
 // Key returns the record.
@@ -118,8 +114,8 @@ type Call struct {
 
 // Begin begins a request of a client at this address. end is called once when the request
 // must end: when the key refuses it from now on, before the write that causes this returns,
-// or at once if the key refuses it already; and at CutRequests. end must return soon and must
-// not write to the store.
+// or within expiryLook of an expiry, or at once if the key refuses it already; and at CutRequests.
+// end must return soon and must not write to the store.
 func (c Credential) Begin(from netip.Addr, end func(Refusal)) *Call {
 	call := &Call{credential: c, from: from, end: end}
 	c.mu.Lock()

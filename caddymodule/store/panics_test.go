@@ -5,9 +5,9 @@ import (
 	"errors"
 	"net/netip"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/connector/panics"
@@ -154,24 +154,33 @@ func TestPanicOfCallback(t *testing.T) {
 
 // After a panic in the expiry of keys, later keys still expire.
 func TestPanicOfExpiry(t *testing.T) {
-	s, kv, log := panickingStore(t)
-	kv.reading.Store(true)
-	soon := time.Now().Add(100 * time.Millisecond)
-	first := credential(t, s, KeyFields{Name: "first", ExpiresAt: &soon})
-	first.Begin(netip.Addr{}, func(Refusal) { panic(caught.Secret) })
-	log.Expect(t, "expiring keys", 1)
-	if err := s.Serving(); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("the store accepts requests: %v", err)
-	}
-	kv.reading.Store(false)
-	wait.Until(t, "the store accepts requests again", func() bool { return s.Serving() == nil })
-	soon = time.Now().Add(100 * time.Millisecond)
-	next := credential(t, s, KeyFields{Name: "next", ExpiresAt: &soon})
-	ended := make(chan Refusal, 1)
-	next.Begin(netip.Addr{}, func(why Refusal) { ended <- why })
-	if why := wait.For(t, ended, "the next key expires"); why != RefusedExpired {
-		t.Errorf("its request ended with %q", why)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s, kv, log := panickingStore(t)
+		kv.reading.Store(true)
+		soon := time.Now().Add(time.Second)
+		first := credential(t, s, KeyFields{Name: "first", ExpiresAt: &soon})
+		first.Begin(netip.Addr{}, func(Refusal) { panic(caught.Secret) })
+		time.Sleep(expiryLook)
+		synctest.Wait()
+		log.Expect(t, "expiring keys", 1)
+		if err := s.Serving(); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("the store accepts requests: %v", err)
+		}
+		kv.reading.Store(false)
+		time.Sleep(2 * retryWatch)
+		synctest.Wait()
+		if err := s.Serving(); err != nil {
+			t.Errorf("once the store was read again: %v", err)
+		}
+		soon = time.Now().Add(time.Second)
+		next := credential(t, s, KeyFields{Name: "next", ExpiresAt: &soon})
+		ended := make(chan Refusal, 1)
+		next.Begin(netip.Addr{}, func(why Refusal) { ended <- why })
+		time.Sleep(time.Second + expiryLook)
+		if why := <-ended; why != RefusedExpired {
+			t.Errorf("its request ended with %q", why)
+		}
+	})
 }
 
 // Repeated work continues after a panic.
@@ -186,19 +195,4 @@ func TestPanicOfRepeated(t *testing.T) {
 		panic(caught.Secret)
 	})
 	log.Expect(t, "regular work on the store", 3)
-}
-
-// After a panic of the schedule itself, it is filled again.
-func TestPanicOfSchedule(t *testing.T) {
-	s, _, log := panickingStore(t)
-	soon := time.Now().Add(2 * time.Second)
-	first := credential(t, s, KeyFields{Name: "first", ExpiresAt: &soon})
-	s.schedule.mu.Lock()
-	first.position = 9
-	s.schedule.mu.Unlock()
-	wait.Until(t, "the panic is logged", func() bool { return strings.Contains(log.String(), "expiring keys") })
-	wait.Until(t, "the store accepts requests again", func() bool { return s.Serving() == nil })
-	if why := first.Refusal(netip.Addr{}); why != RefusedExpired {
-		t.Errorf("the key that has expired: %q", why)
-	}
 }

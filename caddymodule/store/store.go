@@ -47,7 +47,6 @@ type Store struct {
 	refreshes   singleflight.Group // the calls of Refresh
 	refreshPace *rate.Limiter      // of refreshes
 
-	schedule schedule
 	notified *view       // the last view whose callbacks have all returned; of the goroutine that publishes
 	broken   atomic.Bool // a worker has panicked: nothing is accepted until the store has been read again
 
@@ -82,7 +81,7 @@ func New(kv KV, o Options) (*Store, error) {
 	s := newStore(kv, o)
 	ctx, stop := context.WithCancel(context.Background())
 	s.ctx, s.stop = ctx, stop
-	watcher, err := s.load(ctx, true)
+	watcher, err := s.loadFirst(ctx)
 	if err != nil {
 		stop()
 		return nil, err
@@ -119,7 +118,7 @@ func newStore(kv KV, o Options) *Store {
 		kv: kv, local: cmp.Or(o.Local, kv), edge: cmp.Or(o.Edge, localEdge),
 		cluster: cmp.Or[Cluster](o.Cluster, alone{}), touchInterval: touchIntervalAlone,
 		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
-		refreshPace: rate.NewLimiter(rate.Every(refreshPause), 1), schedule: schedule{earlier: make(chan struct{}, 1)},
+		refreshPace: rate.NewLimiter(rate.Every(refreshPause), 1),
 	}
 	if o.Edge != "" {
 		s.touchInterval = touchIntervalShared

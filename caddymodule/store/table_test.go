@@ -147,6 +147,12 @@ func BenchmarkMillionKeys(b *testing.B) {
 			}
 		}
 	})
+	b.Run("look for what has expired", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			s.expireAll(time.Now(), time.Now())
+		}
+	})
 	b.Run("find", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

@@ -125,9 +125,6 @@ func (s *Session) receive() error {
 			silent.Reset(s.beat(next))
 			s.shortestRTT() // measures it
 			s.send(link.Pong{HeartbeatMillis: int(next.Milliseconds())})
-			if pinged := s.hub.options.Load().Pinged; pinged != nil {
-				pinged(s.connector.ID, s.conn.RTT())
-			}
 		case link.Pong:
 			wait.Wake(s.pong, struct{}{})
 		case link.Report:

@@ -26,7 +26,7 @@ const (
 	sendTimeout = 5 * time.Second
 )
 
-// connection is a connection from a connector, a device that is being paired, or another gateway.
+// connection is a connection from a connector, or from a device that is being paired.
 type connection struct {
 	hub     *Hub
 	conn    *link.Conn

@@ -73,8 +73,6 @@ type Options struct {
 	// Members returns the gateways of the cluster; nil: there is no cluster. It must not wait.
 	// [Hub.MembersChanged] sends changes.
 	Members func() Members
-	// Pinged gets the round trip of a connector's tunnel, every few seconds. It must return soon. nil: it is not called.
-	Pinged func(connectorID string, rtt time.Duration)
 	// Bodies bounds the bodies of requests that are kept; nil: none are.
 	Bodies *bodies.Cache
 	// Logger; nil discards.

@@ -53,19 +53,11 @@ func TestConnectAndAsk(t *testing.T) {
 
 func TestHeartbeatIsAnswered(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		trips := make(chan time.Duration, 3)
-		g := newGateway(t, Options{Pinged: func(id string, rtt time.Duration) {
-			if id == "con_1" {
-				trips <- rtt
-			}
-		}})
+		g := newGateway(t, Options{})
 		c := g.connect(t, "con_1", echo)
 		for range 3 {
 			if err := c.control.Send(link.Ping{}); err != nil {
 				t.Fatal(err)
-			}
-			if rtt := <-trips; rtt <= 0 {
-				t.Errorf("the round trip is %v", rtt)
 			}
 			if m := c.next(t); m != (link.Pong{HeartbeatMillis: 1500}) {
 				t.Errorf("answer to a ping: %#v", m)

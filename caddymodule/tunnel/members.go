@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -70,8 +71,8 @@ func (s *Session) sendMembers(members func() Members) {
 const (
 	// maxMembersSends bounds the connectors that are sent the members at a time.
 	maxMembersSends = 64
-	// membersPause is the pause between two groups of so many connectors. An edge that has started gets no more
-	// than 2,000 tunnels in a second from this one.
+	// membersPause is the pause between two groups of so many connectors. All edges send in the same order, so an
+	// edge that has started gets some 2,000 tunnels in a second.
 	membersPause = 32 * time.Millisecond
 )
 
@@ -97,6 +98,7 @@ func (h *Hub) MembersChanged() {
 // sendMembers sends the members on all sessions. A connector that does not read delays its own
 // send alone.
 func (h *Hub) sendMembers(sessions []*Session, members func() Members) {
+	inOrder(sessions)
 	var sending errgroup.Group
 	sending.SetLimit(maxMembersSends)
 	for i, s := range sessions {
@@ -107,6 +109,11 @@ func (h *Hub) sendMembers(sessions []*Session, members func() Members) {
 			return h.contain("sending a connector the gateways", func() error { s.sendMembers(members); return nil })
 		})
 	}
+}
+
+// inOrder sorts sessions in an order that is the same at all edges.
+func inOrder(sessions []*Session) {
+	slices.SortFunc(sessions, func(a, b *Session) int { return strings.Compare(a.connector.ID, b.connector.ID) })
 }
 
 // misled reports whether a load balancer has led a hello to an edge where its process has a tunnel

@@ -38,6 +38,21 @@ func TestMembersForMany(t *testing.T) {
 	}
 }
 
+// TestMembersInOrder: the edges of a cluster send their connectors the members in the same order. Otherwise an edge that
+// has started would get connectors from all of them at once.
+func TestMembersInOrder(t *testing.T) {
+	var sessions []*Session
+	for _, id := range []string{"con_2", "con_3", "con_1"} {
+		sessions = append(sessions, &Session{connector: Connector{ID: id}})
+	}
+	inOrder(sessions)
+	for i, s := range sessions {
+		if want := fmt.Sprint("con_", i+1); s.connector.ID != want {
+			t.Errorf("number %d is %s, want %s", i+1, s.connector.ID, want)
+		}
+	}
+}
+
 // TestMembersAreSent: with the welcome, and when they change. An edge that drains goes on to serve.
 func TestMembersAreSent(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {

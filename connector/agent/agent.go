@@ -76,7 +76,7 @@ func newAgent(o Options) *Agent {
 	return a
 }
 
-// Run keeps a tunnel to the gateway up, or to two of a cluster, until ctx ends. Then running
+// Run keeps a tunnel to the gateway up, or to each of a cluster, until ctx ends. Then running
 // requests have the drain timeout to finish, and Run returns nil. Failures are logged and
 // retried, except for a [FatalError]. Run must be called once.
 func (a *Agent) Run(ctx context.Context) error {

@@ -43,6 +43,8 @@
 //	has a tunnel          has replaced that, but no welcome     the first one ends
 //	has no tunnel         –                                     the first one is stopped before it starts
 //
+// In a cluster, the first one goes on at the edges to which the second one has not come, for at most 30 s.
+//
 // # Legs
 //
 // A single gateway sends no edges, and the instance has one leg. The edges in the welcome of a cluster start a leg for

@@ -64,7 +64,7 @@ func (i *instance) useEdges(edges []link.Edge, pause time.Duration) {
 		if slices.ContainsFunc(i.legs, func(l *leg) bool { return l.edge == e.Name }) {
 			continue
 		}
-		next := i.newLeg(i.legs[0].retry)
+		next := i.newLeg(i.legs[0].retry.random) // the rest of retry belongs to that leg
 		next.edge = e.Name
 		i.run(next, next.retry.jitter(pause))
 	}
@@ -161,7 +161,7 @@ func (s *session) track() {
 // serves reports whether a tunnel takes requests.
 func (s *session) serves() bool { return !s.departed.Load() && s.conn.Context().Err() == nil }
 
-// otherEdges returns the edges of the tunnels that a hello must not replace.
+// otherEdges returns the edges of the tunnels that a hello must not replace: of too many, the newest ones.
 func (i *instance) otherEdges(replaces *session) (names []string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -170,5 +170,5 @@ func (i *instance) otherEdges(replaces *session) (names []string) {
 			names = append(names, s.welcome.Edge)
 		}
 	}
-	return names
+	return names[max(0, len(names)-link.MaxOtherEdges):]
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"strings"
 	"time"
 
@@ -44,7 +43,9 @@ var advice = [...]string{
 	endRemoved: "the connector was removed on the gateway; create a new one on the gateway's machine with " +
 		"`postern gateway connector create` and put its token into tunnel_token, or pair again",
 	endReplaced: "another connector runs with the same tunnel token; stop one of them, or give it a separate token",
-	endPortal:   "this network may require a sign-in: open any page in a browser",
+	endEdgeInUse: "let this machine reach the edge by UDP at its `advertise`; without UDP, the balancer has to lead " +
+		"WebSockets to each edge",
+	endPortal: "this network may require a sign-in: open any page in a browser",
 	endWrongPin: "check `server`; if the gateway has a new identity, pair again, or get a new token on the gateway's " +
 		"machine with `postern gateway connector rotate NAME`, or `create` if the gateway lost its storage",
 }
@@ -107,6 +108,8 @@ func Explain(err error) (reason, fix string) {
 		return "the gateway closed the tunnel: " + code.String(), fix
 	case link.Restarted(err):
 		return "the gateway was restarted, or has given the tunnel up", fix
+	case kindOf(err) == endEdgeInUse:
+		return "the connection led to another edge, which has a tunnel already", fix
 	case link.Silent(err):
 		return "the gateway has not sent anything for too long", fix
 	default:
@@ -196,10 +199,6 @@ type retry struct {
 	failures int            // in a row
 	refusals int            // since the last tunnel
 	random   func() float64 // in [0, 1)
-}
-
-func newRetry() retry {
-	return retry{random: mathrand.Float64}
 }
 
 // pause returns how long to wait after an ending: a random part of a ceiling.

@@ -66,7 +66,11 @@ func (l *leg) race(searching, ctx context.Context, replaces *session, runners []
 			s.close(link.CloseNone, err)
 			return err
 		}
-		return s.handshake(ctx, replaces)
+		err := s.handshake(ctx, replaces)
+		if kindOf(err) == endEdgeInUse && len(runners) > 1 {
+			return errors.New(Reason(err)) // the other transport may lead to the leg's edge
+		}
+		return err
 	})
 	if p, ok := errors.AsType[*panics.Error](err); ok {
 		p.Log(l.Logger, "establishing a tunnel")

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	mathrand "math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,13 +28,16 @@ type instance struct {
 	tunnels sync.WaitGroup
 	running sync.WaitGroup // legs
 
-	known  atomic.Bool // a gateway has accepted this configuration before
-	yields atomic.Bool // a second instance takes over
+	known   atomic.Bool // a gateway has accepted this configuration before
+	yields  atomic.Bool // a second instance takes over
+	retired atomic.Bool // it has taken over: no leg dials again
 
 	process   context.Context // of Run
 	ctx       context.Context // ends with process, or by end
 	connected func()          // closes online, once
 	online    chan struct{}   // closed when the first tunnel is up
+	replaced  func()          // closes yielded, once
+	yielded   chan struct{}   // closed when a second instance has replaced a tunnel, or an error has ended all
 	settled   chan struct{}   // closed when no leg sends another hello
 	done      chan struct{}   // closed when all tunnels have ended
 	end       context.CancelCauseFunc
@@ -42,10 +46,11 @@ type instance struct {
 func (a *Agent) newInstance(c *configuration) *instance {
 	i := &instance{
 		Agent: a, config: c, hellos: make(chan struct{}, 1),
-		online: make(chan struct{}), settled: make(chan struct{}), done: make(chan struct{}),
+		online: make(chan struct{}), yielded: make(chan struct{}), settled: make(chan struct{}), done: make(chan struct{}),
 	}
 	i.connected = sync.OnceFunc(func() { close(i.online) })
-	i.newLeg(newRetry())
+	i.replaced = sync.OnceFunc(func() { close(i.yielded) })
+	i.newLeg(mathrand.Float64)
 	return i
 }
 
@@ -72,6 +77,7 @@ func (i *instance) run(l *leg, pause time.Duration) {
 		}
 		if err := panics.Do(i.Logger, "keeping a tunnel up", func() error { return l.run(i.ctx) }); err != nil {
 			i.end(err)
+			i.replaced()
 		}
 	})
 }

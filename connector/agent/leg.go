@@ -2,14 +2,11 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
 // legPause bounds the random delay of the first dial to an edge: other tunnels serve meanwhile.
 const legPause = time.Second
-
-var errTaken = errors.New("the new configuration has replaced the tunnel")
 
 // leg keeps one tunnel up. An instance has one leg, and in a cluster one for each edge. The first leg dials the server
 // of the token first, and then its edge or that server.
@@ -26,11 +23,10 @@ type leg struct {
 	phase phase // guarded by monitor.mu
 }
 
-// newLeg returns the next leg, with the limits of the first one.
-func (i *instance) newLeg(limits retry) *leg {
+// newLeg returns the next leg. random is that of its pauses.
+func (i *instance) newLeg(random func() float64) *leg {
 	l := &leg{
-		instance: i, wake: make(chan struct{}, 1), webDelay: webSocketDelay,
-		retry: retry{random: limits.random},
+		instance: i, wake: make(chan struct{}, 1), webDelay: webSocketDelay, retry: retry{random: random},
 	}
 	i.legs = append(i.legs, l)
 	l.enter(StateConnecting, nil) // run dials at once
@@ -40,6 +36,10 @@ func (i *instance) newLeg(limits retry) *leg {
 // run keeps the tunnel up until ctx ends, and then returns nil. An error ends the agent.
 func (l *leg) run(ctx context.Context) error {
 	for first := true; ctx.Err() == nil; first = false {
+		if l.retired.Load() {
+			<-ctx.Done()
+			break
+		}
 		if !first {
 			l.enter(StateConnecting, nil)
 		}
@@ -50,8 +50,8 @@ func (l *leg) run(ctx context.Context) error {
 		if kindOf(end.err) == endRemoved {
 			l.known.Store(false) // refusals are final again
 		}
-		if l.yields.Load() && kindOf(end.err) == endReplaced {
-			return errTaken
+		if kindOf(end.err) == endReplaced && !l.awaitTakeover(ctx) {
+			break
 		}
 		if fatal := l.fatal(end.err); fatal != nil {
 			return fatal
@@ -69,6 +69,19 @@ func (l *leg) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// awaitTakeover waits if a second instance has replaced the leg's tunnel. It reports whether the leg goes on: the
+// takeover has failed.
+func (l *leg) awaitTakeover(ctx context.Context) bool {
+	for l.yields.Load() && ctx.Err() == nil {
+		l.replaced()
+		select {
+		case <-ctx.Done():
+		case <-l.wake:
+		}
+	}
+	return ctx.Err() == nil
 }
 
 // runOnce establishes a tunnel, and serves it and its successors until they end.

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
@@ -167,6 +170,10 @@ func TestBalancerLeadsToTheSameEdge(t *testing.T) {
 	c.set(func() { c.edges["b"].address = c.edges["a"].address })
 	a := c.startLegs(answerWith(t, "x"), nil)
 	wait.Until(t, "a refusal", func() bool { return c.edges["a"].Counters().Denied >= 2 })
+	wait.Until(t, "the reason", func() bool {
+		legs := a.Status().Legs
+		return len(legs) == 2 && legs[1].Problem != nil && strings.Contains(legs[1].Problem.String(), "led to another edge")
+	})
 	if n := c.edges["a"].Counters(); n.Connected != 1 || n.Replaced != 0 {
 		t.Errorf("counters %+v", n)
 	}
@@ -313,4 +320,72 @@ func TestRemovedWithLegs(t *testing.T) {
 	if s := a.Status(); s.State != StateStopped || s.Problem == nil {
 		t.Errorf("status %+v", s)
 	}
+}
+
+// TestEdgesDuringAPause: a leg gets the list of edges while the first one counts a failure.
+func TestEdgesDuringAPause(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a")
+	a := c.startLegs(answerWith(t, "x"), nil)
+	c.awaitLegs(a, 1)
+	first, counted := a.allLegs()[0], make(chan struct{})
+	go func() {
+		defer close(counted)
+		first.retry.pause(ending{err: errors.New("failed")})
+	}()
+	a.useEdges([]link.Edge{{Name: "a", Server: c.edges["a"].address}, {Name: "b", Server: "localhost:1"}}, time.Hour)
+	<-counted
+}
+
+// TestOtherEdgesTakeOver: five edges drain, and keep the tunnels, while five others start.
+func TestOtherEdgesTakeOver(t *testing.T) {
+	t.Parallel()
+	former, next := []string{"a", "b", "c", "d", "e"}, []string{"f", "g", "h", "i", "j"}
+	c := startEdges(t, former...)
+	a := c.startLegs(answerWith(t, "x"), nil)
+	c.awaitLegs(a, 5)
+	c.set(func() {
+		for _, name := range former {
+			c.edges[name].draining = true
+		}
+		for _, name := range next {
+			c.edges[name] = &testEdge{name: name, address: freeAddr(t)}
+		}
+	})
+	for _, name := range next {
+		c.start(name)
+	}
+	c.awaitLegs(a, 10)
+	if log := a.log.String(); strings.Contains(log, "level=ERROR") {
+		t.Errorf("log %s", log)
+	}
+}
+
+// TestWebSocketLeadsAway: while an edge answers slowly over QUIC, a balancer leads the WebSocket to another one. That
+// refuses it, which ends no attempt over QUIC. The reason for other edges is that of QUIC, too.
+func TestWebSocketLeadsAway(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a", "b")
+	c.set(func() { c.edges["b"].draining = true }) // no leg of the agent dials it
+	a := c.startLegs(answerWith(t, "x"), nil)
+	c.awaitLegs(a, 1)
+	l := &leg{instance: a.instance}
+	to := func(name string) dial.Runner {
+		return dial.Runner{Dial: a.config.quicTo(link.Edge{Server: c.edges[name].address}).Dial}
+	}
+	slow := dial.Runner{Dial: func(ctx context.Context) (*link.Conn, error) {
+		wait.Until(t, "the refusal", func() bool { return c.edges["a"].Counters().Denied > 0 })
+		return to("b").Dial(ctx)
+	}}
+	s, err := l.race(t.Context(), t.Context(), nil, []dial.Runner{slow, to("a")})
+	if err != nil || s.welcome.Edge != "b" {
+		t.Fatalf("a tunnel to %q, %v", s.welcome.Edge, err)
+	}
+	silent := dial.Runner{Dial: func(context.Context) (*link.Conn, error) { return nil, dial.ErrSilent }}
+	_, err = l.race(t.Context(), t.Context(), nil, []dial.Runner{silent, to("a")})
+	if reason, fix := Explain(err); !strings.Contains(reason, dial.ErrSilent.Error()) ||
+		!strings.Contains(reason, "led to another edge") || fix == "" {
+		t.Errorf("reason %q, fix %q", reason, fix)
+	}
+	s.close(link.CloseNone, nil)
 }

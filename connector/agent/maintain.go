@@ -61,9 +61,8 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 	}
 }
 
-// search establishes a successor of the tunnel if it needs one: at another edge if its edge drains, and
-// over QUIC if it is over a WebSocket. It returns nil when searching ends before it has sent a hello, or
-// when ctx ends.
+// search establishes a successor over QUIC of a tunnel over a WebSocket. It returns nil when searching ends before it
+// has sent a hello, or when ctx ends.
 func (l *leg) search(searching, ctx context.Context, s *session) *session {
 	switch {
 	case s.conn.Context().Err() != nil:

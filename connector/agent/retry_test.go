@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"syscall"
@@ -22,7 +23,7 @@ func closedBy(code link.CloseCode) error {
 
 func TestRetryPauses(t *testing.T) {
 	broken := ending{err: errors.New("broken")}
-	r := newRetry()
+	r := retry{random: mathrand.Float64}
 	r.random = func() float64 { return 1 } // each pause is its ceiling
 	steps := []struct {
 		name  string

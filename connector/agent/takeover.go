@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // takeoverLimit bounds the time until a new configuration has a tunnel.
@@ -25,7 +27,8 @@ type takeover struct {
 // cause and the fix, and means that nothing has changed. A second reload meanwhile waits.
 //
 // Keys and addresses of upstreams change at once. For any other change, a second instance connects with
-// the new configuration. Once it has a tunnel, the first one is drained. No request is lost.
+// the new configuration. Once it has a tunnel, the first one is drained: in a cluster, when the second one has come to
+// its edges, or after 30 seconds. No request is lost.
 func (a *Agent) Reload(c config.Config) error {
 	a.reloading.Lock()
 	defer a.reloading.Unlock()
@@ -73,15 +76,47 @@ func (a *Agent) takeOver(ctx context.Context, old *instance, t takeover) *instan
 	if !a.succeeds(ctx, old, next) {
 		next.end(nil)
 		<-next.done
-		old.yields.Store(false)
+		old.resume()
 		t.result <- next.failure(ctx)
 		return old
 	}
 	a.use(next)
-	old.end(nil)
-	a.drains.Go(func() { <-old.done })
+	old.retired.Store(true)
+	a.drains.Go(func() {
+		old.handOver(next)
+		<-old.done
+	})
 	t.result <- nil
 	return next
+}
+
+// resume goes on after a failed takeover.
+func (i *instance) resume() {
+	i.yields.Store(false)
+	for _, l := range i.allLegs() {
+		wait.Wake(l.wake, struct{}{})
+	}
+}
+
+// handOver ends an instance when the next one has a tunnel to each edge where this one has. Until then, requests at the
+// other edges come to this one.
+func (i *instance) handOver(next *instance) {
+	defer i.end(nil)
+	limit := time.NewTimer(i.takeoverLimit)
+	defer limit.Stop()
+	for next.config.sameServer(i.config) {
+		changed, edges := i.Changed(), next.otherEdges(nil)
+		if !slices.ContainsFunc(i.otherEdges(nil), func(name string) bool { return !slices.Contains(edges, name) }) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			return
+		case <-next.ctx.Done():
+			return
+		}
+	}
 }
 
 // succeeds waits until an instance has a tunnel, and reports whether it replaces the old one.
@@ -92,7 +127,7 @@ func (a *Agent) succeeds(ctx context.Context, old, next *instance) bool {
 	case <-next.online:
 	case <-next.done:
 	case <-limit.C:
-	case <-old.ctx.Done(): // replaced by the new one, whose welcome is on its way
+	case <-old.yielded: // replaced by the new one, whose welcome is on its way
 		select {
 		case <-next.online:
 		case <-next.done:
@@ -103,7 +138,12 @@ func (a *Agent) succeeds(ctx context.Context, old, next *instance) bool {
 	case <-next.online:
 		return true
 	default:
-		return old.ctx.Err() != nil && ctx.Err() == nil // it cannot come back, even if its other tunnels still have answers
+	}
+	select {
+	case <-old.yielded:
+		return ctx.Err() == nil // its tunnel was replaced, even if others still have answers
+	default:
+		return false
 	}
 }
 

@@ -119,7 +119,7 @@ func BenchmarkUpload(b *testing.B) {
 	})
 }
 
-// benchBoth measures both transports, and a relay between two tunnels, side by side.
+// benchBoth measures both transports side by side.
 func benchBoth(b *testing.B, name string, f func(b *testing.B, newPair pairing)) {
 	b.Run(name+"/"+TransportQUIC, func(b *testing.B) { f(b, newPair) })
 	b.Run(name+"/"+TransportWebSocket, func(b *testing.B) { f(b, newWebSocketPair) })

@@ -16,8 +16,10 @@ const (
 	MaxUpstreams = 256
 	MaxRoutes    = 256
 	MaxField     = 256 // bytes of a name
-	// MaxEdges is the maximum number of edges of a cluster.
+	// MaxEdges is the maximum number of edges that take connectors.
 	MaxEdges = 8
+	// MaxOtherEdges is larger, as tunnels stay at edges that drain while others take their place.
+	MaxOtherEdges = 2 * MaxEdges
 )
 
 const (
@@ -43,9 +45,9 @@ func (h Hello) Check() error {
 		}
 	}
 	invalid := func(name string) bool { return !isName(name) }
-	if len(h.OtherEdges) > MaxEdges || slices.ContainsFunc(h.OtherEdges, invalid) {
+	if len(h.OtherEdges) > MaxOtherEdges || slices.ContainsFunc(h.OtherEdges, invalid) {
 		return fmt.Errorf("checking hello: its tunnels are at more than %d edges, or at one whose name is empty, longer "+
-			"than %d bytes or not printable", MaxEdges, MaxField)
+			"than %d bytes or not printable", MaxOtherEdges, MaxField)
 	}
 	if err := h.checkClaim(); err != nil {
 		return err

@@ -61,7 +61,7 @@ func TestHelloHeldCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, held := range map[string][]string{
-		"too many": strings.Split(strings.Repeat("x,", MaxEdges)+"x", ","), "no name": {""},
+		"too many": strings.Split(strings.Repeat("x,", MaxOtherEdges)+"x", ","), "no name": {""},
 		"a long name": {strings.Repeat("x", MaxField+1)}, "escape sequences": {"\x1b[2J"},
 	} {
 		if h.OtherEdges = held; h.Check() == nil {

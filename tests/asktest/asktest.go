@@ -76,7 +76,6 @@ func (silent) Running(*serve.Exchange, float64)       {}
 func (silent) FirstByte(*serve.Exchange)              {}
 func (silent) Rejected(*serve.Exchange, string)       {}
 func (silent) Limited(limits.State)                   {}
-func (silent) LimitWaited(time.Duration)              {}
 func (silent) Queued(*serve.Exchange, time.Duration)  {}
 func (silent) Ended(*serve.Exchange, serve.Ending)    {}
 func (silent) Counted(*serve.Exchange, dialect.Usage) {}

@@ -24,7 +24,7 @@ import (
 func TestScrape(t *testing.T) {
 	t.Parallel()
 	o := inEtcd("a", start(t, 1).urls()...)
-	o.Site = "queue_length 1\nlimit_wait 0s"
+	o.Site = "queue_length 1"
 	g := &gateway{Gateway: harness.Start(t, o), name: "a", up: upstream.Start(t)}
 	g.Connector(t, "box", g.up.URL)
 	g.Manage(t, http.MethodPut, "/deployments/m-a",

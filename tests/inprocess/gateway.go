@@ -159,7 +159,6 @@ func (unobserved) Running(*serve.Exchange, float64)       {}
 func (unobserved) FirstByte(*serve.Exchange)              {}
 func (unobserved) Rejected(*serve.Exchange, string)       {}
 func (unobserved) Limited(limits.State)                   {}
-func (unobserved) LimitWaited(time.Duration)              {}
 func (unobserved) Queued(*serve.Exchange, time.Duration)  {}
 func (unobserved) Ended(*serve.Exchange, serve.Ending)    {}
 func (unobserved) Counted(*serve.Exchange, dialect.Usage) {}

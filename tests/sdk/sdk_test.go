@@ -60,7 +60,7 @@ func skipNode() bool { return os.Getenv("POSTERN_SKIP_NODE") == "1" }
 
 func TestSDKs(t *testing.T) {
 	list := programs(t)
-	g := harness.Start(t, harness.Options{Site: "connect_wait 100ms\nlimit_wait 0s"})
+	g := harness.Start(t, harness.Options{Site: "connect_wait 100ms"})
 	_, key := g.Key(t, "sdk", "*")
 	up := upstream.Start(t)
 	serve(up)

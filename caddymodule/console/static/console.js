@@ -104,7 +104,7 @@
     history.replaceState(null, "", location.pathname + (query.size ? "?" + query : ""));
   });
 
-  // Opened details stay open when their region is redrawn, and attributes that
+  // Opened details stay open when their region is rendered again, and attributes that
   // this script sets do not count as differences.
   window.htmx?.registerExtension("postern", {
     htmx_before_morph_attr: (element, { attrName }) => {

@@ -2,8 +2,7 @@
 // number literals and unknown keys are preserved, and nothing is allocated.
 //
 // [MembersAt] and [Object] iterate over members and check the grammar. [Checked] iterates over
-// JSON that was already checked. [Member] and [Text] find one member. [Prefix] checks a
-// text incrementally.
+// JSON that was already checked. [Member] and [Text] find one member.
 package jsonscan
 
 import (
