@@ -116,8 +116,10 @@ func (c *conversation) ensureMessage() {
 // assistantMessage returns the message for the assistant's next content: the last one if it
 // is the assistant's and its calls have no results yet, else a new one.
 func (c *conversation) assistantMessage() *message {
-	if n := len(c.messages); n > 0 && c.messages[n-1].assistant && !c.messages[n-1].answered && len(c.messages[n-1].folded) == 0 {
-		return &c.messages[n-1]
+	if n := len(c.messages); n > 0 {
+		if last := &c.messages[n-1]; last.assistant && !last.answered && len(last.folded) == 0 {
+			return last
+		}
 	}
 	c.messages = append(c.messages, message{assistant: true, assistantParts: new(assistantParts)})
 	return &c.messages[len(c.messages)-1]

@@ -30,7 +30,8 @@ func (t *translation) drop(name, kind string) {
 	t.dropped += part
 }
 
-// dropEdits notes the context edits. Without those of thinking, the request only has more tokens, so they are not noted.
+// dropEdits notes the context edits. Without those of thinking, the request only has more tokens, so they are not
+// noted.
 func (t *translation) dropEdits(path string, list []byte) {
 	for m := jsonscan.Checked(list); m.Next(); {
 		if kind := jsonscan.Text(m.Raw(), "type"); kind != "" && !strings.HasPrefix(kind, "clear_thinking_") {

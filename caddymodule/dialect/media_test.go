@@ -136,7 +136,8 @@ var mediaAddresses = map[string]bool{
 	`"https://127.1/a"`: true, `"dat:."`: true,
 }
 
-// A model server fetches addresses only with remote_media, in each dialect and at each place. The error names the field.
+// A model server fetches addresses only with remote_media, in each dialect and at each place. The error names the
+// field.
 func TestRemoteMedia(t *testing.T) {
 	for _, place := range mediaPlaces {
 		for address, remote := range mediaAddresses {

@@ -271,7 +271,8 @@ func previousNotFound(id string, keeps bool) *Error {
 	why := "This gateway keeps no responses"
 	if keeps {
 		why = "Responses are kept for " + strconv.Itoa(int(kept.TTL/time.Minute)) +
-			" minutes by the gateway that created them, those with more than " + byteSize(kept.MaxSize) + " of input and output not at all"
+			" minutes by the gateway that created them, those with more than " + byteSize(kept.MaxSize) +
+			" of input and output not at all"
 	}
 	return invalid("previous_response_id", "previous_response_not_found",
 		"Previous response with id '%s' not found. %s; send the whole conversation in input instead of previous_response_id.",

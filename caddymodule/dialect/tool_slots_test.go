@@ -69,7 +69,8 @@ func TestToolSlots(t *testing.T) {
 func TestArgumentsEnd(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
-		``: false, ` `: false, `{`: false, `{}`: true, "{}\n": true, `{"a":"}`: false, `{"a":"}\"}"`: false, `{"a":"\\"}`: true,
+		``: false, ` `: false, `{`: false, `{}`: true, "{}\n": true, `{"a":"}`: false, `{"a":"}\"}"`: false,
+		`{"a":"\\"}`:         true,
 		`{"a":{"b":[{},[]]}`: false, `{"a":{"b":[{},[]]}}`: true, `[`: false, `[1]`: true, `"a`: false, `"a\"`: false,
 		`"a\""`: true, `null`: false, `5`: false, `}`: false, `{"a":"[{"}`: true, `{"a" 1}`: true,
 	} {

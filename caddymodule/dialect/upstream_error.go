@@ -127,7 +127,9 @@ func (f *fault) classify(status int, what string) *Error {
 	}
 	switch status {
 	case 400, 413, 422:
-		return &Error{Kind: KindInvalidRequest, Code: f.code, Message: f.message, RefusesEffort: effortText.MatchString(f.message)}
+		return &Error{
+			Kind: KindInvalidRequest, Code: f.code, Message: f.message, RefusesEffort: effortText.MatchString(f.message),
+		}
 	case 401, 402, 403:
 		// The upstream's message may contain a part of the credentials.
 		return &Error{

@@ -38,8 +38,8 @@ func TestMembersForMany(t *testing.T) {
 	}
 }
 
-// TestMembersInOrder: the edges of a cluster send their connectors the members in the same order. Otherwise an edge that
-// has started would get connectors from all of them at once.
+// TestMembersInOrder: the edges of a cluster send their connectors the members in the same order. Otherwise an edge
+// that has started would get connectors from all of them at once.
 func TestMembersInOrder(t *testing.T) {
 	var sessions []*Session
 	for _, id := range []string{"con_2", "con_3", "con_1"} {
