@@ -90,6 +90,10 @@ func (c *chaos) run(length time.Duration) {
 		c.names = append(c.names, string(rune('a'+i)))
 		c.boot(c.names[i], disk{c.names[i], c.names[i]})
 	}
+	unlimited := func(a *store.Account) { a.Limits.MaxKeys = 1_000_000 }
+	if _, err := c.all()[0].SetAccount(c.Context(), store.DefaultAccount, unlimited); err != nil {
+		c.Fatal(err)
+	}
 	ctx, stop := context.WithCancel(c.Context())
 	var parts sync.WaitGroup
 	for range 4 {

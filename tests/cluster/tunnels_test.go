@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// TestNotAtAnEdge: a connector that does not reach an edge serves at the others. These name it, with the reason, and the
-// doctor finds it.
+// TestNotAtAnEdge: a connector that does not reach an edge serves at the others. These name it, with the reason, and
+// the doctor finds it.
 func TestNotAtAnEdge(t *testing.T) {
 	t.Parallel()
 	dark, err := net.ListenPacket("udp", "127.0.0.1:0")
