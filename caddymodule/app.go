@@ -19,7 +19,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/gateway"
@@ -53,11 +52,6 @@ type App struct {
 	// Caddy sets, or without a limit an eighth of the machine's or the cgroup's
 	// memory.
 	MaxMemory int64 `json:"max_memory,omitempty"`
-
-	// The maximum bytes of the file of the last requests, activity.db in the folder of
-	// the database, at least 16777216 (16 MiB). It is read when the gateway starts, not at
-	// a reload. Default: 67108864 (64 MiB).
-	ActivitySize int64 `json:"activity_size,omitempty"`
 
 	// How long the requests for the loaded model of a server that loads one model at a
 	// time are served while others wait for another model: 1s to 1h. Default: 30s.
@@ -116,7 +110,6 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //		storage bolt [<path>]   # or etcd { … }, see Storage
 //		edge { … }              # this gateway of a cluster, see Edge
 //		max_memory <size>       # for requests and answers, default a quarter of the memory limit
-//		activity_size <size>    # of the file of the last requests, default 64MiB
 //		swap_after <duration>   # of servers that load one model at a time, default 30s
 //		key_metrics on|off      # ids of keys as labels of metrics, default off
 //		connectors <folder>     # of the connectors to hand out
@@ -134,7 +127,6 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return a.Edge.UnmarshalCaddyfile(d)
 		}}),
 		options.Once(options.Size("max_memory", &a.MaxMemory)),
-		options.Once(options.Size("activity_size", &a.ActivitySize)),
 		options.Once(options.Duration("swap_after", &a.SwapAfter)),
 		options.Once(options.Word("key_metrics", &a.KeyMetrics, keyMetricsOn, keyMetricsOff)),
 		options.Once(options.Text("connectors", &a.Connectors)),
@@ -169,10 +161,6 @@ func (a *App) Provision(ctx caddy.Context) error {
 	config, err := a.Storage.config(a.Edge)
 	if err != nil {
 		return err
-	}
-	if config.ActivityBytes = a.ActivitySize; a.ActivitySize != 0 && a.ActivitySize < activity.MinMaxBytes {
-		return fmt.Errorf("activity_size %d is too small: it must be at least %d bytes (16MiB)", a.ActivitySize,
-			activity.MinMaxBytes)
 	}
 	var release func() error
 	if a.store, release, err = acquireStore(config, a.logger); err != nil {

@@ -42,7 +42,7 @@ type Dialect struct {
 
 	// Whether responses are stored in memory for previous_response_id,
 	// item_reference and GET /v1/responses/{id}: "on", for the key that created
-	// the response; "account", for all keys of its account; "off", not at all.
+	// the response; "off", not at all.
 	// Responses are stored for 30 minutes, 64 MiB in total. When the store is
 	// full, it drops the oldest response of the key that uses most, in the
 	// account that uses most. A key can read only responses of models within its scope.
@@ -53,7 +53,7 @@ type Dialect struct {
 }
 
 // responseStores are the values of response_store.
-var responseStores = []string{serve.StoreOn, serve.StoreOff, serve.StoreAccount}
+var responseStores = []string{serve.StoreOn, serve.StoreOff}
 
 // CaddyModule returns the module's registration.
 func (Dialect) CaddyModule() caddy.ModuleInfo {
@@ -98,6 +98,6 @@ func (d *Dialect) options() options.List {
 //	model_dialect {
 //		max_body   <size>
 //		keep_alive <duration>
-//		response_store on|off|account
+//		response_store on|off
 //	}
 func (d *Dialect) UnmarshalCaddyfile(t *caddyfile.Dispenser) error { return d.options().Unmarshal(t) }

@@ -2,10 +2,7 @@ package caddymodule
 
 import (
 	"cmp"
-	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -41,15 +38,8 @@ type Route struct {
 	// Default: 1m. Negative: not at all.
 	QueueWait caddy.Duration `json:"queue_wait,omitempty"`
 
-	// The detail of errors about limits: "full", or "short", without the numbers of the
-	// limit. Default: "full".
-	LimitMessages string `json:"limit_messages,omitempty"`
-
 	router serve.Router
 }
-
-// limitMessages are the values of limit_messages.
-var limitMessages = []string{"full", "short"}
 
 // CaddyModule returns the module's registration.
 func (Route) CaddyModule() caddy.ModuleInfo {
@@ -59,17 +49,12 @@ func (Route) CaddyModule() caddy.ModuleInfo {
 // Provision finds the app and sets defaults.
 func (rt *Route) Provision(ctx caddy.Context) error {
 	rt.ConnectWait = cmp.Or(rt.ConnectWait, caddy.Duration(serve.DefaultConnectWait))
-	rt.LimitMessages = cmp.Or(rt.LimitMessages, limitMessages[0])
-	if !slices.Contains(limitMessages, rt.LimitMessages) {
-		return fmt.Errorf("limit_messages: %q is not one of %s", rt.LimitMessages, strings.Join(limitMessages, ", "))
-	}
 	app, err := appOf(ctx)
 	if err != nil {
 		return err
 	}
 	rt.router = serve.Router{
 		Server: app.server, ConnectWait: time.Duration(rt.ConnectWait),
-		ShortLimits: rt.LimitMessages == limitMessages[1],
 		QueueLength: rt.QueueLength, QueueWait: time.Duration(rt.QueueWait),
 	}
 	return nil
@@ -86,7 +71,6 @@ func (rt *Route) options() options.List {
 		options.Duration("connect_wait", &rt.ConnectWait),
 		options.Count("queue_length", &rt.QueueLength),
 		options.Duration("queue_wait", &rt.QueueWait),
-		options.Word("limit_messages", &rt.LimitMessages, limitMessages...),
 	}
 }
 
@@ -96,6 +80,5 @@ func (rt *Route) options() options.List {
 //		connect_wait <duration>
 //		queue_length <count>
 //		queue_wait   <duration>
-//		limit_messages full|short
 //	}
 func (rt *Route) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return rt.options().Unmarshal(d) }

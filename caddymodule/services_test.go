@@ -205,18 +205,11 @@ func TestSwapAfter(t *testing.T) {
 	}
 }
 
-// The file of the activity is in the folder of the database, and its bound is an option.
-func TestActivitySize(t *testing.T) {
+// The file of the activity is in the folder of the database.
+func TestActivityFile(t *testing.T) {
 	database := filepath.Join(t.TempDir(), "gateway.db")
-	file := func(size string) string {
-		return strings.Replace(gatewayFile(freeUDP(t), "gw.example.com:7443", database), "listen",
-			"activity_size "+size+"\n listen", 1)
-	}
-	app := provision(t, file("17MiB"))
+	app := provision(t, gatewayFile(freeUDP(t), "gw.example.com:7443", database))
 	app.store.Messages = io.Discard
-	if app.ActivitySize != 17<<20 {
-		t.Errorf("%d bytes", app.ActivitySize)
-	}
 	if err := app.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -226,8 +219,5 @@ func TestActivitySize(t *testing.T) {
 	})
 	if err := app.Stop(); err != nil {
 		t.Error(err)
-	}
-	if _, err := tryProvision(t, file("15MiB")); err == nil || !strings.Contains(err.Error(), "activity_size") {
-		t.Errorf("too small: %v", err)
 	}
 }

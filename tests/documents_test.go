@@ -48,7 +48,7 @@ var (
 	mdLink  = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	option  = regexp.MustCompile(`(?m)^(\t*)# (\s*(?:listen|public|storage|endpoints|edge|name|advertise|` +
-		`connectors|max_memory|key_metrics|limit_messages|cors|max_body|connect_wait|queue_length|queue_wait|` +
+		`connectors|max_memory|key_metrics|cors|max_body|connect_wait|queue_length|queue_wait|` +
 		`keep_alive|response_store|events|on \*|secret|header|route|model_\w+|@\w+|gw2\.\S+ \{|\}).*)$`)
 	marks = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )

@@ -17,7 +17,6 @@ type Limit struct {
 	Quota     bool          // it is of a day or month
 	Wait      time.Duration // until the request may succeed
 	Reset     time.Time     // of a quota
-	Short     bool          // without numbers but the time to wait
 }
 
 // limitConcurrency is the name of the limit that is not an amount per time.
@@ -34,14 +33,8 @@ func LimitReached(l Limit) *Error {
 	switch {
 	case l.Quota:
 		e.Kind, e.openaiType, e.NoRetry = KindQuota, "", true
-		e.Message = fmt.Sprintf("Quota used up. Limit %s for this %s; used %d.", amount, l.Of, l.Used)
-		if l.Short {
-			e.Message = "Quota used up for this " + l.Of + "."
-		}
-		e.Message += " It resets at " + l.Reset.Round(time.Second).Format("2006-01-02 15:04 UTC") +
-			". To continue sooner, ask the operator to raise the limit."
-	case l.Short:
-		e.Message = "Rate limit reached for this " + l.Of + "."
+		e.Message = fmt.Sprintf("Quota used up. Limit %s for this %s; used %d. It resets at %s. To continue sooner, ask the "+
+			"operator to raise the limit.", amount, l.Of, l.Used, l.Reset.Round(time.Second).Format("2006-01-02 15:04 UTC"))
 	case l.Name == limitConcurrency:
 		e.Message = fmt.Sprintf("Rate limit reached. Limit %s for this %s, and too many wait already or for too long.",
 			amount, l.Of)

@@ -32,8 +32,7 @@ type Services struct {
 // newServices starts the services of a store. cluster is nil if the gateway is alone.
 func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error) {
 	log := activity.New(activity.Options{
-		Store: st, Path: filepath.Join(filepath.Dir(s.config.Path), "activity.db"), MaxBytes: s.config.ActivityBytes,
-		Logger: s.logger,
+		Store: st, Path: filepath.Join(filepath.Dir(s.config.Path), "activity.db"), Logger: s.logger,
 	})
 	var edges fair.Edges
 	if cluster != nil {

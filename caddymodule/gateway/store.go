@@ -46,8 +46,6 @@ type Counters struct {
 type StoreConfig struct {
 	// Path is the database file. In a cluster it has the records of this gateway alone.
 	Path string
-	// ActivityBytes bounds the file of the last requests; 0: see [activity.Options].
-	ActivityBytes int64
 	// Shared opens the KV that the gateways of a cluster share. It is nil if the gateway is alone.
 	Shared func(context.Context, *slog.Logger) (store.KV, error)
 	// Join joins the cluster.

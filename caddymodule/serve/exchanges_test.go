@@ -167,8 +167,6 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 		_, err = e.backend.Store.SetAccount(e.Context(), store.DefaultAccount, func(a *store.Account) {
 			err = json.Unmarshal([]byte(value), &a.Limits)
 		})
-	case "limit_messages":
-		e.router.ShortLimits = value == "short"
 	case "options":
 		err = json.Unmarshal([]byte(value), &d.Options)
 	case "also_as":

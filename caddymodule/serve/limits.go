@@ -75,11 +75,11 @@ func (rt *Router) limit(ctx context.Context, m *modelRequest) (waited bool, err 
 	if refusal, ok := errors.AsType[*limits.Refusal](err); ok {
 		rt.Observer.Limited(refusal.State)
 		ex.Reason = refusal.Of + "_" + refusal.Limit
-		ex.limit = "The " + refusal.Of + " has reached its limit of " + limitOf(refusal, false).Amount() + "."
+		ex.limit = "The " + refusal.Of + " has reached its limit of " + limitOf(refusal).Amount() + "."
 		m.answer.header(rateHeader(ex.Operation.Dialect, refusal.States))
 	}
 	if err != nil {
-		return false, limitError(err, ex.Deployment, rt.ShortLimits)
+		return false, limitError(err, ex.Deployment)
 	}
 	ex.release = permit.Settle
 	if permit.Waited() {
@@ -90,11 +90,11 @@ func (rt *Router) limit(ctx context.Context, m *modelRequest) (waited bool, err 
 }
 
 // limitError returns the client's error for one of [limits.Limiter.Enter].
-func limitError(err error, deployment string, short bool) error {
+func limitError(err error, deployment string) error {
 	refusal, ok := errors.AsType[*limits.Refusal](err)
 	switch {
 	case ok:
-		return dialect.LimitReached(limitOf(refusal, short))
+		return dialect.LimitReached(limitOf(refusal))
 	case errors.Is(err, fair.ErrFull):
 		return dialect.QueueFull(deployment)
 	case errors.Is(err, fair.ErrTimeout):
@@ -116,9 +116,9 @@ func (rd *routed) used(u dialect.Usage) limits.Used {
 }
 
 // limitOf describes a refusal for the client.
-func limitOf(r *limits.Refusal, short bool) dialect.Limit {
+func limitOf(r *limits.Refusal) dialect.Limit {
 	return dialect.Limit{
-		Name: r.Limit, Of: r.Of, Max: r.Max, Total: r.Total, Used: r.Used, Quota: r.Quota, Short: short,
+		Name: r.Limit, Of: r.Of, Max: r.Max, Total: r.Total, Used: r.Used, Quota: r.Quota,
 		Wait: r.Wait(), Reset: time.Now().Add(r.Reset()).UTC(),
 	}
 }

@@ -17,7 +17,6 @@ type Router struct {
 	ConnectWait time.Duration // for a connector that is reconnecting, from its loss on
 	QueueLength int           // how many requests of a deployment may wait; negative: none
 	QueueWait   time.Duration // how long one may wait; negative: not at all
-	ShortLimits bool          // errors about limits are without numbers
 }
 
 // Tunnel is a live tunnel, implemented by [tunnel.Session].

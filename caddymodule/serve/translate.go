@@ -14,9 +14,8 @@ import (
 
 // Values of Translator.ResponseStore.
 const (
-	StoreOn      = "on"      // each key has its own responses
-	StoreOff     = "off"     // nothing is kept
-	StoreAccount = "account" // the keys of an account share responses
+	StoreOn  = "on"  // each key has its own responses
+	StoreOff = "off" // nothing is kept
 )
 
 // Translator serves requests in the client's dialect.
@@ -176,13 +175,9 @@ func (c *clientRequest) keptResponse(q url.Values) ([]byte, *dialect.Error) {
 
 // keptView returns the kept responses that the request can access.
 func (c *clientRequest) keptView() kept.View {
-	ex := c.exchange
-	owner := kept.Owner{Account: ex.Account, Key: ex.Key.ID()}
-	switch c.ResponseStore {
-	case StoreOff:
+	if c.ResponseStore == StoreOff {
 		return kept.View{}
-	case StoreAccount:
-		owner.Key = ""
 	}
-	return c.completions.kept.View(owner, ex.Key.Owner(), ex.Key)
+	key := c.exchange.Key
+	return c.completions.kept.View(kept.Owner{Account: c.exchange.Account, Key: key.ID()}, key.Owner(), key)
 }
