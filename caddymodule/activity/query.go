@@ -59,7 +59,8 @@ type Found struct {
 func (q *Query) Matches(r *Request) bool {
 	return (q.Keys == nil || slices.Contains(q.Keys, r.key())) && (q.Model == "" || q.Model == r.Deployment) &&
 		(q.Connector == "" || q.Connector == r.Connector) && (q.Outcome == "" || q.Outcome == r.Outcome()) &&
-		(q.ID == "" || q.ID == r.ID || slices.Contains(r.IDs, q.ID)) && !r.Time.Before(q.From) && (q.To.IsZero() || r.Time.Before(q.To)) &&
+		(q.ID == "" || q.ID == r.ID || slices.Contains(r.IDs, q.ID)) &&
+		!r.Time.Before(q.From) && (q.To.IsZero() || r.Time.Before(q.To)) &&
 		(q.Text == "" || strings.Contains(strings.ToLower(r.text()), strings.ToLower(q.Text)))
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// unsaved are the requests that are not yet in the file, and the entries of this minute. [Log.mu] guards them. A request
-// does not change: an entry that counts another one is replaced.
+// unsaved are the requests that are not yet in the file, and the entries of this minute. [Log.mu]
+// guards them. A request does not change: an entry that counts another one is replaced.
 type unsaved struct {
 	rows    map[string]map[place]*Request // by account
 	n       int                           // number of rows

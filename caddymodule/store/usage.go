@@ -194,9 +194,9 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 	return r.Usage, err
 }
 
-// EachUsage calls f with the rows of an account, of all gateways, of the days or hours from from to to; with a key, only
-// with those of this key, without reading others. The rows include those that this gateway has saved and not published.
-// Those of other gateways are at most half a minute old. f must not use the store.
+// EachUsage calls f with the rows of an account, of all gateways, of the days or hours from from to to; with a
+// key, only with those of this key, without reading others. The rows include those that this gateway has saved
+// and not published. Those of other gateways are at most half a minute old. f must not use the store.
 func (s *Store) EachUsage(ctx context.Context, account, key, from, to string, f func(UsageRow) error) error {
 	for _, day := range []string{from, to} {
 		if err := (&UsageRow{Day: day, Key: key}).check(); err != nil {
