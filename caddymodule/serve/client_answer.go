@@ -84,7 +84,7 @@ func (c *clientRequest) whole(response *http.Response) *dialect.Error {
 	if !c.mayRun() {
 		return dialect.StoreLostDuring()
 	}
-	_ = c.answer.whole(http.StatusOK, out)        // a failed write means that the client is gone
+	_ = c.answer.whole(http.StatusOK, out) // a failed write means that the client is gone
 	return nil
 }
 

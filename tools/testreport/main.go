@@ -12,6 +12,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -105,8 +106,8 @@ func (r *report) end(it of, e event) {
 
 // reason returns the last message of a skipped test, without the place in the source.
 func reason(output []string) string {
-	for i := len(output) - 1; i >= 0; i-- {
-		if _, text, ok := strings.Cut(output[i], ": "); ok && !strings.HasPrefix(strings.TrimSpace(output[i]), "---") {
+	for _, line := range slices.Backward(output) {
+		if _, text, ok := strings.Cut(line, ": "); ok && !strings.HasPrefix(strings.TrimSpace(line), "---") {
 			return strings.TrimSpace(text)
 		}
 	}
