@@ -209,6 +209,7 @@ lint() {
 	part "lint of the scripts" shellcheck xcaddy.sh packaging/*.sh tests/llama/fetch.sh docs/cluster/run.sh
 	part "lint of the workflows" "$actionlint"
 	part "lint of the SDK tests" as_caddy go -C tests/sdk/go vet -gcflags='github.com/...=-N -l -dwarf=false' ./... # the flags of their test
+	part "lint of the tools" as_caddy env -C tools "$linter" run ./testreport
 	part "lint of the release" as_caddy env -C tools/release "$linter" run ./...
 	as_tests part "lint of the cluster tests" env -C tests/cluster "$linter" run ./...
 	for system in "$@"; do
