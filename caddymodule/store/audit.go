@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -139,7 +138,7 @@ func trimmed(list []Operation) (kept, surplus []Operation) {
 func (s *Store) Operations(ctx context.Context, account string) ([]Operation, error) {
 	ctx, cancel := s.withSharedTimeout(ctx)
 	defer cancel()
-	list, err := s.operations(ctx, s.auditSpan(account, s.now().Add(-keepOperationsFor)))
+	list, err := s.operations(ctx, Span{Start: s.oldOperations(account).End, End: Prefix(auditPath(account)).End})
 	if err != nil {
 		return nil, fmt.Errorf("reading the audit list: %w", err)
 	}
@@ -161,26 +160,8 @@ func (s *Store) operations(ctx context.Context, span Span) (list []Operation, er
 	return list, err
 }
 
-// auditSpan returns the span of the entries of a list since a time.
-func (s *Store) auditSpan(account string, since time.Time) Span {
-	span := Prefix(auditPath(account))
-	span.Start += newID(prefixOperation, since)
-	return span
-}
-
-// sweepAudit removes the entries of the audit lists that are too old, once a day.
-func (s *Store) sweepAudit(ctx context.Context) error {
-	today := s.now().UTC().Format(time.DateOnly)
-	if !s.Leads() || s.auditSwept == today {
-		return nil
-	}
-	var failed error
-	for _, a := range append(s.Accounts(), Account{}) {
-		span := Span{Start: auditPath(a.ID), End: s.auditSpan(a.ID, s.now().Add(-keepOperationsFor)).Start}
-		failed = errors.Join(failed, s.deleteSpans(ctx, span))
-	}
-	if failed == nil {
-		s.auditSwept = today
-	}
-	return failed
+// oldOperations returns the span of the entries of a list that are too old.
+func (s *Store) oldOperations(account string) Span {
+	dir := auditPath(account)
+	return Span{Start: dir, End: dir + newID(prefixOperation, s.now().Add(-keepOperationsFor))}
 }

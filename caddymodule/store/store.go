@@ -63,7 +63,6 @@ type Store struct {
 
 	publishing sync.Mutex
 	published  atomic.Int64 // PublishUsage has reached this revision of the local KV; set under publishing
-	auditSwept string       // the day of the last sweepAudit
 	compactTo  int64        // the next compact drops the changes before this revision
 
 	auditing sync.Mutex
@@ -105,8 +104,7 @@ func New(kv KV, o Options) (*Store, error) {
 	if s.local != s.kv {
 		s.workers.Go(func() { s.repeat(ctx, publishInterval, "failed to publish the usage", s.PublishUsage) })
 	}
-	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove old usage", s.dropUsage) })
-	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove old entries of audit lists", s.sweepAudit) })
+	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove old usage and audit entries", s.sweepOld) })
 	return s, nil
 }
 

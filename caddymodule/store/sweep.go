@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 )
@@ -66,6 +67,19 @@ func (s *Store) sweep(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// sweepOld removes usage and entries of audit lists that are too old.
+func (s *Store) sweepOld(ctx context.Context) error {
+	if !s.Leads() {
+		return nil
+	}
+	var failed error
+	for _, a := range append(s.Accounts(), Account{}) { // the last one is the gateway, with an audit list
+		days, hours := s.oldUsage(a.ID)
+		failed = errors.Join(failed, s.deleteSpans(ctx, days, hours, s.oldOperations(a.ID)))
+	}
+	return failed
 }
 
 // sweep decides which records to remove. A record that has changed since is not removed.

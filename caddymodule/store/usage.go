@@ -272,19 +272,10 @@ func usageSpans(account, key, from, to string) (spans []Span) {
 	return spans
 }
 
-// dropUsage deletes the rows of days and hours that are too old.
-func (s *Store) dropUsage(ctx context.Context) error {
-	if !s.Leads() {
-		return nil
-	}
-	now := s.now().UTC()
-	day := now.AddDate(0, 0, -keepDays).Format(time.DateOnly)
-	hour := now.Add(-keepHours * time.Hour).Format(HourOnly)
-	for _, a := range s.Accounts() {
-		days, hours := dirUsage+a.ID+"/", dirHours+a.ID+"/"
-		if err := s.deleteSpans(ctx, Span{days, days + day}, Span{hours, hours + hour}); err != nil {
-			return err
-		}
-	}
-	return nil
+// oldUsage returns the spans of the rows of an account that are too old.
+func (s *Store) oldUsage(account string) (days, hours Span) {
+	now, days, hours := s.now().UTC(), Prefix(dirUsage+account+"/"), Prefix(dirHours+account+"/")
+	days.End = days.Start + now.AddDate(0, 0, -keepDays).Format(time.DateOnly)
+	hours.End = hours.Start + now.Add(-keepHours*time.Hour).Format(HourOnly)
+	return days, hours
 }
