@@ -249,9 +249,6 @@ func TestAgentDrains(t *testing.T) {
 		t.Fatalf("Run returned %v before the gateway had closed", err)
 	default:
 	}
-	if err := s.control.Send(link.Drained{}); err != nil {
-		t.Fatal(err)
-	}
 	s.close(link.CloseDrained)
 	if err := wait.For(t, a.result, "the agent's end"); err != nil {
 		t.Errorf("Run returned %v", err)

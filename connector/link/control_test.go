@@ -46,7 +46,6 @@ var messages = []Message{
 	Recheck{Upstream: "a"},
 	Drain{},
 	DrainOK{},
-	Drained{},
 }
 
 func TestControlRoundTrip(t *testing.T) {

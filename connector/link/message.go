@@ -190,14 +190,11 @@ type Pong struct {
 	HeartbeatMillis int `json:"heartbeat_ms"`
 }
 
-// Drain announces that the sender leaves.
+// Drain announces that the sender leaves. The gateway closes the tunnel after the last answer.
 type Drain struct{}
 
 // DrainOK answers a drain. The gateway sends no further requests.
 type DrainOK struct{}
-
-// Drained means that the gateway has received the last answer. It closes the tunnel next.
-type Drained struct{}
 
 func (Hello) kind() string   { return "hello" }
 func (Welcome) kind() string { return "welcome" }
@@ -211,12 +208,11 @@ func (Ping) kind() string    { return "ping" }
 func (Pong) kind() string    { return "pong" }
 func (Drain) kind() string   { return "drain" }
 func (DrainOK) kind() string { return "drain_ok" }
-func (Drained) kind() string { return "drained" }
 
 // types are the types of the messages by their kinds.
 var types = byKind(
 	Hello{}, Welcome{}, Edges{}, Deny{}, Pending{}, Grant{}, Report{}, Recheck{},
-	Ping{}, Pong{}, Drain{}, DrainOK{}, Drained{},
+	Ping{}, Pong{}, Drain{}, DrainOK{},
 )
 
 func byKind(messages ...Message) map[string]reflect.Type {
