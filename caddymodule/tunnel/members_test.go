@@ -103,7 +103,7 @@ func TestSingleGatewaySendsNoEdges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := new(network).newGateway(t, time.Millisecond, Options{})
 		h := hello("con_1")
-		h.OtherEdges, h.StartedMillis = []string{"a"}, 1
+		h.OtherEdges = []string{"a"}
 		c, err := g.dial(t, g.socket(t), h, echo)
 		if err != nil {
 			t.Fatal(err)

@@ -40,7 +40,6 @@ func TestAgentHello(t *testing.T) {
 		Connector: testToken.Connector, Secret: testToken.Secret, Instance: a.config.hello.Instance, Name: host,
 		Version: version.Number(),
 		OS:      runtime.GOOS + "/" + runtime.GOARCH, Upstreams: []string{"box"}, KeptPrompts: &kept,
-		StartedMillis: a.config.hello.StartedMillis,
 	}
 	if !reflect.DeepEqual(got, want) || got.Instance == "" {
 		t.Errorf("got %#v\nwant %#v", got, want)

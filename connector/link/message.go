@@ -32,8 +32,6 @@ type Hello struct {
 	// DryRun asks whether the gateway would accept the connector. The gateway answers
 	// and closes. The connector's tunnel is not replaced.
 	DryRun bool `json:"dry_run,omitempty"`
-	// StartedMillis is when the process started, in Unix milliseconds.
-	StartedMillis int64 `json:"started_ms,omitempty"`
 	// OtherEdges are the names of the edges where this instance has other tunnels. The hello must not
 	// replace these if a load balancer sends it to one of them.
 	OtherEdges []string `json:"other_edges,omitempty"`
