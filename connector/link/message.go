@@ -99,7 +99,7 @@ const (
 	DenyHello       = "bad_hello"       // invalid hello
 	DenyUnavailable = "unavailable"     // the gateway cannot decide now
 	DenyShutdown    = "shutdown"        // the gateway is shutting down
-	DenyEdgeInUse   = "held"            // this edge is in Hello.OtherEdges
+	DenyEdgeInUse   = "edge_in_use"     // this edge is in Hello.OtherEdges
 )
 
 // Reason returns the refusal for the reason of a close with [CloseDenied]: the close may
