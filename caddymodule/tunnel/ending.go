@@ -57,10 +57,10 @@ func (s *Session) review() {
 		s.refuse(denyRotated)
 	case err != nil:
 		s.close(link.CloseRemoved)
-	case !until.IsZero() && !s.reviewed.Swap(true):
+	case !until.IsZero() && !s.reviewDue.Swap(true):
 		time.AfterFunc(min(time.Until(until), reviewPause), func() {
 			_ = s.hub.contain("reviewing a token", func() error {
-				s.reviewed.Store(false)
+				s.reviewDue.Store(false)
 				s.review()
 				return nil
 			})
