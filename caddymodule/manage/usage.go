@@ -55,7 +55,7 @@ const (
 // usageColumns are the columns that usage can be summed up by.
 var usageColumns = []string{"hour", "day", "user", "key", "model"}
 
-// usageGroup has the values of usageColumns that a sum is for.
+// usageGroup contains the values of usageColumns that a sum is for.
 type usageGroup [5]string
 
 // Usage returns sums of the account's usage, ordered by hour, day, user, key and model.

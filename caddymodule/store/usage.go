@@ -27,7 +27,7 @@ type UsageRow struct {
 	Usage
 }
 
-// Usage has sums over requests.
+// Usage contains sums over requests.
 type Usage struct {
 	// Requests are all requests with a valid key. A request that reached no model has no tokens.
 	Requests int64 `json:"requests" column:"REQUESTS"`
