@@ -67,7 +67,7 @@ var unguarded = map[string][]string{
 	},
 	"writes bytes without reading them": {
 		"connector/link/packets.go newPackets",
-		"connector/upstream/exchange.go begin",
+		"connector/upstream/request.go begin",
 	},
 	"works on what this gateway or this machine has checked": {
 		"caddymodule/events/presence.go checkAfter",

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -174,7 +175,8 @@ var smallChunks = sync.Pool{New: func() any { b := make([]byte, 4<<10); return &
 // relay copies the answer with one write for each read, so that events are not delayed. The buffer is small until a
 // read fills it.
 func relay(w http.ResponseWriter, answer *modelAnswer, written *int64) error {
-	copyAnswer(w.Header(), answer.Header)
+	maps.DeleteFunc(answer.Header, notForClient)
+	maps.Copy(w.Header(), answer.Header)
 	w.WriteHeader(answer.StatusCode)
 	if answer.isSilent() {
 		// Some clients wait for the header, and the first event may take minutes.
