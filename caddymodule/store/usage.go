@@ -176,14 +176,14 @@ func (s *Store) SaveUsage(ctx context.Context, rows []UsageRow) error {
 			t.put(r.path(s.edge), &usageRecord{KeyName: r.KeyName, Usage: r.Usage})
 		}
 	}
-	if err := s.putLocal(ctx, t); err != nil {
+	if err := s.putOwn(ctx, t); err != nil {
 		return fmt.Errorf("saving the usage: %w", err)
 	}
 	return nil
 }
 
 // OwnUsage returns the sums of a row of this gateway, as last saved. ctx bounds only reads of the
-// shared KV, which are necessary for rows that the local KV no longer has.
+// shared KV, which are necessary for rows that the KV of the gateway no longer has.
 func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 	if err := r.check(); err != nil {
 		return Usage{}, err
@@ -192,11 +192,11 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 		return Usage{}, nil
 	}
 	path := r.path(s.edge)
-	item, err := s.local.Get(context.WithoutCancel(ctx), path)
-	if err == nil && !item.Exists() && s.local != s.kv { // it may have been published long ago
+	item, err := s.own.Get(context.WithoutCancel(ctx), path)
+	if err == nil && !item.Exists() && s.own != s.shared { // it may have been published long ago
 		ctx, cancel := s.withSharedTimeout(ctx)
 		defer cancel()
-		item, err = s.kv.Get(ctx, path)
+		item, err = s.shared.Get(ctx, path)
 	}
 	if err != nil || !item.Exists() {
 		return Usage{}, err
@@ -222,7 +222,7 @@ func (s *Store) EachUsage(ctx context.Context, account, from, to string, f func(
 	defer cancel()
 	latest, err := s.unpublished(ctx, account, from, to)
 	if err == nil {
-		err = eachUsage(ctx, s.kv, account, from, to, func(path string, r UsageRow) error {
+		err = eachUsage(ctx, s.shared, account, from, to, func(path string, r UsageRow) error {
 			// Sums only grow. This gateway may have published newer ones in the meantime.
 			if l, ok := latest[path]; ok && l.Requests > r.Requests {
 				r = l
@@ -255,7 +255,7 @@ func (s *Store) KeyUsage(ctx context.Context, account, key string, from, to time
 		}
 		span := Prefix(strings.TrimSuffix(row.path(""), "/"))
 		rows := make(map[string]UsageRow)
-		for _, kv := range slices.Compact([]KV{s.kv, s.local}) { // the local one has rows that are not published
+		for _, kv := range slices.Compact([]KV{s.shared, s.own}) { // own has rows that are not published
 			_, err := kv.Each(ctx, span, func(item Item) error {
 				r, err := decodeUsage(item)
 				rows[item.Key] = r
@@ -276,10 +276,10 @@ func (s *Store) KeyUsage(ctx context.Context, account, key string, from, to time
 func (s *Store) unpublished(ctx context.Context, account, from, to string) (map[string]UsageRow, error) {
 	from = max(from, s.firstUnfolded()) // older rows are never published
 	rows := make(map[string]UsageRow)
-	if s.local == s.kv {
+	if s.own == s.shared {
 		return rows, nil
 	}
-	return rows, eachUsage(ctx, s.local, account, from, to, func(path string, r UsageRow) error {
+	return rows, eachUsage(ctx, s.own, account, from, to, func(path string, r UsageRow) error {
 		rows[path] = r
 		return nil
 	})

@@ -42,7 +42,7 @@ func (s *Store) dropHours(ctx context.Context) error {
 			for _, item := range batch {
 				t.delete(item.Key)
 			}
-			_, err := s.kv.Txn(ctx, t.Txn)
+			_, err := s.shared.Txn(ctx, t.Txn)
 			return err
 		})
 		if err != nil {
@@ -92,7 +92,7 @@ func (s *Store) inBatches(
 	errFull := errors.New("the batch is full")
 	for full := true; full; {
 		var batch []Item
-		_, err := s.kv.Each(ctx, span, func(item Item) error {
+		_, err := s.shared.Each(ctx, span, func(item Item) error {
 			if take(item) {
 				batch = append(batch, item)
 			}
@@ -151,6 +151,6 @@ func (s *Store) fold(ctx context.Context, batch []Item, oldest string) (done boo
 	if t.err != nil {
 		return false, t.err
 	}
-	result, err := s.kv.Txn(ctx, t.Txn)
+	result, err := s.shared.Txn(ctx, t.Txn)
 	return result.Succeeded, err
 }

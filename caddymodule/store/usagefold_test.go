@@ -192,7 +192,7 @@ func TestFoldedUsageIsNotPublished(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return openLater(t, kv, later, store.Options{Edge: "a", Local: own})
+			return openLater(t, kv, later, store.Options{Edge: "a", Own: own})
 		}
 		a := edge(0)
 		if err := a.SaveUsage(ctx, []store.UsageRow{usageRow(day, "k", "m", 1)}); err != nil {
