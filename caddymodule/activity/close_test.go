@@ -31,7 +31,7 @@ func TestCloseWithoutStore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	shared := &lostKV{KV: storetest.Share(storetest.OpenBolt(t, filepath.Join(dir, "shared.db")))}
-	st, err := store.New(shared, store.Options{Edge: "a", Local: storetest.OpenBolt(t, filepath.Join(dir, "a"))})
+	st, err := store.New(shared, store.Options{Edge: "a", Own: storetest.OpenBolt(t, filepath.Join(dir, "a"))})
 	if err != nil {
 		t.Fatal(err)
 	}

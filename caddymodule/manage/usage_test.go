@@ -55,7 +55,7 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 	open := func(o store.Options) (*store.Store, *activity.Log) {
 		o.Now = now
 		if o.Edge != "" {
-			o.Local = storetest.OpenBolt(t, filepath.Join(dir, o.Edge))
+			o.Own = storetest.OpenBolt(t, filepath.Join(dir, o.Edge))
 		}
 		st, err := store.New(kv, o)
 		if err != nil {

@@ -68,7 +68,7 @@ func (s *Store) AddOperation(ctx context.Context, account string, o Operation) e
 	t.put(auditPath(account)+o.ID, &operationRecord{Operation: o})
 	err := t.err
 	if err == nil {
-		_, err = s.kv.Txn(ctx, t.Txn)
+		_, err = s.shared.Txn(ctx, t.Txn)
 	}
 	if err == nil && s.addedMany(account) {
 		err = s.trimAudit(ctx, account)
@@ -115,7 +115,8 @@ func trimmed(list []Operation) (kept, surplus []Operation) {
 	for _, o := range list {
 		entries[o.User]++
 	}
-	maxEntries := max(1, sort.Search(keepOperations, func(n int) bool { // of a user
+	// A user keeps at most a share: the largest with which all users together keep at most keepOperations.
+	share := max(1, sort.Search(keepOperations, func(n int) bool {
 		sum := 0
 		for _, count := range entries {
 			sum += min(count, n+1)
@@ -123,7 +124,7 @@ func trimmed(list []Operation) (kept, surplus []Operation) {
 		return sum > keepOperations
 	}))
 	for _, o := range list {
-		if entries[o.User] > maxEntries {
+		if entries[o.User] > share {
 			entries[o.User]--
 			surplus = append(surplus, o)
 		} else {
@@ -149,7 +150,7 @@ func (s *Store) Operations(ctx context.Context, account string) ([]Operation, er
 
 // operations returns the entries in a span, oldest first.
 func (s *Store) operations(ctx context.Context, span Span) (list []Operation, err error) {
-	_, err = s.kv.Each(ctx, span, func(i Item) error {
+	_, err = s.shared.Each(ctx, span, func(i Item) error {
 		var r operationRecord
 		if err := decode(i, &r); err != nil {
 			return err

@@ -89,7 +89,7 @@
 //
 // Keys below x/ change often and are not watched. The keys of package certstore and the audit
 // lists are in the shared KV; Store does not use the former. Each of the other keys has one
-// writer, so its writes need no compares. A gateway with a local KV writes them there, and
+// writer, so its writes need no compares. A gateway with a KV of its own writes them there, and
 // copies the usage to the shared KV every half minute. Usage is stored as sums, not as
 // additions: a write whose outcome is unknown can be repeated.
 //

@@ -26,7 +26,7 @@ func (s *Store) compact(ctx context.Context) error {
 	if old == 0 || !s.Leads() {
 		return nil
 	}
-	return s.kv.(Compacter).Compact(ctx, old)
+	return s.shared.(Compacter).Compact(ctx, old)
 }
 
 // sweep removes set-up codes that have expired, answers to challenges that have expired, sessions, links and pairings
@@ -62,7 +62,7 @@ func (s *Store) sweep(ctx context.Context) error {
 			}
 		}
 		// If a compare fails, the next sweep tries again.
-		if _, err := s.kv.Txn(ctx, t); err != nil {
+		if _, err := s.shared.Txn(ctx, t); err != nil {
 			return err
 		}
 	}

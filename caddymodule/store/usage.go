@@ -165,14 +165,14 @@ func (s *Store) SaveUsage(ctx context.Context, rows []UsageRow) error {
 			t.put(r.path(s.edge), &usageRecord{KeyName: r.KeyName, Usage: r.Usage})
 		}
 	}
-	if err := s.putLocal(ctx, t); err != nil {
+	if err := s.putOwn(ctx, t); err != nil {
 		return fmt.Errorf("saving the usage: %w", err)
 	}
 	return nil
 }
 
 // OwnUsage returns the sums of a row of this gateway, as last saved. ctx bounds only reads of the
-// shared KV, which are necessary for rows that the local KV no longer has.
+// shared KV, which are necessary for rows that the KV of the gateway no longer has.
 func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 	if err := r.check(); err != nil {
 		return Usage{}, err
@@ -181,11 +181,11 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 		return Usage{}, nil
 	}
 	path := r.path(s.edge)
-	item, err := s.local.Get(context.WithoutCancel(ctx), path)
-	if err == nil && !item.Exists() && s.local != s.kv { // it may have been published long ago
+	item, err := s.own.Get(context.WithoutCancel(ctx), path)
+	if err == nil && !item.Exists() && s.own != s.shared { // it may have been published long ago
 		ctx, cancel := s.withSharedTimeout(ctx)
 		defer cancel()
-		item, err = s.kv.Get(ctx, path)
+		item, err = s.shared.Get(ctx, path)
 	}
 	if err != nil || !item.Exists() {
 		return Usage{}, err
@@ -210,14 +210,14 @@ func (s *Store) EachUsage(ctx context.Context, account, key, from, to string, f 
 	defer cancel()
 	var err error
 	spans, own := usageSpans(account, key, from, to), make(map[string]UsageRow)
-	if s.local != s.kv {
-		err = eachUsage(ctx, s.local, spans, func(path string, r UsageRow) error {
+	if s.own != s.shared {
+		err = eachUsage(ctx, s.own, spans, func(path string, r UsageRow) error {
 			own[path] = r
 			return nil
 		})
 	}
 	if err == nil {
-		err = eachUsage(ctx, s.kv, spans, func(path string, r UsageRow) error {
+		err = eachUsage(ctx, s.shared, spans, func(path string, r UsageRow) error {
 			// Sums only grow. The shared KV may lack the newest ones of this gateway.
 			if o, ok := own[path]; ok && o.Requests > r.Requests {
 				r = o

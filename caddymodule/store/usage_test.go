@@ -109,7 +109,7 @@ func TestUsage(t *testing.T) {
 	wantError(t, s.EachUsage(t.Context(), "default/2026", "", firstDay, lastDay, ignore), store.ErrNotFound)
 }
 
-// Two gateways share a store, and each has a local KV. The sum is exact at each of them: for
+// Two gateways share a store, and each has a own KV. The sum is exact at each of them: for
 // its own requests at once, for those of the other within half a minute. A restart loses
 // nothing, published or not.
 // The usage of many keys is one transaction of a file: each is a sync of the disk.
@@ -160,7 +160,7 @@ func TestUsageOfSeveralGateways(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if edges[edge], err = store.New(share(kv), store.Options{Edge: edge, Local: local}); err != nil {
+			if edges[edge], err = store.New(share(kv), store.Options{Edge: edge, Own: local}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait() // until it has published what was left
@@ -214,7 +214,7 @@ func TestUsageOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := storetest.Share(storetest.OpenBolt(t, tempStore(t)))
 		edge := func(name string) *store.Store {
-			s, err := store.New(shared, store.Options{Edge: name, Local: storetest.OpenBolt(t, tempStore(t))})
+			s, err := store.New(shared, store.Options{Edge: name, Own: storetest.OpenBolt(t, tempStore(t))})
 			if err != nil {
 				t.Fatal(err)
 			}
