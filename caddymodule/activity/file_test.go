@@ -136,7 +136,8 @@ func TestCounted(t *testing.T) {
 			for i, r := range rows {
 				want := []int{5949, 2949}[i/3]
 				if r.Refusals != 1500 || r.ID != fmt.Sprint("req_", want, r.ErrorCode) ||
-					r.Error != fmt.Sprint(r.ErrorCode, want) || len(r.IDs) != 64 || r.IDs[63] != r.ID || r.IDs[0] != fmt.Sprint("req_", want-149+36, r.ErrorCode) {
+					r.Error != fmt.Sprint(r.ErrorCode, want) || len(r.IDs) != 64 || r.IDs[63] != r.ID ||
+					r.IDs[0] != fmt.Sprint("req_", want-149+36, r.ErrorCode) {
 					t.Errorf("%s: %+v", when, r)
 				}
 				for _, q := range []activity.Query{{ID: r.IDs[0], Limit: 10}, {Text: strings.ToUpper(r.IDs[5]), Limit: 10}} {

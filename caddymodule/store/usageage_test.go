@@ -103,7 +103,7 @@ func TestUsageOfGatewayThatWasAway(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return openLater(t, kv, later, store.Options{Edge: "a", Local: own})
+			return openLater(t, kv, later, store.Options{Edge: "a", Own: own})
 		}
 		a := edge(0)
 		synctest.Wait() // it has published
