@@ -45,7 +45,6 @@ var unguarded = map[string][]string{
 		"caddymodule/serve/client_answer.go drain",
 		"caddymodule/serve/client_answer.go stream",
 		"caddymodule/serve/first_token.go begin",
-		"caddymodule/serve/large.go awaitLarge",
 		"caddymodule/cluster/etcd/call.go try",
 		"caddymodule/cluster/etcd/watch.go start",
 		"caddymodule/tunnel/control.go receive",
