@@ -48,12 +48,7 @@ type Request struct {
 }
 
 // StatusClass returns the class of an HTTP status, as in metrics.
-func StatusClass(status int) string {
-	if classes := [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}; status >= 100 && status < 600 {
-		return classes[status/100-1]
-	}
-	return strconv.Itoa(status/100) + "xx"
-}
+func StatusClass(status int) string { return strconv.Itoa(status/100) + "xx" }
 
 // Proxy forwards requests from the tunnel to upstreams.
 type Proxy struct {
