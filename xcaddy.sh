@@ -11,12 +11,14 @@
 #   ./xcaddy.sh release [VERSION] [...]
 #                         build archives, packages and images into dist/, by default
 #                         with the version of the tag. Flags: tools/release/main.go
-#   ./xcaddy.sh test      lint, build, and run the tests that must pass before a
-#                         change is merged
+#   ./xcaddy.sh test      build, and run the tests that must pass before a change
+#                         is merged
 #   ./xcaddy.sh test long also run the slow tests: bad networks, attacks, 3,000
 #                         connectors, clusters, ten minutes of faults under load,
 #                         the bench, six platforms
 #   ./xcaddy.sh test NAME run the tests whose names match the regular expression
+#   ./xcaddy.sh lint      lint everything, and the connector for Windows
+#   ./xcaddy.sh lint long also lint the connector for macOS
 #
 # The tests also need node and npm (SDKs for Node, axe-core), apt (to fetch a
 # llama-server into .cache/, where an etcd is built, too), shellcheck, Chromium, and
@@ -176,9 +178,9 @@ part() {
 	shift
 	log=$(mktemp)
 	step "$name"
-	if ! "$@" 2>&1 | tee "$log" | { grep --line-buffered -v 'no test files' || true; } >&2; then
+	if ! "$@" 2>&1 | tee "$log" >&2; then
 		step "$name failed after $((SECONDS - start)) s"
-		awk '!/^ok |no test files/' "$log" >&2
+		awk '!/^ok\t/' "$log" >&2
 		rm -f "$log"
 		exit 1
 	fi
@@ -186,11 +188,20 @@ part() {
 	step "$name took $((SECONDS - start)) s"
 }
 
+# tests MODULE FLAG...: runs the tests of a module without vet, which the linters include. It prints
+# a line per package, what failed, and the number of tests.
+tests() {
+	local module=$1
+	shift
+	go -C "$module" test -json -vet=off -shuffle=on "$@" 2>&1 | "$root/.cache/testreport" -skips "$skips"
+}
+
 # lint SYSTEM...: lints everything, and the connector for other systems. Short runs leave out
 # macOS: no file is specific to it, and with an empty cache it takes a minute.
 lint() {
 	local linter=$PWD/.cache/golangci-lint actionlint=$PWD/.cache/actionlint
 	local -x GOGC=$compile_gogc
+	bring shellcheck "" shellcheck # actionlint uses it, too
 	# go tool ignores the settings of bin/caddy, and would compile many packages again.
 	part "building the linters" as_caddy go -C tools build -o "$linter" github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	part "building the linter of the workflows" as_caddy go -C tools/release build -o "$actionlint" github.com/rhysd/actionlint/cmd/actionlint
@@ -198,6 +209,7 @@ lint() {
 	part "lint of the scripts" shellcheck xcaddy.sh packaging/*.sh tests/llama/fetch.sh docs/cluster/run.sh
 	part "lint of the workflows" "$actionlint"
 	part "lint of the SDK tests" as_caddy go -C tests/sdk/go vet -gcflags='github.com/...=-N -l -dwarf=false' ./... # the flags of their test
+	part "lint of the tools" as_caddy env -C tools "$linter" run ./testreport
 	part "lint of the release" as_caddy env -C tools/release "$linter" run ./...
 	as_tests part "lint of the cluster tests" env -C tests/cluster "$linter" run ./...
 	for system in "$@"; do
@@ -214,39 +226,45 @@ need_tools() {
 	bring shellcheck "" shellcheck # without it, its tests would be skipped
 }
 
-# run_tests SYSTEMS FLAG...: lints, builds, and runs the tests, without vet, which the linters
-# include.
+# run_tests FLAG...: builds, and runs the tests, the fast ones first.
 run_tests() {
 	# Tests of these packages wait for pings and handshakes. No other tests run, and no packages
 	# are compiled, at the same time.
-	local units tunnel systems=$1 timed='/(tunnel|agent|dial|link)(/|$)'
-	shift
+	local units tunnel timed='/(tunnel|agent|dial|link)(/|$)' root=$PWD skips
 	need_tools
-	# shellcheck disable=SC2086 # one word per system
-	lint $systems
 	build_changed
+	as_caddy go -C tools build -o "$root/.cache/testreport" ./testreport
+	skips=$(mktemp)
 	units=$(go list ./... | grep -vE "/tests(/|\$)|$timed")
 	tunnel=$(go list ./... | grep -E "$timed")
 	# More packages than cores run in parallel, because they wait for processes and timers.
 	# shellcheck disable=SC2086 # one word per package
-	part "unit tests" go test "${race[@]}" -vet=off -ldflags=-w -shuffle=on -p 4 "$@" $units
+	part "unit tests" tests . "${race[@]}" -ldflags=-w -p 4 "$@" $units
 	# shellcheck disable=SC2086
-	part "unit tests of the tunnel" go test "${race[@]}" -vet=off -ldflags=-w -shuffle=on -p 3 "$@" $tunnel
+	part "unit tests of the tunnel" tests . "${race[@]}" -ldflags=-w -p 3 "$@" $tunnel
 	# These measure time and memory, so they run without the race detector.
-	part "bounded work" as_caddy go test -vet=off -p 1 -run '^(TestWorkIsBounded|TestManyKeys)$' "$@" ./caddymodule/dialect ./caddymodule/store
-	part "end-to-end tests" go test "${race[@]}" -vet=off -ldflags=-w -shuffle=on -timeout 60m -p 3 "$@" ./tests/...
+	as_caddy part "bounded work" tests . -p 1 -run '^(TestWorkIsBounded|TestManyKeys)$' "$@" ./caddymodule/dialect ./caddymodule/store
+	part "end-to-end tests" tests . "${race[@]}" -ldflags=-w -timeout 60m -p 3 "$@" ./tests/...
 	part "cluster and release" cluster_and_release "$@"
-	step "all tests passed"
+	step "all tests passed; $(summary "$skips")"
+	rm -f "$skips"
 }
 
 # cluster_and_release FLAG...: runs both in parallel, because the tests of etcd wait for leases
 # while those of the release compile.
 cluster_and_release() {
-	go -C tests/cluster test "${race[@]}" -vet=off -ldflags=-w -shuffle=on -timeout 30m -parallel 8 "$@" . &
+	tests tests/cluster "${race[@]}" -ldflags=-w -timeout 30m -parallel 8 "$@" . &
 	local failed=0 cluster=$!
-	as_caddy go -C tools/release test -vet=off -shuffle=on "$@" . || failed=1
+	as_caddy tests tools/release "$@" . || failed=1
 	wait "$cluster" || failed=1
 	return "$failed"
+}
+
+# summary FILE: prints the number of skipped tests and the reasons.
+summary() {
+	local reasons
+	reasons=$(sed 's/^[^:]*: //' "$1" | sort | uniq -c | sort -rn | awk '{ n = $1; $1 = ""; printf "%s%d ×%s", sep, n, $0; sep = ", " }')
+	echo "skipped: ${reasons:-none}"
 }
 
 # run_matching NAME: runs the matching tests, in the packages that have any. The tests of etcd
@@ -313,9 +331,15 @@ release)
 	;;
 test)
 	case "${2:-}" in
-	"") run_tests windows -short ;;
-	long) run_tests "windows darwin" -p 1 ;; # one package at a time, because some measure time
+	"") run_tests -short ;;
+	long) run_tests -p 1 ;; # one package at a time, because some measure time
 	*) run_matching "$2" ;;
+	esac
+	;;
+lint)
+	case "${2:-}" in
+	long) lint windows darwin ;;
+	*) lint windows ;;
 	esac
 	;;
 *)

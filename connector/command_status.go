@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
-// selector has the flags that select a connector.
+// selector contains the flags that select a connector.
 type selector struct{ config, socket string }
 
 func (s *selector) flags(command *cobra.Command) {

@@ -54,7 +54,7 @@ type unconfirmedError struct{ manage.UnconfirmedAnswer }
 func (e unconfirmedError) Error() string { return e.Message }
 func (e unconfirmedError) Unwrap() error { return store.ErrUnconfirmed }
 
-// environment has the dependencies of commands on the clock and the terminal.
+// environment contains the dependencies of commands on the clock and the terminal.
 type environment struct {
 	now  func() time.Time
 	zone *time.Location

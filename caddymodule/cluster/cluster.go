@@ -114,6 +114,9 @@ func (c *Cluster) Serving() error {
 		"revoked keys: try again, or use another gateway")
 }
 
+// MayRun implements store.Cluster.
+func (c *Cluster) MayRun() bool { return c.contact.mayRun() }
+
 // Reached implements store.Cluster.
 func (c *Cluster) Reached(revision int64) {
 	c.mu.Lock()

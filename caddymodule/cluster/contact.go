@@ -81,6 +81,20 @@ func (c *contact) serving() bool {
 	return c.confirmed && now.since(c.lastSent) < c.limit && !now.gap(c.ticked)
 }
 
+// mayRun reports whether running requests may go on: tick would not cut them now. A process that was suspended
+// may read the answers that have waited for it before its next tick.
+func (c *contact) mayRun() bool {
+	now := c.clocks()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.over(now)
+}
+
+// over reports whether running requests must end.
+func (c *contact) over(now Reading) bool {
+	return c.requestsRun && max(now.since(c.ticked), now.since(c.lastSent)) >= c.limit
+}
+
 // tick reads the clocks. It returns the time until the next tick, whether the edge has just begun
 // to refuse requests because of a gap, and whether all running requests have to be cut.
 func (c *contact) tick() (next time.Duration, gap, cut bool) {
@@ -91,9 +105,8 @@ func (c *contact) tick() (next time.Duration, gap, cut bool) {
 	if before := c.lastSent.Monotonic <= c.ticked.Monotonic || c.ticked.since(c.lastSent) <= maxGap; gap && before {
 		c.lastSent.Wall += min(0, now.Wall-c.ticked.Wall) // if it was set back after the contact, it continues from there
 	}
-	stood, elapsed := now.since(c.ticked), now.since(c.lastSent)
+	cut = c.over(now)
 	c.ticked = now
-	cut = c.requestsRun && max(stood, elapsed) >= c.limit
 	if gap || cut {
 		c.endGeneration()
 	}
@@ -101,7 +114,7 @@ func (c *contact) tick() (next time.Duration, gap, cut bool) {
 		c.requestsRun = false
 	}
 	if c.requestsRun {
-		return min(tickTime, c.limit-elapsed), gap, cut
+		return min(tickTime, c.limit-now.since(c.lastSent)), gap, cut
 	}
 	return tickTime, gap, cut
 }

@@ -36,6 +36,9 @@ func TestContactTimes(t *testing.T) {
 	serves("59 s after it was sent", true)
 	pass(time.Second)
 	serves("at L after it was sent", false)
+	if c.mayRun() {
+		t.Error("answers go on")
+	}
 	if _, _, cut := c.tick(); !cut {
 		t.Error("requests go on")
 	}
@@ -58,6 +61,9 @@ func TestContactTimes(t *testing.T) {
 	}
 	for i := range 2 {
 		now.Wall += 40 * time.Second // suspended
+		if runs := c.mayRun(); runs != (i == 0) {
+			t.Errorf("%d s after it was set back, answers go on: %v", 40*(i+1), runs)
+		}
 		if _, _, cut := c.tick(); cut != (i == 1) {
 			t.Errorf("%d s after it was set back, requests end: %v", 40*(i+1), cut)
 		}

@@ -66,7 +66,7 @@ var routingNames = [...]string{
 	"lora_path", "bootstrap_*", "kv_transfer_params",
 }
 
-// routingByLetter has routingNames by their first letter.
+// routingByLetter contains routingNames by their first letter.
 var routingByLetter = func() (names [256][]string) {
 	for _, name := range routingNames {
 		names[name[0]] = append(names[name[0]], name)

@@ -26,7 +26,7 @@ var mediaKeys = [...]string{
 // longestMediaKey is the length of the longest of mediaKeys.
 const longestMediaKey = len("document_url")
 
-// mediaKeysByLength has mediaKeys by their length.
+// mediaKeysByLength contains mediaKeys by their length.
 var mediaKeysByLength = func() (names [longestMediaKey + 1][]string) {
 	for _, name := range mediaKeys {
 		names[len(name)] = append(names[len(name)], name)

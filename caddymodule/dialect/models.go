@@ -75,7 +75,7 @@ func (m Model) append(b []byte, d Dialect) []byte {
 	return append(b, '}')
 }
 
-// modelInfo has the other members of Anthropic's ModelInfo. What is not known is false, as whether a model sees images.
+// modelInfo contains the other members of Anthropic's ModelInfo. Unknown ones, such as the input of images, are false.
 var modelInfo = strings.ReplaceAll(`,"lifecycle":"active","line":null,"deprecated_at":null,"retires_at":null,`+
 	`"capabilities":{"batch":NO,"citations":NO,"code_execution":NO,"context_management":{"supported":false,`+
 	`"clear_thinking_20251015":NO,"clear_tool_uses_20250919":NO,"compact_20260112":NO},`+

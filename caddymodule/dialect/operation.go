@@ -237,7 +237,7 @@ type format struct {
 	tokenCount string                 // the answer to a request that counts tokens
 }
 
-// formats has a row for each dialect.
+// formats contains a row for each dialect.
 var formats = [...]format{
 	{
 		dialect: Chat,

@@ -25,6 +25,7 @@ func (l *leading) Confirm(context.Context, int64) error { return nil }
 func (l *leading) Leader() bool                         { return l.Load() }
 
 func (l *leading) Serving() error  { return nil }
+func (l *leading) MayRun() bool    { return true }
 func (l *leading) InContact() bool { return !l.lost.Load() }
 
 // follow opens the store of gateway i and records its events.

@@ -80,7 +80,7 @@ func (s State) Reset() time.Duration { return time.Duration(s.ResetMillis) * tim
 // PerMinute reports whether it is a limit per minute.
 func (s State) PerMinute() bool { return s.Limit == RequestsPerMinute || s.Limit == TokensPerMinute }
 
-// Usage has the states of the limits of a key and its account, and the usage of the key.
+// Usage contains the states of the limits of a key and its account, and the usage of the key.
 type Usage struct {
 	States     []State
 	Day, Month Sums // of ended requests
@@ -93,7 +93,7 @@ type Refusal struct {
 	WaitMillis int64 `json:"wait_ms"`
 	// Quota means that a limit per day or month is used up.
 	Quota bool `json:"quota"`
-	// States has the states of all limits of the key and its account.
+	// States contains the states of all limits of the key and its account.
 	States []State `json:"states,omitempty"`
 }
 

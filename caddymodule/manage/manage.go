@@ -57,7 +57,7 @@ type Tunnels interface {
 // name of an upstream.
 type Tunnel interface{ http.RoundTripper }
 
-// Endpoint has the public addresses of the gateway.
+// Endpoint contains the public addresses of the gateway.
 type Endpoint struct {
 	// URL is the base of the HTTP API without /v1, for example
 	// "https://gw.example.com"; empty if it is not known.

@@ -64,7 +64,7 @@ func (s *Service) RevokeSessions(ctx context.Context) (EndedSessions, error) {
 	return EndedSessions{n}, err
 }
 
-// ConfirmSession has the password of the caller.
+// ConfirmSession contains the password of the caller.
 type ConfirmSession struct {
 	Password string `json:"password" need:"required" flag:"-" help:"The password of the user of the session"`
 }

@@ -29,7 +29,7 @@ type Status struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Build has the versions of the program.
+// Build contains the versions of the program.
 type Build struct {
 	Version string `json:"version,omitempty"` // of Postern
 	Commit  string `json:"commit,omitempty"`
@@ -110,7 +110,7 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 	return st, nil
 }
 
-// Checklist has the steps to the first request of an account.
+// Checklist contains the steps to the first request of an account.
 type Checklist struct {
 	Connector bool `json:"connector"` // a connector exists
 	Model     bool `json:"model"`     // a deployment exists

@@ -3,6 +3,7 @@ package serve
 import (
 	"crypto/rand"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -49,6 +50,44 @@ func TestStoreLost(t *testing.T) {
 		edge.Lose(false)
 		if w := g.post(tt.path, `{}`); w.Code != http.StatusBadRequest {
 			t.Errorf("%s with the store: %d %s", tt.path, w.Code, w.Body)
+		}
+	}
+}
+
+// wakes is an answer that has waited while the gateway was suspended.
+type wakes struct {
+	io.Reader
+	edge *storetest.Edge
+}
+
+func (w wakes) Read(p []byte) (int, error) {
+	w.edge.Suspend()
+	return w.Reader.Read(p)
+}
+
+// An answer that has waited in a suspended gateway does not reach the client, whose key may be revoked meanwhile.
+func TestSuspendedForTooLong(t *testing.T) {
+	t.Parallel()
+	const event = `data: {"choices":[{"index":0,"delta":{"content":"secret"}}]}` + "\n\n"
+	for path, body := range requests {
+		for _, stream := range []bool{false, true} {
+			g, edge, _ := lateGateway(t)
+			deploy(t, g.backend.Store)
+			g.key, g.secret = g.newKey(t, store.DefaultAccount, "*")
+			g.answer = func(*http.Request) *http.Response {
+				if stream {
+					return upstreamAnswer("text/event-stream", wakes{strings.NewReader(event), edge}, -1)
+				}
+				return upstreamAnswer("application/json", wakes{strings.NewReader(completionOf("secret")), edge}, -1)
+			}
+			g.connect(fakeTunnel{g})
+			if stream {
+				body = strings.Replace(body, `"stream":false`, `"stream":true`, 1)
+			}
+			if w := g.post(path, body); strings.Contains(w.Body.String(), "secret") ||
+				!strings.Contains(w.Body.String(), "lost its store") {
+				t.Errorf("%s, stream %v: %d %s", path, stream, w.Code, w.Body)
+			}
 		}
 	}
 }

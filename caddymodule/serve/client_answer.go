@@ -81,7 +81,10 @@ func (c *clientRequest) whole(response *http.Response) *dialect.Error {
 		return nil
 	}
 	_ = c.reserved.reserveAnswer(int64(len(out))) // a smaller reservation always succeeds
-	_ = c.answer.whole(http.StatusOK, out)        // a failed write means that the client is gone
+	if !c.mayRun() {
+		return dialect.StoreLostDuring()
+	}
+	_ = c.answer.whole(http.StatusOK, out) // a failed write means that the client is gone
 	return nil
 }
 
@@ -149,6 +152,9 @@ func (c *clientRequest) stream(body io.ReadCloser) *dialect.Error {
 	var last *time.Timer
 	for {
 		n, err := body.Read(*buf)
+		if !c.mayRun() {
+			return c.answer.finish(dialect.StoreLostDuring())
+		}
 		p, derr := c.answer.feed((*buf)[:n])
 		if p.begun || p.finished {
 			c.exchange.attempts.first.came()
@@ -179,6 +185,10 @@ func (c *clientRequest) stream(body io.ReadCloser) *dialect.Error {
 		}
 	}
 }
+
+// mayRun reports whether the answer may be passed on. It is false if the process has been suspended for so long that
+// the key may be revoked meanwhile.
+func (c *clientRequest) mayRun() bool { return c.exchange.backend.Store.MayRun() }
 
 // reserveBuffered reserves memory for the bytes that the stream buffers. It returns an error if
 // there are too many.

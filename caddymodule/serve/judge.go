@@ -29,6 +29,9 @@ func (c *clientRequest) checkCalls(r *http.Request, next Handler) *dialect.Error
 	if c.ctx.Err() != nil {
 		return c.broken(c.ctx.Err())
 	}
+	if !c.mayRun() {
+		return dialect.StoreLostDuring()
+	}
 	c.answer.conclude(g)
 	return nil
 }

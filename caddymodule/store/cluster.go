@@ -20,6 +20,8 @@ type Cluster interface {
 	// Serving fails with ErrUnavailable while this gateway may have missed changes that other
 	// gateways consider to be in force everywhere.
 	Serving() error
+	// MayRun reports whether running requests may go on: if it does not, they are about to be cut.
+	MayRun() bool
 	// InContact reports whether this gateway has lately had contact to the KV.
 	InContact() bool
 	// Leader reports whether this gateway performs the duties of one gateway for all.
@@ -78,6 +80,7 @@ type alone struct{}
 func (alone) Reached(int64)                        {}
 func (alone) Confirm(context.Context, int64) error { return nil }
 func (alone) Serving() error                       { return nil }
+func (alone) MayRun() bool                         { return true }
 func (alone) InContact() bool                      { return true }
 func (alone) Leader() bool                         { return true }
 
@@ -95,6 +98,10 @@ func (s *Store) Serving() error {
 	}
 	return s.cluster.Serving()
 }
+
+// MayRun reports whether running requests may go on. If it does not, [Store.CutRequests] is about to end them: a
+// process that was suspended asks before it passes an answer that has waited.
+func (s *Store) MayRun() bool { return s.cluster.MayRun() }
 
 // sharedTimeout bounds calls of the shared KV, which waits for its servers forever. These elect
 // a leader within a few seconds.

@@ -81,11 +81,8 @@
 //	x/usage/ACCOUNT/DAY/KEY/EDGE/DEPLOYMENT
 //	                                usage of the key with the deployment on that day through one
 //	                                gateway; EDGE is "local" if it has no name
-//	x/usage/ACCOUNT/MONTH/KEY//DEPLOYMENT
-//	                                the same in a month that is more than 92 days old, through all
-//	                                gateways
 //	x/usage_hours/ACCOUNT/HOUR/KEY/EDGE/DEPLOYMENT
-//	                                the same in one of the last 48 hours, in addition to its day
+//	                                the same in one of the last 168 hours, in addition to its day
 //
 // Times of use sort after their records, so a record is already in the view when its time
 // of use is loaded.

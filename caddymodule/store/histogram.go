@@ -11,7 +11,7 @@ const maxBuckets = 16
 // has no upper bound. A count ends at the largest number.
 type Histogram [maxBuckets]uint32
 
-// Scale has the first bound of a histogram, and the ratio of each bound to the one before.
+// Scale contains the first bound of a histogram, and the ratio of each bound to the one before.
 type Scale struct{ first, ratio float64 }
 
 // The scales. The speeds of models differ less than times.

@@ -63,14 +63,13 @@ func (s *Store) PublishUsage(ctx context.Context) error {
 	s.publishing.Lock()
 	defer s.publishing.Unlock()
 	past := s.now().Add(-keepPublished).UTC().Format(time.DateOnly)
-	firstUnfolded := s.firstUnfolded()
 	puts, deletes := new(tx), new(tx)
 	revision, err := s.own.Each(ctx, Span{Start: dirUsage, End: Prefix(dirHours).End}, func(item Item) error {
 		_, path, _ := strings.Cut(strings.TrimPrefix(item.Key, dirUnwatched), "/")
 		account, rest, _ := strings.Cut(path, "/")
 		day, _, _ := strings.Cut(rest, "/")
 		_, known := s.Account(account)
-		if known && item.ModRevision > s.published.Load() && day >= firstUnfolded {
+		if known && item.ModRevision > s.published.Load() {
 			puts.Then = append(puts.Then, Put(item.Key, item.Value))
 		}
 		if !known || day < past {

@@ -63,7 +63,6 @@ type Store struct {
 
 	publishing sync.Mutex
 	published  atomic.Int64 // PublishUsage has reached this revision of own; set under publishing
-	folded     string       // foldUsage has folded the months before this one
 	auditSwept string       // the day of the last sweepAudit
 	compactTo  int64        // the next compact drops the changes before this revision
 
@@ -106,8 +105,7 @@ func New(kv KV, o Options) (*Store, error) {
 	if s.own != s.shared {
 		s.workers.Go(func() { s.repeat(ctx, publishInterval, "failed to publish the usage", s.PublishUsage) })
 	}
-	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to fold the usage of past months", s.foldUsage) })
-	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove the usage of past hours", s.dropHours) })
+	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove old usage", s.dropUsage) })
 	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove old entries of audit lists", s.sweepAudit) })
 	return s, nil
 }

@@ -77,7 +77,7 @@ type sweep struct {
 	expired []expiredRecord
 }
 
-// expiredRecord has the KV keys of a record, of its time of use and of its name, and the
+// expiredRecord contains the KV keys of a record, of its time of use and of its name, and the
 // revision of the record.
 type expiredRecord struct {
 	paths    []string

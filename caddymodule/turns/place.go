@@ -52,7 +52,7 @@ type share struct {
 	served  uint64 // clock of its newest place, or when it came
 }
 
-// unused has shares without requests, to avoid allocations.
+// unused contains shares without requests, to avoid allocations.
 var unused = sync.Pool{New: func() any { return &shares{at: make(map[*connector]share)} }}
 
 func (s *shares) get(c *connector) share {

@@ -88,7 +88,7 @@ type Request struct {
 	ConnectWait         time.Duration   // after the last connector was lost
 }
 
-// Scheduler has the lines of all deployments. It is safe for concurrent use.
+// Scheduler contains the lines of all deployments. It is safe for concurrent use.
 type Scheduler struct {
 	lookup   func(account, name string) (Deployment, bool)
 	settings atomic.Pointer[settings]

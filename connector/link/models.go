@@ -16,7 +16,7 @@ type ModelList struct {
 	// Windows are the context windows of the models in tokens, by all names, as far as they are known.
 	Windows map[string]int
 	Strict  bool // see [UpstreamReport]
-	// Status has the models that a router has not loaded: "loading" or "unloaded". Their windows can be known later.
+	// Status contains the models that a router has not loaded: "loading" or "unloaded". Their windows can be known later.
 	Status map[string]string
 	// Slots are the numbers of requests that models run at once, as far as llama.cpp's router lists them.
 	Slots map[string]int

@@ -35,11 +35,11 @@ func TestRun(t *testing.T) {
 	o.Clients, o.Load, o.Warmup = []int{1, 16}, 100*time.Millisecond, 20*time.Millisecond
 	o.Streams, o.Stream = []int{1, 50}, 400*time.Millisecond
 	o.Uploads, o.RTT = []int{10}, 2*time.Millisecond
-	o.Answers, o.Tunnels, o.Settle = 200, []int{5}, 200*time.Millisecond
+	o.Tunnels, o.Settle = []int{5}, 200*time.Millisecond
 	o.AnswerLimit = harness.Patience
 	o.Compare, o.Systems = noting(t), []string{direct, plain, postern, old, webSocket}
 	wants := []string{
-		"### Streams of", "| 50 | websocket |", "### Streamed answers", "| websocket | 200 | 0 |",
+		"### Streams of", "| 50 | websocket |",
 		"### Closed loops", "| 16 | websocket |", "### Bodies of text,", "| 10 | old |",
 		"### Memory", "gateway, 5 tunnels: postern",
 		"gateway, 5 tunnels: old", "gateway, 5 tunnels: websocket", "### Idle tunnels",
@@ -56,9 +56,6 @@ func TestRun(t *testing.T) {
 	}
 	if ran, _ := filepath.Glob(filepath.Join(o.Compare, "*.ran")); len(ran) != 2 {
 		t.Errorf("of the binaries to compare with, these ran: %v", ran)
-	}
-	if err := r.failure(); err != nil {
-		t.Error(err)
 	}
 	var b strings.Builder
 	r.write(&b)
@@ -145,7 +142,7 @@ func serve(t *testing.T, answer string) target {
 func TestWrongAnswersAreSeen(t *testing.T) {
 	const head, end = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "0\r\n\r\n"
 	chunked := func(body string) string { return head + fmt.Sprintf("%x\r\n%s\r\n", len(body), body) }
-	s, _ := answerScript(0)
+	s := play.Script{Tokens: 4}
 	right := string(s.AppendStream(nil, publicModel))
 	stamped := play.Script{Tokens: 3, Stamp: true}
 	stamps := string(stamped.AppendStream(nil, publicModel))

@@ -17,7 +17,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
@@ -309,65 +308,4 @@ func parallel[T any](items []T, do func(i int, item T) error) error {
 	}
 	running.Wait()
 	return cmp.Or(errs...)
-}
-
-// answers counts streamed answers that were compared byte for byte.
-type answers struct {
-	Total   int
-	Wrong   int // incomplete, different, or missing
-	Rate    float64
-	Example string // description of the first wrong one
-}
-
-const (
-	answerClients = 64
-	answersLimit  = 5 * time.Minute // for all answers of one connection
-)
-
-// measureAnswers reads streamed answers in parallel and counts the wrong ones.
-func (s *system) measureAnswers(ctx context.Context, o options) (result answers, err error) {
-	began := time.Now()
-	var next atomic.Int64
-	var mu sync.Mutex
-	err = parallel(make([]*client, answerClients), func(_ int, c *client) (err error) {
-		for ctx.Err() == nil {
-			i := int(next.Add(1)) - 1
-			if i >= o.Answers {
-				break
-			}
-			if c == nil {
-				if c, err = s.Target.dial(answersLimit); err != nil {
-					return fmt.Errorf("connecting to %s: %w", s.Name, err)
-				}
-			}
-			if err := c.do(s.Target.streamed(answerScript(i))); err != nil {
-				c.Close() // its state is unknown
-				c = nil
-				mu.Lock()
-				if result.Wrong++; result.Wrong == 1 {
-					result.Example = fmt.Sprintf("answer %d: %v", i, err)
-				}
-				mu.Unlock()
-			}
-		}
-		if c != nil {
-			c.Close()
-		}
-		return context.Cause(ctx)
-	})
-	result.Total, result.Rate = o.Answers, float64(o.Answers)/time.Since(began).Seconds()
-	return result, err
-}
-
-// answerScript returns the script of the i-th answer. It has 4 to 35 events. Half of the answers have no
-// pauses, the others very short ones. Every third is written in arbitrary pieces. One prompt in eight is long.
-func answerScript(i int) (s play.Script, padding int) {
-	s = play.Script{ID: int64(i), Tokens: 4 + i%32, Ragged: i%3 == 0}
-	if i%2 == 0 {
-		s.Pace = time.Duration(i%7) * 100 * time.Microsecond
-	}
-	if i%8 == 3 {
-		padding = 64 << 10
-	}
-	return s, padding
 }

@@ -39,7 +39,6 @@ func (r *results) write(w io.Writer) {
 	}
 	r.writeStreams(w)
 	fmt.Fprint(w, r.Turns)
-	r.writeAnswers(w)
 	r.writeIdle(w)
 	r.writeRounds(w, partUploads, "KB", "Bodies of text, one at a time; MB per second for the median body", o.Uploads)
 	r.writeRounds(w, partRequests, "in parallel",
@@ -126,17 +125,6 @@ func (r *results) writeRounds(w io.Writer, part, number, title string, numbers [
 				row = append(row, text)
 			}
 			t.Add(row...)
-		}
-	}
-	t.Write(w)
-}
-
-func (r *results) writeAnswers(w io.Writer) {
-	t := &command.Table{Title: fmt.Sprintf("Streamed answers, %d clients, compared byte for byte", answerClients)}
-	t.Add("system", "answers", "incomplete, different or failed", "answers/s")
-	for _, s := range r.Options.Systems {
-		if a, ok := r.Answers[s]; ok {
-			t.Add(s, fmt.Sprint(a.Total), fmt.Sprint(a.Wrong), figure(a.Rate, 0))
 		}
 	}
 	t.Write(w)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
@@ -20,7 +19,6 @@ type results struct {
 	Began    time.Time
 	Took     time.Duration
 	Rounds   map[point][]figures // one per round
-	Answers  map[string]answers  // by system
 	Idle     []idle
 	Turns    string  // report of the process with the line
 	Foreign  float64 // CPU time of other processes, in percent of the machine
@@ -40,7 +38,7 @@ type point struct {
 func run(ctx context.Context, o options) (r *results, err error) {
 	r = &results{
 		Options: o, Began: time.Now(),
-		Rounds: map[point][]figures{}, Answers: map[string]answers{},
+		Rounds: map[point][]figures{},
 	}
 	noise, err := noise()
 	if err != nil {
@@ -85,7 +83,7 @@ func (r *results) measure(ctx context.Context) (err error) {
 // compare measures the parts that all systems have.
 func (r *results) compare(ctx context.Context, b *builder) error {
 	o := r.Options
-	if !o.measures(partAnswers) && !slices.ContainsFunc(roundParts, o.measures) {
+	if !slices.ContainsFunc(roundParts, o.measures) {
 		return nil
 	}
 	systems, stop, err := b.buildAll(ctx, o.Systems)
@@ -95,17 +93,6 @@ func (r *results) compare(ctx context.Context, b *builder) error {
 	}
 	for round := range o.Rounds {
 		if err := r.round(ctx, systems, round); err != nil {
-			return err
-		}
-	}
-	// Direct and plain Caddy are checked, too: an error of these is a fault of the bench.
-	for _, s := range systems {
-		if !o.measures(partAnswers) {
-			break
-		}
-		command.Progress("%d streamed answers: %s", o.Answers, s.Name)
-		var err error
-		if r.Answers[s.Name], err = s.measureAnswers(ctx, o); err != nil {
 			return err
 		}
 	}
@@ -190,19 +177,4 @@ func (r *results) turns(ctx context.Context, b *builder) (err error) {
 		r.Turns, err = b.turns(ctx, r.Options)
 	}
 	return err
-}
-
-// failure returns an error if an answer was wrong. It ignores times, which depend on the machine.
-func (r *results) failure() error {
-	var wrong []string
-	for name, a := range r.Answers {
-		if a.Wrong > 0 {
-			wrong = append(wrong, fmt.Sprintf("%s: %d of %d streamed answers were wrong, the first: %s", name, a.Wrong, a.Total,
-				a.Example))
-		}
-	}
-	if len(wrong) > 0 {
-		return errors.New(strings.Join(wrong, "\n"))
-	}
-	return nil
 }

@@ -1,17 +1,12 @@
 package rig
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
-
-	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 // etcdModule has etcd's server among its dependencies.
@@ -72,33 +67,4 @@ func (m EtcdMember) Command(dir string, flags ...string) (func() *exec.Cmd, erro
 		"--unsafe-no-fsync",
 	}, flags...)
 	return func() *exec.Cmd { return exec.Command(path, args...) }, nil
-}
-
-// Etcd starts an etcd of one member and waits until it serves. It returns its URL.
-func (r *Rig) Etcd(ctx context.Context) (p *Process, url string, err error) {
-	var at [2]string
-	for i := range at {
-		if at[i], err = freeport.Addr(); err != nil {
-			return nil, "", err
-		}
-	}
-	m := EtcdMember{Name: "etcd", URL: "http://" + at[0], Peer: "http://" + at[1], Initial: "etcd=http://" + at[1]}
-	dir, err := os.MkdirTemp(r.Dir, "etcd")
-	if err != nil {
-		return nil, "", fmt.Errorf("creating a folder for etcd: %w", err)
-	}
-	command, err := m.Command(dir)
-	if err != nil {
-		return nil, "", err
-	}
-	if p, err = r.Process(m.Name, command); err != nil {
-		return nil, "", err
-	}
-	if err := p.Start(); err != nil {
-		return nil, "", err
-	}
-	return p, m.URL, Poll(ctx, StartLimit, 50*time.Millisecond, "starting etcd", func(ctx context.Context) error {
-		_, err := Admin(at[0]).Call(ctx, http.MethodGet, "/health", nil)
-		return err
-	})
 }

@@ -30,7 +30,6 @@ type GatewayOptions struct {
 	Model  string // lines within the site's model_gateway block
 	// Storage is the kind of storage and what belongs to it. Default: bolt, in the rig.
 	Storage string
-	Data    string // folder of Caddy's data, of which each edge has its own; default: that of the rig
 	Sites   string // further sites
 	Plain   bool   // no gateway, but a Caddy with these lines
 	// Grace is how long running requests get when the process ends or takes another
@@ -88,9 +87,6 @@ func (r *Rig) Gateway(o GatewayOptions) (*Gateway, error) {
 	var err error
 	g.Process, err = r.Process(name, func() *exec.Cmd {
 		cmd := g.Caddy("run", "--config", g.Caddyfile, "--adapter", "caddyfile")
-		if o.Data != "" {
-			cmd.Env = append(cmd.Env, "XDG_DATA_HOME="+o.Data)
-		}
 		if o.Cgroup != "" {
 			cmd.Args = append([]string{"sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, o.Cgroup}, cmd.Args...)
 			cmd.Path = "/bin/sh"

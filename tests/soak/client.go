@@ -135,7 +135,7 @@ func (c *clients) exchange(ctx context.Context, o *outcome) error {
 		o.symptom = map[bool]symptom{false: refused, true: stale}[info.Reused]
 	}}
 	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodPost,
-		o.edge.URL+paths[o.dialect], bytes.NewReader(o.body()))
+		o.gateway.URL+paths[o.dialect], bytes.NewReader(o.body()))
 	if err != nil {
 		return err
 	}

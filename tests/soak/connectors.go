@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig"
 )
 
@@ -37,16 +36,16 @@ type host struct {
 // register creates keys and connectors.
 func (s *system) register(ctx context.Context) error {
 	limits := map[string]int{"max_keys": 1_000_000, "max_connectors": s.o.Connectors + 100}
-	if err := s.gateway().Admin.Manage(ctx, http.MethodPatch, "/accounts/default", limits, nil); err != nil {
+	if err := s.gateway.Admin.Manage(ctx, http.MethodPatch, "/accounts/default", limits, nil); err != nil {
 		return err
 	}
 	for range 4 {
-		if err := s.keys.create(ctx, s.gateway().Gateway); err != nil {
+		if err := s.keys.create(ctx, s.gateway); err != nil {
 			return err
 		}
 	}
 	for i := range relays {
-		r, err := newRelay(s.edges[0].UDP, s.o.random(uint64('r'+i)))
+		r, err := newRelay(s.gateway.UDP, s.o.random(uint64('r'+i)))
 		if err != nil {
 			return err
 		}
@@ -57,10 +56,7 @@ func (s *system) register(ctx context.Context) error {
 		c := &connector{index: i, server: i % upstreams, relay: -1, host: -1}
 		s.connectors = append(s.connectors, c)
 		var err error
-		if c.Connector, err = s.gateway().CreateConnector(ctx, fmt.Sprintf("c%d", i)); err != nil {
-			return err
-		}
-		if err := s.useBalancer(c); err != nil {
+		if c.Connector, err = s.gateway.CreateConnector(ctx, fmt.Sprintf("c%d", i)); err != nil {
 			return err
 		}
 		config := s.configure(c)
@@ -79,20 +75,6 @@ func (s *system) register(ctx context.Context) error {
 			return fmt.Errorf("writing the connectors' configurations: %w", err)
 		}
 	}
-	return nil
-}
-
-// useBalancer routes the WebSockets of a connector through the balancer of a cluster.
-func (s *system) useBalancer(c *connector) error {
-	if s.balancer == "" {
-		return nil
-	}
-	token, err := link.ParseToken(c.Token)
-	if err != nil {
-		return err
-	}
-	token.URL = "http://" + s.balancer
-	c.Token = token.Encode()
 	return nil
 }
 
@@ -142,19 +124,10 @@ func (s *system) startConnectors(context.Context) error {
 	return nil
 }
 
-// recovered returns nil when the connectors are online at all edges. If connectors is nil, all must be online, except
-// for those that another fault takes offline.
+// recovered returns nil when the connectors are online. If connectors is nil, all must be online, except for those that
+// another fault takes offline.
 func (s *system) recovered(ctx context.Context, connectors []int) error {
-	for _, e := range s.edges {
-		if err := s.recoveredAt(ctx, e, connectors); err != nil {
-			return fmt.Errorf("at %s: %w", e.Process.Name, err)
-		}
-	}
-	return nil
-}
-
-func (s *system) recoveredAt(ctx context.Context, e *edge, connectors []int) error {
-	list, err := e.Connectors(ctx)
+	list, err := s.gateway.Connectors(ctx)
 	if err != nil {
 		return err
 	}
@@ -245,7 +218,7 @@ func (s *system) set(ctx context.Context, d *deployment, connectors ...int) erro
 	d.routes = append(d.routes, route{connectors: connectors, from: time.Now()})
 	d.mu.Unlock()
 	body := map[string]any{"connectors": names, "max_concurrency": d.max}
-	if err := persist(ctx, func() error { return s.gateway().Deploy(ctx, d.name, body) }); err != nil {
+	if err := persist(ctx, func() error { return s.gateway.Deploy(ctx, d.name, body) }); err != nil {
 		return fmt.Errorf("setting deployment %s: %w", d.name, err)
 	}
 	d.mu.Lock()

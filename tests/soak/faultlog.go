@@ -16,8 +16,7 @@ import (
 type faultKind struct {
 	name     string
 	excuses  []symptom
-	atEdge   []symptom // additional symptoms for clients of the faulty edge
-	recovery bool      // wait for recovery afterwards, see awaitRecovery
+	recovery bool // wait for recovery afterwards, see awaitRecovery
 	make     maker
 	// lingers is the time after the fault in which idle connections may still be closed.
 	lingers time.Duration
@@ -27,14 +26,12 @@ type faultKind struct {
 // It returns an error only if the soak itself fails; a failure of the product is a finding.
 type maker func(ctx context.Context, s *system, random *rand.Rand, begin beginning) error
 
-// A beginning records the start of a fault, with the affected edge and connectors. The edge is nil if none of
-// several is affected.
-type beginning func(e *edge, connectors []int, format string, args ...any)
+// A beginning records the start of a fault, with the affected connectors.
+type beginning func(connectors []int, format string, args ...any)
 
 // A fault is a fault of this run. The log's lock protects its fields.
 type fault struct {
 	kind       *faultKind
-	edge       *edge // nil: no particular edge
 	connectors []int // nil: all
 	note       string
 	from       time.Time
@@ -54,9 +51,9 @@ func (f *fault) String() string {
 // machine.
 const slack = 2 * time.Second
 
-// excuses reports whether the fault may have caused a symptom that a client of a connector noticed at an edge
-// between two times. It also returns the time since the fault's end.
-func (f *fault) excuses(s symptom, e *edge, connector int, from, until time.Time) (over time.Duration, ok bool) {
+// excuses reports whether the fault may have caused a symptom that a client of a connector noticed between two
+// times. It also returns the time since the fault's end.
+func (f *fault) excuses(s symptom, connector int, from, until time.Time) (over time.Duration, ok bool) {
 	late := slack
 	if s == stale {
 		late = max(late, f.kind.lingers)
@@ -64,8 +61,7 @@ func (f *fault) excuses(s symptom, e *edge, connector int, from, until time.Time
 	if !f.until.IsZero() {
 		over = max(0, from.Sub(f.until))
 	}
-	noticed := slices.Contains(f.kind.excuses, s) || e != nil && e == f.edge && slices.Contains(f.kind.atEdge, s)
-	return over, noticed && !until.Before(f.from) && over <= late &&
+	return over, slices.Contains(f.kind.excuses, s) && !until.Before(f.from) && over <= late &&
 		(f.connectors == nil || slices.Contains(f.connectors, connector))
 }
 
@@ -76,10 +72,10 @@ type faultLog struct {
 }
 
 // begin records a fault before it is caused.
-func (l *faultLog) begin(kind *faultKind, from time.Time, e *edge, connectors []int, note string) *fault {
+func (l *faultLog) begin(kind *faultKind, from time.Time, connectors []int, note string) *fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := &fault{kind: kind, edge: e, connectors: connectors, note: note, from: from}
+	f := &fault{kind: kind, connectors: connectors, note: note, from: from}
 	l.faults = append(l.faults, f)
 	return f
 }
@@ -96,7 +92,7 @@ func (l *faultLog) troubled(connector int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.faults, func(f *fault) bool {
-		_, ok := f.excuses(offline, nil, connector, time.Now(), time.Now())
+		_, ok := f.excuses(offline, connector, time.Now(), time.Now())
 		return ok && f.until.IsZero() && f.connectors != nil
 	})
 }
@@ -142,7 +138,7 @@ func (l *faultLog) blame(o *outcome) (string, bool) {
 	for _, route := range o.routes {
 		var found []*fault
 		for _, c := range route {
-			if f := l.nearest(o.symptom, o.edge, c, met, o.ended); f != nil {
+			if f := l.nearest(o.symptom, c, met, o.ended); f != nil {
 				found = append(found, f)
 			}
 		}
@@ -156,10 +152,10 @@ func (l *faultLog) blame(o *outcome) (string, bool) {
 
 // nearest returns the fault that excuses a symptom and has been over for the shortest time. Of several, it
 // returns the one that began last. The caller must hold the lock.
-func (l *faultLog) nearest(s symptom, e *edge, connector int, from, until time.Time) (found *fault) {
+func (l *faultLog) nearest(s symptom, connector int, from, until time.Time) (found *fault) {
 	var shortest time.Duration
 	for _, f := range l.faults {
-		if over, ok := f.excuses(s, e, connector, from, until); ok && (found == nil || over <= shortest) {
+		if over, ok := f.excuses(s, connector, from, until); ok && (found == nil || over <= shortest) {
 			found, shortest = f, over
 		}
 	}

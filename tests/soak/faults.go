@@ -102,7 +102,7 @@ func (s *system) ownProcess(random *rand.Rand) *connector {
 
 func killConnector(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	c, down := s.ownProcess(random), s.duration(random, 0, 15*time.Second)
-	begin(nil, []int{c.index}, "down for %v", down)
+	begin([]int{c.index}, "down for %v", down)
 	c.Process.Kill()
 	if err := command.Pause(ctx, down); err != nil {
 		return err
@@ -115,7 +115,7 @@ func killConnector(ctx context.Context, s *system, random *rand.Rand, begin begi
 func freezeConnector(shortest, longest time.Duration) maker {
 	return func(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 		c, stopped := s.ownProcess(random), s.duration(random, shortest, longest)
-		begin(nil, []int{c.index}, "for %v", stopped)
+		begin([]int{c.index}, "for %v", stopped)
 		return freeze(ctx, c.Process, stopped)
 	}
 }
@@ -123,7 +123,7 @@ func freezeConnector(shortest, longest time.Duration) maker {
 // freezeHost stops a host, and with it a quarter of all connectors.
 func freezeHost(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	i, stopped := random.IntN(hosts), s.duration(random, 2*time.Second, 15*time.Second)
-	begin(nil, s.members(func(c *connector) bool { return c.host == i }), "host %d for %v", i, stopped)
+	begin(s.members(func(c *connector) bool { return c.host == i }), "host %d for %v", i, stopped)
 	return freeze(ctx, s.hosts[i].process, stopped)
 }
 
@@ -139,7 +139,7 @@ func freeze(ctx context.Context, p *rig.Process, d time.Duration) error {
 // restartConnector restarts a connector as a service manager does. The connector finishes its requests first.
 func restartConnector(_ context.Context, s *system, random *rand.Rand, begin beginning) error {
 	c := s.ownProcess(random)
-	begin(nil, []int{c.index}, "SIGTERM")
+	begin([]int{c.index}, "SIGTERM")
 	if err := c.Process.Terminate(time.Minute); err != nil {
 		s.tally.find("%v", err)
 	}
@@ -149,7 +149,7 @@ func restartConnector(_ context.Context, s *system, random *rand.Rand, begin beg
 // reloadConnector makes a connector read its configuration again.
 func reloadConnector(_ context.Context, s *system, random *rand.Rand, begin beginning) error {
 	c := s.ownProcess(random)
-	begin(nil, []int{c.index}, "SIGHUP")
+	begin([]int{c.index}, "SIGHUP")
 	return c.Process.Signal(syscall.SIGHUP)
 }
 
@@ -160,14 +160,14 @@ func rotateConnector(ctx context.Context, s *system, random *rand.Rand, begin be
 	if err != nil {
 		return fmt.Errorf("reading a connector's configuration: %w", err)
 	}
-	begin(nil, []int{c.index}, "")
+	begin([]int{c.index}, "")
 	var rotated struct {
 		Token string `json:"tunnel_token"`
 	}
 	s.up.RLock()
 	err = persist(ctx, func() error {
 		grace := map[string]string{"grace": "1h"}
-		return s.gateway().Admin.Manage(ctx, http.MethodPost, "/connectors/"+c.ID+"/rotate", grace, &rotated)
+		return s.gateway.Admin.Manage(ctx, http.MethodPost, "/connectors/"+c.ID+"/rotate", grace, &rotated)
 	})
 	s.up.RUnlock()
 	if err != nil {
@@ -189,7 +189,7 @@ func dark(*rand.Rand) conditions { return conditions{dark: true} }
 func spoilPath(shortest, longest time.Duration, choose func(*rand.Rand) conditions) maker {
 	return func(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 		i, c, d := random.IntN(relays), choose(random), s.duration(random, shortest, longest)
-		begin(nil, s.members(func(c *connector) bool { return c.relay == i }), "%+v for %v", c, d)
+		begin(s.members(func(c *connector) bool { return c.relay == i }), "%+v for %v", c, d)
 		s.relays[i].set(c)
 		defer s.relays[i].set(conditions{})
 		return command.Pause(ctx, d)
@@ -199,56 +199,54 @@ func spoilPath(shortest, longest time.Duration, choose func(*rand.Rand) conditio
 // rebindPath changes the source addresses of all connectors of a path at once.
 func rebindPath(_ context.Context, s *system, random *rand.Rand, begin beginning) error {
 	i := random.IntN(relays)
-	begin(nil, s.members(func(c *connector) bool { return c.relay == i }), "")
+	begin(s.members(func(c *connector) bool { return c.relay == i }), "")
 	s.relays[i].rebind()
 	return nil
 }
 
-// reloadGateway changes the configuration of a gateway with `caddy reload`.
-func reloadGateway(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
+// reloadGateway changes the configuration of the gateway with `caddy reload`.
+func reloadGateway(ctx context.Context, s *system, _ *rand.Rand, begin beginning) error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
 	s.generation++
-	e := pick(random, s.edges)
-	begin(e, nil, "%s generation %d", e.name, s.generation)
-	if err := e.Configure(s.configuration(e)); err != nil {
+	begin(nil, "generation %d", s.generation)
+	if err := s.gateway.Configure(s.configuration()); err != nil {
 		return err
 	}
-	if err := e.Reload(); err != nil && ctx.Err() == nil {
-		s.tally.find("the gateway %s failed to reload: %v", e.name, err)
+	if err := s.gateway.Reload(); err != nil && ctx.Err() == nil {
+		s.tally.find("the gateway failed to reload: %v", err)
 	}
 	return nil
 }
 
-// restartGateway restarts a gateway as a service manager does.
-func restartGateway(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
+// restartGateway restarts the gateway as a service manager does.
+func restartGateway(ctx context.Context, s *system, _ *rand.Rand, begin beginning) error {
 	s.up.Lock()
 	defer s.up.Unlock()
-	e := pick(random, s.edges)
-	begin(e, nil, "%s: SIGTERM", e.name)
-	if err := e.Process.Terminate(time.Minute); err != nil {
+	begin(nil, "SIGTERM")
+	if err := s.gateway.Process.Terminate(time.Minute); err != nil {
 		s.tally.find("%v", err)
 	}
-	return e.Start(ctx)
+	return s.gateway.Start(ctx)
 }
 
-// killGateway kills a gateway and starts it again after a moment.
+// killGateway kills the gateway and starts it again after a moment.
 func killGateway(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	s.up.Lock()
 	defer s.up.Unlock()
-	e, down := pick(random, s.edges), upTo(random, 4*time.Second)
-	begin(e, nil, "%s: down for %v", e.name, down)
-	e.Process.Kill()
+	down := upTo(random, 4*time.Second)
+	begin(nil, "down for %v", down)
+	s.gateway.Process.Kill()
 	if err := command.Pause(ctx, down); err != nil {
 		return err
 	}
-	return e.Start(ctx)
+	return s.gateway.Start(ctx)
 }
 
 // killUpstream kills a model server and starts it again after a moment.
 func killUpstream(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	i := random.IntN(len(s.servers))
-	begin(nil, s.members(func(c *connector) bool { return c.server == i }), "model server %d", i)
+	begin(s.members(func(c *connector) bool { return c.server == i }), "model server %d", i)
 	_, _ = s.readReport(ctx, i) // its report is lost when it dies
 	s.deaths[i].Add(1)
 	s.servers[i].Kill()
@@ -262,14 +260,14 @@ func killUpstream(ctx context.Context, s *system, random *rand.Rand, begin begin
 // moveDeployment changes the route of a deployment to another connector.
 func moveDeployment(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	d, target := pick(random, s.moving), random.IntN(len(s.connectors))
-	begin(nil, []int{target}, "%s", d.name)
+	begin([]int{target}, "%s", d.name)
 	return s.set(ctx, d, target)
 }
 
 // createKey creates a key that clients use from now on.
 func createKey(ctx context.Context, s *system, _ *rand.Rand, begin beginning) error {
-	begin(nil, nil, "")
-	return s.keys.create(ctx, s.gateway().Gateway)
+	begin(nil, "")
+	return s.keys.create(ctx, s.gateway)
 }
 
 // revokeKey revokes a key and checks that a request with it fails.
@@ -278,13 +276,13 @@ func revokeKey(ctx context.Context, s *system, random *rand.Rand, begin beginnin
 	if k == nil {
 		return nil
 	}
-	begin(nil, nil, "%s", k.id)
-	if err := k.revoke(ctx, s.gateway().Gateway); err != nil {
+	begin(nil, "%s", k.id)
+	if err := k.revoke(ctx, s.gateway); err != nil {
 		return err
 	}
 	r := compose(random, s.lastID.Add(1))
-	r.model, r.key, r.edge, r.habit, r.End,
-		r.fresh = pick(random, pick(random, s.groups)), k, pick(random, s.edges), reads, play.Whole, true
+	r.model, r.key, r.gateway = pick(random, pick(random, s.groups)), k, s.gateway
+	r.habit, r.End, r.fresh = reads, play.Whole, true
 	o := s.clients.send(ctx, r)
 	for attempt := 1; o.symptom == refused && attempt < 3 && ctx.Err() == nil; attempt++ { // refused because of a reload
 		o = s.clients.send(ctx, r)

@@ -29,14 +29,6 @@
 //
 // The gateway dies only in the first two fifths of a run. In the rest, the memory of one process is observed.
 //
-// With -edges 3, there are three edges with a store in etcd. Clients use all of them, and the first lane is
-// another one:
-//
-//	edges          reload, SIGTERM and start, kill -9; kill etcd; lose, delay and stop packets between edges
-//
-// A fault of one edge excuses, at the others, only that requests over the faulty edge end. The death of etcd
-// excuses nothing.
-//
 // # Causes
 //
 // The log has each fault with its connectors, from just before it is caused until the system has been healthy
@@ -123,7 +115,6 @@ type options struct {
 	Length     time.Duration
 	Connectors int     // total number
 	Real       int     // number of connectors with their own processes
-	Edges      int     // number of gateways; two or more are a cluster
 	Rate       float64 // requests a second
 	Seed       uint64
 	Bin        string // folder of the binaries; "" is the repository's bin
@@ -137,8 +128,6 @@ func parseFlags(args []string) (options, error) {
 	minutes := flags.Float64("minutes", 30, "length of the run in `minutes`")
 	flags.IntVar(&o.Connectors, "connectors", 500, "`number` of connectors")
 	flags.IntVar(&o.Real, "real", 8, "`number` of connectors with their own processes, to be killed and frozen")
-	flags.IntVar(&o.Edges, "edges", 1,
-		"`number` of gateways; two or more share a store in etcd, and each connector has a tunnel to each")
 	flags.Float64Var(&o.Rate, "rps", 40, "requests per `second`; two slow cores can serve 40")
 	flags.Uint64Var(&o.Seed, "seed", 0,
 		"`number` that seeds requests and faults; 0 chooses one and prints it")
@@ -162,8 +151,6 @@ func parseFlags(args []string) (options, error) {
 		return o, fmt.Errorf("-real: %d is not between 2 and 64", o.Real)
 	case o.Connectors < o.Real+4*hosts || o.Connectors > 5000:
 		return o, fmt.Errorf("-connectors: %d is not between %d and 5000", o.Connectors, o.Real+4*hosts)
-	case o.Edges < 1 || o.Edges > 9:
-		return o, fmt.Errorf("-edges: %d is not between 1 and 9", o.Edges)
 	case o.Rate < 0.1 || o.Rate > 1000:
 		return o, fmt.Errorf("-rps: %v is not between 0.1 and 1000", o.Rate)
 	}

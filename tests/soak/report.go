@@ -162,7 +162,7 @@ func (r *report) failure() error {
 
 // write writes the report as Markdown.
 func (r *report) write(w io.Writer) {
-	fmt.Fprintf(w, "## Soak: %d gateways, %d connectors, %g requests/s, %v, seed %d\n\n", r.o.Edges, r.o.Connectors,
+	fmt.Fprintf(w, "## Soak: %d connectors, %g requests/s, %v, seed %d\n\n", r.o.Connectors,
 		r.o.Rate, r.o.Length, r.o.Seed)
 	if !r.complete {
 		fmt.Fprint(w, "The run is **incomplete**.\n\n")

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/tests/rig"
 	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
@@ -44,7 +45,7 @@ type request struct {
 	stored   bool // with store: the gateway keeps the response
 	model    *deployment
 	key      *key
-	edge     *edge // the gateway that gets it
+	gateway  *rig.Gateway
 	habit    habit
 	fresh    bool // uses a new connection
 	leave    int  // leaves after this number of events, or in this percentage of the time of a whole answer
@@ -55,7 +56,7 @@ func (r *request) kind() string {
 	return r.dialect + map[bool]string{true: " streamed"}[r.streamed]
 }
 
-// compose creates a random request. The caller sets its model, key and edge.
+// compose creates a random request. The caller sets its model, key and gateway.
 func compose(random *rand.Rand, id int64) *request {
 	r := &request{
 		Script: play.Script{
@@ -138,10 +139,10 @@ type outcome struct {
 
 // story describes a failure in full, without prompts, answers and secrets of keys.
 func (o *outcome) story() string {
-	return fmt.Sprintf("request %d, %s, tool %t, the model %v, the client %s, model %s of connectors %v, edge %q, key "+
+	return fmt.Sprintf("request %d, %s, tool %t, the model %v, the client %s, model %s of connectors %v, key "+
 		"%s, fresh connection %t\n"+
 		"  from %s to %s: %s, status %d, request id %q\n  %s",
-		o.ID, o.kind(), o.Tool, o.End, o.habit, o.model.name, o.routes, o.edge.name, o.key.id, o.fresh,
+		o.ID, o.kind(), o.Tool, o.End, o.habit, o.model.name, o.routes, o.key.id, o.fresh,
 		clock(o.began), clock(o.ended), o.symptom, o.status, o.requestID, o.detail)
 }
 

@@ -41,24 +41,18 @@ func soak(ctx context.Context, o options) (r *report, err error) {
 	return r, nil
 }
 
-// warm sends a small request in each dialect to each deployment at each edge. So structures that are created
-// once, above all metrics, exist before the first sample.
+// warm sends a small request in each dialect to each deployment. So structures that are created once, above all
+// metrics, exist before the first sample.
 func (s *system) warm(ctx context.Context, _ *report) error {
 	command.Progress("sending the first requests")
-	var edges sync.WaitGroup
-	for _, e := range s.edges {
-		edges.Go(func() {
-			for _, d := range s.deployments {
-				for _, dialect := range dialects {
-					s.request(ctx, &request{
-						Script: play.Script{ID: s.lastID.Add(1), Tokens: 4}, dialect: dialect, streamed: true,
-						model: d, key: s.keys.keys[0], edge: e, habit: reads,
-					})
-				}
-			}
-		})
+	for _, d := range s.deployments {
+		for _, dialect := range dialects {
+			s.request(ctx, &request{
+				Script: play.Script{ID: s.lastID.Add(1), Tokens: 4}, dialect: dialect, streamed: true,
+				model: d, key: s.keys.keys[0], gateway: s.gateway, habit: reads,
+			})
+		}
 	}
-	edges.Wait()
 	s.clients.closeIdle()
 	return context.Cause(ctx)
 }
@@ -75,7 +69,7 @@ func (s *system) stress(ctx context.Context, r *report) error {
 	watcher.Go(func() { s.watch(watching, r) })
 	watcher.Go(func() { s.pulse(watching) })
 	workers.Go(func() { s.send(sending, ctx, &requests) })
-	for i := range s.o.lanes() {
+	for i := range lanes {
 		workers.Go(func() {
 			if err := s.runLane(ctx, i, s.o.random(uint64('f'+i))); err != nil {
 				s.fail(err)
@@ -107,7 +101,7 @@ func (s *system) send(ctx, running context.Context, requests *sync.WaitGroup) {
 			return
 		}
 		r := compose(random, s.lastID.Add(1))
-		r.model, r.key, r.edge = pick(random, pick(random, s.groups)), s.keys.any(random), pick(random, s.edges)
+		r.model, r.key, r.gateway = pick(random, pick(random, s.groups)), s.keys.any(random), s.gateway
 		select {
 		case slots <- struct{}{}:
 		default:
@@ -134,7 +128,7 @@ func (s *system) request(ctx context.Context, r *request) {
 
 // runLane runs a lane until its time is over or ctx ends.
 func (s *system) runLane(ctx context.Context, i int, random *rand.Rand) error {
-	l, length := s.o.lanes()[i], s.o.Length
+	l, length := lanes[i], s.o.Length
 	if i == 0 {
 		length = length * 2 / 5
 	}
@@ -160,8 +154,8 @@ func (s *system) makeFault(ctx context.Context, l lane, kind *faultKind, random 
 		defer s.up.RUnlock()
 	}
 	var f *fault
-	err := kind.make(ctx, s, random, func(e *edge, connectors []int, format string, args ...any) {
-		f = s.log.begin(kind, time.Now(), e, connectors, fmt.Sprintf(format, args...))
+	err := kind.make(ctx, s, random, func(connectors []int, format string, args ...any) {
+		f = s.log.begin(kind, time.Now(), connectors, fmt.Sprintf(format, args...))
 	})
 	if err != nil || f == nil {
 		return err
@@ -214,7 +208,7 @@ const (
 // pulse sends small requests to the gateway until ctx ends. If one is late on an overloaded machine, tunnels
 // may be lost, so it records a fault. If one is very late on another machine, that is a finding.
 func (s *system) pulse(ctx context.Context) {
-	public := rig.Admin(strings.TrimPrefix(s.edges[0].URL, "http://"))
+	public := rig.Admin(strings.TrimPrefix(s.gateway.URL, "http://"))
 	for command.Pause(ctx, pulseEvery) == nil {
 		sent, answered := time.Now(), make(chan struct{})
 		go func() {
@@ -228,7 +222,7 @@ func (s *system) pulse(ctx context.Context) {
 		}
 		pressure, _ := os.ReadFile("/proc/pressure/cpu") // empty if the kernel does not report it
 		if busy := parsePressure(string(pressure)); busy >= crowded {
-			f := s.log.begin(machineOverloaded, sent, nil, nil, fmt.Sprintf("some process waited %.0f %% of the time", busy))
+			f := s.log.begin(machineOverloaded, sent, nil, fmt.Sprintf("some process waited %.0f %% of the time", busy))
 			<-answered
 			_ = s.awaitRecovery(ctx, f) // it fails only if ctx ends
 			s.log.end(f)

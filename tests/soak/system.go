@@ -36,14 +36,10 @@ type system struct {
 	fail context.CancelCauseFunc
 	end  func(keepLogs bool) error
 
-	edges      []*edge
-	turn       atomic.Int64 // counter for gateway
-	etcd       *rig.Process // of a cluster
-	store      string       // of a cluster, in Caddyfile syntax
-	balancer   string       // of a cluster: address of its balancer
-	up         sync.RWMutex // locked while a gateway or etcd is down
+	gateway    *rig.Gateway
+	up         sync.RWMutex // locked while the gateway is down
 	reloading  sync.Mutex
-	generation int // of the gateways' configuration
+	generation int // of the gateway's configuration
 
 	servers    []*rig.Process // model servers
 	addresses  []string       // of the model servers
@@ -81,7 +77,7 @@ func (s *system) start(ctx context.Context) error {
 		do   func(context.Context) error
 	}{
 		{"starting model servers", s.startUpstreams},
-		{"starting gateways", s.startGateways},
+		{"starting the gateway", s.startGateway},
 		{"creating keys and connectors", s.register},
 		{"starting connectors", s.startConnectors},
 		{"creating deployments", s.deploy},
@@ -110,6 +106,21 @@ func (s *system) startUpstreams(context.Context) error {
 		s.servers, s.addresses = append(s.servers, p), append(s.addresses, address)
 	}
 	return nil
+}
+
+func (s *system) startGateway(ctx context.Context) (err error) {
+	if s.gateway, err = s.rig.Gateway(s.configuration()); err != nil {
+		return err
+	}
+	return s.gateway.Start(ctx)
+}
+
+// configuration returns the configuration of the gateway. Each generation differs in two unimportant values.
+func (s *system) configuration() rig.GatewayOptions {
+	return rig.GatewayOptions{
+		Global: "metrics", Grace: grace,
+		Model: fmt.Sprintf("connect_wait %ds\nkeep_alive %ds", 3+s.generation%2, 5+s.generation%3),
+	}
 }
 
 // persist calls change, which changes data at the gateway, and repeats it if there is no answer. A reload

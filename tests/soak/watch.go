@@ -67,7 +67,7 @@ const sampleLimit = 3 * time.Second
 // replaced.
 func (s *system) sample(ctx context.Context, atRest bool) (m sample, err error) {
 	m.taken = time.Now()
-	list, err := s.edges[0].Connectors(ctx)
+	list, err := s.gateway.Connectors(ctx)
 	if err != nil {
 		return m, err
 	}
@@ -79,10 +79,8 @@ func (s *system) sample(ctx context.Context, atRest bool) (m sample, err error) 
 			m.webSocket++
 		}
 	}
-	for _, e := range s.edges {
-		if err := m.add(ctx, 0, &host{e.Process, e.Admin}, atRest); err != nil {
-			return m, err
-		}
+	if err := m.add(ctx, 0, &host{s.gateway.Process, s.gateway.Admin}, atRest); err != nil {
+		return m, err
 	}
 	for _, h := range s.hosts {
 		if err := m.add(ctx, 4, h, atRest); err != nil {
@@ -152,7 +150,7 @@ func (s *system) watch(ctx context.Context, r *report) {
 	}
 }
 
-// atRest takes a sample of idle processes. It keeps a heap profile of each gateway with the logs.
+// atRest takes a sample of idle processes. It keeps a heap profile of the gateway with the logs.
 func (s *system) atRest(ctx context.Context, name string) (m sample, err error) {
 	// Idle connections and timers end a moment after the last request.
 	if err := command.Pause(ctx, min(10*time.Second, s.o.Length/12)); err != nil {
@@ -162,10 +160,7 @@ func (s *system) atRest(ctx context.Context, name string) (m sample, err error) 
 		if m, err = s.sample(ctx, true); err != nil {
 			return err
 		}
-		for i, e := range s.edges {
-			err = errors.Join(err, e.Admin.Save(ctx, "heap", filepath.Join(s.rig.Dir, fmt.Sprintf("heap-%s-%d.pprof", name, i))))
-		}
-		return err
+		return s.gateway.Admin.Save(ctx, "heap", filepath.Join(s.rig.Dir, "heap-"+name+".pprof"))
 	})
 	command.Progress("at rest: %s", m)
 	return m, errors.Join(err, ctx.Err())
@@ -232,17 +227,12 @@ func (s *system) rest(ctx context.Context, _ *report) error {
 
 var inflightPattern = regexp.MustCompile(`(?m)^postern_inflight_requests\{[^}]*\} (\d+)`)
 
-// inflight returns the number of running requests that the gateways report.
+// inflight returns the number of running requests that the gateway reports.
 func (s *system) inflight(ctx context.Context) (sum int, err error) {
-	for _, e := range s.edges {
-		page, err := e.Admin.Metrics(ctx)
-		if err != nil {
-			return 0, err
-		}
-		for _, m := range inflightPattern.FindAllStringSubmatch(page, -1) {
-			n, _ := strconv.Atoi(m[1]) // digits
-			sum += n
-		}
+	page, err := s.gateway.Admin.Metrics(ctx)
+	for _, m := range inflightPattern.FindAllStringSubmatch(page, -1) {
+		n, _ := strconv.Atoi(m[1]) // digits
+		sum += n
 	}
-	return sum, nil
+	return sum, err
 }

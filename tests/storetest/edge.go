@@ -21,6 +21,7 @@ type Edge struct {
 	changed wait.Change // of reached
 	cut     bool
 	lost    bool
+	over    bool // requests may not go on
 	pending []store.PendingEdge
 }
 
@@ -48,6 +49,9 @@ func (e *Edge) Cut(cut bool) { e.set(func() { e.cut = cut }) }
 
 // Lose makes Serving fail, or succeed again.
 func (e *Edge) Lose(lost bool) { e.set(func() { e.lost = lost }) }
+
+// Suspend makes MayRun return false, as after a suspension for on_store_loss.
+func (e *Edge) Suspend() { e.set(func() { e.over = true }) }
 
 // Leave makes confirmed writes fail with these edges pending.
 func (e *Edge) Leave(pending ...store.PendingEdge) { e.set(func() { e.pending = pending }) }
@@ -81,6 +85,13 @@ func (e *Edge) Serving() error {
 		return errLost
 	}
 	return nil
+}
+
+// MayRun implements [store.Cluster].
+func (e *Edge) MayRun() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.over
 }
 
 // InContact implements [store.Cluster].

@@ -59,7 +59,7 @@ func (c *Cache) trim(n int64) bool {
 	return true
 }
 
-// Tunnel has the bodies of one tunnel. A nil one keeps none.
+// Tunnel contains the bodies of one tunnel. A nil one keeps none.
 type Tunnel struct {
 	cache *Cache
 	limit atomic.Int64 // bytes that the connector keeps; 0 after Close
