@@ -109,7 +109,7 @@ func TestUsage(t *testing.T) {
 	wantError(t, s.EachUsage(t.Context(), "default/2026", "", firstDay, lastDay, ignore), store.ErrNotFound)
 }
 
-// Two gateways share a store, and each has a own KV. The sum is exact at each of them: for
+// Two gateways share a store, and each has a KV of its own. The sum is exact at each of them: for
 // its own requests at once, for those of the other within half a minute. A restart loses
 // nothing, published or not.
 // The usage of many keys is one transaction of a file: each is a sync of the disk.
