@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -82,7 +83,7 @@ func (c *clientRequest) whole(response *http.Response) *dialect.Error {
 	}
 	_ = c.reserved.reserveAnswer(int64(len(out))) // a smaller reservation always succeeds
 	if !c.mayRun() {
-		return dialect.StoreLostDuring()
+		return c.orEnded(dialect.StoreLostDuring())
 	}
 	_ = c.answer.whole(http.StatusOK, out) // a failed write means that the client is gone
 	return nil
@@ -153,7 +154,7 @@ func (c *clientRequest) stream(body io.ReadCloser) *dialect.Error {
 	for {
 		n, err := body.Read(*buf)
 		if !c.mayRun() {
-			return c.answer.finish(dialect.StoreLostDuring())
+			return c.answer.finish(c.orEnded(dialect.StoreLostDuring()))
 		}
 		p, derr := c.answer.feed((*buf)[:n])
 		if p.begun || p.finished {
@@ -187,8 +188,10 @@ func (c *clientRequest) stream(body io.ReadCloser) *dialect.Error {
 }
 
 // mayRun reports whether the answer may be passed on. It is false if the process has been suspended for so long that
-// the key may be revoked meanwhile.
-func (c *clientRequest) mayRun() bool { return c.exchange.backend.Store.MayRun() }
+// the key may be revoked meanwhile, until the request is cut, and if its key has ended the request.
+func (c *clientRequest) mayRun() bool {
+	return c.exchange.backend.Store.MayRun() && (c.ctx.Err() == nil || !errors.As(context.Cause(c.ctx), new(*dialect.Error)))
+}
 
 // reserveBuffered reserves memory for the bytes that the stream buffers. It returns an error if
 // there are too many.
