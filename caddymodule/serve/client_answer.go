@@ -89,17 +89,26 @@ func (c *clientRequest) whole(response *http.Response) *dialect.Error {
 	return nil
 }
 
-// translate translates a whole answer. Large ones take turns, as requests do, and need its memory only then.
+// translate translates a whole answer in its turn.
 func (c *clientRequest) translate(body []byte) (_ []byte, _ dialect.Usage, derr *dialect.Error) {
-	n := int64(len(body))
 	defer c.endTurn()
-	if derr = c.awaitTurn(n, tooManyAnswers); derr != nil {
+	if derr = c.awaitAnswerTurn(body, c.exchange.costs().encoding); derr != nil {
 		return nil, dialect.Usage{}, derr
 	}
-	if c.reserved.reserveAnswer(c.exchange.costs().encoding*n) != nil {
-		return nil, dialect.Usage{}, dialect.MemoryFull()
-	}
 	return c.call.Answer(body)
+}
+
+// awaitAnswerTurn waits for the turn to work on a whole answer, until endTurn, and reserves cost bytes for each of its
+// bytes. Large answers take turns, as requests do, and need this memory only then.
+func (c *clientRequest) awaitAnswerTurn(body []byte, cost int64) *dialect.Error {
+	n := int64(len(body))
+	if derr := c.awaitTurn(n, tooManyAnswers); derr != nil {
+		return derr
+	}
+	if c.reserved.reserveAnswer(cost*n) != nil {
+		return dialect.MemoryFull()
+	}
+	return nil
 }
 
 // readWhole reads an answer into memory. It returns nil without an error if the client disconnected.
@@ -124,10 +133,12 @@ func (c *clientRequest) replay(response *http.Response) *dialect.Error {
 	if derr != nil || body == nil {
 		return derr
 	}
-	if c.reserved.reserveAnswer(replayCost*int64(len(body))) != nil {
-		return dialect.MemoryFull()
+	defer c.endTurn()
+	if derr = c.awaitAnswerTurn(body, replayCost); derr != nil {
+		return derr
 	}
 	events, derr := dialect.ReplayAsStream(body)
+	c.endTurn() // the client may be slow to read the events
 	if derr != nil {
 		return derr
 	}
