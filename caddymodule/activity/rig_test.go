@@ -93,7 +93,8 @@ func ids(l *activity.Log, account string) []string {
 func used(t *testing.T, l *activity.Log, account string) map[string]store.Usage {
 	t.Helper()
 	days := make(map[string]store.Usage)
-	err := l.EachUsage(context.Background(), account, "", "1999-06-01", "2001-12-31", func(r store.UsageRow) error {
+	from, to := time.Now().AddDate(-1, 0, 0).Format(time.DateOnly), time.Now().AddDate(1, 0, 0).Format(time.DateOnly)
+	err := l.EachUsage(context.Background(), account, "", from, to, func(r store.UsageRow) error {
 		u := days[r.Day]
 		u.Add(r.Usage)
 		days[r.Day] = u
