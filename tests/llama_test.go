@@ -12,7 +12,6 @@ import (
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/llama"
-	"github.com/postern-dev/postern/tests/llama/tinymodel"
 )
 
 // llamaRig is a gateway before a real llama-server, with deployment "tiny".
@@ -147,9 +146,9 @@ func testAnswers(t *testing.T, c *harness.Client) {
 		prompt, more string
 		want         message
 	}{
-		{"hello", "", message{Content: tinymodel.Answer, Finish: "stop"}},
-		{"[[unicode]]", "", message{Content: tinymodel.Unicode, Finish: "stop"}},
-		{"[[sse]]", "", message{Content: tinymodel.SSE, Finish: "stop"}},
+		{"hello", "", message{Content: llama.Answer, Finish: "stop"}},
+		{"[[unicode]]", "", message{Content: llama.Unicode, Finish: "stop"}},
+		{"[[sse]]", "", message{Content: llama.SSE, Finish: "stop"}},
 		{"[[empty]]", "", message{Finish: "stop"}},
 		{"[[think]]", "", message{
 			Content: "After some thought: forty-two.", Finish: "stop",
@@ -158,7 +157,7 @@ func testAnswers(t *testing.T, c *harness.Client) {
 		{"weather?", weather, message{Finish: "tool_calls", Calls: []call{paris}}},
 		{"[[parallel]]", weather, message{Finish: "tool_calls", Calls: []call{paris, tokyo}}},
 		{"[[long]]", `,"max_completion_tokens":5`, message{Finish: "length"}},
-		{strings.Repeat("a long prompt ", 300), "", message{Content: tinymodel.Answer, Finish: "stop"}},
+		{strings.Repeat("a long prompt ", 300), "", message{Content: llama.Answer, Finish: "stop"}},
 	} {
 		for _, stream := range []string{"", `,"stream":true`} {
 			t.Run(tc.prompt[:min(len(tc.prompt), 12)]+stream, func(t *testing.T) {
@@ -196,7 +195,7 @@ func testMoreClientsThanSlots(t *testing.T, c *harness.Client) {
 		wg.Go(func() {
 			req := c.Request(context.Background(), t, http.MethodPost, "/v1/chat/completions", ask("hello", ""))
 			if a, err := c.Send(req); err != nil || a.Status != 200 ||
-				!strings.Contains(a.Body, harness.Quote(tinymodel.Answer)) {
+				!strings.Contains(a.Body, harness.Quote(llama.Answer)) {
 				t.Errorf("%v, status %d, %s", err, a.Status, a.Body)
 			}
 		})
@@ -208,7 +207,7 @@ func testMoreClientsThanSlots(t *testing.T, c *harness.Client) {
 // whole context, and takes the next request.
 func TestDisconnectFreesTheSlot(t *testing.T) {
 	t.Parallel()
-	_, c, server := llamaRig(t, llama.Options{Slots: 1, Slow: true})
+	_, c, server := llamaRig(t, llama.Options{Slots: 1, Context: 32768})
 	for _, stream := range []bool{true, false} {
 		t.Run(fmt.Sprintf("stream=%v", stream), func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
