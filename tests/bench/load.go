@@ -15,7 +15,6 @@ import (
 	"net/http/httputil"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -39,27 +38,16 @@ type target struct {
 // A task is a request and the correct answer.
 type task struct{ request, want []byte }
 
-// whole and streamed return the task for a script, with a prompt of padding bytes before it.
-func (t target) whole(s play.Script, padding int) task {
-	return t.ask(s, filler(padding))
-}
-
 // ask returns the task for a script, with a prompt before it that is escaped for JSON.
 func (t target) ask(s play.Script, prompt string) task {
 	return task{t.request(s, "", prompt), s.AppendCompletion(nil, publicModel)}
 }
 
-func (t target) streamed(s play.Script, padding int) task {
+// streamed returns the task for a script that is streamed.
+func (t target) streamed(s play.Script) task {
 	return task{
-		t.request(s, `"stream":true,"stream_options":{"include_usage":true},`, filler(padding)),
-		s.AppendStream(nil, publicModel),
+		t.request(s, `"stream":true,"stream_options":{"include_usage":true},`, ""), s.AppendStream(nil, publicModel),
 	}
-}
-
-// filler returns about n bytes.
-func filler(n int) string {
-	const text = "Das ist ein längerer Prompt. "
-	return strings.Repeat(text, n/len(text))
 }
 
 func (t target) request(s play.Script, more, prompt string) []byte {
@@ -178,9 +166,9 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 // figures are the results of parallel clients of a system in one round. They count requests, or events of
 // streams.
 type figures struct {
-	Rate          float64            // per second
-	P50, P90, P99 float64            // of the request's time, or of the event's age on arrival, in milliseconds
-	CPU           map[string]float64 // per request or event, by process, in microseconds
+	Rate     float64            // per second
+	P50, P99 float64            // of the request's time, or of the event's age on arrival, in milliseconds
+	CPU      map[string]float64 // per request or event, by process, in microseconds
 }
 
 // measureRequests runs n clients that repeat a task. A wrong answer is an error, because the figures would be
@@ -191,10 +179,10 @@ func (s *system) measureRequests(ctx context.Context, o options, n int, t task) 
 		return figures{}, err
 	}
 	defer closeAll(clients)
-	if _, err := closedLoop(ctx, clients, o.Warmup, same(t)); err != nil {
+	if _, err := closedLoop(ctx, clients, o.Warmup, t); err != nil {
 		return figures{}, fmt.Errorf("warming up: %w", err)
 	}
-	return s.measure(func() ([]float64, error) { return closedLoop(ctx, clients, o.Load, same(t)) })
+	return s.measure(func() ([]float64, error) { return closedLoop(ctx, clients, o.Load, t) })
 }
 
 // measure runs load and computes the figures from the times that it returns.
@@ -218,7 +206,7 @@ func (s *system) measure(load func() ([]float64, error)) (f figures, err error) 
 	f.Rate = float64(len(times)) / took.Seconds()
 	times = slices.DeleteFunc(times, func(t float64) bool { return t == uncounted })
 	slices.Sort(times)
-	f.P50, f.P90, f.P99 = command.Percentile(times, 0.50), command.Percentile(times, 0.90), command.Percentile(times, 0.99)
+	f.P50, f.P99 = command.Percentile(times, 0.50), command.Percentile(times, 0.99)
 	return f, nil
 }
 
@@ -228,16 +216,13 @@ const (
 	warmEvents = 10
 )
 
-// same returns a function that always returns the same task.
-func same(t task) func() task { return func() task { return t } }
-
-// closedLoop runs tasks on the clients for some time. It returns the times of the tasks in milliseconds.
-func closedLoop(ctx context.Context, clients []*client, d time.Duration, next func() task) ([]float64, error) {
+// closedLoop repeats a task on the clients for some time. It returns the times that it took, in milliseconds.
+func closedLoop(ctx context.Context, clients []*client, d time.Duration, t task) ([]float64, error) {
 	deadline := time.Now().Add(d)
 	taken := make([][]float64, len(clients))
 	err := parallel(clients, func(i int, c *client) error {
 		for time.Now().Before(deadline) && ctx.Err() == nil {
-			t, began := next(), time.Now()
+			began := time.Now()
 			if err := c.do(t); err != nil {
 				return err
 			}
@@ -256,7 +241,7 @@ func (s *system) measureStreams(ctx context.Context, o options, n int) (figures,
 	}
 	defer closeAll(clients)
 	tokens := int(o.Stream / o.Pace)
-	t := s.Target.streamed(play.Script{Tokens: tokens, Pace: o.Pace, Stamp: true}, 0)
+	t := s.Target.streamed(play.Script{Tokens: tokens, Pace: o.Pace, Stamp: true})
 	// Real streams are not in phase. The seed is constant, so all systems get the same phases.
 	phases, random := make([]time.Duration, n), rand.New(rand.NewPCG(1, uint64(n)))
 	for i := range phases {

@@ -10,7 +10,7 @@
 // It needs Linux, bin/caddy and bin/connector (./xcaddy.sh). The part turns also needs root, iproute2, nftables and
 // TUN devices, and is left out without these. It uses loopback, or its own network namespace, and ends every process
 // that it starts. It writes Markdown to standard output, and its progress to standard error. The parts are streams,
-// turns, idle, uploads and requests.
+// turns, idle and requests.
 //
 // # Systems
 //
@@ -47,8 +47,6 @@
 //     turn, and the bytes of all of its packets.
 //   - Idle tunnels: a new gateway before and after the connectors of another process have connected, both after
 //     garbage collections. Memory with garbage is shown in addition.
-//   - Uploads: bodies of 100 KB to 5 MB that were not sent before, one after the other. They are text of this
-//     repository.
 //   - Requests, a closed loop: each client sends its next request after the last answer (a completion of 1 KB,
 //     compared byte for byte). This shows the cost of a request; a model takes a thousand times as long.
 package main
@@ -123,14 +121,13 @@ const (
 	partStreams  = "streams"
 	partTurns    = "turns"
 	partIdle     = "idle"
-	partUploads  = "uploads"
 	partRequests = "requests"
 )
 
 var (
 	allSystems = []string{direct, plain, postern, webSocket}
-	allParts   = []string{partStreams, partUploads, partRequests, partTurns, partIdle}
-	roundParts = allParts[:3] // measured in rounds, in which the systems take turns
+	allParts   = []string{partStreams, partRequests, partTurns, partIdle}
+	roundParts = allParts[:2] // measured in rounds, in which the systems take turns
 )
 
 // options are the extent of a run. Everything is limited in number or time.
@@ -145,8 +142,6 @@ type options struct {
 	Streams []int         // numbers of parallel streams
 	Stream  time.Duration // of each number, per system and round
 	Pace    time.Duration // between two events of a stream
-
-	Uploads []int // sizes of bodies, in KB
 
 	Tunnels []int         // numbers of idle tunnels
 	Settle  time.Duration // idle time before their memory is read
@@ -164,7 +159,7 @@ func fullRun() options {
 		Parts: allParts, Systems: allSystems, Rounds: 4,
 		Clients: []int{1, 16, 64}, Load: 2 * time.Second, Warmup: 300 * time.Millisecond, AnswerLimit: 15 * time.Second,
 		Streams: []int{1, 50, 200}, Stream: 2500 * time.Millisecond, Pace: 20 * time.Millisecond,
-		Uploads: []int{100, 1000, 5000}, RTT: 50 * time.Millisecond,
+		RTT:     50 * time.Millisecond,
 		Tunnels: []int{1000, 5000}, Settle: 15 * time.Second,
 	}
 }

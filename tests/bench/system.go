@@ -138,7 +138,7 @@ func (s *system) awaitAnswer(ctx context.Context, limit time.Duration) error {
 			return err
 		}
 		defer c.Close()
-		return c.do(s.Target.whole(play.Script{Tokens: 1}, 0))
+		return c.do(s.Target.ask(play.Script{Tokens: 1}, ""))
 	})
 }
 
