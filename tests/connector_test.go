@@ -36,6 +36,9 @@ func testConnectorStartedTwice(t *testing.T, g *harness.Gateway) {
 	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
 		t.Errorf("status %d, %s", a.Status, a.Body)
 	}
+	if !strings.Contains(first.Log(), "another connector runs with the same tunnel token; stop one of them") {
+		t.Errorf("the replaced process does not say what to do:\n%s", first.Log())
+	}
 }
 
 // exitFatal is the exit code of a connector that the gateway does not accept.
@@ -65,7 +68,11 @@ func TestConnectorOfAnotherGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Gateway.Restart(t) // with a new identity
-	r.con.Process.WaitLog(t, "identity", limit)
+	r.con.Process.WaitLog(t, "the gateway's identity does not match the pin in the tunnel token", limit)
+	pauses := retries.FindAllStringSubmatch(r.con.Process.Log(), -1)
+	if d, err := time.ParseDuration(pauses[len(pauses)-1][1]); err != nil || d < 10*time.Second {
+		t.Errorf("it tries again after %v, %v", d, err)
+	}
 	if strings.Contains(r.Gateway.Process.Log(), `"msg":"connector online"`) {
 		t.Error("the connector is online at a gateway that is not its own")
 	}

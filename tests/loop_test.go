@@ -94,6 +94,9 @@ func askChat(t *testing.T, c *harness.Client, history []any, more string) (m tur
 	}
 	for _, chunk := range chunks {
 		m.addChat(chunk)
+		if text(chunk, "model") != "org/tiny:1" || (at(chunk, "usage") == nil) != strings.Contains(request, `"stream":true`) {
+			t.Errorf("the name of the model or the usage is wrong in %v", chunk)
+		}
 	}
 	var calls []any
 	for i := range m.Calls {

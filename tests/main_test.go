@@ -74,9 +74,8 @@ func TestOneGateway(t *testing.T) {
 		"concurrency of a key": testKeyConcurrency,
 		"removed connector":    testRemovedConnector, "connector started twice": testConnectorStartedTwice,
 		"configuration errors": testConnectorConfigurationErrors, "states": testTrueState,
-		"rolling restart": testRollingRestart, "killed connector": testConnectorKilledUnderLoad,
-		"rotation": testRotation,
-		"pairing":  testPairingByTheCommandLine, "pairing again": testPairingAgain, "one approval wins": testOneApprovalWins,
+		"killed connector": testConnectorKilledUnderLoad, "rotation": testRotation,
+		"pairing": testPairingByTheCommandLine, "pairing again": testPairingAgain, "one approval wins": testOneApprovalWins,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
