@@ -108,7 +108,7 @@ func TestFlags(t *testing.T) {
 	}
 	for _, wrong := range []string{
 		"-rounds 0", "-tunnels 1000,0", "-tunnels many", "-tunnels 20001", "-pace 0s",
-		"-pace 1s", "-clients 1,6000", "-parts loss", "-systems direct,old", "-systems caddy", "more",
+		"-pace 1s", "-streams 1,6000", "-parts loss", "-systems direct,old", "-systems caddy", "more",
 	} {
 		if _, err := parseFlags(strings.Fields(wrong)); err == nil {
 			t.Errorf("%s is accepted", wrong)
