@@ -12,9 +12,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/http/httputil"
+	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -63,12 +62,12 @@ func (t target) request(s play.Script, more, prompt string) []byte {
 // smallAnswer is a whole answer of about 1 KB.
 var smallAnswer = play.Script{Tokens: 1, Bulk: 720}
 
-// A client sends requests on one connection, one after the other. It uses less CPU time than net/http, which
-// would distort the measurement on few cores.
+// A client sends requests on one connection, one after the other. It uses less CPU time than the client of net/http,
+// which would distort the measurement on few cores.
 type client struct {
 	net.Conn
 	r        *bufio.Reader
-	body     []byte
+	body     bytes.Buffer
 	lastRead int64 // time of the last read, by the monotonic clock
 }
 
@@ -92,60 +91,50 @@ func (t target) dial(limit time.Duration) (*client, error) {
 
 // do sends the task's request and compares the answer byte for byte.
 func (c *client) do(t task) error {
-	length, chunked, err := c.start(t.request)
+	answer, err := c.start(t.request)
 	if err != nil {
 		return err
 	}
-	if c.body, err = play.ReadBody(c.r, c.body[:0], length, chunked); err != nil {
+	c.body.Reset()
+	if _, err := c.body.ReadFrom(answer); err != nil {
 		return fmt.Errorf("the answer is incomplete: %w", err)
 	}
-	if bytes.Equal(c.body, t.want) {
+	got, i := c.body.Bytes(), 0
+	if bytes.Equal(got, t.want) {
 		return nil
 	}
-	i := 0
-	for i < min(len(c.body), len(t.want)) && c.body[i] == t.want[i] {
+	for i < min(len(got), len(t.want)) && got[i] == t.want[i] {
 		i++
 	}
 	return fmt.Errorf("the answer has %d bytes instead of %d; from byte %d it is %.100q instead of %.100q",
-		len(c.body), len(t.want), i, c.body[i:], t.want[i:])
+		len(got), len(t.want), i, got[i:], t.want[i:])
 }
 
-// start sends a request and reads the status and the header of the answer. It returns an error for any status
-// but 200.
-func (c *client) start(request []byte) (length int, chunked bool, err error) {
+// start sends a request and returns the body of the answer. It returns an error for any status but 200.
+func (c *client) start(request []byte) (io.Reader, error) {
 	if _, err := c.Write(request); err != nil {
-		return 0, false, fmt.Errorf("sending a request: %w", err)
+		return nil, fmt.Errorf("sending a request: %w", err)
 	}
-	line, err := c.r.ReadSlice('\n')
+	answer, err := http.ReadResponse(c.r, nil) //nolint:bodyclose // the connection is closed, or the body read to its end
 	if err != nil {
-		return 0, false, fmt.Errorf("waiting for an answer: %w", err)
+		return nil, fmt.Errorf("waiting for an answer: %w", err)
 	}
-	status := 0
-	if fields := bytes.Fields(line); len(fields) > 1 {
-		status, _ = strconv.Atoi(string(fields[1])) // 0 if it is not a number
+	if answer.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(answer.Body) // as much as was received
+		return nil, fmt.Errorf("the answer has status %d: %.300s", answer.StatusCode, text)
 	}
-	if length, chunked, err = play.ReadHeader(c.r); err != nil {
-		return 0, false, fmt.Errorf("reading the head of an answer: %w", err)
-	}
-	if status != 200 {
-		text, _ := play.ReadBody(c.r, nil, length, chunked) // as much as was received
-		return 0, false, fmt.Errorf("the answer has status %d: %.300s", status, text)
-	}
-	return length, chunked, nil
+	return answer.Body, nil
 }
 
 // stamps sends a request for a stream of stamped tokens. It returns the age of each event in milliseconds, at
 // the arrival of its last byte, or an error if the stream is incomplete.
 func (c *client) stamps(request []byte, tokens int) ([]float64, error) {
-	_, chunked, err := c.start(request)
+	answer, err := c.start(request)
 	if err != nil {
 		return nil, err
 	}
-	if !chunked {
-		return nil, errors.New("the answer is not a stream")
-	}
 	delays, ended := make([]float64, 0, tokens), false
-	for lines := bufio.NewReader(httputil.NewChunkedReader(c.r)); err == nil; {
+	for lines := bufio.NewReader(answer); err == nil; {
 		var line []byte
 		line, err = lines.ReadSlice('\n')
 		if sent, ok := play.StampOf(line); ok {
@@ -157,7 +146,7 @@ func (c *client) stamps(request []byte, tokens int) ([]float64, error) {
 		return nil, fmt.Errorf("the stream is incomplete: %d of %d events, end marker: %t: %w", len(delays), tokens,
 			ended, err)
 	}
-	return delays, play.ReadTrailer(c.r)
+	return delays, nil
 }
 
 // milliseconds returns d as a number.

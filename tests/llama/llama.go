@@ -56,9 +56,8 @@ const Alias = "tinyscript"
 
 // Options are the options of a server.
 type Options struct {
-	Slots   int      // number of parallel requests, default 4
-	Context int      // number of tokens for each of them, default 4096; [[long]] fills 16384 in many seconds
-	Args    []string // additional arguments for llama-server
+	Slots   int // number of parallel requests, default 4
+	Context int // number of tokens for each of them, default 4096; [[long]] fills 16384 in many seconds
 }
 
 // A Server is a running llama-server.
@@ -92,7 +91,7 @@ func Start(t testing.TB, o Options) *Server {
 		"-t", "1", "--jinja", "--no-ui", "--offline", "--slots",
 	}
 	s := &Server{URL: "http://" + addr}
-	s.Process = harness.StartProcess(t, dir, "llama-server", exec.Command(server, append(args, o.Args...)...))
+	s.Process = harness.StartProcess(t, dir, "llama-server", exec.Command(server, args...))
 	harness.Poll(t, harness.Patience, "starting llama-server", func(ctx context.Context) error {
 		if !s.Running() {
 			t.Fatalf("llama-server has ended while starting")
