@@ -320,9 +320,7 @@ func (p *pair) once(t *testing.T, l *traffic) {
 	for _, u := range p.ups {
 		for _, r := range u.Requests() {
 			var body struct{ User string }
-			if err := json.Unmarshal(r.Body, &body); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(r.Body, &body))
 			if seen[body.User]++; seen[body.User] > 1 {
 				t.Errorf("the models have seen request %s twice", body.User)
 			}

@@ -111,9 +111,7 @@ func TestDisconnectFreesTheSlot(t *testing.T) {
 			before := canceled()
 			cancel()
 			<-ended
-			if a := c.Post(t, ask("hello", `,"max_tokens":5`)); a.Status != 200 {
-				t.Errorf("the next request: status %d, %s", a.Status, a.Body)
-			}
+			served(t, c.Post(t, ask("hello", `,"max_tokens":5`)), "the next request")
 			if n := canceled() - before; n != 1 {
 				t.Errorf("the server has canceled %d tasks", n)
 			}

@@ -68,9 +68,7 @@ func TestRequestRightAfterGatewayRestart(t *testing.T) {
 	r.serve(t, "m", upstream.Echo)
 	r.Gateway.Process.Kill()
 	r.Gateway.Restart(t)
-	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
-		t.Errorf("status %d, %s", a.Status, a.Body)
-	}
+	served(t, r.Post(t, harness.Chat("m", "")), "a request")
 }
 
 // waitClosed waits until the gateway accepts no further connections.
@@ -118,14 +116,10 @@ func TestValidateTouchesNothing(t *testing.T) {
 	if err != nil {
 		t.Errorf("beside a running gateway: %v\n%s", err, out)
 	}
-	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
-		t.Errorf("afterwards: status %d, %s", a.Status, a.Body)
-	}
+	served(t, r.Post(t, harness.Chat("m", "")), "afterwards")
 	r.Gateway.Process.Kill()
 	db := filepath.Join(r.Dir, "gateway.db")
-	if err := os.Remove(db); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(db))
 	if out, err := r.Caddy("validate", "--config", r.Caddyfile).CombinedOutput(); err != nil {
 		t.Errorf("without a running gateway: %v\n%s", err, out)
 	}
@@ -138,16 +132,11 @@ func TestValidateTouchesNothing(t *testing.T) {
 func TestLockedStore(t *testing.T) {
 	t.Parallel()
 	g := harness.Start(t, harness.Options{})
-	text, err := os.ReadFile(g.Caddyfile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, g.Caddyfile)
 	other := strings.NewReplacer(string(g.Admin), harness.FreeAddr(t), g.UDP, harness.FreeAddr(t), g.URL,
 		"http://"+harness.FreeAddr(t)).Replace(string(text))
 	path := filepath.Join(g.Dir, "Caddyfile.second")
-	if err := os.WriteFile(path, []byte(other), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(other), 0o600))
 	second := g.StartProcess(t, "caddy-second", g.Caddy("run", "--config", path, "--adapter", "caddyfile"))
 	if code := second.WaitExit(t, limit); code == 0 {
 		t.Error("caddy ended with code 0")

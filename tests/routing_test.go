@@ -60,9 +60,7 @@ func TestRoutes(t *testing.T) {
 	const upstreamKey = "upstream-key-5501-xyz"
 	g.Hide(upstreamKey)
 	keyFile := filepath.Join(g.Dir, "upstream.key")
-	if err := os.WriteFile(keyFile, []byte(upstreamKey+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(keyFile, []byte(upstreamKey+"\n"), 0o600))
 	con := g.NewConnector(t, "box", map[string]any{
 		"upstreams": map[string]any{
 			"a": map[string]any{"base_url": a.URL + "/v1"},

@@ -18,9 +18,7 @@ import (
 func TestNotAtAnEdge(t *testing.T) {
 	t.Parallel()
 	dark, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer dark.Close()
 	etcd := start(t, 1)
 	edges, con := startEdges(t, etcd, "a", "b")
