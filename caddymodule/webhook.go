@@ -104,7 +104,8 @@ func (w *Webhook) Handle(_ context.Context, e caddy.Event) error {
 	if !ok {
 		id = e.ID().String()
 	}
-	w.webhook.Post(e.Name(), id, body)
+	account, _ := e.Data["account"].(string)
+	w.webhook.Post(account, e.Name(), id, body)
 	return nil
 }
 

@@ -45,7 +45,6 @@ var unguarded = map[string][]string{
 		"caddymodule/serve/client_answer.go drain",
 		"caddymodule/serve/client_answer.go stream",
 		"caddymodule/serve/first_token.go begin",
-		"caddymodule/serve/large.go awaitLarge",
 		"caddymodule/cluster/etcd/call.go try",
 		"caddymodule/cluster/etcd/watch.go start",
 		"caddymodule/tunnel/control.go receive",
@@ -67,7 +66,7 @@ var unguarded = map[string][]string{
 	},
 	"writes bytes without reading them": {
 		"connector/link/packets.go newPackets",
-		"connector/upstream/exchange.go begin",
+		"connector/upstream/request.go begin",
 	},
 	"works on what this gateway or this machine has checked": {
 		"caddymodule/events/presence.go checkAfter",

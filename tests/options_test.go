@@ -33,8 +33,8 @@ func TestOptionsAreKept(t *testing.T) {
 	}
 	var set map[string]any
 	r.Command(t, &set, "deployment", "set", "m", "--connector", "box", "--model", up("m"), "--option", "reasoning=true",
-		"--option", "reasoning_as=content")
-	if toJSON(t, set["options"]) != `{"reasoning":true,"reasoning_as":"content"}` || effort() != "high" {
+		"--option", "remote_media=allow")
+	if toJSON(t, set["options"]) != `{"reasoning":true,"remote_media":"allow"}` || effort() != "high" {
 		t.Errorf("set %v, the effort that went up is %v", set, effort())
 	}
 	if _, stderr, code := r.Run(t, "deployment", "set", "m", "--connector", "box", "--option",

@@ -14,6 +14,25 @@ func (l *Log) Rows() int {
 	return len(l.usage)
 }
 
+// Unsaved returns the number of requests in memory, and -1 if the log counts another one.
+func (l *Log) Unsaved() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, rows := range l.unsaved.rows {
+		n += len(rows)
+	}
+	if n != l.unsaved.n {
+		return -1
+	}
+	return n
+}
+
+// Bounded returns the options with another bound of the file.
+func (o Options) Bounded(bytes int) Options {
+	o.maxBytes = bytes
+	return o
+}
+
 // NewHours returns a log that counts only by connectors.
 func NewHours() *Log { return &Log{connectors: make(connectorHours)} }
 

@@ -20,8 +20,9 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// file has the requests of all accounts in a bucket for each. A key is a class and a cursor, a value is the
-// JSON of a request without what the key has. The file may be lost: requests that matter are in the usage.
+// file has the requests of all accounts in a bucket for each. A key is a cursor, a value is the first letter of the
+// outcome and the JSON of a request without what the key has. The file may be lost: requests that matter are in the
+// usage.
 type file struct {
 	path     string // "": none
 	maxBytes int
@@ -30,44 +31,20 @@ type file struct {
 	db       atomic.Pointer[bolt.DB] // nil if it is not open
 }
 
-// The classes of requests, which are kept for different times. The first ones make room for others.
 const (
-	classAnswered = iota
-	classCounted  // refused, or by the client's fault
-	classFailed
-	classes
-)
-
-const (
-	// DefaultMaxBytes is the default of [Options.MaxBytes].
-	DefaultMaxBytes = 64 << 20
-	// MinMaxBytes is the minimum of [Options.MaxBytes].
-	MinMaxBytes = 16 << 20
-
-	// maxAge and maxRows bound the failed requests of an account, and the entries that count others.
-	maxAge  = 30 * 24 * time.Hour
-	maxRows = 5000
+	maxBytes = 64 << 20 // of the file
 
 	// maxWrite bounds the requests of a transaction, so that the file has room for it.
 	maxWrite   = 1024
 	allocBytes = 1 << 20 // by which the file grows
-	fill       = .9      // of pages after a split: most rows are added at the end of their class
+	fill       = .9      // of pages after a split: most rows are added at the end
 )
 
-// bucketMeta is not the name of an account.
 var (
-	bucketMeta = []byte("/")
+	bucketMeta = []byte("/") // not the name of an account
 	keyCreated = []byte("created")
+	keyRemoved = []byte("removed") // of the cursor of the newest row that was removed; after all rows
 )
-
-// classOf has the classes of requests by their outcome.
-var classOf = map[Outcome]int{Answered: classAnswered, Refused: classCounted, Client: classCounted, Failed: classFailed}
-
-// key is the key of a row.
-func key(class int, cursor string) []byte { return append([]byte{byte(class)}, cursor...) }
-
-// mark is the key of the cursor of the newest row of a class that was removed.
-func mark(class int) []byte { return []byte{byte(classes + class)} }
 
 // begin opens the file, or makes it.
 func (f *file) begin() error {
@@ -129,7 +106,7 @@ func (f *file) write(rows []logged) error {
 				if int(tx.Size())-unused > f.maxBytes/10*8 { // the rest is for pages that a transaction replaces
 					err = errors.Join(err, free(tx, f.maxBytes/10))
 				}
-				return errors.Join(err, f.trim(tx, cursor(time.Now().Add(-maxAge), "")))
+				return errors.Join(err, f.clear(tx))
 			})
 		})
 		if err != nil {
@@ -149,7 +126,7 @@ func (f *file) put(tx *bolt.Tx, r *logged) error {
 		return err
 	}
 	b.FillPercent = fill
-	k, value := key(classOf[r.Outcome()], r.cursor()), r.Request
+	value := *r.Request
 	if value.Time = (time.Time{}); value.Refusals == 0 {
 		value.ID = ""
 	}
@@ -157,18 +134,17 @@ func (f *file) put(tx *bolt.Tx, r *logged) error {
 	if err != nil {
 		return err
 	}
-	return b.Put(k, v)
+	return b.Put([]byte(r.cursor()), append([]byte(r.Outcome()[:1]), v...))
 }
 
 // decode returns the request of a row.
 func decode(k, v []byte) (r Request, err error) {
-	err = json.Unmarshal(v, &r)
-	r.Time, r.ID = timeOf(string(k[1:])), cmp.Or(r.ID, string(k[1+timeDigits:]))
+	err = json.Unmarshal(v[1:], &r)
+	r.Time, r.ID = timeOf(string(k)), cmp.Or(r.ID, string(k[timeDigits:]))
 	return r, err
 }
 
-// free removes rows with about so many bytes: again and again the oldest tenth of the largest account's, answered
-// requests first.
+// free removes rows with about so many bytes: again and again the oldest tenth of the largest account's.
 func free(tx *bolt.Tx, size int) error {
 	sizes := make(map[*bolt.Bucket]int)
 	err := tx.ForEach(func(_ []byte, b *bolt.Bucket) error {
@@ -184,55 +160,40 @@ func free(tx *bolt.Tx, size int) error {
 			break
 		}
 		size, sizes[b] = size-part, sizes[b]-part
-		for class := range classes {
-			err = errors.Join(err, cut(b, class, func(k, v []byte) bool {
-				part -= len(k) + len(v)
-				return part >= 0
-			}))
-		}
+		err = cut(b, part)
 	}
 	return err
 }
 
-// trim removes the rows of unknown accounts, and of classes with few rows those that are too many or too old.
-func (f *file) trim(tx *bolt.Tx, old string) error {
-	var unknown [][]byte
-	err := tx.ForEach(func(name []byte, b *bolt.Bucket) (err error) {
-		if !f.known(string(name)) && !bytes.Equal(name, bucketMeta) {
-			unknown = append(unknown, name)
-			return nil
-		}
-		for _, class := range []int{classCounted, classFailed} {
-			excess, c := -maxRows, b.Cursor()
-			for k, _ := c.Seek(key(class, "")); k != nil && int(k[0]) == class; k, _ = c.Next() {
-				excess++
-			}
-			err = errors.Join(err, cut(b, class, func(k, _ []byte) bool {
-				excess--
-				return excess >= 0 || string(k[1:]) < old
-			}))
-		}
-		return err
-	})
-	for _, name := range unknown {
-		err = errors.Join(err, tx.DeleteBucket(name))
-	}
-	return err
-}
-
-// cut removes the oldest rows of a class while more says so, and notes which is the last. It finds all of them first: a
-// search for the first row that is left would pass every page that is empty now.
-func cut(b *bolt.Bucket, class int, more func(k, v []byte) bool) (err error) {
+// cut removes the oldest rows of an account with about so many bytes, and notes which is the last. It finds all of them
+// first: a search for the first row that is left would pass every page that is empty now.
+func cut(b *bolt.Bucket, size int) (err error) {
 	var keys [][]byte
 	c := b.Cursor()
-	for k, v := c.Seek(key(class, "")); k != nil && int(k[0]) == class && more(k, v); k, v = c.Next() {
+	for k, v := c.First(); size > 0 && k != nil && !bytes.Equal(k, keyRemoved); k, v = c.Next() {
 		keys = append(keys, k)
+		size -= len(k) + len(v)
 	}
 	for _, k := range keys {
 		err = errors.Join(err, b.Delete(k))
 	}
 	if n := len(keys); n > 0 {
-		err = errors.Join(err, b.Put(mark(class), keys[n-1][1:]))
+		err = errors.Join(err, b.Put(keyRemoved, keys[n-1]))
+	}
+	return err
+}
+
+// clear removes the rows of unknown accounts.
+func (f *file) clear(tx *bolt.Tx) error {
+	var unknown [][]byte
+	err := tx.ForEach(func(name []byte, _ *bolt.Bucket) error {
+		if !f.known(string(name)) && !bytes.Equal(name, bucketMeta) {
+			unknown = append(unknown, name)
+		}
+		return nil
+	})
+	for _, name := range unknown {
+		err = errors.Join(err, tx.DeleteBucket(name))
 	}
 	return err
 }

@@ -21,7 +21,7 @@ import (
 const (
 	// MaxPage is the maximum of [Query.Limit].
 	MaxPage = 1000
-	// maxMisses bounds the rows of a class that a page decodes in vain. A page then ends early.
+	// maxMisses bounds the rows that a page decodes in vain. A page then ends early.
 	maxMisses = 2000
 	// timeDigits is the length of the time in a cursor.
 	timeDigits = 11
@@ -61,62 +61,49 @@ const (
 )
 
 // Find returns the requests of an account that a query selects.
-func (l *Log) Find(ctx context.Context, account string, q Query) (Found, error) {
+func (l *Log) Find(ctx context.Context, account string, q Query) (f Found, err error) {
+	f.Requests = []Request{}
 	q.Limit = min(max(q.Limit, 1), MaxPage)
 	if a, _ := l.store.Account(account); account != store.DefaultAccount && q.From.Before(a.CreatedAt) {
 		q.From = a.CreatedAt // older ones are of a removed account with this name
 	}
-	all := []Found{l.unsaved.find(l, account, &q)} // first, so that what is saved meanwhile is not missed
-	s, db := newSearch(&q, all[0].Requests), l.file.db.Load()
-	if db == nil || q.Keys != nil && len(q.Keys) == 0 {
-		return merge(q, all), nil
+	if q.Keys != nil && len(q.Keys) == 0 {
+		return f, nil
 	}
-	_, err := l.searches.Enter(ctx, fair.Client{Owner: account, Key: q.Caller}, maxSearches, maxSearchWait)
+	_, err = l.searches.Enter(ctx, fair.Client{Owner: account, Key: q.Caller}, maxSearches, maxSearchWait)
 	switch {
 	case errors.Is(err, fair.ErrFull), errors.Is(err, fair.ErrTimeout):
-		return Found{}, store.Errorf(store.ErrLimit, "too many searches of requests are waiting; try again")
+		return f, store.Errorf(store.ErrLimit, "too many searches of requests are waiting; try again")
 	case err != nil: // the client has left
-		return Found{}, err
+		return f, err
 	}
 	began := time.Now()
 	// Searches leave half of a CPU to requests: the next one begins after a pause as long as this one has taken.
 	defer func() { time.AfterFunc(time.Since(began), l.searches.Leave) }()
-	err = l.file.use(db, func() error {
-		return db.View(func(tx *bolt.Tx) error {
-			since, b := tx.Bucket(bucketMeta).Get(keyCreated), tx.Bucket([]byte(account))
-			all = append(all, Found{Since: timeOf(string(since))})
-			for class := range classes {
-				if only, ok := classOf[q.Outcome]; b != nil && (!ok || class == only) {
-					all = append(all, s.scan(b, class))
+	s := newSearch(&q)
+	s.unsaved(l.unsaved.of(l, account), &f) // first, so that what is saved meanwhile is not missed
+	if db := l.file.db.Load(); db != nil {
+		err = l.file.use(db, func() error {
+			return db.View(func(tx *bolt.Tx) error {
+				f.Since = timeOf(string(tx.Bucket(bucketMeta).Get(keyCreated)))
+				if b := tx.Bucket([]byte(account)); b != nil {
+					s.saved(b, &f)
 				}
-			}
-			return nil
+				return nil
+			})
 		})
-	})
+	}
 	if err != nil {
 		return Found{}, fmt.Errorf("reading the activity: %w", err)
 	}
-	return merge(q, all), nil
-}
-
-// merge merges what was found in several places.
-func merge(q Query, all []Found) Found {
-	f := Found{Requests: []Request{}}
-	for _, part := range all {
-		f.Requests = append(f.Requests, part.Requests...)
-		f.Next = max(f.Next, part.Next)
-		if part.Since.After(f.Since) {
-			f.Since = part.Since
-		}
-	}
 	slices.SortFunc(f.Requests, newestFirst)
-	// Where a page ends early, older requests of other places wait for the next page.
+	// Where the file's page ends early, older requests in memory wait for the next page.
 	f.Requests = slices.DeleteFunc(f.Requests, func(r Request) bool { return r.cursor() < f.Next })
 	if len(f.Requests) > q.Limit {
 		f.Requests = f.Requests[:q.Limit]
 		f.Next = f.Requests[q.Limit-1].cursor()
 	}
-	return f
+	return f, nil
 }
 
 // Recent returns the last requests of an account at this gateway, at most 200.
@@ -131,23 +118,17 @@ func (l *Log) Recent(account string) []Request {
 // search is a query while it is answered.
 type search struct {
 	q       *Query
-	seen    map[string]bool // cursors of rows that are not read
+	seen    map[string]bool // cursors of requests that are in memory
 	keys    []string        // sorted; nil: all
 	members [][]byte        // what the JSON of a row contains
 	text    []byte          // what a row contains in lower case
 	buffer  []byte
 }
 
-func newSearch(q *Query, seen []Request) *search {
-	s := &search{q: q, seen: make(map[string]bool, len(seen)), keys: slices.Clone(q.Keys)}
+func newSearch(q *Query) *search {
+	s := &search{q: q, seen: make(map[string]bool), keys: slices.Clone(q.Keys)}
 	slices.Sort(s.keys)
-	for i := range seen {
-		s.seen[seen[i].cursor()] = true
-	}
-	for name, value := range map[string]string{
-		"deployment": q.Model, "connector_id": q.Connector,
-		"error_class": map[Outcome]string{Refused: PolicyError, Client: CallerError}[q.Outcome],
-	} {
+	for name, value := range map[string]string{"deployment": q.Model, "connector_id": q.Connector} {
 		if value != "" {
 			quoted, _ := jsontext.AppendQuote([]byte(`"`+name+`":`), strings.ToValidUTF8(value, "\ufffd"))
 			s.members = append(s.members, quoted)
@@ -163,45 +144,59 @@ func newSearch(q *Query, seen []Request) *search {
 	return s
 }
 
-// scan returns the rows of a class that the query selects.
-func (s *search) scan(b *bolt.Bucket, class int) (f Found) {
-	c, end, first, misses := b.Cursor(), key(class+1, ""), key(class, cursor(s.q.From, "")), 0
-	if removed := b.Get(mark(class)); removed != nil && (class != classFailed || s.q.Outcome == Failed) {
+// unsaved finds requests in memory.
+func (s *search) unsaved(rows []*Request, f *Found) {
+	for _, r := range rows {
+		at := r.cursor()
+		s.seen[at] = true
+		if s.q.Matches(r) && (s.q.Before == "" || at < s.q.Before) {
+			f.Requests = append(f.Requests, *r)
+		}
+	}
+}
+
+// saved finds the rows of an account's bucket.
+func (s *search) saved(b *bolt.Bucket, f *Found) {
+	if removed := b.Get(keyRemoved); removed != nil {
 		f.Since = timeOf(string(removed))
 	}
+	c, end, first, misses, found := b.Cursor(), string(keyRemoved), cursor(s.q.From, ""), 0, 0
 	if !s.q.To.IsZero() {
-		end = key(class, cursor(s.q.To, ""))
+		end = cursor(s.q.To, "")
 	}
-	if before := key(class, s.q.Before); s.q.Before != "" && bytes.Compare(before, end) < 0 {
-		end = before
+	if s.q.Before != "" {
+		end = min(end, s.q.Before)
 	}
 	last := c.Prev
-	if k, _ := c.Seek(end); k == nil {
+	if k, _ := c.Seek([]byte(end)); k == nil {
 		last = c.Last
 	}
-	for k, v := last(); k != nil && bytes.Compare(k, first) >= 0; k, v = c.Prev() {
-		if !s.may(k, v) || s.seen[string(k[1:])] {
+	for k, v := last(); k != nil && string(k) >= first; k, v = c.Prev() {
+		if !s.may(k, v) || s.seen[string(k)] {
 			continue
 		}
 		r, err := decode(k, v)
 		switch {
 		case err != nil || !s.q.Matches(&r):
 			if misses++; misses == maxMisses {
-				f.Next = string(k[1:])
-				return f
+				f.Next = string(k)
+				return
 			}
-		case len(f.Requests) == s.q.Limit:
-			f.Next = f.Requests[s.q.Limit-1].cursor()
-			return f
+		case found == s.q.Limit:
+			f.Next = f.Requests[len(f.Requests)-1].cursor()
+			return
 		default:
 			f.Requests = append(f.Requests, r)
+			found++
 		}
 	}
-	return f
 }
 
 // may reports whether a row may match. It decodes nothing: most rows that a rare filter reads do not match.
 func (s *search) may(k, v []byte) bool {
+	if s.q.Outcome != "" && v[0] != s.q.Outcome[0] {
+		return false
+	}
 	if id := []byte(s.q.ID); !bytes.HasSuffix(k, id) && !bytes.Contains(v, id) {
 		return false
 	}

@@ -17,10 +17,10 @@ type Options struct {
 	Store *store.Store
 	// Path is the file of the requests; "": they are only in memory.
 	Path string
-	// MaxBytes bounds the file; 0 means [DefaultMaxBytes].
-	MaxBytes int64
 	// Logger; nil discards.
 	Logger *slog.Logger
+
+	maxBytes int // of the file; 0: 64 MiB
 }
 
 // Log records requests by account. Its methods are safe for concurrent use.
@@ -33,8 +33,6 @@ type Log struct {
 	unsaved    unsaved
 	usage      map[rowKey]*row
 	connectors connectorHours
-	fresh      []rowKey      // rows of days with requests that saveQuotas has not seen
-	counted    chan struct{} // receives an item after fresh gets its first row
 
 	file     *file
 	searches *fair.Line // one search of the file at a time
@@ -47,12 +45,11 @@ type Log struct {
 func New(o Options) *Log {
 	l := &Log{
 		store: o.Store, log: o.Logger, usage: make(map[rowKey]*row), connectors: make(connectorHours),
-		unsaved: unsaved{minutes: make(map[minute]*logged)},
-		counted: make(chan struct{}, 1),
+		unsaved: unsaved{rows: make(map[string]map[place]*Request)},
 	}
 	l.searches = fair.NewLine(func() int { return 1 })
 	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
-	l.file = &file{path: o.Path, maxBytes: int(cmp.Or(o.MaxBytes, DefaultMaxBytes)), log: l.log}
+	l.file = &file{path: o.Path, maxBytes: cmp.Or(o.maxBytes, maxBytes), log: l.log}
 	l.file.known = func(account string) bool { _, ok := l.store.Account(account); return ok }
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
@@ -64,9 +61,9 @@ func New(o Options) *Log {
 func (l *Log) Record(id string, r Request) {
 	r.clip()
 	l.mu.Lock()
-	l.add(id, &r)
 	l.count(id, &r)
 	l.through(&r)
+	l.unsaved.add(id, &r)
 	l.mu.Unlock()
 	l.subscribers.Now().Call(id)
 }
@@ -76,7 +73,7 @@ func (l *Log) Record(id string, r Request) {
 func (l *Log) Refuse(id string, r Request) {
 	r.clip()
 	l.mu.Lock()
-	first := l.add(id, &r)
+	first := l.unsaved.add(id, &r)
 	l.mu.Unlock()
 	if first {
 		l.subscribers.Now().Call(id)

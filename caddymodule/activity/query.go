@@ -52,14 +52,15 @@ type Query struct {
 type Found struct {
 	Requests []Request `json:"requests"`
 	Next     string    `json:"next,omitempty"` // Before of the next page; "": there is none
-	Since    time.Time `json:"since,omitzero"` // older requests, but for failed ones, are not kept
+	Since    time.Time `json:"since,omitzero"` // older requests are not kept
 }
 
 // Matches reports whether the query selects a request, but for Before and Limit.
 func (q *Query) Matches(r *Request) bool {
 	return (q.Keys == nil || slices.Contains(q.Keys, r.key())) && (q.Model == "" || q.Model == r.Deployment) &&
 		(q.Connector == "" || q.Connector == r.Connector) && (q.Outcome == "" || q.Outcome == r.Outcome()) &&
-		(q.ID == "" || q.ID == r.ID) && !r.Time.Before(q.From) && (q.To.IsZero() || r.Time.Before(q.To)) &&
+		(q.ID == "" || q.ID == r.ID || slices.Contains(r.IDs, q.ID)) &&
+		!r.Time.Before(q.From) && (q.To.IsZero() || r.Time.Before(q.To)) &&
 		(q.Text == "" || strings.Contains(strings.ToLower(r.text()), strings.ToLower(q.Text)))
 }
 
@@ -75,6 +76,6 @@ func (r *Request) key() string {
 func (r *Request) text() string {
 	return strings.Join([]string{
 		r.ID, r.KeyName, r.KeyID, r.Deployment, r.Model, r.Dialect, r.Operation, r.ErrorCode, r.Error, r.Reason, r.Dropped,
-		strconv.Itoa(r.Status),
+		strconv.Itoa(r.Status), strings.Join(r.IDs, "\n"),
 	}, "\n")
 }

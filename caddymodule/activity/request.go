@@ -25,6 +25,7 @@ type Request struct {
 	ServerError      string    `json:"server_error,omitempty"` // class of the model server's text, such as "out_of_memory"
 	Advice           string    `json:"advice,omitempty"`       // what to do; only of a request that is shown alone
 	Refusals         int       `json:"refusals,omitempty"`     // number of requests in this entry, if it counts them
+	IDs              []string  `json:"ids,omitempty"`          // the last ids of the requests in this entry, if it has several
 	Streamed         bool      `json:"streamed"`
 	Dropped          string    `json:"dropped,omitempty"`    // parts that were not sent to the model; at most 1 KiB
 	MaxTokens        int       `json:"max_tokens,omitempty"` // sent in place of a higher limit that did not fit into the window

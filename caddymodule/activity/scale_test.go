@@ -51,7 +51,7 @@ func season(l *activity.Log, requests int) {
 		}
 		l.Record(account, r)
 		if i%4000 == 0 {
-			time.Sleep(6 * time.Second)
+			time.Sleep(11 * time.Second)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func TestSeason(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "activity.db")
 	synctest.Test(t, func(t *testing.T) {
 		const maxBytes = 64 << 20
-		l := newLog(t, activity.Options{Store: storetest.New(t), Path: path, MaxBytes: maxBytes})
+		l := newLog(t, activity.Options{Store: storetest.New(t), Path: path})
 		began := cpu(t)
 		season(l, 200_000)
 		t.Logf("recording: %v", cpu(t)-began)

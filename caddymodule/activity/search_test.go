@@ -26,7 +26,7 @@ func TestSearchesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _, _ := open(t, path)
 		l.Record(account, request(1))
-		time.Sleep(6 * time.Second)
+		time.Sleep(11 * time.Second)
 		leave := l.Search(t, "other")
 		if _, err := l.Find(t.Context(), account, activity.Query{Limit: 1}); !errors.Is(err, store.ErrLimit) {
 			t.Errorf("during another search: %v", err)
@@ -50,7 +50,7 @@ func TestSearchesOfCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _, _ := open(t, path)
 		l.Record(account, request(1))
-		time.Sleep(6 * time.Second)
+		time.Sleep(11 * time.Second)
 		var mu sync.Mutex
 		order, refused, left := "", 0, 0
 		search := func(ctx context.Context, n int, q activity.Query) {

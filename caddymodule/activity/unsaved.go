@@ -2,117 +2,113 @@ package activity
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
 
-// unsaved are the requests that are not yet in the file. [Log.mu] guards them.
+// unsaved are the requests that are not yet in the file, and the entries of this minute. [Log.mu]
+// guards them. A request does not change: an entry that counts another one is replaced.
 type unsaved struct {
-	rows    [classes][]logged // the oldest first; elements do not change, so readers need no copy
-	taken   [classes]int      // how many of them the save in progress writes
-	minutes map[minute]*logged
+	rows    map[string]map[place]*Request // by account
+	n       int                           // number of rows
 	dropped int
 }
 
-// logged is a request of an account, or an entry that counts several.
+// place distinguishes the unsaved requests of an account. Equal refusals of a minute have the same.
+type place struct {
+	name string
+	at   time.Time // when the request began, or the minute of an entry
+}
+
+// logged is an unsaved request of an account.
 type logged struct {
 	account string
-	Request
+	place
+	*Request
 }
 
-// minute identifies an entry that counts refused requests, or those that failed by the client's fault. It is in
-// memory until its minute is over. It has the time of the first request, and else what the last one has.
-type minute struct {
-	account, key, code string
-	at                 time.Time
-}
+const (
+	maxUnsaved = 32768 // rows
+	maxIDs     = 64    // of an entry
+)
 
-// maxUnsaved bounds the requests of a class in memory, and the entries that count them.
-const maxUnsaved = 16384
-
-// add adds a request. It reports whether there is a new entry for it. The caller holds l.mu.
-func (l *Log) add(account string, r *Request) (first bool) {
-	u := &l.unsaved
-	class := classOf[r.Outcome()]
-	if class == classCounted {
-		return u.count(account, r)
+// add adds a request, which it may change, and reports whether there is a new row for it.
+func (u *unsaved) add(account string, r *Request) (first bool) {
+	at := r.Time
+	if outcome := r.Outcome(); outcome == Refused || outcome == Client {
+		r.Refusals, at = 1, time.Now().Truncate(time.Minute)
 	}
-	if len(u.rows[class]) == maxUnsaved {
-		u.drop(class)
+	if u.rows[account] == nil {
+		u.rows[account] = make(map[place]*Request)
 	}
-	u.rows[class] = append(u.rows[class], logged{account, *r})
-	return true
-}
-
-// drop makes room: it drops the oldest rows of a class.
-func (u *unsaved) drop(class int) {
-	n := len(u.rows[class]) - maxUnsaved/2
-	u.rows[class] = slices.Clone(u.rows[class][n:])
-	u.taken[class] = max(0, u.taken[class]-n)
-	u.dropped += n
-}
-
-// count adds a request to the entry of its minute.
-func (u *unsaved) count(account string, r *Request) (first bool) {
-	key := minute{account, r.key(), r.ErrorCode, time.Now().Truncate(time.Minute)}
-	e := u.minutes[key]
-	if first = e == nil; first {
-		if len(u.minutes) == maxUnsaved {
-			u.dropped++
-			return false
+	p := place{r.row(), at}
+	old := u.rows[account][p]
+	switch {
+	case old == nil:
+		u.n++
+	case r.Refusals > 0:
+		r.Refusals, r.Time = old.Refusals+1, old.Time
+		if r.IDs = old.IDs; len(r.IDs) == 0 {
+			r.IDs = []string{old.ID}
 		}
-		e = &logged{account, Request{Time: r.Time}}
-		u.minutes[key] = e
+		// Readers have a part of the array that does not change.
+		r.IDs = append(r.IDs[max(0, len(r.IDs)+1-maxIDs):], r.ID)
 	}
-	refusals, at := e.Refusals+1, e.Time
-	e.Request = *r
-	e.Refusals, e.Time = refusals, at
-	return first
+	if u.rows[account][p] = r; u.n > maxUnsaved {
+		u.drop()
+	}
+	return old == nil
 }
 
-// find returns the requests of an account that a query selects.
-func (u *unsaved) find(l *Log, account string, q *Query) (f Found) {
-	l.mu.Lock()
-	parts := slices.Concat(u.rows[:], [][]logged{u.entries(account)})
-	l.mu.Unlock()
-	for _, part := range parts {
-		for i := range part {
-			if r := &part[i]; r.account == account && q.Matches(&r.Request) && (q.Before == "" || r.cursor() < q.Before) {
-				f.Requests = append(f.Requests, r.Request)
-			}
+// drop drops the older half of the account with most rows.
+func (u *unsaved) drop() {
+	largest := ""
+	for account, rows := range u.rows {
+		if len(rows) > len(u.rows[largest]) {
+			largest = account
 		}
 	}
-	return f
-}
-
-// entries returns the entries of minutes that may not be over, of an account; "": of all.
-func (u *unsaved) entries(account string) (rows []logged) {
-	for _, e := range u.minutes {
-		if account == "" || e.account == account {
-			rows = append(rows, *e)
-		}
+	rows := u.rows[largest]
+	places := slices.SortedFunc(maps.Keys(rows), func(a, b place) int { return a.at.Compare(b.at) })
+	for _, p := range places[:(len(places)+1)/2] {
+		delete(rows, p)
+		u.n--
+		u.dropped++
 	}
-	return rows
 }
 
-// take returns the requests to write.
-func (u *unsaved) take(l *Log) (rows []logged, dropped int) {
+// of returns the requests of an account.
+func (u *unsaved) of(l *Log, account string) []*Request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for m, e := range u.minutes {
-		if time.Since(m.at) >= time.Minute {
-			u.rows[classCounted] = append(u.rows[classCounted], *e)
-			delete(u.minutes, m)
+	return slices.Collect(maps.Values(u.rows[account]))
+}
+
+// take returns the requests to write, the oldest first.
+func (u *unsaved) take(l *Log) (all []logged, dropped int) {
+	l.mu.Lock()
+	for account, rows := range u.rows {
+		for p, r := range rows {
+			all = append(all, logged{account, p, r})
 		}
-	}
-	for class := range u.rows {
-		if len(u.rows[class]) > maxUnsaved {
-			u.drop(class)
-		}
-		u.taken[class] = len(u.rows[class])
 	}
 	dropped, u.dropped = u.dropped, 0
-	return append(slices.Concat(u.rows[:]...), u.entries("")...), dropped
+	l.mu.Unlock()
+	slices.SortFunc(all, func(a, b logged) int { return a.Time.Compare(b.Time) })
+	return all, dropped
+}
+
+// saved removes a request that was written, unless it is an entry that may get more.
+func (u *unsaved) saved(r logged) {
+	rows := u.rows[r.account]
+	if rows[r.place] != r.Request || r.Refusals > 0 && time.Since(r.at) < time.Minute {
+		return
+	}
+	delete(rows, r.place)
+	if u.n--; len(rows) == 0 {
+		delete(u.rows, r.account)
+	}
 }
 
 // saveRequests writes the unsaved requests to the file. If that fails, they stay in memory.
@@ -129,8 +125,8 @@ func (l *Log) saveRequests() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for class, n := range l.unsaved.taken {
-		l.unsaved.rows[class] = slices.Clone(l.unsaved.rows[class][n:])
+	for _, r := range rows {
+		l.unsaved.saved(r)
 	}
 	return nil
 }

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/connector/wait"
 )
 
 // rowKey identifies a row of this gateway's usage.
@@ -51,19 +49,8 @@ func (l *Log) count(account string, r *Request) {
 			l.usage[k] = counted
 		}
 		counted.keyName = r.KeyName
-		if k.daily && counted.unsaved.Requests == 0 {
-			l.refresh(k)
-		}
 		counted.unsaved.Add(usage)
 	}
-}
-
-// refresh enqueues a row for saveQuotas. The caller holds l.mu.
-func (l *Log) refresh(k rowKey) {
-	if l.fresh = append(l.fresh, k); len(l.fresh) > 1 {
-		return
-	}
-	wait.Wake(l.counted, struct{}{})
 }
 
 // usage returns the sums of one request.
@@ -101,8 +88,8 @@ func (r *Request) usage() store.Usage {
 	return u
 }
 
-// saveUsage saves the rows that have changed, and drops those that have not. It cannot be
-// canceled, so that closing the log saves everything.
+// saveUsage saves the rows that have changed, and drops those that have not. Rows that are not saved stay unsaved, even
+// after a panic. It cannot be canceled, so that closing the log saves everything.
 func (l *Log) saveUsage() error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
@@ -116,39 +103,6 @@ func (l *Log) saveUsage() error {
 		unsaved[k], r.unsaved = r.unsaved, store.Usage{}
 	}
 	l.mu.Unlock()
-	return l.save(unsaved)
-}
-
-// saveQuotas saves the rows that quotas are counted from after a restart: the days of keys and accounts
-// with quotas. Hours are statistics.
-func (l *Log) saveQuotas() error {
-	l.mu.Lock()
-	fresh := l.fresh
-	l.fresh = nil
-	l.mu.Unlock()
-	fresh = slices.DeleteFunc(fresh, func(k rowKey) bool {
-		ofAccount, ofKey := l.store.UsageLimits(k.account, k.key)
-		return !ofAccount.HasQuota() && !ofKey.HasQuota()
-	})
-	if len(fresh) == 0 {
-		return nil
-	}
-	l.saving.Lock()
-	defer l.saving.Unlock()
-	unsaved := make(map[rowKey]store.Usage, len(fresh))
-	l.mu.Lock()
-	for _, k := range fresh {
-		if r := l.usage[k]; r != nil && r.unsaved.Requests > 0 {
-			unsaved[k], r.unsaved = r.unsaved, store.Usage{}
-		}
-	}
-	l.mu.Unlock()
-	return l.save(unsaved)
-}
-
-// save calls saveRows. Rows that are not saved stay unsaved, even after a panic. The caller holds
-// l.saving.
-func (l *Log) save(unsaved map[rowKey]store.Usage) error {
 	defer func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -204,44 +158,20 @@ func (l *Log) row(k rowKey) (*row, store.UsageRow) {
 	return r, k.storeRow(r.keyName)
 }
 
-// EachUsage calls f with the rows of an account, of all gateways, on the days between from and to, and
-// with the folded months that have one of these days. If from and to are hours, the rows are hours.
-// They include requests that are not yet saved. There may be several rows of a day, key and deployment.
-// Those of other gateways are at most half a minute old. f must not use the log.
-func (l *Log) EachUsage(ctx context.Context, account, from, to string, f func(store.UsageRow) error) error {
+// EachUsage is [store.Store.EachUsage], with requests that are not yet saved. There may be several rows of a day, key
+// and deployment. f must not use the log.
+func (l *Log) EachUsage(ctx context.Context, account, key, from, to string, f func(store.UsageRow) error) error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
-	if err := l.store.EachUsage(ctx, account, from, to, f); err != nil {
+	if err := l.store.EachUsage(ctx, account, key, from, to, f); err != nil {
 		return err
 	}
 	for _, r := range l.unsavedRows(account) {
-		if len(r.Day) != len(to) || r.Day < from || r.Day > to {
+		if len(r.Day) != len(to) || r.Day < from || r.Day > to || key != "" && r.Key != key {
 			continue
 		}
 		if err := f(r); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// KeyUsage is [store.Store.KeyUsage], with requests that are not yet saved.
-func (l *Log) KeyUsage(ctx context.Context, account, key string, from, to time.Time, f func(store.UsageRow)) error {
-	l.saving.Lock()
-	defer l.saving.Unlock()
-	if err := l.store.KeyUsage(ctx, account, key, from, to, f); err != nil {
-		return err
-	}
-	const dayHours = 24
-	first, last := from.Unix()/hourSeconds/dayHours, to.Unix()/hourSeconds/dayHours
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for k, r := range l.usage {
-		if day := k.hour / dayHours; k.daily && k.account == account && k.key == key && first <= day && day <= last &&
-			r.unsaved.Requests > 0 {
-			row := k.storeRow(r.keyName)
-			row.Usage = r.unsaved
-			f(row)
 		}
 	}
 	return nil

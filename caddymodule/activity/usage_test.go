@@ -82,7 +82,7 @@ func TestUsage(t *testing.T) {
 		}),
 	}
 	var got []store.UsageRow
-	err := l.EachUsage(t.Context(), account, "2026-02-26", "2026-03-02", func(r store.UsageRow) error {
+	err := l.EachUsage(t.Context(), account, "", "2026-02-26", "2026-03-02", func(r store.UsageRow) error {
 		got = append(got, r)
 		return nil
 	})
@@ -107,12 +107,12 @@ func TestUsageIsSaved(t *testing.T) {
 		if got := kv.writes.Load(); got != before {
 			t.Errorf("%d writes with the requests", got-before)
 		}
-		time.Sleep(6 * time.Second)
+		time.Sleep(11 * time.Second)
 		l.Record(account, request(2))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		requests := int64(0)
-		err := st.EachUsage(context.Background(), account, "1999-01-01", "2001-01-01", func(r store.UsageRow) error {
+		err := st.EachUsage(context.Background(), account, "", "1999-01-01", "2001-01-01", func(r store.UsageRow) error {
 			requests += r.Requests
 			return nil
 		})
@@ -156,7 +156,7 @@ func TestUsageOverMidnight(t *testing.T) {
 	r.DurationMillis = 5_000
 	l.Record(account, r)
 	hours := map[string]int64{}
-	err := l.EachUsage(t.Context(), account, "2026-11-30T00", "2026-12-01T23", func(r store.UsageRow) error {
+	err := l.EachUsage(t.Context(), account, "", "2026-11-30T00", "2026-12-01T23", func(r store.UsageRow) error {
 		hours[r.Day] += r.Requests
 		return nil
 	})
@@ -183,7 +183,7 @@ func copyOf(t *testing.T, path string) string {
 	return killed
 }
 
-// A killed process loses at most the usage of ten seconds.
+// A killed process loses at most the usage of ten seconds, and as much of quotas, which count it.
 func TestUsageOfKilledProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")

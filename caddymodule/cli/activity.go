@@ -84,7 +84,9 @@ func (in *invocation) follow() error {
 			return err
 		}
 		all := len(page.Requests)
-		page.Requests = slices.DeleteFunc(page.Requests, func(r activity.Request) bool { return slices.Contains(last, r) })
+		page.Requests = slices.DeleteFunc(page.Requests, func(r activity.Request) bool {
+			return slices.ContainsFunc(last, func(l activity.Request) bool { return l.ID == r.ID })
+		})
 		if len(page.Requests) < all {
 			page.Next = "" // it is older than those of the answer before
 		}

@@ -129,7 +129,7 @@ var commandTests = []struct {
 		ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON),
 	},
 	{"deployment_set_options", "deployment set qwen3:8b --connector rack --option think_tags=true --option " +
-		"inline_system=keep --option file_parts=false", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
+		"remote_media=allow --option file_parts=false", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
 	{"deployment_set_unknown_option", "deployment set qwen3:8b --connector rack --option thinktags=true", nil},
 	{"deployment_set_reserved_parameter", `deployment set qwen3:8b --option force={"model":"y"}`, nil},
 	{"deployment_set_option_without_value", "deployment set qwen3:8b --connector rack --option think_tags", nil},

@@ -50,7 +50,7 @@ OLLAMA_NUM_PARALLEL); without it, keys do not take turns.
   caddy gateway deployment set qwen3:8b --connector workstation --connector rack --max-concurrency 8
   caddy gateway deployment set qwen3:8b --add-connector rack
   caddy gateway deployment set qwen3:8b --max-concurrency 4 --reset upstream
-  caddy gateway deployment set r1 --connector rack --option think_tags=true --option reasoning_as=content
+  caddy gateway deployment set r1 --connector rack --option think_tags=true --option reasoning=true
   caddy gateway deployment set assistant --connector rack --upstream vllm --model Qwen/Qwen3-32B
   caddy gateway deployment set qwen3:8b --also-as "claude-*" --also-as gpt-4o --fallback assistant
   caddy gateway deployment set bge-m3 --connector rack --kind embeddings`,

@@ -13,15 +13,14 @@ var usageCommand = command{
 	use: "usage [--from DAY] [--to DAY] [--by COLUMNS] [--key KEY] [--user USER] [--model MODEL]", operation: "GET /usage",
 	long: `Shows requests and tokens by key, model, user and day. Days are in UTC. The
 default is the last 30 days by day; the maximum is 366 days. The user is the owner
-of the key. Usage by hour is kept for 48 hours.
+of the key. Usage is kept by hour for 7 days, and by day for 400 days. Keys and models
+that were removed keep their usage.
 
-Usage is kept by day for at least 92 days, then by month for 5 years. Then a month
-counts as a whole if the period includes one of its days. Keys and models that were
-removed keep their usage. FAILED are requests that the gateway, a connector or a model
-server has failed; REFUSED are those that a limit, the queue or the key did not allow.
-The column ESTIMATED is the part of INPUT and OUTPUT that the model server did not
-count, as in answers that broke off. CSV and JSON have the times, too: p50 and p95 of
-the time to the first token, of the wait and of the tokens in a second.`,
+FAILED are requests that the gateway, a connector or a model server has failed; REFUSED
+are those that a limit, the queue or the key did not allow. The column ESTIMATED is the
+part of INPUT and OUTPUT that the model server did not count, as in answers that broke
+off. CSV and JSON have the times, too: p50 and p95 of the time to the first token, of
+the wait and of the tokens in a second.`,
 	example: `  caddy gateway usage
   caddy gateway usage --from 2026-11-01 --to 2026-11-30 --by key,model
   caddy gateway usage --by hour,user

@@ -41,12 +41,12 @@ type Cluster struct {
 	reportRevision int64     // of the last report with the lease
 	nameTakenSince time.Time // when another process with the name was first seen; zero: the name is free
 
-	changed   wait.Change // of an edge or a report
-	mu        sync.Mutex
-	reached   int64           // the newest revision to report
-	seen      map[string]seen // by the names of edges
-	ended     []ended         // processes that may accept requests although they have no report
-	fullUntil time.Time       // edges may have had contact until then without a report, as the store had no space
+	changed      wait.Change // of an edge or a report
+	mu           sync.Mutex
+	reached      int64                  // the newest revision to report
+	observed     map[string]observation // by the names of edges
+	expired      []expired              // processes that may accept requests although they have no report
+	noSpaceUntil time.Time              // until then, edges may have had contact without a report: the store had no space
 
 	wake       chan struct{} // there is a revision to report, or contact was lost
 	unwatch    func()
@@ -63,7 +63,7 @@ func New(o Options) *Cluster {
 	}
 	return &Cluster{
 		Options: o, contact: newContact(o.Clocks, o.Edge.OnStoreLoss),
-		seen: map[string]seen{}, wake: make(chan struct{}, 1),
+		observed: map[string]observation{}, wake: make(chan struct{}, 1),
 	}
 }
 
@@ -73,11 +73,11 @@ func (c *Cluster) Join(ctx context.Context, s *store.Store) error {
 	c.store = s
 	c.unwatch = s.Subscribe(func(change store.Change) {
 		if change.Kind == store.KindEdge || change.Kind == store.KindReport {
-			c.note(change.ID)
+			c.observe(change.ID)
 		}
 	})
 	for _, e := range s.Edges() {
-		c.note(e.Name)
+		c.observe(e.Name)
 	}
 	lease, err := c.enter(ctx)
 	if err == nil {
@@ -246,7 +246,7 @@ func (c *Cluster) contactStore(ctx context.Context, lease store.Lease) error {
 		err = c.store.Reach(ctx, c.reportRevision)
 	case errors.Is(err, store.ErrNoSpace) && c.reportRevision > 0: // there are no changes to report either
 		c.mu.Lock()
-		c.fullUntil = time.Now().Add(interval(MaxStoreLoss)) // by then, all edges notice that there is space again
+		c.noSpaceUntil = time.Now().Add(interval(MaxStoreLoss)) // by then, all edges notice that there is space again
 		c.mu.Unlock()
 		err = c.store.CatchUp(ctx)
 	}

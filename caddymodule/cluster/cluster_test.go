@@ -116,7 +116,7 @@ func TestCallsWithoutStore(t *testing.T) {
 			},
 			"usage": func() error {
 				each := func(store.UsageRow) error { return nil }
-				return a.EachUsage(t.Context(), store.DefaultAccount, "2026-01-01", "2026-01-02", each)
+				return a.EachUsage(t.Context(), store.DefaultAccount, "", "2026-01-01", "2026-01-02", each)
 			},
 		} {
 			began := time.Now()

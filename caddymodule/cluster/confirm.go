@@ -45,7 +45,7 @@ func (c *Cluster) pending(revision int64) (pending []store.PendingEdge) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range c.ended {
+	for _, p := range c.expired {
 		if time.Now().Before(p.serves) && !p.Is(c.Edge) {
 			pending = append(pending, store.PendingEdge{Edge: p.Name, Until: p.serves})
 		}
@@ -56,11 +56,11 @@ func (c *Cluster) pending(revision int64) (pending []store.PendingEdge) {
 	return pending
 }
 
-// hadReport reports whether an edge without a report had one when note was last called. A call for the
+// hadReport reports whether an edge without a report had one when observe was last called. A call for the
 // loss of the report will follow.
 func (c *Cluster) hadReport(e store.EdgeState) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.seen[e.Name]
+	before := c.observed[e.Name]
 	return before.report > 0 && before.process.Is(e.Edge)
 }

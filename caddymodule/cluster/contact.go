@@ -28,23 +28,23 @@ type contact struct {
 	clocks func() Reading
 	limit  time.Duration // L
 
-	mu     sync.Mutex
-	ticked Reading // at the last tick
-	sent   Reading // when the last confirmed contact was sent; before the first one, at the start
-	period int     // grows when contacts that were sent before no longer count
-	valid  bool    // the last confirmed contact is of this period
-	runs   bool    // requests that the last confirmed contact has allowed may still run
+	mu          sync.Mutex
+	ticked      Reading // at the last tick
+	lastSent    Reading // when the last confirmed contact was sent; before the first one, at the start
+	generation  int     // grows when contacts that were sent before no longer count
+	confirmed   bool    // the last confirmed contact is of this generation
+	requestsRun bool    // requests that the last confirmed contact has allowed may still run
 }
 
 func newContact(clocks func() Reading, limit time.Duration) *contact {
 	now := clocks()
-	return &contact{clocks: clocks, limit: limit, ticked: now, sent: now}
+	return &contact{clocks: clocks, limit: limit, ticked: now, lastSent: now}
 }
 
 // sending is a contact that is not confirmed yet.
 type sending struct {
-	clocks Reading // before it is sent
-	period int
+	clocks     Reading // before it is sent
+	generation int
 }
 
 // send returns a contact that is about to be sent.
@@ -52,15 +52,15 @@ func (c *contact) send() sending {
 	now := c.clocks()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return sending{now, c.period}
+	return sending{now, c.generation}
 }
 
-// confirm lets the edge serve, unless the period of the contact has ended.
+// confirm lets the edge serve, unless contacts of its generation no longer count.
 func (c *contact) confirm(s sending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.period == c.period {
-		c.sent, c.valid, c.runs = s.clocks, true, true
+	if s.generation == c.generation {
+		c.lastSent, c.confirmed, c.requestsRun = s.clocks, true, true
 	}
 }
 
@@ -68,17 +68,17 @@ func (c *contact) confirm(s sending) {
 func (c *contact) refuse() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.endPeriod()
+	c.endGeneration()
 }
 
-func (c *contact) endPeriod() { c.valid, c.period = false, c.period+1 }
+func (c *contact) endGeneration() { c.confirmed, c.generation = false, c.generation+1 }
 
 // serving reports whether the edge may accept a request now.
 func (c *contact) serving() bool {
 	now := c.clocks()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.valid && now.since(c.sent) < c.limit && !now.gap(c.ticked)
+	return c.confirmed && now.since(c.lastSent) < c.limit && !now.gap(c.ticked)
 }
 
 // mayRun reports whether running requests may go on: tick would not cut them now. A process that was suspended
@@ -92,7 +92,7 @@ func (c *contact) mayRun() bool {
 
 // over reports whether running requests must end.
 func (c *contact) over(now Reading) bool {
-	return c.runs && max(now.since(c.ticked), now.since(c.sent)) >= c.limit
+	return c.requestsRun && max(now.since(c.ticked), now.since(c.lastSent)) >= c.limit
 }
 
 // tick reads the clocks. It returns the time until the next tick, whether the edge has just begun
@@ -102,19 +102,19 @@ func (c *contact) tick() (next time.Duration, gap, cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	gap = now.gap(c.ticked)
-	if before := c.sent.Monotonic <= c.ticked.Monotonic || c.ticked.since(c.sent) <= maxGap; gap && before {
-		c.sent.Wall += min(0, now.Wall-c.ticked.Wall) // if it was set back after the contact, it continues from there
+	if before := c.lastSent.Monotonic <= c.ticked.Monotonic || c.ticked.since(c.lastSent) <= maxGap; gap && before {
+		c.lastSent.Wall += min(0, now.Wall-c.ticked.Wall) // if it was set back after the contact, it continues from there
 	}
 	cut = c.over(now)
 	c.ticked = now
 	if gap || cut {
-		c.endPeriod()
+		c.endGeneration()
 	}
 	if cut {
-		c.runs = false
+		c.requestsRun = false
 	}
-	if c.runs {
-		return min(tickTime, c.limit-now.since(c.sent)), gap, cut
+	if c.requestsRun {
+		return min(tickTime, c.limit-now.since(c.lastSent)), gap, cut
 	}
 	return tickTime, gap, cut
 }
@@ -124,5 +124,5 @@ func (c *contact) age() time.Duration {
 	now := c.clocks()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return now.since(c.sent)
+	return now.since(c.lastSent)
 }

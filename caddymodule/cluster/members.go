@@ -15,22 +15,22 @@ const (
 	forgetPause = time.Minute // between two searches for such edges
 )
 
-// seen is the state of an edge in which this edge has last seen it.
-type seen struct {
+// observation is the state of an edge as this edge has last seen it.
+type observation struct {
 	process store.Edge
 	record  int64 // revisions
 	report  int64
 	time    time.Time // when the last report, or that there is none, was first seen
 }
 
-// ended is a process whose lease has ended, possibly too early: see the package comment.
-type ended struct {
+// expired is a process whose lease has ended, possibly too early: see the package comment.
+type expired struct {
 	store.Edge
 	serves time.Time // it may accept requests until then
 }
 
-// note applies a change of an edge or of its report.
-func (c *Cluster) note(name string) {
+// observe applies a change of an edge or of its report.
+func (c *Cluster) observe(name string) {
 	defer c.changed.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,53 +39,53 @@ func (c *Cluster) note(name string) {
 		c.contact.refuse()
 		wait.Wake(c.wake, struct{}{})
 	}
-	c.ended = slices.DeleteFunc(c.ended, func(p ended) bool {
+	c.expired = slices.DeleteFunc(c.expired, func(p expired) bool {
 		reports := p.Is(e.Edge) && e.Report != nil
 		return p.Name == name && !ok || reports || e.Succeeds(p.Edge) || !time.Now().Before(p.serves)
 	})
-	before := c.seen[name]
-	now := seen{process: e.Edge, record: e.Revision, report: e.Reported, time: before.time}
+	before := c.observed[name]
+	now := observation{process: e.Edge, record: e.Revision, report: e.Reported, time: before.time}
 	reported := now.report > 0 && now.report != before.report
 	switch {
 	case !ok:
-		delete(c.seen, name)
+		delete(c.observed, name)
 		return
 	case before.time.IsZero(), reported, now.report == 0 && now.record != before.record:
 		now.time = time.Now()
 	}
-	// Only after a recent contact: else the last report may be older than when it was seen. InContact does not show that,
-	// as the lease of this edge may have ended a moment before.
+	// Without a recent contact, before.time can be later than the report. InContact does not show that, as the lease of
+	// this edge may have ended a moment before.
 	lost := before.report > 0 && now.report == 0 && before.process.Is(e.Edge)
 	if lost && c.contact.age() < lostAfter(c.Edge.OnStoreLoss) {
-		c.ended = append(c.ended, ended{e.Edge, c.lastContact(before).Add(slow(e.OnStoreLoss))})
+		c.expired = append(c.expired, expired{e.Edge, c.lastContact(before).Add(slow(e.OnStoreLoss))})
 	}
-	c.seen[name] = now
+	c.observed[name] = now
 }
 
 // reportedAt returns when an edge last reported.
 func (c *Cluster) reportedAt(e store.EdgeState) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s, ok := c.seen[e.Name]; ok {
+	if s, ok := c.observed[e.Name]; ok {
 		return c.lastContact(s)
 	}
-	return time.Now() // note has not been called yet
+	return time.Now() // observe has not been called yet
 }
 
 // lastContact returns the last time at which an edge may have had contact. That is the time of its report,
 // unless the store had no space for later ones. The caller holds the lock.
-func (c *Cluster) lastContact(s seen) time.Time {
-	if s.report == 0 || c.fullUntil.Before(s.time) {
+func (c *Cluster) lastContact(s observation) time.Time {
+	if s.report == 0 || c.noSpaceUntil.Before(s.time) {
 		return s.time
 	}
-	return c.fullUntil
+	return c.noSpaceUntil
 }
 
 // mayServe reports whether an edge without a report may accept requests, as its lease may have ended early.
 func (c *Cluster) mayServe(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.ContainsFunc(c.ended, func(p ended) bool { return p.Name == name && time.Now().Before(p.serves) })
+	return slices.ContainsFunc(c.expired, func(p expired) bool { return p.Name == name && time.Now().Before(p.serves) })
 }
 
 // Name returns the name of this edge.

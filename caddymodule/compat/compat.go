@@ -17,17 +17,12 @@ import (
 // option at its default is false or "". Therefore, Options can be compared, and records
 // omit defaults. all describes the options.
 type Options struct {
-	Reasoning       bool   `json:"reasoning,omitempty"`
-	InlineSystem    string `json:"inline_system,omitempty"`
-	FileParts       bool   `json:"file_parts,omitempty"`
-	ThinkTags       bool   `json:"think_tags,omitempty"`
-	ReasoningAs     string `json:"reasoning_as,omitempty"`
-	RepairToolIndex string `json:"repair_tool_index,omitempty"`
-	RemoteMedia     string `json:"remote_media,omitempty"`
-	ExtraModels     bool   `json:"extra_models,omitempty"`
-	DeveloperRole   string `json:"developer_role,omitempty"`
-	Affinity        string `json:"affinity,omitempty"`
-	Order           string `json:"order,omitempty"`
+	Reasoning   bool   `json:"reasoning,omitempty"`
+	FileParts   bool   `json:"file_parts,omitempty"`
+	ThinkTags   bool   `json:"think_tags,omitempty"`
+	RemoteMedia string `json:"remote_media,omitempty"`
+	Affinity    string `json:"affinity,omitempty"`
+	Order       string `json:"order,omitempty"`
 
 	ContextWindow     int    `json:"context_window,omitzero"` // tokens; 0: not known
 	Overflow          string `json:"overflow,omitempty"`
@@ -40,17 +35,12 @@ type Options struct {
 
 // The values that are not defaults.
 const (
-	RemoteAllow      = "allow"
-	DeveloperKeep    = "keep"
-	AffinityKey      = "key"
-	AffinityOff      = "off"
-	InlineKeep       = "keep"
-	ReasoningContent = "content"
-	RepairOn         = "on"
-	RepairOff        = "off"
-	OrderFirst       = "first"
-	OverflowPass     = "pass"
-	SafeguardsSelf   = "self"
+	RemoteAllow    = "allow"
+	AffinityKey    = "key"
+	AffinityOff    = "off"
+	OrderFirst     = "first"
+	OverflowPass   = "pass"
+	SafeguardsSelf = "self"
 )
 
 // Option describes one option, to show or set it by name.
@@ -72,11 +62,6 @@ var all = [...]Option{
 		field: func(o *Options) any { return &o.Reasoning },
 	},
 	{
-		Name: "inline_system", Values: []string{"fold", InlineKeep}, Title: "System messages mid-conversation",
-		Help:  "keep: system messages stay in place; fold: they are merged into the previous turn",
-		field: func(o *Options) any { return &o.InlineSystem },
-	},
-	{
 		Name: "file_parts", Values: flags, Title: "Files",
 		Help:  "true: the model server reads files such as PDF documents; false: files are rejected",
 		field: func(o *Options) any { return &o.FileParts },
@@ -87,30 +72,9 @@ var all = [...]Option{
 		field: func(o *Options) any { return &o.ThinkTags },
 	},
 	{
-		Name: "reasoning_as", Values: []string{"summary", ReasoningContent}, Title: "Reasoning in responses",
-		Help:  "content: responses carry reasoning as reasoning_text, not as a summary",
-		field: func(o *Options) any { return &o.ReasoningAs },
-	},
-	{
-		Name: "repair_tool_index", Values: []string{"auto", RepairOn, RepairOff}, Title: "Tool call indexes",
-		Help:  "on: tool calls in chat streams are renumbered, as Ollama numbers all of them 0; auto: only for Ollama",
-		field: func(o *Options) any { return &o.RepairToolIndex },
-	},
-	{
 		Name: "remote_media", Values: []string{"deny", RemoteAllow}, Title: "Remote media",
 		Help:  "allow: the model server may fetch images and other media from any URL",
 		field: func(o *Options) any { return &o.RemoteMedia },
-	},
-	{
-		Name: "extra_models", Values: flags, Title: "Additional models",
-		Help: "true: requests may have fields such as models, fallbacks and api_base, " +
-			"with which a router uses other models or servers",
-		field: func(o *Options) any { return &o.ExtraModels },
-	},
-	{
-		Name: "developer_role", Values: []string{"system", DeveloperKeep}, Title: "Developer role",
-		Help:  "keep: chat requests keep the role developer; system: it is sent as system, which more models support",
-		field: func(o *Options) any { return &o.DeveloperRole },
 	},
 	{
 		Name: "affinity", Values: []string{"conversation", AffinityKey, AffinityOff}, Title: "Affinity to a connector",

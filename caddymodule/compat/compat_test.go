@@ -84,12 +84,9 @@ func TestForms(t *testing.T) {
 // Options can be set back to their defaults, also by "".
 func TestDefaultsAgain(t *testing.T) {
 	o := Options{
-		Reasoning: true, InlineSystem: InlineKeep, FileParts: true, ThinkTags: true,
-		ReasoningAs: ReasoningContent, RepairToolIndex: RepairOff, RemoteMedia: RemoteAllow, ExtraModels: true,
-		DeveloperRole: DeveloperKeep,
+		Reasoning: true, FileParts: true, ThinkTags: true, RemoteMedia: RemoteAllow, Affinity: AffinityOff,
 	}
-	if got := o.String(); got != "reasoning=true inline_system=keep file_parts=true think_tags=true "+
-		"reasoning_as=content repair_tool_index=off remote_media=allow extra_models=true developer_role=keep" {
+	if got := o.String(); got != "reasoning=true file_parts=true think_tags=true remote_media=allow affinity=off" {
 		t.Error(got)
 	}
 	for i, s := range All() {
@@ -113,21 +110,20 @@ func TestFaults(t *testing.T) {
 	}{
 		{
 			func(o *Options) error { return o.Set("thinktags", "true") },
-			`unknown option "thinktags"; the options are reasoning, inline_system, file_parts, think_tags, reasoning_as, ` +
-				`repair_tool_index, remote_media, extra_models, developer_role`,
+			`unknown option "thinktags"; the options are reasoning, file_parts, think_tags, remote_media, affinity, `,
 		},
 		{func(o *Options) error { return o.Set("think_tags", "yes") }, `option "think_tags" must be false or true`},
 		{
-			func(o *Options) error { return o.Set("repair_tool_index", "true") },
-			`option "repair_tool_index" must be auto, on or off`,
+			func(o *Options) error { return o.Set("affinity", "true") },
+			`option "affinity" must be conversation, key or off`,
 		},
 		{func(o *Options) error { return o.Parse("think_tags") }, "NAME=VALUE"},
 		{func(o *Options) error { return o.Parse("think_tags=") }, "NAME=VALUE"},
 		{func(o *Options) error { return o.SetJSON("think_tags", []byte(`"true"`)) }, "must be false or true"},
 		{func(o *Options) error { return o.SetJSON("think_tags", []byte("null")) }, "must be false or true"},
-		{func(o *Options) error { return o.SetJSON("inline_system", []byte("true")) }, "must be fold or keep"},
-		{func(o *Options) error { return o.SetJSON("inline_system", []byte(`""`)) }, "must be fold or keep"},
-		{func(o *Options) error { return o.SetJSON("inline_system", []byte("1")) }, "must be fold or keep"},
+		{func(o *Options) error { return o.SetJSON("remote_media", []byte("true")) }, "must be deny or allow"},
+		{func(o *Options) error { return o.SetJSON("remote_media", []byte(`""`)) }, "must be deny or allow"},
+		{func(o *Options) error { return o.SetJSON("remote_media", []byte("1")) }, "must be deny or allow"},
 		{func(o *Options) error { return o.SetJSON("context_window", []byte(`"1"`)) }, "must be a number of tokens"},
 		{func(o *Options) error { return o.SetJSON("context_window", []byte("1.5")) }, "must be a number of tokens"},
 		{func(o *Options) error { return o.Set("context_window", "-1") }, "must be a number of tokens"},
@@ -156,8 +152,8 @@ func TestFaults(t *testing.T) {
 		{func(o *Options) error { return o.Set("efforts", `{"low":{"tools":[]}}`) }, `must not have "tools"`},
 		{func(o *Options) error { return o.SetJSON("x", []byte("true")) }, `unknown option "x"`},
 		// not in the form of Set
-		{func(*Options) error { return Options{InlineSystem: "fold"}.Check() }, "must be fold or keep"},
-		{func(*Options) error { return Options{RepairToolIndex: "maybe"}.Check() }, "must be auto, on or off"},
+		{func(*Options) error { return Options{RemoteMedia: "deny"}.Check() }, "must be deny or allow"},
+		{func(*Options) error { return Options{Affinity: "maybe"}.Check() }, "must be conversation, key or off"},
 	} {
 		var o Options
 		if err := c.set(&o); err == nil || !strings.Contains(err.Error(), c.part) {

@@ -171,26 +171,26 @@ func TestRegisterOptions(t *testing.T) {
 	set := func(fields ...string) *httptest.ResponseRecorder {
 		return g.post("/console/models", append([]string{"name", "r1", "connector", gpu.ID}, fields...)...)
 	}
-	g.moved(set("option.think_tags", "true", "option.reasoning_as", "content", "option.file_parts", "false"),
+	g.moved(set("option.think_tags", "true", "option.remote_media", "allow", "option.file_parts", "false"),
 		"/console/models/show?name=r1")
-	want := compat.Options{ThinkTags: true, ReasoningAs: compat.ReasoningContent}
+	want := compat.Options{ThinkTags: true, RemoteMedia: compat.RemoteAllow}
 	if d, _ := g.store.Deployment(store.DefaultAccount, "r1"); d.Options != want {
 		t.Errorf("registered: %+v", d.Options)
 	}
-	has(t, mainOf(g.page("/console/models/show?name=r1")), "Options", "think_tags=true reasoning_as=content")
+	has(t, mainOf(g.page("/console/models/show?name=r1")), "Options", "think_tags=true remote_media=allow")
 	again := mainOf(g.page("/console/models/new?name=r1"))
 	has(t, again, `<details id="options" open>`, `<details id="names">`,
 		`name="option.think_tags"><option value="false">false</option><option value="true" selected>`,
-		`<option value="content" selected>`, `name="option.inline_system"><option value="fold">`)
+		`<option value="allow" selected>`, `name="option.order"><option value="spread">`)
 	// The choices stay when the models of a connector are loaded.
-	has(t, mainOf(g.page("/console/models/new?name=r1&connector="+gpu.ID+"&option.inline_system=keep")),
-		`<option value="keep" selected>`, `name="option.reasoning_as"><option value="summary">`)
+	has(t, mainOf(g.page("/console/models/new?name=r1&connector="+gpu.ID+"&option.order=first")),
+		`<option value="first" selected>`, `name="option.remote_media"><option value="deny">`)
 
-	w := set("option.inline_system", "hoist")
+	w := set("option.remote_media", "https")
 	if w.Code != http.StatusBadRequest {
 		t.Errorf("an unknown value: status %d, want 400", w.Code)
 	}
-	has(t, w.Body.String(), "must be fold or keep")
+	has(t, w.Body.String(), "must be deny or allow")
 	g.moved(set(), "/console/models/show?name=r1")
 	if d, _ := g.store.Deployment(store.DefaultAccount, "r1"); d.Options != (compat.Options{}) {
 		t.Errorf("registered without options: %+v", d.Options)

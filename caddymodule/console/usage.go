@@ -204,11 +204,7 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 		return cmp.Or(cmp.Compare(y.Tokens(), x.Tokens()), cmp.Compare(y.Requests, x.Requests), cmp.Compare(a.Name, b.Name),
 			cmp.Compare(a.ID, b.ID))
 	})
-	const kept = 30 * 24 * time.Hour
 	requests := func(from time.Time, more ...string) string {
-		if v.Now().Sub(from) > kept {
-			return "" // the list would lack some
-		}
 		return "/console/activity" + with(filter, append(more, "since", from.Format(time.RFC3339))...)
 	}
 	p.Sum.List = requests(periods[0].from)

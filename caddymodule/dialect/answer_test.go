@@ -260,9 +260,6 @@ func responseDigest(response any) string {
 		switch kind := str(item, "type"); kind {
 		case "reasoning":
 			s = "reasoning:" + str(item, "summary", 0, "text")
-			if text := str(item, "content", 0, "text"); text != "" {
-				s = "reasoning as " + str(item, "content", 0, "type") + ":" + text
-			}
 		case "message":
 			s = "message:" + str(item, "content", 0, "text")
 			if str(item, "content", 0, "type") == "refusal" {

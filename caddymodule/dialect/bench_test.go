@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
 // requestOf returns a chat request of about size bytes. Its model comes last, and most of it is long
@@ -59,13 +57,14 @@ func BenchmarkChatStream(b *testing.B) {
 		`"object":"chat.completion.chunk"}`
 	call := `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","type":"function",` +
 		`"function":{"name":"f","arguments":"{\"a\":1}"}}]}}],"model":"m","usage":null,"error":null}`
+	ollama := strings.TrimSuffix(call, "}") + `,"system_fingerprint":"fp_ollama"}`
 	for _, bb := range []struct {
 		name, data string
 		o          ChatStreamOptions
 	}{
 		{"token", token, ChatStreamOptions{Model: "llama3.2:3b"}},
 		{"tool_call_and_nulls", call, ChatStreamOptions{Model: "llama3.2:3b"}},
-		{"tool_call_repaired", call, ChatStreamOptions{Model: "llama3.2:3b", RepairToolIndex: compat.RepairOn}},
+		{"tool_call_repaired", ollama, ChatStreamOptions{Model: "llama3.2:3b"}},
 		{
 			"300KiB", strings.Replace(token, " token", strings.Repeat("x", 300<<10), 1),
 			ChatStreamOptions{Model: "llama3.2:3b"},

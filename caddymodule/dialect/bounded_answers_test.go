@@ -40,7 +40,9 @@ func streaming(d Dialect, change ...func(*reply)) func([]byte) (any, *Error) {
 // feeding feeds a stream in pieces of a size.
 func feeding(d Dialect, size int, change ...func(*reply)) func([]byte) (any, *Error) {
 	return func(body []byte) (any, *Error) {
-		var s Stream = NewChatStream(ChatStreamOptions{Model: "public", Choices: 1, RepairToolIndex: "on"})
+		chat := NewChatStream(ChatStreamOptions{Model: "public", Choices: 1})
+		chat.repair = true
+		var s Stream = chat
 		if d != Chat {
 			s = newTestStream(d, testCall(change...))
 		}

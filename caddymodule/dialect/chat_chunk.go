@@ -88,7 +88,7 @@ func (s *ChatStream) chunk(data []byte) {
 		case "error":
 			drop = true
 		case "system_fingerprint":
-			s.repair = s.repair || s.o.RepairToolIndex == "" && string(raw) == `"fp_ollama"`
+			s.repair = s.repair || string(raw) == `"fp_ollama"`
 		case "id":
 			s.info.noteID(raw)
 			s.keepEnvelope(&m)

@@ -23,8 +23,8 @@ type developerFold struct {
 }
 
 // foldDeveloper returns the edits for the messages in the array at data[start], at most
-// maxElements. If keepInline is set, later messages become system messages in place.
-func foldDeveloper(data []byte, start int, keepInline bool) (edits, *Error) {
+// maxElements.
+func foldDeveloper(data []byte, start int) (edits, *Error) {
 	f := developerFold{data: data}
 	var lead [][]byte // texts of leading messages
 	var leads jsonscan.Span
@@ -49,8 +49,6 @@ func foldDeveloper(data []byte, start int, keepInline bool) (edits, *Error) {
 			if len(text) > 0 {
 				lead = append(lead, text)
 			}
-		case isDeveloper && keepInline:
-			f.edits.add(at.Start, at.End, textMessage("system", text))
 		case isDeveloper:
 			if len(text) > 0 {
 				f.folded = append(f.folded, text)

@@ -126,23 +126,9 @@ func TestDeveloperRole(t *testing.T) {
 	for _, c := range developerCases {
 		t.Run(c.name, func(t *testing.T) {
 			body := `{"messages":[` + c.in + `],"model":"public","max_completion_tokens":5,"stream":true}`
-			checkFields(t, fieldsWithOptions(t, chatOp, body, compat.Options{}),
-				map[string]string{"messages": "[" + c.want + "]"})
-			checkFields(t, fieldsWithOptions(t, chatOp, body, compat.Options{DeveloperRole: compat.DeveloperKeep}),
-				map[string]string{"messages": "[" + c.in + "]"})
+			checkFields(t, upstreamFields(t, chatOp, body), map[string]string{"messages": "[" + c.want + "]"})
 		})
 	}
-}
-
-// With inline_system keep, later messages remain in place.
-func TestDeveloperRoleInline(t *testing.T) {
-	in := saying("system", "s") + "," + saying("developer", "d") + "," + saying("user", "u") + "," +
-		saying("developer", "e") + "," + saying("assistant", "a") + "," + saying("developer", "f")
-	want := saying("system", "s\n\nd") + "," + saying("user", "u") + "," + saying("system", "e") + "," +
-		saying("assistant", "a") + "," + saying("system", "f")
-	fields := fieldsWithOptions(t, chatOp, `{"model":"public","messages":[`+in+`]}`,
-		compat.Options{InlineSystem: compat.InlineKeep})
-	checkFields(t, fields, map[string]string{"messages": "[" + want + "]"})
 }
 
 // The prompt for counting is that of the upstream's body.
@@ -166,19 +152,16 @@ func FuzzDeveloperRole(f *testing.F) {
 		if !json.Valid([]byte(body)) {
 			return
 		}
-		for _, inline := range []string{"", compat.InlineKeep} {
-			call, fault := Decode(chatOp, []byte(body),
-				envWithOptions(compat.Options{InlineSystem: inline, RemoteMedia: compat.RemoteAllow, ExtraModels: true}))
-			if fault != nil {
-				return
-			}
-			up := bodyOf(t, call.Body("up"))
-			if !json.Valid([]byte(up)) {
-				t.Fatalf("no JSON: %s\nof %s", up, body)
-			}
-			if messages, _ := promptText(call.Prompt()); !strings.Contains(up, messages) {
-				t.Fatalf("prompt %s\nof %s", messages, body)
-			}
+		call, fault := Decode(chatOp, []byte(body), envWithOptions(compat.Options{RemoteMedia: compat.RemoteAllow}))
+		if fault != nil {
+			return
+		}
+		up := bodyOf(t, call.Body("up"))
+		if !json.Valid([]byte(up)) {
+			t.Fatalf("no JSON: %s\nof %s", up, body)
+		}
+		if messages, _ := promptText(call.Prompt()); !strings.Contains(up, messages) {
+			t.Fatalf("prompt %s\nof %s", messages, body)
 		}
 	})
 }

@@ -96,10 +96,9 @@ func isRouting(key []byte, name string) bool {
 }
 
 // applyOptions applies the deployment's options. It returns an error if they do not
-// allow the request.
+// allow the request, or if it has a field of routingNames.
 func (r *ChatRequest) applyOptions(o compat.Options) *Error {
-	r.RepairToolIndex = o.RepairToolIndex
-	if r.routing != "" && !o.ExtraModels {
+	if r.routing != "" {
 		return invalid(r.routing, "unsupported_parameter", "Unsupported parameter: %s. "+
 			"Only the model in `model` is used, with the server and the credentials of its deployment. "+
 			"Omit the parameter.", r.routing)
@@ -111,11 +110,11 @@ func (r *ChatRequest) applyOptions(o compat.Options) *Error {
 			}
 		}
 	}
-	if r.developer.End == 0 || o.DeveloperRole == compat.DeveloperKeep {
+	if r.developer.End == 0 {
 		return nil
 	}
 	var err *Error
-	r.folds, err = foldDeveloper(r.body, r.developer.Start, o.InlineSystem == compat.InlineKeep)
+	r.folds, err = foldDeveloper(r.body, r.developer.Start)
 	return err
 }
 

@@ -69,8 +69,9 @@ type ChatRequest struct {
 	forced  bool  // output is in place of the client's limits
 	room    int64 // a lower limit of each answer, so that it fits into the window; 0: none
 
+	routing string // of routingNames, or ""
+
 	// Subject to the deployment's options. Few requests have these.
-	routing    string        // of routingNames, or ""
 	media      []member      // members that may contain addresses of media
 	developer  jsonscan.Span // of the messages, if one has the role developer
 	folds      edits         // of the developer messages

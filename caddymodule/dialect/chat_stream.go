@@ -3,7 +3,6 @@ package dialect
 import (
 	"bytes"
 
-	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
@@ -15,15 +14,10 @@ const doneEvent = "data: [DONE]\n\n"
 
 // ChatStreamOptions are the values of a request that a ChatStream uses.
 type ChatStreamOptions struct {
-	Model        string // the public name that the client requested
-	IncludeUsage bool   // the client wants usage in its stream; otherwise, it is removed
-	Choices      int    // number of choices of the answer, 0 if unknown
-
-	// RepairToolIndex controls the renumbering of tool calls with equal indexes:
-	// compat.RepairOn, RepairOff, or "" for Ollama only, which is detected.
-	RepairToolIndex string
-
-	Info *AnswerInfo // nil: not wanted
+	Model        string      // the public name that the client requested
+	IncludeUsage bool        // the client wants usage in its stream; otherwise, it is removed
+	Choices      int         // number of choices of the answer, 0 if unknown
+	Info         *AnswerInfo // nil: not wanted
 }
 
 // ChatStream converts an upstream's event stream to the client's in the chat dialect.
@@ -40,7 +34,7 @@ type ChatStreamOptions struct {
 type ChatStream struct {
 	o      ChatStreamOptions
 	model  []byte // quoted
-	repair bool
+	repair bool   // the model server is Ollama, which numbers all tool calls 0
 
 	upstreamStream
 	eventBuffer
@@ -54,7 +48,7 @@ type ChatStream struct {
 
 // NewChatStream returns a new stream.
 func NewChatStream(o ChatStreamOptions) *ChatStream {
-	s := &ChatStream{o: o, model: jsonscan.AppendQuoted(nil, o.Model), repair: o.RepairToolIndex == compat.RepairOn}
+	s := &ChatStream{o: o, model: jsonscan.AppendQuoted(nil, o.Model)}
 	s.info = o.Info
 	return s
 }

@@ -1,10 +1,6 @@
 package dialect
 
-import (
-	"strings"
-
-	"github.com/postern-dev/postern/caddymodule/compat"
-)
+import "strings"
 
 var streamCases = []struct {
 	name, in, want string
@@ -192,10 +188,12 @@ var streamCases = []struct {
 		failed: true,
 	},
 	{
-		name: "odd types are the client's to judge", o: ChatStreamOptions{RepairToolIndex: compat.RepairOn},
-		in: eventsOf(`{"choices":[1,{"delta":[],"finish_reason":0},{"delta":{"tool_calls":[]}},{"delta":{"tool_calls":[7,`+
+		name: "odd types are the client's to judge",
+		in: eventsOf(`{"system_fingerprint":"fp_ollama","choices":[1,{"delta":[],"finish_reason":0},`+
+			`{"delta":{"tool_calls":[]}},{"delta":{"tool_calls":[7,`+
 			`{"index":-1,"id":3,"function":[]}]}}],"usage":{"prompt_tokens":"x","prompt_tokens_details":null}}`, stop),
-		want: eventsOf(`{"choices":[1,{"delta":[],"finish_reason":0},{"delta":{"tool_calls":[]}},`+
+		want: eventsOf(`{"system_fingerprint":"fp_ollama","choices":[1,{"delta":[],"finish_reason":0},`+
+			`{"delta":{"tool_calls":[]}},`+
 			`{"delta":{"tool_calls":[7,{"index":0,"id":3,"function":[]}]}}]}`, stopPub, done),
 	},
 
@@ -301,19 +299,14 @@ var streamCases = []struct {
 			`"index":0,"function":{"name":"f"}}]},"finish_reason":"stop"}]}`, done),
 	},
 	{
-		name: "repair when told to", o: ChatStreamOptions{RepairToolIndex: compat.RepairOn},
-		in: eventsOf(`{"choices":[{"delta":{"tool_calls":[{"id":"a","index":0,"function":{"name":"f"}},{"id":"b",` +
-			`"index":0,"function":{"name":"f"}}]},"finish_reason":"stop"}]}`),
-		want: eventsOf(`{"choices":[{"delta":{"tool_calls":[{"id":"a","index":0,"function":{"name":"f"}},{"id":"b",`+
-			`"index":1,"function":{"name":"f"}}]},"finish_reason":"stop"}]}`, done),
-	},
-	{
-		name: "llama.cpp's fragments", o: ChatStreamOptions{RepairToolIndex: compat.RepairOn},
-		in: eventsOf(`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{"}}]}}]}`,
+		name: "fragments of Ollama",
+		in: eventsOf(`{"system_fingerprint":"fp_ollama",`+
+			`"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{"}}]}}]}`,
 			`{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"x\":1}"}}]}}]}`,
 			`{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":"{}"}}]},`+
 				`"finish_reason":"tool_calls"}]}`, done),
-		want: eventsOf(`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f",`+
+		want: eventsOf(`{"system_fingerprint":"fp_ollama",`+
+			`"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f",`+
 			`"arguments":"{"}}]}}]}`,
 			`{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"x\":1}"}}]}}]}`,
 			`{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":"{}"}}]},`+

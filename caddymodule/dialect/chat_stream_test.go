@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 	"github.com/postern-dev/postern/caddymodule/dialect/sse"
 	"github.com/postern-dev/postern/tests/cut"
@@ -162,7 +161,8 @@ func TestChatStreamFreesLargeBuffers(t *testing.T) {
 }
 
 func TestChatStreamBoundsItsState(t *testing.T) {
-	s := NewChatStream(ChatStreamOptions{Model: "pub", RepairToolIndex: compat.RepairOn})
+	s := NewChatStream(ChatStreamOptions{Model: "pub"})
+	s.repair = true
 	for i := range 5000 {
 		n := string(jsonscan.AppendQuoted(nil, strings.Repeat("i", i%7)+string(rune('a'+i%26))))
 		s.Feed([]byte(eventsOf(`{"choices":[{"index":` + string(integerText(i)) +
@@ -193,14 +193,13 @@ func TestChatStreamAllocatesNothing(t *testing.T) {
 
 func FuzzChatStream(f *testing.F) {
 	for i, tt := range streamCases {
-		f.Add([]byte(tt.in), uint64(i), tt.o.IncludeUsage, tt.o.RepairToolIndex != "")
+		f.Add([]byte(tt.in), uint64(i), tt.o.IncludeUsage)
 	}
 	for _, shape := range odd.Shapes {
-		f.Add([]byte(eventsOf(shape, done)), uint64(1), true, true)
+		f.Add([]byte(eventsOf(shape, done)), uint64(1), true)
 	}
-	f.Fuzz(func(t *testing.T, in []byte, seed uint64, usage, repair bool) {
+	f.Fuzz(func(t *testing.T, in []byte, seed uint64, usage bool) {
 		o := ChatStreamOptions{Model: "pub", Choices: 1, IncludeUsage: usage, Info: &AnswerInfo{Wanted: true}}
-		o.RepairToolIndex = map[bool]string{true: compat.RepairOn}[repair]
 		whole, s := runStream(o, nil, in)
 		pieces, _ := runStream(o, nil, cut.Anywhere(in, seed)...)
 		if whole != pieces {

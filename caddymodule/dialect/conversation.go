@@ -13,25 +13,19 @@ import (
 //   - There is at most one system message, and it comes first. Later system text
 //     is folded into the preceding message, because most chat templates reject it
 //     there. Moving it to the front would invalidate the upstream's prompt cache.
-//     keepSystem disables this.
 //   - An assistant message with calls is directly followed by the results, one
 //     message each, in the order of the calls.
 //   - A longer history repeats the encoding of its earlier messages byte for byte.
 type conversation struct {
-	system []string
-	// keepSystem keeps later system text in place as a separate message, for chat
-	// templates that support it.
-	keepSystem bool
-	messages   []message
-	calls      map[string]callIndex // by the client's id of the call
+	system   []string
+	messages []message
+	calls    map[string]callIndex // by the client's id of the call
 }
 
-// message is a user or system message, or an assistant message with the results of its
-// calls.
+// message is a user message, or an assistant message with the results of its calls.
 type message struct {
 	assistant       bool
-	system          bool
-	parts           []contentPart // of a user or system message
+	parts           []contentPart // of a user message
 	folded          []string      // system text that followed the message
 	*assistantParts               // of an assistant message
 }
@@ -82,10 +76,6 @@ func (c *conversation) addSystem(text string) {
 	}
 	if len(c.messages) == 0 {
 		c.system = append(c.system, text)
-		return
-	}
-	if c.keepSystem {
-		c.messages = append(c.messages, message{system: true, parts: []contentPart{{text: text}}})
 		return
 	}
 	last := &c.messages[len(c.messages)-1]
@@ -174,16 +164,10 @@ func (c *conversation) appendMessages(b []byte) []byte {
 	var carried []contentPart // for the next user message
 	for i := range c.messages {
 		t := &c.messages[i]
-		if t.assistant || t.system {
+		if t.assistant {
 			w.user(carried)
-			carried = nil
-		}
-		switch {
-		case t.assistant:
 			carried = w.assistant(t)
-		case t.system:
-			w.system(t.parts[0].text)
-		default:
+		} else {
 			w.user(withReminders(concat(carried, t.parts), t.folded))
 			carried = nil
 		}

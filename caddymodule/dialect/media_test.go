@@ -182,7 +182,7 @@ func TestNoRemoteMedia(t *testing.T) {
 
 // Fields that choose other models, servers or credentials are refused in the chat dialect, and dropped
 // in the others.
-func TestExtraModels(t *testing.T) {
+func TestRoutingNames(t *testing.T) {
 	t.Parallel()
 	given := func(name string) string { return strings.Replace(name, "*", "region_name", 1) }
 	for _, kind := range []OperationKind{ChatCompletions, Completions, Embeddings} {
@@ -198,9 +198,6 @@ func TestExtraModels(t *testing.T) {
 				_, fault := Decode(op, []byte(body), testEnv())
 				if fault == nil || fault.Param != name || fault.HTTPStatus(Chat) != 400 || !strings.Contains(fault.Message, name) {
 					t.Errorf("%v, %s", fault, body)
-				}
-				if _, fault := Decode(op, []byte(body), envWithOptions(compat.Options{ExtraModels: true})); fault != nil {
-					t.Errorf("extra_models: %s, %s", fault.Message, body)
 				}
 			}
 		}

@@ -85,7 +85,6 @@ func TestReasoningEffort(t *testing.T) {
 func systemSays(text string) string { return saying("system", text) }
 
 func TestSystemInBetween(t *testing.T) {
-	keep := compat.Options{InlineSystem: compat.InlineKeep}
 	for _, c := range []struct {
 		name string
 		op   Operation
@@ -97,8 +96,8 @@ func TestSystemInBetween(t *testing.T) {
 			messagesBody(`"system":"S","messages":[{"role":"user","content":"u"},{"role":"system","content":"x"},` +
 				`{"role":"assistant","content":"a"},{"role":"system","content":"y"},{"role":"system","content":"z"},` +
 				`{"role":"user","content":"u"}]`),
-			systemSays("S") + "," + chatU + "," + systemSays("x") + "," + saying("assistant", "a") + "," + systemSays("y") +
-				"," + systemSays("z") + "," + chatU,
+			systemSays("S") + "," + saying("user", "u\n\n"+reminder("x")) + "," + saying("assistant", "a") + "," +
+				saying("user", reminder("y")+"\n\n"+reminder("z")+"\n\nu"),
 		},
 		{
 			"in front", messagesOp, messagesBody(`"system":"S","messages":[{"role":"system","content":"x"},{"role":"user",` +
@@ -110,31 +109,28 @@ func TestSystemInBetween(t *testing.T) {
 			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use",` +
 				`"id":"a","name":"f","input":{}}]},{"role":"system","content":"x"},{"role":"user",` +
 				`"content":[{"type":"tool_result","tool_use_id":"a","content":"r"}]}]`),
-			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r") + "," + systemSays("x"),
+			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r\n\n"+reminder("x")),
 		},
 		{
 			"behind a result with an image", messagesOp,
 			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use",` +
 				`"id":"a","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[` +
 				caseImage + `]}]},{"role":"system","content":"x"},{"role":"user","content":"u"}]`),
-			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "[image]") +
-				`,{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]},` +
-				systemSays("x") + "," + chatU,
+			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "[image]\n\n"+reminder("x")) + "," +
+				userSays(`{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}},`+
+					`{"type":"text","text":"u"}`),
 		},
 		{
 			"developer", responsesOp, responsesBody(`"instructions":"I","input":[{"role":"developer","content":"D"},` + itemU +
 				`,{"role":"developer","content":"x"},` + itemCallA + `,{"role":"system","content":"y"},` + itemOutput("a", `"r"`) +
 				`,{"role":"assistant","content":"a"}]`),
-			systemSays("I\n\nD") + "," + chatU + "," + systemSays("x") + "," + chatCall("", "", [3]string{"a", "f", "{}"}) +
-				"," + toolSays("a", "r") + "," + systemSays("y") + "," + saying("assistant", "a"),
+			systemSays("I\n\nD") + "," + saying("user", "u\n\n"+reminder("x")) + "," +
+				chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r\n\n"+reminder("y")) + "," +
+				saying("assistant", "a"),
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			checkFields(t, fieldsWithOptions(t, c.op, c.body, keep), map[string]string{"messages": "[" + c.want + "]"})
-			if folded := fieldsWithOptions(t, c.op, c.body, compat.Options{})["messages"]; strings.Count(string(folded),
-				`"role":"system"`) > 1 {
-				t.Errorf("not folded by default: %s", folded)
-			}
+			checkFields(t, upstreamFields(t, c.op, c.body), map[string]string{"messages": "[" + c.want + "]"})
 		})
 	}
 }
@@ -143,10 +139,7 @@ func TestSystemInBetween(t *testing.T) {
 func TestChatIsNotTouched(t *testing.T) {
 	body := `{"model":"public","messages":[{"role":"user","content":"u"},{"role":"system","content":"x"},` +
 		`{"role":"user","content":[{"type":"file","file":{}}]}]}`
-	all := compat.Options{
-		Reasoning: true, InlineSystem: compat.InlineKeep, FileParts: true, ThinkTags: true,
-		ReasoningAs: compat.ReasoningContent, RepairToolIndex: compat.RepairOn,
-	}
+	all := compat.Options{Reasoning: true, FileParts: true, ThinkTags: true, RemoteMedia: compat.RemoteAllow}
 	up := upstreamBody(t, mustDecode(t, chatOp, body, envWithOptions(all)))
 	if want := strings.Replace(body, `"public"`, `"up"`, 1); up != want {
 		t.Errorf("%s\nwant %s", up, want)
@@ -290,23 +283,11 @@ func TestRepairToolIndex(t *testing.T) {
 		}
 		return chunk("a") + chunk("b") + finishChunk("tool_calls") + upstreamDone
 	}
-	const ollama = `"system_fingerprint":"fp_ollama",`
-	for _, c := range []struct {
-		option, fingerprint string
-		want                bool
-	}{
-		{"", "", false},
-		{"", ollama, true},
-		{compat.RepairOn, "", true},
-		{compat.RepairOn, ollama, true},
-		{compat.RepairOff, "", false},
-		{compat.RepairOff, ollama, false},
-	} {
-		request := mustDecode(t, chatOp, `{"model":"public","messages":[],"stream":true}`,
-			envWithOptions(compat.Options{RepairToolIndex: c.option}))
-		out := translate(request.NewStream(), calls(c.fingerprint), nil)
-		if got := strings.Contains(out, `"index":1,"id":"b"`); got != c.want {
-			t.Errorf("option %q with %q: numbered anew %v, want %v in\n%s", c.option, c.fingerprint, got, c.want, out)
+	for fingerprint, want := range map[string]bool{"": false, `"system_fingerprint":"fp_ollama",`: true} {
+		request := mustDecode(t, chatOp, `{"model":"public","messages":[],"stream":true}`, testEnv())
+		out := translate(request.NewStream(), calls(fingerprint), nil)
+		if got := strings.Contains(out, `"index":1,"id":"b"`); got != want {
+			t.Errorf("with %q: renumbered %v, want %v in\n%s", fingerprint, got, want, out)
 		}
 	}
 }

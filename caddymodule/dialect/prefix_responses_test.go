@@ -20,7 +20,7 @@ func TestResponsesExtend(t *testing.T) {
 			r.userTurn(calls, r.responsesUser, r.responsesSystem)
 			body := `{"model":"public","stream":true,"instructions":"You are","tools":[` + functionA + "," + functionB +
 				`],"input":[` + r.history() + `]}`
-			bodies = append(bodies, mustDecode(t, responsesOp, body, talkEnv(seed)))
+			bodies = append(bodies, mustDecode(t, responsesOp, body, testEnv()))
 			calls = r.calls(r.some())
 			r.responsesAssistant(calls)
 		}

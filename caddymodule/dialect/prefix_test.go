@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-
-	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
 // A model server caches its results for prompts, and continues from the longest prefix that a new
@@ -111,7 +109,7 @@ func checkExtends(t *testing.T, seed uint64, bodies []Call) {
 		if err := strictJSON(b); err != nil {
 			t.Fatalf("seed %d, turn %d: %v in %s", seed, i, err, b)
 		}
-		if strings.Count(string(b), `"role":"system"`) > 1 && !talkKeeps(seed) {
+		if strings.Count(string(b), `"role":"system"`) > 1 {
 			t.Errorf("seed %d, turn %d: more than one system message: %s", seed, i, b)
 		}
 		if !strings.HasPrefix(string(b), strings.TrimSuffix(before, "]}")) {
@@ -139,18 +137,6 @@ const (
 	prefixTurns = 6
 )
 
-// talkKeeps reports whether the talk's model server supports system messages anywhere, which every
-// second one does.
-func talkKeeps(seed uint64) bool { return seed%2 == 1 }
-
-// talkEnv is testEnv for a talk's model server.
-func talkEnv(seed uint64) *Env {
-	if talkKeeps(seed) {
-		return envWithOptions(compat.Options{InlineSystem: compat.InlineKeep})
-	}
-	return testEnv()
-}
-
 func TestMessagesExtend(t *testing.T) {
 	for seed := range uint64(prefixSeeds) {
 		r := &randomTalk{Rand: rand.New(rand.NewPCG(seed, 1))}
@@ -168,7 +154,7 @@ func TestMessagesExtend(t *testing.T) {
 				fmt.Sprintf("%05x", r.IntN(1<<20)) + `;"},{"type":"text","text":"You are"` + r.cacheControl() + `}]`
 			body := `{"model":"public","max_tokens":9,"stream":true,"system":` + system + `,"metadata":{"user_id":"` +
 				fmt.Sprint(turn) + `"},"tools":[` + toolA + "," + toolB + `],"messages":[` + r.history() + `]}`
-			bodies = append(bodies, mustDecode(t, messagesOp, body, talkEnv(seed)))
+			bodies = append(bodies, mustDecode(t, messagesOp, body, testEnv()))
 			calls = r.calls(r.some())
 			r.messagesAssistant(calls)
 		}

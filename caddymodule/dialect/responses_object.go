@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
@@ -60,14 +59,10 @@ var (
 		"message", "msg_", "text", "output_text", "content_part", "output_text",
 		`,"content_index":0`,
 	}
-	refusalItem = itemForm{"message", "msg_", "refusal", "refusal", "content_part", "refusal", `,"content_index":0`}
-	summaryItem = itemForm{
+	refusalItem   = itemForm{"message", "msg_", "refusal", "refusal", "content_part", "refusal", `,"content_index":0`}
+	reasoningItem = itemForm{
 		"reasoning", "rs_", "text", "reasoning_summary_text", "reasoning_summary_part",
 		"summary_text", `,"summary_index":0`,
-	}
-	reasoningItem = itemForm{
-		"reasoning", "rs_", "text", "reasoning_text", "content_part", "reasoning_text",
-		`,"content_index":0`,
 	}
 	compactionItem = itemForm{name: "compaction", prefix: "cmp_"}
 
@@ -81,16 +76,14 @@ var (
 )
 
 // formOf returns the form of a part of the answer. tool is the kind of a tool call.
-func formOf(kind partKind, tool ToolKind, reasoningAs string) *itemForm {
-	switch {
-	case kind == partTool:
+func formOf(kind partKind, tool ToolKind) *itemForm {
+	switch kind {
+	case partTool:
 		return &callItems[tool]
-	case kind == partRefusal:
+	case partRefusal:
 		return &refusalItem
-	case kind == partReason && reasoningAs == compat.ReasoningContent:
+	case partReason:
 		return &reasoningItem
-	case kind == partReason:
-		return &summaryItem
 	}
 	return &messageItem
 }
@@ -129,12 +122,10 @@ func (t *responseItem) append(b []byte, status string, call *reply) []byte {
 	switch {
 	case t.kind == partTool:
 		return append(t.appendCall(b), '}')
-	case t.kind != partReason:
-		b = append(b, `,"content":[`...)
-	case t.form == &reasoningItem:
-		b = append(b, `,"summary":[],"content":[`...)
-	default:
+	case t.kind == partReason:
 		b = append(b, `,"summary":[`...)
+	default:
+		b = append(b, `,"content":[`...)
 	}
 	if begun {
 		b = t.appendPart(b)

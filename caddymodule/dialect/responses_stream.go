@@ -95,7 +95,7 @@ func (r *responsesEncoder) open(kind partKind, id, name string) {
 		r.item.tool = r.call.tool(name)
 		r.item.callID = r.call.callID(id, "call_")
 	}
-	r.item.form = formOf(kind, r.item.tool.Kind, r.call.env.Options.ReasoningAs)
+	r.item.form = formOf(kind, r.item.tool.Kind)
 	r.item.id = r.call.env.NewID(r.item.form.prefix)
 	if r.quiet || r.item.form.text == "" {
 		return

@@ -4,8 +4,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-
-	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
 // withThinkTags sets the option for a model server that leaves thinking in the text.
@@ -158,29 +156,5 @@ func TestThinkTagsAreBounded(t *testing.T) {
 				t.Fatalf("%d bytes are held behind %q", held, start)
 			}
 		}
-	}
-}
-
-func TestReasoningAsContent(t *testing.T) {
-	as := func(r *reply) { r.env.Options.ReasoningAs = compat.ReasoningContent }
-	upstream := reasonChunk("hm \"é\"\n") + reasonChunk("so") + contentChunk("Hi") + toolChunk(call(0, "c1", "a", "{}")) +
-		finishChunk("tool_calls") + upstreamDone
-	stream := translate(newTestStream(Responses, testCall(as)), upstream, nil)
-	want := "reasoning as reasoning_text:hm \"é\"\nso message:Hi function_call:c1 a {} | completed"
-	if got := responsesDigest(t, stream); got != want {
-		t.Errorf("\n got %s\nwant %s", got, want)
-	}
-	if strings.Contains(stream, "summary_text") || !strings.Contains(stream, `"type":"response.reasoning_text.delta"`) {
-		t.Errorf("a summary is told:\n%s", stream)
-	}
-	encrypted := func(r *reply) { as(r); r.encrypted = true }
-	_, whole := answerDigests(t, wholeBody(`"content":"Hi","reasoning_content":"hm"`, `"stop"`, ""), encrypted)
-	if whole != "reasoning as reasoning_text:hm message:Hi | completed" {
-		t.Error(whole)
-	}
-	// The messages dialect has only one form of thinking.
-	if got := messagesDigest(t, translate(newTestStream(Messages, testCall(as)), upstream, nil)); !strings.HasPrefix(got,
-		"thinking:hm") {
-		t.Error(got)
 	}
 }

@@ -82,7 +82,6 @@ func (t *translation) read(parts ...func(fieldList)) {
 // readRest reads the parts that depend on the deployment's options, and completes the request.
 func (t *translation) readRest(o compat.Options, parts ...func(fieldList)) *Error {
 	t.env.Options = o
-	t.conversation.keepSystem = o.InlineSystem == compat.InlineKeep
 	if t.read(parts...); t.err != nil {
 		return t.err
 	}

@@ -31,27 +31,23 @@ type deferredEvent struct {
 // leader emits the event. A new leader emits the latest events again, since the former one may
 // not have emitted them. Receivers recognize duplicates by their ids.
 func (s *sources) emitOnce(c store.Change, e Event) {
-	if !s.store.Shared() {
-		s.emit(e)
-		return
-	}
 	s.emitNamed(fmt.Append(nil, e.Name, " ", c.Account, " ", c.ID, " ", c.Revision, " ", c.Expiring), e)
 }
 
 // emitTunnelEvent is emitOnce for an event of a connector's tunnels, which all gateways notice at
 // about the same time. A new leader may emit it again with another id.
 func (s *sources) emitTunnelEvent(e Event) {
-	if !s.store.Shared() {
-		s.emit(e)
-		return
-	}
 	s.emitNamed(fmt.Append(nil, e.Name, " ", e.Data["connector_id"], " ", e.Data["upstream"], " ",
 		time.Now().Truncate(offlineAfter).Unix()), e)
 }
 
-// emitNamed emits an event if this gateway leads, and otherwise defers it. All gateways give an event
+// emitNamed emits an event if this gateway is alone or leads, and otherwise defers it. All gateways give an event
 // the same name, from which its id is made, so that receivers recognize a repeated one.
 func (s *sources) emitNamed(name []byte, e Event) {
+	if !s.store.Shared() {
+		s.emit(e)
+		return
+	}
 	sum := sha256.Sum256(name)
 	e.Data["id"] = hex.EncodeToString(sum[:16])
 	if s.store.Leads() {

@@ -33,7 +33,7 @@ func follow(t *testing.T, kv store.KV, i int, lead *leading, out *recorder) *sto
 	t.Helper()
 	st, err := store.New(storetest.Share(kv),
 		store.Options{
-			Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")),
+			Edge: string(rune('a' + i)), Own: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")),
 			Cluster: lead,
 		})
 	if err != nil {
@@ -109,7 +109,7 @@ func TestConnectorsOfACluster(t *testing.T) {
 		for i := range gateways {
 			st, err := store.New(storetest.Share(kv),
 				store.Options{
-					Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")),
+					Edge: string(rune('a' + i)), Own: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")),
 					Cluster: &lead[i],
 				})
 			if err != nil {

@@ -20,7 +20,7 @@ func TestSignature(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := make(http.Header)
-		sign(h, key, message{"name", "msg_1", []byte(`{"a":1}`)}, time.Unix(1795270000, 5))
+		sign(h, key, message{name: "name", id: "msg_1", body: []byte(`{"a":1}`)}, time.Unix(1795270000, 5))
 		if h.Get("Webhook-Id") != "msg_1" || h.Get("Webhook-Timestamp") != "1795270000" ||
 			h.Get("Webhook-Signature") != "v1,oeI3k1rCzCYoOm6TSqtKbxo2+pVNW2IOsCQ26QRUEJM=" {
 			t.Errorf("signed with %s: %v", secret, h)
@@ -36,7 +36,7 @@ func TestWebhookSigns(t *testing.T) {
 		w, _ := newWebhook(receiver, &log)
 		w.Key = []byte("sixteen bytes !!")
 		w.Header.Set("Webhook-Signature", "forged")
-		w.Post("model_gateway.key_created", "msg_1", []byte(`{"id":"msg_1"}`))
+		w.Post("default", "model_gateway.key_created", "msg_1", []byte(`{"id":"msg_1"}`))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if len(receiver.requests) != 2 {

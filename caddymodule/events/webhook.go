@@ -23,8 +23,8 @@ const (
 	// webhookTimeout bounds one attempt, including the response body.
 	webhookTimeout = 10 * time.Second
 
-	// webhookBuffer is the number of events that may wait to be posted. If it is reached, the kind of
-	// record with the most waiting events loses its newest one.
+	// webhookBuffer is the number of events that may wait to be posted. If it is reached, the account with the most
+	// waiting events loses one: the newest of its kind of record with the most.
 	webhookBuffer = 1024
 
 	// webhookGrace is how long queued events may still be posted after the
@@ -46,9 +46,10 @@ type WebhookOptions struct {
 }
 
 // Webhook posts events one by one in the background, with up to three attempts
-// each. Kinds of records take turns, so that many events of keys neither delay nor
-// displace those of connectors. Events of one kind are posted in order. Logs and errors
-// never include the URL or a header, which may be secret.
+// each. Accounts take turns, and inside an account, kinds of records, so that many events
+// of keys neither delay nor displace those of connectors or of other accounts. Events of
+// one kind are posted in order. Logs and errors never include the URL or a header, which
+// may be secret.
 type Webhook struct {
 	WebhookOptions
 	client *http.Client
@@ -59,20 +60,20 @@ type Webhook struct {
 	wake   chan struct{} // receives an item after changes of the fields below
 
 	mu      sync.Mutex
-	waiting fair.Turns[string, *message] // by kind of record
+	waiting fair.Turns[string, *message] // by account and kind of record
 	closed  bool
 }
 
 // message is an event to post.
 type message struct {
-	name, id string
-	body     []byte
+	account, name, id string
+	body              []byte
 }
 
-// kind returns the kind of record that an event is about: "key" of model_gateway.key_changed.
-func (m *message) kind() string {
+// path returns the account and the kind of record that an event is about: "key" of model_gateway.key_changed.
+func (m *message) path() []string {
 	kind, _, _ := strings.Cut(m.name[strings.LastIndex(m.name, ".")+1:], "_")
-	return kind
+	return []string{m.account, kind}
 }
 
 // NewWebhook returns a webhook, which must be closed.
@@ -89,26 +90,26 @@ func NewWebhook(o WebhookOptions) *Webhook {
 	return w
 }
 
-// Post queues an event without blocking. If the buffer is full, it or another event is lost.
-func (w *Webhook) Post(name, id string, body []byte) {
+// Post queues an event of an account without blocking. If the buffer is full, it or another event is lost.
+func (w *Webhook) Post(account, name, id string, body []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		w.Lost(LostAtEnd, 1)
 		return
 	}
-	m := &message{name, id, body}
+	m := &message{account, name, id, body}
 	if w.waiting.Len() >= webhookBuffer {
 		w.Lost(LostByWebhook, 1)
 		w.lost.Log(w.Logger, slog.LevelError, LostByWebhook, time.Now(), "failed to queue an event: the webhook is too slow",
 			"host", w.URL.Host, "buffer", webhookBuffer)
-		newest, ok := w.waiting.Longest([]string{m.kind()})
+		newest, ok := w.waiting.Longest(m.path())
 		if !ok {
 			return
 		}
-		w.waiting.Remove([]string{newest.kind()}, newest)
+		w.waiting.Remove(newest.path(), newest)
 	}
-	w.waiting.Push([]string{m.kind()}, m)
+	w.waiting.Push(m.path(), m)
 	wait.Wake(w.wake, struct{}{})
 }
 

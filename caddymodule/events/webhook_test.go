@@ -90,7 +90,7 @@ func TestWebhookTries(t *testing.T) {
 				var log bytes.Buffer
 				receiver := &answers{statuses: c.statuses}
 				w, _ := newWebhook(receiver, &log)
-				w.Post("model_gateway.key_created", "1", []byte("{}"))
+				w.Post("default", "model_gateway.key_created", "1", []byte("{}"))
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				if len(receiver.requests) != c.attempts || !strings.Contains(log.String(), c.log) {
@@ -123,7 +123,7 @@ func TestWebhookHangs(t *testing.T) {
 		w, lost := newWebhook(receiver, &log)
 		began := time.Now()
 		for range webhookBuffer + 10 {
-			w.Post("model_gateway.key_created", "1", []byte("{}"))
+			w.Post("default", "model_gateway.key_created", "1", []byte("{}"))
 		}
 		if d := time.Since(began); d != 0 {
 			t.Errorf("taking events waited for %v", d)
@@ -154,18 +154,19 @@ func TestWebhookHangs(t *testing.T) {
 	})
 }
 
-// Many events of one kind of record neither displace nor delay those of another, and the events of a
-// connector stay in order.
+// Many events of one kind of record of an account neither displace nor delay those of another kind or account, and the
+// events of a connector stay in order.
 func TestWebhookTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		receiver := &answers{takes: 50 * time.Millisecond}
 		w, lost := newWebhook(receiver, io.Discard)
 		const flood = 3 * webhookBuffer
 		for i := range flood {
-			w.Post("model_gateway.key_changed", "1", []byte("{}"))
+			w.Post("default", "model_gateway.key_changed", "1", []byte("{}"))
 			if i == flood/2 {
-				w.Post("model_gateway.connector_offline", "2", []byte("offline"))
-				w.Post("model_gateway.connector_online", "3", []byte("online"))
+				w.Post("default", "model_gateway.connector_offline", "2", []byte("offline"))
+				w.Post("default", "model_gateway.connector_online", "3", []byte("online"))
+				w.Post("other", "model_gateway.key_revoked", "4", []byte("revoked"))
 			}
 		}
 		time.Sleep(time.Second)
@@ -180,14 +181,14 @@ func TestWebhookTakesTurns(t *testing.T) {
 			}
 		}
 		receiver.mu.Unlock()
-		if !slices.Equal(order, []string{"offline", "online"}) {
+		if !slices.Equal(order, []string{"revoked", "offline", "online"}) {
 			t.Errorf("within a second: %q", order)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		sent := len(receiver.times())
-		if n := int(lost.Load()); n+sent != flood+2 || sent < webhookBuffer {
-			t.Errorf("%d events are sent and %d lost, of %d", sent, n, flood+2)
+		if n := int(lost.Load()); n+sent != flood+3 || sent < webhookBuffer {
+			t.Errorf("%d events are sent and %d lost, of %d", sent, n, flood+3)
 		}
 		w.Close(false)
 	})

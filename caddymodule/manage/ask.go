@@ -61,31 +61,14 @@ func (s *Service) ask(
 	return err
 }
 
-// whole is a whole answer, and implements http.ResponseWriter.
-type whole struct {
-	bytes.Buffer
-	header http.Header
-}
-
-// Header implements http.ResponseWriter.
-func (w *whole) Header() http.Header {
-	if w.header == nil {
-		w.header = make(http.Header)
-	}
-	return w.header
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (*whole) WriteHeader(int) {}
-
 // reply is the stream of a model's answer, possibly incomplete, and implements http.ResponseWriter.
 type reply struct {
-	whole                 // the header
-	maxPieces int         // if a server ignores max_tokens
-	maxText   int         // bytes that are kept
-	show      func(Piece) // may be nil
-	now       func() time.Time
-	asked     serve.Asked
+	serve.Whole             // the header
+	maxPieces   int         // if a server ignores max_tokens
+	maxText     int         // bytes that are kept
+	show        func(Piece) // may be nil
+	now         func() time.Time
+	asked       serve.Asked
 
 	text, thinking strings.Builder
 	pieces         int       // of text or thoughts

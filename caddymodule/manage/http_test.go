@@ -105,7 +105,7 @@ var errorTests = []struct {
 	},
 	{
 		"deployment with options of another type", "PUT", deployment, `{"connector":"home","options":["reasoning"]}`, 400,
-		`"options" must be an object with the options reasoning, inline_system`,
+		`"options" must be an object with the options reasoning, file_parts`,
 	},
 	{
 		"deployment with options that are null", "PUT", deployment, `{"connector":"home","options":null}`, 400,
@@ -113,7 +113,7 @@ var errorTests = []struct {
 	},
 	{
 		"deployment with an unknown option", "PUT", deployment, `{"connector":"home","options":{"Reasoning":true}}`, 400,
-		`unknown option "Reasoning"; the options are reasoning, inline_system`,
+		`unknown option "Reasoning"; the options are reasoning, file_parts`,
 	},
 	{
 		"deployment with an option twice", "PUT", deployment,
@@ -125,12 +125,12 @@ var errorTests = []struct {
 	},
 	{
 		"deployment with a choice that is a flag", "PUT", deployment,
-		`{"connector":"home","options":{"repair_tool_index":true}}`, 400,
-		`option "repair_tool_index" must be auto, on or off`,
+		`{"connector":"home","options":{"affinity":true}}`, 400,
+		`option "affinity" must be conversation, key or off`,
 	},
 	{
 		"deployment with a choice that there is not", "PUT", deployment,
-		`{"connector":"home","options":{"inline_system":"hoist"}}`, 400, `option "inline_system" must be fold or keep`,
+		`{"connector":"home","options":{"remote_media":"https"}}`, 400, `option "remote_media" must be deny or allow`,
 	},
 	{
 		"deployment with options that break off", "PUT", deployment, `{"connector":"home","options":{"reasoning":tr`, 400,

@@ -25,6 +25,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
+	"golang.org/x/time/rate"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/downloads"
@@ -144,11 +145,11 @@ type Service struct {
 	log      *slog.Logger
 	now      func() time.Time
 
-	api           http.Handler       // the JSON API, without a prefix
-	models        singleflight.Group // requests for the models of upstreams
-	plays         plays
-	codes         *lru.Cache[string, struct{}] // the last set-up codes that were valid
-	writeLimiters writeLimiters
+	api     http.Handler       // the JSON API, without a prefix
+	models  singleflight.Group // requests for the models of upstreams
+	plays   plays
+	codes   *lru.Cache[string, struct{}] // the last set-up codes that were valid
+	writers *lru.Cache[writer, *rate.Limiter]
 }
 
 // New returns a service over o.Store and o.Tunnels; it owns neither.
@@ -164,6 +165,7 @@ func New(o Options) *Service {
 		s.now = time.Now
 	}
 	s.codes, _ = lru.New[string, struct{}](1000) // no error: the size is positive
+	s.writers, _ = lru.New[writer, *rate.Limiter](writersKept)
 	s.api = s.newMux()
 	return s
 }

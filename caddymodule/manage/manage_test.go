@@ -210,16 +210,16 @@ func TestDeployments(t *testing.T) {
 	}
 	// Options with their defaults are not stored.
 	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b",
-		`{"connectors":["home","rack"],"options":{"think_tags":true,"file_parts":false,"reasoning_as":"content",`+
-			`"inline_system":"fold"}}`)
-	if !reflect.DeepEqual(set["options"], map[string]any{"think_tags": true, "reasoning_as": "content"}) {
+		`{"connectors":["home","rack"],"options":{"think_tags":true,"file_parts":false,"remote_media":"allow",`+
+			`"order":"spread"}}`)
+	if !reflect.DeepEqual(set["options"], map[string]any{"think_tags": true, "remote_media": "allow"}) {
 		t.Errorf("options = %v", set["options"])
 	}
 	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"options":{"think_tags":false}}`)
-	if !reflect.DeepEqual(set["options"], map[string]any{"reasoning_as": "content"}) || set["max_concurrency"] != 4.0 {
+	if !reflect.DeepEqual(set["options"], map[string]any{"remote_media": "allow"}) || set["max_concurrency"] != 4.0 {
 		t.Errorf("set = %v", set)
 	}
-	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"options":{"reasoning_as":"summary"}}`)
+	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"options":{"remote_media":"deny"}}`)
 	if _, there := set["options"]; there {
 		t.Errorf("options = %v, want none", set["options"])
 	}

@@ -67,7 +67,7 @@ func (s *Service) MeasureIdle(ctx context.Context, d store.Deployment, connector
 
 // measure measures the context window of a deployment through one of its connectors.
 func (s *Service) measure(ctx context.Context, q *serve.Question, connector string) (Measurement, error) {
-	var answer whole
+	var answer serve.Whole
 	var result window.Result
 	q.Operation = dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}
 	q.Body, q.Connector, q.Measures = window.Prompt(q.Deployment.Name), connector, true

@@ -113,7 +113,7 @@ func (t *modelTest) complete(ctx context.Context) error {
 
 // embed requests a vector.
 func (t *modelTest) embed(ctx context.Context) (err error) {
-	q, w := t.question, new(whole)
+	q, w := t.question, new(serve.Whole)
 	q.Operation = dialect.Operation{Kind: dialect.Embeddings, Dialect: dialect.Chat}
 	if q.Body, err = json.Marshal(map[string]any{"model": q.Deployment.Name, "input": "Hello."}); err != nil {
 		return err

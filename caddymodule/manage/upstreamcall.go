@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -26,7 +25,6 @@ type upstreamCall struct {
 	tunnel    Tunnel
 	connector string // its name
 	upstream  string
-	timeout   time.Duration // of the whole operation, for messages
 }
 
 // get sends a request. A response other than 2xx is an error. The texts of errors are
@@ -71,7 +69,7 @@ func forUsers(e *dialect.Error) error {
 func (u upstreamCall) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("the model server did not answer within %.f seconds", u.timeout.Seconds())
+		return fmt.Errorf("the model server did not answer within %.f seconds", modelsTimeout.Seconds())
 	case ctx.Err() != nil:
 		return fmt.Errorf("the request was canceled: %w", context.Cause(ctx))
 	case errors.Is(err, link.ErrUpstreamDown):

@@ -53,7 +53,7 @@ func (s *Service) UpstreamModels(ctx context.Context, connector string) ([]Upstr
 	all.SetLimit(maxModelCalls)
 	for i, upstream := range info.Upstreams {
 		all.Go(func() error {
-			u := upstreamCall{tunnel: tun, connector: con.Name, upstream: upstream, timeout: modelsTimeout}
+			u := upstreamCall{tunnel: tun, connector: con.Name, upstream: upstream}
 			list, err := s.modelsOf(ctx, u, con.ID+"/"+info.Session)
 			answers[i] = UpstreamModels{Upstream: upstream, Models: append([]string{}, list.IDs...), Slots: list.Slots}
 			if err != nil {

@@ -29,8 +29,7 @@ type Usage struct {
 // UsageSum is a sum of usage. Of hour, day, user, key and model, it has those that usage is summed up by.
 type UsageSum struct {
 	Hour string `json:"hour,omitempty" column:"HOUR"` // in UTC, like 2026-11-21T15
-	// Day is in UTC. It is a month, like 2026-08, if the usage is no longer kept by day.
-	Day string `json:"day,omitempty" column:"DAY"`
+	Day  string `json:"day,omitempty" column:"DAY"`   // in UTC
 	// UserID is the owner of the key. It is absent if the key has no owner or was removed.
 	UserID   string `json:"user_id,omitempty"`
 	UserName string `json:"user_name,omitempty" column:"USER"`
@@ -45,7 +44,7 @@ type UsageSum struct {
 
 const (
 	maxUsageDays  = 366
-	maxUsageHours = 48
+	maxUsageHours = 168
 	usageDays     = 30 // by default
 	maxUsageRows  = 100_000
 	usageCSV      = "csv"
@@ -81,7 +80,7 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 			"the usage is in the store, which this gateway cannot reach now: try again, or use another gateway")
 	}
 	groups := make(map[usageGroup]*UsageSum)
-	err = s.activity.EachUsage(ctx, account, from, to, func(r store.UsageRow) error {
+	err = s.activity.EachUsage(ctx, account, "", from, to, func(r store.UsageRow) error {
 		k, _ := s.store.Key(account, r.Key)
 		if !selects(r, k.Owner) {
 			return nil

@@ -37,7 +37,7 @@ func sumOf(sums []manage.UsageSum) (sum store.Usage) {
 }
 
 // Sums by key, by model, by day and by all of them are the same, and none is lost or counted
-// twice: with several gateways that restart, keys that are removed, and months that are folded.
+// twice: with several gateways that restart, and keys that are removed.
 func TestUsageSumsAgree(t *testing.T) {
 	for seed := range uint64(5) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -55,7 +55,7 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 	open := func(o store.Options) (*store.Store, *activity.Log) {
 		o.Now = now
 		if o.Edge != "" {
-			o.Local = storetest.OpenBolt(t, filepath.Join(dir, o.Edge))
+			o.Own = storetest.OpenBolt(t, filepath.Join(dir, o.Edge))
 		}
 		st, err := store.New(kv, o)
 		if err != nil {
@@ -191,7 +191,7 @@ func TestUsage(t *testing.T) {
 	}
 	for _, query := range []string{
 		"?from=x", "?to=2026-02-30", "?from=" + day(366), "?from=" + day(1) + "&to=" + day(2), "?by=person",
-		"?by=hour&from=" + day(0), "?from=" + hour(48), "?by=key,key", "?by=", "?from=", "?format=xml", "?days=7",
+		"?by=hour&from=" + day(0), "?from=" + hour(168), "?by=key,key", "?by=", "?from=", "?format=xml", "?days=7",
 		"?by=day&by=key",
 	} {
 		wantAs[map[string]any](g, anna, 400, "GET", "/usage"+query, "")

@@ -3,9 +3,7 @@ package manage
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -16,8 +14,8 @@ const (
 	// of the log and an entry of the audit list.
 	writesAtOnce = 200
 	writePause   = 100 * time.Millisecond
-	// limitersKept is the number of limiters above which full ones are dropped.
-	limitersKept = 1000
+	// writersKept is the number of users whose writes are limited, those who have written last.
+	writersKept = 1000
 )
 
 // ErrTooManyWrites is wrapped by the errors of writes of a user who makes too many.
@@ -33,7 +31,7 @@ var errTooManyWrites = faultf(ErrTooManyWrites,
 func (s *Service) Pace(ctx context.Context, method string) error {
 	c := CallerFrom(ctx)
 	if c.Operator || method == http.MethodGet || method == http.MethodHead ||
-		s.writeLimiters.take(writer{c.User, c.Token != ""}, s.now()) {
+		s.mayWrite(writer{c.User, c.Token != ""}) {
 		return nil
 	}
 	return errTooManyWrites
@@ -45,28 +43,14 @@ type writer struct {
 	tokens bool
 }
 
-// writeLimiters limit the writes of users.
-type writeLimiters struct {
-	mu       sync.Mutex
-	limiters map[writer]*rate.Limiter
-	limit    int // the number of limiters at which full ones are dropped
-}
-
-// take reports whether a write may be made now.
-func (ls *writeLimiters) take(w writer, now time.Time) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	l := ls.limiters[w]
-	if l == nil {
-		if len(ls.limiters) >= ls.limit {
-			maps.DeleteFunc(ls.limiters, func(_ writer, l *rate.Limiter) bool { return l.TokensAt(now) >= writesAtOnce })
-			ls.limit = max(2*len(ls.limiters), limitersKept)
-		}
-		if ls.limiters == nil {
-			ls.limiters = make(map[writer]*rate.Limiter)
-		}
+// mayWrite reports whether a write may be made now.
+func (s *Service) mayWrite(w writer) bool {
+	l, ok := s.writers.Get(w)
+	if !ok {
 		l = rate.NewLimiter(rate.Every(writePause), writesAtOnce)
-		ls.limiters[w] = l
+		if other, ok, _ := s.writers.PeekOrAdd(w, l); ok {
+			l = other
+		}
 	}
-	return l.AllowN(now, 1)
+	return l.AllowN(s.now(), 1)
 }

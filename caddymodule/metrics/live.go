@@ -148,11 +148,8 @@ func collectTunnels(sessions []tunnel.Info, gauge func(d *prometheus.Desc, value
 		gauge(tunnelRequests, float64(s.Active), s.Connector, s.Transport)
 		gauge(tunnelRequestsLimit, float64(s.Limit), s.Connector, s.Transport)
 		for _, u := range s.States {
-			switch {
-			case u.Known && u.Reachable:
-				gauge(upstreamUp, 1, s.Connector, u.Name)
-			case u.Known:
-				gauge(upstreamUp, 0, s.Connector, u.Name)
+			if u.Known {
+				gauge(upstreamUp, is[u.Reachable], s.Connector, u.Name)
 			}
 		}
 	}

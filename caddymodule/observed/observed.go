@@ -76,7 +76,7 @@ type route struct {
 	pace      pace
 	sharing   sharing
 
-	found health.Finding // as Changed knows it
+	reported health.Finding // to Changed, at last
 }
 
 // effort is a reasoning effort that clients of a deployment have sent. Some model servers reject it only with tools.
@@ -144,7 +144,7 @@ func (t *Table) find(n name) *route {
 	o := t.routes[n]
 	if o == nil {
 		if _, ok := t.current(n); ok {
-			o = &route{name: n, found: health.Finding{State: health.Available}}
+			o = &route{name: n, reported: health.Finding{State: health.Available}}
 			t.routes[n] = o
 		}
 	}
@@ -157,8 +157,8 @@ func (t *Table) report(o *route) {
 	defer t.reporting.Unlock()
 	t.mu.Lock()
 	found := o.observed(time.Time{}, t.now())
-	changed := t.routes[o.name] == o && found != o.found
-	o.found = found
+	changed := t.routes[o.name] == o && found != o.reported
+	o.reported = found
 	t.mu.Unlock()
 	if changed {
 		t.Changed(o.name.Account, o.name.Deployment, o.name.connector, found)

@@ -43,6 +43,23 @@ type Asked struct {
 	Usage     dialect.Usage
 }
 
+// Whole is a whole answer, and implements http.ResponseWriter.
+type Whole struct {
+	bytes.Buffer
+	header http.Header
+}
+
+// Header implements http.ResponseWriter.
+func (w *Whole) Header() http.Header {
+	if w.header == nil {
+		w.header = make(http.Header)
+	}
+	return w.header
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (*Whole) WriteHeader(int) {}
+
 // ErrRequested ends an idle request.
 var ErrRequested = errors.New("other requests need the model server")
 

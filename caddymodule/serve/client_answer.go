@@ -68,7 +68,7 @@ func (c *clientRequest) upstreamError(response *http.Response) *dialect.Error {
 
 // whole sends an answer that is not a stream.
 func (c *clientRequest) whole(response *http.Response) *dialect.Error {
-	body, derr := c.readWhole(response, c.exchange.costs().encoding)
+	body, derr := c.readWhole(response)
 	if derr != nil || body == nil {
 		return derr
 	}
@@ -88,38 +88,24 @@ func (c *clientRequest) whole(response *http.Response) *dialect.Error {
 	return nil
 }
 
-// translate translates a whole answer. Large ones take turns, as requests do.
-func (c *clientRequest) translate(body []byte) ([]byte, dialect.Usage, *dialect.Error) {
-	defer c.large.release()
-	if len(body) > decodedAtOnce {
-		if derr := c.awaitTurn(tooManyAnswers); derr != nil {
-			return nil, dialect.Usage{}, derr
-		}
-		defer c.endTurn()
+// translate translates a whole answer. Large ones take turns, as requests do, and need its memory only then.
+func (c *clientRequest) translate(body []byte) (_ []byte, _ dialect.Usage, derr *dialect.Error) {
+	n := int64(len(body))
+	defer c.endTurn()
+	if derr = c.awaitTurn(n, tooManyAnswers); derr != nil {
+		return nil, dialect.Usage{}, derr
+	}
+	if c.reserved.reserveAnswer(c.exchange.costs().encoding*n) != nil {
+		return nil, dialect.Usage{}, dialect.MemoryFull()
 	}
 	return c.call.Answer(body)
 }
 
-// readWhole reads an answer into memory, and reserves cost bytes for each of its
-// bytes. It returns nil without an error if the client disconnected.
-func (c *clientRequest) readWhole(response *http.Response, cost int64) ([]byte, *dialect.Error) {
-	c.large.release() // of the request
-	c.large = nil
-	reserve := func(n int64) error {
-		c.awaitLarge(n, turnWait)
-		return c.reserved.reserveAnswer(n)
-	}
+// readWhole reads an answer into memory. It returns nil without an error if the client disconnected.
+func (c *clientRequest) readWhole(response *http.Response) ([]byte, *dialect.Error) {
 	c.exchange.attempts.first.came()
-	body, err := readAll(response.Body, response.ContentLength, maxAnswer, reserve)
+	body, err := readAll(response.Body, response.ContentLength, maxAnswer, c.reserved.reserveAnswer)
 	c.release() // the client may be slow to read the answer
-	if err == nil {
-		err = reserve(cost * int64(len(body)))
-	}
-	if err != nil {
-		c.large.release() // the client may be slow to read the error
-	} else {
-		c.large.keep() // until the answer is translated, which does not wait for the network
-	}
 	switch {
 	case errors.Is(err, memory.ErrExceeded):
 		return nil, dialect.MemoryFull()
@@ -133,12 +119,14 @@ func (c *clientRequest) readWhole(response *http.Response, cost int64) ([]byte, 
 
 // replay sends a complete answer as the stream that the client requested.
 func (c *clientRequest) replay(response *http.Response) *dialect.Error {
-	body, derr := c.readWhole(response, replayCost)
+	body, derr := c.readWhole(response)
 	if derr != nil || body == nil {
 		return derr
 	}
+	if c.reserved.reserveAnswer(replayCost*int64(len(body))) != nil {
+		return dialect.MemoryFull()
+	}
 	events, derr := dialect.ReplayAsStream(body)
-	c.large.release()
 	if derr != nil {
 		return derr
 	}

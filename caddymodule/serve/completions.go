@@ -28,19 +28,14 @@ type completions struct {
 	signatureKey []byte // of thinking blocks
 	sealer       *dialect.Sealer
 
-	store                *store.Store
-	observed             *observed.Table
-	logger               *slog.Logger
-	counting, correcting tokenizing
-	stop                 context.CancelFunc
-	worker               sync.WaitGroup
-}
+	store    *store.Store
+	observed *observed.Table
+	logger   *slog.Logger
+	stop     context.CancelFunc
+	worker   sync.WaitGroup
 
-// tokenizing is work on the text of prompts, one at a time.
-type tokenizing struct {
-	sync.Mutex // held while it runs, and after the end
-	ended      time.Time
-	took       time.Duration
+	tokenizing sync.Mutex // held while a prompt is tokenized, and after the end
+	restsUntil time.Time  // no prompt is tokenized before
 }
 
 // sample is a completed request and the tokens of its prompt.
@@ -59,9 +54,8 @@ type sample struct {
 	done func(tokens int, doubt tokens.Doubt)
 }
 
-// These ratios of rest to work limit correcting estimates to 1% of a core, and counting the prompts of requests without
-// usage to 10%. After a suspected cut, corrections use this limit, too: the next prompt decides.
-const restFactor, countRestFactor = 100, 10
+// restFactor is the ratio of rest to work that limits tokenizing to 2% of a core.
+const restFactor = 50
 
 // Calibrations are saved rarely: ratios change a little with each request, and converge.
 const (
@@ -105,8 +99,7 @@ func newCompletions(st *store.Store, table *observed.Table, logger *slog.Logger)
 func (c *completions) close() {
 	c.stop()
 	c.worker.Wait()
-	c.counting.Lock()
-	c.correcting.Lock()
+	c.tokenizing.Lock()
 	c.save(context.Background())
 }
 
@@ -131,36 +124,28 @@ func (c *completions) onChange(change store.Change) {
 // unless that was done shortly before: then a count is only recorded, and the size determines the tokens.
 func (c *completions) correctEstimates(m sample) {
 	defer panics.Recover(c.logger, "learning from a request")
-	work, rest := &c.correcting, time.Duration(restFactor)
-	switch {
-	case m.tokens == 0:
-		work, rest = &c.counting, countRestFactor
-	case m.call.Prompt().Implausible(int(m.tokens)):
-		rest = countRestFactor
-	}
-	if !c.tokenize(m, work, rest) {
+	if !c.tokenize(m) {
 		c.evaluate(&m, false)
 	}
 }
 
 // tokenize evaluates a sample in the background, with its text. It reports false if another one is evaluated, if the
 // last one was evaluated shortly before, or without memory.
-func (c *completions) tokenize(m sample, t *tokenizing, rest time.Duration) bool {
-	if !m.known || !t.TryLock() {
+func (c *completions) tokenize(m sample) bool {
+	if !m.known || !c.tokenizing.TryLock() {
 		return false
 	}
-	if time.Since(t.ended) < rest*t.took || m.memory.Set(translatedCost*m.size) != nil {
-		t.Unlock()
+	if time.Now().Before(c.restsUntil) || m.memory.Set(translatedCost*m.size) != nil {
+		c.tokenizing.Unlock()
 		return false
 	}
 	go func() {
 		defer panics.Recover(c.logger, "learning from a request")
 		begun := time.Now()
 		defer func() {
-			t.ended = time.Now()
-			t.took = t.ended.Sub(begun)
+			c.restsUntil = time.Now().Add(restFactor * time.Since(begun))
 			m.memory.Release()
-			t.Unlock()
+			c.tokenizing.Unlock()
 		}()
 		c.evaluate(&m, true)
 	}()

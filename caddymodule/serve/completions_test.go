@@ -88,8 +88,8 @@ func TestCompletionsSave(t *testing.T) {
 	}
 }
 
-// Correcting estimates by a large prompt takes long, and is not done again for a hundred times as
-// long. Counts are recorded meanwhile.
+// Correcting estimates by a large prompt takes long, and is not done again for fifty times as long. Counts are recorded
+// meanwhile.
 func TestCountsWithoutCorrections(t *testing.T) {
 	st := storetest.New(t)
 	d := deploy(t, st)

@@ -14,7 +14,7 @@ import (
 const (
 	decodedAtOnce = 128 << 10   // bytes of a body that is decoded without queueing
 	countedAtOnce = 16 << 10    // bytes of a request whose prompt is counted without queueing
-	maxWaiting    = 1024        // requests in each queue
+	maxWaiting    = 1024        // requests in the queue
 	turnWait      = time.Minute // of a request
 	estimateWait  = time.Second // of an estimate, which no client waits for
 )
@@ -26,24 +26,18 @@ func newCPULine() *fair.Line {
 	return fair.NewLine(func() int { return max(runtime.GOMAXPROCS(0)/2, 1) })
 }
 
-// enter waits for the request's turn in one of the two lines. Its errors are those of [fair.Line.Enter].
-func (c *clientRequest) enter(ctx context.Context, line *fair.Line, wait time.Duration) error {
-	_, err := line.Enter(ctx, c.exchange.client(), maxWaiting, wait)
-	return err
-}
-
 // The client's errors if there are too many requests in the queue.
 const (
 	tooManyRequests = "The gateway has too many large requests to read. Send fewer at a time."
 	tooManyAnswers  = "The gateway has too many large answers to translate. Send fewer requests at a time."
 )
 
-// awaitTurn waits for the turn to work on the request or its answer, until endTurn.
-func (c *clientRequest) awaitTurn(tooMany string) *dialect.Error {
-	if c.leave != nil {
+// awaitTurn waits for the turn to work on n bytes of the request or its answer, until endTurn.
+func (c *clientRequest) awaitTurn(n int64, tooMany string) *dialect.Error {
+	if n <= decodedAtOnce || c.leave != nil {
 		return nil
 	}
-	if c.enter(c.ctx, c.cpu, turnWait) != nil {
+	if _, err := c.cpu.Enter(c.ctx, c.exchange.client(), maxWaiting, turnWait); err != nil {
 		return c.orEnded(dialect.Overloaded(tooMany))
 	}
 	c.leave = c.cpu.Leave
@@ -59,7 +53,7 @@ func (c *clientRequest) endTurn() {
 }
 
 // countPrompt counts the tokens of a prompt. It waits up to wait for a turn, unless the
-// request has one. Its errors are those of enter.
+// request has one. Its errors are those of [fair.Line.Enter].
 func (c *clientRequest) countPrompt(ctx context.Context, r tokens.Registration, p *tokens.Prompt,
 	wait time.Duration,
 ) (int, error) {
@@ -77,7 +71,8 @@ func (c *clientRequest) enterCounting(ctx context.Context, wait time.Duration) (
 	if c.size+c.kept <= countedAtOnce || c.leave != nil {
 		return func() {}, nil
 	}
-	return c.cpu.Leave, c.enter(ctx, c.cpu, wait)
+	_, err = c.cpu.Enter(ctx, c.exchange.client(), maxWaiting, wait)
+	return c.cpu.Leave, err
 }
 
 // countTokens returns the number of tokens of a request. It does not ask the upstream,

@@ -7,13 +7,16 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // Keys take turns in decoding large requests and counting their prompts, so one key cannot use
@@ -63,7 +66,7 @@ func TestReferencesTakeTurns(t *testing.T) {
 	}
 	owner := kept.Owner{Account: store.DefaultAccount, Key: g.key.ID()}
 	view := g.backend.completions.kept.View(owner, owner.Account, g.key.Scope())
-	for id, size := range map[string]int{"small": decodedAtOnce / 2, "large": largeBody} {
+	for id, size := range map[string]int{"small": decodedAtOnce / 2, "large": 8 * decodedAtOnce} {
 		item := []byte(`{"id":"msg_` + id + `","type":"message","role":"user","content":"` + strings.Repeat("x", size) + `"}`)
 		view.Keep("resp_"+id, kept.Response{Model: "m", Body: []byte("{}"), Input: [][]byte{item}})
 	}
@@ -104,6 +107,68 @@ func TestCountsNeedNoSecondTurn(t *testing.T) {
 			t.Errorf("the prompt was not counted: %.300s", w.Body)
 		}
 	})
+}
+
+// Answers that wait for their turns hold only their own bytes: the memory for the translation is needed in the turn.
+func TestAnswersWaitInLittleMemory(t *testing.T) {
+	const size, answers = 256 << 10, 64
+	body := completionOf(strings.Repeat("x", size))
+	for name, length := range map[string]int64{"known size": int64(len(body)), "unknown size": -1} {
+		t.Run(name, func(t *testing.T) {
+			g := newGateway(t, 5*answers*size) // the key's share is a half
+			g.answer = func(*http.Request) *http.Response {
+				return upstreamAnswer("application/json", strings.NewReader(body), length)
+			}
+			leave := g.takeAll(t)
+			var all sync.WaitGroup
+			for range answers {
+				all.Go(func() { g.expectAtOnce(t, "an answer", "/v1/responses", requests["/v1/responses"]) })
+			}
+			wait.Until(t, "all answers wait", func() bool { return g.backend.cpu.Waiting() == answers })
+			leave()
+			all.Wait()
+			g.returned(t)
+		})
+	}
+}
+
+// stalled is a client that reads its answer only after release.
+type stalled struct {
+	*httptest.ResponseRecorder
+	release chan struct{}
+}
+
+func (s *stalled) Write(p []byte) (int, error) {
+	<-s.release
+	return s.ResponseRecorder.Write(p)
+}
+
+// A client that does not read its answer has no turn meanwhile.
+func TestSlowClientsKeepNoTurn(t *testing.T) {
+	const path = "/v1/chat/completions"
+	body := completionOf(strings.Repeat("x", 2*decodedAtOnce))
+	for name, c := range map[string]struct {
+		request string
+		answer  io.Reader
+	}{
+		"whole":    {requests[path], strings.NewReader(body)},
+		"replayed": {strings.Replace(requests[path], "false", "true", 1), strings.NewReader(body)},
+		"broken":   {requests[path], io.MultiReader(strings.NewReader(body), iotest.ErrReader(io.ErrUnexpectedEOF))},
+		"invalid":  {requests[path], strings.NewReader(body[:len(body)-1])},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGateway(t, 1<<30)
+				g.answer = func(*http.Request) *http.Response { return upstreamAnswer("application/json", c.answer, -1) }
+				w := &stalled{httptest.NewRecorder(), make(chan struct{})}
+				go g.send(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader(c.request)))
+				defer synctest.Wait()
+				defer close(w.release)
+				synctest.Wait()
+				g.takeAll(t)()
+			})
+		})
+	}
 }
 
 // takeAll takes all permits for long work. The function returned leaves them.

@@ -329,7 +329,7 @@ func (e *exchanges) recorded(before map[string]bool) string {
 	}
 	fmt.Fprintf(&b, " reason=%s\n", e.ex.Reason)
 	for i, r := range added { // the request before the one to its judge
-		r.Refusals = 0 // an entry counts those of a minute
+		r.Refusals, r.IDs = 0, nil // an entry counts those of a minute
 		if (i == 0) != (r.ID == e.ex.RequestID) || i > 0 && r.Operation != dialect.Judging.Name() {
 			e.Fatalf("entry %d of %d is %s", i, len(added), entryOf(e.T, r))
 		}

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bytes"
 	"context"
 	"net/http"
 	"time"
@@ -13,18 +12,6 @@ import (
 
 // judgeWait is how long a judge may take, once it has its place.
 const judgeWait = 20 * time.Second
-
-// judged is the judge's answer, and implements http.ResponseWriter.
-type judged struct {
-	bytes.Buffer
-	header http.Header
-}
-
-// Header implements http.ResponseWriter.
-func (w *judged) Header() http.Header { return w.header }
-
-// WriteHeader implements http.ResponseWriter.
-func (*judged) WriteHeader(int) {}
 
 // checkCalls asks the judge about the tool calls of the answer, and ends the answer with the verdicts.
 func (c *clientRequest) checkCalls(r *http.Request, next Handler) *dialect.Error {
@@ -52,7 +39,7 @@ func (c *clientRequest) checkCalls(r *http.Request, next Handler) *dialect.Error
 // askJudge asks a deployment for the verdicts: as JSON, or as one word if the model server refuses the schema. The
 // request has an exchange and a place of its own, for the same key.
 func (c *clientRequest) askJudge(g *dialect.Safeguard, name string, body []byte, r *http.Request, next Handler) {
-	w, ex := &judged{header: http.Header{}}, NewExchange()
+	w, ex := new(Whole), NewExchange()
 	ex.authenticated, ex.Operation, ex.Model = c.exchange.authenticated, dialect.Judging, name
 	j := &clientRequest{
 		Translator: c.Translator, Backend: c.Backend, ctx: c.ctx,

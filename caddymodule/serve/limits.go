@@ -35,18 +35,11 @@ func (s limitSource) SumsOf(ctx context.Context, account, key string) (day, mont
 	to := time.Now().UTC()
 	from := to.AddDate(0, 0, 1-to.Day())
 	today := to.Format(time.DateOnly)
-	add := func(r store.UsageRow) {
+	err = s.log.EachUsage(ctx, account, key, from.Format(time.DateOnly), today, func(r store.UsageRow) error {
 		month.Add(r.Sums())
 		if r.Day == today {
 			day.Add(r.Sums())
 		}
-	}
-	if key != "" {
-		err = s.log.KeyUsage(ctx, account, key, from, to, add)
-		return day, month, err
-	}
-	err = s.log.EachUsage(ctx, account, from.Format(time.DateOnly), today, func(r store.UsageRow) error {
-		add(r)
 		return nil
 	})
 	return day, month, err

@@ -20,7 +20,6 @@ type modelRequest struct {
 	sizes      []tokens.Size // of the prompt, through the connectors of deployment; nil: not counted
 	room       int64         // limit of the answer after a refusal; 0: none
 	judge      bool          // the gateway asks about an answer: without limits, and whatever the key may use
-	large      *largePermit  // of the body; nil if it is small
 	answer     *answer       // for headers about limits
 
 	arrived  time.Time      // when Router got the first attempt

@@ -24,18 +24,14 @@ func (c *clientRequest) read(r *http.Request) *dialect.Error {
 	defer c.endTurn()
 	declared := bodyCost(min(max(r.ContentLength, 0), c.MaxBody), ex.costs().decoding)
 	reserve := func(n int64) error { return c.reserved.reserveRequest(max(n, declared)) }
-	body, derr := readBody(r, c.MaxBody, func(n int64) error {
-		c.awaitLarge(n, largeWait)
-		return reserve(n)
-	})
+	body, derr := readBody(r, c.MaxBody, reserve)
 	if derr != nil {
 		return derr
 	}
 	if encoding != "" {
-		if derr := c.awaitTurn(tooManyRequests); derr != nil {
+		if derr := c.awaitTurn(c.MaxBody, tooManyRequests); derr != nil {
 			return derr
 		}
-		// Without a permit for a large body: answers keep theirs while they wait for a turn.
 		if body, derr = decompress(body, encoding, c.MaxBody, reserve); derr != nil {
 			return derr
 		}
@@ -48,12 +44,10 @@ func (c *clientRequest) read(r *http.Request) *dialect.Error {
 func (c *clientRequest) decode(body []byte) *dialect.Error {
 	ex := c.exchange
 	defer c.endTurn()
-	if len(body) > decodedAtOnce {
-		if derr := c.awaitTurn(tooManyRequests); derr != nil {
-			return derr
-		}
-	}
 	c.size = int64(len(body))
+	if derr := c.awaitTurn(c.size, tooManyRequests); derr != nil {
+		return derr
+	}
 	if c.reserved.reserveRequest(c.held+bodyCost(c.size, ex.costs().decoding)) != nil {
 		return dialect.MemoryFull()
 	}
@@ -135,11 +129,8 @@ func (c *clientRequest) find(references []dialect.Reference, view kept.View) *di
 		if c.kept += n; c.size+c.kept > c.MaxBody {
 			return dialect.ReferencesTooLarge(c.MaxBody)
 		}
-		c.awaitLarge(c.size+c.kept, largeWait)
-		if c.size+c.kept > decodedAtOnce {
-			if derr := c.awaitTurn(tooManyRequests); derr != nil {
-				return derr
-			}
+		if derr := c.awaitTurn(c.size+c.kept, tooManyRequests); derr != nil {
+			return derr
 		}
 		if c.reserved.reserveRequest(c.held+bodyCost(c.size+c.kept, c.exchange.costs().decoding)) != nil {
 			return dialect.MemoryFull()

@@ -89,7 +89,6 @@ type Backend struct {
 	// Crossed is called when 80 or 100 percent of a limit per day or month are used: see [limits.Source].
 	Crossed     func(account, key string, c limits.Crossing)
 	cpu         *fair.Line // of long work on requests
-	bodies      *fair.Line // of large bodies
 	connectors  connectors
 	completions *completions
 	unwatch     func()
@@ -108,7 +107,7 @@ func NewBackend(st *store.Store, budget *memory.Budget, log *activity.Log,
 	b := &Backend{
 		Crossed: func(string, string, limits.Crossing) {}, Store: st, Memory: budget, Activity: log,
 		Bodies: bodies.NewCache(budget.Excess), Observed: table,
-		cpu: newCPULine(), bodies: fair.NewLine(func() int { return largeBodies }), completions: c,
+		cpu: newCPULine(), completions: c,
 	}
 	b.Turns = turns.New(b.turnsOf)
 	b.connectors = connectors{

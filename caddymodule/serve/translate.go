@@ -55,7 +55,6 @@ func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler)
 func (c *clientRequest) end() {
 	defer panics.Recover(c.Logger, "recording a request")
 	c.release() // after a panic
-	c.large.release()
 	c.reserved.reservation.Release()
 	ending := c.answer.end(c.exchange.Operation.Dialect)
 	if c.running {

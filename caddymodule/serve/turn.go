@@ -206,9 +206,6 @@ func (t *turn) roundTrip(ctx context.Context) (*http.Response, error) {
 		Body:          body,
 		ContentLength: body.Len(),
 	}
-	if t.large != nil {
-		r.Body = upload{body, t.large}
-	}
 	response, err := t.place.Tunnel.(Tunnel).Send(r.WithContext(ctx), ex.client().Key)
 	if err != nil {
 		ex.attempts.first.end()

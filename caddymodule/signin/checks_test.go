@@ -86,17 +86,17 @@ func TestSignInDespiteAFlood(t *testing.T) {
 }
 
 // A client that has waited too long gets ErrBusy, and a client that has left stops waiting.
-func TestCheckTurnsEnd(t *testing.T) {
+func TestSlotsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		for range checkLimits.Slots - checkLimits.Spare {
-			if _, err := d.knownTurn(t.Context(), unthrottled); err != nil {
+			if _, err := d.slot(t.Context(), anywhere, true); err != nil {
 				t.Fatal(err)
 			}
 		}
 		start := time.Now()
-		if _, err := d.knownTurn(t.Context(), unthrottled); !errors.Is(err, ErrBusy) {
+		if _, err := d.slot(t.Context(), anywhere, true); !errors.Is(err, ErrBusy) {
 			t.Errorf("no permit came free: %v", err)
 		}
 		if waited := time.Since(start); waited != checkLimits.Wait {
@@ -104,7 +104,7 @@ func TestCheckTurnsEnd(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := d.knownTurn(ctx, unthrottled); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := d.slot(ctx, anywhere, true); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the browser has gone: %v", err)
 		}
 		if _, waiting := d.checks.Counts(); waiting != 0 {

@@ -30,13 +30,14 @@ type guard struct {
 type subject [sha256.Size]byte
 
 func newGuard(edges fair.Edges) *guard {
-	delays := fair.Delays{
-		Free: freeFailures, First: time.Second, Max: userDelay, Forget: forgetAfter, Size: maxEntries, Edges: edges,
+	return &guard{
+		addresses: fair.NewAttempts[netip.Prefix](fair.Delays{
+			Free: freeFailures, First: time.Second, Max: addressDelay, Forget: forgetAfter, Size: maxEntries, Edges: edges,
+		}),
+		users: fair.NewAttempts[subject](fair.Delays{
+			Free: freeFailures, First: time.Second, Max: userDelay, Forget: forgetAfter, Size: maxEntries, Edges: edges,
+		}),
 	}
-	g := &guard{users: fair.NewAttempts[subject](delays)}
-	delays.Max = addressDelay
-	g.addresses = fair.NewAttempts[netip.Prefix](delays)
-	return g
 }
 
 // nameKey returns the key of a name. Names are compared in lower case.

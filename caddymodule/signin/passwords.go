@@ -37,11 +37,11 @@ func checkPassword(name, password string) error {
 
 // hash waits for a slot and hashes a new password.
 func (s *Service) hash(ctx context.Context, password string) (string, error) {
-	release, err := s.knownTurn(ctx, unthrottled)
+	slot, err := s.slot(ctx, anywhere, true)
 	if err != nil {
 		return "", err
 	}
-	defer release()
+	defer slot.Release()
 	return newPasswordHash(s.derive, password).String(), nil
 }
 
@@ -90,11 +90,13 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 // checkCurrent checks the password of a signed-in user and returns the stored hash
 // that it matches. It returns ErrCredentials, ErrBusy or a *ThrottledError.
 func (s *Service) checkCurrent(ctx context.Context, user store.User, password string) (stored string, err error) {
-	release, err := s.knownTurn(ctx, func() error { return throttled(s.guard.users.Wait(userKey(user.ID), s.now())) })
+	slot, err := s.slotToGuess(ctx, anywhere, func() bool { return true }, func() error {
+		return throttled(s.guard.users.Wait(userKey(user.ID), s.now()))
+	})
 	if err != nil {
 		return "", err
 	}
-	defer release()
+	defer slot.Release()
 	stored, right := s.check(user, true, password)
 	if !right {
 		s.guard.users.Fail(userKey(user.ID), s.now())
@@ -114,33 +116,31 @@ var checkLimits = fair.Limits{
 	Wait:    10 * time.Second,
 }
 
-// checkTurn waits until a password of a client with these networks may be checked.
-// throttle is called before the wait, to reject floods cheaply, and after it, since earlier
-// attempts in the queue may have failed. The caller must call release.
-func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown func() bool, throttle func() error) (
-	release func(), err error,
+// anywhere stands for the networks of clients that are known without them.
+var anywhere = fair.Parse("")
+
+// slot waits until a password of a client with these networks may be checked or hashed. The caller must release it.
+func (s *Service) slot(ctx context.Context, from fair.Networks, isKnown bool) (*fair.Slot, error) {
+	slot, err := s.checks.Acquire(ctx, from, isKnown)
+	if errors.Is(err, fair.ErrBusy) {
+		err = store.Errorf(ErrBusy, "too many people are signing in right now: try again in a few seconds")
+	}
+	return slot, err
+}
+
+// slotToGuess is slot for a password that may be a guess. throttle is called before the wait, to reject floods
+// cheaply, and after it, since earlier attempts in the queue may have failed.
+func (s *Service) slotToGuess(ctx context.Context, from fair.Networks, isKnown func() bool, throttle func() error) (
+	slot *fair.Slot, err error,
 ) {
-	if err := throttle(); err != nil {
+	if err = throttle(); err != nil {
 		return nil, err
 	}
-	slot, err := s.checks.Acquire(ctx, from, isKnown())
-	switch {
-	case errors.Is(err, fair.ErrBusy):
-		return nil, store.Errorf(ErrBusy, "too many people are signing in right now: try again in a few seconds")
-	case err != nil:
+	if slot, err = s.slot(ctx, from, isKnown()); err != nil {
 		return nil, err
 	}
-	if err := throttle(); err != nil {
+	if err = throttle(); err != nil {
 		slot.Release()
-		return nil, err
 	}
-	return slot.Release, nil
+	return slot, err
 }
-
-// knownTurn is checkTurn for known clients, for which it needs no address.
-func (s *Service) knownTurn(ctx context.Context, throttle func() error) (release func(), err error) {
-	return s.checkTurn(ctx, fair.Parse(""), func() bool { return true }, throttle)
-}
-
-// unthrottled is the throttle of passwords that cannot be guesses.
-func unthrottled() error { return nil }

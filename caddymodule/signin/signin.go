@@ -92,7 +92,7 @@ type Signed struct {
 func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	client := fair.Parse(a.Address)
 	isKnown := func() bool { return s.knows(client, a.Name) }
-	release, err := s.checkTurn(ctx, client, isKnown, func() error {
+	slot, err := s.slotToGuess(ctx, client, isKnown, func() error {
 		err := s.guard.user(client, nameKey(a.Name), isKnown, s.now())
 		if err != nil {
 			s.log.Debug("sign-in throttled", "remote", remote(a.Address), "error", err)
@@ -102,7 +102,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	if err != nil {
 		return Signed{}, err
 	}
-	defer release()
+	defer slot.Release()
 	user, known := s.store.FindUser(a.Name)
 	hash, right := s.check(user, known, a.Password)
 	if !right {

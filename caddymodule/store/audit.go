@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -69,7 +68,7 @@ func (s *Store) AddOperation(ctx context.Context, account string, o Operation) e
 	t.put(auditPath(account)+o.ID, &operationRecord{Operation: o})
 	err := t.err
 	if err == nil {
-		_, err = s.kv.Txn(ctx, t.Txn)
+		_, err = s.shared.Txn(ctx, t.Txn)
 	}
 	if err == nil && s.addedMany(account) {
 		err = s.trimAudit(ctx, account)
@@ -116,7 +115,8 @@ func trimmed(list []Operation) (kept, surplus []Operation) {
 	for _, o := range list {
 		entries[o.User]++
 	}
-	maxEntries := max(1, sort.Search(keepOperations, func(n int) bool { // of a user
+	// A user keeps at most a share: the largest with which all users together keep at most keepOperations.
+	share := max(1, sort.Search(keepOperations, func(n int) bool {
 		sum := 0
 		for _, count := range entries {
 			sum += min(count, n+1)
@@ -124,7 +124,7 @@ func trimmed(list []Operation) (kept, surplus []Operation) {
 		return sum > keepOperations
 	}))
 	for _, o := range list {
-		if entries[o.User] > maxEntries {
+		if entries[o.User] > share {
 			entries[o.User]--
 			surplus = append(surplus, o)
 		} else {
@@ -139,7 +139,7 @@ func trimmed(list []Operation) (kept, surplus []Operation) {
 func (s *Store) Operations(ctx context.Context, account string) ([]Operation, error) {
 	ctx, cancel := s.withSharedTimeout(ctx)
 	defer cancel()
-	list, err := s.operations(ctx, s.auditSpan(account, s.now().Add(-keepOperationsFor)))
+	list, err := s.operations(ctx, Span{Start: s.oldOperations(account).End, End: Prefix(auditPath(account)).End})
 	if err != nil {
 		return nil, fmt.Errorf("reading the audit list: %w", err)
 	}
@@ -150,7 +150,7 @@ func (s *Store) Operations(ctx context.Context, account string) ([]Operation, er
 
 // operations returns the entries in a span, oldest first.
 func (s *Store) operations(ctx context.Context, span Span) (list []Operation, err error) {
-	_, err = s.kv.Each(ctx, span, func(i Item) error {
+	_, err = s.shared.Each(ctx, span, func(i Item) error {
 		var r operationRecord
 		if err := decode(i, &r); err != nil {
 			return err
@@ -161,26 +161,8 @@ func (s *Store) operations(ctx context.Context, span Span) (list []Operation, er
 	return list, err
 }
 
-// auditSpan returns the span of the entries of a list since a time.
-func (s *Store) auditSpan(account string, since time.Time) Span {
-	span := Prefix(auditPath(account))
-	span.Start += newID(prefixOperation, since)
-	return span
-}
-
-// sweepAudit removes the entries of the audit lists that are too old, once a day.
-func (s *Store) sweepAudit(ctx context.Context) error {
-	today := s.now().UTC().Format(time.DateOnly)
-	if !s.Leads() || s.auditSwept == today {
-		return nil
-	}
-	var failed error
-	for _, a := range append(s.Accounts(), Account{}) {
-		span := Span{Start: auditPath(a.ID), End: s.auditSpan(a.ID, s.now().Add(-keepOperationsFor)).Start}
-		failed = errors.Join(failed, s.deleteSpans(ctx, span))
-	}
-	if failed == nil {
-		s.auditSwept = today
-	}
-	return failed
+// oldOperations returns the span of the entries of a list that are too old.
+func (s *Store) oldOperations(account string) Span {
+	dir := auditPath(account)
+	return Span{Start: dir, End: dir + newID(prefixOperation, s.now().Add(-keepOperationsFor))}
 }

@@ -50,7 +50,7 @@ func TestAuditList(t *testing.T) {
 		ctx := context.Background()
 		kv := share(storetest.OpenBolt(t, filepath.Join(dir, "shared.db")))
 		open := func(name string, days int) *store.Store {
-			return openLater(t, kv, days, store.Options{Edge: name, Local: storetest.OpenBolt(t, filepath.Join(dir, name))})
+			return openLater(t, kv, days, store.Options{Edge: name, Own: storetest.OpenBolt(t, filepath.Join(dir, name))})
 		}
 		a, b := open("a", 0), open("b", 0)
 		add := func(s *store.Store, account, name string) {

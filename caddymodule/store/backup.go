@@ -23,7 +23,7 @@ func (s *Store) Backup(ctx context.Context, w io.Writer) error {
 	if err := s.flush(ctx, 0); err != nil { // times of last use
 		return err
 	}
-	if err := s.kv.Backup(ctx, w); err != nil {
+	if err := s.shared.Backup(ctx, w); err != nil {
 		return fmt.Errorf("writing a backup of the store: %w", err)
 	}
 	return nil

@@ -92,10 +92,10 @@ func TestDeployments(t *testing.T) {
 	second, err := s.SetDeployment(t.Context(),
 		store.Deployment{
 			Account: account, Name: "meta/llama:70b", Connectors: []string{two.ID, "one", "two"},
-			MaxConcurrency: 3, Options: compat.Options{FileParts: true, InlineSystem: compat.InlineKeep},
+			MaxConcurrency: 3, Options: compat.Options{FileParts: true, RemoteMedia: compat.RemoteAllow},
 		})
 	if err != nil || !slices.Equal(second.Connectors, []string{two.ID, one.ID}) || second.MaxConcurrency != 3 ||
-		second.Options.String() != "inline_system=keep file_parts=true" || second.Upstream != "" ||
+		second.Options.String() != "file_parts=true remote_media=allow" || second.Upstream != "" ||
 		second.CreatedAt != first.CreatedAt || second.UpdatedAt.Before(first.UpdatedAt) {
 		t.Fatalf("set again %+v, %v", second, err)
 	}
@@ -150,8 +150,8 @@ func TestDeploymentErrors(t *testing.T) {
 		},
 		{store.Deployment{
 			Account: account, Name: "a", Connectors: []string{c.ID},
-			Options: compat.Options{ReasoningAs: "text"},
-		}, store.ErrInvalid, `"reasoning_as" must be summary or content`},
+			Options: compat.Options{RemoteMedia: "https"},
+		}, store.ErrInvalid, `"remote_media" must be deny or allow`},
 		{
 			store.Deployment{Account: account, Name: "a", Connectors: []string{""}},
 			store.ErrNotFound,

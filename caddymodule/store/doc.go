@@ -81,18 +81,15 @@
 //	x/usage/ACCOUNT/DAY/KEY/EDGE/DEPLOYMENT
 //	                                usage of the key with the deployment on that day through one
 //	                                gateway; EDGE is "local" if it has no name
-//	x/usage/ACCOUNT/MONTH/KEY//DEPLOYMENT
-//	                                the same in a month that is more than 92 days old, through all
-//	                                gateways
 //	x/usage_hours/ACCOUNT/HOUR/KEY/EDGE/DEPLOYMENT
-//	                                the same in one of the last 48 hours, in addition to its day
+//	                                the same in one of the last 168 hours, in addition to its day
 //
 // Times of use sort after their records, so a record is already in the view when its time
 // of use is loaded.
 //
 // Keys below x/ change often and are not watched. The keys of package certstore and the audit
 // lists are in the shared KV; Store does not use the former. Each of the other keys has one
-// writer, so its writes need no compares. A gateway with a local KV writes them there, and
+// writer, so its writes need no compares. A gateway with a KV of its own writes them there, and
 // copies the usage to the shared KV every half minute. Usage is stored as sums, not as
 // additions: a write whose outcome is unknown can be repeated.
 //

@@ -247,7 +247,7 @@ func (s *Store) SaveReport(ctx context.Context, e Edge, r Report, lease LeaseID)
 			return 0, Errorf(ErrNotFound, "another gateway has taken the place of this one, or an operator has removed it")
 		}
 		unchanged := Compare{Key: edgeKind.path("", e.Name), ModRevision: old.Revision}
-		result, err := s.kv.Txn(ctx, Txn{If: []Compare{unchanged}, Then: []Op{op}})
+		result, err := s.shared.Txn(ctx, Txn{If: []Compare{unchanged}, Then: []Op{op}})
 		if err != nil || result.Succeeded {
 			return result.Revision, err
 		}
@@ -260,5 +260,5 @@ func (s *Store) SaveReport(ctx context.Context, e Edge, r Report, lease LeaseID)
 
 // Lease creates a lease in the shared KV. Only a gateway of a cluster calls it.
 func (s *Store) Lease(ctx context.Context, ttl time.Duration) (Lease, error) {
-	return s.kv.(Leaser).Lease(ctx, ttl)
+	return s.shared.(Leaser).Lease(ctx, ttl)
 }

@@ -33,7 +33,7 @@ func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {
 	d.orphans, d.unreadable = table[string, int64]{}, table[string, int64]{}
 	var confirmed int64
 	// Apply each record as a change. After the first load, most of these change nothing.
-	revision, err := s.kv.Each(ctx, watched, func(item Item) error {
+	revision, err := s.shared.Each(ctx, watched, func(item Item) error {
 		if item.Key == markRestoring {
 			return Errorf(ErrSchema, "a backup is being restored into this store, or that was interrupted: "+
 				"wait until it is complete, or restore the backup again")
@@ -54,7 +54,7 @@ func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {
 	for _, kind := range kinds {
 		kind.dropMissing(d, &v.records)
 	}
-	watcher, err := s.kv.Watch(ctx, watched, revision+1)
+	watcher, err := s.shared.Watch(ctx, watched, revision+1)
 	if err != nil {
 		return nil, fmt.Errorf("watching the store: %w", err)
 	}

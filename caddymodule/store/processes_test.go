@@ -72,7 +72,7 @@ func TestDamagedRecord(t *testing.T) {
 		"deployments/default/a":   `{}`,
 		"deployments/default/old": `{"v":1,"account":"default","name":"old","connector":"con_x"}`,
 		"deployments/default/odd": `{"v":1,"account":"default","name":"odd","connectors":["con_x"],` +
-			`"options":{"inline_system":"hoist"}}`,
+			`"options":{"remote_media":"https"}}`,
 		"last_used/default/x":           `{"v":1,"last_used_at":7}`,
 		"deployments/default/not valid": `{"v":1,"account":"default","name":"not valid"}`,
 		"users/default/usr_x":           `{"v":1,"id":"usr_x","account":"default","name":"x"}`,

@@ -24,9 +24,9 @@ type Options struct {
 
 	// Edge is the name of this gateway among those that share the KV; "": it is alone.
 	Edge string
-	// Local is a KV of this gateway alone, for records that change too often to be shared. The
+	// Own is the KV of this gateway alone, for records that change too often to be shared. The
 	// store owns it. nil: all records are in the shared KV.
-	Local KV
+	Own KV
 	// Cluster is for gateways that share the KV. nil: the gateway is alone.
 	Cluster Cluster
 }
@@ -34,8 +34,8 @@ type Options struct {
 // Store reads and writes the records of a gateway in a KV. Its methods are safe for
 // concurrent use.
 type Store struct {
-	kv            KV
-	local         KV // kv itself if the gateway is alone
+	shared        KV
+	own           KV // the shared one if the gateway is alone
 	edge          string
 	cluster       Cluster
 	touchInterval time.Duration // minimum time between two writes of the same time of use
@@ -50,9 +50,9 @@ type Store struct {
 	notified *view       // the last view whose callbacks have all returned; of the goroutine that publishes
 	broken   atomic.Bool // a worker has panicked: nothing is accepted until the store has been read again
 
-	closed      atomic.Bool
-	kvClosed    bool // kv is closed already, see Stopping
-	subscribers subscribe.List[Change]
+	closed       atomic.Bool
+	sharedClosed bool // shared is closed already, see Stopping
+	subscribers  subscribe.List[Change]
 
 	applied  atomic.Int64 // revision of the view whose callbacks have returned
 	progress wait.Change  // of applied and closed
@@ -62,9 +62,7 @@ type Store struct {
 	unsaved []*use  // to be written
 
 	publishing sync.Mutex
-	published  atomic.Int64 // PublishUsage has reached this revision of the local KV; set under publishing
-	folded     string       // foldUsage has folded the months before this one
-	auditSwept string       // the day of the last sweepAudit
+	published  atomic.Int64 // PublishUsage has reached this revision of own; set under publishing
 	compactTo  int64        // the next compact drops the changes before this revision
 
 	auditing sync.Mutex
@@ -76,7 +74,7 @@ type Store struct {
 }
 
 // New reads kv into memory and creates the default account if necessary. The store owns
-// kv: Close closes it. If New fails, the caller keeps kv and o.Local.
+// kv: Close closes it. If New fails, the caller keeps kv and o.Own.
 func New(kv KV, o Options) (*Store, error) {
 	s := newStore(kv, o)
 	ctx, stop := context.WithCancel(context.Background())
@@ -103,19 +101,17 @@ func New(kv KV, o Options) (*Store, error) {
 	if _, ok := kv.(Compacter); ok {
 		s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to compact the store", s.compact) })
 	}
-	if s.local != s.kv {
+	if s.own != s.shared {
 		s.workers.Go(func() { s.repeat(ctx, publishInterval, "failed to publish the usage", s.PublishUsage) })
 	}
-	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to fold the usage of past months", s.foldUsage) })
-	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove the usage of past hours", s.dropHours) })
-	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove old entries of audit lists", s.sweepAudit) })
+	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove old usage and audit entries", s.sweepOld) })
 	return s, nil
 }
 
 // newStore returns a store with an empty view.
 func newStore(kv KV, o Options) *Store {
 	s := &Store{
-		kv: kv, local: cmp.Or(o.Local, kv), edge: cmp.Or(o.Edge, localEdge),
+		shared: kv, own: cmp.Or(o.Own, kv), edge: cmp.Or(o.Edge, localEdge),
 		cluster: cmp.Or[Cluster](o.Cluster, alone{}), touchInterval: touchIntervalAlone,
 		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
 		refreshPace: rate.NewLimiter(rate.Every(refreshPause), 1),
@@ -156,15 +152,15 @@ const (
 // Stopping is called before the last writes and Close. If the shared KV does not answer, it closes
 // it, so that these writes fail at once. Usage is then published after the next start.
 func (s *Store) Stopping() {
-	if s.local == s.kv {
+	if s.own == s.shared {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
-	if _, err := s.kv.Get(ctx, accountKind.path("", DefaultAccount)); err != nil {
+	if _, err := s.shared.Get(ctx, accountKind.path("", DefaultAccount)); err != nil {
 		s.log.Warn("the store does not answer; stopping without it: the last times of use are lost", "error", err)
-		s.kvClosed = true
-		_ = s.kv.Close()
+		s.sharedClosed = true
+		_ = s.shared.Close()
 	}
 }
 
@@ -179,14 +175,14 @@ func (s *Store) Close() error {
 	s.workers.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
-	if s.kvClosed {
-		return s.local.Close()
+	if s.sharedClosed {
+		return s.own.Close()
 	}
 	err := s.flush(ctx, 0)
-	if s.local != s.kv {
-		err = errors.Join(err, s.PublishUsage(ctx), s.local.Close())
+	if s.own != s.shared {
+		err = errors.Join(err, s.PublishUsage(ctx), s.own.Close())
 	}
-	return errors.Join(err, s.kv.Close())
+	return errors.Join(err, s.shared.Close())
 }
 
 // time returns the current time as stored in records: UTC, in whole milliseconds.

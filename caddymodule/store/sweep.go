@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 )
@@ -25,7 +26,7 @@ func (s *Store) compact(ctx context.Context) error {
 	if old == 0 || !s.Leads() {
 		return nil
 	}
-	return s.kv.(Compacter).Compact(ctx, old)
+	return s.shared.(Compacter).Compact(ctx, old)
 }
 
 // sweep removes set-up codes that have expired, answers to challenges that have expired, sessions, links and pairings
@@ -61,11 +62,24 @@ func (s *Store) sweep(ctx context.Context) error {
 			}
 		}
 		// If a compare fails, the next sweep tries again.
-		if _, err := s.kv.Txn(ctx, t); err != nil {
+		if _, err := s.shared.Txn(ctx, t); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// sweepOld removes usage and entries of audit lists that are too old.
+func (s *Store) sweepOld(ctx context.Context) error {
+	if !s.Leads() {
+		return nil
+	}
+	var failed error
+	for _, a := range append(s.Accounts(), Account{}) { // the last one is the gateway, with an audit list
+		days, hours := s.oldUsage(a.ID)
+		failed = errors.Join(failed, s.deleteSpans(ctx, days, hours, s.oldOperations(a.ID)))
+	}
+	return failed
 }
 
 // sweep decides which records to remove. A record that has changed since is not removed.

@@ -116,7 +116,7 @@ func (s *Store) flush(ctx context.Context, interval time.Duration) error {
 		}
 		err := t.err
 		if err == nil {
-			_, err = s.kv.Txn(ctx, t.Txn)
+			_, err = s.shared.Txn(ctx, t.Txn)
 		}
 		if err != nil {
 			for _, u := range all {

@@ -61,7 +61,7 @@ func (s *Store) write(caller context.Context, build func(t *tx) error) error {
 		if failed != nil {
 			t.Then = nil // only check that no concurrent write has caused the error
 		}
-		result, err := s.kv.Txn(ctx, t.Txn)
+		result, err := s.shared.Txn(ctx, t.Txn)
 		switch {
 		case failed != nil && (err != nil || result.Succeeded):
 			return failed
@@ -92,7 +92,7 @@ func (t *tx) get(path string) Item {
 		return Item{}
 	}
 	var item Item
-	if item, t.err = t.s.kv.Get(t.ctx, path); t.err != nil {
+	if item, t.err = t.s.shared.Get(t.ctx, path); t.err != nil {
 		return Item{}
 	}
 	t.If = append(t.If, Compare{Key: path, ModRevision: item.ModRevision})
@@ -114,7 +114,7 @@ func (t *tx) items(prefix string) []Item {
 	if t.err != nil {
 		return nil
 	}
-	snap, err := Range(t.ctx, t.s.kv, Prefix(prefix))
+	snap, err := Range(t.ctx, t.s.shared, Prefix(prefix))
 	t.err = err
 	return snap.Items
 }
@@ -232,7 +232,7 @@ func (k *kind[R, P]) removeRecord(ctx context.Context, s *Store, doing, owner, i
 func (s *Store) deleteSpans(ctx context.Context, spans ...Span) error {
 	var paths []string
 	for _, span := range spans {
-		_, err := s.kv.Each(ctx, span, func(item Item) error {
+		_, err := s.shared.Each(ctx, span, func(item Item) error {
 			paths = append(paths, item.Key)
 			return nil
 		})

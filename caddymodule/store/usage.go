@@ -3,24 +3,26 @@ package store
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
-// The layouts of the months and hours of usage rows, besides [time.DateOnly].
+// HourOnly is the layout of the hours of usage rows. That of days is [time.DateOnly].
+const HourOnly = "2006-01-02T15"
+
 const (
-	monthOnly = "2006-01"
-	HourOnly  = "2006-01-02T15"
+	// keepDays and keepHours are how long usage is kept by day and by hour.
+	keepDays  = 400
+	keepHours = 7 * 24
 )
 
-// UsageRow is the usage of a key with a deployment: through one gateway on a day or in an hour,
-// or through all gateways in a folded month. Hours are kept in addition to their days.
+// UsageRow is the usage of a key with a deployment through one gateway, on a day or in an hour. Hours are kept in
+// addition to their days.
 type UsageRow struct {
 	Account    string `json:"-"`
-	Day        string `json:"day"`        // in UTC, like 2026-11-21; like 2026-08 for a month, 2026-11-21T15 for an hour
+	Day        string `json:"day"`        // in UTC, like 2026-11-21, or 2026-11-21T15 for an hour
 	Key        string `json:"key"`        // id; "": requests without a key
 	Deployment string `json:"deployment"` // registered name; "": requests without one
 	KeyName    string `json:"key_name"`
@@ -106,59 +108,46 @@ type usageRecord struct {
 	Usage
 }
 
-// path returns the KV key of a row of an edge. The edge of a month is "". The name of the
-// deployment may contain slashes, so it is last.
+// path returns the KV key of a row of an edge. The name of the deployment may contain
+// slashes, so it is last.
 func (r *UsageRow) path(edge string) string {
 	return usageDir(r.Day) + r.Account + "/" + r.Day + "/" + r.Key + "/" + edge + "/" + r.Deployment
 }
 
-// usageDir returns the directory of the rows of a day, a month or an hour.
-func usageDir(day string) string {
+// layoutOf returns the layout of a day or an hour.
+func layoutOf(day string) string {
 	if len(day) == len(HourOnly) {
+		return HourOnly
+	}
+	return time.DateOnly
+}
+
+// usageDir returns the directory of the rows of a day or an hour.
+func usageDir(day string) string {
+	if layoutOf(day) == HourOnly {
 		return dirHours
 	}
 	return dirUsage
 }
 
-// parseUsagePath returns the row of a KV key without its sums, and its edge.
-func parseUsagePath(path string) (r UsageRow, edge string, ok bool) {
-	const parts = 5
-	_, path, _ = strings.Cut(strings.TrimPrefix(path, dirUnwatched), "/")
-	p := strings.SplitN(path, "/", parts)
-	if len(p) != parts {
-		return r, "", false
-	}
-	return UsageRow{Account: p[0], Day: p[1], Key: p[2], Deployment: p[4]}, p[3], true
-}
-
 // decodeUsage returns the row of an item.
-func decodeUsage(item Item) (UsageRow, error) {
-	r, _, _ := parseUsagePath(item.Key)
+func decodeUsage(item Item) (r UsageRow, err error) {
+	path := strings.SplitN(item.Key, "/", 7) // see path
 	var record usageRecord
-	err := decode(item, &record)
-	r.KeyName, r.Usage = record.KeyName, record.Usage
+	if err = decode(item, &record); err == nil {
+		r = UsageRow{Account: path[2], Day: path[3], Key: path[4], Deployment: path[6], KeyName: record.KeyName}
+		r.Usage = record.Usage
+	}
 	return r, err
 }
 
 // check fails if the row cannot be stored.
 func (r *UsageRow) check() error {
-	if err := checkDay(r.Day); err != nil {
-		return err
+	if _, err := time.Parse(layoutOf(r.Day), r.Day); err != nil {
+		return Errorf(ErrInvalid, "%.40q is not a day like 2026-11-21", r.Day)
 	}
 	if strings.Contains(r.Key, "/") {
 		return Errorf(ErrInvalid, "%.40q is not the id of a key", r.Key)
-	}
-	return nil
-}
-
-// checkDay fails unless day is a day or an hour.
-func checkDay(day string) error {
-	layout := time.DateOnly
-	if len(day) == len(HourOnly) {
-		layout = HourOnly
-	}
-	if _, err := time.Parse(layout, day); err != nil {
-		return Errorf(ErrInvalid, "%.40q is not a day like 2026-11-21", day)
 	}
 	return nil
 }
@@ -176,14 +165,14 @@ func (s *Store) SaveUsage(ctx context.Context, rows []UsageRow) error {
 			t.put(r.path(s.edge), &usageRecord{KeyName: r.KeyName, Usage: r.Usage})
 		}
 	}
-	if err := s.putLocal(ctx, t); err != nil {
+	if err := s.putOwn(ctx, t); err != nil {
 		return fmt.Errorf("saving the usage: %w", err)
 	}
 	return nil
 }
 
 // OwnUsage returns the sums of a row of this gateway, as last saved. ctx bounds only reads of the
-// shared KV, which are necessary for rows that the local KV no longer has.
+// shared KV, which are necessary for rows that the KV of the gateway no longer has.
 func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 	if err := r.check(); err != nil {
 		return Usage{}, err
@@ -192,11 +181,11 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 		return Usage{}, nil
 	}
 	path := r.path(s.edge)
-	item, err := s.local.Get(context.WithoutCancel(ctx), path)
-	if err == nil && !item.Exists() && s.local != s.kv { // it may have been published long ago
+	item, err := s.own.Get(context.WithoutCancel(ctx), path)
+	if err == nil && !item.Exists() && s.own != s.shared { // it may have been published long ago
 		ctx, cancel := s.withSharedTimeout(ctx)
 		defer cancel()
-		item, err = s.kv.Get(ctx, path)
+		item, err = s.shared.Get(ctx, path)
 	}
 	if err != nil || !item.Exists() {
 		return Usage{}, err
@@ -205,13 +194,12 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 	return r.Usage, err
 }
 
-// EachUsage calls f with the rows of an account, of all gateways: those of the days from from to
-// to, and those of the folded months that have one of these days. If from and to are hours, it
-// calls f with the rows of these hours. The rows include those that this gateway has saved and
-// not published. Those of other gateways are at most half a minute old. f must not use the store.
-func (s *Store) EachUsage(ctx context.Context, account, from, to string, f func(UsageRow) error) error {
+// EachUsage calls f with the rows of an account, of all gateways, of the days or hours from from to to; with a
+// key, only with those of this key, without reading others. The rows include those that this gateway has saved
+// and not published. Those of other gateways are at most half a minute old. f must not use the store.
+func (s *Store) EachUsage(ctx context.Context, account, key, from, to string, f func(UsageRow) error) error {
 	for _, day := range []string{from, to} {
-		if err := checkDay(day); err != nil {
+		if err := (&UsageRow{Day: day, Key: key}).check(); err != nil {
 			return err
 		}
 	}
@@ -220,18 +208,25 @@ func (s *Store) EachUsage(ctx context.Context, account, from, to string, f func(
 	}
 	ctx, cancel := s.withSharedTimeout(ctx)
 	defer cancel()
-	latest, err := s.unpublished(ctx, account, from, to)
+	var err error
+	spans, own := usageSpans(account, key, from, to), make(map[string]UsageRow)
+	if s.own != s.shared {
+		err = eachUsage(ctx, s.own, spans, func(path string, r UsageRow) error {
+			own[path] = r
+			return nil
+		})
+	}
 	if err == nil {
-		err = eachUsage(ctx, s.kv, account, from, to, func(path string, r UsageRow) error {
-			// Sums only grow. This gateway may have published newer ones in the meantime.
-			if l, ok := latest[path]; ok && l.Requests > r.Requests {
-				r = l
+		err = eachUsage(ctx, s.shared, spans, func(path string, r UsageRow) error {
+			// Sums only grow. The shared KV may lack the newest ones of this gateway.
+			if o, ok := own[path]; ok && o.Requests > r.Requests {
+				r = o
 			}
-			delete(latest, path)
+			delete(own, path)
 			return f(r)
 		})
 	}
-	for _, r := range latest {
+	for _, r := range own {
 		if err == nil {
 			err = f(r)
 		}
@@ -242,70 +237,45 @@ func (s *Store) EachUsage(ctx context.Context, account, from, to string, f func(
 	return nil
 }
 
-// KeyUsage calls f with the rows of a key on the days from from to to, of all gateways. The rows
-// of other gateways are at most half a minute old. Unlike EachUsage, it does not read those of
-// other keys.
-func (s *Store) KeyUsage(ctx context.Context, account, key string, from, to time.Time, f func(UsageRow)) error {
-	ctx, cancel := s.withSharedTimeout(ctx)
-	defer cancel()
-	for day := from.UTC().Truncate(24 * time.Hour); !day.After(to); day = day.AddDate(0, 0, 1) {
-		row := UsageRow{Account: account, Day: day.Format(time.DateOnly), Key: key}
-		if err := row.check(); err != nil {
-			return err
-		}
-		span := Prefix(strings.TrimSuffix(row.path(""), "/"))
-		rows := make(map[string]UsageRow)
-		for _, kv := range slices.Compact([]KV{s.kv, s.local}) { // the local one has rows that are not published
-			_, err := kv.Each(ctx, span, func(item Item) error {
-				r, err := decodeUsage(item)
-				rows[item.Key] = r
-				return err
-			})
+// eachUsage calls f with the rows of spans of a KV, and their paths.
+func eachUsage(ctx context.Context, kv KV, spans []Span, f func(path string, r UsageRow) error) error {
+	for _, span := range spans {
+		_, err := kv.Each(ctx, span, func(item Item) error {
+			r, err := decodeUsage(item)
 			if err != nil {
-				return fmt.Errorf("reading the usage of a key: %w", err)
+				return err
 			}
-		}
-		for _, r := range rows {
-			f(r)
+			return f(item.Key, r)
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// unpublished returns the rows of this gateway, by path. The shared KV may lack them, or have them with older sums.
-func (s *Store) unpublished(ctx context.Context, account, from, to string) (map[string]UsageRow, error) {
-	from = max(from, s.firstUnfolded()) // older rows are never published
-	rows := make(map[string]UsageRow)
-	if s.local == s.kv {
-		return rows, nil
-	}
-	return rows, eachUsage(ctx, s.local, account, from, to, func(path string, r UsageRow) error {
-		rows[path] = r
-		return nil
-	})
-}
-
-// eachUsage calls f with the rows of an account in a KV, and their paths.
-func eachUsage(ctx context.Context, kv KV, account, from, to string,
-	f func(path string, r UsageRow) error,
-) error {
-	_, err := kv.Each(ctx, usageSpan(account, from, to), func(item Item) error {
-		r, _, ok := parseUsagePath(item.Key)
-		if !ok || len(r.Day) == len(to) && r.Day > to {
-			return nil
-		}
-		r, err := decodeUsage(item)
-		if err != nil {
-			return err
-		}
-		return f(item.Key, r)
-	})
-	return err
-}
-
-// usageSpan returns the span from the day or hour from to the end of the month of to. The row of a
-// month sorts after those of its days.
-func usageSpan(account, from, to string) Span {
+// usageSpans returns the spans of the rows of an account: one from the day or hour from to to, or, with a key, one of
+// the key for each day or hour.
+func usageSpans(account, key, from, to string) (spans []Span) {
 	dir := usageDir(to) + account + "/"
-	return Span{Start: dir + from, End: dir + to[:len(monthOnly)] + string(rune('/'+1))}
+	if key == "" {
+		return []Span{{Start: dir + from, End: Prefix(dir + to + "/").End}}
+	}
+	layout, step := layoutOf(from), 24*time.Hour
+	if layout == HourOnly {
+		step = time.Hour
+	}
+	day, _ := time.Parse(layout, from) // it is checked
+	for ; day.Format(layout) <= to; day = day.Add(step) {
+		spans = append(spans, Prefix(dir+day.Format(layout)+"/"+key+"/"))
+	}
+	return spans
+}
+
+// oldUsage returns the spans of the rows of an account that are too old.
+func (s *Store) oldUsage(account string) (days, hours Span) {
+	now, days, hours := s.now().UTC(), Prefix(dirUsage+account+"/"), Prefix(dirHours+account+"/")
+	days.End = days.Start + now.AddDate(0, 0, -keepDays).Format(time.DateOnly)
+	hours.End = hours.Start + now.Add(-keepHours*time.Hour).Format(HourOnly)
+	return days, hours
 }

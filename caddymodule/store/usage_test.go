@@ -33,7 +33,7 @@ func usageRow(day, key, deployment string, n int64) store.UsageRow {
 func usageRows(t *testing.T, s *store.Store, account, from, to string) []store.UsageRow {
 	t.Helper()
 	sums := map[store.UsageRow]store.Usage{}
-	if err := s.EachUsage(context.Background(), account, from, to, func(r store.UsageRow) error {
+	if err := s.EachUsage(context.Background(), account, "", from, to, func(r store.UsageRow) error {
 		u := r.Usage
 		r.Usage = store.Usage{}
 		u.Add(sums[r])
@@ -103,12 +103,13 @@ func TestUsage(t *testing.T) {
 		wantError(t, s.SaveUsage(t.Context(), []store.UsageRow{a, wrong}), store.ErrInvalid)
 	}
 	ignore := func(store.UsageRow) error { return nil }
-	wantError(t, s.EachUsage(t.Context(), account, "x", lastDay, ignore), store.ErrInvalid, "not a day")
-	wantError(t, s.EachUsage(t.Context(), account, firstDay, "x", ignore), store.ErrInvalid, "not a day")
-	wantError(t, s.EachUsage(t.Context(), "default/2026", firstDay, lastDay, ignore), store.ErrNotFound)
+	wantError(t, s.EachUsage(t.Context(), account, "", "x", lastDay, ignore), store.ErrInvalid, "not a day")
+	wantError(t, s.EachUsage(t.Context(), account, "a/b", firstDay, lastDay, ignore), store.ErrInvalid, "not the id")
+	wantError(t, s.EachUsage(t.Context(), account, "", firstDay, "x", ignore), store.ErrInvalid, "not a day")
+	wantError(t, s.EachUsage(t.Context(), "default/2026", "", firstDay, lastDay, ignore), store.ErrNotFound)
 }
 
-// Two gateways share a store, and each has a local KV. The sum is exact at each of them: for
+// Two gateways share a store, and each has a KV of its own. The sum is exact at each of them: for
 // its own requests at once, for those of the other within half a minute. A restart loses
 // nothing, published or not.
 // The usage of many keys is one transaction of a file: each is a sync of the disk.
@@ -159,7 +160,7 @@ func TestUsageOfSeveralGateways(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if edges[edge], err = store.New(share(kv), store.Options{Edge: edge, Local: local}); err != nil {
+			if edges[edge], err = store.New(share(kv), store.Options{Edge: edge, Own: local}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait() // until it has published what was left
@@ -213,7 +214,7 @@ func TestUsageOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := storetest.Share(storetest.OpenBolt(t, tempStore(t)))
 		edge := func(name string) *store.Store {
-			s, err := store.New(shared, store.Options{Edge: name, Local: storetest.OpenBolt(t, tempStore(t))})
+			s, err := store.New(shared, store.Options{Edge: name, Own: storetest.OpenBolt(t, tempStore(t))})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -267,21 +268,27 @@ func (kv *countingKV) Each(ctx context.Context, span store.Span, f func(store.It
 	return kv.KV.Each(ctx, span, f)
 }
 
-// Without a cluster, each day of a key is read once.
+// The usage of a key is that of its days, without other keys. Without a cluster, each day is read once.
 func TestKeyUsageReadsOnce(t *testing.T) {
 	t.Parallel()
 	kv := &countingKV{KV: share(storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db")))}
 	s := newStore(t, kv)
-	if err := s.SaveUsage(t.Context(), []store.UsageRow{usageRow("2026-11-01", "k", "m", 1)}); err != nil {
+	if err := s.SaveUsage(t.Context(), []store.UsageRow{
+		usageRow("2026-11-01", "k", "m", 1), usageRow("2026-11-30", "k", "m", 1), usageRow("2026-11-30", "kk", "m", 1),
+		usageRow("2026-12-01", "k", "m", 1), usageRow("2026-11-01T15", "k", "m", 1),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	kv.reads = 0
-	day, rows := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), 0
-	count := func(store.UsageRow) { rows++ }
-	if err := s.KeyUsage(t.Context(), account, "k", day, day.AddDate(0, 0, 29), count); err != nil {
+	rows := 0
+	count := func(store.UsageRow) error {
+		rows++
+		return nil
+	}
+	if err := s.EachUsage(t.Context(), account, "k", "2026-11-01", "2026-11-30", count); err != nil {
 		t.Fatal(err)
 	}
-	if rows != 1 || kv.reads != 1 {
+	if rows != 2 || kv.reads != 1 {
 		t.Errorf("%d rows with %d reads", rows, kv.reads)
 	}
 }

@@ -9,9 +9,6 @@ import (
 )
 
 const (
-	// drainedGrace is how long a connector has to read that its last answer is complete: the
-	// close may overtake the message.
-	drainedGrace = 100 * time.Millisecond
 	// aliveTimeout is how long a connector may take to answer a ping on a tunnel that is replaced, in
 	// addition to the round trip.
 	aliveTimeout = time.Second
@@ -60,10 +57,10 @@ func (s *Session) review() {
 		s.refuse(denyRotated)
 	case err != nil:
 		s.close(link.CloseRemoved)
-	case !until.IsZero() && !s.reviewed.Swap(true):
+	case !until.IsZero() && !s.reviewDue.Swap(true):
 		time.AfterFunc(min(time.Until(until), reviewPause), func() {
 			_ = s.hub.contain("reviewing a token", func() error {
-				s.reviewed.Store(false)
+				s.reviewDue.Store(false)
 				s.review()
 				return nil
 			})
@@ -76,8 +73,6 @@ func (s *Session) finish(ctx context.Context, code link.CloseCode) {
 	s.stop()
 	select {
 	case <-s.idle:
-		s.send(link.Drained{})
-		s.wait(drainedGrace)
 	case <-ctx.Done():
 	case <-s.conn.Context().Done():
 	}

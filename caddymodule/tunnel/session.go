@@ -71,7 +71,7 @@ type Session struct {
 	misreported atomic.Bool // an invalid report was logged
 	rechecking  atomic.Bool // a link.Recheck is being sent
 
-	reviewed atomic.Bool // a timer will call review
+	reviewDue atomic.Bool // a timer will call review
 }
 
 var _ http.RoundTripper = (*Session)(nil)
@@ -147,7 +147,7 @@ func (s *Session) Send(r *http.Request, key string) (*http.Response, error) {
 		return nil, err
 	}
 	s.hub.counters.requests.Add(1)
-	answer, err := s.exchange(stream, r, key)
+	answer, err := s.sendEncoded(stream, r, key)
 	if err == nil {
 		err = decompress(answer)
 	}
@@ -158,9 +158,9 @@ func (s *Session) Send(r *http.Request, key string) (*http.Response, error) {
 	return answer, nil
 }
 
-// exchange sends a request. It encodes the body if the connector supports that and the line is long. If the connector
-// does not have the body to which the request refers, it sends the body whole.
-func (s *Session) exchange(stream *openStream, r *http.Request, key string) (*http.Response, error) {
+// sendEncoded sends a request. It encodes the body if the connector supports that and the line is long. If the
+// connector does not have the body to which the request refers, it sends the body whole.
+func (s *Session) sendEncoded(stream *openStream, r *http.Request, key string) (*http.Response, error) {
 	if s.hello.KeptPrompts == nil || r.ContentLength < bodies.MinBody || s.shortestRTT() < s.hub.encodeFrom {
 		return s.roundTrip(stream, r)
 	}

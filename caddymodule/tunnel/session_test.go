@@ -88,9 +88,6 @@ func TestConnectorDrains(t *testing.T) {
 		if r := wait.For(t, running, "the answer"); r.body != "at last" || r.err != nil {
 			t.Errorf("the running request: %q, %v", r.body, r.err)
 		}
-		if m := first.next(t); m != (link.Drained{}) {
-			t.Errorf("after the last answer: %#v", m)
-		}
 		if code := first.ended(t); code != link.CloseDrained {
 			t.Errorf("closed with %v", code)
 		}
@@ -106,10 +103,6 @@ func TestConnectorDrainsWhileIdle(t *testing.T) {
 		c := g.connect(t, "con_1", echo)
 		if err := c.control.Send(link.Drain{}); err != nil {
 			t.Fatal(err)
-		}
-		seen := map[link.Message]bool{c.next(t): true, c.next(t): true}
-		if !seen[link.DrainOK{}] || !seen[link.Drained{}] {
-			t.Errorf("messages %v", seen)
 		}
 		if code := c.ended(t); code != link.CloseDrained {
 			t.Errorf("closed with %v", code)
@@ -132,11 +125,16 @@ func TestDrainWaitsForTheWholeBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer a.Body.Close()
-		_ = c.control.Send(link.Drain{})
-		_ = c.next(t)
-		time.Sleep(3 * drainedGrace)
+		answered := func(m link.Message) {
+			if err := c.control.Send(m); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.next(t)
+		}
+		answered(link.Drain{})
+		answered(link.Ping{}) // it is open
 		close(more)
-		time.Sleep(3 * drainedGrace)
+		answered(link.Ping{})
 		if b, err := io.ReadAll(a.Body); string(b) != "one two" || err != nil {
 			t.Errorf("body %q, %v", b, err)
 		}

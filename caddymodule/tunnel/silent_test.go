@@ -128,7 +128,7 @@ func TestFrozen(t *testing.T) {
 			t.Fatal(err)
 		}
 		stream.silent = true // as onSilence does
-		_, err = s.exchange(stream, post("{}").WithContext(t.Context()), "")
+		_, err = s.sendEncoded(stream, post("{}").WithContext(t.Context()), "")
 		wantError(t, err, link.ErrSilent)
 	})
 }

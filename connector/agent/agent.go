@@ -24,8 +24,7 @@ type Options struct {
 	DrainTimeout time.Duration
 }
 
-// Agent is a connector. Create it with [New]. It has what stays over reloads; an instance has the
-// tunnels of one configuration.
+// Agent is a connector. Create it with [New]. It outlives reloads; an instance runs the tunnels of one configuration.
 type Agent struct {
 	Options
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"time"
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/dial"
@@ -50,7 +49,7 @@ func (a *Agent) newConfiguration(c config.Config, old *configuration) (*configur
 	next.hello.Routes, next.hello.MaxRequests = c.Routes, c.MaxRequests
 	next.hello.OneModel = c.OneModelUpstreams()
 	kept := c.KeptPromptBytes()
-	next.hello.KeptPrompts, next.hello.StartedMillis = &kept, time.Now().UnixMilli()
+	next.hello.KeptPrompts = &kept
 	next.dialTo(dial.Target{
 		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: next.tunnelToken,
 		MaxRequests: c.MaxRequests, MaxMemory: c.MemoryBudget(), Logger: a.Logger,
@@ -94,7 +93,7 @@ func (c *configuration) sameServer(d *configuration) bool {
 // upstreams' keys, addresses and paths.
 func (c *configuration) servesAs(d *configuration) bool {
 	same := d.hello
-	same.Instance, same.StartedMillis = c.hello.Instance, c.hello.StartedMillis
+	same.Instance = c.hello.Instance
 	return c.token == d.token && c.quic.Server == d.quic.Server &&
 		c.quic.MaxMemory == d.quic.MaxMemory && c.transport == d.transport && reflect.DeepEqual(c.hello, same)
 }

@@ -2,7 +2,7 @@
 // cluster, reports the upstreams, and passes requests from the tunnel to them. Package link
 // implements the protocol, dial the connections, and upstream the access to model servers.
 //
-//	agent.go          what stays over reloads
+//	agent.go          what outlives reloads
 //	instance.go       the tunnels of one configuration
 //	configuration.go  an instance's configuration
 //	takeover.go       a reload: a second instance takes over
@@ -10,7 +10,7 @@
 //	edges.go          the gateways of a cluster, each with a leg
 //	state.go          the states of a leg
 //	hello.go          connect, race, handshake
-//	maintain.go       an established tunnel, and the searches for its successor
+//	maintain.go       an established tunnel, and the search for its successor
 //	session.go        one tunnel: requests, control messages, drain
 //	heartbeat.go      pings
 //	ending.go         why a tunnel ended, and the pause that follows

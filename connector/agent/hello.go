@@ -55,7 +55,7 @@ func (l *leg) runners(target link.Edge) []dial.Runner {
 
 // race establishes a tunnel with one of the runners. It sends a hello on the first
 // connection, and uses another one only if that fails: a second hello would end the
-// tunnel of the first. The end of searching stops the race until a hello is sent; then only the end of
+// tunnel of the first. Before a hello is sent, the end of searching stops the race; after it, only the end of
 // ctx does. At its edge, the hello may replace one tunnel; nil means none.
 func (l *leg) race(searching, ctx context.Context, replaces *session, runners []dial.Runner) (s *session, err error) {
 	// A busy gateway reserves connections over WebSockets for devices with a pairing code.

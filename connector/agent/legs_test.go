@@ -178,7 +178,7 @@ func TestBalancerLeadsToTheSameEdge(t *testing.T) {
 		t.Errorf("counters %+v", n)
 	}
 	c.answers("a", "x")
-	if log := a.log.String(); strings.Contains(log, "held") {
+	if log := a.log.String(); strings.Contains(log, link.DenyEdgeInUse) {
 		t.Errorf("log %s", log)
 	}
 	c.set(func() { c.edges["b"].address = address })

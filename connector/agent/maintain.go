@@ -18,8 +18,7 @@ const (
 )
 
 // maintain serves a tunnel until it ends or a successor takes over. The old tunnel then
-// finishes its requests. One search for a successor runs at a time. Each event stops it, and
-// maintain chooses again.
+// finishes its requests.
 func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 	start := time.Now()
 	if l.webDelay = webSocketDelay; s.conn.Transport() == link.TransportWebSocket {
@@ -31,50 +30,37 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 		s.close(link.CloseNone, err) // after a panic
 		ended <- err
 	})
-	for {
-		var next *session
-		searching, stop := context.WithCancel(ctx)
-		searched := make(chan struct{})
-		go func() {
-			defer close(searched)
-			defer panics.Recover(l.Logger, "establishing another tunnel")
-			next = l.search(searching, ctx, s)
-		}()
-		var err error
-		over := false
-		select {
-		case <-searched:
-			if next == nil && ctx.Err() != nil { // the tunnel drains
-				err, over = <-ended, true
-			}
-		case err = <-ended:
-			over = true
-		}
+	searching, stop := context.WithCancel(ctx)
+	defer stop()
+	var next *session
+	searched := make(chan struct{})
+	go func() {
+		defer close(searched)
+		defer panics.Recover(l.Logger, "establishing another tunnel")
+		next = l.upgradeToQUIC(searching, ctx, s)
+	}()
+	var err error
+	select {
+	case err = <-ended:
 		stop()
 		<-searched // a hello that was sent may have replaced the tunnel
-		switch {
-		case next != nil:
-			return ending{}, next
-		case over:
-			return ending{err: err, lived: max(time.Since(start), 1)}, nil
+	case <-searched:
+		if next == nil {
+			err = <-ended
 		}
 	}
-}
-
-// search establishes a successor over QUIC of a tunnel over a WebSocket. It returns nil when searching ends before it
-// has sent a hello, or when ctx ends.
-func (l *leg) search(searching, ctx context.Context, s *session) *session {
-	switch {
-	case s.conn.Context().Err() != nil:
-	case l.config.transport == config.TransportAuto && s.conn.Transport() == link.TransportWebSocket:
-		return l.upgradeToQUIC(searching, ctx, s)
+	if next != nil {
+		return ending{}, next
 	}
-	<-searching.Done()
-	return nil
+	return ending{err: err, lived: max(time.Since(start), 1)}, nil
 }
 
-// upgradeToQUIC tries QUIC periodically, and switches to it when it works.
+// upgradeToQUIC tries QUIC periodically if the tunnel is over a WebSocket, and switches to it when it works. For
+// searching and ctx see race: it returns nil at their end.
 func (l *leg) upgradeToQUIC(searching, ctx context.Context, s *session) *session {
+	if l.config.transport != config.TransportAuto || s.conn.Transport() != link.TransportWebSocket {
+		return nil
+	}
 	for pause := l.firstUpgrade; ; pause = min(2*pause, lastUpgrade) {
 		if wait.For(searching, pause/2+l.retry.jitter(pause)) != nil {
 			return nil

@@ -2,8 +2,8 @@ package clients
 
 import "strconv"
 
-// The settings files of clients. Their members have the key: a variable of the shell would be one more thing to set,
-// and would end with the shell.
+// The settings files of clients. The key is a member, not a variable of the shell: that would be one more thing to
+// set, and would end with the shell.
 
 // nodeCA is the environment variable of Node with a file of further authorities.
 const nodeCA = "NODE_EXTRA_CA_CERTS"

@@ -30,7 +30,7 @@ var messages = []Message{
 	},
 	claim(),
 	Hello{
-		Connector: "con_1", Secret: "s3cret", StartedMillis: 1790000000000, OtherEdges: []string{"edge-a"},
+		Connector: "con_1", Secret: "s3cret", OtherEdges: []string{"edge-a"},
 		Upstreams: []string{"ollama"}, OneModel: []string{"ollama"},
 	},
 	Welcome{Session: "x", Version: "v1", HeartbeatMillis: 1500},
@@ -46,7 +46,6 @@ var messages = []Message{
 	Recheck{Upstream: "a"},
 	Drain{},
 	DrainOK{},
-	Drained{},
 }
 
 func TestControlRoundTrip(t *testing.T) {

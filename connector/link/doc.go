@@ -56,21 +56,17 @@
 //	    │ drain                                 │   the connector leaves: no new
 //	    ├──────────────────────────────────────▶│   requests on this tunnel
 //	    │                              drain_ok │   from now on, the tunnel gets no
-//	    │◀──────────────────────────────────────┤   requests
-//	    │                               drained │   the last answer is complete; the
-//	    │◀──────────────────────────────────────┤   gateway closes: CloseDrained
+//	    │◀──────────────────────────────────────┤   requests; after the last answer,
+//	    │                                       │   the gateway closes: CloseDrained
 //	    │                                       │
 //	    │                   edges (edge, edges) │   the members of the cluster
 //	    │◀──────────────────────────────────────┤   have changed
 //	    │                                       │
-//	    │                                 drain │   the gateway leaves; it opens no
-//	    │◀──────────────────────────────────────┤   new streams if it shuts down
-//	    │ drain_ok                              │
-//	    ├──────────────────────────────────────▶│
-//	    │                               drained │   the last answer is complete; the
-//	    │◀──────────────────────────────────────┤   gateway closes: CloseShutdown,
-//	    │                                       │   after a deadline without drained;
-//	    │                                       │   the connector dials again
+//	    │                                 drain │   the gateway shuts down: it opens
+//	    │◀──────────────────────────────────────┤   no streams, and closes after the
+//	    │ drain_ok                              │   last answer, or a deadline:
+//	    ├──────────────────────────────────────▶│   CloseShutdown; the connector
+//	    │                                       │   dials again
 //
 // In both drains the gateway closes the tunnel: a QUIC close drops queued data, so only the
 // receiver of the answers knows when they are complete.

@@ -32,8 +32,6 @@ type Hello struct {
 	// DryRun asks whether the gateway would accept the connector. The gateway answers
 	// and closes. The connector's tunnel is not replaced.
 	DryRun bool `json:"dry_run,omitempty"`
-	// StartedMillis is when the process started, in Unix milliseconds.
-	StartedMillis int64 `json:"started_ms,omitempty"`
 	// OtherEdges are the names of the edges where this instance has other tunnels. The hello must not
 	// replace these if a load balancer sends it to one of them.
 	OtherEdges []string `json:"other_edges,omitempty"`
@@ -101,7 +99,7 @@ const (
 	DenyHello       = "bad_hello"       // invalid hello
 	DenyUnavailable = "unavailable"     // the gateway cannot decide now
 	DenyShutdown    = "shutdown"        // the gateway is shutting down
-	DenyEdgeInUse   = "held"            // this edge is in Hello.OtherEdges
+	DenyEdgeInUse   = "edge_in_use"     // this edge is in Hello.OtherEdges
 )
 
 // Reason returns the refusal for the reason of a close with [CloseDenied]: the close may
@@ -190,14 +188,11 @@ type Pong struct {
 	HeartbeatMillis int `json:"heartbeat_ms"`
 }
 
-// Drain announces that the sender leaves.
+// Drain announces that the sender leaves. The gateway closes the tunnel after the last answer.
 type Drain struct{}
 
 // DrainOK answers a drain. The gateway sends no further requests.
 type DrainOK struct{}
-
-// Drained means that the gateway has received the last answer. It closes the tunnel next.
-type Drained struct{}
 
 func (Hello) kind() string   { return "hello" }
 func (Welcome) kind() string { return "welcome" }
@@ -211,12 +206,11 @@ func (Ping) kind() string    { return "ping" }
 func (Pong) kind() string    { return "pong" }
 func (Drain) kind() string   { return "drain" }
 func (DrainOK) kind() string { return "drain_ok" }
-func (Drained) kind() string { return "drained" }
 
 // types are the types of the messages by their kinds.
 var types = byKind(
 	Hello{}, Welcome{}, Edges{}, Deny{}, Pending{}, Grant{}, Report{}, Recheck{},
-	Ping{}, Pong{}, Drain{}, DrainOK{}, Drained{},
+	Ping{}, Pong{}, Drain{}, DrainOK{},
 )
 
 func byKind(messages ...Message) map[string]reflect.Type {

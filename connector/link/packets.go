@@ -33,11 +33,10 @@ type packets struct {
 	broken chan struct{} // closed after the last ReadFrom
 
 	mu      sync.Mutex
-	change  sync.Cond // of the fields below
-	out     *buffer   // packets for the stream; nil: none
-	size    int       // bytes in out
-	leaving bool      // the connection is being closed: WriteTo must not wait
-	err     error     // of the stream, or after Close
+	change  sync.Cond     // of the fields below
+	out     *bufio.Writer // packets for the stream; nil: none
+	leaving bool          // the connection is being closed: WriteTo must not wait
+	err     error         // of the stream, or after Close
 }
 
 func newPackets(raw net.Conn) *packets {
@@ -79,20 +78,20 @@ func (p *packets) read(b []byte) (int, error) {
 func (p *packets) WriteTo(b []byte, _ net.Addr) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.size > largeBuffer-lastPackets && !p.leaving && p.err == nil {
+	for p.out != nil && p.out.Available() < lastPackets && !p.leaving && p.err == nil {
 		p.change.Wait()
 	}
 	if p.err != nil {
 		return 0, p.err
 	}
 	if p.out == nil {
-		p.out = getBuffer(largeBuffer)
+		p.out = getWriter(p.raw)
 		p.change.Broadcast()
 	}
 	// A packet that does not fit is dropped, as on any path.
-	if queued := p.out.array[:p.size]; p.size+packetLength+len(b) <= largeBuffer {
-		queued = binary.BigEndian.AppendUint16(queued, uint16(len(b)))
-		p.size = len(append(queued, b...))
+	if packetLength+len(b) <= p.out.Available() {
+		_, _ = p.out.Write(binary.BigEndian.AppendUint16(p.out.AvailableBuffer(), uint16(len(b))))
+		_, _ = p.out.Write(b)
 	}
 	return len(b), nil
 }
@@ -110,14 +109,14 @@ func (p *packets) write() {
 		if p.err != nil {
 			return
 		}
-		batch, size := p.out, p.size
-		p.out, p.size = nil, 0
+		batch := p.out
+		p.out = nil
 		p.change.Broadcast()
 		p.mu.Unlock()
 		stalled.Reset(stallTimeout)
-		_, err := p.raw.Write(batch.array[:size])
+		err := batch.Flush()
 		stalled.Stop()
-		batch.put()
+		putWriter(batch)
 		p.mu.Lock()
 		p.fail(err)
 	}

@@ -189,7 +189,9 @@ func TestAnswerHeaderIsCleaned(t *testing.T) {
 	overBoth(t, func(t *testing.T, newPair pairing) {
 		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			h := w.Header()
-			h["Connection"] = []string{"keep-alive"}
+			h["Connection"] = []string{"keep-alive, x-hop ", "X-Other"}
+			h["X-Hop"], h["X-Other"] = []string{"1"}, []string{"1"}
+			h["Keep-Alive"], h["Trailer"], h["Upgrade"] = []string{"timeout=5"}, []string{"X-T"}, []string{"x"}
 			h["Transfer-Encoding"] = []string{"gzip"}
 			h["Bad name"] = []string{"v"}
 			h["Bad-Value"] = []string{"a\r\nb"}

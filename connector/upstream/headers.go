@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"net/http"
-	"net/textproto"
 	"strings"
 )
 
@@ -12,7 +11,6 @@ var forUpstream = []string{"Accept", "Content-Type", "Traceparent", "Tracestate"
 
 // requestHeader returns the fields of a request of the tunnel that the model server receives.
 func requestHeader(h http.Header) http.Header {
-	removeNominated(h)
 	out := http.Header{
 		"Accept-Encoding": {"identity"}, // a compressed stream cannot be read event by event
 	}
@@ -24,38 +22,13 @@ func requestHeader(h http.Header) http.Header {
 	return out
 }
 
-// notForClient reports whether an answer's field is hop-by-hop (RFC 9110 §7.6.1, and
-// obsolete ones), is set by the gateway, or would affect browsers' access to it.
-func notForClient(name string) bool {
+// notForClient reports whether an answer's field is set by the gateway, or would affect browsers' access to it. The
+// tunnel removes hop-by-hop fields.
+func notForClient(name string, _ []string) bool {
 	switch name {
-	case "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection",
-		"Te", "Trailer", "Transfer-Encoding", "Upgrade":
-		return true
 	case "Alt-Svc", "Date", "Server", "Set-Cookie", "X-Accel-Buffering",
 		"Location": // an address in the upstream's network
 		return true
 	}
 	return strings.HasPrefix(name, "Access-Control-")
-}
-
-// copyAnswer adds to dst the fields of an upstream's answer that the client may see.
-func copyAnswer(dst, src http.Header) {
-	removeNominated(src)
-	for name, values := range src {
-		if !notForClient(name) {
-			dst[name] = values
-		}
-	}
-}
-
-// removeNominated removes Connection, and the hop-by-hop fields that it names.
-func removeNominated(h http.Header) {
-	for _, value := range h["Connection"] {
-		for name := range strings.SplitSeq(value, ",") {
-			if name = textproto.TrimString(name); name != "" {
-				h.Del(name)
-			}
-		}
-	}
-	delete(h, "Connection")
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -47,12 +48,7 @@ type Request struct {
 }
 
 // StatusClass returns the class of an HTTP status, as in metrics.
-func StatusClass(status int) string {
-	if classes := [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}; status >= 100 && status < 600 {
-		return classes[status/100-1]
-	}
-	return strconv.Itoa(status/100) + "xx"
-}
+func StatusClass(status int) string { return strconv.Itoa(status/100) + "xx" }
 
 // Proxy forwards requests from the tunnel to upstreams.
 type Proxy struct {
@@ -174,7 +170,8 @@ var smallChunks = sync.Pool{New: func() any { b := make([]byte, 4<<10); return &
 // relay copies the answer with one write for each read, so that events are not delayed. The buffer is small until a
 // read fills it.
 func relay(w http.ResponseWriter, answer *modelAnswer, written *int64) error {
-	copyAnswer(w.Header(), answer.Header)
+	maps.DeleteFunc(answer.Header, notForClient)
+	maps.Copy(w.Header(), answer.Header)
 	w.WriteHeader(answer.StatusCode)
 	if answer.isSilent() {
 		// Some clients wait for the header, and the first event may take minutes.

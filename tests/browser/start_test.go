@@ -110,7 +110,7 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Click("#names > summary")
 	p.Fill("#also-as", "coder\nclaude-*")
 	p.Click("#options > summary")
-	p.Sees("inline_system")
+	p.Sees("remote_media")
 	p.Fill("#option-context_window", "16384")
 	p.Click("#options details > summary")
 	p.Sees("enable_thinking")

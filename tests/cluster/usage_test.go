@@ -70,7 +70,7 @@ func (g *gateway) saved(ctx context.Context, t *testing.T) (u usage, err error) 
 		return u, err
 	}
 	defer st.Close()
-	err = st.EachUsage(ctx, store.DefaultAccount, "2026-01-01", "2099-12-31", func(r store.UsageRow) error {
+	err = st.EachUsage(ctx, store.DefaultAccount, "", "2026-01-01", "2099-12-31", func(r store.UsageRow) error {
 		u.add(r.Usage)
 		return nil
 	})

@@ -67,9 +67,6 @@ func TestSDKs(t *testing.T) {
 	for name := range models() {
 		g.Deploy(t, name, con.ID, "", name)
 	}
-	g.Manage(t, http.MethodPut, "/deployments/think-openly", map[string]any{
-		"connector": con.ID, "model": "think", "options": map[string]any{"reasoning_as": "content"},
-	}, nil)
 	for _, name := range []string{"cut", "full", "loading"} {
 		g.Deploy(t, name, con.ID, "", name)
 	}

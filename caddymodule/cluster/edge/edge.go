@@ -112,7 +112,7 @@ func (p Options) Join(local store.KV, o gateway.JoinOptions) (*store.Store, gate
 	}
 	edge := new(Edge)
 	edge.Cluster = cluster.New(cluster.Options{Edge: p.Edge, Waited: o.Waited, Logger: logger})
-	st, err := store.New(kv, store.Options{Logger: logger, Edge: p.Edge.Name, Local: local, Cluster: edge.Cluster})
+	st, err := store.New(kv, store.Options{Logger: logger, Edge: p.Edge.Name, Own: local, Cluster: edge.Cluster})
 	if err != nil {
 		return nil, nil, errors.Join(err, kv.Close())
 	}

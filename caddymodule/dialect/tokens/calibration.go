@@ -197,7 +197,7 @@ func (c *Calibration) Learn(r Registration, connector, key string, p *Prompt, n 
 		}
 	case n < known:
 		return Low
-	case n == known, p.Implausible(n):
+	case n == known, p.implausible(n):
 		return None
 	}
 	if doubt == None {

@@ -85,5 +85,5 @@ func ofUser(message []byte) bool {
 	return false
 }
 
-// Implausible reports whether a prompt has many more bytes than text of this many tokens usually has.
-func (p *Prompt) Implausible(tokens int) bool { return p.size > MaxBytesPerToken*tokens }
+// implausible reports whether a prompt has many more bytes than text of this many tokens usually has.
+func (p *Prompt) implausible(tokens int) bool { return p.size > MaxBytesPerToken*tokens }

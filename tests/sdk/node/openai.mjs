@@ -131,14 +131,6 @@ async function responsesThinking() {
   }
 }
 
-async function responsesThinkingAsContent() {
-  const body = { model: "think-openly", input: "hello", store: false };
-  for (const got of [await client.responses.create(body), await client.responses.stream(body).finalResponse()]) {
-    assert.deepEqual([got.output[0].summary, got.output[0].content], [[], [{ type: "reasoning_text", text: "Six times seven." }]]);
-    assert.equal(got.output_text, "Forty-two.");
-  }
-}
-
 async function responsesProbabilities() {
   const body = { model: "sure", input: "hello", include: ["message.output_text.logprobs"], top_logprobs: 1 };
   for (const got of [await client.responses.create(body), await client.responses.stream(body).finalResponse()]) {
@@ -206,7 +198,6 @@ if (scripted) {
   await check("responses: kept", responsesKept);
   await check("responses: structured output", responsesForm);
   await check("responses: thinking", responsesThinking);
-  await check("responses: thinking as content", responsesThinkingAsContent);
   await check("responses: probabilities", responsesProbabilities);
   await check("responses: compaction", responsesCompaction);
   await check("responses: images", responsesImages);

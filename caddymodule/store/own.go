@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The gateway writes its own records to its local KV, which is the shared one if the gateway
+// A gateway writes the records of which it is the only writer to a KV of its own, or to the shared one if the gateway
 // is alone. Keys below these directories are not watched, and not in the view.
 const (
 	dirUnwatched = "x/"
@@ -20,9 +20,9 @@ const (
 const localEdge = "local"
 
 const (
-	// publishInterval is how often the usage is copied from the local KV to the shared one.
+	// publishInterval is how often the usage is copied from the KV of the gateway to the shared one.
 	publishInterval = 30 * time.Second
-	// keepPublished is how long published usage is kept in the local KV. The writer of the
+	// keepPublished is how long published usage is kept in the KV of the gateway. The writer of the
 	// usage may repeat a failed write on the next day.
 	keepPublished = 3 * 24 * time.Hour
 	// maxBatch bounds the operations of a [Batcher]: other writers wait until they are made.
@@ -35,14 +35,14 @@ type Batcher interface {
 	Batch(ctx context.Context, ops []Op) error
 }
 
-// putLocal applies the operations of t to the local KV. It needs no compares, since these keys
+// putOwn applies the operations of t to the KV of the gateway. It needs no compares, since these keys
 // have no other writer, and does not wait for the view, which does not have them.
-func (s *Store) putLocal(ctx context.Context, t *tx) error {
+func (s *Store) putOwn(ctx context.Context, t *tx) error {
 	size, batch := MaxTxnOps, func(ctx context.Context, ops []Op) error {
-		_, err := s.local.Txn(ctx, Txn{Then: ops})
+		_, err := s.own.Txn(ctx, Txn{Then: ops})
 		return err
 	}
-	if b, ok := s.local.(Batcher); ok {
+	if b, ok := s.own.(Batcher); ok {
 		size, batch = maxBatch, b.Batch
 	}
 	err := t.err
@@ -54,23 +54,22 @@ func (s *Store) putLocal(ctx context.Context, t *tx) error {
 	return err
 }
 
-// PublishUsage copies the changed usage of this gateway from the local KV to the shared one. It
-// deletes local records of past days and of removed accounts.
+// PublishUsage copies the changed usage of this gateway from its own KV to the shared one. It
+// deletes its own records of past days and of removed accounts.
 func (s *Store) PublishUsage(ctx context.Context) error {
-	if s.local == s.kv {
+	if s.own == s.shared {
 		return nil
 	}
 	s.publishing.Lock()
 	defer s.publishing.Unlock()
 	past := s.now().Add(-keepPublished).UTC().Format(time.DateOnly)
-	firstUnfolded := s.firstUnfolded()
 	puts, deletes := new(tx), new(tx)
-	revision, err := s.local.Each(ctx, Span{Start: dirUsage, End: Prefix(dirHours).End}, func(item Item) error {
+	revision, err := s.own.Each(ctx, Span{Start: dirUsage, End: Prefix(dirHours).End}, func(item Item) error {
 		_, path, _ := strings.Cut(strings.TrimPrefix(item.Key, dirUnwatched), "/")
 		account, rest, _ := strings.Cut(path, "/")
 		day, _, _ := strings.Cut(rest, "/")
 		_, known := s.Account(account)
-		if known && item.ModRevision > s.published.Load() && day >= firstUnfolded {
+		if known && item.ModRevision > s.published.Load() {
 			puts.Then = append(puts.Then, Put(item.Key, item.Value))
 		}
 		if !known || day < past {
@@ -80,11 +79,11 @@ func (s *Store) PublishUsage(ctx context.Context) error {
 	})
 	for chunk := range slices.Chunk(puts.Then, MaxTxnOps) {
 		if err == nil {
-			_, err = s.kv.Txn(ctx, Txn{Then: chunk})
+			_, err = s.shared.Txn(ctx, Txn{Then: chunk})
 		}
 	}
 	if err == nil {
-		err = s.putLocal(ctx, deletes)
+		err = s.putOwn(ctx, deletes)
 	}
 	if err != nil {
 		return fmt.Errorf("publishing the usage: %w", err)
