@@ -46,9 +46,7 @@ var builds = sync.OnceValues(func() (string, error) {
 func build(t *testing.T, version string) []byte {
 	t.Helper()
 	folder, err := builds()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return read(t, filepath.Join(folder, version))
 }
 
@@ -57,16 +55,12 @@ func (s *shop) handOut(t *testing.T, program []byte, version string) {
 	t.Helper()
 	s.archive = filepath.Join(filepath.Dir(s.archive), "connector_"+version+"_linux_"+runtime.GOARCH+".tar.gz")
 	file, err := os.Create(s.archive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	packer, _ := gzip.NewWriterLevel(file, gzip.NoCompression) // the level is valid
 	archive := tar.NewWriter(packer)
 	err = archive.WriteHeader(&tar.Header{Name: "connector", Mode: 0o755, Size: int64(len(program))})
 	_, writeErr := archive.Write(program)
-	if err := errors.Join(err, writeErr, archive.Close(), packer.Close(), file.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, writeErr, archive.Close(), packer.Close(), file.Close()))
 }
 
 // again returns the line that replaces the program.
@@ -110,9 +104,7 @@ func TestInstallAgain(t *testing.T) {
 		close(u.release)
 		u.whole(t, streams)
 		c.ends(t, p, 0, "Installed connector "+newVersion, "The service runs version "+newVersion+": online")
-		if a := u.Client.Post(t, harness.Chat("m", `,"user":"afterwards"`)); a.Status != http.StatusOK {
-			t.Errorf("afterwards: %d %s", a.Status, a.Body)
-		}
+		served(t, u.Client.Post(t, harness.Chat("m", `,"user":"afterwards"`)), "afterwards")
 		u.awaitVersion(t, newVersion)
 	}
 	if c.config(t) != before {
@@ -171,13 +163,4 @@ func (u *upgrade) awaitVersion(t *testing.T, want string) {
 		}
 		return nil
 	})
-}
-
-func read(t *testing.T, path string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }

@@ -2,7 +2,6 @@ package tests
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -38,10 +37,7 @@ func TestAlerts(t *testing.T) {
 
 func TestDashboard(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(harness.Root(t), "packaging/grafana/postern.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, filepath.Join(harness.Root(t), "packaging/grafana/postern.json"))
 	type box struct{ X, Y, W, H int }
 	var dashboard struct {
 		UID    string
@@ -82,10 +78,7 @@ func TestDashboard(t *testing.T) {
 // documentedMetrics returns the rows of docs/metrics.md by the names of metrics.
 func documentedMetrics(t *testing.T) map[string]string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(harness.Root(t), "docs/metrics.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := read(t, filepath.Join(harness.Root(t), "docs/metrics.md"))
 	rows := map[string]string{}
 	row := regexp.MustCompile("(?m)^\\| `(postern_\\w+)` \\|.*$")
 	for _, m := range row.FindAllStringSubmatch(string(page), -1) {

@@ -2,7 +2,6 @@ package tests
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -10,46 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
-
-// Revoking a key cuts its running streams, frees the upstream, and leaves
-// other keys alone; from the moment it returns the key is refused.
-func TestRevokedKeyInTheStream(t *testing.T) {
-	// Neither a token nor a ping shows the gateway that the stream must end.
-	r := newRig(t, harness.Options{Site: "keep_alive 1h"})
-	r.serve(t, "tokens", upstream.SlowTokens(10*time.Millisecond, nil))
-	r.serve(t, "silent", func(x *upstream.Exchange) {
-		x.Stream()
-		x.Chunk(upstream.Role(up("silent")))
-		x.Hold(nil)
-	})
-	r.serve(t, "m", upstream.Echo)
-	id, key := r.Gateway.Key(t, "leaver", "*")
-	leaver := r.Gateway.Client(t, key)
-	stays, cut := r.Stream(t, harness.Chat("tokens", `,"stream":true`)), leaver.Stream(t,
-		harness.Chat("silent", `,"stream":true`))
-	stays.Expect(t, upstream.Role("tokens"))
-	cut.Expect(t, upstream.Role("silent"))
-	r.Revoke(t, id)
-	leaver.Post(t, harness.Chat("m", "")).ExpectError(t, 401, "invalid_request_error", "invalid_api_key")
-	rest, err := cut.Rest()
-	if strings.Contains(rest, "[DONE]") || strings.Contains(rest, `"finish_reason":"`) {
-		t.Errorf("the stream was cut with %q, %v: like one that is finished", rest, err)
-	}
-	if errors.Is(err, context.Canceled) || err == nil && !strings.Contains(rest, `data: {"error":`) {
-		t.Errorf("the stream ended without an error: %q, %v", rest, err)
-	}
-	r.up.WaitRunning(t, 1)
-	if gone := r.up.Gone(up("silent")); len(gone) != 1 {
-		t.Errorf("the upstream was left %d times", len(gone))
-	}
-	if next, err := stays.Next(); err != nil || !strings.Contains(next, "token") {
-		t.Errorf("the other key's stream: %q, %v", next, err)
-	}
-}
 
 // Many requests race with the revocation: none may begin after it.
 func TestNoRequestAfterRevocation(t *testing.T) {
@@ -105,19 +69,27 @@ func TestNoRequestAfterRevocation(t *testing.T) {
 	}
 }
 
-// A change of a key ends the requests that it no longer allows, as a revocation does. Its other requests
-// continue.
+// A revocation or a change of a key ends the streams that it no longer allows, and frees the model server. From the
+// moment it returns, requests are refused. Other requests, of this key and of others, continue.
 func TestChangedKeyInTheStream(t *testing.T) {
 	t.Parallel()
-	r := newInProcess(t, inprocess.Options{})
+	// Neither a token nor a ping shows the gateway that a stream must end.
+	r := newInProcess(t, inprocess.Options{Translator: serve.Translator{KeepAlive: time.Hour}})
 	r.serve(t, "tokens", upstream.SlowTokens(10*time.Millisecond, nil))
+	r.serve(t, "silent", func(x *upstream.Exchange) {
+		x.Stream()
+		x.Chunk(upstream.Role(up("silent")))
+		x.Hold(nil)
+	})
 	r.serve(t, "other", upstream.Echo)
-	for name, c := range map[string]struct {
+	stays := r.Stream(t, harness.Chat("tokens", `,"stream":true`))
+	changes := map[string]struct {
 		method, path string
 		body         func() map[string]any
 		status       int
 		code         string
 	}{
+		"revoked":  {"DELETE", "", func() map[string]any { return nil }, 401, "invalid_api_key"},
 		"disabled": {"POST", "/disable", func() map[string]any { return map[string]any{} }, 401, "invalid_api_key"},
 		"expired": {"PATCH", "", func() map[string]any {
 			return map[string]any{"expires_at": time.Now().Add(2 * time.Second).Format(time.RFC3339Nano)}
@@ -134,22 +106,24 @@ func TestChangedKeyInTheStream(t *testing.T) {
 			"PATCH", "", func() map[string]any { return map[string]any{"allowed_ips": []string{"192.0.2.0/24"}} },
 			403, "ip_not_allowed",
 		},
-	} {
+	}
+	for name, c := range changes {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := *r
 			_, key := r.Gateway.Key(t, name, "*")
 			client := r.Gateway.Client(t, key)
-			stream := client.Stream(t, harness.Chat("tokens", `,"stream":true`))
-			stream.Expect(t, upstream.Role("tokens"))
+			stream := client.Stream(t, harness.Chat("silent", `,"stream":true`))
+			stream.Expect(t, upstream.Role("silent"))
 			r.Manage(t, c.method, "/keys/"+name+c.path, c.body(), nil)
+			if name == "expired" {
+				time.Sleep(2 * time.Second)
+			}
+			answer := client.Post(t, harness.Chat("silent", ""))
+			if answer.Status != c.status || !strings.Contains(answer.Body, `"code":"`+c.code+`"`) {
+				t.Errorf("the next request: %d %s", answer.Status, answer.Body)
+			}
 			rest, err := stream.Rest()
 			if err != nil || strings.Contains(rest, "[DONE]") || !strings.Contains(rest, `"code":"`+c.code+`"`) {
 				t.Errorf("the stream ended with %q, %v", rest, err)
-			}
-			answer := client.Post(t, harness.Chat("tokens", ""))
-			if answer.Status != c.status || !strings.Contains(answer.Body, `"code":"`+c.code+`"`) {
-				t.Errorf("the next request: %d %s", answer.Status, answer.Body)
 			}
 			if name == "narrowed" {
 				if other := client.Post(t, harness.Chat("other", "")); other.Status != 200 {
@@ -157,5 +131,12 @@ func TestChangedKeyInTheStream(t *testing.T) {
 				}
 			}
 		})
+	}
+	r.up.WaitRunning(t, 1)
+	if gone := r.up.Gone(up("silent")); len(gone) != len(changes) {
+		t.Errorf("the model server was left %d times", len(gone))
+	}
+	if _, err := stays.Next(); err != nil {
+		t.Errorf("the stream of another key: %v", err)
 	}
 }

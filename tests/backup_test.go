@@ -64,17 +64,13 @@ func TestBackupAndRestore(t *testing.T) {
 	r.Process.Signal(t, syscall.SIGKILL)
 	r.Process.WaitExit(t, limit)
 	database := filepath.Join(r.Dir, "gateway.db")
-	if err := os.Remove(database); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(database))
 	if out, err := restore(); err != nil || !strings.Contains(out, "The database is restored.") {
 		t.Fatalf("%v, %s", err, out)
 	}
 	r.Restart(t)
 	r.con.WaitState(t, "online", limit)
-	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
-		t.Errorf("the key of the backup: %d %s", a.Status, a.Body)
-	}
+	served(t, r.Post(t, harness.Chat("m", "")), "the key of the backup")
 	if a := r.Gateway.Client(t, later).Post(t, harness.Chat("m", "")); a.Status != 401 {
 		t.Errorf("a key that is not in the backup: %d %s", a.Status, a.Body)
 	}
@@ -87,8 +83,6 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Fatalf("%v, %s", err, out)
 	}
 	db, err := bolt.Open(kept, 0o600, &bolt.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	db.Close()
 }

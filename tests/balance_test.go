@@ -155,31 +155,6 @@ func TestOtherConnectorTakesOver(t *testing.T) {
 	}
 }
 
-// Connectors drain and come back under load, one after the other, and no
-// request fails.
-func testRollingRestart(t *testing.T, g *harness.Gateway) {
-	p := newPair(t, g)
-	p.deploy(t, "m", 0)
-	p.handle("m", func(x *upstream.Exchange) {
-		upstream.Events(upstream.Role("m"), upstream.Delta("m", "x"), upstream.Finish("m", "stop"), upstream.Done)(x)
-	})
-	l := p.load(t, 8)
-	for range 2 {
-		for _, c := range p.cons {
-			l.await(t, 8)
-			c.Process.Signal(t, syscall.SIGTERM)
-			c.Process.WaitExit(t, limit)
-			c.Start(t)
-		}
-	}
-	for _, o := range l.end() {
-		if !o.whole() {
-			t.Errorf("request %s: status %d, %v, %s", o.id, o.status, o.err, clip(o.body))
-		}
-	}
-	p.once(t, l)
-}
-
 // waitInflight waits until the gateway has n requests for a deployment.
 func waitInflight(t *testing.T, g *harness.Gateway, name string, n int) {
 	t.Helper()
@@ -345,9 +320,7 @@ func (p *pair) once(t *testing.T, l *traffic) {
 	for _, u := range p.ups {
 		for _, r := range u.Requests() {
 			var body struct{ User string }
-			if err := json.Unmarshal(r.Body, &body); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(r.Body, &body))
 			if seen[body.User]++; seen[body.User] > 1 {
 				t.Errorf("the models have seen request %s twice", body.User)
 			}

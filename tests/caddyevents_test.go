@@ -119,13 +119,9 @@ func TestWebhook(t *testing.T) {
 	const secret = "Bearer whsec-4f1c7a90be"
 	hook := newReceiver(t)
 	urlFile := filepath.Join(t.TempDir(), "url")
-	if err := os.WriteFile(urlFile, []byte(hook.URL+"/hooks/path-secret-77\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(urlFile, []byte(hook.URL+"/hooks/path-secret-77\n"), 0o600))
 	secretFile := urlFile + ".secret"
-	if err := os.WriteFile(secretFile, []byte(secret+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(secretFile, []byte(secret+"\n"), 0o600))
 	options := harness.Options{Global: fmt.Sprintf(`events {
 		on * model_gateway_webhook {file.%s} {
 			header Authorization {file.%s}

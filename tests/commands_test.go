@@ -37,9 +37,7 @@ func TestCommands(t *testing.T) {
 	g.Hide(created.Token)
 	config := g.Dir + "/connector.json"
 	text := fmt.Sprintf(`{"tunnel_token":%q,"upstream":%q}`, created.Token, up.URL)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(config, []byte(text), 0o600))
 	g.StartProcess(t, "connector", g.Rig.Command("connector", "run", "--config", config))
 	g.Command(t, nil, "deployment", "set", "org/m", "--connector", "box", "--model", "m")
 	var connectors []map[string]any
@@ -55,9 +53,7 @@ func TestCommands(t *testing.T) {
 			t.Errorf("connector list has no %s: %v", name, connectors[0])
 		}
 	}
-	if a := g.Client(t, key.Key).Post(t, harness.Chat("org/m", "")); a.Status != 200 {
-		t.Errorf("status %d, %s", a.Status, a.Body)
-	}
+	served(t, g.Client(t, key.Key).Post(t, harness.Chat("org/m", "")), "a request")
 	checkVersions(t, g, config, connectors[0]["version"])
 	checkLists(t, g, key.ID, key.Key)
 }
@@ -67,13 +63,9 @@ func TestCommands(t *testing.T) {
 func checkVersions(t *testing.T, g *harness.Gateway, config string, listed any) {
 	t.Helper()
 	out, err := g.Rig.Command("connector", "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	state, err := g.Rig.Command("connector", "status", "--json", "--config", config).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lines := strings.Split(string(out), "\n")
 	number, commit := strings.TrimPrefix(lines[0], "connector "), strings.TrimPrefix(lines[1], "commit ")
 	var status struct{ Version, Commit, Caddy string }

@@ -2,7 +2,6 @@ package tests
 
 import (
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -49,15 +48,9 @@ func TestComposeCluster(t *testing.T) {
 	const name, folder = "docs/compose/cluster.yaml", "docs/compose/cluster"
 	file := readYAML[composeFile](t, name)[0]
 	file.confined(t, name)
-	balancer, err := os.ReadFile(filepath.Join(harness.Root(t), folder, "balancer/Caddyfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	balancer := read(t, filepath.Join(harness.Root(t), folder, "balancer/Caddyfile"))
 	checkCaddyfile(t, folder+"/balancer/Caddyfile", string(balancer))
-	edge, err := os.ReadFile(filepath.Join(harness.Root(t), folder, "edge/Caddyfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	edge := read(t, filepath.Join(harness.Root(t), folder, "edge/Caddyfile"))
 	checkCaddyfile(t, folder+"/edge/Caddyfile", string(edge))
 	if want := []string{"80:80", "443:443", "443:443/udp"}; !slices.Equal(file.Services["balancer"].Ports, want) ||
 		!slices.Contains(file.Services["balancer"].Volumes, "./cluster/balancer:/etc/postern:ro") {
@@ -193,19 +186,13 @@ func TestDockerProxy(t *testing.T) {
 	const name = "docs/compose/docker-proxy.yaml"
 	file := readYAML[composeFile](t, name)[0]
 	generated := caddyfileOf(file.Services["caddy"].Labels)
-	page, err := os.ReadFile(filepath.Join(harness.Root(t), "docs/compose/README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := read(t, filepath.Join(harness.Root(t), "docs/compose/README.md"))
 	if !strings.Contains(string(page), "```caddyfile\n"+generated+"```") {
 		t.Errorf("the page does not show what the labels generate:\n%s", generated)
 	}
 	checkCaddyfile(t, name, generated)
 	file.publishes(t, name, "caddy", listeners(t, "docs/compose/gateway/Caddyfile"))
-	docker, err := os.ReadFile(filepath.Join(harness.Root(t), "docs/compose/Dockerfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	docker := read(t, filepath.Join(harness.Root(t), "docs/compose/Dockerfile"))
 	for _, want := range []string{
 		"FROM caddy:2-builder AS builder\n",
 		" --with " + module + " ${WITH}\n", "--from=builder /usr/bin/caddy /usr/bin/caddy\n",

@@ -102,9 +102,7 @@ func newComputer(t *testing.T, s *shop, root bool) *computer {
 		t.Skip("not root")
 	}
 	dir, err := os.MkdirTemp("", "install-*") // that of the test is closed to other users
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	c := &computer{
 		shop: s, dir: dir, root: root,
@@ -112,19 +110,12 @@ func newComputer(t *testing.T, s *shop, root bool) *computer {
 	}
 	for _, folder := range []string{"", "home", "tmp", "fake"} {
 		path := filepath.Join(dir, folder)
-		if err := errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, 0o755)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, 0o755)))
 		if os.Geteuid() == 0 && !root && folder != "" {
-			if err := os.Chown(path, nobody, nobody); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chown(path, nobody, nobody))
 		}
 	}
-	systemctl, err := os.ReadFile("testdata/systemctl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	systemctl := read(t, "testdata/systemctl")
 	c.program(t, "systemctl", string(systemctl))
 	c.program(t, "rpm-ostree", "#!/bin/sh\n") // its presence means systemd
 	return c
@@ -135,9 +126,7 @@ const nobody = 65534 // the user and group of that name
 // program puts a program in front of those of this machine.
 func (c *computer) program(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(c.dir, "fake", name), []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(c.dir, "fake", name), []byte(text), 0o755))
 }
 
 // start starts a command. All processes that it leaves end with the test.
@@ -187,16 +176,11 @@ func (c *computer) config(t *testing.T) string {
 		path = filepath.Join(c.dir, "etc", "postern", "connector.json")
 	}
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("%s has mode %v", path, info.Mode())
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := read(t, path)
 	_, token, _ := strings.Cut(string(data), `"tunnel_token": "`)
 	token, _, _ = strings.Cut(token, `"`)
 	if !strings.HasPrefix(token, "ptt_") {

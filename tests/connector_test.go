@@ -33,8 +33,9 @@ func testConnectorStartedTwice(t *testing.T, g *harness.Gateway) {
 	if n := len(online.FindAllString(r.Gateway.Process.Log(), -1)); n < 2 || n > 6 {
 		t.Errorf("the connector came online %d times", n)
 	}
-	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
-		t.Errorf("status %d, %s", a.Status, a.Body)
+	served(t, r.Post(t, harness.Chat("m", "")), "a request")
+	if !strings.Contains(first.Log(), "another connector runs with the same tunnel token; stop one of them") {
+		t.Errorf("the replaced process does not say what to do:\n%s", first.Log())
 	}
 }
 
@@ -61,11 +62,13 @@ func TestConnectorOfAnotherGateway(t *testing.T) {
 	r := newRig(t, harness.Options{})
 	r.con.Process.WaitLog(t, `"msg":"connected"`, limit)
 	r.Gateway.Process.Kill()
-	if err := os.Remove(filepath.Join(r.Dir, "gateway.db")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(r.Dir, "gateway.db")))
 	r.Gateway.Restart(t) // with a new identity
-	r.con.Process.WaitLog(t, "identity", limit)
+	r.con.Process.WaitLog(t, "the gateway's identity does not match the pin in the tunnel token", limit)
+	pauses := retries.FindAllStringSubmatch(r.con.Process.Log(), -1)
+	if d, err := time.ParseDuration(pauses[len(pauses)-1][1]); err != nil || d < 10*time.Second {
+		t.Errorf("it tries again after %v, %v", d, err)
+	}
 	if strings.Contains(r.Gateway.Process.Log(), `"msg":"connector online"`) {
 		t.Error("the connector is online at a gateway that is not its own")
 	}

@@ -33,10 +33,7 @@ func documents(t *testing.T) map[string]string {
 			t.Fatalf("%s: %v, %d files", pattern, err, len(paths))
 		}
 		for _, path := range paths {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := read(t, path)
 			texts[path] = string(text)
 		}
 	}
@@ -107,10 +104,7 @@ func TestCaddyfiles(t *testing.T) {
 		t.Fatalf("%v, found %v", err, found)
 	}
 	for _, path := range found {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := read(t, path)
 		checkCaddyfile(t, path, string(text))
 		if filepath.Base(path) == "Caddyfile.example" {
 			// A gateway has one store: that in a file, or that in etcd.
@@ -139,9 +133,7 @@ func caddyWith(t *testing.T, path, text string, args ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret")
-	if err := os.WriteFile(secret, []byte("https://hooks.example.com/x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(secret, []byte("https://hooks.example.com/x"), 0o600))
 	if args[0] != "fmt" {
 		text = strings.ReplaceAll(text, "/run/secrets/chat_url", secret)
 		if strings.Contains(text, etcdSecrets) {
@@ -150,9 +142,7 @@ func caddyWith(t *testing.T, path, text string, args ...string) []byte {
 		}
 	}
 	config := filepath.Join(dir, "config")
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(config, []byte(text), 0o600))
 	root := harness.Root(t)
 	command := exec.Command(filepath.Join(root, "bin", "caddy"), append(args, config)...)
 	command.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir,
@@ -175,28 +165,20 @@ const etcdSecrets = "/run/secrets/etcd"
 func writeCertificate(t *testing.T, dir string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
 		BasicConstraintsValid: true,
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, block := range map[string]*pem.Block{
 		"ca.crt": {Type: "CERTIFICATE", Bytes: certificate}, "tls.crt": {Type: "CERTIFICATE", Bytes: certificate},
 		"tls.key": {Type: "PRIVATE KEY", Bytes: private},
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
 	}
 }
 
@@ -253,10 +235,7 @@ func anchors(text string) map[string]bool {
 func TestArchitecture(t *testing.T) {
 	t.Parallel()
 	root := harness.Root(t)
-	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, filepath.Join(root, "ARCHITECTURE.md"))
 	files := regexp.MustCompile("`([a-z_]+/)+[a-z_0-9]+\\.go`").FindAllString(string(text), -1)
 	if len(files) < 20 {
 		t.Fatalf("%d files are named", len(files))

@@ -3,7 +3,6 @@ package tests
 import (
 	"encoding/json"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -158,10 +157,7 @@ func TestKubernetesCluster(t *testing.T) {
 func checkClusterCaddyfile(t *testing.T, folder string, set manifest, c container, mounts map[string]string) {
 	t.Helper()
 	name := folder + "/Caddyfile"
-	text, err := os.ReadFile(filepath.Join(harness.Root(t), name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, filepath.Join(harness.Root(t), name))
 	given := map[string]bool{}
 	for _, env := range c.Env {
 		given[env.Name] = true
@@ -189,9 +185,7 @@ func checkClusterCaddyfile(t *testing.T, folder string, set manifest, c containe
 			}
 		}
 	}
-	if err := json.Unmarshal(checkCaddyfile(t, name, string(text)), &config); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(checkCaddyfile(t, name, string(text)), &config))
 	const leave = 5 * time.Second // the cluster
 	stop := config.Apps.HTTP.Grace + config.Apps.HTTP.Delay + leave
 	if grace := time.Duration(set.Spec.Template.Spec.Grace) * time.Second; config.Apps.HTTP.Delay == 0 || grace <= stop {

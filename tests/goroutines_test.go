@@ -116,9 +116,7 @@ func TestGoroutines(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	for site := range found {
 		if !allowed[site] {

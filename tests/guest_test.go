@@ -28,9 +28,7 @@ var knobs = regexp.MustCompile(`(?m)^(go_gc_gogc_percent|go_gc_gomemlimit_bytes|
 func TestGuest(t *testing.T) {
 	t.Parallel()
 	addr, err := freeport.Addr()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	site := "http://" + addr + " {\n respond hello\n}"
 	g := harness.Start(t, harness.Options{Sites: site, Plain: true})
 	neighbor := g.Client(t, "")
@@ -131,9 +129,7 @@ func TestProcessIsOfItsProgram(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	for _, site := range found {
 		if !slices.Contains(allowed, site) {
@@ -169,9 +165,7 @@ func f() {
 	local.Field = 1
 }`
 	file, err := parser.ParseFile(token.NewFileSet(), "", source, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := []string{
 		"expvar", "runtime.GOMAXPROCS", "limits.SetMemoryLimit", "limits.SetGCPercent", "limits.SetGCPercent",
 		"limits.FreeOSMemory",

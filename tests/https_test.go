@@ -21,9 +21,7 @@ func TestHTTP2(t *testing.T) {
 	r.serve(t, "story", upstream.Events(storyOf(up("story"))...))
 	r.serve(t, "tokens", upstream.SlowTokens(5*time.Millisecond, nil))
 	resp, err := r.HTTP.Do(r.Request(t.Context(), t, http.MethodPost, "/v1/chat/completions", harness.Chat("m", "")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp.Body.Close()
 	if resp.ProtoMajor != 2 || resp.StatusCode != 200 {
 		t.Fatalf("%s, status %d", resp.Proto, resp.StatusCode)
@@ -31,9 +29,7 @@ func TestHTTP2(t *testing.T) {
 	if a := r.Post(t, harness.Chat("story", `,"stream":true`)); a.Body != lines(storyOf("story")...) || a.Err != nil {
 		t.Errorf("status %d, %v, %s", a.Status, a.Err, a.Body)
 	}
-	if a := r.Post(t, chatOf("m", 32*mib)); a.Status != 200 {
-		t.Errorf("32 MiB: status %d, %s", a.Status, clip(a.Body))
-	}
+	served(t, r.Post(t, chatOf("m", 32*mib)), "32 MiB")
 	stays := r.Stream(t, harness.Chat("tokens", `,"stream":true`))
 	stays.Expect(t, upstream.Role("tokens"))
 	r.up.WaitRunning(t, 1)

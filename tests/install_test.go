@@ -130,9 +130,7 @@ func TestInstallRefuses(t *testing.T) {
 	})
 	t.Run("broken archive", func(t *testing.T) {
 		c := newComputer(t, s, false)
-		if err := os.Truncate(s.archive, 1<<20); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Truncate(s.archive, 1<<20))
 		c.ends(t, c.start(t, script, "sh", "-s", "--", s.offer(t).Code), 1, "is damaged")
 		if c.installed() {
 			t.Error("it is installed")
@@ -188,9 +186,7 @@ func TestInstallOverPrivateCertificate(t *testing.T) {
 func TestConnectorArchives(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, harness.Options{})
-	if err := os.WriteFile(filepath.Join(filepath.Dir(s.archive), "secret.txt"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(filepath.Dir(s.archive), "secret.txt"), []byte("x"), 0o600))
 	client, name := s.client, filepath.Base(s.archive)
 	if a := client.Do(t, http.MethodGet, "/console/connectors/"+name, "",
 		"Range: bytes=0-1"); a.Status != http.StatusPartialContent || a.Body != "\x1f\x8b" {
@@ -205,9 +201,7 @@ func TestConnectorArchives(t *testing.T) {
 		}
 	}
 	resp, err := client.HTTP.Do(client.Request(context.Background(), t, http.MethodGet, "/console/connectors/"+name, ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	n, err := io.Copy(io.Discard, resp.Body)
 	if info, statErr := os.Stat(s.archive); err != nil || statErr != nil || n != info.Size() {

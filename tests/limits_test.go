@@ -75,7 +75,7 @@ func TestLimits(t *testing.T) {
 
 	database := filepath.Join(r.Dir, "gateway.db")
 	harness.Poll(t, limit, "the usage in "+database, nilContext(func() error {
-		if !strings.Contains(readFile(t, database), `"requests":4,`) {
+		if !strings.Contains(string(read(t, database)), `"requests":4,`) {
 			return errors.New("it is not there")
 		}
 		return nil

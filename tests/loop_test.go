@@ -9,7 +9,6 @@ import (
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/llama"
-	"github.com/postern-dev/postern/tests/llama/tinymodel"
 )
 
 // A speaker writes requests of one dialect: it asks for the next turn of a conversation.
@@ -95,6 +94,9 @@ func askChat(t *testing.T, c *harness.Client, history []any, more string) (m tur
 	}
 	for _, chunk := range chunks {
 		m.addChat(chunk)
+		if text(chunk, "model") != "org/tiny:1" || (at(chunk, "usage") == nil) != strings.Contains(request, `"stream":true`) {
+			t.Errorf("the name of the model or the usage is wrong in %v", chunk)
+		}
 	}
 	var calls []any
 	for i := range m.Calls {
@@ -173,7 +175,7 @@ func testAgentLoop(t *testing.T, c *harness.Client) {
 						t.Fatalf("the first turn is %+v", m)
 					}
 					m = s.ask(t, c, append(history, s.goesOn(m, "22 degrees")...), more)
-					if m.Text != tinymodel.Done || len(m.Calls) != 0 || m.Stop != stops["done"][s.name] {
+					if m.Text != llama.Done || len(m.Calls) != 0 || m.Stop != stops["done"][s.name] {
 						t.Errorf("the second turn is %+v", m)
 					}
 				})
@@ -195,7 +197,7 @@ func testThinking(t *testing.T, c *harness.Client) {
 			// The next request returns it with the history.
 			m = s.ask(t, c, append([]any{userMessage("[[think]]")}, append(s.goesOn(m, "")[:1], userMessage("hello"))...),
 				stream+`,"temperature":0`)
-			if m.Text != tinymodel.Answer {
+			if m.Text != llama.Answer {
 				t.Errorf("%s%s: the next turn is %+v", s.name, stream, m)
 			}
 		}
@@ -239,11 +241,11 @@ func testBrokenCalls(t *testing.T, c *harness.Client) {
 // an error.
 func TestLlamaKilled(t *testing.T) {
 	t.Parallel()
-	_, c, server := llamaRig(t, llama.Options{Slow: true})
+	_, c, server := llamaRig(t, llama.Options{Slots: 3, Context: 16384})
 	const long = `"stream":true,"messages":[{"role":"user","content":"[[long]]"}]}`
 	requests := map[string]string{
 		"/v1/chat/completions": `{"model":"org/tiny:1",` + long,
-		messagesPath:           `{"model":"org/tiny:1","max_tokens":4000,` + long,
+		messagesPath:           `{"model":"org/tiny:1","max_tokens":16000,` + long,
 		responsesPath:          `{"model":"org/tiny:1","stream":true,"input":"[[long]]"}`,
 	}
 	streams := map[string]*harness.Stream{}

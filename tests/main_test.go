@@ -7,6 +7,7 @@ package tests
 
 import (
 	"flag"
+	"os"
 	"strings"
 	"testing"
 
@@ -74,9 +75,8 @@ func TestOneGateway(t *testing.T) {
 		"concurrency of a key": testKeyConcurrency,
 		"removed connector":    testRemovedConnector, "connector started twice": testConnectorStartedTwice,
 		"configuration errors": testConnectorConfigurationErrors, "states": testTrueState,
-		"rolling restart": testRollingRestart, "killed connector": testConnectorKilledUnderLoad,
-		"rotation": testRotation,
-		"pairing":  testPairingByTheCommandLine, "pairing again": testPairingAgain, "one approval wins": testOneApprovalWins,
+		"killed connector": testConnectorKilledUnderLoad, "rotation": testRotation,
+		"pairing": testPairingByTheCommandLine, "pairing again": testPairingAgain, "one approval wins": testOneApprovalWins,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -96,5 +96,29 @@ func expectStreamError(t *testing.T, event string) {
 		"\n\n"
 	if !strings.HasPrefix(event, head) || !strings.HasSuffix(event, tail) || len(event) <= len(head)+len(tail) {
 		t.Errorf("the stream's last event is %q, not an error", event)
+	}
+}
+
+// must fails the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read returns the content of a file.
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	must(t, err)
+	return b
+}
+
+// served checks that an answer is whole and has status 200.
+func served(t *testing.T, a harness.Answer, what string) {
+	t.Helper()
+	if a.Status != 200 || a.Err != nil {
+		t.Errorf("%s: status %d, %v, %s", what, a.Status, a.Err, clip(a.Body))
 	}
 }

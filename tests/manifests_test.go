@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"maps"
 	"net"
-	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -29,10 +28,7 @@ const (
 // readYAML decodes the documents of a file of the repository.
 func readYAML[T any](t *testing.T, name string) []T {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(harness.Root(t), name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := read(t, filepath.Join(harness.Root(t), name))
 	var documents []T
 	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
 		var document T
@@ -50,10 +46,7 @@ func readYAML[T any](t *testing.T, name string) []T {
 // of automatic HTTPS, HTTP/3 and tunnels.
 func listeners(t *testing.T, name string) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(harness.Root(t), name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, filepath.Join(harness.Root(t), name))
 	var config struct {
 		Apps struct {
 			HTTP struct {
@@ -62,16 +55,12 @@ func listeners(t *testing.T, name string) []string {
 			Gateway struct{ Listen string } `json:"model_gateway"`
 		}
 	}
-	if err := json.Unmarshal(checkCaddyfile(t, name, string(text)), &config); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(checkCaddyfile(t, name, string(text)), &config))
 	ports := map[string]bool{}
 	for _, server := range config.Apps.HTTP.Servers {
 		for _, address := range server.Listen {
 			_, port, err := net.SplitHostPort(address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ports[port+"/tcp"] = true
 			if port == "443" {
 				ports["80/tcp"], ports["443/udp"] = true, true
@@ -182,9 +171,7 @@ func manifests(t *testing.T, folder string) map[string]manifest {
 	objects := map[string]manifest{kustomization.Kind: kustomization}
 	for _, resource := range resources {
 		text, err := yaml.Marshal(resource)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var object manifest
 		if err := yaml.Unmarshal(text, &object); err != nil {
 			t.Fatalf("%s: %v", folder, err)
@@ -314,10 +301,7 @@ func TestImageVersions(t *testing.T) {
 		"SECURITY.md", "docs/install.md", "docs/compose/compose.yaml", "docs/compose/cluster.yaml",
 		"docs/kubernetes/base/gateway.yaml", "docs/kubernetes/connector/connector.yaml",
 	} {
-		text, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := read(t, filepath.Join(root, name))
 		found := number.FindAllSubmatch(text, -1)
 		if len(found) == 0 {
 			t.Errorf("%s names no version", name)

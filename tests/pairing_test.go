@@ -91,16 +91,11 @@ func waitOnline(t *testing.T, g *harness.Gateway, id string) {
 func hideToken(t *testing.T, g *harness.Gateway, name string) string {
 	t.Helper()
 	info, err := os.Stat(g.PairedConfig(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("the configuration has mode %v", info.Mode())
 	}
-	data, err := os.ReadFile(g.PairedConfig(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := read(t, g.PairedConfig(name))
 	var config struct {
 		Token string `json:"tunnel_token"`
 	}
@@ -142,9 +137,7 @@ func testPairingByTheCommandLine(t *testing.T, g *harness.Gateway) {
 
 	g.Deploy(t, "model", approved.Connector, "", "up-model")
 	_, key := g.Key(t, "all", "*")
-	if a := g.Client(t, key).Post(t, harness.Chat("model", "")); a.Status != http.StatusOK {
-		t.Errorf("a request through the paired connector: %d %s", a.Status, a.Body)
-	}
+	served(t, g.Client(t, key).Post(t, harness.Chat("model", "")), "a request through the paired connector")
 
 	// A code works once, also for another device.
 	second := g.Pair(t, "second", started.Code, up.URL)

@@ -31,15 +31,10 @@ func TestCommandReference(t *testing.T) {
 	describe(t, &text, "##", root, "connector")
 	path := filepath.Join(root, "docs", "cli.md")
 	if *update {
-		if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text.String()), 0o644))
 		return
 	}
-	have, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	have := read(t, path)
 	if string(have) != text.String() {
 		t.Error("docs/cli.md differs from the help texts; run: go test ./tests -run TestCommandReference -update")
 	}

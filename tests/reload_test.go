@@ -133,18 +133,13 @@ func TestFailedReload(t *testing.T) {
 	r := newRig(t, harness.Options{})
 	r.serve(t, "m", upstream.Echo)
 	since := tunnelSince(t, r)
-	good, err := os.ReadFile(r.Caddyfile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := read(t, r.Caddyfile)
 	for _, bad := range []string{
 		strings.Replace(string(good), "storage bolt", "storage etcd", 1),
 		strings.Replace(string(good), "storage bolt "+r.Dir, "storage bolt /proc/nosuch", 1),
 		strings.Replace(string(good), "listen "+r.UDP, "listen 192.0.2.1:1", 1),
 	} {
-		if err := os.WriteFile(r.Caddyfile, []byte(bad), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(r.Caddyfile, []byte(bad), 0o600))
 		if out, err := r.Caddy("reload", "--config", r.Caddyfile, "--address", string(r.Admin)).CombinedOutput(); err == nil {
 			t.Errorf("a bad configuration was accepted: %s", out)
 		}
@@ -161,7 +156,5 @@ func TestFailedReload(t *testing.T) {
 	keepsTunnel(t, r, since)
 	r.Configure(t, harness.Options{Site: "keep_alive 1s"})
 	r.Reload(t)
-	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
-		t.Errorf("after the good reload: status %d, %s", a.Status, a.Body)
-	}
+	served(t, r.Post(t, harness.Chat("m", "")), "after the good reload")
 }

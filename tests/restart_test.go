@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -10,38 +9,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/upstream"
 )
-
-// A connector killed with -9 leaves its session behind. When it is back, it
-// replaces that session at once, and the requests on it fail at once.
-func TestConnectorKilled(t *testing.T) {
-	r := newRig(t, harness.Options{})
-	r.serve(t, "tokens", upstream.SlowTokens(10*time.Millisecond, nil))
-	r.serve(t, "m", upstream.Echo)
-	s := r.Stream(t, harness.Chat("tokens", `,"stream":true`))
-	s.Expect(t, upstream.Role("tokens"))
-
-	r.con.Process.Kill()
-	r.up.WaitRunning(t, 0) // the kernel closed the dead process's connections
-	r.con.Launch(t)
-	rest, err := s.Rest()
-	events := strings.SplitAfter(rest, "\n\n")
-	if err != nil || strings.Contains(rest, "[DONE]") || len(events) < 2 {
-		t.Fatalf("the stream on the killed connector ended with %q, %v", clip(rest), err)
-	}
-	expectStreamError(t, events[len(events)-2])
-	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
-		t.Errorf("after the restart: status %d, %s", a.Status, a.Body)
-	}
-	// Without the new process, the gateway would give the session up after 22 s of silence.
-	r.Gateway.Process.WaitLog(t, `"reason":"replaced"`, limit)
-}
 
 // After kill -9 of the gateway, its connectors are back soon after it listens, and nothing
 // that was acknowledged is lost.
@@ -95,34 +68,7 @@ func TestRequestRightAfterGatewayRestart(t *testing.T) {
 	r.serve(t, "m", upstream.Echo)
 	r.Gateway.Process.Kill()
 	r.Gateway.Restart(t)
-	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
-		t.Errorf("status %d, %s", a.Status, a.Body)
-	}
-}
-
-// SIGTERM to the gateway: a stream that runs is finished first.
-func TestGatewayStopsGracefully(t *testing.T) {
-	r := newRig(t, harness.Options{Global: "shutdown_delay 100ms"})
-	release := make(chan struct{})
-	r.serve(t, "tokens", upstream.SlowTokens(10*time.Millisecond, release))
-	r.serve(t, "m", upstream.Echo)
-	s := r.Stream(t, harness.Chat("tokens", `,"stream":true`))
-	s.Expect(t, upstream.Role("tokens"))
-	r.Gateway.Process.Signal(t, syscall.SIGTERM)
-	waitClosed(t, r.Gateway)
-	close(release)
-	rest, err := s.Rest()
-	if err != nil || !strings.HasSuffix(rest, upstream.Finish("tokens", "stop")+upstream.Done) {
-		t.Errorf("the stream ended with %q, %v", clip(rest), err)
-	}
-	if code := r.Gateway.Process.WaitExit(t, limit); code != 0 {
-		t.Errorf("caddy ended with code %d", code)
-	}
-	r.Gateway.Restart(t)
-	r.con.WaitState(t, "online", limit)
-	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
-		t.Errorf("after the restart: status %d, %s", a.Status, a.Body)
-	}
+	served(t, r.Post(t, harness.Chat("m", "")), "a request")
 }
 
 // waitClosed waits until the gateway accepts no further connections.
@@ -136,37 +82,6 @@ func waitClosed(t *testing.T, g *harness.Gateway) {
 		conn.Close()
 		return errors.New("it accepts them")
 	}))
-}
-
-// SIGTERM to the connector: it accepts no requests, finishes the running ones, and exits.
-func TestConnectorDrains(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, harness.Options{Site: "connect_wait 100ms"})
-	release := make(chan struct{})
-	r.serve(t, "tokens", upstream.SlowTokens(10*time.Millisecond, release))
-	r.serve(t, "m", upstream.Echo)
-	s := r.Stream(t, harness.Chat("tokens", `,"stream":true`))
-	s.Expect(t, upstream.Role("tokens"))
-	r.con.Process.Signal(t, syscall.SIGTERM)
-	harness.Poll(t, limit, "new requests being refused", func(context.Context) error {
-		a := r.Post(t, harness.Chat("m", ""))
-		if a.Status != 503 {
-			return fmt.Errorf("status %d", a.Status)
-		}
-		a.ExpectError(t, 503, "server_error", "deployment_offline")
-		return nil
-	})
-	if !r.con.Process.Running() {
-		t.Fatal("the connector did not wait for the running stream")
-	}
-	close(release)
-	rest, err := s.Rest()
-	if err != nil || !strings.HasSuffix(rest, upstream.Finish("tokens", "stop")+upstream.Done) {
-		t.Errorf("the stream ended with %q, %v", clip(rest), err)
-	}
-	if code := r.con.Process.WaitExit(t, limit); code != 0 {
-		t.Errorf("the connector ended with code %d", code)
-	}
 }
 
 // A UDP port that is taken is said to be, by its address.
@@ -201,14 +116,10 @@ func TestValidateTouchesNothing(t *testing.T) {
 	if err != nil {
 		t.Errorf("beside a running gateway: %v\n%s", err, out)
 	}
-	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
-		t.Errorf("afterwards: status %d, %s", a.Status, a.Body)
-	}
+	served(t, r.Post(t, harness.Chat("m", "")), "afterwards")
 	r.Gateway.Process.Kill()
 	db := filepath.Join(r.Dir, "gateway.db")
-	if err := os.Remove(db); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(db))
 	if out, err := r.Caddy("validate", "--config", r.Caddyfile).CombinedOutput(); err != nil {
 		t.Errorf("without a running gateway: %v\n%s", err, out)
 	}
@@ -221,16 +132,11 @@ func TestValidateTouchesNothing(t *testing.T) {
 func TestLockedStore(t *testing.T) {
 	t.Parallel()
 	g := harness.Start(t, harness.Options{})
-	text, err := os.ReadFile(g.Caddyfile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, g.Caddyfile)
 	other := strings.NewReplacer(string(g.Admin), harness.FreeAddr(t), g.UDP, harness.FreeAddr(t), g.URL,
 		"http://"+harness.FreeAddr(t)).Replace(string(text))
 	path := filepath.Join(g.Dir, "Caddyfile.second")
-	if err := os.WriteFile(path, []byte(other), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(other), 0o600))
 	second := g.StartProcess(t, "caddy-second", g.Caddy("run", "--config", path, "--adapter", "caddyfile"))
 	if code := second.WaitExit(t, limit); code == 0 {
 		t.Error("caddy ended with code 0")

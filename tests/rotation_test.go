@@ -26,10 +26,8 @@ func (r *rig) rotateToken(t *testing.T, args ...string) (token string) {
 // useToken writes a token into the connector's configuration, and reloads it.
 func (r *rig) useToken(t *testing.T, token string) {
 	t.Helper()
-	config := strings.Replace(readFile(t, r.con.Config), r.con.Token, token, 1)
-	if err := os.WriteFile(r.con.Config, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	config := strings.Replace(string(read(t, r.con.Config)), r.con.Token, token, 1)
+	must(t, os.WriteFile(r.con.Config, []byte(config), 0o600))
 	r.con.Token = token
 	r.con.Process.Signal(t, syscall.SIGHUP)
 	harness.Poll(t, limit, "an answer with the new token", nilContext(func() error {
@@ -63,15 +61,6 @@ func testRotation(t *testing.T, g *harness.Gateway) {
 	last := r.rotateToken(t, "--yes")
 	r.con.Process.WaitLog(t, "the tunnel token has ended, as it was rotated", limit)
 	r.useToken(t, last)
-}
-
-func readFile(t *testing.T, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }
 
 // With a new identity, tunnels end, and connectors say that they must be paired again. Pairing again

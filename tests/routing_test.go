@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -61,9 +60,7 @@ func TestRoutes(t *testing.T) {
 	const upstreamKey = "upstream-key-5501-xyz"
 	g.Hide(upstreamKey)
 	keyFile := filepath.Join(g.Dir, "upstream.key")
-	if err := os.WriteFile(keyFile, []byte(upstreamKey+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(keyFile, []byte(upstreamKey+"\n"), 0o600))
 	con := g.NewConnector(t, "box", map[string]any{
 		"upstreams": map[string]any{
 			"a": map[string]any{"base_url": a.URL + "/v1"},
@@ -98,39 +95,6 @@ func TestRoutes(t *testing.T) {
 	for _, q := range b.Requests() {
 		if v := q.Header.Get("Authorization"); v != "Bearer "+upstreamKey {
 			t.Errorf("upstream b received Authorization: %q", v)
-		}
-	}
-}
-
-// A request whose connector is just reconnecting waits for it.
-func TestConnectWait(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, harness.Options{Site: "connect_wait 2m"})
-	r.serve(t, "m", upstream.Echo)
-	r.con.Process.Signal(t, syscall.SIGTERM)
-	r.con.Process.WaitExit(t, limit)
-	r.con.WaitState(t, "offline", limit)
-
-	answers := make(chan harness.Answer, 4)
-	for range cap(answers) {
-		go func() {
-			a, err := r.Send(r.Request(context.Background(), t, http.MethodPost, "/v1/chat/completions", harness.Chat("m", "")))
-			if err != nil {
-				a.Err = err
-			}
-			answers <- a
-		}()
-	}
-	waitInflight(t, r.Gateway, "m", cap(answers))
-	select {
-	case a := <-answers:
-		t.Fatalf("a request did not wait: %d, %s, %v", a.Status, a.Body, a.Err)
-	default:
-	}
-	r.con.Start(t)
-	for range cap(answers) {
-		if a := <-answers; a.Status != 200 || a.Err != nil {
-			t.Errorf("a request that waited: status %d, %s, %v", a.Status, a.Body, a.Err)
 		}
 	}
 }

@@ -60,9 +60,7 @@ func newServer(t *testing.T, like *server) *server {
 	}
 	dir := t.TempDir()
 	disk, bin := filepath.Join(dir, "disk"), filepath.Join(dir, "bin")
-	if err := errors.Join(os.Mkdir(disk, 0o755), os.Mkdir(bin, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Mkdir(disk, 0o755), os.Mkdir(bin, 0o755)))
 	s := &server{machine: harness.StartProcess(t, dir, "machine",
 		exec.Command("unshare", "--mount", "sh", "-c", boot, disk))}
 	s.machine.WaitLog(t, "ready", limit)
@@ -70,14 +68,10 @@ func newServer(t *testing.T, like *server) *server {
 	program := fmt.Sprintf("#!/bin/sh\nexec nsenter --target %d --mount --root env -u XDG_DATA_HOME -u XDG_CONFIG_HOME "+
 		"HOME=/root /usr/bin/postern \"$@\"\n", s.machine.Pid())
 	for _, name := range []string{"caddy", "connector"} { // the connector's is not used
-		if err := os.WriteFile(filepath.Join(bin, name), []byte(program), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(bin, name), []byte(program), 0o755))
 	}
 	r, err := rigs.New(rigs.Options{Dir: dir, Bin: bin})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Hide(harness.Prompt)
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
@@ -85,9 +79,7 @@ func newServer(t *testing.T, like *server) *server {
 		}
 	})
 	process, err := r.Process("gateway", s.start)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	own := &rigs.Gateway{Rig: r, Process: process}
 	s.Gateway = &harness.Gateway{Gateway: own, Process: &harness.Process{Process: process}}
 	if like != nil {
@@ -130,9 +122,7 @@ func (s *server) postern(t *testing.T, args ...string) string {
 func (s *server) install(t *testing.T, pack string) {
 	t.Helper()
 	content := read(t, pack)
-	if err := os.WriteFile(s.path("/tmp/postern.deb"), content, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(s.path("/tmp/postern.deb"), content, 0o644))
 	s.run(t, "dpkg", "--force-confold", "--install", "/tmp/postern.deb")
 	s.unit = map[string]string{}
 	for line := range strings.Lines(string(read(t, s.path("/usr/lib/systemd/system/postern.service")))) {
@@ -157,9 +147,7 @@ func (s *server) configure(t *testing.T) {
 		}
 		text = strings.Replace(text, from, to, 1)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 // start returns the command line of the unit, as its user.
@@ -181,12 +169,8 @@ func (s *server) start() *exec.Cmd {
 // serve starts the gateway, and from now on does what the package asks systemd for.
 func (s *server) serve(t *testing.T) {
 	t.Helper()
-	if err := os.MkdirAll(s.path("/run/systemd/system"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(s.path("/usr/bin/systemctl"), []byte(askingSystemctl), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(s.path("/run/systemd/system"), 0o755))
+	must(t, os.WriteFile(s.path("/usr/bin/systemctl"), []byte(askingSystemctl), 0o755))
 	s.Restart(t)
 	status := string(read(t, fmt.Sprintf("/proc/%d/status", s.Process.Pid())))
 	if strings.Contains(status, "\nUid:\t0") || s.unit["User"] != "postern" {

@@ -65,9 +65,7 @@ func TestShipped(t *testing.T) {
 
 	elsewhere := s.move(t, filepath.Join(next, "postern_0.9.1_linux_"+runtime.GOARCH+".deb"))
 	waitOnline(t, elsewhere.Gateway, c.connector(t, elsewhere))
-	if a := u.Client.Post(t, harness.Chat("m", `,"user":"moved"`)); a.Status != http.StatusOK {
-		t.Errorf("on the other machine: %d %s", a.Status, a.Body)
-	}
+	served(t, u.Client.Post(t, harness.Chat("m", `,"user":"moved"`)), "on the other machine")
 	c.remove(t)
 	elsewhere.remove(t)
 }
@@ -144,9 +142,7 @@ func (s *server) move(t *testing.T, pack string) *server {
 	to.install(t, pack)
 	for _, path := range []string{backup, "/etc/postern/Caddyfile"} {
 		content := read(t, s.path(path))
-		if err := os.WriteFile(to.path(path), content, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(to.path(path), content, 0o644))
 	}
 	out := to.postern(t, "gateway", "restore", backup, "--config", "/etc/postern/Caddyfile", "--yes")
 	if !strings.Contains(out, "The database is restored.") {

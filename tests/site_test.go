@@ -24,9 +24,7 @@ func startSite(t *testing.T, lines string) *harness.Client {
 // The gateway does not change answers of other handlers of the site, wherever they are.
 func TestFallbackOfOtherHandlers(t *testing.T) {
 	root := t.TempDir()
-	if err := os.WriteFile(filepath.Join(root, "page.html"), []byte("a page"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(root, "page.html"), []byte("a page"), 0o600))
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/app/nothing":
@@ -115,9 +113,7 @@ func TestFallbackOfStreams(t *testing.T) {
 
 	response, err := http.Get(s.URL + "/stream") // returns with the flush
 	close(release)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer response.Body.Close()
 	if body, err := io.ReadAll(response.Body); err != nil || string(body) != "done" {
 		t.Errorf("the stream: %q, %v", body, err)
@@ -125,9 +121,7 @@ func TestFallbackOfStreams(t *testing.T) {
 
 	address := strings.TrimPrefix(s.URL, "http://")
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello\n", address)
 	answer, err := io.ReadAll(conn)
@@ -151,9 +145,7 @@ func TestShutdownDelay(t *testing.T) {
 		}
 		return nil
 	}))
-	if a := c.Do(t, "GET", "/healthz", ""); a.Status != 200 {
-		t.Errorf("/healthz: %d %s", a.Status, a.Body)
-	}
+	served(t, c.Do(t, "GET", "/healthz", ""), "/healthz")
 	if a := c.Do(t, "GET", "/v1/models", ""); a.Status != 401 {
 		t.Errorf("/v1/models: %d %s", a.Status, a.Body)
 	}

@@ -20,9 +20,7 @@ func reload(t *testing.T, c *harness.Connector, configuration map[string]any) {
 	if err == nil {
 		err = c.Configure(configuration)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c.Process.Signal(t, syscall.SIGHUP)
 	harness.Poll(t, limit, "another tunnel", nilContext(func() error {
 		state, since, err := c.Tunnel(t.Context())
@@ -194,9 +192,7 @@ func TestLargeBodiesInLine(t *testing.T) {
 	others := func() {
 		t.Helper()
 		for range 10 {
-			if a := r.Post(t, harness.Chat("other", "")); a.Status != http.StatusOK {
-				t.Errorf("another model: status %d, %s", a.Status, a.Body)
-			}
+			served(t, r.Post(t, harness.Chat("other", "")), "another model")
 		}
 	}
 	since, before := tunnelSince(t, r), peakMemory(t, r.Gateway.Process)
@@ -241,8 +237,6 @@ func peakMemory(t *testing.T, p *harness.Process) int {
 		return 0
 	}
 	kib, err := p.Kilobytes("status", "VmHWM:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return kib << 10
 }

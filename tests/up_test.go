@@ -14,7 +14,6 @@ import (
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/llama"
-	"github.com/postern-dev/postern/tests/llama/tinymodel"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -31,7 +30,7 @@ func TestUp(t *testing.T) {
 	})
 	t.Run("a real model server", func(t *testing.T) {
 		out, _ := runUp(t, "--connect", llama.Start(t, llama.Options{}).URL)
-		word := strings.Fields(tinymodel.Answer)[0]
+		word := strings.Fields(llama.Answer)[0]
 		if !strings.Contains(out, word) || !strings.HasSuffix(out, upstream.Done) {
 			t.Errorf("curl printed %s", out)
 		}

@@ -34,15 +34,11 @@ func TestTunnelOverWebSocket(t *testing.T) {
 			if a := r.Post(t, harness.Chat("story", `,"stream":true`)); a.Body != lines(storyOf("story")...) || a.Err != nil {
 				t.Errorf("status %d, %v, %s", a.Status, a.Err, a.Body)
 			}
-			if a := r.Post(t, chatOf("m", 16*mib)); a.Status != 200 {
-				t.Errorf("16 MiB: status %d, %s", a.Status, clip(a.Body))
-			}
+			served(t, r.Post(t, chatOf("m", 16*mib)), "16 MiB")
 			leave(t, r, "tokens", `,"stream":true`)
 			r.Configure(t, harness.Options{HTTPS: https, Site: "keep_alive 7s"})
 			r.Reload(t)
-			if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
-				t.Errorf("after a reload: status %d, %s", a.Status, a.Body)
-			}
+			served(t, r.Post(t, harness.Chat("m", "")), "after a reload")
 			if log := r.con.Process.Log(); strings.Count(log, "msg=connected")+strings.Count(log, `"msg":"connected"`) > 1 {
 				t.Errorf("the tunnel was dropped:\n%s", log)
 			}

@@ -22,10 +22,7 @@ func TestWorkflows(t *testing.T) {
 	uses := regexp.MustCompile(`uses: (.*)`)
 	pinned := regexp.MustCompile(`^(\./\S+|[\w./-]+@[0-9a-f]{40} # v[\d.]+)$`)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := read(t, file)
 		for _, m := range uses.FindAllSubmatch(text, -1) {
 			if !pinned.Match(m[1]) {
 				t.Errorf("%s: %s is not pinned by commit and version", file, m[1])
@@ -41,10 +38,7 @@ func TestWorkflows(t *testing.T) {
 func TestWorkflowCache(t *testing.T) {
 	t.Parallel()
 	root := harness.Root(t)
-	text, err := os.ReadFile(filepath.Join(root, ".github", "workflows", "test.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, filepath.Join(root, ".github", "workflows", "test.yml"))
 	for _, sum := range []string{"go.sum", "tools/go.sum", "tools/release/go.sum", "tests/sdk/go/go.sum"} {
 		if _, err := os.Stat(filepath.Join(root, sum)); err != nil || !strings.Contains(string(text), "  "+sum+"\n") {
 			t.Errorf("test.yml does not cache by %s (%v)", sum, err)
@@ -55,16 +49,11 @@ func TestWorkflowCache(t *testing.T) {
 // The notes of a release are its section alone, not those of its candidates.
 func TestReleaseNotes(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(harness.Root(t), ".github", "workflows", "release.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, filepath.Join(harness.Root(t), ".github", "workflows", "release.yml"))
 	script := regexp.MustCompile(`awk .*CHANGELOG\.md`).Find(text)
 	dir := t.TempDir()
 	changelog := "# Changelog\n\n## 1.2.10\n\nten\n\n## 1.2.1 (2027-01-02)\n\none\n\n## 1.2.1-rc.1\n\ncandidate\n"
-	if err := os.WriteFile(filepath.Join(dir, "CHANGELOG.md"), []byte(changelog), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "CHANGELOG.md"), []byte(changelog), 0o600))
 	for version, want := range map[string]string{"1.2.1": "one", "1.2.1-rc.1": "candidate", "1.2.10": "ten", "1.2": ""} {
 		command := exec.Command("sh", "-c", "version="+version+"; "+string(script))
 		command.Dir = dir

@@ -96,10 +96,7 @@ func TestXcaddyHelp(t *testing.T) {
 // `./xcaddy.sh test NAME` finds the tests of both modules.
 func TestXcaddyFindsTests(t *testing.T) {
 	t.Parallel()
-	script, err := os.ReadFile(filepath.Join(harness.Root(t), "xcaddy.sh"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := read(t, filepath.Join(harness.Root(t), "xcaddy.sh"))
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"xcaddy.sh": string(script), "LICENSE": "",
@@ -109,9 +106,7 @@ func TestXcaddyFindsTests(t *testing.T) {
 		"tests/soak/a_test.go":      "", "tools/release/a_test.go": "func TestHereToo(t *testing.T) {}\n",
 	} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)))
 	}
 	const here = "go test -race -trimpath -gcflags=all=-dwarf=false -p 1 -run %s ./"
 	const release = "go -C tools/release test -run %s ."

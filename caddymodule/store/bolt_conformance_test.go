@@ -26,7 +26,6 @@ func TestBoltConformance(t *testing.T) {
 			path, _ := paths.Load(kv)
 			return open(t, path.(string))
 		},
-		Join: func(_ *testing.T, kv store.KV) store.KV { return kv },
 	}
 	t.Run("kv", func(t *testing.T) { storetest.RunKV(t, b) })
 	t.Run("stores", func(t *testing.T) { storetest.RunStores(t, b) })

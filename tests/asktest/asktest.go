@@ -44,7 +44,7 @@ func New(t testing.TB, st *store.Store, log *activity.Log,
 	return Gateway{&serve.Server{
 		Open:  func() (*serve.Backend, error) { return b, nil },
 		Route: route, Recheck: func(string, tunnel.Target) {}, StatusOf: func(error) int { return 0 },
-		Observer: silent{}, Logger: quiet,
+		Observer: Silent{}, Logger: quiet,
 	}, b}
 }
 
@@ -68,14 +68,14 @@ type sender struct{ Tunnel }
 // Send implements serve.Tunnel.
 func (s sender) Send(r *http.Request, _ string) (*http.Response, error) { return s.RoundTrip(r) }
 
-// silent implements serve.Observer.
-type silent struct{}
+// Silent is a serve.Observer without counters.
+type Silent struct{}
 
-func (silent) Refused(string)                         {}
-func (silent) Running(*serve.Exchange, float64)       {}
-func (silent) FirstByte(*serve.Exchange)              {}
-func (silent) Rejected(*serve.Exchange, string)       {}
-func (silent) Limited(limits.State)                   {}
-func (silent) Queued(*serve.Exchange, time.Duration)  {}
-func (silent) Ended(*serve.Exchange, serve.Ending)    {}
-func (silent) Counted(*serve.Exchange, dialect.Usage) {}
+func (Silent) Refused(string)                         {}
+func (Silent) Running(*serve.Exchange, float64)       {}
+func (Silent) FirstByte(*serve.Exchange)              {}
+func (Silent) Rejected(*serve.Exchange, string)       {}
+func (Silent) Limited(limits.State)                   {}
+func (Silent) Queued(*serve.Exchange, time.Duration)  {}
+func (Silent) Ended(*serve.Exchange, serve.Ending)    {}
+func (Silent) Counted(*serve.Exchange, dialect.Usage) {}

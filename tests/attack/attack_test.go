@@ -75,34 +75,6 @@ func TestSlowClients(t *testing.T) {
 	newTarget(t, harness.Options{}).endure(t, "slow")
 }
 
-// Upstreams send answers that never end.
-func TestEndlessAnswers(t *testing.T) {
-	const (
-		head   = "HTTP/1.1 200 OK\r\n"
-		object = "Content-Type: application/json\r\nContent-Length: 9000000000\r\n\r\n"
-		stream = "Content-Type: text/event-stream\r\nContent-Length: 9000000000\r\n\r\n"
-	)
-	text := strings.Repeat("x", 2<<10)
-	g := newTarget(t, harness.Options{Site: "connect_wait 1s"})
-	for model, parts := range map[string][2]string{
-		"json":          {head + object + `{"choices":[{"message":{"content":"`, text},
-		"event":         {head + stream + "data: ", text},
-		"header":        {head, "A: " + text + "\r\n"},
-		"informational": {"", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"},
-		"error":         {"HTTP/1.1 500 Oh\r\n" + object + `{"error":{"message":"`, text},
-		"call": {
-			head + stream,
-			`data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","type":"function",` +
-				`"function":{"name":"f","arguments":"` + text + `"}}]}}]}` + "\n\n",
-		},
-	} {
-		g.models = append(g.models, model)
-		g.endless(model, parts[0], parts[1])
-		g.Deploy(t, model, link.TransportQUIC, "", model)
-	}
-	g.endure(t, "endless")
-}
-
 // A target is a gateway with honest connectors and clients.
 type target struct {
 	*harness.Gateway
@@ -111,7 +83,6 @@ type target struct {
 	newcomer *harness.Connector
 	key      string
 	tokens   []string // tunnel tokens that the attackers know
-	models   []string // models whose upstreams send endless answers
 }
 
 func newTarget(t *testing.T, o harness.Options) *target {
@@ -130,21 +101,6 @@ func newTarget(t *testing.T, o harness.Options) *target {
 	hostile := g.NewConnector(t, "hostile", map[string]any{"upstream": g.up.URL})
 	g.tokens = []string{hostile.Token}
 	return g
-}
-
-// endless makes the upstream of a model send start, and then repeat until the gateway closes the connection.
-func (g *target) endless(model, start, repeat string) {
-	g.up.Handle(model, func(x *upstream.Exchange) {
-		x.Write(start)
-		for !x.Left() {
-			select {
-			case <-x.Gone():
-				return
-			case <-time.After(time.Millisecond):
-			}
-			x.Write(repeat)
-		}
-	})
 }
 
 // rss returns the resident memory of a process in bytes.
@@ -166,10 +122,7 @@ func (g *target) attack(t *testing.T, name string) (stop func() string) {
 		t.Fatal(err)
 	}
 	p := g.StartProcess(t, "attacker", command)
-	order := map[string]any{
-		"Attack": name, "UDP": g.UDP, "URL": g.URL, "Key": g.key, "Tokens": g.tokens,
-		"Models": g.models,
-	}
+	order := map[string]any{"Attack": name, "UDP": g.UDP, "URL": g.URL, "Key": g.key, "Tokens": g.tokens}
 	if err := json.NewEncoder(in).Encode(order); err != nil {
 		t.Fatal(err)
 	}

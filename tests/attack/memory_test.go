@@ -19,6 +19,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/upstream"
 )
 
 // machine is the memory in bytes of the machine that the cgroup simulates.
@@ -35,19 +36,13 @@ func TestSmallMachine(t *testing.T) {
 	}
 	g := newTarget(t, harness.Options{Cgroup: cgroup})
 	g.bulk(t)
-	text := strings.Repeat("x", 2<<10)
-	g.endless("event", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 9000000000\r\n\r\n",
-		`data: {"choices":[{"index":0,"delta":{"content":"`+text+`"}}]}`+"\n\n")
-	g.endless("heads", "HTTP/1.1 200 OK\r\nA: "+strings.Repeat("\n", 300<<10)+"\r\n", "A: b\r\n")
-	for _, model := range []string{"event", "heads"} {
-		g.Deploy(t, model, link.TransportQUIC, "", model)
-	}
+	g.endless(t)
 	g.client = g.Gateway.Client(t, g.key) // honest, with the first key
 	_, g.key = g.Key(t, "attackers", "*")
 
 	attacks := []string{
 		"system messages", "calls", "a model out of reach", "white space", "items",
-		"endless streams", "whole answers", "waiting bodies", "slow bodies", "slow readers", "heads",
+		"endless streams", "endless answers", "whole answers", "waiting bodies", "slow bodies", "slow readers", "heads",
 	}
 	each := 4 * time.Second
 	if minutes, err := strconv.ParseFloat(os.Getenv("POSTERN_ATTACK_MINUTES"), 64); err == nil {
@@ -103,6 +98,39 @@ func (g *target) bulk(t *testing.T) {
 	c := g.Connector(t, "bulk", server.URL)
 	g.Deploy(t, "bulk", c.ID, "", "bulk")
 	g.Deploy(t, "large", c.ID, "", "large")
+}
+
+// endless adds models whose answers, or the headers of these, have no end: the server sends a start, and then repeats a
+// part until the gateway closes the connection.
+func (g *target) endless(t *testing.T) {
+	t.Helper()
+	const (
+		head   = "HTTP/1.1 200 OK\r\n"
+		object = "Content-Type: application/json\r\nContent-Length: 9000000000\r\n\r\n"
+		stream = "Content-Type: text/event-stream\r\nContent-Length: 9000000000\r\n\r\n"
+		delta  = `data: {"choices":[{"index":0,"delta":`
+	)
+	text := strings.Repeat("x", 2<<10)
+	for model, parts := range map[string][2]string{
+		"json":          {head + object + `{"choices":[{"message":{"content":"`, text},
+		"event":         {head + stream, delta + `{"content":"` + text + `"}}]}` + "\n\n"},
+		"line":          {head + stream + "data: ", text},
+		"heads":         {head + "A: " + strings.Repeat("\n", 300<<10) + "\r\n", "A: b\r\n"},
+		"header":        {head, "A: " + text + "\r\n"},
+		"informational": {"", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"},
+		"error":         {"HTTP/1.1 500 Oh\r\n" + object + `{"error":{"message":"`, text},
+		"call": {head + stream, delta + `{"tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f",` +
+			`"arguments":"` + text + `"}}]}}]}` + "\n\n"},
+	} {
+		g.up.Handle(model, func(x *upstream.Exchange) {
+			x.Write(parts[0])
+			for !x.Left() {
+				x.Sleep(time.Millisecond)
+				x.Write(parts[1])
+			}
+		})
+		g.Deploy(t, model, link.TransportQUIC, "", model)
+	}
 }
 
 // withstand attacks the gateway for a time. All honest requests must be answered, and half of them within the

@@ -12,10 +12,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/http/httputil"
+	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -39,27 +37,16 @@ type target struct {
 // A task is a request and the correct answer.
 type task struct{ request, want []byte }
 
-// whole and streamed return the task for a script, with a prompt of padding bytes before it.
-func (t target) whole(s play.Script, padding int) task {
-	return t.ask(s, filler(padding))
-}
-
 // ask returns the task for a script, with a prompt before it that is escaped for JSON.
 func (t target) ask(s play.Script, prompt string) task {
 	return task{t.request(s, "", prompt), s.AppendCompletion(nil, publicModel)}
 }
 
-func (t target) streamed(s play.Script, padding int) task {
+// streamed returns the task for a script that is streamed.
+func (t target) streamed(s play.Script) task {
 	return task{
-		t.request(s, `"stream":true,"stream_options":{"include_usage":true},`, filler(padding)),
-		s.AppendStream(nil, publicModel),
+		t.request(s, `"stream":true,"stream_options":{"include_usage":true},`, ""), s.AppendStream(nil, publicModel),
 	}
-}
-
-// filler returns about n bytes.
-func filler(n int) string {
-	const text = "Das ist ein längerer Prompt. "
-	return strings.Repeat(text, n/len(text))
 }
 
 func (t target) request(s play.Script, more, prompt string) []byte {
@@ -75,12 +62,12 @@ func (t target) request(s play.Script, more, prompt string) []byte {
 // smallAnswer is a whole answer of about 1 KB.
 var smallAnswer = play.Script{Tokens: 1, Bulk: 720}
 
-// A client sends requests on one connection, one after the other. It uses less CPU time than net/http, which
-// would distort the measurement on few cores.
+// A client sends requests on one connection, one after the other. It uses less CPU time than the client of net/http,
+// which would distort the measurement on few cores.
 type client struct {
 	net.Conn
 	r        *bufio.Reader
-	body     []byte
+	body     bytes.Buffer
 	lastRead int64 // time of the last read, by the monotonic clock
 }
 
@@ -104,60 +91,50 @@ func (t target) dial(limit time.Duration) (*client, error) {
 
 // do sends the task's request and compares the answer byte for byte.
 func (c *client) do(t task) error {
-	length, chunked, err := c.start(t.request)
+	answer, err := c.start(t.request)
 	if err != nil {
 		return err
 	}
-	if c.body, err = play.ReadBody(c.r, c.body[:0], length, chunked); err != nil {
+	c.body.Reset()
+	if _, err := c.body.ReadFrom(answer); err != nil {
 		return fmt.Errorf("the answer is incomplete: %w", err)
 	}
-	if bytes.Equal(c.body, t.want) {
+	got, i := c.body.Bytes(), 0
+	if bytes.Equal(got, t.want) {
 		return nil
 	}
-	i := 0
-	for i < min(len(c.body), len(t.want)) && c.body[i] == t.want[i] {
+	for i < min(len(got), len(t.want)) && got[i] == t.want[i] {
 		i++
 	}
 	return fmt.Errorf("the answer has %d bytes instead of %d; from byte %d it is %.100q instead of %.100q",
-		len(c.body), len(t.want), i, c.body[i:], t.want[i:])
+		len(got), len(t.want), i, got[i:], t.want[i:])
 }
 
-// start sends a request and reads the status and the header of the answer. It returns an error for any status
-// but 200.
-func (c *client) start(request []byte) (length int, chunked bool, err error) {
+// start sends a request and returns the body of the answer. It returns an error for any status but 200.
+func (c *client) start(request []byte) (io.Reader, error) {
 	if _, err := c.Write(request); err != nil {
-		return 0, false, fmt.Errorf("sending a request: %w", err)
+		return nil, fmt.Errorf("sending a request: %w", err)
 	}
-	line, err := c.r.ReadSlice('\n')
+	answer, err := http.ReadResponse(c.r, nil) //nolint:bodyclose // the connection is closed, or the body read to its end
 	if err != nil {
-		return 0, false, fmt.Errorf("waiting for an answer: %w", err)
+		return nil, fmt.Errorf("waiting for an answer: %w", err)
 	}
-	status := 0
-	if fields := bytes.Fields(line); len(fields) > 1 {
-		status, _ = strconv.Atoi(string(fields[1])) // 0 if it is not a number
+	if answer.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(answer.Body) // as much as was received
+		return nil, fmt.Errorf("the answer has status %d: %.300s", answer.StatusCode, text)
 	}
-	if length, chunked, err = play.ReadHeader(c.r); err != nil {
-		return 0, false, fmt.Errorf("reading the head of an answer: %w", err)
-	}
-	if status != 200 {
-		text, _ := play.ReadBody(c.r, nil, length, chunked) // as much as was received
-		return 0, false, fmt.Errorf("the answer has status %d: %.300s", status, text)
-	}
-	return length, chunked, nil
+	return answer.Body, nil
 }
 
 // stamps sends a request for a stream of stamped tokens. It returns the age of each event in milliseconds, at
 // the arrival of its last byte, or an error if the stream is incomplete.
 func (c *client) stamps(request []byte, tokens int) ([]float64, error) {
-	_, chunked, err := c.start(request)
+	answer, err := c.start(request)
 	if err != nil {
 		return nil, err
 	}
-	if !chunked {
-		return nil, errors.New("the answer is not a stream")
-	}
 	delays, ended := make([]float64, 0, tokens), false
-	for lines := bufio.NewReader(httputil.NewChunkedReader(c.r)); err == nil; {
+	for lines := bufio.NewReader(answer); err == nil; {
 		var line []byte
 		line, err = lines.ReadSlice('\n')
 		if sent, ok := play.StampOf(line); ok {
@@ -169,7 +146,7 @@ func (c *client) stamps(request []byte, tokens int) ([]float64, error) {
 		return nil, fmt.Errorf("the stream is incomplete: %d of %d events, end marker: %t: %w", len(delays), tokens,
 			ended, err)
 	}
-	return delays, play.ReadTrailer(c.r)
+	return delays, nil
 }
 
 // milliseconds returns d as a number.
@@ -178,9 +155,9 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 // figures are the results of parallel clients of a system in one round. They count requests, or events of
 // streams.
 type figures struct {
-	Rate          float64            // per second
-	P50, P90, P99 float64            // of the request's time, or of the event's age on arrival, in milliseconds
-	CPU           map[string]float64 // per request or event, by process, in microseconds
+	Rate     float64            // per second
+	P50, P99 float64            // of the request's time, or of the event's age on arrival, in milliseconds
+	CPU      map[string]float64 // per request or event, by process, in microseconds
 }
 
 // measureRequests runs n clients that repeat a task. A wrong answer is an error, because the figures would be
@@ -191,10 +168,10 @@ func (s *system) measureRequests(ctx context.Context, o options, n int, t task) 
 		return figures{}, err
 	}
 	defer closeAll(clients)
-	if _, err := closedLoop(ctx, clients, o.Warmup, same(t)); err != nil {
+	if _, err := closedLoop(ctx, clients, o.Warmup, t); err != nil {
 		return figures{}, fmt.Errorf("warming up: %w", err)
 	}
-	return s.measure(func() ([]float64, error) { return closedLoop(ctx, clients, o.Load, same(t)) })
+	return s.measure(func() ([]float64, error) { return closedLoop(ctx, clients, o.Load, t) })
 }
 
 // measure runs load and computes the figures from the times that it returns.
@@ -218,7 +195,7 @@ func (s *system) measure(load func() ([]float64, error)) (f figures, err error) 
 	f.Rate = float64(len(times)) / took.Seconds()
 	times = slices.DeleteFunc(times, func(t float64) bool { return t == uncounted })
 	slices.Sort(times)
-	f.P50, f.P90, f.P99 = command.Percentile(times, 0.50), command.Percentile(times, 0.90), command.Percentile(times, 0.99)
+	f.P50, f.P99 = command.Percentile(times, 0.50), command.Percentile(times, 0.99)
 	return f, nil
 }
 
@@ -228,16 +205,13 @@ const (
 	warmEvents = 10
 )
 
-// same returns a function that always returns the same task.
-func same(t task) func() task { return func() task { return t } }
-
-// closedLoop runs tasks on the clients for some time. It returns the times of the tasks in milliseconds.
-func closedLoop(ctx context.Context, clients []*client, d time.Duration, next func() task) ([]float64, error) {
+// closedLoop repeats a task on the clients for some time. It returns the times that it took, in milliseconds.
+func closedLoop(ctx context.Context, clients []*client, d time.Duration, t task) ([]float64, error) {
 	deadline := time.Now().Add(d)
 	taken := make([][]float64, len(clients))
 	err := parallel(clients, func(i int, c *client) error {
 		for time.Now().Before(deadline) && ctx.Err() == nil {
-			t, began := next(), time.Now()
+			began := time.Now()
 			if err := c.do(t); err != nil {
 				return err
 			}
@@ -256,7 +230,7 @@ func (s *system) measureStreams(ctx context.Context, o options, n int) (figures,
 	}
 	defer closeAll(clients)
 	tokens := int(o.Stream / o.Pace)
-	t := s.Target.streamed(play.Script{Tokens: tokens, Pace: o.Pace, Stamp: true}, 0)
+	t := s.Target.streamed(play.Script{Tokens: tokens, Pace: o.Pace, Stamp: true})
 	// Real streams are not in phase. The seed is constant, so all systems get the same phases.
 	phases, random := make([]time.Duration, n), rand.New(rand.NewPCG(1, uint64(n)))
 	for i := range phases {

@@ -10,7 +10,7 @@
 // It needs Linux, bin/caddy and bin/connector (./xcaddy.sh). The part turns also needs root, iproute2, nftables and
 // TUN devices, and is left out without these. It uses loopback, or its own network namespace, and ends every process
 // that it starts. It writes Markdown to standard output, and its progress to standard error. The parts are streams,
-// turns, idle, uploads and requests.
+// turns, idle and requests.
 //
 // # Systems
 //
@@ -47,8 +47,6 @@
 //     turn, and the bytes of all of its packets.
 //   - Idle tunnels: a new gateway before and after the connectors of another process have connected, both after
 //     garbage collections. Memory with garbage is shown in addition.
-//   - Uploads: bodies of 100 KB to 5 MB that were not sent before, one after the other. They are text of this
-//     repository.
 //   - Requests, a closed loop: each client sends its next request after the last answer (a completion of 1 KB,
 //     compared byte for byte). This shows the cost of a request; a model takes a thousand times as long.
 package main
@@ -114,7 +112,7 @@ const (
 	old       = "old"       // as postern, with the binaries to compare
 )
 
-// maxParallel is the maximum number of clients and of streams.
+// maxParallel is the maximum number of streams.
 const maxParallel = 5000
 
 // Parts of a run. The report begins with streams and turns, which are the gateway's main job. It ends with
@@ -123,14 +121,13 @@ const (
 	partStreams  = "streams"
 	partTurns    = "turns"
 	partIdle     = "idle"
-	partUploads  = "uploads"
 	partRequests = "requests"
 )
 
 var (
 	allSystems = []string{direct, plain, postern, webSocket}
-	allParts   = []string{partStreams, partUploads, partRequests, partTurns, partIdle}
-	roundParts = allParts[:3] // measured in rounds, in which the systems take turns
+	allParts   = []string{partStreams, partRequests, partTurns, partIdle}
+	roundParts = allParts[:2] // measured in rounds, in which the systems take turns
 )
 
 // options are the extent of a run. Everything is limited in number or time.
@@ -145,8 +142,6 @@ type options struct {
 	Streams []int         // numbers of parallel streams
 	Stream  time.Duration // of each number, per system and round
 	Pace    time.Duration // between two events of a stream
-
-	Uploads []int // sizes of bodies, in KB
 
 	Tunnels []int         // numbers of idle tunnels
 	Settle  time.Duration // idle time before their memory is read
@@ -164,7 +159,7 @@ func fullRun() options {
 		Parts: allParts, Systems: allSystems, Rounds: 4,
 		Clients: []int{1, 16, 64}, Load: 2 * time.Second, Warmup: 300 * time.Millisecond, AnswerLimit: 15 * time.Second,
 		Streams: []int{1, 50, 200}, Stream: 2500 * time.Millisecond, Pace: 20 * time.Millisecond,
-		Uploads: []int{100, 1000, 5000}, RTT: 50 * time.Millisecond,
+		RTT:     50 * time.Millisecond,
 		Tunnels: []int{1000, 5000}, Settle: 15 * time.Second,
 	}
 }
@@ -190,15 +185,11 @@ func parseFlags(args []string) (options, error) {
 	list(flags, &o.Parts, name, "parts", "parts to measure")
 	list(flags, &o.Systems, name, "systems", "systems to measure; most parts compare them with direct")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "`number` of rounds in which the systems take turns")
-	list(flags, &o.Clients, strconv.Atoi, "clients", "numbers of parallel clients")
-	flags.DurationVar(&o.Load, "load", o.Load, "time for each number of clients, per system and round")
 	list(flags, &o.Streams, strconv.Atoi, "streams", "numbers of parallel streams")
 	flags.DurationVar(&o.Stream, "stream", o.Stream, "length of streams, per system and round")
 	flags.DurationVar(&o.Pace, "pace", o.Pace, "interval of the events of a stream")
 	list(flags, &o.Tunnels, strconv.Atoi, "tunnels",
 		"numbers of idle tunnels, at most 20000; each uses a file descriptor of the bench")
-	flags.DurationVar(&o.Settle, "settle", o.Settle, "idle time before memory is read")
-	flags.DurationVar(&o.RTT, "rtt", o.RTT, "round-trip time of the line for turns")
 	flags.StringVar(&o.Bin, "bin", "", "`folder` of caddy and connector (default: bin of the repository)")
 	flags.StringVar(&o.Compare, "compare", "",
 		"`folder` of another caddy and connector, which are measured as the system old")
@@ -210,15 +201,14 @@ func parseFlags(args []string) (options, error) {
 	case err != nil:
 	case slices.ContainsFunc(o.Parts, unknown(allParts)), slices.ContainsFunc(o.Systems, unknown(allSystems)):
 		err = fmt.Errorf("the parts are %v, the systems %v", allParts, allSystems)
-	case slices.Min(slices.Concat(o.Clients, o.Streams, o.Tunnels)) < 1 ||
-		slices.Max(slices.Concat(o.Clients, o.Streams)) > maxParallel || slices.Max(o.Tunnels) > 20000:
-		err = fmt.Errorf("must be 1 to %d clients and streams, and 1 to 20000 tunnels", maxParallel)
+	case slices.Min(slices.Concat(o.Streams, o.Tunnels)) < 1 || slices.Max(o.Streams) > maxParallel ||
+		slices.Max(o.Tunnels) > 20000:
+		err = fmt.Errorf("must be 1 to %d streams, and 1 to 20000 tunnels", maxParallel)
 	case flags.NArg() > 0:
 		err = fmt.Errorf("%q is not an option", flags.Arg(0))
 	case !o.has(direct) && slices.ContainsFunc(roundParts, o.measures):
 		err = fmt.Errorf("-systems: %s is missing, which the others are compared with", direct)
-	case o.Rounds < 1 || min(o.Load, o.Settle, o.RTT) < 0 || o.Pace <= 0 ||
-		o.Stream < 2*warmEvents*o.Pace:
+	case o.Rounds < 1 || o.Pace <= 0 || o.Stream < 2*warmEvents*o.Pace:
 		err = fmt.Errorf("must be at least one round, and streams of at least %v", 2*warmEvents*o.Pace)
 	case o.Compare != "":
 		o.Systems = slices.Insert(o.Systems, slices.Index(o.Systems, postern)+1, old)

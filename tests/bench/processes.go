@@ -179,50 +179,11 @@ func (s *system) cpu() (map[string]float64, error) {
 	return times, nil
 }
 
-// machineTicks returns the busy time of all processors since the machine started, and the time that its host
-// has withheld.
-func machineTicks() (busy, stolen time.Duration, err error) {
-	b, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0, 0, fmt.Errorf("reading the machine's CPU time: %w", err)
-	}
-	return parseTicks(string(b))
-}
-
-// parseTicks parses "cpu user nice system idle iowait irq softirq steal …". The unit is USER_HZ, which is 100
-// on all Linux platforms that Go supports.
-func parseTicks(text string) (busy, stolen time.Duration, err error) {
-	const tick = 10 * time.Millisecond
-	var n [8]time.Duration
-	if _, err := fmt.Sscanf(text, "cpu %d %d %d %d %d %d %d %d", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6],
-		&n[7]); err != nil {
-		return 0, 0, fmt.Errorf("reading /proc/stat: %w", err)
-	}
-	return (n[0] + n[1] + n[2] + n[5] + n[6]) * tick, n[7] * tick, nil
-}
-
-// ownTime returns the CPU time of this process and of its children that have ended.
-func ownTime() (sum time.Duration) {
-	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
-		var u unix.Rusage
-		if unix.Getrusage(who, &u) == nil {
-			sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
-		}
-	}
-	return sum
-}
-
-// noise starts to measure the load by others. The function that it returns reports how much of the machine
-// others have used since, and how much its host has withheld, both in percent of all processors. All children
-// of this process must have ended.
-func noise() (func() (foreign, stolen float64, err error), error) {
-	began, ours := time.Now(), ownTime()
-	busy, stolen, err := machineTicks()
-	return func() (float64, float64, error) {
-		all := float64(time.Since(began)) * float64(runtime.NumCPU()) / 100
-		busyNow, stolenNow, err := machineTicks()
-		return max(0, float64(busyNow-busy-(ownTime()-ours))/all), float64(stolenNow-stolen) / all, err
-	}, err
+// loadAverage returns the number of processes that wanted a processor in the last minute.
+func loadAverage() (average float64) {
+	text, _ := os.ReadFile("/proc/loadavg") // it exists on every Linux
+	_, _ = fmt.Sscan(string(text), &average)
+	return average
 }
 
 // machine describes the machine.

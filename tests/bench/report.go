@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/tests/command"
 )
 
-// quietForeign is the load by others, in percent, above which the report has a warning.
-const quietForeign = 5
+// quiet is the load average up to which figures are reliable.
+const quiet = 1
 
 // write prints the results as Markdown.
 func (r *results) write(w io.Writer) {
@@ -23,11 +23,10 @@ func (r *results) write(w io.Writer) {
 		r.Began.Format("2006-01-02 15:04 MST"),
 		machine(), o.Rounds, o.Load, o.Stream, r.Took.Round(time.Second))
 	fmt.Fprintf(w, "Everything runs on loopback, with the load generator on the same cores. CPU times are from the "+
-		"kernel's clock of each process (1 ns). Other processes used %.1f %% of the machine, "+
-		"and its host withheld %.1f %%.\n\n", r.Foreign, r.Stolen)
+		"kernel's clock of each process (1 ns). The load average was %.1f before.\n\n", r.Load)
 	for warning, due := range map[string]bool{
 		"**The run is incomplete.**":                                !r.Complete,
-		"**The machine was busy: times and rates are unreliable.**": r.Foreign > quietForeign,
+		"**The machine was busy: times and rates are unreliable.**": r.Load > quiet,
 		"Fewer than three rounds: coarse figures.":                  o.Rounds < 3,
 	} {
 		if due {
@@ -37,13 +36,12 @@ func (r *results) write(w io.Writer) {
 	if o.Compare != "" {
 		fmt.Fprintf(w, "The system old has the binaries of %s.\n\n", o.Compare)
 	}
-	r.writeStreams(w)
+	r.writeRounds(w, partStreams, fmt.Sprintf("Streams of %.0f events per second; targets for postern, × caddy: "+
+		"CPU of one ≤ 4.3, of 50 ≤ 2.4; added with 50: p50 ≤ 2.4, p99 ≤ 2.3", 1/o.Pace.Seconds()), o.Streams)
 	fmt.Fprint(w, r.Turns)
 	r.writeIdle(w)
-	r.writeRounds(w, partUploads, "KB", "Bodies of text, one at a time; MB per second for the median body", o.Uploads)
-	r.writeRounds(w, partRequests, "in parallel",
-		"Closed loops: each client sends its next request at once, faster than any model; target for postern with 16 "+
-			"clients: × caddy ≥ 0.75", o.Clients)
+	r.writeRounds(w, partRequests, "Closed loops: each client sends its next request at once, faster than any model; "+
+		"target for postern with 16 clients: rate × caddy ≥ 0.75", o.Clients)
 }
 
 // figure formats a number with the given decimals, or "–" if there is none.
@@ -81,53 +79,63 @@ func pairwise(a, b []float64, f func(a, b float64) float64) []float64 {
 	return out
 }
 
-// writeRounds prints the figures of the systems for several numbers of clients or streams, or sizes of bodies.
-func (r *results) writeRounds(w io.Writer, part, number, title string, numbers []int) {
+// cpu returns the CPU time of all processes from gateway to model server, in microseconds.
+func (f figures) cpu() float64 {
+	return f.CPU[nameCaddy] + f.CPU[nameGateway] + f.CPU[nameConnector]
+}
+
+func ratio(a, b float64) float64      { return a / b }
+func difference(a, b float64) float64 { return a - b }
+
+// writeRounds prints the figures of the systems for several numbers of clients or streams. What a system adds is its
+// difference from direct.
+func (r *results) writeRounds(w io.Writer, part, title string, numbers []int) {
 	t := &command.Table{Title: title}
-	t.Add(number, "system", "per second", "× direct", "× caddy", "× postern", "p50 ms", "p90 ms", "p99 ms",
-		"p50 more than direct", "p99 more than direct",
-		"p50 more than postern", "CPU × postern", "CPU µs each", "of which gateway", "connector", "upstream")
-	cpu := figures.cpu
+	t.Add("in parallel", "system", "per second", "rate × caddy", "p50 ms", "p99 ms", "added p50 ms", "added p99 ms",
+		"p50 × caddy", "p99 × caddy", "CPU µs each", "CPU × caddy", "CPU × postern", "of which gateway", "connector",
+		"upstream")
 	for _, n := range numbers {
 		for _, s := range r.Options.Systems {
-			all := func(system string, value func(figures) float64) []float64 {
-				return each(r.Rounds[point{part, system, n}], value)
+			if len(r.Rounds[point{part, s, n}]) > 0 {
+				t.Add(r.row(part, s, n)...)
 			}
-			if len(r.Rounds[point{part, s, n}]) == 0 {
-				continue
-			}
-			rate, p50 := func(f figures) float64 { return f.Rate }, func(f figures) float64 { return f.P50 }
-			p90, p99 := func(f figures) float64 { return f.P90 }, func(f figures) float64 { return f.P99 }
-			row := []string{fmt.Sprint(n), s, figure(command.Median(all(s, rate)), 0)}
-			for i, other := range allSystems[:3] {
-				text := ""
-				if s == old || i < slices.Index(allSystems, s) {
-					text = ranged(pairwise(all(s, rate), all(other, rate), ratio), 2)
-				}
-				row = append(row, text)
-			}
-			row = append(row, figure(command.Median(all(s, p50)), 3), figure(command.Median(all(s, p90)), 3),
-				figure(command.Median(all(s, p99)), 3), "", "", "", "", "")
-			if s != direct {
-				row[9] = ranged(pairwise(all(s, p50), all(direct, p50), difference), 3)
-				row[10] = ranged(pairwise(all(s, p99), all(direct, p99), difference), 3)
-				row[13] = figure(command.Median(all(s, cpu)), 1)
-			}
-			if s == old {
-				row[11] = ranged(pairwise(all(s, p50), all(postern, p50), difference), 3)
-				row[12] = ranged(pairwise(all(s, cpu), all(postern, cpu), ratio), 2)
-			}
-			for _, name := range []string{nameGateway, nameConnector, nameUpstream} {
-				text := ""
-				if v := command.Median(all(s, func(f figures) float64 { return f.CPU[name] })); v != 0 {
-					text = figure(v, 1)
-				}
-				row = append(row, text)
-			}
-			t.Add(row...)
 		}
 	}
 	t.Write(w)
+}
+
+// row returns the row of a system.
+func (r *results) row(part, s string, n int) []string {
+	type values func(system string) []float64
+	all := func(value func(figures) float64) values {
+		return func(system string) []float64 { return each(r.Rounds[point{part, system, n}], value) }
+	}
+	rate, cpu := all(func(f figures) float64 { return f.Rate }), all(figures.cpu)
+	p50, p99 := all(func(f figures) float64 { return f.P50 }), all(func(f figures) float64 { return f.P99 })
+	added := func(v values) values {
+		return func(system string) []float64 { return pairwise(v(system), v(direct), difference) }
+	}
+	beyond := func(v values) string { // what direct does not have
+		if s == direct {
+			return ""
+		}
+		return ranged(v(s), 3)
+	}
+	times := func(other string, v values) string {
+		if s == direct || s == other || s == plain || !r.Options.has(other) {
+			return ""
+		}
+		return ranged(pairwise(v(s), v(other), ratio), 2)
+	}
+	row := []string{
+		fmt.Sprint(n), s, figure(command.Median(rate(s)), 0), times(plain, rate), figure(command.Median(p50(s)), 3),
+		figure(command.Median(p99(s)), 3), beyond(added(p50)), beyond(added(p99)), times(plain, added(p50)),
+		times(plain, added(p99)), figure(command.Median(cpu(s)), 1), times(plain, cpu), times(postern, cpu),
+	}
+	for _, name := range []string{nameGateway, nameConnector, nameUpstream} {
+		row = append(row, figure(command.Median(all(func(f figures) float64 { return f.CPU[name] })(s)), 1))
+	}
+	return row
 }
 
 func (r *results) writeIdle(w io.Writer) {

@@ -21,44 +21,27 @@ type results struct {
 	Rounds   map[point][]figures // one per round
 	Idle     []idle
 	Turns    string  // report of the process with the line
-	Foreign  float64 // CPU time of other processes, in percent of the machine
-	Stolen   float64 // CPU time that the hypervisor withheld, in percent of the machine
+	Load     float64 // load average of the machine before
 	Complete bool    // all parts were measured
-
-	texts *prompts
 }
 
 // A point identifies the figures of a round.
 type point struct {
 	Part, System string
-	N            int // number of clients or streams, or KB of a body
+	N            int // number of clients or streams
 }
 
 // run measures everything. In case of an error, it returns the incomplete results.
 func run(ctx context.Context, o options) (r *results, err error) {
-	r = &results{
-		Options: o, Began: time.Now(),
-		Rounds: map[point][]figures{},
-	}
-	noise, err := noise()
-	if err != nil {
-		return nil, err
-	}
-	if err := r.measure(ctx); err != nil {
-		return r, err
-	}
-	r.Took = time.Since(r.Began)
-	r.Foreign, r.Stolen, err = noise()
-	r.Complete = err == nil
+	r = &results{Options: o, Began: time.Now(), Load: loadAverage(), Rounds: map[point][]figures{}}
+	err = r.measure(ctx)
+	r.Took, r.Complete = time.Since(r.Began), err == nil
 	return r, err
 }
 
 // measure starts the systems, measures them, and ends them.
 func (r *results) measure(ctx context.Context) (err error) {
 	if r.Options.Root, err = rig.Root(); err != nil {
-		return err
-	}
-	if r.texts, err = newPrompts(r.Options.Root); err != nil {
 		return err
 	}
 	ctx, processes, end, err := newRigs(ctx, r.Options)
@@ -126,9 +109,8 @@ func (r *results) round(ctx context.Context, systems []*system, round int) error
 		measure func(*system, int) (figures, error)
 	}{
 		{partStreams, o.Streams, func(s *system, n int) (figures, error) { return s.measureStreams(ctx, o, n) }},
-		{partUploads, o.Uploads, func(s *system, kb int) (figures, error) { return s.measureUploads(ctx, o, kb, r.texts) }},
 		{partRequests, o.Clients, func(s *system, n int) (figures, error) {
-			return s.measureRequests(ctx, o, n, s.Target.whole(smallAnswer, 0))
+			return s.measureRequests(ctx, o, n, s.Target.ask(smallAnswer, ""))
 		}},
 	} {
 		if !o.measures(part.name) {

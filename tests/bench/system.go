@@ -69,11 +69,11 @@ type rigs struct {
 
 // newRigs returns rigs and a function that ends them, as [command.Command.Rig] does.
 func newRigs(ctx context.Context, o options) (context.Context, rigs, func(keep bool) error, error) {
-	ctx, _, r, end, err := program().Rig(ctx, "", o.Bin)
+	ctx, _, r, end, err := program().Rig(ctx, o.Bin)
 	if err != nil || o.Compare == "" {
 		return ctx, rigs{Rig: r}, end, err
 	}
-	ctx, _, other, endOther, err := program().Rig(ctx, "", o.Compare)
+	ctx, _, other, endOther, err := program().Rig(ctx, o.Compare)
 	if err != nil {
 		return nil, rigs{}, nil, errors.Join(err, end(false))
 	}
@@ -138,7 +138,7 @@ func (s *system) awaitAnswer(ctx context.Context, limit time.Duration) error {
 			return err
 		}
 		defer c.Close()
-		return c.do(s.Target.whole(play.Script{Tokens: 1}, 0))
+		return c.do(s.Target.ask(play.Script{Tokens: 1}, ""))
 	})
 }
 

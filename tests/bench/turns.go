@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,8 +32,7 @@ const (
 // prompts are random excerpts of this repository.
 type prompts struct {
 	text  []byte
-	seeds uint64 // number of seeds used; each prompt of a run has its own
-	mu    sync.Mutex
+	seeds uint64 // number of seeds used; each conversation of a run has its own
 }
 
 // newPrompts reads the repository at root.
@@ -53,14 +51,6 @@ func newPrompts(root string) (*prompts, error) {
 	return p, nil
 }
 
-// seed returns an unused seed.
-func (p *prompts) seed() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.seeds++
-	return p.seeds
-}
-
 // prompt returns about n bytes of text, escaped for JSON. With the same seed, a shorter prompt is a prefix of
 // a longer one.
 func (p *prompts) prompt(seed uint64, n int) string {
@@ -72,28 +62,6 @@ func (p *prompts) prompt(seed uint64, n int) string {
 		b.Write(text[1 : len(text)-1])
 	}
 	return b.String()
-}
-
-// new returns a new prompt of about n bytes.
-func (p *prompts) new(n int) string { return p.prompt(p.seed(), n) }
-
-// measureUploads sends large bodies, one after the other. The rate is in MB per second for the median body,
-// because creating the next body takes time, too.
-func (s *system) measureUploads(ctx context.Context, o options, kb int, texts *prompts) (f figures, err error) {
-	clients, err := s.dialAll(1, o.Warmup+o.Load+o.AnswerLimit)
-	if err != nil {
-		return f, err
-	}
-	defer closeAll(clients)
-	send := func(d time.Duration) ([]float64, error) {
-		return closedLoop(ctx, clients, d, func() task { return s.Target.ask(smallAnswer, texts.new(kb*1000)) })
-	}
-	if _, err := send(o.Warmup); err != nil {
-		return f, fmt.Errorf("warming up: %w", err)
-	}
-	f, err = s.measure(func() ([]float64, error) { return send(o.Load) })
-	f.Rate = float64(kb) / f.P50
-	return f, err
 }
 
 // A turn has the figures of the last turn of a conversation.
@@ -212,9 +180,9 @@ func (s *remoteSystem) converse(ctx context.Context, o options, texts *prompts) 
 		return err
 	}
 	defer c.Close()
-	seed := texts.seed()
+	texts.seeds++
 	for n := lastTurn - 2; n <= lastTurn; n++ {
-		t, before, began := s.Target.ask(smallAnswer, texts.prompt(seed, n*turnBytes)), bytes.Load(), time.Now()
+		t, before, began := s.Target.ask(smallAnswer, texts.prompt(texts.seeds, n*turnBytes)), bytes.Load(), time.Now()
 		if err := c.do(t); err != nil {
 			return fmt.Errorf("turn %d: %w", n, err)
 		}

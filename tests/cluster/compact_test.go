@@ -17,9 +17,7 @@ func TestCompact(t *testing.T) {
 	all := start(t, 1)
 	kv := open(t, all[0].url)
 	leaves, err := etcd.Open(t.Context(), etcd.Options{Endpoints: all.urls(), NoCompact: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer leaves.Close()
 	old, now := put(t, kv, store.Put("a", nil)), put(t, kv, store.Put("a", nil))
 	admin := all.client(t)
@@ -31,9 +29,7 @@ func TestCompact(t *testing.T) {
 		t.Errorf("with the option NoCompact: %v", err)
 	}
 	for range 2 { // even if another gateway was faster
-		if err := kv.(store.Compacter).Compact(t.Context(), now); err != nil {
-			t.Fatal(err)
-		}
+		must(t, kv.(store.Compacter).Compact(t.Context(), now))
 	}
 	if err := read(old); !errors.Is(err, rpctypes.ErrCompacted) {
 		t.Errorf("reading an old revision: %v", err)

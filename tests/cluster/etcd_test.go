@@ -56,13 +56,9 @@ func newServer(t testing.TB, name, url, peer, initial string, flags []string) *s
 	t.Helper()
 	dir := t.TempDir()
 	command, err := rig.EtcdMember{Name: name, URL: url, Peer: peer, Initial: initial}.Command(dir, flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p, err := rig.NewProcess(dir, name, command)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.Ended = func(err error) { t.Error(err) }
 	t.Cleanup(func() {
 		p.Kill()
@@ -75,9 +71,7 @@ func newServer(t testing.TB, name, url, peer, initial string, flags []string) *s
 
 func (s *server) start(t testing.TB) {
 	t.Helper()
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Start())
 }
 
 // urls returns the URLs of all members.
@@ -108,9 +102,7 @@ func (all servers) wait(t testing.TB) {
 func (all servers) client(t testing.TB) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{Endpoints: all.urls(), Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -140,9 +132,7 @@ func (all servers) leader(t testing.TB) *server {
 func open(t testing.TB, urls ...string) store.KV {
 	t.Helper()
 	kv, err := etcd.Open(t.Context(), etcd.Options{Endpoints: urls})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { kv.Close() })
 	return kv
 }

@@ -27,9 +27,7 @@ func TestAllMembersDown(t *testing.T) {
 	}
 	kv := open(t, urls...)
 	watcher, err := kv.Watch(t.Context(), store.Span{}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, s := range all {
 		s.Kill()
 	}
@@ -74,9 +72,7 @@ func TestAllMembersDown(t *testing.T) {
 	revision := <-written
 	for reached := int64(0); reached < revision; {
 		batch, err := watcher.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		reached = batch.Revision
 	}
 }

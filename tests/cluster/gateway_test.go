@@ -56,7 +56,7 @@ func startEdges(t *testing.T, etcd servers, names ...string) (edges map[string]*
 	up.Handle("", upstream.Echo)
 	for _, name := range names {
 		o := inEtcd(name+"\n advertise $UDP", etcd.urls()...)
-		edges[name] = &gateway{Gateway: harness.Start(t, o.Traced()), name: name, up: up}
+		edges[name] = &gateway{Gateway: harness.Start(t, o), name: name, up: up}
 	}
 	first := edges[names[0]]
 	con = first.Connector(t, "box", up.URL)

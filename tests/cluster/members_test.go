@@ -34,9 +34,7 @@ func (m *fakeMember) Txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, erro
 func (m *fakeMember) serve(t *testing.T) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := grpc.NewServer()
 	pb.RegisterKVServer(server, m)
 	go server.Serve(l)
@@ -65,9 +63,7 @@ func epochs(t testing.TB, of servers) int64 {
 	client := of.client(t)
 	defer client.Close()
 	resp, err := client.Get(t.Context(), "postern/meta/schema")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return resp.Kvs[0].Version // counts its puts
 }
 

@@ -88,9 +88,7 @@ func only(t *testing.T, pattern string) string {
 func items(t *testing.T, path string) map[string]string {
 	t.Helper()
 	kv, err := store.OpenBolt(path, store.BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer kv.Close()
 	all := map[string]string{}
 	_, err = kv.Each(t.Context(), store.Span{}, func(item store.Item) error {
@@ -101,8 +99,6 @@ func items(t *testing.T, path string) map[string]string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all
 }

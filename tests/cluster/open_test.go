@@ -97,9 +97,7 @@ func TestOpenPrefix(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	second, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{url}, Prefix: "second", Logger: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer second.Close()
 	if !strings.Contains(log.String(), "level=INFO") ||
 		!strings.Contains(log.String(), "the store is new\" prefix=second/") {
@@ -107,9 +105,7 @@ func TestOpenPrefix(t *testing.T) {
 	}
 	log.Reset()
 	again, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{url}, Prefix: "second", Logger: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer again.Close()
 	if log.Len() > 0 {
 		t.Errorf("the log of a store with a schema: %s", log.String())
@@ -136,24 +132,16 @@ func TestAuth(t *testing.T) {
 		second(admin.UserAdd(t.Context(), "reader", password)), second(admin.UserGrantRole(t.Context(), "reader", "reader")),
 		second(admin.AuthEnable(t.Context())),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	options := etcd.Options{Endpoints: []string{url}, User: "gateway", Password: password}
 	kv, err := etcd.Open(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer kv.Close()
 	w, err := kv.Watch(t.Context(), store.Span{End: "x/"}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lease, err := kv.(store.Leaser).Lease(t.Context(), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	put(t, kv, store.Op{Key: "a", Lease: lease.ID()})
 	if batch, err := w.Next(t.Context()); err != nil || len(batch.Events) != 1 {
 		t.Errorf("next: %v, %v", batch, err)
@@ -199,9 +187,7 @@ func TestTLS(t *testing.T) {
 	})
 	s.start(t)
 	pair, err := tls.LoadX509KeyPair(file("client.pem"), file("client.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.Leaf)
 	right := &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}
@@ -229,9 +215,7 @@ func TestTLS(t *testing.T) {
 func certificate(t *testing.T, dir, name string, ca *tls.Certificate) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -244,24 +228,16 @@ func certificate(t *testing.T, dir, name string, ca *tls.Certificate) *tls.Certi
 		parent, signer = ca.Leaf, ca.PrivateKey
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for suffix, block := range map[string]*pem.Block{
 		".pem": {Type: "CERTIFICATE", Bytes: der},
 		".key": {Type: "PRIVATE KEY", Bytes: private},
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name+suffix), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name+suffix), pem.EncodeToMemory(block), 0o600))
 	}
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }

@@ -82,9 +82,7 @@ func (p *proxy) leadTo(s *server) {
 func newProxy(t testing.TB, s *server) *proxy {
 	t.Helper()
 	l, err := freeport.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := &proxy{
 		url: "http://" + l.Addr().String(), to: s.url[len("http://"):],
 		conns: map[net.Conn]bool{}, lost: map[net.Conn][]byte{},

@@ -37,9 +37,7 @@ type machine struct {
 func newMachine(t *testing.T) machine {
 	t.Helper()
 	space, address, err := network.Machine()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return machine{space, netip.MustParseAddr(address)}
 }
 

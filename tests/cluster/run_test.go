@@ -42,21 +42,13 @@ type script struct {
 func startScript(t *testing.T, args ...string) *script {
 	t.Helper()
 	etcd, err := rig.EtcdProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir, root := t.TempDir(), harness.Root(t)
-	if err := os.Symlink(etcd, filepath.Join(dir, "etcd")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(etcd, filepath.Join(dir, "etcd")))
 	port, err := freeport.Row(usedPorts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &script{dir: filepath.Join(dir, "tmp"), port: port}
-	if err := os.Mkdir(s.dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(s.dir, 0o700))
 	cmd := exec.Command(filepath.Join(root, "docs/cluster/run.sh"), args...)
 	cmd.Env = []string{
 		"PATH=" + strings.Join([]string{filepath.Join(root, "bin"), dir, os.Getenv("PATH")}, ":"),
@@ -151,9 +143,7 @@ func (s *script) closed(t *testing.T) {
 		{http.MethodGet, s.url(memberPort) + "/members", "evil.example", ""},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), page.method, page.url, strings.NewReader(page.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		request.Host = page.host
 		request.Header.Set("Content-Type", "text/plain")
 		request.Header.Set("Origin", "https://evil.example")
@@ -179,9 +169,7 @@ func TestClusterScript(t *testing.T) {
 	s.closed(t)
 	harness.Poll(t, limit, "answers of the model at all edges", s.chats)
 
-	if err := syscall.Kill(s.pid(t, "edge-3"), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(s.pid(t, "edge-3"), syscall.SIGKILL))
 	for range 30 {
 		if err := s.send(t.Context(), http.MethodGet, s.url(0)+"/v1/models", ""); err != nil {
 			t.Errorf("the balancer without edge-3: %v", err)
@@ -201,9 +189,7 @@ func TestClusterScript(t *testing.T) {
 	second.Signal(t, syscall.SIGTERM)
 	second.WaitExit(t, limit)
 
-	if err := syscall.Kill(s.pid(t, "edge-2"), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(s.pid(t, "edge-2"), syscall.SIGSTOP))
 	s.end(t)
 }
 

@@ -119,9 +119,7 @@ func queries(t *testing.T) (all []expression) {
 	t.Helper()
 	read := func(path string) []byte {
 		text, err := os.ReadFile(filepath.Join(harness.Root(t), path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return text
 	}
 	var rules struct {
@@ -132,9 +130,7 @@ func queries(t *testing.T) (all []expression) {
 			}
 		}
 	}
-	if err := yaml.Unmarshal(read("packaging/prometheus/rules.yml"), &rules); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(read("packaging/prometheus/rules.yml"), &rules))
 	for _, r := range rules.Groups[0].Rules {
 		all = append(all, expression{r.Expr, strings.ReplaceAll(r.Annotations.Summary, "$labels.", "")})
 	}
@@ -144,9 +140,7 @@ func queries(t *testing.T) (all []expression) {
 		}
 		Templating struct{ List []struct{ Definition string } }
 	}
-	if err := json.Unmarshal(read("packaging/grafana/postern.json"), &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(read("packaging/grafana/postern.json"), &dashboard))
 	for _, p := range dashboard.Panels {
 		for _, target := range p.Targets {
 			all = append(all, expression{target.Expr, target.LegendFormat})

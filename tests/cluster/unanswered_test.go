@@ -19,9 +19,7 @@ func TestTxnUnanswered(t *testing.T) {
 	p := newProxy(t, s)
 	direct, kv := open(t, s.url), open(t, p.url)
 	lease, err := kv.(store.Leaser).Lease(t.Context(), patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	leased := store.Op{Key: "a", Lease: lease.ID()}
 	put1 := func(key string) store.Op { return store.Put(key, []byte("1")) }
 	put2 := func(key string) store.Op { return store.Put(key, []byte("2")) }
@@ -161,9 +159,7 @@ func TestTxnLate(t *testing.T) {
 	s := start(t, 1)[0]
 	direct, late := open(t, s.url), map[string]*proxy{}
 	w, err := direct.Watch(t.Context(), store.Span{}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer w.Close()
 	made := make(map[string]<-chan store.TxnResult)
 	for _, key := range []string{"a", "b", "leased", "uncompared"} {
@@ -173,9 +169,7 @@ func TestTxnLate(t *testing.T) {
 		switch key {
 		case "leased":
 			lease, err := kv.(store.Leaser).Lease(t.Context(), patience)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			op.Lease = lease.ID()
 		case "uncompared":
 			compares = nil
@@ -205,9 +199,7 @@ func TestTxnLate(t *testing.T) {
 	}
 	for last := put(t, direct, store.Delete("a"), store.Put("y", nil)); ; {
 		batch, err := w.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, e := range batch.Events {
 			if key, revision := e.Item.Key, e.Item.ModRevision; !e.Deleted && key != "y" && revision != want[key] {
 				t.Errorf("%s was put at revision %d, want once, at %d", key, revision, want[key])
@@ -244,9 +236,7 @@ func TestRestored(t *testing.T) {
 	p := newProxy(t, start(t, 1)[0])
 	kv := open(t, p.url)
 	w, err := kv.Watch(t.Context(), store.Span{}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer w.Close()
 	var before int64
 	for range 9 {

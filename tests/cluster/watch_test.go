@@ -34,15 +34,11 @@ func TestWatchLarge(t *testing.T) {
 	}
 	for _, from := range []int64{first, last - 5} {
 		w, err := kv.Watch(t.Context(), store.Span{}, from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer w.Close()
 		for reached := from - 1; reached < last; {
 			batch, err := w.Next(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, e := range batch.Events {
 				if rev := e.Item.ModRevision; rev <= reached || rev > batch.Revision {
 					t.Errorf("a change of %d in the batch from %d to %d", rev, reached, batch.Revision)
@@ -87,9 +83,7 @@ func TestWatchCompacted(t *testing.T) {
 		t.Errorf("each after %d items: %v", n, err)
 	}
 	w, err := kv.Watch(t.Context(), store.Span{}, first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 2 {
 		if _, err := w.Next(t.Context()); !errors.Is(err, store.ErrCompacted) {
 			t.Errorf("next: %v", err)
@@ -111,9 +105,7 @@ func TestWatchSilent(t *testing.T) {
 	proxies := []*proxy{newProxy(t, s), newProxy(t, s)}
 	direct, kv := open(t, s.url), open(t, proxies[0].url, proxies[1].url)
 	w, err := kv.Watch(t.Context(), store.Span{}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i, p := range proxies {
 		p.swallow.Store(true)
 		put(t, direct, store.Put("a", []byte(strconv.Itoa(i))))
@@ -124,9 +116,7 @@ func TestWatchSilent(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
 		for {
 			batch, err := w.Next(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if len(batch.Events) > 0 {
 				if got := string(batch.Events[0].Item.Value); got != strconv.Itoa(i) || len(batch.Events) > 1 {
 					t.Errorf("change %d is %q", i, got)

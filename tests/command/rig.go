@@ -11,17 +11,13 @@ import (
 	"github.com/postern-dev/postern/tests/rig"
 )
 
-// Rig creates a rig in a folder, or in a temporary one for "", and a function that closes it. The context ends
-// with the cause when a process of the rig exits unexpectedly, or when fail is called. Closing removes the
-// folder, unless keep is set or a log has a secret.
-func (c Command) Rig(ctx context.Context, dir,
-	bin string,
-) (_ context.Context, fail context.CancelCauseFunc, r *rig.Rig, end func(keep bool) error, err error) {
-	if dir == "" {
-		dir, err = os.MkdirTemp("", "postern-"+c.Name+"-")
-	} else if dir, err = filepath.Abs(dir); err == nil {
-		err = os.Mkdir(dir, 0o700)
-	}
+// Rig creates a rig in a temporary folder, and a function that closes it. The context ends with the cause when a
+// process of the rig exits unexpectedly, or when fail is called. Closing removes the folder, unless keep is set or a
+// log has a secret.
+func (c Command) Rig(ctx context.Context, bin string) (
+	_ context.Context, fail context.CancelCauseFunc, r *rig.Rig, end func(keep bool) error, err error,
+) {
+	dir, err := os.MkdirTemp("", "postern-"+c.Name+"-")
 	if err != nil {
 		return nil, nil, nil, nil, fmt.Errorf("creating a folder: %w", err)
 	}

@@ -194,15 +194,15 @@ type Error struct {
 	Code    *string `json:"code"`
 }
 
-// ErrorBody decodes an error body and checks that it has just the four fields.
-func (a Answer) ErrorBody(t testing.TB) Error {
+// ExpectError checks an error body, which has just the four fields: the status, the type and the code ("" for null).
+func (a Answer) ExpectError(t testing.TB, status int, kind, code string) Error {
 	t.Helper()
-	var e struct {
+	var body struct {
 		Error *Error `json:"error"`
 	}
 	dec := json.NewDecoder(strings.NewReader(a.Body))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&e); err != nil || e.Error == nil {
+	if err := dec.Decode(&body); err != nil || body.Error == nil {
 		t.Fatalf("status %d, not an error body: %s", a.Status, a.Body)
 	}
 	for _, field := range []string{`"message":`, `"type":`, `"param":`, `"code":`} {
@@ -210,14 +210,7 @@ func (a Answer) ErrorBody(t testing.TB) Error {
 			t.Errorf("the error body has no %s: %s", field, a.Body)
 		}
 	}
-	return *e.Error
-}
-
-// ExpectError checks the status, the type and the code ("" for null).
-func (a Answer) ExpectError(t testing.TB, status int, kind, code string) Error {
-	t.Helper()
-	e := a.ErrorBody(t)
-	got := ""
+	e, got := *body.Error, ""
 	if e.Code != nil {
 		got = *e.Code
 	}

@@ -14,13 +14,12 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/gateway"
-	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/tests/asktest"
 )
 
 // Options are the site's options that tests set.
@@ -53,7 +52,7 @@ func Start(dir string, o Options, logger *slog.Logger) (*Gateway, error) {
 	server := &serve.Server{
 		Open: g.gateway.Backend, Route: g.gateway.Route,
 		Recheck:  g.gateway.Recheck,
-		StatusOf: func(error) int { return 0 }, Observer: unobserved{}, Logger: logger,
+		StatusOf: func(error) int { return 0 }, Observer: asktest.Silent{}, Logger: logger,
 		ClientIP: func(r *http.Request) netip.Addr { return netip.MustParseAddrPort(r.RemoteAddr).Addr() },
 	}
 	g.gateway.Ask = server.Ask
@@ -150,15 +149,3 @@ func (g *Gateway) Close() error {
 	g.gateway.Stop()
 	return errors.Join(g.gateway.Listener.Destruct(), g.gateway.Store.Destruct())
 }
-
-// unobserved is a serve.Observer without counters.
-type unobserved struct{}
-
-func (unobserved) Refused(string)                         {}
-func (unobserved) Running(*serve.Exchange, float64)       {}
-func (unobserved) FirstByte(*serve.Exchange)              {}
-func (unobserved) Rejected(*serve.Exchange, string)       {}
-func (unobserved) Limited(limits.State)                   {}
-func (unobserved) Queued(*serve.Exchange, time.Duration)  {}
-func (unobserved) Ended(*serve.Exchange, serve.Ending)    {}
-func (unobserved) Counted(*serve.Exchange, dialect.Usage) {}

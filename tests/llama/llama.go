@@ -1,11 +1,26 @@
-// Package llama starts a real llama.cpp server with the scripted model of package tinymodel. fetch.sh unpacks
-// the server from Debian into .cache/ of the repository. Nothing is installed on the system.
+// Package llama starts a real llama.cpp server, which fetch.sh unpacks from Debian into .cache/ of the repository.
+// Nothing is installed on the system.
+//
+// Its model, testdata/tinyscript.gguf.gz, is a llama transformer of two layers, and so small that it needs no download.
+// Its weights were computed, not trained, so that it recites scripts: the output row of each token is the sum of the
+// codes of the tokens that it follows. A program wrote it: the history of this repository has it in
+// tests/llama/tinymodel.
+//
+// The last message selects the script. A marker such as [[long]] in it selects the script of that name: answer, done,
+// call, saycall, parallel, badcall, think, thinkcall, long, unicode, sse or empty. Without a marker, a user message in
+// a request with tools selects "call", a tool result "done", and any other message "answer". long starts over without
+// an end.
 package llama
 
 import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -15,18 +30,34 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/llama/tinymodel"
 	"github.com/postern-dev/postern/tests/rig"
 )
+
+// Answer is the default reply: 38 tokens, then finish_reason "stop".
+const Answer = "Hello! I am tinyscript, a very small language model that runs inside a real model server. " +
+	"My weights were written by a program, so every reply is this same short paragraph. " +
+	"Nothing I say is interesting, but each token takes a genuine trip through the network. Goodbye."
+
+// Done is the reply after a tool result.
+const Done = "The tool has answered, and its result is now part of our conversation. No further calls are needed; " +
+	"that is all."
+
+// Unicode is the reply to [[unicode]]. Its tokens split runes, so a server that streams it must keep bytes
+// back.
+const Unicode = "Grüße, naïve façade — “quotes”… 你好，世界。 こんにちは 🦙🚀👩‍👩‍👧‍👦 עברית العربية \u200b zero-width, e\u0301 " +
+	"combining, 𝔘𝔫𝔦 ends."
+
+// SSE is the reply to [[sse]]: text that looks like an event stream.
+const SSE = "Next comes text that looks like a stream:\n\ndata: {\"choices\":[]}\n\ndata: [DONE]\n\nevent: error\n: " +
+	"comment\n\nid: 7\nretry: 1\n\nand this is still the same reply."
 
 // Alias is the model's name at the server.
 const Alias = "tinyscript"
 
 // Options are the options of a server.
 type Options struct {
-	Slots int      // number of parallel requests, default 4
-	Slow  bool     // some milliseconds per token instead of a fraction of one
-	Args  []string // additional arguments for llama-server
+	Slots   int // number of parallel requests, default 4
+	Context int // number of tokens for each of them, default 4096; [[long]] fills 16384 in many seconds
 }
 
 // A Server is a running llama-server.
@@ -43,22 +74,24 @@ func Start(t testing.TB, o Options) *Server {
 		t.Skip("POSTERN_SKIP_LLAMA=1: not testing against a real llama-server")
 	}
 	dir := t.TempDir()
-	server, model, err := prepare(dir, o)
+	server, err := fetch()
+	model := filepath.Join(dir, Alias+".gguf")
+	if err == nil {
+		err = unpack(model)
+	}
 	if err != nil {
 		t.Fatalf("%v\n(set POSTERN_SKIP_LLAMA=1 to skip the tests with a real llama-server)", err)
 	}
-	if o.Slots == 0 {
-		o.Slots = 4
-	}
+	slots := cmp.Or(o.Slots, 4)
 	addr := harness.FreeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
 	args := []string{
 		"-m", model, "-a", Alias, "--host", "127.0.0.1", "--port", port,
-		"-c", strconv.Itoa(4096 * o.Slots), "-np", strconv.Itoa(o.Slots),
+		"-c", strconv.Itoa(slots * cmp.Or(o.Context, 4096)), "-np", strconv.Itoa(slots),
 		"-t", "1", "--jinja", "--no-ui", "--offline", "--slots",
 	}
 	s := &Server{URL: "http://" + addr}
-	s.Process = harness.StartProcess(t, dir, "llama-server", exec.Command(server, append(args, o.Args...)...))
+	s.Process = harness.StartProcess(t, dir, "llama-server", exec.Command(server, args...))
 	harness.Poll(t, harness.Patience, "starting llama-server", func(ctx context.Context) error {
 		if !s.Running() {
 			t.Fatalf("llama-server has ended while starting")
@@ -104,45 +137,44 @@ func get(ctx context.Context, url string, into any) error {
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// prepare fetches the server if necessary, writes the model, and returns the paths of both. Several processes
-// may call it at the same time.
-func prepare(dir string, o Options) (server, model string, err error) {
+// fetch returns the path of the server, and fetches it first if necessary. Several processes may call it at the same
+// time.
+func fetch() (string, error) {
 	root, err := rig.Root()
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	cache := filepath.Join(root, ".cache")
 	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return "", "", fmt.Errorf("creating the cache folder: %w", err)
+		return "", fmt.Errorf("creating the cache folder: %w", err)
 	}
 	unlock, err := rig.Lock(filepath.Join(cache, "llama.lock"))
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	defer unlock()
-	server = filepath.Join(cache, "llama-server", "llama-server")
+	server := filepath.Join(cache, "llama-server", "llama-server")
 	if _, err := os.Stat(server); err != nil {
 		out, err := exec.Command(filepath.Join(root, "tests", "llama", "fetch.sh"), filepath.Dir(server)).CombinedOutput()
 		if err != nil {
-			return "", "", fmt.Errorf("fetching llama-server: %w\n%s", err, out)
+			return "", fmt.Errorf("fetching llama-server: %w\n%s", err, out)
 		}
 	}
-	var shape tinymodel.Options
-	if o.Slow {
-		shape = tinymodel.Options{Layers: 8, FFN: 4096}
-	}
-	model = filepath.Join(dir, Alias+".gguf")
-	return server, model, writeModel(model, shape)
+	return server, nil
 }
 
-func writeModel(path string, shape tinymodel.Options) error {
-	f, err := os.Create(path)
+//go:embed testdata/tinyscript.gguf.gz
+var compressed []byte
+
+// unpack writes the model.
+func unpack(path string) error {
+	r, err := gzip.NewReader(bytes.NewReader(compressed))
 	if err != nil {
-		return fmt.Errorf("writing the model: %w", err)
+		return fmt.Errorf("unpacking the model: %w", err)
 	}
-	if err := tinymodel.Write(f, shape); err != nil {
-		f.Close()
-		return fmt.Errorf("writing the model: %w", err)
+	model, err := io.ReadAll(r)
+	if err != nil {
+		return fmt.Errorf("unpacking the model: %w", err)
 	}
-	return f.Close()
+	return os.WriteFile(path, model, 0o600)
 }

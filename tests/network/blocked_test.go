@@ -33,27 +33,17 @@ var withoutUDP = lab.Conditions{Drop: func(p lab.Packet, _ bool) bool { return p
 func (r *rig) addURL(t *testing.T, c *harness.Connector) *harness.Connector {
 	t.Helper()
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(c.Token, "ptt_"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	token := map[string]string{}
-	if err := json.Unmarshal(raw, &token); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(raw, &token))
 	token["url"] = r.gateway.URL
 	raw, err = json.Marshal(token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	changed := "ptt_" + base64.RawURLEncoding.EncodeToString(raw)
 	r.gateway.Hide(changed)
 	config, err := os.ReadFile(c.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(c.Config, []byte(strings.Replace(string(config), c.Token, changed, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(c.Config, []byte(strings.Replace(string(config), c.Token, changed, 1)), 0o600))
 	return c
 }
 
@@ -162,9 +152,7 @@ func (r *rig) portal(t *testing.T) {
 	var l net.Listener
 	var err error
 	r.Router.Do(func() { l, err = net.Listen("tcp4", ":8080") })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, "<html><title>Welcome</title>Please sign in.")

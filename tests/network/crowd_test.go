@@ -54,9 +54,7 @@ func (r *rig) rush(t *testing.T, size int) {
 func (r *rig) crowd(t *testing.T, size int) *harness.Process {
 	t.Helper()
 	configs, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer in.Close()
 	var crowd *harness.Process
 	r.Home.Do(func() {
@@ -68,9 +66,7 @@ func (r *rig) crowd(t *testing.T, size int) *harness.Process {
 	r.gateway.Manage(t, http.MethodPatch, "/accounts/default", map[string]int{"max_connectors": size}, nil)
 	for i := range size {
 		c, err := r.gateway.CreateConnector(t.Context(), fmt.Sprintf("c%d", i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		fmt.Fprintf(in, "{\"tunnel_token\":%q,\"upstream\":%q}\n", c.Token, r.up.URL)
 	}
 	return crowd

@@ -153,12 +153,9 @@ func (p *Process) Pid() int {
 }
 
 // Running reports whether the process has been started and has not ended.
-func (p *Process) Running() bool { return p.State() == nil && p.Started() }
-
-// Started reports whether the process was ever started.
-func (p *Process) Started() bool {
+func (p *Process) Running() bool {
 	cmd, _ := p.life(false)
-	return cmd != nil
+	return cmd != nil && p.State() == nil
 }
 
 // State returns how the process ended; nil before that.

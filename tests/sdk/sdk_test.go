@@ -12,7 +12,6 @@ import (
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/llama"
-	"github.com/postern-dev/postern/tests/llama/tinymodel"
 	"github.com/postern-dev/postern/tests/rig"
 	"github.com/postern-dev/postern/tests/upstream"
 )
@@ -88,7 +87,7 @@ func TestSDKs(t *testing.T) {
 				cmd.Env = append(os.Environ(), "GATEWAY="+g.URL, "API_KEY="+key,
 					"LIMITED_KEY="+limited(map[string]any{"requests_per_minute": 30}),
 					"USED_KEY="+limited(map[string]any{"requests_per_day": 1}),
-					"TINY="+tiny, "ANSWER="+tinymodel.Answer, "DONE="+tinymodel.Done)
+					"TINY="+tiny, "ANSWER="+llama.Answer, "DONE="+llama.Done)
 				if out, err := cmd.CombinedOutput(); err != nil {
 					t.Errorf("%v\n%s", err, out)
 				}

@@ -118,7 +118,6 @@ type options struct {
 	Rate       float64 // requests a second
 	Seed       uint64
 	Bin        string // folder of the binaries; "" is the repository's bin
-	Keep       string // folder for logs; "" is a temporary folder, removed after success
 }
 
 // parseFlags reads the command line into options.
@@ -132,9 +131,6 @@ func parseFlags(args []string) (options, error) {
 	flags.Uint64Var(&o.Seed, "seed", 0,
 		"`number` that seeds requests and faults; 0 chooses one and prints it")
 	flags.StringVar(&o.Bin, "bin", "", "`folder` of caddy and connector (default: bin of the repository)")
-	flags.StringVar(&o.Keep, "keep", "",
-		"keep the logs of all processes in this `folder`, which must not exist (default: a temporary one, kept after a "+
-			"failure)")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}

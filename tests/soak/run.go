@@ -24,7 +24,7 @@ func soak(ctx context.Context, o options) (r *report, err error) {
 		return nil, err
 	}
 	r = &report{o: o, tally: s.tally, log: s.log}
-	defer func() { err = errors.Join(err, s.end(err != nil || o.Keep != "" || r.failure() != nil)) }()
+	defer func() { err = errors.Join(err, s.end(err != nil || r.failure() != nil)) }()
 	for _, step := range []func(context.Context, *report) error{
 		func(ctx context.Context, _ *report) error { return s.start(ctx) },
 		s.warm,

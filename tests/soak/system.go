@@ -66,7 +66,7 @@ type system struct {
 func newSystem(ctx context.Context, o options) (_ context.Context, s *system, err error) {
 	s = &system{o: o, clients: newClients(), log: &faultLog{}, seen: map[int64]sighting{}}
 	s.tally = newTally(s.log)
-	ctx, s.fail, s.rig, s.end, err = program().Rig(ctx, o.Keep, o.Bin)
+	ctx, s.fail, s.rig, s.end, err = program().Rig(ctx, o.Bin)
 	return ctx, s, err
 }
 

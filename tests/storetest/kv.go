@@ -25,8 +25,6 @@ type Backend struct {
 	Open func(t *testing.T) store.KV
 	// Reopen restarts the process that serves kv, and returns the KV after that.
 	Reopen func(t *testing.T, kv store.KV) store.KV
-	// Join returns kv as another process opens it, for RunStores. The test does not close it.
-	Join func(t *testing.T, kv store.KV) store.KV
 	// TTL is a short lease that the KV does not round; 0: it has no leases.
 	TTL time.Duration
 	// External is set if another process serves the KV. Tests then use the machine's clock.

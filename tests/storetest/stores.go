@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // RunStores runs the tests that two and three stores of one KV must pass, like those of several
-// gateways.
+// gateways. The KV is not external.
 func RunStores(t *testing.T, b Backend) {
 	for name, f := range map[string]func(*storesTest){
 		"written here, read there":     testReadThere,
@@ -33,7 +34,7 @@ func RunStores(t *testing.T, b Backend) {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
 				t.Parallel()
 				test := func(t *testing.T) {
-					s := &storesTest{T: t, b: b, kv: b.Open(t)}
+					s := &storesTest{T: t, kv: b.Open(t)}
 					t.Cleanup(func() { closeAny(t, s.kv) })
 					for range n {
 						s.join()
@@ -41,11 +42,7 @@ func RunStores(t *testing.T, b Backend) {
 					f(s)
 					s.same()
 				}
-				if b.External {
-					test(t)
-				} else {
-					synctest.Test(t, test)
-				}
+				synctest.Test(t, test)
 			})
 		}
 	}
@@ -54,7 +51,6 @@ func RunStores(t *testing.T, b Backend) {
 // storesTest is one test with several stores of one KV.
 type storesTest struct {
 	*testing.T
-	b      Backend
 	kv     store.KV
 	later  atomic.Int64 // how much the clock of the stores is ahead, in nanoseconds
 	mu     sync.Mutex
@@ -67,7 +63,7 @@ const account = store.DefaultAccount
 // join opens another store.
 func (t *storesTest) join() *store.Store {
 	t.Helper()
-	kv := Share(t.b.Join(t.T, t.kv))
+	kv := Share(t.kv)
 	s, err := store.New(kv, store.Options{Now: func() time.Time { return time.Now().Add(time.Duration(t.later.Load())) }})
 	if err != nil {
 		t.Fatal(err)
@@ -87,12 +83,7 @@ func (t *storesTest) twoStores() (here, there *store.Store) {
 // eventually waits until f, which depends on the watcher of a store, returns true.
 func (t *storesTest) eventually(what string, f func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if f() {
-			return
-		}
-	}
-	t.Errorf("never: %s", what)
+	wait.Until(t, what, f)
 }
 
 // everywhere is eventually for each store.

@@ -12,23 +12,11 @@ const Done = "data: [DONE]\n\n"
 const (
 	// LlamaLoading: llama-server while it loads the model, status 503.
 	LlamaLoading = `{"error":{"message":"Loading model","type":"unavailable_error","code":503}}`
-	// LlamaUnauthorized: llama-server with an API key of its own, status 401.
-	LlamaUnauthorized = `{"error":{"message":"Invalid API Key","type":"authentication_error","code":401}}`
 	// LlamaContext: llama-server given too long a prompt, status 400.
 	LlamaContext = `{"error":{"code":400,"message":"request (5009 tokens) exceeds the available context size (4096 ` +
 		`tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":5009,"n_ctx":4096}}`
-	// LlamaServerError: llama-server, status 500.
-	LlamaServerError = `{"error":{"code":500,"message":"the slot state was lost","type":"server_error"}}`
-	// OllamaUnknownModel: Ollama, status 404.
-	OllamaUnknownModel = `{"error":{"message":"model 'nosuch' not found","type":"not_found_error","param":null,` +
-		`"code":null}}`
 	// OllamaUnknownPath: Ollama, status 404, text/plain.
 	OllamaUnknownPath = "404 page not found"
-	// VLLMOld: an older vLLM, status 400: the error is the top-level object.
-	VLLMOld = `{"object":"error","message":"max_tokens must be at least 1","type":"BadRequestError","param":null,` +
-		`"code":400}`
-	// LlamaInStream: llama-server's error within a stream of status 200.
-	LlamaInStream = `data: {"error":{"code":500,"message":"the model gave up","type":"server_error"}}` + "\n\n"
 )
 
 func quote(s string) string {

@@ -106,17 +106,11 @@ func TestZip(t *testing.T) {
 		r.compiled(connector, windows), r.completion(connector, 0), r.completion(connector, 3),
 		filepath.Join(r.manual(connector), "connector.1"),
 	} {
-		if err := create(file, entry{text: []byte("x")}.copyTo); err != nil {
-			t.Fatal(err)
-		}
+		must(t, create(file, entry{text: []byte("x")}.copyTo))
 	}
-	if err := r.archive(connector, windows); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.archive(connector, windows))
 	archive, err := zip.OpenReader(filepath.Join(r.out, "connector_0.9.0_windows_amd64.zip"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer archive.Close()
 	var names []string
 	for _, file := range archive.File {
@@ -140,14 +134,9 @@ func TestZip(t *testing.T) {
 // The SBOM has each module of `go version -m` once.
 func TestSBOM(t *testing.T) {
 	for _, p := range []program{connector, gateway} {
-		text, err := os.ReadFile(result(p.name, ".cdx.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := read(t, result(p.name, ".cdx.json"))
 		var b bill
-		if err := json.Unmarshal(text, &b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(text, &b))
 		if b.Format != "CycloneDX" || b.Spec != "1.6" || b.Version != 1 || b.Metadata.Component.Version != "v0.9.0" ||
 			b.Metadata.Component.Type != "application" {
 			t.Errorf("the head is %+v", b)
@@ -172,14 +161,9 @@ func TestSBOM(t *testing.T) {
 }
 
 func TestChecksums(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(built.out, checksumsName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, filepath.Join(built.out, checksumsName))
 	files, err := os.ReadDir(built.out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if n := strings.Count(string(text), "\n"); n != len(files)-1 {
 		t.Errorf("%d checksums for %d files", n, len(files)-1)
 	}
@@ -193,9 +177,7 @@ func TestChecksums(t *testing.T) {
 // A folder with other files is not replaced.
 func TestFolderIsKept(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o644))
 	if err := run(t.Context(), []string{"-version", "v0.9.0", "today"}); err == nil ||
 		!strings.Contains(err.Error(), "unexpected argument") {
 		t.Errorf("the error is %v", err)
@@ -219,10 +201,7 @@ func TestReproducible(t *testing.T) {
 		clone := filepath.Join(t.TempDir(), name)
 		command(t, "git", "clone", "-q", "--no-hardlinks", built.root, clone)
 		command(t, filepath.Join(clone, "xcaddy.sh"), "release", "-targets", host.String())
-		sum, err := os.ReadFile(filepath.Join(clone, "dist", checksumsName))
-		if err != nil {
-			t.Fatal(err)
-		}
+		sum := read(t, filepath.Join(clone, "dist", checksumsName))
 		sums = append(sums, string(sum))
 	}
 	if sums[0] != sums[1] || strings.Count(sums[0], "\n") < 5 {

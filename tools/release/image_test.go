@@ -22,17 +22,13 @@ func readImage(t *testing.T, name string) (root string, config *v1.ConfigFile) {
 	needLinux(t)
 	folder := t.TempDir()
 	file, err := os.Open(filepath.Join(built.out, name+"_0.9.0_oci.tar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	for name, blob := range readTar(t, file) {
 		write(t, filepath.Join(folder, name), string(blob.text), 0o644)
 	}
 	top, err := layout.ImageIndexFromPath(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := validate.Index(top); err != nil { // checks every digest and size
 		t.Error(err)
 	}
@@ -42,17 +38,13 @@ func readImage(t *testing.T, name string) (root string, config *v1.ConfigFile) {
 		t.Fatalf("the layout has %+v, %v", manifest, err)
 	}
 	index, err := top.ImageIndex(manifest.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	platforms, err := index.IndexManifest()
 	if err != nil || len(platforms.Manifests) != 1 || platforms.Manifests[0].Platform.String() != host.String() {
 		t.Fatalf("the index has %+v, %v", platforms, err)
 	}
 	image, err := index.Image(platforms.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if config, err = image.ConfigFile(); err != nil {
 		t.Fatal(err)
 	}
@@ -61,9 +53,7 @@ func readImage(t *testing.T, name string) (root string, config *v1.ConfigFile) {
 		t.Fatalf("%d layers, %v", len(layers), err)
 	}
 	content, err := layers[0].Uncompressed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer content.Close()
 	root = t.TempDir()
 	unpack := exec.Command("tar", "-x", "-p", "--numeric-owner", "-C", root)
@@ -115,9 +105,7 @@ func TestImageOfGateway(t *testing.T) {
 	var log bytes.Buffer
 	running := container(config, root, append(config.Config.Entrypoint, config.Config.Cmd...)...)
 	running.Stderr = &log
-	if err := running.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, running.Start())
 	stopped := false
 	defer func() {
 		if !stopped {

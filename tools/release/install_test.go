@@ -30,9 +30,7 @@ func newRoot(t *testing.T) string {
 		t.Skip("dpkg is not installed")
 	}
 	root := t.TempDir()
-	if err := os.Chmod(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(root, 0o755))
 	for name, text := range map[string]string{
 		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n",
 		"etc/shadow": "root:*:19000:0:99999:7:::\n", "etc/gshadow": "root:*::\n",
@@ -44,9 +42,7 @@ func newRoot(t *testing.T) string {
 		write(t, filepath.Join(root, name), text, 0o644)
 	}
 	for _, name := range []string{"updates", "info", "triggers"} {
-		if err := os.Mkdir(filepath.Join(root, "var/lib/dpkg", name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(filepath.Join(root, "var/lib/dpkg", name), 0o755))
 	}
 	for _, tool := range tools {
 		copyProgram(t, root, tool)
@@ -58,9 +54,7 @@ func newRoot(t *testing.T) string {
 func copyProgram(t *testing.T, root, name string) {
 	t.Helper()
 	found, err := exec.LookPath(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	paths := []string{found}
 	for word := range strings.FieldsSeq(command(t, "ldd", found)) {
 		if filepath.IsAbs(word) {
@@ -68,10 +62,7 @@ func copyProgram(t *testing.T, root, name string) {
 		}
 	}
 	for i, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := read(t, path)
 		if i == 0 {
 			path = "/bin/" + name
 		}
@@ -81,12 +72,8 @@ func copyProgram(t *testing.T, root, name string) {
 
 func write(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
-	if err := create(path, entry{text: []byte(text)}.copyTo); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	must(t, create(path, entry{text: []byte(text)}.copyTo))
+	must(t, os.Chmod(path, mode))
 }
 
 // dpkg runs dpkg on the root folder.
@@ -122,9 +109,7 @@ func next(t *testing.T, p program, format string) string {
 	if r.version, err = parseVersion("v0.9.1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.pack(p, host, format); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.pack(p, host, format))
 	return filepath.Join(r.out, r.fileName(p.pack, host, "."+format))
 }
 
@@ -133,9 +118,7 @@ func next(t *testing.T, p program, format string) string {
 func TestInstallGateway(t *testing.T) {
 	root := newRoot(t)
 	write(t, filepath.Join(root, "bin/systemctl"), systemctl, 0o755)
-	if err := os.MkdirAll(filepath.Join(root, "run/systemd/system"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(root, "run/systemd/system"), 0o755))
 	config, data := filepath.Join(root, "etc/postern/Caddyfile"), filepath.Join(root, "var/lib/postern/gateway.db")
 
 	dpkg(t, root, "--install", result("postern", ".deb"))
@@ -208,9 +191,7 @@ func TestInstallConnector(t *testing.T) {
 	}
 
 	write(t, filepath.Join(root, "bin/systemctl"), systemctl, 0o755)
-	if err := os.MkdirAll(filepath.Join(root, "run/systemd/system"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(root, "run/systemd/system"), 0o755))
 	if out := dpkg(t, root, "--install", next(t, connector, "deb")); strings.Contains(out, "connector pair https://") {
 		t.Errorf("the upgrade prints how to pair:\n%s", out)
 	}

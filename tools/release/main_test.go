@@ -79,6 +79,22 @@ func needRoot(t *testing.T) {
 	}
 }
 
+// must fails the test if there is an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read returns the content of a file.
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	must(t, err)
+	return text
+}
+
 // command runs a command and returns its output.
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
@@ -99,14 +115,10 @@ type packed struct {
 func readTarGz(t *testing.T, path string) map[string]packed {
 	t.Helper()
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	z, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return readTar(t, z)
 }
 
@@ -119,9 +131,7 @@ func readTar(t *testing.T, r io.Reader) map[string]packed {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var text bytes.Buffer
 		if _, err := io.Copy(&text, archive); err != nil {
 			t.Fatal(err)

@@ -114,14 +114,10 @@ func TestRPM(t *testing.T) {
 	for name := range installedNames {
 		path := result(name, ".rpm")
 		file, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer file.Close()
 		rpm, err := rpmutils.ReadRpm(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		nevra, err := rpm.Header.GetNEVRA()
 		machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[host.machine]
 		if err != nil || nevra.Name != name || nevra.Version != "0.9.0" || nevra.Release != "1" || nevra.Arch != machine {
@@ -133,9 +129,7 @@ func TestRPM(t *testing.T) {
 			}
 		}
 		infos, err := rpm.Header.GetFiles()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		const noreplace = 1<<0 | 1<<4 // RPMFILE_CONFIG, RPMFILE_NOREPLACE
 		files := map[string]int64{}
 		for _, info := range infos {
@@ -149,18 +143,14 @@ func TestRPM(t *testing.T) {
 		}
 		checkNames(t, path, name, files)
 		payload, err := rpm.PayloadReader()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		bytes := 0
 		for {
 			header, err := payload.Next()
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			bytes += int(header.Filesize64())
 		}
 		if bytes < 5<<20 {
@@ -222,15 +212,10 @@ func TestScriptsOfOtherPackageManagers(t *testing.T) {
 		{"preremove upgrade 0.9.1; postinstall abort-upgrade 0.9.1", upgraded},
 	} {
 		dir := t.TempDir()
-		if err := os.MkdirAll(filepath.Join(dir, "run/systemd/system"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(dir, "run/systemd/system"), 0o755))
 		write(t, filepath.Join(dir, "systemctl"), systemctl, 0o755)
 		for _, name := range []string{"postinstall", "preremove"} {
-			text, err := os.ReadFile(filepath.Join(built.root, "packaging", name+".sh"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := read(t, filepath.Join(built.root, "packaging", name+".sh"))
 			// This simulates a machine with systemd, without its folder, and without a new user.
 			script := strings.NewReplacer("/run/", dir+"/run/", "package=postern",
 				"package=postern-connector").Replace(string(text))
@@ -289,10 +274,7 @@ func TestUnits(t *testing.T) {
 	needLinux(t)
 	for _, name := range []string{"postern", "postern-connector"} {
 		path := filepath.Join(built.root, "packaging", name+".service")
-		unit, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		unit := read(t, path)
 		for _, line := range []string{
 			"Type=notify", "Restart=on-failure", "StateDirectory=" + name, "RuntimeDirectory=" + name, "UMask=0077",
 			"ProtectSystem=strict", "ProtectHome=yes",

@@ -35,7 +35,6 @@ type order struct {
 	URL    string   // URL of the site
 	Key    string   // key for the API
 	Tokens []string // tunnel tokens
-	Models []string // models with endless answers
 }
 
 // A target is the gateway under attack.
@@ -57,7 +56,6 @@ func attacks() map[string]attack {
 		"websocket/packets":    overWebSocket(webPackets),
 		"floods":               flooding,
 		"slow":                 slowClients,
-		"endless":              endlessAnswers,
 	}
 	for name := range costlyRequests {
 		all["costly/"+name] = costing(name)

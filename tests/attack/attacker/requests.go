@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,8 +56,17 @@ var costlyRequests = map[string]func() []costly{
 		}}
 	},
 	"endless streams": func() []costly { return inAll("event", true, "x") },
-	"whole answers":   func() []costly { return inAll("large", false, "x") },
-	"waiting bodies":  func() []costly { return inAll("bulk", false, strings.Repeat("x", 30<<20)) },
+	"endless answers": func() (all []costly) {
+		for _, model := range []string{"json", "line", "header", "informational", "error", "call"} {
+			all = slices.Concat(all, inAll(model, false, "x"), inAll(model, true, "x"))
+		}
+		for i := range all {
+			all[i].leaves = true
+		}
+		return all
+	},
+	"whole answers":  func() []costly { return inAll("large", false, "x") },
+	"waiting bodies": func() []costly { return inAll("bulk", false, strings.Repeat("x", 30<<20)) },
 	"slow readers": func() []costly {
 		all := inAll("large", false, "x")
 		for i := range all {

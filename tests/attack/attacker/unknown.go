@@ -48,6 +48,32 @@ func crowd(ctx context.Context, n int, one func(i, run int) error) (runs, failed
 // address returns the address of an attacker.
 func address(i int) net.IP { return net.IPv4(127, 0, 1, byte(1+i%addresses)) }
 
+// slowClients sends requests that never end, including upgrades to the tunnel.
+func slowClients(ctx context.Context, g *target) string {
+	starts := []string{
+		"", "GET " + link.WebSocketPath + " HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nA: ",
+		"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 30000000\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("a", 500<<10),
+	}
+	runs, failed := crowd(ctx, attackers, func(i, _ int) error {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: address(i)}}
+		conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(g.URL, "http://"))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+		go func() { _, _ = io.Copy(io.Discard, conn) }()
+		_, err = io.WriteString(conn, starts[i%len(starts)])
+		for err == nil {
+			_, err = conn.Write([]byte("x"))
+			time.Sleep(time.Second)
+		}
+		return nil
+	})
+	return fmt.Sprintf("%d connections, %d of them refused", runs, failed)
+}
+
 // overQUIC returns an attack whose attackers open QUIC connections and call use on them.
 func overQUIC(use func(ctx context.Context, conn *quic.Conn, run int)) attack {
 	return func(ctx context.Context, g *target) string {

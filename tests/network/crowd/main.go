@@ -15,16 +15,9 @@ import (
 
 func main() {
 	silent := agent.Options{Logger: slog.New(slog.DiscardHandler)}
-	for a, err := range agents.Read(os.Stdin, func(int) agent.Options { return silent }) {
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		go func() {
-			if err := a.Run(context.Background()); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-			}
-		}()
+	options := func(int) agent.Options { return silent }
+	if err := agents.Run(context.Background(), os.Stdin, os.Stdout, options); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
-	select {} // until the process is killed
 }

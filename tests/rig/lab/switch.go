@@ -29,10 +29,7 @@ func NewSwitch() (s *Switch, address string, err error) {
 		return nil, "", err
 	}
 	defer here.close()
-	if err := here.IP("link set lo up"); err != nil {
-		return nil, "", err
-	}
-	address, err = s.join(here, "switch")
+	address, err = s.join(here)
 	return s, address, err
 }
 
@@ -41,10 +38,7 @@ func (s *Switch) Machine() (n *Namespace, address string, err error) {
 	if n, err = newNamespace(); err != nil {
 		return nil, "", err
 	}
-	if err := n.IP("link set lo up"); err != nil {
-		return nil, "", err
-	}
-	address, err = s.join(n, "switch")
+	address, err = s.join(n)
 	return n, address, err
 }
 
@@ -67,32 +61,19 @@ func (s *Switch) Close() {
 	s.pumps.Wait()
 }
 
-func (s *Switch) next() netip.Addr {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last++
-	return netip.AddrFrom4([4]byte{10, 98, 0, s.last})
-}
-
-func (s *Switch) join(n *Namespace, device string) (string, error) {
-	address := s.next()
-	if err := s.plug(n, device, address); err != nil {
+// join gives a namespace a device on the switch, and returns its address.
+func (s *Switch) join(n *Namespace) (string, error) {
+	port, err := openTUN(end{n, "switch"})
+	if err != nil {
 		return "", err
 	}
-	return address.String(), n.IP(fmt.Sprintf("address add %s/24 dev %s", address, device), up(device))
-}
-
-// plug connects a new device of a namespace, which is down.
-func (s *Switch) plug(n *Namespace, device string, address netip.Addr) error {
-	port, err := openTUN(end{n, device})
-	if err != nil {
-		return err
-	}
 	s.mu.Lock()
+	s.last++
+	address := netip.AddrFrom4([4]byte{10, 98, 0, s.last})
 	s.ports[address] = port
 	s.mu.Unlock()
 	s.pumps.Go(func() { s.pump(port) })
-	return nil
+	return address.String(), n.IP("link set lo up", fmt.Sprintf("address add %s/24 dev switch", address), up("switch"))
 }
 
 // pump passes on what comes from a port until it is closed.

@@ -14,7 +14,7 @@ func TestScriptSurvivesThePrompt(t *testing.T) {
 	for _, want := range []Script{
 		{},
 		{Tokens: 150, Pace: 20 * time.Millisecond, Stamp: true},
-		{ID: 9999, Tokens: 9, Pace: 300 * time.Microsecond, Ragged: true},
+		{ID: 9999, Tokens: 9, Pace: 300 * time.Microsecond},
 		{ID: 1 << 40, Tokens: 4, Pace: 20 * time.Millisecond, First: time.Second, Bulk: 9, Tool: true, End: Dies},
 		{ID: 3, End: Fails},
 	} {
@@ -72,7 +72,7 @@ func TestServerPlays(t *testing.T) {
 		{Tokens: 1, Bulk: 720},
 		{ID: 5, Tokens: 200},
 		{ID: 6, Tokens: 300, Tool: true},
-		{ID: 7, Tokens: 200, Ragged: true, Pace: 100 * time.Microsecond},
+		{ID: 7, Tokens: 200, Pace: 100 * time.Microsecond},
 	} {
 		want := s.Text()
 		if s.Tool {

@@ -21,7 +21,6 @@ type Script struct {
 	First  time.Duration // before the first
 	Bulk   int           // bytes of each token, at least
 	Stamp  bool          // the tokens are times of sending
-	Ragged bool          // writes end within events and runes
 	Tool   bool          // the answer is a call of a tool
 	End    Ending
 }
@@ -51,14 +50,13 @@ const (
 // Flags of a script.
 const (
 	flagStamp = 1 << iota
-	flagRagged
 	flagTool
 )
 
 // String returns the script as it stands in a prompt: seven numbers.
 func (s Script) String() string {
 	flags := 0
-	for flag, on := range map[int]bool{flagStamp: s.Stamp, flagRagged: s.Ragged, flagTool: s.Tool} {
+	for flag, on := range map[int]bool{flagStamp: s.Stamp, flagTool: s.Tool} {
 		if on {
 			flags |= flag
 		}
@@ -96,7 +94,7 @@ func Find(body []byte) (Script, error) {
 	return Script{
 		ID: n[0], Tokens: int(n[1]), Pace: time.Duration(n[2]) * time.Microsecond,
 		First: time.Duration(n[3]) * time.Microsecond,
-		Bulk:  int(n[4]), Stamp: n[5]&flagStamp != 0, Ragged: n[5]&flagRagged != 0, Tool: n[5]&flagTool != 0,
+		Bulk:  int(n[4]), Stamp: n[5]&flagStamp != 0, Tool: n[5]&flagTool != 0,
 		End: Ending(n[6]),
 	}, nil
 }

@@ -95,9 +95,7 @@ func modelOf(body []byte) string {
 	return string(name)
 }
 
-// stream writes the events of the script, each in one write and one chunk,
-// unless the script is ragged: then a part of every third event stays behind and
-// goes out with the next one. The cut is at any byte.
+// stream writes the events of the script, each in one write and one chunk.
 func (a *answer) stream(x *modelserver.Exchange) {
 	x.Head(http.StatusOK, "Content-Type: text/event-stream", "Cache-Control: no-cache", "Transfer-Encoding: chunked")
 	var out []byte
@@ -114,19 +112,12 @@ func (a *answer) stream(x *modelserver.Exchange) {
 			x.Die()
 			return
 		}
-		before := len(out)
 		var more bool
-		if out, more = a.appendEvent(out, i); !more {
+		if out, more = a.appendEvent(out[:0], i); !more {
 			break
 		}
-		cut := len(out)
-		if size := cut - before; a.Ragged && i%3 == 1 && size > 1 {
-			cut -= (int(a.ID)+i)%(size-1) + 1
-		}
-		x.Chunk(string(out[:cut]))
-		out = append(out[:0], out[cut:]...)
+		x.Chunk(string(out))
 	}
-	x.Chunk(string(out))
 	x.End()
 }
 
