@@ -186,20 +186,6 @@ func TestEndInSilence(t *testing.T) {
 	}
 }
 
-// TestNeverHeard: a gateway that sends a welcome and then never answers is left at once, with
-// growing pauses.
-func TestNeverHeard(t *testing.T) {
-	g := startGateway(t)
-	g.set(func() { g.silent = true })
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *instance) { a.lostAfter = 50 * time.Millisecond })
-	s := g.session()
-	wait.For(t, s.conn.Context().Done(), "the end of the tunnel")
-	g.session()
-	if log := a.log.String(); !strings.Contains(log, "retry_in") {
-		t.Errorf("log %s", log)
-	}
-}
-
 // TestAnotherGatewayAtTheAddress: a gateway that lost its storage does not know the
 // tunnel, and cannot report that. The reason is reported at once.
 func TestAnotherGatewayAtTheAddress(t *testing.T) {
