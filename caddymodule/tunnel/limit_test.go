@@ -3,7 +3,6 @@ package tunnel
 import (
 	"cmp"
 	"net"
-	"net/http"
 	"testing"
 	"time"
 
@@ -75,16 +74,4 @@ func TestLimitIsNotGranted(t *testing.T) {
 		r := wait.For(t, background(t, s), "the refusal")
 		wantError(t, r.err, link.ErrNoCredit)
 	})
-}
-
-// TestLimitIsOfTheHello: what no connector can take is refused.
-func TestLimitIsOfTheHello(t *testing.T) {
-	g := newGateway(t, Options{})
-	for _, n := range []int{-1, link.MaxRequestsLimit + 1} {
-		hello := hello("con_1")
-		hello.MaxRequests = n
-		if _, err := g.dial(t, listenLoopback(t), hello, http.NotFoundHandler()); err == nil {
-			t.Errorf("a connector that takes %d requests was welcomed", n)
-		}
-	}
 }

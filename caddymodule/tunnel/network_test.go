@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/testutils/simnet"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -165,117 +164,6 @@ func TestLossAndLatency(t *testing.T) {
 			if got, err := g.do(t, "con_1", body); got != body || err != nil {
 				t.Fatalf("%d bytes, %v", len(got), err)
 			}
-		}
-	})
-}
-
-// TestPartition: a path that is gone for longer than the idle timeout ends the
-// session on both sides, and the next hello is a fresh start.
-func TestPartition(t *testing.T) {
-	simulate(t, 10*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
-		c, err := g.dial(t, sockets[0], hello("con_1"), echo)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.beats()
-		s := g.mustSession(t, "con_1")
-		time.Sleep(5 * time.Minute) // idle: keep-alives carry it
-		if !s.usable() {
-			t.Fatal("an idle tunnel was lost")
-		}
-		n.losing(1)
-		running := background(t, s)
-		at := time.Now()
-		<-c.conn.Context().Done()
-		wantError(t, (<-running).err, link.ErrSilent)
-		if d := time.Since(at); d > time.Minute {
-			t.Errorf("noticed after %v", d)
-		}
-		synctest.Wait()
-		if len(g.Sessions()) != 0 {
-			t.Error("there still is a session")
-		}
-		n.heal()
-		if _, err := g.dial(t, sockets[1], hello("con_1"), named("again")); err != nil {
-			t.Fatal(err)
-		}
-		if body, err := g.do(t, "con_1", ""); body != "again" || err != nil {
-			t.Errorf("answer %q, %v", body, err)
-		}
-	})
-}
-
-// TestShortPartition: one that ends before the second missed ping is only a delay.
-func TestShortPartition(t *testing.T) {
-	simulate(t, 10*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
-		c, err := g.dial(t, sockets[0], hello("con_1"), echo)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.beats()
-		n.losing(1)
-		running := background(t, g.mustSession(t, "con_1"))
-		time.Sleep(2500 * time.Millisecond)
-		n.heal()
-		if r := <-running; r.body != "{}" || r.err != nil {
-			t.Errorf("answer %q, %v", r.body, r.err)
-		}
-	})
-}
-
-// TestHelloHasATimeLimit: 5 s, whatever a connection does instead.
-func TestHelloHasATimeLimit(t *testing.T) {
-	simulate(t, 10*time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {
-		at := time.Now()
-		var ends sync.WaitGroup
-		for i, say := range []string{"", "\x00\x00"} {
-			conn, err := quic.Dial(t.Context(), sockets[i], g.addr, link.ConnectorTLS("", g.Pin()), link.ConnectorQUIC(0))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if say != "" { // half of a message
-				s, err := conn.OpenStreamSync(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				_, _ = s.Write([]byte(say))
-			}
-			ends.Go(func() { <-conn.Context().Done() })
-		}
-		ends.Wait()
-		if d := time.Since(at); d < helloTimeout || d > helloTimeout+time.Second {
-			t.Errorf("closed after %v", d)
-		}
-		if n := g.Counters().Rejected; n != 2 {
-			t.Errorf("%d were rejected", n)
-		}
-	})
-}
-
-// TestSilentConnectorIsCut: one that does not read its control stream does not
-// hold a goroutine of the gateway for ever.
-func TestSilentConnectorIsCut(t *testing.T) {
-	simulate(t, time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {
-		config := link.ConnectorQUIC(0)
-		config.InitialStreamReceiveWindow, config.MaxStreamReceiveWindow = 16<<10, 16<<10
-		conn, err := g.connectionWith(t.Context(), sockets[0], config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := g.handshake(t, conn, hello("con_1"), echo)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// The pongs are not read: the channel and the window for them are small.
-		for c.conn.Context().Err() == nil {
-			if err := c.control.Send(link.Ping{}); err != nil {
-				break
-			}
-		}
-		if code := c.ended(t); code != link.CloseLost {
-			t.Errorf("closed with %v", code)
-		}
-		for range c.messages { // lets the connector's end finish
 		}
 	})
 }

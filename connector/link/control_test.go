@@ -324,6 +324,8 @@ func TestHelloCheck(t *testing.T) {
 		"long name":            func(h *Hello) { h.Name = strings.Repeat("n", MaxField+1) },
 		"terminal escape":      func(h *Hello) { h.Version = "\x1b[31m" },
 		"long upstream's name": func(h *Hello) { h.Upstreams[1] = strings.Repeat("u", 65) },
+		"negative requests":    func(h *Hello) { h.MaxRequests = -1 },
+		"too many requests":    func(h *Hello) { h.MaxRequests = MaxRequestsLimit + 1 },
 		"too many edges":       func(h *Hello) { h.OtherEdges = make([]string, MaxOtherEdges+1) },
 		"edge without a name":  func(h *Hello) { h.OtherEdges = []string{"a", ""} },
 		"long name of an edge": func(h *Hello) { h.OtherEdges = []string{strings.Repeat("x", MaxField+1)} },

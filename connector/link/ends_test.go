@@ -102,7 +102,7 @@ func TestStreamCredit(t *testing.T) {
 			}
 		}), 1)
 		ways := []string{"read", "unread", "fail", "empty", "fail later", "cancel"}
-		for i := range 200 * len(ways) {
+		for i := range 60 * len(ways) {
 			r := post("{}")
 			how := ways[i%len(ways)]
 			if i%(2*len(ways)) < len(ways) {
