@@ -2,7 +2,10 @@ package tunnel
 
 import (
 	"cmp"
+	"fmt"
+	"math/rand/v2"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,4 +77,29 @@ func TestLimitIsNotGranted(t *testing.T) {
 		r := wait.For(t, background(t, s), "the refusal")
 		wantError(t, r.err, link.ErrNoCredit)
 	})
+}
+
+// TestStampede: connectors that come back all at once, more than may wait for
+// their hello, get in one after another.
+func TestStampede(t *testing.T) {
+	t.Parallel()
+	const connectors = 60
+	g := newGateway(t, Options{PendingPerAddress: 15})
+	var dialing sync.WaitGroup
+	for i := range connectors {
+		dialing.Go(func() {
+			for wait := 10 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+				_, err := g.dial(t, listenLoopback(t), hello(fmt.Sprintf("con_%d", i)), echo)
+				if err == nil || t.Context().Err() != nil {
+					return
+				}
+				time.Sleep(rand.N(wait))
+			}
+		})
+	}
+	dialing.Wait()
+	// Those that came first may be gone again on a slow machine: they send no pings.
+	if n := g.Counters().Connected; n < connectors {
+		t.Errorf("%d of %d came in", n, connectors)
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -149,100 +148,4 @@ func (c *testConnector) beats() {
 			}
 		}
 	}()
-}
-
-func TestLossAndLatency(t *testing.T) {
-	simulate(t, 25*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
-		n.losing(0.05)
-		c, err := g.dial(t, sockets[0], hello("con_1"), echo)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.beats()
-		body := strings.Repeat("0123456789", 20_000)
-		for range 20 {
-			if got, err := g.do(t, "con_1", body); got != body || err != nil {
-				t.Fatalf("%d bytes, %v", len(got), err)
-			}
-		}
-	})
-}
-
-// roaming is a connector's socket behind a NAT that forgets its mapping: each
-// roam continues from another port.
-type roaming struct {
-	net.PacketConn
-	t    *testing.T
-	mu   sync.Mutex
-	now  *net.UDPConn
-	past []*net.UDPConn
-}
-
-func newRoaming(t *testing.T) *roaming {
-	first := listenLoopback(t)
-	return &roaming{PacketConn: first, t: t, now: first}
-}
-
-func (r *roaming) current() *net.UDPConn {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.now
-}
-
-func (r *roaming) roam() {
-	next := listenLoopback(r.t)
-	r.mu.Lock()
-	old := r.now
-	r.now, r.past = next, append(r.past, old)
-	r.mu.Unlock()
-	_ = old.SetReadDeadline(time.Now()) // wakes ReadFrom
-}
-
-func (r *roaming) ReadFrom(p []byte) (int, net.Addr, error) {
-	for {
-		conn := r.current()
-		n, addr, err := conn.ReadFrom(p)
-		if err == nil || conn == r.current() {
-			return n, addr, err
-		}
-	}
-}
-
-func (r *roaming) WriteTo(p []byte, addr net.Addr) (int, error) { return r.current().WriteTo(p, addr) }
-
-func (r *roaming) SetReadDeadline(t time.Time) error { return r.current().SetReadDeadline(t) }
-
-func (r *roaming) Close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, conn := range r.past {
-		_ = conn.Close()
-	}
-	return r.now.Close()
-}
-
-// TestNATRebinding: the tunnel follows its connector to other ports, many
-// times.
-func TestNATRebinding(t *testing.T) {
-	g := newGateway(t, Options{})
-	socket := newRoaming(t)
-	c, err := g.dial(t, socket, hello("con_1"), echo)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 6 {
-		socket.roam()
-		// The connector's next packet shows the new way; in real life the next
-		// ping.
-		if err := c.control.Send(link.Ping{}); err != nil {
-			t.Fatal(err)
-		}
-		_ = c.next(t)
-		if body, err := g.do(t, "con_1", "hi"); body != "hi" || err != nil {
-			t.Fatalf("answer %q, %v", body, err)
-		}
-	}
-	if n := g.Counters().Connected; n != 1 {
-		t.Errorf("%d connections", n)
-	}
 }

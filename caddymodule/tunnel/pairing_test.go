@@ -75,34 +75,6 @@ func (g *testGateway) restart(t *testing.T, desk *testDesk, kill bool, meanwhile
 	newGatewayOn(t, socket, g.secrets, Options{Pairing: desk})
 }
 
-func TestPairRefusals(t *testing.T) {
-	t.Parallel()
-	for _, code := range []string{
-		link.DenyPairingUnknown, link.DenyPairingExpired, link.DenyPairingUsed, link.DenyPairingDenied, link.DenyPairingOff,
-	} {
-		for _, later := range []bool{false, true} {
-			t.Run(code, func(t *testing.T) {
-				t.Parallel()
-				desk, deny := &testDesk{}, &link.Deny{Code: code, Message: "no"}
-				if !later {
-					desk.deny = deny
-				}
-				g := newGateway(t, Options{Pairing: desk})
-				d := g.pair(t)
-				if later {
-					wait.For(t, d.pending, "the device waiting")
-					desk.decide(Decision{Deny: deny})
-				}
-				_, err := d.result(t)
-				var got link.Deny
-				if !errors.As(err, &got) || got.Code != code {
-					t.Errorf("error = %v", err)
-				}
-			})
-		}
-	}
-}
-
 // TestPairSurvivesRestarts: the device gets the decision that was made meanwhile.
 func TestPairSurvivesRestarts(t *testing.T) {
 	t.Parallel()
@@ -176,19 +148,6 @@ func TestPairWaitsWhileTooManyTry(t *testing.T) {
 	if _, err := d.result(t); !errors.Is(err, context.Canceled) {
 		t.Errorf("error = %v", err)
 	}
-}
-
-func TestPairStops(t *testing.T) {
-	t.Parallel()
-	desk := &testDesk{}
-	g := newGateway(t, Options{Pairing: desk})
-	d := g.pair(t)
-	wait.For(t, d.pending, "the device waiting")
-	d.cancel()
-	if _, err := d.result(t); !errors.Is(err, context.Canceled) {
-		t.Errorf("error = %v", err)
-	}
-	wait.Until(t, "the gateway knows", func() bool { _, released := desk.counts(); return released == 1 })
 }
 
 // TestPairRefusesStrangeTokens: one of another gateway would lead there.

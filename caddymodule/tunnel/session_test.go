@@ -16,7 +16,7 @@ import (
 // TestReplace: a newer hello of the same connector takes over at once. The requests of a tunnel that answers no
 // ping fail.
 func TestReplace(t *testing.T) {
-	for _, how := range []string{"alive", "killed"} {
+	for _, how := range []string{"alive", "killed", "another process"} {
 		t.Run(how, func(t *testing.T) {
 			overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 				g := newGateway(t, Options{})
@@ -29,7 +29,13 @@ func TestReplace(t *testing.T) {
 					_ = first.socket.Close() // as kill -9: not a word of it
 				}
 				at := time.Now()
-				g.connect(t, "con_1", named("second"))
+				newer := hello("con_1")
+				if how == "another process" {
+					newer.Instance = "another"
+				}
+				if _, err := g.dial(t, g.socket(t), newer, named("second")); err != nil {
+					t.Fatal(err)
+				}
 				r := wait.For(t, running, "the request's end")
 				wantError(t, r.err, link.ErrTunnelLost)
 				if d := r.at.Sub(at); d > aliveTimeout+soon {
@@ -40,7 +46,7 @@ func TestReplace(t *testing.T) {
 				}
 				_, err := old.RoundTrip(post("{}"))
 				wantError(t, err, link.ErrNotSent)
-				if how == "alive" {
+				if how != "killed" {
 					if code := first.ended(t); code != link.CloseReplaced {
 						t.Errorf("closed with %v", code)
 					}

@@ -88,7 +88,8 @@ func TestAgentComesBack(t *testing.T) {
 			t.Errorf("it was closed with %v", context.Cause(first.conn.Context()))
 		}
 		g.session()
-		if log := a.log.String(); !strings.Contains(log, `msg=disconnected reason="the gateway does not answer pings" retry_in=`) {
+		if log := a.log.String(); !strings.Contains(log,
+			`msg=disconnected reason="the gateway does not answer pings" retry_in=`) {
 			t.Errorf("log %s", log)
 		}
 	})

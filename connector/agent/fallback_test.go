@@ -6,11 +6,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"strings"
 	"sync"
@@ -271,26 +269,5 @@ func TestThroughAProxy(t *testing.T) {
 	g.mustAsk(t)
 	if connects.Load() != 1 || strings.Contains(a.log.String(), "certificate") {
 		t.Errorf("%d connections through the proxy", connects.Load())
-	}
-}
-
-// TestThroughATLSProxy: the proxy ends TLS, with a certificate that no system trusts. The pin
-// inside still applies.
-func TestThroughATLSProxy(t *testing.T) {
-	t.Parallel()
-	g := startRealGateway(t)
-	inside, _ := url.Parse(g.web.URL)
-	proxy := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(inside))
-	defer proxy.Close()
-	proxy.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	g.token.URL = proxy.URL
-	g.relay.blocked.Store(true)
-	a := startReal(t, g, func(a *instance) { a.config.transport = config.TransportWebSocket })
-	wait.Until(t, "a tunnel", func() bool { return g.transport() == "websocket" })
-	g.mustAsk(t)
-	g.Disconnect(g.token.Connector, link.CloseShutdown)
-	wait.Until(t, "the next tunnel", func() bool { return g.Counters().Connected == 2 })
-	if n := strings.Count(a.log.String(), "cannot be verified"); n != 1 {
-		t.Errorf("%d warnings", n)
 	}
 }

@@ -110,32 +110,6 @@ func TestBlackoutUnderLoad(t *testing.T) {
 	}
 }
 
-// TestDeadPath: the path of the tunnel dies for good, while other paths lead to the gateway. After
-// QUIC's limit, the connector has another tunnel, and the stream has failed.
-func TestDeadPath(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: this waits for QUIC's limit")
-	}
-	t.Parallel()
-	g := startRealGateway(t)
-	a := startFlood(t, g)
-	c := g.openFlood(t)
-	if err := c.read(2000); err != nil {
-		t.Fatal(err)
-	}
-	g.relay.strand()
-	wait.Until(t, "another tunnel", func() bool { return a.Status().Tunnels == 2 })
-	if err := g.openFlood(t).read(10); err != nil {
-		t.Error(err)
-	}
-	if err := c.read(1_000_000); err == nil {
-		t.Error("the stream goes on over a dead path")
-	}
-	if log := a.log.String(); !strings.Contains(log, `reason="the gateway has not sent anything for too long"`) {
-		t.Errorf("log %s", log)
-	}
-}
-
 // TestRequestOnItsWayInABlackout: a request that the gateway sends before it notices the silence
 // fails when two pings are overdue. The tunnel stays.
 func TestRequestOnItsWayInABlackout(t *testing.T) {

@@ -231,23 +231,6 @@ func TestNeverACleanEnd(t *testing.T) {
 	}
 }
 
-func TestTunnelLost(t *testing.T) {
-	overBothVirtual(t, func(t *testing.T, newPair pairing) {
-		h := newWaiting("data: 1\n\n")
-		p := newPair(t, h)
-		a, err := p.roundTrip(t.Context(), post("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer a.Body.Close()
-		at := time.Now()
-		_ = p.gateway.Close(0, "")
-		_, err = io.ReadAll(a.Body)
-		wantError(t, err, ErrTunnelLost)
-		h.check(t, at)
-	})
-}
-
 // TestSlowReadersDoNotBlockOthers: answers that nobody reads fill their own
 // windows and not the connection's.
 func TestSlowReadersDoNotBlockOthers(t *testing.T) {

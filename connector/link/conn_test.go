@@ -46,7 +46,8 @@ func (p *pair) controls(t *testing.T) (gateway, connector *quic.Stream) {
 func TestCloseSaysWhy(t *testing.T) {
 	overBothVirtual(t, func(t *testing.T, newPair pairing) {
 		for _, byGateway := range []bool{true, false} {
-			p := newPair(t, newWaiting("data: 1\n\n"))
+			h := newWaiting("data: 1\n\n")
+			p := newPair(t, h)
 			g, c := p.controls(t)
 			a, err := p.roundTrip(t.Context(), post("{}"))
 			if err != nil {
@@ -87,6 +88,7 @@ func TestCloseSaysWhy(t *testing.T) {
 				_, err = a.Body.Read(make([]byte, 100))
 			}
 			wantError(t, err, ErrTunnelLost)
+			h.check(t, at)
 			if _, err := p.gateway.OpenStreamSync(t.Context()); err == nil {
 				t.Error("a closed connection has streams")
 			}

@@ -303,7 +303,10 @@ func FuzzControl(f *testing.F) {
 
 func TestHelloCheck(t *testing.T) {
 	good := func() Hello {
-		return Hello{Connector: "c", Secret: "s", Upstreams: []string{"a", "b-2"}, Routes: []Route{{"m", "a", ""}}, OtherEdges: []string{"a"}}
+		return Hello{
+			Connector: "c", Secret: "s", Upstreams: []string{"a", "b-2"}, Routes: []Route{{"m", "a", ""}},
+			OtherEdges: []string{"a"},
+		}
 	}
 	if err := good().Check(); err != nil {
 		t.Fatal(err)

@@ -263,25 +263,6 @@ func TestFlushSendsTheHead(t *testing.T) {
 	})
 }
 
-// TestEarlyAnswer: a handler that does not want the whole body answers all the
-// same.
-func TestEarlyAnswer(t *testing.T) {
-	overBoth(t, func(t *testing.T, newPair pairing) {
-		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.ReadFull(r.Body, make([]byte, 1000))
-			w.WriteHeader(http.StatusRequestEntityTooLarge)
-			_, _ = io.WriteString(w, "too much")
-		}))
-		large := strings.Repeat("x", 8<<20)
-		for range 5 {
-			a, body := p.mustDo(t, post(large))
-			if a.StatusCode != 413 || body != "too much" {
-				t.Fatalf("status %d, body %q", a.StatusCode, body)
-			}
-		}
-	})
-}
-
 // failingBody is a body that cannot be read after some bytes.
 type failingBody struct {
 	left   int
