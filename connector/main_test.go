@@ -93,12 +93,6 @@ func TestUsage(t *testing.T) {
 			"Error: unknown flag: --conf; see `connector run --help`\n",
 		},
 		{
-			"unknown shorthand",
-			[]string{"run", "-x"},
-			exitUsage, "",
-			"Error: unknown shorthand flag: 'x' in -x; see `connector run --help`\n",
-		},
-		{
 			"unknown command of a group",
 			[]string{"service", "insall"},
 			exitUsage, "",

@@ -130,42 +130,6 @@ func turn(conversation, n, size int) string {
 	return b.String() + "the end"
 }
 
-func randomBase64(n int) []byte {
-	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-	random, b := rand.New(rand.NewPCG(1, 2)), make([]byte, n)
-	for i := range b {
-		b[i] = digits[random.IntN(64)]
-	}
-	return b
-}
-
-func TestTurnsOfConversation(t *testing.T) {
-	overBothReal(t, func(t *testing.T, newGateway gatewayMaker) {
-		k, s := encodeAll(newGateway(t, keeping())).keep(t, "con_1", 32<<20, 32<<20)
-		for n := 1; n <= 20; n++ {
-			if took := k.prompt(t, s, "key", turn(1, n, 15_000)); took > 16_000 {
-				t.Errorf("turn %d takes %d bytes", n, took)
-			}
-		}
-		if k.lost.Load() > 0 || s.hub.Counters().Failed > 0 {
-			t.Errorf("%d requests had unknown bases, %d failed", k.lost.Load(), s.hub.Counters().Failed)
-		}
-		// Images are sent once.
-		body := turn(1, 20, 15_000) + string(randomBase64(5<<20))
-		if took := k.prompt(t, s, "key", body); took > 6<<20 {
-			t.Errorf("images take %d bytes", took)
-		}
-		if took := k.prompt(t, s, "key", body+" What is this?"); took > 1000 {
-			t.Errorf("the turn after takes %d bytes", took)
-		}
-		// Another key sends the same, and gets nothing of it for free.
-		body = turn(1, 20, 15_000)
-		if took := k.prompt(t, s, "other", body); took < int64(len(body))/10 {
-			t.Errorf("another key's prompt of %d bytes takes %d", len(body), took)
-		}
-	})
-}
-
 // A connector that keeps less than it has announced misses bodies, also in requests that run in parallel. Each is
 // answered nevertheless, once.
 func TestUnknownBodies(t *testing.T) {

@@ -10,30 +10,6 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// TestSession: a session that takes no requests is not found.
-func TestSession(t *testing.T) {
-	simulate(t, 10*time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {
-		c, err := g.dial(t, sockets[0], hello("con_1"), http.NotFoundHandler())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := g.mustSession(t, "con_1")
-		finds := func(what string, want bool) {
-			t.Helper()
-			if _, ok := g.Session("con_1"); ok != want {
-				t.Errorf("%s: found %t, want %t", what, ok, want)
-			}
-		}
-		finds("it is online", true)
-		g.setSilent(s, true)
-		finds("it is silent", false)
-		g.setSilent(s, false)
-		c.send(t, link.Drain{})
-		time.Sleep(time.Second)
-		finds("it drains", false)
-	})
-}
-
 // TestLastOnline: connectors were last online when the last one of them was lost, and those that were never seen when
 // the hub started.
 func TestLastOnline(t *testing.T) {

@@ -75,42 +75,6 @@ func TestSubscribe(t *testing.T) {
 	check("nothing is told after stop")
 }
 
-// TestEventsInOrder: events of a connector alternate, whichever goroutine delivers them.
-func TestEventsInOrder(t *testing.T) {
-	h := NewHub(Options{})
-	var mu sync.Mutex
-	online := make(map[string]bool)
-	calls := 0
-	h.Subscribe(func(e Event) {
-		if !mu.TryLock() {
-			t.Error("two calls at a time")
-			return
-		}
-		defer mu.Unlock()
-		if online[e.Connector] == e.Online {
-			t.Errorf("%s was told to be %v twice", e.Connector, e.Online)
-		}
-		online[e.Connector] = e.Online
-		calls++
-	})
-	var wg sync.WaitGroup
-	for i := range 8 {
-		wg.Go(func() {
-			s := &Session{connection: &connection{hub: h}, connector: Connector{ID: fmt.Sprint("con_", i)}}
-			for range 200 {
-				if _, ok := h.register(s); !ok {
-					t.Error("the hub is closed")
-				}
-				h.remove(s)
-			}
-		})
-	}
-	wg.Wait()
-	if calls != 8*200*2 {
-		t.Errorf("%d calls", calls)
-	}
-}
-
 // TestFollow: a subscriber that begins to follow while connectors come and go misses
 // no event and gets none twice: the events continue from the snapshot.
 func TestFollow(t *testing.T) {

@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quic-go/quic-go"
-
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
@@ -49,21 +47,6 @@ func TestConnectAndAsk(t *testing.T) {
 	if strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "connector_id=con_1") {
 		t.Errorf("log: %s", log.String())
 	}
-}
-
-func TestHeartbeatIsAnswered(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		g := newGateway(t, Options{})
-		c := g.connect(t, "con_1", echo)
-		for range 3 {
-			if err := c.control.Send(link.Ping{}); err != nil {
-				t.Fatal(err)
-			}
-			if m := c.next(t); m != (link.Pong{HeartbeatMillis: 1500}) {
-				t.Errorf("answer to a ping: %#v", m)
-			}
-		}
-	})
 }
 
 func TestHeartbeatGrowsWithTheFleet(t *testing.T) {
@@ -134,50 +117,12 @@ func TestOptionsAreSwapped(t *testing.T) {
 			t.Errorf("a hello meanwhile: %v", err)
 		}
 		g.SetOptions(Options{Authenticate: allow})
-		g.connect(t, "con_2", echo)
-	})
-}
-
-func TestConnectionsWithoutHello(t *testing.T) {
-	g := newGateway(t, Options{})
-	dial := func() (*quic.Conn, *quic.Stream) {
-		conn, err := quic.DialAddr(t.Context(), g.addr.String(), link.ConnectorTLS("", g.Pin()), link.ConnectorQUIC(0))
-		if err != nil {
-			t.Fatal(err)
+		g.connect(t, "con_2", named("second"))
+		if body, err := g.do(t, "con_2", ""); body != "second" || err != nil {
+			t.Errorf("answer %q, %v", body, err)
 		}
-		t.Cleanup(func() { _ = conn.CloseWithError(0, "") })
-		s, err := conn.OpenStreamSync(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return conn, s
-	}
-	for name, say := range map[string]func(*quic.Stream){
-		"another message": func(s *quic.Stream) { _ = link.NewControl(s).Send(link.Ping{}) },
-		"noise":           func(s *quic.Stream) { _, _ = s.Write([]byte("\x00\x00\x00\x08GET / HTTP/1.1\r\n\r\n")) },
-		"an early end":    func(s *quic.Stream) { _ = s.Close() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			conn, s := dial()
-			say(s)
-			wait.For(t, conn.Context().Done(), "the close")
-			if code, _ := link.CloseReason(context.Cause(conn.Context())); code != link.CloseProtocol {
-				t.Errorf("closed with %v", context.Cause(conn.Context()))
-			}
-		})
-	}
-}
-
-// TestProtocolErrorEndsTheSession: noise on the control stream.
-func TestProtocolErrorEndsTheSession(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		g := newGateway(t, Options{})
-		c := g.connect(t, "con_1", echo)
-		if _, err := c.stream.Write([]byte("\xff\xff\xff\xffnoise")); err != nil {
-			t.Fatal(err)
-		}
-		if code := c.ended(t); code != link.CloseProtocol {
-			t.Errorf("closed with %v", code)
+		if infos := g.Sessions(); len(infos) != 2 || infos[0].Connector != "con_1" || infos[1].Connector != "con_2" {
+			t.Errorf("sessions %+v", infos)
 		}
 	})
 }
@@ -242,24 +187,6 @@ func TestFindSkipsDeadSessions(t *testing.T) {
 	})
 }
 
-func TestSeveralConnectors(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		g := newGateway(t, Options{})
-		ids := []string{"con_1", "con_2", "con_3"}
-		for _, id := range ids {
-			g.connect(t, id, named(id))
-		}
-		for _, id := range ids {
-			if body, err := g.do(t, id, ""); body != id || err != nil {
-				t.Errorf("%s: %q, %v", id, body, err)
-			}
-		}
-		if infos := g.Sessions(); len(infos) != 3 || infos[0].Connector != "con_1" || infos[2].Connector != "con_3" {
-			t.Errorf("sessions %+v", infos)
-		}
-	})
-}
-
 func TestDisconnect(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
@@ -281,21 +208,5 @@ func TestDisconnect(t *testing.T) {
 			t.Error("there still is a session")
 		}
 		g.Disconnect("con_1", link.CloseRemoved) // there is none: nothing
-	})
-}
-
-// A connector that is removed after its hello was checked, and before its
-// session is there to be closed, must not stay.
-func TestRemovedWhileSayingHello(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		g := newGateway(t, Options{Valid: func(Connector) (time.Time, error) { return time.Time{}, errors.New("removed") }})
-		c, err := g.dial(t, g.socket(t), hello("a"), named("a"))
-		if c == nil {
-			t.Fatal(err)
-		}
-		if code := c.ended(t); code != link.CloseRemoved {
-			t.Errorf("closed with %v, want %v", code, link.CloseRemoved)
-		}
-		wait.Until(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
 	})
 }

@@ -2,8 +2,10 @@ package tunnel
 
 import (
 	"cmp"
+	"fmt"
+	"math/rand/v2"
 	"net"
-	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -77,14 +79,27 @@ func TestLimitIsNotGranted(t *testing.T) {
 	})
 }
 
-// TestLimitIsOfTheHello: what no connector can take is refused.
-func TestLimitIsOfTheHello(t *testing.T) {
-	g := newGateway(t, Options{})
-	for _, n := range []int{-1, link.MaxRequestsLimit + 1} {
-		hello := hello("con_1")
-		hello.MaxRequests = n
-		if _, err := g.dial(t, listenLoopback(t), hello, http.NotFoundHandler()); err == nil {
-			t.Errorf("a connector that takes %d requests was welcomed", n)
-		}
+// TestStampede: connectors that come back all at once, more than may wait for
+// their hello, get in one after another.
+func TestStampede(t *testing.T) {
+	t.Parallel()
+	const connectors = 60
+	g := newGateway(t, Options{PendingPerAddress: 15})
+	var dialing sync.WaitGroup
+	for i := range connectors {
+		dialing.Go(func() {
+			for wait := 10 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+				_, err := g.dial(t, listenLoopback(t), hello(fmt.Sprintf("con_%d", i)), echo)
+				if err == nil || t.Context().Err() != nil {
+					return
+				}
+				time.Sleep(rand.N(wait))
+			}
+		})
+	}
+	dialing.Wait()
+	// Those that came first may be gone again on a slow machine: they send no pings.
+	if n := g.Counters().Connected; n < connectors {
+		t.Errorf("%d of %d came in", n, connectors)
 	}
 }

@@ -3,11 +3,14 @@ package tunnel
 import (
 	"net"
 	"testing"
+	"testing/synctest"
 )
 
 // TestForgedAddressesLeaveRoom: connections that have not proven an address get only a share of
 // its limit.
-func TestForgedAddressesLeaveRoom(t *testing.T) {
+func TestForgedAddressesLeaveRoom(t *testing.T) { synctest.Test(t, testForgedAddresses) } // within a moment
+
+func testForgedAddresses(t *testing.T) {
 	addr := &net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
 	h := NewHub(Options{PendingPerAddress: 16})
 	if h.verify(addr) {

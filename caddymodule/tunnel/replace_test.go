@@ -62,35 +62,6 @@ func takeOver(t *testing.T, instance string) {
 	})
 }
 
-// TestDeadProcessIsReplaced: the requests of one that was killed, or frozen, do not
-// wait for it.
-func TestDeadProcessIsReplaced(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		g := newGateway(t, Options{})
-		h := newGate()
-		older := g.connect(t, "con_1", h) // it answers no pings
-		running := background(t, g.mustSession(t, "con_1"))
-		wait.For(t, h.started, "the request")
-		newer := hello("con_1")
-		newer.Instance = "another"
-		if _, err := g.dial(t, g.socket(t), newer, named("newer")); err != nil {
-			t.Fatal(err)
-		}
-		at := time.Now()
-		if body, err := g.do(t, "con_1", ""); body != "newer" || err != nil || time.Since(at) > soon {
-			t.Errorf("answer %q, %v, after %v", body, err, time.Since(at))
-		}
-		r := wait.For(t, running, "the request's end")
-		wantError(t, r.err, link.ErrTunnelLost)
-		if d := r.at.Sub(at); d > aliveTimeout+4*soon {
-			t.Errorf("the request failed after %v", d)
-		}
-		if code := older.ended(t); code != link.CloseReplaced {
-			t.Errorf("closed with %v", code)
-		}
-	})
-}
-
 // TestIdleProcessIsReplaced at once: it learns that another one runs.
 func TestIdleProcessIsReplaced(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {

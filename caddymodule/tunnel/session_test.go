@@ -3,8 +3,6 @@ package tunnel
 import (
 	"context"
 	"errors"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +16,7 @@ import (
 // TestReplace: a newer hello of the same connector takes over at once. The requests of a tunnel that answers no
 // ping fail.
 func TestReplace(t *testing.T) {
-	for _, how := range []string{"alive", "killed"} {
+	for _, how := range []string{"alive", "killed", "another process"} {
 		t.Run(how, func(t *testing.T) {
 			overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 				g := newGateway(t, Options{})
@@ -31,7 +29,13 @@ func TestReplace(t *testing.T) {
 					_ = first.socket.Close() // as kill -9: not a word of it
 				}
 				at := time.Now()
-				g.connect(t, "con_1", named("second"))
+				newer := hello("con_1")
+				if how == "another process" {
+					newer.Instance = "another"
+				}
+				if _, err := g.dial(t, g.socket(t), newer, named("second")); err != nil {
+					t.Fatal(err)
+				}
 				r := wait.For(t, running, "the request's end")
 				wantError(t, r.err, link.ErrTunnelLost)
 				if d := r.at.Sub(at); d > aliveTimeout+soon {
@@ -42,7 +46,7 @@ func TestReplace(t *testing.T) {
 				}
 				_, err := old.RoundTrip(post("{}"))
 				wantError(t, err, link.ErrNotSent)
-				if how == "alive" {
+				if how != "killed" {
 					if code := first.ended(t); code != link.CloseReplaced {
 						t.Errorf("closed with %v", code)
 					}
@@ -55,11 +59,12 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestConnectorDrains: what runs is finished, what comes goes to the successor.
+// TestConnectorDrains: an answer that still streams is finished, what comes goes to the successor.
 func TestConnectorDrains(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		h := newGate()
+		h.begins = true
 		first := g.connect(t, "con_1", h)
 		old := g.mustSession(t, "con_1")
 		running := background(t, old)
@@ -93,53 +98,6 @@ func TestConnectorDrains(t *testing.T) {
 		}
 		if n := g.Counters(); n.Replaced != 0 {
 			t.Errorf("counters %+v", n)
-		}
-	})
-}
-
-func TestConnectorDrainsWhileIdle(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		g := newGateway(t, Options{})
-		c := g.connect(t, "con_1", echo)
-		if err := c.control.Send(link.Drain{}); err != nil {
-			t.Fatal(err)
-		}
-		if code := c.ended(t); code != link.CloseDrained {
-			t.Errorf("closed with %v", code)
-		}
-	})
-}
-
-// TestDrainWaitsForTheWholeBody: an answer that still streams is not cut.
-func TestDrainWaitsForTheWholeBody(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		g := newGateway(t, Options{})
-		more := make(chan struct{})
-		c := g.connect(t, "con_1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "one ")
-			<-more
-			_, _ = io.WriteString(w, "two")
-		}))
-		a, err := g.mustSession(t, "con_1").RoundTrip(post("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer a.Body.Close()
-		answered := func(m link.Message) {
-			if err := c.control.Send(m); err != nil {
-				t.Fatal(err)
-			}
-			_ = c.next(t)
-		}
-		answered(link.Drain{})
-		answered(link.Ping{}) // it is open
-		close(more)
-		answered(link.Ping{})
-		if b, err := io.ReadAll(a.Body); string(b) != "one two" || err != nil {
-			t.Errorf("body %q, %v", b, err)
-		}
-		if code := c.ended(t); code != link.CloseDrained {
-			t.Errorf("closed with %v", code)
 		}
 	})
 }

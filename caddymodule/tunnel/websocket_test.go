@@ -285,18 +285,6 @@ func TestTransportsReplaceEachOther(t *testing.T) {
 	})
 }
 
-// TestFrozenPeerOverWebSocket: a connector that vanishes without a word ends with
-// its TCP connection, here cut in the middle.
-func TestFrozenPeerOverWebSocket(t *testing.T) {
-	simulate(t, time.Millisecond, func(t *testing.T, _ *network, g *testGateway, _ []net.PacketConn) {
-		g.overPipes(t)
-		c := g.connect(t, "con_1", echo)
-		_ = c.conn.Close(link.CloseNone, "")
-		wait.Until(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
-		wait.Until(t, "nothing is left of it", func() bool { return g.held() == 0 })
-	})
-}
-
 // newServer serves a hub's WebSocket.
 func newServer(t *testing.T, g *testGateway) string {
 	t.Helper()

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/link/bodies"
@@ -76,46 +75,5 @@ func TestEncodedBodies(t *testing.T) {
 	}
 	if kept := g.session().hello.KeptPrompts; kept == nil || *kept != 0 {
 		t.Errorf("the connector keeps %v", kept)
-	}
-}
-
-// When the tunnel breaks within a difference, a model server gets no complete request, and no byte of another body.
-func TestBrokenDifference(t *testing.T) {
-	g := startGateway(t)
-	base := strings.Repeat("a conversation that repeats itself. ", 1000)
-	next := base + "Then " + strings.Repeat("it goes on, ", 10)
-	seen := make(chan string, 1000)
-	server := serveModel(t, func(_ http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err == nil {
-			seen <- string(body)
-		} else if !strings.HasPrefix(next, string(body)) {
-			t.Errorf("%d bytes of another body", len(body))
-		}
-	})
-	startAgent(t, g, server.URL, nil)
-	session := g.session()
-	kept := bodies.NewCache(func(int64) int64 { return 0 }).NewTunnel(1 << 20)
-	first := bodies.Encode(post(t.Context(), base), kept, "key")
-	_, err := session.roundTrip(first.Request)
-	if first.End(err == nil); err != nil {
-		t.Fatal(err)
-	}
-	lost := errors.New("lost")
-	for n, whole := 0, false; !whole; n++ {
-		s := bodies.Encode(post(t.Context(), next), kept, "key")
-		wire, _ := io.ReadAll(s.Body)
-		if whole = n == len(wire); !whole {
-			s.Body = io.NopCloser(io.MultiReader(strings.NewReader(string(wire[:n])), iotest.ErrReader(lost)))
-		} else {
-			s.Body = io.NopCloser(strings.NewReader(string(wire)))
-		}
-		_, err := session.roundTrip(s.Request)
-		if s.End(false); whole != (err == nil) || !s.Refers() {
-			t.Errorf("after %d bytes of %d: %v", n, len(wire), err)
-		}
-	}
-	if got := []string{<-seen, <-seen}; got[0] != base || got[1] != next || len(seen) > 0 {
-		t.Errorf("the model server has got %d more requests", len(seen))
 	}
 }

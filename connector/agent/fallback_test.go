@@ -6,11 +6,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"strings"
 	"sync"
@@ -100,31 +98,7 @@ func helloServer(t *testing.T) string {
 // startReal runs an agent for a real gateway until the test ends.
 func startReal(t *testing.T, g *realGateway, change func(*instance)) *runningAgent {
 	t.Helper()
-	log := &logBuffer{}
-	a, err := New(config.Config{
-		TunnelToken: g.token.Encode(),
-		Upstreams:   map[string]config.Upstream{"box": {BaseURL: helloServer(t) + "/v1"}},
-	},
-		Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	first := a.current.Load()
-	first.unhurried()
-	if change != nil {
-		change(first)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	running := &runningAgent{instance: first, log: log, stop: stop, result: make(chan error, 1)}
-	go func() { running.result <- a.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		wait.For(t, running.result, "the agent's end")
-		if t.Failed() {
-			t.Logf("the agent's log:\n%s", log)
-		}
-	})
-	return running
+	return startAgent(t, &fakeGateway{t: t, token: g.token}, helloServer(t), change)
 }
 
 // transport returns the transport of the connector's tunnel, or "".
@@ -171,16 +145,6 @@ func (g *realGateway) mustAsk(t *testing.T) {
 	}
 }
 
-func TestQUICWinsWhereItWorks(t *testing.T) {
-	g := startRealGateway(t)
-	startReal(t, g, nil)
-	wait.Until(t, "a tunnel", func() bool { return g.transport() != "" })
-	if got := g.transport(); got != "quic" {
-		t.Errorf("the tunnel goes over %s", got)
-	}
-	g.mustAsk(t)
-}
-
 func TestUDPBlockedFromTheStart(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
@@ -203,7 +167,6 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 	if err := wait.For(t, a.result, "the agent's end"); err != nil || delay(a.instance) != 0 {
 		t.Errorf("%v; the next one waits %v for QUIC again", err, delay(a.instance))
 	}
-	a.result <- nil // for the cleanup
 }
 
 func TestUDPBlockedInMidLife(t *testing.T) {
@@ -306,26 +269,5 @@ func TestThroughAProxy(t *testing.T) {
 	g.mustAsk(t)
 	if connects.Load() != 1 || strings.Contains(a.log.String(), "certificate") {
 		t.Errorf("%d connections through the proxy", connects.Load())
-	}
-}
-
-// TestThroughATLSProxy: the proxy ends TLS, with a certificate that no system trusts. The pin
-// inside still applies.
-func TestThroughATLSProxy(t *testing.T) {
-	t.Parallel()
-	g := startRealGateway(t)
-	inside, _ := url.Parse(g.web.URL)
-	proxy := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(inside))
-	defer proxy.Close()
-	proxy.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	g.token.URL = proxy.URL
-	g.relay.blocked.Store(true)
-	a := startReal(t, g, func(a *instance) { a.config.transport = config.TransportWebSocket })
-	wait.Until(t, "a tunnel", func() bool { return g.transport() == "websocket" })
-	g.mustAsk(t)
-	g.Disconnect(g.token.Connector, link.CloseShutdown)
-	wait.Until(t, "the next tunnel", func() bool { return g.Counters().Connected == 2 })
-	if n := strings.Count(a.log.String(), "cannot be verified"); n != 1 {
-		t.Errorf("%d warnings", n)
 	}
 }

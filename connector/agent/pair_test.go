@@ -4,31 +4,16 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
-
-func TestNewSecret(t *testing.T) {
-	form := regexp.MustCompile(`^[0-9A-Za-z]{43}$`)
-	seen := make(map[string]bool)
-	for range 200 {
-		s := newSecret()
-		if !form.MatchString(s) || seen[s] {
-			t.Fatalf("secret %q", s)
-		}
-		seen[s] = true
-	}
-}
 
 func TestPairNeedsACode(t *testing.T) {
 	for _, code := range []string{"", " \n", strings.Repeat("P", 65), "PAIR\x1b[31m"} {
@@ -141,21 +126,5 @@ func TestPairingStaysUp(t *testing.T) {
 	}
 	if token := wait.For(t, granted, "the token"); token != g.token.Encode() || g.count() != 1 {
 		t.Errorf("granted %d bytes after %d claims", len(token), g.count())
-	}
-}
-
-// TestPauseAfterTooManyTries: after this refusal the pause is long, whatever happened before.
-func TestPauseAfterTooManyTries(t *testing.T) {
-	for _, random := range []float64{0, 0.999} {
-		r := retry{random: func() float64 { return random }}
-		pause := r.pause(ending{err: link.Deny{Code: link.DenyPairingLimit, Retry: true}})
-		if pause < longPause/2 || pause > longPause {
-			t.Errorf("pause %v", pause)
-		}
-	}
-	var closed error = &quic.ApplicationError{Remote: true, ErrorCode: quic.ApplicationErrorCode(link.CloseShutdown)}
-	r := retry{random: func() float64 { return 0.999 }}
-	if pause := r.pause(ending{err: closed, lived: time.Minute}); pause > firstPause {
-		t.Errorf("after a shutdown: %v", pause)
 	}
 }

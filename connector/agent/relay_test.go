@@ -16,25 +16,8 @@ type relay struct {
 	// stall is how long all packets are lost after the first packet of the gateway.
 	stall atomic.Int64
 
-	mu       sync.Mutex
-	backs    map[string]*net.UDPConn // by the client's address
-	stranded map[string]bool
-}
-
-// strand loses the packets of all clients so far.
-func (r *relay) strand() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for from := range r.backs {
-		r.stranded[from] = true
-	}
-}
-
-// loses reports whether the next packet is lost.
-func (r *relay) loses(from string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.blocked.Load() || r.stranded[from]
+	mu    sync.Mutex
+	backs map[string]*net.UDPConn // by the client's address
 }
 
 func newRelay(t *testing.T, target net.Addr) *relay {
@@ -43,7 +26,7 @@ func newRelay(t *testing.T, target net.Addr) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{front: front, target: target.(*net.UDPAddr), backs: map[string]*net.UDPConn{}, stranded: map[string]bool{}}
+	r := &relay{front: front, target: target.(*net.UDPAddr), backs: map[string]*net.UDPConn{}}
 	go r.forth()
 	t.Cleanup(func() {
 		_ = front.Close()
@@ -74,7 +57,7 @@ func (r *relay) forth() {
 			go r.back(back, from)
 		}
 		r.mu.Unlock()
-		if !r.loses(from.String()) {
+		if !r.blocked.Load() {
 			_, _ = back.Write(packet[:n])
 		}
 	}
@@ -87,7 +70,7 @@ func (r *relay) back(from *net.UDPConn, to *net.UDPAddr) {
 		if err != nil {
 			return
 		}
-		if !r.loses(to.String()) {
+		if !r.blocked.Load() {
 			_, _ = r.front.WriteToUDP(packet[:n], to)
 			if d := r.stall.Swap(0); d > 0 {
 				r.blocked.Store(true)

@@ -232,18 +232,3 @@ POST /v1/chat/completions box 200 2xx 5`
 	s.close(link.CloseDrained)
 	wait.Until(t, "the end", func() bool { return a.Status().State == StateStopped && a.Status().Tunnel == nil })
 }
-
-func TestStatusOfAnUpstreamThatIsDown(t *testing.T) {
-	g := startGateway(t)
-	a := startAgent(t, g, "http://127.0.0.1:1", nil)
-	s := g.session()
-	if _, err := s.roundTrip(post(t.Context(), "{}")); !errors.Is(err, link.ErrUpstreamDown) {
-		t.Fatalf("error %v", err)
-	}
-	wait.Until(t, "the upstream to be down", func() bool { return a.Status().Upstreams[0].State == upstream.StateDown })
-	if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "here")})); err != nil {
-		t.Fatal(err)
-	}
-	wait.Until(t, "the upstream at another address",
-		func() bool { return a.Status().Upstreams[0].State == upstream.StateReachable })
-}

@@ -110,32 +110,6 @@ func TestBlackoutUnderLoad(t *testing.T) {
 	}
 }
 
-// TestDeadPath: the path of the tunnel dies for good, while other paths lead to the gateway. After
-// QUIC's limit, the connector has another tunnel, and the stream has failed.
-func TestDeadPath(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: this waits for QUIC's limit")
-	}
-	t.Parallel()
-	g := startRealGateway(t)
-	a := startFlood(t, g)
-	c := g.openFlood(t)
-	if err := c.read(2000); err != nil {
-		t.Fatal(err)
-	}
-	g.relay.strand()
-	wait.Until(t, "another tunnel", func() bool { return a.Status().Tunnels == 2 })
-	if err := g.openFlood(t).read(10); err != nil {
-		t.Error(err)
-	}
-	if err := c.read(1_000_000); err == nil {
-		t.Error("the stream goes on over a dead path")
-	}
-	if log := a.log.String(); !strings.Contains(log, `reason="the gateway has not sent anything for too long"`) {
-		t.Errorf("log %s", log)
-	}
-}
-
 // TestRequestOnItsWayInABlackout: a request that the gateway sends before it notices the silence
 // fails when two pings are overdue. The tunnel stays.
 func TestRequestOnItsWayInABlackout(t *testing.T) {
@@ -183,20 +157,6 @@ func TestEndInSilence(t *testing.T) {
 	a.stop() // the gateway confirms no drain
 	if err := wait.For(t, a.result, "the agent's end"); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestNeverHeard: a gateway that sends a welcome and then never answers is left at once, with
-// growing pauses.
-func TestNeverHeard(t *testing.T) {
-	g := startGateway(t)
-	g.set(func() { g.silent = true })
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *instance) { a.lostAfter = 50 * time.Millisecond })
-	s := g.session()
-	wait.For(t, s.conn.Context().Done(), "the end of the tunnel")
-	g.session()
-	if log := a.log.String(); !strings.Contains(log, "retry_in") {
-		t.Errorf("log %s", log)
 	}
 }
 

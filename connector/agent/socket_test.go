@@ -3,16 +3,11 @@
 package agent
 
 import (
-	"bufio"
-	"context"
-	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/tests/rig/wait"
@@ -54,19 +49,12 @@ var noRoute = []error{
 	syscall.EADDRNOTAVAIL,
 }
 
-// startTicker runs an agent on broken sockets, with a stream that counts until the test ends.
-func startTicker(t *testing.T) (socket *brokenSocket, s *fakeSession, lines *bufio.Scanner) {
-	t.Helper()
+// Each error for a missing route counts as a lost packet. Any other error ends the tunnel, as
+// in quic-go.
+func TestOtherErrorsEndTheTunnel(t *testing.T) {
 	g := startGateway(t)
-	server := serveModel(t, func(w http.ResponseWriter, r *http.Request) {
-		for i := 0; r.Context().Err() == nil; i++ {
-			fmt.Fprintln(w, i)
-			w.(http.Flusher).Flush()
-			time.Sleep(20 * time.Millisecond)
-		}
-	})
 	var box atomic.Pointer[brokenSocket]
-	startAgent(t, g, server.URL, func(a *instance) {
+	startAgent(t, g, "http://127.0.0.1:1", func(a *instance) {
 		a.config.quic.Open = func(network string) (dial.Socket, error) {
 			socket, err := net.ListenUDP(network, nil)
 			if err != nil {
@@ -76,54 +64,17 @@ func startTicker(t *testing.T) (socket *brokenSocket, s *fakeSession, lines *buf
 			return box.Load(), nil
 		}
 	})
-	s = g.session()
-	answer, err := s.roundTrip(post(t.Context(), "{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { answer.Body.Close() })
-	return box.Load(), s, bufio.NewScanner(answer.Body)
-}
-
-// A machine that loses its route during a stream for a while loses nothing of the stream.
-func TestStreamOutlivesARoute(t *testing.T) {
-	t.Parallel()
-	socket, s, lines := startTicker(t)
-	line := 0
-	read := func(n int) {
-		for range n {
-			if !lines.Scan() {
-				t.Fatalf("the stream ended after %d lines: %v, %v", line, lines.Err(), context.Cause(s.conn.Context()))
-			}
-			if lines.Text() != fmt.Sprint(line) {
-				t.Fatalf("line %d is %q", line, lines.Text())
-			}
-			line++
-		}
-	}
-	read(10)
-	socket.fail(noRoute[0])
-	wait.Until(t, "writes that fail", func() bool { return socket.failed.Load() >= 10 })
-	socket.fail(nil)
-	read(50) // many more than were in flight
-	if n := s.gateway.count(); n != 1 {
-		t.Errorf("%d hellos", n)
-	}
-}
-
-// Each error for a missing route counts as a lost packet. Any other error ends the tunnel, as
-// in quic-go.
-func TestOtherErrorsEndTheTunnel(t *testing.T) {
-	socket, s, _ := startTicker(t)
+	g.session()
+	socket := box.Load()
 	for _, err := range noRoute {
 		before := socket.failed.Load()
 		socket.fail(err)
 		wait.Until(t, "a write that fails", func() bool { return socket.failed.Load() > before+1 })
 		socket.fail(nil)
 	}
-	if n := s.gateway.count(); n != 1 {
+	if n := g.count(); n != 1 {
 		t.Fatalf("%d hellos after errors without a route", n)
 	}
 	socket.fail(syscall.EINVAL) // the next tunnel has a socket of its own
-	wait.Until(t, "another tunnel", func() bool { return s.gateway.count() > 1 })
+	wait.Until(t, "another tunnel", func() bool { return g.count() > 1 })
 }

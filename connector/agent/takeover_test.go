@@ -80,21 +80,6 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 }
 
 // TestReloadUnderLoad: 100 reloads fail no request, and no counter goes back.
-// TestReloadOneModel: the gateway learns that a server loads one model at a time, or no longer does.
-func TestReloadOneModel(t *testing.T) {
-	g := startGateway(t)
-	a := startAgent(t, g, answerWith(t, "x"), nil)
-	before := g.session()
-	c := g.present(map[string]string{"box": answerWith(t, "x")})
-	c.Upstreams["box"] = config.Upstream{BaseURL: c.Upstreams["box"].BaseURL, OneModelAtATime: true}
-	if err := a.Reload(c); err != nil {
-		t.Fatal(err)
-	}
-	if hello := g.session().hello; before.hello.OneModel != nil || !slices.Equal(hello.OneModel, []string{"box"}) {
-		t.Errorf("%+v, then %+v", before.hello, hello)
-	}
-}
-
 func TestReloadUnderLoad(t *testing.T) {
 	g := startRealGateway(t)
 	a := startReal(t, g, nil)
@@ -202,7 +187,9 @@ func TestReloadWithoutATunnel(t *testing.T) {
 	away.set(func() { away.mute = true })
 	a := startAgent(t, g, answerWith(t, "old"), func(a *instance) {
 		a.dialLimit, a.takeoverLimit = time.Second, time.Nanosecond
+		a.tunnels.Add(1) // the last answers of tunnels that drain do not delay the new configuration
 	})
+	t.Cleanup(a.tunnels.Done)
 	wait.Until(t, "a hello", func() bool { return g.count() > 0 })
 	if err := a.Reload(away.present(map[string]string{"box": answerWith(t, "new")})); err != nil {
 		t.Fatal(err)
@@ -212,26 +199,6 @@ func TestReloadWithoutATunnel(t *testing.T) {
 	away.set(func() { away.mute = false })
 	if got := away.session().ask(t); got != "new" || g.count() != before {
 		t.Errorf("the new gateway answers %q; the old one got %d hellos after %d", got, g.count(), before)
-	}
-	away.hangUp()
-}
-
-// TestReloadWithoutATunnelForRequests: the last answers of tunnels that drain do not delay the new configuration.
-func TestReloadWithoutATunnelForRequests(t *testing.T) {
-	g, away := startGateway(t), startGateway(t)
-	g.set(func() { g.mute = true })
-	a := startAgent(t, g, answerWith(t, "old"), func(a *instance) {
-		a.dialLimit = time.Second
-		a.tunnels.Add(1)
-	})
-	t.Cleanup(a.tunnels.Done)
-	wait.Until(t, "a hello", func() bool { return g.count() > 0 })
-	reloaded := a.reload(away.present(map[string]string{"box": answerWith(t, "new")}))
-	if err := wait.For(t, reloaded, "the reload"); err != nil {
-		t.Fatal(err)
-	}
-	if got := away.session().ask(t); got != "new" {
-		t.Errorf("the new gateway answers %q", got)
 	}
 	away.hangUp()
 }
@@ -273,48 +240,31 @@ func TestSecondReloadWaits(t *testing.T) {
 }
 
 // TestReloadWithoutAWelcome: the gateway has replaced the tunnel, but the new one's welcome is lost. The new
-// configuration stays, and the old tunnel does not come back.
+// configuration stays, and the old tunnel does not come back, even while another tunnel of the old configuration still
+// has answers.
 func TestReloadWithoutAWelcome(t *testing.T) {
-	g := startGateway(t)
-	a := startAgent(t, g, answerWith(t, "old"), func(a *instance) { a.dialLimit = time.Second })
-	s := g.session()
-	g.set(func() { g.mute = true })
-	reloaded := a.reload(g.present(map[string]string{"box": answerWith(t, "new"), "other": "http://127.0.0.1:1"}))
-	wait.Until(t, "the hello", func() bool { return g.count() == 2 })
-	s.close(link.CloseReplaced)
-	if err := wait.For(t, reloaded, "the reload"); err != nil {
-		t.Error(err)
-	}
-	g.set(func() { g.mute = false })
-	if got := g.session().ask(t); got != "new" {
-		t.Errorf("the tunnel answers %q", got)
-	}
-	if log := a.log.String(); strings.Contains(log, "same tunnel token") {
-		t.Errorf("log %s", log)
-	}
-}
-
-// TestReloadWithoutAWelcomeForRequests: the same, while another tunnel of the old configuration still has answers. The
-// agent does not end with them.
-func TestReloadWithoutAWelcomeForRequests(t *testing.T) {
-	g := startGateway(t)
-	a := startAgent(t, g, answerWith(t, "old"), func(a *instance) {
-		a.dialLimit, a.takeoverLimit = time.Second, 2*time.Second
-		a.tunnels.Add(1)
-	})
-	s := g.session()
-	g.set(func() { g.mute = true })
-	reloaded := a.reload(g.present(map[string]string{"box": answerWith(t, "new"), "other": "http://127.0.0.1:1"}))
-	wait.Until(t, "the hello", func() bool { return g.count() == 2 })
-	s.close(link.CloseReplaced)
-	err := wait.For(t, reloaded, "the reload")
-	a.tunnels.Done()
-	if err != nil {
-		t.Error(err)
-	}
-	g.set(func() { g.mute = false })
-	if got := g.session().ask(t); got != "new" {
-		t.Errorf("the tunnel answers %q", got)
+	for _, answers := range []int{0, 1} {
+		g := startGateway(t)
+		a := startAgent(t, g, answerWith(t, "old"), func(a *instance) {
+			a.dialLimit, a.takeoverLimit = time.Second, 2*time.Second
+			a.tunnels.Add(answers)
+		})
+		s := g.session()
+		g.set(func() { g.mute = true })
+		reloaded := a.reload(g.present(map[string]string{"box": answerWith(t, "new"), "other": "http://127.0.0.1:1"}))
+		wait.Until(t, "the hello", func() bool { return g.count() == 2 })
+		s.close(link.CloseReplaced)
+		err := wait.For(t, reloaded, "the reload")
+		if a.tunnels.Add(-answers); err != nil {
+			t.Error(err)
+		}
+		g.set(func() { g.mute = false })
+		if got := g.session().ask(t); got != "new" {
+			t.Errorf("the tunnel answers %q", got)
+		}
+		if log := a.log.String(); strings.Contains(log, "same tunnel token") {
+			t.Errorf("log %s", log)
+		}
 	}
 }
 

@@ -19,23 +19,6 @@ func writeConfig(t *testing.T, text string, mode os.FileMode) string {
 	return path
 }
 
-func TestReplaceThroughALink(t *testing.T) {
-	path := writeConfig(t, "old", 0o600)
-	link := filepath.Join(t.TempDir(), "link.json")
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
-	if err := Replace(link, []byte("new"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if text, _ := os.ReadFile(path); string(text) != "new" {
-		t.Errorf("the file itself is %q", text)
-	}
-	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != os.ModeSymlink {
-		t.Errorf("the link is gone: %v", err)
-	}
-}
-
 // Files of processes that were killed are removed, but not files that another process may be
 // writing.
 func TestReplaceRemovesLeftovers(t *testing.T) {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -45,42 +43,6 @@ func TestPatientSocketLosesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkSocket compares a patient socket with a bare one. sends/op is of the
-// machine: of both ends, and of whatever else runs.
-func BenchmarkSocket(b *testing.B) {
-	const bytes = 8 << 20
-	run := func(b *testing.B, socket Socket) {
-		e := newEcho(b, socket)
-		e.exchange(b, bytes) // the congestion window grows
-		b.SetBytes(2 * bytes)
-		b.ReportAllocs()
-		before := datagrams(b)
-		for b.Loop() {
-			e.exchange(b, bytes)
-		}
-		b.ReportMetric(float64(datagrams(b)-before)/float64(b.N), "sends/op")
-	}
-	b.Run("bare", func(b *testing.B) { run(b, listenUDP(b)) })
-	b.Run("patient", func(b *testing.B) { run(b, &patientSocket{Socket: listenUDP(b)}) })
-}
-
-// BenchmarkSocketWrite is one packet, without QUIC.
-func BenchmarkSocketWrite(b *testing.B) {
-	to := listenUDP(b).LocalAddr().(*net.UDPAddr)
-	to = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: to.Port}
-	run := func(b *testing.B, socket quic.OOBCapablePacketConn) {
-		packet := make([]byte, 1200)
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, _, err := socket.WriteMsgUDP(packet, nil, to); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	b.Run("bare", func(b *testing.B) { run(b, listenUDP(b)) })
-	b.Run("patient", func(b *testing.B) { run(b, &patientSocket{Socket: listenUDP(b)}) })
-}
-
 func listenUDP(tb testing.TB) *net.UDPConn {
 	tb.Helper()
 	socket, err := net.ListenUDP("udp4", nil)
@@ -110,22 +72,6 @@ func options(t *testing.T, socket Socket) string {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf("buffers %d and %d, TOS %d, path MTU %d", values[0], values[1], values[2], values[3])
-}
-
-// datagrams returns how many were sent: one for each write, of however many
-// packets.
-func datagrams(b *testing.B) (n int) {
-	b.Helper()
-	text, err := os.ReadFile("/proc/self/net/snmp")
-	if err != nil {
-		b.Fatal(err)
-	}
-	_, udp, _ := strings.Cut(string(text), "Udp: InDatagrams NoPorts InErrors OutDatagrams")
-	_, udp, _ = strings.Cut(udp, "Udp: ")
-	if _, err := fmt.Sscan(udp, new(int), new(int), new(int), &n); err != nil {
-		b.Fatal(err)
-	}
-	return n
 }
 
 // echo is a connection to a peer on loopback that sends back what it gets.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -42,39 +41,13 @@ func (p *pair) controls(t *testing.T) (gateway, connector *quic.Stream) {
 	return gateway, connector
 }
 
-func TestControlBothWays(t *testing.T) {
-	overBoth(t, func(t *testing.T, newPair pairing) {
-		p := newPair(t, echo)
-		g, c := p.controls(t)
-		for range 3 {
-			if err := NewControl(g).Send(Pong{HeartbeatMillis: 1500}); err != nil {
-				t.Fatal(err)
-			}
-			if m, err := NewControl(c).Receive(); m != (Pong{HeartbeatMillis: 1500}) || err != nil {
-				t.Fatalf("received %v, %v", m, err)
-			}
-			if err := NewControl(c).Send(Deny{Message: strings.Repeat("x", 100_000)}); err != nil {
-				t.Fatal(err)
-			}
-			if m, err := NewControl(g).Receive(); len(m.(Deny).Message) != 100_000 || err != nil {
-				t.Fatal(err)
-			}
-		}
-		if d := p.gateway.RTT(); d < 0 || d > patience {
-			t.Errorf("round trip of %v", d)
-		}
-		if p.gateway.Transport() != p.connector.Transport() || !strings.HasSuffix(t.Name(), p.gateway.Transport()) {
-			t.Errorf("transport %q", p.gateway.Transport())
-		}
-	})
-}
-
 // TestCloseSaysWhy: what was sent before the close and is read in time arrives,
 // and then the code.
 func TestCloseSaysWhy(t *testing.T) {
 	overBothVirtual(t, func(t *testing.T, newPair pairing) {
 		for _, byGateway := range []bool{true, false} {
-			p := newPair(t, newWaiting("data: 1\n\n"))
+			h := newWaiting("data: 1\n\n")
+			p := newPair(t, h)
 			g, c := p.controls(t)
 			a, err := p.roundTrip(t.Context(), post("{}"))
 			if err != nil {
@@ -115,6 +88,7 @@ func TestCloseSaysWhy(t *testing.T) {
 				_, err = a.Body.Read(make([]byte, 100))
 			}
 			wantError(t, err, ErrTunnelLost)
+			h.check(t, at)
 			if _, err := p.gateway.OpenStreamSync(t.Context()); err == nil {
 				t.Error("a closed connection has streams")
 			}
@@ -167,7 +141,10 @@ func TestThousandRequests(t *testing.T) {
 		const n = DefaultMaxRequests + 200
 		results := make(chan error, n)
 		for range n {
-			go func() { results <- p.once("{}") }()
+			go func() {
+				_, _, err := p.do(t, post("{}"))
+				results <- err
+			}()
 		}
 		for range DefaultMaxRequests {
 			wait.For(t, arrived, "all requests run at once")

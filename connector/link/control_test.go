@@ -67,15 +67,6 @@ func TestControlRoundTrip(t *testing.T) {
 	}
 }
 
-// TestControlWire fixes the form on the wire.
-func TestControlWire(t *testing.T) {
-	var wire buffered
-	_ = NewControl(&wire).Send(Pong{HeartbeatMillis: 1500})
-	if want := "\x00\x00\x00\x2c" + `{"type":"pong","data":{"heartbeat_ms":1500}}`; wire.String() != want {
-		t.Errorf("wire %q", wire.String())
-	}
-}
-
 func TestControlTruncated(t *testing.T) {
 	var wire buffered
 	if err := NewControl(&wire).Send(messages[0]); err != nil {
@@ -122,18 +113,6 @@ func TestControlMalformed(t *testing.T) {
 	wantError(t, err, ErrMalformed)
 	if err := NewControl(&wire).Send(Deny{Message: strings.Repeat("x", maxControl)}); err == nil {
 		t.Error("a message over the limit was sent")
-	}
-}
-
-func TestControlLargeMessage(t *testing.T) {
-	var wire buffered
-	c := NewControl(&wire)
-	want := Deny{Message: strings.Repeat("x", maxControl-200)}
-	if err := c.Send(want); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := c.Receive(); err != nil || got != want {
-		t.Errorf("received %d bytes, %v", len(fmt.Sprint(got)), err)
 	}
 }
 
@@ -324,7 +303,10 @@ func FuzzControl(f *testing.F) {
 
 func TestHelloCheck(t *testing.T) {
 	good := func() Hello {
-		return Hello{Connector: "c", Secret: "s", Upstreams: []string{"a", "b-2"}, Routes: []Route{{"m", "a", ""}}}
+		return Hello{
+			Connector: "c", Secret: "s", Upstreams: []string{"a", "b-2"}, Routes: []Route{{"m", "a", ""}},
+			OtherEdges: []string{"a"},
+		}
 	}
 	if err := good().Check(); err != nil {
 		t.Fatal(err)
@@ -345,6 +327,12 @@ func TestHelloCheck(t *testing.T) {
 		"long name":            func(h *Hello) { h.Name = strings.Repeat("n", MaxField+1) },
 		"terminal escape":      func(h *Hello) { h.Version = "\x1b[31m" },
 		"long upstream's name": func(h *Hello) { h.Upstreams[1] = strings.Repeat("u", 65) },
+		"negative requests":    func(h *Hello) { h.MaxRequests = -1 },
+		"too many requests":    func(h *Hello) { h.MaxRequests = MaxRequestsLimit + 1 },
+		"too many edges":       func(h *Hello) { h.OtherEdges = make([]string, MaxOtherEdges+1) },
+		"edge without a name":  func(h *Hello) { h.OtherEdges = []string{"a", ""} },
+		"long name of an edge": func(h *Hello) { h.OtherEdges = []string{strings.Repeat("x", MaxField+1)} },
+		"escape in an edge":    func(h *Hello) { h.OtherEdges = []string{"\x1b[2J"} },
 	} {
 		h := good()
 		change(&h)

@@ -4,25 +4,19 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quic-go/quic-go"
 )
 
 func testToken(t testing.TB) Token {
 	t.Helper()
-	key, err := NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, pin, err := Identity(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, pin := newTestIdentity(t)
 	return Token{Server: "gw.example.com:7443", Pin: pin, Connector: "con_1", Secret: "s3cret"}
 }
 
@@ -100,22 +94,40 @@ func TestIdentityLasts(t *testing.T) {
 	}
 }
 
-// TestWrongPin: a connector does not speak to a gateway that it does not know.
-func TestWrongPin(t *testing.T) {
-	key, _ := NewIdentity()
-	cert, _, _ := Identity(key)
+// dialQUIC connects over loopback.
+func dialQUIC(t *testing.T, gateway, connector *tls.Config) error {
+	t.Helper()
 	socket := listenLoopback(t)
 	defer socket.Close()
-	l, err := quic.Listen(socket, GatewayTLS(cert), GatewayQUIC())
+	l, err := quic.Listen(socket, gateway, GatewayQUIC())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	addr := l.Addr().(*net.UDPAddr).String()
-	_, err = quic.DialAddr(ctx, addr, ConnectorTLS("", testToken(t).Pin), ConnectorQUIC(0))
-	wantError(t, err, ErrPin)
+	_, err = quic.DialAddr(ctx, socket.LocalAddr().String(), connector, ConnectorQUIC(0))
+	return err
+}
+
+// TestWrongPin: a connector does not speak to a gateway that it does not know.
+func TestWrongPin(t *testing.T) {
+	cert, _ := newTestIdentity(t)
+	wantError(t, dialQUIC(t, GatewayTLS(cert), ConnectorTLS("", testToken(t).Pin)), ErrPin)
+}
+
+// TestWrongClock: a tunnel comes up, whatever the clocks of its ends say. A pin has no time.
+func TestWrongClock(t *testing.T) {
+	const decades = 60 * 365 * 24 * time.Hour
+	cert, pin := newTestIdentity(t)
+	for _, off := range [][2]time.Duration{{0, -decades}, {0, decades}, {-decades, 0}, {decades, 0}, {-decades, decades}} {
+		gateway, connector := GatewayTLS(cert), ConnectorTLS("", pin)
+		gateway.Time = func() time.Time { return time.Now().Add(off[0]) }
+		connector.Time = func() time.Time { return time.Now().Add(off[1]) }
+		if err := dialQUIC(t, gateway, connector); err != nil {
+			t.Errorf("%v: %v", off, err)
+		}
+	}
 }
 
 func TestCodes(t *testing.T) {

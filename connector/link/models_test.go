@@ -3,6 +3,7 @@ package link
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -162,5 +163,19 @@ func TestAliasesOfModels(t *testing.T) {
 		if list, ok := ParseModels([]byte(`{"data":[{"id":"m",` + body + `}]}`)); !ok || len(list.Aliases) != 0 {
 			t.Errorf("%s: %+v, %v", body, list, ok)
 		}
+	}
+}
+
+func TestHasMediaType(t *testing.T) {
+	for value, want := range map[string]bool{
+		"text/event-stream": true, "TEXT/Event-Stream": true, " text/event-stream ; charset=utf-8": true,
+		"text/event-streams": false, "text/html": false, "": false, "; text/event-stream": false,
+	} {
+		if got := HasMediaType(http.Header{"Content-Type": {value}}, "text/event-stream"); got != want {
+			t.Errorf("%q: %v", value, got)
+		}
+	}
+	if HasMediaType(nil, "text/event-stream") {
+		t.Error("a header without a Content-Type")
 	}
 }

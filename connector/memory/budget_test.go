@@ -144,17 +144,6 @@ func TestReservationDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func BenchmarkReservation(b *testing.B) {
-	budget := NewBudget(1 << 30)
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			r := budget.Open("default", "default", "key_06b3kz9v6dfx7fbv7wq7m5r2qm")
-			_ = r.Set(1000)
-			r.Release()
-		}
-	})
-}
-
 // A cache gets an eighth of the budget, and gives it back when a reservation needs it.
 func TestCache(t *testing.T) {
 	b, size := NewBudget(800), int64(0)

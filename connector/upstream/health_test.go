@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"reflect"
@@ -194,16 +193,6 @@ func TestAskAgain(t *testing.T) {
 	case interval := <-u.health.doubts:
 		t.Errorf("all models are loaded: asked after %v", interval)
 	default:
-	}
-}
-
-// BenchmarkHealthOfAnAnswer measures what the prober adds to an answer of a reachable upstream.
-func BenchmarkHealthOfAnAnswer(b *testing.B) {
-	p, u := NewProber(slog.New(slog.DiscardHandler)), &Server{Name: "box"}
-	p.note(u, link.UpstreamReport{Name: "box", Reachable: true}, nil)
-	b.ReportAllocs()
-	for b.Loop() {
-		p.answered(u, http.StatusOK)
 	}
 }
 

@@ -2,13 +2,11 @@ package upstream
 
 import (
 	"bufio"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -196,28 +194,5 @@ func TestServerClosesKeptConnections(t *testing.T) {
 		default:
 			t.Errorf("after %d bytes: aborted %v, %d connections", got, w.aborted, n)
 		}
-	}
-}
-
-// Many requests over TLS need few connections.
-func TestPoolOverTLS(t *testing.T) {
-	var conns atomic.Int32
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		w.Write(body)
-	}))
-	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-		if s == http.StateNew {
-			conns.Add(1)
-		}
-	}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	p := trusting(proxyTo(t, server.URL, nil))
-	u := p.Upstreams()["box"]
-	u.tls.ServerName, u.tls.RootCAs = "example.com", x509.NewCertPool()
-	u.tls.RootCAs.AddCert(server.Certificate())
-	if failed := crowd(t, p, 2000); failed > 0 || conns.Load() > 200 {
-		t.Errorf("%d failed, %d connections", failed, conns.Load())
 	}
 }

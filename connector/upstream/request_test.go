@@ -145,17 +145,6 @@ func TestOneByteIsARequest(t *testing.T) {
 	}
 }
 
-// The end of a request's context closes the connection even while the server is silent.
-func TestContextEndsExchange(t *testing.T) {
-	near, far := net.Pipe()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	go io.Copy(io.Discard, far)
-	if _, err := begin(ctx, unkept(near), opened("POST", 0)).receive(); err == nil || errors.Is(err, link.ErrMalformed) {
-		t.Errorf("error %v", err)
-	}
-}
-
 // panickingWrites is a connection with a defect.
 type panickingWrites struct{ net.Conn }
 
