@@ -186,7 +186,7 @@ func TestWholeBodies(t *testing.T) {
 	if err != nil || usage != (Usage{PromptTokens: 100, CompletionTokens: 7, CachedTokens: 75, ReasoningTokens: 3}) {
 		t.Fatalf("%v %+v", err, usage)
 	}
-	golden(t, "whole message", string(message))
+	golden(t, "whole_message", string(message))
 	response, _, err := encodeWhole(body, testCall(func(r *reply) {
 		r.encrypted, r.dialect = true, Responses
 		r.echo = map[string][]byte{
@@ -197,7 +197,7 @@ func TestWholeBodies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "whole response", string(response))
+	golden(t, "whole_response", string(response))
 }
 
 // TestUsage checks that the counts of messages exclude cached tokens, that those of responses include

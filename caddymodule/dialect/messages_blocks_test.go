@@ -309,6 +309,11 @@ var blockCases = []struct{ name, in, want string }{
 		userSays(chatPNG + `,{"type":"text","text":` + quoted(reminder("s")) + `}`),
 	},
 	{
+		"system text behind a result with an image, before the user",
+		useA + "," + userSays(result("a", `"content":[`+pngIn+`]`)) + "," + saying("system", "s") + "," + saying("user", "u"),
+		calledA + "," + toolSays("a", "[image]\n\n"+reminder("s")) + "," + userSays(chatPNG+`,{"type":"text","text":"u"}`),
+	},
+	{
 		"system text between a call and its result",
 		useA + "," + saying("system", "s") + "," + userSays(result("a", `"content":"r"`)),
 		calledA + "," + toolSays("a", "r\n\n"+reminder("s")),

@@ -161,6 +161,10 @@ func TestResponsesInput(t *testing.T) {
 		{"an empty string", `"input":""`, `[{"role":"user","content":""}]`},
 		{"no items", `"input":[]`, `[{"role":"user","content":""}]`},
 		{"an empty string with instructions", `"input":"","instructions":"i"`, `[{"role":"system","content":"i"}]`},
+		{
+			"instructions and developer", `"instructions":"I","input":[{"role":"developer","content":"D"},` + itemU + `]`,
+			"[" + saying("system", "I\n\nD") + "," + chatU + "]",
+		},
 		{"no items with instructions", `"input":[],"instructions":"i"`, `[{"role":"system","content":"i"}]`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -99,6 +100,7 @@ var responsesToolCases = []struct {
 			{"type":"tool_search"},{"type":"programmatic_tool_calling"},{"type":"never_heard_of"},` + functionB, `"auto"`,
 		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"auto"`},
 	},
+	{"nothing but a hosted tool, forbidden", `{"type":"web_search"}`, `"none"`, map[string]string{"tools": "", "tool_choice": ""}},
 	{"auto", functionA, `"auto"`, map[string]string{"tool_choice": `"auto"`}},
 	{"required", functionA, `"required"`, map[string]string{"tool_choice": `"required"`}},
 	{"none of them", functionA, `"none"`, map[string]string{"tools": "", "tool_choice": ""}},
@@ -241,6 +243,31 @@ func TestFlatNames(t *testing.T) {
 	want := chatCall("", "", [3]string{"a", first[0], "{}"}, [3]string{"b", first[3], "{}"},
 		[3]string{"c", first[4], "{}"}, [3]string{"d", first[1], `{"input":"x"}`})
 	checkFields(t, fields, map[string]string{"messages": "[" + chatU + "," + want + "]"})
+}
+
+// Calls have the tool names of the client, even if two tools would have the same name upstream.
+func TestNamesOfCalls(t *testing.T) {
+	c := decodeCase(t, Responses,
+		responsesBody(`"input":"u","tools":[{"type":"function","name":"mcp__docs__search"},{"type":"namespace",`+
+			`"name":"mcp__docs__","tools":[{"type":"function","name":"search"},{"type":"function","name":"fetch"}]},`+
+			`{"type":"custom","name":"apply_patch"}]`))
+	var body struct {
+		Tools []struct{ Function struct{ Name string } }
+	}
+	if err := json.Unmarshal([]byte(upstreamBody(t, c)), &body); err != nil || len(body.Tools) != 4 {
+		t.Fatalf("%v %+v", err, body)
+	}
+	var upstream strings.Builder
+	for i, tool := range body.Tools {
+		upstream.WriteString(toolChunk(call(i, "c"+strconv.Itoa(i), tool.Function.Name, `{"input":"x"}`)))
+	}
+	upstream.WriteString(finishChunk("tool_calls") + upstreamDone)
+	got := responsesDigest(t, translate(c.NewStream(), upstream.String(), nil))
+	const want = `function_call:c0 mcp__docs__search {"input":"x"} function_call:c1 mcp__docs__/search {"input":"x"} ` +
+		`function_call:c2 mcp__docs__/fetch {"input":"x"} custom_tool_call:c3 apply_patch x | completed`
+	if got != want {
+		t.Errorf("\n got %s\nwant %s", got, want)
+	}
 }
 
 // A client may use the upstream's name for a tool in a namespace. The model does not see two
