@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"net/http"
@@ -92,30 +91,6 @@ func TestAnswerWithoutPings(t *testing.T) {
 	})
 }
 
-// Before anything was sent, an error is an HTTP answer. Later it is the stream's last event.
-func TestAnswerErrors(t *testing.T) {
-	broken := dialect.StreamBroken()
-	rec := httptest.NewRecorder()
-	a := newAnswer(rec)
-	a.open(&testStream{}, -1)
-	if derr := a.finish(broken); derr != broken || a.committed() {
-		t.Errorf("error %v, committed %v", derr, a.committed())
-	}
-	if a.fail(dialect.Messages, "req_1", broken); rec.Code != 502 ||
-		!strings.Contains(rec.Body.String(), `"type":"error"`) {
-		t.Errorf("status %d, %s", rec.Code, rec.Body)
-	}
-	rec = httptest.NewRecorder()
-	a = newAnswer(rec)
-	a.open(&testStream{}, -1)
-	feed(t, a, "begin\n")
-	a.fail(dialect.Messages, "req_1", broken)
-	a.fail(dialect.Messages, "req_1", broken)
-	if want := "begin\nerror: " + broken.Message + "\n"; rec.Code != 200 || rec.Body.String() != want {
-		t.Errorf("status %d, %q, want %q", rec.Code, rec.Body, want)
-	}
-}
-
 // failingWriter fails every write, as after the client has disconnected.
 type failingWriter struct{ http.ResponseWriter }
 
@@ -133,18 +108,6 @@ func TestAnswerTellsThatTheClientIsGone(t *testing.T) {
 	}
 	if !errors.Is(a.err, errGone) {
 		t.Errorf("error %v", a.err)
-	}
-}
-
-func TestAnswerWhole(t *testing.T) {
-	body := bytes.Repeat([]byte("0123456789"), 100_000)
-	rec := httptest.NewRecorder()
-	if err := newAnswer(rec).whole(http.StatusTeapot, body); err != nil {
-		t.Fatal(err)
-	}
-	if rec.Code != http.StatusTeapot || !bytes.Equal(rec.Body.Bytes(), body) ||
-		rec.Header().Get("Content-Length") != "1000000" {
-		t.Errorf("status %d, %d bytes, header %v", rec.Code, rec.Body.Len(), rec.Header())
 	}
 }
 

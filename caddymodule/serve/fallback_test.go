@@ -82,45 +82,6 @@ func TestFallbackRefuses(t *testing.T) {
 	}
 }
 
-// thief observes that a request goes to m2, and sends another one first.
-type thief struct {
-	*counts
-	g      *testGateway
-	status int // of the other one
-}
-
-func (o *thief) Running(ex *Exchange, change float64) {
-	o.counts.Running(ex, change)
-	if ex.Deployment == "m2" && o.status == 0 {
-		o.status = -1
-		const path = "/v1/chat/completions"
-		o.status = o.g.post(path, strings.Replace(requests[path], `"m"`, `"m2"`, 1)).Code
-	}
-}
-
-// Limits allow a request once: it keeps what they have granted when it goes to the fallback.
-func TestFallbackLimited(t *testing.T) {
-	for path, body := range requests {
-		g := withFallback(t, store.ChatModel)
-		edit := func(k *store.Key) error {
-			k.Limits.RequestsPerMinute = 1
-			return nil
-		}
-		if _, err := g.backend.Store.EditKey(t.Context(), store.DefaultAccount, g.key.ID(), edit); err != nil {
-			t.Fatal(err)
-		}
-		o := &thief{counts: g.counts, g: g}
-		g.Server.Observer = o
-		if w := g.post(path, body); w.Code != http.StatusOK || w.Header().Get(servedBy) != "m2" {
-			t.Errorf("%s: %d %v %s", path, w.Code, w.Header(), w.Body)
-		}
-		if o.status != http.StatusTooManyRequests {
-			t.Errorf("the other request got status %d", o.status)
-		}
-		g.returned(t)
-	}
-}
-
 // A request has left the queue of its deployment when it enters that of the fallback.
 func TestFallbackLeavesItsQueue(t *testing.T) {
 	g := withFallback(t, store.ChatModel)

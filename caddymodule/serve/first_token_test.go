@@ -1,8 +1,6 @@
 package serve
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -146,41 +143,6 @@ func TestSlowStreamsAreObserved(t *testing.T) {
 func chunkOf(delta string) string {
 	return `data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"up",` +
 		`"choices":[{"index":0,"delta":` + delta + `,"finish_reason":null}]}` + "\n\n"
-}
-
-// streamedCall is a call to a stream.
-type streamedCall struct{ dialect.Call }
-
-func (streamedCall) Streamed() bool { return true }
-
-// The time limit ends with the first token, an error in its place, or the attempt. Each attempt has its own.
-func TestFirstTokenTimeouts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateway(t, 64<<20)
-		g.route = tunnel.DeploymentRoute{State: health.Available}
-		d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
-		d.Options.FirstTokenTimeout = "25s"
-		ex := &Exchange{authenticated: authenticated{backend: g.backend}}
-		ex.Connector, ex.Key = d.Connectors[0], g.key
-		attempt := &turn{modelRequest: &modelRequest{exchange: ex, call: streamedCall{}}, deployment: &d}
-		var f firstToken
-		for what, stop := range map[string]func(){
-			"the first token": f.came, "an error": f.stop, "the end": f.end, "": func() {},
-		} {
-			ctx := f.begin(t.Context(), attempt)
-			time.Sleep(24 * time.Second)
-			stop()
-			time.Sleep(time.Hour)
-			if late := errors.As(context.Cause(ctx), new(*dialect.Error)); late != (what == "") {
-				t.Errorf("after %q: %v", what, context.Cause(ctx))
-			}
-			f.end()
-			f.end()
-			if ctx.Err() == nil {
-				t.Errorf("after %q and the end, the context goes on", what)
-			}
-		}
-	})
 }
 
 // Requests of two keys that run at once are observed; those of one key are not.

@@ -37,32 +37,6 @@ func strictServer(t *testing.T, sent *[]int) func(r *http.Request) *http.Respons
 	}
 }
 
-// A request as that of Claude Code, with 17,000 tokens and 32,000 for the answer, is served at once if the model server
-// lists its window as vLLM does, and with the second attempt otherwise. Later requests are served at once.
-func TestLongAnswersInSmallWindows(t *testing.T) {
-	for strict, want := range map[bool][]int{true: {1, 1}, false: {2, 1}} {
-		g := newWindowGateway(t)
-		var sent []int
-		g.answer = strictServer(t, &sent)
-		id := g.deployment().Connectors[0]
-		if strict {
-			g.online(id, 32768)
-			r := g.routes[id]
-			r.Strict = true
-			g.routes[id] = r
-		}
-		for i, attempts := range want {
-			sent = nil
-			body := `{"model":"m","max_tokens":32000,"messages":[{"role":"user","content":"` +
-				fmt.Sprint(i) + wordsOf(17000) + `"}]}`
-			w := g.post("/v1/messages", body)
-			if w.Code != http.StatusOK || len(sent) != attempts || w.Header().Get(maxTokens) != fmt.Sprint(sent[len(sent)-1]) {
-				t.Errorf("strict %v, request %d: %d %.300s, sent with %v", strict, i, w.Code, w.Body, sent)
-			}
-		}
-	}
-}
-
 // downTunnel is a tunnel whose model server cannot be reached by the first request.
 type downTunnel struct {
 	Tunnel
