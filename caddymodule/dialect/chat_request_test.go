@@ -173,23 +173,6 @@ func TestRequestOfOtherOperations(t *testing.T) {
 	}
 }
 
-func TestRequestFlags(t *testing.T) {
-	for body, want := range map[string][2]bool{
-		`{"model":"m","messages":[]}`:                                                          {false, false},
-		`{"model":"m","messages":[],"stream":false}`:                                           {false, false},
-		`{"model":"m","messages":[],"stream":true}`:                                            {true, false},
-		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true}}`:    {true, true},
-		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":false}}`:   {true, false},
-		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":null}}`:    {true, false},
-		`{"model":"m","messages":[],"str\u0065am":true,"stream_options":{"x":[],"y":{"z":0}}}`: {true, false},
-	} {
-		r, derr := scanRequest(chatOp, []byte(body), "")
-		if derr != nil || r.Stream != want[0] || r.IncludeUsage != want[1] {
-			t.Errorf("%s: got %+v, %v", body, r, derr)
-		}
-	}
-}
-
 // badRequests are clients' bodies that are refused, with their errors.
 var badRequests = []struct{ body, param, code, message string }{
 	{``, "", "", "is empty"},

@@ -81,19 +81,6 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-func TestUpstreamPath(t *testing.T) {
-	for kind, want := range map[OperationKind]string{
-		ChatCompletions: "/v1/chat/completions", Completions: "/v1/completions", Embeddings: "/v1/embeddings",
-		ListModels: "", GetModel: "", 0: "",
-		CreateMessage: "/v1/chat/completions", CreateResponse: "/v1/chat/completions", CountTokens: "", CountInputTokens: "",
-		GetResponse: "",
-	} {
-		if got := (Operation{Kind: kind}).UpstreamPath(); got != want {
-			t.Errorf("%d: %q, want %q", kind, got, want)
-		}
-	}
-}
-
 // Each operation has a name of its own.
 func TestOperationNames(t *testing.T) {
 	seen := map[string]bool{}

@@ -220,20 +220,3 @@ func TestFileParts(t *testing.T) {
 			"messages": "[" + saying("user", "<document title=\"Q3.pdf\">\na\n</document>") + "]",
 		})
 }
-
-func TestRepairToolIndex(t *testing.T) {
-	calls := func(fingerprint string) string {
-		chunk := func(id string) string {
-			return rawEvent(`{` + fingerprint + `"choices":[{"index":0,"delta":{"tool_calls":[` + call(0, id, "f", "{}") +
-				`]}}]}`)
-		}
-		return chunk("a") + chunk("b") + finishChunk("tool_calls") + upstreamDone
-	}
-	for fingerprint, want := range map[string]bool{"": false, `"system_fingerprint":"fp_ollama",`: true} {
-		request := mustDecode(t, chatOp, `{"model":"public","messages":[],"stream":true}`, testEnv())
-		out := translate(request.NewStream(), calls(fingerprint), nil)
-		if got := strings.Contains(out, `"index":1,"id":"b"`); got != want {
-			t.Errorf("with %q: renumbered %v, want %v in\n%s", fingerprint, got, want, out)
-		}
-	}
-}

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -240,4 +241,52 @@ func TestFallbackOnce(t *testing.T) {
 		t.Errorf("%v requests run", g.counts.running)
 	}
 	g.returned(t)
+}
+
+// downTunnel is a tunnel whose model server cannot be reached by the first request.
+type downTunnel struct {
+	Tunnel
+	up bool
+}
+
+func (d *downTunnel) Send(r *http.Request, key string) (*http.Response, error) {
+	if !d.up {
+		d.up = true
+		return nil, link.ErrUpstreamDown
+	}
+	return d.Tunnel.Send(r, key)
+}
+
+// A fallback with the same window gets a limit that fits, too.
+func TestFallbackInSmallWindow(t *testing.T) {
+	g := newWindowGateway(t)
+	d := g.deployment()
+	other := d
+	other.Name = "m2"
+	if _, err := g.backend.Store.SetDeployment(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	g.set(t, func(d *store.Deployment) { d.Fallback = "m2" })
+	id := d.Connectors[0]
+	g.online(id, 32768)
+	r := g.routes[id]
+	r.Strict = true
+	g.routes[id] = r
+	g.connectOne(store.DefaultAccount, id, &downTunnel{Tunnel: connectorTunnel{fakeTunnel{g.testGateway}, g, id}})
+	var sent []int
+	g.answer = func(r *http.Request) *http.Response {
+		var body struct {
+			MaxTokens int `json:"max_tokens"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		sent = append(sent, body.MaxTokens)
+		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
+	}
+	w := g.post("/v1/messages", `{"model":"m","max_tokens":32000,"messages":[{"role":"user","content":"`+
+		wordsOf(17000)+`"}]}`)
+	if w.Code != http.StatusOK || w.Header().Get(servedBy) != "m2" || len(sent) != 1 || 17000+sent[0] > 32768 {
+		t.Errorf("%d %v %.300s, sent with %v", w.Code, w.Header(), w.Body, sent)
+	}
 }
