@@ -9,7 +9,6 @@ import (
 var messagesFaults = []struct{ name, body, message string }{
 	{"no model", `{"max_tokens":1,"messages":[{"role":"user","content":"u"}]}`, "model: Field required"},
 	{"model of another type", `{"model":7,"max_tokens":1,"messages":[{"role":"user","content":"u"}]}`, "model: "},
-	{"no messages", `{"model":"m","max_tokens":1}`, "messages: at least one message is required"},
 	{"a message of another type", `{"model":"m","max_tokens":1,"messages":["u"]}`, "messages.0: "},
 	{"another role", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"u"},{"role":"tool",` +
 		`"content":"u"}]}`, "messages.1.role: "},
@@ -22,7 +21,6 @@ var messagesFaults = []struct{ name, body, message string }{
 		"a block of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":["u"]}]}`,
 		"messages.0.content.0: ",
 	},
-	{"no max_tokens", `{"model":"m","messages":[{"role":"user","content":"u"}]}`, "max_tokens: Field required"},
 	{"max_tokens zero", `{"model":"m","max_tokens":0,"messages":[{"role":"user","content":"u"}]}`, "max_tokens: "},
 	{
 		"stream of another type", `{"model":"m","max_tokens":1,"stream":1,"messages":[{"role":"user","content":"u"}]}`,
