@@ -303,7 +303,10 @@ var itemCases = []struct{ name, in, want string }{
 	},
 
 	// The rest.
-	{"text of another agent", itemU + `,{"type":"agent_message","content":"x"}`, chatU + "," + saying("user", "[agent_message]\nx")},
+	{
+		"text of another agent", itemU + `,{"type":"agent_message","content":"x"}`,
+		chatU + "," + saying("user", "[agent_message]\nx"),
+	},
 	{"compaction of our own", `{"type":"compaction","encrypted_content":"` + sealed(compactionMark, "what was") + `"},` +
 		itemU, saying("user", "what was") + "," + chatU},
 	{"compaction of another", `{"type":"compaction","encrypted_content":"gAAAA"},` + itemU, chatU},

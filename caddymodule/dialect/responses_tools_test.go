@@ -79,7 +79,10 @@ var responsesToolCases = []struct {
 		"a custom tool in a namespace", `{"type":"namespace","name":"ns","tools":[{"type":"custom","name":"c"}]}`, "",
 		map[string]string{"tools": "[" + chatFunction("ns__c", "", freeText) + "]"},
 	},
-	{"nothing but a hosted tool, forbidden", `{"type":"web_search"}`, `"none"`, map[string]string{"tools": "", "tool_choice": ""}},
+	{
+		"nothing but a hosted tool, forbidden", `{"type":"web_search"}`, `"none"`,
+		map[string]string{"tools": "", "tool_choice": ""},
+	},
 	{"auto", functionA, `"auto"`, map[string]string{"tool_choice": `"auto"`}},
 	{"required", functionA, `"required"`, map[string]string{"tool_choice": `"required"`}},
 	{"none of them", functionA, `"none"`, map[string]string{"tools": "", "tool_choice": ""}},

@@ -266,12 +266,12 @@ func TestUnknownWindowsCostNothing(t *testing.T) {
 	ex.Operation, _ = dialect.Lookup(http.MethodPost, "/v1/chat/completions", nil)
 	c := g.request(ex)
 	c.deployment, c.size = g.deployment(), 1<<20
-	turn := &turn{Router: g.router, modelRequest: &c.modelRequest, deployment: &c.deployment}
+	r := &routing{Router: g.router, modelRequest: &c.modelRequest, deployment: &c.deployment}
 	if n := testing.AllocsPerRun(100, func() {
 		if derr := c.fit(); derr != nil {
 			t.Error(derr)
 		}
-		if unfit := turn.unfit(); unfit != nil {
+		if unfit := r.unfit(); unfit != nil {
 			t.Errorf("without room: %v", unfit)
 		}
 	}); n != 0 {

@@ -20,8 +20,8 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// turn is an attempt to send a request, which takes its turn in the line of its deployment.
-type turn struct {
+// routing sends an attempt of a request: it waits in the line of the deployment, and finds a connector that takes it.
+type routing struct {
 	*Router
 	*modelRequest
 	deployment *store.Deployment // as it is now
@@ -33,7 +33,7 @@ type turn struct {
 
 // send sends the request to one of the deployment's connectors. It tries each at most once, as long as no model has
 // seen the request.
-func (t *turn) send(ctx context.Context) (*http.Response, error) {
+func (t *routing) send(ctx context.Context) (*http.Response, error) {
 	for {
 		if err := t.await(ctx); err != nil {
 			return nil, err
@@ -50,7 +50,7 @@ func (t *turn) send(ctx context.Context) (*http.Response, error) {
 }
 
 // await waits for a place. It fails with an error for the client.
-func (t *turn) await(ctx context.Context) error {
+func (t *routing) await(ctx context.Context) error {
 	ex := t.exchange
 	for {
 		q := t.request()
@@ -85,7 +85,7 @@ func (t *turn) await(ctx context.Context) error {
 }
 
 // request returns the request for the scheduler.
-func (t *turn) request() turns.Request {
+func (t *routing) request() turns.Request {
 	ex, length := t.exchange, t.QueueLength
 	if t.accepted && length >= 0 {
 		length = math.MaxInt // a line that has accepted the request before does not refuse it
@@ -101,7 +101,7 @@ func (t *turn) request() turns.Request {
 var priorities = map[store.Priority]turns.Priority{store.PriorityHigh: turns.High, store.PriorityLow: turns.Low}
 
 // refusal returns the error for a request without a place.
-func (t *turn) refusal(err error) error {
+func (t *routing) refusal(err error) error {
 	ex := t.exchange
 	switch {
 	case errors.Is(err, turns.ErrFull):
@@ -127,7 +127,7 @@ func (t *turn) refusal(err error) error {
 }
 
 // find reads the deployment again: it may have changed while the request waited.
-func (t *turn) find() error {
+func (t *routing) find() error {
 	ex := t.exchange
 	d, ok := ex.backend.Store.Deployment(ex.Account, ex.Deployment)
 	t.deployment = &d
@@ -145,7 +145,7 @@ func (t *turn) find() error {
 }
 
 // tryNext reports whether the request can be sent to another connector, or through another tunnel, after an error.
-func (t *turn) tryNext(ctx context.Context, err error) bool {
+func (t *routing) tryNext(ctx context.Context, err error) bool {
 	ex, place := t.exchange, t.place
 	r, _ := refusal(err)
 	if !r.again {
@@ -166,7 +166,7 @@ func (t *turn) tryNext(ctx context.Context, err error) bool {
 
 // affinity returns a number that is equal for requests that should go to one connector, or 0 for a
 // request that may go to any.
-func (t *turn) affinity() uint64 {
+func (t *routing) affinity() uint64 {
 	d := t.deployment
 	if len(d.Connectors) < 2 || d.Options.Affinity == compat.AffinityOff {
 		return 0
@@ -188,7 +188,7 @@ func (t *turn) affinity() uint64 {
 
 // roundTrip sends the request through one tunnel. It fails if the gateway has lost its store since it
 // checked the key: the request may have waited, or the process may have been suspended.
-func (t *turn) roundTrip(ctx context.Context) (*http.Response, error) {
+func (t *routing) roundTrip(ctx context.Context) (*http.Response, error) {
 	ex, d := t.exchange, t.deployment
 	if ex.backend.Store.Serving() != nil {
 		return nil, dialect.StoreLost(false)
