@@ -44,10 +44,13 @@ func answerCases(t testing.TB) (cases []answerCase) {
 
 // requestProperties are the properties of requests that cases name.
 var requestProperties = map[string]func(*reply){
-	"":              func(*reply) {},
-	"tools":         withTools,
-	"omit_thinking": func(r *reply) { r.omitThinking = true },
-	"encrypted":     func(r *reply) { r.encrypted = true },
+	"":                        func(*reply) {},
+	"tools":                   withTools,
+	"omit_thinking":           func(r *reply) { r.omitThinking = true },
+	"encrypted":               func(r *reply) { r.encrypted = true },
+	"logprobs":                wantProbs,
+	"think_tags":              wantTags,
+	"logprobs_and_think_tags": func(r *reply) { wantProbs(r); wantTags(r) },
 }
 
 // withTools is a request with tools that have other names upstream.
