@@ -1,56 +1,9 @@
 package dialect
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 )
-
-// benchmarkEvents measures the time and the allocations of one event.
-func benchmarkEvents(b *testing.B, d Dialect, first, event string) {
-	s := newTestStream(d, testCall())
-	s.Ping()
-	s.Feed([]byte(first))
-	p := []byte(event)
-	s.Feed(p)
-	b.ReportAllocs()
-	b.SetBytes(int64(len(p)))
-	for b.Loop() {
-		if len(s.Feed(p)) == 0 {
-			b.Fatal("no event")
-		}
-	}
-}
-
-func BenchmarkAnswerEvents(b *testing.B) {
-	for _, d := range []Dialect{Messages, Responses} {
-		b.Run(fmt.Sprintf("%s/text", d), func(b *testing.B) { benchmarkEvents(b, d, "", contentChunk(" tokens")) })
-		b.Run(fmt.Sprintf("%s/text_escaped", d), func(b *testing.B) { benchmarkEvents(b, d, "", contentChunk("\n\"é\" 😀")) })
-		b.Run(fmt.Sprintf("%s/reason", d), func(b *testing.B) { benchmarkEvents(b, d, "", reasonChunk(" tokens")) })
-		b.Run(fmt.Sprintf("%s/arguments", d), func(b *testing.B) {
-			benchmarkEvents(b, d, toolChunk(call(0, "c1", "a", `{"x":["`)), toolChunk(more(0, `a","b`)))
-		})
-	}
-}
-
-// BenchmarkAnswer measures a whole stream of 500 pieces of text.
-func BenchmarkAnswer(b *testing.B) {
-	upstream := []byte(strings.Repeat(contentChunk(" tokens"), 500) + finishChunk("stop") + usageChunk(10, 0, 500) +
-		upstreamDone)
-	for _, d := range []Dialect{Messages, Responses} {
-		b.Run(string(d), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				s := newTestStream(d, testCall())
-				s.Ping()
-				s.Feed(upstream)
-				if !s.Done() {
-					b.Fatal("not done")
-				}
-			}
-		})
-	}
-}
 
 // TestEventAllocations bounds the allocations of an event: one string for its text.
 func TestEventAllocations(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestErrorsInStreams checks B24, B25 and every kind of error after the header was sent. The
+// TestErrorsInStreams checks every kind of error after the header was sent. The
 // stream begins, is kept alive, and ends with the error in the dialect's form.
 func TestErrorsInStreams(t *testing.T) {
 	long := FromUpstream(400, nil,
@@ -18,11 +18,11 @@ func TestErrorsInStreams(t *testing.T) {
 		text, responses    string
 	}{
 		{
-			"B25 context of llama.cpp", long, "invalid_request_error", "context_length_exceeded",
+			"context of llama.cpp", long, "invalid_request_error", "context_length_exceeded",
 			"prompt is too long: 13392 tokens > 8192 maximum", "request (13392 tokens)",
 		},
 		{
-			"B25 context of vLLM", FromUpstream(400, nil,
+			"context of vLLM", FromUpstream(400, nil,
 				[]byte(`{"object":"error","message":"This model's maximum context length is 4096 tokens. However, your messages `+
 					`resulted in 5000 tokens","code":400}`)),
 			"invalid_request_error", "context_length_exceeded", "prompt is too long: 5000 tokens > 4096 maximum",

@@ -212,7 +212,7 @@ func TestStreamPings(t *testing.T) {
 }
 
 func FuzzAnswerStream(f *testing.F) {
-	for i, c := range answerCases {
+	for i, c := range answerCases(f) {
 		f.Add([]byte(c.upstream), uint8(i*7))
 	}
 	for _, shape := range odd.Shapes {

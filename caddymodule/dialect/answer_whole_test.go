@@ -57,42 +57,16 @@ func TestWholeAnswers(t *testing.T) {
 	}{
 		{"text", wholeBody(`"content":"Hi"`, `"stop"`, ""), "text:Hi | end_turn", "message:Hi | completed", nil},
 		{
-			"B1 tool call", wholeBody(`"content":"Let me check.","tool_calls":[`+tool("c1", "a", `"{\"x\": 1}"`)+`]`,
-				`"stop"`, ""),
-			`text:Let me check. tool:c1 a {"x":1} | tool_use`,
-			`message:Let me check. function_call:c1 a {"x": 1} | completed`, nil,
-		},
-		{
-			"B4 error with a good status", `{"error":{"message":"Worker limit reached","code":502}}`,
+			"error with a good status", `{"error":{"message":"Worker limit reached","code":502}}`,
 			"!The model server reported an error: Worker limit reached",
 			"!The model server reported an error: Worker limit reached", nil,
 		},
 		{
-			"B5 thinking", wholeBody(`"content":"Hi","reasoning_content":"hm"`, `"stop"`, ""), "thinking:hm text:Hi | end_turn",
-			"reasoning:hm message:Hi | completed", nil,
-		},
-		{
-			"B10 thinking under its other name", wholeBody(`"content":"Hi","reasoning":"hm"`, `"stop"`, ""),
-			"thinking:hm text:Hi | end_turn", "reasoning:hm message:Hi | completed", nil,
-		},
-		{
-			"thinking is to be omitted", wholeBody(`"content":"Hi","reasoning_content":"hm"`, `"stop"`, ""),
-			"thinking: text:Hi | end_turn", "reasoning:hm message:Hi | completed", func(r *reply) { r.omitThinking = true },
-		},
-		{
-			"B14 B15 custom tool and namespace",
+			"custom tool and namespace",
 			wholeBody(`"content":null,"tool_calls":[`+tool("c1", "apply_patch", `"{\"patch\":\"*** Begin\"}"`)+`,`+
 				tool("c2", "mcp__docs__search", `"{}"`)+`]`, `"tool_calls"`, ""),
 			`tool:c1 apply_patch {"patch":"*** Begin"} tool:c2 search {} | tool_use`,
 			`custom_tool_call:c1 apply_patch *** Begin function_call:c2 mcp__docs__/search {} | completed`, withTools,
-		},
-		{
-			"B23 stop sequence", wholeBody(`"content":"a"`, `"stop"`, `,"stop_reason":"END"`), "text:a | stop_sequence END",
-			"message:a | completed", nil,
-		},
-		{
-			"B23 id of a token", wholeBody(`"content":"a"`, `"stop"`, `,"matched_stop":151645`), "text:a | end_turn",
-			"message:a | completed", nil,
 		},
 		{
 			"arguments of all kinds", wholeBody(`"content":"","tool_calls":[`+strings.Join([]string{
@@ -115,18 +89,6 @@ func TestWholeAnswers(t *testing.T) {
 			"tool:c1 a {} | max_tokens", "function_call:c1 a {} (incomplete) | incomplete max_output_tokens", nil,
 		},
 		{
-			"limit within text", wholeBody(`"content":"Hel"`, `"length"`, ""), "text:Hel | max_tokens",
-			"message:Hel (incomplete) | incomplete max_output_tokens", nil,
-		},
-		{
-			"limit within thinking", wholeBody(`"content":"","reasoning":"hm"`, `"length"`, ""), "thinking:hm | max_tokens",
-			"reasoning:hm (incomplete) | incomplete max_output_tokens", nil,
-		},
-		{
-			"content filter", wholeBody(`"content":"Hel"`, `"content_filter"`, ""), "text:Hel | refusal",
-			"message:Hel (incomplete) | incomplete content_filter", nil,
-		},
-		{
 			"refusal", wholeBody(`"content":null,"refusal":"No."`, `"stop"`, ""), "text:No. | refusal",
 			"refusal:No. | completed", nil,
 		},
@@ -139,7 +101,6 @@ func TestWholeAnswers(t *testing.T) {
 			"content in parts", wholeBody(`"content":[{"type":"text","text":"He"},{"type":"text","text":"llo"}]`, `"stop"`, ""),
 			"text:Hello | end_turn", "message:Hello | completed", nil,
 		},
-		{"nothing at all", wholeBody(`"content":null`, `"stop"`, ""), "| end_turn", "message: | completed", nil},
 		{"no reason", wholeBody(`"content":"Hi"`, `null`, ""), "text:Hi | end_turn", "message:Hi | completed", nil},
 		{
 			"no reason and thinking alone", wholeBody(`"content":"","reasoning":"hm"`, `null`, ""), "thinking:hm | end_turn",
@@ -149,10 +110,6 @@ func TestWholeAnswers(t *testing.T) {
 			`"function_call"`, ""), `tool:toolu_2 a {"x":1} | tool_use`, `function_call:call_2 a {"x":1} | completed`, nil},
 		{
 			"no choices", `{"choices":[],"usage":{"prompt_tokens":1}}`, "!The model server's answer contains no choices.",
-			"!The model server's answer contains no choices.", nil,
-		},
-		{
-			"choices missing", `{"id":"u"}`, "!The model server's answer contains no choices.",
 			"!The model server's answer contains no choices.", nil,
 		},
 		{
@@ -186,7 +143,7 @@ func TestWholeBodies(t *testing.T) {
 	if err != nil || usage != (Usage{PromptTokens: 100, CompletionTokens: 7, CachedTokens: 75, ReasoningTokens: 3}) {
 		t.Fatalf("%v %+v", err, usage)
 	}
-	golden(t, "whole message", string(message))
+	golden(t, "whole_message", string(message))
 	response, _, err := encodeWhole(body, testCall(func(r *reply) {
 		r.encrypted, r.dialect = true, Responses
 		r.echo = map[string][]byte{
@@ -197,20 +154,13 @@ func TestWholeBodies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "whole response", string(response))
+	golden(t, "whole_response", string(response))
 }
 
 // TestUsage checks that the counts of messages exclude cached tokens, that those of responses include
 // them, and that the usage is estimated if the upstream sends none.
 func TestUsage(t *testing.T) {
 	for _, c := range []struct{ name, chunk, messages, responses string }{
-		{
-			"B21", usageChunk(100, 75, 7),
-			`"usage":{"input_tokens":25,"output_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":75,` +
-				`"server_tool_use":null,"output_tokens_details":null}`,
-			`"usage":{"input_tokens":100,"input_tokens_details":{"cached_tokens":75,"cache_write_tokens":0},` +
-				`"output_tokens":7,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":107}`,
-		},
 		{
 			"more cached than asked", usageChunk(5, 9, 7),
 			`"usage":{"input_tokens":0,"output_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":9,`,

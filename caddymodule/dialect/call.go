@@ -41,7 +41,7 @@ type Call interface {
 	Dropped() string
 	// Safeguard returns the check of the answer's tool calls, nil if there is none.
 	Safeguard() *Safeguard
-	// Conversation returns a text that the turns of a conversation share: the
+	// Conversation returns a text that the requests of a conversation share: the
 	// prompt_cache_key, else the beginning of the first message that is not a system
 	// message. It returns nil if the request has neither.
 	Conversation() []byte

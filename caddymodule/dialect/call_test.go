@@ -4,39 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
-
-// A chat request is sent unchanged by the same interface as those of the other dialects.
-func TestChatCall(t *testing.T) {
-	const body = `{"model":"public","stream":true,"messages":[{"role":"user","content":"u"}],` +
-		`"tools":[{"type":"function"}],"x":1}`
-	c := mustDecode(t, chatOp, body, testEnv())
-	if !c.Streamed() {
-		t.Error("not streamed")
-	}
-	if up := upstreamBody(t, c); up != strings.Replace(strings.Replace(body, "public", "up", 1), "true,",
-		`true,"stream_options":{"include_usage":true},`, 1) {
-		t.Error(up)
-	}
-	if messages, tools := promptText(c.Prompt()); messages != "["+saying("user", "u")+"]" ||
-		tools != `[{"type":"function"}]` {
-		t.Errorf("%s, tools %s", messages, tools)
-	}
-	s := c.NewStream()
-	if ping := s.Ping(); string(ping) != ": ping\n\n" {
-		t.Errorf("ping %q", ping)
-	}
-	out := string(s.Feed([]byte(contentChunk("a") + finishChunk("stop"))))
-	out += string(s.End(nil))
-	if !strings.Contains(out, `"model":"public"`) || !strings.HasSuffix(out, doneEvent) || !s.Done() || s.Err() != nil {
-		t.Error(out)
-	}
-	told, usage, fault := c.Answer([]byte(wholeBody(`"content":"a"`, `"stop"`, "")))
-	if fault != nil || !strings.Contains(string(told), `"model":"public"`) || usage.PromptTokens != 100 {
-		t.Errorf("%s, %+v, %v", told, usage, fault)
-	}
-}
 
 // promptText returns the messages and the tools of a prompt.
 func promptText(p *tokens.Prompt) (messages, tools string) {
@@ -84,5 +55,94 @@ func TestCallPrompt(t *testing.T) {
 	}
 	if asked != 1 {
 		t.Errorf("asked %d times", asked)
+	}
+}
+
+// TestConversation checks that the text that distinguishes conversations is bounded, and that it is not
+// the system prompt.
+func TestConversation(t *testing.T) {
+	long := strings.Repeat("x", 2*maxBeginning)
+	for _, c := range []struct {
+		kind       OperationKind
+		dialect    Dialect
+		body, want string
+	}{
+		{
+			ChatCompletions, Chat, `{"model":"m","messages":[{"role":"system","content":"s"},{"role":"developer",` +
+				`"content":"d"},{"role":"user","content":"one"},{"role":"user","content":"two"}]}`,
+			`{"role":"user","content":"one"}`,
+		},
+		{ChatCompletions, Chat, `{"messages":[{"role":"user","content":"one"}],"prompt_cache_key":"k","model":"m"}`, `"k"`},
+		{
+			ChatCompletions, Chat, `{"messages":[{"role":"user","content":"one"}],"prompt_cache_key":7,"model":"m"}`,
+			`{"role":"user","content":"one"}`,
+		},
+		{ChatCompletions, Chat, `{"model":"m","messages":[{"role":"system","content":"s"}]}`, ""},
+		{ChatCompletions, Chat, `{"model":"m","messages":[]}`, ""},
+		{ChatCompletions, Chat, `{"model":"m","messages":[7,{"role":"user"}]}`, "7"},
+		{
+			ChatCompletions, Chat, `{"model":"m","messages":[{"content":"` + long + `","role":"user"}]}`,
+			(`{"content":"` + long)[:maxBeginning],
+		},
+		{Completions, Chat, `{"model":"m","prompt":"` + long + `"}`, (`"` + long)[:maxPrompt]},
+		{Completions, Chat, `{"model":"m"}`, ""},
+		{Embeddings, Chat, `{"model":"m","input":"text"}`, ""},
+		{
+			CreateMessage, Messages, `{"model":"m","max_tokens":1,"system":"s","messages":[{"role":"user","content":"one"}]}`,
+			`{"role":"user","content":"one"}`,
+		},
+		{CreateResponse, Responses, `{"model":"m","instructions":"s","input":"one"}`, `{"role":"user","content":"one"}`},
+		{CreateResponse, Responses, `{"model":"m","input":"one","prompt_cache_key":"k"}`, `"k"`},
+	} {
+		call := mustDecode(t, Operation{Kind: c.kind, Dialect: c.dialect}, c.body, testEnv())
+		if got := string(call.Conversation()); got != c.want {
+			t.Errorf("%.100s\nis of the conversation %.100s, want %.100s", c.body, got, c.want)
+		}
+	}
+}
+
+// The head has the model and the number of references. Errors of the rest come with the rest: that of an unknown model
+// is the first that a client gets.
+func TestHead(t *testing.T) {
+	for _, c := range []struct {
+		op         Operation
+		body       string
+		references int
+		fault      string // of the rest
+	}{
+		{chatOp, `{"model":"public","messages":[]}`, 0, ""},
+		{messagesOp, `{"model":"public","stream":5,"messages":[]}`, 0, "stream"},
+		{responsesOp, `{"model":"public","stream":5,"previous_response_id":"resp_1","input":"x"}`, 0, "stream"},
+		{responsesOp, `{"model":"public","background":true,"previous_response_id":"resp_1","input":"x"}`, 0, "background"},
+		{
+			responsesOp, `{"model":"public","previous_response_id":"resp_1","input":[{"type":"item_reference","id":"msg_1"},` +
+				`{"type":"item_reference","id":"rs_1"},{"type":"message"},{"type":"item_reference","id":"msg_2"}]}`,
+			3, "previous_response_id",
+		},
+		{
+			responsesOp, `{"model":"public","input":[{"type":"item_reference","id":"rs_1"},{"id":"msg_1"},{"type":"message"}]}`,
+			2, "input[1].id",
+		},
+		{
+			responsesOp, `{"model":"public","input":[{"type":"item_reference","id":"rs_1"},{"type":"message"}]}`,
+			1, "input[1].role",
+		},
+	} {
+		env := testEnv()
+		env.Kept = viewOf(kept.NewStore(env.Now), "acme", "key")
+		head, err := ReadHead(c.op, []byte(c.body), env)
+		if err != nil || head.Model != "public" || len(head.References) != c.references {
+			t.Errorf("%s: %+v, %v", c.body, head, err)
+			continue
+		}
+		for i := range head.References {
+			if _, found := head.References[i].Find(env.Kept); !found {
+				break
+			}
+		}
+		if _, err = head.Decode(compat.Options{}); err == nil && c.fault != "" || err != nil && (c.fault == "" ||
+			!strings.Contains(err.Message, c.fault) && err.Param != c.fault) {
+			t.Errorf("%s: %v", c.body, err)
+		}
 	}
 }

@@ -173,52 +173,26 @@ func TestRequestOfOtherOperations(t *testing.T) {
 	}
 }
 
-func TestRequestFlags(t *testing.T) {
-	for body, want := range map[string][2]bool{
-		`{"model":"m","messages":[]}`:                                                          {false, false},
-		`{"model":"m","messages":[],"stream":false}`:                                           {false, false},
-		`{"model":"m","messages":[],"stream":true}`:                                            {true, false},
-		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true}}`:    {true, true},
-		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":false}}`:   {true, false},
-		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":null}}`:    {true, false},
-		`{"model":"m","messages":[],"str\u0065am":true,"stream_options":{"x":[],"y":{"z":0}}}`: {true, false},
-	} {
-		r, derr := scanRequest(chatOp, []byte(body), "")
-		if derr != nil || r.Stream != want[0] || r.IncludeUsage != want[1] {
-			t.Errorf("%s: got %+v, %v", body, r, derr)
-		}
-	}
-}
-
 // badRequests are clients' bodies that are refused, with their errors.
 var badRequests = []struct{ body, param, code, message string }{
-	{``, "", "", "is empty"},
 	{" \n", "", "", "is empty"},
-	{`[]`, "", "invalid_type", "not an array"},
 	{`"x"`, "", "invalid_type", "not a string"},
 	{`12`, "", "invalid_type", "not a number"},
 	{`null`, "", "invalid_type", "not null"},
 	{`true false`, "", "", "unexpected text after the JSON value at byte 5"},
-	{`hello`, "", "", "not valid JSON: expected a value at byte 0"},
 	{"\ufeff{}", "", "", "not valid JSON"},
 	{`{"model":"m","messages":[]`, "", "", "unexpected end at byte 26"},
 	{`{"model":"m","messages":[}`, "", "", "at byte 25"},
-	{`{"model":"m","messages":[]}x`, "", "", "unexpected text after the JSON object at byte 27"},
-	{`{"model":"m","messages":[],}`, "", "", "expected a key in double quotes at byte 27"},
 	{"{\"model\":\"m\",\"messages\":[\"\n\"]}", "", "", "control character in a string"},
 	{
 		`{"model":"m","messages":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`, "", "",
 		"nesting deeper than 512",
 	},
 
-	{`{"messages":[]}`, "model", "missing_required_parameter", "Missing required parameter: model"},
 	{`{"model":null,"messages":[]}`, "model", "missing_required_parameter", ""},
 	{`{"model":"","messages":[]}`, "model", "missing_required_parameter", ""},
-	{`{"model":7,"messages":[]}`, "model", "invalid_type", "expected a string, got a number"},
 	{`{"model":["a"],"messages":[]}`, "model", "invalid_type", "got an array"},
 
-	{`{"model":"a","model":"b","messages":[]}`, "model", "", `"model" is duplicated`},
-	{`{"model":"a","mod\u0065l":"b","messages":[]}`, "model", "", `"model" is duplicated`},
 	{
 		`{"model":"a","MODEL":"b","messages":[]}`, "model", "unsupported_parameter",
 		`Unknown parameter "MODEL": did you mean "model"?`,
@@ -252,7 +226,6 @@ var badRequests = []struct{ body, param, code, message string }{
 		"unsupported_parameter", "",
 	},
 
-	{`{"model":"a","stream":"true","messages":[]}`, "stream", "invalid_type", "expected a boolean, got a string"},
 	{`{"model":"a","stream":1,"messages":[]}`, "stream", "invalid_type", ""},
 	{`{"model":"a","stream_options":true,"messages":[]}`, "stream_options", "invalid_type", "expected an object"},
 	{`{"model":"a","stream_options":[],"messages":[]}`, "stream_options", "invalid_type", ""},
@@ -263,7 +236,6 @@ var badRequests = []struct{ body, param, code, message string }{
 	{`{"model":"a","max_tokens":"5","messages":[]}`, "max_tokens", "invalid_type", "expected a number"},
 	{`{"model":"a","max_completion_tokens":{},"messages":[]}`, "max_completion_tokens", "invalid_type", ""},
 
-	{`{"model":"a"}`, "messages", "missing_required_parameter", ""},
 	{`{"model":"a","messages":"hi"}`, "messages", "invalid_type", "expected an array, got a string"},
 	{`{"model":"a","messages":null}`, "messages", "invalid_type", ""},
 }

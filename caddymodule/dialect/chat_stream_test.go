@@ -232,7 +232,7 @@ func checkClientStream(t *testing.T, out string, s *ChatStream, usage bool) {
 		if _, ok := chunk["error"]; ok != (last && s.Err() != nil) {
 			t.Fatalf("event %d of %d, stream's error %v: %q", i, len(events), s.Err(), data)
 		}
-		if model, ok := chunk["model"]; ok && string(model) != `"pub"` {
+		if model, ok := chunk["model"]; ok && string(model) != quoted(s.o.Model) {
 			t.Fatalf("event %d names the model %s", i, model)
 		}
 		if _, ok := chunk["usage"]; ok && !usage {

@@ -5,21 +5,6 @@ import (
 	"testing"
 )
 
-func TestTokenCount(t *testing.T) {
-	if got := string(TokenCount(Messages, 12)); got != `{"input_tokens":12}`+"\n" {
-		t.Error(got)
-	}
-	if got := string(TokenCount(Responses, 12)); got != `{"object":"response.input_tokens","input_tokens":12}`+"\n" {
-		t.Error(got)
-	}
-}
-
-func TestDeletedResponse(t *testing.T) {
-	if got := string(DeletedResponse("resp_1")); got != `{"id":"resp_1","object":"response","deleted":true}`+"\n" {
-		t.Error(got)
-	}
-}
-
 func TestInputItems(t *testing.T) {
 	items := [][]byte{[]byte(`{"id":"a"}`), []byte(`{"id":"b"}`), []byte(`{"id":"c"}`)}
 	const list = `{"object":"list","data":[`

@@ -84,7 +84,7 @@ func (m *messagesEncoder) appendStop(b []byte, reason, matched string) []byte {
 	return b
 }
 
-// signer signs a thinking block while it is written. Clients discard turns with
+// signer signs a thinking block while it is written. Clients discard messages with
 // unsigned thinking. The signature only proves that the block is from this gateway. If
 // the client omits thinking, the signature contains it, so that it can be restored from
 // the history.

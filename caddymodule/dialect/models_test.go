@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -10,85 +9,6 @@ import (
 )
 
 var modelTime = time.Date(2023, 11, 14, 23, 13, 20, 999, time.FixedZone("", 3600))
-
-func TestModelsGolden(t *testing.T) {
-	const a = `{"id":"a/b:1","object":"model","created":1700000000,"owned_by":"default","kind":"chat","type":"model",` +
-		`"display_name":"a/b:1","created_at":"2023-11-14T22:13:20Z"}`
-	const b = `{"id":"b","object":"model","created":1700000000,"owned_by":"\"x\"","kind":"embeddings","type":"model",` +
-		`"display_name":"b","created_at":"2023-11-14T22:13:20Z",` +
-		`"description":"embeddings model with a context window of 8192 tokens",` +
-		`"context_length":8192,"max_model_len":8192,"max_input_tokens":8192,"meta":{"n_ctx":8192}}`
-	models := []Model{
-		{ID: "b", Kind: "embeddings", Owner: `"x"`, Created: modelTime, Window: 8192, Output: 7},
-		{ID: "a/b:1", Kind: "chat", Owner: "default", Created: modelTime, Efforts: []string{"low"}},
-	}
-	for _, tt := range []struct {
-		models []Model
-		want   string
-	}{
-		{nil, `{"object":"list","data":[],"has_more":false,"first_id":null,"last_id":null}` + "\n"},
-		{models, `{"object":"list","data":[` + a + `,` + b + `],"has_more":false,"first_id":"a/b:1","last_id":"b"}` + "\n"},
-	} {
-		got, err := ModelsList(Chat, tt.models, nil)
-		if err != nil || string(got) != tt.want {
-			t.Errorf("%v\n got %s\nwant %s", err, got, tt.want)
-		}
-	}
-	if models[0].ID != "b" {
-		t.Error("the caller's list was sorted")
-	}
-	if got := string(ModelObject(Chat, models[1])); got != a+"\n" {
-		t.Errorf("got %s", got)
-	}
-}
-
-// The messages dialect has the members of Anthropic's ModelInfo, all that its SDKs require.
-func TestModelInfo(t *testing.T) {
-	var info map[string]any
-	model := Model{ID: "m", Kind: "chat", Created: modelTime, Window: 8192, Output: 80, Efforts: []string{"low", "max"}}
-	for _, test := range []struct{ path, want string }{
-		{"type", "model"},
-		{"lifecycle", "active"},
-		{"line", "<nil>"},
-		{"retires_at", "<nil>"},
-		{"max_input_tokens", "8192"},
-		{"max_tokens", "80"},
-		{"description", "chat model with a context window of 8192 tokens"},
-		{"capabilities.batch.supported", "false"},
-		{"capabilities.context_management.compact_20260112.supported", "false"},
-		{"capabilities.effort.supported", "true"},
-		{"capabilities.effort.low.supported", "true"},
-		{"capabilities.effort.medium.supported", "false"},
-		{"capabilities.effort.high.supported", "false"},
-		{"capabilities.effort.xhigh.supported", "false"},
-		{"capabilities.effort.max.supported", "true"},
-		{"capabilities.image_input.supported", "false"},
-		{"capabilities.pdf_input.supported", "false"},
-		{"capabilities.server_tools.web_search.supported", "false"},
-		{"capabilities.structured_outputs.supported", "true"},
-		{"capabilities.thinking.types.adaptive.supported", "true"},
-		{"capabilities.thinking.types.between_tools.supported", "false"},
-		{"capabilities.thinking.types.disabled.supported", "true"},
-	} {
-		if info == nil {
-			if err := json.Unmarshal(ModelObject(Messages, model), &info); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var value any = info
-		for name := range strings.SplitSeq(test.path, ".") {
-			object, _ := value.(map[string]any)
-			value = object[name]
-		}
-		if got := fmt.Sprint(value); got != test.want {
-			t.Errorf("%s: %s, want %s", test.path, got, test.want)
-		}
-	}
-	vectors := string(ModelObject(Messages, Model{ID: "v", Kind: "embeddings", Created: modelTime}))
-	if strings.Contains(vectors, "true") || !strings.Contains(vectors, `"max_tokens":null`) {
-		t.Errorf("an embeddings model: %s", vectors)
-	}
-}
 
 func TestModelsPaging(t *testing.T) {
 	var models []Model

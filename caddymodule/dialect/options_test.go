@@ -81,60 +81,6 @@ func TestReasoningEffort(t *testing.T) {
 	}
 }
 
-// systemSays is the upstream's system message.
-func systemSays(text string) string { return saying("system", text) }
-
-func TestSystemInBetween(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		op   Operation
-		body string
-		want string
-	}{
-		{
-			"behind the user", messagesOp,
-			messagesBody(`"system":"S","messages":[{"role":"user","content":"u"},{"role":"system","content":"x"},` +
-				`{"role":"assistant","content":"a"},{"role":"system","content":"y"},{"role":"system","content":"z"},` +
-				`{"role":"user","content":"u"}]`),
-			systemSays("S") + "," + saying("user", "u\n\n"+reminder("x")) + "," + saying("assistant", "a") + "," +
-				saying("user", reminder("y")+"\n\n"+reminder("z")+"\n\nu"),
-		},
-		{
-			"in front", messagesOp, messagesBody(`"system":"S","messages":[{"role":"system","content":"x"},{"role":"user",` +
-				`"content":"u"},{"role":"system","content":""}]`),
-			systemSays("S\n\nx") + "," + chatU,
-		},
-		{
-			"between a call and its result", messagesOp,
-			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use",` +
-				`"id":"a","name":"f","input":{}}]},{"role":"system","content":"x"},{"role":"user",` +
-				`"content":[{"type":"tool_result","tool_use_id":"a","content":"r"}]}]`),
-			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r\n\n"+reminder("x")),
-		},
-		{
-			"behind a result with an image", messagesOp,
-			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use",` +
-				`"id":"a","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[` +
-				caseImage + `]}]},{"role":"system","content":"x"},{"role":"user","content":"u"}]`),
-			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "[image]\n\n"+reminder("x")) + "," +
-				userSays(`{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}},`+
-					`{"type":"text","text":"u"}`),
-		},
-		{
-			"developer", responsesOp, responsesBody(`"instructions":"I","input":[{"role":"developer","content":"D"},` + itemU +
-				`,{"role":"developer","content":"x"},` + itemCallA + `,{"role":"system","content":"y"},` + itemOutput("a", `"r"`) +
-				`,{"role":"assistant","content":"a"}]`),
-			systemSays("I\n\nD") + "," + saying("user", "u\n\n"+reminder("x")) + "," +
-				chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r\n\n"+reminder("y")) + "," +
-				saying("assistant", "a"),
-		},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			checkFields(t, upstreamFields(t, c.op, c.body), map[string]string{"messages": "[" + c.want + "]"})
-		})
-	}
-}
-
 // The chat dialect is the upstream's own, so the client's effort is unchanged.
 func TestChatIsNotTouched(t *testing.T) {
 	body := `{"model":"public","messages":[{"role":"user","content":"u"},{"role":"system","content":"x"},` +
@@ -273,21 +219,4 @@ func TestFileParts(t *testing.T) {
 		map[string]string{
 			"messages": "[" + saying("user", "<document title=\"Q3.pdf\">\na\n</document>") + "]",
 		})
-}
-
-func TestRepairToolIndex(t *testing.T) {
-	calls := func(fingerprint string) string {
-		chunk := func(id string) string {
-			return rawEvent(`{` + fingerprint + `"choices":[{"index":0,"delta":{"tool_calls":[` + call(0, id, "f", "{}") +
-				`]}}]}`)
-		}
-		return chunk("a") + chunk("b") + finishChunk("tool_calls") + upstreamDone
-	}
-	for fingerprint, want := range map[string]bool{"": false, `"system_fingerprint":"fp_ollama",`: true} {
-		request := mustDecode(t, chatOp, `{"model":"public","messages":[],"stream":true}`, testEnv())
-		out := translate(request.NewStream(), calls(fingerprint), nil)
-		if got := strings.Contains(out, `"index":1,"id":"b"`); got != want {
-			t.Errorf("with %q: renumbered %v, want %v in\n%s", fingerprint, got, want, out)
-		}
-	}
 }

@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -326,45 +325,5 @@ func TestParametersAllocate(t *testing.T) {
 		if n > c.max {
 			t.Errorf("%s: %.0f allocations", c.op.Dialect, n)
 		}
-	}
-}
-
-// BenchmarkParameters merges options with a request.
-func BenchmarkParameters(b *testing.B) {
-	var many strings.Builder
-	for i := range 400 {
-		fmt.Fprintf(&many, `,"p%d":{"a":%d}`, i, i)
-	}
-	large := "{" + many.String()[1:] + "}"
-	chat := func(n int) string {
-		return `{"model":"public","messages":[` + longHistory(`{"role":"user","content":"some words"}`, n) + `],"top_k":1}`
-	}
-	messages := `{"model":"public","max_tokens":9,"temperature":1,"messages":[` + saying("user", "u") + `]}`
-	for _, c := range []struct {
-		name    string
-		op      Operation
-		body    string
-		options compat.Options
-	}{
-		{"chat/none", chatOp, chat(1000), compat.Options{}},
-		{"chat/llama", chatOp, chat(1000), optionsOf(b, "defaults", aLlama, "force", `{"temperature":0}`)},
-		{"chat/8KiB", chatOp, chat(1000), optionsOf(b, "defaults", large, "force", large)},
-		{"chat1MB/none", chatOp, chat(1 << 20), compat.Options{}},
-		{"chat1MB/llama", chatOp, chat(1 << 20), optionsOf(b, "defaults", aLlama, "force", `{"temperature":0}`)},
-		{"messages/none", messagesOp, messages, compat.Options{}},
-		{"messages/llama", messagesOp, messages, optionsOf(b, "defaults", aLlama, "force", `{"temperature":0}`)},
-		{"messages/8KiB", messagesOp, messages, optionsOf(b, "defaults", large, "force", large)},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			env, body := envWithOptions(c.options), []byte(c.body)
-			b.ReportAllocs()
-			for b.Loop() {
-				call, fault := Decode(c.op, body, env)
-				if fault != nil {
-					b.Fatal(fault.Message)
-				}
-				call.Body("up")
-			}
-		})
 	}
 }

@@ -144,6 +144,11 @@ var itemCases = []struct{ name, in, want string }{
 		chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r"),
 	},
 	{
+		"calls at once", itemU + "," + itemCallA + `,{"type":"function_call","call_id":"b","name":"g","arguments":"{}"},` +
+			itemOutput("b", `"2"`) + "," + itemOutput("a", `"1"`),
+		chatU + "," + callAB + "," + toolSays("a", "1") + "," + toolSays("b", "2"),
+	},
+	{
 		"arguments as they were", itemU +
 			`,{"type":"function_call","call_id":"a","name":"f","arguments":"{\"b\":1.0,\"a\":2}"}`,
 		chatU + "," + chatCall("", "", [3]string{"a", "f", `{"b":1.0,"a":2}`}),
@@ -298,6 +303,10 @@ var itemCases = []struct{ name, in, want string }{
 	},
 
 	// The rest.
+	{
+		"text of another agent", itemU + `,{"type":"agent_message","content":"x"}`,
+		chatU + "," + saying("user", "[agent_message]\nx"),
+	},
 	{"compaction of our own", `{"type":"compaction","encrypted_content":"` + sealed(compactionMark, "what was") + `"},` +
 		itemU, saying("user", "what was") + "," + chatU},
 	{"compaction of another", `{"type":"compaction","encrypted_content":"gAAAA"},` + itemU, chatU},

@@ -223,19 +223,6 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// A client that may not use the judge gets its verdicts, but not its words.
-func TestTerseVerdicts(t *testing.T) {
-	g := answered(t, checked(t, `{}`, oneUser), "Bash", `{}`, "Write", `{}`)
-	g.Terse = true
-	g.Request("m", false)
-	g.Decide(completion(`{"verdicts":[{"call":1,"reason":"secret","verdict":"allow"},`+
-		`{"call":2,"reason":"secret","verdict":"block"}]}`, "stop"), false, nil)
-	if v := verdictsOf(t, g); v["id_0"].Outcome != "not_flagged" || v["id_1"].Outcome != "flagged" ||
-		v["id_1"].Explanation != "The judge has blocked this" {
-		t.Errorf("%+v", v)
-	}
-}
-
 // Two choices, tool calls or no JSON at all are no verdicts.
 func TestDecideOddAnswers(t *testing.T) {
 	ok := string(completion(`{"verdicts":[{"call":1,"reason":"","verdict":"allow"}]}`, "stop"))

@@ -6,9 +6,6 @@ import (
 	"testing"
 )
 
-// withThinkTags sets the option for a model server that leaves thinking in the text.
-func withThinkTags(r *reply) { r.env.Options.ThinkTags = true }
-
 // thinkCases are texts of an answer, and their thinking and text.
 var thinkCases = []struct{ name, text, messages string }{
 	{
@@ -42,7 +39,7 @@ func TestThinkTags(t *testing.T) {
 			if strings.HasPrefix(responses, "|") {
 				responses = "message: " + responses
 			}
-			messages, got := answerDigests(t, wholeBody(`"content":`+quoted(c.text), `"stop"`, ""), withThinkTags)
+			messages, got := answerDigests(t, wholeBody(`"content":`+quoted(c.text), `"stop"`, ""), wantTags)
 			if messages != c.messages || got != responses {
 				t.Errorf("whole\n got %q %q\nwant %q %q", messages, got, c.messages, responses)
 			}
@@ -60,12 +57,12 @@ func TestThinkTags(t *testing.T) {
 				stream.WriteString(finishChunk("stop") + upstreamDone)
 				cut := func() int { return 1 + r.IntN(100) }
 				if got := messagesDigest(t,
-					translate(newTestStream(Messages, testCall(withThinkTags)), stream.String(),
+					translate(newTestStream(Messages, testCall(wantTags)), stream.String(),
 						cut)); got != strings.TrimSpace(c.messages) {
 					t.Fatalf("messages, seed %d\n got %q\nwant %q", seed, got, c.messages)
 				}
 				if got := responsesDigest(t,
-					translate(newTestStream(Responses, testCall(withThinkTags)), stream.String(), cut)); got != responses {
+					translate(newTestStream(Responses, testCall(wantTags)), stream.String(), cut)); got != responses {
 					t.Fatalf("responses, seed %d\n got %q\nwant %q", seed, got, responses)
 				}
 			}
@@ -75,7 +72,7 @@ func TestThinkTags(t *testing.T) {
 
 // Nothing is buffered longer than necessary: thinking is reported with the piece that has it.
 func TestThinkTagsDoNotWait(t *testing.T) {
-	s := newTestStream(Messages, testCall(withThinkTags))
+	s := newTestStream(Messages, testCall(wantTags))
 	for _, c := range []struct{ chunk, want string }{
 		{"<think>", ""},
 		{"\nhm", `"thinking":"hm"`},
@@ -91,54 +88,6 @@ func TestThinkTagsDoNotWait(t *testing.T) {
 		if (c.want == "") == strings.Contains(out, "delta") || !strings.Contains(out, c.want) {
 			t.Errorf("for %q came %q, want %q", c.chunk, out, c.want)
 		}
-	}
-}
-
-func TestThinkTagsBesideOtherParts(t *testing.T) {
-	tool := toolChunk(call(0, "c1", "a", "{}"))
-	for _, c := range []struct{ name, upstream, messages string }{
-		{
-			"a call behind the thinking", contentChunk("<think>hm</think>\n\n") + tool + finishChunk("tool_calls"),
-			"thinking:hm tool:c1 a  | tool_use",
-		},
-		{
-			"a call in the thinking", contentChunk("<think>hm ") + tool + finishChunk("tool_calls"),
-			"thinking:hm tool:c1 a  | tool_use",
-		},
-		{
-			"a call behind half a tag", contentChunk("<th") + tool + finishChunk("tool_calls"),
-			"text:<th tool:c1 a  | tool_use",
-		},
-		{
-			"thinking of its own beside it", reasonChunk("hm") + contentChunk("<think>so</think>Hi") + finishChunk("stop"),
-			"thinking:hmso text:Hi | end_turn",
-		},
-		{"the limit within the thinking", contentChunk("<think>hm") + finishChunk("length"), "thinking:hm | max_tokens"},
-		{
-			"a refusal", contentChunk("<think>hm</think>") + deltaChunk(`"refusal":"No."`) + finishChunk("stop"),
-			"thinking:hm text:No. | refusal",
-		},
-		{
-			"a refusal behind half a tag", contentChunk("<th") + deltaChunk(`"refusal":"No."`) + finishChunk("stop"),
-			"text:<th text:No. | refusal",
-		},
-		{"no reason, but text", contentChunk("<think>hm</think>") + contentChunk("Hi"), "thinking:hm text:Hi | end_turn"},
-		{"no reason, and half a tag", contentChunk("<th"), "text:<th | end_turn"},
-		{"no reason, and thinking alone", contentChunk("<think>hm"), "thinking:hm !api_error: …"},
-	} {
-		got := messagesDigest(t, translate(newTestStream(Messages, testCall(withThinkTags)), c.upstream+upstreamDone, nil))
-		got = strings.ReplaceAll(got, "{}", "")
-		if !sameDigest(got, c.messages) {
-			t.Errorf("%s\n got %q\nwant %q", c.name, got, c.messages)
-		}
-	}
-}
-
-// The buffer is reported at the end, even if the upstream omits [DONE].
-func TestThinkTagsAtTheEnd(t *testing.T) {
-	stream := translate(newTestStream(Messages, testCall(withThinkTags)), contentChunk("<th")+finishChunk("stop"), nil)
-	if got := messagesDigest(t, stream); got != "text:<th | end_turn" {
-		t.Error(got)
 	}
 }
 

@@ -2,8 +2,6 @@ package dialect
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -56,14 +54,5 @@ func TestWaits(t *testing.T) {
 			}
 		}
 	}
-	path := filepath.Join("testdata", "waits.golden")
-	if *update {
-		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil || string(want) != b.String() {
-		t.Errorf("not as in %s (-update writes it anew): %v\n%s", path, err, b.String())
-	}
+	golden(t, "waits", b.String())
 }

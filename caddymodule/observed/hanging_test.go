@@ -289,12 +289,3 @@ func TestAttemptsAreCheap(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
-
-func BenchmarkAttempt(b *testing.B) {
-	table := newBench()
-	for b.Loop() {
-		a := table.Begin(&table.d, "con_1", "key_1", true)
-		a.First()
-		a.End()
-	}
-}

@@ -62,7 +62,7 @@ func (a *attempts) begin(body *dialect.Segments, arrived time.Time) {
 	a.body, a.sent, a.began, a.refused = body, now, now, false
 }
 
-// wait returns how long a request that arrived then has waited for its turn and a connector.
+// wait returns how long a request that arrived then has waited in the line of its deployment and for a connector.
 func (a *attempts) wait(arrived time.Time) time.Duration {
 	if a.waiting() && !arrived.IsZero() {
 		return time.Since(arrived)

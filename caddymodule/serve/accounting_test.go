@@ -3,12 +3,10 @@ package serve
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,58 +17,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
-
-// The cost of a request is recorded, and nothing of its content.
-func TestRecord(t *testing.T) {
-	g := newGateway(t, 64<<20)
-	key, secret := g.newKey(t, store.DefaultAccount, "*")
-	begun := time.Now().Add(-3 * time.Second)
-	caller := authenticated{backend: g.backend, Account: store.DefaultAccount, Key: key}
-	c := g.request(&Exchange{
-		RequestID: "req_1", Start: begun, authenticated: caller,
-		translated: translated{
-			Operation: dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages},
-			Model:     "a prompt, by mistake", Deployment: "qwen3:8b", Streamed: true,
-			Usage: dialect.Usage{PromptTokens: 120, CachedTokens: 100, CompletionTokens: 30, ReasoningTokens: 20},
-		},
-		routed: routed{attempts: attempts{
-			reached: true, busy: 2 * time.Second, began: begun.Add(250 * time.Millisecond),
-			ended: begun.Add(2450 * time.Millisecond), // 29 tokens after the first one in 1.45 seconds
-		}},
-	})
-	c.translated, c.call = true, new(dialect.ChatRequest)
-	c.finish(Ending{Status: 200, Logged: 200, First: begun.Add(time.Second)})
-	g.request(&Exchange{
-		RequestID: "req_2", Start: time.Now(), authenticated: caller,
-		translated: translated{Model: "a prompt, by mistake"},
-	}).finish(Ending{Status: 404, Logged: 404, Class: dialect.ClassCaller})
-
-	recent := g.backend.Activity.Recent(store.DefaultAccount)
-	if len(recent) != 2 {
-		t.Fatalf("recorded %+v", recent)
-	}
-	got := recent[1]
-	if got.DurationMillis < 3000 || got.DurationMillis > 60_000 {
-		t.Errorf("it took %v", got.DurationMillis)
-	}
-	got.DurationMillis = 0
-	if want := (activity.Request{
-		ID: "req_1", Time: begun.UTC().Truncate(time.Millisecond), KeyID: key.ID(), KeyName: "test *",
-		Deployment: "qwen3:8b", Dialect: "messages", Operation: "messages",
-		Status: 200, Streamed: true, FirstTokenMillis: 750, TokensPerSecond: 20, BusyMillis: 2000,
-		InputTokens: 120, CachedTokens: 100,
-		OutputTokens: 30, ReasoningTokens: 20,
-	}); !reflect.DeepEqual(got, want) {
-		t.Errorf("recorded %+v, not %+v", got, want)
-	}
-	if recent[0].Status != 404 || recent[0].FirstTokenMillis != 0 || recent[0].ErrorClass != "caller" {
-		t.Errorf("recorded %+v", recent[0])
-	}
-	text, err := json.Marshal(recent)
-	if err != nil || strings.Contains(string(text), "prompt, by") || strings.Contains(string(text), secret) {
-		t.Errorf("%s, %v", text, err)
-	}
-}
 
 // The time of all attempts counts.
 func TestBusyTimeOfAttempts(t *testing.T) {

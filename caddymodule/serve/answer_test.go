@@ -1,8 +1,8 @@
 package serve
 
 import (
-	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 )
 
@@ -92,30 +93,6 @@ func TestAnswerWithoutPings(t *testing.T) {
 	})
 }
 
-// Before anything was sent, an error is an HTTP answer. Later it is the stream's last event.
-func TestAnswerErrors(t *testing.T) {
-	broken := dialect.StreamBroken()
-	rec := httptest.NewRecorder()
-	a := newAnswer(rec)
-	a.open(&testStream{}, -1)
-	if derr := a.finish(broken); derr != broken || a.committed() {
-		t.Errorf("error %v, committed %v", derr, a.committed())
-	}
-	if a.fail(dialect.Messages, "req_1", broken); rec.Code != 502 ||
-		!strings.Contains(rec.Body.String(), `"type":"error"`) {
-		t.Errorf("status %d, %s", rec.Code, rec.Body)
-	}
-	rec = httptest.NewRecorder()
-	a = newAnswer(rec)
-	a.open(&testStream{}, -1)
-	feed(t, a, "begin\n")
-	a.fail(dialect.Messages, "req_1", broken)
-	a.fail(dialect.Messages, "req_1", broken)
-	if want := "begin\nerror: " + broken.Message + "\n"; rec.Code != 200 || rec.Body.String() != want {
-		t.Errorf("status %d, %q, want %q", rec.Code, rec.Body, want)
-	}
-}
-
 // failingWriter fails every write, as after the client has disconnected.
 type failingWriter struct{ http.ResponseWriter }
 
@@ -133,18 +110,6 @@ func TestAnswerTellsThatTheClientIsGone(t *testing.T) {
 	}
 	if !errors.Is(a.err, errGone) {
 		t.Errorf("error %v", a.err)
-	}
-}
-
-func TestAnswerWhole(t *testing.T) {
-	body := bytes.Repeat([]byte("0123456789"), 100_000)
-	rec := httptest.NewRecorder()
-	if err := newAnswer(rec).whole(http.StatusTeapot, body); err != nil {
-		t.Fatal(err)
-	}
-	if rec.Code != http.StatusTeapot || !bytes.Equal(rec.Body.Bytes(), body) ||
-		rec.Header().Get("Content-Length") != "1000000" {
-		t.Errorf("status %d, %d bytes, header %v", rec.Code, rec.Body.Len(), rec.Header())
 	}
 }
 
@@ -200,5 +165,28 @@ func TestAnswerTouchesTheStreamFromOneGoroutineAtATime(t *testing.T) {
 	}
 	if pings := len(lines) - 1 - events; events != 500 || pings == 0 || s.uses != events+pings {
 		t.Errorf("%d events and %d pings in %d uses", events, pings, s.uses)
+	}
+}
+
+// A request that ends while it is read gets no answer, unless the gateway has ended it.
+func TestRequestEndsWhileItIsRead(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		cause  error
+		status int
+		empty  bool
+	}{
+		{"the client is gone", nil, activity.StatusClientGone, true},
+		{"the key is revoked", dialect.EndedKey("revoked"), 401, false},
+		{"the store is lost", dialect.StoreLostDuring(), 503, false},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(tt.cause)
+		w := httptest.NewRecorder()
+		c := clientRequest{ctx: ctx, modelRequest: modelRequest{answer: newAnswer(w)}}
+		c.answer.fail(dialect.Chat, "req_1", c.orEnded(dialect.Internal("unsent")))
+		if w.Code != tt.status || (w.Body.Len() == 0) != tt.empty {
+			t.Errorf("%s: %d %s", tt.name, w.Code, w.Body)
+		}
 	}
 }

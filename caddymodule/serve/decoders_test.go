@@ -131,23 +131,3 @@ func TestKeptResponsesTakeMemory(t *testing.T) {
 	}
 	g.returned(t)
 }
-
-// BenchmarkServe serves a small request, without Caddy and the tunnel.
-func BenchmarkServe(b *testing.B) {
-	g := newGateway(b, 1<<30)
-	answer := completionOf("hello")
-	g.answer = func(*http.Request) *http.Response {
-		return upstreamAnswer("application/json", strings.NewReader(answer), int64(len(answer)))
-	}
-	for path, request := range requests {
-		body := strings.Replace(request, "TEXT", strings.Repeat("x", 1<<10), 1)
-		b.Run(path, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if w := g.post(path, body); w.Code != 200 {
-					b.Fatal(w.Body)
-				}
-			}
-		})
-	}
-}

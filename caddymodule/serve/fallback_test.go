@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -79,45 +80,6 @@ func TestFallbackRefuses(t *testing.T) {
 			t.Logf("%s, %s", name, path)
 			g.stays(t, path, strings.Replace(body, "TEXT", strings.Repeat("hi there ", 1<<10), 1))
 		}
-	}
-}
-
-// thief observes that a request goes to m2, and sends another one first.
-type thief struct {
-	*counts
-	g      *testGateway
-	status int // of the other one
-}
-
-func (o *thief) Running(ex *Exchange, change float64) {
-	o.counts.Running(ex, change)
-	if ex.Deployment == "m2" && o.status == 0 {
-		o.status = -1
-		const path = "/v1/chat/completions"
-		o.status = o.g.post(path, strings.Replace(requests[path], `"m"`, `"m2"`, 1)).Code
-	}
-}
-
-// Limits allow a request once: it keeps what they have granted when it goes to the fallback.
-func TestFallbackLimited(t *testing.T) {
-	for path, body := range requests {
-		g := withFallback(t, store.ChatModel)
-		edit := func(k *store.Key) error {
-			k.Limits.RequestsPerMinute = 1
-			return nil
-		}
-		if _, err := g.backend.Store.EditKey(t.Context(), store.DefaultAccount, g.key.ID(), edit); err != nil {
-			t.Fatal(err)
-		}
-		o := &thief{counts: g.counts, g: g}
-		g.Server.Observer = o
-		if w := g.post(path, body); w.Code != http.StatusOK || w.Header().Get(servedBy) != "m2" {
-			t.Errorf("%s: %d %v %s", path, w.Code, w.Header(), w.Body)
-		}
-		if o.status != http.StatusTooManyRequests {
-			t.Errorf("the other request got status %d", o.status)
-		}
-		g.returned(t)
 	}
 }
 
@@ -279,4 +241,52 @@ func TestFallbackOnce(t *testing.T) {
 		t.Errorf("%v requests run", g.counts.running)
 	}
 	g.returned(t)
+}
+
+// downTunnel is a tunnel whose model server cannot be reached by the first request.
+type downTunnel struct {
+	Tunnel
+	up bool
+}
+
+func (d *downTunnel) Send(r *http.Request, key string) (*http.Response, error) {
+	if !d.up {
+		d.up = true
+		return nil, link.ErrUpstreamDown
+	}
+	return d.Tunnel.Send(r, key)
+}
+
+// A fallback with the same window gets a limit that fits, too.
+func TestFallbackInSmallWindow(t *testing.T) {
+	g := newWindowGateway(t)
+	d := g.deployment()
+	other := d
+	other.Name = "m2"
+	if _, err := g.backend.Store.SetDeployment(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	g.set(t, func(d *store.Deployment) { d.Fallback = "m2" })
+	id := d.Connectors[0]
+	g.online(id, 32768)
+	r := g.routes[id]
+	r.Strict = true
+	g.routes[id] = r
+	g.connectOne(store.DefaultAccount, id, &downTunnel{Tunnel: connectorTunnel{fakeTunnel{g.testGateway}, g, id}})
+	var sent []int
+	g.answer = func(r *http.Request) *http.Response {
+		var body struct {
+			MaxTokens int `json:"max_tokens"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		sent = append(sent, body.MaxTokens)
+		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
+	}
+	w := g.post("/v1/messages", `{"model":"m","max_tokens":32000,"messages":[{"role":"user","content":"`+
+		wordsOf(17000)+`"}]}`)
+	if w.Code != http.StatusOK || w.Header().Get(servedBy) != "m2" || len(sent) != 1 || 17000+sent[0] > 32768 {
+		t.Errorf("%d %v %.300s, sent with %v", w.Code, w.Header(), w.Body, sent)
+	}
 }

@@ -17,7 +17,7 @@ type firstToken struct {
 }
 
 // begin begins the wait of an attempt that is sent through a connector. The returned context ends at the timeout.
-func (f *firstToken) begin(ctx context.Context, t *turn) context.Context {
+func (f *firstToken) begin(ctx context.Context, t *routing) context.Context {
 	streamed := t.call.Streamed()
 	if ex := t.exchange; !ex.idle() { // it would end the measurement
 		f.attempt = ex.backend.Observed.Begin(t.deployment, ex.Connector, ex.Key.ID(), streamed)

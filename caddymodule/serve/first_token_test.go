@@ -1,8 +1,6 @@
 package serve
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -148,41 +146,6 @@ func chunkOf(delta string) string {
 		`"choices":[{"index":0,"delta":` + delta + `,"finish_reason":null}]}` + "\n\n"
 }
 
-// streamedCall is a call to a stream.
-type streamedCall struct{ dialect.Call }
-
-func (streamedCall) Streamed() bool { return true }
-
-// The time limit ends with the first token, an error in its place, or the attempt. Each attempt has its own.
-func TestFirstTokenTimeouts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateway(t, 64<<20)
-		g.route = tunnel.DeploymentRoute{State: health.Available}
-		d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
-		d.Options.FirstTokenTimeout = "25s"
-		ex := &Exchange{authenticated: authenticated{backend: g.backend}}
-		ex.Connector, ex.Key = d.Connectors[0], g.key
-		attempt := &turn{modelRequest: &modelRequest{exchange: ex, call: streamedCall{}}, deployment: &d}
-		var f firstToken
-		for what, stop := range map[string]func(){
-			"the first token": f.came, "an error": f.stop, "the end": f.end, "": func() {},
-		} {
-			ctx := f.begin(t.Context(), attempt)
-			time.Sleep(24 * time.Second)
-			stop()
-			time.Sleep(time.Hour)
-			if late := errors.As(context.Cause(ctx), new(*dialect.Error)); late != (what == "") {
-				t.Errorf("after %q: %v", what, context.Cause(ctx))
-			}
-			f.end()
-			f.end()
-			if ctx.Err() == nil {
-				t.Errorf("after %q and the end, the context goes on", what)
-			}
-		}
-	})
-}
-
 // Requests of two keys that run at once are observed; those of one key are not.
 func TestKeysAtOnceAreObserved(t *testing.T) {
 	for _, two := range []bool{false, true} {
@@ -206,6 +169,29 @@ func TestKeysAtOnceAreObserved(t *testing.T) {
 		chat()
 		if g.backend.Observed.Shared(&d) != two {
 			t.Errorf("two keys %v: observed %v", two, !two)
+		}
+	}
+}
+
+// The first token is the first of the model's output, not the role before it.
+func TestFirstToken(t *testing.T) {
+	for event, want := range map[string]bool{
+		`{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`:                 false,
+		`{"choices":[{"index":0,"delta":{"role":"assistant","content":null}}]}`:               false,
+		`{"choices":[{"index":0,"delta":{"role":"assistant","function_call":null}}]}`:         false,
+		`{"choices":[{"index":0,"delta":{"role":"assistant","content":"","tool_calls":[]}}]}`: false,
+		`{"choices": [{"index": 0, "delta": {"content": "H"}}]}`:                              true,
+		`{"choices":[{"delta":{"content":"","reasoning_content":"Hm"}}]}`:                     true,
+		`{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}`:                                true,
+		`{"choices":[{"index":0,"text":"H"}]}`:                                                true,
+	} {
+		a := newAnswer(httptest.NewRecorder())
+		a.open(dialect.NewChatStream(dialect.ChatStreamOptions{}), 0)
+		if _, derr := a.feed([]byte("data: " + event + "\n\n")); derr != nil {
+			t.Fatal(derr)
+		}
+		if e := a.end(dialect.Chat); e.First.IsZero() == want {
+			t.Errorf("%s: first token at %v", event, e.First)
 		}
 	}
 }

@@ -78,27 +78,6 @@ func TestPanicOfJudge(t *testing.T) {
 	}
 }
 
-// The judge has a place of its own, after that of its request: the model server gets one request at a time.
-func TestJudgeHasItsPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateway(t, 64<<20)
-		g.judgeItself(t)
-		var atOnce, most atomic.Int64
-		g.answer = func(r *http.Request) *http.Response {
-			most.Store(max(most.Load(), atOnce.Add(1)))
-			time.Sleep(time.Second)
-			answer := map[bool]string{true: allowed, false: withCall}[isJudged(r)]
-			left := atEnd(func() { atOnce.Add(-1) })
-			return upstreamAnswer("application/json", io.MultiReader(strings.NewReader(answer), left), -1)
-		}
-		g.areJudged(t, "m", "m", "m")
-		if most.Load() != 1 {
-			t.Errorf("the model server has got %d requests at once", most.Load())
-		}
-		g.returned(t)
-	})
-}
-
 // areJudged sends requests for these models at once, and fails the test if one gets no verdict.
 func (g *testGateway) areJudged(t *testing.T, models ...string) {
 	t.Helper()

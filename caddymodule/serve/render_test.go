@@ -110,37 +110,3 @@ func TestCompressedAnswer(t *testing.T) {
 		t.Errorf("an unknown coding: %v", derr)
 	}
 }
-
-// If the upstream refuses a streamed response, the stream begins nevertheless and fails, with
-// the text by which clients decide how long to wait. Clients of other dialects get the status.
-func TestFailsInStream(t *testing.T) {
-	for _, derr := range []*dialect.Error{
-		dialect.QueueFull("m"), dialect.QueueTimeout("m"), dialect.Offline("m"),
-		dialect.UnknownModel("m", ""),
-	} {
-		for _, d := range everyDialect {
-			c, rec := testRequest(t, d)
-			c.answer.fail(d, "req_1", derr)
-			out := rec.Body.String()
-			waits := derr.RetryAfter > 0
-			if waits && !strings.Contains(out, "Please try again in 5s.") {
-				t.Errorf("%s: %s", d, out)
-			}
-			if got := c.answer.end(d); got.Logged != derr.HTTPStatus(d) || got.Class != derr.Class() {
-				t.Errorf("%s: outcome %+v", d, got)
-			}
-			if d != dialect.Responses || !waits {
-				if rec.Code != derr.HTTPStatus(d) || waits != (rec.Header().Get("Retry-After") == "5") ||
-					rec.Header().Get("Content-Type") != "application/json" {
-					t.Errorf("%s: %d, %v", d, rec.Code, rec.Header())
-				}
-				continue
-			}
-			created, failed := strings.Index(out, "event: response.created\n"), strings.Index(out, "event: response.failed\n")
-			if rec.Code != 200 || rec.Header().Get("Content-Type") != "text/event-stream" || created != 0 || failed < 0 ||
-				!strings.Contains(out[failed:], `"error":{"code":"rate_limit_exceeded"`) {
-				t.Errorf("%d, %v: %s", rec.Code, rec.Header(), out)
-			}
-		}
-	}
-}

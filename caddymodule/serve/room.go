@@ -33,7 +33,7 @@ func (c *clientRequest) fitAnswer() {
 }
 
 // shorten lowers the limit of the answer to the room that the prompt leaves in the window of the chosen connector.
-func (t *turn) shorten() {
+func (t *routing) shorten() {
 	ex, room := t.exchange, t.room
 	size, ok := t.sizeThrough(ex.Connector)
 	if w, _ := t.window(ex, t.deployment, ex.Connector); ok && room == 0 && w.Strict && w.Tokens > 0 {

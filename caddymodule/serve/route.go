@@ -41,7 +41,7 @@ func (rt *Router) Serve(r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	response, err := (&turn{
+	response, err := (&routing{
 		Router: rt, modelRequest: m, deployment: &m.deployment, changed: waited || m.accepted,
 	}).send(ctx) //nolint:bodyclose // modelRequest.release closes it
 	if err != nil {

@@ -3,14 +3,14 @@
 //
 //	[Authenticator]  checks the key before the body is read
 //	[Translator]     reads the body; for each attempt, calls Router and renders the answer; accounts for the request
-//	[Router]         limits → turn in the deployment's queue → tunnel → one round trip
+//	[Router]         limits → place in the deployment's queue → tunnel → one round trip
 //
 // They share the [Exchange], which is in the request's context, with a struct for the fields of each
 // handler. Translator passes Router a modelRequest with it, in which Router returns the upstream's answer. The request
 // keeps its place in the deployment until Translator has read the answer, or has given it up.
 //
-// No step calls the one above it: auth.go, translate.go, read.go, forward.go (the loop of attempts), route.go, turn.go,
-// then client_answer.go, answer.go and, at the end, accounting.go.
+// No step calls the one above it: auth.go, translate.go, read.go, forward.go (the loop of attempts), route.go,
+// routing.go, then client_answer.go, answer.go and, at the end, accounting.go.
 package serve
 
 import (

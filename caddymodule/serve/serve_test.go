@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -216,39 +215,6 @@ func TestRecheckAfterAnswer(t *testing.T) {
 		if got, want := g.rechecks.Load(), []int64{1, 1, 1, 2}[i]; got != want {
 			t.Errorf("after status %d: %d questions, want %d", status, got, want)
 		}
-	}
-}
-
-// The permit of the queue is acquired and left once, even by requests that are sent again, fail or get
-// no permit.
-func TestPermitOfQueue(t *testing.T) {
-	g := newGateway(t, 64<<20)
-	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
-	d.MaxConcurrency = 1
-	if _, err := g.backend.Store.SetDeployment(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
-	g.router.QueueWait = -1
-	g.router.QueueLength = -1
-	attempts := 0
-	g.answer = func(*http.Request) *http.Response {
-		if attempts++; attempts == 1 { // meanwhile, another request gets no permit
-			if w := g.post("/v1/chat/completions", requests["/v1/chat/completions"]); w.Code != http.StatusTooManyRequests &&
-				w.Code != http.StatusServiceUnavailable {
-				t.Errorf("a second request: status %d, %s", w.Code, w.Body)
-			}
-			return &http.Response{StatusCode: 500, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}"))}
-		}
-		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
-	}
-	if w := g.post("/v1/chat/completions", requests["/v1/chat/completions"]); w.Code < 500 {
-		t.Errorf("the upstream's error: status %d", w.Code)
-	}
-	if w := g.post("/v1/chat/completions", requests["/v1/chat/completions"]); w.Code != 200 {
-		t.Errorf("the next request: status %d, %s", w.Code, w.Body)
-	}
-	if !slices.ContainsFunc(g.counts.seen, func(s string) bool { return strings.HasPrefix(s, "rejected: ") }) {
-		t.Errorf("counted %q", g.counts.seen)
 	}
 }
 

@@ -60,7 +60,7 @@ func (t *attemptSpan) limited(waited time.Duration) {
 	}
 }
 
-// queued records that the request waited for its turn.
+// queued records that the request waited in the line of its deployment.
 func (t *attemptSpan) queued(waited time.Duration) {
 	if t.span == nil {
 		return

@@ -95,7 +95,7 @@ func (m *modelRequest) sizeThrough(connector string) (size tokens.Size, ok bool)
 // unfit returns the connectors of the deployment that a request of the console does not name, or whose context window
 // is too small for the prompt. There are none of the latter if each is too small: windows have changed since the prompt
 // was counted.
-func (t *turn) unfit() map[string]bool {
+func (t *routing) unfit() map[string]bool {
 	d := t.deployment
 	q := t.exchange.question
 	named := q != nil && q.Connector != ""

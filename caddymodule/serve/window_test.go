@@ -2,7 +2,6 @@ package serve
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -267,34 +266,15 @@ func TestUnknownWindowsCostNothing(t *testing.T) {
 	ex.Operation, _ = dialect.Lookup(http.MethodPost, "/v1/chat/completions", nil)
 	c := g.request(ex)
 	c.deployment, c.size = g.deployment(), 1<<20
-	turn := &turn{Router: g.router, modelRequest: &c.modelRequest, deployment: &c.deployment}
+	r := &routing{Router: g.router, modelRequest: &c.modelRequest, deployment: &c.deployment}
 	if n := testing.AllocsPerRun(100, func() {
 		if derr := c.fit(); derr != nil {
 			t.Error(derr)
 		}
-		if unfit := turn.unfit(); unfit != nil {
+		if unfit := r.unfit(); unfit != nil {
 			t.Errorf("without room: %v", unfit)
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
-	}
-}
-
-// BenchmarkWindows is what the windows cost a request, apart from the hub's look-up of the routes.
-func BenchmarkWindows(b *testing.B) {
-	for _, n := range []int{1, 32} {
-		b.Run(fmt.Sprint(n, " connectors"), func(b *testing.B) {
-			g := newGateway(b, 64<<20)
-			g.route = tunnel.DeploymentRoute{State: health.Available}
-			d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
-			for len(d.Connectors) < n {
-				d.Connectors = append(d.Connectors, fmt.Sprint("con_", len(d.Connectors)))
-			}
-			ex := &Exchange{authenticated: authenticated{backend: g.backend, Key: g.key}}
-			b.ReportAllocs()
-			for b.Loop() {
-				g.router.smallest(ex, &d)
-			}
-		})
 	}
 }

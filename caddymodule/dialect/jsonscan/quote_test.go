@@ -36,20 +36,3 @@ func TestAppendQuoted(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkAppendQuoted(b *testing.B) {
-	for name, text := range map[string]string{
-		"code": strings.Repeat("\tif err != nil {\n"+
-			"\t\treturn nil, fmt.Errorf(\"reading the configuration: %w\", err)\n\t}\n", 1000),
-		"text": strings.Repeat("The quick brown fox jumps over the lazy dog. ", 2000),
-		"han":  strings.Repeat("敏捷的棕色狐狸跳过懒狗。", 2000),
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.SetBytes(int64(len(text)))
-			var quoted []byte
-			for b.Loop() {
-				quoted = AppendQuoted(quoted[:0], text)
-			}
-		})
-	}
-}

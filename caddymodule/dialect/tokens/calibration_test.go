@@ -258,17 +258,6 @@ func TestCalibrationIsSafeForConcurrentUse(t *testing.T) {
 	g.Wait()
 }
 
-// BenchmarkCount counts a long conversation with one new message, as agents send it.
-func BenchmarkCount(b *testing.B) {
-	c := NewCalibration(NewCounter(), nil)
-	message := `{"role":"user","content":"` + strings.Repeat("some words to fill the prompt ", 100) + `"}`
-	text := []byte("[" + strings.Repeat(message+",", 60) + message + "]")
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		c.Count(b.Context(), testRegistration, testKey, promptFrom(text, nil))
-	}
-}
-
 // The latest beginnings of a prompt are kept, and no more of them than a body may cost.
 func TestBeginningsAreBounded(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)

@@ -125,11 +125,3 @@ func FuzzTokens(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkTokens(b *testing.B) {
-	text := strings.Repeat("The quick brown fox doesn't jump over 12 lazy dogs; func main() { return }\n", 100)
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		_, _ = tokenise(b.Context(), text)
-	}
-}
