@@ -25,9 +25,7 @@ func serveOne(t *testing.T, h caddyhttp.MiddlewareHandler, r *http.Request) *htt
 	t.Helper()
 	w := httptest.NewRecorder()
 	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, &caddyhttp.Server{})
-	if err := h.ServeHTTP(w, r, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.ServeHTTP(w, r, nil))
 	return w
 }
 
@@ -70,9 +68,7 @@ func TestDiscovery(t *testing.T) {
 		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
 	}
 	hub, err := app.listener.Hub()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if strings.Contains(w.Body.String(), "version") {
 		t.Errorf("the answer has the version: %s", w.Body)
 	}
@@ -131,9 +127,7 @@ func TestStreamsEndWithTheConfiguration(t *testing.T) {
 		t.Fatalf("ended at once: %v", err)
 	}
 	events, err := app.ctx.App("events")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	events.(*caddyevents.App).Emit(app.ctx, "stopping", nil)
 	wait.For(t, stream.Context().Done(), "the end of the stream")
 	if err := page.Context().Err(); err != nil {

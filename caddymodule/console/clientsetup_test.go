@@ -121,9 +121,7 @@ func TestClientSetupRoles(t *testing.T) {
 	mia, member := h.ofRole(store.RoleMember)
 	_, admin := h.ofRole(store.RoleAdmin)
 	con, _, err := h.store.CreateConnector(t.Context(), store0, "box")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := h.store.SetDeployment(t.Context(), store.Deployment{
 		Account: store0, Name: "qwen3", Connectors: []string{con.ID},
 	}); err != nil {

@@ -15,9 +15,7 @@ func TestSessionAloneIsNotEnough(t *testing.T) {
 	h := newHouse(t)
 	ada, grace := h.user(store0, "ada"), h.user(store0, "grace")
 	k := store.Passkey{ID: []byte{1, 2}, Name: "phone", Credential: []byte(`{}`), CreatedAt: h.now()}
-	if err := h.store.AddPasskey(t.Context(), ada.ID, "c", k); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.store.AddPasskey(t.Context(), ada.ID, "c", k))
 	b := h.in(ada)
 	h.pass(6 * time.Minute)
 	for path, form := range map[string][]string{

@@ -18,9 +18,7 @@ func connectors(t testing.TB) *downloads.Folder {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{archive, "connector_0.9.0_windows_amd64.zip", "notes.txt"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600))
 	}
 	return downloads.NewFolder(dir)
 }

@@ -22,9 +22,7 @@ func TestHome(t *testing.T) {
 	g.lines.connect(c, "qwen3")
 	g.deployment("qwen3", c)
 	k, _, err := g.store.CreateKey(t.Context(), store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g.record(0, activity.Request{
 		KeyID: k.ID, Deployment: "qwen3", InputTokens: 4000, OutputTokens: 300, BusyMillis: 3000,
 		FirstTokenMillis: 210, TokensPerSecond: 100,
@@ -110,9 +108,7 @@ func TestHomeQuotas(t *testing.T) {
 	create := func(name string, l limits.UsageLimits) string {
 		k, _, err := g.store.CreateKey(t.Context(),
 			store.DefaultAccount, store.KeyFields{Name: name, Scope: "*", Limits: l})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return k.ID
 	}
 	most, all := create("most", limits.UsageLimits{TokensPerMonth: 100_000}),
@@ -215,9 +211,7 @@ func TestHomeNumbers(t *testing.T) {
 	ada, _ := g.store.FindUser("ada")
 	k, _, err := g.store.CreateKey(t.Context(), store.DefaultAccount,
 		store.KeyFields{Name: "laptop", Scope: "*", Owner: ada.ID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for class, n := range map[string]int{"": 5, activity.PolicyError: 3, activity.UpstreamError: 2} {
 		for range n {
 			g.record(0, activity.Request{

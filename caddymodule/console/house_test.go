@@ -41,6 +41,13 @@ type house struct {
 	log    strings.Builder
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (h *house) now() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,14 +81,10 @@ func newHouse(t testing.TB) *house {
 func newHouseIn(t testing.TB, cluster manage.Cluster) *house {
 	t.Helper()
 	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return newHouseWith(t, cluster, func(o store.Options) *store.Store {
 		s, err := store.New(kv, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = s.Close() })
 		return s
 	})
@@ -129,9 +132,7 @@ func newHouseWith(t testing.TB, cluster manage.Cluster, open func(store.Options)
 func (h *house) user(account, name string) store.User {
 	h.Helper()
 	u, err := h.signIn.AddUser(h.Context(), account, name, password, store.RoleAdmin)
-	if err != nil {
-		h.Fatal(err)
-	}
+	must(h, err)
 	return u
 }
 
@@ -139,9 +140,7 @@ func (h *house) user(account, name string) store.User {
 func (h *house) in(u store.User) *browser {
 	h.Helper()
 	_, secret, err := h.store.CreateSession(h.Context(), u.ID, signin.MethodPassword, "192.0.2.1", "test")
-	if err != nil {
-		h.Fatal(err)
-	}
+	must(h, err)
 	b := h.browser()
 	b.cookies["__Host-postern"] = &http.Cookie{Name: "__Host-postern", Value: secret}
 	return b

@@ -119,9 +119,7 @@ func TestKeyPreview(t *testing.T) {
 func TestKeyRevoke(t *testing.T) {
 	g := newGateway(t)
 	k, secret, err := g.store.CreateKey(t.Context(), store.DefaultAccount, store.KeyFields{Name: mean, Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path := "/console/keys/" + k.ID + "/revoke"
 	plain(t, g.page("/console/keys"))
 	plain(t, g.page(path))
@@ -145,9 +143,7 @@ func TestKeyRevoke(t *testing.T) {
 func TestKeysOfAnotherAccount(t *testing.T) {
 	g := newGateway(t)
 	k, secret, err := g.store.CreateKey(t.Context(), store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g.deployment("qwen3", g.connector("gpu-box"))
 	if _, err := g.store.CreateAccount(t.Context(), "other"); err != nil {
 		t.Fatal(err)
@@ -175,9 +171,7 @@ func TestKeysSearchKeepsTheList(t *testing.T) {
 	for range 12 {
 		k, _, err := g.store.CreateKey(t.Context(),
 			store.DefaultAccount, store.KeyFields{Name: "old " + rand.Text(), Scope: "*"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := g.store.RevokeKey(t.Context(), store.DefaultAccount, k.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -194,9 +188,7 @@ func TestRemoveKey(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
 	k, _, err := h.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "laptop", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path := "/console/keys/" + k.ID
 	b.refused(b.post(path+"/remove"), http.StatusNotFound, "This revoked key no longer exists.")
 	b.goes(b.post(path+"/revoke"), "/console/keys")
@@ -214,9 +206,7 @@ func TestKeyPage(t *testing.T) {
 	ada := h.user(store0, "ada")
 	b := h.in(ada)
 	k, secret, err := h.store.CreateKey(t.Context(), store0, store.KeyFields{Name: mean, Scope: "qwen*", Note: mean})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path := "/console/keys/" + k.ID
 	now := func() store.Key { k, _ := h.store.Key(store0, k.ID); return k }
 	plain(t, b.page(path))
@@ -287,9 +277,7 @@ func TestNewKeyDefaults(t *testing.T) {
 			AllowedIPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	has(t, b.page("/console/keys/new"), `value="qwen*"`, `value="45" selected`, `value="10.0.0.0/8"`, `selected>ada<`)
 	w := b.post("/console/keys", "name", "laptop", "scope", "qwen*", "days", "1", "owner", bob.ID, "networks", "")
 	k := h.store.Keys(store0)[0]
@@ -350,9 +338,7 @@ func TestKeyUse(t *testing.T) {
 	create := func(name string, l limits.UsageLimits) store.Key {
 		k, _, err := g.store.CreateKey(t.Context(), store.DefaultAccount,
 			store.KeyFields{Name: name, Scope: "*", Limits: l})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return k
 	}
 	plain := create("plain", limits.UsageLimits{})

@@ -42,16 +42,12 @@ func (b *browser) stream(path string) *live {
 		server.Close()
 	})
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	for _, c := range b.cookies {
 		r.AddCookie(c)
 	}
 	answer, err := server.Client().Do(r)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(func() { _ = answer.Body.Close() })
 	return &live{TB: b, answer: answer, lines: bufio.NewScanner(answer.Body)}
 }

@@ -20,9 +20,7 @@ import (
 func (h *house) userOf(name string, role store.Role) store.User {
 	h.Helper()
 	u, err := h.signIn.AddUser(h.Context(), store0, name, password, role)
-	if err != nil {
-		h.Fatal(err)
-	}
+	must(h, err)
 	return u
 }
 
@@ -124,14 +122,10 @@ func TestRoleOfAStreamChanges(t *testing.T) {
 		t.Fatalf("a viewer sees\n%s", text)
 	}
 	slot, leave, err := h.console.livePages.enter(store0, "ada")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer leave()
 	done, err := slot.take(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h.key("later") // the page waits with this change
 	if _, err := h.store.SetUserRole(t.Context(), store0, vera.ID, store.RoleMember); err != nil {
 		t.Fatal(err)

@@ -34,17 +34,13 @@ func TestEdges(t *testing.T) {
 	h := newHouseIn(t, cluster)
 	cluster.store = h.store
 	for name, version := range map[string]string{"edge-a": "v1.2.3", "edge-b": mean} {
-		if err := h.store.AddEdge(t.Context(),
-			store.Edge{Name: name, Instance: name, Version: version}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.store.AddEdge(t.Context(),
+			store.Edge{Name: name, Instance: name, Version: version}))
 	}
 	k, _, err := h.store.CreateKey(t.Context(), "default", store.KeyFields{
 		Name: "limited", Scope: "*", Limits: limits.UsageLimits{TokensPerDay: 100},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b := h.in(h.user("default", "ada"))
 	page := b.page("/console/edges")
 	plain(t, page)

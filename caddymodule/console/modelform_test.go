@@ -83,9 +83,7 @@ func TestEffortOfTheForm(t *testing.T) {
 		d, err := g.store.SetDeployment(t.Context(), store.Deployment{
 			Account: store.DefaultAccount, Name: "qwen3", Connectors: []string{con.ID}, Options: options,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return &d
 	}
 	form := func(want string) {

@@ -284,9 +284,7 @@ func TestModelWithoutTools(t *testing.T) {
 	for tools, marked := range map[string]bool{manage.ToolsNo: true, manage.ToolsWork: false, manage.ToolsUnknown: false} {
 		out.Reset()
 		result := manage.TestResult{OK: true, Tools: tools, ToolsReason: "the model wrote text"}
-		if err := g.console.templates[store.RoleAdmin].ExecuteTemplate(&out, "model-test", &result); err != nil {
-			t.Fatal(err)
-		}
+		must(t, g.console.templates[store.RoleAdmin].ExecuteTemplate(&out, "model-test", &result))
 		if strings.Contains(out.String(), `class="notice" data-tools="no"`) != marked ||
 			strings.Contains(out.String(), "notice-ok") == marked ||
 			strings.Contains(out.String(), "badge-warn") != marked {

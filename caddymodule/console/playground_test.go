@@ -98,9 +98,7 @@ func TestPlaygroundOfMembers(t *testing.T) {
 	g := playing(t)
 	admin := g.cookie
 	mia, err := g.store.CreateUser(t.Context(), store.DefaultAccount, "mia", "", store.RoleMember)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g.signIn(mia)
 	play := func(key string) string {
 		return mainOf(g.post("/console/models/play?name=qwen3", "prompt", "Hi", "key", key).Body.String())
@@ -111,9 +109,7 @@ func TestPlaygroundOfMembers(t *testing.T) {
 	create := func(name, scope, owner string) store.Key {
 		k, _, err := g.store.CreateKey(t.Context(), store.DefaultAccount,
 			store.KeyFields{Name: name, Scope: scope, Owner: owner})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return k
 	}
 	own := create("own-key", "qwen*", mia.ID)

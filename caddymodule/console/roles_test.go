@@ -20,9 +20,7 @@ func (h *house) ofRoleNamed(name string, role store.Role) (store.User, *browser)
 	h.Helper()
 	u := h.user(store0, name)
 	u, err := h.store.SetUserRole(h.Context(), store0, u.ID, role)
-	if err != nil {
-		h.Fatal(err)
-	}
+	must(h, err)
 	return u, h.in(u)
 }
 
@@ -87,9 +85,7 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 	h := newHouse(t)
 	ada := h.user(store0, "ada")
 	con, _, err := h.store.CreateConnector(t.Context(), store0, "box")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := h.store.SetDeployment(t.Context(),
 		store.Deployment{Account: store0, Name: "m", Connectors: []string{con.ID}}); err != nil {
 		t.Fatal(err)
@@ -99,9 +95,7 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 		u, b := h.ofRole(role)
 		own, _, err := h.store.CreateKey(t.Context(),
 			store0, store.KeyFields{Name: "own of " + u.Name, Scope: "*", Owner: u.ID})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, _, err := h.store.CreateToken(t.Context(),
 			store.Token{Account: store0, User: u.ID, Name: "ci", Rights: store.RightRead}); err != nil {
 			t.Fatal(err)

@@ -138,9 +138,7 @@ func TestProgramsAreFromNoSite(t *testing.T) {
 	u := h.user(store0, "ada")
 	_, secret, err := h.store.CreateToken(t.Context(),
 		store.Token{Account: store0, User: u.ID, Name: "script", Rights: store.AllRights})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	program := func(token string) *httptest.ResponseRecorder {
 		return h.browser().request(http.MethodPost, "/console/api/keys", `{"name":"`+rand.Text()+`","scope":"*"}`,
 			func(r *http.Request) {
@@ -167,9 +165,7 @@ func TestProgramsAreFromNoSite(t *testing.T) {
 	if w := program("Basic YTpi"); w.Code != http.StatusForbidden {
 		t.Errorf("without a token, from another site: %d", w.Code)
 	}
-	if err := h.store.RemoveToken(t.Context(), store0, h.store.Tokens(store0)[0].ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.store.RemoveToken(t.Context(), store0, h.store.Tokens(store0)[0].ID))
 	if w := program("Bearer " + secret); w.Code != http.StatusUnauthorized {
 		t.Errorf("with a revoked token: %d", w.Code)
 	}

@@ -133,9 +133,7 @@ func TestCreatedByToken(t *testing.T) {
 	rights := store.RightKeys | store.RightConnectors | store.RightDeployments
 	token, secret, err := h.store.CreateToken(t.Context(),
 		store.Token{Account: store0, User: ada.ID, Name: "deploy", Rights: rights, Role: store.RoleAdmin})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	as := func(r *http.Request) {
 		r.Header = http.Header{"Authorization": {"Bearer " + secret}, "Content-Type": {"application/json"}}
 	}
@@ -177,9 +175,7 @@ func TestPasskeyList(t *testing.T) {
 		ID: []byte{0xff, 0xfe, 1, 2}, Name: "key on the ring", Credential: json.RawMessage(`{}`),
 		CreatedAt: h.now(),
 	}
-	if err := h.store.AddPasskey(t.Context(), ada.ID, "c", k); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.store.AddPasskey(t.Context(), ada.ID, "c", k))
 	path := "/console/settings/passkeys/" + passkeyID(k) + "/remove"
 	has(t, b.page("/console/settings"), path, "key on the ring", "never used")
 	lacks(t, eve.page("/console/settings"), "key on the ring")

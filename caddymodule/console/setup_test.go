@@ -73,9 +73,7 @@ func TestSetupWithoutConnectors(t *testing.T) {
 	g := newGateway(t)
 	folder, _ := g.console.Manage.Downloads()
 	for _, a := range folder.Archives() {
-		if err := os.Remove(filepath.Join(folder.Path(), a.Name)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(filepath.Join(folder.Path(), a.Name)))
 	}
 	code := g.code()
 	page := html.UnescapeString(mainOf(g.page("/console/start")))

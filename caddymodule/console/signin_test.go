@@ -24,9 +24,7 @@ func TestFirstUser(t *testing.T) {
 		http.StatusBadRequest, "The link does not work")
 
 	_, secret, err := h.signIn.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	link := base + "/console/setup#" + secret
 	w := b.post("/console/setup", "name", "ada", "password", "short", "link", link)
 	b.refused(w, http.StatusBadRequest, "password")
@@ -96,10 +94,8 @@ func TestRecoveryEndsWaysIn(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	ada, grace := h.user(store0, "ada"), h.user(store0, "grace")
-	if err := h.store.AddPasskey(t.Context(), grace.ID, "c",
-		store.Passkey{ID: []byte("x"), Name: "phone", Credential: []byte("1")}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.store.AddPasskey(t.Context(), grace.ID, "c",
+		store.Passkey{ID: []byte("x"), Name: "phone", Credential: []byte("1")}))
 	if _, _, err := h.store.CreateToken(t.Context(),
 		store.Token{Account: store0, User: grace.ID, Name: "ci", Rights: store.AllRights}); err != nil {
 		t.Fatal(err)
@@ -137,9 +133,7 @@ func TestNamesAreText(t *testing.T) {
 		t.Fatal(err)
 	}
 	session, _, err := h.store.CreateSession(t.Context(), b.userID(), script, script, "Firefox/1 Linux "+script)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, path := range []string{
 		"/console/settings", "/console/settings/tokens/" + h.store.Tokens(store0)[0].ID + "/revoke",
 		"/console/nothing/" + "%22%3E%3Cscript%3Ealert(1)%3C/script%3E",

@@ -182,13 +182,9 @@ func (g *gateway) load(_, model string) (running, queued int) {
 func newGateway(t testing.TB) *gateway {
 	t.Helper()
 	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	st, err := store.New(kv, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	g := &gateway{
 		TB: t, store: st, lines: &lines{serve: make(map[string]http.Handler)},
@@ -205,9 +201,7 @@ func newGateway(t testing.TB) *gateway {
 	g.log = activity.New(activity.Options{Store: st})
 	t.Cleanup(func() { _ = g.log.Close() })
 	signIn, err := signin.New(signin.Options{Store: st})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g.lines.ask = asktest.New(t, st, g.log,
 		func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return r, false })
 	g.observed = g.lines.ask.Observed
@@ -230,9 +224,7 @@ func newGateway(t testing.TB) *gateway {
 func (g *gateway) signInAs(account, name string) {
 	g.Helper()
 	user, err := g.store.CreateUser(g.Context(), account, name, "", store.RoleAdmin)
-	if err != nil {
-		g.Fatal(err)
-	}
+	must(g, err)
 	g.signIn(user)
 }
 
@@ -240,9 +232,7 @@ func (g *gateway) signInAs(account, name string) {
 func (g *gateway) signIn(user store.User) {
 	g.Helper()
 	_, secret, err := g.store.CreateSession(g.Context(), user.ID, "password", "192.0.2.1", "test")
-	if err != nil {
-		g.Fatal(err)
-	}
+	must(g, err)
 	g.cookie = &http.Cookie{
 		Name:  cookieName(httptest.NewRequest(http.MethodGet, "/console/", nil), sessionCookie),
 		Value: secret,
@@ -312,9 +302,7 @@ func (g *gateway) moved(w *httptest.ResponseRecorder, to string) {
 func (g *gateway) connector(name string) store.Connector {
 	g.Helper()
 	c, _, err := g.store.CreateConnector(g.Context(), store.DefaultAccount, name)
-	if err != nil {
-		g.Fatal(err)
-	}
+	must(g, err)
 	return c
 }
 

@@ -26,9 +26,7 @@ func TestUsagePage(t *testing.T) {
 	ada, _ := g.store.FindUser("ada")
 	owned, _, err := g.store.CreateKey(t.Context(),
 		store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*", Owner: ada.ID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g.record(0, activity.Request{
 		KeyID: owned.ID, KeyName: "laptop", Deployment: "qwen3", InputTokens: 12000,
 		OutputTokens: 300, BusyMillis: 3000, WaitMillis: 5000, FirstTokenMillis: 210, TokensPerSecond: 100, Estimated: true,
@@ -69,9 +67,7 @@ func TestUsageLinks(t *testing.T) {
 	ada, _ := g.store.FindUser("ada")
 	k, _, err := g.store.CreateKey(t.Context(),
 		store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*", Owner: ada.ID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, class := range []string{"", activity.GatewayError, activity.PolicyError} {
 		g.record(0, activity.Request{KeyID: k.ID, KeyName: "laptop", Deployment: "qwen3", ErrorClass: class})
 	}
@@ -155,9 +151,7 @@ func BenchmarkUsagePage(b *testing.B) {
 			}
 		}
 	}
-	if err := g.store.SaveUsage(b.Context(), rows); err != nil {
-		b.Fatal(err)
-	}
+	must(b, g.store.SaveUsage(b.Context(), rows))
 	for _, by := range []string{"model", "key", "user", "day"} {
 		b.Run(by, func(b *testing.B) {
 			for b.Loop() {

@@ -42,9 +42,7 @@ func TestInstallAgain(t *testing.T) {
 				m := newMachine(t, true)
 				m.env = append(m.env, strings.Fields(tt.env)...)
 				bin := filepath.Join(m.home, "bin")
-				if err := os.Mkdir(bin, 0o700); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Mkdir(bin, 0o700))
 				write(t, bin, "connector", "the former one")
 				line := strings.Join(shell, " ") + " -s -- " + strings.Replace(tt.arguments, "TO", "--to "+bin, 1)
 				out, status := m.run(m.script(), "sh", "-c", line)
@@ -77,9 +75,7 @@ func TestInstallAgainRefuses(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, true)
 	bin := filepath.Join(m.home, "bin")
-	if err := os.Mkdir(bin, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(bin, 0o700))
 	write(t, bin, "connector", "the former one")
 	m.env = append(m.env, "SERVICE=online", "BROKEN=1")
 	out, status := m.run(m.script(), "sh", "-s", "--", "--to", bin)
@@ -87,9 +83,7 @@ func TestInstallAgainRefuses(t *testing.T) {
 		!strings.Contains(out, "does not start on this machine; nothing has changed") || strings.Contains(out, "restart") {
 		t.Errorf("a program that does not start: status %d, %q, %s", status, content, out)
 	}
-	if err := os.Chmod(filepath.Join(bin, "connector"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Join(bin, "connector"), 0o700))
 	m.env = append(m.env, "PATH="+bin+":"+os.Getenv("PATH"))
 	if out, status := m.run(m.script(), "sh"); status != 1 || strings.Contains(out, "Downloading") ||
 		!strings.Contains(out, "this machine has "+bin+"/connector. If the line put it there, run this as the user who") {

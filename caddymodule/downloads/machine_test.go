@@ -82,18 +82,12 @@ func packed(t *testing.T) string {
 	var b bytes.Buffer
 	zipped := gzip.NewWriter(&b)
 	w := tar.NewWriter(zipped)
-	if err := w.WriteHeader(&tar.Header{Name: "connector", Mode: 0o755, Size: int64(len(program))}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.WriteHeader(&tar.Header{Name: "connector", Mode: 0o755, Size: int64(len(program))}))
 	if _, err := w.Write([]byte(program)); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := zipped.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Close())
+	must(t, zipped.Close())
 	return b.String()
 }
 

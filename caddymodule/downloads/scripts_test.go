@@ -78,9 +78,7 @@ func TestInstallRefuses(t *testing.T) {
 		!strings.Contains(out, "damaged") || m.installed() {
 		t.Errorf("a changed archive: status %d, %s", status, out)
 	}
-	if err := os.Remove(filepath.Join(m.folder.path, archiveName())); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(m.folder.path, archiveName())))
 	if out, status := m.run(script, "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 ||
 		!strings.Contains(out, "cannot download") || m.installed() {
 		t.Errorf("a removed archive: status %d, %s", status, out)
@@ -139,9 +137,7 @@ func TestSavedScript(t *testing.T) {
 			write(t, m.home, "install.sh", m.script())
 			line := strings.Join(shell, " ") + " install.sh " + code + " --to bin --config c.json"
 			m.env = append(m.env, "CDPATH="+m.folder.path)
-			if err := os.Mkdir(filepath.Join(m.folder.path, "bin"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Mkdir(filepath.Join(m.folder.path, "bin"), 0o700))
 			out, status := m.runIn(m.home, "", "sh", "-c", line)
 			if status != 0 || !m.installed() || !strings.Contains(out, "connector service install --config c.json\n") {
 				t.Errorf("in its folder: status %d, %s", status, out)
@@ -175,9 +171,7 @@ func TestBlockedProgram(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			m := newMachine(t, true)
-			if err := block(m); err != nil {
-				t.Fatal(err)
-			}
+			must(t, block(m))
 			if out, status := m.run(m.script(), "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 ||
 				!strings.Contains(out, "cannot write "+m.home+"/bin/connector; ") {
 				t.Errorf("status %d, %s", status, out)
@@ -197,12 +191,8 @@ func TestFewTools(t *testing.T) {
 			dir := t.TempDir()
 			for tool := range strings.FieldsSeq("sh uname grep cut tar gzip mktemp rm mkdir cp mv chmod id head cat " + tools) {
 				path, err := exec.LookPath(tool)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Symlink(path, filepath.Join(dir, tool)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
+				must(t, os.Symlink(path, filepath.Join(dir, tool)))
 			}
 			m.env = append(m.env, "PATH="+dir)
 			if out, status := m.run(m.script(), "sh", "-s", "--", "--to", m.home+"/bin"); status != 0 || !m.installed() {
@@ -261,9 +251,7 @@ func TestUse(t *testing.T) {
 				m.env = append(m.env, tt.env)
 				line := UseCommandsFor(m.site, m.folder.Archives(), "claude", "USE-7K3M-Q9TX").Shell
 				if tt.noArchives {
-					if err := os.Remove(filepath.Join(m.folder.path, archiveName())); err != nil {
-						t.Fatal(err)
-					}
+					must(t, os.Remove(filepath.Join(m.folder.path, archiveName())))
 				}
 				line = strings.Replace(line, "| sh -s", "| "+strings.Join(shell, " ")+" -s", 1)
 				line = strings.Replace(line, `&& sh "$s"`, "&& "+strings.Join(shell, " ")+` "$s"`, 1)

@@ -36,9 +36,7 @@ func follow(t *testing.T, kv store.KV, i int, lead *leading, out *recorder) *sto
 			Edge: string(rune('a' + i)), Own: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")),
 			Cluster: lead,
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := newSources(st, out.add)
 	t.Cleanup(func() {
 		s.close()
@@ -112,9 +110,7 @@ func TestConnectorsOfACluster(t *testing.T) {
 					Edge: string(rune('a' + i)), Own: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")),
 					Cluster: &lead[i],
 				})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer st.Close()
 			gateways[i] = newSources(st, out[i].add)
 			defer gateways[i].close()
@@ -170,9 +166,7 @@ func TestKeysExpireInACluster(t *testing.T) {
 		end := time.Now().Add(10 * day).UTC()
 		_, _, err := stores[1].CreateKey(t.Context(),
 			store.DefaultAccount, store.KeyFields{Name: "k", Scope: "*", ExpiresAt: &end})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(11 * day)
 		synctest.Wait()
 		ids := map[any]bool{}

@@ -25,6 +25,13 @@ type recorder struct {
 	events []Event
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (o *recorder) add(e Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -53,15 +60,11 @@ func (o *recorder) expect(t *testing.T, when string, want ...string) {
 func TestEventsOfTheStore(t *testing.T) {
 	st, ctx := storetest.New(t), t.Context()
 	old, _, err := st.CreateKey(ctx, store.DefaultAccount, store.KeyFields{Name: "old", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var out recorder
 	s := newSources(st, out.add)
 	key, _, err := st.CreateKey(ctx, store.DefaultAccount, store.KeyFields{Name: "new", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out.expect(t, "a new key", eventKeyCreated)
 	byAnna := store.WithActor(ctx, store.Actor{Name: "anna"})
 	if _, err := st.EnableKey(byAnna, store.DefaultAccount, key.ID, false); err != nil {
@@ -93,9 +96,7 @@ func TestEventsOfTheStore(t *testing.T) {
 	out.expect(t, "a valid key removed", eventKeyRevoked)
 
 	p, code, err := st.CreatePairing(ctx, store.DefaultAccount, "anna")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out.expect(t, "a pairing code")
 	if _, err := st.CreateAccount(ctx, "other"); err != nil {
 		t.Fatal(err)
@@ -112,9 +113,7 @@ func TestEventsOfTheStore(t *testing.T) {
 	s.PairingLimited()
 	out.expect(t, "many wrong codes while no code waits")
 	k, _, err := st.CreateKey(ctx, store.DefaultAccount, store.KeyFields{Name: "ci", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out.expect(t, "a key", eventKeyCreated)
 	nearlyUsed := limits.Crossing{
 		State:   limits.State{Limit: limits.TokensPerDay, Of: limits.OfKey, Max: 100, Used: 81},
@@ -177,9 +176,7 @@ func TestEventsOfTheStore(t *testing.T) {
 func TestEventsOfDeployments(t *testing.T) {
 	st, ctx := storetest.New(t), t.Context()
 	p, code, err := st.CreatePairing(ctx, store.DefaultAccount, "anna")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := st.ClaimPairing(ctx, code, strings.Repeat("a", 43), store.Device{Hostname: "den"}); err != nil {
 		t.Fatal(err)
 	}

@@ -122,23 +122,17 @@ func newWorld(t *testing.T) *world {
 	home := g.connector("default", "mine-connector", map[string]http.Handler{"ollama": models("mine-model")})
 	g.deployment("mine-deployment", home, "", "")
 	ctx := manage.WithCaller(t.Context(), w.mine)
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	key, err := g.service.CreateKey(ctx, named("mine-key"))
-	must(err)
+	must(t, err)
 	spare, err := g.service.CreateConnector(ctx, manage.CreateConnector{Name: "mine-spare"})
-	must(err)
+	must(t, err)
 	pairing, err := g.service.StartPairing(ctx)
-	must(err)
+	must(t, err)
 	g.device(pairing.Code, "mine-device")
 	invitation, err := g.service.Invite(ctx, manage.Invite{})
-	must(err)
+	must(t, err)
 	token, err := g.service.CreateToken(ctx, manage.CreateToken{Name: "mine-token"})
-	must(err)
+	must(t, err)
 	g.activity.Record("default", activity.Request{
 		ID: "req_mine", Time: time.Now(), Deployment: "mine-deployment",
 		Status: 200,

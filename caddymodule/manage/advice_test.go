@@ -53,9 +53,7 @@ func TestAdviceIsComplete(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(data, &texts)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for key, text := range texts {
 		if !strings.HasSuffix(text, ".") || strings.Count(text, "`")%2 != 0 {
 			t.Errorf("%s: %q", key, text)

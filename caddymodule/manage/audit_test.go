@@ -39,9 +39,7 @@ func TestAuditList(t *testing.T) {
 	secret := g.doAs(anna, "POST", "/keys", `{"name":"laptop","scope":"qwen*"}`).Body.String()
 	token, err := g.service.CreateToken(manage.WithCaller(t.Context(), anna),
 		manage.CreateToken{Name: "ci", Rights: []string{"keys", "read"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	program := manage.Caller{
 		Account: "default", User: anna.User, Name: anna.Name, Token: token.ID, TokenName: "ci",
 		Rights: token.Rights, From: "203.0.113.8",

@@ -123,9 +123,7 @@ func TestStatusOfAccount(t *testing.T) {
 // The manual has every route, with a sample call.
 func TestManualHasAllRoutes(t *testing.T) {
 	data, err := os.ReadFile("../../docs/api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	routes := manage.Routes()
 	var described []string
 	for section := range strings.SplitSeq(string(data), "\n### ") {

@@ -112,20 +112,14 @@ func TestUnconfirmed(t *testing.T) {
 	ann := g.user(store.DefaultAccount, "ann")
 	bob := g.user(store.DefaultAccount, "bob")
 	_, _, err := g.store.CreateSession(t.Context(), bob.User, "password", "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	key, secret, err := g.store.CreateKey(store.WithActor(t.Context(), store.Actor{Token: "mgt_1"}),
 		store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	con := g.connector(store.DefaultAccount, "box", nil)
 	token, _, err := g.store.CreateToken(t.Context(),
 		store.Token{Account: store.DefaultAccount, User: ann.User, Name: "ci", Rights: store.AllRights})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want[any](g, 201, "POST", "/accounts", `{"id":"team"}`)
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	edge.Leave(store.PendingEdge{Edge: "c", Until: until})

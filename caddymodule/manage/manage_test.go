@@ -16,6 +16,13 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // want performs a request, checks the status, and decodes the answer.
 func want[T any](g *gateway, status int, method, path, body string) T {
 	g.t.Helper()
@@ -90,9 +97,7 @@ func TestConnectors(t *testing.T) {
 	created := want[map[string]any](g, 201, "POST", "/connectors", `{"name":"home"}`)
 	wantFields(t, created, "id", "name", "tunnel_token")
 	token, err := link.ParseToken(created["tunnel_token"].(string))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	id := created["id"].(string)
 	if token.Server != "gw.example.com:7443" || token.Pin != pin || token.Connector != id {
 		t.Errorf("token leads to %q, pin %q, connector %q", token.Server, token.Pin, token.Connector)
@@ -314,9 +319,7 @@ func TestAudit(t *testing.T) {
 
 	text := g.log.String()
 	token, err := link.ParseToken(connector["tunnel_token"].(string))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, secret := range []string{key["key"].(string), connector["tunnel_token"].(string), token.Secret} {
 		if strings.Contains(text, secret) {
 			t.Errorf("the log has a secret:\n%s", text)
@@ -325,9 +328,7 @@ func TestAudit(t *testing.T) {
 	var operations []string
 	for line := range strings.Lines(text) {
 		var entry struct{ Operation, ID, Name, Account, By string }
-		if err := json.Unmarshal([]byte(line), &entry); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(line), &entry))
 		if entry.ID == "" || entry.Name == "" || entry.Account != "default" || entry.By != "root" {
 			t.Errorf("incomplete line: %s", line)
 		}
@@ -353,9 +354,7 @@ func TestAuditOfANamesake(t *testing.T) {
 			t.Fatal(err)
 		}
 		var entry map[string]any
-		if err := json.Unmarshal([]byte(g.log.String()[before:]), &entry); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(g.log.String()[before:]), &entry))
 		if entry["by"] != "root" || entry["by_id"] != c.id {
 			t.Errorf("by %v, id %v, want root, %q", entry["by"], entry["by_id"], c.id)
 		}

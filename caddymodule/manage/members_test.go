@@ -29,9 +29,7 @@ func (c *fakeCluster) start(g *gateway) {
 			Name: name, Instance: name, Version: "v1.2.3", Advertise: "203.0.113.7:7443",
 			StartedAt: time.Now().UTC(),
 		})
-		if err != nil {
-			g.t.Fatal(err)
-		}
+		must(g.t, err)
 	}
 }
 

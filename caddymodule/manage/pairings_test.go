@@ -97,9 +97,7 @@ func pairingBody(codeOrID, more string) string { return `{"pairing":"` + codeOrI
 // The code is not in the log of an internal error.
 func TestClaimCodeIsNotLogged(t *testing.T) {
 	g := newGateway(t)
-	if err := g.store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.store.Close())
 	if w := g.do("POST", "/pairings/approve", pairingBody("PAIR-1234-5678", "")); w.Code < 400 {
 		t.Errorf("status = %d", w.Code)
 	}

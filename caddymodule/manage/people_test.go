@@ -188,9 +188,7 @@ func TestSessions(t *testing.T) {
 	g := newGateway(t)
 	anna, bert := g.user("default", "anna"), g.user("default", "bert")
 	second, _, err := g.store.CreateSession(t.Context(), anna.User, "passkey", "192.0.2.2", "phone")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list := wantAs[[]manage.Session](g, anna, 200, "GET", "/sessions", "")
 	if len(list) != 2 {
 		t.Fatalf("list = %+v", list)

@@ -255,9 +255,7 @@ func TestPlayEndsWithItsKey(t *testing.T) {
 					revoked <- err
 				}()
 			})
-		if err := <-revoked; err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-revoked)
 		if err != nil || !strings.Contains(got.Error, "revoked during this request") {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -284,9 +282,7 @@ func (l *lossy) Serving() error {
 func TestPlayWithoutAStore(t *testing.T) {
 	edge := &lossy{Edge: new(storetest.Edge), cut: func() {}}
 	st, err := store.New(storetest.OpenBolt(t, t.TempDir()+"/shared.db"), store.Options{Edge: "a", Cluster: edge})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	g := newGatewayOn(t, st, nil)
 	home := g.connector("default", "home", map[string]http.Handler{"ollama": events(hello, more, stop, usage, done)})
@@ -346,9 +342,7 @@ func (g *gateway) onlyConnector() []string { return []string{g.store.Connectors(
 func (g *gateway) person(name string, role store.Role) manage.Caller {
 	g.t.Helper()
 	u, err := g.store.CreateUser(g.t.Context(), "default", name, "", role)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, err)
 	return manage.Caller{Account: "default", User: u.ID, Name: name, From: "192.0.2.9"}
 }
 
@@ -358,8 +352,6 @@ func (g *gateway) keyOf(owner manage.Caller, name, scope string) store.Key {
 	k, _, err := g.store.CreateKey(g.t.Context(), "default", store.KeyFields{
 		Name: name, Scope: scope, Owner: owner.User, Limits: limits.UsageLimits{MaxOutputTokens: 7},
 	})
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, err)
 	return k
 }

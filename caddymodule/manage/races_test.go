@@ -32,14 +32,10 @@ func (o *overtaken) Txn(ctx context.Context, t store.Txn) (store.TxnResult, erro
 func newOvertaken(t *testing.T) (g *gateway, kv *overtaken, admin, member manage.Caller) {
 	t.Helper()
 	bolt, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	kv = &overtaken{KV: bolt}
 	st, err := store.New(kv, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	g = newGatewayOn(t, st, nil)
 	admin, member = g.user("default", "ann"), g.user("default", "mia")
@@ -113,18 +109,12 @@ func TestDisabledBy(t *testing.T) {
 	// A record need not name the user who disabled the key.
 	path := "keys/default/" + k.ID
 	item, err := kv.Get(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var record map[string]any
-	if err := json.Unmarshal(item.Value, &record); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(item.Value, &record))
 	delete(record, "disabled_by")
 	value, err := json.Marshal(record)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, value)}}); err != nil {
 		t.Fatal(err)
 	}

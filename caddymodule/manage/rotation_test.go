@@ -14,9 +14,7 @@ import (
 func (g *gateway) token(text string) link.Token {
 	g.t.Helper()
 	token, err := link.ParseToken(text)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, err)
 	return token
 }
 

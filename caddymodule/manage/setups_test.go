@@ -61,9 +61,7 @@ func TestSetup(t *testing.T) {
 		t.Errorf("hints %q", made.Hints)
 	}
 	traded, err := g.trade(strings.ToLower(made.Code), "Ann's \x1b[31mbox ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	k := wantAs[manage.Key](g, ann, 200, "GET", "/keys/"+"ann%20Ann's%20%5B31mbox%20claude", "")
 	if live, ok := g.store.FindKey(traded.Key); !ok || live.Key().ID != k.ID || k.OwnerName != "ann" ||
 		k.Scope != "qwen*" || k.Limits.RequestsPerMinute != 7 || k.CreatedBy.Name != "ann" ||
@@ -246,9 +244,7 @@ func TestRefusedTrade(t *testing.T) {
 func TestSetupHelp(t *testing.T) {
 	field, _ := reflect.TypeFor[manage.CreateSetup]().FieldByName("Client")
 	page, err := os.ReadFile("../../docs/cli.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var known []string
 	for _, c := range clients.All() {
 		if c.File != nil {
@@ -305,14 +301,10 @@ func TestGuessedSetups(t *testing.T) {
 func TestGuessedSetupsWithoutStore(t *testing.T) {
 	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
 	st, err := store.New(storetest.Share(kv), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	g := newGatewayOn(t, st, nil)
-	if err := kv.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kv.Close())
 	for i := range 6 {
 		_, err := g.trade("USE-0000-0000", "box")
 		if throttled := (*signin.ThrottledError)(nil); errors.As(err, &throttled) != (i == 5) {

@@ -153,9 +153,7 @@ func TestUpstreamModelsAreBoundedInTime(t *testing.T) {
 			map[string]http.Handler{"a": http.HandlerFunc(hang), "b": models("m"), "c": http.HandlerFunc(stuck)})
 		begin := time.Now()
 		got, err := g.service.UpstreamModels(asOperator(t.Context()), "home")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if took := time.Since(begin); took != 5*time.Second {
 			t.Errorf("took %v", took)
 		}

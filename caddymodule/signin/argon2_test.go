@@ -14,9 +14,7 @@ const referenceHash = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFa
 func TestArgon2id(t *testing.T) {
 	t.Parallel()
 	h, err := parseHash(referenceHash)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !h.matches(deriveArgon2id, "password") {
 		t.Error("the right password does not match")
 	}

@@ -23,9 +23,7 @@ func TestSetupLink(t *testing.T) {
 		t.Error("there are users before the first one")
 	}
 	_, older, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	link, secret, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
 	if err != nil || link.Kind != store.LinkSetup || link.ExpiresAt.Sub(link.CreatedAt) != 15*time.Minute {
 		t.Fatalf("%+v, %v", link, err)
@@ -44,9 +42,7 @@ func TestSetupLink(t *testing.T) {
 		t.Errorf("no name: %v", err)
 	}
 	signed, err := d.Redeem(t.Context(), attempt("ann", rightPassword), secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if signed.User.Account != store.DefaultAccount || signed.User.Name != "ann" || signed.Session.Method != MethodLink {
 		t.Errorf("%+v", signed)
 	}
@@ -130,9 +126,7 @@ func TestRecovery(t *testing.T) {
 	d.mustSignIn(t, home, "bob")
 	_, secret, err = d.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkRecovery, Account: store.DefaultAccount, User: ann.ID, CreatedBy: "the command line"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := d.store.RemoveUser(t.Context(), store.DefaultAccount, ann.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -146,9 +140,7 @@ func TestRedeemRace(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	_, secret, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var winners atomic.Int64
 	var wait sync.WaitGroup
 	for i := range 12 {
@@ -174,9 +166,7 @@ func TestLinksEndAndGuessingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		_, secret, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		derived := d.derived.Load()
 		for range freeFailures + 1 {
 			if _, err := d.Redeem(t.Context(), attempt("ann", rightPassword), "guess"); !errors.Is(err, ErrLink) {

@@ -37,6 +37,13 @@ type logBuffer struct {
 	buf  bytes.Buffer
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (b *logBuffer) Write(p []byte) (int, error) {
 	if b.line != nil {
 		b.line(string(p))
@@ -78,9 +85,7 @@ func newDeskOn(t testing.TB, st *store.Store) *desk {
 func (d *desk) addUser(t testing.TB, name string) store.User {
 	t.Helper()
 	user, err := d.AddUser(t.Context(), store.DefaultAccount, name, rightPassword, store.RoleAdmin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return user
 }
 
@@ -92,9 +97,7 @@ func (d *desk) signIn(t testing.TB, address, name, password string) (Signed, err
 func (d *desk) mustSignIn(t testing.TB, address, name string) Signed {
 	t.Helper()
 	signed, err := d.signIn(t, address, name, rightPassword)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return signed
 }
 
@@ -121,9 +124,7 @@ func TestPassword(t *testing.T) {
 	ann := d.addUser(t, "Ann")
 	signed, err := d.Password(t.Context(),
 		Attempt{Address: "2001:db8::1", UserAgent: "Firefox", Name: "aNN", Password: rightPassword})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if signed.User != ann || signed.Session.Method != MethodPassword || signed.Session.Address != "2001:db8::1" ||
 		signed.Session.UserAgent != "Firefox" {
 		t.Errorf("signed in as %+v", signed)
@@ -137,9 +138,7 @@ func TestPassword(t *testing.T) {
 			t.Errorf("%q is taken for a session", wrong)
 		}
 	}
-	if err := d.SignOut(t.Context(), signed.Session); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.SignOut(t.Context(), signed.Session))
 	if _, _, err := d.Session(t.Context(), signed.Secret); !errors.Is(err, ErrSession) {
 		t.Error("the session works after signing out")
 	}
@@ -152,13 +151,9 @@ func TestPassword(t *testing.T) {
 func TestPasswordArgon2id(t *testing.T) {
 	t.Parallel()
 	s, err := New(Options{Store: storetest.New(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ann, err := s.AddUser(t.Context(), store.DefaultAccount, "ann", rightPassword, store.RoleAdmin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h, err := parseHash(s.store.PasswordHash(ann.ID))
 	if err != nil || !h.matches(deriveArgon2id, rightPassword) {
 		t.Errorf("stored is %q", h)
@@ -247,9 +242,7 @@ func TestFailuresAreLogged(t *testing.T) {
 	signed := d.mustSignIn(t, home, "ann")
 	link, secret, err := d.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkInvitation, Account: store.DefaultAccount, CreatedBy: signed.User.ID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := d.Link(t.Context(), home, secret); err != nil {
 		t.Fatal(err)
 	}
@@ -338,9 +331,7 @@ func TestToken(t *testing.T) {
 	ann := d.addUser(t, "ann")
 	made, secret, err := d.store.CreateToken(t.Context(),
 		store.Token{Account: ann.Account, User: ann.ID, Name: "deploy", Rights: store.AllRights})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	token, user, err := d.Token(t.Context(), secret)
 	if err != nil || user != ann || token.ID != made.ID {
 		t.Fatalf("%+v of %+v, %v", token, user, err)
@@ -368,9 +359,7 @@ func TestTokenEnds(t *testing.T) {
 		end := time.Now().Add(time.Hour)
 		spec := store.Token{Account: ann.Account, User: ann.ID, Name: "deploy", Rights: store.RightKeys, ExpiresAt: &end}
 		_, secret, err := d.store.CreateToken(t.Context(), spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(time.Hour - time.Second)
 		if token, _, err := d.Token(t.Context(), secret); err != nil || token.Rights != store.RightKeys {
 			t.Errorf("before its end: %v %v", token.Rights, err)

@@ -17,9 +17,7 @@ func boltBytes(t *testing.T) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gateway.db")
 	kv, err := store.OpenBolt(path, store.BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	store.NoSync(kv)
 	for i := range 60 {
 		var ops []store.Op
@@ -30,22 +28,16 @@ func boltBytes(t *testing.T) []byte {
 			t.Fatal(err)
 		}
 	}
-	if err := kv.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kv.Close())
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return data
 }
 
 func damagedStore(t *testing.T, data []byte) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "gateway.db")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -53,9 +45,7 @@ func damagedStore(t *testing.T, data []byte) (path string) {
 func wantDamaged(t *testing.T, path string) {
 	t.Helper()
 	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	kv, err := store.OpenBolt(path, store.BoltOptions{})
 	if err == nil {
 		kv.Close()
@@ -112,8 +102,6 @@ func TestBoltBlank(t *testing.T) {
 	t.Parallel()
 	path := damagedStore(t, nil)
 	wantDamaged(t, path)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 	storetest.OpenBolt(t, path)
 }

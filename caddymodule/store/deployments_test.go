@@ -21,9 +21,7 @@ func TestConnectors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.db")
 	s := storetest.Open(t, path)
 	c, secret, err := s.CreateConnector(t.Context(), account, "Home GPU")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !regexp.MustCompile(`^con_[0-9a-v]{26}$`).MatchString(c.ID) ||
 		!regexp.MustCompile(`^[0-9A-Za-z]{43}$`).MatchString(secret) {
 		t.Errorf("the id is %q, the secret has %d bytes", c.ID, len(secret))
@@ -42,9 +40,7 @@ func TestConnectorErrors(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
 	c, secret, err := s.CreateConnector(t.Context(), account, "Home GPU")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	other, otherSecret, _ := s.CreateConnector(t.Context(), account, "second")
 	for id, secret := range map[string]string{
 		c.ID: otherSecret, other.ID: secret, "": "", c.ID + " ": secret, "con_x": strings.Repeat("0", 43),
@@ -100,9 +96,7 @@ func TestDeployments(t *testing.T) {
 		t.Fatalf("set again %+v, %v", second, err)
 	}
 	third, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "a", Connectors: []string{"two"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, s := range []*store.Store{s, reopen(t, s, path)} {
 		if got, ok := s.Deployment(account, "meta/llama:70b"); !ok || !reflect.DeepEqual(got, second) {
 			t.Errorf("deployment %+v", got)
@@ -244,13 +238,9 @@ func TestRemoveConnectorConcurrent(t *testing.T) {
 	s := storetest.New(t)
 	for i := range 15 {
 		c, _, err := s.CreateConnector(t.Context(), account, fmt.Sprintf("c%d", i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		other, _, err := s.CreateConnector(t.Context(), account, fmt.Sprintf("other%d", i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var wg sync.WaitGroup
 		for j := range 3 {
 			wg.Go(func() {

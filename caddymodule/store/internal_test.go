@@ -15,6 +15,13 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // When a commit fails because of the disk, the content of the file is unknown. The store reads it
 // again.
 func TestFailedCommit(t *testing.T) {
@@ -27,14 +34,10 @@ func TestFailedCommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			kv, err := OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), BoltOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			b := kv.(*boltKV)
 			s, err := New(kv, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer s.Close()
 			ctx := context.Background()
 			setCommit(b, commit)
@@ -46,9 +49,7 @@ func TestFailedCommit(t *testing.T) {
 				t.Fatal(err)
 			}
 			snap, err := Range(ctx, kv, Prefix(keyKind.dir))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := s.Stats(); got.Keys != len(snap.Items) || got.Revision != snap.Revision {
 				t.Errorf("the view is %+v, the file has %d keys at revision %d", got, len(snap.Items), snap.Revision)
 			}
@@ -67,17 +68,11 @@ func TestFailedFlush(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
 	kv, err := OpenBolt(path, BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, err := New(kv, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	k, secret, err := s.CreateKey(t.Context(), DefaultAccount, KeyFields{Name: "a", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	live, _ := s.FindKey(secret)
 	s.Touch(live.LiveKey)
 	diskFull := errors.New("disk full")
@@ -86,9 +81,7 @@ func TestFailedFlush(t *testing.T) {
 		t.Errorf("flush: %v", err)
 	}
 	setCommit(kv.(*boltKV), (*bolt.Tx).Commit)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	if kv, err = OpenBolt(path, BoltOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -102,13 +95,9 @@ func TestFailedFlush(t *testing.T) {
 func TestConflict(t *testing.T) {
 	t.Parallel()
 	kv, err := OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, err := New(kv, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	attempts := 0
 	err = s.update(t.Context(), "trying", func(t *tx) error {
@@ -228,13 +217,9 @@ func FuzzRecord(f *testing.F) {
 func TestViewMissesNothing(t *testing.T) {
 	t.Parallel()
 	kv, err := OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, err := New(kv, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	ctx := t.Context()
 	u, err := s.CreateUser(ctx, DefaultAccount, "Ann", "", RoleAdmin)
@@ -256,9 +241,7 @@ func TestViewMissesNothing(t *testing.T) {
 	err = errors.Join(err, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr, pairingErr, keyErr, setupErr,
 		connectorErr,
 		deploymentErr, passkeyErr, calibrationErr, accountErr, leftoverErr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	v := s.view.Load()
 	read := v.draft(time.Now())
 	for _, kind := range kinds {

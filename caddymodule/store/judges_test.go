@@ -22,16 +22,12 @@ func TestJudge(t *testing.T) {
 	set := func(judge string) error {
 		return edit("a", func(d *store.Deployment) { d.Options.Safeguards = judge })
 	}
-	if err := edit("e", func(d *store.Deployment) { d.Kind = store.EmbeddingsModel }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, edit("e", func(d *store.Deployment) { d.Kind = store.EmbeddingsModel }))
 	for _, wrong := range []string{"c", "also-b", "e"} {
 		wantError(t, set(wrong), store.ErrInvalid, `"`+wrong+`" is not a chat model of the account`)
 	}
 	for _, judge := range []string{"self", "a", "b"} {
-		if err := set(judge); err != nil {
-			t.Fatal(err)
-		}
+		must(t, set(judge))
 	}
 	if err := edit("b", func(d *store.Deployment) { d.Options.Safeguards = "a" }); err != nil {
 		t.Errorf("models cannot judge each other: %v", err)

@@ -23,9 +23,7 @@ func TestLimits(t *testing.T) {
 	}
 	ann := mustUser(t, s, "Ann")
 	connector, _, err := s.CreateConnector(ctx, account, "c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := 0
 	kinds := map[string]struct {
 		limit string
@@ -93,9 +91,7 @@ func TestLimits(t *testing.T) {
 		t.Errorf("in the place of a removed key: %v", err)
 	}
 	// A store that opens counts the same.
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	s = storetest.Open(t, path)
 	for what, kind := range kinds {
 		n++
@@ -130,13 +126,9 @@ func TestSweepKeysAndTokens(t *testing.T) {
 	path := tempStore(t)
 	synctest.Test(t, func(t *testing.T) {
 		kv, err := store.OpenBolt(path, store.BoltOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s, err := store.New(share(kv), store.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ann := mustUser(t, s, "Ann")
 		valid, _ := mustKey(t, s, "*")
 		revoked, _ := mustKey(t, s, "*")

@@ -18,9 +18,7 @@ func mustLink(t testing.TB, s *store.Store, kind, user string) (store.Link, stri
 	t.Helper()
 	l, secret, err := s.CreateLink(t.Context(),
 		store.Link{Kind: kind, Account: account, User: user, CreatedBy: "test"}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l, secret
 }
 
@@ -68,9 +66,7 @@ func TestLinks(t *testing.T) {
 	for _, c := range [][2]string{{"other", l.ID}, {account, ""}, {account, "lnk_x"}, {account + "/", l.ID}} {
 		wantError(t, s.RemoveLink(t.Context(), c[0], c[1]), store.ErrNotFound, "not found in the account")
 	}
-	if err := s.RemoveLink(t.Context(), account, l.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.RemoveLink(t.Context(), account, l.ID))
 	_, err = s.RedeemLink(t.Context(), secret, "x", "", store.Ending{})
 	wantError(t, err, store.ErrNotFound, "revoked")
 }

@@ -12,9 +12,7 @@ import (
 func lookups(b *testing.B) (s *store.Store, connector string) {
 	s = storetest.New(b)
 	c, _, err := s.CreateConnector(b.Context(), store.DefaultAccount, "c")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	for i := range 20 {
 		if _, err := s.SetDeployment(b.Context(),
 			store.Deployment{
@@ -56,16 +54,12 @@ func BenchmarkOpen(b *testing.B) {
 			for range keys {
 				mustKey(b, s, "*")
 			}
-			if err := s.Close(); err != nil {
-				b.Fatal(err)
-			}
+			must(b, s.Close())
 			s = nil
 			var before, after runtime.MemStats
 			for b.Loop() {
 				kv, err := store.OpenBolt(path, store.BoltOptions{})
-				if err != nil {
-					b.Fatal(err)
-				}
+				must(b, err)
 				runtime.GC()
 				runtime.ReadMemStats(&before)
 				if s, err = store.New(kv, store.Options{}); err != nil {
@@ -73,9 +67,7 @@ func BenchmarkOpen(b *testing.B) {
 				}
 				runtime.GC()
 				runtime.ReadMemStats(&after)
-				if err := s.Close(); err != nil {
-					b.Fatal(err)
-				}
+				must(b, s.Close())
 				s = nil // not in the next figure
 			}
 			b.ReportMetric(float64(after.HeapAlloc)-float64(before.HeapAlloc), "heap-bytes")

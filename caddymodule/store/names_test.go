@@ -18,9 +18,7 @@ import (
 func mustScope(t testing.TB, patterns string) scope.Scope {
 	t.Helper()
 	s, err := scope.Parse(patterns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -199,18 +197,14 @@ func TestFallback(t *testing.T) {
 	}
 	wantError(t, set("b"), store.ErrInvalid, "is of another kind")
 	mustName(t, s, "b", "also-b")
-	if err := set("b"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, set("b"))
 	if _, err := s.RemoveDeployment(t.Context(), account, "b"); err != nil {
 		t.Fatal(err)
 	}
 	if err := set("b"); err != nil {
 		t.Errorf("the fallback cannot stay: %v", err)
 	}
-	if err := set(""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, set(""))
 	wantError(t, set("b"), store.ErrInvalid, "not a deployment")
 }
 
@@ -220,9 +214,7 @@ func TestDefaultModel(t *testing.T) {
 	_, _, err := s.CreateKey(t.Context(), account, store.KeyFields{Name: "x", Scope: "*", DefaultModel: "a*"})
 	wantError(t, err, store.ErrInvalid, "default_model", "contains '*'")
 	_, secret, err := s.CreateKey(t.Context(), account, store.KeyFields{Name: "x", Scope: "*", DefaultModel: "later"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if k, _ := s.FindKey(secret); k.DefaultModel() != "later" {
 		t.Errorf("default model %q", k.DefaultModel())
 	}

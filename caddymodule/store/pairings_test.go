@@ -19,9 +19,7 @@ import (
 func mustPairing(t testing.TB, s *store.Store) (store.Pairing, string) {
 	t.Helper()
 	p, code, err := s.CreatePairing(t.Context(), account, "Ann")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p, code
 }
 
@@ -29,9 +27,7 @@ func mustClaim(t testing.TB, s *store.Store, code string, device int) store.Pair
 	t.Helper()
 	p, err := s.ClaimPairing(t.Context(), code, deviceSecret(device),
 		store.Device{Hostname: "gpu", OS: "linux", Upstreams: []string{"ollama"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p
 }
 
@@ -100,9 +96,7 @@ func TestPairingJSON(t *testing.T) {
 			`"at":"2026-11-21T08:00:00Z"}}`,
 	} {
 		got, err := json.Marshal(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if text := strings.ReplaceAll(string(got), p.ID, "ID"); text != want {
 			t.Errorf("as JSON\n got %s\nwant %s", text, want)
 		}
@@ -214,9 +208,7 @@ func TestDeviceIsBounded(t *testing.T) {
 		Hostname: long, OS: long, Version: long, Address: "2001:db8::1", Fingerprint: "3f9a 07c2 b1d4",
 		Upstreams: slices.Repeat([]string{long}, 1000),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, _ := json.Marshal(p)
 	if len(text) > 16<<10 || p.Device.Address != "2001:db8::1" || p.Device.Fingerprint != "3f9a 07c2 b1d4" {
 		t.Errorf("%d bytes, %s, %s", len(text), p.Device.Address, p.Device.Fingerprint)
@@ -294,9 +286,7 @@ func TestClaimConcurrent(t *testing.T) {
 			t.Error("no device has the code")
 		}
 		_, c, err := stores[1].ApprovePairing(t.Context(), account, p.ID, "", "Ann")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := stores[1].AuthenticateConnector(c.ID, deviceSecret(int(winner.Load()))); err != nil {
 			t.Errorf("the winner cannot connect: %v", err)
 		}

@@ -18,9 +18,7 @@ func share(kv store.KV) *storetest.Shared { return storetest.Share(kv) }
 func newStore(t *testing.T, kv store.KV) *store.Store {
 	t.Helper()
 	s, err := store.New(kv, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -106,18 +104,12 @@ func TestCloseEndsGoroutines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.db")
 	synctest.Test(t, func(t *testing.T) {
 		kv, err := store.OpenBolt(path, store.BoltOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		deaf := share(kv)
 		s, err := store.New(deaf, store.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		deaf.CutOff(errors.New("connection lost"), func() {})
 		synctest.Wait()
-		if err := errors.Join(s.Close(), kv.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(s.Close(), kv.Close()))
 	})
 }

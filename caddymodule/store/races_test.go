@@ -36,9 +36,7 @@ func TestDecisionsOfTwoGateways(t *testing.T) {
 	for range 20 {
 		ann, bob := mustUser(t, a, "Ann"), mustUser(t, a, "bob")
 		key := store.Passkey{ID: []byte("phone"), Name: "phone", Credential: json.RawMessage(`{"sign_count":1}`)}
-		if err := a.AddPasskey(t.Context(), ann.ID, "1", key); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.AddPasskey(t.Context(), ann.ID, "1", key))
 		wait.Until(t, "b knows all", func() bool { return b.UserCount() == 2 && len(b.Passkeys(ann.ID)) == 1 })
 
 		hash := a.PasswordHash(ann.ID)

@@ -13,10 +13,8 @@ import (
 // waysIn creates a passkey, a number of tokens and an invitation of a user.
 func waysIn(t *testing.T, s *store.Store, u store.User, tokens int) (invitation string) {
 	t.Helper()
-	if err := s.AddPasskey(t.Context(), u.ID, "c",
-		store.Passkey{ID: []byte(u.ID), Name: "phone", Credential: []byte("1")}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.AddPasskey(t.Context(), u.ID, "c",
+		store.Passkey{ID: []byte(u.ID), Name: "phone", Credential: []byte("1")}))
 	if _, err := s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxTokens = 1000 }); err != nil {
 		t.Fatal(err)
 	}
@@ -28,9 +26,7 @@ func waysIn(t *testing.T, s *store.Store, u store.User, tokens int) (invitation 
 	}
 	_, secret, err := s.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: u.ID}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return secret
 }
 

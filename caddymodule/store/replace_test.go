@@ -19,9 +19,7 @@ func TestReplaceConnector(t *testing.T) {
 		t.Errorf("before there is one, the namesake is %+v", got)
 	}
 	_, before, err := s.ApprovePairing(t.Context(), account, code, "", "Ann")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := s.SetDeployment(t.Context(),
 		store.Deployment{Account: account, Name: "m", Connectors: []string{before.ID}}); err != nil {
 		t.Fatal(err)
@@ -68,13 +66,9 @@ func TestReplaceConnectorOfAToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	foreign, foreignSecret, err := s.CreateConnector(t.Context(), "other", "theirs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c, secret, err := s.CreateConnector(t.Context(), account, "rack")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, code := mustPairing(t, s)
 	mustClaim(t, s, code, 1)
 	for _, name := range []string{"theirs", foreign.ID} {
@@ -103,9 +97,7 @@ func TestReplaceIsOvertaken(t *testing.T) {
 	kv := storetest.OpenBolt(t, tempStore(t))
 	other := newStore(t, share(kv))
 	c, _, err := other.CreateConnector(t.Context(), account, "rack")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, first := mustPairing(t, other)
 	_, second := mustPairing(t, other)
 	mustClaim(t, other, first, 1)

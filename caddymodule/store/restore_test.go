@@ -36,12 +36,8 @@ func backupOf(t *testing.T, kv store.KV) (path string) {
 	}
 	path = filepath.Join(t.TempDir(), "backup.db")
 	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(kv.Backup(t.Context(), file), file.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errors.Join(kv.Backup(t.Context(), file), file.Close()))
 	return path
 }
 
@@ -52,9 +48,7 @@ func records(t *testing.T, kv store.KV) (all []string) {
 		all = append(all, item.Key+" "+string(item.Value))
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all
 }
 
@@ -77,9 +71,7 @@ func TestRestoreKV(t *testing.T) {
 	ctx := t.Context()
 	from := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "from.db"))
 	s, err := store.New(from, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	if _, _, err := s.CreateKey(ctx, account, store.KeyFields{Name: "laptop", Scope: "*"}); err != nil {
 		t.Fatal(err)
@@ -111,9 +103,7 @@ func TestRestoreKV(t *testing.T) {
 		t.Errorf("into a store with records: %v", err)
 	}
 	restored, err := store.New(to, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer restored.Close()
 	if keys := restored.Keys(account); len(keys) != 1 || keys[0].Name != "laptop" {
 		t.Errorf("keys: %v", keys)

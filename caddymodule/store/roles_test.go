@@ -19,9 +19,7 @@ func TestOneAdminStays(t *testing.T) {
 		admins := make([]store.User, 4)
 		for i := range admins {
 			u, err := s.CreateUser(t.Context(), account, fmt.Sprintf("admin-%d-%d", round, i), "", store.RoleAdmin)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			admins[i] = u
 		}
 		for _, u := range s.Users(account) { // of the last round
@@ -55,21 +53,15 @@ func TestRolesAreKept(t *testing.T) {
 	kv := share(storetest.OpenBolt(t, tempStore(t)))
 	s := newStore(t, kv)
 	ann, err := s.CreateUser(t.Context(), account, "ann", "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	vera, err := s.CreateUser(t.Context(), account, "vera", "", store.RoleViewer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := s.SetUserRole(t.Context(), account, vera.Name, store.RoleMember); err != nil {
 		t.Fatal(err)
 	}
 	path := "users/" + account + "/" + ann.ID
 	item, err := kv.Get(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	older := bytes.Replace(item.Value, []byte(`,"role":"admin"`), nil, 1)
 	if bytes.Equal(older, item.Value) {
 		t.Fatalf("the record is %s", item.Value)

@@ -29,9 +29,7 @@ func as(t testing.TB, u store.User, token string) context.Context {
 func mustSetup(ctx context.Context, t testing.TB, s *store.Store, fields store.KeyFields) (store.Setup, string) {
 	t.Helper()
 	setup, code, err := s.CreateSetup(ctx, account, fields)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return setup, code
 }
 
@@ -167,16 +165,12 @@ func TestSetupOfAnotherRole(t *testing.T) {
 		u := mustUser(t, s, strings.ReplaceAll(what, " ", "-"))
 		token, _, err := s.CreateToken(t.Context(),
 			store.Token{Account: account, User: u.ID, Name: "x", Rights: store.RightKeys})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, code := mustSetup(as(t, u, token.ID), t, s, store.KeyFields{Name: "x", Scope: "*"})
 		if _, err := s.FindSetup(t.Context(), code); err != nil {
 			t.Errorf("before %s: %v", what, err)
 		}
-		if err := change(u, token.ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, change(u, token.ID))
 		_, err = s.FindSetup(t.Context(), code)
 		wantError(t, err, store.ErrNotFound, noSetup)
 	}
@@ -254,13 +248,9 @@ func TestSetupSweep(t *testing.T) {
 	path := tempStore(t)
 	synctest.Test(t, func(t *testing.T) {
 		kv, err := store.OpenBolt(path, store.BoltOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s, err := store.New(share(kv), store.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		mustSetup(context.Background(), t, s, store.KeyFields{Name: "x", Scope: "*"})
 		for _, want := range []int{1, 0} {
 			time.Sleep(14 * time.Minute)
@@ -269,8 +259,6 @@ func TestSetupSweep(t *testing.T) {
 				t.Errorf("%d codes, not %d", n, want)
 			}
 		}
-		if err := errors.Join(s.Close(), kv.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(s.Close(), kv.Close()))
 	})
 }

@@ -22,6 +22,13 @@ import (
 
 const account = store.DefaultAccount
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestDefaultAccount(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -30,9 +37,7 @@ func TestDefaultAccount(t *testing.T) {
 	if !ok || a.ID != account || a.CreatedAt.IsZero() || len(s.Accounts()) != 1 {
 		t.Errorf("a new store has the accounts %+v", s.Accounts())
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	if again, _ := storetest.Open(t, path).Account(account); !reflect.DeepEqual(again, a) {
 		t.Errorf("the account %+v became %+v", a, again)
 	}
@@ -41,9 +46,7 @@ func TestDefaultAccount(t *testing.T) {
 func mustKey(t testing.TB, s *store.Store, scope string) (store.Key, string) {
 	t.Helper()
 	k, secret, err := s.CreateKey(t.Context(), account, store.KeyFields{Name: "test key " + rand.Text(), Scope: scope})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return k, secret
 }
 
@@ -77,9 +80,7 @@ func TestCreateKey(t *testing.T) {
 			t.Errorf("found a key for a wrong secret of %d bytes", len(wrong))
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	content, err := os.ReadFile(path)
 	if err != nil || strings.Contains(string(content), secret[7:]) {
 		t.Errorf("the file holds the secret itself, or %v", err)
@@ -128,9 +129,7 @@ func TestKeysJSON(t *testing.T) {
 		t.Fatalf("keys %+v", keys)
 	}
 	got, err := json.Marshal(first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	at, _ := json.Marshal(first.CreatedAt)
 	want := fmt.Sprintf(`{"id":%q,"account":"default","name":%q,"scope":"*","expires_at":null,"created_at":%s,"shown":%q,`+
 		`"last_used_at":null,"disabled_at":null,"revoked_at":null}`,
@@ -187,9 +186,7 @@ func TestRevokeKey(t *testing.T) {
 	}
 	_, err = s.RevokeKey(t.Context(), "other", k.ID)
 	wantError(t, err, store.ErrNotFound, "not found in the account")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	s = storetest.Open(t, path)
 	if live, ok := s.FindKey(secret); !ok || live.Key().RevokedAt == nil {
 		t.Error("the key is valid again after a restart")
@@ -246,9 +243,7 @@ func TestRevokeKeyConcurrent(t *testing.T) {
 
 func reopen(t *testing.T, s *store.Store, path string) *store.Store {
 	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	return storetest.Open(t, path)
 }
 
@@ -324,9 +319,7 @@ func TestClosedStore(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
 	k, secret := mustKey(t, s, "*")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	if _, ok := s.FindKey(secret); !ok {
 		t.Error("requests that still run cannot read any more")
 	}

@@ -79,9 +79,7 @@ func putKey(t testing.TB, d *draft, account string, i int) {
 	if err == nil {
 		err = d.apply(Event{Item: Item{Key: op.Key, Value: op.Value, ModRevision: 1}})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // The bytes that a write copies, and the time of a listing, do not grow with the number of keys.

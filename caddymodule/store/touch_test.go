@@ -22,16 +22,12 @@ func TestTouch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		s, err := openStore(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		// One more than fit into a transaction.
 		var keys []store.Credential
 		for range store.MaxTxnOps + 1 {
 			_, secret, err = s.CreateKey(ctx, account, store.KeyFields{Name: rand.Text(), Scope: "*"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			k, _ := s.FindKey(secret)
 			keys = append(keys, k)
 		}
@@ -59,9 +55,7 @@ func TestTouch(t *testing.T) {
 		}
 		last = time.Now().UTC()
 		s.Touch(keys[len(keys)-1].LiveKey)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close())
 	})
 	k, ok := storetest.Open(t, path).FindKey(secret)
 	if !ok || k.Key().LastUsedAt == nil || !k.Key().LastUsedAt.Equal(last) {
@@ -91,9 +85,7 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 	s := storetest.New(t)
 	_, secret := mustKey(t, s, "qwen*")
 	c, _, err := s.CreateConnector(t.Context(), account, "one")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := s.SetDeployment(t.Context(),
 		store.Deployment{Account: account, Name: "qwen3", Connectors: []string{c.ID}}); err != nil {
 		t.Fatal(err)
@@ -167,13 +159,9 @@ func TestTouchConnector(t *testing.T) {
 	var last time.Time
 	synctest.Test(t, func(t *testing.T) {
 		s, err := openStore(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c, _, err := s.CreateConnector(t.Context(), account, "box")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		id = c.ID
 		if c, _ := s.Connector(id); c.LastSeenAt != nil {
 			t.Errorf("seen at %v before it ever came", c.LastSeenAt)
@@ -189,9 +177,7 @@ func TestTouchConnector(t *testing.T) {
 		s.TouchConnector("con_unknown")
 		s.TouchConnector(id)
 		last = time.Now().UTC()
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close())
 	})
 	s := storetest.Open(t, path)
 	c, _ := s.Connector(id)
@@ -204,9 +190,7 @@ func TestTouchConnector(t *testing.T) {
 	if _, err := s.RemoveConnector(t.Context(), account, id); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	if n := storetest.Open(t, path).Stats().Connectors; n != 0 {
 		t.Errorf("%d connectors after the removal", n)
 	}

@@ -40,18 +40,14 @@ func tempStore(t testing.TB) string { return filepath.Join(t.TempDir(), "gateway
 func mustUser(t testing.TB, s *store.Store, name string) store.User {
 	t.Helper()
 	u, err := s.CreateUser(t.Context(), account, name, "$argon2id$"+name, store.RoleAdmin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return u
 }
 
 func mustSession(t testing.TB, s *store.Store, u store.User) (store.Session, string) {
 	t.Helper()
 	session, secret, err := s.CreateSession(t.Context(), u.ID, "password", "192.0.2.1", "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return session, secret
 }
 
@@ -67,9 +63,7 @@ func TestUsers(t *testing.T) {
 		t.Errorf("created %+v", ann)
 	}
 	bob, err := s.CreateUser(t.Context(), "other", "bob@example.com", "", store.RoleAdmin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, s := range []*store.Store{s, reopen(t, s, path)} {
 		if got, ok := s.User(ann.ID); !ok || got != ann {
 			t.Errorf("user %+v", got)
@@ -175,13 +169,9 @@ func TestRemoveUser(t *testing.T) {
 		store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
 	_, link, err := s.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkRecovery, Account: account, User: ann.ID}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.AddPasskey(t.Context(), ann.ID, "c",
-		store.Passkey{ID: []byte("x"), Name: "x", Credential: []byte(`{}`)}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, s.AddPasskey(t.Context(), ann.ID, "c",
+		store.Passkey{ID: []byte("x"), Name: "x", Credential: []byte(`{}`)}))
 	_, invitation, _ := s.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: "Ann"}, time.Hour)
 	_, secret := mustSession(t, s, bob)
@@ -225,9 +215,7 @@ func TestRemoveUser(t *testing.T) {
 func paths(t *testing.T, kv store.KV, prefix string) []string {
 	t.Helper()
 	snap, err := store.Range(t.Context(), kv, store.Prefix(prefix))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var out []string
 	for _, item := range snap.Items {
 		out = append(out, item.Key)
@@ -246,9 +234,7 @@ func TestSetPassword(t *testing.T) {
 		session, secret := mustSession(t, s, ann)
 		sessions, secrets = append(sessions, session), append(secrets, secret)
 	}
-	if err := s.SetPassword(t.Context(), ann.ID, s.PasswordHash(ann.ID), "new", sessions[7].ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.SetPassword(t.Context(), ann.ID, s.PasswordHash(ann.ID), "new", sessions[7].ID))
 	if got := s.Sessions(ann.ID); len(got) != 1 || got[0].ID != sessions[7].ID {
 		t.Errorf("%d sessions are left", len(got))
 	}
@@ -265,9 +251,7 @@ func TestSetPassword(t *testing.T) {
 	s = storetest.Open(t, tempStore(t))
 	ann = mustUser(t, s, "Ann")
 	_, secret := mustSession(t, s, ann)
-	if err := s.SetPassword(t.Context(), ann.ID, s.PasswordHash(ann.ID), "new", ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.SetPassword(t.Context(), ann.ID, s.PasswordHash(ann.ID), "new", ""))
 	if _, ok := s.FindSession(secret); ok {
 		t.Error("a session outlived the password")
 	}
@@ -315,9 +299,7 @@ func TestDyingAmidRemoval(t *testing.T) {
 			_, token, _ := s.CreateToken(t.Context(),
 				store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
 			dying.left.Store(1)
-			if err := remove(s, ann); err != nil {
-				t.Fatal(err)
-			}
+			must(t, remove(s, ann))
 			if len(paths(t, kv, "sessions/")) != 1 {
 				t.Fatal("all is removed: the test shows nothing")
 			}
@@ -351,13 +333,9 @@ func TestFileHasNoSecrets(t *testing.T) {
 	if _, err := s.ClaimPairing(t.Context(), code, deviceSecret(1), store.Device{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i, secret := range []string{
 		session, strings.TrimPrefix(token, "pmt_"), link, code[5:],
 		strings.ReplaceAll(code[5:], "-", ""), deviceSecret(1),
