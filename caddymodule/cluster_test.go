@@ -117,9 +117,7 @@ func TestEdges(t *testing.T) {
 	key, _, err := a.app.store.Opened().Store.CreateKey(t.Context(), "default", store.KeyFields{Name: "k", Scope: "*"})
 	must(t, err)
 	before := a.metrics(t)["postern_barrier_seconds confirmed"]
-	if _, err := service.RevokeKey(operator, key.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(service.RevokeKey(operator, key.ID)))
 	m := a.metrics(t)
 	if m["postern_store_reachable"] != 1 || m["postern_edge_leader"] != 1 ||
 		m["postern_store_contact_age_seconds"] != 0 || m["postern_edges serving"] != 1 ||

@@ -141,9 +141,7 @@ func TestChanges(t *testing.T) {
 	app.store.Messages = io.Discard
 	start(t, app)
 	st := app.store.Opened().Store
-	if _, err := st.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.CreateAccount(t.Context(), "other")))
 	notified := make(chan struct{}, 100)
 	stop := app.gateway.Changes(store.DefaultAccount, func() { notified <- struct{}{} })
 	expect := func(what string, want bool) {
@@ -162,22 +160,16 @@ func TestChanges(t *testing.T) {
 			<-notified
 		}
 	}
-	if _, _, err := st.CreateKey(t.Context(),
-		store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.CreateKey(t.Context(),
+		store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*"})))
 	expect("a key", true)
 	app.store.Opened().Activity.Record(store.DefaultAccount, activity.Request{ID: "req_1", Time: time.Now()})
 	expect("a request", true)
-	if _, _, err := st.CreateKey(t.Context(), "other", store.KeyFields{Name: "laptop", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.CreateKey(t.Context(), "other", store.KeyFields{Name: "laptop", Scope: "*"})))
 	app.store.Opened().Activity.Record("other", activity.Request{ID: "req_2", Time: time.Now()})
 	expect("another account", false)
 	stop()
-	if _, _, err := st.CreateKey(t.Context(),
-		store.DefaultAccount, store.KeyFields{Name: "desk", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.CreateKey(t.Context(),
+		store.DefaultAccount, store.KeyFields{Name: "desk", Scope: "*"})))
 	expect("a key after the end", false)
 }

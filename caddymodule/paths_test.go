@@ -89,7 +89,5 @@ func deployModel(t *testing.T, s *testSite, name string) {
 	c, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, "box "+name)
 	must(t, err)
 	d := store.Deployment{Account: store.DefaultAccount, Name: name, Connectors: []string{c.ID}, Model: "server-" + name}
-	if _, err := st.SetDeployment(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.SetDeployment(t.Context(), d)))
 }

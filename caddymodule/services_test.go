@@ -24,6 +24,12 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// errOf returns the last result of a call, its error.
+func errOf(results ...any) error {
+	err, _ := results[len(results)-1].(error)
+	return err
+}
+
 // freeUDP returns a loopback UDP address without a listener.
 func freeUDP(t *testing.T) string {
 	t.Helper()
@@ -143,9 +149,7 @@ func TestNoWelcome(t *testing.T) {
 			open, err := app.store.Get()
 			must(t, err)
 			if name == "a user" {
-				if _, err := open.Store.CreateUser(t.Context(), "default", "anna", "$argon2id$none", store.RoleAdmin); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(open.Store.CreateUser(t.Context(), "default", "anna", "$argon2id$none", store.RoleAdmin)))
 			}
 			start(t, app)
 			if output.Len() > 0 {

@@ -137,10 +137,8 @@ func checkUpConsole(t *testing.T, ready *up.Ready) {
 		r.InputTokens == 0 || r.OutputTokens == 0 || r.FirstTokenMillis <= 0 || r.FirstTokenMillis > r.DurationMillis {
 		t.Errorf("recorded %+v", r)
 	}
-	if _, err := app.store.Opened().Store.CreateUser(t.Context(), store.DefaultAccount, "anna", "$argon2id$none",
-		store.RoleAdmin); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(app.store.Opened().Store.CreateUser(t.Context(), store.DefaultAccount, "anna", "$argon2id$none",
+		store.RoleAdmin)))
 }
 
 // checkSecondRun runs again with a model server: the key stays, and the scripted model is

@@ -143,9 +143,7 @@ func TestActivityOfAnotherAccount(t *testing.T) {
 	g := newGateway(t)
 	g.log.Record(store.DefaultAccount,
 		activity.Request{Time: time.Now(), KeyName: "laptop", Deployment: "qwen3", Status: 200})
-	if _, err := g.store.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.CreateAccount(t.Context(), "other")))
 	g.signInAs("other", "eve")
 	main := mainOf(g.page("/console/activity"))
 	has(t, main, "No requests yet")

@@ -122,11 +122,9 @@ func TestClientSetupRoles(t *testing.T) {
 	_, admin := h.ofRole(store.RoleAdmin)
 	con, _, err := h.store.CreateConnector(t.Context(), store0, "box")
 	must(t, err)
-	if _, err := h.store.SetDeployment(t.Context(), store.Deployment{
+	must(t, errOf(h.store.SetDeployment(t.Context(), store.Deployment{
 		Account: store0, Name: "qwen3", Connectors: []string{con.ID},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	form := member.get("/console/keys/setup").Body.String()
 	has(t, form, "qwen3")
 	lacks(t, form, `id="owner"`, `id="requests_per_minute"`)

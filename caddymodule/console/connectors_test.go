@@ -114,9 +114,7 @@ func TestConnectorRemove(t *testing.T) {
 		t.Errorf("removing a connector in use: status %d, want 409", w.Code)
 	}
 
-	if _, err := g.store.RemoveDeployment(t.Context(), store.DefaultAccount, "qwen3"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.RemoveDeployment(t.Context(), store.DefaultAccount, "qwen3")))
 	has(t, mainOf(g.page(path)), `<form method="post">`, "Cancel")
 	if _, there := g.store.Connector(con.ID); !there {
 		t.Fatal("asking removed it")
@@ -151,9 +149,7 @@ func TestConnectorsOfAnotherAccount(t *testing.T) {
 	g := newGateway(t)
 	con := g.connector("gpu-box")
 	g.deployment("qwen3", con)
-	if _, err := g.store.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.CreateAccount(t.Context(), "other")))
 	g.signInAs("other", "eve")
 	lacks(t, mainOf(g.page("/console/connectors")), "gpu-box")
 	lacks(t, mainOf(g.page("/console/models")), "qwen3")
@@ -192,10 +188,8 @@ func fill(b *testing.B) *gateway {
 	}
 	for i := range 1000 {
 		g.deployment(fmt.Sprintf("org-%02d/model-%04d:7b", i%20, i), connectors[i%len(connectors)])
-		if _, _, err := g.store.CreateKey(b.Context(),
-			store.DefaultAccount, store.KeyFields{Name: fmt.Sprintf("key-%04d", i), Scope: "org-01/*"}); err != nil {
-			b.Fatal(err)
-		}
+		must(b, errOf(g.store.CreateKey(b.Context(),
+			store.DefaultAccount, store.KeyFields{Name: fmt.Sprintf("key-%04d", i), Scope: "org-01/*"})))
 	}
 	return g
 }

@@ -45,10 +45,8 @@ func TestAlerts(t *testing.T) {
 	g.deployment("llama", away)
 	for name, expires := range map[string]time.Duration{"soon": 6 * 24 * time.Hour, "later": 8 * 24 * time.Hour} {
 		at := time.Now().Add(expires)
-		if _, _, err := g.store.CreateKey(t.Context(),
-			store.DefaultAccount, store.KeyFields{Name: name, Scope: "*", ExpiresAt: &at}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(g.store.CreateKey(t.Context(),
+			store.DefaultAccount, store.KeyFields{Name: name, Scope: "*", ExpiresAt: &at})))
 	}
 	fail := func(class string, n int) {
 		for range n {
@@ -114,10 +112,8 @@ func TestHomeQuotas(t *testing.T) {
 	most, all := create("most", limits.UsageLimits{TokensPerMonth: 100_000}),
 		create("all", limits.UsageLimits{TokensPerDay: 1000, RequestsPerDay: 100})
 	some := create("some", limits.UsageLimits{TokensPerDay: 1000})
-	if _, err := g.store.SetAccount(t.Context(), store.DefaultAccount,
-		func(a *store.Account) { a.Limits.RequestsPerDay = 3 }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.SetAccount(t.Context(), store.DefaultAccount,
+		func(a *store.Account) { a.Limits.RequestsPerDay = 3 })))
 	for key, tokens := range map[string]int{most: 80_000, all: 1200, some: 799} {
 		g.record(0, activity.Request{KeyID: key, Deployment: "qwen3", BusyMillis: 10, InputTokens: tokens})
 	}

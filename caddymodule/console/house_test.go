@@ -48,6 +48,12 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// errOf returns the last result of a call, its error.
+func errOf(results ...any) error {
+	err, _ := results[len(results)-1].(error)
+	return err
+}
+
 func (h *house) now() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -145,9 +145,7 @@ func TestKeysOfAnotherAccount(t *testing.T) {
 	k, secret, err := g.store.CreateKey(t.Context(), store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*"})
 	must(t, err)
 	g.deployment("qwen3", g.connector("gpu-box"))
-	if _, err := g.store.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.CreateAccount(t.Context(), "other")))
 	g.signInAs("other", "eve")
 	lacks(t, mainOf(g.page("/console/keys")), "laptop")
 	lacks(t, g.page("/console/keys/preview?scope=*"), "qwen3")
@@ -172,9 +170,7 @@ func TestKeysSearchKeepsTheList(t *testing.T) {
 		k, _, err := g.store.CreateKey(t.Context(),
 			store.DefaultAccount, store.KeyFields{Name: "old " + rand.Text(), Scope: "*"})
 		must(t, err)
-		if _, err := g.store.RevokeKey(t.Context(), store.DefaultAccount, k.ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(g.store.RevokeKey(t.Context(), store.DefaultAccount, k.ID)))
 	}
 	page := mainOf(g.page("/console/keys?show=revoked&q=old"))
 	has(t, page, `<input type="hidden" name="show" value="revoked">`)

@@ -85,9 +85,7 @@ func TestEdges(t *testing.T) {
 	has(t, page, "1 of 1 serving", "edge-b is removed")
 	lacks(t, mainOf(page), "<td data-label=\"Name\"><span><strong>edge-b<")
 
-	if _, err := h.store.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.CreateAccount(t.Context(), "other")))
 	o := h.in(h.user("other", "olga"))
 	lacks(t, o.page("/console/models"), "/console/edges")
 	o.refused(o.get("/console/edges"), http.StatusForbidden, "Only operators and users of the account")

@@ -26,13 +26,11 @@ func TestModelsList(t *testing.T) {
 	has(t, page, "org/qwen3:8b@x", "offline", "0 of 1", "/console/models/show?name=org%2fqwen3%3a8b%40x%2by")
 	g.lines.connect(con)
 	has(t, mainOf(g.page("/console/models")), "available", "1 of 1 available")
-	if _, err := g.store.SetDeployment(t.Context(),
+	must(t, errOf(g.store.SetDeployment(t.Context(),
 		store.Deployment{
 			Account: store.DefaultAccount, Name: "lost", Connectors: []string{con.ID},
 			Upstream: "gone",
-		}); err != nil {
-		t.Fatal(err)
-	}
+		})))
 	has(t, mainOf(g.page("/console/models?q=lost")), ">upstream missing<")
 	page = g.page("/console/models/show?name=lost")
 	has(t, page, "<title>lost · Postern</title>")
@@ -44,13 +42,11 @@ func TestModelStates(t *testing.T) {
 	g := newGateway(t)
 	con, other := g.connector("gpu-box"), g.connector("attic")
 	g.deployment("qwen3", con)
-	if _, err := g.store.SetDeployment(t.Context(),
+	must(t, errOf(g.store.SetDeployment(t.Context(),
 		store.Deployment{
 			Account: store.DefaultAccount, Name: "both", Connectors: []string{con.ID, other.ID},
 			Model: "qwen3",
-		}); err != nil {
-		t.Fatal(err)
-	}
+		})))
 	g.lines.connect(con, "qwen3")
 	g.lines.connect(other, "qwen3")
 	has(t, mainOf(g.page("/console/models")), "2 of 2 available")

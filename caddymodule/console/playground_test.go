@@ -115,10 +115,8 @@ func TestPlaygroundOfMembers(t *testing.T) {
 	own := create("own-key", "qwen*", mia.ID)
 	create("narrow-key", "llama", mia.ID)
 	off := create("off-key", "*", mia.ID)
-	if _, err := g.store.EnableKey(t.Context(), store.DefaultAccount, off.ID, false,
-		func(store.Key) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.EnableKey(t.Context(), store.DefaultAccount, off.ID, false,
+		func(store.Key) error { return nil })))
 	other := create("other-key", "*", "")
 	page = mainOf(g.page("/console/models/show?name=qwen3"))
 	has(t, page, `<option value="`+own.ID+`">own-key</option>`, "counts for the key")

@@ -68,9 +68,7 @@ func TestStreamEndsWithTheRole(t *testing.T) {
 	u, b := h.ofRole(store.RoleViewer)
 	open := b.stream("/console/events/connectors")
 	has(t, open.next(), "connectors-list")
-	if _, err := h.store.SetUserRole(t.Context(), store0, u.ID, store.RoleMember); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.SetUserRole(t.Context(), store0, u.ID, store.RoleMember)))
 	if text, ok := open.message(); ok {
 		t.Errorf("the stream continues: %s", text)
 	}
@@ -86,20 +84,16 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 	ada := h.user(store0, "ada")
 	con, _, err := h.store.CreateConnector(t.Context(), store0, "box")
 	must(t, err)
-	if _, err := h.store.SetDeployment(t.Context(),
-		store.Deployment{Account: store0, Name: "m", Connectors: []string{con.ID}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.SetDeployment(t.Context(),
+		store.Deployment{Account: store0, Name: "m", Connectors: []string{con.ID}})))
 	mux := h.console.mux
 	for _, role := range store.Roles() {
 		u, b := h.ofRole(role)
 		own, _, err := h.store.CreateKey(t.Context(),
 			store0, store.KeyFields{Name: "own of " + u.Name, Scope: "*", Owner: u.ID})
 		must(t, err)
-		if _, _, err := h.store.CreateToken(t.Context(),
-			store.Token{Account: store0, User: u.ID, Name: "ci", Rights: store.RightRead}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(h.store.CreateToken(t.Context(),
+			store.Token{Account: store0, User: u.ID, Name: "ci", Rights: store.RightRead})))
 		for _, path := range []string{
 			"models", "models/show?name=m", "keys", "keys/" + own.ID, "connectors",
 			"connectors/show?id=" + con.ID, "home", "usage", "activity", "audit", "settings", "start",

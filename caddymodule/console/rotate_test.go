@@ -61,9 +61,7 @@ func TestConnectorRotate(t *testing.T) {
 func TestConnectorRotateElsewhere(t *testing.T) {
 	g := newGateway(t)
 	con := g.connector("gpu-box")
-	if _, err := g.store.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.CreateAccount(t.Context(), "other")))
 	g.signInAs("other", "olga")
 	path := "/console/connectors/" + con.ID + "/rotate"
 	if w := g.get(path); w.Code != http.StatusNotFound {

@@ -13,9 +13,7 @@ func TestNotices(t *testing.T) {
 	con, _, err := h.store.CreateConnector(t.Context(), store0, "box")
 	must(t, err)
 	d := store.Deployment{Account: store0, Name: "org/a+b", Connectors: []string{con.ID}}
-	if _, err := h.store.SetDeployment(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.SetDeployment(t.Context(), d)))
 	l := store.Link{Kind: store.LinkInvitation, Account: store0, Role: store.RoleViewer}
 	invitation, _, err := h.store.CreateLink(t.Context(), l, store.SessionIdle)
 	must(t, err)

@@ -174,13 +174,9 @@ func TestProgramsAreFromNoSite(t *testing.T) {
 // The API serves a session its account only, and refuses others in JSON.
 func TestAPI(t *testing.T) {
 	h := newHouse(t)
-	if _, err := h.store.CreateAccount(t.Context(), "lab"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.CreateAccount(t.Context(), "lab")))
 	ada, eve := h.in(h.user(store0, "ada")), h.in(h.user("lab", "eve"))
-	if _, _, err := h.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "adas-key", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "adas-key", Scope: "*"})))
 	if w := ada.get("/console/api/keys"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "adas-key") {
 		t.Errorf("own account: %d %s", w.Code, w.Body)
 	}

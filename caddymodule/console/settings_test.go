@@ -139,9 +139,7 @@ func TestCreatedByToken(t *testing.T) {
 	}
 	by := store.WithActor(t.Context(), store.Actor{User: ada.ID, Name: "ada", Token: token.ID, TokenName: "deploy"})
 	for ctx, name := range map[context.Context]string{t.Context(): "other", by: "more"} {
-		if _, _, err := h.store.CreateConnector(ctx, store0, name); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(h.store.CreateConnector(ctx, store0, name)))
 	}
 	if w := h.browser().request(http.MethodPost, "/console/api/keys", `{"name":"stays<b>"}`,
 		as); w.Code != http.StatusCreated {
@@ -192,9 +190,7 @@ func TestPasskeyList(t *testing.T) {
 // Paths with records of another account are not found.
 func TestOtherAccounts(t *testing.T) {
 	h := newHouse(t)
-	if _, err := h.store.CreateAccount(t.Context(), "lab"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.CreateAccount(t.Context(), "lab")))
 	ada := h.user(store0, "ada")
 	b, eve := h.in(ada), h.in(h.user("lab", "eve"))
 	b.post("/console/settings/invitations")

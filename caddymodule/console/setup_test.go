@@ -320,9 +320,7 @@ func TestPairingOfAnotherAccount(t *testing.T) {
 	code := g.code()
 	g.claim(code, "gpu-box")
 	id := g.pairing(store.PairingPending).ID
-	if _, err := g.store.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.CreateAccount(t.Context(), "other")))
 	g.signInAs("other", "eve")
 	lacks(t, mainOf(g.page("/console/start")), "gpu-box", code)
 	for _, at := range []string{id, code} {

@@ -96,10 +96,8 @@ func TestRecoveryEndsWaysIn(t *testing.T) {
 	ada, grace := h.user(store0, "ada"), h.user(store0, "grace")
 	must(t, h.store.AddPasskey(t.Context(), grace.ID, "c",
 		store.Passkey{ID: []byte("x"), Name: "phone", Credential: []byte("1")}))
-	if _, _, err := h.store.CreateToken(t.Context(),
-		store.Token{Account: store0, User: grace.ID, Name: "ci", Rights: store.AllRights}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.CreateToken(t.Context(),
+		store.Token{Account: store0, User: grace.ID, Name: "ci", Rights: store.AllRights})))
 	recover := func() (*browser, string) {
 		w := h.in(ada).post("/console/settings/users/" + grace.ID + "/recovery-link")
 		return h.browser(), h.in(ada).secretIn(w.Body.String())
@@ -128,10 +126,8 @@ func TestRecoveryEndsWaysIn(t *testing.T) {
 func TestNamesAreText(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
-	if _, _, err := h.store.CreateToken(t.Context(),
-		store.Token{Account: store0, User: b.userID(), Name: script, Rights: store.AllRights}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.CreateToken(t.Context(),
+		store.Token{Account: store0, User: b.userID(), Name: script, Rights: store.AllRights})))
 	session, _, err := h.store.CreateSession(t.Context(), b.userID(), script, script, "Firefox/1 Linux "+script)
 	must(t, err)
 	for _, path := range []string{

@@ -308,10 +308,8 @@ func (g *gateway) connector(name string) store.Connector {
 
 func (g *gateway) deployment(name string, c store.Connector) {
 	g.Helper()
-	if _, err := g.store.SetDeployment(g.Context(),
-		store.Deployment{Account: store.DefaultAccount, Name: name, Connectors: []string{c.ID}}); err != nil {
-		g.Fatal(err)
-	}
+	must(g, errOf(g.store.SetDeployment(g.Context(),
+		store.Deployment{Account: store.DefaultAccount, Name: name, Connectors: []string{c.ID}})))
 }
 
 // has checks that a page has all of the texts.

@@ -63,10 +63,8 @@ func TestEventsOfACluster(t *testing.T) {
 		lead, out, stores := followTwo(t)
 		key := func() {
 			t.Helper()
-			if _, _, err := stores[1].CreateKey(t.Context(),
-				store.DefaultAccount, store.KeyFields{Name: rand.Text(), Scope: "*"}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(stores[1].CreateKey(t.Context(),
+				store.DefaultAccount, store.KeyFields{Name: rand.Text(), Scope: "*"})))
 			synctest.Wait()
 		}
 		lead[0].Store(true)

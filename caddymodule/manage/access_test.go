@@ -112,9 +112,7 @@ func newWorld(t *testing.T) *world {
 	g := newGatewayIn(t, c)
 	c.start(g)
 	for _, id := range []string{"other", "empty"} {
-		if _, err := g.store.CreateAccount(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(g.store.CreateAccount(t.Context(), id)))
 	}
 	w := &world{gateway: g, mine: g.user("default", "mine-user"), other: g.user("other", "olga"), ids: map[string]string{}}
 	second := g.user("default", "mine-second")
@@ -248,13 +246,9 @@ func TestAccessAllowed(t *testing.T) {
 			}
 			if route == "POST /setup-link" { // only while there are no users
 				for _, id := range []string{w.mine.User, w.ids["{second}"]} {
-					if _, err := w.store.RemoveUser(t.Context(), "default", id); err != nil {
-						t.Fatal(err)
-					}
+					must(t, errOf(w.store.RemoveUser(t.Context(), "default", id)))
 				}
-				if _, err := w.store.RemoveUser(t.Context(), "other", w.other.User); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(w.store.RemoveUser(t.Context(), "other", w.other.User)))
 			}
 			status, body = w.request(manage.Caller{Name: "root", Operator: true}, route, account)
 			if users := o.About == manage.OfUser; users != (status == http.StatusForbidden) || !users && status >= 300 {

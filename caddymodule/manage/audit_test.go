@@ -32,9 +32,7 @@ func TestAuditList(t *testing.T) {
 	g := newGateway(t)
 	anna := g.user("default", "anna")
 	anna.From = "203.0.113.7"
-	if _, err := g.store.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.CreateAccount(t.Context(), "other")))
 	olga := g.user("other", "olga")
 	secret := g.doAs(anna, "POST", "/keys", `{"name":"laptop","scope":"qwen*"}`).Body.String()
 	token, err := g.service.CreateToken(manage.WithCaller(t.Context(), anna),

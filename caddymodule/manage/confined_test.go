@@ -18,49 +18,48 @@ func TestOperationsAreConfined(t *testing.T) {
 	before := w.records()
 	id := func(name string) string { return w.ids["{"+name+"}"] }
 	s, ctx := w.service, manage.WithCaller(t.Context(), w.other)
-	first := func(_ any, err error) error { return err }
 	for name, err := range map[string]error{
-		"DeleteKey":  first(s.DeleteKey(ctx, manage.DeleteKey{Key: id("key")})),
-		"Key":        first(s.Key(ctx, id("key"))),
-		"EditKey":    first(s.EditKey(ctx, id("key"), named("x"))),
-		"… by name":  first(s.EditKey(ctx, "mine-key", named("x"))),
-		"RotateKey":  first(s.RotateKey(ctx, manage.RotateKey{Key: id("key")})),
-		"DisableKey": first(s.DisableKey(ctx, id("key"))),
-		"EnableKey":  first(s.EnableKey(ctx, id("key"))),
-		"… for its user": first(s.CreateKey(ctx, func(k *store.KeyFields) error {
+		"DeleteKey":  errOf(s.DeleteKey(ctx, manage.DeleteKey{Key: id("key")})),
+		"Key":        errOf(s.Key(ctx, id("key"))),
+		"EditKey":    errOf(s.EditKey(ctx, id("key"), named("x"))),
+		"… by name":  errOf(s.EditKey(ctx, "mine-key", named("x"))),
+		"RotateKey":  errOf(s.RotateKey(ctx, manage.RotateKey{Key: id("key")})),
+		"DisableKey": errOf(s.DisableKey(ctx, id("key"))),
+		"EnableKey":  errOf(s.EnableKey(ctx, id("key"))),
+		"… for its user": errOf(s.CreateKey(ctx, func(k *store.KeyFields) error {
 			k.Name, k.Owner = "x", id("user")
 			return nil
 		})),
-		"RevokeKey":       first(s.RevokeKey(ctx, id("key"))),
+		"RevokeKey":       errOf(s.RevokeKey(ctx, id("key"))),
 		"RemoveKey":       s.RemoveKey(ctx, id("key")),
-		"RemoveConnector": first(s.RemoveConnector(ctx, id("spare"))),
-		"RotateConnector": first(s.RotateConnector(ctx, manage.RotateConnector{Connector: id("spare")})),
-		"SetDeployment": first(s.SetDeployment(ctx,
+		"RemoveConnector": errOf(s.RemoveConnector(ctx, id("spare"))),
+		"RotateConnector": errOf(s.RotateConnector(ctx, manage.RotateConnector{Connector: id("spare")})),
+		"SetDeployment": errOf(s.SetDeployment(ctx,
 			"x", func(d *manage.DeploymentFields) error { d.Connector = id("connector"); return nil })),
-		"RemoveDeployment": first(s.RemoveDeployment(ctx, "mine-deployment")),
-		"TestDeployment":   first(s.TestDeployment(ctx, "mine-deployment")),
-		"UpstreamModels":   first(s.UpstreamModels(ctx, id("connector"))),
-		"ApprovePairing":   first(s.ApprovePairing(ctx, manage.ApprovePairing{Pairing: id("code")})),
-		"… to replace": first(s.ApprovePairing(ctx,
+		"RemoveDeployment": errOf(s.RemoveDeployment(ctx, "mine-deployment")),
+		"TestDeployment":   errOf(s.TestDeployment(ctx, "mine-deployment")),
+		"UpstreamModels":   errOf(s.UpstreamModels(ctx, id("connector"))),
+		"ApprovePairing":   errOf(s.ApprovePairing(ctx, manage.ApprovePairing{Pairing: id("code")})),
+		"… to replace": errOf(s.ApprovePairing(ctx,
 			manage.ApprovePairing{Pairing: id("code"), Replace: id("connector")})),
-		"DenyPairing":      first(s.DenyPairing(ctx, manage.DenyPairing{Pairing: id("pairing")})),
-		"RemoveUser":       first(s.RemoveUser(ctx, id("second"))),
-		"RecoveryLink":     first(s.RecoveryLink(ctx, id("user"))),
-		"RevokeInvitation": first(s.RevokeInvitation(ctx, id("invitation"))),
-		"CreateToken":      first(s.CreateToken(ctx, manage.CreateToken{Name: "x", User: id("user")})),
-		"RevokeToken":      first(s.RevokeToken(ctx, id("token"))),
-		"RevokeSession":    first(s.RevokeSession(ctx, id("session"))),
+		"DenyPairing":      errOf(s.DenyPairing(ctx, manage.DenyPairing{Pairing: id("pairing")})),
+		"RemoveUser":       errOf(s.RemoveUser(ctx, id("second"))),
+		"RecoveryLink":     errOf(s.RecoveryLink(ctx, id("user"))),
+		"RevokeInvitation": errOf(s.RevokeInvitation(ctx, id("invitation"))),
+		"CreateToken":      errOf(s.CreateToken(ctx, manage.CreateToken{Name: "x", User: id("user")})),
+		"RevokeToken":      errOf(s.RevokeToken(ctx, id("token"))),
+		"RevokeSession":    errOf(s.RevokeSession(ctx, id("session"))),
 	} {
 		if !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for name, err := range map[string]error{
-		"SetupLink":     first(s.SetupLink(ctx)),
-		"Accounts":      first(s.Accounts(ctx)),
-		"CreateAccount": first(s.CreateAccount(ctx, manage.CreateAccount{ID: "x"})),
-		"SetAccount":    first(s.SetAccount(ctx, "default", func(*manage.AccountFields) error { return nil })),
-		"RemoveAccount": first(s.RemoveAccount(ctx, "empty")),
+		"SetupLink":     errOf(s.SetupLink(ctx)),
+		"Accounts":      errOf(s.Accounts(ctx)),
+		"CreateAccount": errOf(s.CreateAccount(ctx, manage.CreateAccount{ID: "x"})),
+		"SetAccount":    errOf(s.SetAccount(ctx, "default", func(*manage.AccountFields) error { return nil })),
+		"RemoveAccount": errOf(s.RemoveAccount(ctx, "empty")),
 	} {
 		if !errors.Is(err, manage.ErrForbidden) {
 			t.Errorf("%s: %v", name, err)

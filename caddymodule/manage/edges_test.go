@@ -93,9 +93,7 @@ func TestProblemOfEdge(t *testing.T) {
 func TestAccountOfAnotherEdge(t *testing.T) {
 	t.Parallel()
 	g, edge, other := newEdge(t)
-	if _, err := other.CreateAccount(t.Context(), "team"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(other.CreateAccount(t.Context(), "team")))
 	edge.Cut(true)
 	if w := g.do("GET", "/keys?account=team", ""); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("without the store: %d %s", w.Code, w.Body)

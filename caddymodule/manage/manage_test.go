@@ -23,6 +23,12 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// errOf returns the last result of a call, its error.
+func errOf(results ...any) error {
+	err, _ := results[len(results)-1].(error)
+	return err
+}
+
 // want performs a request, checks the status, and decodes the answer.
 func want[T any](g *gateway, status int, method, path, body string) T {
 	g.t.Helper()
@@ -349,10 +355,8 @@ func TestAuditOfANamesake(t *testing.T) {
 		id     string
 	}{{namesake, namesake.User}, {manage.CallerFrom(asOperator(t.Context())), ""}} {
 		before := len(g.log.String())
-		if _, err := g.service.CreateKey(manage.WithCaller(t.Context(), c.caller),
-			named(rand.Text())); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(g.service.CreateKey(manage.WithCaller(t.Context(), c.caller),
+			named(rand.Text()))))
 		var entry map[string]any
 		must(t, json.Unmarshal([]byte(g.log.String()[before:]), &entry))
 		if entry["by"] != "root" || entry["by_id"] != c.id {

@@ -38,9 +38,7 @@ func TestLinksEndWithTheirCreator(t *testing.T) {
 	for _, path := range []string{"/invitations", "/users/anna/recovery-link"} {
 		l := wantAs[manage.Link](g, bert, 201, "POST", path, "{}")
 		_, secret, _ := strings.Cut(l.URL, "#")
-		if _, err := g.store.FindLink(secret); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(g.store.FindLink(secret)))
 		defer func() {
 			if _, err := g.store.FindLink(secret); err == nil {
 				t.Errorf("the link of %s works", path)
@@ -142,9 +140,7 @@ func TestUsersRemoveEachOther(t *testing.T) {
 		if len(users) != 1 {
 			t.Fatalf("%d users are left", len(users))
 		}
-		if _, err := g.store.RemoveUser(t.Context(), "default", users[0].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(g.store.RemoveUser(t.Context(), "default", users[0].ID)))
 	}
 }
 
@@ -202,9 +198,7 @@ func TestSessions(t *testing.T) {
 	wantAs[map[string]any](g, bert, 404, "DELETE", "/sessions/"+second.ID, "")
 	wantAs[manage.Session](g, anna, 200, "DELETE", "/sessions/"+second.ID, "")
 	wantAs[map[string]any](g, anna, 404, "DELETE", "/sessions/"+second.ID, "")
-	if _, _, err := g.store.CreateSession(t.Context(), anna.User, "password", "192.0.2.2", "phone"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.CreateSession(t.Context(), anna.User, "password", "192.0.2.2", "phone")))
 	if ended := wantAs[map[string]int](g, anna, 200, "DELETE", "/sessions", ""); ended["ended"] != 1 {
 		t.Errorf("ended = %v", ended)
 	}

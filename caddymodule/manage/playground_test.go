@@ -205,17 +205,13 @@ func TestPlayWithAKey(t *testing.T) {
 	}
 	admin := g.person("ada", store.RoleAdmin)
 	far := g.keyOf(member, "far", "public")
-	if _, err := g.store.EditKey(t.Context(), "default", far.ID, func(k *store.Key) error {
+	must(t, errOf(g.store.EditKey(t.Context(), "default", far.ID, func(k *store.Key) error {
 		k.AllowedIPs = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 		return nil
-	}, func(store.Key) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	}, func(store.Key) error { return nil })))
 	off := g.keyOf(member, "off", "*")
-	if _, err := g.store.EnableKey(t.Context(), "default", off.ID, false,
-		func(store.Key) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.EnableKey(t.Context(), "default", off.ID, false,
+		func(store.Key) error { return nil })))
 	of := g.keyOf(admin, "of-ada", "*")
 	for _, tt := range []struct {
 		caller    manage.Caller
@@ -303,11 +299,9 @@ func TestPlayThatWaitsEndsWithItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent := 0
 		g := playGateway(t, func(w http.ResponseWriter, r *http.Request) { sent++; hang(w, r) })
-		if _, err := g.store.SetDeployment(t.Context(), store.Deployment{
+		must(t, errOf(g.store.SetDeployment(t.Context(), store.Deployment{
 			Account: "default", Name: "public", Connectors: g.onlyConnector(), MaxConcurrency: 1,
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})))
 		go func() {
 			_, _ = g.service.Play(asOperator(t.Context()), manage.Play{Model: "public", Prompt: "Hi"}, nil)
 		}()

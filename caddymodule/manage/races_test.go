@@ -39,9 +39,7 @@ func newOvertaken(t *testing.T) (g *gateway, kv *overtaken, admin, member manage
 	t.Cleanup(func() { _ = st.Close() })
 	g = newGatewayOn(t, st, nil)
 	admin, member = g.user("default", "ann"), g.user("default", "mia")
-	if _, err := st.SetUserRole(t.Context(), "default", member.User, store.RoleMember); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.SetUserRole(t.Context(), "default", member.User, store.RoleMember)))
 	return g, kv, admin, member
 }
 
@@ -115,9 +113,7 @@ func TestDisabledBy(t *testing.T) {
 	delete(record, "disabled_by")
 	value, err := json.Marshal(record)
 	must(t, err)
-	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, value)}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, value)}})))
 	a := g.doAs(member, "POST", "/keys/laptop/enable", "{}")
 	if a.Code != http.StatusForbidden || !strings.Contains(a.Body.String(), "ask an admin") {
 		t.Errorf("enabled by its owner: %d %s", a.Code, a.Body)

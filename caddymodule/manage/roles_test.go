@@ -17,9 +17,7 @@ import (
 func (w *world) as(role store.Role) manage.Caller {
 	w.t.Helper()
 	c := w.user("default", "mine-"+string(role))
-	if _, err := w.store.SetUserRole(w.t.Context(), "default", c.User, role); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, errOf(w.store.SetUserRole(w.t.Context(), "default", c.User, role)))
 	return c
 }
 

@@ -31,9 +31,7 @@ func (g *gateway) trade(code, machine string) (clients.Traded, error) {
 func (g *gateway) inRole(name string, role store.Role) manage.Caller {
 	g.t.Helper()
 	caller := g.user(store.DefaultAccount, name)
-	if _, err := g.store.SetUserRole(g.t.Context(), store.DefaultAccount, name, role); err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, errOf(g.store.SetUserRole(g.t.Context(), store.DefaultAccount, name, role)))
 	return caller
 }
 
@@ -44,12 +42,10 @@ func TestSetup(t *testing.T) {
 	for _, name := range []string{"llama3", "qwen3:8b", "qwen3:4b"} {
 		g.deployment(name, con, "", "")
 	}
-	if _, err := g.store.SetDeployment(t.Context(), store.Deployment{
+	must(t, errOf(g.store.SetDeployment(t.Context(), store.Deployment{
 		Account: store.DefaultAccount, Name: "qwen-embed", Connectors: []string{con.info.Connector},
 		Kind: store.EmbeddingsModel,
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	made := wantAs[manage.CreatedSetup](g, ann, 201, "POST", "/setups",
 		`{"client":"claude","scope":"qwen*","default_model":"qwen3:8b","limits":{"requests_per_minute":7}}`)
 	if left := time.Until(made.ExpiresAt); left > 15*time.Minute || left < 14*time.Minute || made.Client != "claude" ||
@@ -157,9 +153,7 @@ func TestSetupRoles(t *testing.T) {
 		}
 	}
 	made = wantAs[manage.CreatedSetup](g, mia, 201, "POST", "/setups", `{"client":"claude"}`)
-	if _, err := g.store.SetUserRole(t.Context(), store.DefaultAccount, "mia", store.RoleViewer); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.SetUserRole(t.Context(), store.DefaultAccount, "mia", store.RoleViewer)))
 	_, err := g.trade(made.Code, "box")
 	wantFault(t, err, store.ErrNotFound, noSetup)
 }
@@ -172,9 +166,7 @@ func TestSetupKeepsMeasures(t *testing.T) {
 	trade := func() (clients.Traded, error) {
 		return g.trade(wantAs[manage.CreatedSetup](g, mia, 201, "POST", "/setups", `{"client":"claude"}`).Code, "box")
 	}
-	if _, err := trade(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(trade()))
 	const path = "/keys/mia%20box%20claude"
 	limited := wantAs[manage.Key](g, ada, 200, "PATCH", path,
 		`{"limits":{"requests_per_day":1},"priority":"low","allowed_ips":["10.0.0.0/8"],"scope":"llama*"}`)

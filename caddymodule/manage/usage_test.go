@@ -92,12 +92,8 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 			}
 		}
 		if step%2 == 0 {
-			if _, err := st.RevokeKey(t.Context(), store.DefaultAccount, k.ID); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := st.RemoveKey(t.Context(), store.DefaultAccount, k.ID); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(st.RevokeKey(t.Context(), store.DefaultAccount, k.ID)))
+			must(t, errOf(st.RemoveKey(t.Context(), store.DefaultAccount, k.ID)))
 		}
 		service := manage.New(manage.Options{Store: st, Activity: log, Observed: observed.New(now), Now: now})
 		first, last := now().AddDate(0, 0, -365).UTC(), now().UTC()

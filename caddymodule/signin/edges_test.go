@@ -109,8 +109,6 @@ func TestUnconfirmedPassword(t *testing.T) {
 	}
 	old := passwordHash{cost: cost{memory: 4096, passes: 3, threads: 1}, salt: []byte("saltsalt")}
 	old.key = d.derive([]byte(rightPassword), old.salt, old.cost, keySize)
-	if _, err := st.CreateUser(t.Context(), store.DefaultAccount, "bob", old.String(), store.RoleAdmin); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.CreateUser(t.Context(), store.DefaultAccount, "bob", old.String(), store.RoleAdmin)))
 	d.mustSignIn(t, home, "bob")
 }

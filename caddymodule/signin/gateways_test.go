@@ -37,9 +37,7 @@ func TestCeremoniesOfSeveralGateways(t *testing.T) {
 
 	options, ceremony, err := one.BeginPasskey(t.Context(), ann, origin)
 	must(t, err)
-	if _, err := two.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", a.create(t, options)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(two.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", a.create(t, options))))
 	thief := newAuthenticator(t, origin)
 	if _, err := one.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", thief.create(t, options)); err == nil ||
 		!strings.Contains(err.Error(), "already answered") {

@@ -65,9 +65,7 @@ func TestSetupLink(t *testing.T) {
 func TestInvite(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	if _, err := d.store.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(d.store.CreateAccount(t.Context(), "other")))
 	ann := d.addUser(t, "ann")
 	link, secret, err := d.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkInvitation, Account: "other", CreatedBy: ann.ID})
@@ -127,9 +125,7 @@ func TestRecovery(t *testing.T) {
 	_, secret, err = d.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkRecovery, Account: store.DefaultAccount, User: ann.ID, CreatedBy: "the command line"})
 	must(t, err)
-	if _, err := d.store.RemoveUser(t.Context(), store.DefaultAccount, ann.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(d.store.RemoveUser(t.Context(), store.DefaultAccount, ann.ID)))
 	if _, err := d.Redeem(t.Context(), attempt("", newPassword), secret); !errors.Is(err, ErrLink) {
 		t.Errorf("the link of a removed user: %v", err)
 	}

@@ -44,6 +44,12 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// errOf returns the last result of a call, its error.
+func errOf(results ...any) error {
+	err, _ := results[len(results)-1].(error)
+	return err
+}
+
 func (b *logBuffer) Write(p []byte) (int, error) {
 	if b.line != nil {
 		b.line(string(p))
@@ -200,13 +206,9 @@ func TestUnknownUserIsEqualWork(t *testing.T) {
 			t.Parallel()
 			d := newDesk(t)
 			d.addUser(t, "ann")
-			if _, err := d.store.CreateUser(t.Context(), store.DefaultAccount, "carl", "", store.RoleAdmin); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := d.store.CreateUser(t.Context(), store.DefaultAccount, "dora",
-				"$argon2id$v=19$m=4194304,t=1,p=1$c29tZXNhbHQ$c29tZXNhbHRzb21lc2FsdA", store.RoleAdmin); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(d.store.CreateUser(t.Context(), store.DefaultAccount, "carl", "", store.RoleAdmin)))
+			must(t, errOf(d.store.CreateUser(t.Context(), store.DefaultAccount, "dora",
+				"$argon2id$v=19$m=4194304,t=1,p=1$c29tZXNhbHQ$c29tZXNhbHRzb21lc2FsdA", store.RoleAdmin)))
 			var costs []cost
 			derive := d.derive
 			d.derive = func(password, salt []byte, c cost, size int) []byte {
@@ -243,12 +245,8 @@ func TestFailuresAreLogged(t *testing.T) {
 	link, secret, err := d.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkInvitation, Account: store.DefaultAccount, CreatedBy: signed.User.ID})
 	must(t, err)
-	if _, err := d.Link(t.Context(), home, secret); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.Redeem(t.Context(), Attempt{Address: "x\ny", Name: "bob", Password: typed}, secret); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(d.Link(t.Context(), home, secret)))
+	must(t, errOf(d.Redeem(t.Context(), Attempt{Address: "x\ny", Name: "bob", Password: typed}, secret)))
 	if _, err := d.Link(t.Context(), home, secret); err == nil || strings.Contains(err.Error(), secret) {
 		t.Errorf("a used link: %v", err)
 	}
@@ -342,9 +340,7 @@ func TestToken(t *testing.T) {
 	if _, _, err := d.Token(t.Context(), secret+"x"); !errors.Is(err, ErrToken) {
 		t.Errorf("a wrong token: %v", err)
 	}
-	if _, err := d.store.RemoveUser(t.Context(), ann.Account, ann.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(d.store.RemoveUser(t.Context(), ann.Account, ann.ID)))
 	if _, _, err := d.Token(t.Context(), secret); !errors.Is(err, ErrToken) {
 		t.Errorf("the token of a removed user: %v", err)
 	}

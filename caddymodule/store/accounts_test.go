@@ -43,17 +43,13 @@ func TestRemoveAccount(t *testing.T) {
 	kv := storetest.OpenBolt(t, tempStore(t))
 	s := newStore(t, share(kv))
 	const id = "team"
-	if _, err := s.CreateAccount(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateAccount(t.Context(), id)))
 	u, err := s.CreateUser(t.Context(), id, "Ann", "", store.RoleAdmin)
 	must(t, err)
 	k, _, _ := s.CreateKey(t.Context(), id, store.KeyFields{Name: "k", Scope: "*"})
 	c, _, _ := s.CreateConnector(t.Context(), id, "c")
-	if _, err := s.SetDeployment(t.Context(),
-		store.Deployment{Account: id, Name: "d", Connectors: []string{c.ID}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.SetDeployment(t.Context(),
+		store.Deployment{Account: id, Name: "d", Connectors: []string{c.ID}})))
 	_, _, err = s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: id}, time.Hour)
 	_, _, pairErr := s.CreatePairing(t.Context(), id, "Ann")
 	err = errors.Join(err, pairErr, s.SaveUsage(t.Context(), []store.UsageRow{{
@@ -90,9 +86,7 @@ func TestRemoveAccountConcurrent(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
 	for i := range 20 {
-		if _, err := s.CreateAccount(t.Context(), "team"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.CreateAccount(t.Context(), "team")))
 		var createErr, removeErr error
 		var id string
 		var wg sync.WaitGroup

@@ -64,9 +64,7 @@ func TestAuditList(t *testing.T) {
 				t.Errorf("%d operations of %q, want %d: %v", len(list), account, n, err)
 			}
 		}
-		if _, err := a.CreateAccount(ctx, "team"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(a.CreateAccount(ctx, "team")))
 		add(a, "team", "first")
 		add(a, "", "gateway")
 		for i := range 600 {
@@ -81,9 +79,7 @@ func TestAuditList(t *testing.T) {
 			func(store.Item) error { stored++; return nil }); err != nil || stored > 1100 {
 			t.Errorf("%d entries are stored: %v", stored, err)
 		}
-		if _, err := a.CreateAccount(ctx, "gone"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(a.CreateAccount(ctx, "gone")))
 		add(a, "gone", "x")
 		must(t, a.RemoveAccount(ctx, "gone"))
 		want(a, "gone", 0, "")

@@ -56,9 +56,7 @@ func TestBackupUnderWrites(t *testing.T) {
 	close(stop)
 	created := <-done
 	for _, path := range paths {
-		if _, err := store.CheckBackup(t.Context(), path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(store.CheckBackup(t.Context(), path)))
 		restored, err := openStore(path)
 		must(t, err)
 		names := map[string]bool{}
@@ -81,15 +79,11 @@ func TestRestore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data", "gateway.db")
 	s, err := openStore(path)
 	must(t, err)
-	if _, _, err := s.CreateKey(t.Context(),
-		store.DefaultAccount, store.KeyFields{Name: "before", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateKey(t.Context(),
+		store.DefaultAccount, store.KeyFields{Name: "before", Scope: "*"})))
 	backup := backUp(t, s)
-	if _, _, err := s.CreateKey(t.Context(),
-		store.DefaultAccount, store.KeyFields{Name: "after", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateKey(t.Context(),
+		store.DefaultAccount, store.KeyFields{Name: "after", Scope: "*"})))
 	now := time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC)
 	_, _, err = store.RestoreBolt(t.Context(), backup, path, now)
 	wantError(t, err, store.ErrLocked, "stop that gateway first")
@@ -117,9 +111,7 @@ func TestRestore(t *testing.T) {
 	checkKeys(t, elsewhere, "before")
 	// A damaged store can be replaced, too.
 	must(t, os.WriteFile(elsewhere, []byte("not a store"), 0o600))
-	if _, _, err := store.RestoreBolt(t.Context(), backup, elsewhere, now); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(store.RestoreBolt(t.Context(), backup, elsewhere, now)))
 	checkKeys(t, elsewhere, "before")
 }
 
@@ -131,10 +123,8 @@ func TestOpenDuringRestore(t *testing.T) {
 		for name, file := range map[string]string{"old": path, "restored": restored} {
 			s, err := openStore(file)
 			must(t, err)
-			if _, _, err := s.CreateKey(t.Context(),
-				store.DefaultAccount, store.KeyFields{Name: name, Scope: "*"}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(s.CreateKey(t.Context(),
+				store.DefaultAccount, store.KeyFields{Name: name, Scope: "*"})))
 			must(t, s.Close())
 		}
 		restoring, err := bolt.Open(path, 0, &bolt.Options{ReadOnly: true}) // as RestoreBolt locks it
@@ -176,10 +166,8 @@ func checkKeys(t *testing.T, path string, want ...string) {
 func TestRestoreRefuses(t *testing.T) {
 	s := storetest.New(t)
 	for n := range 50 {
-		if _, _, err := s.CreateKey(t.Context(),
-			store.DefaultAccount, store.KeyFields{Name: fmt.Sprint(n), Scope: "*"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.CreateKey(t.Context(),
+			store.DefaultAccount, store.KeyFields{Name: fmt.Sprint(n), Scope: "*"})))
 	}
 	good, err := os.ReadFile(backUp(t, s))
 	must(t, err)

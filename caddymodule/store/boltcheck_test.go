@@ -24,9 +24,7 @@ func boltBytes(t *testing.T) []byte {
 		for k := range 50 {
 			ops = append(ops, store.Put(fmt.Sprintf("robots/%d/%d", k, i), bytes.Repeat([]byte{'v'}, 300)))
 		}
-		if _, err := kv.Txn(t.Context(), store.Txn{Then: ops}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: ops})))
 	}
 	must(t, kv.Close())
 	data, err := os.ReadFile(path)

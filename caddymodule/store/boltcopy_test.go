@@ -21,9 +21,7 @@ func TestWriteBolt(t *testing.T) {
 	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "from.db"))
 	for i := range 30 { // more than one transaction of the copy
 		op := store.Put(fmt.Sprintf("k%02d", i), make([]byte, 700<<10))
-		if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{op}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: []store.Op{op}})))
 	}
 	want, err := store.Range(t.Context(), kv, store.Span{})
 	must(t, err)

@@ -58,9 +58,7 @@ func TestCalibrationIsOfOneRegistration(t *testing.T) {
 	}
 	old.Since = again.UpdatedAt
 	save(old)
-	if _, err := s.RemoveDeployment(t.Context(), account, "m"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RemoveDeployment(t.Context(), account, "m")))
 	save(old)
 	if got, ok := s.Calibration(account, "m"); ok {
 		t.Errorf("of a deployment that is gone: %+v", got)

@@ -30,9 +30,7 @@ func TestUnconfirmed(t *testing.T) {
 	u, err := s.CreateUser(ctx, account, "ann", "hash", store.RoleAdmin)
 	must(t, err)
 	for range store.MaxTxnOps { // more sessions than one write ends
-		if _, _, err := s.CreateSession(ctx, u.ID, "password", "", ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.CreateSession(ctx, u.ID, "password", "", "")))
 	}
 	link, linkSecret, err := s.CreateLink(ctx,
 		store.Link{Kind: store.LinkRecovery, Account: account, User: u.ID}, time.Hour)
@@ -182,9 +180,7 @@ func TestPairingAtEdges(t *testing.T) {
 		t.Errorf("without the store: %v", err)
 	}
 	edge.Cut(false)
-	if _, err := b.ClaimPairing(ctx, code, device, store.Device{Hostname: "box"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(b.ClaimPairing(ctx, code, device, store.Device{Hostname: "box"})))
 	if _, _, err := c.ApprovePairing(ctx, account, p.ID, "", "ann"); err != nil {
 		t.Error(err)
 	}

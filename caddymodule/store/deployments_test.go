@@ -171,25 +171,19 @@ func TestDeploymentErrors(t *testing.T) {
 		wantError(t, err, x.kind, x.part)
 	}
 	for _, name := range []string{"a", "b"} {
-		if _, err := s.SetDeployment(t.Context(),
-			store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.SetDeployment(t.Context(),
+			store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}})))
 	}
 	_, err := s.RemoveConnector(t.Context(), account, "one")
 	wantError(t, err, store.ErrInUse, `"one" is in use by a, b`)
 	for _, name := range []string{"c", "d", "e", "f", "g"} {
-		if _, err := s.SetDeployment(t.Context(),
-			store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.SetDeployment(t.Context(),
+			store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}})))
 	}
 	_, err = s.RemoveConnector(t.Context(), account, "one")
 	wantError(t, err, store.ErrInUse, `"one" is in use by a, b, c, d, e and 2 more: `)
 	for _, name := range []string{"c", "d", "e", "f", "g"} {
-		if _, err := s.RemoveDeployment(t.Context(), account, name); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.RemoveDeployment(t.Context(), account, name)))
 	}
 	_, err = s.RemoveDeployment(t.Context(), account+"/a", "b")
 	wantError(t, err, store.ErrNotFound, "not found in the account")
@@ -210,15 +204,11 @@ func TestRemoveOneOfSeveralConnectors(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
 	for _, name := range []string{"one", "two"} {
-		if _, _, err := s.CreateConnector(t.Context(), account, name); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.CreateConnector(t.Context(), account, name)))
 	}
 	set := func(connectors ...string) {
-		if _, err := s.SetDeployment(t.Context(),
-			store.Deployment{Account: account, Name: "m", Connectors: connectors}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.SetDeployment(t.Context(),
+			store.Deployment{Account: account, Name: "m", Connectors: connectors})))
 	}
 	set("one", "two")
 	for _, name := range []string{"one", "two"} {

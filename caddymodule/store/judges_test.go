@@ -32,9 +32,7 @@ func TestJudge(t *testing.T) {
 	if err := edit("b", func(d *store.Deployment) { d.Options.Safeguards = "a" }); err != nil {
 		t.Errorf("models cannot judge each other: %v", err)
 	}
-	if _, err := s.RemoveDeployment(t.Context(), account, "b"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RemoveDeployment(t.Context(), account, "b")))
 	if err := set("b"); err != nil {
 		t.Errorf("the judge cannot stay: %v", err)
 	}

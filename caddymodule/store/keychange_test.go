@@ -84,10 +84,8 @@ func TestChangesEndRequests(t *testing.T) {
 				from, deployment, _ := strings.Cut(r, " ")
 				requests[r] = begin(t, s, secret, from, deployment)
 			}
-			if _, err := s.EditKey(t.Context(), account, k.ID,
-				func(k *store.Key) error { c.change(k); return nil }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(s.EditKey(t.Context(), account, k.ID,
+				func(k *store.Key) error { c.change(k); return nil })))
 			for name, r := range requests {
 				if why := c.ended[name]; why != "" {
 					r.want(t, why)
@@ -244,9 +242,7 @@ func TestKeysExpire(t *testing.T) {
 			func(k *store.Key) error { k.ExpiresAt = new(start.Add(4 * day)); return nil })
 		must(t, err)
 		time.Sleep(2 * day)
-		if _, err := s.RevokeKey(context.Background(), account, "revoked"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.RevokeKey(context.Background(), account, "revoked")))
 		time.Sleep(7 * day)
 		synctest.Wait()
 		requests["moved"].want(t, store.RefusedExpired)
@@ -298,9 +294,7 @@ func TestKeyNames(t *testing.T) {
 	wantError(t, rename("a", "b"), store.ErrExists, `already has a key "b"`)
 	wantError(t, create("key_x"), store.ErrInvalid, "begins like an id")
 	wantError(t, rename("x", "y"), store.ErrNotFound, "use a name or an id")
-	if _, err := s.RevokeKey(ctx, account, "b"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RevokeKey(ctx, account, "b")))
 	again, err := s.RevokeKey(ctx, account, "b") // by the name of a revoked key
 	must(t, err)
 	wantError(t, rename("b", "d"), store.ErrConflict, "is revoked, which is final")

@@ -166,9 +166,7 @@ func TestRecoveryLink(t *testing.T) {
 	}
 	_, err = s.FindLink(older)
 	wantError(t, err, store.ErrNotFound)
-	if _, err := s.RemoveUser(t.Context(), account, bob.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RemoveUser(t.Context(), account, bob.ID)))
 	_, err = s.RedeemLink(t.Context(), bobs, "", "new", store.Ending{})
 	wantError(t, err, store.ErrNotFound)
 }
@@ -248,9 +246,7 @@ func TestLinksOfARemovedUser(t *testing.T) {
 	_, invitation := linkBy(ann, store.LinkInvitation)
 	_, recovery := linkBy(ann, store.LinkRecovery)
 	kept, keptSecret := linkBy(bob, store.LinkInvitation)
-	if _, err := s.RemoveUser(t.Context(), account, ann.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RemoveUser(t.Context(), account, ann.ID)))
 	for _, s := range []*store.Store{s, reopen(t, s, path)} {
 		for _, secret := range []string{invitation, recovery} {
 			_, err := s.FindLink(secret)

@@ -14,13 +14,11 @@ func lookups(b *testing.B) (s *store.Store, connector string) {
 	c, _, err := s.CreateConnector(b.Context(), store.DefaultAccount, "c")
 	must(b, err)
 	for i := range 20 {
-		if _, err := s.SetDeployment(b.Context(),
+		must(b, errOf(s.SetDeployment(b.Context(),
 			store.Deployment{
 				Account: store.DefaultAccount, Name: fmt.Sprint("model/x-", i),
 				Connectors: []string{c.ID},
-			}); err != nil {
-			b.Fatal(err)
-		}
+			})))
 	}
 	return s, c.ID
 }

@@ -127,9 +127,7 @@ func TestClaimErrors(t *testing.T) {
 	}
 	mustClaim(t, s, code, 1)
 	wantError(t, claim(code, deviceSecret(2)), store.ErrUsed)
-	if _, err := s.DenyPairing(t.Context(), account, code, "Ann"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.DenyPairing(t.Context(), account, code, "Ann")))
 	wantError(t, claim(code, deviceSecret(2)), store.ErrDenied)
 	if again := mustClaim(t, s, code, 1); again.State != store.PairingDenied || again.DecidedBy != "Ann" {
 		t.Errorf("the device that was denied learns %+v", again)
@@ -180,9 +178,7 @@ func TestPairingExpires(t *testing.T) {
 func TestPairingOfOtherAccount(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
-	if _, err := s.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateAccount(t.Context(), "other")))
 	p, code := mustPairing(t, s)
 	mustClaim(t, s, code, 1)
 	for _, given := range []string{p.ID, code} {
@@ -219,9 +215,7 @@ func TestOpenPairingsAreBounded(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	s := c.open(t, tempStore(t))
-	if _, err := s.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateAccount(t.Context(), "other")))
 	var made atomic.Int32
 	var wg sync.WaitGroup
 	for range 30 {
@@ -247,9 +241,7 @@ func TestOpenPairingsAreBounded(t *testing.T) {
 	if _, _, err := s.CreatePairing(t.Context(), "other", "bob"); err != nil {
 		t.Errorf("another account: %v", err)
 	}
-	if _, err := s.DenyPairing(t.Context(), account, s.Pairings(account)[0].ID, "Ann"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.DenyPairing(t.Context(), account, s.Pairings(account)[0].ID, "Ann")))
 	mustPairing(t, s)
 	c.advance(store.PairingLife)
 	mustPairing(t, s)

@@ -53,9 +53,7 @@ func TestDecisionsOfTwoGateways(t *testing.T) {
 			func() error { _, err := b.RemoveUser(as(bob), account, ann.ID); return err })
 
 		wait.Until(t, "a knows the removal, which may be that of b", func() bool { return a.UserCount() == 1 })
-		if _, err := a.RemoveUser(t.Context(), account, a.Users(account)[0].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(a.RemoveUser(t.Context(), account, a.Users(account)[0].ID)))
 		wait.Until(t, "b knows it", func() bool { return b.UserCount() == 0 && len(b.Passkeys(ann.ID)) == 0 })
 	}
 }

@@ -15,14 +15,10 @@ func waysIn(t *testing.T, s *store.Store, u store.User, tokens int) (invitation 
 	t.Helper()
 	must(t, s.AddPasskey(t.Context(), u.ID, "c",
 		store.Passkey{ID: []byte(u.ID), Name: "phone", Credential: []byte("1")}))
-	if _, err := s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxTokens = 1000 }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxTokens = 1000 })))
 	for i := range tokens {
-		if _, _, err := s.CreateToken(t.Context(),
-			store.Token{Account: account, User: u.ID, Name: fmt.Sprint(i), Rights: store.AllRights}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.CreateToken(t.Context(),
+			store.Token{Account: account, User: u.ID, Name: fmt.Sprint(i), Rights: store.AllRights})))
 	}
 	_, secret, err := s.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: u.ID}, time.Hour)
@@ -109,9 +105,7 @@ func TestRecoverEndsWhatIsAddedMeanwhile(t *testing.T) {
 	late := &lateKV{KV: share(kv)}
 	s := newStore(t, late)
 	late.others = func() { waysIn(t, other, ann, 1) }
-	if _, err := s.RedeemLink(t.Context(), secret, "", "new", store.Ending{Passkeys: true, Tokens: true}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RedeemLink(t.Context(), secret, "", "new", store.Ending{Passkeys: true, Tokens: true})))
 	if p, tokens := s.Passkeys(ann.ID), s.Tokens(account); len(p)+len(tokens) != 0 {
 		t.Errorf("left are %d passkeys and %d tokens", len(p), len(tokens))
 	}
@@ -143,9 +137,7 @@ func TestRecoverEndsAtOnce(t *testing.T) {
 	last := &lastKV{KV: share(kv)}
 	s := newStore(t, last)
 	last.armed = true
-	if _, err := s.RedeemLink(t.Context(), secret, "", "new", store.Ending{Passkeys: true, Tokens: true}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RedeemLink(t.Context(), secret, "", "new", store.Ending{Passkeys: true, Tokens: true})))
 	if p, tokens := s.Passkeys(ann.ID), s.Tokens(account); len(p)+len(tokens) != 0 {
 		t.Errorf("left are %d passkeys and %d tokens", len(p), len(tokens))
 	}

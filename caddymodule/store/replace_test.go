@@ -20,10 +20,8 @@ func TestReplaceConnector(t *testing.T) {
 	}
 	_, before, err := s.ApprovePairing(t.Context(), account, code, "", "Ann")
 	must(t, err)
-	if _, err := s.SetDeployment(t.Context(),
-		store.Deployment{Account: account, Name: "m", Connectors: []string{before.ID}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.SetDeployment(t.Context(),
+		store.Deployment{Account: account, Name: "m", Connectors: []string{before.ID}})))
 	if got, ok := s.Namesake(account, store.Device{Hostname: "gpu"}); !ok || got != before {
 		t.Errorf("the namesake is %+v", got)
 	}
@@ -62,9 +60,7 @@ func TestReplaceConnector(t *testing.T) {
 func TestReplaceConnectorOfAToken(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
-	if _, err := s.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateAccount(t.Context(), "other")))
 	foreign, foreignSecret, err := s.CreateConnector(t.Context(), "other", "theirs")
 	must(t, err)
 	c, secret, err := s.CreateConnector(t.Context(), account, "rack")
@@ -78,9 +74,7 @@ func TestReplaceConnectorOfAToken(t *testing.T) {
 	if _, err := s.AuthenticateConnector(foreign.ID, foreignSecret); err != nil {
 		t.Errorf("the other account's connector: %v", err)
 	}
-	if _, _, err := s.ReplaceConnector(t.Context(), account, code, c.ID, "Ann"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.ReplaceConnector(t.Context(), account, code, c.ID, "Ann")))
 	_, err = s.AuthenticateConnector(c.ID, secret)
 	wantError(t, err, store.ErrUnauthenticated, "invalid tunnel token")
 	got, ok := s.Connector(c.ID)
@@ -107,9 +101,7 @@ func TestReplaceIsOvertaken(t *testing.T) {
 			t.Error(err)
 		}
 	}})
-	if _, _, err := s.ReplaceConnector(t.Context(), account, second, c.ID, "Ann"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.ReplaceConnector(t.Context(), account, second, c.ID, "Ann")))
 	if _, err := s.AuthenticateConnector(c.ID, deviceSecret(2)); err != nil {
 		t.Errorf("the last one has the place: %v", err)
 	}

@@ -30,9 +30,7 @@ func backupOf(t *testing.T, kv store.KV) (path string) {
 		ops = append(ops, store.Put(key, []byte(`{"v":1,"name":"a"}`)))
 	}
 	for chunk := range slices.Chunk(ops, 2) {
-		if _, err := kv.Txn(t.Context(), store.Txn{Then: chunk}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: chunk})))
 	}
 	path = filepath.Join(t.TempDir(), "backup.db")
 	file, err := os.Create(path)
@@ -73,9 +71,7 @@ func TestRestoreKV(t *testing.T) {
 	s, err := store.New(from, store.Options{})
 	must(t, err)
 	defer s.Close()
-	if _, _, err := s.CreateKey(ctx, account, store.KeyFields{Name: "laptop", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateKey(ctx, account, store.KeyFields{Name: "laptop", Scope: "*"})))
 	backup := backupOf(t, from)
 	var want []string
 	for _, r := range records(t, from) {
@@ -117,9 +113,7 @@ func TestCheckUnused(t *testing.T) {
 	if err := store.CheckUnused(t.Context(), kv); err != nil {
 		t.Error(err)
 	}
-	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("edge_reports/edge-a", nil)}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("edge_reports/edge-a", nil)}})))
 	if err := store.CheckUnused(t.Context(), kv); !errors.Is(err, store.ErrLocked) ||
 		!strings.Contains(err.Error(), `"edge-a"`) {
 		t.Errorf("while a gateway runs: %v", err)

@@ -24,9 +24,7 @@ func TestOneAdminStays(t *testing.T) {
 		}
 		for _, u := range s.Users(account) { // of the last round
 			if !slices.Contains(admins, u) {
-				if _, err := s.RemoveUser(t.Context(), account, u.ID); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(s.RemoveUser(t.Context(), account, u.ID)))
 			}
 		}
 		var all sync.WaitGroup
@@ -56,9 +54,7 @@ func TestRolesAreKept(t *testing.T) {
 	must(t, err)
 	vera, err := s.CreateUser(t.Context(), account, "vera", "", store.RoleViewer)
 	must(t, err)
-	if _, err := s.SetUserRole(t.Context(), account, vera.Name, store.RoleMember); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.SetUserRole(t.Context(), account, vera.Name, store.RoleMember)))
 	path := "users/" + account + "/" + ann.ID
 	item, err := kv.Get(t.Context(), path)
 	must(t, err)
@@ -66,9 +62,7 @@ func TestRolesAreKept(t *testing.T) {
 	if bytes.Equal(older, item.Value) {
 		t.Fatalf("the record is %s", item.Value)
 	}
-	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, older)}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, older)}})))
 	again := newStore(t, kv)
 	for name, want := range map[string]store.Role{"ann": store.RoleAdmin, "vera": store.RoleMember} {
 		if u, ok := again.FindUser(name); !ok || u.Role != want {

@@ -126,16 +126,12 @@ func TestSetupRenews(t *testing.T) {
 	if c.advance(store.DefaultGrace); valid(renewed) || !valid(last) {
 		t.Error("the former secret is valid after a day, or the new one is not")
 	}
-	if _, err := s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 2 }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 2 })))
 	for u, client := range map[store.User]string{bob: "claude", ann: "codex"} {
 		_, _, err = trade(u, client)
 		wantError(t, err, store.ErrExists, `already has a key "box"`)
 	}
-	if _, err := s.RevokeKey(t.Context(), account, "box"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RevokeKey(t.Context(), account, "box")))
 	third, _, err := trade(ann, "claude")
 	if err != nil || third.ID == first.ID {
 		t.Errorf("the revoked key becomes %+v, %v", third, err)
@@ -176,9 +172,7 @@ func TestSetupOfAnotherRole(t *testing.T) {
 	}
 	owner := mustUser(t, s, "owner")
 	setup, _ := mustSetup(t.Context(), t, s, store.KeyFields{Name: "x", Scope: "*", Owner: owner.ID})
-	if _, err := s.RemoveUser(t.Context(), account, owner.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RemoveUser(t.Context(), account, owner.ID)))
 	_, _, err := s.UseSetup(t.Context(), setup, "x", "claude")
 	wantError(t, err, store.ErrNotFound, "user")
 }

@@ -29,6 +29,12 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// errOf returns the last result of a call, its error.
+func errOf(results ...any) error {
+	err, _ := results[len(results)-1].(error)
+	return err
+}
+
 func TestDefaultAccount(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")

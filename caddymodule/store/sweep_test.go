@@ -100,9 +100,7 @@ func TestSweepLeftovers(t *testing.T) {
 	for _, path := range slices.Concat(stay, removed) {
 		ops = append(ops, store.Put(path, []byte(`{"v":1,"last_used_at":"2026-01-01T00:00:00Z"}`)))
 	}
-	if _, err := kv.Txn(t.Context(), store.Txn{Then: ops}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: ops})))
 	s := newStore(t, share(kv))
 	wait.Until(t, "the leftovers are swept", func() bool {
 		all := paths(t, kv, "")
@@ -136,15 +134,11 @@ func TestLeftovers(t *testing.T) {
 		for _, path := range append(slices.Concat(late("first"), late("second"), late("firsts")), "last_used/second/x") {
 			ops = append(ops, store.Put(path, []byte(`{"v":1,"last_used_at":"2026-01-01T00:00:00Z"}`)))
 		}
-		if _, err := kv.Txn(ctx, store.Txn{Then: ops}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(kv.Txn(ctx, store.Txn{Then: ops})))
 		left := func(all ...string) []string {
 			return slices.DeleteFunc(all, func(path string) bool { return !slices.Contains(paths(t, kv, path), path) })
 		}
-		if _, err := s.CreateAccount(ctx, "first"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.CreateAccount(ctx, "first")))
 		if got := left(append(late("first"), "leftovers/first")...); len(got) != 0 {
 			t.Errorf("a new account has %q", got)
 		}
@@ -181,9 +175,7 @@ func TestSweepUnreadable(t *testing.T) {
 		must(t, err)
 		put := func(op store.Op) {
 			t.Helper()
-			if _, err := kv.Txn(ctx, store.Txn{Then: []store.Op{op}}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(kv.Txn(ctx, store.Txn{Then: []store.Op{op}})))
 		}
 		put(store.Put(path, bytes.Replace(item.Value, []byte(`"v":1`), []byte(`"v":2`), 1)))
 		time.Sleep(25 * time.Hour)

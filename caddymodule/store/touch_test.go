@@ -71,9 +71,7 @@ func TestTouchRevokedKey(t *testing.T) {
 	k, secret := mustKey(t, s, "*")
 	live, _ := s.FindKey(secret)
 	s.Touch(live.LiveKey)
-	if _, err := s.RevokeKey(t.Context(), account, k.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RevokeKey(t.Context(), account, k.ID)))
 	s.Touch(live.LiveKey)
 	s = reopen(t, s, path)
 	if live, _ = s.FindKey(secret); live.Key().RevokedAt == nil || live.Key().LastUsedAt == nil {
@@ -86,10 +84,8 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 	_, secret := mustKey(t, s, "qwen*")
 	c, _, err := s.CreateConnector(t.Context(), account, "one")
 	must(t, err)
-	if _, err := s.SetDeployment(t.Context(),
-		store.Deployment{Account: account, Name: "qwen3", Connectors: []string{c.ID}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.SetDeployment(t.Context(),
+		store.Deployment{Account: account, Name: "qwen3", Connectors: []string{c.ID}})))
 	ok := true
 	if n := testing.AllocsPerRun(1000, func() {
 		k, found := s.FindKey(secret)
@@ -141,9 +137,7 @@ func BenchmarkCreateKey(b *testing.B) {
 
 func benchStore(b *testing.B) (s *store.Store, secret string) {
 	s = storetest.New(b)
-	if _, err := s.SetAccount(b.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 1_000_000 }); err != nil {
-		b.Fatal(err)
-	}
+	must(b, errOf(s.SetAccount(b.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 1_000_000 })))
 	for range 200 {
 		_, secret = mustKey(b, s, "*")
 	}
@@ -187,9 +181,7 @@ func TestTouchConnector(t *testing.T) {
 	if list := s.Connectors(account); len(list) != 1 || list[0].LastSeenAt == nil {
 		t.Errorf("listed as %+v", list)
 	}
-	if _, err := s.RemoveConnector(t.Context(), account, id); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RemoveConnector(t.Context(), account, id)))
 	must(t, s.Close())
 	if n := storetest.Open(t, path).Stats().Connectors; n != 0 {
 		t.Errorf("%d connectors after the removal", n)

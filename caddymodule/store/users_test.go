@@ -55,9 +55,7 @@ func TestUsers(t *testing.T) {
 	t.Parallel()
 	path := tempStore(t)
 	s := storetest.Open(t, path)
-	if _, err := s.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateAccount(t.Context(), "other")))
 	ann := mustUser(t, s, "Ann")
 	if !regexp.MustCompile(`^usr_[0-9a-v]{26}$`).MatchString(ann.ID) || ann.CreatedAt.IsZero() {
 		t.Errorf("created %+v", ann)
@@ -92,9 +90,7 @@ func TestUsers(t *testing.T) {
 func TestUserErrors(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
-	if _, err := s.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateAccount(t.Context(), "other")))
 	ann := mustUser(t, s, "Ann")
 	for _, c := range []struct {
 		account, name string
@@ -330,9 +326,7 @@ func TestFileHasNoSecrets(t *testing.T) {
 		store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
 	_, link, _ := s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account}, time.Hour)
 	_, code, _ := s.CreatePairing(t.Context(), account, "Ann")
-	if _, err := s.ClaimPairing(t.Context(), code, deviceSecret(1), store.Device{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.ClaimPairing(t.Context(), code, deviceSecret(1), store.Device{})))
 	must(t, s.Close())
 	content, err := os.ReadFile(path)
 	must(t, err)
