@@ -1,7 +1,6 @@
 package console
 
 import (
-	"fmt"
 	"html"
 	"net/http"
 	"strings"
@@ -174,42 +173,6 @@ func TestConnectorsOfAnotherAccount(t *testing.T) {
 		t.Errorf("testing: status %d, want 404", w.Code)
 	}
 	lacks(t, g.get("/console/models/choices?connector="+con.ID).Body.String(), "gpu-box")
-}
-
-// fill creates records up to the supported size of a gateway.
-func fill(b *testing.B) *gateway {
-	g := newGateway(b)
-	connectors := make([]store.Connector, 200)
-	for i := range connectors {
-		connectors[i] = g.connector(fmt.Sprintf("connector-%03d", i))
-		if i%4 != 0 {
-			g.lines.connect(connectors[i], "llama3.2:3b")
-		}
-	}
-	for i := range 1000 {
-		g.deployment(fmt.Sprintf("org-%02d/model-%04d:7b", i%20, i), connectors[i%len(connectors)])
-		must(b, errOf(g.store.CreateKey(b.Context(),
-			store.DefaultAccount, store.KeyFields{Name: fmt.Sprintf("key-%04d", i), Scope: "org-01/*"})))
-	}
-	return g
-}
-
-func BenchmarkPages(b *testing.B) {
-	g := fill(b)
-	for _, path := range []string{
-		"/console/start", "/console/connectors", "/console/models", "/console/models?q=model-09&page=2",
-		"/console/models/show?name=org-01/model-0001:7b",
-		"/console/models/new", "/console/keys", "/console/keys/new?scope=org-*", "/console/keys/preview?scope=*model*7b",
-		"/console/activity",
-	} {
-		b.Run(path, func(b *testing.B) {
-			for b.Loop() {
-				if w := g.get(path); w.Code != http.StatusOK {
-					b.Fatalf("status %d", w.Code)
-				}
-			}
-		})
-	}
 }
 
 // The page of a connector that is older than the gateway has the line that replaces its program.

@@ -132,35 +132,6 @@ func TestSpreadCharts(t *testing.T) {
 	has(t, page, day+", p50: 2.1 s<", day+", p95: 3.9 s<", "at most 3.9, "+day)
 }
 
-// BenchmarkUsagePage reads 90 days of 8 keys and 6 models.
-func BenchmarkUsagePage(b *testing.B) {
-	g := newGateway(b)
-	var rows []store.UsageRow
-	for day := range 90 {
-		for key := range 8 {
-			for model := range 6 {
-				rows = append(rows, store.UsageRow{
-					Account: store.DefaultAccount, Day: time.Now().UTC().AddDate(0, 0, -day).Format(time.DateOnly),
-					Key: fmt.Sprint("key_", key), KeyName: fmt.Sprint("key ", key), Deployment: fmt.Sprint("model-", model),
-					Usage: store.Usage{
-						Requests: 46, ModelRequests: 45, InputTokens: 123456, OutputTokens: 7890, FirstTokens: 40, FirstTokenMillis: 9000,
-						FirstTokenTimes: store.Histogram{0, 0, 0, 2, 20, 12, 5, 1}, Waits: store.Histogram{40, 0, 0, 0, 0, 1, 2, 2},
-						Speeds: store.Histogram{0, 0, 0, 0, 0, 0, 3, 20, 15, 2},
-					},
-				})
-			}
-		}
-	}
-	must(b, g.store.SaveUsage(b.Context(), rows))
-	for _, by := range []string{"model", "key", "user", "day"} {
-		b.Run(by, func(b *testing.B) {
-			for b.Loop() {
-				g.page("/console/usage?range=90d&by=" + by)
-			}
-		})
-	}
-}
-
 // The files that the page offers are those of its query.
 func TestUsageFiles(t *testing.T) {
 	g := newGateway(t)

@@ -223,40 +223,6 @@ func TestConsolePathAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkFindSession(b *testing.B) {
-	s := storetest.New(b)
-	_, secret := mustSession(b, s, mustUser(b, s, "Ann"))
-	b.ReportAllocs()
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			session, ok := s.FindSession(secret)
-			if !ok {
-				b.Error("not found")
-			}
-			s.TouchSession(session)
-		}
-	})
-}
-
-func BenchmarkFindToken(b *testing.B) {
-	s := storetest.New(b)
-	_, secret, err := s.CreateToken(b.Context(),
-		store.Token{Account: account, User: mustUser(b, s, "Ann").ID, Name: "ci", Rights: store.AllRights})
-	must(b, err)
-	b.ReportAllocs()
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			token, ok := s.FindToken(secret)
-			if !ok {
-				b.Error("not found")
-			}
-			s.TouchToken(token)
-		}
-	})
-}
-
 // If a user has too many sessions, the least recently used ones end.
 func TestSessionsAreBounded(t *testing.T) {
 	t.Parallel()

@@ -101,40 +101,6 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkFindKey(b *testing.B) {
-	s, secret := benchStore(b)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if _, ok := s.FindKey(secret); !ok {
-				b.Error("not found")
-			}
-		}
-	})
-}
-
-// BenchmarkRequest is all that a request asks of the store.
-func BenchmarkRequest(b *testing.B) {
-	s, secret := benchStore(b)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			k, _ := s.FindKey(secret)
-			stop := k.Begin(netip.Addr{}, func(store.Refusal) {})
-			s.Touch(k.LiveKey)
-			s.Deployment(k.Account(), "qwen3")
-			stop.End()
-		}
-	})
-}
-
-func BenchmarkCreateKey(b *testing.B) {
-	s, _ := benchStore(b)
-	for b.Loop() {
-		mustKey(b, s, "*")
-	}
-}
-
 func benchStore(b *testing.B) (s *store.Store, secret string) {
 	s = storetest.New(b)
 	must(b, errOf(s.SetAccount(b.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 1_000_000 })))
