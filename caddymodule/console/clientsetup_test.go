@@ -17,7 +17,7 @@ import (
 
 var useCode = regexp.MustCompile(`USE-[0-9A-Z]{4}-[0-9A-Z]{4}`)
 
-func (g *gateway) trade(body string) *httptest.ResponseRecorder {
+func (g *browser) trade(body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, base+"/console/use", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
@@ -117,6 +117,7 @@ func TestRefusedTrades(t *testing.T) {
 func TestClientSetupRoles(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
+	h.removeDownloads()
 	h.user(store0, "ada")
 	mia, member := h.ofRole(store.RoleMember)
 	_, admin := h.ofRole(store.RoleAdmin)

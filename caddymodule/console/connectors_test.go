@@ -118,7 +118,7 @@ func TestConnectorRemove(t *testing.T) {
 	if _, there := g.store.Connector(con.ID); !there {
 		t.Fatal("asking removed it")
 	}
-	g.moved(g.post(path), "/console/connectors")
+	g.goes(g.post(path), "/console/connectors")
 	if _, there := g.store.Connector(con.ID); there {
 		t.Error("it is still there")
 	}

@@ -25,8 +25,7 @@ func connectors(t testing.TB) *downloads.Folder {
 
 // Machines that are not paired yet have no session.
 func TestDownloads(t *testing.T) {
-	g := newGateway(t)
-	g.cookie = new(http.Cookie)
+	g := newHouse(t).browser()
 	for path, want := range map[string]string{
 		"/console/install.sh":            "self=install.sh\ngateway='https://gw.example.com'\n",
 		"/console/use.sh":                "self=use.sh\ngateway='https://gw.example.com'\n",

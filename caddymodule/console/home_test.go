@@ -17,7 +17,7 @@ import (
 // The console opens on the Home tab as soon as the setup is done.
 func TestHome(t *testing.T) {
 	g := newGateway(t)
-	g.moved(g.get("/console/"), "/console/start")
+	g.goes(g.get("/console/"), "/console/start")
 	c := g.connector("gpu-box")
 	g.lines.connect(c, "qwen3")
 	g.deployment("qwen3", c)
@@ -28,7 +28,7 @@ func TestHome(t *testing.T) {
 		FirstTokenMillis: 210, TokensPerSecond: 100,
 	})
 	g.record(2, activity.Request{KeyID: k.ID, Deployment: "qwen3", InputTokens: 4000})
-	g.moved(g.get("/console/"), "/console/home")
+	g.goes(g.get("/console/"), "/console/home")
 	page := g.page("/console/home")
 	has(t, mainOf(page), "All is well", "<dt>Models</dt><dd>", ">1 of 1</a>",
 		"<dt>Requests</dt><dd><a href=\"/console/activity?since=", ">1</a>", ">4.3k</a>", ">4.3k</td>", "192 ms", "96.1",

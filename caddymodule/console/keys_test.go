@@ -22,7 +22,7 @@ func TestKeyCreate(t *testing.T) {
 	g := newGateway(t)
 	has(t, g.page("/console/keys"), "No keys yet", `href="/console/keys/new"`)
 	con := g.connector("gpu-box")
-	g.moved(g.post("/console/models", "name", "qwen3-bge", "connector", con.ID, "kind", "embeddings"),
+	g.goes(g.post("/console/models", "name", "qwen3-bge", "connector", con.ID, "kind", "embeddings"),
 		"/console/models/show?name=qwen3-bge")
 	g.deployment("qwen3:8b", con)
 	g.deployment("llama3", con)
@@ -31,8 +31,8 @@ func TestKeyCreate(t *testing.T) {
 	w := g.post("/console/keys", "name", "laptop", "scope", "qwen*")
 	k := g.store.Keys(store.DefaultAccount)[0]
 	created := "/console/keys/" + k.ID + "/created"
-	g.moved(w, created)
-	held := *g.secret
+	g.goes(w, created)
+	held := *g.cookies["__Host-postern-secret"]
 	w = g.get(created)
 	page := w.Body.String()
 	if w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "no-store" || !held.HttpOnly ||
@@ -48,7 +48,7 @@ func TestKeyCreate(t *testing.T) {
 	lacks(t, page, "sk-svc-YOUR-KEY")
 
 	// A reload shows neither the secret again nor another key.
-	g.moved(g.get(created), "/console/keys/"+k.ID)
+	g.goes(g.get(created), "/console/keys/"+k.ID)
 	has(t, g.page("/console/keys/"+k.ID), "A secret is shown once", "rotate the key")
 	if n := len(g.store.Keys(store.DefaultAccount)); n != 1 {
 		t.Errorf("%d keys", n)
@@ -58,9 +58,8 @@ func TestKeyCreate(t *testing.T) {
 	}
 	// Nor does another session show it, with the cookie.
 	g.signInAs(store.DefaultAccount, "bob")
-	g.secret = &held
-	g.moved(g.get(created), "/console/keys/"+k.ID)
-	g.secret = nil
+	g.cookies[held.Name] = &held
+	g.goes(g.get(created), "/console/keys/"+k.ID)
 
 	list := g.page("/console/keys")
 	has(t, list, "laptop", "qwen*", "never", secret[:11]+"…"+secret[46:], "ada")
@@ -126,7 +125,7 @@ func TestKeyRevoke(t *testing.T) {
 	if live, ok := g.store.FindKey(secret); !ok || live.Key().RevokedAt != nil {
 		t.Fatal("asking revoked it")
 	}
-	g.moved(g.post(path), "/console/keys")
+	g.goes(g.post(path), "/console/keys")
 	if live, ok := g.store.FindKey(secret); ok && live.Key().RevokedAt == nil {
 		t.Error("the page reports the key as revoked, but it works")
 	}

@@ -33,7 +33,7 @@ func TestEdges(t *testing.T) {
 	cluster := &edges{}
 	h := newHouseIn(t, cluster)
 	cluster.store = h.store
-	for name, version := range map[string]string{"edge-a": "v1.2.3", "edge-b": mean} {
+	for name, version := range map[string]string{"edge-a": "v9.9.10", "edge-b": mean} {
 		must(t, h.store.AddEdge(t.Context(),
 			store.Edge{Name: name, Instance: name, Version: version}))
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // playing returns a console with a model that says "Good <b>day</b>".
-func playing(t *testing.T) *gateway {
+func playing(t *testing.T) *browser {
 	g := newGateway(t)
 	c := g.connector("gpu-box")
 	g.lines.connect(c, "qwen3")
@@ -41,9 +41,7 @@ func TestPlayground(t *testing.T) {
 		for _, value := range values {
 			form := url.Values{"prompt": {"Hi"}, "system": {"Be brief."}}
 			form.Set(field, value)
-			r := httptest.NewRequest(http.MethodPost, "/console/models/play?name=qwen3", strings.NewReader(form.Encode()))
-			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			w := g.do(r)
+			w := g.request(http.MethodPost, "/console/models/play?name=qwen3", form.Encode())
 			if w.Code != http.StatusBadRequest {
 				t.Errorf("%s %q: %d", field, value, w.Code)
 			}
@@ -61,10 +59,8 @@ func TestPlayground(t *testing.T) {
 func TestPlaygroundLive(t *testing.T) {
 	g := playing(t)
 	send := func(model string) *httptest.ResponseRecorder {
-		r := httptest.NewRequest(http.MethodPost, "/console/models/play?name="+model, strings.NewReader("prompt=Hi"))
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.Header.Set("Accept", mediaNDJSON)
-		return g.do(r)
+		return g.request(http.MethodPost, "/console/models/play?name="+model, "prompt=Hi",
+			func(r *http.Request) { r.Header.Set("Accept", mediaNDJSON) })
 	}
 	w := send("qwen3")
 	var lines []map[string]any
@@ -96,10 +92,10 @@ func TestPlaygroundLive(t *testing.T) {
 // Members choose a key of their own that is active and may be used for the model. Admins may, and need none.
 func TestPlaygroundOfMembers(t *testing.T) {
 	g := playing(t)
-	admin := g.cookie
+	admin := g.cookies["__Host-postern"]
 	mia, err := g.store.CreateUser(t.Context(), store.DefaultAccount, "mia", "", store.RoleMember)
 	must(t, err)
-	g.signIn(mia)
+	g.enter(mia)
 	play := func(key string) string {
 		return mainOf(g.post("/console/models/play?name=qwen3", "prompt", "Hi", "key", key).Body.String())
 	}
@@ -129,6 +125,6 @@ func TestPlaygroundOfMembers(t *testing.T) {
 	has(t, mainOf(g.page("/console/activity")), "own-key", "playground")
 	has(t, play(other.ID), "not found")
 	has(t, play(""), "Members cannot do this")
-	g.cookie = admin
+	g.cookies["__Host-postern"] = admin
 	has(t, mainOf(g.page("/console/models/show?name=qwen3")), ">None</option>", "without one, for the account alone")
 }

@@ -19,9 +19,9 @@ import (
 const deviceSecret = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
 
 // code starts a pairing on the Setup tab and returns its code.
-func (g *gateway) code() string {
+func (g *browser) code() string {
 	g.Helper()
-	g.moved(g.post("/console/start/pairing"), "/console/start#pair")
+	g.goes(g.post("/console/start/pairing"), "/console/start#pair")
 	_, rest, ok := strings.Cut(g.page("/console/start"), `<p class="claim mono">`)
 	code, _, _ := strings.Cut(rest, "<")
 	if !ok || !strings.HasPrefix(code, "PAIR-") {
@@ -55,7 +55,7 @@ func TestPairingLimited(t *testing.T) {
 }
 
 // claim uses a code as a device.
-func (g *gateway) claim(code, hostname string) tunnel.Ticket {
+func (g *browser) claim(code, hostname string) tunnel.Ticket {
 	g.Helper()
 	ticket, deny := g.desk.Claim(g.Context(), tunnel.Device{
 		Code: code, Secret: deviceSecret, Hostname: hostname, OS: "linux/amd64", Version: "v9.9.9", Remote: "203.0.113.7",
@@ -68,13 +68,18 @@ func (g *gateway) claim(code, hostname string) tunnel.Ticket {
 	return ticket
 }
 
+// removeDownloads removes the connectors that the gateway hands out.
+func (h *house) removeDownloads() {
+	folder, _ := h.console.Manage.Downloads()
+	for _, a := range folder.Archives() {
+		must(h, os.Remove(filepath.Join(folder.Path(), a.Name)))
+	}
+}
+
 // A gateway that was built without connectors says how to get one.
 func TestSetupWithoutConnectors(t *testing.T) {
 	g := newGateway(t)
-	folder, _ := g.console.Manage.Downloads()
-	for _, a := range folder.Archives() {
-		must(t, os.Remove(filepath.Join(folder.Path(), a.Name)))
-	}
+	g.removeDownloads()
 	code := g.code()
 	page := html.UnescapeString(mainOf(g.page("/console/start")))
 	has(t, page, "This gateway has no connectors to hand out.", "./xcaddy.sh connectors",
@@ -83,7 +88,7 @@ func TestSetupWithoutConnectors(t *testing.T) {
 }
 
 // pairing returns a pairing in a state.
-func (g *gateway) pairing(state string) store.Pairing {
+func (g *browser) pairing(state string) store.Pairing {
 	g.Helper()
 	for _, p := range g.store.Pairings(store.DefaultAccount) {
 		if p.State == state {
@@ -110,7 +115,7 @@ func TestSetupFromTheBeginning(t *testing.T) {
 	lacks(t, page, code)
 
 	id := g.pairing(store.PairingPending).ID
-	g.moved(g.post("/console/pairings/"+id+"/approve", "back", "start"), "/console/start")
+	g.goes(g.post("/console/pairings/"+id+"/approve", "back", "start"), "/console/start")
 	if d := <-ticket.Decided; d.Deny != nil || d.TunnelToken == "" {
 		t.Fatalf("the device is denied: %+v", d.Deny)
 	}
@@ -127,7 +132,7 @@ func TestSetupFromTheBeginning(t *testing.T) {
 	if n := g.lines.asked.Load(); n != 0 {
 		t.Errorf("the page asked the model server %d times", n)
 	}
-	g.moved(g.post("/console/start/register", "name", "llama3.2:3b", "connector", con.ID, "upstream", "default", "model",
+	g.goes(g.post("/console/start/register", "name", "llama3.2:3b", "connector", con.ID, "upstream", "default", "model",
 		"llama3.2:3b"), "/console/start")
 	page = html.UnescapeString(mainOf(g.page("/console/start")))
 	has(t, page, "llama3.2:3b is published", "2 of 4 done", `"model": "llama3.2:3b"`)
@@ -165,7 +170,7 @@ func TestPairingUnderAnotherName(t *testing.T) {
 		t.Errorf("unprintable name: status %d, want 400", w.Code)
 	}
 	has(t, w.Body.String(), "cannot be printed", "/console/pairings/"+id+"/approve")
-	g.moved(g.post("/console/pairings/"+id+"/approve", "back", "connectors", "name", "big one"), "/console/connectors")
+	g.goes(g.post("/console/pairings/"+id+"/approve", "back", "connectors", "name", "big one"), "/console/connectors")
 	has(t, mainOf(g.page("/console/connectors")), "gpu-box approved as big one.")
 	has(t, mainOf(g.page("/console/start")), "big one is connecting")
 	if c := g.store.Connectors(store.DefaultAccount); len(c) != 1 || c[0].Name != "big one" {
@@ -199,7 +204,7 @@ func TestStaleDevice(t *testing.T) {
 func TestPairingAgain(t *testing.T) {
 	g := newGateway(t)
 	g.claim(g.code(), "vm")
-	g.moved(g.post("/console/pairings/"+g.pairing(store.PairingPending).ID+"/approve", "back", "start"), "/console/start")
+	g.goes(g.post("/console/pairings/"+g.pairing(store.PairingPending).ID+"/approve", "back", "start"), "/console/start")
 	before := g.store.Connectors(store.DefaultAccount)[0]
 
 	ticket := g.claim(g.code(), "vm")
@@ -233,7 +238,7 @@ func TestPairingAgain(t *testing.T) {
 	has(t, page, "A connector named vm is already online", ">Approve as new<")
 	lacks(t, page, "Replace vm")
 
-	g.moved(g.post("/console/pairings/"+id+"/approve", "back", "start", "replace", before.ID), "/console/start")
+	g.goes(g.post("/console/pairings/"+id+"/approve", "back", "start", "replace", before.ID), "/console/start")
 	if d := <-ticket.Decided; d.Deny != nil || d.TunnelToken == "" {
 		t.Fatalf("the device is denied: %+v", d.Deny)
 	}
@@ -248,7 +253,7 @@ func TestPairingDenied(t *testing.T) {
 	ticket := g.claim(g.code(), "gpu-box")
 	id := g.pairing(store.PairingPending).ID
 	has(t, mainOf(g.page("/console/connectors")), "waiting for approval", ticket.Fingerprint)
-	g.moved(g.post("/console/pairings/"+id+"/deny", "back", "connectors"), "/console/connectors")
+	g.goes(g.post("/console/pairings/"+id+"/deny", "back", "connectors"), "/console/connectors")
 	if d := <-ticket.Decided; d.Deny == nil || d.TunnelToken != "" {
 		t.Error("the device is not denied")
 	}
@@ -259,7 +264,7 @@ func TestPairingDenied(t *testing.T) {
 func TestCodeCancelled(t *testing.T) {
 	g := newGateway(t)
 	code := g.code()
-	g.moved(g.post("/console/pairings/"+g.pairing(store.PairingWaiting).ID+"/deny"), "/console/start")
+	g.goes(g.post("/console/pairings/"+g.pairing(store.PairingWaiting).ID+"/deny"), "/console/start")
 	page := mainOf(g.page("/console/start"))
 	has(t, page, "The code is canceled.", "Start pairing")
 	lacks(t, page, code)

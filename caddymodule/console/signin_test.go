@@ -236,11 +236,11 @@ func TestOrigin(t *testing.T) {
 func TestFooterTellsVersion(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	footer := `<footer class="colophon">Postern v1.2.3-4-gabc · <a href="https://`
+	footer := `<footer class="colophon">Postern v9.9.10 · <a href="https://`
 	if page := h.in(h.user(store.DefaultAccount, "ada")).page("/console/start"); !strings.Contains(page, footer) {
 		t.Errorf("no footer on a page: %s", page)
 	}
-	if page := h.browser().page("/console/sign-in"); strings.Contains(page, "v1.2.3") {
+	if page := h.browser().page("/console/sign-in"); strings.Contains(page, "v9.9.10") {
 		t.Error("the page without a session shows the version")
 	}
 }

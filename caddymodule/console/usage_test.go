@@ -15,7 +15,7 @@ import (
 )
 
 // record adds a request of some days ago to the activity.
-func (g *gateway) record(ago int, r activity.Request) {
+func (g *browser) record(ago int, r activity.Request) {
 	r.Time = time.Now().UTC().AddDate(0, 0, -ago)
 	g.log.Record(store.DefaultAccount, r)
 }
