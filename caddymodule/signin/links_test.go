@@ -2,9 +2,6 @@ package signin
 
 import (
 	"errors"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,8 +96,10 @@ func TestRecovery(t *testing.T) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}
-	link, secret, err := d.CreateLink(t.Context(),
-		store.Link{Kind: store.LinkRecovery, Account: store.DefaultAccount, User: "ANN", CreatedBy: bob.ID})
+	recovery := store.Link{Kind: store.LinkRecovery, Account: store.DefaultAccount, User: "ANN", CreatedBy: bob.ID}
+	_, older, err := d.CreateLink(t.Context(), recovery)
+	must(t, err)
+	link, secret, err := d.CreateLink(t.Context(), recovery)
 	if err != nil || link.Kind != store.LinkRecovery || link.User != ann.ID {
 		t.Fatalf("%+v, %v", link, err)
 	}
@@ -108,6 +107,9 @@ func TestRecovery(t *testing.T) {
 	signed, err := d.Redeem(t.Context(), attempt("bob", newPassword), secret)
 	if err != nil || signed.User != ann {
 		t.Fatalf("%+v, %v", signed, err)
+	}
+	if _, err := d.Link(t.Context(), home, older); !errors.Is(err, ErrLink) {
+		t.Errorf("a link that was not used: %v", err)
 	}
 	if _, _, err := d.Session(t.Context(), before.Secret); !errors.Is(err, ErrSession) {
 		t.Error("a session from before the recovery works")
@@ -128,32 +130,6 @@ func TestRecovery(t *testing.T) {
 	must(t, errOf(d.store.RemoveUser(t.Context(), store.DefaultAccount, ann.ID)))
 	if _, err := d.Redeem(t.Context(), attempt("", newPassword), secret); !errors.Is(err, ErrLink) {
 		t.Errorf("the link of a removed user: %v", err)
-	}
-}
-
-// Of many clients that use a link concurrently, one is signed in.
-func TestRedeemRace(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	_, secret, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
-	must(t, err)
-	var winners atomic.Int64
-	var wait sync.WaitGroup
-	for i := range 12 {
-		wait.Go(func() {
-			a := attempt(fmt.Sprint("user ", i), rightPassword)
-			a.Address = fmt.Sprintf("192.0.2.%d", i)
-			switch _, err := d.Redeem(t.Context(), a, secret); {
-			case err == nil:
-				winners.Add(1)
-			case !errors.Is(err, ErrLink):
-				t.Errorf("one that lost: %v", err)
-			}
-		})
-	}
-	wait.Wait()
-	if n := winners.Load(); n != 1 || d.store.UserCount() != 1 {
-		t.Errorf("%d got in, there are %d users", n, d.store.UserCount())
 	}
 }
 

@@ -294,35 +294,6 @@ func TestFailuresDoNotFillTheLog(t *testing.T) {
 	}
 }
 
-// Each sign-in creates a session, and ends no other.
-func TestSessionFixation(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	ann := d.addUser(t, "ann")
-	first, second := d.mustSignIn(t, home, "ann"), d.mustSignIn(t, home, "ann")
-	if first.Secret == second.Secret || first.Session.ID == second.Session.ID {
-		t.Fatal("two sign-ins have the same session")
-	}
-	for _, signed := range []Signed{first, second} {
-		if _, _, err := d.Session(t.Context(), signed.Secret); err != nil {
-			t.Error("a session does not work")
-		}
-	}
-	third := d.mustSignIn(t, elsewhere, "ann")
-	if n, err := d.store.RemoveSessions(t.Context(), ann.ID, third.Session.ID); n != 2 || err != nil {
-		t.Errorf("signed out of %d sessions, not 2: %v", n, err)
-	}
-	_, _, works1 := d.Session(t.Context(), first.Secret)
-	_, _, works2 := d.Session(t.Context(), second.Secret)
-	_, _, works3 := d.Session(t.Context(), third.Secret)
-	if works1 == nil || works2 == nil || works3 != nil {
-		t.Errorf("sessions that work: %v %v %v", works1, works2, works3)
-	}
-	if n, err := d.store.RemoveSessions(t.Context(), ann.ID, ""); n != 1 || err != nil {
-		t.Errorf("signed out of %d sessions, not 1: %v", n, err)
-	}
-}
-
 func TestToken(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

@@ -97,78 +97,18 @@ func TestCreateLinkErrors(t *testing.T) {
 func TestSetupLink(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
-	_, older := mustLink(t, s, store.LinkSetup, "")
 	_, invitation := mustLink(t, s, store.LinkInvitation, "")
 	_, secret := mustLink(t, s, store.LinkSetup, "")
-	_, err := s.FindLink(older)
-	wantError(t, err, store.ErrNotFound)
 	if _, err := s.FindLink(invitation); err != nil {
 		t.Errorf("the setup link ended an invitation: %v", err)
 	}
-	_, err = s.RedeemLink(t.Context(), secret, "", "hash", store.Ending{})
-	wantError(t, err, store.ErrInvalid, "empty")
-	u, err := s.RedeemLink(t.Context(), secret, "Ann", "hash", store.Ending{})
-	if err != nil || u.Name != "Ann" || u.Account != account || s.PasswordHash(u.ID) != "hash" {
-		t.Fatalf("made %+v, %v", u, err)
-	}
-	_, err = s.RedeemLink(t.Context(), secret, "bob", "hash", store.Ending{})
-	wantError(t, err, store.ErrNotFound, "already used")
-	_, _, err = s.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: account}, time.Hour)
-	wantError(t, err, store.ErrConflict, "already set up")
-
 	// A user, even one of the same name, is created by other means meanwhile.
-	s = storetest.New(t)
-	_, secret = mustLink(t, s, store.LinkSetup, "")
 	mustUser(t, s, "Ann")
-	_, err = s.RedeemLink(t.Context(), secret, "ann", "hash", store.Ending{})
+	_, err := s.RedeemLink(t.Context(), secret, "ann", "hash", store.Ending{})
 	wantError(t, err, store.ErrConflict, "already set up")
 	if s.UserCount() != 1 {
 		t.Errorf("%d users", s.UserCount())
 	}
-}
-
-func TestInvitationLink(t *testing.T) {
-	t.Parallel()
-	s := storetest.New(t)
-	mustUser(t, s, "Ann")
-	_, secret := mustLink(t, s, store.LinkInvitation, "")
-	_, err := s.RedeemLink(t.Context(), secret, "ANN", "hash", store.Ending{})
-	wantError(t, err, store.ErrExists, "choose another name")
-	if u, err := s.RedeemLink(t.Context(), secret, "bob", "hash", store.Ending{}); err != nil || u.Name != "bob" ||
-		s.UserCount() != 2 {
-		t.Errorf("made %+v, %v", u, err)
-	}
-	_, err = s.FindLink(secret)
-	wantError(t, err, store.ErrNotFound)
-}
-
-func TestRecoveryLink(t *testing.T) {
-	t.Parallel()
-	s := storetest.New(t)
-	ann, bob := mustUser(t, s, "Ann"), mustUser(t, s, "bob")
-	_, session := mustSession(t, s, ann)
-	_, others := mustSession(t, s, bob)
-	_, older := mustLink(t, s, store.LinkRecovery, ann.ID)
-	_, bobs := mustLink(t, s, store.LinkRecovery, bob.ID)
-	l, secret := mustLink(t, s, store.LinkRecovery, "ANN")
-	if l.User != ann.ID {
-		t.Errorf("the link is for %q", l.User)
-	}
-	u, err := s.RedeemLink(t.Context(), secret, "", "new", store.Ending{})
-	if err != nil || u != ann || s.PasswordHash(ann.ID) != "new" || s.PasswordHash(bob.ID) != "$argon2id$bob" {
-		t.Errorf("recovered %+v, %v", u, err)
-	}
-	if _, ok := s.FindSession(session); ok {
-		t.Error("a session outlived the recovery")
-	}
-	if _, ok := s.FindSession(others); !ok {
-		t.Error("the session of another user has ended")
-	}
-	_, err = s.FindLink(older)
-	wantError(t, err, store.ErrNotFound)
-	must(t, errOf(s.RemoveUser(t.Context(), account, bob.ID)))
-	_, err = s.RedeemLink(t.Context(), bobs, "", "new", store.Ending{})
-	wantError(t, err, store.ErrNotFound)
 }
 
 // Of concurrent uses of a link, in two processes, one succeeds.

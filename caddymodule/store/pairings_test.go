@@ -82,28 +82,6 @@ func TestPairing(t *testing.T) {
 	}
 }
 
-func TestPairingJSON(t *testing.T) {
-	t.Parallel()
-	c := newClock()
-	s := c.open(t, tempStore(t))
-	p, code := mustPairing(t, s)
-	for _, want := range []string{
-		`{"id":"ID","account":"default","created_by":"Ann","state":"waiting","created_at":"2026-11-21T08:00:00Z",` +
-			`"expires_at":"2026-11-21T08:15:00Z","decided_at":null,"device":null}`,
-		`{"id":"ID","account":"default","created_by":"Ann","state":"pending","created_at":"2026-11-21T08:00:00Z",` +
-			`"expires_at":"2026-11-21T08:15:00Z","decided_at":null,` +
-			`"device":{"hostname":"gpu","os":"linux","version":"","address":"","fingerprint":"","upstreams":["ollama"],` +
-			`"at":"2026-11-21T08:00:00Z"}}`,
-	} {
-		got, err := json.Marshal(p)
-		must(t, err)
-		if text := strings.ReplaceAll(string(got), p.ID, "ID"); text != want {
-			t.Errorf("as JSON\n got %s\nwant %s", text, want)
-		}
-		p = mustClaim(t, s, code, 1)
-	}
-}
-
 func TestClaimErrors(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)

@@ -89,7 +89,7 @@ func TestSetupRenews(t *testing.T) {
 	}
 	first, secret, err := trade(ann, "claude")
 	limited, err2 := s.EditKey(t.Context(), account, "box", func(k *store.Key) error {
-		k.Limits.RequestsPerDay, k.Scope, k.Note = 1, "qwen*", "set by an admin"
+		k.Limits.RequestsPerDay, k.Scope, k.Note, k.Priority = 1, "qwen*", "set by an admin", store.PriorityLow
 		k.ExpiresAt, k.AllowedIPs = new(c.now().Add(48*time.Hour)), []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 		return nil
 	})
