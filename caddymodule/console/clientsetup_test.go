@@ -73,9 +73,7 @@ func TestClientSetup(t *testing.T) {
 		"llama*": "Choose a model that the key may use.", "a,": "pattern is empty", "": "* allows all",
 	} {
 		w := g.post("/console/keys/setup", "client", "codex", "default_model", "qwen3:8b", "scope", scope)
-		if w.Code != http.StatusBadRequest {
-			t.Errorf("scope %q: status %d", scope, w.Code)
-		}
+		g.refused(w, http.StatusBadRequest, "")
 		has(t, w.Body.String(), text, `<option value="codex" selected>`)
 	}
 }
@@ -108,9 +106,7 @@ func TestRefusedTrades(t *testing.T) {
 	if codes[http.StatusTooManyRequests] == 0 || codes[http.StatusNotFound] == 0 {
 		t.Errorf("statuses %v", codes)
 	}
-	if w := g.get("/console/use"); w.Code != http.StatusMethodNotAllowed {
-		t.Errorf("GET: status %d", w.Code)
-	}
+	g.refused(g.get("/console/use"), http.StatusMethodNotAllowed, "")
 }
 
 // Members set up clients of their own. Admins set up those of others.

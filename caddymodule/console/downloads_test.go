@@ -42,9 +42,7 @@ func TestDownloads(t *testing.T) {
 		"/console/connectors/notes.txt", "/console/connectors/..%2f" + archive,
 		"/console/connectors/connector_0.9.0_linux_arm64.tar.gz",
 	} {
-		if w := g.get(path); w.Code != http.StatusNotFound {
-			t.Errorf("GET %s: status %d", path, w.Code)
-		}
+		g.refused(g.get(path), http.StatusNotFound, "")
 	}
 	g.endpoint = manage.Endpoint{}
 	if w := g.get("/console/install.sh"); w.Code != http.StatusServiceUnavailable ||

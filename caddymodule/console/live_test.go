@@ -212,12 +212,8 @@ func TestStreamIsNoUse(t *testing.T) {
 func TestStreamOfNothing(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
-	if w := b.get("/console/events/model?name=gone"); w.Code != http.StatusNoContent {
-		t.Errorf("a record that is gone: %d", w.Code)
-	}
-	if w := b.get("/console/events/nothing"); w.Code != http.StatusNotFound {
-		t.Errorf("an unknown tab: %d", w.Code)
-	}
+	b.refused(b.get("/console/events/model?name=gone"), http.StatusNoContent, "")
+	b.refused(b.get("/console/events/nothing"), http.StatusNotFound, "")
 	if w := b.request(http.MethodHead, "/console/events/keys", ""); w.Code != http.StatusOK ||
 		w.Header().Get("Content-Type") != "text/event-stream" {
 		t.Errorf("HEAD: %d %v", w.Code, w.Header())

@@ -149,9 +149,7 @@ func TestRegisterOnSeveral(t *testing.T) {
 	}
 
 	w := g.post("/console/models", "name", "qwen3", "connector", gpu.ID, "also", cellar.ID, "max_concurrency", "four")
-	if w.Code != http.StatusBadRequest {
-		t.Errorf("a bound that is no number: status %d, want 400", w.Code)
-	}
+	g.refused(w, http.StatusBadRequest, "")
 	has(t, w.Body.String(), "must be a whole number", `value="four"`, `value="`+cellar.ID+`" checked`)
 	has(t, mainOf(g.page("/console/connectors/"+attic.ID+"/remove")), "These models use it", "<li>qwen3</li>")
 }
@@ -240,12 +238,8 @@ func TestModelPage(t *testing.T) {
 		"ANTHROPIC_BASE_URL=https://gw.example.com",
 		html.EscapeString(`model = "org/qwen3:8b"`), "wire_api", "OPENAI_API_BASE_URL", "from openai import OpenAI",
 		"sk-svc-YOUR-KEY")
-	if w := g.get("/console/models/show?name=none"); w.Code != http.StatusNotFound {
-		t.Errorf("unknown model: status %d, want 404", w.Code)
-	}
-	if w := g.get("/console/models/show"); w.Code != http.StatusNotFound {
-		t.Errorf("no model: status %d, want 404", w.Code)
-	}
+	g.refused(g.get("/console/models/show?name=none"), http.StatusNotFound, "")
+	g.refused(g.get("/console/models/show"), http.StatusNotFound, "")
 }
 
 // An embeddings model has the snippets of embeddings, and no playground.
@@ -264,9 +258,8 @@ func TestEmbeddingsModel(t *testing.T) {
 	if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "is an embeddings model") {
 		t.Errorf("a prompt: %d %s", w.Code, mainOf(w.Body.String()))
 	}
-	if w := g.post("/console/models", "name", "x", "connector", con.ID, "kind", "audio"); w.Code != http.StatusBadRequest {
-		t.Errorf("an unknown kind: %d", w.Code)
-	}
+	g.refused(g.post("/console/models", "name", "x", "connector", con.ID, "kind", "audio"), http.StatusBadRequest,
+		"")
 }
 
 // A model that does not call tools is marked, in the result and for agents.

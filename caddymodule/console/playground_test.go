@@ -48,9 +48,7 @@ func TestPlayground(t *testing.T) {
 			has(t, mainOf(w.Body.String()), `role="alert"`, "Be brief.</textarea>")
 		}
 	}
-	if w := g.post("/console/models/play?name=gone", "prompt", "Hi"); w.Code != http.StatusNotFound {
-		t.Errorf("a model that is gone: %d", w.Code)
-	}
+	g.refused(g.post("/console/models/play?name=gone", "prompt", "Hi"), http.StatusNotFound, "")
 	g.lines.disconnect()
 	has(t, mainOf(g.post("/console/models/play?name=qwen3", "prompt", "Hi").Body.String()), "offline", `role="alert"`)
 }

@@ -187,31 +187,6 @@ func TestPasskeyList(t *testing.T) {
 	b.refused(b.get("/console/settings/passkeys/!/remove"), http.StatusNotFound, "You no longer have this passkey.")
 }
 
-// Paths with records of another account are not found.
-func TestOtherAccounts(t *testing.T) {
-	h := newHouse(t)
-	must(t, errOf(h.store.CreateAccount(t.Context(), "lab")))
-	ada := h.user(store0, "ada")
-	b, eve := h.in(ada), h.in(h.user("lab", "eve"))
-	b.post("/console/settings/invitations")
-	b.post("/console/settings/tokens", "name", "adas-token", "right", "read", "days", "0")
-	link, token := h.store.Links(store0)[0], h.store.Tokens(store0)[0]
-	page := eve.page("/console/settings")
-	has(t, page, "eve", "lab")
-	lacks(t, page, ada.ID, link.ID, token.ID, "adas-token")
-	for _, path := range []string{
-		"/console/settings/users/" + ada.ID + "/remove", "/console/settings/users/" + ada.ID + "/recovery-link",
-		"/console/settings/invitations/" + link.ID + "/revoke", "/console/settings/tokens/" + token.ID + "/revoke",
-	} {
-		if w := eve.post(path); w.Code != http.StatusNotFound {
-			t.Errorf("POST %s: %d", path, w.Code)
-		}
-	}
-	if len(h.store.Users(store0)) != 1 || len(h.store.Links(store0)) != 1 || len(h.store.Tokens(store0)) != 1 {
-		t.Error("something of the other account is gone")
-	}
-}
-
 func TestBrowserOf(t *testing.T) {
 	for agent, want := range map[string]string{
 		"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0": "Firefox on Linux",

@@ -166,9 +166,7 @@ func TestPairingUnderAnotherName(t *testing.T) {
 	has(t, page, `value="gpu-box"`, `name="back" value="connectors"`)
 
 	w := g.post("/console/pairings/"+id+"/approve", "back", "connectors", "name", "a\x01b")
-	if w.Code != http.StatusBadRequest {
-		t.Errorf("unprintable name: status %d, want 400", w.Code)
-	}
+	g.refused(w, http.StatusBadRequest, "")
 	has(t, w.Body.String(), "cannot be printed", "/console/pairings/"+id+"/approve")
 	g.goes(g.post("/console/pairings/"+id+"/approve", "back", "connectors", "name", "big one"), "/console/connectors")
 	has(t, mainOf(g.page("/console/connectors")), "gpu-box approved as big one.")
@@ -176,9 +174,7 @@ func TestPairingUnderAnotherName(t *testing.T) {
 	if c := g.store.Connectors(store.DefaultAccount); len(c) != 1 || c[0].Name != "big one" {
 		t.Errorf("connectors: %+v", c)
 	}
-	if w := g.get("/console/pairings/" + id); w.Code != http.StatusNotFound {
-		t.Errorf("the page of a decided pairing: status %d, want 404", w.Code)
-	}
+	g.refused(g.get("/console/pairings/"+id), http.StatusNotFound, "")
 	if w := g.post("/console/pairings/"+id+"/approve", "back", "start"); w.Code != http.StatusConflict &&
 		w.Code != http.StatusNotFound {
 		t.Errorf("approving again: status %d", w.Code)
@@ -216,21 +212,15 @@ func TestPairingAgain(t *testing.T) {
 	page = mainOf(g.page("/console/pairings/" + id + "/replace?connector=" + before.ID + "&back=connectors"))
 	has(t, page, "Replace vm?", g.pairing(store.PairingPending).Device.Fingerprint, "The connector now",
 		"The waiting device", `name="replace" value="`+before.ID+`"`, `href="/console/connectors"`)
-	if w := g.get("/console/pairings/" + id + "/replace?connector=con_nosuch"); w.Code != http.StatusBadRequest {
-		t.Errorf("comparing with no connector: status %d", w.Code)
-	}
+	g.refused(g.get("/console/pairings/"+id+"/replace?connector=con_nosuch"), http.StatusBadRequest, "")
 	page = mainOf(g.page("/console/pairings/" + id))
 	has(t, page, `<option value="`+before.ID+`" selected>vm, offline`, `name="name" value=""`)
 	w := g.post("/console/pairings/"+id+"/approve", "back", "start", "replace", "con_nosuch")
-	if w.Code != http.StatusNotFound {
-		t.Errorf("replacing an unknown connector: status %d, want 404", w.Code)
-	}
+	g.refused(w, http.StatusNotFound, "")
 	has(t, w.Body.String(), "not found in", "/console/pairings/"+id+"/approve")
 
 	w = g.post("/console/pairings/"+id+"/approve", "back", "start", "replace", "")
-	if w.Code != http.StatusBadRequest {
-		t.Errorf("replacing none that is chosen: status %d, want 400", w.Code)
-	}
+	g.refused(w, http.StatusBadRequest, "")
 	has(t, w.Body.String(), "Choose the connector", "/console/pairings/"+id+"/approve")
 
 	g.lines.connect(before) // now it may be another machine
@@ -301,9 +291,7 @@ func TestSetupWithoutAddress(t *testing.T) {
 	g := newGateway(t)
 	g.endpoint.Public = ""
 	w := g.post("/console/start/pairing")
-	if w.Code != http.StatusConflict {
-		t.Errorf("status %d, want 409", w.Code)
-	}
+	g.refused(w, http.StatusConflict, "")
 	has(t, mainOf(w.Body.String()), "caddy reload", "0 of 4 done")
 }
 
@@ -318,27 +306,4 @@ func TestDeviceNamesAreText(t *testing.T) {
 	plain(t, g.page("/console/start"))
 	g.lines.connect(g.store.Connectors(store.DefaultAccount)[0], mean)
 	plain(t, g.page("/console/start"))
-}
-
-func TestPairingOfAnotherAccount(t *testing.T) {
-	g := newGateway(t)
-	code := g.code()
-	g.claim(code, "gpu-box")
-	id := g.pairing(store.PairingPending).ID
-	must(t, errOf(g.store.CreateAccount(t.Context(), "other")))
-	g.signInAs("other", "eve")
-	lacks(t, mainOf(g.page("/console/start")), "gpu-box", code)
-	for _, at := range []string{id, code} {
-		if w := g.get("/console/pairings/" + at); w.Code != http.StatusNotFound {
-			t.Errorf("seeing it: status %d, want 404", w.Code)
-		}
-		for _, do := range []string{"approve", "deny"} {
-			if w := g.post("/console/pairings/" + at + "/" + do); w.Code != http.StatusNotFound {
-				t.Errorf("%s: status %d, want 404", do, w.Code)
-			}
-		}
-	}
-	if p := g.pairing(store.PairingPending); p.ID != id {
-		t.Error("it was decided")
-	}
 }

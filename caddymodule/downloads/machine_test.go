@@ -106,6 +106,20 @@ func (m *machine) run(input string, command ...string) (output string, status in
 	return m.runIn(dir, input, command...)
 }
 
+// outputs checks the status and the output of a script, which has URL in place of the gateway's.
+func (m *machine) outputs(out string, status, wantStatus int, parts []string) {
+	m.Helper()
+	out = strings.ReplaceAll(out, m.site.URL, "URL")
+	ok := status == wantStatus
+	for _, part := range parts {
+		text, not := strings.CutPrefix(part, "!")
+		ok = ok && strings.Contains(out, text) != not
+	}
+	if !ok {
+		m.Errorf("status %d, want %d with %q:\n%s", status, wantStatus, parts, out)
+	}
+}
+
 // holds checks that a folder has no other files than these patterns.
 func (m *machine) holds(dir string, allowed ...string) {
 	m.Helper()

@@ -120,13 +120,13 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 
 // asOperator returns the context of the operator.
 func asOperator(ctx context.Context) context.Context {
-	return manage.WithCaller(ctx, manage.Caller{Name: "root", Operator: true})
+	return manage.WithCaller(ctx, operator)
 }
 
 // do performs a request of the operator; a non-empty body is sent as JSON.
 func (g *gateway) do(method, path, body string) *httptest.ResponseRecorder {
 	g.t.Helper()
-	return g.doAs(manage.Caller{Name: "root", Operator: true}, method, path, body)
+	return g.doAs(operator, method, path, body)
 }
 
 func (g *gateway) doAs(caller manage.Caller, method, path, body string) *httptest.ResponseRecorder {

@@ -46,10 +46,7 @@ func TestPairings(t *testing.T) {
 		}
 	}
 	g.endpoint.Public = ""
-	if w := g.doAs(anna, "POST", "/pairings", "{}"); w.Code != 409 ||
-		!strings.Contains(w.Body.String(), "`public gw.example.com:7443`") {
-		t.Errorf("without a public address: %d %s", w.Code, w.Body)
-	}
+	g.refused(anna, 409, "POST", "/pairings", "{}", "`public gw.example.com:7443`")
 }
 
 // TestPairingAgain: a machine that lost its configuration replaces its connector.

@@ -152,36 +152,6 @@ func TestSetupRoles(t *testing.T) {
 			t.Errorf("%s: %v", body, got)
 		}
 	}
-	made = wantAs[manage.CreatedSetup](g, mia, 201, "POST", "/setups", `{"client":"claude"}`)
-	must(t, errOf(g.store.SetUserRole(t.Context(), store.DefaultAccount, "mia", store.RoleViewer)))
-	_, err := g.trade(made.Code, "box")
-	wantFault(t, err, store.ErrNotFound, noSetup)
-}
-
-// A set-up code does not undo what an admin has done to a member's key.
-func TestSetupKeepsMeasures(t *testing.T) {
-	g := newGateway(t)
-	g.chatModel()
-	ada, mia := g.user(store.DefaultAccount, "ada"), g.inRole("mia", store.RoleMember)
-	trade := func() (clients.Traded, error) {
-		return g.trade(wantAs[manage.CreatedSetup](g, mia, 201, "POST", "/setups", `{"client":"claude"}`).Code, "box")
-	}
-	must(t, errOf(trade()))
-	const path = "/keys/mia%20box%20claude"
-	limited := wantAs[manage.Key](g, ada, 200, "PATCH", path,
-		`{"limits":{"requests_per_day":1},"priority":"low","allowed_ips":["10.0.0.0/8"],"scope":"llama*"}`)
-	traded, err := trade()
-	k := wantAs[manage.Key](g, ada, 200, "GET", path, "")
-	if live, ok := g.store.FindKey(traded.Key); err != nil || !ok || live.Key().ID != limited.ID ||
-		!reflect.DeepEqual(k.KeyFields, limited.KeyFields) {
-		t.Errorf("limited %+v, traded %+v, %v", limited, k, err)
-	}
-	disabled := wantAs[manage.Key](g, ada, 200, "POST", path+"/disable", "{}")
-	_, err = trade()
-	wantFault(t, err, store.ErrExists, "using the code: the account")
-	if k := wantAs[manage.Key](g, ada, 200, "GET", path, ""); !reflect.DeepEqual(k.Key, disabled.Key) {
-		t.Errorf("disabled %+v, traded %+v", disabled, k)
-	}
 }
 
 // A code that is sent again was not guessed: others at the address may go on.
