@@ -22,12 +22,10 @@ func TestAccounts(t *testing.T) {
 		t.Fatalf("created %+v, %v", a, err)
 	}
 	for _, wrong := range []string{"", "Team", "a/b", "a b", "ä", strings.Repeat("a", 64)} {
-		_, err := s.CreateAccount(t.Context(), wrong)
-		wantError(t, err, store.ErrInvalid, "invalid account id")
+		wantError(t, errOf(s.CreateAccount(t.Context(), wrong)), store.ErrInvalid, "invalid account id")
 		wantError(t, s.RemoveAccount(t.Context(), wrong), store.ErrNotFound, "unknown account")
 	}
-	_, err = s.CreateAccount(t.Context(), "team-1")
-	wantError(t, err, store.ErrExists, "choose another id")
+	wantError(t, errOf(s.CreateAccount(t.Context(), "team-1")), store.ErrExists, "choose another id")
 	if _, err := s.CreateAccount(t.Context(), strings.Repeat("a", 63)); err != nil {
 		t.Error(err)
 	}

@@ -108,8 +108,7 @@ func TestBoltSchema(t *testing.T) {
 			change(t, path, c.change)
 			before, err := os.ReadFile(path)
 			must(t, err)
-			_, err = store.OpenBolt(path, store.BoltOptions{})
-			wantError(t, err, store.ErrSchema, append(c.want, path)...)
+			wantError(t, errOf(store.OpenBolt(path, store.BoltOptions{})), store.ErrSchema, append(c.want, path)...)
 			if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
 				t.Errorf("the file was changed: %v", err)
 			}

@@ -46,10 +46,8 @@ func TestConnectorNames(t *testing.T) {
 	if got, err := approve("gpu", "mine"); err != nil || got.Name != "mine" {
 		t.Errorf("named %q, %v", got.Name, err)
 	}
-	_, err := approve("gpu", "mine")
-	wantError(t, err, store.ErrExists, `already has a connector "mine"`)
-	_, err = approve("gpu", "con_mine")
-	wantError(t, err, store.ErrInvalid, "begins like an id")
+	wantError(t, errOf(approve("gpu", "mine")), store.ErrExists, `already has a connector "mine"`)
+	wantError(t, errOf(approve("gpu", "con_mine")), store.ErrInvalid, "begins like an id")
 }
 
 // Devices of one name that are approved concurrently get different names.

@@ -45,15 +45,12 @@ func TestConnectorErrors(t *testing.T) {
 	for id, secret := range map[string]string{
 		c.ID: otherSecret, other.ID: secret, "": "", c.ID + " ": secret, "con_x": strings.Repeat("0", 43),
 	} {
-		_, err := s.AuthenticateConnector(id, secret)
-		wantError(t, err, store.ErrUnauthenticated, "invalid tunnel token")
+		wantError(t, errOf(s.AuthenticateConnector(id, secret)), store.ErrUnauthenticated, "invalid tunnel token")
 	}
 	_, _, err = s.CreateConnector(t.Context(), account, "Home GPU")
 	wantError(t, err, store.ErrExists, `already has a connector "Home GPU"`)
-	_, _, err = s.CreateConnector(t.Context(), account, "con_mine")
-	wantError(t, err, store.ErrInvalid, "begins like an id")
-	_, _, err = s.CreateConnector(t.Context(), "nobody", "x")
-	wantError(t, err, store.ErrNotFound, "unknown account")
+	wantError(t, errOf(s.CreateConnector(t.Context(), account, "con_mine")), store.ErrInvalid, "begins like an id")
+	wantError(t, errOf(s.CreateConnector(t.Context(), "nobody", "x")), store.ErrNotFound, "unknown account")
 	_, err = s.RemoveConnector(t.Context(), account, "third")
 	wantError(t, err, store.ErrNotFound, `connector "third" not found`)
 	if removed, err := s.RemoveConnector(t.Context(), account, "Home GPU"); err != nil || removed != c {
@@ -167,20 +164,18 @@ func TestDeploymentErrors(t *testing.T) {
 		},
 		{store.Deployment{Account: "nobody", Name: "a", Connectors: []string{c.ID}}, store.ErrNotFound, "unknown account"},
 	} {
-		_, err := s.SetDeployment(t.Context(), x.d)
-		wantError(t, err, x.kind, x.part)
+		wantError(t, errOf(s.SetDeployment(t.Context(), x.d)), x.kind, x.part)
 	}
 	for _, name := range []string{"a", "b"} {
 		must(t, errOf(s.SetDeployment(t.Context(),
 			store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}})))
 	}
-	_, err := s.RemoveConnector(t.Context(), account, "one")
-	wantError(t, err, store.ErrInUse, `"one" is in use by a, b`)
+	wantError(t, errOf(s.RemoveConnector(t.Context(), account, "one")), store.ErrInUse, `"one" is in use by a, b`)
 	for _, name := range []string{"c", "d", "e", "f", "g"} {
 		must(t, errOf(s.SetDeployment(t.Context(),
 			store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}})))
 	}
-	_, err = s.RemoveConnector(t.Context(), account, "one")
+	_, err := s.RemoveConnector(t.Context(), account, "one")
 	wantError(t, err, store.ErrInUse, `"one" is in use by a, b, c, d, e and 2 more: `)
 	for _, name := range []string{"c", "d", "e", "f", "g"} {
 		must(t, errOf(s.RemoveDeployment(t.Context(), account, name)))

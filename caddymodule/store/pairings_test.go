@@ -71,12 +71,10 @@ func TestPairing(t *testing.T) {
 	if again := mustClaim(t, s, code, 1); again.State != store.PairingApproved || again.Connector != connector.ID {
 		t.Errorf("claimed again: %+v", again)
 	}
-	_, err = s.ClaimPairing(t.Context(), code, deviceSecret(2), store.Device{})
-	wantError(t, err, store.ErrUsed)
+	wantError(t, errOf(s.ClaimPairing(t.Context(), code, deviceSecret(2), store.Device{})), store.ErrUsed)
 	_, _, err = s.ApprovePairing(t.Context(), account, code, "", "bob")
 	wantError(t, err, store.ErrConflict, `already approved by "Ann"`)
-	_, err = s.DenyPairing(t.Context(), account, code, "bob")
-	wantError(t, err, store.ErrConflict, "already approved")
+	wantError(t, errOf(s.DenyPairing(t.Context(), account, code, "bob")), store.ErrConflict, "already approved")
 	if got := s.Pairings(account); len(got) != 1 || got[0].State != store.PairingApproved || s.Pairings("other") != nil {
 		t.Errorf("pairings %+v", got)
 	}
@@ -145,8 +143,7 @@ func TestPairingExpires(t *testing.T) {
 		}
 		_, _, err := s.ApprovePairing(t.Context(), account, code, "", "Ann")
 		wantError(t, err, store.ErrExpired, "start a new pairing")
-		_, err = s.DenyPairing(t.Context(), account, code, "Ann")
-		wantError(t, err, store.ErrExpired)
+		wantError(t, errOf(s.DenyPairing(t.Context(), account, code, "Ann")), store.ErrExpired)
 	}
 	if len(s.Connectors(account)) != 0 {
 		t.Errorf("connectors %+v", s.Connectors(account))
@@ -223,8 +220,7 @@ func TestOpenPairingsAreBounded(t *testing.T) {
 	mustPairing(t, s)
 	c.advance(store.PairingLife)
 	mustPairing(t, s)
-	_, _, err = s.CreatePairing(t.Context(), "nobody", "Ann")
-	wantError(t, err, store.ErrNotFound, "unknown account")
+	wantError(t, errOf(s.CreatePairing(t.Context(), "nobody", "Ann")), store.ErrNotFound, "unknown account")
 }
 
 // Of the devices that use a code concurrently, one gets it.

@@ -81,8 +81,7 @@ func TestDamagedRecord(t *testing.T) {
 	} {
 		kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
 		must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, []byte(value))}})))
-		_, err := store.New(share(kv), store.Options{})
-		wantError(t, err, store.ErrSchema, path, "is damaged")
+		wantError(t, errOf(store.New(share(kv), store.Options{})), store.ErrSchema, path, "is damaged")
 	}
 	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
 	must(t, errOf(kv.Txn(t.Context(),

@@ -72,8 +72,7 @@ func TestRecoverEnds(t *testing.T) {
 				if err != nil || len(s.Passkeys(bob.ID)) != 1 || len(s.Tokens(account)) != tokens+1 {
 					t.Errorf("of somebody else something has ended: %v", err)
 				}
-				_, err = s.FindLink(secret)
-				wantError(t, err, store.ErrNotFound)
+				wantError(t, errOf(s.FindLink(secret)), store.ErrNotFound)
 			}
 			check(s)
 			check(newClock().open(t, closed(t, s, path)))

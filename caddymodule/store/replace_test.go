@@ -75,8 +75,7 @@ func TestReplaceConnectorOfAToken(t *testing.T) {
 		t.Errorf("the other account's connector: %v", err)
 	}
 	must(t, errOf(s.ReplaceConnector(t.Context(), account, code, c.ID, "Ann")))
-	_, err = s.AuthenticateConnector(c.ID, secret)
-	wantError(t, err, store.ErrUnauthenticated, "invalid tunnel token")
+	wantError(t, errOf(s.AuthenticateConnector(c.ID, secret)), store.ErrUnauthenticated, "invalid tunnel token")
 	got, ok := s.Connector(c.ID)
 	text, err := json.Marshal(got)
 	if err != nil || !ok || got.Name != "rack" || got.Pairing == "" {

@@ -47,8 +47,7 @@ func TestSetup(t *testing.T) {
 	}
 	s = c.open(t, closed(t, s, path))
 	for _, wrong := range []string{"", "USE-", "PAIR" + code[3:], code + "0", strings.Repeat("0", 8)} {
-		_, err := s.FindSetup(t.Context(), wrong)
-		wantError(t, err, store.ErrNotFound, noSetup)
+		wantError(t, errOf(s.FindSetup(t.Context(), wrong)), store.ErrNotFound, noSetup)
 	}
 	found, err := s.FindSetup(t.Context(), " "+strings.ToLower(strings.ReplaceAll(code, "-", "")))
 	if err != nil || found.ID != setup.ID || found.Key.DefaultModel != "qwen3:8b" || found.CreatedBy.User != ann.ID {
@@ -62,18 +61,14 @@ func TestSetup(t *testing.T) {
 	if live, ok := s.FindKey(secret); !ok || live.Key().ID != k.ID {
 		t.Error("the secret is not that of the key")
 	}
-	_, _, err = s.UseSetup(t.Context(), found, "Ann box claude", "claude")
-	wantError(t, err, store.ErrNotFound, noSetup)
-	_, err = s.FindSetup(t.Context(), code)
-	wantError(t, err, store.ErrNotFound, noSetup)
+	wantError(t, errOf(s.UseSetup(t.Context(), found, "Ann box claude", "claude")), store.ErrNotFound, noSetup)
+	wantError(t, errOf(s.FindSetup(t.Context(), code)), store.ErrNotFound, noSetup)
 
 	// A code expires between its lookup and its trade.
 	late, code := mustSetup(as(t, ann, ""), t, s, fields)
 	c.advance(15 * time.Minute)
-	_, _, err = s.UseSetup(t.Context(), late, "late", "claude")
-	wantError(t, err, store.ErrNotFound, noSetup)
-	_, err = s.FindSetup(t.Context(), code)
-	wantError(t, err, store.ErrNotFound, noSetup)
+	wantError(t, errOf(s.UseSetup(t.Context(), late, "late", "claude")), store.ErrNotFound, noSetup)
+	wantError(t, errOf(s.FindSetup(t.Context(), code)), store.ErrNotFound, noSetup)
 }
 
 // The next trade for the same person, machine and client replaces the secret of a valid key and nothing else, even if
@@ -128,16 +123,14 @@ func TestSetupRenews(t *testing.T) {
 	}
 	must(t, errOf(s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 2 })))
 	for u, client := range map[store.User]string{bob: "claude", ann: "codex"} {
-		_, _, err = trade(u, client)
-		wantError(t, err, store.ErrExists, `already has a key "box"`)
+		wantError(t, errOf(trade(u, client)), store.ErrExists, `already has a key "box"`)
 	}
 	must(t, errOf(s.RevokeKey(t.Context(), account, "box")))
 	third, _, err := trade(ann, "claude")
 	if err != nil || third.ID == first.ID {
 		t.Errorf("the revoked key becomes %+v, %v", third, err)
 	}
-	_, _, err = trade(bob, "claude")
-	wantError(t, err, store.ErrLimit, "has 2 API keys")
+	wantError(t, errOf(trade(bob, "claude")), store.ErrLimit, "has 2 API keys")
 }
 
 // A code is invalid once its creator may no longer do what it could.
@@ -167,14 +160,12 @@ func TestSetupOfAnotherRole(t *testing.T) {
 			t.Errorf("before %s: %v", what, err)
 		}
 		must(t, change(u, token.ID))
-		_, err = s.FindSetup(t.Context(), code)
-		wantError(t, err, store.ErrNotFound, noSetup)
+		wantError(t, errOf(s.FindSetup(t.Context(), code)), store.ErrNotFound, noSetup)
 	}
 	owner := mustUser(t, s, "owner")
 	setup, _ := mustSetup(t.Context(), t, s, store.KeyFields{Name: "x", Scope: "*", Owner: owner.ID})
 	must(t, errOf(s.RemoveUser(t.Context(), account, owner.ID)))
-	_, _, err := s.UseSetup(t.Context(), setup, "x", "claude")
-	wantError(t, err, store.ErrNotFound, "user")
+	wantError(t, errOf(s.UseSetup(t.Context(), setup, "x", "claude")), store.ErrNotFound, "user")
 }
 
 func TestSetupFaults(t *testing.T) {

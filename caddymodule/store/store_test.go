@@ -162,11 +162,9 @@ func TestRevokeKey(t *testing.T) {
 		t.Errorf("revoked again: %+v, %v", again, err)
 	}
 	for _, id := range []string{"", "key_", "key_" + strings.Repeat("0", 26), k.ID + "/", "other key"} {
-		_, err := s.RevokeKey(t.Context(), account, id)
-		wantError(t, err, store.ErrNotFound, "not found in the account")
+		wantError(t, errOf(s.RevokeKey(t.Context(), account, id)), store.ErrNotFound, "not found in the account")
 	}
-	_, err = s.RevokeKey(t.Context(), "other", k.ID)
-	wantError(t, err, store.ErrNotFound, "not found in the account")
+	wantError(t, errOf(s.RevokeKey(t.Context(), "other", k.ID)), store.ErrNotFound, "not found in the account")
 	must(t, s.Close())
 	s = storetest.Open(t, path)
 	if live, ok := s.FindKey(secret); !ok || live.Key().RevokedAt == nil {
@@ -252,8 +250,7 @@ func TestSecret(t *testing.T) {
 	}
 	s = storetest.New(t)
 	for _, name := range []string{"", "A", "a/b", "a-b", strings.Repeat("a", 65)} {
-		_, err := s.Secret(t.Context(), name, never)
-		wantError(t, err, store.ErrInvalid, "a secret cannot have the name")
+		wantError(t, errOf(s.Secret(t.Context(), name, never)), store.ErrInvalid, "a secret cannot have the name")
 	}
 	if _, err := s.Secret(t.Context(), "x", never); err == nil || !strings.Contains(err.Error(), "generated twice") {
 		t.Errorf("a generator that fails: %v", err)

@@ -94,8 +94,7 @@ func TestUsage(t *testing.T) {
 		usageRow("", "k", "", 1), usageRow("2026-1-1", "k", "", 1),
 		usageRow("2026-02-30", "k", "", 1), usageRow("../x", "k", "", 1), usageRow("2026-01-01", "a/b", "", 1),
 	} {
-		_, err := s.OwnUsage(t.Context(), wrong)
-		wantError(t, err, store.ErrInvalid)
+		wantError(t, errOf(s.OwnUsage(t.Context(), wrong)), store.ErrInvalid)
 		wantError(t, s.SaveUsage(t.Context(), []store.UsageRow{a, wrong}), store.ErrInvalid)
 	}
 	ignore := func(store.UsageRow) error { return nil }

@@ -104,8 +104,7 @@ func TestUserErrors(t *testing.T) {
 		{"other", "ann", store.ErrExists, "choose another name"},
 		{"nobody", "bob", store.ErrNotFound, "unknown account"},
 	} {
-		_, err := s.CreateUser(t.Context(), c.account, c.name, "", store.RoleAdmin)
-		wantError(t, err, c.kind, c.part)
+		wantError(t, errOf(s.CreateUser(t.Context(), c.account, c.name, "", store.RoleAdmin)), c.kind, c.part)
 	}
 	for _, c := range [][2]string{
 		{account, "bob"},
@@ -115,12 +114,10 @@ func TestUserErrors(t *testing.T) {
 		{"a/b", "Ann"},
 		{account, "usr_x"},
 	} {
-		_, err := s.RemoveUser(t.Context(), c[0], c[1])
-		wantError(t, err, store.ErrNotFound, "not found in the account")
+		wantError(t, errOf(s.RemoveUser(t.Context(), c[0], c[1])), store.ErrNotFound, "not found in the account")
 	}
 	wantError(t, s.SetPassword(t.Context(), "usr_x", "", "x", ""), store.ErrNotFound, "user was not found")
-	_, _, err := s.CreateSession(t.Context(), "usr_x", "", "", "")
-	wantError(t, err, store.ErrNotFound, "user was not found")
+	wantError(t, errOf(s.CreateSession(t.Context(), "usr_x", "", "", "")), store.ErrNotFound, "user was not found")
 	if s.UserCount() != 1 {
 		t.Errorf("%d users", s.UserCount())
 	}
