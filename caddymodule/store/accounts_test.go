@@ -17,6 +17,10 @@ func TestAccounts(t *testing.T) {
 	t.Parallel()
 	path := tempStore(t)
 	s := storetest.Open(t, path)
+	first, ok := s.Account(account)
+	if !ok || first.ID != account || first.CreatedAt.IsZero() || len(s.Accounts()) != 1 {
+		t.Errorf("a new store has the accounts %+v", s.Accounts())
+	}
 	a, err := s.CreateAccount(t.Context(), "team-1")
 	if err != nil || a.ID != "team-1" || a.Name != "team-1" || a.CreatedAt.IsZero() {
 		t.Fatalf("created %+v, %v", a, err)
@@ -30,8 +34,10 @@ func TestAccounts(t *testing.T) {
 		t.Error(err)
 	}
 	s = reopen(t, s, path)
-	if got, ok := s.Account("team-1"); !ok || !reflect.DeepEqual(got, a) || len(s.Accounts()) != 3 {
-		t.Errorf("accounts %+v", s.Accounts())
+	for _, want := range []store.Account{first, a} {
+		if got, ok := s.Account(want.ID); !ok || !reflect.DeepEqual(got, want) || len(s.Accounts()) != 3 {
+			t.Errorf("accounts %+v", s.Accounts())
+		}
 	}
 	wantError(t, s.RemoveAccount(t.Context(), account), store.ErrInvalid, "every gateway has it")
 }

@@ -194,28 +194,6 @@ func TestDeploymentErrors(t *testing.T) {
 	}
 }
 
-// Each connector of a deployment is in use.
-func TestRemoveOneOfSeveralConnectors(t *testing.T) {
-	t.Parallel()
-	s := storetest.New(t)
-	for _, name := range []string{"one", "two"} {
-		must(t, errOf(s.CreateConnector(t.Context(), account, name)))
-	}
-	set := func(connectors ...string) {
-		must(t, errOf(s.SetDeployment(t.Context(),
-			store.Deployment{Account: account, Name: "m", Connectors: connectors})))
-	}
-	set("one", "two")
-	for _, name := range []string{"one", "two"} {
-		_, err := s.RemoveConnector(t.Context(), account, name)
-		wantError(t, err, store.ErrInUse, `"`+name+`" is in use by m`)
-	}
-	set("two")
-	if _, err := s.RemoveConnector(t.Context(), account, "one"); err != nil {
-		t.Errorf("removing a connector that no deployment has any more: %v", err)
-	}
-}
-
 // A connector is removed while deployments begin to use it: no deployment ever has a connector
 // that does not exist.
 func TestRemoveConnectorConcurrent(t *testing.T) {

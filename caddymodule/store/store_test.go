@@ -34,20 +34,6 @@ func errOf(results ...any) error {
 	return err
 }
 
-func TestDefaultAccount(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "gateway.db")
-	s := storetest.Open(t, path)
-	a, ok := s.Account(account)
-	if !ok || a.ID != account || a.CreatedAt.IsZero() || len(s.Accounts()) != 1 {
-		t.Errorf("a new store has the accounts %+v", s.Accounts())
-	}
-	must(t, s.Close())
-	if again, _ := storetest.Open(t, path).Account(account); !reflect.DeepEqual(again, a) {
-		t.Errorf("the account %+v became %+v", a, again)
-	}
-}
-
 func mustKey(t testing.TB, s *store.Store, scope string) (store.Key, string) {
 	t.Helper()
 	k, secret, err := s.CreateKey(t.Context(), account, store.KeyFields{Name: "test key " + rand.Text(), Scope: scope})
