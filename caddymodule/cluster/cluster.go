@@ -46,7 +46,7 @@ type Cluster struct {
 	reached      int64                  // the newest revision to report
 	observed     map[string]observation // by the names of edges
 	expired      []expired              // processes that may accept requests although they have no report
-	noSpaceUntil time.Time              // edges may have had contact until then without a report, as the store had no space
+	noSpaceUntil time.Time              // until then, edges may have had contact without a report: the store had no space
 
 	wake       chan struct{} // there is a revision to report, or contact was lost
 	unwatch    func()
