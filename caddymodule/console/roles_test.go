@@ -168,8 +168,8 @@ func TestOtherAccounts(t *testing.T) {
 	eve := g.browser()
 	eve.signInAs("other", "eve")
 	for _, page := range []string{
-		"start", "home", "connectors", "models", "models/choices?connector=" + con.ID, "keys", "keys/preview?scope=*", "activity",
-		"usage", "settings",
+		"start", "home", "connectors", "models", "models/choices?connector=" + con.ID, "keys", "keys/preview?scope=*",
+		"activity", "usage", "settings",
 	} {
 		lacks(t, mainOf(eve.get("/console/"+page).Body.String()), "gpu-box", "qwen3", "laptop", code, "spare-box", link.ID,
 			token.ID, "adas-token", g.userID())
@@ -194,8 +194,9 @@ func TestOtherAccounts(t *testing.T) {
 		eve.refused(w, http.StatusNotFound, "")
 		lacks(t, w.Body.String(), "ptt_")
 	}
-	if now, ok := g.store.Key(store0, k.ID); !ok || now.RevokedAt != nil || g.pairing(store.PairingPending).ID != pairing ||
-		len(g.store.Users(store0)) != 1 || len(g.store.Links(store0)) != 1 || len(g.store.Tokens(store0)) != 1 ||
+	if now, ok := g.store.Key(store0, k.ID); !ok || now.RevokedAt != nil ||
+		g.pairing(store.PairingPending).ID != pairing || len(g.store.Users(store0)) != 1 ||
+		len(g.store.Links(store0)) != 1 || len(g.store.Tokens(store0)) != 1 ||
 		len(g.store.Connectors(store0)) != 1 || len(g.store.Deployments(store0)) != 1 {
 		t.Error("something of the other account has changed")
 	}

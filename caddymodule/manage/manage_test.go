@@ -62,7 +62,8 @@ func wantAs[T any](g *gateway, caller manage.Caller, status int, method, path, b
 // refused performs a request that must fail with a status, and with a part of the error.
 func (g *gateway) refused(caller manage.Caller, status int, method, path, body, part string) {
 	g.t.Helper()
-	if got := fmt.Sprint(wantAs[map[string]any](g, caller, status, method, path, body)["error"]); !strings.Contains(got, part) {
+	answer := wantAs[map[string]any](g, caller, status, method, path, body)
+	if got := fmt.Sprint(answer["error"]); !strings.Contains(got, part) {
 		g.t.Errorf("%s %s %s: the error %q lacks %q", method, path, body, got, part)
 	}
 }

@@ -101,16 +101,6 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-func benchStore(b *testing.B) (s *store.Store, secret string) {
-	s = storetest.New(b)
-	must(b, errOf(s.SetAccount(b.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 1_000_000 })))
-	for range 200 {
-		_, secret = mustKey(b, s, "*")
-	}
-	b.ResetTimer()
-	return s, secret
-}
-
 // The time when a connector was last seen survives a restart, and costs at most one write a minute.
 func TestTouchConnector(t *testing.T) {
 	t.Parallel()
