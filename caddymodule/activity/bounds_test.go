@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -83,6 +84,56 @@ func TestUnsavedIsBounded(t *testing.T) {
 		}
 		if got := ids(l, "small"); len(got) != 100 {
 			t.Errorf("%d requests of the small account", len(got))
+		}
+		for i := range 64_000 { // a thousand keys, each refused 64 times in a minute
+			r := request(i)
+			r.ErrorClass, r.ErrorCode, r.KeyID = activity.PolicyError, "rate_limited", fmt.Sprint("key_", i%1000)
+			l.Record("large", r)
+		}
+		if n := l.Unsaved(); n < 16_384 || n > 32_768 {
+			t.Errorf("%d requests and ids in memory", n)
+		}
+	})
+}
+
+// A long period is read in pieces, which have each day and each hour once.
+func TestUsageInPieces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		st := storetest.New(t)
+		l := newLog(t, activity.Options{Store: st})
+		now, want := time.Now().UTC(), map[string]bool{}
+		var rows []store.UsageRow
+		for i := range 100 {
+			for _, day := range []string{
+				now.AddDate(0, 0, -i).Format(time.DateOnly), now.Add(-time.Duration(i) * time.Hour).Format(store.HourOnly),
+			} {
+				row := store.UsageRow{Account: account, Day: day, Key: "k", Deployment: "m"}
+				row.Requests = 1
+				rows, want[day] = append(rows, row), true
+			}
+		}
+		if err := st.SaveUsage(t.Context(), rows); err != nil {
+			t.Fatal(err)
+		}
+		for _, layout := range []string{time.DateOnly, store.HourOnly} {
+			from, to := now.AddDate(0, 0, -99).Format(layout), now.Format(layout)
+			if layout == store.HourOnly {
+				from = now.Add(-99 * time.Hour).Format(layout)
+			}
+			err := l.EachUsage(t.Context(), account, "", from, to, func(r store.UsageRow) error {
+				if !want[r.Day] {
+					t.Errorf("%s is read twice", r.Day)
+				}
+				delete(want, r.Day)
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		if len(want) > 0 {
+			t.Errorf("not read: %v", want)
 		}
 	})
 }

@@ -14,12 +14,14 @@ func (l *Log) Rows() int {
 	return len(l.usage)
 }
 
-// Unsaved returns the number of requests in memory, and -1 if the log counts another one.
+// Unsaved returns the number of requests in memory and of their IDs, and -1 if the log counts another one.
 func (l *Log) Unsaved() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, rows := range l.unsaved.rows {
-		n += len(rows)
+		for _, r := range rows {
+			n += 1 + len(r.IDs)
+		}
 	}
 	if n != l.unsaved.n {
 		return -1

@@ -11,7 +11,7 @@ import (
 // guards them. A request does not change: an entry that counts another one is replaced.
 type unsaved struct {
 	rows    map[string]map[place]*Request // by account
-	n       int                           // number of rows
+	n       int                           // number of rows and of their IDs
 	dropped int
 }
 
@@ -29,8 +29,10 @@ type logged struct {
 }
 
 const (
-	maxUnsaved = 32768 // rows
+	maxUnsaved = 32768 // rows and their IDs
 	maxIDs     = 64    // of an entry
+	// strangerIDs is maxIDs for requests without a valid key, which anyone can send.
+	strangerIDs = 4
 )
 
 // add adds a request, which it may change, and reports whether there is a new row for it.
@@ -52,8 +54,12 @@ func (u *unsaved) add(account string, r *Request) (first bool) {
 		if r.IDs = old.IDs; len(r.IDs) == 0 {
 			r.IDs = []string{old.ID}
 		}
-		// Readers have a part of the array that does not change.
-		r.IDs = append(r.IDs[max(0, len(r.IDs)+1-maxIDs):], r.ID)
+		most := maxIDs
+		if r.KeyID == "" {
+			most = strangerIDs
+		}
+		r.IDs = slices.Concat(r.IDs[max(0, len(r.IDs)+1-most):], []string{r.ID}) // readers have the old array
+		u.n += len(r.IDs) - len(old.IDs)
 	}
 	if u.rows[account][p] = r; u.n > maxUnsaved {
 		u.drop()
@@ -72,9 +78,17 @@ func (u *unsaved) drop() {
 	rows := u.rows[largest]
 	places := slices.SortedFunc(maps.Keys(rows), func(a, b place) int { return a.at.Compare(b.at) })
 	for _, p := range places[:(len(places)+1)/2] {
-		delete(rows, p)
-		u.n--
+		u.delete(largest, p)
 		u.dropped++
+	}
+}
+
+// delete deletes a row.
+func (u *unsaved) delete(account string, p place) {
+	rows := u.rows[account]
+	u.n -= 1 + len(rows[p].IDs)
+	if delete(rows, p); len(rows) == 0 {
+		delete(u.rows, account)
 	}
 }
 
@@ -101,13 +115,8 @@ func (u *unsaved) take(l *Log) (all []logged, dropped int) {
 
 // saved removes a request that was written, unless it is an entry that may get more.
 func (u *unsaved) saved(r logged) {
-	rows := u.rows[r.account]
-	if rows[r.place] != r.Request || r.Refusals > 0 && time.Since(r.at) < time.Minute {
-		return
-	}
-	delete(rows, r.place)
-	if u.n--; len(rows) == 0 {
-		delete(u.rows, r.account)
+	if u.rows[r.account][r.place] == r.Request && (r.Refusals == 0 || time.Since(r.at) >= time.Minute) {
+		u.delete(r.account, r.place)
 	}
 }
 

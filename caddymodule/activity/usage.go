@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -161,6 +162,15 @@ func (l *Log) row(k rowKey) (*row, store.UsageRow) {
 // EachUsage is [store.Store.EachUsage], with requests that are not yet saved. There may be several rows of a day, key
 // and deployment. f must not use the log.
 func (l *Log) EachUsage(ctx context.Context, account, key, from, to string, f func(store.UsageRow) error) error {
+	for from, to := range pieces(from, to) {
+		if err := l.eachUsage(ctx, account, key, from, to, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Log) eachUsage(ctx context.Context, account, key, from, to string, f func(store.UsageRow) error) error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
 	if err := l.store.EachUsage(ctx, account, key, from, to, f); err != nil {
@@ -175,6 +185,30 @@ func (l *Log) EachUsage(ctx context.Context, account, key, from, to string, f fu
 		}
 	}
 	return nil
+}
+
+// pieces divides a period into pieces of at most 31 days or hours, so that reading a long one does not keep saving
+// waiting. A row belongs to one day or hour.
+func pieces(from, to string) iter.Seq2[string, string] {
+	layout, step := time.DateOnly, 24*time.Hour
+	if len(from) == len(store.HourOnly) {
+		layout, step = store.HourOnly, time.Hour
+	}
+	return func(yield func(from, to string) bool) {
+		at, err := time.Parse(layout, from)
+		if err != nil {
+			yield(from, to) // the store refuses it
+			return
+		}
+		for from <= to {
+			last := min(to, at.Add(30*step).Format(layout))
+			at = at.Add(31 * step)
+			if !yield(from, last) {
+				return
+			}
+			from = at.Format(layout)
+		}
+	}
 }
 
 // unsavedRows returns the requests of an account that are not yet saved.

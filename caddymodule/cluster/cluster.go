@@ -286,6 +286,7 @@ func (c *Cluster) tick() (next time.Duration) {
 	next, gap, cut := c.contact.tick()
 	if cut {
 		c.store.CutRequests()
+		c.contact.cut()
 	}
 	if gap || cut {
 		wait.Wake(c.wake, struct{}{})

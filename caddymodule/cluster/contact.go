@@ -34,6 +34,7 @@ type contact struct {
 	generation  int     // grows when contacts that were sent before no longer count
 	confirmed   bool    // the last confirmed contact is of this generation
 	requestsRun bool    // requests that the last confirmed contact has allowed may still run
+	cutting     bool    // they are being cut, since the last tick
 }
 
 func newContact(clocks func() Reading, limit time.Duration) *contact {
@@ -55,11 +56,11 @@ func (c *contact) send() sending {
 	return sending{now, c.generation}
 }
 
-// confirm lets the edge serve, unless contacts of its generation no longer count.
+// confirm lets the edge serve, unless contacts of its generation no longer count, or requests are being cut.
 func (c *contact) confirm(s sending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.generation == c.generation {
+	if s.generation == c.generation && !c.cutting {
 		c.lastSent, c.confirmed, c.requestsRun = s.clocks, true, true
 	}
 }
@@ -81,13 +82,13 @@ func (c *contact) serving() bool {
 	return c.confirmed && now.since(c.lastSent) < c.limit && !now.gap(c.ticked)
 }
 
-// mayRun reports whether running requests may go on: tick would not cut them now. A process that was suspended
-// may read the answers that have waited for it before its next tick.
+// mayRun reports whether running requests may go on: they are not being cut, and tick would not cut them now. A
+// process that was suspended may read the answers that have waited for it before its next tick.
 func (c *contact) mayRun() bool {
 	now := c.clocks()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.over(now)
+	return !c.cutting && !c.over(now)
 }
 
 // over reports whether running requests must end.
@@ -96,7 +97,7 @@ func (c *contact) over(now Reading) bool {
 }
 
 // tick reads the clocks. It returns the time until the next tick, whether the edge has just begun
-// to refuse requests because of a gap, and whether all running requests have to be cut.
+// to refuse requests because of a gap, and whether all running requests have to be cut. The caller then calls cut.
 func (c *contact) tick() (next time.Duration, gap, cut bool) {
 	now := c.clocks()
 	c.mu.Lock()
@@ -105,18 +106,22 @@ func (c *contact) tick() (next time.Duration, gap, cut bool) {
 	if before := c.lastSent.Monotonic <= c.ticked.Monotonic || c.ticked.since(c.lastSent) <= maxGap; gap && before {
 		c.lastSent.Wall += min(0, now.Wall-c.ticked.Wall) // if it was set back after the contact, it continues from there
 	}
-	cut = c.over(now)
+	cut = c.cutting || c.over(now)
 	c.ticked = now
 	if gap || cut {
 		c.endGeneration()
 	}
-	if cut {
-		c.requestsRun = false
-	}
-	if c.requestsRun {
+	if c.cutting = cut; c.requestsRun && !cut {
 		return min(tickTime, c.limit-now.since(c.lastSent)), gap, cut
 	}
 	return tickTime, gap, cut
+}
+
+// cut notes that the running requests are cut.
+func (c *contact) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requestsRun, c.cutting = false, false
 }
 
 // age returns the time since the last confirmed contact, or since the start.

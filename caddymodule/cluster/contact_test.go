@@ -42,6 +42,14 @@ func TestContactTimes(t *testing.T) {
 	if _, _, cut := c.tick(); !cut {
 		t.Error("requests go on")
 	}
+	c.confirm(c.send())
+	if serves("while requests are cut", false); c.mayRun() {
+		t.Error("answers go on while their requests are cut")
+	}
+	if _, _, cut := c.tick(); !cut {
+		t.Error("cutting is not repeated after a panic")
+	}
+	c.cut()
 	if _, _, cut := c.tick(); cut {
 		t.Error("requests end twice")
 	}
@@ -68,6 +76,7 @@ func TestContactTimes(t *testing.T) {
 			t.Errorf("%d s after it was set back, requests end: %v", 40*(i+1), cut)
 		}
 	}
+	c.cut()
 	c.confirm(c.send())
 	c.tick()
 	pass(300 * time.Millisecond)
@@ -88,6 +97,7 @@ func TestContactTimes(t *testing.T) {
 	if _, _, cut := c.tick(); !cut {
 		t.Error("the wall clock set back after a contact that was sent after the last look: requests go on")
 	}
+	c.cut()
 	c.confirm(c.send())
 	pass(5500 * time.Millisecond)
 	serves("5.5 s after the last look at the clocks", false)

@@ -54,31 +54,37 @@ func TestStoreLost(t *testing.T) {
 	}
 }
 
-// wakes is an answer that has waited while the gateway was suspended.
+// wakes is an answer that has waited while the gateway was suspended. It calls wake before it is passed on.
 type wakes struct {
 	io.Reader
-	edge *storetest.Edge
+	wake func()
 }
 
 func (w wakes) Read(p []byte) (int, error) {
-	w.edge.Suspend()
+	w.wake()
 	return w.Reader.Read(p)
 }
 
-// An answer that has waited in a suspended gateway does not reach the client, whose key may be revoked meanwhile.
+// An answer that has waited in a suspended gateway does not reach the client, whose key may be revoked meanwhile: neither
+// before its request is cut, nor after that.
 func TestSuspendedForTooLong(t *testing.T) {
 	t.Parallel()
 	const event = `data: {"choices":[{"index":0,"delta":{"content":"secret"}}]}` + "\n\n"
 	for path, body := range requests {
-		for _, stream := range []bool{false, true} {
+		for i := range 4 {
+			stream, cut := i%2 == 1, i/2 == 1
 			g, edge, _ := lateGateway(t)
+			wake := edge.Suspend
+			if cut {
+				wake = g.backend.Store.CutRequests
+			}
 			deploy(t, g.backend.Store)
 			g.key, g.secret = g.newKey(t, store.DefaultAccount, "*")
 			g.answer = func(*http.Request) *http.Response {
 				if stream {
-					return upstreamAnswer("text/event-stream", wakes{strings.NewReader(event), edge}, -1)
+					return upstreamAnswer("text/event-stream", wakes{strings.NewReader(event), wake}, -1)
 				}
-				return upstreamAnswer("application/json", wakes{strings.NewReader(completionOf("secret")), edge}, -1)
+				return upstreamAnswer("application/json", wakes{strings.NewReader(completionOf("secret")), wake}, -1)
 			}
 			g.connect(fakeTunnel{g})
 			if stream {
@@ -86,7 +92,7 @@ func TestSuspendedForTooLong(t *testing.T) {
 			}
 			if w := g.post(path, body); strings.Contains(w.Body.String(), "secret") ||
 				!strings.Contains(w.Body.String(), "lost its store") {
-				t.Errorf("%s, stream %v: %d %s", path, stream, w.Code, w.Body)
+				t.Errorf("%s, stream %v, cut %v: %d %s", path, stream, cut, w.Code, w.Body)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -82,23 +83,32 @@ func (c *clientRequest) whole(response *http.Response) *dialect.Error {
 	}
 	_ = c.reserved.reserveAnswer(int64(len(out))) // a smaller reservation always succeeds
 	if !c.mayRun() {
-		return dialect.StoreLostDuring()
+		return c.orEnded(dialect.StoreLostDuring())
 	}
 	_ = c.answer.whole(http.StatusOK, out) // a failed write means that the client is gone
 	return nil
 }
 
-// translate translates a whole answer. Large ones take turns, as requests do, and need its memory only then.
+// translate translates a whole answer in its turn.
 func (c *clientRequest) translate(body []byte) (_ []byte, _ dialect.Usage, derr *dialect.Error) {
-	n := int64(len(body))
 	defer c.endTurn()
-	if derr = c.awaitTurn(n, tooManyAnswers); derr != nil {
+	if derr = c.awaitAnswerTurn(body, c.exchange.costs().encoding); derr != nil {
 		return nil, dialect.Usage{}, derr
 	}
-	if c.reserved.reserveAnswer(c.exchange.costs().encoding*n) != nil {
-		return nil, dialect.Usage{}, dialect.MemoryFull()
-	}
 	return c.call.Answer(body)
+}
+
+// awaitAnswerTurn waits for the turn to work on a whole answer, until endTurn, and reserves cost bytes for each of its
+// bytes. Large answers take turns, as requests do, and need this memory only then.
+func (c *clientRequest) awaitAnswerTurn(body []byte, cost int64) *dialect.Error {
+	n := int64(len(body))
+	if derr := c.awaitTurn(n, tooManyAnswers); derr != nil {
+		return derr
+	}
+	if c.reserved.reserveAnswer(cost*n) != nil {
+		return dialect.MemoryFull()
+	}
+	return nil
 }
 
 // readWhole reads an answer into memory. It returns nil without an error if the client disconnected.
@@ -123,10 +133,12 @@ func (c *clientRequest) replay(response *http.Response) *dialect.Error {
 	if derr != nil || body == nil {
 		return derr
 	}
-	if c.reserved.reserveAnswer(replayCost*int64(len(body))) != nil {
-		return dialect.MemoryFull()
+	defer c.endTurn()
+	if derr = c.awaitAnswerTurn(body, replayCost); derr != nil {
+		return derr
 	}
 	events, derr := dialect.ReplayAsStream(body)
+	c.endTurn() // the client may be slow to read the events
 	if derr != nil {
 		return derr
 	}
@@ -153,7 +165,7 @@ func (c *clientRequest) stream(body io.ReadCloser) *dialect.Error {
 	for {
 		n, err := body.Read(*buf)
 		if !c.mayRun() {
-			return c.answer.finish(dialect.StoreLostDuring())
+			return c.answer.finish(c.orEnded(dialect.StoreLostDuring()))
 		}
 		p, derr := c.answer.feed((*buf)[:n])
 		if p.begun || p.finished {
@@ -187,8 +199,10 @@ func (c *clientRequest) stream(body io.ReadCloser) *dialect.Error {
 }
 
 // mayRun reports whether the answer may be passed on. It is false if the process has been suspended for so long that
-// the key may be revoked meanwhile.
-func (c *clientRequest) mayRun() bool { return c.exchange.backend.Store.MayRun() }
+// the key may be revoked meanwhile, until the request is cut, and if its key has ended the request.
+func (c *clientRequest) mayRun() bool {
+	return c.exchange.backend.Store.MayRun() && (c.ctx.Err() == nil || !errors.As(context.Cause(c.ctx), new(*dialect.Error)))
+}
 
 // reserveBuffered reserves memory for the bytes that the stream buffers. It returns an error if
 // there are too many.

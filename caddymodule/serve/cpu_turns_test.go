@@ -83,6 +83,24 @@ func TestReferencesTakeTurns(t *testing.T) {
 	g.returned(t)
 }
 
+// A whole answer to a request for a stream waits for its turn, as others do.
+func TestReplaysTakeTurns(t *testing.T) {
+	g := newGateway(t, 1<<30)
+	const path = "/v1/chat/completions"
+	send := func(size int) func() int {
+		g.answer = func(*http.Request) *http.Response {
+			return upstreamAnswer("application/json", strings.NewReader(completionOf(strings.Repeat("x", size))), -1)
+		}
+		return func() int { return g.post(path, strings.Replace(requests[path], "false", "true", 1)).Code }
+	}
+	leave := g.takeAll(t)
+	if status := send(decodedAtOnce / 2)(); status != http.StatusOK {
+		t.Errorf("a small answer: status %d", status)
+	}
+	g.expectTurn(t, "a large answer", leave, send(2*decodedAtOnce))
+	g.returned(t)
+}
+
 // A prompt that is counted during the turn of its answer does not wait for another turn.
 func TestCountsNeedNoSecondTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -30,7 +30,7 @@ func (c *clientRequest) checkCalls(r *http.Request, next Handler) *dialect.Error
 		return c.broken(c.ctx.Err())
 	}
 	if !c.mayRun() {
-		return dialect.StoreLostDuring()
+		return c.orEnded(dialect.StoreLostDuring())
 	}
 	c.answer.conclude(g)
 	return nil

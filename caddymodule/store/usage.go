@@ -133,6 +133,9 @@ func usageDir(day string) string {
 // decodeUsage returns the row of an item.
 func decodeUsage(item Item) (r UsageRow, err error) {
 	path := strings.SplitN(item.Key, "/", 7) // see path
+	if len(path) < 7 {
+		return r, fmt.Errorf("%q is not the key of a row of usage", item.Key)
+	}
 	var record usageRecord
 	if err = decode(item, &record); err == nil {
 		r = UsageRow{Account: path[2], Day: path[3], Key: path[4], Deployment: path[6], KeyName: record.KeyName}
