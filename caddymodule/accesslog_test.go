@@ -173,15 +173,11 @@ func TestAccessLogOfAllPathsHidesSecrets(t *testing.T) {
 				for _, method := range []string{"GET", "POST"} {
 					accessLogs.lines, accessLogs.wrote = nil, make(chan struct{}, 1)
 					r, err := http.NewRequestWithContext(t.Context(), method, s.url+c.url, nil)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					name, value, _ := strings.Cut(c.header, ": ")
 					r.Header[name] = []string{value}
 					response, err := client.Do(r)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					response.Body.Close()
 					wait.For(t, accessLogs.wrote, "the log entry of "+c.url)
 					if line := accessLogs.lines[0]; bytes.Contains(line, []byte(secret)) {
@@ -199,9 +195,7 @@ func TestAccessLogOfWebSocketHidesSecrets(t *testing.T) {
 	accessLogs.lines, accessLogs.wrote = nil, make(chan struct{}, 1)
 	options := &websocket.DialOptions{Subprotocols: []string{link.Subprotocol}}
 	socket, _, err := websocket.Dial(t.Context(), s.url+link.WebSocketPath+"?token=ptt_"+s.key[7:], options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer socket.CloseNow()
 	wait.For(t, accessLogs.wrote, "the log entry")
 	line := accessLogs.lines[0]
@@ -227,8 +221,6 @@ func TestAccessLogOfModels(t *testing.T) {
 
 func entryOf(t *testing.T, line []byte) (entry map[string]any) {
 	t.Helper()
-	if err := json.Unmarshal(line, &entry); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(line, &entry))
 	return entry
 }

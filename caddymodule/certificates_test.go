@@ -24,9 +24,7 @@ func TestCertificatesWithoutEtcd(t *testing.T) {
 	load := func(module string) *Certificates {
 		t.Helper()
 		loaded, err := ctx.LoadModuleByID("caddy.storage.model_gateway", []byte(module))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return loaded.(*Certificates)
 	}
 	old := load(`{"endpoints": ["http://127.0.0.1:1"]}`)
@@ -38,10 +36,8 @@ func TestCertificatesWithoutEtcd(t *testing.T) {
 		t.Error("two stores have one storage of certificates")
 	}
 	folder := filepath.Join(caddy.AppDataDir(), "model_gateway", "certificates")
-	if err := errors.Join(os.MkdirAll(folder, 0o700),
-		os.WriteFile(filepath.Join(folder, "a"), []byte("copy"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.MkdirAll(folder, 0o700),
+		os.WriteFile(filepath.Join(folder, "a"), []byte("copy"), 0o600)))
 	if !strings.HasPrefix(folder, data) {
 		t.Errorf("the copies are in %s, not below Caddy's data directory", folder)
 	}
@@ -50,9 +46,7 @@ func TestCertificatesWithoutEtcd(t *testing.T) {
 	}
 	old.release = nil // Caddy cleans up only once; here, ctx does, too
 	storage, err := next.CertMagicStorage()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, err := storage.Load(context.Background(), "a"); string(got) != "copy" || err != nil {
 		t.Errorf("the copy: %q, %v", got, err)
 	}

@@ -30,9 +30,7 @@ func newTestEdge(t *testing.T, kv store.KV, name string) *testSite {
 	join := edge.Options{Path: file, Shared: open, Edge: self}.Join
 	_, release, err := acquireStore(gateway.StoreConfig{Path: file, Shared: open, Join: join},
 		slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = release() })
 	// The configuration finds the open store.
 	app := provision(t, "{\n model_gateway {\n  listen "+freeUDP(t)+"\n  storage bolt "+file+
@@ -40,9 +38,7 @@ func newTestEdge(t *testing.T, kv store.KV, name string) *testSite {
 	app.store.Messages = io.Discard
 	start(t, app)
 	httpApp, err := app.ctx.AppIfConfigured("http")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := httptest.NewServer(httpApp.(*caddyhttp.App).Servers["srv0"])
 	t.Cleanup(server.Close)
 	return &testSite{app, server.URL, ""}
@@ -68,9 +64,7 @@ func (s *testSite) ready(t *testing.T) (int, string) {
 func (s *testSite) metrics(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := s.app.ctx.GetMetricsRegistry().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	values := map[string]float64{}
 	names := []string{
 		"postern_store_reachable", "postern_store_contact_age_seconds", "postern_edge_leader",
@@ -94,17 +88,13 @@ func (s *testSite) metrics(t *testing.T) map[string]float64 {
 // An edge that drains or has lost the store is not ready. The other edges and the metrics show that.
 func TestEdges(t *testing.T) {
 	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "shared.db"), store.BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = kv.Close() })
 	shared := storetest.WithLeases(kv)
 	a, b := newTestEdge(t, shared, "a"), newTestEdge(t, shared, "b")
 	operator := manage.WithCaller(t.Context(), manage.Caller{Name: "root", Operator: true})
 	service, err := a.app.gateway.Manage()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	wait.Until(t, "a sees b", func() bool { return len(service.AllEdges(false)) == 2 })
 	for _, s := range []*testSite{a, b} {
 		if status, text := s.ready(t); status != http.StatusOK || text != "ready\n" {
@@ -125,13 +115,9 @@ func TestEdges(t *testing.T) {
 		t.Errorf("a: %d", status)
 	}
 	key, _, err := a.app.store.Opened().Store.CreateKey(t.Context(), "default", store.KeyFields{Name: "k", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	before := a.metrics(t)["postern_barrier_seconds confirmed"]
-	if _, err := service.RevokeKey(operator, key.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(service.RevokeKey(operator, key.ID)))
 	m := a.metrics(t)
 	if m["postern_store_reachable"] != 1 || m["postern_edge_leader"] != 1 ||
 		m["postern_store_contact_age_seconds"] != 0 || m["postern_edges serving"] != 1 ||
@@ -179,9 +165,7 @@ func TestNoEdges(t *testing.T) {
 		}
 	}
 	service, err := s.app.gateway.Manage()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	status, err := service.Status(manage.WithCaller(t.Context(), manage.Caller{Operator: true}))
 	if err != nil || status.Edges != nil {
 		t.Errorf("status: %+v, %v", status.Edges, err)

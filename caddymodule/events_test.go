@@ -33,17 +33,13 @@ func TestConfigurationsEnterWhenStarted(t *testing.T) {
 	file := gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db"))
 	app, other := provision(t, file), provision(t, file)
 	open, err := other.store.Get() // stays open until the test ends
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	emitter := make(chan string, 1)
 	open.Events.Push(formerConfiguration(emitter))
 	err = app.events.Subscribe(&caddyevents.Subscription{
 		Events: []string{"model_gateway.account_limit"}, Handlers: []caddyevents.Handler{newConfiguration(emitter)},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	start(t, app)
 	expect := func(when, want string) {
 		t.Helper()

@@ -25,9 +25,7 @@ func serveOne(t *testing.T, h caddyhttp.MiddlewareHandler, r *http.Request) *htt
 	t.Helper()
 	w := httptest.NewRecorder()
 	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, &caddyhttp.Server{})
-	if err := h.ServeHTTP(w, r, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.ServeHTTP(w, r, nil))
 	return w
 }
 
@@ -70,9 +68,7 @@ func TestDiscovery(t *testing.T) {
 		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
 	}
 	hub, err := app.listener.Hub()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if strings.Contains(w.Body.String(), "version") {
 		t.Errorf("the answer has the version: %s", w.Body)
 	}
@@ -131,9 +127,7 @@ func TestStreamsEndWithTheConfiguration(t *testing.T) {
 		t.Fatalf("ended at once: %v", err)
 	}
 	events, err := app.ctx.App("events")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	events.(*caddyevents.App).Emit(app.ctx, "stopping", nil)
 	wait.For(t, stream.Context().Done(), "the end of the stream")
 	if err := page.Context().Err(); err != nil {
@@ -147,9 +141,7 @@ func TestChanges(t *testing.T) {
 	app.store.Messages = io.Discard
 	start(t, app)
 	st := app.store.Opened().Store
-	if _, err := st.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.CreateAccount(t.Context(), "other")))
 	notified := make(chan struct{}, 100)
 	stop := app.gateway.Changes(store.DefaultAccount, func() { notified <- struct{}{} })
 	expect := func(what string, want bool) {
@@ -168,22 +160,16 @@ func TestChanges(t *testing.T) {
 			<-notified
 		}
 	}
-	if _, _, err := st.CreateKey(t.Context(),
-		store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.CreateKey(t.Context(),
+		store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*"})))
 	expect("a key", true)
 	app.store.Opened().Activity.Record(store.DefaultAccount, activity.Request{ID: "req_1", Time: time.Now()})
 	expect("a request", true)
-	if _, _, err := st.CreateKey(t.Context(), "other", store.KeyFields{Name: "laptop", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.CreateKey(t.Context(), "other", store.KeyFields{Name: "laptop", Scope: "*"})))
 	app.store.Opened().Activity.Record("other", activity.Request{ID: "req_2", Time: time.Now()})
 	expect("another account", false)
 	stop()
-	if _, _, err := st.CreateKey(t.Context(),
-		store.DefaultAccount, store.KeyFields{Name: "desk", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.CreateKey(t.Context(),
+		store.DefaultAccount, store.KeyFields{Name: "desk", Scope: "*"})))
 	expect("a key after the end", false)
 }

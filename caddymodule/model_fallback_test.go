@@ -48,9 +48,7 @@ func TestFallbackBehindProxy(t *testing.T) {
 	app := provision(t, "{\n servers {\n  trusted_proxies static 192.0.2.0/24\n }\n model_gateway {\n  listen "+
 		freeUDP(t)+"\n }\n}\nhttp://:8080 {\n model_gateway\n}")
 	httpApp, err := app.ctx.AppIfConfigured("http")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, c := range []struct {
 		address   string
 		forwarded []string
@@ -92,13 +90,9 @@ func TestRoot(t *testing.T) {
 	} {
 		s := newTestSite(t, c.lines)
 		r, err := http.NewRequestWithContext(t.Context(), c.method, s.url+c.path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		response, err := noRedirect.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		response.Body.Close()
 		to := ""
 		if c.status == 302 {
@@ -139,9 +133,7 @@ func TestHealth(t *testing.T) {
 func TestNotReady(t *testing.T) {
 	app := provision(t, "{\n model_gateway {\n  listen "+freeUDP(t)+"\n }\n}\nhttp://:8080 {\n model_gateway\n}")
 	httpApp, err := app.ctx.AppIfConfigured("http")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503} {
 		w := httptest.NewRecorder()
 		httpApp.(*caddyhttp.App).Servers["srv0"].ServeHTTP(w, httptest.NewRequest("GET", "http://localhost:8080"+path, nil))

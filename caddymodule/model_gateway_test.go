@@ -34,9 +34,7 @@ func TestAdapt(t *testing.T) {
 // checkGolden adapts one file's Caddyfile and compares.
 func checkGolden(t *testing.T, file string) {
 	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	source, want, ok := strings.Cut(string(content), divider)
 	if !ok {
 		t.Fatalf("%s has no line of dashes", file)
@@ -48,21 +46,15 @@ func checkGolden(t *testing.T, file string) {
 		}
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, w := range warnings {
 		t.Errorf("warning: %s", w)
 	}
 	var got bytes.Buffer
-	if err := json.Indent(&got, adapted, "", "  "); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Indent(&got, adapted, "", "  "))
 	got.WriteByte('\n')
 	if *update {
-		if err := os.WriteFile(file, []byte(source+divider+got.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(source+divider+got.String()), 0o644))
 		return
 	}
 	if got.String() != want {

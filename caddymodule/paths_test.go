@@ -87,11 +87,7 @@ func deployModel(t *testing.T, s *testSite, name string) {
 	t.Helper()
 	st := s.app.store.Opened().Store
 	c, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, "box "+name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	d := store.Deployment{Account: store.DefaultAccount, Name: name, Connectors: []string{c.ID}, Model: "server-" + name}
-	if _, err := st.SetDeployment(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.SetDeployment(t.Context(), d)))
 }

@@ -39,13 +39,9 @@ func TestForgedAddress(t *testing.T) {
 		_, secret, err := app.store.Opened().Store.CreateKey(t.Context(), "default", store.KeyFields{
 			Name: "test", Scope: "*", AllowedIPs: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		httpApp, err := app.ctx.AppIfConfigured("http")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "http://gw.example.com/v1/models", nil)
 		r.RemoteAddr = "192.0.2.7:1234"
 		r.Header.Set("X-Forwarded-For", c.forwarded)

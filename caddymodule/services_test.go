@@ -17,13 +17,24 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errOf returns the last result of a call, its error.
+func errOf(results ...any) error {
+	err, _ := results[len(results)-1].(error)
+	return err
+}
+
 // freeUDP returns a loopback UDP address without a listener.
 func freeUDP(t *testing.T) string {
 	t.Helper()
 	addr, err := freeport.Addr()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return addr
 }
 
@@ -37,9 +48,7 @@ func gatewayFile(listen, public, database string) string {
 // start starts app as Caddy would, and stops it when the test ends.
 func start(t *testing.T, app *App) {
 	t.Helper()
-	if err := app.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, app.Start())
 	t.Cleanup(func() { _ = app.Stop() })
 }
 
@@ -56,9 +65,7 @@ func TestTokensFollowTheConfiguration(t *testing.T) {
 			return err.Error()
 		}
 		token, err := link.ParseToken(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if token.Pin == "" || token.Pin != force.Pin() || token.Connector != "con_06b3kz9v6dfx7fbv7wq7m5r2qm" {
 			t.Errorf("token with pin %q of %q, want the pin %q", token.Pin, token.Connector, force.Pin())
 		}
@@ -140,13 +147,9 @@ func TestNoWelcome(t *testing.T) {
 			app := provision(t, file)
 			app.store.Messages = &output
 			open, err := app.store.Get()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if name == "a user" {
-				if _, err := open.Store.CreateUser(t.Context(), "default", "anna", "$argon2id$none", store.RoleAdmin); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(open.Store.CreateUser(t.Context(), "default", "anna", "$argon2id$none", store.RoleAdmin)))
 			}
 			start(t, app)
 			if output.Len() > 0 {
@@ -170,9 +173,7 @@ func TestMaxMemory(t *testing.T) {
 		do   func() error
 		want int64
 	}{{first.Start, 40 << 20}, {second.Start, 50 << 20}, {second.Stop, 40 << 20}, {first.Stop, 40 << 20}} {
-		if err := step.do(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, step.do())
 		if got := total(); got != step.want {
 			t.Errorf("%d bytes, want %d", got, step.want)
 		}
@@ -210,9 +211,7 @@ func TestActivityFile(t *testing.T) {
 	database := filepath.Join(t.TempDir(), "gateway.db")
 	app := provision(t, gatewayFile(freeUDP(t), "gw.example.com:7443", database))
 	app.store.Messages = io.Discard
-	if err := app.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, app.Start())
 	wait.Until(t, "the file", func() bool {
 		_, err := os.Stat(filepath.Join(filepath.Dir(database), "activity.db"))
 		return err == nil

@@ -34,9 +34,7 @@ func newTestSite(t *testing.T, lines string) *testSite {
 	app.store.Messages = io.Discard
 	start(t, app)
 	httpApp, err := app.ctx.AppIfConfigured("http")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := httptest.NewServer(httpApp.(*caddyhttp.App).Servers["srv0"])
 	t.Cleanup(server.Close)
 	key, secret, err := app.store.Opened().Store.CreateKey(t.Context(),
@@ -51,22 +49,16 @@ func newTestSite(t *testing.T, lines string) *testSite {
 func (s *testSite) do(t *testing.T, method, path, body string, headers ...string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, header := range headers {
 		name, value, _ := strings.Cut(header, ": ")
 		r.Header.Set(name, value)
 	}
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return response, string(text)
 }
 
@@ -78,9 +70,7 @@ func TestExpectContinue(t *testing.T) {
 		{site.key, "100", "404"}, // there is no model
 	} {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(site.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer conn.Close()
 		const body = `{"model":"m","messages":[{"role":"user","content":"Hi"}]}`
 		fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"+

@@ -268,9 +268,7 @@ func TestReloadOfEdge(t *testing.T) {
 	reload := func(e Etcd, edge *Edge) error {
 		t.Helper()
 		config, err := (&Storage{Kind: storageEtcd, Etcd: e}).config(edge)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, release, err := acquireStore(config, slog.New(slog.DiscardHandler))
 		if err == nil {
 			t.Cleanup(func() { _ = release() })
@@ -279,9 +277,7 @@ func TestReloadOfEdge(t *testing.T) {
 	}
 	etcd := Etcd{Endpoints: []string{"http://127.0.0.1:1"}}
 	for _, edge := range []*Edge{nil, {OnStoreLoss: "2m"}} { // the start, and a reload that changes nothing
-		if err := reload(etcd, edge); err != nil {
-			t.Fatal(err)
-		}
+		must(t, reload(etcd, edge))
 	}
 	for _, edge := range []*Edge{{Name: "a"}, {Advertise: "a:1"}, {OnStoreLoss: "deny"}} {
 		if err := reload(etcd, edge); !errors.Is(err, errOtherOptions) {
@@ -305,9 +301,7 @@ func TestReloadOfEdge(t *testing.T) {
 func provision(t *testing.T, file string) *App {
 	t.Helper()
 	app, err := tryProvision(t, file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return app
 }
 
@@ -315,13 +309,9 @@ func tryProvision(t *testing.T, file string) (*App, error) {
 	t.Helper()
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(file), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cfg := new(caddy.Config)
-	if err := caddy.StrictUnmarshalJSON(adapted, cfg); err != nil {
-		t.Fatal(err)
-	}
+	must(t, caddy.StrictUnmarshalJSON(adapted, cfg))
 	ctx, err := caddy.ProvisionContext(cfg)
 	if err != nil {
 		return nil, err

@@ -47,16 +47,12 @@ func ownDirectories(t *testing.T) {
 func ask(t *testing.T, ready *up.Ready, key, method, path, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, ready.URL+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	req.Header.Set("Authorization", "Bearer "+key)
 	req.Header.Set("Content-Type", "application/json")
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -72,9 +68,7 @@ func TestUpRuns(t *testing.T) {
 	first, messages := newUp("", closedServer(t))
 	defer first.Stop()
 	one, err := first.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !one.Scripted || len(one.Models) != 1 || one.Models[0] != scripted.ModelID {
 		t.Errorf("first run: %+v", one)
 	}
@@ -131,9 +125,7 @@ func checkUpConsole(t *testing.T, ready *up.Ready) {
 		t.Errorf("%s: status %d, %s", discoveryPath, status, answer)
 	}
 	app, err := runningApp()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var recent []activity.Request
 	wait.Until(t, "the request is recorded", func() bool {
 		recent = app.store.Opened().Activity.Recent(store.DefaultAccount)
@@ -145,10 +137,8 @@ func checkUpConsole(t *testing.T, ready *up.Ready) {
 		r.InputTokens == 0 || r.OutputTokens == 0 || r.FirstTokenMillis <= 0 || r.FirstTokenMillis > r.DurationMillis {
 		t.Errorf("recorded %+v", r)
 	}
-	if _, err := app.store.Opened().Store.CreateUser(t.Context(), store.DefaultAccount, "anna", "$argon2id$none",
-		store.RoleAdmin); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(app.store.Opened().Store.CreateUser(t.Context(), store.DefaultAccount, "anna", "$argon2id$none",
+		store.RoleAdmin)))
 }
 
 // checkSecondRun runs again with a model server: the key stays, and the scripted model is
@@ -158,9 +148,7 @@ func checkSecondRun(t *testing.T, one *up.Ready, base string) {
 	second, _ := newUp(base)
 	defer second.Stop()
 	two, err := second.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if two.Scripted || two.ModelServer != base {
 		t.Errorf("second run: %+v", two)
 	}

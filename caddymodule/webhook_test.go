@@ -22,9 +22,7 @@ func newWebhook(t *testing.T) *Webhook {
 		URL:     "https://hooks.example.com/path-secret",
 		Headers: map[string]string{"authorization": "Bearer header-secret"},
 	}
-	if err := w.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Provision(ctx))
 	t.Cleanup(func() { _ = w.Cleanup() })
 	return w
 }
@@ -53,9 +51,7 @@ func newEvent(t *testing.T) caddy.Event {
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
 	t.Cleanup(cancel)
 	e, err := caddy.NewEvent(ctx, "model_gateway.key_created", map[string]any{"key_id": "key_1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return e
 }
 

@@ -158,17 +158,13 @@ func TestAccountWithUsedName(t *testing.T) {
 			if got := ids(l, "team"); len(got) != 2 {
 				t.Errorf("account %d has %v", i, got)
 			}
-			if err := st.RemoveAccount(t.Context(), "team"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, st.RemoveAccount(t.Context(), "team"))
 			time.Sleep(time.Millisecond)
 		}
 		l.Record(account, request(20))
 		time.Sleep(2 * time.Minute)
 		l.Record(account, request(21))
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Close())
 		if data, err := os.ReadFile(path); err != nil || strings.Count(string(data), "team") > 1 {
 			t.Errorf("the file still has the account, %v", err)
 		}

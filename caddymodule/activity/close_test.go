@@ -32,9 +32,7 @@ func TestCloseWithoutStore(t *testing.T) {
 	dir := t.TempDir()
 	shared := &lostKV{KV: storetest.Share(storetest.OpenBolt(t, filepath.Join(dir, "shared.db")))}
 	st, err := store.New(shared, store.Options{Edge: "a", Own: storetest.OpenBolt(t, filepath.Join(dir, "a"))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer st.Close()
 	record := func(l *activity.Log, kind string) {
 		for i := range 20 {
@@ -45,9 +43,7 @@ func TestCloseWithoutStore(t *testing.T) {
 	}
 	l := activity.New(activity.Options{Store: st})
 	record(l, "known")
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Close())
 	l = activity.New(activity.Options{Store: st})
 	record(l, "known")
 	record(l, "new")

@@ -22,9 +22,7 @@ import (
 func find(t *testing.T, l *activity.Log, q activity.Query) activity.Found {
 	t.Helper()
 	found, err := l.Find(t.Context(), account, q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return found
 }
 
@@ -76,9 +74,7 @@ func TestRequestsSurvive(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(killed, data, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		after := newLog(t, activity.Options{Store: st, Path: killed})
 		time.Sleep(11 * time.Second) // until it is open
 		if got := ids(after, account); len(got) < 130 || len(got) > 201 {
@@ -203,16 +199,12 @@ func TestDamagedFile(t *testing.T) {
 				}
 				time.Sleep(11 * time.Second)
 				if !running {
-					if err := l.Close(); err != nil {
-						t.Fatal(err)
-					}
+					must(t, l.Close())
 				}
 				if strings.HasPrefix(name, "a folder") {
 					_ = os.Remove(activityPath(path))
 				}
-				if err := damage(activityPath(path)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, damage(activityPath(path)))
 				if !running {
 					l = newLog(t, activity.Options{Store: st, Path: activityPath(path)})
 				} else {
@@ -246,9 +238,7 @@ func TestFileOfAnother(t *testing.T) {
 		t.Skip("root may write any file")
 	}
 	path := filepath.Join(t.TempDir(), "activity.db")
-	if err := os.WriteFile(path, []byte("x"), 0o400); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("x"), 0o400))
 	synctest.Test(t, func(t *testing.T) {
 		l := newLog(t, activity.Options{Store: storetest.New(t), Path: path})
 		l.Record(account, request(1))
@@ -263,9 +253,7 @@ func TestFileOfAnother(t *testing.T) {
 func TestNoPlace(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "folder")
-	if err := os.WriteFile(folder, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(folder, nil, 0o600))
 	synctest.Test(t, func(t *testing.T) {
 		l := newLog(t, activity.Options{Store: storetest.New(t), Path: filepath.Join(folder, "activity.db")})
 		for i := range 30_000 {
@@ -278,9 +266,7 @@ func TestNoPlace(t *testing.T) {
 		if got := ids(l, account); len(got) != 200 || got[0] != "req_29999" {
 			t.Errorf("without a file: %v", got)
 		}
-		if err := errors.Join(os.Remove(folder), os.Mkdir(folder, 0o700)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.Remove(folder), os.Mkdir(folder, 0o700)))
 		time.Sleep(time.Minute)
 		if _, err := os.Stat(filepath.Join(folder, "activity.db")); err != nil {
 			t.Error(err)

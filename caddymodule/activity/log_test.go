@@ -126,25 +126,3 @@ func TestRecordAllocates(t *testing.T) {
 		t.Errorf("%v allocations per request", n)
 	}
 }
-
-func BenchmarkRecord(b *testing.B) {
-	st := storetest.New(b)
-	l := activity.New(activity.Options{Store: st})
-	defer l.Close()
-	l.Subscribe(func(string) {})
-	r := request(1)
-	b.Run("alone", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			l.Record(account, r)
-		}
-	})
-	b.Run("parallel", func(b *testing.B) {
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				l.Record(account, r)
-			}
-		})
-	})
-}

@@ -27,6 +27,13 @@ type brittle struct {
 
 var errDisk = errors.New("the disk is full")
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (b *brittle) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 	if b.fails.Load() {
 		if b.unsure.Load() {
@@ -46,9 +53,7 @@ func open(t *testing.T, path string) (*activity.Log, *store.Store, *brittle) {
 	t.Helper()
 	kv := &brittle{KV: storetest.OpenBolt(t, path)}
 	st, err := store.New(kv, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	return newLog(t, activity.Options{Store: st, Path: activityPath(path)}), st, kv
 }

@@ -111,9 +111,7 @@ func TestFolderInPlaceOfTheFile(t *testing.T) {
 			folders = append(folders, path+".damaged")
 		}
 		for _, folder := range folders {
-			if err := os.MkdirAll(filepath.Join(folder, "x"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.MkdirAll(filepath.Join(folder, "x"), 0o700))
 		}
 		synctest.Test(t, func(t *testing.T) {
 			var log bytes.Buffer

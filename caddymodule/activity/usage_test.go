@@ -177,9 +177,7 @@ func copyOf(t *testing.T, path string) string {
 	if err == nil {
 		err = os.WriteFile(killed, data, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return killed
 }
 

@@ -19,9 +19,7 @@ import (
 // Vendored files are byte for byte the published ones.
 func TestVendoredFiles(t *testing.T) {
 	checksums, err := staticFiles.ReadFile("static/checksums")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	own := map[string]bool{
 		"connect.js": true, "console.css": true, "console.js": true, "passkeys.js": true, "playground.js": true,
 		"postern.svg": true, "LICENSES": true, "checksums": true,
@@ -30,27 +28,21 @@ func TestVendoredFiles(t *testing.T) {
 	for lines := bufio.NewScanner(bytes.NewReader(checksums)); lines.Scan(); {
 		want, name, _ := strings.Cut(lines.Text(), "  ")
 		content, err := staticFiles.ReadFile("static/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != want {
 			t.Errorf("%s is not the file that was vendored", name)
 		}
 		listed[name] = true
 	}
 	entries, err := staticFiles.ReadDir("static")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, e := range entries {
 		if own[e.Name()] == listed[e.Name()] {
 			t.Errorf("%s is neither one of ours nor in the list of checksums, or both", e.Name())
 		}
 	}
 	licenses, err := staticFiles.ReadFile("static/LICENSES")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name := range listed {
 		if !bytes.Contains(licenses, []byte(name)) {
 			t.Errorf("LICENSES does not name %s", name)
@@ -72,9 +64,7 @@ func eachTemplate(t *testing.T, visit func(name, text string)) {
 		files++
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if files < 10 {
 		t.Fatalf("there are %d templates, so this test looks in the wrong place", files)
 	}
@@ -118,9 +108,7 @@ func TestNothingInline(t *testing.T) {
 // Each class of a page has a style.
 func TestClassesAreStyled(t *testing.T) {
 	styles, err := staticFiles.ReadFile("static/console.css")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	known := make(map[string]bool)
 	for _, class := range regexp.MustCompile(`\.([a-z][a-z0-9-]*)`).FindAllSubmatch(styles, -1) {
 		known[string(class[1])] = true

@@ -17,7 +17,7 @@ import (
 
 var useCode = regexp.MustCompile(`USE-[0-9A-Z]{4}-[0-9A-Z]{4}`)
 
-func (g *gateway) trade(body string) *httptest.ResponseRecorder {
+func (g *browser) trade(body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, base+"/console/use", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
@@ -73,9 +73,7 @@ func TestClientSetup(t *testing.T) {
 		"llama*": "Choose a model that the key may use.", "a,": "pattern is empty", "": "* allows all",
 	} {
 		w := g.post("/console/keys/setup", "client", "codex", "default_model", "qwen3:8b", "scope", scope)
-		if w.Code != http.StatusBadRequest {
-			t.Errorf("scope %q: status %d", scope, w.Code)
-		}
+		g.refused(w, http.StatusBadRequest, "")
 		has(t, w.Body.String(), text, `<option value="codex" selected>`)
 	}
 }
@@ -108,27 +106,22 @@ func TestRefusedTrades(t *testing.T) {
 	if codes[http.StatusTooManyRequests] == 0 || codes[http.StatusNotFound] == 0 {
 		t.Errorf("statuses %v", codes)
 	}
-	if w := g.get("/console/use"); w.Code != http.StatusMethodNotAllowed {
-		t.Errorf("GET: status %d", w.Code)
-	}
+	g.refused(g.get("/console/use"), http.StatusMethodNotAllowed, "")
 }
 
 // Members set up clients of their own. Admins set up those of others.
 func TestClientSetupRoles(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
+	h.removeDownloads()
 	h.user(store0, "ada")
 	mia, member := h.ofRole(store.RoleMember)
 	_, admin := h.ofRole(store.RoleAdmin)
 	con, _, err := h.store.CreateConnector(t.Context(), store0, "box")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := h.store.SetDeployment(t.Context(), store.Deployment{
+	must(t, err)
+	must(t, errOf(h.store.SetDeployment(t.Context(), store.Deployment{
 		Account: store0, Name: "qwen3", Connectors: []string{con.ID},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	form := member.get("/console/keys/setup").Body.String()
 	has(t, form, "qwen3")
 	lacks(t, form, `id="owner"`, `id="requests_per_minute"`)

@@ -30,9 +30,7 @@ func TestConnect(t *testing.T) {
 		t.Errorf("%v", h)
 	}
 	text, err := staticFiles.ReadFile("static/connect.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	script := string(text)
 	lacks(t, script, "Storage", "cookie", "history", "indexedDB", "caches", "console.log", "innerHTML", "sendBeacon",
 		"location.assign", "location.href", "location.hash", "postMessage")

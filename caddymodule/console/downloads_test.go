@@ -18,17 +18,14 @@ func connectors(t testing.TB) *downloads.Folder {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{archive, "connector_0.9.0_windows_amd64.zip", "notes.txt"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600))
 	}
 	return downloads.NewFolder(dir)
 }
 
 // Machines that are not paired yet have no session.
 func TestDownloads(t *testing.T) {
-	g := newGateway(t)
-	g.cookie = new(http.Cookie)
+	g := newHouse(t).browser()
 	for path, want := range map[string]string{
 		"/console/install.sh":            "self=install.sh\ngateway='https://gw.example.com'\n",
 		"/console/use.sh":                "self=use.sh\ngateway='https://gw.example.com'\n",
@@ -45,9 +42,7 @@ func TestDownloads(t *testing.T) {
 		"/console/connectors/notes.txt", "/console/connectors/..%2f" + archive,
 		"/console/connectors/connector_0.9.0_linux_arm64.tar.gz",
 	} {
-		if w := g.get(path); w.Code != http.StatusNotFound {
-			t.Errorf("GET %s: status %d", path, w.Code)
-		}
+		g.refused(g.get(path), http.StatusNotFound, "")
 	}
 	g.endpoint = manage.Endpoint{}
 	if w := g.get("/console/install.sh"); w.Code != http.StatusServiceUnavailable ||

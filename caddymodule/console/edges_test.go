@@ -64,13 +64,9 @@ func TestSessionOfAnotherEdge(t *testing.T) {
 	t.Parallel()
 	h, edge, other := newEdge(t)
 	u, err := other.CreateUser(t.Context(), store0, "ada", "hash", store.RoleAdmin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, session, err := other.CreateSession(t.Context(), u.ID, signin.MethodPassword, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b := h.browser()
 	b.cookies["__Host-postern"] = &http.Cookie{Name: "__Host-postern", Value: session}
 	edge.Cut(true)
@@ -89,14 +85,10 @@ func TestUnconfirmed(t *testing.T) {
 	ada := h.user(store0, "ada")
 	b := h.in(ada)
 	k, _, err := h.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "laptop", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, link, err := h.store.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkRecovery, Account: store0, User: ada.ID}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	edge.Leave(store.PendingEdge{Edge: "edge-c", Until: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
 	why := []string{"not confirmed by all edges", "edge-c", "2026-01-02T03:04:05Z"}
 	b.goes(b.post("/console/keys/"+k.ID+"/revoke"), "/console/keys")

@@ -17,20 +17,18 @@ import (
 // The console opens on the Home tab as soon as the setup is done.
 func TestHome(t *testing.T) {
 	g := newGateway(t)
-	g.moved(g.get("/console/"), "/console/start")
+	g.goes(g.get("/console/"), "/console/start")
 	c := g.connector("gpu-box")
 	g.lines.connect(c, "qwen3")
 	g.deployment("qwen3", c)
 	k, _, err := g.store.CreateKey(t.Context(), store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g.record(0, activity.Request{
 		KeyID: k.ID, Deployment: "qwen3", InputTokens: 4000, OutputTokens: 300, BusyMillis: 3000,
 		FirstTokenMillis: 210, TokensPerSecond: 100,
 	})
 	g.record(2, activity.Request{KeyID: k.ID, Deployment: "qwen3", InputTokens: 4000})
-	g.moved(g.get("/console/"), "/console/home")
+	g.goes(g.get("/console/"), "/console/home")
 	page := g.page("/console/home")
 	has(t, mainOf(page), "All is well", "<dt>Models</dt><dd>", ">1 of 1</a>",
 		"<dt>Requests</dt><dd><a href=\"/console/activity?since=", ">1</a>", ">4.3k</a>", ">4.3k</td>", "192 ms", "96.1",
@@ -47,10 +45,8 @@ func TestAlerts(t *testing.T) {
 	g.deployment("llama", away)
 	for name, expires := range map[string]time.Duration{"soon": 6 * 24 * time.Hour, "later": 8 * 24 * time.Hour} {
 		at := time.Now().Add(expires)
-		if _, _, err := g.store.CreateKey(t.Context(),
-			store.DefaultAccount, store.KeyFields{Name: name, Scope: "*", ExpiresAt: &at}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(g.store.CreateKey(t.Context(),
+			store.DefaultAccount, store.KeyFields{Name: name, Scope: "*", ExpiresAt: &at})))
 	}
 	fail := func(class string, n int) {
 		for range n {
@@ -110,18 +106,14 @@ func TestHomeQuotas(t *testing.T) {
 	create := func(name string, l limits.UsageLimits) string {
 		k, _, err := g.store.CreateKey(t.Context(),
 			store.DefaultAccount, store.KeyFields{Name: name, Scope: "*", Limits: l})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return k.ID
 	}
 	most, all := create("most", limits.UsageLimits{TokensPerMonth: 100_000}),
 		create("all", limits.UsageLimits{TokensPerDay: 1000, RequestsPerDay: 100})
 	some := create("some", limits.UsageLimits{TokensPerDay: 1000})
-	if _, err := g.store.SetAccount(t.Context(), store.DefaultAccount,
-		func(a *store.Account) { a.Limits.RequestsPerDay = 3 }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.SetAccount(t.Context(), store.DefaultAccount,
+		func(a *store.Account) { a.Limits.RequestsPerDay = 3 })))
 	for key, tokens := range map[string]int{most: 80_000, all: 1200, some: 799} {
 		g.record(0, activity.Request{KeyID: key, Deployment: "qwen3", BusyMillis: 10, InputTokens: tokens})
 	}
@@ -215,9 +207,7 @@ func TestHomeNumbers(t *testing.T) {
 	ada, _ := g.store.FindUser("ada")
 	k, _, err := g.store.CreateKey(t.Context(), store.DefaultAccount,
 		store.KeyFields{Name: "laptop", Scope: "*", Owner: ada.ID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for class, n := range map[string]int{"": 5, activity.PolicyError: 3, activity.UpstreamError: 2} {
 		for range n {
 			g.record(0, activity.Request{

@@ -20,7 +20,9 @@ import (
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/caddymodule/turns"
+	"github.com/postern-dev/postern/tests/asktest"
 )
 
 const (
@@ -28,17 +30,36 @@ const (
 	password = "correct horse battery"
 )
 
-// house is a console with a clock and a log, for tests with browsers.
+// house is a console with a clock and a log, real operations and fake tunnels.
 type house struct {
 	testing.TB
-	console *Console
-	store   *store.Store
-	signIn  *signin.Service
-	service *manage.Service
+	console  *Console
+	store    *store.Store
+	signIn   *signin.Service
+	service  *manage.Service
+	lines    *lines
+	observed *observed.Table
+	desk     *pairing.Service
+	log      *activity.Log
+	endpoint manage.Endpoint
+	running  map[string][2]int // running and queued requests, by model
 
-	mu     sync.Mutex
-	offset time.Duration
-	log    strings.Builder
+	mu      sync.Mutex
+	offset  time.Duration
+	written strings.Builder
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errOf returns the last result of a call, its error.
+func errOf(results ...any) error {
+	err, _ := results[len(results)-1].(error)
+	return err
 }
 
 func (h *house) now() time.Time {
@@ -56,13 +77,13 @@ func (h *house) pass(d time.Duration) {
 func (h *house) Write(b []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.log.Write(b)
+	return h.written.Write(b)
 }
 
 func (h *house) logged() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.log.String()
+	return h.written.String()
 }
 
 func newHouse(t testing.TB) *house {
@@ -74,14 +95,10 @@ func newHouse(t testing.TB) *house {
 func newHouseIn(t testing.TB, cluster manage.Cluster) *house {
 	t.Helper()
 	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return newHouseWith(t, cluster, func(o store.Options) *store.Store {
 		s, err := store.New(kv, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = s.Close() })
 		return s
 	})
@@ -90,27 +107,33 @@ func newHouseIn(t testing.TB, cluster manage.Cluster) *house {
 // newHouseWith is newHouse with a store that other gateways may share.
 func newHouseWith(t testing.TB, cluster manage.Cluster, open func(store.Options) *store.Store) *house {
 	t.Helper()
-	h := &house{TB: t}
+	h := &house{
+		TB: t, lines: &lines{serve: make(map[string]http.Handler)},
+		endpoint: manage.Endpoint{
+			URL: base, Listen: ":7443", Public: "gw.example.com:7443", Pin: tabsPin, Console: base + "/console/", Verified: true,
+		},
+	}
 	logger := slog.New(slog.NewTextHandler(h, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h.store = open(store.Options{Now: h.now, Logger: logger})
-	desk := pairing.New(pairing.Options{
+	h.desk = pairing.New(pairing.Options{
 		Store: h.store, Token: func(string, string) (string, error) { return "ptt_test", nil },
 		Pin: func() string { return tabsPin },
 	})
-	t.Cleanup(desk.Close)
-	requests := activity.New(activity.Options{Store: h.store})
-	t.Cleanup(func() { _ = requests.Close() })
+	t.Cleanup(h.desk.Close)
+	h.log = activity.New(activity.Options{Store: h.store})
+	t.Cleanup(func() { _ = h.log.Close() })
 	var err error
-	if h.signIn, err = signin.New(signin.Options{Store: h.store, Now: h.now, Logger: logger}); err != nil {
-		t.Fatal(err)
-	}
+	h.signIn, err = signin.New(signin.Options{Store: h.store, Now: h.now, Logger: logger})
+	must(t, err)
+	h.lines.ask = asktest.New(t, h.store, h.log,
+		func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return r, false })
+	h.observed = h.lines.ask.Observed
 	h.service = manage.New(manage.Options{
-		Observed: observed.New(time.Now),
-		Limits:   noLimits, Load: idle, Server: loaded,
-		Store: h.store, Tunnels: &lines{}, Pairing: desk, SignIn: h.signIn, Activity: requests, Cluster: cluster, Now: h.now,
-		Logger:   logger,
-		Build:    manage.Build{Version: "v1.2.3-4-gabc", Caddy: "v2.11.9"},
-		Endpoint: func() manage.Endpoint { return manage.Endpoint{URL: base, Console: base + "/console/"} },
+		Observed: h.observed, Limits: noLimits, Server: loaded, Ask: h.lines.ask.Ask,
+		Load:  func(_, model string) (running, queued int) { return h.running[model][0], h.running[model][1] },
+		Store: h.store, Tunnels: h.lines, Pairing: h.desk, SignIn: h.signIn, Activity: h.log, Folder: connectors(t),
+		Cluster: cluster, Now: h.now, Logger: logger, Build: manage.Build{Version: "v9.9.10", Caddy: "v2.11.9"},
+		Endpoint: func() manage.Endpoint { return h.endpoint },
 	})
 	h.console = New(Options{
 		Manage: h.service, SignIn: h.signIn, Logger: logger, Now: h.now, ClientIP: remoteIP,
@@ -129,21 +152,23 @@ func newHouseWith(t testing.TB, cluster manage.Cluster, open func(store.Options)
 func (h *house) user(account, name string) store.User {
 	h.Helper()
 	u, err := h.signIn.AddUser(h.Context(), account, name, password, store.RoleAdmin)
-	if err != nil {
-		h.Fatal(err)
-	}
+	must(h, err)
 	return u
 }
 
 // in returns the browser of a signed-in user, without the delay of a password.
 func (h *house) in(u store.User) *browser {
 	h.Helper()
-	_, secret, err := h.store.CreateSession(h.Context(), u.ID, signin.MethodPassword, "192.0.2.1", "test")
-	if err != nil {
-		h.Fatal(err)
-	}
 	b := h.browser()
-	b.cookies["__Host-postern"] = &http.Cookie{Name: "__Host-postern", Value: secret}
+	b.enter(u)
+	return b
+}
+
+// newGateway returns the browser of the user ada at a new house.
+func newGateway(t testing.TB) *browser {
+	t.Helper()
+	b := newHouse(t).browser()
+	b.signInAs(store.DefaultAccount, "ada")
 	return b
 }
 
@@ -152,6 +177,26 @@ type browser struct {
 	*house
 	cookies map[string]*http.Cookie
 	plain   bool // http instead of https
+}
+
+// enter signs a user in. Later requests are from this user.
+func (b *browser) enter(u store.User) {
+	b.Helper()
+	_, secret, err := b.store.CreateSession(b.Context(), u.ID, signin.MethodPassword, "192.0.2.1", "test")
+	must(b, err)
+	name := "__Host-postern"
+	if b.plain {
+		name = "postern"
+	}
+	b.cookies[name] = &http.Cookie{Name: name, Value: secret}
+}
+
+// signInAs creates a user without a password and signs it in.
+func (b *browser) signInAs(account, name string) {
+	b.Helper()
+	u, err := b.store.CreateUser(b.Context(), account, name, "", store.RoleAdmin)
+	must(b, err)
+	b.enter(u)
 }
 
 func (h *house) browser() *browser { return &browser{house: h, cookies: make(map[string]*http.Cookie)} }
@@ -249,9 +294,6 @@ func (b *browser) secretIn(page string) string {
 
 // noLimits are those of each key.
 func noLimits(context.Context, string, string) (limits.Usage, error) { return limits.Usage{}, nil }
-
-// idle tells that no requests run or wait.
-func idle(string, string) (running, queued int) { return 0, 0 }
 
 // loaded is the state of each server that loads one model at a time.
 func loaded(_, connector, _ string) turns.ServerState {

@@ -42,16 +42,12 @@ func (b *browser) stream(path string) *live {
 		server.Close()
 	})
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	for _, c := range b.cookies {
 		r.AddCookie(c)
 	}
 	answer, err := server.Client().Do(r)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(func() { _ = answer.Body.Close() })
 	return &live{TB: b, answer: answer, lines: bufio.NewScanner(answer.Body)}
 }
@@ -84,9 +80,7 @@ func (l *live) next() string {
 
 func (h *house) key(name string) {
 	h.Helper()
-	if _, _, err := h.store.CreateKey(h.Context(), store0, store.KeyFields{Name: name, Scope: "*"}); err != nil {
-		h.Fatal(err)
-	}
+	must(h, errOf(h.store.CreateKey(h.Context(), store0, store.KeyFields{Name: name, Scope: "*"})))
 }
 
 // Only changes are sent, in the form that htmx swaps.
@@ -104,13 +98,11 @@ func TestStream(t *testing.T) {
 			t.Errorf("the first message lacks %s:\n%s", region, first)
 		}
 	}
-	if _, _, err := h.store.CreateToken(t.Context(),
+	must(t, errOf(h.store.CreateToken(t.Context(),
 		store.Token{
 			Account: store0, User: b.userID(), Name: "<img src=x onerror=alert(1)>",
 			Rights: store.AllRights,
-		}); err != nil {
-		t.Fatal(err)
-	}
+		})))
 	second := s.next()
 	if !strings.Contains(second, "live-settings-tokens") || strings.Contains(second, "live-settings-users") {
 		t.Errorf("the message is not about the tokens alone:\n%s", second)
@@ -124,12 +116,8 @@ func TestStream(t *testing.T) {
 		}
 	}
 	// Changes of other accounts are not sent.
-	if _, err := h.store.CreateAccount(t.Context(), "lab"); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := h.store.CreateKey(t.Context(), "lab", store.KeyFields{Name: "labs-key", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.CreateAccount(t.Context(), "lab")))
+	must(t, errOf(h.store.CreateKey(t.Context(), "lab", store.KeyFields{Name: "labs-key", Scope: "*"})))
 	h.user(store0, "grace")
 	if third := s.next(); !strings.Contains(third, "grace") || strings.Contains(third, "labs-key") {
 		t.Errorf("the third message is\n%s", third)
@@ -173,14 +161,10 @@ func TestStreamEndsWithTheSession(t *testing.T) {
 	for why, end := range map[string]func(b *browser){
 		"signed out": func(b *browser) { b.post("/console/sign-out") },
 		"revoked elsewhere": func(b *browser) {
-			if _, err := h.store.RemoveSessions(t.Context(), b.userID(), ""); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(h.store.RemoveSessions(t.Context(), b.userID(), "")))
 		},
 		"user removed": func(b *browser) {
-			if _, err := h.store.RemoveUser(t.Context(), store0, b.userID()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(h.store.RemoveUser(t.Context(), store0, b.userID())))
 		},
 		"idle, though the page is open": func(*browser) {
 			h.pass(store.SessionIdle + time.Minute)
@@ -228,12 +212,8 @@ func TestStreamIsNoUse(t *testing.T) {
 func TestStreamOfNothing(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
-	if w := b.get("/console/events/model?name=gone"); w.Code != http.StatusNoContent {
-		t.Errorf("a record that is gone: %d", w.Code)
-	}
-	if w := b.get("/console/events/nothing"); w.Code != http.StatusNotFound {
-		t.Errorf("an unknown tab: %d", w.Code)
-	}
+	b.refused(b.get("/console/events/model?name=gone"), http.StatusNoContent, "")
+	b.refused(b.get("/console/events/nothing"), http.StatusNotFound, "")
 	if w := b.request(http.MethodHead, "/console/events/keys", ""); w.Code != http.StatusOK ||
 		w.Header().Get("Content-Type") != "text/event-stream" {
 		t.Errorf("HEAD: %d %v", w.Code, w.Header())

@@ -20,9 +20,7 @@ import (
 func (h *house) userOf(name string, role store.Role) store.User {
 	h.Helper()
 	u, err := h.signIn.AddUser(h.Context(), store0, name, password, role)
-	if err != nil {
-		h.Fatal(err)
-	}
+	must(h, err)
 	return u
 }
 
@@ -56,9 +54,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		!strings.Contains(w.Body.String(), "200 pages open") {
 		t.Errorf("one more of the account: %d %s", w.Code, mainPart(w.Body.String()))
 	}
-	if _, err := h.store.CreateAccount(t.Context(), "lab"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.CreateAccount(t.Context(), "lab")))
 	h.in(h.user("lab", "lise")).stream("/console/events/keys").next()
 }
 
@@ -71,9 +67,7 @@ func TestStreamsOfRoles(t *testing.T) {
 	}
 	own := func(name, suffix string) {
 		key := store.KeyFields{Name: name + suffix, Scope: "*", Owner: users[name].ID}
-		if _, _, err := h.store.CreateKey(t.Context(), store0, key); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(h.store.CreateKey(t.Context(), store0, key)))
 	}
 	check := func(of, text, suffix string) {
 		t.Helper()
@@ -124,18 +118,12 @@ func TestRoleOfAStreamChanges(t *testing.T) {
 		t.Fatalf("a viewer sees\n%s", text)
 	}
 	slot, leave, err := h.console.livePages.enter(store0, "ada")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer leave()
 	done, err := slot.take(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h.key("later") // the page waits with this change
-	if _, err := h.store.SetUserRole(t.Context(), store0, vera.ID, store.RoleMember); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.SetUserRole(t.Context(), store0, vera.ID, store.RoleMember)))
 	done()
 	if text := s.next(); strings.Contains(text, "foreign") || strings.Contains(text, "later") {
 		t.Errorf("a member sees\n%s", text)
@@ -204,9 +192,7 @@ func TestSluggishClient(t *testing.T) {
 	if got := slow.read(); len(got) > 3 {
 		t.Errorf("it gets %d messages, want those before and the last", len(got))
 	}
-	if _, err := h.store.RemoveSessions(t.Context(), b.userID(), ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.RemoveSessions(t.Context(), b.userID(), "")))
 	<-ended
 }
 

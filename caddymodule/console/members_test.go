@@ -33,18 +33,14 @@ func TestEdges(t *testing.T) {
 	cluster := &edges{}
 	h := newHouseIn(t, cluster)
 	cluster.store = h.store
-	for name, version := range map[string]string{"edge-a": "v1.2.3", "edge-b": mean} {
-		if err := h.store.AddEdge(t.Context(),
-			store.Edge{Name: name, Instance: name, Version: version}); err != nil {
-			t.Fatal(err)
-		}
+	for name, version := range map[string]string{"edge-a": "v9.9.10", "edge-b": mean} {
+		must(t, h.store.AddEdge(t.Context(),
+			store.Edge{Name: name, Instance: name, Version: version}))
 	}
 	k, _, err := h.store.CreateKey(t.Context(), "default", store.KeyFields{
 		Name: "limited", Scope: "*", Limits: limits.UsageLimits{TokensPerDay: 100},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b := h.in(h.user("default", "ada"))
 	page := b.page("/console/edges")
 	plain(t, page)
@@ -89,9 +85,7 @@ func TestEdges(t *testing.T) {
 	has(t, page, "1 of 1 serving", "edge-b is removed")
 	lacks(t, mainOf(page), "<td data-label=\"Name\"><span><strong>edge-b<")
 
-	if _, err := h.store.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.CreateAccount(t.Context(), "other")))
 	o := h.in(h.user("other", "olga"))
 	lacks(t, o.page("/console/models"), "/console/edges")
 	o.refused(o.get("/console/edges"), http.StatusForbidden, "Only operators and users of the account")

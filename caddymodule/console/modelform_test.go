@@ -23,7 +23,7 @@ func TestRegisterForClients(t *testing.T) {
 		return g.post("/console/models", append([]string{"name", "qwen3", "connector", gpu.ID}, fields...)...)
 	}
 	const defaults = `{"temperature": 0.7}`
-	g.moved(set("also_as", "coder\n claude-* other\n", "fallback", "small", "option.order", "first",
+	g.goes(set("also_as", "coder\n claude-* other\n", "fallback", "small", "option.order", "first",
 		"option.context_window", " 32768 ", "option.first_token_timeout", "2m", "option.defaults", defaults),
 		"/console/models/show?name=qwen3")
 	d, _ := g.store.Deployment(store.DefaultAccount, "qwen3")
@@ -83,9 +83,7 @@ func TestEffortOfTheForm(t *testing.T) {
 		d, err := g.store.SetDeployment(t.Context(), store.Deployment{
 			Account: store.DefaultAccount, Name: "qwen3", Connectors: []string{con.ID}, Options: options,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return &d
 	}
 	form := func(want string) {

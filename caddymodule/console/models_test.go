@@ -26,13 +26,11 @@ func TestModelsList(t *testing.T) {
 	has(t, page, "org/qwen3:8b@x", "offline", "0 of 1", "/console/models/show?name=org%2fqwen3%3a8b%40x%2by")
 	g.lines.connect(con)
 	has(t, mainOf(g.page("/console/models")), "available", "1 of 1 available")
-	if _, err := g.store.SetDeployment(t.Context(),
+	must(t, errOf(g.store.SetDeployment(t.Context(),
 		store.Deployment{
 			Account: store.DefaultAccount, Name: "lost", Connectors: []string{con.ID},
 			Upstream: "gone",
-		}); err != nil {
-		t.Fatal(err)
-	}
+		})))
 	has(t, mainOf(g.page("/console/models?q=lost")), ">upstream missing<")
 	page = g.page("/console/models/show?name=lost")
 	has(t, page, "<title>lost · Postern</title>")
@@ -44,13 +42,11 @@ func TestModelStates(t *testing.T) {
 	g := newGateway(t)
 	con, other := g.connector("gpu-box"), g.connector("attic")
 	g.deployment("qwen3", con)
-	if _, err := g.store.SetDeployment(t.Context(),
+	must(t, errOf(g.store.SetDeployment(t.Context(),
 		store.Deployment{
 			Account: store.DefaultAccount, Name: "both", Connectors: []string{con.ID, other.ID},
 			Model: "qwen3",
-		}); err != nil {
-		t.Fatal(err)
-	}
+		})))
 	g.lines.connect(con, "qwen3")
 	g.lines.connect(other, "qwen3")
 	has(t, mainOf(g.page("/console/models")), "2 of 2 available")
@@ -105,7 +101,7 @@ func TestRegister(t *testing.T) {
 	has(t, g.page("/console/models/new?connector="+gpu.ID+"&name=typed"), `value="typed"`)
 	has(t, g.page("/console/models/choices?connector="+attic.ID), "attic is offline", "<details open>")
 
-	g.moved(g.post("/console/models", "connector", gpu.ID, "pick", pick), "/console/models/show?name=llama3.2%3A3b")
+	g.goes(g.post("/console/models", "connector", gpu.ID, "pick", pick), "/console/models/show?name=llama3.2%3A3b")
 	d, ok := g.store.Deployment(store.DefaultAccount, "llama3.2:3b")
 	if !ok || d.Model != "llama3.2:3b" || d.Upstream != "" || !slices.Equal(d.Connectors, []string{gpu.ID}) {
 		t.Errorf("registered: %+v", d)
@@ -114,7 +110,7 @@ func TestRegister(t *testing.T) {
 
 	again := mainOf(g.page("/console/models/new?name=llama3.2:3b"))
 	has(t, again, "Change llama3.2:3b", "readonly", " selected>llama3.2:3b</option>")
-	g.moved(g.post("/console/models", "name", "llama3.2:3b", "connector", attic.ID, "pick", pick, "upstream", "vllm",
+	g.goes(g.post("/console/models", "name", "llama3.2:3b", "connector", attic.ID, "pick", pick, "upstream", "vllm",
 		"model", "typed one"), "/console/models/show?name=llama3.2%3A3b")
 	d, _ = g.store.Deployment(store.DefaultAccount, "llama3.2:3b")
 	if d.Model != "typed one" || d.Upstream != "vllm" || !slices.Equal(d.Connectors, []string{attic.ID}) {
@@ -131,9 +127,7 @@ func TestRegisterOnSeveral(t *testing.T) {
 	gpu, attic, cellar := g.connector("gpu-box"), g.connector("attic"), g.connector("cellar")
 	g.lines.connect(gpu, "qwen3")
 	form := url.Values{"name": {"qwen3"}, "connector": {gpu.ID}, "also": {attic.ID, gpu.ID}, "max_concurrency": {" 4 "}}
-	r := httptest.NewRequest(http.MethodPost, "/console/models", strings.NewReader(form.Encode()))
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	g.moved(g.do(r), "/console/models/show?name=qwen3")
+	g.goes(g.request(http.MethodPost, "/console/models", form.Encode()), "/console/models/show?name=qwen3")
 	d, _ := g.store.Deployment(store.DefaultAccount, "qwen3")
 	if !slices.Equal(d.Connectors, []string{gpu.ID, attic.ID}) || d.MaxConcurrency != 4 {
 		t.Errorf("registered: %+v", d)
@@ -148,18 +142,14 @@ func TestRegisterOnSeveral(t *testing.T) {
 	lacks(t, mainOf(g.page("/console/models/new")), "Also served by", "<details open>") // no connector is chosen
 
 	form["also"] = []string{cellar.ID, attic.ID} // attic was before cellar
-	r = httptest.NewRequest(http.MethodPost, "/console/models", strings.NewReader(form.Encode()))
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	g.moved(g.do(r), "/console/models/show?name=qwen3")
+	g.goes(g.request(http.MethodPost, "/console/models", form.Encode()), "/console/models/show?name=qwen3")
 	d, _ = g.store.Deployment(store.DefaultAccount, "qwen3")
 	if !slices.Equal(d.Connectors, []string{gpu.ID, attic.ID, cellar.ID}) {
 		t.Errorf("the order of connectors is %v", d.Connectors)
 	}
 
 	w := g.post("/console/models", "name", "qwen3", "connector", gpu.ID, "also", cellar.ID, "max_concurrency", "four")
-	if w.Code != http.StatusBadRequest {
-		t.Errorf("a bound that is no number: status %d, want 400", w.Code)
-	}
+	g.refused(w, http.StatusBadRequest, "")
 	has(t, w.Body.String(), "must be a whole number", `value="four"`, `value="`+cellar.ID+`" checked`)
 	has(t, mainOf(g.page("/console/connectors/"+attic.ID+"/remove")), "These models use it", "<li>qwen3</li>")
 }
@@ -171,7 +161,7 @@ func TestRegisterOptions(t *testing.T) {
 	set := func(fields ...string) *httptest.ResponseRecorder {
 		return g.post("/console/models", append([]string{"name", "r1", "connector", gpu.ID}, fields...)...)
 	}
-	g.moved(set("option.think_tags", "true", "option.remote_media", "allow", "option.file_parts", "false"),
+	g.goes(set("option.think_tags", "true", "option.remote_media", "allow", "option.file_parts", "false"),
 		"/console/models/show?name=r1")
 	want := compat.Options{ThinkTags: true, RemoteMedia: compat.RemoteAllow}
 	if d, _ := g.store.Deployment(store.DefaultAccount, "r1"); d.Options != want {
@@ -191,7 +181,7 @@ func TestRegisterOptions(t *testing.T) {
 		t.Errorf("an unknown value: status %d, want 400", w.Code)
 	}
 	has(t, w.Body.String(), "must be deny or allow")
-	g.moved(set(), "/console/models/show?name=r1")
+	g.goes(set(), "/console/models/show?name=r1")
 	if d, _ := g.store.Deployment(store.DefaultAccount, "r1"); d.Options != (compat.Options{}) {
 		t.Errorf("registered without options: %+v", d.Options)
 	}
@@ -248,19 +238,15 @@ func TestModelPage(t *testing.T) {
 		"ANTHROPIC_BASE_URL=https://gw.example.com",
 		html.EscapeString(`model = "org/qwen3:8b"`), "wire_api", "OPENAI_API_BASE_URL", "from openai import OpenAI",
 		"sk-svc-YOUR-KEY")
-	if w := g.get("/console/models/show?name=none"); w.Code != http.StatusNotFound {
-		t.Errorf("unknown model: status %d, want 404", w.Code)
-	}
-	if w := g.get("/console/models/show"); w.Code != http.StatusNotFound {
-		t.Errorf("no model: status %d, want 404", w.Code)
-	}
+	g.refused(g.get("/console/models/show?name=none"), http.StatusNotFound, "")
+	g.refused(g.get("/console/models/show"), http.StatusNotFound, "")
 }
 
 // An embeddings model has the snippets of embeddings, and no playground.
 func TestEmbeddingsModel(t *testing.T) {
 	g := newGateway(t)
 	con := g.connector("gpu-box")
-	g.moved(g.post("/console/models", "name", "bge-m3", "connector", con.ID, "kind", "embeddings"),
+	g.goes(g.post("/console/models", "name", "bge-m3", "connector", con.ID, "kind", "embeddings"),
 		"/console/models/show?name=bge-m3")
 	page := mainOf(g.page("/console/models/show?name=bge-m3"))
 	has(t, page, "https://gw.example.com/v1/embeddings", "client.embeddings.create", "<dd>embeddings</dd>",
@@ -272,9 +258,8 @@ func TestEmbeddingsModel(t *testing.T) {
 	if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "is an embeddings model") {
 		t.Errorf("a prompt: %d %s", w.Code, mainOf(w.Body.String()))
 	}
-	if w := g.post("/console/models", "name", "x", "connector", con.ID, "kind", "audio"); w.Code != http.StatusBadRequest {
-		t.Errorf("an unknown kind: %d", w.Code)
-	}
+	g.refused(g.post("/console/models", "name", "x", "connector", con.ID, "kind", "audio"), http.StatusBadRequest,
+		"")
 }
 
 // A model that does not call tools is marked, in the result and for agents.
@@ -284,9 +269,7 @@ func TestModelWithoutTools(t *testing.T) {
 	for tools, marked := range map[string]bool{manage.ToolsNo: true, manage.ToolsWork: false, manage.ToolsUnknown: false} {
 		out.Reset()
 		result := manage.TestResult{OK: true, Tools: tools, ToolsReason: "the model wrote text"}
-		if err := g.console.templates[store.RoleAdmin].ExecuteTemplate(&out, "model-test", &result); err != nil {
-			t.Fatal(err)
-		}
+		must(t, g.console.templates[store.RoleAdmin].ExecuteTemplate(&out, "model-test", &result))
 		if strings.Contains(out.String(), `class="notice" data-tools="no"`) != marked ||
 			strings.Contains(out.String(), "notice-ok") == marked ||
 			strings.Contains(out.String(), "badge-warn") != marked {
@@ -301,10 +284,11 @@ func TestModelWithoutTools(t *testing.T) {
 
 // Without a configured address, the address of the page is used.
 func TestModelPageWithoutURL(t *testing.T) {
-	g := newGateway(t)
-	g.endpoint.URL = ""
+	g := newHouse(t).browser()
+	g.plain, g.endpoint.URL = true, ""
+	g.signInAs(store.DefaultAccount, "ada")
 	g.deployment("qwen3", g.connector("gpu-box"))
-	has(t, g.page("/console/models/show?name=qwen3"), "http://example.com/v1/chat/completions")
+	has(t, g.page("/console/models/show?name=qwen3"), "http://gw.example.com/v1/chat/completions")
 }
 
 func TestModelTest(t *testing.T) {
@@ -318,11 +302,8 @@ func TestModelTest(t *testing.T) {
 	page := g.post("/console/models/test", "name", "qwen3").Body.String()
 	has(t, page, "It works.", html.EscapeString("Good <b>day</b>"), "<!doctype html>")
 
-	r := httptest.NewRequest(http.MethodPost, "/console/models/test",
-		strings.NewReader(url.Values{"name": {"qwen3"}}.Encode()))
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.Header.Set("HX-Request", "true")
-	part := g.do(r).Body.String()
+	part := g.request(http.MethodPost, "/console/models/test", "name=qwen3",
+		func(r *http.Request) { r.Header.Set("HX-Request", "true") }).Body.String()
 	has(t, part, "It works.")
 	lacks(t, part, "<html", "<main")
 }
@@ -331,7 +312,7 @@ func TestModelRemove(t *testing.T) {
 	g := newGateway(t)
 	g.deployment("org/qwen3", g.connector("gpu-box"))
 	has(t, mainOf(g.page("/console/models/remove?name=org/qwen3")), "Remove org/qwen3?", "Cancel")
-	g.moved(g.post("/console/models/remove", "name", "org/qwen3"), "/console/models")
+	g.goes(g.post("/console/models/remove", "name", "org/qwen3"), "/console/models")
 	if _, ok := g.store.Deployment(store.DefaultAccount, "org/qwen3"); ok {
 		t.Error("it is still there")
 	}

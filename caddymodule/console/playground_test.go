@@ -13,7 +13,7 @@ import (
 )
 
 // playing returns a console with a model that says "Good <b>day</b>".
-func playing(t *testing.T) *gateway {
+func playing(t *testing.T) *browser {
 	g := newGateway(t)
 	c := g.connector("gpu-box")
 	g.lines.connect(c, "qwen3")
@@ -41,18 +41,14 @@ func TestPlayground(t *testing.T) {
 		for _, value := range values {
 			form := url.Values{"prompt": {"Hi"}, "system": {"Be brief."}}
 			form.Set(field, value)
-			r := httptest.NewRequest(http.MethodPost, "/console/models/play?name=qwen3", strings.NewReader(form.Encode()))
-			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			w := g.do(r)
+			w := g.request(http.MethodPost, "/console/models/play?name=qwen3", form.Encode())
 			if w.Code != http.StatusBadRequest {
 				t.Errorf("%s %q: %d", field, value, w.Code)
 			}
 			has(t, mainOf(w.Body.String()), `role="alert"`, "Be brief.</textarea>")
 		}
 	}
-	if w := g.post("/console/models/play?name=gone", "prompt", "Hi"); w.Code != http.StatusNotFound {
-		t.Errorf("a model that is gone: %d", w.Code)
-	}
+	g.refused(g.post("/console/models/play?name=gone", "prompt", "Hi"), http.StatusNotFound, "")
 	g.lines.disconnect()
 	has(t, mainOf(g.post("/console/models/play?name=qwen3", "prompt", "Hi").Body.String()), "offline", `role="alert"`)
 }
@@ -61,10 +57,8 @@ func TestPlayground(t *testing.T) {
 func TestPlaygroundLive(t *testing.T) {
 	g := playing(t)
 	send := func(model string) *httptest.ResponseRecorder {
-		r := httptest.NewRequest(http.MethodPost, "/console/models/play?name="+model, strings.NewReader("prompt=Hi"))
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.Header.Set("Accept", mediaNDJSON)
-		return g.do(r)
+		return g.request(http.MethodPost, "/console/models/play?name="+model, "prompt=Hi",
+			func(r *http.Request) { r.Header.Set("Accept", mediaNDJSON) })
 	}
 	w := send("qwen3")
 	var lines []map[string]any
@@ -96,12 +90,10 @@ func TestPlaygroundLive(t *testing.T) {
 // Members choose a key of their own that is active and may be used for the model. Admins may, and need none.
 func TestPlaygroundOfMembers(t *testing.T) {
 	g := playing(t)
-	admin := g.cookie
+	admin := g.cookies["__Host-postern"]
 	mia, err := g.store.CreateUser(t.Context(), store.DefaultAccount, "mia", "", store.RoleMember)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.signIn(mia)
+	must(t, err)
+	g.enter(mia)
 	play := func(key string) string {
 		return mainOf(g.post("/console/models/play?name=qwen3", "prompt", "Hi", "key", key).Body.String())
 	}
@@ -111,18 +103,14 @@ func TestPlaygroundOfMembers(t *testing.T) {
 	create := func(name, scope, owner string) store.Key {
 		k, _, err := g.store.CreateKey(t.Context(), store.DefaultAccount,
 			store.KeyFields{Name: name, Scope: scope, Owner: owner})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return k
 	}
 	own := create("own-key", "qwen*", mia.ID)
 	create("narrow-key", "llama", mia.ID)
 	off := create("off-key", "*", mia.ID)
-	if _, err := g.store.EnableKey(t.Context(), store.DefaultAccount, off.ID, false,
-		func(store.Key) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.EnableKey(t.Context(), store.DefaultAccount, off.ID, false,
+		func(store.Key) error { return nil })))
 	other := create("other-key", "*", "")
 	page = mainOf(g.page("/console/models/show?name=qwen3"))
 	has(t, page, `<option value="`+own.ID+`">own-key</option>`, "counts for the key")
@@ -135,6 +123,6 @@ func TestPlaygroundOfMembers(t *testing.T) {
 	has(t, mainOf(g.page("/console/activity")), "own-key", "playground")
 	has(t, play(other.ID), "not found")
 	has(t, play(""), "Members cannot do this")
-	g.cookie = admin
+	g.cookies["__Host-postern"] = admin
 	has(t, mainOf(g.page("/console/models/show?name=qwen3")), ">None</option>", "without one, for the account alone")
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -20,9 +21,7 @@ func (h *house) ofRoleNamed(name string, role store.Role) (store.User, *browser)
 	h.Helper()
 	u := h.user(store0, name)
 	u, err := h.store.SetUserRole(h.Context(), store0, u.ID, role)
-	if err != nil {
-		h.Fatal(err)
-	}
+	must(h, err)
 	return u, h.in(u)
 }
 
@@ -70,15 +69,11 @@ func TestStreamEndsWithTheRole(t *testing.T) {
 	u, b := h.ofRole(store.RoleViewer)
 	open := b.stream("/console/events/connectors")
 	has(t, open.next(), "connectors-list")
-	if _, err := h.store.SetUserRole(t.Context(), store0, u.ID, store.RoleMember); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.SetUserRole(t.Context(), store0, u.ID, store.RoleMember)))
 	if text, ok := open.message(); ok {
 		t.Errorf("the stream continues: %s", text)
 	}
-	if w := b.get("/console/events/connectors"); w.Code != http.StatusNoContent {
-		t.Errorf("the next stream: %d %s", w.Code, w.Body)
-	}
+	b.refused(b.get("/console/events/connectors"), http.StatusNoContent, "")
 }
 
 // Pages show no link or form to operations that the role does not allow.
@@ -87,25 +82,17 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 	h := newHouse(t)
 	ada := h.user(store0, "ada")
 	con, _, err := h.store.CreateConnector(t.Context(), store0, "box")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := h.store.SetDeployment(t.Context(),
-		store.Deployment{Account: store0, Name: "m", Connectors: []string{con.ID}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errOf(h.store.SetDeployment(t.Context(),
+		store.Deployment{Account: store0, Name: "m", Connectors: []string{con.ID}})))
 	mux := h.console.mux
 	for _, role := range store.Roles() {
 		u, b := h.ofRole(role)
 		own, _, err := h.store.CreateKey(t.Context(),
 			store0, store.KeyFields{Name: "own of " + u.Name, Scope: "*", Owner: u.ID})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := h.store.CreateToken(t.Context(),
-			store.Token{Account: store0, User: u.ID, Name: "ci", Rights: store.RightRead}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, errOf(h.store.CreateToken(t.Context(),
+			store.Token{Account: store0, User: u.ID, Name: "ci", Rights: store.RightRead})))
 		for _, path := range []string{
 			"models", "models/show?name=m", "keys", "keys/" + own.ID, "connectors",
 			"connectors/show?id=" + con.ID, "home", "usage", "activity", "audit", "settings", "start",
@@ -138,9 +125,7 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 	lacks(t, member.page("/console/keys/new"), "Owner", ada.ID, "Tokens per day", "Priority")
 	member.goes(member.get("/console/"), "/console/models")
 	w := member.post("/console/keys", "name", "mias", "scope", "m")
-	if w.Code != http.StatusSeeOther {
-		t.Errorf("a key of a member: %d %s", w.Code, w.Body)
-	}
+	member.refused(w, http.StatusSeeOther, "")
 	has(t, member.page("/console/keys"), "mias")
 	for _, path := range []string{"models", "models/show?name=m", "activity"} {
 		page := mainOf(member.page("/console/" + path))
@@ -163,4 +148,56 @@ func TestRolesInSettings(t *testing.T) {
 	w := b.post("/console/settings/invitations", "role", "member")
 	has(t, w.Body.String(), "with the role member")
 	has(t, b.page("/console/settings"), "member. By ada")
+}
+
+// Users see and change no records of other accounts.
+func TestOtherAccounts(t *testing.T) {
+	g := newGateway(t)
+	con := g.connector("gpu-box")
+	g.deployment("qwen3", con)
+	k, _, err := g.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "laptop", Scope: "*"})
+	must(t, err)
+	code := g.code()
+	g.claim(code, "spare-box")
+	pairing := g.pairing(store.PairingPending).ID
+	g.post("/console/settings/invitations")
+	g.post("/console/settings/tokens", "name", "adas-token", "right", "read", "days", "0")
+	link, token := g.store.Links(store0)[0], g.store.Tokens(store0)[0]
+	g.record(0, activity.Request{KeyID: k.ID, Deployment: "qwen3"})
+	must(t, errOf(g.store.CreateAccount(t.Context(), "other")))
+	eve := g.browser()
+	eve.signInAs("other", "eve")
+	for _, page := range []string{
+		"start", "home", "connectors", "models", "models/choices?connector=" + con.ID, "keys", "keys/preview?scope=*",
+		"activity", "usage", "settings",
+	} {
+		lacks(t, mainOf(eve.get("/console/"+page).Body.String()), "gpu-box", "qwen3", "laptop", code, "spare-box", link.ID,
+			token.ID, "adas-token", g.userID())
+	}
+	keys, connector := "/console/keys/"+k.ID, "/console/connectors/"+con.ID
+	for _, path := range []string{
+		keys, keys + "/revoke", keys + "/created", connector + "/remove", connector + "/rotate",
+		"/console/models/show?name=qwen3", "/console/models/remove?name=qwen3", "/console/pairings/" + pairing,
+		"/console/pairings/" + code,
+	} {
+		eve.refused(eve.get(path), http.StatusNotFound, "")
+	}
+	for _, path := range []string{
+		keys, keys + "/revoke", keys + "/disable", keys + "/enable", keys + "/rotate", keys + "/remove",
+		connector + "/remove", connector + "/rotate", "/console/models", "/console/models/test", "/console/models/remove",
+		"/console/pairings/" + pairing + "/approve", "/console/pairings/" + pairing + "/deny",
+		"/console/pairings/" + code + "/approve", "/console/pairings/" + code + "/deny",
+		"/console/settings/users/" + g.userID() + "/remove", "/console/settings/users/" + g.userID() + "/recovery-link",
+		"/console/settings/invitations/" + link.ID + "/revoke", "/console/settings/tokens/" + token.ID + "/revoke",
+	} {
+		w := eve.post(path, "name", "qwen3", "connector", con.ID, "scope", "*", "grace", "0s")
+		eve.refused(w, http.StatusNotFound, "")
+		lacks(t, w.Body.String(), "ptt_")
+	}
+	if now, ok := g.store.Key(store0, k.ID); !ok || now.RevokedAt != nil ||
+		g.pairing(store.PairingPending).ID != pairing || len(g.store.Users(store0)) != 1 ||
+		len(g.store.Links(store0)) != 1 || len(g.store.Tokens(store0)) != 1 ||
+		len(g.store.Connectors(store0)) != 1 || len(g.store.Deployments(store0)) != 1 {
+		t.Error("something of the other account has changed")
+	}
 }

@@ -49,27 +49,6 @@ func TestConnectorRotate(t *testing.T) {
 	if w := g.post(path, "grace", "-1h"); w.Code == http.StatusOK || strings.Contains(w.Body.String(), "ptt_") {
 		t.Errorf("with a negative grace: status %d", w.Code)
 	}
-	if w := g.get("/console/connectors/con_gone/rotate"); w.Code != http.StatusNotFound {
-		t.Errorf("without a connector: status %d", w.Code)
-	}
-	if w := g.post("/console/connectors/con_gone/rotate"); w.Code != http.StatusNotFound {
-		t.Errorf("without a connector: status %d", w.Code)
-	}
-}
-
-// Connectors of other accounts are not found.
-func TestConnectorRotateElsewhere(t *testing.T) {
-	g := newGateway(t)
-	con := g.connector("gpu-box")
-	if _, err := g.store.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
-	g.signInAs("other", "olga")
-	path := "/console/connectors/" + con.ID + "/rotate"
-	if w := g.get(path); w.Code != http.StatusNotFound {
-		t.Errorf("asking: status %d", w.Code)
-	}
-	if w := g.post(path, "grace", "0s"); w.Code != http.StatusNotFound || strings.Contains(w.Body.String(), "ptt_") {
-		t.Errorf("doing: status %d", w.Code)
-	}
+	g.refused(g.get("/console/connectors/con_gone/rotate"), http.StatusNotFound, "")
+	g.refused(g.post("/console/connectors/con_gone/rotate"), http.StatusNotFound, "")
 }

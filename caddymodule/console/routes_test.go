@@ -11,22 +11,14 @@ func TestNotices(t *testing.T) {
 	h := newHouse(t)
 	b, grace := h.in(h.user(store0, "ada")), h.user(store0, "grace")
 	con, _, err := h.store.CreateConnector(t.Context(), store0, "box")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	d := store.Deployment{Account: store0, Name: "org/a+b", Connectors: []string{con.ID}}
-	if _, err := h.store.SetDeployment(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.SetDeployment(t.Context(), d)))
 	l := store.Link{Kind: store.LinkInvitation, Account: store0, Role: store.RoleViewer}
 	invitation, _, err := h.store.CreateLink(t.Context(), l, store.SessionIdle)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	key, _, err := h.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "laptop", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	settings, keyPage := "/console/settings", "/console/keys/"+key.ID
 	for _, c := range []struct {
 		path, to, notice string

@@ -138,9 +138,7 @@ func TestProgramsAreFromNoSite(t *testing.T) {
 	u := h.user(store0, "ada")
 	_, secret, err := h.store.CreateToken(t.Context(),
 		store.Token{Account: store0, User: u.ID, Name: "script", Rights: store.AllRights})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	program := func(token string) *httptest.ResponseRecorder {
 		return h.browser().request(http.MethodPost, "/console/api/keys", `{"name":"`+rand.Text()+`","scope":"*"}`,
 			func(r *http.Request) {
@@ -167,9 +165,7 @@ func TestProgramsAreFromNoSite(t *testing.T) {
 	if w := program("Basic YTpi"); w.Code != http.StatusForbidden {
 		t.Errorf("without a token, from another site: %d", w.Code)
 	}
-	if err := h.store.RemoveToken(t.Context(), store0, h.store.Tokens(store0)[0].ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.store.RemoveToken(t.Context(), store0, h.store.Tokens(store0)[0].ID))
 	if w := program("Bearer " + secret); w.Code != http.StatusUnauthorized {
 		t.Errorf("with a revoked token: %d", w.Code)
 	}
@@ -178,13 +174,9 @@ func TestProgramsAreFromNoSite(t *testing.T) {
 // The API serves a session its account only, and refuses others in JSON.
 func TestAPI(t *testing.T) {
 	h := newHouse(t)
-	if _, err := h.store.CreateAccount(t.Context(), "lab"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.CreateAccount(t.Context(), "lab")))
 	ada, eve := h.in(h.user(store0, "ada")), h.in(h.user("lab", "eve"))
-	if _, _, err := h.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "adas-key", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "adas-key", Scope: "*"})))
 	if w := ada.get("/console/api/keys"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "adas-key") {
 		t.Errorf("own account: %d %s", w.Code, w.Body)
 	}

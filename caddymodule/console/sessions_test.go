@@ -48,9 +48,7 @@ func TestSessionsEnd(t *testing.T) {
 	ended(b, "signed out, with the cookie kept")
 
 	b = h.in(ada)
-	if _, err := h.store.RemoveUser(t.Context(), store0, ada.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.RemoveUser(t.Context(), store0, ada.ID)))
 	ended(b, "user removed")
 	w := b.request(http.MethodGet, "/console/keys/preview?scope=x", "", func(r *http.Request) {
 		r.Header.Set("HX-Request", "true")

@@ -24,9 +24,7 @@ func TestFirstUser(t *testing.T) {
 		http.StatusBadRequest, "The link does not work")
 
 	_, secret, err := h.signIn.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	link := base + "/console/setup#" + secret
 	w := b.post("/console/setup", "name", "ada", "password", "short", "link", link)
 	b.refused(w, http.StatusBadRequest, "password")
@@ -96,14 +94,10 @@ func TestRecoveryEndsWaysIn(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	ada, grace := h.user(store0, "ada"), h.user(store0, "grace")
-	if err := h.store.AddPasskey(t.Context(), grace.ID, "c",
-		store.Passkey{ID: []byte("x"), Name: "phone", Credential: []byte("1")}); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := h.store.CreateToken(t.Context(),
-		store.Token{Account: store0, User: grace.ID, Name: "ci", Rights: store.AllRights}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.store.AddPasskey(t.Context(), grace.ID, "c",
+		store.Passkey{ID: []byte("x"), Name: "phone", Credential: []byte("1")}))
+	must(t, errOf(h.store.CreateToken(t.Context(),
+		store.Token{Account: store0, User: grace.ID, Name: "ci", Rights: store.AllRights})))
 	recover := func() (*browser, string) {
 		w := h.in(ada).post("/console/settings/users/" + grace.ID + "/recovery-link")
 		return h.browser(), h.in(ada).secretIn(w.Body.String())
@@ -132,14 +126,10 @@ func TestRecoveryEndsWaysIn(t *testing.T) {
 func TestNamesAreText(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
-	if _, _, err := h.store.CreateToken(t.Context(),
-		store.Token{Account: store0, User: b.userID(), Name: script, Rights: store.AllRights}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(h.store.CreateToken(t.Context(),
+		store.Token{Account: store0, User: b.userID(), Name: script, Rights: store.AllRights})))
 	session, _, err := h.store.CreateSession(t.Context(), b.userID(), script, script, "Firefox/1 Linux "+script)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, path := range []string{
 		"/console/settings", "/console/settings/tokens/" + h.store.Tokens(store0)[0].ID + "/revoke",
 		"/console/nothing/" + "%22%3E%3Cscript%3Ealert(1)%3C/script%3E",
@@ -246,11 +236,11 @@ func TestOrigin(t *testing.T) {
 func TestFooterTellsVersion(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	footer := `<footer class="colophon">Postern v1.2.3-4-gabc · <a href="https://`
+	footer := `<footer class="colophon">Postern v9.9.10 · <a href="https://`
 	if page := h.in(h.user(store.DefaultAccount, "ada")).page("/console/start"); !strings.Contains(page, footer) {
 		t.Errorf("no footer on a page: %s", page)
 	}
-	if page := h.browser().page("/console/sign-in"); strings.Contains(page, "v1.2.3") {
+	if page := h.browser().page("/console/sign-in"); strings.Contains(page, "v9.9.10") {
 		t.Error("the page without a session shows the version")
 	}
 }

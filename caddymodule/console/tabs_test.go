@@ -5,12 +5,9 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,12 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/caddymodule/observed"
-	"github.com/postern-dev/postern/caddymodule/pairing"
-	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/tests/asktest"
@@ -159,171 +152,17 @@ func (l line) Resolve(public, upstream, model string) (string, string, error) {
 	return upstream, model, nil
 }
 
-// gateway is a console with a real store and real operations, and a signed-in user.
-type gateway struct {
-	testing.TB
-	store    *store.Store
-	lines    *lines
-	observed *observed.Table
-	desk     *pairing.Service
-	log      *activity.Log
-	console  *Console
-	endpoint manage.Endpoint
-	cookie   *http.Cookie
-	notice   *http.Cookie // of the last response
-	secret   *http.Cookie
-	running  map[string][2]int // running and queued requests, by model
-}
-
-func (g *gateway) load(_, model string) (running, queued int) {
-	return g.running[model][0], g.running[model][1]
-}
-
-func newGateway(t testing.TB) *gateway {
-	t.Helper()
-	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := store.New(kv, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = st.Close() })
-	g := &gateway{
-		TB: t, store: st, lines: &lines{serve: make(map[string]http.Handler)},
-		endpoint: manage.Endpoint{
-			URL: "https://gw.example.com", Listen: ":7443", Public: "gw.example.com:7443",
-			Pin: tabsPin, Console: "https://gw.example.com/console/", Verified: true,
-		},
-	}
-	g.desk = pairing.New(pairing.Options{
-		Store: st, Token: func(string, string) (string, error) { return "ptt_test", nil },
-		Pin: func() string { return tabsPin },
-	})
-	t.Cleanup(g.desk.Close)
-	g.log = activity.New(activity.Options{Store: st})
-	t.Cleanup(func() { _ = g.log.Close() })
-	signIn, err := signin.New(signin.Options{Store: st})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.lines.ask = asktest.New(t, st, g.log,
-		func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return r, false })
-	g.observed = g.lines.ask.Observed
-	service := manage.New(manage.Options{
-		Observed: g.observed,
-		Limits:   noLimits, Ask: g.lines.ask.Ask, Load: g.load, Server: loaded,
-		Store: st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log, Folder: connectors(t),
-		Build:    manage.Build{Version: "v9.9.10"},
-		Endpoint: func() manage.Endpoint { return g.endpoint },
-	})
-	g.console = New(Options{
-		Manage: service, SignIn: signIn, Logger: slog.New(slog.DiscardHandler), Now: time.Now, ClientIP: remoteIP,
-		Changes: func(string, func()) func() { return func() {} },
-	})
-	g.signInAs(store.DefaultAccount, "ada")
-	return g
-}
-
-// signInAs creates a user of an account. Later requests are from this user.
-func (g *gateway) signInAs(account, name string) {
-	g.Helper()
-	user, err := g.store.CreateUser(g.Context(), account, name, "", store.RoleAdmin)
-	if err != nil {
-		g.Fatal(err)
-	}
-	g.signIn(user)
-}
-
-// signIn signs a user in. Later requests are from this user.
-func (g *gateway) signIn(user store.User) {
-	g.Helper()
-	_, secret, err := g.store.CreateSession(g.Context(), user.ID, "password", "192.0.2.1", "test")
-	if err != nil {
-		g.Fatal(err)
-	}
-	g.cookie = &http.Cookie{
-		Name:  cookieName(httptest.NewRequest(http.MethodGet, "/console/", nil), sessionCookie),
-		Value: secret,
-	}
-}
-
-func (g *gateway) do(r *http.Request) *httptest.ResponseRecorder {
-	g.Helper()
-	r.AddCookie(g.cookie)
-	if g.notice != nil {
-		r.AddCookie(g.notice)
-		g.notice = nil
-	}
-	if g.secret != nil {
-		r.AddCookie(g.secret)
-	}
-	w := httptest.NewRecorder()
-	g.console.ServeHTTP(w, r)
-	for _, c := range w.Result().Cookies() {
-		switch {
-		case c.Name == cookieName(r, noticeCookie) && c.MaxAge >= 0:
-			g.notice = c
-		case c.Name == cookieName(r, secretCookie) && c.MaxAge >= 0:
-			g.secret = c
-		case c.Name == cookieName(r, secretCookie):
-			g.secret = nil
-		}
-	}
-	return w
-}
-
-func (g *gateway) get(path string) *httptest.ResponseRecorder {
-	g.Helper()
-	return g.do(httptest.NewRequest(http.MethodGet, path, nil))
-}
-
-// page gets a page that must exist.
-func (g *gateway) page(path string) string {
-	g.Helper()
-	w := g.get(path)
-	if w.Code != http.StatusOK {
-		g.Fatalf("GET %s: status %d: %s", path, w.Code, w.Body)
-	}
-	return w.Body.String()
-}
-
-// post sends a form, given as pairs.
-func (g *gateway) post(path string, form ...string) *httptest.ResponseRecorder {
-	g.Helper()
-	values := url.Values{}
-	for i := 0; i < len(form); i += 2 {
-		values.Set(form[i], form[i+1])
-	}
-	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(values.Encode()))
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	return g.do(r)
-}
-
-// moved checks the success of a form: a redirect.
-func (g *gateway) moved(w *httptest.ResponseRecorder, to string) {
-	g.Helper()
-	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != to {
-		g.Fatalf("status %d, location %q, want 303 to %q: %s", w.Code, w.Header().Get("Location"), to, w.Body)
-	}
-}
-
-func (g *gateway) connector(name string) store.Connector {
+func (g *browser) connector(name string) store.Connector {
 	g.Helper()
 	c, _, err := g.store.CreateConnector(g.Context(), store.DefaultAccount, name)
-	if err != nil {
-		g.Fatal(err)
-	}
+	must(g, err)
 	return c
 }
 
-func (g *gateway) deployment(name string, c store.Connector) {
+func (g *browser) deployment(name string, c store.Connector) {
 	g.Helper()
-	if _, err := g.store.SetDeployment(g.Context(),
-		store.Deployment{Account: store.DefaultAccount, Name: name, Connectors: []string{c.ID}}); err != nil {
-		g.Fatal(err)
-	}
+	must(g, errOf(g.store.SetDeployment(g.Context(),
+		store.Deployment{Account: store.DefaultAccount, Name: name, Connectors: []string{c.ID}})))
 }
 
 // has checks that a page has all of the texts.

@@ -15,7 +15,7 @@ import (
 )
 
 // record adds a request of some days ago to the activity.
-func (g *gateway) record(ago int, r activity.Request) {
+func (g *browser) record(ago int, r activity.Request) {
 	r.Time = time.Now().UTC().AddDate(0, 0, -ago)
 	g.log.Record(store.DefaultAccount, r)
 }
@@ -26,9 +26,7 @@ func TestUsagePage(t *testing.T) {
 	ada, _ := g.store.FindUser("ada")
 	owned, _, err := g.store.CreateKey(t.Context(),
 		store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*", Owner: ada.ID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g.record(0, activity.Request{
 		KeyID: owned.ID, KeyName: "laptop", Deployment: "qwen3", InputTokens: 12000,
 		OutputTokens: 300, BusyMillis: 3000, WaitMillis: 5000, FirstTokenMillis: 210, TokensPerSecond: 100, Estimated: true,
@@ -69,9 +67,7 @@ func TestUsageLinks(t *testing.T) {
 	ada, _ := g.store.FindUser("ada")
 	k, _, err := g.store.CreateKey(t.Context(),
 		store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*", Owner: ada.ID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, class := range []string{"", activity.GatewayError, activity.PolicyError} {
 		g.record(0, activity.Request{KeyID: k.ID, KeyName: "laptop", Deployment: "qwen3", ErrorClass: class})
 	}
@@ -134,37 +130,6 @@ func TestSpreadCharts(t *testing.T) {
 	page := mainOf(g.page("/console/usage?range=7d"))
 	day := time.Now().UTC().Format("2 Jan")
 	has(t, page, day+", p50: 2.1 s<", day+", p95: 3.9 s<", "at most 3.9, "+day)
-}
-
-// BenchmarkUsagePage reads 90 days of 8 keys and 6 models.
-func BenchmarkUsagePage(b *testing.B) {
-	g := newGateway(b)
-	var rows []store.UsageRow
-	for day := range 90 {
-		for key := range 8 {
-			for model := range 6 {
-				rows = append(rows, store.UsageRow{
-					Account: store.DefaultAccount, Day: time.Now().UTC().AddDate(0, 0, -day).Format(time.DateOnly),
-					Key: fmt.Sprint("key_", key), KeyName: fmt.Sprint("key ", key), Deployment: fmt.Sprint("model-", model),
-					Usage: store.Usage{
-						Requests: 46, ModelRequests: 45, InputTokens: 123456, OutputTokens: 7890, FirstTokens: 40, FirstTokenMillis: 9000,
-						FirstTokenTimes: store.Histogram{0, 0, 0, 2, 20, 12, 5, 1}, Waits: store.Histogram{40, 0, 0, 0, 0, 1, 2, 2},
-						Speeds: store.Histogram{0, 0, 0, 0, 0, 0, 3, 20, 15, 2},
-					},
-				})
-			}
-		}
-	}
-	if err := g.store.SaveUsage(b.Context(), rows); err != nil {
-		b.Fatal(err)
-	}
-	for _, by := range []string{"model", "key", "user", "day"} {
-		b.Run(by, func(b *testing.B) {
-			for b.Loop() {
-				g.page("/console/usage?range=90d&by=" + by)
-			}
-		})
-	}
 }
 
 // The files that the page offers are those of its query.

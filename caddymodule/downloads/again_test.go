@@ -7,79 +7,12 @@ import (
 	"testing"
 )
 
-// On a machine with a connector, the line replaces the program and restarts the service, also if it has a code. It
-// ends as the restart does.
-func TestInstallAgain(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name, arguments, env string
-		status               int
-		want                 []string // in the output; "!" means not
-	}{
-		{
-			"service", "TO", "SERVICE=online", 0,
-			[]string{"Installed connector v0.9.0", "connector service restart USER\n", "!connector pair", "!former program"},
-		},
-		{"offline", "TO", "SERVICE=offline", 1, []string{"connector service restart USER\n", "the tunnel is down"}},
-		{"no service", "TO", "", 0, []string{"!not installed", "restart it: it still runs the former program"}},
-		{"foreground", "TO --no-service", "SERVICE=online", 0, []string{"!service restart", "the former program"}},
-		{
-			"with its old code", code + " TO --upstream http://localhost:1234", "SERVICE=online PAIRED=1", 0,
-			[]string{"already paired", "stays paired", "connector service restart USER\n", "!service install"},
-		},
-		{
-			"with a new token", code + " TO --force", "SERVICE=online", 0,
-			[]string{"connector pair", "connector service restart USER\n", "!service install"},
-		},
-		{
-			"another connector", code + " TO --config other.json --service", "SERVICE=online", 0,
-			[]string{"connector service install --no-start --config other.json\n"},
-		},
-	} {
-		for _, shell := range shells(t) {
-			t.Run(tt.name+" in "+shell[0], func(t *testing.T) {
-				t.Parallel()
-				m := newMachine(t, true)
-				m.env = append(m.env, strings.Fields(tt.env)...)
-				bin := filepath.Join(m.home, "bin")
-				if err := os.Mkdir(bin, 0o700); err != nil {
-					t.Fatal(err)
-				}
-				write(t, bin, "connector", "the former one")
-				line := strings.Join(shell, " ") + " -s -- " + strings.Replace(tt.arguments, "TO", "--to "+bin, 1)
-				out, status := m.run(m.script(), "sh", "-c", line)
-				if status != tt.status {
-					t.Errorf("status %d", status)
-				}
-				if content, err := os.ReadFile(filepath.Join(bin, "connector")); string(content) != program {
-					t.Errorf("the program is %q, %v", content, err)
-				}
-				user := "--user"
-				if os.Geteuid() == 0 {
-					user = "--config /etc/postern/connector.json"
-				}
-				for _, want := range tt.want {
-					text, not := strings.CutPrefix(strings.Replace(want, "USER", user, 1), "!")
-					if strings.Contains(out, text) == not {
-						t.Errorf("%q: %t", text, !not)
-					}
-				}
-				if t.Failed() {
-					t.Log(out)
-				}
-			})
-		}
-	}
-}
-
 // Nothing changes if the program of the gateway does not start, or if the line would install a second connector.
 func TestInstallAgainRefuses(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, true)
 	bin := filepath.Join(m.home, "bin")
-	if err := os.Mkdir(bin, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(bin, 0o700))
 	write(t, bin, "connector", "the former one")
 	m.env = append(m.env, "SERVICE=online", "BROKEN=1")
 	out, status := m.run(m.script(), "sh", "-s", "--", "--to", bin)
@@ -87,9 +20,7 @@ func TestInstallAgainRefuses(t *testing.T) {
 		!strings.Contains(out, "does not start on this machine; nothing has changed") || strings.Contains(out, "restart") {
 		t.Errorf("a program that does not start: status %d, %q, %s", status, content, out)
 	}
-	if err := os.Chmod(filepath.Join(bin, "connector"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Join(bin, "connector"), 0o700))
 	m.env = append(m.env, "PATH="+bin+":"+os.Getenv("PATH"))
 	if out, status := m.run(m.script(), "sh"); status != 1 || strings.Contains(out, "Downloading") ||
 		!strings.Contains(out, "this machine has "+bin+"/connector. If the line put it there, run this as the user who") {

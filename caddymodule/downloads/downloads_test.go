@@ -6,13 +6,18 @@ import (
 	"testing"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // write writes a file, and returns its path.
 func write(t *testing.T, dir, name, content string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
@@ -28,9 +33,7 @@ func TestArchives(t *testing.T) {
 	} {
 		write(t, dir, name, name)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "connector_9.0.0_linux_amd64.tar.gz"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(dir, "connector_9.0.0_linux_amd64.tar.gz"), 0o700))
 	f := NewFolder(dir)
 	check := func(want ...string) {
 		t.Helper()
@@ -46,9 +49,7 @@ func TestArchives(t *testing.T) {
 		}
 	}
 	check("connector_0.9.0_linux_armv7.tar.gz", "connector_0.9.0_windows_amd64.zip")
-	if err := os.Remove(filepath.Join(dir, "connector_9.0.0_linux_amd64.tar.gz")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(dir, "connector_9.0.0_linux_amd64.tar.gz")))
 	check("connector_0.10.0_linux_amd64.tar.gz", "connector_0.9.0_linux_armv7.tar.gz", "connector_0.9.0_windows_amd64.zip")
 	write(t, dir, "connector_0.9.0_linux_armv7.tar.gz", "replaced") // another size, and so another hash
 	check("connector_0.10.0_linux_amd64.tar.gz", "connector_0.9.0_linux_armv7.tar.gz", "connector_0.9.0_windows_amd64.zip")

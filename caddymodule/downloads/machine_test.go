@@ -82,18 +82,12 @@ func packed(t *testing.T) string {
 	var b bytes.Buffer
 	zipped := gzip.NewWriter(&b)
 	w := tar.NewWriter(zipped)
-	if err := w.WriteHeader(&tar.Header{Name: "connector", Mode: 0o755, Size: int64(len(program))}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.WriteHeader(&tar.Header{Name: "connector", Mode: 0o755, Size: int64(len(program))}))
 	if _, err := w.Write([]byte(program)); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := zipped.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Close())
+	must(t, zipped.Close())
 	return b.String()
 }
 
@@ -110,6 +104,20 @@ func (m *machine) run(input string, command ...string) (output string, status in
 		m.holds(m.temp, m.saved...)
 	}()
 	return m.runIn(dir, input, command...)
+}
+
+// outputs checks the status and the output of a script, which has URL in place of the gateway's.
+func (m *machine) outputs(out string, status, wantStatus int, parts []string) {
+	m.Helper()
+	out = strings.ReplaceAll(out, m.site.URL, "URL")
+	ok := status == wantStatus
+	for _, part := range parts {
+		text, not := strings.CutPrefix(part, "!")
+		ok = ok && strings.Contains(out, text) != not
+	}
+	if !ok {
+		m.Errorf("status %d, want %d with %q:\n%s", status, wantStatus, parts, out)
+	}
 }
 
 // holds checks that a folder has no other files than these patterns.

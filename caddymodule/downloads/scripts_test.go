@@ -10,13 +10,10 @@ import (
 	"testing"
 )
 
-func TestInstall(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name, arguments, env string
-		status               int
-		want                 []string // in the output; "!" means not
-	}{
+// installs are lines of a console. On a machine with a connector, they replace the program and restart the service,
+// also if they have a code, and end as the restart does.
+var installs = map[string][]installation{
+	"first": {
 		{"no code", "TO", "", 0, []string{"Installed connector v0.9.0", "!connector pair", "is not in PATH"}},
 		{
 			"no terminal", code + " TO --upstream http://localhost:1234 --config c.json", "", 0,
@@ -43,27 +40,63 @@ func TestInstall(t *testing.T) {
 		},
 		{"flag without value", code + " TO --config", "", 1, []string{"--config needs a value", "!Installed"}},
 		{"code behind flags", "TO --name box " + code, "", 1, []string{"the pairing code comes first", "!Installed"}},
-	} {
-		for _, shell := range shells(t) {
-			t.Run(tt.name+" in "+shell[0], func(t *testing.T) {
-				t.Parallel()
-				m := newMachine(t, true)
-				m.env = append(m.env, tt.env)
-				line := strings.Join(shell, " ") + " -s -- " + strings.Replace(tt.arguments, "TO", "--to "+m.home+"/bin", 1)
-				out, status := m.run(m.script(), "sh", "-c", line)
-				if status != tt.status {
-					t.Errorf("status %d", status)
-				}
-				out = strings.ReplaceAll(out, m.site.URL, "URL")
-				for _, want := range tt.want {
-					if text, not := strings.CutPrefix(want, "!"); strings.Contains(out, text) == not {
-						t.Errorf("%q: %t", text, !not)
+	},
+	"again": {
+		{
+			"service", "TO", "SERVICE=online", 0,
+			[]string{"Installed connector v0.9.0", "connector service restart USER\n", "!connector pair", "!former program"},
+		},
+		{"offline", "TO", "SERVICE=offline", 1, []string{"connector service restart USER\n", "the tunnel is down"}},
+		{"no service", "TO", "", 0, []string{"!not installed", "restart it: it still runs the former program"}},
+		{"foreground", "TO --no-service", "SERVICE=online", 0, []string{"!service restart", "the former program"}},
+		{
+			"with its old code", code + " TO --upstream http://localhost:1234", "SERVICE=online PAIRED=1", 0,
+			[]string{"already paired", "stays paired", "connector service restart USER\n", "!service install"},
+		},
+		{
+			"with a new token", code + " TO --force", "SERVICE=online", 0,
+			[]string{"connector pair", "connector service restart USER\n", "!service install"},
+		},
+		{
+			"another connector", code + " TO --config other.json --service", "SERVICE=online", 0,
+			[]string{"connector service install --no-start --config other.json\n"},
+		},
+	},
+}
+
+type installation struct {
+	name, arguments, env string
+	status               int
+	want                 []string // in the output; "!" means not
+}
+
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	user := "--user"
+	if os.Geteuid() == 0 {
+		user = "--config /etc/postern/connector.json"
+	}
+	for machine, list := range installs {
+		for _, tt := range list {
+			for _, shell := range shells(t) {
+				t.Run(machine+", "+tt.name+" in "+shell[0], func(t *testing.T) {
+					t.Parallel()
+					m := newMachine(t, true)
+					m.env = append(m.env, strings.Fields(tt.env)...)
+					bin := filepath.Join(m.home, "bin")
+					if machine == "again" {
+						must(t, os.Mkdir(bin, 0o700))
+						write(t, bin, "connector", "the former one")
 					}
-				}
-				if t.Failed() {
-					t.Log(out)
-				}
-			})
+					line := strings.Join(shell, " ") + " -s -- " + strings.Replace(tt.arguments, "TO", "--to "+bin, 1)
+					out, status := m.run(m.script(), "sh", "-c", line)
+					m.outputs(strings.ReplaceAll(out, user, "USER"), status, tt.status, tt.want)
+					content, err := os.ReadFile(filepath.Join(bin, "connector"))
+					if machine == "again" && string(content) != program {
+						t.Errorf("the program is %q, %v", content, err)
+					}
+				})
+			}
 		}
 	}
 }
@@ -78,9 +111,7 @@ func TestInstallRefuses(t *testing.T) {
 		!strings.Contains(out, "damaged") || m.installed() {
 		t.Errorf("a changed archive: status %d, %s", status, out)
 	}
-	if err := os.Remove(filepath.Join(m.folder.path, archiveName())); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(m.folder.path, archiveName())))
 	if out, status := m.run(script, "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 ||
 		!strings.Contains(out, "cannot download") || m.installed() {
 		t.Errorf("a removed archive: status %d, %s", status, out)
@@ -139,9 +170,7 @@ func TestSavedScript(t *testing.T) {
 			write(t, m.home, "install.sh", m.script())
 			line := strings.Join(shell, " ") + " install.sh " + code + " --to bin --config c.json"
 			m.env = append(m.env, "CDPATH="+m.folder.path)
-			if err := os.Mkdir(filepath.Join(m.folder.path, "bin"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Mkdir(filepath.Join(m.folder.path, "bin"), 0o700))
 			out, status := m.runIn(m.home, "", "sh", "-c", line)
 			if status != 0 || !m.installed() || !strings.Contains(out, "connector service install --config c.json\n") {
 				t.Errorf("in its folder: status %d, %s", status, out)
@@ -175,9 +204,7 @@ func TestBlockedProgram(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			m := newMachine(t, true)
-			if err := block(m); err != nil {
-				t.Fatal(err)
-			}
+			must(t, block(m))
 			if out, status := m.run(m.script(), "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 ||
 				!strings.Contains(out, "cannot write "+m.home+"/bin/connector; ") {
 				t.Errorf("status %d, %s", status, out)
@@ -197,12 +224,8 @@ func TestFewTools(t *testing.T) {
 			dir := t.TempDir()
 			for tool := range strings.FieldsSeq("sh uname grep cut tar gzip mktemp rm mkdir cp mv chmod id head cat " + tools) {
 				path, err := exec.LookPath(tool)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Symlink(path, filepath.Join(dir, tool)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
+				must(t, os.Symlink(path, filepath.Join(dir, tool)))
 			}
 			m.env = append(m.env, "PATH="+dir)
 			if out, status := m.run(m.script(), "sh", "-s", "--", "--to", m.home+"/bin"); status != 0 || !m.installed() {
@@ -261,25 +284,12 @@ func TestUse(t *testing.T) {
 				m.env = append(m.env, tt.env)
 				line := UseCommandsFor(m.site, m.folder.Archives(), "claude", "USE-7K3M-Q9TX").Shell
 				if tt.noArchives {
-					if err := os.Remove(filepath.Join(m.folder.path, archiveName())); err != nil {
-						t.Fatal(err)
-					}
+					must(t, os.Remove(filepath.Join(m.folder.path, archiveName())))
 				}
 				line = strings.Replace(line, "| sh -s", "| "+strings.Join(shell, " ")+" -s", 1)
 				line = strings.Replace(line, `&& sh "$s"`, "&& "+strings.Join(shell, " ")+` "$s"`, 1)
 				out, status := m.run("not for the connector", "sh", "-c", line)
-				if status != tt.status {
-					t.Errorf("status %d", status)
-				}
-				out = strings.ReplaceAll(out, m.site.URL, "URL")
-				for _, want := range append(tt.want, "!not for the connector") {
-					if text, not := strings.CutPrefix(want, "!"); strings.Contains(out, text) == not {
-						t.Errorf("%q: %t", text, !not)
-					}
-				}
-				if t.Failed() {
-					t.Log(out)
-				}
+				m.outputs(out, status, tt.status, append(tt.want, "!not for the connector"))
 			})
 		}
 	}

@@ -29,46 +29,42 @@ func (l *leading) MayRun() bool    { return true }
 func (l *leading) InContact() bool { return !l.lost.Load() }
 
 // follow opens the store of gateway i and records its events.
-func follow(t *testing.T, kv store.KV, i int, lead *leading, out *recorder) *store.Store {
+func follow(t *testing.T, kv store.KV, i int, lead *leading, out *recorder) (*store.Store, *sources) {
 	t.Helper()
 	st, err := store.New(storetest.Share(kv),
 		store.Options{
 			Edge: string(rune('a' + i)), Own: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")),
 			Cluster: lead,
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := newSources(st, out.add)
 	t.Cleanup(func() {
 		s.close()
 		_ = st.Close()
 	})
-	return st
+	return st, s
 }
 
 // followTwo opens the stores of two gateways of a cluster and records their events.
-func followTwo(t *testing.T) (lead *[2]leading, out *[2]recorder, stores [2]*store.Store) {
+func followTwo(t *testing.T) (lead *[2]leading, out *[2]recorder, stores [2]*store.Store, gateways [2]*sources) {
 	t.Helper()
 	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
 	lead, out = new([2]leading), new([2]recorder)
 	for i := range stores {
-		stores[i] = follow(t, kv, i, &lead[i], &out[i])
+		stores[i], gateways[i] = follow(t, kv, i, &lead[i], &out[i])
 	}
-	return lead, out, stores
+	return lead, out, stores, gateways
 }
 
 // Only the leader emits the events of the store. A new leader repeats the latest ones with the same
 // ids.
 func TestEventsOfACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lead, out, stores := followTwo(t)
+		lead, out, stores, _ := followTwo(t)
 		key := func() {
 			t.Helper()
-			if _, _, err := stores[1].CreateKey(t.Context(),
-				store.DefaultAccount, store.KeyFields{Name: rand.Text(), Scope: "*"}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(stores[1].CreateKey(t.Context(),
+				store.DefaultAccount, store.KeyFields{Name: rand.Text(), Scope: "*"})))
 			synctest.Wait()
 		}
 		lead[0].Store(true)
@@ -101,24 +97,8 @@ func TestEventsOfACluster(t *testing.T) {
 // All gateways notice that a connector comes and goes, and only the leader emits that.
 func TestConnectorsOfACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
-		var lead [2]leading
-		var out [2]recorder
-		var gateways [2]*sources
+		lead, out, _, gateways := followTwo(t)
 		hub := tunnel.NewHub(tunnel.Options{})
-		for i := range gateways {
-			st, err := store.New(storetest.Share(kv),
-				store.Options{
-					Edge: string(rune('a' + i)), Own: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")),
-					Cluster: &lead[i],
-				})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer st.Close()
-			gateways[i] = newSources(st, out[i].add)
-			defer gateways[i].close()
-		}
 		lead[0].Store(true)
 		is := func(online bool) {
 			for _, s := range gateways {
@@ -164,15 +144,13 @@ func TestConnectorsOfACluster(t *testing.T) {
 // All gateways notice that a key expires, and the leader emits that, with another id for each notice.
 func TestKeysExpireInACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lead, out, stores := followTwo(t)
+		lead, out, stores, _ := followTwo(t)
 		lead[0].Store(true)
 		const day = 24 * time.Hour
 		end := time.Now().Add(10 * day).UTC()
 		_, _, err := stores[1].CreateKey(t.Context(),
 			store.DefaultAccount, store.KeyFields{Name: "k", Scope: "*", ExpiresAt: &end})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(11 * day)
 		synctest.Wait()
 		ids := map[any]bool{}

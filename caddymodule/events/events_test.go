@@ -25,6 +25,19 @@ type recorder struct {
 	events []Event
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errOf returns the last result of a call, its error.
+func errOf(results ...any) error {
+	err, _ := results[len(results)-1].(error)
+	return err
+}
+
 func (o *recorder) add(e Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -53,20 +66,14 @@ func (o *recorder) expect(t *testing.T, when string, want ...string) {
 func TestEventsOfTheStore(t *testing.T) {
 	st, ctx := storetest.New(t), t.Context()
 	old, _, err := st.CreateKey(ctx, store.DefaultAccount, store.KeyFields{Name: "old", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var out recorder
 	s := newSources(st, out.add)
 	key, _, err := st.CreateKey(ctx, store.DefaultAccount, store.KeyFields{Name: "new", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out.expect(t, "a new key", eventKeyCreated)
 	byAnna := store.WithActor(ctx, store.Actor{Name: "anna"})
-	if _, err := st.EnableKey(byAnna, store.DefaultAccount, key.ID, false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.EnableKey(byAnna, store.DefaultAccount, key.ID, false)))
 	want := map[string]any{
 		"account": "default", "key_id": key.ID, "key_name": "new", "state": "disabled",
 		"changed_by": "anna",
@@ -75,46 +82,30 @@ func TestEventsOfTheStore(t *testing.T) {
 		t.Errorf("data %v", got)
 	}
 	out.expect(t, "a disabled key", eventKeyChanged)
-	if _, _, err := st.RotateKey(byAnna, store.DefaultAccount, key.ID, time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.RotateKey(byAnna, store.DefaultAccount, key.ID, time.Hour)))
 	out.expect(t, "a rotated key", eventKeyChanged)
-	if _, err := st.RevokeKey(ctx, store.DefaultAccount, old.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.RevokeKey(ctx, store.DefaultAccount, old.ID)))
 	out.expect(t, "an old key revoked", eventKeyRevoked)
-	if _, err := st.RemoveKey(ctx, store.DefaultAccount, old.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.RemoveKey(ctx, store.DefaultAccount, old.ID)))
 	out.expect(t, "a revoked key removed")
-	if _, err := st.RemoveKey(ctx, store.DefaultAccount, key.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.RemoveKey(ctx, store.DefaultAccount, key.ID)))
 	out.expect(t, "a valid key removed", eventKeyRevoked)
 
 	p, code, err := st.CreatePairing(ctx, store.DefaultAccount, "anna")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out.expect(t, "a pairing code")
-	if _, err := st.CreateAccount(ctx, "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.CreateAccount(ctx, "other")))
 	s.PairingLimited()
 	if got := out.events[0].Data; !reflect.DeepEqual(got, map[string]any{"account": "default"}) {
 		t.Errorf("data %v", got)
 	}
 	out.expect(t, "many wrong codes", eventPairingLimited)
-	if _, err := st.ClaimPairing(ctx, code, strings.Repeat("a", 43), store.Device{Hostname: "den"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.ClaimPairing(ctx, code, strings.Repeat("a", 43), store.Device{Hostname: "den"})))
 	out.expect(t, "a device", eventPairingRequested)
 	s.PairingLimited()
 	out.expect(t, "many wrong codes while no code waits")
 	k, _, err := st.CreateKey(ctx, store.DefaultAccount, store.KeyFields{Name: "ci", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out.expect(t, "a key", eventKeyCreated)
 	nearlyUsed := limits.Crossing{
 		State:   limits.State{Limit: limits.TokensPerDay, Of: limits.OfKey, Max: 100, Used: 81},
@@ -130,9 +121,7 @@ func TestEventsOfTheStore(t *testing.T) {
 	out.expect(t, "most of a limit", eventKeyLimit)
 	s.LimitCrossed(store.DefaultAccount, "", nearlyUsed)
 	out.expect(t, "most of a limit of an account", eventAccountLimit)
-	if _, _, err := st.ApprovePairing(ctx, store.DefaultAccount, p.ID, "", "anna"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.ApprovePairing(ctx, store.DefaultAccount, p.ID, "", "anna")))
 	want = map[string]any{
 		"account": "default", "pairing_id": p.ID, "hostname": "den", "os": "", "version": "", "remote": "", "fingerprint": "",
 		"connector_id": st.Connectors("default")[0].ID, "connector_name": "den", "decided_by": "anna", "replaced": "false",
@@ -165,9 +154,7 @@ func TestEventsOfTheStore(t *testing.T) {
 	}
 
 	s.close()
-	if _, _, err := st.CreateKey(ctx, store.DefaultAccount, store.KeyFields{Name: "late", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.CreateKey(ctx, store.DefaultAccount, store.KeyFields{Name: "late", Scope: "*"})))
 	s.PairingLimited()
 	s.ModelChanged(store.DefaultAccount, "m", den.ID, health.Finding{State: health.Hanging})
 	out.expect(t, "closed")
@@ -177,15 +164,9 @@ func TestEventsOfTheStore(t *testing.T) {
 func TestEventsOfDeployments(t *testing.T) {
 	st, ctx := storetest.New(t), t.Context()
 	p, code, err := st.CreatePairing(ctx, store.DefaultAccount, "anna")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := st.ClaimPairing(ctx, code, strings.Repeat("a", 43), store.Device{Hostname: "den"}); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := st.ApprovePairing(ctx, store.DefaultAccount, p.ID, "", "anna"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errOf(st.ClaimPairing(ctx, code, strings.Repeat("a", 43), store.Device{Hostname: "den"})))
+	must(t, errOf(st.ApprovePairing(ctx, store.DefaultAccount, p.ID, "", "anna")))
 	var out recorder
 	s := newSources(st, out.add)
 	defer s.close()
@@ -193,9 +174,7 @@ func TestEventsOfDeployments(t *testing.T) {
 		setDeployment(t, st, fmt.Sprintf("model-%d", n))
 		out.expect(t, "set", eventDeploymentChanged)
 	}
-	if _, err := st.RemoveDeployment(ctx, store.DefaultAccount, "m"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.RemoveDeployment(ctx, store.DefaultAccount, "m")))
 	out.expect(t, "removed", eventDeploymentRemoved)
 	setDeployment(t, st, "model-1")
 	out.expect(t, "made again", eventDeploymentChanged)
@@ -208,9 +187,7 @@ func setDeployment(t *testing.T, st *store.Store, model string) {
 		Account: store.DefaultAccount, Name: "m", Connectors: []string{st.Connectors("default")[0].ID},
 		Model: model,
 	}
-	if _, err := st.SetDeployment(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.SetDeployment(t.Context(), d)))
 }
 
 // A connector that reconnects soon causes no event; one that stays away does.

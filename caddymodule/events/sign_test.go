@@ -16,9 +16,7 @@ import (
 func TestSignature(t *testing.T) {
 	for _, secret := range []string{"sixteen bytes !!", "whsec_c2l4dGVlbiBieXRlcyAhIQ=="} {
 		key, err := SigningKey(secret)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		h := make(http.Header)
 		sign(h, key, message{name: "name", id: "msg_1", body: []byte(`{"a":1}`)}, time.Unix(1795270000, 5))
 		if h.Get("Webhook-Id") != "msg_1" || h.Get("Webhook-Timestamp") != "1795270000" ||
@@ -44,13 +42,9 @@ func TestWebhookSigns(t *testing.T) {
 		}
 		for i, r := range receiver.requests {
 			body, err := r.GetBody()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			text, err := io.ReadAll(body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			want := make(http.Header)
 			sign(want, w.Key, message{id: r.Header.Get("Webhook-Id"), body: text}, receiver.received[i])
 			for name := range want {

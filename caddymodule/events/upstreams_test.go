@@ -17,9 +17,7 @@ import (
 func TestEventsOfUpstreams(t *testing.T) {
 	st := storetest.New(t)
 	con, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, "box")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		var out recorder
 		s := newSources(st, out.add)

@@ -308,18 +308,6 @@ func TestSharesOfLine(t *testing.T) {
 	})
 }
 
-func BenchmarkLine(b *testing.B) {
-	q := fair.NewLine(func() int { return 0 })
-	ctx := b.Context()
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			_, _ = enter(ctx, q, client("key"), bounds{})
-			q.Leave()
-		}
-	})
-}
-
 func TestLineAllocatesNothing(t *testing.T) {
 	q := fair.NewLine(func() int { return 0 })
 	n := testing.AllocsPerRun(100, func() {

@@ -24,9 +24,7 @@ func TestReplaceIdentity(t *testing.T) {
 		listener = new(Listener)
 		configuration.Listener = listener
 		unsubscribe := s.Store.Subscribe(func(c store.Change) { configuration.onChange(s.Store, c) })
-		if err := listener.start(t.Context(), configuration, s); err != nil {
-			t.Fatal(err)
-		}
+		must(t, listener.start(t.Context(), configuration, s))
 		return func() {
 			unsubscribe()
 			_ = listener.Destruct()
@@ -36,16 +34,10 @@ func TestReplaceIdentity(t *testing.T) {
 	stop := start()
 	first := listener.hub.Load().Pin()
 	key, err := link.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, second, err := link.Identity(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Store.ReplaceIdentity(t.Context(), key); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, s.Store.ReplaceIdentity(t.Context(), key))
 	if pin := listener.hub.Load().Pin(); pin != second || pin == first {
 		t.Errorf("after the write: pin %s, want %s", pin, second)
 	}

@@ -23,9 +23,7 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 	open := func(name string) *Services {
 		handle := NewStore(StoreConfig{Path: filepath.Join(t.TempDir(), name)}, slog.New(slog.DiscardHandler), Counters{})
 		st, err := handle.Get()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = handle.Destruct() })
 		return st
 	}
@@ -34,9 +32,7 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 	t.Cleanup(func() { _ = handle.Destruct() })
 
 	old, next := configuration(), configuration()
-	if err := handle.start(t.Context(), old, first); err != nil {
-		t.Fatal(err)
-	}
+	must(t, handle.start(t.Context(), old, first))
 	if err := handle.start(t.Context(), configuration(), second); !errors.Is(err, errOtherStorage) {
 		t.Errorf("another store: %v, want errOtherStorage", err)
 	}
@@ -58,9 +54,7 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 func TestValidConnectors(t *testing.T) {
 	st := storetest.New(t)
 	c, secret, err := st.CreateConnector(t.Context(), store.DefaultAccount, "box")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	valid := validIn(st)
 	want := func(what string, c tunnel.Connector, want error) {
 		t.Helper()
@@ -69,9 +63,7 @@ func TestValidConnectors(t *testing.T) {
 		}
 	}
 	con, err := authenticateWith(st)(t.Context(), c.ID, secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	atPeer := con
 	atPeer.Secret = [sha256.Size]byte{}
 	want("the connector", con, nil)
@@ -102,9 +94,7 @@ func TestResetKeys(t *testing.T) {
 		st := storetest.OpenWith(t, path, store.Options{Edge: edge})
 		defer st.Close()
 		s, err := tunnelSecrets(t.Context(), st)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return s
 	}
 	alone, a, b := secrets(""), secrets("edge-a"), secrets("edge-b")
@@ -125,9 +115,7 @@ func TestConnectorOfAnotherEdge(t *testing.T) {
 	st, edge := storetest.OpenEdge(t, kv, store.Options{Edge: "b"})
 	authenticate := authenticateWith(st)
 	c, secret, err := other.CreateConnector(t.Context(), store.DefaultAccount, "box")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	edge.Cut(true)
 	if _, err := authenticate(t.Context(), c.ID, secret); !errors.Is(err, tunnel.ErrUnavailable) {
 		t.Errorf("unknown, without the store: %v", err)
@@ -137,9 +125,7 @@ func TestConnectorOfAnotherEdge(t *testing.T) {
 		t.Errorf("unknown: %v", err)
 	}
 	_, rotated, err := other.RotateConnector(t.Context(), store.DefaultAccount, c.ID, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := authenticate(t.Context(), c.ID, rotated); err != nil {
 		t.Errorf("a new secret: %v", err)
 	}

@@ -16,6 +16,13 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A request may outlive its configuration, and with it the store. It must not
 // open the file again: nothing would close it, and the next configuration could not
 // open it.
@@ -23,12 +30,8 @@ func TestStoreStaysClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.db")
 	handle := NewStore(StoreConfig{Path: path}, slog.New(slog.DiscardHandler), Counters{})
 	before, err := handle.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := handle.Destruct(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, handle.Destruct())
 
 	after, err := handle.Get()
 	if err != nil || after != before {
@@ -41,17 +44,13 @@ func TestStoreStaysClosed(t *testing.T) {
 	if _, err := next.Get(); err != nil {
 		t.Fatalf("the next configuration: %v", err)
 	}
-	if err := next.Destruct(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, next.Destruct())
 }
 
 func TestStoreNeverOpened(t *testing.T) {
 	handle := NewStore(StoreConfig{Path: filepath.Join(t.TempDir(), "gateway.db")}, slog.New(slog.DiscardHandler),
 		Counters{})
-	if err := handle.Destruct(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, handle.Destruct())
 	if _, err := handle.Get(); !errors.Is(err, errStoreClosed) {
 		t.Errorf("get = %v, want errStoreClosed", err)
 	}
@@ -72,9 +71,7 @@ func TestObservedEvents(t *testing.T) {
 	handle := NewStore(StoreConfig{Path: filepath.Join(t.TempDir(), "gateway.db")}, slog.New(slog.DiscardHandler),
 		Counters{})
 	services, err := handle.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = handle.Destruct() }()
 	emitted := make(emitter, 1)
 	services.Events.Push(emitted)

@@ -315,23 +315,6 @@ func TestLimitedLoadsTogether(t *testing.T) {
 	}
 }
 
-// BenchmarkLimiter measures a request that passes all limits of its key and account.
-func BenchmarkLimiter(b *testing.B) {
-	all := limits.UsageLimits{
-		RequestsPerMinute: 2e9, RequestsPerDay: 2e9, TokensPerMinute: 2e9, TokensPerDay: 2e9, TokensPerMonth: 2e9,
-		SecondsPerDay: 2e9, Concurrency: 1000,
-	}
-	q := newLimiter(&source{ofAccount: all, ofKey: all})
-	b.ReportAllocs()
-	for b.Loop() {
-		permit, err := q.Enter(b.Context(), request("k", ten))
-		if err != nil {
-			b.Fatal(err)
-		}
-		permit.Settle(used)
-	}
-}
-
 // Once a key gets limits, its earlier requests count.
 func TestLimitedAnew(t *testing.T) {
 	s := &source{day: map[string]limits.Sums{}}

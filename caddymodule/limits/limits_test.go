@@ -351,20 +351,3 @@ func TestNeverMore(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkReserve(b *testing.B) {
-	all := limits.UsageLimits{
-		RequestsPerMinute: 1e9, RequestsPerDay: 2e9, TokensPerMinute: 2e9, TokensPerDay: 2e9, TokensPerMonth: 2e9,
-		SecondsPerDay: 2e9,
-	}
-	key, account := level(limits.OfKey, all), level(limits.OfAccount, all)
-	b.ReportAllocs()
-	for b.Loop() {
-		now := time.Now()
-		r, refused := limits.Reserve(now, limits.Cost{Input: 100, Output: 100}, account, key)
-		if refused != nil {
-			b.Fatal(refused)
-		}
-		r.Settle(now, limits.Used{Requests: 1, Tokens: 1, Output: 1})
-	}
-}

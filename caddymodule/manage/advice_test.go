@@ -53,9 +53,7 @@ func TestAdviceIsComplete(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(data, &texts)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for key, text := range texts {
 		if !strings.HasSuffix(text, ".") || strings.Count(text, "`")%2 != 0 {
 			t.Errorf("%s: %q", key, text)
@@ -95,9 +93,7 @@ func TestReasonsNameNothingNew(t *testing.T) {
 	if r.Reason == "" || r.Advice == "" {
 		t.Errorf("her request: %+v", r)
 	}
-	if a := w.doAs(mia, "GET", "/activity/req_other", ""); a.Code != 404 {
-		t.Errorf("the request of another user: %d %s", a.Code, a.Body)
-	}
+	w.refused(mia, 404, "GET", "/activity/req_other", "", "")
 	if a := w.doAs(mia, "GET", "/deployments", ""); !strings.Contains(a.Body.String(), `"mine-deployment"`) {
 		t.Errorf("models: %s", a.Body)
 	}

@@ -32,16 +32,12 @@ func TestAuditList(t *testing.T) {
 	g := newGateway(t)
 	anna := g.user("default", "anna")
 	anna.From = "203.0.113.7"
-	if _, err := g.store.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.CreateAccount(t.Context(), "other")))
 	olga := g.user("other", "olga")
 	secret := g.doAs(anna, "POST", "/keys", `{"name":"laptop","scope":"qwen*"}`).Body.String()
 	token, err := g.service.CreateToken(manage.WithCaller(t.Context(), anna),
 		manage.CreateToken{Name: "ci", Rights: []string{"keys", "read"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	program := manage.Caller{
 		Account: "default", User: anna.User, Name: anna.Name, Token: token.ID, TokenName: "ci",
 		Rights: token.Rights, From: "203.0.113.8",
@@ -86,10 +82,7 @@ func TestAuditList(t *testing.T) {
 		strings.Contains(string(text), key.Key) || strings.Contains(string(text), token.Token) {
 		t.Errorf("a secret is in the list: %s, %v", text, err)
 	}
-	if answer := g.doAs(anna, "GET", "/audit?from=yesterday", ""); answer.Code != 400 ||
-		!strings.Contains(answer.Body.String(), "must be a day") {
-		t.Errorf("%d %s", answer.Code, answer.Body)
-	}
+	g.refused(anna, 400, "GET", "/audit?from=yesterday", "", "must be a day")
 	if !strings.Contains(g.log.String(), `"from":"203.0.113.7"`) {
 		t.Error("the log does not have the address")
 	}
@@ -98,7 +91,7 @@ func TestAuditList(t *testing.T) {
 // Operations on an account are in its list. Its removal is in the list of the gateway.
 func TestAuditOfAccounts(t *testing.T) {
 	g := newGateway(t)
-	root := manage.Caller{Name: "root", Operator: true}
+	root := operator
 	g.doAs(root, "POST", "/accounts", `{"id":"team"}`)
 	g.doAs(root, "PATCH", "/accounts/team", `{"max_keys":5}`)
 	if got, list := audited(t, g, root, "?account=team"); !slices.Equal(got,

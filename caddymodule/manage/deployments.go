@@ -34,7 +34,7 @@ type Deployment struct {
 	// Running and Queued count its requests at this gateway.
 	Running int `json:"running,omitempty" column:"RUNNING"`
 	Queued  int `json:"queued,omitempty" column:"QUEUED"`
-	// Status is "loading" or "unloaded" if no connector has loaded the model, as far as its server tells that.
+	// Status is "loading" or "unloaded" if no connector has loaded the model, as far as its server reports that.
 	Status string `json:"status,omitempty"`
 	// OfflineSince is when the last of its connectors disconnected, while all are
 	// offline; nil: none was ever online.

@@ -93,9 +93,7 @@ func TestProblemOfEdge(t *testing.T) {
 func TestAccountOfAnotherEdge(t *testing.T) {
 	t.Parallel()
 	g, edge, other := newEdge(t)
-	if _, err := other.CreateAccount(t.Context(), "team"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(other.CreateAccount(t.Context(), "team")))
 	edge.Cut(true)
 	if w := g.do("GET", "/keys?account=team", ""); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("without the store: %d %s", w.Code, w.Body)
@@ -112,20 +110,14 @@ func TestUnconfirmed(t *testing.T) {
 	ann := g.user(store.DefaultAccount, "ann")
 	bob := g.user(store.DefaultAccount, "bob")
 	_, _, err := g.store.CreateSession(t.Context(), bob.User, "password", "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	key, secret, err := g.store.CreateKey(store.WithActor(t.Context(), store.Actor{Token: "mgt_1"}),
 		store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	con := g.connector(store.DefaultAccount, "box", nil)
 	token, _, err := g.store.CreateToken(t.Context(),
 		store.Token{Account: store.DefaultAccount, User: ann.User, Name: "ci", Rights: store.AllRights})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want[any](g, 201, "POST", "/accounts", `{"id":"team"}`)
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	edge.Leave(store.PendingEdge{Edge: "c", Until: until})

@@ -76,13 +76,9 @@ func newGateway(t *testing.T) *gateway {
 func newGatewayIn(t *testing.T, cluster manage.Cluster) *gateway {
 	t.Helper()
 	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	st, err := store.New(kv, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	return newGatewayOn(t, st, cluster)
 }
@@ -110,9 +106,7 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 	g.ask = asktest.New(t, st, g.activity, g.tunnels.Route)
 	g.observed = g.ask.Observed
 	signIn, err := signin.New(signin.Options{Store: st})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g.service = manage.New(manage.Options{
 		Limits: noLimits, Load: idle, Server: loaded, Ask: g.ask.Ask,
 		Store: st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
@@ -126,13 +120,13 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 
 // asOperator returns the context of the operator.
 func asOperator(ctx context.Context) context.Context {
-	return manage.WithCaller(ctx, manage.Caller{Name: "root", Operator: true})
+	return manage.WithCaller(ctx, operator)
 }
 
 // do performs a request of the operator; a non-empty body is sent as JSON.
 func (g *gateway) do(method, path, body string) *httptest.ResponseRecorder {
 	g.t.Helper()
-	return g.doAs(manage.Caller{Name: "root", Operator: true}, method, path, body)
+	return g.doAs(operator, method, path, body)
 }
 
 func (g *gateway) doAs(caller manage.Caller, method, path, body string) *httptest.ResponseRecorder {
@@ -163,13 +157,9 @@ const (
 func (g *gateway) user(account, name string) manage.Caller {
 	g.t.Helper()
 	u, err := g.store.CreateUser(g.t.Context(), account, name, passwordHash, store.RoleAdmin)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, err)
 	session, _, err := g.store.CreateSession(g.t.Context(), u.ID, "password", "192.0.2.1", "test")
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, err)
 	return manage.Caller{Account: account, User: u.ID, Name: name, Session: session.ID, ConfirmedAt: session.ConfirmedAt}
 }
 
@@ -185,9 +175,7 @@ func asToken(user manage.Caller, rights store.Rights) manage.Caller {
 func (g *gateway) connector(account, name string, upstreams map[string]http.Handler) *fakeTunnel {
 	g.t.Helper()
 	con, _, err := g.store.CreateConnector(g.t.Context(), account, name)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, err)
 	opened := g.tunnels.open(g.t, con, upstreams)
 	g.ask.Connect(account, con.ID, opened, false, opened.info.Upstreams...)
 	return opened
@@ -207,9 +195,7 @@ func (g *gateway) deployment(name string, to *fakeTunnel, upstream, model string
 	_, err := g.store.SetDeployment(g.t.Context(), store.Deployment{
 		Account: to.info.Account, Name: name, Connectors: []string{to.info.Connector}, Upstream: upstream, Model: model,
 	})
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, err)
 }
 
 // device uses the code of a pairing as a device that waits for approval.
@@ -220,9 +206,7 @@ func (g *gateway) device(code, hostname string) {
 		Upstreams: []string{"ollama"},
 		At:        time.Now(),
 	})
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, err)
 }
 
 var _ manage.Tunnels = (*fakeTunnels)(nil)

@@ -211,9 +211,7 @@ func TestContentTypeRequired(t *testing.T) {
 // The cause of an internal error is in the log, and not in the answer.
 func TestInternalError(t *testing.T) {
 	g := newGateway(t)
-	if err := g.store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.store.Close())
 	w := g.do("POST", "/keys", `{"name":"x"}`)
 	if w.Code != 500 {
 		t.Errorf("status = %d, want 500", w.Code)

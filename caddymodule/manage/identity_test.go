@@ -14,12 +14,8 @@ import (
 func TestRotateIdentity(t *testing.T) {
 	g := newGateway(t)
 	g.connector("default", "online", nil)
-	if _, err := g.store.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := g.store.CreateConnector(t.Context(), "other", "offline"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.CreateAccount(t.Context(), "other")))
+	must(t, errOf(g.store.CreateConnector(t.Context(), "other", "offline")))
 	before := string(g.store.Identity())
 	admin := manage.WithCaller(t.Context(), g.user("default", "anna"))
 	if _, err := g.service.RotateIdentity(admin); !errors.Is(err, manage.ErrForbidden) ||

@@ -87,11 +87,9 @@ func TestMeasureThroughConnectors(t *testing.T) {
 	rack := g.connector("default", "rack", map[string]http.Handler{"ollama": cuts})
 	g.connector("default", "other", map[string]http.Handler{"ollama": cuts})
 	for name, kind := range map[string]store.ModelKind{"public": store.ChatModel, "vectors": store.EmbeddingsModel} {
-		if _, err := g.store.SetDeployment(t.Context(), store.Deployment{
+		must(t, errOf(g.store.SetDeployment(t.Context(), store.Deployment{
 			Account: "default", Name: name, Kind: kind, Connectors: []string{home.info.Connector, rack.info.Connector},
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})))
 	}
 	names := func() (names []string) {
 		for _, m := range want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}") {
@@ -245,8 +243,6 @@ func (g *gateway) measureIdle(through *fakeTunnel) string {
 // limit sets the limits of the account.
 func (g *gateway) limit(l limits.UsageLimits) {
 	g.t.Helper()
-	if _, err := g.store.SetAccount(g.t.Context(), "default",
-		func(a *store.Account) { a.Limits.UsageLimits = l }); err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, errOf(g.store.SetAccount(g.t.Context(), "default",
+		func(a *store.Account) { a.Limits.UsageLimits = l })))
 }

@@ -29,9 +29,7 @@ func (c *fakeCluster) start(g *gateway) {
 			Name: name, Instance: name, Version: "v1.2.3", Advertise: "203.0.113.7:7443",
 			StartedAt: time.Now().UTC(),
 		})
-		if err != nil {
-			g.t.Fatal(err)
-		}
+		must(g.t, err)
 	}
 }
 
@@ -74,10 +72,7 @@ func TestEdges(t *testing.T) {
 	if answer := g.do("POST", "/edges/edge-a/undrain", "{}"); answer.Code != http.StatusOK || drains() {
 		t.Errorf("undrain: %d %s, %v", answer.Code, answer.Body, drains())
 	}
-	if answer := g.do("POST", "/edges/nosuch/drain", "{}"); answer.Code != http.StatusNotFound ||
-		!strings.Contains(answer.Body.String(), "the cluster has no edge called") {
-		t.Errorf("an unknown edge: %d %s", answer.Code, answer.Body)
-	}
+	g.refused(operator, http.StatusNotFound, "POST", "/edges/nosuch/drain", "{}", "the cluster has no edge called")
 	for query, status := range map[string]int{
 		"": http.StatusConflict, "?stopped=yes": http.StatusBadRequest,
 		"?stopped=": http.StatusBadRequest,

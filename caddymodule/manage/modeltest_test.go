@@ -274,9 +274,7 @@ func TestModelTestChooses(t *testing.T) {
 	_, err := g.store.SetDeployment(t.Context(), store.Deployment{
 		Account: "default", Name: "m", Connectors: []string{first.info.Connector, second.info.Connector}, Upstream: "a",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := want[manage.TestResult](g, 200, "POST", "/deployments/m/test", "{}")
 	used := map[string]*fakeTunnel{"first": first, "second": second}[got.Connector]
 	if used == nil || used.requests.Load() == 0 || first.requests.Load()+second.requests.Load() != used.requests.Load() {

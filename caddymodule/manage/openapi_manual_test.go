@@ -14,9 +14,7 @@ import (
 func manual(t *testing.T) (map[string]section, []any) {
 	t.Helper()
 	data, err := os.ReadFile("../../docs/api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sections, tags, chapter := map[string]section{}, []any{}, schema.Schema{}
 	found := headings.FindAllSubmatchIndex(data, -1)
 	for i, at := range found {

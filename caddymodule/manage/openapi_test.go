@@ -34,14 +34,10 @@ func TestOpenAPI(t *testing.T) {
 	encoder := json.NewEncoder(&want)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", " ")
-	if err := encoder.Encode(document); err != nil {
-		t.Fatal(err)
-	}
+	must(t, encoder.Encode(document))
 	const path = "../../docs/openapi.json"
 	if *update {
-		if err := os.WriteFile(path, want.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, want.Bytes(), 0o644))
 	}
 	if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, want.Bytes()) {
 		t.Errorf("docs/openapi.json differs from the operations; "+
@@ -105,9 +101,7 @@ func TestExamplesOfRequests(t *testing.T) {
 	for route, s := range sections {
 		if s.request != nil {
 			body, err := json.Marshal(s.request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			checkBody(t, route, "requestBody", body)
 			examples++
 		}

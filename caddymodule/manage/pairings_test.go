@@ -46,10 +46,7 @@ func TestPairings(t *testing.T) {
 		}
 	}
 	g.endpoint.Public = ""
-	if w := g.doAs(anna, "POST", "/pairings", "{}"); w.Code != 409 ||
-		!strings.Contains(w.Body.String(), "`public gw.example.com:7443`") {
-		t.Errorf("without a public address: %d %s", w.Code, w.Body)
-	}
+	g.refused(anna, 409, "POST", "/pairings", "{}", "`public gw.example.com:7443`")
 }
 
 // TestPairingAgain: a machine that lost its configuration replaces its connector.
@@ -97,9 +94,7 @@ func pairingBody(codeOrID, more string) string { return `{"pairing":"` + codeOrI
 // The code is not in the log of an internal error.
 func TestClaimCodeIsNotLogged(t *testing.T) {
 	g := newGateway(t)
-	if err := g.store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.store.Close())
 	if w := g.do("POST", "/pairings/approve", pairingBody("PAIR-1234-5678", "")); w.Code < 400 {
 		t.Errorf("status = %d", w.Code)
 	}

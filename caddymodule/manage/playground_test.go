@@ -205,17 +205,13 @@ func TestPlayWithAKey(t *testing.T) {
 	}
 	admin := g.person("ada", store.RoleAdmin)
 	far := g.keyOf(member, "far", "public")
-	if _, err := g.store.EditKey(t.Context(), "default", far.ID, func(k *store.Key) error {
+	must(t, errOf(g.store.EditKey(t.Context(), "default", far.ID, func(k *store.Key) error {
 		k.AllowedIPs = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 		return nil
-	}, func(store.Key) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	}, func(store.Key) error { return nil })))
 	off := g.keyOf(member, "off", "*")
-	if _, err := g.store.EnableKey(t.Context(), "default", off.ID, false,
-		func(store.Key) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(g.store.EnableKey(t.Context(), "default", off.ID, false,
+		func(store.Key) error { return nil })))
 	of := g.keyOf(admin, "of-ada", "*")
 	for _, tt := range []struct {
 		caller    manage.Caller
@@ -255,9 +251,7 @@ func TestPlayEndsWithItsKey(t *testing.T) {
 					revoked <- err
 				}()
 			})
-		if err := <-revoked; err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-revoked)
 		if err != nil || !strings.Contains(got.Error, "revoked during this request") {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -284,9 +278,7 @@ func (l *lossy) Serving() error {
 func TestPlayWithoutAStore(t *testing.T) {
 	edge := &lossy{Edge: new(storetest.Edge), cut: func() {}}
 	st, err := store.New(storetest.OpenBolt(t, t.TempDir()+"/shared.db"), store.Options{Edge: "a", Cluster: edge})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	g := newGatewayOn(t, st, nil)
 	home := g.connector("default", "home", map[string]http.Handler{"ollama": events(hello, more, stop, usage, done)})
@@ -307,11 +299,9 @@ func TestPlayThatWaitsEndsWithItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent := 0
 		g := playGateway(t, func(w http.ResponseWriter, r *http.Request) { sent++; hang(w, r) })
-		if _, err := g.store.SetDeployment(t.Context(), store.Deployment{
+		must(t, errOf(g.store.SetDeployment(t.Context(), store.Deployment{
 			Account: "default", Name: "public", Connectors: g.onlyConnector(), MaxConcurrency: 1,
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})))
 		go func() {
 			_, _ = g.service.Play(asOperator(t.Context()), manage.Play{Model: "public", Prompt: "Hi"}, nil)
 		}()
@@ -346,9 +336,7 @@ func (g *gateway) onlyConnector() []string { return []string{g.store.Connectors(
 func (g *gateway) person(name string, role store.Role) manage.Caller {
 	g.t.Helper()
 	u, err := g.store.CreateUser(g.t.Context(), "default", name, "", role)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, err)
 	return manage.Caller{Account: "default", User: u.ID, Name: name, From: "192.0.2.9"}
 }
 
@@ -358,8 +346,6 @@ func (g *gateway) keyOf(owner manage.Caller, name, scope string) store.Key {
 	k, _, err := g.store.CreateKey(g.t.Context(), "default", store.KeyFields{
 		Name: name, Scope: scope, Owner: owner.User, Limits: limits.UsageLimits{MaxOutputTokens: 7},
 	})
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, err)
 	return k
 }

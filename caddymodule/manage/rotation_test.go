@@ -14,9 +14,7 @@ import (
 func (g *gateway) token(text string) link.Token {
 	g.t.Helper()
 	token, err := link.ParseToken(text)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, err)
 	return token
 }
 
@@ -56,10 +54,7 @@ func TestRotateConnector(t *testing.T) {
 		t.Error("the log has no audit line")
 	}
 	g.endpoint.Public = ""
-	if w := g.do("POST", "/connectors/attic/rotate", `{}`); w.Code != 409 ||
-		!strings.Contains(w.Body.String(), "public gw.example.com:7443") {
-		t.Errorf("without an address: %d %s", w.Code, w.Body)
-	}
+	g.refused(operator, 409, "POST", "/connectors/attic/rotate", `{}`, "public gw.example.com:7443")
 	g.letsIn(old.Connector, map[string]bool{secret: true})
 }
 

@@ -15,9 +15,7 @@ import (
 func entries(t *testing.T, g *gateway, caller manage.Caller) []manage.AuditEntry {
 	t.Helper()
 	list, err := g.service.Audit(manage.WithCaller(t.Context(), caller), manage.Audit{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return list
 }
 
@@ -64,27 +62,21 @@ func TestAuditSentences(t *testing.T) {
 		t.Errorf("before the key was renamed: %q", e.Text)
 	}
 	anna.Token, anna.TokenName = "mgt_1", "ci"
-	if err := g.store.AddOperation(t.Context(), "default", store.Operation{
+	must(t, g.store.AddOperation(t.Context(), "default", store.Operation{
 		Kind: "door.open", Name: "front", By: "anna", User: anna.User, TokenName: "ci",
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	said("anna (token ci) door.open front", "usr anna")
 }
 
 // Each operation that the gateway records has a sentence.
 func TestAuditSentencesOfAll(t *testing.T) {
 	texts, err := os.ReadFile("sentences.tmpl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files, _ := filepath.Glob("*.go")
 	seen := 0
 	for _, name := range files {
 		source, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}

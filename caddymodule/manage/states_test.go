@@ -166,9 +166,7 @@ func TestStatesAreCheapWithManyModels(t *testing.T) {
 		}
 		return func() time.Duration {
 			begin := cputime.Used()
-			if _, err := g.service.Deployments(asOperator(t.Context())); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(g.service.Deployments(asOperator(t.Context()))))
 			return cputime.Used() - begin
 		}
 	}

@@ -41,9 +41,7 @@ func TestTokenRights(t *testing.T) {
 	for route := range accesses {
 		for _, name := range store.RightNames() {
 			right, err := store.ParseRights([]string{name})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if strings.Contains(" "+needs[route]+" ", " "+name+" ") {
 				w := refused
 				if !strings.HasPrefix(route, "GET ") {

@@ -129,9 +129,7 @@ func TestUpstreamModelsOfSeveral(t *testing.T) {
 			t.Errorf("%v is reported as %q", err, got[0].Error)
 		}
 	}
-	if w := g.do("GET", "/connectors/none/models", ""); w.Code != 404 {
-		t.Errorf("unknown connector: %d", w.Code)
-	}
+	g.refused(operator, 404, "GET", "/connectors/none/models", "", "")
 	g.tunnels.connect()
 	w := g.do("GET", "/connectors/home/models", "")
 	if w.Code != 409 {
@@ -153,9 +151,7 @@ func TestUpstreamModelsAreBoundedInTime(t *testing.T) {
 			map[string]http.Handler{"a": http.HandlerFunc(hang), "b": models("m"), "c": http.HandlerFunc(stuck)})
 		begin := time.Now()
 		got, err := g.service.UpstreamModels(asOperator(t.Context()), "home")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if took := time.Since(begin); took != 5*time.Second {
 			t.Errorf("took %v", took)
 		}
@@ -283,18 +279,13 @@ func TestConnector(t *testing.T) {
 			t.Errorf("upstream: %+v", u)
 		}
 	}
-	if w := g.do("PATCH", "/connectors/home", `{"name":"rack"}`); w.Code != 409 ||
-		!strings.Contains(w.Body.String(), "already has a connector") {
-		t.Errorf("a name that is taken: %d %s", w.Code, w.Body)
-	}
+	g.refused(operator, 409, "PATCH", "/connectors/home", `{"name":"rack"}`, "already has a connector")
 	renamed := want[manage.Connector](g, 200, "PATCH", "/connectors/home", `{"name":"gpu-box"}`)
 	if renamed.Name != "gpu-box" || renamed.ID != c.ID || renamed.State != manage.Online {
 		t.Errorf("renamed: %+v", renamed)
 	}
 	want[manage.Connector](g, 200, "PATCH", "/connectors/gpu-box", `{"name":"gpu-box"}`)
-	if w := g.do("GET", "/connectors/home", ""); w.Code != 404 {
-		t.Errorf("the old name: %d", w.Code)
-	}
+	g.refused(operator, 404, "GET", "/connectors/home", "", "")
 	want[manage.CreatedConnector](g, 201, "POST", "/connectors", `{"name":"home"}`) // it is free again
 	if c := want[manage.ConnectorDetail](g, 200, "GET", "/connectors/gpu-box", ""); c.ID != renamed.ID {
 		t.Errorf("by the new name: %+v", c)

@@ -58,9 +58,7 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 			o.Own = storetest.OpenBolt(t, filepath.Join(dir, o.Edge))
 		}
 		st, err := store.New(kv, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return st, activity.New(activity.Options{Store: st})
 	}
 	var want store.Usage
@@ -68,9 +66,7 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 		st, log := open(store.Options{Edge: []string{"", "a", "b"}[step%3]})
 		k, _, err := st.CreateKey(t.Context(),
 			store.DefaultAccount, store.KeyFields{Name: fmt.Sprint("key ", step), Scope: "*"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for range 40 {
 			r := activity.Request{
 				Time: now().Add(-time.Duration(random.IntN(48)) * time.Hour), KeyID: k.ID, KeyName: k.Name,
@@ -96,12 +92,8 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 			}
 		}
 		if step%2 == 0 {
-			if _, err := st.RevokeKey(t.Context(), store.DefaultAccount, k.ID); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := st.RemoveKey(t.Context(), store.DefaultAccount, k.ID); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(st.RevokeKey(t.Context(), store.DefaultAccount, k.ID)))
+			must(t, errOf(st.RemoveKey(t.Context(), store.DefaultAccount, k.ID)))
 		}
 		service := manage.New(manage.Options{Store: st, Activity: log, Observed: observed.New(now), Now: now})
 		first, last := now().AddDate(0, 0, -365).UTC(), now().UTC()

@@ -240,22 +240,6 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// The refusal of a code that expired while the gateway was stopped says so.
-func TestRestartAfterExpiry(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "gateway.db")
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, path)
-		_, code := b.start()
-		b.claim(device(code, "box"))
-		b.close()
-		time.Sleep(store.PairingLife + time.Second)
-		b = newBench(t, path)
-		defer b.close()
-		b.refused(device(code, "box"), link.DenyPairingExpired)
-	})
-}
-
 func TestTokenFails(t *testing.T) {
 	t.Parallel()
 	st := storetest.New(t)

@@ -175,17 +175,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func BenchmarkAllows(b *testing.B) {
-	s, err := Parse("meta/*,*a*a*b,qwen*")
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Allows("qwen3:8b-instruct-q4_K_M")
-	}
-}
-
 func matchTable(pattern, name string) bool {
 	ps, ns := []byte(pattern), []byte(name)
 	// table[j] says whether the pattern so far matches the first j

@@ -35,9 +35,7 @@ const (
 func newAuthenticator(t testing.TB, origin string) *authenticator {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &authenticator{origin: origin, key: key, id: []byte(rand.Text()), flags: flagPresent | flagVerified}
 }
 
@@ -73,9 +71,7 @@ type getOptions struct {
 
 func read[T any](t testing.TB, options json.RawMessage) (o T) {
 	t.Helper()
-	if err := json.Unmarshal(options, &o); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(options, &o))
 	return o
 }
 
@@ -88,9 +84,7 @@ func (a *authenticator) create(t testing.TB, options json.RawMessage) []byte {
 		t.Fatal(err)
 	}
 	public, err := a.key.PublicKey.Bytes() // 4, X, Y
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// RFC 9053 §7.1.1: an EC2 key for ES256 on P-256.
 	cose := encodeCBOR(t, map[int]any{1: 2, 3: -7, -1: 1, -2: public[1:33], -3: public[33:]})
 	data := a.data(o.RP.ID, a.flags|flagKey)
@@ -113,15 +107,11 @@ func (a *authenticator) get(t testing.TB, options json.RawMessage) []byte {
 	data := a.data(o.RPID, a.flags)
 	clientData := a.clientData(t, "webauthn.get", o.Challenge)
 	raw, err := b64.DecodeString(clientData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	clientHash := sha256.Sum256(raw)
 	signed := sha256.Sum256(append(append([]byte(nil), data...), clientHash[:]...))
 	signature, err := ecdsa.SignASN1(rand.Reader, a.key, signed[:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a.credential(t, map[string]any{
 		"clientDataJSON":    clientData,
 		"authenticatorData": b64.EncodeToString(data),
@@ -145,9 +135,7 @@ func (a *authenticator) clientData(t testing.TB, kind, challenge string) string 
 		"type": kind, "challenge": challenge, "origin": a.origin,
 		"crossOrigin": false,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b64.EncodeToString(text)
 }
 
@@ -160,17 +148,13 @@ func (a *authenticator) credential(t testing.TB, response map[string]any) []byte
 		// Some password managers send this without a request.
 		"clientExtensionResults": map[string]any{"credProps": map[string]any{"rk": true}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return text
 }
 
 func encodeCBOR(t testing.TB, v any) []byte {
 	t.Helper()
 	out, err := webauthncbor.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }

@@ -52,16 +52,12 @@ func TestSignInDespiteAFlood(t *testing.T) {
 		d.flood(t, ctx)
 		for try := range 4 {
 			start := time.Now()
-			if _, err := d.signIn(t, fmt.Sprintf("198.51.100.%d", try), "ann", rightPassword); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(d.signIn(t, fmt.Sprintf("198.51.100.%d", try), "ann", rightPassword)))
 			if took := time.Since(start); took > 5*time.Second {
 				t.Errorf("it took %v", took)
 			}
 			start = time.Now()
-			if _, err := d.signIn(t, home, "ann", rightPassword); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(d.signIn(t, home, "ann", rightPassword)))
 			if took := time.Since(start); took > 200*time.Millisecond {
 				t.Errorf("where the user is signed in it took %v", took)
 			}
@@ -91,9 +87,7 @@ func TestSlotsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		for range checkLimits.Slots - checkLimits.Spare {
-			if _, err := d.slot(t.Context(), anywhere, true); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(d.slot(t.Context(), anywhere, true)))
 		}
 		start := time.Now()
 		if _, err := d.slot(t.Context(), anywhere, true); !errors.Is(err, ErrBusy) {

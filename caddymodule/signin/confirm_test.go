@@ -32,9 +32,7 @@ func TestConfirm(t *testing.T) {
 			time.Since(found.ConfirmedAt) > time.Second {
 			t.Errorf("%v; the session is %+v", err, found)
 		}
-		if err := d.SignOut(t.Context(), signed.Session); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.SignOut(t.Context(), signed.Session))
 		if _, err := d.Confirm(t.Context(), signed.Session, rightPassword); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("a session that has ended: %v", err)
 		}
@@ -51,9 +49,7 @@ func TestConfirmByPasskey(t *testing.T) {
 	signed := d.mustSignIn(t, home, "ann")
 	confirm := func(a *authenticator) error {
 		options, ceremony, err := d.BeginPasskeySignIn(t.Context(), home, origin)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, err = d.ConfirmByPasskey(t.Context(), signed.Session, home, origin, ceremony, a.get(t, options))
 		return err
 	}

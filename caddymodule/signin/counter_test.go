@@ -17,9 +17,7 @@ func TestCopiedPasskey(t *testing.T) {
 	a := newAuthenticator(t, origin)
 	d.addPasskey(t, ann, a, "phone")
 	thief := *a
-	if _, err := d.passkey(t, home, a); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(d.passkey(t, home, a)))
 	used := d.store.Passkeys(ann.ID)[0].LastUsedAt
 	if _, err := d.passkey(t, elsewhere, &thief); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "copied") {
 		t.Errorf("the copy: %v", err)
@@ -43,9 +41,7 @@ func TestPasskeyWithoutCounter(t *testing.T) {
 	d.addPasskey(t, d.addUser(t, "ann"), a, "phone")
 	for range 3 {
 		a.counter = ^uint32(0) // get adds one
-		if _, err := d.passkey(t, home, a); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(d.passkey(t, home, a)))
 	}
 }
 

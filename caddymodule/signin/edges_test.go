@@ -50,16 +50,12 @@ func TestMadeAtAnotherEdge(t *testing.T) {
 		"token": func() func() error {
 			_, secret, err := a.CreateToken(t.Context(),
 				store.Token{Account: store.DefaultAccount, User: ann.ID, Name: "ci", Rights: store.AllRights})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return func() error { _, _, err := two.Token(t.Context(), secret); return err }
 		},
 		"link": func() func() error {
 			_, secret, err := one.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: store.DefaultAccount})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return func() error { _, err := two.Link(t.Context(), home, secret); return err }
 		},
 	} {
@@ -102,9 +98,7 @@ func TestUnconfirmedPassword(t *testing.T) {
 	ann := d.addUser(t, "ann")
 	_, secret, err := d.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkRecovery, Account: store.DefaultAccount, User: ann.ID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	edge.Leave(store.PendingEdge{Edge: "c"})
 	signed, err := d.Redeem(t.Context(), attempt("ann", newPassword), secret)
 	if !errors.Is(err, store.ErrUnconfirmed) || signed.User != ann {
@@ -115,8 +109,6 @@ func TestUnconfirmedPassword(t *testing.T) {
 	}
 	old := passwordHash{cost: cost{memory: 4096, passes: 3, threads: 1}, salt: []byte("saltsalt")}
 	old.key = d.derive([]byte(rightPassword), old.salt, old.cost, keySize)
-	if _, err := st.CreateUser(t.Context(), store.DefaultAccount, "bob", old.String(), store.RoleAdmin); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(st.CreateUser(t.Context(), store.DefaultAccount, "bob", old.String(), store.RoleAdmin)))
 	d.mustSignIn(t, home, "bob")
 }

@@ -20,9 +20,7 @@ func newDesks(t *testing.T, edges ...string) []*desk {
 	var desks []*desk
 	for _, edge := range edges {
 		st, err := store.New(storetest.Share(kv), store.Options{Edge: edge})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { st.Close() })
 		desks = append(desks, newDeskOn(t, st))
 	}
@@ -38,12 +36,8 @@ func TestCeremoniesOfSeveralGateways(t *testing.T) {
 	wait.Until(t, "the other knows the user", func() bool { _, ok := two.store.User(ann.ID); return ok })
 
 	options, ceremony, err := one.BeginPasskey(t.Context(), ann, origin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := two.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", a.create(t, options)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errOf(two.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", a.create(t, options))))
 	thief := newAuthenticator(t, origin)
 	if _, err := one.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", thief.create(t, options)); err == nil ||
 		!strings.Contains(err.Error(), "already answered") {
@@ -54,14 +48,10 @@ func TestCeremoniesOfSeveralGateways(t *testing.T) {
 	var signed Signed
 	for _, from := range []*desk{one, two} {
 		options, ceremony, err := from.BeginPasskeySignIn(t.Context(), home, origin)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		answer := a.get(t, options)
 		signed, err = two.FinishPasskeySignIn(t.Context(), Attempt{Address: home}, origin, ceremony, answer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, again := range []*desk{one, two} {
 			_, err := again.FinishPasskeySignIn(t.Context(), Attempt{Address: home}, origin, ceremony, answer)
 			if !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "already answered") {
@@ -93,9 +83,7 @@ func TestAnswerAtTwoGateways(t *testing.T) {
 	for round := range 10 {
 		a.counter = ^uint32(0) // get adds one
 		options, ceremony, err := desks[0].BeginPasskeySignIn(t.Context(), home, origin)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		answer := a.get(t, options)
 		var errs [2]error
 		var both sync.WaitGroup
@@ -154,9 +142,7 @@ func TestHeldSecrets(t *testing.T) {
 	var services [2]*Service
 	for i := range services {
 		st, err := store.New(storetest.Share(kv), store.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = st.Close() })
 		if services[i], err = New(Options{Store: st, Now: func() time.Time { return now }}); err != nil {
 			t.Fatal(err)

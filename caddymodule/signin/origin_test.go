@@ -58,15 +58,11 @@ func TestCeremonies(t *testing.T) {
 	const origin = "https://gw.example.com"
 	now := time.Now()
 	seal, err := storetest.New(t).Sealer(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := sealer{seal}
 	begin := func() string {
 		id, err := c.begin("", origin, &webauthn.SessionData{Challenge: rand.Text()}, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return id
 	}
 	works := func(id string) bool {

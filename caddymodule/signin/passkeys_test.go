@@ -18,13 +18,9 @@ const origin = "https://gw.example.com"
 func (d *desk) addPasskey(t testing.TB, user store.User, a *authenticator, name string) store.Passkey {
 	t.Helper()
 	options, ceremony, err := d.BeginPasskey(t.Context(), user, origin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p, err := d.FinishPasskey(t.Context(), user, origin, ceremony, name, a.create(t, options))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p
 }
 
@@ -53,9 +49,7 @@ func TestPasskey(t *testing.T) {
 	derived := d.derived.Load()
 	for range 3 {
 		signed, err := d.passkey(t, home, a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if signed.User != ann || signed.Session.Method != MethodPasskey || signed.Session.Address != home {
 			t.Errorf("signed in as %+v", signed)
 		}
@@ -69,9 +63,7 @@ func TestPasskey(t *testing.T) {
 	if all := d.store.Passkeys(ann.ID); all[0].LastUsedAt == nil || all[0].Name != "Ann's phone" {
 		t.Errorf("the use is not noted: %+v", all)
 	}
-	if err := d.RemovePasskey(t.Context(), ann, a.id); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.RemovePasskey(t.Context(), ann, a.id))
 	if _, err := d.passkey(t, home, a); !errors.Is(err, ErrPasskey) || len(d.Passkeys(ann.ID)) != 0 {
 		t.Errorf("after its removal: %v", err)
 	}
@@ -101,10 +93,8 @@ func TestDamagedPasskey(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	ann := d.addUser(t, "ann")
-	if err := d.store.AddPasskey(t.Context(), ann.ID, "c",
-		store.Passkey{ID: []byte("damaged"), Name: "old", Credential: []byte("[]")}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.store.AddPasskey(t.Context(), ann.ID, "c",
+		store.Passkey{ID: []byte("damaged"), Name: "old", Credential: []byte("[]")}))
 	a := newAuthenticator(t, origin)
 	d.addPasskey(t, ann, a, "phone")
 	if _, err := d.passkey(t, home, a); err != nil {
@@ -122,9 +112,7 @@ func TestPasskeyOptions(t *testing.T) {
 	a := newAuthenticator(t, origin)
 	d.addPasskey(t, ann, a, "phone")
 	options, _, err := d.BeginPasskey(t.Context(), ann, "https://gw.example.com:8443")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o := read[createOptions](t, options).PublicKey
 	if o.RP.ID != "gw.example.com" || o.RP.Name != "Postern" || o.User.Name != "ann" || o.Timeout != 300_000 ||
 		o.Attestation != "none" {
@@ -140,9 +128,7 @@ func TestPasskeyOptions(t *testing.T) {
 		t.Errorf("the handle %q is not the user's id: %v", handle, err)
 	}
 	options, _, err = d.BeginPasskeySignIn(t.Context(), home, "http://localhost:2015")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if g := read[getOptions](t, options).PublicKey; g.RPID != "localhost" || g.UserVerification != "required" ||
 		g.Timeout != 300_000 || len(g.AllowCredentials) != 0 {
 		t.Errorf("options: %s", options)
@@ -175,9 +161,7 @@ func TestPasskeyRegistrationRefused(t *testing.T) {
 			d := newDesk(t)
 			ann := d.addUser(t, "ann")
 			options, ceremony, err := d.BeginPasskey(t.Context(), ann, origin)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			a := newAuthenticator(t, origin)
 			test.spoil(a)
 			_, err = d.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", a.create(t, options))
@@ -196,9 +180,7 @@ func TestPasskeyRegistrationIsBound(t *testing.T) {
 	finish := func(user store.User, origin, name string, response func([]byte) []byte) error {
 		t.Helper()
 		options, ceremony, err := d.BeginPasskey(t.Context(), ann, "https://gw.example.com")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, err = d.FinishPasskey(t.Context(), user, origin, ceremony, name, response(a.create(t, options)))
 		return err
 	}
@@ -217,9 +199,7 @@ func TestPasskeyRegistrationIsBound(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := finish(ann, origin, "", as); err != nil {
-		t.Fatal(err)
-	}
+	must(t, finish(ann, origin, "", as))
 	if all := d.store.Passkeys(ann.ID); len(all) != 1 || all[0].Name != "Passkey" {
 		t.Errorf("passkeys: %+v", all)
 	}
@@ -285,9 +265,7 @@ func TestPasskeyCeremonyIsBound(t *testing.T) {
 		d.addPasskey(t, ann, a, "phone")
 		begin := func() (string, []byte) {
 			options, ceremony, err := d.BeginPasskeySignIn(t.Context(), home, origin)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return ceremony, a.get(t, options)
 		}
 		finish := func(origin, ceremony string, response []byte) error {
@@ -295,9 +273,7 @@ func TestPasskeyCeremonyIsBound(t *testing.T) {
 			return err
 		}
 		ceremony, response := begin()
-		if err := finish(origin, ceremony, response); err != nil {
-			t.Fatal(err)
-		}
+		must(t, finish(origin, ceremony, response))
 		if err := finish(origin, ceremony, response); !errors.Is(err, ErrPasskey) {
 			t.Errorf("replayed: %v", err)
 		}
@@ -310,9 +286,7 @@ func TestPasskeyCeremonyIsBound(t *testing.T) {
 			t.Errorf("at another page: %v", err)
 		}
 		_, adding, err := d.BeginPasskey(t.Context(), ann, origin)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := finish(origin, adding, response); !errors.Is(err, ErrPasskey) {
 			t.Errorf("in a ceremony of another kind: %v", err)
 		}
@@ -351,9 +325,7 @@ func TestPasskeyNeedsVerification(t *testing.T) {
 	other := newAuthenticator(t, origin)
 	other.flags = flagPresent
 	options, ceremony, err := d.BeginPasskey(t.Context(), ann, origin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := d.FinishPasskey(t.Context(), ann, origin, ceremony, "key", other.create(t, options)); !errors.Is(err,
 		ErrPasskey) || !strings.Contains(err.Error(), "PIN") {
 		t.Errorf("adding: %v", err)

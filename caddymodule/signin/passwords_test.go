@@ -75,9 +75,7 @@ func TestChangePassword(t *testing.T) {
 	if _, _, err := d.Session(t.Context(), there.Secret); err != nil {
 		t.Error("a failed change ended a session")
 	}
-	if err := change(rightPassword, newPassword); err != nil {
-		t.Fatal(err)
-	}
+	must(t, change(rightPassword, newPassword))
 	if _, _, err := d.Session(t.Context(), here.Secret); err != nil {
 		t.Error("the session that changed the password ended")
 	}
@@ -132,9 +130,7 @@ func TestRenew(t *testing.T) {
 	old := passwordHash{cost: cost{memory: 4096, passes: 3, threads: 1}, salt: []byte("saltsalt")}
 	old.key = d.derive([]byte(rightPassword), old.salt, old.cost, keySize)
 	ann, err := d.store.CreateUser(t.Context(), store.DefaultAccount, "ann", old.String(), store.RoleAdmin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := d.signIn(t, home, "ann", "wrong password"); !errors.Is(err, ErrCredentials) {
 		t.Fatal(err)
 	}
@@ -166,9 +162,7 @@ func TestPasswordChangedMeanwhile(t *testing.T) {
 			hash := passwordHash{cost: c, salt: []byte("saltsaltsaltsalt")}
 			hash.key = derive([]byte(rightPassword), hash.salt, c, keySize)
 			ann, err := d.store.CreateUser(t.Context(), store.DefaultAccount, "ann", hash.String(), store.RoleAdmin)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			changed := newPasswordHash(derive, newPassword).String()
 			d.derive = func(password, salt []byte, c cost, size int) []byte {
 				if err := d.store.SetPassword(t.Context(), ann.ID, d.store.PasswordHash(ann.ID), changed, ""); err != nil {

@@ -17,23 +17,27 @@ func TestAccounts(t *testing.T) {
 	t.Parallel()
 	path := tempStore(t)
 	s := storetest.Open(t, path)
+	first, ok := s.Account(account)
+	if !ok || first.ID != account || first.CreatedAt.IsZero() || len(s.Accounts()) != 1 {
+		t.Errorf("a new store has the accounts %+v", s.Accounts())
+	}
 	a, err := s.CreateAccount(t.Context(), "team-1")
 	if err != nil || a.ID != "team-1" || a.Name != "team-1" || a.CreatedAt.IsZero() {
 		t.Fatalf("created %+v, %v", a, err)
 	}
 	for _, wrong := range []string{"", "Team", "a/b", "a b", "ä", strings.Repeat("a", 64)} {
-		_, err := s.CreateAccount(t.Context(), wrong)
-		wantError(t, err, store.ErrInvalid, "invalid account id")
+		wantError(t, errOf(s.CreateAccount(t.Context(), wrong)), store.ErrInvalid, "invalid account id")
 		wantError(t, s.RemoveAccount(t.Context(), wrong), store.ErrNotFound, "unknown account")
 	}
-	_, err = s.CreateAccount(t.Context(), "team-1")
-	wantError(t, err, store.ErrExists, "choose another id")
+	wantError(t, errOf(s.CreateAccount(t.Context(), "team-1")), store.ErrExists, "choose another id")
 	if _, err := s.CreateAccount(t.Context(), strings.Repeat("a", 63)); err != nil {
 		t.Error(err)
 	}
 	s = reopen(t, s, path)
-	if got, ok := s.Account("team-1"); !ok || !reflect.DeepEqual(got, a) || len(s.Accounts()) != 3 {
-		t.Errorf("accounts %+v", s.Accounts())
+	for _, want := range []store.Account{first, a} {
+		if got, ok := s.Account(want.ID); !ok || !reflect.DeepEqual(got, want) || len(s.Accounts()) != 3 {
+			t.Errorf("accounts %+v", s.Accounts())
+		}
 	}
 	wantError(t, s.RemoveAccount(t.Context(), account), store.ErrInvalid, "every gateway has it")
 }
@@ -43,28 +47,20 @@ func TestRemoveAccount(t *testing.T) {
 	kv := storetest.OpenBolt(t, tempStore(t))
 	s := newStore(t, share(kv))
 	const id = "team"
-	if _, err := s.CreateAccount(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateAccount(t.Context(), id)))
 	u, err := s.CreateUser(t.Context(), id, "Ann", "", store.RoleAdmin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	k, _, _ := s.CreateKey(t.Context(), id, store.KeyFields{Name: "k", Scope: "*"})
 	c, _, _ := s.CreateConnector(t.Context(), id, "c")
-	if _, err := s.SetDeployment(t.Context(),
-		store.Deployment{Account: id, Name: "d", Connectors: []string{c.ID}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.SetDeployment(t.Context(),
+		store.Deployment{Account: id, Name: "d", Connectors: []string{c.ID}})))
 	_, _, err = s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: id}, time.Hour)
 	_, _, pairErr := s.CreatePairing(t.Context(), id, "Ann")
 	err = errors.Join(err, pairErr, s.SaveUsage(t.Context(), []store.UsageRow{{
 		Account: id, Day: "2026-11-21", Key: "k",
 		Usage: store.Usage{Requests: 1},
 	}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	wantError(t, s.RemoveAccount(t.Context(), id), store.ErrInUse, "users (1), connectors (1), deployments (1), keys (1)")
 	for _, remove := range []func() error{
 		func() error { _, err := s.RemoveUser(t.Context(), id, u.ID); return err },
@@ -73,13 +69,9 @@ func TestRemoveAccount(t *testing.T) {
 		func() error { _, err := s.RevokeKey(t.Context(), id, k.ID); return err },
 	} {
 		wantError(t, s.RemoveAccount(t.Context(), id), store.ErrInUse, "still has")
-		if err := remove(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, remove())
 	}
-	if err := s.RemoveAccount(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.RemoveAccount(t.Context(), id))
 	left := slices.DeleteFunc(paths(t, kv, ""), func(p string) bool { return !strings.Contains(p, id) })
 	if _, ok := s.Account(id); ok || !slices.Equal(left, []string{"leftovers/" + id}) {
 		t.Errorf("left %v", left)
@@ -98,9 +90,7 @@ func TestRemoveAccountConcurrent(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
 	for i := range 20 {
-		if _, err := s.CreateAccount(t.Context(), "team"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.CreateAccount(t.Context(), "team")))
 		var createErr, removeErr error
 		var id string
 		var wg sync.WaitGroup
@@ -134,9 +124,7 @@ func TestRemoveAccountConcurrent(t *testing.T) {
 		if keyErr != nil && connectorErr != nil && userErr != nil {
 			t.Fatal(keyErr, connectorErr, userErr)
 		}
-		if err := s.RemoveAccount(t.Context(), "team"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.RemoveAccount(t.Context(), "team"))
 	}
 }
 
@@ -186,9 +174,7 @@ func TestTokens(t *testing.T) {
 	for _, c := range [][2]string{{"other", token.ID}, {account, ""}, {account, "ci"}} {
 		wantError(t, s.RemoveToken(t.Context(), c[0], c[1]), store.ErrNotFound, "not found in the account")
 	}
-	if err := s.RemoveToken(t.Context(), account, token.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.RemoveToken(t.Context(), account, token.ID))
 	if _, ok := s.FindToken(secret); ok {
 		t.Error("a removed token is valid")
 	}
@@ -201,14 +187,10 @@ func TestPasskeys(t *testing.T) {
 	s := c.open(t, path)
 	ann, bob := mustUser(t, s, "Ann"), mustUser(t, s, "bob")
 	one := store.Passkey{ID: []byte{0, 1, 2}, Name: "phone", Credential: []byte(`{"sign_count":1}`)}
-	if err := s.AddPasskey(t.Context(), ann.ID, "1", one); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.AddPasskey(t.Context(), ann.ID, "1", one))
 	c.advance(time.Minute)
 	two := store.Passkey{ID: slices.Repeat([]byte{0xff}, 1023), Name: "key", Credential: []byte(`{}`)}
-	if err := s.AddPasskey(t.Context(), ann.ID, "2", two); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.AddPasskey(t.Context(), ann.ID, "2", two))
 	wantError(t, s.AddPasskey(t.Context(), ann.ID, "3", one), store.ErrExists)
 	wantError(t, s.AddPasskey(t.Context(), bob.ID, "3", one), store.ErrExists, "already in use")
 	wantError(t, s.AddPasskey(t.Context(), "usr_x", "3", one), store.ErrNotFound)
@@ -224,9 +206,7 @@ func TestPasskeys(t *testing.T) {
 	used := c.now().UTC()
 	had := one.Credential
 	one.Credential, one.LastUsedAt = []byte(`{"sign_count":2}`), &used
-	if err := s.UpdatePasskey(t.Context(), ann.ID, "3", had, one); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.UpdatePasskey(t.Context(), ann.ID, "3", had, one))
 	wantError(t, s.UpdatePasskey(t.Context(), bob.ID, "4", had, one), store.ErrNotFound, "passkey was not found")
 	wantError(t, s.UpdatePasskey(t.Context(), ann.ID, "4", had, one), store.ErrConflict, "used meanwhile")
 	three := store.Passkey{ID: []byte{3}, Name: "other", Credential: []byte(`{}`)}

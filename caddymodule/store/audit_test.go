@@ -23,10 +23,8 @@ func TestAuditListOfManyUsers(t *testing.T) {
 		for user, n := range map[string]int{"usr_admin": 300, "usr_member": 1500} {
 			for i := range n {
 				time.Sleep(time.Millisecond)
-				if err := s.AddOperation(ctx, "default",
-					store.Operation{Kind: "key.update", Name: fmt.Sprint(i), User: user, By: user}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.AddOperation(ctx, "default",
+					store.Operation{Kind: "key.update", Name: fmt.Sprint(i), User: user, By: user}))
 			}
 		}
 		list, err := s.Operations(ctx, "default")
@@ -56,10 +54,8 @@ func TestAuditList(t *testing.T) {
 		add := func(s *store.Store, account, name string) {
 			t.Helper()
 			time.Sleep(time.Millisecond)
-			if err := s.AddOperation(ctx, account,
-				store.Operation{Kind: "key.create", Name: name, By: "anna"}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.AddOperation(ctx, account,
+				store.Operation{Kind: "key.create", Name: name, By: "anna"}))
 		}
 		want := func(s *store.Store, account string, n int, newest string) {
 			t.Helper()
@@ -68,9 +64,7 @@ func TestAuditList(t *testing.T) {
 				t.Errorf("%d operations of %q, want %d: %v", len(list), account, n, err)
 			}
 		}
-		if _, err := a.CreateAccount(ctx, "team"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(a.CreateAccount(ctx, "team")))
 		add(a, "team", "first")
 		add(a, "", "gateway")
 		for i := range 600 {
@@ -85,18 +79,12 @@ func TestAuditList(t *testing.T) {
 			func(store.Item) error { stored++; return nil }); err != nil || stored > 1100 {
 			t.Errorf("%d entries are stored: %v", stored, err)
 		}
-		if _, err := a.CreateAccount(ctx, "gone"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(a.CreateAccount(ctx, "gone")))
 		add(a, "gone", "x")
-		if err := a.RemoveAccount(ctx, "gone"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.RemoveAccount(ctx, "gone"))
 		want(a, "gone", 0, "")
 		for _, s := range []*store.Store{a, b} {
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Close())
 		}
 
 		c := open("c", 91)

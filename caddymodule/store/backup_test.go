@@ -22,12 +22,8 @@ func backUp(t *testing.T, s *store.Store) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "backup.db")
 	var b bytes.Buffer
-	if err := s.Backup(t.Context(), &b); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Backup(t.Context(), &b))
+	must(t, os.WriteFile(path, b.Bytes(), 0o600))
 	return path
 }
 
@@ -60,13 +56,9 @@ func TestBackupUnderWrites(t *testing.T) {
 	close(stop)
 	created := <-done
 	for _, path := range paths {
-		if _, err := store.CheckBackup(t.Context(), path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(store.CheckBackup(t.Context(), path)))
 		restored, err := openStore(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		names := map[string]bool{}
 		for _, k := range restored.Keys(store.DefaultAccount) {
 			names[k.Name] = true
@@ -79,33 +71,23 @@ func TestBackupUnderWrites(t *testing.T) {
 		if len(names) > created {
 			t.Errorf("%d keys, of %d", len(names), created)
 		}
-		if err := restored.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, restored.Close())
 	}
 }
 
 func TestRestore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data", "gateway.db")
 	s, err := openStore(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := s.CreateKey(t.Context(),
-		store.DefaultAccount, store.KeyFields{Name: "before", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errOf(s.CreateKey(t.Context(),
+		store.DefaultAccount, store.KeyFields{Name: "before", Scope: "*"})))
 	backup := backUp(t, s)
-	if _, _, err := s.CreateKey(t.Context(),
-		store.DefaultAccount, store.KeyFields{Name: "after", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateKey(t.Context(),
+		store.DefaultAccount, store.KeyFields{Name: "after", Scope: "*"})))
 	now := time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC)
 	_, _, err = store.RestoreBolt(t.Context(), backup, path, now)
 	wantError(t, err, store.ErrLocked, "stop that gateway first")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 
 	kept, info, err := store.RestoreBolt(t.Context(), backup, path, now)
 	if err != nil || kept != path+".before-restore-20260502T120000.000" || info.Accounts != 1 || info.Revision == 0 ||
@@ -128,12 +110,8 @@ func TestRestore(t *testing.T) {
 	}
 	checkKeys(t, elsewhere, "before")
 	// A damaged store can be replaced, too.
-	if err := os.WriteFile(elsewhere, []byte("not a store"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := store.RestoreBolt(t.Context(), backup, elsewhere, now); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(elsewhere, []byte("not a store"), 0o600))
+	must(t, errOf(store.RestoreBolt(t.Context(), backup, elsewhere, now)))
 	checkKeys(t, elsewhere, "before")
 }
 
@@ -144,21 +122,13 @@ func TestOpenDuringRestore(t *testing.T) {
 		path, restored := filepath.Join(dir, "gateway.db"), filepath.Join(dir, "restored.db")
 		for name, file := range map[string]string{"old": path, "restored": restored} {
 			s, err := openStore(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, _, err := s.CreateKey(t.Context(),
-				store.DefaultAccount, store.KeyFields{Name: name, Scope: "*"}); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, errOf(s.CreateKey(t.Context(),
+				store.DefaultAccount, store.KeyFields{Name: name, Scope: "*"})))
+			must(t, s.Close())
 		}
 		restoring, err := bolt.Open(path, 0, &bolt.Options{ReadOnly: true}) // as RestoreBolt locks it
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -196,31 +166,19 @@ func checkKeys(t *testing.T, path string, want ...string) {
 func TestRestoreRefuses(t *testing.T) {
 	s := storetest.New(t)
 	for n := range 50 {
-		if _, _, err := s.CreateKey(t.Context(),
-			store.DefaultAccount, store.KeyFields{Name: fmt.Sprint(n), Scope: "*"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.CreateKey(t.Context(),
+			store.DefaultAccount, store.KeyFields{Name: fmt.Sprint(n), Scope: "*"})))
 	}
 	good, err := os.ReadFile(backUp(t, s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	change := func(do func(tx *bolt.Tx) error) []byte {
 		path := filepath.Join(t.TempDir(), "changed.db")
-		if err := os.WriteFile(path, good, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, good, 0o600))
 		db, err := bolt.Open(path, 0o600, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(db.Update(do), db.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, errors.Join(db.Update(do), db.Close()))
 		changed, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return changed
 	}
 	zeroed := bytes.Clone(good)
@@ -251,9 +209,7 @@ func TestRestoreRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			backup, path := filepath.Join(dir, "backup"), filepath.Join(dir, "gateway.db")
-			if err := errors.Join(os.WriteFile(backup, c.content, 0o600), os.WriteFile(path, good, 0o600)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(os.WriteFile(backup, c.content, 0o600), os.WriteFile(path, good, 0o600)))
 			_, _, err := store.RestoreBolt(t.Context(), backup, path, time.Now())
 			wantError(t, err, store.ErrSchema, backup, c.part)
 			if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, good) {

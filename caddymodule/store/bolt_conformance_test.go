@@ -20,9 +20,7 @@ func TestBoltConformance(t *testing.T) {
 	b := storetest.Backend{
 		Open: func(t *testing.T) store.KV { return open(t, filepath.Join(t.TempDir(), "gateway.db")) },
 		Reopen: func(t *testing.T, kv store.KV) store.KV {
-			if err := kv.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, kv.Close())
 			path, _ := paths.Load(kv)
 			return open(t, path.(string))
 		},

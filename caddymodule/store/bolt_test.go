@@ -52,9 +52,7 @@ func TestBoltLockedByThisProcess(t *testing.T) {
 	kv := storetest.OpenBolt(t, path)
 	_, err := store.OpenBolt(path, store.BoltOptions{LockTimeout: 100 * time.Millisecond})
 	wantError(t, err, store.ErrLocked, "already open, here")
-	if err := kv.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kv.Close())
 	if files, err := os.ReadDir(filepath.Dir(path)); err != nil || len(files) != 1 {
 		t.Errorf("beside the store are %v, %v", files, err)
 	}
@@ -72,12 +70,8 @@ func TestBoltFileModes(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, info.Mode(), err)
 		}
 	}
-	if err := kv.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kv.Close())
+	must(t, os.Chmod(path, 0o644))
 	storetest.OpenBolt(t, path)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("a file of mode 644 became %v, %v", info.Mode(), err)
@@ -113,11 +107,8 @@ func TestBoltSchema(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "gateway.db")
 			change(t, path, c.change)
 			before, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = store.OpenBolt(path, store.BoltOptions{})
-			wantError(t, err, store.ErrSchema, append(c.want, path)...)
+			must(t, err)
+			wantError(t, errOf(store.OpenBolt(path, store.BoltOptions{})), store.ErrSchema, append(c.want, path)...)
 			if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
 				t.Errorf("the file was changed: %v", err)
 			}
@@ -130,19 +121,11 @@ func TestBoltSchema(t *testing.T) {
 func change(t *testing.T, path string, f func(*bolt.Tx) error) {
 	t.Helper()
 	s, err := openStore(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, s.Close())
 	db, err := bolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(db.Update(f), db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errors.Join(db.Update(f), db.Close()))
 }
 
 func TestBoltNoDatabase(t *testing.T) {
@@ -151,9 +134,7 @@ func TestBoltNoDatabase(t *testing.T) {
 		"text": "hello", "long text": strings.Repeat("hello", 10000), "zeros": strings.Repeat("\x00", 1<<16),
 	} {
 		path := filepath.Join(t.TempDir(), "gateway.db")
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(content), 0o600))
 		_, err := store.OpenBolt(path, store.BoltOptions{})
 		if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "is not a Postern store") {
 			t.Errorf("%s: %v", name, err)
@@ -176,12 +157,8 @@ func TestBoltUnfinishedFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
 	db, err := bolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, db.Close())
 	storetest.Open(t, path)
 }
 
@@ -190,14 +167,10 @@ func TestBoltWatcherTooSlow(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ history, value int }{{1 << 10, 0}, {0, 512 << 10}} {
 		kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{History: c.history})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer kv.Close()
 		slow, err := kv.Watch(t.Context(), store.Span{}, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var last store.TxnResult
 		for range 20 {
 			if last, err = kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("a", make([]byte, c.value))}}); err != nil {
@@ -211,9 +184,7 @@ func TestBoltWatcherTooSlow(t *testing.T) {
 			t.Errorf("%+v: watch from 6 back: %v", c, err)
 		}
 		recent, err := kv.Watch(t.Context(), store.Span{}, last.Revision-2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if batch, err := recent.Next(t.Context()); err != nil || batch.Revision != last.Revision-2 {
 			t.Errorf("%+v: next from 2 back: revision %d, %v", c, batch.Revision, err)
 		}

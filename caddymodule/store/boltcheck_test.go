@@ -17,35 +17,25 @@ func boltBytes(t *testing.T) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gateway.db")
 	kv, err := store.OpenBolt(path, store.BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	store.NoSync(kv)
 	for i := range 60 {
 		var ops []store.Op
 		for k := range 50 {
 			ops = append(ops, store.Put(fmt.Sprintf("robots/%d/%d", k, i), bytes.Repeat([]byte{'v'}, 300)))
 		}
-		if _, err := kv.Txn(t.Context(), store.Txn{Then: ops}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: ops})))
 	}
-	if err := kv.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kv.Close())
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return data
 }
 
 func damagedStore(t *testing.T, data []byte) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "gateway.db")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -53,9 +43,7 @@ func damagedStore(t *testing.T, data []byte) (path string) {
 func wantDamaged(t *testing.T, path string) {
 	t.Helper()
 	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	kv, err := store.OpenBolt(path, store.BoltOptions{})
 	if err == nil {
 		kv.Close()
@@ -112,8 +100,6 @@ func TestBoltBlank(t *testing.T) {
 	t.Parallel()
 	path := damagedStore(t, nil)
 	wantDamaged(t, path)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 	storetest.OpenBolt(t, path)
 }

@@ -21,22 +21,14 @@ func TestWriteBolt(t *testing.T) {
 	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "from.db"))
 	for i := range 30 { // more than one transaction of the copy
 		op := store.Put(fmt.Sprintf("k%02d", i), make([]byte, 700<<10))
-		if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{op}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: []store.Op{op}})))
 	}
 	want, err := store.Range(t.Context(), kv, store.Span{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path := filepath.Join(t.TempDir(), "copy.db")
 	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(store.WriteBolt(t.Context(), kv, file), file.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errors.Join(store.WriteBolt(t.Context(), kv, file), file.Close()))
 	if got, err := store.Range(t.Context(), storetest.OpenBolt(t, path), store.Span{}); err != nil ||
 		!reflect.DeepEqual(got, want) {
 		t.Errorf("the copy has revision %d and %d items, the store %d and %d; %v", got.Revision, len(got.Items),

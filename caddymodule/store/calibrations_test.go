@@ -14,22 +14,16 @@ func TestCalibration(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.db")
 	s := storetest.Open(t, path)
 	c, _, err := s.CreateConnector(t.Context(), account, "Home GPU")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	d, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "m", Connectors: []string{c.ID}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, ok := s.Calibration(account, "m"); ok {
 		t.Errorf("a new deployment has %+v", got)
 	}
 	saved := store.Calibration{
 		Account: account, Deployment: "m", Since: d.UpdatedAt, Plain: 1.25, Tools: 0.75,
 	}
-	if err := s.SaveCalibration(t.Context(), saved); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.SaveCalibration(t.Context(), saved))
 	s2 := reopen(t, s, path)
 	if got, ok := s2.Calibration(account, "m"); !ok || got != saved {
 		t.Errorf("after reopening: %+v, %v", got, ok)
@@ -41,9 +35,7 @@ func TestCalibrationIsOfOneRegistration(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
 	c, _, err := s.CreateConnector(t.Context(), account, "Home GPU")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	d := store.Deployment{Account: account, Name: "m", Connectors: []string{c.ID}}
 	if d, err = s.SetDeployment(t.Context(), d); err != nil {
 		t.Fatal(err)
@@ -51,16 +43,12 @@ func TestCalibrationIsOfOneRegistration(t *testing.T) {
 	old := store.Calibration{Account: account, Deployment: "m", Since: d.UpdatedAt, Plain: 1.25}
 	save := func(c store.Calibration) {
 		t.Helper()
-		if err := s.SaveCalibration(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.SaveCalibration(t.Context(), c))
 	}
 	save(old)
 	time.Sleep(2 * time.Millisecond) // times in records are whole milliseconds
 	again, err := s.SetDeployment(t.Context(), d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, ok := s.Calibration(account, "m"); ok {
 		t.Errorf("after registering again: %+v", got)
 	}
@@ -70,9 +58,7 @@ func TestCalibrationIsOfOneRegistration(t *testing.T) {
 	}
 	old.Since = again.UpdatedAt
 	save(old)
-	if _, err := s.RemoveDeployment(t.Context(), account, "m"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RemoveDeployment(t.Context(), account, "m")))
 	save(old)
 	if got, ok := s.Calibration(account, "m"); ok {
 		t.Errorf("of a deployment that is gone: %+v", got)

@@ -26,23 +26,15 @@ func TestUnconfirmed(t *testing.T) {
 	_, s, edge := openEdges(t)
 	ctx, until := t.Context(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	k, secret, err := s.CreateKey(ctx, account, store.KeyFields{Name: "key", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	u, err := s.CreateUser(ctx, account, "ann", "hash", store.RoleAdmin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range store.MaxTxnOps { // more sessions than one write ends
-		if _, _, err := s.CreateSession(ctx, u.ID, "password", "", ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.CreateSession(ctx, u.ID, "password", "", "")))
 	}
 	link, linkSecret, err := s.CreateLink(ctx,
 		store.Link{Kind: store.LinkRecovery, Account: account, User: u.ID}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	edge.Leave(store.PendingEdge{Edge: "c", Until: until})
 	check := func(what string, err error, ok bool) {
 		t.Helper()
@@ -91,9 +83,7 @@ func TestLookAgain(t *testing.T) {
 	a, b, edge := openEdges(t)
 	ctx := t.Context()
 	_, secret, err := a.CreateKey(ctx, account, store.KeyFields{Name: "key", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, ok := b.FindKey(secret); ok {
 		t.Fatal("the edge is not late")
 	}
@@ -153,9 +143,7 @@ func TestLookAgainIsShared(t *testing.T) {
 		first := <-g.asked
 		synctest.Wait()
 		_, secret, err := a.CreateKey(t.Context(), account, store.KeyFields{Name: "key", Scope: "*"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		go look()
 		go look()
 		synctest.Wait()
@@ -186,17 +174,13 @@ func TestPairingAtEdges(t *testing.T) {
 	c, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "c"})
 	ctx, device := t.Context(), strings.Repeat("x", 43)
 	p, code, err := a.CreatePairing(ctx, account, "ann")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	edge.Cut(true)
 	if _, err := b.ClaimPairing(ctx, code, device, store.Device{}); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("without the store: %v", err)
 	}
 	edge.Cut(false)
-	if _, err := b.ClaimPairing(ctx, code, device, store.Device{Hostname: "box"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(b.ClaimPairing(ctx, code, device, store.Device{Hostname: "box"})))
 	if _, _, err := c.ApprovePairing(ctx, account, p.ID, "", "ann"); err != nil {
 		t.Error(err)
 	}

@@ -84,7 +84,7 @@ func (s *Store) AuthenticateConnector(id, secret string) (Connector, error) {
 
 // CheckConnector is AuthenticateConnector for the SHA-256 of a secret. It also returns until when
 // the secret is valid; the zero time: without an end. It compares hashes of random secrets, so its
-// time tells nothing about them.
+// time does not depend on them.
 func (s *Store) CheckConnector(id string, secretHash [sha256.Size]byte) (Connector, time.Time, error) {
 	r, known := connectorKind.byID(s.view.Load(), id)
 	if !known {

@@ -45,23 +45,15 @@ func exitWith(err error) {
 func startChild(t *testing.T, mode, path string) (cmd *exec.Cmd, stdin io.Closer, lines <-chan string) {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd = exec.Command(exe)
 	cmd.Env = append(os.Environ(), childEnv+"="+mode+" "+path)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	all := make(chan string, 1<<16)
 	go func() {
 		defer close(all)
@@ -281,9 +273,7 @@ func TestCrash(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Duration(rand.IntN(120)) * time.Millisecond)
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cmd.Process.Kill())
 		for line := range lines {
 			e.read(line)
 		}
@@ -313,9 +303,7 @@ func checkAfterCrash(t *testing.T, path string, e *expected) {
 	t.Helper()
 	storetest.CheckFile(t, path)
 	s, err := openStore(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e.check(t, s)
 	if err := s.Close(); err != nil {
 		t.Error(err)

@@ -18,9 +18,7 @@ func TestConnectorNames(t *testing.T) {
 	s := storetest.New(t)
 	approve := func(hostname, name string) (store.Connector, error) {
 		_, code := mustPairing(t, s)
-		if _, err := s.ClaimPairing(t.Context(), code, deviceSecret(1), store.Device{Hostname: hostname}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.ClaimPairing(t.Context(), code, deviceSecret(1), store.Device{Hostname: hostname})))
 		_, c, err := s.ApprovePairing(t.Context(), account, code, name, "Ann")
 		if err != nil {
 			if _, err := s.DenyPairing(t.Context(), account, code, "Ann"); err != nil {
@@ -48,10 +46,8 @@ func TestConnectorNames(t *testing.T) {
 	if got, err := approve("gpu", "mine"); err != nil || got.Name != "mine" {
 		t.Errorf("named %q, %v", got.Name, err)
 	}
-	_, err := approve("gpu", "mine")
-	wantError(t, err, store.ErrExists, `already has a connector "mine"`)
-	_, err = approve("gpu", "con_mine")
-	wantError(t, err, store.ErrInvalid, "begins like an id")
+	wantError(t, errOf(approve("gpu", "mine")), store.ErrExists, `already has a connector "mine"`)
+	wantError(t, errOf(approve("gpu", "con_mine")), store.ErrInvalid, "begins like an id")
 }
 
 // Devices of one name that are approved concurrently get different names.
@@ -118,9 +114,7 @@ func TestDecideConcurrent(t *testing.T) {
 			}
 		}
 		for _, c := range stores[0].Connectors(account) {
-			if _, err := stores[0].RemoveConnector(t.Context(), account, c.ID); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(stores[0].RemoveConnector(t.Context(), account, c.ID)))
 		}
 		wait.Until(t, "both are clean", func() bool { return len(stores[1].Connectors(account)) == 0 })
 	}

@@ -26,13 +26,9 @@ func TestFastDecoder(t *testing.T) {
 			t.Parallel()
 			setAll(reflect.ValueOf(r).Elem())
 			text, err := json.Marshal(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			usual, fast := reflect.New(reflect.TypeOf(r).Elem()).Interface(), reflect.New(reflect.TypeOf(r).Elem()).Interface()
-			if err := json.Unmarshal(text, usual); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(text, usual))
 			if err := fastjson.Unmarshal(text, fast, ofAnyLength); err != nil || !reflect.DeepEqual(fast, usual) {
 				t.Errorf("%s\nis %+v\nnot %+v: %v", text, fast, usual, err)
 			}
@@ -45,9 +41,7 @@ func TestFastHistograms(t *testing.T) {
 	t.Parallel()
 	want, got := usageRecord{Usage: Usage{Waits: Histogram{7, 0, 3}}}, usageRecord{}
 	text, err := json.Marshal(&want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := fastjson.Unmarshal(text, &got, ofAnyLength); err != nil || got != want {
 		t.Errorf("%s is %+v: %v", text, got, err)
 	}
@@ -61,9 +55,7 @@ func TestDecodeTwice(t *testing.T) {
 		"{\"v\":1,\"id\":\"a\",\"name\":\"t\xffwo\"}", // invalid UTF-8
 	} {
 		var want, got accountRecord
-		if err := json.Unmarshal([]byte(value), &want); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(value), &want))
 		if fastjson.Unmarshal([]byte(value), new(accountRecord)) == nil {
 			t.Errorf("the fast decoder accepts %q", value)
 		}

@@ -15,20 +15,14 @@ func TestReportChanges(t *testing.T) {
 	t.Parallel()
 	ctx, kv := t.Context(), storetest.WithLeases(storetest.OpenBolt(t, t.TempDir()+"/gateway.db"))
 	s, err := store.New(kv, store.Options{Edge: "a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	var kinds []string
 	s.Subscribe(func(c store.Change) { kinds = append(kinds, c.Kind+" "+c.ID) })
 	self := store.Edge{Name: "a", Instance: "x", StartedAt: time.Now()}
 	lease, err := kv.Lease(ctx, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.AddEdge(ctx, self); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, s.AddEdge(ctx, self))
 	for i := range int64(3) {
 		revision, err := s.SaveReport(ctx, self, store.Report{Applied: i}, lease.ID())
 		if err == nil {
@@ -38,12 +32,8 @@ func TestReportChanges(t *testing.T) {
 			t.Fatalf("after report %d: %+v, %v", i, e, err)
 		}
 	}
-	if err := lease.Revoke(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.CatchUp(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lease.Revoke(ctx))
+	must(t, s.CatchUp(ctx))
 	if want := []string{"edge a", "edge a", "edge report a", "edge report a", "edge a"}; !slices.Equal(kinds, want) {
 		t.Errorf("the changes are %q, not %q", kinds, want)
 	}

@@ -22,23 +22,17 @@ func TestJudge(t *testing.T) {
 	set := func(judge string) error {
 		return edit("a", func(d *store.Deployment) { d.Options.Safeguards = judge })
 	}
-	if err := edit("e", func(d *store.Deployment) { d.Kind = store.EmbeddingsModel }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, edit("e", func(d *store.Deployment) { d.Kind = store.EmbeddingsModel }))
 	for _, wrong := range []string{"c", "also-b", "e"} {
 		wantError(t, set(wrong), store.ErrInvalid, `"`+wrong+`" is not a chat model of the account`)
 	}
 	for _, judge := range []string{"self", "a", "b"} {
-		if err := set(judge); err != nil {
-			t.Fatal(err)
-		}
+		must(t, set(judge))
 	}
 	if err := edit("b", func(d *store.Deployment) { d.Options.Safeguards = "a" }); err != nil {
 		t.Errorf("models cannot judge each other: %v", err)
 	}
-	if _, err := s.RemoveDeployment(t.Context(), account, "b"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RemoveDeployment(t.Context(), account, "b")))
 	if err := set("b"); err != nil {
 		t.Errorf("the judge cannot stay: %v", err)
 	}

@@ -84,10 +84,8 @@ func TestChangesEndRequests(t *testing.T) {
 				from, deployment, _ := strings.Cut(r, " ")
 				requests[r] = begin(t, s, secret, from, deployment)
 			}
-			if _, err := s.EditKey(t.Context(), account, k.ID,
-				func(k *store.Key) error { c.change(k); return nil }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(s.EditKey(t.Context(), account, k.ID,
+				func(k *store.Key) error { c.change(k); return nil })))
 			for name, r := range requests {
 				if why := c.ended[name]; why != "" {
 					r.want(t, why)
@@ -111,9 +109,7 @@ func TestChangesEndRequests(t *testing.T) {
 func networks(t *testing.T, texts ...string) []netip.Prefix {
 	t.Helper()
 	parsed, err := store.ParseNetworks(texts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return parsed
 }
 
@@ -147,9 +143,7 @@ func TestRotateKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.db")
 	synctest.Test(t, func(t *testing.T) {
 		s, err := openStore(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { s.Close() }()
 		k, first := mustKeyIn(t, s)
 		_, second := rotate(t, s, k.ID, time.Hour)
@@ -196,9 +190,7 @@ func TestRotateKey(t *testing.T) {
 func mustKeyIn(t *testing.T, s *store.Store) (store.Key, string) {
 	t.Helper()
 	k, secret, err := s.CreateKey(context.Background(), account, store.KeyFields{Name: "laptop", Scope: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return k, secret
 }
 
@@ -207,9 +199,7 @@ func shown(secret string) string { return secret[:11] + "…" + secret[46:] }
 func rotate(t *testing.T, s *store.Store, id string, grace time.Duration) (store.Key, string) {
 	t.Helper()
 	k, secret, err := s.RotateKey(context.Background(), account, id, grace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return k, secret
 }
 
@@ -219,9 +209,7 @@ func TestKeysExpire(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.db")
 	synctest.Test(t, func(t *testing.T) {
 		s, err := openStore(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer s.Close()
 		start := time.Now()
 		var got []string
@@ -241,9 +229,7 @@ func TestKeysExpire(t *testing.T) {
 				k.ExpiresAt = new(start.Add(life))
 			}
 			_, secret, err := s.CreateKey(context.Background(), account, k)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			requests[name], secrets[name] = begin(t, s, secret, "", ""), secret
 		}
 		time.Sleep(time.Hour)
@@ -254,13 +240,9 @@ func TestKeysExpire(t *testing.T) {
 		requests["hour"].want(t, store.RefusedExpired)
 		_, err = s.EditKey(context.Background(), account, "moved",
 			func(k *store.Key) error { k.ExpiresAt = new(start.Add(4 * day)); return nil })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(2 * day)
-		if _, err := s.RevokeKey(context.Background(), account, "revoked"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.RevokeKey(context.Background(), account, "revoked")))
 		time.Sleep(7 * day)
 		synctest.Wait()
 		requests["moved"].want(t, store.RefusedExpired)
@@ -307,24 +289,16 @@ func TestKeyNames(t *testing.T) {
 		_, err := s.EditKey(ctx, account, from, func(k *store.Key) error { k.Name = to; return nil })
 		return err
 	}
-	if err := errors.Join(create("a"), create("b"), rename("a", "c"), create("a"), rename("a", "a")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(create("a"), create("b"), rename("a", "c"), create("a"), rename("a", "a")))
 	wantError(t, create("b"), store.ErrExists, `already has a key "b"`)
 	wantError(t, rename("a", "b"), store.ErrExists, `already has a key "b"`)
 	wantError(t, create("key_x"), store.ErrInvalid, "begins like an id")
 	wantError(t, rename("x", "y"), store.ErrNotFound, "use a name or an id")
-	if _, err := s.RevokeKey(ctx, account, "b"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RevokeKey(ctx, account, "b")))
 	again, err := s.RevokeKey(ctx, account, "b") // by the name of a revoked key
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	wantError(t, rename("b", "d"), store.ErrConflict, "is revoked, which is final")
-	if err := errors.Join(create("b"), rename("b", "e")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(create("b"), rename("b", "e")))
 	if removed, err := s.RemoveKey(ctx, account, "b"); err != nil || removed.ID != again.ID {
 		t.Errorf("removed %+v, %v", removed, err)
 	}
@@ -356,13 +330,9 @@ func TestEditKeyErrors(t *testing.T) {
 	s := storetest.New(t)
 	k, _ := mustKey(t, s, "*")
 	other, err := s.CreateAccount(t.Context(), "other")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	u, err := s.CreateUser(t.Context(), other.ID, "Eve", "", store.RoleAdmin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for part, c := range map[string]struct {
 		change func(*store.Key)
 		kind   error

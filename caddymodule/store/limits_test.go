@@ -18,14 +18,10 @@ func TestLimits(t *testing.T) {
 	path := tempStore(t)
 	s := storetest.Open(t, path)
 	ctx := t.Context()
-	if _, err := s.CreateAccount(ctx, "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateAccount(ctx, "other")))
 	ann := mustUser(t, s, "Ann")
 	connector, _, err := s.CreateConnector(ctx, account, "c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := 0
 	kinds := map[string]struct {
 		limit string
@@ -54,11 +50,9 @@ func TestLimits(t *testing.T) {
 			return err
 		}, func() int { return len(s.Tokens(account)) }},
 	}
-	if _, err := s.SetAccount(ctx, account, func(a *store.Account) {
+	must(t, errOf(s.SetAccount(ctx, account, func(a *store.Account) {
 		a.Limits = store.Limits{MaxKeys: 3, MaxConnectors: 3, MaxDeployments: 3, MaxUsers: 3, MaxTokens: 3}
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	for what, kind := range kinds {
 		for kind.all() < 3 {
 			if n++; kind.make(account) != nil {
@@ -74,9 +68,7 @@ func TestLimits(t *testing.T) {
 				t.Errorf("another account: %v", err)
 			}
 		}
-		if _, err := s.SetAccount(ctx, account, func(a *store.Account) { *a.Limits.Field(kind.limit) = 4 }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.SetAccount(ctx, account, func(a *store.Account) { *a.Limits.Field(kind.limit) = 4 })))
 		if err := kind.make(account); err != nil {
 			t.Errorf("%s, with a higher limit: %v", what, err)
 		}
@@ -86,16 +78,12 @@ func TestLimits(t *testing.T) {
 		store.Deployment{Account: account, Name: s.Deployments(account)[0].Name, Connectors: []string{"c"}}); err != nil {
 		t.Errorf("setting a deployment again: %v", err)
 	}
-	if _, err := s.RemoveKey(ctx, account, s.Keys(account)[0].ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RemoveKey(ctx, account, s.Keys(account)[0].ID)))
 	if err := kinds["API keys"].make(account); err != nil {
 		t.Errorf("in the place of a removed key: %v", err)
 	}
 	// A store that opens counts the same.
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	s = storetest.Open(t, path)
 	for what, kind := range kinds {
 		n++
@@ -115,10 +103,8 @@ func TestLimitsDefault(t *testing.T) {
 		wantError(t, err, store.ErrInvalid, "max_users")
 	}
 	for range 100 {
-		if _, _, err := s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account},
-			time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account},
+			time.Hour)))
 	}
 	_, _, err := s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account}, time.Hour)
 	wantError(t, err, store.ErrLimit, "100 open invitations")
@@ -130,13 +116,9 @@ func TestSweepKeysAndTokens(t *testing.T) {
 	path := tempStore(t)
 	synctest.Test(t, func(t *testing.T) {
 		kv, err := store.OpenBolt(path, store.BoltOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s, err := store.New(share(kv), store.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ann := mustUser(t, s, "Ann")
 		valid, _ := mustKey(t, s, "*")
 		revoked, _ := mustKey(t, s, "*")
@@ -144,15 +126,11 @@ func TestSweepKeysAndTokens(t *testing.T) {
 		s.Touch(live.LiveKey)
 		end := time.Now().Add(time.Hour)
 		for _, at := range []*time.Time{nil, &end} {
-			if _, _, err := s.CreateToken(t.Context(),
-				store.Token{Account: account, User: ann.ID, Name: "t", Rights: store.RightRead, ExpiresAt: at}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(s.CreateToken(t.Context(),
+				store.Token{Account: account, User: ann.ID, Name: "t", Rights: store.RightRead, ExpiresAt: at})))
 		}
 		for _, id := range []string{revoked.ID, live.ID()} {
-			if _, err := s.RevokeKey(t.Context(), account, id); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(s.RevokeKey(t.Context(), account, id)))
 		}
 		if err := s.Close(); err != nil { // so that it does not save each minute of 89 days
 			t.Fatal(err)

@@ -18,9 +18,7 @@ import (
 func mustScope(t testing.TB, patterns string) scope.Scope {
 	t.Helper()
 	s, err := scope.Parse(patterns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -36,9 +34,7 @@ func named(t testing.TB, s *store.Store, name string, alsoAs ...string) error {
 func mustName(t testing.TB, s *store.Store, deployments ...string) {
 	t.Helper()
 	if len(s.Connectors(account)) == 0 {
-		if _, _, err := s.CreateConnector(t.Context(), account, "box"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.CreateConnector(t.Context(), account, "box")))
 	}
 	for _, d := range deployments {
 		if names := strings.Fields(d); named(t, s, names[0], names[1:]...) != nil {
@@ -109,9 +105,7 @@ func TestNamesAreUnique(t *testing.T) {
 	s := storetest.Open(t, path)
 	mustName(t, s, "a one claude-*", "b")
 	backup := filepath.Join(t.TempDir(), "restored.db")
-	if _, _, err := store.RestoreBolt(t.Context(), backUp(t, s), backup, s.Deployments(account)[0].CreatedAt); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(store.RestoreBolt(t.Context(), backUp(t, s), backup, s.Deployments(account)[0].CreatedAt)))
 	for _, s := range []*store.Store{reopen(t, s, path), storetest.Open(t, backup)} {
 		for _, c := range []struct {
 			kind  error
@@ -131,17 +125,13 @@ func TestNamesAreUnique(t *testing.T) {
 			wantError(t, named(t, s, c.names[0], c.names[1:]...), c.kind, c.part)
 		}
 		mustName(t, s, "a claude-* other", "one", "a two claude-*", "b other") // other is free again
-		if _, err := s.RemoveDeployment(t.Context(), account, "a"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.RemoveDeployment(t.Context(), account, "a")))
 		mustName(t, s, "two", "b other claude-* a")
 		if d, _ := s.Resolve(account, "claude-x", mustScope(t, "*")); d.Name != "b" {
 			t.Errorf("claude-x is %q", d.Name)
 		}
 		for _, d := range s.Deployments(account) {
-			if _, err := s.RemoveDeployment(t.Context(), account, d.Name); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(s.RemoveDeployment(t.Context(), account, d.Name)))
 		}
 		if _, ok := s.Resolve(account, "claude-x", mustScope(t, "*")); ok {
 			t.Error("a removed deployment has a name")
@@ -191,26 +181,18 @@ func TestFallback(t *testing.T) {
 	wantError(t, set("c"), store.ErrInvalid, `the fallback "c" is not a deployment`)
 	wantError(t, set("also-b"), store.ErrInvalid, "use a public name")
 	wantError(t, set("a"), store.ErrInvalid, "its own fallback")
-	if _, err := s.EditDeployment(t.Context(), account, "b", func(d *store.Deployment) error {
+	must(t, errOf(s.EditDeployment(t.Context(), account, "b", func(d *store.Deployment) error {
 		d.Kind = store.EmbeddingsModel
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	wantError(t, set("b"), store.ErrInvalid, "is of another kind")
 	mustName(t, s, "b", "also-b")
-	if err := set("b"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.RemoveDeployment(t.Context(), account, "b"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, set("b"))
+	must(t, errOf(s.RemoveDeployment(t.Context(), account, "b")))
 	if err := set("b"); err != nil {
 		t.Errorf("the fallback cannot stay: %v", err)
 	}
-	if err := set(""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, set(""))
 	wantError(t, set("b"), store.ErrInvalid, "not a deployment")
 }
 
@@ -220,9 +202,7 @@ func TestDefaultModel(t *testing.T) {
 	_, _, err := s.CreateKey(t.Context(), account, store.KeyFields{Name: "x", Scope: "*", DefaultModel: "a*"})
 	wantError(t, err, store.ErrInvalid, "default_model", "contains '*'")
 	_, secret, err := s.CreateKey(t.Context(), account, store.KeyFields{Name: "x", Scope: "*", DefaultModel: "later"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if k, _ := s.FindKey(secret); k.DefaultModel() != "later" {
 		t.Errorf("default model %q", k.DefaultModel())
 	}
@@ -250,9 +230,7 @@ func FuzzResolve(f *testing.F) {
 			return
 		}
 		for _, d := range s.Deployments(account) {
-			if _, err := s.RemoveDeployment(t.Context(), account, d.Name); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(s.RemoveDeployment(t.Context(), account, d.Name)))
 		}
 		for d := range strings.SplitSeq(deployments, "|") {
 			if names := strings.Fields(d); len(names) > 0 {

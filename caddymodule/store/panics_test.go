@@ -52,14 +52,10 @@ func (kv *brokenKV) Each(ctx context.Context, span Span, f func(Item) error) (in
 func panickingStore(t *testing.T) (*Store, *brokenKV, *caught.Log) {
 	t.Helper()
 	kv, err := OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	broken, log := &brokenKV{KV: kv}, caught.New()
 	s, err := New(broken, Options{Logger: log.Logger})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -73,9 +69,7 @@ func credential(t *testing.T, s *Store, f KeyFields) Credential {
 	t.Helper()
 	f.Scope = "*"
 	_, secret, err := s.CreateKey(t.Context(), DefaultAccount, f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c, ok := s.FindKey(secret)
 	if !ok {
 		t.Fatal("the key is not known")

@@ -18,9 +18,7 @@ func share(kv store.KV) *storetest.Shared { return storetest.Share(kv) }
 func newStore(t *testing.T, kv store.KV) *store.Store {
 	t.Helper()
 	s, err := store.New(kv, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -41,9 +39,7 @@ func TestNewerRecord(t *testing.T) {
 		t.Fatalf("%+v, %v", item, err)
 	}
 	newer := strings.Replace(string(item.Value), `"v":1`, `"v":2`, 1)
-	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, []byte(newer))}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, []byte(newer))}})))
 	<-cut
 	if _, ok := s.FindKey(secret); ok || live.Key().RevokedAt == nil || len(s.Keys(account)) != 0 {
 		t.Error("a key that cannot be understood opens something")
@@ -51,9 +47,7 @@ func TestNewerRecord(t *testing.T) {
 	_, err = store.New(share(kv), store.Options{})
 	wantError(t, err, store.ErrSchema, path, "has version 2", "newer Postern")
 	// It is readable again.
-	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, item.Value)}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, item.Value)}})))
 	wait.Until(t, "the key is valid again", func() bool {
 		k, ok := s.FindKey(secret)
 		return ok && k.Key().RevokedAt == nil
@@ -86,17 +80,12 @@ func TestDamagedRecord(t *testing.T) {
 		"pairings/other/" + pair: `{"v":1,"id":"` + pair + `","account":"other","state":"odd","code_hash":"` + hash + `"}`,
 	} {
 		kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
-		if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, []byte(value))}}); err != nil {
-			t.Fatal(err)
-		}
-		_, err := store.New(share(kv), store.Options{})
-		wantError(t, err, store.ErrSchema, path, "is damaged")
+		must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, []byte(value))}})))
+		wantError(t, errOf(store.New(share(kv), store.Options{})), store.ErrSchema, path, "is damaged")
 	}
 	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
-	if _, err := kv.Txn(t.Context(),
-		store.Txn{Then: []store.Op{store.Put("robots/default/x", []byte("a newer kind"))}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(kv.Txn(t.Context(),
+		store.Txn{Then: []store.Op{store.Put("robots/default/x", []byte("a newer kind"))}})))
 	newStore(t, kv)
 }
 
@@ -106,18 +95,12 @@ func TestCloseEndsGoroutines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.db")
 	synctest.Test(t, func(t *testing.T) {
 		kv, err := store.OpenBolt(path, store.BoltOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		deaf := share(kv)
 		s, err := store.New(deaf, store.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		deaf.CutOff(errors.New("connection lost"), func() {})
 		synctest.Wait()
-		if err := errors.Join(s.Close(), kv.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(s.Close(), kv.Close()))
 	})
 }

@@ -36,9 +36,7 @@ func TestDecisionsOfTwoGateways(t *testing.T) {
 	for range 20 {
 		ann, bob := mustUser(t, a, "Ann"), mustUser(t, a, "bob")
 		key := store.Passkey{ID: []byte("phone"), Name: "phone", Credential: json.RawMessage(`{"sign_count":1}`)}
-		if err := a.AddPasskey(t.Context(), ann.ID, "1", key); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.AddPasskey(t.Context(), ann.ID, "1", key))
 		wait.Until(t, "b knows all", func() bool { return b.UserCount() == 2 && len(b.Passkeys(ann.ID)) == 1 })
 
 		hash := a.PasswordHash(ann.ID)
@@ -55,9 +53,7 @@ func TestDecisionsOfTwoGateways(t *testing.T) {
 			func() error { _, err := b.RemoveUser(as(bob), account, ann.ID); return err })
 
 		wait.Until(t, "a knows the removal, which may be that of b", func() bool { return a.UserCount() == 1 })
-		if _, err := a.RemoveUser(t.Context(), account, a.Users(account)[0].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(a.RemoveUser(t.Context(), account, a.Users(account)[0].ID)))
 		wait.Until(t, "b knows it", func() bool { return b.UserCount() == 0 && len(b.Passkeys(ann.ID)) == 0 })
 	}
 }

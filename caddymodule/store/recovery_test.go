@@ -13,24 +13,16 @@ import (
 // waysIn creates a passkey, a number of tokens and an invitation of a user.
 func waysIn(t *testing.T, s *store.Store, u store.User, tokens int) (invitation string) {
 	t.Helper()
-	if err := s.AddPasskey(t.Context(), u.ID, "c",
-		store.Passkey{ID: []byte(u.ID), Name: "phone", Credential: []byte("1")}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxTokens = 1000 }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.AddPasskey(t.Context(), u.ID, "c",
+		store.Passkey{ID: []byte(u.ID), Name: "phone", Credential: []byte("1")}))
+	must(t, errOf(s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxTokens = 1000 })))
 	for i := range tokens {
-		if _, _, err := s.CreateToken(t.Context(),
-			store.Token{Account: account, User: u.ID, Name: fmt.Sprint(i), Rights: store.AllRights}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.CreateToken(t.Context(),
+			store.Token{Account: account, User: u.ID, Name: fmt.Sprint(i), Rights: store.AllRights})))
 	}
 	_, secret, err := s.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: u.ID}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return secret
 }
 
@@ -80,8 +72,7 @@ func TestRecoverEnds(t *testing.T) {
 				if err != nil || len(s.Passkeys(bob.ID)) != 1 || len(s.Tokens(account)) != tokens+1 {
 					t.Errorf("of somebody else something has ended: %v", err)
 				}
-				_, err = s.FindLink(secret)
-				wantError(t, err, store.ErrNotFound)
+				wantError(t, errOf(s.FindLink(secret)), store.ErrNotFound)
 			}
 			check(s)
 			check(newClock().open(t, closed(t, s, path)))
@@ -113,9 +104,7 @@ func TestRecoverEndsWhatIsAddedMeanwhile(t *testing.T) {
 	late := &lateKV{KV: share(kv)}
 	s := newStore(t, late)
 	late.others = func() { waysIn(t, other, ann, 1) }
-	if _, err := s.RedeemLink(t.Context(), secret, "", "new", store.Ending{Passkeys: true, Tokens: true}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RedeemLink(t.Context(), secret, "", "new", store.Ending{Passkeys: true, Tokens: true})))
 	if p, tokens := s.Passkeys(ann.ID), s.Tokens(account); len(p)+len(tokens) != 0 {
 		t.Errorf("left are %d passkeys and %d tokens", len(p), len(tokens))
 	}
@@ -147,9 +136,7 @@ func TestRecoverEndsAtOnce(t *testing.T) {
 	last := &lastKV{KV: share(kv)}
 	s := newStore(t, last)
 	last.armed = true
-	if _, err := s.RedeemLink(t.Context(), secret, "", "new", store.Ending{Passkeys: true, Tokens: true}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RedeemLink(t.Context(), secret, "", "new", store.Ending{Passkeys: true, Tokens: true})))
 	if p, tokens := s.Passkeys(ann.ID), s.Tokens(account); len(p)+len(tokens) != 0 {
 		t.Errorf("left are %d passkeys and %d tokens", len(p), len(tokens))
 	}

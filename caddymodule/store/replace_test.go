@@ -19,13 +19,9 @@ func TestReplaceConnector(t *testing.T) {
 		t.Errorf("before there is one, the namesake is %+v", got)
 	}
 	_, before, err := s.ApprovePairing(t.Context(), account, code, "", "Ann")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.SetDeployment(t.Context(),
-		store.Deployment{Account: account, Name: "m", Connectors: []string{before.ID}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errOf(s.SetDeployment(t.Context(),
+		store.Deployment{Account: account, Name: "m", Connectors: []string{before.ID}})))
 	if got, ok := s.Namesake(account, store.Device{Hostname: "gpu"}); !ok || got != before {
 		t.Errorf("the namesake is %+v", got)
 	}
@@ -64,17 +60,11 @@ func TestReplaceConnector(t *testing.T) {
 func TestReplaceConnectorOfAToken(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
-	if _, err := s.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateAccount(t.Context(), "other")))
 	foreign, foreignSecret, err := s.CreateConnector(t.Context(), "other", "theirs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c, secret, err := s.CreateConnector(t.Context(), account, "rack")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, code := mustPairing(t, s)
 	mustClaim(t, s, code, 1)
 	for _, name := range []string{"theirs", foreign.ID} {
@@ -84,11 +74,8 @@ func TestReplaceConnectorOfAToken(t *testing.T) {
 	if _, err := s.AuthenticateConnector(foreign.ID, foreignSecret); err != nil {
 		t.Errorf("the other account's connector: %v", err)
 	}
-	if _, _, err := s.ReplaceConnector(t.Context(), account, code, c.ID, "Ann"); err != nil {
-		t.Fatal(err)
-	}
-	_, err = s.AuthenticateConnector(c.ID, secret)
-	wantError(t, err, store.ErrUnauthenticated, "invalid tunnel token")
+	must(t, errOf(s.ReplaceConnector(t.Context(), account, code, c.ID, "Ann")))
+	wantError(t, errOf(s.AuthenticateConnector(c.ID, secret)), store.ErrUnauthenticated, "invalid tunnel token")
 	got, ok := s.Connector(c.ID)
 	text, err := json.Marshal(got)
 	if err != nil || !ok || got.Name != "rack" || got.Pairing == "" {
@@ -103,9 +90,7 @@ func TestReplaceIsOvertaken(t *testing.T) {
 	kv := storetest.OpenBolt(t, tempStore(t))
 	other := newStore(t, share(kv))
 	c, _, err := other.CreateConnector(t.Context(), account, "rack")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, first := mustPairing(t, other)
 	_, second := mustPairing(t, other)
 	mustClaim(t, other, first, 1)
@@ -115,9 +100,7 @@ func TestReplaceIsOvertaken(t *testing.T) {
 			t.Error(err)
 		}
 	}})
-	if _, _, err := s.ReplaceConnector(t.Context(), account, second, c.ID, "Ann"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.ReplaceConnector(t.Context(), account, second, c.ID, "Ann")))
 	if _, err := s.AuthenticateConnector(c.ID, deviceSecret(2)); err != nil {
 		t.Errorf("the last one has the place: %v", err)
 	}

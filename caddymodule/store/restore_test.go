@@ -30,18 +30,12 @@ func backupOf(t *testing.T, kv store.KV) (path string) {
 		ops = append(ops, store.Put(key, []byte(`{"v":1,"name":"a"}`)))
 	}
 	for chunk := range slices.Chunk(ops, 2) {
-		if _, err := kv.Txn(t.Context(), store.Txn{Then: chunk}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: chunk})))
 	}
 	path = filepath.Join(t.TempDir(), "backup.db")
 	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(kv.Backup(t.Context(), file), file.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errors.Join(kv.Backup(t.Context(), file), file.Close()))
 	return path
 }
 
@@ -52,9 +46,7 @@ func records(t *testing.T, kv store.KV) (all []string) {
 		all = append(all, item.Key+" "+string(item.Value))
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all
 }
 
@@ -77,13 +69,9 @@ func TestRestoreKV(t *testing.T) {
 	ctx := t.Context()
 	from := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "from.db"))
 	s, err := store.New(from, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
-	if _, _, err := s.CreateKey(ctx, account, store.KeyFields{Name: "laptop", Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateKey(ctx, account, store.KeyFields{Name: "laptop", Scope: "*"})))
 	backup := backupOf(t, from)
 	var want []string
 	for _, r := range records(t, from) {
@@ -111,9 +99,7 @@ func TestRestoreKV(t *testing.T) {
 		t.Errorf("into a store with records: %v", err)
 	}
 	restored, err := store.New(to, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer restored.Close()
 	if keys := restored.Keys(account); len(keys) != 1 || keys[0].Name != "laptop" {
 		t.Errorf("keys: %v", keys)
@@ -127,9 +113,7 @@ func TestCheckUnused(t *testing.T) {
 	if err := store.CheckUnused(t.Context(), kv); err != nil {
 		t.Error(err)
 	}
-	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("edge_reports/edge-a", nil)}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("edge_reports/edge-a", nil)}})))
 	if err := store.CheckUnused(t.Context(), kv); !errors.Is(err, store.ErrLocked) ||
 		!strings.Contains(err.Error(), `"edge-a"`) {
 		t.Errorf("while a gateway runs: %v", err)

@@ -19,16 +19,12 @@ func TestOneAdminStays(t *testing.T) {
 		admins := make([]store.User, 4)
 		for i := range admins {
 			u, err := s.CreateUser(t.Context(), account, fmt.Sprintf("admin-%d-%d", round, i), "", store.RoleAdmin)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			admins[i] = u
 		}
 		for _, u := range s.Users(account) { // of the last round
 			if !slices.Contains(admins, u) {
-				if _, err := s.RemoveUser(t.Context(), account, u.ID); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(s.RemoveUser(t.Context(), account, u.ID)))
 			}
 		}
 		var all sync.WaitGroup
@@ -55,36 +51,25 @@ func TestRolesAreKept(t *testing.T) {
 	kv := share(storetest.OpenBolt(t, tempStore(t)))
 	s := newStore(t, kv)
 	ann, err := s.CreateUser(t.Context(), account, "ann", "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	vera, err := s.CreateUser(t.Context(), account, "vera", "", store.RoleViewer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.SetUserRole(t.Context(), account, vera.Name, store.RoleMember); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errOf(s.SetUserRole(t.Context(), account, vera.Name, store.RoleMember)))
 	path := "users/" + account + "/" + ann.ID
 	item, err := kv.Get(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	older := bytes.Replace(item.Value, []byte(`,"role":"admin"`), nil, 1)
 	if bytes.Equal(older, item.Value) {
 		t.Fatalf("the record is %s", item.Value)
 	}
-	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, older)}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, older)}})))
 	again := newStore(t, kv)
 	for name, want := range map[string]store.Role{"ann": store.RoleAdmin, "vera": store.RoleMember} {
 		if u, ok := again.FindUser(name); !ok || u.Role != want {
 			t.Errorf("%s: %+v", name, u)
 		}
 	}
-	_, err = s.CreateUser(t.Context(), account, "eve", "", "boss")
-	wantError(t, err, store.ErrInvalid, "unknown role")
+	wantError(t, errOf(s.CreateUser(t.Context(), account, "eve", "", "boss")), store.ErrInvalid, "unknown role")
 	_, err = s.SetUserRole(t.Context(), account, "nobody", store.RoleViewer)
 	wantError(t, err, store.ErrNotFound, "not found")
 }

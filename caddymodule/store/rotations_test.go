@@ -32,18 +32,14 @@ func letsIn(t *testing.T, s *store.Store, id string, secrets map[string]bool) {
 func mustConnector(t *testing.T, s *store.Store, name string) (store.Connector, string) {
 	t.Helper()
 	c, secret, err := s.CreateConnector(t.Context(), account, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c, secret
 }
 
 func mustRotate(t *testing.T, s *store.Store, idOrName string, grace time.Duration) (store.Connector, string) {
 	t.Helper()
 	c, secret, err := s.RotateConnector(t.Context(), account, idOrName, grace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c, secret
 }
 
@@ -86,9 +82,7 @@ func TestRotateConnectorWithASlowClock(t *testing.T) {
 	s := storetest.Open(t, path)
 	c, old := mustConnector(t, s, "box")
 	_, secret := mustRotate(t, s, c.ID, 0)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	slow := func() time.Time { return time.Now().Add(-time.Hour) }
 	s = storetest.OpenWith(t, path, store.Options{Now: slow})
 	letsIn(t, s, c.ID, map[string]bool{old: false, secret: true})
@@ -152,9 +146,7 @@ func TestReplaceIdentity(t *testing.T) {
 	if err != nil || string(created) != "one" || string(s.Identity()) != "one" || len(changes) != 1 {
 		t.Errorf("created %q, the view has %q, changes %v, %v", created, s.Identity(), changes, err)
 	}
-	if err := s.ReplaceIdentity(t.Context(), []byte("two")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.ReplaceIdentity(t.Context(), []byte("two")))
 	if string(s.Identity()) != "two" || len(changes) != 2 || changes[1].Kind != store.KindIdentity {
 		t.Errorf("the view has %q, changes %v", s.Identity(), changes)
 	}

@@ -58,9 +58,7 @@ func TestManyKeys(t *testing.T) {
 				got[what], _ = strconv.ParseFloat(value, 64)
 				t.Logf("%s: %s", what, value)
 			}
-			if err := cmd.Wait(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, cmd.Wait())
 			for what, limit := range map[string]float64{
 				"start, s": 10 * max(1, got["slowness"]), "create and remove, ms": 1, "list a1000, ms": 20, "peak memory, GB": 3,
 			} {
@@ -82,9 +80,7 @@ const keyFormat = `{"v":1,"id":%q,"account":%q,"name":"notebook of Ann","scope":
 func fill(t *testing.T, path string, accountOf func(i int) string) {
 	t.Helper()
 	kv, err := store.OpenBolt(path, store.BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	store.NoSync(kv)
 	accounts := make(map[string]bool)
 	var ops []store.Op
@@ -107,9 +103,7 @@ func fill(t *testing.T, path string, accountOf func(i int) string) {
 		put("keys/"+account+"/"+id, keyFormat, id, account, sha256.Sum256([]byte(secretOf(i))))
 	}
 	_, err = kv.Txn(t.Context(), store.Txn{Then: ops})
-	if err := errors.Join(err, kv.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, kv.Close()))
 }
 
 func idOf(i int) string     { return fmt.Sprintf("key_%025d0", i) }

@@ -20,9 +20,7 @@ func TestSessions(t *testing.T) {
 	ann, bob := mustUser(t, s, "Ann"), mustUser(t, s, "bob")
 	session, secret, err := s.CreateSession(t.Context(), ann.ID, "password", "192.0.2.1",
 		"Browser\x00/1 "+strings.Repeat("x", 300))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !regexp.MustCompile(`^[0-9A-Za-z]{43}$`).MatchString(secret) ||
 		!regexp.MustCompile(`^ses_[0-9a-v]{26}$`).MatchString(session.ID) {
 		t.Errorf("the id is %q, the secret has %d bytes", session.ID, len(secret))
@@ -60,9 +58,7 @@ func TestSessions(t *testing.T) {
 	} {
 		wantError(t, s.RemoveSession(t.Context(), c[0], c[1]), store.ErrNotFound, "session was not found")
 	}
-	if err := s.RemoveSession(t.Context(), ann.ID, session.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.RemoveSession(t.Context(), ann.ID, session.ID))
 	if _, ok := s.FindSession(secret); ok {
 		t.Error("a removed session is valid")
 	}
@@ -133,9 +129,7 @@ func TestSessionEnds(t *testing.T) {
 
 func closed(t *testing.T, s *store.Store, path string) string {
 	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	return path
 }
 
@@ -146,13 +140,9 @@ func TestTouchSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		s, err := openStore(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		u, err := s.CreateUser(ctx, account, "Ann", "", store.RoleAdmin)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		session, secret, _ := s.CreateSession(ctx, u.ID, "", "", "")
 		token, _, err := s.CreateToken(ctx, store.Token{Account: account, User: u.ID, Name: "ci", Rights: store.AllRights})
 		if err != nil || token.LastUsedAt != nil {
@@ -179,18 +169,14 @@ func TestTouchSession(t *testing.T) {
 		if got := s.Tokens(account)[0].LastUsedAt; got == nil || !got.Equal(now) {
 			t.Errorf("last used at %v, not %v", got, now)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close())
 		if s, err = openStore(path); err != nil {
 			t.Fatal(err)
 		}
 		if got := s.Tokens(account)[0].LastUsedAt; got == nil || now.Sub(*got) > time.Minute+5*time.Second {
 			t.Errorf("after a restart last used at %v", got)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close())
 	})
 }
 
@@ -200,24 +186,18 @@ func TestTouchRemovedSession(t *testing.T) {
 	path := tempStore(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, err := openStore(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		u := mustUser(t, s, "Ann")
 		session, secret := mustSession(t, s, u)
 		time.Sleep(2 * time.Minute)
 		s.TouchSession(session)
-		if err := s.RemoveSession(t.Context(), u.ID, session.ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.RemoveSession(t.Context(), u.ID, session.ID))
 		s.TouchSession(session)
 		time.Sleep(time.Minute)
 		if _, ok := s.FindSession(secret); ok || len(s.Sessions(u.ID)) != 0 {
 			t.Error("a removed session is back")
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close())
 	})
 }
 
@@ -227,9 +207,7 @@ func TestConsolePathAllocatesNothing(t *testing.T) {
 	_, secret := mustSession(t, s, u)
 	token, tokenSecret, err := s.CreateToken(t.Context(),
 		store.Token{Account: account, User: u.ID, Name: "ci", Rights: store.AllRights})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.TouchToken(token)
 	ok := true
 	if n := testing.AllocsPerRun(1000, func() {
@@ -243,42 +221,6 @@ func TestConsolePathAllocatesNothing(t *testing.T) {
 	if !ok {
 		t.Error("a lookup failed")
 	}
-}
-
-func BenchmarkFindSession(b *testing.B) {
-	s := storetest.New(b)
-	_, secret := mustSession(b, s, mustUser(b, s, "Ann"))
-	b.ReportAllocs()
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			session, ok := s.FindSession(secret)
-			if !ok {
-				b.Error("not found")
-			}
-			s.TouchSession(session)
-		}
-	})
-}
-
-func BenchmarkFindToken(b *testing.B) {
-	s := storetest.New(b)
-	_, secret, err := s.CreateToken(b.Context(),
-		store.Token{Account: account, User: mustUser(b, s, "Ann").ID, Name: "ci", Rights: store.AllRights})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			token, ok := s.FindToken(secret)
-			if !ok {
-				b.Error("not found")
-			}
-			s.TouchToken(token)
-		}
-	})
 }
 
 // If a user has too many sessions, the least recently used ones end.

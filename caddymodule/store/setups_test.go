@@ -29,9 +29,7 @@ func as(t testing.TB, u store.User, token string) context.Context {
 func mustSetup(ctx context.Context, t testing.TB, s *store.Store, fields store.KeyFields) (store.Setup, string) {
 	t.Helper()
 	setup, code, err := s.CreateSetup(ctx, account, fields)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return setup, code
 }
 
@@ -49,8 +47,7 @@ func TestSetup(t *testing.T) {
 	}
 	s = c.open(t, closed(t, s, path))
 	for _, wrong := range []string{"", "USE-", "PAIR" + code[3:], code + "0", strings.Repeat("0", 8)} {
-		_, err := s.FindSetup(t.Context(), wrong)
-		wantError(t, err, store.ErrNotFound, noSetup)
+		wantError(t, errOf(s.FindSetup(t.Context(), wrong)), store.ErrNotFound, noSetup)
 	}
 	found, err := s.FindSetup(t.Context(), " "+strings.ToLower(strings.ReplaceAll(code, "-", "")))
 	if err != nil || found.ID != setup.ID || found.Key.DefaultModel != "qwen3:8b" || found.CreatedBy.User != ann.ID {
@@ -64,18 +61,14 @@ func TestSetup(t *testing.T) {
 	if live, ok := s.FindKey(secret); !ok || live.Key().ID != k.ID {
 		t.Error("the secret is not that of the key")
 	}
-	_, _, err = s.UseSetup(t.Context(), found, "Ann box claude", "claude")
-	wantError(t, err, store.ErrNotFound, noSetup)
-	_, err = s.FindSetup(t.Context(), code)
-	wantError(t, err, store.ErrNotFound, noSetup)
+	wantError(t, errOf(s.UseSetup(t.Context(), found, "Ann box claude", "claude")), store.ErrNotFound, noSetup)
+	wantError(t, errOf(s.FindSetup(t.Context(), code)), store.ErrNotFound, noSetup)
 
 	// A code expires between its lookup and its trade.
 	late, code := mustSetup(as(t, ann, ""), t, s, fields)
 	c.advance(15 * time.Minute)
-	_, _, err = s.UseSetup(t.Context(), late, "late", "claude")
-	wantError(t, err, store.ErrNotFound, noSetup)
-	_, err = s.FindSetup(t.Context(), code)
-	wantError(t, err, store.ErrNotFound, noSetup)
+	wantError(t, errOf(s.UseSetup(t.Context(), late, "late", "claude")), store.ErrNotFound, noSetup)
+	wantError(t, errOf(s.FindSetup(t.Context(), code)), store.ErrNotFound, noSetup)
 }
 
 // The next trade for the same person, machine and client replaces the secret of a valid key and nothing else, even if
@@ -91,7 +84,7 @@ func TestSetupRenews(t *testing.T) {
 	}
 	first, secret, err := trade(ann, "claude")
 	limited, err2 := s.EditKey(t.Context(), account, "box", func(k *store.Key) error {
-		k.Limits.RequestsPerDay, k.Scope, k.Note = 1, "qwen*", "set by an admin"
+		k.Limits.RequestsPerDay, k.Scope, k.Note, k.Priority = 1, "qwen*", "set by an admin", store.PriorityLow
 		k.ExpiresAt, k.AllowedIPs = new(c.now().Add(48*time.Hour)), []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 		return nil
 	})
@@ -128,22 +121,16 @@ func TestSetupRenews(t *testing.T) {
 	if c.advance(store.DefaultGrace); valid(renewed) || !valid(last) {
 		t.Error("the former secret is valid after a day, or the new one is not")
 	}
-	if _, err := s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 2 }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 2 })))
 	for u, client := range map[store.User]string{bob: "claude", ann: "codex"} {
-		_, _, err = trade(u, client)
-		wantError(t, err, store.ErrExists, `already has a key "box"`)
+		wantError(t, errOf(trade(u, client)), store.ErrExists, `already has a key "box"`)
 	}
-	if _, err := s.RevokeKey(t.Context(), account, "box"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RevokeKey(t.Context(), account, "box")))
 	third, _, err := trade(ann, "claude")
 	if err != nil || third.ID == first.ID {
 		t.Errorf("the revoked key becomes %+v, %v", third, err)
 	}
-	_, _, err = trade(bob, "claude")
-	wantError(t, err, store.ErrLimit, "has 2 API keys")
+	wantError(t, errOf(trade(bob, "claude")), store.ErrLimit, "has 2 API keys")
 }
 
 // A code is invalid once its creator may no longer do what it could.
@@ -167,26 +154,18 @@ func TestSetupOfAnotherRole(t *testing.T) {
 		u := mustUser(t, s, strings.ReplaceAll(what, " ", "-"))
 		token, _, err := s.CreateToken(t.Context(),
 			store.Token{Account: account, User: u.ID, Name: "x", Rights: store.RightKeys})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, code := mustSetup(as(t, u, token.ID), t, s, store.KeyFields{Name: "x", Scope: "*"})
 		if _, err := s.FindSetup(t.Context(), code); err != nil {
 			t.Errorf("before %s: %v", what, err)
 		}
-		if err := change(u, token.ID); err != nil {
-			t.Fatal(err)
-		}
-		_, err = s.FindSetup(t.Context(), code)
-		wantError(t, err, store.ErrNotFound, noSetup)
+		must(t, change(u, token.ID))
+		wantError(t, errOf(s.FindSetup(t.Context(), code)), store.ErrNotFound, noSetup)
 	}
 	owner := mustUser(t, s, "owner")
 	setup, _ := mustSetup(t.Context(), t, s, store.KeyFields{Name: "x", Scope: "*", Owner: owner.ID})
-	if _, err := s.RemoveUser(t.Context(), account, owner.ID); err != nil {
-		t.Fatal(err)
-	}
-	_, _, err := s.UseSetup(t.Context(), setup, "x", "claude")
-	wantError(t, err, store.ErrNotFound, "user")
+	must(t, errOf(s.RemoveUser(t.Context(), account, owner.ID)))
+	wantError(t, errOf(s.UseSetup(t.Context(), setup, "x", "claude")), store.ErrNotFound, "user")
 }
 
 func TestSetupFaults(t *testing.T) {
@@ -254,13 +233,9 @@ func TestSetupSweep(t *testing.T) {
 	path := tempStore(t)
 	synctest.Test(t, func(t *testing.T) {
 		kv, err := store.OpenBolt(path, store.BoltOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s, err := store.New(share(kv), store.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		mustSetup(context.Background(), t, s, store.KeyFields{Name: "x", Scope: "*"})
 		for _, want := range []int{1, 0} {
 			time.Sleep(14 * time.Minute)
@@ -269,8 +244,6 @@ func TestSetupSweep(t *testing.T) {
 				t.Errorf("%d codes, not %d", n, want)
 			}
 		}
-		if err := errors.Join(s.Close(), kv.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(s.Close(), kv.Close()))
 	})
 }

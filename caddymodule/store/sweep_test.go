@@ -25,9 +25,7 @@ func beginAll(t *testing.T, s *store.Store, u store.User) store.Session {
 	_, claimErr := s.ClaimPairing(ctx, code, deviceSecret(1), store.Device{})
 	_, denied, deniedErr := s.CreatePairing(ctx, account, "")
 	_, denyErr := s.DenyPairing(ctx, account, denied, "")
-	if err := errors.Join(err, linkErr, unusedErr, pendingErr, claimErr, deniedErr, denyErr); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, linkErr, unusedErr, pendingErr, claimErr, deniedErr, denyErr))
 	return session
 }
 
@@ -39,17 +37,11 @@ func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		kv, err := store.OpenBolt(path, store.BoltOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s, err := store.New(share(kv), store.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		u, err := s.CreateUser(ctx, account, "Ann", "", store.RoleAdmin)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		check := func(when string, sessions, links, pairings int) {
 			t.Helper()
 			synctest.Wait()
@@ -73,9 +65,7 @@ func TestSweep(t *testing.T) {
 		if got := s.Stats(); got.Users != 1 || len(s.Links(account)) != 0 || len(s.Pairings(account)) != 3 {
 			t.Errorf("the view has %+v, pairings %+v", got, s.Pairings(account))
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close())
 		time.Sleep(60 * time.Hour)
 		check("while no store runs", 2, 1, 3)
 		if s, err = store.New(share(kv), store.Options{}); err != nil {
@@ -86,9 +76,7 @@ func TestSweep(t *testing.T) {
 		if n := len(paths(t, kv, "sessions_seen/")); n != 0 {
 			t.Errorf("%d uses of removed sessions are left", n)
 		}
-		if err := errors.Join(s.Close(), kv.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(s.Close(), kv.Close()))
 	})
 }
 
@@ -99,9 +87,7 @@ func TestSweepLeftovers(t *testing.T) {
 	first := newStore(t, share(kv))
 	u := mustUser(t, first, "Ann")
 	session, _ := mustSession(t, first, u)
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.Close())
 	const id = "00000000000000000000000000"
 	stay := []string{
 		"robots/removed/x", "user_names/x", "secrets/x", "sessions_seen/" + u.ID + "/" + session.ID, "marks/users2",
@@ -114,9 +100,7 @@ func TestSweepLeftovers(t *testing.T) {
 	for _, path := range slices.Concat(stay, removed) {
 		ops = append(ops, store.Put(path, []byte(`{"v":1,"last_used_at":"2026-01-01T00:00:00Z"}`)))
 	}
-	if _, err := kv.Txn(t.Context(), store.Txn{Then: ops}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(kv.Txn(t.Context(), store.Txn{Then: ops})))
 	s := newStore(t, share(kv))
 	wait.Until(t, "the leftovers are swept", func() bool {
 		all := paths(t, kv, "")
@@ -144,23 +128,17 @@ func TestLeftovers(t *testing.T) {
 		s := newStore(t, share(kv))
 		_, first := s.CreateAccount(ctx, "first")
 		_, second := s.CreateAccount(ctx, "second")
-		if err := errors.Join(first, second, s.RemoveAccount(ctx, "first"), s.RemoveAccount(ctx, "second")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(first, second, s.RemoveAccount(ctx, "first"), s.RemoveAccount(ctx, "second")))
 		late := func(id string) []string { return []string{store.DirUsage + id + "/2026-01-01"} }
 		var ops []store.Op
 		for _, path := range append(slices.Concat(late("first"), late("second"), late("firsts")), "last_used/second/x") {
 			ops = append(ops, store.Put(path, []byte(`{"v":1,"last_used_at":"2026-01-01T00:00:00Z"}`)))
 		}
-		if _, err := kv.Txn(ctx, store.Txn{Then: ops}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(kv.Txn(ctx, store.Txn{Then: ops})))
 		left := func(all ...string) []string {
 			return slices.DeleteFunc(all, func(path string) bool { return !slices.Contains(paths(t, kv, path), path) })
 		}
-		if _, err := s.CreateAccount(ctx, "first"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.CreateAccount(ctx, "first")))
 		if got := left(append(late("first"), "leftovers/first")...); len(got) != 0 {
 			t.Errorf("a new account has %q", got)
 		}
@@ -191,19 +169,13 @@ func TestSweepUnreadable(t *testing.T) {
 		s := newStore(t, share(kv))
 		u := mustUser(t, s, "Ann")
 		p := store.Passkey{ID: []byte("x"), Name: "x", Credential: []byte("1")}
-		if err := s.AddPasskey(ctx, u.ID, "c", p); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.AddPasskey(ctx, u.ID, "c", p))
 		path := "users/" + account + "/" + u.ID
 		item, err := kv.Get(ctx, path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		put := func(op store.Op) {
 			t.Helper()
-			if _, err := kv.Txn(ctx, store.Txn{Then: []store.Op{op}}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(kv.Txn(ctx, store.Txn{Then: []store.Op{op}})))
 		}
 		put(store.Put(path, bytes.Replace(item.Value, []byte(`"v":1`), []byte(`"v":2`), 1)))
 		time.Sleep(25 * time.Hour)
@@ -230,18 +202,12 @@ func TestSweepAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		kv, err := store.OpenBolt(path, store.BoltOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s, err := store.New(share(kv), store.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		u, err := s.CreateUser(ctx, account, "Ann", "", store.RoleAdmin)
 		addErr := s.AddPasskey(ctx, u.ID, "c", store.Passkey{ID: []byte("x"), Name: "x", Credential: []byte("1")})
-		if err := errors.Join(err, addErr); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(err, addErr))
 		for after, want := range []int{1, 1, 0} { // in steps of ten minutes, as the sweeper runs
 			synctest.Wait()
 			if got := len(paths(t, kv, "answers/")); got != want {

@@ -79,9 +79,7 @@ func putKey(t testing.TB, d *draft, account string, i int) {
 	if err == nil {
 		err = d.apply(Event{Item: Item{Key: op.Key, Value: op.Value, ModRevision: 1}})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // The bytes that a write copies, and the time of a listing, do not grow with the number of keys.
@@ -119,44 +117,4 @@ func TestViewIsNotLinear(t *testing.T) {
 	if listingMany > 4*listing {
 		t.Errorf("a listing of 100 keys takes %v with %d others, %v with %d", listing, few, listingMany, many)
 	}
-}
-
-func BenchmarkMillionKeys(b *testing.B) {
-	const keys = 1_000_000
-	v := viewOf(b, keys)
-	s := newStore(nil, Options{})
-	s.view.Store(v)
-	b.Run("create", func(b *testing.B) {
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			d := s.view.Load().draft(time.Now())
-			putKey(b, d, DefaultAccount, keys+100+i)
-			s.publish(d, 1)
-		}
-	})
-	b.Run("list 100", func(b *testing.B) {
-		for b.Loop() {
-			s.Keys("few")
-		}
-	})
-	b.Run("look for what to sweep", func(b *testing.B) {
-		for b.Loop() {
-			w := s.newSweep()
-			for _, kind := range kinds {
-				kind.sweep(w)
-			}
-		}
-	})
-	b.Run("look for what has expired", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			s.expireAll(time.Now(), time.Now())
-		}
-	})
-	b.Run("find", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			keyKind.byHash(v, digest{17, 4, 3, 1})
-		}
-	})
 }

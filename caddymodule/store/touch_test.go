@@ -22,16 +22,12 @@ func TestTouch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		s, err := openStore(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		// One more than fit into a transaction.
 		var keys []store.Credential
 		for range store.MaxTxnOps + 1 {
 			_, secret, err = s.CreateKey(ctx, account, store.KeyFields{Name: rand.Text(), Scope: "*"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			k, _ := s.FindKey(secret)
 			keys = append(keys, k)
 		}
@@ -59,9 +55,7 @@ func TestTouch(t *testing.T) {
 		}
 		last = time.Now().UTC()
 		s.Touch(keys[len(keys)-1].LiveKey)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close())
 	})
 	k, ok := storetest.Open(t, path).FindKey(secret)
 	if !ok || k.Key().LastUsedAt == nil || !k.Key().LastUsedAt.Equal(last) {
@@ -77,9 +71,7 @@ func TestTouchRevokedKey(t *testing.T) {
 	k, secret := mustKey(t, s, "*")
 	live, _ := s.FindKey(secret)
 	s.Touch(live.LiveKey)
-	if _, err := s.RevokeKey(t.Context(), account, k.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RevokeKey(t.Context(), account, k.ID)))
 	s.Touch(live.LiveKey)
 	s = reopen(t, s, path)
 	if live, _ = s.FindKey(secret); live.Key().RevokedAt == nil || live.Key().LastUsedAt == nil {
@@ -91,13 +83,9 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 	s := storetest.New(t)
 	_, secret := mustKey(t, s, "qwen*")
 	c, _, err := s.CreateConnector(t.Context(), account, "one")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.SetDeployment(t.Context(),
-		store.Deployment{Account: account, Name: "qwen3", Connectors: []string{c.ID}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errOf(s.SetDeployment(t.Context(),
+		store.Deployment{Account: account, Name: "qwen3", Connectors: []string{c.ID}})))
 	ok := true
 	if n := testing.AllocsPerRun(1000, func() {
 		k, found := s.FindKey(secret)
@@ -113,52 +101,6 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkFindKey(b *testing.B) {
-	s, secret := benchStore(b)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if _, ok := s.FindKey(secret); !ok {
-				b.Error("not found")
-			}
-		}
-	})
-}
-
-// BenchmarkRequest is all that a request asks of the store.
-func BenchmarkRequest(b *testing.B) {
-	s, secret := benchStore(b)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			k, _ := s.FindKey(secret)
-			stop := k.Begin(netip.Addr{}, func(store.Refusal) {})
-			s.Touch(k.LiveKey)
-			s.Deployment(k.Account(), "qwen3")
-			stop.End()
-		}
-	})
-}
-
-func BenchmarkCreateKey(b *testing.B) {
-	s, _ := benchStore(b)
-	for b.Loop() {
-		mustKey(b, s, "*")
-	}
-}
-
-func benchStore(b *testing.B) (s *store.Store, secret string) {
-	s = storetest.New(b)
-	if _, err := s.SetAccount(b.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 1_000_000 }); err != nil {
-		b.Fatal(err)
-	}
-	for range 200 {
-		_, secret = mustKey(b, s, "*")
-	}
-	b.ResetTimer()
-	return s, secret
-}
-
 // The time when a connector was last seen survives a restart, and costs at most one write a minute.
 func TestTouchConnector(t *testing.T) {
 	t.Parallel()
@@ -167,13 +109,9 @@ func TestTouchConnector(t *testing.T) {
 	var last time.Time
 	synctest.Test(t, func(t *testing.T) {
 		s, err := openStore(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c, _, err := s.CreateConnector(t.Context(), account, "box")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		id = c.ID
 		if c, _ := s.Connector(id); c.LastSeenAt != nil {
 			t.Errorf("seen at %v before it ever came", c.LastSeenAt)
@@ -189,9 +127,7 @@ func TestTouchConnector(t *testing.T) {
 		s.TouchConnector("con_unknown")
 		s.TouchConnector(id)
 		last = time.Now().UTC()
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close())
 	})
 	s := storetest.Open(t, path)
 	c, _ := s.Connector(id)
@@ -201,12 +137,8 @@ func TestTouchConnector(t *testing.T) {
 	if list := s.Connectors(account); len(list) != 1 || list[0].LastSeenAt == nil {
 		t.Errorf("listed as %+v", list)
 	}
-	if _, err := s.RemoveConnector(t.Context(), account, id); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.RemoveConnector(t.Context(), account, id)))
+	must(t, s.Close())
 	if n := storetest.Open(t, path).Stats().Connectors; n != 0 {
 		t.Errorf("%d connectors after the removal", n)
 	}

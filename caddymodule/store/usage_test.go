@@ -64,15 +64,11 @@ func TestUsage(t *testing.T) {
 	}
 	a, b := usageRow("2026-11-21", "k", "org/model:8b", 3), usageRow("2026-11-20", "k", "", 1)
 	nobody := store.UsageRow{Account: "nobody", Day: "2026-11-21", Key: "k"}
-	if err := s.SaveUsage(t.Context(), []store.UsageRow{a, b, nobody}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.SaveUsage(t.Context(), []store.UsageRow{a, b, nobody}))
 	s = reopen(t, s, path)
 	a = usageRow("2026-11-21", "k", "org/model:8b", 10)
 	c := usageRow("2026-12-01", "l", "m", 5)
-	if err := s.SaveUsage(t.Context(), []store.UsageRow{a, c}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.SaveUsage(t.Context(), []store.UsageRow{a, c}))
 	for days, want := range map[[2]string][]store.UsageRow{
 		{"2026-01-01", "2026-12-31"}: {b, a, c},
 		{"2026-11-21", "2026-12-01"}: {a, c},
@@ -98,8 +94,7 @@ func TestUsage(t *testing.T) {
 		usageRow("", "k", "", 1), usageRow("2026-1-1", "k", "", 1),
 		usageRow("2026-02-30", "k", "", 1), usageRow("../x", "k", "", 1), usageRow("2026-01-01", "a/b", "", 1),
 	} {
-		_, err := s.OwnUsage(t.Context(), wrong)
-		wantError(t, err, store.ErrInvalid)
+		wantError(t, errOf(s.OwnUsage(t.Context(), wrong)), store.ErrInvalid)
 		wantError(t, s.SaveUsage(t.Context(), []store.UsageRow{a, wrong}), store.ErrInvalid)
 	}
 	ignore := func(store.UsageRow) error { return nil }
@@ -117,15 +112,11 @@ func TestUsageOfManyKeys(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, tempStore(t))
 	s, err := store.New(kv, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	revision := func() int64 {
 		t.Helper()
 		r, err := kv.Each(t.Context(), store.Prefix("none/"), func(store.Item) error { return nil })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return r
 	}
 	var rows []store.UsageRow
@@ -133,9 +124,7 @@ func TestUsageOfManyKeys(t *testing.T) {
 		rows = append(rows, usageRow("2026-11-21", fmt.Sprint("key_", i), "qwen3:8b", int64(i)))
 	}
 	before := revision()
-	if err := s.SaveUsage(t.Context(), rows); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.SaveUsage(t.Context(), rows))
 	if n := revision() - before; n != 1 {
 		t.Errorf("%d transactions", n)
 	}
@@ -157,9 +146,7 @@ func TestUsageOfSeveralGateways(t *testing.T) {
 		edges := map[string]*store.Store{}
 		open := func(edge string) {
 			local, err := store.OpenBolt(filepath.Join(dir, edge), store.BoltOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if edges[edge], err = store.New(share(kv), store.Options{Edge: edge, Own: local}); err != nil {
 				t.Fatal(err)
 			}
@@ -215,9 +202,7 @@ func TestUsageOfOthers(t *testing.T) {
 		shared := storetest.Share(storetest.OpenBolt(t, tempStore(t)))
 		edge := func(name string) *store.Store {
 			s, err := store.New(shared, store.Options{Edge: name, Own: storetest.OpenBolt(t, tempStore(t))})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { _ = s.Close() })
 			synctest.Wait() // until it has published, as it does at the start
 			return s
@@ -273,21 +258,17 @@ func TestKeyUsageReadsOnce(t *testing.T) {
 	t.Parallel()
 	kv := &countingKV{KV: share(storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db")))}
 	s := newStore(t, kv)
-	if err := s.SaveUsage(t.Context(), []store.UsageRow{
+	must(t, s.SaveUsage(t.Context(), []store.UsageRow{
 		usageRow("2026-11-01", "k", "m", 1), usageRow("2026-11-30", "k", "m", 1), usageRow("2026-11-30", "kk", "m", 1),
 		usageRow("2026-12-01", "k", "m", 1), usageRow("2026-11-01T15", "k", "m", 1),
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	kv.reads = 0
 	rows := 0
 	count := func(store.UsageRow) error {
 		rows++
 		return nil
 	}
-	if err := s.EachUsage(t.Context(), account, "k", "2026-11-01", "2026-11-30", count); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.EachUsage(t.Context(), account, "k", "2026-11-01", "2026-11-30", count))
 	if rows != 2 || kv.reads != 1 {
 		t.Errorf("%d rows with %d reads", rows, kv.reads)
 	}

@@ -34,9 +34,7 @@ func openLater(t *testing.T, kv store.KV, days int, o store.Options) *store.Stor
 	t.Helper()
 	o.Now = func() time.Time { return time.Now().AddDate(0, 0, days) }
 	s, err := store.New(kv, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -63,9 +61,7 @@ func TestOldUsageGoes(t *testing.T) {
 				rows = append(rows, usageRow(day(ago), fmt.Sprintf("k%d", k), "m", 1))
 			}
 		}
-		if err := s.SaveUsage(t.Context(), rows); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.SaveUsage(t.Context(), rows))
 		check := func(when string, hours, days int) {
 			t.Helper()
 			synctest.Wait()
@@ -100,19 +96,13 @@ func TestUsageOfGatewayThatWasAway(t *testing.T) {
 		day := time.Now().UTC().Format(time.DateOnly)
 		edge := func(later int) *store.Store {
 			own, err := store.OpenBolt(local, store.BoltOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return openLater(t, kv, later, store.Options{Edge: "a", Own: own})
 		}
 		a := edge(0)
 		synctest.Wait() // it has published
-		if err := a.SaveUsage(t.Context(), []store.UsageRow{usageRow(day, "k", "m", 1)}); err != nil {
-			t.Fatal(err)
-		}
-		if err := a.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.SaveUsage(t.Context(), []store.UsageRow{usageRow(day, "k", "m", 1)}))
+		must(t, a.Close())
 		for _, away := range []int{130, 402} {
 			want := map[int]int{130: 1}[away]
 			other := openLater(t, kv, away, store.Options{})

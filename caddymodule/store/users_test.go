@@ -40,18 +40,14 @@ func tempStore(t testing.TB) string { return filepath.Join(t.TempDir(), "gateway
 func mustUser(t testing.TB, s *store.Store, name string) store.User {
 	t.Helper()
 	u, err := s.CreateUser(t.Context(), account, name, "$argon2id$"+name, store.RoleAdmin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return u
 }
 
 func mustSession(t testing.TB, s *store.Store, u store.User) (store.Session, string) {
 	t.Helper()
 	session, secret, err := s.CreateSession(t.Context(), u.ID, "password", "192.0.2.1", "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return session, secret
 }
 
@@ -59,17 +55,13 @@ func TestUsers(t *testing.T) {
 	t.Parallel()
 	path := tempStore(t)
 	s := storetest.Open(t, path)
-	if _, err := s.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateAccount(t.Context(), "other")))
 	ann := mustUser(t, s, "Ann")
 	if !regexp.MustCompile(`^usr_[0-9a-v]{26}$`).MatchString(ann.ID) || ann.CreatedAt.IsZero() {
 		t.Errorf("created %+v", ann)
 	}
 	bob, err := s.CreateUser(t.Context(), "other", "bob@example.com", "", store.RoleAdmin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, s := range []*store.Store{s, reopen(t, s, path)} {
 		if got, ok := s.User(ann.ID); !ok || got != ann {
 			t.Errorf("user %+v", got)
@@ -98,9 +90,7 @@ func TestUsers(t *testing.T) {
 func TestUserErrors(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
-	if _, err := s.CreateAccount(t.Context(), "other"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.CreateAccount(t.Context(), "other")))
 	ann := mustUser(t, s, "Ann")
 	for _, c := range []struct {
 		account, name string
@@ -114,8 +104,7 @@ func TestUserErrors(t *testing.T) {
 		{"other", "ann", store.ErrExists, "choose another name"},
 		{"nobody", "bob", store.ErrNotFound, "unknown account"},
 	} {
-		_, err := s.CreateUser(t.Context(), c.account, c.name, "", store.RoleAdmin)
-		wantError(t, err, c.kind, c.part)
+		wantError(t, errOf(s.CreateUser(t.Context(), c.account, c.name, "", store.RoleAdmin)), c.kind, c.part)
 	}
 	for _, c := range [][2]string{
 		{account, "bob"},
@@ -125,12 +114,10 @@ func TestUserErrors(t *testing.T) {
 		{"a/b", "Ann"},
 		{account, "usr_x"},
 	} {
-		_, err := s.RemoveUser(t.Context(), c[0], c[1])
-		wantError(t, err, store.ErrNotFound, "not found in the account")
+		wantError(t, errOf(s.RemoveUser(t.Context(), c[0], c[1])), store.ErrNotFound, "not found in the account")
 	}
 	wantError(t, s.SetPassword(t.Context(), "usr_x", "", "x", ""), store.ErrNotFound, "user was not found")
-	_, _, err := s.CreateSession(t.Context(), "usr_x", "", "", "")
-	wantError(t, err, store.ErrNotFound, "user was not found")
+	wantError(t, errOf(s.CreateSession(t.Context(), "usr_x", "", "", "")), store.ErrNotFound, "user was not found")
 	if s.UserCount() != 1 {
 		t.Errorf("%d users", s.UserCount())
 	}
@@ -175,13 +162,9 @@ func TestRemoveUser(t *testing.T) {
 		store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
 	_, link, err := s.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkRecovery, Account: account, User: ann.ID}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.AddPasskey(t.Context(), ann.ID, "c",
-		store.Passkey{ID: []byte("x"), Name: "x", Credential: []byte(`{}`)}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, s.AddPasskey(t.Context(), ann.ID, "c",
+		store.Passkey{ID: []byte("x"), Name: "x", Credential: []byte(`{}`)}))
 	_, invitation, _ := s.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: "Ann"}, time.Hour)
 	_, secret := mustSession(t, s, bob)
@@ -225,9 +208,7 @@ func TestRemoveUser(t *testing.T) {
 func paths(t *testing.T, kv store.KV, prefix string) []string {
 	t.Helper()
 	snap, err := store.Range(t.Context(), kv, store.Prefix(prefix))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var out []string
 	for _, item := range snap.Items {
 		out = append(out, item.Key)
@@ -246,9 +227,7 @@ func TestSetPassword(t *testing.T) {
 		session, secret := mustSession(t, s, ann)
 		sessions, secrets = append(sessions, session), append(secrets, secret)
 	}
-	if err := s.SetPassword(t.Context(), ann.ID, s.PasswordHash(ann.ID), "new", sessions[7].ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.SetPassword(t.Context(), ann.ID, s.PasswordHash(ann.ID), "new", sessions[7].ID))
 	if got := s.Sessions(ann.ID); len(got) != 1 || got[0].ID != sessions[7].ID {
 		t.Errorf("%d sessions are left", len(got))
 	}
@@ -265,9 +244,7 @@ func TestSetPassword(t *testing.T) {
 	s = storetest.Open(t, tempStore(t))
 	ann = mustUser(t, s, "Ann")
 	_, secret := mustSession(t, s, ann)
-	if err := s.SetPassword(t.Context(), ann.ID, s.PasswordHash(ann.ID), "new", ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.SetPassword(t.Context(), ann.ID, s.PasswordHash(ann.ID), "new", ""))
 	if _, ok := s.FindSession(secret); ok {
 		t.Error("a session outlived the password")
 	}
@@ -315,9 +292,7 @@ func TestDyingAmidRemoval(t *testing.T) {
 			_, token, _ := s.CreateToken(t.Context(),
 				store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
 			dying.left.Store(1)
-			if err := remove(s, ann); err != nil {
-				t.Fatal(err)
-			}
+			must(t, remove(s, ann))
 			if len(paths(t, kv, "sessions/")) != 1 {
 				t.Fatal("all is removed: the test shows nothing")
 			}
@@ -348,16 +323,10 @@ func TestFileHasNoSecrets(t *testing.T) {
 		store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
 	_, link, _ := s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account}, time.Hour)
 	_, code, _ := s.CreatePairing(t.Context(), account, "Ann")
-	if _, err := s.ClaimPairing(t.Context(), code, deviceSecret(1), store.Device{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.ClaimPairing(t.Context(), code, deviceSecret(1), store.Device{})))
+	must(t, s.Close())
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i, secret := range []string{
 		session, strings.TrimPrefix(token, "pmt_"), link, code[5:],
 		strings.ReplaceAll(code[5:], "-", ""), deviceSecret(1),

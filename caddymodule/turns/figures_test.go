@@ -184,3 +184,23 @@ func TestNoIdlePlace(t *testing.T) {
 		w.empty()
 	})
 }
+
+// A request that need not wait allocates its place and no more.
+func TestAllocations(t *testing.T) {
+	w := newWorld(t)
+	w.connect("c1", 1, "u")
+	w.connect("c2", 1, "u")
+	w.deploy("D", "", 0, "c1", "c2")
+	_, q := w.request("r a/1 D")
+	q.Affinity = 7
+	if n := testing.AllocsPerRun(1000, func() {
+		p, err := w.Wait(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Answered()
+		p.Leave()
+	}); n > 2 {
+		t.Errorf("%v allocations", n)
+	}
+}

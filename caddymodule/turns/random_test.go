@@ -101,10 +101,9 @@ func (o *oracle) end(q *asked, unused bool) {
 				o.stamps[from+party] = was
 			}
 		}
-		if q.ownerKey == "" {
-			o.join(q)
+		if q.ownerKey != "" { // it has waited
+			o.stamps[q.ownerKey], o.stamps[q.keyKey] = -o.clock, -o.clock
 		}
-		o.stamps[q.ownerKey], o.stamps[q.keyKey] = -o.clock, -o.clock
 	}
 	if ran && q.turn > 0 && q.turn == s.number {
 		if s.used = s.used || !unused; idle && !s.used {

@@ -39,22 +39,14 @@ func asOperator(t *testing.T) context.Context {
 func newAccount(t *testing.T) (local account, st *store.Store, public *string) {
 	t.Helper()
 	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "up.db"), store.BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	st, err = store.New(kv, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	key, err := link.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, pin, err := link.Identity(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	public = new("127.0.0.1:7443")
 	service := manage.New(manage.Options{
 		Store: st, Tunnels: noTunnels{}, Observed: observed.New(time.Now),
@@ -69,9 +61,7 @@ func newAccount(t *testing.T) (local account, st *store.Store, public *string) {
 func wantToken(t *testing.T, st *store.Store, id, token, server string) {
 	t.Helper()
 	parsed, err := link.ParseToken(token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if parsed.Server != server || parsed.Connector != id {
 		t.Errorf("the token is for %s at %s, want %s at %s", parsed.Connector, parsed.Server, id, server)
 	}
@@ -83,16 +73,12 @@ func wantToken(t *testing.T, st *store.Store, id, token, server string) {
 func TestUpConnectorIsReused(t *testing.T) {
 	account, st, public := newAccount(t)
 	id, token, err := account.connector(asOperator(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	wantToken(t, st, id, token, "127.0.0.1:7443")
 
 	*public = "127.0.0.1:40001" // another run got another port
 	again, token, err := account.connector(asOperator(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if again != id {
 		t.Errorf("the connector is %s, was %s", again, id)
 	}
@@ -104,13 +90,9 @@ func TestUpConnectorIsReused(t *testing.T) {
 func TestUpConnectorOfAnotherDevice(t *testing.T) {
 	account, st, _ := newAccount(t)
 	first, _, err := account.connector(asOperator(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, code, err := st.CreatePairing(t.Context(), store.DefaultAccount, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	device := store.Device{Hostname: "rack", Fingerprint: "3f9a", At: time.Now()}
 	if _, err := st.ClaimPairing(t.Context(), code, strings.Repeat("s", 43), device); err != nil {
 		t.Fatal(err)
@@ -135,13 +117,9 @@ func TestUpConnectorOfAnotherDevice(t *testing.T) {
 func TestUpPublish(t *testing.T) {
 	account, st, _ := newAccount(t)
 	local, _, err := account.connector(asOperator(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	other, _, err := st.CreateConnector(asOperator(t), store.DefaultAccount, "other")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, d := range []store.Deployment{
 		{Name: "gone", Connectors: []string{local}, Model: "gone"},                        // of a former run
 		{Name: "old-file.gguf", Connectors: []string{local}, Model: "/x y/old file.gguf"}, // likewise, with a changed name
@@ -163,9 +141,7 @@ func TestUpPublish(t *testing.T) {
 		"nomic-embed-text", "embed-chat", "elsewhere", "both", "qwen3:8b", "/m/My Model.gguf",
 		"/n/My Model.gguf", "日本語", "glm-5.1:cloud", "gpt-oss:120b-Cloud",
 	}
-	if err := account.publish(asOperator(t), local, models, &ready); err != nil {
-		t.Fatal(err)
-	}
+	must(t, account.publish(asOperator(t), local, models, &ready))
 	if want := []string{
 		"My-Model.gguf", "both", "elsewhere", "embed-chat", "nomic-embed-text", "qwen3:8b",
 	}; !reflect.DeepEqual(ready.Models, want) {
@@ -208,21 +184,15 @@ func TestUpPublishCloud(t *testing.T) {
 	account, st, _ := newAccount(t)
 	account.cloud = true
 	local, _, err := account.connector(asOperator(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var ready Ready
 	models := []string{"a:cloud", "llama3.2:3b"}
-	if err := account.publish(asOperator(t), local, models, &ready); err != nil {
-		t.Fatal(err)
-	}
+	must(t, account.publish(asOperator(t), local, models, &ready))
 	if !reflect.DeepEqual(ready.Models, models) || ready.sample.Name != "llama3.2:3b" || ready.Notes != nil {
 		t.Errorf("ready = %+v", ready)
 	}
 	account.cloud = false
-	if err := account.publish(asOperator(t), local, models, new(Ready)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, account.publish(asOperator(t), local, models, new(Ready)))
 	if d := st.Deployments(store.DefaultAccount); len(d) != 1 || d[0].Name != "llama3.2:3b" {
 		t.Errorf("deployments = %+v", d)
 	}
@@ -231,9 +201,7 @@ func TestUpPublishCloud(t *testing.T) {
 func TestUpPublishNothing(t *testing.T) {
 	account, _, _ := newAccount(t)
 	local, _, err := account.connector(asOperator(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	err = account.publish(asOperator(t), local, []string{"日本語"}, new(Ready))
 	if err == nil || !strings.Contains(err.Error(), "日本語") {
 		t.Errorf("error = %v", err)
@@ -249,9 +217,7 @@ func TestUpKey(t *testing.T) {
 	run := func() Ready {
 		t.Helper()
 		var ready Ready
-		if err := account.key(asOperator(t), &ready); err != nil {
-			t.Fatal(err)
-		}
+		must(t, account.key(asOperator(t), &ready))
 		if live, ok := st.FindKey(ready.Key); !ok || live.Key().RevokedAt != nil {
 			t.Error("the key is not valid")
 		}
@@ -276,9 +242,7 @@ func TestUpKey(t *testing.T) {
 	if live, ok := st.FindKey(first.Key); !ok || live.Key().RevokedAt == nil || third.Key == first.Key {
 		t.Error("the revoked key is valid again")
 	}
-	if err := os.WriteFile(file, []byte("damaged"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("damaged"), 0o600))
 	fourth := run()
 	wantNotes(t, fourth.Notes)
 	if live, ok := st.FindKey(third.Key); !ok || live.Key().RevokedAt != nil || fourth.Key == third.Key {

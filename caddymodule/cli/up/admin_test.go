@@ -16,9 +16,7 @@ func TestUpSocket(t *testing.T) {
 		t.Skip("Windows has no sockets with modes")
 	}
 	directory, err := os.MkdirTemp("", "up") // t.TempDir is too long for a socket on some systems
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(directory) })
 	t.Setenv("XDG_DATA_HOME", directory)
 	t.Setenv("CADDY_ADMIN", "")
@@ -29,18 +27,14 @@ func TestUpSocket(t *testing.T) {
 	usual := caddy.DefaultAdminListen
 	t.Cleanup(func() { caddy.DefaultAdminListen = usual })
 	tcp, err := net.Listen("tcp", "127.0.0.1:0") // another Caddy
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer tcp.Close()
 	caddy.DefaultAdminListen = tcp.Addr().String()
 	if got := DefaultAdmin(); got != caddy.DefaultAdminListen {
 		t.Errorf("without a run commands use %s", got)
 	}
 	ln, err := net.Listen("unix", strings.TrimPrefix(address, "unix/"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer ln.Close()
 	if got := DefaultAdmin(); got != address {
 		t.Errorf("during a run commands use %s", got)

@@ -14,9 +14,7 @@ import (
 
 func TestChooseHTTP(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer taken.Close()
 	port := strconv.Itoa(taken.Addr().(*net.TCPAddr).Port)
 
@@ -67,13 +65,9 @@ func TestChooseFreePort(t *testing.T) {
 
 func TestChooseUDP(t *testing.T) {
 	free, err := freeport.Addr()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	conn, err := net.ListenPacket("udp", free)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	taken := conn.LocalAddr().(*net.UDPAddr).Port
 	got, err := chooseUDP(taken)
 	if err != nil || got == conn.LocalAddr().String() || !netip.MustParseAddrPort(got).Addr().IsLoopback() {
@@ -88,9 +82,7 @@ func TestChooseUDP(t *testing.T) {
 
 func TestChooseAdmin(t *testing.T) {
 	ln, err := freeport.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	preferred := ln.Addr().String()
 	if got, err := chooseAdmin(preferred); err != nil || got == preferred || !strings.HasPrefix(got, "localhost:") {
 		t.Errorf("with the port taken: %q, %v", got, err)

@@ -74,9 +74,7 @@ func TestAsk(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if !reflect.DeepEqual(server.models, tt.models) {
 				t.Errorf("models = %q, want %q", server.models, tt.models)
 			}

@@ -11,6 +11,13 @@ import (
 	"github.com/postern-dev/postern/connector/agent"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestUpModelServerErrors(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	tests := []struct{ name, connect, want string }{
