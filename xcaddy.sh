@@ -243,7 +243,7 @@ run_tests() {
 	# shellcheck disable=SC2086
 	part "unit tests of the tunnel" tests . "${race[@]}" -ldflags=-w -p 3 "$@" $tunnel
 	# These measure time and memory, so they run without the race detector.
-	as_caddy part "bounded work" tests . -p 1 -run '^(TestWorkIsBounded|TestManyKeys)$' "$@" ./caddymodule/dialect ./caddymodule/store
+	as_caddy part "bounded work" tests . -p 1 -run '^(TestWorkIsBounded|TestManyKeys|TestParametersAllocate)$' "$@" ./caddymodule/dialect ./caddymodule/store
 	part "end-to-end tests" tests . "${race[@]}" -ldflags=-w -timeout 60m -p 3 "$@" ./tests/...
 	part "cluster and release" cluster_and_release "$@"
 	step "all tests passed; $(summary "$skips")"

@@ -311,8 +311,8 @@ func TestParametersAllocate(t *testing.T) {
 		body string
 		max  float64
 	}{
-		{chatOp, `{"model":"public","messages":[{"role":"user","content":"u"}],"reasoning_effort":"low","top_k":1}`, 6},
-		{messagesOp, messagesBody(`"messages":[{"role":"user","content":"u"}],"temperature":1`), 21},
+		{chatOp, `{"model":"public","messages":[{"role":"user","content":"u"}],"reasoning_effort":"low","top_k":1}`, 8},
+		{messagesOp, messagesBody(`"messages":[{"role":"user","content":"u"}],"temperature":1`), 23},
 	} {
 		env, body := envWithOptions(compat.Options{}), []byte(c.body)
 		n := testing.AllocsPerRun(200, func() {
