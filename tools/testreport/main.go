@@ -90,7 +90,6 @@ func (r *report) end(it of, e event) {
 				fmt.Fprint(r.out, strings.Join(output, ""))
 			}
 		}
-		fmt.Fprintf(r.out, "FAIL\t%s\t%.1fs\n", it.Package, e.Elapsed)
 	case e.Action == "fail":
 		fmt.Fprint(r.out, strings.Join(r.output[it], ""))
 	case it.Test == "" && e.Action == "pass":
