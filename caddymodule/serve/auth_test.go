@@ -65,8 +65,8 @@ func (w wakes) Read(p []byte) (int, error) {
 	return w.Reader.Read(p)
 }
 
-// An answer that has waited in a suspended gateway does not reach the client, whose key may be revoked meanwhile: neither
-// before its request is cut, nor after that.
+// An answer that has waited in a suspended gateway does not reach the client, whose key may be revoked meanwhile:
+// neither before its request is cut, nor after that.
 func TestSuspendedForTooLong(t *testing.T) {
 	t.Parallel()
 	const event = `data: {"choices":[{"index":0,"delta":{"content":"secret"}}]}` + "\n\n"

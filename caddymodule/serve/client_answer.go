@@ -201,7 +201,8 @@ func (c *clientRequest) stream(body io.ReadCloser) *dialect.Error {
 // mayRun reports whether the answer may be passed on. It is false if the process has been suspended for so long that
 // the key may be revoked meanwhile, until the request is cut, and if its key has ended the request.
 func (c *clientRequest) mayRun() bool {
-	return c.exchange.backend.Store.MayRun() && (c.ctx.Err() == nil || !errors.As(context.Cause(c.ctx), new(*dialect.Error)))
+	ended := c.ctx.Err() != nil && errors.As(context.Cause(c.ctx), new(*dialect.Error))
+	return !ended && c.exchange.backend.Store.MayRun()
 }
 
 // reserveBuffered reserves memory for the bytes that the stream buffers. It returns an error if
