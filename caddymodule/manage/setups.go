@@ -77,13 +77,16 @@ func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (c
 	if err := checkClient(t.Client); err != nil {
 		return clients.Traded{}, err
 	}
+	err := s.store.Refresh(ctx) // another gateway may just have created the code
+	if err != nil {
+		return clients.Traded{}, err
+	}
 	var code store.Setup
-	var err error
 	wait := s.pairing.Try(from, func() (wrong bool) {
-		if code, err = s.store.FindSetup(ctx, t.Code); err == nil {
+		if code, err = s.store.FindSetup(t.Code); err == nil {
 			s.codes.Add(t.Code, struct{}{})
 		}
-		return err != nil && !s.codes.Contains(t.Code) // a store out of reach must not make guesses free
+		return err != nil && !s.codes.Contains(t.Code)
 	})
 	if wait > 0 {
 		return clients.Traded{}, &signin.ThrottledError{RetryAfter: wait}

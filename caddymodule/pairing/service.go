@@ -42,6 +42,7 @@ type Service struct {
 	options Options
 	unwatch func()
 	guesses *guesses
+	trying  sync.Mutex // held by Try: codes that are checked at the same time are not wrong ones
 
 	mu      sync.Mutex
 	tickets map[string]*ticket // by pairing id: the connected devices
@@ -128,8 +129,10 @@ func (s *Service) Expects(remote string, match func(codeHash []byte) bool) (pair
 }
 
 // Try calls check, which reports whether a code from an address is wrong, within the limits on wrong codes. If these
-// do not allow it, Try returns when to try again.
+// do not allow it, Try returns when to try again. check must not wait.
 func (s *Service) Try(remote string, check func() (wrong bool)) (wait time.Duration) {
+	s.trying.Lock()
+	defer s.trying.Unlock()
 	v := s.guesses.begin(remote, s.options.Now(), true)
 	if v.limitBegins {
 		s.beginLimit()

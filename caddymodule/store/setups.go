@@ -62,11 +62,8 @@ var errNoSetup = Errorf(ErrNotFound,
 	"the code is wrong, used or expired: create a new one in the console, under Keys, Set up a client")
 
 // FindSetup returns the set-up code, of any account. It fails with ErrNotFound if the code cannot be traded. Its
-// creator must have the same role as when it created the code.
-func (s *Store) FindSetup(ctx context.Context, code string) (Setup, error) {
-	if err := s.Refresh(ctx); err != nil { // another gateway may just have created it
-		return Setup{}, err
-	}
+// creator must have the same role as when it created the code. Another gateway may just have created it: see Refresh.
+func (s *Store) FindSetup(code string) (Setup, error) {
 	v := s.view.Load()
 	hash, _ := hashCode(prefixUse, code) // the zero hash of an invalid code matches no record
 	r, ok := setupKind.byHash(v, hash)

@@ -47,9 +47,9 @@ func TestSetup(t *testing.T) {
 	}
 	s = c.open(t, closed(t, s, path))
 	for _, wrong := range []string{"", "USE-", "PAIR" + code[3:], code + "0", strings.Repeat("0", 8)} {
-		wantError(t, errOf(s.FindSetup(t.Context(), wrong)), store.ErrNotFound, noSetup)
+		wantError(t, errOf(s.FindSetup(wrong)), store.ErrNotFound, noSetup)
 	}
-	found, err := s.FindSetup(t.Context(), " "+strings.ToLower(strings.ReplaceAll(code, "-", "")))
+	found, err := s.FindSetup(" "+strings.ToLower(strings.ReplaceAll(code, "-", "")))
 	if err != nil || found.ID != setup.ID || found.Key.DefaultModel != "qwen3:8b" || found.CreatedBy.User != ann.ID {
 		t.Fatalf("found %+v, %v", found, err)
 	}
@@ -62,13 +62,13 @@ func TestSetup(t *testing.T) {
 		t.Error("the secret is not that of the key")
 	}
 	wantError(t, errOf(s.UseSetup(t.Context(), found, "Ann box claude", "claude")), store.ErrNotFound, noSetup)
-	wantError(t, errOf(s.FindSetup(t.Context(), code)), store.ErrNotFound, noSetup)
+	wantError(t, errOf(s.FindSetup(code)), store.ErrNotFound, noSetup)
 
 	// A code expires between its lookup and its trade.
 	late, code := mustSetup(as(t, ann, ""), t, s, fields)
 	c.advance(15 * time.Minute)
 	wantError(t, errOf(s.UseSetup(t.Context(), late, "late", "claude")), store.ErrNotFound, noSetup)
-	wantError(t, errOf(s.FindSetup(t.Context(), code)), store.ErrNotFound, noSetup)
+	wantError(t, errOf(s.FindSetup(code)), store.ErrNotFound, noSetup)
 }
 
 // The next trade for the same person, machine and client replaces the secret of a valid key and nothing else, even if
@@ -156,11 +156,11 @@ func TestSetupOfAnotherRole(t *testing.T) {
 			store.Token{Account: account, User: u.ID, Name: "x", Rights: store.RightKeys})
 		must(t, err)
 		_, code := mustSetup(as(t, u, token.ID), t, s, store.KeyFields{Name: "x", Scope: "*"})
-		if _, err := s.FindSetup(t.Context(), code); err != nil {
+		if _, err := s.FindSetup(code); err != nil {
 			t.Errorf("before %s: %v", what, err)
 		}
 		must(t, change(u, token.ID))
-		wantError(t, errOf(s.FindSetup(t.Context(), code)), store.ErrNotFound, noSetup)
+		wantError(t, errOf(s.FindSetup(code)), store.ErrNotFound, noSetup)
 	}
 	owner := mustUser(t, s, "owner")
 	setup, _ := mustSetup(t.Context(), t, s, store.KeyFields{Name: "x", Scope: "*", Owner: owner.ID})
@@ -205,7 +205,10 @@ func TestSetupRace(t *testing.T) {
 		for i := range 8 {
 			group.Go(func() {
 				s := gateways[i%2]
-				setup, err := s.FindSetup(t.Context(), code)
+				if err := s.Refresh(t.Context()); err != nil {
+					t.Error(err)
+				}
+				setup, err := s.FindSetup(code)
 				if err == nil {
 					_, _, err = s.UseSetup(as(t, ann, ""), setup, "box", "claude")
 				}
