@@ -49,7 +49,7 @@ func TestSetup(t *testing.T) {
 	for _, wrong := range []string{"", "USE-", "PAIR" + code[3:], code + "0", strings.Repeat("0", 8)} {
 		wantError(t, errOf(s.FindSetup(wrong)), store.ErrNotFound, noSetup)
 	}
-	found, err := s.FindSetup(" "+strings.ToLower(strings.ReplaceAll(code, "-", "")))
+	found, err := s.FindSetup(" " + strings.ToLower(strings.ReplaceAll(code, "-", "")))
 	if err != nil || found.ID != setup.ID || found.Key.DefaultModel != "qwen3:8b" || found.CreatedBy.User != ann.ID {
 		t.Fatalf("found %+v, %v", found, err)
 	}
