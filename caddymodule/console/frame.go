@@ -77,6 +77,7 @@ func (c *Console) loadTemplates(a assets, may func(operation string) bool) *temp
 		"method":  func(name string) string { return sessionMethods[name] },
 		"program": func() string { return program.Name },
 		"manual":  func() string { return program.Manual },
+		"kinds":   func() []store.ModelKind { return store.ModelKinds },
 		"right":   func(name string) string { return rightTexts[name] },
 	}).ParseFS(templateFiles, "templates/*.html"))
 }

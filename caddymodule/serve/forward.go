@@ -27,7 +27,7 @@ func (c *clientRequest) forward(w http.ResponseWriter, r *http.Request, next Han
 			derr = nil
 		case derr == nil:
 			return c.checkCalls(r, next)
-		case asked == nil && derr.Unserved && c.body != nil && c.exchange.attempts.waiting():
+		case asked == nil && derr.Unserved && c.body != nil && c.exchange.attempts.waiting() && !c.hasLeft():
 			if asked = c.fallBack(derr); asked == nil {
 				return derr
 			}
