@@ -224,6 +224,8 @@ func (f *Form) finish(body []byte, defaultModel string) *Error {
 	switch {
 	case f.state != formEnd:
 		return invalidForm("its last boundary is missing, so a part of it may be, too")
+	case f.first == 0:
+		return invalidForm("it is empty")
 	case f.name != "":
 	case f.model != nil || defaultModel == "":
 		return missing("model")

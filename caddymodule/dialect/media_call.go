@@ -40,12 +40,13 @@ func readMediaHead(unit Unit, op Operation, body []byte, env *Env) (Head, *Error
 	m := &MediaCall{form: env.Form, unit: unit}
 	switch {
 	case op.Kind == Voices:
-		m.ChatRequest = &ChatRequest{kind: op.Kind, ChatStreamOptions: ChatStreamOptions{Model: op.ID}}
+		m.ChatRequest = &ChatRequest{kind: op.Kind, answers: 1}
+		m.Model = op.ID
 	case m.form != nil:
 		if err := m.form.finish(body, env.DefaultModel); err != nil {
 			return Head{}, err
 		}
-		m.ChatRequest = &ChatRequest{kind: op.Kind, body: body, remote: m.form.remote}
+		m.ChatRequest = &ChatRequest{kind: op.Kind, answers: 1, body: body, remote: m.form.remote}
 		m.Model = m.form.name
 	default:
 		r, err := scanRequest(op, body, env.DefaultModel)

@@ -108,7 +108,7 @@ var routes = [...]route{
 	ListPaths: {"this list", "GET", "/v1", "paths", "", nil},
 
 	Rerank:    {"documents by relevance", "POST", rerankPath, "rerank", rerankPath, media("")},
-	Reranking: {"the same", "POST", "/v1/reranking", "rerank", rerankPath, media("")},
+	Reranking: {"the same", "POST", "/v1/reranking", "reranking", rerankPath, media("")},
 	Score:     {"how similar texts are", "POST", "/v1/score", "score", "/v1/score", media("")},
 	Transcription: {
 		"the text of a recording",

@@ -24,7 +24,8 @@ func (c *clientRequest) fallBack(derr *dialect.Error) *askedDeployment {
 	ex, asked := c.exchange, &askedDeployment{c.deployment, c.exchange.Connector, derr}
 	d, ok := c.Store.Deployment(ex.Account, asked.Fallback)
 	_, refused := ex.check(d, ok)
-	if refused != nil || d.ModelKind() != asked.ModelKind() {
+	embeds := ex.Operation.Kind == dialect.Embeddings // vectors of different models do not compare
+	if refused != nil || d.ModelKind() != asked.ModelKind() || embeds && d.ModelKind() != store.EmbeddingsModel {
 		return nil
 	}
 	c.Logger.Debug("the fallback serves a request", "deployment", asked.Name, "fallback", d.Name,
