@@ -31,7 +31,7 @@ func readForm(t testing.TB, body, contentType, defaultModel string, n int) (Call
 		return nil, nil, err
 	}
 	if form == nil {
-		t.Fatalf("%s is no form", contentType)
+		t.Fatalf("%s is not a form", contentType)
 	}
 	all := []byte(body)
 	for i := 0; i < len(all); i += n {

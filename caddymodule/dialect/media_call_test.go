@@ -101,7 +101,7 @@ func TestMediaAnswers(t *testing.T) {
 	for _, body := range []string{`{"error":"no"}`, `{"a":`, `nothing`, ``} {
 		call, _ := mediaCall(t, Rerank, `{"model":"m"}`, compat.Options{})
 		if _, _, err := call.Answer([]byte(body)); err == nil {
-			t.Errorf("%s is no error", body)
+			t.Errorf("%s is not an error", body)
 		}
 	}
 }

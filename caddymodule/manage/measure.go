@@ -36,7 +36,7 @@ func (s *Service) MeasureDeployment(ctx context.Context, name string) (all []Mea
 	case err != nil:
 		return nil, err
 	case d.ModelKind() != store.ChatModel:
-		return nil, badRequest("%q is no chat model: it has no context window to measure", name)
+		return nil, badRequest("%q is not a chat model: it has no context window to measure", name)
 	}
 	if err := s.plays.enter(d.Account); err != nil {
 		return nil, err

@@ -34,10 +34,10 @@ const (
 type TestResult struct {
 	OK bool `json:"ok"`
 	Speed
-	Tools string `json:"tools,omitempty"` // "works", "no" or "unknown"; "" if it is no chat model
+	Tools string `json:"tools,omitempty"` // "works", "no" or "unknown"; "" if it is not a chat model
 	// ToolsReason is why tools do not work, or why that is not known.
 	ToolsReason string `json:"tools_reason,omitempty"`
-	// AnswerMillis is how long a model took that is no chat model.
+	// AnswerMillis is how long a model took that is not a chat model.
 	AnswerMillis float64 `json:"answer_ms,omitempty"`
 	// Dimensions is the size of the vectors of an embeddings model.
 	Dimensions int `json:"dimensions,omitempty"`

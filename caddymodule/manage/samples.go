@@ -103,7 +103,7 @@ func (t *modelTest) once(ctx context.Context, s sample) error {
 	}
 	t.result.AnswerMillis = activity.Millis(t.now().Sub(asked.Sent))
 	a := &sampleAnswer{bytes: w.Len(), media: w.Header().Get("Content-Type")}
-	_ = json.Unmarshal(w.Bytes(), a) // speech is no JSON
+	_ = json.Unmarshal(w.Bytes(), a) // speech is not JSON
 	if s.show(a, t.result); !t.result.OK {
 		return fmt.Errorf("the model server's answer has no %s; is the model's kind right?", s.what)
 	}
