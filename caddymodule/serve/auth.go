@@ -33,8 +33,8 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	h["X-Request-Id"] = []string{ex.RequestID} // read by OpenAI's SDKs
 	h["Request-Id"] = h["X-Request-Id"]        // read by Anthropic's SDKs
 	if r.ProtoMajor == 1 && r.Header.Get("Expect") != "" {
-		// The client waits for a word before it sends its body. net/http does not know that, because Caddy wraps the
-		// body. For a connection that stays, it would read the body before it sends an error.
+		// The client waits for 100 Continue before it sends its body. net/http does not know that, because Caddy wraps
+		// the body: on a connection that stays open, it would read the body before it sends an error.
 		h.Set("Connection", "close")
 	}
 	if a.CORS.Serve(w, r) {
@@ -42,7 +42,7 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	}
 	fail := func(derr *dialect.Error) {
 		ex.Outcome = outcomeOf(derr.Class())
-		newAnswer(w).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, derr)
+		(&answer{w: w}).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, derr)
 	}
 	passed := false // to the next handler, which may begin the answer
 	defer a.contain(&passed, fail)
@@ -57,7 +57,7 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 		fail(dialect.StoreLost(false))
 		return
 	case err != nil:
-		fail(a.internal("open its store", err))
+		fail(a.internalError("open its store", err))
 		return
 	}
 	from := a.ClientIP(r)
@@ -89,17 +89,17 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	if err := next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, exchangeKey{}, ex))); err != nil {
 		// This error is from another module's handler. If it were returned, Caddy
 		// would log it with the request's headers, including X-Api-Key.
-		fail(a.foreign(err))
+		fail(a.foreignError(err))
 	}
 }
 
-// begin begins a request with a key of a client at this address. The returned context ends when the key no longer
-// allows the request. end must be called in the end.
+// begin begins a request with a key, from a client's address. The returned context ends when the key no longer allows
+// the request. The caller must call end.
 func (b *Backend) begin(ctx context.Context, ex *Exchange, key store.Credential, from netip.Addr) (
 	_ context.Context, end func(), derr *dialect.Error,
 ) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	call := key.Begin(from, func(why store.Refusal) { cancel(ended(why, ex)) })
+	call := key.Begin(from, func(why store.Refusal) { cancel(endedByKey(why, ex)) })
 	end = func() { call.End(); cancel(nil) }
 	if b.Store.Serving() != nil { // after Begin: see [store.Store.CutRequests]
 		return ctx, end, dialect.StoreLost(false)
@@ -176,8 +176,8 @@ func (b *Backend) refuse(ex *Exchange, key store.Credential, d dialect.Dialect, 
 	return status
 }
 
-// ended returns the error of a running request that its key no longer allows.
-func ended(why store.Refusal, ex *Exchange) *dialect.Error {
+// endedByKey returns the error of a running request that its key no longer allows.
+func endedByKey(why store.Refusal, ex *Exchange) *dialect.Error {
 	if why == store.RefusedScope && ex.question == nil {
 		return dialect.OutOfScope(ex.Model, "") // set before AllowModel
 	}

@@ -205,7 +205,8 @@ func (c *completions) save(ctx context.Context) {
 	}
 }
 
-func near(a, b float64) bool { return math.Abs(a-b) <= minChange*b }
+// near reports whether a ratio differs too little from the saved one.
+func near(ratio, saved float64) bool { return math.Abs(ratio-saved) <= minChange*saved }
 
 // registration returns the current registration of a deployment.
 func registration(d store.Deployment) tokens.Registration {

@@ -37,9 +37,9 @@ func (c *clientRequest) fallBack(derr *dialect.Error) *askedDeployment {
 	ex.span.retry(c.ctx, ex, derr)
 	ex.Connector = ""
 	c.answer.header(http.Header{servedBy: {d.Name}, maxTokens: nil})
-	ex.MaxTokens, c.repeated, c.accepted = 0, false, false
-	c.noEffort, c.info.Effort, c.kept = false, "", 0
-	c.held = c.reserved.request
+	ex.MaxTokens, c.limitLowered, c.hadPlace = 0, false, false
+	c.effortRejected, c.info.Effort, c.kept = false, "", 0
+	c.held = c.memory.request
 	return asked
 }
 
@@ -47,7 +47,7 @@ func (c *clientRequest) fallBack(derr *dialect.Error) *askedDeployment {
 // has seen the request at the fallback either, and no model server has refused it.
 func (c *clientRequest) restore(asked *askedDeployment) *dialect.Error {
 	c.assign(asked.Deployment)
-	c.exchange.Connector, c.exchange.Reason, c.exchange.limit = asked.connector, "", ""
+	c.exchange.Connector, c.exchange.Reason, c.exchange.limitReached = asked.connector, "", ""
 	c.answer.header(http.Header{servedBy: nil})
 	return asked.err
 }
