@@ -55,7 +55,7 @@ func (c *clientRequest) registration() (tokens.Registration, bool) {
 
 // estimate returns the estimated tokens of the prompt, computed once. If the prompt is
 // nil or cannot be counted in time, the size of the request determines them.
-func (c *clientRequest) estimate(_ string, p *tokens.Prompt) int {
+func (c *clientRequest) estimate(p *tokens.Prompt) int {
 	c.estimated.Do(func() {
 		c.tokens = int(c.size / dialect.BytesPerToken)
 		if r, ok := c.registration(); ok && p != nil {

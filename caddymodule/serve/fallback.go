@@ -30,7 +30,7 @@ func (c *clientRequest) fallBack(derr *dialect.Error) *askedDeployment {
 	c.Logger.Debug("the fallback serves a request", "deployment", asked.Name, "fallback", d.Name,
 		"request_id", ex.RequestID, "error", derr.Message)
 	if ex.Streamed && ex.Operation.Dialect.Estimates() {
-		c.estimate("", c.call.Prompt()) // it stays, so that a ping meanwhile does not read what changes here
+		c.estimate(c.call.Prompt()) // it stays, so that a ping meanwhile does not read what changes here
 	}
 	d.Options.Safeguards = cmp.Or(d.Options.Safeguards, asked.Options.Safeguards)
 	c.assign(d)

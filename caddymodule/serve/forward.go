@@ -58,7 +58,7 @@ func (c *clientRequest) prepare() *dialect.Error {
 		prompt := c.call.Prompt()
 		go func() { // while the upstream processes the prompt
 			defer panics.Recover(c.Logger, "estimating a prompt")
-			c.estimate("", prompt)
+			c.estimate(prompt)
 		}()
 	}
 	c.answer.open(c.call.NewStream(), c.KeepAlive)
