@@ -105,9 +105,9 @@ func (c *responsesCall) readMessage(f fieldList) {
 		c.pendingReasoning = nil
 		c.conversation.addUser(parts)
 	case "system", "developer":
-		c.conversation.addSystem(c.onlyText(f, role, parts))
+		c.conversation.addSystem(c.onlyText(role, parts))
 	case "assistant":
-		if text := c.onlyText(f, role, parts); text != "" {
+		if text := c.onlyText(role, parts); text != "" {
 			c.addPendingReasoning()
 			c.conversation.addText(text)
 		}
@@ -117,7 +117,7 @@ func (c *responsesCall) readMessage(f fieldList) {
 }
 
 // onlyText returns the text of a message's parts. It fails if there are other parts.
-func (c *responsesCall) onlyText(f fieldList, role string, parts []contentPart) string {
+func (c *responsesCall) onlyText(role string, parts []contentPart) string {
 	var texts []string
 	for i, p := range parts {
 		if p.raw != nil {

@@ -67,16 +67,8 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 		return
 	}
 	if reason != "" {
-		a.Observer.Refused(reason)
 		ex.Reason = reason
-		derr := dialect.RefusedKey(reason)
-		if r.URL.Path == "/v1" && a.Page() != "" { // perhaps a person with a browser
-			derr.Message += " Open " + a.Page() + " to see what a key may use."
-		}
-		if b.refuse(ex, key, dialect.OfPath(r.URL.Path, r.Header), derr) == http.StatusUnauthorized {
-			h.Set("WWW-Authenticate", `Bearer realm="postern"`)
-		}
-		fail(derr)
+		fail(a.refusedKey(b, h, r, ex, key))
 		return
 	}
 	ctx, end, derr := b.begin(r.Context(), ex, key, from)
@@ -91,6 +83,20 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 		// would log it with the request's headers, including X-Api-Key.
 		fail(a.foreignError(err))
 	}
+}
+
+// refusedKey returns the error for a request whose key was refused, and records the request.
+func (a Authenticator) refusedKey(b *Backend, h http.Header, r *http.Request, ex *Exchange, key store.Credential,
+) *dialect.Error {
+	a.Observer.Refused(ex.Reason)
+	derr := dialect.RefusedKey(ex.Reason)
+	if r.URL.Path == "/v1" && a.Page() != "" { // perhaps a person with a browser
+		derr.Message += " Open " + a.Page() + " to see what a key may use."
+	}
+	if b.refuse(ex, key, dialect.OfPath(r.URL.Path, r.Header), derr) == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="postern"`)
+	}
+	return derr
 }
 
 // begin begins a request with a key, from a client's address. The returned context ends when the key no longer allows
