@@ -222,14 +222,12 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 		return Pairing{}, Errorf(ErrInvalid,
 			"the secret of the device must have %d letters and digits: update the connector", secretDigits)
 	}
-	known, ok := s.pairingByCode(code)
-	if !ok {
-		if err := s.Refresh(ctx); err != nil {
-			return Pairing{}, err
-		}
-		if known, ok = s.pairingByCode(code); !ok {
-			return Pairing{}, ErrUnauthenticated
-		}
+	known, ok, err := FindFresh(ctx, s, code, s.pairingByCode)
+	switch {
+	case err != nil:
+		return Pairing{}, err
+	case !ok:
+		return Pairing{}, ErrUnauthenticated
 	}
 	device := s.cleanDevice(d)
 	return update(ctx, s, "using the pairing code", func(t *tx) (Pairing, error) {
