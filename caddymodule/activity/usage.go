@@ -190,10 +190,7 @@ func (l *Log) eachUsage(ctx context.Context, account, key, from, to string, f fu
 // pieces divides a period into pieces of at most 31 days or hours, so that reading a long one does not keep saving
 // waiting. A row belongs to one day or hour.
 func pieces(from, to string) iter.Seq2[string, string] {
-	layout, step := time.DateOnly, 24*time.Hour
-	if len(from) == len(store.HourOnly) {
-		layout, step = store.HourOnly, time.Hour
-	}
+	layout, step := store.UnitOf(from)
 	return func(yield func(from, to string) bool) {
 		at, err := time.Parse(layout, from)
 		if err != nil {
