@@ -161,12 +161,12 @@ func (s *Service) Audit(ctx context.Context, a Audit) ([]AuditEntry, error) {
 
 func (a Audit) selects(o store.Operation) bool {
 	day := o.Time.Format(time.DateOnly)
-	return isOne(a.By, o.By, o.User, o.Token, o.TokenName) && isOne(a.Record, o.Record, o.Name) &&
+	return matchesAny(a.By, o.By, o.User, o.Token, o.TokenName) && matchesAny(a.Record, o.Record, o.Name) &&
 		(a.Operation == "" || o.Kind == a.Operation || strings.HasPrefix(o.Kind, a.Operation+".")) &&
 		(a.From == "" || day >= a.From) && (a.To == "" || day <= a.To)
 }
 
-// isOne reports whether want is "" or one of the texts, in any letter case.
-func isOne(want string, texts ...string) bool {
+// matchesAny reports whether want is "" or one of the texts, in any letter case.
+func matchesAny(want string, texts ...string) bool {
 	return want == "" || slices.ContainsFunc(texts, func(text string) bool { return strings.EqualFold(text, want) })
 }

@@ -54,6 +54,8 @@ const (
 // usageColumns are the columns that usage can be summed up by.
 var usageColumns = []string{"hour", "day", "user", "key", "model"}
 
+const hourColumn = 0 // index of "hour"
+
 // usageGroup contains the values of usageColumns that a sum is for.
 type usageGroup [5]string
 
@@ -67,7 +69,7 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 	if err != nil {
 		return nil, err
 	}
-	from, to, err := s.usageRange(u, slices.Contains(by, 0))
+	from, to, err := s.usageRange(u, slices.Contains(by, hourColumn))
 	if err != nil {
 		return nil, err
 	}
