@@ -79,7 +79,6 @@ type command struct {
 	prepare   func(*invocation, *request) error // completes the request; may be nil
 	print     func(in *invocation, answer any)  // prints the answer as text
 	flags     func(*pflag.FlagSet)              // adds flags in addition to those of the operation; may be nil
-	required  []string                          // flags in addition to those of required fields
 	run       func(*invocation) error           // instead of the operation
 	local     bool                              // it needs no running gateway
 }

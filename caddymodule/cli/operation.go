@@ -62,7 +62,7 @@ func (in *invocation) perform() error {
 		return printJSON(in.OutOrStdout(), answer.Interface())
 	}
 	in.command.print(in, answer.Interface())
-	return in.err
+	return nil
 }
 
 // request returns the request of the command line.
@@ -73,11 +73,6 @@ func (in *invocation) request() (*request, error) {
 	for _, f := range c.fields() {
 		if err := f.fill(in, r); err != nil {
 			return nil, err
-		}
-	}
-	for _, flag := range c.required {
-		if in.text(flag) == "" {
-			return nil, in.missing(flag)
 		}
 	}
 	if r.method == http.MethodPatch && len(r.body) == empty {
