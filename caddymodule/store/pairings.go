@@ -218,6 +218,7 @@ func checkPairingLimits(t *tx, account string) error {
 // ErrDenied, without texts for users.
 func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device) (Pairing, error) {
 	hash, ok := hashSecret("", secret)
+	notBase62 := func(r rune) bool { return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') }
 	if !ok || strings.ContainsFunc(secret, notBase62) {
 		return Pairing{}, Errorf(ErrInvalid,
 			"the secret of the device must have %d letters and digits: update the connector", secretDigits)
@@ -254,10 +255,6 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 // errClaimed are the errors of another device that uses the code, by the state of the pairing.
 var errClaimed = map[string]error{
 	PairingDenied: ErrDenied, PairingExpired: ErrExpired, PairingPending: ErrUsed, PairingApproved: ErrUsed,
-}
-
-func notBase62(r rune) bool {
-	return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 }
 
 // cleanDevice sanitizes and bounds what a device reports about itself.

@@ -176,7 +176,7 @@ func (s *Store) SaveUsage(ctx context.Context, rows []UsageRow) error {
 }
 
 // OwnUsage returns the sums of a row of this gateway, as last saved. ctx bounds only reads of the
-// shared KV, which are necessary for rows that the KV of the gateway no longer has.
+// shared KV, which are necessary for rows that the KV of the gateway no longer keeps.
 func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 	if err := r.check(); err != nil {
 		return Usage{}, err
