@@ -19,7 +19,7 @@ import (
 const gatewayList = ""
 
 // audit logs a successful write, and adds it to the audit list. It adds the id of a user: operators and removed
-// users may have the same name. more has pairs of names and values, without secrets.
+// users may have the same name. more contains pairs of names and values, without secrets.
 func (s *Service) audit(ctx context.Context, operation, account, id, name string, more ...any) {
 	c := CallerFrom(ctx)
 	log := s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.label(), "by_id", c.User)

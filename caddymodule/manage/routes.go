@@ -176,7 +176,7 @@ var operations = []Operation{
 		callRecord(ok, (*Service).RemoveAccount)),
 }
 
-// Fields returns the fields of the request, but for "account", which each may have.
+// Fields returns the fields of the request, without "account", which all requests accept.
 func (a action) Fields() []Field { return a.fields }
 
 // Operations returns all operations.
