@@ -69,7 +69,7 @@ func (in *invocation) perform() error {
 func (in *invocation) request() (*request, error) {
 	c := in.command
 	r := in.newRequest(c.operation)
-	empty := len(r.body) // it may have the account
+	empty := len(r.body) // it may contain the account
 	for _, f := range c.fields() {
 		if err := f.fill(in, r); err != nil {
 			return nil, err

@@ -143,7 +143,7 @@ func (in *invocation) printTable(rows [][]string) {
 		}
 	}
 	longest := room
-	for longest > 16 && tooWide(longest) { // times have 16
+	for longest > 16 && tooWide(longest) { // the length of times
 		longest--
 	}
 	for _, row := range rows {

@@ -55,7 +55,7 @@ func (a account) connector(ctx context.Context) (id, token string, err error) {
 	}
 }
 
-// online reports whether a connector has its tunnel.
+// online reports whether the tunnel of a connector is open.
 func (a account) online(ctx context.Context, id string) (bool, error) {
 	connectors, err := a.service.Connectors(ctx)
 	isOnline := func(c manage.Connector) bool { return c.ID == id && c.State == manage.Online }
