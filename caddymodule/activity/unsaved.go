@@ -1,6 +1,7 @@
 package activity
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,7 +69,7 @@ func (u *unsaved) add(account string, r *Request) (first bool) {
 	return old == nil
 }
 
-// drop drops the older half of the account with most rows.
+// drop drops the older half of the account with most rows: of a minute, the entries that count least.
 func (u *unsaved) drop() {
 	largest := ""
 	for account, rows := range u.rows {
@@ -77,7 +78,9 @@ func (u *unsaved) drop() {
 		}
 	}
 	rows := u.rows[largest]
-	oldest := slices.SortedFunc(maps.Keys(rows), func(a, b unsavedKey) int { return a.at.Compare(b.at) })
+	oldest := slices.SortedFunc(maps.Keys(rows), func(a, b unsavedKey) int {
+		return cmp.Or(a.at.Compare(b.at), rows[a].Refusals-rows[b].Refusals)
+	})
 	for _, k := range oldest[:(len(oldest)+1)/2] {
 		u.delete(largest, k)
 		u.dropped++
