@@ -48,9 +48,9 @@ type Report struct {
 // EdgeState is an edge and its report.
 type EdgeState struct {
 	Edge
-	Revision int64   // of the edge's record
-	Report   *Report // nil: it accepts nothing
-	Reported int64   // revision of the report, 0 without one
+	Revision       int64   // of the edge's record
+	Report         *Report // nil: it accepts nothing
+	ReportRevision int64   // 0 without a report
 }
 
 // FreeFor reports whether a process may become this edge: no other process accepts requests as this edge.
@@ -141,7 +141,7 @@ func (r *edgeRecord) edgeState(v *view) EdgeState {
 func (r *edgeRecord) withReport(report *reportRecord) EdgeState {
 	e := EdgeState{Edge: r.Edge, Revision: r.revision}
 	if report != nil {
-		e.Report, e.Reported = &report.Report, report.revision
+		e.Report, e.ReportRevision = &report.Report, report.revision
 	}
 	return e
 }
