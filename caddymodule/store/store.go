@@ -149,8 +149,8 @@ const (
 	answerTime = 2 * time.Second // for an answer of the shared KV before the last writes
 )
 
-// Stopping is called before the last writes and Close. If the shared KV does not answer, it closes
-// it, so that these writes fail at once. Usage is then published after the next start.
+// Stopping closes the shared KV if that does not answer, so that the last writes and Close do not wait for
+// it. Usage is then published after the next start.
 func (s *Store) Stopping() {
 	if s.own == s.shared {
 		return
