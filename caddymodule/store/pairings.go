@@ -141,8 +141,7 @@ func (s *Store) MatchPairing(match func(codeHash []byte) bool) (id string, ok bo
 }
 
 func (s *Store) pairingByCode(code string) (*pairingRecord, bool) {
-	hash, _ := hashCode(prefixPair, code) // the zero hash of an invalid code matches no pairing
-	return pairingKind.byHash(s.view.Load(), hash)
+	return pairingKind.byHash(s.view.Load(), hashCode(prefixPair, code))
 }
 
 func (s *Store) pairingByIDOrCode(idOrCode string) (*pairingRecord, bool) {
@@ -154,14 +153,12 @@ func (s *Store) pairingByIDOrCode(idOrCode string) (*pairingRecord, bool) {
 
 // CreatePairing creates a pairing and returns it with its pairing code. An account may have 20 open pairings.
 func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (Pairing, string, error) {
-	code := newCode(prefixPair)
-	hash, _ := hashCode(prefixPair, code)
-	now := s.time()
+	code, now := newCode(prefixPair), s.time()
 	sealer, err := s.Sealer(ctx)
 	if err != nil {
 		return Pairing{}, "", fmt.Errorf("starting the pairing: %w", err)
 	}
-	r := &pairingRecord{CodeHash: hash, Pairing: Pairing{
+	r := &pairingRecord{CodeHash: hashCode(prefixPair, code), Pairing: Pairing{
 		ID: newID(prefixPairing, s.now()), Account: account, CreatedBy: text.Printable(createdBy, maxLabel),
 		State: PairingWaiting, CreatedAt: now, ExpiresAt: now.Add(PairingLife),
 	}}
@@ -335,11 +332,11 @@ func codeDigitsOf(s string) string {
 	}, s)
 }
 
-// hashCode returns the hash of a typed code.
-func hashCode(prefix, s string) (digest, bool) {
+// hashCode returns the hash of a typed code. The zero hash of an invalid code matches no record.
+func hashCode(prefix, s string) digest {
 	code, ok := normalizeCode(prefix, s)
 	if !ok {
-		return digest{}, false
+		return digest{}
 	}
-	return sha256.Sum256([]byte(code)), true
+	return sha256.Sum256([]byte(code))
 }
