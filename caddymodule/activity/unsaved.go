@@ -1,7 +1,6 @@
 package activity
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -69,7 +68,7 @@ func (u *unsaved) add(account string, r *Request) (first bool) {
 	return old == nil
 }
 
-// drop drops the older half of the account with most rows: of a minute, the entries that count least.
+// drop drops the older half of the account with most rows.
 func (u *unsaved) drop() {
 	largest := ""
 	for account, rows := range u.rows {
@@ -78,9 +77,7 @@ func (u *unsaved) drop() {
 		}
 	}
 	rows := u.rows[largest]
-	oldest := slices.SortedFunc(maps.Keys(rows), func(a, b unsavedKey) int {
-		return cmp.Or(a.at.Compare(b.at), rows[a].Refusals-rows[b].Refusals)
-	})
+	oldest := slices.SortedFunc(maps.Keys(rows), func(a, b unsavedKey) int { return a.at.Compare(b.at) })
 	for _, k := range oldest[:(len(oldest)+1)/2] {
 		u.delete(largest, k)
 		u.dropped++
