@@ -122,8 +122,7 @@ func GatewayQUIC() *quic.Config {
 	return c
 }
 
-// ConnectorQUIC returns the QUIC configuration of a connector with this limit of
-// concurrent requests. 0 is the default limit.
+// ConnectorQUIC returns the connector's QUIC configuration. requests limits its concurrent requests; 0: the default.
 func ConnectorQUIC(requests int) *quic.Config {
 	c := baseQUIC()
 	c.MaxIncomingStreams = int64(cmp.Or(requests, DefaultMaxRequests) + spareStreams)

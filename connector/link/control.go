@@ -158,7 +158,7 @@ func decode(frame []byte) (Message, error) {
 			return nil, fmt.Errorf("receiving %s message: %w: %w: it has more than %d parts", e.Type, ErrMalformed,
 				ErrOversized, maxParts)
 		}
-		// The text of a JSON error may quote its input, and a hello has a secret.
+		// The text of a JSON error may quote its input, and a hello contains a secret.
 		if err := json.Unmarshal(e.Data, m.Interface()); err != nil {
 			return nil, fmt.Errorf("receiving %s message: %w: its fields are not of the expected types", e.Type, ErrMalformed)
 		}

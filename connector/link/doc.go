@@ -77,12 +77,12 @@
 //
 // A hello with "dry_run" replaces nothing: the gateway answers with welcome or deny, and closes.
 //
-// A receiver ignores messages of unknown type and unknown fields. A message has at
-// most 352 KiB, which a hello with 256 upstreams and 256 routes does not exceed.
+// A receiver ignores messages of unknown type and unknown fields. A message is at
+// most 352 KiB long, which a hello with 256 upstreams and 256 routes does not exceed.
 //
 // # Clusters
 //
-// In a cluster, the welcome contains the name of the edge and the edges that take connectors. The connector has
+// In a cluster, the welcome contains the name of the edge and the edges that take connectors. The connector keeps
 // a tunnel to each of them. A hello lists the edges of the connector's other tunnels ("other_edges"): an edge in
 // this list that has a tunnel of the same process denies the hello. An edge that drains or stops is no longer in
 // the list, and one that has started has another time in it.

@@ -103,7 +103,7 @@ func GatewayTLS(cert tls.Certificate) *tls.Config {
 
 // ConnectorTLS returns the connector's TLS configuration. It only trusts the key with the
 // given pin. A handshake with another key fails with [ErrPin]. If preauth is not "", the
-// ClientHello has this preauthentication.
+// ClientHello carries it.
 func ConnectorTLS(preauth, pin string) *tls.Config {
 	protocols := []string{ALPN}
 	if preauth != "" {
@@ -112,8 +112,7 @@ func ConnectorTLS(preauth, pin string) *tls.Config {
 	return &tls.Config{
 		NextProtos: protocols,
 		MinVersion: tls.VersionTLS13,
-		// VerifyConnection checks the key itself. The handshake proves that the other
-		// side has it.
+		// VerifyConnection checks the public key. The handshake proves that the other side holds the private one.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			if len(state.PeerCertificates) == 0 || Pin(state.PeerCertificates[0]) != pin {
