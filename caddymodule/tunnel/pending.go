@@ -163,8 +163,8 @@ func (h *Hub) preauthenticate(text string) string {
 	if !ok || match == nil {
 		return ""
 	}
-	if p := h.proof.Load(); p == nil ||
-		!match(id, func(secretHash []byte) bool { return link.CheckPreauth(p.pin, id, secretHash, mac) }) {
+	if identity := h.identity.Load(); identity == nil ||
+		!match(id, func(secretHash []byte) bool { return link.CheckPreauth(identity.pin, id, secretHash, mac) }) {
 		return ""
 	}
 	return id
@@ -173,20 +173,20 @@ func (h *Hub) preauthenticate(text string) string {
 // preauthenticateDevice returns the id of the pairing whose code is in a device's preauthentication, ""
 // if that is invalid. The device then counts as a known connector.
 func (h *Hub) preauthenticateDevice(remote net.Addr, text string) string {
-	pairing, proof := h.options.Load().Pairing, h.proof.Load()
+	pairing, identity := h.options.Load().Pairing, h.identity.Load()
 	id, mac, ok := link.ParsePreauth(text)
-	if !ok || id != link.PreauthPairing || pairing == nil || proof == nil {
+	if !ok || id != link.PreauthPairing || pairing == nil || identity == nil {
 		return ""
 	}
 	expected, ok := pairing.Expects(hostOf(remote),
-		func(codeHash []byte) bool { return link.CheckPreauth(proof.pin, id, codeHash, mac) })
+		func(codeHash []byte) bool { return link.CheckPreauth(identity.pin, id, codeHash, mac) })
 	if !ok {
 		return ""
 	}
 	return expected
 }
 
-// add counts a connection. It returns nil if the address has perAddress connections already, or one of
+// add counts a connection. It returns nil if perAddress connections of the address are counted already, or one of
 // its networks has used its share. A known connector, "" for others, is counted separately.
 func (p *pending) add(networks fair.Networks, perAddress int, connector string) *pendingConn {
 	c := &pendingConn{pending: p, networks: networks}
@@ -234,7 +234,7 @@ func (c *pendingConn) identify(connector string) bool {
 	return true
 }
 
-// crowded reports whether an address, or all together, have so many connections that new
+// crowded reports whether so many connections of an address, or of all, are counted that new
 // clients must prove their address. Packets with forged addresses can use only this
 // part of the budget.
 func (p *pending) crowded(networks fair.Networks, perAddress int) bool {

@@ -55,7 +55,7 @@ func (s *Session) report(m link.Report) {
 		if before.Known && before.Reachable == u.Reachable {
 			state.Since = before.Since
 		}
-		changed = changed || !same(before.Server, state.Server)
+		changed = changed || !sameServer(before.Server, state.Server)
 		next[u.Name] = state
 	}
 	if !changed {
@@ -65,7 +65,7 @@ func (s *Session) report(m link.Report) {
 	s.hub.addReport(s)
 }
 
-// NotAt is a gateway of the cluster without a tunnel of a connector, as the connector reports it.
+// NotAt is a gateway of the cluster to which a connector has no tunnel, as it reports.
 type NotAt struct {
 	Edge   string    `json:"edge"`
 	Since  time.Time `json:"since"`
@@ -81,8 +81,8 @@ func (s *Session) reportNotAt(reported []link.NotAt, now time.Time) {
 	s.notAt.Store(&list)
 }
 
-// same reports whether two servers are equal.
-func same(a, b health.Server) bool {
+// sameServer reports whether two servers are equal.
+func sameServer(a, b health.Server) bool {
 	return a.Known == b.Known && a.Reachable == b.Reachable && a.Open == b.Open &&
 		(a.Models == nil) == (b.Models == nil) && slices.Equal(a.Models, b.Models) && maps.Equal(a.Windows, b.Windows) &&
 		maps.Equal(a.Status, b.Status) && a.Strict == b.Strict
@@ -109,7 +109,7 @@ type DeploymentRoute struct {
 	Upstream string
 	Model    string
 	Problem  error // why the route has no upstream; wraps [ErrNoRoute]
-	// Window is the context window of the model in tokens, as its server tells it; 0: not known.
+	// Window is the context window of the model in tokens, as its server reports it; 0: unknown.
 	Window int
 	Strict bool // see [link.UpstreamReport]
 	// Status is "loading" or "unloaded" if a router has not loaded the model, else "".
@@ -161,9 +161,8 @@ func (s *Session) route(target Target) DeploymentRoute {
 	return s.state(upstream).route(s.since, upstream, model, err)
 }
 
-// Recheck asks the connector of a route to ask its model server for the models again, if that does not list
-// the route's model. It reports whether that is so. It allocates nothing if the model is
-// listed.
+// Recheck reports whether the model server of a route does not list the route's model. The connector is then asked to
+// list the models again. Recheck allocates nothing if the model is listed.
 func (h *Hub) Recheck(connectorID string, target Target) (missing bool) {
 	s, ok := h.Session(connectorID)
 	if !ok {
