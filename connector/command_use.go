@@ -165,14 +165,14 @@ func (s *settings) show(w io.Writer, changes []clients.Change, dryRun bool) (fou
 		}
 		if dryRun || c.Old != nil && !unchanged {
 			found = found || c.Old != nil
-			fmt.Fprintf(w, "%s: %s %s%s\n", s.path, what, text.Short(strings.Join(c.Path, ".")), provider(c))
+			fmt.Fprintf(w, "%s: %s %s%s\n", s.path, what, text.Short(strings.Join(c.Path, ".")), formerProvider(c))
 		}
 	}
 	return found
 }
 
-// provider returns the former provider or model that a change replaces, or "". Other values may be secrets.
-func provider(c clients.Change) string {
+// formerProvider returns the provider or model that a change replaces, or "". Other values may be secrets.
+func formerProvider(c clients.Change) string {
 	old, _ := c.Old.(string)
 	u, err := url.Parse(old)
 	switch {
@@ -184,7 +184,7 @@ func provider(c clients.Change) string {
 	return " (was " + text.Short(old) + ")"
 }
 
-// agreed asks on the terminal. Tests answer with other readers than files.
+// agreed asks on the terminal whether to replace what was shown. Tests answer with other readers than files.
 func agreed(sys system) bool {
 	if file, ok := sys.stdin.(*os.File); sys.stdin == nil || ok && !tty.Is(file) {
 		return false
@@ -298,11 +298,12 @@ func post(ctx context.Context, g *dial.Discovery, address, key string, body any)
 		if object, ok := failure.Error.(map[string]any); ok {
 			failure.Error = object["message"]
 		}
-		said, _ := failure.Error.(string)
+		reason, _ := failure.Error.(string)
 		if response.StatusCode == http.StatusTooManyRequests && key == "" {
-			said += " The code stays valid."
+			reason += " The code stays valid."
 		}
-		return nil, &exitError{exitRefused, errors.New("the gateway answered: " + text.Short(cmp.Or(said, response.Status)))}
+		reason = text.Short(cmp.Or(reason, response.Status))
+		return nil, &exitError{exitRefused, errors.New("the gateway answered: " + reason)}
 	}
 	return answer, nil
 }
