@@ -39,7 +39,7 @@ const (
 const DefaultUpstream = "default"
 
 // Config is a connector's configuration, as in its JSON file. It has two forms: the plain form
-// has Upstream, the other one has Upstreams and Routes. The result of [Load] is valid; call
+// sets Upstream, the other one sets Upstreams and Routes. The result of [Load] is valid; call
 // [Config.Validate] for others.
 type Config struct {
 	// Schema is the address of the schema that editors check the file with. The connector
