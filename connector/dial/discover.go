@@ -27,7 +27,7 @@ const (
 	discoveryPath     = "/.well-known/postern"
 	HTTPTimeout       = 10 * time.Second
 	discoveryAttempts = 5 // while the gateway is starting
-	// maxDiscovery bounds the answer in bytes; a real one has about 300.
+	// maxDiscovery bounds the answer in bytes; a real one is about 300 bytes long.
 	maxDiscovery = 16 << 10
 	// maxRoots bounds a file with certificate authorities in bytes; those of the Web have
 	// 200 KiB.
@@ -52,7 +52,7 @@ type Discovery struct {
 	client      *http.Client
 }
 
-// DiscoveryOptions are the expectations of a [Discovery]. The zero value has none.
+// DiscoveryOptions are the expectations of a [Discovery]. The zero value expects nothing.
 type DiscoveryOptions struct {
 	Pin    string // must equal the published one
 	Server string // host:port that replaces the published one
@@ -249,12 +249,12 @@ func (d *Discovery) check(g Gateway) (Gateway, error) {
 	return g, nil
 }
 
-// OrPin is the other fix for a certificate, where a pin is enough.
+// OrPin is the end of the fix for a certificate, where a pin is enough.
 const OrPin = ", or give --pin with the pin shown on the gateway's machine with `postern gateway status`"
 
-// ExplainHTTPS adds the cause and the fix to the error of a failed request. Of a certificate, another fix is [OrPin],
-// or "" if a pin does not help.
-func ExplainHTTPS(ctx context.Context, location *url.URL, err error, fix string) error {
+// ExplainHTTPS adds the cause and the fix to the error of a failed request. The fix for a certificate ends in orPin:
+// [OrPin], or "" if a pin does not help.
+func ExplainHTTPS(ctx context.Context, location *url.URL, err error, orPin string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -271,10 +271,11 @@ func ExplainHTTPS(ctx context.Context, location *url.URL, err error, fix string)
 	host := location.Host
 	switch {
 	case errors.As(err, &name):
-		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate%s", host, err, fix)
+		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate%s", host, err,
+			orPin)
 	case errors.As(err, &unverified):
 		return fmt.Errorf("the certificate of %s is not trusted by this machine: %w; give --ca with the certificate of the "+
-			"gateway's authority%s", host, err, fix)
+			"gateway's authority%s", host, err, orPin)
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("%s does not speak HTTPS: %w; check the port, or write http:// if the gateway has no HTTPS", host,
 			err)

@@ -50,8 +50,8 @@ type Target struct {
 	Logger      *slog.Logger
 }
 
-// config returns the QUIC configuration. Requests that wait for model servers do not use up the window of all: without
-// it, nothing passes through the tunnel.
+// config returns the QUIC configuration. The connection window leaves room for requests that wait for model servers:
+// if they used it up, nothing would pass through the tunnel.
 func (t Target) config() *quic.Config {
 	c := link.ConnectorQUIC(t.MaxRequests)
 	c.InitialConnectionReceiveWindow += uint64(t.MaxMemory)

@@ -93,7 +93,7 @@ func CertificateFix(err error, now time.Time) string {
 	return "if a proxy terminates TLS, install its certificate authority here; otherwise check the gateway's certificate"
 }
 
-// preauth returns the preauthentication, "" for none. That of a pairing code is only for a server with
+// preauth returns the preauthentication, "" for none. A pairing code is proven only to a server with
 // a valid certificate.
 func (d *WebSocket) preauth(skipVerification bool) string {
 	switch {
