@@ -10,10 +10,10 @@ import (
 // edgesTab lists the edges of the cluster. It is rendered periodically, because changes of edges do not belong to an
 // account.
 var edgesTab = &tab{
-	path: "edges", name: "edges", title: "Edges", data: edgesData, live: []string{"edges-list"}, every: 5 * time.Second,
+	path: "edges", name: "edges", title: "Edges", data: edgesData, live: []string{"edges-list"}, refresh: 5 * time.Second,
 }
 
-var removeEdgeTab = ask("edges/{id}/remove", "edge-remove", "Remove an edge", func(v *visit) manage.Edge {
+var removeEdgeTab = askTab("edges/{id}/remove", "edge-remove", "Remove an edge", func(v *visit) manage.Edge {
 	removable := func(e manage.Edge) bool { return e.Name == v.id() && !e.Self && e.ContactAt != nil }
 	return find(v, v.Manage.Edges, removable, "The edge does not exist, or it has contact to the store.")
 })

@@ -16,7 +16,7 @@ type formOption struct {
 	Text string // as typed or chosen; "" is the default
 }
 
-// formOptions returns the options with what a form has of them.
+// formOptions returns the options with their values in a form.
 func formOptions(r *http.Request) (options []formOption) {
 	for _, o := range compat.All() {
 		options = append(options, formOption{o, strings.TrimSpace(r.FormValue("option." + o.Name))})

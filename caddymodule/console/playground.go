@@ -79,10 +79,10 @@ func play(v *visit) error {
 // playLive sends the pieces as they arrive, and then the result.
 func (v *visit) playLive(request manage.Play) error {
 	s := &stream{visit: v, to: http.NewResponseController(v.w)}
-	opened, left := false, error(nil)
+	opened, sendErr := false, error(nil)
 	send := func(value any) {
 		line, err := json.Marshal(value)
-		if err != nil || left != nil {
+		if err != nil || sendErr != nil {
 			return
 		}
 		if !opened {
@@ -90,7 +90,7 @@ func (v *visit) playLive(request manage.Play) error {
 			v.w.Header().Set("Content-Type", mediaNDJSON)
 			v.w.Header().Set("X-Accel-Buffering", "no") // for proxies in front of Caddy
 		}
-		left = s.send(append(line, '\n'))
+		sendErr = s.send(append(line, '\n'))
 	}
 	played, err := v.Manage.Play(v.ctx, request, func(p manage.Piece) { send(p) })
 	if err != nil {

@@ -22,12 +22,12 @@ var roleTexts = map[store.Role]string{
 	store.RoleViewer: "Viewer: sees everything but secrets, and changes nothing",
 }
 
-// loadTemplatesOf returns the templates for users of each role. In them, may reports whether the role
+// loadTemplates returns the templates for users of each role. In them, may reports whether the role
 // allows an operation of the management API.
-func (c *Console) loadTemplatesOf(a assets) map[store.Role]*template.Template {
+func (c *Console) loadTemplates(a assets) map[store.Role]*template.Template {
 	all := make(map[store.Role]*template.Template)
 	for _, role := range append(store.Roles(), "") { // "" is without a session
-		all[role] = c.loadTemplates(a, func(operation string) bool { return manage.RoleMay(role, operation) })
+		all[role] = c.loadRoleTemplates(a, func(operation string) bool { return manage.RoleMay(role, operation) })
 	}
 	return all
 }

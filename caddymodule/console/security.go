@@ -320,7 +320,7 @@ func (v *visit) leaveSecret(record, secret string) error {
 }
 
 // takeSecret returns the secret that leaveSecret has stored, and deletes it. It returns "" if the
-// browser has no secret of the record.
+// browser keeps no secret of the record.
 func (v *visit) takeSecret(record string) string {
 	cookie, err := v.r.Cookie(cookieName(v.r, secretCookie))
 	if err != nil {

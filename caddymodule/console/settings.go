@@ -75,7 +75,7 @@ func browserOf(agent string) string {
 	return cmp.Or(browser, system, "Unknown browser")
 }
 
-// firstIn returns the name after the first mark that agent has.
+// firstIn returns the name after the first mark that agent contains.
 func firstIn(agent string, marks ...string) string {
 	for pair := range slices.Chunk(marks, 2) {
 		if strings.Contains(agent, pair[0]) {
@@ -112,8 +112,8 @@ func addPasskey(v *visit) error {
 }
 
 var (
-	removePasskeyTab = ask("settings/passkeys/{id}/remove", "passkey-remove", "Remove a passkey", findPasskey)
-	removeUserTab    = ask("settings/users/{id}/remove", "user-remove", "Remove a user", findUser)
+	removePasskeyTab = askTab("settings/passkeys/{id}/remove", "passkey-remove", "Remove a passkey", findPasskey)
+	removeUserTab    = askTab("settings/users/{id}/remove", "user-remove", "Remove a user", findUser)
 	invitationTab    = &tab{name: "invitation", title: "Invitation"}
 	recoveryTab      = &tab{name: "recovery-link", title: "Reset link"}
 )
@@ -165,7 +165,7 @@ func recoveryLink(v *visit) error {
 
 var (
 	tokenTab       = &tab{name: "token-created", title: "Management token"}
-	revokeTokenTab = ask("settings/tokens/{id}/revoke", "token-revoke", "Revoke a management token",
+	revokeTokenTab = askTab("settings/tokens/{id}/revoke", "token-revoke", "Revoke a management token",
 		func(v *visit) manage.Token {
 			return find(v, v.Manage.Tokens, func(t manage.Token) bool { return t.ID == v.id() },
 				"This management token no longer exists.")

@@ -16,7 +16,7 @@ import (
 // maxUserAgent bounds the stored User-Agent, in bytes.
 const maxUserAgent = 256
 
-var signInTab = &tab{path: "sign-in", name: "sign-in", title: "Sign in", gate: true}
+var signInTab = &tab{path: "sign-in", name: "sign-in", title: "Sign in", noSections: true}
 
 func signInPage(v *visit) error {
 	switch {
@@ -67,9 +67,9 @@ func signOut(v *visit) error {
 // The pages of one-time links. The secret is in the fragment of the URL, which browsers
 // do not send; a script moves it into the form.
 var (
-	setupTab   = &tab{path: "setup", name: "link", title: "Create the first user", gate: true}
-	joinTab    = &tab{path: "join", name: "link", title: "Join", gate: true}
-	recoverTab = &tab{path: "recover", name: "link", title: "Choose a new password", gate: true}
+	setupTab   = &tab{path: "setup", name: "link", title: "Create the first user", noSections: true}
+	joinTab    = &tab{path: "join", name: "link", title: "Join", noSections: true}
+	recoverTab = &tab{path: "recover", name: "link", title: "Choose a new password", noSections: true}
 )
 
 type linkData struct {
