@@ -32,11 +32,11 @@ func (s *Session) run() {
 
 // endReason returns the reason for the end of a connection, for the log.
 func endReason(err error) string {
-	var closed *quic.ApplicationError
+	closed, ok := errors.AsType[*quic.ApplicationError](err)
 	switch {
-	case errors.As(err, &closed) && closed.Remote:
+	case ok && closed.Remote:
 		return "connector: " + link.CloseCode(closed.ErrorCode).String()
-	case errors.As(err, &closed) && closed.ErrorCode != quic.ApplicationErrorCode(link.CloseNone):
+	case ok && closed.ErrorCode != quic.ApplicationErrorCode(link.CloseNone):
 		return link.CloseCode(closed.ErrorCode).String()
 	case link.Silent(err):
 		return "no sign of life"

@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -79,19 +78,6 @@ type Options struct {
 	Logger *slog.Logger
 	// Version of the gateway, sent to connectors.
 	Version string
-	// PendingPerAddress is how many connections from one address may be without a
-	// valid hello at a time; 0 means 512. IPv6 addresses count by their /64.
-	// Connections of known connectors do not count.
-	PendingPerAddress int
-}
-
-// withDefaults returns o with defaults for its zero fields.
-func (o Options) withDefaults() *Options {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	o.PendingPerAddress = cmp.Or(o.PendingPerAddress, defaultPending)
-	return &o
 }
 
 // Hub accepts tunnels and is the registry of the live ones. Its methods are safe for
@@ -157,7 +143,10 @@ func NewHub(o Options) *Hub {
 
 // SetOptions replaces the options; sessions stay as they are.
 func (h *Hub) SetOptions(o Options) {
-	h.options.Store(o.withDefaults())
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	h.options.Store(&o)
 }
 
 // Session returns the session of a connector that takes requests.

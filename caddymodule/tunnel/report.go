@@ -1,7 +1,7 @@
 package tunnel
 
 import (
-	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -55,7 +55,7 @@ func (s *Session) report(m link.Report) {
 		if before.Known && before.Reachable == u.Reachable {
 			state.Since = before.Since
 		}
-		changed = changed || !sameServer(before.Server, state.Server)
+		changed = changed || !reflect.DeepEqual(before.Server, state.Server)
 		next[u.Name] = state
 	}
 	if !changed {
@@ -79,13 +79,6 @@ func (s *Session) reportNotAt(reported []link.NotAt, now time.Time) {
 		list = append(list, NotAt{Edge: n.Edge, Since: since, Reason: n.Reason})
 	}
 	s.notAt.Store(&list)
-}
-
-// sameServer reports whether two servers are equal.
-func sameServer(a, b health.Server) bool {
-	return a.Known == b.Known && a.Reachable == b.Reachable && a.Open == b.Open &&
-		(a.Models == nil) == (b.Models == nil) && slices.Equal(a.Models, b.Models) && maps.Equal(a.Windows, b.Windows) &&
-		maps.Equal(a.Status, b.Status) && a.Strict == b.Strict
 }
 
 // States returns the state of each of the connector's upstreams.
