@@ -102,7 +102,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // result logs why the last instance has ended, and returns the error of Run.
 func (a *Agent) result(last *instance) error {
-	if fatal := (*FatalError)(nil); errors.As(context.Cause(last.ctx), &fatal) {
+	if fatal, ok := errors.AsType[*FatalError](context.Cause(last.ctx)); ok {
 		a.Logger.Error("connector stopped", "reason", fatal.Reason, "fix", fatal.Fix)
 		return fatal
 	}

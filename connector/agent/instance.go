@@ -85,7 +85,7 @@ func (i *instance) runLeg(l *leg, pause time.Duration) {
 // stop enters the last state of all legs.
 func (i *instance) stop() {
 	var problem *Problem
-	if fatal := (*FatalError)(nil); errors.As(context.Cause(i.ctx), &fatal) {
+	if fatal, ok := errors.AsType[*FatalError](context.Cause(i.ctx)); ok {
 		problem = &fatal.Problem
 	}
 	for _, l := range i.allLegs() {

@@ -86,8 +86,7 @@ func (p *pairing) run(ctx context.Context) (token string, err error) {
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
-		var deny link.Deny
-		refused := errors.As(end.err, &deny)
+		deny, refused := errors.AsType[link.Deny](end.err)
 		if refused && !deny.Retry || errors.Is(end.err, link.ErrPin) {
 			return "", end.err
 		}

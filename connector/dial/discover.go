@@ -258,30 +258,24 @@ func ExplainHTTPS(ctx context.Context, location *url.URL, err error, orPin strin
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	var failed *url.Error
-	if errors.As(err, &failed) {
+	failed, ok := errors.AsType[*url.Error](err)
+	if ok {
 		err = failed.Err // without the URL
 	}
-	var (
-		unverified *tls.CertificateVerificationError
-		name       x509.HostnameError
-		record     tls.RecordHeaderError
-		dns        *net.DNSError
-	)
 	host := location.Host
 	switch {
-	case errors.As(err, &name):
+	case errors.As(err, new(x509.HostnameError)):
 		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate%s", host, err,
 			orPin)
-	case errors.As(err, &unverified):
+	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return fmt.Errorf("the certificate of %s is not trusted by this machine: %w; give --ca with the certificate of the "+
 			"gateway's authority%s", host, err, orPin)
-	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+	case errors.As(err, new(tls.RecordHeaderError)), errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("%s does not speak HTTPS: %w; check the port, or write http:// if the gateway has no HTTPS", host,
 			err)
-	case errors.As(err, &dns):
+	case errors.As(err, new(*net.DNSError)):
 		return fmt.Errorf("failed to resolve %s: %w; check the address", location.Hostname(), err)
-	case failed != nil && failed.Timeout():
+	case ok && failed.Timeout():
 		return fmt.Errorf("%s did not answer within %v; check the address, and that the gateway is running", host,
 			HTTPTimeout)
 	default:

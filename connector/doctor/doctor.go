@@ -235,7 +235,7 @@ func (d *diagnosis) webSocket(ctx context.Context) Finding {
 // verification, like a connector: the pin protects the tunnel.
 func (d *diagnosis) ask(request *http.Request) (response *http.Response, untrusted, err error) {
 	response, err = d.client.Do(request)
-	if unverified := new(tls.CertificateVerificationError); errors.As(err, &unverified) {
+	if unverified, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		untrusted = unverified.Err
 		d.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
 		response, err = d.client.Do(request)
@@ -275,7 +275,6 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 	}
 	var err error
 	d.edges, err = agent.CheckToken(ctx, c)
-	var deny link.Deny
 	switch {
 	case err == nil:
 		return ok("the gateway accepts the tunnel token")
@@ -284,7 +283,7 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 		return bad(fix, "%s", reason)
 	case errors.Is(err, link.ErrPin):
 		return skipped("this server is not the gateway that created the token")
-	case errors.As(err, &deny):
+	case errors.As(err, new(link.Deny)):
 		return warned("try again in a moment", "the gateway cannot check the token now: %s", agent.Reason(err))
 	}
 	return skipped("failed to ask the gateway: " + agent.Reason(err))

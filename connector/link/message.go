@@ -113,8 +113,8 @@ func (d Deny) Reason() string { return d.Code + ": " + text.Short(d.Message) }
 
 // Denied returns the refusal of a connection that the other side closed with [CloseDenied].
 func Denied(err error) (Deny, bool) {
-	var closed *quic.ApplicationError
-	if !errors.As(err, &closed) || !closed.Remote || CloseCode(closed.ErrorCode) != CloseDenied {
+	closed, ok := errors.AsType[*quic.ApplicationError](err)
+	if !ok || !closed.Remote || CloseCode(closed.ErrorCode) != CloseDenied {
 		return Deny{}, false
 	}
 	code, message, _ := strings.Cut(closed.ErrorMessage, ": ")
