@@ -15,7 +15,7 @@ const (
 	TransportWebSocket = "websocket"
 )
 
-// Conn is one end of the connection of a tunnel: QUIC over UDP, or over a WebSocket where
+// Conn is one end of a tunnel's connection: QUIC over UDP, or over a WebSocket where
 // UDP is blocked. It is safe for concurrent use.
 //
 // A request is a stream that the gateway opens. The connector opens only one stream, for

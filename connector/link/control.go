@@ -18,7 +18,7 @@ const (
 	// character of its names is escaped.
 	maxControl = 352 << 10
 	// maxParts bounds the fields and elements of a message: a "{}," takes some twenty
-	// times as much memory as on the wire. The largest hello has some 1,290 parts.
+	// times as much memory as on the wire. The largest hello contains some 1,290 parts.
 	maxParts = 4096
 	// uncounted is the size in bytes up to which a message is read without accounting.
 	uncounted = 4 << 10

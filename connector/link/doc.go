@@ -132,7 +132,7 @@
 // The hello can announce that the connector decodes bodies, and how many bytes of them it keeps for this tunnel. On
 // lines with a long round trip, the gateway then sends large bodies in the format of package bodies: compressed, as the
 // difference to an earlier one. Such a body is chunked. The header field Postern-Body describes it, which model servers
-// do not get. If the connector does not have the earlier body, it answers with the failure unknown_body before it reads
+// do not get. If the connector does not keep the earlier body, it answers with the failure unknown_body before it reads
 // the request's body. The gateway then sends that whole.
 //
 // The gateway resets a request whose client has left with CodeCancelled, and either side a message whose rest

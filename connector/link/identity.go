@@ -90,6 +90,16 @@ func CheckPin(pin string) error {
 	return nil
 }
 
+// Fingerprint returns the fingerprint of a device with this secret at the gateway with
+// this pin, like "3f9a 07c2 b1d4 5e60". Both ends compute it. It differs for a man in the
+// middle, and for another device with the same code. Its 64 bits cannot be searched
+// during the lifetime of a code.
+func Fingerprint(pin, secret string) string {
+	hidden := sha256.Sum256([]byte(secret))
+	sum := sha256.Sum256([]byte("postern pairing\x00" + pin + "\x00" + string(hidden[:])))
+	return fmt.Sprintf("%x %x %x %x", sum[0:2], sum[2:4], sum[4:6], sum[6:8])
+}
+
 // GatewayTLS returns the gateway's TLS configuration. Session tickets are disabled, as
 // connectors do not use them.
 func GatewayTLS(cert tls.Certificate) *tls.Config {

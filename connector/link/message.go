@@ -32,7 +32,7 @@ type Hello struct {
 	// DryRun asks whether the gateway would accept the connector. The gateway answers
 	// and closes. The connector's tunnel is not replaced.
 	DryRun bool `json:"dry_run,omitempty"`
-	// OtherEdges are the names of the edges where this instance has other tunnels. The hello must not
+	// OtherEdges names the edges of this instance's other tunnels. The hello must not
 	// replace these if a load balancer sends it to one of them.
 	OtherEdges []string `json:"other_edges,omitempty"`
 	Name       string   `json:"name,omitempty"` // of the host
@@ -102,6 +102,16 @@ const (
 	DenyEdgeInUse   = "edge_in_use"     // this edge is in Hello.OtherEdges
 )
 
+// Further codes of [Deny], for a hello with a claim.
+const (
+	DenyPairingUnknown = "pairing_unknown" // unknown code
+	DenyPairingExpired = "pairing_expired" // not approved in time
+	DenyPairingUsed    = "pairing_used"    // used by another device
+	DenyPairingDenied  = "pairing_denied"  // denied by a person
+	DenyPairingLimit   = "pairing_limit"   // too many attempts; the message contains the time to wait
+	DenyPairingOff     = "pairing_off"     // pairing is disabled
+)
+
 // Error implements error: the connector returns a refusal as an error.
 func (d Deny) Error() string {
 	return fmt.Sprintf("the gateway refused the connector: %s (%s)", d.Message, d.Code)
@@ -163,7 +173,7 @@ type UpstreamReport struct {
 	Name string `json:"name"`
 	// Reachable means that the server answers, even with an error.
 	Reachable bool `json:"reachable"`
-	// Models are the listed ids. nil means that the server has no list.
+	// Models are the listed ids. nil means that the server offers no list.
 	Models []string `json:"models"`
 	// Open means that other models may work too: the list was cut, or the server accepts
 	// any name.

@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/connector/window"
 )
 
-// ModelList is the list of models of a model server.
+// ModelList lists the models of a model server.
 type ModelList struct {
 	IDs     []string // in the server's order, not nil
 	Aliases []string // other names of these models

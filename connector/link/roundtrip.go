@@ -81,7 +81,7 @@ func (x *tunnelRequest) cancel() {
 	x.stream.CancelWrite(CodeCancelled.wire())
 }
 
-// explain returns the cause of an error of the stream, which must have been canceled. A panic of
+// explain returns the cause of a stream's error. The stream must have been canceled. A panic of
 // the upload is the caller's.
 func (x *tunnelRequest) explain(err error) error {
 	if x.uploaded != nil {

@@ -51,7 +51,7 @@ type Sent struct {
 	key      string
 	body     *body // nil: it is not kept
 	base     *body // body replaces it, as it contains almost all of it; nil: none
-	refers   bool  // the encoded body has a base
+	refers   bool  // the encoded body refers to a base
 }
 
 // Encode encodes the body of a request. If there is a key, the tunnel keeps the body for later requests with the same
@@ -158,7 +158,7 @@ var compressor = sync.OnceValue(func() *zstd.Encoder {
 })
 
 // encoder compresses a body while it is read, as frames that do not depend on each other: while it waits for a slow
-// tunnel, it has no state.
+// tunnel, it keeps no state.
 type encoder struct {
 	io.Closer
 	from       io.Reader
