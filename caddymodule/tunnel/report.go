@@ -7,7 +7,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/panics"
 )
 
 // reportCost is how many messages a report counts as, because it may be large. A
@@ -94,86 +93,6 @@ func (s *Session) state(upstream string) UpstreamState {
 	u := (*s.reported.Load())[upstream]
 	u.Name, u.OneModel = upstream, slices.Contains(s.hello.OneModel, upstream)
 	return u
-}
-
-// DeploymentRoute is the route of a deployment through one connector, and its state.
-type DeploymentRoute struct {
-	State    health.State
-	Upstream string
-	Model    string
-	Problem  error // why the route has no upstream; wraps [ErrNoRoute]
-	// Window is the context window of the model in tokens, as its server reports it; 0: unknown.
-	Window int
-	Strict bool // see [link.UpstreamReport]
-	// Status is "loading" or "unloaded" if a router has not loaded the model, else "".
-	Status   string
-	OneModel bool // the server loads one model at a time
-	// Since is when the tunnel began, or when its model server was reachable again.
-	Since time.Time
-}
-
-// DeploymentRoute returns the route of a deployment through the connector's tunnel.
-func (i Info) DeploymentRoute(target Target) DeploymentRoute {
-	upstream, model, err := resolve(i.Name, i.Upstreams, i.Routes, target)
-	var state UpstreamState
-	for _, u := range i.States {
-		if u.Name == upstream {
-			state = u
-		}
-	}
-	return state.route(i.Since, upstream, model, err)
-}
-
-// route returns the route of a deployment to an upstream in this state, over a tunnel that began at since.
-func (u UpstreamState) route(since time.Time, upstream, model string, err error) DeploymentRoute {
-	if u.Since.After(since) {
-		since = u.Since
-	}
-	return DeploymentRoute{
-		State:    health.RouteState(true, err == nil, u.Server, model),
-		Upstream: upstream, Model: model, Problem: err, Window: u.Window(model), Strict: u.Strict,
-		Status: u.Loading(model), OneModel: u.OneModel, Since: since,
-	}
-}
-
-// Route returns the route of a deployment through a connector. ok is false if the connector is offline. It allocates
-// nothing, unless the connector has no upstream for the deployment.
-func (h *Hub) Route(connectorID string, target Target) (r DeploymentRoute, ok bool) {
-	h.mu.RLock()
-	s := h.live[connectorID]
-	h.mu.RUnlock()
-	if s == nil {
-		return r, false
-	}
-	return s.route(target), true
-}
-
-// route returns the route of a deployment through the session.
-func (s *Session) route(target Target) DeploymentRoute {
-	upstream, model, err := s.Resolve(target.Name, target.Upstream, target.Model)
-	return s.state(upstream).route(s.since, upstream, model, err)
-}
-
-// Recheck reports whether the model server of a route does not list the route's model. The connector is then asked to
-// list the models again. Recheck allocates nothing if the model is listed.
-func (h *Hub) Recheck(connectorID string, target Target) (missing bool) {
-	s, ok := h.Session(connectorID)
-	if !ok {
-		return false
-	}
-	route := s.route(target)
-	if route.State != health.ModelMissing {
-		return false
-	}
-	if s.rechecking.CompareAndSwap(false, true) { // the connector bounds how often it asks
-		upstream := route.Upstream // the goroutine would move the whole route to the heap
-		go func() {
-			defer panics.Recover(s.log(), "asking a connector for its models")
-			defer s.rechecking.Store(false)
-			s.send(link.Recheck{Upstream: upstream})
-		}()
-	}
-	return true
 }
 
 // addReport queues the event of a changed report.

@@ -112,7 +112,7 @@ func (s *Session) Info() Info {
 		Routes:    slices.Clone(s.hello.Routes),
 		States:    s.States(),
 		NotAt:     *s.notAt.Load(),
-		Active:    s.Active(),
+		Active:    int(s.active.Load()),
 		Limit:     cmp.Or(s.hello.MaxRequests, link.DefaultMaxRequests),
 	}
 }
@@ -137,7 +137,7 @@ func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) { return s.
 // sent, and the request may be sent on another session. The same is true of
 // link.ErrNoCredit.
 //
-// What the body has in common with an earlier one of the same key is not sent again.
+// The parts that the body shares with an earlier one of the same key are not sent again.
 func (s *Session) Send(r *http.Request, key string) (*http.Response, error) {
 	stream, err := s.open(r.Context())
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *Session) Send(r *http.Request, key string) (*http.Response, error) {
 }
 
 // sendEncoded sends a request. It encodes the body if the connector supports that and the line is long. If the
-// connector does not have the body to which the request refers, it sends the body whole.
+// connector does not keep the body to which the request refers, it sends the body whole.
 func (s *Session) sendEncoded(stream *openStream, r *http.Request, key string) (*http.Response, error) {
 	if s.hello.KeptPrompts == nil || r.ContentLength < bodies.MinBody || s.shortestRTT() < s.hub.encodeFrom {
 		return s.roundTrip(stream, r)
