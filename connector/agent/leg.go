@@ -8,7 +8,7 @@ import (
 // legPause bounds the random delay of the first dial to an edge: other tunnels serve meanwhile.
 const legPause = time.Second
 
-// leg keeps one tunnel up. An instance has one leg, and in a cluster one for each edge. The first leg dials the server
+// leg keeps one tunnel up. An instance runs one leg, and in a cluster one for each edge. The first leg dials the server
 // of the token first, and then its edge or that server.
 type leg struct {
 	*instance

@@ -249,13 +249,6 @@ func (s *session) fail(err error) {
 	}
 }
 
-// setHeartbeat sets the heartbeat to the gateway's interval, within limits.
-func (s *session) setHeartbeat(milliseconds int) {
-	if milliseconds > 0 {
-		s.heartbeat.Store(int64(min(max(time.Duration(milliseconds)*time.Millisecond, minHeartbeat), maxHeartbeat)))
-	}
-}
-
 // drain ends the tunnel without breaking a request: the gateway sends no further requests,
 // and closes the tunnel after the last answer.
 func (s *session) drain() {
