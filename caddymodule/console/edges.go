@@ -1,7 +1,6 @@
 package console
 
 import (
-	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -19,29 +18,14 @@ var removeEdgeTab = askTab("edges/{id}/remove", "edge-remove", "Remove an edge",
 })
 
 type edgesPage struct {
-	Edges            []edgeRow
+	Edges            []manage.Edge
 	Serving, Unknown int
 	Self             manage.Edge
 }
 
-type edgeRow struct{ manage.Edge }
-
-// About returns the roles of an edge.
-func (e edgeRow) About() string {
-	var about []string
-	if e.Leader {
-		about = append(about, "leader")
-	}
-	if e.Self {
-		about = append(about, "this edge")
-	}
-	return strings.Join(about, ", ")
-}
-
 func edgesData(v *visit) any {
-	p := new(edgesPage)
-	for _, e := range load(v, v.Manage.Edges) {
-		p.Edges = append(p.Edges, edgeRow{e})
+	p := &edgesPage{Edges: load(v, v.Manage.Edges)}
+	for _, e := range p.Edges {
 		if e.Self {
 			p.Self = e
 		}

@@ -64,6 +64,16 @@ func sectionOf(path string) string {
 	return cmp.Or(map[string]string{"pairings": "start", "confirm": "settings", "audit": "settings"}[name], name, path)
 }
 
+// loadTemplates returns the templates for users of each role. In them, may reports whether the role
+// allows an operation of the management API.
+func (c *Console) loadTemplates(a assets) map[store.Role]*template.Template {
+	all := make(map[store.Role]*template.Template)
+	for _, role := range append(store.Roles(), "") { // "" is without a session
+		all[role] = c.loadRoleTemplates(a, func(operation string) bool { return manage.RoleMay(role, operation) })
+	}
+	return all
+}
+
 // loadRoleTemplates returns the templates for users who may perform the operations that may reports.
 func (c *Console) loadRoleTemplates(a assets, may func(operation string) bool) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
@@ -148,7 +158,7 @@ func (v *visit) writePage(status int, page []byte) {
 }
 
 // done redirects the browser to path, which shows the notice, unless err is an error. A
-// change that edges have not confirmed is made, and the notice says so.
+// change that edges have not confirmed is made, and the notice names them.
 func (v *visit) done(path, notice string, err error) error {
 	if !store.Committed(err) {
 		return err

@@ -96,7 +96,8 @@ func homeData(v *visit) any {
 		edgeAlerts(p.Status.Edges), missing, outageAlerts(deployments, connectors),
 		ratioAlerts(p.Use.hours[len(p.Use.hours)-2:], p.Use.sums, unavailable), quotaAlerts(quotas),
 		keyAlerts(load(v, v.Manage.Keys), v.Now()))
-	slices.SortStableFunc(alerts, func(a, b alert) int { return rankOf(a) - rankOf(b) })
+	rank := map[bool]int{true: -1} // bad ones first
+	slices.SortStableFunc(alerts, func(a, b alert) int { return rank[a.Bad] - rank[b.Bad] })
 	p.Alerts = alerts[:min(len(alerts), maxAlerts)]
 	p.More = len(alerts) - len(p.Alerts)
 	for _, e := range p.Status.Edges {
@@ -118,13 +119,6 @@ func loadedServers(connectors []manage.Connector) (list []loadedServer) {
 	}
 	slices.SortStableFunc(list, func(a, b loadedServer) int { return cmp.Compare(b.SwapMillis, a.SwapMillis) })
 	return list[:min(len(list), maxHomeRows)]
-}
-
-func rankOf(a alert) int {
-	if a.Bad {
-		return 0
-	}
-	return 1
 }
 
 // dayUsage is the usage of the last 24 hours.

@@ -103,7 +103,7 @@ func (l limitUse) Unit() string { return strings.ReplaceAll(strings.ToLower(l.Ti
 // High is the value from which on the meter warns.
 func (l limitUse) High() int64 { return l.Max * 8 / 10 }
 
-// Uses returns the states of the limits of the key, and of its account.
+// Uses returns the states of the key's limits, and of its account's.
 func (p *keyPage) Uses() []limitUse {
 	var uses []limitUse
 	for _, l := range p.Use.Limits {
@@ -171,7 +171,7 @@ func findKey(v *visit) manage.Key {
 	return find(v, v.Manage.Keys, func(k manage.Key) bool { return k.ID == v.id() }, "This key no longer exists.")
 }
 
-// keyURL returns the address of the page of a key.
+// keyURL returns the address of a key's page.
 func keyURL(id string) string { return keysTab.url() + "/" + id }
 
 func editKey(v *visit) error {

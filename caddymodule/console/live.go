@@ -226,7 +226,7 @@ func (p *livePages) enter(account, user string) (slot renderSlot, leave func(), 
 	}, nil
 }
 
-// renderSlot is held by the one page of an account that is rendered now. It has the capacity 1.
+// renderSlot is held by the one page of an account that is rendered now. Its capacity is 1.
 type renderSlot chan struct{}
 
 // idleShare is how long the slot stays empty after a rendering, in durations of that rendering. So pages use a small

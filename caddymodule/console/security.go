@@ -157,6 +157,14 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request) (*visit, error) 
 	return v, nil
 }
 
+// may returns an error unless the user's role allows the route with a pattern.
+func (v *visit) may(pattern string) error {
+	if v.operations[pattern] == ownThings {
+		return nil
+	}
+	return v.Manage.May(v.ctx, v.operations[pattern])
+}
+
 // signedIn reports whether the request has a session.
 func (v *visit) signedIn() bool { return v.User.ID != "" }
 

@@ -182,6 +182,13 @@ type tokenForm struct {
 // Choices returns the days until a token expires; 0 is never.
 func (tokenForm) Choices() []string { return []string{"7", "30", "90", "365", "0"} }
 
+// roleTexts describe the roles.
+var roleTexts = map[store.Role]string{
+	store.RoleAdmin:  "Admin: may do everything",
+	store.RoleMember: "Member: creates keys of its own, tries models with them, and sees their use",
+	store.RoleViewer: "Viewer: sees everything but secrets, and changes nothing",
+}
+
 // rightTexts describe the rights.
 var rightTexts = map[string]string{
 	"read":        "see everything but secrets",

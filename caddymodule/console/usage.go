@@ -16,7 +16,7 @@ import (
 // usageTab shows who uses what, and how fast models answer.
 var usageTab = &tab{path: "usage", name: "usage", title: "Usage", data: usageData}
 
-// span is a range of time of the page.
+// span is a time range of the page.
 type span struct {
 	name, title string
 	hours       bool // the periods are hours, not days
@@ -252,23 +252,63 @@ func byPeriod(sums []manage.UsageSum) map[string]store.Usage {
 // Tokens returns all tokens.
 func (r usageRow) Tokens() int64 { return r.Sums().Tokens }
 
+// bars returns a bar for each period. values returns the values of the period with an id.
+func bars(periods []period, values func(id string) []float64) []bar {
+	all := make([]bar, len(periods))
+	for i, p := range periods {
+		all[i] = bar{p.name, values(p.id)}
+	}
+	return all
+}
+
 // usageCharts returns the charts. Tokens and requests are stacked by the busiest groups, if there are
 // any. perGroup and total contain the usage by period.
 func usageCharts(
 	periods []period, groups []named, perGroup map[string]map[named]*store.Usage, total map[string]store.Usage,
 ) []chart {
-	bars := func(values func(id string) []float64) (all []bar) {
-		for _, p := range periods {
-			all = append(all, bar{p.name, values(p.id)})
-		}
-		return all
+	totals := func(title, unit string, names []string, values func(store.Usage) []float64) chart {
+		return newChart(title, unit, names, bars(periods, func(id string) []float64 { return values(total[id]) }))
 	}
-	plain := func(values func(store.Usage) []float64) []bar {
-		return bars(func(id string) []float64 { return values(total[id]) })
+	spread := []string{"p50", "p95"}
+	charts := []chart{
+		totals("Tokens", "tokens", []string{"Tokens in", "Tokens out"}, func(u store.Usage) []float64 {
+			return []float64{float64(u.InputTokens), float64(u.OutputTokens)}
+		}),
+		totals("Requests", "requests", []string{"Answered", "Refused", "Client", "Failed"}, func(u store.Usage) []float64 {
+			answered, failed := float64(u.Requests-u.Errors()), float64(u.Outages())
+			return []float64{answered, float64(u.PolicyErrors), float64(u.CallerErrors), failed}
+		}),
+		totals("Time to first token, in seconds", "s", spread, func(u store.Usage) []float64 {
+			p := u.Percentiles()
+			return []float64{p.FirstTokenP50 / 1000, (p.FirstTokenP95 - p.FirstTokenP50) / 1000}
+		}),
+		totals("Tokens per second of an answer", "tokens/s", spread, func(u store.Usage) []float64 {
+			p := u.Percentiles()
+			return []float64{p.SpeedP50, p.SpeedP95 - p.SpeedP50}
+		}),
+	}
+	charts[1].Series[3].Class = "series-bad"
+	for i := range charts[2:] {
+		charts[2+i].Levels, charts[2+i].Series[1].Class = true, "series-others"
+	}
+	if len(groups) > 0 {
+		copy(charts, groupCharts(periods, groups, perGroup))
+	}
+	return charts
+}
+
+// groupCharts returns the charts of tokens and requests, stacked by the busiest groups.
+func groupCharts(periods []period, groups []named, perGroup map[string]map[named]*store.Usage) []chart {
+	var names []string
+	for _, g := range groups[:min(len(groups), maxSeries)] {
+		names = append(names, g.Name)
+	}
+	if len(groups) > maxSeries {
+		names = append(names, "Others")
 	}
 	stacked := func(value func(*store.Usage) int64) []bar {
-		return bars(func(id string) []float64 {
-			values := make([]float64, min(len(groups), maxSeries+1))
+		return bars(periods, func(id string) []float64 {
+			values := make([]float64, len(names))
 			for n, g := range groups {
 				if u := perGroup[id][g]; u != nil {
 					values[min(n, maxSeries)] += float64(value(u))
@@ -277,40 +317,8 @@ func usageCharts(
 			return values
 		})
 	}
-	var names []string
-	for _, g := range groups[:min(len(groups), maxSeries)] {
-		names = append(names, g.Name)
+	return []chart{
+		newChart("Tokens", "tokens", names, stacked(func(u *store.Usage) int64 { return u.Sums().Tokens })),
+		newChart("Requests", "requests", names, stacked(func(u *store.Usage) int64 { return u.Requests })),
 	}
-	if len(groups) > maxSeries {
-		names = append(names, "Others")
-	}
-	tokens := newChart("Tokens", "tokens", names, stacked(func(u *store.Usage) int64 { return u.Sums().Tokens }))
-	requests := newChart("Requests", "requests", names, stacked(func(u *store.Usage) int64 { return u.Requests }))
-	if len(groups) == 0 {
-		tokens = newChart("Tokens", "tokens", []string{"Tokens in", "Tokens out"}, plain(func(u store.Usage) []float64 {
-			return []float64{float64(u.InputTokens), float64(u.OutputTokens)}
-		}))
-		outcomes := []string{"Answered", "Refused", "Client", "Failed"}
-		requests = newChart("Requests", "requests", outcomes, plain(func(u store.Usage) []float64 {
-			answered, failed := float64(u.Requests-u.Errors()), float64(u.Outages())
-			return []float64{answered, float64(u.PolicyErrors), float64(u.CallerErrors), failed}
-		}))
-		requests.Series[3].Class = "series-bad"
-	}
-	spread := []string{"p50", "p95"}
-	charts := []chart{
-		tokens, requests,
-		newChart("Time to first token, in seconds", "s", spread, plain(func(u store.Usage) []float64 {
-			p := u.Percentiles()
-			return []float64{p.FirstTokenP50 / 1000, (p.FirstTokenP95 - p.FirstTokenP50) / 1000}
-		})),
-		newChart("Tokens per second of an answer", "tokens/s", spread, plain(func(u store.Usage) []float64 {
-			p := u.Percentiles()
-			return []float64{p.SpeedP50, p.SpeedP95 - p.SpeedP50}
-		})),
-	}
-	for i := range charts[2:] {
-		charts[2+i].Levels, charts[2+i].Series[1].Class = true, "series-others"
-	}
-	return charts
 }
