@@ -36,7 +36,7 @@ import (
 // socketOff is the value of --socket that disables the socket.
 const socketOff = "off"
 
-// maxSocketPath is the longest path that all systems accept. They have 104 to 108 bytes.
+// maxSocketPath is the longest path in bytes that all systems accept. Their limits are 104 to 108, with a final zero.
 const maxSocketPath = 103
 
 // report is the answer to GET /status.

@@ -276,7 +276,7 @@ func (c *Config) MemoryBudget() int64 {
 	return min(max(memory.Available()/8, lowMemory), highMemory)
 }
 
-// units are the bytes of the units of sizes, in lower case and without the final b.
+// units maps the units of sizes, in lower case and without the final b, to bytes.
 var units = map[string]int64{
 	"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30,
 }

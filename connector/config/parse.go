@@ -165,8 +165,8 @@ func locate(pointer jsontext.Pointer) (path string, outer, inner reflect.Type) {
 	return path, outer, inner
 }
 
-// field returns the name and the type of a member of an object. The name of an alias is that
-// of its field. The type of an unknown member is nil.
+// field returns the name and the type of a member of an object. An alias stands for its
+// field. The type of an unknown member is nil.
 func field(t reflect.Type, written string) (name string, value reflect.Type) {
 	for i, name := range tags(t) {
 		if written == name || written == t.Field(i).Tag.Get("alias") {

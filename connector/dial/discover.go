@@ -29,8 +29,8 @@ const (
 	discoveryAttempts = 5 // while the gateway is starting
 	// maxDiscovery bounds the answer in bytes; a real one is about 300 bytes long.
 	maxDiscovery = 16 << 10
-	// maxRoots bounds a file with certificate authorities in bytes; those of the Web have
-	// 200 KiB.
+	// maxRoots bounds a file with certificate authorities in bytes; those of the Web are
+	// 200 KiB long.
 	maxRoots = 4 << 20
 )
 

@@ -87,7 +87,7 @@ type diagnosis struct {
 
 // Run checks a configuration's gateway (name, transports, identity, token, edges of a cluster), the clock, and each
 // upstream with a short request to its first model. Unless measured is "", it measures the context
-// window of the model of that name. It reports each finding at once, and does not disturb a running connector.
+// window of that model. It reports each finding at once, and does not disturb a running connector.
 func Run(
 	ctx context.Context, c config.Config, probeTimeout time.Duration, measured string, report func(Finding),
 ) error {

@@ -65,8 +65,8 @@ func (b *Budget) Resize(total int64) {
 // cachePart is the part of a budget that a cache may use, as a divisor.
 const cachePart = 8
 
-// Excess returns how many bytes a cache of this size must give back. A budget can have one cache. It uses what no
-// reservation needs, without a reservation of its own.
+// Excess returns how many bytes a cache of this size must give back. A budget serves at most one cache, which uses
+// bytes that no reservation needs.
 func (b *Budget) Excess(size int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
