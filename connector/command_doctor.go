@@ -65,10 +65,10 @@ Exit codes: 0 no check failed, 1 a check failed, 2 invalid flags or configuratio
 
 func diagnose(ctx context.Context, sys system, loaded config.Loaded, f doctorFlags) error {
 	var findings []doctor.Finding
-	bad := 0
+	failures := 0
 	report := func(finding doctor.Finding) {
 		if finding.Result == doctor.ResultFailed {
-			bad++
+			failures++
 		}
 		findings = append(findings, finding)
 		if !f.asJSON {
@@ -81,12 +81,12 @@ func diagnose(ctx context.Context, sys system, loaded config.Loaded, f doctorFla
 		return failed(fmt.Errorf("interrupted: %w", err))
 	}
 	if f.asJSON {
-		if err := printJSON(sys.stdout, map[string]any{"ok": bad == 0, "checks": findings}); err != nil {
+		if err := printJSON(sys.stdout, map[string]any{"ok": failures == 0, "checks": findings}); err != nil {
 			return failed(err)
 		}
 	}
-	if bad > 0 {
-		return failed(fmt.Errorf("%d of %d checks failed", bad, len(findings)))
+	if failures > 0 {
+		return failed(fmt.Errorf("%d of %d checks failed", failures, len(findings)))
 	}
 	return nil
 }

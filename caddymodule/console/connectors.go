@@ -78,7 +78,7 @@ func (p *connectorPage) sumHours(now time.Time) {
 		hours[h.Start] = h
 	}
 	var requests []bar
-	_, periods := spans[0].request(grouping{}, now.UTC())
+	_, periods := spans[0].query(grouping{}, now.UTC())
 	for _, hour := range periods {
 		h := hours[hour.from]
 		p.Requests, p.Failed = p.Requests+h.Requests, p.Failed+h.Failed

@@ -131,7 +131,7 @@ type dayUsage struct {
 
 func loadDayUsage(v *visit) *dayUsage {
 	now := v.Now().UTC()
-	request, hours := spans[0].request(groupings[0], now)
+	request, hours := spans[0].query(groupings[0], now)
 	sums := loadUsed(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
 	u := &dayUsage{hours, sums, make(map[string]usageRow), now.Format(time.DateOnly) + "T00:00:00Z"}
 	for _, sum := range sums {

@@ -158,7 +158,7 @@ func (p *keyPage) addRequests(v *visit) {
 	for _, s := range []span{spans[0], spans[2]} {
 		p.Spans.Links = append(p.Spans.Links, choice{s.title, keyURL(p.ID) + "?range=" + s.name, s.name == during.name})
 	}
-	request, periods := during.request(grouping{}, v.Now().UTC())
+	request, periods := during.query(grouping{}, v.Now().UTC())
 	request.Key = p.ID
 	sums := loadUsed(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
 	if len(sums) > 0 {

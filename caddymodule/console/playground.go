@@ -30,8 +30,8 @@ func newPlayForm(v *visit) playForm {
 	return f
 }
 
-// request returns the request of the form.
-func (f playForm) request(model string) (p manage.Play, err error) {
+// play returns the request of the form.
+func (f playForm) play(model string) (p manage.Play, err error) {
 	p = manage.Play{Model: model, Key: f.Key, System: strings.TrimSpace(f.System), Prompt: f.Prompt}
 	if text := strings.TrimSpace(f.Temperature); text != "" {
 		temperature, err := strconv.ParseFloat(text, 64)
@@ -60,7 +60,7 @@ const mediaNDJSON = "application/x-ndjson"
 // either is stored.
 func play(v *visit) error {
 	form := newPlayForm(v)
-	request, err := form.request(v.r.FormValue("name"))
+	request, err := form.play(v.r.FormValue("name"))
 	if err != nil {
 		return err
 	}

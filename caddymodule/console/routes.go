@@ -61,7 +61,7 @@ var routes = []route{
 	do("GET /console/{$}", ownThings, home, nil),
 	do("GET /console/events/{tab}", ownThings, events, nil), // the stream checks the role for its tab
 	do("GET /console/confirm", ownThings, confirm, nil),
-	do("POST /console/confirm", ownThings, confirmed, nil),
+	do("POST /console/confirm", ownThings, afterConfirmation, nil),
 	do("POST /console/confirm/passkey", ownThings, confirmByPasskey, nil),
 	do("POST /console/confirm/passkey/begin", ownThings, beginSignInByPasskey, nil),
 

@@ -205,8 +205,8 @@ func localPath(next string) string {
 		!strings.HasPrefix(next, home) || strings.ContainsAny(next, "\\\r\n\t") || strings.Contains(u.Path, "..") {
 		return home
 	}
-	for _, no := range []string{"api/", "events/", "static/", "sign-in", "sign-out"} {
-		if strings.HasPrefix(u.Path, home+no) {
+	for _, other := range []string{"api/", "events/", "static/", "sign-in", "sign-out"} {
+		if strings.HasPrefix(u.Path, home+other) {
 			return home
 		}
 	}

@@ -94,7 +94,7 @@ func beginPasskey(v *visit) error {
 	if err := v.Manage.Confirmed(v.ctx); err != nil {
 		return err
 	}
-	return v.offer(v.SignIn.BeginPasskey(v.ctx, v.User, origin(v.r)))
+	return v.sendOptions(v.SignIn.BeginPasskey(v.ctx, v.User, origin(v.r)))
 }
 
 func addPasskey(v *visit) error {
@@ -108,7 +108,7 @@ func addPasskey(v *visit) error {
 		return err
 	}
 	v.leaveNotice("The passkey " + added.Name + " is added. You can sign in with it now.")
-	return v.location(settingsTab.url())
+	return v.sendLocation(settingsTab.url())
 }
 
 var (

@@ -104,7 +104,7 @@ func usageData(v *visit) any {
 		}
 	}
 	p, filter := &usagePage{Spans: choiceList{Label: "Range"}, Groupings: choiceList{Label: "By"}}, url.Values{}
-	request, periods := during.request(by, v.Now().UTC())
+	request, periods := during.query(by, v.Now().UTC())
 	for i, value := range []*string{&request.Model, &request.Key, &request.User} {
 		column := groupings[i].name
 		if *value = query.Get(column); *value != "" {
@@ -161,8 +161,8 @@ type period struct {
 	from, to       time.Time
 }
 
-// request returns the query for a range, and its periods, the oldest first.
-func (s span) request(by grouping, now time.Time) (manage.Usage, []period) {
+// query returns the query for a range, and its periods, the oldest first.
+func (s span) query(by grouping, now time.Time) (manage.Usage, []period) {
 	layout, name, full, size, column := time.DateOnly, "2 Jan", time.DateOnly, 24*time.Hour, "day"
 	if s.hours {
 		layout, name, full, size, column = store.HourOnly, "15:00", "2 Jan, 15:00", time.Hour, "hour"

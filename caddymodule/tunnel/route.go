@@ -30,13 +30,13 @@ func (s *Session) Resolve(publicName, upstream, model string) (upstreamName, ups
 
 // resolve is [Session.Resolve] for a connector with these upstreams and routes.
 func resolve(
-	connector string, known []string, routes []link.Route, target Target,
+	connector string, upstreams []string, routes []link.Route, target Target,
 ) (upstreamName, upstreamModel string, err error) {
 	upstream := target.Upstream
-	if upstream != "" && !slices.Contains(known, upstream) {
+	if upstream != "" && !slices.Contains(upstreams, upstream) {
 		return "", "", fmt.Errorf("%w: deployment %q uses upstream %q, but connector %q has %s; change the deployment's "+
 			"upstream or add it to the connector's configuration",
-			ErrNoRoute, target.Name, upstream, connector, strings.Join(known, ", "))
+			ErrNoRoute, target.Name, upstream, connector, strings.Join(upstreams, ", "))
 	}
 	for _, r := range routes {
 		if (upstream == "" || upstream == r.Upstream) && scope.Match(r.Model, target.Name) {
@@ -44,12 +44,12 @@ func resolve(
 		}
 	}
 	if upstream == "" {
-		if len(known) != 1 {
+		if len(upstreams) != 1 {
 			return "", "", fmt.Errorf("%w: connector %q has several upstreams (%s) and no route for %q; set the deployment's "+
 				"upstream or add a route to the connector's configuration",
-				ErrNoRoute, connector, strings.Join(known, ", "), target.Name)
+				ErrNoRoute, connector, strings.Join(upstreams, ", "), target.Name)
 		}
-		upstream = known[0]
+		upstream = upstreams[0]
 	}
 	return upstream, cmp.Or(target.Model, target.Name), nil
 }

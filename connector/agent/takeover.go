@@ -62,7 +62,7 @@ func (a *Agent) takeOver(ctx context.Context, old *instance, t takeover) *instan
 		a.drains.Go(func() { <-old.done })
 		next.wasOnline.Store(old.wasOnline.Load() && old.config.token == next.config.token)
 		next.start(ctx)
-		a.use(next)
+		a.setCurrent(next)
 		t.result <- nil
 		return next
 	}
@@ -73,14 +73,14 @@ func (a *Agent) takeOver(ctx context.Context, old *instance, t takeover) *instan
 	}
 	next.start(ctx)
 	next.useEdges(next.edges, 0)
-	if !a.succeeds(ctx, old, next) {
+	if !a.takesOver(ctx, old, next) {
 		next.end(nil)
 		<-next.done
 		old.resume()
 		t.result <- next.failure(ctx)
 		return old
 	}
-	a.use(next)
+	a.setCurrent(next)
 	old.retired.Store(true)
 	a.drains.Go(func() {
 		old.handOver(next)
@@ -119,8 +119,8 @@ func (i *instance) handOver(next *instance) {
 	}
 }
 
-// succeeds waits until an instance has a tunnel, and reports whether it replaces the old one.
-func (a *Agent) succeeds(ctx context.Context, old, next *instance) bool {
+// takesOver waits until an instance has a tunnel, and reports whether it replaces the old one.
+func (a *Agent) takesOver(ctx context.Context, old, next *instance) bool {
 	limit := time.NewTimer(a.takeoverLimit)
 	defer limit.Stop()
 	select {
@@ -148,8 +148,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// use makes an instance the current one.
-func (a *Agent) use(next *instance) {
+// setCurrent makes an instance the current one.
+func (a *Agent) setCurrent(next *instance) {
 	a.current.Store(next)
 	a.budget.Resize(next.config.quic.MaxMemory)
 	a.prober.UpstreamsChanged()
