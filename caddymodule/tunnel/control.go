@@ -27,7 +27,8 @@ func (s *Session) run() {
 	}
 	s.close(code)
 	s.hub.remove(s)
-	s.log().Info("connector offline", "reason", endReason(context.Cause(s.conn.Context())), "duration", time.Since(s.since))
+	reason := endReason(context.Cause(s.conn.Context()))
+	s.log().Info("connector offline", "reason", reason, "duration", time.Since(s.since))
 }
 
 // endReason returns the reason for the end of a connection, for the log.

@@ -169,7 +169,8 @@ func checkFile(t *testing.T, id string, f *File, v Values) {
 		t.Fatalf("%s: %v: %s", id, err, text)
 	}
 	for _, m := range f.Members(v) {
-		if got := valueAt(read, m.Path); (got == nil) != (m.Value == nil) || got != nil && fmt.Sprint(got) != fmt.Sprint(m.Value) {
+		got := valueAt(read, m.Path)
+		if (got == nil) != (m.Value == nil) || got != nil && fmt.Sprint(got) != fmt.Sprint(m.Value) {
 			t.Errorf("%s: %q is %v, want %v: %s", id, m.Path, got, m.Value, text)
 		}
 	}
