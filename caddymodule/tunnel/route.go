@@ -88,7 +88,7 @@ func (u UpstreamState) route(since time.Time, upstream, model string, err error)
 		since = u.Since
 	}
 	return DeploymentRoute{
-		State:    health.RouteState(true, err == nil, u.Server, model),
+		State:    health.RouteState(err == nil, u.Server, model),
 		Upstream: upstream, Model: model, Problem: err, Window: u.Window(model), Strict: u.Strict,
 		Status: u.Loading(model), OneModel: u.OneModel, Since: since,
 	}
