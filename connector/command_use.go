@@ -59,7 +59,7 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
 			ctx, stop := sys.signals(command.Context())
 			defer stop()
 			args = append(args, "", "")
-			client, _ := clients.Find(args[0])
+			client := clients.Find(args[0])
 			switch {
 			case client.File == nil:
 				return fmt.Errorf("CLIENT: %q is not one of %s", text.Short(args[0]), usable)

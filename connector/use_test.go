@@ -365,7 +365,7 @@ func TestUseKilled(t *testing.T) {
 				h.set(exitOK, "", "codex")
 			}
 			now, _ := os.ReadFile(path)
-			c, _ := clients.Find("codex")
+			c := clients.Find("codex")
 			s, err := settingsOf(c, func(name string) string { return h.env[name] }, false)
 			if err != nil {
 				t.Fatal(err)

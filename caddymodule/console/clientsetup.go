@@ -52,6 +52,5 @@ func createSetup(v *visit) error {
 		c.Client, c.Name = v.typed("client"), f.Name
 		return f.fill(v, &c.KeyFields)
 	})
-	client, _ := clients.Find(created.Client)
-	return v.show(setupCode, setupCodePage{created, client.Title, f.DefaultModel}, err)
+	return v.show(setupCode, setupCodePage{created, clients.Find(created.Client).Title, f.DefaultModel}, err)
 }

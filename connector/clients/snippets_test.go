@@ -216,7 +216,7 @@ func TestProvider(t *testing.T) {
 func TestTable(t *testing.T) {
 	names := map[string]bool{}
 	for _, c := range All() {
-		if found, ok := Find(c.ID); !ok || found.Title != c.Title || names[c.ID] {
+		if found := Find(c.ID); found.Title != c.Title || names[c.ID] {
 			t.Errorf("%s finds %s", c.ID, found.Title)
 		}
 		names[c.ID] = true
@@ -226,7 +226,7 @@ func TestTable(t *testing.T) {
 			}
 		}
 	}
-	if _, ok := Find("nothing"); ok {
+	if Find("nothing").ID != "" {
 		t.Error("nothing is a client")
 	}
 }
