@@ -69,7 +69,8 @@ func (s *Service) TestDeployment(ctx context.Context, name string) (result TestR
 		result.Error = err.Error()
 		return result, nil
 	}
-	if result.OK = true; d.Kind != store.EmbeddingsModel {
+	result.OK = true
+	if d.Kind != store.EmbeddingsModel {
 		result.Tools, result.ToolsReason = t.tools(ctx)
 	}
 	return result, nil
@@ -86,7 +87,7 @@ type modelTest struct {
 func (t *modelTest) request(ctx context.Context, text string, tokens int, request map[string]any) (*reply, error) {
 	r := &reply{maxPieces: 4 * tokens, maxText: testText, now: t.now}
 	request["max_tokens"] = tokens
-	err := t.ask(ctx, t.question, text, request, r)
+	err := t.askMessages(ctx, t.question, text, request, r)
 	t.result.Connector = t.connectorName(r.asked)
 	return r, err
 }
@@ -118,8 +119,9 @@ func (t *modelTest) embed(ctx context.Context) (err error) {
 	if q.Body, err = json.Marshal(map[string]any{"model": q.Deployment.Name, "input": "Hello."}); err != nil {
 		return err
 	}
-	asked, err := t.pose(ctx, q, w)
-	if t.result.Connector = t.connectorName(asked); err != nil {
+	asked, err := t.askExplained(ctx, q, w)
+	t.result.Connector = t.connectorName(asked)
+	if err != nil {
 		return err
 	}
 	var embedded struct {
