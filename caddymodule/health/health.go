@@ -119,12 +119,10 @@ func (s Server) Lacks(model string) bool {
 	return !found
 }
 
-// RouteState returns the state of one route to a model. online reports whether the
-// connector is online, routed whether it has the upstream.
-func RouteState(online, routed bool, server Server, model string) State {
+// RouteState returns the state of one route to a model through a connector that is online.
+// routed reports whether the connector has the upstream.
+func RouteState(routed bool, server Server, model string) State {
 	switch {
-	case !online:
-		return Offline
 	case !routed:
 		return UpstreamMissing
 	case server.Down():

@@ -66,7 +66,7 @@ func (s *Service) setupHints(ctx context.Context, k store.KeyFields) (hints []st
 }
 
 func checkClient(id string) error {
-	if c, _ := clients.Find(id); c.File == nil {
+	if clients.Find(id).File == nil {
 		return badRequest("a code sets up claude, codex, opencode, continue, cline or qwen, not %.40q", id)
 	}
 	return nil
