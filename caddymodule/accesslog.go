@@ -59,8 +59,8 @@ func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *serve.Excha
 	return recorder, func() { l.write(server.Logs, shown, recorder, ex) }
 }
 
-// write writes the entry of a request with a secret: with Caddy's fields but those of the answer's header
-// and of handlers such as log_append, which Caddy keeps to itself.
+// write writes the entry of a request with a secret, without the answer's header and the fields of handlers
+// such as log_append, which Caddy does not export.
 func (l accessLog) write(
 	logs *caddyhttp.ServerLogConfig, shown caddyhttp.LoggableHTTPRequest, recorder caddyhttp.ResponseRecorder,
 	ex *serve.Exchange,

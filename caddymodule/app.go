@@ -65,18 +65,18 @@ type App struct {
 	// next to the program.
 	Connectors string `json:"connectors,omitempty"`
 
-	ctx       caddy.Context
-	logger    *slog.Logger
-	addresses addresses
-	store     *gateway.Store
-	listener  *gateway.Listener
-	releases  []func() error // of the store and the listener
-	gateway   *gateway.Gateway
-	server    *serve.Server // of the three handlers
-	events    *caddyevents.App
-	checked   bool            // the sites have been checked
-	life      context.Context // canceled when the configuration stops
-	end       context.CancelFunc
+	ctx          caddy.Context
+	logger       *slog.Logger
+	addresses    addresses
+	store        *gateway.Store
+	listener     *gateway.Listener
+	releases     []func() error // of the store and the listener
+	gateway      *gateway.Gateway
+	server       *serve.Server // of the three handlers
+	events       *caddyevents.App
+	sitesChecked bool            // the sites have been checked
+	life         context.Context // canceled when the configuration stops
+	endLife      context.CancelFunc
 }
 
 // listeners are the tunnel listeners in use, by their UDP address.
@@ -138,7 +138,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx = ctx
 	a.logger = ctx.Slogger()
-	a.life, a.end = context.WithCancel(context.Background())
+	a.life, a.endLife = context.WithCancel(context.Background())
 	if err := a.provisionEvents(ctx); err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func (a *App) Handle(_ context.Context, e caddy.Event) error {
 
 // stopEvents stops emitting events and ends the streams of console pages.
 func (a *App) stopEvents() {
-	a.end()
+	a.endLife()
 	if a.store == nil {
 		return
 	}
@@ -317,10 +317,10 @@ func appOf(ctx caddy.Context) (*App, error) {
 		return nil, fmt.Errorf("loading the model_gateway app: %w", err)
 	}
 	app := loaded.(*App)
-	if app.checked {
+	if app.sitesChecked {
 		return app, nil
 	}
-	app.checked = true
+	app.sitesChecked = true
 	hosts, err := checkOrder(ctx)
 	if err != nil {
 		return nil, err

@@ -12,10 +12,10 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// checkOrder rejects an http app with a model_dialect that has no model_auth before it, or a
-// model_route that has no model_dialect before it. It returns the host names of the sites with a
+// checkOrder rejects an http app with a model_dialect without a model_auth before it, or a
+// model_route without a model_dialect before it. It returns the host names of the sites with a
 // handler, by the handler's name. It must be called when the first of these handlers is provisioned:
-// Caddy still has their routes as JSON then, including those of sites that are provisioned later.
+// Caddy still keeps their routes as JSON then, including those of sites that are provisioned later.
 func checkOrder(ctx caddy.Context) (hosts map[string]map[string]string, err error) {
 	hosts = make(map[string]map[string]string)
 	for _, module := range ctx.Modules() {
@@ -61,9 +61,9 @@ type handlerOrder struct {
 	hosts  map[string]map[string]string // of the sites with a handler, by its name; the values equal the keys
 }
 
-// enter sets the host names of a route that has a matcher for them. Before the server is provisioned, the
+// setHosts sets the host names of a route that has a matcher for them. Before the server is provisioned, the
 // matcher is JSON.
-func (o *handlerOrder) enter(r caddyhttp.Route) {
+func (o *handlerOrder) setHosts(r caddyhttp.Route) {
 	for _, set := range r.MatcherSetsRaw {
 		var hosts []string
 		if json.Unmarshal(set["host"], &hosts) == nil {
@@ -79,8 +79,8 @@ func (o *handlerOrder) enter(r caddyhttp.Route) {
 	}
 }
 
-// found records that the present route has a handler.
-func (o *handlerOrder) found(handler string) {
+// recordHosts records that the present route has a handler.
+func (o *handlerOrder) recordHosts(handler string) {
 	if o.hosts[handler] == nil {
 		o.hosts[handler] = make(map[string]string)
 	}
@@ -101,7 +101,7 @@ func (o *handlerOrder) routes(routes caddyhttp.RouteList, passed int) (int, erro
 		}
 		groups[r.Group] = before
 		outer := o.within
-		o.enter(r)
+		o.setHosts(r)
 		after, err := o.handlers(r.HandlersRaw, before)
 		o.within = outer
 		if err != nil {
@@ -125,7 +125,7 @@ func (o *handlerOrder) handlers(handlers []json.RawMessage, passed int) (int, er
 		if json.Unmarshal(raw, &h) != nil {
 			continue // Caddy reports it, or the handler cannot contain ours
 		}
-		o.found(h.Handler)
+		o.recordHosts(h.Handler)
 		if i := slices.Index(ordered[:], h.Handler); i > passed {
 			return 0, fmt.Errorf("%s has no %s before it: the three stand in one route, in the order %s",
 				ordered[i], ordered[i-1], strings.Join(ordered[:], ", "))

@@ -48,8 +48,7 @@ func findSites(ctx caddy.Context, public string) sites {
 	}
 }
 
-// findSite returns the site that has this handler. Of several, it is the site with the name that
-// connectors dial.
+// findSite returns the site with this handler. Of several, it returns the one whose name connectors dial.
 func findSite(app *caddyhttp.App, handler, public string) site {
 	ports := map[string]sitePort{}
 	for _, server := range app.Servers {
@@ -101,8 +100,8 @@ func onlySite(urls map[string]string) (host, url string) {
 	return host, url
 }
 
-// handlerHosts collects the host names of the routes that contain the named handler. within has the host
-// names of the enclosing routes.
+// handlerHosts collects the host names of the routes that contain the named handler. within are those of the
+// enclosing routes.
 func handlerHosts(routes caddyhttp.RouteList, name string, within []string, hosts map[string]bool) {
 	for _, route := range routes {
 		names := within
@@ -185,7 +184,7 @@ func trustsProxies(server *caddyhttp.Server) bool {
 	return server.TrustedProxiesUnix || isSet(server, "trustedProxies")
 }
 
-// isSet reports whether a struct has the field, of any type, with another value than zero.
+// isSet reports whether a field of a struct exists, with any type, and is not zero.
 func isSet(of any, field string) bool {
 	value := reflect.ValueOf(of).Elem().FieldByName(field)
 	return value.IsValid() && !value.IsZero()

@@ -13,15 +13,16 @@ import (
 	"github.com/postern-dev/postern/caddymodule/downloads"
 )
 
-// trust decides whether other machines can verify a site. It remembers the verdict on the
+// trust decides whether other machines can verify a site. It remembers the result for the
 // last certificate of each host, since reading all public roots takes milliseconds.
 type trust struct {
-	mu       sync.Mutex
-	verdicts map[string]verdict // by host
+	mu      sync.Mutex
+	results map[string]chainTrust // by host
 }
 
-type verdict struct {
-	leaf   [sha256.Size]byte
+// chainTrust is whether a public authority vouches for a chain of certificates.
+type chainTrust struct {
+	leaf   [sha256.Size]byte // hash of the first certificate
 	public bool
 }
 
@@ -39,13 +40,13 @@ func (t *trust) verified(host, url string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	leaf := sha256.Sum256(chain[0])
-	known, ok := t.verdicts[host]
+	known, ok := t.results[host]
 	if !ok || known.leaf != leaf {
-		if t.verdicts == nil {
-			t.verdicts = make(map[string]verdict)
+		if t.results == nil {
+			t.results = make(map[string]chainTrust)
 		}
-		known = verdict{leaf, public(host, chain)}
-		t.verdicts[host] = known
+		known = chainTrust{leaf, isPublic(host, chain)}
+		t.results[host] = known
 	}
 	return known.public
 }
@@ -60,8 +61,8 @@ func certificateOf(host string) [][]byte {
 	return nil
 }
 
-// public reports whether a public authority vouches for a chain.
-func public(host string, chain [][]byte) bool {
+// isPublic reports whether a public authority vouches for a chain.
+func isPublic(host string, chain [][]byte) bool {
 	leaf, err := x509.ParseCertificate(chain[0])
 	if err != nil {
 		return false

@@ -16,11 +16,15 @@ import (
 	"github.com/postern-dev/postern/connector/tty"
 )
 
+// doctorFlags are the flags of the doctor command.
+type doctorFlags struct {
+	config, measured string
+	timeout          time.Duration
+	asJSON           bool
+}
+
 func doctorCommand(sys system) *cobra.Command {
-	var path string
-	var asJSON bool
-	var timeout time.Duration
-	var measured string
+	var f doctorFlags
 	command := &cobra.Command{
 		Use:   "doctor [--config FILE] [--measure MODEL] [--json]",
 		Short: "Check everything the connector needs, and suggest fixes",
@@ -39,53 +43,50 @@ Exit codes: 0 no check failed, 1 a check failed, 2 invalid flags or configuratio
   connector doctor --config connector.json --json`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			if path == "" {
-				path = sys.pairedConfig()
+			if f.config == "" {
+				f.config = sys.pairedConfig()
 			}
-			loaded, err := sys.load(path)
+			loaded, err := sys.load(f.config)
 			if err != nil {
 				return err
 			}
 			ctx, stop := sys.signals(command.Context())
 			defer stop()
-			return diagnose(ctx, sys, path, loaded, timeout, measured, asJSON)
+			return diagnose(ctx, sys, loaded, f)
 		},
 	}
 	flags := command.Flags()
-	flags.StringVarP(&path, "config", "c", "", "configuration `FILE` (default: as for `connector run`)")
-	flags.BoolVar(&asJSON, "json", false, "print JSON")
-	flags.StringVar(&measured, "measure", "", "measure the context window of this `MODEL` of the model server")
-	flags.DurationVar(&timeout, "timeout", time.Minute, "`TIME` limit for a model's answer")
+	flags.StringVarP(&f.config, "config", "c", "", "configuration `FILE` (default: as for `connector run`)")
+	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
+	flags.StringVar(&f.measured, "measure", "", "measure the context window of this `MODEL` of the model server")
+	flags.DurationVar(&f.timeout, "timeout", time.Minute, "`TIME` limit for a model's answer")
 	return command
 }
 
-func diagnose(
-	ctx context.Context, sys system, path string, loaded config.Loaded, timeout time.Duration, measured string,
-	asJSON bool,
-) error {
+func diagnose(ctx context.Context, sys system, loaded config.Loaded, f doctorFlags) error {
 	var findings []doctor.Finding
-	bad := 0
-	report := func(f doctor.Finding) {
-		if f.Result == doctor.ResultFailed {
-			bad++
+	failures := 0
+	report := func(finding doctor.Finding) {
+		if finding.Result == doctor.ResultFailed {
+			failures++
 		}
-		findings = append(findings, f)
-		if !asJSON {
-			writeFinding(sys.stdout, f)
+		findings = append(findings, finding)
+		if !f.asJSON {
+			writeFinding(sys.stdout, finding)
 		}
 	}
-	report(configFinding(path, loaded))
-	report(connectorFinding(ctx, sys, path))
-	if err := doctor.Run(ctx, loaded.Config, timeout, measured, report); err != nil {
+	report(configFinding(f.config, loaded))
+	report(connectorFinding(ctx, sys, f.config))
+	if err := doctor.Run(ctx, loaded.Config, f.timeout, f.measured, report); err != nil {
 		return failed(fmt.Errorf("interrupted: %w", err))
 	}
-	if asJSON {
-		if err := printJSON(sys.stdout, map[string]any{"ok": bad == 0, "checks": findings}); err != nil {
+	if f.asJSON {
+		if err := printJSON(sys.stdout, map[string]any{"ok": failures == 0, "checks": findings}); err != nil {
 			return failed(err)
 		}
 	}
-	if bad > 0 {
-		return failed(fmt.Errorf("%d of %d checks failed", bad, len(findings)))
+	if failures > 0 {
+		return failed(fmt.Errorf("%d of %d checks failed", failures, len(findings)))
 	}
 	return nil
 }
@@ -104,7 +105,7 @@ func configFinding(path string, loaded config.Loaded) doctor.Finding {
 // connectorFinding reports whether the connector is running.
 func connectorFinding(ctx context.Context, sys system, path string) doctor.Finding {
 	f := doctor.Finding{Check: "connector"}
-	r, _, err := findConnector(ctx, sys, path, "")
+	r, _, err := findConnector(ctx, sys, selector{config: path})
 	switch {
 	case err != nil:
 		f.Result, f.Detail = doctor.ResultSkipped, err.Error()

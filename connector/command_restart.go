@@ -83,7 +83,7 @@ func (s installed) restart(ctx context.Context, sys system, where selector) erro
 		return err
 	}
 	for limit := time.Now().Add(onlineTimeout); time.Now().Before(limit); {
-		if _, _, err := findConnector(ctx, sys, where.config, where.socket); err != nil {
+		if _, _, err := findConnector(ctx, sys, where); err != nil {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -100,7 +100,7 @@ func (s installed) awaitOnline(ctx context.Context, sys system, where selector) 
 	if err != nil {
 		return failed(fmt.Errorf("the service has restarted, but %w; see `%s`", err, s.plan.LogCommand()))
 	}
-	r, _, err := findConnector(ctx, sys, where.config, where.socket)
+	r, _, err := findConnector(ctx, sys, where)
 	if err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func (sys system) writtenConfig() string {
 }
 
 // pairedConfig returns the file that `connector run` reads without --config. It is "" if the
-// environment has a token.
+// environment contains a token.
 func (sys system) pairedConfig() string {
 	if sys.tokenInEnvironment() {
 		return ""

@@ -111,7 +111,7 @@ func installService(sys system, f serviceFlags) error {
 	return nil
 }
 
-// statusOf returns the command that shows the status of the connector of a service.
+// statusOf returns the command that shows the status of a service's connector.
 func statusOf(p service.Plan) string {
 	socket := serviceSocket(p.Name)
 	switch {

@@ -42,7 +42,7 @@ Exit codes: 0 the tunnel is up, 1 it is down, or no connector is running.`,
   HEALTHCHECK CMD ["connector", "status"]      in a Dockerfile`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			r, _, err := findConnector(command.Context(), sys, selected.config, selected.socket)
+			r, _, err := findConnector(command.Context(), sys, selected)
 			if err != nil {
 				return err
 			}
@@ -92,7 +92,7 @@ func waitOnline(ctx context.Context, sys system, selected selector, timeout time
 	limit := time.NewTimer(timeout)
 	defer limit.Stop()
 	for {
-		r, _, err := findConnector(ctx, sys, selected.config, selected.socket)
+		r, _, err := findConnector(ctx, sys, selected)
 		switch {
 		case err == nil && r.State == agent.StateOnline:
 			return nil
@@ -128,7 +128,7 @@ configuration is invalid or does not connect, and the old one stays.`,
   connector reload --config connector.json`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			r, socket, err := findConnector(command.Context(), sys, selected.config, selected.socket)
+			r, socket, err := findConnector(command.Context(), sys, selected)
 			if err != nil {
 				return err
 			}

@@ -59,7 +59,7 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
 			ctx, stop := sys.signals(command.Context())
 			defer stop()
 			args = append(args, "", "")
-			client, _ := clients.Find(args[0])
+			client := clients.Find(args[0])
 			switch {
 			case client.File == nil:
 				return fmt.Errorf("CLIENT: %q is not one of %s", text.Short(args[0]), usable)
@@ -70,7 +70,7 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
 			case args[1] == "" && !f.dryRun:
 				return errors.New(`the code is missing; create one with "Set up a client" in the gateway's console`)
 			}
-			return use(ctx, sys, client, args[1], f)
+			return setUp(ctx, sys, client, args[1], f)
 		},
 	}
 	flags := command.Flags()
@@ -89,8 +89,8 @@ const usable = "claude, codex, opencode, continue, cline, qwen"
 // undoHint is printed after a set-up. It names no path: a script may have run this program.
 const undoHint = "To undo: the same line with --undo in place of the code"
 
-// use sets up a client.
-func use(ctx context.Context, sys system, client clients.Client, code string, f useFlags) error {
+// setUp sets up a client.
+func setUp(ctx context.Context, sys system, client clients.Client, code string, f useFlags) error {
 	g, err := useGateway(ctx, f)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 	if err != nil {
 		return failed(fmt.Errorf("%s cannot be changed: %w", s.path, err))
 	}
-	found := s.show(sys.stdout, changes, f.dryRun)
+	found := s.printChanges(sys.stdout, changes, f.dryRun)
 	switch {
 	case f.dryRun:
 		fmt.Fprintln(sys.stdout, "Nothing was changed. The code was not checked.")
@@ -130,7 +130,7 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 	if traded.Base != g.Origin() {
 		fmt.Fprintf(sys.stdout, "Its requests go to %s, as %s says.\n", traded.Base, g.Origin())
 	}
-	if err := try(ctx, g, traded.Values); err != nil {
+	if err := testRequest(ctx, g, traded.Values); err != nil {
 		return failed(fmt.Errorf("nothing was changed, and the code is used: create a new one. A test request failed: %w",
 			err))
 	}
@@ -149,9 +149,9 @@ func use(ctx context.Context, sys system, client clients.Client, code string, f 
 	return nil
 }
 
-// show prints the names of members that are there and would be replaced or, for a dry run, of all that would change. It
-// reports whether something is there that the command has not written.
-func (s *settings) show(w io.Writer, changes []clients.Change, dryRun bool) (found bool) {
+// printChanges prints which existing members would be replaced or, for a dry run, all changes. It reports whether
+// something exists that the command has not written.
+func (s *settings) printChanges(w io.Writer, changes []clients.Change, dryRun bool) (found bool) {
 	unchanged := s.isUnchanged()
 	login := filepath.Join(filepath.Dir(s.path), s.Login)
 	if _, err := os.Stat(login); err == nil && s.Login != "" && !unchanged {
@@ -165,14 +165,14 @@ func (s *settings) show(w io.Writer, changes []clients.Change, dryRun bool) (fou
 		}
 		if dryRun || c.Old != nil && !unchanged {
 			found = found || c.Old != nil
-			fmt.Fprintf(w, "%s: %s %s%s\n", s.path, what, text.Short(strings.Join(c.Path, ".")), provider(c))
+			fmt.Fprintf(w, "%s: %s %s%s\n", s.path, what, text.Short(strings.Join(c.Path, ".")), formerProvider(c))
 		}
 	}
 	return found
 }
 
-// provider returns the former provider or model that a change replaces, or "". Other values may be secrets.
-func provider(c clients.Change) string {
+// formerProvider returns the provider or model that a change replaces, or "". Other values may be secrets.
+func formerProvider(c clients.Change) string {
 	old, _ := c.Old.(string)
 	u, err := url.Parse(old)
 	switch {
@@ -184,7 +184,7 @@ func provider(c clients.Change) string {
 	return " (was " + text.Short(old) + ")"
 }
 
-// agreed asks on the terminal. Tests answer with other readers than files.
+// agreed asks on the terminal whether to replace what was shown. Tests answer with other readers than files.
 func agreed(sys system) bool {
 	if file, ok := sys.stdin.(*os.File); sys.stdin == nil || ok && !tty.Is(file) {
 		return false
@@ -259,8 +259,8 @@ func trade(ctx context.Context, g *dial.Discovery, client, code string) (t clien
 	return t, err
 }
 
-// try sends a short request to the model, to where the client will send its requests.
-func try(ctx context.Context, g *dial.Discovery, v clients.Values) error {
+// testRequest sends a short request to the model, to where the client will send its requests.
+func testRequest(ctx context.Context, g *dial.Discovery, v clients.Values) error {
 	_, err := post(ctx, g, v.Base+"/v1/chat/completions", v.Key, map[string]any{
 		"model": v.Model, "max_tokens": 16, "messages": []any{map[string]string{"role": "user", "content": "Say hello."}},
 	})
@@ -298,11 +298,12 @@ func post(ctx context.Context, g *dial.Discovery, address, key string, body any)
 		if object, ok := failure.Error.(map[string]any); ok {
 			failure.Error = object["message"]
 		}
-		said, _ := failure.Error.(string)
+		reason, _ := failure.Error.(string)
 		if response.StatusCode == http.StatusTooManyRequests && key == "" {
-			said += " The code stays valid."
+			reason += " The code stays valid."
 		}
-		return nil, &exitError{exitRefused, errors.New("the gateway answered: " + text.Short(cmp.Or(said, response.Status)))}
+		reason = text.Short(cmp.Or(reason, response.Status))
+		return nil, &exitError{exitRefused, errors.New("the gateway answered: " + reason)}
 	}
 	return answer, nil
 }

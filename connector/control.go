@@ -36,7 +36,7 @@ import (
 // socketOff is the value of --socket that disables the socket.
 const socketOff = "off"
 
-// maxSocketPath is the longest path that all systems accept. They have 104 to 108 bytes.
+// maxSocketPath is the longest path in bytes that all systems accept. Their limits are 104 to 108, with a final zero.
 const maxSocketPath = 103
 
 // report is the answer to GET /status.
@@ -277,7 +277,7 @@ func privateFolder(dir string) error {
 const (
 	// controlTimeout bounds the wait for a connector's answer.
 	controlTimeout = 5 * time.Second
-	// reloadTimeout is that for a reload, which may take 30 s, and wait for another one.
+	// reloadTimeout bounds the wait for a reload, which may take 30 s, and wait for another one.
 	reloadTimeout = 90 * time.Second
 )
 
@@ -285,36 +285,34 @@ const (
 var errNotRunning = errors.New("no connector is running")
 
 // notRunning returns errNotRunning with the connector that was expected, and the fix.
-func notRunning(sys system, file, socket string) error {
-	switch file = cmp.Or(file, sys.pairedConfig()); {
-	case socket != "":
-		file = "at " + socket
-	case file != "":
-		file = "with " + file
+func notRunning(sys system, selected selector) error {
+	expected := cmp.Or(selected.config, sys.pairedConfig())
+	switch {
+	case selected.socket != "":
+		expected = "at " + selected.socket
+	case expected != "":
+		expected = "with " + expected
 	case sys.tokenInEnvironment():
-		file = "with the token in the environment"
+		expected = "with the token in the environment"
 	default:
 		return fmt.Errorf("%w, and this machine is not paired%s; pair it with `connector pair`, or name its configuration "+
 			"with --config", errNotRunning, sys.missingConfigs())
 	}
 	return fmt.Errorf("%w %s; start it with `connector run` or `connector service install`, or name its configuration "+
-		"with --config", errNotRunning, file)
+		"with --config", errNotRunning, expected)
 }
 
 // sockets returns the sockets at which a connector may listen, the likeliest first.
-func sockets(sys system, file, socket string) ([]string, error) {
-	if socket != "" && socket != socketOff {
-		return []string{socket}, nil
-	}
-	if socket == socketOff {
+func sockets(sys system, selected selector) ([]string, error) {
+	switch selected.socket {
+	case "":
+	case socketOff:
 		return nil, errors.New("--socket: cannot be off here; give the PATH that the connector was started with")
+	default:
+		return []string{selected.socket}, nil
 	}
 	var paths []string
-	named := file != ""
-	if !named {
-		file = sys.pairedConfig()
-	}
-	id := ""
+	file, id := cmp.Or(selected.config, sys.pairedConfig()), ""
 	if file == "" {
 		if loaded, err := config.Load("", sys.getenv); err == nil {
 			if token, err := link.ParseToken(loaded.Config.TunnelToken); err == nil {
@@ -329,15 +327,15 @@ func sockets(sys system, file, socket string) ([]string, error) {
 		}
 		paths = append(paths, path)
 	}
-	if system := serviceSocket(service.DefaultName); system != "" && !named {
+	if system := serviceSocket(service.DefaultName); system != "" && selected.config == "" {
 		paths = append(paths, system)
 	}
 	return paths, nil
 }
 
 // findConnector returns the report and the socket of the first connector that answers.
-func findConnector(ctx context.Context, sys system, config, socket string) (report, string, error) {
-	paths, err := sockets(sys, config, socket)
+func findConnector(ctx context.Context, sys system, selected selector) (report, string, error) {
+	paths, err := sockets(sys, selected)
 	if err != nil {
 		return report{}, "", err
 	}
@@ -353,7 +351,7 @@ func findConnector(ctx context.Context, sys system, config, socket string) (repo
 			return report{}, "", failed(err)
 		}
 	}
-	return report{}, "", failed(notRunning(sys, config, socket))
+	return report{}, "", failed(notRunning(sys, selected))
 }
 
 // askStatus returns the report of the connector at a socket.

@@ -84,7 +84,7 @@ func (h *home) start(args ...string) *output {
 		}
 	})
 	wait.Until(h.t, "the control socket", func() bool {
-		_, _, err := findConnector(h.t.Context(), h.system(stdout, stderr), h.config, "")
+		_, _, err := findConnector(h.t.Context(), h.system(stdout, stderr), selector{config: h.config})
 		return err == nil
 	})
 	return stderr
@@ -141,7 +141,7 @@ func TestTwoConnectorsWithOneConfiguration(t *testing.T) {
 	old := new(output)
 	go func() { ended <- run(ctx, []string{"run", "--config", h.config}, h.system(new(output), old)) }()
 	answers := func() bool {
-		_, _, err := findConnector(t.Context(), h.system(new(output), new(output)), h.config, "")
+		_, _, err := findConnector(t.Context(), h.system(new(output), new(output)), selector{config: h.config})
 		return err == nil
 	}
 	wait.Until(h.t, "the older process", answers)

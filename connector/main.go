@@ -111,7 +111,7 @@ type system struct {
 	// root is set if the user can install system services.
 	root       bool
 	executable string // path of this program
-	config     string // path of the configuration of this machine; "": none
+	config     string // path of this machine's configuration; "": none
 }
 
 // run executes a command line and returns the exit code.

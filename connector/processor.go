@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// processorInterval is the interval at which the use of processors is measured, and fullUse the part of them from
-	// which they are full.
+	// processorInterval is the interval at which the use of processors is measured.
 	processorInterval = 10 * time.Second
-	fullUse           = 0.8
-	// processorPause is the least time between two log entries about it.
+	// fullUse is the use from which processors count as full.
+	fullUse = 0.8
+	// processorPause is the minimum time between two log entries about full processors.
 	processorPause = time.Hour
 	processorFix   = "set GOMAXPROCS=2 or more in the connector's environment"
 )
@@ -36,8 +36,8 @@ type processors struct {
 	full   atomic.Bool
 }
 
-// measured records the CPU time of the process, and reports whether to log that the processors are full.
-func (p *processors) measured(used time.Duration, now time.Time, usable int) (log bool) {
+// measure records the CPU time of the process, and reports whether to log that the processors are full.
+func (p *processors) measure(used time.Duration, now time.Time, usable int) (log bool) {
 	full := !p.at.IsZero() && usable < runtime.NumCPU() &&
 		float64(used-p.used) >= fullUse*float64(usable)*float64(now.Sub(p.at))
 	p.used, p.at = used, now
@@ -51,7 +51,7 @@ func (p *processors) measured(used time.Duration, now time.Time, usable int) (lo
 // watchProcessors measures the use of the processors until ctx ends.
 func (r *runner) watchProcessors(ctx context.Context) {
 	for {
-		if r.processors.measured(processorTime(), time.Now(), runtime.GOMAXPROCS(0)) {
+		if r.processors.measure(processorTime(), time.Now(), runtime.GOMAXPROCS(0)) {
 			r.logger.Warn("the connector has used its processor almost completely for 10 s", "fix", processorFix)
 		}
 		if wait.For(ctx, processorInterval) != nil {

@@ -12,7 +12,7 @@ func TestProcessors(t *testing.T) {
 	now, used := time.Now(), time.Duration(0)
 	after := func(d time.Duration) (logged bool) {
 		now, used = now.Add(processorInterval), used+d
-		return p.measured(used, now, runtime.NumCPU()-1)
+		return p.measure(used, now, runtime.NumCPU()-1)
 	}
 	usable := time.Duration(runtime.NumCPU() - 1)
 	if usable == 0 {
@@ -42,7 +42,7 @@ func TestProcessors(t *testing.T) {
 	if after(0); p.full.Load() {
 		t.Error("still full")
 	}
-	if p.measured(1<<62, now.Add(processorInterval), runtime.NumCPU()) {
+	if p.measure(1<<62, now.Add(processorInterval), runtime.NumCPU()) {
 		t.Error("advice to use more processors than there are")
 	}
 }

@@ -41,8 +41,8 @@ type runner struct {
 	processors processors
 }
 
-// copied reports whether systemd passes this service a copy of its configuration.
-func (o runOptions) copied(getenv func(string) string) bool {
+// isCopy reports whether the configuration is a copy that systemd passes to this service.
+func (o runOptions) isCopy(getenv func(string) string) bool {
 	dir := getenv("CREDENTIALS_DIRECTORY")
 	return dir != "" && strings.HasPrefix(o.config, dir+string(filepath.Separator))
 }
@@ -170,7 +170,7 @@ func (r *runner) reload() error {
 		return errors.New("this connector is configured by its environment, which cannot be reloaded; restart it, or give " +
 			"it a file with --config")
 	}
-	if r.options.copied(r.sys.getenv) {
+	if r.options.isCopy(r.sys.getenv) {
 		return errors.New("systemd updates this service's copy of the configuration only when it starts; run: sudo " +
 			"systemctl restart " + filepath.Base(r.sys.getenv("CREDENTIALS_DIRECTORY")))
 	}

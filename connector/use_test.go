@@ -259,7 +259,7 @@ func TestProvider(t *testing.T) {
 		{"base_url", "https://a:sk-old@x.example/sk-old?sk-old", "new", " (was https://x.example)"},
 	} {
 		c := clients.Change{Path: strings.Split(test.name, "."), Old: test.old, New: test.set}
-		if got := provider(c); got != test.want {
+		if got := formerProvider(c); got != test.want {
 			t.Errorf("%s: %v is shown as %q", test.name, test.old, got)
 		}
 	}
@@ -365,14 +365,14 @@ func TestUseKilled(t *testing.T) {
 				h.set(exitOK, "", "codex")
 			}
 			now, _ := os.ReadFile(path)
-			c, _ := clients.Find("codex")
+			c := clients.Find("codex")
 			s, err := settingsOf(c, func(name string) string { return h.env[name] }, false)
 			if err != nil {
 				t.Fatal(err)
 			}
 			after := []byte("model = 1\n")
 			if done > 0 {
-				err = errors.Join(err, s.keep(after, "ann box codex"))
+				err = errors.Join(err, s.saveBackup(after, "ann box codex"))
 			}
 			if done > 1 {
 				err = errors.Join(err, config.Replace(path, after, 0o600))

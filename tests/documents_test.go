@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/harness"
@@ -231,24 +232,58 @@ func anchors(text string) map[string]bool {
 	return names
 }
 
-// The architecture's tree names folders that exist, and its walks name files.
-func TestArchitecture(t *testing.T) {
+// The tables of the documents have a row for each event and each option of a deployment.
+func TestTablesOfDocuments(t *testing.T) {
 	t.Parallel()
 	root := harness.Root(t)
-	text := read(t, filepath.Join(root, "ARCHITECTURE.md"))
-	files := regexp.MustCompile("`([a-z_]+/)+[a-z_0-9]+\\.go`").FindAllString(string(text), -1)
-	if len(files) < 20 {
-		t.Fatalf("%d files are named", len(files))
+	var events []string
+	source := string(read(t, filepath.Join(root, "caddymodule", "events", "sources.go")))
+	for _, m := range regexp.MustCompile(`(?m)^\tevent\w+ += "(\w+)"$`).FindAllStringSubmatch(source, -1) {
+		events = append(events, "model_gateway."+m[1])
 	}
-	for _, file := range files {
-		file = strings.Trim(file, "`")
-		found := false
+	if len(events) < 10 {
+		t.Errorf("found the events %q", events)
+	}
+	for page, names := range map[string][]string{
+		"events.md": events, "deployments.md": compat.Names(), "api.md": compat.Names(),
+	} {
+		text := string(read(t, filepath.Join(root, "docs", page)))
+		for _, name := range names {
+			if !regexp.MustCompile("(?m)^\\| [^|]*`" + regexp.QuoteMeta(name) + "`").MatchString(text) {
+				t.Errorf("docs/%s: no table has a row for %s", page, name)
+			}
+		}
+	}
+}
+
+// The architecture names files that exist, and names that these contain.
+func TestArchitecture(t *testing.T) {
+	t.Parallel()
+	text := string(read(t, filepath.Join(harness.Root(t), "ARCHITECTURE.md")))
+	files := map[string]string{}
+	for _, m := range regexp.MustCompile("`((?:[a-z_]+/)+[a-z_0-9]+\\.go)`").FindAllStringSubmatch(text, -1) {
+		if files[m[1]] != "" {
+			continue
+		}
 		for _, folder := range []string{"", "caddymodule", "connector"} {
-			_, err := os.Stat(filepath.Join(root, folder, file))
-			found = found || err == nil
+			code, err := os.ReadFile(filepath.Join(harness.Root(t), folder, m[1]))
+			if err == nil {
+				files[m[1]] += string(code)
+			}
 		}
-		if !found {
-			t.Errorf("%s does not exist", file)
+		if files[m[1]] == "" {
+			t.Errorf("%s does not exist", m[1])
 		}
+	}
+	// `Name` in `folder/file.go`, or `Name` (`folder/file.go`, …)
+	named := regexp.MustCompile("`(?:\\w+\\.)?(\\w+)`\\s+(?:(?:in|of)\\s+|\\()`([a-z_/]+/[a-z_0-9]+\\.go)`").
+		FindAllStringSubmatch(text, -1)
+	for _, m := range named {
+		if !regexp.MustCompile(`\b` + m[1] + `\b`).MatchString(files[m[2]]) {
+			t.Errorf("%s has no %s", m[2], m[1])
+		}
+	}
+	if len(files) < 20 || len(named) < 20 {
+		t.Errorf("found %d files and %d names", len(files), len(named))
 	}
 }

@@ -88,8 +88,7 @@ func TestOneGateway(t *testing.T) {
 // lines joins events, or any strings.
 func lines(s ...string) string { return strings.Join(s, "") }
 
-// streamError is the event that reports an upstream's death in a stream,
-// without its message.
+// expectStreamError checks that an event reports the death of the upstream in a stream, with any message.
 func expectStreamError(t *testing.T, event string) {
 	t.Helper()
 	const head, tail = `data: {"error":{"message":"`, `","type":"server_error","param":null,"code":"upstream_error"}}` +

@@ -90,7 +90,7 @@ func TestUnsavedIsBounded(t *testing.T) {
 			r.ErrorClass, r.ErrorCode, r.KeyID = activity.PolicyError, "rate_limited", fmt.Sprint("key_", i%1000)
 			l.Record("large", r)
 		}
-		if n := l.Unsaved(); n < 8_192 || n > 32_768 {
+		if n := l.Unsaved(); n < 500 || n > 32_768 { // at least the newer half of the keys is left
 			t.Errorf("%d requests and ids in memory", n)
 		}
 	})

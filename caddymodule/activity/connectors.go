@@ -28,8 +28,8 @@ func (c connectorHours) present(id string) *ConnectorHour {
 	return c[now][id]
 }
 
-// through counts a request through a connector. The caller holds l.mu.
-func (l *Log) through(r *Request) {
+// countConnector counts a request through a connector. The caller holds l.mu.
+func (l *Log) countConnector(r *Request) {
 	if r.Connector == "" {
 		return
 	}

@@ -39,7 +39,7 @@ func (o Options) Bounded(bytes int) Options {
 func NewHours() *Log { return &Log{connectors: make(connectorHours)} }
 
 // Through counts a request through a connector.
-func (l *Log) Through(r *Request) { l.through(r) }
+func (l *Log) Through(r *Request) { l.countConnector(r) }
 
 // ConnectorHours returns the number of hours that are kept of all connectors.
 func (l *Log) ConnectorHours() (n int) {

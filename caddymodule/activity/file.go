@@ -20,9 +20,9 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// file has the requests of all accounts in a bucket for each. A key is a cursor, a value is the first letter of the
-// outcome and the JSON of a request without what the key has. The file may be lost: requests that matter are in the
-// usage.
+// file keeps the requests of each account in a bucket. A key is a cursor; a value is the first letter of the outcome
+// and the JSON of a request without its time and id, which are in the key. The file may be lost: requests that matter
+// are in the usage.
 type file struct {
 	path     string // "": none
 	maxBytes int
@@ -46,8 +46,8 @@ var (
 	keyRemoved = []byte("removed") // of the cursor of the newest row that was removed; after all rows
 )
 
-// begin opens the file, or makes it.
-func (f *file) begin() error {
+// open opens the file, or creates it.
+func (f *file) open() error {
 	db, err := store.OpenFile(f.path, f.maxBytes)
 	if err != nil {
 		return err
@@ -70,9 +70,9 @@ func (f *file) begin() error {
 	return nil
 }
 
-// use calls do, which uses db, or opens it if it is nil. A file that is damaged or full is moved aside; the next
+// guard calls do, which uses db, or opens it if it is nil. A file that is damaged or full is moved aside; the next
 // write begins a new one.
-func (f *file) use(db *bolt.DB, do func() error) error {
+func (f *file) guard(db *bolt.DB, do func() error) error {
 	err := store.Guard(f.path, do)
 	if !errors.Is(err, store.ErrSchema) && !errors.Is(err, bolterrors.ErrMaxSizeReached) || !f.db.CompareAndSwap(db, nil) {
 		return err
@@ -87,16 +87,16 @@ func (f *file) use(db *bolt.DB, do func() error) error {
 	return err
 }
 
-// write adds rows, and removes what is kept no longer.
+// write adds rows, and removes those that are no longer kept.
 func (f *file) write(rows []logged) error {
 	if f.db.Load() == nil {
-		if err := f.use(nil, f.begin); err != nil {
+		if err := f.guard(nil, f.open); err != nil {
 			return err
 		}
 	}
 	db := f.db.Load()
 	for chunk := range slices.Chunk(rows, maxWrite) {
-		err := f.use(db, func() error {
+		err := f.guard(db, func() error {
 			stats := db.Stats()
 			unused := (stats.FreePageN + stats.PendingPageN) * db.Info().PageSize
 			return db.Update(func(tx *bolt.Tx) (err error) {
@@ -104,9 +104,9 @@ func (f *file) write(rows []logged) error {
 					err = errors.Join(err, f.put(tx, &chunk[i]))
 				}
 				if int(tx.Size())-unused > f.maxBytes/10*8 { // the rest is for pages that a transaction replaces
-					err = errors.Join(err, free(tx, f.maxBytes/10))
+					err = errors.Join(err, removeBytes(tx, f.maxBytes/10))
 				}
-				return errors.Join(err, f.clear(tx))
+				return errors.Join(err, f.removeAccounts(tx))
 			})
 		})
 		if err != nil {
@@ -144,8 +144,8 @@ func decode(k, v []byte) (r Request, err error) {
 	return r, err
 }
 
-// free removes rows with about so many bytes: again and again the oldest tenth of the largest account's.
-func free(tx *bolt.Tx, size int) error {
+// removeBytes removes rows with about so many bytes: repeatedly the oldest tenth of the rows of the largest account.
+func removeBytes(tx *bolt.Tx, size int) error {
 	sizes := make(map[*bolt.Bucket]int)
 	err := tx.ForEach(func(_ []byte, b *bolt.Bucket) error {
 		stats := b.Stats()
@@ -160,14 +160,14 @@ func free(tx *bolt.Tx, size int) error {
 			break
 		}
 		size, sizes[b] = size-part, sizes[b]-part
-		err = cut(b, part)
+		err = removeOldest(b, part)
 	}
 	return err
 }
 
-// cut removes the oldest rows of an account with about so many bytes, and notes which is the last. It finds all of them
-// first: a search for the first row that is left would pass every page that is empty now.
-func cut(b *bolt.Bucket, size int) (err error) {
+// removeOldest removes the oldest rows of an account with about so many bytes, and stores the key of the last one. It
+// finds all of them first: a search for the first row that is left would pass every page that is empty now.
+func removeOldest(b *bolt.Bucket, size int) (err error) {
 	var keys [][]byte
 	c := b.Cursor()
 	for k, v := c.First(); size > 0 && k != nil && !bytes.Equal(k, keyRemoved); k, v = c.Next() {
@@ -183,8 +183,8 @@ func cut(b *bolt.Bucket, size int) (err error) {
 	return err
 }
 
-// clear removes the rows of unknown accounts.
-func (f *file) clear(tx *bolt.Tx) error {
+// removeAccounts removes the rows of unknown accounts.
+func (f *file) removeAccounts(tx *bolt.Tx) error {
 	var unknown [][]byte
 	err := tx.ForEach(func(name []byte, _ *bolt.Bucket) error {
 		if !f.known(string(name)) && !bytes.Equal(name, bucketMeta) {

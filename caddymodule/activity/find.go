@@ -27,8 +27,8 @@ const (
 	timeDigits = 11
 )
 
-// cursor is the place of a request in the order of all.
-func (r *Request) cursor() string { return cursor(r.Time, r.row()) }
+// cursor is the position of a request in the order of all.
+func (r *Request) cursor() string { return cursor(r.Time, r.rowID()) }
 
 func cursor(at time.Time, row string) string {
 	return fmt.Sprintf("%0*x", timeDigits, max(0, at.UnixMilli())) + row
@@ -36,12 +36,12 @@ func cursor(at time.Time, row string) string {
 
 // timeOf returns the time of a cursor.
 func timeOf(cursor string) time.Time {
-	at, _ := strconv.ParseInt(cursor[:min(timeDigits, len(cursor))], 16, 64) // [file] has no others
+	at, _ := strconv.ParseInt(cursor[:min(timeDigits, len(cursor))], 16, 64) // [file] writes no others
 	return time.UnixMilli(at).UTC()
 }
 
-// row distinguishes requests of a millisecond: their id, or what an entry counts, since it gets other ids.
-func (r *Request) row() string {
+// rowID distinguishes requests of a millisecond: their id, or what an entry counts, since it gets other ids.
+func (r *Request) rowID() string {
 	if r.Refusals > 0 {
 		return r.key() + "/" + r.ErrorCode
 	}
@@ -50,7 +50,7 @@ func (r *Request) row() string {
 
 // newestFirst compares requests by their cursors.
 func newestFirst(a, b Request) int {
-	return cmp.Or(b.Time.Compare(a.Time), strings.Compare(b.row(), a.row()))
+	return cmp.Or(b.Time.Compare(a.Time), strings.Compare(b.rowID(), a.rowID()))
 }
 
 const (
@@ -81,13 +81,13 @@ func (l *Log) Find(ctx context.Context, account string, q Query) (f Found, err e
 	// Searches leave half of a CPU to requests: the next one begins after a pause as long as this one has taken.
 	defer func() { time.AfterFunc(time.Since(began), l.searches.Leave) }()
 	s := newSearch(&q)
-	s.unsaved(l.unsaved.of(l, account), &f) // first, so that what is saved meanwhile is not missed
+	s.findInMemory(l.unsavedOf(account), &f) // first, so that what is saved meanwhile is not missed
 	if db := l.file.db.Load(); db != nil {
-		err = l.file.use(db, func() error {
+		err = l.file.guard(db, func() error {
 			return db.View(func(tx *bolt.Tx) error {
 				f.Since = timeOf(string(tx.Bucket(bucketMeta).Get(keyCreated)))
 				if b := tx.Bucket([]byte(account)); b != nil {
-					s.saved(b, &f)
+					s.findInFile(b, &f)
 				}
 				return nil
 			})
@@ -97,7 +97,7 @@ func (l *Log) Find(ctx context.Context, account string, q Query) (f Found, err e
 		return Found{}, fmt.Errorf("reading the activity: %w", err)
 	}
 	slices.SortFunc(f.Requests, newestFirst)
-	// Where the file's page ends early, older requests in memory wait for the next page.
+	// If the page of the file ends early, older requests in memory are for the next page.
 	f.Requests = slices.DeleteFunc(f.Requests, func(r Request) bool { return r.cursor() < f.Next })
 	if len(f.Requests) > q.Limit {
 		f.Requests = f.Requests[:q.Limit]
@@ -144,8 +144,8 @@ func newSearch(q *Query) *search {
 	return s
 }
 
-// unsaved finds requests in memory.
-func (s *search) unsaved(rows []*Request, f *Found) {
+// findInMemory finds requests that are not yet in the file.
+func (s *search) findInMemory(rows []*Request, f *Found) {
 	for _, r := range rows {
 		at := r.cursor()
 		s.seen[at] = true
@@ -155,8 +155,8 @@ func (s *search) unsaved(rows []*Request, f *Found) {
 	}
 }
 
-// saved finds the rows of an account's bucket.
-func (s *search) saved(b *bolt.Bucket, f *Found) {
+// findInFile finds the rows of an account's bucket.
+func (s *search) findInFile(b *bolt.Bucket, f *Found) {
 	if removed := b.Get(keyRemoved); removed != nil {
 		f.Since = timeOf(string(removed))
 	}
@@ -172,7 +172,7 @@ func (s *search) saved(b *bolt.Bucket, f *Found) {
 		last = c.Last
 	}
 	for k, v := last(); k != nil && string(k) >= first; k, v = c.Prev() {
-		if !s.may(k, v) || s.seen[string(k)] {
+		if !s.mayMatch(k, v) || s.seen[string(k)] {
 			continue
 		}
 		r, err := decode(k, v)
@@ -192,8 +192,8 @@ func (s *search) saved(b *bolt.Bucket, f *Found) {
 	}
 }
 
-// may reports whether a row may match. It decodes nothing: most rows that a rare filter reads do not match.
-func (s *search) may(k, v []byte) bool {
+// mayMatch reports whether a row may match. It decodes nothing: most rows that a rare filter reads do not match.
+func (s *search) mayMatch(k, v []byte) bool {
 	if s.q.Outcome != "" && v[0] != s.q.Outcome[0] {
 		return false
 	}

@@ -31,7 +31,7 @@ type Log struct {
 
 	mu         sync.Mutex
 	unsaved    unsaved
-	usage      map[rowKey]*row
+	usage      map[usageKey]*usageRow
 	connectors connectorHours
 
 	file     *file
@@ -44,8 +44,8 @@ type Log struct {
 // New returns a log, which must be closed.
 func New(o Options) *Log {
 	l := &Log{
-		store: o.Store, log: o.Logger, usage: make(map[rowKey]*row), connectors: make(connectorHours),
-		unsaved: unsaved{rows: make(map[string]map[place]*Request)},
+		store: o.Store, log: o.Logger, usage: make(map[usageKey]*usageRow), connectors: make(connectorHours),
+		unsaved: unsaved{rows: make(map[string]map[unsavedKey]*Request)},
 	}
 	l.searches = fair.NewLine(func() int { return 1 })
 	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
@@ -61,15 +61,15 @@ func New(o Options) *Log {
 func (l *Log) Record(id string, r Request) {
 	r.clip()
 	l.mu.Lock()
-	l.count(id, &r)
-	l.through(&r)
+	l.countUsage(id, &r)
+	l.countConnector(&r)
 	l.unsaved.add(id, &r)
 	l.mu.Unlock()
 	l.subscribers.Now().Call(id)
 }
 
 // Refuse adds a request without a valid key. It is not part of the usage. Unauthenticated clients can send
-// many, so subscribers hear of the first of an entry only.
+// many, so subscribers are called only for the first of an entry.
 func (l *Log) Refuse(id string, r Request) {
 	r.clip()
 	l.mu.Lock()

@@ -10,29 +10,29 @@ import (
 // unsaved are the requests that are not yet in the file, and the entries of this minute. [Log.mu]
 // guards them. A request does not change: an entry that counts another one is replaced.
 type unsaved struct {
-	rows    map[string]map[place]*Request // by account
-	n       int                           // number of rows and of their IDs
+	rows    map[string]map[unsavedKey]*Request // by account
+	n       int                                // number of rows and of their IDs
 	dropped int
 }
 
-// place distinguishes the unsaved requests of an account. Equal refusals of a minute have the same.
-type place struct {
-	name string
-	at   time.Time // when the request began, or the minute of an entry
+// unsavedKey identifies an unsaved request of an account. Equal refusals of a minute have the same key.
+type unsavedKey struct {
+	row string
+	at  time.Time // when the request began, or the minute of an entry
 }
 
 // logged is an unsaved request of an account.
 type logged struct {
 	account string
-	place
+	unsavedKey
 	*Request
 }
 
 const (
 	maxUnsaved = 32768 // rows and their IDs
 	maxIDs     = 64    // of an entry
-	// strangerIDs is maxIDs for requests without a valid key, which anyone can send.
-	strangerIDs = 4
+	// maxIDsKeyless is maxIDs for requests without a valid key, which anyone can send.
+	maxIDsKeyless = 4
 )
 
 // add adds a request, which it may change, and reports whether there is a new row for it.
@@ -42,10 +42,10 @@ func (u *unsaved) add(account string, r *Request) (first bool) {
 		r.Refusals, at = 1, time.Now().Truncate(time.Minute)
 	}
 	if u.rows[account] == nil {
-		u.rows[account] = make(map[place]*Request)
+		u.rows[account] = make(map[unsavedKey]*Request)
 	}
-	p := place{r.row(), at}
-	old := u.rows[account][p]
+	k := unsavedKey{r.rowID(), at}
+	old := u.rows[account][k]
 	switch {
 	case old == nil:
 		u.n++
@@ -54,14 +54,15 @@ func (u *unsaved) add(account string, r *Request) (first bool) {
 		if r.IDs = old.IDs; len(r.IDs) == 0 {
 			r.IDs = []string{old.ID}
 		}
-		most := maxIDs
+		limit := maxIDs
 		if r.KeyID == "" {
-			most = strangerIDs
+			limit = maxIDsKeyless
 		}
-		r.IDs = slices.Concat(r.IDs[max(0, len(r.IDs)+1-most):], []string{r.ID}) // readers have the old array
+		r.IDs = slices.Concat(r.IDs[max(0, len(r.IDs)+1-limit):], []string{r.ID}) // readers may use the old array
 		u.n += len(r.IDs) - len(old.IDs)
 	}
-	if u.rows[account][p] = r; u.n > maxUnsaved {
+	u.rows[account][k] = r
+	if u.n > maxUnsaved {
 		u.drop()
 	}
 	return old == nil
@@ -76,48 +77,48 @@ func (u *unsaved) drop() {
 		}
 	}
 	rows := u.rows[largest]
-	places := slices.SortedFunc(maps.Keys(rows), func(a, b place) int { return a.at.Compare(b.at) })
-	for _, p := range places[:(len(places)+1)/2] {
-		u.delete(largest, p)
+	oldest := slices.SortedFunc(maps.Keys(rows), func(a, b unsavedKey) int { return a.at.Compare(b.at) })
+	for _, k := range oldest[:(len(oldest)+1)/2] {
+		u.delete(largest, k)
 		u.dropped++
 	}
 }
 
 // delete deletes a row.
-func (u *unsaved) delete(account string, p place) {
+func (u *unsaved) delete(account string, k unsavedKey) {
 	rows := u.rows[account]
-	u.n -= 1 + len(rows[p].IDs)
-	if delete(rows, p); len(rows) == 0 {
+	u.n -= 1 + len(rows[k].IDs)
+	if delete(rows, k); len(rows) == 0 {
 		delete(u.rows, account)
 	}
 }
 
-// of returns the requests of an account.
-func (u *unsaved) of(l *Log, account string) []*Request {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(maps.Values(u.rows[account]))
+// written removes a request that is in the file, unless it is an entry that may get more.
+func (u *unsaved) written(r logged) {
+	if u.rows[r.account][r.unsavedKey] == r.Request && (r.Refusals == 0 || time.Since(r.at) >= time.Minute) {
+		u.delete(r.account, r.unsavedKey)
+	}
 }
 
-// take returns the requests to write, the oldest first.
-func (u *unsaved) take(l *Log) (all []logged, dropped int) {
+// unsavedOf returns the unsaved requests of an account.
+func (l *Log) unsavedOf(account string) []*Request {
 	l.mu.Lock()
-	for account, rows := range u.rows {
-		for p, r := range rows {
-			all = append(all, logged{account, p, r})
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Values(l.unsaved.rows[account]))
+}
+
+// toWrite returns the unsaved requests, the oldest first, and how many were dropped since the last call.
+func (l *Log) toWrite() (all []logged, dropped int) {
+	l.mu.Lock()
+	for account, rows := range l.unsaved.rows {
+		for k, r := range rows {
+			all = append(all, logged{account, k, r})
 		}
 	}
-	dropped, u.dropped = u.dropped, 0
+	dropped, l.unsaved.dropped = l.unsaved.dropped, 0
 	l.mu.Unlock()
 	slices.SortFunc(all, func(a, b logged) int { return a.Time.Compare(b.Time) })
 	return all, dropped
-}
-
-// saved removes a request that was written, unless it is an entry that may get more.
-func (u *unsaved) saved(r logged) {
-	if u.rows[r.account][r.place] == r.Request && (r.Refusals == 0 || time.Since(r.at) >= time.Minute) {
-		u.delete(r.account, r.place)
-	}
 }
 
 // saveRequests writes the unsaved requests to the file. If that fails, they stay in memory.
@@ -125,7 +126,7 @@ func (l *Log) saveRequests() error {
 	if l.file.path == "" {
 		return nil
 	}
-	rows, dropped := l.unsaved.take(l)
+	rows, dropped := l.toWrite()
 	if dropped > 0 {
 		l.log.Warn("requests are missing in the activity, because they could not be saved in time", "requests", dropped)
 	}
@@ -135,7 +136,7 @@ func (l *Log) saveRequests() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range rows {
-		l.unsaved.saved(r)
+		l.unsaved.written(r)
 	}
 	return nil
 }

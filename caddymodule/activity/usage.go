@@ -10,23 +10,23 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// rowKey identifies a row of this gateway's usage.
-type rowKey struct {
+// usageKey identifies a row of this gateway's usage.
+type usageKey struct {
 	hour                     int64 // since 1970 in UTC; the first one of a day
 	daily                    bool  // the row is that of the day
 	account, key, deployment string
 }
 
-// row is a row of this gateway's usage. It is dropped when it is idle, and read from the store again
+// usageRow is a row of this gateway's usage. It is dropped when it is idle, and read from the store again
 // for the next request.
-type row struct {
+type usageRow struct {
 	keyName string
 	saved   *store.Usage // nil: not yet read from the store
 	unsaved store.Usage  // requests since
 }
 
 // storeRow returns the row of the store with this key, without sums.
-func (k rowKey) storeRow(keyName string) store.UsageRow {
+func (k usageKey) storeRow(keyName string) store.UsageRow {
 	layout := store.HourOnly
 	if k.daily {
 		layout = time.DateOnly
@@ -35,18 +35,18 @@ func (k rowKey) storeRow(keyName string) store.UsageRow {
 	return store.UsageRow{Account: k.account, Day: day, Key: k.key, Deployment: k.deployment, KeyName: keyName}
 }
 
-// count adds a request to the rows of the day and the hour in which it ended, as limits do. The caller
+// countUsage adds a request to the rows of the day and the hour in which it ended, as limits do. The caller
 // holds l.mu.
-func (l *Log) count(account string, r *Request) {
+func (l *Log) countUsage(account string, r *Request) {
 	ended := r.Time.Add(time.Duration(r.DurationMillis * float64(time.Millisecond)))
 	hour, usage := max(0, ended.Unix()/hourSeconds), r.usage()
-	for _, k := range [...]rowKey{
+	for _, k := range [...]usageKey{
 		{hour - hour%24, true, account, r.KeyID, r.Deployment},
 		{hour, false, account, r.KeyID, r.Deployment},
 	} {
 		counted := l.usage[k]
 		if counted == nil {
-			counted = new(row)
+			counted = new(usageRow)
 			l.usage[k] = counted
 		}
 		counted.keyName = r.KeyName
@@ -94,7 +94,7 @@ func (r *Request) usage() store.Usage {
 func (l *Log) saveUsage() error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
-	unsaved := make(map[rowKey]store.Usage)
+	unsaved := make(map[usageKey]store.Usage)
 	l.mu.Lock()
 	for k, r := range l.usage {
 		if r.unsaved.Requests == 0 {
@@ -117,14 +117,14 @@ func (l *Log) saveUsage() error {
 // saveRows adds unsaved to the rows in the store, and deletes from unsaved the rows that were saved. The
 // store gets whole sums, so nothing is counted twice even if a failed write took effect. The caller
 // holds l.saving, which guards row.saved.
-func (l *Log) saveRows(unsaved map[rowKey]store.Usage) error {
+func (l *Log) saveRows(unsaved map[usageKey]store.Usage) error {
 	var failed error
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	rows := make([]store.UsageRow, 0, len(unsaved))
-	whole := make(map[rowKey]*store.Usage, len(unsaved))
+	whole := make(map[usageKey]*store.Usage, len(unsaved))
 	for k, u := range unsaved {
-		r, next := l.row(k)
+		r, next := l.usageRow(k)
 		if r.saved == nil {
 			if own, err := l.store.OwnUsage(ctx, next); err == nil {
 				r.saved = &own
@@ -144,15 +144,15 @@ func (l *Log) saveRows(unsaved map[rowKey]store.Usage) error {
 		return errors.Join(failed, err)
 	}
 	for k, u := range whole {
-		r, _ := l.row(k)
+		r, _ := l.usageRow(k)
 		r.saved = u
 		delete(unsaved, k)
 	}
 	return failed
 }
 
-// row returns a row, and the row of the store without its sums.
-func (l *Log) row(k rowKey) (*row, store.UsageRow) {
+// usageRow returns a row, and the row of the store without its sums.
+func (l *Log) usageRow(k usageKey) (*usageRow, store.UsageRow) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.usage[k]
@@ -190,10 +190,7 @@ func (l *Log) eachUsage(ctx context.Context, account, key, from, to string, f fu
 // pieces divides a period into pieces of at most 31 days or hours, so that reading a long one does not keep saving
 // waiting. A row belongs to one day or hour.
 func pieces(from, to string) iter.Seq2[string, string] {
-	layout, step := time.DateOnly, 24*time.Hour
-	if len(from) == len(store.HourOnly) {
-		layout, step = store.HourOnly, time.Hour
-	}
+	layout, step := store.UnitOf(from)
 	return func(yield func(from, to string) bool) {
 		at, err := time.Parse(layout, from)
 		if err != nil {

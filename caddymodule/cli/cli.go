@@ -77,9 +77,8 @@ type command struct {
 	operation string                            // such as "POST /keys"; short defaults to its help
 	argument  string                            // the field that the argument sets, unless that is in the path
 	prepare   func(*invocation, *request) error // completes the request; may be nil
-	print     func(in *invocation, answer any)  // prints the answer as text
+	print     func(in *invocation, answer any)  // prints the answer as text; --json prints the answer itself
 	flags     func(*pflag.FlagSet)              // adds flags in addition to those of the operation; may be nil
-	required  []string                          // flags in addition to those of required fields
 	run       func(*invocation) error           // instead of the operation
 	local     bool                              // it needs no running gateway
 }

@@ -142,10 +142,10 @@ func compareGolden(t *testing.T, name, got string) {
 	}
 	wanted, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v; got:\n%s\nif this is right, run with -update", err, got)
 	}
 	if got != string(wanted) {
-		t.Errorf("got:\n%s\nwant:\n%s", got, wanted)
+		t.Errorf("got:\n%s\nwant:\n%s\nif this is right, run with -update", got, wanted)
 	}
 }
 

@@ -109,7 +109,9 @@ func (f field) fill(in *invocation, r *request) error {
 	switch {
 	case err != nil:
 		return err
-	case value == "" && f.Need != "" && r.body != nil, value == false && r.body == nil:
+	case value == "" && f.Need != "" && r.body != nil: // the default
+		return nil
+	case value == false && r.body == nil: // a query names only what is true
 		return nil
 	case f.object == "":
 		r.set(f.Name, value)

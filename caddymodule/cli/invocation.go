@@ -28,7 +28,6 @@ type invocation struct {
 	command *command
 	env     environment
 	arg     string         // the argument, "" if the command has none
-	err     error          // why the command fails although the gateway has answered
 	widths  map[string]int // of the columns of the table, by title; 0: left out
 	local   string         // the admin endpoint of `up`, "" for the one that the flags name
 }

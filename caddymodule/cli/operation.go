@@ -62,22 +62,17 @@ func (in *invocation) perform() error {
 		return printJSON(in.OutOrStdout(), answer.Interface())
 	}
 	in.command.print(in, answer.Interface())
-	return in.err
+	return nil
 }
 
 // request returns the request of the command line.
 func (in *invocation) request() (*request, error) {
 	c := in.command
 	r := in.newRequest(c.operation)
-	empty := len(r.body) // it may have the account
+	empty := len(r.body) // it may contain the account
 	for _, f := range c.fields() {
 		if err := f.fill(in, r); err != nil {
 			return nil, err
-		}
-	}
-	for _, flag := range c.required {
-		if in.text(flag) == "" {
-			return nil, in.missing(flag)
 		}
 	}
 	if r.method == http.MethodPatch && len(r.body) == empty {

@@ -131,9 +131,9 @@ func (in *invocation) printTable(rows [][]string) {
 	columns, _ := in.env.size(out)
 	room := cmp.Or(columns, math.MaxInt) - 1 // some terminals wrap full lines
 	tooWide := func(longest int) bool {
-		sum := -2
+		sum := -2 // no space follows the last column
 		for _, width := range in.widths {
-			sum += min(width, longest) + min(width, 2)
+			sum += min(width, longest) + min(width, 2) // nothing for a column that is left out
 		}
 		return sum > room
 	}
@@ -143,7 +143,7 @@ func (in *invocation) printTable(rows [][]string) {
 		}
 	}
 	longest := room
-	for longest > 16 && tooWide(longest) { // times have 16
+	for longest > 16 && tooWide(longest) { // the length of times
 		longest--
 	}
 	for _, row := range rows {

@@ -32,9 +32,8 @@ A token may never do more than its user. With --role member, it is confined
 to the keys of the user. No token can create tokens, users or links.`,
 		example: `  caddy gateway token create --name monitoring --user anna
   caddy gateway token create --name ci --user anna --rights keys,deployments --days 90`,
-		required: []string{"user"},
-		flags:    func(f *pflag.FlagSet) { f.Int("days", 0, "Days until it expires (default: never)") },
-		prepare:  prepareToken,
+		flags:   func(f *pflag.FlagSet) { f.Int("days", 0, "Days until it expires (default: never)") },
+		prepare: prepareToken,
 		print: show(func(in *invocation, t manage.CreatedToken) {
 			in.printf(`Management token %q created. It is shown only this once, so store it now:
 
@@ -64,8 +63,11 @@ deployments show that with --json, as created_by, rotated_by and changed_by.`,
 	}},
 }
 
-// prepareToken checks the rights of a new token, and adds its expiry.
+// prepareToken checks the user and the rights of a new token, and adds its expiry.
 func prepareToken(in *invocation, r *request) error {
+	if in.text("user") == "" {
+		return in.missing("user")
+	}
 	if rights, ok := r.body["rights"].([]string); ok {
 		if _, err := store.ParseRights(rights); err != nil {
 			return up.UsageError{Err: err}

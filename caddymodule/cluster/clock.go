@@ -2,7 +2,7 @@ package cluster
 
 import "time"
 
-// Reading is a reading of the clocks of an edge. A clock that the machine does not have is 0.
+// Reading is a reading of the clocks of an edge. A clock that the machine lacks is 0.
 type Reading struct {
 	Monotonic time.Duration
 	Boot      time.Duration // continues while the machine is suspended

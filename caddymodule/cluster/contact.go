@@ -88,11 +88,11 @@ func (c *contact) mayRun() bool {
 	now := c.clocks()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.cutting && !c.over(now)
+	return !c.cutting && !c.mustEnd(now)
 }
 
-// over reports whether running requests must end.
-func (c *contact) over(now Reading) bool {
+// mustEnd reports whether running requests must end.
+func (c *contact) mustEnd(now Reading) bool {
 	return c.requestsRun && max(now.since(c.ticked), now.since(c.lastSent)) >= c.limit
 }
 
@@ -103,15 +103,17 @@ func (c *contact) tick() (next time.Duration, gap, cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	gap = now.gap(c.ticked)
-	if before := c.lastSent.Monotonic <= c.ticked.Monotonic || c.ticked.since(c.lastSent) <= maxGap; gap && before {
-		c.lastSent.Wall += min(0, now.Wall-c.ticked.Wall) // if it was set back after the contact, it continues from there
+	sentBefore := c.lastSent.Monotonic <= c.ticked.Monotonic || c.ticked.since(c.lastSent) <= maxGap
+	if gap && sentBefore { // a wall clock that was set back after the contact continues from there
+		c.lastSent.Wall += min(0, now.Wall-c.ticked.Wall)
 	}
-	cut = c.cutting || c.over(now)
+	cut = c.cutting || c.mustEnd(now)
 	c.ticked = now
 	if gap || cut {
 		c.endGeneration()
 	}
-	if c.cutting = cut; c.requestsRun && !cut {
+	c.cutting = cut
+	if c.requestsRun && !cut {
 		return min(tickTime, c.limit-now.since(c.lastSent)), gap, cut
 	}
 	return tickTime, gap, cut

@@ -6,6 +6,7 @@
 // An edge accepts requests until L after it sent its last confirmed contact with etcd. Its report in
 // etcd has a lease of L and a margin of L/4, at least 5 s. A writer waits until each report shows its
 // revision, or is gone. An edge that joins puts its report, then catches up past that put, then serves.
+// The contact of contact.go decides whether the edge serves; Cluster.tick in cluster.go ends what runs.
 //
 // Proof: let an edge accept a request with the state before a write of revision R, after the writer has
 // seen a state of R or later in which the edge has no report, or one of R or later.

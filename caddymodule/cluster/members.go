@@ -44,7 +44,7 @@ func (c *Cluster) observe(name string) {
 		return p.Name == name && !ok || reports || e.Succeeds(p.Edge) || !time.Now().Before(p.serves)
 	})
 	before := c.observed[name]
-	now := observation{process: e.Edge, record: e.Revision, report: e.Reported, time: before.time}
+	now := observation{process: e.Edge, record: e.Revision, report: e.ReportRevision, time: before.time}
 	reported := now.report > 0 && now.report != before.report
 	switch {
 	case !ok:

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Options are the options of a deployment. The zero value has the defaults. An
+// Options are the options of a deployment. The zero value contains the defaults. An
 // option at its default is false or "". Therefore, Options can be compared, and records
 // omit defaults. all describes the options.
 type Options struct {
@@ -145,9 +145,6 @@ var flags = []string{"false", "true"}
 
 // All returns the options in display order.
 func All() []Option { return slices.Clone(all[:]) }
-
-// IsFlag reports whether the option is a boolean.
-func (s Option) IsFlag() bool { return s.Form == "" && s.Values[1] == flags[1] }
 
 // Value returns the value of this option in o.
 func (s Option) Value(o Options) string {

@@ -40,7 +40,7 @@ type loggedRequest struct {
 	Today         bool
 }
 
-// filter selects requests of the list; it also has the choices of the form.
+// filter selects requests of the list, and contains the choices of its form.
 type filter struct {
 	manage.Activity
 	Selects []selection
@@ -49,15 +49,15 @@ type filter struct {
 // selection is a parameter of the URL with its values.
 type selection struct {
 	Name, Label, Value string
-	Options            []usageGroup
+	Options            []named
 }
 
 // Active reports whether the filter selects less than all requests.
 func (f filter) Active() bool { return f.Activity != manage.Activity{} }
 
 var (
-	outcomes = []usageGroup{{"ok", "Answered"}, {"failed", "Failed"}, {"refused", "Refused"}, {"client", "Client"}}
-	ages     = []usageGroup{
+	outcomes = []named{{"ok", "Answered"}, {"failed", "Failed"}, {"refused", "Refused"}, {"client", "Client"}}
+	ages     = []named{
 		{"15m", "Last 15 minutes"},
 		{"1h", "Last hour"},
 		{"24h", "Last 24 hours"},
@@ -66,26 +66,26 @@ var (
 	}
 )
 
-// newFilter returns the filter of the URL. connectors has the names of connectors by id.
+// newFilter returns the filter of the URL. connectors maps ids to names.
 func newFilter(v *visit, query url.Values, connectors map[string]string) filter {
 	get := query.Get
 	f := filter{Activity: manage.Activity{
 		Key: get("key"), User: get("user"), Model: get("model"), Connector: get("connector"), Status: get("status"),
 		Since: get("since"), Until: get("until"), Search: strings.TrimSpace(get("q")),
 	}}
-	keys := []usageGroup{{activity.ConsoleKey, "Console"}}
-	var people, models, servers []usageGroup
+	keys := []named{{activity.ConsoleKey, "Console"}}
+	var people, models, servers []named
 	for _, k := range load(v, v.Manage.Keys) {
-		keys = append(keys, usageGroup{k.ID, k.Name})
-		if person := (usageGroup{k.Owner, k.OwnerName}); k.OwnerName != "" && !slices.Contains(people, person) {
+		keys = append(keys, named{k.ID, k.Name})
+		if person := (named{k.Owner, k.OwnerName}); k.OwnerName != "" && !slices.Contains(people, person) {
 			people = append(people, person)
 		}
 	}
 	for _, d := range load(v, v.Manage.Deployments) {
-		models = append(models, usageGroup{d.Name, d.Name})
+		models = append(models, named{d.Name, d.Name})
 	}
 	for id, name := range connectors {
-		servers = append(servers, usageGroup{id, name})
+		servers = append(servers, named{id, name})
 	}
 	f.Selects = []selection{
 		{"key", "Key", f.Key, keys},
@@ -98,10 +98,10 @@ func newFilter(v *visit, query url.Values, connectors map[string]string) filter 
 	for i := range f.Selects {
 		c := &f.Selects[i]
 		if c.Name != "status" && c.Name != "since" {
-			slices.SortFunc(c.Options, func(a, b usageGroup) int { return strings.Compare(a.Name, b.Name) })
+			slices.SortFunc(c.Options, func(a, b named) int { return strings.Compare(a.Name, b.Name) })
 		}
-		if c.Value != "" && !slices.ContainsFunc(c.Options, func(o usageGroup) bool { return o.ID == c.Value }) {
-			c.Options = append(slices.Clone(c.Options), usageGroup{c.Value, c.Value}) // removed, or of a link
+		if c.Value != "" && !slices.ContainsFunc(c.Options, func(o named) bool { return o.ID == c.Value }) {
+			c.Options = append(slices.Clone(c.Options), named{c.Value, c.Value}) // removed, or of a link
 		}
 	}
 	return f

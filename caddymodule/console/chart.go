@@ -15,7 +15,7 @@ type chart struct {
 	Series []series // of the values of a bar, from the bottom
 	Bars   []bar
 	Unit   string // of the values, in the bars' titles
-	Levels bool   // a value is what a block adds to those below it; its title has the height
+	Levels bool   // a value is what a block adds to those below it; its title shows the height
 }
 
 const (
@@ -86,7 +86,7 @@ func (c chart) First() string  { return c.Bars[0].Name }
 func (c chart) Middle() string { return c.Bars[len(c.Bars)/2].Name }
 func (c chart) Last() string   { return c.Bars[len(c.Bars)-1].Name }
 
-// Blocks returns the rectangles of all bars. Values of 0 have none.
+// Blocks returns the rectangles of all bars. A value of 0 gets none.
 func (c chart) Blocks() []block {
 	var blocks []block
 	for x, b := range c.Bars {

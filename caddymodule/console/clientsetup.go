@@ -48,10 +48,9 @@ func createSetup(v *visit) error {
 	if names, err := matching(v, f.Scope); err == nil && !slices.Contains(names, f.DefaultModel) {
 		return badForm("Choose a model that the key may use.")
 	}
-	made, err := v.Manage.CreateSetup(v.ctx, func(c *manage.CreateSetup) error {
+	created, err := v.Manage.CreateSetup(v.ctx, func(c *manage.CreateSetup) error {
 		c.Client, c.Name = v.typed("client"), f.Name
 		return f.fill(v, &c.KeyFields)
 	})
-	client, _ := clients.Find(made.Client)
-	return v.show(setupCode, setupCodePage{made, client.Title, f.DefaultModel}, err)
+	return v.show(setupCode, setupCodePage{created, clients.Find(created.Client).Title, f.DefaultModel}, err)
 }

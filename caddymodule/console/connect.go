@@ -14,7 +14,7 @@ import (
 
 // connectTab is the page for people with only an API key. The key never reaches the console: the page's script sends it
 // to the API alone, and opens this page again for the snippets of a model.
-var connectTab = &tab{path: "connect", name: "connect", title: "Use an API key", gate: true, data: connect}
+var connectTab = &tab{path: "connect", name: "connect", title: "Use an API key", noSections: true, data: connect}
 
 type connectPage struct {
 	API         string // base URL of the API if it is not on the console's site, else ""
@@ -25,12 +25,12 @@ type connectPage struct {
 }
 
 func connect(v *visit) any {
-	at := v.Manage.Endpoint()
+	endpoint := v.Manage.Endpoint()
 	p := connectPage{Base: v.endpoint().URL, Private: v.privateAuthority(), Placeholder: clients.KeyPlaceholder}
-	if at.URL != "" && at.Console != "" && at.Console != at.URL+"/console/" {
+	if endpoint.URL != "" && endpoint.Console != "" && endpoint.Console != endpoint.URL+"/console/" {
 		const own = "connect-src 'self'"
-		p.API = at.URL
-		v.w.Header().Set("Content-Security-Policy", strings.Replace(policy, own, own+" "+at.URL, 1))
+		p.API = endpoint.URL
+		v.w.Header().Set("Content-Security-Policy", strings.Replace(policy, own, own+" "+endpoint.URL, 1))
 	}
 	var d manage.Deployment
 	if d.Name = v.r.FormValue("model"); d.Name != "" {
@@ -38,7 +38,7 @@ func connect(v *visit) any {
 			v.err = badForm(err.Error())
 			return p
 		}
-		tokens, err := strconv.Atoi(cmp.Or(v.r.FormValue("window"), "0")) // 0: not known
+		tokens, err := strconv.Atoi(cmp.Or(v.r.FormValue("window"), "0")) // 0: unknown
 		if err != nil || tokens < 0 || tokens > window.Max {
 			v.err = badForm("The context window must be a whole number of tokens; 0 if it is not known.")
 			return p

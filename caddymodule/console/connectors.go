@@ -17,12 +17,12 @@ var (
 	// rendered periodically, as round-trip times change all the time.
 	connectorsTab = &tab{
 		path: "connectors", name: "connectors", title: "Connectors", data: connectorsData,
-		live: []string{"connectors-devices", "connectors-list"}, every: 10 * time.Second,
+		live: []string{"connectors-devices", "connectors-list"}, refresh: 10 * time.Second,
 	}
 	// connectorTab shows one connector.
 	connectorTab = &tab{
 		path: "connectors/show", name: "connector", title: "Connector", data: connectorData,
-		live: []string{"connector-state", "connector-failures"}, every: 10 * time.Second,
+		live: []string{"connector-state", "connector-failures"}, refresh: 10 * time.Second,
 	}
 	// newConnectorTab is the form that creates a connector without pairing.
 	newConnectorTab = &tab{
@@ -30,12 +30,12 @@ var (
 		data: func(v *visit) any { return struct{ Name string }{v.r.FormValue("name")} },
 	}
 	connectorTokenTab  = &tab{name: "connector-token", title: "Tunnel token"}
-	removeConnectorTab = ask("connectors/{id}/remove", "connector-remove", "Remove a connector",
+	removeConnectorTab = askTab("connectors/{id}/remove", "connector-remove", "Remove a connector",
 		func(v *visit) removeConnectorPage {
 			con := findConnector(v, v.id())
 			return removeConnectorPage{con, deploymentsOf(v, con.ID)}
 		})
-	rotateConnectorTab = ask("connectors/{id}/rotate", "connector-rotate", "Rotate a tunnel token",
+	rotateConnectorTab = askTab("connectors/{id}/rotate", "connector-rotate", "Rotate a tunnel token",
 		func(v *visit) rotateConnectorPage { return rotateConnectorPage{findConnector(v, v.id()), graces} })
 	rotatedConnectorTab = &tab{name: "connector-rotated", title: "New tunnel token"}
 )
@@ -71,18 +71,18 @@ type connectorPage struct {
 	Chart            chart           // of Hours
 }
 
-// draw sets the chart and the sums of the last hours.
-func (p *connectorPage) draw(now time.Time) {
-	known := make(map[time.Time]activity.ConnectorHour)
+// sumHours sets the chart and the sums of the last hours.
+func (p *connectorPage) sumHours(now time.Time) {
+	hours := make(map[time.Time]activity.ConnectorHour) // by start
 	for _, h := range p.Hours {
-		known[h.Start] = h
+		hours[h.Start] = h
 	}
 	var requests []bar
-	_, periods := spans[0].request(grouping{}, now.UTC())
-	for _, at := range periods {
-		h := known[at.from]
+	_, periods := spans[0].query(grouping{}, now.UTC())
+	for _, hour := range periods {
+		h := hours[hour.from]
 		p.Requests, p.Failed = p.Requests+h.Requests, p.Failed+h.Failed
-		requests = append(requests, bar{at.name, []float64{float64(h.Requests - h.Failed), float64(h.Failed)}})
+		requests = append(requests, bar{hour.name, []float64{float64(h.Requests - h.Failed), float64(h.Failed)}})
 	}
 	p.Chart = newChart("Requests", "requests", []string{"Not failed", "Failed"}, requests)
 	p.Chart.Series[1].Class = "series-bad"
@@ -95,7 +95,7 @@ func connectorData(v *visit) any {
 	p := &connectorPage{ConnectorDetail: load(v, func(ctx context.Context) (manage.ConnectorDetail, error) {
 		return v.Manage.Connector(ctx, v.r.FormValue("id"))
 	})}
-	p.draw(v.Now())
+	p.sumHours(v.Now())
 	p.Failures = lastRequests(v, manage.Activity{Connector: p.ID, Status: string(activity.Failed)})
 	return p
 }

@@ -73,13 +73,13 @@ func New(o Options) *Console {
 	for pattern, do := range openActions {
 		c.handle(route{pattern: pattern, do: do}, false)
 	}
-	c.templates = c.loadTemplatesOf(files)
+	c.templates = c.loadTemplates(files)
 	c.mux.Handle("GET /console/static/{version}/{name}", files)
 	c.mux.HandleFunc("GET /console/install.sh", c.script(downloads.Install.Shell))
 	c.mux.HandleFunc("GET /console/install.ps1", c.script(downloads.Install.PowerShell))
 	c.mux.HandleFunc("GET /console/use.sh", c.script(downloads.Use.Shell))
 	c.mux.HandleFunc("GET /console/use.ps1", c.script(downloads.Use.PowerShell))
-	c.mux.HandleFunc("POST /console/use", c.use)
+	c.mux.HandleFunc("POST /console/use", c.tradeSetup)
 	c.mux.HandleFunc("GET /console/connectors/{name}", c.archive)
 	c.mux.HandleFunc("/console/api/", c.serveAPI)
 	// Both are the same for every gateway, so they need no session.
@@ -98,20 +98,20 @@ func document(text []byte) http.Handler {
 }
 
 // handle registers a route. ofUsers requires a session.
-func (c *Console) handle(to route, ofUsers bool) {
-	c.mux.HandleFunc(to.pattern, func(w http.ResponseWriter, r *http.Request) {
+func (c *Console) handle(entry route, ofUsers bool) {
+	c.mux.HandleFunc(entry.pattern, func(w http.ResponseWriter, r *http.Request) {
 		v, err := c.visit(w, r)
 		if err != nil {
 			v.respond(manage.StatusOf(err), sentence(err.Error()), err)
 			return
 		}
-		if v.faults = to.faults; ofUsers && !v.signedIn() {
+		if v.errorTab = entry.errorTab; ofUsers && !v.signedIn() {
 			v.askToSignIn()
 			return
 		}
 		if ofUsers {
-			if err := v.may(to.pattern); err != nil {
-				v.faults = nil // its page is not for this user, either
+			if err := v.may(entry.pattern); err != nil {
+				v.errorTab = nil // its page is not for this user, either
 				v.fail(err)
 				return
 			}
@@ -120,7 +120,7 @@ func (c *Console) handle(to route, ofUsers bool) {
 				return
 			}
 		}
-		if err := v.act(to.do); err != nil {
+		if err := v.act(entry.do); err != nil {
 			v.fail(err)
 		}
 	})

@@ -29,8 +29,8 @@ func (c *Console) script(write func(downloads.Site, []downloads.Archive) string)
 	}
 }
 
-// use trades a set-up code for a key. It needs no session, but a code.
-func (c *Console) use(w http.ResponseWriter, r *http.Request) {
+// tradeSetup trades a set-up code for a key. It needs no session, but a code.
+func (c *Console) tradeSetup(w http.ResponseWriter, r *http.Request) {
 	const maxTrade = 4 << 10 // bytes of a body
 	var t clients.Trade
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxTrade)).Decode(&t); err != nil {

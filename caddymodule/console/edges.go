@@ -1,7 +1,6 @@
 package console
 
 import (
-	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -10,38 +9,23 @@ import (
 // edgesTab lists the edges of the cluster. It is rendered periodically, because changes of edges do not belong to an
 // account.
 var edgesTab = &tab{
-	path: "edges", name: "edges", title: "Edges", data: edgesData, live: []string{"edges-list"}, every: 5 * time.Second,
+	path: "edges", name: "edges", title: "Edges", data: edgesData, live: []string{"edges-list"}, refresh: 5 * time.Second,
 }
 
-var removeEdgeTab = ask("edges/{id}/remove", "edge-remove", "Remove an edge", func(v *visit) manage.Edge {
+var removeEdgeTab = askTab("edges/{id}/remove", "edge-remove", "Remove an edge", func(v *visit) manage.Edge {
 	removable := func(e manage.Edge) bool { return e.Name == v.id() && !e.Self && e.ContactAt != nil }
 	return find(v, v.Manage.Edges, removable, "The edge does not exist, or it has contact to the store.")
 })
 
 type edgesPage struct {
-	Edges            []edgeRow
+	Edges            []manage.Edge
 	Serving, Unknown int
 	Self             manage.Edge
 }
 
-type edgeRow struct{ manage.Edge }
-
-// About returns the roles of an edge.
-func (e edgeRow) About() string {
-	var about []string
-	if e.Leader {
-		about = append(about, "leader")
-	}
-	if e.Self {
-		about = append(about, "this edge")
-	}
-	return strings.Join(about, ", ")
-}
-
 func edgesData(v *visit) any {
-	p := new(edgesPage)
-	for _, e := range load(v, v.Manage.Edges) {
-		p.Edges = append(p.Edges, edgeRow{e})
+	p := &edgesPage{Edges: load(v, v.Manage.Edges)}
+	for _, e := range p.Edges {
 		if e.Self {
 			p.Self = e
 		}

@@ -27,7 +27,7 @@ type frame struct {
 	Notice  string
 	Fault   string
 	Section string // current entry of the navigation, "" without navigation
-	Edges   bool   // the navigation has the edges of the cluster
+	Edges   bool   // the navigation shows the edges of the cluster
 	User    string
 	Account string // "" if there is only the default one
 	Events  string // URL of the stream of live regions
@@ -64,7 +64,18 @@ func sectionOf(path string) string {
 	return cmp.Or(map[string]string{"pairings": "start", "confirm": "settings", "audit": "settings"}[name], name, path)
 }
 
-func (c *Console) loadTemplates(a assets, may func(operation string) bool) *template.Template {
+// loadTemplates returns the templates for users of each role. In them, may reports whether the role
+// allows an operation of the management API.
+func (c *Console) loadTemplates(a assets) map[store.Role]*template.Template {
+	all := make(map[store.Role]*template.Template)
+	for _, role := range append(store.Roles(), "") { // "" is without a session
+		all[role] = c.loadRoleTemplates(a, func(operation string) bool { return manage.RoleMay(role, operation) })
+	}
+	return all
+}
+
+// loadRoleTemplates returns the templates for users who may perform the operations that may reports.
+func (c *Console) loadRoleTemplates(a assets, may func(operation string) bool) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
 		"asset": a.url, "count": count, "millis": millis, "seconds": seconds, "short": short, "shortCount": shortCount,
 		"decimal": decimal, "sentence": sentence, "prose": prose, "sections": c.sectionsFor(may), "may": may,
@@ -102,13 +113,13 @@ func (v *visit) show(t *tab, data any, err error) error {
 // nothing and returns an error.
 func (v *visit) showFault(t *tab, status int, data any, fault string) error {
 	f := frame{Title: t.title, Page: t.name, Fault: fault, Notice: v.takeNotice()}
-	if v.missing && t.name != "home" { // its alerts name it
-		f.Fault = cmp.Or(fault, useMissing)
+	if v.usageMissing && t.name != "home" { // its alerts name it
+		f.Fault = cmp.Or(fault, noUsage)
 	}
 	if named, ok := data.(interface{ pageTitle() string }); ok {
 		f.Title = named.pageTitle()
 	}
-	if v.signedIn() && !t.gate {
+	if v.signedIn() && !t.noSections {
 		f.Section, f.User, f.Version = sectionOf(v.r.URL.Path), v.User.Name, v.Manage.Build().Version
 		f.Edges = v.Manage.MayEdges(v.ctx) == nil
 		if v.Account != store.DefaultAccount {
@@ -148,7 +159,7 @@ func (v *visit) writePage(status int, page []byte) {
 }
 
 // done redirects the browser to path, which shows the notice, unless err is an error. A
-// change that edges have not confirmed is made, and the notice says so.
+// change that edges have not confirmed is made, and the notice names them.
 func (v *visit) done(path, notice string, err error) error {
 	if !store.Committed(err) {
 		return err
@@ -164,7 +175,7 @@ func (v *visit) done(path, notice string, err error) error {
 
 // withPending adds the edges that have not confirmed the change to a notice, if err is [store.Unconfirmed].
 func withPending(notice string, err error) string {
-	if u := (*store.Unconfirmed)(nil); errors.As(err, &u) {
+	if u, ok := errors.AsType[*store.Unconfirmed](err); ok {
 		notice += " But " + u.Error() + "."
 	}
 	return notice
@@ -202,9 +213,9 @@ func (v *visit) respond(status int, text string, err error) {
 		if v.askToConfirm(http.StatusForbidden, "") == nil {
 			return
 		}
-	case v.faults != nil && status < http.StatusInternalServerError:
-		data, err := v.faults.read(v)
-		if err == nil && v.showFault(v.faults, status, data, text) == nil {
+	case v.errorTab != nil && status < http.StatusInternalServerError:
+		data, err := v.errorTab.read(v)
+		if err == nil && v.showFault(v.errorTab, status, data, text) == nil {
 			return
 		}
 	}
@@ -240,7 +251,7 @@ func (v *visit) explain(err error) (status int, text string) {
 	if wait := manage.RetryAfter(err); wait != "" {
 		v.w.Header().Set("Retry-After", wait)
 	}
-	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+	if errors.As(err, new(*http.MaxBytesError)) {
 		return http.StatusRequestEntityTooLarge, "The form is too large. Shorten your input."
 	}
 	if manage.Hidden(err) && v.r.Context().Err() == nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-const useMissing = "Today's use is not known: this gateway cannot reach its store."
+const noUsage = "Today's use is not known: this gateway cannot reach its store."
 
 // homeTab is the first page once the setup is done: health, use and what needs attention.
 var homeTab = &tab{
 	path: "home", name: "home", title: "Home", data: homeData,
-	live: []string{"home-alerts", "home-state"}, every: 10 * time.Second, rest: 3 * time.Second,
+	live: []string{"home-alerts", "home-state"}, refresh: 10 * time.Second, pause: 3 * time.Second,
 }
 
 const (
@@ -46,7 +46,7 @@ type homePage struct {
 	Status          manage.Status
 	Edges           int // that serve, of Status.Edges
 	Running, Queued int
-	Use             *use
+	Use             *dayUsage
 	Sum             usageRow // of today
 	Chart           chart
 	Models          []usedModel
@@ -64,17 +64,17 @@ type loadedServer struct {
 type usedModel struct {
 	manage.Deployment
 	Used  usageRow
-	Since string // of [use]
+	Since string // of [dayUsage]
 }
 
 func homeData(v *visit) any {
-	p := &homePage{Status: load(v, v.Manage.Status), Use: loadUse(v)}
+	p := &homePage{Status: load(v, v.Manage.Status), Use: loadDayUsage(v)}
 	deployments, connectors := load(v, v.Manage.Deployments), load(v, v.Manage.Connectors)
 	var missing []alert
 	p.People = people(v, p.Use.Since)
 	quotas := loadUsed(v, v.Manage.UsedQuotas)
-	if v.missing {
-		missing = []alert{{Text: useMissing, URL: usageTab.url()}}
+	if v.usageMissing {
+		missing = []alert{{Text: noUsage, URL: usageTab.url()}}
 	}
 	for _, used := range p.Use.today {
 		p.Sum.Add(used.Usage)
@@ -83,7 +83,7 @@ func homeData(v *visit) any {
 	for _, d := range deployments {
 		unavailable[d.Name] = !d.State.Usable()
 		p.Running, p.Queued = p.Running+d.Running, p.Queued+d.Queued
-		p.Models = append(p.Models, p.Use.of(d))
+		p.Models = append(p.Models, p.Use.model(d))
 	}
 	slices.SortStableFunc(p.Models, func(a, b usedModel) int { // the busiest first
 		return cmp.Or(cmp.Compare(b.Used.Tokens(), a.Used.Tokens()), cmp.Compare(b.Used.Requests, a.Used.Requests))
@@ -96,12 +96,12 @@ func homeData(v *visit) any {
 		edgeAlerts(p.Status.Edges), missing, outageAlerts(deployments, connectors),
 		ratioAlerts(p.Use.hours[len(p.Use.hours)-2:], p.Use.sums, unavailable), quotaAlerts(quotas),
 		keyAlerts(load(v, v.Manage.Keys), v.Now()))
-	slices.SortStableFunc(alerts, func(a, b alert) int { return rankOf(a) - rankOf(b) })
+	rank := map[bool]int{true: -1} // bad ones first
+	slices.SortStableFunc(alerts, func(a, b alert) int { return rank[a.Bad] - rank[b.Bad] })
 	p.Alerts = alerts[:min(len(alerts), maxAlerts)]
 	p.More = len(alerts) - len(p.Alerts)
 	for _, e := range p.Status.Edges {
-		switch {
-		case e.State == manage.EdgeServing, e.State == manage.EdgeDraining, e.State == manage.EdgeWithoutStore && e.Self:
+		if e.State == manage.EdgeServing || e.State == manage.EdgeDraining || e.State == manage.EdgeWithoutStore && e.Self {
 			p.Edges++
 		}
 	}
@@ -121,26 +121,19 @@ func loadedServers(connectors []manage.Connector) (list []loadedServer) {
 	return list[:min(len(list), maxHomeRows)]
 }
 
-func rankOf(a alert) int {
-	if a.Bad {
-		return 0
-	}
-	return 1
-}
-
-// use is the usage of the last 24 hours.
-type use struct {
+// dayUsage is the usage of the last 24 hours.
+type dayUsage struct {
 	hours []period
 	sums  []manage.UsageSum   // by hour and model
 	today map[string]usageRow // by model, in UTC
 	Since string              // when today began, for the lists of its requests
 }
 
-func loadUse(v *visit) *use {
+func loadDayUsage(v *visit) *dayUsage {
 	now := v.Now().UTC()
-	request, hours := spans[0].request(groupings[0], now)
+	request, hours := spans[0].query(groupings[0], now)
 	sums := loadUsed(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
-	u := &use{hours, sums, make(map[string]usageRow), now.Format(time.DateOnly) + "T00:00:00Z"}
+	u := &dayUsage{hours, sums, make(map[string]usageRow), now.Format(time.DateOnly) + "T00:00:00Z"}
 	for _, sum := range sums {
 		if strings.HasPrefix(sum.Hour, u.Since[:len(time.DateOnly)]) {
 			row := u.today[sum.Model]
@@ -151,13 +144,15 @@ func loadUse(v *visit) *use {
 	return u
 }
 
-// of returns a model with its usage.
-func (u *use) of(d manage.Deployment) usedModel { return usedModel{d, u.today[d.Name], u.Since} }
+// model returns a model with its usage.
+func (u *dayUsage) model(d manage.Deployment) usedModel {
+	return usedModel{d, u.today[d.Name], u.Since}
+}
 
 // charts draws the usage of a model, or of all of them.
-func (u *use) charts(model string) []chart {
+func (u *dayUsage) charts(model string) []chart {
 	other := func(s manage.UsageSum) bool { return model != "" && s.Model != model }
-	return draw(u.hours, nil, nil, byPeriod(slices.DeleteFunc(slices.Clone(u.sums), other)))
+	return usageCharts(u.hours, nil, nil, byPeriod(slices.DeleteFunc(slices.Clone(u.sums), other)))
 }
 
 // people lists the users with the most tokens today.
@@ -181,12 +176,12 @@ type cause struct{ connector, upstream string }
 // outageAlerts name with each cause the models that it makes unavailable or degraded. Models in another bad state
 // have alerts of their own.
 func outageAlerts(deployments []manage.Deployment, connectors []manage.Connector) (alerts []alert) {
-	at := make(map[cause]int) // index of its alert
+	alertOf := make(map[cause]int) // index in alerts
 	for _, c := range connectors {
 		add := func(upstream, text string, since *time.Time) {
-			at[cause{c.ID, upstream}] = len(alerts)
-			to := connectorTab.url() + "?" + url.Values{"id": {c.ID}}.Encode()
-			alerts = append(alerts, alert{Text: "Connector " + c.Name + text, Since: since, URL: to})
+			alertOf[cause{c.ID, upstream}] = len(alerts)
+			page := connectorTab.url() + "?" + url.Values{"id": {c.ID}}.Encode()
+			alerts = append(alerts, alert{Text: "Connector " + c.Name + text, Since: since, URL: page})
 		}
 		if c.State != manage.Online && c.LastSeenAt == nil {
 			add("", " has never been online", nil)
@@ -200,16 +195,16 @@ func outageAlerts(deployments []manage.Deployment, connectors []manage.Connector
 		}
 	}
 	for _, d := range deployments {
-		own := false
+		needsAlert := false
 		for _, r := range d.Through { // without an upstream while its connector is offline
-			if i, found := at[cause{r.ID, r.Upstream}]; found {
+			if i, found := alertOf[cause{r.ID, r.Upstream}]; found {
 				alerts[i].Models = append(alerts[i].Models, d)
 				alerts[i].Bad = alerts[i].Bad || !d.State.Usable()
 			} else if r.State != health.Available {
-				own = true
+				needsAlert = true
 			}
 		}
-		if own {
+		if needsAlert {
 			alerts = append(alerts, alert{
 				Bad: !d.State.Usable(), Text: "Model " + d.Name, Why: cmp.Or(d.Warning, d.StateText()),
 				URL: modelTab.url() + "?" + url.Values{"name": {d.Name}}.Encode(),

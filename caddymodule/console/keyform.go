@@ -95,19 +95,16 @@ func (f keyForm) Limited() bool {
 	return slices.ContainsFunc(f.Limits, func(l limitField) bool { return l.Value != "" })
 }
 
-func (f *keyForm) set(name, scope, owner, note, networks string) {
-	f.Name, f.Scope, f.Owner, f.Note, f.Networks = name, scope, owner, note, networks
-}
-
 func newKeyForm(v *visit) keyForm {
 	value := func(field string) string { return strings.TrimSpace(v.r.FormValue(field)) }
-	f := keyForm{Days: value("days")}
+	f := keyForm{
+		Name: value("name"), Scope: value("scope"), Note: value("note"), DefaultModel: value("default_model"),
+		Owner: value("owner"), Networks: value("networks"), Days: value("days"),
+		Priority: store.Priority(value("priority")),
+	}
 	if v.Manage.May(v.ctx, "GET /users") == nil {
 		f.Users = load(v, v.Manage.Users)
 	}
-	f.DefaultModel = value("default_model")
-	f.set(value("name"), value("scope"), value("owner"), value("note"), value("networks"))
-	f.Priority = store.Priority(value("priority"))
 	if v.r.PostForm.Has(limits.Names()[0]) { // members have no fields for them
 		f.Limits = limitFields(value)
 	}

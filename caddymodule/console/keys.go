@@ -18,7 +18,7 @@ var (
 	}
 	keyTab        = &tab{path: "keys/{id}", name: "key", title: "Key", data: keyData}
 	keyCreatedTab = &tab{name: "key-created", title: "Key"}
-	revokeKeyTab  = ask("keys/{id}/revoke", "key-revoke", "Revoke a key", func(v *visit) manage.Key {
+	revokeKeyTab  = askTab("keys/{id}/revoke", "key-revoke", "Revoke a key", func(v *visit) manage.Key {
 		return find(v, v.Manage.Keys, func(k manage.Key) bool { return k.ID == v.id() && k.RevokedAt == nil },
 			"This key does not exist, or it is revoked already.")
 	})
@@ -26,14 +26,14 @@ var (
 
 type keysPage struct {
 	List    listing[manage.Key]
-	Revoked bool                     // List has the revoked keys
+	Revoked bool                     // List contains the revoked keys
 	Others  int                      // number of keys of the other kind
 	Uses    map[string]manage.KeyUse // today, by key; nil for revoked ones
 	Since   string                   // when today began
 }
 
 // Limit returns the limit per day or month of which the key has used the largest part, else another limit of the
-// key, without its use; nil if it has none.
+// key, without its use; nil if no limit is set.
 func (*keysPage) Limit(k manage.Key, use manage.KeyUse) *limitUse {
 	var l limitUse
 	for _, s := range use.States {
@@ -83,7 +83,7 @@ func keysData(v *visit) any {
 type keyPage struct {
 	manage.Key
 	Form     keyForm
-	Typed    bool // the form has the user's input
+	Typed    bool // the form contains the user's input
 	Graces   []grace
 	Use      manage.KeyLimits
 	Spans    choiceList // of the charts
@@ -103,7 +103,7 @@ func (l limitUse) Unit() string { return strings.ReplaceAll(strings.ToLower(l.Ti
 // High is the value from which on the meter warns.
 func (l limitUse) High() int64 { return l.Max * 8 / 10 }
 
-// Uses returns the states of the limits of the key, and of its account.
+// Uses returns the states of the key's limits, and of its account's.
 func (p *keyPage) Uses() []limitUse {
 	var uses []limitUse
 	for _, l := range p.Use.Limits {
@@ -135,22 +135,22 @@ var graces = []grace{
 func keyData(v *visit) any {
 	k := findKey(v)
 	p := &keyPage{Key: k, Form: newKeyForm(v), Typed: v.r.PostForm.Has("scope"), Graces: graces}
-	if !p.Typed {
-		p.Form.set(k.Name, k.Scope, k.Owner, k.Note, networkText(k.AllowedIPs))
-		p.Form.Days, p.Form.DefaultModel, p.Form.Priority = keepDays, k.DefaultModel, k.Priority
-		p.Form.showLimits(k.Limits)
+	if f := &p.Form; !p.Typed {
+		f.Name, f.Scope, f.Owner, f.Note, f.Networks = k.Name, k.Scope, k.Owner, k.Note, networkText(k.AllowedIPs)
+		f.Days, f.DefaultModel, f.Priority = keepDays, k.DefaultModel, k.Priority
+		f.showLimits(k.Limits)
 	}
 	if v.err == nil && k.RevokedAt == nil {
 		p.Use, v.err = v.Manage.KeyLimits(v.ctx, k.ID)
 	}
 	p.Form.Ends, p.Form.Change = k.ExpiresAt, true
 	p.Form.Preview = preview(v, p.Form.Scope)
-	p.draw(v)
+	p.addRequests(v)
 	return p
 }
 
-// draw sets the charts and the last requests of the key.
-func (p *keyPage) draw(v *visit) {
+// addRequests sets the charts and the last requests of the key.
+func (p *keyPage) addRequests(v *visit) {
 	during := spans[0]
 	if v.r.FormValue("range") == spans[2].name {
 		during = spans[2]
@@ -158,11 +158,11 @@ func (p *keyPage) draw(v *visit) {
 	for _, s := range []span{spans[0], spans[2]} {
 		p.Spans.Links = append(p.Spans.Links, choice{s.title, keyURL(p.ID) + "?range=" + s.name, s.name == during.name})
 	}
-	request, periods := during.request(grouping{}, v.Now().UTC())
+	request, periods := during.query(grouping{}, v.Now().UTC())
 	request.Key = p.ID
 	sums := loadUsed(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
 	if len(sums) > 0 {
-		p.Charts = draw(periods, nil, nil, byPeriod(sums))[:2]
+		p.Charts = usageCharts(periods, nil, nil, byPeriod(sums))[:2]
 	}
 	p.Requests = lastRequests(v, manage.Activity{Key: p.ID})
 }
@@ -171,7 +171,7 @@ func findKey(v *visit) manage.Key {
 	return find(v, v.Manage.Keys, func(k manage.Key) bool { return k.ID == v.id() }, "This key no longer exists.")
 }
 
-// keyURL returns the address of the page of a key.
+// keyURL returns the address of a key's page.
 func keyURL(id string) string { return keysTab.url() + "/" + id }
 
 func editKey(v *visit) error {

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	liveCoalesce = 300 * time.Millisecond // between two renderings of a page, of most tabs
-	liveBeat     = 15 * time.Second       // between renderings without a change, of most tabs
+	livePause    = 300 * time.Millisecond // between two renderings of a page, of most tabs
+	liveRefresh  = 15 * time.Second       // between renderings without a change, of most tabs
 	livePatience = 10 * time.Second       // for a client that does not read
 )
 
@@ -34,7 +34,7 @@ func events(v *visit) error {
 	}
 	slot, leave, err := v.livePages.enter(v.Account, v.User.ID)
 	if err != nil {
-		v.w.Header().Set("Retry-After", strconv.Itoa(int(liveBeat/time.Second)))
+		v.w.Header().Set("Retry-After", strconv.Itoa(int(liveRefresh/time.Second)))
 		return err
 	}
 	defer leave()
@@ -78,7 +78,7 @@ type stream struct {
 
 var errEnded = store.Errorf(signin.ErrBusy, "your session has ended: sign in again")
 
-// render returns the regions that differ from those sent before as one message, as the user may see them now. It does
+// render returns a message with the regions that differ from those sent before, as the user may see them now. It does
 // not count as use of the session: an open page would keep the session alive.
 func (s *stream) render(ctx context.Context) ([]byte, error) {
 	done, err := s.slot.take(ctx)
@@ -131,20 +131,20 @@ var newlines = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 // run sends changed regions until the client disconnects, the session ends, or the page cannot be rendered. In the last
 // case, the page reconnects.
 func (s *stream) run(ctx context.Context, message []byte, changed <-chan struct{}) {
-	beat := time.NewTicker(cmp.Or(s.tab.every, liveBeat))
-	defer beat.Stop()
+	refresh := time.NewTicker(cmp.Or(s.tab.refresh, liveRefresh))
+	defer refresh.Stop()
 	for len(message) == 0 || s.send(message) == nil {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(cmp.Or(s.tab.rest, liveCoalesce)):
+		case <-time.After(cmp.Or(s.tab.pause, livePause)):
 		}
 		idle := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-		case <-beat.C:
+		case <-refresh.C:
 			idle = true
 		}
 		var err error
@@ -226,7 +226,7 @@ func (p *livePages) enter(account, user string) (slot renderSlot, leave func(), 
 	}, nil
 }
 
-// renderSlot is held by the one page of an account that is rendered now. It has the capacity 1.
+// renderSlot is held by the one page of an account that is rendered now. Its capacity is 1.
 type renderSlot chan struct{}
 
 // idleShare is how long the slot stays empty after a rendering, in durations of that rendering. So pages use a small

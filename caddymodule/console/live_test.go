@@ -150,7 +150,7 @@ func TestStreamCoalesces(t *testing.T) {
 	for text := ""; !strings.Contains(text, "kh<"); messages++ {
 		text = s.next()
 	}
-	if most := int(time.Since(began)/liveCoalesce) + 2; messages > most {
+	if most := int(time.Since(began)/livePause) + 2; messages > most {
 		t.Errorf("%d messages in %v, want %d at most", messages, time.Since(began), most)
 	}
 }
@@ -225,7 +225,7 @@ func TestStreamOfNothing(t *testing.T) {
 	}
 	h.console.operations["GET /console/broken"] = ownThings
 	h.console.tabs["broken"] = &tab{
-		path: "broken", live: []string{"keys-list"}, every: time.Hour,
+		path: "broken", live: []string{"keys-list"}, refresh: time.Hour,
 		data: func(v *visit) any {
 			v.err = store.ErrUnavailable
 			return nil

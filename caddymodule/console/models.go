@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -22,7 +24,7 @@ var (
 		path: "models/show", name: "model", title: "Model", data: modelData,
 		live: []string{"model-state", "model-use"},
 	}
-	removeModelTab = ask("models/remove", "model-remove", "Remove a model", findDeployment)
+	removeModelTab = askTab("models/remove", "model-remove", "Remove a model", findDeployment)
 )
 
 type modelsPage struct {
@@ -33,9 +35,9 @@ type modelsPage struct {
 
 func modelsData(v *visit) any {
 	p := &modelsPage{Connectors: len(load(v, v.Manage.Connectors))}
-	u, models := loadUse(v), []usedModel{}
+	usage, models := loadDayUsage(v), []usedModel{}
 	for _, d := range load(v, v.Manage.Deployments) {
-		models = append(models, u.of(d))
+		models = append(models, usage.model(d))
 		if d.State.Usable() {
 			p.Available++
 		}
@@ -66,13 +68,13 @@ func (p *modelPage) pageTitle() string { return p.Name }
 // modelData finds the deployment. Its name is in the query: it may contain slashes and
 // dots, which proxies normalize in paths.
 func modelData(v *visit) any {
-	d, u := findDeployment(v), loadUse(v)
+	d, usage := findDeployment(v), loadDayUsage(v)
 	p := &modelPage{
-		usedModel: u.of(d), Clustered: v.Manage.Clustered(),
+		usedModel: usage.model(d), Clustered: v.Manage.Clustered(),
 		Snippets: snippetsOf(d, v.endpoint().URL, ""), Private: v.privateAuthority(), Play: newPlayForm(v),
 	}
-	if slices.ContainsFunc(u.sums, func(s manage.UsageSum) bool { return s.Model == d.Name }) {
-		p.Charts = u.charts(d.Name)
+	if slices.ContainsFunc(usage.sums, func(s manage.UsageSum) bool { return s.Model == d.Name }) {
+		p.Charts = usage.charts(d.Name)
 	}
 	p.Requests = lastRequests(v, manage.Activity{Model: d.Name})
 	return p
@@ -152,8 +154,8 @@ func (ch *choices) Pick(upstream, model string) string {
 // target is the upstream and the model of a deployment behind its connector.
 type target struct{ upstream, model string }
 
-func (r target) encode() string {
-	return url.Values{"upstream": {r.upstream}, "model": {r.model}}.Encode()
+func (t target) encode() string {
+	return url.Values{"upstream": {t.upstream}, "model": {t.model}}.Encode()
 }
 
 // formRoute returns the route of a form: the typed one, else the picked one.
@@ -239,8 +241,8 @@ func (ch *choices) choose(to target) {
 	ch.Upstream, ch.Model, ch.ByHand = to.upstream, to.model, to != target{} || ch.From != "" && len(ch.Groups) == 0
 }
 
-// formBound returns the limit of concurrent requests; 0 means no limit.
-func formBound(r *http.Request) (int, error) {
+// formConcurrency returns the limit of concurrent requests; 0 means no limit.
+func formConcurrency(r *http.Request) (int, error) {
 	text := strings.TrimSpace(r.PostFormValue("max_concurrency"))
 	if text == "" {
 		return 0, nil
@@ -252,7 +254,7 @@ func formBound(r *http.Request) (int, error) {
 	return n, nil
 }
 
-// keepOrder puts connectors into the order that they have in the deployment with this name; others follow.
+// keepOrder puts connectors into the order of the deployment with this name; others follow.
 func keepOrder(connectors []string, deployments []manage.Deployment, name string) {
 	for _, d := range deployments {
 		if d.Name == name {
@@ -289,9 +291,41 @@ func publishModel(v *visit) error {
 				return store.Errorf(store.ErrInvalid, "%s: %v", o.Title, err)
 			}
 		}
-		d.MaxConcurrency, err = formBound(v.r)
+		d.MaxConcurrency, err = formConcurrency(v.r)
 		return err
 	})
 	return v.done(modelTab.url()+"?"+url.Values{"name": {set.Name}}.Encode(),
 		set.Name+" is published. New requests for it take this route.", err)
+}
+
+// formOption is an option in the form of a deployment.
+type formOption struct {
+	compat.Option
+	Text string // as typed or chosen; "" is the default
+}
+
+// formOptions returns the options with their values in a form.
+func formOptions(r *http.Request) (options []formOption) {
+	for _, o := range compat.All() {
+		options = append(options, formOption{o, strings.TrimSpace(r.FormValue("option." + o.Name))})
+	}
+	return options
+}
+
+// Adjusted reports whether an option is not at its default.
+func (p *publishPage) Adjusted() bool {
+	return slices.ContainsFunc(p.Options, func(o formOption) bool { return o.Text != "" && o.Text != o.Values[0] })
+}
+
+// fill fills the form with the fields of a deployment, but for its route.
+func (p *publishPage) fill(d manage.Deployment) {
+	p.Kind, p.AlsoAs, p.Fallback = d.Kind, strings.Join(d.AlsoAs, "\n"), d.Fallback
+	if d.MaxConcurrency > 0 {
+		p.MaxConcurrency = strconv.Itoa(d.MaxConcurrency)
+	}
+	for i, o := range p.Options {
+		if value := o.Value(d.Options); value != o.Values[0] {
+			p.Options[i].Text = value
+		}
+	}
 }

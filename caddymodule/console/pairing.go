@@ -12,13 +12,13 @@ var (
 	// name there.
 	pairingTab = &tab{
 		path: "pairings/{id}", name: "pairing", title: "Approve a device",
-		data: pairingData, faults: startTab,
+		data: pairingData, errorTab: startTab,
 	}
 	// replaceTab compares a waiting device with the connector that it would
 	// replace: a device can claim any name.
 	replaceTab = &tab{
 		path: "pairings/{id}/replace", name: "pairing-replace", title: "Replace a connector",
-		data: replaceData, faults: pairingTab,
+		data: replaceData, errorTab: pairingTab,
 	}
 )
 
@@ -68,30 +68,30 @@ func replaceData(v *visit) any {
 func approvePairing(v *visit) error {
 	name, replace := v.typed("name"), v.typed("replace")
 	if replace == "" && v.r.PostForm.Has("replace") { // the form is for a replacement
-		v.faults = pairingTab
+		v.errorTab = pairingTab
 		return errNoReplaced
 	}
-	v.faults = backTab(v)
+	v.errorTab = backTab(v)
 	p, err := v.Manage.ApprovePairing(v.ctx, manage.ApprovePairing{Pairing: v.id(), Name: name, Replace: replace})
 	if store.Committed(err) {
 		return v.done(backTab(v).url(), v.approved(p), err)
 	}
 	if name != "" || replace != "" {
 		if _, gone := pairingTab.read(v); gone == nil {
-			v.faults = pairingTab
+			v.errorTab = pairingTab
 		}
 	}
 	return err
 }
 
 func denyPairing(v *visit) error {
-	v.faults = backTab(v)
+	v.errorTab = backTab(v)
 	p, err := v.Manage.DenyPairing(v.ctx, manage.DenyPairing{Pairing: v.id()})
 	notice := "The code is canceled."
 	if p.Device != nil {
 		notice = p.Device.Hostname + " is denied. Its code is invalid now."
 	}
-	return v.done(v.faults.url(), notice, err)
+	return v.done(v.errorTab.url(), notice, err)
 }
 
 // approved returns the notice about an approved device.
@@ -112,7 +112,7 @@ func (v *visit) approved(p manage.Pairing) string {
 	return device + " approved" + as + "."
 }
 
-// backTab returns the tab that has the form of a pairing.
+// backTab returns the tab that shows the form of a pairing.
 func backTab(v *visit) *tab {
 	if v.r.FormValue("back") == connectorsTab.path {
 		return connectorsTab

@@ -30,8 +30,8 @@ func newPlayForm(v *visit) playForm {
 	return f
 }
 
-// request returns the request of the form.
-func (f playForm) request(model string) (p manage.Play, err error) {
+// play returns the request of the form.
+func (f playForm) play(model string) (p manage.Play, err error) {
 	p = manage.Play{Model: model, Key: f.Key, System: strings.TrimSpace(f.System), Prompt: f.Prompt}
 	if text := strings.TrimSpace(f.Temperature); text != "" {
 		temperature, err := strconv.ParseFloat(text, 64)
@@ -60,7 +60,7 @@ const mediaNDJSON = "application/x-ndjson"
 // either is stored.
 func play(v *visit) error {
 	form := newPlayForm(v)
-	request, err := form.request(v.r.FormValue("name"))
+	request, err := form.play(v.r.FormValue("name"))
 	if err != nil {
 		return err
 	}
@@ -79,10 +79,10 @@ func play(v *visit) error {
 // playLive sends the pieces as they arrive, and then the result.
 func (v *visit) playLive(request manage.Play) error {
 	s := &stream{visit: v, to: http.NewResponseController(v.w)}
-	opened, left := false, error(nil)
+	opened, sendErr := false, error(nil)
 	send := func(value any) {
 		line, err := json.Marshal(value)
-		if err != nil || left != nil {
+		if err != nil || sendErr != nil {
 			return
 		}
 		if !opened {
@@ -90,7 +90,7 @@ func (v *visit) playLive(request manage.Play) error {
 			v.w.Header().Set("Content-Type", mediaNDJSON)
 			v.w.Header().Set("X-Accel-Buffering", "no") // for proxies in front of Caddy
 		}
-		left = s.send(append(line, '\n'))
+		sendErr = s.send(append(line, '\n'))
 	}
 	played, err := v.Manage.Play(v.ctx, request, func(p manage.Piece) { send(p) })
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -79,40 +80,37 @@ func TestStreamEndsWithTheRole(t *testing.T) {
 // Pages show no link or form to operations that the role does not allow.
 func TestPagesShowWhatOneMayDo(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	cluster := &edges{contacts: map[string]store.Contact{"edge-b": {Last: time.Now(), Until: time.Now()}}}
+	h := newHouseIn(t, cluster)
+	cluster.store = h.store
+	must(t, h.store.AddEdge(t.Context(), store.Edge{Name: "edge-b", Instance: "b"}))
 	ada := h.user(store0, "ada")
 	con, _, err := h.store.CreateConnector(t.Context(), store0, "box")
 	must(t, err)
 	must(t, errOf(h.store.SetDeployment(t.Context(),
 		store.Deployment{Account: store0, Name: "m", Connectors: []string{con.ID}})))
-	mux := h.console.mux
+	admin := h.in(ada)
+	waiting := admin.claim(admin.code(), "spare-box").ID
+	query := "?" + encode("name", "m", "id", con.ID, "connector", con.ID)
 	for _, role := range store.Roles() {
 		u, b := h.ofRole(role)
 		own, _, err := h.store.CreateKey(t.Context(),
 			store0, store.KeyFields{Name: "own of " + u.Name, Scope: "*", Owner: u.ID})
 		must(t, err)
-		must(t, errOf(h.store.CreateToken(t.Context(),
-			store.Token{Account: store0, User: u.ID, Name: "ci", Rights: store.RightRead})))
-		for _, path := range []string{
-			"models", "models/show?name=m", "keys", "keys/" + own.ID, "connectors",
-			"connectors/show?id=" + con.ID, "home", "usage", "activity", "audit", "settings", "start",
-		} {
-			w := b.get("/console/" + path)
-			if w.Code == http.StatusForbidden {
-				continue
-			}
-			links := regexp.MustCompile(`(href|action|formaction|hx-get|hx-post)="(/console/[^"#]*)`)
-			for _, m := range links.FindAllStringSubmatch(w.Body.String(), -1) {
-				method := map[bool]string{true: http.MethodPost, false: http.MethodGet}[m[1] == "action" || m[1] == "hx-post"]
-				if strings.Contains(w.Body.String(), `method="get" action="`+m[2]) {
-					method = http.MethodGet
-				}
-				r, _ := http.NewRequest(method, m[2], nil) // of our own pages
-				_, pattern := mux.Handler(r)
-				operation, known := h.console.operations[pattern]
-				if known && operation != ownThings && !manage.RoleMay(role, operation) {
-					t.Errorf("%s sees %s %s on %s", role, method, m[2], path)
-				}
+		token, _, err := h.store.CreateToken(t.Context(),
+			store.Token{Account: store0, User: u.ID, Name: "ci", Rights: store.RightRead})
+		must(t, err)
+		passkey := store.Passkey{ID: []byte(u.ID), Name: "phone", Credential: []byte(`{}`), CreatedAt: h.now()}
+		must(t, h.store.AddPasskey(t.Context(), u.ID, "c", passkey))
+		h.log.Record(store0, activity.Request{ID: "req_" + u.Name, Time: h.now(), KeyID: own.ID, Deployment: "m"})
+		ids := map[string]string{
+			"activity": "req_" + u.Name, "connectors": con.ID, "edges": "edge-b", "keys": own.ID, "pairings": waiting,
+			"settings/passkeys": passkeyID(passkey), "settings/tokens": token.ID, "settings/users": ada.ID,
+		}
+		for _, r := range routes {
+			if r.opens != nil {
+				folder, _, _ := strings.Cut(r.opens.path, "/{id}")
+				b.showsNoMore(role, strings.Replace(r.opens.url(), "{id}", ids[folder], 1)+query)
 			}
 		}
 	}
@@ -130,6 +128,29 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 	for _, path := range []string{"models", "models/show?name=m", "activity"} {
 		page := mainOf(member.page("/console/" + path))
 		lacks(t, page, con.ID, con.Name, "Connector<", "by ada")
+	}
+}
+
+// showsNoMore checks that a page exists, and has no link or form to an operation that the role does not allow.
+func (b *browser) showsNoMore(role store.Role, path string) {
+	b.Helper()
+	w := b.get(path)
+	if w.Code != http.StatusOK && w.Code != http.StatusForbidden {
+		b.Errorf("%s gets %d on %s; is a record of this kind missing in the test?", role, w.Code, path)
+	}
+	page := w.Body.String()
+	links := regexp.MustCompile(`(href|action|formaction|hx-get|hx-post)="(/console/[^"#]*)`)
+	for _, m := range links.FindAllStringSubmatch(page, -1) {
+		method := map[bool]string{true: http.MethodPost, false: http.MethodGet}[m[1] == "action" || m[1] == "hx-post"]
+		if strings.Contains(page, `method="get" action="`+m[2]) {
+			method = http.MethodGet
+		}
+		r, _ := http.NewRequest(method, m[2], nil) // of our own pages
+		_, pattern := b.console.mux.Handler(r)
+		operation, known := b.console.operations[pattern]
+		if known && operation != ownThings && !manage.RoleMay(role, operation) {
+			b.Errorf("%s sees %s %s on %s", role, method, m[2], path)
+		}
 	}
 }
 

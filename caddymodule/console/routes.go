@@ -16,22 +16,22 @@ type route struct {
 	// user whose role does not allow the operation is refused, and sees no links or buttons to it.
 	operation string
 	do        action
-	faults    *tab // shows errors, with the user's input; nil: errors have a page of their own
+	errorTab  *tab // shows errors, with the user's input; nil: errors have a page of their own
 	opens     *tab // nil for an action
 }
 
 // ownThings marks pages and actions that each user may use: they are about the user's own session and
-// credentials, or have no data.
+// credentials, or show no data.
 const ownThings = "own things"
 
 // page returns the route that opens a tab.
 func page(t *tab, operation string) route {
-	return route{"GET " + t.url(), operation, t.open, t.faults, t}
+	return route{"GET " + t.url(), operation, t.open, t.errorTab, t}
 }
 
 // do returns the route of an action.
-func do(pattern, operation string, a action, faults *tab) route {
-	return route{pattern, operation, a, faults, nil}
+func do(pattern, operation string, a action, errorTab *tab) route {
+	return route{pattern, operation, a, errorTab, nil}
 }
 
 // change returns the route of an action that calls one operation. Then tab to shows a notice: notice is a template for
@@ -61,7 +61,7 @@ var routes = []route{
 	do("GET /console/{$}", ownThings, home, nil),
 	do("GET /console/events/{tab}", ownThings, events, nil), // the stream checks the role for its tab
 	do("GET /console/confirm", ownThings, confirm, nil),
-	do("POST /console/confirm", ownThings, confirmed, nil),
+	do("POST /console/confirm", ownThings, afterConfirmation, nil),
 	do("POST /console/confirm/passkey", ownThings, confirmByPasskey, nil),
 	do("POST /console/confirm/passkey/begin", ownThings, beginSignInByPasskey, nil),
 

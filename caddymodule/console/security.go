@@ -157,6 +157,14 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request) (*visit, error) 
 	return v, nil
 }
 
+// may returns an error unless the user's role allows the route with a pattern.
+func (v *visit) may(pattern string) error {
+	if v.operations[pattern] == ownThings {
+		return nil
+	}
+	return v.Manage.May(v.ctx, v.operations[pattern])
+}
+
 // signedIn reports whether the request has a session.
 func (v *visit) signedIn() bool { return v.User.ID != "" }
 
@@ -197,8 +205,8 @@ func localPath(next string) string {
 		!strings.HasPrefix(next, home) || strings.ContainsAny(next, "\\\r\n\t") || strings.Contains(u.Path, "..") {
 		return home
 	}
-	for _, no := range []string{"api/", "events/", "static/", "sign-in", "sign-out"} {
-		if strings.HasPrefix(u.Path, home+no) {
+	for _, other := range []string{"api/", "events/", "static/", "sign-in", "sign-out"} {
+		if strings.HasPrefix(u.Path, home+other) {
 			return home
 		}
 	}
@@ -320,7 +328,7 @@ func (v *visit) leaveSecret(record, secret string) error {
 }
 
 // takeSecret returns the secret that leaveSecret has stored, and deletes it. It returns "" if the
-// browser has no secret of the record.
+// browser keeps no secret of the record.
 func (v *visit) takeSecret(record string) string {
 	cookie, err := v.r.Cookie(cookieName(v.r, secretCookie))
 	if err != nil {

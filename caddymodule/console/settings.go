@@ -75,7 +75,7 @@ func browserOf(agent string) string {
 	return cmp.Or(browser, system, "Unknown browser")
 }
 
-// firstIn returns the name after the first mark that agent has.
+// firstIn returns the name after the first mark that agent contains.
 func firstIn(agent string, marks ...string) string {
 	for pair := range slices.Chunk(marks, 2) {
 		if strings.Contains(agent, pair[0]) {
@@ -94,7 +94,7 @@ func beginPasskey(v *visit) error {
 	if err := v.Manage.Confirmed(v.ctx); err != nil {
 		return err
 	}
-	return v.offer(v.SignIn.BeginPasskey(v.ctx, v.User, origin(v.r)))
+	return v.sendOptions(v.SignIn.BeginPasskey(v.ctx, v.User, origin(v.r)))
 }
 
 func addPasskey(v *visit) error {
@@ -108,12 +108,12 @@ func addPasskey(v *visit) error {
 		return err
 	}
 	v.leaveNotice("The passkey " + added.Name + " is added. You can sign in with it now.")
-	return v.location(settingsTab.url())
+	return v.sendLocation(settingsTab.url())
 }
 
 var (
-	removePasskeyTab = ask("settings/passkeys/{id}/remove", "passkey-remove", "Remove a passkey", findPasskey)
-	removeUserTab    = ask("settings/users/{id}/remove", "user-remove", "Remove a user", findUser)
+	removePasskeyTab = askTab("settings/passkeys/{id}/remove", "passkey-remove", "Remove a passkey", findPasskey)
+	removeUserTab    = askTab("settings/users/{id}/remove", "user-remove", "Remove a user", findUser)
 	invitationTab    = &tab{name: "invitation", title: "Invitation"}
 	recoveryTab      = &tab{name: "recovery-link", title: "Reset link"}
 )
@@ -165,7 +165,7 @@ func recoveryLink(v *visit) error {
 
 var (
 	tokenTab       = &tab{name: "token-created", title: "Management token"}
-	revokeTokenTab = ask("settings/tokens/{id}/revoke", "token-revoke", "Revoke a management token",
+	revokeTokenTab = askTab("settings/tokens/{id}/revoke", "token-revoke", "Revoke a management token",
 		func(v *visit) manage.Token {
 			return find(v, v.Manage.Tokens, func(t manage.Token) bool { return t.ID == v.id() },
 				"This management token no longer exists.")
@@ -181,6 +181,13 @@ type tokenForm struct {
 
 // Choices returns the days until a token expires; 0 is never.
 func (tokenForm) Choices() []string { return []string{"7", "30", "90", "365", "0"} }
+
+// roleTexts describe the roles.
+var roleTexts = map[store.Role]string{
+	store.RoleAdmin:  "Admin: may do everything",
+	store.RoleMember: "Member: creates keys of its own, tries models with them, and sees their use",
+	store.RoleViewer: "Viewer: sees everything but secrets, and changes nothing",
+}
 
 // rightTexts describe the rights.
 var rightTexts = map[string]string{

@@ -18,8 +18,8 @@ const (
 // startTab guides from an empty gateway to the first request.
 var startTab = &tab{
 	path: "start", name: "start", title: "Setup", data: startData,
-	live:  []string{"start-progress", "start-devices", "start-codes", "start-offers", "start-request"},
-	every: 5 * time.Second,
+	live:    []string{"start-progress", "start-devices", "start-codes", "start-offers", "start-request"},
+	refresh: 5 * time.Second,
 }
 
 type startPage struct {
@@ -59,18 +59,17 @@ func startData(v *visit) any {
 			p.Limited = p.Limited || pairing.Limited
 		}
 	}
-	at := v.endpoint()
 	if len(p.Codes) > 0 && p.Codes[0].Commands != nil {
 		p.Lines = pairLines(*p.Codes[0].Commands)
 	}
-	p.ended(v, pairings)
+	p.setEnded(v, pairings)
 	p.Offers = load(v, func(ctx context.Context) (offers []manage.Offer, err error) {
 		offers, p.Missing, err = v.Manage.Offers(ctx)
 		return offers, err
 	})
 	p.More = max(0, len(p.Offers)-shownOffers)
 	p.Offers = p.Offers[:len(p.Offers)-p.More]
-	p.request(v, at.URL)
+	p.setRequest(v)
 	p.Private = v.privateAuthority()
 	p.Connects = p.Ended != nil && p.Ended.State == store.PairingApproved
 	return p
@@ -87,9 +86,9 @@ func steps(c manage.Checklist) int {
 	return n
 }
 
-// ended sets the result of the newest closed code while it is recent. An approved
+// setEnded sets the result of the newest closed code while it is recent. An approved
 // device is shown until its connector is online.
-func (p *startPage) ended(v *visit, pairings []manage.Pairing) {
+func (p *startPage) setEnded(v *visit, pairings []manage.Pairing) {
 	i := slices.IndexFunc(pairings, func(p manage.Pairing) bool {
 		return p.State != store.PairingWaiting && p.State != store.PairingPending
 	})
@@ -102,24 +101,25 @@ func (p *startPage) ended(v *visit, pairings []manage.Pairing) {
 	}
 	if e.State == store.PairingApproved {
 		connectors := load(v, v.Manage.Connectors)
-		at := slices.IndexFunc(connectors, func(c manage.Connector) bool { return c.ID == pairings[i].Connector })
-		if at < 0 || connectors[at].State == manage.Online {
+		approved := func(c manage.Connector) bool { return c.ID == pairings[i].Connector }
+		c := slices.IndexFunc(connectors, approved)
+		if c < 0 || connectors[c].State == manage.Online {
 			return
 		}
-		e.Name = connectors[at].Name
+		e.Name = connectors[c].Name
 	}
 	p.Ended = e
 }
 
-// request picks a deployment for the curl line, an available one if possible.
-func (p *startPage) request(v *visit, base string) {
+// setRequest sets the curl line for a deployment, an available one if possible.
+func (p *startPage) setRequest(v *visit) {
 	all := load(v, v.Manage.Deployments)
 	usable := slices.DeleteFunc(slices.Clone(all), func(d manage.Deployment) bool { return !d.State.Usable() })
 	if len(usable) > 0 {
 		all = usable
 	}
 	if len(all) > 0 {
-		p.Request = snippetsOf(manage.Sample(all), base, "")[0].Parts[0].Code
+		p.Request = snippetsOf(manage.Sample(all), v.endpoint().URL, "")[0].Parts[0].Code
 	}
 }
 
@@ -142,7 +142,7 @@ func startPairing(v *visit) error {
 	return v.done(startTab.url()+"#pair", "", err)
 }
 
-// publishOffer publishes one offer. The form has all its fields, as the offers may
+// publishOffer publishes one offer. The form contains all its fields, as the offers may
 // have changed since.
 func publishOffer(v *visit) error {
 	adds := v.typed("adds") != ""

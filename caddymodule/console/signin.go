@@ -16,7 +16,7 @@ import (
 // maxUserAgent bounds the stored User-Agent, in bytes.
 const maxUserAgent = 256
 
-var signInTab = &tab{path: "sign-in", name: "sign-in", title: "Sign in", gate: true}
+var signInTab = &tab{path: "sign-in", name: "sign-in", title: "Sign in", noSections: true}
 
 func signInPage(v *visit) error {
 	switch {
@@ -67,9 +67,9 @@ func signOut(v *visit) error {
 // The pages of one-time links. The secret is in the fragment of the URL, which browsers
 // do not send; a script moves it into the form.
 var (
-	setupTab   = &tab{path: "setup", name: "link", title: "Create the first user", gate: true}
-	joinTab    = &tab{path: "join", name: "link", title: "Join", gate: true}
-	recoverTab = &tab{path: "recover", name: "link", title: "Choose a new password", gate: true}
+	setupTab   = &tab{path: "setup", name: "link", title: "Create the first user", noSections: true}
+	joinTab    = &tab{path: "join", name: "link", title: "Join", noSections: true}
+	recoverTab = &tab{path: "recover", name: "link", title: "Choose a new password", noSections: true}
 )
 
 type linkData struct {
@@ -157,22 +157,22 @@ func origin(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// offer sends the options of a ceremony to the page.
-func (v *visit) offer(options json.RawMessage, ceremony string, err error) error {
+// sendOptions sends the options of a ceremony to the page.
+func (v *visit) sendOptions(options json.RawMessage, ceremony string, err error) error {
 	if err == nil {
 		manage.WriteJSON(v.w, http.StatusOK, ceremonyOptions{options, ceremony})
 	}
 	return err
 }
 
-// location sends the address of the next page to a page with a passkey.
-func (v *visit) location(path string) error {
+// sendLocation sends the address of the next page to a page with a passkey.
+func (v *visit) sendLocation(path string) error {
 	manage.WriteJSON(v.w, http.StatusOK, map[string]string{"location": path})
 	return nil
 }
 
 func beginSignInByPasskey(v *visit) error {
-	return v.offer(v.SignIn.BeginPasskeySignIn(v.ctx, v.ClientIP(v.r), origin(v.r)))
+	return v.sendOptions(v.SignIn.BeginPasskeySignIn(v.ctx, v.ClientIP(v.r), origin(v.r)))
 }
 
 func signInByPasskey(v *visit) error {
@@ -185,7 +185,7 @@ func signInByPasskey(v *visit) error {
 		return err
 	}
 	v.startSession(signed)
-	return v.location(localPath(answer.Next))
+	return v.sendLocation(localPath(answer.Next))
 }
 
 // confirmField is the form field of the password that confirms an action.
@@ -227,8 +227,8 @@ func (v *visit) askToConfirm(status int, fault string) error {
 	return v.showFault(confirmSessionTab, status, p, fault)
 }
 
-// confirmed redirects to the next page, after act or confirmByPasskey.
-func confirmed(v *visit) error {
+// afterConfirmation redirects to the next page, after act or confirmByPasskey.
+func afterConfirmation(v *visit) error {
 	return v.done(localPath(v.r.FormValue("next")), "Confirmed. You will not be asked again for five minutes.",
 		v.Manage.Confirmed(v.ctx))
 }

@@ -21,15 +21,16 @@ import (
 // visit is one request. User and Session are zero without a session.
 type visit struct {
 	*Console
-	w       http.ResponseWriter
-	r       *http.Request
-	ctx     context.Context // carries the manage.Caller
-	User    store.User
-	Session store.Session
-	Account string
-	faults  *tab  // shows the error of the action, with the user's input; may be nil
-	err     error // the first of load
-	missing bool  // the use that loadUsed reads
+	w        http.ResponseWriter
+	r        *http.Request
+	ctx      context.Context // carries the manage.Caller
+	User     store.User
+	Session  store.Session
+	Account  string
+	errorTab *tab  // shows the error of the action, with the user's input; may be nil
+	err      error // the first of load
+	// usageMissing means that loadUsed could not read the usage.
+	usageMissing bool
 }
 
 // tab is one page. The template called name renders its main part, and one template
@@ -38,17 +39,17 @@ type tab struct {
 	path        string // below /console/; "" if only actions show it
 	name, title string
 	data        func(v *visit) any // the page is not shown if it sets v.err
-	faults      *tab               // shows the errors of data; may be nil
+	errorTab    *tab               // shows the errors of data; may be nil
 	live        []string
-	every       time.Duration // between two renderings without a change; 0: liveBeat
-	rest        time.Duration // between two renderings; 0: liveCoalesce
-	gate        bool          // without navigation, even for signed-in users
+	refresh     time.Duration // between two renderings without a change; 0: liveRefresh
+	pause       time.Duration // between two renderings; 0: livePause
+	noSections  bool          // without navigation, even for signed-in users
 }
 
 func (t *tab) url() string { return "/console/" + t.path }
 
-// ask returns a tab that asks before an action: a POST to its address. Its template uses "confirm-row".
-func ask[T any](path, name, title string, about func(v *visit) T) *tab {
+// askTab returns a tab that asks before an action: a POST to its address. Its template uses "confirm-row".
+func askTab[T any](path, name, title string, about func(v *visit) T) *tab {
 	return &tab{path: path, name: name, title: title, data: func(v *visit) any { return about(v) }}
 }
 
@@ -57,7 +58,7 @@ type confirmRow struct{ Label, Back string }
 
 // read returns the data of a tab.
 func (t *tab) read(v *visit) (any, error) {
-	v.err, v.missing = nil, false
+	v.err, v.usageMissing = nil, false
 	data := t.data(v)
 	return data, v.err
 }
@@ -86,7 +87,7 @@ func loadUsed[T any](v *visit, read func(ctx context.Context) (T, error)) (value
 		return value
 	}
 	if value = load(v, read); errors.Is(v.err, store.ErrUnavailable) {
-		v.err, v.missing = nil, true
+		v.err, v.usageMissing = nil, true
 	}
 	return value
 }
@@ -149,16 +150,16 @@ func prose(text string) template.HTML {
 // endpoint returns the address of the gateway. It defaults to the address of the
 // console.
 func (v *visit) endpoint() manage.Endpoint {
-	at := v.Manage.Endpoint()
-	at.URL = cmp.Or(at.URL, origin(v.r))
-	return at
+	e := v.Manage.Endpoint()
+	e.URL = cmp.Or(e.URL, origin(v.r))
+	return e
 }
 
 // privateAuthority reports whether clients have to trust the authority of the gateway's
 // certificate first.
 func (v *visit) privateAuthority() bool {
-	at := v.endpoint()
-	return !at.Verified && strings.HasPrefix(at.URL, "https://")
+	e := v.endpoint()
+	return !e.Verified && strings.HasPrefix(e.URL, "https://")
 }
 
 // pageSize is how many rows a list shows at once.

@@ -16,7 +16,7 @@ import (
 // usageTab shows who uses what, and how fast models answer.
 var usageTab = &tab{path: "usage", name: "usage", title: "Usage", data: usageData}
 
-// span is a range of time of the page.
+// span is a time range of the page.
 type span struct {
 	name, title string
 	hours       bool // the periods are hours, not days
@@ -34,21 +34,21 @@ var spans = []span{
 type grouping struct {
 	name, title string
 	page, none  string // the URL of a page, but for the id; what stands for no id in the activity
-	group       func(manage.UsageSum) usageGroup
+	group       func(manage.UsageSum) named
 }
 
-// usageGroup identifies a row of the page.
-type usageGroup struct{ ID, Name string }
+// named is an id with its name: of a row of the page, or of a choice in a form.
+type named struct{ ID, Name string }
 
 var groupings = []grouping{
-	{"model", "Model", "/console/models/show?name=", "", func(u manage.UsageSum) usageGroup {
-		return usageGroup{u.Model, cmp.Or(u.Model, "No model")}
+	{"model", "Model", "/console/models/show?name=", "", func(u manage.UsageSum) named {
+		return named{u.Model, cmp.Or(u.Model, "No model")}
 	}},
-	{"key", "Key", "/console/keys/", activity.ConsoleKey, func(u manage.UsageSum) usageGroup {
-		return usageGroup{u.KeyID, cmp.Or(u.KeyName, u.KeyID, "Console")}
+	{"key", "Key", "/console/keys/", activity.ConsoleKey, func(u manage.UsageSum) named {
+		return named{u.KeyID, cmp.Or(u.KeyName, u.KeyID, "Console")}
 	}},
-	{"user", "Person", "", "", func(u manage.UsageSum) usageGroup {
-		return usageGroup{u.UserID, cmp.Or(u.UserName, "No owner")}
+	{"user", "Person", "", "", func(u manage.UsageSum) named {
+		return named{u.UserID, cmp.Or(u.UserName, "No owner")}
 	}},
 	{"day", "Day", "", "", nil},
 }
@@ -104,7 +104,7 @@ func usageData(v *visit) any {
 		}
 	}
 	p, filter := &usagePage{Spans: choiceList{Label: "Range"}, Groupings: choiceList{Label: "By"}}, url.Values{}
-	request, periods := during.request(by, v.Now().UTC())
+	request, periods := during.query(by, v.Now().UTC())
 	for i, value := range []*string{&request.Model, &request.Key, &request.User} {
 		column := groupings[i].name
 		if *value = query.Get(column); *value != "" {
@@ -114,7 +114,9 @@ func usageData(v *visit) any {
 			}
 		}
 	}
-	page := func(s span, g grouping) string { return "/console/usage" + with(filter, "range", s.name, "by", g.name) }
+	page := func(s span, g grouping) string {
+		return "/console/usage" + queryWith(filter, "range", s.name, "by", g.name)
+	}
 	for _, s := range spans {
 		p.Spans.Links = append(p.Spans.Links, choice{s.title, page(s, by), s.name == during.name})
 	}
@@ -133,17 +135,17 @@ func usageData(v *visit) any {
 				value = g.group(sums[0]).Name
 			}
 			p.Filters = append(p.Filters, choice{title + " " + value, "/console/usage" +
-				with(filter, "range", during.name, "by", by.name, g.name, ""), true})
+				queryWith(filter, "range", during.name, "by", by.name, g.name, ""), true})
 		}
 	}
 	p.sum(v, by, periods, sums, filter)
-	to := with(filter, "from", request.From, "to", request.To, "by", request.By)
-	p.JSON, p.CSV = "/console/api/usage"+to, "/console/api/usage"+to+"&format=csv"
+	p.JSON = "/console/api/usage" + queryWith(filter, "from", request.From, "to", request.To, "by", request.By)
+	p.CSV = p.JSON + "&format=csv"
 	return p
 }
 
-// with returns a query with more parameters: names and values. Empty ones are left out.
-func with(query url.Values, more ...string) string {
+// queryWith returns a query with more parameters: names and values. Empty ones are left out.
+func queryWith(query url.Values, more ...string) string {
 	query = maps.Clone(query)
 	for pair := range slices.Chunk(more, 2) {
 		if query.Set(pair[0], pair[1]); pair[1] == "" {
@@ -159,8 +161,8 @@ type period struct {
 	from, to       time.Time
 }
 
-// request returns the query for a range, and its periods, the oldest first.
-func (s span) request(by grouping, now time.Time) (manage.Usage, []period) {
+// query returns the query for a range, and its periods, the oldest first.
+func (s span) query(by grouping, now time.Time) (manage.Usage, []period) {
 	layout, name, full, size, column := time.DateOnly, "2 Jan", time.DateOnly, 24*time.Hour, "day"
 	if s.hours {
 		layout, name, full, size, column = store.HourOnly, "15:00", "2 Jan, 15:00", time.Hour, "hour"
@@ -180,10 +182,10 @@ func (s span) request(by grouping, now time.Time) (manage.Usage, []period) {
 // sum fills the page with the sums of a query.
 func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.UsageSum, filter url.Values) {
 	total := byPeriod(sums)
-	rows := make(map[usageGroup]*usageRow)               // of the table
-	each := make(map[string]map[usageGroup]*store.Usage) // by period
+	rows := make(map[named]*usageRow)                   // of the table
+	perGroup := make(map[string]map[named]*store.Usage) // by period
 	for i, u := range sums {
-		at := cmp.Or(u.Hour, u.Day)
+		id := cmp.Or(u.Hour, u.Day) // of the period
 		p.Sum.Add(u.Usage)
 		if by.group == nil {
 			continue
@@ -193,19 +195,19 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 			rows[g] = &usageRow{Name: g.Name}
 		}
 		rows[g].Add(u.Usage)
-		if each[at] == nil {
-			each[at] = make(map[usageGroup]*store.Usage)
+		if perGroup[id] == nil {
+			perGroup[id] = make(map[named]*store.Usage)
 		}
-		each[at][g] = &sums[i].Usage
+		perGroup[id][g] = &sums[i].Usage
 	}
 	groups := slices.Collect(maps.Keys(rows))
-	slices.SortFunc(groups, func(a, b usageGroup) int { // the busiest first
+	slices.SortFunc(groups, func(a, b named) int { // the busiest first
 		x, y := rows[a], rows[b]
 		return cmp.Or(cmp.Compare(y.Tokens(), x.Tokens()), cmp.Compare(y.Requests, x.Requests), cmp.Compare(a.Name, b.Name),
 			cmp.Compare(a.ID, b.ID))
 	})
 	requests := func(from time.Time, more ...string) string {
-		return "/console/activity" + with(filter, append(more, "since", from.Format(time.RFC3339))...)
+		return "/console/activity" + queryWith(filter, append(more, "since", from.Format(time.RFC3339))...)
 	}
 	p.Sum.List = requests(periods[0].from)
 	var table []usageRow
@@ -220,20 +222,20 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 		case by.page != "":
 			r.URL = by.page + url.QueryEscape(g.ID)
 		default: // the keys of a person
-			r.URL = "/console/usage" + with(filter, "range", v.r.URL.Query().Get("range"), "by", "key", by.name, g.ID)
+			r.URL = "/console/usage" + queryWith(filter, "range", v.r.URL.Query().Get("range"), "by", "key", by.name, g.ID)
 		}
 		table = append(table, *r)
 	}
 	if by.group == nil {
-		for _, at := range slices.Backward(periods) {
-			if u := total[at.id]; u.Requests > 0 {
-				list := requests(at.from, "until", at.to.Format(time.RFC3339))
-				table = append(table, usageRow{at.full, list, list, u})
+		for _, period := range slices.Backward(periods) {
+			if u := total[period.id]; u.Requests > 0 {
+				list := requests(period.from, "until", period.to.Format(time.RFC3339))
+				table = append(table, usageRow{period.full, list, list, u})
 			}
 		}
 	}
 	p.List = list(v, "usage", table, func(r usageRow) string { return r.Name }, "range", "by", "user", "key", "model")
-	p.Charts = draw(periods, groups, each, total)
+	p.Charts = usageCharts(periods, groups, perGroup, total)
 }
 
 // byPeriod adds up sums by hour or day.
@@ -250,31 +252,53 @@ func byPeriod(sums []manage.UsageSum) map[string]store.Usage {
 // Tokens returns all tokens.
 func (r usageRow) Tokens() int64 { return r.Sums().Tokens }
 
-// draw returns the charts. Tokens and requests are stacked by the busiest groups, if there are
-// any.
-func draw(
-	periods []period, groups []usageGroup, each map[string]map[usageGroup]*store.Usage, total map[string]store.Usage,
+// bars returns a bar for each period. values returns the values of the period with an id.
+func bars(periods []period, values func(id string) []float64) []bar {
+	all := make([]bar, len(periods))
+	for i, p := range periods {
+		all[i] = bar{p.name, values(p.id)}
+	}
+	return all
+}
+
+// usageCharts returns the charts. Tokens and requests are stacked by the busiest groups, if there are
+// any. perGroup and total contain the usage by period.
+func usageCharts(
+	periods []period, groups []named, perGroup map[string]map[named]*store.Usage, total map[string]store.Usage,
 ) []chart {
-	bars := func(values func(at string) []float64) (all []bar) {
-		for _, at := range periods {
-			all = append(all, bar{at.name, values(at.id)})
-		}
-		return all
+	totals := func(title, unit string, names []string, values func(store.Usage) []float64) chart {
+		return newChart(title, unit, names, bars(periods, func(id string) []float64 { return values(total[id]) }))
 	}
-	plain := func(values func(store.Usage) []float64) []bar {
-		return bars(func(at string) []float64 { return values(total[at]) })
+	spread := []string{"p50", "p95"}
+	charts := []chart{
+		totals("Tokens", "tokens", []string{"Tokens in", "Tokens out"}, func(u store.Usage) []float64 {
+			return []float64{float64(u.InputTokens), float64(u.OutputTokens)}
+		}),
+		totals("Requests", "requests", []string{"Answered", "Refused", "Client", "Failed"}, func(u store.Usage) []float64 {
+			answered, failed := float64(u.Requests-u.Errors()), float64(u.Outages())
+			return []float64{answered, float64(u.PolicyErrors), float64(u.CallerErrors), failed}
+		}),
+		totals("Time to first token, in seconds", "s", spread, func(u store.Usage) []float64 {
+			p := u.Percentiles()
+			return []float64{p.FirstTokenP50 / 1000, (p.FirstTokenP95 - p.FirstTokenP50) / 1000}
+		}),
+		totals("Tokens per second of an answer", "tokens/s", spread, func(u store.Usage) []float64 {
+			p := u.Percentiles()
+			return []float64{p.SpeedP50, p.SpeedP95 - p.SpeedP50}
+		}),
 	}
-	stacked := func(value func(*store.Usage) int64) []bar {
-		return bars(func(at string) []float64 {
-			values := make([]float64, min(len(groups), maxSeries+1))
-			for n, g := range groups {
-				if u := each[at][g]; u != nil {
-					values[min(n, maxSeries)] += float64(value(u))
-				}
-			}
-			return values
-		})
+	charts[1].Series[3].Class = "series-bad"
+	for i := range charts[2:] {
+		charts[2+i].Levels, charts[2+i].Series[1].Class = true, "series-others"
 	}
+	if len(groups) > 0 {
+		copy(charts, groupCharts(periods, groups, perGroup))
+	}
+	return charts
+}
+
+// groupCharts returns the charts of tokens and requests, stacked by the busiest groups.
+func groupCharts(periods []period, groups []named, perGroup map[string]map[named]*store.Usage) []chart {
 	var names []string
 	for _, g := range groups[:min(len(groups), maxSeries)] {
 		names = append(names, g.Name)
@@ -282,33 +306,19 @@ func draw(
 	if len(groups) > maxSeries {
 		names = append(names, "Others")
 	}
-	tokens := newChart("Tokens", "tokens", names, stacked(func(u *store.Usage) int64 { return u.Sums().Tokens }))
-	requests := newChart("Requests", "requests", names, stacked(func(u *store.Usage) int64 { return u.Requests }))
-	if len(groups) == 0 {
-		tokens = newChart("Tokens", "tokens", []string{"Tokens in", "Tokens out"}, plain(func(u store.Usage) []float64 {
-			return []float64{float64(u.InputTokens), float64(u.OutputTokens)}
-		}))
-		outcomes := []string{"Answered", "Refused", "Client", "Failed"}
-		requests = newChart("Requests", "requests", outcomes, plain(func(u store.Usage) []float64 {
-			answered, failed := float64(u.Requests-u.Errors()), float64(u.Outages())
-			return []float64{answered, float64(u.PolicyErrors), float64(u.CallerErrors), failed}
-		}))
-		requests.Series[3].Class = "series-bad"
+	stacked := func(value func(*store.Usage) int64) []bar {
+		return bars(periods, func(id string) []float64 {
+			values := make([]float64, len(names))
+			for n, g := range groups {
+				if u := perGroup[id][g]; u != nil {
+					values[min(n, maxSeries)] += float64(value(u))
+				}
+			}
+			return values
+		})
 	}
-	spread := []string{"p50", "p95"}
-	charts := []chart{
-		tokens, requests,
-		newChart("Time to first token, in seconds", "s", spread, plain(func(u store.Usage) []float64 {
-			p := u.Percentiles()
-			return []float64{p.FirstTokenP50 / 1000, (p.FirstTokenP95 - p.FirstTokenP50) / 1000}
-		})),
-		newChart("Tokens per second of an answer", "tokens/s", spread, plain(func(u store.Usage) []float64 {
-			p := u.Percentiles()
-			return []float64{p.SpeedP50, p.SpeedP95 - p.SpeedP50}
-		})),
+	return []chart{
+		newChart("Tokens", "tokens", names, stacked(func(u *store.Usage) int64 { return u.Sums().Tokens })),
+		newChart("Requests", "requests", names, stacked(func(u *store.Usage) int64 { return u.Requests })),
 	}
-	for i := range charts[2:] {
-		charts[2+i].Levels, charts[2+i].Series[1].Class = true, "series-others"
-	}
-	return charts
 }

@@ -73,7 +73,7 @@ func encodeWhole(body []byte, call *reply) ([]byte, Usage, *Error) {
 	switch {
 	case s.garbled:
 		return nil, Usage{}, garbled(body)
-	case s.err == nil && !s.chosen:
+	case s.err == nil && !s.hasChoice:
 		return nil, Usage{}, noChoices()
 	case !s.ended:
 		s.done()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
 
 // The upstream's side of the tests: chunks as model servers send them.
@@ -62,7 +63,8 @@ func quoted(s string) string { return string(jsonscan.AppendQuoted(nil, s)) }
 // testCall returns what an encoder needs of a request. Its ids are numbered: prefix, then 1, 2, …
 func testCall(change ...func(*reply)) *reply {
 	n := 0
-	r := &reply{model: "public", estimator: func() int { return 42 }, env: &Env{
+	r := &reply{model: "public", env: &Env{
+		Estimate:     func(*tokens.Prompt) int { return 42 },
 		SignatureKey: []byte("a key for tests"), Sealer: testSealer, RequestID: "req_1",
 		Now:   func() time.Time { return time.Unix(1700000000, 0) },
 		NewID: func(prefix string) string { n++; return prefix + strconv.Itoa(n) },

@@ -93,9 +93,9 @@ type Env struct {
 	Betas []string
 	// Sealer seals data of Account that clients store.
 	Sealer *Sealer
-	// Estimate returns the estimated tokens of a prompt to a public model; nil: no
+	// Estimate returns the estimated tokens of the prompt, the same each time; nil: no
 	// estimate.
-	Estimate func(model string, p *tokens.Prompt) int
+	Estimate func(*tokens.Prompt) int
 	// Kept holds the responses that previous_response_id and item_reference can
 	// refer to. The zero view keeps none.
 	Kept    kept.View
@@ -109,6 +109,9 @@ type Env struct {
 	// Info is written while the request is decoded and the answer is read. May be nil.
 	Info *AnswerInfo
 }
+
+// ended reports whether the request's context is done.
+func (e *Env) ended() bool { return e.Context != nil && e.Context.Err() != nil }
 
 // NewID returns an id: the prefix and 26 base32 characters.
 func NewID(prefix string) string { return prefix + rand.Text() }

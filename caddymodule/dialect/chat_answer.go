@@ -29,10 +29,10 @@ func ReplayAsStream(body []byte) ([]byte, *Error) {
 		return nil, noChoices()
 	}
 	chunks, size := []edits{a.edits}, len(body)+1024
-	if a.counts.End > 0 && body[a.counts.Start] == '{' {
+	if a.usageAt.End > 0 && body[a.usageAt.Start] == '{' {
 		// Clients expect the usage in a chunk without choices.
 		size += len(body) - len(a.choices.Bytes(body))
-		chunks[0].add(a.counts.Start, a.counts.End, []byte("null"))
+		chunks[0].add(a.usageAt.Start, a.usageAt.End, []byte("null"))
 		chunks = append(chunks, edits{{a.choices, []byte("[]")}, a.object})
 	}
 	b := make([]byte, 0, size)
@@ -50,10 +50,10 @@ type wholeAnswer struct {
 	replay     bool // convert it to a chunk
 	hasChoices bool
 	choices    jsonscan.Span
-	counts     jsonscan.Span // the usage
-	object     edit          // that makes it a chunk, or nothing
-	usage      Usage         // the upstream's, or an estimate
-	size       int64         // of texts and tool calls
+	usageAt    jsonscan.Span
+	object     edit  // that makes it a chunk, or nothing
+	usage      Usage // the upstream's, or an estimate
+	size       int64 // of texts and tool calls
 }
 
 // read reads the answer. Unless model is "", it becomes the model's name.
@@ -80,9 +80,9 @@ func (a *wholeAnswer) read(model string) *Error {
 				a.edits = append(a.edits, a.object)
 			}
 		case "choices":
-			a.choices, a.hasChoices = m.Value, m.Raw()[0] == '['
+			a.choices, a.hasChoices = m.Value, jsonscan.IsArray(m.Raw())
 		case "usage":
-			a.counts = m.Value
+			a.usageAt = m.Value
 			a.usage, counted = parseUsage(m.Raw())
 		}
 	}
@@ -103,7 +103,7 @@ func (a *wholeAnswer) read(model string) *Error {
 // readChoices reads the choices.
 func (a *wholeAnswer) readChoices(choices jsonscan.Span) *Error {
 	for list := jsonscan.MembersAt(a.body, choices.Start); list.Next(); {
-		if list.Raw()[0] != '{' {
+		if !jsonscan.IsObject(list.Raw()) {
 			continue
 		}
 		if err := a.readChoice(list.Value, int64(list.Index)); err != nil {
@@ -163,11 +163,11 @@ func (a *wholeAnswer) readChoice(choice jsonscan.Span, position int64) *Error {
 // numberCalls sets the index of the tool calls of the message at body[i] that have none.
 func (a *wholeAnswer) numberCalls(i int) {
 	for m := jsonscan.MembersAt(a.body, i); m.Next(); {
-		if string(m.Name()) != "tool_calls" || m.Raw()[0] != '[' {
+		if string(m.Name()) != "tool_calls" || !jsonscan.IsArray(m.Raw()) {
 			continue
 		}
 		for list := jsonscan.MembersAt(a.body, m.Value.Start); len(a.edits) <= maxEdits && list.Next(); {
-			if entry, at := readToolEntry(a.body, list.Value.Start); entry.index < 0 && isObject(list.Raw()) {
+			if entry, at := readToolEntry(a.body, list.Value.Start); entry.index < 0 && jsonscan.IsObject(list.Raw()) {
 				a.setIndex(a.body, list.Value, at, int64(list.Index), nil)
 			}
 		}

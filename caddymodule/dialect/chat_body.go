@@ -123,8 +123,8 @@ func (r *ChatRequest) limitOutput(e *edits) {
 func (r *ChatRequest) askForUsage(e *edits) {
 	options := r.fields[fieldStreamOptions]
 	switch {
-	case r.usage.found():
-		e.add(r.usage.value.Start, r.usage.value.End, []byte("true"))
+	case r.usageOption.found():
+		e.add(r.usageOption.value.Start, r.usageOption.value.End, []byte("true"))
 	case !options.found():
 		at := r.fields[fieldStream].value.End
 		e.add(at, at, []byte(`,"stream_options":{"include_usage":true}`))
@@ -132,7 +132,7 @@ func (r *ChatRequest) askForUsage(e *edits) {
 		e.add(options.value.Start, options.value.End, []byte(`{"include_usage":true}`))
 	default:
 		text := []byte(`"include_usage":true`)
-		if r.options {
+		if r.hasStreamOptions {
 			text = append(text, ',')
 		}
 		at := options.value.Start + 1

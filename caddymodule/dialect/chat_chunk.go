@@ -4,11 +4,11 @@ import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 
 // choiceState is the progress of one choice of a streamed answer.
 type choiceState struct {
-	index    int64
-	finished bool // a finish_reason was received
-	empty    bool // a finish_reason "" was received, which is valid before [DONE]
-	text     bool // it has text for the client
-	tools    bool // it has begun a tool call
+	index       int64
+	finished    bool // a finish_reason was received
+	emptyReason bool // a finish_reason "" was received, which is valid before [DONE]
+	text        bool // it has text for the client
+	tools       bool // it has begun a tool call
 }
 
 // maxChoices limits the choices that are tracked. Further choices are sent to the
@@ -39,13 +39,13 @@ func (s *ChatStream) complete() bool {
 	return len(s.choices) > 0
 }
 
-// settle finishes the choices without a finish_reason at [DONE]: those with an empty
+// finishChoices finishes the choices without a finish_reason at [DONE]: those with an empty
 // one, and those of text only. A tool call may be incomplete, and thinking alone is
 // not an answer.
-func (s *ChatStream) settle() {
+func (s *ChatStream) finishChoices() {
 	for i := range s.choices {
 		c := &s.choices[i]
-		if c.finished || !c.empty && (c.tools || !c.text) {
+		if c.finished || !c.emptyReason && (c.tools || !c.text) {
 			continue
 		}
 		c.finished = true
@@ -165,7 +165,7 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 		case "index":
 			index, _ = jsonscan.Integer(raw)
 		case "delta", "message":
-			if raw[0] == '{' {
+			if jsonscan.IsObject(raw) {
 				delta, at = raw, m.Value.Start
 			}
 		case "text":
@@ -184,7 +184,7 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 	switch {
 	case !jsonscan.IsString(reason):
 	case string(reason) == `""`:
-		c.empty = true
+		c.emptyReason = true
 	case string(reason) == `"error"` || string(reason) == `"abort"`:
 		s.abort(abortedUpstream(jsonscan.Unquote(reason)))
 	default:
@@ -207,7 +207,7 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 				s.count(sizeOfCall(m.Raw()))
 			}
 		case "tool_calls":
-			if !jsonscan.IsFilled(m.Raw()) || m.Raw()[0] != '[' {
+			if !jsonscan.IsFilled(m.Raw()) || !jsonscan.IsArray(m.Raw()) {
 				continue
 			}
 			c.tools = true
@@ -263,7 +263,7 @@ func readToolEntry(data []byte, i int) (e toolEntry, index member) {
 		case "id":
 			e.id = jsonscan.String(raw)
 		case "function":
-			if raw[0] != '{' {
+			if !jsonscan.IsObject(raw) {
 				continue
 			}
 			e.readFunction(data, m.Value.Start)

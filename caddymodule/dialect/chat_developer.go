@@ -57,20 +57,20 @@ func foldDeveloper(data []byte, start int) (edits, *Error) {
 		case role == "tool", role == "function": // nothing may precede the results of calls
 			f.before, f.role = at, role
 		default:
-			f.settle(at, role)
+			f.moveFolded(at, role)
 			f.before, f.role = at, role
 		}
 	}
-	f.settle(jsonscan.Span{}, "")
+	f.moveFolded(jsonscan.Span{}, "")
 	if leadingDeveloper {
 		f.edits.add(leads.Start, leads.End, textMessage("system", bytes.Join(lead, []byte(`\n\n`))))
 	}
 	return f.edits, nil
 }
 
-// settle moves the folded texts into the message before them, or into next. If neither
+// moveFolded moves the folded texts into the message before them, or into next. If neither
 // can hold them, they become a user message.
-func (f *developerFold) settle(next jsonscan.Span, role string) {
+func (f *developerFold) moveFolded(next jsonscan.Span, role string) {
 	if len(f.folded) == 0 {
 		return
 	}
@@ -98,7 +98,7 @@ func (f *developerFold) insert(at jsonscan.Span, text []byte, atEnd bool) bool {
 	}
 	raw := content.Bytes(f.data)
 	separator := []byte(`\n\n`)
-	if isArray(raw) {
+	if jsonscan.IsArray(raw) {
 		text, separator = jsonscan.Appendf(nil, `{"type":"text","text":"%s"}`, text), []byte{','}
 	} else if !jsonscan.IsString(raw) {
 		return false
@@ -130,7 +130,7 @@ func messageText(message []byte) (b []byte) {
 	var texts [][]byte
 	for part := jsonscan.Checked(content); part.Next(); {
 		text := part.Raw()
-		if isObject(text) {
+		if jsonscan.IsObject(text) {
 			text = jsonscan.Member(text, "text")
 		}
 		if jsonscan.IsString(text) && jsonscan.IsFilled(text) {

@@ -39,8 +39,8 @@ func markOf(key, rest []byte) marks {
 	return 0
 }
 
-// noteSeen records the marks of a member.
-func (r *ChatRequest) noteSeen(m *jsonscan.Members) {
+// noteMarks records the marks of a member.
+func (r *ChatRequest) noteMarks(m *jsonscan.Members) {
 	name := m.Name()
 	if isMedia(r.kind) && r.remote == "" {
 		if path, found := findRemoteField(string(name), m.Raw()); found {

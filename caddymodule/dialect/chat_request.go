@@ -53,13 +53,13 @@ type ChatRequest struct {
 	ChatStreamOptions
 	Stream bool // the client wants an event stream
 
-	body    []byte
-	kind    OperationKind
-	fields  [fieldCount]member
-	usage   member        // of stream_options.include_usage
-	options bool          // stream_options has members
-	content jsonscan.Span // of the operation's main field
-	tools   jsonscan.Span
+	body             []byte
+	kind             OperationKind
+	fields           [fieldCount]member
+	usageOption      member        // of stream_options.include_usage
+	hasStreamOptions bool          // stream_options has members
+	content          jsonscan.Span // of the operation's main field
+	tools            jsonscan.Span
 
 	cacheKey jsonscan.Span // of prompt_cache_key
 	effort   jsonscan.Span // of reasoning_effort
@@ -118,7 +118,7 @@ func scanRequest(op Operation, body []byte, defaultModel string) (*ChatRequest, 
 			r.noteAnswers(m.Raw())
 		}
 		if m.Seen != 0 || isMedia(op.Kind) && isMediaField(m.Name()) {
-			r.noteSeen(&m)
+			r.noteMarks(&m)
 		}
 	}
 	if !m.Whole() {
@@ -202,7 +202,7 @@ func (r *ChatRequest) checkContent() *Error {
 		}
 	case len(raw) == 0 && contentField(r.kind) != "":
 		return r.missingContent()
-	case r.kind == ChatCompletions && raw[0] != '[':
+	case r.kind == ChatCompletions && !jsonscan.IsArray(raw):
 		return wrongType(contentField(r.kind), "an array", raw)
 	}
 	return nil
@@ -225,7 +225,7 @@ func (r *ChatRequest) noteAnswers(raw []byte) int {
 
 // prompts counts the prompts of a completion: an array of numbers is one prompt in tokens.
 func prompts(raw []byte) (n int64) {
-	if len(raw) == 0 || raw[0] != '[' {
+	if !jsonscan.IsArray(raw) {
 		return 1
 	}
 	for m := jsonscan.Checked(raw); m.Next(); {
@@ -306,18 +306,18 @@ func (r *ChatRequest) checkStreamOptions() *Error {
 		return nil
 	}
 	for m := jsonscan.MembersAt(r.body, r.fields[fieldStreamOptions].value.Start); m.Next(); {
-		r.options = true
+		r.hasStreamOptions = true
 		if !isLike(m.Name(), includeUsage) {
 			continue
 		}
 		const param = "stream_options." + includeUsage
-		if err := checkKey(&m, includeUsage, r.usage, param); err != nil {
+		if err := checkKey(&m, includeUsage, r.usageOption, param); err != nil {
 			return err
 		}
 		if raw := m.Raw(); !jsonscan.IsBool(raw) && !jsonscan.IsNull(raw) {
 			return wrongType(param, "a boolean", raw)
 		}
-		r.usage = member{m.Key, m.Value}
+		r.usageOption = member{m.Key, m.Value}
 		r.IncludeUsage = m.Raw()[0] == 't'
 	}
 	return nil

@@ -53,14 +53,12 @@ func NewChatStream(o ChatStreamOptions) *ChatStream {
 	return s
 }
 
-// Feed consumes the upstream's next bytes and returns complete events for the client,
-// possibly none. They are valid until the next call.
+// Feed implements Stream.
 func (s *ChatStream) Feed(p []byte) []byte {
 	return s.write(func() { s.read(p, s) })
 }
 
-// End ends the upstream's stream and returns the last bytes for the client. cause is
-// nil for a clean end, else the error to send if the answer is incomplete.
+// End implements Stream. If the answer is complete, cause is not sent.
 func (s *ChatStream) End(cause *Error) []byte {
 	return s.write(func() {
 		s.readLast(s, s.Finished() || cause != nil)
@@ -106,7 +104,7 @@ func (s *ChatStream) Buffered() int64 {
 
 // done implements chunkReader.
 func (s *ChatStream) done() {
-	if s.settle(); s.complete() {
+	if s.finishChoices(); s.complete() {
 		s.ended = true
 	} else {
 		s.abort(StreamBroken())

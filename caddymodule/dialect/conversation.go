@@ -118,37 +118,37 @@ func (c *conversation) assistantMessage() *message {
 // addText adds assistant text.
 func (c *conversation) addText(text string) {
 	if text != "" {
-		t := c.assistantMessage()
-		t.text = append(t.text, text)
+		m := c.assistantMessage()
+		m.text = append(m.text, text)
 	}
 }
 
 // addReasoning adds the assistant's reasoning.
 func (c *conversation) addReasoning(text string) {
 	if text != "" {
-		t := c.assistantMessage()
-		t.reasoning = append(t.reasoning, text)
+		m := c.assistantMessage()
+		m.reasoning = append(m.reasoning, text)
 	}
 }
 
 // addCall adds a tool call of the assistant. arguments is JSON.
 func (c *conversation) addCall(id, name, arguments string) {
-	t := c.assistantMessage()
-	t.calls = append(t.calls, toolCall{id: id, name: name, arguments: arguments})
+	m := c.assistantMessage()
+	m.calls = append(m.calls, toolCall{id: id, name: name, arguments: arguments})
 	if c.calls == nil {
 		c.calls = make(map[string]callIndex)
 	}
-	c.calls[id] = callIndex{len(c.messages) - 1, len(t.calls) - 1}
+	c.calls[id] = callIndex{len(c.messages) - 1, len(m.calls) - 1}
 }
 
 // addResult adds the result of a call. If the call is missing or already has a result,
 // it becomes user text.
 func (c *conversation) addResult(id, text string, images []contentPart) {
 	if at, ok := c.calls[id]; ok {
-		t := &c.messages[at.message]
-		if call := &t.calls[at.call]; !call.answered {
+		m := &c.messages[at.message]
+		if call := &m.calls[at.call]; !call.answered {
 			call.result, call.images, call.answered = text, images, true
-			t.answered = true
+			m.answered = true
 			return
 		}
 	}
@@ -163,12 +163,12 @@ func (c *conversation) appendMessages(b []byte) []byte {
 	}
 	var carried []contentPart // for the next user message
 	for i := range c.messages {
-		t := &c.messages[i]
-		if t.assistant {
+		m := &c.messages[i]
+		if m.assistant {
 			w.user(carried)
-			carried = w.assistant(t)
+			carried = w.assistant(m)
 		} else {
-			w.user(withReminders(concat(carried, t.parts), t.folded))
+			w.user(withReminders(concat(carried, m.parts), m.folded))
 			carried = nil
 		}
 	}
@@ -256,35 +256,35 @@ func (w *messageWriter) user(parts []contentPart) {
 // assistant writes an assistant's message with the results of its calls. It returns the
 // parts for the next user message: images of results, which only a user message can
 // contain, and system text that could not be folded.
-func (w *messageWriter) assistant(t *message) (rest []contentPart) {
+func (w *messageWriter) assistant(m *message) (rest []contentPart) {
 	w.begin("assistant")
-	w.b = jsonscan.Appendf(w.b, `,"content":%q`, strings.Join(t.text, "\n"))
-	if len(t.reasoning) > 0 { // model servers use different names
-		text := strings.Join(t.reasoning, "\n")
+	w.b = jsonscan.Appendf(w.b, `,"content":%q`, strings.Join(m.text, "\n"))
+	if len(m.reasoning) > 0 { // model servers use different names
+		text := strings.Join(m.reasoning, "\n")
 		w.b = jsonscan.Appendf(w.b, `,"reasoning_content":%q,"reasoning":%q`, text, text)
 	}
-	w.calls(t.calls)
+	w.calls(m.calls)
 	w.b = append(w.b, '}')
 	last := -1 // the last call that has a result
-	for i := range t.calls {
-		if t.calls[i].answered {
+	for i := range m.calls {
+		if m.calls[i].answered {
 			last = i
 		}
 	}
-	for i := range t.calls {
-		call := &t.calls[i]
+	for i := range m.calls {
+		call := &m.calls[i]
 		if !call.answered {
 			continue
 		}
-		if i == last && len(t.folded) > 0 {
-			call.result += "\n\n" + reminders(t.folded)
+		if i == last && len(m.folded) > 0 {
+			call.result += "\n\n" + reminders(m.folded)
 		}
 		w.begin("tool")
 		w.b = jsonscan.Appendf(w.b, `,"tool_call_id":%q,"content":%q}`, call.id, call.result)
 		rest = append(rest, call.images...)
 	}
-	if last < 0 && len(t.folded) > 0 {
-		rest = append(rest, contentPart{text: reminders(t.folded)})
+	if last < 0 && len(m.folded) > 0 {
+		rest = append(rest, contentPart{text: reminders(m.folded)})
 	}
 	return rest
 }

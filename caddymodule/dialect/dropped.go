@@ -30,8 +30,7 @@ func (t *translation) drop(name, kind string) {
 	t.dropped += part
 }
 
-// dropEdits notes the context edits. Without those of thinking, the request only has more tokens, so they are not
-// noted.
+// dropEdits lists the context edits. Those that clear thinking only save tokens, so they are not listed.
 func (t *translation) dropEdits(path string, list []byte) {
 	for m := jsonscan.Checked(list); m.Next(); {
 		if kind := jsonscan.Text(m.Raw(), "type"); kind != "" && !strings.HasPrefix(kind, "clear_thinking_") {

@@ -6,7 +6,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// fieldList holds the known members of an object. Of duplicates, it has the last one,
+// fieldList holds the known members of an object. Of duplicates, it keeps the last one,
 // like most JSON parsers.
 type fieldList []fieldOf
 
@@ -86,7 +86,7 @@ func (f fieldList) given(name string) []byte {
 // fields.
 func (f fieldList) inner(name string) (fieldList, bool) {
 	raw := f.given(name)
-	if raw == nil || raw[0] != '{' {
+	if !jsonscan.IsObject(raw) {
 		return nil, false
 	}
 	return readFields(raw), true

@@ -18,28 +18,15 @@ const maxPartHeader = 8 << 10
 // before the first part or after the last one.
 type Form struct {
 	delimiter []byte // two hyphens and the boundary
-	state     formState
-	at        int // the first byte that was not read
-	searched  int // no delimiter begins between at and here
-	first     int // where the first part begins
-	part      formPart
-	model     *jsonscan.Span // nil: not found yet
-	name      string         // the model
-	remote    string         // the first part whose value may be the address of media, or ""
+	at        int    // after the last delimiter, 0 before the first one
+	searched  int    // no delimiter begins between at and here
+	ended     bool   // the last delimiter was the last one of the form
+	model     *jsonscan.Span
+	name      string // the model, "" while it is unknown
+	remote    string // the first part whose value may be the address of media, or ""
 }
 
-// formState is what a form reads next.
-type formState uint8
-
-const (
-	formStart  formState = iota // the first delimiter
-	formNext                    // what follows a delimiter: a part, or the end
-	formHeader                  // the header of a part
-	formValue                   // the value of a part, and the delimiter after it
-	formEnd                     // nothing
-)
-
-// formPart is the part that is read.
+// formPart is what the header of a part says.
 type formPart struct {
 	name    string
 	hasFile bool // it has a file name
@@ -73,100 +60,79 @@ func (f *Form) Model() string {
 	return f.name
 }
 
-// Read reads on. body is the body as far as it has arrived.
+// Read reads the parts that have arrived since the last call. body is the body so far.
 func (f *Form) Read(body []byte) *Error {
-	for {
-		before, state := f.at, f.state
-		if err := f.step(body); err != nil {
-			return err
-		}
-		if f.at == before && f.state == state {
+	for !f.ended {
+		i := bytes.Index(body[f.searched:], f.delimiter)
+		if i < 0 {
+			f.searched = max(f.searched, len(body)-len(f.delimiter)+1)
 			return nil
 		}
+		start := f.searched + i
+		next := start + len(f.delimiter)
+		if len(body) < next+2 {
+			return nil
+		}
+		follows := string(body[next : next+2])
+		if f.ended = follows == "--"; !f.ended && follows != "\r\n" {
+			return invalidForm("its boundary stands within a part")
+		}
+		if err := f.readPart(body, start); err != nil {
+			return err
+		}
+		f.at, f.searched = next, next
 	}
-}
-
-// step reads the next element of the body, if it has arrived.
-func (f *Form) step(body []byte) *Error {
-	rest := body[f.at:]
-	switch f.state {
-	case formStart:
-		return f.start(rest)
-	case formNext:
-		return f.next(rest)
-	case formHeader:
-		return f.header(rest)
-	case formValue:
-		return f.value(body)
-	}
-	if len(rest) > 0 && !strings.HasPrefix("\r\n", string(rest[:min(len(rest), 3)])) {
+	if rest := body[f.at+2:]; len(rest) > 2 || !strings.HasPrefix("\r\n", string(rest)) {
 		return invalidForm("it continues after its last boundary")
 	}
 	return nil
 }
 
-// start reads the first delimiter.
-func (f *Form) start(rest []byte) *Error {
-	n := min(len(rest), len(f.delimiter))
+// readPart reads the part between the last delimiter and the next one.
+func (f *Form) readPart(body []byte, end int) *Error {
+	const headerEnd = "\r\n\r\n"
 	switch {
-	case !bytes.Equal(rest[:n], f.delimiter[:n]):
+	case f.at == 0 && end > 0:
 		return invalidForm("it must begin with its boundary")
-	case n == len(f.delimiter):
-		f.at, f.state = n, formNext
-	}
-	return nil
-}
-
-// next reads what follows a delimiter.
-func (f *Form) next(rest []byte) *Error {
-	switch {
-	case len(rest) < 2:
-	case rest[0] == '-' && rest[1] == '-':
-		f.at, f.state = f.at+2, formEnd
-	case rest[0] == '\r' && rest[1] == '\n':
-		f.at, f.state = f.at+2, formHeader
-		if f.first == 0 {
-			f.first = f.at
-		}
-	default:
-		return invalidForm("its boundary stands within a part")
-	}
-	return nil
-}
-
-// header reads the header of a part.
-func (f *Form) header(rest []byte) *Error {
-	const end = "\r\n\r\n"
-	i := bytes.Index(rest[:min(len(rest), maxPartHeader)], []byte(end))
-	switch {
-	case i < 0 && len(rest) >= maxPartHeader:
-		return invalidForm("the header of a part is longer than 8 KiB")
-	case i < 0:
+	case f.at == 0:
 		return nil
 	}
-	part, ok := readPartHeader(rest[:i+len(end)])
+	raw := body[f.at+2 : end]
+	i := bytes.Index(raw[:min(len(raw), maxPartHeader)], []byte(headerEnd))
+	if i < 0 && len(raw) >= maxPartHeader {
+		return invalidForm("the header of a part is longer than 8 KiB")
+	}
+	if i < 0 || !bytes.HasSuffix(raw[i+len(headerEnd):], []byte("\r\n")) {
+		return invalidForm("its boundary stands within a part")
+	}
+	part, ok := readPartHeader(raw[:i])
 	if !ok {
 		return invalidForm("the header of a part is not valid: it needs one Content-Disposition, form-data with a name")
 	}
-	if strings.EqualFold(part.name, "model") {
-		switch {
-		case part.name != "model":
-			return invalid("model", "unsupported_parameter", "Unknown parameter %q: did you mean %q?", show(part.name), "model")
-		case f.model != nil:
-			return invalid("model", "", "The part %q is duplicated in the form. Send it once.", "model")
-		case part.hasFile || !part.isPlain:
-			return invalid("model", "", "The part %q must be a text without a file name or an encoding.", "model")
-		}
+	span := jsonscan.Span{Start: f.at + 2 + i + len(headerEnd), End: end - len("\r\n")}
+	value := span.Bytes(body)
+	if f.remote == "" && !part.hasFile && isMediaField([]byte(strings.TrimSuffix(part.name, "[]"))) && isRemoteText(value) {
+		f.remote = part.name
 	}
-	f.part, f.at, f.state = part, f.at+i+len(end), formValue
-	f.searched = f.at
+	if !strings.EqualFold(part.name, "model") {
+		return nil
+	}
+	switch {
+	case part.name != "model":
+		return invalid("model", "unsupported_parameter", "Unknown parameter %q: did you mean %q?", show(part.name), "model")
+	case f.model != nil:
+		return invalid("model", "", "The part %q is duplicated in the form. Send it once.", "model")
+	case part.hasFile || !part.isPlain:
+		return invalid("model", "", "The part %q must be a text without a file name or an encoding.", "model")
+	}
+	f.model, f.name = &span, string(value)
 	return nil
 }
 
-// readPartHeader reads the header of a part with the empty line after it.
+// readPartHeader reads the header of a part.
 func readPartHeader(header []byte) (part formPart, ok bool) {
 	h := make(map[string]string)
-	for line := range strings.SplitSeq(strings.TrimSuffix(string(header), "\r\n\r\n"), "\r\n") {
+	for line := range strings.SplitSeq(string(header), "\r\n") {
 		name, value, found := strings.Cut(line, ":")
 		key := textproto.CanonicalMIMEHeaderKey(name)
 		if _, again := h[key]; !found || again || name == "" || strings.ContainsAny(name, " \t") ||
@@ -193,38 +159,15 @@ func hasOtherName(disposition string) bool {
 		strings.Count(disposition, "name*") != strings.Count(disposition, "filename*")
 }
 
-// value reads the value of a part up to the next delimiter.
-func (f *Form) value(body []byte) *Error {
-	i := bytes.Index(body[f.searched:], f.delimiter)
-	if i < 0 {
-		f.searched = max(f.searched, len(body)-len(f.delimiter)+1)
-		return nil
-	}
-	end := f.searched + i - len("\r\n")
-	if end < f.at || string(body[end:end+2]) != "\r\n" {
-		return invalidForm("its boundary stands within a part")
-	}
-	value := jsonscan.Span{Start: f.at, End: end}
-	if f.part.name == "model" {
-		f.model, f.name = &value, string(body[f.at:end])
-	}
-	if name := f.part.name; f.remote == "" && !f.part.hasFile && isMediaField([]byte(strings.TrimSuffix(name, "[]"))) &&
-		isRemoteText(value.Bytes(body)) {
-		f.remote = name
-	}
-	f.at, f.state = f.searched+i+len(f.delimiter), formNext
-	return nil
-}
-
 // finish reads the whole body. A form without a model is for the default.
 func (f *Form) finish(body []byte, defaultModel string) *Error {
 	if err := f.Read(body); err != nil {
 		return err
 	}
 	switch {
-	case f.state != formEnd:
+	case !f.ended || len(body) == f.at+3: // of the last line end, too
 		return invalidForm("its last boundary is missing, so a part of it may be, too")
-	case f.first == 0:
+	case f.at == len(f.delimiter):
 		return invalidForm("it is empty")
 	case f.name != "":
 	case f.model != nil || defaultModel == "":
@@ -241,8 +184,9 @@ func (f *Form) body(body []byte, model string) *Segments {
 	if f.model != nil {
 		e.add(f.model.Start, f.model.End, []byte(model))
 	} else { // as the first part
+		first := len(f.delimiter) + 2
 		const part = "Content-Disposition: form-data; name=\"model\"\r\n\r\n"
-		e.add(f.first, f.first, []byte(part+model+"\r\n"+string(f.delimiter)+"\r\n"))
+		e.add(first, first, []byte(part+model+"\r\n"+string(f.delimiter)+"\r\n"))
 	}
 	return e.segments(body)
 }

@@ -95,6 +95,7 @@ func TestBadForms(t *testing.T) {
 		"field after":    {"", asForm(aModel) + aModel, "continues after"},
 		"no end":         {"", strings.TrimSuffix(asForm(aModel, aFile), "--\r\n"), "last boundary is missing"},
 		"cut":            {"", asForm(aModel, aFile)[:80], "last boundary is missing"},
+		"half a line":    {"", strings.TrimSuffix(asForm(aModel), "\n"), "last boundary is missing"},
 		"empty":          {"", "", "last boundary is missing"},
 		"line feeds":     {"", strings.ReplaceAll(asForm(aModel), "\r\n", "\n"), "within a part"},
 		"inner boundary": {"", asForm(aModel, header+"\"x\"\r\n\r\na\n--B\r\n"+header+"\"model\"\r\n\r\nn"), "within a part"},

@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
 
-// Head is a request of which only that is read which does not depend on the model's deployment.
+// Head is a request before the parts are read that depend on the options of the model's deployment.
 type Head struct {
 	Model      string      // the name that the client asked for
 	References []Reference // to kept responses, in the order of the request
@@ -29,7 +29,7 @@ func ReadHead(op Operation, body []byte, env *Env) (Head, *Error) {
 	return routes[op.Kind].readHead(op, bytes.TrimPrefix(body, byteOrderMark), env)
 }
 
-// Decode reads the rest of the request, for a deployment with these options. The references were looked for before.
+// Decode reads the rest of the request, for a deployment with these options. Call [Reference.Find] before.
 func (h *Head) Decode(o compat.Options) (Call, *Error) {
 	if err := h.request.decode(o); err != nil {
 		return nil, err

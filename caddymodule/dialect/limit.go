@@ -100,7 +100,7 @@ func rateOfAnthropic(h http.Header, kind string, a *Allowance, now time.Time) {
 	h[prefix+"-Reset"] = []string{now.Add(a.Reset).UTC().Format(time.RFC3339)}
 }
 
-// Lowest returns the lowest one of limits, of which those below 1 are none: 0 if there is none.
+// Lowest returns the lowest limit, 0 if there is none. Values below 1 are not limits.
 func Lowest[T int | int64](all ...T) (lowest T) {
 	for _, limit := range all {
 		if limit > 0 && (lowest == 0 || limit < lowest) {

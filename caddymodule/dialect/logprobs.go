@@ -17,11 +17,11 @@ import (
 // appendLogprobs appends the elements of a choice's logprobs to a list. It keeps only
 // the members that the responses dialect has.
 func appendLogprobs(list, logprobs []byte) []byte {
-	if len(logprobs) == 0 || logprobs[0] != '{' {
+	if !jsonscan.IsObject(logprobs) {
 		return list
 	}
 	content := jsonscan.Member(logprobs, "content")
-	if len(content) == 0 || content[0] != '[' {
+	if !jsonscan.IsArray(content) {
 		return list
 	}
 	for m := jsonscan.MembersAt(content, 0); m.Next(); {
@@ -34,7 +34,7 @@ func appendLogprobs(list, logprobs []byte) []byte {
 // types require, including top_logprobs if top is set. An element without any known
 // member is skipped.
 func appendLogprob(b []byte, first bool, token []byte, top bool) []byte {
-	if token[0] != '{' {
+	if !jsonscan.IsObject(token) {
 		return b
 	}
 	f := readFields(token)
@@ -51,7 +51,7 @@ func appendLogprob(b []byte, first bool, token []byte, top bool) []byte {
 	if !jsonscan.IsNumber(logprob) {
 		logprob = []byte("0")
 	}
-	if len(raw) == 0 || raw[0] != '[' {
+	if !jsonscan.IsArray(raw) {
 		raw = []byte("[]")
 	}
 	b = jsonscan.Appendf(b, `{"token":%s,"logprob":%s,"bytes":%s`, text, logprob, oneLine(raw))
@@ -59,7 +59,7 @@ func appendLogprob(b []byte, first bool, token []byte, top bool) []byte {
 		return append(b, '}')
 	}
 	b = append(b, `,"top_logprobs":[`...)
-	if len(others) > 0 && others[0] == '[' {
+	if jsonscan.IsArray(others) {
 		from := len(b)
 		for m := jsonscan.MembersAt(others, 0); m.Next(); {
 			b = appendLogprob(b, len(b) == from, m.Raw(), false)

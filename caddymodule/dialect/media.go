@@ -98,9 +98,9 @@ func isTensorKey(key []byte) bool {
 // tensors, whose keys depend on the model.
 func mayBeAddress(key, value []byte) bool {
 	switch {
-	case len(value) > 0 && value[0] == '{':
+	case jsonscan.IsObject(value):
 		return isTensorKey(key)
-	case len(value) == 0 || value[0] != '[' && (value[0] != '"' || isInline(value)):
+	case !jsonscan.IsArray(value) && (!jsonscan.IsString(value) || isInline(value)):
 		return false
 	}
 	return isMediaKey(key) || isDataKey(key)
@@ -152,7 +152,7 @@ func findRemote(value []byte, level mediaLevel) (path string, found bool) {
 	}
 	for m := jsonscan.Checked(value); m.Next(); {
 		if value[0] == '[' {
-			if m.Raw()[0] == '[' {
+			if jsonscan.IsArray(m.Raw()) {
 				continue // no model server supports nested lists
 			}
 			if path, found = findRemote(m.Raw(), level); found {

@@ -131,7 +131,7 @@ func (a *mediaAnswer) read(data, model []byte) *Error {
 		case "duration":
 			a.amount(Seconds, seconds(raw))
 		case "data":
-			if isArray(raw) && a.unit == Images {
+			if jsonscan.IsArray(raw) && a.unit == Images {
 				images := 0.0
 				for list := jsonscan.Checked(raw); list.Next(); {
 					images++
@@ -152,7 +152,7 @@ func (a *mediaAnswer) read(data, model []byte) *Error {
 
 // readUsage reads a usage object, of the format of chat completions or of OpenAI's other APIs.
 func (a *mediaAnswer) readUsage(raw []byte) {
-	if !isObject(raw) {
+	if !jsonscan.IsObject(raw) {
 		return
 	}
 	u, _ := parseUsage(raw)
@@ -221,7 +221,7 @@ func (s *mediaStream) write(step func()) []byte {
 // chunk implements chunkReader.
 func (s *mediaStream) chunk(data []byte) {
 	s.answer.edits = s.answer.edits[:0]
-	if isObject(data) {
+	if jsonscan.IsObject(data) {
 		if err := s.answer.read(data, s.model); err != nil {
 			s.abort(err)
 			return

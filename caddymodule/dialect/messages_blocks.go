@@ -158,7 +158,7 @@ func plainText(raw []byte) string {
 	if jsonscan.IsString(raw) {
 		return jsonscan.Unquote(raw)
 	}
-	if len(raw) == 0 || raw[0] != '[' {
+	if !jsonscan.IsArray(raw) {
 		return ""
 	}
 	var texts []string
@@ -242,7 +242,7 @@ func (c *messagesCall) readAssistantBlock(f fieldList) {
 
 // callInput returns the input of a call as JSON.
 func callInput(raw []byte) string {
-	if len(raw) == 0 || raw[0] != '{' {
+	if !jsonscan.IsObject(raw) {
 		return "{}"
 	}
 	return string(compactJSON(raw))
@@ -288,8 +288,7 @@ var hostedMembers = strings.Fields(`action actions approve arguments author code
 	error_message filename is_file_update lines logs message name output outputs queries reason result results
 	return_code source stderr stdout text title tool_name tool_references url`)
 
-// hosted returns the text of what another service did. The type is noted as dropped if there is no text, or
-// something else, too.
+// hosted returns the text of what another service did. If it is more than text, the type is noted as dropped.
 func (t *translation) hosted(kind string, raw []byte) string {
 	text := appendHosted(nil, "content", raw, 8) // a fetched page needs 5
 	has := func(part string) bool { return bytes.Contains(raw, []byte(part)) }
@@ -302,8 +301,8 @@ func (t *translation) hosted(kind string, raw []byte) string {
 	return "[" + plainName(kind) + "]" + string(text)
 }
 
-// appendHosted appends a line for each text of a member. Members below these levels, and what means something only as
-// a whole, stay JSON.
+// appendHosted appends a line for each text of a member. Members below these levels, and arguments and actions, which
+// mean something only as a whole, stay JSON.
 func appendHosted(b []byte, name string, raw []byte, levels int) []byte {
 	text := ""
 	switch {

@@ -17,7 +17,7 @@ var _ Call = (*messagesCall)(nil)
 // readMessagesHead reads the head of CreateMessage or CountTokens.
 func readMessagesHead(op Operation, body []byte, env *Env) (Head, *Error) {
 	c := new(messagesCall)
-	c.counted = op.Kind == CountTokens
+	c.countOnly = op.Kind == CountTokens
 	err := c.readHead(body, env, Messages)
 	return Head{Model: c.model, request: c}, err
 }
@@ -104,7 +104,7 @@ func (c *messagesCall) addSystemContent(f fieldList, name string) {
 	case jsonscan.IsString(raw):
 		c.conversation.addSystem(cutBillingLine(jsonscan.Unquote(raw), true))
 		return
-	case raw[0] != '[':
+	case !jsonscan.IsArray(raw):
 		c.wrongType(name, "a string or a list of text blocks", raw)
 		return
 	}
@@ -156,14 +156,14 @@ func (c *messagesCall) readMessages(f fieldList) {
 	for list := c.objects(f, "messages"); list.next(); {
 		c.readMessage(list.fields)
 	}
-	c.tools.settle()
+	c.tools.dropReplaced()
 	c.conversation.ensureMessage()
 }
 
 // readMessage reads one message.
 func (c *messagesCall) readMessage(f fieldList) {
 	content := f.given("content")
-	if content != nil && !jsonscan.IsString(content) && content[0] != '[' {
+	if content != nil && !jsonscan.IsString(content) && !jsonscan.IsArray(content) {
 		c.wrongType("content", "a string or a list of blocks", content)
 		return
 	}
@@ -189,7 +189,7 @@ func (c *messagesCall) readSampling(f fieldList) {
 		if c.output, _ = jsonscan.Integer(limit); c.output < 1 {
 			c.fault("max_tokens", "Input should be greater than or equal to 1")
 		}
-	} else if !c.counted {
+	} else if !c.countOnly {
 		c.missing("max_tokens")
 	}
 	c.addNumbers(f, "temperature", "top_p", "top_k")
@@ -232,7 +232,7 @@ func (c *messagesCall) readFormat(f fieldList) {
 		return
 	}
 	schema := jsonscan.Member(format, "schema")
-	if jsonscan.Text(format, "type") != "json_schema" || len(schema) == 0 || schema[0] != '{' {
+	if jsonscan.Text(format, "type") != "json_schema" || !jsonscan.IsObject(schema) {
 		c.fault(name, "Input should be {\"type\":\"json_schema\",\"schema\":{…}}")
 		return
 	}

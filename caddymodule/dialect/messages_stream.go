@@ -17,16 +17,16 @@ import (
 // line, which SDKs require, and the data. The content of blocks is not buffered.
 type messagesEncoder struct {
 	eventBuffer
-	call     *reply
-	quiet    bool
-	sign     signer
-	kind     partKind
-	id, name string // of the open call
-	index    int64  // of the open or next block
-	text     []byte // of the open block, if quiet
-	calls    bool
-	hidden   int       // bytes of omitted thinking that no event has counted
-	counted  time.Time // when the last such event was sent, or the block opened
+	call      *reply
+	quiet     bool
+	sign      signer
+	kind      partKind
+	id, name  string // of the open call
+	index     int64  // of the open or next block
+	text      []byte // of the open block, if quiet
+	calls     bool
+	hidden    int       // bytes of omitted thinking that no event has counted
+	countedAt time.Time // when the last such event was sent, or the block opened
 
 	refused bool
 	refusal []byte // the refusal's text, for stop_details
@@ -80,7 +80,7 @@ func (m *messagesEncoder) open(kind partKind, id, name string) {
 	m.kind, m.id, m.name = kind, id, name
 	if kind == partReason {
 		m.sign.reset()
-		m.hidden, m.counted = 0, m.call.env.Now()
+		m.hidden, m.countedAt = 0, m.call.env.Now()
 	}
 	if m.quiet {
 		m.text = m.text[:0]
@@ -137,10 +137,10 @@ func (m *messagesEncoder) fill(s string) {
 			m.hidden += len(s)
 			now := m.call.env.Now()
 			if thought = int64(m.hidden / BytesPerToken); thought == 0 || m.quiet || !m.call.countThought ||
-				now.Sub(m.counted) < time.Second {
+				now.Sub(m.countedAt) < time.Second {
 				return
 			}
-			m.hidden, m.counted, s = m.hidden%BytesPerToken, now, ""
+			m.hidden, m.countedAt, s = m.hidden%BytesPerToken, now, ""
 		}
 		delta, key = "thinking_delta", "thinking"
 	case partTool:

@@ -42,8 +42,8 @@ type normaliser struct {
 	hasReasoning bool   // thinking was received
 	hasText      bool   // text was received
 	begun        bool   // any part of the answer was received
-	chosen       bool   // choice 0 was received
-	blank        bool   // a finish_reason "" was received, which is valid before [DONE]
+	hasChoice    bool   // choice 0 was received
+	emptyReason  bool   // a finish_reason "" was received, which is valid before [DONE]
 	noise        []byte // the first event that was not valid JSON
 	garbled      bool   // there was such an event
 }
@@ -84,7 +84,7 @@ func (n *normaliser) broken() *Error {
 // may have been truncated: if it has only thinking, or a call with open arguments.
 func (n *normaliser) done() {
 	n.flushText()
-	if n.finish == finishNone && (n.blank || n.settled() || n.whole && n.chosen) {
+	if n.finish == finishNone && (n.emptyReason || n.seemsComplete() || n.whole && n.hasChoice) {
 		n.finish = finishStop
 	}
 	if n.finish == finishNone {
@@ -94,8 +94,8 @@ func (n *normaliser) done() {
 	n.complete()
 }
 
-// settled reports whether an answer without a finish_reason is considered complete.
-func (n *normaliser) settled() bool {
+// seemsComplete reports whether an answer without a finish_reason is considered complete.
+func (n *normaliser) seemsComplete() bool {
 	calls := 0
 	for k := range n.slots.slots {
 		slot := &n.slots.slots[k]
@@ -193,7 +193,7 @@ func (n *normaliser) readChoice(data []byte, i int, index int64) {
 				index = given
 			}
 		case "delta", "message":
-			if raw[0] == '{' {
+			if jsonscan.IsObject(raw) {
 				delta = m.Value.Start
 			}
 		case "finish_reason":
@@ -210,7 +210,7 @@ func (n *normaliser) readChoice(data []byte, i int, index int64) {
 	if index != 0 {
 		return
 	}
-	n.chosen = true
+	n.hasChoice = true
 	if n.logprobs {
 		n.probs = appendLogprobs(n.probs, probs)
 	}
@@ -232,7 +232,7 @@ func (n *normaliser) readReason(reason string) {
 	}
 	switch reason {
 	case "":
-		n.blank = true
+		n.emptyReason = true
 		return
 	case "error", "abort":
 		n.abort(abortedUpstream(reason))

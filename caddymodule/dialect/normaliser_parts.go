@@ -22,11 +22,11 @@ func (n *normaliser) readDelta(data []byte, i int) {
 		case "refusal":
 			refusal = raw
 		case "tool_calls":
-			if raw[0] == '[' {
+			if jsonscan.IsArray(raw) {
 				calls = m.Value.Start
 			}
 		case "function_call":
-			if raw[0] == '{' {
+			if jsonscan.IsObject(raw) {
 				legacy = m.Value.Start
 			}
 		}
@@ -68,7 +68,7 @@ func (n *normaliser) readContent(raw []byte) {
 		n.takeContent(n.unquote(partText, raw))
 		return
 	}
-	if len(raw) == 0 || raw[0] != '[' {
+	if !jsonscan.IsArray(raw) {
 		return
 	}
 	for list := jsonscan.MembersAt(raw, 0); list.Next(); {

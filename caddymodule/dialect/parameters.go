@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// reasoningEffort is the parameter that has the client's effort.
+// reasoningEffort is the parameter with the client's effort.
 const reasoningEffort = "reasoning_effort"
 
 // maxMerged is the number of levels in which objects merge: each one scans the client's object again.
@@ -20,7 +20,7 @@ func hasParameters(o compat.Options) bool {
 	return o.Defaults != "" || o.Force != "" || o.Efforts != ""
 }
 
-// mappedEffort returns the parameters that the option efforts has for a client's effort, nil if it has none.
+// mappedEffort returns the parameters in the option efforts for a client's effort, nil if there are none.
 func mappedEffort(o compat.Options, effort string) []byte {
 	switch value := jsonscan.Member([]byte(o.Efforts), effort); {
 	case value == nil:
@@ -70,9 +70,20 @@ func (r *ChatRequest) readParameters(o compat.Options) *Error {
 func (t *translation) mergeParameters(head []byte) []byte {
 	head = append(head, '}')
 	var e edits
-	_ = e.merge(head, 0, []byte(t.env.Options.Defaults), overlaid(t.mapped, []byte(t.env.Options.Force), 0), 0)
+	_ = e.merge(head, 0, []byte(t.env.Options.Defaults), overlaid(t.effortParameters, []byte(t.env.Options.Force), 0), 0)
 	merged := e.appendTo(nil, head)
 	return merged[:len(merged)-1]
+}
+
+// effortLevel maps a client's reasoning effort to the levels that model servers support.
+func effortLevel(effort string) string {
+	switch effort {
+	case "minimal":
+		return "low"
+	case "xhigh", "max":
+		return "high"
+	}
+	return effort
 }
 
 // parameter is a member of options.
@@ -125,7 +136,7 @@ func (e *edits) merge(data []byte, start int, defaults, force []byte, level int)
 		switch {
 		case jsonscan.IsNull(client):
 			e.add(p.at.Start, p.at.End, overlaid(byDefault, forced, level+1))
-		case level < maxMerged && isObject(client) && (forced == nil || isObject(forced)):
+		case level < maxMerged && jsonscan.IsObject(client) && (forced == nil || jsonscan.IsObject(forced)):
 			err = cmp.Or(err, e.merge(data, p.at.Start, byDefault, forced, level+1))
 		case forced != nil:
 			e.add(p.at.Start, p.at.End, forced)
@@ -144,18 +155,12 @@ func (e *edits) merge(data []byte, start int, defaults, force []byte, level int)
 	return err
 }
 
-// isObject reports whether a value is an object.
-func isObject(raw []byte) bool { return len(raw) > 0 && raw[0] == '{' }
-
-// isArray reports whether a value is an array.
-func isArray(raw []byte) bool { return len(raw) > 0 && raw[0] == '[' }
-
 // overlaid returns force, merged with defaults if both are objects. nil is absent.
 func overlaid(defaults, force []byte, level int) []byte {
 	switch {
 	case len(force) == 0:
 		return defaults
-	case !isObject(defaults) || !isObject(force):
+	case !jsonscan.IsObject(defaults) || !jsonscan.IsObject(force):
 		return force
 	}
 	var e edits

@@ -95,9 +95,9 @@ var (
 	aBool        = valueType{"a boolean", jsonscan.IsBool}
 	aNumber      = valueType{"a number", jsonscan.IsNumber}
 	aWholeNumber = valueType{"a whole number", func(raw []byte) bool { _, ok := jsonscan.Integer(raw); return ok }}
-	anObject     = valueType{"an object", func(raw []byte) bool { return raw[0] == '{' }}
-	anArray      = valueType{"an array", func(raw []byte) bool { return raw[0] == '[' }}
-	aList        = valueType{"a list", anArray.is} // its name in the messages dialect
+	anObject     = valueType{"an object", jsonscan.IsObject}
+	anArray      = valueType{"an array", jsonscan.IsArray}
+	aList        = valueType{"a list", jsonscan.IsArray} // in the messages dialect
 )
 
 // typed returns the value of a field, nil if it is absent or null. It fails if the type
@@ -155,7 +155,7 @@ func (l *objects) next() bool {
 	last := len(t.path) - 1
 	for t.err == nil && l.Next() && t.count() {
 		t.path[last].index = l.Index
-		if raw := l.Raw(); raw[0] == '{' {
+		if raw := l.Raw(); jsonscan.IsObject(raw) {
 			l.fields = appendFields(l.fields, raw)
 			return true
 		}
@@ -173,7 +173,7 @@ func (t *translation) readContent(f fieldList, name, want string,
 	case content == nil:
 	case jsonscan.IsString(content):
 		return []contentPart{{text: jsonscan.Unquote(content)}}
-	case content[0] == '[':
+	case jsonscan.IsArray(content):
 		for list := t.objects(f, name); list.next(); {
 			parts = append(parts, read(list.fields))
 		}

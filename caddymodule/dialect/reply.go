@@ -1,19 +1,20 @@
 package dialect
 
+import "github.com/postern-dev/postern/caddymodule/dialect/tokens"
+
 // reply holds the parts of a request that the encoder of its answer needs.
 type reply struct {
-	env       *Env
-	dialect   Dialect
-	model     string              // the public name
-	names     map[string]ToolName // by upstream name
-	estimator func() int          // tokens of the prompt; nil: no estimate
-	estimated int                 // the result of estimator
-	output    int64               // max_tokens; 0: none
-	room      int64               // a lower limit that the upstream gets, so that it fits into the window; 0: none
+	env     *Env
+	dialect Dialect
+	model   string              // the public name
+	names   map[string]ToolName // by upstream name
+	prompt  *tokens.Prompt      // for estimates
+	output  int64               // max_tokens; 0: none
+	room    int64               // a lower limit that the upstream gets, so that it fits into the window; 0: none
 
 	safeguard    *Safeguard // nil without a check of tool calls
 	omitThinking bool       // thinking blocks of the messages dialect are empty
-	countThought bool       // streams of it report about how many tokens were thought
+	countThought bool       // streams of the messages dialect report about how many tokens were thought
 	responseOptions
 }
 
@@ -69,12 +70,12 @@ func (r *reply) tool(name string) ToolName {
 	return ToolName{Name: name}
 }
 
-// estimate returns the estimated tokens of the prompt. They are computed once.
+// estimate returns the estimated tokens of the prompt, 0 without an estimate.
 func (r *reply) estimate() int {
-	if r.estimator != nil {
-		r.estimated, r.estimator = r.estimator(), nil
+	if r.env.Estimate == nil {
+		return 0
 	}
-	return r.estimated
+	return r.env.Estimate(r.prompt)
 }
 
 // callID returns the client's id of a tool call: the upstream's if the dialect allows it,

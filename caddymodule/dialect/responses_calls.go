@@ -93,7 +93,7 @@ func appendStrings(b, raw []byte) []byte {
 	switch {
 	case jsonscan.IsString(raw):
 		b = jsonscan.AppendQuoted(b, jsonscan.Unquote(raw))
-	case len(raw) > 0 && raw[0] == '[':
+	case jsonscan.IsArray(raw):
 		for list := jsonscan.MembersAt(raw, 0); list.Next(); {
 			if list.Index > 0 {
 				b = append(b, ',')
@@ -107,7 +107,7 @@ func appendStrings(b, raw []byte) []byte {
 // appendStringMap appends an object. Its values are converted to strings.
 func appendStringMap(b, raw []byte) []byte {
 	b = append(b, '{')
-	if len(raw) > 0 && raw[0] == '{' {
+	if jsonscan.IsObject(raw) {
 		for m := jsonscan.MembersAt(raw, 0); m.Next(); {
 			if m.Index > 0 {
 				b = append(b, ',')

@@ -25,7 +25,7 @@ func (i inputItem) step() step {
 // readInput collects the items of the input, and what the request refers to.
 func (c *responsesCall) readInput(f fieldList) {
 	if raw := c.typed(f, "previous_response_id", aString); raw != nil {
-		c.refers = append(c.refers, Reference{id: jsonscan.Unquote(raw), response: true})
+		c.references = append(c.references, Reference{id: jsonscan.Unquote(raw), response: true})
 	}
 	switch raw := f.given("input"); {
 	case raw == nil:
@@ -35,7 +35,7 @@ func (c *responsesCall) readInput(f fieldList) {
 			item := append([]byte(`{"type":"message","role":"user","content":[{"type":"input_text","text":`), raw...)
 			c.items = append(c.items, inputItem{append(item, "}]}"...), textIndex})
 		}
-	case raw[0] == '[':
+	case jsonscan.IsArray(raw):
 		for list := c.objects(f, "input"); list.next(); {
 			c.addItem(list.fields, list.Raw(), list.Index)
 		}
@@ -53,7 +53,7 @@ func (c *responsesCall) addItem(f fieldList, raw []byte, index int) {
 			c.missing("id")
 			return
 		}
-		c.refers, raw = append(c.refers, Reference{id: id}), nil
+		c.references, raw = append(c.references, Reference{id: id}), nil
 	case kind == "message" && f.text("role") == "":
 		c.missing("role")
 	case listsTools(kind):
@@ -62,14 +62,14 @@ func (c *responsesCall) addItem(f fieldList, raw []byte, index int) {
 	c.items = append(c.items, inputItem{raw, index})
 }
 
-// refer adds the items that the request refers to. A reference that is missing comes before the first error of the
-// input, which is behind it.
-func (c *responsesCall) refer() {
-	if c.refers == nil {
+// insertReferences adds the items that the request refers to. The error of a missing one precedes that of the input,
+// which comes later in the request.
+func (c *responsesCall) insertReferences() {
+	if c.references == nil {
 		return
 	}
-	input, tools, refers, later := c.items, c.toolItems, c.refers, c.err
-	c.items, c.refers, c.toolItems, c.err = nil, nil, nil, nil
+	input, tools, refers, later := c.items, c.toolItems, c.references, c.err
+	c.items, c.references, c.toolItems, c.err = nil, nil, nil, nil
 	if refers[0].response {
 		if refers[0].items == nil {
 			c.fail(previousNotFound(refers[0].id, c.env.Kept.Keeps()))
@@ -87,7 +87,7 @@ func (c *responsesCall) refer() {
 			tools = tools[1:]
 		}
 		if item.raw == nil {
-			if item.raw = c.referred(&refers[0], item); item.raw == nil {
+			if item.raw = c.referencedItem(&refers[0], item); item.raw == nil {
 				refers = refers[1:]
 				continue
 			}
@@ -103,8 +103,8 @@ func (c *responsesCall) refer() {
 	}
 }
 
-// referred returns the item of a reference, nil if it is missing.
-func (c *responsesCall) referred(r *Reference, at inputItem) []byte {
+// referencedItem returns the item of a reference, nil if it is missing.
+func (c *responsesCall) referencedItem(r *Reference, at inputItem) []byte {
 	switch {
 	case r.items != nil:
 		return r.items[0]

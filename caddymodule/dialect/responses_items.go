@@ -105,9 +105,9 @@ func (c *responsesCall) readMessage(f fieldList) {
 		c.pendingReasoning = nil
 		c.conversation.addUser(parts)
 	case "system", "developer":
-		c.conversation.addSystem(c.onlyText(f, role, parts))
+		c.conversation.addSystem(c.onlyText(role, parts))
 	case "assistant":
-		if text := c.onlyText(f, role, parts); text != "" {
+		if text := c.onlyText(role, parts); text != "" {
 			c.addPendingReasoning()
 			c.conversation.addText(text)
 		}
@@ -117,7 +117,7 @@ func (c *responsesCall) readMessage(f fieldList) {
 }
 
 // onlyText returns the text of a message's parts. It fails if there are other parts.
-func (c *responsesCall) onlyText(f fieldList, role string, parts []contentPart) string {
+func (c *responsesCall) onlyText(role string, parts []contentPart) string {
 	var texts []string
 	for i, p := range parts {
 		if p.raw != nil {
@@ -164,10 +164,10 @@ func (c *responsesCall) readCall(kind string, f fieldList) {
 		c.missing("name")
 	}
 	if item != "" {
-		if c.calls == nil {
-			c.calls = make(map[string]string)
+		if c.callIDs == nil {
+			c.callIDs = make(map[string]string)
 		}
-		c.calls[item] = id
+		c.callIDs[item] = id
 	}
 	upstreamName := c.upstreamNames.called(key)
 	c.tools.alias(upstreamName, tool)
@@ -176,7 +176,7 @@ func (c *responsesCall) readCall(kind string, f fieldList) {
 }
 
 // isTextOrObject reports whether a value is a string or an object.
-func isTextOrObject(raw []byte) bool { return jsonscan.IsString(raw) || raw[0] == '{' }
+func isTextOrObject(raw []byte) bool { return jsonscan.IsString(raw) || jsonscan.IsObject(raw) }
 
 // callArguments returns the arguments of a function_call as a JSON object, which chat
 // templates require.
@@ -194,7 +194,7 @@ func (c *responsesCall) readOutput(kind string, f fieldList) {
 	id := f.text("call_id")
 	if id == "" {
 		id = f.text("id")
-		if call, ok := c.calls[id]; ok {
+		if call, ok := c.callIDs[id]; ok {
 			id = call
 		}
 	}
@@ -220,7 +220,7 @@ func (c *responsesCall) readResult(f fieldList, data bool) (text string, images 
 	if jsonscan.IsString(raw) {
 		text = jsonscan.Unquote(raw)
 		list := []byte(strings.TrimSpace(text))
-		if len(list) == 0 || list[0] != '[' || !strings.Contains(text, `"input_image"`) || !jsonscan.Valid(list) {
+		if !jsonscan.IsArray(list) || !strings.Contains(text, `"input_image"`) || !jsonscan.Valid(list) {
 			return text, nil
 		}
 		c.lenient, c.faulty = true, false
@@ -230,7 +230,7 @@ func (c *responsesCall) readResult(f fieldList, data bool) (text string, images 
 		}
 		return resultText(parts)
 	}
-	if len(raw) > 0 && (data || raw[0] != '[') {
+	if len(raw) > 0 && (data || !jsonscan.IsArray(raw)) {
 		return string(compactJSON(raw)), nil
 	}
 	return resultText(c.readParts(f, "output"))

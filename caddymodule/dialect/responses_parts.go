@@ -45,7 +45,7 @@ func (c *responsesCall) readPart(f fieldList) contentPart {
 func (c *responsesCall) readInputAudio(f fieldList) contentPart {
 	const name = "input_audio"
 	audio := f.given(name)
-	if audio == nil || audio[0] != '{' {
+	if !jsonscan.IsObject(audio) {
 		c.missing(name)
 		return contentPart{}
 	}

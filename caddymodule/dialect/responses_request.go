@@ -12,12 +12,12 @@ import (
 // responsesCall is a request in the responses dialect.
 type responsesCall struct {
 	translation
-	refers           []Reference
+	references       []Reference
 	items            []inputItem // the input; with the items that it refers to, once these are known
 	toolItems        []int       // indexes of the items with tools
 	upstreamNames    upstreamNames
 	pendingReasoning []string          // of the assistant's next content
-	calls            map[string]string // call ids by item id
+	callIDs          map[string]string // call ids by item id
 }
 
 var _ Call = (*responsesCall)(nil)
@@ -25,19 +25,19 @@ var _ Call = (*responsesCall)(nil)
 // readResponsesHead reads the head of CreateResponse or CountInputTokens, and collects what the request refers to.
 func readResponsesHead(op Operation, body []byte, env *Env) (Head, *Error) {
 	c := new(responsesCall)
-	c.counted = op.Kind == CountInputTokens
+	c.countOnly = op.Kind == CountInputTokens
 	c.echo = make(map[string][]byte)
 	err := c.readHead(body, env, Responses)
 	if err == nil {
 		c.read(c.readStore, c.readUnsupported, c.readInput)
 	}
-	return Head{Model: c.model, References: c.refers, request: c}, err
+	return Head{Model: c.model, References: c.references, request: c}, err
 }
 
 // decode reads the rest of a request. Fields that a chat request cannot express are dropped, because clients send them
 // anyway.
 func (c *responsesCall) decode(o compat.Options) *Error {
-	c.refer()
+	c.insertReferences()
 	return c.readRest(o, c.readInstructions, c.readTools, c.readItems, c.readTrigger, c.needTool, c.readToolChoice,
 		c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed)
 }

@@ -227,9 +227,9 @@ func (r *responsesEncoder) closeEvents(status string) {
 	r.itemSnapshot("output_item.done", status)
 }
 
-// conclude returns the final state of the response. An empty response gets an empty
+// finalState returns the final state of the response. An empty response gets an empty
 // message, because its output must not be empty.
-func (r *responsesEncoder) conclude(o outcome) responseState {
+func (r *responsesEncoder) finalState(o outcome) responseState {
 	if r.index == 0 {
 		r.open(partText, "", "")
 		r.close(o.finish.cut())
@@ -249,7 +249,7 @@ func (r *responsesEncoder) conclude(o outcome) responseState {
 
 // finish implements encoder.
 func (r *responsesEncoder) finish(o outcome) *Error {
-	s := r.conclude(o)
+	s := r.finalState(o)
 	b, end := r.out, "\n"
 	if r.quiet {
 		b = slices.Grow(b, len(r.output)+2048)

@@ -93,7 +93,7 @@ func (c *responsesCall) readTools(f fieldList) {
 
 // readToolList reads the tools in a list, or in a namespace.
 func (c *responsesCall) readToolList(f fieldList, namespace string) {
-	if tools := f.given("tools"); tools == nil || tools[0] != '[' {
+	if tools := f.given("tools"); !jsonscan.IsArray(tools) {
 		return
 	}
 	for list := c.objects(f, "tools"); list.next(); c.faulty = false {
@@ -119,7 +119,7 @@ func (c *responsesCall) reserveNames(tools []byte) {
 
 // toolFields returns the members of a tool, none if it is not an object.
 func toolFields(raw []byte) fieldList {
-	if len(raw) == 0 || raw[0] != '{' {
+	if !jsonscan.IsObject(raw) {
 		return nil
 	}
 	return unwrapped(readFields(raw))
@@ -191,7 +191,7 @@ func (c *responsesCall) readFunction(f fieldList, namespace string) {
 		return
 	}
 	parameters := f.given("parameters")
-	if parameters != nil && parameters[0] != '{' {
+	if parameters != nil && !jsonscan.IsObject(parameters) {
 		c.wrongType("parameters", anObject.name, parameters)
 		return
 	}

@@ -47,21 +47,21 @@ type judgedCall struct {
 
 // readSafeguards reads which check the client asks for.
 func (c *messagesCall) readSafeguards(f fieldList) {
-	if c.env.Options.Safeguards == "" || c.counted || c.typed(f, "safeguards", aList) == nil {
+	if c.env.Options.Safeguards == "" || c.countOnly || c.typed(f, "safeguards", aList) == nil {
 		return
 	}
 	for list := c.objects(f, "safeguards"); list.next(); {
 		if list.fields.text("type") == "dangerous_tool_use" && c.safeguard == nil {
 			c.safeguard = &Safeguard{
-				rules: list.fields.get("classifier_context"), history: c.conversation.judged(), reason: "error",
+				rules: list.fields.get("classifier_context"), history: c.conversation.forJudge(), reason: "error",
 			}
 		}
 	}
 }
 
-// judged returns the newest texts of the user and calls of the agent, as JSON. It omits what others can have written:
+// forJudge returns the newest texts of the user and calls of the agent, as JSON. It omits what others can have written:
 // the agent's texts, documents, results of tools, and what clients add to the user's texts.
-func (c *conversation) judged() string {
+func (c *conversation) forJudge() string {
 	var entries []string
 	said, called := maxSaid, maxCalled
 	add := func(left *int, who, what string) {
@@ -69,13 +69,13 @@ func (c *conversation) judged() string {
 			entries = append(entries, string(jsonscan.Appendf(nil, `{%q:%q}`, who, what)))
 		}
 	}
-	for _, t := range slices.Backward(c.messages) {
-		if t.assistant {
-			for _, call := range slices.Backward(t.calls) {
+	for _, m := range slices.Backward(c.messages) {
+		if m.assistant {
+			for _, call := range slices.Backward(m.calls) {
 				add(&called, "called", call.name+" "+truncate(call.arguments, maxInput))
 			}
 		}
-		for _, p := range slices.Backward(t.parts) {
+		for _, p := range slices.Backward(m.parts) {
 			if p.typed && said >= 0 {
 				add(&said, "user", truncate(withoutAdded(p.text), maxText))
 			}

@@ -35,12 +35,12 @@ type serialiser struct {
 
 // openCall is the tool call that is open.
 type openCall struct {
-	k       int
-	whole   bool   // arguments are sent unchecked when the call closes
-	live    bool   // arguments are being sent
-	done    bool   // the object has ended
-	pending []byte // the arguments so far
-	space   int    // length of the white space at the start of pending
+	k         int
+	whole     bool   // arguments are sent unchecked when the call closes
+	streaming bool   // arguments are being sent
+	done      bool   // the object has ended
+	pending   []byte // the arguments so far
+	space     int    // length of the white space at the start of pending
 }
 
 // maxWaiting is the maximum number of waiting parts. Only a stream that alternates between
@@ -192,7 +192,7 @@ func (s *serialiser) appendArguments(fragment string) {
 	c := &s.call
 	wasDone := c.done
 	c.done = s.complete()
-	if fragment == "" || c.live && wasDone && strings.Trim(fragment, jsonscan.Space) == "" {
+	if fragment == "" || c.streaming && wasDone && strings.Trim(fragment, jsonscan.Space) == "" {
 		return
 	}
 	c.pending = append(c.pending, fragment...)
@@ -201,14 +201,14 @@ func (s *serialiser) appendArguments(fragment string) {
 	isObject := !c.done || !wasDone && jsonscan.Valid(text)
 	switch {
 	case c.whole:
-	case c.live && wasDone:
+	case c.streaming && wasDone:
 		s.err = brokenArguments()
-	case c.live:
+	case c.streaming:
 		if s.encoder.fill(fragment); !isObject {
 			s.err = brokenArguments()
 		}
-	case len(text) > 0 && text[0] == '{' && isObject:
-		c.live = true
+	case jsonscan.IsObject(text) && isObject:
+		c.streaming = true
 		s.encoder.fill(string(text))
 	}
 }
@@ -238,11 +238,11 @@ func (s *serialiser) closeCall(finish finishReason) {
 	switch {
 	case c.whole && len(c.pending) > 0:
 		s.encoder.fill(string(c.pending))
-	case c.whole, c.live && complete:
-	case c.live && !finish.cut():
+	case c.whole, c.streaming && complete:
+	case c.streaming && !finish.cut():
 		s.err = brokenArguments()
 		return
-	case !c.live && (complete || !finish.cut()):
+	case !c.streaming && (complete || !finish.cut()):
 		if object, _ := normalArguments(string(c.pending)); string(object) != "{}" {
 			s.encoder.fill(string(object))
 		}

@@ -10,7 +10,7 @@ import (
 // streamed text ended; "" is none. Servers that escape text may split a pair over two pieces.
 type halfPair string
 
-// lone is the decoded form of a half without the other one.
+// lone is the decoded form of a half whose other half is missing.
 const lone = "\uFFFD"
 
 // unquote decodes the next piece of the text, a JSON string, except for a half at its end.

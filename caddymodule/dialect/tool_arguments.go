@@ -48,7 +48,7 @@ func normalArguments(text string) (object []byte, ok bool) {
 	if jsonscan.IsString(raw) && jsonscan.Valid(raw) {
 		raw = bytes.TrimSpace([]byte(jsonscan.Unquote(raw)))
 	}
-	if len(raw) > 0 && raw[0] == '{' && jsonscan.Valid(raw) {
+	if jsonscan.IsObject(raw) && jsonscan.Valid(raw) {
 		return oneLine(raw), true
 	}
 	return append(jsonscan.AppendQuoted([]byte(`{"raw_arguments":`), text), '}'), false

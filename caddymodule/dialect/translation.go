@@ -16,24 +16,23 @@ import (
 // a fixed order of keys, and the data that the answer's encoder needs.
 type translation struct {
 	reply
-	fields       fieldList // of the request, while it is read
-	size         int       // of the request in bytes: the initial capacity for the messages
-	stream       bool
-	counted      bool // only count tokens, do not generate
-	conversation conversation
-	tools        toolset
-	unavailable  *Error        // for the first tool that was dropped because of its type
-	dropped      string        // parts that are not sent to the model, see drop
-	choice       string        // tool_choice: "", "auto" or "required"
-	parallel     string        // parallel_tool_calls: "", "true" or "false"
-	parameters   []byte        // other members, each preceded by a comma
-	effort       jsonscan.Span // the reasoning effort in parameters, if any
-	mapped       []byte        // what the option efforts has in its place, if anything
+	fields           fieldList // of the request, while it is read
+	size             int       // of the request in bytes: the initial capacity for the messages
+	stream           bool
+	countOnly        bool // the client wants a count of tokens, no answer
+	conversation     conversation
+	tools            toolset
+	unavailable      *Error        // for the first tool that was dropped because of its type
+	dropped          string        // parts that are not sent to the model, see drop
+	choice           string        // tool_choice: "", "auto" or "required"
+	parallel         string        // parallel_tool_calls: "", "true" or "false"
+	parameters       []byte        // other members, each preceded by a comma
+	effort           jsonscan.Span // the reasoning effort in parameters, if any
+	effortParameters []byte        // what the option efforts has in its place, if anything
 
 	cacheKey []byte // prompt_cache_key as JSON, nil if there is none
 	messages []byte // the conversation as JSON, once it is complete
 	toolList []byte // the tools as JSON, nil if there are none
-	prompt   *tokens.Prompt
 
 	path     []step // of the current object
 	elements int    // number of elements so far
@@ -160,7 +159,7 @@ func (t *translation) dropTool(kind string) {
 func (t *translation) needTool(f fieldList) {
 	choice := f.given("tool_choice")
 	none := jsonscan.String(choice) == "none" || jsonscan.Text(choice, "type") == "none"
-	if t.unavailable != nil && len(t.tools.order) == 0 && !none && !t.counted && !t.compact {
+	if t.unavailable != nil && len(t.tools.order) == 0 && !none && !t.countOnly && !t.compact {
 		t.fail(t.unavailable)
 	}
 }
@@ -174,11 +173,11 @@ func (t *translation) chooseTool(upstreamName string) {
 // askEffort adds the reasoning effort of the client, as the deployment maps it. An effort that it does not map
 // is added if passes is set.
 func (t *translation) askEffort(level string, passes bool) {
-	t.mapped = mappedEffort(t.env.Options, level)
-	if t.env.Info != nil && (t.mapped != nil || passes) {
+	t.effortParameters = mappedEffort(t.env.Options, level)
+	if t.env.Info != nil && (t.effortParameters != nil || passes) {
 		t.env.Info.Effort = level
 	}
-	if t.mapped != nil || !passes {
+	if t.effortParameters != nil || !passes {
 		return
 	}
 	t.effort.Start = len(t.parameters)
@@ -188,11 +187,11 @@ func (t *translation) askEffort(level string, passes bool) {
 
 // DropEffort implements Call.
 func (t *translation) DropEffort() bool {
-	if t.effort == (jsonscan.Span{}) && t.mapped == nil {
+	if t.effort == (jsonscan.Span{}) && t.effortParameters == nil {
 		return false
 	}
 	t.parameters = slices.Delete(t.parameters, t.effort.Start, t.effort.End)
-	t.effort, t.mapped = jsonscan.Span{}, nil
+	t.effort, t.effortParameters = jsonscan.Span{}, nil
 	return true
 }
 
@@ -221,9 +220,6 @@ func (t *translation) complete() {
 	t.names = t.tools.names
 	t.conversation, t.tools, t.fields = conversation{}, toolset{}, nil // free their texts
 	t.prompt = tokens.NewPrompt(func() (messages, tools []byte) { return t.messages, t.toolList })
-	if t.env.Estimate != nil {
-		t.estimator = func() int { return t.env.Estimate(t.model, t.prompt) }
-	}
 }
 
 // Prompt implements Call.
@@ -318,8 +314,8 @@ func (s *toolset) keep(ok func(upstreamName string) bool) {
 	s.order = slices.DeleteFunc(s.order, func(t offeredTool) bool { return !ok(t.upstreamName) })
 }
 
-// settle drops tools that are no longer offered, or have a later definition.
-func (s *toolset) settle() {
+// dropReplaced drops tools that are no longer offered, or have a later definition.
+func (s *toolset) dropReplaced() {
 	s.order = slices.DeleteFunc(s.order, func(t offeredTool) bool {
 		tool := s.names[t.upstreamName]
 		return !tool.offered || tool.end != t.json.End
@@ -343,7 +339,7 @@ func (s *toolset) list() []byte {
 // appendSchema appends a function's parameters. It adds a missing type and properties, which
 // chat templates and grammars require.
 func appendSchema(b, schema []byte) []byte {
-	if len(schema) == 0 || schema[0] != '{' {
+	if !jsonscan.IsObject(schema) {
 		schema = []byte("{}")
 	}
 	start, end := "", ""

@@ -47,7 +47,7 @@ func readFault(body []byte) fault {
 // Some servers nest a whole body as the string "message".
 func (f *fault) read(data []byte, level int) {
 	const deepest = 4
-	if level == deepest || len(data) == 0 || data[0] != '{' || !jsonscan.Valid(data) {
+	if level == deepest || !jsonscan.IsObject(data) || !jsonscan.Valid(data) {
 		f.message = string(data)
 		return
 	}

@@ -55,10 +55,10 @@ func (u *upstreamStream) read(p []byte, chunks chunkReader) {
 	u.checkReader()
 }
 
-// readLast processes the last event of the stream. If settled is set, a truncated event is
-// ignored, because the answer is complete or has already failed.
-func (u *upstreamStream) readLast(chunks chunkReader, settled bool) {
-	if u.reader.Finish() && !(settled && cutOff(u.reader.Data)) {
+// readLast processes the last event of the stream. A truncated event is ignored if the answer
+// has ended: it is complete, or has already failed.
+func (u *upstreamStream) readLast(chunks chunkReader, answerEnded bool) {
+	if u.reader.Finish() && !(answerEnded && cutOff(u.reader.Data)) {
 		u.event(chunks)
 	}
 	u.checkReader()

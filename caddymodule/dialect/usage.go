@@ -36,7 +36,7 @@ const maxTokens = 1 << 30
 // parseUsage parses a usage object. ok is false for other values, and if there are no tokens
 // in it. Members that are missing, or not plausible, are 0.
 func parseUsage(raw []byte) (u Usage, ok bool) {
-	if len(raw) == 0 || raw[0] != '{' {
+	if !jsonscan.IsObject(raw) {
 		return Usage{}, false
 	}
 	for m := jsonscan.MembersAt(raw, 0); m.Next(); {
@@ -70,7 +70,7 @@ type AnswerInfo struct {
 	choices       []int64  // the indexes
 
 	Window   int    // in tokens, of the model server that gets the request; 0: not known. The caller sets it
-	Effort   string // of the request, if its body has it as it is or mapped; not in the chat dialect
+	Effort   string // the client's reasoning effort, if the upstream gets it, as it is or mapped; not in the chat dialect
 	Tools    bool   // the request has tools; not in the chat dialect
 	Reasoned bool   // the answer has reasoning; not in the chat dialect
 }

@@ -86,17 +86,10 @@ func (f *Folder) after(n int64) []Archive {
 
 // Open opens the named archive, if it is one of [Folder.Archives].
 func (f *Folder) Open(name string) (*os.File, error) {
-	if _, ok := find(f.Archives(), func(a Archive) bool { return a.Name == name }); !ok {
+	if !slices.ContainsFunc(f.Archives(), func(a Archive) bool { return a.Name == name }) {
 		return nil, os.ErrNotExist
 	}
 	return os.Open(filepath.Join(f.path, name))
-}
-
-func find(archives []Archive, is func(Archive) bool) (Archive, bool) {
-	if i := slices.IndexFunc(archives, is); i >= 0 {
-		return archives[i], true
-	}
-	return Archive{}, false
 }
 
 // parse reads the name of an archive.
@@ -121,8 +114,8 @@ func (f *Folder) hash(a *Archive) error {
 	same := func(last Archive) bool {
 		return last.Name == a.Name && last.Size == info.Size() && last.modified.Equal(info.ModTime())
 	}
-	if last, ok := find(f.last, same); ok {
-		*a = last
+	if i := slices.IndexFunc(f.last, same); i >= 0 {
+		*a = f.last[i]
 		return nil
 	}
 	file, err := os.Open(path)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/postern-dev/postern/connector/text"
@@ -18,7 +19,7 @@ type Site struct {
 	URL     string // of the gateway, without a slash at its end
 	Console string // of the console, without a slash at its end; "" unknown
 	Pin     string // of the gateway
-	// Verified means that a machine can verify the site: it has HTTPS with a certificate of
+	// Verified means that a machine can verify the site: it serves HTTPS with a certificate of
 	// a public authority, or is on the same machine.
 	Verified bool
 }
@@ -30,7 +31,8 @@ var (
 	powerShellBody string
 )
 
-// Script is the name of a script that the gateway hands out, for shells and for PowerShell. All have the same text.
+// Script is the name of a script that the gateway hands out, for shells and for PowerShell. Only this name differs in
+// their texts.
 type Script string
 
 // The scripts that install a connector, and that set up a client.
@@ -63,7 +65,7 @@ func (s Script) PowerShell(site Site, archives []Archive) string {
 	fmt.Fprintf(&b, opening+"\n", text.Printable(site.URL, maxURL))
 	unverified := ""
 	if !site.Verified {
-		unverified = "'-k'" // the script has the hashes of all downloads
+		unverified = "'-k'" // the script contains the hashes of all downloads
 	}
 	fmt.Fprintf(&b, "$self = '%s.ps1'\n$gateway = %s\n$console = %s\n$unverified = @(%s)\n$archives = @{\n", s,
 		text.PowerShellQuote(site.URL), text.PowerShellQuote(site.Console), unverified)
@@ -104,14 +106,17 @@ clone on that machine.`
 
 // note returns the note of the commands.
 func (c *Commands) note(site Site, archives []Archive) string {
-	var notes []string
+	var notes, platforms []string
+	for _, a := range archives {
+		platforms = append(platforms, a.Platform())
+	}
 	if OnlyHere(site.URL) {
 		notes = append(notes, onlyHere)
 	}
 	if c.Install == "" && c.InstallWindows == "" {
 		notes = append(notes, howToGet)
-	} else if !has(archives, "linux") || !has(archives, "darwin") || !has(archives, "windows") {
-		notes = append(notes, fmt.Sprintf(onlySome, strings.Join(platforms(archives), ", ")))
+	} else if !hasAny(archives, "linux") || !hasAny(archives, "darwin") || !hasAny(archives, "windows") {
+		notes = append(notes, fmt.Sprintf(onlySome, strings.Join(platforms, ", ")))
 	}
 	return strings.Join(notes, "\n")
 }
@@ -119,10 +124,7 @@ func (c *Commands) note(site Site, archives []Archive) string {
 // OnlyHere reports whether a URL has an address of this machine only.
 func OnlyHere(base string) bool {
 	u, err := url.Parse(base)
-	if err != nil {
-		return false
-	}
-	return IsLoopback(u.Hostname())
+	return err == nil && IsLoopback(u.Hostname())
 }
 
 // IsLoopback reports whether a name or an address is of the loopback interface.
@@ -149,7 +151,7 @@ func CommandsFor(site Site, archives []Archive, code string) Commands {
 // UpdateLine returns the line that replaces the connector of a machine, in PowerShell if that runs Windows. It is ""
 // without an archive for the platform, such as "linux/amd64".
 func UpdateLine(site Site, archives []Archive, platform string) string {
-	if _, ok := find(archives, func(a Archive) bool { return a.Platform() == platform }); !ok {
+	if !slices.ContainsFunc(archives, func(a Archive) bool { return a.Platform() == platform }) {
 		return ""
 	}
 	if strings.HasPrefix(platform, "windows/") {
@@ -187,7 +189,7 @@ func (site Site) flags(arguments ...string) []string {
 
 // shellLine returns the line that loads and runs the script, "" without archives for it.
 func (s Script) shellLine(site Site, archives []Archive, arguments []string) string {
-	if site.Console == "" || !has(archives, "linux", "darwin") {
+	if site.Console == "" || !hasAny(archives, "linux", "darwin") {
 		return ""
 	}
 	url, given := text.ShellWord(fmt.Sprintf("%s/%s.sh", site.Console, s)), spaced(text.ShellWord, arguments)
@@ -207,7 +209,7 @@ func (s Script) shellLine(site Site, archives []Archive, arguments []string) str
 
 // powerShellLine is shellLine for PowerShell.
 func (s Script) powerShellLine(site Site, archives []Archive, arguments []string) string {
-	if site.Console == "" || !has(archives, "windows") {
+	if site.Console == "" || !hasAny(archives, "windows") {
 		return ""
 	}
 	url, given := text.PowerShellQuote(fmt.Sprintf("%s/%s.ps1", site.Console, s)), spaced(text.PowerShellQuote, arguments)
@@ -236,20 +238,7 @@ func spaced(quote func(string) string, words []string) string {
 	return b.String()
 }
 
-// platforms returns the platform of each archive.
-func platforms(archives []Archive) []string {
-	list := make([]string, len(archives))
-	for i, a := range archives {
-		list[i] = a.Platform()
-	}
-	return list
-}
-
-func has(archives []Archive, systems ...string) bool {
-	for _, system := range systems {
-		if _, ok := find(archives, func(a Archive) bool { return a.System == system }); ok {
-			return true
-		}
-	}
-	return false
+// hasAny reports whether an archive is for one of the systems.
+func hasAny(archives []Archive, systems ...string) bool {
+	return slices.ContainsFunc(archives, func(a Archive) bool { return slices.Contains(systems, a.System) })
 }

@@ -31,24 +31,24 @@ type deferredEvent struct {
 // leader emits the event. A new leader emits the latest events again, since the former one may
 // not have emitted them. Receivers recognize duplicates by their ids.
 func (s *sources) emitOnce(c store.Change, e Event) {
-	s.emitNamed(fmt.Append(nil, e.Name, " ", c.Account, " ", c.ID, " ", c.Revision, " ", c.Expiring), e)
+	s.emitIdentified(fmt.Append(nil, e.Name, " ", c.Account, " ", c.ID, " ", c.Revision, " ", c.Expiring), e)
 }
 
 // emitTunnelEvent is emitOnce for an event of a connector's tunnels, which all gateways notice at
 // about the same time. A new leader may emit it again with another id.
 func (s *sources) emitTunnelEvent(e Event) {
-	s.emitNamed(fmt.Append(nil, e.Name, " ", e.Data["connector_id"], " ", e.Data["upstream"], " ",
+	s.emitIdentified(fmt.Append(nil, e.Name, " ", e.Data["connector_id"], " ", e.Data["upstream"], " ",
 		time.Now().Truncate(offlineAfter).Unix()), e)
 }
 
-// emitNamed emits an event if this gateway is alone or leads, and otherwise defers it. All gateways give an event
-// the same name, from which its id is made, so that receivers recognize a repeated one.
-func (s *sources) emitNamed(name []byte, e Event) {
+// emitIdentified emits an event if this gateway is alone or leads, and otherwise defers it. The id of the event is a
+// hash of its identity, which is the same at all gateways, so that receivers recognize a repeated event.
+func (s *sources) emitIdentified(identity []byte, e Event) {
 	if !s.store.Shared() {
 		s.emit(e)
 		return
 	}
-	sum := sha256.Sum256(name)
+	sum := sha256.Sum256(identity)
 	e.Data["id"] = hex.EncodeToString(sum[:16])
 	if s.store.Leads() {
 		s.emitDeferred()

@@ -29,21 +29,21 @@ type Emitter interface {
 // feed passes events one by one to the newest started configuration. They are
 // queued in a bounded buffer, so slow handlers do not block the sources.
 type feed struct {
-	queue  chan Event
-	pushed chan struct{} // receives an item after Push
-	turn   chan struct{} // holds an item while handlers run
-	life   context.Context
-	end    context.CancelFunc
-	log    *slog.Logger
-	count  func(reason string, n int)
-	lost   logs.Sampler[string]
+	queue    chan Event
+	pushed   chan struct{} // receives an item after Push
+	emitting chan struct{} // contains an item while handlers run
+	life     context.Context
+	end      context.CancelFunc
+	log      *slog.Logger
+	count    func(reason string, n int)
+	lost     logs.Sampler[string]
 
 	emitters newest.Stack[Emitter]
 }
 
 func newFeed(o Options) *feed {
 	f := &feed{
-		queue: make(chan Event, buffer), pushed: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		queue: make(chan Event, buffer), pushed: make(chan struct{}, 1), emitting: make(chan struct{}, 1),
 		log: o.Logger, count: o.Lost,
 	}
 	f.life, f.end = context.WithCancel(context.Background())
@@ -73,8 +73,8 @@ func (f *feed) Push(e Emitter) {
 func (f *feed) Remove(e Emitter) {
 	f.emitters.Remove(e)
 	select {
-	case f.turn <- struct{}{}:
-		<-f.turn
+	case f.emitting <- struct{}{}:
+		<-f.emitting
 	case <-time.After(emitGrace):
 	}
 }
@@ -106,8 +106,8 @@ func (f *feed) emit(e Event) {
 
 // tryEmit passes an event to the current configuration. It returns false if there is none.
 func (f *feed) tryEmit(e Event) (emitted bool) {
-	f.turn <- struct{}{}
-	defer func() { <-f.turn }()
+	f.emitting <- struct{}{}
+	defer func() { <-f.emitting }()
 	emitter, ok := f.emitters.Newest()
 	if ok {
 		defer panics.Recover(f.log, "emitting an event")

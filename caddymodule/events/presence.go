@@ -78,19 +78,19 @@ func (s *sources) onTunnel(hub *tunnel.Hub, e tunnel.Event) {
 	s.emitTunnelEvent(Event{eventConnectorOnline, data})
 }
 
-// arrive records that a connector is online at a hub. news is set if the connector was
+// arrive records that a connector is online at a hub. isNew is set if the connector was
 // not online before.
-func (s *sources) arrive(hub *tunnel.Hub, e tunnel.Event) (news bool) {
+func (s *sources) arrive(hub *tunnel.Hub, e tunnel.Event) (isNew bool) {
 	p := s.presences[e.Connector]
 	if p == nil {
-		p, news = &presence{hubs: make(map[*tunnel.Hub]bool)}, true
+		p, isNew = &presence{hubs: make(map[*tunnel.Hub]bool)}, true
 		s.presences[e.Connector] = p
 	}
 	p.Event = e
 	p.hubs[hub] = true
 	s.store.TouchConnector(e.Connector)
 	s.checkAfter(p, offlineAfter)
-	return news
+	return isNew
 }
 
 // depart records that a connector is no longer online at a hub. It is reported as
@@ -130,7 +130,7 @@ func (s *sources) check(p *presence) {
 	if !s.store.InContact() {
 		p.left = time.Now() // this gateway may be offline, and not the connector
 	}
-	if rest := s.offlineAfter() - time.Since(p.left); rest > 0 {
+	if rest := s.absence() - time.Since(p.left); rest > 0 {
 		s.checkAfter(p, min(rest, offlineAfter))
 		return
 	}
@@ -140,9 +140,9 @@ func (s *sources) check(p *presence) {
 	s.emitTunnelEvent(Event{eventConnectorOffline, data})
 }
 
-// offlineAfter is how long a connector may be away before it is reported. In a cluster, this is
+// absence is how long a connector may be away before it is reported. In a cluster, this is
 // long enough for a gateway to notice that it has lost its own contact, see check.
-func (s *sources) offlineAfter() time.Duration {
+func (s *sources) absence() time.Duration {
 	if s.store.Shared() {
 		return offlineAfter + lostAfter
 	}
@@ -179,7 +179,7 @@ func (s *sources) checkUpstreams(p *presence) (done bool) {
 			s.emitTunnelEvent(Event{name, data})
 		}
 	}
-	p.down = down // without upstreams that the connector no longer has
+	p.down = down // without upstreams that were removed from the connector
 	return done
 }
 

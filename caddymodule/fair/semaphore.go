@@ -48,7 +48,7 @@ const (
 type waiter struct {
 	lane   *lane
 	from   Networks
-	called chan struct{} // closed with the slot, or when the semaphore is closed
+	ready  chan struct{} // closed with the slot, or when the semaphore is closed
 	inside bool
 }
 
@@ -78,13 +78,13 @@ func (s *Semaphore) Acquire(ctx context.Context, from Networks, isKnown bool) (*
 	timer := time.NewTimer(s.limits.Wait)
 	defer timer.Stop()
 	select {
-	case <-w.called:
+	case <-w.ready:
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-timer.C:
 		err = ErrBusy
 	}
-	return s.settle(w, err)
+	return s.endWait(w, err)
 }
 
 // enqueue appends a waiter to its network's queue.
@@ -98,15 +98,15 @@ func (s *Semaphore) enqueue(from Networks, isKnown bool) (*waiter, error) {
 	if s.closed || !l.waiting.Take(from, 1) {
 		return nil, ErrBusy
 	}
-	w := &waiter{lane: l, from: from, called: make(chan struct{})}
+	w := &waiter{lane: l, from: from, ready: make(chan struct{})}
 	l.queue.Push(from, w)
-	s.call()
+	s.grant()
 	return w, nil
 }
 
-// settle ends a wait. A waiter that was called gets its slot, even if it gave up
+// endWait ends a wait. A waiter that was called gets its slot, even if it gave up
 // at the same moment.
-func (s *Semaphore) settle(w *waiter, gaveUp error) (*Slot, error) {
+func (s *Semaphore) endWait(w *waiter, gaveUp error) (*Slot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -124,8 +124,8 @@ func (s *Semaphore) settle(w *waiter, gaveUp error) (*Slot, error) {
 	return nil, gaveUp
 }
 
-// call grants the free slots, to known clients first. The caller holds the lock.
-func (s *Semaphore) call() {
+// grant grants the free slots, to known clients first. The caller holds the lock.
+func (s *Semaphore) grant() {
 	for _, i := range []int{known, strangers} {
 		l := &s.lanes[i]
 		for l.queue.Len() > 0 && l.inside < s.limits.Slots-s.limits.Spare &&
@@ -134,7 +134,7 @@ func (s *Semaphore) call() {
 			l.waiting.Return(w.from, 1)
 			l.inside++
 			w.inside = true
-			close(w.called)
+			close(w.ready)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (s *Semaphore) Close() {
 	s.closed = true
 	for i := range s.lanes {
 		for l := &s.lanes[i]; l.queue.Len() > 0; {
-			close(l.queue.Pop().called)
+			close(l.queue.Pop().ready)
 		}
 	}
 }
@@ -184,5 +184,5 @@ func (p *Slot) Release() {
 		p.timer.Stop()
 	}
 	p.lane.inside--
-	p.semaphore.call()
+	p.semaphore.grant()
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// Join opens the store that the gateways of a cluster share, and joins the cluster. file has the records of
-// this gateway alone.
+// Join opens the store that the gateways of a cluster share, and joins the cluster. file contains the records
+// of this gateway alone.
 type Join func(file store.KV, o JoinOptions) (*store.Store, Cluster, error)
 
 // JoinOptions are the parameters of a Join.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/hkdf"
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -28,7 +27,7 @@ type Listener struct {
 
 	mu             sync.Mutex
 	configurations newest.Stack[*Gateway]
-	secrets        tunnel.Secrets // from the store that the hub was started with
+	secrets        tunnel.Secrets // in the store that the hub was started with
 	followers      []*Services    // subscribed to the hub
 
 	identity sync.Mutex // held while the hub gets the identity
@@ -152,24 +151,24 @@ func (l *Listener) stop(g *Gateway) {
 	if hub == nil {
 		return
 	}
-	options := tunnel.Options{Pairing: notNow{}, Logger: g.Logger}
+	options := tunnel.Options{Pairing: shuttingDown{}, Logger: g.Logger}
 	if current, ok := l.configurations.Newest(); ok {
 		options = current.tunnelOptions
 	}
 	hub.SetOptions(options)
 }
 
-// notNow temporarily denies devices while the listener has no configuration.
+// shuttingDown temporarily denies devices while the listener has no configuration.
 // Without it they would be denied permanently.
-type notNow struct{}
+type shuttingDown struct{}
 
 // Claim implements tunnel.Pairing.
-func (notNow) Claim(context.Context, tunnel.Device) (tunnel.Ticket, *link.Deny) {
+func (shuttingDown) Claim(context.Context, tunnel.Device) (tunnel.Ticket, *link.Deny) {
 	return tunnel.Ticket{}, &link.Deny{Code: link.DenyUnavailable, Message: "the gateway is shutting down", Retry: true}
 }
 
 // Expects implements tunnel.Pairing.
-func (notNow) Expects(string, func([]byte) bool) (string, bool) { return "", false }
+func (shuttingDown) Expects(string, func([]byte) bool) (string, bool) { return "", false }
 
 // Destruct closes all tunnels and the socket. Caddy calls it when no configuration
 // uses the listener.
@@ -235,7 +234,7 @@ func validIn(st *store.Store) func(tunnel.Connector) (until time.Time, err error
 // first start.
 func tunnelSecrets(ctx context.Context, st *store.Store) (s tunnel.Secrets, err error) {
 	for name, secret := range map[string]*[]byte{"quic_reset": &s.Reset, "quic_token": &s.Token} {
-		if *secret, err = st.Secret(ctx, name, RandomKey); err != nil {
+		if *secret, err = st.Secret(ctx, name, store.RandomKey); err != nil {
 			return s, fmt.Errorf("loading the secret %s: %w", name, err)
 		}
 	}
@@ -255,13 +254,6 @@ func resetKey(shared []byte, edge string) ([]byte, error) {
 		return nil, fmt.Errorf("deriving the key of stateless resets: %w", err)
 	}
 	return key, nil
-}
-
-// RandomKey returns a new 32-byte key.
-func RandomKey() ([]byte, error) {
-	key := make([]byte, 32)
-	_, err := rand.Read(key)
-	return key, err
 }
 
 // listenUDP binds the tunnel's UDP port. It does not use Caddy's listener pool,

@@ -45,7 +45,7 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 		}
 		handle.configurations.Remove(want)
 	}
-	if _, deny := (notNow{}).Claim(t.Context(), tunnel.Device{}); deny == nil || !deny.Retry {
+	if _, deny := (shuttingDown{}).Claim(t.Context(), tunnel.Device{}); deny == nil || !deny.Retry {
 		t.Errorf("without a configuration, devices get %+v, not a request to retry", deny)
 	}
 }

@@ -44,7 +44,7 @@ type Counters struct {
 
 // StoreConfig configures how a store is opened.
 type StoreConfig struct {
-	// Path is the database file. In a cluster it has the records of this gateway alone.
+	// Path is the database file. In a cluster it contains the records of this gateway alone.
 	Path string
 	// Shared opens the KV that the gateways of a cluster share. It is nil if the gateway is alone.
 	Shared func(context.Context, *slog.Logger) (store.KV, error)

@@ -73,7 +73,7 @@ type Server struct {
 	Reachable bool
 	Models    []string // listed models, sorted by scope.Canonical, read-only; nil: not known
 	Open      bool     // unlisted models may work, too
-	// Windows are the context windows of listed models in tokens, as far as the server tells them. Read-only.
+	// Windows are the context windows of listed models in tokens, as far as the server reports them. Read-only.
 	Windows map[string]int
 	Strict  bool // see [link.UpstreamReport]
 	// Status is "loading" or "unloaded" for listed models that a router has not loaded. Read-only.
@@ -86,8 +86,8 @@ func Reported(reachable bool, models []string, open bool) Server {
 	return Server{Known: true, Reachable: reachable, Models: models, Open: open}
 }
 
-// Window returns the context window of a model in tokens, 0 if it is not known. A server with one model that accepts
-// any name has its window for all names.
+// Window returns the context window of a model in tokens, 0 if it is not known. If a server with one model accepts any
+// name, its window is for all names.
 func (s Server) Window(model string) int { return cmp.Or(s.Windows[model], s.Windows[s.listed(model)]) }
 
 // Loading returns "loading" or "unloaded" for a model that a router has not loaded, else "".
@@ -119,12 +119,10 @@ func (s Server) Lacks(model string) bool {
 	return !found
 }
 
-// RouteState returns the state of one route to a model. online reports whether the
-// connector is online, routed whether it has the upstream.
-func RouteState(online, routed bool, server Server, model string) State {
+// RouteState returns the state of one route to a model through a connector that is online.
+// routed reports whether the connector has the upstream.
+func RouteState(routed bool, server Server, model string) State {
 	switch {
-	case !online:
-		return Offline
 	case !routed:
 		return UpstreamMissing
 	case server.Down():
@@ -137,7 +135,7 @@ func RouteState(online, routed bool, server Server, model string) State {
 }
 
 // ModelState returns the state of a model with these routes, and how many of them are
-// available. A model server that is slow or cuts prompts is available, but the model's state tells it.
+// available. A model server that is slow or cuts prompts is available, but is the model's state.
 func ModelState(routes []State) (state State, available int) {
 	state = Offline
 	for _, route := range routes {

@@ -7,32 +7,30 @@ import (
 func TestOfWay(t *testing.T) {
 	lists := func(models ...string) Server { return Reported(true, models, false) }
 	for _, tt := range []struct {
-		name           string
-		online, routed bool
-		server         Server
-		model          string
-		want           State
+		name   string
+		routed bool
+		server Server
+		model  string
+		want   State
 	}{
-		{"all well", true, true, lists("z", "m", "A"), "m", Available},
-		{"offline", false, true, lists("m"), "m", Offline},
-		{"offline without a route", false, false, Server{}, "m", Offline},
-		{"no upstream for it", true, false, Server{}, "m", UpstreamMissing},
-		{"nothing reported yet", true, true, Server{}, "m", Available},
-		{"server down", true, true, Server{Known: true, Models: []string{"m"}}, "m", ServerDown},
-		{"model renamed away", true, true, lists("z", "Other", "a"), "m", ModelMissing},
-		{"an empty list", true, true, lists([]string{}...), "m", ModelMissing},
-		{"a server without a list", true, true, Server{Known: true, Reachable: true}, "m", Available},
+		{"all well", true, lists("z", "m", "A"), "m", Available},
+		{"no upstream for it", false, Server{}, "m", UpstreamMissing},
+		{"nothing reported yet", true, Server{}, "m", Available},
+		{"server down", true, Server{Known: true, Models: []string{"m"}}, "m", ServerDown},
+		{"model renamed away", true, lists("z", "Other", "a"), "m", ModelMissing},
+		{"an empty list", true, lists([]string{}...), "m", ModelMissing},
+		{"a server without a list", true, Server{Known: true, Reachable: true}, "m", Available},
 		{
-			"a list that was cut, or is not binding", true, true,
+			"a list that was cut, or is not binding", true,
 			Server{Known: true, Reachable: true, Models: []string{"a"}, Open: true},
 			"m", Available,
 		},
-		{"the tag left out", true, true, lists("llama3:latest"), "llama3", Available},
-		{"the tag added", true, true, lists("llama3"), "llama3:latest", Available},
-		{"another tag", true, true, lists("llama3:8b"), "llama3", ModelMissing},
-		{"another letter case", true, true, lists("Qwen/Qwen3-8B"), "qwen/qwen3-8b", Available},
+		{"the tag left out", true, lists("llama3:latest"), "llama3", Available},
+		{"the tag added", true, lists("llama3"), "llama3:latest", Available},
+		{"another tag", true, lists("llama3:8b"), "llama3", ModelMissing},
+		{"another letter case", true, lists("Qwen/Qwen3-8B"), "qwen/qwen3-8b", Available},
 	} {
-		if got := RouteState(tt.online, tt.routed, tt.server, tt.model); got != tt.want {
+		if got := RouteState(tt.routed, tt.server, tt.model); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}

@@ -3,7 +3,7 @@ package limits
 import "time"
 
 // bucket is a token bucket for a limit per minute. It is full at first, with the amount of a minute.
-// Its level is negative after more was taken than it had.
+// Its level is negative after more was taken than it contained.
 type bucket struct {
 	limit    int
 	level    float64

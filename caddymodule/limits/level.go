@@ -6,8 +6,8 @@ import "time"
 // use.
 type Level struct {
 	of     string
-	whole  UsageLimits // of all edges of a cluster
-	limits UsageLimits // of this one
+	whole  UsageLimits // of all edges of a cluster together
+	limits UsageLimits // this edge's share
 
 	requests, perMinute bucket // perMinute is of tokens
 

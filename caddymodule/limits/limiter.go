@@ -53,19 +53,23 @@ func NewLimiter(source Source, logger *slog.Logger) *Limiter {
 // first Enter.
 func (l *Limiter) Divide(edges fair.Edges) { l.edges = edges }
 
-// Permit is a request's permission to run.
+// Permit is a request's permission to run, by the limits of its key and its account.
 type Permit struct {
-	*limitPermit
+	account     *limitedAccount
+	levels      [2]*limitedLevel // of the account and the key
+	reservation Reservation
+	states      []State
+	waited      bool
 }
 
 // Waited reports whether the request had to wait for another one to end.
-func (p Permit) Waited() bool { return p.waited }
+func (p *Permit) Waited() bool { return p.waited }
 
 // States returns the states of the limits after the request's reservation.
-func (p Permit) States() []State { return p.states }
+func (p *Permit) States() []State { return p.states }
 
 // Settle releases the permit, and counts the usage of the request. It must be called exactly once.
-func (p Permit) Settle(used Used) { p.leave(p.levels[:], used) }
+func (p *Permit) Settle(used Used) { p.leave(p.levels[:], used) }
 
 // limitedAccount is the state of an account and of its keys that are active.
 type limitedAccount struct {
@@ -221,32 +225,32 @@ func (a *limitedAccount) quotas() map[string][]State {
 
 // Enter waits until the limits of concurrency of a key and its account allow a request; the others refuse at once. The
 // caller must call [Permit.Settle] when it has ended. It fails with a [Refusal], or with the cause of ctx's end.
-func (l *Limiter) Enter(ctx context.Context, r Request) (Permit, error) {
+func (l *Limiter) Enter(ctx context.Context, r Request) (*Permit, error) {
 	a := l.account(r.Account)
 	a.load(ctx, r.Key, false)
 	if l.edges != nil {
 		a.renew(r.Key)
 	}
 	if ctx.Err() != nil { // the sums may be missing
-		return Permit{}, context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
-	t, err := a.reserve(&r)
+	p, err := a.reserve(&r)
 	if err != nil {
-		return Permit{}, err
+		return nil, err
 	}
-	for i := len(t.levels) - 1; i >= 0; i-- { // the key's line first
-		waited, err := t.levels[i].line.Enter(ctx, r.Client, r.Length, r.Queue)
+	for i := len(p.levels) - 1; i >= 0; i-- { // the key's line first
+		waited, err := p.levels[i].line.Enter(ctx, r.Client, r.Length, r.Queue)
 		if err != nil {
-			t.leave(t.levels[i+1:], Used{})
-			return Permit{}, t.tooMany(i, err)
+			p.leave(p.levels[i+1:], Used{})
+			return nil, p.tooMany(i, err)
 		}
-		t.waited = t.waited || waited
+		p.waited = p.waited || waited
 	}
-	return Permit{t}, nil
+	return p, nil
 }
 
 // reserve returns a permit with a reservation, or a refusal.
-func (a *limitedAccount) reserve(r *Request) (*limitPermit, error) {
+func (a *limitedAccount) reserve(r *Request) (*Permit, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
@@ -257,7 +261,7 @@ func (a *limitedAccount) reserve(r *Request) (*limitPermit, error) {
 		refused.States = states
 		return nil, refused
 	}
-	return &limitPermit{account: a, levels: levels, reservation: reservation, states: states}, nil
+	return &Permit{account: a, levels: levels, reservation: reservation, states: states}, nil
 }
 
 // Usage returns the states of the limits of a key and its account.
@@ -278,44 +282,33 @@ func states(levels [2]*limitedLevel, now time.Time) []State {
 	return levels[1].AppendStates(levels[0].AppendStates(make([]State, 0, 12), now), now)
 }
 
-// limitPermit is the permit of the limits of a key and its account.
-type limitPermit struct {
-	account     *limitedAccount
-	levels      [2]*limitedLevel // of the account and the key
-	reservation Reservation
-	states      []State // after the reservation
-	waited      bool
-}
-
 // tooMany returns the refusal for an error of a line.
-func (t *limitPermit) tooMany(i int, err error) error {
+func (p *Permit) tooMany(i int, err error) error {
 	if !errors.Is(err, fair.ErrFull) && !errors.Is(err, fair.ErrTimeout) {
 		return err
 	}
 	const retry = 5 * time.Second
-	l := t.levels[i]
+	l := p.levels[i]
 	state := l.share(State{
 		Limit: Concurrency, Of: [...]string{OfAccount, OfKey}[i],
-		Max: int64(t.account.concurrency(l)), Used: l.line.Running(),
+		Max: int64(p.account.concurrency(l)), Used: l.line.Running(),
 	})
-	return &Refusal{State: state, WaitMillis: retry.Milliseconds(), States: t.states}
+	return &Refusal{State: state, WaitMillis: retry.Milliseconds(), States: p.states}
 }
 
 // leave leaves the lines of levels, and settles the reservation.
-func (t *limitPermit) leave(levels []*limitedLevel, used Used) {
+func (p *Permit) leave(levels []*limitedLevel, used Used) {
 	for _, l := range levels {
 		l.line.Leave()
 	}
 	now := time.Now()
-	t.account.mu.Lock()
-	t.reservation.Settle(now, used)
-	ofAccount, ofKey := t.levels[0].Crossed(now), t.levels[1].Crossed(now)
-	t.account.mu.Unlock()
-	key := t.levels[1]
-	for _, c := range ofAccount {
-		t.account.source.Crossed(key.account, "", c)
-	}
-	for _, c := range ofKey {
-		t.account.source.Crossed(key.account, key.key, c)
+	p.account.mu.Lock()
+	p.reservation.Settle(now, used)
+	crossed := [...][]Crossing{p.levels[0].Crossed(now), p.levels[1].Crossed(now)}
+	p.account.mu.Unlock()
+	for i, l := range p.levels {
+		for _, c := range crossed[i] {
+			p.account.source.Crossed(l.account, l.key, c)
+		}
 	}
 }

@@ -71,7 +71,7 @@ func request(key string, c limits.Cost) limits.Request {
 var ten = limits.Cost{Input: 5, Output: 5}
 
 // enter enters a request, and returns the refused limit.
-func enter(t *testing.T, q *limits.Limiter, key string, c limits.Cost) (limits.Permit, string) {
+func enter(t *testing.T, q *limits.Limiter, key string, c limits.Cost) (*limits.Permit, string) {
 	t.Helper()
 	permit, err := q.Enter(t.Context(), request(key, c))
 	if refused, ok := errors.AsType[*limits.Refusal](err); ok {

@@ -83,7 +83,7 @@ func (s *Service) RemoveAccount(ctx context.Context, id string) (store.Account, 
 	})
 }
 
-// changeAccount is [change] for accounts. do also returns the values before the change. The answer has the
+// changeAccount is [change] for accounts. do also returns the values before the change. The answer contains the
 // effective limits.
 func (s *Service) changeAccount(ctx context.Context, operation string,
 	do func() (store.Account, values, error),

@@ -66,7 +66,7 @@ func (s *Service) Activity(ctx context.Context, a Activity) (Requests, error) {
 	if c, ok := s.store.FindConnector(account, a.Connector); ok {
 		q.Connector = c.ID
 	}
-	return s.find(ctx, account, q)
+	return s.findRequests(ctx, account, q)
 }
 
 // maxSearch bounds what is looked for, in bytes.
@@ -113,8 +113,8 @@ func (s *Service) activityKeys(ctx context.Context, account string, a Activity) 
 	return keys
 }
 
-// find returns the requests of this gateway that a query selects.
-func (s *Service) find(ctx context.Context, account string, q activity.Query) (Requests, error) {
+// findRequests returns the requests of this gateway that a query selects.
+func (s *Service) findRequests(ctx context.Context, account string, q activity.Query) (Requests, error) {
 	q.Caller = CallerFrom(ctx).User
 	own, err := s.activity.Find(ctx, account, q)
 	switch {
@@ -142,7 +142,7 @@ func (s *Service) Request(ctx context.Context, id string) (activity.Request, err
 	if err != nil {
 		return activity.Request{}, err
 	}
-	found, err := s.find(ctx, account,
+	found, err := s.findRequests(ctx, account,
 		activity.Query{ID: id, Limit: 1, Keys: s.activityKeys(ctx, account, Activity{})})
 	if err == nil && len(found.Requests) == 0 {
 		err = store.Errorf(store.ErrNotFound, "no request at this gateway has this id; older ones are no longer kept")

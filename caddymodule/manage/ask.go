@@ -32,8 +32,8 @@ func within(ctx context.Context, limit time.Duration) (context.Context, context.
 	})
 }
 
-// pose sends a request of the console to a model. The texts of errors are for users.
-func (s *Service) pose(ctx context.Context, q *serve.Question, w http.ResponseWriter) (serve.Asked, error) {
+// askExplained sends a request of the console to a model. The texts of its errors are for users.
+func (s *Service) askExplained(ctx context.Context, q *serve.Question, w http.ResponseWriter) (serve.Asked, error) {
 	asked, err := s.askModel(ctx, q, w)
 	if fault, ok := errors.AsType[*dialect.Error](err); ok {
 		return asked, forUsers(fault)
@@ -43,9 +43,9 @@ func (s *Service) pose(ctx context.Context, q *serve.Question, w http.ResponseWr
 	return asked, err
 }
 
-// ask sends a request of the messages dialect, in which the answers of all model servers have the same form. text is
-// its first message.
-func (s *Service) ask(
+// askMessages sends a request of the messages dialect, in which all answers come in the same form. text is its first
+// message.
+func (s *Service) askMessages(
 	ctx context.Context, q *serve.Question, text string, request map[string]any, r *reply,
 ) (err error) {
 	request["model"], request["stream"] = q.Deployment.Name, true
@@ -54,7 +54,7 @@ func (s *Service) ask(
 	if q.Body, err = json.Marshal(request); err != nil {
 		return err
 	}
-	r.asked, err = s.pose(ctx, q, r)
+	r.asked, err = s.askExplained(ctx, q, r)
 	if errors.Is(err, errEnough) {
 		return nil
 	}

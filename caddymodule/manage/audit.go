@@ -19,7 +19,7 @@ import (
 const gatewayList = ""
 
 // audit logs a successful write, and adds it to the audit list. It adds the id of a user: operators and removed
-// users may have the same name. more has pairs of names and values, without secrets.
+// users may have the same name. more contains pairs of names and values, without secrets.
 func (s *Service) audit(ctx context.Context, operation, account, id, name string, more ...any) {
 	c := CallerFrom(ctx)
 	log := s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.label(), "by_id", c.User)
@@ -161,12 +161,12 @@ func (s *Service) Audit(ctx context.Context, a Audit) ([]AuditEntry, error) {
 
 func (a Audit) selects(o store.Operation) bool {
 	day := o.Time.Format(time.DateOnly)
-	return isOne(a.By, o.By, o.User, o.Token, o.TokenName) && isOne(a.Record, o.Record, o.Name) &&
+	return matchesAny(a.By, o.By, o.User, o.Token, o.TokenName) && matchesAny(a.Record, o.Record, o.Name) &&
 		(a.Operation == "" || o.Kind == a.Operation || strings.HasPrefix(o.Kind, a.Operation+".")) &&
 		(a.From == "" || day >= a.From) && (a.To == "" || day <= a.To)
 }
 
-// isOne reports whether want is "" or one of the texts, in any letter case.
-func isOne(want string, texts ...string) bool {
+// matchesAny reports whether want is "" or one of the texts, in any letter case.
+func matchesAny(want string, texts ...string) bool {
 	return want == "" || slices.ContainsFunc(texts, func(text string) bool { return strings.EqualFold(text, want) })
 }

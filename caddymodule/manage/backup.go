@@ -27,9 +27,9 @@ func (s *Service) backup(ctx context.Context) (download, error) {
 	}}, nil
 }
 
-// send sends a file. After a failure it cuts the connection, so that the client does not
+// sendFile sends a file. After a failure it cuts the connection, so that the client does not
 // take a part for the whole.
-func (s *Service) send(w http.ResponseWriter, r *http.Request, file download) {
+func (s *Service) sendFile(w http.ResponseWriter, r *http.Request, file download) {
 	w.Header().Set("Content-Type", file.mediaType)
 	w.Header().Set("Cache-Control", "no-store")
 	if file.name != "" {

@@ -85,13 +85,10 @@ func (s *Service) account(ctx context.Context) (string, error) {
 		return "", faultf(ErrForbidden, "you are not signed in; sign in, or send a management token")
 	}
 	id := cmp.Or(c.Account, store.DefaultAccount)
-	if _, ok := s.store.Account(id); ok {
-		return id, nil
-	}
-	if err := s.store.Refresh(ctx); err != nil {
+	switch _, ok, err := store.FindFresh(ctx, s.store, id, s.store.Account); {
+	case err != nil:
 		return "", err
-	}
-	if _, ok := s.store.Account(id); !ok {
+	case !ok:
 		return "", errNoAccount(id)
 	}
 	return id, nil
@@ -99,10 +96,10 @@ func (s *Service) account(ctx context.Context) (string, error) {
 
 func errNoAccount(id string) error { return faultf(store.ErrNotFound, "account %q not found", id) }
 
-// accountOfPerson is account for operations on users and their credentials. A management token may not perform
+// accountForPeople is account for operations on users and their credentials. A management token may not perform
 // them: a stolen token could create a user that outlasts it. Nor may an unconfirmed session, see
 // [Service.Confirmed].
-func (s *Service) accountOfPerson(ctx context.Context) (string, error) {
+func (s *Service) accountForPeople(ctx context.Context) (string, error) {
 	account, err := s.account(ctx)
 	if err != nil {
 		return "", err
@@ -110,7 +107,7 @@ func (s *Service) accountOfPerson(ctx context.Context) (string, error) {
 	return account, s.mayManagePeople(ctx)
 }
 
-// mayManagePeople is the check of accountOfPerson.
+// mayManagePeople is the check of accountForPeople.
 func (s *Service) mayManagePeople(ctx context.Context) error {
 	if c := CallerFrom(ctx); !c.Operator && c.Session == "" {
 		return faultf(ErrForbidden, "a management token cannot add, invite or remove people, or create links for new "+

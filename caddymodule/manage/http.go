@@ -73,7 +73,7 @@ func (s *Service) methods(byMethod map[string]Operation) http.Handler {
 			return
 		}
 		if file, ok := answer.(download); ok {
-			s.send(w, r, file)
+			s.sendFile(w, r, file)
 			return
 		}
 		WriteJSON(w, o.Status, answer)

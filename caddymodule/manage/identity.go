@@ -10,7 +10,7 @@ import (
 // Identity is the gateway's tunnel identity.
 type Identity struct {
 	Pin string `json:"pin"`
-	// Connectors counts the connectors of all accounts. Each has a token with the pin.
+	// Connectors counts the connectors of all accounts, whose tokens contain the pin.
 	Connectors int `json:"connectors"`
 }
 

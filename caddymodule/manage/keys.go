@@ -254,12 +254,9 @@ type RotateKey struct {
 
 // RotateKey creates a new secret for a key, by id or name. A previous secret that is still valid ends at once.
 func (s *Service) RotateKey(ctx context.Context, r RotateKey) (CreatedKey, error) {
-	grace := store.DefaultGrace
-	if r.Grace != "" {
-		var err error
-		if grace, err = time.ParseDuration(r.Grace); err != nil || grace < 0 || grace > store.MaxGrace {
-			return CreatedKey{}, badRequest("the grace %q is not a duration of 0s to 720h, such as 24h", r.Grace)
-		}
+	grace, err := parseGrace(cmp.Or(r.Grace, store.DefaultGrace.String()))
+	if err != nil {
+		return CreatedKey{}, err
 	}
 	created, err := change(ctx, s, func(account string) (CreatedKey, write, error) {
 		id, check, err := s.ownKey(ctx, r.Key)
@@ -269,10 +266,7 @@ func (s *Service) RotateKey(ctx context.Context, r RotateKey) (CreatedKey, error
 		k, secret, err := s.store.RotateKey(ctx, account, id, grace, check)
 		return createdKey(k, secret), write{"key.rotate", k.ID, k.Name, []any{"grace", grace}}, err
 	})
-	// The secret is in this answer alone.
-	if u := (*store.Unconfirmed)(nil); errors.As(err, &u) {
-		created.Unconfirmed, err = &UnconfirmedAnswer{Pending: u.Pending, Message: u.Error()}, nil
-	}
+	created.Unconfirmed, err = splitUnconfirmed(err)
 	return created, err
 }
 

@@ -52,7 +52,7 @@ func (s *Service) MeasureDeployment(ctx context.Context, name string) (all []Mea
 }
 
 // MeasureIdle measures the context window of a model server that may cut prompts and runs nothing, within a minute. A
-// cloud is not measured: it charges for each token. MeasureIdle reports true if other requests have not let it.
+// cloud is not measured: it charges for each token. again is set if other requests kept the server from being idle.
 func (s *Service) MeasureIdle(ctx context.Context, d store.Deployment, connector string) (again bool) {
 	if IsCloud(cmp.Or(d.Model, d.Name)) {
 		return false
@@ -84,7 +84,7 @@ func (s *Service) measure(ctx context.Context, q *serve.Question, connector stri
 			s.observed.Measured(&q.Deployment, connector, known, result.Cuts)
 		}
 	}
-	_, err := s.pose(ctx, q, &answer)
+	_, err := s.askExplained(ctx, q, &answer)
 	text := result.String()
 	switch {
 	case result.Window == 0 && err != nil:

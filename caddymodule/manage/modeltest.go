@@ -70,7 +70,8 @@ func (s *Service) TestDeployment(ctx context.Context, name string) (result TestR
 		result.Error = err.Error()
 		return result, nil
 	}
-	if result.OK = true; !other {
+	result.OK = true
+	if !other {
 		result.Tools, result.ToolsReason = t.tools(ctx)
 	}
 	return result, nil
@@ -87,7 +88,7 @@ type modelTest struct {
 func (t *modelTest) request(ctx context.Context, text string, tokens int, request map[string]any) (*reply, error) {
 	r := &reply{maxPieces: 4 * tokens, maxText: testText, now: t.now}
 	request["max_tokens"] = tokens
-	err := t.ask(ctx, t.question, text, request, r)
+	err := t.askMessages(ctx, t.question, text, request, r)
 	t.result.Connector = t.connectorName(r.asked)
 	return r, err
 }

@@ -225,7 +225,7 @@ func generators() (answers, requests *schema.Generator) {
 		default:
 			option = schema.Schema{"type": "boolean"}
 		}
-		if o.Form == "" && !o.IsFlag() {
+		if o.Form == "" && o.Values[1] != "true" {
 			option["enum"] = o.Values
 		}
 		option["description"] = o.Title + ". " + o.Help + "."

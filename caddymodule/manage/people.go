@@ -70,7 +70,7 @@ func (s *Service) SetUser(ctx context.Context, u SetUser) (User, error) {
 // RemoveUser removes a user by id or name, with all credentials of the user. Users
 // cannot remove themselves, so that an account keeps one; operators can remove all.
 func (s *Service) RemoveUser(ctx context.Context, idOrName string) (User, error) {
-	account, err := s.accountOfPerson(ctx)
+	account, err := s.accountForPeople(ctx)
 	if err != nil {
 		return User{}, err
 	}
@@ -105,7 +105,7 @@ type Invite struct {
 
 // Invite creates a link for a new user of the account.
 func (s *Service) Invite(ctx context.Context, i Invite) (Link, error) {
-	account, err := s.accountOfPerson(ctx)
+	account, err := s.accountForPeople(ctx)
 	if err != nil {
 		return Link{}, err
 	}
@@ -120,7 +120,7 @@ func (s *Service) Invite(ctx context.Context, i Invite) (Link, error) {
 // password. Users cannot create one for themselves: changing the password asks for
 // the current one.
 func (s *Service) RecoveryLink(ctx context.Context, idOrName string) (Link, error) {
-	account, err := s.accountOfPerson(ctx)
+	account, err := s.accountForPeople(ctx)
 	if err != nil {
 		return Link{}, err
 	}

@@ -77,7 +77,7 @@ func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, e
 	r := &reply{maxPieces: 2 * p.MaxTokens, maxText: 1 << 20, show: show, now: s.now}
 	limited, cancel := within(ctx, playTime)
 	defer cancel()
-	err = s.ask(limited, q, p.Prompt, p.request(), r)
+	err = s.askMessages(limited, q, p.Prompt, p.request(), r)
 	played := Played{
 		Speed: r.speed(), Answer: r.text.String(), Thinking: r.thinking.String(),
 		Cut: r.stop == "max_tokens" || r.pieces == r.maxPieces,

@@ -1,6 +1,7 @@
 package manage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -17,12 +18,9 @@ type RotateConnector struct {
 // RotateConnector creates a new tunnel token for a connector, by id or name. A previous token that is
 // still valid ends at once, and with it its tunnel.
 func (s *Service) RotateConnector(ctx context.Context, r RotateConnector) (CreatedConnector, error) {
-	var grace time.Duration
-	if r.Grace != "" {
-		var err error
-		if grace, err = time.ParseDuration(r.Grace); err != nil || grace < 0 || grace > store.MaxGrace {
-			return CreatedConnector{}, badRequest("the grace %q is not a duration of 0s to 720h, such as 24h", r.Grace)
-		}
+	grace, err := parseGrace(cmp.Or(r.Grace, "0s"))
+	if err != nil {
+		return CreatedConnector{}, err
 	}
 	rotated, err := change(ctx, s, func(account string) (CreatedConnector, write, error) {
 		if err := s.needPublic(); err != nil {
@@ -36,9 +34,24 @@ func (s *Service) RotateConnector(ctx context.Context, r RotateConnector) (Creat
 		return CreatedConnector{ID: c.ID, Name: c.Name, TunnelToken: token, PreviousUntil: c.PreviousUntil},
 			write{"connector.rotate", c.ID, c.Name, []any{"grace", grace}}, errors.Join(err, failed)
 	})
-	// The token is in this answer alone.
-	if u := (*store.Unconfirmed)(nil); errors.As(err, &u) {
-		rotated.Unconfirmed, err = &UnconfirmedAnswer{Pending: u.Pending, Message: u.Error()}, nil
-	}
+	rotated.Unconfirmed, err = splitUnconfirmed(err)
 	return rotated, err
+}
+
+// parseGrace returns the grace period of a rotation.
+func parseGrace(text string) (time.Duration, error) {
+	grace, err := time.ParseDuration(text)
+	if err != nil || grace < 0 || grace > store.MaxGrace {
+		return 0, badRequest("the grace %q is not a duration of 0s to 720h, such as 24h", text)
+	}
+	return grace, nil
+}
+
+// splitUnconfirmed returns an unconfirmed write as a part of the answer, since the new secret is in no other answer. It
+// returns other errors as they are.
+func splitUnconfirmed(err error) (*UnconfirmedAnswer, error) {
+	if u := (*store.Unconfirmed)(nil); errors.As(err, &u) {
+		return &UnconfirmedAnswer{Pending: u.Pending, Message: u.Error()}, nil
+	}
+	return nil, err
 }

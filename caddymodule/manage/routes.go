@@ -172,13 +172,11 @@ var operations = []Operation{
 	row(post, "/accounts", "Adds an account", 0, operators, OfGateway, call(created, (*Service).CreateAccount)),
 	row(patch, "/accounts/{id}", "Changes an account's limits, and what new keys get", 0, operators, OfGateway,
 		callEdit(ok, (*Service).SetAccount)),
-	{
-		remove, "/accounts/{id}", "Removes an empty account", 0, operators, OfGateway,
-		callRecord(ok, (*Service).RemoveAccount),
-	},
+	row(remove, "/accounts/{id}", "Removes an empty account", 0, operators, OfGateway,
+		callRecord(ok, (*Service).RemoveAccount)),
 }
 
-// Fields returns the fields of the request, but for "account", which each may have.
+// Fields returns the fields of the request, without "account", which all requests accept.
 func (a action) Fields() []Field { return a.fields }
 
 // Operations returns all operations.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -97,7 +96,7 @@ func (t *modelTest) once(ctx context.Context, s sample) error {
 	if s.body != "" {
 		q.Body = fmt.Appendf(nil, `{"model":%s,%s}`, model, s.body)
 	}
-	asked, err := t.pose(ctx, q, w)
+	asked, err := t.askExplained(ctx, q, w)
 	if t.result.Connector = t.connectorName(asked); err != nil {
 		return err
 	}
@@ -115,7 +114,7 @@ func (t *modelTest) voice(ctx context.Context) string {
 	q, w := *t.question, new(serve.Whole)
 	q.Operation = dialect.Operation{Kind: dialect.Voices, Dialect: dialect.Chat, ID: q.Deployment.Name}
 	var all struct{ Voices, Data []struct{ ID string } }
-	if _, err := t.pose(ctx, &q, w); err == nil {
+	if _, err := t.askExplained(ctx, &q, w); err == nil {
 		_ = json.Unmarshal(w.Bytes(), &all) // without voices, the name is used
 	}
 	for _, v := range append(all.Voices, all.Data...) {
@@ -127,16 +126,9 @@ func (t *modelTest) voice(ctx context.Context) string {
 
 // silence returns a form with one second of silence.
 func silence(model string) (body []byte, contentType string) {
-	const rate = 16_000 // samples of 16 bits a second
-	wav := []byte("RIFF....WAVEfmt ")
-	for _, v := range []any{
-		uint32(16), uint16(1), uint16(1), uint32(rate), uint32(2 * rate), uint16(2), uint16(16),
-	} {
-		wav, _ = binary.Append(wav, binary.LittleEndian, v) // it has a fixed size
-	}
-	wav = binary.LittleEndian.AppendUint32(append(wav, "data"...), 2*rate)
-	wav = append(wav, make([]byte, 2*rate)...)
-	binary.LittleEndian.PutUint32(wav[4:], uint32(len(wav)-8))
+	const header = "RIFF\x24\x7d\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x80\x3e\x00\x00\x00\x7d\x00\x00\x02\x00\x10\x00" +
+		"data\x00\x7d\x00\x00" // 16,000 samples of 16 bits, in one channel
+	wav := append([]byte(header), make([]byte, 32_000)...)
 	var b bytes.Buffer
 	form := multipart.NewWriter(&b)
 	file, err := form.CreateFormFile("file", "silence.wav")

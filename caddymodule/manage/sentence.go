@@ -61,8 +61,8 @@ func changes(details map[string]string) (list string) {
 	return list
 }
 
-// inWords returns operations of an account, the newest first, with their sentences. Records have the names that they
-// had at the time.
+// inWords returns operations of an account, the newest first, with their sentences. Records are called by their
+// names at the time.
 func (s *Service) inWords(account string, list []store.Operation) []AuditEntry {
 	names := map[string]string{} // by id
 	for _, c := range s.store.Connectors(account) {

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// CreateSetup asks for a set-up code: it names a client, and has the fields of the key that the client will get.
+// CreateSetup asks for a set-up code: it names a client, and the fields of the key that the client will get.
 type CreateSetup struct {
 	Client string `json:"client" need:"required" flag:"-" help:"The client to set up: claude, codex, opencode, continue, cline or qwen"`
 	Name   string `json:"name" need:"filled" help:"The beginning of the name of the key; machine and client follow (default: the owner, or setup)"`
@@ -66,13 +66,13 @@ func (s *Service) setupHints(ctx context.Context, k store.KeyFields) (hints []st
 }
 
 func checkClient(id string) error {
-	if c, _ := clients.Find(id); c.File == nil {
+	if clients.Find(id).File == nil {
 		return badRequest("a code sets up claude, codex, opencode, continue, cline or qwen, not %.40q", id)
 	}
 	return nil
 }
 
-// UseSetup trades a set-up code for a key. The caller is not signed in: the code is what it has.
+// UseSetup trades a set-up code for a key. The caller is not signed in: the code authorizes it.
 func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (clients.Traded, error) {
 	if err := checkClient(t.Client); err != nil {
 		return clients.Traded{}, err

@@ -50,7 +50,7 @@ func (s *Service) Tokens(ctx context.Context) ([]Token, error) {
 // CreateToken creates a management token. A token cannot create another one: revoking
 // it would not lock out its thief.
 func (s *Service) CreateToken(ctx context.Context, c CreateToken) (CreatedToken, error) {
-	account, err := s.accountOfPerson(ctx)
+	account, err := s.accountForPeople(ctx)
 	if err != nil {
 		return CreatedToken{}, err
 	}

@@ -46,7 +46,7 @@ func (s *Service) UpstreamModels(ctx context.Context, connector string) ([]Upstr
 	info, online := s.sessions()[con.ID]
 	tun, open := s.tunnels.Tunnel(con.ID)
 	if !online || !open {
-		return nil, offline(con.Name)
+		return nil, faultf(ErrNotReady, "connector %q is offline; start it on its machine with `connector run`", con.Name)
 	}
 	answers := make([]UpstreamModels, len(info.Upstreams))
 	var all errgroup.Group
@@ -63,10 +63,6 @@ func (s *Service) UpstreamModels(ctx context.Context, connector string) ([]Upstr
 		})
 	}
 	return answers, all.Wait()
-}
-
-func offline(connector string) error {
-	return faultf(ErrNotReady, "connector %q is offline; start it on its machine with `connector run`", connector)
 }
 
 // modelsOf returns the models of an upstream. Concurrent callers share one request,

@@ -26,7 +26,7 @@ type Usage struct {
 	Format string `json:"format" need:"filled" flag:"-" help:"json or csv (default json)"`
 }
 
-// UsageSum is a sum of usage. Of hour, day, user, key and model, it has those that usage is summed up by.
+// UsageSum is a sum of usage. Of hour, day, user, key and model, those are set that usage is summed up by.
 type UsageSum struct {
 	Hour string `json:"hour,omitempty" column:"HOUR"` // in UTC, like 2026-11-21T15
 	Day  string `json:"day,omitempty" column:"DAY"`   // in UTC
@@ -54,6 +54,8 @@ const (
 // usageColumns are the columns that usage can be summed up by.
 var usageColumns = []string{"hour", "day", "user", "key", "model"}
 
+const hourColumn = 0 // index of "hour"
+
 // usageGroup contains the values of usageColumns that a sum is for.
 type usageGroup [5]string
 
@@ -67,7 +69,7 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 	if err != nil {
 		return nil, err
 	}
-	from, to, err := s.usageRange(u, slices.Contains(by, 0))
+	from, to, err := s.usageRange(u, slices.Contains(by, hourColumn))
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +113,8 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 	return s.sorted(account, groups), nil
 }
 
-// usageFilter returns whether a query selects a row, whose key has this owner. Removed keys have no name.
+// usageFilter returns a function that reports whether a query selects a row of a key of this owner. Removed keys are
+// found by their ids only.
 func (s *Service) usageFilter(
 	ctx context.Context, account string, u Usage,
 ) (selects func(r store.UsageRow, owner string) bool, err error) {

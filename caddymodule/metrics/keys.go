@@ -56,7 +56,7 @@ func DropKey(id string) {
 }
 
 // collectQuotas collects how much of their limits keys have used.
-func collectQuotas(open *gateway.Services, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+func collectQuotas(open *gateway.Services, gauge emit) {
 	keys := 0
 	open.Limiter.Quotas(func(key string, states []limits.State) bool {
 		for _, s := range states {

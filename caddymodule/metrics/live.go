@@ -59,11 +59,18 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 // depend on what has started.
 func (live) Describe(chan<- *prometheus.Desc) {}
 
+// emit sends a metric to Prometheus.
+type emit func(d *prometheus.Desc, value float64, labels ...string)
+
+func emitAs(ch chan<- prometheus.Metric, kind prometheus.ValueType) emit {
+	return func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, value, labels...)
+	}
+}
+
 // Collect implements prometheus.Collector.
 func (l live) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-	}
+	gauge, counter := emitAs(ch, prometheus.GaugeValue), emitAs(ch, prometheus.CounterValue)
 	if hub, err := l.Listener.Hub(); err == nil {
 		collectTunnels(hub.Sessions(), gauge)
 	}
@@ -75,28 +82,26 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	open := l.Store.Opened()
-	gauge(storeReachable, is[open != nil && open.Store.Serving() == nil && open.Store.InContact()])
+	gauge(storeReachable, zeroOrOne[open != nil && open.Store.Serving() == nil && open.Store.InContact()])
 	if open == nil {
 		return
 	}
 	if open.Cluster != nil {
 		l.collectEdges(open.Cluster, gauge)
 	}
-	collectTurns(open, ch, gauge)
+	collectTurns(open, gauge, counter)
 	if l.keys {
 		collectQuotas(open, gauge)
 	}
 	s := open.Memory.Stats()
 	gauge(memoryHeld, float64(s.Reserved))
 	gauge(memoryLimit, float64(s.Total))
-	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.Full), "full")
-	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.OverShare), "share")
+	counter(memoryRefused, float64(s.Full), "full")
+	counter(memoryRefused, float64(s.OverShare), "share")
 }
 
 // collectTurns collects the metrics of places at model servers.
-func collectTurns(
-	open *gateway.Services, ch chan<- prometheus.Metric, gauge func(d *prometheus.Desc, value float64, labels ...string),
-) {
+func collectTurns(open *gateway.Services, gauge, counter emit) {
 	lengths := map[string][2]int{} // accounts' deployments of the same name are one series
 	open.Turns.Lengths(func(_, deployment string, running, waiting int) {
 		n := lengths[deployment]
@@ -106,9 +111,6 @@ func collectTurns(
 		gauge(placesUsed, float64(n[0]), deployment)
 		gauge(queueLength, float64(n[1]), deployment)
 	}
-	counter := func(d *prometheus.Desc, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, labels...)
-	}
 	for _, account := range open.Store.Accounts() {
 		for _, s := range open.Turns.Servers(account.ID) {
 			counter(modelSwaps, float64(s.Swaps), s.Connector, s.Server)
@@ -117,11 +119,11 @@ func collectTurns(
 	}
 }
 
-// is returns the values of gauges that are 1 or 0.
-var is = map[bool]float64{true: 1}
+// zeroOrOne contains the values of gauges that are 1 or 0.
+var zeroOrOne = map[bool]float64{true: 1}
 
 // collectEdges collects the metrics of a cluster.
-func (l live) collectEdges(edge gateway.Cluster, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+func (l live) collectEdges(edge gateway.Cluster, gauge emit) {
 	service, err := l.Manage()
 	if err != nil {
 		return
@@ -131,7 +133,7 @@ func (l live) collectEdges(edge gateway.Cluster, gauge func(d *prometheus.Desc, 
 		age = time.Since(last).Seconds()
 	}
 	gauge(storeContact, age)
-	gauge(edgeLeader, is[edge.Leader()])
+	gauge(edgeLeader, zeroOrOne[edge.Leader()])
 	states := map[string]int{}
 	for _, e := range service.AllEdges(false) {
 		states[e.State]++
@@ -141,7 +143,7 @@ func (l live) collectEdges(edge gateway.Cluster, gauge func(d *prometheus.Desc, 
 	}
 }
 
-func collectTunnels(sessions []tunnel.Info, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+func collectTunnels(sessions []tunnel.Info, gauge emit) {
 	for _, s := range sessions {
 		gauge(tunnelConnections, 1, s.Connector, s.Transport)
 		gauge(tunnelRTT, s.RTT.Seconds(), s.Connector, s.Transport)
@@ -149,7 +151,7 @@ func collectTunnels(sessions []tunnel.Info, gauge func(d *prometheus.Desc, value
 		gauge(tunnelRequestsLimit, float64(s.Limit), s.Connector, s.Transport)
 		for _, u := range s.States {
 			if u.Known {
-				gauge(upstreamUp, is[u.Reachable], s.Connector, u.Name)
+				gauge(upstreamUp, zeroOrOne[u.Reachable], s.Connector, u.Name)
 			}
 		}
 	}

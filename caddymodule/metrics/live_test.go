@@ -20,9 +20,7 @@ type turnsOf struct{ *gateway.Services }
 func (turnsOf) Describe(chan<- *prometheus.Desc) {}
 
 func (o turnsOf) Collect(ch chan<- prometheus.Metric) {
-	collectTurns(o.Services, ch, func(d *prometheus.Desc, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-	})
+	collectTurns(o.Services, emitAs(ch, prometheus.GaugeValue), emitAs(ch, prometheus.CounterValue))
 }
 
 // Running and waiting requests are counted by deployment, and swaps at servers that load one model at a time.

@@ -1,4 +1,4 @@
-// Package metrics has the metrics of the gateway, for Prometheus.
+// Package metrics contains the metrics of the gateway, for Prometheus.
 package metrics
 
 import (

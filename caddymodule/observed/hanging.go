@@ -14,9 +14,9 @@ const (
 )
 
 // waits are the requests of a route that wait for their first token, or for an answer that is not a stream. The route
-// hangs if at each moment of hangAfter at least one has waited for its first token, or of hangAfterWhole for its
-// answer, and no answer has flowed, and if there was an answer before, through the same tunnel. That ends with the next
-// one.
+// hangs if no answer has flowed for hangAfter while requests waited for their first token, or for hangAfterWhole while
+// others waited for their answer, although there was an answer before, through the same tunnel. The next answer ends
+// that.
 type waits struct {
 	running  int       // all requests
 	streams  pending   // for their first token
@@ -35,12 +35,12 @@ type pending struct {
 
 // Attempt is a request that a model server has, until it ends. The zero value has ended.
 type Attempt struct {
-	table   *Table
-	route   *route
-	among   *pending
-	begun   bool // its answer has begun
-	ended   bool
-	running int // the requests at its first token, and those at its end
+	table      *Table
+	route      *route
+	pending    *pending
+	begun      bool // its answer has begun
+	ended      bool
+	runningSum int // the running requests at its first token plus those at its end
 }
 
 // Begin begins an attempt to serve a request of a key and a deployment through a connector. It allocates only for the
@@ -48,16 +48,16 @@ type Attempt struct {
 func (t *Table) Begin(d *store.Deployment, connector, key string, stream bool) Attempt {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	o := t.find(nameOf(d, connector))
+	o := t.record(routeIDOf(d, connector))
 	if o == nil {
 		return Attempt{}
 	}
-	t.interrupt(o.name)
+	t.interrupt(o.id)
 	w, p := &o.waits, &o.waits.wholes
 	if stream {
 		p = &o.waits.streams
 	}
-	o.share(key, t.now())
+	o.noteKey(key, t.now())
 	w.running++
 	if p.waiting == 0 {
 		p.since = t.now()
@@ -67,7 +67,7 @@ func (t *Table) Begin(d *store.Deployment, connector, key string, stream bool) A
 		w.checking = true
 		time.AfterFunc(checkEvery, func() { t.check(o) })
 	}
-	return Attempt{table: t, route: o, among: p}
+	return Attempt{table: t, route: o, pending: p}
 }
 
 // First records that the answer has begun: a stream with its first token. Later calls have no effect.
@@ -79,8 +79,8 @@ func (a *Attempt) First() {
 	t, w := a.table, &a.route.waits
 	t.mu.Lock()
 	hung := w.hanging
-	a.running = w.running
-	a.among.waiting--
+	a.runningSum = w.running
+	a.pending.waiting--
 	w.flowing++
 	w.answered, w.hanging = t.now(), false
 	t.mu.Unlock()
@@ -98,11 +98,11 @@ func (a *Attempt) End() {
 	t, w := a.table, &a.route.waits
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	defer t.measureIdle(a.route.name.connector)
-	a.running += w.running
+	defer t.measureIdle(a.route.id.connector)
+	a.runningSum += w.running
 	w.running--
 	if !a.begun {
-		a.among.waiting--
+		a.pending.waiting--
 		return
 	}
 	w.flowing--
@@ -111,11 +111,11 @@ func (a *Attempt) End() {
 
 // check finds out whether a route hangs, again and again while requests wait.
 func (t *Table) check(o *route) {
-	r, online := t.current(o.name)
+	r, online := t.current(o.id)
 	t.mu.Lock()
 	w, now := &o.waits, t.now()
 	late := func(p pending, after time.Duration) bool { return p.waiting > 0 && now.Sub(p.since) >= after }
-	if w.checking = t.routes[o.name] == o && w.streams.waiting+w.wholes.waiting > 0; w.checking {
+	if w.checking = t.routes[o.id] == o && w.streams.waiting+w.wholes.waiting > 0; w.checking {
 		w.hanging = w.hanging || online && r.State == health.Available && w.flowing == 0 &&
 			w.answered.After(r.Since) && (late(w.streams, hangAfter) || late(w.wholes, hangAfterWhole))
 		time.AfterFunc(checkEvery, func() { t.check(o) })

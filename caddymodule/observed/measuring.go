@@ -29,7 +29,7 @@ func (t *Table) measureLater(o *route, now time.Time) {
 		m.due, m.tries = now, measureTries
 		t.due[o] = true
 	}
-	t.measureIdle(o.name.connector)
+	t.measureIdle(o.id.connector)
 }
 
 // measureIdle begins the measurements that are due through a connector, if their model servers run nothing. In a
@@ -37,15 +37,15 @@ func (t *Table) measureLater(o *route, now time.Time) {
 func (t *Table) measureIdle(connector string) {
 	var busy map[string]bool // upstreams; nil: not known
 	for o := range t.due {
-		if o.name.connector != connector {
+		if o.id.connector != connector {
 			continue
 		}
 		if busy == nil {
 			busy = t.busy(connector)
 		}
-		d, _ := t.Deployment(o.name.Account, o.name.Deployment)
-		switch at, ok := t.current(o.name); {
-		case t.routes[o.name] != o, o.measuring.tries == 0, o.window.holds(at.Since, t.now()):
+		d, _ := t.Deployment(o.id.Account, o.id.Deployment)
+		switch at, ok := t.current(o.id); {
+		case t.routes[o.id] != o, o.measuring.tries == 0, o.window.holds(at.Since, t.now()):
 			delete(t.due, o)
 		case ok && at.State.Reachable() && !busy[at.Upstream]:
 			busy[at.Upstream] = true
@@ -70,7 +70,7 @@ func (t *Table) measure(ctx context.Context, o *route, d store.Deployment) {
 		}
 		o.measuring.stop(nil)
 	}()
-	again = t.Measure(ctx, d, o.name.connector)
+	again = t.Measure(ctx, d, o.id.connector)
 }
 
 // busy returns the upstreams of a connector that run requests. The caller holds the lock.
@@ -86,12 +86,12 @@ func (t *Table) busy(connector string) map[string]bool {
 }
 
 // interrupt ends the measurements of the model server of a route. The caller holds the lock.
-func (t *Table) interrupt(n name) {
+func (t *Table) interrupt(n routeID) {
 	for o := range t.due {
-		if o.name.connector != n.connector || o.measuring.stop == nil {
+		if o.id.connector != n.connector || o.measuring.stop == nil {
 			continue
 		}
-		at, _ := t.current(o.name)
+		at, _ := t.current(o.id)
 		if own, _ := t.current(n); own.Upstream == at.Upstream {
 			o.measuring.stop(errRequested)
 		}

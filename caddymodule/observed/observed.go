@@ -53,20 +53,20 @@ type Table struct {
 	running   sync.WaitGroup // measurements
 	reporting sync.Mutex     // held during Changed, so that its calls are in order; locked before mu
 	mu        sync.RWMutex
-	routes    map[name]*route
+	routes    map[routeID]*route
 	due       map[*route]bool // measurements
 	efforts   map[effort]effect
 }
 
-// name names a route. A changed deployment has others.
-type name struct {
+// routeID identifies a route of one version of a deployment.
+type routeID struct {
 	tokens.Registration
 	connector string
 }
 
 // route is what the requests through a route have shown. The table's lock guards it.
 type route struct {
-	name      name
+	id        routeID
 	window    observation
 	measured  time.Time // when the last measurement ended
 	cut       time.Time // the last prompt that the model server has cut, unless it was measured since
@@ -76,7 +76,7 @@ type route struct {
 	pace      pace
 	sharing   sharing
 
-	reported health.Finding // to Changed, at last
+	reported health.Finding // in the last call of Changed
 }
 
 // effort is a reasoning effort that clients of a deployment have sent. Some model servers reject it only with tools.
@@ -90,7 +90,7 @@ type effort struct {
 type effect struct {
 	works  bool
 	at     time.Time
-	client string // who alone has seen that; "": for all
+	client string // the only one that has seen it; "": several have
 }
 
 // holds reports whether the effect is in force for a client; "": for any. A rejection is for an hour.
@@ -109,7 +109,7 @@ func New(now func() time.Time) *Table {
 		Route:      func(string, tunnel.Target) (r tunnel.DeploymentRoute, ok bool) { return r, false },
 		Changed:    func(string, string, string, health.Finding) {},
 		Measure:    func(context.Context, store.Deployment, string) bool { return false },
-		now:        now, routes: make(map[name]*route), due: make(map[*route]bool), efforts: make(map[effort]effect),
+		now:        now, routes: make(map[routeID]*route), due: make(map[*route]bool), efforts: make(map[effort]effect),
 	}
 }
 
@@ -120,31 +120,31 @@ func (t *Table) OnChange(c store.Change) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	maps.DeleteFunc(t.routes, func(n name, _ *route) bool { return n.Account == c.Account && n.Deployment == c.ID })
+	maps.DeleteFunc(t.routes, func(n routeID, _ *route) bool { return n.Account == c.Account && n.Deployment == c.ID })
 	maps.DeleteFunc(t.efforts, func(e effort, _ effect) bool { return e.Account == c.Account && e.Deployment == c.ID })
 }
 
-// nameOf returns the name of a route.
-func nameOf(d *store.Deployment, connector string) name {
-	return name{tokens.NewRegistration(d.Account, d.Name, d.UpdatedAt), connector}
+// routeIDOf returns the name of a route.
+func routeIDOf(d *store.Deployment, connector string) routeID {
+	return routeID{tokens.NewRegistration(d.Account, d.Name, d.UpdatedAt), connector}
 }
 
 // current returns the present state of a route. ok is false if the deployment has changed, or the connector is offline.
-func (t *Table) current(n name) (r tunnel.DeploymentRoute, ok bool) {
+func (t *Table) current(n routeID) (r tunnel.DeploymentRoute, ok bool) {
 	d, _ := t.Deployment(n.Account, n.Deployment)
-	if nameOf(&d, n.connector) != n || !slices.Contains(d.Connectors, n.connector) {
+	if routeIDOf(&d, n.connector) != n || !slices.Contains(d.Connectors, n.connector) {
 		return r, false
 	}
 	return t.Route(n.connector, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
 }
 
-// find returns the record of a route. It creates one only for a current route: [Table.OnChange] removes that. Otherwise
-// it returns nil. The caller holds the lock.
-func (t *Table) find(n name) *route {
+// record returns the record of a route. It creates one only for a current route, which [Table.OnChange] removes, and
+// returns nil for another one. The caller holds the lock.
+func (t *Table) record(n routeID) *route {
 	o := t.routes[n]
 	if o == nil {
 		if _, ok := t.current(n); ok {
-			o = &route{name: n, reported: health.Finding{State: health.Available}}
+			o = &route{id: n, reported: health.Finding{State: health.Available}}
 			t.routes[n] = o
 		}
 	}
@@ -157,11 +157,11 @@ func (t *Table) report(o *route) {
 	defer t.reporting.Unlock()
 	t.mu.Lock()
 	found := o.observed(time.Time{}, t.now())
-	changed := t.routes[o.name] == o && found != o.reported
+	changed := t.routes[o.id] == o && found != o.reported
 	o.reported = found
 	t.mu.Unlock()
 	if changed {
-		t.Changed(o.name.Account, o.name.Deployment, o.name.connector, found)
+		t.Changed(o.id.Account, o.id.Deployment, o.id.connector, found)
 	}
 }
 
@@ -187,7 +187,7 @@ func (o *route) observed(since, now time.Time) health.Finding {
 func (t *Table) Window(d *store.Deployment, connector string, r tunnel.DeploymentRoute) (w Window) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	o, now := t.routes[nameOf(d, connector)], t.now()
+	o, now := t.routes[routeIDOf(d, connector)], t.now()
 	switch {
 	case d.Options.ContextWindow > 0:
 		w = Window{Tokens: d.Options.ContextWindow, Source: Option}
@@ -204,18 +204,18 @@ func (t *Table) Window(d *store.Deployment, connector string, r tunnel.Deploymen
 func (t *Table) State(d *store.Deployment, connector string, r tunnel.DeploymentRoute) health.Finding {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	o := t.routes[nameOf(d, connector)]
+	o := t.routes[routeIDOf(d, connector)]
 	if o == nil || r.State != health.Available {
 		return health.Finding{State: r.State}
 	}
 	return o.observed(r.Since, t.now())
 }
 
-// Status returns the status of a model that no connector has loaded, as far as model servers tell that, else "".
+// Status returns the status of a model that no connector has loaded, as far as model servers report it, else "".
 func (t *Table) Status(d *store.Deployment) (status string) {
 	known := false
 	for _, connector := range d.Connectors {
-		if r, ok := t.current(nameOf(d, connector)); ok && r.State.Usable() && (!known || r.Status < status) {
+		if r, ok := t.current(routeIDOf(d, connector)); ok && r.State.Usable() && (!known || r.Status < status) {
 			status, known = r.Status, true // none comes before "loading"
 		}
 	}
@@ -229,7 +229,7 @@ func (t *Table) Effort(d *store.Deployment, client, name string, tools, works bo
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	current, _ := t.Deployment(d.Account, d.Name) // OnChange removes its efforts
-	if e := (effort{nameOf(d, "").Registration, name, tools}); e.Registration == nameOf(&current, "").Registration &&
+	if e := (effort{routeIDOf(d, "").Registration, name, tools}); e.Registration == routeIDOf(&current, "").Registration &&
 		slices.Contains(compat.Efforts, name) {
 		old := t.efforts[e]
 		if old.client != client && old.holds("", t.now()) {
@@ -245,7 +245,7 @@ func (t *Table) Effort(d *store.Deployment, client, name string, tools, works bo
 func (t *Table) EffortWorks(d *store.Deployment, client, name string, tools bool) (works, known bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	e := t.efforts[effort{nameOf(d, "").Registration, name, tools}]
+	e := t.efforts[effort{routeIDOf(d, "").Registration, name, tools}]
 	return e.works, e.holds(client, t.now())
 }
 

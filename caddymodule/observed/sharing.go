@@ -16,8 +16,8 @@ type sharing struct {
 	at  time.Time
 }
 
-// share records that a request of a key begins.
-func (o *route) share(key string, now time.Time) {
+// noteKey records that a request of a key begins.
+func (o *route) noteKey(key string, now time.Time) {
 	if o.waits.running > 0 && o.sharing.key != key {
 		o.sharing.at = now
 	}
@@ -29,7 +29,7 @@ func (t *Table) Shared(d *store.Deployment) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, connector := range d.Connectors {
-		if o := t.routes[nameOf(d, connector)]; o != nil && t.now().Sub(o.sharing.at) < sharedFor {
+		if o := t.routes[routeIDOf(d, connector)]; o != nil && t.now().Sub(o.sharing.at) < sharedFor {
 			return true
 		}
 	}

@@ -12,26 +12,26 @@ import (
 
 // pace is how fast the answers of a route come.
 type pace struct {
-	usual map[level][]float64 // tokens per second, of the first answers of each of the last seven days
-	last  []health.Finding    // the last ten answers that could be compared
-	slow  health.Finding      // the zero value if the route is not slow
+	usual map[speedClass][]float64 // tokens per second, of the first answers of each of the last seven days
+	last  []health.Finding         // the last ten answers that could be compared
+	slow  health.Finding           // the zero value if the route is not slow
 }
 
-// level is where speeds compare: a day, and a power of two of the requests at the same time.
-type level struct{ day, running int }
+// speedClass is a class of comparable speeds: a day, and a power of two of the requests at the same time.
+type speedClass struct{ day, running int }
 
-// Decoded records how fast the tokens of an answer came after the first one. A server that sends them at once shows
-// nothing. The median of ten answers is slow if six are. Nothing is usual that comes while a route is slow, and
-// after a week, what was usual is forgotten.
+// Decoded records how fast the tokens of an answer came after the first one. An answer that came at once is ignored.
+// Six slow answers of the last ten make the route slow, fewer than five end that. Speeds count as usual for a week,
+// but not those of a slow route.
 func (a *Attempt) Decoded(speed float64, tokens int64) {
 	if a.route == nil || tokens <= 20 || speed <= 0 || float64(tokens) < speed/2 {
 		return
 	}
-	a.table.update(a.route.name, func(o *route, _ tunnel.DeploymentRoute, now time.Time) {
-		p, at := &o.pace, level{int(now.Unix() / (24 * 60 * 60)), bits.Len(uint(a.running/2 - 1))}
-		maps.DeleteFunc(p.usual, func(l level, _ []float64) bool { return at.day-l.day >= 7 })
+	a.table.update(a.route.id, func(o *route, _ tunnel.DeploymentRoute, now time.Time) {
+		p, at := &o.pace, speedClass{int(now.Unix() / (24 * 60 * 60)), bits.Len(uint(a.runningSum/2 - 1))}
+		maps.DeleteFunc(p.usual, func(l speedClass, _ []float64) bool { return at.day-l.day >= 7 })
 		if len(p.usual) == 0 {
-			*p = pace{usual: make(map[level][]float64)}
+			*p = pace{usual: make(map[speedClass][]float64)}
 		}
 		var usual []float64
 		for l, speeds := range p.usual {

@@ -185,7 +185,7 @@ func TestSpeedsAreBounded(t *testing.T) {
 			}
 			time.Sleep(24 * time.Hour)
 		}
-		usual := r.routes[nameOf(&m, "con_1")].pace.usual
+		usual := r.routes[routeIDOf(&m, "con_1")].pace.usual
 		if len(usual) > 7*7 {
 			t.Errorf("%d levels", len(usual))
 		}

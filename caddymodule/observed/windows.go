@@ -28,7 +28,7 @@ func holds(at, since, now time.Time) bool { return !at.Before(since) && now.Sub(
 // Counted records a model server's count of a prompt that it has answered, and the doubt about it. A count above the
 // observed window ends it. If the server may have cut the prompt and the window is not known, it is measured later.
 func (t *Table) Counted(r tokens.Registration, connector string, count int, doubt tokens.Doubt) {
-	t.update(name{r, connector}, func(o *route, at tunnel.DeploymentRoute, now time.Time) {
+	t.update(routeID{r, connector}, func(o *route, at tunnel.DeploymentRoute, now time.Time) {
 		if count > o.window.Tokens || !o.window.holds(at.Since, now) {
 			o.window = observation{}
 		}
@@ -45,12 +45,12 @@ func (t *Table) Counted(r tokens.Registration, connector string, count int, doub
 
 // RefusedAnswer records that a model server has refused a prompt because of the limit of its answer.
 func (t *Table) RefusedAnswer(d *store.Deployment, connector string) {
-	t.update(nameOf(d, connector), func(o *route, _ tunnel.DeploymentRoute, now time.Time) { o.strict = now })
+	t.update(routeIDOf(d, connector), func(o *route, _ tunnel.DeploymentRoute, now time.Time) { o.strict = now })
 }
 
 // Refused records the window that a refusal of a prompt names.
 func (t *Table) Refused(d *store.Deployment, connector string, window int) {
-	t.update(nameOf(d, connector), func(o *route, _ tunnel.DeploymentRoute, now time.Time) {
+	t.update(routeIDOf(d, connector), func(o *route, _ tunnel.DeploymentRoute, now time.Time) {
 		o.window = observation{Window{Tokens: window, Source: Refusal}, now}
 	})
 }
@@ -58,15 +58,15 @@ func (t *Table) Refused(d *store.Deployment, connector string, window int) {
 // Measured records a measured window, 0 if the model server accepts the longest prompt. cuts reports whether the server
 // cuts longer prompts.
 func (t *Table) Measured(d *store.Deployment, connector string, window int, cuts bool) {
-	t.update(nameOf(d, connector), func(o *route, _ tunnel.DeploymentRoute, now time.Time) {
+	t.update(routeIDOf(d, connector), func(o *route, _ tunnel.DeploymentRoute, now time.Time) {
 		o.window, o.measured, o.cut = observation{Window{Tokens: window, Source: Measured, Cuts: cuts}, now}, now, time.Time{}
 	})
 }
 
 // update changes what is known of a route. at is its present state.
-func (t *Table) update(n name, change func(o *route, at tunnel.DeploymentRoute, now time.Time)) {
+func (t *Table) update(n routeID, change func(o *route, at tunnel.DeploymentRoute, now time.Time)) {
 	t.mu.Lock()
-	o := t.find(n)
+	o := t.record(n)
 	if o == nil {
 		t.mu.Unlock()
 		return

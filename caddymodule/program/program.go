@@ -1,4 +1,4 @@
-// Package program has the name of the running program, for the commands in help texts and
+// Package program provides the name of the running program, for the commands in help texts and
 // hints. It is postern if it was installed from a package, and caddy in builds of Caddy.
 package program
 

@@ -57,22 +57,22 @@ type attempts struct {
 // begin begins an attempt to send a request that arrived then.
 func (a *attempts) begin(body *dialect.Segments, arrived time.Time) {
 	now := time.Now()
-	if a.waiting() {
+	if a.unserved() {
 		a.waited = now.Sub(arrived)
 	}
 	a.body, a.size, a.sent, a.began, a.refused = body, body.Len(), now, now, false
 }
 
-// wait returns how long a request that arrived then has waited in the line of its deployment and for a connector.
-func (a *attempts) wait(arrived time.Time) time.Duration {
-	if a.waiting() && !arrived.IsZero() {
+// waitTime returns how long a request that arrived then has waited in the line of its deployment and for a connector.
+func (a *attempts) waitTime(arrived time.Time) time.Duration {
+	if a.unserved() && !arrived.IsZero() {
 		return time.Since(arrived)
 	}
 	return a.waited
 }
 
-// waiting reports whether no model server has the request.
-func (a *attempts) waiting() bool { return !a.reached && (a.body == nil || a.refused) }
+// unserved reports whether no model server has got the request, or each has refused it.
+func (a *attempts) unserved() bool { return !a.reached && (a.body == nil || a.refused) }
 
 // refuse ends an attempt that no model has seen.
 func (a *attempts) refuse() { a.sent, a.refused = time.Time{}, true }
@@ -97,9 +97,9 @@ func (a *attempts) end() {
 	}
 }
 
-// whole reports whether a model server has the whole prompt, so that its model may have
+// promptReceived reports whether a model server has the whole prompt, so that its model may have
 // processed it.
-func (a *attempts) whole() bool { return a.body != nil && a.body.Len() == 0 && !a.refused }
+func (a *attempts) promptReceived() bool { return a.body != nil && a.body.Len() == 0 && !a.refused }
 
 // begun reports whether the body of the last attempt has begun to leave.
 func (a *attempts) begun() bool { return a.body != nil && a.body.Len() < a.size }
@@ -110,7 +110,7 @@ func (c *clientRequest) finish(e Ending) {
 	ex, u, counted := c.exchange, dialect.Usage{Estimated: true}, false
 	defer func() { // a panic does not keep a request out of limits and usage
 		ex.Usage, ex.Outcome = u, outcomeOf(e.Class)
-		ex.attempts.pace(&e, u.CompletionTokens)
+		ex.attempts.setSpeed(&e, u.CompletionTokens)
 		if e.Class == "" {
 			ex.attempts.first.attempt.Decoded(e.TokensPerSecond, u.CompletionTokens)
 		}
@@ -120,9 +120,9 @@ func (c *clientRequest) finish(e Ending) {
 	u, counted = c.usageOf()
 	ex.Usage = u
 	if reasoned := c.info.Reasoned || u.ReasoningTokens > 0; c.info.Effort != "" &&
-		(reasoned || c.noEffort && (c.streaming || c.translated)) {
+		(reasoned || c.effortRejected && (c.streaming || c.wholeTranslated)) {
 		// A rejection counts only with an answer, as a client can cause the text of the error.
-		c.Observed.Effort(&c.deployment, ex.client().Owner, c.info.Effort, c.info.Tools, !c.noEffort)
+		c.Observed.Effort(&c.deployment, ex.client().Owner, c.info.Effort, c.info.Tools, !c.effortRejected)
 	}
 	ex.span.end(u, &c.info, e)
 }
@@ -133,9 +133,9 @@ func (c *clientRequest) usageOf() (u dialect.Usage, counted bool) {
 	switch {
 	case c.streaming:
 		u = c.answer.usage()
-	case c.translated:
+	case c.wholeTranslated:
 		u = c.exchange.Usage
-	case !c.exchange.attempts.whole():
+	case !c.exchange.attempts.promptReceived():
 		return u, true
 	}
 	if u.PromptTokens == 0 && (c.judge || c.exchange.measures()) { // it cannot be counted later
@@ -154,7 +154,7 @@ const cutPart = "a part of the prompt, cut by the model server"
 // prompt, or of one that it has refused as too long, corrects later estimates. If it has not counted, the prompt is
 // counted first. If its count is low, the entry waits until it is known whether the prompt was cut.
 func (c *clientRequest) record(u dialect.Usage, counted bool, r activity.Request) {
-	n, refused := cmp.Or(c.overflow, promptTokens(u)), c.overflow > 0
+	n, refused := cmp.Or(c.refusedTokens, promptTokens(u)), c.refusedTokens > 0
 	if counted {
 		c.settle(u)
 	}
@@ -217,12 +217,12 @@ func (c *clientRequest) entry(e Ending) activity.Request {
 		ErrorClass:      string(e.Class),
 		ErrorCode:       e.Code,
 		Error:           e.Error,
-		Reason:          ex.why(e),
+		Reason:          ex.refusalDetail(e),
 		ServerError:     e.Server,
 		Streamed:        ex.Streamed,
 		Dropped:         ex.Dropped,
 		MaxTokens:       int(ex.MaxTokens),
-		WaitMillis:      float64(ex.attempts.wait(c.arrived).Round(time.Millisecond).Milliseconds()),
+		WaitMillis:      float64(ex.attempts.waitTime(c.arrived).Round(time.Millisecond).Milliseconds()),
 		DurationMillis:  activity.Millis(time.Since(ex.Start)),
 		InputTokens:     int(ex.Usage.PromptTokens),
 		CachedTokens:    int(ex.Usage.CachedTokens),
@@ -249,8 +249,8 @@ func (c *clientRequest) entry(e Ending) activity.Request {
 	return r
 }
 
-// pace sets how fast a stream was: of its last attempt, without any wait.
-func (a *attempts) pace(e *Ending, tokens int64) {
+// setSpeed sets how fast a stream was: of its last attempt, without any wait.
+func (a *attempts) setSpeed(e *Ending, tokens int64) {
 	if e.First.IsZero() {
 		return
 	}

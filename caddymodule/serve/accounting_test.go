@@ -49,17 +49,17 @@ func TestPace(t *testing.T) {
 		time.Sleep(time.Hour) // for the usage and a verdict
 		for tokens, want := range map[int64]float64{0: 0, 1: 0, 2: .2, 101: 20} {
 			e.TokensPerSecond = 0
-			if a.pace(&e, tokens); e.FirstToken != 2*time.Second || e.TokensPerSecond != want {
+			if a.setSpeed(&e, tokens); e.FirstToken != 2*time.Second || e.TokensPerSecond != want {
 				t.Errorf("%d tokens: %v, %v tokens/s, not 2s, %v", tokens, e.FirstToken, e.TokensPerSecond, want)
 			}
 		}
 		e.First = time.Now() // the answer waited for a verdict
 		e.TokensPerSecond = 0
-		if a.pace(&e, 101); e.TokensPerSecond != 0 {
+		if a.setSpeed(&e, 101); e.TokensPerSecond != 0 {
 			t.Errorf("an answer that came at once has %v tokens/s", e.TokensPerSecond)
 		}
 		whole := Ending{}
-		if a.pace(&whole, 101); whole != (Ending{}) {
+		if a.setSpeed(&whole, 101); whole != (Ending{}) {
 			t.Errorf("an answer that is not a stream has %+v", whole)
 		}
 	})
@@ -269,7 +269,7 @@ func TestUnlimitedAllocates(t *testing.T) {
 	ex.Account, ex.Key, ex.backend = store.DefaultAccount, g.key, g.backend
 	m := &modelRequest{exchange: ex}
 	if n := testing.AllocsPerRun(1000, func() {
-		if _, err := g.router.limit(t.Context(), m); err != nil {
+		if _, err := g.router.enterLimits(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {

@@ -14,8 +14,8 @@ import (
 )
 
 // answer writes the answer to one client. A timer sends pings while a streamed
-// answer is silent, even before the upstream's headers arrive. mu therefore
-// guards every use of the stream.
+// answer is silent, even before the upstream's headers arrive, so mu guards
+// every use of the stream.
 //
 // Caddy's write_idle timeout covers each Write and Flush. It must be set, because
 // a stalled client occupies the model and the tunnel's flow control window.
@@ -30,7 +30,7 @@ type answer struct {
 	sent     time.Time     // when the last bytes went out
 	first    time.Time     // when the first content of the answer went out
 	writing  time.Duration // in which the client did not read
-	complete bool          // the model server sent no stream, so that the time of its first token is unknown
+	replayed bool          // the model server sent no stream, so that the time of its first token is unknown
 	status   int           // 0 until the header is written
 	ended    bool
 	left     bool           // the client disconnected before the end
@@ -48,11 +48,6 @@ type progress struct {
 	done     bool           // the end of the stream was sent to the client
 	err      *dialect.Error // the error that ended the stream, or nil
 	buffered int64          // bytes of the answer in the stream
-}
-
-// newAnswer returns an answer that is written to w.
-func newAnswer(w http.ResponseWriter) *answer {
-	return &answer{w: w}
 }
 
 // open makes the answer a stream. After each interval of silence a ping is sent;
@@ -94,24 +89,24 @@ func (a *answer) tick() {
 func (a *answer) feed(p []byte) (progress, *dialect.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.check()
-	return a.forward(a.stream.Feed(p))
+	a.raiseCrash()
+	return a.sendOutput(a.stream.Feed(p))
 }
 
-// finish ends the stream. cause is the error that broke the upstream's stream.
-func (a *answer) finish(cause *dialect.Error) *dialect.Error {
+// endStream ends the stream. cause is the error that broke the upstream's stream.
+func (a *answer) endStream(cause *dialect.Error) *dialect.Error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.check()
-	_, derr := a.forward(a.stream.End(cause))
+	a.raiseCrash()
+	_, derr := a.sendOutput(a.stream.End(cause))
 	return derr
 }
 
-// conclude sends the end of an answer that has waited for verdicts.
-func (a *answer) conclude(g *dialect.Safeguard) {
+// endWithVerdicts sends the end of an answer that has waited for verdicts.
+func (a *answer) endWithVerdicts(g *dialect.Safeguard) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.check()
+	a.raiseCrash()
 	if a.stream == nil {
 		a.writeWhole(http.StatusOK, g.End())
 	} else {
@@ -119,23 +114,23 @@ func (a *answer) conclude(g *dialect.Safeguard) {
 	}
 }
 
-// check raises the panic of a ping again.
-func (a *answer) check() {
+// raiseCrash raises the panic of a ping again.
+func (a *answer) raiseCrash() {
 	if p := a.crashed; p != nil {
 		a.crashed = nil
 		panic(p)
 	}
 }
 
-// forward sends the output of the stream.
-func (a *answer) forward(out []byte) (progress, *dialect.Error) {
+// sendOutput sends the output of the stream.
+func (a *answer) sendOutput(out []byte) (progress, *dialect.Error) {
 	p := progress{finished: a.stream.Finished(), done: a.stream.Done(), err: a.stream.Err(), buffered: a.stream.Buffered()}
 	if p.err != nil && a.status == 0 {
 		return p, p.err
 	}
 	a.writeEvent(out)
 	p.gone = a.err != nil
-	if a.first.IsZero() && !a.complete && p.err == nil && len(out) > 0 {
+	if a.first.IsZero() && !a.replayed && p.err == nil && len(out) > 0 {
 		if u, _ := a.stream.Usage(); u.CompletionTokens > 0 { // servers open streams with the role alone
 			a.first = a.sent
 		}
@@ -200,10 +195,10 @@ var (
 	noBuffering        = []string{"no"}
 )
 
-// cut reports whether the answer is incomplete and the connection must be aborted.
+// mustAbort reports whether the answer is incomplete and the connection must be aborted.
 // A failed write ends an HTTP/1.1 connection and an HTTP/2 stream, but not an
 // HTTP/3 stream.
-func (a *answer) cut(protoMajor int) bool {
+func (a *answer) mustAbort(protoMajor int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.torn || a.err != nil && (protoMajor == 3 || errors.Is(a.err, errTooSlow))

@@ -47,7 +47,7 @@ func TestAnswerPings(t *testing.T) {
 	for opening, begins := range map[string]string{"": "ping\n", "begin\n": "begin\n"} {
 		synctest.Test(t, func(t *testing.T) {
 			rec := httptest.NewRecorder()
-			a := newAnswer(rec)
+			a := &answer{w: rec}
 			a.open(&testStream{opening: opening}, 10*time.Second)
 			time.Sleep(9 * time.Second)
 			if a.committed() {
@@ -58,7 +58,7 @@ func TestAnswerPings(t *testing.T) {
 			time.Sleep(9 * time.Second) // 30 s: the timer fires, but 9 s of silence are too few
 			feed(t, a, "2\n")
 			time.Sleep(11 * time.Second)
-			if err := a.finish(nil); err != nil {
+			if err := a.endStream(nil); err != nil {
 				t.Error(err)
 			}
 			a.end(dialect.Chat)
@@ -84,7 +84,7 @@ func feed(t *testing.T, a *answer, p string) {
 
 func TestAnswerWithoutPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAnswer(httptest.NewRecorder())
+		a := &answer{w: httptest.NewRecorder()}
 		a.open(&testStream{}, -1)
 		time.Sleep(time.Hour)
 		if a.committed() {
@@ -101,7 +101,7 @@ var errGone = errors.New("client gone")
 func (failingWriter) Write([]byte) (int, error) { return 0, errGone }
 
 func TestAnswerTellsThatTheClientIsGone(t *testing.T) {
-	a := newAnswer(failingWriter{httptest.NewRecorder()})
+	a := &answer{w: failingWriter{httptest.NewRecorder()}}
 	a.open(&testStream{}, -1)
 	for range 2 {
 		if at, err := a.feed([]byte("x")); !at.gone || err != nil {
@@ -146,7 +146,7 @@ func (s *touchyStream) Feed(p []byte) []byte { s.uses++; return p }
 // Events and pings never use the stream, or write, concurrently.
 func TestAnswerTouchesTheStreamFromOneGoroutineAtATime(t *testing.T) {
 	rec := httptest.NewRecorder()
-	a := newAnswer(rec)
+	a := &answer{w: rec}
 	s := &touchyStream{}
 	a.open(s, time.Microsecond)
 	for range 500 {
@@ -183,7 +183,7 @@ func TestRequestEndsWhileItIsRead(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(tt.cause)
 		w := httptest.NewRecorder()
-		c := clientRequest{ctx: ctx, modelRequest: modelRequest{answer: newAnswer(w)}}
+		c := clientRequest{ctx: ctx, modelRequest: modelRequest{answer: &answer{w: w}}}
 		c.answer.fail(dialect.Chat, "req_1", c.orEnded(dialect.Internal("unsent")))
 		if w.Code != tt.status || (w.Body.Len() == 0) != tt.empty {
 			t.Errorf("%s: %d %s", tt.name, w.Code, w.Body)

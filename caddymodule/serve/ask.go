@@ -21,7 +21,7 @@ import (
 // Question is a request of the console to a deployment.
 type Question struct {
 	Name       string            // of the operation, in the activity
-	Deployment store.Deployment  // which has no fallback then
+	Deployment store.Deployment  // its fallback is not used
 	Operation  dialect.Operation // of the body
 	Body       []byte
 	Type       string           // the Content-Type of the body; "": JSON
@@ -31,16 +31,16 @@ type Question struct {
 	Connector  string           // the id of the only one that may be used; "": any of the deployment
 	// Measures means that the prompt measures the context window: it may be too long, and corrects no estimates.
 	Measures bool
-	// Idle means that the request is the gateway's own. No limits count it. It is sent only to a server that has its model
-	// loaded, if the server loads one model at a time, and ends with ErrRequested when another request waits.
+	// Idle means that the request is the gateway's own. No limits count it. A server that loads one model at a time gets
+	// it only while the model is loaded. It ends with ErrRequested when another request waits.
 	Idle bool
 	Done func(error) // is called before the request is recorded; may be nil
 }
 
-// Asked is what became of a [Question].
+// Asked describes how a [Question] was served.
 type Asked struct {
 	Connector string    // id of the chosen connector, "": none
-	Sent      time.Time // to the model server, at last
+	Sent      time.Time // when the last attempt was sent to the model server
 	Usage     dialect.Usage
 }
 
@@ -115,7 +115,7 @@ func (s *Server) Ask(ctx context.Context, q *Question, w http.ResponseWriter) (a
 	t := &Translator{Server: s, MaxBody: DefaultMaxBody, KeepAlive: -1, ResponseStore: StoreOff}
 	header := http.Header{"Content-Type": {q.Type}}
 	c := &clientRequest{
-		Translator: t, Backend: b, ctx: ctx, modelRequest: modelRequest{exchange: ex, header: header, answer: newAnswer(w)},
+		Translator: t, Backend: b, ctx: ctx, modelRequest: modelRequest{exchange: ex, header: header, answer: &answer{w: w}},
 	}
 	c.assign(d)
 	defer func() {

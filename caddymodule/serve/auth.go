@@ -33,8 +33,8 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	h["X-Request-Id"] = []string{ex.RequestID} // read by OpenAI's SDKs
 	h["Request-Id"] = h["X-Request-Id"]        // read by Anthropic's SDKs
 	if r.ProtoMajor == 1 && r.Header.Get("Expect") != "" {
-		// The client waits for a word before it sends its body. net/http does not know that, because Caddy wraps the
-		// body. For a connection that stays, it would read the body before it sends an error.
+		// The client waits for 100 Continue before it sends its body. net/http does not know that, because Caddy wraps
+		// the body: on a connection that stays open, it would read the body before it sends an error.
 		h.Set("Connection", "close")
 	}
 	if a.CORS.Serve(w, r) {
@@ -42,7 +42,7 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	}
 	fail := func(derr *dialect.Error) {
 		ex.Outcome = outcomeOf(derr.Class())
-		newAnswer(w).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, derr)
+		(&answer{w: w}).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, derr)
 	}
 	passed := false // to the next handler, which may begin the answer
 	defer a.contain(&passed, fail)
@@ -57,7 +57,7 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 		fail(dialect.StoreLost(false))
 		return
 	case err != nil:
-		fail(a.internal("open its store", err))
+		fail(a.internalError("open its store", err))
 		return
 	}
 	from := a.ClientIP(r)
@@ -67,16 +67,8 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 		return
 	}
 	if reason != "" {
-		a.Observer.Refused(reason)
 		ex.Reason = reason
-		derr := dialect.RefusedKey(reason)
-		if r.URL.Path == "/v1" && a.Page() != "" { // perhaps a person with a browser
-			derr.Message += " Open " + a.Page() + " to see what a key may use."
-		}
-		if b.refuse(ex, key, dialect.OfPath(r.URL.Path, r.Header), derr) == http.StatusUnauthorized {
-			h.Set("WWW-Authenticate", `Bearer realm="postern"`)
-		}
-		fail(derr)
+		fail(a.refusedKey(b, h, r, ex, key))
 		return
 	}
 	ctx, end, derr := b.begin(r.Context(), ex, key, from)
@@ -89,17 +81,31 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	if err := next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, exchangeKey{}, ex))); err != nil {
 		// This error is from another module's handler. If it were returned, Caddy
 		// would log it with the request's headers, including X-Api-Key.
-		fail(a.foreign(err))
+		fail(a.foreignError(err))
 	}
 }
 
-// begin begins a request with a key of a client at this address. The returned context ends when the key no longer
-// allows the request. end must be called in the end.
+// refusedKey returns the error for a request whose key was refused, and records the request.
+func (a Authenticator) refusedKey(b *Backend, h http.Header, r *http.Request, ex *Exchange, key store.Credential,
+) *dialect.Error {
+	a.Observer.Refused(ex.Reason)
+	derr := dialect.RefusedKey(ex.Reason)
+	if r.URL.Path == "/v1" && a.Page() != "" { // perhaps a person with a browser
+		derr.Message += " Open " + a.Page() + " to see what a key may use."
+	}
+	if b.refuse(ex, key, dialect.OfPath(r.URL.Path, r.Header), derr) == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="postern"`)
+	}
+	return derr
+}
+
+// begin begins a request with a key, from a client's address. The returned context ends when the key no longer allows
+// the request. The caller must call end.
 func (b *Backend) begin(ctx context.Context, ex *Exchange, key store.Credential, from netip.Addr) (
 	_ context.Context, end func(), derr *dialect.Error,
 ) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	call := key.Begin(from, func(why store.Refusal) { cancel(ended(why, ex)) })
+	call := key.Begin(from, func(why store.Refusal) { cancel(endedByKey(why, ex)) })
 	end = func() { call.End(); cancel(nil) }
 	if b.Store.Serving() != nil { // after Begin: see [store.Store.CutRequests]
 		return ctx, end, dialect.StoreLost(false)
@@ -176,8 +182,8 @@ func (b *Backend) refuse(ex *Exchange, key store.Credential, d dialect.Dialect, 
 	return status
 }
 
-// ended returns the error of a running request that its key no longer allows.
-func ended(why store.Refusal, ex *Exchange) *dialect.Error {
+// endedByKey returns the error of a running request that its key no longer allows.
+func endedByKey(why store.Refusal, ex *Exchange) *dialect.Error {
 	if why == store.RefusedScope && ex.question == nil {
 		return dialect.OutOfScope(ex.Model, "") // set before AllowModel
 	}

@@ -35,7 +35,7 @@ func (c *clientRequest) receive(response *http.Response) *dialect.Error {
 		Wanted: ex.span.recording(), Window: w.Tokens, Effort: c.info.Effort, Tools: c.info.Tools,
 	}
 	if body, ok := response.Body.(interface{ DecoderMemory() int64 }); ok &&
-		c.reserved.reserveRequest(c.reserved.request+body.DecoderMemory()) != nil {
+		c.memory.reserveRequest(c.memory.request+body.DecoderMemory()) != nil {
 		return dialect.MemoryFull() // for the decoder of a compressed answer
 	}
 	return c.render(response)
@@ -50,19 +50,19 @@ func (c *clientRequest) render(response *http.Response) *dialect.Error {
 		return c.pass(response, media)
 	}
 	if !c.call.Streamed() {
-		return c.whole(response)
+		return c.sendWhole(response)
 	}
 	if link.HasMediaType(response.Header, typeJSON) {
-		return c.replay(response)
+		return c.sendAsStream(response)
 	}
-	return c.stream(response.Body)
+	return c.sendStream(response.Body)
 }
 
 // upstreamError translates an upstream's error.
 func (c *clientRequest) upstreamError(response *http.Response) *dialect.Error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxErrorAnswer))
 	if err != nil && (c.ctx.Err() != nil || errors.Is(err, tunnel.ErrCompressed)) {
-		return c.broken(err)
+		return c.brokenAnswer(err)
 	}
 	derr := dialect.FromUpstream(response.StatusCode, response.Header, body)
 	c.Logger.Warn("the upstream answered with an error", "deployment", c.exchange.Deployment,
@@ -70,8 +70,8 @@ func (c *clientRequest) upstreamError(response *http.Response) *dialect.Error {
 	return derr
 }
 
-// whole sends an answer that is not a stream.
-func (c *clientRequest) whole(response *http.Response) *dialect.Error {
+// sendWhole sends an answer that is not a stream.
+func (c *clientRequest) sendWhole(response *http.Response) *dialect.Error {
 	body, derr := c.readWhole(response)
 	if derr != nil || body == nil {
 		return derr
@@ -80,11 +80,11 @@ func (c *clientRequest) whole(response *http.Response) *dialect.Error {
 	if derr != nil {
 		return derr
 	}
-	c.exchange.Usage, c.translated = usage, true
+	c.exchange.Usage, c.wholeTranslated = usage, true
 	if c.call.Safeguard().Waits() {
 		return nil
 	}
-	_ = c.reserved.reserveAnswer(int64(len(out))) // a smaller reservation always succeeds
+	_ = c.memory.reserveAnswer(int64(len(out))) // a smaller reservation always succeeds
 	if !c.mayRun() {
 		return c.orEnded(dialect.StoreLostDuring())
 	}
@@ -108,7 +108,7 @@ func (c *clientRequest) awaitAnswerTurn(body []byte, cost int64) *dialect.Error 
 	if derr := c.awaitTurn(n, tooManyAnswers); derr != nil {
 		return derr
 	}
-	if c.reserved.reserveAnswer(cost*n) != nil {
+	if c.memory.reserveAnswer(cost*n) != nil {
 		return dialect.MemoryFull()
 	}
 	return nil
@@ -116,8 +116,8 @@ func (c *clientRequest) awaitAnswerTurn(body []byte, cost int64) *dialect.Error 
 
 // readWhole reads an answer into memory. It returns nil without an error if the client disconnected.
 func (c *clientRequest) readWhole(response *http.Response) ([]byte, *dialect.Error) {
-	c.exchange.attempts.first.came()
-	body, err := readAll(response.Body, response.ContentLength, maxAnswer, c.reserved.reserveAnswer, nil)
+	c.exchange.attempts.first.arrived()
+	body, err := readAll(response.Body, response.ContentLength, maxAnswer, c.memory.reserveAnswer, nil)
 	c.release() // the client may be slow to read the answer
 	switch {
 	case errors.Is(err, memory.ErrExceeded):
@@ -125,13 +125,13 @@ func (c *clientRequest) readWhole(response *http.Response) ([]byte, *dialect.Err
 	case errors.Is(err, errTooLarge):
 		return nil, dialect.AnswerTooLarge(c.exchange.Deployment, maxAnswer)
 	case err != nil:
-		return nil, c.broken(err)
+		return nil, c.brokenAnswer(err)
 	}
 	return body, nil
 }
 
-// replay sends a complete answer as the stream that the client requested.
-func (c *clientRequest) replay(response *http.Response) *dialect.Error {
+// sendAsStream sends a complete answer as the stream that the client requested.
+func (c *clientRequest) sendAsStream(response *http.Response) *dialect.Error {
 	body, derr := c.readWhole(response)
 	if derr != nil || body == nil {
 		return derr
@@ -145,9 +145,9 @@ func (c *clientRequest) replay(response *http.Response) *dialect.Error {
 	if derr != nil {
 		return derr
 	}
-	_ = c.reserved.reserveAnswer(int64(len(events))) // a smaller reservation always succeeds
-	c.answer.complete = true
-	return c.stream(io.NopCloser(bytes.NewReader(events)))
+	_ = c.memory.reserveAnswer(int64(len(events))) // a smaller reservation always succeeds
+	c.answer.replayed = true
+	return c.sendStream(io.NopCloser(bytes.NewReader(events)))
 }
 
 // smallBuffers and largeBuffers contain the buffers that streams are read into. A stream begins with a small one,
@@ -157,9 +157,9 @@ var (
 	largeBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
 )
 
-// stream forwards an event stream. Each read of the upstream's body causes at most
+// sendStream forwards an event stream. Each read of the upstream's body causes at most
 // one write, which is flushed.
-func (c *clientRequest) stream(body io.ReadCloser) *dialect.Error {
+func (c *clientRequest) sendStream(body io.ReadCloser) *dialect.Error {
 	c.streaming = true
 	pool := &smallBuffers
 	buf := pool.Get().(*[]byte)
@@ -168,14 +168,14 @@ func (c *clientRequest) stream(body io.ReadCloser) *dialect.Error {
 	for {
 		n, err := body.Read(*buf)
 		if !c.mayRun() {
-			return c.answer.finish(c.orEnded(dialect.StoreLostDuring()))
+			return c.answer.endStream(c.orEnded(dialect.StoreLostDuring()))
 		}
 		p, derr := c.answer.feed((*buf)[:n])
 		if p.begun || p.finished {
-			c.exchange.attempts.first.came()
+			c.exchange.attempts.first.arrived()
 		}
 		if derr == nil && err != nil && !p.gone {
-			derr = c.answer.finish(c.cause(p, err))
+			derr = c.answer.endStream(c.streamError(p, err))
 		}
 		if derr != nil {
 			return derr
@@ -187,7 +187,7 @@ func (c *clientRequest) stream(body io.ReadCloser) *dialect.Error {
 			return nil
 		}
 		if derr := c.reserveBuffered(p.buffered); derr != nil {
-			return c.answer.finish(derr)
+			return c.answer.endStream(derr)
 		}
 		if last == nil && p.finished {
 			last = time.AfterFunc(linger, func() { body.Close() })
@@ -214,7 +214,7 @@ func (c *clientRequest) reserveBuffered(n int64) *dialect.Error {
 	if n > maxBuffered {
 		return dialect.StreamTooLarge(c.exchange.Deployment, maxBuffered)
 	}
-	if c.reserved.reserveBuffered(n) != nil {
+	if c.memory.reserveBuffered(n) != nil {
 		return dialect.MemoryFull()
 	}
 	return nil
@@ -230,12 +230,12 @@ func drain(body io.ReadCloser) {
 	_, _ = io.Copy(io.Discard, body) // on timeout the body is closed
 }
 
-// cause returns the error that broke the upstream's stream, nil for a clean end.
-func (c *clientRequest) cause(p progress, err error) *dialect.Error {
+// streamError returns the error that broke the upstream's stream, nil for a clean end.
+func (c *clientRequest) streamError(p progress, err error) *dialect.Error {
 	if errors.Is(err, io.EOF) || p.finished || p.done {
 		return nil
 	}
-	derr := c.broken(err)
+	derr := c.brokenAnswer(err)
 	if derr == nil || c.ctx.Err() != nil || !c.answer.committed() || errors.Is(err, tunnel.ErrCompressed) ||
 		errors.As(err, new(*dialect.Error)) {
 		return derr

@@ -15,22 +15,22 @@ type clientRequest struct {
 	*Backend
 	modelRequest // for Router
 
-	ctx      context.Context // done when the client disconnects or the key is revoked
-	running  bool            // counted as in flight
-	reserved reservations
-	kept     int64  // bytes of kept responses that the request refers to
-	leave    func() // ends the turn of awaitTurn; nil: the request has none
+	ctx     context.Context // done when the client disconnects or the key is revoked
+	running bool            // counted as in flight
+	memory  reservations
+	kept    int64  // bytes of kept responses that the request refers to
+	leave   func() // ends the turn of awaitTurn; nil: the request has none
 
-	form *dialect.Form // of the body; nil: it is JSON
-	body []byte        // of the client, if the deployment has a fallback
-	held int64         // bytes still held by the first decoding while the fallback decodes
+	form            *dialect.Form // of the body; nil: it is JSON
+	bodyForFallback []byte        // the client's body, if the deployment has a fallback
+	held            int64         // bytes still held by the first decoding while the fallback decodes
 
-	repeated   bool               // sent again, with a limit of the answer that fits
-	noEffort   bool               // sent again without reasoning effort, which the model has rejected
-	info       dialect.AnswerInfo // of the last answer
-	streaming  bool               // the answer is a stream
-	translated bool               // the answer is not a stream, and exchange has its usage
-	overflow   int64              // tokens of the prompt that the model server refused as too long, if it named them
+	limitLowered    bool               // sent again, with a limit of the answer that fits
+	effortRejected  bool               // sent again without reasoning effort, which the model has rejected
+	info            dialect.AnswerInfo // about the last answer
+	streaming       bool               // the answer is a stream
+	wholeTranslated bool               // the answer is not a stream, and exchange.Usage is set
+	refusedTokens   int64              // of a prompt that was too long, as the model server counted it; 0: unknown
 
 	estimated sync.Once
 	tokens    int // estimated, of the prompt
@@ -40,7 +40,7 @@ type clientRequest struct {
 // connected, it returns the error of the cancellation instead.
 func (c *clientRequest) orEnded(derr *dialect.Error) *dialect.Error {
 	if c.ctx.Err() != nil {
-		if ended := c.broken(c.ctx.Err()); ended != nil {
+		if ended := c.brokenAnswer(c.ctx.Err()); ended != nil {
 			return ended
 		}
 	}
@@ -56,7 +56,7 @@ func (c *clientRequest) registration() (tokens.Registration, bool) {
 
 // estimate returns the estimated tokens of the prompt, computed once. If the prompt is
 // nil or cannot be counted in time, the size of the request determines them.
-func (c *clientRequest) estimate(_ string, p *tokens.Prompt) int {
+func (c *clientRequest) estimate(p *tokens.Prompt) int {
 	c.estimated.Do(func() {
 		c.tokens = int(c.size / dialect.BytesPerToken)
 		if r, ok := c.registration(); ok && p != nil {
@@ -78,22 +78,22 @@ func (c *clientRequest) sample() sample {
 	}
 }
 
-// failed returns the client's error for an error of the next handler.
-func (c *clientRequest) failed(err error) *dialect.Error {
+// handlerError returns the client's error for an error of the next handler.
+func (c *clientRequest) handlerError(err error) *dialect.Error {
 	var derr *dialect.Error
 	switch {
 	case errors.As(err, &derr):
 		return derr
 	case c.ctx.Err() != nil:
-		return c.broken(err)
+		return c.brokenAnswer(err)
 	default:
-		return c.foreign(err)
+		return c.foreignError(err)
 	}
 }
 
-// broken returns the client's error for an answer that was interrupted, nil if the
+// brokenAnswer returns the client's error for an answer that was interrupted, nil if the
 // client disconnected.
-func (c *clientRequest) broken(err error) *dialect.Error {
+func (c *clientRequest) brokenAnswer(err error) *dialect.Error {
 	var cut *dialect.Error
 	switch {
 	case errors.As(context.Cause(c.ctx), &cut):

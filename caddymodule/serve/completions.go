@@ -3,7 +3,6 @@ package serve
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"math"
@@ -68,11 +67,7 @@ const (
 
 // newCompletions starts completions. They must be closed before the store.
 func newCompletions(st *store.Store, table *observed.Table, logger *slog.Logger) (*completions, error) {
-	key, err := st.Secret(context.Background(), "thinking_signature", func() ([]byte, error) {
-		key := make([]byte, 32)
-		_, err := rand.Read(key)
-		return key, err
-	})
+	key, err := st.Secret(context.Background(), "thinking_signature", store.RandomKey)
 	if err != nil {
 		return nil, fmt.Errorf("loading the signature key: %w", err)
 	}
@@ -205,7 +200,8 @@ func (c *completions) save(ctx context.Context) {
 	}
 }
 
-func near(a, b float64) bool { return math.Abs(a-b) <= minChange*b }
+// near reports whether a ratio differs too little from the saved one.
+func near(ratio, saved float64) bool { return math.Abs(ratio-saved) <= minChange*saved }
 
 // registration returns the current registration of a deployment.
 func registration(d store.Deployment) tokens.Registration {

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/turns"
 )
 
-// connectors tells the scheduler which connectors are online at the hubs.
+// connectors reports to the scheduler which connectors are online at the hubs.
 type connectors struct {
 	turns *turns.Scheduler
 	find  func(hub *tunnel.Hub, id string, except []Tunnel) (c turns.Connector, since time.Time, ok bool)
@@ -30,7 +30,7 @@ func (b *Backend) Follow(hub *tunnel.Hub) {
 	online, stop := hub.Follow(func(e tunnel.Event) { c.refresh(e.Account, e.Connector) })
 	c.hubs[hub] = stop
 	for _, e := range online {
-		c.read(e.Account, e.Connector)
+		c.update(e.Account, e.Connector)
 	}
 }
 
@@ -44,7 +44,7 @@ func (b *Backend) Unfollow(hub *tunnel.Hub) {
 		delete(c.hubs, hub)
 	}
 	for id, account := range c.accounts {
-		c.read(account, id)
+		c.update(account, id)
 	}
 }
 
@@ -52,12 +52,12 @@ func (b *Backend) Unfollow(hub *tunnel.Hub) {
 func (c *connectors) refresh(account, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.read(account, id)
+	c.update(account, id)
 }
 
-// read passes the newest tunnel of a connector to the scheduler, and reports whether there is one. The caller holds the
-// lock.
-func (c *connectors) read(account, id string) bool {
+// update passes the newest tunnel of a connector to the scheduler, and reports whether there is one. The caller holds
+// the lock.
+func (c *connectors) update(account, id string) bool {
 	newest, ok := c.newest(id, nil)
 	if !ok {
 		delete(c.accounts, id)
@@ -69,9 +69,9 @@ func (c *connectors) read(account, id string) bool {
 	return true
 }
 
-// replace replaces the tunnel of a connector that did not take a request, tried by the request with the others before:
-// a hub reports no event while the connector has another one. It reports false if the tunnel lives and there is no
-// other one.
+// replace replaces the tunnel of a connector that did not take a request: a hub reports no event while the connector
+// has another one. tried are all tunnels that the request has tried. It returns false if the tunnel lives and there is
+// no other one.
 func (c *connectors) replace(account, id string, tried []Tunnel) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *connectors) replace(account, id string, tried []Tunnel) bool {
 		c.turns.SetConnector(other)
 		return true
 	}
-	return !c.read(account, id)
+	return !c.update(account, id)
 }
 
 // newest returns a connector with its newest tunnel to a hub.

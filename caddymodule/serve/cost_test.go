@@ -270,7 +270,7 @@ func TestBusyConnector(t *testing.T) {
 		derr.HTTPStatus(dialect.Chat) != 503 || derr.RetryAfter == 0 {
 		t.Errorf("the client gets %v", err)
 	}
-	if r, _ := refusal(link.ErrBusy); !r.again {
+	if r, _ := refusalOf(link.ErrBusy); !r.again {
 		t.Error("no other connector is asked")
 	}
 }

@@ -34,12 +34,12 @@ type authenticated struct {
 	Account  string // the key's account
 	Key      Caller // the key that authenticated the request, nil before
 	backend  *Backend
-	keyCall  *store.Call // ends with the key's right to the model; nil: a request of the console without a key
+	keyCall  *store.Call // ends when the key no longer allows the model; nil: a request of the console without a key
 	question *Question   // of the console; nil: a client has sent the request
 }
 
-// Caller is what a request needs to know of its key, implemented by [store.LiveKey]. Requests of the console may have
-// none.
+// Caller is what a request needs to know of its key, implemented by [store.LiveKey] and, for requests of the console,
+// withoutKey.
 type Caller interface {
 	ID() string // "": without a key
 	Owner() string
@@ -63,13 +63,13 @@ type translated struct {
 
 // routed is written by Router. Translator records it when the request has ended.
 type routed struct {
-	Connector string // id of the chosen connector
-	MaxTokens int64  // limit of the answer in place of the client's, so that it fits into the window; 0: the client's
-	limit     string // that has refused the request, for the activity
-	attempts  attempts
-	span      attemptSpan
-	release   func(limits.Used) // releases what limits have granted; nil without limits, and once it was called
-	judged    limits.Used       // by the judge of the answer
+	Connector    string // id of the chosen connector
+	MaxTokens    int64  // limit of the answer in place of the client's, so that it fits into the window; 0: the client's
+	limitReached string // that has refused the request, for the activity
+	attempts     attempts
+	span         attemptSpan
+	release      func(limits.Used) // releases what limits have granted; nil without limits, and once it was called
+	judged       limits.Used       // by the judge of the answer
 }
 
 // client returns the key of the request, and its owner.
@@ -117,8 +117,8 @@ func (ex *Exchange) check(d store.Deployment, exists bool) (reason string, derr 
 	return "", nil
 }
 
-// why returns more about a refusal than the client gets, for the activity. Its readers may also list all models.
-func (ex *Exchange) why(e Ending) string {
+// refusalDetail returns more about a refusal than the client gets, for the activity, whose readers may list all models.
+func (ex *Exchange) refusalDetail(e Ending) string {
 	switch {
 	case e.Kind == dialect.KindUnknownModel && e.Class == dialect.ClassPolicy:
 		return "`" + cmp.Or(ex.Deployment, ex.ModelName()) + "` is outside the key's scope `" + ex.Key.Scope().String() + "`."
@@ -128,7 +128,7 @@ func (ex *Exchange) why(e Ending) string {
 		}
 		return "No model has this name."
 	}
-	return ex.limit
+	return ex.limitReached
 }
 
 // similar returns the model that the client may have meant, of those that are allowed, or "": the deployment of the

@@ -31,16 +31,16 @@ func (c *clientRequest) fallBack(derr *dialect.Error) *askedDeployment {
 	c.Logger.Debug("the fallback serves a request", "deployment", asked.Name, "fallback", d.Name,
 		"request_id", ex.RequestID, "error", derr.Message)
 	if ex.Streamed && ex.Operation.Dialect.Estimates() {
-		c.estimate("", c.call.Prompt()) // it stays, so that a ping meanwhile does not read what changes here
+		c.estimate(c.call.Prompt()) // it stays, so that a ping meanwhile does not read what changes here
 	}
 	d.Options.Safeguards = cmp.Or(d.Options.Safeguards, asked.Options.Safeguards)
 	c.assign(d)
 	ex.span.retry(c.ctx, ex, derr)
 	ex.Connector = ""
 	c.answer.header(http.Header{servedBy: {d.Name}, maxTokens: nil})
-	ex.MaxTokens, c.repeated, c.accepted = 0, false, false
-	c.noEffort, c.info.Effort, c.kept = false, "", 0
-	c.held = c.reserved.request
+	ex.MaxTokens, c.limitLowered, c.hadPlace = 0, false, false
+	c.effortRejected, c.info.Effort, c.kept = false, "", 0
+	c.held = c.memory.request
 	return asked
 }
 
@@ -48,7 +48,7 @@ func (c *clientRequest) fallBack(derr *dialect.Error) *askedDeployment {
 // has seen the request at the fallback either, and no model server has refused it.
 func (c *clientRequest) restore(asked *askedDeployment) *dialect.Error {
 	c.assign(asked.Deployment)
-	c.exchange.Connector, c.exchange.Reason, c.exchange.limit = asked.connector, "", ""
+	c.exchange.Connector, c.exchange.Reason, c.exchange.limitReached = asked.connector, "", ""
 	c.answer.header(http.Header{servedBy: nil})
 	return asked.err
 }

@@ -41,8 +41,8 @@ func (f *firstToken) begin(ctx context.Context, t *routing) context.Context {
 	return ctx
 }
 
-// came records that the first token has come.
-func (f *firstToken) came() {
+// arrived records that the first token has come.
+func (f *firstToken) arrived() {
 	f.attempt.First()
 	f.stop()
 }

@@ -185,7 +185,7 @@ func TestFirstToken(t *testing.T) {
 		`{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}`:                                true,
 		`{"choices":[{"index":0,"text":"H"}]}`:                                                true,
 	} {
-		a := newAnswer(httptest.NewRecorder())
+		a := &answer{w: httptest.NewRecorder()}
 		a.open(dialect.NewChatStream(dialect.ChatStreamOptions{}), 0)
 		if _, derr := a.feed([]byte("data: " + event + "\n\n")); derr != nil {
 			t.Fatal(derr)

@@ -10,9 +10,9 @@ import (
 // errNoRouter is the result of a request that no Router has received.
 var errNoRouter = dialect.Internal("no model_route follows model_dialect in this route of the gateway's configuration")
 
-// forward sends a request that was read, until an answer or an error is the client's. It sends the request again if it
-// was changed because of a model server's error, and to the fallback if no model has seen it. The caller writes the
-// error to the client.
+// forward sends a request that was read, until the client has its answer or an error is final. It sends the request
+// again if it was changed because of a model server's error, and to the fallback if no model has seen it. The caller
+// writes the error to the client.
 func (c *clientRequest) forward(w http.ResponseWriter, r *http.Request, next Handler) *dialect.Error {
 	var asked *askedDeployment
 	derr := c.prepare()
@@ -27,14 +27,14 @@ func (c *clientRequest) forward(w http.ResponseWriter, r *http.Request, next Han
 			derr = nil
 		case derr == nil:
 			return c.checkCalls(r, next)
-		case asked == nil && derr.Unserved && c.body != nil && c.exchange.attempts.waiting() && !c.hasLeft():
+		case asked == nil && derr.Unserved && c.bodyForFallback != nil && c.exchange.attempts.unserved() && !c.hasLeft():
 			if asked = c.fallBack(derr); asked == nil {
 				return derr
 			}
-			if derr = c.decode(c.body); derr == nil {
+			if derr = c.decode(c.bodyForFallback); derr == nil {
 				derr = c.prepare()
 			}
-		case asked != nil && c.response == nil && c.ctx.Err() == nil && c.exchange.attempts.waiting():
+		case asked != nil && c.response == nil && c.ctx.Err() == nil && c.exchange.attempts.unserved():
 			return c.restore(asked)
 		default:
 			return derr
@@ -45,10 +45,10 @@ func (c *clientRequest) forward(w http.ResponseWriter, r *http.Request, next Han
 // prepare checks the size of a decoded prompt, and opens the answer if it is a stream.
 func (c *clientRequest) prepare() *dialect.Error {
 	c.response = nil
-	if derr := c.fit(); derr != nil {
+	if derr := c.fitPrompt(); derr != nil {
 		return derr
 	}
-	c.fitAnswer()
+	c.measureForAnswer()
 	ex := c.exchange
 	ex.passed = &c.modelRequest
 	if ex.Streamed = c.call.Streamed(); !ex.Streamed {
@@ -58,7 +58,7 @@ func (c *clientRequest) prepare() *dialect.Error {
 		prompt := c.call.Prompt()
 		go func() { // while the upstream processes the prompt
 			defer panics.Recover(c.Logger, "estimating a prompt")
-			c.estimate("", prompt)
+			c.estimate(prompt)
 		}()
 	}
 	c.answer.open(c.call.NewStream(), c.KeepAlive)
@@ -71,7 +71,7 @@ func (c *clientRequest) attempt(w http.ResponseWriter, r *http.Request, next Han
 	defer c.release()
 	c.response = nil
 	if err := next.ServeHTTP(w, r); err != nil {
-		return c.failed(err), false
+		return c.handlerError(err), false
 	}
 	if c.response == nil {
 		return errNoRouter, false
@@ -81,11 +81,11 @@ func (c *clientRequest) attempt(w http.ResponseWriter, r *http.Request, next Han
 		c.streaming = false
 		c.answer.open(c.call.NewStream(), c.KeepAlive)
 	}
-	c.overflowed(derr)
+	c.recordOverflow(derr)
 	if derr, again = c.noRoom(derr); again {
 		return derr, true
 	}
 	again = derr != nil && derr.RefusesEffort && c.call.DropEffort()
-	c.noEffort = c.noEffort || again
+	c.effortRejected = c.effortRejected || again
 	return derr, again
 }

@@ -27,12 +27,12 @@ func (c *clientRequest) checkCalls(r *http.Request, next Handler) *dialect.Error
 		c.askJudge(g, name, body, r, next)
 	}
 	if c.ctx.Err() != nil {
-		return c.broken(c.ctx.Err())
+		return c.brokenAnswer(c.ctx.Err())
 	}
 	if !c.mayRun() {
 		return c.orEnded(dialect.StoreLostDuring())
 	}
-	c.answer.conclude(g)
+	c.answer.endWithVerdicts(g)
 	return nil
 }
 
@@ -43,9 +43,9 @@ func (c *clientRequest) askJudge(g *dialect.Safeguard, name string, body []byte,
 	ex.authenticated, ex.Operation, ex.Model = c.exchange.authenticated, dialect.Judging, name
 	j := &clientRequest{
 		Translator: c.Translator, Backend: c.Backend, ctx: c.ctx,
-		modelRequest: modelRequest{exchange: ex, answer: newAnswer(w), judge: true},
+		modelRequest: modelRequest{exchange: ex, answer: &answer{w: w}, judge: true},
 	}
-	j.reserved.reservation = ex.reservation()
+	j.memory.reservation = ex.reservation()
 	derr := errCrashed // after a panic, which is no verdict
 	defer func() {
 		if j.crashed(recover()); derr != nil {
@@ -78,16 +78,16 @@ func (c *clientRequest) askJudge(g *dialect.Safeguard, name string, body []byte,
 		return
 	}
 	if derr == nil {
-		derr = j.wasRead()
+		derr = j.checkPromptRead()
 	}
 	if !g.Decide(w.Bytes(), oneWord, derr) && derr == nil {
 		derr = dialect.JudgeUnclear(name)
 	}
 }
 
-// wasRead returns an error if the judge's model server has cut the prompt, or it is not known: the rules or the task
-// may be missing.
-func (c *clientRequest) wasRead() *dialect.Error {
+// checkPromptRead returns an error unless the judge's model server has surely read the whole prompt: the rules or the
+// task may be missing.
+func (c *clientRequest) checkPromptRead() *dialect.Error {
 	if c.exchange.Usage.Estimated || !c.measure() {
 		return dialect.JudgeUnclear(c.deployment.Name)
 	}

@@ -49,7 +49,7 @@ func (c *clientRequest) getKey() ([]byte, *dialect.Error) {
 		if c.ctx.Err() != nil {
 			return nil, dialect.Overloaded("The request was canceled.")
 		}
-		return nil, c.internal("read the limits of a key", err)
+		return nil, c.internalError("read the limits of a key", err)
 	}
 	key := ex.Key.Key()
 	ofAccount, ofKey := c.Store.UsageLimits(ex.Account, key.ID)
@@ -72,7 +72,7 @@ func (c *clientRequest) getKey() ([]byte, *dialect.Error) {
 	}
 	body, err := json.Marshal(map[string]keyInfo{"data": info})
 	if err != nil {
-		return nil, c.internal("encode the limits of a key", err)
+		return nil, c.internalError("encode the limits of a key", err)
 	}
 	return append(body, '\n'), nil
 }

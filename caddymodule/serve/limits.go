@@ -45,9 +45,9 @@ func (s limitSource) SumsOf(ctx context.Context, account, key string) (day, mont
 	return day, month, err
 }
 
-// limit waits until the limits of the key and its account allow the request, once for all attempts, and reports
+// enterLimits waits until the limits of the key and its account allow the request, once for all attempts, and reports
 // whether it had to wait.
-func (rt *Router) limit(ctx context.Context, m *modelRequest) (waited bool, err error) {
+func (rt *Router) enterLimits(ctx context.Context, m *modelRequest) (waited bool, err error) {
 	ex := m.exchange
 	if m.judge || ex.idle() {
 		return false, nil
@@ -71,7 +71,7 @@ func (rt *Router) limit(ctx context.Context, m *modelRequest) (waited bool, err 
 	if refusal, ok := errors.AsType[*limits.Refusal](err); ok {
 		rt.Observer.Limited(refusal.State)
 		ex.Reason = refusal.Of + "_" + refusal.Limit
-		ex.limit = "The " + refusal.Of + " has reached its limit of " + limitOf(refusal).Amount() + "."
+		ex.limitReached = "The " + refusal.Of + " has reached its limit of " + limitOf(refusal).Amount() + "."
 		m.answer.header(rateHeader(ex.Operation.Dialect, refusal.States))
 	}
 	if err != nil {

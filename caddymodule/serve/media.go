@@ -31,16 +31,16 @@ func (c *clientRequest) speechModel() (string, *dialect.Error) {
 // pass sends an answer of rerank, audio or images as it comes: by its Content-Type, because servers also send others
 // than the client has asked for.
 func (c *clientRequest) pass(response *http.Response, media *dialect.MediaCall) *dialect.Error {
-	c.exchange.attempts.first.came()
+	c.exchange.attempts.first.arrived()
 	switch {
 	case link.HasMediaType(response.Header, typeJSON):
-		return c.whole(response)
+		return c.sendWhole(response)
 	case link.HasMediaType(response.Header, typeEvents):
 		c.exchange.Streamed = true
 		c.answer.open(media.NewStream(), 0)
-		return c.stream(response.Body)
+		return c.sendStream(response.Body)
 	}
-	c.exchange.Usage, c.translated = media.Usage(), true
+	c.exchange.Usage, c.wholeTranslated = media.Usage(), true
 	return c.passBytes(response)
 }
 
@@ -64,7 +64,7 @@ func (c *clientRequest) passBytes(response *http.Response) *dialect.Error {
 		case ended:
 			return nil
 		case err != nil:
-			return c.tear(c.broken(err))
+			return c.tear(c.brokenAnswer(err))
 		}
 	}
 }

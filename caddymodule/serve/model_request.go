@@ -24,7 +24,7 @@ type modelRequest struct {
 
 	arrived  time.Time      // when Router got the first attempt
 	waited   time.Duration  // in queues, by all attempts
-	accepted bool           // an attempt has had a place: the next ones may always wait
+	hadPlace bool           // an attempt has had a place: the next ones may always wait
 	place    *turns.Place   // of the attempt; nil: none
 	response *http.Response // from Router, nil if no model server has answered the last attempt
 }
@@ -57,16 +57,16 @@ func (m *modelRequest) release() {
 	m.exchange.attempts.end()
 	switch {
 	case m.place == nil:
-	case m.response == nil && m.exchange.attempts.waiting():
-		m.unused()
+	case m.response == nil && m.exchange.attempts.unserved():
+		m.leaveUnused()
 	default:
 		m.place.Leave()
 		m.place = nil
 	}
 }
 
-// unused leaves the place of a request that no model server has seen.
-func (m *modelRequest) unused() {
+// leaveUnused leaves the place of a request that no model server has seen.
+func (m *modelRequest) leaveUnused() {
 	m.place.Unused()
 	m.place = nil
 }

@@ -163,14 +163,14 @@ func (crashingStream) Ping() []byte { panic(caught.Secret) }
 
 // A panic of the timer that sends pings is raised again by the request.
 func TestPanicOfPing(t *testing.T) {
-	a := newAnswer(httptest.NewRecorder())
+	a := &answer{w: httptest.NewRecorder()}
 	a.open(crashingStream{}, time.Millisecond)
 	wait.Until(t, "the ping panics", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return a.crashed != nil
 	})
-	for _, step := range []func(){func() { _, _ = a.feed(nil) }, func() { _ = a.finish(nil) }} {
+	for _, step := range []func(){func() { _, _ = a.feed(nil) }, func() { _ = a.endStream(nil) }} {
 		crashed := a.crashed
 		func() {
 			defer func() {

@@ -23,10 +23,10 @@ func (c *clientRequest) read(r *http.Request) *dialect.Error {
 	if c.form, derr = dialect.FormOf(ex.Operation, r.Header); derr != nil {
 		return derr
 	}
-	c.reserved.reservation = ex.reservation()
+	c.memory.reservation = ex.reservation()
 	defer c.endTurn()
 	declared := bodyCost(min(max(r.ContentLength, 0), c.MaxBody), ex.costs().decoding)
-	reserve := func(n int64) error { return c.reserved.reserveRequest(max(n, declared)) }
+	reserve := func(n int64) error { return c.memory.reserveRequest(max(n, declared)) }
 	var look func([]byte) error
 	if c.form != nil {
 		reserve = c.awaitMemory(reserve)
@@ -92,7 +92,7 @@ func (c *clientRequest) decode(body []byte) *dialect.Error {
 	if derr := c.awaitTurn(c.size, tooManyRequests); derr != nil {
 		return derr
 	}
-	if c.reserved.reserveRequest(c.held+bodyCost(c.size, ex.costs().decoding)) != nil {
+	if c.memory.reserveRequest(c.held+bodyCost(c.size, ex.costs().decoding)) != nil {
 		return dialect.MemoryFull()
 	}
 	env := c.env()
@@ -101,7 +101,7 @@ func (c *clientRequest) decode(body []byte) *dialect.Error {
 		derr = c.admit(head.Model)
 	}
 	if derr == nil {
-		derr = c.find(head.References, env.Kept)
+		derr = c.findReferences(head.References, env.Kept)
 	}
 	if derr == nil {
 		c.call, derr = head.Decode(c.deployment.Options)
@@ -109,14 +109,14 @@ func (c *clientRequest) decode(body []byte) *dialect.Error {
 	if derr != nil {
 		return c.orEnded(derr)
 	}
-	if c.reserved.request > requestCost { // smaller requests save too little
-		_ = c.reserved.reserveRequest(bodyCost(c.size+c.kept, ex.costs().decoded)) // a smaller reservation always succeeds
+	if c.memory.request > requestCost { // smaller requests save too little
+		_ = c.memory.reserveRequest(bodyCost(c.size+c.kept, ex.costs().decoded)) // a smaller reservation always succeeds
 	}
 	if ex.Dropped = c.call.Dropped(); ex.Dropped != "" {
 		c.answer.header(http.Header{droppedParts: {ex.Dropped}})
 	}
 	if c.deployment.Fallback != "" && !c.judge {
-		c.body = body // the cost of a decoded request includes it
+		c.bodyForFallback = body // the cost of a decoded request includes it
 	}
 	works, known := c.Observed.EffortWorks(&c.deployment, ex.client().Owner, c.info.Effort, c.info.Tools)
 	if known && !works && c.call.DropEffort() {
@@ -167,9 +167,9 @@ func (c *clientRequest) assign(d store.Deployment) {
 	}
 }
 
-// find looks for the kept responses that the request refers to. They count as parts of the body, and large ones wait
-// for their turn as bodies do.
-func (c *clientRequest) find(references []dialect.Reference, view kept.View) *dialect.Error {
+// findReferences looks for the kept responses that the request refers to. They count as parts of the body, and large
+// ones wait for their turn as bodies do.
+func (c *clientRequest) findReferences(references []dialect.Reference, view kept.View) *dialect.Error {
 	for i := range references {
 		n, found := references[i].Find(view)
 		if !found {
@@ -181,7 +181,7 @@ func (c *clientRequest) find(references []dialect.Reference, view kept.View) *di
 		if derr := c.awaitTurn(c.size+c.kept, tooManyRequests); derr != nil {
 			return derr
 		}
-		if c.reserved.reserveRequest(c.held+bodyCost(c.size+c.kept, c.exchange.costs().decoding)) != nil {
+		if c.memory.reserveRequest(c.held+bodyCost(c.size+c.kept, c.exchange.costs().decoding)) != nil {
 			return dialect.MemoryFull()
 		}
 	}

@@ -39,7 +39,7 @@ func testRequest(t *testing.T, d dialect.Dialect) (*clientRequest, *httptest.Res
 		t.Fatal(derr)
 	}
 	rec := httptest.NewRecorder()
-	a := newAnswer(rec)
+	a := &answer{w: rec}
 	a.open(call.NewStream(), 0)
 	c := g.request(ex)
 	c.ctx, c.answer, c.call = t.Context(), a, call

@@ -20,20 +20,23 @@ const (
 	minLeft = 3000
 )
 
-// fitAnswer measures the prompt if a model server may refuse it because of the limit of its answer.
-func (c *clientRequest) fitAnswer() {
+// measureForAnswer measures the prompt if a model server may refuse it because of the limit of its answer.
+func (c *clientRequest) measureForAnswer() {
 	limit := c.call.AnswerLimit()
 	c.room = 0
+	if limit <= minRoom || !c.exchange.Operation.IsChat() {
+		return
+	}
 	for _, connector := range c.deployment.Connectors {
 		w, _ := c.window(c.exchange, &c.deployment, connector)
-		if w.Strict && limit > minRoom && limit+c.size+c.kept+roomMargin > int64(w.Tokens) && c.exchange.Operation.IsChat() {
+		if w.Strict && limit+c.size+c.kept+roomMargin > int64(w.Tokens) {
 			c.measure()
 		}
 	}
 }
 
-// shorten lowers the limit of the answer to the room that the prompt leaves in the window of the chosen connector.
-func (t *routing) shorten() {
+// lowerLimit lowers the limit of the answer to the room that the prompt leaves in the window of the chosen connector.
+func (t *routing) lowerLimit() {
 	ex, room := t.exchange, t.room
 	size, ok := t.sizeThrough(ex.Connector)
 	if w, _ := t.window(ex, t.deployment, ex.Connector); ok && room == 0 && w.Strict && w.Tokens > 0 {
@@ -72,8 +75,8 @@ func (c *clientRequest) noRoom(derr *dialect.Error) (_ *dialect.Error, again boo
 	room := left - roomMargin
 	switch {
 	case prompt == 0:
-	case !c.repeated && room >= minRoom && room < cmp.Or(ex.MaxTokens, limit) && !c.answer.committed():
-		c.repeated, c.room, c.overflow = true, room, 0
+	case !c.limitLowered && room >= minRoom && room < cmp.Or(ex.MaxTokens, limit) && !c.answer.committed():
+		c.limitLowered, c.room, c.refusedTokens = true, room, 0
 		return derr, true
 	case left >= minLeft && left < limit:
 		return dialect.NoRoom(prompt, limit, derr.Window), false

@@ -37,12 +37,12 @@ func (rt *Router) Serve(r *http.Request) error {
 		m.arrived = time.Now()
 		ex.span.begin(ctx, ex)
 	}
-	waited, err := rt.limit(ctx, m)
+	waited, err := rt.enterLimits(ctx, m)
 	if err != nil {
 		return err
 	}
 	response, err := (&routing{
-		Router: rt, modelRequest: m, deployment: &m.deployment, changed: waited || m.accepted,
+		Router: rt, modelRequest: m, deployment: &m.deployment, stale: waited || m.hadPlace,
 	}).send(ctx) //nolint:bodyclose // modelRequest.release closes it
 	if err != nil {
 		return rt.clientError(ctx, ex, err)
@@ -53,15 +53,15 @@ func (rt *Router) Serve(r *http.Request) error {
 	return nil
 }
 
-// refused is an error of a connector that did not accept a request.
-type refused struct {
+// connectorRefusal is an error of a connector that did not accept a request.
+type connectorRefusal struct {
 	err    error
 	again  bool // another connector may accept it
 	client func(deployment string) *dialect.Error
 }
 
 // refusals are all such errors, with the client's error for each.
-var refusals = [...]refused{
+var refusals = [...]connectorRefusal{
 	{tunnel.ErrNoRoute, false, dialect.NoRoute},
 	{link.ErrNotSent, true, dialect.Offline},
 	{link.ErrNoCredit, true, dialect.QueueFull},
@@ -71,14 +71,14 @@ var refusals = [...]refused{
 	{link.ErrRefused, false, dialect.UpstreamRefused},
 }
 
-// refusal finds an error in refusals.
-func refusal(err error) (r refused, ok bool) {
+// refusalOf finds an error in refusals.
+func refusalOf(err error) (r connectorRefusal, ok bool) {
 	for _, r := range refusals {
 		if errors.Is(err, r.err) {
 			return r, true
 		}
 	}
-	return refused{}, false
+	return connectorRefusal{}, false
 }
 
 // clientError returns the client's error for a request that was not answered.
@@ -91,7 +91,7 @@ func (rt *Router) clientError(ctx context.Context, ex *Exchange, err error) erro
 	case errors.Is(err, tunnel.ErrNoRoute):
 		rt.Logger.Error("deployment is not configured", "deployment", ex.Deployment, "error", err)
 	}
-	if r, ok := refusal(err); ok {
+	if r, ok := refusalOf(err); ok {
 		return r.client(ex.Deployment)
 	}
 	return lost(ex.Deployment, err)

@@ -24,11 +24,11 @@ import (
 type routing struct {
 	*Router
 	*modelRequest
-	deployment *store.Deployment // as it is now
-	changed    bool              // the request has waited: the deployment may be another one
-	tried      []Tunnel          // that did not take the request
-	refused    []string          // ids of connectors that have refused the request
-	unable     error             // why they have
+	deployment   *store.Deployment // as it is now
+	stale        bool              // the request has waited: the deployment may have changed
+	tried        []Tunnel          // that did not take the request
+	refusedBy    []string          // ids of connectors
+	firstRefusal error             // the first of these refusals
 }
 
 // send sends the request to one of the deployment's connectors. It tries each at most once, as long as no model has
@@ -57,29 +57,29 @@ func (t *routing) await(ctx context.Context) error {
 		began := time.Now()
 		place, err := ex.backend.Turns.Wait(ctx, &q)
 		if place != nil {
-			t.place, t.accepted = place, true
+			t.place, t.hadPlace = place, true
 		}
 		if waited := time.Since(began); err != nil || place.Waited > t.waited {
-			t.changed, t.waited = true, t.waited+waited
+			t.stale, t.waited = true, t.waited+waited
 			if err == nil || errors.Is(err, turns.ErrTimeout) {
 				t.Observer.Queued(ex, waited)
 				ex.span.queued(waited)
 			}
 		}
 		if err != nil {
-			return t.refusal(err)
+			return t.placeError(err)
 		}
-		if ex.Connector = place.Connector; !t.changed {
+		if ex.Connector = place.Connector; !t.stale {
 			return nil
 		}
-		if err := t.find(); err != nil {
-			t.unused()
+		if err := t.readDeployment(); err != nil {
+			t.leaveUnused()
 			return err
 		}
 		if slices.Contains(t.deployment.Connectors, place.Connector) {
 			return nil
 		}
-		t.unused()
+		t.leaveUnused()
 		ex.backend.Turns.DeploymentChanged(ex.Account, ex.Deployment) // before the store reports it
 	}
 }
@@ -87,21 +87,21 @@ func (t *routing) await(ctx context.Context) error {
 // request returns the request for the scheduler.
 func (t *routing) request() turns.Request {
 	ex, length := t.exchange, t.QueueLength
-	if t.accepted && length >= 0 {
+	if t.hadPlace && length >= 0 {
 		length = math.MaxInt // a line that has accepted the request before does not refuse it
 	}
 	return turns.Request{
 		Account: ex.Account, Deployment: ex.Deployment, Client: ex.client(), Priority: priorities[ex.Key.Priority()],
 		Judge: t.judge, Arrived: t.arrived, Waited: t.waited, Affinity: t.affinity(), Unfit: t.unfit(),
-		Refused: t.refused, Length: length, Wait: t.QueueWait, ConnectWait: max(t.ConnectWait, 0),
+		Refused: t.refusedBy, Length: length, Wait: t.QueueWait, ConnectWait: max(t.ConnectWait, 0),
 	}
 }
 
 // priorities are the priorities of keys.
 var priorities = map[store.Priority]turns.Priority{store.PriorityHigh: turns.High, store.PriorityLow: turns.Low}
 
-// refusal returns the error for a request without a place.
-func (t *routing) refusal(err error) error {
+// placeError returns the error for a request without a place.
+func (t *routing) placeError(err error) error {
 	ex := t.exchange
 	switch {
 	case errors.Is(err, turns.ErrFull):
@@ -116,9 +116,9 @@ func (t *routing) refusal(err error) error {
 		}
 		return dialect.Offline(ex.Deployment)
 	case errors.Is(err, turns.ErrRefused):
-		return t.unable
+		return t.firstRefusal
 	case errors.Is(err, turns.ErrRemoved):
-		if gone := t.find(); gone != nil {
+		if gone := t.readDeployment(); gone != nil {
 			return gone
 		}
 		return dialect.Offline(ex.Deployment) // it was created again in this moment
@@ -126,8 +126,8 @@ func (t *routing) refusal(err error) error {
 	return err
 }
 
-// find reads the deployment again: it may have changed while the request waited.
-func (t *routing) find() error {
+// readDeployment reads the deployment again: it may have changed while the request waited.
+func (t *routing) readDeployment() error {
 	ex := t.exchange
 	d, ok := ex.backend.Store.Deployment(ex.Account, ex.Deployment)
 	t.deployment = &d
@@ -147,7 +147,7 @@ func (t *routing) find() error {
 // tryNext reports whether the request can be sent to another connector, or through another tunnel, after an error.
 func (t *routing) tryNext(ctx context.Context, err error) bool {
 	ex, place := t.exchange, t.place
-	r, _ := refusal(err)
+	r, _ := refusalOf(err)
 	if !r.again || t.hasLeft() {
 		return false
 	}
@@ -158,9 +158,9 @@ func (t *routing) tryNext(ctx context.Context, err error) bool {
 		replaced = ex.backend.connectors.replace(ex.Account, place.Connector, t.tried)
 	}
 	if !replaced {
-		t.refused, t.unable = append(t.refused, place.Connector), cmp.Or(t.unable, err)
+		t.refusedBy, t.firstRefusal = append(t.refusedBy, place.Connector), cmp.Or(t.firstRefusal, err)
 	}
-	t.unused()
+	t.leaveUnused()
 	return true
 }
 
@@ -193,7 +193,7 @@ func (t *routing) roundTrip(ctx context.Context) (*http.Response, error) {
 	if ex.backend.Store.Serving() != nil {
 		return nil, dialect.StoreLost(false)
 	}
-	t.shorten()
+	t.lowerLimit()
 	header, body := t.upstream(t.place.Model)
 	ex.span.send(t.modelRequest, t.place.Model, header)
 	ex.attempts.begin(body, t.arrived)
@@ -213,7 +213,7 @@ func (t *routing) roundTrip(ctx context.Context) (*http.Response, error) {
 	if err != nil {
 		ex.attempts.first.end()
 	}
-	if _, ok := refusal(err); ok {
+	if _, ok := refusalOf(err); ok {
 		ex.attempts.refuse()
 	}
 	if err == nil && response.StatusCode == http.StatusOK {

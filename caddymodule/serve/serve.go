@@ -5,9 +5,9 @@
 //	[Translator]     reads the body; for each attempt, calls Router and renders the answer; accounts for the request
 //	[Router]         limits → place in the deployment's queue → tunnel → one round trip
 //
-// They share the [Exchange], which is in the request's context, with a struct for the fields of each
-// handler. Translator passes Router a modelRequest with it, in which Router returns the upstream's answer. The request
-// keeps its place in the deployment until Translator has read the answer, or has given it up.
+// They share the [Exchange], which the request's context carries; each handler writes one of its structs. Translator
+// passes Router a modelRequest, in which Router returns the upstream's answer. The request keeps its place in the
+// deployment until Translator has read the answer, or has given it up.
 //
 // No step calls the one above it: auth.go, translate.go, read.go, forward.go (the loop of attempts), route.go,
 // routing.go, then client_answer.go, answer.go and, at the end, accounting.go.
@@ -161,22 +161,22 @@ func (b *Backend) Close() {
 	b.Observed.Close()
 }
 
-// internal logs a failure of the gateway and returns the client's error.
-func (s *Server) internal(doing string, err error) *dialect.Error {
+// internalError logs a failure of the gateway and returns the client's error.
+func (s *Server) internalError(doing string, err error) *dialect.Error {
 	s.Logger.Error("failed to "+doing, "error", err)
 	return dialect.Internal(fmt.Sprintf("The gateway failed to %s; its log has the reason.", doing))
 }
 
-// foreign returns the client's error for an error of another module's handler.
+// foreignError returns the client's error for an error of another module's handler.
 // Caddy's error handling does not know dialects, and logs the request's headers.
-func (s *Server) foreign(err error) *dialect.Error {
+func (s *Server) foreignError(err error) *dialect.Error {
 	if status := s.StatusOf(err); status != 0 && status != http.StatusInternalServerError {
 		return dialect.FromHandler(status)
 	}
-	return s.internal("pass a request to the next handler", err)
+	return s.internalError("pass a request to the next handler", err)
 }
 
 // Fail sends an error for a request that the handlers do not serve.
 func Fail(w http.ResponseWriter, d dialect.Dialect, requestID string, derr *dialect.Error) {
-	newAnswer(w).fail(d, requestID, derr)
+	(&answer{w: w}).fail(d, requestID, derr)
 }

@@ -29,11 +29,11 @@ func TestSlowReaders(t *testing.T) {
 	for rate, taken := range map[int]bool{2 << 10: true, 1 << 10: false, 500: false} {
 		synctest.Test(t, func(t *testing.T) {
 			w := httptest.NewRecorder()
-			a := newAnswer(slow{w, rate})
+			a := &answer{w: slow{w, rate}}
 			body := bytes.Repeat([]byte("x"), 1<<20)
 			start := time.Now()
 			err := a.whole(200, body)
-			if taken != (err == nil) || !taken && (!errors.Is(err, errTooSlow) || !a.cut(1)) {
+			if taken != (err == nil) || !taken && (!errors.Is(err, errTooSlow) || !a.mustAbort(1)) {
 				t.Errorf("%d bytes a second: %v, %d bytes after %v", rate, err, w.Body.Len(), time.Since(start))
 			}
 			if !taken && time.Since(start) > 20*time.Minute {

@@ -33,7 +33,7 @@ func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler)
 	}
 	c := &clientRequest{
 		Translator: t, Backend: ex.backend, ctx: r.Context(),
-		modelRequest: modelRequest{exchange: ex, header: r.Header, answer: newAnswer(w)},
+		modelRequest: modelRequest{exchange: ex, header: r.Header, answer: &answer{w: w}},
 	}
 	operation, derr := dialect.Lookup(r.Method, r.URL.EscapedPath(), r.Header)
 	ex.Operation = operation
@@ -44,7 +44,7 @@ func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler)
 	if derr != nil {
 		c.answer.fail(operation.Dialect, ex.RequestID, derr)
 	}
-	if c.answer.cut(r.ProtoMajor) { // returning would end the answer as if it were complete
+	if c.answer.mustAbort(r.ProtoMajor) { // returning would end the answer as if it were complete
 		panic(http.ErrAbortHandler)
 	}
 	return nil
@@ -54,7 +54,7 @@ func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler)
 func (c *clientRequest) end() {
 	defer panics.Recover(c.Logger, "recording a request")
 	c.release() // after a panic
-	c.reserved.reservation.Release()
+	c.memory.reservation.Release()
 	ending := c.answer.end(c.exchange.Operation.Dialect)
 	if c.running {
 		c.Observer.Running(c.exchange, -1)
@@ -139,7 +139,7 @@ func (c *clientRequest) getModel() (_ []byte, derr *dialect.Error) {
 // modelOf returns the entry of a deployment in the list of models, without a name. Its context window is the smallest
 // one of its connectors: a request can go to any.
 func (c *clientRequest) modelOf(d store.Deployment) dialect.Model {
-	smallest := c.smallest(c.exchange, &d)
+	smallest := c.smallestWindow(c.exchange, &d)
 	ofAccount, ofKey := c.Store.UsageLimits(c.exchange.Account, c.exchange.Key.ID())
 	efforts := c.Observed.Efforts(&d, c.exchange.client().Owner)
 	return dialect.Model{
@@ -158,8 +158,8 @@ func (c *clientRequest) keptResponse(q url.Values) ([]byte, *dialect.Error) {
 	if !ok {
 		return nil, dialect.ResponseNotFound(id)
 	}
-	c.reserved.reservation = ex.reservation()
-	if c.reserved.reserveAnswer(response.Size()) != nil { // until it was sent
+	c.memory.reservation = ex.reservation()
+	if c.memory.reserveAnswer(response.Size()) != nil { // until it was sent
 		return nil, dialect.MemoryFull()
 	}
 	switch ex.Operation.Kind {

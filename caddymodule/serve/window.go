@@ -25,8 +25,9 @@ func (s *Server) window(ex *Exchange, d *store.Deployment, connector string) (w 
 	return ex.backend.Observed.Window(d, connector, route), true
 }
 
-// smallest returns the smallest known context window of a deployment through the connectors that can serve it, or 0.
-func (s *Server) smallest(ex *Exchange, d *store.Deployment) (smallest int) {
+// smallestWindow returns the smallest known context window of a deployment through the connectors that can serve it,
+// or 0.
+func (s *Server) smallestWindow(ex *Exchange, d *store.Deployment) (smallest int) {
 	for _, connector := range d.Connectors {
 		if w, _ := s.window(ex, d, connector); w.Tokens > 0 && (smallest == 0 || w.Tokens < smallest) {
 			smallest = w.Tokens
@@ -35,33 +36,33 @@ func (s *Server) smallest(ex *Exchange, d *store.Deployment) (smallest int) {
 	return smallest
 }
 
-// fit counts the prompt if it may be longer than a context window of its deployment. It refuses a prompt that is
+// fitPrompt counts the prompt if it may be longer than a context window of its deployment. It refuses a prompt that is
 // surely longer than the windows of all connectors that can serve it. Router omits the others.
-func (c *clientRequest) fit() *dialect.Error {
+func (c *clientRequest) fitPrompt() *dialect.Error {
 	c.sizes = nil
 	if !c.exchange.Operation.IsChat() || c.deployment.Options.Overflow == compat.OverflowPass {
 		return nil
 	}
-	smallest := c.smallest(c.exchange, &c.deployment)
+	smallest := c.smallestWindow(c.exchange, &c.deployment)
 	if smallest == 0 || c.size+c.kept < minBytesPerToken*int64(smallest) || !c.measure() {
 		return nil
 	}
-	var least tokens.Size // of those for which the prompt is too long
+	var size tokens.Size // of the prompt, in the largest window
 	var largest observed.Window
 	for i, connector := range c.deployment.Connectors {
 		w, ok := c.window(c.exchange, &c.deployment, connector)
-		switch size := c.sizes[i]; {
+		switch {
 		case !ok:
-		case w.Tokens == 0 || size.Min() <= w.Tokens:
+		case w.Tokens == 0 || c.sizes[i].Min() <= w.Tokens:
 			return nil
 		case w.Tokens > largest.Tokens:
-			least, largest = size, w
+			size, largest = c.sizes[i], w
 		}
 	}
 	if largest.Tokens == 0 {
 		return nil
 	}
-	return dialect.PromptTooLong(least.Known+least.Rest, largest.Tokens, largest.Cuts)
+	return dialect.PromptTooLong(size.Known+size.Rest, largest.Tokens, largest.Cuts)
 }
 
 // measure finds the sizes of the prompt through the connectors of its deployment, unless they are known. It waits for a
@@ -92,12 +93,11 @@ func (m *modelRequest) sizeThrough(connector string) (size tokens.Size, ok bool)
 	return size, false
 }
 
-// unfit returns the connectors of the deployment that a request of the console does not name, or whose context window
-// is too small for the prompt. There are none of the latter if each is too small: windows have changed since the prompt
-// was counted.
+// unfit returns the connectors of the deployment that must not get the request: if the console names one, the others,
+// else those whose context window is too small for the prompt. If each is too small, the windows have changed since the
+// prompt was counted, and any may get it.
 func (t *routing) unfit() map[string]bool {
-	d := t.deployment
-	q := t.exchange.question
+	d, q := t.deployment, t.exchange.question
 	named := q != nil && q.Connector != ""
 	if t.sizes == nil && !named {
 		return nil
@@ -121,15 +121,15 @@ func (t *routing) unfit() map[string]bool {
 	return unfit
 }
 
-// overflowed records the numbers of a model server's refusal of a prompt that is too long.
-func (c *clientRequest) overflowed(derr *dialect.Error) {
+// recordOverflow records the numbers of a model server's refusal of a prompt that is too long.
+func (c *clientRequest) recordOverflow(derr *dialect.Error) {
 	if derr == nil || derr.Kind != dialect.KindContextLength {
 		return
 	}
 	if derr.Window > 0 {
 		c.Observed.Refused(&c.deployment, c.exchange.Connector, int(derr.Window))
 	}
-	c.overflow = derr.PromptTokens
+	c.refusedTokens = derr.PromptTokens
 }
 
 // promptTokens returns the model server's count of a prompt. Some servers leave out what they have cached.

@@ -268,7 +268,7 @@ func TestUnknownWindowsCostNothing(t *testing.T) {
 	c.deployment, c.size = g.deployment(), 1<<20
 	r := &routing{Router: g.router, modelRequest: &c.modelRequest, deployment: &c.deployment}
 	if n := testing.AllocsPerRun(100, func() {
-		if derr := c.fit(); derr != nil {
+		if derr := c.fitPrompt(); derr != nil {
 			t.Error(derr)
 		}
 		if unfit := r.unfit(); unfit != nil {

@@ -17,16 +17,16 @@ type ceremony struct {
 	Data   *webauthn.SessionData
 }
 
-// begin returns a sealed ceremony for the browser.
-func (s sealer) begin(user, origin string, data *webauthn.SessionData, now time.Time) (string, error) {
+// sealCeremony returns a sealed ceremony for the browser.
+func (s sealer) sealCeremony(user, origin string, data *webauthn.SessionData, now time.Time) (string, error) {
 	return s.seal("ceremony", ceremony{user, origin, now.Add(ceremonyLife), data})
 }
 
 var errLate = store.Errorf(ErrPasskey, "this took longer than five minutes or was already answered: start again")
 
-// take opens a ceremony that has not expired. The store notes the answers that are right, so that there is one for
-// each ceremony.
-func (s sealer) take(id, origin, user string, now time.Time) (*webauthn.SessionData, error) {
+// openCeremony opens a ceremony that has not expired. The store records right answers, so that a ceremony takes only
+// one.
+func (s sealer) openCeremony(id, origin, user string, now time.Time) (*webauthn.SessionData, error) {
 	var o ceremony
 	err := s.open("ceremony", id, &o)
 	if err != nil || o.Data == nil || !now.Before(o.Ends) || o.Origin != origin || o.User != user {

@@ -31,7 +31,7 @@ func (s *Service) Confirm(ctx context.Context, session store.Session, password s
 func (s *Service) ConfirmByPasskey(ctx context.Context, session store.Session,
 	address, origin, ceremonyID string, response []byte,
 ) (store.Session, error) {
-	if err := s.guard.address(fair.Parse(address), s.now()); err != nil {
+	if err := s.guard.checkAddress(fair.Parse(address), s.now()); err != nil {
 		return store.Session{}, err
 	}
 	user, _, err := s.assert(ctx, origin, ceremonyID, response)

@@ -54,15 +54,15 @@ func throttled(wait time.Duration) error {
 	return &ThrottledError{RetryAfter: wait}
 }
 
-// address returns an error if a client must wait.
-func (g *guard) address(client fair.Networks, now time.Time) error {
+// checkAddress returns an error if a client must wait.
+func (g *guard) checkAddress(client fair.Networks, now time.Time) error {
 	return throttled(g.addresses.Wait(client.Narrowest(), now))
 }
 
-// user returns an error if a client must wait to try a user. At an address known
+// checkUser returns an error if a client must wait to try a user. At an address known
 // for the user, failures from elsewhere do not count. known is called only when it
 // matters, so that its timing does not reveal which users exist.
-func (g *guard) user(client fair.Networks, user subject, known func() bool, now time.Time) error {
+func (g *guard) checkUser(client fair.Networks, user subject, known func() bool, now time.Time) error {
 	wait := g.addresses.Wait(client.Narrowest(), now)
 	if others := g.users.Wait(user, now); others > wait && !known() {
 		wait = others

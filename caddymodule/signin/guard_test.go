@@ -24,8 +24,8 @@ func TestGuardInFlood(t *testing.T) {
 	for i := range maxEntries - 1 {
 		g.failed(fair.Parse(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)), nameKey(fmt.Sprint(i)), now)
 	}
-	if g.address(fair.Parse("192.0.2.1"), now) == nil ||
-		g.user(fair.Parse("192.0.2.2"), nameKey("ann"), func() bool { return false }, now) == nil {
+	if g.checkAddress(fair.Parse("192.0.2.1"), now) == nil ||
+		g.checkUser(fair.Parse("192.0.2.2"), nameKey("ann"), func() bool { return false }, now) == nil {
 		t.Error("a flood displaced entries that were not the oldest")
 	}
 }

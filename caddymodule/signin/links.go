@@ -27,7 +27,7 @@ func (s *Service) CreateLink(ctx context.Context, l store.Link) (store.Link, str
 // *ThrottledError, or an error of the store.
 func (s *Service) Link(ctx context.Context, address, secret string) (store.Link, error) {
 	client := fair.Parse(address)
-	if err := s.guard.address(client, s.now()); err != nil {
+	if err := s.guard.checkAddress(client, s.now()); err != nil {
 		return store.Link{}, err
 	}
 	link, err := s.store.FindLink(secret)
@@ -90,6 +90,6 @@ func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed,
 	s.guard.succeeded(fair.Parse(a.Address), nameKey(user.Name))
 	s.log.Info("link redeemed", "link_id", l.ID, "kind", l.Kind, "user_id", user.ID, "account_id", user.Account,
 		"ends_passkeys", a.End.Passkeys, "ends_tokens", a.End.Tokens)
-	signed, err := s.begin(ctx, user, MethodLink, a)
+	signed, err := s.beginSession(ctx, user, MethodLink, a)
 	return signed, cmp.Or(err, unconfirmed)
 }

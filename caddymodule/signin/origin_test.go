@@ -61,12 +61,12 @@ func TestCeremonies(t *testing.T) {
 	must(t, err)
 	c := sealer{seal}
 	begin := func() string {
-		id, err := c.begin("", origin, &webauthn.SessionData{Challenge: rand.Text()}, now)
+		id, err := c.sealCeremony("", origin, &webauthn.SessionData{Challenge: rand.Text()}, now)
 		must(t, err)
 		return id
 	}
 	works := func(id string) bool {
-		_, err := c.take(id, origin, "", now)
+		_, err := c.openCeremony(id, origin, "", now)
 		if err != nil && !errors.Is(err, ErrPasskey) {
 			t.Errorf("error %v", err)
 		}
@@ -87,11 +87,11 @@ func TestCeremonies(t *testing.T) {
 		}
 	}
 	for _, other := range []struct{ origin, user string }{{"https://evil.example.com", ""}, {origin, "usr_x"}} {
-		if _, err := c.take(begin(), other.origin, other.user, now); err == nil {
+		if _, err := c.openCeremony(begin(), other.origin, other.user, now); err == nil {
 			t.Errorf("a ceremony works for %+v", other)
 		}
 	}
-	if _, err := c.take(begin(), origin, "", now.Add(ceremonyLife)); err == nil {
+	if _, err := c.openCeremony(begin(), origin, "", now.Add(ceremonyLife)); err == nil {
 		t.Error("a ceremony works after its end")
 	}
 }

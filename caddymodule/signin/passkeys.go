@@ -85,7 +85,7 @@ func (s *Service) challenge(
 	if err != nil {
 		return nil, "", fmt.Errorf("beginning a ceremony: %w", err)
 	}
-	ceremonyID, err = s.sealer.begin(user, origin, data, s.now())
+	ceremonyID, err = s.sealer.sealCeremony(user, origin, data, s.now())
 	return options, ceremonyID, err
 }
 
@@ -96,7 +96,7 @@ func (s *Service) FinishPasskey(
 	if name = strings.TrimSpace(name); name == "" {
 		name = "Passkey"
 	}
-	data, err := s.sealer.take(ceremonyID, origin, user.ID, s.now())
+	data, err := s.sealer.openCeremony(ceremonyID, origin, user.ID, s.now())
 	if err != nil {
 		return store.Passkey{}, err
 	}
@@ -178,7 +178,7 @@ func checkPasskeyName(name string) error {
 func (s *Service) BeginPasskeySignIn(
 	_ context.Context, address, origin string,
 ) (options json.RawMessage, ceremonyID string, err error) {
-	if err := s.guard.address(fair.Parse(address), s.now()); err != nil {
+	if err := s.guard.checkAddress(fair.Parse(address), s.now()); err != nil {
 		return nil, "", err
 	}
 	return s.challenge(origin, "", func(party *webauthn.WebAuthn) (any, *webauthn.SessionData, error) {
@@ -193,14 +193,14 @@ func (s *Service) FinishPasskeySignIn(
 	ctx context.Context, a Attempt, origin, ceremonyID string, response []byte,
 ) (Signed, error) {
 	client := fair.Parse(a.Address)
-	if err := s.guard.address(client, s.now()); err != nil {
+	if err := s.guard.checkAddress(client, s.now()); err != nil {
 		return Signed{}, err
 	}
 	user, id, err := s.assert(ctx, origin, ceremonyID, response)
 	if err != nil {
 		return Signed{}, s.passkeyFailure(a, err)
 	}
-	signed, err := s.begin(ctx, user, MethodPasskey, a)
+	signed, err := s.beginSession(ctx, user, MethodPasskey, a)
 	if err != nil {
 		return Signed{}, err
 	}
@@ -215,7 +215,7 @@ func (s *Service) FinishPasskeySignIn(
 
 // assert verifies a passkey's signature and records its use.
 func (s *Service) assert(ctx context.Context, origin, ceremonyID string, response []byte) (store.User, []byte, error) {
-	data, err := s.sealer.take(ceremonyID, origin, "", s.now())
+	data, err := s.sealer.openCeremony(ceremonyID, origin, "", s.now())
 	if err != nil {
 		return store.User{}, nil, err
 	}
@@ -291,18 +291,16 @@ func (s *Service) notePasskey(
 // passkeyFailure counts and logs a rejected passkey, and returns an error for the
 // user. The library's errors are only logged.
 func (s *Service) passkeyFailure(a Attempt, err error) error {
-	var refused *protocol.Error
-	isOurs := errors.Is(err, ErrPasskey)
-	isTheirs := errors.As(err, &refused)
-	if !isOurs && !isTheirs {
+	_, fromLibrary := errors.AsType[*protocol.Error](err)
+	if !fromLibrary && !errors.Is(err, ErrPasskey) {
 		return err
 	}
 	s.guard.addressFailed(fair.Parse(a.Address), s.now())
 	s.logFailure(a.Address, MethodPasskey, reason(err))
-	if isOurs && !isTheirs {
-		return err
+	if fromLibrary {
+		return errUnknownPasskey
 	}
-	return errUnknownPasskey
+	return err
 }
 
 var errUnknownPasskey = store.Errorf(ErrPasskey,
@@ -313,8 +311,8 @@ var errResponse error = protocol.ErrParsingData.WithDetails("the answer is too l
 // reason returns the part of an error that may be logged. Other fields of the
 // library's errors contain challenges and client data.
 func reason(err error) string {
-	if refused := (*protocol.Error)(nil); errors.As(err, &refused) {
-		return refused.Details
+	if e, ok := errors.AsType[*protocol.Error](err); ok {
+		return e.Details
 	}
 	return err.Error()
 }

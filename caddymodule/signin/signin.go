@@ -93,7 +93,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	client := fair.Parse(a.Address)
 	isKnown := func() bool { return s.knows(client, a.Name) }
 	slot, err := s.slotToGuess(ctx, client, isKnown, func() error {
-		err := s.guard.user(client, nameKey(a.Name), isKnown, s.now())
+		err := s.guard.checkUser(client, nameKey(a.Name), isKnown, s.now())
 		if err != nil {
 			s.log.Debug("sign-in throttled", "remote", remote(a.Address), "error", err)
 		}
@@ -111,7 +111,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 		return Signed{}, store.Errorf(ErrCredentials, "wrong name or password")
 	}
 	hash = s.renew(ctx, user, hash, a.Password)
-	signed, err := s.begin(ctx, user, MethodPassword, a)
+	signed, err := s.beginSession(ctx, user, MethodPassword, a)
 	if err != nil {
 		return Signed{}, err
 	}
@@ -171,9 +171,9 @@ func (s *Service) renew(ctx context.Context, user store.User, stored, password s
 	return renewed
 }
 
-// begin creates a session for an authenticated user. It is always a new one, even
+// beginSession creates a session for an authenticated user. It is always a new one, even
 // if the browser already has a session.
-func (s *Service) begin(ctx context.Context, user store.User, method string, a Attempt) (Signed, error) {
+func (s *Service) beginSession(ctx context.Context, user store.User, method string, a Attempt) (Signed, error) {
 	session, secret, err := s.store.CreateSession(ctx, user.ID, method, remote(a.Address), a.UserAgent)
 	if err != nil {
 		return Signed{}, err
@@ -209,12 +209,9 @@ func (s *Service) Session(ctx context.Context, secret string) (store.Session, st
 
 // Peek is Session for automatic requests of a page. It does not record a use.
 func (s *Service) Peek(ctx context.Context, secret string) (store.Session, store.User, error) {
-	session, ok := s.store.FindSession(secret)
-	if !ok {
-		if err := s.store.Refresh(ctx); err != nil {
-			return store.Session{}, store.User{}, err
-		}
-		session, ok = s.store.FindSession(secret)
+	session, ok, err := store.FindFresh(ctx, s.store, secret, s.store.FindSession)
+	if err != nil {
+		return store.Session{}, store.User{}, err
 	}
 	user, known := s.store.User(session.User)
 	if !ok || !known {
@@ -226,15 +223,11 @@ func (s *Service) Peek(ctx context.Context, secret string) (store.Session, store
 // Token returns the management token with this secret and its user, and records its
 // use. It returns ErrToken if the token is invalid, or store.ErrUnavailable.
 func (s *Service) Token(ctx context.Context, secret string) (store.Token, store.User, error) {
-	token, ok := s.store.FindToken(secret)
-	if !ok {
-		if err := s.store.Refresh(ctx); err != nil {
-			return store.Token{}, store.User{}, err
-		}
-		token, ok = s.store.FindToken(secret)
-	}
+	token, ok, err := store.FindFresh(ctx, s.store, secret, s.store.FindToken)
 	user, known := s.store.User(token.User)
 	switch {
+	case err != nil:
+		return store.Token{}, store.User{}, err
 	case !ok || !known:
 		return store.Token{}, store.User{},
 			store.Errorf(ErrToken, "the management token is unknown or was revoked: create one in the console, under Settings")

@@ -19,9 +19,8 @@ const (
 	keepOperations = 1000
 	// keepOperationsFor is how long it keeps them.
 	keepOperationsFor = 90 * 24 * time.Hour
-	// moreOperations is how many entries a gateway adds to a list before it removes those
-	// above keepOperations.
-	moreOperations = 50
+	// trimAfter is how many entries a gateway adds to a list before it trims the list.
+	trimAfter = 50
 )
 
 // Operation is a management operation that was performed, an entry of an account's audit list.
@@ -70,7 +69,7 @@ func (s *Store) AddOperation(ctx context.Context, account string, o Operation) e
 	if err == nil {
 		_, err = s.shared.Txn(ctx, t.Txn)
 	}
-	if err == nil && s.addedMany(account) {
+	if err == nil && s.countAdded(account) {
 		err = s.trimAudit(ctx, account)
 	}
 	if err != nil {
@@ -79,20 +78,16 @@ func (s *Store) AddOperation(ctx context.Context, account string, o Operation) e
 	return nil
 }
 
-// addedMany counts an entry that this gateway has added to a list, and reports whether the list
+// countAdded counts an entry that this gateway has added to a list, and reports whether the list
 // is due to be trimmed.
-func (s *Store) addedMany(account string) bool {
-	s.auditing.Lock()
-	defer s.auditing.Unlock()
-	if s.audited == nil {
-		s.audited = make(map[string]int)
+func (s *Store) countAdded(account string) (trim bool) {
+	s.auditMu.Lock()
+	defer s.auditMu.Unlock()
+	s.auditAdded[account]++
+	if trim = s.auditAdded[account] == trimAfter; trim {
+		delete(s.auditAdded, account)
 	}
-	s.audited[account]++
-	if s.audited[account] < moreOperations {
-		return false
-	}
-	delete(s.audited, account)
-	return true
+	return trim
 }
 
 // trimAudit removes the surplus entries of a list.

@@ -22,8 +22,7 @@ func checkBlank(path string) error {
 		"to begin with a new store, remove the file", path)
 }
 
-// openBolt is bolt.Open for a file that may be damaged or too short. It also returns what the
-// file is, with its size.
+// openBolt is bolt.Open for a file that may be damaged or too short. info is that of the open file.
 func openBolt(path string, o bolt.Options) (db *bolt.DB, info fs.FileInfo, err error) {
 	var file *os.File
 	o.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {

@@ -15,8 +15,7 @@ import (
 const copyBytes = 8 << 20
 
 // WriteBolt writes the items of another KV, as of one revision, to w, as a file that OpenBolt
-// opens. The file has that revision. It lacks the items about a cluster, and no item has a
-// lease.
+// opens, with that revision. It omits the items about a cluster, and the leases.
 func WriteBolt(ctx context.Context, kv KV, w io.Writer) (err error) {
 	folder, err := os.MkdirTemp("", "postern-backup-*") // mode 0700
 	if err != nil {

@@ -140,6 +140,17 @@ func (s *Store) Refresh(ctx context.Context) error {
 	}
 }
 
+// FindFresh calls find, and again after a Refresh if it finds nothing: another gateway may just have created it.
+func FindFresh[K, T any](ctx context.Context, s *Store, key K, find func(K) (T, bool)) (found T, ok bool, err error) {
+	if found, ok = find(key); ok {
+		return found, true, nil
+	}
+	if err = s.Refresh(ctx); err == nil {
+		found, ok = find(key)
+	}
+	return found, ok, err
+}
+
 var errUnreachable = Errorf(ErrUnavailable,
 	"this gateway cannot reach its store now: try again, or use another gateway")
 

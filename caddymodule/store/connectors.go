@@ -136,11 +136,11 @@ func createConnector(t *tx, r *connectorRecord) error {
 	if err := connectorKind.add(t, r); err != nil {
 		return err
 	}
-	return nameConnector(t, r.Account, r.Name, r.ID)
+	return takeConnectorName(t, r.Account, r.Name, r.ID)
 }
 
-// nameConnector takes a free name for a connector.
-func nameConnector(t *tx, account, name, id string) error {
+// takeConnectorName records the name of a connector, unless another connector has it.
+func takeConnectorName(t *tx, account, name, id string) error {
 	path := connectorNamePath(account, name)
 	if t.get(path).Exists() {
 		return Errorf(ErrExists, "the account %q already has a connector %q: "+
@@ -163,7 +163,7 @@ func (s *Store) RenameConnector(ctx context.Context, account, idOrName, name str
 		}
 		if r.Name != name {
 			t.delete(connectorNamePath(account, r.Name))
-			if err := nameConnector(t, account, name, r.ID); err != nil {
+			if err := takeConnectorName(t, account, name, r.ID); err != nil {
 				return Connector{}, err
 			}
 			r.Name = name

@@ -25,7 +25,7 @@ func (s *Store) ApprovePairing(
 		if connectorName != "" {
 			return createConnector(t, c)
 		}
-		return createNamed(t, c, r.Device.Hostname)
+		return createForHost(t, c, r.Device.Hostname)
 	})
 	return p, c.Connector, err
 }
@@ -76,14 +76,11 @@ func (s *Store) decide(
 	now := s.time()
 	unknown := Errorf(ErrNotFound,
 		"the pairing was not found in the account %.40q: check the code, or start a new pairing", account)
-	known, ok := s.pairingByIDOrCode(idOrCode)
-	if !ok {
-		if err := s.Refresh(ctx); err != nil {
-			return Pairing{}, err
-		}
-		known, ok = s.pairingByIDOrCode(idOrCode)
-	}
-	if !ok || known.Account != account {
+	known, ok, err := FindFresh(ctx, s, idOrCode, s.pairingByIDOrCode)
+	switch {
+	case err != nil:
+		return Pairing{}, err
+	case !ok || known.Account != account:
 		return Pairing{}, fmt.Errorf("%s: %w", doing, unknown)
 	}
 	return update(ctx, s, doing, func(t *tx) (Pairing, error) {
@@ -122,8 +119,8 @@ func errDecided(p Pairing) error {
 	return Errorf(ErrConflict, "the pairing was already %s%s: start a new one for another device", p.State, author)
 }
 
-// createNamed is createConnector with the name of a host. It adds a number if that is taken.
-func createNamed(t *tx, c *connectorRecord, hostname string) error {
+// createForHost is createConnector with a name from that of a host. It adds a number if the name is taken.
+func createForHost(t *tx, c *connectorRecord, hostname string) error {
 	taken := func() bool {
 		_, known := t.s.FindConnector(c.Account, c.Name)
 		return known || t.get(connectorNamePath(c.Account, c.Name)).Exists()

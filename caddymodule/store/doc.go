@@ -117,7 +117,7 @@
 // users with the most operations lose their oldest ones.
 //
 // Keys expire in the same way. Their running requests end within 30 seconds of that, and those of a
-// previous secret within 30 seconds of the end of its grace period (schedule.go). The tunnel of a connector
+// previous secret within 30 seconds of the end of its grace period (expiry.go). The tunnel of a connector
 // with a previous secret has a timer of its own (package tunnel).
 //
 // # Secrets

@@ -17,8 +17,8 @@ type Edge struct {
 	Draining  bool      `json:"draining,omitempty"` // connectors and clients shall use other edges
 	// OnStoreLoss is how long it accepts requests after its last contact to the store.
 	OnStoreLoss time.Duration `json:"on_store_loss"`
-	// Boot is the same for two processes only if the first had ended before the second could
-	// open its file. "" equals no other Boot.
+	// Boot identifies the locked data file during one run of the machine. So a process with the same Boot
+	// could open the file only after the other had ended. "" is not known, and equals no other Boot.
 	Boot string `json:"boot,omitempty"`
 }
 
@@ -39,7 +39,7 @@ const minMargin = 5 * time.Second
 // LeaseTime returns how long the report of an edge lasts after the last contact to the store.
 func (e Edge) LeaseTime() time.Duration { return e.OnStoreLoss + max(e.OnStoreLoss/4, minMargin) }
 
-// Report is the published state of an edge. It has a lease.
+// Report is the published state of an edge. It ends with a lease.
 type Report struct {
 	// Applied is the revision up to which all changes have taken effect at the edge.
 	Applied int64 `json:"applied"`
@@ -48,9 +48,9 @@ type Report struct {
 // EdgeState is an edge and its report.
 type EdgeState struct {
 	Edge
-	Revision int64   // of the edge's record
-	Report   *Report // nil: it accepts nothing
-	Reported int64   // revision of the report, 0 without one
+	Revision       int64   // of the edge's record
+	Report         *Report // nil: it accepts nothing
+	ReportRevision int64   // 0 without a report
 }
 
 // FreeFor reports whether a process may become this edge: no other process accepts requests as this edge.
@@ -141,7 +141,7 @@ func (r *edgeRecord) edgeState(v *view) EdgeState {
 func (r *edgeRecord) withReport(report *reportRecord) EdgeState {
 	e := EdgeState{Edge: r.Edge, Revision: r.revision}
 	if report != nil {
-		e.Report, e.Reported = &report.Report, report.revision
+		e.Report, e.ReportRevision = &report.Report, report.revision
 	}
 	return e
 }

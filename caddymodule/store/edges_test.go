@@ -28,7 +28,7 @@ func TestReportChanges(t *testing.T) {
 		if err == nil {
 			err = s.Reach(ctx, revision)
 		}
-		if e, _ := s.FindEdge("a"); err != nil || e.Report == nil || e.Report.Applied != i || e.Reported != revision {
+		if e, _ := s.FindEdge("a"); err != nil || e.Report == nil || e.Report.Applied != i || e.ReportRevision != revision {
 			t.Fatalf("after report %d: %+v, %v", i, e, err)
 		}
 	}

@@ -35,7 +35,7 @@ var (
 	ErrNoSpace = fmt.Errorf("%w: it has no space", ErrUnavailable)
 )
 
-// ErrCompacted is returned by a watch for events that the KV no longer has. The watcher
+// ErrCompacted is returned by a watch for events that the KV no longer keeps. The watcher
 // must read the current state with Each and watch from there.
 var ErrCompacted = errors.New("the requested changes are no longer available")
 

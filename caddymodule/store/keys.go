@@ -14,7 +14,7 @@ import (
 )
 
 // KeyFields are the fields of a key that people set. Tags describe them for the management API and its commands, see
-// manage.Field.
+// manage.Field. The console's form is in console/keyform.go, and keyData in console/keys.go fills it.
 type KeyFields struct {
 	// Name is unique among the keys of the account that are not revoked.
 	Name  string `json:"name" need:"required" editflag:"rename" edithelp:"The new name of the key" help:"What the key is for" column:"NAME"`

@@ -104,12 +104,10 @@ type nameRecord struct {
 	ID      string `json:"id"`
 }
 
-var errNoHash = errors.New("it has no hash")
-
 // checkHash checks the hash of a record with a secret.
 func checkHash(h digest) error {
 	if h == (digest{}) {
-		return errNoHash
+		return errors.New("it has no hash")
 	}
 	return nil
 }

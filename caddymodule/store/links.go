@@ -43,10 +43,10 @@ var linkKind = &kind[linkRecord, *linkRecord]{
 	index:      func(r *linkRecord) digest { return r.Hash },
 }
 
-// CreateLink creates a link with the kind, account and creator of l. A recovery link also has
-// its user, given by id or name, and an invitation its role. A new setup link revokes older
-// ones, and a recovery link revokes older ones of the same user. If the creator is given by
-// id, the link becomes invalid when that user is removed.
+// CreateLink creates a link with the kind, account and creator of l. l also names the user of a
+// recovery link, by id or name, and the role of an invitation. A new setup link revokes older ones,
+// and a recovery link revokes older ones of the same user. If the creator is given by id, the link
+// becomes invalid when that user is removed.
 func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Link, string, error) {
 	switch {
 	case l.Kind != LinkSetup && l.Kind != LinkInvitation && l.Kind != LinkRecovery:

@@ -11,9 +11,8 @@ import (
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// LiveKey is the current state of a key: its methods follow the store. A key has only
-// one LiveKey, also across changes of its record, so a request may keep it while it
-// runs.
+// LiveKey is the current state of a key: its methods follow the store. It stays the same
+// across changes of the key's record, so a request may keep it while it runs.
 type LiveKey struct {
 	record atomic.Pointer[keyRecord]
 

@@ -36,7 +36,7 @@ type Batcher interface {
 }
 
 // putOwn applies the operations of t to the KV of the gateway. It needs no compares, since these keys
-// have no other writer, and does not wait for the view, which does not have them.
+// have no other writer, and does not wait for the view, which does not contain them.
 func (s *Store) putOwn(ctx context.Context, t *tx) error {
 	size, batch := MaxTxnOps, func(ctx context.Context, ops []Op) error {
 		_, err := s.own.Txn(ctx, Txn{Then: ops})

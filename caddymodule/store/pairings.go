@@ -141,8 +141,7 @@ func (s *Store) MatchPairing(match func(codeHash []byte) bool) (id string, ok bo
 }
 
 func (s *Store) pairingByCode(code string) (*pairingRecord, bool) {
-	hash, _ := hashCode(prefixPair, code) // the zero hash of an invalid code matches no pairing
-	return pairingKind.byHash(s.view.Load(), hash)
+	return pairingKind.byHash(s.view.Load(), hashCode(prefixPair, code))
 }
 
 func (s *Store) pairingByIDOrCode(idOrCode string) (*pairingRecord, bool) {
@@ -154,14 +153,12 @@ func (s *Store) pairingByIDOrCode(idOrCode string) (*pairingRecord, bool) {
 
 // CreatePairing creates a pairing and returns it with its pairing code. An account may have 20 open pairings.
 func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (Pairing, string, error) {
-	code := newCode(prefixPair)
-	hash, _ := hashCode(prefixPair, code)
-	now := s.time()
+	code, now := newCode(prefixPair), s.time()
 	sealer, err := s.Sealer(ctx)
 	if err != nil {
 		return Pairing{}, "", fmt.Errorf("starting the pairing: %w", err)
 	}
-	r := &pairingRecord{CodeHash: hash, Pairing: Pairing{
+	r := &pairingRecord{CodeHash: hashCode(prefixPair, code), Pairing: Pairing{
 		ID: newID(prefixPairing, s.now()), Account: account, CreatedBy: text.Printable(createdBy, maxLabel),
 		State: PairingWaiting, CreatedAt: now, ExpiresAt: now.Add(PairingLife),
 	}}
@@ -218,18 +215,17 @@ func checkPairingLimits(t *tx, account string) error {
 // ErrDenied, without texts for users.
 func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device) (Pairing, error) {
 	hash, ok := hashSecret("", secret)
+	notBase62 := func(r rune) bool { return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') }
 	if !ok || strings.ContainsFunc(secret, notBase62) {
 		return Pairing{}, Errorf(ErrInvalid,
 			"the secret of the device must have %d letters and digits: update the connector", secretDigits)
 	}
-	known, ok := s.pairingByCode(code)
-	if !ok {
-		if err := s.Refresh(ctx); err != nil {
-			return Pairing{}, err
-		}
-		if known, ok = s.pairingByCode(code); !ok {
-			return Pairing{}, ErrUnauthenticated
-		}
+	known, ok, err := FindFresh(ctx, s, code, s.pairingByCode)
+	switch {
+	case err != nil:
+		return Pairing{}, err
+	case !ok:
+		return Pairing{}, ErrUnauthenticated
 	}
 	device := s.cleanDevice(d)
 	return update(ctx, s, "using the pairing code", func(t *tx) (Pairing, error) {
@@ -256,10 +252,6 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 // errClaimed are the errors of another device that uses the code, by the state of the pairing.
 var errClaimed = map[string]error{
 	PairingDenied: ErrDenied, PairingExpired: ErrExpired, PairingPending: ErrUsed, PairingApproved: ErrUsed,
-}
-
-func notBase62(r rune) bool {
-	return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 }
 
 // cleanDevice sanitizes and bounds what a device reports about itself.
@@ -340,11 +332,11 @@ func codeDigitsOf(s string) string {
 	}, s)
 }
 
-// hashCode returns the hash of a typed code.
-func hashCode(prefix, s string) (digest, bool) {
+// hashCode returns the hash of a typed code. The zero hash of an invalid code matches no record.
+func hashCode(prefix, s string) digest {
 	code, ok := normalizeCode(prefix, s)
 	if !ok {
-		return digest{}, false
+		return digest{}
 	}
-	return sha256.Sum256([]byte(code)), true
+	return sha256.Sum256([]byte(code))
 }

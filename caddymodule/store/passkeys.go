@@ -115,7 +115,7 @@ func (s *Store) AddPasskey(ctx context.Context, userID, challenge string, p Pass
 		if taken || passkeyKind.load(t, userID, hash) != nil {
 			return Errorf(ErrExists, "the passkey is already in use: sign in with it, or create another one")
 		}
-		if err := answer(t, userID, challenge); err != nil {
+		if err := recordAnswer(t, userID, challenge); err != nil {
 			return err
 		}
 		passkeyKind.save(t, &passkeyRecord{User: userID, Passkey: p})
@@ -135,7 +135,7 @@ func (s *Store) UpdatePasskey(ctx context.Context, userID, challenge string, old
 		if r == nil {
 			return errNoPasskey
 		}
-		switch err := answer(t, userID, challenge); {
+		switch err := recordAnswer(t, userID, challenge); {
 		case err != nil:
 			return err
 		case !bytes.Equal(r.Credential, old):
@@ -156,7 +156,7 @@ func (s *Store) RemovePasskey(ctx context.Context, userID string, id []byte) err
 
 var errNoPasskey = Errorf(ErrNotFound, "the passkey was not found: it was already removed")
 
-// answerRecord notes that a passkey has answered a challenge. A challenge takes one answer.
+// answerRecord is the record of a challenge that a passkey has answered. A challenge takes one answer.
 type answerRecord struct {
 	header
 	User      string    `json:"user"`
@@ -176,8 +176,8 @@ var answerKind = &kind[answerRecord, *answerRecord]{
 	collection: func(r *records) *collection[*answerRecord] { return &r.answers },
 }
 
-// answer notes the answer of a user to a challenge.
-func answer(t *tx, userID, challenge string) error {
+// recordAnswer records that a passkey of the user has answered a challenge. It fails with ErrUsed if one had.
+func recordAnswer(t *tx, userID, challenge string) error {
 	if answerKind.load(t, userID, challenge) != nil {
 		return Errorf(ErrUsed, "the challenge was answered already")
 	}

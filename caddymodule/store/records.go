@@ -114,9 +114,8 @@ type Change struct {
 	ID      string // of a deployment: its name
 	Name    string // of a key, a connector or a deployment
 	Removed bool   // removed; for a key also revoked
-	// State and Was are the states after and before the change, "" if the record does not
-	// exist. Keys have those of Key.State, and pairings their states. Other records have none. A key changes to
-	// KeyExpired when it expires, without a change of its record.
+	// State and Was are the states of a key or a pairing after and before the change, "" if the record does not
+	// exist. A key changes to KeyExpired when it expires, without a change of its record.
 	State, Was string
 	// Expiring is set if nothing has changed, but the key expires in this time.
 	Expiring time.Duration

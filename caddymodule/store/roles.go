@@ -19,7 +19,7 @@ const (
 // Roles returns all roles.
 func Roles() []Role { return []Role{RoleAdmin, RoleMember, RoleViewer} }
 
-// ParseRole returns the role of this name. "" is an admin.
+// ParseRole returns the role of this name. "" is RoleAdmin.
 func ParseRole(name string) (Role, error) {
 	role := cmp.Or(Role(name), RoleAdmin)
 	if !slices.Contains(Roles(), role) {

@@ -18,11 +18,7 @@ func (s *Store) Sealer(ctx context.Context) (Sealer, error) {
 	if known := s.sealer.Load(); known != nil {
 		return *known, nil
 	}
-	key, err := s.Secret(ctx, "seal", func() ([]byte, error) {
-		key := make([]byte, chacha20poly1305.KeySize)
-		rand.Read(key) // never fails, see its documentation
-		return key, nil
-	})
+	key, err := s.Secret(ctx, "seal", RandomKey)
 	if err != nil {
 		return Sealer{}, err
 	}
@@ -37,7 +33,7 @@ func (s *Store) Sealer(ctx context.Context) (Sealer, error) {
 // Seal returns data that only Open with the same purpose can read.
 func (s Sealer) Seal(purpose string, plain []byte) []byte {
 	nonce := make([]byte, chacha20poly1305.NonceSizeX)
-	rand.Read(nonce)
+	rand.Read(nonce) // never fails, see its documentation
 	return s.aead.Seal(nonce, nonce, plain, []byte(purpose))
 }
 

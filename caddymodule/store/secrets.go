@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"sync"
@@ -10,6 +11,13 @@ import (
 type secretRecord struct {
 	header
 	Value []byte `json:"value"`
+}
+
+// RandomKey generates a [Store.Secret] of 32 bytes.
+func RandomKey() ([]byte, error) {
+	key := make([]byte, 32)
+	rand.Read(key) // never fails, see its documentation
+	return key, nil
 }
 
 // Secret returns the gateway's secret with this name. If it does not exist yet, it is

@@ -49,10 +49,9 @@ func (s *Store) CreateSetup(ctx context.Context, account string, fields KeyField
 			"you already have %d unused codes: use some of them, or wait until they expire", len(open))
 	}
 	code := newCode(prefixUse)
-	hash, _ := hashCode(prefixUse, code)
 	setup := Setup{newID(prefixSetup, s.now()), account, k.KeyFields, k.CreatedBy, s.time().Add(PairingLife)}
 	err = s.update(ctx, "creating the code", func(t *tx) error {
-		setupKind.create(t, &setupRecord{Setup: setup, Role: maker.Role, Hash: hash})
+		setupKind.create(t, &setupRecord{Setup: setup, Role: maker.Role, Hash: hashCode(prefixUse, code)})
 		return checkOwner(t, k)
 	})
 	return setup, code, err
@@ -65,8 +64,7 @@ var errNoSetup = Errorf(ErrNotFound,
 // creator must have the same role as when it created the code. Another gateway may just have created it: see Refresh.
 func (s *Store) FindSetup(code string) (Setup, error) {
 	v := s.view.Load()
-	hash, _ := hashCode(prefixUse, code) // the zero hash of an invalid code matches no record
-	r, ok := setupKind.byHash(v, hash)
+	r, ok := setupKind.byHash(v, hashCode(prefixUse, code))
 	maker, _ := userKind.byID(v, r.CreatedBy.User)
 	token, exists := tokenKind.byID(v, r.CreatedBy.Token)
 	if !ok || s.ended(r.Setup) || maker.Role != r.Role ||

@@ -65,8 +65,8 @@ type Store struct {
 	published  atomic.Int64 // PublishUsage has reached this revision of own; set under publishing
 	compactTo  int64        // the next compact drops the changes before this revision
 
-	auditing sync.Mutex
-	audited  map[string]int // entries added to each audit list since it was last trimmed
+	auditMu    sync.Mutex
+	auditAdded map[string]int // by account: entries added to the audit list since it was last trimmed
 
 	ctx     context.Context    // of the goroutines
 	stop    context.CancelFunc // ends ctx
@@ -114,7 +114,7 @@ func newStore(kv KV, o Options) *Store {
 		shared: kv, own: cmp.Or(o.Own, kv), edge: cmp.Or(o.Edge, localEdge),
 		cluster: cmp.Or[Cluster](o.Cluster, alone{}), touchInterval: touchIntervalAlone,
 		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
-		refreshPace: rate.NewLimiter(rate.Every(refreshPause), 1),
+		refreshPace: rate.NewLimiter(rate.Every(refreshPause), 1), auditAdded: make(map[string]int),
 	}
 	if o.Edge != "" {
 		s.touchInterval = touchIntervalShared
@@ -149,8 +149,8 @@ const (
 	answerTime = 2 * time.Second // for an answer of the shared KV before the last writes
 )
 
-// Stopping is called before the last writes and Close. If the shared KV does not answer, it closes
-// it, so that these writes fail at once. Usage is then published after the next start.
+// Stopping closes the shared KV if that does not answer, so that the last writes and Close do not wait for
+// it. Usage is then published after the next start.
 func (s *Store) Stopping() {
 	if s.own == s.shared {
 		return

@@ -18,7 +18,7 @@ const (
 	sweepLong = 90 * 24 * time.Hour
 )
 
-// compact drops the changes that the view had at the previous call, so that watchers have at
+// compact drops the changes that the view contained at the previous call, so that watchers have at
 // least sweepInterval to read a change.
 func (s *Store) compact(ctx context.Context) error {
 	old := s.compactTo
@@ -36,7 +36,8 @@ func (s *Store) sweep(ctx context.Context) error {
 	if !s.Leads() {
 		return nil
 	}
-	w := s.newSweep()
+	now := s.now()
+	w := &sweep{view: s.view.Load(), now: now, before: now.Add(-sweepAfter), long: now.Add(-sweepLong)}
 	if w.view.unreadable.size > 0 {
 		return nil // the records of an unreadable user would seem to have no user
 	}
@@ -96,11 +97,6 @@ type sweep struct {
 type expiredRecord struct {
 	paths    []string
 	revision int64
-}
-
-func (s *Store) newSweep() *sweep {
-	now := s.now()
-	return &sweep{view: s.view.Load(), now: now, before: now.Add(-sweepAfter), long: now.Add(-sweepLong)}
 }
 
 func (w *sweep) remove(revision int64, paths ...string) {

@@ -27,8 +27,8 @@ type use struct {
 	unsaved atomic.Bool  // queued in Store.unsaved
 }
 
-// move moves the time forward, never back, and reports whether it did.
-func (u *use) move(t time.Time) bool {
+// advance moves the time forward, never back, and reports whether it did.
+func (u *use) advance(t time.Time) bool {
 	ms := t.UnixMilli()
 	for {
 		old := u.millis.Load()
@@ -41,9 +41,9 @@ func (u *use) move(t time.Time) bool {
 	}
 }
 
-// load is move for a time read from the KV.
+// load is advance for a time read from the KV.
 func (u *use) load(t time.Time) {
-	if u.move(t) {
+	if u.advance(t) {
 		u.saved.Store(t.UnixMilli())
 	}
 }
@@ -71,7 +71,7 @@ func (k *kind[R, P]) touch(s *Store, id string) {
 }
 
 func (s *Store) touch(u *use) {
-	if u != nil && u.move(s.now()) {
+	if u != nil && u.advance(s.now()) {
 		s.queue(u)
 	}
 }

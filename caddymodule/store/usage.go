@@ -114,17 +114,17 @@ func (r *UsageRow) path(edge string) string {
 	return usageDir(r.Day) + r.Account + "/" + r.Day + "/" + r.Key + "/" + edge + "/" + r.Deployment
 }
 
-// layoutOf returns the layout of a day or an hour.
-func layoutOf(day string) string {
+// UnitOf returns the layout and the length of a day or an hour of usage rows.
+func UnitOf(day string) (layout string, length time.Duration) {
 	if len(day) == len(HourOnly) {
-		return HourOnly
+		return HourOnly, time.Hour
 	}
-	return time.DateOnly
+	return time.DateOnly, 24 * time.Hour
 }
 
 // usageDir returns the directory of the rows of a day or an hour.
 func usageDir(day string) string {
-	if layoutOf(day) == HourOnly {
+	if layout, _ := UnitOf(day); layout == HourOnly {
 		return dirHours
 	}
 	return dirUsage
@@ -146,7 +146,8 @@ func decodeUsage(item Item) (r UsageRow, err error) {
 
 // check fails if the row cannot be stored.
 func (r *UsageRow) check() error {
-	if _, err := time.Parse(layoutOf(r.Day), r.Day); err != nil {
+	layout, _ := UnitOf(r.Day)
+	if _, err := time.Parse(layout, r.Day); err != nil {
 		return Errorf(ErrInvalid, "%.40q is not a day like 2026-11-21", r.Day)
 	}
 	if strings.Contains(r.Key, "/") {
@@ -175,7 +176,7 @@ func (s *Store) SaveUsage(ctx context.Context, rows []UsageRow) error {
 }
 
 // OwnUsage returns the sums of a row of this gateway, as last saved. ctx bounds only reads of the
-// shared KV, which are necessary for rows that the KV of the gateway no longer has.
+// shared KV, which are necessary for rows that the KV of the gateway no longer keeps.
 func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 	if err := r.check(); err != nil {
 		return Usage{}, err
@@ -264,10 +265,7 @@ func usageSpans(account, key, from, to string) (spans []Span) {
 	if key == "" {
 		return []Span{{Start: dir + from, End: Prefix(dir + to + "/").End}}
 	}
-	layout, step := layoutOf(from), 24*time.Hour
-	if layout == HourOnly {
-		step = time.Hour
-	}
+	layout, step := UnitOf(from)
 	day, _ := time.Parse(layout, from) // it is checked
 	for ; day.Format(layout) <= to; day = day.Add(step) {
 		spans = append(spans, Prefix(dir+day.Format(layout)+"/"+key+"/"))

@@ -33,13 +33,13 @@ func (r *userRecord) check() (err error) {
 	return checkName("user", prefixUser, r.Name)
 }
 
-// hashName returns the digest by which a user of this name is found.
-func hashName(name string) digest { return sha256.Sum256([]byte(strings.ToLower(name))) }
+// hashUserName returns the digest by which a user of this name is found.
+func hashUserName(name string) digest { return sha256.Sum256([]byte(strings.ToLower(name))) }
 
 var userKind = &kind[userRecord, *userRecord]{
 	dir: "users/", prefix: prefixUser, what: KindUser,
 	collection: func(r *records) *collection[*userRecord] { return &r.users },
-	index:      func(r *userRecord) digest { return hashName(r.Name) },
+	index:      func(r *userRecord) digest { return hashUserName(r.Name) },
 }
 
 // User returns the user with this id.
@@ -50,7 +50,7 @@ func (s *Store) User(id string) (User, bool) {
 
 // FindUser returns the user with this name, in any case.
 func (s *Store) FindUser(name string) (User, bool) {
-	r, ok := userKind.byHash(s.view.Load(), hashName(name))
+	r, ok := userKind.byHash(s.view.Load(), hashUserName(name))
 	return r.User, ok
 }
 

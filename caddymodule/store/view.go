@@ -71,7 +71,7 @@ func (k *kind[R, P]) owned(v *view, owner string) iter.Seq[P] {
 	}
 }
 
-// count returns how many records an owner has.
+// count returns the number of records of an owner.
 func (k *kind[R, P]) count(v *view, owner string) int {
 	return k.collection(&v.records).byOwner.value(owner).size
 }

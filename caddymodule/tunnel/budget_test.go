@@ -29,7 +29,7 @@ type attacker struct {
 }
 
 func (a *attacker) take(p *pending) (n int) {
-	for s := p.add(a.from, defaultPending, ""); s != nil; s = p.add(a.from, defaultPending, "") {
+	for s := p.add(a.from, ""); s != nil; s = p.add(a.from, "") {
 		a.pending = append(a.pending, s)
 		n++
 	}
@@ -58,14 +58,14 @@ func TestPendingBudget(t *testing.T) {
 		attackers := make([]attacker, addresses)
 		for i := range attackers {
 			attackers[i].from = networkOf(i)
-			if n := attackers[i].take(p); i == 0 && n != defaultPending {
+			if n := attackers[i].take(p); i == 0 && n != pendingPerAddress {
 				t.Errorf("the first of %d addresses got %d", addresses, n)
 			}
 			if p.unknown.Used() > maxPending {
 				t.Fatalf("%d addresses got %d", i+1, p.unknown.Used())
 			}
 		}
-		if !p.crowded(networkOf(1<<17), defaultPending) {
+		if !p.crowded(networkOf(1 << 17)) {
 			t.Errorf("nobody has to prove an address although %d connections wait", p.unknown.Used())
 		}
 		random := rand.New(rand.NewPCG(1, 2))
@@ -97,7 +97,7 @@ func TestHelloBudget(t *testing.T) {
 	var pending []*pendingConn
 	for address := range 4 {
 		for range 60 {
-			s := p.add(networkOf(address), defaultPending, "")
+			s := p.add(networkOf(address), "")
 			for n := 4 << 10; n <= 256<<10 && s.grow(n) == nil; n *= 2 {
 			}
 			pending = append(pending, s)
@@ -109,7 +109,7 @@ func TestHelloBudget(t *testing.T) {
 			t.Errorf("%d addresses have %d bytes", address+1, p.hellos.Used())
 		}
 	}
-	if s := p.add(networkOf(1<<17), 1, ""); s.grow(300<<10) != nil {
+	if s := p.add(networkOf(1<<17), ""); s.grow(300<<10) != nil {
 		t.Errorf("with %d bytes used, another address gets none", p.hellos.Used())
 	} else {
 		pending = append(pending, s)
@@ -139,7 +139,7 @@ func largeHello(id string, n int) link.Hello {
 func TestLargeHellos(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
-		full := g.pending.add(networkOf(1), 1, "")
+		full := g.pending.add(networkOf(1), "")
 		for full.grow(1<<10) == nil { // takes what it can, and others the rest
 		}
 		const rest = 100 << 10

@@ -27,16 +27,17 @@ func (s *Session) run() {
 	}
 	s.close(code)
 	s.hub.remove(s)
-	s.log().Info("connector offline", "reason", endOf(context.Cause(s.conn.Context())), "duration", time.Since(s.since))
+	reason := endReason(context.Cause(s.conn.Context()))
+	s.log().Info("connector offline", "reason", reason, "duration", time.Since(s.since))
 }
 
-// endOf returns the reason for the end of a connection, for the log.
-func endOf(err error) string {
-	var closed *quic.ApplicationError
+// endReason returns the reason for the end of a connection, for the log.
+func endReason(err error) string {
+	closed, ok := errors.AsType[*quic.ApplicationError](err)
 	switch {
-	case errors.As(err, &closed) && closed.Remote:
+	case ok && closed.Remote:
 		return "connector: " + link.CloseCode(closed.ErrorCode).String()
-	case errors.As(err, &closed) && closed.ErrorCode != quic.ApplicationErrorCode(link.CloseNone):
+	case ok && closed.ErrorCode != quic.ApplicationErrorCode(link.CloseNone):
 		return link.CloseCode(closed.ErrorCode).String()
 	case link.Silent(err):
 		return "no sign of life"
@@ -50,8 +51,8 @@ func endOf(err error) string {
 // timeout comes first.
 const lostAfter = 22 * time.Second
 
-// beat records a ping. next is the time until the next one. It returns the time until two are overdue.
-func (s *Session) beat(next time.Duration) time.Duration {
+// recordPing records a ping. next is the time until the next one. It returns the time until two are overdue.
+func (s *Session) recordPing(next time.Duration) time.Duration {
 	overdue := 2*next + time.Second/2
 	at := time.Now().Add(overdue)
 	s.overdue.Store(&at)
@@ -75,24 +76,24 @@ func (s *Session) onSilence() {
 		}
 	}
 	s.hub.setSilent(s, true)
-	s.waitingMu.Lock()
-	defer s.waitingMu.Unlock()
-	s.log().Info("connector is silent", "active", s.active.Load(), "unanswered", len(s.waiting))
-	for o := range s.waiting {
-		o.silent = true
+	s.unansweredMu.Lock()
+	defer s.unansweredMu.Unlock()
+	s.log().Info("connector is silent", "active", s.active.Load(), "unanswered", len(s.unanswered))
+	for o := range s.unanswered {
+		o.wasReset = true
 		link.Refuse(o, link.CodeSilent)
 	}
-	clear(s.waiting)
+	clear(s.unanswered)
 }
 
-// setWaiting records whether a request waits for the head of its answer. It reports whether onSilence has reset it.
-func (s *Session) setWaiting(o *openStream, waits bool) (silent bool) {
-	s.waitingMu.Lock()
-	defer s.waitingMu.Unlock()
-	if delete(s.waiting, o); waits {
-		s.waiting[o] = true
+// setUnanswered records whether a request waits for the head of its answer. It reports whether onSilence has reset it.
+func (s *Session) setUnanswered(o *openStream, waits bool) (wasReset bool) {
+	s.unansweredMu.Lock()
+	defer s.unansweredMu.Unlock()
+	if delete(s.unanswered, o); waits {
+		s.unanswered[o] = true
 	}
-	return o.silent
+	return o.wasReset
 }
 
 // receive handles control messages until the stream ends or has been silent for too
@@ -122,7 +123,7 @@ func (s *Session) receive() error {
 		switch m := m.(type) {
 		case link.Ping:
 			next := s.hub.heartbeat()
-			silent.Reset(s.beat(next))
+			silent.Reset(s.recordPing(next))
 			s.shortestRTT() // measures it
 			s.send(link.Pong{HeartbeatMillis: int(next.Milliseconds())})
 		case link.Pong:

@@ -98,7 +98,7 @@ func TestManyAddressesProveThemselves(t *testing.T) {
 		if h.verify(from) {
 			t.Fatalf("number %d has to prove its address", i+1)
 		}
-		h.pending.add(networksOf(from), 1, "")
+		h.pending.add(networksOf(from), "")
 	}
 	if !h.verify(&net.UDPAddr{IP: net.IPv4(198, 51, 100, 1), Port: 1}) {
 		t.Error("no address has to be proven although more connections come than can be served at once")

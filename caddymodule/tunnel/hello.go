@@ -92,29 +92,36 @@ func (c *connection) handshake() (run func(), err error) {
 		return c.handshakeDevice(ctx, hello), nil
 	}
 	connector, deny := c.hub.check(ctx, hello)
-	switch {
-	case deny == nil && hello.DryRun:
+	if deny == nil && hello.DryRun {
 		c.dryRun(connector)
 		return nil, nil
-	case deny == nil:
-		c.accepted()
-		s := newSession(c, connector, hello)
-		defer func() {
-			if run == nil { // after a deny, or a panic
-				c.hub.remove(s)
-			}
-		}()
-		if deny = c.hub.start(s); deny != nil {
-			break
-		}
-		// Review and SetIdentity may have run before the session was registered.
-		if s.review(); c.pending.pin != c.hub.Pin() {
-			s.refuse(denyIdentity)
-		}
-		return s.run, nil
 	}
-	c.deny(loggedID(hello.Connector), *deny)
-	return nil, nil
+	if deny == nil {
+		run, deny = c.startSession(connector, hello)
+	}
+	if deny != nil {
+		c.deny(loggedID(hello.Connector), *deny)
+	}
+	return run, nil
+}
+
+// startSession registers the session of an authenticated connector. It returns the function that serves it.
+func (c *connection) startSession(connector Connector, hello link.Hello) (run func(), deny *link.Deny) {
+	c.accepted()
+	s := newSession(c, connector, hello)
+	defer func() {
+		if run == nil { // after a deny, or a panic
+			c.hub.remove(s)
+		}
+	}()
+	if deny := c.hub.start(s); deny != nil {
+		return nil, deny
+	}
+	// Review and SetIdentity may have run before the session was registered.
+	if s.review(); c.pending.pin != c.hub.Pin() {
+		s.refuse(denyIdentity)
+	}
+	return s.run, nil
 }
 
 // accepted ends the limits of a pending connection after a valid hello.
@@ -215,7 +222,7 @@ func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Den
 		return Connector{}, &denyRotated
 	case err != nil:
 		return Connector{}, &denyCredentials
-	case h.misled(hello):
+	case h.isMisdirected(hello):
 		return Connector{}, &denyEdgeInUse
 	}
 	return connector, nil

@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -61,10 +60,10 @@ type Options struct {
 	// Authenticate checks the credentials of connectors. While it is nil, they are asked to
 	// try again soon.
 	Authenticate Authenticate
-	// Preauthenticate reports whether match accepts the SHA-256 of a secret of the
-	// connector with this id. It must return soon. nil: connectors are strangers until their hello.
+	// Preauthenticate reports whether match accepts the SHA-256 of a secret that the
+	// connector with this id uses. It must return soon. nil: connectors are strangers until their hello.
 	Preauthenticate func(id string, match func(secretHash []byte) bool) bool
-	// Valid returns until when a connector returned by Authenticate may have its tunnel; the zero time:
+	// Valid returns until when a connector returned by Authenticate may keep its tunnel; the zero time:
 	// without an end. It fails with ErrRotated if the secret has ended, and with another error if the
 	// connector was removed, or paired again. nil: all are valid.
 	Valid func(Connector) (until time.Time, err error)
@@ -79,19 +78,6 @@ type Options struct {
 	Logger *slog.Logger
 	// Version of the gateway, sent to connectors.
 	Version string
-	// PendingPerAddress is how many connections from one address may be without a
-	// valid hello at a time; 0 means 512. IPv6 addresses count by their /64.
-	// Connections of known connectors do not count.
-	PendingPerAddress int
-}
-
-// withDefaults returns o with defaults for its zero fields.
-func (o Options) withDefaults() *Options {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	o.PendingPerAddress = cmp.Or(o.PendingPerAddress, defaultPending)
-	return &o
 }
 
 // Hub accepts tunnels and is the registry of the live ones. Its methods are safe for
@@ -109,7 +95,7 @@ type Hub struct {
 	denials     logs.Sampler[netip.Prefix] // logs denied hellos
 	devices     logs.Sampler[netip.Prefix] // logs waiting devices
 
-	proof atomic.Pointer[proof] // nil before Listen
+	identity atomic.Pointer[identity] // nil before Listen
 
 	started time.Time
 	closing context.Context // canceled when Close begins
@@ -157,7 +143,10 @@ func NewHub(o Options) *Hub {
 
 // SetOptions replaces the options; sessions stay as they are.
 func (h *Hub) SetOptions(o Options) {
-	h.options.Store(o.withDefaults())
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	h.options.Store(&o)
 }
 
 // Session returns the session of a connector that takes requests.
@@ -209,7 +198,7 @@ func (h *Hub) addOffline(s *Session) {
 	h.events.add(eventOf(s, false))
 }
 
-// LastOnline returns when one of the connectors was last online, or when the hub started if that is not known.
+// LastOnline returns when one of the connectors was last online, or when the hub started if that is unknown.
 func (h *Hub) LastOnline(connectorIDs []string) time.Time {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -225,25 +214,22 @@ func (h *Hub) LastOnline(connectorIDs []string) time.Time {
 	return last
 }
 
-// setSilent records whether a session's connector is silent. A silent one gets no requests. It
-// reports whether the state has changed.
-func (h *Hub) setSilent(s *Session, silent bool) bool {
+// setSilent records whether a session's connector is silent. A silent one gets no requests.
+func (h *Hub) setSilent(s *Session, silent bool) {
 	if s.silent.Load() == silent {
-		return false
+		return
 	}
 	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.live[s.connector.ID] != s {
-		return false
+		return
 	}
-	s.silent.Store(silent)
-	if silent {
+	if s.silent.Store(silent); silent {
 		h.addOffline(s)
-		return true
+	} else {
+		h.events.add(eventOf(s, true))
 	}
-	h.events.add(eventOf(s, true))
-	return true
 }
 
 // remove drops a session whose connection has ended.

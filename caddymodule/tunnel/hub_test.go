@@ -131,7 +131,8 @@ func TestOptionsAreSwapped(t *testing.T) {
 func TestPendingCap(t *testing.T) { synctest.Test(t, testPendingCap) }
 
 func testPendingCap(t *testing.T) {
-	g := new(network).newGateway(t, time.Millisecond, Options{PendingPerAddress: 3})
+	g := new(network).newGateway(t, time.Millisecond, Options{})
+	g.limitPending(3)
 	var pending []*link.Conn
 	for range 3 {
 		conn, err := g.connection(t.Context(), g.socket(t))

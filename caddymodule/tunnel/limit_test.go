@@ -84,7 +84,8 @@ func TestLimitIsNotGranted(t *testing.T) {
 func TestStampede(t *testing.T) {
 	t.Parallel()
 	const connectors = 60
-	g := newGateway(t, Options{PendingPerAddress: 15})
+	g := newGateway(t, Options{})
+	g.limitPending(15)
 	var dialing sync.WaitGroup
 	for i := range connectors {
 		dialing.Go(func() {

@@ -16,25 +16,25 @@ import (
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// proof is the identity that a hub proves to connectors.
-type proof struct {
+// identity is the identity that a hub proves to connectors.
+type identity struct {
 	cert tls.Certificate
 	pin  string
 }
 
-func newProof(key []byte) (*proof, error) {
+func newIdentity(key []byte) (*identity, error) {
 	cert, pin, err := link.Identity(key)
-	return &proof{cert, pin}, err
+	return &identity{cert, pin}, err
 }
 
 // SetIdentity changes the key of the identity. If it differs from the present one, all tunnels are closed:
-// the tokens of their connectors have the former pin.
+// the tokens of their connectors contain the former pin.
 func (h *Hub) SetIdentity(key []byte) error {
-	p, err := newProof(key)
+	id, err := newIdentity(key)
 	if err != nil {
 		return fmt.Errorf("changing the tunnel identity: %w", err)
 	}
-	if former := h.proof.Swap(p); former == nil || former.pin == p.pin {
+	if former := h.identity.Swap(id); former == nil || former.pin == id.pin {
 		return nil
 	}
 	h.mu.RLock()
@@ -46,11 +46,11 @@ func (h *Hub) SetIdentity(key []byte) error {
 	return nil
 }
 
-// prove returns the certificate for a handshake, and records its pin. It is called as GetCertificate.
-func (h *Hub) prove(info *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	p := h.proof.Load()
-	pendingOf(info.Context()).pin = p.pin
-	return &p.cert, nil
+// certificate returns the certificate for a handshake, and records its pin. It is called as GetCertificate.
+func (h *Hub) certificate(info *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	id := h.identity.Load()
+	pendingOf(info.Context()).pin = id.pin
+	return &id.cert, nil
 }
 
 // Secrets are the secrets of a gateway that must survive restarts.
@@ -69,7 +69,7 @@ const connectionIDBytes = 8
 // Listen starts to accept connectors on conn and returns. The hub owns conn from
 // then on. conn should be a plain *net.UDPConn: with a wrapper, quic-go does not batch packets.
 func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
-	proof, err := newProof(s.Identity)
+	id, err := newIdentity(s.Identity)
 	if err != nil {
 		return fmt.Errorf("starting tunnel listener: %w", err)
 	}
@@ -91,10 +91,10 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 	if h.closing.Err() != nil || h.listener != nil {
 		return fmt.Errorf("starting tunnel listener: %w, or is already listening", ErrClosed)
 	}
-	h.proof.Store(proof)
+	h.identity.Store(id)
 	config := link.GatewayTLS(tls.Certificate{})
 	config.Certificates = nil // the identity may change
-	config.GetCertificate = h.prove
+	config.GetCertificate = h.certificate
 	paced := config.Clone()
 	paced.GetConfigForClient = h.pace
 	listener, err := transport.Listen(paced, link.GatewayQUIC())
@@ -147,8 +147,8 @@ func (h *Hub) Addr() net.Addr {
 
 // Pin returns the pin of the gateway's identity, "" before Listen.
 func (h *Hub) Pin() string {
-	if p := h.proof.Load(); p != nil {
-		return p.pin
+	if id := h.identity.Load(); id != nil {
+		return id.pin
 	}
 	return ""
 }

@@ -42,10 +42,10 @@ func (g *testGateway) expectLost(t *testing.T, c *testConnector, h *gate, busy b
 	if busy {
 		wantError(t, (<-begun).err, link.ErrTunnelLost)
 	}
-	s.waitingMu.Lock()
-	defer s.waitingMu.Unlock()
-	if len(s.waiting) != 0 {
-		t.Errorf("%d requests still wait", len(s.waiting))
+	s.unansweredMu.Lock()
+	defer s.unansweredMu.Unlock()
+	if len(s.unanswered) != 0 {
+		t.Errorf("%d requests still wait", len(s.unanswered))
 	}
 	_ = c.conn.Close(link.CloseNone, "")
 }

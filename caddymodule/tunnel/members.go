@@ -17,7 +17,7 @@ import (
 // Members are the gateways of a cluster.
 type Members struct {
 	Name string // of this gateway
-	// Edges are the gateways that take connectors. A connector has a tunnel to each of them.
+	// Edges are the gateways that take connectors. A connector keeps a tunnel to each of them.
 	Edges []link.Edge
 }
 
@@ -116,9 +116,9 @@ func inOrder(sessions []*Session) {
 	slices.SortFunc(sessions, func(a, b *Session) int { return strings.Compare(a.connector.ID, b.connector.ID) })
 }
 
-// misled reports whether a load balancer has led a hello to an edge where its process has a tunnel
-// already. Such a hello must not replace the tunnel.
-func (h *Hub) misled(hello link.Hello) bool {
+// isMisdirected reports whether a load balancer has sent a hello to an edge where its process already has a tunnel.
+// Such a hello must not replace the tunnel.
+func (h *Hub) isMisdirected(hello link.Hello) bool {
 	members := h.options.Load().Members
 	if members == nil || !slices.Contains(hello.OtherEdges, members().Name) {
 		return false

@@ -36,10 +36,9 @@ const (
 )
 
 const (
-	// defaultPending is how many connections without a valid hello one address may
-	// have. It suffices for a network of connectors that reconnect at once, and takes
-	// about 50 MB for handshakes.
-	defaultPending = 512
+	// pendingPerAddress bounds the connections of one address without a valid hello. IPv6 addresses count by their
+	// /64. It suffices for a network of connectors that reconnect at once, and takes about 50 MB for handshakes.
+	pendingPerAddress = 512
 	// handshakesPerSecond is the rate of new connections above which clients must
 	// prove their address.
 	handshakesPerSecond = 200
@@ -75,6 +74,8 @@ var (
 // The preauthentication is in the ClientHello or in the request for a WebSocket. There, that of a device with an open
 // pairing code counts as valid. It is checked only if the budget is nearly used.
 type pending struct {
+	perAddress int // the constant, except in tests
+
 	mu         sync.Mutex
 	unknown    fair.Budget    // connections of unknown clients
 	strangers  int            // of these, connections without a valid preauthentication
@@ -85,7 +86,8 @@ type pending struct {
 
 func newPending() *pending {
 	return &pending{
-		unknown: fair.Budget{Total: maxPending}, hellos: fair.Budget{Total: helloBytes}, connectors: make(map[string]int),
+		perAddress: pendingPerAddress, connectors: make(map[string]int),
+		unknown: fair.Budget{Total: maxPending}, hellos: fair.Budget{Total: helloBytes},
 	}
 }
 
@@ -110,7 +112,7 @@ type pendingKey struct{}
 // prove its address first, which takes a round trip. This includes all clients that
 // may have to wait for a handshake: the retry packet shows them that the gateway is up.
 func (h *Hub) verify(addr net.Addr) bool {
-	return !h.arrivalRate.Allow() || h.pending.crowded(networksOf(addr), h.options.Load().PendingPerAddress)
+	return !h.arrivalRate.Allow() || h.pending.crowded(networksOf(addr))
 }
 
 // admit is the transport's ConnContext, called for each new connection before it
@@ -120,7 +122,7 @@ func (h *Hub) admit(ctx context.Context, info *quic.ClientInfo) (context.Context
 		h.counters.rejected.Add(1)
 		return nil, ErrClosed
 	}
-	c := h.pending.add(networksOf(info.RemoteAddr), h.options.Load().PendingPerAddress, "")
+	c := h.pending.add(networksOf(info.RemoteAddr), "")
 	if c == nil {
 		h.counters.rejected.Add(1)
 		return nil, errPending
@@ -163,8 +165,8 @@ func (h *Hub) preauthenticate(text string) string {
 	if !ok || match == nil {
 		return ""
 	}
-	if p := h.proof.Load(); p == nil ||
-		!match(id, func(secretHash []byte) bool { return link.CheckPreauth(p.pin, id, secretHash, mac) }) {
+	if identity := h.identity.Load(); identity == nil ||
+		!match(id, func(secretHash []byte) bool { return link.CheckPreauth(identity.pin, id, secretHash, mac) }) {
 		return ""
 	}
 	return id
@@ -173,29 +175,29 @@ func (h *Hub) preauthenticate(text string) string {
 // preauthenticateDevice returns the id of the pairing whose code is in a device's preauthentication, ""
 // if that is invalid. The device then counts as a known connector.
 func (h *Hub) preauthenticateDevice(remote net.Addr, text string) string {
-	pairing, proof := h.options.Load().Pairing, h.proof.Load()
+	pairing, identity := h.options.Load().Pairing, h.identity.Load()
 	id, mac, ok := link.ParsePreauth(text)
-	if !ok || id != link.PreauthPairing || pairing == nil || proof == nil {
+	if !ok || id != link.PreauthPairing || pairing == nil || identity == nil {
 		return ""
 	}
 	expected, ok := pairing.Expects(hostOf(remote),
-		func(codeHash []byte) bool { return link.CheckPreauth(proof.pin, id, codeHash, mac) })
+		func(codeHash []byte) bool { return link.CheckPreauth(identity.pin, id, codeHash, mac) })
 	if !ok {
 		return ""
 	}
 	return expected
 }
 
-// add counts a connection. It returns nil if the address has perAddress connections already, or one of
+// add counts a connection. It returns nil if too many of its address are counted already, or one of
 // its networks has used its share. A known connector, "" for others, is counted separately.
-func (p *pending) add(networks fair.Networks, perAddress int, connector string) *pendingConn {
+func (p *pending) add(networks fair.Networks, connector string) *pendingConn {
 	c := &pendingConn{pending: p, networks: networks}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if connector != "" && p.addKnown(c, connector) {
 		return c
 	}
-	if p.unknown.UsedBy(networks.Narrowest()) >= perAddress || !p.unknown.Take(networks, 1) {
+	if p.unknown.UsedBy(networks.Narrowest()) >= p.perAddress || !p.unknown.Take(networks, 1) {
 		return nil
 	}
 	return c
@@ -234,14 +236,14 @@ func (c *pendingConn) identify(connector string) bool {
 	return true
 }
 
-// crowded reports whether an address, or all together, have so many connections that new
+// crowded reports whether so many connections of an address, or of all, are counted that new
 // clients must prove their address. Packets with forged addresses can use only this
 // part of the budget.
-func (p *pending) crowded(networks fair.Networks, perAddress int) bool {
+func (p *pending) crowded(networks fair.Networks) bool {
 	const part = 8
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.unknown.UsedBy(networks.Narrowest()) >= perAddress/part || p.unknown.Used() >= handshakeLimits.Slots/2
+	return p.unknown.UsedBy(networks.Narrowest()) >= p.perAddress/part || p.unknown.Used() >= handshakeLimits.Slots/2
 }
 
 // waitHandshake waits until the connection may begin its handshake.

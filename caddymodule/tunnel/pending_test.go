@@ -12,11 +12,12 @@ func TestForgedAddressesLeaveRoom(t *testing.T) { synctest.Test(t, testForgedAdd
 
 func testForgedAddresses(t *testing.T) {
 	addr := &net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
-	h := NewHub(Options{PendingPerAddress: 16})
+	h := NewHub(Options{})
+	h.pending.perAddress = 16
 	if h.verify(addr) {
 		t.Error("the first has to prove its address")
 	}
-	a, b := h.pending.add(networksOf(addr), 16, ""), h.pending.add(networksOf(addr), 16, "")
+	a, b := h.pending.add(networksOf(addr), ""), h.pending.add(networksOf(addr), "")
 	if !h.verify(addr) {
 		t.Error("nobody has to prove a crowded address")
 	}

@@ -1,13 +1,12 @@
 package tunnel
 
 import (
-	"maps"
+	"reflect"
 	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/panics"
 )
 
 // reportCost is how many messages a report counts as, because it may be large. A
@@ -55,7 +54,7 @@ func (s *Session) report(m link.Report) {
 		if before.Known && before.Reachable == u.Reachable {
 			state.Since = before.Since
 		}
-		changed = changed || !same(before.Server, state.Server)
+		changed = changed || !reflect.DeepEqual(before.Server, state.Server)
 		next[u.Name] = state
 	}
 	if !changed {
@@ -65,7 +64,7 @@ func (s *Session) report(m link.Report) {
 	s.hub.addReport(s)
 }
 
-// NotAt is a gateway of the cluster without a tunnel of a connector, as the connector reports it.
+// NotAt is a gateway of the cluster to which a connector has no tunnel, as it reports.
 type NotAt struct {
 	Edge   string    `json:"edge"`
 	Since  time.Time `json:"since"`
@@ -81,13 +80,6 @@ func (s *Session) reportNotAt(reported []link.NotAt, now time.Time) {
 	s.notAt.Store(&list)
 }
 
-// same reports whether two servers are equal.
-func same(a, b health.Server) bool {
-	return a.Known == b.Known && a.Reachable == b.Reachable && a.Open == b.Open &&
-		(a.Models == nil) == (b.Models == nil) && slices.Equal(a.Models, b.Models) && maps.Equal(a.Windows, b.Windows) &&
-		maps.Equal(a.Status, b.Status) && a.Strict == b.Strict
-}
-
 // States returns the state of each of the connector's upstreams.
 func (s *Session) States() []UpstreamState {
 	list := make([]UpstreamState, len(s.hello.Upstreams))
@@ -101,87 +93,6 @@ func (s *Session) state(upstream string) UpstreamState {
 	u := (*s.reported.Load())[upstream]
 	u.Name, u.OneModel = upstream, slices.Contains(s.hello.OneModel, upstream)
 	return u
-}
-
-// DeploymentRoute is the route of a deployment through one connector, and its state.
-type DeploymentRoute struct {
-	State    health.State
-	Upstream string
-	Model    string
-	Problem  error // why the route has no upstream; wraps [ErrNoRoute]
-	// Window is the context window of the model in tokens, as its server tells it; 0: not known.
-	Window int
-	Strict bool // see [link.UpstreamReport]
-	// Status is "loading" or "unloaded" if a router has not loaded the model, else "".
-	Status   string
-	OneModel bool // the server loads one model at a time
-	// Since is when the tunnel began, or when its model server was reachable again.
-	Since time.Time
-}
-
-// DeploymentRoute returns the route of a deployment through the connector's tunnel.
-func (i Info) DeploymentRoute(target Target) DeploymentRoute {
-	upstream, model, err := resolve(i.Name, i.Upstreams, i.Routes, target)
-	var state UpstreamState
-	for _, u := range i.States {
-		if u.Name == upstream {
-			state = u
-		}
-	}
-	return state.route(i.Since, upstream, model, err)
-}
-
-// route returns the route of a deployment to an upstream in this state, over a tunnel that began at since.
-func (u UpstreamState) route(since time.Time, upstream, model string, err error) DeploymentRoute {
-	if u.Since.After(since) {
-		since = u.Since
-	}
-	return DeploymentRoute{
-		State:    health.RouteState(true, err == nil, u.Server, model),
-		Upstream: upstream, Model: model, Problem: err, Window: u.Window(model), Strict: u.Strict,
-		Status: u.Loading(model), OneModel: u.OneModel, Since: since,
-	}
-}
-
-// Route returns the route of a deployment through a connector. ok is false if the connector is offline. It allocates
-// nothing, unless the connector has no upstream for the deployment.
-func (h *Hub) Route(connectorID string, target Target) (r DeploymentRoute, ok bool) {
-	h.mu.RLock()
-	s := h.live[connectorID]
-	h.mu.RUnlock()
-	if s == nil {
-		return r, false
-	}
-	return s.route(target), true
-}
-
-// route returns the route of a deployment through the session.
-func (s *Session) route(target Target) DeploymentRoute {
-	upstream, model, err := s.Resolve(target.Name, target.Upstream, target.Model)
-	return s.state(upstream).route(s.since, upstream, model, err)
-}
-
-// Recheck asks the connector of a route to ask its model server for the models again, if that does not list
-// the route's model. It reports whether that is so. It allocates nothing if the model is
-// listed.
-func (h *Hub) Recheck(connectorID string, target Target) (missing bool) {
-	s, ok := h.Session(connectorID)
-	if !ok {
-		return false
-	}
-	route := s.route(target)
-	if route.State != health.ModelMissing {
-		return false
-	}
-	if s.rechecking.CompareAndSwap(false, true) { // the connector bounds how often it asks
-		upstream := route.Upstream // the goroutine would move the whole route to the heap
-		go func() {
-			defer panics.Recover(s.log(), "asking a connector for its models")
-			defer s.rechecking.Store(false)
-			s.send(link.Recheck{Upstream: upstream})
-		}()
-	}
-	return true
 }
 
 // addReport queues the event of a changed report.

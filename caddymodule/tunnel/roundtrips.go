@@ -8,7 +8,7 @@ import (
 // roundTripTime is how long a round trip counts at least. It counts at most twice as long.
 const roundTripTime = time.Minute
 
-// roundTrips knows the shortest round trip of the last minutes.
+// roundTrips keeps the shortest round trip of the last minutes.
 type roundTrips struct {
 	mu          sync.Mutex
 	since       time.Time     // when now began

@@ -21,7 +21,7 @@ type Info struct {
 	Connector string // id
 	Account   string
 	Session   string  // id
-	NotAt     []NotAt // gateways of the cluster without a tunnel of the connector
+	NotAt     []NotAt // gateways of the cluster to which the connector has no tunnel
 	Instance  string
 	Name      string // as registered
 	Host      string // host name reported by the connector
@@ -52,19 +52,19 @@ type Session struct {
 	notAt     atomic.Pointer[[]NotAt]
 	since     time.Time
 
-	active      atomic.Int64
-	bodies      *bodies.Tunnel // nil: they are not kept
-	roundTrips  roundTrips
-	overdue     atomic.Pointer[time.Time] // when two pings are
-	waitingMu   sync.Mutex
-	waiting     map[*openStream]bool // requests whose answers have not begun
-	draining    atomic.Bool
-	silent      atomic.Bool     // gets no requests until its connector sends again
-	serving     context.Context // canceled when the session takes no further requests
-	stopServing context.CancelFunc
-	idle        chan struct{} // closed when draining without requests
-	idleOnce    sync.Once
-	pong        chan struct{} // capacity 1: the answer to a ping of the gateway
+	active       atomic.Int64
+	bodies       *bodies.Tunnel // nil: they are not kept
+	roundTrips   roundTrips
+	overdue      atomic.Pointer[time.Time] // when two pings are
+	unansweredMu sync.Mutex
+	unanswered   map[*openStream]bool // requests whose answers have not begun
+	draining     atomic.Bool
+	silent       atomic.Bool     // gets no requests until its connector sends again
+	serving      context.Context // canceled when the session takes no further requests
+	stopServing  context.CancelFunc
+	idle         chan struct{} // closed when draining without requests
+	idleOnce     sync.Once
+	pong         chan struct{} // capacity 1: the answer to a ping of the gateway
 
 	members membership
 
@@ -81,7 +81,7 @@ func newSession(c *connection, connector Connector, hello link.Hello) *Session {
 	s := &Session{
 		connection: c, id: rand.Text()[:12], connector: connector, hello: hello,
 		since: time.Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
-		waiting: make(map[*openStream]bool),
+		unanswered: make(map[*openStream]bool),
 	}
 	if kept, cache := hello.KeptPrompts, c.hub.options.Load().Bodies; kept != nil && cache != nil {
 		s.bodies = cache.NewTunnel(*kept)
@@ -89,7 +89,7 @@ func newSession(c *connection, connector Connector, hello link.Hello) *Session {
 	s.serving, s.stopServing = context.WithCancel(c.conn.Context())
 	s.reported.Store(new(states))
 	s.notAt.Store(new([]NotAt))
-	s.beat(c.hub.heartbeat())
+	s.recordPing(c.hub.heartbeat())
 	return s
 }
 
@@ -112,7 +112,7 @@ func (s *Session) Info() Info {
 		Routes:    slices.Clone(s.hello.Routes),
 		States:    s.States(),
 		NotAt:     *s.notAt.Load(),
-		Active:    s.Active(),
+		Active:    int(s.active.Load()),
 		Limit:     cmp.Or(s.hello.MaxRequests, link.DefaultMaxRequests),
 	}
 }
@@ -137,7 +137,7 @@ func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) { return s.
 // sent, and the request may be sent on another session. The same is true of
 // link.ErrNoCredit.
 //
-// What the body has in common with an earlier one of the same key is not sent again.
+// The parts that the body shares with an earlier one of the same key are not sent again.
 func (s *Session) Send(r *http.Request, key string) (*http.Response, error) {
 	stream, err := s.open(r.Context())
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *Session) Send(r *http.Request, key string) (*http.Response, error) {
 }
 
 // sendEncoded sends a request. It encodes a JSON body if the connector supports that and the line is long. If the
-// connector does not have the body to which the request refers, it sends the body whole.
+// connector does not keep the body to which the request refers, it sends the body whole.
 func (s *Session) sendEncoded(stream *openStream, r *http.Request, key string) (*http.Response, error) {
 	if s.hello.KeptPrompts == nil || r.ContentLength < bodies.MinBody || s.shortestRTT() < s.hub.encodeFrom ||
 		!link.HasMediaType(r.Header, "application/json") {
@@ -179,7 +179,7 @@ func (s *Session) sendEncoded(stream *openStream, r *http.Request, key string) (
 // roundTrip sends a request as it is.
 func (s *Session) roundTrip(stream *openStream, r *http.Request) (*http.Response, error) {
 	answer, err := link.RoundTrip(r.Context(), stream, r, stream.done)
-	if silent := s.setWaiting(stream, false); silent && err == nil { // onSilence has reset it after its head
+	if wasReset := s.setUnanswered(stream, false); wasReset && err == nil { // after the head has arrived
 		_ = answer.Body.Close()
 		return nil, link.ErrSilent
 	}

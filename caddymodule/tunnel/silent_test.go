@@ -119,7 +119,7 @@ func TestFrozen(t *testing.T) {
 		g.connect(t, "con_1", echo).beats()
 		s := g.mustSession(t, "con_1")
 		time.Sleep(800 * time.Millisecond) // the next ping comes within the time to listen
-		s.beat(-time.Minute)
+		s.recordPing(-time.Minute)
 		if s.onSilence(); !s.usable() {
 			t.Error("silent after a pause")
 		}
@@ -127,7 +127,7 @@ func TestFrozen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stream.silent = true // as onSilence does
+		stream.wasReset = true // as onSilence does
 		_, err = s.sendEncoded(stream, post("{}").WithContext(t.Context()), "")
 		wantError(t, err, link.ErrSilent)
 	})

@@ -28,7 +28,7 @@ func (g *testGateway) besiege(t *testing.T) {
 	held := 0
 	for range 3 {
 		for i := range 3000 {
-			if p := g.pending.add(networkOf(i), defaultPending, ""); p != nil {
+			if p := g.pending.add(networkOf(i), ""); p != nil {
 				if !p.identify("") {
 					p.free()
 					continue
@@ -107,7 +107,7 @@ func TestKnownPlacesAreBounded(t *testing.T) {
 	t.Parallel()
 	p := newPending()
 	known := func(connector string, i int) *pendingConn {
-		l := p.add(networkOf(i), defaultPending, "")
+		l := p.add(networkOf(i), "")
 		if l == nil || !l.identify(connector) {
 			t.Fatalf("connection %d of %s was refused", i, connector)
 		}
@@ -117,9 +117,11 @@ func TestKnownPlacesAreBounded(t *testing.T) {
 	for i := range 2 * knownPerConnector {
 		all = append(all, known("con_1", i))
 	}
-	if p.known != knownPerConnector || p.strangers != knownPerConnector || p.add(networkOf(1), 0, "con_1") != nil {
+	p.perAddress = 0
+	if p.known != knownPerConnector || p.strangers != knownPerConnector || p.add(networkOf(1), "con_1") != nil {
 		t.Errorf("%d connections are known, %d are not", p.known, p.strangers)
 	}
+	p.perAddress = pendingPerAddress
 	for i := range maxKnown {
 		all = append(all, known("con_"+string(rune('a'+i)), i))
 	}
@@ -133,7 +135,7 @@ func TestKnownPlacesAreBounded(t *testing.T) {
 	if p.known != 0 || p.strangers != 0 || p.unknown.Used() != 0 || len(p.connectors) != 0 {
 		t.Errorf("left behind: %+v", p)
 	}
-	if l := p.add(networkOf(1), 1, ""); l.identify("") {
+	if l := p.add(networkOf(1), ""); l.identify("") {
 		l.free()
 		if l.identify("con_1") {
 			t.Error("a freed connection was counted for a connector")

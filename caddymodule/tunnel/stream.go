@@ -18,13 +18,17 @@ const creditWait = time.Second
 type openStream struct {
 	*quic.Stream
 	session *Session
-	silent  bool // reset by onSilence; guarded by session.waitingMu
+	// wasReset means that onSilence has reset the stream. It is guarded by session.unansweredMu.
+	wasReset bool
 }
 
 // done is called at the end of each request.
 func (o *openStream) done() {
-	o.session.setWaiting(o, false)
-	o.session.finished()
+	s := o.session
+	s.setUnanswered(o, false)
+	if s.active.Add(-1) == 0 && s.draining.Load() {
+		s.idleOnce.Do(func() { close(s.idle) })
+	}
 }
 
 // open begins a request and opens its stream.
@@ -40,7 +44,7 @@ func (s *Session) open(ctx context.Context) (o *openStream, err error) {
 		o.Stream, err = s.openSync(ctx)
 	}
 	if err == nil {
-		s.setWaiting(o, true)
+		s.setUnanswered(o, true)
 		if !s.silent.Load() {
 			return o, nil
 		}
@@ -63,11 +67,4 @@ func (s *Session) openSync(ctx context.Context) (*quic.Stream, error) {
 	defer cancel()
 	defer context.AfterFunc(s.serving, cancel)()
 	return s.conn.OpenStreamSync(ctx)
-}
-
-// finished is called at the end of each request.
-func (s *Session) finished() {
-	if s.active.Add(-1) == 0 && s.draining.Load() {
-		s.idleOnce.Do(func() { close(s.idle) })
-	}
 }

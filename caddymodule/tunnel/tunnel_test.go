@@ -86,6 +86,13 @@ func newGatewayOn(t testing.TB, conn net.PacketConn, s Secrets, o Options) *test
 	return g
 }
 
+// limitPending replaces pendingPerAddress.
+func (g *testGateway) limitPending(n int) {
+	g.pending.mu.Lock()
+	defer g.pending.mu.Unlock()
+	g.pending.perAddress = n
+}
+
 // listenFree listens at an address at which a gateway can listen again after it was killed: the
 // kernel gives it to no other socket meanwhile.
 func listenFree(t testing.TB) *net.UDPConn {

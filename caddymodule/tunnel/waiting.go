@@ -49,7 +49,7 @@ type Pairing interface {
 	// Claim returns a ticket for a device, or a deny. A device that reconnects with
 	// the same code and secret gets the decision if it was made meanwhile.
 	Claim(ctx context.Context, d Device) (Ticket, *link.Deny)
-	// Expects returns the id of the open pairing whose code has a SHA-256 that match accepts. If
+	// Expects returns the id of the open pairing if match accepts the SHA-256 of its code. If
 	// there is none, the attempt counts as a wrong code from the address remote.
 	Expects(remote string, match func(codeHash []byte) bool) (pairing string, ok bool)
 }

@@ -222,7 +222,8 @@ func TestDecisionAgainstADevice(t *testing.T) {
 func TestWaitingDeviceGoes(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		desk := &testDesk{}
-		g := newGateway(t, Options{Pairing: desk, PendingPerAddress: 1})
+		g := newGateway(t, Options{Pairing: desk})
+		g.limitPending(1)
 		first := g.pend(t, 0)
 		// Who waits for a person is not counted among those without a hello.
 		second := g.pend(t, 1)

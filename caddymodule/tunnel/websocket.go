@@ -88,12 +88,11 @@ func (h *Hub) refuse(w http.ResponseWriter, message string, status int) {
 // admitSocket counts the connection of a request. It returns nil if there are too many.
 func (h *Hub) admitSocket(r *http.Request) *pendingConn {
 	remote, preauth := tcpAddr(r.RemoteAddr), r.Header.Get(link.PreauthHeader)
-	perAddress := h.options.Load().PendingPerAddress
-	networks, known := networksOf(remote), h.preauthenticate(preauth)
-	if known == "" && h.pending.crowded(networks, perAddress) {
-		known = h.preauthenticateDevice(remote, preauth)
+	networks, connector := networksOf(remote), h.preauthenticate(preauth)
+	if connector == "" && h.pending.crowded(networks) {
+		connector = h.preauthenticateDevice(remote, preauth)
 	}
-	pending := h.pending.add(networks, perAddress, known)
+	pending := h.pending.add(networks, connector)
 	if pending != nil && pending.connector == "" && !pending.identify("") {
 		pending.free()
 		return nil

@@ -206,7 +206,8 @@ func slots(g *testGateway) int {
 func TestWebSocketPendingCap(t *testing.T) { synctest.Test(t, testWebSocketPendingCap) }
 
 func testWebSocketPendingCap(t *testing.T) {
-	g := new(network).newGateway(t, time.Millisecond, Options{PendingPerAddress: 2}).overPipes(t)
+	g := new(network).newGateway(t, time.Millisecond, Options{}).overPipes(t)
+	g.limitPending(2)
 	half, err := g.dialWebSocket(t.Context())
 	if err != nil {
 		t.Fatal(err)

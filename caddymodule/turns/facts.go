@@ -106,7 +106,7 @@ func (a *account) apply(c *connector, facts Connector, online bool) {
 	for _, f := range facts.Servers {
 		s := c.servers[f.Name]
 		if s == nil {
-			s = &server{connector: c, at: make(map[*line]int)}
+			s = &server{connector: c, byLine: make(map[*line]int)}
 			s.models = make(map[string]*model)
 			c.servers[f.Name] = s
 		}
@@ -128,7 +128,7 @@ func (a *account) apply(c *connector, facts Connector, online bool) {
 			a.markAll(l, false) // others may serve its requests now
 		}
 		if r.server == nil || online == 0 {
-			a.check(l)
+			a.endUnservable(l)
 		}
 		a.drop(l)
 	}
@@ -188,8 +188,8 @@ func (a *account) boundsChanged(l *line) {
 	}
 }
 
-// check ends the waiting requests of a line that no server can serve.
-func (a *account) check(l *line) {
+// endUnservable ends the waiting requests of a line that no server can serve.
+func (a *account) endUnservable(l *line) {
 	for w := range l.all() {
 		if err := l.fault(&w.Request); err != nil {
 			a.end(w, err)
@@ -212,7 +212,7 @@ func (l *line) fault(q *Request) (err error) {
 			if err == nil {
 				err = r.err
 			}
-		case r.may(q):
+		case r.allows(q):
 			return nil
 		case q.Unfit[r.connector.ID]:
 			if err != ErrRefused {
@@ -299,14 +299,14 @@ func (s *Scheduler) DeploymentChanged(account, name string) {
 
 // lookup reads a line's deployment without the lock, and applies it unless a later lookup was applied.
 func (a *account) lookup(l *line) {
-	l.asked++
-	asked := l.asked
+	l.lookups++
+	asked := l.lookups
 	d, ok := a.unlocked(l.name)
-	if l.answer > asked {
+	if l.applied > asked {
 		return
 	}
 	before := l.detach()
-	l.answer, l.Deployment, l.removed = asked, d, !ok
+	l.applied, l.Deployment, l.removed = asked, d, !ok
 	for i, id := range d.Connectors {
 		r := &route{line: l, connector: a.connector(id), position: i}
 		l.routes = append(l.routes, r)
@@ -320,7 +320,7 @@ func (a *account) lookup(l *line) {
 		a.changed(c)
 	}
 	a.boundsChanged(l)
-	a.check(l)
+	a.endUnservable(l)
 	a.markAll(l, false)
 }
 

@@ -17,16 +17,16 @@ const (
 
 // loading is the state of a server that loads one model at a time.
 type loading struct {
-	models  map[string]*model
-	loaded  *model    // the newest request was for it; nil: unknown
-	number  uint64    // of its turn
-	sent    time.Time // its first request
-	turn    time.Time // the head of its first answer; zero: none yet
-	used    bool      // a request of this turn was sent
-	filling bool      // it was just chosen, and may fill its places
-	closing *model    // for which the loaded one closes; nil: it is open
-	lost    bool      // nothing is loaded after the running requests
-	runs    [3]int    // running requests by priority
+	models     map[string]*model
+	loaded     *model // the newest request was for it; nil: unknown
+	turnNumber uint64
+	turnSent   time.Time // when the first request of the turn was sent
+	turnBegan  time.Time // when the head of its first answer came; zero: not yet
+	turnUsed   bool      // a request of the turn was sent
+	filling    bool      // it was just chosen, and may fill its places
+	closing    *model    // for which the loaded one closes; nil: it is open
+	stale      bool      // nothing is loaded once the running requests have ended
+	runs       [3]int    // running requests by priority
 
 	swaps    int
 	swapping time.Duration // in sum
@@ -61,7 +61,7 @@ func (r *route) countWaiting() {
 	s, m := r.server, r.model
 	var oldest *waiter
 	for w := range r.line.all() {
-		if r.line.may(&w.Request, r) {
+		if r.line.mayWait(&w.Request, r) {
 			oldest = w
 			break
 		}
@@ -96,7 +96,7 @@ func (s *server) decide(a *account, now time.Time) {
 		if m == l || l == nil || s.filling || s.closing != nil {
 			continue
 		}
-		if at := s.closes(m, swapAfter); !at.After(now) {
+		if at := s.closesAt(m, swapAfter); !at.After(now) {
 			if closing == nil || s.precedes(m, closing, now, swapAfter) {
 				closing = m
 			}
@@ -108,7 +108,7 @@ func (s *server) decide(a *account, now time.Time) {
 		s.closing = closing
 	}
 	switch {
-	case s.running > 0 && (s.closing != nil || s.lost):
+	case s.running > 0 && (s.closing != nil || s.stale):
 		s.open = nil
 	case s.running > 0 || s.closing == nil && slices.Contains(s.waiting, l):
 		s.open = l
@@ -116,7 +116,7 @@ func (s *server) decide(a *account, now time.Time) {
 		s.open = next
 	}
 	if (s.closing == nil) != (was == nil) {
-		a.wake(s, l)
+		a.markOthers(s, l)
 	}
 	if s.closing != nil || s.running == 0 {
 		due = time.Time{}
@@ -139,8 +139,8 @@ func (s *server) precedes(m, n *model, now time.Time, swapAfter time.Duration) b
 	return cmp.Or(priority, cmp.Compare(w, v), cmp.Compare(m.oldest.number, n.oldest.number)) < 0
 }
 
-// closes returns when the loaded model closes for a waiting one, if nothing changes.
-func (s *server) closes(m *model, swapAfter time.Duration) time.Time {
+// closesAt returns when the loaded model closes for a waiting one, if nothing changes.
+func (s *server) closesAt(m *model, swapAfter time.Duration) time.Time {
 	at := m.since.Add(overdueAfter * swapAfter)
 	p := Low
 	if slices.Contains(s.waiting, s.loaded) {
@@ -151,8 +151,8 @@ func (s *server) closes(m *model, swapAfter time.Duration) time.Time {
 	if m.priority > p {
 		at = earlier(at, m.since.Add(higherAfter))
 	}
-	if m.priority >= p && !s.turn.IsZero() {
-		at = earlier(at, s.turn.Add(swapAfter))
+	if m.priority >= p && !s.turnBegan.IsZero() {
+		at = earlier(at, s.turnBegan.Add(swapAfter))
 	}
 	return at
 }
@@ -168,54 +168,54 @@ func earlier(s, t time.Time) time.Time {
 // server, they would have taken it.
 func (r *route) vacant() bool {
 	s := r.server
-	return !r.oneModel || s.running == 0 || r.home()
+	return !r.oneModel || s.running == 0 || r.isLoaded()
 }
 
 // begin counts a request at a server.
 func (s *server) begin(a *account, p *Place, m *model, now time.Time) {
 	if s.loaded != m || s.closing != nil {
 		old := s.loaded
-		s.loaded, s.closing, s.turn, s.sent, s.used, s.filling = m, nil, time.Time{}, time.Time{}, false, true
-		s.number++
+		s.loaded, s.closing, s.turnBegan, s.turnSent, s.turnUsed, s.filling = m, nil, time.Time{}, time.Time{}, false, true
+		s.turnNumber++
 		if old != m {
-			s.sent = now
+			s.turnSent = now
 		}
 		if old != nil {
 			old.ended = now
-			a.wake(s, old)
+			a.markOthers(s, old)
 		}
-		a.wake(s, m)
+		a.markOthers(s, m)
 	}
-	p.turn = s.number
+	p.turnNumber = s.turnNumber
 	s.runs[p.rank/2]++
 }
 
 // answered begins the turn of the loaded model, if p is its first answer.
 func (s *server) answered(p *Place, now time.Time) {
-	s.used = s.used || p.turn == s.number
-	if p.turn != s.number || !s.turn.IsZero() {
+	s.turnUsed = s.turnUsed || p.turnNumber == s.turnNumber
+	if p.turnNumber != s.turnNumber || !s.turnBegan.IsZero() {
 		return
 	}
-	s.turn = now
-	if !s.sent.IsZero() {
+	s.turnBegan = now
+	if !s.turnSent.IsZero() {
 		s.swaps++
-		s.swapping += now.Sub(s.sent)
+		s.swapping += now.Sub(s.turnSent)
 	}
 }
 
 // finish counts the end of a request. unused means that it was not sent.
 func (s *server) finish(p *Place, unused bool) {
-	if p.turn > 0 {
+	if p.turnNumber > 0 {
 		s.runs[p.rank/2]--
 	}
-	if p.turn == s.number {
-		s.used = s.used || !unused
-		if s.running == 0 && !s.used {
+	if p.turnNumber == s.turnNumber {
+		s.turnUsed = s.turnUsed || !unused
+		if s.running == 0 && !s.turnUsed {
 			s.forget() // it was not loaded
 		}
 	}
-	if s.running == 0 && s.lost {
-		s.lost = false
+	if s.running == 0 && s.stale {
+		s.stale = false
 		s.forget()
 	}
 }
@@ -223,14 +223,14 @@ func (s *server) finish(p *Place, unused bool) {
 // forget applies that nothing is loaded, at once or after the running requests.
 func (s *server) forget() {
 	if s.running > 0 {
-		s.lost = true
+		s.stale = true
 		return
 	}
-	s.loaded, s.closing, s.turn = nil, nil, time.Time{}
+	s.loaded, s.closing, s.turnBegan = nil, nil, time.Time{}
 }
 
-// filled ends the time in which new models may fill their places. It reports whether there were some.
-func (c *connector) filled() (was bool) {
+// endFilling ends the time in which new models may fill their places. It reports whether there were some.
+func (c *connector) endFilling() (was bool) {
 	for _, s := range c.servers {
 		was = was || s.filling
 		s.filling = false
@@ -238,8 +238,8 @@ func (c *connector) filled() (was bool) {
 	return was
 }
 
-// wake marks the other connectors of a model's lines: the model was loaded or closed here.
-func (a *account) wake(s *server, m *model) {
+// markOthers marks the other connectors of a model's lines: the model was loaded or closed here.
+func (a *account) markOthers(s *server, m *model) {
 	for _, r := range s.connector.routes {
 		if r.server == s && r.model == m && r.line.waiting.Len() > 0 {
 			a.markAll(r.line, true)

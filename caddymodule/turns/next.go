@@ -31,7 +31,7 @@ func (a *account) decide() {
 				w.place.Waited, w.place.rank, w.place.queued = now.Sub(w.since), w.rank, true
 				a.grant(w.place, r, now)
 				w.ready <- nil
-			} else if !c.filled() {
+			} else if !c.endFilling() {
 				break
 			}
 		}
@@ -85,7 +85,7 @@ func (a *account) next(c *connector, now time.Time) (best *route) {
 // first returns the line's next request for a route, or nil.
 func (l *line) first(r *route) *waiter {
 	for i := range l.turns {
-		if w, ok := l.turns[i].First(func(w *waiter) bool { return l.may(&w.Request, r) }); ok {
+		if w, ok := l.turns[i].First(func(w *waiter) bool { return l.mayWait(&w.Request, r) }); ok {
 			return w
 		}
 	}
@@ -111,36 +111,36 @@ func (r *route) free() bool {
 	if n <= 0 && r.oneModel {
 		n = oneModelPlaces
 	}
-	return n <= 0 || r.server.at[r.line] < r.connector.account.share(n)
+	return n <= 0 || r.server.byLine[r.line] < r.connector.account.share(n)
 }
 
 // share returns this gateway's share of a number of places.
 func (a *account) share(places int) int { return a.scheduler.settings.Load().share(places) }
 
-// may reports whether a route is possible for a request.
-func (r *route) may(q *Request) bool {
+// allows reports whether a route is possible for a request.
+func (r *route) allows(q *Request) bool {
 	id := r.connector.ID
 	return r.server != nil && !q.Unfit[id] && !slices.Contains(q.Refused, id)
 }
 
-// home reports whether the server has the route's model loaded and open.
-func (r *route) home() bool {
-	return r.oneModel && r.server.loaded == r.model && r.server.closing == nil && !r.server.lost
+// isLoaded reports whether the server has the route's model loaded and open.
+func (r *route) isLoaded() bool {
+	return r.oneModel && r.server.loaded == r.model && r.server.closing == nil && !r.server.stale
 }
 
-// may reports whether a request may wait for a place of a route: no other route of the line is better by its state.
-func (l *line) may(q *Request, r *route) bool {
-	if !r.may(q) {
+// mayWait reports whether a request may wait for a place of a route: no other route of the line is better by its state.
+func (l *line) mayWait(q *Request, r *route) bool {
+	if !r.allows(q) {
 		return false
 	}
-	if elsewhere := r.oneModel && !r.home(); r.doubtful || elsewhere {
-		for _, o := range l.routes {
-			if o.server != nil && (r.doubtful && !o.doubtful || elsewhere && o.doubtful == r.doubtful && o.home()) && o.may(q) {
-				return false
-			}
-		}
+	elsewhere := r.oneModel && !r.isLoaded()
+	if !r.doubtful && !elsewhere {
+		return true
 	}
-	return true
+	return !slices.ContainsFunc(l.routes, func(o *route) bool {
+		better := r.doubtful && !o.doubtful || elsewhere && o.doubtful == r.doubtful && o.isLoaded()
+		return better && o.allows(q)
+	})
 }
 
 // choose returns the best route of a new request that has a place, or nil.
@@ -155,7 +155,7 @@ func (l *line) choose(q *Request) *route {
 // pick returns the best route that has a place. Connectors with up to minLoad requests are equally busy.
 func (l *line) pick(q *Request, affinity uint64, minLoad int) (best *route) {
 	for _, r := range l.routes {
-		if r.server == nil || !r.connector.free() || !r.free() || !r.vacant() || !l.may(q, r) {
+		if r.server == nil || !r.connector.free() || !r.free() || !r.vacant() || !l.mayWait(q, r) {
 			continue
 		}
 		if best == nil || r.better(best, affinity, minLoad) {
@@ -167,7 +167,7 @@ func (l *line) pick(q *Request, affinity uint64, minLoad int) (best *route) {
 
 // better reports whether r is better than b, for a request with an affinity.
 func (r *route) better(b *route, affinity uint64, minLoad int) bool {
-	if home := r.home(); home != b.home() {
+	if home := r.isLoaded(); home != b.isLoaded() {
 		return home
 	}
 	if r.line.InOrder && r.position != b.position {
@@ -178,7 +178,7 @@ func (r *route) better(b *route, affinity uint64, minLoad int) bool {
 	if order == 0 && affinity != 0 {
 		order = cmp.Compare(Rendezvous(d.ID, affinity), Rendezvous(c.ID, affinity))
 	}
-	return cmp.Or(order, cmp.Compare(c.used, d.used)) < 0
+	return cmp.Or(order, cmp.Compare(c.lastUsed, d.lastUsed)) < 0
 }
 
 // Rendezvous returns the rank of a name in an order that differs between seeds, and changes little if names come or

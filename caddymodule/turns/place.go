@@ -15,23 +15,23 @@ type Place struct {
 	Tunnel                   any           // the newest one of the connector, when the place was taken
 	Waited                   time.Duration // in lines, with earlier attempts
 
-	account *account
-	line    *line
-	at      *server
-	client  fair.Client
-	shares  [2]*shares
-	rank    int
-	queued  bool // it has used a turn of its client
-	ended   bool
-	turn    uint64 // number of the server's turn
-	clock   uint64
-	before  [2]uint64 // clocks of the former places of the parties at the connector
+	account    *account
+	line       *line
+	server     *server
+	client     fair.Client
+	shares     [2]*shares
+	rank       int
+	queued     bool // it has used a turn of its client
+	ended      bool
+	turnNumber uint64 // number of the server's turn
+	clock      uint64
+	before     [2]uint64 // clocks of the former places of the parties at the connector
 }
 
 // party names an owner, or one of the keys of an owner.
 type party struct {
 	fair.Client
-	all bool // the owner
+	isOwner bool
 }
 
 // parties returns the owner and the key of a client.
@@ -41,9 +41,9 @@ func parties(c fair.Client) [2]party {
 
 // shares are the shares of a party. They exist while it has requests.
 type shares struct {
-	uses int    // requests that wait or run
-	came uint64 // clock
-	at   map[*connector]share
+	uses   int    // requests that wait or run
+	cameAt uint64 // clock
+	at     map[*connector]share
 }
 
 // share is the share of a party at a connector.
@@ -52,13 +52,13 @@ type share struct {
 	served  uint64 // clock of its newest place, or when it came
 }
 
-// unused contains shares without requests, to avoid allocations.
-var unused = sync.Pool{New: func() any { return &shares{at: make(map[*connector]share)} }}
+// freeShares contains shares without requests, to avoid allocations.
+var freeShares = sync.Pool{New: func() any { return &shares{at: make(map[*connector]share)} }}
 
 func (s *shares) get(c *connector) share {
 	here, ok := s.at[c]
 	if !ok {
-		here.served = s.came
+		here.served = s.cameAt
 	}
 	return here
 }
@@ -68,9 +68,9 @@ func (a *account) join(p *Place) {
 	for i, party := range parties(p.client) {
 		s := a.shares[party]
 		if s == nil {
-			s = unused.Get().(*shares)
+			s = freeShares.Get().(*shares)
 			a.clock++
-			s.came = a.clock
+			s.cameAt = a.clock
 			a.shares[party] = s
 		}
 		s.uses++
@@ -85,7 +85,7 @@ func (a *account) part(p *Place) {
 		if s.uses--; s.uses == 0 {
 			delete(a.shares, party)
 			clear(s.at)
-			unused.Put(s)
+			freeShares.Put(s)
 		}
 	}
 }
@@ -95,11 +95,11 @@ func (a *account) grant(p *Place, r *route, now time.Time) {
 	c, s, l := r.connector, r.server, r.line
 	a.clock++
 	c.running++
-	c.used = a.clock
+	c.lastUsed = a.clock
 	s.running++
-	s.at[l]++
+	s.byLine[l]++
 	l.running++
-	p.Connector, p.Server, p.Model, p.Tunnel, p.at, p.clock = c.ID, s.Name, r.model.name, c.Tunnel, s, a.clock
+	p.Connector, p.Server, p.Model, p.Tunnel, p.server, p.clock = c.ID, s.Name, r.model.name, c.Tunnel, s, a.clock
 	for i, all := range p.shares {
 		here := all.get(c)
 		p.before[i] = here.served
@@ -116,9 +116,9 @@ func (p *Place) Answered() {
 	a := p.account
 	a.mu.Lock()
 	defer a.unlock()
-	if !p.ended && p.at.OneModel {
-		p.at.answered(p, time.Now())
-		a.mark(p.at.connector) // for the timer
+	if !p.ended && p.server.OneModel {
+		p.server.answered(p, time.Now())
+		a.mark(p.server.connector) // for the timer
 	}
 }
 
@@ -136,13 +136,13 @@ func (p *Place) end(unused bool) {
 		return
 	}
 	p.ended = true
-	s, l := p.at, p.line
+	s, l := p.server, p.line
 	c := s.connector
 	c.running--
 	s.running--
 	l.running--
-	if s.at[l]--; s.at[l] == 0 {
-		delete(s.at, l)
+	if s.byLine[l]--; s.byLine[l] == 0 {
+		delete(s.byLine, l)
 	}
 	if unused && p.queued {
 		l.turns[p.rank].Return(p.client.Path())

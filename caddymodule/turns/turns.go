@@ -124,7 +124,7 @@ type connector struct {
 	servers  map[string]*server
 	routes   []*route
 	running  int
-	used     uint64 // clock of its newest place
+	lastUsed uint64 // clock of its newest place
 	marked   bool
 	oneModel bool // has a server that loads one model at a time
 }
@@ -133,8 +133,8 @@ type connector struct {
 type server struct {
 	Server
 	connector *connector
-	known     bool // by the newest tunnel
-	at        map[*line]int
+	known     bool          // by the newest tunnel
+	byLine    map[*line]int // running requests
 	running   int
 	loading
 }
@@ -143,21 +143,21 @@ type server struct {
 type line struct {
 	name string
 	Deployment
-	removed       bool
-	asked, answer uint64 // numbers of the newest lookup, and of the newest applied one
-	routes        []*route
-	online        int       // connectors
-	usable        int       // routes that have a server
-	oneModel      int       // of these, routes to a server that loads one model at a time
-	lost          time.Time // when the last connector was lost
-	uses          int       // running requests, and calls that need the line
-	running       int
+	removed          bool
+	lookups, applied uint64 // numbers of the newest lookup, and of the newest applied one
+	routes           []*route
+	online           int       // connectors
+	usable           int       // routes that have a server
+	oneModel         int       // of these, routes to a server that loads one model at a time
+	lost             time.Time // when the last connector was lost
+	uses             int       // running requests, and calls that need the line
+	running          int
 
-	waiting  list.List                      // of *waiter: those that have waited longest first
-	turns    [6]fair.Turns[string, *waiter] // by rank
-	own      [3]fair.Turns[string, *waiter] // by the priority of the key
-	version  uint64                         // changes with the order of waiting requests, and with their servers
-	nextRise time.Time                      // no request rises before
+	waiting    list.List                      // of *waiter: those that have waited longest first
+	turns      [6]fair.Turns[string, *waiter] // by rank
+	byPriority [3]fair.Turns[string, *waiter] // by the priority of the key
+	version    uint64                         // changes with the order of waiting requests, and with their servers
+	nextRise   time.Time                      // no request rises before
 }
 
 // route is the way from a line to a connector of its deployment.

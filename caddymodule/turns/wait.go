@@ -41,7 +41,7 @@ func (s *Scheduler) Wait(ctx context.Context, q *Request) (*Place, error) {
 func (a *account) admit(q *Request) (*Place, *waiter, error) {
 	defer a.unlock() // also after a panic of a lookup or of [Connector.Resolve]
 	l := a.line(q.Deployment)
-	if l.answer == 0 {
+	if l.applied == 0 {
 		a.lookup(l)
 	}
 	p, w, err := a.enter(l, q)
@@ -95,8 +95,8 @@ func (a *account) push(l *line, q *Request, p *Place) *waiter {
 		w.element = l.waiting.InsertAfter(w, e)
 	}
 	l.insert(w)
-	l.own[High-w.Priority].Insert(w.path, w, w.older)
-	w.rises = w.since.Add(w.bound() / 2)
+	l.byPriority[High-w.Priority].Insert(w.path, w, w.older)
+	w.rises = w.since.Add(w.maxWait() / 2)
 	if w.Priority == Low {
 		l.nextRise = earlier(l.nextRise, w.rises)
 	}
@@ -171,8 +171,8 @@ func (w *waiter) result(err error) (*Place, error) {
 	return w.place, nil
 }
 
-// bound returns the maximum wait.
-func (w *waiter) bound() time.Duration {
+// maxWait returns the maximum wait.
+func (w *waiter) maxWait() time.Duration {
 	if w.Wait >= 0 && w.line.oneModel > 0 {
 		return max(w.Wait, 10*w.place.account.scheduler.settings.Load().swapAfter)
 	}
@@ -187,7 +187,7 @@ func (w *waiter) left(now time.Time) (time.Duration, error) {
 	case w.Length < 0 || w.Wait < 0:
 		return 0, ErrFull
 	}
-	return max(0, w.since.Add(w.bound()).Sub(now)), ErrTimeout
+	return max(0, w.since.Add(w.maxWait()).Sub(now)), ErrTimeout
 }
 
 // raise raises the requests of low priority whose time has come.
@@ -220,7 +220,7 @@ func (l *line) raise(now time.Time) {
 func (a *account) displace(l *line, q *Request) bool {
 	for p := Low; p < q.Priority; p++ {
 		var newest *waiter
-		l.own[High-p].First(func(w *waiter) bool {
+		l.byPriority[High-p].First(func(w *waiter) bool {
 			if newest == nil || newest.older(w) {
 				newest = w
 			}
@@ -231,7 +231,7 @@ func (a *account) displace(l *line, q *Request) bool {
 			return true
 		}
 	}
-	w, ok := l.own[High-q.Priority].Longest(q.Client.Path())
+	w, ok := l.byPriority[High-q.Priority].Longest(q.Client.Path())
 	if ok {
 		a.end(w, ErrFull)
 	}
@@ -255,6 +255,6 @@ func (a *account) remove(w *waiter) {
 	w.element = nil
 	l.turns[w.rank].Remove(w.path, w)
 	l.version++
-	l.own[High-w.Priority].Remove(w.path, w)
+	l.byPriority[High-w.Priority].Remove(w.path, w)
 	a.markAll(l, true) // a model that closes for it may stay
 }

@@ -43,7 +43,7 @@ type Agent struct {
 	ended     chan struct{}  // closed when Run returns
 
 	budget  *memory.Budget
-	kept    *bodies.Cache
+	bodies  *bodies.Cache
 	monitor monitor
 	prober  *upstream.Prober
 }
@@ -71,12 +71,12 @@ func newAgent(o Options) *Agent {
 		firstUpgrade: firstUpgrade, takeoverLimit: takeoverLimit,
 		takeovers: make(chan takeover), ended: make(chan struct{}),
 	}
-	a.kept = bodies.NewCache(func(size int64) int64 { return size - *a.current.Load().config.hello.KeptPrompts })
+	a.bodies = bodies.NewCache(func(size int64) int64 { return size - *a.current.Load().config.hello.KeptPrompts })
 	return a
 }
 
 // Run keeps a tunnel to the gateway up, or to each of a cluster, until ctx ends. Then running
-// requests have the drain timeout to finish, and Run returns nil. Failures are logged and
+// requests get the drain timeout to finish, and Run returns nil. Failures are logged and
 // retried, except for a [FatalError]. Run must be called once.
 func (a *Agent) Run(ctx context.Context) error {
 	defer close(a.ended)
@@ -102,7 +102,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // result logs why the last instance has ended, and returns the error of Run.
 func (a *Agent) result(last *instance) error {
-	if fatal := (*FatalError)(nil); errors.As(context.Cause(last.ctx), &fatal) {
+	if fatal, ok := errors.AsType[*FatalError](context.Cause(last.ctx)); ok {
 		a.Logger.Error("connector stopped", "reason", fatal.Reason, "fix", fatal.Fix)
 		return fatal
 	}

@@ -34,20 +34,20 @@
 //
 // # Reloads
 //
-// An instance has one configuration and an id that the gateway distinguishes it by. A reload starts a
+// An instance runs one configuration. The gateway distinguishes instances by an id. A reload starts a
 // second instance in the process, which takes over as another process would:
 //
 //	the first instance    the second one                        then
-//	has a tunnel          has one within 30 s                   the first one is drained
-//	has a tunnel          is refused, or has none within 30 s   it is stopped; the first one has not changed
-//	has a tunnel          has replaced that, but no welcome     the first one ends
-//	has no tunnel         –                                     the first one is stopped before it starts
+//	is online             is online within 30 s                 the first one is drained
+//	is online             is refused, or not online in 30 s     it is stopped; the first one has not changed
+//	is online             replaced that tunnel, no welcome      the first one ends
+//	is not online         –                                     the first one is stopped before it starts
 //
-// In a cluster, the first one goes on at the edges to which the second one has not come, for at most 30 s.
+// In a cluster, the first one goes on at the edges to which the second one is not connected, for at most 30 s.
 //
 // # Legs
 //
-// A single gateway sends no edges, and the instance has one leg. The edges in the welcome of a cluster start a leg for
+// A single gateway sends no edges, and the instance runs one leg. The edges in the welcome of a cluster start a leg for
 // each other edge, within a second. A leg dials its edge until that is not in the list: the edge drains, or was
 // removed. A tunnel to such an edge stays until the edge closes it. The first leg also dials the server of the token,
 // in case the list is old. Over a WebSocket, or by that server's name, a leg can come to the edge of another leg. So

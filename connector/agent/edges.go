@@ -66,7 +66,7 @@ func (i *instance) useEdges(edges []link.Edge, pause time.Duration) {
 		}
 		next := i.newLeg(i.legs[0].retry.random) // the rest of retry belongs to that leg
 		next.edge = e.Name
-		i.run(next, next.retry.jitter(pause))
+		i.runLeg(next, next.retry.jitter(pause))
 	}
 }
 
@@ -86,7 +86,7 @@ func (l *leg) listed() (link.Edge, bool) {
 	return l.edges[n], true
 }
 
-// remove removes a leg whose edge is not in the list, unless it is the last leg, and reports whether it did.
+// remove removes a leg whose edge is not in the list, unless it is the only leg. It reports whether it did.
 func (l *leg) remove() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,17 +107,17 @@ func (i *instance) allLegs() []*leg {
 // notAtAfter is how long a leg is without a tunnel before the connector reports that to other edges.
 const notAtAfter = 15 * time.Second
 
-// notAt returns the edges of the list without a tunnel for a while.
+// notAt returns the listed edges to which there has been no tunnel for a while.
 func (i *instance) notAt() (list []link.NotAt) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.monitor.mu.Lock()
 	defer i.monitor.mu.Unlock()
 	for _, l := range i.legs {
-		p, without := &l.phase, time.Since(l.phase.without)
-		if e, ok := l.listed(); ok && p.tunnel == nil && p.problem != nil && without >= i.notAtAfter {
+		p, down := &l.phase, time.Since(l.phase.downSince)
+		if e, ok := l.listed(); ok && p.tunnel == nil && p.problem != nil && down >= i.notAtAfter {
 			reason := text.Short(p.problem.Reason)
-			list = append(list, link.NotAt{Edge: e.Name, Reason: reason, Millis: without.Milliseconds()})
+			list = append(list, link.NotAt{Edge: e.Name, Reason: reason, Millis: down.Milliseconds()})
 		}
 	}
 	return list
@@ -135,9 +135,9 @@ func (l *leg) target() (target link.Edge) {
 	return target
 }
 
-// noteEnd lets the first leg dial its edge and the server of the token in turn: after a failed attempt, and after an
-// edge that shuts down. The list of edges may be old.
-func (l *leg) noteEnd(end ending) {
+// alternateTarget lets the first leg dial its edge and the server of the token in turn: after a failed attempt, and
+// after an edge that shuts down. The list of edges may be old.
+func (l *leg) alternateTarget(end ending) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l == l.legs[0] && (end.lived == 0 || kindOf(end.err) == endGoingAway) {
@@ -159,7 +159,7 @@ func (s *session) track() {
 }
 
 // serves reports whether a tunnel takes requests.
-func (s *session) serves() bool { return !s.departed.Load() && s.conn.Context().Err() == nil }
+func (s *session) serves() bool { return !s.drainSent.Load() && s.conn.Context().Err() == nil }
 
 // otherEdges returns the edges of the tunnels that a hello must not replace: of too many, the newest ones.
 func (i *instance) otherEdges(replaces *session) (names []string) {

@@ -137,7 +137,7 @@ func (e *FatalError) Error() string { return e.String() }
 // Before that, the token is most likely wrong.
 func (l *leg) fatal(err error) *FatalError {
 	kind := kindOf(err)
-	final := kind == endRemoved || !l.known.Load() && (kind == endRefused || kind == endWrongPin)
+	final := kind == endRemoved || !l.wasOnline.Load() && (kind == endRefused || kind == endWrongPin)
 	if !final {
 		return nil
 	}
@@ -145,8 +145,8 @@ func (l *leg) fatal(err error) *FatalError {
 	return &FatalError{Problem{Reason: reason, Fix: fix}}
 }
 
-// report logs an ending and its fix before a pause, and enters the state waiting.
-func (l *leg) report(end ending, pause time.Duration) {
+// enterWaiting enters the state waiting for a pause, and logs the ending and its fix.
+func (l *leg) enterWaiting(end ending, pause time.Duration) {
 	message, level := "cannot connect", slog.LevelWarn
 	if end.lived > 0 {
 		message = "disconnected"

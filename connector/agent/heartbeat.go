@@ -31,3 +31,10 @@ func (s *session) ping() {
 		}
 	}
 }
+
+// setHeartbeat sets the heartbeat to the gateway's interval, within limits.
+func (s *session) setHeartbeat(milliseconds int) {
+	if milliseconds > 0 {
+		s.heartbeat.Store(int64(min(max(time.Duration(milliseconds)*time.Millisecond, minHeartbeat), maxHeartbeat)))
+	}
+}

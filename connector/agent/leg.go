@@ -8,7 +8,7 @@ import (
 // legPause bounds the random delay of the first dial to an edge: other tunnels serve meanwhile.
 const legPause = time.Second
 
-// leg keeps one tunnel up. An instance has one leg, and in a cluster one for each edge. The first leg dials the server
+// leg keeps one tunnel up. An instance runs one leg, and in a cluster one for each edge. The first leg dials the server
 // of the token first, and then its edge or that server.
 type leg struct {
 	*instance
@@ -17,13 +17,13 @@ type leg struct {
 	webDelay time.Duration // head start of QUIC in the next attempt
 	retry    retry
 
-	edge    string // its name; "": not known yet. Guarded by instance.mu
+	edge    string // its name; "": unknown yet. Guarded by instance.mu
 	byToken bool   // the next dial is to the server of the token. Guarded by instance.mu
 
 	phase phase // guarded by monitor.mu
 }
 
-// newLeg returns the next leg. random is that of its pauses.
+// newLeg adds a leg. random returns random numbers for its pauses.
 func (i *instance) newLeg(random func() float64) *leg {
 	l := &leg{
 		instance: i, wake: make(chan struct{}, 1), webDelay: webSocketDelay, retry: retry{random: random},
@@ -48,7 +48,7 @@ func (l *leg) run(ctx context.Context) error {
 			break
 		}
 		if kindOf(end.err) == endRemoved {
-			l.known.Store(false) // refusals are final again
+			l.wasOnline.Store(false) // refusals are final again
 		}
 		if kindOf(end.err) == endReplaced && !l.awaitTakeover(ctx) {
 			break
@@ -56,9 +56,9 @@ func (l *leg) run(ctx context.Context) error {
 		if fatal := l.fatal(end.err); fatal != nil {
 			return fatal
 		}
-		l.noteEnd(end)
+		l.alternateTarget(end)
 		pause := l.retry.pause(end)
-		l.report(end, pause)
+		l.enterWaiting(end, pause)
 		select {
 		case <-ctx.Done():
 		case <-l.wake:
@@ -75,7 +75,7 @@ func (l *leg) run(ctx context.Context) error {
 // takeover has failed.
 func (l *leg) awaitTakeover(ctx context.Context) bool {
 	for l.yields.Load() && ctx.Err() == nil {
-		l.replaced()
+		l.closeYielded()
 		select {
 		case <-ctx.Done():
 		case <-l.wake:
@@ -101,8 +101,8 @@ func (l *leg) runOnce(ctx context.Context) ending {
 		}
 		l.Logger.Info("connected", attributes...)
 		l.online(s)
-		l.known.Store(true)
-		l.connected()
+		l.wasOnline.Store(true)
+		l.closeOnline()
 		l.join(s)
 		end, next := l.maintain(ctx, s)
 		if next == nil {

@@ -75,19 +75,18 @@ func newPairing(o PairOptions) (*pairing, error) {
 // newSecret returns the secret of a claim: 43 random letters and digits.
 func newSecret() string { return (rand.Text() + rand.Text())[:43] }
 
-// run asks until the gateway decides.
+// run repeats the attempt until the gateway decides.
 func (p *pairing) run(ctx context.Context) (token string, err error) {
 	answered := time.Now()
 	for {
-		token, end := p.ask(ctx)
+		token, end := p.attempt(ctx)
 		if end.err == nil {
 			return token, p.checkToken(token)
 		}
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
-		var deny link.Deny
-		refused := errors.As(end.err, &deny)
+		deny, refused := errors.AsType[link.Deny](end.err)
 		if refused && !deny.Retry || errors.Is(end.err, link.ErrPin) {
 			return "", end.err
 		}
@@ -119,8 +118,8 @@ func (p *pairing) interrupted(err error, pause time.Duration) {
 	p.options.Interrupted(reason, fix, pause)
 }
 
-// ask sends a hello with the claim, and waits for the decision on that connection.
-func (p *pairing) ask(ctx context.Context) (token string, end ending) {
+// attempt sends a hello with the claim, and waits for the decision on that connection.
+func (p *pairing) attempt(ctx context.Context) (token string, end ending) {
 	s, err := p.race(ctx, ctx, nil, p.runners(p.target()))
 	if err != nil {
 		return "", ending{err: err}

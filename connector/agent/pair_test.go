@@ -98,7 +98,7 @@ func TestAnswersToTheOtherHello(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.config.transport = config.TransportQUIC
-	if _, end := p.ask(t.Context()); !errors.Is(end.err, ErrNoWelcome) {
+	if _, end := p.attempt(t.Context()); !errors.Is(end.err, ErrNoWelcome) {
 		t.Errorf("a pairing took a welcome: %v", end.err)
 	}
 }

@@ -23,8 +23,8 @@ const (
 	confirmLimit = 3 * time.Second
 	// closeTimeout bounds the wait for the gateway's reason for closing.
 	closeTimeout = 2 * time.Second
-	// housekeepingPause is the shortest time between two reports.
-	housekeepingPause = time.Second
+	// reportPause is the shortest time between two reports.
+	reportPause = time.Second
 )
 
 // session is one tunnel.
@@ -37,9 +37,9 @@ type session struct {
 
 	heartbeat atomic.Int64 // time.Duration between pings
 	lost      *time.Timer  // ends the tunnel, unless a pong comes in time
-	departed  atomic.Bool  // drain was sent
-	agree     sync.Once
-	agreed    chan struct{}         // closed on drain_ok
+	drainSent atomic.Bool
+	confirm   sync.Once
+	confirmed chan struct{}         // closed on drain_ok
 	cause     atomic.Pointer[error] // set if this side ends the tunnel
 	requests  sync.WaitGroup
 	running   atomic.Int64   // number of requests
@@ -49,7 +49,7 @@ type session struct {
 func newSession(l *leg, conn *link.Conn) *session {
 	s := &session{
 		leg: l, conn: conn,
-		agreed: make(chan struct{}), bodies: l.kept.NewTunnel(math.MaxInt64),
+		confirmed: make(chan struct{}), bodies: l.bodies.NewTunnel(math.MaxInt64),
 	}
 	s.heartbeat.Store(int64(defaultHeartbeat))
 	return s
@@ -105,7 +105,7 @@ func (s *session) serve(ctx context.Context) error {
 	work("accepting requests", s.accept)
 	work("reading from the gateway", func() { s.listen() })
 	work("sending pings", s.ping)
-	work("reporting to the gateway", s.housekeep)
+	work("reporting to the gateway", s.sendReports)
 	select {
 	case <-s.conn.Context().Done():
 	case <-ctx.Done():
@@ -189,7 +189,7 @@ func (s *session) listen() (decision link.Message) {
 			draining = true
 			err = s.control.Send(link.DrainOK{})
 		case link.DrainOK:
-			s.agree.Do(func() { close(s.agreed) })
+			s.confirm.Do(func() { close(s.confirmed) })
 		case link.Edges:
 			s.onEdges(m)
 		case link.Recheck:
@@ -208,9 +208,9 @@ func (s *session) listen() (decision link.Message) {
 	}
 }
 
-// housekeep reports the states of the upstreams and the other tunnels, now and on each change. The pauses bound its
+// sendReports reports the states of the upstreams and the other tunnels, now and on each change. The pauses bound its
 // cost.
-func (s *session) housekeep() {
+func (s *session) sendReports() {
 	var last link.Report
 	for {
 		changed := s.leg.prober.Changed()
@@ -229,7 +229,7 @@ func (s *session) housekeep() {
 		case <-changed:
 		case <-time.After(s.leg.notAtAfter):
 		}
-		if wait.For(s.conn.Context(), housekeepingPause) != nil {
+		if wait.For(s.conn.Context(), reportPause) != nil {
 			return
 		}
 	}
@@ -249,29 +249,18 @@ func (s *session) fail(err error) {
 	}
 }
 
-// setHeartbeat sets the heartbeat to the gateway's interval, within limits.
-func (s *session) setHeartbeat(milliseconds int) {
-	if milliseconds > 0 {
-		s.heartbeat.Store(int64(min(max(time.Duration(milliseconds)*time.Millisecond, minHeartbeat), maxHeartbeat)))
-	}
-}
-
 // drain ends the tunnel without breaking a request: the gateway sends no further requests,
 // and closes the tunnel after the last answer.
 func (s *session) drain() {
 	s.leg.Logger.Info("draining", "session", s.welcome.Session, "timeout", s.leg.DrainTimeout.String())
 	s.leg.enter(StateDraining, nil)
-	if err := s.depart(); err != nil {
+	if err := s.sendDrain(); err != nil {
 		s.close(link.CloseNone, err)
 		return
 	}
 	defer time.AfterFunc(s.leg.confirmLimit, func() {
-		select {
-		case <-s.agreed:
-		default:
-			if s.running.Load() == 0 { // nothing to wait for
-				s.close(link.CloseLost, errNotConfirmed)
-			}
+		if !isClosed(s.confirmed) && s.running.Load() == 0 { // nothing to wait for
+			s.close(link.CloseLost, errNotConfirmed)
 		}
 	}).Stop()
 	busy := func() bool { return s.running.Load() > 0 }
@@ -281,8 +270,8 @@ func (s *session) drain() {
 	}
 }
 
-// endsInTime waits for the end of a tunnel that drains, and reports whether it is in time. Running requests have the
-// limit from the end of the process on: a reload cuts no answer.
+// endsInTime waits for the end of a tunnel that drains, and reports whether it is in time. For running requests, the
+// limit begins with the end of the process: a reload cuts no answer.
 func endsInTime(tunnel, process context.Context, limit time.Duration, busy func() bool) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -302,17 +291,17 @@ func endsInTime(tunnel, process context.Context, limit time.Duration, busy func(
 	}
 }
 
-// depart sends a drain, once.
-func (s *session) depart() error {
-	if s.departed.Swap(true) {
+// sendDrain sends a drain, once.
+func (s *session) sendDrain() error {
+	if s.drainSent.Swap(true) {
 		return nil
 	}
 	return s.control.Send(link.Drain{})
 }
 
-// leave is depart for a tunnel that has a successor, or needs none: the gateway closes it.
+// leave drains a tunnel that has a successor: the gateway closes it.
 func (s *session) leave() {
-	if err := s.depart(); err != nil {
+	if err := s.sendDrain(); err != nil {
 		s.close(link.CloseNone, err)
 	}
 }

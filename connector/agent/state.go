@@ -4,11 +4,11 @@ import "time"
 
 // phase is what a leg is doing.
 type phase struct {
-	state   State
-	since   time.Time
-	problem *Problem
-	tunnel  *session  // nil: none is up
-	without time.Time // there is no tunnel since
+	state     State
+	since     time.Time // of state
+	problem   *Problem
+	tunnel    *session  // nil: none is up
+	downSince time.Time // when the last tunnel ended, or the leg was created
 }
 
 // enter changes the state. A nil problem keeps the last one.
@@ -44,8 +44,8 @@ func (l *leg) change(next State) {
 	}
 	p.state = next
 	p.since = time.Now()
-	if p.tunnel != nil || p.without.IsZero() {
-		p.without = p.since
+	if p.tunnel != nil || p.downSince.IsZero() {
+		p.downSince = p.since
 	}
 	if next != StateDraining { // which keeps the tunnel
 		p.tunnel = nil

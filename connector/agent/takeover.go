@@ -27,7 +27,7 @@ type takeover struct {
 // cause and the fix, and means that nothing has changed. A second reload meanwhile waits.
 //
 // Keys and addresses of upstreams change at once. For any other change, a second instance connects with
-// the new configuration. Once it has a tunnel, the first one is drained: in a cluster, when the second one has come to
+// the new configuration. Once it is online, the first one is drained: in a cluster, when the second one is connected to
 // its edges, or after 30 seconds. No request is lost.
 func (a *Agent) Reload(c config.Config) error {
 	a.reloading.Lock()
@@ -52,17 +52,17 @@ func (a *Agent) Reload(c config.Config) error {
 	}
 }
 
-// takeOver starts a new instance and returns the one that runs on: the new one as soon as it has a
-// tunnel, else the old one.
+// takeOver starts a new instance and returns the one that runs on: the new one as soon as it is online, else the old
+// one.
 func (a *Agent) takeOver(ctx context.Context, old *instance, t takeover) *instance {
 	next := t.next
 	if a.Status().State != StateOnline { // maybe because of its configuration
 		old.end(nil)
-		<-old.settled // its tunnels may still have answers
+		<-old.settled // its tunnels may still carry answers
 		a.drains.Go(func() { <-old.done })
-		next.known.Store(old.known.Load() && old.config.token == next.config.token)
+		next.wasOnline.Store(old.wasOnline.Load() && old.config.token == next.config.token)
 		next.start(ctx)
-		a.use(next)
+		a.setCurrent(next)
 		t.result <- nil
 		return next
 	}
@@ -73,14 +73,14 @@ func (a *Agent) takeOver(ctx context.Context, old *instance, t takeover) *instan
 	}
 	next.start(ctx)
 	next.useEdges(next.edges, 0)
-	if !a.succeeds(ctx, old, next) {
+	if !a.takesOver(ctx, old, next) {
 		next.end(nil)
 		<-next.done
 		old.resume()
 		t.result <- next.failure(ctx)
 		return old
 	}
-	a.use(next)
+	a.setCurrent(next)
 	old.retired.Store(true)
 	a.drains.Go(func() {
 		old.handOver(next)
@@ -98,8 +98,8 @@ func (i *instance) resume() {
 	}
 }
 
-// handOver ends an instance when the next one has a tunnel to each edge where this one has. Until then, requests at the
-// other edges come to this one.
+// handOver ends an instance when the next one is connected to each of its edges. Until then, the other edges send
+// requests to this one.
 func (i *instance) handOver(next *instance) {
 	defer i.end(nil)
 	limit := time.NewTimer(i.takeoverLimit)
@@ -119,8 +119,8 @@ func (i *instance) handOver(next *instance) {
 	}
 }
 
-// succeeds waits until an instance has a tunnel, and reports whether it replaces the old one.
-func (a *Agent) succeeds(ctx context.Context, old, next *instance) bool {
+// takesOver waits until an instance has a tunnel, and reports whether it replaces the old one.
+func (a *Agent) takesOver(ctx context.Context, old, next *instance) bool {
 	limit := time.NewTimer(a.takeoverLimit)
 	defer limit.Stop()
 	select {
@@ -134,21 +134,22 @@ func (a *Agent) succeeds(ctx context.Context, old, next *instance) bool {
 		case <-limit.C:
 		}
 	}
+	// An old tunnel that was replaced is lost, even if others still carry answers.
+	return isClosed(next.online) || isClosed(old.yielded) && ctx.Err() == nil
+}
+
+// isClosed reports whether a channel is closed on which nothing is sent.
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-next.online:
+	case <-c:
 		return true
-	default:
-	}
-	select {
-	case <-old.yielded:
-		return ctx.Err() == nil // its tunnel was replaced, even if others still have answers
 	default:
 		return false
 	}
 }
 
-// use makes an instance the current one.
-func (a *Agent) use(next *instance) {
+// setCurrent makes an instance the current one.
+func (a *Agent) setCurrent(next *instance) {
 	a.current.Store(next)
 	a.budget.Resize(next.config.quic.MaxMemory)
 	a.prober.UpstreamsChanged()
@@ -156,7 +157,7 @@ func (a *Agent) use(next *instance) {
 	a.Logger.Info("configuration reloaded", "tunnel", "renewed")
 }
 
-// failure returns why the instance has no tunnel.
+// failure returns why the instance is not online.
 func (i *instance) failure(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return errStopping

@@ -17,7 +17,7 @@ type Client struct {
 	Title    string    // such as "Claude Code"
 	Agent    bool      // needs a model that calls tools
 	AllKinds bool      // can use other models than those for chats
-	Dialect  string    // chat, responses or messages; the base URL of messages has no /v1
+	Dialect  string    // chat, responses or messages; the base URL of messages ends without /v1
 	Parts    []Snippet // to copy, without their code, which templates print
 	File     *File     // that `connector use` changes; nil: none
 }
@@ -28,7 +28,7 @@ type File struct {
 	Folder  string   // below the home folder
 	Paths   []string // below the folder; the first one that exists is used, otherwise the last
 	Login   string   // file next to it: the client's sign-in elsewhere; "": none
-	CAEnv   string   // the environment variable with a file of authorities; "": the members have it
+	CAEnv   string   // the environment variable with a file of authorities; "": a member names it
 	Format  Format
 	Members func(Values) []Member // to set
 }
@@ -36,7 +36,7 @@ type File struct {
 // Format is the format of a settings file.
 type Format string
 
-// The formats. JSON may have comments.
+// The formats. JSON may contain comments.
 const (
 	JSON Format = "json"
 	TOML Format = "toml"
@@ -55,13 +55,13 @@ type Values struct {
 	Base   string `json:"base"` // of the gateway, without /v1 and without a slash at its end
 	Model  string `json:"model"`
 	Key    string `json:"key"`
-	Window int    `json:"window,omitzero"` // context window in tokens; 0: not known
+	Window int    `json:"window,omitzero"` // context window in tokens; 0: unknown
 	Judged bool   `json:"judged,omitzero"` // the gateway checks tool calls for Claude Code's auto mode
 	Kind   string `json:"-"`               // of the model; "": chat
 	CA     string `json:"-"`               // path of a file with the gateway's authority, if it is not a public one
 }
 
-// unknownWindow is the context window of a set-up if it is not known.
+// unknownWindow is the context window of a set-up if it is unknown.
 const unknownWindow = 65536
 
 // Tokens returns the context window, or a guess.

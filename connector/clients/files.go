@@ -28,9 +28,9 @@ var claudeFile = &File{
 	},
 }
 
-// claudeEnv returns the variables of Claude Code. It otherwise requests models of its vendor, for subagents and for the
-// check of auto mode. It does not ask for the context window, and ignores MAX_CONTEXT_TOKENS for models of its vendor.
-// It compacts when the rest of the window is less than MAX_OUTPUT_TOKENS and 13,000 more.
+// claudeEnv returns the variables of Claude Code. Without them, it requests models of its vendor, for subagents and for
+// the check of auto mode. It does not ask for the context window, and ignores MAX_CONTEXT_TOKENS for models of its
+// vendor. It compacts when the rest of the window is less than MAX_OUTPUT_TOKENS and 13,000 more.
 func claudeEnv(v Values) []Member {
 	var server, judge any = "0", v.Model // Claude Code checks tool calls itself
 	if v.Judged {

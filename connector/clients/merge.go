@@ -31,11 +31,11 @@ func (f Format) Merge(before []byte, members []Member) (after []byte, changes []
 		return nil, nil, err
 	}
 	for _, m := range members {
-		c := Change{Path: m.Path, Old: at(want, m.Path), New: m.Value}
+		c := Change{Path: m.Path, Old: valueAt(want, m.Path), New: m.Value}
 		if m.Default && c.Old != nil || equal(c.Old, c.New) {
 			continue
 		}
-		if err := set(want, m.Path, m.Value); err != nil {
+		if err := setAt(want, m.Path, m.Value); err != nil {
 			return nil, nil, err
 		}
 		changes = append(changes, c)
@@ -84,20 +84,20 @@ func (f Format) parse(text string) (root map[string]any, err error) {
 		return nil, errors.New("it is not an object with members")
 	}
 	if list := root[yamlList]; f == YAML && list != nil {
-		root[yamlList], err = named(list)
+		root[yamlList], err = byName(list)
 	}
 	return root, err
 }
 
-// named returns a list as an object. Names of members are the names of the elements.
-func named(value any) (map[string]any, error) {
+// byName returns a list as an object, whose members are the elements by their names.
+func byName(value any) (map[string]any, error) {
 	list, ok := value.([]any)
 	if !ok {
 		return nil, errors.New("its member " + yamlList + " is not a list")
 	}
 	object := map[string]any{}
 	for _, element := range list {
-		name, ok := at(element, []string{"name"}).(string)
+		name, ok := valueAt(element, []string{"name"}).(string)
 		if !ok {
 			name = literal(element)
 		}
@@ -116,8 +116,8 @@ func equal(a, b any) bool {
 	return err == nil && other == nil && bytes.Equal(x, y)
 }
 
-// at returns the value at a path, nil if there is none.
-func at(value any, path []string) any {
+// valueAt returns the value at a path, nil if there is none.
+func valueAt(value any, path []string) any {
 	for _, name := range path {
 		object, _ := value.(map[string]any)
 		value = object[name]
@@ -125,8 +125,8 @@ func at(value any, path []string) any {
 	return value
 }
 
-// set sets a member; nil removes it.
-func set(object map[string]any, path []string, value any) error {
+// setAt sets the member at a path; nil removes it.
+func setAt(object map[string]any, path []string, value any) error {
 	last := len(path) - 1
 	for i, name := range path[:last] {
 		if object[name] == nil {

@@ -43,15 +43,15 @@ func editJSON(text string, changes []Change) (string, error) {
 //	                   "KEY": "value"
 //	                 }
 //	               }
-func setJSON(at *hujson.Value, path []string, value any, outer string) {
+func setJSON(node *hujson.Value, path []string, value any, outer string) {
 	if len(path) == 0 {
-		at.Value = hujson.Literal(literal(value))
+		node.Value = hujson.Literal(literal(value))
 		return
 	}
-	object, ok := at.Value.(*hujson.Object)
+	object, ok := node.Value.(*hujson.Object)
 	if !ok { // null
 		object = new(hujson.Object)
-		at.Value = object
+		node.Value = object
 	}
 	inner := outer + "  "
 	if len(object.Members) > 0 {
@@ -124,7 +124,7 @@ func editTOML(text string, changes []Change) (string, error) {
 	return text, nil
 }
 
-// yamlList is the member of the root whose list has elements with names. Elements are addressed as members.
+// yamlList is the member of the root with a list of named elements. In a path, they are members of it.
 const yamlList = "models"
 
 // editYAML makes changes in a valid text. Its comments and its order stay, but not its blank lines and margins.
@@ -136,28 +136,28 @@ func editYAML(text string, changes []Change) (string, error) {
 	case err == io.EOF: // there are only comments, or nothing
 		after.WriteString(text)
 		document = yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
-	case err != nil || decoder.Decode(new(yaml.Node)) != io.EOF: // a second document would go
+	case err != nil || decoder.Decode(new(yaml.Node)) != io.EOF: // a second document would be lost
 		return "", errUnusual
 	}
 	for _, c := range changes {
-		at := document.Content[0]
+		node := document.Content[0]
 		for _, name := range c.Path {
-			at = yamlChild(at, name)
+			node = yamlChild(node, name)
 		}
-		var value yaml.Node
-		if err := yaml.Unmarshal([]byte(literal(c.New)), &value); err != nil {
+		var parsed yaml.Node
+		if err := yaml.Unmarshal([]byte(literal(c.New)), &parsed); err != nil {
 			return "", err
 		}
-		set := value.Content[0]
-		set.HeadComment, set.LineComment, set.FootComment = at.HeadComment, at.LineComment, at.FootComment
-		*at = *set
+		value := parsed.Content[0]
+		value.HeadComment, value.LineComment, value.FootComment = node.HeadComment, node.LineComment, node.FootComment
+		*node = *value
 	}
 	encoder := yaml.NewEncoder(&after)
 	encoder.SetIndent(2)
 	if err := encoder.Encode(&document); err != nil {
 		return "", err
 	}
-	if strings.Count(after.String(), "#") < strings.Count(text, "#") { // a comment would go
+	if strings.Count(after.String(), "#") < strings.Count(text, "#") { // a comment would be lost
 		return "", errUnusual
 	}
 	return after.String(), nil

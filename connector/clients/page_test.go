@@ -26,7 +26,7 @@ func TestClientsPage(t *testing.T) {
 			return v.Base + "/v1"
 		},
 		"client": func(id string) string {
-			c, _ := Find(id)
+			c := Find(id)
 			text := strings.Builder{}
 			for i, s := range c.Snippets(v) {
 				if i > 0 {

@@ -34,7 +34,7 @@ func parseSnippets() {
 // quote returns a string as a literal of JSON, TOML, YAML, Python, JavaScript and Go.
 func quote(s string) string {
 	literal, _ := jsontext.AppendQuote(nil, s)                   // with U+FFFD for what is not UTF-8
-	return strings.ReplaceAll(string(literal), "\x7f", `\u007f`) // TOML and YAML have no DEL in strings
+	return strings.ReplaceAll(string(literal), "\x7f", `\u007f`) // TOML and YAML allow no DEL in strings
 }
 
 // Snippet is one thing to copy.
@@ -79,7 +79,7 @@ func code(name string, v Values) string {
 	return b.String()
 }
 
-// Text returns a file with nothing but the members, "" if the format cannot have their values.
+// Text returns a file with nothing but the members, "" if the format cannot express their values.
 func (f *File) Text(v Values) string {
 	text, _, _ := f.Format.Merge(nil, f.Members(v))
 	return string(text)

@@ -169,7 +169,8 @@ func checkFile(t *testing.T, id string, f *File, v Values) {
 		t.Fatalf("%s: %v: %s", id, err, text)
 	}
 	for _, m := range f.Members(v) {
-		if got := at(read, m.Path); (got == nil) != (m.Value == nil) || got != nil && fmt.Sprint(got) != fmt.Sprint(m.Value) {
+		got := valueAt(read, m.Path)
+		if (got == nil) != (m.Value == nil) || got != nil && fmt.Sprint(got) != fmt.Sprint(m.Value) {
 			t.Errorf("%s: %q is %v, want %v: %s", id, m.Path, got, m.Value, text)
 		}
 	}
@@ -215,7 +216,7 @@ func TestProvider(t *testing.T) {
 func TestTable(t *testing.T) {
 	names := map[string]bool{}
 	for _, c := range All() {
-		if found, ok := Find(c.ID); !ok || found.Title != c.Title || names[c.ID] {
+		if found := Find(c.ID); found.Title != c.Title || names[c.ID] {
 			t.Errorf("%s finds %s", c.ID, found.Title)
 		}
 		names[c.ID] = true
@@ -234,7 +235,7 @@ func TestTable(t *testing.T) {
 			}
 		}
 	}
-	if _, ok := Find("nothing"); ok {
+	if Find("nothing").ID != "" {
 		t.Error("nothing is a client")
 	}
 }

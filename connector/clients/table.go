@@ -1,7 +1,5 @@
 package clients
 
-import "slices"
-
 const shell = "In the shell where you start it:"
 
 // clients are all clients, in display order.
@@ -51,11 +49,12 @@ var clients = []Client{
 // All returns the clients in display order.
 func All() []Client { return clients }
 
-// Find returns the client with an id.
-func Find(id string) (Client, bool) {
-	i := slices.IndexFunc(clients, func(c Client) bool { return c.ID == id })
-	if i < 0 {
-		return Client{}, false
+// Find returns the client with an id, or the zero value.
+func Find(id string) Client {
+	for _, c := range clients {
+		if c.ID == id {
+			return c
+		}
 	}
-	return clients[i], true
+	return Client{}
 }

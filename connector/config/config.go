@@ -39,7 +39,7 @@ const (
 const DefaultUpstream = "default"
 
 // Config is a connector's configuration, as in its JSON file. It has two forms: the plain form
-// has Upstream, the other one has Upstreams and Routes. The result of [Load] is valid; call
+// sets Upstream, the other one sets Upstreams and Routes. The result of [Load] is valid; call
 // [Config.Validate] for others.
 type Config struct {
 	// Schema is the address of the schema that editors check the file with. The connector
@@ -276,7 +276,7 @@ func (c *Config) MemoryBudget() int64 {
 	return min(max(memory.Available()/8, lowMemory), highMemory)
 }
 
-// units are the bytes of the units of sizes, in lower case and without the final b.
+// units maps the units of sizes, in lower case and without the final b, to bytes.
 var units = map[string]int64{
 	"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30,
 }

@@ -111,9 +111,9 @@ func explain(data []byte, err error) error {
 	}
 	path, outer, inner := locate(e.JSONPointer)
 	if errors.Is(e, json.ErrUnknownName) {
-		known := tags(outer)
+		fields := tags(outer)
 		return fmt.Errorf("%s: unknown field; %s", path,
-			suggestion(e.JSONPointer.LastToken(), known, "known here: "+strings.Join(known, ", ")))
+			suggestion(e.JSONPointer.LastToken(), fields, "known here: "+strings.Join(fields, ", ")))
 	}
 	return wrongType(path, inner, e.JSONKind)
 }
@@ -129,7 +129,7 @@ func wrongType(path string, t reflect.Type, kind jsontext.Kind) error {
 	return fmt.Errorf("%s: must be %s, not %s", cmp.Or(path, "the configuration"), wanted[t.Kind()], kinds[kind])
 }
 
-// explainSyntax translates a syntax error. The translation has its line and column.
+// explainSyntax translates a syntax error. The translation names its line and column.
 func explainSyntax(data []byte, e *jsontext.SyntacticError) error {
 	problem := "invalid JSON: " + e.Err.Error()
 	switch {
@@ -165,8 +165,8 @@ func locate(pointer jsontext.Pointer) (path string, outer, inner reflect.Type) {
 	return path, outer, inner
 }
 
-// field returns the name and the type of a member of an object. The name of an alias is that
-// of its field. The type of an unknown member is nil.
+// field returns the name and the type of a member of an object. An alias stands for its
+// field. The type of an unknown member is nil.
 func field(t reflect.Type, written string) (name string, value reflect.Type) {
 	for i, name := range tags(t) {
 		if written == name || written == t.Field(i).Tag.Get("alias") {

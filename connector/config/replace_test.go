@@ -30,7 +30,7 @@ func TestReplaceRemovesLeftovers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	before := time.Now().Add(-2 * leftover)
+	before := time.Now().Add(-2 * abandonedAfter)
 	if err := os.Chtimes(stale, before, before); err != nil {
 		t.Fatal(err)
 	}

@@ -101,12 +101,12 @@ func (s *Store) Save(c Config) error {
 const (
 	// stagedFiles is the pattern of the names of new files before they replace a configuration.
 	stagedFiles = ".connector-new-*.json"
-	// leftover is the age at which a staged file is abandoned.
-	leftover = time.Minute
+	// abandonedAfter is the age at which a staged file counts as abandoned.
+	abandonedAfter = time.Minute
 )
 
-// target returns path with symbolic links resolved.
-func target(path string) string {
+// realPath returns path with symbolic links resolved.
+func realPath(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
 	}
@@ -117,7 +117,7 @@ func target(path string) string {
 func Replace(path string, text []byte, mode os.FileMode) error {
 	staged, err := stage(path, text, mode)
 	if err == nil {
-		err = os.Rename(staged, target(path))
+		err = os.Rename(staged, realPath(path))
 	}
 	if err != nil {
 		_ = os.Remove(staged)
@@ -126,10 +126,10 @@ func Replace(path string, text []byte, mode os.FileMode) error {
 	return syncFolder(path)
 }
 
-// RemoveStaged removes new files that did not replace the one at path, because a process was killed. They have a token
-// or a key. Those younger than age may be in use.
+// RemoveStaged removes new files that did not replace the one at path, because a process was killed. They contain a
+// token or a key. Files younger than age may be in use.
 func RemoveStaged(path string, age time.Duration) {
-	names, _ := filepath.Glob(filepath.Join(filepath.Dir(target(path)), stagedFiles)) // the pattern is valid
+	names, _ := filepath.Glob(filepath.Join(filepath.Dir(realPath(path)), stagedFiles)) // the pattern is valid
 	for _, name := range names {
 		if info, err := os.Lstat(name); err == nil && time.Since(info.ModTime()) >= age {
 			_ = os.Remove(name)
@@ -137,14 +137,14 @@ func RemoveStaged(path string, age time.Duration) {
 	}
 }
 
-// stage writes text to a new file next to the one at path, with a mode and the owner of that. It also removes abandoned
-// staged files.
+// stage writes text to a new file next to the one at path, with a mode and the other file's owner. It also removes
+// abandoned staged files.
 func stage(path string, text []byte, mode os.FileMode) (name string, err error) {
-	dir := filepath.Dir(target(path))
+	dir := filepath.Dir(realPath(path))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	RemoveStaged(path, leftover)
+	RemoveStaged(path, abandonedAfter)
 	file, err := os.CreateTemp(dir, stagedFiles) // with mode 0600
 	if err != nil {
 		return "", err
@@ -171,7 +171,7 @@ func syncFolder(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}
-	folder, err := os.Open(filepath.Dir(target(path)))
+	folder, err := os.Open(filepath.Dir(realPath(path)))
 	if err == nil {
 		err = errors.Join(folder.Sync(), folder.Close())
 	}

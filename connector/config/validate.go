@@ -60,12 +60,12 @@ func (c *Config) validateTunnel() error {
 			return fmt.Errorf("server: %w", err)
 		}
 	}
-	known := []string{TransportAuto, TransportQUIC, TransportWebSocket}
-	if c.Transport == "" || slices.Contains(known, c.Transport) {
+	transports := []string{TransportAuto, TransportQUIC, TransportWebSocket}
+	if c.Transport == "" || slices.Contains(transports, c.Transport) {
 		return nil
 	}
 	return fmt.Errorf("transport: unknown value %q; %s", c.Transport,
-		suggestion(c.Transport, known, `use "auto", "quic" or "websocket"`))
+		suggestion(c.Transport, transports, `use "auto", "quic" or "websocket"`))
 }
 
 // CheckServer accepts host:port, with an IPv6 address in brackets.

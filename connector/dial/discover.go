@@ -27,10 +27,10 @@ const (
 	discoveryPath     = "/.well-known/postern"
 	HTTPTimeout       = 10 * time.Second
 	discoveryAttempts = 5 // while the gateway is starting
-	// maxDiscovery bounds the answer in bytes; a real one has about 300.
+	// maxDiscovery bounds the answer in bytes; a real one is about 300 bytes long.
 	maxDiscovery = 16 << 10
-	// maxRoots bounds a file with certificate authorities in bytes; those of the Web have
-	// 200 KiB.
+	// maxRoots bounds a file with certificate authorities in bytes; those of the Web are
+	// 200 KiB long.
 	maxRoots = 4 << 20
 )
 
@@ -52,7 +52,7 @@ type Discovery struct {
 	client      *http.Client
 }
 
-// DiscoveryOptions are the expectations of a [Discovery]. The zero value has none.
+// DiscoveryOptions are the expectations of a [Discovery]. The zero value expects nothing.
 type DiscoveryOptions struct {
 	Pin    string // must equal the published one
 	Server string // host:port that replaces the published one
@@ -249,38 +249,33 @@ func (d *Discovery) check(g Gateway) (Gateway, error) {
 	return g, nil
 }
 
-// OrPin is the other fix for a certificate, where a pin is enough.
+// OrPin is the end of the fix for a certificate, where a pin is enough.
 const OrPin = ", or give --pin with the pin shown on the gateway's machine with `postern gateway status`"
 
-// ExplainHTTPS adds the cause and the fix to the error of a failed request. Of a certificate, another fix is [OrPin],
-// or "" if a pin does not help.
-func ExplainHTTPS(ctx context.Context, location *url.URL, err error, fix string) error {
+// ExplainHTTPS adds the cause and the fix to the error of a failed request. The fix for a certificate ends in orPin:
+// [OrPin], or "" if a pin does not help.
+func ExplainHTTPS(ctx context.Context, location *url.URL, err error, orPin string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	var failed *url.Error
-	if errors.As(err, &failed) {
+	failed, ok := errors.AsType[*url.Error](err)
+	if ok {
 		err = failed.Err // without the URL
 	}
-	var (
-		unverified *tls.CertificateVerificationError
-		name       x509.HostnameError
-		record     tls.RecordHeaderError
-		dns        *net.DNSError
-	)
 	host := location.Host
 	switch {
-	case errors.As(err, &name):
-		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate%s", host, err, fix)
-	case errors.As(err, &unverified):
+	case errors.As(err, new(x509.HostnameError)):
+		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate%s", host, err,
+			orPin)
+	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return fmt.Errorf("the certificate of %s is not trusted by this machine: %w; give --ca with the certificate of the "+
-			"gateway's authority%s", host, err, fix)
-	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+			"gateway's authority%s", host, err, orPin)
+	case errors.As(err, new(tls.RecordHeaderError)), errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("%s does not speak HTTPS: %w; check the port, or write http:// if the gateway has no HTTPS", host,
 			err)
-	case errors.As(err, &dns):
+	case errors.As(err, new(*net.DNSError)):
 		return fmt.Errorf("failed to resolve %s: %w; check the address", location.Hostname(), err)
-	case failed != nil && failed.Timeout():
+	case ok && failed.Timeout():
 		return fmt.Errorf("%s did not answer within %v; check the address, and that the gateway is running", host,
 			HTTPTimeout)
 	default:

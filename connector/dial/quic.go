@@ -50,8 +50,8 @@ type Target struct {
 	Logger      *slog.Logger
 }
 
-// config returns the QUIC configuration. Requests that wait for model servers do not use up the window of all: without
-// it, nothing passes through the tunnel.
+// config returns the QUIC configuration. The connection window leaves room for requests that wait for model servers:
+// if they used it up, nothing would pass through the tunnel.
 func (t Target) config() *quic.Config {
 	c := link.ConnectorQUIC(t.MaxRequests)
 	c.InitialConnectionReceiveWindow += uint64(t.MaxMemory)
@@ -117,14 +117,11 @@ func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort) (*link.C
 // dialError returns the cause of a failed handshake. failure is the error of a packet that
 // could not be sent, or nil.
 func dialError(ctx context.Context, err, failure error) error {
-	var timeout *quic.HandshakeTimeoutError
-	var idle *quic.IdleTimeoutError
-	var transport *quic.TransportError
-	isTransport := errors.As(err, &transport)
+	transport, isTransport := errors.AsType[*quic.TransportError](err)
 	switch {
 	case errors.Is(err, link.ErrPin):
 		return link.ErrPin // without the text of TLS
-	case ctx.Err() != nil, errors.As(err, &timeout), errors.As(err, &idle):
+	case ctx.Err() != nil, errors.As(err, new(*quic.HandshakeTimeoutError)), link.Silent(err):
 		return ErrSilent
 	case isTransport && transport.Remote &&
 		(transport.ErrorCode == quic.ConnectionRefused || transport.ErrorCode == tlsInternalError):

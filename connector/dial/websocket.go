@@ -62,8 +62,7 @@ func NewWebSocket(t Target) *WebSocket {
 func (d *WebSocket) Dial(ctx context.Context) (*link.Conn, error) {
 	skip := d.skipOuterVerification.Load()
 	raw, err := d.open(ctx, skip)
-	var unverified *tls.CertificateVerificationError
-	if !skip && errors.As(err, &unverified) {
+	if unverified, ok := errors.AsType[*tls.CertificateVerificationError](err); ok && !skip {
 		d.skipOuterVerification.Store(true)
 		d.Logger.Warn("the gateway's HTTPS certificate cannot be verified; the tunnel itself is still protected by the pin",
 			"url", d.Address, "reason", text.Short(unverified.Err.Error()), "fix", CertificateFix(unverified.Err, d.Now()))
@@ -86,14 +85,13 @@ func (d *WebSocket) Dial(ctx context.Context) (*link.Conn, error) {
 
 // CertificateFix returns the fix for an invalid certificate. now is this machine's time.
 func CertificateFix(err error, now time.Time) string {
-	var invalid x509.CertificateInvalidError
-	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
 		return "check the clock of this machine: it shows " + now.Format(time.RFC3339)
 	}
 	return "if a proxy terminates TLS, install its certificate authority here; otherwise check the gateway's certificate"
 }
 
-// preauth returns the preauthentication, "" for none. That of a pairing code is only for a server with
+// preauth returns the preauthentication, "" for none. A pairing code is proven only to a server with
 // a valid certificate.
 func (d *WebSocket) preauth(skipVerification bool) string {
 	switch {

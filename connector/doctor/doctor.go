@@ -78,16 +78,16 @@ type diagnosis struct {
 	probeTimeout time.Duration
 	measured     string // the model whose context window is measured, "" for none
 
-	resolved bool      // the gateway has an address
-	udp      error     // of the handshake over QUIC
-	web      bool      // the gateway accepts WebSockets
-	date     time.Time // of the gateway
-	edges    []link.Edge
+	resolved          bool      // the gateway's address is known
+	udpErr            error     // of the handshake over QUIC
+	acceptsWebSockets bool      // the gateway does
+	date              time.Time // of the gateway
+	edges             []link.Edge
 }
 
 // Run checks a configuration's gateway (name, transports, identity, token, edges of a cluster), the clock, and each
 // upstream with a short request to its first model. Unless measured is "", it measures the context
-// window of the model of that name. It reports each finding at once, and does not disturb a running connector.
+// window of that model. It reports each finding at once, and does not disturb a running connector.
 func Run(
 	ctx context.Context, c config.Config, probeTimeout time.Duration, measured string, report func(Finding),
 ) error {
@@ -164,24 +164,24 @@ func (d *diagnosis) dns(ctx context.Context) Finding {
 }
 
 // answersUDP reports whether any gateway answers over QUIC.
-func (d *diagnosis) answersUDP() bool { return d.udp == nil || errors.Is(d.udp, link.ErrPin) }
+func (d *diagnosis) answersUDP() bool { return d.udpErr == nil || errors.Is(d.udpErr, link.ErrPin) }
 
 // overUDP connects over QUIC, without a hello.
 func (d *diagnosis) overUDP(ctx context.Context) Finding {
-	if d.udp = d.reach(ctx, d.target.Server); d.answersUDP() {
+	if d.udpErr = d.reach(ctx, d.target.Server); d.answersUDP() {
 		return ok("a gateway answers over QUIC at %s", d.target.Server)
 	}
 	_, port, _ := net.SplitHostPort(d.target.Server)
 	return bad("check that the gateway is running, and that UDP port "+port+
 		" is open in its firewall and in this network's (outgoing)",
-		"no answer over QUIC at %s: %s", d.target.Server, agent.Reason(d.udp))
+		"no answer over QUIC at %s: %s", d.target.Server, agent.Reason(d.udpErr))
 }
 
 func (d *diagnosis) pin(context.Context) Finding {
 	switch {
-	case d.udp == nil:
+	case d.udpErr == nil:
 		return ok("the gateway is the one that created the tunnel token")
-	case errors.Is(d.udp, link.ErrPin):
+	case errors.Is(d.udpErr, link.ErrPin):
 		return bad("check `server`; if the gateway lost its storage, pair again or create a new token on the gateway's "+
 			"machine with `postern gateway connector create`",
 			"the server at %s is not the gateway that created the tunnel token", d.target.Server)
@@ -212,13 +212,13 @@ func (d *diagnosis) webSocket(ctx context.Context) Finding {
 	}
 	response.Body.Close()
 	d.date, _ = http.ParseTime(response.Header.Get("Date"))
-	d.web = response.StatusCode == http.StatusUpgradeRequired
+	d.acceptsWebSockets = response.StatusCode == http.StatusUpgradeRequired
 	switch {
-	case d.web && untrusted != nil:
+	case d.acceptsWebSockets && untrusted != nil:
 		return warned(dial.CertificateFix(untrusted, d.now()),
 			"the gateway accepts tunnels at %s, but its certificate cannot be verified (%v); the tunnel itself is still "+
 				"protected by the pin", url, untrusted)
-	case d.web:
+	case d.acceptsWebSockets:
 		return ok("the gateway accepts tunnels at %s", url)
 	case link.HasMediaType(response.Header, "text/html"):
 		return wrong("open a page in a browser on this machine and sign in to the network, or check that this host is the "+
@@ -235,7 +235,7 @@ func (d *diagnosis) webSocket(ctx context.Context) Finding {
 // verification, like a connector: the pin protects the tunnel.
 func (d *diagnosis) ask(request *http.Request) (response *http.Response, untrusted, err error) {
 	response, err = d.client.Do(request)
-	if unverified := new(tls.CertificateVerificationError); errors.As(err, &unverified) {
+	if unverified, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		untrusted = unverified.Err
 		d.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
 		response, err = d.client.Do(request)
@@ -264,7 +264,7 @@ func (d *diagnosis) clock(context.Context) Finding {
 // askToken checks whether the gateway would accept the connector. Its hello does not replace the
 // connector's tunnel.
 func (d *diagnosis) askToken(ctx context.Context) Finding {
-	if !d.answersUDP() && !d.web {
+	if !d.answersUDP() && !d.acceptsWebSockets {
 		return skipped("the gateway cannot be reached")
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
@@ -275,7 +275,6 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 	}
 	var err error
 	d.edges, err = agent.CheckToken(ctx, c)
-	var deny link.Deny
 	switch {
 	case err == nil:
 		return ok("the gateway accepts the tunnel token")
@@ -284,7 +283,7 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 		return bad(fix, "%s", reason)
 	case errors.Is(err, link.ErrPin):
 		return skipped("this server is not the gateway that created the token")
-	case errors.As(err, &deny):
+	case errors.As(err, new(link.Deny)):
 		return warned("try again in a moment", "the gateway cannot check the token now: %s", agent.Reason(err))
 	}
 	return skipped("failed to ask the gateway: " + agent.Reason(err))

@@ -66,7 +66,7 @@ func (d *diagnosis) models(ctx context.Context, u *upstream.Server) (list link.M
 		var err error
 		switch list, err = u.Models(ctx); {
 		case err != nil:
-			return bad(fix(u, err), "the model server at %s: %v", u.Address, err)
+			return bad(fixOf(u, err), "the model server at %s: %v", u.Address, err)
 		case len(list.IDs) == 0:
 			return warned("load a model into it", "the model server at %s has no models", u.Address)
 		}
@@ -92,7 +92,7 @@ func measure(ctx context.Context, u *upstream.Server, model string) Finding {
 		return bad("try again when the model server is idle, or "+byHand,
 			"%s did not answer a long prompt within %v", model, measureTimeout)
 	case err != nil:
-		return bad(fix(u, err), "measuring the context window of %s: %v", model, err)
+		return bad(fixOf(u, err), "measuring the context window of %s: %v", model, err)
 	case result.Window == 0:
 		return warned(byHand, "%s: %v", model, result)
 	case result.Cuts:
@@ -102,7 +102,8 @@ func measure(ctx context.Context, u *upstream.Server, model string) Finding {
 	}
 }
 
-func fix(u *upstream.Server, err error) string {
+// fixOf returns the fix for an error of a model server.
+func fixOf(u *upstream.Server, err error) string {
 	var status *upstream.StatusError
 	switch {
 	case errors.As(err, &status) && (status.Code == http.StatusUnauthorized || status.Code == http.StatusForbidden):
@@ -140,7 +141,7 @@ func stream(ctx context.Context, u *upstream.Server, model string, timeout time.
 			"model server",
 			"%s rejects a chat request: %v", model, err)
 	case err != nil:
-		return bad(fix(u, err), "streaming from %s: %v", model, err)
+		return bad(fixOf(u, err), "streaming from %s: %v", model, err)
 	default:
 		return ok("%s sent the first event after %v, %d in all", model, first.Sub(start).Round(time.Millisecond), events)
 	}

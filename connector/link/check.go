@@ -100,7 +100,7 @@ func (h Hello) checkClaim() error {
 	return nil
 }
 
-// Check validates the edges of a welcome or of an edges. Its errors are logged by the connector.
+// Check validates the edges that a gateway sends. Its errors are logged by the connector.
 func (e Edges) Check() error {
 	if len(e.List) > MaxEdges || e.Edge != "" && !isName(e.Edge) {
 		return fmt.Errorf("checking the edges: there are more than %d, or the name of this edge is invalid", MaxEdges)
@@ -139,7 +139,7 @@ func CheckUpstream(name string) error {
 	return nil
 }
 
-// alphanumeric reports whether s has only letters, digits and characters of others.
+// alphanumeric reports whether s consists of letters, digits and characters of others.
 func alphanumeric(s, others string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -150,8 +150,8 @@ func alphanumeric(s, others string) bool {
 	return true
 }
 
-// Fit shortens the lists of models, and what is known of them, to the limits of [Report.Check], and reports whether
-// it had to. It does not modify the original lists.
+// Fit shortens the lists of models, windows and statuses to the limits of [Report.Check], and reports whether it had
+// to. It does not modify the original lists.
 func (r *Report) Fit() (shortened bool) {
 	count, bytes := 0, 0
 	for i := range r.Upstreams {

@@ -146,8 +146,7 @@ func (c CloseCode) String() string {
 // CloseReason returns the code with which the other side closed the tunnel. It returns
 // false if err has another cause, such as a broken path.
 func CloseReason(err error) (CloseCode, bool) {
-	var closed *quic.ApplicationError
-	if errors.As(err, &closed) && closed.Remote {
+	if closed, ok := errors.AsType[*quic.ApplicationError](err); ok && closed.Remote {
 		return CloseCode(closed.ErrorCode), true
 	}
 	return 0, false

@@ -15,7 +15,7 @@ const (
 	TransportWebSocket = "websocket"
 )
 
-// Conn is one end of the connection of a tunnel: QUIC over UDP, or over a WebSocket where
+// Conn is one end of a tunnel's connection: QUIC over UDP, or over a WebSocket where
 // UDP is blocked. It is safe for concurrent use.
 //
 // A request is a stream that the gateway opens. The connector opens only one stream, for
@@ -122,8 +122,7 @@ func GatewayQUIC() *quic.Config {
 	return c
 }
 
-// ConnectorQUIC returns the QUIC configuration of a connector with this limit of
-// concurrent requests. 0 is the default limit.
+// ConnectorQUIC returns the connector's QUIC configuration. requests limits its concurrent requests; 0: the default.
 func ConnectorQUIC(requests int) *quic.Config {
 	c := baseQUIC()
 	c.MaxIncomingStreams = int64(cmp.Or(requests, DefaultMaxRequests) + spareStreams)

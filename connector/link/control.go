@@ -18,7 +18,7 @@ const (
 	// character of its names is escaped.
 	maxControl = 352 << 10
 	// maxParts bounds the fields and elements of a message: a "{}," takes some twenty
-	// times as much memory as on the wire. The largest hello has some 1,290 parts.
+	// times as much memory as on the wire. The largest hello contains some 1,290 parts.
 	maxParts = 4096
 	// uncounted is the size in bytes up to which a message is read without accounting.
 	uncounted = 4 << 10
@@ -158,7 +158,7 @@ func decode(frame []byte) (Message, error) {
 			return nil, fmt.Errorf("receiving %s message: %w: %w: it has more than %d parts", e.Type, ErrMalformed,
 				ErrOversized, maxParts)
 		}
-		// The text of a JSON error may quote its input, and a hello has a secret.
+		// The text of a JSON error may quote its input, and a hello contains a secret.
 		if err := json.Unmarshal(e.Data, m.Interface()); err != nil {
 			return nil, fmt.Errorf("receiving %s message: %w: its fields are not of the expected types", e.Type, ErrMalformed)
 		}

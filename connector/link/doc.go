@@ -77,12 +77,12 @@
 //
 // A hello with "dry_run" replaces nothing: the gateway answers with welcome or deny, and closes.
 //
-// A receiver ignores messages of unknown type and unknown fields. A message has at
-// most 352 KiB, which a hello with 256 upstreams and 256 routes does not exceed.
+// A receiver ignores messages of unknown type and unknown fields. A message is at
+// most 352 KiB long, which a hello with 256 upstreams and 256 routes does not exceed.
 //
 // # Clusters
 //
-// In a cluster, the welcome contains the name of the edge and the edges that take connectors. The connector has
+// In a cluster, the welcome contains the name of the edge and the edges that take connectors. The connector keeps
 // a tunnel to each of them. A hello lists the edges of the connector's other tunnels ("other_edges"): an edge in
 // this list that has a tunnel of the same process denies the hello. An edge that drains or stops is no longer in
 // the list, and one that has started has another time in it.
@@ -132,7 +132,7 @@
 // The hello can announce that the connector decodes bodies, and how many bytes of them it keeps for this tunnel. On
 // lines with a long round trip, the gateway then sends large bodies in the format of package bodies: compressed, as the
 // difference to an earlier one. Such a body is chunked. The header field Postern-Body describes it, which model servers
-// do not get. If the connector does not have the earlier body, it answers with the failure unknown_body before it reads
+// do not get. If the connector does not keep the earlier body, it answers with the failure unknown_body before it reads
 // the request's body. The gateway then sends that whole.
 //
 // The gateway resets a request whose client has left with CodeCancelled, and either side a message whose rest

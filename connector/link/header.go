@@ -17,8 +17,8 @@ const (
 	ownFields = "Postern-"
 )
 
-// passed returns the fields of a header that the other end gets: those without hop-by-hop fields
-// (RFC 9110 §7.6.1), the framing, and what skip reports. An invalid field is an error, or left out if lenient.
+// passed returns the fields of a header that the other end gets: not the hop-by-hop fields (RFC 9110 §7.6.1), the
+// framing, and the fields that skip reports. An invalid field is an error, or left out if lenient.
 func passed(h http.Header, lenient bool, skip func(name string) bool) (http.Header, error) {
 	out, nominated := make(http.Header, len(h)+1), h["Connection"]
 	for key, values := range h {
@@ -65,8 +65,7 @@ func private(name string) bool {
 // own reports whether a field belongs to the protocol.
 func own(name string) bool { return strings.HasPrefix(name, ownFields) }
 
-// isTarget reports whether s is an origin-form request target, RFC 9112 §3.2.1,
-// of visible ASCII only.
+// isTarget reports whether s is a request target in origin form (RFC 9112 §3.2.1), of visible ASCII only.
 func isTarget(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c <= ' ' || c >= 0x7f || c == '#' {

@@ -90,6 +90,16 @@ func CheckPin(pin string) error {
 	return nil
 }
 
+// Fingerprint returns the fingerprint of a device with this secret at the gateway with
+// this pin, like "3f9a 07c2 b1d4 5e60". Both ends compute it. It differs for a man in the
+// middle, and for another device with the same code. Its 64 bits cannot be searched
+// during the lifetime of a code.
+func Fingerprint(pin, secret string) string {
+	hidden := sha256.Sum256([]byte(secret))
+	sum := sha256.Sum256([]byte("postern pairing\x00" + pin + "\x00" + string(hidden[:])))
+	return fmt.Sprintf("%x %x %x %x", sum[0:2], sum[2:4], sum[4:6], sum[6:8])
+}
+
 // GatewayTLS returns the gateway's TLS configuration. Session tickets are disabled, as
 // connectors do not use them.
 func GatewayTLS(cert tls.Certificate) *tls.Config {
@@ -103,7 +113,7 @@ func GatewayTLS(cert tls.Certificate) *tls.Config {
 
 // ConnectorTLS returns the connector's TLS configuration. It only trusts the key with the
 // given pin. A handshake with another key fails with [ErrPin]. If preauth is not "", the
-// ClientHello has this preauthentication.
+// ClientHello carries it.
 func ConnectorTLS(preauth, pin string) *tls.Config {
 	protocols := []string{ALPN}
 	if preauth != "" {
@@ -112,8 +122,7 @@ func ConnectorTLS(preauth, pin string) *tls.Config {
 	return &tls.Config{
 		NextProtos: protocols,
 		MinVersion: tls.VersionTLS13,
-		// VerifyConnection checks the key itself. The handshake proves that the other
-		// side has it.
+		// VerifyConnection checks the public key. The handshake proves that the other side holds the private one.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			if len(state.PeerCertificates) == 0 || Pin(state.PeerCertificates[0]) != pin {

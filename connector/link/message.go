@@ -32,7 +32,7 @@ type Hello struct {
 	// DryRun asks whether the gateway would accept the connector. The gateway answers
 	// and closes. The connector's tunnel is not replaced.
 	DryRun bool `json:"dry_run,omitempty"`
-	// OtherEdges are the names of the edges where this instance has other tunnels. The hello must not
+	// OtherEdges names the edges of this instance's other tunnels. The hello must not
 	// replace these if a load balancer sends it to one of them.
 	OtherEdges []string `json:"other_edges,omitempty"`
 	Name       string   `json:"name,omitempty"` // of the host
@@ -72,7 +72,7 @@ type Welcome struct {
 // sent again when they change. A single gateway sends none.
 type Edges struct {
 	Edge string `json:"edge,omitempty"` // name of the edge that sends the message
-	// List contains the edges that take connectors. A connector has a tunnel to each of them.
+	// List contains the edges that take connectors. A connector keeps a tunnel to each of them.
 	List []Edge `json:"edges,omitempty"`
 }
 
@@ -102,14 +102,29 @@ const (
 	DenyEdgeInUse   = "edge_in_use"     // this edge is in Hello.OtherEdges
 )
 
+// Further codes of [Deny], for a hello with a claim.
+const (
+	DenyPairingUnknown = "pairing_unknown" // unknown code
+	DenyPairingExpired = "pairing_expired" // not approved in time
+	DenyPairingUsed    = "pairing_used"    // used by another device
+	DenyPairingDenied  = "pairing_denied"  // denied by a person
+	DenyPairingLimit   = "pairing_limit"   // too many attempts; the message contains the time to wait
+	DenyPairingOff     = "pairing_off"     // pairing is disabled
+)
+
+// Error implements error: the connector returns a refusal as an error.
+func (d Deny) Error() string {
+	return fmt.Sprintf("the gateway refused the connector: %s (%s)", d.Message, d.Code)
+}
+
 // Reason returns the refusal for the reason of a close with [CloseDenied]: the close may
 // overtake the message.
 func (d Deny) Reason() string { return d.Code + ": " + text.Short(d.Message) }
 
 // Denied returns the refusal of a connection that the other side closed with [CloseDenied].
 func Denied(err error) (Deny, bool) {
-	var closed *quic.ApplicationError
-	if !errors.As(err, &closed) || !closed.Remote || CloseCode(closed.ErrorCode) != CloseDenied {
+	closed, ok := errors.AsType[*quic.ApplicationError](err)
+	if !ok || !closed.Remote || CloseCode(closed.ErrorCode) != CloseDenied {
 		return Deny{}, false
 	}
 	code, message, _ := strings.Cut(closed.ErrorMessage, ": ")
@@ -139,19 +154,18 @@ type Grant struct {
 // state of a missing upstream is unknown.
 type Report struct {
 	Upstreams []UpstreamReport `json:"upstreams"`
-	// NotAt are the edges of the list without a tunnel of the connector for a while.
+	// NotAt lists the edges to which the connector has had no tunnel for a while.
 	NotAt []NotAt `json:"not_at,omitempty"`
 }
 
 // maxNotAt is some 30 years in milliseconds.
 const maxNotAt = 1 << 40
 
-// NotAt is an edge without a tunnel of a connector.
+// NotAt is an edge to which a connector has no tunnel.
 type NotAt struct {
 	Edge   string `json:"edge"`
 	Reason string `json:"reason"`
-	// Millis is how long it has been without one.
-	Millis int64 `json:"ms"`
+	Millis int64  `json:"ms"` // since when, as a duration
 }
 
 // UpstreamReport is the state of one upstream.
@@ -159,12 +173,12 @@ type UpstreamReport struct {
 	Name string `json:"name"`
 	// Reachable means that the server answers, even with an error.
 	Reachable bool `json:"reachable"`
-	// Models are the listed ids. nil means that the server has no list.
+	// Models are the listed ids. nil means that the server offers no list.
 	Models []string `json:"models"`
 	// Open means that other models may work too: the list was cut, or the server accepts
 	// any name.
 	Open bool `json:"open,omitempty"`
-	// Windows are the context windows of listed models in tokens, as far as the server tells them.
+	// Windows are the context windows of listed models in tokens, as far as the server reports them.
 	Windows map[string]int `json:"windows,omitempty"`
 	// Strict means that the server refuses a prompt that exceeds the window together with the limit of its answer,
 	// as vLLM and SGLang do.
@@ -173,8 +187,8 @@ type UpstreamReport struct {
 	Status map[string]string `json:"status,omitempty"`
 }
 
-// Recheck asks a connector to ask a model server for its models again at once, as they seem to have
-// changed. If so, it sends a report. Connectors that do not support it ignore it.
+// Recheck makes a connector list a model server's models again at once, as they seem to have
+// changed. If they have, it sends a report. Connectors that do not support it ignore it.
 type Recheck struct {
 	Upstream string `json:"upstream"`
 }
@@ -219,9 +233,4 @@ func byKind(messages ...Message) map[string]reflect.Type {
 		types[m.kind()] = reflect.TypeOf(m)
 	}
 	return types
-}
-
-// Error implements error: the connector returns a refusal as an error.
-func (d Deny) Error() string {
-	return fmt.Sprintf("the gateway refused the connector: %s (%s)", d.Message, d.Code)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/connector/window"
 )
 
-// ModelList is the list of models of a model server.
+// ModelList lists the models of a model server.
 type ModelList struct {
 	IDs     []string // in the server's order, not nil
 	Aliases []string // other names of these models
@@ -49,12 +49,12 @@ func ParseModels(data []byte) (_ ModelList, ok bool) {
 	if json.Unmarshal(data, &body) != nil || body.Data == nil || json.Unmarshal(body.Data, &entries) != nil {
 		return ModelList{}, false
 	}
-	list, known := ModelList{IDs: make([]string, 0, len(entries))}, make(map[string]bool, len(entries))
+	list, listed := ModelList{IDs: make([]string, 0, len(entries))}, make(map[string]bool, len(entries))
 	add := func(m listedModel, names ...string) (added []string) {
 		tokens, status, slots := m.window(), m.status(), m.slots()
 		for _, name := range names {
-			if name != "" && !known[name] {
-				known[name], added = true, append(added, name)
+			if name != "" && !listed[name] {
+				listed[name], added = true, append(added, name)
 				put(&list.Windows, name, tokens)
 				put(&list.Status, name, status)
 				put(&list.Slots, name, slots)
@@ -75,7 +75,7 @@ func ParseModels(data []byte) (_ ModelList, ok bool) {
 	return list, true
 }
 
-// Keep keeps windows that were listed before the router has unloaded the models.
+// Keep adds the windows, listed earlier, of models that the router has unloaded since.
 func (l *ModelList) Keep(windows map[string]int) {
 	for name := range l.Status {
 		if l.Windows[name] == 0 {
@@ -93,13 +93,13 @@ func (m listedModel) aliases() []string {
 	return names[:min(len(names), maxAliases)]
 }
 
-// put adds what is known of a model.
-func put[V comparable](known *map[string]V, id string, v V) {
-	if *known == nil && v != *new(V) {
-		*known = make(map[string]V)
+// put sets the value of a model, unless it is zero. It creates the map.
+func put[V comparable](values *map[string]V, id string, v V) {
+	if *values == nil && v != *new(V) {
+		*values = make(map[string]V)
 	}
 	if v != *new(V) {
-		(*known)[id] = v
+		(*values)[id] = v
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// packetBytes is the maximum size of quic-go's packets. On a byte stream they have 1280
-	// bytes: with another Config.InitialPacketSize, quic-go 0.63 waits busily while its pacer
+	// packetBytes is the maximum size of quic-go's packets. On a byte stream they are 1280
+	// bytes long: with another Config.InitialPacketSize, quic-go 0.63 waits busily while its pacer
 	// allows less than a packet of that size.
 	packetBytes = 1452
 	// packetLength is the size of the length before each packet.

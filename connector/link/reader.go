@@ -64,7 +64,7 @@ func (r *reader) release() {
 }
 
 // head waits for the head of the next message, which stays in the buffer. It is stricter than
-// net/http: a head has limits, its lines end in CRLF and are not folded, and at most one field is
+// net/http: a head is limited, its lines end in CRLF and are not folded, and at most one field is
 // about the length of the body.
 func (r *reader) head() error {
 	framed := false
@@ -171,7 +171,7 @@ func (r *reader) end() error {
 	return Malformed("bytes after the end of the message")
 }
 
-// fault returns the cause of an error of reading a message: the stream's error, [io.ErrUnexpectedEOF],
+// fault returns the cause of a failed read of a message: the stream's error, [io.ErrUnexpectedEOF],
 // a failure, or an ErrMalformed without bytes of the message.
 func (r *reader) fault(err error) error {
 	switch {

@@ -166,7 +166,7 @@ func (w *response) Abort(f *Failure) {
 	_ = w.stream.Close()
 }
 
-// StopReading tells the gateway that the rest of the request is not needed. Reads of its body fail.
+// StopReading stops the gateway from sending the rest of the request. Reads of its body fail.
 func (w *response) StopReading() { stopReading(w.stream, CodeNone) }
 
 // finish ends the answer after the handler has returned.

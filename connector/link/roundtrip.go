@@ -35,9 +35,9 @@ func RoundTrip(ctx context.Context, s Stream, r *http.Request, done func()) (*ht
 	if ctx.Done() != nil {
 		x.unwatch = context.AfterFunc(ctx, x.cancel)
 	}
-	begun := false
+	succeeded := false
 	defer func() {
-		if !begun { // after a panic, too
+		if !succeeded { // after a panic, too
 			x.cancel()
 			x.finish()
 		}
@@ -49,11 +49,11 @@ func RoundTrip(ctx context.Context, s Stream, r *http.Request, done func()) (*ht
 		x.cancel()
 		return nil, x.explain(err)
 	}
-	begun = true
+	succeeded = true
 	return x.answer, nil
 }
 
-// tunnelRequest is one request and its answer, and the body of the answer.
+// tunnelRequest is one request and its answer.
 type tunnelRequest struct {
 	ctx     context.Context
 	stream  Stream
@@ -66,7 +66,7 @@ type tunnelRequest struct {
 	uploadErr error
 
 	answer *http.Response
-	sent   io.Reader // the body of the answer, as net/http reads it
+	body   io.Reader // of the answer, as net/http reads it
 
 	finished atomic.Bool // finish has run
 
@@ -81,7 +81,7 @@ func (x *tunnelRequest) cancel() {
 	x.stream.CancelWrite(CodeCancelled.wire())
 }
 
-// explain returns the cause of an error of the stream, which must have been canceled. A panic of
+// explain returns the cause of a stream's error. The stream must have been canceled. A panic of
 // the upload is the caller's.
 func (x *tunnelRequest) explain(err error) error {
 	if x.uploaded != nil {
@@ -229,7 +229,7 @@ func (x *tunnelRequest) receive(r *http.Request) (err error) {
 		x.finish()
 		return nil
 	}
-	x.sent, x.answer.Body = x.answer.Body, (*answerBody)(x)
+	x.body, x.answer.Body = x.answer.Body, (*answerBody)(x)
 	return nil
 }
 
@@ -247,7 +247,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	n, err := x.sent.Read(p)
+	n, err := x.body.Read(p)
 	if err == io.EOF {
 		failed := failure(x.answer.Trailer)
 		switch {

@@ -15,7 +15,7 @@ import (
 // tokenPrefix marks a tunnel token, for people and for secret scanners.
 const tokenPrefix = "ptt_"
 
-// maxToken bounds an encoded token in bytes; a real one has about 250.
+// maxToken bounds an encoded token in bytes; a real one is about 250 bytes long.
 const maxToken = 4096
 
 // Token contains the address of a gateway and the credentials of a connector.

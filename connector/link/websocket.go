@@ -44,12 +44,12 @@ func (s *webSocket) Close() error { return s.closeNow() }
 func WebSocketGateway(ctx context.Context, raw net.Conn, config *tls.Config,
 	life func(context.Context) context.Context,
 ) (*Conn, error) {
-	var begun atomic.Bool
+	var accepted atomic.Bool
 	p := newPackets(raw)
 	transport := &quic.Transport{
 		Conn: p,
 		ConnContext: func(ctx context.Context, _ *quic.ClientInfo) (context.Context, error) {
-			if begun.Swap(true) {
+			if accepted.Swap(true) {
 				return nil, errSecondConnection
 			}
 			return life(ctx), nil

@@ -12,7 +12,7 @@ var ErrExceeded = errors.New("the memory for requests and answers is used up")
 // depend on the bytes that stay free. Below a guarantee, limits do not apply.
 //
 //	who               limit                     guarantee
-//	key               keyThreshold × free       total / guaranteed, until its owner has guaranteedThreshold × free
+//	key               keyThreshold × free       total / guaranteed, until its owner uses guaranteedThreshold × free
 //	user              keyThreshold × free       total / guaranteed
 //	account           accountThreshold × free   total / guaranteed, if it owns the key
 const (
@@ -27,9 +27,9 @@ const (
 type Budget struct {
 	mu     sync.Mutex
 	stats  Stats
-	owners map[owner]*share
+	shares map[holder]*share
 	spare  *share // list of unused shares, to avoid allocations
-	trim   func() // called when little is free; nil: nothing is
+	trim   func() // called when little is free; nil: there is no cache
 }
 
 // Stats is the state of a budget.
@@ -39,11 +39,11 @@ type Stats struct {
 	OverShare       uint64 // reservations refused because the key, user or account had reserved too much
 }
 
-// owner is a key with its owner, who is a user or the account. Without a key, it stands for all keys of
+// holder is a key with its owner, who is a user or the account. Without a key, it stands for all keys of
 // the owner; without both, for the account.
-type owner struct{ account, owner, key string }
+type holder struct{ account, owner, key string }
 
-// share is the share of one owner.
+// share is the share of one holder.
 type share struct {
 	bytes        int64
 	reservations int // number
@@ -52,7 +52,7 @@ type share struct {
 
 // NewBudget returns a budget of total bytes.
 func NewBudget(total int64) *Budget {
-	return &Budget{stats: Stats{Total: total}, owners: make(map[owner]*share)}
+	return &Budget{stats: Stats{Total: total}, shares: make(map[holder]*share)}
 }
 
 // Resize changes the total. Existing reservations stay, even if they exceed it.
@@ -65,8 +65,8 @@ func (b *Budget) Resize(total int64) {
 // cachePart is the part of a budget that a cache may use, as a divisor.
 const cachePart = 8
 
-// Excess returns how many bytes a cache of this size must give back. A budget can have one cache. It uses what no
-// reservation needs, without a reservation of its own.
+// Excess returns how many bytes a cache of this size must give back. A budget serves at most one cache, which uses
+// bytes that no reservation needs.
 func (b *Budget) Excess(size int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,14 +86,14 @@ func (b *Budget) Stats() Stats {
 // Open returns an empty reservation for a key of an account. The owner of the key is a user or the
 // account. All may be "": then the reservation may take all free bytes. A nil budget is unbounded.
 func (b *Budget) Open(account, keyOwner, key string) Reservation {
-	return Reservation{budget: b, owner: owner{account, keyOwner, key}}
+	return Reservation{budget: b, holder: holder{account, keyOwner, key}}
 }
 
 // Reservation is the part of a budget that one request has reserved. The zero value is
 // unbounded. It is safe for concurrent use. Once it is copied, only the copy may be used.
 type Reservation struct {
 	budget *Budget
-	owner
+	holder
 	bytes     int64
 	ofKey     *share // nil while nothing is reserved
 	ofOwner   *share
@@ -128,8 +128,8 @@ func (r *Reservation) set(n int64) error {
 	if more == 0 {
 		return nil
 	}
-	if r.ofKey == nil && r.owner != (owner{}) {
-		r.ofKey, r.ofOwner, r.ofAccount = b.join(r.owner), b.join(r.all()), b.join(owner{account: r.account})
+	if r.ofKey == nil && r.holder != (holder{}) {
+		r.ofKey, r.ofOwner, r.ofAccount = b.join(r.holder), b.join(r.allKeys()), b.join(holder{account: r.account})
 	}
 	refused := more > 0 && b.refuses(r, more)
 	if !refused {
@@ -142,9 +142,9 @@ func (r *Reservation) set(n int64) error {
 		}
 	}
 	if r.bytes == 0 && r.ofKey != nil {
-		b.leave(r.owner, r.ofKey)
-		b.leave(r.all(), r.ofOwner)
-		b.leave(owner{account: r.account}, r.ofAccount)
+		b.leave(r.holder, r.ofKey)
+		b.leave(r.allKeys(), r.ofOwner)
+		b.leave(holder{account: r.account}, r.ofAccount)
 		r.ofKey, r.ofOwner, r.ofAccount = nil, nil, nil
 	}
 	if refused {
@@ -153,8 +153,8 @@ func (r *Reservation) set(n int64) error {
 	return nil
 }
 
-// all returns the owner that stands for all keys of this owner.
-func (o owner) all() owner { return owner{account: o.account, owner: o.owner} }
+// allKeys returns the holder that stands for all keys of this holder's owner.
+func (h holder) allKeys() holder { return holder{account: h.account, owner: h.owner} }
 
 // refuses reports whether a reservation must not grow by more bytes, and counts the
 // refusal. A key or a user with a single reservation is only bounded by the account.
@@ -173,32 +173,32 @@ func (b *Budget) refuses(r *Reservation, more int64) bool {
 		return false
 	case ofAccount > accountThreshold*free,
 		ofKey > keyThreshold*free && r.ofKey.bytes > r.bytes,
-		ofOwner > keyThreshold*free && r.ofOwner.bytes > r.bytes && r.owner.owner != r.account:
+		ofOwner > keyThreshold*free && r.ofOwner.bytes > r.bytes && r.owner != r.account:
 		b.stats.OverShare++
 		return true
 	}
 	return false
 }
 
-// join adds a reservation to the share of an owner, and returns the share.
-func (b *Budget) join(o owner) *share {
-	s := b.owners[o]
+// join adds a reservation to the share of a holder, and returns the share.
+func (b *Budget) join(h holder) *share {
+	s := b.shares[h]
 	if s == nil {
 		if s = b.spare; s != nil {
 			b.spare, s.next = s.next, nil
 		} else {
 			s = new(share)
 		}
-		b.owners[o] = s
+		b.shares[h] = s
 	}
 	s.reservations++
 	return s
 }
 
 // leave removes a reservation from a share.
-func (b *Budget) leave(o owner, s *share) {
+func (b *Budget) leave(h holder, s *share) {
 	if s.reservations--; s.reservations == 0 {
-		delete(b.owners, o)
+		delete(b.shares, h)
 		s.next, b.spare = b.spare, s
 	}
 }

@@ -37,8 +37,8 @@ func TestShares(t *testing.T) {
 	for _, r := range []*Reservation{&first, &second, &other, &newcomer} {
 		r.Release()
 	}
-	if got := b.Stats().Reserved; got != 0 || len(b.owners) != 0 {
-		t.Errorf("%d bytes are reserved in the end, by %d owners", got, len(b.owners))
+	if got := b.Stats().Reserved; got != 0 || len(b.shares) != 0 {
+		t.Errorf("%d bytes are reserved in the end, by %d owners", got, len(b.shares))
 	}
 }
 
@@ -126,8 +126,8 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if s := b.Stats(); s.Reserved != 0 || len(b.owners) != 0 {
-		t.Errorf("%+v, %d owners", s, len(b.owners))
+	if s := b.Stats(); s.Reserved != 0 || len(b.shares) != 0 {
+		t.Errorf("%+v, %d owners", s, len(b.shares))
 	}
 }
 

@@ -32,9 +32,9 @@ func (p Plan) Unit() string {
 		unit = userUnit
 	}
 	for _, path := range slices.Compact(slices.Sorted(slices.Values(p.Keys))) {
-		keys += "LoadCredential=" + percent(filepath.Base(path)) + ":" + percent(path) + "\n"
+		keys += "LoadCredential=" + escapePercent(filepath.Base(path)) + ":" + escapePercent(path) + "\n"
 	}
-	return p.fill(unit, "{title}", p.Title(), "{program}", quote(p.Executable), "{config}", percent(p.Config),
+	return p.fill(unit, "{title}", p.Title(), "{program}", quote(p.Executable), "{config}", escapePercent(p.Config),
 		"{quoted-config}", quote(p.Config), "{drain}", p.Drain.String(), "{keys}", keys)
 }
 
@@ -84,8 +84,8 @@ func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$").Replace(s) + `"`
 }
 
-// percent escapes systemd's specifiers.
-func percent(s string) string { return strings.ReplaceAll(s, "%", "%%") }
+// escapePercent escapes systemd's specifiers.
+func escapePercent(s string) string { return strings.ReplaceAll(s, "%", "%%") }
 
 func escapeXML(s string) string {
 	var b strings.Builder

@@ -43,15 +43,15 @@ func New(p Plan) (Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking the service manager: %w", err)
 	}
-	if first, _ := os.ReadFile("/proc/1/comm"); pretended(s.Platform(), string(first)) {
+	if first, _ := os.ReadFile("/proc/1/comm"); isAssumed(s.Platform(), string(first)) {
 		return nil, ErrNoManager
 	}
 	return manager{s}, nil
 }
 
-// pretended reports whether the library only assumes a service manager. On Linux it falls back
+// isAssumed reports whether the library only assumes a service manager. On Linux it falls back
 // to System V's init, even in a container, whose first process is not init.
-func pretended(platform, firstProcess string) bool {
+func isAssumed(platform, firstProcess string) bool {
 	return platform == "unix-systemv" && strings.TrimSpace(firstProcess) != "init"
 }
 

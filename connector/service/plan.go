@@ -50,7 +50,7 @@ func (p Plan) check(system, temporary string) error {
 			return fmt.Errorf("the path %q is not possible in a service; move the file", path)
 		}
 	}
-	if under(p.Executable, temporary) {
+	if isUnder(p.Executable, temporary) {
 		return fmt.Errorf("%s is in a temporary folder and would be deleted; move the program to a place like "+
 			"/usr/local/bin/connector, and run that", p.Executable)
 	}
@@ -58,7 +58,7 @@ func (p Plan) check(system, temporary string) error {
 		return nil
 	}
 	for _, home := range []string{"/home", "/root", "/run/user"} {
-		if under(p.Executable, home) {
+		if isUnder(p.Executable, home) {
 			return fmt.Errorf("a system service cannot access home folders, and so not %s; run: sudo install %s "+
 				"/usr/local/bin/connector && sudo /usr/local/bin/connector service install", p.Executable, p.Executable)
 		}
@@ -77,18 +77,18 @@ func (p Plan) check(system, temporary string) error {
 	return nil
 }
 
-// name matches valid names of services. Files and folders are named after them.
-var name = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,63}$`)
+// validName matches the names of services. Files and folders are named after them.
+var validName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,63}$`)
 
 // CheckName checks the name of a service.
 func CheckName(s string) error {
-	if !name.MatchString(s) {
+	if !validName.MatchString(s) {
 		return fmt.Errorf("%q is not a valid service name; use 1 to 64 letters, digits, - and _, like postern-rack", s)
 	}
 	return nil
 }
 
-func under(path, dir string) bool {
+func isUnder(path, dir string) bool {
 	relative, err := filepath.Rel(dir, path)
 	return err == nil && relative != ".." && !strings.HasPrefix(relative, ".."+string(filepath.Separator))
 }

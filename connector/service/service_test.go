@@ -251,7 +251,7 @@ func TestPretended(t *testing.T) {
 		{"darwin-launchd", "", false},
 		{"windows-service", "", false},
 	} {
-		if got := pretended(tt.platform, tt.first); got != tt.want {
+		if got := isAssumed(tt.platform, tt.first); got != tt.want {
 			t.Errorf("%s with the first process %q: %v", tt.platform, tt.first, got)
 		}
 	}

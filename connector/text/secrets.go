@@ -6,7 +6,7 @@ import (
 	"log/slog"
 )
 
-// Secrets is embedded in a struct that has secrets: fmt, slog and zap print hidden instead of the struct. Its
+// Secrets is embedded in a struct that contains secrets: fmt, slog and zap print hidden instead of the struct. Its
 // JSON is not affected.
 type Secrets struct{}
 

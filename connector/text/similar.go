@@ -4,7 +4,7 @@ import "strings"
 
 const (
 	maxEdits      = 2    // between a name and a suggestion for it
-	maxSimilar    = 128  // bytes of a name that has suggestions
+	maxSimilar    = 128  // bytes of a name that gets suggestions
 	maxCandidates = 1000 // that are compared
 )
 

@@ -1,4 +1,4 @@
-// Package tty knows the terminal of a program: its size, and whether texts on it have colors.
+// Package tty measures the terminal of a program, and colors texts on it.
 package tty
 
 import (
@@ -34,7 +34,7 @@ func Flag(flags *pflag.FlagSet) {
 	})
 }
 
-// Paint returns s in a color, if w gets colors.
+// Paint returns s in a color, unless w gets none.
 func Paint(w io.Writer, tone Tone, s string) string {
 	auto := when == "auto" && Is(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	if tone == Plain || !auto && when != "always" {
@@ -49,7 +49,7 @@ func Is(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Size returns the columns and lines of the terminal w, 0 if they are not known.
+// Size returns the columns and lines of the terminal w, 0 if they are unknown.
 func Size(w io.Writer) (width, height int) {
 	if file, ok := w.(*os.File); ok {
 		width, height, _ = term.GetSize(int(file.Fd()))

@@ -177,7 +177,7 @@ func TestAnswersAreNotLogged(t *testing.T) {
 // Some versions of net/textproto do not quote a malformed line.
 func TestHeaderLinesAreNotShown(t *testing.T) {
 	x := &upstreamRequest{remaining: 1}
-	if err := x.cause(textproto.ProtocolError("malformed MIME header line: SECRET")); strings.Contains(err.Error(),
+	if err := x.answerError(textproto.ProtocolError("malformed MIME header line: SECRET")); strings.Contains(err.Error(),
 		"SECRET") {
 		t.Error(err)
 	}

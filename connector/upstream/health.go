@@ -110,7 +110,7 @@ func (p *Prober) watch(ctx context.Context, u *Server) {
 			failures++
 		}
 		select {
-		case <-u.health.doubts: // this check has settled it
+		case <-u.health.doubts: // this check was enough
 		default:
 		}
 		next := time.Now().Add(time.Duration((0.9 + 0.2*mathrand.Float64()) * float64(pause)))

@@ -23,26 +23,26 @@ type upstreamRequest struct {
 	conn      *connection
 	upload    *upload
 	unwatch   func() bool
-	in        *bufio.Reader // reads the upstreamRequest
+	in        *bufio.Reader // buffers Read
 	remaining int64         // bytes that may still be read
-	failure   error         // of the connection, once a read has failed
+	readError error         // of the connection, once it has failed
 	complete  bool          // the answer was read to its end
-	last      bool          // client or server have announced that they close the connection
+	closes    bool          // client or server have announced that they close the connection
 	reading   atomic.Bool   // send reads the rest of the body
 	closed    atomic.Bool   // close stops the body
 
-	written chan struct{} // closed after the last write
-	sent    int           // bytes of the request; valid after written
-	whole   bool          // the whole request was sent; valid after written
-	fault   error         // of the request's body; valid after written
-	defect  *panics.Error // of the goroutine that writes; valid after written
+	written   chan struct{} // closed after the last write
+	sent      int           // bytes of the request; valid after written
+	wholeSent bool          // the whole request was sent; valid after written
+	bodyError error         // of the request's body; valid after written
+	panicked  *panics.Error // of the goroutine that writes; valid after written
 }
 
 // begin sends the request on a connection. The end of ctx closes it.
 func begin(ctx context.Context, conn *connection, up *upload) *upstreamRequest {
 	x := &upstreamRequest{
 		// Some servers ignore the body of a GET, or answer HEAD with one: bytes would be left on the connection.
-		conn: conn, upload: up, last: up.last || up.method != http.MethodPost,
+		conn: conn, upload: up, closes: up.asksClose || up.method != http.MethodPost,
 		remaining: link.MaxAnswerHead, written: make(chan struct{}),
 	}
 	x.unwatch = context.AfterFunc(ctx, x.shut)
@@ -63,14 +63,14 @@ func (x *upstreamRequest) send() {
 		if x.sent > 0 {
 			x.upload.release() // it is not sent again
 		}
-		if x.defect = panics.Caught(recover()); x.defect != nil || x.sent == 0 {
+		if x.panicked = panics.Caught(recover()); x.panicked != nil || x.sent == 0 {
 			x.shut()
 		}
 	}()
 	for piece := x.upload.first; ; {
 		n, err := x.conn.Write(piece)
 		x.sent += n
-		if x.whole = err == nil && x.upload.left == 0; err != nil || x.whole {
+		if x.wholeSent = err == nil && x.upload.left == 0; err != nil || x.wholeSent {
 			return
 		}
 		if x.reading.Store(true); x.closed.Load() {
@@ -78,7 +78,7 @@ func (x *upstreamRequest) send() {
 		}
 		if n, err = x.upload.next(*x.upload.chunk, 1); err != nil {
 			if !x.closed.Load() {
-				x.fault = err
+				x.bodyError = err
 			}
 			x.shut()
 			return
@@ -94,9 +94,9 @@ func (x *upstreamRequest) Read(b []byte) (int, error) {
 	}
 	n, err := x.conn.Read(b[:min(int64(len(b)), x.remaining)])
 	x.remaining -= int64(n)
-	if err != nil && x.failure == nil {
-		if x.failure = err; err == io.EOF {
-			x.failure = io.ErrUnexpectedEOF
+	if err != nil && x.readError == nil {
+		if x.readError = err; err == io.EOF {
+			x.readError = io.ErrUnexpectedEOF
 		}
 	}
 	return n, err
@@ -117,9 +117,9 @@ func (x *upstreamRequest) receive() (a *modelAnswer, err error) {
 			continue
 		}
 		if err == nil {
-			err = check(response)
+			err = checkHead(response)
 		} else {
-			err = x.cause(err)
+			err = x.answerError(err)
 		}
 		if err != nil {
 			return nil, x.failed(err)
@@ -127,7 +127,7 @@ func (x *upstreamRequest) receive() (a *modelAnswer, err error) {
 		x.remaining = math.MaxInt64
 		a := newAnswer(response, x)
 		// llama.cpp closes the connection of a stream, although it announces to keep it.
-		x.last = x.last || response.Close || a.isStream()
+		x.closes = x.closes || response.Close || a.isStream()
 		return a, nil
 	}
 	return nil, x.failed(link.Malformed("too many informational answers"))
@@ -140,7 +140,7 @@ func (x *upstreamRequest) failed(err error) error {
 	if x.sent == 0 && !errors.Is(err, link.ErrMalformed) {
 		return fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
-	return cmp.Or(x.fault, err)
+	return cmp.Or(x.bodyError, err)
 }
 
 // close returns the connection to its pool if nothing is left of the request, or closes it. Afterwards the request's
@@ -149,7 +149,7 @@ func (x *upstreamRequest) close() {
 	running := x.unwatch()
 	select {
 	case <-x.written:
-		if running && x.complete && x.whole && !x.last && x.in.Buffered() == 0 {
+		if running && x.complete && x.wholeSent && !x.closes && x.in.Buffered() == 0 {
 			x.complete = false // for another close
 			x.conn.pool.put(x.conn)
 			return
@@ -165,8 +165,8 @@ func (x *upstreamRequest) close() {
 		x.upload.stop()
 	}
 	<-x.written // soon
-	if x.defect != nil {
-		panic(x.defect)
+	if x.panicked != nil {
+		panic(x.panicked)
 	}
 }
 
@@ -174,12 +174,12 @@ func (x *upstreamRequest) close() {
 // concurrent use.
 func (x *upstreamRequest) shut() { _ = x.conn.raw.Close() }
 
-// cause returns why net/http failed to read the answer. Unless the connection failed, the
+// answerError returns why net/http failed to read the answer. Unless the connection failed, the
 // answer is malformed.
-func (x *upstreamRequest) cause(err error) error {
+func (x *upstreamRequest) answerError(err error) error {
 	switch {
-	case x.failure != nil:
-		return x.failure
+	case x.readError != nil:
+		return x.readError
 	case x.remaining == 0:
 		return link.Malformed(fmt.Sprintf("the head is over %d bytes", link.MaxAnswerHead))
 	}
@@ -191,8 +191,8 @@ func (x *upstreamRequest) cause(err error) error {
 	return link.Malformed(strings.TrimSpace(problem))
 }
 
-// check returns an error for an answer that net/http accepts, but the gateway does not.
-func check(response *http.Response) error {
+// checkHead returns an error for an answer that net/http accepts, but the gateway does not.
+func checkHead(response *http.Response) error {
 	fields := 0
 	for _, values := range response.Header {
 		fields += len(values)
@@ -238,7 +238,7 @@ func (a *modelAnswer) Read(b []byte) (int, error) {
 	case err == io.EOF && (!a.endless || bytes.HasSuffix(bytes.TrimSpace(a.tail), []byte(doneEvent))):
 		a.request.complete = true
 	case err != nil:
-		err = a.request.failed(a.request.cause(err))
+		err = a.request.failed(a.request.answerError(err))
 	}
 	return n, err
 }

@@ -19,15 +19,15 @@ var errLength = fmt.Errorf("%w: the body of a request does not have the length i
 
 // upload is a request to an upstream. Its body is passed on while it arrives.
 type upload struct {
-	method   string
-	last     bool // it asks the upstream to close the connection
-	body     io.Reader
-	left     int64   // bytes of the body that were not read
-	chunk    *[]byte // for pieces of the body
-	first    []byte  // the head with the beginning of the body
-	extra    [1]byte // see next
-	reserved memory.Reservation
-	stop     func() // ends a read of the body
+	method    string
+	asksClose bool // the head asks the upstream to close the connection
+	body      io.Reader
+	left      int64   // bytes of the body that were not read
+	chunk     *[]byte // for pieces of the body
+	first     []byte  // the head with the beginning of the body
+	extra     [1]byte // see next
+	reserved  memory.Reservation
+	stop      func() // ends a read of the body
 }
 
 // open reads the beginning of a request of the tunnel: all of a body that fits into a chunk, or what has arrived of it.
@@ -41,7 +41,7 @@ func (u *Server) open(budget *memory.Budget, r *http.Request, stop func()) (*upl
 		return nil, link.ErrTooLarge
 	}
 	up := &upload{
-		method: r.Method, last: !u.pool.keeps(), body: r.Body, left: r.ContentLength,
+		method: r.Method, asksClose: !u.pool.keeps(), body: r.Body, left: r.ContentLength,
 		reserved: budget.Open("", "", ""), stop: stop,
 	}
 	held := chunkBytes + min(up.left, link.MaxRequestWindow)
@@ -68,7 +68,7 @@ func (up *upload) begin(u *Server, r *http.Request) error {
 	}
 	target.Path = u.prefix + target.Path
 	fmt.Fprintf(out, "%s %s HTTP/1.1\r\nHost: %s\r\n", r.Method, target.RequestURI(), u.host)
-	if up.last {
+	if up.asksClose {
 		out.WriteString("Connection: close\r\n")
 	}
 	if up.left > 0 || r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -78,11 +78,11 @@ func (up *upload) begin(u *Server, r *http.Request) error {
 	out.WriteString("\r\n")
 	free := out.AvailableBuffer()
 	free = free[:cap(free)]
-	least := min(len(free), 1)
+	atLeast := min(len(free), 1)
 	if up.left <= int64(len(free)) {
-		least = int(up.left)
+		atLeast = int(up.left)
 	}
-	n, err := up.next(free, least)
+	n, err := up.next(free, atLeast)
 	if err == nil {
 		out.Write(free[:n])
 		up.first = out.Bytes()
@@ -92,8 +92,8 @@ func (up *upload) begin(u *Server, r *http.Request) error {
 
 // next reads the next bytes of the body, at least this many. It returns the last ones only if the body ends after them:
 // no upstream gets all of a request whose body is too long or broken.
-func (up *upload) next(b []byte, least int) (int, error) {
-	n, err := io.ReadAtLeast(up.body, b[:min(int64(len(b)), up.left)], least)
+func (up *upload) next(b []byte, atLeast int) (int, error) {
+	n, err := io.ReadAtLeast(up.body, b[:min(int64(len(b)), up.left)], atLeast)
 	up.left -= int64(n)
 	if err == nil && up.left == 0 {
 		if _, err = io.ReadFull(up.body, up.extra[:]); err == io.EOF {

@@ -1,4 +1,4 @@
-// Package wait has pauses, wake-ups and changes that goroutines wait for.
+// Package wait lets goroutines wait for pauses, wake-ups and changes.
 package wait
 
 import (

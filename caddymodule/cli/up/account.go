@@ -55,7 +55,7 @@ func (a account) connector(ctx context.Context) (id, token string, err error) {
 	}
 }
 
-// online reports whether a connector has its tunnel.
+// online reports whether the tunnel of a connector is open.
 func (a account) online(ctx context.Context, id string) (bool, error) {
 	connectors, err := a.service.Connectors(ctx)
 	isOnline := func(c manage.Connector) bool { return c.ID == id && c.State == manage.Online }
@@ -74,7 +74,7 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 	for _, d := range existing {
 		before[d.Name] = d
 	}
-	ours := func(d manage.Deployment) bool { return slices.Equal(d.Connectors, []string{connector}) }
+	isOwn := func(d manage.Deployment) bool { return slices.Equal(d.Connectors, []string{connector}) }
 	used := map[string]bool{}
 	var published, others []manage.Deployment // others: set by the user
 	for _, model := range a.publishable(models, ready) {
@@ -86,7 +86,7 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 			continue
 		}
 		used[name] = true
-		if exists && !ours(d) {
+		if exists && !isOwn(d) {
 			if !slices.Contains(d.Connectors, connector) {
 				ready.note("model %q is not published: the deployment of that name uses another connector", name)
 			}
@@ -108,9 +108,9 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 	if published = append(published, others...); len(published) == 0 {
 		return fmt.Errorf("none of the server's models can be published: %s", strings.Join(ready.Notes, "; "))
 	}
-	ready.publish(published)
+	ready.setModels(published)
 	for _, d := range existing {
-		if !ours(d) || used[d.Name] || d.Name != deploymentName(d.Model) {
+		if !isOwn(d) || used[d.Name] || d.Name != deploymentName(d.Model) {
 			continue
 		}
 		if _, err := a.service.RemoveDeployment(ctx, d.Name); err != nil {
@@ -120,8 +120,8 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 	return nil
 }
 
-// publish records the published models, sorted, and one of them for a sample request.
-func (r *Ready) publish(published []manage.Deployment) {
+// setModels sets the published models, sorted, and one of them for a sample request.
+func (r *Ready) setModels(published []manage.Deployment) {
 	slices.SortFunc(published, func(a, b manage.Deployment) int { return strings.Compare(a.Name, b.Name) })
 	r.sample = manage.Sample(published)
 	for _, d := range published {

@@ -172,13 +172,13 @@ func (a addresses) caddyfile(database string) string {
 }
 
 // database returns the path of the store of `caddy gateway up`. A gateway that runs as a
-// service has another one.
+// service uses another one.
 func database() string {
 	return filepath.Join(caddy.AppDataDir(), "model_gateway", "up.db")
 }
 
 // keyFile returns the path of the file with the key of `caddy gateway up`. The store, in
-// the same folder, has only the key's hash.
+// the same folder, contains only the key's hash.
 func keyFile(store string) string { return filepath.Join(filepath.Dir(store), "up.key") }
 
 // adapt converts a Caddyfile to JSON. It ignores warnings: they are about formatting.

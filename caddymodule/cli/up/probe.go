@@ -39,20 +39,13 @@ var usualBases = []string{
 	"http://localhost:11434", "http://localhost:8080", "http://localhost:1234", "http://localhost:8000",
 }
 
-// searchSoon is [search] with probeTimeout.
-func searchSoon(ctx context.Context, bases []string) (found modelServer, ok bool, notes []string) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	return search(ctx, bases)
-}
-
 // search queries all bases at once and returns the first server of the list that has
 // models. The notes are about the other servers that answered.
 func search(ctx context.Context, bases []string) (found modelServer, ok bool, notes []string) {
 	servers, errs := make([]modelServer, len(bases)), make([]error, len(bases))
 	var wg sync.WaitGroup
 	for i, base := range bases {
-		wg.Go(func() { servers[i], errs[i] = ask(ctx, base) })
+		wg.Go(func() { servers[i], errs[i] = listModels(ctx, base) })
 	}
 	wg.Wait()
 	for i, server := range servers {
@@ -69,8 +62,8 @@ func search(ctx context.Context, bases []string) (found modelServer, ok bool, no
 	return found, ok, notes
 }
 
-// ask lists the models of the server at base, as a connector does.
-func ask(ctx context.Context, base string) (modelServer, error) {
+// listModels lists the models of the server at base, as a connector does.
+func listModels(ctx context.Context, base string) (modelServer, error) {
 	set, err := upstream.Open(&config.Config{Upstreams: upstreams(base)}, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return modelServer{}, err

@@ -67,7 +67,7 @@ func TestAsk(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			server, err := ask(t.Context(), serveModels(t, tt.status, tt.body))
+			server, err := listModels(t.Context(), serveModels(t, tt.status, tt.body))
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Fatalf("error = %v, want %q", err, tt.err)

@@ -161,7 +161,9 @@ func (u *Run) modelServer(ctx context.Context) (modelServer, error) {
 	if connect != "" {
 		return u.namedServer(ctx, connect)
 	}
-	server, ok, notes := searchSoon(ctx, u.Search)
+	searching, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	server, ok, notes := search(searching, u.Search)
 	u.ready.Notes = append(u.ready.Notes, notes...)
 	if !ok {
 		if server, err = u.startScripted(); err != nil {
@@ -174,7 +176,7 @@ func (u *Run) modelServer(ctx context.Context) (modelServer, error) {
 
 // namedServer returns the server of --connect.
 func (u *Run) namedServer(ctx context.Context, base string) (modelServer, error) {
-	server, err := ask(ctx, base)
+	server, err := listModels(ctx, base)
 	switch {
 	case errors.Is(err, upstream.ErrNotConnected):
 		return modelServer{}, fmt.Errorf("no model server answers at %s: %w\n"+

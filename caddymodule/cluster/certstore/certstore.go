@@ -37,7 +37,7 @@ const (
 	filesDir    = "x/acme/files/"
 	lockSeconds = 8                // that a lock lasts after its holder has died; a new leader of etcd begins them again
 	loadTimeout = 3 * time.Second  // of Load, which can use a copy
-	callTimeout = 10 * time.Second // of other calls; for which Load uses copies after a call has failed
+	callTimeout = 10 * time.Second // of other calls; after one has failed, Load uses copies for this time
 	attemptTime = 2 * time.Second  // the next attempt goes to another member
 )
 
@@ -86,14 +86,18 @@ func (s *Storage) call(ctx context.Context, limit time.Duration, f func(context.
 	}
 	inner, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), limit)
 	defer cancel()
-	for again := true; again; again = err != nil && wait.For(inner, attemptTime/10) == nil {
+	for {
 		if err = s.connect(context.WithoutCancel(ctx)); err == nil {
 			attempt, stop := context.WithTimeout(inner, attemptTime)
 			err = f(attempt)
 			stop()
 		}
+		if err == nil || wait.For(inner, attemptTime/10) != nil {
+			break
+		}
 	}
-	if s.away.Store(0); err == nil {
+	s.away.Store(0)
+	if err == nil {
 		return nil
 	}
 	if ctx.Err() == nil {
@@ -211,7 +215,7 @@ func (s *Storage) write(ctx context.Context, key string, local func() error, ops
 	if err != nil {
 		return fmt.Errorf("changing %s for all gateways: %w", key, err)
 	}
-	s.copied(key, local())
+	s.logCopy(key, local())
 	return nil
 }
 
@@ -226,13 +230,13 @@ func (s *Storage) Load(ctx context.Context, key string) ([]byte, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		_ = os.Remove(s.Copies.Filename(key)) // fails for a folder with files
 	case err == nil && (local != nil || !bytes.Equal(old, r.Data)):
-		s.copied(key, s.Copies.Store(ctx, key, r.Data))
+		s.logCopy(key, s.Copies.Store(ctx, key, r.Data))
 	}
 	return r.Data, err
 }
 
-// copied logs that a copy could not be changed.
-func (s *Storage) copied(key string, err error) {
+// logCopy logs the error of a change of a copy, nil for none.
+func (s *Storage) logCopy(key string, err error) {
 	if err != nil {
 		s.Logger.Warn("failed to change the local copy of a file for certificates", "file", key, "error", err)
 	}

@@ -62,13 +62,13 @@ func (e *Edge) Start(s *gateway.Services) {
 func (e *Edge) count() {
 	s := shareOf(e.services.Store.Edges(), e.Name())
 	e.serving.Store(int64(s.edges))
-	e.services.Turns.SetShare(s.of)
+	e.services.Turns.SetShare(s.divide)
 }
 
 // Serving implements gateway.Cluster.
 func (e *Edge) Serving() int { return int(e.serving.Load()) }
 
-// share is the share of one of several edges.
+// share is the part of an edge in what several edges divide.
 type share struct {
 	edges  int
 	before int // of these, those before this one
@@ -88,8 +88,8 @@ func shareOf(edges []store.EdgeState, name string) (s share) {
 	return s
 }
 
-// of divides places: each edge has one at least, and the first edges get what does not divide.
-func (s share) of(places int) int {
+// divide returns the share of places: each edge gets one at least, and the first edges get the remainder.
+func (s share) divide(places int) int {
 	n := max(s.edges, 1)
 	return max(1, (places+n-1-s.before)/n)
 }
@@ -134,8 +134,8 @@ func (p Options) Join(local store.KV, o gateway.JoinOptions) (*store.Store, gate
 // Members implements gateway.Cluster.
 func (e *Edge) Members() tunnel.Members { return e.members(e.services.Store.Edges()) }
 
-// members returns the edges for the connectors of this edge: those that report, have an address, and do
-// not drain.
+// members returns the edges for the connectors of this edge: those that report, advertise an address,
+// and do not drain.
 func (e *Edge) members(edges []store.EdgeState) tunnel.Members {
 	m := tunnel.Members{Name: e.Name()}
 	for _, other := range edges {

@@ -71,7 +71,7 @@ func TestShares(t *testing.T) {
 	} {
 		var got []int
 		for _, name := range []string{"a", "b", "c"} {
-			got = append(got, shareOf(test.edges, name).of(test.places))
+			got = append(got, shareOf(test.edges, name).divide(test.places))
 		}
 		if !slices.Equal(got, test.want) {
 			t.Errorf("of %d places, %d edges have %v, want %v", test.places, len(test.edges), got, test.want)

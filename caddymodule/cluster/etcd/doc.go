@@ -12,7 +12,7 @@
 //
 // # Guarantees of etcd
 //
-// The package relies on these properties; tests/cluster has tests for them:
+// The package relies on these properties, which tests/cluster tests:
 //
 //   - Transactions and reads are linearizable, and a transaction that was answered is
 //     on the disks of a majority.

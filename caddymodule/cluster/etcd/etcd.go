@@ -47,13 +47,13 @@ const (
 
 // kv is a store.KV in etcd.
 type kv struct {
-	client  *clientv3.Client
-	prefix  string
-	servers string // the endpoints, for messages
-	logger  *slog.Logger
-	history bool         // must not be compacted
-	seen    atomic.Int64 // the latest revision of etcd that this client has seen
-	epoch   atomic.Int64 // the ModRevision of schemaKey that this client has seen last
+	client    *clientv3.Client
+	prefix    string
+	servers   string // the endpoints, for messages
+	logger    *slog.Logger
+	noCompact bool
+	seen      atomic.Int64 // the latest revision of etcd that this client has seen
+	epoch     atomic.Int64 // the ModRevision of schemaKey that this client has seen last
 
 	restored atomic.Pointer[error] // error of all calls after etcd has lost changes; nil: it has not
 
@@ -91,7 +91,7 @@ func open(ctx context.Context, o Options) (*kv, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	k := &kv{prefix: o.Prefix, servers: strings.Join(o.Endpoints, ", "), logger: o.Logger, history: o.NoCompact}
+	k := &kv{prefix: o.Prefix, servers: strings.Join(o.Endpoints, ", "), logger: o.Logger, noCompact: o.NoCompact}
 	k.ctx, k.close = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -202,7 +202,7 @@ func (k *kv) prepare(ctx context.Context) error {
 
 // Compact implements store.Compacter. It drops the history of all programs that use etcd.
 func (k *kv) Compact(ctx context.Context, revision int64) error {
-	if k.history {
+	if k.noCompact {
 		return nil
 	}
 	_, err := try(ctx, k, attemptTime, func(ctx context.Context) (*clientv3.CompactResponse, error) {

@@ -20,7 +20,7 @@ import (
 var errEpoch = errors.New("the epoch of the store in etcd has changed")
 
 // Txn makes attempts until one is answered. After an attempt without an answer, it finds out whether that was
-// committed; doc.go has the reasoning.
+// committed: see doc.go.
 func (k *kv) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 	if err := t.Check(); err != nil {
 		return store.TxnResult{}, err
@@ -38,7 +38,7 @@ func (k *kv) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 		doubt = true
 		failed := k.newEpoch(ctx)
 		if failed == nil && record >= 0 {
-			result.Revision, failed = k.find(ctx, t.Then[record], before)
+			result.Revision, failed = k.findPut(ctx, t.Then[record], before)
 		}
 		if failed != nil || result.Revision > 0 {
 			return store.TxnResult{Succeeded: true, Changed: true, Revision: result.Revision}, failed
@@ -120,8 +120,8 @@ func (k *kv) newEpoch(ctx context.Context) error {
 	return k.see(0, resp.Header.Revision)
 }
 
-// find returns the revision at which a record was put between a revision and the present epoch, or 0.
-func (k *kv) find(ctx context.Context, record store.Op, after int64) (int64, error) {
+// findPut returns the revision at which a record was put between a revision and the present epoch, or 0.
+func (k *kv) findPut(ctx context.Context, record store.Op, after int64) (int64, error) {
 	w, err := k.Watch(ctx, store.Span{Start: record.Key, End: record.Key + "\x00"}, after+1)
 	if err != nil {
 		return 0, err

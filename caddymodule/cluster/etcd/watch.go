@@ -41,7 +41,7 @@ type watcher struct {
 
 	// Of Next:
 	reached   int64              // all changes up to this revision were returned
-	stream    clientv3.Watcher   // has no other watch
+	stream    clientv3.Watcher   // without another watch
 	responses clientv3.WatchChan // nil: there is no stream
 	end       context.CancelFunc // of the stream
 }
@@ -128,7 +128,7 @@ func (w *watcher) start(ctx context.Context) {
 
 // receive returns the changes of a response, or the progress if it has none.
 func (w *watcher) receive(ctx context.Context) (batch store.Batch, err error) {
-	for heard := time.Now(); ; {
+	for upToDate := time.Now(); ; {
 		pause := idlePause
 		if w.reached < w.k.seen.Load() {
 			pause = askPause
@@ -146,8 +146,8 @@ func (w *watcher) receive(ctx context.Context) (batch store.Batch, err error) {
 		}
 		switch {
 		case w.reached >= w.k.seen.Load():
-			heard = time.Now()
-		case time.Since(heard) > silentTimeout:
+			upToDate = time.Now()
+		case time.Since(upToDate) > silentTimeout:
 			return batch, errSilent
 		default: // the client does not answer while it reconnects
 			asking, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), askPause)

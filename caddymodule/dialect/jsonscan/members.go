@@ -152,16 +152,22 @@ func IsNumber(raw []byte) bool {
 	return len(raw) > 0 && (raw[0] == '-' || '0' <= raw[0] && raw[0] <= '9')
 }
 
+// IsObject reports whether a value is an object.
+func IsObject(raw []byte) bool { return len(raw) > 0 && raw[0] == '{' }
+
+// IsArray reports whether a value is an array.
+func IsArray(raw []byte) bool { return len(raw) > 0 && raw[0] == '[' }
+
 // IsFilled reports whether a value is a non-empty string, array or object.
 func IsFilled(raw []byte) bool {
-	if len(raw) == 0 || raw[0] != '"' && raw[0] != '[' && raw[0] != '{' {
-		return false
-	}
-	if raw[0] == '"' {
+	switch {
+	case IsString(raw):
 		return len(raw) > 2
+	case IsObject(raw), IsArray(raw):
+		s := scanner{Data: raw}
+		return s.space(1) != len(raw)-1
 	}
-	s := scanner{Data: raw}
-	return s.space(1) != len(raw)-1
+	return false
 }
 
 // Integer parses an integer. ok is false for any other value.
@@ -178,9 +184,9 @@ func TypeName(raw []byte) string {
 	switch {
 	case len(raw) == 0:
 		return "nothing"
-	case raw[0] == '{':
+	case IsObject(raw):
 		return "an object"
-	case raw[0] == '[':
+	case IsArray(raw):
 		return "an array"
 	case IsString(raw):
 		return "a string"
@@ -230,7 +236,7 @@ const Space = " \t\r\n"
 // Member returns the value of the last member with this name, nil if there is none. The
 // object must be known to be valid JSON.
 func Member(object []byte, name string) (last []byte) {
-	if len(object) == 0 || object[0] != '{' {
+	if !IsObject(object) {
 		return nil
 	}
 	for m := Checked(object); m.Next(); {

@@ -140,14 +140,14 @@ func (c *Calibration) beginning(p *Prompt, owner uint64, connector string) (toke
 func (c *Calibration) ratio(r Registration, tools bool) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := c.known(r); l != nil && *l.ratios.of(tools) != 0 {
+	if l := c.calibrationOf(r); l != nil && *l.ratios.of(tools) != 0 {
 		return *l.ratios.of(tools)
 	}
 	return startRatio
 }
 
-// known returns the calibration of a registration, nil if a newer one is known.
-func (c *Calibration) known(r Registration) *learned {
+// calibrationOf returns the calibration of a registration, nil if there is a newer registration.
+func (c *Calibration) calibrationOf(r Registration) *learned {
 	name := deployment{r.Account, r.Deployment}
 	l := c.learned[name]
 	if l == nil || l.since < r.Since {
@@ -189,7 +189,7 @@ func (c *Calibration) Learn(r Registration, connector, key string, p *Prompt, n 
 	known, from, _ := c.beginning(p, of, connector)
 	switch {
 	case exactly:
-		if size := c.size(context.Background(), key, p, known, from); size.Known+size.text >= minCut {
+		if size := c.size(context.Background(), key, p, known, from); size.Known+size.common >= minCut {
 			doubt = size.Doubt(n)
 		}
 		if doubt == None {
@@ -214,7 +214,7 @@ func (c *Calibration) learnRatio(r Registration, n int, estimate Estimate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ratio := float64(n) / float64(estimate.Tokens)
-	if l := c.known(r); l != nil && ratio >= minRatio {
+	if l := c.calibrationOf(r); l != nil && ratio >= minRatio {
 		mean := l.ratios.of(estimate.Tools)
 		if *mean != 0 {
 			ratio = *mean + ratioWeight*(ratio-*mean)

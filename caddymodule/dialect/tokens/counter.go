@@ -164,7 +164,8 @@ type tally struct {
 	media   bool
 	answer  bool // the message is the assistant's
 
-	text, textBytes, wideBytes int // of the text that each template has: tokens, bytes, bytes that are not ASCII
+	// Of the common text, which every chat template passes to the model: tokens, bytes, bytes that are not ASCII.
+	common, commonBytes, wideBytes int
 }
 
 // add adds tokens of other parts than text.
@@ -187,20 +188,20 @@ func (t *tally) count(s string) int {
 	return tokens
 }
 
-// has adds the tokens of a text to what each template has. The count has the text already, perhaps in another form.
-func (t *tally) has(s string, tokens int) {
-	t.text += tokens
-	t.textBytes += len(s)
+// addCommon adds a text, which was already counted, perhaps in another form, to the common text.
+func (t *tally) addCommon(s string, tokens int) {
+	t.common += tokens
+	t.commonBytes += len(s)
 	for i := range len(s) {
 		t.wideBytes += int(s[i] >> 7)
 	}
 }
 
-// reads adds a text that the count has in another form to what each template has.
-func (t *tally) reads(s string) {
+// countCommon is addCommon for a text whose tokens in this form are not known.
+func (t *tally) countCommon(s string) {
 	if t.left > 0 {
 		n, _ := t.counter.text(t.ctx, t.key, s)
-		t.has(s, n)
+		t.addCommon(s, n)
 	}
 }
 
@@ -213,8 +214,8 @@ func (t *tally) total() int {
 	return n
 }
 
-// tools adds a JSON array of tools. Most templates render tools as similar JSON. Each has their names and descriptions,
-// and those of their parameters; gpt-oss declares the parameters in TypeScript, which is shorter.
+// tools adds a JSON array of tools. Most templates render tools as similar JSON, and all render their names and
+// descriptions, and those of their parameters; gpt-oss declares the parameters in TypeScript, which is shorter.
 func (t *tally) tools(raw []byte) {
 	if len(raw) == 0 {
 		return
@@ -228,12 +229,12 @@ func (t *tally) tools(raw []byte) {
 		for p := jsonscan.Object(jsonscan.Member(jsonscan.Member(function, "parameters"), "properties")); p.Next(); {
 			text = append(append(append(text, '\n'), p.Name()...), jsonscan.Text(p.Raw(), "description")...)
 		}
-		t.reads(string(text))
+		t.countCommon(string(text))
 	}
 }
 
-// message adds a message. Thinking is added only in the current turn, because templates
-// drop it elsewhere. It is not text that each template has: some drop all of it.
+// message adds a message. Thinking is added only after the last message of the user, because
+// templates drop it elsewhere. It is not common text: some drop all of it.
 func (t *tally) message(raw []byte, current bool) {
 	thought := !current
 	t.answer = jsonscan.Text(raw, "role") == "assistant"
@@ -266,15 +267,15 @@ func (t *tally) str(raw []byte) {
 	text := jsonscan.Unquote(raw)
 	n, thought := t.count(text), strings.LastIndex(text, thinkClose)
 	if t.answer && thought >= 0 {
-		t.reads(text[thought+len(thinkClose):])
+		t.countCommon(text[thought+len(thinkClose):])
 		return
 	}
-	t.has(text, n)
+	t.addCommon(text, n)
 }
 
 // content adds a message's content, a string or a list of parts.
 func (t *tally) content(raw []byte) {
-	if len(raw) == 0 || raw[0] != '[' {
+	if !jsonscan.IsArray(raw) {
 		t.str(raw)
 		return
 	}
@@ -300,14 +301,13 @@ func (t *tally) image(raw []byte) {
 		t.add(tokensOfUnknownImage)
 		return
 	}
-	if len(raw) > 0 && raw[0] == '{' {
+	if jsonscan.IsObject(raw) {
 		raw = jsonscan.Member(raw, "url")
 	}
 	t.add(imageTokens(raw))
 }
 
-// calls adds an assistant's tool calls. Some templates have the arguments without the escapes of JSON, which are in its
-// strings alone.
+// calls adds an assistant's tool calls. Some templates render the strings in the arguments without escapes.
 func (t *tally) calls(raw []byte) {
 	for m := jsonscan.MembersAt(raw, 0); m.Next(); {
 		t.add(tokensPerMessage)
@@ -317,9 +317,9 @@ func (t *tally) calls(raw []byte) {
 				text = []byte(jsonscan.Unquote(text))
 			}
 			if n := t.count(string(text)); bytes.IndexByte(text, '\\') < 0 || !jsonscan.Valid(text) {
-				t.has(string(text), n)
+				t.addCommon(string(text), n)
 			} else {
-				t.reads(jsonscan.Unescape(text))
+				t.countCommon(jsonscan.Unescape(text))
 			}
 		}
 	}

@@ -7,11 +7,11 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Prompt is the part of an upstream's request that becomes the model's prompt. It has what identifies the prompt, and
+// Prompt is the part of an upstream's request that becomes the model's prompt. It keeps hashes of its beginnings, and
 // gets the text again to count its tokens.
 type Prompt struct {
 	text       func() (messages, tools []byte)
-	beginnings []beginning  // that end with a message of the user, or have the last one; the last is the whole prompt
+	beginnings []beginning  // up to each message of the user, and each message after the last of these
 	lastUser   int          // index of the last message of the user, -1 if there is none
 	size       int          // bytes, without messages with media
 	tools      bool         // there are tools
@@ -69,7 +69,7 @@ func (p *Prompt) Text() (messages, tools []byte) {
 
 // array returns an array that is not empty, and nil for all other values.
 func array(raw []byte) []byte {
-	if len(raw) > 0 && raw[0] == '[' && jsonscan.IsFilled(raw) {
+	if jsonscan.IsArray(raw) && jsonscan.IsFilled(raw) {
 		return raw
 	}
 	return nil

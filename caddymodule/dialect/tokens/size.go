@@ -9,8 +9,8 @@ type Size struct {
 	// Rest is the own count of what follows: the tokenizer's, with the overhead of templates and a guess for media.
 	Rest int
 
-	text int  // tokens of the text in Rest that each template has
-	wide bool // more than a tenth of the bytes of that text are not ASCII
+	common int  // tokens of the text in Rest that every chat template passes to the model
+	wide   bool // more than a tenth of the bytes of that text are not ASCII
 }
 
 // Tokenizers of models need fewer tokens than the gateway's by these factors at most, measured with those of Qwen 3,
@@ -23,16 +23,16 @@ const (
 // size returns the size of a prompt of whose first messages the count is known.
 func (c *Calibration) size(ctx context.Context, key string, p *Prompt, known, messages int) Size {
 	t := c.counter.tally(ctx, key, p, messages)
-	return Size{Known: known, Rest: t.total(), text: t.text, wide: 10*t.wideBytes > t.textBytes}
+	return Size{Known: known, Rest: t.total(), common: t.common, wide: 10*t.wideBytes > t.commonBytes}
 }
 
-// Min returns the tokens that the prompt surely has.
+// Min returns a number of tokens that the prompt surely reaches.
 func (s Size) Min() int {
 	factor := maxFactor
 	if s.wide {
 		factor = maxWideFactor
 	}
-	return s.Known + int(float64(s.text)/factor)
+	return s.Known + int(float64(s.common)/factor)
 }
 
 // Max returns the tokens that the prompt hardly exceeds.
@@ -52,9 +52,9 @@ const (
 // rest.
 func (s Size) Doubt(n int) Doubt {
 	switch {
-	case 2*n < s.text:
+	case 2*n < s.common:
 		return Cut
-	case n < s.Known+s.text/2:
+	case n < s.Known+s.common/2:
 		return Low
 	}
 	return None

@@ -107,7 +107,7 @@ func TestTurns(t *testing.T) {
 			}
 		}
 	}
-	if n := e.gateway.cache.kept.Len(); n != maxKept { // later turns replace earlier ones
+	if n := e.gateway.cache.lru.Len(); n != maxKept { // later turns replace earlier ones
 		t.Errorf("the gateway keeps %d bodies", n)
 	}
 }
@@ -133,8 +133,8 @@ func TestCloseMeanwhile(t *testing.T) {
 			b.end(true, nil)
 		}
 		closing.Wait()
-		if c := e.gateway.cache; c.kept.Len() != 0 || c.size != 0 {
-			t.Fatalf("%d bodies of %d bytes are left", c.kept.Len(), c.size)
+		if c := e.gateway.cache; c.lru.Len() != 0 || c.size != 0 {
+			t.Fatalf("%d bodies of %d bytes are left", c.lru.Len(), c.size)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestOtherTunnelsCostNothing(t *testing.T) {
 	if looked > 0 || allocated > 0 {
 		t.Errorf("it looks at %d bodies, and allocates %v times", looked, allocated)
 	}
-	if other.Close(); c.size != 0 || c.kept.Len() != 0 || len(other.kept) != 0 {
+	if other.Close(); c.size != 0 || c.lru.Len() != 0 || len(other.bodies) != 0 {
 		t.Errorf("after the end of the tunnel, %d bytes are kept", c.size)
 	}
 }
@@ -166,7 +166,7 @@ func TestReadBodyIsNotHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := r.Body.(*decoder)
-	if _, err := io.Copy(io.Discard, d); err != nil || d.kept != nil || e.connector.cache.kept.Len() != 1 {
+	if _, err := io.Copy(io.Discard, d); err != nil || d.kept != nil || e.connector.cache.lru.Len() != 1 {
 		t.Errorf("%v; the decoder has the body: %t", err, d.kept != nil)
 	}
 	s.End(true)
@@ -273,7 +273,7 @@ func TestDamagedBodies(t *testing.T) {
 			}
 		}
 	}
-	if e.connector.cache.kept.Len() != 1 {
+	if e.connector.cache.lru.Len() != 1 {
 		t.Error("a damaged body was kept")
 	}
 }

@@ -19,13 +19,13 @@ type Cache struct {
 	excess func(size int64) int64
 	mu     sync.Mutex // guards the tunnels, too
 	size   int64      // in bytes, with bodies that are not complete
-	kept   *simplelru.LRU[*body, struct{}]
+	lru    *simplelru.LRU[*body, struct{}]
 }
 
 // NewCache returns a cache. excess returns how many bytes a cache of a size must give back.
 func NewCache(excess func(size int64) int64) *Cache {
 	c := &Cache{excess: excess}
-	c.kept, _ = simplelru.NewLRU(math.MaxInt, func(b *body, _ struct{}) { // excess bounds it
+	c.lru, _ = simplelru.NewLRU(math.MaxInt, func(b *body, _ struct{}) { // excess bounds it
 		c.size -= b.size
 		b.tunnel.remove(b)
 	})
@@ -33,25 +33,25 @@ func NewCache(excess func(size int64) int64) *Cache {
 }
 
 // Trim drops the least recently used bodies that the cache must give back.
-func (c *Cache) Trim() { c.trim(0) }
+func (c *Cache) Trim() { c.reserve(0) }
 
 // Forget drops the bodies of a key.
 func (c *Cache) Forget(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, b := range c.kept.Keys() {
+	for _, b := range c.lru.Keys() {
 		if b.key == key {
-			c.kept.Remove(b)
+			c.lru.Remove(b)
 		}
 	}
 }
 
-// trim makes space for n more bytes, and reports whether there is.
-func (c *Cache) trim(n int64) bool {
+// reserve reserves n bytes, and drops bodies for that. It reports false if there is no space.
+func (c *Cache) reserve(n int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.excess(c.size+n) > 0 {
-		if _, _, ok := c.kept.RemoveOldest(); !ok {
+		if _, _, ok := c.lru.RemoveOldest(); !ok {
 			return false
 		}
 	}
@@ -61,11 +61,11 @@ func (c *Cache) trim(n int64) bool {
 
 // Tunnel contains the bodies of one tunnel. A nil one keeps none.
 type Tunnel struct {
-	cache *Cache
-	limit atomic.Int64 // bytes that the connector keeps; 0 after Close
-	used  int64        // bytes of all bodies, counted at each use
-	last  uint64       // number
-	kept  []*body      // those of the cache, the most recently used last
+	cache  *Cache
+	limit  atomic.Int64 // bytes that the connector keeps; 0 after Close
+	used   int64        // the sum of the sizes of bodies at each use: a clock
+	last   uint64       // number
+	bodies []*body      // in the cache, the most recently used last
 }
 
 // NewTunnel returns a tunnel whose connector keeps limit bytes.
@@ -85,9 +85,9 @@ func (t *Tunnel) Close() {
 
 // remove removes a body from the list, and reports whether it was there.
 func (t *Tunnel) remove(b *body) bool {
-	i := slices.Index(t.kept, b)
+	i := slices.Index(t.bodies, b)
 	if i >= 0 {
-		t.kept = slices.Delete(t.kept, i, i+1)
+		t.bodies = slices.Delete(t.bodies, i, i+1)
 	}
 	return i >= 0
 }
@@ -99,15 +99,15 @@ type body struct {
 	number uint64
 	bytes  []byte
 	size   int64 // in the cache
-	used   int64 // Tunnel.used after the last use
+	usedAt int64 // Tunnel.used after the last use
 }
 
 // open returns a new body of length bytes. It is nil if there is no space for it and the next one of its conversation.
-// Without a number, it gets one. [body.end] must be called.
+// If number is 0, the tunnel chooses it. [body.end] must be called.
 func (t *Tunnel) open(key string, number uint64, length int64) *body {
 	const limit = 1 << 40 // of what a hostile gateway may announce
 	if t == nil || length > limit || length > t.limit.Load()/2 || t.cache.excess(2*(length+bodyCost)) > 0 ||
-		!t.cache.trim(length+bodyCost) {
+		!t.cache.reserve(length+bodyCost) {
 		return nil
 	}
 	b := &body{tunnel: t, key: key, number: number, bytes: make([]byte, length), size: length + bodyCost}
@@ -123,13 +123,14 @@ func (t *Tunnel) use(b *body) {
 		b.number = t.last
 	}
 	t.used += b.size
-	b.used = t.used
-	if t.cache.kept.Get(b); t.remove(b) {
-		t.kept = append(t.kept, b)
+	b.usedAt = t.used
+	if t.cache.lru.Get(b); t.remove(b) {
+		t.bodies = append(t.bodies, b)
 	}
 }
 
-// end keeps a complete body for later requests, instead of the replaced one, which may be nil. It drops others.
+// end keeps a complete body for later requests, instead of the replaced one, which may be nil. It drops an incomplete
+// one.
 func (b *body) end(complete bool, replaced *body) {
 	c := b.tunnel.cache
 	c.mu.Lock()
@@ -138,23 +139,23 @@ func (b *body) end(complete bool, replaced *body) {
 		c.size -= b.size
 		return
 	}
-	c.kept.Remove(replaced)
-	c.kept.Add(b, struct{}{})
-	b.tunnel.kept = append(b.tunnel.kept, b)
+	c.lru.Remove(replaced)
+	c.lru.Add(b, struct{}{})
+	b.tunnel.bodies = append(b.tunnel.bodies, b)
 }
 
 // find returns the most recently used bodies that match. It drops those over limit, and those that the connector has
-// probably dropped.
+// probably dropped: since their last use, others that filled its memory were used.
 func (t *Tunnel) find(limit int, matches func(*body) bool) (found []*body) {
 	t.cache.mu.Lock()
 	defer t.cache.mu.Unlock()
-	for _, b := range slices.Backward(slices.Clone(t.kept)) {
+	for _, b := range slices.Backward(slices.Clone(t.bodies)) {
 		switch {
 		case !matches(b):
-		case len(found) < limit && t.used-b.used <= t.limit.Load()-b.size:
+		case len(found) < limit && t.used-b.usedAt <= t.limit.Load()-b.size:
 			found = append(found, b)
 		default:
-			t.cache.kept.Remove(b)
+			t.cache.lru.Remove(b)
 		}
 	}
 	return found

@@ -42,7 +42,7 @@ func Decode(r *http.Request, t *Tunnel) error {
 		d.kept = t.open("", h.Number, h.Length)
 	}
 	switch {
-	case d.kept != nil: // from may have been dropped for it
+	case d.kept != nil: // the cache may have dropped the base for it
 		copy(d.kept.bytes, from[:d.begin])
 		copy(d.kept.bytes[d.end:], from[int64(len(from))-(h.Length-d.end):])
 	case from != nil:
@@ -52,7 +52,7 @@ func Decode(r *http.Request, t *Tunnel) error {
 	return nil
 }
 
-// base returns the bytes of a body if they are exactly those that the gateway means, or nil.
+// base returns the bytes of the kept body that is exactly the base, or nil.
 func (t *Tunnel) base(b base) []byte {
 	for _, kept := range t.find(1, func(kept *body) bool { return kept.number == b.Number }) {
 		if int64(len(kept.bytes)) == b.Length && checksum(kept.bytes) == b.CRC32C {

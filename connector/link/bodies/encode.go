@@ -50,8 +50,8 @@ type Sent struct {
 	original *http.Request
 	key      string
 	body     *body // nil: it is not kept
-	base     *body // that body replaces, and is hardly longer; nil: none
-	refers   bool  // the encoded body has a base
+	base     *body // body replaces it, as it contains almost all of it; nil: none
+	refers   bool  // the encoded body refers to a base
 }
 
 // Encode encodes the body of a request. If there is a key, the tunnel keeps the body for later requests with the same
@@ -85,7 +85,8 @@ func Encode(r *http.Request, t *Tunnel, key string) *Sent {
 // Refers reports whether the encoded body refers to another one.
 func (s *Sent) Refers() bool { return s.refers }
 
-// Whole encodes the body again without a base, as the connector does not have that. It may have none of the key.
+// Whole encodes the body again without a base, which the connector does not keep. It drops all bodies of the key: the
+// connector may keep none of them.
 func (s *Sent) Whole() *Sent {
 	s.base, s.refers = nil, false
 	s.body.tunnel.find(0, s.sameKey)
@@ -93,8 +94,8 @@ func (s *Sent) Whole() *Sent {
 	return s.encode(h, bytes.NewReader(s.body.bytes))
 }
 
-// End ends the request. If its answer has begun, later requests can refer to the body. It replaces a base that has
-// little else.
+// End ends the request. If its answer has begun, later requests can refer to the body. It replaces a base that it
+// almost contains.
 func (s *Sent) End(answered bool) {
 	if s.body != nil {
 		s.body.end(answered, s.base)
@@ -157,7 +158,7 @@ var compressor = sync.OnceValue(func() *zstd.Encoder {
 })
 
 // encoder compresses a body while it is read, as frames that do not depend on each other: while it waits for a slow
-// tunnel, it has no state.
+// tunnel, it keeps no state.
 type encoder struct {
 	io.Closer
 	from       io.Reader

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 )
 
-// settings is the settings file of a client, as it is, and what is kept to restore it.
+// settings is the settings file of a client, and its backup.
 type settings struct {
 	*clients.File
 	path       string
@@ -29,21 +29,21 @@ type settings struct {
 type backup struct {
 	Path     string      `json:"path"`     // "": nothing is kept
 	Mode     fs.FileMode `json:"mode"`     // 0: the file did not exist
-	Original []byte      `json:"original"` // may have other keys
-	Written  [32]byte    `json:"written"`  // hash of the last text that has only the command's changes
+	Original []byte      `json:"original"` // may contain other keys
+	Written  [32]byte    `json:"written"`  // hash of the last text with only the command's changes
 	KeyName  string      `json:"key_name"`
 }
 
-// settingsOf finds and reads the settings file of a client and what is kept of it; to undo, the file that was set up.
+// settingsOf finds and reads the settings file of a client and its backup; to undo, the file that was set up.
 func settingsOf(c clients.Client, getenv func(string) string, undo bool) (*settings, error) {
 	s := &settings{File: c.File}
 	home := cmp.Or(getenv("HOME"), getenv("USERPROFILE"))
-	kept := config.DefaultPath(getenv)
+	configPath := config.DefaultPath(getenv)
 	folder := getenv(s.Env)
 	if s.Env == "" || !filepath.IsAbs(folder) {
 		folder = filepath.Join(home, filepath.FromSlash(s.Folder))
 	}
-	if !filepath.IsAbs(folder) || kept == "" {
+	if !filepath.IsAbs(folder) || configPath == "" {
 		return nil, errors.New("HOME is not set: the client's settings are unknown")
 	}
 	if info, err := os.Stat(home); err == nil && os.Geteuid() == 0 && !ownedByUser(info) {
@@ -55,7 +55,7 @@ func settingsOf(c clients.Client, getenv func(string) string, undo bool) (*setti
 			break
 		}
 	}
-	s.backupPath = filepath.Join(filepath.Dir(kept), "use", c.ID+".json")
+	s.backupPath = filepath.Join(filepath.Dir(configPath), "use", c.ID+".json")
 	data, err := os.ReadFile(s.backupPath)
 	if err == nil && json.Unmarshal(data, &s.backup) != nil {
 		err = errors.New("it is damaged; move it away, and restore what you need of it by hand")
@@ -106,20 +106,20 @@ func (s *settings) write(t clients.Traded) error {
 	}
 	after, _, err := s.Format.Merge(s.before, s.Members(t.Values))
 	if err == nil {
-		err = s.keep(after, t.KeyName)
+		err = s.saveBackup(after, t.KeyName)
 	}
 	if err == nil {
-		err = config.Replace(s.path, after, 0o600) // it has the key
+		err = config.Replace(s.path, after, 0o600) // it contains the key
 	}
 	return err
 }
 
-// keep keeps the original before the file is replaced: the process may die in between.
-func (s *settings) keep(after []byte, keyName string) error {
+// saveBackup saves the original before the file is replaced: the process may die in between.
+func (s *settings) saveBackup(after []byte, keyName string) error {
 	if s.backup.Path == "" {
 		s.backup = backup{Path: s.path, Mode: s.mode, Original: s.before}
 	}
-	if s.isUnchanged() || s.isOriginal() { // otherwise, the new text has changes of others, too
+	if s.isUnchanged() || s.isOriginal() { // otherwise, the new text contains changes of others, too
 		s.backup.Written = sha256.Sum256(after)
 	}
 	s.backup.KeyName = keyName
