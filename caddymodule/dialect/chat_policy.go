@@ -80,17 +80,28 @@ var routingByLetter = func() (names [256][]string) {
 	return names
 }()
 
-// noteRouting records a field of routingNames. Some JSON parsers ignore the case of keys.
+// noteRouting records a field of routingNames.
 func (r *ChatRequest) noteRouting(key, value []byte) {
+	if name := routingName(key); name != "" && !jsonscan.IsNull(value) {
+		r.routing = name
+	}
+}
+
+// routingName returns which of routingNames a key is, or "". Some JSON parsers ignore the case of keys.
+func routingName(key []byte) string {
+	if len(key) == 0 {
+		return ""
+	}
 	names := routingByLetter[key[0]|0x20]
 	if key[0] >= utf8.RuneSelf { // some letters of Unicode are taken for those of ASCII
 		names = routingNames[:]
 	}
 	for _, name := range names {
-		if isRouting(key, name) && !jsonscan.IsNull(value) {
-			r.routing = name
+		if isRouting(key, name) {
+			return name
 		}
 	}
+	return ""
 }
 
 // isRouting reports whether a key is a field of routingNames.

@@ -2,10 +2,14 @@ package dialect
 
 import (
 	"bytes"
+	"cmp"
 	"mime"
 	"net/http"
 	"net/textproto"
+	"regexp"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
@@ -17,6 +21,7 @@ const maxPartHeader = 8 << 10
 // no model server finds another model than the gateway: the boundary stands only between parts, and nothing stands
 // before the first part or after the last one.
 type Form struct {
+	boundary  string
 	delimiter []byte // two hyphens and the boundary
 	at        int    // after the last delimiter, 0 before the first one
 	searched  int    // no delimiter begins between at and here
@@ -24,6 +29,7 @@ type Form struct {
 	model     *jsonscan.Span
 	name      string // the model, "" while it is unknown
 	remote    string // the first part whose value may be the address of media, or ""
+	routing   string // of routingNames, or ""
 }
 
 // formPart is what the header of a part says.
@@ -32,6 +38,13 @@ type formPart struct {
 	hasFile bool // it has a file name
 	isPlain bool // it has no Content-Transfer-Encoding
 }
+
+// Simple parsers cut names and boundaries at some signs, decode others, or undo no quotes. The first is from RFC 2046
+// §5.1.1.
+var (
+	validBoundary = regexp.MustCompile(`^[\w'()+,./:=?-]{1,70}$`)
+	validPartName = regexp.MustCompile(`^[\w.[\]-]+$`)
+)
 
 // FormOf returns a form for the body of a media operation, nil for other operations and Content-Types.
 func FormOf(op Operation, h http.Header) (*Form, *Error) {
@@ -42,14 +55,20 @@ func FormOf(op Operation, h http.Header) (*Form, *Error) {
 	if !strings.HasPrefix(strings.ToLower(value), "multipart/") {
 		return nil, nil
 	}
-	const longest = 70 // RFC 2046 §5.1.1
 	mediaType, params, err := mime.ParseMediaType(value)
 	boundary := params["boundary"]
-	if err != nil || mediaType != "multipart/form-data" || boundary == "" || len(boundary) > longest ||
-		len(h["Content-Type"]) != 1 {
+	if err != nil || mediaType != formType || !validBoundary.MatchString(boundary) || len(h["Content-Type"]) != 1 {
 		return nil, invalidForm("its Content-Type must be multipart/form-data with a boundary of 1 to 70 characters")
 	}
-	return &Form{delimiter: []byte("--" + boundary)}, nil
+	return &Form{boundary: boundary, delimiter: []byte("--" + boundary)}, nil
+}
+
+const formType = "multipart/form-data"
+
+// contentType returns the Content-Type for the model server. It has no other parameters than the boundary: by a charset,
+// some servers would read other names of parts, and a simple parser takes the boundary from another parameter.
+func (f *Form) contentType() string {
+	return mime.FormatMediaType(formType, map[string]string{"boundary": f.boundary})
 }
 
 // Model returns the name of the model, "" while the form has not read it.
@@ -111,10 +130,12 @@ func (f *Form) readPart(body []byte, end int) *Error {
 	}
 	span := jsonscan.Span{Start: f.at + 2 + i + len(headerEnd), End: end - len("\r\n")}
 	value := span.Bytes(body)
-	if f.remote == "" && !part.hasFile && isMediaField([]byte(strings.TrimSuffix(part.name, "[]"))) && isRemoteText(value) {
+	field, _, _ := strings.Cut(part.name, "[") // of an array, or an object
+	f.routing = cmp.Or(f.routing, routingName([]byte(field)))
+	if f.remote == "" && !part.hasFile && isMediaField([]byte(field)) && isRemoteText(value) {
 		f.remote = part.name
 	}
-	if !strings.EqualFold(part.name, "model") {
+	if !strings.EqualFold(field, "model") {
 		return nil
 	}
 	switch {
@@ -135,28 +156,32 @@ func readPartHeader(header []byte) (part formPart, ok bool) {
 	for line := range strings.SplitSeq(string(header), "\r\n") {
 		name, value, found := strings.Cut(line, ":")
 		key := textproto.CanonicalMIMEHeaderKey(name)
-		if _, again := h[key]; !found || again || name == "" || strings.ContainsAny(name, " \t") ||
-			strings.ContainsAny(line, "\r\n\x00") {
+		if _, again := h[key]; !found || again || !httpguts.ValidHeaderFieldName(name) ||
+			!httpguts.ValidHeaderFieldValue(value) {
 			return part, false
 		}
 		h[key] = strings.TrimSpace(value)
 	}
-	disposition, params, err := mime.ParseMediaType(h["Content-Disposition"])
-	name, named := params["name"]
-	if err != nil || disposition != "form-data" || !named || hasOtherName(h["Content-Disposition"]) {
+	value := h["Content-Disposition"]
+	disposition, params, err := mime.ParseMediaType(value)
+	name := params["name"]
+	_, hasFile := params["filename"]
+	delete(params, "name")
+	delete(params, "filename")
+	if err != nil || disposition != "form-data" || !validPartName.MatchString(name) || len(params) > 0 || hasOtherName(value) {
 		return part, false
 	}
-	_, hasFile := params["filename"]
 	_, encoded := h["Content-Transfer-Encoding"]
 	return formPart{name, hasFile, !encoded}, true
 }
 
-// hasOtherName reports whether a simple parser may find another name in a Content-Disposition: an encoded one, or one
-// within the name of a file.
+// hasOtherName reports whether a simple parser may find another name in a Content-Disposition: an encoded one, one
+// within the name of a file, or none because of its case.
 func hasOtherName(disposition string) bool {
-	disposition = strings.ToLower(disposition)
-	return strings.Count(disposition, "name=") != 1+strings.Count(disposition, "filename=") ||
-		strings.Count(disposition, "name*") != strings.Count(disposition, "filename*")
+	lower := strings.ToLower(disposition)
+	names := strings.Count(lower, "name=")
+	return names != 1+strings.Count(lower, "filename=") || names != strings.Count(disposition, "name=") ||
+		strings.Count(lower, "name*") != strings.Count(lower, "filename*")
 }
 
 // finish reads the whole body. A form without a model is for the default.

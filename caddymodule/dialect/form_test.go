@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 const (
@@ -108,7 +109,14 @@ func TestBadForms(t *testing.T) {
 		"folded":         {"", asForm("Content-Disposition: form-data;\r\n name=\"model\"\r\n\r\nm"), "header of a part"},
 		"long header":    {"", asForm("X: " + strings.Repeat("x", maxPartHeader) + "\r\n" + aModel), "longer than 8 KiB"},
 		"remote image":   {"", asForm(aModel, header+"\"image[]\"\r\n\r\nhttp://10.0.0.1/"), "Invalid value for image[]"},
+		"routing":        {"", asForm(aModel, header+"\"API_BASE\"\r\n\r\nx"), "Unsupported parameter: api_base"},
+		"array of names": {"", asForm(aModel, header+"\"model[]\"\r\n\r\nn"), `did you mean "model"`},
+		"split name":     {"", asForm(aModel, header+"\"x=model\"\r\n\r\nn"), "header of a part"},
+		"another file":   {"", asForm(header + "\"model\"; x=\"; filename=a\"\r\n\r\nm"), "header of a part"},
+		"name in case":   {"", asForm("Content-Disposition: form-data; NAME=model\r\n\r\nm"), "header of a part"},
+		"control":        {"", asForm(header+"\"x\"\r\n\x0bContent-Disposition: form-data; name=model\r\n\r\nn", aModel), "header of a part"},
 		"boundary":       {"multipart/form-data; boundary=" + longest + "b", "", "1 to 70 characters"},
+		"cut boundary":   {"multipart/form-data; boundary=\"B;C\"", "", "1 to 70 characters"},
 		"no boundary":    {"multipart/form-data", "", "1 to 70 characters"},
 		"mixed":          {"multipart/mixed; boundary=B", asForm(aModel), "multipart/form-data"},
 	} {
@@ -124,6 +132,22 @@ func TestBadForms(t *testing.T) {
 	body := strings.ReplaceAll(asForm(aModel), "--B", "--"+longest)
 	if _, _, err := readForm(t, body, "multipart/form-data; boundary="+longest, "", 1); err != nil {
 		t.Error(err)
+	}
+}
+
+// Starlette decodes the names of parts by the charset, and cpp-httplib takes the first boundary of any parameter: the
+// model server gets the boundary alone.
+func TestFormContentType(t *testing.T) {
+	for got, want := range map[string]string{
+		"multipart/form-data; charset=utf-7; boundary=B":        "multipart/form-data; boundary=B",
+		`Multipart/Form-Data; x="boundary=C"; boundary="B"`:     "multipart/form-data; boundary=B",
+		`multipart/form-data; boundary="a:b"`:                   `multipart/form-data; boundary="a:b"`,
+		"multipart/form-data; boundary=----WebKitFormBoundaryA": "multipart/form-data; boundary=----WebKitFormBoundaryA",
+	} {
+		form, err := FormOf(Operation{Kind: Transcription}, http.Header{"Content-Type": {got}})
+		if call := (&MediaCall{form: form}); err != nil || call.ContentType() != want {
+			t.Errorf("%s: %v", got, err)
+		}
 	}
 }
 
@@ -149,6 +173,14 @@ var formRows = []boundedRow{
 	{name: "almost boundaries", work: readInPieces, input: func(n int) string {
 		return asForm(aModel, aFile+strings.Repeat("\r\n--", 16*n))
 	}},
+	{name: "nested images", maximum: jsonscan.MaxDepth/4 - 2, work: readImages, input: func(n int) string {
+		return `{"model":"m","image":` + strings.Repeat("[", n) + strings.Repeat(`"AA",`, 1000*n) + `0` + strings.Repeat("]", n) + "}"
+	}},
+}
+
+// readImages reads a body in JSON.
+func readImages(body []byte) (any, *Error) {
+	return ReadHead(Operation{Kind: ImageEdit, Dialect: Chat}, body, &Env{})
 }
 
 // readInPieces reads a form in pieces of 100 bytes.

@@ -68,16 +68,19 @@ func findRemoteField(name string, value []byte) (path string, found bool) {
 	case !isMediaField([]byte(name)):
 		return findRemote(value, inMessage)
 	case value[0] == '"':
-		return "", isRemoteText([]byte(jsonscan.Unquote(value)))
+		return "", !isInline(value) && mayBeURL(value)
 	case value[0] != '[':
 		return findRemote(value, inMedia)
 	}
-	for m := jsonscan.Checked(value); m.Next() && !found; {
+	for m := jsonscan.Checked(value); m.Next(); {
+		if jsonscan.IsArray(m.Raw()) {
+			continue // no model server supports nested lists
+		}
 		if path, found = findRemoteField(name, m.Raw()); found {
-			path = element("", m.Index) + path
+			return element("", m.Index) + path, true
 		}
 	}
-	return path, found
+	return "", false
 }
 
 // isDataKey reports whether a key's value is data or an id, in an object below a media

@@ -46,7 +46,7 @@ func readMediaHead(unit Unit, op Operation, body []byte, env *Env) (Head, *Error
 		if err := m.form.finish(body, env.DefaultModel); err != nil {
 			return Head{}, err
 		}
-		m.ChatRequest = &ChatRequest{kind: op.Kind, answers: 1, body: body, remote: m.form.remote}
+		m.ChatRequest = &ChatRequest{kind: op.Kind, answers: 1, body: body, remote: m.form.remote, routing: m.form.routing}
 		m.Model = m.form.name
 	default:
 		r, err := scanRequest(op, body, env.DefaultModel)
@@ -64,6 +64,14 @@ func (m *MediaCall) decode(o compat.Options) *Error { return m.applyOptions(o) }
 
 // IsForm reports whether the body is a form.
 func (m *MediaCall) IsForm() bool { return m.form != nil }
+
+// ContentType returns the Content-Type of the body.
+func (m *MediaCall) ContentType() string {
+	if m.form != nil {
+		return m.form.contentType()
+	}
+	return "application/json"
+}
 
 // Body implements Call.
 func (m *MediaCall) Body(upstreamModel string) *Segments {

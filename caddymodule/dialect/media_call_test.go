@@ -3,6 +3,7 @@ package dialect
 import (
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -68,6 +69,18 @@ func TestRemoteMediaFields(t *testing.T) {
 		if _, err := mediaCall(t, kind, body, compat.Options{RemoteMedia: compat.RemoteAllow}); err != nil {
 			t.Errorf("%s: %v", body, err)
 		}
+	}
+}
+
+// Images in JSON are looked at without a copy, which the memory of a request does not include.
+func TestImagesAreNotCopied(t *testing.T) {
+	body := []byte(`{"model":"m","image":"` + strings.Repeat("AAAA", 1<<20) + `"}`)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := ReadHead(Operation{Kind: ImageEdit, Dialect: Chat}, body, &Env{})
+	runtime.ReadMemStats(&after)
+	if size := after.TotalAlloc - before.TotalAlloc; err != nil || size > 1<<20 {
+		t.Errorf("an image of %d bytes allocates %d, %v", len(body), size, err)
 	}
 }
 

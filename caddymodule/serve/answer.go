@@ -30,7 +30,7 @@ type answer struct {
 	sent     time.Time     // when the last bytes went out
 	first    time.Time     // when the first content of the answer went out
 	writing  time.Duration // in which the client did not read
-	replayed bool          // the model server sent no stream, so that the time of its first token is unknown
+	untimed  bool          // the time of the first token is unknown: the answer was no stream, or of a media operation
 	status   int           // 0 until the header is written
 	ended    bool
 	left     bool           // the client disconnected before the end
@@ -130,7 +130,7 @@ func (a *answer) sendOutput(out []byte) (progress, *dialect.Error) {
 	}
 	a.writeEvent(out)
 	p.gone = a.err != nil
-	if a.first.IsZero() && !a.replayed && p.err == nil && len(out) > 0 {
+	if a.first.IsZero() && !a.untimed && p.err == nil && len(out) > 0 {
 		if u, _ := a.stream.Usage(); u.CompletionTokens > 0 { // servers open streams with the role alone
 			a.first = a.sent
 		}
@@ -283,7 +283,7 @@ func (a *answer) writeWhole(status int, body []byte) {
 var passedHeaders = [...]string{"Content-Type", "Content-Disposition", "Content-Length"}
 
 // piece sends a piece of an answer that is neither JSON nor a stream of events, and flushes it. It reports false if the
-// client is gone.
+// client is gone. No browser takes it for a page of the gateway's origin.
 func (a *answer) piece(h http.Header, p []byte) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -293,7 +293,11 @@ func (a *answer) piece(h http.Header, p []byte) bool {
 				a.w.Header()[name] = v
 			}
 		}
+		if a.w.Header()["Content-Type"] == nil { // else net/http guesses it
+			a.w.Header()["Content-Type"] = []string{"application/octet-stream"}
+		}
 		a.w.Header()["X-Content-Type-Options"] = []string{"nosniff"}
+		a.w.Header()["Content-Security-Policy"] = []string{"sandbox"}
 		a.status = http.StatusOK
 		a.w.WriteHeader(a.status)
 		a.control = http.NewResponseController(a.w)

@@ -50,6 +50,17 @@ type Whole struct {
 	header http.Header
 }
 
+// maxWhole is the maximum size of a [Whole] in bytes. A large picture has some 14 MB.
+const maxWhole = 32 << 20
+
+// Write implements http.ResponseWriter. It fails if the answer is too large.
+func (w *Whole) Write(p []byte) (int, error) {
+	if w.Len()+len(p) > maxWhole {
+		return 0, errTooLarge
+	}
+	return w.Buffer.Write(p)
+}
+
 // Header implements http.ResponseWriter.
 func (w *Whole) Header() http.Header {
 	if w.header == nil {

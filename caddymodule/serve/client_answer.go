@@ -146,7 +146,7 @@ func (c *clientRequest) sendAsStream(response *http.Response) *dialect.Error {
 		return derr
 	}
 	_ = c.memory.reserveAnswer(int64(len(events))) // a smaller reservation always succeeds
-	c.answer.replayed = true
+	c.answer.untimed = true
 	return c.sendStream(io.NopCloser(bytes.NewReader(events)))
 }
 

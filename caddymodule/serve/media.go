@@ -20,8 +20,11 @@ func (c *clientRequest) speechModels() (names []string) {
 	return names
 }
 
-// speechModel returns the model of a request for voices that names none: the only one for speech.
-func (c *clientRequest) speechModel() (string, *dialect.Error) {
+// voicesModel returns the model of a request for voices: the one in its query, else the only one for speech.
+func (c *clientRequest) voicesModel(r *http.Request) (string, *dialect.Error) {
+	if name := r.URL.Query().Get("model"); name != "" {
+		return name, nil
+	}
 	if names := c.speechModels(); len(names) == 1 {
 		return names[0], nil
 	}
@@ -36,7 +39,7 @@ func (c *clientRequest) pass(response *http.Response, media *dialect.MediaCall) 
 	case link.HasMediaType(response.Header, typeJSON):
 		return c.sendWhole(response)
 	case link.HasMediaType(response.Header, typeEvents):
-		c.exchange.Streamed = true
+		c.exchange.Streamed, c.answer.untimed = true, true
 		c.answer.open(media.NewStream(), 0)
 		return c.sendStream(response.Body)
 	}

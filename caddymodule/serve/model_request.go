@@ -80,10 +80,7 @@ func (m *modelRequest) upstream(model string) (http.Header, *dialect.Segments) {
 		h["Accept"] = contentEventStream
 	}
 	if media := m.media(); media != nil {
-		h["Accept"] = anyContent
-		if media.IsForm() {
-			h["Content-Type"] = m.header["Content-Type"] // with the boundary
-		}
+		h["Accept"], h["Content-Type"] = anyContent, []string{media.ContentType()}
 	}
 	for _, name := range [...]string{"Traceparent", "Tracestate"} {
 		if v := m.header[name]; v != nil {

@@ -28,13 +28,14 @@ func (c *clientRequest) read(r *http.Request) *dialect.Error {
 	declared := bodyCost(min(max(r.ContentLength, 0), c.MaxBody), ex.costs().decoding)
 	reserve := func(n int64) error { return c.memory.reserveRequest(max(n, declared)) }
 	var look func([]byte) error
+	arriving := reserve
 	if c.form != nil {
-		reserve = c.awaitMemory(reserve)
+		arriving = c.awaitMemory(reserve)
 		if encoding == "" {
 			look = c.readForm
 		}
 	}
-	body, derr := readBody(r, c.MaxBody, reserve, look)
+	body, derr := readBody(r, c.MaxBody, arriving, look)
 	if derr != nil {
 		return c.orEnded(derr)
 	}
@@ -62,22 +63,25 @@ func (c *clientRequest) readForm(body []byte) error {
 	return nil
 }
 
-// uploadWait is how long a form may wait for memory.
-const uploadWait = 30 * time.Second
+const (
+	uploadWait = 30 * time.Second // for memory, in total, while a form arrives
+	uploadPoll = 100 * time.Millisecond
+)
 
 // awaitMemory returns a function that reserves memory as reserve does. It waits for it: forms with files are large, and
 // their clients do not send them again as easily as others do.
 func (c *clientRequest) awaitMemory(reserve func(n int64) error) func(n int64) error {
-	until := time.Now().Add(uploadWait)
+	left := uploadWait
 	return func(n int64) error {
 		for {
 			err := reserve(n)
-			if err == nil || c.ctx.Err() != nil || time.Now().After(until) {
+			if err == nil || c.ctx.Err() != nil || left <= 0 {
 				return err
 			}
 			select {
 			case <-c.ctx.Done():
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(uploadPoll):
+				left -= uploadPoll
 			}
 		}
 	}
@@ -143,11 +147,6 @@ func (c *clientRequest) env() *dialect.Env {
 // admit finds the deployment of a model, if the client may use it.
 func (c *clientRequest) admit(model string) (derr *dialect.Error) {
 	ex := c.exchange
-	if model == "" {
-		if model, derr = c.speechModel(); derr != nil {
-			return derr
-		}
-	}
 	ex.Model = model
 	d, ok := c.Store.Resolve(ex.Account, model, ex.Key.Scope())
 	ex.Reason, derr = ex.check(d, ok)

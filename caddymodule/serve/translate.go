@@ -78,7 +78,9 @@ func (c *clientRequest) perform(w http.ResponseWriter, r *http.Request, next Han
 	switch {
 	case ex.Operation.UpstreamPath() != "":
 		if ex.Operation.Kind == dialect.Voices && ex.question == nil {
-			ex.Operation.ID = r.URL.Query().Get("model")
+			if ex.Operation.ID, derr = c.voicesModel(r); derr != nil {
+				return derr
+			}
 		}
 		if derr = c.read(r); derr != nil {
 			return derr
