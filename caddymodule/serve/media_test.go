@@ -1,12 +1,14 @@
 package serve
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,6 +114,73 @@ func TestFormsWaitForMemory(t *testing.T) {
 	})
 }
 
+// lateFile is a form whose file comes 40 seconds after its model.
+type lateFile struct {
+	io.Reader
+	wait func()
+}
+
+func (l *lateFile) Read(p []byte) (int, error) {
+	l.wait()
+	return l.Reader.Read(p)
+}
+
+// A slow upload may still wait for memory when it needs it. A compressed form does not wait in its turn to be
+// decompressed, for which others wait.
+func TestWaitsOfUploads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, 64<<20)
+		g.answer = func(*http.Request) *http.Response {
+			return upstreamAnswer("text/plain", strings.NewReader("a"), -1)
+		}
+		form := modelPart + strings.Replace(filePart, "RIFF", strings.Repeat("RIFF", 1<<20), 1) + formEnd
+		others := g.backend.Memory.Open("", "", "")
+		late := &lateFile{strings.NewReader(form[len(modelPart):]), sync.OnceFunc(func() {
+			time.Sleep(40 * time.Second)
+			if err := others.Set(63 << 20); err != nil {
+				t.Error(err)
+			}
+			time.AfterFunc(time.Second, func() { _ = others.Set(0) })
+		})}
+		if w := g.postForm(io.MultiReader(strings.NewReader(modelPart), late)); w.Code != http.StatusOK {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if err := others.Set(63 << 20); err != nil {
+			t.Fatal(err)
+		}
+		defer others.Release()
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/images/edits", bytes.NewReader(gzipped(t, []byte(form))))
+		r.Header.Set("Content-Type", formType)
+		r.Header.Set("Content-Encoding", "gzip")
+		begun := time.Now()
+		if g.send(w, r); w.Code != http.StatusServiceUnavailable || time.Since(begun) > time.Second {
+			t.Errorf("%d %s after %v", w.Code, w.Body, time.Since(begun))
+		}
+	})
+}
+
+// No browser takes bytes for a page. Events of a recording show no time of a first token.
+func TestBytesAndEvents(t *testing.T) {
+	g := newGateway(t, 64<<20)
+	g.answer = func(*http.Request) *http.Response {
+		answer := upstreamAnswer("", strings.NewReader("<html><script>"), -1)
+		answer.Header = http.Header{}
+		return answer
+	}
+	w := g.postForm(strings.NewReader(modelPart + filePart + formEnd))
+	if h := w.Header(); h.Get("Content-Type") != "application/octet-stream" || h.Get("Content-Security-Policy") != "sandbox" {
+		t.Error(h)
+	}
+	g.answer = func(*http.Request) *http.Response {
+		return upstreamAnswer("text/event-stream", strings.NewReader("data: {\"type\":\"transcript.text.delta\"}\n\n"+
+			"data: {\"type\":\"transcript.text.done\",\"usage\":{\"input_tokens\":3,\"output_tokens\":2}}\n\n"), -1)
+	}
+	g.postForm(strings.NewReader(modelPart + filePart + formEnd))
+	if r := g.backend.Activity.Recent(store.DefaultAccount)[0]; r.OutputTokens != 2 || !r.Streamed || r.FirstTokenMillis != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // readingTunnel reads a part of each body, and refuses the request.
 type readingTunnel struct {
 	g    *testGateway
@@ -181,14 +250,14 @@ func TestSpeech(t *testing.T) {
 func TestVoices(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	g.answer = func(r *http.Request) *http.Response {
-		return upstreamAnswer("application/json", strings.NewReader(`{"asked":"`+r.Method+" "+r.URL.String()+`"}`), -1)
+		return upstreamAnswer("application/json", strings.NewReader(`{"model":"up","asked":"`+r.Method+" "+r.URL.String()+`"}`), -1)
 	}
 	get := func(path string) string {
 		w := httptest.NewRecorder()
 		g.send(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return fmt.Sprint(w.Code, " ", w.Body)
 	}
-	const voices, asked = "/v1/audio/voices", `200 {"asked":"GET http://ollama/v1/audio/voices?model=up"}`
+	const voices, asked = "/v1/audio/voices", `200 {"model":"m","asked":"GET http://ollama/v1/audio/voices?model=up"}`
 	for range 2 {
 		if got := get(voices + "?model=m&other=1"); got != asked {
 			t.Error(got)
