@@ -28,7 +28,7 @@ overrides the token's), "transport" ("auto", "quic" or "websocket"), "api_key_fi
 upstream's API key), "max_requests" (concurrent requests, default 1024), "max_memory" (for
 requests, like "256MiB"), "kept_prompts" (memory for recent prompts, so that they need not
 be sent again, default "32MiB"), "allow" (requests that may reach the upstreams in addition
-to the gateway's own, like "POST /v1/rerank").
+to the gateway's own, like "POST /v1/moderations").
 
 Several upstreams, with routes by model name; the first match wins:
 

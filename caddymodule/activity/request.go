@@ -39,6 +39,8 @@ type Request struct {
 	OutputTokens     int       `json:"output_tokens"`
 	ReasoningTokens  int       `json:"reasoning_tokens,omitempty"` // part of OutputTokens
 	Estimated        bool      `json:"tokens_estimated,omitempty"` // the model server did not count them
+	Amount           float64   `json:"amount,omitempty"`           // of what Unit names, 0: unknown
+	Unit             string    `json:"unit,omitempty"`             // "seconds" of audio, "characters" spoken or "images"
 }
 
 // The classes of errors name who is at fault.

@@ -30,7 +30,7 @@ func newSetupData(v *visit) any {
 		}
 	}
 	for _, d := range load(v, v.Manage.Deployments) {
-		if !d.Embeds() {
+		if d.Chats() {
 			f.Models = append(f.Models, d.Name)
 		}
 	}

@@ -88,6 +88,7 @@ func (c *Console) loadRoleTemplates(a assets, may func(operation string) bool) *
 		"method":  func(name string) string { return sessionMethods[name] },
 		"program": func() string { return program.Name },
 		"manual":  func() string { return program.Manual },
+		"kinds":   func() []store.ModelKind { return store.ModelKinds },
 		"right":   func(name string) string { return rightTexts[name] },
 	}).ParseFS(templateFiles, "templates/*.html"))
 }

@@ -250,12 +250,12 @@ func TestEmbeddingsModel(t *testing.T) {
 		"/console/models/show?name=bge-m3")
 	page := mainOf(g.page("/console/models/show?name=bge-m3"))
 	has(t, page, "https://gw.example.com/v1/embeddings", "client.embeddings.create", "<dd>embeddings</dd>",
-		"how many dimensions")
+		"how long the answer takes")
 	lacks(t, page, "chat/completions", "Claude Code", "Playground", "calls tools")
-	has(t, mainOf(g.page("/console/models/new?name=bge-m3")), `<option value="embeddings" selected>`)
+	has(t, mainOf(g.page("/console/models/new?name=bge-m3")), `<option selected>embeddings</option>`)
 	has(t, mainOf(g.page("/console/models")), "bge-m3", "embeddings")
 	w := g.post("/console/models/play?name=bge-m3", "prompt", "hello")
-	if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "is an embeddings model") {
+	if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "is not a chat model") {
 		t.Errorf("a prompt: %d %s", w.Code, mainOf(w.Body.String()))
 	}
 	g.refused(g.post("/console/models", "name", "x", "connector", con.ID, "kind", "audio"), http.StatusBadRequest,

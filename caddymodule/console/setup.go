@@ -152,7 +152,6 @@ func publishOffer(v *visit) error {
 			return nil
 		}
 		d.Connectors, d.Upstream, d.Model = []string{v.typed("connector")}, v.typed("upstream"), v.typed("model")
-		d.Kind = store.ModelKind(v.typed("kind"))
 		return nil
 	})
 	if adds {

@@ -17,14 +17,14 @@ type snippet struct {
 // snippetsOf returns the configuration of clients for a deployment. An empty key is replaced by a placeholder.
 func snippetsOf(d manage.Deployment, base, key string) []snippet {
 	v := clients.Values{
-		Base: base, Key: key, Model: d.Name, Window: d.ContextWindow, Embeds: d.Embeds(), Judged: d.Options.Safeguards != "",
+		Base: base, Key: key, Model: d.Name, Window: d.ContextWindow, Kind: string(d.ModelKind()), Judged: d.Options.Safeguards != "",
 	}
 	var all []snippet
 	for _, c := range clients.All() {
-		if v.Embeds && !c.Embeds {
+		s := snippet{c.ID, c.Title, c.Snippets(v), c.Agent}
+		if len(s.Parts) == 0 { // it cannot use a model of this kind
 			continue
 		}
-		s := snippet{c.ID, c.Title, c.Snippets(v), c.Agent}
 		if c.Agent && v.Window == 0 {
 			s.Parts[0].Hint = v.Guess() + " " + s.Parts[0].Hint
 		}

@@ -49,7 +49,7 @@ func TestWorkIsBounded(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(512 << 20))
 	for _, rows := range [][]boundedRow{
 		messagesRows, historyRows, responsesRows, chatRows, parameterRows, textRows, countedRows, answerRows, streamRows,
-		saidRows,
+		saidRows, formRows,
 	} {
 		for _, row := range rows {
 			t.Run(strings.ReplaceAll(row.name, " ", "_"), func(t *testing.T) {

@@ -100,6 +100,8 @@ type Env struct {
 	// refer to. The zero view keeps none.
 	Kept    kept.View
 	Account string
+	// Form is the scanner of a body that is a form, else nil.
+	Form *Form
 	// DefaultModel is the model of requests that name none; "": they fail.
 	DefaultModel string
 	// Options are those of the deployment, set by [Head.Decode].

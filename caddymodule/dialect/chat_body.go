@@ -78,7 +78,7 @@ func (r *ChatRequest) answerLimit() (limit int64) {
 
 // LimitOutput implements Call.
 func (r *ChatRequest) LimitOutput(n int64) {
-	if r.kind != Embeddings {
+	if r.generates() {
 		r.output = Lowest(r.output, n)
 	}
 }

@@ -42,6 +42,12 @@ func markOf(key, rest []byte) marks {
 // noteMarks records the marks of a member.
 func (r *ChatRequest) noteMarks(m *jsonscan.Members) {
 	name := m.Name()
+	if isMedia(r.kind) && r.remote == "" {
+		if path, found := findRemoteField(string(name), m.Raw()); found {
+			r.remote = string(name) + path
+		}
+		return
+	}
 	if m.Seen&markMedia != 0 && (isLike(name, "messages") || isLike(name, "input")) {
 		r.media = append(r.media, member{m.Key, m.Value})
 	}
@@ -104,6 +110,9 @@ func (r *ChatRequest) applyOptions(o compat.Options) *Error {
 			"Omit the parameter.", r.routing)
 	}
 	if o.RemoteMedia != compat.RemoteAllow {
+		if r.remote != "" {
+			return remoteMedia(r.remote)
+		}
 		for _, at := range r.media {
 			if err := r.checkMedia(at); err != nil {
 				return err
@@ -124,6 +133,10 @@ func (r *ChatRequest) checkMedia(at member) *Error {
 	if !found {
 		return nil
 	}
-	path = jsonscan.Unquote(at.key.Bytes(r.body)) + path
-	return invalid(path, "", "Invalid value for %s: "+noRemoteMedia, fromClient(path))
+	return remoteMedia(jsonscan.Unquote(at.key.Bytes(r.body)) + path)
+}
+
+// remoteMedia returns the error for a field with the address of media.
+func remoteMedia(path string) *Error {
+	return invalid(path, "", "Invalid value for %s: "+noRemoteMedia, show(path))
 }

@@ -73,6 +73,7 @@ type ChatRequest struct {
 
 	// Subject to the deployment's options. Few requests have these.
 	media      []member      // members that may contain addresses of media
+	remote     string        // path of a field with the address of media, in a media operation
 	developer  jsonscan.Span // of the messages, if one has the role developer
 	folds      edits         // of the developer messages
 	parameters edits         // of parameters of the deployment
@@ -80,7 +81,7 @@ type ChatRequest struct {
 	prompt *tokens.Prompt // of ChatCompletions
 }
 
-// scanRequest reads the body of ChatCompletions, Completions or Embeddings in one
+// scanRequest reads a JSON body of an operation of the chat dialect in one
 // pass, and decodes only keys and the model's name. It checks the JSON grammar. It
 // rejects duplicates and other spellings of the keys that the gateway uses, because
 // the upstream's parser might pick one that was not checked here. Everything else,
@@ -116,7 +117,7 @@ func scanRequest(op Operation, body []byte, defaultModel string) (*ChatRequest, 
 		case "best_of":
 			r.noteAnswers(m.Raw())
 		}
-		if m.Seen != 0 {
+		if m.Seen != 0 || isMedia(op.Kind) && isMediaField(m.Name()) {
 			r.noteMarks(&m)
 		}
 	}
@@ -158,15 +159,17 @@ func (r *ChatRequest) readModel(defaultModel string) *Error {
 	return nil
 }
 
-// contentField returns the key of the operation's main field.
+// contentField returns the key of the operation's main field, "" if the model server alone checks that.
 func contentField(kind OperationKind) string {
 	switch kind {
 	case ChatCompletions:
 		return "messages"
 	case Completions:
 		return "prompt"
+	case Embeddings, Speech:
+		return "input"
 	}
-	return "input"
+	return ""
 }
 
 // contentPaths are the paths of operations by their main field.
@@ -197,7 +200,7 @@ func (r *ChatRequest) checkContent() *Error {
 			r.Choices = 0
 			r.answers = min(r.answers*prompts(raw), maxAnswers)
 		}
-	case len(raw) == 0:
+	case len(raw) == 0 && contentField(r.kind) != "":
 		return r.missingContent()
 	case r.kind == ChatCompletions && !jsonscan.IsArray(raw):
 		return wrongType(contentField(r.kind), "an array", raw)
@@ -235,8 +238,11 @@ func prompts(raw []byte) (n int64) {
 
 // actsOn reports whether the gateway uses a field in this operation.
 func (r *ChatRequest) actsOn(f field) bool {
-	return r.kind != Embeddings || f == fieldModel
+	return r.generates() || f == fieldModel
 }
+
+// generates reports whether the operation generates text, so that its answers can be streamed and limited.
+func (r *ChatRequest) generates() bool { return r.kind == ChatCompletions || r.kind == Completions }
 
 // note records the position of a member that the gateway uses.
 func (r *ChatRequest) note(m *jsonscan.Members) *Error {
@@ -248,7 +254,7 @@ func (r *ChatRequest) note(m *jsonscan.Members) *Error {
 	switch first := key[0] | 0x20; {
 	case first == 'b', first == 'n':
 		for _, name := range answerNames {
-			if r.kind != Embeddings && isLike(key, name) {
+			if r.generates() && isLike(key, name) {
 				return checkKey(m, name, member{}, name)
 			}
 		}

@@ -38,13 +38,13 @@ func FuzzScanRequest(f *testing.F) {
 		for _, kind := range []OperationKind{Completions, Embeddings} {
 			if r, derr := scanRequest(Operation{Kind: kind, Dialect: Chat}, body, ""); derr == nil &&
 				!json.Valid([]byte(bodyOf(t, r.Body("up")))) {
-				t.Fatalf("kind %d: the upstream's body is no JSON", kind)
+				t.Fatalf("kind %d: the upstream's body is not JSON", kind)
 			}
 		}
 		r, derr := scanRequest(chatOp, body, "")
 		if derr != nil {
 			if !json.Valid(derr.Body(Chat, "req_1")) {
-				t.Fatalf("the error is no JSON: %s", derr.Body(Chat, "req_1"))
+				t.Fatalf("the error is not JSON: %s", derr.Body(Chat, "req_1"))
 			}
 			return
 		}

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
@@ -45,6 +46,38 @@ func isMediaKey(key []byte) bool {
 		}
 	}
 	return false
+}
+
+// isMediaField reports whether a field of a media operation may contain an address to fetch.
+func isMediaField(name []byte) bool {
+	return isMediaKey(name) || slices.ContainsFunc([]string{"images", "mask", "ref_images", "ref_audio"}, func(f string) bool {
+		return strings.EqualFold(string(name), f)
+	})
+}
+
+// isRemoteText reports whether a text may be an address, and not data in base64 or a data: URL.
+func isRemoteText(text []byte) bool {
+	const inline = "data:"
+	return bytes.ContainsAny(text, ":.") &&
+		!(len(text) >= len(inline) && bytes.EqualFold(text[:len(inline)], []byte(inline)))
+}
+
+// findRemoteField is findRemote for a field of a media operation. Its texts may be data, unlike those of messages.
+func findRemoteField(name string, value []byte) (path string, found bool) {
+	switch {
+	case !isMediaField([]byte(name)):
+		return findRemote(value, inMessage)
+	case value[0] == '"':
+		return "", isRemoteText([]byte(jsonscan.Unquote(value)))
+	case value[0] != '[':
+		return findRemote(value, inMedia)
+	}
+	for m := jsonscan.Checked(value); m.Next() && !found; {
+		if path, found = findRemoteField(name, m.Raw()); found {
+			path = element("", m.Index) + path
+		}
+	}
+	return path, found
 }
 
 // isDataKey reports whether a key's value is data or an id, in an object below a media

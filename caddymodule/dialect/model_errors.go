@@ -58,6 +58,13 @@ func EmbeddingsOnly(model string) *Error {
 			"Choose a chat model; GET /v1/models has the `kind` of each.", model)
 }
 
+// NoVoiceModel is the error for a request for voices that names no model, if not exactly one is for speech.
+func NoVoiceModel() *Error {
+	e := missing("model")
+	e.Message = "Missing query parameter: model. GET /v1/audio/models lists the models for speech that this key may use."
+	return e
+}
+
 // The errors of models and of the routes to them.
 var (
 	// Offline: no connector of the deployment is online.

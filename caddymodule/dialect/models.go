@@ -112,3 +112,15 @@ func sortIndex(list []Model, id string, after bool) int {
 	}
 	return i
 }
+
+// SpeechList returns the body of GET /v1/audio/models, in the forms of two kinds of clients.
+func SpeechList(names []string) []byte {
+	var models []byte
+	for i, name := range names {
+		if i > 0 {
+			models = append(models, ',')
+		}
+		models = jsonscan.Appendf(models, `{"id":%q,"object":"model"}`, name)
+	}
+	return jsonscan.Appendf(nil, `{"object":"list","models":[%s],"data":[%s]}`+"\n", models, models)
+}

@@ -38,8 +38,21 @@ const (
 	ListInputItems
 	GetKey
 	ListPaths
+	Rerank // the first of the media operations
+	Reranking
+	Score
+	Transcription
+	AudioTranslation
+	Speech
+	Voices
+	ImageGeneration
+	ImageEdit // the last one
+	SpeechModels
 	CancelResponse // never succeeds, and is not in the list
 )
+
+// isMedia reports whether an operation is of rerank, audio or images: its answer passes as it comes. See [MediaCall].
+func isMedia(kind OperationKind) bool { return Rerank <= kind && kind <= ImageEdit }
 
 // route describes an operation. In a path, "*" stands for an id.
 type route struct {
@@ -48,7 +61,7 @@ type route struct {
 	name         string // in the activity: the path below /v1, unless several operations have it
 	upstream     string // the upstream's path, "" if the operation is not sent to an upstream
 
-	// readHead implements ReadHead. It is nil if there is no body.
+	// readHead implements ReadHead: it finds the model. It is nil if the operation is not about a model.
 	readHead func(op Operation, body []byte, env *Env) (Head, *Error)
 }
 
@@ -60,6 +73,12 @@ const (
 	chatPath       = "/v1/chat/completions"
 	textPath       = "/v1/completions"
 	embeddingsPath = "/v1/embeddings"
+
+	rerankPath         = "/v1/rerank"
+	transcriptionsPath = "/v1/audio/transcriptions"
+	speechPath         = "/v1/audio/speech"
+	voicesPath         = "/v1/audio/voices"
+	imagesPath         = "/v1/images/generations"
 )
 
 // routes are the operations.
@@ -87,6 +106,28 @@ var routes = [...]route{
 
 	GetKey:    {"the limits and the usage of the key", "GET", "/v1/key", "key", "", nil},
 	ListPaths: {"this list", "GET", "/v1", "paths", "", nil},
+
+	Rerank:    {"documents by relevance", "POST", rerankPath, "rerank", rerankPath, media("")},
+	Reranking: {"the same", "POST", "/v1/reranking", "reranking", rerankPath, media("")},
+	Score:     {"how similar texts are", "POST", "/v1/score", "score", "/v1/score", media("")},
+	Transcription: {
+		"the text of a recording",
+		"POST", transcriptionsPath, "audio/transcriptions", transcriptionsPath, media(Seconds),
+	},
+	AudioTranslation: {
+		"the text of a recording in English",
+		"POST", "/v1/audio/translations", "audio/translations", "/v1/audio/translations", media(Seconds),
+	},
+	Speech: {"a text spoken", "POST", speechPath, "audio/speech", speechPath, media(Characters)},
+	Voices: {"the voices of a model: ?model=", "GET", voicesPath, "audio/voices", voicesPath, media("")},
+	ImageGeneration: {
+		"images from a text",
+		"POST", imagesPath, "images/generations", imagesPath, media(Images),
+	},
+	ImageEdit: {
+		"images from others", "POST", "/v1/images/edits", "images/edits", "/v1/images/edits", media(Images),
+	},
+	SpeechModels: {"the models for speech that the key may use", "GET", "/v1/audio/models", "audio/models", "", nil},
 
 	CancelResponse: {"", "POST", "/v1/responses/*/cancel", "responses/cancel", "", nil},
 }
@@ -123,11 +164,26 @@ func (op Operation) UpstreamPath() string { return routes[op.Kind].upstream }
 // IsChat reports whether the upstream receives a chat completion.
 func (op Operation) IsChat() bool { return op.UpstreamPath() == chatPath }
 
-// GenAI returns the operation's name in OpenTelemetry's semantic conventions, "" if it is not
-// sent to an upstream.
+// Generates reports whether the operation generates text, or counts what it would read.
+func (op Operation) Generates() bool {
+	return routes[op.Kind].readHead != nil && op.Kind != Embeddings && !isMedia(op.Kind)
+}
+
+// UpstreamMethod returns the method of the upstream's request.
+func (op Operation) UpstreamMethod() string { return routes[op.Kind].method }
+
+// GenAI returns the operation's name in OpenTelemetry's semantic conventions, which allow other names, too. It is "" if
+// the operation is not sent to an upstream.
 func (op Operation) GenAI() string {
-	names := map[string]string{chatPath: "chat", textPath: "text_completion", embeddingsPath: "embeddings"}
-	return names[op.UpstreamPath()]
+	switch path := op.UpstreamPath(); path {
+	case "":
+		return ""
+	case chatPath:
+		return "chat"
+	case textPath:
+		return "text_completion"
+	}
+	return strings.ReplaceAll(routes[op.Kind].name, "/", "_")
 }
 
 // Operation is the operation of a request. Its Dialect is valid even if Lookup fails.

@@ -8,8 +8,8 @@ import (
 // otherAPIs are APIs of other servers that a gateway does not have, by their paths below /v1.
 var otherAPIs = [...]struct{ path, name string }{
 	{compactPath, "compaction"},
-	{"/audio", "audio"},
-	{"/images", "image"},
+	{"/audio", "such audio"},
+	{"/images", "such image"},
 	{"/videos", "video"},
 	{"/realtime", "realtime"},
 	{"/moderations", "moderation"},
@@ -24,7 +24,6 @@ var otherAPIs = [...]struct{ path, name string }{
 	{"/conversations", "conversations"},
 	{"/fine_tuning", "fine-tuning"},
 	{"/evals", "evaluation"},
-	{"/rerank", "reranking"},
 	{"/skills", "skills"},
 	{"/agents", "agents"},
 	{"/sessions", "sessions"},
@@ -60,6 +59,9 @@ func otherAPI(method, path, base string) *Error {
 			Kind: KindUnknownURL, logged: what + ": " + fix + ".",
 			Message: what + " (" + shown + "): " + fix + ", and set the client's base URL to " + string(show(base)) + ".",
 		}
+	}
+	if slices.ContainsFunc(routes[:], func(r route) bool { return r.path == "/v1"+path }) {
+		return nil
 	}
 	for _, api := range otherAPIs {
 		if within(path, api.path) {

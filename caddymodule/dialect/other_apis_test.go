@@ -8,12 +8,11 @@ import (
 
 // The error for a path of an API that the gateway does not have names the API, with or without /v1.
 func TestOtherAPIs(t *testing.T) {
-	const base, audio, ollama = "https://gw.example.com/v1", "This gateway has no audio API",
+	const base, audio, ollama = "https://gw.example.com/v1", "This gateway has no such audio API",
 		"Ollama's own API is not served"
 	for _, c := range []struct{ path, without, with string }{
-		{"/audio/speech", audio, audio},
-		{"/audio", audio, audio},
-		{"/images/generations", "no image API", "no image API"},
+		{"/audio/diarization", audio, audio},
+		{"/images/variations", "no such image API", "no such image API"},
 		{"/realtime", "no realtime API", "no realtime API"},
 		{"/files/file_1/content", "no file API", "no file API"},
 		{"/batches", "no batch API", "no batch API"},
@@ -41,6 +40,11 @@ func TestOtherAPIs(t *testing.T) {
 		}
 		if _, logged := e.Logged(); strings.Contains(logged, c.path) {
 			t.Errorf("/v1%s is logged: %s", c.path, logged)
+		}
+	}
+	for _, path := range []string{"/rerank", "/audio/speech"} {
+		if e := NoVersion("POST", path, base); !strings.Contains(e.Message, "set the client's base URL to "+base) {
+			t.Errorf("%s: %s", path, e.Message)
 		}
 	}
 	for path := range strings.SplitSeq(strings.ReplaceAll(served, " and ", ", "), ", ") {

@@ -45,7 +45,7 @@ func checkDecoded(t *testing.T, op Operation, body []byte) {
 		t.Fatal(fault.Message)
 	}
 	if !json.Valid(told) {
-		t.Fatalf("the answer is no JSON: %s", told)
+		t.Fatalf("the answer is not JSON: %s", told)
 	}
 	countPrompt(c)
 }

@@ -151,7 +151,7 @@ func TestFailureOfJudge(t *testing.T) {
 	}
 }
 
-// A call whose input is no JSON is not judged.
+// A call whose input is not JSON is not judged.
 func TestUnreadableCalls(t *testing.T) {
 	for reason, finish := range map[string]finishReason{"input_unparsed": finishTools, "truncated": finishLength} {
 		g := answered(t, checked(t, `{}`, oneUser), "Bash", `{}`, "Write", `{}`)

@@ -13,6 +13,7 @@ type Usage struct {
 	CachedTokens     int64 // part of PromptTokens
 	ReasoningTokens  int64 // part of CompletionTokens
 	Estimated        bool
+	Amount           float64 // in the unit of a [MediaCall], 0 if it is not known
 }
 
 // BytesPerToken is the usual size of a token of text that is not counted.

@@ -81,8 +81,8 @@ func shown(window int, source observed.Source) int {
 	return 0
 }
 
-// Embeds reports whether it is an embeddings model.
-func (d Deployment) Embeds() bool { return d.Kind == store.EmbeddingsModel }
+// Chats reports whether it is a chat model.
+func (d Deployment) Chats() bool { return d.ModelKind() == store.ChatModel }
 
 // ConnectorNames returns the names of its connectors.
 func (d Deployment) ConnectorNames() []string {
@@ -100,7 +100,7 @@ type DeploymentFields struct {
 	AddConnector string          `json:"add_connector" help:"One more connector of the model"`
 	Upstream     string          `json:"upstream" help:"The name of the upstream in the connector's configuration"`
 	Model        string          `json:"model" help:"The model's name on that server"`
-	Kind         store.ModelKind `json:"kind" help:"chat or embeddings (default chat)"`
+	Kind         store.ModelKind `json:"kind" help:"chat, embeddings, rerank, transcription, speech or image (default of a new one: what the model's name suggests)"`
 
 	AlsoAs   []string `json:"also_as" help:"More names that clients may ask for, exact ones or patterns such as claude-*; [] is none" flaghelp:"One more name, or a pattern such as claude-*, that clients may ask for (may be repeated)"`
 	Fallback string   `json:"fallback" help:"The deployment that serves requests which no connector of this one accepts"`
@@ -147,6 +147,9 @@ func (s *Service) SetDeployment(ctx context.Context, name string,
 			err := edit(&f)
 			d.Upstream, d.Model, d.Kind, d.AlsoAs, d.Fallback = f.Upstream, f.Model, f.Kind, f.AlsoAs, f.Fallback
 			d.MaxConcurrency, d.Options = f.MaxConcurrency, f.Options
+			if d.Kind == "" && d.CreatedAt.IsZero() {
+				d.Kind = KindOf(cmp.Or(d.Model, name))
+			}
 			if len(connectors) > 0 {
 				d.Connectors = connectors
 			}
@@ -242,7 +245,7 @@ func (s *Service) RemoveDeployment(ctx context.Context, name string) (Deployment
 // deploymentOf adds to a record the state of its routes.
 func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) Deployment {
 	v := Deployment{Deployment: d, Efforts: s.observed.Efforts(&d, ""), Status: s.observed.Status(&d)}
-	v.Kind = cmp.Or(d.Kind, store.ChatModel)
+	v.Kind = d.ModelKind()
 	v.Running, v.Queued = s.load(d.Account, d.Name)
 	states := make([]health.State, len(d.Connectors))
 	for i, id := range d.Connectors {

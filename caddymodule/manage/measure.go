@@ -35,8 +35,8 @@ func (s *Service) MeasureDeployment(ctx context.Context, name string) (all []Mea
 	switch {
 	case err != nil:
 		return nil, err
-	case d.Kind == store.EmbeddingsModel:
-		return nil, badRequest("%q is an embeddings model: it has no context window to measure", name)
+	case d.ModelKind() != store.ChatModel:
+		return nil, badRequest("%q is not a chat model: it has no context window to measure", name)
 	}
 	if err := s.plays.enter(d.Account); err != nil {
 		return nil, err

@@ -100,7 +100,7 @@ func TestMeasureThroughConnectors(t *testing.T) {
 	if got := names(); !slices.Equal(got, []string{"home", "rack"}) {
 		t.Errorf("through %v", got)
 	}
-	wantError(t, g.do("POST", "/deployments/vectors/measure", "{}"), "is an embeddings model")
+	wantError(t, g.do("POST", "/deployments/vectors/measure", "{}"), "is not a chat model")
 	wantError(t, g.do("POST", "/deployments/none/measure", "{}"), `deployment "none" not found`)
 	g.limit(limits.UsageLimits{TokensPerDay: 1000})
 	for _, m := range want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}") {

@@ -11,7 +11,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/serve"
-	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 const (
@@ -35,12 +34,13 @@ const (
 type TestResult struct {
 	OK bool `json:"ok"`
 	Speed
-	Tools string `json:"tools,omitempty"` // "works", "no" or "unknown"; "" for an embeddings model
+	Tools string `json:"tools,omitempty"` // "works", "no" or "unknown"; "" if it is not a chat model
 	// ToolsReason is why tools do not work, or why that is not known.
 	ToolsReason string `json:"tools_reason,omitempty"`
-	// AnswerMillis is how long an embeddings model took, and Dimensions the size of its vectors.
+	// AnswerMillis is how long a model took that is not a chat model.
 	AnswerMillis float64 `json:"answer_ms,omitempty"`
-	Dimensions   int     `json:"dimensions,omitempty"`
+	// Dimensions is the size of the vectors of an embeddings model.
+	Dimensions int `json:"dimensions,omitempty"`
 	// Connector is the name of the used connector, empty if none is online.
 	Connector string `json:"connector,omitempty"`
 	// Answer is the beginning of the model's answer.
@@ -49,8 +49,8 @@ type TestResult struct {
 	Error string `json:"error,omitempty"`
 }
 
-// TestDeployment requests a short answer from a deployment, and then a tool call, within one minute. From an embeddings
-// model it requests a vector. A failure of the model is not an error of the operation.
+// TestDeployment requests a short answer from a deployment, and then a tool call, within one minute. From a model of
+// another kind it requests one answer of that kind. A failure of the model is not an error of the operation.
 func (s *Service) TestDeployment(ctx context.Context, name string) (result TestResult, err error) {
 	d, err := s.deployment(ctx, name)
 	if err != nil {
@@ -59,8 +59,9 @@ func (s *Service) TestDeployment(ctx context.Context, name string) (result TestR
 	ctx, cancel := within(ctx, testTime)
 	defer cancel()
 	t := modelTest{s, question(ctx, activity.Test, d), &result}
-	if d.Kind == store.EmbeddingsModel {
-		err = t.embed(ctx)
+	sample, other := samples[d.ModelKind()]
+	if other {
+		err = t.once(ctx, sample)
 	} else {
 		result.Tools = ToolsUnknown
 		err = t.complete(ctx)
@@ -70,7 +71,7 @@ func (s *Service) TestDeployment(ctx context.Context, name string) (result TestR
 		return result, nil
 	}
 	result.OK = true
-	if d.Kind != store.EmbeddingsModel {
+	if !other {
 		result.Tools, result.ToolsReason = t.tools(ctx)
 	}
 	return result, nil
@@ -110,28 +111,6 @@ func (t *modelTest) complete(ctx context.Context) error {
 		return fmt.Errorf("the model produced %d tokens, but no text", t.result.Tokens)
 	}
 	return errors.New("the model's answer is empty; is it a chat model?")
-}
-
-// embed requests a vector.
-func (t *modelTest) embed(ctx context.Context) (err error) {
-	q, w := t.question, new(serve.Whole)
-	q.Operation = dialect.Operation{Kind: dialect.Embeddings, Dialect: dialect.Chat}
-	if q.Body, err = json.Marshal(map[string]any{"model": q.Deployment.Name, "input": "Hello."}); err != nil {
-		return err
-	}
-	asked, err := t.askExplained(ctx, q, w)
-	t.result.Connector = t.connectorName(asked)
-	if err != nil {
-		return err
-	}
-	var embedded struct {
-		Data []struct{ Embedding []float64 }
-	}
-	if json.Unmarshal(w.Bytes(), &embedded) != nil || len(embedded.Data) == 0 || len(embedded.Data[0].Embedding) == 0 {
-		return errors.New("the model server's answer has no vector; is it an embeddings model?")
-	}
-	t.result.Dimensions, t.result.AnswerMillis = len(embedded.Data[0].Embedding), activity.Millis(t.now().Sub(asked.Sent))
-	return nil
 }
 
 // weatherTool is the tool that the model should call.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -147,10 +148,24 @@ func publicName(model string) string {
 	return name
 }
 
+// kindWords are words in the names of models of each kind that is not chat. The first match counts.
+var kindWords = []struct {
+	kind  store.ModelKind
+	words *regexp.Regexp
+}{
+	{store.RerankModel, regexp.MustCompile(`rerank`)},
+	{store.EmbeddingsModel, regexp.MustCompile(`embed`)},
+	{store.TranscriptionModel, regexp.MustCompile(`whisper|transcri|parakeet|voxtral|(^|[^a-z])(asr|stt)([^a-z]|$)`)},
+	{store.SpeechModel, regexp.MustCompile(`kokoro|piper|orpheus|(^|[^a-z])(tts|speech)([^a-z]|$)`)},
+	{store.ImageModel, regexp.MustCompile(`stable-?diffusion|(^|[^a-z])(sd|sdxl|flux|image)([^a-z]|$)`)},
+}
+
 // KindOf returns the kind of model that a name suggests.
 func KindOf(model string) store.ModelKind {
-	if strings.Contains(strings.ToLower(model), "embed") {
-		return store.EmbeddingsModel
+	for _, k := range kindWords {
+		if k.words.MatchString(strings.ToLower(model)) {
+			return k.kind
+		}
 	}
 	return store.ChatModel
 }
@@ -164,10 +179,10 @@ func IsCloud(model string) bool {
 // Sample picks a deployment for a sample request: the first local chat model, else the first chat model, if there is
 // one.
 func Sample(deployments []Deployment) Deployment {
-	local := func(d Deployment) bool { return !d.Embeds() && !IsCloud(cmp.Or(d.Model, d.Name)) }
+	local := func(d Deployment) bool { return d.Chats() && !IsCloud(cmp.Or(d.Model, d.Name)) }
 	i := slices.IndexFunc(deployments, local)
 	if i < 0 {
-		i = max(0, slices.IndexFunc(deployments, func(d Deployment) bool { return !d.Embeds() }))
+		i = max(0, slices.IndexFunc(deployments, Deployment.Chats))
 	}
 	return deployments[i]
 }

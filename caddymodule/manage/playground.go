@@ -51,8 +51,8 @@ func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, e
 	switch {
 	case err != nil:
 		return Played{}, err
-	case d.Kind == store.EmbeddingsModel:
-		return Played{}, badRequest("%q is an embeddings model: it writes no answers", p.Model)
+	case d.ModelKind() != store.ChatModel:
+		return Played{}, badRequest("%q is not a chat model: it writes no answers", p.Model)
 	case p.Prompt == "":
 		return Played{}, badRequest("the prompt is empty; write one")
 	case p.MaxTokens < 0 || p.MaxTokens > maxPlayTokens:

@@ -126,7 +126,7 @@ func (s *Service) tradedModel(ctx context.Context, k store.KeyFields) (clients.T
 	t := clients.Traded{Values: clients.Values{Base: s.endpoint().URL}}
 	allowed, err := s.MatchScope(ctx, MatchScope{Scope: k.Scope})
 	for _, d := range allowed {
-		if !d.Embeds() && (t.Model == "" || d.Name == k.DefaultModel) {
+		if d.Chats() && (t.Model == "" || d.Name == k.DefaultModel) {
 			t.Model, t.Window, t.Judged = d.Name, d.ContextWindow, d.Options.Safeguards != ""
 		}
 	}

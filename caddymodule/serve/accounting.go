@@ -44,6 +44,7 @@ func outcomeOf(class dialect.Class) activity.Outcome {
 type attempts struct {
 	waited  time.Duration     // from the arrival to the first attempt that was not refused
 	body    *dialect.Segments // of the last attempt, nil before
+	size    int64             // of that body, in bytes
 	sent    time.Time         // of the running attempt, or zero
 	began   time.Time         // the last attempt
 	ended   time.Time         // the last attempt that a model server got
@@ -59,7 +60,7 @@ func (a *attempts) begin(body *dialect.Segments, arrived time.Time) {
 	if a.unserved() {
 		a.waited = now.Sub(arrived)
 	}
-	a.body, a.sent, a.began, a.refused = body, now, now, false
+	a.body, a.size, a.sent, a.began, a.refused = body, body.Len(), now, now, false
 }
 
 // waitTime returns how long a request that arrived then has waited in the line of its deployment and for a connector.
@@ -100,6 +101,9 @@ func (a *attempts) end() {
 // processed it.
 func (a *attempts) promptReceived() bool { return a.body != nil && a.body.Len() == 0 && !a.refused }
 
+// begun reports whether the body of the last attempt has begun to leave.
+func (a *attempts) begun() bool { return a.body != nil && a.body.Len() < a.size }
+
 // finish accounts for a request that has ended. The client does not wait while a prompt is counted.
 // If reading the usage panics, the usage is estimated.
 func (c *clientRequest) finish(e Ending) {
@@ -137,7 +141,8 @@ func (c *clientRequest) usageOf() (u dialect.Usage, counted bool) {
 	if u.PromptTokens == 0 && (c.judge || c.exchange.measures()) { // it cannot be counted later
 		u.PromptTokens, u.Estimated = c.size/dialect.BytesPerToken, true
 	}
-	counted = u.PromptTokens > 0
+	media := c.media()
+	counted = u.PromptTokens > 0 || media != nil && media.Unit() != "" // the size of a file says nothing about tokens
 	u.Estimated = u.Estimated || !counted
 	return u, counted
 }
@@ -227,6 +232,9 @@ func (c *clientRequest) entry(e Ending) activity.Request {
 	}
 	if ex.question != nil {
 		r.Operation = ex.question.Name
+	}
+	if media := c.media(); media != nil && ex.Usage.Amount > 0 {
+		r.Amount, r.Unit = ex.Usage.Amount, string(media.Unit())
 	}
 	if ex.Model != ex.Deployment {
 		r.Model = ex.ModelName()

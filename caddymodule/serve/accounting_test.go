@@ -23,7 +23,7 @@ func TestBusyTimeOfAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a attempts
 		for range 2 {
-			a.begin(nil, time.Now())
+			a.begin(new(dialect.Segments), time.Now())
 			time.Sleep(time.Second)
 			a.end()
 		}
@@ -38,10 +38,10 @@ func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, arrived := attempts{}, time.Now()
 		time.Sleep(time.Minute) // in the queue
-		a.begin(nil, arrived)
+		a.begin(new(dialect.Segments), arrived)
 		time.Sleep(time.Second)
 		a.refuse()
-		a.begin(nil, arrived)
+		a.begin(new(dialect.Segments), arrived)
 		time.Sleep(2 * time.Second)
 		e := Ending{First: time.Now()}
 		time.Sleep(5 * time.Second)

@@ -181,10 +181,16 @@ func (a *answer) writeEvent(p []byte) {
 	a.writing += time.Since(a.sent)
 }
 
+const (
+	typeJSON   = "application/json"
+	typeEvents = "text/event-stream"
+)
+
 // Header values that every stream shares; net/http does not change them.
 var (
-	contentEventStream = []string{"text/event-stream"}
-	contentJSON        = []string{"application/json"}
+	contentEventStream = []string{typeEvents}
+	contentJSON        = []string{typeJSON}
+	anyContent         = []string{"*/*"}
 	noCache            = []string{"no-cache"}
 	noBuffering        = []string{"no"}
 )
@@ -271,6 +277,45 @@ func (a *answer) writeWhole(status int, body []byte) {
 		_, a.err = a.w.Write(body[written : written+n])
 		written += n
 	}
+}
+
+// passedHeaders are the fields of a model server's answer that describe its bytes.
+var passedHeaders = [...]string{"Content-Type", "Content-Disposition", "Content-Length"}
+
+// piece sends a piece of an answer that is neither JSON nor a stream of events, and flushes it. It reports false if the
+// client is gone.
+func (a *answer) piece(h http.Header, p []byte) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.status == 0 {
+		for _, name := range passedHeaders {
+			if v := h[name]; len(v) > 0 {
+				a.w.Header()[name] = v
+			}
+		}
+		a.w.Header()["X-Content-Type-Options"] = []string{"nosniff"}
+		a.status = http.StatusOK
+		a.w.WriteHeader(a.status)
+		a.control = http.NewResponseController(a.w)
+	}
+	if len(p) > 0 {
+		if _, a.err = a.w.Write(p); a.err == nil {
+			a.err = a.control.Flush()
+		}
+	}
+	return a.err == nil
+}
+
+// tear cuts the answer because of an error. It reports false if nothing was sent.
+func (a *answer) tear(derr *dialect.Error) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.status == 0 {
+		return false
+	}
+	a.stop()
+	a.torn, a.failure = true, derr
+	return true
 }
 
 // fail ends the answer with an error. If a stream has started, or if the dialect starts one for the

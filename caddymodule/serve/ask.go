@@ -24,6 +24,7 @@ type Question struct {
 	Deployment store.Deployment  // its fallback is not used
 	Operation  dialect.Operation // of the body
 	Body       []byte
+	Type       string           // the Content-Type of the body; "": JSON
 	Owner      string           // a user or an account, without a key
 	Key        store.Credential // may be zero
 	From       netip.Addr       // the address of the user, if there is a key
@@ -59,6 +60,9 @@ func (w *Whole) Header() http.Header {
 
 // WriteHeader implements http.ResponseWriter.
 func (*Whole) WriteHeader(int) {}
+
+// Flush implements http.Flusher.
+func (*Whole) Flush() {}
 
 // ErrRequested ends an idle request.
 var ErrRequested = errors.New("other requests need the model server")
@@ -109,8 +113,9 @@ func (s *Server) Ask(ctx context.Context, q *Question, w http.ResponseWriter) (a
 		d.Options.Overflow = compat.OverflowPass
 	}
 	t := &Translator{Server: s, MaxBody: DefaultMaxBody, KeepAlive: -1, ResponseStore: StoreOff}
+	header := http.Header{"Content-Type": {q.Type}}
 	c := &clientRequest{
-		Translator: t, Backend: b, ctx: ctx, modelRequest: modelRequest{exchange: ex, answer: &answer{w: w}},
+		Translator: t, Backend: b, ctx: ctx, modelRequest: modelRequest{exchange: ex, header: header, answer: &answer{w: w}},
 	}
 	c.assign(d)
 	defer func() {
@@ -140,7 +145,7 @@ func (c *clientRequest) ask(w http.ResponseWriter) *dialect.Error {
 	if q.Idle {
 		rt.QueueLength = -1
 	}
-	r := (&http.Request{ContentLength: int64(len(q.Body)), Body: io.NopCloser(bytes.NewReader(q.Body))}).
+	r := (&http.Request{Header: c.header, ContentLength: int64(len(q.Body)), Body: io.NopCloser(bytes.NewReader(q.Body))}).
 		WithContext(context.WithValue(c.ctx, exchangeKey{}, c.exchange))
 	return c.perform(w, r, router{rt})
 }

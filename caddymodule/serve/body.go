@@ -19,12 +19,14 @@ var errTooLarge = errors.New("body exceeds the size limit")
 
 // readBody reads a request body of up to limit bytes to its end. Only after that does
 // net/http detect that the client disconnects, and Caddy clear its read deadline.
-// reserve reserves memory for n bytes in total, in advance if the length is known.
-func readBody(r *http.Request, limit int64, reserve func(n int64) error) ([]byte, *dialect.Error) {
+// reserve reserves memory for n bytes in total, in advance if the length is known. look gets the body as far as it has
+// arrived; if it fails with an error for the client, the rest is not read.
+func readBody(r *http.Request, limit int64, reserve func(n int64) error, look func([]byte) error,
+) ([]byte, *dialect.Error) {
 	if r.ContentLength > limit {
 		return nil, dialect.BodyTooLarge(limit)
 	}
-	body, err := readAll(&steadyReader{r: r.Body, begun: time.Now()}, r.ContentLength, limit, reserve)
+	body, err := readAll(&steadyReader{r: r.Body, begun: time.Now()}, r.ContentLength, limit, reserve, look)
 	return body, bodyError(err, limit)
 }
 
@@ -49,7 +51,7 @@ func decompress(body []byte, encoding string, limit int64, reserve func(n int64)
 	if err != nil {
 		return nil, bodyError(err, limit)
 	}
-	body, err = readAll(r, -1, limit, func(n int64) error { return reserve(cost + n) })
+	body, err = readAll(r, -1, limit, func(n int64) error { return reserve(cost + n) }, nil)
 	return body, bodyError(err, limit)
 }
 
@@ -59,7 +61,10 @@ func bodyError(err error, limit int64) *dialect.Error {
 		return nil
 	}
 	var maxBytes *http.MaxBytesError
+	var refused *dialect.Error
 	switch {
+	case errors.As(err, &refused):
+		return refused
 	case errors.Is(err, errTooLarge), errors.As(err, &maxBytes), errors.Is(err, zstd.ErrDecoderSizeExceeded),
 		errors.Is(err, zstd.ErrWindowSizeExceeded):
 		return dialect.BodyTooLarge(limit)
@@ -74,8 +79,8 @@ func bodyError(err error, limit int64) *dialect.Error {
 
 // readAll reads r to its end, at most limit bytes. size is the declared size in
 // bytes, or -1. The buffer starts small and grows with the bytes that arrive. reserve
-// reserves memory for n bytes in total, for a declared size in advance.
-func readAll(r io.Reader, size, limit int64, reserve func(n int64) error) ([]byte, error) {
+// reserves memory for n bytes in total, for a declared size in advance. look may be nil, see readBody.
+func readAll(r io.Reader, size, limit int64, reserve func(n int64) error, look func([]byte) error) ([]byte, error) {
 	const minBuffer, maxBuffer = 512, 1 << 20 // at first, in bytes
 	if err := reserve(max(size, 0)); err != nil {
 		return nil, err
@@ -85,6 +90,11 @@ func readAll(r io.Reader, size, limit int64, reserve func(n int64) error) ([]byt
 	for {
 		n, err := r.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
+		if look != nil {
+			if err := look(body); err != nil {
+				return nil, err
+			}
+		}
 		switch {
 		case int64(len(body)) > limit:
 			return nil, errTooLarge

@@ -83,7 +83,7 @@ func TestReadBody(t *testing.T) {
 			encoding, err := contentEncoding(r.Header)
 			var got []byte
 			if err == nil {
-				got, err = readBody(r, limit, unbounded)
+				got, err = readBody(r, limit, unbounded, nil)
 			}
 			if err == nil && encoding != "" {
 				got, err = decompress(got, encoding, limit, unbounded)
@@ -117,7 +117,7 @@ func TestReadAllBuffer(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			want := bytes.Repeat([]byte("x"), int(test.bytes))
-			got, err := readAll(bytes.NewReader(want), test.size, limit, unbounded)
+			got, err := readAll(bytes.NewReader(want), test.size, limit, unbounded, nil)
 			if err != nil || !bytes.Equal(got, want) {
 				t.Fatalf("got %d bytes, %v", len(got), err)
 			}

@@ -46,10 +46,13 @@ func (c *clientRequest) render(response *http.Response) *dialect.Error {
 	if response.StatusCode != http.StatusOK {
 		return c.upstreamError(response)
 	}
+	if media := c.media(); media != nil {
+		return c.pass(response, media)
+	}
 	if !c.call.Streamed() {
 		return c.sendWhole(response)
 	}
-	if link.HasMediaType(response.Header, "application/json") {
+	if link.HasMediaType(response.Header, typeJSON) {
 		return c.sendAsStream(response)
 	}
 	return c.sendStream(response.Body)
@@ -114,7 +117,7 @@ func (c *clientRequest) awaitAnswerTurn(body []byte, cost int64) *dialect.Error 
 // readWhole reads an answer into memory. It returns nil without an error if the client disconnected.
 func (c *clientRequest) readWhole(response *http.Response) ([]byte, *dialect.Error) {
 	c.exchange.attempts.first.arrived()
-	body, err := readAll(response.Body, response.ContentLength, maxAnswer, c.memory.reserveAnswer)
+	body, err := readAll(response.Body, response.ContentLength, maxAnswer, c.memory.reserveAnswer, nil)
 	c.release() // the client may be slow to read the answer
 	switch {
 	case errors.Is(err, memory.ErrExceeded):

@@ -21,8 +21,9 @@ type clientRequest struct {
 	kept    int64  // bytes of kept responses that the request refers to
 	leave   func() // ends the turn of awaitTurn; nil: the request has none
 
-	bodyForFallback []byte // the client's body, if the deployment has a fallback
-	held            int64  // bytes still held by the first decoding while the fallback decodes
+	form            *dialect.Form // of the body; nil: it is JSON
+	bodyForFallback []byte        // the client's body, if the deployment has a fallback
+	held            int64         // bytes still held by the first decoding while the fallback decodes
 
 	limitLowered    bool               // sent again, with a limit of the answer that fits
 	effortRejected  bool               // sent again without reasoning effort, which the model has rejected

@@ -111,8 +111,7 @@ func (ex *Exchange) check(d store.Deployment, exists bool) (reason string, derr 
 	case ex.keyCall != nil && !ex.keyCall.AllowModel(d.Name):
 		return "out_of_scope", dialect.OutOfScope(ex.Model, ex.similar(ex.Key.Allows))
 	// A model server may have embeddings of a chat model, too.
-	case d.Kind == store.EmbeddingsModel && ex.Operation.Kind != dialect.Embeddings &&
-		ex.Operation.Kind != dialect.GetModel:
+	case d.Kind == store.EmbeddingsModel && ex.Operation.Generates():
 		return "wrong_kind", dialect.EmbeddingsOnly(d.Name)
 	}
 	return "", nil

@@ -19,12 +19,13 @@ type askedDeployment struct {
 }
 
 // fallBack makes the fallback of the deployment serve a request that no model has seen. The body must be decoded again.
-// It returns nil if the client may not use the fallback. A fallback has no fallback of its own.
+// It returns nil if the client may not use the fallback, or if that is of another kind. A fallback has no fallback of its own.
 func (c *clientRequest) fallBack(derr *dialect.Error) *askedDeployment {
 	ex, asked := c.exchange, &askedDeployment{c.deployment, c.exchange.Connector, derr}
 	d, ok := c.Store.Deployment(ex.Account, asked.Fallback)
 	_, refused := ex.check(d, ok)
-	if embeds := ex.Operation.Kind == dialect.Embeddings; refused != nil || embeds != (d.Kind == store.EmbeddingsModel) {
+	embeds := ex.Operation.Kind == dialect.Embeddings // vectors of different models do not compare
+	if refused != nil || d.ModelKind() != asked.ModelKind() || embeds && d.ModelKind() != store.EmbeddingsModel {
 		return nil
 	}
 	c.Logger.Debug("the fallback serves a request", "deployment", asked.Name, "fallback", d.Name,

@@ -27,7 +27,7 @@ func (c *clientRequest) forward(w http.ResponseWriter, r *http.Request, next Han
 			derr = nil
 		case derr == nil:
 			return c.checkCalls(r, next)
-		case asked == nil && derr.Unserved && c.bodyForFallback != nil && c.exchange.attempts.unserved():
+		case asked == nil && derr.Unserved && c.bodyForFallback != nil && c.exchange.attempts.unserved() && !c.hasLeft():
 			if asked = c.fallBack(derr); asked == nil {
 				return derr
 			}

@@ -60,6 +60,9 @@ func (rt *Router) enterLimits(ctx context.Context, m *modelRequest) (waited bool
 		return false, nil
 	}
 	cost := limits.Cost{Input: m.size / dialect.BytesPerToken, Output: m.call.OutputLimit()}
+	if media := m.media(); media != nil && media.Unit() != "" {
+		cost.Input = 0 // the size of a file says nothing about tokens
+	}
 	start := time.Now()
 	permit, err := ex.backend.Limiter.Enter(ctx, limits.Request{
 		Account: ex.Account, Client: ex.client(), Cost: cost,

@@ -37,6 +37,18 @@ func modelRequestOf(r *http.Request) (*modelRequest, error) {
 	return nil, errOrder
 }
 
+// media returns the call if it is one of rerank, audio or images, else nil.
+func (m *modelRequest) media() *dialect.MediaCall {
+	media, _ := m.call.(*dialect.MediaCall)
+	return media
+}
+
+// hasLeft reports whether bytes of a form have left the gateway: a large file is sent at most once.
+func (m *modelRequest) hasLeft() bool {
+	media := m.media()
+	return media != nil && media.IsForm() && m.exchange.attempts.begun()
+}
+
 // release ends an attempt: it closes the answer, and leaves the place. More calls have no effect.
 func (m *modelRequest) release() {
 	if m.response != nil {
@@ -66,6 +78,12 @@ func (m *modelRequest) upstream(model string) (http.Header, *dialect.Segments) {
 	h := http.Header{"Content-Type": contentJSON, "Accept": contentJSON}
 	if m.call.Streamed() {
 		h["Accept"] = contentEventStream
+	}
+	if media := m.media(); media != nil {
+		h["Accept"] = anyContent
+		if media.IsForm() {
+			h["Content-Type"] = m.header["Content-Type"] // with the boundary
+		}
 	}
 	for _, name := range [...]string{"Traceparent", "Tracestate"} {
 		if v := m.header[name]; v != nil {

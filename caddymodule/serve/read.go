@@ -20,13 +20,23 @@ func (c *clientRequest) read(r *http.Request) *dialect.Error {
 	if derr != nil {
 		return derr
 	}
+	if c.form, derr = dialect.FormOf(ex.Operation, r.Header); derr != nil {
+		return derr
+	}
 	c.memory.reservation = ex.reservation()
 	defer c.endTurn()
 	declared := bodyCost(min(max(r.ContentLength, 0), c.MaxBody), ex.costs().decoding)
 	reserve := func(n int64) error { return c.memory.reserveRequest(max(n, declared)) }
-	body, derr := readBody(r, c.MaxBody, reserve)
+	var look func([]byte) error
+	if c.form != nil {
+		reserve = c.awaitMemory(reserve)
+		if encoding == "" {
+			look = c.readForm
+		}
+	}
+	body, derr := readBody(r, c.MaxBody, reserve, look)
 	if derr != nil {
-		return derr
+		return c.orEnded(derr)
 	}
 	if encoding != "" {
 		if derr := c.awaitTurn(c.MaxBody, tooManyRequests); derr != nil {
@@ -37,6 +47,40 @@ func (c *clientRequest) read(r *http.Request) *dialect.Error {
 		}
 	}
 	return c.decode(body)
+}
+
+// readForm reads a form as far as it has arrived. Once its model is known, the request is admitted, before the rest of
+// the form is read.
+func (c *clientRequest) readForm(body []byte) error {
+	derr := c.form.Read(body)
+	if model := c.form.Model(); derr == nil && model != "" && !c.running {
+		derr = c.admit(model)
+	}
+	if derr != nil {
+		return derr
+	}
+	return nil
+}
+
+// uploadWait is how long a form may wait for memory.
+const uploadWait = 30 * time.Second
+
+// awaitMemory returns a function that reserves memory as reserve does. It waits for it: forms with files are large, and
+// their clients do not send them again as easily as others do.
+func (c *clientRequest) awaitMemory(reserve func(n int64) error) func(n int64) error {
+	until := time.Now().Add(uploadWait)
+	return func(n int64) error {
+		for {
+			err := reserve(n)
+			if err == nil || c.ctx.Err() != nil || time.Now().After(until) {
+				return err
+			}
+			select {
+			case <-c.ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}
 }
 
 // decode decodes the request's body. A request whose deployment is not known yet is admitted, as soon as its model is
@@ -88,7 +132,7 @@ func (c *clientRequest) env() *dialect.Env {
 		Context: c.ctx,
 		Now:     time.Now, NewID: dialect.NewID, RequestID: ex.RequestID, SignatureKey: c.completions.signatureKey,
 		Account: ex.Account, Sealer: c.completions.sealer, Estimate: c.estimate,
-		Info: &c.info, DefaultModel: ex.Key.DefaultModel(), Betas: c.header.Values("Anthropic-Beta"),
+		Info: &c.info, Form: c.form, DefaultModel: ex.Key.DefaultModel(), Betas: c.header.Values("Anthropic-Beta"),
 	}
 	if ex.Operation.Dialect == dialect.Responses {
 		env.Kept = c.keptView()
@@ -99,6 +143,11 @@ func (c *clientRequest) env() *dialect.Env {
 // admit finds the deployment of a model, if the client may use it.
 func (c *clientRequest) admit(model string) (derr *dialect.Error) {
 	ex := c.exchange
+	if model == "" {
+		if model, derr = c.speechModel(); derr != nil {
+			return derr
+		}
+	}
 	ex.Model = model
 	d, ok := c.Store.Resolve(ex.Account, model, ex.Key.Scope())
 	ex.Reason, derr = ex.check(d, ok)

@@ -148,7 +148,7 @@ func (t *routing) readDeployment() error {
 func (t *routing) tryNext(ctx context.Context, err error) bool {
 	ex, place := t.exchange, t.place
 	r, _ := refusalOf(err)
-	if !r.again {
+	if !r.again || t.hasLeft() {
 		return false
 	}
 	ex.span.retry(ctx, ex, r.client(ex.Deployment))
@@ -199,12 +199,15 @@ func (t *routing) roundTrip(ctx context.Context) (*http.Response, error) {
 	ex.attempts.begin(body, t.arrived)
 	ctx = ex.attempts.first.begin(ctx, t)
 	r := &http.Request{
-		Method:        http.MethodPost,
+		Method:        ex.Operation.UpstreamMethod(),
 		URL:           &url.URL{Scheme: "http", Host: t.place.Server, Path: ex.Operation.UpstreamPath()},
 		Host:          t.place.Server,
 		Header:        header,
 		Body:          body,
 		ContentLength: body.Len(),
+	}
+	if ex.Operation.Kind == dialect.Voices {
+		r.URL.RawQuery = "model=" + url.QueryEscape(t.place.Model)
 	}
 	response, err := t.place.Tunnel.(Tunnel).Send(r.WithContext(ctx), ex.client().Key)
 	if err != nil {

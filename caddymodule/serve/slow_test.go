@@ -62,7 +62,7 @@ func TestSlowBodies(t *testing.T) {
 			r := httptest.NewRequest(http.MethodPost, "/", slowBody{bytes.NewReader(make([]byte, size)), rate})
 			r.ContentLength = size
 			start := time.Now()
-			body, derr := readBody(r, size, unbounded)
+			body, derr := readBody(r, size, unbounded, nil)
 			switch took := time.Since(start); {
 			case whole && (derr != nil || len(body) != size):
 				t.Errorf("%d bytes a second: %v, %d bytes", rate, derr, len(body))

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"cmp"
 	"net/http"
 	"net/url"
 	"time"
@@ -78,6 +77,9 @@ func (c *clientRequest) perform(w http.ResponseWriter, r *http.Request, next Han
 	var body []byte
 	switch {
 	case ex.Operation.UpstreamPath() != "":
+		if ex.Operation.Kind == dialect.Voices && ex.question == nil {
+			ex.Operation.ID = r.URL.Query().Get("model")
+		}
 		if derr = c.read(r); derr != nil {
 			return derr
 		}
@@ -86,6 +88,8 @@ func (c *clientRequest) perform(w http.ResponseWriter, r *http.Request, next Han
 		body, derr = c.listModels(r)
 	case ex.Operation.Kind == dialect.GetModel:
 		body, derr = c.getModel()
+	case ex.Operation.Kind == dialect.SpeechModels:
+		body = dialect.SpeechList(c.speechModels())
 	case ex.Operation.Kind == dialect.GetKey:
 		body, derr = c.getKey()
 	case ex.Operation.Kind == dialect.ListPaths:
@@ -139,7 +143,7 @@ func (c *clientRequest) modelOf(d store.Deployment) dialect.Model {
 	ofAccount, ofKey := c.Store.UsageLimits(c.exchange.Account, c.exchange.Key.ID())
 	efforts := c.Observed.Efforts(&d, c.exchange.client().Owner)
 	return dialect.Model{
-		Kind: string(cmp.Or(d.Kind, store.ChatModel)), Owner: d.Account, Created: d.CreatedAt,
+		Kind: string(d.ModelKind()), Owner: d.Account, Created: d.CreatedAt,
 		Window: smallest, Output: dialect.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens, smallest),
 		Efforts: append(efforts.Work, efforts.Sent...), Status: c.Observed.Status(&d),
 	}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -101,8 +100,8 @@ func checkDeployment(d Deployment) error {
 		return Errorf(ErrInvalid, "max_concurrency is %d, but must be between 1 and %d, or 0 for no limit", d.MaxConcurrency,
 			maxConcurrency)
 	}
-	if d.Kind != "" && d.Kind != ChatModel && d.Kind != EmbeddingsModel {
-		return Errorf(ErrInvalid, "kind is %.40q, but must be %q or %q", d.Kind, ChatModel, EmbeddingsModel)
+	if !slices.Contains(ModelKinds, d.ModelKind()) {
+		return Errorf(ErrInvalid, "kind is %.40q, but must be one of %q", d.Kind, ModelKinds)
 	}
 	if err := d.Options.Check(); err != nil {
 		return Errorf(ErrInvalid, "%v", err)
@@ -121,7 +120,7 @@ func setDeployment(t *tx, d Deployment, before *deploymentRecord) (Deployment, e
 	if err := checkNames(t, d, before); err != nil {
 		return Deployment{}, err
 	}
-	d.Connectors, d.Kind = ids, cmp.Or(d.Kind, ChatModel)
+	d.Connectors, d.Kind = ids, d.ModelKind()
 	d.UpdatedAt = t.s.time()
 	d.CreatedAt = d.UpdatedAt
 	d.CreatedBy, d.ChangedBy = actor(t.ctx), actor(t.ctx)

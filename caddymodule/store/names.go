@@ -104,7 +104,7 @@ func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
 	switch {
 	case d.Fallback == d.Name:
 		return Errorf(ErrInvalid, "the deployment %q cannot be its own fallback", d.Name)
-	case fallback != nil && (fallback.Kind == EmbeddingsModel) != (d.Kind == EmbeddingsModel):
+	case fallback != nil && fallback.ModelKind() != d.ModelKind():
 		return Errorf(ErrInvalid, "the fallback %q is of another kind than the deployment %q", d.Fallback, d.Name)
 	case fallback == nil:
 		return Errorf(ErrInvalid, "the fallback %.140q is not a deployment of the account %q: "+
@@ -119,7 +119,7 @@ func checkJudge(t *tx, d Deployment) error {
 	if judge == "" || judge == compat.SafeguardsSelf {
 		return nil
 	}
-	if r := deploymentKind.load(t, d.Account, judge); r == nil || r.Kind == EmbeddingsModel {
+	if r := deploymentKind.load(t, d.Account, judge); r == nil || r.ModelKind() != ChatModel {
 		return Errorf(ErrInvalid, "option \"safeguards\": %.140q is not a chat model of the account %q: "+
 			"use a public name from the list of deployments, or self", judge, d.Account)
 	}

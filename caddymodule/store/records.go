@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -74,7 +75,21 @@ type ModelKind string
 const (
 	ChatModel       ModelKind = "chat"       // text from a prompt
 	EmbeddingsModel ModelKind = "embeddings" // vectors from texts
+
+	// Kinds that refuse nothing: they choose the test, the examples, and what the console shows.
+	RerankModel        ModelKind = "rerank"        // documents by relevance
+	TranscriptionModel ModelKind = "transcription" // text from recordings
+	SpeechModel        ModelKind = "speech"        // recordings from text
+	ImageModel         ModelKind = "image"         // images from text
 )
+
+// ModelKinds are the kinds of models, the default first.
+var ModelKinds = []ModelKind{
+	ChatModel, EmbeddingsModel, RerankModel, TranscriptionModel, SpeechModel, ImageModel,
+}
+
+// ModelKind returns what the model is for.
+func (d *Deployment) ModelKind() ModelKind { return cmp.Or(d.Kind, ChatModel) }
 
 // The kinds of records that Change names.
 const (

@@ -158,10 +158,11 @@ func (s *Session) Send(r *http.Request, key string) (*http.Response, error) {
 	return answer, nil
 }
 
-// sendEncoded sends a request. It encodes the body if the connector supports that and the line is long. If the
+// sendEncoded sends a request. It encodes a JSON body if the connector supports that and the line is long. If the
 // connector does not keep the body to which the request refers, it sends the body whole.
 func (s *Session) sendEncoded(stream *openStream, r *http.Request, key string) (*http.Response, error) {
-	if s.hello.KeptPrompts == nil || r.ContentLength < bodies.MinBody || s.shortestRTT() < s.hub.encodeFrom {
+	if s.hello.KeptPrompts == nil || r.ContentLength < bodies.MinBody || s.shortestRTT() < s.hub.encodeFrom ||
+		!link.HasMediaType(r.Header, "application/json") {
 		return s.roundTrip(stream, r)
 	}
 	sent := bodies.Encode(r, s.bodies, key)

@@ -13,13 +13,13 @@ import (
 
 // Client is a program that uses the gateway's API.
 type Client struct {
-	ID      string    // such as "claude"
-	Title   string    // such as "Claude Code"
-	Agent   bool      // needs a model that calls tools
-	Embeds  bool      // can use embedding models
-	Dialect string    // chat, responses or messages; the base URL of messages ends without /v1
-	Parts   []Snippet // to copy, without their code, which templates print
-	File    *File     // that `connector use` changes; nil: none
+	ID       string    // such as "claude"
+	Title    string    // such as "Claude Code"
+	Agent    bool      // needs a model that calls tools
+	AllKinds bool      // can use other models than those for chats
+	Dialect  string    // chat, responses or messages; the base URL of messages ends without /v1
+	Parts    []Snippet // to copy, without their code, which templates print
+	File     *File     // that `connector use` changes; nil: none
 }
 
 // File is a settings file of a client.
@@ -57,7 +57,7 @@ type Values struct {
 	Key    string `json:"key"`
 	Window int    `json:"window,omitzero"` // context window in tokens; 0: unknown
 	Judged bool   `json:"judged,omitzero"` // the gateway checks tool calls for Claude Code's auto mode
-	Embeds bool   `json:"-"`               // it is an embedding model
+	Kind   string `json:"-"`               // of the model; "": chat
 	CA     string `json:"-"`               // path of a file with the gateway's authority, if it is not a public one
 }
 
@@ -82,21 +82,31 @@ func (v Values) Output() int { return max(1024, min(v.Tokens()/4, 8192)) }
 // Prompt returns the longest prompt that leaves room for an answer.
 func (v Values) Prompt() int { return v.Tokens() - v.Output() }
 
-// Path returns the path of a request, after /v1/.
-func (v Values) Path() string {
-	if v.Embeds {
-		return "embeddings"
-	}
-	return "chat/completions"
+// examples are requests for the kinds of models that are not for chats: their paths after /v1/, and their fields.
+var examples = map[string]struct{ path, fields string }{
+	"embeddings":    {"embeddings", `"input": "Some text to embed."`},
+	"rerank":        {"rerank", `"query": "What is the capital of France?", "documents": ["Apples are sweet.", "It is Paris."]`},
+	"transcription": {"audio/transcriptions", ""}, // a form
+	"speech":        {"audio/speech", `"input": "Hello.", "voice": "alloy"`},
+	"image":         {"images/generations", `"prompt": "a red circle", "response_format": "b64_json"`},
 }
 
-// Body returns the body of a request.
+// Chats reports whether it is a chat model.
+func (v Values) Chats() bool { return examples[v.Kind].path == "" }
+
+// Path returns the path of a request, after /v1/.
+func (v Values) Path() string { return cmp.Or(examples[v.Kind].path, "chat/completions") }
+
+// Body returns the body of a request, "" if that is a form.
 func (v Values) Body(stream bool) string {
-	if v.Embeds {
-		return fmt.Sprintf(`{"model": %s, "input": "Some text to embed."}`, quote(v.Model))
+	fields := examples[v.Kind].fields
+	switch {
+	case v.Chats():
+		fields = fmt.Sprintf(`"stream": %v, "messages": [{"role": "user", "content": "Say hello."}]`, stream)
+	case fields == "":
+		return ""
 	}
-	return fmt.Sprintf(`{"model": %s, "stream": %v, "messages": [{"role": "user", "content": "Say hello."}]}`,
-		quote(v.Model), stream)
+	return fmt.Sprintf(`{"model": %s, %s}`, quote(v.Model), fields)
 }
 
 // Host returns the gateway's host, with its port.

@@ -44,13 +44,17 @@ type Snippet struct {
 	Code string
 }
 
-// Snippets returns what to copy for a client. Each value is quoted for the language around it, so that it cannot be
+// Snippets returns what to copy for a client, nothing if it cannot use a model of this kind. Each value is quoted for the language around it, so that it cannot be
 // anything but a string.
 func (c Client) Snippets(v Values) (all []Snippet) {
+	if !v.Chats() && !c.AllKinds {
+		return nil
+	}
 	v.Key = cmp.Or(v.Key, KeyPlaceholder)
 	for _, s := range c.Parts {
-		s.Code = code(s.Name, v)
-		all = append(all, s)
+		if s.Code = code(s.Name, v); s.Code != "" {
+			all = append(all, s)
+		}
 	}
 	if f := c.File; f != nil {
 		hint := "In ~/" + f.Folder + "/" + f.Paths[len(f.Paths)-1]

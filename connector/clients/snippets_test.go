@@ -220,9 +220,18 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s finds %s", c.ID, found.Title)
 		}
 		names[c.ID] = true
-		for _, p := range c.Snippets(Values{Base: "https://gw", Model: "qwen3", Embeds: c.Embeds}) {
-			if !strings.Contains(p.Code, KeyPlaceholder) || c.Embeds && strings.Contains(p.Code, "chat") {
-				t.Errorf("%s: %s", p.Name, p.Code)
+		for kind, word := range map[string]string{
+			"": "", "embeddings": "mbed", "rerank": "rerank", "transcription": "ranscriptions", "speech": "peech", "image": "mages",
+		} {
+			all := c.Snippets(Values{Base: "https://gw", Model: "qwen3", Kind: kind})
+			if kind != "" && len(all) > 0 != (c.AllKinds && (kind != "rerank" || c.ID == "curl")) {
+				t.Errorf("%s, %s: %d snippets", c.ID, kind, len(all))
+			}
+			for _, p := range all {
+				if !strings.Contains(p.Code, KeyPlaceholder) || !strings.Contains(p.Code, word) ||
+					kind != "" && strings.Contains(p.Code, "chat") {
+					t.Errorf("%s, %s: %s", p.Name, kind, p.Code)
+				}
 			}
 		}
 	}

@@ -5,14 +5,14 @@ const shell = "In the shell where you start it:"
 // clients are all clients, in display order.
 var clients = []Client{
 	{
-		ID: "curl", Title: "curl", Embeds: true, Dialect: "chat",
+		ID: "curl", Title: "curl", AllKinds: true, Dialect: "chat",
 		Parts: []Snippet{
 			{Name: "curl", Hint: "In a shell of Linux or macOS:"},
 			{Name: "powershell", Hint: "In PowerShell, which shows a whole answer:"},
 		},
 	},
 	{
-		ID: "openai", Title: "OpenAI SDK", Embeds: true, Dialect: "chat",
+		ID: "openai", Title: "OpenAI SDK", AllKinds: true, Dialect: "chat",
 		Parts: []Snippet{
 			{Name: "openai-python", Hint: "Python, after pip install openai:"},
 			{Name: "openai-node", Hint: "Node, in a file .mjs, after npm install openai:"},

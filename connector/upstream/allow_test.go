@@ -18,7 +18,7 @@ func patterns(t *testing.T, texts ...string) []config.Pattern {
 // TestProxyAllows: what the gateway needs, and what the configuration adds.
 func TestProxyAllows(t *testing.T) {
 	u := &Server{}
-	more := &Server{allow: patterns(t, "DELETE /v1/models/*", "POST /v1/rerank", "POST /v1/audio/*", "GET /v1/*")}
+	more := &Server{allow: patterns(t, "DELETE /v1/models/*", "POST /v1/moderations", "POST /v1/audio/*", "GET /v1/*")}
 	for _, test := range []struct {
 		method, target string
 		always, more   bool
@@ -32,10 +32,15 @@ func TestProxyAllows(t *testing.T) {
 		{"GET", "/v1/models/x", false, true},
 		{"DELETE", "/v1/models/org/x", false, true},
 		{"DELETE", "/v1/models", false, false},
-		{"POST", "/v1/rerank", false, true},
+		{"POST", "/v1/rerank", true, true},
+		{"POST", "/v1/audio/transcriptions", true, true},
+		{"GET", "/v1/audio/voices?model=m", true, true},
+		{"POST", "/v1/images/edits", true, true},
+		{"POST", "/v1/moderations", false, true},
 		{"POST", "/v1/rerank/x", false, false},
 		{"PUT", "/v1/rerank", false, false},
-		{"POST", "/v1/audio/speech", false, true},
+		{"POST", "/v1/audio/speech", true, true},
+		{"POST", "/v1/audio/voices", false, true},
 		{"POST", "/v1/audio/../load_lora_adapter", false, false},
 		{"POST", "/v1/audio//x", false, false},
 		{"POST", "/v1/load_lora_adapter", false, false},

@@ -144,6 +144,22 @@ func (u *Server) equal(v *Server) bool {
 		u.KeyFile() == v.KeyFile() && slices.Equal(u.allow, v.allow)
 }
 
+// served are the requests of the gateway: their methods and paths.
+var served = map[string]bool{
+	"GET /v1/models":                true,
+	"POST /v1/chat/completions":     true,
+	"POST /v1/completions":          true,
+	"POST /v1/embeddings":           true,
+	"POST /v1/rerank":               true,
+	"POST /v1/score":                true,
+	"POST /v1/audio/transcriptions": true,
+	"POST /v1/audio/translations":   true,
+	"POST /v1/audio/speech":         true,
+	"GET /v1/audio/voices":          true,
+	"POST /v1/images/generations":   true,
+	"POST /v1/images/edits":         true,
+}
+
 // allows reports whether a request may reach the upstream: the gateway's own requests, and
 // those allowed by the configuration, with plain paths under /v1.
 func (u *Server) allows(r *http.Request) bool {
@@ -152,15 +168,8 @@ func (u *Server) allows(r *http.Request) bool {
 		strings.ContainsFunc(target.RawQuery, unicode.IsControl) {
 		return false
 	}
-	switch target.Path {
-	case "/v1/chat/completions", "/v1/completions", "/v1/embeddings":
-		if r.Method == http.MethodPost {
-			return true
-		}
-	case "/v1/models":
-		if r.Method == http.MethodGet {
-			return true
-		}
+	if served[r.Method+" "+target.Path] {
+		return true
 	}
 	return slices.ContainsFunc(u.allow, func(p config.Pattern) bool { return p.Matches(r.Method, target.Path) })
 }

@@ -98,9 +98,6 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 		}
 		d, err := a.service.SetDeployment(ctx, name, func(d *manage.DeploymentFields) error {
 			d.Connectors, d.Upstream, d.Model = []string{connector}, ownName, model
-			if !exists {
-				d.Kind = manage.KindOf(model)
-			}
 			return nil
 		})
 		if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/program"
 	"github.com/postern-dev/postern/caddymodule/scripted"
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/clients"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/upstream"
 )
@@ -323,10 +324,10 @@ func (r *Ready) note(format string, args ...any) {
 // curl returns a request to paste into a shell. The public names of models contain no
 // character that a shell or JSON would require to be quoted.
 func (r *Ready) curl() string {
-	operation, input := "chat/completions", `"stream":true,"messages":[{"role":"user","content":"Say hello."}]`
-	if r.sample.Embeds() {
-		operation, input = "embeddings", `"input":"Some text to embed."`
+	v := clients.Values{Model: r.sample.Name, Kind: string(r.sample.ModelKind())}
+	data := "-H \"Content-Type: application/json\" -d '" + v.Body(true) + "'"
+	if v.Body(true) == "" {
+		data = "-F model=" + v.Model + " -F file=@recording.wav"
 	}
-	return fmt.Sprintf(`curl -N %s/v1/%s -H "Authorization: Bearer %s" -H "Content-Type: application/json" -d `+
-		`'{"model":"%s",%s}'`, r.URL, operation, r.Key, r.sample.Name, input)
+	return fmt.Sprintf(`curl -N %s/v1/%s -H "Authorization: Bearer %s" %s`, r.URL, v.Path(), r.Key, data)
 }
