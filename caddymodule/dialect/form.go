@@ -17,8 +17,8 @@ import (
 // maxPartHeader is the maximum size of the header of a part, in bytes.
 const maxPartHeader = 8 << 10
 
-// Form finds the model in a multipart body (RFC 7578) while the body arrives. It is strict where parsers differ, so that
-// no model server finds another model than the gateway: the boundary stands only between parts, and nothing stands
+// Form finds the model in a multipart body (RFC 7578) while the body arrives. It is strict where parsers differ, so
+// that no model server finds another model than the gateway: the boundary stands only between parts, and nothing stands
 // before the first part or after the last one.
 type Form struct {
 	boundary  string
