@@ -245,7 +245,7 @@ func TestTablesOfDocuments(t *testing.T) {
 		t.Errorf("found the events %q", events)
 	}
 	for page, names := range map[string][]string{
-		"events.md": events, "deployments.md": compat.Names(), "api.md": compat.Names(),
+		"events.md": events, "deployments.md": compat.Names(),
 	} {
 		text := string(read(t, filepath.Join(root, "docs", page)))
 		for _, name := range names {

@@ -1,5 +1,5 @@
 // Package manage implements the management operations of a gateway and the JSON API for them. The table
-// [Operations] describes each operation; docs/api.md is the manual.
+// [Operations] describes each operation; docs/openapi.json is the reference.
 //
 // It does not depend on Caddy, the command line or the pages. Caddy's admin endpoint serves [Service.Handler] under
 // /model_gateway, and the commands are its clients. The console calls the same operations, and serves the same API
