@@ -77,15 +77,34 @@ func curlLine(t *testing.T, p *harness.Process) string {
 	return line[1]
 }
 
-// The other commands of the README publish a model, create a key and send a request.
+// The other commands of the README and of the guides publish models, create keys and send a request, in their order.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	text, _ := readme(t)
-	g := harness.Start(t, harness.Options{})
+	if n := runCommands(t, "README.md", text); n != 3 {
+		t.Errorf("README.md has %d commands", n)
+	}
+	guides, err := filepath.Glob(filepath.Join(harness.Root(t), "docs", "guide-*.md"))
+	if err != nil || len(guides) != 4 {
+		t.Fatalf("found %q, %v", guides, err)
+	}
+	for _, path := range guides {
+		text := string(read(t, path))
+		if n := strings.Count(text, "\n"); n > 60 {
+			t.Errorf("%s has %d lines, more than 60", path, n)
+		}
+		runCommands(t, filepath.Base(path), text)
+	}
+}
+
+// runCommands runs the commands of a page at a gateway with one connector, and returns their number.
+func runCommands(t *testing.T, page, text string) (n int) {
+	t.Helper()
+	g := harness.Start(t, harness.Options{Console: true})
 	up := upstream.Start(t)
-	up.Handle("llama3.2:3b", upstream.Events(storyOf("llama3.2:3b")...))
+	up.Handle("", upstream.Events(storyOf("llama3.2:3b")...))
 	g.Connector(t, "gpu-box", up.URL)
-	key, commands := "", 0
+	key := ""
 	for _, m := range fence.FindAllStringSubmatch(text, -1) {
 		if m[2] != "sh" {
 			continue
@@ -97,19 +116,17 @@ func TestReadmeCommands(t *testing.T) {
 			cmd.Env = append(os.Environ(), "CADDY_ADMIN="+string(g.Admin))
 			out, err := cmd.CombinedOutput()
 			if err != nil {
-				t.Fatalf("%s: %v\n%s", line, err, out)
+				t.Errorf("%s: %s: %v\n%s", page, line, err, out)
 			}
-			commands++
+			n++
 			if found := regexp.MustCompile(`sk-svc-[0-9A-Za-z]{43}`).FindString(string(out)); found != "" {
 				key = found
 				g.Hide(key)
 			}
 			if strings.HasPrefix(line, "curl") && !strings.HasSuffix(string(out), upstream.Done) {
-				t.Errorf("%s printed %s", line, out)
+				t.Errorf("%s: %s printed %s", page, line, out)
 			}
 		}
 	}
-	if commands != 3 || key == "" {
-		t.Errorf("it has %d commands", commands)
-	}
+	return n
 }
