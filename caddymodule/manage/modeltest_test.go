@@ -370,7 +370,7 @@ func TestModelTestsAreRecorded(t *testing.T) {
 			"test 502 upstream upstream_error: The model server answered HTTP 500. in≈ out≈",
 		}},
 		"breaks": {events("wait", hello, "abort"), goodCall, []string{
-			"test 502 upstream upstream_error: The upstream stream ended unexpectedly: the model server stopped before the " +
+			"test 502 upstream upstream_error: The model server closed the stream before the " +
 				"answer was complete. Try again. in≈ out≈",
 		}},
 	} {
