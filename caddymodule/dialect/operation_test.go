@@ -134,7 +134,8 @@ func TestPathsInManual(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range routes[1:CancelResponse] {
-		if path := strings.Replace(r.path, "*", "{id}", 1); !regexp.MustCompile("[ `]" + regexp.QuoteMeta(path) + "[`?]").Match(manual) {
+		path := strings.Replace(r.path, "*", "{id}", 1)
+		if !regexp.MustCompile("[ `]" + regexp.QuoteMeta(path) + "[`?]").Match(manual) {
 			t.Errorf("docs/dialects.md does not name %s", path)
 		}
 	}
