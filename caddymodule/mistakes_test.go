@@ -118,7 +118,7 @@ func TestMistakes(t *testing.T) {
 		{"cut key", "GET", "/v1/models", "", "Authorization: Bearer " + s.key[:40], 401, "sk-svc- and 43 letters and digits"},
 		{
 			"key of another provider", "GET", "/v1/models", "", "Authorization: Bearer sk-proj-" + s.key[7:], 401,
-			"not a whole API key of this gateway",
+			"API key is incomplete",
 		},
 		{"mistyped key", "GET", "/v1/models", "", "Authorization: Bearer " + mistyped, 401, "Unknown API key."},
 		{"tunnel token", "GET", "/v1/models", "", "Authorization: Bearer ptt_x", 401, "This is a tunnel token"},

@@ -36,7 +36,7 @@ approves it, saves the token in the configuration file, and continues as
 ` + "`connector run`" + `.
 
 The code comes from "Start pairing" in the gateway's console, or on the gateway's machine
-with ` + "`postern gateway pairing start`" + `. It works once and expires after 15 minutes.
+with ` + "`caddy gateway pairing start`" + `. It works once and expires after 15 minutes.
 Compare the fingerprint printed here with the one in the console, and approve the
 device if they match.
 
@@ -89,7 +89,7 @@ func (f *pairFlags) flags(command *cobra.Command) {
 		"configuration `FILE` to write (default: postern/connector.json in your configuration folder)")
 	flags.StringVar(&f.pin, "pin", "",
 		"`PIN` expected of the gateway, instead of a valid certificate; shown on the gateway's machine with "+
-			"\"postern gateway status\"")
+			"\"caddy gateway status\"")
 	flags.StringVar(&f.ca, "ca", "", "`FILE` with a certificate authority to trust in addition to the system's (PEM)")
 	flags.StringVar(&f.name, "name", "", "`NAME` of this machine in the console (default: its host name)")
 	flags.StringVar(&f.server, "server", "", "`HOST:PORT` of the gateway's tunnels, instead of the published address")
@@ -244,7 +244,7 @@ func refusal(deny link.Deny, start string) string {
 		return "this device was denied on the gateway; if that was a mistake, " + start
 	case link.DenyPairingOff:
 		return "pairing is disabled on this gateway; create a token on the gateway's machine with " +
-			"`postern gateway connector create`, and put it into the configuration"
+			"`caddy gateway connector create`, and put it into the configuration"
 	default:
 		return fmt.Sprintf("the gateway refused to pair this device: %s (%s)", deny.Message, deny.Code)
 	}

@@ -22,7 +22,7 @@ The configuration is a JSON object:
   { "tunnel_token": "…", "upstream": "http://localhost:11434" }
 
 ` + "`connector pair`" + ` writes it, and --config is then not needed. Otherwise, create the
-token on the gateway's machine with ` + "`postern gateway connector create --name NAME`" + `.
+token on the gateway's machine with ` + "`caddy gateway connector create --name NAME`" + `.
 The upstream is a base URL; /v1 may be left out. Optional fields: "server" (host:port,
 overrides the token's), "transport" ("auto", "quic" or "websocket"), "api_key_file" (contains the
 upstream's API key), "max_requests" (concurrent requests, default 1024), "max_memory" (for

@@ -127,7 +127,7 @@ func TestUsage(t *testing.T) {
 			[]string{"run"},
 			exitUsage, "",
 			"Error: tunnel_token: missing; pair this machine with `connector pair SERVER_URL CODE --upstream URL`, or create " +
-				"a token on the gateway's machine with `postern gateway connector create --name NAME` and paste it here (or set " +
+				"a token on the gateway's machine with `caddy gateway connector create --name NAME` and paste it here (or set " +
 				"TUNNEL_TOKEN)\n" +
 				"No --config FILE was given either; see `connector run --help`\n",
 		},
@@ -167,7 +167,7 @@ func TestUnitLeavesItEnded(t *testing.T) {
 }
 
 // The connector does not know the name of the gateway's program. Its hints use the name in
-// packages and images, and say on which machine to run it.
+// the manual, and say on which machine to run it.
 func TestHintsOfTheGateway(t *testing.T) {
 	found := 0
 	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
@@ -177,11 +177,11 @@ func TestHintsOfTheGateway(t *testing.T) {
 		source, err := os.ReadFile(path)
 		text := strings.Join(strings.FieldsFunc(string(source),
 			func(r rune) bool { return strings.ContainsRune(" \t\n`+\"\\", r) }), " ")
-		hints := strings.Count(text, "postern gateway ")
+		hints := strings.Count(text, "caddy gateway ")
 		found += hints
-		if strings.Contains(text, "caddy gateway") ||
-			strings.Count(text, "on the gateway's machine with postern gateway ") != hints {
-			t.Errorf("%s: a hint is not like \"on the gateway's machine with `postern gateway …`\"", path)
+		if strings.Contains(text, "postern gateway") ||
+			strings.Count(text, "on the gateway's machine with caddy gateway ") != hints {
+			t.Errorf("%s: a hint is not like \"on the gateway's machine with `caddy gateway …`\"", path)
 		}
 		return err
 	})

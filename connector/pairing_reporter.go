@@ -55,7 +55,7 @@ func (r *pairingReporter) interrupted(reason, fix string, pause time.Duration) {
 }
 
 func (r *pairingReporter) pending(p link.Pending, console string) {
-	request := "Approve this device on the gateway's machine with `postern gateway pairing approve CODE`"
+	request := "Approve this device on the gateway's machine with `caddy gateway pairing approve CODE`"
 	if console != "" {
 		request = "Approve this machine at " + console
 	}

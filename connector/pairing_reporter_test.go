@@ -78,7 +78,7 @@ func TestTerminalReporterWithoutAConsole(t *testing.T) {
 	var out output
 	r := &pairingReporter{w: &out}
 	r.pending(link.Pending{Fingerprint: "3f9a 07c2 b1d4", ExpiresAt: time.Now()}, "")
-	if !strings.Contains(out.String(), "on the gateway's machine with `postern gateway pairing approve CODE") {
+	if !strings.Contains(out.String(), "on the gateway's machine with `caddy gateway pairing approve CODE") {
 		t.Errorf("it prints %q", out.String())
 	}
 }

@@ -51,7 +51,7 @@ func testRemovedConnector(t *testing.T, g *harness.Gateway) {
 		t.Errorf("the connector ended with code %d", code)
 	}
 	if log := c.Process.Log(); !strings.Contains(log,
-		"get a new token on the gateway's machine with `postern gateway connector rotate NAME`") {
+		"get a new token on the gateway's machine with `caddy gateway connector rotate NAME`") {
 		t.Errorf("it does not say what to do:\n%s", log)
 	}
 }

@@ -43,7 +43,7 @@ func documents(t *testing.T) map[string]string {
 
 var (
 	fence   = regexp.MustCompile("(?ms)^( *)```(\\w+)\n(.*?)^ *```$")
-	mdLink  = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	mdLink  = regexp.MustCompile(`(?:\]\(|src(?:set)?=")([^)\s"]+)[)"]`)
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	option  = regexp.MustCompile(`(?m)^(\t*)# (\s*(?:listen|public|storage|endpoints|edge|name|advertise|` +
 		`connectors|max_memory|key_metrics|cors|max_body|connect_wait|queue_length|queue_wait|` +
@@ -245,7 +245,7 @@ func TestTablesOfDocuments(t *testing.T) {
 		t.Errorf("found the events %q", events)
 	}
 	for page, names := range map[string][]string{
-		"events.md": events, "deployments.md": compat.Names(), "api.md": compat.Names(),
+		"events.md": events, "deployments.md": compat.Names(),
 	} {
 		text := string(read(t, filepath.Join(root, "docs", page)))
 		for _, name := range names {

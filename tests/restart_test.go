@@ -168,7 +168,7 @@ func TestRemovedConnector(t *testing.T) {
 	}
 	if log := r.con.Process.Log(); !strings.Contains(log,
 		"Error: the gateway closed the tunnel: removed; the connector was removed on the gateway; create a new one on the "+
-			"gateway's machine with `postern gateway connector create`") {
+			"gateway's machine with `caddy gateway connector create`") {
 		t.Errorf("the connector does not say what happened, and what to do:\n%s", log)
 	}
 }

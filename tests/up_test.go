@@ -1,13 +1,10 @@
 package tests
 
 import (
-	"context"
-	"errors"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -64,20 +61,10 @@ func runUp(t *testing.T, args ...string) (out, log string) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir+"/data", "XDG_CONFIG_HOME="+dir+"/config")
 	p := harness.StartProcess(t, dir, "up", cmd)
-	curl := regexp.MustCompile(`(?m)^\s*(curl -N [^\n]*'(?:\n|$))`)
-	var line []string
-	harness.Poll(t, limit, "printing a curl line", func(context.Context) error {
-		if !p.Running() {
-			t.Fatal("up has ended")
-		}
-		if line = curl.FindStringSubmatch(p.Log()); line == nil {
-			return errors.New("there is none")
-		}
-		return nil
-	})
-	printed, err := exec.Command("sh", "-c", line[1]).Output()
+	line := curlLine(t, p)
+	printed, err := exec.Command("sh", "-c", line).Output()
 	if err != nil {
-		t.Errorf("%s: %v", line[1], err)
+		t.Errorf("%s: %v", line, err)
 	}
 	p.Signal(t, syscall.SIGINT)
 	if code := p.WaitExit(t, limit); code != 0 {

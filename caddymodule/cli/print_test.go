@@ -75,7 +75,7 @@ func TestNarrowTables(t *testing.T) {
 	in.printTable(audit)
 	want := "2026-11-26 17:56  caddy gateway up  connector.create  lnk_06h1i0733pr…  connec…\n"
 	if !strings.HasSuffix(out.String(), want) {
-		t.Errorf("the audit list is\n%s", &out)
+		t.Errorf("the audit log is\n%s", &out)
 	}
 	for columns, want := range map[int]string{
 		0:   strings.Join(wide[0], " "),

@@ -118,19 +118,19 @@ func TestReasonOfRequest(t *testing.T) {
 	has(t, mainOf(page), "<code>llama3.2</code> is outside the key&#39;s scope <code>qwen3*</code>.", "What to do:",
 		"The client got: The model <code>…</code> does not exist.", `<a href="/console/keys/key_1">Change the key</a>`,
 		"refused by the gateway")
-	lacks(t, mainOf(page), "notice-bad", "server’s own text")
+	lacks(t, mainOf(page), "notice-bad", "server’s message")
 	g.record(0, activity.Request{
 		ID: "req_memory", KeyID: "key_1", Status: 502, ErrorClass: activity.UpstreamError, ErrorCode: "upstream_error",
 		Error: "The model server answered HTTP 500.", ServerError: "out_of_memory",
 	})
 	main := mainOf(g.page("/console/activity/req_memory"))
-	has(t, main, "notice-bad", "class of its error is <code>out_of_memory</code>. The client got the server’s own text.",
+	has(t, main, "notice-bad", "Cause: <code>out_of_memory</code>. The client saw the server’s message.",
 		"ran out of memory")
 	lacks(t, main, "Change the key")
 	g.record(0, activity.Request{
 		ID: "req_other", Status: 502, ErrorClass: activity.UpstreamError, ErrorCode: "upstream_error", ServerError: "other",
 	})
-	has(t, mainOf(g.page("/console/activity/req_other")), "The client got the server’s own text.")
+	has(t, mainOf(g.page("/console/activity/req_other")), "The client saw the server’s message.")
 	g.record(0, activity.Request{ID: "req_ok", Status: 200})
 	lacks(t, mainOf(g.page("/console/activity/req_ok")), "What to do", "class=\"notice")
 }

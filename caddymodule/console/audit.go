@@ -10,7 +10,7 @@ import (
 )
 
 // auditTab lists who did what, when and from where.
-var auditTab = &tab{path: "audit", name: "audit", title: "Audit list", data: auditData}
+var auditTab = &tab{path: "audit", name: "audit", title: "Audit log", data: auditData}
 
 type auditPage struct {
 	List       listing[manage.AuditEntry]

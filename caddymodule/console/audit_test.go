@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The audit list shows who did what and from where, and can be filtered without scripts.
+// The audit log shows who did what and from where, and can be filtered without scripts.
 func TestAuditPage(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

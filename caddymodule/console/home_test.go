@@ -30,7 +30,7 @@ func TestHome(t *testing.T) {
 	g.record(2, activity.Request{KeyID: k.ID, Deployment: "qwen3", InputTokens: 4000})
 	g.goes(g.get("/console/"), "/console/home")
 	page := g.page("/console/home")
-	has(t, mainOf(page), "All is well", "<dt>Models</dt><dd>", ">1 of 1</a>",
+	has(t, mainOf(page), "All models available", "<dt>Models</dt><dd>", ">1 of 1</a>",
 		"<dt>Requests</dt><dd><a href=\"/console/activity?since=", ">1</a>", ">4.3k</a>", ">4.3k</td>", "192 ms", "96.1",
 		`badge-ok">available`)
 	has(t, page, `aria-current="page">Home`)
@@ -60,7 +60,7 @@ func TestAlerts(t *testing.T) {
 	main := mainOf(page)
 	has(t, main, "Connector attic &lt;b&gt; has never been online</a>: <a", ">llama</a> is unavailable</li>",
 		"Key soon expires")
-	lacks(t, main, "Model llama", "Key later", "All is well", "of the last", "qwen3: ")
+	lacks(t, main, "Model llama", "Key later", "All models available", "of the last", "qwen3: ")
 	fail(activity.GatewayError, 1)
 	main = mainOf(g.page("/console/home"))
 	has(t, main, "6 of the last 106 requests for qwen3 failed.")

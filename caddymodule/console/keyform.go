@@ -65,9 +65,9 @@ var limitTitles = map[string][2]string{
 	"tokens_per_minute":   {"Tokens per minute", "Tokens of prompts and answers."},
 	"tokens_per_day":      {"Tokens per day", ""},
 	"tokens_per_month":    {"Tokens per month", ""},
-	"seconds_per_day":     {"Busy seconds per day", "How long model servers may work for it."},
+	"seconds_per_day":     {"Compute seconds per day", "How long model servers may work for it."},
 	"concurrency":         {"Concurrent requests", "Further requests wait."},
-	"max_output_tokens":   {"Tokens of an answer", ""},
+	"max_output_tokens":   {"Max output tokens", ""},
 }
 
 // limitFields returns the fields of the limits, with the values that value returns.

@@ -138,7 +138,7 @@ func TestRegisterOnSeveral(t *testing.T) {
 	again := mainOf(g.page("/console/models/new?name=qwen3"))
 	has(t, again, `value="`+attic.ID+`" checked`, `name="max_concurrency" value="4"`, `value="`+gpu.ID+`" selected`)
 	lacks(t, again, `value="`+cellar.ID+`" checked`, `name="also" value="`+gpu.ID+`"`)
-	has(t, again, "The name is fixed.")
+	has(t, again, "To rename, publish it under the new name")
 	lacks(t, mainOf(g.page("/console/models/new")), "Also served by", "<details open>") // no connector is chosen
 
 	form["also"] = []string{cellar.ID, attic.ID} // attic was before cellar

@@ -282,7 +282,7 @@ func usageCharts(
 			p := u.Percentiles()
 			return []float64{p.FirstTokenP50 / 1000, (p.FirstTokenP95 - p.FirstTokenP50) / 1000}
 		}),
-		totals("Tokens per second of an answer", "tokens/s", spread, func(u store.Usage) []float64 {
+		totals("Output speed", "tokens/s", spread, func(u store.Usage) []float64 {
 			p := u.Percentiles()
 			return []float64{p.SpeedP50, p.SpeedP95 - p.SpeedP50}
 		}),

@@ -53,7 +53,7 @@ func TestErrorsInStreams(t *testing.T) {
 			"invalid_prompt", "no", "no",
 		},
 		{"revoked", EndedKey("revoked"), "authentication_error", "invalid_api_key", "revoked", "revoked"},
-		{"broken", StreamBroken(), "api_error", "server_error", "unexpectedly", "unexpectedly"},
+		{"broken", StreamBroken(), "api_error", "server_error", "closed the stream", "closed the stream"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, upstream := range []string{

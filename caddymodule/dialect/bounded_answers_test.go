@@ -246,7 +246,7 @@ var streamRows = []boundedRow{
 		name: "stream of pieces of many calls",
 		input: pieces(pieces("", func(i int) string { return toolChunk(call(i, fmt.Sprint("c", i), "f", `{"a":"`)) },
 			"")(250), func(i int) string { return toolChunk(more(i%250, "a")) }, ""), work: streaming(Chat),
-		fails: "ended unexpectedly", minimum: 512,
+		fails: "closed the stream", minimum: 512,
 	},
 	{
 		name: "stream of calls in one event", input: listOf("data: "+streamed+`"tool_calls":[`, same(`{}`), "]}}]}\n\n"),

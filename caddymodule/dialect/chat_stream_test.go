@@ -43,7 +43,7 @@ func failed(code, message string) string {
 }
 
 const (
-	broken = "The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again."
+	broken = "The model server closed the stream before the answer was complete. Try again."
 
 	hi      = `{"id":"c1","choices":[{"index":0,"delta":{"content":"hi"}}],"created":7,"model":"up"}`
 	hiPub   = `{"id":"c1","choices":[{"index":0,"delta":{"content":"hi"}}],"created":7,"model":"pub"}`

@@ -32,12 +32,12 @@ var refusedKeys = map[string]string{
 	"management_token": "This is a management token (pmt_…), not an API key. Send a key (sk-svc-…).",
 	"tunnel_token": "This is a tunnel token (ptt_…), which only a connector uses, not an API key. Send a key " +
 		"(sk-svc-…).",
-	"placeholder": "This is a placeholder, not an API key. Replace it in the client's settings by your key " +
-		"(sk-svc-…).",
+	"placeholder": "This is a placeholder, not an API key. Replace it with your key (sk-svc-…) " +
+		"in the client's settings.",
 	"quoted":        "The API key has quotation marks. Remove them in the client's settings.",
 	"second_bearer": "The API key begins with `Bearer`. Enter the key alone (sk-svc-…) in the client's settings.",
-	"malformed": "This is not a whole API key of this gateway, which is sk-svc- and 43 letters and digits. Copy it " +
-		"again, or create a new one.",
+	"malformed": "This API key is incomplete: it should be sk-svc- and 43 letters and digits. Copy it again, or " +
+		"ask for a new one.",
 }
 
 // EndedKey is the error for a running request whose key was refused for this reason, one of
@@ -77,7 +77,7 @@ var (
 	SlowBody = fixed(KindRequestTimeout, "The request body arrived too slowly. Send at least 64 KiB per minute.")
 	// StreamBroken: the upstream's stream ended too early.
 	StreamBroken = fixed(KindUpstream,
-		"The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again.")
+		"The model server closed the stream before the answer was complete. Try again.")
 	// TunnelBroken: the tunnel was lost during a stream.
 	TunnelBroken = fixed(KindUpstream,
 		"The stream ended unexpectedly: the connection to the model server's connector was lost before the answer was "+

@@ -99,7 +99,7 @@ publish it as docs/install.md describes.`
 builds the connectors of all systems into bin/connectors: a gateway hands out what is
 in the folder "connectors" next to its program.`
 	// onlySome is for gateways that were built with the archive of their own system.
-	onlySome = `This gateway hands out connectors for %s only.
+	onlySome = `Connector downloads here: %s only.
 For other systems, run "./xcaddy.sh connectors" in its clone, or "./xcaddy.sh" in a
 clone on that machine.`
 )

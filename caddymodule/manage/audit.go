@@ -18,7 +18,7 @@ import (
 // gatewayList is the account of operations that belong to no account.
 const gatewayList = ""
 
-// audit logs a successful write, and adds it to the audit list. It adds the id of a user: operators and removed
+// audit logs a successful write, and adds it to the audit log. It adds the id of a user: operators and removed
 // users may have the same name. more contains pairs of names and values, without secrets.
 func (s *Service) audit(ctx context.Context, operation, account, id, name string, more ...any) {
 	c := CallerFrom(ctx)
@@ -37,7 +37,7 @@ func (s *Service) audit(ctx context.Context, operation, account, id, name string
 	}
 	// The write was made, even if the client has disconnected since.
 	if err := s.store.AddOperation(context.WithoutCancel(ctx), account, o); err != nil {
-		s.log.Error("failed to add an operation to the audit list", "operation", operation, "id", id, "error", err)
+		s.log.Error("failed to add an operation to the audit log", "operation", operation, "id", id, "error", err)
 	}
 }
 
@@ -125,7 +125,7 @@ func changed(before, after values) (pairs []any) {
 	return pairs
 }
 
-// Audit selects entries of the audit list.
+// Audit selects entries of the audit log.
 type Audit struct {
 	By        string `json:"by" need:"filled" help:"Only operations of this user or management token, by id or name"`
 	Operation string `json:"operation" need:"filled" help:"Only operations of this kind, like key.revoke or key"`
@@ -134,7 +134,7 @@ type Audit struct {
 	To        string `json:"to" need:"filled" help:"The last day"`
 }
 
-// Audit returns entries of the audit list of the account, newest first. Operations on the gateway, which belong to
+// Audit returns entries of the audit log of the account, newest first. Operations on the gateway, which belong to
 // no account, are in the list of the default account.
 func (s *Service) Audit(ctx context.Context, a Audit) ([]AuditEntry, error) {
 	account, err := s.account(ctx)

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// audited returns the operations in the audit list, newest first.
+// audited returns the operations in the audit log, newest first.
 func audited(t *testing.T, g *gateway, caller manage.Caller,
 	query string,
 ) (operations []string, list []store.Operation) {
@@ -27,7 +27,7 @@ func audited(t *testing.T, g *gateway, caller manage.Caller,
 	return operations, list
 }
 
-// The audit list has who did what and from where, and no secrets.
+// The audit log has who did what and from where, and no secrets.
 func TestAuditList(t *testing.T) {
 	g := newGateway(t)
 	anna := g.user("default", "anna")

@@ -77,7 +77,7 @@ func TestStatusOfAccount(t *testing.T) {
 
 // The manual has every route, with a sample call.
 func TestManualHasAllRoutes(t *testing.T) {
-	data, err := os.ReadFile("../../docs/api.md")
+	data, err := os.ReadFile(manualPath)
 	must(t, err)
 	routes := manage.Routes()
 	var described []string
@@ -89,7 +89,7 @@ func TestManualHasAllRoutes(t *testing.T) {
 		route, path := heading[1], heading[2]
 		described = append(described, route)
 		if !slices.Contains(routes, route) {
-			t.Errorf("docs/api.md describes %s, which is no route", route)
+			t.Errorf(manualPath+" describes %s, which is no route", route)
 		}
 		// For methods other than GET, curl needs an option.
 		line := regexp.MustCompile(`(?m)^curl .*(/console/api|/model_gateway)` + path).FindString(section)
@@ -99,12 +99,12 @@ func TestManualHasAllRoutes(t *testing.T) {
 			"PUT": "curl -X PUT --json ", "DELETE": "curl -X DELETE ",
 		}[method]
 		if !strings.HasPrefix(line, call) || method == "GET" && strings.Contains(line, "json") {
-			t.Errorf("docs/api.md does not show how %s is called by curl: %q", route, line)
+			t.Errorf(manualPath+" does not show how %s is called by curl: %q", route, line)
 		}
 	}
 	for _, route := range routes {
 		if n := strings.Count("\n"+strings.Join(described, "\n")+"\n", "\n"+route+"\n"); n != 1 {
-			t.Errorf("docs/api.md describes %s %d times", route, n)
+			t.Errorf(manualPath+" describes %s %d times", route, n)
 		}
 	}
 }

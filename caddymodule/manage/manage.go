@@ -1,5 +1,5 @@
 // Package manage implements the management operations of a gateway and the JSON API for them. The table
-// [Operations] describes each operation; docs/api.md is the manual.
+// [Operations] describes each operation; docs/openapi.json is the reference.
 //
 // It does not depend on Caddy, the command line or the pages. Caddy's admin endpoint serves [Service.Handler] under
 // /model_gateway, and the commands are its clients. The console calls the same operations, and serves the same API
@@ -10,7 +10,7 @@
 // body or of the query; the default is "default".
 //
 // Errors are {"error": "text"}, as everywhere on Caddy's admin endpoint; the text names the fix. Each write is
-// logged with the operation, the record and the caller, and added to the audit list of the account. Secrets appear
+// logged with the operation, the record and the caller, and added to the audit log of the account. Secrets appear
 // only in the answer that creates them.
 package manage
 
@@ -190,13 +190,13 @@ func (s *Service) Downloads() (*downloads.Folder, downloads.Site) {
 	}
 }
 
-// write describes a write for the log and the audit list.
+// write describes a write for the log and the audit log.
 type write struct {
 	operation, id, name string
 	more                []any
 }
 
-// change performs a write in the caller's account, and adds it to the audit list. A write that edges have not
+// change performs a write in the caller's account, and adds it to the audit log. A write that edges have not
 // confirmed is made: it returns an answer and an error.
 func change[T any](ctx context.Context, s *Service, do func(account string) (T, write, error)) (T, error) {
 	var none T

@@ -57,14 +57,14 @@ func TestModelTest(t *testing.T) {
 		},
 
 		{"empty", events(role, stop, done), 0, 0, 0, "", "the model's answer is empty; is it a chat model?"},
-		{"no events", events(), 0, 0, 0, "", "the model server stopped before the answer was complete"},
+		{"no events", events(), 0, 0, 0, "", "closed the stream before the answer was complete"},
 		{"tokens that are no text", events(stop, usage, done), 11, 0, 0, "", "produced 11 tokens, but no text"},
 		{
 			"ends in the middle", events("wait", hello), 1, 100, 10, "Hel",
-			"the model server stopped before the answer was complete",
+			"closed the stream before the answer was complete",
 		},
-		{"broken off", events("wait", hello, "abort"), 1, 100, 10, "Hel", "stopped before the answer was complete"},
-		{"broken off before", events("abort"), 0, 0, 0, "", "stopped before the answer was complete"},
+		{"broken off", events("wait", hello, "abort"), 1, 100, 10, "Hel", "closed the stream before the answer was complete"},
+		{"broken off before", events("abort"), 0, 0, 0, "", "closed the stream before the answer was complete"},
 		{
 			"error in the stream", events("wait", hello, `{"error":{"message":"out of memory"}}`), 1, 100, 10, "Hel",
 			"the model server reported an error: out of memory",
@@ -132,10 +132,10 @@ func TestModelTestOfTools(t *testing.T) {
 			"fails", answer(500, "application/json", `{"error":{"message":"overloaded"}}`), manage.ToolsUnknown,
 			"HTTP 500: overloaded",
 		},
-		{"not JSON", answer(200, "text/html", `<html>`), manage.ToolsUnknown, "stopped before the answer was complete"},
+		{"not JSON", answer(200, "text/html", `<html>`), manage.ToolsUnknown, "closed the stream before the answer was complete"},
 		{
 			"no choices", answer(200, "application/json", `{"choices":[]}`), manage.ToolsUnknown,
-			"stopped before the answer was complete",
+			"closed the stream before the answer was complete",
 		},
 		{
 			"broken off", func(http.ResponseWriter, *http.Request) { abort() }, manage.ToolsUnknown,
@@ -263,7 +263,7 @@ func TestModelTestsAreRecorded(t *testing.T) {
 			"test 502 upstream upstream_error: The model server answered HTTP 500. in≈ out≈",
 		}},
 		"breaks": {events("wait", hello, "abort"), goodCall, []string{
-			"test 502 upstream upstream_error: The upstream stream ended unexpectedly: the model server stopped before the " +
+			"test 502 upstream upstream_error: The model server closed the stream before the " +
 				"answer was complete. Try again. in≈ out≈",
 		}},
 	} {

@@ -2,18 +2,23 @@ package manage_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/tests/schema"
 )
 
-// manual returns the parts of docs/api.md by route, and its chapters with routes.
+// manualPath is a file with a part about each operation: its text, calls and an example.
+const manualPath = "testdata/operations.md"
+
+// manual returns the parts of the manual by route, and its chapters with routes.
 func manual(t *testing.T) (map[string]section, []any) {
 	t.Helper()
-	data, err := os.ReadFile("../../docs/api.md")
+	data, err := os.ReadFile(manualPath)
 	must(t, err)
 	sections, tags, chapter := map[string]section{}, []any{}, schema.Schema{}
 	found := headings.FindAllSubmatchIndex(data, -1)
@@ -35,7 +40,10 @@ func manual(t *testing.T) (map[string]section, []any) {
 			s.request = example(t, m[1]+m[2])
 		}
 		for _, m := range fences.FindAllStringSubmatch(text, -1) {
-			if m[1] == "json" && s.answer == nil {
+			switch {
+			case m[1] == "sh":
+				s.calls = append(s.calls, schema.Schema{"lang": "Shell", "source": strings.TrimSpace(m[2])})
+			case m[1] == "json" && s.answer == nil:
 				s.answer = example(t, m[2])
 			}
 		}
@@ -47,18 +55,52 @@ func manual(t *testing.T) (map[string]section, []any) {
 func example(t *testing.T, text string) (value any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &value); err != nil {
-		t.Fatalf("docs/api.md: %v in %s", err, text)
+		t.Fatalf(manualPath+": %v in %s", err, text)
 	}
 	return value
 }
 
-// plain returns the paragraphs of a text, without its code, tables and links.
+// plain returns the paragraphs, lists and tables of a text, without its code and links.
 func plain(text string) string {
 	var paragraphs []string
 	for p := range strings.SplitSeq(fences.ReplaceAllString(text, ""), "\n\n") {
-		if p = strings.Join(strings.Fields(links.ReplaceAllString(p, "$1")), " "); p != "" && !strings.HasPrefix(p, "|") {
+		p = strings.TrimSpace(links.ReplaceAllString(p, "$1"))
+		for _, mark := range []string{"|", "* ", "- "} {
+			p = strings.ReplaceAll(p, "\n"+mark, "\x00"+mark)
+		}
+		if p = strings.ReplaceAll(strings.Join(strings.Fields(p), " "), "\x00", "\n"); p != "" {
 			paragraphs = append(paragraphs, p)
 		}
 	}
 	return strings.Join(paragraphs, "\n\n")
+}
+
+// TestOperationsOfManual compares the table of docs/api.md with the operations.
+func TestOperationsOfManual(t *testing.T) {
+	const path = "../../docs/api.md"
+	var table strings.Builder
+	table.WriteString("| Operation | | Who |\n|---|---|---|\n")
+	for _, r := range manage.Operations() {
+		who := "`" + strings.Join(r.Rights.Names(), "` or `") + "`"
+		switch {
+		case r.Roles == 0:
+			who = "operators"
+		case r.Rights == 0:
+			who = "session"
+		}
+		if r.About != manage.InAccount {
+			who += "; no account"
+		}
+		fmt.Fprintf(&table, "| `%s %s` | %s | %s |\n", r.Method, r.Path, r.Help, who)
+	}
+	data, err := os.ReadFile(path)
+	must(t, err)
+	have := string(data)
+	start := strings.LastIndex(have, "\n\n|") + 2
+	if *update {
+		must(t, os.WriteFile(path, []byte(have[:start]+table.String()), 0o644))
+	} else if have[start:] != table.String() {
+		t.Errorf("the table of docs/api.md differs from the operations; " +
+			"run: go test ./caddymodule/manage -run TestOperationsOfManual -update")
+	}
 }

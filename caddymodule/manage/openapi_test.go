@@ -2,6 +2,7 @@ package manage_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -27,7 +28,7 @@ import (
 var update = flag.Bool("update", false, "write docs/openapi.json")
 
 // docs/openapi.json describes the API. It is written from the table of operations, the
-// comments of the fields of answers, and the texts and examples of docs/api.md.
+// comments of the fields of answers, and the texts, calls and examples of testdata/operations.md.
 func TestOpenAPI(t *testing.T) {
 	document := describe(t)
 	var want bytes.Buffer
@@ -94,7 +95,7 @@ func bodyError(route, part string, body []byte) error {
 	return strictAPI().Check(pointer+"/content/application~1json/schema", body)
 }
 
-// The examples of docs/api.md are requests as described.
+// The examples of the manual are requests as described.
 func TestExamplesOfRequests(t *testing.T) {
 	sections, _ := manual(t)
 	examples := 0
@@ -106,7 +107,18 @@ func TestExamplesOfRequests(t *testing.T) {
 			examples++
 		}
 	}
-	if examples < 10 {
+	guide, err := os.ReadFile("../../docs/api.md")
+	must(t, err)
+	for _, m := range regexp.MustCompile(`(?m)^curl (?:-X (\w+) )?--json '(.*?)' \S+/console/api(/\w+)(/\S+)? `).
+		FindAllStringSubmatch(string(guide), -1) {
+		path := m[3]
+		if m[4] != "" {
+			path += map[string]string{"/deployments": "/{name}"}[m[3]]
+		}
+		checkBody(t, cmp.Or(m[1], "POST")+" "+path, "requestBody", []byte(m[2]))
+		examples++
+	}
+	if examples < 13 {
 		t.Errorf("%d examples", examples)
 	}
 }
@@ -258,10 +270,11 @@ func generators() (answers, requests *schema.Generator) {
 	return answers, requests
 }
 
-// section is the part of docs/api.md about a route.
+// section is the part of the manual about a route.
 type section struct {
 	tag, text       string
-	request, answer any // examples, nil: none
+	calls           []any // with curl
+	request, answer any   // examples, nil: none
 }
 
 var (
@@ -300,6 +313,9 @@ func describeRoute(t *testing.T, r manage.Operation, s section, answers, request
 	}
 	if r.Method == http.MethodPut || r.Method == http.MethodDelete || confirmed[r.Method+" "+r.Path] {
 		operation["responses"].(schema.Schema)["202"] = schema.Schema{"$ref": "#/components/responses/Unconfirmed"}
+	}
+	if len(s.calls) > 0 {
+		operation["x-codeSamples"] = s.calls
 	}
 	operation["security"] = security(r)
 	switch {

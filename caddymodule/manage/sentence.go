@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// AuditEntry is an entry of the audit list, in words.
+// AuditEntry is an entry of the audit log, in words.
 type AuditEntry struct {
 	store.Operation
 	// Text says who did what, with the names of records instead of their ids.

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// entries returns the audit list, newest first.
+// entries returns the audit log, newest first.
 func entries(t *testing.T, g *gateway, caller manage.Caller) []manage.AuditEntry {
 	t.Helper()
 	list, err := g.service.Audit(manage.WithCaller(t.Context(), caller), manage.Audit{})

@@ -73,7 +73,7 @@ func TestSetup(t *testing.T) {
 	entry := wantAs[[]store.Operation](g, ann, 200, "GET", "/audit", "")[0]
 	if entry.Kind != "setup.use" || entry.Record != k.ID || entry.By != "ann" || entry.User != ann.User ||
 		entry.From != "192.0.2.9" || entry.Details["code"] != made.ID || entry.Details["client"] != "claude" {
-		t.Errorf("the audit list has %+v", entry)
+		t.Errorf("the audit log has %+v", entry)
 	}
 	if log := g.log.String(); strings.Contains(log, made.Code) || strings.Contains(log, traded.Key) {
 		t.Error("the log has the code or the key")

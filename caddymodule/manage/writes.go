@@ -11,7 +11,7 @@ import (
 
 const (
 	// A user may make writesAtOnce writes at once, and then one in each writePause. Each write is an event, a line
-	// of the log and an entry of the audit list.
+	// of the log and an entry of the audit log.
 	writesAtOnce = 200
 	writePause   = 100 * time.Millisecond
 	// writersKept is the number of users whose writes are limited, those who have written last.

@@ -70,7 +70,7 @@ func TestWholeAnswerToStream(t *testing.T) {
 				Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1,
 			})
 			if out := rec.Body.String(); derr != nil || !strings.Contains(out, "hello") ||
-				strings.Contains(out, "ended unexpectedly") {
+				strings.Contains(out, "closed the stream") {
 				t.Errorf("%s, %q: %v\n%s", d, kind, derr, out)
 			}
 		}

@@ -10,11 +10,11 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// dirAudit is the directory of the audit lists, which all gateways share.
+// dirAudit is the directory of the audit logs, which all gateways share.
 const dirAudit = dirUnwatched + "audit/"
 
 const (
-	// keepOperations is how many entries an audit list keeps. If there are more, the users with
+	// keepOperations is how many entries an audit log keeps. If there are more, the users with
 	// the most entries lose their oldest ones, so that no user can displace the entries of others.
 	keepOperations = 1000
 	// keepOperationsFor is how long it keeps them.
@@ -23,7 +23,7 @@ const (
 	trimAfter = 50
 )
 
-// Operation is a management operation that was performed, an entry of an account's audit list.
+// Operation is a management operation that was performed, an entry of an account's audit log.
 type Operation struct {
 	ID   string    `json:"id"`
 	Time time.Time `json:"time"`
@@ -54,7 +54,7 @@ const maxDetail = 256
 
 func auditPath(account string) string { return dirAudit + account + "/" }
 
-// AddOperation adds an entry to the audit list of an account, or to that of the gateway, whose
+// AddOperation adds an entry to the audit log of an account, or to that of the gateway, whose
 // account is "". It sets the id and the time.
 func (s *Store) AddOperation(ctx context.Context, account string, o Operation) error {
 	for name, value := range o.Details {
@@ -73,7 +73,7 @@ func (s *Store) AddOperation(ctx context.Context, account string, o Operation) e
 		err = s.trimAudit(ctx, account)
 	}
 	if err != nil {
-		return fmt.Errorf("saving the operation in the audit list: %w", err)
+		return fmt.Errorf("saving the operation in the audit log: %w", err)
 	}
 	return nil
 }
@@ -129,14 +129,14 @@ func trimmed(list []Operation) (kept, surplus []Operation) {
 	return kept, surplus
 }
 
-// Operations returns the audit list of an account, or of the gateway, whose account is "", newest
+// Operations returns the audit log of an account, or of the gateway, whose account is "", newest
 // first.
 func (s *Store) Operations(ctx context.Context, account string) ([]Operation, error) {
 	ctx, cancel := s.withSharedTimeout(ctx)
 	defer cancel()
 	list, err := s.operations(ctx, Span{Start: s.oldOperations(account).End, End: Prefix(auditPath(account)).End})
 	if err != nil {
-		return nil, fmt.Errorf("reading the audit list: %w", err)
+		return nil, fmt.Errorf("reading the audit log: %w", err)
 	}
 	list, _ = trimmed(list)
 	slices.Reverse(list)

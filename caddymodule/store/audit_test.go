@@ -40,7 +40,7 @@ func TestAuditListOfManyUsers(t *testing.T) {
 	})
 }
 
-// An audit list keeps 1,000 operations and 90 days, of all gateways. It ends with its account.
+// An audit log keeps 1,000 operations and 90 days, of all gateways. It ends with its account.
 func TestAuditList(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -76,7 +76,7 @@
 //	users/ACCOUNT/ID                user and password hash
 //	x/acme/files/PATH               file of Caddy's certificate storage; see package certstore
 //	x/acme/locks/NAME               lock of that storage; has a lease
-//	x/audit/ACCOUNT/ID              management operation, for the audit list; ACCOUNT is empty for
+//	x/audit/ACCOUNT/ID              management operation, for the audit log; ACCOUNT is empty for
 //	                                operations of the gateway
 //	x/usage/ACCOUNT/DAY/KEY/EDGE/DEPLOYMENT
 //	                                usage of the key with the deployment on that day through one
@@ -113,7 +113,7 @@
 // its removal writes leftovers/ACCOUNT, and then removes these records. It does so again
 // when the sweeper removes this note, or when an account with this name is created.
 //
-// An audit list keeps its last 1,000 operations of the last 90 days. If there are more, the
+// An audit log keeps its last 1,000 operations of the last 90 days. If there are more, the
 // users with the most operations lose their oldest ones.
 //
 // Keys expire in the same way. Their running requests end within 30 seconds of that, and those of a

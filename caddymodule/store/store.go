@@ -66,7 +66,7 @@ type Store struct {
 	compactTo  int64        // the next compact drops the changes before this revision
 
 	auditMu    sync.Mutex
-	auditAdded map[string]int // by account: entries added to the audit list since it was last trimmed
+	auditAdded map[string]int // by account: entries added to the audit log since it was last trimmed
 
 	ctx     context.Context    // of the goroutines
 	stop    context.CancelFunc // ends ctx

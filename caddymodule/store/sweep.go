@@ -70,13 +70,13 @@ func (s *Store) sweep(ctx context.Context) error {
 	return nil
 }
 
-// sweepOld removes usage and entries of audit lists that are too old.
+// sweepOld removes usage and entries of audit logs that are too old.
 func (s *Store) sweepOld(ctx context.Context) error {
 	if !s.Leads() {
 		return nil
 	}
 	var failed error
-	for _, a := range append(s.Accounts(), Account{}) { // the last one is the gateway, with an audit list
+	for _, a := range append(s.Accounts(), Account{}) { // the last one is the gateway, with an audit log
 		days, hours := s.oldUsage(a.ID)
 		failed = errors.Join(failed, s.deleteSpans(ctx, days, hours, s.oldOperations(a.ID)))
 	}

@@ -38,16 +38,16 @@ const (
 // advice is the fix for each kind of ending. It is empty if only waiting helps.
 var advice = [...]string{
 	endSilent: "check that the gateway runs and that UDP, or HTTPS, can reach it",
-	endRefused: "get a new token on the gateway's machine with `postern gateway connector rotate NAME`, or `create` " +
+	endRefused: "get a new token on the gateway's machine with `caddy gateway connector rotate NAME`, or `create` " +
 		"if the connector was removed, and put it into tunnel_token; or pair again",
 	endRemoved: "the connector was removed on the gateway; create a new one on the gateway's machine with " +
-		"`postern gateway connector create` and put its token into tunnel_token, or pair again",
+		"`caddy gateway connector create` and put its token into tunnel_token, or pair again",
 	endReplaced: "another connector runs with the same tunnel token; stop one of them, or give it a separate token",
 	endEdgeInUse: "let this machine reach the edge by UDP at its `advertise`; without UDP, the balancer has to lead " +
 		"WebSockets to each edge",
 	endPortal: "this network may require a sign-in: open any page in a browser",
 	endWrongPin: "check `server`; if the gateway has a new identity, pair again, or get a new token on the gateway's " +
-		"machine with `postern gateway connector rotate NAME`, or `create` if the gateway lost its storage",
+		"machine with `caddy gateway connector rotate NAME`, or `create` if the gateway lost its storage",
 }
 
 // Errors with which the connector ends a tunnel, or an attempt at one.

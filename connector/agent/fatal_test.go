@@ -56,7 +56,7 @@ func TestFatalEnds(t *testing.T) {
 		{
 			name: "refused from the start", setup: denied,
 			reason: "the gateway refused the connector: unknown connector (bad_credentials)",
-			fix:    "get a new token on the gateway's machine with `postern gateway connector rotate NAME`",
+			fix:    "get a new token on the gateway's machine with `caddy gateway connector rotate NAME`",
 		},
 		{
 			name: "refused by the close", setup: func(g *fakeGateway) {
@@ -64,7 +64,7 @@ func TestFatalEnds(t *testing.T) {
 				denyByClose(g)
 			},
 			reason: "the gateway refused the connector: unknown connector (bad_credentials)",
-			fix:    "get a new token on the gateway's machine with `postern gateway connector rotate NAME`",
+			fix:    "get a new token on the gateway's machine with `caddy gateway connector rotate NAME`",
 		},
 		{
 			name: "another gateway from the start", setup: func(g *fakeGateway) { g.token.Pin = testToken.Pin },

@@ -112,7 +112,7 @@ var configErrors = []struct{ name, text, want string }{
 	{
 		"no token", `{"upstream":"http://a"}`,
 		"tunnel_token: missing; pair this machine with `connector pair SERVER_URL CODE --upstream URL`, or create a token " +
-			"on the gateway's machine with `postern gateway connector create --name NAME` and paste it here (or set " +
+			"on the gateway's machine with `caddy gateway connector create --name NAME` and paste it here (or set " +
 			"TUNNEL_TOKEN)",
 	},
 	{

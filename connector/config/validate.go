@@ -48,12 +48,12 @@ func (c *Config) ValidateUpstreams() error {
 func (c *Config) validateTunnel() error {
 	if c.TunnelToken == "" {
 		return errors.New("tunnel_token: missing; pair this machine with `connector pair SERVER_URL CODE --upstream URL`, " +
-			"or create a token on the gateway's machine with `postern gateway connector create --name NAME` and paste it here " +
+			"or create a token on the gateway's machine with `caddy gateway connector create --name NAME` and paste it here " +
 			"(or set TUNNEL_TOKEN)")
 	}
 	if _, err := link.ParseToken(c.TunnelToken); err != nil {
 		return fmt.Errorf("tunnel_token: %w; copy the whole token again, or create a new one on the gateway's machine with "+
-			"`postern gateway connector create`", err)
+			"`caddy gateway connector create`", err)
 	}
 	if c.Server != "" {
 		if err := CheckServer(c.Server); err != nil {

@@ -169,7 +169,7 @@ func parseGatewayURL(raw, pin string) (*url.URL, error) {
 		return nil, fmt.Errorf("the gateway's URL begins with %q; write one like %q", u.Scheme+"://", example)
 	case u.Scheme == "http" && pin == "" && !loopback(u.Hostname()):
 		return nil, fmt.Errorf("http://%s is not authenticated; use %q or, if the gateway has no HTTPS, give --pin with "+
-			"the pin shown on the gateway's machine with `postern gateway status`",
+			"the pin shown on the gateway's machine with `caddy gateway status`",
 			u.Host, "https://"+u.Hostname())
 	}
 	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: discoveryPath}, nil
@@ -250,7 +250,7 @@ func (d *Discovery) check(g Gateway) (Gateway, error) {
 }
 
 // OrPin is the end of the fix for a certificate, where a pin is enough.
-const OrPin = ", or give --pin with the pin shown on the gateway's machine with `postern gateway status`"
+const OrPin = ", or give --pin with the pin shown on the gateway's machine with `caddy gateway status`"
 
 // ExplainHTTPS adds the cause and the fix to the error of a failed request. The fix for a certificate ends in orPin:
 // [OrPin], or "" if a pin does not help.

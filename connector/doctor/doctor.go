@@ -183,7 +183,7 @@ func (d *diagnosis) pin(context.Context) Finding {
 		return ok("the gateway is the one that created the tunnel token")
 	case errors.Is(d.udpErr, link.ErrPin):
 		return bad("check `server`; if the gateway lost its storage, pair again or create a new token on the gateway's "+
-			"machine with `postern gateway connector create`",
+			"machine with `caddy gateway connector create`",
 			"the server at %s is not the gateway that created the tunnel token", d.target.Server)
 	default:
 		return skipped("unknown without an answer over QUIC")

@@ -84,7 +84,7 @@ func testOnlyAKey(t *testing.T, r *rig) {
 	log := p.watchKey(key)
 	p.focused("#key")
 	p.keys(" " + key[:20] + "\r")
-	p.Sees("This is not a whole API key of this gateway")
+	p.Sees("This API key is incomplete")
 	p.Look("connect-refused")
 	p.Fill("#key", key+" ")
 	p.keys(kb.Enter)

@@ -51,7 +51,7 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 
 	p.Open("/console/")
 	p.Arrives("/console/home")
-	p.Sees("All is well")
+	p.Sees("All models available")
 	p.Look("home")
 	p.Open("/console/activity")
 	p.Sees("laptop")
