@@ -53,7 +53,7 @@ func TestPanicOfEvent(t *testing.T) {
 	})
 	posts := crashingTransport{make(chan string, 2)}
 	w.client.Transport = posts
-	w.Post("default", "first", "1", nil)
+	w.Post("default", "first", "1", Payload{})
 	w.Post("default", "next", "2", nil)
 	w.Close(true)
 	log.Expect(t, "posting an event", 1)

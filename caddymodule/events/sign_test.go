@@ -34,7 +34,7 @@ func TestWebhookSigns(t *testing.T) {
 		w, _ := newWebhook(receiver, &log)
 		w.Key = []byte("sixteen bytes !!")
 		w.Header.Set("Webhook-Signature", "forged")
-		w.Post("default", "model_gateway.key_created", "msg_1", []byte(`{"id":"msg_1"}`))
+		w.Post("default", "model_gateway.key_created", "msg_1", Payload{Body: []byte(`{"id":"msg_1"}`)})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if len(receiver.requests) != 2 {
