@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -239,7 +240,7 @@ func retryAfter(h http.Header, body []byte) time.Duration {
 		seconds = max(seconds, time.Until(at).Seconds())
 	}
 	if seconds > 0 { // not if it is not a number
-		return time.Duration(min(seconds, webhookPatience.Seconds()) * float64(time.Second))
+		return time.Duration(math.Ceil(1000*min(seconds, webhookPatience.Seconds()))) * time.Millisecond
 	}
 	return 0
 }
