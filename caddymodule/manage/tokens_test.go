@@ -27,7 +27,7 @@ var needs = map[string]string{
 	"GET /connectors/{id}": "read connectors", "PATCH /connectors/{id}": "connectors",
 	"GET /connectors/{id}/models": "read connectors deployments", "POST /connectors/{id}/rotate": "connectors",
 	"GET /pairings": "connectors", "POST /pairings": "connectors", "POST /pairings/approve": "connectors",
-	"POST /pairings/deny": "connectors",
+	"POST /pairings/deny": "connectors", "POST /webhooks/test": "connectors",
 	"GET /offers":         "read deployments", "GET /deployments": "read deployments",
 	"PUT /deployments/{name}":    "deployments",
 	"DELETE /deployments/{name}": "deployments", "POST /deployments/{name}/test": "deployments",
