@@ -28,7 +28,7 @@ var needs = map[string]string{
 	"GET /connectors/{id}/models": "read connectors deployments", "POST /connectors/{id}/rotate": "connectors",
 	"GET /pairings": "connectors", "POST /pairings": "connectors", "POST /pairings/approve": "connectors",
 	"POST /pairings/deny": "connectors", "POST /webhooks/test": "connectors",
-	"GET /offers":         "read deployments", "GET /deployments": "read deployments",
+	"GET /offers": "read deployments", "GET /deployments": "read deployments",
 	"PUT /deployments/{name}":    "deployments",
 	"DELETE /deployments/{name}": "deployments", "POST /deployments/{name}/test": "deployments",
 	"POST /deployments/{name}/measure": "deployments",
