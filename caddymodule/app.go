@@ -180,8 +180,8 @@ func (a *App) Provision(ctx caddy.Context) error {
 		Listen: a.addresses.listen.JoinHostPort(0), MaxMemory: a.MaxMemory, SwapAfter: time.Duration(a.SwapAfter),
 		Endpoint: a.addresses.endpoint, Logger: a.logger,
 		Build:      manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
-		Connectors: connectors,
-		Program:    os.Args[0], DeploymentRemoved: metrics.DropDeployment, KeyRemoved: metrics.DropKey,
+		Connectors: connectors, Webhooks: a.webhooks,
+		Program: os.Args[0], DeploymentRemoved: metrics.DropDeployment, KeyRemoved: metrics.DropKey,
 	}}
 	a.server = &serve.Server{
 		Open: a.gateway.Backend, Route: a.gateway.Route,
@@ -271,8 +271,8 @@ func (a *App) stopEvents() {
 
 // Emit implements events.Emitter.
 func (a *App) Emit(e events.Event) {
-	if name := "model_gateway." + e.Name; a.events.ShouldEmit(name) {
-		a.events.Emit(a.ctx, name, e.Data)
+	if name := eventPrefix + e.Name; a.events.ShouldEmit(name) {
+		a.events.Emit(withEmission(a.ctx, emission{e.Alert, a.addresses.sites().console.page()}), name, e.Data)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/caddyevents/eventsconfig" // the global option events
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/postern-dev/postern/caddymodule/events"
 )
 
 // newWebhook returns a webhook of a configuration. It has no receiver.
@@ -50,7 +52,9 @@ func newEvent(t *testing.T) caddy.Event {
 	t.Helper()
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
 	t.Cleanup(cancel)
-	e, err := caddy.NewEvent(ctx, "model_gateway.key_created", map[string]any{"key_id": "key_1"})
+	e, err := caddy.NewEvent(ctx, "model_gateway.key_expired", map[string]any{
+		"account": "default", "key_id": "key_1", "key_name": "laptop",
+	})
 	must(t, err)
 	return e
 }
@@ -59,6 +63,31 @@ func newEvent(t *testing.T) caddy.Event {
 func TestWebhookLeavesOthersAlone(t *testing.T) {
 	if err := new(Webhook).Handle(t.Context(), newEvent(t)); err != nil {
 		t.Errorf("an event without an origin: %v", err)
+	}
+}
+
+// The formats for people get alerts with a link, CloudEvents all events.
+func TestWebhookFormats(t *testing.T) {
+	e, alert := newEvent(t), emission{events.AlertBegins, "https://gw.example.com/console/"}
+	for format, want := range map[string][2]string{
+		events.FormatCloudEvents: {`"type":"model_gateway.key_expired"`, `"type":"model_gateway.key_expired"`},
+		events.FormatText:        {"", "The key laptop has expired.\nhttps://gw.example.com/console/keys/key_1\n"},
+		events.FormatNtfy:        {"", "The key laptop has expired."},
+		events.FormatSlack:       {"", "<https://gw.example.com/console/keys/key_1|Open the console>"},
+		events.FormatDiscord:     {"", "<https://gw.example.com/console/keys/key_1>"},
+	} {
+		w := &Webhook{Format: format}
+		for i, meaning := range []emission{{}, alert} {
+			id, p, err := w.payload(e, meaning)
+			body := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">").Replace(string(p.Body))
+			if err != nil || id != e.ID().String() || !strings.Contains(body, want[i]) || (body == "") != (want[i] == "") {
+				t.Errorf("%s, %+v: %q, %v", format, meaning, body, err)
+			}
+		}
+	}
+	if err := (&Webhook{URL: "https://a.example", Format: "teams"}).Provision(caddy.Context{}); err == nil ||
+		!strings.Contains(err.Error(), `"teams" is not one of`) {
+		t.Errorf("an unknown format: %v", err)
 	}
 }
 
@@ -79,7 +108,7 @@ func TestWebhookMistakes(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"no url":     {"model_gateway_webhook", "takes a url"},
 		"two urls":   {"model_gateway_webhook https://a.example https://b.example", "takes a url"},
-		"option":     {"model_gateway_webhook https://a.example {\n retry 3\n}", "expected header or secret"},
+		"option":     {"model_gateway_webhook https://a.example {\n retry 3\n}", "expected header, secret or format"},
 		"half":       {"model_gateway_webhook https://a.example {\n header X\n}", "header takes a name and a value"},
 		"scheme":     {"model_gateway_webhook ftp://secret.example", "such as https://"},
 		"no address": {"model_gateway_webhook {env.POSTERN_TEST_NOT_SET}", "env.POSTERN_TEST_NOT_SET"},
@@ -96,7 +125,10 @@ func TestWebhookMistakes(t *testing.T) {
 		},
 		"short":     {"model_gateway_webhook https://a.example {\n secret 123456789012345\n}", "too short"},
 		"no base64": {"model_gateway_webhook https://a.example {\n secret whsec_%%%\n}", "valid base64"},
-		"name":      {"model_gateway_webhook https://a.example {\n header \"X Y\" z\n}", `header "X Y"`},
+		"format": {"model_gateway_webhook https://a.example {\n format teams\n}",
+			"not one of cloudevents, slack, discord, ntfy, text"},
+		"two formats": {"model_gateway_webhook https://a.example {\n format slack\n format text\n}", "given twice"},
+		"name":        {"model_gateway_webhook https://a.example {\n header \"X Y\" z\n}", `header "X Y"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})

@@ -34,7 +34,7 @@ var budgets = []struct {
 	{"caddymodule/dialect/sse", 250, "reading events"},
 	{"caddymodule/dialect/tokens", 1210, "estimates of tokens"},
 	{"caddymodule/downloads", 420, "the connector's archives"},
-	{"caddymodule/events", 1000, "events and the webhook"},
+	{"caddymodule/events", 1330, "events and the webhook"},
 	{"caddymodule/fair", 740, "turns, slots and delays"},
 	{"caddymodule/gateway", 850, "what survives a reload"},
 	{"caddymodule/health", 180, "names of states"},

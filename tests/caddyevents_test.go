@@ -279,3 +279,48 @@ func TestHangingWebhookHoldsNobody(t *testing.T) {
 		t.Errorf("the webhook was asked %d times: who wrote has waited for it", n)
 	}
 }
+
+// People get an outage and its end, with links, and no other events. A test shows the host of the webhook.
+func TestWebhookForPeople(t *testing.T) {
+	t.Parallel()
+	posts := make(chan string, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		posts <- r.Header.Get("Click") + " " + string(body)
+	}))
+	t.Cleanup(server.Close)
+	g := harness.Start(t, harness.Options{
+		Console: true, Global: "events {\n on * model_gateway_webhook " + server.URL + "/path-secret-78 {\n format ntfy\n }\n}",
+	})
+	g.Hide("path-secret-78")
+	next := func(link, text string) {
+		t.Helper()
+		select {
+		case post := <-posts:
+			if to, _, _ := strings.Cut(post, " "); !strings.HasPrefix(to, "http") || !strings.HasSuffix(to, "/console/"+link) ||
+				!strings.Contains(post, text) {
+				t.Errorf("posted %q, want %q and %q", post, link, text)
+			}
+		case <-time.After(limit):
+			t.Fatalf("no post: %s", text)
+		}
+	}
+	id, _ := g.Key(t, "laptop", "*")
+	con := g.Connector(t, "box", upstream.Start(t).URL)
+	g.Revoke(t, id)
+	var tested []map[string]string
+	g.Command(t, &tested, "webhook", "test")
+	if want := strings.TrimPrefix(server.URL, "http://"); len(tested) != 1 || tested[0]["host"] != want ||
+		tested[0]["format"] != "ntfy" || len(tested[0]) != 2 {
+		t.Errorf("tested %v", tested)
+	}
+	next("home", "This is a test.")
+	con.Process.Signal(t, syscall.SIGTERM)
+	next("connectors/show?id="+con.ID, "The connector box has been offline since ")
+	g.Reload(t)
+	con.Start(t)
+	next("connectors/show?id="+con.ID, "The connector box is online again.")
+	if len(posts) != 0 {
+		t.Errorf("also posted: %q", <-posts)
+	}
+}

@@ -107,6 +107,7 @@ Lists leave columns out on a narrow terminal. Pipes and --json have all.`,
 			keyCommands, connectorCommands, deploymentCommands, pairingCommands, userCommands,
 			tokenCommands, setupLinkCommand, accountCommands, statusCommand, activityCommand, usageCommand, auditCommand,
 			upCommand(host), backupCommand(host), restoreCommand(host), identityCommands, edgeCommands,
+			webhookCommands,
 		},
 	}
 }

@@ -16,8 +16,11 @@ const (
 		`"contact_at":"2026-05-02T11:55:00Z","leader":false,"self":true,"problem":"etcd at 10.9.8.7:2379 did not answer"}`
 	fullEdgeJSON = `{"name":"edge-a","started_at":"2026-05-01T10:30:00Z","state":"serving","leader":true,"self":true,` +
 		`"problem":"etcd at 10.9.8.7:2379 has reached its quota"}`
-	unknownEdgeJSON = `{"name":"edge-b","started_at":"2026-05-01T10:30:00Z","state":"unknown","leader":true,"self":false}`
-	edgeStatusJSON  = `{"version":"v1.2.3","commit":"7337cac","listener":{"address":":7443","pin":"PIN"},` +
+	unknownEdgeJSON    = `{"name":"edge-b","started_at":"2026-05-01T10:30:00Z","state":"unknown","leader":true,"self":false}`
+	webhooksJSON       = `[{"host":"hooks.slack.com","format":"slack"},{"host":"10.0.0.9:8080","format":"cloudevents"}]`
+	failedWebhooksJSON = `[{"host":"hooks.slack.com","format":"slack"},` +
+		`{"host":"ntfy.sh","format":"ntfy","error":"the receiver responded with 403"}]`
+	edgeStatusJSON = `{"version":"v1.2.3","commit":"7337cac","listener":{"address":":7443","pin":"PIN"},` +
 		`"connectors":{"total":0,"online":0},` +
 		`"deployments":{"total":0,"available":0,"states":{}},"keys":{"active":0,"revoked":0},"edges":[`
 )
@@ -52,6 +55,10 @@ var edgeTests = []struct {
 		edgeStatusJSON+edgeJSON+","+awayEdgeJSON+","+drainingEdgeJSON+","+lostEdgeJSON+"]}")},
 	{"edge_status_cut", "status", ok("GET /model_gateway/status", edgeStatusJSON+cutEdgeJSON+","+unknownEdgeJSON+"]}")},
 	{"edge_status_full", "status", ok("GET /model_gateway/status", edgeStatusJSON+fullEdgeJSON+"]}")},
+	{"webhook_test", "webhook test", ok("POST /model_gateway/webhooks/test", webhooksJSON)},
+	{"webhook_test_failed", "webhook test", ok("POST /model_gateway/webhooks/test", failedWebhooksJSON)},
+	{"webhook_test_json", "webhook test --json", ok("POST /model_gateway/webhooks/test", failedWebhooksJSON)},
+	{"help_webhook_test", "webhook test --help", nil},
 	{"help_edge_remove", "edge remove --help", nil},
 	{"help_edge_drain", "edge drain --help", nil},
 }

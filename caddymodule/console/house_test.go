@@ -42,6 +42,7 @@ type house struct {
 	desk     *pairing.Service
 	log      *activity.Log
 	endpoint manage.Endpoint
+	webhooks []manage.Webhook
 	running  map[string][2]int // running and queued requests, by model
 
 	mu      sync.Mutex
@@ -134,6 +135,7 @@ func newHouseWith(t testing.TB, cluster manage.Cluster, open func(store.Options)
 		Store: h.store, Tunnels: h.lines, Pairing: h.desk, SignIn: h.signIn, Activity: h.log, Folder: connectors(t),
 		Cluster: cluster, Now: h.now, Logger: logger, Build: manage.Build{Version: "v9.9.10", Caddy: "v2.11.9"},
 		Endpoint: func() manage.Endpoint { return h.endpoint },
+		Webhooks: func() []manage.Webhook { return h.webhooks },
 	})
 	h.console = New(Options{
 		Manage: h.service, SignIn: h.signIn, Logger: logger, Now: h.now, ClientIP: remoteIP,

@@ -153,6 +153,7 @@ var routes = []route{
 		settingsTab, "{{.Name}} is removed."),
 	do("POST /console/settings/users/{id}/recovery-link", "POST /users/{id}/recovery-link", recoveryLink, settingsTab),
 	do("POST /console/settings/tokens", "POST /tokens", createToken, settingsTab),
+	do("POST /console/settings/webhooks/test", "POST /webhooks/test", testWebhooks, settingsTab),
 	page(revokeTokenTab, "DELETE /tokens/{id}"),
 	change("POST /console/settings/tokens/{id}/revoke", "DELETE /tokens/{id}", byID((*manage.Service).RevokeToken),
 		settingsTab, "The management token {{.Name}} is revoked."),

@@ -32,6 +32,8 @@ type settingsPage struct {
 	Tokens      []manage.Token
 	NewToken    tokenForm
 	API         string // base URL of the management API
+	Webhooks    []manage.Webhook
+	MayTest     bool // test them
 }
 
 // sessionMethods describes the sign-in methods of sessions.
@@ -48,6 +50,9 @@ func settingsData(v *visit) any {
 	if v.Manage.May(v.ctx, "GET /users") == nil {
 		p.Users, p.Invitations = load(v, v.Manage.Users), load(v, v.Manage.Invitations)
 	}
+	if webhooks, err := v.Manage.Webhooks(v.ctx); err == nil && v.may("POST /console/settings/webhooks/test") == nil {
+		p.Webhooks, p.MayTest = webhooks, true
+	}
 	slices.SortStableFunc(p.Sessions, func(a, b manage.Session) int {
 		switch {
 		case a.Current:
@@ -58,6 +63,21 @@ func settingsData(v *visit) any {
 		return b.SeenAt.Compare(a.SeenAt)
 	})
 	return p
+}
+
+func testWebhooks(v *visit) error {
+	tested, err := v.Manage.TestWebhooks(v.ctx)
+	var results []string
+	for _, t := range tested {
+		if results = append(results, t.Host+" ("+t.Format+"): "+t.Result()); t.Error != "" {
+			err = manage.ErrNotReady
+		}
+	}
+	text := strings.Join(results, "; ") + "."
+	if len(results) > 0 && err != nil {
+		err = store.Errorf(err, "%s", text)
+	}
+	return v.done(settingsTab.url(), text, err)
 }
 
 func passkeyID(k store.Passkey) string { return base64.RawURLEncoding.EncodeToString(k.ID) }

@@ -3,12 +3,14 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -68,6 +70,33 @@ func TestUsers(t *testing.T) {
 	b.refused(b.get("/console/settings/users/"+grace.ID+"/remove"), http.StatusNotFound, "This user no longer exists.")
 	b.refused(b.post("/console/settings/users/"+grace.ID+"/recovery-link"), http.StatusNotFound,
 		"This user no longer exists.")
+}
+
+// Admins of the default account test the webhooks, and see their hosts.
+func TestWebhooks(t *testing.T) {
+	h := newHouse(t)
+	must(t, errOf(h.store.CreateAccount(t.Context(), "other")))
+	ada := h.user(store0, "ada")
+	b, grace, olga := h.in(ada), h.in(h.user(store0, "grace")), h.in(h.user("other", "olga"))
+	must(t, errOf(h.store.SetUserRole(t.Context(), store0, h.store.Users(store0)[1].ID, store.RoleViewer)))
+	const test = "/console/settings/webhooks/test"
+	has(t, b.page("/console/settings"), "No webhooks.", "/events.md#a-webhook")
+	b.refused(b.post(test), http.StatusConflict, "The configuration has no webhook")
+	var err error
+	for _, format := range []string{"slack", "ntfy"} {
+		h.webhooks = append(h.webhooks, manage.Webhook{
+			Host: format + ".example.com", Format: format, Test: func(context.Context) error { return err },
+		})
+	}
+	has(t, b.page("/console/settings"), "slack.example.com", "Send a test")
+	b.goes(b.post(test), "/console/settings")
+	has(t, b.page("/console/settings"), "slack.example.com (slack): accepted; ntfy.example.com (ntfy): accepted.")
+	err = errors.New("the receiver responded with 404")
+	b.refused(b.post(test), http.StatusConflict, "ntfy.example.com (ntfy): failed: the receiver responded with 404.")
+	for _, other := range []*browser{grace, olga} {
+		lacks(t, other.page("/console/settings"), "Send a test", "slack.example.com", "No webhooks")
+		other.refused(other.post(test), http.StatusForbidden, "")
+	}
 }
 
 func TestTokens(t *testing.T) {

@@ -44,6 +44,7 @@ func (s *sources) emitTunnelEvent(e Event) {
 // emitIdentified emits an event if this gateway is alone or leads, and otherwise defers it. The id of the event is a
 // hash of its identity, which is the same at all gateways, so that receivers recognize a repeated event.
 func (s *sources) emitIdentified(identity []byte, e Event) {
+	e.Alert = s.alertOf(e)
 	if !s.store.Shared() {
 		s.emit(e)
 		return
@@ -59,6 +60,12 @@ func (s *sources) emitIdentified(identity []byte, e Event) {
 		s.deferred = s.deferred[1:]
 	}
 	s.deferred = append(s.deferred, deferredEvent{e, time.Now()})
+}
+
+// emitHere emits an event that only this gateway knows of.
+func (s *sources) emitHere(e Event) {
+	e.Alert = s.alertOf(e)
+	s.emit(e)
 }
 
 // emitDeferred emits the latest events that the former leader may not have emitted.

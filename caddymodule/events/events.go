@@ -11,8 +11,9 @@ import (
 
 // Event is an event of the gateway.
 type Event struct {
-	Name string // without the module's prefix
-	Data map[string]any
+	Name  string // without the module's prefix
+	Data  map[string]any
+	Alert Alert
 }
 
 // Options configure the events of a gateway.

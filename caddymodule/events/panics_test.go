@@ -53,8 +53,8 @@ func TestPanicOfEvent(t *testing.T) {
 	})
 	posts := crashingTransport{make(chan string, 2)}
 	w.client.Transport = posts
-	w.Post("default", "first", "1", nil)
-	w.Post("default", "next", "2", nil)
+	w.Post("default", "first", "1", Payload{})
+	w.Post("default", "next", "2", Payload{})
 	w.Close(true)
 	log.Expect(t, "posting an event", 1)
 	if len(posts.posted) != 2 || len(lost) != 1 || lost[0] != LostRefused {

@@ -75,7 +75,7 @@ func (s *sources) onTunnel(hub *tunnel.Hub, e tunnel.Event) {
 		info := session.Info()
 		data["transport"], data["remote"] = info.Transport, info.Remote
 	}
-	s.emitTunnelEvent(Event{eventConnectorOnline, data})
+	s.emitTunnelEvent(Event{Name: eventConnectorOnline, Data: data})
 }
 
 // arrive records that a connector is online at a hub. isNew is set if the connector was
@@ -137,7 +137,7 @@ func (s *sources) check(p *presence) {
 	delete(s.presences, p.Connector)
 	data := connectorData(p.Event)
 	data["since"] = p.left.UTC().Format(time.RFC3339)
-	s.emitTunnelEvent(Event{eventConnectorOffline, data})
+	s.emitTunnelEvent(Event{Name: eventConnectorOffline, Data: data})
 }
 
 // absence is how long a connector may be away before it is reported. In a cluster, this is
@@ -176,7 +176,7 @@ func (s *sources) checkUpstreams(p *presence) (done bool) {
 			}
 			data["upstream"], data["since"] = u.Name, u.Since.UTC().Format(time.RFC3339)
 			reported++
-			s.emitTunnelEvent(Event{name, data})
+			s.emitTunnelEvent(Event{Name: name, Data: data})
 		}
 	}
 	p.down = down // without upstreams that were removed from the connector

@@ -43,7 +43,7 @@ func sign(h http.Header, key []byte, m message, now time.Time) {
 	timestamp := strconv.FormatInt(now.Unix(), 10)
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(m.id + "." + timestamp + "."))
-	mac.Write(m.body)
+	mac.Write(m.Body)
 	h.Set("Webhook-Id", m.id)
 	h.Set("Webhook-Timestamp", timestamp)
 	h.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))

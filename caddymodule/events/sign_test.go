@@ -18,7 +18,7 @@ func TestSignature(t *testing.T) {
 		key, err := SigningKey(secret)
 		must(t, err)
 		h := make(http.Header)
-		sign(h, key, message{name: "name", id: "msg_1", body: []byte(`{"a":1}`)}, time.Unix(1795270000, 5))
+		sign(h, key, message{name: "name", id: "msg_1", Payload: Payload{Body: []byte(`{"a":1}`)}}, time.Unix(1795270000, 5))
 		if h.Get("Webhook-Id") != "msg_1" || h.Get("Webhook-Timestamp") != "1795270000" ||
 			h.Get("Webhook-Signature") != "v1,oeI3k1rCzCYoOm6TSqtKbxo2+pVNW2IOsCQ26QRUEJM=" {
 			t.Errorf("signed with %s: %v", secret, h)
@@ -34,7 +34,7 @@ func TestWebhookSigns(t *testing.T) {
 		w, _ := newWebhook(receiver, &log)
 		w.Key = []byte("sixteen bytes !!")
 		w.Header.Set("Webhook-Signature", "forged")
-		w.Post("default", "model_gateway.key_created", "msg_1", []byte(`{"id":"msg_1"}`))
+		w.Post("default", "model_gateway.key_created", "msg_1", Payload{Body: []byte(`{"id":"msg_1"}`)})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if len(receiver.requests) != 2 {
@@ -46,7 +46,7 @@ func TestWebhookSigns(t *testing.T) {
 			text, err := io.ReadAll(body)
 			must(t, err)
 			want := make(http.Header)
-			sign(want, w.Key, message{id: r.Header.Get("Webhook-Id"), body: text}, receiver.received[i])
+			sign(want, w.Key, message{id: r.Header.Get("Webhook-Id"), Payload: Payload{Body: text}}, receiver.received[i])
 			for name := range want {
 				if got := r.Header[name]; len(got) != 1 || got[0] != want.Get(name) {
 					t.Errorf("try %d has %s: %q, want %q", i, name, got, want.Get(name))

@@ -56,6 +56,7 @@ type sources struct {
 	hubs      map[*tunnel.Hub]func() // end the subscriptions
 	touching  *time.Timer            // until touchAll
 	deferred  []deferredEvent        // events that the leader emits
+	alerts    alerts
 }
 
 // newSources starts watching the store. Existing records emit no events.
@@ -63,6 +64,7 @@ func newSources(st *store.Store, emit func(Event)) *sources {
 	s := &sources{
 		store: st, emit: emit, states: statesOf,
 		presences: make(map[string]*presence), hubs: make(map[*tunnel.Hub]func()),
+		alerts: alerts{offline: make(map[string]bool), models: make(map[cause]map[model]bool)},
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,6 +120,10 @@ func (s *sources) onChange(c store.Change) {
 		s.onDeployment(c)
 	case store.KindPairing:
 		s.onPairing(c)
+	case store.KindConnector:
+		if c.Removed {
+			s.alerts.forget(c.ID)
+		}
 	case store.KindEdge, store.KindReport: // with reports, this happens every few seconds
 		if len(s.deferred) > 0 && s.store.Leads() {
 			s.emitDeferred()
@@ -133,23 +139,23 @@ func (s *sources) onKey(c store.Change) {
 	}
 	switch {
 	case c.Expiring > 0:
-		s.emitOnce(c, Event{eventKeyExpiring, data})
+		s.emitOnce(c, Event{Name: eventKeyExpiring, Data: data})
 	case c.State == store.KeyExpired:
-		s.emitOnce(c, Event{eventKeyExpired, data})
+		s.emitOnce(c, Event{Name: eventKeyExpired, Data: data})
 	case c.Was == "" && !c.Removed:
-		s.emitOnce(c, Event{eventKeyCreated, data})
+		s.emitOnce(c, Event{Name: eventKeyCreated, Data: data})
 	case c.Was != store.KeyRevoked && c.Removed:
-		s.emitOnce(c, Event{eventKeyRevoked, data})
+		s.emitOnce(c, Event{Name: eventKeyRevoked, Data: data})
 	case !c.Removed && known:
 		data["state"], data["changed_by"] = k.State(time.Now()), k.Changer().Label()
-		s.emitOnce(c, Event{eventKeyChanged, data})
+		s.emitOnce(c, Event{Name: eventKeyChanged, Data: data})
 	}
 }
 
 func (s *sources) onDeployment(c store.Change) {
 	data := map[string]any{"account": c.Account, "deployment": c.ID}
 	if c.Removed {
-		s.emitOnce(c, Event{eventDeploymentRemoved, data})
+		s.emitOnce(c, Event{Name: eventDeploymentRemoved, Data: data})
 		return
 	}
 	d, ok := s.store.Deployment(c.Account, c.ID)
@@ -157,7 +163,7 @@ func (s *sources) onDeployment(c store.Change) {
 		return // already removed, which is reported next
 	}
 	data["upstream"], data["model"] = d.Upstream, d.Model
-	s.emitOnce(c, Event{eventDeploymentChanged, data})
+	s.emitOnce(c, Event{Name: eventDeploymentChanged, Data: data})
 }
 
 func (s *sources) onPairing(c store.Change) {
@@ -171,13 +177,13 @@ func (s *sources) onPairing(c store.Change) {
 	}
 	switch c.State {
 	case store.PairingPending:
-		s.emitOnce(c, Event{eventPairingRequested, data})
+		s.emitOnce(c, Event{Name: eventPairingRequested, Data: data})
 	case store.PairingApproved:
 		data["connector_id"], data["decided_by"], data["replaced"] = p.Connector, p.DecidedBy, strconv.FormatBool(p.Replaced)
 		if connector, ok := s.store.Connector(p.Connector); ok {
 			data["connector_name"] = connector.Name
 		}
-		s.emitOnce(c, Event{eventPairingApproved, data})
+		s.emitOnce(c, Event{Name: eventPairingApproved, Data: data})
 	}
 }
 
@@ -194,12 +200,12 @@ func (s *sources) LimitCrossed(account, key string, c limits.Crossing) {
 		"used": strconv.FormatInt(c.Used, 10), "max": strconv.FormatInt(c.Max, 10),
 	}
 	if key == "" {
-		s.emit(Event{eventAccountLimit, data})
+		s.emitHere(Event{Name: eventAccountLimit, Data: data})
 		return
 	}
 	k, _ := s.store.Key(account, key)
 	data["key_id"], data["key_name"] = key, k.Name
-	s.emit(Event{eventKeyLimit, data})
+	s.emitHere(Event{Name: eventKeyLimit, Data: data})
 }
 
 // ModelChanged emits an event about a model server whose answers have shown another state, see
@@ -211,7 +217,7 @@ func (s *sources) ModelChanged(account, deployment, connector string, found heal
 		return
 	}
 	c, _ := s.store.Connector(connector)
-	e := Event{eventModelAnswering, map[string]any{
+	e := Event{Name: eventModelAnswering, Data: map[string]any{
 		"account": account, "deployment": deployment, "connector_id": connector, "connector_name": c.Name,
 	}}
 	switch found.State {
@@ -227,7 +233,7 @@ func (s *sources) ModelChanged(account, deployment, connector string, found heal
 		e.Data["tokens_per_second"] = strconv.FormatFloat(found.Speed, 'f', 1, 64)
 		e.Data["usual_tokens_per_second"] = strconv.FormatFloat(found.Usual, 'f', 1, 64)
 	}
-	s.emit(e)
+	s.emitHere(e)
 }
 
 // PairingLimited emits an event for each account with an unused pairing code: its
@@ -241,7 +247,7 @@ func (s *sources) PairingLimited() {
 	for _, account := range s.store.Accounts() {
 		waits := func(p store.Pairing) bool { return p.State == store.PairingWaiting }
 		if slices.ContainsFunc(s.store.Pairings(account.ID), waits) {
-			s.emit(Event{eventPairingLimited, map[string]any{"account": account.ID}})
+			s.emitHere(Event{Name: eventPairingLimited, Data: map[string]any{"account": account.ID}})
 		}
 	}
 }

@@ -3,12 +3,16 @@ package events
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"math"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +31,9 @@ const (
 	// waiting events loses one: the newest of its kind of record with the most.
 	webhookBuffer = 1024
 
+	// webhookPatience bounds the wait that a receiver can ask for.
+	webhookPatience = 5 * time.Minute
+
 	// webhookGrace is how long queued events may still be posted after the
 	// configuration has ended, and webhookExitGrace when the process exits.
 	webhookGrace     = time.Minute
@@ -39,8 +46,8 @@ var webhookPauses = [...]time.Duration{time.Second, 5 * time.Second}
 // WebhookOptions configure a webhook.
 type WebhookOptions struct {
 	URL    *url.URL
-	Header http.Header
-	Key    []byte // signs the posts; nil: not signed
+	Header http.Header // in addition to those of a post, or instead of them
+	Key    []byte      // signs the posts; nil: not signed
 	Logger *slog.Logger
 	Lost   func(reason string, n int) // counts lost events
 }
@@ -67,7 +74,7 @@ type Webhook struct {
 // message is an event to post.
 type message struct {
 	account, name, id string
-	body              []byte
+	Payload
 }
 
 // path returns the account and the kind of record that an event is about: "key" of model_gateway.key_changed.
@@ -91,14 +98,14 @@ func NewWebhook(o WebhookOptions) *Webhook {
 }
 
 // Post queues an event of an account without blocking. If the buffer is full, it or another event is lost.
-func (w *Webhook) Post(account, name, id string, body []byte) {
+func (w *Webhook) Post(account, name, id string, p Payload) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		w.Lost(LostAtEnd, 1)
 		return
 	}
-	m := &message{account, name, id, body}
+	m := &message{account, name, id, p}
 	if w.waiting.Len() >= webhookBuffer {
 		w.Lost(LostByWebhook, 1)
 		w.lost.Log(w.Logger, slog.LevelError, LostByWebhook, time.Now(), "failed to queue an event: the webhook is too slow",
@@ -162,15 +169,21 @@ func (w *Webhook) run() {
 	w.client.CloseIdleConnections()
 }
 
+// Try makes one attempt to post an event, at once.
+func (w *Webhook) Try(ctx context.Context, name, id string, p Payload) error {
+	_, err := w.attempt(ctx, &message{name: name, id: id, Payload: p})
+	return err
+}
+
 // send posts one event, with retries.
 func (w *Webhook) send(m *message) (attempts int, err error) {
 	for {
-		retry, err := w.attempt(m)
-		if err == nil || !retry || attempts == len(webhookPauses) {
+		pause, err := w.attempt(w.life, m)
+		if err == nil || pause < 0 || attempts == len(webhookPauses) {
 			return attempts + 1, err
 		}
 		select {
-		case <-time.After(webhookPauses[attempts]):
+		case <-time.After(max(pause, webhookPauses[attempts])):
 			attempts++
 		case <-w.life.Done():
 			return attempts + 1, fmt.Errorf("%w (not retried: the configuration has ended)", err)
@@ -178,32 +191,58 @@ func (w *Webhook) send(m *message) (attempts int, err error) {
 	}
 }
 
-// attempt makes one attempt to post an event. retry is set if another one may succeed.
-func (w *Webhook) attempt(m *message) (retry bool, err error) {
-	req, err := http.NewRequestWithContext(w.life, http.MethodPost, w.URL.String(), bytes.NewReader(m.body))
+// attempt makes one attempt to post an event. After an error, pause is how long the receiver wants no other attempt, or
+// negative if another one cannot succeed.
+func (w *Webhook) attempt(ctx context.Context, m *message) (pause time.Duration, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL.String(), bytes.NewReader(m.Body))
 	if err != nil {
-		return false, withoutURL(err)
+		return -1, withoutURL(err)
 	}
-	req.Header = w.Header.Clone()
+	maps.Copy(req.Header, m.Header)
+	maps.Copy(req.Header, w.Header)
 	if w.Key != nil {
 		sign(req.Header, w.Key, *m, time.Now())
 	}
 	resp, err := w.client.Do(req)
-	if err != nil {
-		return w.life.Err() == nil, withoutURL(err)
+	if err != nil && ctx.Err() != nil {
+		return -1, withoutURL(err)
+	} else if err != nil {
+		return 0, withoutURL(err)
 	}
 	defer resp.Body.Close()
-	// Drain the body within reason, so that the connection can be reused.
-	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
+	// Read the body within reason, so that the connection can be reused.
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	switch code := resp.StatusCode; {
 	case code/100 == 2:
-		return false, nil
+		return 0, nil
 	case code/100 == 3:
-		return false, fmt.Errorf("the receiver responded with %d: redirects are not followed, configure the final url", code)
+		return -1, fmt.Errorf("the receiver responded with %d: redirects are not followed, configure the final url", code)
+	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
+		return retryAfter(resp.Header, body), fmt.Errorf("the receiver responded with %d", code)
+	case code >= 500, code == http.StatusRequestTimeout:
+		return 0, fmt.Errorf("the receiver responded with %d", code)
 	default:
-		retry = code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout
-		return retry, fmt.Errorf("the receiver responded with %d", code)
+		return -1, fmt.Errorf("the receiver responded with %d", code)
 	}
+}
+
+// retryAfter returns how long a receiver wants no other attempt, at most webhookPatience. Discord writes it with
+// fractions into the body.
+func retryAfter(h http.Header, body []byte) time.Duration {
+	var answer struct {
+		RetryAfter float64 `json:"retry_after"`
+	}
+	_ = json.Unmarshal(body, &answer) // other receivers send other bodies
+	seconds := answer.RetryAfter
+	if after, err := strconv.ParseFloat(h.Get("Retry-After"), 64); err == nil {
+		seconds = max(seconds, after)
+	} else if at, err := http.ParseTime(h.Get("Retry-After")); err == nil {
+		seconds = max(seconds, time.Until(at).Seconds())
+	}
+	if seconds > 0 { // not if it is not a number
+		return time.Duration(math.Ceil(1000*min(seconds, webhookPatience.Seconds()))) * time.Millisecond
+	}
+	return 0
 }
 
 // withoutURL returns err without the URL, which may contain a secret.

@@ -90,7 +90,7 @@ func TestWebhookTries(t *testing.T) {
 				var log bytes.Buffer
 				receiver := &answers{statuses: c.statuses}
 				w, _ := newWebhook(receiver, &log)
-				w.Post("default", "model_gateway.key_created", "1", []byte("{}"))
+				w.Post("default", "model_gateway.key_created", "1", Payload{Body: []byte("{}")})
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				if len(receiver.requests) != c.attempts || !strings.Contains(log.String(), c.log) {
@@ -123,7 +123,7 @@ func TestWebhookHangs(t *testing.T) {
 		w, lost := newWebhook(receiver, &log)
 		began := time.Now()
 		for range webhookBuffer + 10 {
-			w.Post("default", "model_gateway.key_created", "1", []byte("{}"))
+			w.Post("default", "model_gateway.key_created", "1", Payload{Body: []byte("{}")})
 		}
 		if d := time.Since(began); d != 0 {
 			t.Errorf("taking events waited for %v", d)
@@ -162,11 +162,11 @@ func TestWebhookTakesTurns(t *testing.T) {
 		w, lost := newWebhook(receiver, io.Discard)
 		const flood = 3 * webhookBuffer
 		for i := range flood {
-			w.Post("default", "model_gateway.key_changed", "1", []byte("{}"))
+			w.Post("default", "model_gateway.key_changed", "1", Payload{Body: []byte("{}")})
 			if i == flood/2 {
-				w.Post("default", "model_gateway.connector_offline", "2", []byte("offline"))
-				w.Post("default", "model_gateway.connector_online", "3", []byte("online"))
-				w.Post("other", "model_gateway.key_revoked", "4", []byte("revoked"))
+				w.Post("default", "model_gateway.connector_offline", "2", Payload{Body: []byte("offline")})
+				w.Post("default", "model_gateway.connector_online", "3", Payload{Body: []byte("online")})
+				w.Post("other", "model_gateway.key_revoked", "4", Payload{Body: []byte("revoked")})
 			}
 		}
 		time.Sleep(time.Second)

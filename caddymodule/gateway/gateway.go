@@ -27,9 +27,10 @@ type Configuration struct {
 	Endpoint   func() manage.Endpoint // how the gateway is reached
 	Build      manage.Build
 	Connectors *downloads.Folder // archives of connectors
-	Console    bool              // a site serves the console
-	Program    string            // command that starts this program
-	Ask        manage.Ask        // sends requests of the console to models
+	Webhooks   func() []manage.Webhook
+	Console    bool       // a site serves the console
+	Program    string     // command that starts this program
+	Ask        manage.Ask // sends requests of the console to models
 	Logger     *slog.Logger
 
 	// DeploymentRemoved is called after a deployment is removed.
@@ -133,6 +134,7 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Limits: s.Limiter.Usage, Ask: g.Ask,
 		Load: s.Turns.Load, Server: s.Turns.Server,
 		Build: g.Build, Folder: g.Connectors, Logger: g.Logger, Observed: s.Observed,
+		Webhooks: g.Webhooks,
 	}
 	if s.Cluster != nil {
 		o.Cluster = s.Cluster

@@ -84,6 +84,7 @@ var accesses = map[string]access{
 	"DELETE /edges/{name}":           {path: "/edges/edge-b?stopped=true"},
 	"POST /edges/{name}/drain":       {path: "/edges/edge-b/drain", body: map[string]string{}},
 	"POST /edges/{name}/undrain":     {path: "/edges/edge-b/undrain", body: map[string]string{}},
+	"POST /webhooks/test":            {path: "/webhooks/test", body: map[string]string{}},
 	"GET /accounts":                  {path: "/accounts"},
 	"POST /accounts":                 {path: "/accounts", body: map[string]string{"id": "third"}},
 	"PATCH /accounts/{id}":           {path: "/accounts/empty", body: map[string]string{}},

@@ -46,6 +46,7 @@ type gateway struct {
 	log      *buffer
 	service  *manage.Service
 	desk     *pairing.Service
+	webhooks []manage.Webhook
 	handler  http.Handler
 }
 
@@ -107,8 +108,12 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 	g.observed = g.ask.Observed
 	signIn, err := signin.New(signin.Options{Store: st})
 	must(t, err)
+	g.webhooks = []manage.Webhook{{Host: "hooks.example.com", Format: "slack", Test: func(context.Context) error {
+		return nil
+	}}}
 	g.service = manage.New(manage.Options{
-		Limits: noLimits, Load: idle, Server: loaded, Ask: g.ask.Ask,
+		Webhooks: func() []manage.Webhook { return g.webhooks },
+		Limits:   noLimits, Load: idle, Server: loaded, Ask: g.ask.Ask,
 		Store: st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
 		Pairing: desk, SignIn: signIn, Activity: g.activity, Observed: g.observed, Cluster: cluster,
 		Endpoint: func() manage.Endpoint { return g.endpoint },

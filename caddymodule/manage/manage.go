@@ -97,7 +97,7 @@ func (e Endpoint) Token(connectorID, secret string) (string, error) {
 	}.Encode(), nil
 }
 
-// Options configures a [Service]. All but Cluster, Build, Folder, Logger and Now are required.
+// Options configures a [Service]. All but Webhooks, Cluster, Build, Folder, Logger and Now are required.
 type Options struct {
 	Store    *store.Store
 	Tunnels  Tunnels
@@ -113,12 +113,14 @@ type Options struct {
 	// Load returns how many requests of a deployment run and wait at this gateway.
 	Load func(account, deployment string) (running, queued int)
 	// Server returns the state of a model server that loads one model at a time.
-	Server  func(account, connector, upstream string) turns.ServerState
-	Cluster Cluster           // nil: the gateway is alone
-	Build   Build             // for status
-	Folder  *downloads.Folder // of connectors to hand out; nil: none
-	Logger  *slog.Logger      // takes the audit lines; nil discards
-	Now     func() time.Time  // nil is time.Now
+	Server func(account, connector, upstream string) turns.ServerState
+	// Webhooks returns the webhooks of the configuration. nil: none.
+	Webhooks func() []Webhook
+	Cluster  Cluster           // nil: the gateway is alone
+	Build    Build             // for status
+	Folder   *downloads.Folder // of connectors to hand out; nil: none
+	Logger   *slog.Logger      // takes the audit lines; nil discards
+	Now      func() time.Time  // nil is time.Now
 }
 
 // Ask is the type of Options.Ask.
@@ -139,6 +141,7 @@ type Service struct {
 	askModel Ask
 	load     func(account, deployment string) (running, queued int)
 	server   func(account, connector, upstream string) turns.ServerState
+	webhooks func() []Webhook
 	cluster  Cluster // nil: the gateway is alone
 	build    Build
 	folder   *downloads.Folder
@@ -157,12 +160,15 @@ func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint,
 		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, limits: o.Limits, askModel: o.Ask,
-		cluster: o.Cluster, observed: o.Observed, load: o.Load, server: o.Server,
+		cluster: o.Cluster, webhooks: o.Webhooks, observed: o.Observed, load: o.Load, server: o.Server,
 		build: o.Build, folder: cmp.Or(o.Folder, downloads.NewFolder("")),
 		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
 	}
 	if s.now == nil {
 		s.now = time.Now
+	}
+	if s.webhooks == nil {
+		s.webhooks = func() []Webhook { return nil }
 	}
 	s.codes, _ = lru.New[string, struct{}](1000) // no error: the size is positive
 	s.writers, _ = lru.New[writer, *rate.Limiter](writersKept)

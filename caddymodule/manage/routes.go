@@ -168,6 +168,9 @@ var operations = []Operation{
 	row(post, "/edges/{name}/undrain", "Makes a draining edge ready again", 0, admins, OfGateway,
 		callRecord(ok, (*Service).UndrainEdge)),
 
+	row(post, "/webhooks/test", "Sends a test to each webhook", connectors, admins, OfGateway,
+		callPlain(ok, (*Service).TestWebhooks)),
+
 	row(get, "/accounts", "Lists accounts", 0, operators, OfGateway, callPlain(ok, (*Service).Accounts)),
 	row(post, "/accounts", "Adds an account", 0, operators, OfGateway, call(created, (*Service).CreateAccount)),
 	row(patch, "/accounts/{id}", "Changes an account's limits, and what new keys get", 0, operators, OfGateway,
