@@ -234,6 +234,10 @@ var commandTests = []struct {
 	{"user_set_nothing", "user set anna", nil},
 	{"user_remove", "user remove anna", ok("DELETE /model_gateway/users/anna", userJSON)},
 	{
+		"user_remove_keys", "user remove anna --keys give=bert", ok("DELETE /model_gateway/users/anna?keys=give%3Dbert",
+			strings.TrimSuffix(userJSON, "}")+`,"keys":[{"name":"laptop","state":"valid","owner_name":"bert"}]}`),
+	},
+	{
 		"user_recovery_link", "user recovery-link anna",
 		ok("POST /model_gateway/users/anna/recovery-link", strings.Replace(linkJSON, "setup", "recover", 2)),
 	},

@@ -97,8 +97,8 @@ func (s *Service) activityKeys(ctx context.Context, account string, a Activity) 
 		return nil
 	}
 	user := a.User
-	if u, err := s.user(account, user); err == nil {
-		user = u.ID
+	if id, err := s.ownerID(account, user); err == nil {
+		user = id
 	}
 	keys := []string{}
 	for _, k := range s.store.Keys(account) {
