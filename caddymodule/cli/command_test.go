@@ -125,6 +125,11 @@ var commandTests = []struct {
 		ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON),
 	},
 	{
+		"deployment_set_replaced", "deployment set qwen3:8b --connector rack --also-as coder",
+		ok("PUT /model_gateway/deployments/qwen3:8b", strings.TrimSuffix(deploymentJSON, "}")+
+			`,"replaced":{"connectors":"home","also_as":"gpt-4o"}}`),
+	},
+	{
 		"deployment_set_several", "deployment set qwen3:8b --connector rack --connector home --max-concurrency 4",
 		ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON),
 	},
