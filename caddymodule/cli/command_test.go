@@ -125,6 +125,11 @@ var commandTests = []struct {
 		ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON),
 	},
 	{
+		"deployment_set_replaced", "deployment set qwen3:8b --connector rack --also-as coder",
+		ok("PUT /model_gateway/deployments/qwen3:8b", strings.TrimSuffix(deploymentJSON, "}")+
+			`,"replaced":{"connectors":"home","also_as":"gpt-4o"}}`),
+	},
+	{
 		"deployment_set_several", "deployment set qwen3:8b --connector rack --connector home --max-concurrency 4",
 		ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON),
 	},
@@ -233,6 +238,10 @@ var commandTests = []struct {
 	},
 	{"user_set_nothing", "user set anna", nil},
 	{"user_remove", "user remove anna", ok("DELETE /model_gateway/users/anna", userJSON)},
+	{
+		"user_remove_keys", "user remove anna --keys give=bert", ok("DELETE /model_gateway/users/anna?keys=give%3Dbert",
+			strings.TrimSuffix(userJSON, "}")+`,"keys":[{"name":"laptop","state":"valid","owner_name":"bert"}]}`),
+	},
 	{
 		"user_recovery_link", "user recovery-link anna",
 		ok("POST /model_gateway/users/anna/recovery-link", strings.Replace(linkJSON, "setup", "recover", 2)),

@@ -25,7 +25,8 @@ var deploymentCommands = command{
 running ones finish on the old route.
 
 Anything you leave out stays as it is; --reset puts it back to its default. A new
-deployment needs a connector.
+deployment needs a connector. --connector replaces the connectors of before; the
+command prints what it replaced.
 
 By default the connector's own routes decide about upstream and model; a connector
 without routes uses its only upstream, and the public name there.
@@ -65,6 +66,12 @@ OLLAMA_NUM_PARALLEL); without it, keys do not take turns.
 				through[i] = fmt.Sprintf("connector %q (%s)", text.Line(l.Name), l.State)
 			}
 			in.printf("Deployment %q uses %s.\n", d.Name, strings.Join(through, ", "))
+			for _, name := range slices.Sorted(maps.Keys(d.Replaced)) {
+				in.printf("It replaced %s: %s\n", name, text.Line(d.Replaced[name]))
+			}
+			if d.Replaced["connectors"] != "" {
+				in.printf("To keep both connectors, use --add-connector.\n")
+			}
 			if d.Warning != "" {
 				in.warnf("Warning: %s\n", d.Warning)
 			}

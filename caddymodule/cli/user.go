@@ -46,12 +46,18 @@ changes nothing.`,
 			in.printf("User %q (%s) has the role %s now.\n", u.Name, u.ID, string(u.Role))
 		}),
 	}, {
-		use: "remove ID_OR_NAME", operation: "DELETE /users/{id}",
+		use: "remove ID_OR_NAME [--keys revoke|keep|give=NAME]", operation: "DELETE /users/{id}",
 		long: `Removes a user, with all sessions, passkeys, management tokens and invitations of
-the user. API keys and connectors belong to the account, and stay.`,
-		example: `  caddy gateway user remove anna`,
-		print: show(func(in *invocation, u manage.User) {
+the user. If the user has API keys, --keys is needed: it revokes them, gives them to
+another user, or keeps them. Kept keys, usage and activity name the owner "anna
+(removed)". Connectors and deployments stay.`,
+		example: `  caddy gateway user remove anna --keys revoke
+  caddy gateway user remove anna --keys give=bert`,
+		print: show(func(in *invocation, u manage.RemovedUser) {
 			in.printf("User %q (%s) is removed.\n", u.Name, u.ID)
+			for _, k := range u.Keys {
+				in.printf("Key %q is %s; its owner is %s.\n", k.Name, k.State, k.OwnerName)
+			}
 		}),
 	}, {
 		use: "recovery-link ID_OR_NAME", operation: "POST /users/{id}/recovery-link",

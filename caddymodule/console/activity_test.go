@@ -105,6 +105,24 @@ func TestRequestPage(t *testing.T) {
 	has(t, mainOf(g.page("/console/activity/req_2")), "<dt>Key</dt><dd>unknown", "refused by the gateway")
 }
 
+// Each of several equal refusals is found by its id: in the list, and on its page.
+func TestRefusalsByID(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	for _, id := range []string{"req_1", "req_2", "req_3"} {
+		g.log.Refuse(store.DefaultAccount, activity.Request{
+			ID: id, Time: time.Now(), KeyID: "key_1", KeyName: "laptop", Status: 404, ErrorClass: activity.PolicyError,
+			ErrorCode: "model_not_found", Error: "The model does not exist.",
+		})
+	}
+	for _, id := range []string{"req_1", "req_2", "req_3"} {
+		has(t, mainOf(g.page("/console/activity?q="+id)), "model_not_found", "laptop")
+		has(t, mainOf(g.page("/console/activity/"+id)), "model_not_found", "refused by the gateway")
+	}
+	has(t, g.page("/console/activity?q=req_4"), "No request matches", "only the last 64 ids are kept")
+	g.refused(g.get("/console/activity/req_4"), http.StatusNotFound, "only the last 64 ids")
+}
+
 // The page of a request has the reason that the client does not get, and what to do.
 func TestReasonOfRequest(t *testing.T) {
 	g := newGateway(t)

@@ -140,6 +140,10 @@ func keyData(v *visit) any {
 		f.Days, f.DefaultModel, f.Priority = keepDays, k.DefaultModel, k.Priority
 		f.showLimits(k.Limits)
 	}
+	if gone := (store.User{ID: k.Owner, Name: k.OwnerName}); p.Form.Users != nil && gone.Name != "" &&
+		!slices.ContainsFunc(p.Form.Users, func(u manage.User) bool { return u.ID == gone.ID }) {
+		p.Form.Users = append(p.Form.Users, manage.User{User: gone})
+	}
 	if v.err == nil && k.RevokedAt == nil {
 		p.Use, v.err = v.Manage.KeyLimits(v.ctx, k.ID)
 	}

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -114,7 +113,10 @@ func showResult(v *visit, err error, part string, result any, add func(*modelPag
 var publishTab = &tab{path: "models/new", name: "model-new", title: "Publish a model", data: publishData}
 
 type publishPage struct {
-	Again          bool // the name is published already
+	Again          bool     // it changes the model of this name
+	Taken          []string // the connectors of another model of this name: the form asks what to do
+	Answer         string   // to that
+	Unlisted       string   // the connectors, if one lacks the model: the form asks whether to save anyway
 	Now            manage.Deployment
 	Name           string
 	Connectors     []manage.Connector
@@ -140,6 +142,7 @@ type choices struct {
 	Model    string                  // typed
 	ByHand   bool                    // the typed fields are filled in
 	Problems []string
+	Kept     string // the model of the route, if the connector lists others
 }
 
 // Pick returns the form value of a model. The only upstream of a connector is left
@@ -176,7 +179,7 @@ func formRoute(r *http.Request) target {
 func publishData(v *visit) any {
 	connectors, deployments := load(v, v.Manage.Connectors), load(v, v.Manage.Deployments)
 	p := &publishPage{
-		Name: v.r.FormValue("name"), Connectors: connectors, Connector: v.r.FormValue("connector"), Also: map[string]bool{},
+		Name: publicName(v.r), Connectors: connectors, Connector: v.r.FormValue("connector"), Also: map[string]bool{},
 		Kind: store.ModelKind(v.r.FormValue("kind")), MaxConcurrency: v.r.FormValue("max_concurrency"),
 		AlsoAs: v.r.FormValue("also_as"), Fallback: v.r.FormValue("fallback"), Options: formOptions(v.r),
 	}
@@ -186,7 +189,8 @@ func publishData(v *visit) any {
 			p.Others = append(p.Others, d.Name)
 			continue
 		}
-		p.Again, p.Now = true, d
+		p.Now = d
+		p.Again = v.r.FormValue("change") == d.Name || p.Connector == "" // the link to change a model has no connector
 		if p.Connector == "" {
 			p.Connector, to, also = d.Connectors[0], target{d.Upstream, d.Model}, d.Connectors[1:]
 			p.fill(d)
@@ -238,6 +242,10 @@ func (ch *choices) choose(to target) {
 			return
 		}
 	}
+	if len(ch.Groups) > 0 && to.model != "" {
+		ch.Kept = to.model
+		return
+	}
 	ch.Upstream, ch.Model, ch.ByHand = to.upstream, to.model, to != target{} || ch.From != "" && len(ch.Groups) == 0
 }
 
@@ -254,17 +262,6 @@ func formConcurrency(r *http.Request) (int, error) {
 	return n, nil
 }
 
-// keepOrder puts connectors into the order of the deployment with this name; others follow.
-func keepOrder(connectors []string, deployments []manage.Deployment, name string) {
-	for _, d := range deployments {
-		if d.Name == name {
-			slices.SortStableFunc(connectors, func(a, b string) int {
-				return cmp.Compare(uint(slices.Index(d.Connectors, a)), uint(slices.Index(d.Connectors, b)))
-			})
-		}
-	}
-}
-
 // modelChoices renders the part of the form that depends on the connector.
 func modelChoices(v *visit) error {
 	data, err := publishTab.read(v)
@@ -272,30 +269,6 @@ func modelChoices(v *visit) error {
 		return err
 	}
 	return v.write(http.StatusOK, "model-choices", data)
-}
-
-// publishModel sets a deployment. Its public name defaults to the name of the model.
-func publishModel(v *visit) error {
-	to := formRoute(v.r)
-	connectors := append([]string{v.typed("connector")}, v.r.PostForm["also"]...)
-	if connectors[0] == "" {
-		return badForm("Choose the connector of the model.")
-	}
-	name := cmp.Or(strings.TrimSpace(v.typed("name")), to.model)
-	keepOrder(connectors[1:], load(v, v.Manage.Deployments), name)
-	set, err := v.Manage.SetDeployment(v.ctx, name, func(d *manage.DeploymentFields) (err error) {
-		d.Connectors, d.Upstream, d.Model, d.Kind = connectors, to.upstream, to.model, store.ModelKind(v.typed("kind"))
-		d.AlsoAs, d.Fallback = strings.Fields(v.typed("also_as")), v.typed("fallback")
-		for _, o := range formOptions(v.r) {
-			if err := d.Options.Set(o.Name, o.Text); err != nil {
-				return store.Errorf(store.ErrInvalid, "%s: %v", o.Title, err)
-			}
-		}
-		d.MaxConcurrency, err = formConcurrency(v.r)
-		return err
-	})
-	return v.done(modelTab.url()+"?"+url.Values{"name": {set.Name}}.Encode(),
-		set.Name+" is published. New requests for it take this route.", err)
 }
 
 // formOption is an option in the form of a deployment.

@@ -110,7 +110,7 @@ func TestRegister(t *testing.T) {
 
 	again := mainOf(g.page("/console/models/new?name=llama3.2:3b"))
 	has(t, again, "Change llama3.2:3b", "readonly", " selected>llama3.2:3b</option>")
-	g.goes(g.post("/console/models", "name", "llama3.2:3b", "connector", attic.ID, "pick", pick, "upstream", "vllm",
+	g.goes(g.post("/console/models", "name", "llama3.2:3b", "change", "llama3.2:3b", "connector", attic.ID, "pick", pick, "upstream", "vllm",
 		"model", "typed one"), "/console/models/show?name=llama3.2%3A3b")
 	d, _ = g.store.Deployment(store.DefaultAccount, "llama3.2:3b")
 	if d.Model != "typed one" || d.Upstream != "vllm" || !slices.Equal(d.Connectors, []string{attic.ID}) {
@@ -141,6 +141,7 @@ func TestRegisterOnSeveral(t *testing.T) {
 	has(t, again, "To rename, publish it under the new name")
 	lacks(t, mainOf(g.page("/console/models/new")), "Also served by", "<details open>") // no connector is chosen
 
+	form["change"] = form["name"]
 	form["also"] = []string{cellar.ID, attic.ID} // attic was before cellar
 	g.goes(g.request(http.MethodPost, "/console/models", form.Encode()), "/console/models/show?name=qwen3")
 	d, _ = g.store.Deployment(store.DefaultAccount, "qwen3")
@@ -148,7 +149,7 @@ func TestRegisterOnSeveral(t *testing.T) {
 		t.Errorf("the order of connectors is %v", d.Connectors)
 	}
 
-	w := g.post("/console/models", "name", "qwen3", "connector", gpu.ID, "also", cellar.ID, "max_concurrency", "four")
+	w := g.post("/console/models", "name", "qwen3", "change", "qwen3", "connector", gpu.ID, "also", cellar.ID, "max_concurrency", "four")
 	g.refused(w, http.StatusBadRequest, "")
 	has(t, w.Body.String(), "must be a whole number", `value="four"`, `value="`+cellar.ID+`" checked`)
 	has(t, mainOf(g.page("/console/connectors/"+attic.ID+"/remove")), "These models use it", "<li>qwen3</li>")
@@ -159,7 +160,7 @@ func TestRegisterOptions(t *testing.T) {
 	g := newGateway(t)
 	gpu := g.connector("gpu-box")
 	set := func(fields ...string) *httptest.ResponseRecorder {
-		return g.post("/console/models", append([]string{"name", "r1", "connector", gpu.ID}, fields...)...)
+		return g.post("/console/models", append([]string{"name", "r1", "change", "r1", "connector", gpu.ID}, fields...)...)
 	}
 	g.goes(set("option.think_tags", "true", "option.remote_media", "allow", "option.file_parts", "false"),
 		"/console/models/show?name=r1")

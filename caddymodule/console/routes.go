@@ -149,8 +149,7 @@ var routes = []route{
 		return v.Manage.SetUser(v.ctx, manage.SetUser{User: v.id(), Role: v.typed("role")})
 	}, settingsTab, `{{.Name}} is {{if eq .Role "admin"}}an{{else}}a{{end}} {{.Role}} now.`),
 	page(removeUserTab, "DELETE /users/{id}"),
-	change("POST /console/settings/users/{id}/remove", "DELETE /users/{id}", byID((*manage.Service).RemoveUser),
-		settingsTab, "{{.Name}} is removed."),
+	do("POST /console/settings/users/{id}/remove", "DELETE /users/{id}", removeUser, removeUserTab),
 	do("POST /console/settings/users/{id}/recovery-link", "POST /users/{id}/recovery-link", recoveryLink, settingsTab),
 	do("POST /console/settings/tokens", "POST /tokens", createToken, settingsTab),
 	do("POST /console/settings/webhooks/test", "POST /webhooks/test", testWebhooks, settingsTab),

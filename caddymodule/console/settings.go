@@ -133,7 +133,7 @@ func addPasskey(v *visit) error {
 
 var (
 	removePasskeyTab = askTab("settings/passkeys/{id}/remove", "passkey-remove", "Remove a passkey", findPasskey)
-	removeUserTab    = askTab("settings/users/{id}/remove", "user-remove", "Remove a user", findUser)
+	removeUserTab    = askTab("settings/users/{id}/remove", "user-remove", "Remove a user", removalOf)
 	invitationTab    = &tab{name: "invitation", title: "Invitation"}
 	recoveryTab      = &tab{name: "recovery-link", title: "Reset link"}
 )
@@ -169,6 +169,54 @@ func invite(v *visit) error {
 
 func findUser(v *visit) manage.User {
 	return find(v, v.Manage.Users, func(u manage.User) bool { return u.ID == v.id() }, "This user no longer exists.")
+}
+
+// removal is the form that removes a user.
+type removal struct {
+	manage.User
+	Keys       []keyUse // of the user, that work or may work again
+	UseUnknown bool
+	Others     []manage.User
+	Choice, To string // what becomes of the keys, and their new owner
+}
+
+// keyUse is a key and its use of today.
+type keyUse struct {
+	manage.Key
+	Requests, Tokens int64
+}
+
+func removalOf(v *visit) removal {
+	r := removal{User: findUser(v), Choice: cmp.Or(v.typed("keys"), "revoke"), To: v.typed("to")}
+	today := v.Now().UTC().Format(time.DateOnly)
+	sums, err := v.Manage.Usage(v.ctx, manage.Usage{By: "key", From: today, To: today})
+	r.UseUnknown = err != nil
+	for _, k := range load(v, v.Manage.Keys) {
+		if k.Owner != r.ID || k.RevokedAt != nil {
+			continue
+		}
+		use := keyUse{Key: k}
+		for _, sum := range sums {
+			if sum.KeyID == k.ID {
+				use.Requests, use.Tokens = sum.Requests, sum.InputTokens+sum.OutputTokens
+			}
+		}
+		r.Keys = append(r.Keys, use)
+	}
+	r.Others = slices.DeleteFunc(load(v, v.Manage.Users), func(u manage.User) bool { return u.ID == r.ID })
+	return r
+}
+
+func removeUser(v *visit) error {
+	choice := v.typed("keys")
+	if choice == "give" {
+		choice += "=" + v.typed("to")
+	}
+	removed, err := v.Manage.RemoveUser(v.ctx, manage.RemoveUser{User: v.id(), Keys: choice})
+	if !store.Committed(err) {
+		return err
+	}
+	return v.done(settingsTab.url(), removed.Name+" is removed.", err)
 }
 
 func recoveryLink(v *visit) error {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -221,4 +222,26 @@ func TestBrowserOf(t *testing.T) {
 			t.Errorf("browserOf(%q) = %q, want %q", agent, got, want)
 		}
 	}
+}
+
+// The page that removes a user lists the user's keys with the use of today, and asks what becomes of them. Later pages
+// name the owner.
+func TestRemoveUserWithKeys(t *testing.T) {
+	g := newGateway(t)
+	chen, grace := g.house.user(store0, "chen"), g.house.user(store0, "grace")
+	k, _, err := g.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "laptop", Scope: "*", Owner: chen.ID})
+	must(t, err)
+	g.record(0, activity.Request{KeyID: k.ID, KeyName: k.Name, Status: 200, InputTokens: 1200, OutputTokens: 34})
+	page := "/console/settings/users/" + chen.ID + "/remove"
+	has(t, g.page(page), "laptop", ">"+count(1234)+"<", `value="revoke" checked`, `value="give"`, `value="keep"`,
+		`<option value="`+grace.ID+`"`)
+	g.refused(g.post(page), http.StatusConflict, "would keep working")
+	g.refused(g.post(page, "keys", "give", "to", "nobody"), http.StatusNotFound, `value="give" checked`)
+	g.goes(g.post(page, "keys", "keep"), "/console/settings")
+	has(t, g.page("/console/settings"), "chen is removed.")
+	for _, at := range []string{"/console/keys", "/console/keys/" + k.ID, "/console/usage?by=user", "/console/activity"} {
+		has(t, g.page(at), "chen (removed)")
+	}
+	g.goes(g.post("/console/keys/"+k.ID, "name", "printer", "scope", "*", "days", "keep", "owner", chen.ID),
+		"/console/keys/"+k.ID)
 }

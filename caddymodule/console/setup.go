@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -146,6 +147,10 @@ func startPairing(v *visit) error {
 // have changed since.
 func publishOffer(v *visit) error {
 	adds := v.typed("adds") != ""
+	if d, ok := published(v, v.typed("name")); ok && !adds && !slices.Contains(d.Connectors, v.typed("connector")) {
+		return store.Errorf(store.ErrExists, "%s is published already, on %s: reload the page, and choose again", d.Name,
+			strings.Join(d.ConnectorNames(), ", "))
+	}
 	set, err := v.Manage.SetDeployment(v.ctx, v.typed("name"), func(d *manage.DeploymentFields) error {
 		if adds {
 			d.AddConnector = v.typed("connector")

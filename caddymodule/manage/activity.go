@@ -97,8 +97,8 @@ func (s *Service) activityKeys(ctx context.Context, account string, a Activity) 
 		return nil
 	}
 	user := a.User
-	if u, err := s.user(account, user); err == nil {
-		user = u.ID
+	if id, err := s.ownerID(account, user); err == nil {
+		user = id
 	}
 	keys := []string{}
 	for _, k := range s.store.Keys(account) {
@@ -145,7 +145,8 @@ func (s *Service) Request(ctx context.Context, id string) (activity.Request, err
 	found, err := s.findRequests(ctx, account,
 		activity.Query{ID: id, Limit: 1, Keys: s.activityKeys(ctx, account, Activity{})})
 	if err == nil && len(found.Requests) == 0 {
-		err = store.Errorf(store.ErrNotFound, "no request at this gateway has this id; older ones are no longer kept")
+		err = store.Errorf(store.ErrNotFound, "no request at this gateway has this id; older ones are no longer kept, "+
+			"and of equal refusals of a key in a minute only the last 64 ids")
 	}
 	if err != nil {
 		return activity.Request{}, err

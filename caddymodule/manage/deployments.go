@@ -42,6 +42,8 @@ type Deployment struct {
 	// Warning is why requests fail now on one of its online connectors, or lose a part of their prompts; or that its
 	// fallback does not exist. It does not make the operation fail: a connector may be configured later.
 	Warning string `json:"warning,omitempty"`
+	// Replaced has the former values that the call has replaced, by field; connectors are those that it removed.
+	Replaced map[string]string `json:"replaced,omitempty"`
 	// Suggestion is a setting that would make it serve better.
 	Suggestion string           `json:"suggestion,omitempty"`
 	Efforts    observed.Efforts `json:"-"` // what /effort of Claude Code does
@@ -136,9 +138,10 @@ func (s *Service) SetDeployment(ctx context.Context, name string,
 		if err != nil {
 			return Deployment{}, write{}, err
 		}
+		var old store.Deployment
 		var before values
 		d, err := s.store.EditDeployment(ctx, account, name, func(d *store.Deployment) error {
-			before = valuesOf(d)
+			old, before = *d, valuesOf(d)
 			f := DeploymentFields{
 				Upstream: d.Upstream, Model: d.Model, Kind: d.Kind, Fallback: d.Fallback,
 				AlsoAs:         slices.Clone(d.AlsoAs), // the decoder reuses a list
@@ -161,8 +164,49 @@ func (s *Service) SetDeployment(ctx context.Context, name string,
 			}
 			return err
 		})
-		return s.recheck(ctx, d), write{"deployment.set", d.Name, d.Name, changed(before, valuesOf(d))}, err
+		set, after := s.recheck(ctx, d), valuesOf(d)
+		set.Replaced = s.replaced(old, d, before, after)
+		return set, write{"deployment.set", d.Name, d.Name, changed(before, after)}, err
 	})
+}
+
+// replaced returns the values of a deployment that a change has replaced.
+func (s *Service) replaced(old, set store.Deployment, before, after values) map[string]string {
+	lost := make(map[string]string)
+	for name, value := range before {
+		if after[name] != value {
+			lost[name] = value
+		}
+	}
+	for name, lists := range map[string][2][]string{
+		"connectors": {old.Connectors, set.Connectors}, "also_as": {old.AlsoAs, set.AlsoAs},
+	} {
+		gone := slices.DeleteFunc(slices.Clone(lists[0]), func(v string) bool { return slices.Contains(lists[1], v) })
+		for i, v := range gone {
+			if c, ok := s.store.Connector(v); ok && name == "connectors" {
+				gone[i] = c.Name
+			}
+		}
+		if lost[name] = strings.Join(gone, ", "); len(gone) == 0 {
+			delete(lost, name)
+		}
+	}
+	return lost
+}
+
+// CheckRoute returns a deployment as it would be, with the state of its routes.
+func (s *Service) CheckRoute(ctx context.Context, d store.Deployment) (Deployment, error) {
+	var err error
+	d.Account, err = s.account(ctx)
+	if err != nil {
+		return Deployment{}, err
+	}
+	for _, id := range d.Connectors {
+		if _, err := s.connector(d.Account, id); err != nil {
+			return Deployment{}, err
+		}
+	}
+	return s.recheck(ctx, d), nil
 }
 
 // recheck returns a deployment with its state. If a model server does not list the model, it asks for the list again,

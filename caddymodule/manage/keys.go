@@ -16,7 +16,7 @@ type Key struct {
 	store.Key
 	// State is valid, disabled, expired or revoked.
 	State string `json:"state"`
-	// OwnerName is the name of the owner; absent if there is none, or if the user was removed.
+	// OwnerName is the name of the owner, with " (removed)" for a user who was removed; absent if there is none.
 	OwnerName string `json:"owner_name,omitempty" column:"OWNER"`
 }
 
@@ -130,11 +130,7 @@ func (s *Service) Keys(ctx context.Context) ([]Key, error) {
 
 // keyOf adds to a record its state and the name of its owner.
 func (s *Service) keyOf(k store.Key) Key {
-	v := Key{Key: k, State: k.State(s.now())}
-	if u, ok := s.store.User(k.Owner); ok {
-		v.OwnerName = u.Name
-	}
-	return v
+	return Key{Key: k, State: k.State(s.now()), OwnerName: s.ownerName(k.Account, k.Owner)}
 }
 
 // Key returns a key of the account, by id or name.
@@ -204,7 +200,8 @@ func (s *Service) EditKey(ctx context.Context, idOrName string, edit func(*store
 			return Key{}, write{}, err
 		}
 		// The transaction would add words to the errors of the request.
-		if err := s.editKey(ctx, account, new(store.KeyFields), edit); err != nil {
+		known, _ := s.Key(ctx, id) // its owner may be a removed user, who stays
+		if err := s.editKey(ctx, account, &store.KeyFields{Owner: known.Owner}, edit); err != nil {
 			return Key{}, write{}, err
 		}
 		var before values

@@ -67,29 +67,6 @@ func (s *Service) SetUser(ctx context.Context, u SetUser) (User, error) {
 	})
 }
 
-// RemoveUser removes a user by id or name, with all credentials of the user. Users
-// cannot remove themselves, so that an account keeps one; operators can remove all.
-func (s *Service) RemoveUser(ctx context.Context, idOrName string) (User, error) {
-	account, err := s.accountForPeople(ctx)
-	if err != nil {
-		return User{}, err
-	}
-	u, err := s.user(account, idOrName)
-	if err != nil {
-		return User{}, err
-	}
-	if caller := CallerFrom(ctx); !caller.Operator && u.ID == caller.User {
-		return User{}, faultf(ErrForbidden,
-			"you cannot remove yourself; ask another user of the account, or the operator of the gateway")
-	}
-	removed := s.userOf(u)
-	if _, err = s.store.RemoveUser(ctx, account, u.ID); !store.Committed(err) {
-		return User{}, err
-	}
-	s.audit(ctx, "user.remove", account, u.ID, u.Name)
-	return removed, err
-}
-
 // SetupLink creates the link for the first user. Earlier ones become invalid.
 func (s *Service) SetupLink(ctx context.Context) (Link, error) {
 	if err := operator(ctx); err != nil {

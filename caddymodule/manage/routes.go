@@ -135,7 +135,7 @@ var operations = []Operation{
 	row(post, "/users", "Adds a user of the console", 0, admins, InAccount, call(created, (*Service).AddUser)),
 	row(patch, "/users/{id}", "Changes the role of a user", 0, admins, InAccount, call(ok, (*Service).SetUser)),
 	row(remove, "/users/{id}", "Removes a user of the console", 0, admins, InAccount,
-		callRecord(ok, (*Service).RemoveUser)),
+		call(ok, (*Service).RemoveUser)),
 	row(post, "/users/{id}/recovery-link", "Creates a link with which a user sets a new password", 0, admins, InAccount,
 		callRecord(created, (*Service).RecoveryLink)),
 	row(get, "/invitations", "Lists the open invitations, without their links", read, readers, InAccount,

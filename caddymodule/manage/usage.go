@@ -118,9 +118,9 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 func (s *Service) usageFilter(
 	ctx context.Context, account string, u Usage,
 ) (selects func(r store.UsageRow, owner string) bool, err error) {
-	maySee, user := s.ownKeys(ctx, account), store.User{}
+	maySee, user := s.ownKeys(ctx, account), ""
 	if u.User != "" {
-		if user, err = s.user(account, u.User); err != nil {
+		if user, err = s.ownerID(account, u.User); err != nil {
 			return nil, err
 		}
 	}
@@ -133,7 +133,7 @@ func (s *Service) usageFilter(
 	}
 	return func(r store.UsageRow, owner string) bool {
 		return maySee(r.Key) && (u.Key == "" || u.Key == cmp.Or(r.Key, activity.ConsoleKey)) &&
-			(u.User == "" || user.ID == owner) && (u.Model == "" || u.Model == r.Deployment)
+			(u.User == "" || user == owner) && (u.Model == "" || u.Model == r.Deployment)
 	}, nil
 }
 
@@ -145,9 +145,7 @@ func (s *Service) sorted(account string, groups map[usageGroup]*UsageSum) []Usag
 		if k, ok := s.store.Key(account, sum.KeyID); ok {
 			sum.KeyName = k.Name
 		}
-		if u, ok := s.store.User(sum.UserID); ok {
-			sum.UserName = u.Name
-		}
+		sum.UserName = s.ownerName(account, sum.UserID)
 		sum.Percentiles = sum.Usage.Percentiles()
 		sums = append(sums, *sum)
 	}

@@ -50,6 +50,7 @@
 //	deployments/ACCOUNT/NAME        deployment
 //	edge_reports/NAME               the revision up to which an edge has applied changes; has a lease
 //	edges/NAME                      edge: a gateway of a cluster
+//	former_users/ACCOUNT/ID         the name of a removed user whose keys remain
 //	key_names/ACCOUNT/NAME          the id of the key of that name that is not revoked
 //	keys/ACCOUNT/ID                 key and the SHA-256 of its secret; after a rotation also of the
 //	                                previous one

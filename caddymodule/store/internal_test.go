@@ -134,6 +134,7 @@ func FuzzRecord(f *testing.F) {
 		[]byte(`{"v":1,"id":"`+use+`","account":"default","key":{"scope":"*"},"hash":"`+hash+`"}`))
 	f.Add("users/default/"+usr, []byte(`{"v":1,"id":"`+usr+
 		`","account":"default","name":"Ann","password_hash":"x","epoch":3}`))
+	f.Add("former_users/default/"+usr, []byte(`{"v":1,"id":"`+usr+`","account":"default","name":"Ann"}`))
 	f.Add(passkeyKind.path(usr, hashPasskey([]byte("x"))),
 		[]byte(`{"v":1,"user":"`+usr+`","id":"eA==","name":"phone","credential":{"a":1}}`))
 	f.Add("answers/"+usr+"/c", []byte(`{"v":1,"user":"`+usr+`","challenge":"c","at":"2026-01-02T03:04:05Z"}`))
@@ -174,6 +175,7 @@ func FuzzRecord(f *testing.F) {
 		again(t, item, pairingKind)
 		again(t, item, setupKind)
 		again(t, item, leftoverKind)
+		again(t, item, formerKind)
 		again(t, item, edgeKind)
 		again(t, item, reportKind)
 	})
@@ -203,8 +205,10 @@ func TestViewMissesNothing(t *testing.T) {
 	leftoverErr := s.RemoveAccount(ctx, "x")
 	edgeErr := s.AddEdge(ctx, Edge{Name: "a"})
 	_, reportErr := s.SaveReport(ctx, Edge{Name: "a"}, Report{}, 0)
+	former, formerErr := s.CreateUser(ctx, DefaultAccount, "Bob", "", RoleMember)
+	_, removeErr := s.RemoveUser(ctx, DefaultAccount, former.ID)
 	caughtUp := s.CatchUp(ctx)
-	err = errors.Join(err, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr, pairingErr, keyErr, setupErr,
+	err = errors.Join(err, formerErr, removeErr, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr, pairingErr, keyErr, setupErr,
 		connectorErr,
 		deploymentErr, passkeyErr, calibrationErr, accountErr, leftoverErr)
 	must(t, err)

@@ -9,7 +9,7 @@ import (
 // kinds are the kinds of records in the view.
 var kinds = []anyKind{
 	accountKind, keyKind, connectorKind, deploymentKind, calibrationKind, userKind, passkeyKind, answerKind, sessionKind,
-	linkKind, tokenKind, pairingKind, setupKind,
+	linkKind, tokenKind, pairingKind, setupKind, formerKind,
 	leftoverKind, edgeKind, reportKind,
 }
 
@@ -47,6 +47,7 @@ type records struct {
 	tokens       collection[*tokenRecord]
 	pairings     collection[*pairingRecord]
 	setups       collection[*setupRecord]
+	formers      collection[*formerRecord]
 	leftovers    collection[*leftoverRecord]
 	edges        collection[*edgeRecord]
 	reports      collection[*reportRecord]

@@ -37,7 +37,7 @@ func (s *Store) SetUserRole(ctx context.Context, account, idOrName string, role 
 			return User{}, err
 		}
 		if r.Role == RoleAdmin && role != RoleAdmin && !t.hasOtherAdmin(account, r.ID) {
-			return User{}, errLastAdmin
+			return User{}, ErrLastAdmin
 		}
 		r.Role = role
 		userKind.save(t, r)
@@ -46,7 +46,8 @@ func (s *Store) SetUserRole(ctx context.Context, account, idOrName string, role 
 	})
 }
 
-var errLastAdmin = Errorf(ErrConflict, "this is the last admin of the account: make another user an admin first")
+// ErrLastAdmin is the error of a change that would leave users of an account without an admin.
+var ErrLastAdmin = Errorf(ErrConflict, "this is the last admin of the account: make another user an admin first")
 
 // hasOtherAdmin reports whether an account has an admin besides this user. The write fails if that
 // changes until it is committed.

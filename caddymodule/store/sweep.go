@@ -37,7 +37,10 @@ func (s *Store) sweep(ctx context.Context) error {
 		return nil
 	}
 	now := s.now()
-	w := &sweep{view: s.view.Load(), now: now, before: now.Add(-sweepAfter), long: now.Add(-sweepLong)}
+	w := &sweep{
+		view: s.view.Load(), now: now, before: now.Add(-sweepAfter), long: now.Add(-sweepLong),
+		owners: make(map[string]bool),
+	}
 	if w.view.unreadable.size > 0 {
 		return nil // the records of an unreadable user would seem to have no user
 	}
@@ -47,6 +50,9 @@ func (s *Store) sweep(ctx context.Context) error {
 				return err
 			}
 		}
+	}
+	for r := range keyKind.all(&w.view.records) {
+		w.owners[r.Owner] = true
 	}
 	for _, kind := range kinds {
 		kind.sweep(w)
@@ -87,8 +93,9 @@ func (s *Store) sweepOld(ctx context.Context) error {
 type sweep struct {
 	view    *view
 	now     time.Time
-	before  time.Time // records that ended before are removed
-	long    time.Time // the same for keys and management tokens
+	before  time.Time       // records that ended before are removed
+	long    time.Time       // the same for keys and management tokens
+	owners  map[string]bool // of keys
 	expired []expiredRecord
 }
 

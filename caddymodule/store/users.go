@@ -117,10 +117,11 @@ func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User,
 			}
 		}
 		if r.Role == RoleAdmin && !t.hasOtherAdmin(account, r.ID) && !t.isAlone(account, r.ID) {
-			return User{}, errLastAdmin
+			return User{}, ErrLastAdmin
 		}
 		userKind.remove(t, account, r.ID)
 		t.delete(userNamePath(r.Name))
+		formerKind.save(t, &formerRecord{ID: r.ID, Account: account, Name: r.Name})
 		t.confirmed()
 		return r.User, nil
 	})
