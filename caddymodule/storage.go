@@ -203,7 +203,7 @@ func (e *Etcd) opener() (open func(context.Context, *slog.Logger) (store.KV, err
 	}, identity, err
 }
 
-// clientOptions checks the options. It returns those of etcd's client, and the store's identity.
+// clientOptions checks the options. It returns the options of etcd's client, and the store's identity.
 func (e *Etcd) clientOptions() (o etcd.Options, identity string, err error) {
 	replacer := caddy.NewReplacer()
 	o = etcd.Options{Endpoints: slices.Clone(e.Endpoints), Prefix: e.Prefix, NoCompact: e.Compact == "off"}
@@ -227,7 +227,7 @@ func (e *Etcd) clientOptions() (o etcd.Options, identity string, err error) {
 	return o, fmt.Sprintf("below %q in etcd at %s", o.Prefix, strings.Join(endpoints, ", ")), err
 }
 
-// config reads the files.
+// config returns the TLS configuration with the content of the files.
 func (t *StorageTLS) config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.CA != "" {

@@ -34,7 +34,7 @@ type backup struct {
 	KeyName  string      `json:"key_name"`
 }
 
-// settingsOf finds and reads the settings file of a client and its backup; to undo, the file that was set up.
+// settingsOf finds and reads the settings file of a client and its backup; with undo, the file that was set up.
 func settingsOf(c clients.Client, getenv func(string) string, undo bool) (*settings, error) {
 	s := &settings{File: c.File}
 	home := cmp.Or(getenv("HOME"), getenv("USERPROFILE"))
@@ -79,9 +79,9 @@ func settingsOf(c clients.Client, getenv func(string) string, undo bool) (*setti
 func (s *settings) read() error {
 	s.before, s.mode = nil, 0
 	info, err := os.Stat(s.path)
-	link, noLink := os.Readlink(s.path)
+	link, linkErr := os.Readlink(s.path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && noLink == nil:
+	case errors.Is(err, fs.ErrNotExist) && linkErr == nil:
 		return fmt.Errorf("%s is a symbolic link to %s, which does not exist; create that, or remove the link", s.path, link)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
@@ -123,7 +123,7 @@ func (s *settings) saveBackup(after []byte, keyName string) error {
 		s.backup.Written = sha256.Sum256(after)
 	}
 	s.backup.KeyName = keyName
-	data, _ := json.Marshal(s.backup) // of strings and numbers
+	data, _ := json.Marshal(s.backup) // it cannot fail
 	return config.Replace(s.backupPath, data, 0o600)
 }
 

@@ -17,7 +17,7 @@ type Options struct {
 	Store *store.Store
 	// Path is the file of the requests; "": they are only in memory.
 	Path string
-	// Logger; nil discards.
+	// Logger receives log entries; nil discards them.
 	Logger *slog.Logger
 
 	maxBytes int // of the file; 0: 64 MiB
@@ -69,7 +69,7 @@ func (l *Log) Record(id string, r Request) {
 }
 
 // Refuse adds a request without a valid key. It is not part of the usage. Unauthenticated clients can send
-// many, so subscribers are called only for the first of an entry.
+// many, so subscribers are called only for the first request of an entry.
 func (l *Log) Refuse(id string, r Request) {
 	r.clip()
 	l.mu.Lock()

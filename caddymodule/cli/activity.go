@@ -48,6 +48,9 @@ func printRequests(in *invocation, page manage.Requests) {
 	rows := [][]string{{"TIME", "KEY", "MODEL", "STATUS", "WAIT", "FIRST TOKEN", "DURATION", "ID", "TOKENS OR ERROR"}}
 	for _, r := range slices.Backward(page.Requests) {
 		result := fmt.Sprintf("%d in, %d out", r.InputTokens, r.OutputTokens)
+		if r.Amount > 0 {
+			result = fmt.Sprintf("%.6g %s", r.Amount, r.Unit)
+		}
 		if r.ErrorClass != "" {
 			result = cmp.Or(r.Reason, r.Error, r.ErrorCode)
 		}

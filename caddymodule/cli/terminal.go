@@ -101,7 +101,7 @@ func terminalPassword(cmd *cobra.Command, prompt string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the password: %w", err)
 	}
-	// Ctrl-C ends the program, but the terminal must get its echo back.
+	// Ctrl-C ends the program: restore the echo of the terminal first.
 	interrupted, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	disarm := context.AfterFunc(interrupted, func() {
 		_ = term.Restore(fd, state) // the program ends in any case

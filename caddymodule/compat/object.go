@@ -41,7 +41,7 @@ var (
 		"model", "messages", "prompt", "input", "stream", "stream_options", "tools", "tool_choice", "functions",
 		"function_call", "n", "n_cmpl", "best_of",
 	}, outputLimits...)
-	// Efforts are the reasoning efforts of all dialects. The levels of messages requests are those from low on.
+	// Efforts are the reasoning efforts of all dialects. Messages requests accept those from low to max.
 	Efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
 )
 
@@ -63,7 +63,7 @@ func (s Option) checkEfforts(o Object) error {
 	return nil
 }
 
-// checkParameters checks the members of an object with parameters. limits are those that may limit an answer.
+// checkParameters checks the members of an object with parameters. limits are the names that may limit an answer.
 func (s Option) checkParameters(object []byte, limits []string) error {
 	for m := jsonscan.Checked(object); m.Next(); {
 		name := string(m.Name())

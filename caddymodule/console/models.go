@@ -55,7 +55,7 @@ type modelPage struct {
 	Requests  []loggedRequest
 	Clustered bool
 	Snippets  []snippet
-	Private   bool // the certificate of the gateway is of a private authority
+	Private   bool // a private authority has issued the gateway's certificate
 	Test      *manage.TestResult
 	Measured  []manage.Measurement
 	Play      playForm
@@ -97,7 +97,7 @@ func measureModel(v *visit) error {
 	return showResult(v, err, "model-measured", result, func(p *modelPage) { p.Measured = result })
 }
 
-// showResult shows what a model has answered: a part of the page with scripts, and a whole page without them.
+// showResult shows the result of a test or a measurement: a part of the page with scripts, else a whole page.
 func showResult(v *visit, err error, part string, result any, add func(*modelPage)) error {
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ type publishPage struct {
 	Now            manage.Deployment
 	Name           string
 	Connectors     []manage.Connector
-	Connector      string          // id of the chosen one, may be empty
+	Connector      string          // id of the chosen connector, may be empty
 	Also           map[string]bool // ids of the other connectors of the model
 	Kind           store.ModelKind
 	MaxConcurrency string // as typed, "" for no limit
@@ -230,7 +230,7 @@ func (ch *choices) load(v *visit, c manage.Connector) {
 	}
 }
 
-// choose selects the model of the same route, or fills in the typed fields.
+// choose selects the listed model of a route, or fills in the typed fields.
 func (ch *choices) choose(to target) {
 	ch.Picked = to.encode()
 	for _, u := range ch.Groups {
@@ -312,12 +312,12 @@ func formOptions(r *http.Request) (options []formOption) {
 	return options
 }
 
-// Adjusted reports whether an option is not at its default.
+// Adjusted reports whether an option differs from its default.
 func (p *publishPage) Adjusted() bool {
 	return slices.ContainsFunc(p.Options, func(o formOption) bool { return o.Text != "" && o.Text != o.Values[0] })
 }
 
-// fill fills the form with the fields of a deployment, but for its route.
+// fill fills the form with the fields of a deployment, except its route.
 func (p *publishPage) fill(d manage.Deployment) {
 	p.Kind, p.AlsoAs, p.Fallback = d.Kind, strings.Join(d.AlsoAs, "\n"), d.Fallback
 	if d.MaxConcurrency > 0 {

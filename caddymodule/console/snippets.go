@@ -17,7 +17,8 @@ type snippet struct {
 // snippetsOf returns the configuration of clients for a deployment. An empty key is replaced by a placeholder.
 func snippetsOf(d manage.Deployment, base, key string) []snippet {
 	v := clients.Values{
-		Base: base, Key: key, Model: d.Name, Window: d.ContextWindow, Kind: string(d.ModelKind()), Judged: d.Options.Safeguards != "",
+		Base: base, Key: key, Model: d.Name, Window: d.ContextWindow,
+		Kind: string(d.ModelKind()), Judged: d.Options.Safeguards != "",
 	}
 	var all []snippet
 	for _, c := range clients.All() {

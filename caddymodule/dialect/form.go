@@ -13,8 +13,8 @@ import (
 // maxPartHeader is the maximum size of the header of a part, in bytes.
 const maxPartHeader = 8 << 10
 
-// Form finds the model in a multipart body (RFC 7578) while the body arrives. It is strict where parsers differ, so that
-// no model server finds another model than the gateway: the boundary stands only between parts, and nothing stands
+// Form finds the model in a multipart body (RFC 7578) while the body arrives. It is strict where parsers differ, so
+// that no model server finds another model than the gateway: the boundary stands only between parts, and nothing stands
 // before the first part or after the last one.
 type Form struct {
 	delimiter []byte // two hyphens and the boundary
@@ -111,7 +111,8 @@ func (f *Form) readPart(body []byte, end int) *Error {
 	}
 	span := jsonscan.Span{Start: f.at + 2 + i + len(headerEnd), End: end - len("\r\n")}
 	value := span.Bytes(body)
-	if f.remote == "" && !part.hasFile && isMediaField([]byte(strings.TrimSuffix(part.name, "[]"))) && isRemoteText(value) {
+	mayBeRemote := !part.hasFile && isMediaField([]byte(strings.TrimSuffix(part.name, "[]")))
+	if mayBeRemote && f.remote == "" && isRemoteText(value) {
 		f.remote = part.name
 	}
 	if !strings.EqualFold(part.name, "model") {

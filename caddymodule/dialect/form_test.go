@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	aFile  = "Content-Disposition: form-data; name=\"file\"; filename=\"a\\\"b.wav\"\r\nContent-Type: audio/wav\r\n\r\nRIFF\x00\r\n--\xff"
+	aFile = "Content-Disposition: form-data; name=\"file\"; filename=\"a\\\"b.wav\"\r\n" +
+		"Content-Type: audio/wav\r\n\r\nRIFF\x00\r\n--\xff"
 	aModel = "Content-Disposition: form-data; name=\"model\"\r\n\r\nm"
 )
 
@@ -104,13 +105,15 @@ func TestBadForms(t *testing.T) {
 		"no name":        {"", asForm("Content-Disposition: form-data\r\n\r\nm"), "header of a part"},
 		"two headers":    {"", asForm(header + "\"a\"\r\n" + aModel), "header of a part"},
 		"encoded name":   {"", asForm(header + "\"model\"; name*=utf-8''x\r\n\r\nm"), "header of a part"},
-		"name in a file": {"", asForm(header+"\"x\"; filename=\"a\\\"; name=\\\"model\"\r\n\r\nn", aModel), "header of a part"},
-		"folded":         {"", asForm("Content-Disposition: form-data;\r\n name=\"model\"\r\n\r\nm"), "header of a part"},
-		"long header":    {"", asForm("X: " + strings.Repeat("x", maxPartHeader) + "\r\n" + aModel), "longer than 8 KiB"},
-		"remote image":   {"", asForm(aModel, header+"\"image[]\"\r\n\r\nhttp://10.0.0.1/"), "Invalid value for image[]"},
-		"boundary":       {"multipart/form-data; boundary=" + longest + "b", "", "1 to 70 characters"},
-		"no boundary":    {"multipart/form-data", "", "1 to 70 characters"},
-		"mixed":          {"multipart/mixed; boundary=B", asForm(aModel), "multipart/form-data"},
+		"name in a file": {
+			"", asForm(header+"\"x\"; filename=\"a\\\"; name=\\\"model\"\r\n\r\nn", aModel), "header of a part",
+		},
+		"folded":       {"", asForm("Content-Disposition: form-data;\r\n name=\"model\"\r\n\r\nm"), "header of a part"},
+		"long header":  {"", asForm("X: " + strings.Repeat("x", maxPartHeader) + "\r\n" + aModel), "longer than 8 KiB"},
+		"remote image": {"", asForm(aModel, header+"\"image[]\"\r\n\r\nhttp://10.0.0.1/"), "Invalid value for image[]"},
+		"boundary":     {"multipart/form-data; boundary=" + longest + "b", "", "1 to 70 characters"},
+		"no boundary":  {"multipart/form-data", "", "1 to 70 characters"},
+		"mixed":        {"multipart/mixed; boundary=B", asForm(aModel), "multipart/form-data"},
 	} {
 		contentType := test.contentType
 		if contentType == "" {
@@ -131,8 +134,8 @@ func TestBadForms(t *testing.T) {
 func TestModelBeforeFile(t *testing.T) {
 	body := []byte(asForm(aModel, aFile))
 	form, _ := FormOf(Operation{Kind: ImageEdit}, http.Header{"Content-Type": {"multipart/form-data; boundary=B"}})
-	at := bytes.Index(body, []byte("filename"))
-	if err := form.Read(body[:at]); err != nil || form.Model() != "m" {
+	before, _, _ := bytes.Cut(body, []byte("filename"))
+	if err := form.Read(before); err != nil || form.Model() != "m" {
 		t.Errorf("%q, %v", form.Model(), err)
 	}
 }

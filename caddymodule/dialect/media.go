@@ -50,9 +50,8 @@ func isMediaKey(key []byte) bool {
 
 // isMediaField reports whether a field of a media operation may contain an address to fetch.
 func isMediaField(name []byte) bool {
-	return isMediaKey(name) || slices.ContainsFunc([]string{"images", "mask", "ref_images", "ref_audio"}, func(f string) bool {
-		return strings.EqualFold(string(name), f)
-	})
+	isLikeName := func(f string) bool { return strings.EqualFold(string(name), f) }
+	return isMediaKey(name) || slices.ContainsFunc([]string{"images", "mask", "ref_images", "ref_audio"}, isLikeName)
 }
 
 // isRemoteText reports whether a text may be an address, and not data in base64 or a data: URL.

@@ -22,8 +22,10 @@ func mediaCall(t *testing.T, kind OperationKind, body string, o compat.Options) 
 // Of a JSON body, only the model is replaced. The fields are the model server's.
 func TestMediaBodies(t *testing.T) {
 	for kind, test := range map[OperationKind][2]string{
-		Rerank: {`{ "query":"q","documents":["a"],"top_n":0,"model" : "m","stream":1}`,
-			`{ "query":"q","documents":["a"],"top_n":0,"model" : "M","stream":1}`},
+		Rerank: {
+			`{ "query":"q","documents":["a"],"top_n":0,"model" : "m","stream":1}`,
+			`{ "query":"q","documents":["a"],"top_n":0,"model" : "M","stream":1}`,
+		},
 		Score:           {`{"model":"m","text_1":1}`, `{"model":"M","text_1":1}`},
 		Speech:          {`{"input":"hi","model":"m","max_tokens":3}`, `{"input":"hi","model":"M","max_tokens":3}`},
 		ImageGeneration: {`{"prompt":"p"}`, `{"model":"M","prompt":"p"}`},
@@ -78,13 +80,18 @@ func TestMediaAnswers(t *testing.T) {
 		body, want string
 		usage      Usage
 	}{
-		{Rerank, `{"model":"M","results":[],"usage":{"total_tokens":7}}`,
-			`{"model":"m","results":[],"usage":{"total_tokens":7}}`, Usage{PromptTokens: 7}},
+		{
+			Rerank, `{"model":"M","results":[],"usage":{"total_tokens":7}}`,
+			`{"model":"m","results":[],"usage":{"total_tokens":7}}`,
+			Usage{PromptTokens: 7},
+		},
 		{Rerank, ` [{"index":0,"score":-1.5}]`, ` [{"index":0,"score":-1.5}]`, Usage{}},
 		{Transcription, `{"text":"a","duration":"12.5"}`, "", Usage{Amount: 12.5}},
 		{Transcription, `{"text":"","usage":{"type":"duration","seconds":3}}`, "", Usage{Amount: 3}},
-		{Transcription, `{"usage":{"type":"tokens","input_tokens":5,"output_tokens":2,"total_tokens":7},"duration":"x"}`, "",
-			Usage{PromptTokens: 5, CompletionTokens: 2}},
+		{
+			Transcription, `{"usage":{"type":"tokens","input_tokens":5,"output_tokens":2,"total_tokens":7},"duration":"x"}`, "",
+			Usage{PromptTokens: 5, CompletionTokens: 2},
+		},
 		{ImageGeneration, `{"created":1,"data":[{"b64_json":"AA"},{"b64_json":"AA"}],"duration":4}`, "", Usage{Amount: 2}},
 		{Speech, `{"ok":true}`, "", Usage{Amount: 2}},
 	} {
@@ -108,8 +115,8 @@ func TestMediaAnswers(t *testing.T) {
 
 // Events pass with the public name, wherever the stream is split. A broken stream ends with an error.
 func TestMediaStreams(t *testing.T) {
-	const events = "event: a\ndata: {\"model\":\"M\",\"choices\":[]}\n\n: ping\n\ndata: {\"type\":\"image_edit.completed\"," +
-		"\"b64_json\":\"AA\",\"usage\":{\"input_tokens\":4}}\n\ndata: text\n\n"
+	const events = "event: a\ndata: {\"model\":\"M\",\"choices\":[]}\n\n: ping\n\n" +
+		"data: {\"type\":\"image_edit.completed\",\"b64_json\":\"AA\",\"usage\":{\"input_tokens\":4}}\n\ndata: text\n\n"
 	const want = "event: a\ndata: {\"model\":\"m\",\"choices\":[]}\n\ndata: {\"type\":\"image_edit.completed\"," +
 		"\"b64_json\":\"AA\",\"usage\":{\"input_tokens\":4}}\n\ndata: text\n\n"
 	for _, test := range []struct {

@@ -3,6 +3,8 @@ package dialect
 import (
 	"encoding/json"
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -121,6 +123,20 @@ func TestFormats(t *testing.T) {
 		if translated && (f.root == "" || f.element == nil || f.missing == nil || f.wrongType == nil || f.fields == nil ||
 			f.callID == nil || f.tokenCount == "") {
 			t.Errorf("%s lacks a part of a translated dialect: %+v", f.dialect, f)
+		}
+	}
+}
+
+// The manual names each path.
+func TestPathsInManual(t *testing.T) {
+	manual, err := os.ReadFile("../../docs/dialects.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range routes[1:CancelResponse] {
+		path := strings.Replace(r.path, "*", "{id}", 1)
+		if !regexp.MustCompile("[ `]" + regexp.QuoteMeta(path) + "[`?]").Match(manual) {
+			t.Errorf("docs/dialects.md does not name %s", path)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package downloads hands out connectors: the archives of a release in a folder of the
+// Package downloads provides connectors: the archives of a release in a folder of the
 // gateway, and scripts that install them.
 //
 //	downloads.go   the folder and its archives
@@ -38,13 +38,13 @@ func (a Archive) Platform() string { return a.System + "/" + a.Arch }
 type Folder struct {
 	path string
 
-	reads atomic.Int64 // that have begun
+	begun atomic.Int64 // reads of the folder that have begun
 	mu    sync.Mutex
 	last  []Archive // of the last read
 }
 
-// form is the form of an archive's name.
-var form = regexp.MustCompile(`^connector_([0-9][0-9A-Za-z.+~-]*)_` +
+// namePattern matches the name of an archive.
+var namePattern = regexp.MustCompile(`^connector_([0-9][0-9A-Za-z.+~-]*)_` +
 	`(linux|darwin|windows|freebsd)_(amd64|arm64|armv7)\.(tar\.gz|zip)$`)
 
 // NewFolder returns the folder at a path.
@@ -55,17 +55,17 @@ func (f *Folder) Path() string { return f.path }
 
 // Archives returns the newest archive of each system and architecture, in the order of
 // their names.
-func (f *Folder) Archives() []Archive { return slices.Clone(f.after(f.reads.Load())) }
+func (f *Folder) Archives() []Archive { return slices.Clone(f.readAfter(f.begun.Load())) }
 
-// after returns the archives of a read that has begun after the first n, for which other calls may wait, too.
-func (f *Folder) after(n int64) []Archive {
+// readAfter returns the archives of a read that begins after the first n reads. Concurrent calls share it.
+func (f *Folder) readAfter(n int64) []Archive {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.reads.Load() > n {
+	if f.begun.Load() > n {
 		return f.last
 	}
-	f.reads.Add(1)
-	entries, _ := os.ReadDir(f.path) // without the folder there are none
+	f.begun.Add(1)
+	entries, _ := os.ReadDir(f.path) // a missing folder contains no archives
 	newest := make(map[string]Archive)
 	for _, e := range entries {
 		a, ok := parse(e.Name())
@@ -75,7 +75,7 @@ func (f *Folder) after(n int64) []Archive {
 	}
 	archives := []Archive{}
 	for _, a := range newest {
-		if f.hash(&a) == nil { // it may be removed meanwhile
+		if f.hash(&a) == nil { // the file may have been removed
 			archives = append(archives, a)
 		}
 	}
@@ -94,7 +94,7 @@ func (f *Folder) Open(name string) (*os.File, error) {
 
 // parse reads the name of an archive.
 func parse(name string) (Archive, bool) {
-	m := form.FindStringSubmatch(name)
+	m := namePattern.FindStringSubmatch(name)
 	if m == nil || (m[2] == "windows") != (m[4] == "zip") {
 		return Archive{}, false
 	}

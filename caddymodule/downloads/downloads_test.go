@@ -75,12 +75,12 @@ func TestConcurrentReads(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "connector_0.9.0_linux_amd64.tar.gz", "old")
 	f := NewFolder(dir)
-	calls := f.reads.Load() // many calls begin now
-	f.after(calls)          // the first one reads
+	calls := f.begun.Load() // many calls begin now
+	f.readAfter(calls)      // the first one reads
 	write(t, dir, "connector_0.10.0_linux_amd64.tar.gz", "new")
 	for range 100 {
-		if a := f.after(calls); len(a) != 1 || a[0].Version != "0.9.0" || f.reads.Load() != calls+1 {
-			t.Fatalf("after %d reads: %+v", f.reads.Load(), a)
+		if a := f.readAfter(calls); len(a) != 1 || a[0].Version != "0.9.0" || f.begun.Load() != calls+1 {
+			t.Fatalf("after %d reads: %+v", f.begun.Load(), a)
 		}
 	}
 	if a := f.Archives(); a[0].Version != "0.10.0" {

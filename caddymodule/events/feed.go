@@ -32,8 +32,8 @@ type feed struct {
 	queue    chan Event
 	pushed   chan struct{} // receives an item after Push
 	emitting chan struct{} // contains an item while handlers run
-	life     context.Context
-	end      context.CancelFunc
+	ctx      context.Context
+	cancel   context.CancelFunc
 	log      *slog.Logger
 	count    func(reason string, n int)
 	lost     logs.Sampler[string]
@@ -46,7 +46,7 @@ func newFeed(o Options) *feed {
 		queue: make(chan Event, buffer), pushed: make(chan struct{}, 1), emitting: make(chan struct{}, 1),
 		log: o.Logger, count: o.Lost,
 	}
-	f.life, f.end = context.WithCancel(context.Background())
+	f.ctx, f.cancel = context.WithCancel(context.Background())
 	go f.run()
 	return f
 }
@@ -81,30 +81,30 @@ func (f *feed) Remove(e Emitter) {
 
 // run emits queued events until close.
 func (f *feed) run() {
-	for f.life.Err() == nil {
+	for f.ctx.Err() == nil {
 		select {
-		case <-f.life.Done():
+		case <-f.ctx.Done():
 		case e := <-f.queue:
 			f.emit(e)
 		}
 	}
 }
 
-// emit passes an event to the current configuration. It waits until there is one or
-// the feed is closed.
+// emit passes an event to the current configuration. It waits until a configuration is
+// started or the feed is closed.
 func (f *feed) emit(e Event) {
-	for f.life.Err() == nil {
+	for f.ctx.Err() == nil {
 		if f.tryEmit(e) {
 			return
 		}
 		select {
-		case <-f.life.Done():
+		case <-f.ctx.Done():
 		case <-f.pushed:
 		}
 	}
 }
 
-// tryEmit passes an event to the current configuration. It returns false if there is none.
+// tryEmit passes an event to the current configuration. It returns false if none is started.
 func (f *feed) tryEmit(e Event) (emitted bool) {
 	f.emitting <- struct{}{}
 	defer func() { <-f.emitting }()
@@ -118,4 +118,4 @@ func (f *feed) tryEmit(e Event) (emitted bool) {
 }
 
 // close ends the feed. It does not wait for running handlers.
-func (f *feed) close() { f.end() }
+func (f *feed) close() { f.cancel() }

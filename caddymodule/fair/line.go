@@ -108,7 +108,7 @@ func (l *Line) wait(ctx context.Context, w *lineWaiter, d time.Duration) error {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	if l.quit(w) {
+	if l.remove(w) {
 		return err
 	}
 	// w was admitted or displaced at the same moment.
@@ -119,8 +119,8 @@ func (l *Line) wait(ctx context.Context, w *lineWaiter, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// quit removes w from the line. It returns false if w is no longer queued.
-func (l *Line) quit(w *lineWaiter) bool {
+// remove removes w from the line. It returns false if w is no longer queued.
+func (l *Line) remove(w *lineWaiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	queued := l.turns.Remove(w.path, w)
@@ -130,7 +130,7 @@ func (l *Line) quit(w *lineWaiter) bool {
 	return queued
 }
 
-// displace removes a request from a full queue for one with this path: see [Turns.Longest].
+// displace removes a request from a full queue, in favor of a client with this path: see [Turns.Longest].
 func (l *Line) displace(path []string) bool {
 	newest, ok := l.turns.Longest(path)
 	if !ok {

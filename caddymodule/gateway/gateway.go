@@ -1,7 +1,7 @@
 // Package gateway holds the state of a running gateway: the store and its services
 // ([Store]), and the tunnel listener ([Listener]). Both outlive the configurations
-// that share them, so a reload drops neither tunnels nor running requests. A
-// [Gateway] is one configuration's view of the two.
+// that share them, so a reload drops neither tunnels nor running requests. Each
+// configuration has a [Gateway].
 package gateway
 
 import (
@@ -26,7 +26,7 @@ type Configuration struct {
 	SwapAfter  time.Duration
 	Endpoint   func() manage.Endpoint // how the gateway is reached
 	Build      manage.Build
-	Connectors *downloads.Folder // to hand out
+	Connectors *downloads.Folder // archives of connectors
 	Console    bool              // a site serves the console
 	Program    string            // command that starts this program
 	Ask        manage.Ask        // sends requests of the console to models
@@ -45,7 +45,7 @@ const (
 	MaxSwapAfter     = time.Hour
 )
 
-// Gateway is the gateway of one configuration.
+// Gateway connects one configuration to the store and the listener.
 type Gateway struct {
 	Configuration
 	Store    *Store

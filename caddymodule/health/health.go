@@ -20,7 +20,7 @@ type State string
 // of the best route.
 const (
 	Available State = "available"
-	// CutsPrompts: the model server has answered prompts of which it had dropped a part.
+	// CutsPrompts: the model server has dropped parts of prompts without an error.
 	CutsPrompts State = "cuts_prompts"
 	// Slow: answers come at less than a third of their usual speed.
 	Slow State = "slow"
@@ -135,7 +135,7 @@ func RouteState(routed bool, server Server, model string) State {
 }
 
 // ModelState returns the state of a model with these routes, and how many of them are
-// available. A model server that is slow or cuts prompts is available, but is the model's state.
+// available. If all routes are available, the worst of their states is the model's: one may be slow or cut prompts.
 func ModelState(routes []State) (state State, available int) {
 	state = Offline
 	for _, route := range routes {
@@ -157,8 +157,8 @@ func ModelState(routes []State) (state State, available int) {
 
 func rank(s State) int { return slices.Index(States, s) }
 
-// Text returns the display text of a model's state, with the number of available
-// routes if it is degraded, the context window if prompts are cut, and its status: "degraded (1 of 2)".
+// Text returns the display text of a model's state, with the number of available routes if
+// it is degraded, the context window if prompts are cut, or its status, such as "degraded (1 of 2)".
 func Text(state State, available, routes, window int, status string) string {
 	switch {
 	case state == Degraded && routes > 0:

@@ -25,16 +25,16 @@ type Source interface {
 	Crossed(account, key string, c Crossing)
 }
 
-// Request is a request that needs a permit of the limits of a key and its account.
+// Request is a request that needs a permit from the limits of its key and account.
 type Request struct {
 	Account string
 	fair.Client
 	Cost
-	Length int           // how many requests may wait for one of the limit of concurrency to end; negative: none
-	Queue  time.Duration // how long this one may wait for that
+	Length int           // how many requests may wait at a limit of concurrency; negative: none
+	Queue  time.Duration // how long this request may wait there
 }
 
-// Limiter holds the state of the limits of all accounts. It is safe for concurrent use.
+// Limiter applies the limits of all accounts. It is safe for concurrent use.
 type Limiter struct {
 	source Source
 	logger *slog.Logger
@@ -88,7 +88,7 @@ type limitedLevel struct {
 	account, key string     // ids; key is "" for an account
 	loading      sync.Mutex // locked while its sums are loaded; acquired before the account's mu
 	line         *fair.Line // of the limit of concurrency
-	read         time.Time  // when its sums were loaded
+	loaded       time.Time  // when its sums were loaded
 	failed       time.Time  // when loading failed
 }
 
@@ -192,8 +192,8 @@ func (l *Limiter) RemoveAccount(account string) {
 	delete(l.accounts, account)
 }
 
-// Quotas calls f with the states of the limits per day and month of each key with recent requests that
-// this gateway counts, until f returns false.
+// Quotas calls f for each key with recent requests at this gateway, with the states of its limits per day and
+// month, until f returns false.
 func (l *Limiter) Quotas(f func(key string, states []State) bool) {
 	l.mu.Lock()
 	accounts := slices.Collect(maps.Values(l.accounts))
@@ -223,8 +223,8 @@ func (a *limitedAccount) quotas() map[string][]State {
 	return quotas
 }
 
-// Enter waits until the limits of concurrency of a key and its account allow a request; the others refuse at once. The
-// caller must call [Permit.Settle] when it has ended. It fails with a [Refusal], or with the cause of ctx's end.
+// Enter waits until the limits of concurrency of a key and its account allow a request. Other limits refuse at once.
+// The caller must call [Permit.Settle] when the request has ended. Errors are a [Refusal], or the cause of ctx's end.
 func (l *Limiter) Enter(ctx context.Context, r Request) (*Permit, error) {
 	a := l.account(r.Account)
 	a.load(ctx, r.Key, false)
@@ -242,7 +242,7 @@ func (l *Limiter) Enter(ctx context.Context, r Request) (*Permit, error) {
 		waited, err := p.levels[i].line.Enter(ctx, r.Client, r.Length, r.Queue)
 		if err != nil {
 			p.leave(p.levels[i+1:], Used{})
-			return nil, p.tooMany(i, err)
+			return nil, p.refusal(i, err)
 		}
 		p.waited = p.waited || waited
 	}
@@ -282,8 +282,8 @@ func states(levels [2]*limitedLevel, now time.Time) []State {
 	return levels[1].AppendStates(levels[0].AppendStates(make([]State, 0, 12), now), now)
 }
 
-// tooMany returns the refusal for an error of a line.
-func (p *Permit) tooMany(i int, err error) error {
+// refusal returns the refusal for an error of a line.
+func (p *Permit) refusal(i int, err error) error {
 	if !errors.Is(err, fair.ErrFull) && !errors.Is(err, fair.ErrTimeout) {
 		return err
 	}

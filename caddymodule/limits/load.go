@@ -32,7 +32,7 @@ func (a *limitedAccount) missing(key string, shown bool) []*limitedLevel {
 	counted := levels[0].Limits().Any() || levels[1].Limits().Any()
 	return slices.DeleteFunc(levels[:], func(l *limitedLevel) bool {
 		needed := l.Limits().HasQuota() || shown && l == levels[1]
-		age := now.Sub(l.read)
+		age := now.Sub(l.loaded)
 		fresh := l.Loaded(now) && (age < maxAge || counted && (a.edges == nil || age < staleAge))
 		return !needed || fresh || now.Sub(l.failed) <= loadPause
 	})
@@ -61,7 +61,7 @@ func (a *limitedAccount) renew(key string) {
 	defer a.mu.Unlock()
 	now := time.Now()
 	for _, l := range a.levels(key, now) {
-		if l.Limits().HasQuota() && now.Sub(l.read) > renewAge && now.Sub(l.failed) > loadPause && l.loading.TryLock() {
+		if l.Limits().HasQuota() && now.Sub(l.loaded) > renewAge && now.Sub(l.failed) > loadPause && l.loading.TryLock() {
 			go func() {
 				defer panics.Recover(a.logger, "reading the usage for limits")
 				defer l.loading.Unlock()
@@ -88,6 +88,6 @@ func (a *limitedAccount) loadLevel(ctx context.Context, l *limitedLevel) {
 		l.failed = now
 		return
 	}
-	l.read = now
+	l.loaded = now
 	l.Load(now, day, month)
 }

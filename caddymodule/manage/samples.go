@@ -40,7 +40,8 @@ type sampleAnswer struct {
 	media string // the Content-Type
 }
 
-// samples are the tests of the kinds. A model that answers with nothing of its kind has failed, but silence has no text.
+// samples are the tests of the kinds. A model that answers with nothing of its kind has failed, but silence may have no
+// text.
 var samples = map[store.ModelKind]sample{
 	store.EmbeddingsModel: {
 		dialect.Embeddings, `"input":"Hello."`, func(a *sampleAnswer, to *TestResult) {
@@ -126,8 +127,8 @@ func (t *modelTest) voice(ctx context.Context) string {
 
 // silence returns a form with one second of silence.
 func silence(model string) (body []byte, contentType string) {
-	const header = "RIFF\x24\x7d\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x80\x3e\x00\x00\x00\x7d\x00\x00\x02\x00\x10\x00" +
-		"data\x00\x7d\x00\x00" // 16,000 samples of 16 bits, in one channel
+	const header = "RIFF\x24\x7d\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00" +
+		"\x80\x3e\x00\x00\x00\x7d\x00\x00\x02\x00\x10\x00data\x00\x7d\x00\x00" // 16,000 samples of 16 bits, in one channel
 	wav := append([]byte(header), make([]byte, 32_000)...)
 	var b bytes.Buffer
 	form := multipart.NewWriter(&b)
@@ -135,7 +136,8 @@ func silence(model string) (body []byte, contentType string) {
 	if err == nil {
 		_, err = file.Write(wav)
 	}
-	if err = errors.Join(err, form.WriteField("model", model), form.WriteField("response_format", "json"), form.Close()); err != nil {
+	err = errors.Join(err, form.WriteField("model", model), form.WriteField("response_format", "json"), form.Close())
+	if err != nil {
 		panic(err) // a buffer does not fail
 	}
 	return b.Bytes(), form.FormDataContentType()

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// CreateSetup asks for a set-up code: it names a client, and the fields of the key that the client will get.
+// CreateSetup is the request for a set-up code: it names a client, and the fields of the key that the client will get.
 type CreateSetup struct {
 	Client string `json:"client" need:"required" flag:"-" help:"The client to set up: claude, codex, opencode, continue, cline or qwen"`
 	Name   string `json:"name" need:"filled" help:"The beginning of the name of the key; machine and client follow (default: the owner, or setup)"`
@@ -44,16 +44,16 @@ func (s *Service) CreateSetup(ctx context.Context, edit func(*CreateSetup) error
 		}
 		owner, _ := s.store.User(c.Owner)
 		c.KeyFields.Name = cmp.Or(c.Name, owner.Name, "setup")
-		made, code, err := s.store.CreateSetup(ctx, account, c.KeyFields)
+		setup, code, err := s.store.CreateSetup(ctx, account, c.KeyFields)
 		folder, site := s.Downloads()
 		return CreatedSetup{
-			made.ID, c.Client, code, made.ExpiresAt, downloads.UseCommandsFor(site, folder.Archives(), c.Client, code),
+			setup.ID, c.Client, code, setup.ExpiresAt, downloads.UseCommandsFor(site, folder.Archives(), c.Client, code),
 			s.setupHints(ctx, c.KeyFields),
-		}, write{"setup.create", made.ID, made.Key.Name, []any{"client", c.Client, "scope", made.Key.Scope}}, err
+		}, write{"setup.create", setup.ID, setup.Key.Name, []any{"client", c.Client, "scope", setup.Key.Scope}}, err
 	})
 }
 
-// setupHints returns what to know about a set-up: an authority to trust, and a context window that is a guess.
+// setupHints returns hints for a set-up: to trust the gateway's authority, and that the context window is a guess.
 func (s *Service) setupHints(ctx context.Context, k store.KeyFields) (hints []string) {
 	if at := s.endpoint(); !at.Verified && strings.HasPrefix(at.URL, "https://") {
 		hints = append(hints, "This gateway's certificate is not from a public authority. Add --ca root.crt to the line, "+
@@ -98,24 +98,24 @@ func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (c
 	ctx = WithCaller(ctx, Caller{
 		Account: code.Account, User: by.User, Name: by.Name, Token: by.Token, TokenName: by.TokenName, From: from,
 	})
-	traded, err := s.tradedModel(ctx, code.Key) // first: the trade is final
+	traded, err := s.tradedModel(ctx, code.Key) // before the trade, which is final
 	if err != nil {
 		return clients.Traded{}, err
 	}
-	const part = 40 // bytes of the name of a key
-	machine := cmp.Or(text.Printable(t.Machine, part), "machine")
-	name := text.Printable(code.Key.Name, part) + " " + machine + " " + t.Client
+	const maxPart = 40 // bytes of each part of the key's name
+	machine := cmp.Or(text.Printable(t.Machine, maxPart), "machine")
+	name := text.Printable(code.Key.Name, maxPart) + " " + machine + " " + t.Client
 	traded, err = change(ctx, s, func(string) (clients.Traded, write, error) {
 		k, secret, err := s.store.UseSetup(ctx, code, name, t.Client)
 		// A key that the machine already has keeps its scope.
 		used := store.KeyFields{Scope: k.Scope, DefaultModel: code.Key.DefaultModel}
-		if allowed, wrong := s.tradedModel(ctx, used); wrong == nil {
-			traded = allowed
+		if model, modelErr := s.tradedModel(ctx, used); modelErr == nil {
+			traded = model
 		}
 		traded.Key, traded.KeyName = secret, k.Name
 		return traded, write{"setup.use", k.ID, k.Name, []any{"code", code.ID, "client", t.Client}}, err
 	})
-	if store.Committed(err) { // the secret is in this answer alone
+	if store.Committed(err) { // only this answer contains the secret
 		err = nil
 	}
 	return traded, err

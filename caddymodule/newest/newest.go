@@ -11,30 +11,30 @@ import (
 // Stack holds the started configurations. It is safe for concurrent use; the zero value
 // is empty.
 type Stack[K comparable] struct {
-	mu   sync.Mutex
-	keys []K // newest last
+	mu      sync.Mutex
+	started []K // newest last
 }
 
 // Push adds a configuration as the newest.
-func (s *Stack[K]) Push(key K) {
+func (s *Stack[K]) Push(config K) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.keys = append(s.keys, key)
+	s.started = append(s.started, config)
 }
 
 // Remove removes a configuration at any position.
-func (s *Stack[K]) Remove(key K) {
+func (s *Stack[K]) Remove(config K) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.keys = slices.DeleteFunc(s.keys, func(other K) bool { return other == key })
+	s.started = slices.DeleteFunc(s.started, func(other K) bool { return other == config })
 }
 
 // Newest returns the current configuration, false if the stack is empty.
-func (s *Stack[K]) Newest() (key K, ok bool) {
+func (s *Stack[K]) Newest() (config K, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.keys) == 0 {
-		return key, false
+	if len(s.started) == 0 {
+		return config, false
 	}
-	return s.keys[len(s.keys)-1], true
+	return s.started[len(s.started)-1], true
 }

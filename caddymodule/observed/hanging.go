@@ -14,13 +14,12 @@ const (
 )
 
 // waits are the requests of a route that wait for their first token, or for an answer that is not a stream. The route
-// hangs if no answer has flowed for hangAfter while requests waited for their first token, or for hangAfterWhole while
-// others waited for their answer, although there was an answer before, through the same tunnel. The next answer ends
-// that.
+// hangs if requests have waited for a first token for hangAfter, or for a whole answer for hangAfterWhole, and no
+// answer has flowed meanwhile. It must have answered before, through the same tunnel. The next answer ends the state.
 type waits struct {
 	running  int       // all requests
-	streams  pending   // for their first token
-	wholes   pending   // for their answer
+	streams  pending   // wait for their first token
+	wholes   pending   // wait for a whole answer
 	flowing  int       // answers that have begun and not ended
 	answered time.Time // the last beginning of an answer
 	checking bool      // a check is due
@@ -30,10 +29,10 @@ type waits struct {
 // pending are requests whose answers have not begun.
 type pending struct {
 	waiting int
-	since   time.Time // while requests wait and no answer flows: since when
+	since   time.Time // since when requests wait and no answer flows
 }
 
-// Attempt is a request that a model server has, until it ends. The zero value has ended.
+// Attempt is a request at a model server, until it ends. The zero value has ended.
 type Attempt struct {
 	table      *Table
 	route      *route
@@ -43,8 +42,8 @@ type Attempt struct {
 	runningSum int // the running requests at its first token plus those at its end
 }
 
-// Begin begins an attempt to serve a request of a key and a deployment through a connector. It allocates only for the
-// first one.
+// Begin begins an attempt to serve a request of a key and a deployment through a connector. It allocates only for a new
+// route, and to schedule a check.
 func (t *Table) Begin(d *store.Deployment, connector, key string, stream bool) Attempt {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,7 +108,7 @@ func (a *Attempt) End() {
 	w.streams.since, w.wholes.since = t.now(), t.now() // the next request may have waited for this one
 }
 
-// check finds out whether a route hangs, again and again while requests wait.
+// check determines whether a route hangs. It repeats itself while requests wait.
 func (t *Table) check(o *route) {
 	r, online := t.current(o.id)
 	t.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// List is the list of a directive's options.
+// List contains the options of a directive.
 type List []Option
 
 // Option is one option of a directive.
@@ -62,7 +62,7 @@ func (l List) names() string {
 	return names.String()
 }
 
-// None is embedded by handlers whose directive has neither arguments nor options.
+// None is embedded by handlers whose directive takes neither arguments nor options.
 type None struct{}
 
 // UnmarshalCaddyfile implements caddyfile.Unmarshaler.
@@ -139,7 +139,7 @@ func Text(name string, value *string) Option {
 	return single(name, value, "", func(text string) (string, bool) { return text, true })
 }
 
-// Texts is an option with one or more arguments. Given again, it adds its arguments to those before.
+// Texts is an option with one or more arguments. If it is given again, its arguments are appended.
 func Texts(name string, values *[]string) Option {
 	return Option{name, func(d *caddyfile.Dispenser) error {
 		args := d.RemainingArgs()

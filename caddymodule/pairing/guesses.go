@@ -20,16 +20,16 @@ const (
 	guessBurst    = 5000
 
 	// A network may send guessesAtOnce wrong codes, and then one per guessPause. So some thousand networks must send
-	// them to exhaust the limit of all.
+	// them to exhaust the common limit.
 	guessesAtOnce = 5
 	guessPause    = time.Minute
 
-	// guessMemory is how long wrong codes are remembered, of at most guessSize networks: more than send codes that are
+	// guessMemory is how long wrong codes are remembered, for at most guessSize networks: more than the codes that are
 	// checked in this time. They take some 5 MB.
 	guessMemory = 15 * time.Minute
 	guessSize   = 25_000
 
-	// limitPause is when a device may retry after the limit of all networks has
+	// limitPause is how long a device must wait after the limit of all networks has
 	// rejected it, and limitShown how long users see that.
 	limitPause = 10 * time.Second
 	limitShown = time.Minute
@@ -45,11 +45,11 @@ type guesses struct {
 	limited time.Time     // last time that it rejected a code
 }
 
-// verdict decides whether a code may be checked.
-type verdict struct {
+// admission is the result of begin: whether a code may be checked.
+type admission struct {
 	wait        time.Duration // 0: the code may be checked
 	limitBegins bool          // first code within guessMemory that the limit of all networks rejected
-	counts      bool          // as wrong
+	counts      bool          // the code counts as wrong until forgive
 	from        netip.Prefix
 }
 
@@ -75,12 +75,12 @@ func networkOf(address string) netip.Prefix {
 // begin decides whether a code from an address may be checked now. If counts is
 // set, the code counts as wrong until forgive, so that concurrent guesses cannot
 // exceed the limits.
-func (g *guesses) begin(address string, now time.Time, counts bool) verdict {
+func (g *guesses) begin(address string, now time.Time, counts bool) admission {
 	from := networkOf(address)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if wait := g.networks.Wait(from, now); wait > 0 {
-		return verdict{wait: wait}
+		return admission{wait: wait}
 	}
 	n := g.edges.Count()
 	g.all.SetLimitAt(now, guessesPerSec/rate.Limit(n))
@@ -88,19 +88,19 @@ func (g *guesses) begin(address string, now time.Time, counts bool) verdict {
 	if g.all.TokensAt(now) < 1 {
 		begins := g.limited.IsZero() || now.Sub(g.limited) >= guessMemory
 		g.limited = now
-		return verdict{wait: limitPause, limitBegins: begins}
+		return admission{wait: limitPause, limitBegins: begins}
 	}
 	if counts {
 		g.all.AllowN(now, 1)
 		g.networks.Fail(from, now)
 	}
-	return verdict{counts: counts, from: from}
+	return admission{counts: counts, from: from}
 }
 
-// forgive uncounts a code that was not wrong, for its network.
-func (g *guesses) forgive(v verdict) {
-	if v.counts {
-		g.networks.Forgive(v.from, 1)
+// forgive no longer counts a code as wrong for its network. It still counts for the limit of all networks.
+func (g *guesses) forgive(a admission) {
+	if a.counts {
+		g.networks.Forgive(a.from, 1)
 	}
 }
 

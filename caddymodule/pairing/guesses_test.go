@@ -59,7 +59,7 @@ func TestGuessTakenBack(t *testing.T) {
 		}
 		g.forgive(v)
 	}
-	g.forgive(verdict{})
+	g.forgive(admission{})
 	if g.networks.Forgive(networkOf("192.0.2.1"), 1) != 0 {
 		t.Error("the network is remembered")
 	}

@@ -133,26 +133,26 @@ func (s *Service) Expects(remote string, match func(codeHash []byte) bool) (pair
 func (s *Service) Try(remote string, check func() (wrong bool)) (wait time.Duration) {
 	s.trying.Lock()
 	defer s.trying.Unlock()
-	v := s.guesses.begin(remote, s.options.Now(), true)
-	if v.limitBegins {
+	a := s.guesses.begin(remote, s.options.Now(), true)
+	if a.limitBegins {
 		s.beginLimit()
 	}
-	if v.wait == 0 && !check() {
-		s.guesses.forgive(v)
+	if a.wait == 0 && !check() {
+		s.guesses.forgive(a)
 	}
-	return v.wait
+	return a.wait
 }
 
 // claim binds the code to the device in the store, within the limits on wrong codes.
 func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint string) (store.Pairing, *link.Deny) {
 	known, returning := s.recognize(device.Code, fingerprint)
-	var v verdict
+	var a admission
 	if !returning {
-		if v = s.guesses.begin(device.Remote, s.options.Now(), !known); v.limitBegins {
+		if a = s.guesses.begin(device.Remote, s.options.Now(), !known); a.limitBegins {
 			s.beginLimit()
 		}
-		if v.wait > 0 {
-			return store.Pairing{}, denyLimit(v.wait)
+		if a.wait > 0 {
+			return store.Pairing{}, denyLimit(a.wait)
 		}
 	}
 	p, err := s.options.Store.ClaimPairing(ctx, device.Code, device.Secret, store.Device{
@@ -161,7 +161,7 @@ func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint s
 	})
 	deny := s.refusal(err)
 	if deny == nil || deny.Code != link.DenyPairingUnknown {
-		s.guesses.forgive(v)
+		s.guesses.forgive(a)
 	}
 	return p, deny
 }

@@ -1,5 +1,5 @@
 // Package program provides the name of the running program, for the commands in help texts and
-// hints. It is postern if it was installed from a package, and caddy in builds of Caddy.
+// hints. The name is postern in installations from a package, and caddy in builds of Caddy.
 package program
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Manual is the address of the folder of the manual.
+// Manual is the URL of the manual's folder.
 const Manual = "https://github.com/postern-dev/postern/blob/main/docs"
 
 // Name is the base name with which the program was started. In tests it is caddy, as in
@@ -41,8 +41,8 @@ func typed(started string) string {
 // commands are the commands in texts, as the manual writes them.
 var commands = [...]string{"caddy gateway", "caddy run", "caddy reload", "caddy list-modules"}
 
-// Named returns a text in which commands such as `caddy gateway up` have the name of
-// this program.
+// Named returns a text in which commands such as `caddy gateway up` begin with the name
+// of this program.
 func Named(text string) string { return replaced(text, Name) }
 
 // NamedAsTyped is [Named] with the command that started this program.

@@ -93,10 +93,10 @@ func CheckPattern(p string) error {
 	return nil
 }
 
-// IsPattern reports whether a name has wildcards.
+// IsPattern reports whether a name contains wildcards.
 func IsPattern(name string) bool { return strings.ContainsAny(name, "*?") }
 
-// ComparePatterns orders patterns: those with more literal characters first, then by text.
+// ComparePatterns orders patterns: first by the number of literal characters, descending, then by text.
 func ComparePatterns(a, b string) int {
 	literals := func(p string) int { return len(p) - strings.Count(p, "*") - strings.Count(p, "?") }
 	return cmp.Or(literals(b)-literals(a), strings.Compare(a, b))

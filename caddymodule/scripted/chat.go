@@ -149,7 +149,7 @@ func (m *model) chat(w http.ResponseWriter, r *http.Request) error {
 		}
 		a.call(t.Function.Name, string(arguments))
 	} else {
-		a.text(cut(reply(last.Role, text), q.Stop, q.MaxTokens))
+		a.text(truncate(reply(last.Role, text), q.Stop, q.MaxTokens))
 	}
 	for _, message := range q.Messages {
 		a.prompt += len(tokens(strings.Join(message.Content, "\n")))

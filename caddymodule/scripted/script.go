@@ -56,9 +56,9 @@ func tokens(text string) []string {
 	return out
 }
 
-// cut truncates text before the first stop sequence, and after limit tokens if limit
+// truncate ends text before the first stop sequence, and after limit tokens if limit
 // is positive. It returns the remaining tokens and the finish reason.
-func cut(text string, stops []string, limit int) (left []string, finish string) {
+func truncate(text string, stops []string, limit int) (left []string, finish string) {
 	for _, stop := range stops {
 		if before, _, found := strings.Cut(text, stop); stop != "" && found {
 			text = before

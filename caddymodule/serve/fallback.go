@@ -19,7 +19,8 @@ type askedDeployment struct {
 }
 
 // fallBack makes the fallback of the deployment serve a request that no model has seen. The body must be decoded again.
-// It returns nil if the client may not use the fallback, or if that is of another kind. A fallback has no fallback of its own.
+// It returns nil if the client may not use the fallback, or if that is of another kind.
+// The fallback of a fallback is not used.
 func (c *clientRequest) fallBack(derr *dialect.Error) *askedDeployment {
 	ex, asked := c.exchange, &askedDeployment{c.deployment, c.exchange.Connector, derr}
 	d, ok := c.Store.Deployment(ex.Account, asked.Fallback)

@@ -54,7 +54,8 @@ func TestTranscription(t *testing.T) {
 	if w.Code != http.StatusOK || w.Body.String() != "WEBVTT\n\n" || got != want {
 		t.Errorf("%d %v %s; the model server got %q, want %q", w.Code, w.Header(), w.Body, got, want)
 	}
-	if h := w.Header(); h.Get("Content-Type") != "text/vtt; charset=utf-8" || h.Get("X-Content-Type-Options") != "nosniff" {
+	h := w.Header()
+	if h.Get("Content-Type") != "text/vtt; charset=utf-8" || h.Get("X-Content-Type-Options") != "nosniff" {
 		t.Error(h)
 	}
 	g.answer = func(*http.Request) *http.Response {
@@ -62,7 +63,8 @@ func TestTranscription(t *testing.T) {
 	}
 	g.postForm(strings.NewReader(modelPart + filePart + formEnd))
 	for _, r := range g.backend.Activity.Recent(store.DefaultAccount)[:1] {
-		if r.Operation != "audio/transcriptions" || r.Amount != 2.5 || r.Unit != "seconds" || r.InputTokens != 0 || r.Estimated {
+		if r.Operation != "audio/transcriptions" || r.Amount != 2.5 || r.Unit != "seconds" || r.InputTokens != 0 ||
+			r.Estimated {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -148,7 +150,7 @@ func TestSpeech(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(g.send))
 	defer server.Close()
 	speak := func() (*http.Response, error) {
-		return http.Post(server.URL+"/v1/audio/speech", "application/json", //nolint:bodyclose,noctx // closed by the server's end
+		return http.Post(server.URL+"/v1/audio/speech", "application/json", //nolint:noctx // the server ends
 			strings.NewReader(`{"model":"m","input":"hällo","voice":"x"}`))
 	}
 	go func() { _, _ = io.WriteString(model, "one") }()
@@ -166,7 +168,9 @@ func TestSpeech(t *testing.T) {
 		t.Errorf("a broken answer ends cleanly after %q", rest)
 	}
 	recorded := func() activity.Request {
-		wait.Until(t, "the request is recorded", func() bool { return len(g.backend.Activity.Recent(store.DefaultAccount)) > 0 })
+		wait.Until(t, "the request is recorded", func() bool {
+			return len(g.backend.Activity.Recent(store.DefaultAccount)) > 0
+		})
 		return g.backend.Activity.Recent(store.DefaultAccount)[0]
 	}
 	if r := recorded(); r.Amount != 5 || r.Unit != "characters" || r.ErrorClass != activity.UpstreamError {

@@ -53,9 +53,10 @@ func (s *Service) SealSecret(session store.Session, record, secret string) (stri
 // OpenSecret returns the secret of a record that SealSecret has sealed for a session, "" if sealed is
 // invalid or too old.
 func (s *Service) OpenSecret(session store.Session, record, sealed string) string {
-	var h sealedSecret
-	if s.sealer.open("secret of "+session.ID, sealed, &h) != nil || h.Record != record || !s.now().Before(h.Ends) {
+	var opened sealedSecret
+	err := s.sealer.open("secret of "+session.ID, sealed, &opened)
+	if err != nil || opened.Record != record || !s.now().Before(opened.Ends) {
 		return ""
 	}
-	return h.Secret
+	return opened.Secret
 }

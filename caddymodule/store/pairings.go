@@ -210,9 +210,9 @@ func checkPairingLimits(t *tx, account string) error {
 }
 
 // ClaimPairing binds a pairing code to a device by its secret, which becomes the connector's
-// secret. With the same secret it returns the pairing in any state, and notes the edge of the
-// device. Otherwise it fails with ErrUnauthenticated (unknown code), ErrExpired, ErrUsed or
-// ErrDenied, without texts for users.
+// secret. If the code is already bound to this secret, it returns the pairing in any state, and
+// notes the edge of the device. Else it may fail with ErrUnauthenticated (unknown code),
+// ErrExpired, ErrUsed or ErrDenied, without texts for users.
 func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device) (Pairing, error) {
 	hash, ok := hashSecret("", secret)
 	notBase62 := func(r rune) bool { return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') }
@@ -249,7 +249,7 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 	})
 }
 
-// errClaimed are the errors of another device that uses the code, by the state of the pairing.
+// errClaimed maps the state of a pairing to the error for another device that uses its code.
 var errClaimed = map[string]error{
 	PairingDenied: ErrDenied, PairingExpired: ErrExpired, PairingPending: ErrUsed, PairingApproved: ErrUsed,
 }

@@ -98,7 +98,7 @@ func TestHelloBudget(t *testing.T) {
 	for address := range 4 {
 		for range 60 {
 			s := p.add(networkOf(address), "")
-			for n := 4 << 10; n <= 256<<10 && s.grow(n) == nil; n *= 2 {
+			for n := 4 << 10; n <= 256<<10 && s.reserveHello(n) == nil; n *= 2 {
 			}
 			pending = append(pending, s)
 		}
@@ -109,7 +109,7 @@ func TestHelloBudget(t *testing.T) {
 			t.Errorf("%d addresses have %d bytes", address+1, p.hellos.Used())
 		}
 	}
-	if s := p.add(networkOf(1<<17), ""); s.grow(300<<10) != nil {
+	if s := p.add(networkOf(1<<17), ""); s.reserveHello(300<<10) != nil {
 		t.Errorf("with %d bytes used, another address gets none", p.hellos.Used())
 	} else {
 		pending = append(pending, s)
@@ -120,7 +120,7 @@ func TestHelloBudget(t *testing.T) {
 	if p.hellos.Used() != 0 {
 		t.Errorf("afterwards %d bytes are left", p.hellos.Used())
 	}
-	if pending[0].grow(1) == nil {
+	if pending[0].reserveHello(1) == nil {
 		t.Error("a freed connection has grown")
 	}
 }
@@ -140,7 +140,7 @@ func TestLargeHellos(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		full := g.pending.add(networkOf(1), "")
-		for full.grow(1<<10) == nil { // takes what it can, and others the rest
+		for full.reserveHello(1<<10) == nil { // takes what it can, and others the rest
 		}
 		const rest = 100 << 10
 		g.pending.mu.Lock()

@@ -95,12 +95,12 @@ func TestManyAddressesProveThemselves(t *testing.T) {
 	h := NewHub(Options{})
 	for i := range handshakeLimits.Slots / 2 {
 		from := &net.UDPAddr{IP: net.IPv4(192, 0, 2, byte(i)), Port: 1}
-		if h.verify(from) {
+		if h.verifySourceAddress(from) {
 			t.Fatalf("number %d has to prove its address", i+1)
 		}
 		h.pending.add(networksOf(from), "")
 	}
-	if !h.verify(&net.UDPAddr{IP: net.IPv4(198, 51, 100, 1), Port: 1}) {
+	if !h.verifySourceAddress(&net.UDPAddr{IP: net.IPv4(198, 51, 100, 1), Port: 1}) {
 		t.Error("no address has to be proven although more connections come than can be served at once")
 	}
 }

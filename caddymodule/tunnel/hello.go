@@ -71,7 +71,7 @@ func (c *connection) handshake() (run func(), err error) {
 		c.deny(slog.Bool("hello", false), denyFormer)
 		return nil, nil
 	}
-	m, err := c.control.ReceiveCounted(c.pending.grow)
+	m, err := c.control.ReceiveCounted(c.pending.reserveHello)
 	if deny := denyFor(err); deny != nil {
 		c.deny(slog.Bool("hello", false), *deny)
 		return nil, nil

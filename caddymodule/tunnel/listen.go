@@ -83,7 +83,7 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 		ConnectionIDLength:  connectionIDBytes,
 		StatelessResetKey:   &reset,
 		TokenGeneratorKey:   &token,
-		VerifySourceAddress: h.verify,
+		VerifySourceAddress: h.verifySourceAddress,
 		ConnContext:         h.admit,
 	}
 	h.mu.Lock()

@@ -69,10 +69,10 @@ var (
 //	over QUIC, before its ClientHello              unknown              maxPending
 //	without a valid preauthentication              unknown, strangers   maxPending, maxStrangers
 //	of a known connector: with a valid one         known, connectors    maxKnown, knownPerConnector
-//	of a known connector beyond its limit          as without
+//	of a known connector beyond its limit          as without one
 //
-// The preauthentication is in the ClientHello or in the request for a WebSocket. There, that of a device with an open
-// pairing code counts as valid. It is checked only if the budget is nearly used.
+// The preauthentication is in the ClientHello or in the request for a WebSocket. In the latter, a preauthentication of
+// a device with an open pairing code is also valid. It is checked only while pending is crowded.
 type pending struct {
 	perAddress int // the constant, except in tests
 
@@ -102,16 +102,16 @@ type pendingConn struct {
 	stranger  bool
 	connector string     // id of a known connector
 	handshake *fair.Slot // until the end of the handshake
-	hello     int        // bytes of the hello taken from the budget
+	hello     int        // bytes that are reserved for the hello
 }
 
 // pendingKey is the context key of a pendingConn.
 type pendingKey struct{}
 
-// verify is the transport's VerifySourceAddress. It reports whether a client must
+// verifySourceAddress is the transport's VerifySourceAddress. It reports whether a client must
 // prove its address first, which takes a round trip. This includes all clients that
 // may have to wait for a handshake: the retry packet shows them that the gateway is up.
-func (h *Hub) verify(addr net.Addr) bool {
+func (h *Hub) verifySourceAddress(addr net.Addr) bool {
 	return !h.arrivalRate.Allow() || h.pending.crowded(networksOf(addr))
 }
 
@@ -240,10 +240,10 @@ func (c *pendingConn) identify(connector string) bool {
 // clients must prove their address. Packets with forged addresses can use only this
 // part of the budget.
 func (p *pending) crowded(networks fair.Networks) bool {
-	const part = 8
+	const divisor = 8
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.unknown.UsedBy(networks.Narrowest()) >= p.perAddress/part || p.unknown.Used() >= handshakeLimits.Slots/2
+	return p.unknown.UsedBy(networks.Narrowest()) >= p.perAddress/divisor || p.unknown.Used() >= handshakeLimits.Slots/2
 }
 
 // waitHandshake waits until the connection may begin its handshake.
@@ -271,8 +271,8 @@ func (c *pendingConn) endHandshake() {
 	}
 }
 
-// grow takes bytes of the budget for the connection's hello.
-func (c *pendingConn) grow(bytes int) error {
+// reserveHello reserves bytes of the budget for the connection's hello.
+func (c *pendingConn) reserveHello(bytes int) error {
 	c.pending.mu.Lock()
 	defer c.pending.mu.Unlock()
 	if c.freed || !c.pending.hellos.Take(c.networks, bytes) {

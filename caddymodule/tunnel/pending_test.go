@@ -14,23 +14,23 @@ func testForgedAddresses(t *testing.T) {
 	addr := &net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
 	h := NewHub(Options{})
 	h.pending.perAddress = 16
-	if h.verify(addr) {
+	if h.verifySourceAddress(addr) {
 		t.Error("the first has to prove its address")
 	}
 	a, b := h.pending.add(networksOf(addr), ""), h.pending.add(networksOf(addr), "")
-	if !h.verify(addr) {
+	if !h.verifySourceAddress(addr) {
 		t.Error("nobody has to prove a crowded address")
 	}
 	a.free()
 	a.free() // counts once
 	b.free()
-	if h.verify(addr) {
+	if h.verifySourceAddress(addr) {
 		t.Error("connections are still counted")
 	}
 	for range handshakesPerSecond {
-		h.verify(addr)
+		h.verifySourceAddress(addr)
 	}
-	if !h.verify(addr) {
+	if !h.verifySourceAddress(addr) {
 		t.Error("nobody has to prove an address under load")
 	}
 }

@@ -12,8 +12,8 @@ import (
 // Place lets a request run at a server.
 type Place struct {
 	Connector, Server, Model string
-	Tunnel                   any           // the newest one of the connector, when the place was taken
-	Waited                   time.Duration // in lines, with earlier attempts
+	Tunnel                   any           // the connector's newest tunnel when the place was taken
+	Waited                   time.Duration // in lines, including earlier attempts
 
 	account    *account
 	line       *line
@@ -39,28 +39,28 @@ func parties(c fair.Client) [2]party {
 	return [2]party{{fair.Client{Owner: c.Owner}, true}, {c, false}}
 }
 
-// shares are the shares of a party. They exist while it has requests.
+// shares counts what a party uses at each connector. It exists while requests of the party wait or run.
 type shares struct {
 	uses   int    // requests that wait or run
-	cameAt uint64 // clock
+	cameAt uint64 // clock of its first request
 	at     map[*connector]share
 }
 
 // share is the share of a party at a connector.
 type share struct {
 	running int
-	served  uint64 // clock of its newest place, or when it came
+	served  uint64 // clock of its newest place; without a place, shares.cameAt
 }
 
 // freeShares contains shares without requests, to avoid allocations.
 var freeShares = sync.Pool{New: func() any { return &shares{at: make(map[*connector]share)} }}
 
 func (s *shares) get(c *connector) share {
-	here, ok := s.at[c]
+	current, ok := s.at[c]
 	if !ok {
-		here.served = s.cameAt
+		current.served = s.cameAt
 	}
-	return here
+	return current
 }
 
 // join adds a request to a client's parties.
@@ -78,8 +78,8 @@ func (a *account) join(p *Place) {
 	}
 }
 
-// part removes a request from a client's parties.
-func (a *account) part(p *Place) {
+// leave removes a request from a client's parties.
+func (a *account) leave(p *Place) {
 	for i, party := range parties(p.client) {
 		s := p.shares[i]
 		if s.uses--; s.uses == 0 {
@@ -90,7 +90,7 @@ func (a *account) part(p *Place) {
 	}
 }
 
-// grant takes a place at a route's server. The line has a use for it.
+// grant takes a place at a route's server. The caller has counted it in the line's uses.
 func (a *account) grant(p *Place, r *route, now time.Time) {
 	c, s, l := r.connector, r.server, r.line
 	a.clock++
@@ -100,10 +100,10 @@ func (a *account) grant(p *Place, r *route, now time.Time) {
 	s.byLine[l]++
 	l.running++
 	p.Connector, p.Server, p.Model, p.Tunnel, p.server, p.clock = c.ID, s.Name, r.model.name, c.Tunnel, s, a.clock
-	for i, all := range p.shares {
-		here := all.get(c)
-		p.before[i] = here.served
-		all.at[c] = share{here.running + 1, a.clock}
+	for i, shares := range p.shares {
+		current := shares.get(c)
+		p.before[i] = current.served
+		shares.at[c] = share{current.running + 1, a.clock}
 	}
 	if s.OneModel {
 		s.begin(a, p, r.model, now)
@@ -111,7 +111,7 @@ func (a *account) grant(p *Place, r *route, now time.Time) {
 	}
 }
 
-// Answered reports that the head of the answer has come. The turn of a model counts from its first one.
+// Answered records that the head of the answer has arrived. The turn of a model counts from the first head.
 func (p *Place) Answered() {
 	a := p.account
 	a.mu.Lock()
@@ -148,15 +148,15 @@ func (p *Place) end(unused bool) {
 		l.turns[p.rank].Return(p.client.Path())
 		l.version++
 	}
-	for i, all := range p.shares {
-		here := all.at[c]
-		here.running--
-		if unused && here.served == p.clock {
-			here.served = p.before[i]
+	for i, shares := range p.shares {
+		current := shares.at[c]
+		current.running--
+		if unused && current.served == p.clock {
+			current.served = p.before[i]
 		}
-		all.at[c] = here
+		shares.at[c] = current
 	}
-	a.part(p)
+	a.leave(p)
 	s.finish(p, unused)
 	a.release(l)
 	a.mark(c)
@@ -170,7 +170,7 @@ type ServerState struct {
 	Connector, Server string
 	Loaded            string // "": unknown
 	Swaps             int
-	Swapping          time.Duration // from the first requests of loaded models to the heads of their answers, in sum
+	Swapping          time.Duration // sum of the times from a model's first request to the head of its answer
 }
 
 // Servers returns the states of an account's servers that load one model at a time.
@@ -190,7 +190,7 @@ func (s *Scheduler) Servers(account string) (states []ServerState) {
 	return states
 }
 
-// Server returns the state of a server, without a loaded model and swaps if it is not known.
+// Server returns the state of a server, the zero state if it is not known.
 func (s *Scheduler) Server(account, connector, name string) (state ServerState) {
 	a := s.account(account)
 	defer a.unlock()
@@ -218,7 +218,7 @@ func (s *Scheduler) Load(account, deployment string) (running, waiting int) {
 	return 0, 0
 }
 
-// Lengths calls f for each deployment that has a line, without a lock.
+// Lengths calls f for each deployment with a line. It holds no lock during the calls.
 func (s *Scheduler) Lengths(f func(account, deployment string, running, waiting int)) {
 	for a := range s.all() {
 		type lengths struct{ running, waiting int }

@@ -241,7 +241,7 @@ func (a *account) displace(l *line, q *Request) bool {
 // end removes a request from its line, with an outcome for it unless it leaves by itself.
 func (a *account) end(w *waiter, err error) {
 	a.remove(w)
-	a.part(w.place)
+	a.leave(w.place)
 	a.drop(w.line)
 	if err != nil {
 		w.ready <- err

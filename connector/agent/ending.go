@@ -177,8 +177,8 @@ func (l *leg) enterWaiting(end ending, pause time.Duration) {
 const (
 	firstPause = 500 * time.Millisecond
 	longPause  = 30 * time.Second
-	// lastRefusal is the ceiling after repeated refusals.
-	lastRefusal = 5 * time.Minute
+	// maxRefusalPause is the ceiling after repeated refusals.
+	maxRefusalPause = 5 * time.Minute
 	// noRoutePause is the ceiling while this machine has no route to the gateway. An attempt
 	// is cheap, and the route may return at any moment.
 	noRoutePause = 2 * time.Second
@@ -212,8 +212,8 @@ type retry struct {
 //	others                      0.5 s, doubled up to 30 s  0          a failure
 //
 // The first pause after a tunnel that lived for five seconds, or that a gateway has ended to shut down, is
-// 0.5 s again. Where half of a pause is fixed, only an operator or time can help, and two connectors with
-// one token do not keep replacing each other.
+// 0.5 s again. Half of a pause is fixed where only an operator or time can help. So two connectors with one
+// token do not keep replacing each other.
 func (r *retry) pause(end ending) time.Duration {
 	if end.lived > 0 {
 		r.refusals = 0
@@ -221,7 +221,7 @@ func (r *retry) pause(end ending) time.Duration {
 	kind, limit := kindOf(end.err), longPause
 	switch kind {
 	case endRefused, endWrongPin:
-		ceiling := min(longPause<<min(r.refusals, 4), lastRefusal)
+		ceiling := min(longPause<<min(r.refusals, 4), maxRefusalPause)
 		r.refusals++
 		return ceiling/2 + r.jitter(ceiling/2)
 	case endRemoved, endReplaced, endLimited:

@@ -85,7 +85,7 @@ func (v Values) Prompt() int { return v.Tokens() - v.Output() }
 // examples are requests for the kinds of models that are not for chats: their paths after /v1/, and their fields.
 var examples = map[string]struct{ path, fields string }{
 	"embeddings":    {"embeddings", `"input": "Some text to embed."`},
-	"rerank":        {"rerank", `"query": "What is the capital of France?", "documents": ["Apples are sweet.", "It is Paris."]`},
+	"rerank":        {"rerank", `"query": "Where is the Louvre?", "documents": ["Apples are sweet.", "It is in Paris."]`},
 	"transcription": {"audio/transcriptions", ""}, // a form
 	"speech":        {"audio/speech", `"input": "Hello.", "voice": "alloy"`},
 	"image":         {"images/generations", `"prompt": "a red circle", "response_format": "b64_json"`},

@@ -221,7 +221,8 @@ func TestTable(t *testing.T) {
 		}
 		names[c.ID] = true
 		for kind, word := range map[string]string{
-			"": "", "embeddings": "mbed", "rerank": "rerank", "transcription": "ranscriptions", "speech": "peech", "image": "mages",
+			"": "", "embeddings": "mbed", "rerank": "rerank", "transcription": "ranscriptions",
+			"speech": "peech", "image": "mages",
 		} {
 			all := c.Snippets(Values{Base: "https://gw", Model: "qwen3", Kind: kind})
 			if kind != "" && len(all) > 0 != (c.AllKinds && (kind != "rerank" || c.ID == "curl")) {

@@ -39,7 +39,7 @@ type WebSocket struct {
 	skipOuterVerification atomic.Bool
 }
 
-// NewWebSocket prepares to dial a gateway over its HTTPS port.
+// NewWebSocket returns a WebSocket for the HTTPS port of a gateway.
 func NewWebSocket(t Target) *WebSocket {
 	base := t.URL
 	if base == "" {

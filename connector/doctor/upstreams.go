@@ -60,7 +60,7 @@ func (d *diagnosis) upstreams(ctx context.Context) {
 	}
 }
 
-// models asks a model server for its models, and returns them.
+// models requests the list of a model server's models, and returns it.
 func (d *diagnosis) models(ctx context.Context, u *upstream.Server) (list link.ModelList) {
 	d.check(ctx, "models of "+u.Name, func(ctx context.Context) Finding {
 		var err error

@@ -107,7 +107,7 @@ const (
 	DenyPairingUnknown = "pairing_unknown" // unknown code
 	DenyPairingExpired = "pairing_expired" // not approved in time
 	DenyPairingUsed    = "pairing_used"    // used by another device
-	DenyPairingDenied  = "pairing_denied"  // denied by a person
+	DenyPairingDenied  = "pairing_denied"  // denied by a user
 	DenyPairingLimit   = "pairing_limit"   // too many attempts; the message contains the time to wait
 	DenyPairingOff     = "pairing_off"     // pairing is disabled
 )
@@ -117,8 +117,8 @@ func (d Deny) Error() string {
 	return fmt.Sprintf("the gateway refused the connector: %s (%s)", d.Message, d.Code)
 }
 
-// Reason returns the refusal for the reason of a close with [CloseDenied]: the close may
-// overtake the message.
+// Reason returns the refusal as the reason of a close with [CloseDenied], which may overtake
+// the message.
 func (d Deny) Reason() string { return d.Code + ": " + text.Short(d.Message) }
 
 // Denied returns the refusal of a connection that the other side closed with [CloseDenied].
@@ -165,7 +165,7 @@ const maxNotAt = 1 << 40
 type NotAt struct {
 	Edge   string `json:"edge"`
 	Reason string `json:"reason"`
-	Millis int64  `json:"ms"` // since when, as a duration
+	Millis int64  `json:"ms"` // time without a tunnel
 }
 
 // UpstreamReport is the state of one upstream.
@@ -175,8 +175,8 @@ type UpstreamReport struct {
 	Reachable bool `json:"reachable"`
 	// Models are the listed ids. nil means that the server offers no list.
 	Models []string `json:"models"`
-	// Open means that other models may work too: the list was cut, or the server accepts
-	// any name.
+	// Open means that other models may work too: the list was truncated, or the server
+	// accepts any name.
 	Open bool `json:"open,omitempty"`
 	// Windows are the context windows of listed models in tokens, as far as the server reports them.
 	Windows map[string]int `json:"windows,omitempty"`
@@ -196,8 +196,8 @@ type Recheck struct {
 // Ping asks for a [Pong].
 type Ping struct{}
 
-// Pong answers a ping. Its heartbeat replaces that of the welcome, as it grows with the
-// number of connectors.
+// Pong answers a ping. Its heartbeat replaces the heartbeat of the welcome, because the
+// interval grows with the number of connectors.
 type Pong struct {
 	HeartbeatMillis int `json:"heartbeat_ms"`
 }
@@ -221,7 +221,7 @@ func (Pong) kind() string    { return "pong" }
 func (Drain) kind() string   { return "drain" }
 func (DrainOK) kind() string { return "drain_ok" }
 
-// types are the types of the messages by their kinds.
+// types maps the kinds of messages to their types.
 var types = byKind(
 	Hello{}, Welcome{}, Edges{}, Deny{}, Pending{}, Grant{}, Report{}, Recheck{},
 	Ping{}, Pong{}, Drain{}, DrainOK{},

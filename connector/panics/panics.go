@@ -1,5 +1,5 @@
 // Package panics lets a panic end the request, session or item that it interrupts, instead of the
-// process. A goroutine that works on bytes of others begins with
+// process. A goroutine that processes bytes of a peer begins with
 //
 //	defer panics.Recover(log, "reading from a connector")
 //
@@ -51,7 +51,7 @@ type Error struct {
 	place place
 }
 
-// place is the innermost calls of a panic. The other calls can depend on input, such as its depth.
+// place contains the innermost calls of a panic. The other calls can depend on input, such as its depth.
 type place [5]uintptr
 
 // Pause is the time from a log line about a place to the next one: peers can cause many panics. Tests change it.
@@ -102,8 +102,8 @@ func (e *Error) Error() string {
 	return "panic with a " + e.kind
 }
 
-// Log logs the panic with its stack, if the last line about its place is older than [Pause], and the number of all
-// panics. doing names the work that it has interrupted.
+// Log logs the panic with its stack and the number of all panics, if the last line about its place is older than
+// [Pause]. doing names the work that it has interrupted.
 func (e *Error) Log(log *slog.Logger, doing string) {
 	mu.Lock()
 	last, now := logged[e.place], time.Now()

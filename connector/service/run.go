@@ -81,7 +81,7 @@ func OpenLog(name string) (*os.File, error) {
 		return nil, err
 	}
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
-		_ = os.Rename(path, path+".old") // otherwise it keeps growing
+		_ = os.Rename(path, path+".old") // if it fails, the log keeps growing
 	}
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Tone is the meaning of a text, as the terminal's own color for it: those are readable on any background.
+// Tone is the meaning of a text. Its value selects a color of the terminal, which is readable on any background.
 type Tone string
 
 const (
@@ -21,23 +21,23 @@ const (
 	Bad     Tone = "\x1b[31m"
 )
 
-var when string // the flag --color
+var colorMode string // the flag --color
 
 // Flag adds the flag --color.
 func Flag(flags *pflag.FlagSet) {
-	when = "auto"
+	colorMode = "auto"
 	flags.Func("color", "`WHEN` to color states: auto, always or never (default auto)", func(value string) error {
-		if when = value; value != "auto" && value != "always" && value != "never" {
+		if colorMode = value; value != "auto" && value != "always" && value != "never" {
 			return errors.New("it must be auto, always or never")
 		}
 		return nil
 	})
 }
 
-// Paint returns s in a color, unless w gets none.
+// Paint returns s in a color, unless w gets no colors.
 func Paint(w io.Writer, tone Tone, s string) string {
-	auto := when == "auto" && Is(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	if tone == Plain || !auto && when != "always" {
+	auto := colorMode == "auto" && Is(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	if tone == Plain || !auto && colorMode != "always" {
 		return s
 	}
 	return string(tone) + s + "\x1b[0m"

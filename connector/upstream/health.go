@@ -127,7 +127,7 @@ func (p *Prober) watch(ctx context.Context, u *Server) {
 	}
 }
 
-// ask asks one upstream for its models, and records the result. An error means that the
+// ask requests the list of one upstream's models, and records the result. An error means that the
 // server is unreachable or slow.
 func (p *Prober) ask(ctx context.Context, u *Server) error {
 	list, err := u.Models(ctx)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Texts of refusals. They match at the beginning of a message alone, as servers repeat texts of clients in the rest.
+// Texts of refusals. They match only at the beginning of a message, as servers repeat texts of clients in the rest.
 var (
 	// Both numbers: llama.cpp, SGLang, Ollama with MLX and LocalAI; vLLM's engine; LM Studio with MLX; TabbyAPI.
 	bothText = regexp.MustCompile(`(?i)^(?:rpc error: code = \w+ desc = )?(?:` +
@@ -21,15 +21,15 @@ var (
 		`.{1,120}? context length (?:is|of)(?: only)? (\d+)|` +
 		`(?:the number of tokens to keep|cannot truncate prompt).{1,120}? n_ctx(?:: | \()(\d+)|` +
 		"(?:input validation error: )?`inputs` (?:tokens \\+ `max_new_tokens` must be <=|must have less than) (\\d+))")
-	// The prompt next to that. A number that includes the output, or is only a lower bound, is not its size.
+	// The prompt, in messages with the window. A number with the output, or that is only a lower bound, is not its size.
 	promptText = regexp.MustCompile(
 		`(?i)(at least )?\b(\d+) (?:input tokens|tokens from the input|in (?:the|your) (?:messages|prompt))|` +
 			`\b(?:resulted in|given:) (\d+)\b`)
 )
 
 // Refusal returns the numbers of tokens that the message of a refusal names: of the prompt, and of the
-// window. 0 means that a number is missing. A prompt that is not longer than the window was refused with the room for
-// its answer.
+// window. 0 means that a number is missing. If the prompt is not longer than the window, the server has refused it
+// because the answer did not fit, too.
 func Refusal(message string) (prompt, window int64) {
 	if m := bothText.FindStringSubmatch(message); m != nil {
 		numbers := strings.Fields(strings.Join(m[1:], " "))

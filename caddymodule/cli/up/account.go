@@ -24,7 +24,7 @@ const (
 type account struct {
 	service *manage.Service
 	keyFile string // of the last run
-	cloud   bool   // publish models of clouds, too
+	cloud   bool   // publish models that run in a cloud, too
 }
 
 // connector returns the id of the connector "local" and a new tunnel token for it. If
@@ -70,16 +70,16 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 	if err != nil {
 		return fmt.Errorf("reading the deployments: %w", err)
 	}
-	before := map[string]manage.Deployment{}
+	byName := map[string]manage.Deployment{}
 	for _, d := range existing {
-		before[d.Name] = d
+		byName[d.Name] = d
 	}
 	isOwn := func(d manage.Deployment) bool { return slices.Equal(d.Connectors, []string{connector}) }
 	used := map[string]bool{}
 	var published, others []manage.Deployment // others: set by the user
 	for _, model := range a.publishable(models, ready) {
 		name := deploymentName(model)
-		d, exists := before[name]
+		d, exists := byName[name]
 		if name == "" || used[name] {
 			ready.note("model %q is not published: its id gives no public name; use `%s gateway deployment set NAME "+
 				"--connector %s --model …`", model, ready.Program, connector)
@@ -129,7 +129,7 @@ func (r *Ready) setModels(published []manage.Deployment) {
 	}
 }
 
-// publishable returns the models to publish, sorted. A request for a model of a cloud would leave the machine, so only
+// publishable returns the models to publish, sorted. A request for a model in a cloud would leave the machine, so only
 // --cloud publishes it.
 func (a account) publishable(models []string, ready *Ready) []string {
 	local := slices.DeleteFunc(slices.Sorted(slices.Values(models)), func(model string) bool {
@@ -141,8 +141,8 @@ func (a account) publishable(models []string, ready *Ready) []string {
 	return local
 }
 
-// key sets the key of this run: the key of the last run if it is valid, or a new one.
-func (a account) key(ctx context.Context, ready *Ready) error {
+// setKey sets the key of this run: the key of the last run if it is valid, or a new one.
+func (a account) setKey(ctx context.Context, ready *Ready) error {
 	keys, err := a.service.Keys(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the keys: %w", err)
@@ -180,9 +180,9 @@ func (a account) key(ctx context.Context, ready *Ready) error {
 	return nil
 }
 
-// console sets the address of the console: the link for the first user, or the address
-// itself if a user exists.
-func (a account) console(ctx context.Context, path string, ready *Ready) error {
+// setConsole sets the URL of the console: a link that creates the first user, or the plain
+// URL if a user exists.
+func (a account) setConsole(ctx context.Context, path string, ready *Ready) error {
 	link, err := a.service.SetupLink(ctx)
 	switch {
 	case err == nil:

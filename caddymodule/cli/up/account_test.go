@@ -217,7 +217,7 @@ func TestUpKey(t *testing.T) {
 	run := func() Ready {
 		t.Helper()
 		var ready Ready
-		must(t, account.key(asOperator(t), &ready))
+		must(t, account.setKey(asOperator(t), &ready))
 		if live, ok := st.FindKey(ready.Key); !ok || live.Key().RevokedAt != nil {
 			t.Error("the key is not valid")
 		}
@@ -255,7 +255,7 @@ func TestUpKeyIsNotSaved(t *testing.T) {
 	account, _, _ := newAccount(t)
 	account.keyFile = filepath.Join(t.TempDir(), "none", "up.key")
 	var ready Ready
-	err := account.key(asOperator(t), &ready)
+	err := account.setKey(asOperator(t), &ready)
 	if err != nil || ready.Key == "" {
 		t.Fatalf("key %q, %v", ready.Key, err)
 	}

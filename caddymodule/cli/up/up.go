@@ -124,10 +124,10 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 	if err := local.publish(ctx, connector, server.models, &u.ready); err != nil {
 		return nil, err
 	}
-	if err := local.key(ctx, &u.ready); err != nil {
+	if err := local.setKey(ctx, &u.ready); err != nil {
 		return nil, err
 	}
-	if err := local.console(ctx, u.Host.Console, &u.ready); err != nil {
+	if err := local.setConsole(ctx, u.Host.Console, &u.ready); err != nil {
 		return nil, err
 	}
 	if Exposed(u.addresses.admin) {

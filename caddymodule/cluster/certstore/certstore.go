@@ -3,7 +3,7 @@
 //
 // Caddy has to start and to reload while etcd is away. So each gateway keeps copies of the files that it has read or
 // written in a folder. A file without a copy is an error while etcd is away, but not fs.ErrNotExist: Caddy would
-// replace the key of its certificate authority. All but Load needs etcd.
+// replace the key of its certificate authority. Only Load works without etcd.
 //
 // A gateway that cannot reach etcd loses its locks, and another one may write then. So a write of a certificate or an
 // ACME account compares the lock of that name if this gateway has obtained it: files of two gateways are never mixed.
@@ -35,7 +35,7 @@ import (
 
 const (
 	filesDir    = "x/acme/files/"
-	lockSeconds = 8                // that a lock lasts after its holder has died; a new leader of etcd begins them again
+	lockSeconds = 8                // life of a lock after its holder has died; a new leader of etcd starts it again
 	loadTimeout = 3 * time.Second  // of Load, which can use a copy
 	callTimeout = 10 * time.Second // of other calls; after one has failed, Load uses copies for this time
 	attemptTime = 2 * time.Second  // the next attempt goes to another member
@@ -54,7 +54,7 @@ type Storage struct {
 	client  *clientv3.Client // nil: not opened
 	away    atomic.Int64     // until this time, Load uses copies
 	locks   sync.Map         // names to sessions, of the locks that this gateway has obtained
-	copying sync.Mutex       // held from a call until the copy is like its result
+	copying sync.Mutex       // held from a call to etcd until the copy equals its result
 }
 
 func (s *Storage) String() string { return s.Name }
@@ -79,7 +79,7 @@ func (s *Storage) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// call calls f, which uses the client, until it succeeds, but not for longer than limit.
+// call repeats f, which uses the client, until it succeeds, for at most limit.
 func (s *Storage) call(ctx context.Context, limit time.Duration, f func(context.Context) error) (err error) {
 	if limit == loadTimeout && time.Now().UnixNano() < s.away.Load() {
 		return errAway
@@ -110,7 +110,7 @@ func (s *Storage) call(ctx context.Context, limit time.Duration, f func(context.
 // txn executes ops on a file or folder if the compares hold.
 func (s *Storage) txn(ctx context.Context, key string, limit time.Duration, compares []clientv3.Cmp, ops ...clientv3.Op,
 ) (resp *clientv3.TxnResponse, err error) {
-	if !fs.ValidPath(key) || !filepath.IsLocal(key) { // a copy could be outside of their folder
+	if !fs.ValidPath(key) || !filepath.IsLocal(key) { // else a copy could be written outside of its folder
 		return nil, fmt.Errorf("the key %q is not a path of the certificate storage", key)
 	}
 	err = s.call(ctx, limit, func(ctx context.Context) error {
@@ -194,9 +194,9 @@ func (s *Storage) Delete(ctx context.Context, key string) error {
 		clientv3.OpDelete(filesDir+key), clientv3.OpDelete(filesDir+key+"/", clientv3.WithPrefix()))
 }
 
-// write fails if this gateway has lost the lock for a key. certmagic names a lock by an operation and a name, such as
-// "issue_cert_example.com". The name is a folder in the keys.
-func (s *Storage) write(ctx context.Context, key string, local func() error, ops ...clientv3.Op) error {
+// write executes ops, then updates the copy. It fails if this gateway has lost the lock for key. certmagic names a lock
+// by an operation and a name, such as "issue_cert_example.com". The name is a folder in key.
+func (s *Storage) write(ctx context.Context, key string, updateCopy func() error, ops ...clientv3.Op) error {
 	var fence []clientv3.Cmp
 	for name, session := range s.locks.Range {
 		for folder := range strings.SplitSeq(key, "/") {
@@ -215,7 +215,7 @@ func (s *Storage) write(ctx context.Context, key string, local func() error, ops
 	if err != nil {
 		return fmt.Errorf("changing %s for all gateways: %w", key, err)
 	}
-	s.logCopy(key, local())
+	s.logCopy(key, updateCopy())
 	return nil
 }
 
@@ -224,18 +224,18 @@ func (s *Storage) Load(ctx context.Context, key string) ([]byte, error) {
 	s.copying.Lock()
 	defer s.copying.Unlock()
 	r, err := s.get(ctx, key, loadTimeout)
-	switch old, local := s.Copies.Load(ctx, key); {
-	case errors.Is(err, errAway) && !errors.Is(local, fs.ErrNotExist):
-		return old, local
+	switch old, copyErr := s.Copies.Load(ctx, key); {
+	case errors.Is(err, errAway) && !errors.Is(copyErr, fs.ErrNotExist):
+		return old, copyErr
 	case errors.Is(err, fs.ErrNotExist):
 		_ = os.Remove(s.Copies.Filename(key)) // fails for a folder with files
-	case err == nil && (local != nil || !bytes.Equal(old, r.Data)):
+	case err == nil && (copyErr != nil || !bytes.Equal(old, r.Data)):
 		s.logCopy(key, s.Copies.Store(ctx, key, r.Data))
 	}
 	return r.Data, err
 }
 
-// logCopy logs the error of a change of a copy, nil for none.
+// logCopy logs err, the result of a change to a copy, unless it is nil.
 func (s *Storage) logCopy(key string, err error) {
 	if err != nil {
 		s.Logger.Warn("failed to change the local copy of a file for certificates", "file", key, "error", err)

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// boot returns the identity of a file during one run of its machine: see store.Edge. Two processes with
-// the same identity have had the same file open and locked. A copy of the file has another inode.
-func boot(path string) string {
+// bootFileID identifies a file until its machine boots again: see Boot of store.Edge. Two processes with
+// the same id have had the same file open and locked. A copy of the file has another inode.
+func bootFileID(path string) string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil || len(id) == 0 {
 		return ""

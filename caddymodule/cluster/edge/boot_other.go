@@ -2,5 +2,5 @@
 
 package edge
 
-// boot returns "": nothing shows that an earlier process has ended.
-func boot(string) string { return "" }
+// bootFileID returns "": nothing shows that an earlier process has ended.
+func bootFileID(string) string { return "" }

@@ -17,11 +17,12 @@ func TestBoot(t *testing.T) {
 	}
 	write(dir + "/edge.db")
 	write(dir + "/copy.db")
-	first, other := boot(dir+"/edge.db"), boot(dir+"/copy.db")
+	first, other := bootFileID(dir+"/edge.db"), bootFileID(dir+"/copy.db")
 	if err := os.Rename(dir+"/edge.db", dir+"/moved.db"); err != nil {
 		t.Fatal(err)
 	}
-	if again := boot(dir + "/moved.db"); first == "" || again != first || other == first || boot(dir+"/edge.db") != "" {
-		t.Errorf("the file has %q and then %q, its copy %q, and no file %q", first, again, other, boot(dir+"/edge.db"))
+	again := bootFileID(dir + "/moved.db")
+	if first == "" || again != first || other == first || bootFileID(dir+"/edge.db") != "" {
+		t.Errorf("the file has %q and then %q, its copy %q, and no file %q", first, again, other, bootFileID(dir+"/edge.db"))
 	}
 }

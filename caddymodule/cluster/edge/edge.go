@@ -176,7 +176,7 @@ func (p *Options) identify(ctx context.Context, local store.KV) error {
 		return store.Errorf(store.ErrSchema, "the file %s is not that of a gateway of a cluster: "+
 			"move it away, and this gateway gets a new identity", p.Path)
 	}
-	p.Edge.Instance, p.Edge.Boot = id.Instance, boot(p.Path)
+	p.Edge.Instance, p.Edge.Boot = id.Instance, bootFileID(p.Path)
 	p.Edge.Name = cmp.Or(p.Edge.Name, id.Name)
 	return nil
 }

@@ -18,7 +18,7 @@ const (
 	// askPause is the time between two requests for progress. etcd does not answer one while the
 	// watch is behind.
 	askPause = 50 * time.Millisecond
-	// idlePause is the same while the watch has reached the latest known revision.
+	// idlePause replaces it while the watch has reached the latest known revision.
 	idlePause = time.Second
 	// silentTimeout is how long a stream may deliver nothing while the watch is behind. The client
 	// of etcd takes 13 seconds to notice that a machine has vanished.
@@ -32,18 +32,18 @@ var (
 
 // watcher reads one stream of etcd after another.
 type watcher struct {
-	k         *kv
-	span      store.Span
-	ctx       context.Context // ends with the watcher
-	close     context.CancelFunc
-	ask       chan struct{} // wakes Next for a request for progress
-	compacted atomic.Bool   // changes that were not yet returned
+	k           *kv
+	span        store.Span
+	ctx         context.Context // ends with the watcher
+	close       context.CancelFunc
+	askProgress chan struct{} // makes Next request progress
+	compacted   atomic.Bool   // etcd has compacted changes that were not yet returned
 
-	// Of Next:
-	reached   int64              // all changes up to this revision were returned
-	stream    clientv3.Watcher   // without another watch
-	responses clientv3.WatchChan // nil: there is no stream
-	end       context.CancelFunc // of the stream
+	// Only Next uses these:
+	reached      int64              // all changes up to this revision were returned
+	stream       clientv3.Watcher   // serves only this watch
+	responses    clientv3.WatchChan // nil: there is no stream
+	cancelStream context.CancelFunc
 }
 
 // Watch implements [store.KV].
@@ -58,7 +58,7 @@ func (k *kv) Watch(ctx context.Context, span store.Span, from int64) (store.Watc
 		}
 		from = revision + 1
 	}
-	w := &watcher{k: k, span: span, ask: make(chan struct{}, 1), reached: from - 1}
+	w := &watcher{k: k, span: span, askProgress: make(chan struct{}, 1), reached: from - 1}
 	w.ctx, w.close = context.WithCancel(clientv3.WithRequireLeader(k.ctx))
 	w.start(ctx)
 	return w, nil
@@ -66,8 +66,8 @@ func (k *kv) Watch(ctx context.Context, span store.Span, from int64) (store.Watc
 
 func (w *watcher) Close() { w.close() }
 
-// Progress reads etcd's revision, and makes Next request a progress notification in case the watch does not
-// get there by a change.
+// Progress reads etcd's revision, and makes Next request a progress notification in case no change takes the
+// watch there.
 func (w *watcher) Progress(ctx context.Context) (int64, error) {
 	switch {
 	case w.compacted.Load():
@@ -77,7 +77,7 @@ func (w *watcher) Progress(ctx context.Context) (int64, error) {
 	}
 	revision, err := w.k.revision(ctx)
 	if err == nil {
-		wait.Wake(w.ask, struct{}{})
+		wait.Wake(w.askProgress, struct{}{})
 	}
 	return revision, err
 }
@@ -106,27 +106,27 @@ func (w *watcher) Next(ctx context.Context) (store.Batch, error) {
 			return store.Batch{}, ctx.Err()
 		case err != nil:
 			w.k.logger.Debug("lost the watch of the store in etcd; trying again", "error", err)
-			w.end()
+			w.cancelStream()
 			_ = w.stream.Close() // its error is the reason for the stream's end
 			w.responses = nil
 		}
 	}
 }
 
-// start watches from the revision that was reached. It gives up when ctx ends, but the watch goes on then. The
-// client of etcd reconnects by itself after most failures.
+// start opens a watch from the revision that was reached. ctx and attemptTime bound only the opening. The client
+// of etcd reconnects by itself after most failures.
 func (w *watcher) start(ctx context.Context) {
 	var live context.Context
-	live, w.end = context.WithCancel(w.ctx)
+	live, w.cancelStream = context.WithCancel(w.ctx)
 	w.stream = clientv3.NewWatcher(w.k.client)
-	starting, started := context.WithTimeout(ctx, attemptTime)
-	defer started()
-	defer context.AfterFunc(starting, w.end)()
+	opening, cancel := context.WithTimeout(ctx, attemptTime)
+	defer cancel()
+	defer context.AfterFunc(opening, w.cancelStream)()
 	w.responses = w.stream.Watch(live, w.k.prefix+w.span.Start, clientv3.WithRange(w.k.end(w.span)),
 		clientv3.WithRev(w.reached+1), clientv3.WithFragment(), clientv3.WithProgressNotify())
 }
 
-// receive returns the changes of a response, or the progress if it has none.
+// receive returns the changes of a response, or the progress if the response contains no changes.
 func (w *watcher) receive(ctx context.Context) (batch store.Batch, err error) {
 	for upToDate := time.Now(); ; {
 		pause := idlePause
@@ -141,7 +141,7 @@ func (w *watcher) receive(ctx context.Context) (batch store.Batch, err error) {
 			return w.batch(resp), resp.Err()
 		case <-ctx.Done():
 			return batch, ctx.Err()
-		case <-w.ask:
+		case <-w.askProgress:
 		case <-time.After(pause):
 		}
 		switch {

@@ -16,8 +16,8 @@ import (
 var errMalformed = fmt.Errorf("%w: a body is not encoded as its head says", link.ErrInternal)
 
 // Decode replaces an encoded body of a request with the decoded one, and leaves other requests unchanged. The tunnel
-// keeps the body once it was read to its length. The decoded body must be closed, which leaves the encoded one open.
-// Errors, also of reading it, wrap a [link.Failure], unless the tunnel was lost. Decode itself reads nothing.
+// keeps the body once it was read to its end. The decoded body must be closed, which leaves the encoded one open.
+// Errors, including those of Read, wrap a [link.Failure], unless the tunnel was lost. Decode itself reads nothing.
 func Decode(r *http.Request, t *Tunnel) error {
 	values, ok := r.Header[Field]
 	if !ok {
@@ -28,12 +28,12 @@ func Decode(r *http.Request, t *Tunnel) error {
 	if err := json.Unmarshal([]byte(values[0]), &h); err != nil || len(values) > 1 || h.Length < 0 {
 		return errMalformed
 	}
-	d, from := &decoder{body: r.Body, end: h.Length, length: h.Length}, []byte(nil)
+	d, baseBytes := &decoder{body: r.Body, end: h.Length, length: h.Length}, []byte(nil)
 	if b := h.Base; b != nil {
 		if b.Begin < 0 || b.End < 0 || b.Begin > min(b.Length, h.Length)-b.End {
 			return errMalformed
 		}
-		if from = t.base(*b); from == nil {
+		if baseBytes = t.base(*b); baseBytes == nil {
 			return link.ErrUnknownBody
 		}
 		d.begin, d.end = b.Begin, h.Length-b.End
@@ -42,17 +42,17 @@ func Decode(r *http.Request, t *Tunnel) error {
 		d.kept = t.open("", h.Number, h.Length)
 	}
 	switch {
-	case d.kept != nil: // the cache may have dropped the base for it
-		copy(d.kept.bytes, from[:d.begin])
-		copy(d.kept.bytes[d.end:], from[int64(len(from))-(h.Length-d.end):])
-	case from != nil:
+	case d.kept != nil: // the cache may have dropped the base to make room
+		copy(d.kept.bytes, baseBytes[:d.begin])
+		copy(d.kept.bytes[d.end:], baseBytes[int64(len(baseBytes))-(h.Length-d.end):])
+	case baseBytes != nil:
 		return link.ErrUnknownBody
 	}
 	r.Body, r.ContentLength = d, h.Length
 	return nil
 }
 
-// base returns the bytes of the kept body that is exactly the base, or nil.
+// base returns the bytes of the kept body that matches b exactly, or nil.
 func (t *Tunnel) base(b base) []byte {
 	for _, kept := range t.find(1, func(kept *body) bool { return kept.number == b.Number }) {
 		if int64(len(kept.bytes)) == b.Length && checksum(kept.bytes) == b.CRC32C {
@@ -68,13 +68,13 @@ type decoder struct {
 	body io.Reader
 
 	mu         sync.Mutex    // held by Read; guards the fields below
-	kept       *body         // with all that was decoded; nil: it is not kept
+	kept       *body         // receives the decoded bytes; nil: the body is not kept
 	begin, end int64         // the part that was sent
 	next       int64         // position of the next byte
 	length     int64         // of the body
 	zstd       *zstd.Decoder // nil before the first read of that part
-	lost       error         // of reading from the tunnel
-	err        error         // what Read returns from now on
+	tunnelErr  error         // the error of reading from the tunnel
+	err        error         // the result of later reads
 }
 
 // DecoderMemory returns how many bytes the decoder takes, without a body that the tunnel keeps.
@@ -102,7 +102,7 @@ func (d *decoder) Read(p []byte) (n int, err error) {
 	return n, d.stop(err)
 }
 
-// decode reads bytes that were sent. It returns the last ones only if no others follow.
+// decode reads from the part that was sent. It returns the last bytes only if no others follow.
 func (d *decoder) decode(p []byte) (int, error) {
 	if d.zstd == nil {
 		d.zstd = decoders.Get().(*zstd.Decoder)
@@ -115,8 +115,8 @@ func (d *decoder) decode(p []byte) (int, error) {
 		}
 	}
 	switch {
-	case d.lost != nil:
-		return 0, d.lost
+	case d.tunnelErr != nil:
+		return 0, d.tunnelErr
 	case err != nil || d.next+int64(n) == d.end:
 		return 0, errMalformed
 	}
@@ -131,7 +131,7 @@ func (d *decoder) Close() error {
 	return nil
 }
 
-// stop lets all reads return err from now on, unless it is nil.
+// stop makes all later reads return err, unless it is nil.
 func (d *decoder) stop(err error) error {
 	if err == nil || d.err != nil {
 		return err
@@ -141,13 +141,13 @@ func (d *decoder) stop(err error) error {
 		d.kept = nil
 	}
 	if d.zstd != nil {
-		_ = d.zstd.Reset(nil) // it has no error
+		_ = d.zstd.Reset(nil) // it cannot fail
 		decoders.Put(d.zstd)
 	}
 	return err
 }
 
-// decoders are unused ones. They start no goroutines.
+// decoders contains unused decoders, which start no goroutines.
 var decoders = sync.Pool{New: func() any {
 	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxWindow(frameBytes))
@@ -157,13 +157,13 @@ var decoders = sync.Pool{New: func() any {
 	return z
 }}
 
-// received is what a decoder reads from the tunnel.
+// received reads the encoded bytes of a decoder from the tunnel.
 type received decoder
 
 // Read implements io.Reader.
 func (r *received) Read(p []byte) (n int, err error) {
 	if n, err = r.body.Read(p); err != io.EOF {
-		r.lost = err
+		r.tunnelErr = err
 	}
 	return n, err
 }
