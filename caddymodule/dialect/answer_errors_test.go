@@ -50,7 +50,7 @@ func TestErrorsInStreams(t *testing.T) {
 		},
 		{
 			"bad request of Kokoro", FromUpstream(400, nil, []byte(`{"detail":{"error":"validation_error","message":"no voice"}}`)),
-			"invalid_request_error", "", "no voice", "no voice",
+			"invalid_request_error", "invalid_prompt", "no voice", "no voice",
 		},
 		{
 			"bad request without a code", FromUpstream(422, nil, []byte(`{"detail":"no"}`)), "invalid_request_error",

@@ -88,14 +88,14 @@ func (q *question) readForm(body []byte, contentType string) (wrong string) {
 			return err.Error()
 		}
 		value, err := io.ReadAll(part)
-		name := strings.TrimSuffix(part.FormName(), "[]")
+		name, isList := strings.CutSuffix(part.FormName(), "[]")
 		_, again := texts[name]
 		switch {
 		case err != nil:
 			return err.Error()
 		case part.FileName() != "":
 			q.files[name] += string(value)
-		case again:
+		case again && !isList:
 			return "two parts " + name
 		default:
 			texts[name] = string(value)
