@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -28,7 +29,8 @@ func form(file, model string, texts ...string) string {
 	part := func(disposition, value string) {
 		fmt.Fprintf(&b, "--%s\r\nContent-Disposition: form-data; %s\r\n\r\n%s\r\n", boundary, disposition, value)
 	}
-	part("name=\""+file+"\"; filename=\"a \\\"b\\\".wav\"\r\nContent-Type: application/octet-stream", "RIFF\x00\r\n--\r\n\xff")
+	part("name=\""+file+"\"; filename=\"a \\\"b\\\".wav\"\r\nContent-Type: application/octet-stream",
+		"RIFF\x00\r\n--\r\n\xff")
 	part(`name="model"`, model)
 	for _, text := range texts {
 		name, value, _ := strings.Cut(text, "=")
@@ -46,67 +48,85 @@ func modelAt(body string) int {
 	return strings.LastIndex(body, `"pub"`) + 1
 }
 
-// Servers that serve the same paths differ in their answers: each passes as it is, except for the name of the model, and
-// each request comes as the client has sent it, except for that name.
-func testMediaServers(t *testing.T, g *harness.Gateway) {
-	r := rigOf(t, g)
-	r.Deploy(t, "pub", r.con.ID, "", "up")
-	m := &upstream.Media{Model: "up"}
-	released := make(chan struct{})
-	close(released)
-	m.Next = released
-	const rerank = `{"query":"q","documents":["a","pub"],"top_n":%d,"model":"pub"}`
+// mediaCase is a request for a server, and what the client gets.
+type mediaCase struct {
+	server      upstream.Handler
+	path, body  string
+	status      int
+	contentType string
+	want        string
+}
+
+const listen = "/v1/audio/transcriptions"
+
+// refusal is the gateway's error for one of a server.
+func refusal(message string) string {
+	return `{"error":{"message":"` + message + `","type":"invalid_request_error","param":null,"code":null}}` + "\n"
+}
+
+// largeServers are cases of vLLM and LocalAI.
+func largeServers(m *upstream.Media) map[string]mediaCase {
+	const rank = `{"query":"q","documents":["a","pub"],"top_n":%d,"model":"pub"}`
 	const ranked = `{"id":"score-1","model":"pub","usage":{"prompt_tokens":9,"total_tokens":9},"results":[` +
 		`{"index":1,"document":{"text":"pub","multi_modal":null},"relevance_score":0.1},` +
 		`{"index":0,"document":{"text":"a","multi_modal":null},"relevance_score":0.0}]}`
 	const chunk = `data: {"id":"trsc-1","object":"transcription.chunk","created":1700000000,"model":"pub","choices":` +
 		`[{"delta":{"content":"%s"},"finish_reason":%s}]}` + "\n\n"
-	refused := func(message string) string {
-		return `{"error":{"message":"` + message + `","type":"invalid_request_error","param":null,"code":null}}` + "\n"
-	}
-	const listen, image = "/v1/audio/transcriptions", "/v1/images/generations"
-	for name, test := range map[string]struct {
-		server      upstream.Handler
-		path, body  string
-		status      int
-		contentType string
-		want        string
-	}{
+	return map[string]mediaCase{
 		"vLLM, seconds as a text": {m.VLLM, listen, form("file", "pub", "response_format=verbose_json"), 200,
-			"application/json", `{"duration":"2.5","language":"en","text":"` + upstream.Heard + `","segments":[{"id":0,"text":"` +
-				upstream.Heard + `"}]}`},
+			"application/json", `{"duration":"2.5","language":"en","text":"` + upstream.Heard +
+				`","segments":[{"id":0,"text":"` + upstream.Heard + `"}]}`},
 		"vLLM, text as JSON": {m.VLLM, listen, form("file", "pub", "response_format=text"), 200, "application/json",
 			`"` + upstream.Heard + `"`},
 		"vLLM, events": {m.VLLM, listen, form("file", "pub", "stream=true"), 200, "text/event-stream",
 			fmt.Sprintf(chunk+chunk, upstream.Heard[:4], "null", upstream.Heard[4:], `"stop"`) + upstream.Done},
 		"vLLM, another format": {m.VLLM, listen, form("file", "pub", "response_format=srt"), 400, "application/json",
-			refused("Unsupported request.")},
-		"vLLM, rerank": {m.VLLM, "/v1/rerank", fmt.Sprintf(rerank, 0), 200, "application/json", ranked},
+			refusal("Unsupported request.")},
+		"vLLM, rerank": {m.VLLM, "/v1/rerank", fmt.Sprintf(rank, 0), 200, "application/json", ranked},
 		"LocalAI, SRT": {m.LocalAI, listen, form("file", "pub", "response_format=srt"), 200,
 			"text/plain; charset=UTF-8", "1\n00:00:00,000 --> 00:00:02,500\n" + upstream.Heard + "\n"},
-		"LocalAI, rerank": {m.LocalAI, "/v1/reranking", fmt.Sprintf(rerank, 1), 200, "application/json", ranked},
-		"LocalAI, rerank of none": {m.LocalAI, "/v1/rerank", fmt.Sprintf(rerank, 0), 400, "application/json",
-			refused(`\"top_n - should be greater than or equal to 1\"`)},
-		"LocalAI, image": {m.LocalAI, image, `{"prompt":"pub", "model" : "pub"}`, 200, "application/json",
+		"LocalAI, rerank": {m.LocalAI, "/v1/reranking", fmt.Sprintf(rank, 1), 200, "application/json", ranked},
+		"LocalAI, rerank of none": {m.LocalAI, "/v1/rerank", fmt.Sprintf(rank, 0), 400, "application/json",
+			refusal(`\"top_n - should be greater than or equal to 1\"`)},
+		"LocalAI, image": {m.LocalAI, "/v1/images/generations", `{"prompt":"pub", "model" : "pub"}`, 200, "application/json",
 			`{"created":1700000000,"id":"1","data":[{"embedding":null,"index":0,` +
 				`"url":"http://127.0.0.1:8080/generated-images/b641.png"}],"usage":{"prompt_tokens":0,"completion_tokens":0,` +
 				`"total_tokens":0}}`},
+	}
+}
+
+// speechServers are cases of servers for speech, and of one for images.
+func speechServers(m *upstream.Media) map[string]mediaCase {
+	return map[string]mediaCase{
 		"speaches, VTT": {m.Speaches, listen, form("file", "pub", "response_format=vtt"), 200, "text/vtt",
 			upstream.Subtitles},
 		"speaches, events": {m.Speaches, listen, form("file", "pub", "stream=true"), 200, "text/event-stream",
 			`data: {"type":"transcript.text.delta","delta":"` + upstream.Heard + `","logprobs":null}` + "\n\n" +
 				`data: {"type":"transcript.text.done","text":""}` + "\n\n"},
 		"speaches, another format": {m.Speaches, listen, form("file", "pub", "response_format=lrc"), 400, "application/json",
-			refused("body.response_format: Input should be another format")},
+			refusal("body.response_format: Input should be another format")},
 		"Kokoro, events are bytes": {m.Kokoro, "/v1/audio/speech", `{"input":"pub","stream_format":"sse","model":"pub"}`, 200,
 			"audio/mpeg", upstream.Sound[0] + upstream.Sound[1]},
 		"Kokoro, no input": {m.Kokoro, "/v1/audio/speech", `{"input":"","model":"pub"}`, 400, "application/json",
-			refused("No input.")},
+			refusal("No input.")},
 		"Kokoro, voices": {m.Kokoro, "/v1/audio/voices?x=y&model=pub", "", 200, "application/json",
 			`{"voices":[{"id":"af_heart","name":"af_heart"}]}`},
 		"sd-server": {m.SD, "/v1/images/edits", form("image[]", "pub", "prompt=pub"), 200, "application/json",
 			`{"created":1700000000,"data":[{"b64_json":"` + upstream.Pixel + `"}],"output_format":"png"}`},
-	} {
+	}
+}
+
+// Servers that serve the same paths differ in their answers: each passes as it is, except for the name of the model.
+// Each request comes as the client has sent it, except for that name.
+func testMediaServers(t *testing.T, g *harness.Gateway) {
+	r := rigOf(t, g)
+	r.Deploy(t, "pub", r.con.ID, "", "up")
+	next := make(chan struct{})
+	close(next)
+	m := &upstream.Media{Model: "up", Next: next}
+	cases := largeServers(m)
+	maps.Copy(cases, speechServers(m))
+	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			r.up.Handle("", test.server)
 			method, header := http.MethodPost, "Content-Type: application/json"

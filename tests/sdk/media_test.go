@@ -98,7 +98,8 @@ func TestMedia(t *testing.T) {
 	run := func(t *testing.T, requests int, cmd *exec.Cmd) []*sent {
 		r, before := record(t, g.URL), len(up.Requests())
 		cmd.Env = append(os.Environ(), "GATEWAY="+r.URL, "API_KEY="+key, "MODEL="+public, "FILE="+file,
-			"HEARD="+upstream.Heard, "PIXEL="+upstream.Pixel, "SOUND="+hex.EncodeToString([]byte(upstream.Sound[0]+upstream.Sound[1])))
+			"HEARD="+upstream.Heard, "PIXEL="+upstream.Pixel,
+			"SOUND="+hex.EncodeToString([]byte(upstream.Sound[0]+upstream.Sound[1])))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}

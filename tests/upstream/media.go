@@ -101,7 +101,8 @@ func (q *question) readForm(body []byte, contentType string) (wrong string) {
 			texts[name] = string(value)
 		}
 	}
-	q.Model, q.Prompt, q.Format, q.stream = texts["model"], texts["prompt"], texts["response_format"], texts["stream"] == "true"
+	q.Model, q.Prompt, q.Format = texts["model"], texts["prompt"], texts["response_format"]
+	q.stream = texts["stream"] == "true"
 	return ""
 }
 

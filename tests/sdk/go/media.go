@@ -25,8 +25,9 @@ func media(ctx context.Context) error {
 
 func transcription(ctx context.Context, file *os.File) error {
 	client, heard := forGateway(), os.Getenv("HEARD")
-	got, err := client.Audio.Transcriptions.New(ctx,
-		openai.AudioTranscriptionNewParams{File: file, Model: os.Getenv("MODEL"), ResponseFormat: openai.AudioResponseFormatJSON})
+	got, err := client.Audio.Transcriptions.New(ctx, openai.AudioTranscriptionNewParams{
+		File: file, Model: os.Getenv("MODEL"), ResponseFormat: openai.AudioResponseFormatJSON,
+	})
 	if err != nil || got.Text != heard || got.Usage.Seconds != 3 {
 		return fmt.Errorf("transcription: %w, %+v", err, got)
 	}
