@@ -22,10 +22,11 @@ func TestMistakes(t *testing.T) {
 		{"base URL without /v1", "POST", "/chat/completions", ask, bearer, 404, "set the client's base URL to " + api},
 		{"base URL without /v1, messages", "POST", "/messages", ask, bearer, 404, "set the client's base URL to " + api},
 		{
-			"audio", "POST", "/v1/audio/transcriptions", "", bearer, 404,
-			"has no audio API (POST /v1/audio/transcriptions). It serves /v1/chat/completions,",
+			"audio", "POST", "/v1/audio/diarization", "", bearer, 404,
+			"has no such audio API (POST /v1/audio/diarization). It serves /v1/chat/completions,",
 		},
-		{"images without /v1", "POST", "/images/generations", "", bearer, 404, "has no image API"},
+		{"images without /v1", "POST", "/images/generations", "", bearer, 404, "set the client's base URL to http"},
+		{"other images without /v1", "POST", "/images/variations", "", bearer, 404, "has no such image API"},
 		{
 			"batches of messages", "POST", "/v1/messages/batches", "", bearer, 404,
 			`{"type":"error","error":{"type":"not_found_error","message":"This gateway has no batch API`,
