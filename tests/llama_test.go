@@ -44,6 +44,7 @@ func TestLlama(t *testing.T) {
 		{"thinking", testThinking},
 		{"broken calls", testBrokenCalls},
 		{"context overflow", testContextOverflow},
+		{"not supported", testNotSupported},
 		{"estimate", func(t *testing.T, _ *harness.Client) { testEstimate(t, server) }},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, c) })

@@ -76,6 +76,8 @@ func TestOneGateway(t *testing.T) {
 		"removed connector":    testRemovedConnector, "connector started twice": testConnectorStartedTwice,
 		"configuration errors": testConnectorConfigurationErrors, "states": testTrueState,
 		"killed connector": testConnectorKilledUnderLoad, "rotation": testRotation,
+		"media servers": testMediaServers, "speech is not buffered": testSpeechIsNotBuffered,
+		"media canceled": testMediaCancel, "media out of scope": testMediaScope,
 		"pairing": testPairingByTheCommandLine, "pairing again": testPairingAgain, "one approval wins": testOneApprovalWins,
 	} {
 		t.Run(name, func(t *testing.T) {

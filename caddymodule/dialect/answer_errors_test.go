@@ -49,6 +49,11 @@ func TestErrorsInStreams(t *testing.T) {
 			"invalid_request_error", "bad_grammar", "no such grammar", "no such grammar",
 		},
 		{
+			"bad request of Kokoro",
+			FromUpstream(400, nil, []byte(`{"detail":{"error":"validation_error","message":"no voice"}}`)),
+			"invalid_request_error", "invalid_prompt", "no voice", "no voice",
+		},
+		{
 			"bad request without a code", FromUpstream(422, nil, []byte(`{"detail":"no"}`)), "invalid_request_error",
 			"invalid_prompt", "no", "no",
 		},

@@ -43,6 +43,7 @@ func readFault(body []byte) fault {
 //	{"error":"text"}                                     Ollama's own API, LM Studio
 //	{"object":"error","message":…,"code":400}            older vLLM, SGLang
 //	{"detail":"text"} {"detail":[{"loc":[…],"msg":…}]}   FastAPI
+//	{"error":"code","message":"text"}, also as "detail"  sd-server, Kokoro
 //
 // Some servers nest a whole body as the string "message".
 func (f *fault) read(data []byte, level int) {
@@ -74,6 +75,9 @@ func (f *fault) read(data []byte, level int) {
 		case name == "n_ctx":
 			f.window = window.Tokens(raw)
 		}
+	}
+	if bytes.HasPrefix(nested[0], []byte(`"`)) && jsonscan.IsFilled(nested[1]) { // the error is only a code
+		nested[0], nested[1] = nested[1], nested[0]
 	}
 	for _, raw := range nested {
 		if !jsonscan.IsFilled(raw) {

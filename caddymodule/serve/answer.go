@@ -298,6 +298,7 @@ func (a *answer) piece(h http.Header, p []byte) bool {
 		}
 		a.w.Header()["X-Content-Type-Options"] = []string{"nosniff"}
 		a.w.Header()["Content-Security-Policy"] = []string{"sandbox"}
+		a.w.Header()["X-Accel-Buffering"] = noBuffering
 		a.status = http.StatusOK
 		a.w.WriteHeader(a.status)
 		a.control = http.NewResponseController(a.w)

@@ -21,6 +21,7 @@ type clientRequest struct {
 	kept    int64  // bytes of kept responses that the request refers to
 	leave   func() // ends the turn of awaitTurn; nil: the request has none
 
+	unread          bool          // the body was refused before its end
 	form            *dialect.Form // of the body; nil: it is JSON
 	bodyForFallback []byte        // the client's body, if the deployment has a fallback
 	held            int64         // bytes still held by the first decoding while the fallback decodes

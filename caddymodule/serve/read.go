@@ -37,6 +37,9 @@ func (c *clientRequest) read(r *http.Request) *dialect.Error {
 	}
 	body, derr := readBody(r, c.MaxBody, arriving, look)
 	if derr != nil {
+		if c.unread = r.ProtoMajor == 1; c.unread { // net/http reads a part of the rest before the answer, unless it closes
+			c.answer.header(http.Header{"Connection": {"close"}})
+		}
 		return c.orEnded(derr)
 	}
 	if encoding != "" {
@@ -48,6 +51,28 @@ func (c *clientRequest) read(r *http.Request) *dialect.Error {
 		}
 	}
 	return c.decode(body)
+}
+
+// maxDrain is how long the rest of a refused body is read.
+const maxDrain = 5 * time.Second
+
+// drain reads the rest of a body that was refused. The connection closes after that, and a client that is still sending
+// would not see the answer.
+func (c *clientRequest) drain(r *http.Request) {
+	if !c.unread {
+		return
+	}
+	until, control := time.Now().Add(maxDrain), http.NewResponseController(c.answer.w)
+	if control.Flush() != nil || control.SetReadDeadline(until) != nil {
+		return
+	}
+	buf := largeBuffers.Get().(*[]byte)
+	defer largeBuffers.Put(buf)
+	for time.Now().Before(until) {
+		if _, err := r.Body.Read(*buf); err != nil {
+			return
+		}
+	}
 }
 
 // readForm reads a form as far as it has arrived. Once its model is known, the request is admitted, before the rest of

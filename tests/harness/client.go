@@ -157,6 +157,9 @@ func (s *Stream) Close() {
 	s.body.Close()
 }
 
+// Read reads what has arrived of an answer that is not a stream of events.
+func (s *Stream) Read(p []byte) (int, error) { return s.r.Read(p) }
+
 // Next returns the next event with the empty line that ends it. At the end of the stream it returns the rest
 // and the error, io.EOF if the end was clean.
 func (s *Stream) Next() (string, error) {

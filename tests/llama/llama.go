@@ -56,8 +56,9 @@ const Alias = "tinyscript"
 
 // Options are the options of a server.
 type Options struct {
-	Slots   int // number of parallel requests, default 4
-	Context int // number of tokens for each of them, default 4096; [[long]] fills 16384 in many seconds
+	Slots   int      // number of parallel requests, default 4
+	Context int      // number of tokens for each of them, default 4096; [[long]] fills 16384 in many seconds
+	Flags   []string // that make it a server for something else than chats, such as --reranking
 }
 
 // A Server is a running llama-server.
@@ -91,7 +92,7 @@ func Start(t testing.TB, o Options) *Server {
 		"-t", "1", "--jinja", "--no-ui", "--offline", "--slots",
 	}
 	s := &Server{URL: "http://" + addr}
-	s.Process = harness.StartProcess(t, dir, "llama-server", exec.Command(server, args...))
+	s.Process = harness.StartProcess(t, dir, "llama-server", exec.Command(server, append(args, o.Flags...)...))
 	harness.Poll(t, harness.Patience, "starting llama-server", func(ctx context.Context) error {
 		if !s.Running() {
 			t.Fatalf("llama-server has ended while starting")

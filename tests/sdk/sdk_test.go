@@ -28,7 +28,9 @@ type program struct {
 	command func(t *testing.T, upstream string) *exec.Cmd
 }
 
-func programs(t *testing.T) []program {
+// buildGo builds the program with the SDKs for Go, and returns its path.
+func buildGo(t *testing.T) string {
+	t.Helper()
 	built := filepath.Join(t.TempDir(), "sdk")
 	// The SDKs are large and run once, so they are built without optimization.
 	build := exec.Command("go", "build", "-trimpath", "-gcflags=github.com/...=-N -l -dwarf=false", "-o", built, ".")
@@ -36,6 +38,11 @@ func programs(t *testing.T) []program {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the program with the SDKs for Go: %v\n%s", err, out)
 	}
+	return built
+}
+
+func programs(t *testing.T) []program {
+	built := buildGo(t)
 	list := []program{{"go", func(_ *testing.T, upstream string) *exec.Cmd { return exec.Command(built, upstream) }}}
 	if !skipNode() {
 		if err := rig.NPM("node"); err != nil {

@@ -4,7 +4,7 @@
 // depend on the SDKs.
 //
 // Environment: GATEWAY is the gateway's URL, and API_KEY the key. TINY is the public name of a real model, which
-// replies ANSWER. The argument is the upstream: scripted or llama.
+// replies ANSWER. The argument is the upstream: scripted or llama, or media for audio, images and embeddings.
 package main
 
 import (
@@ -31,6 +31,13 @@ type reply struct {
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
+	if len(os.Args) > 1 && os.Args[1] == "media" {
+		if err := media(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "FAILED", err)
+			os.Exit(1) //nolint:gocritic // nothing is left to cancel
+		}
+		return
+	}
 	model, text, tokens := os.Getenv("TINY"), os.Getenv("ANSWER"), int64(38)
 	if len(os.Args) > 1 && os.Args[1] == "scripted" {
 		model, text, tokens = "hello", "Hello, world.", 3
