@@ -151,7 +151,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 	{"caddymodule/scripted", helpers, "the built-in model server is a model server like any other"},
 	{
 		"caddymodule/cli/up", "caddymodule/gateway caddymodule/manage caddymodule/program caddymodule/scope " +
-			"caddymodule/scripted caddymodule/store connector/agent connector/config connector/upstream" +
+			"caddymodule/scripted caddymodule/store connector/agent connector/clients connector/config connector/upstream" +
 			helpers,
 		"only `caddy gateway up` runs a connector in the gateway's process",
 	},
