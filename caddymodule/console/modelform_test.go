@@ -20,7 +20,8 @@ func TestRegisterForClients(t *testing.T) {
 	gpu := g.connector("gpu-box")
 	g.deployment("small", gpu)
 	set := func(fields ...string) *httptest.ResponseRecorder {
-		return g.post("/console/models", append([]string{"name", "qwen3", "change", "qwen3", "connector", gpu.ID}, fields...)...)
+		form := []string{"name", "qwen3", "change", "qwen3", "connector", gpu.ID}
+		return g.post("/console/models", append(form, fields...)...)
 	}
 	const defaults = `{"temperature": 0.7}`
 	g.goes(set("also_as", "coder\n claude-* other\n", "fallback", "small", "option.order", "first",

@@ -110,8 +110,8 @@ func TestRegister(t *testing.T) {
 
 	again := mainOf(g.page("/console/models/new?name=llama3.2:3b"))
 	has(t, again, "Change llama3.2:3b", "readonly", " selected>llama3.2:3b</option>")
-	g.goes(g.post("/console/models", "name", "llama3.2:3b", "change", "llama3.2:3b", "connector", attic.ID, "pick", pick, "upstream", "vllm",
-		"model", "typed one"), "/console/models/show?name=llama3.2%3A3b")
+	g.goes(g.post("/console/models", "name", "llama3.2:3b", "change", "llama3.2:3b", "connector", attic.ID, "pick", pick,
+		"upstream", "vllm", "model", "typed one"), "/console/models/show?name=llama3.2%3A3b")
 	d, _ = g.store.Deployment(store.DefaultAccount, "llama3.2:3b")
 	if d.Model != "typed one" || d.Upstream != "vllm" || !slices.Equal(d.Connectors, []string{attic.ID}) {
 		t.Errorf("the typed route must win over the picked one: %+v", d)
@@ -149,7 +149,8 @@ func TestRegisterOnSeveral(t *testing.T) {
 		t.Errorf("the order of connectors is %v", d.Connectors)
 	}
 
-	w := g.post("/console/models", "name", "qwen3", "change", "qwen3", "connector", gpu.ID, "also", cellar.ID, "max_concurrency", "four")
+	w := g.post("/console/models", "name", "qwen3", "change", "qwen3", "connector", gpu.ID, "also", cellar.ID,
+		"max_concurrency", "four")
 	g.refused(w, http.StatusBadRequest, "")
 	has(t, w.Body.String(), "must be a whole number", `value="four"`, `value="`+cellar.ID+`" checked`)
 	has(t, mainOf(g.page("/console/connectors/"+attic.ID+"/remove")), "These models use it", "<li>qwen3</li>")

@@ -35,7 +35,8 @@ func TestPublishUnderNameInUse(t *testing.T) {
 
 	form[5] = target{"", "bge-m3"}.encode()
 	form[1] = "qwen3:8b"
-	g.refused(g.post("/console/models", append(form, "taken.other", "replace")...), http.StatusConflict, "is published already")
+	g.refused(g.post("/console/models", append(form, "taken.other", "replace")...), http.StatusConflict,
+		"is published already")
 	g.goes(g.post("/console/models", append(form, "taken.qwen3:8b", "replace")...), shown)
 	if now, _ := g.store.Deployment(store0, "qwen3:8b"); now.Model != "bge-m3" || now.AlsoAs != nil ||
 		now.MaxConcurrency != 0 {
@@ -68,7 +69,8 @@ func TestMoveToMachineWithoutModel(t *testing.T) {
 		t.Errorf("moved: %+v", d)
 	}
 	g.goes(g.post("/console/models", append(form, "anyway", gpu.ID)...), "/console/models/show?name=llama3.2")
-	has(t, g.page("/console/models/show?name=llama3.2"), "Saved: new requests for llama3.2 go to gpu-box.", "Requests fail now")
+	has(t, g.page("/console/models/show?name=llama3.2"), "Saved: new requests for llama3.2 go to gpu-box.",
+		"Requests fail now")
 	form[7] = target{"", "qwen3:8b"}.encode()
 	g.goes(g.post("/console/models", form...), "/console/models/show?name=llama3.2")
 }

@@ -65,8 +65,8 @@ func FormOf(op Operation, h http.Header) (*Form, *Error) {
 
 const formType = "multipart/form-data"
 
-// contentType returns the Content-Type for the model server. It has no other parameters than the boundary: by a charset,
-// some servers would read other names of parts, and a simple parser takes the boundary from another parameter.
+// contentType returns the Content-Type for the model server. Its only parameter is the boundary: by a charset, some
+// servers would read other names of parts, and a simple parser takes the boundary from another parameter.
 func (f *Form) contentType() string {
 	return mime.FormatMediaType(formType, map[string]string{"boundary": f.boundary})
 }
@@ -168,7 +168,8 @@ func readPartHeader(header []byte) (part formPart, ok bool) {
 	_, hasFile := params["filename"]
 	delete(params, "name")
 	delete(params, "filename")
-	if err != nil || disposition != "form-data" || !validPartName.MatchString(name) || len(params) > 0 || hasOtherName(value) {
+	if err != nil || disposition != "form-data" || !validPartName.MatchString(name) || len(params) > 0 ||
+		hasOtherName(value) {
 		return part, false
 	}
 	_, encoded := h["Content-Transfer-Encoding"]

@@ -169,7 +169,7 @@ func slack(sentence, link string) []byte {
 	return encode(block{"text": sentence, "blocks": blocks, "unfurl_links": false, "unfurl_media": false})
 }
 
-// discordMarkup are the characters that can be markup in the middle of a line. Discord reads no markup after a backslash.
+// discordMarkup are the characters that can be markup in the middle of a line. A backslash makes them plain text.
 var discordMarkup = regexp.MustCompile("[!-+/:-@[-`{-~]")
 
 func discordEscape(s string) string { return discordMarkup.ReplaceAllString(s, `\$0`) }

@@ -106,7 +106,8 @@ func fakeDiscord(t *testing.T, p Payload) (text, link string) {
 	if link != "" && !discordLink.MatchString(link) {
 		t.Errorf("link %q", link)
 	}
-	if bare := discordEscapes.ReplaceAllString(text, ""); strings.ContainsAny(bare, "\\`*_~|<>@#[]\n") || strings.Contains(bare, "://") {
+	bare := discordEscapes.ReplaceAllString(text, "")
+	if strings.ContainsAny(bare, "\\`*_~|<>@#[]\n") || strings.Contains(bare, "://") {
 		t.Errorf("markup in %q", text)
 	}
 	return discordEscapes.ReplaceAllStringFunc(text, func(s string) string { return s[1:] }), strings.Trim(link, "<>")
@@ -213,7 +214,8 @@ var hostile = []string{
 	"@everyone", "@here", "<!channel>", "<!here|here>", "<!subteam^S1>", "<@U1>", "<@&1>", "<#C1>", "@someone#1234",
 	"<https://evil.example|the console>", "[the console](https://evil.example)", "https://evil.example/x", "evil.example",
 	"<https://evil.example>", "*bold*", "_it_", "~~gone~~", "`code`", "```\ncode", "||spoiler||", "> quote", "# title",
-	"a\n# title\n@everyone", "a\r\nTags: skull\r\n\r\nbody", "&lt;!channel&gt;", "&amp;lt;", `\`, `\\@everyone`, `\<!channel>`,
+	"a\n# title\n@everyone", "a\r\nTags: skull\r\n\r\nbody", "&lt;!channel&gt;", "&amp;lt;", `\`, `\\@everyone`,
+	`\<!channel>`,
 	":skull:", "<:a:1>", "<t:1:R>", "$connector_name", "${remedy}", "$", "%s%d", `","text":"x`, "\x00\x1b[31mred",
 	"\u202egnp.exe", "\u200b@everyone", "\u2028line", "bad\xff\xfeutf8", "", " ", strings.Repeat("@everyone ", 1000),
 	strings.Repeat("*", 5000), strings.Repeat("😀", 5000), strings.Repeat("é", 5000), strings.Repeat("<", 5000),

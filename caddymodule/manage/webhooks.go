@@ -36,7 +36,8 @@ func (s *Service) Webhooks(ctx context.Context) ([]Webhook, error) {
 	case err != nil:
 		return nil, err
 	case !CallerFrom(ctx).Operator && account != store.DefaultAccount:
-		return nil, faultf(ErrForbidden, "only operators and admins of the account %q may test webhooks", store.DefaultAccount)
+		return nil, faultf(ErrForbidden, "only operators and admins of the account %q may test webhooks",
+			store.DefaultAccount)
 	}
 	return s.webhooks(), nil
 }

@@ -171,7 +171,8 @@ func TestBytesAndEvents(t *testing.T) {
 		return answer
 	}
 	w := g.postForm(strings.NewReader(modelPart + filePart + formEnd))
-	if h := w.Header(); h.Get("Content-Type") != "application/octet-stream" || h.Get("Content-Security-Policy") != "sandbox" {
+	h := w.Header()
+	if h.Get("Content-Type") != "application/octet-stream" || h.Get("Content-Security-Policy") != "sandbox" {
 		t.Error(h)
 	}
 	g.answer = func(*http.Request) *http.Response {
@@ -179,7 +180,8 @@ func TestBytesAndEvents(t *testing.T) {
 			"data: {\"type\":\"transcript.text.done\",\"usage\":{\"input_tokens\":3,\"output_tokens\":2}}\n\n"), -1)
 	}
 	g.postForm(strings.NewReader(modelPart + filePart + formEnd))
-	if r := g.backend.Activity.Recent(store.DefaultAccount)[0]; r.OutputTokens != 2 || !r.Streamed || r.FirstTokenMillis != 0 {
+	r := g.backend.Activity.Recent(store.DefaultAccount)[0]
+	if r.OutputTokens != 2 || !r.Streamed || r.FirstTokenMillis != 0 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -255,7 +257,8 @@ func TestSpeech(t *testing.T) {
 func TestVoices(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	g.answer = func(r *http.Request) *http.Response {
-		return upstreamAnswer("application/json", strings.NewReader(`{"model":"up","asked":"`+r.Method+" "+r.URL.String()+`"}`), -1)
+		answer := `{"model":"up","asked":"` + r.Method + " " + r.URL.String() + `"}`
+		return upstreamAnswer("application/json", strings.NewReader(answer), -1)
 	}
 	get := func(path string) string {
 		w := httptest.NewRecorder()

@@ -44,8 +44,8 @@ type Snippet struct {
 	Code string
 }
 
-// Snippets returns what to copy for a client, nothing if it cannot use a model of this kind. Each value is quoted for the
-// language around it, so that it cannot be anything but a string.
+// Snippets returns what to copy for a client, nothing if it cannot use a model of this kind. Each value is quoted for
+// the language around it, so that it cannot be anything but a string.
 func (c Client) Snippets(v Values) (all []Snippet) {
 	if !v.Chats() && !c.AllKinds {
 		return nil
