@@ -299,7 +299,8 @@ func (c *testConnector) ended(t testing.TB) link.CloseCode {
 func post(body string) *http.Request {
 	return &http.Request{
 		Method: http.MethodPost, URL: &url.URL{Path: "/v1/chat/completions"}, Host: "ollama",
-		Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)),
+		Header: http.Header{"Content-Type": {"application/json"}},
+		Body:   io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)),
 	}
 }
 
