@@ -71,17 +71,17 @@ func TestReloadKeepsTheTunnel(t *testing.T) {
 		t.Errorf("after: %q", got)
 	}
 	more := post(t.Context(), "{}")
-	more.URL.Path = "/v1/rerank"
+	more.URL.Path = "/v1/moderations"
 	if _, err := s.roundTrip(more); !errors.Is(err, link.ErrRefused) {
 		t.Errorf("what is not allowed: %v", err)
 	}
 	c := g.present(map[string]string{"box": next})
-	c.Allow = []string{"POST /v1/rerank"}
+	c.Allow = []string{"POST /v1/moderations"}
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
 	more = post(t.Context(), "{}")
-	more.URL.Path = "/v1/rerank"
+	more.URL.Path = "/v1/moderations"
 	if answer, err := s.roundTrip(more); err != nil || answer.StatusCode != http.StatusOK {
 		t.Errorf("what is allowed now: %v", err)
 	}
