@@ -125,8 +125,10 @@ func TestWebhookMistakes(t *testing.T) {
 		},
 		"short":     {"model_gateway_webhook https://a.example {\n secret 123456789012345\n}", "too short"},
 		"no base64": {"model_gateway_webhook https://a.example {\n secret whsec_%%%\n}", "valid base64"},
-		"format": {"model_gateway_webhook https://a.example {\n format teams\n}",
-			"not one of cloudevents, slack, discord, ntfy, text"},
+		"format": {
+			"model_gateway_webhook https://a.example {\n format teams\n}",
+			"not one of cloudevents, slack, discord, ntfy, text",
+		},
 		"two formats": {"model_gateway_webhook https://a.example {\n format slack\n format text\n}", "given twice"},
 		"name":        {"model_gateway_webhook https://a.example {\n header \"X Y\" z\n}", `header "X Y"`},
 	} {

@@ -290,7 +290,8 @@ func TestWebhookForPeople(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	g := harness.Start(t, harness.Options{
-		Console: true, Global: "events {\n on * model_gateway_webhook " + server.URL + "/path-secret-78 {\n format ntfy\n }\n}",
+		Console: true,
+		Global:  "events {\n on * model_gateway_webhook " + server.URL + "/path-secret-78 {\n format ntfy\n }\n}",
 	})
 	g.Hide("path-secret-78")
 	next := func(link, text string) {

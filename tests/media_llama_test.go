@@ -17,8 +17,10 @@ const rerank = `{"model":"org/tiny:1","query":"hello","documents":["one hello","
 func testNotSupported(t *testing.T, c *harness.Client) {
 	for _, test := range []struct{ path, body, header, want string }{
 		{"/v1/rerank", rerank, "Content-Type: application/json", "answered HTTP 501: This server does not support reranking"},
-		{"/v1/audio/transcriptions", form("file", "org/tiny:1"), formHeader,
-			"answered HTTP 501: The current model does not support audio"},
+		{
+			"/v1/audio/transcriptions", form("file", "org/tiny:1"), formHeader,
+			"answered HTTP 501: The current model does not support audio",
+		},
 	} {
 		a := c.Do(t, http.MethodPost, test.path, test.body, test.header)
 		if a.Status != http.StatusBadGateway || !strings.Contains(a.Body, test.want) {

@@ -73,46 +73,74 @@ func largeServers(m *upstream.Media) map[string]mediaCase {
 	const chunk = `data: {"id":"trsc-1","object":"transcription.chunk","created":1700000000,"model":"pub","choices":` +
 		`[{"delta":{"content":"%s"},"finish_reason":%s}]}` + "\n\n"
 	return map[string]mediaCase{
-		"vLLM, seconds as a text": {m.VLLM, listen, form("file", "pub", "response_format=verbose_json"), 200,
+		"vLLM, seconds as a text": {
+			m.VLLM, listen, form("file", "pub", "response_format=verbose_json"), 200,
 			"application/json", `{"duration":"2.5","language":"en","text":"` + upstream.Heard +
-				`","segments":[{"id":0,"text":"` + upstream.Heard + `"}]}`},
-		"vLLM, text as JSON": {m.VLLM, listen, form("file", "pub", "response_format=text"), 200, "application/json",
-			`"` + upstream.Heard + `"`},
-		"vLLM, events": {m.VLLM, listen, form("file", "pub", "stream=true"), 200, "text/event-stream",
-			fmt.Sprintf(chunk+chunk, upstream.Heard[:4], "null", upstream.Heard[4:], `"stop"`) + upstream.Done},
-		"vLLM, another format": {m.VLLM, listen, form("file", "pub", "response_format=srt"), 400, "application/json",
-			refusal("Unsupported request.")},
+				`","segments":[{"id":0,"text":"` + upstream.Heard + `"}]}`,
+		},
+		"vLLM, text as JSON": {
+			m.VLLM, listen, form("file", "pub", "response_format=text"), 200, "application/json",
+			`"` + upstream.Heard + `"`,
+		},
+		"vLLM, events": {
+			m.VLLM, listen, form("file", "pub", "stream=true"), 200, "text/event-stream",
+			fmt.Sprintf(chunk+chunk, upstream.Heard[:4], "null", upstream.Heard[4:], `"stop"`) + upstream.Done,
+		},
+		"vLLM, another format": {
+			m.VLLM, listen, form("file", "pub", "response_format=srt"), 400, "application/json",
+			refusal("Unsupported request."),
+		},
 		"vLLM, rerank": {m.VLLM, "/v1/rerank", fmt.Sprintf(rank, 0), 200, "application/json", ranked},
-		"LocalAI, SRT": {m.LocalAI, listen, form("file", "pub", "response_format=srt"), 200,
-			"text/plain; charset=UTF-8", "1\n00:00:00,000 --> 00:00:02,500\n" + upstream.Heard + "\n"},
+		"LocalAI, SRT": {
+			m.LocalAI, listen, form("file", "pub", "response_format=srt"), 200,
+			"text/plain; charset=UTF-8", "1\n00:00:00,000 --> 00:00:02,500\n" + upstream.Heard + "\n",
+		},
 		"LocalAI, rerank": {m.LocalAI, "/v1/reranking", fmt.Sprintf(rank, 1), 200, "application/json", ranked},
-		"LocalAI, rerank of none": {m.LocalAI, "/v1/rerank", fmt.Sprintf(rank, 0), 400, "application/json",
-			refusal(`\"top_n - should be greater than or equal to 1\"`)},
-		"LocalAI, image": {m.LocalAI, "/v1/images/generations", `{"prompt":"pub", "model" : "pub"}`, 200, "application/json",
+		"LocalAI, rerank of none": {
+			m.LocalAI, "/v1/rerank", fmt.Sprintf(rank, 0), 400, "application/json",
+			refusal(`\"top_n - should be greater than or equal to 1\"`),
+		},
+		"LocalAI, image": {
+			m.LocalAI, "/v1/images/generations", `{"prompt":"pub", "model" : "pub"}`, 200, "application/json",
 			`{"created":1700000000,"id":"1","data":[{"embedding":null,"index":0,` +
 				`"url":"http://127.0.0.1:8080/generated-images/b641.png"}],"usage":{"prompt_tokens":0,"completion_tokens":0,` +
-				`"total_tokens":0}}`},
+				`"total_tokens":0}}`,
+		},
 	}
 }
 
 // speechServers are cases of servers for speech, and of one for images.
 func speechServers(m *upstream.Media) map[string]mediaCase {
 	return map[string]mediaCase{
-		"speaches, VTT": {m.Speaches, listen, form("file", "pub", "response_format=vtt"), 200, "text/vtt",
-			upstream.Subtitles},
-		"speaches, events": {m.Speaches, listen, form("file", "pub", "stream=true"), 200, "text/event-stream",
+		"speaches, VTT": {
+			m.Speaches, listen, form("file", "pub", "response_format=vtt"), 200, "text/vtt",
+			upstream.Subtitles,
+		},
+		"speaches, events": {
+			m.Speaches, listen, form("file", "pub", "stream=true"), 200, "text/event-stream",
 			`data: {"type":"transcript.text.delta","delta":"` + upstream.Heard + `","logprobs":null}` + "\n\n" +
-				`data: {"type":"transcript.text.done","text":""}` + "\n\n"},
-		"speaches, another format": {m.Speaches, listen, form("file", "pub", "response_format=lrc"), 400, "application/json",
-			refusal("body.response_format: Input should be another format")},
-		"Kokoro, events are bytes": {m.Kokoro, "/v1/audio/speech", `{"input":"pub","stream_format":"sse","model":"pub"}`, 200,
-			"audio/mpeg", upstream.Sound[0] + upstream.Sound[1]},
-		"Kokoro, no input": {m.Kokoro, "/v1/audio/speech", `{"input":"","model":"pub"}`, 400, "application/json",
-			refusal("No input.")},
-		"Kokoro, voices": {m.Kokoro, "/v1/audio/voices?x=y&model=pub", "", 200, "application/json",
-			`{"voices":[{"id":"af_heart","name":"af_heart"}]}`},
-		"sd-server": {m.SD, "/v1/images/edits", form("image[]", "pub", "prompt=pub"), 200, "application/json",
-			`{"created":1700000000,"data":[{"b64_json":"` + upstream.Pixel + `"}],"output_format":"png"}`},
+				`data: {"type":"transcript.text.done","text":""}` + "\n\n",
+		},
+		"speaches, another format": {
+			m.Speaches, listen, form("file", "pub", "response_format=lrc"), 400, "application/json",
+			refusal("body.response_format: Input should be another format"),
+		},
+		"Kokoro, events are bytes": {
+			m.Kokoro, "/v1/audio/speech", `{"input":"pub","stream_format":"sse","model":"pub"}`, 200,
+			"audio/mpeg", upstream.Sound[0] + upstream.Sound[1],
+		},
+		"Kokoro, no input": {
+			m.Kokoro, "/v1/audio/speech", `{"input":"","model":"pub"}`, 400, "application/json",
+			refusal("No input."),
+		},
+		"Kokoro, voices": {
+			m.Kokoro, "/v1/audio/voices?x=y&model=pub", "", 200, "application/json",
+			`{"voices":[{"id":"af_heart","name":"af_heart"}]}`,
+		},
+		"sd-server": {
+			m.SD, "/v1/images/edits", form("image[]", "pub", "prompt=pub"), 200, "application/json",
+			`{"created":1700000000,"data":[{"b64_json":"` + upstream.Pixel + `"}],"output_format":"png"}`,
+		},
 	}
 }
 

@@ -16,7 +16,8 @@ const (
 		`"contact_at":"2026-05-02T11:55:00Z","leader":false,"self":true,"problem":"etcd at 10.9.8.7:2379 did not answer"}`
 	fullEdgeJSON = `{"name":"edge-a","started_at":"2026-05-01T10:30:00Z","state":"serving","leader":true,"self":true,` +
 		`"problem":"etcd at 10.9.8.7:2379 has reached its quota"}`
-	unknownEdgeJSON    = `{"name":"edge-b","started_at":"2026-05-01T10:30:00Z","state":"unknown","leader":true,"self":false}`
+	unknownEdgeJSON = `{"name":"edge-b","started_at":"2026-05-01T10:30:00Z","state":"unknown","leader":true,` +
+		`"self":false}`
 	webhooksJSON       = `[{"host":"hooks.slack.com","format":"slack"},{"host":"10.0.0.9:8080","format":"cloudevents"}]`
 	failedWebhooksJSON = `[{"host":"hooks.slack.com","format":"slack"},` +
 		`{"host":"ntfy.sh","format":"ntfy","error":"the receiver responded with 403"}]`

@@ -132,7 +132,10 @@ func TestModelTestOfTools(t *testing.T) {
 			"fails", answer(500, "application/json", `{"error":{"message":"overloaded"}}`), manage.ToolsUnknown,
 			"HTTP 500: overloaded",
 		},
-		{"not JSON", answer(200, "text/html", `<html>`), manage.ToolsUnknown, "closed the stream before the answer was complete"},
+		{
+			"not JSON", answer(200, "text/html", `<html>`), manage.ToolsUnknown,
+			"closed the stream before the answer was complete",
+		},
 		{
 			"no choices", answer(200, "application/json", `{"choices":[]}`), manage.ToolsUnknown,
 			"closed the stream before the answer was complete",

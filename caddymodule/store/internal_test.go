@@ -208,8 +208,8 @@ func TestViewMissesNothing(t *testing.T) {
 	former, formerErr := s.CreateUser(ctx, DefaultAccount, "Bob", "", RoleMember)
 	_, removeErr := s.RemoveUser(ctx, DefaultAccount, former.ID)
 	caughtUp := s.CatchUp(ctx)
-	err = errors.Join(err, formerErr, removeErr, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr, pairingErr, keyErr, setupErr,
-		connectorErr,
+	err = errors.Join(err, formerErr, removeErr, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr, pairingErr,
+		keyErr, setupErr, connectorErr,
 		deploymentErr, passkeyErr, calibrationErr, accountErr, leftoverErr)
 	must(t, err)
 	v := s.view.Load()

@@ -140,9 +140,9 @@ func (m *Media) VLLM(x *Exchange) {
 func (m *Media) rank(x *Exchange) {
 	q, _ := m.read(&x.Request, "/v1/rerank")
 	var results []string
-	for i := len(q.Documents) - 1; i >= 0; i-- {
+	for i, document := range slices.Backward(q.Documents) {
 		results = append(results, fmt.Sprintf(`{"index":%d,"document":{"text":%q,"multi_modal":null},"relevance_score":0.%d}`,
-			i, q.Documents[i], i))
+			i, document, i))
 	}
 	x.Answer(http.StatusOK, "application/json", fmt.Sprintf(`{"id":"score-1","model":%q,"usage":{"prompt_tokens":9,`+
 		`"total_tokens":9},"results":[%s]}`, m.Model, strings.Join(results, ",")))
