@@ -20,8 +20,8 @@ const referenceHead = `<!-- Written by "go test ./tests -run TestCommandReferenc
 
 # Commands
 
-The commands of both programs, as ` + "`--help`" + ` describes them. Flags that many commands have stand once, at the head
-of each program; ` + "`--help`" + ` of a command lists all that it takes.
+The commands of both programs, as ` + "`--help`" + ` describes them. Flags that many commands have stand once, at the
+head of each program; ` + "`--help`" + ` of a command lists all that it takes.
 
 `
 
