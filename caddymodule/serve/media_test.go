@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,6 +37,17 @@ func (g *testGateway) postForm(body io.Reader) *httptest.ResponseRecorder {
 	return w
 }
 
+// recorded returns the record of an answered request. Records of one millisecond have no order.
+func (g *testGateway) recorded(t *testing.T, w *httptest.ResponseRecorder) activity.Request {
+	t.Helper()
+	recent := g.backend.Activity.Recent(store.DefaultAccount)
+	i := slices.IndexFunc(recent, func(r activity.Request) bool { return r.ID == w.Header().Get("X-Request-Id") })
+	if i < 0 {
+		t.Fatalf("the request is not recorded: %+v", recent)
+	}
+	return recent[i]
+}
+
 // A form reaches the model server as it is, except for the model. The answer comes as it is.
 func TestTranscription(t *testing.T) {
 	g := newGateway(t, 64<<20)
@@ -63,12 +75,10 @@ func TestTranscription(t *testing.T) {
 	g.answer = func(*http.Request) *http.Response {
 		return upstreamAnswer("application/json", strings.NewReader(`{"text":"a","duration":"2.5"}`), -1)
 	}
-	g.postForm(strings.NewReader(modelPart + filePart + formEnd))
-	for _, r := range g.backend.Activity.Recent(store.DefaultAccount)[:1] {
-		if r.Operation != "audio/transcriptions" || r.Amount != 2.5 || r.Unit != "seconds" || r.InputTokens != 0 ||
-			r.Estimated {
-			t.Errorf("%+v", r)
-		}
+	r := g.recorded(t, g.postForm(strings.NewReader(modelPart+filePart+formEnd)))
+	if r.Operation != "audio/transcriptions" || r.Amount != 2.5 || r.Unit != "seconds" || r.InputTokens != 0 ||
+		r.Estimated {
+		t.Errorf("%+v", r)
 	}
 	g.returned(t)
 }
@@ -179,8 +189,7 @@ func TestBytesAndEvents(t *testing.T) {
 		return upstreamAnswer("text/event-stream", strings.NewReader("data: {\"type\":\"transcript.text.delta\"}\n\n"+
 			"data: {\"type\":\"transcript.text.done\",\"usage\":{\"input_tokens\":3,\"output_tokens\":2}}\n\n"), -1)
 	}
-	g.postForm(strings.NewReader(modelPart + filePart + formEnd))
-	r := g.backend.Activity.Recent(store.DefaultAccount)[0]
+	r := g.recorded(t, g.postForm(strings.NewReader(modelPart+filePart+formEnd)))
 	if r.OutputTokens != 2 || !r.Streamed || r.FirstTokenMillis != 0 {
 		t.Errorf("%+v", r)
 	}
