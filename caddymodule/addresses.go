@@ -63,7 +63,7 @@ func isNumber(host string) bool {
 func (a *addresses) endpoint() manage.Endpoint {
 	s := a.sites()
 	e := manage.Endpoint{
-		Listen: a.listen.JoinHostPort(0), Public: a.public, Warnings: s.warnings,
+		Listen: a.listen.JoinHostPort(0), Public: a.public, Warnings: s.warnings, DataDir: caddy.AppDataDir(),
 		URL: s.api.url, Console: s.console.page(),
 	}
 	if hub, err := a.listener.Hub(); err == nil {
@@ -72,10 +72,14 @@ func (a *addresses) endpoint() manage.Endpoint {
 			e.Listen = addr.String()
 		}
 	}
-	e.Verified = a.trust.verified(s.api.host, s.api.url)
+	var root string
+	e.Verified, root = a.trust.of(s.api, s.pki)
 	if e.Console != "" {
 		// The console serves programs, too.
-		e.Verified = e.Verified && a.trust.verified(s.console.host, s.console.url)
+		verified, consoleRoot := a.trust.of(s.console, s.pki)
+		if e.Verified = e.Verified && verified; root == consoleRoot {
+			e.Root = root
+		}
 		e.Exposed = strings.HasPrefix(s.console.url, "http://") && !downloads.IsLoopback(s.console.host) &&
 			s.console.host != hostOf(a.public)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddypki"
 )
 
 // consolePath is the path of the console.
@@ -20,7 +21,8 @@ const consolePath = "/console"
 // sites are the sites of a configuration that have the gateway's handlers.
 type sites struct {
 	api, console site
-	warnings     []string // about their servers
+	pki          *caddypki.PKI // nil: no site has a certificate of Caddy's own authority
+	warnings     []string      // about their servers
 }
 
 // site is the host name and base URL of a site; both are empty if there is none.
@@ -42,7 +44,10 @@ func findSites(ctx caddy.Context, public string) sites {
 		return sites{}
 	}
 	app := loaded.(*caddyhttp.App)
+	pki, _ := ctx.AppIfConfigured("pki") // issuers may have loaded it
+	own, _ := pki.(*caddypki.PKI)
 	return sites{
+		pki: own,
 		api: findSite(app, "model_route", public), console: findSite(app, "model_console", public),
 		warnings: proxyWarnings(app.Servers),
 	}

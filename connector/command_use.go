@@ -55,6 +55,10 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
   connector use codex --gateway https://gateway.example.com --dry-run
   connector use claude --undo`,
 		Args: cobra.MaximumNArgs(2),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			all := strings.Split(usable, ", ")
+			return all[:len(all)*max(0, 1-len(args))], cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(command *cobra.Command, args []string) error {
 			ctx, stop := sys.signals(command.Context())
 			defer stop()
@@ -75,7 +79,8 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
 	}
 	flags := command.Flags()
 	flags.StringVar(&f.gateway, "gateway", "", "`URL` of the gateway")
-	flags.StringVar(&f.ca, "ca", "", "`FILE` with a certificate authority to trust in addition to the system's (PEM)")
+	flags.StringVar(&f.ca, "ca", "", "`FILE` with a certificate authority to trust in addition to the system's (PEM), or "+
+		"sha256:HASH of the gateway's root certificate, which is then loaded and kept")
 	flags.StringVar(&f.pin, "pin", "", "`PIN` of a gateway without HTTPS")
 	flags.BoolVar(&f.yes, "yes", false, "replace what is there without a question")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "only show what would change; the code stays valid")
@@ -91,6 +96,10 @@ const undoHint = "To undo: the same line with --undo in place of the code"
 
 // setUp sets up a client.
 func setUp(ctx context.Context, sys system, client clients.Client, code string, f useFlags) error {
+	authority, err := keepRoot(ctx, sys, &f)
+	if err != nil {
+		return err
+	}
 	g, err := useGateway(ctx, f)
 	if err != nil {
 		return err
@@ -100,12 +109,7 @@ func setUp(ctx context.Context, sys system, client clients.Client, code string, 
 		return failed(err)
 	}
 	// Everything that can fail without the key is tried first: a code works once.
-	values := clients.Values{Base: g.Origin(), Model: "(the model of the code)", Key: "(a new key)"}
-	if f.ca != "" {
-		if values.CA, err = filepath.Abs(f.ca); err != nil {
-			return failed(err)
-		}
-	}
+	values := clients.Values{Base: g.Origin(), Model: "(the model of the code)", Key: "(a new key)", CA: authority}
 	_, changes, err := s.Format.Merge(s.before, s.Members(values))
 	if err != nil {
 		return failed(fmt.Errorf("%s cannot be changed: %w", s.path, err))
@@ -141,6 +145,9 @@ func setUp(ctx context.Context, sys system, client clients.Client, code string, 
 		client.Title, traded.Model, text.Short(traded.KeyName), s.path, undoHint)
 	if guess := traded.Guess(); guess != "" {
 		fmt.Fprintln(sys.stdout, guess)
+	}
+	if small := client.Warning(traded.Values); small != "" {
+		fmt.Fprintf(sys.stdout, "Warning: %s Choose another model with a new code.\n", small)
 	}
 	if traded.CA != "" && s.CAEnv != "" {
 		fmt.Fprintf(sys.stdout, "Its settings cannot name the gateway's authority. Set the environment variable "+
@@ -221,6 +228,31 @@ func undo(sys system, client clients.Client, yes bool) error {
 	return nil
 }
 
+// keepRoot returns the absolute path of the file of --ca, "" for none. For a hash, it loads the root certificate of the
+// gateway, and keeps it for the client next to the connector's configuration. A dry run only names the file.
+func keepRoot(ctx context.Context, sys system, f *useFlags) (string, error) {
+	sum, isHash := strings.CutPrefix(f.ca, "sha256:")
+	if f.ca == "" {
+		return "", nil
+	} else if !isHash {
+		return filepath.Abs(f.ca)
+	}
+	name := clients.Values{Base: f.gateway}.Provider() + ".crt"
+	path, err := filepath.Abs(filepath.Join(filepath.Dir(config.DefaultPath(sys.getenv)), name))
+	if f.ca = path; f.dryRun || err != nil {
+		f.ca = ""
+		return path, err
+	}
+	root, err := dial.Root(ctx, f.gateway, sum)
+	if err == nil {
+		err = config.Replace(path, root, 0o644)
+	}
+	if err != nil {
+		return "", failed(err)
+	}
+	return path, nil
+}
+
 // useGateway returns the gateway that a client is set up for.
 func useGateway(ctx context.Context, f useFlags) (*dial.Discovery, error) {
 	o := dial.DiscoveryOptions{CA: f.ca}
@@ -289,7 +321,7 @@ func post(ctx context.Context, g *dial.Discovery, address, key string, body any)
 	}
 	switch {
 	case err != nil:
-		return nil, failed(dial.ExplainHTTPS(ctx, request.URL, err, ""))
+		return nil, failed(g.Explain(ctx, request.URL, err, ""))
 	case response.StatusCode != http.StatusOK:
 		var failure struct {
 			Error any `json:"error"` // the text; an object of the API

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -45,6 +44,8 @@ func newUseHome(t *testing.T) *useHome {
 		var body map[string]any
 		_ = json.NewDecoder(r.Body).Decode(&body)
 		switch {
+		case r.URL.Path == "/console/root.crt":
+			_, _ = w.Write(h.root())
 		case r.URL.Path == "/console/use" && body["code"] == "USE-MANY":
 			w.WriteHeader(http.StatusTooManyRequests)
 			fmt.Fprint(w, `{"error": "Too many failed attempts: try again in 60 seconds."}`)
@@ -71,7 +72,7 @@ func newUseHome(t *testing.T) *useHome {
 	t.Cleanup(h.gateway.Close)
 	h.values = clients.Values{Key: useKey, Base: h.gateway.URL, Model: "my-model", Window: 32768}
 	h.ca = filepath.Join(t.TempDir(), "root.crt")
-	h.write(h.ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.gateway.Certificate().Raw})), 0o644)
+	h.write(h.ca, string(h.root()), 0o644)
 	return h
 }
 

@@ -57,3 +57,36 @@ func TestUseInShells(t *testing.T) {
 		})
 	}
 }
+
+// Behind a certificate of Caddy's own authority the line loads its root certificate, checks it, and keeps it for the
+// client.
+func TestUseOverPrivateCertificate(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, harness.Options{HTTPS: true})
+	s.Deploy(t, "my-model", s.Connector(t, "box", s.up.URL).ID, "", "up-model")
+	c := newComputer(t, s, false)
+	var made manage.CreatedSetup
+	s.Command(t, &made, "key", "setup", "claude", "--default-model", "my-model")
+	before, hash, ok := strings.Cut(made.Commands.Shell, " --ca sha256:")
+	if !ok || strings.Contains(before, "--pin") || strings.Contains(strings.Join(made.Hints, " "), "--ca") {
+		t.Fatalf("%+v", made)
+	}
+	forged := before + " --ca sha256:" + strings.Repeat("0", len(hash))
+	for line, want := range map[string]string{
+		forged:              "is not the root certificate with the SHA-256 of --ca",
+		made.Commands.Shell: "A test request was answered.",
+	} {
+		p := c.start(t, "", "sh", "-c", line)
+		if code := p.WaitExit(t, limit); (code == 0) != (line != forged) || !strings.Contains(p.Log(), want) {
+			t.Errorf("exit code %d:\n%s", code, p.Log())
+		}
+	}
+	settings := string(read(t, filepath.Join(c.dir, "home", ".claude", "settings.json")))
+	s.Hide(regexp.MustCompile(`sk-svc-[0-9A-Za-z]{43}`).FindString(settings))
+	_, kept, _ := strings.Cut(settings, `"NODE_EXTRA_CA_CERTS": "`)
+	kept, _, _ = strings.Cut(kept, `"`)
+	root := read(t, filepath.Join(s.Dir, "data", "caddy", "pki", "authorities", "local", "root.crt"))
+	if got := read(t, kept); string(got) != string(root) {
+		t.Errorf("%s has %s", kept, got)
+	}
+}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/connector/clients"
@@ -17,8 +18,11 @@ type setupForm struct {
 	keyForm
 	Client  string
 	Clients []clients.Client
-	Models  []string
+	Models  []setupModel
 }
+
+// setupModel is a model of the form, and whether its context window is too small for Claude Code, which needs the most.
+type setupModel struct{ Name, Small string }
 
 // newSetupData shows the user's input, or the defaults of the account.
 func newSetupData(v *visit) any {
@@ -31,9 +35,10 @@ func newSetupData(v *visit) any {
 	}
 	for _, d := range load(v, v.Manage.Deployments) {
 		if d.Chats() {
-			f.Models = append(f.Models, d.Name)
+			f.Models = append(f.Models, setupModel{d.Name, clients.Find("claude").TooSmall(d.ContextWindow)})
 		}
 	}
+	slices.SortStableFunc(f.Models, func(a, b setupModel) int { return strings.Compare(a.Small, b.Small) })
 	return f
 }
 

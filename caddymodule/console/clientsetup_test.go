@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/clients"
@@ -35,7 +36,8 @@ func TestClientSetup(t *testing.T) {
 	has(t, g.page("/console/keys"), `href="/console/keys/setup"`)
 	has(t, g.page("/console/models/show?name=llama3"), `href="/console/keys/setup?default_model=llama3"`)
 	form := g.page("/console/keys/setup?default_model=qwen3:8b&client=codex")
-	has(t, form, `<option value="claude">Claude Code`, `<option value="codex" selected>`, "<option selected>qwen3:8b",
+	has(t, form, `<option value="claude">Claude Code`, `<option value="codex" selected>`,
+		`<option value="qwen3:8b" selected>qwen3:8b</option>`,
 		`value="*"`,
 		"2 models match", `formaction="/console/keys/setup"`, `id="requests_per_minute"`)
 	lacks(t, form, `name="name"`, `value="curl"`)
@@ -75,6 +77,36 @@ func TestClientSetup(t *testing.T) {
 		w := g.post("/console/keys/setup", "client", "codex", "default_model", "qwen3:8b", "scope", scope)
 		g.refused(w, http.StatusBadRequest, "")
 		has(t, w.Body.String(), text, `<option value="codex" selected>`)
+	}
+}
+
+// Models whose context window is too small for a client come last, with a warning before and after the choice.
+func TestClientSetupWindows(t *testing.T) {
+	g := newGateway(t)
+	con := g.connector("gpu-box")
+	g.lines.connect(con, "a-small", "b-middle", "large", "unknown")
+	for name, window := range map[string]int{"a-small": 8192, "b-middle": 20000, "large": 65536, "unknown": 0} {
+		must(t, errOf(g.store.SetDeployment(t.Context(), store.Deployment{
+			Account: store0, Name: name, Connectors: []string{con.ID}, Options: compat.Options{ContextWindow: window},
+		})))
+	}
+	form := g.page("/console/keys/setup")
+	_, models, _ := strings.Cut(form, `<select id="default_model"`)
+	var order []string
+	for _, m := range regexp.MustCompile(`<option value="([^"]*)"`).FindAllStringSubmatch(models, 4) {
+		order = append(order, m[1])
+	}
+	if got := strings.Join(order, " "); got != "large unknown b-middle a-small" {
+		t.Errorf("the order is %s", got)
+	}
+	has(t, form, ">a-small (window too small for Claude Code: 8k of 32k)<",
+		">b-middle (window too small for Claude Code: 19k of 32k)<", ">large<", ">unknown<")
+	for model, want := range map[string]bool{"a-small": true, "large": false} {
+		w := g.post("/console/keys/setup", "client", "claude", "default_model", model, "scope", "*")
+		if strings.Contains(w.Body.String(),
+			"The context window of a-small is too small for Claude Code: 8k of 32k tokens.") != want {
+			t.Errorf("%s: %s", model, mainPart(w.Body.String()))
+		}
 	}
 }
 

@@ -19,14 +19,16 @@ var connectTab = &tab{path: "connect", name: "connect", title: "Use an API key",
 type connectPage struct {
 	API         string // base URL of the API if it is not on the console's site, else ""
 	Base        string // base URL of the API for clients, without /v1
-	Private     bool
+	Private     *privateAuthority
 	Placeholder string    // for the key; the page's script replaces it
+	MinWindow   int       // the page's script offers models with smaller windows last
 	Snippets    []snippet // of the model in the query
 }
 
 func connect(v *visit) any {
 	endpoint := v.Manage.Endpoint()
 	p := connectPage{Base: v.endpoint().URL, Private: v.privateAuthority(), Placeholder: clients.KeyPlaceholder}
+	p.MinWindow = clients.Find("claude").MinWindow // it needs the most
 	if endpoint.URL != "" && endpoint.Console != "" && endpoint.Console != endpoint.URL+"/console/" {
 		const own = "connect-src 'self'"
 		p.API = endpoint.URL
@@ -44,7 +46,7 @@ func connect(v *visit) any {
 			return p
 		}
 		d.ContextWindow, d.Kind = tokens, store.ModelKind(v.r.FormValue("kind"))
-		p.Snippets = snippetsOf(d, p.Base, "")
+		p.Snippets = snippetsOf(d, v.endpoint(), "")
 	}
 	return p
 }

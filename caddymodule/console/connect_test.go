@@ -1,6 +1,7 @@
 package console
 
 import (
+	"html"
 	"net/http"
 	"regexp"
 	"strings"
@@ -45,6 +46,13 @@ func TestConnectSnippets(t *testing.T) {
 	page := b.page("/console/connect?model=qwen3:8b&window=32768&kind=chat")
 	has(t, page, "ANTHROPIC_DEFAULT_HAIKU_MODEL=qwen3:8b\n", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768\n",
 		clients.KeyPlaceholder, "model_context_window = 32768", base+"/v1/chat/completions")
+	lacks(t, page, "window too small: ")
+	has(t, page, `data-window="32768"`) // the script offers smaller ones last
+	small := b.page("/console/connect?model=gemma&window=8192")
+	has(t, small, "window too small: 8k of 32k", "window too small: 8k of 16k")
+	if n := strings.Count(small, "window too small: "); n != 6 {
+		t.Errorf("%d clients are marked", n)
+	}
 	has(t, b.page("/console/connect?model=m"), "The context window is not known")
 	has(t, b.page("/console/connect?model=m&window=100000000"), "model_context_window = 100000000")
 	embeds := b.page("/console/connect?model=bge&window=0&kind=embeddings")
@@ -60,6 +68,24 @@ func TestConnectSnippets(t *testing.T) {
 			t.Errorf("%s: %d %s", bad, w.Code, mainPart(w.Body.String()))
 		}
 	}
+}
+
+// If Caddy's own authority has issued the certificate, curl names its root, and a line loads that.
+func TestConnectOwnRoot(t *testing.T) {
+	g := newGateway(t)
+	g.endpoint.Verified = false
+	lacks(t, g.page("/console/connect?model=m"), "curl --cacert", "code-root")
+	g.endpoint.Root = "ROOT"
+	page := html.UnescapeString(g.page("/console/connect?model=m"))
+	has(t, page, "curl --cacert root.crt -N https://gw.example.com",
+		"curl --cacert root.crt https://gw.example.com/v1/key",
+		`curl -fsSLk https://gw.example.com/console/root.crt -o "$s"`, `mv "$s" root.crt`,
+		`export NODE_EXTRA_CA_CERTS="$PWD"/root.crt`)
+	con := g.connector("gpu-box")
+	g.deployment("qwen3:8b", con)
+	w := g.post("/console/keys/setup", "client", "claude", "default_model", "qwen3:8b", "scope", "*")
+	has(t, w.Body.String(), "--ca sha256:")
+	lacks(t, w.Body.String(), "--pin", "--ca root.crt")
 }
 
 // If another site serves the API, the page may call it, and nothing else.

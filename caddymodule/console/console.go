@@ -79,6 +79,7 @@ func New(o Options) *Console {
 	c.mux.HandleFunc("GET /console/install.ps1", c.script(downloads.Install.PowerShell))
 	c.mux.HandleFunc("GET /console/use.sh", c.script(downloads.Use.Shell))
 	c.mux.HandleFunc("GET /console/use.ps1", c.script(downloads.Use.PowerShell))
+	c.mux.HandleFunc("GET /console/root.crt", c.script(root))
 	c.mux.HandleFunc("POST /console/use", c.tradeSetup)
 	c.mux.HandleFunc("GET /console/connectors/{name}", c.archive)
 	c.mux.HandleFunc("/console/api/", c.serveAPI)

@@ -13,8 +13,11 @@ import (
 // noScript is the answer while the gateway does not know its own address.
 const noScript = "The gateway does not know its address. Name its host with `public` in the Caddyfile.\n"
 
-// script serves a script that installs a connector or sets up a client. It needs no session: it contains
-// nothing secret.
+// root returns the root certificate of the gateway's own authority.
+func root(site downloads.Site, _ []downloads.Archive) string { return site.Root }
+
+// script serves a script that installs a connector or sets up a client, or what it needs. It needs no session: it
+// contains nothing secret.
 func (c *Console) script(write func(downloads.Site, []downloads.Archive) string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		folder, site := c.Manage.Downloads()
@@ -22,10 +25,15 @@ func (c *Console) script(write func(downloads.Site, []downloads.Archive) string)
 			http.Error(w, noScript, http.StatusServiceUnavailable)
 			return
 		}
+		text := write(site, folder.Archives())
+		if text == "" {
+			http.Error(w, "The certificate of this gateway is not from Caddy's own authority.", http.StatusNotFound)
+			return
+		}
 		h := w.Header()
 		h.Set("Content-Type", "text/plain; charset=utf-8")
 		h.Set("Cache-Control", "no-store")
-		_, _ = w.Write([]byte(write(site, folder.Archives()))) // fails only if the client has gone
+		_, _ = w.Write([]byte(text)) // fails only if the client has gone
 	}
 }
 

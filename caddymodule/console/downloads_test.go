@@ -44,6 +44,11 @@ func TestDownloads(t *testing.T) {
 	} {
 		g.refused(g.get(path), http.StatusNotFound, "")
 	}
+	g.refused(g.get("/console/root.crt"), http.StatusNotFound, "")
+	g.endpoint.Root, g.endpoint.Verified = "ROOT", false
+	if w := g.get("/console/root.crt"); w.Code != http.StatusOK || w.Body.String() != "ROOT" {
+		t.Errorf("the root certificate: status %d, %s", w.Code, w.Body)
+	}
 	g.endpoint = manage.Endpoint{}
 	if w := g.get("/console/install.sh"); w.Code != http.StatusServiceUnavailable ||
 		strings.Contains(w.Body.String(), "#!") {

@@ -210,7 +210,7 @@ type keyCreatedPage struct {
 	Secret   string
 	Model    string // that the snippets name, "" if there is none yet
 	Snippets []snippet
-	Private  bool // the certificate of the gateway is of a private authority
+	Private  *privateAuthority // the certificate of the gateway is of a private authority
 }
 
 // keyCreated shows a new secret, once.
@@ -226,7 +226,7 @@ func keyCreated(v *visit) error {
 	}
 	if allowed, err := v.Manage.MatchScope(v.ctx, manage.MatchScope{Scope: k.Scope}); err == nil && len(allowed) > 0 {
 		d := manage.Sample(allowed)
-		p.Model, p.Snippets = d.Name, snippetsOf(d, v.endpoint().URL, p.Secret)
+		p.Model, p.Snippets = d.Name, snippetsOf(d, v.endpoint(), p.Secret)
 	}
 	return v.show(keyCreatedTab, p, nil)
 }

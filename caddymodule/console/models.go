@@ -54,7 +54,7 @@ type modelPage struct {
 	Requests  []loggedRequest
 	Clustered bool
 	Snippets  []snippet
-	Private   bool // a private authority has issued the gateway's certificate
+	Private   *privateAuthority // a private authority has issued the gateway's certificate
 	Test      *manage.TestResult
 	Measured  []manage.Measurement
 	Play      playForm
@@ -70,7 +70,7 @@ func modelData(v *visit) any {
 	d, usage := findDeployment(v), loadDayUsage(v)
 	p := &modelPage{
 		usedModel: usage.model(d), Clustered: v.Manage.Clustered(),
-		Snippets: snippetsOf(d, v.endpoint().URL, ""), Private: v.privateAuthority(), Play: newPlayForm(v),
+		Snippets: snippetsOf(d, v.endpoint(), ""), Private: v.privateAuthority(), Play: newPlayForm(v),
 	}
 	if slices.ContainsFunc(usage.sums, func(s manage.UsageSum) bool { return s.Model == d.Name }) {
 		p.Charts = usage.charts(d.Name)

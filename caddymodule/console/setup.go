@@ -32,11 +32,11 @@ type startPage struct {
 	Limited   bool             // some codes are refused unchecked, as too many wrong ones are tried
 	Ended     *endedRow        // nil: no recent result
 	Offers    []manage.Offer
-	More      int    // offers beyond those shown
-	Missing   string // why some models are missing, may be empty
-	Request   string // a curl line, once there is a deployment
-	Private   bool   // the certificate of the gateway is of a private authority
-	Connects  bool   // an approved device is not online yet
+	More      int               // offers beyond those shown
+	Missing   string            // why some models are missing, may be empty
+	Request   string            // a curl line, once there is a deployment
+	Private   *privateAuthority // the certificate of the gateway is of a private authority
+	Connects  bool              // an approved device is not online yet
 }
 
 // device is a pairing with a waiting device.
@@ -120,7 +120,7 @@ func (p *startPage) setRequest(v *visit) {
 		all = usable
 	}
 	if len(all) > 0 {
-		p.Request = snippetsOf(manage.Sample(all), v.endpoint().URL, "")[0].Parts[0].Code
+		p.Request = snippetsOf(manage.Sample(all), v.endpoint(), "")[0].Parts[0].Code
 	}
 }
 

@@ -14,7 +14,7 @@ func TestSnippetsOfADeployment(t *testing.T) {
 		var d manage.Deployment
 		d.Name, d.AlsoAs, d.ContextWindow = "qwen3", []string{"claude-*"}, window
 		parts, agents := map[string]bool{}, 0
-		for _, s := range snippetsOf(d, "https://gw.example.com", "") {
+		for _, s := range snippetsOf(d, manage.Endpoint{URL: "https://gw.example.com"}, "") {
 			for i, p := range s.Parts {
 				if parts[p.Name] || p.Code == "" {
 					t.Errorf("two parts are named %s, or it has no code", p.Name)
@@ -41,7 +41,7 @@ func TestSnippetsOfADeployment(t *testing.T) {
 	}
 	var d manage.Deployment
 	d.Options.Safeguards = "self"
-	for _, s := range snippetsOf(d, "https://gw.example.com", "sk-svc-abc") {
+	for _, s := range snippetsOf(d, manage.Endpoint{URL: "https://gw.example.com"}, "sk-svc-abc") {
 		for _, p := range s.Parts {
 			if strings.Contains(p.Code, "AUTO_MODE") || !strings.Contains(p.Code, "sk-svc-abc") {
 				t.Errorf("%s with a judge and a key: %s", p.Name, p.Code)

@@ -155,11 +155,18 @@ func (v *visit) endpoint() manage.Endpoint {
 	return e
 }
 
-// privateAuthority reports whether clients have to trust the authority of the gateway's
-// certificate first.
-func (v *visit) privateAuthority() bool {
-	e := v.endpoint()
-	return !e.Verified && strings.HasPrefix(e.URL, "https://")
+// privateAuthority is the authority that clients have to trust first, as it has issued the gateway's certificate.
+type privateAuthority struct {
+	Line string // loads its root certificate; "": the person has to copy it
+}
+
+// privateAuthority returns nil for a public authority.
+func (v *visit) privateAuthority() *privateAuthority {
+	_, site := v.Manage.Downloads()
+	if e := v.endpoint(); e.Verified || !strings.HasPrefix(e.URL, "https://") {
+		return nil
+	}
+	return &privateAuthority{site.RootLine()}
 }
 
 // pageSize is how many rows a list shows at once.

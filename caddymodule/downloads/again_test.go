@@ -49,7 +49,7 @@ func TestWindowsOrder(t *testing.T) {
 func TestUpdateLine(t *testing.T) {
 	t.Parallel()
 	all := []Archive{{Name: "a", System: "linux", Arch: "amd64"}, {Name: "b", System: "windows", Arch: "amd64"}}
-	public := Site{"https://gw.example.com", "https://gw.example.com/console", "PIN", true}
+	public := Site{"https://gw.example.com", "https://gw.example.com/console", "PIN", true, ""}
 	for platform, want := range map[string]string{
 		"linux/amd64":   "curl -fsSL https://gw.example.com/console/install.sh | sh",
 		"windows/amd64": "& ([scriptblock]::Create((irm 'https://gw.example.com/console/install.ps1')))",

@@ -46,7 +46,7 @@ echo "connector $*"
 
 const code = "PAIR-7K3M-Q9TX"
 
-func newMachine(t *testing.T, verified bool) *machine {
+func newMachine(t *testing.T, verified bool, root ...string) *machine {
 	t.Helper()
 	m := &machine{T: t, home: t.TempDir(), temp: t.TempDir(), folder: NewFolder(t.TempDir())}
 	m.env = append(os.Environ(), "HOME="+m.home, "TMPDIR="+m.temp)
@@ -58,7 +58,7 @@ func newMachine(t *testing.T, verified bool) *machine {
 		server = httptest.NewTLSServer(mux)
 	}
 	t.Cleanup(server.Close)
-	m.site = Site{URL: server.URL, Console: server.URL + "/console", Pin: "PIN", Verified: verified}
+	m.site = Site{server.URL, server.URL + "/console", "PIN", verified, strings.Join(root, "")}
 	files := http.StripPrefix("/console/connectors/", http.FileServer(http.Dir(m.folder.path)))
 	mux.HandleFunc("/console/connectors/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Strict-Transport-Security", "max-age=31536000") // as in the console
@@ -66,6 +66,8 @@ func newMachine(t *testing.T, verified bool) *machine {
 	})
 	mux.HandleFunc("/console/install.sh",
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(m.script())) })
+	mux.HandleFunc("/console/root.crt",
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(m.site.Root)) })
 	mux.HandleFunc("/console/use.sh", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(Use.Shell(m.site, m.folder.Archives())))
 	})

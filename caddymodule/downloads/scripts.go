@@ -22,6 +22,7 @@ type Site struct {
 	// Verified means that a machine can verify the site: it serves HTTPS with a certificate of
 	// a public authority, or is on the same machine.
 	Verified bool
+	Root     string // certificate of Caddy's own authority as PEM, if that has issued the site's; "" otherwise
 }
 
 var (
@@ -171,8 +172,13 @@ type UseCommands struct {
 
 // UseCommandsFor returns the commands that set up a client with a code, as [CommandsFor] does.
 func UseCommandsFor(site Site, archives []Archive, client, code string) UseCommands {
-	arguments := site.flags(client, code)
+	arguments := []string{client, code}
 	gateway := cmp.Or(strings.TrimSuffix(site.Console, "/console"), "https://GATEWAY")
+	if site.Root != "" {
+		arguments = append(arguments, "--ca", "sha256:"+hash(site.Root))
+	} else if strings.HasPrefix(gateway, "http://") { // a pin says nothing about a certificate of HTTPS
+		arguments = site.flags(arguments...)
+	}
 	return UseCommands{
 		Use.shellLine(site, archives, arguments), Use.powerShellLine(site, archives, arguments),
 		"connector use --gateway" + spaced(text.ShellWord, append([]string{gateway}, arguments...)),
@@ -199,12 +205,25 @@ func (s Script) shellLine(site Site, archives []Archive, arguments []string) str
 		}
 		return "curl -fsSL " + url + " | sh" + given
 	}
-	// macOS has shasum instead of sha256sum. After a wrong sum, sha256sum has already read the line,
-	// and shasum would complain about its empty input.
+	return load(url, hash(s.Shell(site, archives)), string(s)+".sh") + `sh "$s"` + given
+}
+
+// load returns the beginning of a line that loads a file into $s, from a site that cannot be verified, and checks it.
+// macOS has shasum instead of sha256sum. After a wrong sum, sha256sum has already read the line, and shasum would
+// complain about its empty input.
+func load(url, hash, name string) string {
 	return fmt.Sprintf(`s=$(mktemp) && curl -fsSLk %s -o "$s" && `+
 		`echo "%s  $s" | { sha256sum -c || shasum -a 256 -c 2>/dev/null || `+
-		`{ echo "This is not the %s.sh of the gateway. Copy a new line." >&2; false; }; } && sh "$s"%s`,
-		url, hash(s.Shell(site, archives)), s, given)
+		`{ echo "This is not the %s of the gateway. Copy a new line." >&2; false; }; } && `, url, hash, name)
+}
+
+// RootLine returns the line that loads the root certificate of the gateway's own authority into root.crt, "" if another
+// authority has issued the gateway's certificate.
+func (site Site) RootLine() string {
+	if site.Root == "" || site.Console == "" {
+		return ""
+	}
+	return load(text.ShellWord(site.Console+"/root.crt"), hash(site.Root), "root.crt") + `mv "$s" root.crt`
 }
 
 // powerShellLine is shellLine for PowerShell.

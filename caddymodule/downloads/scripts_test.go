@@ -255,6 +255,7 @@ func TestUse(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		verified   bool
+		root       string
 		env        string
 		noArchives bool
 		status     int
@@ -265,7 +266,11 @@ func TestUse(t *testing.T) {
 			want: []string{"Downloading", "connector use claude USE-7K3M-Q9TX --gateway URL\n"},
 		},
 		{name: "fails", verified: true, env: "NO_USE=1", status: 3, want: []string{"no use"}},
-		{name: "not verified", want: []string{"connector use claude USE-7K3M-Q9TX --pin PIN --gateway URL\n"}},
+		{name: "not verified", want: []string{"connector use claude USE-7K3M-Q9TX --gateway URL\n"}},
+		{
+			name: "of Caddy's own authority", root: "ROOT",
+			want: []string{"connector use claude USE-7K3M-Q9TX --ca sha256:" + hash("ROOT") + " --gateway URL\n"},
+		},
 		{
 			name: "no archive", verified: true, noArchives: true, status: 1,
 			want: []string{
@@ -276,7 +281,7 @@ func TestUse(t *testing.T) {
 		for _, shell := range shells(t) {
 			t.Run(tt.name+" in "+shell[0], func(t *testing.T) {
 				t.Parallel()
-				m := newMachine(t, tt.verified)
+				m := newMachine(t, tt.verified, tt.root)
 				m.saved = []string{"tmp.*"} // of the line that checks the script
 				if tt.verified {
 					m.saved = nil
@@ -303,7 +308,7 @@ func TestUse(t *testing.T) {
 func TestUseCommands(t *testing.T) {
 	t.Parallel()
 	all := []Archive{{Name: "a", System: "linux", Arch: "amd64"}, {Name: "b", System: "windows", Arch: "amd64"}}
-	public := Site{"https://gw.example.com", "https://gw.example.com/console", "PIN", true}
+	public := Site{"https://gw.example.com", "https://gw.example.com/console", "PIN", true, ""}
 	want := UseCommands{
 		"curl -fsSL https://gw.example.com/console/use.sh | sh -s -- claude USE-7K3M-Q9TX",
 		"& ([scriptblock]::Create((irm 'https://gw.example.com/console/use.ps1'))) 'claude' 'USE-7K3M-Q9TX'",
@@ -314,6 +319,30 @@ func TestUseCommands(t *testing.T) {
 	}
 	if got := UseCommandsFor(public, nil, "claude", "USE-7K3M-Q9TX"); got != (UseCommands{Connector: want.Connector}) {
 		t.Errorf("without archives: %+v", got)
+	}
+	lan := Site{URL: "http://10.0.0.5:8080", Console: "http://10.0.0.5:8080/console", Pin: "PIN"}
+	if got := UseCommandsFor(lan, nil, "claude", "USE-7K3M-Q9TX").Connector; got !=
+		"connector use --gateway http://10.0.0.5:8080 claude USE-7K3M-Q9TX --pin PIN" {
+		t.Errorf("plain HTTP: %s", got)
+	}
+}
+
+// The line for the root certificate keeps it only if it is the right one.
+func TestRootLine(t *testing.T) {
+	t.Parallel()
+	for _, root := range []string{"FORGED", "ROOT"} {
+		m := newMachine(t, false, root)
+		expected := m.site
+		expected.Root = "ROOT"
+		dir := t.TempDir()
+		out, status := m.runIn(dir, "", "sh", "-c", expected.RootLine())
+		kept, _ := os.ReadFile(filepath.Join(dir, "root.crt"))
+		if right := root == "ROOT"; (status == 0) != right || (string(kept) == root) != right {
+			t.Errorf("%s: status %d, kept %q: %s", root, status, kept, out)
+		}
+	}
+	if line := newMachine(t, false).site.RootLine(); line != "" {
+		t.Errorf("of another authority: %s", line)
 	}
 }
 
@@ -333,8 +362,8 @@ func TestCommands(t *testing.T) {
 		{Name: "connector_0.9.0_windows_amd64.zip", System: "windows", Arch: "amd64"},
 		{Name: "connector_0.9.0_darwin_arm64.tar.gz", System: "darwin", Arch: "arm64"},
 	}
-	public := Site{"https://gw.example.com", "https://gw.example.com/console", "PIN", true}
-	lan := Site{"http://10.0.0.5:8080", "http://10.0.0.5:8080/console", "PIN", false}
+	public := Site{"https://gw.example.com", "https://gw.example.com/console", "PIN", true, ""}
+	lan := Site{"http://10.0.0.5:8080", "http://10.0.0.5:8080/console", "PIN", false, ""}
 	const upstream = " " + code + " --upstream http://localhost:11434"
 	quoted := " '" + code + "' '--upstream' 'http://localhost:11434'"
 	for _, tt := range []struct {

@@ -68,6 +68,8 @@ type Endpoint struct {
 	// Verified: other machines can verify the sites at URL and Console, as they have
 	// certificates of a public authority. On this machine, HTTP counts too.
 	Verified bool
+	// Root is the root certificate of Caddy's own authority as PEM, if that has issued the certificates of the sites.
+	Root string
 	// Exposed is set if the console is served over plain HTTP under a name other than this machine's, and the
 	// configuration does not allow that.
 	Exposed bool
@@ -79,6 +81,8 @@ type Endpoint struct {
 	Pin string
 	// Warnings are the problems of the configuration of the sites.
 	Warnings []string
+	// DataDir is Caddy's data folder.
+	DataDir string
 }
 
 // Token returns the tunnel token of a connector. It fails with [ErrNotReady] while the
@@ -192,7 +196,7 @@ func (s *Service) Downloads() (*downloads.Folder, downloads.Site) {
 	e := s.endpoint()
 	return s.folder, downloads.Site{
 		URL: e.URL, Console: strings.TrimSuffix(e.Console, "/"), Pin: e.Pin,
-		Verified: e.Verified,
+		Verified: e.Verified, Root: e.Root,
 	}
 }
 

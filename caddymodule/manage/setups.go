@@ -3,6 +3,7 @@ package manage
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,21 +49,22 @@ func (s *Service) CreateSetup(ctx context.Context, edit func(*CreateSetup) error
 		folder, site := s.Downloads()
 		return CreatedSetup{
 			setup.ID, c.Client, code, setup.ExpiresAt, downloads.UseCommandsFor(site, folder.Archives(), c.Client, code),
-			s.setupHints(ctx, c.KeyFields),
+			s.setupHints(ctx, c.Client, c.KeyFields),
 		}, write{"setup.create", setup.ID, setup.Key.Name, []any{"client", c.Client, "scope", setup.Key.Scope}}, err
 	})
 }
 
-// setupHints returns hints for a set-up: to trust the gateway's authority, and that the context window is a guess.
-func (s *Service) setupHints(ctx context.Context, k store.KeyFields) (hints []string) {
-	if at := s.endpoint(); !at.Verified && strings.HasPrefix(at.URL, "https://") {
+// setupHints returns hints for a set-up: to trust the gateway's authority, and that the context window is a guess, or
+// too small.
+func (s *Service) setupHints(ctx context.Context, client string, k store.KeyFields) (hints []string) {
+	if at := s.endpoint(); !at.Verified && at.Root == "" && strings.HasPrefix(at.URL, "https://") {
 		hints = append(hints, "This gateway's certificate is not from a public authority. Add --ca root.crt to the line, "+
 			"with the root certificate of its authority: "+program.Manual+"/private-ca.md")
 	}
-	if t, err := s.tradedModel(ctx, k); err == nil && t.Window == 0 {
-		hints = append(hints, t.Guess())
+	if t, err := s.tradedModel(ctx, k); err == nil {
+		hints = append(hints, t.Guess(), clients.Find(client).Warning(t.Values))
 	}
-	return hints
+	return slices.DeleteFunc(hints, func(hint string) bool { return hint == "" })
 }
 
 func checkClient(id string) error {

@@ -49,7 +49,7 @@ func TestSetup(t *testing.T) {
 	made := wantAs[manage.CreatedSetup](g, ann, 201, "POST", "/setups",
 		`{"client":"claude","scope":"qwen*","default_model":"qwen3:8b","limits":{"requests_per_minute":7}}`)
 	if left := time.Until(made.ExpiresAt); left > 15*time.Minute || left < 14*time.Minute || made.Client != "claude" ||
-		made.Commands.Connector != "connector use --gateway https://gw.example.com claude "+made.Code+" --pin "+pin {
+		made.Commands.Connector != "connector use --gateway https://gw.example.com claude "+made.Code {
 		t.Errorf("created %+v", made)
 	}
 	if len(made.Hints) != 2 || !strings.Contains(made.Hints[0], "Add --ca root.crt to the line") ||

@@ -27,6 +27,8 @@ type Status struct {
 	Counters tunnel.Counters `json:"counters,omitzero"`
 	// Warnings are the problems of the configuration, for operators only.
 	Warnings []string `json:"warnings,omitempty"`
+	// DataDir is Caddy's data folder, for operators only.
+	DataDir string `json:"data_dir,omitempty"`
 }
 
 // Build contains the versions of the program.
@@ -82,7 +84,7 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 		Deployments: DeploymentCount{States: make(map[health.State]int)},
 	}
 	if caller.Operator {
-		st.Counters, st.Warnings = s.tunnels.Counters(), endpoint.Warnings
+		st.Counters, st.Warnings, st.DataDir = s.tunnels.Counters(), endpoint.Warnings, endpoint.DataDir
 	}
 	st.Edges, _ = s.Edges(ctx) // none if the caller may not see them
 	live := s.sessions()

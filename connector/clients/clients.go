@@ -20,6 +20,26 @@ type Client struct {
 	Dialect  string    // chat, responses or messages; the base URL of messages ends without /v1
 	Parts    []Snippet // to copy, without their code, which templates print
 	File     *File     // that `connector use` changes; nil: none
+	// MinWindow is the smallest context window in which it works, in tokens; 0: any. The prompts and tools of agents
+	// alone have about 10,000.
+	MinWindow int
+}
+
+// TooSmall compares a context window with the smallest one of the client, like "8k of 32k"; "": it suffices, or is not
+// known.
+func (c Client) TooSmall(tokens int) string {
+	if tokens <= 0 || tokens >= c.MinWindow {
+		return ""
+	}
+	return fmt.Sprintf("%dk of %dk", tokens>>10, c.MinWindow>>10)
+}
+
+// Warning says that the context window of a model is too small for the client; "": it is not.
+func (c Client) Warning(v Values) string {
+	if c.TooSmall(v.Window) == "" {
+		return ""
+	}
+	return fmt.Sprintf("The context window of %s is too small for %s: %s tokens.", v.Model, c.Title, c.TooSmall(v.Window))
 }
 
 // File is a settings file of a client.
@@ -59,6 +79,7 @@ type Values struct {
 	Judged bool   `json:"judged,omitzero"` // the gateway checks tool calls for Claude Code's auto mode
 	Kind   string `json:"-"`               // of the model; "": chat
 	CA     string `json:"-"`               // path of a file with the gateway's authority, if it is not a public one
+	Root   string `json:"-"`               // the same in the current folder, for snippets of shells
 }
 
 // unknownWindow is the context window of a set-up if it is unknown.

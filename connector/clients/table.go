@@ -27,16 +27,16 @@ var clients = []Client{
 		},
 	},
 	{
-		ID: "claude", Title: "Claude Code", Agent: true, Dialect: "messages", File: claudeFile,
+		ID: "claude", Title: "Claude Code", Agent: true, Dialect: "messages", File: claudeFile, MinWindow: 32768,
 		Parts: []Snippet{{Name: "claude", Hint: shell}},
 	},
-	{ID: "codex", Title: "Codex", Agent: true, Dialect: "responses", File: codexFile},
-	{ID: "opencode", Title: "opencode", Agent: true, Dialect: "chat", File: opencodeFile},
+	{ID: "codex", Title: "Codex", Agent: true, Dialect: "responses", File: codexFile, MinWindow: 16384},
+	{ID: "opencode", Title: "opencode", Agent: true, Dialect: "chat", File: opencodeFile, MinWindow: 16384},
 	{ID: "continue", Title: "Continue", Agent: true, Dialect: "chat", File: continueFile},
-	{ID: "cline", Title: "Cline", Agent: true, Dialect: "chat", File: clineFile},
-	{ID: "qwen", Title: "Qwen Code", Agent: true, Dialect: "chat", File: qwenFile},
+	{ID: "cline", Title: "Cline", Agent: true, Dialect: "chat", File: clineFile, MinWindow: 16384},
+	{ID: "qwen", Title: "Qwen Code", Agent: true, Dialect: "chat", File: qwenFile, MinWindow: 16384},
 	{
-		ID: "copilot", Title: "Copilot CLI", Agent: true, Dialect: "chat",
+		ID: "copilot", Title: "Copilot CLI", Agent: true, Dialect: "chat", MinWindow: 16384,
 		Parts: []Snippet{{Name: "copilot", Hint: shell}},
 	},
 	{

@@ -3,8 +3,10 @@ package dial
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +27,7 @@ import (
 
 const (
 	discoveryPath     = "/.well-known/postern"
+	rootPath          = "/console/root.crt" // of the root certificate of the gateway's own authority
 	HTTPTimeout       = 10 * time.Second
 	discoveryAttempts = 5 // while the gateway is starting
 	// maxDiscovery bounds the answer in bytes; a real one is about 300 bytes long.
@@ -50,6 +53,7 @@ type Discovery struct {
 	url         *url.URL
 	pin, server string
 	client      *http.Client
+	ca          bool // one is given
 }
 
 // DiscoveryOptions are the expectations of a [Discovery]. The zero value expects nothing.
@@ -81,7 +85,7 @@ func NewDiscovery(gatewayURL string, o DiscoveryOptions) (*Discovery, error) {
 			return nil, fmt.Errorf("--server: %w", err)
 		}
 	}
-	if o.CA != "" {
+	if d.ca = o.CA != ""; d.ca {
 		if location.Scheme != "https" {
 			return nil, errors.New("--ca: without HTTPS there is no certificate to verify; write https://, or omit --ca")
 		}
@@ -189,12 +193,12 @@ func (d *Discovery) ask(ctx context.Context) (Gateway, error) {
 	request.Header.Set("Accept", "application/json")
 	response, err := d.client.Do(request)
 	if err != nil {
-		return Gateway{}, ExplainHTTPS(ctx, d.url, err, OrPin)
+		return Gateway{}, d.Explain(ctx, d.url, err, OrPin)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxDiscovery+1))
 	if err != nil {
-		return Gateway{}, ExplainHTTPS(ctx, d.url, err, OrPin)
+		return Gateway{}, d.Explain(ctx, d.url, err, OrPin)
 	}
 	var answer struct {
 		Gateway
@@ -249,12 +253,34 @@ func (d *Discovery) check(g Gateway) (Gateway, error) {
 	return g, nil
 }
 
+// Root returns the root certificate of the authority of the gateway at a URL, as PEM. Only its SHA-256 verifies it.
+func Root(ctx context.Context, gatewayURL, sum string) ([]byte, error) {
+	location, err := parseGatewayURL(gatewayURL, sum)
+	if err != nil {
+		return nil, err
+	}
+	location.Path = rootPath
+	client := HTTPClient()
+	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
+	response, err := client.Do((&http.Request{Method: http.MethodGet, URL: location}).WithContext(ctx))
+	if err != nil {
+		return nil, new(Discovery).Explain(ctx, location, err, "")
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxDiscovery))
+	if got := sha256.Sum256(body); err != nil || !strings.EqualFold(hex.EncodeToString(got[:]), sum) {
+		return nil, fmt.Errorf("%s (status %d) is not the root certificate with the SHA-256 of --ca: another server answers "+
+			"there, or the gateway has a new authority; create a new code", location, response.StatusCode)
+	}
+	return body, nil
+}
+
 // OrPin is the end of the fix for a certificate, where a pin is enough.
 const OrPin = ", or give --pin with the pin shown on the gateway's machine with `caddy gateway status`"
 
-// ExplainHTTPS adds the cause and the fix to the error of a failed request. The fix for a certificate ends in orPin:
+// Explain adds the cause and the fix to the error of a failed request. The fix for a certificate ends in orPin:
 // [OrPin], or "" if a pin does not help.
-func ExplainHTTPS(ctx context.Context, location *url.URL, err error, orPin string) error {
+func (d *Discovery) Explain(ctx context.Context, location *url.URL, err error, orPin string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -262,14 +288,16 @@ func ExplainHTTPS(ctx context.Context, location *url.URL, err error, orPin strin
 	if ok {
 		err = failed.Err // without the URL
 	}
-	host := location.Host
+	host, fix := location.Host, "give --ca with the root certificate of the gateway's authority"
+	if d.ca {
+		fix = "the authority of --ca has not issued it: give the root certificate of the gateway's authority"
+	}
 	switch {
 	case errors.As(err, new(x509.HostnameError)):
 		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate%s", host, err,
 			orPin)
 	case errors.As(err, new(*tls.CertificateVerificationError)):
-		return fmt.Errorf("the certificate of %s is not trusted by this machine: %w; give --ca with the certificate of the "+
-			"gateway's authority%s", host, err, orPin)
+		return fmt.Errorf("the certificate of %s is not trusted by this machine: %w; %s%s", host, err, fix, orPin)
 	case errors.As(err, new(tls.RecordHeaderError)), errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("%s does not speak HTTPS: %w; check the port, or write http:// if the gateway has no HTTPS", host,
 			err)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -81,6 +82,7 @@ type diagnosis struct {
 	resolved          bool      // the gateway's address is known
 	udpErr            error     // of the handshake over QUIC
 	acceptsWebSockets bool      // the gateway does
+	untrusted         error     // of the gateway's certificate
 	date              time.Time // of the gateway
 	edges             []link.Edge
 }
@@ -172,6 +174,10 @@ func (d *diagnosis) overUDP(ctx context.Context) Finding {
 		return ok("a gateway answers over QUIC at %s", d.target.Server)
 	}
 	_, port, _ := net.SplitHostPort(d.target.Server)
+	if d.webSocket(ctx); d.acceptsWebSockets {
+		return warned("for a lower latency, open UDP port "+port+" in the firewalls of the gateway and of this network",
+			"no answer over QUIC at %s: %s; the tunnel uses the WebSocket", d.target.Server, agent.Reason(d.udpErr))
+	}
 	return bad("check that the gateway is running, and that UDP port "+port+
 		" is open in its firewall and in this network's (outgoing)",
 		"no answer over QUIC at %s: %s", d.target.Server, agent.Reason(d.udpErr))
@@ -204,20 +210,23 @@ func (d *diagnosis) webSocket(ctx context.Context) Finding {
 	if err != nil {
 		return wrong("check `server`", "invalid address: %v", err)
 	}
-	response, untrusted, err := d.ask(request)
+	response, err := d.ask(request)
 	if err != nil {
 		return wrong("serve HTTPS on the gateway at "+strings.TrimSuffix(url, link.WebSocketPath)+
 			", and let this machine reach it (HTTPS_PROXY names a proxy)",
-			"no WebSocket, the fallback where UDP is blocked: %v", dial.ExplainHTTPS(ctx, request.URL, err, dial.OrPin))
+			"no WebSocket, the fallback where UDP is blocked: %v", new(dial.Discovery).Explain(ctx, request.URL, err, ""))
 	}
 	response.Body.Close()
 	d.date, _ = http.ParseTime(response.Header.Get("Date"))
 	d.acceptsWebSockets = response.StatusCode == http.StatusUpgradeRequired
 	switch {
-	case d.acceptsWebSockets && untrusted != nil:
-		return warned(dial.CertificateFix(untrusted, d.now()),
+	case d.acceptsWebSockets && errors.As(d.untrusted, new(x509.UnknownAuthorityError)):
+		return ok("the gateway accepts tunnels at %s; this machine does not know the authority of its certificate, and "+
+			"verifies the gateway by the pin", url)
+	case d.acceptsWebSockets && d.untrusted != nil:
+		return warned(dial.CertificateFix(d.untrusted, d.now()),
 			"the gateway accepts tunnels at %s, but its certificate cannot be verified (%v); the tunnel itself is still "+
-				"protected by the pin", url, untrusted)
+				"protected by the pin", url, d.untrusted)
 	case d.acceptsWebSockets:
 		return ok("the gateway accepts tunnels at %s", url)
 	case link.HasMediaType(response.Header, "text/html"):
@@ -233,14 +242,14 @@ func (d *diagnosis) webSocket(ctx context.Context) Finding {
 
 // ask sends a request. If the certificate is not trusted, it repeats the request without
 // verification, like a connector: the pin protects the tunnel.
-func (d *diagnosis) ask(request *http.Request) (response *http.Response, untrusted, err error) {
-	response, err = d.client.Do(request)
+func (d *diagnosis) ask(request *http.Request) (*http.Response, error) {
+	response, err := d.client.Do(request)
 	if unverified, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		untrusted = unverified.Err
+		d.untrusted = unverified.Err
 		d.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
 		response, err = d.client.Do(request)
 	}
-	return response, untrusted, err
+	return response, err
 }
 
 func (d *diagnosis) clock(context.Context) Finding {

@@ -210,9 +210,20 @@ func TestWayToTheGateway(t *testing.T) {
 		d.client.Transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify = false
 		d.client.Transport.(*http.Transport).TLSClientConfig.RootCAs = x509.NewCertPool()
 	})
-	expect(found, "websocket", ResultWarning, "cannot be verified", "is still protected by the pin FIX ")
+	expect(found, "websocket", ResultOK, "does not know the authority of its certificate, and verifies the gateway by the")
+
+	// The tunnel works over the WebSocket.
+	withoutUDP := func(d *diagnosis) {
+		d.target.Server, d.dialTimeout = silent.LocalAddr().String(), 200*time.Millisecond
+		d.client.Transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify = false
+		d.client.Transport.(*http.Transport).TLSClientConfig.RootCAs = x509.NewCertPool()
+	}
+	found = diagnose(t, c, upgradeRequired, withoutUDP)
+	expect(found, "udp", ResultWarning, "the tunnel uses the WebSocket", "FIX for a lower latency, open UDP port")
+	expect(found, "websocket", ResultOK, "verifies the gateway by the pin")
 
 	c.Transport = config.TransportQUIC
+	expect(diagnose(t, c, upgradeRequired, withoutUDP), "udp", ResultFailed, "no answer over QUIC")
 	expect(diagnose(t, c, upgradeRequired, nil), "websocket", ResultSkipped, `"transport": "quic"`)
 }
 

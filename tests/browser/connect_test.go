@@ -129,6 +129,48 @@ func testOnlyAKey(t *testing.T, r *rig) {
 	}
 }
 
+// A model whose context window is too small for agents is marked, and offered last.
+func testSmallWindow(t *testing.T, r *rig) {
+	owner := r.newUser("windows", "wim")
+	r.paired(owner, "window-box")
+	var connectors []struct{ ID string }
+	r.Manage(t, http.MethodGet, "/connectors?account=windows", nil, &connectors)
+	for name, tokens := range map[string]int{"scripted": 8192, "scripted-large": 65536} {
+		r.Manage(t, http.MethodPut, "/deployments/"+name, map[string]any{
+			"account": "windows", "connectors": []string{connectors[0].ID}, "model": "scripted",
+			"options": map[string]int{"context_window": tokens},
+		}, nil)
+	}
+	owner.Open("/console/keys/setup")
+	if first := firstOption(owner, "#default_model"); first != "scripted-large" {
+		t.Errorf("the form offers %s first", first)
+	}
+	owner.Sees("(window too small for Claude Code: 8k of 32k)")
+	owner.Look("client-setup-windows")
+	owner.Choose("#default_model", "scripted")
+	owner.Press("Get the command")
+	owner.Sees("The context window of scripted is too small for Claude Code: 8k of 32k tokens.")
+	owner.Look("client-code-window")
+	owner.Open("/console/models/show?name=scripted")
+	owner.Sees("window too small: 8k of 32k")
+	owner.Look("model-window")
+
+	key := r.key(owner, "small", "*")
+	p := r.browser.Person(t, r.URL)
+	p.Open("/console/connect")
+	p.Fill("#key", key)
+	p.keys(kb.Enter)
+	p.Sees("This key may use 2 models.")
+	if first := firstOption(p, "#model"); first != "scripted-large" {
+		t.Errorf("the page offers %s first", first)
+	}
+	p.until("the snippets are there", func() bool { return p.shows("curl -N ") })
+	p.SeesNot("window too small")
+	p.Choose("#model", "scripted")
+	p.until("the clients are marked", func() bool { return p.shows("window too small: 8k of 32k") })
+	p.Look("connect-window")
+}
+
 // The page says what is wrong: no JavaScript, an expired key, one without models, and a gateway that is gone.
 func testFaultsOfConnect(t *testing.T, r *rig) {
 	owner := r.newUser("faults", "flo")

@@ -62,6 +62,7 @@ func TestOneGateway(t *testing.T) {
 		"users come and go": testUsersComeAndGo, "signing out of a new page": testSignOutOfANewPage, "roles": testRoles,
 		"another account sees nothing": testAnotherAccountSeesNothing,
 		"only a key":                   testOnlyAKey, "faults of the page for a key": testFaultsOfConnect,
+		"a small window": testSmallWindow,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -119,7 +119,8 @@
     const about = await ask("/v1/key");
     const found = mine === turn ? await ask("/v1/models") : [];
     if (mine !== turn) return; // the person has left the page
-    models = found;
+    const small = (m) => m.context_length > 0 && m.context_length < form.dataset.window;
+    models = found.sort((a, b) => small(a) - small(b));
     describe(about);
     list();
     [field.value, result.hidden, form.hidden] = ["", false, true];
