@@ -2,12 +2,16 @@ package caddymodule
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/gateway"
@@ -104,12 +108,34 @@ func TestNoTokenWithoutAddress(t *testing.T) {
 	}
 }
 
+// atOnce makes a store welcome the first user before its start returns.
+func atOnce(s *gateway.Store) { s.Later = func(_ context.Context, f func()) { f() } }
+
+// Caddy logs its start before the first user is welcomed. A configuration that ends before does not welcome.
+func TestWelcomeComesLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := gateway.NewStore(gateway.StoreConfig{}, slog.New(slog.DiscardHandler), gateway.Counters{})
+		var welcomed atomic.Int32
+		ended, end := context.WithCancel(t.Context())
+		s.Later(ended, func() { welcomed.Add(100) })
+		end()
+		s.Later(t.Context(), func() { welcomed.Add(1) })
+		if time.Sleep(999 * time.Millisecond); welcomed.Load() != 0 {
+			t.Error("too early")
+		}
+		if time.Sleep(2 * time.Millisecond); welcomed.Load() != 1 {
+			t.Errorf("welcomed %d", welcomed.Load())
+		}
+	})
+}
+
 // The first start prints how to create the first user, once per process.
 func TestWelcome(t *testing.T) {
 	listen, database := freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")
 	var output bytes.Buffer
 	first := provision(t, gatewayFile(listen, "localhost:7443", database))
 	first.store.Messages, first.store.Terminal = &output, true
+	atOnce(first.store)
 	start(t, first)
 	_, secret, ok := strings.Cut(output.String(), "  http://localhost:8080/console/setup#")
 	if !ok || strings.Count(output.String(), "#") != 1 || len(strings.Fields(secret)[0]) != 43 {
@@ -131,6 +157,7 @@ func TestWelcomeWithoutTerminal(t *testing.T) {
 	var output bytes.Buffer
 	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
 	app.store.Messages, app.store.Terminal = &output, false
+	atOnce(app.store)
 	start(t, app)
 	if !strings.Contains(output.String(), " gateway setup-link` prints a link") || strings.Contains(output.String(), "#") {
 		t.Errorf("the first start printed %q", output.String())
@@ -146,6 +173,7 @@ func TestNoWelcome(t *testing.T) {
 			var output bytes.Buffer
 			app := provision(t, file)
 			app.store.Messages = &output
+			atOnce(app.store)
 			open, err := app.store.Get()
 			must(t, err)
 			if name == "a user" {

@@ -72,7 +72,9 @@ func (g *Gateway) Start(ctx context.Context) error {
 	}
 	g.Store.applySettings(s)
 	g.unwatch = s.Store.Subscribe(func(c store.Change) { g.onChange(s.Store, c) })
-	g.welcome(ctx, s)
+	if g.Console {
+		g.Store.Later(ctx, func() { g.welcome(ctx, s) })
+	}
 	return nil
 }
 
@@ -196,7 +198,7 @@ func (g *Gateway) Changes(account string, f func()) (stop func()) {
 // link itself is printed only on a terminal: journals and container logs may be
 // read by others.
 func (g *Gateway) welcome(ctx context.Context, s *Services) {
-	if !g.Console || s.Store.UserCount() > 0 || g.Store.Welcomed.Swap(true) {
+	if s.Store.UserCount() > 0 || g.Store.Welcomed.Swap(true) {
 		return
 	}
 	if !g.Store.Terminal {

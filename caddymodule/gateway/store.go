@@ -17,6 +17,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/newest"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/memory"
+	"github.com/postern-dev/postern/connector/panics"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // MinMaxMemory is the minimum of max_memory, in bytes.
@@ -82,6 +84,8 @@ type Store struct {
 	Messages io.Writer   // for the user, in addition to the log
 	Terminal bool        // Messages is a terminal, not a journal or a file
 	Welcomed atomic.Bool // the welcome message was printed
+	// Later calls a function when Caddy has logged its start, unless the configuration ends first.
+	Later func(context.Context, func())
 
 	config   StoreConfig
 	logger   *slog.Logger
@@ -99,9 +103,18 @@ var errStoreClosed = errors.New("the store was closed together with its configur
 
 // NewStore returns a store, which is not open yet.
 func NewStore(config StoreConfig, logger *slog.Logger, counters Counters) *Store {
+	const settled = time.Second
 	return &Store{
 		config: config, logger: logger, counters: counters, Messages: os.Stderr,
 		Terminal: term.IsTerminal(int(os.Stderr.Fd())),
+		Later: func(ctx context.Context, f func()) {
+			go func() {
+				defer panics.Recover(logger, "welcoming the first user")
+				if wait.For(ctx, settled) == nil {
+					f()
+				}
+			}()
+		},
 	}
 }
 
