@@ -87,7 +87,7 @@ func limitList(l limits.UsageLimits) string {
 	var texts []string
 	for _, name := range limits.Names() {
 		if n := *l.Field(name); n > 0 {
-			texts = append(texts, fmt.Sprintf("%s %d", strings.ReplaceAll(name, "_", " "), n))
+			texts = append(texts, fmt.Sprintf("%d %s", n, strings.ReplaceAll(name, "_", " ")))
 		}
 	}
 	return cmp.Or(strings.Join(texts, ", "), "none")

@@ -46,6 +46,10 @@ var activityTests = []struct {
 		"activity_some", "activity --failed --model qwen3:8b --since 24h",
 		ok("GET /model_gateway/activity?model=qwen3%3A8b&status=failed&since=24h", `{"requests":[`+testJSON+`]}`),
 	},
+	{
+		"activity_by_code", "activity --by-code --since 24h", ok("GET /model_gateway/activity?since=24h&limit=1000",
+			strings.Replace(activityJSON, "]", ","+strings.Replace(testJSON, "05-01", "04-30", 1)+"]", 1)),
+	},
 	{"activity_two", "activity req_1 req_2", nil},
 	{"activity_id", "activity req_1", ok("GET /model_gateway/activity/req_1", refusedJSON)},
 	{"activity_id_filtered", "activity req_1 --failed", nil},

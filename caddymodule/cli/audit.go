@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"time"
-
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
@@ -14,11 +12,13 @@ has the operations on the gateway itself, such as backups.`,
 	example: `  caddy gateway audit
   caddy gateway audit --by anna --operation key
   caddy gateway audit --record laptop --from 2026-11-01`,
-	print: list[manage.AuditEntry]{
-		columns: "TIME, WHAT, FROM",
-		cells: cells[manage.AuditEntry]{
-			"TIME": func(in *invocation, e manage.AuditEntry) string { return e.Time.In(in.env.zone).Format(time.Stamp) },
-		},
-		empty: "No operations.",
-	}.print,
+	print: func(in *invocation, answer any) {
+		list[manage.AuditEntry]{
+			columns: in.env.timeTitle() + ", WHAT, FROM", least: "FROM",
+			cells: cells[manage.AuditEntry]{
+				in.env.timeTitle(): func(in *invocation, e manage.AuditEntry) string { return in.env.moment(e.Time) },
+			},
+			empty: "No operations.",
+		}.print(in, answer)
+	},
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
@@ -159,7 +158,7 @@ func (in *invocation) readShared(host up.Host, w io.Writer) (err error) {
 
 // storeOfConfig returns the location of the store that --config names.
 func (in *invocation) storeOfConfig(host up.Host) (gateway.StoreConfig, error) {
-	config, _, _, err := caddycmd.LoadConfig(in.text("config"), in.text("adapter"))
+	config, err := in.loadConfig()
 	if err != nil {
 		return gateway.StoreConfig{}, up.Usagef("reading the configuration: %w", err)
 	}

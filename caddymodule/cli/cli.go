@@ -77,6 +77,7 @@ type command struct {
 	operation string                            // such as "POST /keys"; short defaults to its help
 	argument  string                            // the field that the argument sets, unless that is in the path
 	prepare   func(*invocation, *request) error // completes the request; may be nil
+	edit      func(*invocation, any) error      // changes the answer before it is printed; may be nil
 	print     func(in *invocation, answer any)  // prints the answer as text; --json prints the answer itself
 	flags     func(*pflag.FlagSet)              // adds flags in addition to those of the operation; may be nil
 	run       func(*invocation) error           // instead of the operation
@@ -150,6 +151,7 @@ func (c *command) build(cmd *cobra.Command, env environment) {
 		cmd.Flags().StringP("config", "c", "", "Configuration file with the admin endpoint")
 		cmd.Flags().StringP("adapter", "a", "", "Name of the adapter for --config")
 	}
+	c.complete(cmd, env)
 	name := c.argumentName()
 	cmd.Args = guarded(func(cmd *cobra.Command, args []string) error { return checkArgument(cmd, name, args) })
 	cmd.RunE = guarded(func(cmd *cobra.Command, args []string) error {

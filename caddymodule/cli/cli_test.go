@@ -16,7 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 )
@@ -199,8 +202,19 @@ func TestCommandConfigFlag(t *testing.T) {
 		0o600); err != nil {
 		t.Fatal(err)
 	}
+	// Caddy logs which file it reads, which is not of interest here.
+	_, usual, buffer := caddy.BufferedLog()
+	defer caddy.UnbufferDefaultLogger(usual)
+	core, logged := observer.New(zap.InfoLevel)
 	if ran := runCommand(t, "key", "list", "--config", config); ran.exit != 0 {
 		t.Errorf("exit %d: %s", ran.exit, ran.err)
+	}
+	if buffer.FlushTo(zap.New(core)); logged.Len() != 0 {
+		t.Errorf("logged %v", logged.All())
+	}
+	caddy.Log().Info("later")
+	if buffer.FlushTo(zap.New(core)); logged.Len() != 1 {
+		t.Errorf("later: logged %v", logged.All())
 	}
 	if ran := runCommand(t, "key", "list", "--config", config+".none"); ran.exit != exitUsage ||
 		!strings.Contains(ran.err, "finding the admin endpoint") {

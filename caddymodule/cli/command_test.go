@@ -39,7 +39,7 @@ const (
 		`"listener":{"address":":7443","public":"gw.example.com:7443","pin":"PIN"},` +
 		`"connectors":{"total":2,"online":1},"deployments":{"total":5,"available":3,"states":{"available":2,"degraded":1,` +
 		`"model_missing":1,"model_server_down":1}},"keys":{"active":1,"revoked":4},"counters":{"connected":3,"replaced":1,` +
-		`"denied":2,"rejected":0,"requests":120,"failed":4}}`
+		`"denied":2,"rejected":0,"requests":120,"failed":4},"data_dir":"/var/lib/caddy/.local/share/caddy"}`
 )
 
 const (

@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -29,6 +30,7 @@ type invocation struct {
 	env     environment
 	arg     string         // the argument, "" if the command has none
 	widths  map[string]int // of the columns of the table, by title; 0: left out
+	least   string         // titles of its least columns
 	local   string         // the admin endpoint of `up`, "" for the one that the flags name
 }
 
@@ -68,18 +70,34 @@ func (in *invocation) admin() (string, error) {
 	if in.local != "" {
 		return in.local, nil
 	}
-	if in.text("address") == "" && in.text("config") == "" {
-		return up.DefaultAdmin(), nil
-	}
-	if scheme, _, ok := strings.Cut(in.text("address"), "://"); ok {
+	address := in.text("address")
+	if scheme, _, ok := strings.Cut(address, "://"); ok {
 		return "", up.Usagef("--address is Caddy's admin endpoint, such as localhost:2019, and not the URL of a site; "+
 			"write it without %s://", scheme)
 	}
-	address, err := caddycmd.DetermineAdminAPIAddress(in.text("address"), nil, in.text("config"), in.text("adapter"))
+	if address != "" {
+		return address, nil
+	}
+	if in.text("config") == "" {
+		return up.DefaultAdmin(), nil
+	}
+	config, err := in.loadConfig()
+	if err == nil {
+		address, err = caddycmd.DetermineAdminAPIAddress("", config, in.text("config"), "")
+	}
 	if err != nil {
 		return "", up.Usagef("finding the admin endpoint: %w", err)
 	}
 	return address, nil
+}
+
+// loadConfig loads the file of --config, without what Caddy logs about it.
+func (in *invocation) loadConfig() ([]byte, error) {
+	_, usual, buffer := caddy.BufferedLog()
+	defer caddy.UnbufferDefaultLogger(usual)
+	config, _, _, err := caddycmd.LoadConfig(in.text("config"), in.text("adapter"))
+	buffer.FlushTo(zap.NewNop())
+	return config, err
 }
 
 // do sends a request to the management API of the running gateway, and decodes the answer into

@@ -2,8 +2,13 @@ package cli
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -58,11 +63,18 @@ key, which is written into the client's settings. It works once, within 15 minut
 			}
 		}),
 	}, {
-		use: "list", operation: "GET /keys", example: "  caddy gateway key list",
+		use: "list [--sort ORDER]", operation: "GET /keys",
+		example: `  caddy gateway key list
+  caddy gateway key list --sort used`,
+		flags: func(f *pflag.FlagSet) { f.String("sort", "", "The order: "+keyOrders) },
+		edit:  sortKeys,
 		print: list[manage.Key]{
-			columns: "ID, NAME, KEY, SCOPE, OWNER, LAST USED, EXPIRES, STATE",
-			cells:   cells[manage.Key]{"STATE": keyStateAndPriority},
-			empty:   "No keys yet. Create one with `caddy gateway key create --name NAME`.",
+			columns: "ID, NAME, KEY, SCOPE, OWNER, LAST USED, LIMITS, EXPIRES, STATE", least: "ID, KEY, SCOPE",
+			cells: cells[manage.Key]{
+				"STATE":  keyStateAndPriority,
+				"LIMITS": func(_ *invocation, k manage.Key) string { return limitList(k.Limits) },
+			},
+			empty: "No keys yet. Create one with `caddy gateway key create --name NAME`.",
 		}.print,
 	}, {
 		use: "set NAME [--scope SCOPE] [--expires TIME] [--allow-ip NETWORK …]", operation: "PATCH /keys/{id}",
@@ -165,6 +177,28 @@ func checkScope(in *invocation, _ *request) error {
 			in.warnf("Warning: no model matches %q of the scope now.\n", strings.TrimSpace(pattern))
 		}
 	}
+	return nil
+}
+
+// keyOrders are the orders of the list of keys.
+const keyOrders = "name, owner, used, expires"
+
+// sortKeys sorts a list of keys: those used last first, those that expire soonest first.
+func sortKeys(in *invocation, answer any) error {
+	const far = 1 << 40 // a time in seconds
+	text, ok := map[string]func(k manage.Key) string{
+		"":      func(manage.Key) string { return "" },
+		"name":  func(k manage.Key) string { return strings.ToLower(k.Name) },
+		"owner": func(k manage.Key) string { return strings.ToLower(k.OwnerName) },
+		"used":  func(k manage.Key) string { return fmt.Sprintf("%020d", far-cmp.Or(k.LastUsedAt, &time.Time{}).Unix()) },
+		"expires": func(k manage.Key) string {
+			return fmt.Sprintf("%020d", cmp.Or(k.ExpiresAt, new(time.Unix(far, 0))).Unix())
+		},
+	}[in.text("sort")]
+	if !ok {
+		return up.Usagef("--sort %.40q is not one of %s", in.text("sort"), keyOrders)
+	}
+	slices.SortStableFunc(answer.([]manage.Key), func(a, b manage.Key) int { return strings.Compare(text(a), text(b)) })
 	return nil
 }
 

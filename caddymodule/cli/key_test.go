@@ -48,6 +48,10 @@ var keyTests = []struct {
 		"key_list_priority", "key list",
 		ok("GET /model_gateway/keys", "["+keyJSON+","+strings.Replace(keyJSON, "}", `,"priority":"low"}`, 1)+"]"),
 	},
+	{"key_list_sorted", "key list --sort expires", ok("GET /model_gateway/keys", "["+revokedKeyJSON+","+
+		strings.Replace(keyJSON, "}", `,"limits":{"requests_per_minute":60,"tokens_per_day":2000000}}`, 1)+"]")},
+	{"key_list_sorted_used", "key list --sort used", ok("GET /model_gateway/keys", "["+revokedKeyJSON+","+keyJSON+"]")},
+	{"key_list_sorted_wrong", "key list --sort tokens", ok("GET /model_gateway/keys", "[]")},
 	{"key_list_empty", "key list --account a&b", ok("GET /model_gateway/keys?account=a%26b", "[]")},
 	{"key_list_json", "key list --json", ok("GET /model_gateway/keys", "["+keyJSON+"]")},
 	{

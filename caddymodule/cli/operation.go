@@ -58,6 +58,11 @@ func (in *invocation) perform() error {
 	if err := in.do(r, answer.Addr().Interface()); err != nil {
 		return err
 	}
+	if in.command.edit != nil {
+		if err := in.command.edit(in, answer.Interface()); err != nil {
+			return err
+		}
+	}
 	if in.is("json") {
 		return printJSON(in.OutOrStdout(), answer.Interface())
 	}

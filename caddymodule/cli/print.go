@@ -39,6 +39,7 @@ type list[T any] struct {
 	columns string // titles, separated by ", "
 	cells   cells[T]
 	empty   string                 // printed if there are no records
+	least   string                 // titles that are left out before a text is cut
 	notes   func(*invocation, []T) // prints notes below the table; may be nil
 }
 
@@ -56,6 +57,7 @@ func (l list[T]) print(in *invocation, answer any) {
 	for _, record := range records {
 		rows = append(rows, l.row(in, titles, record))
 	}
+	in.least = l.least
 	in.printTable(rows)
 	if l.notes != nil {
 		l.notes(in, records)
@@ -114,14 +116,15 @@ var leftOut = strings.Split("FROM, UPDATED, CREATED, ADVERTISE, STARTED, REMOTE,
 	"FALLBACK, KIND, ALSO AS, QUEUED, RUNNING, OWNER, TOKEN, UPSTREAMS, ROLE", ", ")
 
 // printTable prints rows in aligned columns. The first row is the header, printed once: the table of a command goes on.
-// On a narrow terminal, columns are left out until texts have room for 30 characters, the length of ids.
+// On a narrow terminal, columns are left out until texts have room for 30 characters, the length of ids. A list that
+// names its least columns leaves these out before it cuts a text, and no others.
 func (in *invocation) printTable(rows [][]string) {
-	titles, begun, out := rows[0], len(in.widths) > 0, in.OutOrStdout()
+	header, begun, out := rows[0], len(in.widths) > 0, in.OutOrStdout()
 	if begun {
 		rows = rows[1:]
 	}
 	for _, row := range rows {
-		for i, title := range titles {
+		for i, title := range header {
 			row[i] = cmp.Or(text.Line(row[i]), "-")
 			if in.widths[title] > 0 || !begun {
 				in.widths[title] = max(in.widths[title], utf8.RuneCountInString(row[i]))
@@ -137,8 +140,12 @@ func (in *invocation) printTable(rows [][]string) {
 		}
 		return sum > room
 	}
-	for _, title := range leftOut {
-		if in.widths[title] > 0 && !begun && tooWide(30) {
+	titles, enough := leftOut, 30
+	if in.least != "" {
+		titles, enough = strings.Split(in.least, ", "), room
+	}
+	for _, title := range titles {
+		if in.widths[title] > 0 && !begun && tooWide(enough) {
 			in.widths[title] = 0
 		}
 	}
@@ -148,7 +155,7 @@ func (in *invocation) printTable(rows [][]string) {
 	}
 	for _, row := range rows {
 		line, left := "", room
-		for i, title := range titles {
+		for i, title := range header {
 			width := min(in.widths[title], longest, left)
 			if width <= 0 {
 				continue
@@ -223,7 +230,11 @@ func (e environment) end(t *time.Time) string {
 	return "expired " + e.ago(t)
 }
 
-// date returns the local day and minute of t.
-func (e environment) date(t time.Time) string {
-	return t.In(e.zone).Format("2006-01-02 15:04")
-}
+// date returns t in the local zone, with its name.
+func (e environment) date(t time.Time) string { return e.moment(t) + t.In(e.zone).Format(" MST") }
+
+// moment returns t in the local zone, for a column with the title timeTitle.
+func (e environment) moment(t time.Time) string { return t.In(e.zone).Format(time.DateTime) }
+
+// timeTitle is the title of a column of times.
+func (e environment) timeTitle() string { return e.now().In(e.zone).Format("TIME (MST)") }

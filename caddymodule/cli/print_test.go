@@ -103,6 +103,39 @@ func TestNarrowTables(t *testing.T) {
 	}
 }
 
+// A list that names its least columns leaves them out before it cuts a text, and keeps the others longer.
+func TestLeastColumns(t *testing.T) {
+	var out bytes.Buffer
+	show := func(columns int, least string, rows ...[]string) string {
+		out.Reset()
+		in := onTerminal(columns)
+		in.least = least
+		in.SetOut(&out)
+		in.printTable(rows)
+		return out.String()
+	}
+	audit := [][]string{
+		{"TIME (UTC)", "WHAT", "FROM"},
+		{"2026-11-28 15:47:12", "admin endpoint created the key hr-scan-tool: scope *", "127.0.0.1"},
+	}
+	if got := show(80, "FROM", audit...); !strings.HasSuffix(got, "hr-scan-tool: scope *\n") {
+		t.Errorf("the audit log is\n%s", got)
+	}
+	if got := show(100, "FROM", audit...); !strings.HasSuffix(got, "scope *  127.0.0.1\n") {
+		t.Errorf("the wide audit log is\n%s", got)
+	}
+	keys := show(80, "ID, KEY, SCOPE",
+		[]string{"ID", "NAME", "KEY", "SCOPE", "OWNER", "LAST USED", "LIMITS", "EXPIRES", "STATE"},
+		[]string{
+			"key_06b3kz9v6dfx7fbv7wq7m5r2qm", "ben-claude-code-on-the-new-laptop", "sk-svc-xSzE…ogfz", "qwen3*,gemma-3-12b",
+			"ben", "12m ago", "60 requests per minute, 2000000 tokens per day", "in 20d", "active",
+		})
+	want := "ben-claude-code-on-t…  ben    12m ago    60 requests per minu…  in 20d   active\n"
+	if !strings.HasSuffix(keys, want) {
+		t.Errorf("the keys are\n%s", keys)
+	}
+}
+
 // TestTableGoesOn: rows that follow have no header, and the columns of the header, also if they need more room.
 func TestTableGoesOn(t *testing.T) {
 	var out bytes.Buffer

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
@@ -47,8 +48,8 @@ func printStatus(in *invocation, s manage.Status) {
 	}
 	if address, err := in.admin(); err == nil && up.Exposed(address) {
 		in.warnf("\nWarning: the admin endpoint is at %s, where every local process can manage the gateway. "+
-			"Put it on a Unix socket: `admin unix//run/caddy/admin.sock|0600` in the Caddyfile's global options. Its folder "+
-			"must exist.\n", address)
+			"Put it on a Unix socket: `admin \"unix/%s|0600\"` in the Caddyfile's global options.\n", address,
+			filepath.Join(s.DataDir, "admin.sock"))
 	}
 }
 
