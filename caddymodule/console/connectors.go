@@ -78,7 +78,7 @@ func (p *connectorPage) sumHours(now time.Time) {
 		hours[h.Start] = h
 	}
 	var requests []bar
-	_, periods := spans[0].query(grouping{}, now.UTC())
+	_, periods := spans[0].query(grouping{}, now)
 	for _, hour := range periods {
 		h := hours[hour.from]
 		p.Requests, p.Failed = p.Requests+h.Requests, p.Failed+h.Failed
@@ -95,7 +95,7 @@ func connectorData(v *visit) any {
 	p := &connectorPage{ConnectorDetail: load(v, func(ctx context.Context) (manage.ConnectorDetail, error) {
 		return v.Manage.Connector(ctx, v.r.FormValue("id"))
 	})}
-	p.sumHours(v.Now())
+	p.sumHours(v.localNow())
 	p.Failures = lastRequests(v, manage.Activity{Connector: p.ID, Status: string(activity.Failed)})
 	return p
 }

@@ -124,6 +124,7 @@ const (
 	sessionCookie = "postern"
 	noticeCookie  = "postern-notice"
 	secretCookie  = "postern-secret"
+	zoneCookie    = "postern-zone" // of a script: the time zone of the browser
 )
 
 func hasCookie(r *http.Request) bool {

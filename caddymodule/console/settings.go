@@ -188,8 +188,7 @@ type keyUse struct {
 
 func removalOf(v *visit) removal {
 	r := removal{User: findUser(v), Choice: cmp.Or(v.typed("keys"), "revoke"), To: v.typed("to")}
-	today := v.Now().UTC().Format(time.DateOnly)
-	sums, err := v.Manage.Usage(v.ctx, manage.Usage{By: "key", From: today, To: today})
+	sums, err := v.Manage.Usage(v.ctx, manage.Usage{By: "key", From: v.midnight().Format(store.HourOnly)})
 	r.UseUnknown = err != nil
 	for _, k := range load(v, v.Manage.Keys) {
 		if k.Owner != r.ID || k.RevokedAt != nil {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	_ "time/tzdata" // for zone
 	"unicode"
 	"unicode/utf8"
 
@@ -160,6 +161,25 @@ func (v *visit) endpoint() manage.Endpoint {
 func (v *visit) privateAuthority() bool {
 	e := v.endpoint()
 	return !e.Verified && strings.HasPrefix(e.URL, "https://")
+}
+
+// zone returns the time zone of the browser, which a script keeps in a cookie; UTC without one.
+func (v *visit) zone() *time.Location {
+	if cookie, err := v.r.Cookie(zoneCookie); err == nil {
+		if zone, err := time.LoadLocation(cookie.Value); err == nil {
+			return zone
+		}
+	}
+	return time.UTC
+}
+
+// localNow returns the time in the zone of the browser.
+func (v *visit) localNow() time.Time { return v.Now().In(v.zone()) }
+
+// midnight returns the hour in which the day of the browser began, in UTC. Usage is kept by the hour.
+func (v *visit) midnight() time.Time {
+	year, month, day := v.localNow().Date()
+	return time.Date(year, month, day, 0, 0, 0, 0, v.zone()).UTC().Truncate(time.Hour)
 }
 
 // pageSize is how many rows a list shows at once.
