@@ -58,7 +58,7 @@ func TestActivity(t *testing.T) {
 		"12\u202f934", "≈ 9",
 		`badge-ok">200`, `badge">404`, `badge-bad">502`, `badge">401`, `badge">test`,
 		"model_not_found</code> The model <code>…</code> does not exist.",
-		now.Format("15:04:05 UTC"), now.Add(-48*time.Hour).Format("2 Jan, 15:04:05 UTC"), "30 times within a minute",
+		now.Format(">15:04:05<"), now.Add(-48*time.Hour).Format(">2 Jan, 15:04:05<"), "30 times within a minute",
 		`<option value="console">`, "The last requests")
 	for query, want := range map[string][]string{
 		"q=LAPTOP": {"req_1", "req_3"}, "q=req_3": {"req_3"}, "q=not+exist": {"req_2"}, "connector=gpu-box": {"req_1"},

@@ -37,6 +37,9 @@ func auditData(v *visit) any {
 	p.List = list(v, "audit", entries(p.Chosen), func(e manage.AuditEntry) string {
 		return strings.Join([]string{e.Record, e.Text, e.From, e.Kind}, "\n")
 	}, "by", "operation", "from", "to")
+	for i := range p.List.Items {
+		p.List.Items[i].Time = p.List.Items[i].Time.In(v.zone())
+	}
 	p.Filtered = p.Chosen != (manage.Audit{}) || p.List.Query != ""
 	return p
 }

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"html"
 	"html/template"
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -136,8 +138,40 @@ func (v *visit) showFault(t *tab, status int, data any, fault string) error {
 	if err := v.templates[v.User.Role].ExecuteTemplate(&main, t.name, data); err != nil {
 		return err
 	}
-	f.Main = template.HTML(main.String())
+	page := main.String()
+	if v.badField != "" && fault != "" {
+		page, f.Fault = markField(page, v.badField, fault)
+	}
+	f.Main = template.HTML(page)
 	return v.write(status, "layout", f)
+}
+
+var (
+	focusedAtFirst = regexp.MustCompile(`(<(?:input|select|textarea) [^>]*) autofocus`)
+	labels         = regexp.MustCompile(`<label for="([^"]*)">([^<]*)</label>`)
+)
+
+// markField marks the control with a name as invalid in a page of a template, whose attributes contain no ">". It
+// returns the page, and the message with the label of the control.
+func markField(page, field, fault string) (marked, message string) {
+	control := regexp.MustCompile(`<(?:input|select|textarea) (?:[^>]* )?id="([^"]*)" name="` + regexp.QuoteMeta(field) + `"`)
+	page = focusedAtFirst.ReplaceAllString(page, "$1")
+	at := control.FindStringSubmatchIndex(page)
+	if at == nil {
+		return page, fault
+	}
+	for _, label := range labels.FindAllStringSubmatch(page, -1) {
+		if label[1] == page[at[2]:at[3]] {
+			fault = html.UnescapeString(label[2]) + ": " + fault
+		}
+	}
+	rest := page[at[1]:]
+	end := strings.IndexByte(rest, '>')
+	described := strings.Replace(rest[:end], `aria-describedby="`, `aria-describedby="fault `, 1)
+	if described == rest[:end] {
+		described = ` aria-describedby="fault"` + described
+	}
+	return page[:at[1]] + ` aria-invalid="true" autofocus` + described + rest[end:], fault
 }
 
 // write renders one template, or writes nothing and returns an error.
@@ -258,6 +292,10 @@ func (v *visit) explain(err error) (status int, text string) {
 		v.Logger.Error("console request failed", "method", v.r.Method, "path", v.r.URL.Path, "error", err)
 	}
 	status, text = manage.Explain(err)
+	if field, about := store.FieldOf(err); field != "" {
+		v.badField = field
+		text = strings.TrimPrefix(strings.TrimPrefix(about, "the "+field+": "), field+": ")
+	}
 	return status, sentence(text)
 }
 

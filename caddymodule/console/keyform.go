@@ -123,7 +123,7 @@ func (f keyForm) fill(v *visit, k *store.KeyFields) (err error) {
 	case f.Days == neverDays:
 		k.ExpiresAt = nil
 	case err != nil || days < 1 || days > 3660:
-		return badForm("Choose when the key expires.")
+		return badField("days", "Choose when the key expires.")
 	default:
 		k.ExpiresAt = new(v.Now().UTC().AddDate(0, 0, days))
 	}
@@ -133,13 +133,13 @@ func (f keyForm) fill(v *visit, k *store.KeyFields) (err error) {
 	for _, l := range f.Limits { // an empty field is no limit
 		n, ok := limits.ParseAmount(cmp.Or(l.Value, "0"))
 		if !ok {
-			return badForm(l.Title + " must be a whole number such as 60, 500k or 2M. Leave it empty for no limit.")
+			return badField(l.Name, "It must be a whole number such as 60, 500k or 2M. Leave it empty for no limit.")
 		}
 		*k.Limits.Field(l.Name) = n
 	}
 	networks := strings.FieldsFunc(f.Networks, func(r rune) bool { return r == ',' || r == ' ' })
 	k.AllowedIPs, err = store.ParseNetworks(networks)
-	return err
+	return store.InField("networks", err)
 }
 
 func networkText(networks []netip.Prefix) string {
@@ -184,7 +184,7 @@ type scopePreview struct {
 	More  int
 }
 
-var errNoScope = badForm("Enter the models that the key may use; * allows all.")
+var errNoScope = badField("scope", "Enter the models that the key may use; * allows all.")
 
 func preview(v *visit, scope string) scopePreview {
 	if scope == "" {

@@ -147,7 +147,9 @@ func keyData(v *visit) any {
 	if v.err == nil && k.RevokedAt == nil {
 		p.Use, v.err = v.Manage.KeyLimits(v.ctx, k.ID)
 	}
-	p.Form.Ends, p.Form.Change = k.ExpiresAt, true
+	if p.Form.Change = true; k.ExpiresAt != nil {
+		p.Form.Ends = new(k.ExpiresAt.In(v.zone()))
+	}
 	p.Form.Preview = preview(v, p.Form.Scope)
 	p.addRequests(v)
 	return p
@@ -156,6 +158,7 @@ func keyData(v *visit) any {
 // addRequests sets the charts and the last requests of the key.
 func (p *keyPage) addRequests(v *visit) {
 	during := spans[0]
+	p.Spans.Label = "Range"
 	if v.r.FormValue("range") == spans[2].name {
 		during = spans[2]
 	}

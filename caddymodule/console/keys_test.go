@@ -253,7 +253,7 @@ func TestNewKeyDefaults(t *testing.T) {
 		left < 23*time.Hour {
 		t.Errorf("created %+v", k)
 	}
-	b.refused(b.post("/console/keys", "name", "laptop", "scope", "*"), http.StatusConflict, "already has a key")
+	b.refused(b.post("/console/keys", "name", "laptop", "scope", "*"), http.StatusConflict, "Name: Another key has the name")
 }
 
 // TestKeyLimits sets limits on the pages of a key.
@@ -277,7 +277,7 @@ func TestKeyLimits(t *testing.T) {
 	has(t, g.page("/console/keys"), "Requests today", `<meter min="0" max="2000000"`, "0 of 2M tokens/day")
 	has(t, page, "<details open>", `name="tokens_per_day" value="2000000"`, "This month")
 	w := g.post("/console/keys/"+k.ID, "name", "laptop", "scope", "*", "days", "keep", "requests_per_minute", "many")
-	has(t, w.Body.String(), "Requests per minute must be a whole number", `value="many"`)
+	has(t, w.Body.String(), "Requests per minute: It must be a whole number", `value="many"`)
 	g.post("/console/keys/"+k.ID, "name", "laptop", "scope", "*", "days", "keep", "requests_per_minute", "",
 		"tokens_per_day", "5", "tokens_per_month", "")
 	if k := g.store.Keys(store.DefaultAccount)[0]; k.Limits != (limits.UsageLimits{TokensPerDay: 5}) {

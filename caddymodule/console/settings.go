@@ -274,11 +274,11 @@ func newTokenForm(v *visit) tokenForm {
 func createToken(v *visit) error {
 	form := newTokenForm(v)
 	if len(form.Rights) == 0 {
-		return badForm("Choose at least one right.")
+		return badField("right", "Choose at least one right.")
 	}
 	days, err := strconv.Atoi(form.Days)
 	if err != nil || !slices.Contains(form.Choices(), form.Days) {
-		return badForm("Choose when the token expires.")
+		return badField("days", "Choose when the token expires.")
 	}
 	request := manage.CreateToken{Name: form.Name, Rights: form.Rights}
 	if days > 0 {

@@ -28,8 +28,9 @@ type visit struct {
 	User     store.User
 	Session  store.Session
 	Account  string
-	errorTab *tab  // shows the error of the action, with the user's input; may be nil
-	err      error // the first of load
+	errorTab *tab   // shows the error of the action, with the user's input; may be nil
+	err      error  // the first of load
+	badField string // of the form, which has an error
 	// usageMissing means that loadUsed could not read the usage.
 	usageMissing bool
 }
@@ -114,8 +115,9 @@ func (v *visit) id() string { return v.r.PathValue("id") }
 // typed returns a field of the submitted form.
 func (v *visit) typed(field string) string { return v.r.PostFormValue(field) }
 
-func badForm(text string) error  { return store.Errorf(store.ErrInvalid, "%s", text) }
-func notThere(text string) error { return store.Errorf(store.ErrNotFound, "%s", text) }
+func badForm(text string) error         { return store.Errorf(store.ErrInvalid, "%s", text) }
+func badField(field, text string) error { return store.InField(field, badForm(text)) }
+func notThere(text string) error        { return store.Errorf(store.ErrNotFound, "%s", text) }
 
 // sentence returns the text of an error with a capital letter and a full stop.
 func sentence(text string) string {

@@ -276,7 +276,8 @@ func (s *Store) SetAccount(ctx context.Context, id string, change func(*Account)
 func checkUsageLimits(l limits.UsageLimits) error {
 	for _, name := range limits.Names() {
 		if n := *l.Field(name); n < 0 || n > limits.MaxLimit {
-			return Errorf(ErrInvalid, "the limit %s is %d, but must be 1 to %d, or 0 for no limit", name, n, limits.MaxLimit)
+			return InField(name, Errorf(ErrInvalid, "the limit %s is %d, but must be 1 to %d, or 0 for no limit", name, n,
+				limits.MaxLimit))
 		}
 	}
 	return nil

@@ -42,8 +42,9 @@ var ErrCompacted = errors.New("the requested changes are no longer available")
 // failure is an error with a message of its own and a kind for errors.Is. The message
 // does not include that of the kind.
 type failure struct {
-	kind error
-	text string
+	kind  error
+	field string // that is wrong, "" if it is not known
+	text  string
 }
 
 func (f *failure) Error() string { return f.text }
@@ -53,4 +54,20 @@ func (f *failure) Unwrap() error { return f.kind }
 // the above, or one of a package that uses the store.
 func Errorf(kind error, format string, args ...any) error {
 	return &failure{kind: kind, text: fmt.Sprintf(program.Named(format), args...)}
+}
+
+// InField returns an error of [Errorf] that names the wrong field of the request.
+func InField(field string, err error) error {
+	if f, ok := err.(*failure); ok {
+		return &failure{f.kind, field, f.text}
+	}
+	return err
+}
+
+// FieldOf returns the field that an error names, and the text about it; "" if it names none.
+func FieldOf(err error) (field, text string) {
+	if f, ok := errors.AsType[*failure](err); ok && f.field != "" {
+		return f.field, f.text
+	}
+	return "", ""
 }
