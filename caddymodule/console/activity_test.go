@@ -196,3 +196,21 @@ func TestPagesOfActivity(t *testing.T) {
 		t.Errorf("pages: %v", pages)
 	}
 }
+
+// The type of a request is its operation, and its page shows the request line.
+func TestRequestType(t *testing.T) {
+	g := newGateway(t)
+	for operation, want := range map[string][2]string{
+		"messages":            {"<span>messages", "<dd>POST /v1/messages, streamed</dd>"},
+		"chat/completions":    {"<span>chat", "<dd>POST /v1/chat/completions, streamed</dd>"},
+		"responses/get":       {"<span>responses/get", "<dd>GET /v1/responses/{id}, streamed</dd>"},
+		"paths":               {"<span>paths", "<dd>GET /v1, streamed</dd>"},
+		"messages/safeguards": {"<span>messages/safeguards", "<dd>messages/safeguards, streamed</dd>"},
+		"":                    {"<span>other", "<dd>other, streamed</dd>"}, // of an unknown path
+	} {
+		id := "req_" + strings.ReplaceAll(operation, "/", "")
+		g.record(0, activity.Request{ID: id, Dialect: "chat", Operation: operation, Status: 200, Streamed: true})
+		has(t, mainOf(g.page("/console/activity?q="+id)), want[0])
+		has(t, mainOf(g.page("/console/activity/"+id)), want[1])
+	}
+}

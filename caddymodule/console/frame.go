@@ -86,6 +86,7 @@ func (c *Console) loadRoleTemplates(a assets, may func(operation string) bool) *
 		"authors": authors, "passkeyID": passkeyID, "browser": browserOf,
 		"confirm": func(verb, name, back string) confirmRow { return confirmRow{verb + " " + name, "/console/" + back} },
 		"rights":  store.RightNames,
+		"request": dialect.RequestLine,
 		"future":  future,
 		"method":  func(name string) string { return sessionMethods[name] },
 		"program": func() string { return program.Name },

@@ -151,6 +151,7 @@ var routes = []route{
 	page(removeUserTab, "DELETE /users/{id}"),
 	do("POST /console/settings/users/{id}/remove", "DELETE /users/{id}", removeUser, removeUserTab),
 	do("POST /console/settings/users/{id}/recovery-link", "POST /users/{id}/recovery-link", recoveryLink, settingsTab),
+	do("POST /console/settings/account", "PATCH /accounts/{id}", setAccount, settingsTab),
 	do("POST /console/settings/tokens", "POST /tokens", createToken, settingsTab),
 	do("POST /console/settings/webhooks/test", "POST /webhooks/test", testWebhooks, settingsTab),
 	page(revokeTokenTab, "DELETE /tokens/{id}"),

@@ -34,6 +34,7 @@ type settingsPage struct {
 	API         string // base URL of the management API
 	Webhooks    []manage.Webhook
 	MayTest     bool // test them
+	Limits      *accountForm
 }
 
 // sessionMethods describes the sign-in methods of sessions.
@@ -45,7 +46,7 @@ func settingsData(v *visit) any {
 	p := &settingsPage{
 		User: v.User.ID, Now: v.Now(), Passkeys: v.SignIn.Passkeys(v.User.ID), PasskeyName: v.r.URL.Query().Get("passkey"),
 		Sessions: load(v, v.Manage.Sessions), Tokens: load(v, v.Manage.Tokens), NewToken: newTokenForm(v),
-		API: v.endpoint().URL + "/console/api",
+		API: v.endpoint().URL + "/console/api", Limits: newAccountForm(v),
 	}
 	if v.Manage.May(v.ctx, "GET /users") == nil {
 		p.Users, p.Invitations = load(v, v.Manage.Users), load(v, v.Manage.Invitations)

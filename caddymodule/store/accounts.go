@@ -244,7 +244,7 @@ const maxExpiresDays = 3660
 func (d KeyDefaults) check() error {
 	if d.Scope != "" {
 		if _, err := scope.Parse(d.Scope); err != nil {
-			return Errorf(ErrInvalid, "%v", err)
+			return InField("scope", Errorf(ErrInvalid, "%v", err))
 		}
 	}
 	switch {

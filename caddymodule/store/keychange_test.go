@@ -343,7 +343,7 @@ func TestEditKeyErrors(t *testing.T) {
 			func(k *store.Key) { k.ExpiresAt = new(time.Now().Add(-time.Second)) },
 			store.ErrInvalid,
 		},
-		"501 bytes, of at most 500":    {func(k *store.Key) { k.Note = strings.Repeat("x", 501) }, store.ErrInvalid},
+		"501 bytes, of at most 500":   {func(k *store.Key) { k.Note = strings.Repeat("x", 501) }, store.ErrInvalid},
 		"cannot be printed":           {func(k *store.Key) { k.Note = "a\x1b[1m" }, store.ErrInvalid},
 		"101 networks, more than 100": {func(k *store.Key) { k.AllowedIPs = make([]netip.Prefix, 101) }, store.ErrInvalid},
 		"is not the id of a user":     {func(k *store.Key) { k.Owner = "Eve" }, store.ErrInvalid},
