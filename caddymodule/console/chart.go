@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // chart is a chart over time, drawn as SVG by its template. Its bars are 1 wide and at most [chartHeight] high; the
@@ -71,7 +70,7 @@ func newSpread(title, unit, far string, bars []bar) chart {
 func (c chart) scaled() chart {
 	peak, period, whole := 0., "", true
 	for _, b := range c.Bars {
-		top := b.sum()
+		top := b.Sum()
 		if c.Spread {
 			top = slices.Max(b.Values)
 		}
@@ -89,18 +88,13 @@ func (c chart) scaled() chart {
 	return c
 }
 
-func (b bar) sum() (sum float64) {
+// Sum adds up the values.
+func (b bar) Sum() (sum float64) {
 	for _, v := range b.Values {
 		sum += v
 	}
 	return sum
 }
-
-// Width returns the width of the drawing.
-func (c chart) Width() int { return len(c.Bars) }
-
-// Height returns the height of the drawing.
-func (chart) Height() int { return chartHeight }
 
 // Times returns the name of each bar, or "" where the names would be too close.
 func (c chart) Times() []string {
@@ -112,26 +106,17 @@ func (c chart) Times() []string {
 	return times
 }
 
-// Used returns the bars with values.
-func (c chart) Used() []bar {
-	return slices.DeleteFunc(slices.Clone(c.Bars), func(b bar) bool { return b.sum() == 0 })
-}
-
 // Text formats a value.
 func (c chart) Text(v float64) string {
 	if v == math.Trunc(v) { // as numbers of requests are
-		return strings.TrimSpace(count(v) + " " + c.Unit)
+		return count(v) + " " + c.Unit
 	}
-	return strings.TrimSpace(decimal(v) + " " + c.Unit)
+	return decimal(v) + " " + c.Unit
 }
 
 // title returns the text that a block shows below the pointer.
-func (c chart) title(b bar, series int) string {
-	name := b.Name + ": "
-	if of := c.Series[series].Name; of != "" {
-		name = b.Name + ", " + of + ": "
-	}
-	return name + c.Text(b.Values[series])
+func (c chart) title(b bar, i int) string {
+	return b.Name + ", " + c.Series[i].Name + ": " + c.Text(b.Values[i])
 }
 
 // Blocks returns the drawing of all bars. A value of 0 gets none.
@@ -160,7 +145,7 @@ func (c chart) Blocks() []block {
 
 // spread returns the line and the dot of a bar. A path without a length is drawn as the round ends of its line.
 func (c chart) spread(x int, b bar) []block {
-	if b.sum() == 0 {
+	if b.Sum() == 0 {
 		return nil
 	}
 	y := func(i int) float64 { return round(chartHeight - b.Values[i]/c.Ticks[0].Value*chartHeight) }

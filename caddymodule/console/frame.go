@@ -148,31 +148,27 @@ func (v *visit) showFault(t *tab, status int, data any, fault string) error {
 }
 
 var (
-	focusedAtFirst = regexp.MustCompile(`(<(?:input|select|textarea) [^>]*) autofocus`)
-	labels         = regexp.MustCompile(`<label for="([^"]*)">([^<]*)</label>`)
+	focused = regexp.MustCompile(`(<(?:input|select|textarea) [^>]*) autofocus`)
+	labels  = regexp.MustCompile(`<(?:label|legend)[^>]*>([^<]+)`)
 )
 
-// markField marks the control with a name as invalid in a page of a template, whose attributes contain no ">". It
-// returns the page, and the message with the label of the control.
+// markField marks the first control with a name as invalid, in a page of a template: its attributes contain no ">". It
+// returns the page, and the message with the label of the control, which is before it.
 func markField(page, field, fault string) (marked, message string) {
-	control := regexp.MustCompile(`<(?:input|select|textarea) (?:[^>]* )?id="([^"]*)" name="` + regexp.QuoteMeta(field) + `"`)
-	page = focusedAtFirst.ReplaceAllString(page, "$1")
-	at := control.FindStringSubmatchIndex(page)
-	if at == nil {
+	name := ` name="` + strings.ReplaceAll(template.HTMLEscapeString(field), "+", "&#43;") + `"`
+	head, rest, found := strings.Cut(focused.ReplaceAllString(page, "$1"), name)
+	if all := labels.FindAllStringSubmatch(head, -1); found && len(all) > 0 {
+		fault = strings.TrimSpace(html.UnescapeString(all[len(all)-1][1])) + ": " + fault
+	}
+	tag, rest, closed := strings.Cut(rest, ">")
+	if !closed {
 		return page, fault
 	}
-	for _, label := range labels.FindAllStringSubmatch(page, -1) {
-		if label[1] == page[at[2]:at[3]] {
-			fault = html.UnescapeString(label[2]) + ": " + fault
-		}
+	if !strings.Contains(tag, `aria-describedby="`) {
+		tag += ` aria-describedby=""`
 	}
-	rest := page[at[1]:]
-	end := strings.IndexByte(rest, '>')
-	described := strings.Replace(rest[:end], `aria-describedby="`, `aria-describedby="fault `, 1)
-	if described == rest[:end] {
-		described = ` aria-describedby="fault"` + described
-	}
-	return page[:at[1]] + ` aria-invalid="true" autofocus` + described + rest[end:], fault
+	tag = strings.Replace(tag, `aria-describedby="`, `aria-describedby="fault `, 1)
+	return head + name + ` aria-invalid="true" autofocus` + tag + ">" + rest, fault
 }
 
 // write renders one template, or writes nothing and returns an error.
@@ -249,12 +245,12 @@ func (v *visit) respond(status int, text string, err error) {
 			return
 		}
 	case v.errorTab != nil && status < http.StatusInternalServerError:
-		data, err := v.errorTab.read(v)
-		if err == nil && v.showFault(v.errorTab, status, data, text) == nil {
+		data, failed := v.errorTab.read(v)
+		if failed == nil && v.showFault(v.errorTab, status, data, text) == nil {
 			return
 		}
 	}
-	v.failPage(status, text)
+	v.failPage(status, text, err)
 }
 
 // failPart responds to htmx with a notice in place of the requested part.
@@ -266,13 +262,17 @@ func (v *visit) failPart(status int, text string) {
 var failTitles = map[int]string{
 	http.StatusBadRequest: "Invalid request", http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed",
 	http.StatusMethodNotAllowed: "Method not allowed", http.StatusTooManyRequests: "Too many attempts",
-	http.StatusConflict: "Not possible now", http.StatusRequestEntityTooLarge: "Too large",
-	http.StatusServiceUnavailable: "Unavailable",
+	http.StatusRequestEntityTooLarge: "Too large",
+	http.StatusServiceUnavailable:    "Unavailable",
 }
 
-// failPage renders an error page.
-func (v *visit) failPage(status int, text string) {
-	t := &tab{name: "error", title: cmp.Or(failTitles[status], "Something went wrong")}
+// failPage renders an error page. Conflicts have the kind of the error as their title, such as "Limit reached".
+func (v *visit) failPage(status int, text string, err error) {
+	title := cmp.Or(failTitles[status], "Something went wrong")
+	for ; err != nil && status == http.StatusConflict; err = errors.Unwrap(err) {
+		title = strings.TrimSuffix(sentence(err.Error()), ".")
+	}
+	t := &tab{name: "error", title: title}
 	data := map[string]any{"Title": t.title, "Text": text, "Signed": v.signedIn()}
 	if err := v.showFault(t, status, data, ""); err != nil {
 		v.Logger.Error("failed to render a page", "page", "error", "error", err)
@@ -313,7 +313,7 @@ func nowhere(v *visit) error {
 	case status == http.StatusNotFound && isModelClient(v.r):
 		v.misdirected()
 	default:
-		v.failPage(status, text)
+		v.failPage(status, text, nil)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -25,7 +24,6 @@ type keyForm struct {
 	Owner             string // id
 	Networks          string // separated by commas
 	Days              string // until it expires
-	Ends              *time.Time
 	Limits            []limitField
 	Priority          store.Priority // "": normal
 	Change            bool           // of a key

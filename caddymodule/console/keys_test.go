@@ -46,6 +46,10 @@ func TestKeyCreate(t *testing.T) {
 	has(t, page, "Use it with qwen3:8b", "ANTHROPIC_AUTH_TOKEN="+secret,
 		"experimental_bearer_token = &#34;"+secret, `data-copy="new-key"`)
 	lacks(t, page, "sk-svc-YOUR-KEY")
+	// The page can show another model, with the key that it has sent.
+	has(t, page, "<option>qwen3-bge</option><option selected>qwen3:8b</option>")
+	other := g.post(created, "secret", secret, "model", "qwen3-bge").Body.String()
+	has(t, other, "Use it with qwen3-bge", secret, "/v1/embeddings")
 
 	// A reload shows neither the secret again nor another key.
 	g.goes(g.get(created), "/console/keys/"+k.ID)
@@ -177,7 +181,7 @@ func TestKeyPage(t *testing.T) {
 	path := "/console/keys/" + k.ID
 	now := func() store.Key { k, _ := h.store.Key(store0, k.ID); return k }
 	plain(t, b.page(path))
-	has(t, b.page(path), k.Shown, "active", `value="keep" selected`, "never (no change)", "<dd>none</dd>")
+	has(t, b.page(path), k.Shown, "active", `value="keep" selected`, ">no change<", "<dd>none</dd>")
 
 	form := func(networks string) []string {
 		return []string{

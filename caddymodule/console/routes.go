@@ -67,7 +67,7 @@ var routes = []route{
 
 	page(startTab, "POST /pairings"),
 	do("POST /console/start/pairing", "POST /pairings", startPairing, startTab),
-	do("POST /console/start/register", "PUT /deployments/{name}", publishOffer, startTab),
+	do("POST /console/start/register", "PUT /deployments/{name}", publishOffers, startTab),
 	page(pairingTab, "POST /pairings/approve"),
 	page(replaceTab, "POST /pairings/approve"),
 	do("POST /console/pairings/{id}/approve", "POST /pairings/approve", approvePairing, nil),
@@ -95,6 +95,7 @@ var routes = []route{
 	page(newSetupTab, "POST /setups"),
 	do("POST /console/keys/setup", "POST /setups", createSetup, newSetupTab),
 	do("GET /console/keys/{id}/created", "POST /keys", keyCreated, nil),
+	do("POST /console/keys/{id}/created", "POST /keys", keyCreated, nil),
 	page(revokeKeyTab, "DELETE /keys/{id}"),
 	do("POST /console/keys/{id}", "PATCH /keys/{id}", editKey, keyTab),
 	do("POST /console/keys/{id}/rotate", "POST /keys/{id}/rotate", rotateKey, keyTab),

@@ -10,17 +10,17 @@ import (
 // Kinds of errors that a caller can cause. Their messages describe the problem and, if
 // useful, the remedy. They are meant for users, to be shown unchanged.
 var (
-	ErrInvalid         = errors.New("invalid")         // the arguments break a rule
-	ErrNotFound        = errors.New("not found")       // the record or lease does not exist
-	ErrExists          = errors.New("already exists")  // the name is taken
-	ErrInUse           = errors.New("in use")          // deployments still need the connector; the account is not empty
-	ErrConflict        = errors.New("conflict")        // the records are not in the required state, or keep changing
-	ErrUnauthenticated = errors.New("unauthenticated") // unknown connector, wrong secret, unknown pairing code
-	ErrRotated         = errors.New("rotated")         // the secret of the connector has ended after a rotation
-	ErrExpired         = errors.New("expired")         // the link or the pairing code has ended
-	ErrUsed            = errors.New("used")            // by another device, or before
-	ErrLimit           = errors.New("limit reached")   // a limit of the account is reached
-	ErrDenied          = errors.New("denied")          // the pairing was denied
+	ErrInvalid         = errors.New("invalid")          // the arguments break a rule
+	ErrNotFound        = errors.New("not found")        // the record or lease does not exist
+	ErrExists          = errors.New("already exists")   // the name is taken
+	ErrInUse           = errors.New("in use")           // deployments still need the connector; the account is not empty
+	ErrConflict        = errors.New("not possible now") // the records are not in the required state, or keep changing
+	ErrUnauthenticated = errors.New("unauthenticated")  // unknown connector, wrong secret, unknown pairing code
+	ErrRotated         = errors.New("rotated")          // the secret of the connector has ended after a rotation
+	ErrExpired         = errors.New("expired")          // the link or the pairing code has ended
+	ErrUsed            = errors.New("already used")     // by another device, or before
+	ErrLimit           = errors.New("limit reached")    // a limit of the account is reached
+	ErrDenied          = errors.New("denied")           // the pairing was denied
 )
 
 // The store itself cannot be used.

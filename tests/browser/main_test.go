@@ -161,7 +161,7 @@ func (r *rig) paired(p *Person, name string) {
 func (p *Person) publish() {
 	p.t.Helper()
 	p.Sees("scripted on ")
-	p.Click(`form[action="/console/start/register"] button`)
+	p.Click(`form[action="/console/start/register"] button[value]`)
 	p.Sees("scripted is published") // the steps that are done depend on the account's keys
 }
 
