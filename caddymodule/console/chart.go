@@ -12,7 +12,6 @@ import (
 // browser stretches them.
 type chart struct {
 	Title  string
-	Label  string   // for people who do not see it
 	Ticks  []tick   // of the axis, from its top to 0
 	Series []series // of the values of a bar, from the bottom
 	Bars   []bar
@@ -40,12 +39,8 @@ type bar struct {
 // tick is a value of the axis, and its place in the drawing.
 type tick struct{ Value, Y float64 }
 
-// block is the rectangle of a value, or its path.
-type block struct {
-	Class, Title        string
-	X, Y, Width, Height float64
-	Path                string
-}
+// block is the path of a value.
+type block struct{ Class, Title, Path string }
 
 // newChart returns a chart. The values of each bar are those of names.
 func newChart(title, unit string, names []string, bars []bar) chart {
@@ -66,25 +61,17 @@ func newSpread(title, unit, far string, bars []bar) chart {
 	return chart{Title: title, Unit: unit, Bars: bars, Series: series, Spread: true}.scaled()
 }
 
-// scaled returns the chart with its axis and its label.
+// scaled returns the chart with its axis.
 func (c chart) scaled() chart {
-	peak, period, whole := 0., "", true
+	peak, whole := 0., true
 	for _, b := range c.Bars {
 		top := b.Sum()
 		if c.Spread {
 			top = slices.Max(b.Values)
 		}
-		if whole = whole && top == math.Trunc(top); top > peak {
-			peak, period = top, b.Name
-		}
+		peak, whole = max(peak, top), whole && top == math.Trunc(top)
 	}
 	c.Ticks = ticks(peak, whole)
-	c.Label = c.Title + ", " + c.Bars[0].Name + " to " + c.Bars[len(c.Bars)-1].Name + ": "
-	if peak == 0 {
-		c.Label += "none"
-	} else {
-		c.Label += "at most " + short(peak) + ", " + period
-	}
 	return c
 }
 
@@ -132,12 +119,10 @@ func (c chart) Blocks() []block {
 			if v <= 0 {
 				continue
 			}
-			height := v / c.Ticks[0].Value * chartHeight
+			height := round(v / c.Ticks[0].Value * chartHeight)
 			y -= height
-			blocks = append(blocks, block{
-				Class: c.Series[i].Class, Title: c.title(b, i),
-				X: float64(x) + barGap/2, Y: round(y), Width: 1 - barGap, Height: round(height),
-			})
+			path := fmt.Sprintf("M%v %vh%vv%vh-%vz", round(float64(x)+barGap/2), round(y), 1-barGap, height, 1-barGap)
+			blocks = append(blocks, block{c.Series[i].Class, c.title(b, i), path})
 		}
 	}
 	return blocks
@@ -151,8 +136,8 @@ func (c chart) spread(x int, b bar) []block {
 	y := func(i int) float64 { return round(chartHeight - b.Values[i]/c.Ticks[0].Value*chartHeight) }
 	at := fmt.Sprintf("M%v %v", float64(x)+.5, y(0))
 	return []block{
-		{Class: c.Series[1].Class, Title: c.title(b, 1), Path: fmt.Sprintf("%sV%v", at, y(1))},
-		{Class: c.Series[0].Class + " dot", Title: c.title(b, 0), Path: at + "h0"},
+		{c.Series[1].Class + " line", c.title(b, 1), fmt.Sprintf("%sV%v", at, y(1))},
+		{c.Series[0].Class + " dot", c.title(b, 0), at + "h0"},
 	}
 }
 

@@ -292,10 +292,9 @@ func (v *visit) explain(err error) (status int, text string) {
 	if manage.Hidden(err) && v.r.Context().Err() == nil {
 		v.Logger.Error("console request failed", "method", v.r.Method, "path", v.r.URL.Path, "error", err)
 	}
-	status, text = manage.Explain(err)
-	if field, about := store.FieldOf(err); field != "" {
-		v.badField = field
-		text = strings.TrimPrefix(strings.TrimPrefix(about, "the "+field+": "), field+": ")
+	if status, text = manage.Explain(err); !manage.Hidden(err) {
+		v.badField, text = store.FieldOf(err)
+		text = strings.TrimPrefix(strings.TrimPrefix(text, "the "+v.badField+": "), v.badField+": ")
 	}
 	return status, sentence(text)
 }

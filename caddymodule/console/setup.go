@@ -161,7 +161,7 @@ func publishOffers(v *visit) error {
 		}
 		name := cmp.Or(strings.TrimSpace(v.typed(field)), o.Name)
 		if err = publishOffer(v, o, name); !store.Committed(err) {
-			if of, text := store.FieldOf(err); of == "name" {
+			if of, text := store.FieldOf(err); of == "name" { // of this offer
 				err = store.InField(field, store.Errorf(err, "%s", text))
 			}
 			return err

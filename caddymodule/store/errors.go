@@ -64,10 +64,10 @@ func InField(field string, err error) error {
 	return err
 }
 
-// FieldOf returns the field that an error names, and the text about it; "" if it names none.
+// FieldOf returns the field that an error names, if any, and its text without what failed because of it.
 func FieldOf(err error) (field, text string) {
-	if f, ok := errors.AsType[*failure](err); ok && f.field != "" {
+	if f, ok := errors.AsType[*failure](err); ok {
 		return f.field, f.text
 	}
-	return "", ""
+	return "", err.Error()
 }

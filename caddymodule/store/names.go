@@ -86,12 +86,8 @@ func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
 			}
 			for _, name := range append([]string{other.Name}, other.AlsoAs...) {
 				if name == d.Name || slices.Contains(d.AlsoAs, name) {
-					taken := Errorf(ErrExists, "the deployment %q has the name %q: choose another name, or remove it there",
+					return Errorf(ErrExists, "the deployment %q has the name %q: choose another name, or remove it there",
 						other.Name, name)
-					if name == d.Name {
-						return InField("name", taken)
-					}
-					return taken
 				}
 			}
 		}
