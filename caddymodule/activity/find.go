@@ -197,6 +197,9 @@ func (s *search) mayMatch(k, v []byte) bool {
 	if s.q.Outcome != "" && v[0] != s.q.Outcome[0] {
 		return false
 	}
+	if kind := s.q.Kind; kind != StreamCut && !bytes.Contains(v, []byte(kind)) {
+		return false
+	}
 	if id := []byte(s.q.ID); !bytes.HasSuffix(k, id) && !bytes.Contains(v, id) {
 		return false
 	}

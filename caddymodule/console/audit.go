@@ -34,9 +34,12 @@ func auditData(v *visit) any {
 		people[e.By], operations[kind] = true, true
 	}
 	p.People, p.Operations = slices.Sorted(maps.Keys(people)), slices.Sorted(maps.Keys(operations))
-	p.List = list(v, "audit", entries(p.Chosen), func(e manage.AuditEntry) string {
-		return strings.Join([]string{e.Record, e.Text, e.From, e.Kind}, "\n")
-	}, "by", "operation", "from", "to")
+	p.List = list(v, columns[manage.AuditEntry]{
+		name: "audit", kept: []string{"by", "operation", "from", "to"},
+		text: func(e manage.AuditEntry) string {
+			return strings.Join([]string{e.Record, e.Text, e.From, e.Kind}, "\n")
+		},
+	}, entries(p.Chosen))
 	p.Filtered = p.Chosen != (manage.Audit{}) || p.List.Query != ""
 	return p
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -58,10 +59,28 @@ func connectorsData(v *visit) any {
 			p.Online++
 		}
 	}
-	p.List = list(v, "connectors", connectors, func(c manage.Connector) string {
-		return strings.Join([]string{c.Name, c.ID, c.State, c.OS, c.Remote, c.Version, authorText(c)}, "\n")
-	})
+	p.List = list(v, connectorColumns, connectors)
 	return p
+}
+
+var connectorColumns = columns[manage.Connector]{
+	name:  "connectors",
+	title: func(c manage.Connector) string { return c.Name },
+	text: func(c manage.Connector) string {
+		return strings.Join([]string{c.Name, c.ID, c.State, c.OS, c.Remote, c.Version, authorText(c)}, "\n")
+	},
+	orders: []order[manage.Connector]{
+		{"name", false, byText(func(c manage.Connector) string { return c.Name })},
+		{"state", false, by(func(c manage.Connector) string { return c.State })}, // offline first
+		{"rtt", false, by(func(c manage.Connector) float64 { return c.RTT })},
+		{"address", false, by(func(c manage.Connector) string { return c.Remote })},
+		{"version", false, by(func(c manage.Connector) string { return c.Version })},
+		{"seen", true, by(func(c manage.Connector) int64 { return seconds1970(cmp.Or(c.LastSeenAt, c.Since), 0) })},
+	},
+	filters: []valueFilter[manage.Connector]{
+		{"state", "State", func(c manage.Connector) []string { return []string{c.State} }},
+		{"version", "Version", func(c manage.Connector) []string { return []string{c.Version} }},
+	},
 }
 
 type connectorPage struct {

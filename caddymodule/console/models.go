@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -41,11 +42,35 @@ func modelsData(v *visit) any {
 			p.Available++
 		}
 	}
-	p.List = list(v, "models", models, func(d usedModel) string {
+	p.List = list(v, modelColumns, models)
+	return p
+}
+
+var modelColumns = columns[usedModel]{
+	name:  "models",
+	title: func(d usedModel) string { return d.Name },
+	text: func(d usedModel) string {
 		return strings.Join(append(d.ConnectorNames(), d.Name, d.Upstream, d.Model, d.State.String(),
 			authorText(d.Deployment)), "\n")
-	})
-	return p
+	},
+	orders: []order[usedModel]{
+		{"requests", true, func(a, b usedModel) int {
+			return cmp.Or(cmp.Compare(a.Used.Requests, b.Used.Requests),
+				strings.Compare(strings.ToLower(b.Name), strings.ToLower(a.Name)))
+		}},
+		{"name", false, byText(func(d usedModel) string { return d.Name })},
+		{"state", false, by(usedModel.StateText)},
+		{"connector", false, byText(func(d usedModel) string { return strings.Join(d.ConnectorNames(), ", ") })},
+		{"window", true, by(func(d usedModel) int { return d.ContextWindow })},
+		{"failed", true, by(func(d usedModel) int64 { return d.Used.Outages() })},
+		{"tokens", true, by(func(d usedModel) int64 { return d.Used.Tokens() })},
+		{"speed", true, by(func(d usedModel) float64 { return d.Used.Speed() })},
+	},
+	filters: []valueFilter[usedModel]{
+		{"state", "State", func(d usedModel) []string { return []string{d.StateText()} }},
+		{"connector", "Connector", usedModel.ConnectorNames},
+		{"kind", "Kind", func(d usedModel) []string { return []string{string(d.ModelKind())} }},
+	},
 }
 
 type modelPage struct {
