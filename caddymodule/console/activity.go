@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"maps"
 	"net/url"
 	"reflect"
 	"slices"
@@ -36,69 +35,39 @@ type activityPage struct {
 	Older  string // URL of the next page, "" if there is none
 }
 
-// requestGroup is a request, or equal failures that follow one another.
+// requestGroup is a request, or equal failures that follow one another, of which it shows the newest.
 type requestGroup struct {
-	loggedRequest                 // the newest
-	Others        []loggedRequest // the others, the newest first
+	loggedRequest
+	Others []loggedRequest
+	Count  int // with those that entries count
 }
 
-// Oldest returns the first request of the group.
-func (g requestGroup) Oldest() loggedRequest {
-	if len(g.Others) == 0 {
-		return g.loggedRequest
-	}
-	return g.Others[len(g.Others)-1]
-}
+// Oldest returns the last of the others.
+func (g requestGroup) Oldest() loggedRequest { return g.Others[len(g.Others)-1] }
 
-// Count returns the number of requests, with those that entries count.
-func (g requestGroup) Count() int {
-	n := max(1, g.Refusals)
-	for _, r := range g.Others {
-		n += max(1, r.Refusals)
-	}
-	return n
-}
-
-// maxGap is the longest time between two failures of a group.
-const maxGap = 10 * time.Minute
-
-// grouped joins equal failures, if the page lists nothing else.
+// grouped joins equal failures with at most ten minutes between two of them, if join is set.
 func grouped(requests []loggedRequest, join bool) (groups []requestGroup) {
-	type failure struct{ kind, code, text, model, connector string }
+	type failure struct{ kind, text, model, connector string }
 	last := make(map[failure]int) // index in groups
+	times := make(map[failure]time.Time)
 	for _, r := range requests {
-		f := failure{r.Kind(), r.ErrorCode, r.Error + r.Reason, cmp.Or(r.Deployment, r.Model), r.Connector}
-		if i, found := last[f]; join && found && groups[i].Oldest().Time.Sub(r.Time) <= maxGap {
-			groups[i].Others = append(groups[i].Others, r)
-			continue
+		f := failure{r.Kind(), r.ErrorCode + r.Error + r.Reason, cmp.Or(r.Deployment, r.Model), r.Connector}
+		if i, found := last[f]; join && found && times[f].Sub(r.Time) <= 10*time.Minute {
+			groups[i].Others, groups[i].Count = append(groups[i].Others, r), groups[i].Count+max(1, r.Refusals)
+		} else {
+			last[f], groups = len(groups), append(groups, requestGroup{loggedRequest: r, Count: max(1, r.Refusals)})
 		}
-		last[f] = len(groups)
-		groups = append(groups, requestGroup{loggedRequest: r})
+		times[f] = r.Time
 	}
 	return groups
-}
-
-// kindsOf counts failures by their kinds, the most frequent first. link returns the URL of the list of a kind.
-func kindsOf(requests []activity.Request, link func(kind string) string) (kinds []choice) {
-	counts := make(map[string]int)
-	for _, r := range requests {
-		counts[r.Kind()] += max(1, r.Refusals)
-	}
-	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
-	})
-	for _, name := range names {
-		kinds = append(kinds, choice{Title: name + " " + count(counts[name]), URL: link(name)})
-	}
-	return kinds
 }
 
 var activityColumns = columns[requestGroup]{
 	name: "activity", title: func(r requestGroup) string { return r.ID }, kept: []string{"until", "before"},
 	orders: []order[requestGroup]{
 		{"time", true, by(func(r requestGroup) int64 { return r.Time.UnixMilli() })},
-		{"key", false, byText(func(r requestGroup) string { return r.KeyName })},
-		{"model", false, byText(func(r requestGroup) string { return cmp.Or(r.Deployment, r.Model) })},
+		{"key", false, by(func(r requestGroup) string { return r.KeyName })},
+		{"model", false, by(func(r requestGroup) string { return cmp.Or(r.Deployment, r.Model) })},
 		{"status", true, by(func(r requestGroup) int { return r.Status })},
 		{"wait", true, by(func(r requestGroup) float64 { return r.WaitMillis })},
 		{"first", true, by(func(r requestGroup) float64 { return r.FirstTokenMillis })},

@@ -92,10 +92,12 @@ func homeData(v *visit) any {
 	p.Servers = loadedServers(connectors)
 	p.Chart = p.Use.charts("")[1]
 	p.Chart.Title = "Requests per hour, last 24 hours (UTC)"
-	failed := lastFailures(v)
-	p.Kinds = kindsOf(slices.DeleteFunc(slices.Clone(failed), func(r activity.Request) bool {
-		return r.Time.Format(time.RFC3339) < p.Use.Since
-	}), func(kind string) string { return failuresURL("error", kind, "since", p.Use.Since) })
+	failed := v.failures()
+	today := slices.IndexFunc(failed, func(r activity.Request) bool { return r.Time.Format(time.RFC3339) < p.Use.Since })
+	if today < 0 {
+		today = len(failed)
+	}
+	p.Kinds = kindsOf(failed[:today], func(kind string) string { return failuresURL("error", kind, "since", p.Use.Since) })
 	alerts := slices.Concat(
 		edgeAlerts(p.Status.Edges), missing, outageAlerts(deployments, connectors),
 		failureAlerts(v, p.Use, failed, unavailable), quotaAlerts(quotas),

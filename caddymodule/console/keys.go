@@ -101,18 +101,18 @@ var keyColumns = columns[usedKey]{
 		}, "\n")
 	},
 	orders: []order[usedKey]{
-		{"used", true, by(func(k usedKey) int64 { return seconds1970(k.LastUsedAt, 0) })},
-		{"name", false, byText(func(k usedKey) string { return k.Name })},
-		{"owner", false, byText(func(k usedKey) string { return k.OwnerName })},
-		{"models", false, byText(func(k usedKey) string { return k.Scope })},
+		{"used", true, by(func(k usedKey) int64 { return unix(k.LastUsedAt, 0) })},
+		{"name", false, by(func(k usedKey) string { return k.Name })},
+		{"owner", false, by(func(k usedKey) string { return k.OwnerName })},
+		{"models", false, by(func(k usedKey) string { return k.Scope })},
 		{"requests", true, by(func(k usedKey) int64 { return k.Use.Requests })},
 		{"tokens", true, by(func(k usedKey) int64 { return k.Use.Sums().Tokens })},
 		{"limit", true, by(func(k usedKey) float64 { return k.Limit().part() })},
-		{"expires", false, by(func(k usedKey) int64 { return seconds1970(k.ExpiresAt, math.MaxInt64) })},
-		{"state", false, byText(usedKey.StateText)},
-		{"revoked", true, by(func(k usedKey) int64 { return seconds1970(k.RevokedAt, 0) })},
+		{"expires", false, by(func(k usedKey) int64 { return unix(k.ExpiresAt, math.MaxInt64) })},
+		{"state", false, by(usedKey.StateText)},
+		{"revoked", true, by(func(k usedKey) int64 { return unix(k.RevokedAt, 0) })},
 	},
-	filters: []valueFilter[usedKey]{
+	filters: []filter[usedKey]{
 		{"state", "State", func(k usedKey) []string { return []string{k.StateText()} }},
 		{"owner", "Owner", func(k usedKey) []string { return []string{cmp.Or(k.OwnerName, "none")} }},
 	},

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // pageSize is how many rows a list shows at once.
@@ -16,13 +15,13 @@ const pageSize = 50
 
 // columns describes a list: how the URL of its page searches, filters and sorts it.
 type columns[T any] struct {
-	name    string           // of the tab; also its path
-	text    func(T) string   // a search finds its words; nil: the items are those found
-	title   func(T) string   // the item with the searched title comes first; needs orders
-	orders  []order[T]       // the first is the default, and orders items that are equal in another one
-	filters []valueFilter[T] // by values of the items
-	selects []selection      // filters that the items have passed
-	kept    []string         // other parameters of the page
+	name    string         // of the tab; also its path
+	title   func(T) string // the item with the searched title comes first
+	text    func(T) string // a search finds its words; nil: the items are those found
+	orders  []order[T]     // the first is the default, and orders items that are equal in another one
+	filters []filter[T]
+	selects []selection // filters that the items have passed
+	kept    []string    // other parameters of the page
 }
 
 // order is a column to sort by.
@@ -32,31 +31,31 @@ type order[T any] struct {
 	compare func(a, b T) int
 }
 
-// by compares items by a value.
+// by compares items by a value, texts without case.
 func by[T any, V cmp.Ordered](of func(T) V) func(a, b T) int {
-	return func(a, b T) int { return cmp.Compare(of(a), of(b)) }
+	return func(a, b T) int {
+		if text, ok := any(of(a)).(string); ok {
+			return strings.Compare(strings.ToLower(text), strings.ToLower(any(of(b)).(string)))
+		}
+		return cmp.Compare(of(a), of(b))
+	}
 }
 
-// byText compares items by a text, ignoring case.
-func byText[T any](of func(T) string) func(a, b T) int {
-	return by(func(item T) string { return strings.ToLower(of(item)) })
-}
-
-// seconds1970 returns a time as a value for [by]; none for nil.
-func seconds1970(t *time.Time, none int64) int64 {
+// unix returns a time as a value for [by]; none for nil.
+func unix(t *time.Time, none int64) int64 {
 	if t == nil {
 		return none
 	}
 	return t.Unix()
 }
 
-// valueFilter selects the items with a value.
-type valueFilter[T any] struct {
+// filter selects the items with a value.
+type filter[T any] struct {
 	name, label string
 	values      func(T) []string // of an item
 }
 
-// selection is a filter of a page: a parameter of the URL with its values.
+// selection is a filter of a page: a parameter of the URL with its values, none for a day.
 type selection struct {
 	Name, Label, Value string
 	Options            []named
@@ -68,9 +67,9 @@ type listing[T any] struct {
 	Items    []T
 	Query    string // the search
 	Selects  []selection
-	Kept     []parameter // other parameters of the page, which the form keeps
-	Filtered bool        // by the search or a filter
-	Total    int         // before that
+	Kept     []named // other parameters and their values, which the form keeps
+	Filtered bool    // by the search or a filter
+	Total    int     // before that
 	Matching int
 	Page     int // from 1
 	Pages    int
@@ -79,9 +78,6 @@ type listing[T any] struct {
 	links    url.Values // the parameters of all links
 	heads    map[string]head
 }
-
-// parameter is a parameter of a page, and its value.
-type parameter struct{ Name, Value string }
 
 // head is the head of a column.
 type head struct {
@@ -92,9 +88,7 @@ type head struct {
 
 // Head returns the head of a column.
 func (l listing[T]) Head(order, title, class string) head {
-	h := l.heads[order]
-	h.Title, h.Class = title, class
-	return h
+	return head{title, class, l.heads[order].URL, l.heads[order].Sorted}
 }
 
 // First and Last are the numbers of the shown items among the matching ones, from 1.
@@ -104,35 +98,30 @@ func (l listing[T]) Last() int  { return (l.Page-1)*pageSize + len(l.Items) }
 // list filters and sorts items by the parameters of the page and returns the requested page. All words of q must be in
 // the text of an item, ignoring case. A page number past the end is the last page: rows may have been removed in the
 // meantime.
-func list[T any](v *visit, r columns[T], items []T) listing[T] {
+func list[T any](v *visit, c columns[T], items []T) listing[T] {
 	query := v.r.URL.Query()
 	l := listing[T]{
-		Name: r.name, Items: slices.Clone(items), Query: strings.TrimSpace(query.Get("q")), Selects: slices.Clone(r.selects),
-		Total: len(items), Page: 1, links: make(url.Values), heads: make(map[string]head),
+		Name: c.name, Items: slices.Clone(items), Query: strings.TrimSpace(query.Get("q")), Total: len(items), Page: 1,
+		Selects: slices.Clone(c.selects), links: make(url.Values), heads: make(map[string]head),
 	}
-	for _, name := range r.kept {
-		if value := query.Get(name); value != "" {
-			l.Kept = append(l.Kept, parameter{name, value})
-		}
-	}
-	for _, f := range r.filters {
+	for _, f := range c.filters {
 		l.filter(f, items, query.Get(f.name))
 	}
 	for word := range strings.FieldsSeq(strings.ToLower(l.Query)) {
 		l.Items = slices.DeleteFunc(l.Items, func(item T) bool {
-			return r.text != nil && !strings.Contains(strings.ToLower(r.text(item)), word)
+			return c.text != nil && !strings.Contains(strings.ToLower(c.text(item)), word)
 		})
 	}
 	for _, s := range append(l.Selects, selection{Name: "q", Value: l.Query}) {
-		if s.Value != "" {
-			l.links.Set(s.Name, s.Value)
-			l.Filtered = true
+		l.keep(s.Name, s.Value)
+	}
+	l.Filtered = len(l.links) > 0
+	for _, name := range c.kept {
+		if l.keep(name, query.Get(name)) {
+			l.Kept = append(l.Kept, named{name, query.Get(name)})
 		}
 	}
-	for _, k := range l.Kept {
-		l.links.Set(k.Name, k.Value)
-	}
-	l.sort(r, query.Get("sort"))
+	l.sort(c, query.Get("sort"))
 	l.Matching = len(l.Items)
 	l.Pages = max(1, (l.Matching+pageSize-1)/pageSize)
 	if n, err := strconv.Atoi(query.Get("page")); err == nil {
@@ -149,70 +138,63 @@ func list[T any](v *visit, r columns[T], items []T) listing[T] {
 }
 
 // filter selects the items with a value, if it is not empty. The form offers the values of all items.
-func (l *listing[T]) filter(f valueFilter[T], all []T, value string) {
-	values := map[string]bool{}
+func (l *listing[T]) filter(f filter[T], all []T, value string) {
+	values := map[string]bool{value: true} // may be of an old link
 	for _, item := range all {
 		for _, has := range f.values(item) {
 			values[has] = true
 		}
 	}
-	delete(values, "")
-	if value != "" {
-		values[value] = true // may be of an old link
+	if delete(values, ""); value != "" {
 		l.Items = slices.DeleteFunc(l.Items, func(item T) bool { return !slices.Contains(f.values(item), value) })
-	} else if len(values) < 2 {
-		return
 	}
 	s := selection{Name: f.name, Label: f.label, Value: value}
-	for _, has := range slices.SortedFunc(maps.Keys(values), byText(func(has string) string { return has })) {
+	for _, has := range slices.Sorted(maps.Keys(values)) {
 		s.Options = append(s.Options, named{has, has})
 	}
-	l.Selects = append(l.Selects, s)
+	if value != "" || len(s.Options) > 1 {
+		l.Selects = append(l.Selects, s)
+	}
 }
 
-// sort sorts the items. Those whose title is or has the searched text come first; if a column is chosen, only the former.
-func (l *listing[T]) sort(r columns[T], chosen string) {
-	if len(r.orders) == 0 {
+// sort sorts the items. The one whose title is the searched one comes first.
+func (l *listing[T]) sort(c columns[T], chosen string) {
+	if len(c.orders) == 0 {
 		return
 	}
 	name, back := strings.CutPrefix(chosen, "-")
-	at := slices.IndexFunc(r.orders, func(o order[T]) bool { return o.name == name })
+	at := slices.IndexFunc(c.orders, func(o order[T]) bool { return o.name == name })
 	if at < 0 {
-		at, back, chosen = 0, false, ""
+		at, back = 0, false
+	} else if l.keep("sort", chosen) {
+		l.Kept = append(l.Kept, named{"sort", chosen})
 	}
-	if chosen != "" {
-		l.links.Set("sort", chosen)
-		l.Kept = append(l.Kept, parameter{"sort", chosen})
-	}
-	for i, o := range r.orders {
+	signs := map[bool]int{false: 1, true: -1}
+	for i, o := range c.orders {
 		h := head{URL: l.url("sort", o.name)}
 		if i == at {
-			h.Sorted = map[bool]string{true: "descending", false: "ascending"}[o.down != back]
+			h.Sorted = map[bool]string{false: "ascending", true: "descending"}[o.down != back]
 			if !back {
 				h.URL = l.url("sort", "-"+o.name)
 			}
 		}
 		l.heads[o.name] = h
 	}
-	compare := func(o order[T], back bool, a, b T) int {
-		if o.down != back {
-			a, b = b, a
-		}
-		return o.compare(a, b)
-	}
-	searched := strings.ToLower(l.Query)
-	rank := func(item T) int {
-		switch title := strings.ToLower(r.title(item)); {
-		case title == searched:
-			return 0
-		case chosen != "" || strings.Contains(title, searched):
-			return 1
-		}
-		return 2
+	chosenBy, then, exact := c.orders[at], c.orders[0], func(item T) int {
+		return signs[strings.EqualFold(c.title(item), l.Query)]
 	}
 	slices.SortStableFunc(l.Items, func(a, b T) int {
-		return cmp.Or(rank(a)-rank(b), compare(r.orders[at], back, a, b), compare(r.orders[0], false, a, b))
+		return cmp.Or(exact(a)-exact(b),
+			signs[chosenBy.down != back]*chosenBy.compare(a, b), signs[then.down]*then.compare(a, b))
 	})
+}
+
+// keep adds a parameter to all links, if it has a value.
+func (l *listing[T]) keep(name, value string) bool {
+	if value != "" {
+		l.links.Set(name, value)
+	}
+	return value != ""
 }
 
 // url returns the URL of the page with another value of a parameter, "" for none.
@@ -224,17 +206,12 @@ func (l *listing[T]) url(name, value string) string {
 	return "/console/" + l.Name + "?" + to.Encode()
 }
 
-// cut divides a long name before its last characters. The page shortens the first part, so that names which differ at
-// their ends look different.
-func cut(name string) (parts [2]string) {
+// cut divides a name before its end. If there is too little room, the page shortens the first part, as names often
+// differ only at their ends.
+func cut(name string) [2]string {
 	const tail, short = 10, 18
-	runes := []rune(name)
-	if len(runes) <= short {
-		return [2]string{"", name}
+	if runes := []rune(name); len(runes) > short {
+		return [2]string{string(runes[:len(runes)-tail]), string(runes[len(runes)-tail:])}
 	}
-	at := len(runes) - tail
-	for at > 0 && (unicode.Is(unicode.M, runes[at]) || runes[at] == '\u200d' || runes[at-1] == '\u200d') {
-		at--
-	}
-	return [2]string{string(runes[:at]), string(runes[at:])}
+	return [2]string{"", name}
 }

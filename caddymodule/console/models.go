@@ -58,15 +58,15 @@ var modelColumns = columns[usedModel]{
 			return cmp.Or(cmp.Compare(a.Used.Requests, b.Used.Requests),
 				strings.Compare(strings.ToLower(b.Name), strings.ToLower(a.Name)))
 		}},
-		{"name", false, byText(func(d usedModel) string { return d.Name })},
+		{"name", false, by(func(d usedModel) string { return d.Name })},
 		{"state", false, by(usedModel.StateText)},
-		{"connector", false, byText(func(d usedModel) string { return strings.Join(d.ConnectorNames(), ", ") })},
+		{"connector", false, by(func(d usedModel) string { return strings.Join(d.ConnectorNames(), ", ") })},
 		{"window", true, by(func(d usedModel) int { return d.ContextWindow })},
 		{"failed", true, by(func(d usedModel) int64 { return d.Used.Outages() })},
 		{"tokens", true, by(func(d usedModel) int64 { return d.Used.Tokens() })},
 		{"speed", true, by(func(d usedModel) float64 { return d.Used.Speed() })},
 	},
-	filters: []valueFilter[usedModel]{
+	filters: []filter[usedModel]{
 		{"state", "State", func(d usedModel) []string { return []string{d.StateText()} }},
 		{"connector", "Connector", usedModel.ConnectorNames},
 		{"kind", "Kind", func(d usedModel) []string { return []string{string(d.ModelKind())} }},

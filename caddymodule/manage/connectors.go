@@ -211,8 +211,13 @@ func (s *Service) Connector(ctx context.Context, idOrName string) (ConnectorDeta
 	info, online := s.sessions()[c.ID]
 	v := ConnectorDetail{
 		Connector: s.connectorOf(c, info, online, s.folder.Archives), Models: []UpstreamModels{}, Deployments: []string{},
-		Hours: append([]activity.ConnectorHour{}, s.activity.Connector(c.ID)...),
+		Hours: []activity.ConnectorHour{},
 	}
+	hours, err := s.activity.Connector(ctx, account, c.ID, CallerFrom(ctx).User)
+	if err != nil {
+		s.log.Warn("failed to count the requests of a connector", "connector_id", c.ID, "error", err)
+	}
+	v.Hours = append(v.Hours, hours...)
 	for _, u := range info.States {
 		v.Models = append(v.Models, UpstreamModels{
 			Upstream: u.Name, Models: append([]string{}, u.Models...),
