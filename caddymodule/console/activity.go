@@ -62,18 +62,15 @@ func grouped(requests []loggedRequest, join bool) (groups []requestGroup) {
 	return groups
 }
 
+// activityColumns are those of the list. The search and the filters are of the query.
 var activityColumns = columns[requestGroup]{
-	name: "activity", title: func(r requestGroup) string { return r.ID }, kept: []string{"until", "before"},
-	orders: []order[requestGroup]{
-		{"time", true, by(func(r requestGroup) int64 { return r.Time.UnixMilli() })},
-		{"key", false, by(func(r requestGroup) string { return r.KeyName })},
-		{"model", false, by(func(r requestGroup) string { return cmp.Or(r.Deployment, r.Model) })},
-		{"status", true, by(func(r requestGroup) int { return r.Status })},
-		{"wait", true, by(func(r requestGroup) float64 { return r.WaitMillis })},
-		{"first", true, by(func(r requestGroup) float64 { return r.FirstTokenMillis })},
-		{"duration", true, by(func(r requestGroup) float64 { return r.DurationMillis })},
-		{"in", true, by(func(r requestGroup) int { return r.InputTokens })},
-		{"out", true, by(func(r requestGroup) int { return r.OutputTokens })},
+	name: "activity", kept: []string{"until", "before"},
+	orders: []string{"id", "time", "key", "model", "status", "wait", "first", "duration", "in", "out"},
+	values: func(r requestGroup) []any {
+		return []any{
+			r.ID, &r.Time, r.KeyName, cmp.Or(r.Deployment, r.Model), r.Status, r.WaitMillis, r.FirstTokenMillis, r.DurationMillis,
+			r.InputTokens, r.OutputTokens,
+		}
 	},
 }
 

@@ -60,18 +60,13 @@ func connectorsData(v *visit) any {
 }
 
 var connectorColumns = columns[manage.Connector]{
-	name:  "connectors",
-	title: func(c manage.Connector) string { return c.Name },
+	name: "connectors",
 	text: func(c manage.Connector) string {
 		return strings.Join([]string{c.Name, c.ID, c.State, c.OS, c.Remote, c.Version, authorText(c)}, "\n")
 	},
-	orders: []order[manage.Connector]{
-		{"name", false, by(func(c manage.Connector) string { return c.Name })},
-		{"state", false, by(func(c manage.Connector) string { return c.State })}, // offline first
-		{"rtt", false, by(func(c manage.Connector) float64 { return c.RTT })},
-		{"address", false, by(func(c manage.Connector) string { return c.Remote })},
-		{"version", false, by(func(c manage.Connector) string { return c.Version })},
-		{"seen", true, by(func(c manage.Connector) int64 { return unix(cmp.Or(c.LastSeenAt, c.Since), 0) })},
+	orders: []string{"name", "state", "rtt", "address", "version", "seen"},
+	values: func(c manage.Connector) []any {
+		return []any{c.Name, c.State, c.RTT, c.Remote, c.Version, cmp.Or(c.LastSeenAt, c.Since)}
 	},
 	filters: []filter[manage.Connector]{
 		{"state", "State", func(c manage.Connector) []string { return []string{c.State} }},

@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -45,6 +44,14 @@ func (k usedKey) StateText() string {
 		return "active"
 	}
 	return k.State
+}
+
+// ends returns the time when the key expires, for sorting.
+func (k usedKey) ends() string {
+	if k.ExpiresAt == nil {
+		return "never"
+	}
+	return k.ExpiresAt.UTC().Format(time.RFC3339)
 }
 
 // Limit returns the limit per day or month of which the key has used the largest part, else another limit of the
@@ -93,24 +100,20 @@ func keysData(v *visit) any {
 }
 
 var keyColumns = columns[usedKey]{
-	name:  "keys",
-	title: func(k usedKey) string { return k.Name },
+	name: "keys",
 	text: func(k usedKey) string {
 		return strings.Join([]string{
 			k.Name, k.ID, k.Shown, k.Scope, k.OwnerName, k.Note, k.StateText(), authorText(k.Key),
 		}, "\n")
 	},
-	orders: []order[usedKey]{
-		{"used", true, by(func(k usedKey) int64 { return unix(k.LastUsedAt, 0) })},
-		{"name", false, by(func(k usedKey) string { return k.Name })},
-		{"owner", false, by(func(k usedKey) string { return k.OwnerName })},
-		{"models", false, by(func(k usedKey) string { return k.Scope })},
-		{"requests", true, by(func(k usedKey) int64 { return k.Use.Requests })},
-		{"tokens", true, by(func(k usedKey) int64 { return k.Use.Sums().Tokens })},
-		{"limit", true, by(func(k usedKey) float64 { return k.Limit().part() })},
-		{"expires", false, by(func(k usedKey) int64 { return unix(k.ExpiresAt, math.MaxInt64) })},
-		{"state", false, by(usedKey.StateText)},
-		{"revoked", true, by(func(k usedKey) int64 { return unix(k.RevokedAt, 0) })},
+	orders: []string{
+		"name", "used", "owner", "models", "requests", "tokens", "limit", "expires", "state", "revoked",
+	},
+	values: func(k usedKey) []any {
+		return []any{
+			k.Name, k.LastUsedAt, k.OwnerName, k.Scope, k.Use.Requests, k.Use.Sums().Tokens, k.Limit().part(),
+			k.ends(), k.StateText(), k.RevokedAt,
+		}
 	},
 	filters: []filter[usedKey]{
 		{"state", "State", func(k usedKey) []string { return []string{k.StateText()} }},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,37 +17,28 @@ const pageSize = 50
 // columns describes a list: how the URL of its page searches, filters and sorts it.
 type columns[T any] struct {
 	name    string         // of the tab; also its path
-	title   func(T) string // the item with the searched title comes first
 	text    func(T) string // a search finds its words; nil: the items are those found
-	orders  []order[T]     // the first is the default, and orders items that are equal in another one
+	orders  []string       // names of columns in the URL: of the titles, of the default order, and of others
+	values  func(T) []any  // of these columns
 	filters []filter[T]
 	selects []selection // filters that the items have passed
 	kept    []string    // other parameters of the page
 }
 
-// order is a column to sort by.
-type order[T any] struct {
-	name    string // in the URL, after "-" for the other direction
-	down    bool   // the largest first
-	compare func(a, b T) int
-}
-
-// by compares items by a value, texts without case.
-func by[T any, V cmp.Ordered](of func(T) V) func(a, b T) int {
-	return func(a, b T) int {
-		if text, ok := any(of(a)).(string); ok {
-			return strings.Compare(strings.ToLower(text), strings.ToLower(any(of(b)).(string)))
+// compare compares values of a column: texts without case, or numbers and times, the largest first.
+func compare(a, b any) int {
+	if text, ok := a.(string); ok {
+		return strings.Compare(strings.ToLower(text), strings.ToLower(b.(string)))
+	}
+	number := func(v any) float64 {
+		if at, ok := v.(*time.Time); !ok {
+			return reflect.ValueOf(v).Convert(reflect.TypeFor[float64]()).Float()
+		} else if at != nil {
+			return float64(at.UnixMilli())
 		}
-		return cmp.Compare(of(a), of(b))
+		return 0
 	}
-}
-
-// unix returns a time as a value for [by]; none for nil.
-func unix(t *time.Time, none int64) int64 {
-	if t == nil {
-		return none
-	}
-	return t.Unix()
+	return cmp.Compare(number(b), number(a))
 }
 
 // filter selects the items with a value.
@@ -157,35 +149,34 @@ func (l *listing[T]) filter(f filter[T], all []T, value string) {
 	}
 }
 
-// sort sorts the items. The one whose title is the searched one comes first.
+// sort sorts the items by a column, or back from its end. An item with the searched title comes first.
 func (l *listing[T]) sort(c columns[T], chosen string) {
-	if len(c.orders) == 0 {
+	if len(c.orders) == 0 || len(l.Items) == 0 {
 		return
 	}
 	name, back := strings.CutPrefix(chosen, "-")
-	at := slices.IndexFunc(c.orders, func(o order[T]) bool { return o.name == name })
-	if at < 0 {
-		at, back = 0, false
-	} else if l.keep("sort", chosen) {
+	at := slices.Index(c.orders, name)
+	if at < 0 || !l.keep("sort", chosen) {
+		at, back = 1, false
+	} else {
 		l.Kept = append(l.Kept, named{"sort", chosen})
 	}
-	signs := map[bool]int{false: 1, true: -1}
-	for i, o := range c.orders {
-		h := head{URL: l.url("sort", o.name)}
-		if i == at {
-			h.Sorted = map[bool]string{false: "ascending", true: "descending"}[o.down != back]
-			if !back {
-				h.URL = l.url("sort", "-"+o.name)
-			}
-		}
-		l.heads[o.name] = h
+	for _, o := range c.orders {
+		l.heads[o] = head{URL: l.url("sort", o)}
 	}
-	chosenBy, then, exact := c.orders[at], c.orders[0], func(item T) int {
-		return signs[strings.EqualFold(c.title(item), l.Query)]
+	now, sign := head{URL: l.url("sort", "-"+c.orders[at]), Sorted: "descending"}, 1
+	if back {
+		now.URL, sign = l.url("sort", name), -1
 	}
+	if _, text := c.values(l.Items[0])[at].(string); text != back {
+		now.Sorted = "ascending"
+	}
+	l.heads[c.orders[at]] = now
+	exact := map[bool]int{true: -1}
 	slices.SortStableFunc(l.Items, func(a, b T) int {
-		return cmp.Or(exact(a)-exact(b),
-			signs[chosenBy.down != back]*chosenBy.compare(a, b), signs[then.down]*then.compare(a, b))
+		x, y := c.values(a), c.values(b)
+		return cmp.Or(exact[strings.EqualFold(x[0].(string), l.Query)]-exact[strings.EqualFold(y[0].(string), l.Query)],
+			sign*compare(x[at], y[at]), compare(x[1], y[1]), compare(x[0], y[0]))
 	})
 }
 

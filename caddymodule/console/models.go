@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -47,24 +46,17 @@ func modelsData(v *visit) any {
 }
 
 var modelColumns = columns[usedModel]{
-	name:  "models",
-	title: func(d usedModel) string { return d.Name },
+	name: "models",
 	text: func(d usedModel) string {
 		return strings.Join(append(d.ConnectorNames(), d.Name, d.Upstream, d.Model, d.State.String(),
 			authorText(d.Deployment)), "\n")
 	},
-	orders: []order[usedModel]{
-		{"requests", true, func(a, b usedModel) int {
-			return cmp.Or(cmp.Compare(a.Used.Requests, b.Used.Requests),
-				strings.Compare(strings.ToLower(b.Name), strings.ToLower(a.Name)))
-		}},
-		{"name", false, by(func(d usedModel) string { return d.Name })},
-		{"state", false, by(usedModel.StateText)},
-		{"connector", false, by(func(d usedModel) string { return strings.Join(d.ConnectorNames(), ", ") })},
-		{"window", true, by(func(d usedModel) int { return d.ContextWindow })},
-		{"failed", true, by(func(d usedModel) int64 { return d.Used.Outages() })},
-		{"tokens", true, by(func(d usedModel) int64 { return d.Used.Tokens() })},
-		{"speed", true, by(func(d usedModel) float64 { return d.Used.Speed() })},
+	orders: []string{"name", "requests", "state", "connector", "window", "failed", "tokens", "speed"},
+	values: func(d usedModel) []any {
+		return []any{
+			d.Name, d.Used.Requests, d.StateText(), strings.Join(d.ConnectorNames(), ", "), d.ContextWindow,
+			d.Used.Outages(), d.Used.Tokens(), d.Used.Speed(),
+		}
 	},
 	filters: []filter[usedModel]{
 		{"state", "State", func(d usedModel) []string { return []string{d.StateText()} }},
