@@ -62,15 +62,15 @@ func connectorsData(v *visit) any {
 var connectorColumns = columns[manage.Connector]{
 	name: "connectors",
 	text: func(c manage.Connector) string {
-		return strings.Join([]string{c.Name, c.ID, c.State, c.OS, c.Remote, c.Version, authorText(c)}, "\n")
+		return strings.Join([]string{c.Name, c.ID, c.State, c.Shown().OS, c.Shown().Remote, c.Shown().Version, authorText(c)}, "\n")
 	},
 	orders: []string{"name", "state", "rtt", "address", "version", "seen"},
 	values: func(c manage.Connector) []any {
-		return []any{c.Name, c.State, c.RTT, c.Remote, c.Version, cmp.Or(c.LastSeenAt, c.Since)}
+		return []any{c.Name, c.State, c.RTT, c.Shown().Remote, c.Shown().Version, cmp.Or(c.LastSeenAt, c.Since)}
 	},
 	filters: []filter[manage.Connector]{
 		{"state", "State", func(c manage.Connector) []string { return []string{c.State} }},
-		{"version", "Version", func(c manage.Connector) []string { return []string{c.Version} }},
+		{"version", "Version", func(c manage.Connector) []string { return []string{c.Shown().Version} }},
 	},
 }
 

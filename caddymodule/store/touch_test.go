@@ -118,14 +118,14 @@ func TestTouchConnector(t *testing.T) {
 		}
 		before := s.Stats().Revision
 		for range 90 {
-			s.TouchConnector(id)
+			s.TouchConnector(id, nil)
 			time.Sleep(time.Second)
 		}
 		if got := s.Stats().Revision; got != before+2 {
 			t.Errorf("%d writes in 90 seconds, not 2", got-before)
 		}
-		s.TouchConnector("con_unknown")
-		s.TouchConnector(id)
+		s.TouchConnector("con_unknown", nil)
+		s.TouchConnector(id, nil)
 		last = time.Now().UTC()
 		must(t, s.Close())
 	})
