@@ -42,9 +42,6 @@ type requestGroup struct {
 	Count  int // with those that entries count
 }
 
-// Oldest returns the last of the others.
-func (g requestGroup) Oldest() loggedRequest { return g.Others[len(g.Others)-1] }
-
 // grouped joins equal failures with at most ten minutes between two of them, if join is set.
 func grouped(requests []loggedRequest, join bool) (groups []requestGroup) {
 	type failure struct{ kind, text, model, connector string }

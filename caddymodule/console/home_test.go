@@ -61,9 +61,9 @@ func TestAlerts(t *testing.T) {
 	has(t, main, "Connector attic &lt;b&gt; has never been online</a>: <a", ">llama</a> is unavailable</li>",
 		"Key soon expires")
 	lacks(t, main, "Model llama", "Key later", "All models available", "for qwen3 failed")
-	fail(activity.GatewayError, 1)
+	fail(activity.UpstreamError, 1)
 	main = mainOf(g.page("/console/home"))
-	has(t, main, "6 requests for qwen3 failed</a>: upstream 5, gateway 1<")
+	has(t, main, "6 requests for qwen3 failed</a>: upstream<")
 	if strings.Index(main, "6 requests for qwen3") > strings.Index(main, "Key soon expires") {
 		t.Error("failures are not first")
 	}

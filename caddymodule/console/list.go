@@ -59,7 +59,7 @@ type listing[T any] struct {
 	Items    []T
 	Query    string // the search
 	Selects  []selection
-	Kept     []named // other parameters and their values, which the form keeps
+	Kept     []named // other parameters and their values, which the form and links keep
 	Filtered bool    // by the search or a filter
 	Total    int     // before that
 	Matching int
@@ -105,15 +105,16 @@ func list[T any](v *visit, c columns[T], items []T) listing[T] {
 		})
 	}
 	for _, s := range append(l.Selects, selection{Name: "q", Value: l.Query}) {
-		l.keep(s.Name, s.Value)
+		l.links.Set(s.Name, s.Value)
+		l.Filtered = l.Filtered || s.Value != ""
 	}
-	l.Filtered = len(l.links) > 0
-	for _, name := range c.kept {
-		if l.keep(name, query.Get(name)) {
-			l.Kept = append(l.Kept, named{name, query.Get(name)})
-		}
+	for _, name := range append(c.kept, "sort") {
+		l.links.Set(name, query.Get(name))
+		l.Kept = append(l.Kept, named{name, query.Get(name)})
 	}
-	l.sort(c, query.Get("sort"))
+	if len(c.orders) > 0 && len(l.Items) > 0 {
+		l.sort(c, query.Get("sort"))
+	}
 	l.Matching = len(l.Items)
 	l.Pages = max(1, (l.Matching+pageSize-1)/pageSize)
 	if n, err := strconv.Atoi(query.Get("page")); err == nil {
@@ -151,15 +152,10 @@ func (l *listing[T]) filter(f filter[T], all []T, value string) {
 
 // sort sorts the items by a column, or back from its end. An item with the searched title comes first.
 func (l *listing[T]) sort(c columns[T], chosen string) {
-	if len(c.orders) == 0 || len(l.Items) == 0 {
-		return
-	}
 	name, back := strings.CutPrefix(chosen, "-")
 	at := slices.Index(c.orders, name)
-	if at < 0 || !l.keep("sort", chosen) {
+	if at < 0 {
 		at, back = 1, false
-	} else {
-		l.Kept = append(l.Kept, named{"sort", chosen})
 	}
 	for _, o := range c.orders {
 		l.heads[o] = head{URL: l.url("sort", o)}
@@ -180,20 +176,11 @@ func (l *listing[T]) sort(c columns[T], chosen string) {
 	})
 }
 
-// keep adds a parameter to all links, if it has a value.
-func (l *listing[T]) keep(name, value string) bool {
-	if value != "" {
-		l.links.Set(name, value)
-	}
-	return value != ""
-}
-
 // url returns the URL of the page with another value of a parameter, "" for none.
 func (l *listing[T]) url(name, value string) string {
 	to := maps.Clone(l.links)
-	if to.Del(name); value != "" {
-		to.Set(name, value)
-	}
+	to.Set(name, value)
+	maps.DeleteFunc(to, func(_ string, values []string) bool { return values[0] == "" })
 	return "/console/" + l.Name + "?" + to.Encode()
 }
 
