@@ -52,14 +52,22 @@ changed() {
 		! -name '*_test.go' ! -path '*/testdata/*' -newer "$1" -print -quit)" ]
 }
 
-# version: prints the version of the last tag. For a later commit, it appends a suffix that
-# sorts after the tag in all package managers: v0.9.0+12.g849d86f16a92.
+# version: prints the version of the tag. Without one, it is a version before the next release,
+# with the number of commits: v0.9.0-dev.1234+g849d86f16a92. All package managers sort these.
 version() {
-	local described
-	described=$(git describe --tags --match 'v[0-9]*' --abbrev=12 --dirty 2>/dev/null) ||
-		described=v0.0.0-$(git rev-list --count HEAD 2>/dev/null)-g$(git describe --always --exclude '*' --abbrev=12 --dirty 2>/dev/null) ||
-		described=v0.0.0-dev
-	sed -E 's/-([0-9]+)-g/+\1.g/; s/\+(.*)-dirty$/+\1.dirty/; s/-dirty$/+dirty/' <<<"$described"
+	local next commit tag
+	next=v$(cat connector/version/VERSION)
+	commit=$(git describe --always --exclude '*' --abbrev=12 --dirty=.dirty 2>/dev/null) || {
+		echo "$next-dev"
+		return
+	}
+	if ! tag=$(git describe --exact-match --tags --match 'v[0-9]*' 2>/dev/null); then
+		echo "$next-dev.$(git rev-list --count HEAD)+g$commit"
+	elif [[ $commit == *.dirty ]]; then
+		echo "$tag+dirty"
+	else
+		echo "$tag"
+	fi
 }
 
 # version_flags VERSION: prints the linker flags that set the version and the commit.
@@ -294,10 +302,16 @@ run_matching() {
 # release [VERSION] [FLAG...]: builds a release. The programs and the names of the files have
 # the same version.
 release() {
-	local version root=$PWD
+	local version next root=$PWD
 	case "${1:-}" in
 	v[0-9]* | [0-9]*) version=v${1#v} && shift ;;
-	*) version=$(version) ;;
+	*)
+		version=$(version) next=$(cat connector/version/VERSION)
+		if ! [[ $version =~ ^v"$next"([-+]|$) ]]; then
+			echo "xcaddy.sh: the tag $version is not of $next, the number in connector/version/VERSION" >&2
+			return 1
+		fi
+		;;
 	esac
 	as_caddy go -C tools/release run . -root "$root" -version "$version" -tags "$caddy_tags" -ldflags "-s -w $(version_flags "$version")" "$@"
 }

@@ -69,7 +69,7 @@ var budgets = []struct {
 	{"connector/text", 190, "text for people"},
 	{"connector/tty", 60, "width and colors of a terminal"},
 	{"connector/upstream", 1469, "the model server"},
-	{"connector/version", 90, "the version, compared"},
+	{"connector/version", 97, "the version, compared"},
 	{"connector/wait", 60, "pauses, wake-ups, changes"},
 	{"connector/window", 150, "context windows in refusals"},
 }

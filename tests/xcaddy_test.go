@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -99,7 +100,7 @@ func TestXcaddyFindsTests(t *testing.T) {
 	script := read(t, filepath.Join(harness.Root(t), "xcaddy.sh"))
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"xcaddy.sh": string(script), "LICENSE": "",
+		"xcaddy.sh": string(script), "LICENSE": "", "connector/version/VERSION": "1.2.0",
 		"bin/go":                    "#!/bin/sh\necho \"go $*\" >>log\ntouch bin/caddy.new bin/connector.new\n",
 		"caddymodule/cli/a_test.go": "func TestHere(t *testing.T) {}\n",
 		"connector/a_test.go":       "func FuzzThere(f *testing.F) {}\n",
@@ -131,5 +132,56 @@ func TestXcaddyFindsTests(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s runs %q, want %q", name, got, want)
 		}
+	}
+}
+
+// A build without a tag has a version before the next release. A release needs that number in its tag.
+func TestXcaddyVersion(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"xcaddy.sh":                 string(read(t, filepath.Join(harness.Root(t), "xcaddy.sh"))),
+		"connector/version/VERSION": "1.2.0\n",
+		"bin/go":                    "#!/bin/sh\n[ \"$1\" = env ] || echo \"$*\"\n",
+	} {
+		path := filepath.Join(dir, name)
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)))
+	}
+	in := func(name string, args ...string) (string, error) {
+		command := exec.Command(name, args...)
+		command.Dir = dir
+		command.Env = append(os.Environ(), "PATH="+dir+"/bin:"+os.Getenv("PATH"))
+		out, err := command.CombinedOutput()
+		return string(out), err
+	}
+	git := func(args ...string) {
+		t.Helper()
+		if out, err := in("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@localhost"}, args...)...); err != nil {
+			t.Fatalf("git %s: %v\n%s", args, err, out)
+		}
+	}
+	released := func(want string) {
+		t.Helper()
+		out, err := in("bash", "xcaddy.sh", "release")
+		_, number, _ := strings.Cut(out, " -version ")
+		if number, _, _ = strings.Cut(number, " "); err != nil || !regexp.MustCompile("^"+want+"$").MatchString(number) {
+			t.Errorf("version %q, not %q: %v\n%s", number, want, err, out)
+		}
+	}
+	released("v1.2.0-dev")
+	git("init", "-q")
+	git("add", ".")
+	git("commit", "-qm", "a")
+	released(`v1\.2\.0-dev\.1\+g[0-9a-f]{12}`)
+	git("tag", "v1.2.0-rc.1")
+	released(`v1\.2\.0-rc\.1`)
+	must(t, os.WriteFile(filepath.Join(dir, "bin/go"), []byte("#!/bin/sh\necho \"$*\"\n"), 0o755))
+	released(`v1\.2\.0-rc\.1\+dirty`)
+	git("commit", "-qam", "b")
+	released(`v1\.2\.0-dev\.2\+g[0-9a-f]{12}`)
+	git("tag", "v1.1.0")
+	if out, err := in("bash", "xcaddy.sh", "release"); err == nil || out != "xcaddy.sh: the tag v1.1.0 is not of 1.2.0, "+
+		"the number in connector/version/VERSION\n" {
+		t.Errorf("another tag: %v\n%s", err, out)
 	}
 }

@@ -6,7 +6,7 @@ import "testing"
 func TestNewer(t *testing.T) {
 	t.Parallel()
 	order := []string{
-		"unknown", "0.9.0-rc.1", "v0.9.0", "0.9.0+2.gabcdef", "0.9.0+12.g123456", "0.9.1",
+		"unknown", "0.9.0-dev.2+gabcdef", "v0.9.0-dev.12+g123456", "0.9.0-rc.1", "v0.9.0", "0.9.1",
 		"v0.10.0", "1.0.0",
 	}
 	for i, a := range order {
@@ -19,7 +19,7 @@ func TestNewer(t *testing.T) {
 	for _, same := range [][2]string{
 		{"0.9.0", "v0.9.0"},
 		{"dev", "5dc4709-dirty"},
-		{"0.9.0+2.gabc", "0.9.0+2.gdef"},
+		{"0.9.0-dev.2+gabc", "0.9.0-dev.2+gdef"},
 		{"0.9.0+dirty", "0.9.0"},
 	} {
 		if Newer(same[0], same[1]) || Newer(same[1], same[0]) {

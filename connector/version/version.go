@@ -4,6 +4,8 @@ package version
 
 import (
 	"cmp"
+	_ "embed"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -12,12 +14,21 @@ import (
 
 const module = "github.com/postern-dev/postern"
 
+// next is the number of the next release, such as 0.9.0. xcaddy.sh reads the file, too.
+//
+//go:embed VERSION
+var next string
+
+// pseudo matches the versions that the Go toolchain gives to commits without a tag.
+var pseudo = regexp.MustCompile(`[-.][0-9]{14}-([0-9a-f]{12})`)
+
 // Set by the linker: -X github.com/postern-dev/postern/connector/version.number=…
 // and ….commit=….
 var number, commit string
 
-// Number returns the version set by the linker, or else by the Go toolchain: from the tag or the
-// commit in a plain `go build`, or the required version if Postern is a plugin of Caddy.
+// Number returns the version set by the linker, or else the tag that the Go toolchain has built:
+// that of the commit in a plain `go build`, or the required one if Postern is a plugin of Caddy.
+// Without a tag, it is a version before the next release, such as v0.9.0-dev+g849d86f16a92.
 func Number() string { return cmp.Or(number, read().number) }
 
 // Commit returns the commit set by the linker, or else by the Go toolchain in a plain `go build`
@@ -41,7 +52,7 @@ var read = sync.OnceValue(func() build {
 // parse returns the build information of Postern, as the main module or a dependency. A module
 // that is replaced by a folder has no version.
 func parse(info *debug.BuildInfo) build {
-	b := build{"(devel)", "unknown", arch(info.Settings)}
+	b := build{"v" + strings.TrimSpace(next) + "-dev", "unknown", arch(info.Settings)}
 	for _, m := range append(info.Deps, &info.Main) {
 		if m.Path != module {
 			continue
@@ -49,10 +60,14 @@ func parse(info *debug.BuildInfo) build {
 		if m.Replace != nil {
 			m = m.Replace
 		}
-		b.number = cmp.Or(m.Version, b.number)
+		if found := pseudo.FindStringSubmatch(m.Version); found != nil {
+			b.number, b.commit = b.number+"+g"+found[1], found[1]
+		} else if m.Version != "(devel)" {
+			b.number = cmp.Or(m.Version, b.number)
+		}
 	}
 	if info.Main.Path == module {
-		b.commit = revision(info.Settings)
+		b.commit = cmp.Or(revision(info.Settings), b.commit)
 	}
 	return b
 }
@@ -69,7 +84,7 @@ func arch(settings []debug.BuildSetting) string {
 }
 
 func revision(settings []debug.BuildSetting) string {
-	found, modified := "unknown", ""
+	var found, modified string
 	for _, s := range settings {
 		switch {
 		case s.Key == "vcs.revision":

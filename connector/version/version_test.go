@@ -3,6 +3,7 @@ package version
 import (
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -15,11 +16,15 @@ func TestOfBuildInfo(t *testing.T) {
 	vcs := []debug.BuildSetting{{Key: "vcs.revision", Value: revisionText}, {Key: "vcs.modified", Value: "false"}}
 	dirty := []debug.BuildSetting{{Key: "vcs.revision", Value: revisionText}, {Key: "vcs.modified", Value: "true"}}
 	caddy := debug.Module{Path: "caddy", Version: "(devel)"}
+	dev := "v" + strings.TrimSpace(next) + "-dev"
+	if !regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+-dev$`).MatchString(dev) {
+		t.Error(dev)
+	}
 	tests := map[string]struct {
 		info debug.BuildInfo
 		want build
 	}{
-		"nothing": {debug.BuildInfo{}, build{"(devel)", "unknown", runtime.GOARCH}},
+		"nothing": {debug.BuildInfo{}, build{dev, "unknown", runtime.GOARCH}},
 		"go build in the repository": {
 			debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.2.3"}, Settings: vcs},
 			build{"v1.2.3", revisionText, runtime.GOARCH},
@@ -27,6 +32,16 @@ func TestOfBuildInfo(t *testing.T) {
 		"with changes": {
 			debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.2.3+dirty"}, Settings: dirty},
 			build{"v1.2.3+dirty", revisionText + ", modified", runtime.GOARCH},
+		},
+		"a commit without a tag": {
+			debug.BuildInfo{Main: debug.Module{Path: module, Version: "v0.0.0-20261128103112-7337cacd0b0d"}, Settings: vcs},
+			build{dev + "+g7337cacd0b0d", revisionText, runtime.GOARCH},
+		},
+		"xcaddy with a commit after a tag": {
+			debug.BuildInfo{
+				Main: caddy, Deps: []*debug.Module{{Path: module, Version: "v0.9.1-0.20261128103112-7337cacd0b0d"}},
+			},
+			build{dev + "+g7337cacd0b0d", "7337cacd0b0d", runtime.GOARCH},
 		},
 		"go install": {
 			debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.2.3"}},
@@ -47,14 +62,14 @@ func TestOfBuildInfo(t *testing.T) {
 				Main: caddy,
 				Deps: []*debug.Module{{Path: module, Version: "v0.0.0", Replace: &debug.Module{Path: "/src", Version: "(devel)"}}},
 			},
-			build{"(devel)", "unknown", runtime.GOARCH},
+			build{dev, "unknown", runtime.GOARCH},
 		},
 		"replaced by a folder": {
 			debug.BuildInfo{
 				Main: caddy,
 				Deps: []*debug.Module{{Path: module, Version: "v0.0.0", Replace: &debug.Module{Path: "/src"}}},
 			},
-			build{"(devel)", "unknown", runtime.GOARCH},
+			build{dev, "unknown", runtime.GOARCH},
 		},
 		"replaced by a fork": {
 			debug.BuildInfo{

@@ -83,6 +83,12 @@ token=$(gateway connector create --name local --json | field tunnel_token)
 printf '{ "tunnel_token": "%s", "upstream": "%s" }\n' "$token" "$server" >"$dir/connector.json"
 start connector connector run --config "$dir/connector.json"
 connector wait --config "$dir/connector.json"
+# That is one tunnel; those to the other edges follow. The first line is the state of the connector.
+tunnels() { connector status --config "$dir/connector.json" --json | grep '"state": "online"' | tail -n +2 | wc -l; }
+for _ in {1..150}; do
+	if [ "$(tunnels)" = 3 ]; then break; fi
+	sleep 0.2
+done
 gateway deployment set "$model" --connector local >/dev/null
 key=$(gateway key create --name try --json | field key)
 

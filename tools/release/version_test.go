@@ -11,14 +11,14 @@ import (
 
 // releases are sorted by their order for package managers.
 var releases = []struct{ text, apk string }{
-	{"v0.0.0+894.gf1dda4e6a568", "0.0.0_git894"},
 	{"v0.9.0-beta.2", "0.9.0_beta2"},
+	{"v0.9.0-dev.9+g849d86f16a92", "0.9.0_pre9"},
+	{"v0.9.0-dev.1234+gbc9d86f16a92", "0.9.0_pre1234"},
+	{"v0.9.0-dev.1235+g049d86f16a92", "0.9.0_pre1235"},
 	{"v0.9.0-rc.1", "0.9.0_rc1"},
-	{"v0.9.0-rc.1+3.g849d86f16a92", "0.9.0_rc1_git3"},
 	{"v0.9.0-rc.2", "0.9.0_rc2"},
 	{"v0.9.0", "0.9.0"},
-	{"v0.9.0+9.g849d86f16a92", "0.9.0_git9"},
-	{"v0.9.0+12.gbc9d86f16a92", "0.9.0_git12"},
+	{"v0.9.1-dev.1240+g849d86f16a92", "0.9.1_pre1240"},
 	{"v0.9.1", "0.9.1"},
 	{"v0.10.0", "0.10.0"},
 }
@@ -51,7 +51,7 @@ func TestVersions(t *testing.T) {
 	}
 	for text, apk := range map[string]string{
 		"0.9.0": "0.9.0", "v0.9.0+dirty": "0.9.0_git",
-		"v0.9.0+1.g849d86f.dirty": "0.9.0_git1",
+		"v0.9.0-dev.1+g849d86f.dirty": "0.9.0_pre1_git",
 	} {
 		if v, err := parseVersion(text); err != nil || v.apk != apk {
 			t.Errorf("%s: %+v, %v", text, v, err)
