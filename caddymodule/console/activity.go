@@ -65,8 +65,8 @@ var activityColumns = columns[requestGroup]{
 	orders: []string{"id", "time", "key", "model", "status", "wait", "first", "duration", "in", "out"},
 	values: func(r requestGroup) []any {
 		return []any{
-			r.ID, &r.Time, r.KeyName, cmp.Or(r.Deployment, r.Model), r.Status, r.WaitMillis, r.FirstTokenMillis, r.DurationMillis,
-			r.InputTokens, r.OutputTokens,
+			r.ID, &r.Time, r.KeyName, cmp.Or(r.Deployment, r.Model), r.Status, r.WaitMillis, r.FirstTokenMillis,
+			r.DurationMillis, r.InputTokens, r.OutputTokens,
 		}
 	},
 }
@@ -149,7 +149,7 @@ func activityData(v *visit) any {
 	columns.selects = activitySelects(v, p.Filter, names)
 	p.List = list(v, columns, grouped(logged(v, p.Requests.Requests, names), failures && !sorted))
 	if failures {
-		p.Kinds = kindsOf(p.Requests.Requests, func(kind string) string { return p.List.url("error", kind) })
+		p.Kinds = kindsOf(p.Requests.Requests, "", func(kind string) string { return p.List.url("error", kind) })
 	}
 	if p.Filter.Error != "" {
 		p.Kinds = append(p.Kinds, choice{Title: "All", URL: p.List.url("error", "")})

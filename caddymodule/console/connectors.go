@@ -62,7 +62,8 @@ func connectorsData(v *visit) any {
 var connectorColumns = columns[manage.Connector]{
 	name: "connectors",
 	text: func(c manage.Connector) string {
-		return strings.Join([]string{c.Name, c.ID, c.State, c.Shown().OS, c.Shown().Remote, c.Shown().Version, authorText(c)}, "\n")
+		shown := c.Shown()
+		return strings.Join([]string{c.Name, c.ID, c.State, shown.OS, shown.Remote, shown.Version, authorText(c)}, "\n")
 	},
 	orders: []string{"name", "state", "rtt", "address", "version", "seen"},
 	values: func(c manage.Connector) []any {

@@ -33,11 +33,13 @@ func failuresURL(pairs ...string) string {
 	return activityTab.url() + "?" + query.Encode()
 }
 
-// kindsOf counts failures by their kinds, the most frequent first. link returns the URL of the list of a kind.
-func kindsOf(requests []activity.Request, link func(kind string) string) (kinds []choice) {
+// kindsOf counts the failures since then by their kinds, the most frequent first. link returns the URL of a kind.
+func kindsOf(requests []activity.Request, since string, link func(kind string) string) (kinds []choice) {
 	counts := make(map[string]int)
 	for _, r := range requests {
-		counts[r.Kind()] += max(1, r.Refusals)
+		if r.Time.Format(time.RFC3339) >= since {
+			counts[r.Kind()] += max(1, r.Refusals)
+		}
 	}
 	for _, kind := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))

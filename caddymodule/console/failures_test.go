@@ -63,13 +63,15 @@ func TestKindsOfFailures(t *testing.T) {
 			t.Errorf("%s: %d links, want %d", query, links, want[1])
 		}
 	}
-	has(t, page, `aria-sort="descending"><a href="/console/activity?sort=-duration">Duration</a>`)
+	has(t, mainOf(g.page("/console/activity?sort=duration")),
+		`aria-sort="descending"><a href="/console/activity?sort=-duration">Duration</a>`)
 	has(t, mainOf(g.page("/console/activity?status=failed&error=stream_cut")),
 		`<option value="stream_cut" selected>`, `<a href="/console/activity?status=failed">All</a>`)
 	has(t, mainOf(g.page("/console/home")), "Failed: <a href=", "out_of_memory 23</a>", "stream_cut 14</a>")
 }
 
-// Home shows when a cause has failed requests, once for all models. It is not red when it is over, and gone an hour later.
+// Home shows when a cause has failed requests, once for all models. It is not red when it is over, and gone after an
+// hour.
 func TestOutageIsOver(t *testing.T) {
 	t.Parallel()
 	const red, amber = `notice notice-bad"><a href="/console/activity?`, `notice"><a href="/console/activity?`
@@ -99,7 +101,8 @@ func TestOutageIsOver(t *testing.T) {
 				lacks(t, main, "requests for embed")
 				return
 			}
-			has(t, main, tt.want+"connector=con_1&amp;error=upstream_unreachable&amp;since=", "23 requests for embed, llama failed")
+			has(t, main, tt.want+"connector=con_1&amp;error=upstream_unreachable&amp;since=",
+				"23 requests for embed, llama failed")
 			if strings.Contains(main, "failed, none since</a>: upstream_unreachable") != (tt.want == amber) ||
 				strings.Count(main, "requests for ") != 1 {
 				t.Errorf("%s", main)

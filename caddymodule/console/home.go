@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -93,11 +92,9 @@ func homeData(v *visit) any {
 	p.Chart = p.Use.charts("")[1]
 	p.Chart.Title = "Requests per hour, last 24 hours (UTC)"
 	failed := v.failures()
-	today := slices.IndexFunc(failed, func(r activity.Request) bool { return r.Time.Format(time.RFC3339) < p.Use.Since })
-	if today < 0 {
-		today = len(failed)
-	}
-	p.Kinds = kindsOf(failed[:today], func(kind string) string { return failuresURL("error", kind, "since", p.Use.Since) })
+	p.Kinds = kindsOf(failed, p.Use.Since, func(kind string) string {
+		return failuresURL("error", kind, "since", p.Use.Since)
+	})
 	alerts := slices.Concat(
 		edgeAlerts(p.Status.Edges), missing, outageAlerts(deployments, connectors),
 		failureAlerts(v, p.Use, failed, unavailable), quotaAlerts(quotas),

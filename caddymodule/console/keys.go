@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -40,24 +41,12 @@ type usedKey struct {
 
 // StateText is the state in words.
 func (k usedKey) StateText() string {
-	if k.State == store.KeyValid {
-		return "active"
-	}
-	return k.State
-}
-
-// ends returns the time when the key expires, for sorting.
-func (k usedKey) ends() string {
-	if k.ExpiresAt == nil {
-		return "never"
-	}
-	return k.ExpiresAt.UTC().Format(time.RFC3339)
+	return cmp.Or(map[string]string{store.KeyValid: "active"}[k.State], k.State)
 }
 
 // Limit returns the limit per day or month of which the key has used the largest part, else another limit of the
-// key, without its use; nil if no limit is set.
-func (k usedKey) Limit() *limitUse {
-	var l limitUse
+// key, without its use; the zero value if no limit is set.
+func (k usedKey) Limit() (l limitUse) {
 	for _, s := range k.Use.States {
 		if l.Max == 0 || float64(s.Used)/float64(s.Max) > l.part() {
 			l.State = s
@@ -68,11 +57,10 @@ func (k usedKey) Limit() *limitUse {
 			l.Limit, l.Max = name, int64(n)
 		}
 	}
-	if l.Max == 0 {
-		return nil
+	if l.Max > 0 {
+		l.Title = limitTitles[l.Limit][0]
 	}
-	l.Title = limitTitles[l.Limit][0]
-	return &l
+	return l
 }
 
 func keysData(v *visit) any {
@@ -112,7 +100,7 @@ var keyColumns = columns[usedKey]{
 	values: func(k usedKey) []any {
 		return []any{
 			k.Name, k.LastUsedAt, k.OwnerName, k.Scope, k.Use.Requests, k.Use.Sums().Tokens, k.Limit().part(),
-			k.ends(), k.StateText(), k.RevokedAt,
+			fmt.Sprint(k.ExpiresAt), k.StateText(), k.RevokedAt, // "<nil>" is after all times
 		}
 	},
 	filters: []filter[usedKey]{
@@ -143,13 +131,8 @@ type limitUse struct {
 // Unit names what the limit counts, like tokens/day.
 func (l limitUse) Unit() string { return strings.ReplaceAll(strings.ToLower(l.Title), " per ", "/") }
 
-// part returns the used part of the limit; -1 for none.
-func (l *limitUse) part() float64 {
-	if l == nil {
-		return -1
-	}
-	return float64(l.Used) / float64(l.Max)
-}
+// part returns the used part of the limit.
+func (l limitUse) part() float64 { return float64(l.Used) / float64(max(1, l.Max)) }
 
 // High is the value from which on the meter warns.
 func (l limitUse) High() int64 { return l.Max * 8 / 10 }

@@ -17,7 +17,8 @@ import (
 
 // names returns the links of a page to records below a path, in their order.
 func names(page, path string) (list []string) {
-	for _, found := range regexp.MustCompile(`<a href="`+path+`[^"]*"[^>]*>(?:<[^>]*>)*([^<]+)<`).FindAllStringSubmatch(page, -1) {
+	links := regexp.MustCompile(`<a href="` + path + `[^"]*"[^>]*>(?:<[^>]*>)*([^<]+)<`)
+	for _, found := range links.FindAllStringSubmatch(page, -1) {
 		list = append(list, html.UnescapeString(found[1]))
 	}
 	return list
@@ -33,7 +34,9 @@ func TestSortedList(t *testing.T) {
 	}
 	at := func(n int64) *time.Time { return new(time.Unix(n, 0)) }
 	items := []item{
-		{"beta", at(5), 1, []string{"on"}}, {"Alpha", nil, 30, []string{"off"}}, {"gamma", at(9), 2, []string{"on", "new"}},
+		{"beta", at(5), 1, []string{"on"}},
+		{"Alpha", nil, 30, []string{"off"}},
+		{"gamma", at(9), 2, []string{"on", "new"}},
 		{"delta", nil, 30, nil},
 	}
 	c := columns[item]{
@@ -54,7 +57,8 @@ func TestSortedList(t *testing.T) {
 		for _, i := range l.Items {
 			got = append(got, i.name)
 		}
-		if strings.Join(got, " ") != want || l.Filtered != (strings.Contains(query, "q=") || strings.Contains(query, "state")) {
+		filtered := strings.Contains(query, "q=") || strings.Contains(query, "state")
+		if strings.Join(got, " ") != want || l.Filtered != filtered {
 			t.Errorf("%q: %q, filtered: %t", query, got, l.Filtered)
 		}
 	}
@@ -86,7 +90,11 @@ func TestKeysSorted(t *testing.T) {
 		if i%2 == 1 {
 			owner = bob.ID
 		}
-		k, secret, err := h.store.CreateKey(t.Context(), store0, store.KeyFields{Name: name, Scope: "*", Owner: owner})
+		fields := store.KeyFields{Name: name, Scope: "*", Owner: owner}
+		if i == 11 {
+			fields.ExpiresAt = new(time.Now().Add(time.Hour))
+		}
+		k, secret, err := h.store.CreateKey(t.Context(), store0, fields)
 		must(t, err)
 		if i == 7 || i == 40 {
 			h.pass(time.Minute)
@@ -112,6 +120,9 @@ func TestKeysSorted(t *testing.T) {
 		`<th scope="col"><a href="/console/keys?sort=name">Name</a></th>`,
 		`<span class="cut">Team Platform / service account for nightly eva</span>luation 40</a>`,
 		`<select name="owner"><option value="">All</option><option value="ada">ada</option><option value="bob">`)
+	if got := order(b.page("/console/keys?sort=expires")); got[0] != "11" {
+		t.Errorf("the first to expire is %s", got[0])
+	}
 	page = b.page("/console/keys?sort=-name&owner=bob&state=active&page=9")
 	if got := order(page); len(got) != 29 || got[0] != "59" || slices.Contains(got, "03") {
 		t.Errorf("%q", got)
@@ -120,11 +131,13 @@ func TestKeysSorted(t *testing.T) {
 		`aria-sort="descending"><a href="/console/keys?owner=bob&amp;sort=name&amp;state=active">Name</a>`,
 		`hx-sse:connect="/console/events/keys?sort=-name&amp;owner=bob&amp;state=active&amp;page=9"`)
 	has(t, b.page("/console/keys?state=disabled"), "evaluation 03")
-	has(t, b.page("/console/keys?sort=name&q=nightly"), `href="/console/keys?page=2&amp;q=nightly&amp;sort=name" rel="next"`)
+	has(t, b.page("/console/keys?sort=name&q=nightly"),
+		`href="/console/keys?page=2&amp;q=nightly&amp;sort=name" rel="next"`)
 	has(t, b.page("/console/keys?state=expired"), "No key matches.", "Show all 60")
 }
 
-// Models are sorted by their requests of today, then by name without case. The model with the searched name comes first.
+// Models are sorted by their requests of today, then by name without case. The model with the searched name comes
+// first.
 func TestModelsSorted(t *testing.T) {
 	g := newGateway(t)
 	server, other := g.connector("llama3.2"), g.connector("mac")
@@ -146,5 +159,6 @@ func TestModelsSorted(t *testing.T) {
 		}
 	}
 	has(t, g.page("/console/models?sort=failed"), `<th scope="col" class="number" aria-sort="descending">`)
-	has(t, g.page("/console/connectors?sort=-name"), `aria-sort="descending"><a href="/console/connectors?sort=name">Name</a>`)
+	has(t, g.page("/console/connectors?sort=-name"),
+		`aria-sort="descending"><a href="/console/connectors?sort=name">Name</a>`)
 }
