@@ -32,7 +32,7 @@ func TestAuditPage(t *testing.T) {
 	has(t, next, "page=2")
 	has(t, ada.page("/console/audit?page=2&by=ada&operation=key"), ">key 0<", "51 operations")
 	page = ada.page("/console/audit?by=grace")
-	has(t, page, "&lt;b&gt;", "<option selected>grace", "1 operation.")
+	has(t, page, "&lt;b&gt;", `<option value="grace" selected>grace`, "1 operation.")
 	lacks(t, page, "key 50")
 	has(t, ada.page("/console/audit?q=%3Cb%3E"), "&lt;b&gt;", "1 operation.")
 	has(t, ada.page("/console/audit?from=2200-01-01"), "No operation matches")

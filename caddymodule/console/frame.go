@@ -79,8 +79,9 @@ func (c *Console) loadTemplates(a assets) map[store.Role]*template.Template {
 // loadRoleTemplates returns the templates for users who may perform the operations that may reports.
 func (c *Console) loadRoleTemplates(a assets, may func(operation string) bool) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"asset": a.url, "count": count, "millis": millis, "seconds": seconds, "short": short, "shortCount": shortCount,
-		"decimal": decimal, "sentence": sentence, "prose": prose, "sections": c.sectionsFor(may), "may": may,
+		"asset": a.url, "count": count, "cut": cut, "millis": millis, "seconds": seconds, "short": short,
+		"shortCount": shortCount, "decimal": decimal, "sentence": sentence, "prose": prose,
+		"sections": c.sectionsFor(may), "may": may,
 		"roles": store.Roles, "role": func(r store.Role) string { return roleTexts[r] },
 		"has": slices.Contains[[]string], "join": strings.Join,
 		"authors": authors, "passkeyID": passkeyID, "browser": browserOf,

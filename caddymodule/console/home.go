@@ -25,14 +25,12 @@ var homeTab = &tab{
 const (
 	maxAlerts   = 20
 	maxHomeRows = 8
-	// An error ratio is an alert above these, as in packaging/prometheus/rules.yml.
-	alertRatio  = .05
-	alertErrors = 5
 )
 
 // alert is something that needs attention.
 type alert struct {
-	Bad       bool // requests fail
+	Bad       bool       // requests fail
+	From, To  *time.Time // precede the text; To may be missing
 	Text, URL string
 	In, At    *time.Time // follows the text: "in 3 days", or a time of day
 	Since     *time.Time
@@ -49,6 +47,7 @@ type homePage struct {
 	Use             *dayUsage
 	Sum             usageRow // of today
 	Chart           chart
+	Kinds           []choice // of the failures of today, at this gateway
 	Models          []usedModel
 	Servers         []loadedServer
 	People          []usageRow // of today
@@ -92,9 +91,13 @@ func homeData(v *visit) any {
 	p.Servers = loadedServers(connectors)
 	p.Chart = p.Use.charts("")[1]
 	p.Chart.Title = "Requests per hour, last 24 hours"
+	failed := v.failures()
+	p.Kinds = kindsOf(failed, p.Use.Since, func(kind string) string {
+		return failuresURL("error", kind, "since", p.Use.Since)
+	})
 	alerts := slices.Concat(
 		edgeAlerts(p.Status.Edges), missing, outageAlerts(deployments, connectors),
-		ratioAlerts(p.Use.hours[len(p.Use.hours)-2:], p.Use.sums, unavailable), quotaAlerts(quotas),
+		failureAlerts(v, p.Use, failed, unavailable), quotaAlerts(quotas),
 		keyAlerts(load(v, v.Manage.Keys), v.Now()))
 	rank := map[bool]int{true: -1} // bad ones first
 	slices.SortStableFunc(alerts, func(a, b alert) int { return rank[a.Bad] - rank[b.Bad] })
@@ -234,30 +237,6 @@ func quotaAlerts(used []manage.UsedQuota) (alerts []alert) {
 		text := fmt.Sprintf("%s has used %s of its %s %s.", whose, count(q.Used), count(q.Max),
 			strings.ToLower(limitTitles[q.Limit][0]))
 		alerts = append(alerts, alert{Bad: q.Percent == 100, Text: text, URL: to})
-	}
-	return alerts
-}
-
-// ratioAlerts are about models that failed often in this hour and the last one. Unavailable ones have an alert.
-func ratioAlerts(hours []period, sums []manage.UsageSum, unavailable map[string]bool) (alerts []alert) {
-	byModel := make(map[string]usageRow)
-	for _, u := range sums {
-		if !unavailable[u.Model] && slices.ContainsFunc(hours, func(h period) bool { return h.id == u.Hour }) {
-			sum := byModel[u.Model]
-			sum.Name = u.Model
-			sum.Add(u.Usage)
-			byModel[u.Model] = sum
-		}
-	}
-	for _, d := range sums {
-		sum := byModel[d.Model]
-		delete(byModel, d.Model)
-		if sum.Outages() >= alertErrors && float64(sum.Outages()) > alertRatio*float64(sum.Requests) {
-			text := fmt.Sprintf("%d of the last %d requests for %s failed.", sum.Outages(), sum.Requests,
-				cmp.Or(sum.Name, "no model"))
-			query := url.Values{"status": {"failed"}, "model": {sum.Name}, "since": {hours[0].id + ":00:00Z"}}
-			alerts = append(alerts, alert{Bad: true, Text: text, URL: activityTab.url() + "?" + query.Encode()})
-		}
 	}
 	return alerts
 }

@@ -60,17 +60,17 @@ func TestAlerts(t *testing.T) {
 	main := mainOf(page)
 	has(t, main, "Connector attic &lt;b&gt; has never been online</a>: <a", ">llama</a> is unavailable</li>",
 		"Key soon expires")
-	lacks(t, main, "Model llama", "Key later", "All models available", "of the last", "qwen3: ")
-	fail(activity.GatewayError, 1)
+	lacks(t, main, "Model llama", "Key later", "All models available", "for qwen3 failed")
+	fail(activity.UpstreamError, 1)
 	main = mainOf(g.page("/console/home"))
-	has(t, main, "6 of the last 106 requests for qwen3 failed.")
-	if strings.Index(main, "6 of the last") > strings.Index(main, "Key soon expires") {
+	has(t, main, "6 requests for qwen3 failed</a>: upstream<")
+	if strings.Index(main, "6 requests for qwen3") > strings.Index(main, "Key soon expires") {
 		t.Error("failures are not first")
 	}
 	g.lines.report(c, health.Server{Known: true})
 	main = mainOf(g.page("/console/home"))
 	has(t, main, "Connector gpu-box cannot reach its model server default since <time", ">qwen3</a> is unavailable</li>")
-	lacks(t, main, "Model qwen3", "of the last")
+	lacks(t, main, "Model qwen3", "for qwen3 failed")
 	for i := range maxAlerts {
 		g.deployment(fmt.Sprint("gone-", i), away)
 		g.connector(fmt.Sprint("gone-", i))

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -26,19 +27,28 @@ var (
 )
 
 type keysPage struct {
-	List    listing[manage.Key]
-	Revoked bool                     // List contains the revoked keys
-	Others  int                      // number of keys of the other kind
-	Uses    map[string]manage.KeyUse // today, by key; nil for revoked ones
-	Since   string                   // when today began
+	List    listing[usedKey]
+	Revoked bool   // List contains the revoked keys
+	Others  int    // number of keys of the other kind
+	Since   string // when today began
+}
+
+// usedKey is a key with its use today, which is zero for revoked ones.
+type usedKey struct {
+	manage.Key
+	Use manage.KeyUse
+}
+
+// StateText is the state in words.
+func (k usedKey) StateText() string {
+	return cmp.Or(map[string]string{store.KeyValid: "active"}[k.State], k.State)
 }
 
 // Limit returns the limit per day or month of which the key has used the largest part, else another limit of the
-// key, without its use; nil if no limit is set.
-func (*keysPage) Limit(k manage.Key, use manage.KeyUse) *limitUse {
-	var l limitUse
-	for _, s := range use.States {
-		if l.Max == 0 || float64(s.Used)/float64(s.Max) > float64(l.Used)/float64(l.Max) {
+// key, without its use; the zero value if no limit is set.
+func (k usedKey) Limit() (l limitUse) {
+	for _, s := range k.Use.States {
+		if l.Max == 0 || float64(s.Used)/float64(s.Max) > l.part() {
 			l.State = s
 		}
 	}
@@ -47,37 +57,57 @@ func (*keysPage) Limit(k manage.Key, use manage.KeyUse) *limitUse {
 			l.Limit, l.Max = name, int64(n)
 		}
 	}
-	if l.Max == 0 {
-		return nil
+	if l.Max > 0 {
+		l.Title = limitTitles[l.Limit][0]
 	}
-	l.Title = limitTitles[l.Limit][0]
-	return &l
+	return l
 }
 
 func keysData(v *visit) any {
 	keys := load(v, v.Manage.Keys)
 	p := &keysPage{Revoked: v.r.URL.Query().Get("show") == "revoked"}
-	shown := make([]manage.Key, 0, len(keys))
+	p.Since = v.Now().UTC().Format(time.DateOnly) + "T00:00:00Z"
+	var shown []usedKey
+	var records []store.Key
 	for _, k := range slices.Backward(keys) { // newest first
 		if (k.RevokedAt != nil) == p.Revoked {
-			shown = append(shown, k)
+			shown, records = append(shown, usedKey{Key: k}), append(records, k.Key)
 		}
 	}
 	p.Others = len(keys) - len(shown)
-	p.List = list(v, "keys", shown, func(k manage.Key) string {
-		return strings.Join([]string{k.Name, k.ID, k.Shown, k.Scope, k.OwnerName, k.Note, k.State, authorText(k)}, "\n")
-	}, "show")
 	if !p.Revoked {
-		listed := make([]store.Key, len(p.List.Items))
-		for i, k := range p.List.Items {
-			listed[i] = k.Key
-		}
-		p.Since = v.Now().UTC().Format(time.DateOnly) + "T00:00:00Z"
-		p.Uses = loadUsed(v, func(ctx context.Context) (map[string]manage.KeyUse, error) {
-			return v.Manage.KeyUses(ctx, listed)
+		uses := loadUsed(v, func(ctx context.Context) (map[string]manage.KeyUse, error) {
+			return v.Manage.KeyUses(ctx, records)
 		})
+		for i, k := range shown {
+			shown[i].Use = uses[k.ID]
+		}
 	}
+	p.List = list(v, keyColumns, shown)
 	return p
+}
+
+var keyColumns = columns[usedKey]{
+	name: "keys",
+	text: func(k usedKey) string {
+		return strings.Join([]string{
+			k.Name, k.ID, k.Shown, k.Scope, k.OwnerName, k.Note, k.StateText(), authorText(k.Key),
+		}, "\n")
+	},
+	orders: []string{
+		"name", "used", "owner", "models", "requests", "tokens", "limit", "expires", "state", "revoked",
+	},
+	values: func(k usedKey) []any {
+		return []any{
+			k.Name, k.LastUsedAt, k.OwnerName, k.Scope, k.Use.Requests, k.Use.Sums().Tokens, k.Limit().part(),
+			fmt.Sprint(k.ExpiresAt), k.StateText(), k.RevokedAt, // "<nil>" is after all times
+		}
+	},
+	filters: []filter[usedKey]{
+		{"state", "State", func(k usedKey) []string { return []string{k.StateText()} }},
+		{"owner", "Owner", func(k usedKey) []string { return []string{cmp.Or(k.OwnerName, "none")} }},
+	},
+	kept: []string{"show"},
 }
 
 // keyPage is the page of a key: its facts, and the forms that change it.
@@ -100,6 +130,9 @@ type limitUse struct {
 
 // Unit names what the limit counts, like tokens/day.
 func (l limitUse) Unit() string { return strings.ReplaceAll(strings.ToLower(l.Title), " per ", "/") }
+
+// part returns the used part of the limit.
+func (l limitUse) part() float64 { return float64(l.Used) / float64(max(1, l.Max)) }
 
 // High is the value from which on the meter warns.
 func (l limitUse) High() int64 { return l.Max * 8 / 10 }

@@ -69,7 +69,7 @@ func TestModelStates(t *testing.T) {
 	has(t, mainOf(g.page("/console/connectors")), "default (1 model)")
 
 	g.lines.disconnect()
-	g.store.TouchConnector(con.ID)
+	g.store.TouchConnector(con.ID, nil)
 	page = mainOf(g.page("/console/models"))
 	has(t, page, "0 of 2 available", ">offline</span> <span class=\"muted\">since <time data-moment")
 	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "The connector is offline. Run <code>connector run</code>")

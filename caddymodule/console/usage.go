@@ -253,7 +253,10 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 			}
 		}
 	}
-	p.List = list(v, "usage", table, func(r usageRow) string { return r.Name }, "range", "by", "user", "key", "model")
+	p.List = list(v, columns[usageRow]{
+		name: "usage", text: func(r usageRow) string { return r.Name },
+		kept: []string{"range", "by", "user", "key", "model"},
+	}, table)
 	p.Charts = usageCharts(periods, groups, perGroup, total)
 }
 

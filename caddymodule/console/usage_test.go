@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -14,12 +15,14 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // record adds a request of some days ago to the activity.
 func (g *browser) record(ago int, r activity.Request) {
 	r.Time = time.Now().UTC().AddDate(0, 0, -ago)
+	r.ID = cmp.Or(r.ID, dialect.NewRequestID())
 	g.log.Record(store.DefaultAccount, r)
 }
 

@@ -18,15 +18,15 @@ func RefusedKey(reason string) *Error {
 	if reason == "ip_not_allowed" {
 		return addressNotAllowed()
 	}
-	const unknown = "Unknown API key. Check that it is a key of this gateway, without mistyped characters, or create a " +
+	const unknown = "Unknown API key. Check that it is a key of this gateway, without mistyped characters, or ask for a " +
 		"new one."
 	return &Error{Kind: KindInvalidKey, Message: cmp.Or(refusedKeys[reason], unknown)}
 }
 
 var refusedKeys = map[string]string{
 	"missing":          "No API key. Send it as `Authorization: Bearer sk-svc-…` or as `x-api-key: sk-svc-…`.",
-	"revoked":          "This API key has been revoked. Create a new one.",
-	"expired":          "This API key has expired. Ask its owner to extend it, or create a new one.",
+	"revoked":          "This API key has been revoked. Ask for a new one.",
+	"expired":          "This API key has expired. Ask its owner to extend it, or ask for a new one.",
 	"disabled":         "This API key is disabled. Ask its owner to enable it, or use another one.",
 	"rotated":          "This API key was replaced by a new one when it was rotated. Use the new one.",
 	"management_token": "This is a management token (pmt_…), not an API key. Send a key (sk-svc-…).",
