@@ -17,8 +17,8 @@ import (
 // routes are not for tokens.
 var needs = map[string]string{
 	"GET /status": "read", "GET /checklist": "read", "GET /activity": "read", "GET /usage": "read", "GET /audit": "read",
-	"GET /activity/{id}": "read",
-	"GET /users":         "read", "GET /invitations": "read",
+	"GET /activity/{id}": "read", "GET /accounts": "read",
+	"GET /users": "read", "GET /invitations": "read",
 	"GET /tokens": "read", "GET /sessions": "read", "GET /edges": "read",
 	"GET /keys": "read keys", "POST /keys": "keys", "POST /setups": "keys", "DELETE /keys/{id}": "keys",
 	"GET /keys/{id}": "read keys", "GET /keys/{id}/limits": "read keys", "PATCH /keys/{id}": "keys",
