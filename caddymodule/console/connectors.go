@@ -89,7 +89,7 @@ func (p *connectorPage) sumHours(now time.Time) {
 		hours[h.Start] = h
 	}
 	var requests []bar
-	_, periods := spans[0].query(grouping{}, now.UTC())
+	_, periods := spans[0].query(grouping{}, now)
 	for _, hour := range periods {
 		h := hours[hour.from]
 		p.Requests, p.Failed = p.Requests+h.Requests, p.Failed+h.Failed
@@ -104,7 +104,7 @@ func (p *connectorPage) pageTitle() string { return p.Name }
 
 func connectorData(v *visit) any {
 	p := &connectorPage{ConnectorDetail: connectorDetail(v, v.r.FormValue("id"))}
-	p.sumHours(v.Now())
+	p.sumHours(v.localNow())
 	p.Failures = lastRequests(v, manage.Activity{Connector: p.ID, Status: string(activity.Failed)})
 	return p
 }

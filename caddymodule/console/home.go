@@ -90,7 +90,7 @@ func homeData(v *visit) any {
 	p.Models = p.Models[:min(len(p.Models), maxHomeRows)]
 	p.Servers = loadedServers(connectors)
 	p.Chart = p.Use.charts("")[1]
-	p.Chart.Title = "Requests per hour, last 24 hours (UTC)"
+	p.Chart.Title = "Requests per hour, last 24 hours"
 	failed := v.failures()
 	p.Kinds = kindsOf(failed, p.Use.Since, func(kind string) string {
 		return failuresURL("error", kind, "since", p.Use.Since)
@@ -128,17 +128,18 @@ func loadedServers(connectors []manage.Connector) (list []loadedServer) {
 type dayUsage struct {
 	hours []period
 	sums  []manage.UsageSum   // by hour and model
-	today map[string]usageRow // by model, in UTC
+	today map[string]usageRow // by model
 	Since string              // when today began, for the lists of its requests
 }
 
 func loadDayUsage(v *visit) *dayUsage {
-	now := v.Now().UTC()
+	now := v.localNow()
 	request, hours := spans[0].query(groupings[0], now)
 	sums := loadUsed(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
-	u := &dayUsage{hours, sums, make(map[string]usageRow), now.Format(time.DateOnly) + "T00:00:00Z"}
+	midnight := v.midnight()
+	u := &dayUsage{hours, sums, make(map[string]usageRow), midnight.Format(time.RFC3339)}
 	for _, sum := range sums {
-		if strings.HasPrefix(sum.Hour, u.Since[:len(time.DateOnly)]) {
+		if sum.Hour >= midnight.Format(store.HourOnly) {
 			row := u.today[sum.Model]
 			row.Add(sum.Usage)
 			u.today[sum.Model] = row
@@ -160,9 +161,8 @@ func (u *dayUsage) charts(model string) []chart {
 
 // people lists the users with the most tokens today.
 func people(v *visit, since string) (list []usageRow) {
-	day := v.Now().UTC().Format(time.DateOnly)
 	for _, sum := range loadUsed(v, func(ctx context.Context) ([]manage.UsageSum, error) {
-		return v.Manage.Usage(ctx, manage.Usage{From: day, To: day, By: "user"})
+		return v.Manage.Usage(ctx, manage.Usage{From: v.midnight().Format(store.HourOnly), By: "user"})
 	}) {
 		if sum.UserID != "" {
 			keys, requests := "/console/usage?range=24h&by=key&user=", "/console/activity?since="+since+"&user="

@@ -181,7 +181,7 @@ func keyData(v *visit) any {
 	if v.err == nil && k.RevokedAt == nil {
 		p.Use, v.err = v.Manage.KeyLimits(v.ctx, k.ID)
 	}
-	p.Form.Ends, p.Form.Change = k.ExpiresAt, true
+	p.Form.Change = true
 	p.Form.Preview = preview(v, p.Form.Scope)
 	p.addRequests(v)
 	return p
@@ -190,6 +190,7 @@ func keyData(v *visit) any {
 // addRequests sets the charts and the last requests of the key.
 func (p *keyPage) addRequests(v *visit) {
 	during := spans[0]
+	p.Spans.Label = "Range"
 	if v.r.FormValue("range") == spans[2].name {
 		during = spans[2]
 	}
@@ -243,23 +244,28 @@ type keyCreatedPage struct {
 	manage.Key
 	Secret   string
 	Model    string // that the snippets name, "" if there is none yet
+	Models   []manage.Deployment
 	Snippets []snippet
 	Private  bool // the certificate of the gateway is of a private authority
 }
 
-// keyCreated shows a new secret, once.
+// keyCreated shows a new secret, once. The page posts it to show it with the snippets of another model.
 func keyCreated(v *visit) error {
 	k := findKey(v)
 	if v.err != nil {
 		return v.err
 	}
-	p := keyCreatedPage{Key: k, Secret: v.takeSecret(k.ID), Private: v.privateAuthority()}
+	p := keyCreatedPage{Key: k, Secret: cmp.Or(v.takeSecret(k.ID), v.typed("secret")), Private: v.privateAuthority()}
 	if p.Secret == "" {
 		v.leaveNotice("A secret is shown once. If this one is lost, rotate the key.")
 		return v.redirect(keyURL(k.ID))
 	}
 	if allowed, err := v.Manage.MatchScope(v.ctx, manage.MatchScope{Scope: k.Scope}); err == nil && len(allowed) > 0 {
 		d := manage.Sample(allowed)
+		if i := slices.IndexFunc(allowed, func(d manage.Deployment) bool { return d.Name == v.typed("model") }); i >= 0 {
+			d = allowed[i]
+		}
+		p.Models = allowed
 		p.Model, p.Snippets = d.Name, snippetsOf(d, v.endpoint().URL, p.Secret)
 	}
 	return v.show(keyCreatedTab, p, nil)

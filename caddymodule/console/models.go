@@ -274,7 +274,7 @@ func formConcurrency(r *http.Request) (int, error) {
 	}
 	n, ok := limits.ParseAmount(text)
 	if !ok {
-		return 0, badForm("Concurrent requests must be a whole number; leave it empty for no limit.")
+		return 0, badField("max_concurrency", "It must be a whole number; leave it empty for no limit.")
 	}
 	return n, nil
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	_ "time/tzdata" // for zone
 	"unicode"
 	"unicode/utf8"
 
@@ -25,8 +26,9 @@ type visit struct {
 	User     store.User
 	Session  store.Session
 	Account  string
-	errorTab *tab  // shows the error of the action, with the user's input; may be nil
-	err      error // the first of load
+	errorTab *tab   // shows the error of the action, with the user's input; may be nil
+	err      error  // the first of load
+	badField string // of the form, which has an error
 	// usageMissing means that loadUsed could not read the usage.
 	usageMissing bool
 }
@@ -111,8 +113,9 @@ func (v *visit) id() string { return v.r.PathValue("id") }
 // typed returns a field of the submitted form.
 func (v *visit) typed(field string) string { return v.r.PostFormValue(field) }
 
-func badForm(text string) error  { return store.Errorf(store.ErrInvalid, "%s", text) }
-func notThere(text string) error { return store.Errorf(store.ErrNotFound, "%s", text) }
+func badForm(text string) error         { return store.Errorf(store.ErrInvalid, "%s", text) }
+func badField(field, text string) error { return store.InField(field, badForm(text)) }
+func notThere(text string) error        { return store.Errorf(store.ErrNotFound, "%s", text) }
 
 // sentence returns the text of an error with a capital letter and a full stop.
 func sentence(text string) string {
@@ -158,6 +161,25 @@ func (v *visit) endpoint() manage.Endpoint {
 func (v *visit) privateAuthority() bool {
 	e := v.endpoint()
 	return !e.Verified && strings.HasPrefix(e.URL, "https://")
+}
+
+// zone returns the time zone of the browser, which a script keeps in a cookie; UTC without one.
+func (v *visit) zone() *time.Location {
+	if cookie, err := v.r.Cookie(zoneCookie); err == nil {
+		if zone, err := time.LoadLocation(cookie.Value); err == nil {
+			return zone
+		}
+	}
+	return time.UTC
+}
+
+// localNow returns the time in the zone of the browser.
+func (v *visit) localNow() time.Time { return v.Now().In(v.zone()) }
+
+// midnight returns the hour in which the day of the browser began, in UTC. Usage is kept by the hour.
+func (v *visit) midnight() time.Time {
+	year, month, day := v.localNow().Date()
+	return time.Date(year, month, day, 0, 0, 0, 0, v.zone()).UTC().Truncate(time.Hour)
 }
 
 // authorsOf returns who created, rotated or last changed a record that management tokens can write.

@@ -145,8 +145,8 @@ func createConnector(t *tx, r *connectorRecord) error {
 func takeConnectorName(t *tx, account, name, id string) error {
 	path := connectorNamePath(account, name)
 	if t.get(path).Exists() {
-		return Errorf(ErrExists, "the account %q already has a connector %q: "+
-			"choose another name, or remove that connector first", account, name)
+		return InField("name", Errorf(ErrExists, "another connector has the name %q: choose another name, or remove that "+
+			"connector first", name))
 	}
 	t.put(path, &nameRecord{ID: id})
 	return nil
