@@ -50,7 +50,7 @@ func TestEdges(t *testing.T) {
 	has(t, b.page("/console/edges"), "edge-b drains", "1 of 2 serving", "/console/edges/edge-b/undrain")
 	b.goes(b.post("/console/edges/edge-b/undrain"), "/console/edges")
 	has(t, b.page("/console/edges"), "edge-b is ready again", "2 of 2 serving")
-	b.refused(b.post("/console/edges/nosuch/drain"), http.StatusNotFound, "the cluster has no edge called")
+	b.refused(b.post("/console/edges/nosuch/drain"), http.StatusNotFound, "cluster has no edge called")
 
 	b.refused(b.get("/console/edges/edge-b/remove"), http.StatusNotFound, "it has contact to the store")
 	at, until := time.Now().Add(-time.Minute), time.Now().Add(time.Minute)
