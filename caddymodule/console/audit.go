@@ -30,8 +30,9 @@ func auditData(v *visit) any {
 	columns, days := auditColumns, manage.Audit{From: v.r.FormValue("from"), To: v.r.FormValue("to")}
 	columns.selects = []selection{{"from", "From", days.From, nil}, {"to", "To", days.To, nil}}
 	entries := load(v, func(ctx context.Context) ([]manage.AuditEntry, error) { return v.Manage.Audit(ctx, days) })
-	for i := range entries {
-		entries[i].Time = entries[i].Time.In(v.zone())
+	p := &auditPage{list(v, columns, entries)}
+	for i := range p.List.Items {
+		p.List.Items[i].Time = p.List.Items[i].Time.In(v.zone())
 	}
-	return &auditPage{list(v, columns, entries)}
+	return p
 }
