@@ -77,7 +77,8 @@ func (s *Service) modelsOf(ctx context.Context, u upstreamCall, session string) 
 			return err
 		})
 		if _, panicked := errors.AsType[*panics.Error](err); panicked {
-			err = errors.New("the gateway failed to read the model server's answer because of a defect; its log has the stack")
+			err = errors.New("the gateway failed to read the model server's answer because of a bug; its log has the stack " +
+				"trace")
 		}
 		return list, err
 	})
