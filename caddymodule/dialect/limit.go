@@ -53,7 +53,7 @@ func (l Limit) Amount() string {
 	case l.Name == limitConcurrency:
 		what = "concurrent requests"
 	case strings.HasPrefix(what, "seconds"):
-		what = "busy " + what
+		what = "compute " + what
 	}
 	if l.Max == 1 && l.Total == 0 {
 		what = strings.Replace(what+" ", "s ", " ", 1)

@@ -286,17 +286,17 @@ func (r *keyRecord) normalize(old *KeyFields, now time.Time) error {
 	if r.ExpiresAt != nil {
 		r.ExpiresAt = new(r.ExpiresAt.UTC().Truncate(time.Millisecond))
 		if r.expired(now) && (old == nil || old.ExpiresAt == nil || !r.ExpiresAt.Equal(*old.ExpiresAt)) {
-			return Errorf(ErrInvalid, "the expiry of the key, %s, is in the past: give a later time, "+
-				"or disable the key instead", r.ExpiresAt.Format(time.RFC3339))
+			return Errorf(ErrInvalid, "the expiry of the key, %s, is in the past: set a later time, or disable the key "+
+				"instead", r.ExpiresAt.Format(time.RFC3339))
 		}
 	}
 	switch {
 	case len(r.Note) > MaxNote:
-		return Errorf(ErrInvalid, "the note of the key has %d bytes, more than %d", len(r.Note), MaxNote)
+		return Errorf(ErrInvalid, "the note of the key has %d bytes, but the maximum is %d", len(r.Note), MaxNote)
 	case r.Note != "" && !text.IsPrintable(r.Note):
-		return Errorf(ErrInvalid, "the note of the key has characters that cannot be printed")
+		return Errorf(ErrInvalid, "the note of the key contains unprintable characters")
 	case len(r.AllowedIPs) > MaxAllowedIPs:
-		return Errorf(ErrInvalid, "the key has %d networks, more than %d: join neighboring ones", len(r.AllowedIPs),
+		return Errorf(ErrInvalid, "the key has %d networks, but the maximum is %d: merge adjacent ones", len(r.AllowedIPs),
 			MaxAllowedIPs)
 	}
 	if r.DefaultModel != "" { // which may be published later

@@ -185,7 +185,7 @@ func TestFallback(t *testing.T) {
 		d.Kind = store.EmbeddingsModel
 		return nil
 	})))
-	wantError(t, set("b"), store.ErrInvalid, "is of another kind")
+	wantError(t, set("b"), store.ErrInvalid, "is of a different kind")
 	mustName(t, s, "b", "also-b")
 	must(t, set("b"))
 	must(t, errOf(s.RemoveDeployment(t.Context(), account, "b")))

@@ -92,8 +92,8 @@ func TestCreateKeyErrors(t *testing.T) {
 	}{
 		{account, "", "*", store.ErrInvalid, "name of the key is empty"},
 		{account, " x", "*", store.ErrInvalid, "blank"},
-		{account, "a\nb", "*", store.ErrInvalid, "cannot be printed"},
-		{account, "\xff", "*", store.ErrInvalid, "cannot be printed"},
+		{account, "a\nb", "*", store.ErrInvalid, "unprintable"},
+		{account, "\xff", "*", store.ErrInvalid, "unprintable"},
 		{account, strings.Repeat("x", 129), "*", store.ErrInvalid, "129 bytes"},
 		{account, "x", "", store.ErrInvalid, `"*" allows all`},
 		{account, "x", "a b", store.ErrInvalid, "contains ' '"},
