@@ -200,7 +200,7 @@ func TestChatText(t *testing.T) {
 		"used": "800", "max": "1000",
 	}, AlertBegins}
 	if got := string(Render(FormatNtfy, e, console).Body); got !=
-		"The key laptop has used 80 % of its tokens per day: 800 of 1000." {
+		"The key laptop has used 80% of its tokens per day: 800 of 1000." {
 		t.Errorf("a limit: %q", got)
 	}
 	up := Render(FormatNtfy, Event{eventUpstreamUp, map[string]any{"account": "default"}, AlertEnds}, console)

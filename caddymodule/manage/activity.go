@@ -145,8 +145,8 @@ func (s *Service) Request(ctx context.Context, id string) (activity.Request, err
 	found, err := s.findRequests(ctx, account,
 		activity.Query{ID: id, Limit: 1, Keys: s.activityKeys(ctx, account, Activity{})})
 	if err == nil && len(found.Requests) == 0 {
-		err = store.Errorf(store.ErrNotFound, "this gateway has no request with this id: it may be too old, or one of many "+
-			"equal refusals of a key, of which the last 64 ids per minute are kept")
+		err = store.Errorf(store.ErrNotFound, "no request at this gateway has this id: it may be too old; of equal refusals "+
+			"of a key, only the last 64 ids per minute are kept")
 	}
 	if err != nil {
 		return activity.Request{}, err

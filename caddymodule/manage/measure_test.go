@@ -104,7 +104,7 @@ func TestMeasureThroughConnectors(t *testing.T) {
 	wantError(t, g.do("POST", "/deployments/none/measure", "{}"), `deployment "none" not found`)
 	g.limit(limits.UsageLimits{TokensPerDay: 1000})
 	for _, m := range want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}") {
-		if !strings.Contains(m.Text, "1000 tokens per day for this account") {
+		if !strings.Contains(m.Text, "limited to 1000 tokens per day") {
 			t.Errorf("above the limits: %+v", m)
 		}
 	}

@@ -229,7 +229,7 @@ func TestModelTestWithoutARoute(t *testing.T) {
 	home := g.connector("default", "home", map[string]http.Handler{"a": server{}, "b": server{}})
 	g.deployment("m", home, "", "")
 	got := want[manage.TestResult](g, 200, "POST", "/deployments/m/test", "{}")
-	if got.OK || !strings.Contains(got.Error, "has no model server") || got.Tools != manage.ToolsUnknown {
+	if got.OK || !strings.Contains(got.Error, "has no upstream for it") || got.Tools != manage.ToolsUnknown {
 		t.Errorf("no route: %+v", got)
 	}
 	g.deployment("m", home, "a", "")

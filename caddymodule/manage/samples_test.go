@@ -29,7 +29,7 @@ func TestModelTestOfKinds(t *testing.T) {
 			"sdxl-turbo", "image", "/v1/images/generations", `"response_format":"b64_json"`, "application/json",
 			`{"data":[{"b64_json":"AAAA"}]}`, "an image of 3 bytes", "",
 		},
-		{"flux", "image", "/v1/images/generations", "", "application/json", `{"data":[]}`, "", "has no image; is the"},
+		{"flux", "image", "/v1/images/generations", "", "application/json", `{"data":[]}`, "", "has no image; check the"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
