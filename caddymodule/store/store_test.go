@@ -91,7 +91,7 @@ func TestCreateKeyErrors(t *testing.T) {
 		part                 string
 	}{
 		{account, "", "*", store.ErrInvalid, "name of the key is empty"},
-		{account, " x", "*", store.ErrInvalid, "blank"},
+		{account, " x", "*", store.ErrInvalid, "begins or ends with a space"},
 		{account, "a\nb", "*", store.ErrInvalid, "unprintable"},
 		{account, "\xff", "*", store.ErrInvalid, "unprintable"},
 		{account, strings.Repeat("x", 129), "*", store.ErrInvalid, "129 bytes"},
