@@ -36,7 +36,7 @@ var unguarded = map[string][]string{
 		"connector/upstream/health.go Run",
 	},
 	"only closes, ends, sends or wakes something": {
-		"caddymodule/activity/find.go Find",
+		"caddymodule/activity/find.go search",
 		"caddymodule/model_console.go untilEnd",
 		"caddymodule/console/live.go take",
 		"caddymodule/events/webhook.go Close",

@@ -1,8 +1,11 @@
 package activity
 
 import (
-	"maps"
+	"bytes"
+	"context"
 	"time"
+
+	bolt "go.etcd.io/bbolt"
 )
 
 // ConnectorHour is what passed through a connector in an hour, at this gateway.
@@ -12,42 +15,43 @@ type ConnectorHour struct {
 	Failed   int64     `json:"failed"`
 }
 
-// connectorHours are the hours of the last day, by their starts and by connector.
-type connectorHours map[time.Time]map[string]*ConnectorHour
-
-// present returns the present hour of a connector.
-func (c connectorHours) present(id string) *ConnectorHour {
-	now := time.Now().UTC().Truncate(time.Hour)
-	if c[now] == nil {
-		maps.DeleteFunc(c, func(at time.Time, _ map[string]*ConnectorHour) bool { return now.Sub(at) >= 24*time.Hour })
-		c[now] = make(map[string]*ConnectorHour)
-	}
-	if c[now][id] == nil {
-		c[now][id] = &ConnectorHour{Start: now}
-	}
-	return c[now][id]
-}
-
-// countConnector counts a request through a connector. The caller holds l.mu.
-func (l *Log) countConnector(r *Request) {
-	if r.Connector == "" {
-		return
-	}
-	h := l.connectors.present(r.Connector)
-	if h.Requests++; r.Outcome() == Failed {
-		h.Failed++
-	}
-}
-
-// Connector returns the hours of the last day in which something passed through a connector, the oldest first.
-func (l *Log) Connector(id string) (hours []ConnectorHour) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := range 24 {
-		at := time.Now().UTC().Truncate(time.Hour).Add(time.Duration(i-23) * time.Hour)
-		if h := l.connectors[at][id]; h != nil {
-			hours = append(hours, *h)
+// Connector returns the hours of the last day in which requests went through a connector, the oldest first. caller is
+// as in [Query].
+func (l *Log) Connector(ctx context.Context, account, id, caller string) (hours []ConnectorHour, err error) {
+	first := time.Now().UTC().Truncate(time.Hour).Add(-23 * time.Hour)
+	s, day := newSearch(&Query{Connector: id, From: first}), [24]ConnectorHour{}
+	count := func(at time.Time, failed bool, n int) {
+		h := &day[min(int(at.Sub(first)/time.Hour), 23)]
+		if h.Requests += int64(n); failed {
+			h.Failed += int64(n)
 		}
 	}
-	return hours
+	for _, r := range l.unsavedOf(account) { // first, as in Find
+		if s.seen[r.cursor()] = true; s.q.Matches(r) {
+			count(r.Time, r.Outcome() == Failed, max(1, r.Refusals))
+		}
+	}
+	err = l.search(ctx, account, caller, func(_ time.Time, b *bolt.Bucket) {
+		if b == nil {
+			return
+		}
+		c := b.Cursor()
+		for k, v := c.Seek([]byte(cursor(first, ""))); k != nil && !bytes.Equal(k, keyRemoved); k, v = c.Next() {
+			if s.seen[string(k)] || !s.mayMatch(k, v) {
+				continue
+			}
+			n := 1
+			if bytes.Contains(v, []byte(`"refusals":`)) {
+				r, _ := decode(k, v)
+				n = max(1, r.Refusals)
+			}
+			count(timeOf(string(k)), v[0] == Failed[0], n)
+		}
+	})
+	for i, h := range day {
+		if h.Start = first.Add(time.Duration(i) * time.Hour); h.Requests > 0 {
+			hours = append(hours, h)
+		}
+	}
+	return hours, err
 }

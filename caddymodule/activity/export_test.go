@@ -35,20 +35,6 @@ func (o Options) Bounded(bytes int) Options {
 	return o
 }
 
-// NewHours returns a log that counts only by connectors.
-func NewHours() *Log { return &Log{connectors: make(connectorHours)} }
-
-// Through counts a request through a connector.
-func (l *Log) Through(r *Request) { l.countConnector(r) }
-
-// ConnectorHours returns the number of hours that are kept of all connectors.
-func (l *Log) ConnectorHours() (n int) {
-	for _, of := range l.connectors {
-		n += len(of)
-	}
-	return n
-}
-
 // Search enters the turn of a search, like one of an account, and returns the function that leaves it.
 func (l *Log) Search(t *testing.T, account string) (leave func()) {
 	_, err := l.searches.Enter(t.Context(), fair.Client{Owner: account}, 1, time.Second)

@@ -70,31 +70,15 @@ func (l *Log) Find(ctx context.Context, account string, q Query) (f Found, err e
 	if q.Keys != nil && len(q.Keys) == 0 {
 		return f, nil
 	}
-	_, err = l.searches.Enter(ctx, fair.Client{Owner: account, Key: q.Caller}, maxSearches, maxSearchWait)
-	switch {
-	case errors.Is(err, fair.ErrFull), errors.Is(err, fair.ErrTimeout):
-		return f, store.Errorf(store.ErrLimit, "too many searches of requests are waiting; try again")
-	case err != nil: // the client has left
-		return f, err
-	}
-	began := time.Now()
-	// Searches leave half of a CPU to requests: the next one begins after a pause as long as this one has taken.
-	defer func() { time.AfterFunc(time.Since(began), l.searches.Leave) }()
 	s := newSearch(&q)
 	s.findInMemory(l.unsavedOf(account), &f) // first, so that what is saved meanwhile is not missed
-	if db := l.file.db.Load(); db != nil {
-		err = l.file.guard(db, func() error {
-			return db.View(func(tx *bolt.Tx) error {
-				f.Since = timeOf(string(tx.Bucket(bucketMeta).Get(keyCreated)))
-				if b := tx.Bucket([]byte(account)); b != nil {
-					s.findInFile(b, &f)
-				}
-				return nil
-			})
-		})
-	}
+	err = l.search(ctx, account, q.Caller, func(created time.Time, b *bolt.Bucket) {
+		if f.Since = created; b != nil {
+			s.findInFile(b, &f)
+		}
+	})
 	if err != nil {
-		return Found{}, fmt.Errorf("reading the activity: %w", err)
+		return Found{}, err
 	}
 	slices.SortFunc(f.Requests, newestFirst)
 	// If the page of the file ends early, older requests in memory are for the next page.
@@ -104,6 +88,34 @@ func (l *Log) Find(ctx context.Context, account string, q Query) (f Found, err e
 		f.Next = f.Requests[q.Limit-1].cursor()
 	}
 	return f, nil
+}
+
+// search calls read with the time since which there is a file, and the part of an account in it, which may be nil.
+func (l *Log) search(ctx context.Context, account, caller string, read func(since time.Time, b *bolt.Bucket)) error {
+	_, err := l.searches.Enter(ctx, fair.Client{Owner: account, Key: caller}, maxSearches, maxSearchWait)
+	switch {
+	case errors.Is(err, fair.ErrFull), errors.Is(err, fair.ErrTimeout):
+		return store.Errorf(store.ErrLimit, "too many searches of requests are waiting; try again")
+	case err != nil: // the client has left
+		return err
+	}
+	began := time.Now()
+	// Searches leave half of a CPU to requests: the next one begins after a pause as long as this one has taken.
+	defer func() { time.AfterFunc(time.Since(began), l.searches.Leave) }()
+	db := l.file.db.Load()
+	if db == nil {
+		return nil
+	}
+	err = l.file.guard(db, func() error {
+		return db.View(func(tx *bolt.Tx) error {
+			read(timeOf(string(tx.Bucket(bucketMeta).Get(keyCreated))), tx.Bucket([]byte(account)))
+			return nil
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("reading the activity: %w", err)
+	}
+	return nil
 }
 
 // Recent returns the last requests of an account at this gateway, at most 200.
@@ -195,6 +207,9 @@ func (s *search) findInFile(b *bolt.Bucket, f *Found) {
 // mayMatch reports whether a row may match. It decodes nothing: most rows that a rare filter reads do not match.
 func (s *search) mayMatch(k, v []byte) bool {
 	if s.q.Outcome != "" && v[0] != s.q.Outcome[0] {
+		return false
+	}
+	if kind := s.q.Kind; kind != StreamCut && !bytes.Contains(v, []byte(kind)) {
 		return false
 	}
 	if id := []byte(s.q.ID); !bytes.HasSuffix(k, id) && !bytes.Contains(v, id) {

@@ -29,10 +29,9 @@ type Log struct {
 	log         *slog.Logger
 	subscribers subscribe.List[string] // accounts
 
-	mu         sync.Mutex
-	unsaved    unsaved
-	usage      map[usageKey]*usageRow
-	connectors connectorHours
+	mu      sync.Mutex
+	unsaved unsaved
+	usage   map[usageKey]*usageRow
 
 	file     *file
 	searches *fair.Line // one search of the file at a time
@@ -44,7 +43,7 @@ type Log struct {
 // New returns a log, which must be closed.
 func New(o Options) *Log {
 	l := &Log{
-		store: o.Store, log: o.Logger, usage: make(map[usageKey]*usageRow), connectors: make(connectorHours),
+		store: o.Store, log: o.Logger, usage: make(map[usageKey]*usageRow),
 		unsaved: unsaved{rows: make(map[string]map[unsavedKey]*Request)},
 	}
 	l.searches = fair.NewLine(func() int { return 1 })
@@ -62,7 +61,6 @@ func (l *Log) Record(id string, r Request) {
 	r.clip()
 	l.mu.Lock()
 	l.countUsage(id, &r)
-	l.countConnector(&r)
 	l.unsaved.add(id, &r)
 	l.mu.Unlock()
 	l.subscribers.Now().Call(id)

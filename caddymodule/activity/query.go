@@ -1,6 +1,7 @@
 package activity
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,21 @@ func (r *Request) Outcome() Outcome {
 	return Failed
 }
 
+// StreamCut is the [Request.Kind] of answers that began and were not completed.
+const StreamCut = "stream_cut"
+
+// Kind names the failure of a request: the class of the model server's text, [StreamCut], or the error code; "" for an
+// answered request.
+func (r *Request) Kind() string {
+	switch {
+	case r.ServerError != "" && r.ServerError != "other":
+		return r.ServerError
+	case r.Outcome() == Failed && r.Status/100 == 2:
+		return StreamCut
+	}
+	return cmp.Or(r.ErrorCode, r.ErrorClass)
+}
+
 // ConsoleKey stands in a [Query] for the requests of the console, which have no key.
 const ConsoleKey = "console"
 
@@ -39,6 +55,7 @@ type Query struct {
 	Model     string
 	Connector string // id
 	Outcome   Outcome
+	Kind      string // [Request.Kind]
 	ID        string
 	From      time.Time
 	To        time.Time
@@ -59,7 +76,7 @@ type Found struct {
 func (q *Query) Matches(r *Request) bool {
 	return (q.Keys == nil || slices.Contains(q.Keys, r.key())) && (q.Model == "" || q.Model == r.Deployment) &&
 		(q.Connector == "" || q.Connector == r.Connector) && (q.Outcome == "" || q.Outcome == r.Outcome()) &&
-		(q.ID == "" || q.ID == r.ID || slices.Contains(r.IDs, q.ID)) &&
+		(q.Kind == "" || q.Kind == r.Kind()) && (q.ID == "" || q.ID == r.ID || slices.Contains(r.IDs, q.ID)) &&
 		!r.Time.Before(q.From) && (q.To.IsZero() || r.Time.Before(q.To)) &&
 		(q.Text == "" || strings.Contains(strings.ToLower(r.text()), strings.ToLower(q.Text)))
 }

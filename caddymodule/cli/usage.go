@@ -19,8 +19,8 @@ that were removed keep their usage.
 FAILED are requests that the gateway, a connector or a model server has failed; REFUSED
 are those that a limit, the queue or the key did not allow. The column ESTIMATED is the
 part of INPUT and OUTPUT that the model server did not count, as in answers that broke
-off. CSV and JSON have the times, too: p50 and p95 of the time to the first token, of
-the wait and of the tokens in a second.`,
+off. CSV and JSON have the times, too: p50 and p95 of the time to the first token and
+of the wait, p50 and p5 of the tokens in a second.`,
 	example: `  caddy gateway usage
   caddy gateway usage --from 2026-11-01 --to 2026-11-30 --by key,model
   caddy gateway usage --by hour,user

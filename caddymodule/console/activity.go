@@ -27,10 +27,48 @@ var requestTab = &tab{path: "activity/{id}", name: "request", title: "Request", 
 
 type activityPage struct {
 	manage.Requests
-	Filter filter
-	Items  []loggedRequest
+	Filter manage.Activity
+	Active bool // Filter selects less than all requests
+	Kinds  []choice
+	List   listing[requestGroup]
 	Newest string // URL of the first page, "" on it
 	Older  string // URL of the next page, "" if there is none
+}
+
+// requestGroup is a request, or equal failures that follow one another, of which it shows the newest.
+type requestGroup struct {
+	loggedRequest
+	Others []loggedRequest
+	Count  int // with those that entries count
+}
+
+// grouped joins equal failures with at most ten minutes between two of them, if join is set.
+func grouped(requests []loggedRequest, join bool) (groups []requestGroup) {
+	type failure struct{ kind, text, model, connector string }
+	last := make(map[failure]int) // index in groups
+	times := make(map[failure]time.Time)
+	for _, r := range requests {
+		f := failure{r.Kind(), r.ErrorCode + r.Error + r.Reason, cmp.Or(r.Deployment, r.Model), r.Connector}
+		if i, found := last[f]; join && found && times[f].Sub(r.Time) <= 10*time.Minute {
+			groups[i].Others, groups[i].Count = append(groups[i].Others, r), groups[i].Count+max(1, r.Refusals)
+		} else {
+			last[f], groups = len(groups), append(groups, requestGroup{loggedRequest: r, Count: max(1, r.Refusals)})
+		}
+		times[f] = r.Time
+	}
+	return groups
+}
+
+// activityColumns are those of the list. The search and the filters are of the query.
+var activityColumns = columns[requestGroup]{
+	name: "activity", kept: []string{"until", "before"},
+	orders: []string{"id", "time", "key", "model", "status", "wait", "first", "duration", "in", "out"},
+	values: func(r requestGroup) []any {
+		return []any{
+			r.ID, &r.Time, r.KeyName, cmp.Or(r.Deployment, r.Model), r.Status, r.WaitMillis, r.FirstTokenMillis,
+			r.DurationMillis, r.InputTokens, r.OutputTokens,
+		}
+	},
 }
 
 // loggedRequest is a request with the name of its connector.
@@ -39,21 +77,6 @@ type loggedRequest struct {
 	ConnectorName string
 	Today         bool
 }
-
-// filter selects requests of the list, and contains the choices of its form.
-type filter struct {
-	manage.Activity
-	Selects []selection
-}
-
-// selection is a parameter of the URL with its values.
-type selection struct {
-	Name, Label, Value string
-	Options            []named
-}
-
-// Active reports whether the filter selects less than all requests.
-func (f filter) Active() bool { return f.Activity != manage.Activity{} }
 
 var (
 	outcomes = []named{{"ok", "Answered"}, {"failed", "Failed"}, {"refused", "Refused"}, {"client", "Client"}}
@@ -66,13 +89,17 @@ var (
 	}
 )
 
-// newFilter returns the filter of the URL. connectors maps ids to names.
-func newFilter(v *visit, query url.Values, connectors map[string]string) filter {
+// activityFilter returns the filter of the URL.
+func activityFilter(query url.Values) manage.Activity {
 	get := query.Get
-	f := filter{Activity: manage.Activity{
+	return manage.Activity{
 		Key: get("key"), User: get("user"), Model: get("model"), Connector: get("connector"), Status: get("status"),
-		Since: get("since"), Until: get("until"), Search: strings.TrimSpace(get("q")),
-	}}
+		Error: get("error"), Since: get("since"), Until: get("until"), Search: strings.TrimSpace(get("q")),
+	}
+}
+
+// activitySelects returns the choices of the form. connectors maps ids to names.
+func activitySelects(v *visit, f manage.Activity, connectors map[string]string) []selection {
 	keys := []named{{activity.ConsoleKey, "Console"}}
 	var people, models, servers []named
 	for _, k := range load(v, v.Manage.Keys) {
@@ -87,16 +114,17 @@ func newFilter(v *visit, query url.Values, connectors map[string]string) filter 
 	for id, name := range connectors {
 		servers = append(servers, named{id, name})
 	}
-	f.Selects = []selection{
+	selects := []selection{
 		{"key", "Key", f.Key, keys},
 		{"user", "Person", f.User, people},
 		{"model", "Model", f.Model, models},
 		{"connector", "Connector", f.Connector, servers},
 		{"status", "Status", f.Status, outcomes},
+		{"error", "Failure", f.Error, nil},
 		{"since", "Time", f.Since, ages},
 	}
-	for i := range f.Selects {
-		c := &f.Selects[i]
+	for i := range selects {
+		c := &selects[i]
 		if c.Name != "status" && c.Name != "since" {
 			slices.SortFunc(c.Options, func(a, b named) int { return strings.Compare(a.Name, b.Name) })
 		}
@@ -104,27 +132,33 @@ func newFilter(v *visit, query url.Values, connectors map[string]string) filter 
 			c.Options = append(slices.Clone(c.Options), named{c.Value, c.Value}) // removed, or of a link
 		}
 	}
-	return f
+	return selects
 }
 
+// activityData lists a page of requests. If they are sorted, or not answered, it counts and sorts as many as it can.
 func activityData(v *visit) any {
 	query, names := v.r.URL.Query(), connectorNames(v)
-	p := &activityPage{Filter: newFilter(v, query, names)}
-	selected := p.Filter.Activity
-	selected.Before, selected.Limit = query.Get("before"), pageSize
+	selected := activityFilter(query)
+	p := &activityPage{Filter: selected, Active: selected != manage.Activity{}}
+	sorted, failures := query.Get("sort") != "", selected.Status != "" && selected.Status != string(activity.Answered)
+	if selected.Before, selected.Limit = query.Get("before"), pageSize; sorted || failures {
+		selected.Limit = activity.MaxPage
+	}
 	p.Requests = load(v, func(ctx context.Context) (manage.Requests, error) { return v.Manage.Activity(ctx, selected) })
-	p.Items = logged(v, p.Requests.Requests, names)
-	link := func(before string) string {
-		if query.Del("before"); before != "" {
-			query.Set("before", before)
-		}
-		return "/console/activity?" + query.Encode()
+	columns := activityColumns
+	columns.selects = activitySelects(v, p.Filter, names)
+	p.List = list(v, columns, grouped(logged(v, p.Requests.Requests, names), failures && !sorted))
+	if failures {
+		p.Kinds = kindsOf(p.Requests.Requests, "", func(kind string) string { return p.List.url("error", kind) })
+	}
+	if p.Filter.Error != "" {
+		p.Kinds = append(p.Kinds, choice{Title: "All", URL: p.List.url("error", "")})
 	}
 	if selected.Before != "" {
-		p.Newest = link("")
+		p.Newest = p.List.url("before", "")
 	}
-	if p.Next != "" {
-		p.Older = link(p.Next)
+	if p.Next != "" && p.List.Next == "" {
+		p.Older = p.List.url("before", p.Next)
 	}
 	return p
 }

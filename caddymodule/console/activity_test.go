@@ -58,7 +58,7 @@ func TestActivity(t *testing.T) {
 		"12\u202f934", "≈ 9",
 		`badge-ok">200`, `badge">404`, `badge-bad">502`, `badge">401`, `badge">test`,
 		"model_not_found</code> The model <code>…</code> does not exist.",
-		now.Format("15:04:05 UTC"), now.Add(-48*time.Hour).Format("2 Jan, 15:04:05 UTC"), "30 times within a minute",
+		now.Format(">15:04:05<"), now.Add(-48*time.Hour).Format(">2 Jan, 15:04:05<"), "30 times within a minute",
 		`<option value="console">`, "The last requests")
 	for query, want := range map[string][]string{
 		"q=LAPTOP": {"req_1", "req_3"}, "q=req_3": {"req_3"}, "q=not+exist": {"req_2"}, "connector=gpu-box": {"req_1"},
@@ -194,5 +194,23 @@ func TestPagesOfActivity(t *testing.T) {
 	}
 	if !slices.Equal(pages, []int{50, 50, 20}) {
 		t.Errorf("pages: %v", pages)
+	}
+}
+
+// The type of a request is its operation, and its page shows the request line.
+func TestRequestType(t *testing.T) {
+	g := newGateway(t)
+	for operation, want := range map[string][2]string{
+		"messages":            {"<span>messages", "<dd>POST /v1/messages, streamed</dd>"},
+		"chat/completions":    {"<span>chat", "<dd>POST /v1/chat/completions, streamed</dd>"},
+		"responses/get":       {"<span>responses/get", "<dd>GET /v1/responses/{id}, streamed</dd>"},
+		"paths":               {"<span>paths", "<dd>GET /v1, streamed</dd>"},
+		"messages/safeguards": {"<span>messages/safeguards", "<dd>messages/safeguards, streamed</dd>"},
+		"":                    {"<span>other", "<dd>other, streamed</dd>"}, // of an unknown path
+	} {
+		id := "req_" + strings.ReplaceAll(operation, "/", "")
+		g.record(0, activity.Request{ID: id, Dialect: "chat", Operation: operation, Status: 200, Streamed: true})
+		has(t, mainOf(g.page("/console/activity?q="+id)), want[0])
+		has(t, mainOf(g.page("/console/activity/"+id)), want[1])
 	}
 }

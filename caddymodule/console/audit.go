@@ -2,8 +2,6 @@ package console
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -12,31 +10,28 @@ import (
 // auditTab lists who did what, when and from where.
 var auditTab = &tab{path: "audit", name: "audit", title: "Audit log", data: auditData}
 
-type auditPage struct {
-	List       listing[manage.AuditEntry]
-	Chosen     manage.Audit // as submitted
-	People     []string     // to choose from
-	Operations []string     // kinds to choose from
-	Filtered   bool
+type auditPage struct{ List listing[manage.AuditEntry] }
+
+var auditColumns = columns[manage.AuditEntry]{
+	name: "audit",
+	text: func(e manage.AuditEntry) string {
+		return strings.Join([]string{e.Record, e.Text, e.From, e.Kind}, "\n")
+	},
+	filters: []filter[manage.AuditEntry]{
+		{"by", "Who", func(e manage.AuditEntry) []string { return []string{e.By} }},
+		{"operation", "What", func(e manage.AuditEntry) []string {
+			kind, _, _ := strings.Cut(e.Kind, ".")
+			return []string{kind, e.Kind}
+		}},
+	},
 }
 
 func auditData(v *visit) any {
-	query := v.r.URL.Query()
-	p := &auditPage{Chosen: manage.Audit{
-		By: query.Get("by"), Operation: query.Get("operation"), From: query.Get("from"), To: query.Get("to"),
-	}}
-	people, operations := map[string]bool{}, map[string]bool{}
-	entries := func(a manage.Audit) []manage.AuditEntry {
-		return load(v, func(ctx context.Context) ([]manage.AuditEntry, error) { return v.Manage.Audit(ctx, a) })
+	columns, days := auditColumns, manage.Audit{From: v.r.FormValue("from"), To: v.r.FormValue("to")}
+	columns.selects = []selection{{"from", "From", days.From, nil}, {"to", "To", days.To, nil}}
+	entries := load(v, func(ctx context.Context) ([]manage.AuditEntry, error) { return v.Manage.Audit(ctx, days) })
+	for i := range entries {
+		entries[i].Time = entries[i].Time.In(v.zone())
 	}
-	for _, e := range entries(manage.Audit{}) {
-		kind, _, _ := strings.Cut(e.Kind, ".")
-		people[e.By], operations[kind] = true, true
-	}
-	p.People, p.Operations = slices.Sorted(maps.Keys(people)), slices.Sorted(maps.Keys(operations))
-	p.List = list(v, "audit", entries(p.Chosen), func(e manage.AuditEntry) string {
-		return strings.Join([]string{e.Record, e.Text, e.From, e.Kind}, "\n")
-	}, "by", "operation", "from", "to")
-	p.Filtered = p.Chosen != (manage.Audit{}) || p.List.Query != ""
-	return p
+	return &auditPage{list(v, columns, entries)}
 }

@@ -1,25 +1,28 @@
 package console
 
 import (
+	"cmp"
+	"fmt"
 	"math"
+	"slices"
 	"strconv"
-	"strings"
 )
 
-// chart is a bar chart over time, drawn as SVG by its template. Its bars are 1 wide and at most
-// [chartHeight] high; the browser stretches them.
+// chart is a chart over time, drawn as SVG by its template. Its bars are 1 wide and at most [chartHeight] high; the
+// browser stretches them.
 type chart struct {
 	Title  string
-	Label  string // for people who do not see it
-	Top    float64
+	Ticks  []tick   // of the axis, from its top to 0
 	Series []series // of the values of a bar, from the bottom
 	Bars   []bar
-	Unit   string // of the values, in the bars' titles
-	Levels bool   // a value is what a block adds to those below it; its title shows the height
+	Unit   string // of the values
+	Spread bool   // instead of a bar: a dot at the first value, and a line from there to the second
 }
 
 const (
 	chartHeight = 100
+	maxSteps    = 4 // between the ticks of an axis
+	maxTimes    = 6 // below a chart
 	maxSeries   = 6 // series of one name; the rest share one more
 	barGap      = .2
 )
@@ -33,11 +36,11 @@ type bar struct {
 	Values []float64
 }
 
-// block is the rectangle of a value.
-type block struct {
-	Class, Title        string
-	X, Y, Width, Height float64
-}
+// tick is a value of the axis, and its place in the drawing.
+type tick struct{ Value, Y float64 }
+
+// block is the path of a value.
+type block struct{ Class, Title, Path string }
 
 // newChart returns a chart. The values of each bar are those of names.
 func newChart(title, unit string, names []string, bars []bar) chart {
@@ -49,89 +52,113 @@ func newChart(title, unit string, names []string, bars []bar) chart {
 		}
 		c.Series = append(c.Series, series{class, name})
 	}
-	peak, period := 0., ""
-	for _, b := range bars {
-		if sum := b.sum(); sum > peak {
-			peak, period = sum, b.Name
+	return c.scaled()
+}
+
+// newSpread returns a chart of medians, and of the percentiles with the name far.
+func newSpread(title, unit, far string, bars []bar) chart {
+	series := []series{{"series-0", "p50"}, {"series-others", far}}
+	return chart{Title: title, Unit: unit, Bars: bars, Series: series, Spread: true}.scaled()
+}
+
+// scaled returns the chart with its axis.
+func (c chart) scaled() chart {
+	peak, whole := 0., true
+	for _, b := range c.Bars {
+		top := b.Sum()
+		if c.Spread {
+			top = slices.Max(b.Values)
 		}
+		peak, whole = max(peak, top), whole && top == math.Trunc(top)
 	}
-	c.Top = roundUp(peak)
-	c.Label = title + ", " + c.First() + " to " + c.Last() + ": "
-	if peak == 0 {
-		c.Label += "none"
-	} else {
-		c.Label += "at most " + short(peak) + ", " + period
-	}
+	c.Ticks = ticks(peak, whole)
 	return c
 }
 
-func (b bar) sum() (sum float64) {
+// Sum adds up the values.
+func (b bar) Sum() (sum float64) {
 	for _, v := range b.Values {
 		sum += v
 	}
 	return sum
 }
 
-// Width returns the width of the drawing.
-func (c chart) Width() int { return len(c.Bars) }
+// Times returns the name of each bar, or "" where the names would be too close.
+func (c chart) Times() []string {
+	times := make([]string, len(c.Bars))
+	every := (len(times) + maxTimes - 1) / maxTimes
+	for i := len(times) - 1 - (every-1)/2; i >= 0; i -= every {
+		times[i] = c.Bars[i].Name
+	}
+	return times
+}
 
-// Height returns the height of the drawing.
-func (chart) Height() int { return chartHeight }
+// Text formats a value.
+func (c chart) Text(v float64) string {
+	if v == math.Trunc(v) { // as numbers of requests are
+		return count(v) + " " + c.Unit
+	}
+	return decimal(v) + " " + c.Unit
+}
 
-// Half returns the value in the middle of the axis.
-func (c chart) Half() float64 { return c.Top / 2 }
+// title returns the text that a block shows below the pointer.
+func (c chart) title(b bar, i int) string {
+	return b.Name + ", " + c.Series[i].Name + ": " + c.Text(b.Values[i])
+}
 
-// First, Middle and Last name periods of the chart.
-func (c chart) First() string  { return c.Bars[0].Name }
-func (c chart) Middle() string { return c.Bars[len(c.Bars)/2].Name }
-func (c chart) Last() string   { return c.Bars[len(c.Bars)-1].Name }
-
-// Blocks returns the rectangles of all bars. A value of 0 gets none.
+// Blocks returns the drawing of all bars. A value of 0 gets none.
 func (c chart) Blocks() []block {
 	var blocks []block
 	for x, b := range c.Bars {
-		y, level := float64(chartHeight), 0.
+		if c.Spread {
+			blocks = append(blocks, c.spread(x, b)...)
+			continue
+		}
+		y := float64(chartHeight)
 		for i, v := range b.Values {
 			if v <= 0 {
 				continue
 			}
-			height := v / c.Top * chartHeight
-			if level += v; c.Levels {
-				v = level
-			}
-			value := decimal(v)
-			if v == math.Trunc(v) { // as numbers of requests are
-				value = count(v)
-			}
+			height := round(v / c.Ticks[0].Value * chartHeight)
 			y -= height
-			title := b.Name + ": "
-			if name := c.Series[i].Name; name != "" {
-				title = b.Name + ", " + name + ": "
-			}
-			blocks = append(blocks, block{
-				Class: c.Series[i].Class, Title: title + strings.TrimSpace(value+" "+c.Unit),
-				X: float64(x) + barGap/2, Y: round(y), Width: 1 - barGap, Height: round(height),
-			})
+			path := fmt.Sprintf("M%v %vh%vv%vh-%vz", round(float64(x)+barGap/2), round(y), 1-barGap, height, 1-barGap)
+			blocks = append(blocks, block{c.Series[i].Class, c.title(b, i), path})
 		}
 	}
 	return blocks
 }
 
+// spread returns the line and the dot of a bar. A path without a length is drawn as the round ends of its line.
+func (c chart) spread(x int, b bar) []block {
+	if b.Sum() == 0 {
+		return nil
+	}
+	y := func(i int) float64 { return round(chartHeight - b.Values[i]/c.Ticks[0].Value*chartHeight) }
+	at := fmt.Sprintf("M%v %v", float64(x)+.5, y(0))
+	return []block{
+		{c.Series[1].Class + " line", c.title(b, 1), fmt.Sprintf("%sV%v", at, y(1))},
+		{c.Series[0].Class + " dot", c.title(b, 0), at + "h0"},
+	}
+}
+
 // round keeps attributes short.
 func round(f float64) float64 { return math.Round(f*100) / 100 }
 
-// roundUp returns the next number with a first digit of 1, 2 or 5 and zeros.
-func roundUp(f float64) float64 {
-	if f <= 0 {
-		return 1
-	}
-	power := math.Pow(10, math.Floor(math.Log10(f)))
-	for _, digit := range []float64{1, 2, 5} {
-		if f <= digit*power {
-			return digit * power
+// ticks returns the ticks of an axis, from the first one that is not below peak to 0. Their distance has a first digit
+// of 1, 2, 2.5 or 5 and zeros, and is a whole number if the values are.
+func ticks(peak float64, whole bool) (list []tick) {
+	peak = cmp.Or(peak, 1)
+	power := math.Pow(10, math.Floor(math.Log10(peak/maxSteps)))
+	for _, digit := range []float64{1, 2, 2.5, 5, 10} {
+		step := digit * power
+		if n := math.Ceil(peak/step - 1e-9); n <= maxSteps && (!whole || step == math.Trunc(step)) {
+			for i := range int(n) + 1 {
+				list = append(list, tick{step * (n - float64(i)), round(chartHeight * float64(i) / n)})
+			}
+			break
 		}
 	}
-	return 10 * power
+	return list
 }
 
 // shortCount is [short] for an integer.

@@ -1,10 +1,10 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,10 +31,7 @@ var (
 	}
 	connectorTokenTab  = &tab{name: "connector-token", title: "Tunnel token"}
 	removeConnectorTab = askTab("connectors/{id}/remove", "connector-remove", "Remove a connector",
-		func(v *visit) removeConnectorPage {
-			con := findConnector(v, v.id())
-			return removeConnectorPage{con, deploymentsOf(v, con.ID)}
-		})
+		func(v *visit) manage.ConnectorDetail { return connectorDetail(v, v.id()) })
 	rotateConnectorTab = askTab("connectors/{id}/rotate", "connector-rotate", "Rotate a tunnel token",
 		func(v *visit) rotateConnectorPage { return rotateConnectorPage{findConnector(v, v.id()), graces} })
 	rotatedConnectorTab = &tab{name: "connector-rotated", title: "New tunnel token"}
@@ -58,10 +55,24 @@ func connectorsData(v *visit) any {
 			p.Online++
 		}
 	}
-	p.List = list(v, "connectors", connectors, func(c manage.Connector) string {
-		return strings.Join([]string{c.Name, c.ID, c.State, c.OS, c.Remote, c.Version, authorText(c)}, "\n")
-	})
+	p.List = list(v, connectorColumns, connectors)
 	return p
+}
+
+var connectorColumns = columns[manage.Connector]{
+	name: "connectors",
+	text: func(c manage.Connector) string {
+		shown := c.Shown()
+		return strings.Join([]string{c.Name, c.ID, c.State, shown.OS, shown.Remote, shown.Version, authorText(c)}, "\n")
+	},
+	orders: []string{"name", "state", "rtt", "address", "version", "seen"},
+	values: func(c manage.Connector) []any {
+		return []any{c.Name, c.State, c.RTT, c.Shown().Remote, c.Shown().Version, cmp.Or(c.LastSeenAt, c.Since)}
+	},
+	filters: []filter[manage.Connector]{
+		{"state", "State", func(c manage.Connector) []string { return []string{c.State} }},
+		{"version", "Version", func(c manage.Connector) []string { return []string{c.Shown().Version} }},
+	},
 }
 
 type connectorPage struct {
@@ -78,7 +89,7 @@ func (p *connectorPage) sumHours(now time.Time) {
 		hours[h.Start] = h
 	}
 	var requests []bar
-	_, periods := spans[0].query(grouping{}, now.UTC())
+	_, periods := spans[0].query(grouping{}, now)
 	for _, hour := range periods {
 		h := hours[hour.from]
 		p.Requests, p.Failed = p.Requests+h.Requests, p.Failed+h.Failed
@@ -92,12 +103,14 @@ func (p *connectorPage) sumHours(now time.Time) {
 func (p *connectorPage) pageTitle() string { return p.Name }
 
 func connectorData(v *visit) any {
-	p := &connectorPage{ConnectorDetail: load(v, func(ctx context.Context) (manage.ConnectorDetail, error) {
-		return v.Manage.Connector(ctx, v.r.FormValue("id"))
-	})}
-	p.sumHours(v.Now())
+	p := &connectorPage{ConnectorDetail: connectorDetail(v, v.r.FormValue("id"))}
+	p.sumHours(v.localNow())
 	p.Failures = lastRequests(v, manage.Activity{Connector: p.ID, Status: string(activity.Failed)})
 	return p
+}
+
+func connectorDetail(v *visit, id string) manage.ConnectorDetail {
+	return load(v, func(ctx context.Context) (manage.ConnectorDetail, error) { return v.Manage.Connector(ctx, id) })
 }
 
 func renameConnector(v *visit) error {
@@ -115,22 +128,6 @@ func createConnector(v *visit) error {
 	config := fmt.Sprintf("{\n  \"tunnel_token\": %q,\n  \"upstream\": \"http://localhost:11434\"\n}\n",
 		created.TunnelToken)
 	return v.show(connectorTokenTab, struct{ Name, Config string }{created.Name, config}, err)
-}
-
-type removeConnectorPage struct {
-	manage.Connector
-	Deployments []string // that use it: they must be removed first
-}
-
-// deploymentsOf returns the names of the deployments that use a connector.
-func deploymentsOf(v *visit, connector string) []string {
-	var names []string
-	for _, d := range load(v, v.Manage.Deployments) {
-		if slices.Contains(d.Connectors, connector) {
-			names = append(names, d.Name)
-		}
-	}
-	return names
 }
 
 type rotateConnectorPage struct {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"html"
 	"net/http"
 	"strings"
@@ -176,4 +177,25 @@ func TestConnectorFailures(t *testing.T) {
 	since := strings.ReplaceAll(time.Now().UTC().Truncate(time.Hour).Format(time.RFC3339), ":", "%3a")
 	has(t, page, "&amp;since="+since+`">3 requests</a>`, "&amp;status=failed&amp;since="+since+`">1 failed</a>`,
 		`class="series-bad"`)
+}
+
+// An offline connector keeps the address, the version and the models of its last tunnel, and many models are folded.
+func TestOfflineConnector(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	con := g.connector("gpu-box")
+	page := "/console/connectors/show?id=" + con.ID
+	for i := range 11 {
+		g.deployment(fmt.Sprint("model-", i), con)
+		has(t, g.page(page), map[bool]string{true: "<details open><summary>", false: "<details><summary>"}[i < 10])
+	}
+	has(t, g.page(page), "11 models</summary>")
+	lacks(t, mainOf(g.page(page)), "Last address")
+	g.store.TouchConnector(con.ID,
+		&store.LastTunnel{Remote: "203.0.113.9:4000", Version: "v1.2.3", OS: "linux/arm64", Models: []string{"a<b>", "c"}})
+	has(t, mainOf(g.page(page)), `mono muted">203.0.113.9:4000`, `muted">v1.2.3, linux/arm64`, "a&lt;b&gt;, c")
+	list := mainOf(g.page("/console/connectors"))
+	has(t, list, `muted" title="Last known address">203.0.113.9:4000<`, ">v1.2.3<")
+	g.lines.connect(con, "m")
+	lacks(t, mainOf(g.page(page))+mainOf(g.page("/console/connectors")), "203.0.113.9:4000", "v1.2.3")
 }

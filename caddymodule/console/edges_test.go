@@ -1,7 +1,9 @@
 package console
 
 import (
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -109,4 +111,18 @@ func TestActivityOfEdges(t *testing.T) {
 	h := newHouseIn(t, cluster)
 	cluster.store = h.store
 	has(t, h.in(h.user("default", "ada")).page("/console/activity"), "These requests came to this edge, edge-a.")
+}
+
+// The title of an error page says what the conflict is.
+func TestTitlesOfConflicts(t *testing.T) {
+	g := newGateway(t)
+	has(t, g.get("/console/edges").Body.String(), "<h1>Not possible with this configuration</h1>", "is not in a cluster")
+	for err, title := range map[error]string{
+		store.ErrLimit: "Limit reached", store.ErrExists: "Already exists", store.ErrConflict: "Not possible now",
+	} {
+		w := httptest.NewRecorder()
+		v := &visit{Console: g.console, w: w, r: httptest.NewRequest(http.MethodGet, "/console/x", nil)}
+		v.fail(fmt.Errorf("doing: %w", store.Errorf(err, "the reason")))
+		has(t, w.Body.String(), "<h1>"+title+"</h1>", "reason.")
+	}
 }

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"html"
 	"html/template"
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,13 +79,15 @@ func (c *Console) loadTemplates(a assets) map[store.Role]*template.Template {
 // loadRoleTemplates returns the templates for users who may perform the operations that may reports.
 func (c *Console) loadRoleTemplates(a assets, may func(operation string) bool) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"asset": a.url, "count": count, "millis": millis, "seconds": seconds, "short": short, "shortCount": shortCount,
-		"decimal": decimal, "sentence": sentence, "prose": prose, "sections": c.sectionsFor(may), "may": may,
+		"asset": a.url, "count": count, "cut": cut, "millis": millis, "seconds": seconds, "short": short,
+		"shortCount": shortCount, "decimal": decimal, "sentence": sentence, "prose": prose,
+		"sections": c.sectionsFor(may), "may": may,
 		"roles": store.Roles, "role": func(r store.Role) string { return roleTexts[r] },
 		"has": slices.Contains[[]string], "join": strings.Join,
 		"authors": authors, "passkeyID": passkeyID, "browser": browserOf,
 		"confirm": func(verb, name, back string) confirmRow { return confirmRow{verb + " " + name, "/console/" + back} },
 		"rights":  store.RightNames,
+		"request": dialect.RequestLine,
 		"future":  future,
 		"method":  func(name string) string { return sessionMethods[name] },
 		"program": func() string { return program.Name },
@@ -136,8 +140,36 @@ func (v *visit) showFault(t *tab, status int, data any, fault string) error {
 	if err := v.templates[v.User.Role].ExecuteTemplate(&main, t.name, data); err != nil {
 		return err
 	}
-	f.Main = template.HTML(main.String())
+	page := main.String()
+	if v.badField != "" && fault != "" {
+		page, f.Fault = markField(page, v.badField, fault)
+	}
+	f.Main = template.HTML(page)
 	return v.write(status, "layout", f)
+}
+
+var (
+	focused = regexp.MustCompile(`(<(?:input|select|textarea) [^>]*) autofocus`)
+	labels  = regexp.MustCompile(`<(?:label|legend)[^>]*>([^<]+)`)
+)
+
+// markField marks the first control with a name as invalid, in a page of a template: its attributes contain no ">". It
+// returns the page, and the message with the label of the control, which is before it.
+func markField(page, field, fault string) (marked, message string) {
+	name := ` name="` + strings.ReplaceAll(template.HTMLEscapeString(field), "+", "&#43;") + `"`
+	head, rest, found := strings.Cut(focused.ReplaceAllString(page, "$1"), name)
+	if all := labels.FindAllStringSubmatch(head, -1); found && len(all) > 0 {
+		fault = strings.TrimSpace(html.UnescapeString(all[len(all)-1][1])) + ": " + fault
+	}
+	tag, rest, closed := strings.Cut(rest, ">")
+	if !closed {
+		return page, fault
+	}
+	if !strings.Contains(tag, `aria-describedby="`) {
+		tag += ` aria-describedby=""`
+	}
+	tag = strings.Replace(tag, `aria-describedby="`, `aria-describedby="fault `, 1)
+	return head + name + ` aria-invalid="true" autofocus` + tag + ">" + rest, fault
 }
 
 // write renders one template, or writes nothing and returns an error.
@@ -214,12 +246,12 @@ func (v *visit) respond(status int, text string, err error) {
 			return
 		}
 	case v.errorTab != nil && status < http.StatusInternalServerError:
-		data, err := v.errorTab.read(v)
-		if err == nil && v.showFault(v.errorTab, status, data, text) == nil {
+		data, failed := v.errorTab.read(v)
+		if failed == nil && v.showFault(v.errorTab, status, data, text) == nil {
 			return
 		}
 	}
-	v.failPage(status, text)
+	v.failPage(status, text, err)
 }
 
 // failPart responds to htmx with a notice in place of the requested part.
@@ -231,13 +263,17 @@ func (v *visit) failPart(status int, text string) {
 var failTitles = map[int]string{
 	http.StatusBadRequest: "Invalid request", http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed",
 	http.StatusMethodNotAllowed: "Method not allowed", http.StatusTooManyRequests: "Too many attempts",
-	http.StatusConflict: "Not possible now", http.StatusRequestEntityTooLarge: "Too large",
-	http.StatusServiceUnavailable: "Unavailable",
+	http.StatusRequestEntityTooLarge: "Too large",
+	http.StatusServiceUnavailable:    "Unavailable",
 }
 
-// failPage renders an error page.
-func (v *visit) failPage(status int, text string) {
-	t := &tab{name: "error", title: cmp.Or(failTitles[status], "Something went wrong")}
+// failPage renders an error page. Conflicts have the kind of the error as their title, such as "Limit reached".
+func (v *visit) failPage(status int, text string, err error) {
+	title := cmp.Or(failTitles[status], "Something went wrong")
+	for ; err != nil && status == http.StatusConflict; err = errors.Unwrap(err) {
+		title = strings.TrimSuffix(sentence(err.Error()), ".")
+	}
+	t := &tab{name: "error", title: title}
 	data := map[string]any{"Title": t.title, "Text": text, "Signed": v.signedIn()}
 	if err := v.showFault(t, status, data, ""); err != nil {
 		v.Logger.Error("failed to render a page", "page", "error", "error", err)
@@ -257,7 +293,10 @@ func (v *visit) explain(err error) (status int, text string) {
 	if manage.Hidden(err) && v.r.Context().Err() == nil {
 		v.Logger.Error("console request failed", "method", v.r.Method, "path", v.r.URL.Path, "error", err)
 	}
-	status, text = manage.Explain(err)
+	if status, text = manage.Explain(err); !manage.Hidden(err) {
+		v.badField, text = store.FieldOf(err)
+		text = strings.TrimPrefix(strings.TrimPrefix(text, "the "+v.badField+": "), v.badField+": ")
+	}
 	return status, sentence(text)
 }
 
@@ -274,7 +313,7 @@ func nowhere(v *visit) error {
 	case status == http.StatusNotFound && isModelClient(v.r):
 		v.misdirected()
 	default:
-		v.failPage(status, text)
+		v.failPage(status, text, nil)
 	}
 	return nil
 }

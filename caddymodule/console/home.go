@@ -25,14 +25,12 @@ var homeTab = &tab{
 const (
 	maxAlerts   = 20
 	maxHomeRows = 8
-	// An error ratio is an alert above these, as in packaging/prometheus/rules.yml.
-	alertRatio  = .05
-	alertErrors = 5
 )
 
 // alert is something that needs attention.
 type alert struct {
-	Bad       bool // requests fail
+	Bad       bool       // requests fail
+	From, To  *time.Time // precede the text; To may be missing
 	Text, URL string
 	In, At    *time.Time // follows the text: "in 3 days", or a time of day
 	Since     *time.Time
@@ -49,6 +47,7 @@ type homePage struct {
 	Use             *dayUsage
 	Sum             usageRow // of today
 	Chart           chart
+	Kinds           []choice // of the failures of today, at this gateway
 	Models          []usedModel
 	Servers         []loadedServer
 	People          []usageRow // of today
@@ -91,10 +90,14 @@ func homeData(v *visit) any {
 	p.Models = p.Models[:min(len(p.Models), maxHomeRows)]
 	p.Servers = loadedServers(connectors)
 	p.Chart = p.Use.charts("")[1]
-	p.Chart.Title = "Requests per hour, last 24 hours (UTC)"
+	p.Chart.Title = "Requests per hour, last 24 hours"
+	failed := v.failures()
+	p.Kinds = kindsOf(failed, p.Use.Since, func(kind string) string {
+		return failuresURL("error", kind, "since", p.Use.Since)
+	})
 	alerts := slices.Concat(
 		edgeAlerts(p.Status.Edges), missing, outageAlerts(deployments, connectors),
-		ratioAlerts(p.Use.hours[len(p.Use.hours)-2:], p.Use.sums, unavailable), quotaAlerts(quotas),
+		failureAlerts(v, p.Use, failed, unavailable), quotaAlerts(quotas),
 		keyAlerts(load(v, v.Manage.Keys), v.Now()))
 	rank := map[bool]int{true: -1} // bad ones first
 	slices.SortStableFunc(alerts, func(a, b alert) int { return rank[a.Bad] - rank[b.Bad] })
@@ -125,17 +128,18 @@ func loadedServers(connectors []manage.Connector) (list []loadedServer) {
 type dayUsage struct {
 	hours []period
 	sums  []manage.UsageSum   // by hour and model
-	today map[string]usageRow // by model, in UTC
+	today map[string]usageRow // by model
 	Since string              // when today began, for the lists of its requests
 }
 
 func loadDayUsage(v *visit) *dayUsage {
-	now := v.Now().UTC()
+	now := v.localNow()
 	request, hours := spans[0].query(groupings[0], now)
 	sums := loadUsed(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
-	u := &dayUsage{hours, sums, make(map[string]usageRow), now.Format(time.DateOnly) + "T00:00:00Z"}
+	midnight := v.midnight()
+	u := &dayUsage{hours, sums, make(map[string]usageRow), midnight.Format(time.RFC3339)}
 	for _, sum := range sums {
-		if strings.HasPrefix(sum.Hour, u.Since[:len(time.DateOnly)]) {
+		if sum.Hour >= midnight.Format(store.HourOnly) {
 			row := u.today[sum.Model]
 			row.Add(sum.Usage)
 			u.today[sum.Model] = row
@@ -157,9 +161,8 @@ func (u *dayUsage) charts(model string) []chart {
 
 // people lists the users with the most tokens today.
 func people(v *visit, since string) (list []usageRow) {
-	day := v.Now().UTC().Format(time.DateOnly)
 	for _, sum := range loadUsed(v, func(ctx context.Context) ([]manage.UsageSum, error) {
-		return v.Manage.Usage(ctx, manage.Usage{From: day, To: day, By: "user"})
+		return v.Manage.Usage(ctx, manage.Usage{From: v.midnight().Format(store.HourOnly), By: "user"})
 	}) {
 		if sum.UserID != "" {
 			keys, requests := "/console/usage?range=24h&by=key&user=", "/console/activity?since="+since+"&user="
@@ -234,30 +237,6 @@ func quotaAlerts(used []manage.UsedQuota) (alerts []alert) {
 		text := fmt.Sprintf("%s has used %s of its %s %s.", whose, count(q.Used), count(q.Max),
 			strings.ToLower(limitTitles[q.Limit][0]))
 		alerts = append(alerts, alert{Bad: q.Percent == 100, Text: text, URL: to})
-	}
-	return alerts
-}
-
-// ratioAlerts are about models that failed often in this hour and the last one. Unavailable ones have an alert.
-func ratioAlerts(hours []period, sums []manage.UsageSum, unavailable map[string]bool) (alerts []alert) {
-	byModel := make(map[string]usageRow)
-	for _, u := range sums {
-		if !unavailable[u.Model] && slices.ContainsFunc(hours, func(h period) bool { return h.id == u.Hour }) {
-			sum := byModel[u.Model]
-			sum.Name = u.Model
-			sum.Add(u.Usage)
-			byModel[u.Model] = sum
-		}
-	}
-	for _, d := range sums {
-		sum := byModel[d.Model]
-		delete(byModel, d.Model)
-		if sum.Outages() >= alertErrors && float64(sum.Outages()) > alertRatio*float64(sum.Requests) {
-			text := fmt.Sprintf("%d of the last %d requests for %s failed.", sum.Outages(), sum.Requests,
-				cmp.Or(sum.Name, "no model"))
-			query := url.Values{"status": {"failed"}, "model": {sum.Name}, "since": {hours[0].id + ":00:00Z"}}
-			alerts = append(alerts, alert{Bad: true, Text: text, URL: activityTab.url() + "?" + query.Encode()})
-		}
 	}
 	return alerts
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -25,7 +24,6 @@ type keyForm struct {
 	Owner             string // id
 	Networks          string // separated by commas
 	Days              string // until it expires
-	Ends              *time.Time
 	Limits            []limitField
 	Priority          store.Priority // "": normal
 	Change            bool           // of a key
@@ -82,12 +80,28 @@ func limitFields(value func(name string) string) []limitField {
 
 // showLimits sets the fields of the limits.
 func (f *keyForm) showLimits(l limits.UsageLimits) {
-	f.Limits = limitFields(func(name string) string {
-		if n := *l.Field(name); n > 0 {
-			return strconv.Itoa(n)
-		}
-		return ""
-	})
+	f.Limits = limitFields(func(name string) string { return amountText(*l.Field(name)) })
+}
+
+// amountText returns the value of the field of a limit.
+func amountText(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") }
+
+// amount returns the number in the field of a limit. An empty field is no limit.
+func (l limitField) amount() (int, error) {
+	n, ok := limits.ParseAmount(cmp.Or(l.Value, "0"))
+	if !ok {
+		return 0, badField(l.Name, "It must be a whole number such as 60, 500k or 2M. Leave it empty for no limit.")
+	}
+	return n, nil
+}
+
+// showDefaults sets the fields of what new keys get.
+func (f *keyForm) showDefaults(d store.KeyDefaults) {
+	f.showLimits(d.Limits)
+	f.Scope, f.Networks, f.Days = d.Scope, networkText(d.AllowedIPs), neverDays
+	if d.ExpiresDays > 0 {
+		f.Days = strconv.Itoa(d.ExpiresDays)
+	}
 }
 
 // Limited reports whether there is a limit.
@@ -123,23 +137,21 @@ func (f keyForm) fill(v *visit, k *store.KeyFields) (err error) {
 	case f.Days == neverDays:
 		k.ExpiresAt = nil
 	case err != nil || days < 1 || days > 3660:
-		return badForm("Choose when the key expires.")
+		return badField("days", "Choose when the key expires.")
 	default:
 		k.ExpiresAt = new(v.Now().UTC().AddDate(0, 0, days))
 	}
 	if f.Scope == "" {
 		return errNoScope
 	}
-	for _, l := range f.Limits { // an empty field is no limit
-		n, ok := limits.ParseAmount(cmp.Or(l.Value, "0"))
-		if !ok {
-			return badForm(l.Title + " must be a whole number such as 60, 500k or 2M. Leave it empty for no limit.")
+	for _, l := range f.Limits {
+		if *k.Limits.Field(l.Name), err = l.amount(); err != nil {
+			return err
 		}
-		*k.Limits.Field(l.Name) = n
 	}
 	networks := strings.FieldsFunc(f.Networks, func(r rune) bool { return r == ',' || r == ' ' })
 	k.AllowedIPs, err = store.ParseNetworks(networks)
-	return err
+	return store.InField("networks", err)
 }
 
 func networkText(networks []netip.Prefix) string {
@@ -154,13 +166,8 @@ func networkText(networks []netip.Prefix) string {
 func newKeyData(v *visit) any {
 	f := newKeyForm(v)
 	if v.r.Method == http.MethodGet && f.Scope == "" {
-		defaults := load(v, v.Manage.KeyDefaults)
-		f.showLimits(defaults.Limits)
 		f.Owner = cmp.Or(f.Owner, v.User.ID)
-		f.Scope, f.Networks, f.Days = defaults.Scope, networkText(defaults.AllowedIPs), neverDays
-		if defaults.ExpiresDays > 0 {
-			f.Days = strconv.Itoa(defaults.ExpiresDays)
-		}
+		f.showDefaults(load(v, v.Manage.KeyDefaults))
 	}
 	f.Page = "/console/keys/new"
 	f.Preview = preview(v, f.Scope)
@@ -184,7 +191,7 @@ type scopePreview struct {
 	More  int
 }
 
-var errNoScope = badForm("Enter the models that the key may use; * allows all.")
+var errNoScope = badField("scope", "Enter the models that the key may use; * allows all.")
 
 func preview(v *visit, scope string) scopePreview {
 	if scope == "" {

@@ -67,3 +67,54 @@ func formOf(t *testing.T, page, action string) url.Values {
 	}
 	return values
 }
+
+// An error of a form names the field by its label. The field is marked and focused, and keeps the input.
+func TestFormErrors(t *testing.T) {
+	g := newGateway(t)
+	gpu := g.connector("gpu-box")
+	g.deployment("small", gpu)
+	g.post("/console/keys", "name", "laptop", "scope", "*")
+	key, model, long := []string{"name", "ci", "scope", "*"}, []string{"name", "m", "connector", gpu.ID}, strings.Repeat("x", 320)
+	for _, c := range []struct {
+		path         string
+		form         []string
+		field, value string
+		fault        string
+	}{
+		{"keys", key, "name", "laptop", "Name: Another key has the name &#34;laptop&#34;: choose another name, or revoke"},
+		{"keys", key, "name", long, "Name: The name of the key is too long: 320 bytes, of at most 128."},
+		{"keys", key, "scope", "a b", "Models it may use: The pattern"},
+		{"keys", key, "scope", "", "Models it may use: Enter the models"},
+		{"keys", key, "note", strings.Repeat("x", 501), "Note: The note of the key is too long"},
+		{"keys", key, "networks", "home", "Allowed IP addresses: &#34;home&#34; is not an IP address"},
+		{"keys", key, "default_model", "a b", "Default model: The deployment name"},
+		{"keys", append(key, "requests_per_minute", ""), "tokens_per_day", "many", "Tokens per day: It must be a whole number"},
+		{"models", model, "name", "a b", "Public name: The deployment name"},
+		{"models", model, "connector", "", "Connector: Choose the connector of the model."},
+		{"models", model, "max_concurrency", "-1", "Concurrent requests: It must be a whole number"},
+		{"models", model, "also_as", "a!", "Also known as: The pattern"},
+		{"models", model, "fallback", "m", "Fallback: The deployment"},
+		{"models", model, "option.context_window", "40k", "Context window: Option"},
+		{"settings/tokens", []string{"right", "read", "days", "7"}, "name", " x", "Name: The name of the token"},
+		{"settings/tokens", []string{"name", "x", "right", "read"}, "days", "0x", "Expires: Choose when"},
+	} {
+		form := slices.Clone(c.form)
+		if i := slices.Index(form, c.field); i >= 0 {
+			form[i+1] = c.value
+		} else {
+			form = append(form, c.field, c.value)
+		}
+		page := g.post("/console/"+c.path, form...).Body.String()
+		has(t, page, `id="fault">`+c.fault, `name="`+c.field+`" aria-invalid="true" autofocus`)
+		if !strings.Contains(page, `name="`+c.field+`" aria-invalid="true" autofocus aria-describedby="fault"`) {
+			has(t, page, `aria-describedby="fault `)
+		}
+		if strings.Count(page, "autofocus") != 1 || strings.Count(page, "aria-invalid") != 1 {
+			t.Errorf("%s of %s: several fields are marked", c.field, c.path)
+		}
+		lacks(t, page, "Creating the")
+		if c.value != "" && c.field != "fallback" && c.field != "days" && c.field != "option.context_window" {
+			has(t, mainOf(page), c.value)
+		}
+	}
+}

@@ -1,7 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -25,19 +27,28 @@ var (
 )
 
 type keysPage struct {
-	List    listing[manage.Key]
-	Revoked bool                     // List contains the revoked keys
-	Others  int                      // number of keys of the other kind
-	Uses    map[string]manage.KeyUse // today, by key; nil for revoked ones
-	Since   string                   // when today began
+	List    listing[usedKey]
+	Revoked bool   // List contains the revoked keys
+	Others  int    // number of keys of the other kind
+	Since   string // when today began
+}
+
+// usedKey is a key with its use today, which is zero for revoked ones.
+type usedKey struct {
+	manage.Key
+	Use manage.KeyUse
+}
+
+// StateText is the state in words.
+func (k usedKey) StateText() string {
+	return cmp.Or(map[string]string{store.KeyValid: "active"}[k.State], k.State)
 }
 
 // Limit returns the limit per day or month of which the key has used the largest part, else another limit of the
-// key, without its use; nil if no limit is set.
-func (*keysPage) Limit(k manage.Key, use manage.KeyUse) *limitUse {
-	var l limitUse
-	for _, s := range use.States {
-		if l.Max == 0 || float64(s.Used)/float64(s.Max) > float64(l.Used)/float64(l.Max) {
+// key, without its use; the zero value if no limit is set.
+func (k usedKey) Limit() (l limitUse) {
+	for _, s := range k.Use.States {
+		if l.Max == 0 || float64(s.Used)/float64(s.Max) > l.part() {
 			l.State = s
 		}
 	}
@@ -46,37 +57,57 @@ func (*keysPage) Limit(k manage.Key, use manage.KeyUse) *limitUse {
 			l.Limit, l.Max = name, int64(n)
 		}
 	}
-	if l.Max == 0 {
-		return nil
+	if l.Max > 0 {
+		l.Title = limitTitles[l.Limit][0]
 	}
-	l.Title = limitTitles[l.Limit][0]
-	return &l
+	return l
 }
 
 func keysData(v *visit) any {
 	keys := load(v, v.Manage.Keys)
 	p := &keysPage{Revoked: v.r.URL.Query().Get("show") == "revoked"}
-	shown := make([]manage.Key, 0, len(keys))
+	p.Since = v.Now().UTC().Format(time.DateOnly) + "T00:00:00Z"
+	var shown []usedKey
+	var records []store.Key
 	for _, k := range slices.Backward(keys) { // newest first
 		if (k.RevokedAt != nil) == p.Revoked {
-			shown = append(shown, k)
+			shown, records = append(shown, usedKey{Key: k}), append(records, k.Key)
 		}
 	}
 	p.Others = len(keys) - len(shown)
-	p.List = list(v, "keys", shown, func(k manage.Key) string {
-		return strings.Join([]string{k.Name, k.ID, k.Shown, k.Scope, k.OwnerName, k.Note, k.State, authorText(k)}, "\n")
-	}, "show")
 	if !p.Revoked {
-		listed := make([]store.Key, len(p.List.Items))
-		for i, k := range p.List.Items {
-			listed[i] = k.Key
-		}
-		p.Since = v.Now().UTC().Format(time.DateOnly) + "T00:00:00Z"
-		p.Uses = loadUsed(v, func(ctx context.Context) (map[string]manage.KeyUse, error) {
-			return v.Manage.KeyUses(ctx, listed)
+		uses := loadUsed(v, func(ctx context.Context) (map[string]manage.KeyUse, error) {
+			return v.Manage.KeyUses(ctx, records)
 		})
+		for i, k := range shown {
+			shown[i].Use = uses[k.ID]
+		}
 	}
+	p.List = list(v, keyColumns, shown)
 	return p
+}
+
+var keyColumns = columns[usedKey]{
+	name: "keys",
+	text: func(k usedKey) string {
+		return strings.Join([]string{
+			k.Name, k.ID, k.Shown, k.Scope, k.OwnerName, k.Note, k.StateText(), authorText(k.Key),
+		}, "\n")
+	},
+	orders: []string{
+		"name", "used", "owner", "models", "requests", "tokens", "limit", "expires", "state", "revoked",
+	},
+	values: func(k usedKey) []any {
+		return []any{
+			k.Name, k.LastUsedAt, k.OwnerName, k.Scope, k.Use.Requests, k.Use.Sums().Tokens, k.Limit().part(),
+			fmt.Sprint(k.ExpiresAt), k.StateText(), k.RevokedAt, // "<nil>" is after all times
+		}
+	},
+	filters: []filter[usedKey]{
+		{"state", "State", func(k usedKey) []string { return []string{k.StateText()} }},
+		{"owner", "Owner", func(k usedKey) []string { return []string{cmp.Or(k.OwnerName, "none")} }},
+	},
+	kept: []string{"show"},
 }
 
 // keyPage is the page of a key: its facts, and the forms that change it.
@@ -99,6 +130,9 @@ type limitUse struct {
 
 // Unit names what the limit counts, like tokens/day.
 func (l limitUse) Unit() string { return strings.ReplaceAll(strings.ToLower(l.Title), " per ", "/") }
+
+// part returns the used part of the limit.
+func (l limitUse) part() float64 { return float64(l.Used) / float64(max(1, l.Max)) }
 
 // High is the value from which on the meter warns.
 func (l limitUse) High() int64 { return l.Max * 8 / 10 }
@@ -147,7 +181,7 @@ func keyData(v *visit) any {
 	if v.err == nil && k.RevokedAt == nil {
 		p.Use, v.err = v.Manage.KeyLimits(v.ctx, k.ID)
 	}
-	p.Form.Ends, p.Form.Change = k.ExpiresAt, true
+	p.Form.Change = true
 	p.Form.Preview = preview(v, p.Form.Scope)
 	p.addRequests(v)
 	return p
@@ -156,6 +190,7 @@ func keyData(v *visit) any {
 // addRequests sets the charts and the last requests of the key.
 func (p *keyPage) addRequests(v *visit) {
 	during := spans[0]
+	p.Spans.Label = "Range"
 	if v.r.FormValue("range") == spans[2].name {
 		during = spans[2]
 	}
@@ -209,23 +244,28 @@ type keyCreatedPage struct {
 	manage.Key
 	Secret   string
 	Model    string // that the snippets name, "" if there is none yet
+	Models   []manage.Deployment
 	Snippets []snippet
 	Private  bool // the certificate of the gateway is of a private authority
 }
 
-// keyCreated shows a new secret, once.
+// keyCreated shows a new secret, once. The page posts it to show it with the snippets of another model.
 func keyCreated(v *visit) error {
 	k := findKey(v)
 	if v.err != nil {
 		return v.err
 	}
-	p := keyCreatedPage{Key: k, Secret: v.takeSecret(k.ID), Private: v.privateAuthority()}
+	p := keyCreatedPage{Key: k, Secret: cmp.Or(v.takeSecret(k.ID), v.typed("secret")), Private: v.privateAuthority()}
 	if p.Secret == "" {
 		v.leaveNotice("A secret is shown once. If this one is lost, rotate the key.")
 		return v.redirect(keyURL(k.ID))
 	}
 	if allowed, err := v.Manage.MatchScope(v.ctx, manage.MatchScope{Scope: k.Scope}); err == nil && len(allowed) > 0 {
 		d := manage.Sample(allowed)
+		if i := slices.IndexFunc(allowed, func(d manage.Deployment) bool { return d.Name == v.typed("model") }); i >= 0 {
+			d = allowed[i]
+		}
+		p.Models = allowed
 		p.Model, p.Snippets = d.Name, snippetsOf(d, v.endpoint().URL, p.Secret)
 	}
 	return v.show(keyCreatedTab, p, nil)

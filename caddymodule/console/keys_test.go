@@ -46,6 +46,10 @@ func TestKeyCreate(t *testing.T) {
 	has(t, page, "Use it with qwen3:8b", "ANTHROPIC_AUTH_TOKEN="+secret,
 		"experimental_bearer_token = &#34;"+secret, `data-copy="new-key"`)
 	lacks(t, page, "sk-svc-YOUR-KEY")
+	// The page can show another model, with the key that it has sent.
+	has(t, page, "<option>qwen3-bge</option><option selected>qwen3:8b</option>")
+	other := g.post(created, "secret", secret, "model", "qwen3-bge").Body.String()
+	has(t, other, "Use it with qwen3-bge", secret, "/v1/embeddings")
 
 	// A reload shows neither the secret again nor another key.
 	g.goes(g.get(created), "/console/keys/"+k.ID)
@@ -177,7 +181,7 @@ func TestKeyPage(t *testing.T) {
 	path := "/console/keys/" + k.ID
 	now := func() store.Key { k, _ := h.store.Key(store0, k.ID); return k }
 	plain(t, b.page(path))
-	has(t, b.page(path), k.Shown, "active", `value="keep" selected`, "never (no change)", "<dd>none</dd>")
+	has(t, b.page(path), k.Shown, "active", `value="keep" selected`, ">no change<", "<dd>none</dd>")
 
 	form := func(networks string) []string {
 		return []string{
@@ -253,7 +257,7 @@ func TestNewKeyDefaults(t *testing.T) {
 		left < 23*time.Hour {
 		t.Errorf("created %+v", k)
 	}
-	b.refused(b.post("/console/keys", "name", "laptop", "scope", "*"), http.StatusConflict, "already has a key")
+	b.refused(b.post("/console/keys", "name", "laptop", "scope", "*"), http.StatusConflict, "Name: Another key has the name")
 }
 
 // TestKeyLimits sets limits on the pages of a key.
@@ -277,7 +281,7 @@ func TestKeyLimits(t *testing.T) {
 	has(t, g.page("/console/keys"), "Requests today", `<meter min="0" max="2000000"`, "0 of 2M tokens/day")
 	has(t, page, "<details open>", `name="tokens_per_day" value="2000000"`, "This month")
 	w := g.post("/console/keys/"+k.ID, "name", "laptop", "scope", "*", "days", "keep", "requests_per_minute", "many")
-	has(t, w.Body.String(), "Requests per minute must be a whole number", `value="many"`)
+	has(t, w.Body.String(), "Requests per minute: It must be a whole number", `value="many"`)
 	g.post("/console/keys/"+k.ID, "name", "laptop", "scope", "*", "days", "keep", "requests_per_minute", "",
 		"tokens_per_day", "5", "tokens_per_month", "")
 	if k := g.store.Keys(store.DefaultAccount)[0]; k.Limits != (limits.UsageLimits{TokensPerDay: 5}) {

@@ -30,7 +30,7 @@ func TestList(t *testing.T) {
 		{"q=%26evil%3D1", "", 0, 1, 1, "", ""},
 	} {
 		v := &visit{r: httptest.NewRequest(http.MethodGet, "/console/x?"+tt.query, nil)}
-		l := list(v, "x", items, func(s string) string { return s }, "show")
+		l := list(v, columns[string]{name: "x", text: func(s string) string { return s }, kept: []string{"show"}}, items)
 		if len(l.Items) != tt.shown || l.Page != tt.page || l.Pages != tt.pages || l.Prev != tt.prev || l.Next != tt.next {
 			t.Errorf("%q: %d items, page %d of %d, %q, %q", tt.query, len(l.Items), l.Page, l.Pages, l.Prev, l.Next)
 		}

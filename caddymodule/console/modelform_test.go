@@ -47,9 +47,9 @@ func TestRegisterForClients(t *testing.T) {
 	if wrong.Code != http.StatusBadRequest {
 		t.Errorf("wrong values: status %d, want 400", wrong.Code)
 	}
-	has(t, html.UnescapeString(wrong.Body.String()), "Context window: option", "must be a number of tokens",
+	has(t, html.UnescapeString(wrong.Body.String()), "Context window: Option", "must be a number of tokens",
 		`>{"a": 1</textarea>`, `value="40k"`, ">coder</textarea>", "<option selected>small</option>")
-	has(t, set("option.force", `{"a": 1`).Body.String(), "Forced parameters: option", "must be a JSON object")
+	has(t, set("option.force", `{"a": 1`).Body.String(), "Forced parameters: Option", "must be a JSON object")
 }
 
 // The page shows the window of a model and how it is known, and the measurement of it.

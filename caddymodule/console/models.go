@@ -41,11 +41,28 @@ func modelsData(v *visit) any {
 			p.Available++
 		}
 	}
-	p.List = list(v, "models", models, func(d usedModel) string {
+	p.List = list(v, modelColumns, models)
+	return p
+}
+
+var modelColumns = columns[usedModel]{
+	name: "models",
+	text: func(d usedModel) string {
 		return strings.Join(append(d.ConnectorNames(), d.Name, d.Upstream, d.Model, d.State.String(),
 			authorText(d.Deployment)), "\n")
-	})
-	return p
+	},
+	orders: []string{"name", "requests", "state", "connector", "window", "failed", "tokens", "speed"},
+	values: func(d usedModel) []any {
+		return []any{
+			d.Name, d.Used.Requests, d.StateText(), strings.Join(d.ConnectorNames(), ", "), d.ContextWindow,
+			d.Used.Outages(), d.Used.Tokens(), d.Used.Speed(),
+		}
+	},
+	filters: []filter[usedModel]{
+		{"state", "State", func(d usedModel) []string { return []string{d.StateText()} }},
+		{"connector", "Connector", usedModel.ConnectorNames},
+		{"kind", "Kind", func(d usedModel) []string { return []string{string(d.ModelKind())} }},
+	},
 }
 
 type modelPage struct {
@@ -257,7 +274,7 @@ func formConcurrency(r *http.Request) (int, error) {
 	}
 	n, ok := limits.ParseAmount(text)
 	if !ok {
-		return 0, badForm("Concurrent requests must be a whole number; leave it empty for no limit.")
+		return 0, badField("max_concurrency", "It must be a whole number; leave it empty for no limit.")
 	}
 	return n, nil
 }

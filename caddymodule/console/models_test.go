@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -68,7 +69,7 @@ func TestModelStates(t *testing.T) {
 	has(t, mainOf(g.page("/console/connectors")), "default (1 model)")
 
 	g.lines.disconnect()
-	g.store.TouchConnector(con.ID)
+	g.store.TouchConnector(con.ID, nil)
 	page = mainOf(g.page("/console/models"))
 	has(t, page, "0 of 2 available", ">offline</span> <span class=\"muted\">since <time data-moment")
 	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "The connector is offline. Run <code>connector run</code>")
@@ -336,4 +337,30 @@ func TestModelsPaging(t *testing.T) {
 	has(t, second, "m-z3", "51 to 78 of 78", `href="/console/models?page=1"`)
 	lacks(t, second, "m-a1")
 	has(t, mainOf(g.page("/console/models?q=m-z")), "3 match", `value="m-z"`)
+}
+
+// "Use it" is first on the page of a model without requests, and for members. Others have a link to it.
+func TestUseItFirst(t *testing.T) {
+	h := newHouse(t)
+	ada := h.in(h.user(store0, "ada"))
+	_, member := h.ofRole(store.RoleMember)
+	ada.deployment("qwen3", ada.connector("gpu-box"))
+	const page, link, state = "/console/models/show?name=qwen3", `href="#use">Use it</a>`, `aria-label="State"`
+	first := func(b *browser) bool {
+		main := mainOf(b.page(page))
+		if use := strings.Count(main, `id="use"`); use != 1 {
+			t.Errorf("%d sections", use)
+		}
+		if first := strings.Index(main, `id="use"`) < strings.Index(main, state); first == strings.Contains(main, link) {
+			t.Errorf("first: %t, with a link: %t", first, !first)
+		}
+		return strings.Index(main, `id="use"`) < strings.Index(main, state)
+	}
+	if !first(ada) || !first(member) {
+		t.Error("a model without requests")
+	}
+	ada.record(0, activity.Request{Deployment: "qwen3"})
+	if first(ada) || !first(member) {
+		t.Error("a model with requests")
+	}
 }

@@ -60,7 +60,7 @@ func replaceData(v *visit) any {
 	if p.Old = findConnector(v, v.r.FormValue("connector")); errors.Is(v.err, store.ErrNotFound) {
 		v.err = errNoReplaced
 	}
-	p.Models = deploymentsOf(v, p.Old.ID)
+	p.Models = connectorDetail(v, p.Old.ID).Deployments
 	return p
 }
 

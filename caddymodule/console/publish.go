@@ -34,7 +34,7 @@ func publishModel(v *visit) error {
 	to, name := formRoute(v.r), publicName(v.r)
 	connectors := append([]string{v.typed("connector")}, v.r.PostForm["also"]...)
 	if connectors[0] == "" {
-		return badForm("Choose the connector of the model.")
+		return badField("connector", "Choose the connector of the model.")
 	}
 	old, exists := published(v, name)
 	answer := v.typed("taken." + name)
@@ -83,7 +83,7 @@ func fillDeployment(v *visit, d *manage.DeploymentFields) (err error) {
 	d.AlsoAs, d.Fallback = strings.Fields(v.typed("also_as")), v.typed("fallback")
 	for _, o := range formOptions(v.r) {
 		if err := d.Options.Set(o.Name, o.Text); err != nil {
-			return store.Errorf(store.ErrInvalid, "%s: %v", o.Title, err)
+			return badField("option."+o.Name, err.Error())
 		}
 	}
 	d.MaxConcurrency, err = formConcurrency(v.r)

@@ -43,8 +43,8 @@ func TestPublishUnderNameInUse(t *testing.T) {
 		t.Errorf("replaced: %+v", now)
 	}
 	has(t, g.page(shown), "Saved: new requests for qwen3:8b go to mac-mini.")
-	g.refused(g.post("/console/start/register", "name", "qwen3:8b", "connector", gpu.ID), http.StatusConflict,
-		"is published already, on mac-mini")
+	g.refused(g.post("/console/start/register", "only", gpu.ID+"  qwen3:8b", "name "+gpu.ID+"  qwen3:8b", "qwen3:8b"),
+		http.StatusConflict, "is published already, on mac-mini")
 }
 
 // A move to a machine that does not list the model asks first, and shows the models of the machine.

@@ -96,7 +96,7 @@ func (c *Console) refuseOrigin(w http.ResponseWriter, r *http.Request) {
 		manage.WriteError(w, http.StatusForbidden, text, nil)
 		return
 	}
-	(&visit{Console: c, w: w, r: r}).failPage(http.StatusForbidden, text)
+	(&visit{Console: c, w: w, r: r}).failPage(http.StatusForbidden, text, nil)
 }
 
 // cookieName returns the name of a cookie. Over TLS it has the prefix __Host-, with
@@ -124,6 +124,7 @@ const (
 	sessionCookie = "postern"
 	noticeCookie  = "postern-notice"
 	secretCookie  = "postern-secret"
+	zoneCookie    = "postern-zone" // of a script: the time zone of the browser
 )
 
 func hasCookie(r *http.Request) bool {

@@ -34,6 +34,7 @@ type settingsPage struct {
 	API         string // base URL of the management API
 	Webhooks    []manage.Webhook
 	MayTest     bool // test them
+	Limits      *accountForm
 }
 
 // sessionMethods describes the sign-in methods of sessions.
@@ -45,7 +46,7 @@ func settingsData(v *visit) any {
 	p := &settingsPage{
 		User: v.User.ID, Now: v.Now(), Passkeys: v.SignIn.Passkeys(v.User.ID), PasskeyName: v.r.URL.Query().Get("passkey"),
 		Sessions: load(v, v.Manage.Sessions), Tokens: load(v, v.Manage.Tokens), NewToken: newTokenForm(v),
-		API: v.endpoint().URL + "/console/api",
+		API: v.endpoint().URL + "/console/api", Limits: newAccountForm(v),
 	}
 	if v.Manage.May(v.ctx, "GET /users") == nil {
 		p.Users, p.Invitations = load(v, v.Manage.Users), load(v, v.Manage.Invitations)
@@ -188,8 +189,7 @@ type keyUse struct {
 
 func removalOf(v *visit) removal {
 	r := removal{User: findUser(v), Choice: cmp.Or(v.typed("keys"), "revoke"), To: v.typed("to")}
-	today := v.Now().UTC().Format(time.DateOnly)
-	sums, err := v.Manage.Usage(v.ctx, manage.Usage{By: "key", From: today, To: today})
+	sums, err := v.Manage.Usage(v.ctx, manage.Usage{By: "key", From: v.midnight().Format(store.HourOnly)})
 	r.UseUnknown = err != nil
 	for _, k := range load(v, v.Manage.Keys) {
 		if k.Owner != r.ID || k.RevokedAt != nil {
@@ -275,11 +275,11 @@ func newTokenForm(v *visit) tokenForm {
 func createToken(v *visit) error {
 	form := newTokenForm(v)
 	if len(form.Rights) == 0 {
-		return badForm("Choose at least one right.")
+		return badField("right", "Choose at least one right.")
 	}
 	days, err := strconv.Atoi(form.Days)
 	if err != nil || !slices.Contains(form.Choices(), form.Days) {
-		return badForm("Choose when the token expires.")
+		return badField("days", "Choose when the token expires.")
 	}
 	request := manage.CreateToken{Name: form.Name, Rights: form.Rights}
 	if days > 0 {

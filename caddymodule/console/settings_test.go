@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -244,4 +246,57 @@ func TestRemoveUserWithKeys(t *testing.T) {
 	}
 	g.goes(g.post("/console/keys/"+k.ID, "name", "printer", "scope", "*", "days", "keep", "owner", chen.ID),
 		"/console/keys/"+k.ID)
+}
+
+// Admins of the default account change its limits in Settings. Others who may see them cannot change them.
+func TestAccountLimits(t *testing.T) {
+	h := newHouse(t)
+	ada := h.in(h.user(store0, "ada"))
+	_, viewer := h.ofRole(store.RoleViewer)
+	_, member := h.ofRole(store.RoleMember)
+	must(t, errOf(h.store.CreateAccount(t.Context(), "lab")))
+	lena := h.in(h.user("lab", "lena"))
+	const path = "/console/settings/account"
+	for name, b := range map[string]*browser{"viewer": viewer, "lena": lena} {
+		page := mainOf(b.page("/console/settings"))
+		has(t, page, "Limits of the account", `<fieldset class="field" disabled>`, `gateway account set</code>`)
+		lacks(t, page, ">Save<")
+		if w := b.post(path, "scope", "*", "max_keys", "9"); w.Code != http.StatusForbidden {
+			t.Errorf("%s: status %d", name, w.Code)
+		}
+	}
+	lacks(t, member.page("/console/settings"), "Limits of the account")
+	if w := member.post(path, "scope", "*"); w.Code != http.StatusForbidden {
+		t.Errorf("a member: status %d", w.Code)
+	}
+
+	before, _ := h.store.Account(store0)
+	form := formOf(t, ada.page("/console/settings"), path)
+	save := func(pairs ...string) *httptest.ResponseRecorder {
+		for pair := range slices.Chunk(pairs, 2) {
+			form.Set(pair[0], pair[1])
+		}
+		return ada.request(http.MethodPost, path, form.Encode())
+	}
+	ada.goes(save(), "/console/settings")
+	if after, _ := h.store.Account(store0); !reflect.DeepEqual(after.Limits, before.Limits) ||
+		!reflect.DeepEqual(after.KeyDefaults, before.KeyDefaults) {
+		t.Errorf("saved without a change: %+v, was %+v", after, before)
+	}
+	ada.goes(save("total_tokens_per_month", "50M", "max_users", "20", "concurrency", "4", "days", "90", "scope", "qwen*",
+		"networks", "10.0.0.0/8"), "/console/settings")
+	a, _ := h.store.Account(store0)
+	if a.Limits.TokensPerMonth != 50_000_000 || a.Limits.MaxUsers != 20 || a.Limits.MaxKeys != 0 ||
+		a.KeyDefaults.Limits.Concurrency != 4 || a.KeyDefaults.Limits.TokensPerMonth != 0 || a.KeyDefaults.ExpiresDays != 90 ||
+		a.KeyDefaults.Scope != "qwen*" || len(a.KeyDefaults.AllowedIPs) != 1 {
+		t.Errorf("saved %+v", a)
+	}
+	has(t, mainOf(ada.page("/console/settings")), `name="total_tokens_per_month" value="50000000"`, "The limits of the account")
+	wrong := save("total_tokens_per_day", "many", "max_users", "30")
+	has(t, wrong.Body.String(), "Tokens per day: It must be a whole number", `name="total_tokens_per_day" aria-invalid="true"`,
+		`value="30"`, "<details class=\"card\" open>")
+	if wrong.Code != http.StatusBadRequest {
+		t.Errorf("a wrong limit: status %d", wrong.Code)
+	}
+	has(t, save("total_tokens_per_day", "9G").Body.String(), "Tokens per day: ")
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -68,6 +69,9 @@ func startData(v *visit) any {
 		offers, p.Missing, err = v.Manage.Offers(ctx)
 		return offers, err
 	})
+	for i, o := range p.Offers { // with the name that the user has typed
+		p.Offers[i].Name = cmp.Or(v.typed("name "+offerKey(o)), o.Name)
+	}
 	p.More = max(0, len(p.Offers)-shownOffers)
 	p.Offers = p.Offers[:len(p.Offers)-p.More]
 	p.setRequest(v)
@@ -143,24 +147,46 @@ func startPairing(v *visit) error {
 	return v.done(startTab.url()+"#pair", "", err)
 }
 
-// publishOffer publishes one offer. The form contains all its fields, as the offers may
-// have changed since.
-func publishOffer(v *visit) error {
-	adds := v.typed("adds") != ""
-	if d, ok := published(v, v.typed("name")); ok && !adds && !slices.Contains(d.Connectors, v.typed("connector")) {
-		return store.Errorf(store.ErrExists, "%s is published already, on %s: reload the page, and choose again", d.Name,
-			strings.Join(d.ConnectorNames(), ", "))
+// offerKey identifies an offer in the form.
+func offerKey(o manage.Offer) string { return o.Connector + " " + o.Upstream + " " + o.Model }
+
+// publishOffers publishes the chosen offer, or all in the form that add no connector to a model.
+func publishOffers(v *visit) error {
+	offers, _, err := v.Manage.Offers(v.ctx)
+	var names []string
+	for _, o := range offers {
+		only, field := v.typed("only"), "name "+offerKey(o)
+		if only != offerKey(o) && (only != "all" || o.Adds || !v.r.PostForm.Has(field)) {
+			continue
+		}
+		name := cmp.Or(strings.TrimSpace(v.typed(field)), o.Name)
+		if err = publishOffer(v, o, name); !store.Committed(err) {
+			if of, text := store.FieldOf(err); of == "name" { // of this offer
+				err = store.InField(field, store.Errorf(err, "%s", text))
+			}
+			return err
+		}
+		names = append(names, name)
 	}
-	set, err := v.Manage.SetDeployment(v.ctx, v.typed("name"), func(d *manage.DeploymentFields) error {
-		if adds {
-			d.AddConnector = v.typed("connector")
+	if len(names) == 0 && err == nil {
+		return notThere("This model is no longer offered. Load the page again.")
+	}
+	return v.done(startTab.url(), "Published: "+strings.Join(names, ", ")+".", err)
+}
+
+// publishOffer publishes an offer under a name, or adds its connector to the model of this name.
+func publishOffer(v *visit, o manage.Offer, name string) error {
+	if d, ok := published(v, name); ok && !o.Adds {
+		return store.InField("name", store.Errorf(store.ErrExists, "%s is published already, on %s: choose another name",
+			d.Name, strings.Join(d.ConnectorNames(), ", ")))
+	}
+	_, err := v.Manage.SetDeployment(v.ctx, name, func(d *manage.DeploymentFields) error {
+		if o.Adds {
+			d.AddConnector = o.Connector
 			return nil
 		}
-		d.Connectors, d.Upstream, d.Model = []string{v.typed("connector")}, v.typed("upstream"), v.typed("model")
+		d.Connectors, d.Upstream, d.Model = []string{o.Connector}, o.Upstream, o.Model
 		return nil
 	})
-	if adds {
-		return v.done(startTab.url(), set.Name+" has one more connector.", err)
-	}
-	return v.done(startTab.url(), set.Name+" is published.", err)
+	return err
 }

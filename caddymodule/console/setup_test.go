@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -132,10 +133,9 @@ func TestSetupFromTheBeginning(t *testing.T) {
 	if n := g.lines.asked.Load(); n != 0 {
 		t.Errorf("the page asked the model server %d times", n)
 	}
-	g.goes(g.post("/console/start/register", "name", "llama3.2:3b", "connector", con.ID, "upstream", "default", "model",
-		"llama3.2:3b"), "/console/start")
+	g.goes(g.post("/console/start/register", "only", con.ID+"  llama3.2:3b"), "/console/start")
 	page = html.UnescapeString(mainOf(g.page("/console/start")))
-	has(t, page, "llama3.2:3b is published", "2 of 4 done", `"model": "llama3.2:3b"`)
+	has(t, page, "Published: llama3.2:3b.", "2 of 4 done", `"model": "llama3.2:3b"`)
 	lacks(t, page, `aria-label="Publish`)
 }
 
@@ -306,4 +306,42 @@ func TestDeviceNamesAreText(t *testing.T) {
 	plain(t, g.page("/console/start"))
 	g.lines.connect(g.store.Connectors(store.DefaultAccount)[0], mean)
 	plain(t, g.page("/console/start"))
+}
+
+// Each offer has a field for its name. One button publishes all of them, but adds no connector to a published model.
+func TestPublishAll(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	gpu, mini := g.connector("gpu-box"), g.connector("mac-mini")
+	g.deployment("qwen3", gpu)
+	g.lines.connect(gpu, "qwen3", "gemma", "llama+3", "phi")
+	g.lines.connect(mini, "qwen3")
+	page := mainOf(g.page("/console/start"))
+	has(t, page, `name="name `+gpu.ID+`  gemma" value="gemma"`, ">Publish all<", ">Add<", "<button disabled hidden>")
+	field := func(model string) string { return "name " + gpu.ID + "  " + model }
+	all := []string{"only", "all", field("gemma"), "google/gemma", field("llama+3"), "bad name"}
+	wrong := g.post("/console/start/register", all...)
+	has(t, wrong.Body.String(), "llama+3: The deployment name", `value="bad name"`)
+	if wrong.Code != http.StatusBadRequest {
+		t.Errorf("status %d", wrong.Code)
+	}
+	all[5] = "llama"
+	g.goes(g.post("/console/start/register", all...), "/console/start")
+	has(t, g.page("/console/start"), "Published: ")
+	for name, model := range map[string]string{"google/gemma": "gemma", "llama": "llama+3"} {
+		if d, _ := g.store.Deployment(store0, name); d.Model != model || !slices.Equal(d.Connectors, []string{gpu.ID}) {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+	if _, ok := g.store.Deployment(store0, "phi"); ok {
+		t.Error("a model that the page has not shown is published")
+	}
+	if d, _ := g.store.Deployment(store0, "qwen3"); len(d.Connectors) != 1 {
+		t.Errorf("a connector was added: %+v", d)
+	}
+	g.goes(g.post("/console/start/register", "only", mini.ID+"  qwen3"), "/console/start")
+	if d, _ := g.store.Deployment(store0, "qwen3"); len(d.Connectors) != 2 {
+		t.Errorf("the connector was not added: %+v", d)
+	}
+	g.refused(g.post("/console/start/register", "only", mini.ID+"  qwen3"), http.StatusNotFound, "no longer offered")
 }

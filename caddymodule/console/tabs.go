@@ -6,11 +6,10 @@ import (
 	"errors"
 	"html/template"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+	_ "time/tzdata" // for zone
 	"unicode"
 	"unicode/utf8"
 
@@ -27,8 +26,9 @@ type visit struct {
 	User     store.User
 	Session  store.Session
 	Account  string
-	errorTab *tab  // shows the error of the action, with the user's input; may be nil
-	err      error // the first of load
+	errorTab *tab   // shows the error of the action, with the user's input; may be nil
+	err      error  // the first of load
+	badField string // of the form, which has an error
 	// usageMissing means that loadUsed could not read the usage.
 	usageMissing bool
 }
@@ -113,8 +113,9 @@ func (v *visit) id() string { return v.r.PathValue("id") }
 // typed returns a field of the submitted form.
 func (v *visit) typed(field string) string { return v.r.PostFormValue(field) }
 
-func badForm(text string) error  { return store.Errorf(store.ErrInvalid, "%s", text) }
-func notThere(text string) error { return store.Errorf(store.ErrNotFound, "%s", text) }
+func badForm(text string) error         { return store.Errorf(store.ErrInvalid, "%s", text) }
+func badField(field, text string) error { return store.InField(field, badForm(text)) }
+func notThere(text string) error        { return store.Errorf(store.ErrNotFound, "%s", text) }
 
 // sentence returns the text of an error with a capital letter and a full stop.
 func sentence(text string) string {
@@ -162,64 +163,23 @@ func (v *visit) privateAuthority() bool {
 	return !e.Verified && strings.HasPrefix(e.URL, "https://")
 }
 
-// pageSize is how many rows a list shows at once.
-const pageSize = 50
-
-// listing is one page of a list, with links to the others.
-type listing[T any] struct {
-	Name     string // of the tab; also its path
-	Items    []T
-	Query    string      // the search
-	Kept     []parameter // other parameters of the page, which links and the search keep
-	Total    int         // before the search
-	Matching int
-	Page     int // from 1
-	Pages    int
-	Prev     string // URL, "" if there is none
-	Next     string
+// zone returns the time zone of the browser, which a script keeps in a cookie; UTC without one.
+func (v *visit) zone() *time.Location {
+	if cookie, err := v.r.Cookie(zoneCookie); err == nil {
+		if zone, err := time.LoadLocation(cookie.Value); err == nil {
+			return zone
+		}
+	}
+	return time.UTC
 }
 
-// parameter is a parameter of a page, and its value.
-type parameter struct{ Name, Value string }
+// localNow returns the time in the zone of the browser.
+func (v *visit) localNow() time.Time { return v.Now().In(v.zone()) }
 
-// First and Last are the numbers of the shown items among the matching ones, from 1.
-func (l listing[T]) First() int { return (l.Page-1)*pageSize + 1 }
-func (l listing[T]) Last() int  { return (l.Page-1)*pageSize + len(l.Items) }
-
-// list filters items by the parameter q and returns the requested page. All words
-// of q must be in text(item), ignoring case. A page number past the end is the last
-// page: rows may have been removed in the meantime. parameters are the names of those in Kept.
-func list[T any](v *visit, name string, items []T, text func(T) string, parameters ...string) listing[T] {
-	query := v.r.URL.Query()
-	l := listing[T]{Name: name, Items: items, Query: strings.TrimSpace(query.Get("q")), Total: len(items), Page: 1}
-	for _, name := range parameters {
-		if value := query.Get(name); value != "" {
-			l.Kept = append(l.Kept, parameter{name, value})
-		}
-	}
-	for word := range strings.FieldsSeq(strings.ToLower(l.Query)) {
-		var matching []T
-		for _, item := range l.Items {
-			if strings.Contains(strings.ToLower(text(item)), word) {
-				matching = append(matching, item)
-			}
-		}
-		l.Items = matching
-	}
-	l.Matching = len(l.Items)
-	l.Pages = max(1, (l.Matching+pageSize-1)/pageSize)
-	if n, err := strconv.Atoi(query.Get("page")); err == nil {
-		l.Page = min(max(n, 1), l.Pages)
-	}
-	start := (l.Page - 1) * pageSize
-	l.Items = l.Items[start:min(start+pageSize, l.Matching)]
-	if l.Page > 1 {
-		l.Prev = l.url(l.Page - 1)
-	}
-	if l.Page < l.Pages {
-		l.Next = l.url(l.Page + 1)
-	}
-	return l
+// midnight returns the hour in which the day of the browser began, in UTC. Usage is kept by the hour.
+func (v *visit) midnight() time.Time {
+	year, month, day := v.localNow().Date()
+	return time.Date(year, month, day, 0, 0, 0, 0, v.zone()).UTC().Truncate(time.Hour)
 }
 
 // authorsOf returns who created, rotated or last changed a record that management tokens can write.
@@ -258,16 +218,4 @@ func authorText(record any) string {
 		texts = append(texts, a.Token)
 	}
 	return strings.Join(texts, "\n")
-}
-
-// url returns the URL of another page.
-func (l listing[T]) url(page int) string {
-	to := url.Values{"page": {strconv.Itoa(page)}}
-	if l.Query != "" {
-		to.Set("q", l.Query)
-	}
-	for _, k := range l.Kept {
-		to.Set(k.Name, k.Value)
-	}
-	return "/console/" + l.Name + "?" + to.Encode()
 }

@@ -93,6 +93,9 @@ type usagePage struct {
 func usageData(v *visit) any {
 	query := v.r.URL.Query()
 	during, by := spans[2], groupings[0]
+	if query.Get("range") == "" {
+		during = youngSpan(v)
+	}
 	for _, s := range spans {
 		if s.name == query.Get("range") {
 			during = s
@@ -104,7 +107,7 @@ func usageData(v *visit) any {
 		}
 	}
 	p, filter := &usagePage{Spans: choiceList{Label: "Range"}, Groupings: choiceList{Label: "By"}}, url.Values{}
-	request, periods := during.query(by, v.Now().UTC())
+	request, periods := during.query(by, v.localNow())
 	for i, value := range []*string{&request.Model, &request.Key, &request.User} {
 		column := groupings[i].name
 		if *value = query.Get(column); *value != "" {
@@ -144,6 +147,17 @@ func usageData(v *visit) any {
 	return p
 }
 
+// youngSpan returns the range of the page until the user chooses one: 24 hours if all usage is younger than three days.
+func youngSpan(v *visit) span {
+	request, days := spans[2].query(grouping{}, v.localNow())
+	request.To = days[len(days)-4].id
+	older := load(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
+	if len(older) > 0 {
+		return spans[2]
+	}
+	return spans[0]
+}
+
 // queryWith returns a query with more parameters: names and values. Empty ones are left out.
 func queryWith(query url.Values, more ...string) string {
 	query = maps.Clone(query)
@@ -161,7 +175,8 @@ type period struct {
 	from, to       time.Time
 }
 
-// query returns the query for a range, and its periods, the oldest first.
+// query returns the query for a range, and its periods, the oldest first. Days are those of UTC; the names of hours are
+// in the zone of now.
 func (s span) query(by grouping, now time.Time) (manage.Usage, []period) {
 	layout, name, full, size, column := time.DateOnly, "2 Jan", time.DateOnly, 24*time.Hour, "day"
 	if s.hours {
@@ -169,8 +184,12 @@ func (s span) query(by grouping, now time.Time) (manage.Usage, []period) {
 	}
 	periods := make([]period, s.periods)
 	for i := range periods {
-		at := now.Truncate(size).Add(size * time.Duration(i+1-s.periods))
-		periods[i] = period{at.Format(layout), at.Format(name), at.Format(full), at, at.Add(size)}
+		at := now.UTC().Truncate(size).Add(size * time.Duration(i+1-s.periods))
+		shown := at
+		if s.hours {
+			shown = at.In(now.Location())
+		}
+		periods[i] = period{at.Format(layout), shown.Format(name), shown.Format(full), at, at.Add(size)}
 	}
 	request := manage.Usage{From: periods[0].id, To: periods[len(periods)-1].id, By: column}
 	if by.group != nil {
@@ -234,7 +253,10 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 			}
 		}
 	}
-	p.List = list(v, "usage", table, func(r usageRow) string { return r.Name }, "range", "by", "user", "key", "model")
+	p.List = list(v, columns[usageRow]{
+		name: "usage", text: func(r usageRow) string { return r.Name },
+		kept: []string{"range", "by", "user", "key", "model"},
+	}, table)
 	p.Charts = usageCharts(periods, groups, perGroup, total)
 }
 
@@ -266,31 +288,28 @@ func bars(periods []period, values func(id string) []float64) []bar {
 func usageCharts(
 	periods []period, groups []named, perGroup map[string]map[named]*store.Usage, total map[string]store.Usage,
 ) []chart {
-	totals := func(title, unit string, names []string, values func(store.Usage) []float64) chart {
-		return newChart(title, unit, names, bars(periods, func(id string) []float64 { return values(total[id]) }))
+	all := func(values func(store.Usage) []float64) []bar {
+		return bars(periods, func(id string) []float64 { return values(total[id]) })
 	}
-	spread := []string{"p50", "p95"}
 	charts := []chart{
-		totals("Tokens", "tokens", []string{"Tokens in", "Tokens out"}, func(u store.Usage) []float64 {
+		newChart("Tokens", "tokens", []string{"Tokens in", "Tokens out"}, all(func(u store.Usage) []float64 {
 			return []float64{float64(u.InputTokens), float64(u.OutputTokens)}
-		}),
-		totals("Requests", "requests", []string{"Answered", "Refused", "Client", "Failed"}, func(u store.Usage) []float64 {
-			answered, failed := float64(u.Requests-u.Errors()), float64(u.Outages())
-			return []float64{answered, float64(u.PolicyErrors), float64(u.CallerErrors), failed}
-		}),
-		totals("Time to first token, in seconds", "s", spread, func(u store.Usage) []float64 {
+		})),
+		newChart("Requests", "requests", []string{"Answered", "Refused", "Client", "Failed"},
+			all(func(u store.Usage) []float64 {
+				answered, failed := float64(u.Requests-u.Errors()), float64(u.Outages())
+				return []float64{answered, float64(u.PolicyErrors), float64(u.CallerErrors), failed}
+			})),
+		newSpread("Time to first token, in seconds", "s", "p95", all(func(u store.Usage) []float64 {
 			p := u.Percentiles()
-			return []float64{p.FirstTokenP50 / 1000, (p.FirstTokenP95 - p.FirstTokenP50) / 1000}
-		}),
-		totals("Output speed", "tokens/s", spread, func(u store.Usage) []float64 {
+			return []float64{p.FirstTokenP50 / 1000, p.FirstTokenP95 / 1000}
+		})),
+		newSpread("Output speed", "tokens/s", "slowest 5%", all(func(u store.Usage) []float64 {
 			p := u.Percentiles()
-			return []float64{p.SpeedP50, p.SpeedP95 - p.SpeedP50}
-		}),
+			return []float64{p.SpeedP50, p.SpeedP5}
+		})),
 	}
 	charts[1].Series[3].Class = "series-bad"
-	for i := range charts[2:] {
-		charts[2+i].Levels, charts[2+i].Series[1].Class = true, "series-others"
-	}
 	if len(groups) > 0 {
 		copy(charts, groupCharts(periods, groups, perGroup))
 	}

@@ -1,9 +1,13 @@
 package console
 
 import (
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
@@ -11,12 +15,14 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // record adds a request of some days ago to the activity.
 func (g *browser) record(ago int, r activity.Request) {
 	r.Time = time.Now().UTC().AddDate(0, 0, -ago)
+	r.ID = cmp.Or(r.ID, dialect.NewRequestID())
 	g.log.Record(store.DefaultAccount, r)
 }
 
@@ -41,10 +47,10 @@ func TestUsagePage(t *testing.T) {
 	g.record(3, activity.Request{KeyID: "key_gone", KeyName: mean, Deployment: mean, ErrorClass: activity.CallerError})
 	g.record(60, activity.Request{Deployment: "old", OutputTokens: 5})
 
-	page := g.page("/console/usage")
+	page := g.page("/console/usage?range=30d")
 	plain(t, page)
 	has(t, mainOf(page), ">Models<", ">4</a>", ">1</a>", "≈ 12.1k",
-		"≈ 12\u202f000", "192 ms", "249 ms", "6.1 s", `<dd>96.1</dd>`,
+		"≈ 12\u202f000", "192 ms", "249 ms", "6.1 s", `<dd>96.1<small>slowest 5% 78.8</small></dd>`,
 		"≈ includes 12.3k estimated tokens; their servers report no usage.",
 		`aria-current="true">30 days`, `aria-current="true">Model`)
 	lacks(t, mainOf(page), ">old<")
@@ -91,7 +97,7 @@ func TestUsageLinks(t *testing.T) {
 			`<a href="/console/activity?key=console&amp;since=` + since + `">Console</a>`,
 			`<a href="/console/activity?key=key_gone&amp;since=` + since + `">1</a>`,
 		},
-		"by=user&range=30d": {
+		"by=user": {
 			`<a href="/console/usage?by=key&amp;range=30d&amp;user=` + ada.ID + `">ada</a>`,
 			`data-label="Person" class="fill" title="No owner">No owner<`,
 			`<a href="/console/activity?since=` + since + `&amp;user=` + ada.ID + `">3</a>`,
@@ -108,7 +114,7 @@ func TestUsageLinks(t *testing.T) {
 		"key=console": {"Key Console only.", `data-label="Model" class="fill" title="No model">No model<`},
 		"model=none":  {"Model none only.", "No requests in this time"},
 	} {
-		page := mainOf(g.page("/console/usage?" + query))
+		page := mainOf(g.page("/console/usage?range=30d&" + query))
 		has(t, page, want...)
 		if strings.Contains(query, "user=") {
 			lacks(t, page, ">gone<", ">Console<")
@@ -116,7 +122,45 @@ func TestUsageLinks(t *testing.T) {
 	}
 }
 
-// The bars of percentiles are in one another: the blocks of a bar have the heights of p50 and p95.
+// While all usage is younger than three days, the page shows 24 hours.
+func TestYoungUsage(t *testing.T) {
+	g := newGateway(t)
+	g.record(2, activity.Request{Deployment: "m"})
+	has(t, mainOf(g.page("/console/usage")), `aria-current="true">24 hours`)
+	has(t, mainOf(g.page("/console/usage?range=7d")), `aria-current="true">7 days`)
+	g.record(3, activity.Request{Deployment: "m"})
+	has(t, mainOf(g.page("/console/usage")), `aria-current="true">30 days`)
+}
+
+// Hours are those of the browser's zone, and so is the day of the sums of today. Days are those of UTC.
+func TestUsageInZone(t *testing.T) {
+	g := newGateway(t)
+	now := time.Now().UTC()
+	for name, zone := range map[string]*time.Location{ // in one of the first two, the day is not that of UTC
+		"Etc/GMT-14": time.FixedZone("", 14*3600), "Etc/GMT+12": time.FixedZone("", -12*3600), "../UTC": time.UTC, "": time.UTC,
+	} {
+		g.cookies["postern-zone"] = &http.Cookie{Name: "postern-zone", Value: name}
+		hour := now.In(zone).Truncate(time.Hour)
+		has(t, mainOf(g.page("/console/usage?range=24h&by=day")), "24 hours", "No requests")
+		year, month, day := now.In(zone).Date()
+		midnight := time.Date(year, month, day, 0, 0, 0, 0, zone).UTC()
+		v := &visit{Console: g.console, r: httptest.NewRequest(http.MethodGet, "/", nil)}
+		v.r.AddCookie(g.cookies["postern-zone"])
+		if got := v.midnight(); !got.Equal(midnight) {
+			t.Errorf("%s: the day began at %v, not %v", name, got, midnight)
+		}
+		_, periods := spans[0].query(grouping{}, v.localNow())
+		if got := periods[23]; got.name != hour.Format("15:00") || got.id != now.Format(store.HourOnly) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		_, periods = spans[1].query(grouping{}, v.localNow())
+		if got := periods[6]; got.name != now.Format("2 Jan") {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// The drawing of percentiles is a dot for p50, and a line from there to p95 of times and to the slowest 5% of speeds.
 func TestSpreadCharts(t *testing.T) {
 	g := newGateway(t)
 	for i := range 20 {
@@ -124,12 +168,24 @@ func TestSpreadCharts(t *testing.T) {
 		if i == 0 {
 			ms = 3000
 		}
-		g.record(0, activity.Request{Deployment: "m", BusyMillis: 1, FirstTokenMillis: ms})
-		g.record(0, activity.Request{Deployment: "m", BusyMillis: 1, FirstTokenMillis: 3000})
+		g.record(0, activity.Request{Deployment: "m", BusyMillis: 1, FirstTokenMillis: ms, TokensPerSecond: 20})
+		g.record(0, activity.Request{Deployment: "m", BusyMillis: 1, FirstTokenMillis: 3000, TokensPerSecond: 200})
 	}
 	page := mainOf(g.page("/console/usage?range=7d"))
 	day := time.Now().UTC().Format("2 Jan")
-	has(t, page, day+", p50: 2.1 s<", day+", p95: 3.9 s<", "at most 3.9, "+day)
+	has(t, page, day+", p50: 2.1 s<", day+", p95: 3.9 s<",
+		day+", p50: 22.8 tokens/s<", day+", slowest 5%: 15.9 tokens/s<",
+		`<th scope="row">`+day+`</th><td>2.1 s</td><td>3.9 s</td>`)
+	c := newSpread("T", "s", "p95", []bar{{"one", []float64{2, 4}}, {"two", []float64{0, 0}}, {"three", []float64{3, 1}}})
+	want := []block{
+		{Class: "series-others line", Title: "one, p95: 4 s", Path: "M0.5 50V0"},
+		{Class: "series-0 dot", Title: "one, p50: 2 s", Path: "M0.5 50h0"},
+		{Class: "series-others line", Title: "three, p95: 1 s", Path: "M2.5 25V75"},
+		{Class: "series-0 dot", Title: "three, p50: 3 s", Path: "M2.5 25h0"},
+	}
+	if got := c.Blocks(); fmt.Sprint(got) != fmt.Sprint(want) || c.Ticks[0].Value != 4 {
+		t.Errorf("%v, not %v; %v", got, want, c.Ticks)
+	}
 }
 
 // The files that the page offers are those of its query.
@@ -160,8 +216,8 @@ func TestCharts(t *testing.T) {
 	page := mainOf(g.page("/console/usage?range=7d&by=key"))
 	_, rest, _ := strings.Cut(page, "<svg")
 	drawing, _, _ := strings.Cut(rest, "</svg>")
-	has(t, drawing, `role="img"`, "Tokens, ", "at most 1.3k", "key 9: 1\u202f000 tokens")
-	if n := strings.Count(drawing, "<rect"); n != 10 {
+	has(t, drawing, `role="img"`, `aria-label="Tokens"`, "key 9: 1\u202f000 tokens")
+	if n := strings.Count(drawing, "<title>"); n != 10 {
 		t.Errorf("%d rectangles of 10 values", n)
 	}
 	if n := strings.Count(drawing, `class="series-others"`); n != 4 {
@@ -176,20 +232,36 @@ func TestCharts(t *testing.T) {
 	}
 	c := newChart("T", "x", []string{"a", "b"},
 		[]bar{{"one", []float64{3, 4.5}}, {"two", []float64{0, 0}}, {"three", []float64{1, 0}}})
-	if c.Top != 10 || c.Half() != 5 || c.Width() != 3 || c.Label != "T, one to three: at most 7.5, one" {
-		t.Errorf("%+v", c)
-	}
 	want := []block{
-		{"series-0", "one, a: 3 x", .1, 70, .8, 30},
-		{"series-1", "one, b: 4.5 x", .1, 25, .8, 45},
-		{"series-0", "three, a: 1 x", 2.1, 90, .8, 10},
+		{"series-0", "one, a: 3 x", "M0.1 62.5h0.8v37.5h-0.8z"},
+		{"series-1", "one, b: 4.5 x", "M0.1 6.25h0.8v56.25h-0.8z"},
+		{"series-0", "three, a: 1 x", "M2.1 87.5h0.8v12.5h-0.8z"},
 	}
 	if got := c.Blocks(); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v, not %v", got, want)
 	}
-	for n, want := range map[float64]float64{0: 1, 1: 1, 1.1: 2, 7: 10, 99: 100, 101: 200, .03: .05, 5e9: 5e9} {
-		if got := roundUp(n); got < want*.999 || got > want*1.001 {
-			t.Errorf("roundUp(%v) = %v", n, got)
+	for peak, want := range map[float64]string{
+		0: "1 0", 1: "1 0", 1.1: "1.5 1 0.5 0", 2: "2 1 0", 7: "8 6 4 2 0", 9: "10 5 0", 9.5: "10 7.5 5 2.5 0",
+		101: "150 100 50 0", 2200: "3k 2k 1k 0", .03: "0.03 0.02 0.01 0", 5e9: "6G 4G 2G 0",
+	} {
+		var texts []string
+		for _, tick := range ticks(peak, peak == math.Trunc(peak)) {
+			texts = append(texts, short(tick.Value))
+		}
+		if got := strings.Join(texts, " "); got != want {
+			t.Errorf("ticks to %v: %s, not %s", peak, got, want)
+		}
+	}
+	for n, want := range map[int]int{7: 4, 24: 6, 30: 6, 90: 6} {
+		c, shown := newChart("", "", []string{""}, make([]bar, n)), 0
+		for i := range c.Bars {
+			c.Bars[i].Name = "x"
+		}
+		for _, name := range c.Times() {
+			shown += len(name)
+		}
+		if shown != want {
+			t.Errorf("%d of %d times", shown, n)
 		}
 	}
 	for n, want := range map[float64]string{0: "0", .5: "0.5", 999: "999", 1000: "1k", 1234: "1.23k", 2.5e6: "2.5M"} {

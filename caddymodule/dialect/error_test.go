@@ -231,3 +231,12 @@ func TestLogged(t *testing.T) {
 		}
 	}
 }
+
+// Most people with an invalid key cannot create another one.
+func TestInvalidKeyAsksForANewOne(t *testing.T) {
+	for _, reason := range []string{"unknown", "revoked", "expired", "malformed"} {
+		if text := RefusedKey(reason).Message; !strings.Contains(strings.ToLower(text), "ask for a new one.") {
+			t.Errorf("%s: %s", reason, text)
+		}
+	}
+}

@@ -18,14 +18,14 @@ func RefusedKey(reason string) *Error {
 	if reason == "ip_not_allowed" {
 		return addressNotAllowed()
 	}
-	const unknown = "Unknown API key. Check that the key belongs to this gateway and is complete, or create a new one."
+	const unknown = "Unknown API key. Check that the key belongs to this gateway and is complete, or ask for a new one."
 	return &Error{Kind: KindInvalidKey, Message: cmp.Or(refusedKeys[reason], unknown)}
 }
 
 var refusedKeys = map[string]string{
 	"missing":          "Missing API key. Send it as `Authorization: Bearer sk-svc-…` or `x-api-key: sk-svc-…`.",
-	"revoked":          "This API key has been revoked. Create a new one.",
-	"expired":          "This API key has expired. Ask its owner to extend it, or create a new one.",
+	"revoked":          "This API key has been revoked. Ask for a new one.",
+	"expired":          "This API key has expired. Ask its owner to extend it, or ask for a new one.",
 	"disabled":         "This API key is disabled. Ask its owner to enable it, or use another key.",
 	"rotated":          "This API key was rotated and no longer works. Use the new key.",
 	"management_token": "This is a management token (pmt_…), not an API key. Send an API key (sk-svc-…).",

@@ -154,6 +154,16 @@ func (op Operation) Name() string {
 	return routes[op.Kind].name
 }
 
+// RequestLine returns the method and the path of the operation with a name in the activity, "" for other names.
+func RequestLine(name string) string {
+	for _, r := range routes {
+		if r.name == name && name != "" {
+			return r.method + " " + strings.Replace(r.path, "*", "{id}", 1)
+		}
+	}
+	return ""
+}
+
 // Judging is the gateway's own request about the tool calls of an answer.
 var Judging = Operation{Kind: ChatCompletions, Dialect: Messages}
 

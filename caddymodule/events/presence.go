@@ -3,6 +3,7 @@ package events
 import (
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
@@ -10,6 +11,8 @@ const (
 	// offlineAfter is how long a connector or an upstream may be away before it is
 	// reported, so that shorter outages emit no event.
 	offlineAfter = 5 * time.Second
+	// maxLastModels bounds the names that are kept of the models of a connector.
+	maxLastModels = 100
 	// upstreamsAtOnce bounds the events about one connector's upstreams within
 	// offlineAfter, since connectors control their reports.
 	upstreamsAtOnce = 16
@@ -88,9 +91,24 @@ func (s *sources) arrive(hub *tunnel.Hub, e tunnel.Event) (isNew bool) {
 	}
 	p.Event = e
 	p.hubs[hub] = true
-	s.store.TouchConnector(e.Connector)
+	s.seen(p)
 	s.checkAfter(p, offlineAfter)
 	return isNew
+}
+
+// seen records that a connector is online, and what its tunnel shows.
+func (s *sources) seen(p *presence) {
+	var last *store.LastTunnel
+	for hub := range p.hubs {
+		if session, ok := hub.Session(p.Connector); ok {
+			info := session.Info()
+			last = &store.LastTunnel{Remote: info.Remote, Version: info.Version, OS: info.OS}
+			for _, u := range info.States {
+				last.Models = append(last.Models, u.Models[:min(len(u.Models), maxLastModels-len(last.Models))]...)
+			}
+		}
+	}
+	s.store.TouchConnector(p.Connector, last)
 }
 
 // depart records that a connector is no longer online at a hub. It is reported as
@@ -101,7 +119,7 @@ func (s *sources) depart(hub *tunnel.Hub, p *presence) {
 	}
 	if delete(p.hubs, hub); len(p.hubs) == 0 {
 		p.left = time.Now()
-		s.store.TouchConnector(p.Connector)
+		s.store.TouchConnector(p.Connector, nil)
 		s.checkAfter(p, offlineAfter)
 	}
 }

@@ -89,9 +89,9 @@ func (s *sources) close() {
 
 // touch updates the last-seen times of online connectors.
 func (s *sources) touch() {
-	for id, p := range s.presences {
+	for _, p := range s.presences {
 		if len(p.hubs) > 0 {
-			s.store.TouchConnector(id)
+			s.seen(p)
 		}
 	}
 }

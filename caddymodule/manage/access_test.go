@@ -87,7 +87,7 @@ var accesses = map[string]access{
 	"POST /webhooks/test":            {path: "/webhooks/test", body: map[string]string{}},
 	"GET /accounts":                  {path: "/accounts"},
 	"POST /accounts":                 {path: "/accounts", body: map[string]string{"id": "third"}},
-	"PATCH /accounts/{id}":           {path: "/accounts/empty", body: map[string]string{}},
+	"PATCH /accounts/{id}":           {path: "/accounts/default", body: map[string]string{}},
 	"DELETE /accounts/{id}":          {path: "/accounts/empty"},
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/netip"
+	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -26,12 +27,14 @@ type AccountFields struct {
 	KeyLimits      limits.UsageLimits `json:"key_limits" flag:"key-" help:"Limits of new keys; 0 is no limit" flaghelp:"New keys: "`
 }
 
-// Accounts lists the accounts, for operators.
+// Accounts lists the accounts. Users see their own.
 func (s *Service) Accounts(ctx context.Context) ([]store.Account, error) {
-	if err := operator(ctx); err != nil {
+	account, err := s.account(ctx)
+	if err != nil {
 		return nil, err
 	}
-	accounts := s.store.Accounts()
+	accounts, all := s.store.Accounts(), CallerFrom(ctx).Operator
+	accounts = slices.DeleteFunc(accounts, func(a store.Account) bool { return !all && a.ID != account })
 	for i := range accounts {
 		accounts[i].Limits = accounts[i].Limits.Effective()
 	}
@@ -40,7 +43,7 @@ func (s *Service) Accounts(ctx context.Context) ([]store.Account, error) {
 
 // CreateAccount creates an account, for operators.
 func (s *Service) CreateAccount(ctx context.Context, c CreateAccount) (store.Account, error) {
-	return s.changeAccount(ctx, "account.create", func() (store.Account, values, error) {
+	return s.changeAccount(ctx, "account.create", operator(ctx), func() (store.Account, values, error) {
 		if err := (store.Account{Limits: c.Limits}).Check(); err != nil {
 			return store.Account{}, nil, err
 		}
@@ -53,9 +56,15 @@ func (s *Service) CreateAccount(ctx context.Context, c CreateAccount) (store.Acc
 	})
 }
 
-// SetAccount changes the fields of an account, for operators.
+// SetAccount changes the fields of an account, for operators. Admins of the default account may change that one: the
+// limits of others keep their users from using up the gateway.
 func (s *Service) SetAccount(ctx context.Context, id string, edit func(*AccountFields) error) (store.Account, error) {
-	return s.changeAccount(ctx, "account.set", func() (set store.Account, before values, err error) {
+	var refused error
+	if c := CallerFrom(ctx); !c.Operator && (c.Account != store.DefaultAccount || id != c.Account) {
+		refused = faultf(ErrForbidden, "only operators may change this account, with `caddy gateway account set` on the "+
+			"gateway's machine; admins of the account %q may change that one", store.DefaultAccount)
+	}
+	return s.changeAccount(ctx, "account.set", refused, func() (set store.Account, before values, err error) {
 		var failed error
 		set, err = s.store.SetAccount(ctx, id, func(a *store.Account) {
 			before = valuesOf(a)
@@ -74,7 +83,7 @@ func (s *Service) SetAccount(ctx context.Context, id string, edit func(*AccountF
 
 // RemoveAccount removes an account that is empty, for operators.
 func (s *Service) RemoveAccount(ctx context.Context, id string) (store.Account, error) {
-	return s.changeAccount(ctx, "account.remove", func() (store.Account, values, error) {
+	return s.changeAccount(ctx, "account.remove", operator(ctx), func() (store.Account, values, error) {
 		a, ok := s.store.Account(id)
 		if !ok {
 			return store.Account{}, nil, errNoAccount(id)
@@ -83,13 +92,13 @@ func (s *Service) RemoveAccount(ctx context.Context, id string) (store.Account, 
 	})
 }
 
-// changeAccount is [change] for accounts. do also returns the values before the change. The answer contains the
-// effective limits.
-func (s *Service) changeAccount(ctx context.Context, operation string,
+// changeAccount is [change] for accounts, unless the caller is refused. do also returns the values before the change.
+// The answer contains the effective limits.
+func (s *Service) changeAccount(ctx context.Context, operation string, refused error,
 	do func() (store.Account, values, error),
 ) (store.Account, error) {
-	if err := operator(ctx); err != nil {
-		return store.Account{}, err
+	if refused != nil {
+		return store.Account{}, refused
 	}
 	a, before, err := do()
 	if !store.Committed(err) {

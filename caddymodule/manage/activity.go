@@ -20,6 +20,7 @@ type Activity struct {
 	Model     string `json:"model" need:"filled" help:"Only requests for this model"`
 	Connector string `json:"connector" need:"filled" help:"Only requests through this connector, by id or name"`
 	Status    string `json:"status" need:"filled" help:"Only requests with this outcome: ok, failed, refused, client"`
+	Error     string `json:"error" need:"filled" help:"Only requests with this error code, class of the model server's error like out_of_memory, or stream_cut"`
 	Since     string `json:"since" need:"filled" help:"Only requests since then: a time, or a duration like 24h"`
 	Until     string `json:"until" need:"filled" help:"Only requests before this time"`
 	Search    string `json:"search" need:"filled" help:"Only requests with this text in an id, a name or an error"`
@@ -43,8 +44,8 @@ func (s *Service) Activity(ctx context.Context, a Activity) (Requests, error) {
 		return Requests{}, err
 	}
 	q := activity.Query{
-		Model: a.Model, Connector: a.Connector, Outcome: activity.Outcome(a.Status), Text: a.Search, Before: a.Before,
-		Limit: cmp.Or(a.Limit, defaultRequests),
+		Model: a.Model, Connector: a.Connector, Outcome: activity.Outcome(a.Status), Kind: a.Error, Text: a.Search,
+		Before: a.Before, Limit: cmp.Or(a.Limit, defaultRequests),
 	}
 	if a.Limit < 0 || a.Limit > activity.MaxPage {
 		return Requests{}, badRequest("limit is %d; it must be from 1 to %d", a.Limit, activity.MaxPage)
@@ -53,8 +54,8 @@ func (s *Service) Activity(ctx context.Context, a Activity) (Requests, error) {
 		q.Outcome) {
 		return Requests{}, badRequest("status is %.40q; it must be ok, failed, refused or client", a.Status)
 	}
-	if max(len(a.Search), len(a.Before)) > maxSearch {
-		return Requests{}, badRequest("search and before can have at most %d bytes", maxSearch)
+	if max(len(a.Search), len(a.Error), len(a.Before)) > maxSearch {
+		return Requests{}, badRequest("search, error and before can have at most %d bytes", maxSearch)
 	}
 	if q.From, err = s.instant("since", a.Since); err == nil {
 		q.To, err = s.instant("until", a.Until)

@@ -22,7 +22,7 @@ const (
 
 // Connector is a listed connector. The fields from Transport on
 // describe its live tunnel and are absent while it is offline. LastSeenAt is absent
-// while it is online.
+// while it is online, and so is LastTunnel.
 type Connector struct {
 	store.Connector
 	State     string `json:"state" column:"STATE"`
@@ -46,6 +46,14 @@ type Connector struct {
 	Active int `json:"active,omitempty"`
 	// MaxRequests is the limit of Active.
 	MaxRequests int `json:"max_requests,omitempty"`
+}
+
+// Shown returns what the tunnel shows, or the last one has shown.
+func (c Connector) Shown() store.LastTunnel {
+	if c.LastTunnel != nil {
+		return *c.LastTunnel
+	}
+	return store.LastTunnel{Remote: c.Remote, Version: c.Version, OS: c.OS}
 }
 
 // The states of an upstream.
@@ -211,8 +219,13 @@ func (s *Service) Connector(ctx context.Context, idOrName string) (ConnectorDeta
 	info, online := s.sessions()[c.ID]
 	v := ConnectorDetail{
 		Connector: s.connectorOf(c, info, online, s.folder.Archives), Models: []UpstreamModels{}, Deployments: []string{},
-		Hours: append([]activity.ConnectorHour{}, s.activity.Connector(c.ID)...),
+		Hours: []activity.ConnectorHour{},
 	}
+	hours, err := s.activity.Connector(ctx, account, c.ID, CallerFrom(ctx).User)
+	if err != nil {
+		s.log.Warn("failed to count the requests of a connector", "connector_id", c.ID, "error", err)
+	}
+	v.Hours = append(v.Hours, hours...)
 	for _, u := range info.States {
 		v.Models = append(v.Models, UpstreamModels{
 			Upstream: u.Name, Models: append([]string{}, u.Models...),
@@ -277,7 +290,7 @@ func (s *Service) connectorOf(
 		return v
 	}
 	since := info.Since
-	v.State, v.Since, v.LastSeenAt = Online, &since, nil
+	v.State, v.Since, v.LastSeenAt, v.LastTunnel = Online, &since, nil, nil
 	v.Transport, v.Remote, v.Version, v.OS = info.Transport, info.Remote, info.Version, info.OS
 	if downloads.Newer(s.build.Version, info.Version) {
 		_, site := s.Downloads()

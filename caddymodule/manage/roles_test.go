@@ -31,7 +31,7 @@ var memberRoutes = []string{
 }
 
 // hiddenFromViewers are the routes that only read, and that viewers may not use.
-var hiddenFromViewers = []string{"GET /pairings", "GET /backup", "GET /identity", "GET /accounts"}
+var hiddenFromViewers = []string{"GET /pairings", "GET /backup", "GET /identity"}
 
 func mayUse(role store.Role, route string) bool {
 	switch {

@@ -171,9 +171,9 @@ var operations = []Operation{
 	row(post, "/webhooks/test", "Sends a test to each webhook", connectors, admins, OfGateway,
 		callPlain(ok, (*Service).TestWebhooks)),
 
-	row(get, "/accounts", "Lists accounts", 0, operators, OfGateway, callPlain(ok, (*Service).Accounts)),
+	row(get, "/accounts", "Lists accounts", read, readers, OfGateway, callPlain(ok, (*Service).Accounts)),
 	row(post, "/accounts", "Adds an account", 0, operators, OfGateway, call(created, (*Service).CreateAccount)),
-	row(patch, "/accounts/{id}", "Changes an account's limits, and what new keys get", 0, operators, OfGateway,
+	row(patch, "/accounts/{id}", "Changes an account's limits, and what new keys get", 0, admins, OfGateway,
 		callEdit(ok, (*Service).SetAccount)),
 	row(remove, "/accounts/{id}", "Removes an empty account", 0, operators, OfGateway,
 		callRecord(ok, (*Service).RemoveAccount)),

@@ -6,8 +6,12 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
+	"time"
+
+	"github.com/dustin/go-humanize"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/text"
@@ -55,10 +59,31 @@ func sentenceOf(o store.Operation) string {
 // changes lists the details of an operation, shortened.
 func changes(details map[string]string) (list string) {
 	for i, name := range slices.Sorted(maps.Keys(details)) {
-		list += []string{": ", ", "}[min(i, 1)] + strings.ReplaceAll(strings.TrimPrefix(name, "limits."), "_", " ") +
-			" " + text.Within(details[name], 120)
+		limit, isLimit := strings.CutPrefix(name, "limits.")
+		values := strings.Split(text.Within(details[name], 120), " → ")
+		for i, value := range values {
+			values[i] = readable(value, isLimit)
+		}
+		first, then := strings.ReplaceAll(strings.TrimSuffix(limit, "_at"), "_", " "), strings.Join(values, " → ")
+		if strings.Contains(first, " per ") && len(values) == 1 { // 1M tokens per day
+			first, then = then, first
+		}
+		list += []string{": ", ", "}[min(i, 1)] + first + " " + then
 	}
 	return list
+}
+
+// readable returns the value of a detail for people: a time, or the number of a limit, if that is not rounded.
+func readable(value string, isLimit bool) string {
+	if at, err := time.Parse(time.RFC3339, value); err == nil {
+		return at.UTC().Format("2 Jan 2006, 15:04 UTC")
+	}
+	n, _ := strconv.ParseFloat(value, 64)
+	short := humanize.SIWithDigits(n, 2, "")
+	if whole, _, err := humanize.ParseSI(short); err != nil || whole != n || n < 1000 || !isLimit {
+		return value
+	}
+	return strings.ReplaceAll(short, " ", "")
 }
 
 // inWords returns operations of an account, the newest first, with their sentences. Records are called by their

@@ -56,9 +56,15 @@ func TestAuditSentences(t *testing.T) {
 	g.doAs(anna, "POST", "/keys", `{"name":"laptop","scope":"*"}`)
 	said("anna created the key laptop: owner anna, scope *", "usr anna", "key laptop", "usr anna")
 	g.doAs(anna, "PATCH", "/keys/laptop", `{"name":"desk","limits":{"tokens_per_day":9,"requests_per_day":9},"note":"n"}`)
-	said("anna changed the key desk: requests per day 9, tokens per day 9, name laptop → desk, note n",
+	said("anna changed the key desk: 9 requests per day, 9 tokens per day, name laptop → desk, note n",
 		"usr anna", "key desk")
-	if e := entries(t, g, anna)[1]; e.Text != "anna created the key laptop: owner anna, scope *" {
+	g.doAs(anna, "PATCH", "/keys/desk",
+		`{"limits":{"tokens_per_day":1000000,"tokens_per_month":0},"expires_at":"2036-12-01T15:47:09Z"}`)
+	said("anna changed the key desk: expires 1 Dec 2036, 15:47 UTC, tokens per day 9 → 1M", "usr anna", "key desk")
+	g.doAs(manage.Caller{Name: "admin endpoint", Operator: true}, "PATCH", "/keys/desk",
+		`{"limits":{"tokens_per_day":1500000,"tokens_per_month":1234567}}`)
+	said("The operator changed the key desk: tokens per day 1M → 1.5M, 1234567 tokens per month", "key desk")
+	if e := entries(t, g, anna)[3]; e.Text != "anna created the key laptop: owner anna, scope *" {
 		t.Errorf("before the key was renamed: %q", e.Text)
 	}
 	anna.Token, anna.TokenName = "mgt_1", "ci"

@@ -196,7 +196,7 @@ func TestRefusedTrade(t *testing.T) {
 	wantFault(t, err, store.ErrInvalid, "a code can set up claude, ")
 	want[map[string]any](g, 201, "POST", "/keys", `{"name":"ci box claude"}`)
 	_, err = g.trade(made.Code, "box")
-	wantFault(t, err, store.ErrExists, "using the code: the account")
+	wantFault(t, err, store.ErrExists, "using the code: another key")
 	if _, err := g.trade(made.Code, "desk"); err != nil {
 		t.Error(err)
 	}

@@ -92,7 +92,7 @@ func TestDeploymentStates(t *testing.T) {
 	}
 
 	g.tunnels.connect()
-	g.store.TouchConnector(rack.info.Connector)
+	g.store.TouchConnector(rack.info.Connector, nil)
 	expect("offline", health.Offline, health.Offline, "offline")
 	list := want[[]manage.Deployment](g, 200, "GET", "/deployments", "")
 	if at := list[0].OfflineSince; at == nil || time.Since(*at) > time.Minute || list[1].OfflineSince != nil {

@@ -152,7 +152,8 @@ func TestTokenOptions(t *testing.T) {
 	}
 }
 
-// An operator sets the limits of an account; users who reach one get an error.
+// An operator sets the limits of an account, and admins of the default account those of that one. Users who reach a
+// limit get an error.
 func TestAccountLimits(t *testing.T) {
 	g := newGateway(t)
 	anna := g.user("default", "anna")
@@ -169,7 +170,20 @@ func TestAccountLimits(t *testing.T) {
 	if w.Code != 409 || !strings.Contains(w.Body.String(), "account set default --max-keys N") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	wantAs[map[string]any](g, anna, 403, "PATCH", "/accounts/default", `{"max_keys":9}`)
+	lab := g.user("lab", "lena")
+	for _, refused := range []struct {
+		caller manage.Caller
+		path   string
+	}{{anna, "/accounts/lab"}, {anna, "/accounts/none"}, {lab, "/accounts/lab"}, {lab, "/accounts/default"}} {
+		wantAs[map[string]any](g, refused.caller, 403, "PATCH", refused.path, `{"max_keys":9}`)
+	}
+	wantAs[map[string]any](g, asToken(anna, store.AllRights), 403, "PATCH", "/accounts/default", `{"max_keys":9}`)
+	if a := wantAs[store.Account](g, anna, 200, "PATCH", "/accounts/default", `{"max_keys":9}`); a.Limits.MaxKeys != 9 {
+		t.Errorf("an admin has set %+v", a)
+	}
+	if list := wantAs[[]store.Account](g, lab, 200, "GET", "/accounts", ""); len(list) != 1 || list[0].ID != "lab" {
+		t.Errorf("a user sees %+v", list)
+	}
 	want[map[string]any](g, 400, "PATCH", "/accounts/default", `{"max_keys":-1}`)
 	want[map[string]any](g, 400, "PATCH", "/accounts/default", `{"max_keys":"9"}`)
 	want[map[string]any](g, 404, "PATCH", "/accounts/none", `{"max_keys":9}`)

@@ -279,7 +279,7 @@ func TestConnector(t *testing.T) {
 			t.Errorf("upstream: %+v", u)
 		}
 	}
-	g.refused(operator, 409, "PATCH", "/connectors/home", `{"name":"rack"}`, "already has a connector")
+	g.refused(operator, 409, "PATCH", "/connectors/home", `{"name":"rack"}`, "another connector has the name")
 	renamed := want[manage.Connector](g, 200, "PATCH", "/connectors/home", `{"name":"gpu-box"}`)
 	if renamed.Name != "gpu-box" || renamed.ID != c.ID || renamed.State != manage.Online {
 		t.Errorf("renamed: %+v", renamed)

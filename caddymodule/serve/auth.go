@@ -93,7 +93,8 @@ func (a Authenticator) refusedKey(b *Backend, h http.Header, r *http.Request, ex
 	if r.URL.Path == "/v1" && a.Page() != "" { // perhaps a person with a browser
 		derr.Message += " Open " + a.Page() + " to see what a key may use."
 	}
-	if b.refuse(ex, key, dialect.OfPath(r.URL.Path, r.Header), derr) == http.StatusUnauthorized {
+	op, _ := dialect.Lookup(r.Method, r.URL.EscapedPath(), r.Header)
+	if b.refuse(ex, key, op, derr) == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="postern"`)
 	}
 	return derr
@@ -163,10 +164,10 @@ func cleanPath(u *url.URL) {
 
 // refuse records a request without a valid key, and returns its status. If the key is unknown, the
 // request has no account, and is recorded for the default account.
-func (b *Backend) refuse(ex *Exchange, key store.Credential, d dialect.Dialect, derr *dialect.Error) (status int) {
-	status = derr.HTTPStatus(d)
+func (b *Backend) refuse(ex *Exchange, key store.Credential, op dialect.Operation, derr *dialect.Error) (status int) {
+	status = derr.HTTPStatus(op.Dialect)
 	r := activity.Request{
-		ID: ex.RequestID, Time: ex.Start, Dialect: string(d), Status: status,
+		ID: ex.RequestID, Time: ex.Start, Dialect: string(op.Dialect), Operation: op.Name(), Status: status,
 		ErrorClass: string(derr.Class()),
 	}
 	r.ErrorCode, r.Error = derr.Logged()

@@ -234,7 +234,7 @@ func TestRefusalOfAnotherAccount(t *testing.T) {
 		t.Errorf("for the access log: %s, %s", ex.Outcome, ex.Reason)
 	}
 	own, others := g.backend.Activity.Recent(stranger), g.backend.Activity.Recent(store.DefaultAccount)
-	if len(own) != 1 || own[0].KeyID != g.key.ID() || len(others) != 0 ||
+	if len(own) != 1 || own[0].Operation != "chat/completions" || own[0].KeyID != g.key.ID() || len(others) != 0 ||
 		!strings.HasPrefix(own[0].Reason, "The key has been revoked since ") {
 		t.Errorf("the account has %+v, the default one %+v", own, others)
 	}
@@ -257,6 +257,11 @@ func TestPageWithoutKey(t *testing.T) {
 	for path, named := range map[string]bool{"/v1": true, "/v1/": true, "/v1/models": false} {
 		if body := get(path); strings.Contains(body, page) != named {
 			t.Errorf("%s: %s", path, body)
+		}
+	}
+	for _, r := range g.backend.Activity.Recent(store.DefaultAccount) {
+		if r.Operation != "paths" && r.Operation != "models" {
+			t.Errorf("recorded as %q: %+v", r.Operation, r)
 		}
 	}
 	g.router.Page = func() string { return "" }

@@ -244,7 +244,7 @@ const maxExpiresDays = 3660
 func (d KeyDefaults) check() error {
 	if d.Scope != "" {
 		if _, err := scope.Parse(d.Scope); err != nil {
-			return Errorf(ErrInvalid, "%v", err)
+			return InField("scope", Errorf(ErrInvalid, "%v", err))
 		}
 	}
 	switch {
@@ -276,7 +276,8 @@ func (s *Store) SetAccount(ctx context.Context, id string, change func(*Account)
 func checkUsageLimits(l limits.UsageLimits) error {
 	for _, name := range limits.Names() {
 		if n := *l.Field(name); n < 0 || n > limits.MaxLimit {
-			return Errorf(ErrInvalid, "the limit %s is %d, but must be 1 to %d, or 0 for no limit", name, n, limits.MaxLimit)
+			return InField(name, Errorf(ErrInvalid, "the limit %s is %d, but must be 1 to %d, or 0 for no limit", name, n,
+				limits.MaxLimit))
 		}
 	}
 	return nil

@@ -31,7 +31,9 @@ func (r *connectorRecord) check() error {
 // current returns the connector with its last-seen time.
 func (r *connectorRecord) current() Connector {
 	c := r.Connector
-	c.LastSeenAt = r.use.last()
+	if c.LastSeenAt = r.use.last(); c.LastSeenAt != nil {
+		c.LastTunnel = r.use.tunnel.Load()
+	}
 	return c
 }
 
@@ -143,8 +145,8 @@ func createConnector(t *tx, r *connectorRecord) error {
 func takeConnectorName(t *tx, account, name, id string) error {
 	path := connectorNamePath(account, name)
 	if t.get(path).Exists() {
-		return Errorf(ErrExists, "the account %q already has a connector %q: "+
-			"choose another name, or remove that connector first", account, name)
+		return InField("name", Errorf(ErrExists, "another connector has the name %q: choose another name, or remove that "+
+			"connector first", name))
 	}
 	t.put(path, &nameRecord{ID: id})
 	return nil
@@ -202,9 +204,14 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 	})
 }
 
-// TouchConnector records that a connector is online now. It does no I/O: times are
-// written in batches, and at most once a minute per connector.
-func (s *Store) TouchConnector(id string) { connectorKind.touch(s, id) }
+// TouchConnector records that a connector is online now, and what its tunnel shows; nil: as before. It does no I/O:
+// times are written in batches, and at most once a minute per connector.
+func (s *Store) TouchConnector(id string, tunnel *LastTunnel) {
+	if r, ok := connectorKind.byID(s.view.Load(), id); ok && tunnel != nil {
+		r.use.tunnel.Store(tunnel)
+	}
+	connectorKind.touch(s, id)
+}
 
 // listSome lists up to five names and the number of further ones.
 func listSome(names []string) string {

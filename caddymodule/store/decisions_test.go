@@ -46,7 +46,7 @@ func TestConnectorNames(t *testing.T) {
 	if got, err := approve("gpu", "mine"); err != nil || got.Name != "mine" {
 		t.Errorf("named %q, %v", got.Name, err)
 	}
-	wantError(t, errOf(approve("gpu", "mine")), store.ErrExists, `already has a connector "mine"`)
+	wantError(t, errOf(approve("gpu", "mine")), store.ErrExists, `another connector has the name "mine"`)
 	wantError(t, errOf(approve("gpu", "con_mine")), store.ErrInvalid, "begins like an id")
 }
 

@@ -80,13 +80,15 @@ func (s *Store) EditDeployment(ctx context.Context, account, name string,
 
 func checkDeployment(d Deployment) error {
 	if err := scope.CheckName(d.Name); err != nil {
-		return Errorf(ErrInvalid, "%v", err)
+		return InField("name", Errorf(ErrInvalid, "%v", err))
 	}
-	for _, part := range []struct{ what, name string }{{"upstream", d.Upstream}, {"upstream's model", d.Model}} {
+	for _, part := range []struct{ field, what, name string }{
+		{"upstream", "upstream", d.Upstream}, {"model", "upstream's model", d.Model},
+	} {
 		if part.name == "" {
 			continue
 		}
-		if err := checkLabel(part.what, part.name); err != nil {
+		if err := InField(part.field, checkLabel(part.what, part.name)); err != nil {
 			return err
 		}
 	}
@@ -97,8 +99,8 @@ func checkDeployment(d Deployment) error {
 		return Errorf(ErrInvalid, "the deployment %q has %d connectors, but the maximum is %d", d.Name, len(d.Connectors),
 			maxConnectors)
 	case d.MaxConcurrency < 0 || d.MaxConcurrency > maxConcurrency:
-		return Errorf(ErrInvalid, "max_concurrency is %d, but must be between 1 and %d, or 0 for no limit", d.MaxConcurrency,
-			maxConcurrency)
+		return InField("max_concurrency", Errorf(ErrInvalid, "max_concurrency is %d, but must be between 1 and %d, or 0 for "+
+			"no limit", d.MaxConcurrency, maxConcurrency))
 	}
 	if !slices.Contains(ModelKinds, d.ModelKind()) {
 		return Errorf(ErrInvalid, "kind is %.40q, but must be one of %q", d.Kind, ModelKinds)
@@ -106,7 +108,7 @@ func checkDeployment(d Deployment) error {
 	if err := d.Options.Check(); err != nil {
 		return Errorf(ErrInvalid, "%v", err)
 	}
-	return checkAlsoAs(d)
+	return InField("also_as", checkAlsoAs(d))
 }
 
 func setDeployment(t *tx, d Deployment, before *deploymentRecord) (Deployment, error) {

@@ -48,7 +48,7 @@ func TestConnectorErrors(t *testing.T) {
 		wantError(t, errOf(s.AuthenticateConnector(id, secret)), store.ErrUnauthenticated, "invalid tunnel token")
 	}
 	_, _, err = s.CreateConnector(t.Context(), account, "Home GPU")
-	wantError(t, err, store.ErrExists, `already has a connector "Home GPU"`)
+	wantError(t, err, store.ErrExists, `another connector has the name "Home GPU"`)
 	wantError(t, errOf(s.CreateConnector(t.Context(), account, "con_mine")), store.ErrInvalid, "begins like an id")
 	wantError(t, errOf(s.CreateConnector(t.Context(), "nobody", "x")), store.ErrNotFound, "unknown account")
 	_, err = s.RemoveConnector(t.Context(), account, "third")

@@ -57,14 +57,14 @@ func (h Histogram) MarshalJSON() ([]byte, error) {
 	return json.Marshal(h[:n])
 }
 
-// Percentiles are estimated from histograms: half or 95 of 100 values do not exceed them. 0: none.
+// Percentiles are estimated from histograms: 5, 50 or 95 of 100 values do not exceed them. 0: none.
 type Percentiles struct {
 	FirstTokenP50 float64 `json:"first_token_p50_ms"`
 	FirstTokenP95 float64 `json:"first_token_p95_ms"`
 	WaitP50       float64 `json:"wait_p50_ms"` // 0 if it is below 16 ms
 	WaitP95       float64 `json:"wait_p95_ms"`
 	SpeedP50      float64 `json:"tokens_per_second_p50"` // after the first token
-	SpeedP95      float64 `json:"tokens_per_second_p95"`
+	SpeedP5       float64 `json:"tokens_per_second_p5"`  // of the slowest answers
 }
 
 // Percentiles returns those of the requests.
@@ -72,5 +72,5 @@ func (u Usage) Percentiles() Percentiles {
 	wait := func(q float64) float64 { ms := u.Waits.quantile(q, Millis); return ms - math.Mod(ms, Millis.first) }
 	first := func(q float64) float64 { return u.FirstTokenTimes.quantile(q, Millis) }
 	speed := func(q float64) float64 { return u.Speeds.quantile(q, TokensPerSecond) }
-	return Percentiles{first(.5), first(.95), wait(.5), wait(.95), speed(.5), speed(.95)}
+	return Percentiles{first(.5), first(.95), wait(.5), wait(.95), speed(.5), speed(.05)}
 }

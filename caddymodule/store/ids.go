@@ -113,7 +113,7 @@ func checkLabel(what, name string) error {
 	case name == "":
 		return Errorf(ErrInvalid, "the name of the %s is empty", what)
 	case len(name) > maxLabel:
-		return Errorf(ErrInvalid, "the name of the %s has %d bytes, but the maximum is %d", what, len(name), maxLabel)
+		return Errorf(ErrInvalid, "the name of the %s is too long: %d bytes, of at most %d", what, len(name), maxLabel)
 	case !text.IsPrintable(name):
 		return Errorf(ErrInvalid, "the name of the %s, %q, contains unprintable characters", what, name)
 	case strings.TrimSpace(name) != name:

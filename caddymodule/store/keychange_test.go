@@ -290,8 +290,8 @@ func TestKeyNames(t *testing.T) {
 		return err
 	}
 	must(t, errors.Join(create("a"), create("b"), rename("a", "c"), create("a"), rename("a", "a")))
-	wantError(t, create("b"), store.ErrExists, `already has a key "b"`)
-	wantError(t, rename("a", "b"), store.ErrExists, `already has a key "b"`)
+	wantError(t, create("b"), store.ErrExists, `another key has the name "b"`)
+	wantError(t, rename("a", "b"), store.ErrExists, `another key has the name "b"`)
 	wantError(t, create("key_x"), store.ErrInvalid, "begins like an id")
 	wantError(t, rename("x", "y"), store.ErrNotFound, "use a name or an id")
 	must(t, errOf(s.RevokeKey(ctx, account, "b")))
@@ -343,7 +343,7 @@ func TestEditKeyErrors(t *testing.T) {
 			func(k *store.Key) { k.ExpiresAt = new(time.Now().Add(-time.Second)) },
 			store.ErrInvalid,
 		},
-		"501 bytes, but the maximum is 500":    {func(k *store.Key) { k.Note = strings.Repeat("x", 501) }, store.ErrInvalid},
+		"501 bytes, of at most 500":            {func(k *store.Key) { k.Note = strings.Repeat("x", 501) }, store.ErrInvalid},
 		"unprintable":                          {func(k *store.Key) { k.Note = "a\x1b[1m" }, store.ErrInvalid},
 		"101 networks, but the maximum is 100": {func(k *store.Key) { k.AllowedIPs = make([]netip.Prefix, 101) }, store.ErrInvalid},
 		"is not the id of a user":              {func(k *store.Key) { k.Owner = "Eve" }, store.ErrInvalid},

@@ -275,12 +275,12 @@ func (s *Store) newKey(ctx context.Context, account string, fields KeyFields) (*
 
 // normalize checks the fields that users set. old are those before, nil for a new key.
 func (r *keyRecord) normalize(old *KeyFields, now time.Time) error {
-	if err := checkName("key", prefixKey, r.Name); err != nil {
+	if err := InField("name", checkName("key", prefixKey, r.Name)); err != nil {
 		return err
 	}
 	parsed, err := scope.Parse(r.Scope)
 	if err != nil {
-		return Errorf(ErrInvalid, "%v", err)
+		return InField("scope", Errorf(ErrInvalid, "%v", err))
 	}
 	r.Scope, r.scope = parsed.String(), parsed
 	if r.ExpiresAt != nil {
@@ -292,16 +292,17 @@ func (r *keyRecord) normalize(old *KeyFields, now time.Time) error {
 	}
 	switch {
 	case len(r.Note) > MaxNote:
-		return Errorf(ErrInvalid, "the note of the key has %d bytes, but the maximum is %d", len(r.Note), MaxNote)
+		return InField("note", Errorf(ErrInvalid, "the note of the key is too long: %d bytes, of at most %d", len(r.Note),
+			MaxNote))
 	case r.Note != "" && !text.IsPrintable(r.Note):
-		return Errorf(ErrInvalid, "the note of the key contains unprintable characters")
+		return InField("note", Errorf(ErrInvalid, "the note of the key contains unprintable characters"))
 	case len(r.AllowedIPs) > MaxAllowedIPs:
-		return Errorf(ErrInvalid, "the key has %d networks, but the maximum is %d: merge adjacent ones", len(r.AllowedIPs),
-			MaxAllowedIPs)
+		return InField("networks", Errorf(ErrInvalid, "the key has %d networks, but the maximum is %d: merge adjacent "+
+			"ones", len(r.AllowedIPs), MaxAllowedIPs))
 	}
 	if r.DefaultModel != "" { // which may be published later
 		if err := scope.CheckName(r.DefaultModel); err != nil {
-			return Errorf(ErrInvalid, "default_model: %v", err)
+			return InField("default_model", Errorf(ErrInvalid, "default_model: %v", err))
 		}
 	}
 	if !slices.Contains(Priorities(), cmp.Or(r.Priority, PriorityNormal)) {
@@ -329,8 +330,8 @@ func checkOwner(t *tx, r *keyRecord) error {
 // takeKeyName records the name of a key, unless another key has it.
 func takeKeyName(t *tx, r *keyRecord) error {
 	if t.get(r.namePath()).Exists() {
-		return Errorf(ErrExists, "the account %q already has a key %q: choose another name, or revoke that key first",
-			r.Account, r.Name)
+		return InField("name", Errorf(ErrExists, "another key has the name %q: choose another name, or revoke that key "+
+			"first", r.Name))
 	}
 	t.put(r.namePath(), &nameRecord{ID: r.ID})
 	return nil

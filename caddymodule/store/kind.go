@@ -156,7 +156,9 @@ func (k *kind[R, P]) apply(d *draft, dir string, key recordKey, item Item) error
 			d.orphans.set(d.edit, item.Key, item.ModRevision)
 			return nil
 		}
-		old.head().use.load(used.LastUsedAt)
+		if old.head().use.load(used.LastUsedAt); used.Tunnel != nil {
+			old.head().use.tunnel.Store(used.Tunnel)
+		}
 		return nil
 	}
 	if old != nil && old.head().revision == item.ModRevision {

@@ -96,7 +96,8 @@ func splitPath(path string) (dir string, key recordKey) {
 
 type lastUsedRecord struct {
 	header
-	LastUsedAt time.Time `json:"last_used_at"`
+	LastUsedAt time.Time   `json:"last_used_at"`
+	Tunnel     *LastTunnel `json:"tunnel,omitempty"` // of a connector
 }
 
 type nameRecord struct {

@@ -86,8 +86,8 @@ func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
 			}
 			for _, name := range append([]string{other.Name}, other.AlsoAs...) {
 				if name == d.Name || slices.Contains(d.AlsoAs, name) {
-					return Errorf(ErrExists, "the deployment %q of the account %q has the name %q: choose another name, "+
-						"or remove it there", other.Name, d.Account, name)
+					return Errorf(ErrExists, "the deployment %q has the name %q: choose another name, or remove it there",
+						other.Name, name)
 				}
 			}
 		}
@@ -103,10 +103,10 @@ func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
 	fallback := deploymentKind.load(t, d.Account, d.Fallback)
 	switch {
 	case d.Fallback == d.Name:
-		return Errorf(ErrInvalid, "the deployment %q cannot be its own fallback", d.Name)
+		return InField("fallback", Errorf(ErrInvalid, "the deployment %q cannot be its own fallback", d.Name))
 	case fallback != nil && fallback.ModelKind() != d.ModelKind():
-		return Errorf(ErrInvalid, "the fallback %q is of a different kind from the deployment %q: choose one of the same "+
-			"kind", d.Fallback, d.Name)
+		return InField("fallback", Errorf(ErrInvalid, "the fallback %q is of a different kind from the deployment %q: choose "+
+			"one of the same kind", d.Fallback, d.Name))
 	case fallback == nil:
 		return Errorf(ErrInvalid, "the fallback %.140q is not a deployment of the account %q: "+
 			"use a public name from the list of deployments", d.Fallback, d.Account)

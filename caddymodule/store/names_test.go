@@ -112,10 +112,10 @@ func TestNamesAreUnique(t *testing.T) {
 			part  string
 			names []string
 		}{
-			{store.ErrExists, `the deployment "a" of the account "default" has the name "one"`, []string{"b", "one"}},
-			{store.ErrExists, `"a" of the account "default" has the name "claude-*"`, []string{"b", "two", "claude-*"}},
-			{store.ErrExists, `"a" of the account "default" has the name "one"`, []string{"one"}},
-			{store.ErrExists, `"b" of the account "default" has the name "b"`, []string{"a", "b"}},
+			{store.ErrExists, `the deployment "a" has the name "one"`, []string{"b", "one"}},
+			{store.ErrExists, `"a" has the name "claude-*"`, []string{"b", "two", "claude-*"}},
+			{store.ErrExists, `"a" has the name "one"`, []string{"one"}},
+			{store.ErrExists, `"b" has the name "b"`, []string{"a", "b"}},
 			{store.ErrInvalid, `the name "c" twice`, []string{"c", "c"}},
 			{store.ErrInvalid, `the name "x" twice`, []string{"c", "x", "x"}},
 			{store.ErrInvalid, "is empty", []string{"c", ""}},

@@ -39,6 +39,16 @@ type Connector struct {
 	// LastSeenAt is when it was last online, possibly a few minutes too early if the
 	// gateway was killed; nil: never. It is stored separately.
 	LastSeenAt *time.Time `json:"last_seen_at,omitempty"`
+	// LastTunnel is what its last tunnel has shown; nil: not known. It is stored with LastSeenAt.
+	LastTunnel *LastTunnel `json:"last_tunnel,omitempty"`
+}
+
+// LastTunnel is what is known of a connector that may be offline.
+type LastTunnel struct {
+	Remote  string   `json:"remote"`
+	Version string   `json:"version"`
+	OS      string   `json:"os"`
+	Models  []string `json:"models,omitempty"` // that its model servers listed, at most 100
 }
 
 // Deployment is a public model name and its route. Deployments returned by the store share

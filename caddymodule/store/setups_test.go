@@ -123,7 +123,7 @@ func TestSetupRenews(t *testing.T) {
 	}
 	must(t, errOf(s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 2 })))
 	for u, client := range map[store.User]string{bob: "claude", ann: "codex"} {
-		wantError(t, errOf(trade(u, client)), store.ErrExists, `already has a key "box"`)
+		wantError(t, errOf(trade(u, client)), store.ErrExists, `another key has the name "box"`)
 	}
 	must(t, errOf(s.RevokeKey(t.Context(), account, "box")))
 	third, _, err := trade(ann, "claude")

@@ -54,7 +54,7 @@ var tokenKind = &kind[tokenRecord, *tokenRecord]{
 // of t. It returns the token with its secret, which is not shown again. Names of tokens need
 // not be unique.
 func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error) {
-	if err := checkLabel("token", t.Name); err != nil {
+	if err := InField("name", checkLabel("token", t.Name)); err != nil {
 		return Token{}, "", err
 	}
 	if !checkID(prefixUser, t.User) {

@@ -25,6 +25,7 @@ type use struct {
 	millis  atomic.Int64 // Unix milliseconds; 0: never
 	saved   atomic.Int64 // the same, as saved or being saved in the KV
 	unsaved atomic.Bool  // queued in Store.unsaved
+	tunnel  atomic.Pointer[LastTunnel]
 }
 
 // advance moves the time forward, never back, and reports whether it did.
@@ -112,7 +113,7 @@ func (s *Store) flush(ctx context.Context, interval time.Duration) error {
 	for chunk := range slices.Chunk(all, MaxTxnOps) {
 		t := new(tx)
 		for _, u := range chunk {
-			t.put(u.path, &lastUsedRecord{LastUsedAt: u.time()})
+			t.put(u.path, &lastUsedRecord{LastUsedAt: u.time(), Tunnel: u.tunnel.Load()})
 		}
 		err := t.err
 		if err == nil {

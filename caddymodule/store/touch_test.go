@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,12 +102,13 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-// The time when a connector was last seen survives a restart, and costs at most one write a minute.
+// The time when a connector was last seen, and its last tunnel, survive a restart, and cost at most one write a minute.
 func TestTouchConnector(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
 	var id string
 	var last time.Time
+	tunnel := &store.LastTunnel{Remote: "203.0.113.7:40312", Version: "v1.2.3", Models: []string{"qwen3"}}
 	synctest.Test(t, func(t *testing.T) {
 		s, err := openStore(path)
 		must(t, err)
@@ -118,14 +120,15 @@ func TestTouchConnector(t *testing.T) {
 		}
 		before := s.Stats().Revision
 		for range 90 {
-			s.TouchConnector(id)
+			s.TouchConnector(id, nil)
 			time.Sleep(time.Second)
 		}
 		if got := s.Stats().Revision; got != before+2 {
 			t.Errorf("%d writes in 90 seconds, not 2", got-before)
 		}
-		s.TouchConnector("con_unknown")
-		s.TouchConnector(id)
+		s.TouchConnector("con_unknown", tunnel)
+		s.TouchConnector(id, tunnel)
+		s.TouchConnector(id, nil)
 		last = time.Now().UTC()
 		must(t, s.Close())
 	})
@@ -133,6 +136,9 @@ func TestTouchConnector(t *testing.T) {
 	c, _ := s.Connector(id)
 	if c.LastSeenAt == nil || c.LastSeenAt.Before(last.Add(-time.Minute)) {
 		t.Errorf("after a restart last seen %v, not within a minute of %v", c.LastSeenAt, last)
+	}
+	if got := c.LastTunnel; got == nil || got.Remote != tunnel.Remote || !slices.Equal(got.Models, tunnel.Models) {
+		t.Errorf("the last tunnel is %+v", got)
 	}
 	if list := s.Connectors(account); len(list) != 1 || list[0].LastSeenAt == nil {
 		t.Errorf("listed as %+v", list)

@@ -61,6 +61,7 @@ func TestOneGateway(t *testing.T) {
 		"hostile names":     testHostileNames,
 		"users come and go": testUsersComeAndGo, "signing out of a new page": testSignOutOfANewPage, "roles": testRoles,
 		"another account sees nothing": testAnotherAccountSeesNothing,
+		"times and forms":              testTimesAndForms,
 		"only a key":                   testOnlyAKey, "faults of the page for a key": testFaultsOfConnect,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,8 +162,8 @@ func (r *rig) paired(p *Person, name string) {
 func (p *Person) publish() {
 	p.t.Helper()
 	p.Sees("scripted on ")
-	p.Click(`form[action="/console/start/register"] button`)
-	p.Sees("scripted is published") // the steps that are done depend on the account's keys
+	p.Click(`form[action="/console/start/register"] button[value]`)
+	p.Sees("Published: scripted.") // the steps that are done depend on the account's keys
 }
 
 // key creates a key with the console and returns it.

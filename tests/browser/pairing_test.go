@@ -2,6 +2,7 @@ package browser
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/postern-dev/postern/tests/harness"
@@ -31,6 +32,11 @@ func testReplacedDevice(t *testing.T, r *rig) {
 	first.Kill()
 	p.Sees("A connector named gpu-box is offline") // without a reload
 	p.Look("start-device-again")
+	p.Open("/console/connectors")
+	if last := p.Text("td.mono.muted"); !strings.HasPrefix(last, "127.0.0.1:") {
+		t.Errorf("the last address of an offline connector is %q", last)
+	}
+	p.Open("/console/start")
 	p.Press("Approve as…")
 	p.Sees("Or replace a connector")
 	p.Look("pairing-again")

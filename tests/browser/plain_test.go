@@ -3,8 +3,11 @@ package browser
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 )
 
@@ -106,4 +109,30 @@ func firstOption(p *Person, selector string) string {
 	p.Do(chromedp.WaitVisible(chromedp.CSS(selector)))
 	return Eval[string](p, fmt.Sprintf(`[...document.querySelector(%q).options].map(o => o.value).find(v => v) ?? ""`,
 		selector))
+}
+
+// Times are in the zone of the browser, which the footer names, with UTC in their titles. A wrong field has the focus.
+func testTimesAndForms(t *testing.T, r *rig) {
+	p := r.newUser("zone", "zoe")
+	p.Do(command(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Pacific/Kiritimati"}))
+	p.Open("/console/settings")
+	p.Sees("Times are in Pacific/Kiritimati.")
+	p.Open("/console/audit")
+	p.Sees(time.Now().In(time.FixedZone("", 14*3600)).Format("Monday, 2 January 2006"))
+	if title := Eval[string](p, `document.querySelector("main time").title`); !strings.HasSuffix(title, " UTC") {
+		t.Errorf("the title of a time is %q", title)
+	}
+	p.Open("/console/keys/new")
+	p.Fill("#name", "laptop")
+	p.Fill("#networks", "home")
+	p.Expect("400 (Bad Request)")
+	p.Press("Create the key")
+	p.Sees("Allowed IP addresses: ")
+	p.until("the wrong field has the focus", func() bool {
+		return Eval[string](p, `document.activeElement.id + " " + document.querySelector("#name").value`) == "networks laptop"
+	})
+	p.Look("key-new-fault")
+	p.Open("/console/settings")
+	p.Click(`section[aria-labelledby="limits-title"] summary`)
+	p.Look("settings-limits")
 }

@@ -56,6 +56,16 @@ func TestLargeAccount(t *testing.T) {
 		p.Arrives("/console/" + tab.name)
 		p.Sees("1 to 50 of")
 	}
+	p.Open("/console/home")
+	const tight = `[...document.querySelectorAll(".numbers dd")].filter(dd => dd.scrollWidth > dd.clientWidth).length`
+	for _, width := range []int64{1280, 1024, 390} {
+		p.Width(width)
+		if n := Eval[int](p, `(document.querySelectorAll(".numbers dd a").forEach(a => { a.textContent = "1000 of 1000"; }), `+
+			tight+`)`); n > 0 {
+			t.Errorf("at %d px, %d numbers of Home are wider than their columns", width, n)
+		}
+	}
+	p.Look("home-large")
 	p.Open("/console/keys/new")
 	p.Fill("#scope", "org/model-00*")
 	p.Sees("100 models match")

@@ -12,7 +12,7 @@
   const unreachable = api
     ? `The API at ${api} cannot be reached, or does not allow this page to call it: its operator can add ${location.origin} to cors in the gateway’s configuration.`
     : gone;
-  const number = (n) => n.toLocaleString("en");
+  const number = (n) => n.toLocaleString("en").replaceAll(",", "\u202f"); // as on all pages
   const count = (n, unit) => `${number(n)} ${unit}${n === 1 ? "" : "s"}`;
   let key = "", models = [], shown = false, turn = 0;
 

@@ -1,6 +1,6 @@
 // Enhancements of the console's pages: the secret of a link moves from the URL
-// into its form, countdowns run, times are shown as ages, buttons copy, and a
-// page whose session has ended leads to the sign-in. No page needs them.
+// into its form, countdowns run, times are shown as ages and in the browser's zone,
+// buttons copy, and a page whose session has ended leads to the sign-in. No page needs them.
 (() => {
   "use strict";
 
@@ -21,6 +21,11 @@
     addEventListener("hashchange", takeLink); // another link, pasted over the address of this page
   }
 
+  // The server needs the zone for the hours of charts, and for today.
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  document.cookie = `postern-zone=${zone}; path=/console; max-age=31536000; samesite=strict${location.protocol === "https:" ? "; secure" : ""}`;
+  document.querySelectorAll("[data-zone]").forEach((text) => { text.textContent = `Times are in ${zone}.`; });
+
   const units = [["day", 86400], ["hour", 3600], ["minute", 60]];
   const ages = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
   const set = (element, text) => { if (element.textContent !== text) element.textContent = text; };
@@ -34,15 +39,15 @@
       set(time, seconds <= 0 ? "expired" : `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")} left`);
       return;
     }
-    if (!time.title) time.title = new Date(at).toLocaleString();
-    const clock = time.hasAttribute("data-clock");
-    if (clock || time.hasAttribute("data-moment")) {
-      const day = new Date(at).toDateString() === new Date().toDateString() ? {} : { day: "numeric", month: "short" };
-      set(time, new Date(at).toLocaleString("en-GB", { ...day, hour: "2-digit", minute: "2-digit", second: clock ? "2-digit" : undefined }));
+    const then = new Date(at), now = new Date(), clock = time.dataset.clock;
+    const day = { day: "numeric", month: "short", year: then.getFullYear() === now.getFullYear() ? undefined : "numeric" };
+    if (clock !== undefined || time.hasAttribute("data-moment")) {
+      const parts = { hour: "2-digit", minute: "2-digit", second: clock === undefined ? undefined : "2-digit", fractionalSecondDigits: Number(clock) || undefined };
+      set(time, then.toLocaleString("en-GB", { ...(then.toDateString() === now.toDateString() ? {} : day), ...parts }));
       return;
     }
     const [unit, size] = units.find(([, size]) => Math.abs(seconds) >= size) ?? [];
-    if (unit === "day" && -seconds > 30 * size) set(time, new Date(at).toLocaleDateString("en", { dateStyle: "medium" }));
+    if (unit === "day" && -seconds > 30 * size) set(time, then.toLocaleDateString("en-GB", day));
     else set(time, unit ? ages.format(Math.round(seconds / size), unit) : "just now");
   };
   const showAll = () => document.querySelectorAll("time[data-ago], time[data-clock], time[data-moment], time[data-expires]").forEach(show);
@@ -109,7 +114,7 @@
   window.htmx?.registerExtension("postern", {
     htmx_before_morph_attr: (element, { attrName }) => {
       if (attrName === "open" && element instanceof HTMLDetailsElement) return false;
-      if ((attrName === "title" || attrName === "class") && element instanceof HTMLTimeElement) return false;
+      if (attrName === "class" && element instanceof HTMLTimeElement) return false;
     },
   });
 })();
