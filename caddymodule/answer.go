@@ -35,7 +35,7 @@ func recovered(log *slog.Logger, w http.ResponseWriter, serve func(w http.Respon
 }
 
 // errCrashed is the text of the error after a panic.
-const errCrashed = "the gateway failed to serve the request because of a defect; its log has the stack"
+const errCrashed = "the gateway failed to serve the request because of a bug; its log has the stack trace"
 
 // failText answers after a panic with a line of text.
 func failText(w http.ResponseWriter) { answerText(w, http.StatusInternalServerError, errCrashed) }

@@ -35,7 +35,7 @@ func TestMistakes(t *testing.T) {
 			"client of Ollama", "POST", "/api/chat", ask, "Accept: application/json", 404,
 			"choose an OpenAI-compatible provider in the client, and set the client's base URL to " + api,
 		},
-		{"client of Ollama with /v1", "GET", "/v1/api/tags", "", bearer, 404, "Ollama's own API is not served"},
+		{"client of Ollama with /v1", "GET", "/v1/api/tags", "", bearer, 404, "This gateway does not serve Ollama's own API"},
 		{
 			"base URL of the console", "POST", "/console/chat/completions", ask, bearer, 404,
 			"set the client's base URL to " + api,
@@ -93,13 +93,13 @@ func TestMistakes(t *testing.T) {
 		},
 		{
 			"large body", "POST", "/v1/chat/completions", strings.Repeat(" ", 2000), bearer, 413,
-			"ask its operator to raise max_body",
+			"ask the operator to raise max_body",
 		},
 		{"GET", "GET", "/v1/messages", "", bearer, 405, "use POST"},
 		{"no max_tokens", "POST", "/v1/messages", ask, bearer, 400, "max_tokens"},
 		{
 			"no key", "POST", "/v1/messages", ask, "Accept: */*", 401,
-			"No API key. Send it as `Authorization: Bearer sk-svc-…`",
+			"Missing API key. Send it as `Authorization: Bearer sk-svc-…`",
 		},
 		{"key without Bearer", "POST", "/v1/messages", ask, "Authorization: " + s.key, 401, "No API key."},
 		{

@@ -153,7 +153,7 @@ func TestOptions(t *testing.T) {
 			"Access-Control-Request-Method: POST")
 		if response.StatusCode != http.StatusMethodNotAllowed || response.Header.Get("Allow") != allow ||
 			response.Header.Get("Access-Control-Allow-Origin") != "" ||
-			!strings.Contains(body, "Web pages of this origin cannot call the API.") {
+			!strings.Contains(body, "Web pages from this origin cannot call the API.") {
 			t.Errorf("%s: %d %v %s", path, response.StatusCode, response.Header, body)
 		}
 	}

@@ -49,7 +49,7 @@ func TestUseInShells(t *testing.T) {
 			if !written {
 				t.Error("the settings are not written")
 			}
-			c.ends(t, run(line), 3, "code is wrong, used or expired")
+			c.ends(t, run(line), 3, "code is wrong, was already used, or has expired")
 			c.ends(t, run(strings.Replace(line, "opencode "+made.Code, "--undo opencode", 1)), 0)
 			if left, _ := filepath.Glob(filepath.Join(c.dir, "home", ".config", "opencode", "*.json*")); len(left) > 0 {
 				t.Errorf("%v are left", left)

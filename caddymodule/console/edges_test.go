@@ -55,7 +55,7 @@ func TestStoreLost(t *testing.T) {
 	b.page("/console/keys")
 	edge.Cut(true)
 	w := b.post("/console/keys", "name", "x", "scope", "*")
-	b.refused(w, http.StatusServiceUnavailable, "may have been made or not")
+	b.refused(w, http.StatusServiceUnavailable, "may or may not have been made")
 	lacks(t, w.Body.String(), "10.9.8.7")
 	has(t, h.logged(), "10.9.8.7")
 }

@@ -81,7 +81,7 @@ func TestKeyFaults(t *testing.T) {
 		{"blank scope", "laptop", "  ", []string{"* allows all", `value="laptop"`}},
 		{"empty pattern", "laptop", "a,,b", []string{"extra comma", `value="laptop"`, `value="a,,b"`}},
 		{"hostile scope", "laptop", mean, []string{html.EscapeString("<script>")}},
-		{"unprintable name", "a\x01b", "*", []string{"cannot be printed"}},
+		{"unprintable name", "a\x01b", "*", []string{"unprintable"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := g.post("/console/keys", "name", tt.key, "scope", tt.scope)
@@ -234,7 +234,7 @@ func TestKeyPage(t *testing.T) {
 	page = b.page(path)
 	has(t, page, ">revoked<", path+"/remove", "Revoked keys")
 	lacks(t, page, path+"/rotate", path+"/disable", "Save")
-	b.refused(b.post(path, form("")...), http.StatusConflict, "is revoked, which is final")
+	b.refused(b.post(path, form("")...), http.StatusConflict, "is revoked, which cannot be undone")
 }
 
 // The form of a new key has the defaults of the account, and another user may be its owner.

@@ -71,7 +71,7 @@ func TestModelWindow(t *testing.T) {
 	lacks(t, page, "press Measure")
 
 	page = g.post("/console/models/measure", "name", "qwen3").Body.String()
-	has(t, page, "<!doctype html>", "gpu-box: The answer has no count")
+	has(t, page, "<!doctype html>", "gpu-box: The model server did not count")
 	g.lines.disconnect()
 	has(t, g.post("/console/models/measure", "name", "qwen3").Body.String(), "is offline")
 }
@@ -126,7 +126,7 @@ func TestSuggestedLimit(t *testing.T) {
 	for _, key := range []string{"key_1", "key_2"} {
 		g.observed.Begin(&d, con.ID, key, true)
 	}
-	has(t, g.page("/console/models/show?name=qwen3"), "set <code>max_concurrency</code> to the slots of its server",
+	has(t, g.page("/console/models/show?name=qwen3"), "set <code>max_concurrency</code> to the number of slots of the model server",
 		`<a href="/console/models/new?name=qwen3">Change</a>`)
 	g.lines.mu.Lock()
 	g.lines.serve[con.ID] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -167,7 +167,7 @@ func TestPairingUnderAnotherName(t *testing.T) {
 
 	w := g.post("/console/pairings/"+id+"/approve", "back", "connectors", "name", "a\x01b")
 	g.refused(w, http.StatusBadRequest, "")
-	has(t, w.Body.String(), "cannot be printed", "/console/pairings/"+id+"/approve")
+	has(t, w.Body.String(), "unprintable", "/console/pairings/"+id+"/approve")
 	g.goes(g.post("/console/pairings/"+id+"/approve", "back", "connectors", "name", "big one"), "/console/connectors")
 	has(t, mainOf(g.page("/console/connectors")), "gpu-box approved as big one.")
 	has(t, mainOf(g.page("/console/start")), "big one is connecting")

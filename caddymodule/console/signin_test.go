@@ -21,7 +21,7 @@ func TestFirstUser(t *testing.T) {
 	b.goes(b.get("/console/sign-in"), "/console/setup")
 	has(t, b.page("/console/setup"), "No users yet", "caddy gateway setup-link", `data-fragment`)
 	b.refused(b.post("/console/setup", "name", "ada", "password", password, "link", "not-a-secret"),
-		http.StatusBadRequest, "The link does not work")
+		http.StatusBadRequest, "This link does not work")
 
 	_, secret, err := h.signIn.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
 	must(t, err)
@@ -38,7 +38,7 @@ func TestFirstUser(t *testing.T) {
 	late.goes(late.get("/console/setup"), "/console/sign-in")
 	has(t, late.page("/console/sign-in"), "has users already")
 	late.refused(late.post("/console/setup", "name", "eve", "password", password, "link", link), http.StatusBadRequest,
-		"The link does not work")
+		"This link does not work")
 
 	page := b.post("/console/settings/invitations")
 	if page.Code != http.StatusOK {
@@ -86,7 +86,7 @@ func TestRecovery(t *testing.T) {
 		"Wrong name or password.")
 	again.goes(again.post("/console/sign-in", "name", "grace", "password", new), "/console/")
 	again.refused(again.post("/console/recover", "password", password, "link", link), http.StatusBadRequest,
-		"The link does not work")
+		"This link does not work")
 }
 
 // TestRecoveryEndsWaysIn: the ticked credentials end, and all are ticked by default.

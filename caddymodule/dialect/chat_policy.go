@@ -116,9 +116,8 @@ func isRouting(key []byte, name string) bool {
 // allow the request, or if it has a field of routingNames.
 func (r *ChatRequest) applyOptions(o compat.Options) *Error {
 	if r.routing != "" {
-		return invalid(r.routing, "unsupported_parameter", "Unsupported parameter: %s. "+
-			"Only the model in `model` is used, with the server and the credentials of its deployment. "+
-			"Omit the parameter.", r.routing)
+		return invalid(r.routing, "unsupported_parameter", "Unsupported parameter: %s. The deployment of `model` "+
+			"determines the model server and its credentials. Omit the parameter.", r.routing)
 	}
 	if o.RemoteMedia != compat.RemoteAllow {
 		if r.remote != "" {

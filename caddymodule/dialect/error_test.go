@@ -196,7 +196,7 @@ func TestLogged(t *testing.T) {
 		{wrongMethod(content, "/v1/"+content, "GET"), "unknown_url", "This path does not support the method; use GET."},
 		{
 			previousNotFound(content, false), "previous_response_not_found",
-			"Previous response with id '…' not found. This gateway keeps no responses; send the whole conversation in input " +
+			"Previous response with id '…' not found. This gateway does not keep responses; send the whole conversation in input " +
 				"instead of previous_response_id.",
 		},
 		{
@@ -214,8 +214,8 @@ func TestLogged(t *testing.T) {
 		},
 		{
 			upstream(401, `{"error":"`+content+`"}`), "upstream_auth",
-			"The model server answered HTTP 401: it refused the connector's credentials, not yours. The connector's operator " +
-				"must check the upstream's API key in its configuration.",
+			"The model server answered HTTP 401: it refused the connector's credentials, not yours. Ask the connector's " +
+				"operator to check the upstream's API key in its configuration.",
 		},
 		{upstream(503, content), "overloaded", "The model server answered HTTP 503."},
 		{fromEvent([]byte(`{"error":"` + content + `"}`)), "upstream_error", "The model server reported an error."},
@@ -223,7 +223,7 @@ func TestLogged(t *testing.T) {
 		{abortedUpstream(content), "upstream_error", "The model server aborted the answer. Try again."},
 		{
 			Offline("m"), "deployment_offline",
-			"The model `m` is offline: its connector is not connected to this gateway. If this persists, start the connector.",
+			"The model `m` is offline: its connector is not connected to this gateway. If this persists, check that the connector is running.",
 		},
 	} {
 		if code, text := tt.e.Logged(); code != tt.code || text != tt.text {

@@ -18,24 +18,22 @@ func RefusedKey(reason string) *Error {
 	if reason == "ip_not_allowed" {
 		return addressNotAllowed()
 	}
-	const unknown = "Unknown API key. Check that it is a key of this gateway, without mistyped characters, or ask for a " +
-		"new one."
+	const unknown = "Unknown API key. Check that the key belongs to this gateway and is complete, or ask for a new one."
 	return &Error{Kind: KindInvalidKey, Message: cmp.Or(refusedKeys[reason], unknown)}
 }
 
 var refusedKeys = map[string]string{
-	"missing":          "No API key. Send it as `Authorization: Bearer sk-svc-…` or as `x-api-key: sk-svc-…`.",
+	"missing":          "Missing API key. Send it as `Authorization: Bearer sk-svc-…` or `x-api-key: sk-svc-…`.",
 	"revoked":          "This API key has been revoked. Ask for a new one.",
 	"expired":          "This API key has expired. Ask its owner to extend it, or ask for a new one.",
-	"disabled":         "This API key is disabled. Ask its owner to enable it, or use another one.",
-	"rotated":          "This API key was replaced by a new one when it was rotated. Use the new one.",
-	"management_token": "This is a management token (pmt_…), not an API key. Send a key (sk-svc-…).",
-	"tunnel_token": "This is a tunnel token (ptt_…), which only a connector uses, not an API key. Send a key " +
-		"(sk-svc-…).",
-	"placeholder": "This is a placeholder, not an API key. Replace it with your key (sk-svc-…) " +
-		"in the client's settings.",
-	"quoted":        "The API key has quotation marks. Remove them in the client's settings.",
-	"second_bearer": "The API key begins with `Bearer`. Enter the key alone (sk-svc-…) in the client's settings.",
+	"disabled":         "This API key is disabled. Ask its owner to enable it, or use another key.",
+	"rotated":          "This API key was rotated and no longer works. Use the new key.",
+	"management_token": "This is a management token (pmt_…), not an API key. Send an API key (sk-svc-…).",
+	"tunnel_token":     "This is a tunnel token (ptt_…) of a connector, not an API key. Send an API key (sk-svc-…).",
+	"placeholder": "This is a placeholder, not an API key. Replace it with your API key (sk-svc-…) in the client's " +
+		"settings.",
+	"quoted":        "The API key contains quotation marks. Remove them in the client's settings.",
+	"second_bearer": "The API key begins with `Bearer`. Enter only the key (sk-svc-…) in the client's settings.",
 	"malformed": "This API key is incomplete: it should be sk-svc- and 43 letters and digits. Copy it again, or " +
 		"ask for a new one.",
 }
@@ -50,9 +48,9 @@ func EndedKey(reason string) *Error {
 	case "disabled":
 		message = "The API key was disabled during this request. The answer is incomplete."
 	case "rotated":
-		message = "The API key was replaced by a new one during this request. The answer is incomplete. Use the new one."
+		message = "The API key was rotated during this request. The answer is incomplete. Use the new key."
 	case "out_of_scope": // of the playground; clients get the error of an unknown model
-		message = "The API key may no longer use this model. The answer is incomplete."
+		message = "The API key may no longer use this model, so the answer is incomplete."
 	case "ip_not_allowed":
 		return addressNotAllowed()
 	case "store_lost":
@@ -65,14 +63,14 @@ func EndedKey(reason string) *Error {
 var (
 	// addressNotAllowed: the key is for other addresses.
 	addressNotAllowed = fixed(KindAddress,
-		"This API key may not be used from your IP address. Use it from a network that it allows, or ask its owner to add "+
-			"yours.")
+		"This API key may not be used from your IP address. Use it from an allowed network, or ask its owner to allow your "+
+			"address.")
 	// UnsupportedEncoding: the gateway does not support the Content-Encoding.
 	UnsupportedEncoding = fixed(KindUnsupportedEncoding,
 		"The request's Content-Encoding is not supported. Use gzip, zstd, or none.")
 	// UnreadableBody: the body is incomplete or cannot be decompressed.
 	UnreadableBody = fixed(KindInvalidRequest,
-		"The request body could not be read: it is incomplete, or does not match its Content-Encoding.")
+		"The request body could not be read: it is incomplete or does not match its Content-Encoding. Send it again.")
 	// SlowBody: the body arrives too slowly.
 	SlowBody = fixed(KindRequestTimeout, "The request body arrived too slowly. Send at least 64 KiB per minute.")
 	// StreamBroken: the upstream's stream ended too early.
@@ -80,8 +78,7 @@ var (
 		"The model server closed the stream before the answer was complete. Try again.")
 	// TunnelBroken: the tunnel was lost during a stream.
 	TunnelBroken = fixed(KindUpstream,
-		"The stream ended unexpectedly: the connection to the model server's connector was lost before the answer was "+
-			"complete. Try again.")
+		"The connection to the model server's connector was lost before the answer was complete. Try again.")
 	// brokenArguments: tool arguments are invalid, and a part of them was already sent.
 	brokenArguments = fixed(KindUpstream,
 		"The model produced invalid tool arguments: they are not a JSON object. Try again.")
@@ -89,14 +86,14 @@ var (
 	namelessCall = fixed(KindUpstream,
 		"The model server sent the arguments of a tool call without the tool's name. Try again.")
 	// noChoices: an answer has no choices.
-	noChoices = fixed(KindUpstream, "The model server's answer contains no choices.")
+	noChoices = fixed(KindUpstream, "The model server's answer contains no choices. Try again.")
 	// noSummary: a compaction has no complete summary.
 	noSummary = fixed(KindUpstream,
 		"The model did not write a complete summary of the conversation. Try again, or continue with the whole conversation.")
 	// NotCancelable: only background responses can be canceled.
 	NotCancelable = fixed(KindInvalidRequest, "Cannot cancel a synchronous response.")
 	// upgradeRequired: a WebSocket handshake for responses. Clients fall back to POST at once only on status 426.
-	upgradeRequired = fixed(KindUpgradeRequired, "WebSocket is not supported here. Send POST /v1/responses.")
+	upgradeRequired = fixed(KindUpgradeRequired, "WebSocket is not supported here. Use POST /v1/responses instead.")
 )
 
 // fixed returns a constructor of errors with a fixed message.
@@ -108,8 +105,8 @@ func fixed(kind *Kind, message string) func() *Error {
 func BodyTooLarge(limit int64) *Error {
 	return &Error{
 		Kind: KindTooLarge,
-		Message: "The request body exceeds this gateway's limit (max_body, " + byteSize(limit) +
-			"), compressed or decompressed. Send less, or ask its operator to raise max_body.",
+		Message: "The request body exceeds this gateway's limit (max_body, " + byteSize(limit) + "), compressed or " +
+			"decompressed. Send less, or ask the operator to raise max_body.",
 	}
 }
 
@@ -119,7 +116,7 @@ func ReferencesTooLarge(limit int64) *Error {
 	return &Error{
 		Kind: KindTooLarge,
 		Message: "The request, including the items of previous_response_id and item_reference, exceeds this gateway's " +
-			"limit (max_body, " + byteSize(limit) + "). Refer to fewer items, or ask its operator to raise max_body.",
+			"limit (max_body, " + byteSize(limit) + "). Refer to fewer items, or ask the operator to raise max_body.",
 	}
 }
 
@@ -137,22 +134,22 @@ func Overloaded(message string) *Error {
 // StoreLost is the error of a gateway that has lost its store and cannot check keys, or whose store is only slow.
 func StoreLost(slow bool) *Error {
 	if slow {
-		return Overloaded("The store is slow now, so this gateway cannot check an API key that is new to it.")
+		return Overloaded("The gateway's store is slow to respond, so this API key cannot be checked yet.")
 	}
-	return Overloaded("This gateway has lost its store, so it cannot check API keys now.")
+	return Overloaded("This gateway has lost its store and cannot check API keys.")
 }
 
 // StoreLostDuring is the error of a running request that a gateway ends because it is without
 // its store for too long.
 func StoreLostDuring() *Error {
-	return Overloaded("This gateway has lost its store, so it cannot check whether the API key is still valid. The " +
-		"answer is incomplete.")
+	return Overloaded("This gateway has lost its store and cannot check whether the API key is still valid. The answer " +
+		"is incomplete.")
 }
 
 // MemoryFull is the error of a gateway that has reached its memory limit.
 func MemoryFull() *Error {
 	return Overloaded("The gateway has reached its memory limit for requests and answers (max_memory), in total or for " +
-		"this key. Send less at a time, or raise max_memory.")
+		"this key. Send less at a time, or ask the operator to raise max_memory.")
 }
 
 // FromHandler returns the error for a request that another Caddy handler, such as a
@@ -160,21 +157,21 @@ func MemoryFull() *Error {
 func FromHandler(status int) *Error {
 	switch {
 	case status == 429:
-		return &Error{Kind: KindRateLimit, Message: "Too many requests to this gateway. Wait before you send the next one."}
+		return &Error{Kind: KindRateLimit, Message: "Too many requests to this gateway. Wait before sending more."}
 	case status == 401:
 		return RefusedKey("unknown")
 	case status == 403:
-		return &Error{Kind: KindForbidden, Message: "This gateway does not allow the request."}
+		return &Error{Kind: KindForbidden, Message: "The gateway's configuration does not allow this request."}
 	case status == 404:
-		return &Error{Kind: KindUnknownURL, Message: "This gateway does not serve this path."}
+		return &Error{Kind: KindUnknownURL, Message: "This gateway does not serve this path. Check the client's base URL."}
 	case status == 503:
-		return Overloaded("The gateway does not accept requests at the moment.")
+		return Overloaded("The gateway is not accepting requests at the moment.")
 	case status == 504:
 		return &Error{Kind: KindTimeout, Message: "The gateway timed out. Try again."}
 	case status >= 400 && status < 500:
-		return invalid("", "", "A rule of this gateway rejects the request (HTTP %d).", status)
+		return invalid("", "", "A rule in the gateway's configuration rejected the request (HTTP %d).", status)
 	}
-	return Internal("A handler of the gateway failed; its log has the reason.")
+	return Internal("The gateway failed to handle the request; its log has the reason.")
 }
 
 // upstreamFailure returns an error about the model server's answer.
@@ -244,9 +241,8 @@ func wrongMethod(method, path, allow string) *Error {
 	if method == "OPTIONS" { // a CORS preflight request
 		return &Error{
 			Kind: KindWrongMethod, Allow: allow, logged: logged,
-			Message: "Web pages of this origin cannot call the API. " +
-				"Add the origin to `cors` in the gateway's configuration, or call the API from a server. " + path + " supports " +
-				allow + ".",
+			Message: "Web pages from this origin cannot call the API. Add the origin to `cors` in the gateway's " +
+				"configuration, or call the API from a server. " + path + " supports " + allow + ".",
 		}
 	}
 	return &Error{
@@ -262,7 +258,7 @@ func unknownURL(method, path string, d Dialect) *Error {
 	}
 	fix := ". Check the path; the API's base URL ends in /v1."
 	if d == Messages {
-		fix = ". Check the path; clients add /v1 to the base URL of this API (ANTHROPIC_BASE_URL), which ends without it."
+		fix = ". Check the path. Leave /v1 out of the base URL (ANTHROPIC_BASE_URL): Anthropic's clients add it."
 	}
 	return &Error{
 		Kind: KindUnknownURL, Message: "Unknown request URL: " + string(show(method)+" "+show(path)) + fix,

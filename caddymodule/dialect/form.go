@@ -94,7 +94,7 @@ func (f *Form) Read(body []byte) *Error {
 		}
 		follows := string(body[next : next+2])
 		if f.ended = follows == "--"; !f.ended && follows != "\r\n" {
-			return invalidForm("its boundary stands within a part")
+			return invalidForm("its boundary appears inside a part")
 		}
 		if err := f.readPart(body, start); err != nil {
 			return err
@@ -122,11 +122,11 @@ func (f *Form) readPart(body []byte, end int) *Error {
 		return invalidForm("the header of a part is longer than 8 KiB")
 	}
 	if i < 0 || !bytes.HasSuffix(raw[i+len(headerEnd):], []byte("\r\n")) {
-		return invalidForm("its boundary stands within a part")
+		return invalidForm("its boundary appears inside a part")
 	}
 	part, ok := readPartHeader(raw[:i])
 	if !ok {
-		return invalidForm("the header of a part is not valid: it needs one Content-Disposition, form-data with a name")
+		return invalidForm("the header of a part is invalid: it needs one Content-Disposition, form-data with a name")
 	}
 	span := jsonscan.Span{Start: f.at + 2 + i + len(headerEnd), End: end - len("\r\n")}
 	value := span.Bytes(body)
@@ -144,7 +144,7 @@ func (f *Form) readPart(body []byte, end int) *Error {
 	case f.model != nil:
 		return invalid("model", "", "The part %q is duplicated in the form. Send it once.", "model")
 	case part.hasFile || !part.isPlain:
-		return invalid("model", "", "The part %q must be a text without a file name or an encoding.", "model")
+		return invalid("model", "", "The part %q must be plain text, without a file name or encoding.", "model")
 	}
 	f.model, f.name = &span, string(value)
 	return nil
@@ -192,7 +192,7 @@ func (f *Form) finish(body []byte, defaultModel string) *Error {
 	}
 	switch {
 	case !f.ended || len(body) == f.at+3: // of the last line end, too
-		return invalidForm("its last boundary is missing, so a part of it may be, too")
+		return invalidForm("its last boundary is missing, so it may be incomplete")
 	case f.at == len(f.delimiter):
 		return invalidForm("it is empty")
 	case f.name != "":

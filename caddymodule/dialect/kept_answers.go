@@ -18,8 +18,8 @@ func TokenCount(d Dialect, tokens int) []byte {
 func WholeOnly(q url.Values) *Error {
 	for _, name := range [...]string{"stream", "starting_after"} {
 		if v := q.Get(name); v != "" && v != "false" {
-			return invalid(name, "unsupported_parameter", "Unsupported parameter: %s. Kept responses are not streamed again. "+
-				"Omit it to get the whole response.", name)
+			return invalid(name, "unsupported_parameter", "Unsupported parameter: %s. Kept responses cannot be streamed "+
+				"again. Omit it to get the whole response.", name)
 		}
 	}
 	return nil

@@ -33,13 +33,14 @@ func LimitReached(l Limit) *Error {
 	switch {
 	case l.Quota:
 		e.Kind, e.openaiType, e.NoRetry = KindQuota, "", true
-		e.Message = fmt.Sprintf("Quota used up. Limit %s for this %s; used %d. It resets at %s. To continue sooner, ask the "+
-			"operator to raise the limit.", amount, l.Of, l.Used, l.Reset.Round(time.Second).Format("2006-01-02 15:04 UTC"))
+		e.Message = fmt.Sprintf("Quota used up. This %s is limited to %s and has used %d. It resets at %s. To continue "+
+			"sooner, ask the operator to raise the limit.", l.Of, amount, l.Used,
+			l.Reset.Round(time.Second).Format("2006-01-02 15:04 UTC"))
 	case l.Name == limitConcurrency:
-		e.Message = fmt.Sprintf("Rate limit reached. Limit %s for this %s, and too many wait already or for too long.",
-			amount, l.Of)
+		e.Message = fmt.Sprintf("Rate limit reached. This %s is limited to %s, and too many requests are waiting, or this "+
+			"one has waited too long.", l.Of, amount)
 	default:
-		e.Message = fmt.Sprintf("Rate limit reached. Limit %s for this %s.", amount, l.Of)
+		e.Message = fmt.Sprintf("Rate limit reached. This %s is limited to %s.", l.Of, amount)
 	}
 	e.RetryAfter = int((l.Wait + time.Second - 1) / time.Second)
 	return e
@@ -52,7 +53,7 @@ func (l Limit) Amount() string {
 	case l.Name == limitConcurrency:
 		what = "concurrent requests"
 	case strings.HasPrefix(what, "seconds"):
-		what = "busy " + what
+		what = "compute " + what
 	}
 	if l.Max == 1 && l.Total == 0 {
 		what = strings.Replace(what+" ", "s ", " ", 1)

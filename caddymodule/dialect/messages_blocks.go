@@ -232,7 +232,7 @@ func (c *messagesCall) readAssistantBlock(f fieldList) {
 		}
 		c.conversation.addCall(f.text("id"), memberName(f.text("toolset_name"), f.text("name")), callInput(f.get("input")))
 	case "image", "document":
-		c.fault("type", "an assistant's message cannot hold this block")
+		c.fault("type", "an assistant message cannot contain this block")
 	case "compaction", "mid_conv_system", "tool_addition", "tool_removal":
 		c.readChange(f)
 	default:

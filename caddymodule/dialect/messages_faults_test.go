@@ -75,8 +75,8 @@ var messagesFaults = []struct{ name, body, message string }{
 		"nothing but a hosted tool",
 		`{"model":"m","max_tokens":1,"tools":[{"type":"web_search_20250305","name":"web_search","max_uses":8}],` +
 			`"messages":[{"role":"user","content":"u"}]}`,
-		"tools.0.type: Tools of type 'web_search_20250305' are not available on this deployment, and no other tool is " +
-			"left. Remove it, or send a tool that the client runs.",
+		"tools.0.type: Tools of type 'web_search_20250305' are not available on this deployment, and the request has no " +
+			"other tool. Remove it, or send a tool that the client runs.",
 	},
 	{
 		"nothing but hosted tools", `{"model":"m","max_tokens":1,"tools":[{"type":"advisor","name":"a"},` +

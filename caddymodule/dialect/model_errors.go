@@ -54,8 +54,8 @@ func NoRoom(n, limit, window int64) *Error {
 // EmbeddingsOnly is the error for a request to an embeddings model that is for a chat model.
 func EmbeddingsOnly(model string) *Error {
 	return invalid("model", "wrong_model_kind",
-		"The model `%s` is an embeddings model: it serves POST /v1/embeddings alone. "+
-			"Choose a chat model; GET /v1/models has the `kind` of each.", model)
+		"The model `%s` is an embeddings model and serves only POST /v1/embeddings. Choose a chat model; GET /v1/models "+
+			"has the `kind` of each.", model)
 }
 
 // NoVoiceModel is the error for a request for voices that names no model, if not exactly one is for speech.
@@ -69,10 +69,11 @@ func NoVoiceModel() *Error {
 var (
 	// Offline: no connector of the deployment is online.
 	Offline = unserved(modelError(KindOffline, 5,
-		"The model `%s` is offline: its connector is not connected to this gateway. If this persists, start the connector."))
+		"The model `%s` is offline: its connector is not connected to this gateway. If this persists, check that the "+
+			"connector is running."))
 	// NoRoute: the connector does not have the deployment's upstream. Their names are not disclosed to clients.
 	NoRoute = modelError(KindUnreachable, noRetry,
-		"The model `%s` is not configured: it has no model server. The gateway's log has the details.")
+		"The model `%s` is misconfigured: its connector has no upstream for it. The gateway's log has the details.")
 	// UpstreamUnreachable: the connector cannot connect to the model server.
 	UpstreamUnreachable = unserved(modelError(KindUnreachable, 0,
 		"The connector cannot connect to the model server of `%s`. Check that the server is running at the address in the "+
@@ -83,7 +84,8 @@ var (
 			"Try again.")
 	// Silent: the connector has missed pings before the model server answered. The outcome of the request is unknown.
 	Silent = modelError(KindOffline, 1,
-		"The connector of `%s` does not answer. The request was not sent to another one, because a model may have seen it.")
+		"The connector of `%s` is not responding. The request was not sent to another one because a model may already have "+
+			"seen it.")
 	// TunnelLost: the tunnel was lost before the model server answered. The outcome of the request is unknown.
 	TunnelLost = modelError(KindUnreachable, 0,
 		"The connection to the connector of `%s` was lost before the model server answered. Try again.")
@@ -99,7 +101,7 @@ var (
 			"it. Turn off compression in the model server, or in the proxy in front of it.")
 	// UpstreamMalformed: the model server's answer violates HTTP.
 	UpstreamMalformed = modelError(KindUpstream, 0,
-		"The model server of `%s` sent an answer that is not valid HTTP. The connector's log names the fault. Correct the "+
+		"The model server of `%s` sent an answer that is not valid HTTP. The connector's log has the details. Fix the "+
 			"model server, or the proxy in front of it.")
 	// ConnectorBusy: the connector has reached its memory limit.
 	ConnectorBusy = modelError(KindOverloaded, 5,
@@ -137,27 +139,29 @@ func unserved(construct func(model string) *Error) func(model string) *Error {
 
 // FirstTokenTimeout is the error for an answer without a first token within limit, such as "2m".
 func FirstTokenTimeout(model, limit string) *Error {
-	return modelError(KindTimeout, 0, "The model server of `%s` sent no first token within "+limit+
-		" (first_token_timeout). It is busy with other requests or a long prompt, or hangs. Try again; if this persists, "+
+	return modelError(KindTimeout, 0, "The model server of `%s` did not send a first token within "+limit+" "+
+		"(first_token_timeout). It is busy with other requests or a long prompt, or it hangs. Try again; if this persists, "+
 		"restart the model server.")(model)
 }
 
 // JudgeTimeout is the error for a judge that is too slow.
-var JudgeTimeout = modelError(KindTimeout, noRetry, "The model server of `%s` did not judge tool calls within 20s.")
+var JudgeTimeout = modelError(KindTimeout, noRetry, "The model server of `%s` did not judge tool calls within 20s. "+
+	"Choose a faster model in the option safeguards.")
 
 // JudgeGone is the error for a judge that does not exist.
 var JudgeGone = modelError(KindUnknownModel, noRetry,
-	"The option safeguards names the model `%s`, which does not exist. Name another one, or off.")
+	"The option safeguards names the model `%s`, which does not exist. Choose another model, or off.")
 
 // JudgeUnclear is the error for a judge whose answer has no verdict.
 var JudgeUnclear = modelError(KindUpstream, noRetry,
-	"The model `%s` did not answer with verdicts about tool calls, or its server did not count the tokens.")
+	"The model `%s` did not answer with verdicts about tool calls, or its server did not count the tokens. Choose "+
+		"another model in the option safeguards.")
 
 // AnswerTooLarge is the error for a whole answer of more than limit bytes.
 func AnswerTooLarge(model string, limit int64) *Error {
 	return modelError(KindUpstream, noRetry,
-		"The answer of the model server of `%s` exceeds this gateway's limit ("+byteSize(limit)+
-			"). Request less at a time, or a stream.")(model)
+		"The answer of the model server of `%s` exceeds this gateway's limit ("+byteSize(limit)+"). Request less at a "+
+			"time, or a streamed answer.")(model)
 }
 
 // StreamTooLarge is the error of a stream that requires a buffer of more than limit

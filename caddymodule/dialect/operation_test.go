@@ -91,7 +91,7 @@ func TestPathsList(t *testing.T) {
 
 // The error for an unknown path, or one without /v1, says for each dialect whether the base URL has /v1.
 func TestBaseURLOfErrors(t *testing.T) {
-	const openAI, anthropic = "base URL ends in /v1.", "(ANTHROPIC_BASE_URL), which ends without it."
+	const openAI, anthropic = "base URL ends in /v1.", "(ANTHROPIC_BASE_URL): Anthropic's clients add it."
 	for path, want := range map[string]string{
 		"/v1/nosuch": openAI, "/v1/v1/chat/completions": openAI, "/v1/responses/a/b": openAI,
 		"/v1/messages/nosuch": anthropic,

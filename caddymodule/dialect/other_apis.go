@@ -54,7 +54,7 @@ func otherAPI(method, path, base string) *Error {
 	shown := string(show(method) + " " + show(path))
 	path = strings.TrimPrefix(path, "/v1")
 	if slices.Contains(ollamaPaths[:], path) {
-		const what, fix = "Ollama's own API is not served", "choose an OpenAI-compatible provider in the client"
+		const what, fix = "This gateway does not serve Ollama's own API", "choose an OpenAI-compatible provider in the client"
 		return &Error{
 			Kind: KindUnknownURL, logged: what + ": " + fix + ".",
 			Message: what + " (" + shown + "): " + fix + ", and set the client's base URL to " + string(show(base)) + ".",
@@ -67,7 +67,7 @@ func otherAPI(method, path, base string) *Error {
 		if within(path, api.path) {
 			what, fix := "This gateway has no "+api.name+" API", ". It serves "+served+"."
 			if api.path == compactPath {
-				fix = ". End the input of POST /v1/responses with an item of the type compaction_trigger."
+				fix = ". To compact, end the input of POST /v1/responses with an item of type compaction_trigger."
 			}
 			return &Error{Kind: KindUnknownURL, Message: what + " (" + shown + ")" + fix, logged: what + fix}
 		}

@@ -9,7 +9,7 @@ import (
 // The error for a path of an API that the gateway does not have names the API, with or without /v1.
 func TestOtherAPIs(t *testing.T) {
 	const base, audio, ollama = "https://gw.example.com/v1", "This gateway has no such audio API",
-		"Ollama's own API is not served"
+		"This gateway does not serve Ollama's own API"
 	for _, c := range []struct{ path, without, with string }{
 		{"/audio/diarization", audio, audio},
 		{"/images/variations", "no such image API", "no such image API"},
@@ -23,7 +23,7 @@ func TestOtherAPIs(t *testing.T) {
 		{"/skills/skill_1", "no skills API", "no skills API"},
 		{"/agents", "no agents API", "no agents API"},
 		{"/sessions/s/events", "no sessions API", "no sessions API"},
-		{"/responses/compact", "of the type compaction_trigger.", "of the type compaction_trigger."},
+		{"/responses/compact", "of type compaction_trigger.", "of type compaction_trigger."},
 		{"/api/chat", ollama, ollama},
 		{"/api/tags", ollama, ollama},
 		{"/api/chat/completions", base, "Check the path"},

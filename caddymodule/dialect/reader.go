@@ -186,8 +186,8 @@ func (t *translation) readContent(f fieldList, name, want string,
 // tooManyElements is the error for a request with more than maxElements.
 func tooManyElements() *Error {
 	return invalid("", "too_many_elements",
-		"The request has more than 100,000 messages, input items, content blocks, tools and tool calls together. "+
-			"Send fewer: shorten or summarize the conversation, or split the request.")
+		"The request has more than 100,000 messages, input items, content blocks, tools and tool calls in total. Send "+
+			"fewer: shorten or summarize the conversation, or split the request.")
 }
 
 // abandoned is the error of a canceled request. It is not sent.

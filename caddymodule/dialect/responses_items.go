@@ -121,7 +121,7 @@ func (c *responsesCall) onlyText(role string, parts []contentPart) string {
 	var texts []string
 	for i, p := range parts {
 		if p.raw != nil {
-			c.fault(element("content", i)+".type", "A message of the role %s can hold only text.", role)
+			c.fault(element("content", i)+".type", "A message with the role %s can contain only text.", role)
 		}
 		if p.text != "" {
 			texts = append(texts, p.text)

@@ -90,7 +90,7 @@ func (c *responsesCall) readUnsupported(f fieldList) {
 		}
 	}
 	if c.boolean(f, "background") {
-		c.unsupported("background", "Responses are created while the client waits.")
+		c.unsupported("background", "Background responses are not supported. Omit it, and wait for the response.")
 	}
 }
 
@@ -268,7 +268,7 @@ func (c *responsesCall) readEchoed(f fieldList) {
 
 // previousNotFound is the error for a previous response that is not kept.
 func previousNotFound(id string, keeps bool) *Error {
-	why := "This gateway keeps no responses"
+	why := "This gateway does not keep responses"
 	if keeps {
 		why = "Responses are kept for " + strconv.Itoa(int(kept.TTL/time.Minute)) +
 			" minutes by the gateway that created them, those with more than " + byteSize(kept.MaxSize) +

@@ -201,7 +201,7 @@ var responsesFaults = []struct{ name, body, param, code, message string }{
 	{
 		"nothing but a hosted tool", `{"model":"m","input":"u","tools":[{"type":"web_search"}],"tool_choice":"auto"}`,
 		"tools[0].type", "unsupported_parameter",
-		"Tools of type 'web_search' are not available on this deployment, and no other tool is left.",
+		"Tools of type 'web_search' are not available on this deployment, and the request has no other tool.",
 	},
 	{
 		"nothing but a hosted tool in a namespace",

@@ -340,7 +340,7 @@ func verdictOf(word, reason string) string {
 		return `"type":"evaluated","outcome":"not_flagged"`
 	case "block":
 		return string(jsonscan.Appendf(nil, `"type":"evaluated","outcome":"flagged","explanation":%q`,
-			cmp.Or(text.Printable(reason, maxReason), "The judge has blocked this"))) // clients add a full stop
+			cmp.Or(text.Printable(reason, maxReason), "The judge blocked this"))) // clients add a full stop
 	}
 	return ""
 }

@@ -150,8 +150,8 @@ func (t *translation) dropTool(kind string) {
 		return
 	}
 	t.unavailable = fieldError(t.dialect.format().field, t.fieldPath("type"), "unsupported_parameter",
-		"Tools of type '%s' are not available on this deployment, and no other tool is left. "+
-			"Remove it, or send a tool that the client runs.", show(kind))
+		"Tools of type '%s' are not available on this deployment, and the request has no other tool. Remove it, or send a "+
+			"tool that the client runs.", show(kind))
 }
 
 // needTool fails if tools were dropped and none is left: the model would invent their results. A

@@ -120,10 +120,11 @@ func (f *fault) classify(status int, what string) *Error {
 	case status == 403 && cloudText.MatchString(f.message):
 		return &Error{
 			Kind: KindUpstream, NoRetry: true,
-			Message: described + ". This model runs in Ollama's cloud, which Ollama's settings turn off. Use a local model.",
+			Message: described + ". This model runs in Ollama's cloud, which is turned off in Ollama's settings. Use a local " +
+				"model.",
 		}
 	case status == 404 && missingText.MatchString(f.message):
-		described = strings.TrimRight(described, ".") + `. Load the model there, in Ollama with "ollama pull".`
+		described = strings.TrimRight(described, ".") + `. Load the model there; with Ollama, run "ollama pull".`
 	}
 	switch status {
 	case 400, 413, 422:
@@ -134,8 +135,8 @@ func (f *fault) classify(status int, what string) *Error {
 		// The upstream's message may contain a part of the credentials.
 		return &Error{
 			Kind: KindUpstreamAuth, NoRetry: true,
-			Message: what + ": it refused the connector's credentials, not yours. " +
-				"The connector's operator must check the upstream's API key in its configuration.",
+			Message: what + ": it refused the connector's credentials, not yours. Ask the connector's operator to check the " +
+				"upstream's API key in its configuration.",
 		}
 	case 404:
 		return &Error{Kind: KindUnknownModel, class: ClassUpstream, Param: "model", Message: described}

@@ -63,16 +63,16 @@ var upstreamAnswers = []struct {
 	{
 		"403 of Ollama for a cloud model", 403,
 		`{"error":{"message":"ollama cloud is disabled: remote model is unavailable"}}`, KindUpstream, "",
-		"…is unavailable. This model runs in Ollama's cloud, which Ollama's settings turn off. Use a local model.",
+		"…is unavailable. This model runs in Ollama's cloud, which is turned off in Ollama's settings. Use a local model.",
 		true,
 	},
 	{
 		"404 of Ollama", 404, `{"error":{"message":"model 'llama3.2:3b' not found"}}`, KindUnknownModel, "",
-		`…HTTP 404: model 'llama3.2:3b' not found. Load the model there, in Ollama with "ollama pull".`, false,
+		`…HTTP 404: model 'llama3.2:3b' not found. Load the model there; with Ollama, run "ollama pull".`, false,
 	},
 	{
 		"404 of vLLM", 404, "{\"error\":{\"message\":\"The model `x` does not exist.\"}}", KindUnknownModel, "",
-		"…HTTP 404: The model `x` does not exist. Load the model there, in Ollama with \"ollama pull\".",
+		"…HTTP 404: The model `x` does not exist. Load the model there; with Ollama, run \"ollama pull\".",
 		false,
 	},
 	{"405", 405, `405 method not allowed`, KindUpstream, "", "…HTTP 405: 405 method not allowed", true},

@@ -46,7 +46,7 @@ const (
 )
 
 var notices = map[string]notice{
-	EventTest: {"Test", "This is a test. Alerts of Postern arrive here.", "home"},
+	EventTest: {"Test", "This is a test. Alerts from Postern arrive here.", "home"},
 	eventConnectorOffline: {
 		"Connector offline", "The connector $connector_name has been offline since $since.", connectorPage,
 	},
@@ -56,13 +56,13 @@ var notices = map[string]notice{
 		connectorPage,
 	},
 	eventUpstreamUp: {
-		"Model server up", "The connector $connector_name reaches its model server $upstream again.", connectorPage,
+		"Model server up", "The connector $connector_name can reach its model server $upstream again.", connectorPage,
 	},
 	eventModelHanging: {
-		"Model server hangs", "The model $deployment on $connector_name does not answer: $remedy.", modelPage,
+		"Model server hanging", "The model $deployment on $connector_name is not answering: $remedy.", modelPage,
 	},
 	eventModelCutsPrompts: {
-		"Prompts are cut", "The model server of $deployment on $connector_name drops a part of long prompts: $remedy.",
+		"Prompts cut", "The model server of $deployment on $connector_name drops part of each long prompt: $remedy.",
 		modelPage,
 	},
 	eventModelSlow: {
@@ -70,22 +70,24 @@ var notices = map[string]notice{
 			"$usual_tokens_per_second tokens/s.", modelPage,
 	},
 	eventModelAnswering: {
-		"Model answers", "The model $deployment on $connector_name works as usual again.", modelPage,
+		"Model answers", "The model $deployment on $connector_name is working normally again.", modelPage,
 	},
 	eventPairingRequested: {
-		"Device waits", "A device that calls itself $hostname waits for approval, from $remote.", "pairings/$pairing_id",
+		"Device waiting", "A device that calls itself $hostname is waiting for approval, from $remote.",
+		"pairings/$pairing_id",
 	},
 	eventPairingApproved: {
-		"Device approved", "The device $hostname is approved, as the connector $connector_name.", connectorPage,
+		"Device approved", "The device $hostname was approved as the connector $connector_name.", connectorPage,
 	},
 	eventPairingLimited: {
-		"Wrong pairing codes", "Clients try so many wrong pairing codes that a device with the right one may have to wait.",
+		"Wrong pairing codes", "Clients are trying so many wrong pairing codes that a device with the right one may have " +
+			"to wait.",
 		"connectors",
 	},
-	eventKeyExpiring:  {"Key expires", "The key $key_name expires on $expires_at.", keyPage},
+	eventKeyExpiring:  {"Key expiring", "The key $key_name expires on $expires_at.", keyPage},
 	eventKeyExpired:   {"Key expired", "The key $key_name has expired.", keyPage},
-	eventKeyLimit:     {"Limit of a key", "The key $key_name has used $percent % of its $limit: $used of $max.", keyPage},
-	eventAccountLimit: {"Limit of the account", "The account has used $percent % of its $limit: $used of $max.", "usage"},
+	eventKeyLimit:     {"Key limit", "The key $key_name has used $percent% of its $limit: $used of $max.", keyPage},
+	eventAccountLimit: {"Account limit", "The account has used $percent% of its $limit: $used of $max.", "usage"},
 }
 
 // Payload is what a webhook posts.
@@ -147,7 +149,7 @@ func (e Event) value(name string) string {
 func (e Event) sentence(n notice, escape func(string) string) string {
 	sentence := os.Expand(n.sentence, func(name string) string { return escape(e.value(name)) })
 	if account := e.value("account"); account != store.DefaultAccount {
-		sentence += " (Account " + escape(account) + ")"
+		sentence += " (account " + escape(account) + ")"
 	}
 	return sentence
 }

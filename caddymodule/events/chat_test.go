@@ -160,7 +160,7 @@ func TestChatFormats(t *testing.T) {
 	for format, read := range chats {
 		for _, e := range people("box-1.lan") {
 			text, link := read(t, Render(format, e, console))
-			if !strings.HasSuffix(text, ". (Account box-1.lan)") || strings.Contains(text, "$") ||
+			if !strings.HasSuffix(text, ". (account box-1.lan)") || strings.Contains(text, "$") ||
 				!strings.HasPrefix(link, console) {
 				t.Errorf("%s, %s: %q, %q", format, e.Name, text, link)
 			}
@@ -200,7 +200,7 @@ func TestChatText(t *testing.T) {
 		"used": "800", "max": "1000",
 	}, AlertBegins}
 	if got := string(Render(FormatNtfy, e, console).Body); got !=
-		"The key laptop has used 80 % of its tokens per day: 800 of 1000." {
+		"The key laptop has used 80% of its tokens per day: 800 of 1000." {
 		t.Errorf("a limit: %q", got)
 	}
 	up := Render(FormatNtfy, Event{eventUpstreamUp, map[string]any{"account": "default"}, AlertEnds}, console)
@@ -236,7 +236,7 @@ func expectText(t *testing.T, name string) {
 			} else if id := u.Query().Get("id"); u.RawQuery != "" && u.Query().Has("id") && id != want {
 				t.Errorf("%s, %s, %q: link to %q", format, e.Name, name, id)
 			}
-			if !strings.HasSuffix(text, " (Account "+want+")") || strings.ContainsAny(text, "\r\n\x00\x1b\u202e\u200b") {
+			if !strings.HasSuffix(text, " (account "+want+")") || strings.ContainsAny(text, "\r\n\x00\x1b\u202e\u200b") {
 				t.Errorf("%s, %s, %q: %q", format, e.Name, name, text)
 			}
 		}

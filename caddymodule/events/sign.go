@@ -27,7 +27,7 @@ func SigningKey(secret string) (key []byte, err error) {
 	key = []byte(secret)
 	if encoded, ok := strings.CutPrefix(secret, signingPrefix); ok {
 		if key, err = base64.StdEncoding.DecodeString(encoded); err != nil {
-			return nil, errors.New("the webhook's secret begins with whsec_, but is not followed by valid base64")
+			return nil, errors.New("the webhook's secret begins with whsec_, but the rest is not valid base64")
 		}
 	}
 	if len(key) < minSigningKey {

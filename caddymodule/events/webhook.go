@@ -216,7 +216,7 @@ func (w *Webhook) attempt(ctx context.Context, m *message) (pause time.Duration,
 	case code/100 == 2:
 		return 0, nil
 	case code/100 == 3:
-		return -1, fmt.Errorf("the receiver responded with %d: redirects are not followed, configure the final url", code)
+		return -1, fmt.Errorf("the receiver responded with %d: redirects are not followed; configure the final URL", code)
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
 		return retryAfter(resp.Header, body), fmt.Errorf("the receiver responded with %d", code)
 	case code >= 500, code == http.StatusRequestTimeout:

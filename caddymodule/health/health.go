@@ -62,8 +62,8 @@ type Finding struct {
 
 // Pace describes how slow a route is, and what to do: "4.0 tokens/s instead of 41.2 since 26 Nov, 03:12 UTC: …".
 func (f Finding) Pace() string {
-	return fmt.Sprintf("%.1f tokens/s instead of %.1f since %s: the model is probably not on the GPU; restart the model "+
-		"server there", f.Speed, f.Usual, f.Since.UTC().Format("2 Jan, 15:04 UTC"))
+	return fmt.Sprintf("%.1f tokens/s instead of %.1f since %s: the model is probably not running on the GPU; restart "+
+		"the model server", f.Speed, f.Usual, f.Since.UTC().Format("2 Jan, 15:04 UTC"))
 }
 
 // Server is the state of a model server. The zero value is a server without a report,

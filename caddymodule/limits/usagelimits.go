@@ -8,9 +8,9 @@ type UsageLimits struct {
 	TokensPerMinute   int `json:"tokens_per_minute,omitempty" help:"Tokens of prompts and answers per minute"`
 	TokensPerDay      int `json:"tokens_per_day,omitempty" help:"Tokens of prompts and answers per day"`
 	TokensPerMonth    int `json:"tokens_per_month,omitempty" help:"Tokens of prompts and answers per month"`
-	SecondsPerDay     int `json:"seconds_per_day,omitempty" help:"Seconds per day that model servers may be busy"`
+	SecondsPerDay     int `json:"seconds_per_day,omitempty" help:"Compute seconds per day: how long model servers may work"`
 	Concurrency       int `json:"concurrency,omitempty" help:"Requests that may run at a time; further ones wait"`
-	MaxOutputTokens   int `json:"max_output_tokens,omitempty" help:"Tokens of each answer"`
+	MaxOutputTokens   int `json:"max_output_tokens,omitempty" help:"Max output tokens of each answer"`
 }
 
 // Any reports whether a request must be admitted: whether there is a limit other than

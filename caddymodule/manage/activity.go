@@ -19,13 +19,13 @@ type Activity struct {
 	User      string `json:"user" need:"filled" help:"Only requests with the keys of this user, by id or name"`
 	Model     string `json:"model" need:"filled" help:"Only requests for this model"`
 	Connector string `json:"connector" need:"filled" help:"Only requests through this connector, by id or name"`
-	Status    string `json:"status" need:"filled" help:"Only requests that ended so: ok, failed, refused, client"`
+	Status    string `json:"status" need:"filled" help:"Only requests with this outcome: ok, failed, refused, client"`
 	Error     string `json:"error" need:"filled" help:"Only requests with this error code, class of the model server's error like out_of_memory, or stream_cut"`
 	Since     string `json:"since" need:"filled" help:"Only requests since then: a time, or a duration like 24h"`
 	Until     string `json:"until" need:"filled" help:"Only requests before this time"`
-	Search    string `json:"search" need:"filled" help:"Only requests with this part of an id, a name or an error"`
+	Search    string `json:"search" need:"filled" help:"Only requests with this text in an id, a name or an error"`
 	Before    string `json:"before" need:"filled" help:"The next page: the value \"next\" of the page before"`
-	Limit     int    `json:"limit" help:"At most so many requests, up to 1000 (default 50)"`
+	Limit     int    `json:"limit" help:"Max number of requests, up to 1000 (default 50)"`
 }
 
 // Requests are the requests that [Activity] selects.
@@ -55,7 +55,7 @@ func (s *Service) Activity(ctx context.Context, a Activity) (Requests, error) {
 		return Requests{}, badRequest("status is %.40q; it must be ok, failed, refused or client", a.Status)
 	}
 	if max(len(a.Search), len(a.Error), len(a.Before)) > maxSearch {
-		return Requests{}, badRequest("search, error and before must have at most %d bytes", maxSearch)
+		return Requests{}, badRequest("search, error and before can have at most %d bytes", maxSearch)
 	}
 	if q.From, err = s.instant("since", a.Since); err == nil {
 		q.To, err = s.instant("until", a.Until)
@@ -123,7 +123,7 @@ func (s *Service) findRequests(ctx context.Context, account string, q activity.Q
 		return Requests{}, faultf(store.ErrUnavailable, "%v", err)
 	case err != nil:
 		s.log.Warn("failed to read the activity", "account_id", account, "error", err)
-		return Requests{}, faultf(store.ErrUnavailable, "the file of the activity cannot be read now; try again")
+		return Requests{}, faultf(store.ErrUnavailable, "the activity file cannot be read now; try again")
 	}
 	found := Requests{Found: own}
 	if s.cluster != nil {
@@ -146,8 +146,8 @@ func (s *Service) Request(ctx context.Context, id string) (activity.Request, err
 	found, err := s.findRequests(ctx, account,
 		activity.Query{ID: id, Limit: 1, Keys: s.activityKeys(ctx, account, Activity{})})
 	if err == nil && len(found.Requests) == 0 {
-		err = store.Errorf(store.ErrNotFound, "no request at this gateway has this id; older ones are no longer kept, "+
-			"and of equal refusals of a key in a minute only the last 64 ids")
+		err = store.Errorf(store.ErrNotFound, "no request at this gateway has this id: it may be too old; of equal refusals "+
+			"of a key, only the last 64 ids per minute are kept")
 	}
 	if err != nil {
 		return activity.Request{}, err

@@ -17,7 +17,7 @@ import (
 )
 
 // errEnough ends an answer that is long enough.
-var errEnough = errors.New("the answer is longer than it may be")
+var errEnough = errors.New("the answer is too long")
 
 // question returns a request of the caller to a deployment, without a body and without a key.
 func question(ctx context.Context, name string, d store.Deployment) *serve.Question {

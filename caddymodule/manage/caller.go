@@ -110,8 +110,8 @@ func (s *Service) accountForPeople(ctx context.Context) (string, error) {
 // mayManagePeople is the check of accountForPeople.
 func (s *Service) mayManagePeople(ctx context.Context) error {
 	if c := CallerFrom(ctx); !c.Operator && c.Session == "" {
-		return faultf(ErrForbidden, "a management token cannot add, invite or remove people, or create links for new "+
-			"passwords or other management tokens; sign in to the console and do it there")
+		return faultf(ErrForbidden, "a management token cannot add, invite or remove people, or create password links or "+
+			"management tokens; sign in to the console to do this")
 	}
 	return s.Confirmed(ctx)
 }
@@ -125,8 +125,8 @@ func (s *Service) Confirmed(ctx context.Context) error {
 		return nil
 	}
 	return faultf(ErrUnconfirmed,
-		"confirm that it is you: send your password as {\"password\": \"…\"} by POST to /console/api/sessions/confirm, "+
-			"or open /console/confirm; then ask again within %d minutes", int(signin.ConfirmedFor.Minutes()))
+		`confirm that it is you: POST {"password": "…"} to /console/api/sessions/confirm, or open /console/confirm; then `+
+			"try again within %d minutes", int(signin.ConfirmedFor.Minutes()))
 }
 
 // tokenMay checks that a management token has one of the rights that an operation needs. Operations without rights
@@ -136,8 +136,8 @@ func tokenMay(c Caller, needs store.Rights) error {
 	case c.Token == "" || c.Rights&needs != 0:
 		return nil
 	case needs == 0:
-		return faultf(ErrForbidden, "a management token cannot do this, whatever its rights; sign in to the console and do "+
-			"it there")
+		return faultf(ErrForbidden, "a management token cannot do this, whatever its rights; sign in to the console to do "+
+			"this")
 	}
 	return faultf(ErrForbidden, "the management token %q has the rights %s, but this needs %s; create one with that "+
 		"right in the console, under Settings",
@@ -148,7 +148,7 @@ func tokenMay(c Caller, needs store.Rights) error {
 // table of operations: Go code may call them directly, as `caddy gateway up` does.
 func operator(ctx context.Context) error {
 	if !CallerFrom(ctx).Operator {
-		return faultf(ErrForbidden, "only the operator of the gateway may do this, with `caddy gateway` on its machine")
+		return faultf(ErrForbidden, "only the operator of the gateway can do this, with `caddy gateway` on its machine")
 	}
 	return nil
 }

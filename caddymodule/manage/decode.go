@@ -119,7 +119,7 @@ func (all fieldList) decode(data []byte, value any) error {
 		name := d.StackPointer().LastToken()
 		filled[name] = *value != ""
 		if f, _ := all.find(name); err == nil && f.Need == needFilled && !filled[name] {
-			return badRequest("field %q is empty; leave it out for its default", name)
+			return badRequest("field %q is empty; omit it to use its default", name)
 		}
 		return err
 	}

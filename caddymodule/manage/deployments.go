@@ -229,7 +229,7 @@ func (s *Service) connectorIDs(account string, f DeploymentFields) ([]string, er
 	names := f.Connectors
 	switch {
 	case f.Connector != "" && names != nil:
-		return nil, badRequest("fields %q and %q exclude each other; put all connectors into %q", "connector", "connectors",
+		return nil, badRequest("fields %q and %q cannot be used together; list all connectors in the latter", "connector",
 			"connectors")
 	case f.Connector != "":
 		names = []string{f.Connector}
@@ -325,8 +325,8 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 	}
 	v.Warning = cmp.Or(v.Warning, s.swapWarning(d, live))
 	if d.MaxConcurrency == 0 && s.observed.Shared(&d) {
-		v.Suggestion = "requests of several keys have run at once within the last hour; set `max_concurrency` to the slots " +
-			"of its server (llama.cpp: `-np`, Ollama: `OLLAMA_NUM_PARALLEL`): without it, keys do not take turns"
+		v.Suggestion = "requests of several keys ran at once in the last hour; to make keys take turns, set " +
+			"`max_concurrency` to the number of slots of the model server (llama.cpp: `-np`, Ollama: `OLLAMA_NUM_PARALLEL`)"
 	}
 	if v.State, v.Available = health.ModelState(states); v.State != health.Offline {
 		v.OfflineSince = nil
@@ -350,8 +350,8 @@ func (s *Service) swapWarning(d store.Deployment, live map[string]tunnel.Info) s
 		j := info.DeploymentRoute(tunnel.Target{Name: judge.Name, Upstream: judge.Upstream, Model: judge.Model})
 		c, _ := s.store.Connector(id)
 		if r.OneModel && r.Upstream == j.Upstream && scope.Canonical(r.Model) != scope.Canonical(j.Model) {
-			return fmt.Sprintf("option \"safeguards\": %q is another model of the model server %q of connector %q, which loads "+
-				"one at a time, so each judged request swaps twice; choose self, or a model of another server", judge.Name,
+			return fmt.Sprintf(`option "safeguards": %q is another model of the model server %q of connector %q, which loads `+
+				"one at a time, so each judged request causes two swaps; choose self, or a model on another server", judge.Name,
 				r.Upstream, c.Name)
 		}
 	}
@@ -371,8 +371,8 @@ func warning(connector string, route tunnel.DeploymentRoute, found health.Findin
 		return fmt.Sprintf("model server %q of connector %q does not list the model %q; load it there, or change the "+
 			"deployment's model", route.Upstream, connector, route.Model)
 	case health.Hanging:
-		return fmt.Sprintf("requests have had no first token for 5 minutes from model server %q of connector %q, although "+
-			"it can be reached; restart it there, for example Ollama", route.Upstream, connector)
+		return fmt.Sprintf("for 5 minutes, requests have had no first token from model server %q of connector %q, although "+
+			"it can be reached; restart it", route.Upstream, connector)
 	case health.CutsPrompts:
 		return fmt.Sprintf("model server %q of connector %q %s; %s", route.Upstream, connector,
 			health.Text(found.State, 0, 0, found.Window, ""), window.Remedy)

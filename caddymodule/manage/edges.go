@@ -69,11 +69,11 @@ func (s *Service) MayEdges(ctx context.Context) error {
 	case err != nil:
 		return err
 	case !CallerFrom(ctx).Operator && account != store.DefaultAccount:
-		return faultf(ErrForbidden, "only operators and users of the account %q may see and change the edges of the cluster",
+		return faultf(ErrForbidden, "only operators and users of the account %q can see and change the edges of the cluster",
 			store.DefaultAccount)
 	case s.cluster == nil:
-		return faultf(ErrNotReady, "this gateway is not in a cluster: it has a store of its own. Several gateways share "+
-			"one with `storage etcd { … }` in the global options")
+		return faultf(ErrNotReady, "this gateway is not in a cluster: it has its own store. To share one among gateways, "+
+			"use `storage etcd { … }` in the global options")
 	}
 	return nil
 }
@@ -155,8 +155,7 @@ type RemoveEdge struct {
 // RemoveEdge removes an edge that certainly accepts no requests.
 func (s *Service) RemoveEdge(ctx context.Context, r RemoveEdge) (Edge, error) {
 	if r.Stopped != "" && r.Stopped != "true" {
-		return Edge{}, badRequest("query parameter %q must be %q, "+
-			"which says that the program of the edge has certainly stopped", "stopped", "true")
+		return Edge{}, badRequest("query parameter %q must be %q: the edge's program has certainly stopped", "stopped", "true")
 	}
 	if err := s.MayEdges(ctx); err != nil {
 		return Edge{}, err

@@ -47,7 +47,7 @@ func TestStoreLost(t *testing.T) {
 		text := w.Body.String()
 		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" ||
 			strings.Contains(text, address) != tt.shown ||
-			strings.Contains(text, "may have been made or not") == tt.shown {
+			strings.Contains(text, "may or may not have been made") == tt.shown {
 			t.Errorf("%+v: %d %v %s", tt.caller, w.Code, w.Header(), text)
 		}
 		checkBody(t, "POST /keys", "responses/default", w.Body.Bytes())

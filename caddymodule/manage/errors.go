@@ -77,7 +77,7 @@ func Explain(err error) (status int, text string) {
 	case !Hidden(err):
 		return status, err.Error()
 	case status == http.StatusServiceUnavailable:
-		return status, "this gateway cannot reach its store, so the change may have been made or not: check, and try " +
+		return status, "this gateway cannot reach its store, so the change may or may not have been made: check, and try " +
 			"again; the gateway's log has the reason"
 	}
 	return status, "the gateway failed to do this; its log has the reason"

@@ -88,7 +88,7 @@ var errorTests = []struct {
 	{"deployment without a connector", "PUT", deployment, `{}`, 400, `"connector" or "connectors" is required`},
 	{
 		"deployment with both forms of connectors", "PUT", deployment, `{"connector":"home","connectors":["home"]}`, 400,
-		`exclude each other`,
+		`cannot be used together`,
 	},
 	{
 		"deployment with connectors of another type", "PUT", deployment, `{"connectors":"home"}`, 400,

@@ -78,9 +78,9 @@ func (s *Service) editKey(ctx context.Context, account string, f *store.KeyField
 	if s.owner(ctx) != "" { // limits and the priority bound what members use
 		switch {
 		case f.Limits != before.Limits:
-			return faultf(ErrForbidden, "the role member does not allow to set limits; ask an admin of the account")
+			return faultf(ErrForbidden, "members cannot set limits; ask an admin of the account")
 		case cmp.Or(f.Priority, store.PriorityNormal) != cmp.Or(before.Priority, store.PriorityNormal):
-			return faultf(ErrForbidden, "the role member does not allow to set a priority; ask an admin of the account")
+			return faultf(ErrForbidden, "members cannot set a priority; ask an admin of the account")
 		}
 	}
 	if f.Owner == before.Owner {
@@ -114,7 +114,7 @@ func (s *Service) ownerOf(ctx context.Context, account, idOrName string) (string
 	}
 	if own := s.owner(ctx); own != "" && u.ID != own {
 		return "", faultf(ErrForbidden,
-			"a member may have keys of its own only; ask an admin of the account to change the owner")
+			"members can only create keys for themselves; ask an admin of the account to change the owner")
 	}
 	return u.ID, nil
 }
@@ -246,7 +246,7 @@ func (s *Service) EnableKey(ctx context.Context, idOrName string) (Key, error) {
 // RotateKey asks for a new secret of a key.
 type RotateKey struct {
 	Key   string `json:"-" path:"record"`
-	Grace string `json:"grace" need:"filled" format:"duration" default:"24h" help:"How long the present secret stays valid, up to 30d"`
+	Grace string `json:"grace" need:"filled" format:"duration" default:"24h" help:"How long the current secret stays valid, up to 30d"`
 }
 
 // RotateKey creates a new secret for a key, by id or name. A previous secret that is still valid ends at once.

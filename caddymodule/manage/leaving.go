@@ -12,7 +12,7 @@ import (
 // RemoveUser names a user by id or name, and what becomes of the user's keys.
 type RemoveUser struct {
 	User string `json:"-" path:"record"`
-	Keys string `json:"keys" need:"filled" help:"What becomes of the user's keys, needed if there are any: revoke, keep, or give=NAME with the name of their new owner"`
+	Keys string `json:"keys" need:"filled" help:"What happens to the user's keys, required if there are any: revoke, keep, or give=NAME with the name of the new owner"`
 }
 
 // RemovedUser is a user who was removed.
@@ -114,8 +114,8 @@ func (s *Service) settlement(ctx context.Context, u store.User, choice string) (
 		return nil, badRequest("keys is %.80q; it must be revoke, keep, or give=NAME", choice)
 	}
 	if keys := s.keysOf(u.Account, u.ID); len(keys) > 0 {
-		return nil, faultf(store.ErrInUse, "%s has %s, which would keep working: choose with `keys` (the flag --keys) "+
-			"what becomes of them: revoke, give=NAME to another user, or keep", u.Name, keyList(keys))
+		return nil, faultf(store.ErrInUse, "%s has %s, which would keep working: choose with `keys` (the flag --keys) what "+
+			"happens to them: revoke, give=NAME to another user, or keep", u.Name, keyList(keys))
 	}
 	return func(k Key) (Key, error) { return k, nil }, nil
 }

@@ -90,7 +90,7 @@ func (s *Service) measure(ctx context.Context, q *serve.Question, connector stri
 	case result.Window == 0 && err != nil:
 		text = err.Error()
 	case result.Window == 0:
-		text = "the answer has no count of the prompt's tokens, so it does not show the context window"
+		text = "the model server did not count the prompt's tokens, so the context window cannot be measured"
 	case result.Cuts:
 		text += "; " + window.Remedy
 	}

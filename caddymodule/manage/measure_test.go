@@ -51,8 +51,8 @@ func TestMeasure(t *testing.T) {
 			"no error; if it is Ollama, set OLLAMA_CONTEXT_LENGTH there to a larger number; 200 in2050"},
 		{"accepts", 200, whole, "600013 false true the context window has at least 600013 tokens; the server accepts the " +
 			"longest prompt of this test; 200 in600013"},
-		{"does not count", 200, "{}", "0 false false the answer has no count of the prompt's tokens, so it does not show " +
-			"the context window; 200 in300"},
+		{"does not count", 200, "{}", "0 false false the model server did not count the prompt's tokens, so the " +
+			"context window cannot be measured; 200 in300"},
 		{
 			"fails", 500, `{"error":{"message":"out of memory"}}`,
 			"0 false false the model server answered HTTP 500: out of memory; 502 in300",
@@ -104,7 +104,7 @@ func TestMeasureThroughConnectors(t *testing.T) {
 	wantError(t, g.do("POST", "/deployments/none/measure", "{}"), `deployment "none" not found`)
 	g.limit(limits.UsageLimits{TokensPerDay: 1000})
 	for _, m := range want[[]manage.Measurement](g, 200, "POST", "/deployments/public/measure", "{}") {
-		if !strings.Contains(m.Text, "1000 tokens per day for this account") {
+		if !strings.Contains(m.Text, "limited to 1000 tokens per day") {
 			t.Errorf("above the limits: %+v", m)
 		}
 	}

@@ -110,7 +110,7 @@ func (t *modelTest) complete(ctx context.Context) error {
 	case t.result.Tokens > 0:
 		return fmt.Errorf("the model produced %d tokens, but no text", t.result.Tokens)
 	}
-	return errors.New("the model's answer is empty; is it a chat model?")
+	return errors.New("the model's answer is empty; check that it is a chat model")
 }
 
 // weatherTool is the tool that the model should call.

@@ -56,7 +56,7 @@ func TestModelTest(t *testing.T) {
 			10, "Hello [31m", "",
 		},
 
-		{"empty", events(role, stop, done), 0, 0, 0, "", "the model's answer is empty; is it a chat model?"},
+		{"empty", events(role, stop, done), 0, 0, 0, "", "the model's answer is empty; check that it is a chat model"},
 		{"no events", events(), 0, 0, 0, "", "closed the stream before the answer was complete"},
 		{"tokens that are no text", events(stop, usage, done), 11, 0, 0, "", "produced 11 tokens, but no text"},
 		{
@@ -229,7 +229,7 @@ func TestModelTestWithoutARoute(t *testing.T) {
 	home := g.connector("default", "home", map[string]http.Handler{"a": server{}, "b": server{}})
 	g.deployment("m", home, "", "")
 	got := want[manage.TestResult](g, 200, "POST", "/deployments/m/test", "{}")
-	if got.OK || !strings.Contains(got.Error, "has no model server") || got.Tools != manage.ToolsUnknown {
+	if got.OK || !strings.Contains(got.Error, "has no upstream for it") || got.Tools != manage.ToolsUnknown {
 		t.Errorf("no route: %+v", got)
 	}
 	g.deployment("m", home, "a", "")

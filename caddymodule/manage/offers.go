@@ -105,7 +105,7 @@ func sameModel(deployments []store.Deployment, info tunnel.Info, l location) str
 func unknownModels(connector string, u tunnel.UpstreamState) string {
 	switch {
 	case !u.Known:
-		return fmt.Sprintf("connector %q has not reported yet which models its model server %q has", connector, u.Name)
+		return fmt.Sprintf("connector %q has not yet reported the models of its model server %q", connector, u.Name)
 	case u.Down():
 		return fmt.Sprintf("connector %q cannot reach its model server %q", connector, u.Name)
 	case u.Models == nil:

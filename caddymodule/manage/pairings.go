@@ -77,7 +77,7 @@ type ApprovePairing struct {
 // ApprovePairing approves the waiting device of a pairing.
 func (s *Service) ApprovePairing(ctx context.Context, a ApprovePairing) (Pairing, error) {
 	if a.Name != "" && a.Replace != "" {
-		return Pairing{}, badRequest("fields %q and %q exclude each other; a connector that is replaced keeps its name",
+		return Pairing{}, badRequest("fields %q and %q cannot be used together; a replaced connector keeps its name",
 			"name", "replace")
 	}
 	return change(ctx, s, func(account string) (Pairing, write, error) {
@@ -85,7 +85,8 @@ func (s *Service) ApprovePairing(ctx context.Context, a ApprovePairing) (Pairing
 		if p, ok := s.store.Pairing(account, a.Pairing); ok && p.Device != nil && a.Fingerprint != "" &&
 			plainFingerprint(p.Device.Fingerprint) != plainFingerprint(a.Fingerprint) {
 			return Pairing{}, write{}, faultf(store.ErrConflict,
-				"the waiting device has another fingerprint, %s; deny it unless its terminal shows this one", p.Device.Fingerprint)
+				"the waiting device has a different fingerprint, %s; deny it unless its terminal shows this one",
+				p.Device.Fingerprint)
 		}
 		if err := s.needPublic(); err != nil {
 			return Pairing{}, write{}, err

@@ -117,7 +117,7 @@ func TestApproveByFingerprint(t *testing.T) {
 		if w.Code != 409 || len(g.store.Connectors("default")) != 0 {
 			t.Errorf("%s: %d %s", wrong, w.Code, w.Body)
 		}
-		wantError(t, w, "another fingerprint, 3f9a 07c2 b1d4")
+		wantError(t, w, "different fingerprint, 3f9a 07c2 b1d4")
 	}
 	if approved := want[manage.Pairing](g, 200, "POST", "/pairings/approve",
 		`{"pairing":"`+p.ID+`","fingerprint":"3F9A 07c2b1D4"}`); approved.Connector == "" {

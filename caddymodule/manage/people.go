@@ -107,8 +107,8 @@ func (s *Service) RecoveryLink(ctx context.Context, idOrName string) (Link, erro
 	}
 	if u.ID == CallerFrom(ctx).User {
 		return Link{}, faultf(ErrForbidden,
-			"you cannot create a link for a new password of your own; change the password in the console under Settings, "+
-				"or ask another user or the operator of the gateway for a link")
+			"you cannot create a password link for yourself; change your password in the console, under Settings, or ask "+
+				"another admin or the operator of the gateway for a link")
 	}
 	return s.createLink(ctx, "recover",
 		store.Link{Kind: store.LinkRecovery, Account: account, User: u.ID, CreatedBy: CallerFrom(ctx).creator()})
@@ -143,9 +143,9 @@ func (s *Service) createLink(ctx context.Context, page string, link store.Link) 
 	endpoint := s.endpoint()
 	if endpoint.Exposed {
 		return Link{}, faultf(ErrNotReady,
-			"the console at %s is served over plain HTTP, so a link and the password would be readable in transit; "+
-				"serve it over HTTPS, or, if something in front of it does, name its host with `public`; `caddy gateway user "+
-				"add` creates users without a link", endpoint.Console)
+			"the console at %s is served over plain HTTP, so the link and the password could be read in transit; serve it "+
+				"over HTTPS, or, if a proxy in front of it does, name its host with `public`; `caddy gateway user add` creates "+
+				"users without a link", endpoint.Console)
 	}
 	if endpoint.Console == "" {
 		return Link{}, faultf(ErrNotReady,

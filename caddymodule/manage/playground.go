@@ -52,13 +52,13 @@ func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, e
 	case err != nil:
 		return Played{}, err
 	case d.ModelKind() != store.ChatModel:
-		return Played{}, badRequest("%q is not a chat model: it writes no answers", p.Model)
+		return Played{}, badRequest("%q is not a chat model; choose one that is", p.Model)
 	case p.Prompt == "":
-		return Played{}, badRequest("the prompt is empty; write one")
+		return Played{}, badRequest("the prompt is empty; enter one")
 	case p.MaxTokens < 0 || p.MaxTokens > maxPlayTokens:
-		return Played{}, badRequest("the limit of tokens is %d; it must be 1 to %d", p.MaxTokens, maxPlayTokens)
+		return Played{}, badRequest("the token limit is %d; it must be from 1 to %d", p.MaxTokens, maxPlayTokens)
 	case p.Temperature != nil && (math.IsNaN(*p.Temperature) || *p.Temperature < 0 || *p.Temperature > 2):
-		return Played{}, badRequest("the temperature is %g; it must be 0 to 2", *p.Temperature)
+		return Played{}, badRequest("the temperature is %g; it must be from 0 to 2", *p.Temperature)
 	}
 	q := question(ctx, activity.Playground, d)
 	if err := s.playWith(ctx, p.Key, q); err != nil {
@@ -89,7 +89,7 @@ func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, e
 	case err != nil:
 		played.Error = err.Error()
 	case r.pieces == 0:
-		played.Error = "the model's answer is empty; is it a chat model?"
+		played.Error = "the model's answer is empty; check that it is a chat model"
 	}
 	return played, nil
 }
@@ -111,7 +111,7 @@ func (s *Service) playWith(ctx context.Context, id string, q *serve.Question) er
 		return faultf(ErrForbidden, "%s", dialect.RefusedKey(string(why)).Message)
 	}
 	if !q.Key.Allows(q.Deployment.Name) {
-		return faultf(ErrForbidden, "the key %q is not for %q; its scope is %q", k.Name, q.Deployment.Name, k.Scope)
+		return faultf(ErrForbidden, "the key %q may not use %q; its scope is %q", k.Name, q.Deployment.Name, k.Scope)
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (p *plays) enter(id string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running[id] >= maxPlays {
-		return faultf(store.ErrLimit, "%d answers for the console are being written; wait until one has ended", maxPlays)
+		return faultf(store.ErrLimit, "the console is already receiving %d answers; wait until one is complete", maxPlays)
 	}
 	if p.running == nil {
 		p.running = make(map[string]int)

@@ -103,7 +103,7 @@ func TestConsoleIsLimited(t *testing.T) {
 		t.Errorf("the first: %+v, %v", got, err)
 	}
 	wait.Until(t, "the prompt is counted", func() bool { return len(g.activity.Recent("default")) == 1 })
-	const words = "Quota used up. Limit 1 request per day for this account; used 1."
+	const words = "Quota used up. This account is limited to 1 request per day and has used 1."
 	if got, err := g.service.Play(asOperator(t.Context()), play, nil); err != nil || !strings.HasPrefix(got.Error, words) {
 		t.Errorf("the next one: %+v, %v", got, err)
 	}

@@ -12,7 +12,7 @@ import (
 // RotateConnector asks for a new tunnel token of a connector.
 type RotateConnector struct {
 	Connector string `json:"-" path:"record"`
-	Grace     string `json:"grace" need:"filled" format:"duration" default:"0s" help:"How long the present token stays valid, up to 720h"`
+	Grace     string `json:"grace" need:"filled" format:"duration" default:"0s" help:"How long the current token stays valid, up to 720h"`
 }
 
 // RotateConnector creates a new tunnel token for a connector, by id or name. A previous token that is
@@ -42,7 +42,7 @@ func (s *Service) RotateConnector(ctx context.Context, r RotateConnector) (Creat
 func parseGrace(text string) (time.Duration, error) {
 	grace, err := time.ParseDuration(text)
 	if err != nil || grace < 0 || grace > store.MaxGrace {
-		return 0, badRequest("the grace %q is not a duration of 0s to 720h, such as 24h", text)
+		return 0, badRequest("the grace period %q is not a duration from 0s to 720h, such as 24h", text)
 	}
 	return grace, nil
 }

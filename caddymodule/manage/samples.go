@@ -62,7 +62,7 @@ var samples = map[store.ModelKind]sample{
 	},
 	store.TranscriptionModel: {dialect.Transcription, "", func(a *sampleAnswer, to *TestResult) {
 		if to.OK = a.Text != nil; to.OK {
-			to.Answer = cmp.Or(strings.TrimSpace(*a.Text), "no text, as the recording is silent")
+			to.Answer = cmp.Or(strings.TrimSpace(*a.Text), "no text, because the recording is silent")
 		}
 	}, "text"},
 	store.SpeechModel: {
@@ -106,7 +106,7 @@ func (t *modelTest) once(ctx context.Context, s sample) error {
 	_ = json.Unmarshal(w.Bytes(), a) // speech is not JSON
 	s.show(a, t.result)
 	if t.result.Answer = oneLine(t.result.Answer, testText); !t.result.OK {
-		return fmt.Errorf("the model server's answer has no %s; is the model's kind right?", s.what)
+		return fmt.Errorf("the model server's answer has no %s; check the model's kind", s.what)
 	}
 	return nil
 }

@@ -22,14 +22,14 @@ func TestModelTestOfKinds(t *testing.T) {
 		},
 		{
 			"whisper-1", "transcription", "/v1/audio/transcriptions", "WAVEfmt ", "application/json", `{"text":" "}`,
-			"no text, as the recording is silent", "",
+			"no text, because the recording is silent", "",
 		},
 		{"kokoro", "speech", "/v1/audio/speech", `"voice":"af_sky"`, "audio/mpeg", "ID3...", "6 bytes of audio/mpeg", ""},
 		{
 			"sdxl-turbo", "image", "/v1/images/generations", `"response_format":"b64_json"`, "application/json",
 			`{"data":[{"b64_json":"AAAA"}]}`, "an image of 3 bytes", "",
 		},
-		{"flux", "image", "/v1/images/generations", "", "application/json", `{"data":[]}`, "", "has no image; is the"},
+		{"flux", "image", "/v1/images/generations", "", "application/json", `{"data":[]}`, "", "has no image; check the"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestModelTestOfEmbeddings(t *testing.T) {
 		{"too many tokens", answer(200, "application/json", reports("9000000000000000000")), 3, estimate, 200, ""},
 		{
 			"no vector", answer(200, "application/json", `{"data":[]}`), 0, estimate, 200,
-			"has no vector; is the model's kind right?",
+			"has no vector; check the model's kind",
 		},
 		{"not JSON", answer(200, "text/html", "<html>"), 0, estimate, 502, "answer is empty"},
 		{

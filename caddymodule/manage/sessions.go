@@ -35,7 +35,7 @@ func (s *Service) RevokeSession(ctx context.Context, id string) (Session, error)
 	}
 	o, ok := find(sessions, func(o Session) bool { return o.ID == id })
 	if !ok {
-		return Session{}, faultf(store.ErrNotFound, "you have no session %q; it may have ended by itself", id)
+		return Session{}, faultf(store.ErrNotFound, "you have no session %q; it may have expired", id)
 	}
 	caller := CallerFrom(ctx)
 	if err = s.store.RemoveSession(ctx, caller.User, id); !store.Committed(err) {

@@ -69,7 +69,7 @@ func (s *Service) setupHints(ctx context.Context, client string, k store.KeyFiel
 
 func checkClient(id string) error {
 	if clients.Find(id).File == nil {
-		return badRequest("a code sets up claude, codex, opencode, continue, cline or qwen, not %.40q", id)
+		return badRequest("a code can set up claude, codex, opencode, continue, cline or qwen, not %.40q", id)
 	}
 	return nil
 }
@@ -133,8 +133,8 @@ func (s *Service) tradedModel(ctx context.Context, k store.KeyFields) (clients.T
 		}
 	}
 	if err == nil && t.Model == "" {
-		err = faultf(store.ErrConflict, "the key of this code may use no chat model that is published; publish one, or "+
-			"create a code for another")
+		err = faultf(store.ErrConflict, "the key of this code cannot use any published chat model; publish one in its "+
+			"scope, or create a code with another scope")
 	}
 	return t, err
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-const noSetup = "the code is wrong, used or expired"
+const noSetup = "the code is wrong, was already used, or has expired"
 
 // trade trades a code for a key for Claude Code, as a machine.
 func (g *gateway) trade(code, machine string) (clients.Traded, error) {
@@ -110,7 +110,7 @@ func TestSetupOfOperator(t *testing.T) {
 	g := newGateway(t)
 	made := want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"codex"}`)
 	_, err := g.trade(made.Code, "")
-	wantFault(t, err, store.ErrConflict, "the key of this code may use no chat model")
+	wantFault(t, err, store.ErrConflict, "the key of this code cannot use any published chat model")
 	g.chatModel()
 	traded, err := g.trade(made.Code, "")
 	if err != nil || traded.KeyName != "setup machine claude" || traded.Model != "llama3" {
@@ -193,7 +193,7 @@ func TestRefusedTrade(t *testing.T) {
 	g.chatModel()
 	made := want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"claude","name":"ci"}`)
 	_, err := g.service.UseSetup(t.Context(), "192.0.2.9", clients.Trade{Code: made.Code, Client: "none"})
-	wantFault(t, err, store.ErrInvalid, "a code sets up claude, ")
+	wantFault(t, err, store.ErrInvalid, "a code can set up claude, ")
 	want[map[string]any](g, 201, "POST", "/keys", `{"name":"ci box claude"}`)
 	_, err = g.trade(made.Code, "box")
 	wantFault(t, err, store.ErrExists, "using the code: another key")

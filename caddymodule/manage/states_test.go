@@ -125,7 +125,7 @@ func TestHangingState(t *testing.T) {
 		defer waits.End()
 		expect(health.Available, "")
 		time.Sleep(5*time.Minute + time.Second)
-		expect(health.Hanging, `no first token for 5 minutes from model server "ollama" of connector "home"`)
+		expect(health.Hanging, `for 5 minutes, requests have had no first token from model server "ollama" of connector "home"`)
 		waits.First()
 		expect(health.Available, "")
 	})
@@ -145,7 +145,7 @@ func TestSlowState(t *testing.T) {
 		}
 		got := want[[]manage.Deployment](g, 200, "GET", "/deployments", "")[0]
 		if got.State != health.Slow || got.Available != 1 || got.Warning != `connector "home": 4.0 tokens/s instead of 41.0 `+
-			"since 1 Jan, 00:00 UTC: the model is probably not on the GPU; restart the model server there" {
+			"since 1 Jan, 00:00 UTC: the model is probably not running on the GPU; restart the model server" {
 			t.Errorf("%s, %d available, %q", got.State, got.Available, got.Warning)
 		}
 	})

@@ -62,14 +62,14 @@ func (s *Service) CreateToken(ctx context.Context, c CreateToken) (CreatedToken,
 	}
 	caller := CallerFrom(ctx)
 	if caller.Operator && c.User == "" {
-		return CreatedToken{}, faultf(store.ErrInvalid, "a management token acts for a user; name the user, as `user`")
+		return CreatedToken{}, faultf(store.ErrInvalid, "a management token acts for a user; name the user in `user`")
 	}
 	u, err := s.user(account, cmp.Or(c.User, caller.User))
 	if err != nil {
 		return CreatedToken{}, err
 	}
 	if !caller.Operator && u.ID != caller.User {
-		return CreatedToken{}, faultf(ErrForbidden, "you can create management tokens for yourself only")
+		return CreatedToken{}, faultf(ErrForbidden, "you can create management tokens only for yourself")
 	}
 	return change(ctx, s, func(account string) (CreatedToken, write, error) {
 		t := store.Token{Account: account, User: u.ID, Name: c.Name, Rights: rights, Role: cmp.Or(store.Role(c.Role), u.Role)}

@@ -78,16 +78,16 @@ func (u upstreamCall) explain(ctx context.Context, err error) error {
 	case errors.Is(err, link.ErrUpstreamReset), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the model server closed the connection early; its log may have the reason")
 	case errors.Is(err, link.ErrUpstreamMalformed):
-		return fmt.Errorf("the model server sent an answer that is not valid HTTP; the log of connector %q names the fault",
+		return fmt.Errorf("the model server sent an answer that is not valid HTTP; the log of connector %q has the details",
 			u.connector)
 	case errors.Is(err, tunnel.ErrCompressed):
 		return errors.New("the model server compressed its response although the request did not allow it; turn off " +
 			"compression in the server, or in the proxy in front of it")
 	case errors.Is(err, link.ErrRefused):
-		return fmt.Errorf("connector %q refused the request; it may be older than this gateway", u.connector)
+		return fmt.Errorf("connector %q refused the request; update it if it is older than this gateway", u.connector)
 	case errors.Is(err, link.ErrNoCredit):
-		return fmt.Errorf("connector %q runs as many requests as it allows; try again later, or raise max_requests in its "+
-			"configuration", u.connector)
+		return fmt.Errorf("connector %q is already running as many requests as it allows; try again later, or raise "+
+			"max_requests in its configuration", u.connector)
 	case errors.Is(err, link.ErrNotSent), errors.Is(err, link.ErrTunnelLost), errors.Is(err, link.ErrCancelled):
 		return fmt.Errorf("the tunnel of connector %q was lost; try again when the connector is online", u.connector)
 	}

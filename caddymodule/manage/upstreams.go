@@ -77,7 +77,8 @@ func (s *Service) modelsOf(ctx context.Context, u upstreamCall, session string) 
 			return err
 		})
 		if _, panicked := errors.AsType[*panics.Error](err); panicked {
-			err = errors.New("the gateway failed to read the model server's answer because of a defect; its log has the stack")
+			err = errors.New("the gateway failed to read the model server's answer because of a bug; its log has the stack " +
+				"trace")
 		}
 		return list, err
 	})
@@ -107,8 +108,8 @@ func (u upstreamCall) models(ctx context.Context) (list link.ModelList, err erro
 	}
 	list, ok := link.ParseModels(data)
 	if !ok {
-		return list, errors.New("the model server answered /v1/models with something other than a list of models; is the " +
-			"upstream's address that of an OpenAI-compatible server?")
+		return list, errors.New("the model server's answer to /v1/models is not a list of models; check that the " +
+			"upstream's address is that of an OpenAI-compatible server")
 	}
 	ids := slices.DeleteFunc(list.IDs, func(id string) bool { // for pages and terminals
 		return id == "" || len(id) > link.MaxField || text.Line(id) != id

@@ -45,14 +45,14 @@ func TestUpstreamModels(t *testing.T) {
 			"",
 		},
 		{"too many", models(many...), many[:1000], ""},
-		{"no list", answer(200, "application/json", `{"models":[]}`), nil, "something other than a list of models"},
+		{"no list", answer(200, "application/json", `{"models":[]}`), nil, "is not a list of models"},
 		{
 			"list of something else", answer(200, "application/json", `{"data":["a"]}`), nil,
-			"something other than a list of models",
+			"is not a list of models",
 		},
-		{"a page", answer(200, "text/html", `<html>hello</html>`), nil, "something other than a list of models"},
-		{"nothing", answer(200, "application/json", ``), nil, "something other than a list of models"},
-		{"cut off", answer(200, "application/json", `{"data":[{"id":"a"`), nil, "something other than a list of models"},
+		{"a page", answer(200, "text/html", `<html>hello</html>`), nil, "is not a list of models"},
+		{"nothing", answer(200, "application/json", ``), nil, "is not a list of models"},
+		{"cut off", answer(200, "application/json", `{"data":[{"id":"a"`), nil, "is not a list of models"},
 		{"huge", answer(200, "application/json", `{"data":[{"id":"`+strings.Repeat("x", 3<<20)+`"}]}`), nil, "larger than"},
 		{
 			"refused", answer(401, "application/json", `{"error":{"message":"wrong key"}}`), nil,
@@ -92,7 +92,7 @@ func TestPanicOfUpstreamModels(t *testing.T) {
 	home := g.connector("default", "home", map[string]http.Handler{"ollama": models("a")})
 	home.err = errCrash
 	got := want[[]manage.UpstreamModels](g, 200, "GET", "/connectors/home/models", "")
-	if len(got) != 1 || !strings.Contains(got[0].Error, "because of a defect") {
+	if len(got) != 1 || !strings.Contains(got[0].Error, "because of a bug") {
 		t.Errorf("answer = %+v", got)
 	}
 	if log := g.log.String(); !strings.Contains(log, "reading the models of a model server") ||

@@ -18,8 +18,8 @@ import (
 // Usage selects usage, and how to sum it up.
 type Usage struct {
 	From   string `json:"from" need:"filled" help:"The first day, like 2026-11-01, or hour, like 2026-11-01T15 (default 29 days before the last, or 23 hours)"`
-	To     string `json:"to" need:"filled" help:"The last day or hour (default the present one)"`
-	By     string `json:"by" need:"filled" help:"What to sum up by: key, model, user, day, hour, or several with commas (default \"day\")"`
+	To     string `json:"to" need:"filled" help:"The last day or hour (default the current one)"`
+	By     string `json:"by" need:"filled" help:"What to group by: key, model, user, day, hour, or several separated by commas (default \"day\")"`
 	Key    string `json:"key" need:"filled" help:"Only requests with this key, by id or name, or \"console\""`
 	User   string `json:"user" need:"filled" help:"Only requests with the keys of this user, by id or name"`
 	Model  string `json:"model" need:"filled" help:"Only requests for this model"`
@@ -95,8 +95,8 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 		sum := groups[g]
 		if sum == nil {
 			if len(groups) == maxUsageRows {
-				return badRequest("the usage from %s to %s has more than %d rows: ask for fewer days, or with a shorter "+
-					"list in %q", from, to, maxUsageRows, "by")
+				return badRequest("the usage from %s to %s has more than %d rows: choose fewer days, or fewer "+
+					"values in %q", from, to, maxUsageRows, "by")
 			}
 			sum = &UsageSum{Hour: g[0], Day: g[1], UserID: g[2], KeyID: g[3], Model: g[4]}
 			groups[g] = sum
@@ -199,8 +199,8 @@ func (u Usage) columns() (by []int, err error) {
 	for name := range strings.SplitSeq(cmp.Or(u.By, "day"), ",") {
 		column := slices.Index(usageColumns, name)
 		if column < 0 || slices.Contains(by, column) {
-			return nil, badRequest("query parameter %q is %.40q; it must be key, model, user, day, hour, or several of them "+
-				"with commas", "by", u.By)
+			return nil, badRequest("query parameter %q is %.40q; it must be key, model, user, day, hour, or several of these, "+
+				"separated by commas", "by", u.By)
 		}
 		by = append(by, column)
 	}

@@ -36,7 +36,7 @@ func (s *Service) Webhooks(ctx context.Context) ([]Webhook, error) {
 	case err != nil:
 		return nil, err
 	case !CallerFrom(ctx).Operator && account != store.DefaultAccount:
-		return nil, faultf(ErrForbidden, "only operators and admins of the account %q may test webhooks",
+		return nil, faultf(ErrForbidden, "only operators and admins of the account %q can test webhooks",
 			store.DefaultAccount)
 	}
 	return s.webhooks(), nil

@@ -19,8 +19,8 @@ var refusals = []struct {
 	{store.ErrDenied, denyDenied},
 	{store.ErrUsed, &link.Deny{
 		Code: link.DenyPairingUsed,
-		Message: "another device has already used this pairing code, and each code works for one device only; " +
-			"start a new pairing on the console for this one",
+		Message: "another device has already used this pairing code, and each code works for only one device; start a new " +
+			"pairing in the console for this one",
 	}},
 }
 
@@ -28,17 +28,17 @@ var refusals = []struct {
 var (
 	denyUnknown = &link.Deny{
 		Code:    link.DenyPairingUnknown,
-		Message: "unknown pairing code; compare it with the one on the console, or start a new pairing there",
+		Message: "unknown pairing code; compare it with the one in the console, or start a new pairing there",
 	}
 	denyExpired = &link.Deny{
 		Code: link.DenyPairingExpired,
-		Message: "the pairing code expired before this device was approved; " +
-			"start a new pairing on the console and use its code",
+		Message: "the pairing code expired before this device was approved; start a new pairing in the console and use its " +
+			"code",
 	}
 	denyDenied = &link.Deny{
 		Code: link.DenyPairingDenied,
-		Message: "a user of the gateway has denied this device or canceled its pairing code; " +
-			"if that was a mistake, start a new pairing on the console",
+		Message: "a user of the gateway denied this device or canceled its pairing code; if that was a mistake, start a " +
+			"new pairing in the console",
 	}
 	denyNoToken = &link.Deny{
 		Code:    link.DenyUnavailable,

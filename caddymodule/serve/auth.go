@@ -118,7 +118,8 @@ func (b *Backend) begin(ctx context.Context, ex *Exchange, key store.Credential,
 
 // errCrashed is the client's error for a panic. net/http would end the connection, and log the
 // value of the panic, which can be a prompt.
-var errCrashed = dialect.Internal("The gateway failed to serve the request because of a defect; its log has the stack.")
+var errCrashed = dialect.Internal("The gateway failed to serve the request because of a bug; its log has the stack " +
+	"trace.")
 
 // contain ends a panic of the handler that defers it. If the handler has passed the request on, contain
 // ends the connection. Otherwise the client gets an error.

@@ -185,7 +185,7 @@ func TestKeyOfAnotherEdge(t *testing.T) {
 	}
 	edge.Cut(true)
 	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusServiceUnavailable ||
-		!strings.Contains(w.Body.String(), "The store is slow now") {
+		!strings.Contains(w.Body.String(), "The gateway's store is slow to respond") {
 		t.Errorf("a store that does not answer in time: %d %s", w.Code, w.Body)
 	}
 	edge.Lose(true)

@@ -60,7 +60,7 @@ func TestConsoleSharesLimits(t *testing.T) {
 		asked.Usage.CompletionTokens != 50 || asked.Connector != d.Connectors[0] {
 		t.Errorf("%+v, %v", asked, err)
 	}
-	const words = "Quota used up. Limit 100 tokens per day for this account; used 100."
+	const words = "Quota used up. This account is limited to 100 tokens per day and has used 100."
 	if _, err = g.asked(t.Context(), nil); err == nil || !strings.HasPrefix(err.Error(), words) {
 		t.Errorf("the console: %v", err)
 	}
@@ -99,7 +99,7 @@ func TestConsoleWithAKey(t *testing.T) {
 	if recent := g.backend.Activity.Recent(store.DefaultAccount); recent[0].KeyID != id || recent[0].KeyName != "limited" {
 		t.Errorf("%+v", recent[0])
 	}
-	const words = "Quota used up. Limit 100 tokens per day for this key; used 100."
+	const words = "Quota used up. This key is limited to 100 tokens per day and has used 100."
 	if _, err := g.asked(t.Context(), limited); err == nil || !strings.HasPrefix(err.Error(), words) {
 		t.Errorf("above the quota: %v", err)
 	}

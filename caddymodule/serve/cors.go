@@ -29,8 +29,8 @@ func NewCORS(origins []string) (CORS, error) {
 		u, err := url.Parse(origin)
 		if err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != origin ||
 			origin != strings.ToLower(origin) {
-			return CORS{}, fmt.Errorf("cors: %q is not an origin: write * or, in lower case and without a path, "+
-				"https://chat.example.com", origin)
+			return CORS{}, fmt.Errorf("cors: %q is not an origin: use *, or an origin in lower case and without a path, such "+
+				"as https://chat.example.com", origin)
 		}
 		c.origins[origin] = struct{}{}
 	}

@@ -28,8 +28,8 @@ func newCPULine() *fair.Line {
 
 // The client's errors if there are too many requests in the queue.
 const (
-	tooManyRequests = "The gateway has too many large requests to read. Send fewer at a time."
-	tooManyAnswers  = "The gateway has too many large answers to translate. Send fewer requests at a time."
+	tooManyRequests = "The gateway is busy reading large requests. Send fewer at a time."
+	tooManyAnswers  = "The gateway is busy translating large answers. Send fewer requests at a time."
 )
 
 // awaitTurn waits for the turn to work on n bytes of the request or its answer, until endTurn.
@@ -83,7 +83,7 @@ func (c *clientRequest) countTokens(r *http.Request) ([]byte, *dialect.Error) {
 	}
 	n, err := c.countPrompt(c.ctx, registration(c.deployment), c.call.Prompt(), turnWait)
 	if err != nil || c.ctx.Err() != nil {
-		return nil, c.orEnded(dialect.Overloaded("The gateway has too many prompts to count. Send fewer at a time."))
+		return nil, c.orEnded(dialect.Overloaded("The gateway is busy counting prompts. Send fewer at a time."))
 	}
 	return dialect.TokenCount(c.exchange.Operation.Dialect, n), nil
 }

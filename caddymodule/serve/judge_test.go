@@ -182,7 +182,7 @@ func TestScopeOfJudge(t *testing.T) {
 		}
 		return upstreamAnswer("application/json", strings.NewReader(withCall), -1)
 	}
-	for scope, words := range map[string]string{"*": "words", "judge,m": "words", "m": "The judge has blocked this"} {
+	for scope, words := range map[string]string{"*": "words", "judge,m": "words", "m": "The judge blocked this"} {
 		g.key, g.secret = g.newKey(t, store.DefaultAccount, scope)
 		w := g.post("/v1/messages", toJudge)
 		if !strings.Contains(w.Body.String(), `"outcome":"flagged","explanation":"`+words+`"`) {

@@ -22,7 +22,7 @@ func (s sealer) sealCeremony(user, origin string, data *webauthn.SessionData, no
 	return s.seal("ceremony", ceremony{user, origin, now.Add(ceremonyLife), data})
 }
 
-var errLate = store.Errorf(ErrPasskey, "this took longer than five minutes or was already answered: start again")
+var errLate = store.Errorf(ErrPasskey, "this took longer than five minutes or was already completed: start again")
 
 // openCeremony opens a ceremony that has not expired. The store records right answers, so that a ceremony takes only
 // one.

@@ -14,9 +14,9 @@ var (
 	ErrCredentials = errors.New("wrong name or password")
 	ErrPassword    = errors.New("password not allowed") // a new password breaks a rule
 	ErrPasskey     = errors.New("passkey rejected")     // wrong, unknown, copied, late, or unsupported at this address
-	ErrLink        = errors.New("link not valid")       // unknown, used or expired
+	ErrLink        = errors.New("invalid link")         // unknown, used or expired
 	ErrSession     = errors.New("no session")           // unknown or ended
-	ErrToken       = errors.New("management token not valid")
+	ErrToken       = errors.New("invalid management token")
 	ErrBusy        = errors.New("busy") // too many passwords wait to be checked
 )
 

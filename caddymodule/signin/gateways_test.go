@@ -40,7 +40,7 @@ func TestCeremoniesOfSeveralGateways(t *testing.T) {
 	must(t, errOf(two.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", a.create(t, options))))
 	thief := newAuthenticator(t, origin)
 	if _, err := one.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", thief.create(t, options)); err == nil ||
-		!strings.Contains(err.Error(), "already answered") {
+		!strings.Contains(err.Error(), "already completed") {
 		t.Errorf("a second answer adds a passkey: %v", err)
 	}
 	wait.Until(t, "the first knows the passkey", func() bool { return len(one.store.Passkeys(ann.ID)) == 1 })
@@ -54,7 +54,7 @@ func TestCeremoniesOfSeveralGateways(t *testing.T) {
 		must(t, err)
 		for _, again := range []*desk{one, two} {
 			_, err := again.FinishPasskeySignIn(t.Context(), Attempt{Address: home}, origin, ceremony, answer)
-			if !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "already answered") {
+			if !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "already completed") {
 				t.Errorf("a second answer: %v", err)
 			}
 		}
@@ -68,7 +68,7 @@ func TestCeremoniesOfSeveralGateways(t *testing.T) {
 		t.Errorf("confirming: %v", err)
 	}
 	if _, err := restarted.FinishPasskeySignIn(t.Context(), Attempt{Address: home}, origin, ceremony,
-		answer); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "already answered") {
+		answer); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "already completed") {
 		t.Errorf("after a restart: %v", err)
 	}
 }

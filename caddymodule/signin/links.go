@@ -47,10 +47,10 @@ func (s *Service) Link(ctx context.Context, address, secret string) (store.Link,
 func (s *Service) linkFailure(address string, err error) error {
 	switch {
 	case errors.Is(err, store.ErrExpired):
-		err = store.Errorf(ErrLink, "the link has expired: ask for a new one")
+		err = store.Errorf(ErrLink, "this link has expired: ask for a new one")
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrUsed):
-		err = store.Errorf(ErrLink, "the link does not work: it was already used, was replaced by a newer one, "+
-			"or is incomplete. Ask for a new one")
+		err = store.Errorf(ErrLink, "this link does not work: it was already used, was replaced by a newer one, or is "+
+			"incomplete. Ask for a new one")
 	default:
 		return err
 	}
@@ -72,7 +72,7 @@ func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed,
 	if l.Kind == store.LinkRecovery {
 		user, ok := s.store.User(l.User)
 		if !ok {
-			return Signed{}, store.Errorf(ErrLink, "the link does not work: its user was removed")
+			return Signed{}, store.Errorf(ErrLink, "this link does not work: its user was removed")
 		}
 		a.Name = user.Name
 	}

@@ -157,7 +157,7 @@ func TestLinksEndAndGuessingIsBounded(t *testing.T) {
 		}
 		time.Sleep(linkLife[store.LinkSetup])
 		_, err = d.Link(t.Context(), elsewhere, secret)
-		if !errors.Is(err, ErrLink) || err.Error() != "the link has expired: ask for a new one" {
+		if !errors.Is(err, ErrLink) || err.Error() != "this link has expired: ask for a new one" {
 			t.Errorf("after its end: %v", err)
 		}
 	})

@@ -20,21 +20,21 @@ const ceremonyLife = 5 * time.Minute
 func relyingParty(origin string) (*webauthn.WebAuthn, error) {
 	u, err := url.Parse(origin)
 	if err != nil || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, store.Errorf(ErrPasskey, "passkeys need the address of the page, like https://gw.example.com")
+		return nil, store.Errorf(ErrPasskey, "passkeys need the address of the page, such as https://gw.example.com")
 	}
 	host := strings.ToLower(u.Hostname())
 	_, notIP := netip.ParseAddr(host)
 	switch {
 	case notIP == nil:
 		return nil, store.Errorf(ErrPasskey,
-			"passkeys need a host name, but this page was opened by IP address: "+
-				"open the console by its host name, or sign in with a password")
+			"passkeys need a host name, but this page was opened by IP address: open the console at its host name, or sign in "+
+				"with a password")
 	case u.Scheme != "https" && (u.Scheme != "http" || host != "localhost"):
 		return nil, store.Errorf(ErrPasskey,
-			"passkeys need https: open the console at its https address, or sign in with a password")
+			"passkeys need HTTPS: open the console at its https:// address, or sign in with a password")
 	case protocol.ValidateRPID(host) != nil:
 		return nil, store.Errorf(ErrPasskey,
-			"passkeys need a full host name, like gw.example.com: open the console by one, or sign in with a password")
+			"passkeys need a full host name: open the console at one such as gw.example.com, or sign in with a password")
 	}
 	timeout := webauthn.TimeoutConfig{Timeout: ceremonyLife, TimeoutUVD: ceremonyLife}
 	return webauthn.New(&webauthn.Config{

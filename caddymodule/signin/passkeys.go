@@ -128,7 +128,7 @@ func (s *Service) FinishPasskey(
 	case errors.Is(err, store.ErrUsed):
 		return store.Passkey{}, errLate
 	case errors.Is(err, store.ErrExists):
-		return store.Passkey{}, store.Errorf(ErrPasskey, "this passkey is already added")
+		return store.Passkey{}, store.Errorf(ErrPasskey, "this passkey has already been added")
 	case err != nil:
 		return store.Passkey{}, err
 	}
@@ -166,9 +166,9 @@ var errUnverified = store.Errorf(ErrPasskey,
 func checkPasskeyName(name string) error {
 	switch {
 	case utf8.RuneCountInString(name) > maxName:
-		return store.Errorf(ErrPasskey, "the name of the passkey is too long: it can have %d characters", maxName)
+		return store.Errorf(ErrPasskey, "the name of the passkey is too long: it can have at most %d characters", maxName)
 	case !text.IsPrintable(name):
-		return store.Errorf(ErrPasskey, "the name of the passkey has characters that cannot be printed")
+		return store.Errorf(ErrPasskey, "the name of the passkey contains unprintable characters")
 	}
 	return nil
 }
@@ -282,8 +282,8 @@ func (s *Service) notePasskey(
 	}
 	if credential.Authenticator.CloneWarning {
 		return store.Errorf(ErrPasskey,
-			"this passkey may have been copied: its counter went back. "+
-				"Sign in with another method, remove the passkey %q in the settings and add a new one", p.Name)
+			"this passkey may have been copied: its counter went backwards. Sign in another way, then remove the passkey %q "+
+				"in Settings and add a new one", p.Name)
 	}
 	return nil
 }
@@ -304,7 +304,7 @@ func (s *Service) passkeyFailure(a Attempt, err error) error {
 }
 
 var errUnknownPasskey = store.Errorf(ErrPasskey,
-	"unknown passkey, or created for another address: sign in with a password, and add it in the settings")
+	"this passkey is unknown, or was created for another address: sign in with a password, and add it in Settings")
 
 var errResponse error = protocol.ErrParsingData.WithDetails("the answer is too long")
 

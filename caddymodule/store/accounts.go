@@ -166,16 +166,16 @@ var limitFields = []limitField{
 	{keyKind, func(l *Limits) *int { return &l.MaxKeys }, 1000, "max_keys", "API keys", "remove revoked ones"},
 	{
 		connectorKind, func(l *Limits) *int { return &l.MaxConnectors }, 200, "max_connectors", "connectors",
-		"remove one that is no longer used",
+		"remove one that is no longer in use",
 	},
 	{
 		deploymentKind, func(l *Limits) *int { return &l.MaxDeployments }, 2000, "max_deployments", "deployments",
-		"remove one that is no longer used",
+		"remove one that is no longer in use",
 	},
 	{userKind, func(l *Limits) *int { return &l.MaxUsers }, 100, "max_users", "users", "remove one who has left"},
 	{
 		tokenKind, func(l *Limits) *int { return &l.MaxTokens }, 100, "max_tokens", "management tokens",
-		"revoke one that is no longer used",
+		"revoke one that is no longer in use",
 	},
 }
 
@@ -222,8 +222,8 @@ func (s *Store) checkLimit(account string, kind anyKind) error {
 	for _, f := range limitFields {
 		limit := *f.field(&limits)
 		if n := kind.count(v, account); f.kind == kind && n >= limit {
-			return Errorf(ErrLimit, "the account %q has %d %s, and may have %d: %s, "+
-				"or ask the operator to raise the limit with `caddy gateway account set %s --%s N`",
+			return Errorf(ErrLimit, "the account %q has %d %s, and can have at most %d: %s, or ask the operator to raise the "+
+				"limit with `caddy gateway account set %s --%s N`",
 				account, n, f.what, limit, f.fix, account, strings.ReplaceAll(f.name, "_", "-"))
 		}
 	}
@@ -252,7 +252,7 @@ func (d KeyDefaults) check() error {
 		return Errorf(ErrInvalid, "new keys expire after %d days, but that must be 1 to %d, or 0 for never", d.ExpiresDays,
 			maxExpiresDays)
 	case len(d.AllowedIPs) > MaxAllowedIPs:
-		return Errorf(ErrInvalid, "new keys have %d networks, more than %d: join neighboring ones", len(d.AllowedIPs),
+		return Errorf(ErrInvalid, "new keys have %d networks, but the maximum is %d: merge adjacent ones", len(d.AllowedIPs),
 			MaxAllowedIPs)
 	}
 	return checkUsageLimits(d.Limits)

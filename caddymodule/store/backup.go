@@ -136,7 +136,7 @@ func lockBolt(path string) (unlock func() error, err error) {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, Errorf(ErrLocked, "the store %s is in use: stop that gateway first", path)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("opening the store: %w; run this as the user of the gateway", err)
+		return nil, fmt.Errorf("opening the store: %w; run this as the gateway's user", err)
 	}
 	return func() error { return nil }, nil
 }

@@ -101,7 +101,7 @@ func openCurrent(path string, timeout time.Duration) (*bolt.DB, error) {
 			return nil, fmt.Errorf("opening the store: %w", errors.Join(err, closed))
 		}
 	}
-	return nil, fmt.Errorf("opening the store %s: other programs replace it again and again", path)
+	return nil, fmt.Errorf("opening the store %s: other programs keep replacing it", path)
 }
 
 // explainOpen adds a remedy to an error of bolt.Open.
@@ -154,7 +154,7 @@ func ensureSchema(tx *bolt.Tx, path string) error {
 	}
 	meta := tx.Bucket(bucketMeta)
 	if meta == nil || len(meta.Get(metaSchema)) != 8 || len(meta.Get(metaRevision)) != 8 {
-		return Errorf(ErrSchema, "%s is a database of another program, not a Postern store: choose another file", path)
+		return Errorf(ErrSchema, "%s is another program's database, not a Postern store: choose another file", path)
 	}
 	if v := binary.BigEndian.Uint64(meta.Get(metaSchema)); v != schemaVersion {
 		return Errorf(ErrSchema, "the store %s has schema version %d, but this program supports only %d: "+

@@ -22,7 +22,7 @@ func OpenFile(path string, maxBytes int) (*bolt.DB, error) {
 	db, _, err := openBolt(path, bolt.Options{Timeout: timeout, FreelistType: bolt.FreelistMapType, MaxSize: maxBytes})
 	if err != nil {
 		if err = explainOpen(path, err); errors.Is(err, ErrSchema) {
-			err = Errorf(ErrSchema, "%s is of another program, or it is damaged", path)
+			err = Errorf(ErrSchema, "%s belongs to another program, or is damaged", path)
 		}
 		return nil, err
 	}

@@ -194,7 +194,7 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 		}
 		if len(deployments) > 0 {
 			return Connector{}, Errorf(ErrInUse,
-				"the connector %q is in use by %s: change them to another connector, or remove them first",
+				"the connector %q is in use by %s: move them to another connector, or remove them first",
 				r.Name, listSome(deployments))
 		}
 		connectorKind.remove(t, account, r.ID)

@@ -220,7 +220,7 @@ func (s *Store) RemoveLostEdge(ctx context.Context, e EdgeState) error {
 		case r == nil:
 			return errNoEdge(e.Name)
 		case r.revision != e.Revision, report != nil && e.Report == nil:
-			return Errorf(ErrConflict, "the edge %s has changed or come back meanwhile: look at `caddy gateway edge list`",
+			return Errorf(ErrConflict, "the edge %s has changed or come back in the meantime: check `caddy gateway edge list`",
 				e.Name)
 		}
 		t.delete(edgeKind.path("", e.Name), reportKind.path("", e.Name))

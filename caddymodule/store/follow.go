@@ -72,7 +72,7 @@ func (s *Store) ignore(err error) {
 }
 
 var errBroken = Errorf(ErrUnavailable,
-	"this gateway reads its store again after an internal error: try again in a moment")
+	"this gateway is rereading its store after an internal error: try again in a moment")
 
 // run follows the KV, and expires keys, until the context ends. Authentication depends on both:
 // after a panic of either, the store refuses everything until it has been read again.

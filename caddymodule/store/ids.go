@@ -115,9 +115,9 @@ func checkLabel(what, name string) error {
 	case len(name) > maxLabel:
 		return Errorf(ErrInvalid, "the name of the %s is too long: %d bytes, of at most %d", what, len(name), maxLabel)
 	case !text.IsPrintable(name):
-		return Errorf(ErrInvalid, "the name of the %s, %q, has characters that cannot be printed", what, name)
+		return Errorf(ErrInvalid, "the name of the %s, %q, contains unprintable characters", what, name)
 	case strings.TrimSpace(name) != name:
-		return Errorf(ErrInvalid, "the name of the %s, %q, begins or ends with a blank", what, name)
+		return Errorf(ErrInvalid, "the name of the %s, %q, begins or ends with a space", what, name)
 	}
 	return nil
 }

@@ -94,7 +94,7 @@ func (s *Store) changeKey(
 			return Key{}, err
 		}
 		if r.RevokedAt != nil {
-			return Key{}, Errorf(ErrConflict, "the key %q is revoked, which is final: create a new one", r.Name)
+			return Key{}, Errorf(ErrConflict, "the key %q is revoked, which cannot be undone: create a new one", r.Name)
 		}
 		if err := change(t, r); err != nil {
 			return Key{}, err

@@ -297,7 +297,7 @@ func TestKeyNames(t *testing.T) {
 	must(t, errOf(s.RevokeKey(ctx, account, "b")))
 	again, err := s.RevokeKey(ctx, account, "b") // by the name of a revoked key
 	must(t, err)
-	wantError(t, rename("b", "d"), store.ErrConflict, "is revoked, which is final")
+	wantError(t, rename("b", "d"), store.ErrConflict, "is revoked, which cannot be undone")
 	must(t, errors.Join(create("b"), rename("b", "e")))
 	if removed, err := s.RemoveKey(ctx, account, "b"); err != nil || removed.ID != again.ID {
 		t.Errorf("removed %+v, %v", removed, err)
@@ -343,11 +343,11 @@ func TestEditKeyErrors(t *testing.T) {
 			func(k *store.Key) { k.ExpiresAt = new(time.Now().Add(-time.Second)) },
 			store.ErrInvalid,
 		},
-		"501 bytes, of at most 500":   {func(k *store.Key) { k.Note = strings.Repeat("x", 501) }, store.ErrInvalid},
-		"cannot be printed":           {func(k *store.Key) { k.Note = "a\x1b[1m" }, store.ErrInvalid},
-		"101 networks, more than 100": {func(k *store.Key) { k.AllowedIPs = make([]netip.Prefix, 101) }, store.ErrInvalid},
-		"is not the id of a user":     {func(k *store.Key) { k.Owner = "Eve" }, store.ErrInvalid},
-		"not found in the account":    {func(k *store.Key) { k.Owner = u.ID }, store.ErrNotFound},
+		"501 bytes, of at most 500":            {func(k *store.Key) { k.Note = strings.Repeat("x", 501) }, store.ErrInvalid},
+		"unprintable":                          {func(k *store.Key) { k.Note = "a\x1b[1m" }, store.ErrInvalid},
+		"101 networks, but the maximum is 100": {func(k *store.Key) { k.AllowedIPs = make([]netip.Prefix, 101) }, store.ErrInvalid},
+		"is not the id of a user":              {func(k *store.Key) { k.Owner = "Eve" }, store.ErrInvalid},
+		"not found in the account":             {func(k *store.Key) { k.Owner = u.ID }, store.ErrNotFound},
 	} {
 		_, err := s.EditKey(t.Context(), account, k.ID, func(k *store.Key) error { c.change(k); return nil })
 		wantError(t, err, c.kind, part)

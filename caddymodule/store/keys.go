@@ -286,8 +286,8 @@ func (r *keyRecord) normalize(old *KeyFields, now time.Time) error {
 	if r.ExpiresAt != nil {
 		r.ExpiresAt = new(r.ExpiresAt.UTC().Truncate(time.Millisecond))
 		if r.expired(now) && (old == nil || old.ExpiresAt == nil || !r.ExpiresAt.Equal(*old.ExpiresAt)) {
-			return Errorf(ErrInvalid, "the expiry of the key, %s, is in the past: give a later time, "+
-				"or disable the key instead", r.ExpiresAt.Format(time.RFC3339))
+			return Errorf(ErrInvalid, "the expiry of the key, %s, is in the past: set a later time, or disable the key "+
+				"instead", r.ExpiresAt.Format(time.RFC3339))
 		}
 	}
 	switch {
@@ -295,10 +295,10 @@ func (r *keyRecord) normalize(old *KeyFields, now time.Time) error {
 		return InField("note", Errorf(ErrInvalid, "the note of the key is too long: %d bytes, of at most %d", len(r.Note),
 			MaxNote))
 	case r.Note != "" && !text.IsPrintable(r.Note):
-		return InField("note", Errorf(ErrInvalid, "the note of the key has characters that cannot be printed"))
+		return InField("note", Errorf(ErrInvalid, "the note of the key contains unprintable characters"))
 	case len(r.AllowedIPs) > MaxAllowedIPs:
-		return InField("networks", Errorf(ErrInvalid, "the key has %d networks, more than %d: join neighboring ones",
-			len(r.AllowedIPs), MaxAllowedIPs))
+		return InField("networks", Errorf(ErrInvalid, "the key has %d networks, but the maximum is %d: merge adjacent "+
+			"ones", len(r.AllowedIPs), MaxAllowedIPs))
 	}
 	if r.DefaultModel != "" { // which may be published later
 		if err := scope.CheckName(r.DefaultModel); err != nil {

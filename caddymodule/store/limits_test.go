@@ -61,7 +61,7 @@ func TestLimits(t *testing.T) {
 		}
 		n++
 		err := kind.make(account)
-		wantError(t, err, store.ErrLimit, fmt.Sprintf("has 3 %s, and may have 3", what))
+		wantError(t, err, store.ErrLimit, fmt.Sprintf("has 3 %s, and can have at most 3", what))
 		wantError(t, err, store.ErrLimit, "caddy gateway account set default --max-")
 		if what == "API keys" {
 			if err := kind.make("other"); err != nil {
@@ -87,7 +87,7 @@ func TestLimits(t *testing.T) {
 	s = storetest.Open(t, path)
 	for what, kind := range kinds {
 		n++
-		wantError(t, kind.make(account), store.ErrLimit, fmt.Sprintf("has 4 %s, and may have 4", what))
+		wantError(t, kind.make(account), store.ErrLimit, fmt.Sprintf("has 4 %s, and can have at most 4", what))
 	}
 }
 

@@ -122,7 +122,7 @@ func createLink(t *tx, r *linkRecord) error {
 func noUsers(t *tx) error {
 	t.get(markUsers)
 	if t.s.UserCount() > 0 || len(t.items(userKind.dir)) > 0 {
-		return Errorf(ErrConflict, "the gateway is already set up: sign in, or ask a user for an invitation")
+		return Errorf(ErrConflict, "the gateway is already set up: sign in, or ask an admin for an invitation")
 	}
 	return nil
 }
@@ -138,11 +138,11 @@ func (s *Store) FindLink(secret string) (Link, error) {
 }
 
 var errNoLink = Errorf(ErrNotFound,
-	"invalid link: it was already used or revoked, or it is incomplete; ask for a new one")
+	"invalid link: it was already used or revoked, or is incomplete; ask for a new one")
 
 func (s *Store) checkLink(l Link) error {
 	if !s.now().Before(l.ExpiresAt) {
-		return Errorf(ErrExpired, "the link has expired: ask for a new one")
+		return Errorf(ErrExpired, "this link has expired: ask for a new one")
 	}
 	return nil
 }

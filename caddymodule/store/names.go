@@ -59,7 +59,7 @@ func (s *Store) Resolve(account, asked string, in scope.Scope) (Deployment, bool
 // checkAlsoAs checks the form of the names in also_as.
 func checkAlsoAs(d Deployment) error {
 	if len(d.AlsoAs) > maxAlsoAs {
-		return Errorf(ErrInvalid, "also_as has %d names, more than %d: a pattern such as claude-* stands for many",
+		return Errorf(ErrInvalid, "also_as has %d names, but the maximum is %d: use a pattern such as claude-* for several",
 			len(d.AlsoAs), maxAlsoAs)
 	}
 	for i, name := range d.AlsoAs {
@@ -105,8 +105,8 @@ func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
 	case d.Fallback == d.Name:
 		return InField("fallback", Errorf(ErrInvalid, "the deployment %q cannot be its own fallback", d.Name))
 	case fallback != nil && fallback.ModelKind() != d.ModelKind():
-		return InField("fallback", Errorf(ErrInvalid, "the fallback %q is of another kind than the deployment %q",
-			d.Fallback, d.Name))
+		return InField("fallback", Errorf(ErrInvalid, "the fallback %q is of a different kind from the deployment %q: choose "+
+			"one of the same kind", d.Fallback, d.Name))
 	case fallback == nil:
 		return Errorf(ErrInvalid, "the fallback %.140q is not a deployment of the account %q: "+
 			"use a public name from the list of deployments", d.Fallback, d.Account)

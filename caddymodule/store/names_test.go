@@ -120,7 +120,7 @@ func TestNamesAreUnique(t *testing.T) {
 			{store.ErrInvalid, `the name "x" twice`, []string{"c", "x", "x"}},
 			{store.ErrInvalid, "is empty", []string{"c", ""}},
 			{store.ErrInvalid, "contains ' '", []string{"c", "x y"}},
-			{store.ErrInvalid, "17 names, more than 16", append([]string{"c"}, make([]string, 17)...)},
+			{store.ErrInvalid, "17 names, but the maximum is 16", append([]string{"c"}, make([]string, 17)...)},
 		} {
 			wantError(t, named(t, s, c.names[0], c.names[1:]...), c.kind, c.part)
 		}
@@ -185,7 +185,7 @@ func TestFallback(t *testing.T) {
 		d.Kind = store.EmbeddingsModel
 		return nil
 	})))
-	wantError(t, set("b"), store.ErrInvalid, "is of another kind")
+	wantError(t, set("b"), store.ErrInvalid, "is of a different kind")
 	mustName(t, s, "b", "also-b")
 	must(t, set("b"))
 	must(t, errOf(s.RemoveDeployment(t.Context(), account, "b")))

@@ -28,8 +28,8 @@ func CheckUnused(ctx context.Context, kv KV) error {
 		return err
 	}
 	name := strings.TrimPrefix(reports.Items[0].Key, reportKind.dir)
-	return Errorf(ErrLocked, "the gateway %.80q uses the store: stop it; if it was killed, "+
-		"its place in the store ends by itself, by default within 2.5 minutes", name)
+	return Errorf(ErrLocked, "the gateway %.80q is using the store: stop it; if it was killed, its entry in the store "+
+		"expires by itself, by default within 2.5 minutes", name)
 }
 
 // RestoreKV writes the records of a backup into an empty KV. It fails with ErrExists if the KV

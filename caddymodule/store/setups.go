@@ -58,7 +58,7 @@ func (s *Store) CreateSetup(ctx context.Context, account string, fields KeyField
 }
 
 var errNoSetup = Errorf(ErrNotFound,
-	"the code is wrong, used or expired: create a new one in the console, under Keys, Set up a client")
+	"the code is wrong, was already used, or has expired: create a new one in the console, under Keys, Set up a client")
 
 // FindSetup returns the set-up code, of any account. It fails with ErrNotFound if the code cannot be traded. Its
 // creator must have the same role as when it created the code. Another gateway may just have created it: see Refresh.

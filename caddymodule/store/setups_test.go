@@ -18,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-const noSetup = "the code is wrong, used or expired"
+const noSetup = "the code is wrong, was already used, or has expired"
 
 // as returns the context of a user's writes.
 func as(t testing.TB, u store.User, token string) context.Context {

@@ -91,9 +91,9 @@ func TestCreateKeyErrors(t *testing.T) {
 		part                 string
 	}{
 		{account, "", "*", store.ErrInvalid, "name of the key is empty"},
-		{account, " x", "*", store.ErrInvalid, "blank"},
-		{account, "a\nb", "*", store.ErrInvalid, "cannot be printed"},
-		{account, "\xff", "*", store.ErrInvalid, "cannot be printed"},
+		{account, " x", "*", store.ErrInvalid, "begins or ends with a space"},
+		{account, "a\nb", "*", store.ErrInvalid, "unprintable"},
+		{account, "\xff", "*", store.ErrInvalid, "unprintable"},
 		{account, strings.Repeat("x", 129), "*", store.ErrInvalid, "129 bytes"},
 		{account, "x", "", store.ErrInvalid, `"*" allows all`},
 		{account, "x", "a b", store.ErrInvalid, "contains ' '"},

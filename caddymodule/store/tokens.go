@@ -68,7 +68,7 @@ func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error)
 		return Token{}, "", err
 	}
 	if t.Expired(s.now()) {
-		return Token{}, "", Errorf(ErrInvalid, "the expiry of the management token, %s, is in the past",
+		return Token{}, "", Errorf(ErrInvalid, "the expiry of the management token, %s, is in the past: set a later time",
 			t.ExpiresAt.UTC().Format(time.RFC3339))
 	}
 	secret, hash := newSecret(prefixTokenSecret)

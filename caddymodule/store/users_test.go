@@ -98,7 +98,7 @@ func TestUserErrors(t *testing.T) {
 		part          string
 	}{
 		{account, "", store.ErrInvalid, "empty"},
-		{account, "a\tb", store.ErrInvalid, "cannot be printed"},
+		{account, "a\tb", store.ErrInvalid, "unprintable"},
 		{account, "USR_x", store.ErrInvalid, "begins like an id"},
 		{account, "ANN", store.ErrExists, `user "ANN" already exists`},
 		{"other", "ann", store.ErrExists, "choose another name"},

@@ -32,7 +32,7 @@ func TestMove(t *testing.T) {
 	con.WaitState(t, "online", limit)
 	g.await(t, g.Client(t, key), http.StatusOK, "the key in etcd")
 	moved := filepath.Join(g.Dir, "moved.db")
-	g.offline(t, 1, `the gateway "a" uses the store`, "backup", moved, "--offline")
+	g.offline(t, 1, `the gateway "a" is using the store`, "backup", moved, "--offline")
 	g.end(t)
 	g.offline(t, 0, "is complete", "backup", moved, "--offline")
 
