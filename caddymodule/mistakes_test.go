@@ -101,7 +101,7 @@ func TestMistakes(t *testing.T) {
 			"no key", "POST", "/v1/messages", ask, "Accept: */*", 401,
 			"Missing API key. Send it as `Authorization: Bearer sk-svc-…`",
 		},
-		{"key without Bearer", "POST", "/v1/messages", ask, "Authorization: " + s.key, 401, "No API key."},
+		{"key without Bearer", "POST", "/v1/messages", ask, "Authorization: " + s.key, 401, "Missing API key."},
 		{
 			"placeholder", "POST", "/v1/messages", ask, "Authorization: Bearer sk-svc-YOUR-KEY", 401,
 			`"authentication_error","message":"This is a placeholder`,
@@ -112,7 +112,7 @@ func TestMistakes(t *testing.T) {
 			"This is a placeholder",
 		},
 		{"word for no key", "GET", "/v1/models", "", "X-Api-Key: ollama", 401, "This is a placeholder"},
-		{"quoted key", "GET", "/v1/models", "", `Authorization: Bearer "` + s.key + `"`, 401, "has quotation marks"},
+		{"quoted key", "GET", "/v1/models", "", `Authorization: Bearer "` + s.key + `"`, 401, "contains quotation marks"},
 		{"Bearer twice", "GET", "/v1/models", "", "Authorization: Bearer bearer " + s.key, 401, "begins with `Bearer`"},
 		{"Bearer in another header", "GET", "/v1/models", "", "X-Api-Key: Bearer " + s.key, 401, "begins with `Bearer`"},
 		{"cut key", "GET", "/v1/models", "", "Authorization: Bearer " + s.key[:40], 401, "sk-svc- and 43 letters and digits"},
