@@ -21,19 +21,19 @@ func TestAdvice(t *testing.T) {
 		"ran out of memory": {
 			ErrorClass: activity.UpstreamError, ErrorCode: "upstream_error", ServerError: "out_of_memory",
 		},
-		"log of the model server": {
+		"logs of the model server": {
 			ErrorClass: activity.UpstreamError, ErrorCode: "upstream_error", ServerError: "other",
 		},
-		"Extend the scope": {ErrorClass: activity.PolicyError, ErrorCode: "model_not_found"},
-		"ollama pull":      {ErrorClass: activity.UpstreamError, ErrorCode: "model_not_found", ServerError: "other"},
-		"lists the names":  {ErrorClass: activity.CallerError, ErrorCode: "model_not_found"},
-		"its own limit":    {ErrorClass: activity.UpstreamError, ErrorCode: "rate_limit_exceeded"},
-		"queue_length":     {ErrorClass: activity.PolicyError, ErrorCode: "rate_limit_exceeded"},
-		"error that it got": {
+		"Extend the key's scope": {ErrorClass: activity.PolicyError, ErrorCode: "model_not_found"},
+		"ollama pull":            {ErrorClass: activity.UpstreamError, ErrorCode: "model_not_found", ServerError: "other"},
+		"lists the names":        {ErrorClass: activity.CallerError, ErrorCode: "model_not_found"},
+		"its own limit":          {ErrorClass: activity.UpstreamError, ErrorCode: "rate_limit_exceeded"},
+		"queue_length":           {ErrorClass: activity.PolicyError, ErrorCode: "rate_limit_exceeded"},
+		"error message says": {
 			ErrorClass: activity.CallerError, ErrorCode: "invalid_request_error", ServerError: "other",
 		},
 		"connector doctor":    {ErrorClass: activity.UpstreamError, ErrorCode: "deployment_offline"},
-		"log of the gateway,": {ErrorClass: activity.GatewayError, ErrorCode: "new_code"},
+		"logs of the gateway": {ErrorClass: activity.GatewayError, ErrorCode: "new_code"},
 		"":                    {Status: 200},
 	} {
 		r.ID, r.Time = "req_"+strings.ReplaceAll(want, " ", "_"), time.Now()
