@@ -52,7 +52,7 @@ func TestLimits(t *testing.T) {
 	}
 	a := c.Post(t, harness.Chat("m", ""))
 	if e := a.ExpectError(t, 429, "requests", "rate_limit_exceeded"); !strings.Contains(e.Message,
-		"Limit 2 requests per minute for this key. Please try again in ") {
+		"This key is limited to 2 requests per minute. Please try again in ") {
 		t.Errorf("the third request: %s", e.Message)
 	}
 	look := func() (k keyAnswer) {
@@ -108,7 +108,7 @@ func TestLimits(t *testing.T) {
 		return nil
 	})
 	if e := a.ExpectError(t, 429, "insufficient_quota", "insufficient_quota"); !strings.Contains(e.Message,
-		"Limit 4 requests per day for this account; used 4.") {
+		"This account is limited to 4 requests per day and has used 4.") {
 		t.Errorf("another key of the account: %s", e.Message)
 	}
 	if a.Header.Get("X-Should-Retry") != "false" {

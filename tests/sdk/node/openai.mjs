@@ -182,7 +182,7 @@ const used = { status: 429, code: "insufficient_quota", type: "insufficient_quot
 
 async function chatLimits() {
   const send = (c) => c.chat.completions.create({ model: "hello", messages });
-  const rate = { status: 429, code: "rate_limit_exceeded", type: "requests", message: /Limit 30 requests per minute for this key. Please try again in \ds\./ };
+  const rate = { status: 429, code: "rate_limit_exceeded", type: "requests", message: /This key is limited to 30 requests per minute. Please try again in \ds\./ };
   await limits(connect, send, OpenAI.RateLimitError, rate, used);
 }
 
