@@ -110,6 +110,7 @@ func TestCounted(t *testing.T) {
 			r := request(i)
 			r.ID += code
 			r.KeyID, r.ErrorClass, r.ErrorCode, r.Error = key, class, code, fmt.Sprint(code, i)
+			r.InputTokens, r.OutputTokens = 0, 0
 			return r
 		}
 		for i := range 60 { // two minutes, because the bubble begins with one

@@ -38,7 +38,8 @@ const (
 // add adds a request, which it may change, and reports whether there is a new row for it.
 func (u *unsaved) add(account string, r *Request) (first bool) {
 	at := r.Time
-	if outcome := r.Outcome(); outcome == Refused || outcome == Client {
+	used := r.InputTokens+r.OutputTokens > 0 // it has a row, whatever ended it
+	if outcome := r.Outcome(); !used && (outcome == Refused || outcome == Client) {
 		r.Refusals, at = 1, time.Now().Truncate(time.Minute)
 	}
 	if u.rows[account] == nil {
