@@ -59,7 +59,7 @@ type limitField struct {
 // limitTitles are the titles of limits, and their hints.
 var limitTitles = map[string][2]string{
 	"requests_per_minute": {"Requests per minute", ""},
-	"requests_per_day":    {"Requests per day", "Days and months are those of UTC."},
+	"requests_per_day":    {"Requests per day", "Days and months are in UTC."},
 	"tokens_per_minute":   {"Tokens per minute", "Tokens of prompts and answers."},
 	"tokens_per_day":      {"Tokens per day", ""},
 	"tokens_per_month":    {"Tokens per month", ""},

@@ -162,7 +162,7 @@ var graces = []grace{
 	{"1h", "1 hour"},
 	{"168h", "7 days"},
 	{"720h", "30 days"},
-	{"0s", "no time: it ends now"},
+	{"0s", "none: it stops working now"},
 }
 
 // keyData shows the user's input, or the fields of the key.

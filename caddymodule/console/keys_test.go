@@ -339,6 +339,6 @@ func TestKeyUse(t *testing.T) {
 	page = g.post("/console/keys/"+plain.ID, "name", "plain", "scope", "").Body.String()
 	has(t, page, "* allows all", "<details open>\n  <summary>Change name")
 	page = mainOf(g.page("/console/keys/" + create("idle", limits.UsageLimits{}).ID))
-	has(t, page, "No requests in this time")
+	has(t, page, "No requests in this period")
 	lacks(t, page, "Last requests")
 }

@@ -28,7 +28,7 @@ func (g *browser) record(ago int, r activity.Request) {
 
 func TestUsagePage(t *testing.T) {
 	g := newGateway(t)
-	has(t, g.page("/console/usage"), "No requests in this time")
+	has(t, g.page("/console/usage"), "No requests in this period")
 	ada, _ := g.store.FindUser("ada")
 	owned, _, err := g.store.CreateKey(t.Context(),
 		store.DefaultAccount, store.KeyFields{Name: "laptop", Scope: "*", Owner: ada.ID})
@@ -112,7 +112,7 @@ func TestUsageLinks(t *testing.T) {
 			"Key laptop only.", "Model qwen3 only.", `?by=model&amp;key=` + k.ID + `&amp;range=30d">`,
 		},
 		"key=console": {"Key Console only.", `data-label="Model" class="fill" title="No model">No model<`},
-		"model=none":  {"Model none only.", "No requests in this time"},
+		"model=none":  {"Model none only.", "No requests in this period"},
 	} {
 		page := mainOf(g.page("/console/usage?range=30d&" + query))
 		has(t, page, want...)

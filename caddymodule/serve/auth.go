@@ -177,7 +177,7 @@ func (b *Backend) refuse(ex *Exchange, key store.Credential, op dialect.Operatio
 		account, r.KeyID, r.KeyName = key.Account(), k.ID, k.Name
 		at := map[string]*time.Time{"revoked": k.RevokedAt, "expired": k.ExpiresAt, "disabled": k.DisabledAt}[ex.Reason]
 		if at != nil {
-			r.Reason = "The key has been " + ex.Reason + " since " + at.UTC().Format("2006-01-02 15:04 UTC") + "."
+			r.Reason = "The key is " + ex.Reason + ", since " + at.UTC().Format("2006-01-02 15:04 UTC") + "."
 		}
 	}
 	b.Activity.Refuse(account, r)

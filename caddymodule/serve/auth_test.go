@@ -235,7 +235,7 @@ func TestRefusalOfAnotherAccount(t *testing.T) {
 	}
 	own, others := g.backend.Activity.Recent(stranger), g.backend.Activity.Recent(store.DefaultAccount)
 	if len(own) != 1 || own[0].Operation != "chat/completions" || own[0].KeyID != g.key.ID() || len(others) != 0 ||
-		!strings.HasPrefix(own[0].Reason, "The key has been revoked since ") {
+		!strings.HasPrefix(own[0].Reason, "The key is revoked, since ") {
 		t.Errorf("the account has %+v, the default one %+v", own, others)
 	}
 }

@@ -8,7 +8,7 @@ var clients = []Client{
 		ID: "curl", Title: "curl", AllKinds: true, Dialect: "chat",
 		Parts: []Snippet{
 			{Name: "curl", Hint: "In a shell of Linux or macOS:"},
-			{Name: "powershell", Hint: "In PowerShell, which shows a whole answer:"},
+			{Name: "powershell", Hint: "In PowerShell, which shows the answer when it is complete:"},
 		},
 	},
 	{
