@@ -86,7 +86,7 @@ func (c *Console) loadRoleTemplates(a assets, may func(operation string) bool) *
 		"has": slices.Contains[[]string], "join": strings.Join,
 		"authors": authors, "passkeyID": passkeyID, "browser": browserOf,
 		"confirm": func(verb, name, back string) confirmRow { return confirmRow{verb + " " + name, "/console/" + back} },
-		"rights":  store.RightNames,
+		"rights":  rightsFor(may),
 		"request": dialect.RequestLine,
 		"future":  future,
 		"method":  func(name string) string { return sessionMethods[name] },

@@ -265,6 +265,19 @@ var rightTexts = map[string]string{
 	"deployments": "publish, test and remove models",
 }
 
+// rightOperations need a right: a change that some roles may not make, and a list that a token with it can read.
+var rightOperations = map[string][2]string{
+	"read": {"GET /keys", "keys"}, "keys": {"POST /keys", "keys"}, "connectors": {"POST /connectors", "connectors"},
+	"deployments": {"PUT /deployments/{name}", "deployments"},
+}
+
+// rightsFor returns the names of the rights that a user can use.
+func rightsFor(may func(operation string) bool) func() []string {
+	return func() []string {
+		return slices.DeleteFunc(store.RightNames(), func(name string) bool { return !may(rightOperations[name][0]) })
+	}
+}
+
 func newTokenForm(v *visit) tokenForm {
 	if v.r.URL.Path == "/console/settings/tokens" {
 		return tokenForm{v.typed("name"), v.r.PostForm["right"], v.typed("days")}
@@ -288,6 +301,7 @@ func createToken(v *visit) error {
 	created, err := v.Manage.CreateToken(v.ctx, request)
 	return v.show(tokenTab, struct {
 		manage.CreatedToken
-		URL string
-	}{created, v.endpoint().URL}, err)
+		Example string
+		Private *privateAuthority
+	}{created, v.endpoint().URL + "/console/api/" + rightOperations[form.Rights[0]][1], v.privateAuthority()}, err)
 }

@@ -142,6 +142,25 @@ func TestTokens(t *testing.T) {
 	b.refused(b.get(path), http.StatusNotFound, "This management token no longer exists.")
 }
 
+// The form offers the rights that the role can use. The token may do what the example does.
+func TestRightsOfTokens(t *testing.T) {
+	h := newHouse(t)
+	ada := h.in(h.user(store0, "ada"))
+	_, member := h.ofRole(store.RoleMember)
+	page := member.page("/console/settings")
+	has(t, page, `value="read"`, `value="keys"`)
+	lacks(t, page, `value="connectors"`, `value="deployments"`)
+	for right, b := range map[string]*browser{"keys": member, "deployments": ada} {
+		w := b.post("/console/settings/tokens", "name", "my-"+right, "right", right, "days", "7")
+		has(t, w.Body.String(), "curl "+base+"/console/api/"+right+" -H")
+		w = h.browser().request(http.MethodGet, "/console/api/"+right, "",
+			func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+b.secretIn(w.Body.String())) })
+		if w.Code != http.StatusOK {
+			t.Errorf("%s: %d %s", right, w.Code, w.Body)
+		}
+	}
+}
+
 // An expired token is refused with the reason, and is still listed.
 func TestTokenEnds(t *testing.T) {
 	h := newHouse(t)
