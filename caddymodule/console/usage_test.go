@@ -174,7 +174,7 @@ func TestSpreadCharts(t *testing.T) {
 	page := mainOf(g.page("/console/usage?range=7d"))
 	day := time.Now().UTC().Format("2 Jan")
 	has(t, page, day+", p50: 2.1 s<", day+", p95: 3.9 s<",
-		day+", p50: 22.8 tokens/s<", day+", slowest 5%: 15.9 tokens/s<",
+		day+", p50: 27.5 tokens/s<", day+", slowest 5%: 17.7 tokens/s<",
 		`<th scope="row">`+day+`</th><td>2.1 s</td><td>3.9 s</td>`)
 	c := newSpread("T", "s", "p95", []bar{{"one", []float64{2, 4}}, {"two", []float64{0, 0}}, {"three", []float64{3, 1}}})
 	want := []block{

@@ -15,7 +15,7 @@ type Histogram [maxBuckets]uint32
 type Scale struct{ first, ratio float64 }
 
 // The scales. The speeds of models differ less than times.
-var Millis, TokensPerSecond = Scale{16, 2}, Scale{2, 1.5} // to 262 s, and to 584
+var Millis, TokensPerSecond = Scale{16, 2}, Scale{.5, 1.65} // to 262 s, and to 554
 
 // Count counts a value.
 func (h *Histogram) Count(value float64, s Scale) {
@@ -33,12 +33,14 @@ func (h *Histogram) add(o Histogram) {
 	}
 }
 
-// quantile returns the value that the part q of all values does not exceed, interpolated in its bucket; 0 for none.
+// quantile returns the value that the part q of all values does not exceed, interpolated in its bucket; 0 for none. The
+// first and the last value are half a rank inside, so all quantiles of one value are the same.
 func (h *Histogram) quantile(q float64, s Scale) float64 {
-	rank, low, high := 0., 0., s.first
+	total, low, high := 0., 0., s.first
 	for _, n := range h {
-		rank += q * float64(n)
+		total += float64(n)
 	}
+	rank := min(max(q*total, .5), total-.5)
 	for _, n := range h {
 		if n > 0 && rank <= float64(n) {
 			return math.Round(10*(low+(high-low)*rank/float64(n))) / 10

@@ -36,11 +36,16 @@ func TestPercentiles(t *testing.T) {
 		}
 		check("the median first token", p.FirstTokenP50, times, .5, 2, 16, 262_144)
 		check("the 95th first token", p.FirstTokenP95, times, .95, 2, 16, 262_144)
-		check("the median speed", p.SpeedP50, speeds, .5, 1.5, 2, 584)
-		check("the 5th speed", p.SpeedP5, speeds, .05, 1.5, 2, 584)
+		check("the median speed", p.SpeedP50, speeds, .5, 1.65, .5, 553)
+		check("the 5th speed", p.SpeedP5, speeds, .05, 1.65, .5, 553)
 		if p.WaitP95 > p.FirstTokenP95 || p.WaitP95 < p.FirstTokenP95-16 || p.WaitP95 > 0 && p.WaitP95 < 16 {
 			t.Errorf("the 95th wait is %v, not %v", p.WaitP95, p.FirstTokenP95)
 		}
+	}
+	var one store.Usage
+	one.Speeds.Count(2, store.TokensPerSecond)
+	if p := one.Percentiles(); p.SpeedP50 != p.SpeedP5 || p.SpeedP50 < 1.3 || p.SpeedP50 > 2.7 {
+		t.Errorf("one slow answer has %+v", p)
 	}
 	if p := new(store.Usage).Percentiles(); p != (store.Percentiles{}) {
 		t.Errorf("no values have %+v", p)
