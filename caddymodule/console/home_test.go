@@ -31,7 +31,7 @@ func TestHome(t *testing.T) {
 	g.goes(g.get("/console/"), "/console/home")
 	page := g.page("/console/home")
 	has(t, mainOf(page), "All models available", "<dt>Models</dt><dd>", ">1 of 1</a>",
-		"<dt>Requests</dt><dd><a href=\"/console/activity?since=", ">1</a>", ">4.3k</a>", ">4.3k</td>", "192 ms", "96.1",
+		"<dt>Requests</dt><dd><a href=\"/console/activity?since=", ">1</a>", ">4.3k</a>", ">4.3k</td>", "192 ms", "99.1",
 		`badge-ok">available`)
 	has(t, page, `aria-current="page">Home`)
 }
