@@ -156,7 +156,8 @@ func TestXcaddyVersion(t *testing.T) {
 	}
 	git := func(args ...string) {
 		t.Helper()
-		if out, err := in("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@localhost"}, args...)...); err != nil {
+		if out, err := in("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@localhost"},
+			args...)...); err != nil {
 			t.Fatalf("git %s: %v\n%s", args, err, out)
 		}
 	}

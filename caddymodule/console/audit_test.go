@@ -47,7 +47,10 @@ func TestTimes(t *testing.T) {
 	must(t, err)
 	g.post("/console/keys", "name", "ci", "scope", "*")
 	g.log.Record(store.DefaultAccount, activity.Request{ID: "req_1", Time: time.Now(), KeyID: k.ID})
-	for _, path := range []string{"settings", "keys", "keys/" + k.ID, "activity", "activity/req_1", "audit", "usage?by=day"} {
+	for _, path := range []string{
+		"settings", "keys", "keys/" + k.ID, "activity", "activity/req_1", "audit",
+		"usage?by=day",
+	} {
 		page := g.page("/console/" + path)
 		has(t, page, `<span data-zone>Times are in UTC.</span>`)
 		if path != "usage?by=day" {

@@ -74,7 +74,8 @@ func TestFormErrors(t *testing.T) {
 	gpu := g.connector("gpu-box")
 	g.deployment("small", gpu)
 	g.post("/console/keys", "name", "laptop", "scope", "*")
-	key, model, long := []string{"name", "ci", "scope", "*"}, []string{"name", "m", "connector", gpu.ID}, strings.Repeat("x", 320)
+	key, model, long := []string{"name", "ci", "scope", "*"}, []string{"name", "m", "connector", gpu.ID},
+		strings.Repeat("x", 320)
 	for _, c := range []struct {
 		path         string
 		form         []string
@@ -88,7 +89,10 @@ func TestFormErrors(t *testing.T) {
 		{"keys", key, "note", strings.Repeat("x", 501), "Note: The note of the key is too long"},
 		{"keys", key, "networks", "home", "Allowed IP addresses: &#34;home&#34; is not an IP address"},
 		{"keys", key, "default_model", "a b", "Default model: The deployment name"},
-		{"keys", append(key, "requests_per_minute", ""), "tokens_per_day", "many", "Tokens per day: It must be a whole number"},
+		{
+			"keys", append(key, "requests_per_minute", ""), "tokens_per_day", "many",
+			"Tokens per day: It must be a whole number",
+		},
 		{"models", model, "name", "a b", "Public name: The deployment name"},
 		{"models", model, "connector", "", "Connector: Choose the connector of the model."},
 		{"models", model, "max_concurrency", "-1", "Concurrent requests: It must be a whole number"},

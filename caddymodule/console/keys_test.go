@@ -257,7 +257,8 @@ func TestNewKeyDefaults(t *testing.T) {
 		left < 23*time.Hour {
 		t.Errorf("created %+v", k)
 	}
-	b.refused(b.post("/console/keys", "name", "laptop", "scope", "*"), http.StatusConflict, "Name: Another key has the name")
+	b.refused(b.post("/console/keys", "name", "laptop", "scope", "*"), http.StatusConflict,
+		"Name: Another key has the name")
 }
 
 // TestKeyLimits sets limits on the pages of a key.

@@ -126,7 +126,8 @@ func TestSuggestedLimit(t *testing.T) {
 	for _, key := range []string{"key_1", "key_2"} {
 		g.observed.Begin(&d, con.ID, key, true)
 	}
-	has(t, g.page("/console/models/show?name=qwen3"), "set <code>max_concurrency</code> to the number of slots of the model server",
+	has(t, g.page("/console/models/show?name=qwen3"),
+		"set <code>max_concurrency</code> to the number of slots of the model server",
 		`<a href="/console/models/new?name=qwen3">Change</a>`)
 	g.lines.mu.Lock()
 	g.lines.serve[con.ID] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -306,13 +306,16 @@ func TestAccountLimits(t *testing.T) {
 		"networks", "10.0.0.0/8"), "/console/settings")
 	a, _ := h.store.Account(store0)
 	if a.Limits.TokensPerMonth != 50_000_000 || a.Limits.MaxUsers != 20 || a.Limits.MaxKeys != 0 ||
-		a.KeyDefaults.Limits.Concurrency != 4 || a.KeyDefaults.Limits.TokensPerMonth != 0 || a.KeyDefaults.ExpiresDays != 90 ||
+		a.KeyDefaults.Limits.Concurrency != 4 || a.KeyDefaults.Limits.TokensPerMonth != 0 ||
+		a.KeyDefaults.ExpiresDays != 90 ||
 		a.KeyDefaults.Scope != "qwen*" || len(a.KeyDefaults.AllowedIPs) != 1 {
 		t.Errorf("saved %+v", a)
 	}
-	has(t, mainOf(ada.page("/console/settings")), `name="total_tokens_per_month" value="50000000"`, "The limits of the account")
+	has(t, mainOf(ada.page("/console/settings")), `name="total_tokens_per_month" value="50000000"`,
+		"The limits of the account")
 	wrong := save("total_tokens_per_day", "many", "max_users", "30")
-	has(t, wrong.Body.String(), "Tokens per day: It must be a whole number", `name="total_tokens_per_day" aria-invalid="true"`,
+	has(t, wrong.Body.String(), "Tokens per day: It must be a whole number",
+		`name="total_tokens_per_day" aria-invalid="true"`,
 		`value="30"`, "<details class=\"card\" open>")
 	if wrong.Code != http.StatusBadRequest {
 		t.Errorf("a wrong limit: status %d", wrong.Code)

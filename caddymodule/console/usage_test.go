@@ -137,7 +137,8 @@ func TestUsageInZone(t *testing.T) {
 	g := newGateway(t)
 	now := time.Now().UTC()
 	for name, zone := range map[string]*time.Location{ // in one of the first two, the day is not that of UTC
-		"Etc/GMT-14": time.FixedZone("", 14*3600), "Etc/GMT+12": time.FixedZone("", -12*3600), "../UTC": time.UTC, "": time.UTC,
+		"Etc/GMT-14": time.FixedZone("", 14*3600), "Etc/GMT+12": time.FixedZone("", -12*3600), "../UTC": time.UTC,
+		"": time.UTC,
 	} {
 		g.cookies["postern-zone"] = &http.Cookie{Name: "postern-zone", Value: name}
 		hour := now.In(zone).Truncate(time.Hour)

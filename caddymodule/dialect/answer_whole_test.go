@@ -109,7 +109,8 @@ func TestWholeAnswers(t *testing.T) {
 		{"legacy function_call", wholeBody(`"content":null,"function_call":{"name":"a","arguments":"{\"x\":1}"}`,
 			`"function_call"`, ""), `tool:toolu_2 a {"x":1} | tool_use`, `function_call:call_2 a {"x":1} | completed`, nil},
 		{
-			"no choices", `{"choices":[],"usage":{"prompt_tokens":1}}`, "!The model server's answer contains no choices. Try again.",
+			"no choices", `{"choices":[],"usage":{"prompt_tokens":1}}`,
+			"!The model server's answer contains no choices. Try again.",
 			"!The model server's answer contains no choices. Try again.", nil,
 		},
 		{

@@ -196,7 +196,8 @@ func TestLogged(t *testing.T) {
 		{wrongMethod(content, "/v1/"+content, "GET"), "unknown_url", "This path does not support the method; use GET."},
 		{
 			previousNotFound(content, false), "previous_response_not_found",
-			"Previous response with id '…' not found. This gateway does not keep responses; send the whole conversation in input " +
+			"Previous response with id '…' not found. This gateway does not keep responses; send the whole conversation " +
+				"in input " +
 				"instead of previous_response_id.",
 		},
 		{
@@ -223,7 +224,8 @@ func TestLogged(t *testing.T) {
 		{abortedUpstream(content), "upstream_error", "The model server aborted the answer. Try again."},
 		{
 			Offline("m"), "deployment_offline",
-			"The model `m` is offline: its connector is not connected to this gateway. If this persists, check that the connector is running.",
+			"The model `m` is offline: its connector is not connected to this gateway. If this persists, check that the " +
+				"connector is running.",
 		},
 	} {
 		if code, text := tt.e.Logged(); code != tt.code || text != tt.text {

@@ -75,8 +75,9 @@ func TestAnswerInfo(t *testing.T) {
 
 func TestLimitOfOne(t *testing.T) {
 	for name, want := range map[string]string{
-		limits.RequestsPerMinute: "limited to 1 request per minute.", limits.SecondsPerDay: "limited to 1 compute second per day.",
-		limits.Concurrency: "limited to 1 concurrent request,",
+		limits.RequestsPerMinute: "limited to 1 request per minute.",
+		limits.SecondsPerDay:     "limited to 1 compute second per day.",
+		limits.Concurrency:       "limited to 1 concurrent request,",
 	} {
 		if e := dialect.LimitReached(dialect.Limit{Name: name, Of: limits.OfKey, Max: 1}); !strings.Contains(e.Message,
 			want) {

@@ -155,7 +155,8 @@ type RemoveEdge struct {
 // RemoveEdge removes an edge that certainly accepts no requests.
 func (s *Service) RemoveEdge(ctx context.Context, r RemoveEdge) (Edge, error) {
 	if r.Stopped != "" && r.Stopped != "true" {
-		return Edge{}, badRequest("query parameter %q must be %q: the edge's program has certainly stopped", "stopped", "true")
+		return Edge{}, badRequest("query parameter %q must be %q: the edge's program has certainly stopped", "stopped",
+			"true")
 	}
 	if err := s.MayEdges(ctx); err != nil {
 		return Edge{}, err

@@ -94,7 +94,8 @@ func TestSuggestion(t *testing.T) {
 		}
 		return want[[]manage.Deployment](g, 200, "GET", "/deployments", "")[0].Suggestion
 	}
-	if s := use(`{"connector":"home"}`); !strings.Contains(s, "set `max_concurrency` to the number of slots of the model server") {
+	if s := use(`{"connector":"home"}`); !strings.Contains(s,
+		"set `max_concurrency` to the number of slots of the model server") {
 		t.Errorf("without a limit: %q", s)
 	}
 	g.user(store.DefaultAccount, "ann")

@@ -125,7 +125,8 @@ func TestHangingState(t *testing.T) {
 		defer waits.End()
 		expect(health.Available, "")
 		time.Sleep(5*time.Minute + time.Second)
-		expect(health.Hanging, `for 5 minutes, requests have had no first token from model server "ollama" of connector "home"`)
+		expect(health.Hanging, `for 5 minutes, requests have had no first token from model server "ollama" `+
+			`of connector "home"`)
 		waits.First()
 		expect(health.Available, "")
 	})

@@ -343,11 +343,14 @@ func TestEditKeyErrors(t *testing.T) {
 			func(k *store.Key) { k.ExpiresAt = new(time.Now().Add(-time.Second)) },
 			store.ErrInvalid,
 		},
-		"501 bytes, of at most 500":            {func(k *store.Key) { k.Note = strings.Repeat("x", 501) }, store.ErrInvalid},
-		"unprintable":                          {func(k *store.Key) { k.Note = "a\x1b[1m" }, store.ErrInvalid},
-		"101 networks, but the maximum is 100": {func(k *store.Key) { k.AllowedIPs = make([]netip.Prefix, 101) }, store.ErrInvalid},
-		"is not the id of a user":              {func(k *store.Key) { k.Owner = "Eve" }, store.ErrInvalid},
-		"not found in the account":             {func(k *store.Key) { k.Owner = u.ID }, store.ErrNotFound},
+		"501 bytes, of at most 500": {func(k *store.Key) { k.Note = strings.Repeat("x", 501) }, store.ErrInvalid},
+		"unprintable":               {func(k *store.Key) { k.Note = "a\x1b[1m" }, store.ErrInvalid},
+		"101 networks, but the maximum is 100": {
+			func(k *store.Key) { k.AllowedIPs = make([]netip.Prefix, 101) },
+			store.ErrInvalid,
+		},
+		"is not the id of a user":  {func(k *store.Key) { k.Owner = "Eve" }, store.ErrInvalid},
+		"not found in the account": {func(k *store.Key) { k.Owner = u.ID }, store.ErrNotFound},
 	} {
 		_, err := s.EditKey(t.Context(), account, k.ID, func(k *store.Key) error { c.change(k); return nil })
 		wantError(t, err, c.kind, part)

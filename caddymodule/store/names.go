@@ -105,8 +105,9 @@ func checkNames(t *tx, d Deployment, before *deploymentRecord) error {
 	case d.Fallback == d.Name:
 		return InField("fallback", Errorf(ErrInvalid, "the deployment %q cannot be its own fallback", d.Name))
 	case fallback != nil && fallback.ModelKind() != d.ModelKind():
-		return InField("fallback", Errorf(ErrInvalid, "the fallback %q is of a different kind from the deployment %q: choose "+
-			"one of the same kind", d.Fallback, d.Name))
+		return InField("fallback", Errorf(ErrInvalid,
+			"the fallback %q is of a different kind from the deployment %q: choose "+
+				"one of the same kind", d.Fallback, d.Name))
 	case fallback == nil:
 		return Errorf(ErrInvalid, "the fallback %.140q is not a deployment of the account %q: "+
 			"use a public name from the list of deployments", d.Fallback, d.Account)

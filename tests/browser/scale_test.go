@@ -60,7 +60,8 @@ func TestLargeAccount(t *testing.T) {
 	const tight = `[...document.querySelectorAll(".numbers dd")].filter(dd => dd.scrollWidth > dd.clientWidth).length`
 	for _, width := range []int64{1280, 1024, 390} {
 		p.Width(width)
-		if n := Eval[int](p, `(document.querySelectorAll(".numbers dd a").forEach(a => { a.textContent = "1000 of 1000"; }), `+
+		if n := Eval[int](p, `(document.querySelectorAll(".numbers dd a").forEach(a => { `+
+			`a.textContent = "1000 of 1000"; }), `+
 			tight+`)`); n > 0 {
 			t.Errorf("at %d px, %d numbers of Home are wider than their columns", width, n)
 		}

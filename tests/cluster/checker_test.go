@@ -18,7 +18,10 @@ func TestChecker(t *testing.T) {
 	ok := request{edge: "a", key: "k", model: "m", status: http.StatusOK, whole: true}
 	revoked := request{edge: "a", key: "k", model: "m", status: http.StatusUnauthorized}
 	lost := request{edge: "a", key: "k", model: "m", status: http.StatusServiceUnavailable, text: "has lost its store"}
-	slow := request{edge: "a", key: "k", model: "m", status: http.StatusServiceUnavailable, text: "gateway's store is slow to respond"}
+	slow := request{
+		edge: "a", key: "k", model: "m", status: http.StatusServiceUnavailable,
+		text: "gateway's store is slow to respond",
+	}
 	broken := request{edge: "a", key: "k", model: "m", status: http.StatusBadGateway}
 	silent := request{edge: "a", key: "k", model: "m"}
 	stream := at(ok, 11*s, 19*s)
