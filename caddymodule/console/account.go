@@ -23,11 +23,9 @@ func accountLimits(l *store.Limits) (fields []limitField, numbers []*int) {
 	for _, name := range limits.Names() {
 		add("total_"+name, limitTitles[name][0], limitTitles[name][1], l.Field(name))
 	}
-	add("max_keys", "Max keys", "Revoked ones count until they are removed.", &l.MaxKeys)
-	add("max_connectors", "Max connectors", "", &l.MaxConnectors)
-	add("max_deployments", "Max models", "", &l.MaxDeployments)
-	add("max_users", "Max users", "", &l.MaxUsers)
-	add("max_tokens", "Max management tokens", "", &l.MaxTokens)
+	for _, name := range store.RecordLimitNames() {
+		add(name, limitTitles[name][0], limitTitles[name][1], l.Field(name))
+	}
 	return fields, numbers
 }
 

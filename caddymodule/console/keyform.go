@@ -66,6 +66,12 @@ var limitTitles = map[string][2]string{
 	"seconds_per_day":     {"Compute seconds per day", "How long model servers may work for it."},
 	"concurrency":         {"Concurrent requests", "Further requests wait."},
 	"max_output_tokens":   {"Max output tokens", ""},
+	// of accounts
+	"max_keys":        {"Max keys", "Revoked ones count until they are removed."},
+	"max_connectors":  {"Max connectors", ""},
+	"max_deployments": {"Max models", ""},
+	"max_users":       {"Max users", ""},
+	"max_tokens":      {"Max management tokens", ""},
 }
 
 // limitFields returns the fields of the limits, with the values that value returns.

@@ -168,12 +168,24 @@ func (l *listing[T]) sort(c columns[T], chosen string) {
 		now.Sorted = "ascending"
 	}
 	l.heads[c.orders[at]] = now
-	exact := map[bool]int{true: -1}
-	slices.SortStableFunc(l.Items, func(a, b T) int {
-		x, y := c.values(a), c.values(b)
+	exact, rows := map[bool]int{true: -1}, make([]row[T], len(l.Items))
+	for i, item := range l.Items {
+		rows[i] = row[T]{item, c.values(item)}
+	}
+	slices.SortStableFunc(rows, func(a, b row[T]) int {
+		x, y := a.values, b.values
 		return cmp.Or(exact[strings.EqualFold(x[0].(string), l.Query)]-exact[strings.EqualFold(y[0].(string), l.Query)],
 			sign*compare(x[at], y[at]), compare(x[1], y[1]), compare(x[0], y[0]))
 	})
+	for i, r := range rows {
+		l.Items[i] = r.item
+	}
+}
+
+// row is an item with the values of its columns, which are computed once for all comparisons.
+type row[T any] struct {
+	item   T
+	values []any
 }
 
 // url returns the URL of the page with another value of a parameter, "" for none.

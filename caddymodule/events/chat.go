@@ -179,7 +179,7 @@ func discordEscape(s string) string { return discordMarkup.ReplaceAllString(s, `
 // discordWithoutPreviews is the flag SUPPRESS_EMBEDS of a message.
 const discordWithoutPreviews = 1 << 2
 
-// discord returns a message for a webhook of Discord. It mentions nobody, whatever the sentence contains.
+// discord returns a message for a webhook of Discord. It mentions no users, whatever the sentence contains.
 func discord(sentence, link string) []byte {
 	if link != "" {
 		sentence += "\n<" + link + ">"
