@@ -28,7 +28,7 @@ func (l *Log) Connector(ctx context.Context, account, id, caller string) (hours 
 	}
 	for _, r := range l.unsavedOf(account) { // first, as in Find
 		if s.seen[r.cursor()] = true; s.q.Matches(r) {
-			count(r.Time, r.Outcome() == Failed, max(1, r.Refusals))
+			count(r.Time, r.Outcome() == Failed, r.Count())
 		}
 	}
 	err = l.search(ctx, account, caller, func(_ time.Time, b *bolt.Bucket) {
@@ -43,7 +43,7 @@ func (l *Log) Connector(ctx context.Context, account, id, caller string) (hours 
 			n := 1
 			if bytes.Contains(v, []byte(`"refusals":`)) {
 				r, _ := decode(k, v)
-				n = max(1, r.Refusals)
+				n = r.Count()
 			}
 			count(timeOf(string(k)), v[0] == Failed[0], n)
 		}

@@ -18,6 +18,9 @@ const (
 	Client   Outcome = "client"  // an invalid request, or a client that left
 )
 
+// Count returns how many requests the row stands for.
+func (r *Request) Count() int { return max(1, r.Refusals) }
+
 // Outcome returns how the request ended.
 func (r *Request) Outcome() Outcome {
 	switch r.ErrorClass {

@@ -57,7 +57,7 @@ func errorRows(in *invocation, page manage.Requests) [][]string {
 			if counts[r.ErrorCode] == 0 {
 				newest = append(newest, r)
 			}
-			counts[r.ErrorCode] += max(1, r.Refusals)
+			counts[r.ErrorCode] += r.Count()
 		}
 	}
 	slices.SortStableFunc(newest, func(a, b activity.Request) int { return counts[b.ErrorCode] - counts[a.ErrorCode] })

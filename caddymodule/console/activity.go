@@ -50,9 +50,9 @@ func grouped(requests []loggedRequest, join bool) (groups []requestGroup) {
 	for _, r := range requests {
 		f := failure{r.Kind(), r.ErrorCode + r.Error + r.Reason, cmp.Or(r.Deployment, r.Model), r.Connector}
 		if i, found := last[f]; join && found && times[f].Sub(r.Time) <= 10*time.Minute {
-			groups[i].Others, groups[i].Count = append(groups[i].Others, r), groups[i].Count+max(1, r.Refusals)
+			groups[i].Others, groups[i].Count = append(groups[i].Others, r), groups[i].Count+r.Count()
 		} else {
-			last[f], groups = len(groups), append(groups, requestGroup{loggedRequest: r, Count: max(1, r.Refusals)})
+			last[f], groups = len(groups), append(groups, requestGroup{loggedRequest: r, Count: r.Count()})
 		}
 		times[f] = r.Time
 	}

@@ -38,7 +38,7 @@ func kindsOf(requests []activity.Request, since string, link func(kind string) s
 	counts := make(map[string]int)
 	for _, r := range requests {
 		if r.Time.Format(time.RFC3339) >= since {
-			counts[r.Kind()] += max(1, r.Refusals)
+			counts[r.Kind()] += r.Count()
 		}
 	}
 	for _, kind := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
