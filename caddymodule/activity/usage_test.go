@@ -50,7 +50,7 @@ func TestUsage(t *testing.T) {
 	one := store.Usage{
 		Requests: 1, ModelRequests: 1, InputTokens: 100, CachedTokens: 50, OutputTokens: 10,
 		ReasoningTokens: 5, FirstTokens: 1, FirstTokenMillis: 300, BusyMillis: 900,
-		FirstTokenTimes: at(5), Waits: at(1), Speeds: at(8),
+		FirstTokenTimes: at(5), Waits: at(1), Speeds: at(9),
 	}
 	row := func(day, key string, changes ...func(*store.Usage)) store.UsageRow {
 		r := store.UsageRow{Account: account, Day: day, Key: key, KeyName: "laptop", Deployment: "m"}

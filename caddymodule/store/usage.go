@@ -63,7 +63,7 @@ type Usage struct {
 
 	FirstTokenTimes Histogram `json:"first_token_buckets,omitzero"`       // below 16 ms, 32 ms, 64 ms and so on
 	Waits           Histogram `json:"wait_buckets,omitzero"`              // of requests that a model server got, or that waited
-	Speeds          Histogram `json:"tokens_per_second_buckets,omitzero"` // after the first token: below 2, 3, 4.5 and so on
+	Speeds          Histogram `json:"tokens_per_second_buckets,omitzero"` // after the first token: below 0.5, 0.825 and so on
 }
 
 // Add adds other sums.
