@@ -142,8 +142,8 @@ func TestSetupRoles(t *testing.T) {
 	wantAs[map[string]string](g, asToken(mia, store.RightRead), 403, "POST", "/setups", `{"client":"claude"}`)
 	for body, text := range map[string]string{
 		`{}`:                               `field "client" is required`,
-		`{"client":"none"}`:                `not "none"`,
-		`{"client":"curl"}`:                `not "curl"`, // it has no file
+		`{"client":"none"}`:                `"none" is not one of claude, `,
+		`{"client":"curl"}`:                `"curl" is not one of`, // it has no file
 		`{"client":"claude","name":""}`:    `field "name" is empty`,
 		`{"client":"claude","scope":"a,"}`: "pattern is empty",
 		`{"client":"claude","model":"x"}`:  `unknown field "model"`,
