@@ -171,7 +171,10 @@ func testSmallWindow(t *testing.T, r *rig) {
 	p.Look("connect-window")
 
 	// A model that does not work is offered after one that does, although that is too small.
-	r.Manage(t, http.MethodPatch, "/deployments/scripted-large", map[string]any{"account": "windows", "model": "gone"}, nil)
+	r.Manage(t, http.MethodPut, "/deployments/scripted-large", map[string]any{
+		"account": "windows", "connectors": []string{connectors[0].ID}, "model": "gone",
+		"options": map[string]int{"context_window": 65536},
+	}, nil)
 	p.Open("/console/connect")
 	p.Fill("#key", key)
 	p.keys(kb.Enter)
